@@ -1,0 +1,395 @@
+//! What an I/O command asks for: decoded from an entry, encoded to one.
+//!
+//! Every command has opcode, CID and NSID where [`crate::sqe`] draws them. What else it uses:
+//!
+//! ```text
+//!             2-3, 14-15  6-9    10            byte 44   byte 45    12       13
+//!  Store      key         data   value size    key len   option     -        -
+//!  Retrieve   key         data   buffer size   key len   option     -        -
+//!  List       start key   data   buffer size   key len¹  -          -        -
+//!  Delete     key         -      -             key len   -          -        -
+//!  Exist      key         -      -             key len   -          -        -
+//!  write      key         value  value size    key len   value      value    value    (and 4-5)
+//!  hybrid     key         data²  value size    key len   -          pages_z  -
+//!  transfer   value in dwords 2 to 15
+//!  SEEK       key         data   buffer size   key len¹  -          -        -
+//!  NEXT       -           data   buffer size   -         -          iterator -
+//!  close      -           -      -             -         -          iterator -
+//!  CXL store  key         -      value size    key len   -          offset   generation
+//!
+//!  ¹ 0: from the first key on      ² whole pages only; the tail follows in transfer commands
+//!  option of Store: bit 0 update only, bit 1 add only, bit 2 do not compress; of Retrieve: bit 0 raw
+//! ```
+//!
+//! Checked here is what an entry says of itself: opcode, FUSE, key length, option bits, the page
+//! count of a *hybrid*. Not checked: the namespace, the data pointer, limits of a drive (value
+//! size), the order of commands. Reserved dwords are ignored, as NVMe has it.
+
+use zerocopy::little_endian::U32;
+
+use crate::PAGE_BYTES;
+use crate::key::Key;
+use crate::opcode;
+use crate::sqe::Sqe;
+use crate::status::Status;
+
+/// An I/O command, without its identifier, namespace and data pointer: those stay in the entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Command {
+    /// Write a pair; the value is in host memory.
+    Store(Store),
+    /// Read a value into host memory.
+    Retrieve {
+        /// The key.
+        key: Key,
+        /// Size of the host's buffer in bytes; a longer value is cut there.
+        buffer_bytes: u32,
+        /// Options.
+        options: RetrieveOptions,
+    },
+    /// Read keys into host memory ([`crate::list`]).
+    List {
+        /// The first key wanted, inclusive; `None`: from the first there is.
+        start: Option<Key>,
+        /// Size of the host's buffer in bytes.
+        buffer_bytes: u32,
+    },
+    /// Remove a pair.
+    Delete {
+        /// The key.
+        key: Key,
+    },
+    /// Ask whether a pair is there.
+    Exist {
+        /// The key.
+        key: Key,
+    },
+    /// Write a pair whose value begins in this entry and goes on in *transfer* commands.
+    Write(Write),
+    /// Write a pair whose whole pages come by PRP and whose tail in *transfer* commands.
+    Hybrid {
+        /// The key.
+        key: Key,
+        /// Size of the whole value in bytes.
+        value_bytes: u32,
+        /// Pages that come by PRP, 0's based: `4096 * (pages_z + 1) < value_bytes`.
+        pages_z: u32,
+    },
+    /// The next bytes of the value begun in this queue.
+    Transfer,
+    /// Open an iterator and read the pair at or after a key ([`crate::iter`]).
+    Seek {
+        /// Where to start, inclusive; `None`: at the first pair.
+        key: Option<Key>,
+        /// Size of the host's buffer in bytes.
+        buffer_bytes: u32,
+    },
+    /// Read the next pair of an iterator.
+    Next {
+        /// The iterator, as SEEK's completion named it.
+        iterator: u32,
+        /// Size of the host's buffer in bytes.
+        buffer_bytes: u32,
+    },
+    /// Close an iterator.
+    IterClose {
+        /// The iterator, as SEEK's completion named it.
+        iterator: u32,
+    },
+    /// Write a pair whose value the host has stored into the exposed page buffer (CXL article:
+    /// only the key travels in the command).
+    CxlStore {
+        /// The key.
+        key: Key,
+        /// Size of the value in bytes.
+        value_bytes: u32,
+        /// Where the value begins, in bytes from the start of the window.
+        window_offset: u32,
+        /// Which window that was; a drive refuses one that has passed.
+        generation: u32,
+    },
+}
+
+/// A Store: the whole value is where the data pointer says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Store {
+    /// The key.
+    pub key: Key,
+    /// Size of the value in bytes.
+    pub value_bytes: u32,
+    /// Options.
+    pub options: StoreOptions,
+}
+
+/// A BandSlim *write*: the first bytes of the value are in the entry ([`crate::inline`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Write {
+    /// The key.
+    pub key: Key,
+    /// Size of the whole value in bytes.
+    pub value_bytes: u32,
+}
+
+/// Options of a Store (byte 45).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct StoreOptions {
+    /// Bit 0: only replace; [`Status::KEY_NOT_FOUND`] if there is no such key.
+    pub update_only: bool,
+    /// Bit 1: only add; [`Status::KEY_EXISTS`] if there is such a key.
+    pub add_only: bool,
+    /// Bit 2: do not compress. Accepted; this drive never compresses.
+    pub no_compress: bool,
+}
+
+impl StoreOptions {
+    /// The options in a byte.
+    ///
+    /// # Errors
+    /// [`Status::INVALID_FIELD`] if a reserved bit is set, or bits 0 and 1 both: no store could
+    /// satisfy them (no public host or drive defines the answer).
+    #[inline]
+    pub fn from_bits(bits: u8) -> Result<StoreOptions, Status> {
+        if bits & !0b111 != 0 || bits & 0b11 == 0b11 {
+            return Err(Status::INVALID_FIELD);
+        }
+        Ok(StoreOptions {
+            update_only: bits & 0b001 != 0,
+            add_only: bits & 0b010 != 0,
+            no_compress: bits & 0b100 != 0,
+        })
+    }
+
+    /// The byte for these options.
+    #[inline]
+    #[must_use]
+    pub fn to_bits(self) -> u8 {
+        u8::from(self.update_only) | u8::from(self.add_only) << 1 | u8::from(self.no_compress) << 2
+    }
+}
+
+/// Options of a Retrieve (byte 45).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RetrieveOptions {
+    /// Bit 0: raw, do not decompress. Accepted; this drive never compresses.
+    pub raw: bool,
+}
+
+impl RetrieveOptions {
+    /// The options in a byte.
+    ///
+    /// # Errors
+    /// [`Status::INVALID_FIELD`] if a reserved bit is set.
+    #[inline]
+    pub fn from_bits(bits: u8) -> Result<RetrieveOptions, Status> {
+        if bits & !0b1 != 0 {
+            return Err(Status::INVALID_FIELD);
+        }
+        Ok(RetrieveOptions { raw: bits != 0 })
+    }
+
+    /// The byte for these options.
+    #[inline]
+    #[must_use]
+    pub fn to_bits(self) -> u8 {
+        u8::from(self.raw)
+    }
+}
+
+impl Command {
+    /// What this entry asks for.
+    ///
+    /// # Errors
+    /// [`Status::INVALID_OPCODE`]; [`Status::INVALID_KEY_SIZE`] for a key length of 0 (where a key
+    /// is needed) or more than 16; [`Status::INVALID_FIELD`] for a fused command, reserved or
+    /// contradictory option bits, or a *hybrid* without a tail.
+    #[inline]
+    pub fn decode(sqe: &Sqe) -> Result<Command, Status> {
+        let size_bytes = sqe.cdw10.get();
+        let command = match sqe.opcode {
+            opcode::STORE => {
+                let options = StoreOptions::from_bits(option_bits(sqe))?;
+                Command::Store(Store {
+                    key: key(sqe)?,
+                    value_bytes: size_bytes,
+                    options,
+                })
+            }
+            opcode::RETRIEVE => {
+                let options = RetrieveOptions::from_bits(option_bits(sqe))?;
+                Command::Retrieve {
+                    key: key(sqe)?,
+                    buffer_bytes: size_bytes,
+                    options,
+                }
+            }
+            opcode::LIST => Command::List {
+                start: optional_key(sqe)?,
+                buffer_bytes: size_bytes,
+            },
+            opcode::DELETE => Command::Delete { key: key(sqe)? },
+            opcode::EXIST => Command::Exist { key: key(sqe)? },
+            opcode::WRITE => Command::Write(Write {
+                key: key(sqe)?,
+                value_bytes: size_bytes,
+            }),
+            opcode::HYBRID => hybrid(sqe)?,
+            opcode::TRANSFER => Command::Transfer,
+            opcode::SEEK => Command::Seek {
+                key: optional_key(sqe)?,
+                buffer_bytes: size_bytes,
+            },
+            opcode::NEXT => Command::Next {
+                iterator: sqe.cdw12.get(),
+                buffer_bytes: size_bytes,
+            },
+            opcode::ITER_CLOSE => Command::IterClose {
+                iterator: sqe.cdw12.get(),
+            },
+            opcode::CXL_STORE => Command::CxlStore {
+                key: key(sqe)?,
+                value_bytes: size_bytes,
+                window_offset: sqe.cdw12.get(),
+                generation: sqe.cdw13.get(),
+            },
+            _ => return Err(Status::INVALID_OPCODE),
+        };
+        // There are no fused operations here; an unknown opcode is the more telling answer.
+        if sqe.fuse() != 0 {
+            return Err(Status::INVALID_FIELD);
+        }
+        Ok(command)
+    }
+
+    /// The opcode this command travels under.
+    #[inline]
+    #[must_use]
+    pub fn opcode(&self) -> u8 {
+        match self {
+            Command::Store(_) => opcode::STORE,
+            Command::Retrieve { .. } => opcode::RETRIEVE,
+            Command::List { .. } => opcode::LIST,
+            Command::Delete { .. } => opcode::DELETE,
+            Command::Exist { .. } => opcode::EXIST,
+            Command::Write(_) => opcode::WRITE,
+            Command::Hybrid { .. } => opcode::HYBRID,
+            Command::Transfer => opcode::TRANSFER,
+            Command::Seek { .. } => opcode::SEEK,
+            Command::Next { .. } => opcode::NEXT,
+            Command::IterClose { .. } => opcode::ITER_CLOSE,
+            Command::CxlStore { .. } => opcode::CXL_STORE,
+        }
+    }
+
+    /// The entry that asks for this, with `cid` and `nsid`. The data pointer and inline bytes are
+    /// zero: [`Sqe::set_prps`], [`Sqe::set_sgl`] and [`crate::inline`] fill them in.
+    #[inline]
+    #[must_use]
+    pub fn encode(&self, cid: u16, nsid: u32) -> Sqe {
+        let mut sqe = Sqe::new(self.opcode(), cid, nsid);
+        match *self {
+            Command::Store(Store {
+                key,
+                value_bytes,
+                options,
+            }) => {
+                set_key(&mut sqe, key, options.to_bits());
+                sqe.cdw10 = U32::new(value_bytes);
+            }
+            Command::Retrieve {
+                key,
+                buffer_bytes,
+                options,
+            } => {
+                set_key(&mut sqe, key, options.to_bits());
+                sqe.cdw10 = U32::new(buffer_bytes);
+            }
+            Command::List {
+                start: key,
+                buffer_bytes,
+            }
+            | Command::Seek { key, buffer_bytes } => {
+                if let Some(key) = key {
+                    set_key(&mut sqe, key, 0);
+                }
+                sqe.cdw10 = U32::new(buffer_bytes);
+            }
+            Command::Delete { key } | Command::Exist { key } => set_key(&mut sqe, key, 0),
+            Command::Write(Write { key, value_bytes }) => {
+                set_key(&mut sqe, key, 0);
+                sqe.cdw10 = U32::new(value_bytes);
+            }
+            Command::Hybrid {
+                key,
+                value_bytes,
+                pages_z,
+            } => {
+                set_key(&mut sqe, key, 0);
+                sqe.cdw10 = U32::new(value_bytes);
+                sqe.cdw12 = U32::new(pages_z);
+            }
+            Command::Transfer => {}
+            Command::Next {
+                iterator,
+                buffer_bytes,
+            } => {
+                sqe.cdw10 = U32::new(buffer_bytes);
+                sqe.cdw12 = U32::new(iterator);
+            }
+            Command::IterClose { iterator } => sqe.cdw12 = U32::new(iterator),
+            Command::CxlStore {
+                key,
+                value_bytes,
+                window_offset,
+                generation,
+            } => {
+                set_key(&mut sqe, key, 0);
+                sqe.cdw10 = U32::new(value_bytes);
+                sqe.cdw12 = U32::new(window_offset);
+                sqe.cdw13 = U32::new(generation);
+            }
+        }
+        sqe
+    }
+}
+
+fn hybrid(sqe: &Sqe) -> Result<Command, Status> {
+    let (value_bytes, pages_z) = (sqe.cdw10.get(), sqe.cdw12.get());
+    let by_prp_bytes = (u64::from(pages_z) + 1) * u64::from(PAGE_BYTES);
+    if by_prp_bytes >= u64::from(value_bytes) {
+        return Err(Status::INVALID_FIELD);
+    }
+    Ok(Command::Hybrid {
+        key: key(sqe)?,
+        value_bytes,
+        pages_z,
+    })
+}
+
+#[inline]
+fn key_bytes(sqe: &Sqe) -> usize {
+    (sqe.cdw11.get() & 0xFF) as usize
+}
+
+#[inline]
+fn option_bits(sqe: &Sqe) -> u8 {
+    (sqe.cdw11.get() >> 8) as u8
+}
+
+#[inline]
+fn key(sqe: &Sqe) -> Result<Key, Status> {
+    Key::from_padded(sqe.key_bytes(), key_bytes(sqe)).ok_or(Status::INVALID_KEY_SIZE)
+}
+
+#[inline]
+fn optional_key(sqe: &Sqe) -> Result<Option<Key>, Status> {
+    match key_bytes(sqe) {
+        0 => Ok(None),
+        _ => key(sqe).map(Some),
+    }
+}
+
+#[inline]
+fn set_key(sqe: &mut Sqe, key: Key, option_bits: u8) {
+    sqe.set_key_bytes(key.to_array());
+    sqe.cdw11 = U32::new(key.len() as u32 | u32::from(option_bits) << 8);
+}

@@ -1,0 +1,40 @@
+//! Bytes on the wire: what a host and a key-value SSD agree on, and nothing else.
+//!
+//! | module | what it lays out |
+//! |---|---|
+//! | [`key`] | a key of 1 to 16 bytes that compares in byte order |
+//! | [`sqe`], [`cqe`] | the 64-byte submission and the 16-byte completion queue entry |
+//! | [`status`] | status code type and status code, with one table of names |
+//! | [`opcode`] | opcodes of the KV command set, of the vendor range, of the admin queue |
+//! | [`command`] | what an I/O command means, decoded from and encoded to an entry |
+//! | [`inline`] | value bytes carried inside entries (*write*, *transfer*) |
+//! | [`list`], [`iter`] | the data a List, a SEEK or a NEXT returns |
+//! | [`identify`] | Identify data structures, 4096 bytes each |
+//!
+//! Multi-byte fields are little endian, as everywhere in NVMe. A field whose name ends in `_z` is
+//! 0's based (0 means one). Layouts are drawn in the module that owns them and asserted at compile
+//! time there.
+//!
+//! What this crate does not do: no queues, no I/O, no time, no policy, no limits of a particular
+//! drive. Any bytes may be handed to it; malformed ones give a [`Status`] or an error, never a panic.
+
+pub mod command;
+pub mod cqe;
+pub mod identify;
+pub mod inline;
+pub mod iter;
+pub mod key;
+pub mod list;
+pub mod opcode;
+pub mod sqe;
+pub mod status;
+
+pub use command::{Command, RetrieveOptions, Store, StoreOptions, Write};
+pub use cqe::Cqe;
+pub use key::Key;
+pub use sqe::{Psdt, SglDescriptor, Sqe};
+pub use status::Status;
+
+/// Bytes of a memory page as PRP entries describe it. The controller advertises MPSMIN = 0, so a
+/// host always uses pages of this size (NVMe base specification, CC.MPS).
+pub const PAGE_BYTES: u32 = 4096;
