@@ -1,0 +1,2 @@
+//! The `kvdrive` command.
+fn main() {}

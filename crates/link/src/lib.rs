@@ -1,0 +1,32 @@
+//! The wire between host and drive: queues, host memory, PCIe as bytes and time, and the transfer methods.
+//!
+//! Host and drive share nothing but what is here: 64-byte submission entries, 16-byte completion entries, doorbells,
+//! and DMA to host memory. Every byte is counted where it crosses ([`meter`]), in the function that also takes its
+//! time ([`pcie`]), so no method can move anything for free.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`payload`] | content on its way: bytes, or patterns that stand for bytes |
+//! | [`memory`] | host memory as the drive's DMA sees it |
+//! | [`meter`] | payload and wire bytes by traffic class |
+//! | [`pcie`] | the link: directions, DMA engine, doorbells, fetches, completions |
+//! | [`queue`] | one submission queue and its completion queue |
+//! | [`prp`] | physical region pages and lists, as a drive walks them |
+//! | [`transfer`] | the ways a value gets across, both halves of each in one file |
+//!
+//! This crate knows no engine and no flash: where a value lands is behind [`transfer::Landing`].
+
+pub mod memory;
+pub mod meter;
+pub mod payload;
+pub mod pcie;
+pub mod prp;
+pub mod queue;
+pub mod transfer;
+
+pub use memory::{BadAddress, HostMemory, LocalMemory};
+pub use meter::{Class, Meter, Traffic};
+pub use payload::{Pattern, Piece, Placed, Region};
+pub use pcie::{Link, LinkConfig};
+pub use queue::{Fetched, QueuePair};
+pub use transfer::{Arrival, Landing};

@@ -1,0 +1,355 @@
+//! What travels: bytes, or the description of bytes that a workload generator made.
+//!
+//! A [`Pattern`] names a stretch of an endless pseudo-random byte stream. It is carried from host memory through
+//! DMA, page buffer, flash and GC as 16 bytes, cut and joined like the bytes it stands for, and expanded only where
+//! real bytes are needed (a `ram` or `file` medium, an application that looks). Meters always use its length.
+//!
+//! A [`Region`] is a fixed-size piece of memory (a NAND page, a page-buffer entry, a host buffer) whose content is a
+//! mixture of both. It knows nothing of what the bytes mean.
+
+use kvdrive_spec::Key;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+/// Bytes `offset .. offset + bytes` of the stream `seed`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Pattern {
+    /// Which stream.
+    pub seed: u64,
+    /// First byte within the stream.
+    pub offset: u32,
+    /// Length in bytes.
+    pub bytes: u32,
+}
+
+impl Pattern {
+    /// The whole value that `version` of `key` has in generated workloads.
+    pub fn of_value(key: &Key, version: u64, bytes: u32) -> Pattern {
+        let mut name = [0u8; 16];
+        key.copy_to(&mut name);
+        Pattern {
+            seed: xxh3_64_with_seed(&name[..key.len()], version),
+            offset: 0,
+            bytes,
+        }
+    }
+
+    /// `bytes` bytes from `at` on. Panics when they are not all inside.
+    pub fn slice(&self, at: u32, bytes: u32) -> Pattern {
+        assert!(
+            at.checked_add(bytes).is_some_and(|end| end <= self.bytes),
+            "slice {at}+{bytes} of {self:?}"
+        );
+        Pattern {
+            seed: self.seed,
+            offset: self.offset + at,
+            bytes,
+        }
+    }
+
+    /// Writes the bytes it stands for. `out` must have its length.
+    pub fn expand(&self, out: &mut [u8]) {
+        assert_eq!(
+            out.len(),
+            self.bytes as usize,
+            "a pattern expands to its own length"
+        );
+        let mut at = self.offset;
+        let mut rest = out;
+        while !rest.is_empty() {
+            let word = stream_word(self.seed, at / 8).to_le_bytes();
+            let from = (at % 8) as usize;
+            let take = rest.len().min(8 - from);
+            let (now, later) = rest.split_at_mut(take);
+            now.copy_from_slice(&word[from..from + take]);
+            at += take as u32;
+            rest = later;
+        }
+    }
+
+    fn continues(&self, next: &Pattern) -> bool {
+        self.seed == next.seed && self.offset + self.bytes == next.offset
+    }
+}
+
+/// Word `index` of a stream (SplitMix64 over a counter).
+fn stream_word(seed: u64, index: u32) -> u64 {
+    let mut z = seed.wrapping_add(u64::from(index).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
+/// A piece of content on its way.
+#[derive(Clone, Copy, Debug)]
+pub enum Piece<'a> {
+    /// Real bytes.
+    Bytes(&'a [u8]),
+    /// Bytes by description.
+    Pattern(Pattern),
+}
+
+impl Piece<'_> {
+    /// Length in bytes, however they are kept.
+    pub fn bytes(&self) -> u32 {
+        match self {
+            Piece::Bytes(bytes) => bytes.len() as u32,
+            Piece::Pattern(pattern) => pattern.bytes,
+        }
+    }
+
+    /// `bytes` bytes from `at` on.
+    pub fn slice(&self, at: u32, bytes: u32) -> Piece<'_> {
+        match self {
+            Piece::Bytes(all) => Piece::Bytes(&all[at as usize..(at + bytes) as usize]),
+            Piece::Pattern(pattern) => Piece::Pattern(pattern.slice(at, bytes)),
+        }
+    }
+
+    /// Writes its bytes to `out`, which must have its length.
+    pub fn expand(&self, out: &mut [u8]) {
+        match self {
+            Piece::Bytes(bytes) => out.copy_from_slice(bytes),
+            Piece::Pattern(pattern) => pattern.expand(out),
+        }
+    }
+}
+
+/// A pattern lying in a [`Region`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// First byte within the region.
+    pub at: u32,
+    /// What lies there.
+    pub pattern: Pattern,
+}
+
+impl Placed {
+    fn end(&self) -> u32 {
+        self.at + self.pattern.bytes
+    }
+}
+
+/// A fixed-size piece of memory. Bytes that were never written are zero.
+///
+/// `literal` holds real bytes from 0 up to the highest one ever written; `patterns`, sorted and disjoint, lie on top.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Region {
+    literal: Vec<u8>,
+    patterns: Vec<Placed>,
+}
+
+impl Region {
+    /// All zero. Takes no memory until written.
+    pub fn new() -> Region {
+        Region::default()
+    }
+
+    /// A region of real bytes.
+    pub fn from_bytes(bytes: Vec<u8>) -> Region {
+        Region {
+            literal: bytes,
+            patterns: Vec::new(),
+        }
+    }
+
+    /// A region rebuilt from [`Region::literal`] and [`Region::patterns`]; `None` if the patterns overlap or are out
+    /// of order.
+    pub fn from_parts(literal: Vec<u8>, patterns: Vec<Placed>) -> Option<Region> {
+        let sorted = patterns.windows(2).all(|pair| pair[0].end() <= pair[1].at);
+        sorted.then_some(Region { literal, patterns })
+    }
+
+    /// The real bytes; what lies beyond them, and is no pattern, is zero.
+    pub fn literal(&self) -> &[u8] {
+        &self.literal
+    }
+
+    /// The patterns on top of the literal bytes, by position.
+    pub fn patterns(&self) -> &[Placed] {
+        &self.patterns
+    }
+
+    /// One more than the highest byte written.
+    pub fn written_end(&self) -> u32 {
+        let literal = self.literal.len() as u32;
+        self.patterns
+            .last()
+            .map_or(literal, |last| last.end().max(literal))
+    }
+
+    /// Makes everything zero again and keeps the memory for the next content.
+    pub fn clear(&mut self) {
+        self.literal.clear();
+        self.patterns.clear();
+    }
+
+    /// Puts `piece` at byte `at`, over whatever is there.
+    pub fn write(&mut self, at: u32, piece: Piece<'_>) {
+        let bytes = piece.bytes();
+        if bytes == 0 {
+            return;
+        }
+        if !self.patterns.is_empty() {
+            self.cut_patterns(at, at + bytes);
+        }
+        match piece {
+            Piece::Bytes(new) => {
+                let (from, to) = (at as usize, at as usize + new.len());
+                if from == self.literal.len() {
+                    self.literal.extend_from_slice(new);
+                } else {
+                    if self.literal.len() < to {
+                        self.literal.resize(to, 0);
+                    }
+                    self.literal[from..to].copy_from_slice(new);
+                }
+            }
+            Piece::Pattern(pattern) => self.place(Placed { at, pattern }),
+        }
+    }
+
+    fn place(&mut self, new: Placed) {
+        let index = self.patterns.partition_point(|placed| placed.at < new.at);
+        if index > 0 {
+            let before = &mut self.patterns[index - 1];
+            if before.end() == new.at && before.pattern.continues(&new.pattern) {
+                before.pattern.bytes += new.pattern.bytes;
+                return;
+            }
+        }
+        self.patterns.insert(index, new);
+    }
+
+    /// Removes what patterns cover within `from..to`; their rests stay.
+    fn cut_patterns(&mut self, from: u32, to: u32) {
+        let first = self.patterns.partition_point(|placed| placed.end() <= from);
+        let last = self.patterns.partition_point(|placed| placed.at < to);
+        if first >= last {
+            return;
+        }
+        let left = self.patterns[first];
+        let right = self.patterns[last - 1];
+        let mut rests = Vec::new();
+        if left.at < from {
+            rests.push(Placed {
+                at: left.at,
+                pattern: left.pattern.slice(0, from - left.at),
+            });
+        }
+        if right.end() > to {
+            let rest = right.pattern.slice(to - right.at, right.end() - to);
+            rests.push(Placed {
+                at: to,
+                pattern: rest,
+            });
+        }
+        self.patterns.splice(first..last, rests);
+    }
+
+    /// Hands out `bytes` bytes from `at` on, in order, in as few pieces as they are kept in.
+    pub fn read(&self, at: u32, bytes: u32, sink: &mut dyn FnMut(Piece<'_>)) {
+        let end = at + bytes;
+        let mut here = at;
+        let mut index = self.patterns.partition_point(|placed| placed.end() <= at);
+        while here < end {
+            match self.patterns.get(index).filter(|placed| placed.at < end) {
+                Some(placed) if placed.at <= here => {
+                    let stop = placed.end().min(end);
+                    sink(Piece::Pattern(
+                        placed.pattern.slice(here - placed.at, stop - here),
+                    ));
+                    here = stop;
+                    index += 1;
+                }
+                next => {
+                    let stop = next.map_or(end, |placed| placed.at);
+                    self.read_literal(here, stop, sink);
+                    here = stop;
+                }
+            }
+        }
+    }
+
+    fn read_literal(&self, from: u32, to: u32, sink: &mut dyn FnMut(Piece<'_>)) {
+        const ZEROS: [u8; 4096] = [0; 4096];
+        let (from, to) = (from as usize, to as usize);
+        let kept = self.literal.len().min(to);
+        if from < kept {
+            sink(Piece::Bytes(&self.literal[from..kept]));
+        }
+        let mut missing = to - from.max(kept).min(to);
+        while missing > 0 {
+            let take = missing.min(ZEROS.len());
+            sink(Piece::Bytes(&ZEROS[..take]));
+            missing -= take;
+        }
+    }
+
+    /// Writes `out.len()` bytes from `at` on as real bytes.
+    pub fn copy_to(&self, at: u32, out: &mut [u8]) {
+        let mut done = 0;
+        self.read(at, out.len() as u32, &mut |piece| {
+            let end = done + piece.bytes() as usize;
+            piece.expand(&mut out[done..end]);
+            done = end;
+        });
+    }
+
+    /// The first `size` bytes as real bytes.
+    pub fn to_bytes(&self, size: u32) -> Vec<u8> {
+        let mut out = vec![0; size as usize];
+        self.copy_to(0, &mut out);
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[derive(Clone, Debug)]
+    enum Write {
+        Bytes(u32, Vec<u8>),
+        Pattern(u32, Pattern),
+    }
+
+    fn write() -> impl Strategy<Value = Write> {
+        prop_oneof![
+            (0u32..200, proptest::collection::vec(any::<u8>(), 0..60))
+                .prop_map(|(at, b)| Write::Bytes(at, b)),
+            (0u32..200, any::<u64>(), 0u32..50, 0u32..60).prop_map(|(at, seed, offset, bytes)| {
+                Write::Pattern(
+                    at,
+                    Pattern {
+                        seed,
+                        offset,
+                        bytes,
+                    },
+                )
+            }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn a_region_is_the_bytes_written_to_it(writes in proptest::collection::vec(write(), 0..20), at in 0u32..260) {
+            let mut region = Region::new();
+            let mut model = vec![0u8; 260];
+            for write in &writes {
+                let (at, piece) = match write {
+                    Write::Bytes(at, bytes) => (*at, Piece::Bytes(bytes)),
+                    Write::Pattern(at, pattern) => (*at, Piece::Pattern(*pattern)),
+                };
+                region.write(at, piece);
+                piece.expand(&mut model[at as usize..(at + piece.bytes()) as usize]);
+            }
+            prop_assert_eq!(&region.to_bytes(260), &model);
+            let mut tail = vec![0; 260 - at as usize];
+            region.copy_to(at, &mut tail);
+            prop_assert_eq!(&tail, &model[at as usize..]);
+            let parts = Region::from_parts(region.literal().to_vec(), region.patterns().to_vec());
+            prop_assert_eq!(parts, Some(region));
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! PCI Express as bytes and time, and the doorbells and entries that cross it.
+//!
+//! Time of a crossing = line time (wire bytes over generation and lanes, on a FIFO direction) + a constant of the
+//! profile for everything else (round trip, DMA set-up). On the published board the line is a small part.
+//!
+//! Wire bytes are those of the transaction and data link layers:
+//!
+//! ```text
+//!   memory write   | framing, sequence, LCRC 8 | header 16 | data <= max payload |
+//!   memory read    | framing, sequence, LCRC 8 | header 16 |                        one per 512 bytes
+//!   completion     | framing, sequence, LCRC 8 | header 12 | data <= max payload |
+//!   Ack, UpdateFC  | 8 each, one of both for every 4 packets: 4 bytes a packet (an assumption)
+//! ```
+//!
+//! What this module does not do: replay, credits, ordering between the two directions, bifurcation.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use kvdrive_sim::{Ns, Resource, Sim, WaitQueue};
+use kvdrive_spec::{Cqe, Sqe};
+use serde::Deserialize;
+
+use crate::memory::{BadAddress, HostMemory};
+use crate::meter::{Class, Meter};
+use crate::payload::Piece;
+use crate::queue::{Fetched, QueuePair};
+
+/// Bytes of a host memory page: the unit of PRP entries.
+pub const PAGE_BYTES: u32 = kvdrive_spec::PAGE_BYTES;
+const DOORBELL_BYTES: u64 = 4;
+const INTERRUPT_WIRE_BYTES: u64 = 4;
+const LINK_LAYER_BYTES: u64 = 8 + 4;
+const REQUEST_HEADER_BYTES: u64 = 16;
+const COMPLETION_HEADER_BYTES: u64 = 12;
+const READ_REQUEST_BYTES: u64 = 512;
+
+/// The link's part of a profile.
+#[derive(Clone, Debug, Deserialize)]
+pub struct LinkConfig {
+    /// PCIe generation, 1 to 5.
+    pub generation: u32,
+    /// Lanes, 1 to 16.
+    pub lanes: u32,
+    /// Largest payload of one packet in bytes.
+    pub max_payload_bytes: u32,
+    /// What a page moved by DMA costs besides its line time, ns.
+    pub dma_page_ns: Ns,
+    /// Round trip of fetching a submission entry or a list page, besides line time, ns.
+    pub sqe_fetch_ns: Ns,
+    /// Latency of a completion entry, besides line time, ns.
+    pub cqe_write_ns: Ns,
+    /// From the host's store to the drive's sight of a doorbell, besides line time, ns.
+    pub doorbell_ns: Ns,
+    /// Does the drive send an interrupt with each completion?
+    pub interrupt: bool,
+    /// Unit in which the DMA engine moves bytes for an SGL: 4096, 4 or 1. PRPs always move whole pages.
+    pub dma_granularity_bytes: u32,
+}
+
+impl LinkConfig {
+    /// Data rate of all lanes after line coding, in kB/s (PCI Express base specification: 8b/10b for generations 1
+    /// and 2, 128b/130b from 3 on).
+    fn rate_kb_s(&self) -> u64 {
+        let lane = match self.generation {
+            1 => 250_000,
+            2 => 500_000,
+            3 => 984_615,
+            4 => 1_969_231,
+            _ => 3_938_462,
+        };
+        lane * u64::from(self.lanes)
+    }
+
+    /// Time of `wire_bytes` on the line, ns, rounded up.
+    pub fn line_ns(&self, wire_bytes: u64) -> Ns {
+        (wire_bytes * 1_000_000).div_ceil(self.rate_kb_s())
+    }
+
+    fn packets(&self, bytes: u64) -> u64 {
+        bytes.div_ceil(u64::from(self.max_payload_bytes))
+    }
+
+    /// Wire bytes of a posted write of `bytes`.
+    pub fn write_wire_bytes(&self, bytes: u64) -> u64 {
+        bytes + self.packets(bytes) * (REQUEST_HEADER_BYTES + LINK_LAYER_BYTES)
+    }
+
+    /// Wire bytes of a read of `bytes`: requests one way, completions with data the other.
+    pub fn read_wire_bytes(&self, bytes: u64) -> u64 {
+        let requests =
+            bytes.div_ceil(READ_REQUEST_BYTES) * (REQUEST_HEADER_BYTES + LINK_LAYER_BYTES);
+        bytes + requests + self.packets(bytes) * (COMPLETION_HEADER_BYTES + LINK_LAYER_BYTES)
+    }
+}
+
+/// What both ends hold: directions, DMA engine, meter, host memory and queues.
+pub struct Link {
+    sim: Sim,
+    config: LinkConfig,
+    /// Host to drive.
+    down: Resource,
+    /// Drive to host.
+    up: Resource,
+    /// The drive's DMA engine.
+    dma: Resource,
+    meter: Meter,
+    memory: Rc<dyn HostMemory>,
+    queues: RefCell<Vec<Rc<QueuePair>>>,
+    /// Where firmware contexts wait for doorbells.
+    bell: WaitQueue,
+    /// Queue at which the next round of arbitration begins.
+    cursor: Cell<usize>,
+}
+
+impl Link {
+    /// A link without queues.
+    pub fn new(sim: &Sim, config: LinkConfig, memory: Rc<dyn HostMemory>) -> Rc<Link> {
+        Rc::new(Link {
+            down: Resource::new(sim, "link.down", 1),
+            up: Resource::new(sim, "link.up", 1),
+            dma: Resource::new(sim, "link.dma", 1),
+            meter: Meter::default(),
+            queues: RefCell::default(),
+            bell: WaitQueue::new(sim),
+            cursor: Cell::new(0),
+            sim: sim.clone(),
+            config,
+            memory,
+        })
+    }
+
+    /// Its profile.
+    pub fn config(&self) -> &LinkConfig {
+        &self.config
+    }
+
+    /// The executor both ends run on.
+    pub fn sim(&self) -> &Sim {
+        &self.sim
+    }
+
+    /// Its counters.
+    pub fn meter(&self) -> &Meter {
+        &self.meter
+    }
+
+    /// Its resources, for reports.
+    pub fn resources(&self) -> [&Resource; 3] {
+        [&self.down, &self.up, &self.dma]
+    }
+
+    /// Creates a queue pair of `entries` slots and returns it; its index is its identifier minus one.
+    pub fn create_queue(&self, entries: u32) -> Rc<QueuePair> {
+        let mut queues = self.queues.borrow_mut();
+        let queue = Rc::new(QueuePair::new(&self.sim, queues.len() as u16 + 1, entries));
+        queues.push(queue.clone());
+        queue
+    }
+
+    /// Host: makes everything written to `queue` visible to the drive. Posted: returns when the drive has it.
+    pub async fn ring_submission(&self, queue: &QueuePair) {
+        let wire = self.config.write_wire_bytes(DOORBELL_BYTES);
+        self.cross(
+            &self.down,
+            Class::Mmio,
+            DOORBELL_BYTES,
+            wire,
+            self.config.doorbell_ns,
+        )
+        .await;
+        self.note_arrival(queue);
+    }
+
+    /// Makes submissions visible without a crossing: a front door that counts its own (replay, wall time).
+    pub fn note_arrival(&self, queue: &QueuePair) {
+        queue.publish();
+        self.bell.wake_one();
+    }
+
+    /// Host: tells the drive how far it has read `queue`'s completions. Posted; nobody waits for it.
+    pub fn ring_completion(&self, queue: &QueuePair) {
+        self.meter.count(
+            Class::Mmio,
+            DOORBELL_BYTES,
+            self.config.write_wire_bytes(DOORBELL_BYTES),
+        );
+        queue.release_completion();
+    }
+
+    /// Drive: waits for the next command of any queue, round robin, and fetches it.
+    pub async fn next_command(&self) -> Fetched {
+        let fetched = loop {
+            match self.take_next() {
+                Some(fetched) => break fetched,
+                None => self.bell.wait().await,
+            }
+        };
+        let bytes = Sqe::BYTES as u64;
+        let wire = self.config.read_wire_bytes(bytes);
+        self.cross(
+            &self.down,
+            Class::Sqe,
+            bytes,
+            wire,
+            self.config.sqe_fetch_ns,
+        )
+        .await;
+        fetched
+    }
+
+    fn take_next(&self) -> Option<Fetched> {
+        let queues = self.queues.borrow();
+        let count = queues.len();
+        for step in 0..count {
+            let index = (self.cursor.get() + step) % count;
+            if let Some(fetched) = queues[index].take_submission() {
+                self.cursor.set((index + 1) % count);
+                if queues.iter().any(|queue| queue.has_submission()) {
+                    self.bell.wake_one();
+                }
+                return Some(fetched);
+            }
+        }
+        None
+    }
+
+    /// Drive: posts a completion to `queue`; waits while the host leaves it no room.
+    pub async fn complete(&self, queue: &QueuePair, cqe: Cqe) {
+        let bytes = Cqe::BYTES as u64;
+        let wire = self.config.write_wire_bytes(bytes);
+        self.cross(&self.up, Class::Cqe, bytes, wire, self.config.cqe_write_ns)
+            .await;
+        if self.config.interrupt {
+            self.meter.count(
+                Class::Interrupt,
+                0,
+                self.config.write_wire_bytes(INTERRUPT_WIRE_BYTES),
+            );
+        }
+        queue.post(cqe).await;
+    }
+
+    /// Drive: fetches `bytes` bytes of a PRP or SGL list.
+    pub async fn fetch_list(&self, address: u64, out: &mut [u8]) -> Result<(), BadAddress> {
+        let bytes = out.len() as u64;
+        let wire = self.config.read_wire_bytes(bytes);
+        self.cross(
+            &self.down,
+            Class::List,
+            bytes,
+            wire,
+            self.config.sqe_fetch_ns,
+        )
+        .await;
+        let mut done = 0;
+        self.memory.read(address, bytes as u32, &mut |piece| {
+            let end = done + piece.bytes() as usize;
+            piece.expand(&mut out[done..end]);
+            done = end;
+        })
+    }
+
+    /// Drive: one DMA from host memory. `moved_bytes` cross the link (the engine's unit), the first `bytes` of them
+    /// are handed to `sink`.
+    pub async fn dma_to_drive(
+        &self,
+        address: u64,
+        bytes: u32,
+        moved_bytes: u32,
+        sink: &mut dyn FnMut(Piece<'_>),
+    ) -> Result<(), BadAddress> {
+        let wire = self.config.read_wire_bytes(u64::from(moved_bytes));
+        self.dma(&self.down, Class::ToDrive, u64::from(moved_bytes), wire)
+            .await;
+        self.memory.read(address, bytes, sink)
+    }
+
+    /// Drive: takes the time of one DMA to host memory of `moved_bytes`; the content follows with
+    /// [`Link::write_memory`].
+    pub async fn dma_to_host(&self, moved_bytes: u32) {
+        let wire = self.config.write_wire_bytes(u64::from(moved_bytes));
+        self.dma(&self.up, Class::ToHost, u64::from(moved_bytes), wire)
+            .await;
+    }
+
+    /// Drive: the content of a DMA whose time [`Link::dma_to_host`] took.
+    pub fn write_memory(&self, address: u64, piece: Piece<'_>) -> Result<(), BadAddress> {
+        self.memory.write(address, piece)
+    }
+
+    /// Bytes that cross the link when an SGL names `bytes`.
+    pub fn sgl_moved_bytes(&self, bytes: u32) -> u32 {
+        bytes.next_multiple_of(self.config.dma_granularity_bytes)
+    }
+
+    /// The constant is per page; the last part of a transfer costs as much as a whole one.
+    async fn dma(&self, direction: &Resource, class: Class, payload_bytes: u64, wire_bytes: u64) {
+        let pages = payload_bytes.div_ceil(u64::from(PAGE_BYTES));
+        let _engine = self.dma.acquire().await;
+        self.cross(
+            direction,
+            class,
+            payload_bytes,
+            wire_bytes,
+            self.config.dma_page_ns * pages,
+        )
+        .await;
+    }
+
+    /// Every crossing: counts the bytes, holds the direction for the line time, then takes the rest.
+    async fn cross(
+        &self,
+        direction: &Resource,
+        class: Class,
+        payload: u64,
+        wire: u64,
+        rest_ns: Ns,
+    ) {
+        self.meter.count(class, payload, wire);
+        let began = self.sim.now();
+        direction.run(self.config.line_ns(wire)).await;
+        self.sim.sleep(rest_ns).await;
+        if self.sim.trace().is_on() {
+            self.sim.trace().note(
+                began,
+                self.sim.now() - began,
+                "link",
+                "crossing",
+                payload,
+                class.name(),
+            );
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Physical region pages: how a command names host memory, as the drive walks it.
+//!
+//! ```text
+//!   1 page     PRP1 = first byte (may lie inside a page)        PRP2 unused
+//!   2 pages    PRP1 = first byte                                PRP2 = second page
+//!   n pages    PRP1 = first byte                                PRP2 = list: 8 bytes per further page;
+//!              the last slot of a list page that is not the last entry names the next list page
+//! ```
+//!
+//! NVMe base specification, section "Physical Region Page Entry and List". Lists are fetched only as far as needed.
+
+use kvdrive_spec::{Sqe, Status};
+
+use crate::pcie::{Link, PAGE_BYTES};
+
+const ENTRY_BYTES: u32 = 8;
+
+/// A run of host memory within one page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// First byte.
+    pub address: u64,
+    /// Length, at most a page.
+    pub bytes: u32,
+}
+
+/// The host memory of one command, in order. Two segments need no allocation.
+pub struct Segments {
+    first: [Segment; 2],
+    rest: Vec<Segment>,
+    count: usize,
+}
+
+impl Segments {
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// None at all: a transfer of zero bytes.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// In order.
+    pub fn iter(&self) -> impl Iterator<Item = Segment> + '_ {
+        self.first
+            .iter()
+            .take(self.count)
+            .copied()
+            .chain(self.rest.iter().copied())
+    }
+
+    fn push(&mut self, segment: Segment) {
+        match self.count {
+            index @ (0 | 1) => self.first[index] = segment,
+            _ => self.rest.push(segment),
+        }
+        self.count += 1;
+    }
+}
+
+/// Walks the PRPs of `sqe` for `bytes` bytes.
+///
+/// Errors: [`Status::PRP_OFFSET_INVALID`] for a first entry that is not dword aligned or a later one that is not page
+/// aligned, [`Status::DATA_TRANSFER_ERROR`] for a list that is not mapped.
+pub async fn walk(link: &Link, sqe: &Sqe, bytes: u32) -> Result<Segments, Status> {
+    let none = Segment {
+        address: 0,
+        bytes: 0,
+    };
+    let mut segments = Segments {
+        first: [none; 2],
+        rest: Vec::new(),
+        count: 0,
+    };
+    if bytes == 0 {
+        return Ok(segments);
+    }
+    let (prp1, prp2) = (sqe.prp1.get(), sqe.prp2.get());
+    if !prp1.is_multiple_of(4) {
+        return Err(Status::PRP_OFFSET_INVALID);
+    }
+    let in_first = PAGE_BYTES - (prp1 % u64::from(PAGE_BYTES)) as u32;
+    segments.push(Segment {
+        address: prp1,
+        bytes: bytes.min(in_first),
+    });
+    let mut left = bytes.saturating_sub(in_first);
+    if left == 0 {
+        return Ok(segments);
+    }
+    if left <= PAGE_BYTES {
+        segments.push(page(prp2, left)?);
+        return Ok(segments);
+    }
+    let mut list = prp2;
+    // A chain in which every page names a page of memory is never longer than this; one that does not would not end.
+    for _ in 0..=left.div_ceil(PAGE_BYTES) {
+        (list, left) = walk_list_page(link, list, left, &mut segments).await?;
+        if left == 0 {
+            return Ok(segments);
+        }
+    }
+    Err(Status::DATA_TRANSFER_ERROR)
+}
+
+/// Reads one list page; returns where the next one is and how many bytes are still to be named.
+async fn walk_list_page(
+    link: &Link,
+    list: u64,
+    mut left: u32,
+    segments: &mut Segments,
+) -> Result<(u64, u32), Status> {
+    if !list.is_multiple_of(u64::from(ENTRY_BYTES)) {
+        return Err(Status::PRP_OFFSET_INVALID);
+    }
+    let room = (PAGE_BYTES - (list % u64::from(PAGE_BYTES)) as u32) / ENTRY_BYTES;
+    let needed = left.div_ceil(PAGE_BYTES);
+    let mut entries = [0u8; PAGE_BYTES as usize];
+    let entries = &mut entries[..(needed.min(room) * ENTRY_BYTES) as usize];
+    link.fetch_list(list, entries)
+        .await
+        .map_err(|_| Status::DATA_TRANSFER_ERROR)?;
+    let mut addresses = entries
+        .chunks_exact(8)
+        .map(|entry| u64::from_le_bytes(entry.try_into().expect("8 bytes")));
+    if needed > room {
+        let pages: Vec<u64> = addresses.collect();
+        let (next, here) = pages.split_last().expect("a list page has an entry");
+        for address in here {
+            segments.push(page(*address, left.min(PAGE_BYTES))?);
+            left -= PAGE_BYTES;
+        }
+        return Ok((*next, left));
+    }
+    addresses.try_for_each(|address| {
+        let bytes = left.min(PAGE_BYTES);
+        segments.push(page(address, bytes)?);
+        left -= bytes;
+        Ok(())
+    })?;
+    Ok((0, left))
+}
+
+fn page(address: u64, bytes: u32) -> Result<Segment, Status> {
+    if address.is_multiple_of(u64::from(PAGE_BYTES)) {
+        Ok(Segment { address, bytes })
+    } else {
+        Err(Status::PRP_OFFSET_INVALID)
+    }
+}

@@ -1,0 +1,202 @@
+//! A submission queue and its completion queue: rings of entries in host memory, tails and heads.
+//!
+//! The host writes entries and publishes them with a doorbell ([`crate::Link::ring_submission`]); the drive takes
+//! them in order, posts completions in any order, and the host releases completion slots with the other doorbell.
+//!
+//! Commands that carry value bytes inline (*write*, *hybrid*, *transfer*) belong together by their order in one
+//! queue. Each gets a turn number when it is taken, and the drive handles it when its turn has come, however many
+//! firmware contexts work on the queue.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use kvdrive_sim::{Sim, TaskKey, WaitQueue};
+use kvdrive_spec::{Cqe, Sqe, opcode};
+
+/// A command taken from a queue.
+pub struct Fetched {
+    /// Where it came from and where its completion goes.
+    pub queue: Rc<QueuePair>,
+    /// The entry.
+    pub sqe: Sqe,
+    /// Its turn among the queue's inline commands; `None` for all others.
+    pub turn: Option<u64>,
+    /// Submission queue head after taking it, for the completion.
+    pub head: u16,
+}
+
+struct Turns {
+    next: Cell<u64>,
+    serving: Cell<u64>,
+    waiting: WaitQueue,
+}
+
+/// One queue pair.
+pub struct QueuePair {
+    sim: Sim,
+    id: u16,
+    entries: u32,
+    /// Entries between head and tail; those before `published` may be seen by the drive.
+    submissions: RefCell<VecDeque<Sqe>>,
+    published: Cell<usize>,
+    head: Cell<u16>,
+    completions: RefCell<VecDeque<Cqe>>,
+    /// Completion slots the host has not released.
+    unreleased: Cell<u32>,
+    phase_count: Cell<u32>,
+    /// Host tasks waiting for the completion of a command identifier.
+    waiters: RefCell<Vec<Option<TaskKey>>>,
+    room: WaitQueue,
+    turns: Turns,
+}
+
+impl QueuePair {
+    pub(crate) fn new(sim: &Sim, id: u16, entries: u32) -> QueuePair {
+        QueuePair {
+            sim: sim.clone(),
+            id,
+            entries,
+            submissions: RefCell::default(),
+            published: Cell::new(0),
+            head: Cell::new(0),
+            completions: RefCell::default(),
+            unreleased: Cell::new(0),
+            phase_count: Cell::new(0),
+            waiters: RefCell::new(vec![None; entries as usize]),
+            room: WaitQueue::new(sim),
+            turns: Turns {
+                next: Cell::new(0),
+                serving: Cell::new(0),
+                waiting: WaitQueue::new(sim),
+            },
+        }
+    }
+
+    /// Queue identifier, from 1.
+    pub fn id(&self) -> u16 {
+        self.id
+    }
+
+    /// Slots of each ring; one of them always stays empty.
+    pub fn entries(&self) -> u32 {
+        self.entries
+    }
+
+    /// Host: writes an entry behind the tail; `false` when the ring is full.
+    #[must_use]
+    pub fn try_submit(&self, sqe: Sqe) -> bool {
+        let mut ring = self.submissions.borrow_mut();
+        if ring.len() as u32 >= self.entries - 1 {
+            return false;
+        }
+        ring.push_back(sqe);
+        true
+    }
+
+    pub(crate) fn publish(&self) {
+        self.published.set(self.submissions.borrow().len());
+    }
+
+    pub(crate) fn has_submission(&self) -> bool {
+        self.published.get() > 0
+    }
+
+    /// Host: waits for the completion of command `cid` and takes it. The slot stays used until
+    /// [`crate::Link::ring_completion`].
+    pub async fn completion(&self, cid: u16) -> Cqe {
+        std::future::poll_fn(|_| match self.try_completion(cid) {
+            Some(cqe) => std::task::Poll::Ready(cqe),
+            None => {
+                self.waiters.borrow_mut()[usize::from(cid)] = Some(self.sim.current());
+                std::task::Poll::Pending
+            }
+        })
+        .await
+    }
+
+    /// Host: takes the completion of `cid` if it is there.
+    pub fn try_completion(&self, cid: u16) -> Option<Cqe> {
+        let mut ring = self.completions.borrow_mut();
+        let index = ring.iter().position(|cqe| cqe.cid.get() == cid)?;
+        ring.remove(index)
+    }
+
+    /// Host: takes the oldest completion, whatever it completes.
+    pub fn any_completion(&self) -> Option<Cqe> {
+        self.completions.borrow_mut().pop_front()
+    }
+
+    pub(crate) fn release_completion(&self) {
+        let used = self.unreleased.get();
+        assert!(
+            used > 0,
+            "queue {}: a completion slot was released that was not used",
+            self.id
+        );
+        self.unreleased.set(used - 1);
+        self.room.wake_one();
+    }
+
+    /// Drive: takes the oldest published entry.
+    pub(crate) fn take_submission(self: &Rc<Self>) -> Option<Fetched> {
+        if self.published.get() == 0 {
+            return None;
+        }
+        let sqe = self
+            .submissions
+            .borrow_mut()
+            .pop_front()
+            .expect("published entries are in the ring");
+        self.published.set(self.published.get() - 1);
+        self.head
+            .set(((u32::from(self.head.get()) + 1) % self.entries) as u16);
+        let inline = matches!(
+            sqe.opcode,
+            opcode::WRITE | opcode::HYBRID | opcode::TRANSFER
+        );
+        let turn = inline.then(|| self.turns.next.replace(self.turns.next.get() + 1));
+        Some(Fetched {
+            queue: self.clone(),
+            sqe,
+            turn,
+            head: self.head.get(),
+        })
+    }
+
+    /// Drive: waits for an inline command's turn.
+    pub async fn wait_turn(&self, turn: u64) {
+        while self.turns.serving.get() != turn {
+            self.turns.waiting.wait().await;
+        }
+    }
+
+    /// Drive: the inline command whose turn it was is done; the next may come.
+    pub fn end_turn(&self) {
+        self.turns.serving.set(self.turns.serving.get() + 1);
+        self.turns.waiting.wake_all();
+    }
+
+    /// Drive: puts a completion into the ring, waiting for a free slot, and wakes who waits for it.
+    pub(crate) async fn post(&self, cqe: Cqe) {
+        while self.unreleased.get() >= self.entries - 1 {
+            self.room.wait().await;
+        }
+        self.unreleased.set(self.unreleased.get() + 1);
+        let posted = self
+            .phase_count
+            .replace(self.phase_count.get().wrapping_add(1));
+        let phase = (posted / self.entries).is_multiple_of(2);
+        self.completions
+            .borrow_mut()
+            .push_back(cqe.with_phase(phase));
+        let waiter = self
+            .waiters
+            .borrow_mut()
+            .get_mut(usize::from(cqe.cid.get()))
+            .and_then(Option::take);
+        if let Some(task) = waiter {
+            self.sim.wake(task);
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! `hybrid`: a value a little longer than whole pages. One command names the whole pages by PRP; the tail follows in
+//! *transfer* commands and is copied right behind them.
+//!
+//! ```text
+//!   bytes over the link for v = 4096 k + t: 88 + 4096 k + 88 x ceil(t / 56)      (k >= 1, t > 0; otherwise `prp`)
+//! ```
+
+use kvdrive_spec::{Command, Key, Sqe, Status};
+
+use super::piggyback::{Assembly, continue_or_end};
+use super::prp::{Prp, point_at, receive_pages};
+use super::{Arrival, Landing, Method, Next, Progress, StoreRequest};
+use crate::pcie::{Link, PAGE_BYTES};
+use crate::prp::walk;
+
+/// Host half.
+pub struct Hybrid {
+    /// Tails shorter than this many bytes go by *transfer* commands.
+    tail_below_bytes: f64,
+    prp: Prp,
+}
+
+impl Hybrid {
+    /// Every tail goes by *transfer* commands.
+    pub fn always() -> Hybrid {
+        Hybrid::below(f64::from(PAGE_BYTES))
+    }
+
+    /// Tails of fewer than `tail_below_bytes` bytes go by *transfer* commands.
+    pub fn below(tail_below_bytes: f64) -> Hybrid {
+        Hybrid {
+            tail_below_bytes,
+            prp: Prp,
+        }
+    }
+}
+
+impl Method for Hybrid {
+    fn pick(&self, value_bytes: u32) -> &dyn Method {
+        let tail = value_bytes % PAGE_BYTES;
+        if value_bytes > PAGE_BYTES && tail > 0 && f64::from(tail) < self.tail_below_bytes {
+            self
+        } else {
+            &self.prp
+        }
+    }
+
+    fn staged_bytes(&self, value_bytes: u32) -> u32 {
+        value_bytes / PAGE_BYTES * PAGE_BYTES
+    }
+
+    fn is_inline(&self) -> bool {
+        true
+    }
+
+    fn begin(
+        &self,
+        store: &StoreRequest<'_>,
+        progress: &mut Progress,
+        outbox: &mut Vec<Sqe>,
+    ) -> Next {
+        let value_bytes = store.value.bytes();
+        let pages_z = value_bytes / PAGE_BYTES - 1;
+        let mut sqe = Command::Hybrid {
+            key: store.key,
+            value_bytes,
+            pages_z,
+        }
+        .encode(store.cid, store.nsid);
+        progress.sent_bytes = self.staged_bytes(value_bytes);
+        point_at(&mut sqe, store.buffer, store.list, progress.sent_bytes);
+        outbox.push(sqe);
+        Next::Submit
+    }
+
+    fn on_completion(
+        &self,
+        store: &StoreRequest<'_>,
+        progress: &mut Progress,
+        status: Status,
+        outbox: &mut Vec<Sqe>,
+    ) -> Next {
+        continue_or_end(store, progress, status, outbox)
+    }
+}
+
+/// Device half: reserves room for the whole value and brings its whole pages there; the tail is a *transfer*'s work.
+/// The packing's copies wait until the tail is there too.
+pub async fn receive<L: Landing>(
+    link: &Link,
+    sqe: &Sqe,
+    key: Key,
+    value_bytes: u32,
+    pages_z: u32,
+    landing: &L,
+) -> Result<Assembly<L::Place>, Status> {
+    let received_bytes = (pages_z + 1) * PAGE_BYTES;
+    let segments = walk(link, sqe, received_bytes).await?;
+    let place = landing.reserve(&key, value_bytes, Arrival::Hybrid).await?;
+    if let Err(status) = receive_pages(link, &segments, landing, &place).await {
+        landing.abandon(place);
+        return Err(status);
+    }
+    Ok(Assembly {
+        key,
+        value_bytes,
+        received_bytes,
+        place,
+    })
+}

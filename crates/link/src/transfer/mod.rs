@@ -1,0 +1,180 @@
+//! Transfer methods: how a value gets from the application into the drive.
+//!
+//! A method has two halves in two worlds, in one file. The *host half* is a state machine without I/O
+//! ([`Method`]): it is asked what to submit first and what to do on each completion; runners in crate `host` pump it on a
+//! modelled core or a real thread. The *device half* is an async function that brings the value to a place of the
+//! engine's choice ([`Landing`]); it is found by the command's opcode, so the drive does not care which method the
+//! host used.
+//!
+//! A new method is one file here and one row in [`METHODS`].
+
+pub mod adaptive;
+pub mod hybrid;
+pub mod piggyback;
+pub mod prp;
+pub mod sgl;
+
+use std::future::Future;
+
+use kvdrive_spec::{Key, Sqe, Status, StoreOptions};
+use serde::Deserialize;
+
+use crate::payload::Piece;
+
+pub use piggyback::Assembly;
+
+/// Thresholds of the methods that choose by size (BandSlim, section 3.2).
+#[derive(Clone, Debug, Deserialize)]
+pub struct TransferConfig {
+    /// Name of a row of [`METHODS`].
+    pub method: String,
+    /// t1: below `alpha * t1` bytes a value is piggybacked.
+    pub threshold1_bytes: u32,
+    /// t2: a tail of fewer than `beta * t2` bytes behind whole pages goes by transfer commands.
+    pub threshold2_bytes: u32,
+    /// The user's weight of traffic against response time for small values.
+    pub alpha: f64,
+    /// The user's weight for tails.
+    pub beta: f64,
+}
+
+/// A store as the host half sees it: what, and where in host memory it may put it.
+pub struct StoreRequest<'a> {
+    /// The key.
+    pub key: Key,
+    /// The value.
+    pub value: Piece<'a>,
+    /// Conditions; only methods that leave the option byte alone can carry them.
+    pub options: StoreOptions,
+    /// Namespace.
+    pub nsid: u32,
+    /// Command identifier, used for each command of this store.
+    pub cid: u16,
+    /// A page-aligned DMA buffer, large enough for the value.
+    pub buffer: u64,
+    /// A page whose entry `i` names page `i + 1` of the buffer, for transfers of more than two pages.
+    pub list: u64,
+}
+
+/// How far a store has come.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Progress {
+    /// Value bytes handed to the drive by commands submitted so far.
+    pub sent_bytes: u32,
+}
+
+/// What the runner has to do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Submit what was put into the outbox with one doorbell, then wait for a completion.
+    Submit,
+    /// The store has ended.
+    Done(Status),
+}
+
+/// The host half of a transfer method.
+pub trait Method {
+    /// Which method a value of this size really goes by; a method that does not choose is its own answer.
+    fn pick(&self, value_bytes: u32) -> &dyn Method;
+    /// How many of the value's first bytes must lie in the DMA buffer before [`Method::begin`].
+    fn staged_bytes(&self, value_bytes: u32) -> u32;
+    /// Does it occupy its queue's sequence of inline commands?
+    fn is_inline(&self) -> bool;
+    /// Puts the first commands into `outbox`.
+    fn begin(
+        &self,
+        store: &StoreRequest<'_>,
+        progress: &mut Progress,
+        outbox: &mut Vec<Sqe>,
+    ) -> Next;
+    /// A completion came with `status`.
+    fn on_completion(
+        &self,
+        store: &StoreRequest<'_>,
+        progress: &mut Progress,
+        status: Status,
+        outbox: &mut Vec<Sqe>,
+    ) -> Next;
+}
+
+/// One transfer method.
+pub struct MethodRow {
+    /// Name in configurations and reports.
+    pub name: &'static str,
+    /// What it is and where it comes from.
+    pub origin: &'static str,
+    /// Its host half.
+    pub build: fn(&TransferConfig) -> Box<dyn Method>,
+}
+
+/// Every transfer method.
+pub const METHODS: &[MethodRow] = &[
+    MethodRow {
+        name: "prp",
+        origin: "page-unit DMA of whole 4 KiB pages: the NVMe KV baseline of all papers",
+        build: |_| Box::new(prp::Prp),
+    },
+    MethodRow {
+        name: "sgl",
+        origin: "DMA of a scatter-gather list, rounded up to dma_granularity_bytes (NVMe base specification)",
+        build: |_| Box::new(sgl::Sgl),
+    },
+    MethodRow {
+        name: "piggyback",
+        origin: "value bytes inside write and transfer commands (BandSlim, section 3.2)",
+        build: |_| Box::new(piggyback::Piggyback),
+    },
+    MethodRow {
+        name: "hybrid",
+        origin: "whole pages by DMA, the tail in transfer commands (BandSlim, section 3.2)",
+        build: |_| Box::new(hybrid::Hybrid::always()),
+    },
+    MethodRow {
+        name: "adaptive",
+        origin: "piggyback, hybrid or prp by thresholds alpha*t1, beta*t2 (BandSlim, section 3.2)",
+        build: |config| Box::new(adaptive::Adaptive::new(config)),
+    },
+];
+
+/// The host half called `name`.
+pub fn method(config: &TransferConfig) -> Option<Box<dyn Method>> {
+    METHODS
+        .iter()
+        .find(|row| row.name == config.method)
+        .map(|row| (row.build)(config))
+}
+
+/// How a value reaches the drive, as far as placing it is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// In commands: firmware copies it, to any byte.
+    Inline,
+    /// By page-unit DMA: it lands on a 4 KiB boundary first.
+    Dma,
+    /// Whole pages by DMA, the tail copied right behind them.
+    Hybrid,
+}
+
+/// Where the drive puts a value that arrives. The engine implements it; a transfer method knows no more of an engine.
+///
+/// The order is `reserve`, then any mixture of `copy_in` and `dma_in` that covers the value, then `settle`; or
+/// `abandon` at any point after `reserve`. The value is not visible under its key before the engine's commit.
+pub trait Landing {
+    /// A reserved place for one value.
+    type Place;
+    /// Finds room for a value of `bytes` bytes.
+    fn reserve(
+        &self,
+        key: &Key,
+        bytes: u32,
+        arrival: Arrival,
+    ) -> impl Future<Output = Result<Self::Place, Status>>;
+    /// Firmware copies bytes out of a command to byte `at` of the value; takes a core's time.
+    fn copy_in(&self, place: &Self::Place, at: u32, bytes: &[u8]) -> impl Future<Output = ()>;
+    /// The DMA engine delivers a piece to byte `at` of the value; its time was taken on the link.
+    fn dma_in(&self, place: &Self::Place, at: u32, piece: Piece<'_>);
+    /// All bytes have arrived: makes the copies that the packing of DMA'd values asks for.
+    fn settle(&self, place: &Self::Place) -> impl Future<Output = ()>;
+    /// Gives a place back; its bytes are lost.
+    fn abandon(&self, place: Self::Place);
+}

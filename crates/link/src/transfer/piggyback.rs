@@ -1,0 +1,154 @@
+//! `piggyback`: the value rides inside commands. A *write* carries the key, the size and the first 35 bytes; *transfer*
+//! commands carry 56 more each. As published, the host sends the next command when the last one has completed, and a
+//! value's success is its last completion.
+//!
+//! ```text
+//!   bytes over the link for v: 88 x (1 + ceil((v - 35) / 56) for v > 35)
+//! ```
+//!
+//! A *transfer* names neither key nor offset: it belongs to the value that its queue has begun. A *write* inside an
+//! unfinished value discards that value and is refused, so that the host learns of the loss; a *transfer* with
+//! nothing begun is refused.
+
+use kvdrive_spec::inline::{
+    TRANSFER_INLINE_BYTES, WRITE_INLINE_BYTES, get_transfer, get_write, put_transfer, put_write,
+};
+use kvdrive_spec::{Command, Key, Sqe, Status, Write, opcode};
+
+use super::{Arrival, Landing, Method, Next, Progress, StoreRequest};
+
+/// Host half.
+pub struct Piggyback;
+
+/// Copies at most `out.len()` value bytes from `at` on to `out`; returns how many.
+fn take(store: &StoreRequest<'_>, at: u32, out: &mut [u8]) -> usize {
+    let bytes = (store.value.bytes() - at).min(out.len() as u32);
+    store
+        .value
+        .slice(at, bytes)
+        .expand(&mut out[..bytes as usize]);
+    bytes as usize
+}
+
+/// The next *transfer* of a value, or its end.
+pub(super) fn continue_or_end(
+    store: &StoreRequest<'_>,
+    progress: &mut Progress,
+    status: Status,
+    outbox: &mut Vec<Sqe>,
+) -> Next {
+    if !status.is_success() || progress.sent_bytes == store.value.bytes() {
+        return Next::Done(status);
+    }
+    let mut part = [0; TRANSFER_INLINE_BYTES];
+    let bytes = take(store, progress.sent_bytes, &mut part);
+    let mut sqe = Sqe::new(opcode::TRANSFER, store.cid, store.nsid);
+    progress.sent_bytes += put_transfer(&mut sqe, &part[..bytes]) as u32;
+    outbox.push(sqe);
+    Next::Submit
+}
+
+impl Method for Piggyback {
+    fn pick(&self, _: u32) -> &dyn Method {
+        self
+    }
+
+    fn staged_bytes(&self, _: u32) -> u32 {
+        0
+    }
+
+    fn is_inline(&self) -> bool {
+        true
+    }
+
+    fn begin(
+        &self,
+        store: &StoreRequest<'_>,
+        progress: &mut Progress,
+        outbox: &mut Vec<Sqe>,
+    ) -> Next {
+        let command = Command::Write(Write {
+            key: store.key,
+            value_bytes: store.value.bytes(),
+        });
+        let mut sqe = command.encode(store.cid, store.nsid);
+        let mut part = [0; WRITE_INLINE_BYTES];
+        let bytes = take(store, 0, &mut part);
+        progress.sent_bytes = put_write(&mut sqe, &part[..bytes]) as u32;
+        outbox.push(sqe);
+        Next::Submit
+    }
+
+    fn on_completion(
+        &self,
+        store: &StoreRequest<'_>,
+        progress: &mut Progress,
+        status: Status,
+        outbox: &mut Vec<Sqe>,
+    ) -> Next {
+        continue_or_end(store, progress, status, outbox)
+    }
+}
+
+/// A value that has arrived in part: the drive's memory of a queue between two inline commands.
+pub struct Assembly<P> {
+    /// Whose value it is.
+    pub key: Key,
+    /// Its whole size.
+    pub value_bytes: u32,
+    /// How much has arrived.
+    pub received_bytes: u32,
+    /// Where it goes.
+    pub place: P,
+}
+
+impl<P> Assembly<P> {
+    /// Has everything arrived?
+    pub fn is_whole(&self) -> bool {
+        self.received_bytes == self.value_bytes
+    }
+}
+
+/// Device half of a *write*: reserves room for the whole value and copies its first bytes there.
+pub async fn receive_write<L: Landing>(
+    sqe: &Sqe,
+    write: &Write,
+    landing: &L,
+) -> Result<Assembly<L::Place>, Status> {
+    let place = landing
+        .reserve(&write.key, write.value_bytes, Arrival::Inline)
+        .await?;
+    let mut part = [0; WRITE_INLINE_BYTES];
+    get_write(sqe, &mut part);
+    let received_bytes = write.value_bytes.min(WRITE_INLINE_BYTES as u32);
+    if received_bytes > 0 {
+        landing
+            .copy_in(&place, 0, &part[..received_bytes as usize])
+            .await;
+    }
+    Ok(Assembly {
+        key: write.key,
+        value_bytes: write.value_bytes,
+        received_bytes,
+        place,
+    })
+}
+
+/// Device half of a *transfer*: copies the next bytes behind those that have arrived.
+pub async fn receive_transfer<L: Landing>(
+    sqe: &Sqe,
+    assembly: &mut Assembly<L::Place>,
+    landing: &L,
+) {
+    let mut part = [0; TRANSFER_INLINE_BYTES];
+    get_transfer(sqe, &mut part);
+    let bytes = (assembly.value_bytes - assembly.received_bytes).min(TRANSFER_INLINE_BYTES as u32);
+    landing
+        .copy_in(
+            &assembly.place,
+            assembly.received_bytes,
+            &part[..bytes as usize],
+        )
+        .await;
+    assembly.received_bytes += bytes;
+}

@@ -1,0 +1,107 @@
+//! `prp`: the value lies in host memory pages; one Store command names them; the drive's DMA engine moves whole pages.
+//!
+//! ```text
+//!   bytes over the link for v: 64 + 16 + 2 x 4 + 4096 x ceil(v / 4096) + 8 x (pages - 1) if pages > 2
+//! ```
+
+use kvdrive_spec::{Command, Key, Sqe, Status, Store};
+
+use super::{Arrival, Landing, Method, Next, Progress, StoreRequest};
+use crate::payload::Piece;
+use crate::pcie::{Link, PAGE_BYTES};
+use crate::prp::{Segments, walk};
+
+/// Host half.
+pub struct Prp;
+
+/// Points `sqe` at the first `bytes` bytes of the DMA buffer at `buffer`, whose list page is `list`.
+pub fn point_at(sqe: &mut Sqe, buffer: u64, list: u64, bytes: u32) {
+    let prp2 = match bytes.div_ceil(PAGE_BYTES) {
+        0 | 1 => 0,
+        2 => buffer + u64::from(PAGE_BYTES),
+        _ => list,
+    };
+    sqe.set_prps(if bytes == 0 { 0 } else { buffer }, prp2);
+}
+
+impl Method for Prp {
+    fn pick(&self, _: u32) -> &dyn Method {
+        self
+    }
+
+    fn staged_bytes(&self, value_bytes: u32) -> u32 {
+        value_bytes
+    }
+
+    fn is_inline(&self) -> bool {
+        false
+    }
+
+    fn begin(
+        &self,
+        store: &StoreRequest<'_>,
+        progress: &mut Progress,
+        outbox: &mut Vec<Sqe>,
+    ) -> Next {
+        let value_bytes = store.value.bytes();
+        let command = Command::Store(Store {
+            key: store.key,
+            value_bytes,
+            options: store.options,
+        });
+        let mut sqe = command.encode(store.cid, store.nsid);
+        point_at(&mut sqe, store.buffer, store.list, value_bytes);
+        outbox.push(sqe);
+        progress.sent_bytes = value_bytes;
+        Next::Submit
+    }
+
+    fn on_completion(
+        &self,
+        _: &StoreRequest<'_>,
+        _: &mut Progress,
+        status: Status,
+        _: &mut Vec<Sqe>,
+    ) -> Next {
+        Next::Done(status)
+    }
+}
+
+/// Device half: brings a Store's value to a place of the engine's choice.
+pub async fn receive<L: Landing>(
+    link: &Link,
+    sqe: &Sqe,
+    key: &Key,
+    value_bytes: u32,
+    landing: &L,
+) -> Result<L::Place, Status> {
+    let segments = walk(link, sqe, value_bytes).await?;
+    let place = landing.reserve(key, value_bytes, Arrival::Dma).await?;
+    if let Err(status) = receive_pages(link, &segments, landing, &place).await {
+        landing.abandon(place);
+        return Err(status);
+    }
+    landing.settle(&place).await;
+    Ok(place)
+}
+
+/// Moves `segments` to the first bytes of `place`. Page-unit DMA: the engine moves whole pages, however little of
+/// one is value.
+pub(super) async fn receive_pages<L: Landing>(
+    link: &Link,
+    segments: &Segments,
+    landing: &L,
+    place: &L::Place,
+) -> Result<(), Status> {
+    let mut at = 0;
+    for segment in segments.iter() {
+        let mut deliver = |piece: Piece<'_>| {
+            landing.dma_in(place, at, piece);
+            at += piece.bytes();
+        };
+        link.dma_to_drive(segment.address, segment.bytes, PAGE_BYTES, &mut deliver)
+            .await
+            .map_err(|_| Status::DATA_TRANSFER_ERROR)?;
+    }
+    Ok(())
+}

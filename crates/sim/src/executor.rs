@@ -1,0 +1,518 @@
+//! The executor: a slab of tasks, a heap of (time, order, task) events, and the loop that joins them.
+//!
+//! Invariants:
+//! * `now` never goes back, and only this file moves it.
+//! * Events of the same time run in the order in which they were scheduled, except that *external* arrivals (see
+//!   [`crate::wall`]) of a time come before everything else of that time. A permuted executor
+//!   ([`Sim::permuted`]) draws the order within one time from a seed instead: a test mode that finds code which
+//!   relies on an order nobody promised.
+//! * A wake-up may be spurious. Every leaf future checks its own condition when polled.
+//! * Futures run here must wait on things of this crate: the `Waker` they are polled with does nothing.
+//!
+//! A task that sleeps while nothing else is due earlier is not put away: time moves on under it and it continues in
+//! place. That is still counted as an event. It is only allowed directly under the loop; a combinator that polls
+//! several futures in turn ([`join_all`]) switches it off while it polls, since its later children must still see
+//! the present time.
+
+use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use crate::wait_queue::WaitQueue;
+use crate::{Ns, Rng, Trace};
+
+/// Names a task for as long as it lives; a key of a task that has ended wakes nobody.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct TaskKey {
+    slot: u32,
+    generation: u32,
+}
+
+/// The task that [`Sim::block_on`] polls from its own stack.
+const ROOT: TaskKey = TaskKey {
+    slot: u32::MAX,
+    generation: 0,
+};
+/// Set in the order of every internal event, so that external ones of the same time sort before it.
+const INTERNAL: u64 = 1 << 63;
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Event {
+    at: Ns,
+    order: u64,
+    task: TaskKey,
+}
+
+type Task = Pin<Box<dyn Future<Output = ()>>>;
+
+#[derive(Default)]
+struct TaskSlot {
+    generation: u32,
+    /// `None` while the task is being polled, and in a free slot.
+    future: Option<Task>,
+    live: bool,
+}
+
+#[derive(Default)]
+struct Tasks {
+    slots: Vec<TaskSlot>,
+    free: Vec<u32>,
+}
+
+struct Core {
+    now: Cell<Ns>,
+    sequence: Cell<u64>,
+    events: Cell<u64>,
+    current: Cell<TaskKey>,
+    /// Earliest time in `heap`; `Ns::MAX` when it is empty.
+    next_due: Cell<Ns>,
+    /// How many combinators are polling children right now; in-place time travel needs zero.
+    nested: Cell<u32>,
+    in_place: Cell<bool>,
+    halted: Cell<bool>,
+    heap: RefCell<BinaryHeap<Reverse<Event>>>,
+    /// Events of the present time in order; empty in permuted mode.
+    ready: RefCell<VecDeque<Event>>,
+    tasks: RefCell<Tasks>,
+    permute: Option<RefCell<Rng>>,
+    trace: Trace,
+}
+
+/// Handle to one executor and its clock; clones are the same executor.
+#[derive(Clone)]
+pub struct Sim(Rc<Core>);
+
+impl Default for Sim {
+    fn default() -> Self {
+        Sim::new()
+    }
+}
+
+impl Sim {
+    /// An executor at time 0 with the usual order of events.
+    pub fn new() -> Sim {
+        Sim::build(None)
+    }
+
+    /// An executor that shuffles events of the same time by `seed` (test mode).
+    pub fn permuted(seed: u64) -> Sim {
+        Sim::build(Some(RefCell::new(Rng::stream(seed, "same-time order"))))
+    }
+
+    fn build(permute: Option<RefCell<Rng>>) -> Sim {
+        Sim(Rc::new(Core {
+            now: Cell::new(0),
+            sequence: Cell::new(0),
+            events: Cell::new(0),
+            current: Cell::new(ROOT),
+            next_due: Cell::new(Ns::MAX),
+            nested: Cell::new(0),
+            in_place: Cell::new(permute.is_none()),
+            halted: Cell::new(false),
+            heap: RefCell::new(BinaryHeap::new()),
+            ready: RefCell::new(VecDeque::new()),
+            tasks: RefCell::new(Tasks::default()),
+            permute,
+            trace: Trace::default(),
+        }))
+    }
+
+    /// Present model time in ns.
+    pub fn now(&self) -> Ns {
+        self.0.now.get()
+    }
+
+    /// Events that have run so far: tasks polled, and sleeps that continued in place.
+    pub fn events(&self) -> u64 {
+        self.0.events.get()
+    }
+
+    /// Where `explain` collects what happened; off unless switched on.
+    pub fn trace(&self) -> &Trace {
+        &self.0.trace
+    }
+
+    /// Makes every event a step of its own: no sleep continues in place. Power-cut tests need to stop between any two.
+    pub fn step_every_event(&self) {
+        self.0.in_place.set(false);
+    }
+
+    /// Starts a task; it first runs when the loop gets to it, at the present time.
+    pub fn spawn<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> JoinHandle<T> {
+        let join = Rc::new(JoinState {
+            value: Cell::new(None),
+            done: WaitQueue::new(self),
+        });
+        let result = join.clone();
+        let task: Task = Box::pin(async move {
+            let value = future.await;
+            result.value.set(Some(value));
+            result.done.wake_all();
+        });
+        let mut tasks = self.0.tasks.borrow_mut();
+        let slot = tasks.free.pop().unwrap_or_else(|| {
+            tasks.slots.push(TaskSlot::default());
+            (tasks.slots.len() - 1) as u32
+        });
+        let entry = &mut tasks.slots[slot as usize];
+        entry.future = Some(task);
+        entry.live = true;
+        let key = TaskKey {
+            slot,
+            generation: entry.generation,
+        };
+        drop(tasks);
+        self.wake(key);
+        JoinHandle(join)
+    }
+
+    /// Waits `span` ns of model time.
+    pub fn sleep(&self, span: Ns) -> Sleep<'_> {
+        self.sleep_until(self.now().saturating_add(span))
+    }
+
+    /// Waits until model time `at`; a time in the past does not wait.
+    pub fn sleep_until(&self, at: Ns) -> Sleep<'_> {
+        Sleep {
+            sim: self,
+            at,
+            external: false,
+            scheduled: false,
+        }
+    }
+
+    /// Waits until `at` as an arrival from outside: it runs before everything else of that time.
+    pub fn sleep_until_external(&self, at: Ns) -> Sleep<'_> {
+        Sleep {
+            sim: self,
+            at,
+            external: true,
+            scheduled: false,
+        }
+    }
+
+    /// Lets other tasks that are due now run first.
+    pub fn yield_now(&self) -> Yield<'_> {
+        Yield {
+            sim: self,
+            yielded: false,
+        }
+    }
+
+    /// The task being polled.
+    pub fn current(&self) -> TaskKey {
+        self.0.current.get()
+    }
+
+    /// Has the power been cut? Guards dropped afterwards do nothing.
+    pub fn halted(&self) -> bool {
+        self.0.halted.get()
+    }
+
+    /// Power cut: no task runs again and no guard acts when it is dropped. Tasks are dropped when the loop ends.
+    pub fn halt(&self) {
+        self.0.halted.set(true);
+    }
+
+    /// Schedules `task` at the present time.
+    pub fn wake(&self, task: TaskKey) {
+        if self.halted() {
+            return;
+        }
+        let event = Event {
+            at: self.now(),
+            order: self.next_order(),
+            task,
+        };
+        if self.0.permute.is_some() {
+            self.push(event);
+        } else {
+            self.0.ready.borrow_mut().push_back(event);
+        }
+    }
+
+    /// Schedules `task` at `at` ahead of everything else of that time.
+    pub(crate) fn wake_external(&self, task: TaskKey, at: Ns) {
+        assert!(
+            at > self.now(),
+            "an arrival at {at} cannot be stamped into the past of {}",
+            self.now()
+        );
+        let order = self.0.sequence.get();
+        self.0.sequence.set(order + 1);
+        self.push(Event { at, order, task });
+    }
+
+    fn next_order(&self) -> u64 {
+        let sequence = self.0.sequence.get();
+        self.0.sequence.set(sequence + 1);
+        match &self.0.permute {
+            None => INTERNAL | sequence,
+            Some(rng) => INTERNAL | rng.borrow_mut().next_u64(),
+        }
+    }
+
+    fn push(&self, event: Event) {
+        let core = &*self.0;
+        core.heap.borrow_mut().push(Reverse(event));
+        if event.at < core.next_due.get() {
+            core.next_due.set(event.at);
+        }
+    }
+
+    /// Time of the earliest event, if there is one.
+    pub(crate) fn next_due(&self) -> Option<Ns> {
+        if !self.0.ready.borrow().is_empty() {
+            return Some(self.now());
+        }
+        (self.0.next_due.get() != Ns::MAX).then(|| self.0.next_due.get())
+    }
+
+    /// Takes the earliest event out and moves the clock to it.
+    fn pop(&self) -> Option<TaskKey> {
+        let core = &*self.0;
+        let mut ready = core.ready.borrow_mut();
+        let mut heap = core.heap.borrow_mut();
+        let from_heap = match (ready.front(), heap.peek()) {
+            (None, None) => return None,
+            (Some(_), None) => false,
+            (None, Some(_)) => true,
+            (Some(front), Some(Reverse(top))) => top < front,
+        };
+        if !from_heap {
+            return ready.pop_front().map(|event| event.task);
+        }
+        let Reverse(event) = heap.pop()?;
+        core.next_due
+            .set(heap.peek().map_or(Ns::MAX, |Reverse(top)| top.at));
+        assert!(
+            event.at >= core.now.get(),
+            "the clock would go back from {} to {}",
+            core.now.get(),
+            event.at
+        );
+        core.now.set(event.at);
+        Some(event.task)
+    }
+
+    /// Runs one event. `false` when there was none (or the power is cut).
+    pub fn step(&self) -> bool {
+        self.step_with(None)
+    }
+
+    fn step_with(&self, root: Option<&mut dyn FnMut(&mut Context<'_>)>) -> bool {
+        if self.halted() {
+            return false;
+        }
+        let Some(key) = self.pop() else { return false };
+        let core = &*self.0;
+        core.events.set(core.events.get() + 1);
+        core.current.set(key);
+        let mut context = Context::from_waker(Waker::noop());
+        if key == ROOT {
+            if let Some(root) = root {
+                root(&mut context);
+            }
+            return true;
+        }
+        let taken = {
+            let mut tasks = core.tasks.borrow_mut();
+            let entry = &mut tasks.slots[key.slot as usize];
+            if entry.live && entry.generation == key.generation {
+                entry.future.take()
+            } else {
+                None
+            }
+        };
+        let Some(mut future) = taken else { return true };
+        let finished = future.as_mut().poll(&mut context).is_ready();
+        let mut tasks = core.tasks.borrow_mut();
+        let entry = &mut tasks.slots[key.slot as usize];
+        if finished {
+            entry.live = false;
+            entry.generation = entry.generation.wrapping_add(1);
+            tasks.free.push(key.slot);
+        } else {
+            entry.future = Some(future);
+        }
+        drop(tasks);
+        true
+    }
+
+    /// Runs until no event is left.
+    pub fn run(&self) {
+        while self.step() {}
+    }
+
+    /// Polls `future` as one more task and runs the loop until it is done.
+    ///
+    /// Panics when the loop runs dry first: `future` then waits for something that nobody will do.
+    pub fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
+        let mut future = std::pin::pin!(future);
+        let mut result = None;
+        self.wake(ROOT);
+        loop {
+            let mut poll_root = |context: &mut Context<'_>| {
+                if let Poll::Ready(value) = future.as_mut().poll(context) {
+                    result = Some(value);
+                }
+            };
+            let ran = self.step_with(Some(&mut poll_root));
+            if let Some(value) = result {
+                return value;
+            }
+            assert!(
+                ran,
+                "nothing is due at {} ns and the awaited future is not done",
+                self.now()
+            );
+        }
+    }
+
+    /// Drops every task. For the end of a drive's life: tasks hold handles to it, and would keep it alive.
+    pub fn clear(&self) {
+        self.halt();
+        let futures: Vec<Option<Task>> = self
+            .0
+            .tasks
+            .borrow_mut()
+            .slots
+            .iter_mut()
+            .map(|slot| slot.future.take())
+            .collect();
+        drop(futures);
+    }
+
+    fn may_travel(&self, at: Ns) -> bool {
+        let core = &*self.0;
+        at < core.next_due.get()
+            && core.in_place.get()
+            && core.nested.get() == 0
+            && core.ready.borrow().is_empty()
+            && !core.halted.get()
+    }
+}
+
+/// Waits for a point in time; see [`Sim::sleep`].
+pub struct Sleep<'a> {
+    sim: &'a Sim,
+    at: Ns,
+    external: bool,
+    scheduled: bool,
+}
+
+impl Future for Sleep<'_> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        let sim = self.sim;
+        if sim.now() >= self.at && !sim.halted() {
+            return Poll::Ready(());
+        }
+        if !self.scheduled {
+            if sim.may_travel(self.at) {
+                sim.0.now.set(self.at);
+                sim.0.events.set(sim.0.events.get() + 1);
+                return Poll::Ready(());
+            }
+            self.scheduled = true;
+            if self.external {
+                sim.wake_external(sim.current(), self.at);
+            } else {
+                let event = Event {
+                    at: self.at,
+                    order: sim.next_order(),
+                    task: sim.current(),
+                };
+                sim.push(event);
+            }
+        }
+        Poll::Pending
+    }
+}
+
+/// Gives way once; see [`Sim::yield_now`].
+pub struct Yield<'a> {
+    sim: &'a Sim,
+    yielded: bool,
+}
+
+impl Future for Yield<'_> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        if self.yielded {
+            return Poll::Ready(());
+        }
+        self.yielded = true;
+        self.sim.wake(self.sim.current());
+        Poll::Pending
+    }
+}
+
+struct JoinState<T> {
+    value: Cell<Option<T>>,
+    done: WaitQueue,
+}
+
+/// Waits for a spawned task and takes its result. Dropping it lets the task go on alone.
+pub struct JoinHandle<T>(Rc<JoinState<T>>);
+
+impl<T> JoinHandle<T> {
+    /// The task's result, once it has ended.
+    pub async fn join(self) -> T {
+        loop {
+            if let Some(value) = self.0.value.take() {
+                return value;
+            }
+            self.0.done.wait().await;
+        }
+    }
+
+    /// The result if the task has ended, without waiting.
+    pub fn try_take(&self) -> Option<T> {
+        self.0.value.take()
+    }
+}
+
+/// Runs all futures of one task side by side until every one is done; results in the order given.
+pub async fn join_all<F: Future>(
+    sim: &Sim,
+    futures: impl IntoIterator<Item = F>,
+) -> Vec<F::Output> {
+    let mut pending: Vec<(Option<Pin<Box<F>>>, Option<F::Output>)> = futures
+        .into_iter()
+        .map(|future| (Some(Box::pin(future)), None))
+        .collect();
+    let nested = &sim.0.nested;
+    std::future::poll_fn(|context| {
+        nested.set(nested.get() + 1);
+        let mut waiting = false;
+        for (slot, result) in &mut pending {
+            if let Some(future) = slot {
+                match future.as_mut().poll(context) {
+                    Poll::Ready(value) => {
+                        *result = Some(value);
+                        *slot = None;
+                    }
+                    Poll::Pending => waiting = true,
+                }
+            }
+        }
+        nested.set(nested.get() - 1);
+        if waiting {
+            Poll::Pending
+        } else {
+            Poll::Ready(())
+        }
+    })
+    .await;
+    pending
+        .into_iter()
+        .filter_map(|(_, result)| result)
+        .collect()
+}

@@ -1,0 +1,125 @@
+//! A part of the machine that serves a fixed number of users at a time: a die, a channel, a firmware core.
+//!
+//! Users are served in the order in which they *arrive*; nothing can be booked ahead. Every resource reports how
+//! long it was busy and how long its users queued.
+
+use std::cell::Cell;
+
+use crate::executor::Sim;
+use crate::wait_queue::WaitQueue;
+use crate::{Ns, Trace};
+
+/// What a resource has done so far. Counted in model time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ResourceStatistics {
+    /// Sum over its servers of the time they were held, ns.
+    pub busy_ns: Ns,
+    /// Sum over its users of the time they waited, ns.
+    pub queue_ns: Ns,
+    /// How often it was acquired.
+    pub uses: u64,
+    /// Servers.
+    pub servers: u32,
+}
+
+/// `servers` equal servers with one FIFO queue.
+pub struct Resource {
+    sim: Sim,
+    name: String,
+    servers: u32,
+    free: Cell<u32>,
+    queue: WaitQueue,
+    busy_ns: Cell<Ns>,
+    queue_ns: Cell<Ns>,
+    uses: Cell<u64>,
+}
+
+impl Resource {
+    /// A resource called `name` in reports.
+    pub fn new(sim: &Sim, name: impl Into<String>, servers: u32) -> Resource {
+        assert!(servers > 0, "a resource needs a server");
+        Resource {
+            sim: sim.clone(),
+            name: name.into(),
+            servers,
+            free: Cell::new(servers),
+            queue: WaitQueue::new(sim),
+            busy_ns: Cell::new(0),
+            queue_ns: Cell::new(0),
+            uses: Cell::new(0),
+        }
+    }
+
+    /// Its name in reports.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Waits for a server and holds it for `span` ns. A span of zero does not even queue.
+    pub async fn run(&self, span: Ns) {
+        if span == 0 {
+            return;
+        }
+        let _server = self.acquire().await;
+        self.sim.sleep(span).await;
+    }
+
+    /// Waits for a server; it is held until the guard is dropped.
+    pub async fn acquire(&self) -> ResourceGuard<'_> {
+        let arrived = self.sim.now();
+        if self.free.get() > 0 {
+            self.free.set(self.free.get() - 1);
+        } else {
+            // The one who leaves hands its server over: `free` stays as it is, so nobody can overtake.
+            self.queue.wait().await;
+            self.queue_ns
+                .set(self.queue_ns.get() + (self.sim.now() - arrived));
+        }
+        self.uses.set(self.uses.get() + 1);
+        ResourceGuard {
+            resource: self,
+            since: self.sim.now(),
+        }
+    }
+
+    /// Is every server free?
+    pub fn is_idle(&self) -> bool {
+        self.free.get() == self.servers
+    }
+
+    /// Counters up to now (a server still held is not counted yet).
+    pub fn statistics(&self) -> ResourceStatistics {
+        ResourceStatistics {
+            busy_ns: self.busy_ns.get(),
+            queue_ns: self.queue_ns.get(),
+            uses: self.uses.get(),
+            servers: self.servers,
+        }
+    }
+
+    /// The trace of this resource's executor.
+    pub fn trace(&self) -> &Trace {
+        self.sim.trace()
+    }
+}
+
+/// A held server.
+pub struct ResourceGuard<'a> {
+    resource: &'a Resource,
+    since: Ns,
+}
+
+impl Drop for ResourceGuard<'_> {
+    fn drop(&mut self) {
+        let resource = self.resource;
+        if resource.sim.halted() {
+            return;
+        }
+        resource
+            .busy_ns
+            .set(resource.busy_ns.get() + (resource.sim.now() - self.since));
+        if !resource.queue.wake_one() {
+            resource.free.set(resource.free.get() + 1);
+        }
+    }
+}
