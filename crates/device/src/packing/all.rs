@@ -1,0 +1,59 @@
+//! `all`: values lie back to back, however they arrive.
+//!
+//! DMA cannot deliver to any byte, so a DMA'd value whose place is not on a slot boundary lands behind it and is
+//! copied down. The densest packing, and the one that copies most. Also used for the head that value-log garbage
+//! collection writes to, where every value is copied anyway.
+
+use kvdrive_link::Arrival;
+
+use super::{Choice, LogView, Packing, SLOT_BYTES, restore_pointer};
+
+/// See the [module's text](self).
+#[derive(Debug, Default)]
+pub struct All {
+    write_pointer: u64,
+}
+
+impl Packing for All {
+    #[inline]
+    fn place(&mut self, bytes: u32, arrival: Arrival, log: &LogView) -> Choice {
+        if bytes == 0 {
+            return Choice {
+                at: self.write_pointer,
+                copied_bytes: 0,
+            };
+        }
+        let at = log.uncrossed(self.write_pointer, bytes);
+        self.write_pointer = at + u64::from(bytes);
+        let by_dma = match arrival {
+            Arrival::Inline => 0,
+            Arrival::Dma => bytes,
+            Arrival::Hybrid => bytes - bytes % SLOT_BYTES, // the tail comes inside commands
+        };
+        let on_slot = at % u64::from(SLOT_BYTES) == 0;
+        Choice {
+            at,
+            copied_bytes: if on_slot { 0 } else { by_dma },
+        }
+    }
+
+    fn skip_to(&mut self, at: u64) {
+        self.write_pointer = self.write_pointer.max(at);
+    }
+
+    fn oldest_open(&self) -> u64 {
+        self.write_pointer
+    }
+
+    fn frontier(&self) -> u64 {
+        self.write_pointer
+    }
+
+    fn save(&self) -> Vec<u8> {
+        self.write_pointer.to_le_bytes().to_vec()
+    }
+
+    fn restore(&mut self, saved: &[u8]) -> bool {
+        restore_pointer(&mut self.write_pointer, saved)
+    }
+}

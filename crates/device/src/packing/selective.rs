@@ -1,0 +1,55 @@
+//! `selective`: values that arrive in commands are packed, DMA'd ones stay where DMA put them.
+//!
+//! One write pointer. A DMA'd value goes to the next slot boundary and the pointer moves behind its last byte: the gap
+//! before it is lost, its own tail is not. The policy of the released BandSlim firmware.
+
+use kvdrive_link::Arrival;
+
+use super::{Choice, LogView, Packing, align_to_slot, restore_pointer};
+
+/// See the [module's text](self).
+#[derive(Debug, Default)]
+pub struct Selective {
+    write_pointer: u64,
+}
+
+impl Packing for Selective {
+    fn place(&mut self, bytes: u32, arrival: Arrival, log: &LogView) -> Choice {
+        if bytes == 0 {
+            return Choice {
+                at: self.write_pointer,
+                copied_bytes: 0,
+            };
+        }
+        let from = match arrival {
+            Arrival::Inline => self.write_pointer,
+            Arrival::Dma | Arrival::Hybrid => align_to_slot(self.write_pointer),
+        };
+        let at = log.uncrossed(from, bytes);
+        self.write_pointer = at + u64::from(bytes);
+        Choice {
+            at,
+            copied_bytes: 0,
+        }
+    }
+
+    fn skip_to(&mut self, at: u64) {
+        self.write_pointer = self.write_pointer.max(at);
+    }
+
+    fn oldest_open(&self) -> u64 {
+        self.write_pointer
+    }
+
+    fn frontier(&self) -> u64 {
+        self.write_pointer
+    }
+
+    fn save(&self) -> Vec<u8> {
+        self.write_pointer.to_le_bytes().to_vec()
+    }
+
+    fn restore(&mut self, saved: &[u8]) -> bool {
+        restore_pointer(&mut self.write_pointer, saved)
+    }
+}
