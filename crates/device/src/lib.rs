@@ -1,0 +1,3 @@
+//! placeholder
+pub mod packing;
+pub mod value_log;

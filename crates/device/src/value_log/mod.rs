@@ -1,0 +1,5 @@
+//! The value log.
+
+mod pool;
+
+pub use pool::{Reserve, SegmentId, SegmentPool, Use};
