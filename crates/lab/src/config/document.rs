@@ -1,0 +1,346 @@
+//! The document: a profile's text with files and settings laid over it, comments kept.
+
+use super::rules::{self, RULES};
+use super::{Config, ConfigError, PROFILES, Profile, WORKLOAD, quantity};
+use crate::workload::PRESETS;
+use std::fmt;
+use toml_edit::{DocumentMut, Item, Table, TableLike, Value};
+
+/// Where a value comes from, as its comment says in brackets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Origin {
+    /// A published paper states it.
+    Paper,
+    /// Published code or a data sheet states it.
+    Code,
+    /// Fitted to several published results.
+    Fit,
+    /// Solved from one published result.
+    Set,
+    /// No source.
+    Guess,
+    /// A switch, not a property.
+    Choice,
+    /// The user set it.
+    User,
+}
+
+const ORIGINS: &[(&str, Origin)] = &[
+    ("paper", Origin::Paper),
+    ("code", Origin::Code),
+    ("fit", Origin::Fit),
+    ("set", Origin::Set),
+    ("guess", Origin::Guess),
+    ("choice", Origin::Choice),
+    ("user", Origin::User),
+];
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = ORIGINS.iter().find(|(_, origin)| origin == self);
+        f.write_str(name.map_or("", |(name, _)| name))
+    }
+}
+
+/// A whole configuration as text with comments. `Display` prints it; what it prints can be read again.
+#[derive(Clone, Debug)]
+pub struct Document {
+    toml: DocumentMut,
+    profile: &'static str,
+}
+
+impl fmt::Display for Document {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.toml.fmt(f)
+    }
+}
+
+/// `workload.preset` is no value of its own: it sets the flags of a published model.
+const PRESET: &str = "workload.preset";
+
+impl Document {
+    /// The embedded profile of that name.
+    ///
+    /// # Errors
+    /// There is none; the message lists those there are.
+    pub fn profile(name: &str) -> Result<Document, ConfigError> {
+        let Some(profile) = PROFILES.iter().find(|profile| profile.name == name) else {
+            let names: Vec<_> = PROFILES.iter().map(|profile| profile.name).collect();
+            return Err(ConfigError::new(
+                name,
+                format!("no such profile; there are {}", names.join(", ")),
+            ));
+        };
+        Ok(Document::of(profile))
+    }
+
+    fn of(profile: &'static Profile) -> Document {
+        let text = format!("{}{WORKLOAD}", profile.text);
+        let toml = text.parse().expect("embedded profiles are TOML (tested)");
+        Document {
+            toml,
+            profile: profile.name,
+        }
+    }
+
+    /// Name of the profile this began as.
+    pub fn profile_name(&self) -> &'static str {
+        self.profile
+    }
+
+    /// Lays a TOML file over the document. A file holds any part of the keys.
+    ///
+    /// # Errors
+    /// The file cannot be read, is no TOML, or holds a wrong key, type, unit or value. The document is then unchanged.
+    pub fn merge_file(&mut self, path: &std::path::Path) -> Result<(), ConfigError> {
+        let name = path.display().to_string();
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| ConfigError::new(&name, error.to_string()))?;
+        self.merge_text(&name, &text)
+    }
+
+    /// As [`merge_file`](Document::merge_file), from text; `name` stands in messages about its syntax.
+    ///
+    /// # Errors
+    /// As [`merge_file`](Document::merge_file).
+    pub fn merge_text(&mut self, name: &str, text: &str) -> Result<(), ConfigError> {
+        let given: DocumentMut = text.parse().map_err(|error: toml_edit::TomlError| {
+            let line = error
+                .span()
+                .map_or(0, |span| text[..span.start].matches('\n').count() + 1);
+            let problem = error.message().replace('\n', "; ");
+            ConfigError::new(format!("{name}:{line}"), problem)
+        })?;
+        let mut leaves = Vec::new();
+        collect(given.as_table(), "", &mut leaves);
+        // A preset is a starting point, wherever it stands in the file.
+        leaves.sort_by_key(|(key, _)| key != PRESET);
+        let mut merged = self.clone();
+        for (key, value) in &leaves {
+            merged.assign(key, value)?;
+        }
+        *self = merged;
+        Ok(())
+    }
+
+    /// Sets one key: `flash.channels=8`, `flash.erase_ns=5ms`, `host.transfer=prp`, `workload.preset=all_dist`.
+    ///
+    /// # Errors
+    /// A wrong key, type, unit or value. The document is then unchanged.
+    pub fn set(&mut self, assignment: &str) -> Result<(), ConfigError> {
+        let Some((key, text)) = assignment.split_once('=') else {
+            return Err(ConfigError::new(assignment, "expected KEY=VALUE"));
+        };
+        let (key, text) = (key.trim(), text.trim());
+        let word = || Value::from(text);
+        let value = match self.current(key) {
+            // Text needs no quotes here, and may look like anything.
+            Some(Value::String(_)) if !text.starts_with('"') => word(),
+            _ => text.parse().unwrap_or_else(|_| word()),
+        };
+        self.assign(key, &value)
+    }
+
+    /// Checks the document and yields the typed configuration.
+    ///
+    /// # Errors
+    /// A condition between keys does not hold.
+    pub fn config(&self) -> Result<Config, ConfigError> {
+        let config: Config = toml_edit::de::from_document(self.toml.clone())
+            .map_err(|error| ConfigError::new(self.profile, error.message().replace('\n', "; ")))?;
+        rules::check_conditions(&config)?;
+        Ok(config)
+    }
+
+    /// Every key with the origin its comment states.
+    pub fn origins(&self) -> Vec<(String, Origin)> {
+        let mut origins = Vec::new();
+        for (name, item) in self.toml.iter() {
+            let Some(table) = item.as_table() else {
+                continue;
+            };
+            for (key, item) in table.iter() {
+                let Some(value) = item.as_value() else {
+                    continue;
+                };
+                let above = table.key(key).and_then(|key| key.leaf_decor().prefix());
+                let behind = value.decor().suffix();
+                let texts = [behind, above].map(|text| text.and_then(|t| t.as_str()));
+                let origin = texts.into_iter().flatten().find_map(origin_of);
+                origins.extend(origin.map(|origin| (format!("{name}.{key}"), origin)));
+            }
+        }
+        origins
+    }
+
+    /// Where the times of the model come from, as far as a reader must know to judge them: those of `fit`, `set`, `guess` and
+    /// `user` that occur among the keys in nanoseconds.
+    pub fn time_sources(&self) -> String {
+        let mut found: Vec<Origin> = self
+            .origins()
+            .into_iter()
+            .filter(|(key, _)| key.ends_with("_ns") || key.ends_with("_ns_per_kib"))
+            .map(|(_, origin)| origin)
+            .filter(|origin| {
+                matches!(
+                    origin,
+                    Origin::Fit | Origin::Set | Origin::Guess | Origin::User
+                )
+            })
+            .collect();
+        found.sort();
+        found.dedup();
+        found
+            .iter()
+            .map(Origin::to_string)
+            .collect::<Vec<_>>()
+            .join(" ")
+    }
+
+    fn current(&self, key: &str) -> Option<&Value> {
+        let (section, name) = key.split_once('.')?;
+        self.toml.get(section)?.as_table()?.get(name)?.as_value()
+    }
+
+    fn assign(&mut self, key: &str, given: &Value) -> Result<(), ConfigError> {
+        if key == PRESET {
+            return self.assign_preset(given);
+        }
+        let Some(current) = self.current(key) else {
+            return Err(unknown(key));
+        };
+        let mut value =
+            convert(key, current, given).map_err(|problem| ConfigError::new(key, problem))?;
+        rules::check(key, &value)?;
+        let before = current.clone().decorated("", "").to_string();
+        if value.to_string() != before {
+            *value.decor_mut() = current.decor().clone();
+            // Set twice: the profile's value, not the first setting, is what a reader wants.
+            let marked = current.decor().suffix().and_then(|s| s.as_str());
+            if marked.is_none_or(|text| origin_of(text) != Some(Origin::User)) {
+                value
+                    .decor_mut()
+                    .set_suffix(format!(" # [user] instead of {before}"));
+            }
+            let place = self.place(key);
+            *place = value;
+        }
+        Ok(())
+    }
+
+    fn assign_preset(&mut self, given: &Value) -> Result<(), ConfigError> {
+        let preset = given
+            .as_str()
+            .and_then(|name| PRESETS.iter().find(|p| p.name == name));
+        let Some(preset) = preset else {
+            let names: Vec<_> = PRESETS.iter().map(|preset| preset.name).collect();
+            let given = given.clone().decorated("", "");
+            let problem = format!("{given}; allowed: {}", names.join(", "));
+            return Err(ConfigError::new(PRESET, problem));
+        };
+        for (key, value) in preset.sets {
+            self.set(&format!("workload.{key}={value}"))?;
+        }
+        Ok(())
+    }
+
+    fn place(&mut self, key: &str) -> &mut Value {
+        let (section, name) = key.split_once('.').expect("a known key has a section");
+        self.toml
+            .get_mut(section)
+            .and_then(Item::as_table_mut)
+            .and_then(|table: &mut Table| table.get_mut(name))
+            .and_then(Item::as_value_mut)
+            .expect("a known key has a value")
+    }
+}
+
+/// The origin in the last bracket of a comment that names one.
+fn origin_of(comment: &str) -> Option<Origin> {
+    comment.lines().rev().find_map(|line| {
+        let text = line.trim().strip_prefix("# [")?;
+        let name = text.split_once(']')?.0;
+        ORIGINS
+            .iter()
+            .find(|(known, _)| *known == name)
+            .map(|(_, origin)| *origin)
+    })
+}
+
+/// All values below a table with their dotted keys.
+fn collect(table: &dyn TableLike, path: &str, leaves: &mut Vec<(String, Value)>) {
+    for (name, item) in table.iter() {
+        let key = if path.is_empty() {
+            name.to_string()
+        } else {
+            format!("{path}.{name}")
+        };
+        match (item.as_table_like(), item.as_value()) {
+            (Some(table), _) => collect(table, &key, leaves),
+            (None, Some(value)) => leaves.push((key, value.clone().decorated("", ""))),
+            // An array of tables: no key is one, and its name is reported as unknown.
+            (None, None) => leaves.push((key, Value::from(""))),
+        }
+    }
+}
+
+/// The given value in the type the key has: units to integers, integers to floating point.
+fn convert(key: &str, current: &Value, given: &Value) -> Result<Value, String> {
+    let wrong = |expected: &str| {
+        let given = given.clone().decorated("", "");
+        Err(format!("expected {expected}, got {given}"))
+    };
+    match (current, given) {
+        (Value::Integer(_), Value::String(text)) => {
+            Ok(Value::from(quantity::parse(key, text.value())?))
+        }
+        (Value::Float(_), Value::Integer(n)) => Ok(Value::from(*n.value() as f64)),
+        (Value::Integer(_), Value::Integer(_))
+        | (Value::Float(_), Value::Float(_))
+        | (Value::Boolean(_), Value::Boolean(_))
+        | (Value::String(_), Value::String(_))
+        | (Value::Array(_), Value::Array(_)) => Ok(given.clone().decorated("", "")),
+        (Value::Integer(_), _) => wrong("an integer"),
+        (Value::Float(_), _) => wrong("a number"),
+        (Value::Boolean(_), _) => wrong("true or false"),
+        (Value::Array(_), _) => wrong("a list of integers"),
+        _ => wrong("text in quotes"),
+    }
+}
+
+/// The error for a key that is not there, with the nearest that is.
+fn unknown(key: &str) -> ConfigError {
+    let known = RULES.iter().map(|(name, _)| *name);
+    let leaf = key.rsplit('.').next().unwrap_or(key);
+    let likeness = |name: &str| {
+        let name_leaf = name.rsplit('.').next().unwrap_or(name);
+        // The whole key first; a right name in a wrong section counts nearly as much.
+        strsim::jaro_winkler(key, name).max(0.99 * strsim::jaro_winkler(leaf, name_leaf))
+    };
+    let nearest = known.max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
+    match nearest {
+        Some(name) if likeness(name) > 0.85 => {
+            ConfigError::new(key, format!("unknown key; did you mean {name}?"))
+        }
+        _ => {
+            let section = key.split('.').next().unwrap_or(key);
+            let prefix = format!("{section}.");
+            let keys: Vec<_> = RULES
+                .iter()
+                .filter_map(|(name, _)| name.strip_prefix(prefix.as_str()))
+                .collect();
+            if keys.is_empty() {
+                let mut sections: Vec<_> = RULES
+                    .iter()
+                    .filter_map(|(name, _)| name.split('.').next())
+                    .collect();
+                sections.dedup();
+                let problem = format!("unknown key; the sections are {}", sections.join(", "));
+                ConfigError::new(key, problem)
+            } else {
+                let problem = format!("unknown key; [{section}] has {}", keys.join(", "));
+                ConfigError::new(key, problem)
+            }
+        }
+    }
+}

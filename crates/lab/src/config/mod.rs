@@ -1,0 +1,64 @@
+//! The configuration: one TOML document that holds every number of a run, each with its source in a comment.
+//!
+//! A [`Document`] begins as an embedded profile, takes files and single settings on top, prints itself with comments and overrides
+//! visible, and yields a typed [`Config`]. Nothing is read from the environment, and there is no number outside the document.
+
+mod document;
+mod quantity;
+mod rules;
+mod sections;
+
+pub use document::{Document, Origin};
+pub use sections::{
+    Buffer, Config, Controller, Flash, Ftl, Gc, Host, Link, Lsm, Media, Nand, Packing, Power, Run,
+};
+
+/// What is wrong with a configuration, in one line that begins with the key.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{key}: {problem}")]
+pub struct ConfigError {
+    /// Dotted key, file or profile name.
+    pub key: String,
+    /// What is wrong and what is allowed.
+    pub problem: String,
+}
+
+impl ConfigError {
+    fn new(key: impl Into<String>, problem: impl Into<String>) -> ConfigError {
+        ConfigError {
+            key: key.into(),
+            problem: problem.into(),
+        }
+    }
+}
+
+/// One embedded profile.
+pub struct Profile {
+    /// Name on the command line.
+    pub name: &'static str,
+    /// What it is and where it comes from, in one line.
+    pub origin: &'static str,
+    text: &'static str,
+}
+
+/// Every embedded profile; the first is the default.
+pub const PROFILES: &[Profile] = &[
+    Profile {
+        name: "cosmos-plus",
+        origin: "Cosmos+ OpenSSD with BandSlim's firmware (ICPP'24), one synchronous host thread",
+        text: include_str!("../../profiles/cosmos-plus.toml"),
+    },
+    Profile {
+        name: "nvmevirt-970pro",
+        origin: "flash and link as NVMeVirt models a Samsung 970 PRO, the same firmware on top",
+        text: include_str!("../../profiles/nvmevirt-970pro.toml"),
+    },
+    Profile {
+        name: "gen5-cxl",
+        origin: "cosmos-plus behind PCIe Gen5, as BandSlim's CXL article (IEEE Micro) estimates it",
+        text: include_str!("../../profiles/gen5-cxl.toml"),
+    },
+];
+
+/// The `[workload]` section, the same behind every profile.
+const WORKLOAD: &str = include_str!("../../profiles/workload.toml");

@@ -1,0 +1,303 @@
+//! What every key may be: one row a key, and the conditions between keys.
+//!
+//! A value is checked when it is set, so that the message can name the key; conditions between keys when the configuration is taken.
+
+use super::{Config, ConfigError};
+use toml_edit::Value;
+
+/// What one key may be.
+pub(super) enum Rule {
+    /// An integer between the two, inclusive.
+    Integer(i64, i64),
+    /// A power of two between the two, inclusive.
+    PowerOfTwo(i64, i64),
+    /// A multiple of the first number between the other two, inclusive.
+    Multiple(i64, i64, i64),
+    /// One of these integers.
+    OneOf(&'static [i64]),
+    /// Any finite number between the two, inclusive.
+    Number(f64, f64),
+    /// A finite number above zero.
+    Positive,
+    /// One of these words.
+    Word(&'static [&'static str]),
+    /// Any text.
+    Text,
+    /// true or false.
+    Flag,
+    /// So many integers, each between the two, inclusive.
+    Integers(usize, i64, i64),
+}
+
+use Rule::{Flag, Integer, Integers, Multiple, Number, OneOf, Positive, PowerOfTwo, Text, Word};
+
+/// Longest time of one step: 1000 s. Far above any device, far below overflow of a sum.
+const TIME_MAX_NS: i64 = 1_000_000_000_000;
+const TIME: Rule = Integer(0, TIME_MAX_NS);
+const FRACTION: Rule = Number(0.0, 1.0);
+const ANY: Rule = Number(-1e9, 1e9);
+const WEIGHT: Rule = Number(0.0, 1e9);
+/// Longest value of the drive, in bytes (2 MiB).
+const VALUE_MAX_BYTES: i64 = 2 << 20;
+
+/// One row for every key of a profile, in its order.
+pub(super) const RULES: &[(&str, Rule)] = &[
+    ("link.generation", Integer(1, 6)),
+    ("link.lanes", PowerOfTwo(1, 16)),
+    ("link.max_payload_bytes", PowerOfTwo(128, 4096)),
+    ("link.dma_page_ns", TIME),
+    ("link.dma_page_bytes", OneOf(&[4096])),
+    ("link.sqe_fetch_ns", TIME),
+    ("link.cqe_write_ns", TIME),
+    ("link.doorbell_ns", TIME),
+    ("link.interrupt", Word(&["none", "msix"])),
+    ("host.cores", Integer(1, 1024)),
+    ("host.submit_ns", TIME),
+    ("host.complete_ns", TIME),
+    ("host.think_ns", TIME),
+    ("host.queues", Integer(1, 1024)),
+    ("host.queue_entries", Integer(2, 65536)),
+    ("host.depth", Integer(1, 65535)),
+    (
+        "host.transfer",
+        Word(&["prp", "sgl", "piggyback", "hybrid", "adaptive"]),
+    ),
+    ("host.threshold1_bytes", Integer(0, VALUE_MAX_BYTES)),
+    ("host.threshold2_bytes", Integer(0, 4096)),
+    ("host.alpha", Positive),
+    ("host.beta", Positive),
+    ("controller.contexts", Integer(1, 65536)),
+    ("controller.cores", Integer(1, 1024)),
+    ("controller.decode_store_ns", TIME),
+    ("controller.decode_transfer_ns", TIME),
+    ("controller.decode_other_ns", TIME),
+    ("controller.index_insert_ns", TIME),
+    ("controller.index_probe_ns", TIME),
+    ("controller.memcpy_ns_per_kib", TIME),
+    ("controller.memcpy_setup_ns", TIME),
+    ("controller.complete_ns", TIME),
+    ("controller.arbitration", Word(&["round-robin"])),
+    ("controller.max_value_bytes", Integer(1, VALUE_MAX_BYTES)),
+    ("controller.dma_granularity_bytes", OneOf(&[1, 4, 4096])),
+    ("buffer.entries", Integer(2, 1 << 20)),
+    ("buffer.eviction", Word(&["wait", "overlap"])),
+    (
+        "packing.policy",
+        Word(&["block", "all", "selective", "backfill"]),
+    ),
+    ("packing.dlt_entries", Integer(1, 1 << 20)),
+    ("packing.page_crossing", Flag),
+    ("lsm.layout", Word(&["published", "sound"])),
+    ("lsm.memtable_entries", Integer(16, 1 << 24)),
+    ("lsm.bloom_bits_per_key", Integer(0, 256)),
+    ("lsm.bloom_hashes", Integer(1, 64)),
+    ("lsm.compaction", Word(&["tiered", "leveled"])),
+    ("lsm.rings", Integers(4, 3, 1 << 20)),
+    ("lsm.table_entry_ns", TIME),
+    ("lsm.iterators", Integer(1, 65536)),
+    ("flash.channels", Integer(1, 256)),
+    ("flash.dies_per_channel", Integer(1, 256)),
+    ("flash.planes", Integer(1, 16)),
+    ("flash.blocks_per_die", Integer(4, 1 << 20)),
+    ("flash.pages_per_block", Integer(4, 1 << 16)),
+    ("flash.page_bytes", Multiple(4096, 4096, 1 << 18)),
+    ("flash.spare_bytes", Integer(64, 1 << 16)),
+    ("flash.sense_ns", TIME),
+    ("flash.program_ns", TIME),
+    ("flash.erase_ns", TIME),
+    ("flash.transfer_ns_per_kib", TIME),
+    ("ftl.over_provisioning", Number(0.02, 0.9)),
+    ("ftl.victim", Word(&["greedy", "cost-benefit"])),
+    ("ftl.gc_low_blocks", Integer(2, 1 << 20)),
+    ("gc.enabled", Flag),
+    ("gc.segment_pages", Integer(1, 1 << 20)),
+    ("gc.free_segments_low", Integer(1, 1 << 20)),
+    ("gc.free_segments_reserved", Integer(1, 1 << 20)),
+    ("power.protected_bytes", Integer(1, 1 << 40)),
+    ("media.kind", Word(&["tags", "ram", "file"])),
+    ("media.path", Text),
+    ("nand.enabled", Flag),
+    ("run.seed", Integer(0, i64::MAX)),
+    ("run.clock", Word(&["virtual", "wall"])),
+    ("workload.name", Text),
+    ("workload.ops", Integer(0, 1 << 48)),
+    ("workload.num", Integer(1, 1 << 32)),
+    ("workload.key_size", Integer(1, 1024)),
+    ("workload.value_size", Integer(0, VALUE_MAX_BYTES)),
+    ("workload.large_ratio", Word(&["9:1", "8:1"])),
+    ("workload.read_fraction", FRACTION),
+    ("workload.delete_fraction", FRACTION),
+    ("workload.exist_fraction", FRACTION),
+    ("workload.seek_fraction", FRACTION),
+    ("workload.list_fraction", FRACTION),
+    ("workload.seek_nexts", Integer(0, 1 << 20)),
+    ("workload.key_dist_a", WEIGHT),
+    ("workload.key_dist_b", WEIGHT),
+    ("workload.keyrange_dist_a", ANY),
+    ("workload.keyrange_dist_b", ANY),
+    ("workload.keyrange_dist_c", ANY),
+    ("workload.keyrange_dist_d", ANY),
+    ("workload.keyrange_num", Integer(1, 1 << 20)),
+    ("workload.value_theta", ANY),
+    ("workload.value_k", ANY),
+    ("workload.value_sigma", WEIGHT),
+    ("workload.value_floor_bytes", Integer(0, VALUE_MAX_BYTES)),
+    ("workload.mix_max_value_size", Integer(1, VALUE_MAX_BYTES)),
+    ("workload.iter_theta", ANY),
+    ("workload.iter_k", ANY),
+    ("workload.iter_sigma", WEIGHT),
+    ("workload.mix_max_scan_len", Integer(1, 1 << 20)),
+    ("workload.mix_get_ratio", WEIGHT),
+    ("workload.mix_put_ratio", WEIGHT),
+    ("workload.mix_seek_ratio", WEIGHT),
+];
+
+/// Whether a key may be `value`.
+///
+/// # Errors
+/// A key without a row, a wrong type, a value out of range; the message says what is allowed.
+pub(super) fn check(key: &str, value: &Value) -> Result<(), ConfigError> {
+    let Some((_, rule)) = RULES.iter().find(|(name, _)| *name == key) else {
+        return Err(ConfigError::new(key, "unknown key"));
+    };
+    if rule.holds(value) {
+        return Ok(());
+    }
+    let given = value.clone().decorated("", "");
+    Err(ConfigError::new(
+        key,
+        format!("{given}; allowed: {}", rule.allowed()),
+    ))
+}
+
+impl Rule {
+    fn holds(&self, value: &Value) -> bool {
+        let integer = |holds: &dyn Fn(i64) -> bool| value.as_integer().is_some_and(holds);
+        let number = value.as_float().filter(|x| x.is_finite());
+        match self {
+            Integer(low, high) => integer(&|n| (*low..=*high).contains(&n)),
+            PowerOfTwo(low, high) => {
+                integer(&|n| (*low..=*high).contains(&n) && n.count_ones() == 1)
+            }
+            Multiple(of, low, high) => integer(&|n| (*low..=*high).contains(&n) && n % of == 0),
+            OneOf(list) => integer(&|n| list.contains(&n)),
+            Number(low, high) => number.is_some_and(|x| (*low..=*high).contains(&x)),
+            Positive => number.is_some_and(|x| x > 0.0),
+            Word(list) => value.as_str().is_some_and(|word| list.contains(&word)),
+            Text => value.is_str(),
+            Flag => value.is_bool(),
+            Integers(length, low, high) => value.as_array().is_some_and(|array| {
+                array.len() == *length
+                    && array
+                        .iter()
+                        .all(|n| n.as_integer().is_some_and(|n| (*low..=*high).contains(&n)))
+            }),
+        }
+    }
+
+    fn allowed(&self) -> String {
+        match self {
+            Integer(low, high) => format!("{low} to {high}"),
+            PowerOfTwo(low, high) => format!("a power of two, {low} to {high}"),
+            Multiple(of, low, high) => format!("a multiple of {of}, {low} to {high}"),
+            OneOf(list) => list
+                .iter()
+                .map(i64::to_string)
+                .collect::<Vec<_>>()
+                .join(", "),
+            Number(low, high) => format!("{low:?} to {high:?}"),
+            Positive => "a number above 0".into(),
+            Word(list) => list.join(", "),
+            Text => "text in quotes".into(),
+            Flag => "true, false".into(),
+            Integers(length, low, high) => format!("{length} integers, each {low} to {high}"),
+        }
+    }
+}
+
+/// A condition between keys: `Some` says what is wrong.
+type Condition = fn(&Config) -> Option<String>;
+
+/// Conditions between keys, each with the key to blame.
+const CONDITIONS: &[(&str, Condition)] = &[
+    ("host.depth", |c| {
+        let most = u64::from(c.host.queues) * u64::from(c.host.queue_entries - 1);
+        (u64::from(c.host.depth) > most).then(|| {
+            format!(
+                "{}; host.queues and host.queue_entries hold {most}",
+                c.host.depth
+            )
+        })
+    }),
+    ("buffer.entries", |c| {
+        let bytes = u64::from(c.buffer.entries) * u64::from(c.flash.page_bytes);
+        (bytes > c.power.protected_bytes).then(|| {
+            format!(
+                "{} pages are {bytes} B; power.protected_bytes is {}",
+                c.buffer.entries, c.power.protected_bytes
+            )
+        })
+    }),
+    ("flash.blocks_per_die", |c| {
+        // The map of the FTL and the addresses in tables count pages in 32 bits.
+        (c.flash.pages() > 1 << 32).then(|| {
+            format!(
+                "the drive has {} pages; at most {}",
+                c.flash.pages(),
+                1u64 << 32
+            )
+        })
+    }),
+    ("ftl.gc_low_blocks", |c| {
+        let low = u64::from(c.ftl.gc_low_blocks);
+        (low >= u64::from(c.flash.blocks_per_die)).then(|| {
+            format!(
+                "{low}; must be below flash.blocks_per_die, {}",
+                c.flash.blocks_per_die
+            )
+        })
+    }),
+    ("gc.free_segments_reserved", |c| {
+        (c.gc.free_segments_reserved >= c.gc.free_segments_low).then(|| {
+            format!(
+                "{}; must be below gc.free_segments_low, {}",
+                c.gc.free_segments_reserved, c.gc.free_segments_low
+            )
+        })
+    }),
+    ("gc.segment_pages", |c| {
+        let segments = c.flash.pages() / u64::from(c.gc.segment_pages);
+        let least = 2 * u64::from(c.gc.free_segments_low);
+        (segments < least).then(|| {
+            format!(
+                "{} pages make {segments} segments of the drive; at least {least} (twice gc.free_segments_low)",
+                c.gc.segment_pages
+            )
+        })
+    }),
+    ("media.path", |c| {
+        (c.media.kind == "file" && c.media.path.is_empty())
+            .then(|| "empty; media.kind = \"file\" needs the path of an image".into())
+    }),
+    ("workload.value_size", |c| {
+        (c.workload.value_size > c.controller.max_value_bytes).then(|| {
+            format!(
+                "{}; controller.max_value_bytes is {}",
+                c.workload.value_size, c.controller.max_value_bytes
+            )
+        })
+    }),
+];
+
+/// Checks the conditions between keys.
+///
+/// # Errors
+/// The first that does not hold.
+pub(super) fn check_conditions(config: &Config) -> Result<(), ConfigError> {
+    for (key, condition) in CONDITIONS {
+        if let Some(problem) = condition(config) {
+            return Err(ConfigError::new(*key, problem));
+        }
+    }
+    Ok(())
+}

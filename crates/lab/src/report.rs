@@ -1,0 +1,345 @@
+//! The report of a run: every figure by name, as JSON and as tables.
+//!
+//! Plain data. The runner fills it in; nothing here counts, computes a model or reads a clock. The text says of every table whether
+//! its figures are counted (exact), modelled (times from a profile) or measured (on this machine).
+
+mod compare;
+mod table;
+mod text;
+
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+
+pub use compare::compare;
+
+/// Values by name, in the order they were added; a JSON object.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Named<T>(Vec<(String, T)>);
+
+impl<T> Default for Named<T> {
+    fn default() -> Self {
+        Named(Vec::new())
+    }
+}
+
+impl<T> Named<T> {
+    /// Adds a value behind the others.
+    ///
+    /// # Panics
+    /// When the name is there already.
+    pub fn push(&mut self, name: impl Into<String>, value: T) {
+        let name = name.into();
+        assert!(self.get(&name).is_none(), "{name} twice in a report");
+        self.0.push((name, value));
+    }
+
+    /// The value of that name.
+    pub fn get(&self, name: &str) -> Option<&T> {
+        self.0
+            .iter()
+            .find(|(known, _)| known == name)
+            .map(|(_, value)| value)
+    }
+
+    /// Names and values in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &T)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value))
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl<N: Into<String>, T> FromIterator<(N, T)> for Named<T> {
+    fn from_iter<I: IntoIterator<Item = (N, T)>>(pairs: I) -> Self {
+        let mut named = Named::default();
+        for (name, value) in pairs {
+            named.push(name, value);
+        }
+        named
+    }
+}
+
+impl<T: Serialize> Serialize for Named<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.iter())
+    }
+}
+
+/// Counts by purpose; the total comes from them, so it cannot disagree. A JSON object with `total` first.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ByPurpose(Named<u64>);
+
+impl ByPurpose {
+    /// Sum over all purposes.
+    pub fn total(&self) -> u64 {
+        self.0.iter().map(|(_, count)| count).sum()
+    }
+
+    /// Count of one purpose; 0 for one that did not occur.
+    pub fn get(&self, purpose: &str) -> u64 {
+        self.0.get(purpose).copied().unwrap_or(0)
+    }
+
+    /// Purposes and counts in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.0.iter().map(|(name, count)| (name, *count))
+    }
+}
+
+impl<N: Into<String>> FromIterator<(N, u64)> for ByPurpose {
+    fn from_iter<I: IntoIterator<Item = (N, u64)>>(pairs: I) -> Self {
+        ByPurpose(pairs.into_iter().collect())
+    }
+}
+
+impl Serialize for ByPurpose {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("total", &self.total())?;
+        for (name, count) in self.iter() {
+            map.serialize_entry(name, &count)?;
+        }
+        map.end()
+    }
+}
+
+/// Everything a run yields.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Report {
+    /// Name of the profile the configuration began as.
+    pub profile: String,
+    /// The whole configuration, as JSON.
+    pub config: serde_json::Value,
+    /// Seed of every random stream.
+    pub seed: u64,
+    /// `virtual` or `wall`.
+    pub clock: String,
+    /// Revision of the program.
+    pub revision: String,
+    /// Sources of the times in the profile, as [`Document::time_sources`](crate::config::Document::time_sources) lists them. Empty when no modelled time is in the report.
+    pub time_sources: String,
+    /// Departures the workload states.
+    pub notes: Vec<String>,
+    /// Operations completed.
+    pub ops: Ops,
+    /// Bytes of values, as applications count them.
+    pub value_bytes: ValueBytes,
+    /// How long it took.
+    pub time: Time,
+    /// Operations a second of the run's clock.
+    pub throughput_ops_per_s: f64,
+    /// Latency of each kind of operation that occurred, in nanoseconds of the run's clock.
+    pub latency_ns: Named<Latency>,
+    /// Bytes over the link.
+    pub traffic: Traffic,
+    /// Flash operations.
+    pub nand: Nand,
+    /// Pages.
+    pub pages: Pages,
+    /// Copies within the controller's memory.
+    pub memcpy: Memcpy,
+    /// Bytes moved for a byte of value.
+    pub amplification: Amplification,
+    /// Every resource of the model.
+    pub resources: Named<Resource>,
+}
+
+/// Completed operations.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[expect(missing_docs, reason = "one field an operation, named as it is")]
+pub struct Ops {
+    pub store: u64,
+    pub retrieve: u64,
+    pub delete: u64,
+    pub exist: u64,
+    pub list: u64,
+    pub seek: u64,
+    pub next: u64,
+    /// Operations answered with an error; not finding a key is none.
+    pub errors: u64,
+}
+
+impl Ops {
+    /// Completed operations with their names.
+    pub fn by_name(&self) -> [(&'static str, u64); 7] {
+        [
+            ("store", self.store),
+            ("retrieve", self.retrieve),
+            ("delete", self.delete),
+            ("exist", self.exist),
+            ("list", self.list),
+            ("seek", self.seek),
+            ("next", self.next),
+        ]
+    }
+
+    /// All completed operations.
+    pub fn total(&self) -> u64 {
+        self.by_name().into_iter().map(|(_, count)| count).sum()
+    }
+}
+
+/// Bytes of values, without keys, padding or headers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct ValueBytes {
+    /// By stores that succeeded.
+    pub stored: u64,
+    /// By retrieves and nexts that found something.
+    pub retrieved: u64,
+}
+
+/// How long the run took.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Time {
+    /// Model time.
+    pub virtual_ns: u64,
+    /// Time of this machine.
+    pub wall_s: f64,
+}
+
+/// Latency of one kind of operation, in nanoseconds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Latency {
+    /// Arithmetic mean.
+    pub mean: f64,
+    /// Median.
+    pub p50: u64,
+    /// 99th percentile.
+    pub p99: u64,
+    /// 99.9th percentile.
+    pub p999: u64,
+    /// Largest.
+    pub max: u64,
+}
+
+/// Bytes over the link in both accountings.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Traffic {
+    /// As the papers count: 64 + 16 + 2 x 4 B a command, 4096 B a page, 68 B a flit.
+    pub payload_bytes: TrafficBytes,
+    /// With packet and link overhead.
+    pub wire_bytes: TrafficBytes,
+}
+
+/// Bytes of each traffic class.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TrafficBytes {
+    /// Doorbells.
+    pub mmio: u64,
+    /// Submission entries.
+    pub sqe: u64,
+    /// Completion entries.
+    pub cqe: u64,
+    /// PRP and SGL lists.
+    pub list: u64,
+    /// Data to the drive.
+    pub to_drive: u64,
+    /// Data to the host.
+    pub to_host: u64,
+    /// Interrupts.
+    pub interrupt: u64,
+    /// CXL flits.
+    pub cxl: u64,
+}
+
+impl TrafficBytes {
+    /// Every class with its name.
+    pub fn by_name(&self) -> [(&'static str, u64); 8] {
+        [
+            ("mmio", self.mmio),
+            ("sqe", self.sqe),
+            ("cqe", self.cqe),
+            ("list", self.list),
+            ("to_drive", self.to_drive),
+            ("to_host", self.to_host),
+            ("interrupt", self.interrupt),
+            ("cxl", self.cxl),
+        ]
+    }
+
+    /// Sum over all classes.
+    pub fn total(&self) -> u64 {
+        self.by_name().into_iter().map(|(_, bytes)| bytes).sum()
+    }
+}
+
+impl Serialize for TrafficBytes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map([("total", self.total())].into_iter().chain(self.by_name()))
+    }
+}
+
+/// Flash operations, the drain at the end of the run included.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Nand {
+    /// Programmed pages.
+    pub programs: ByPurpose,
+    /// Read pages.
+    pub reads: ByPurpose,
+    /// Erased blocks.
+    pub erases: u64,
+}
+
+/// Pages.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Pages {
+    /// Pages of the value log that were opened.
+    pub value_opened: u64,
+}
+
+/// Copies within the controller's memory.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Memcpy {
+    /// Copied bytes.
+    pub bytes: u64,
+    /// Time they took.
+    pub ns: u64,
+}
+
+/// Bytes moved for a byte of value stored.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Amplification {
+    /// Payload bytes over the link.
+    pub traffic: f64,
+    /// Bytes programmed to flash.
+    pub write: f64,
+}
+
+/// One resource of the model.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Resource {
+    /// Share of the time it was in use.
+    pub busy_fraction: f64,
+    /// Mean time its users waited for it.
+    pub queue_ns_mean: f64,
+}
+
+impl Report {
+    /// How this report's times came about, for a table's heading.
+    fn time_kind(&self) -> String {
+        match (self.clock.as_str(), self.time_sources.as_str()) {
+            ("wall", _) => "measured".into(),
+            (_, "") => "modelled".into(),
+            (_, sources) => format!("modelled: {sources}"),
+        }
+    }
+
+    /// A value of the configuration as plain text; empty when there is none.
+    fn setting(&self, section: &str, key: &str) -> String {
+        match self
+            .config
+            .get(section)
+            .and_then(|section| section.get(key))
+        {
+            Some(serde_json::Value::String(text)) => text.clone(),
+            Some(value) => value.to_string(),
+            None => String::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

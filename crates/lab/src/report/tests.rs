@@ -1,0 +1,317 @@
+//! Goldens of both renderings and of the JSON.
+
+use super::*;
+use crate::config::Document;
+
+/// A run whose counts can be checked by head: 1000 stores of 32 B, one command each.
+fn sample(transfer: &str, packing: &str) -> Report {
+    let mut document = Document::profile("cosmos-plus").unwrap();
+    document.set(&format!("host.transfer={transfer}")).unwrap();
+    document.set(&format!("packing.policy={packing}")).unwrap();
+    let inline = transfer != "prp";
+    let to_drive = if inline { 0 } else { 4_096_000 };
+    let value_pages = if packing == "block" { 250 } else { 2 };
+    Report {
+        profile: document.profile_name().into(),
+        config: serde_json::to_value(document.config().unwrap()).unwrap(),
+        seed: 1,
+        clock: "virtual".into(),
+        revision: "0123456789ab".into(),
+        time_sources: "fit set guess".into(),
+        notes: vec!["keys are 16 B, not 48: the KV command set has no longer ones".into()],
+        ops: Ops {
+            store: 1000,
+            retrieve: 10,
+            ..Ops::default()
+        },
+        value_bytes: ValueBytes {
+            stored: 32_000,
+            retrieved: 320,
+        },
+        time: Time {
+            virtual_ns: 17_400_000,
+            wall_s: 0.001,
+        },
+        throughput_ops_per_s: 58_045.9,
+        latency_ns: [
+            (
+                "store",
+                Latency {
+                    mean: 10_800.0,
+                    p50: 10_800,
+                    p99: 10_900,
+                    p999: 610_800,
+                    max: 1_200_000,
+                },
+            ),
+            (
+                "retrieve",
+                Latency {
+                    mean: 85_123.4,
+                    p50: 80_000,
+                    p99: 180_000,
+                    p999: 180_000,
+                    max: 180_000,
+                },
+            ),
+        ]
+        .into_iter()
+        .collect(),
+        traffic: Traffic {
+            payload_bytes: TrafficBytes {
+                mmio: 8_000,
+                sqe: 64_000,
+                cqe: 16_000,
+                to_drive,
+                ..TrafficBytes::default()
+            },
+            wire_bytes: TrafficBytes {
+                mmio: 56_000,
+                sqe: 108_000,
+                cqe: 40_000,
+                to_drive: to_drive / 10 * 11,
+                ..TrafficBytes::default()
+            },
+        },
+        nand: Nand {
+            programs: [("value", value_pages), ("index", 4)].into_iter().collect(),
+            reads: [("retrieve", 10)].into_iter().collect(),
+            erases: 0,
+        },
+        pages: Pages {
+            value_opened: value_pages,
+        },
+        memcpy: Memcpy {
+            bytes: 32_000,
+            ns: 940_000,
+        },
+        amplification: Amplification {
+            traffic: (88_000 + to_drive) as f64 / 32_000.0,
+            write: (value_pages + 4) as f64 * 16_384.0 / 32_000.0,
+        },
+        resources: [
+            (
+                "firmware core 0",
+                Resource {
+                    busy_fraction: 0.34,
+                    queue_ns_mean: 0.0,
+                },
+            ),
+            (
+                "die 0",
+                Resource {
+                    busy_fraction: 0.07,
+                    queue_ns_mean: 12_345.6,
+                },
+            ),
+            ("die 1", Resource::default()),
+        ]
+        .into_iter()
+        .collect(),
+    }
+}
+
+#[test]
+fn text() {
+    insta::assert_snapshot!(sample("piggyback", "backfill"), @r#"
+    w-m | cosmos-plus | piggyback | backfill                         seed 1, virtual clock, 0123456789ab
+    ----------------------------------------------------------------------------------------------------
+    note: keys are 16 B, not 48: the KV command set has no longer ones
+    OPERATIONS           count     values                                                        counted
+      store              1 000   32.00 kB
+      retrieve              10      320 B
+      errors                 0
+
+    THROUGHPUT      operations model time                                        modelled: fit set guess
+                     58.05 k/s   17.40 ms
+      simulated at 1.010 M/s, in 1.000 ms of this machine's time                                measured
+
+    LATENCY               mean        p50        p99      p99.9        max       modelled: fit set guess
+      store           10.80 us   10.80 us   10.90 us   610.8 us   1.200 ms
+      retrieve        85.12 us   80.00 us   180.0 us   180.0 us   180.0 us
+
+    TRAFFIC            payload       B/op      share       wire       B/op                       counted
+      mmio            8.000 kB      7.921     9.09 %   56.00 kB      55.45
+      sqe             64.00 kB      63.37    72.73 %   108.0 kB      106.9
+      cqe             16.00 kB      15.84    18.18 %   40.00 kB      39.60
+      total           88.00 kB      87.13   100.00 %   204.0 kB      202.0
+
+    NAND              programs      share      reads      share                                  counted
+      value                  2    33.33 %
+      index                  4    66.67 %
+      retrieve                                    10   100.00 %
+      total                  6                    10
+      erases                 0
+      value pages            2
+
+    AMPLIFICATION      traffic      write     copied  copied/op                                  counted
+                         2.750      3.072   32.00 kB    31.68 B
+
+    RESOURCES                busy  mean wait                                     modelled: fit set guess
+      firmware core 0     34.00 %       0 ns
+      die 0                7.00 %   12.35 us
+    "#);
+}
+
+#[test]
+fn comparison() {
+    let reports: Vec<_> = ["prp", "piggyback"]
+        .iter()
+        .flat_map(|transfer| ["block", "backfill"].map(|packing| sample(transfer, packing)))
+        .collect();
+    insta::assert_snapshot!(compare(&reports), @r#"
+    w-m, 1 010 operations, cosmos-plus                               seed 1, virtual clock, 0123456789ab
+    ---------------------------------------------------------------------------------------------
+    transfer   packing   operations     store     store  payload  traffic  value      NAND  write
+                                         mean       p99     B/op     amp.  pages  programs   amp.
+    ---------------------------------------------------------------------------------------------
+    prp        block      58.05 k/s  10.80 us  10.90 us   4142.6    130.8    250       254  130.0
+    prp        backfill   58.05 k/s  10.80 us  10.90 us   4142.6    130.8      2         6  3.072
+    piggyback  block      58.05 k/s  10.80 us  10.90 us    87.13    2.750    250       254  130.0
+    piggyback  backfill   58.05 k/s  10.80 us  10.90 us    87.13    2.750      2         6  3.072
+    ---------------------------------------------------------------------------------------------
+    modelled: fit set guess | operations, store mean, store p99
+    counted | payload B/op, traffic amp., value pages, NAND programs, write amp.
+    against prp block:
+      prp backfill         payload B/op     0.00 %   NAND programs   -97.64 %   store mean     0.00 %
+      piggyback block      payload B/op   -97.90 %   NAND programs     0.00 %   store mean     0.00 %
+      piggyback backfill   payload B/op   -97.90 %   NAND programs   -97.64 %   store mean     0.00 %
+    "#);
+}
+
+#[test]
+fn nothing_is_wider_than_a_terminal() {
+    let mut report = sample("prp", "block");
+    report.time_sources = "fit set guess user".into();
+    report.ops.store = 123_456_789_012;
+    report.traffic.payload_bytes.to_drive = u64::MAX / 1000;
+    report.nand.programs = [("value", 123_456_789_012)].into_iter().collect();
+    for line in report
+        .to_string()
+        .lines()
+        .chain(compare(&[sample("piggyback", "selective")]).lines())
+    {
+        assert!(line.chars().count() <= table::WIDTH, "{line}");
+    }
+}
+
+#[test]
+fn json_has_the_promised_keys() {
+    let mut json = serde_json::to_value(sample("prp", "all")).unwrap();
+    json["config"] = "the whole configuration".into();
+    insta::assert_json_snapshot!(json, @r#"
+    {
+      "profile": "cosmos-plus",
+      "config": "the whole configuration",
+      "seed": 1,
+      "clock": "virtual",
+      "revision": "0123456789ab",
+      "time_sources": "fit set guess",
+      "notes": [
+        "keys are 16 B, not 48: the KV command set has no longer ones"
+      ],
+      "ops": {
+        "store": 1000,
+        "retrieve": 10,
+        "delete": 0,
+        "exist": 0,
+        "list": 0,
+        "seek": 0,
+        "next": 0,
+        "errors": 0
+      },
+      "value_bytes": {
+        "stored": 32000,
+        "retrieved": 320
+      },
+      "time": {
+        "virtual_ns": 17400000,
+        "wall_s": 0.001
+      },
+      "throughput_ops_per_s": 58045.9,
+      "latency_ns": {
+        "store": {
+          "mean": 10800.0,
+          "p50": 10800,
+          "p99": 10900,
+          "p999": 610800,
+          "max": 1200000
+        },
+        "retrieve": {
+          "mean": 85123.4,
+          "p50": 80000,
+          "p99": 180000,
+          "p999": 180000,
+          "max": 180000
+        }
+      },
+      "traffic": {
+        "payload_bytes": {
+          "total": 4184000,
+          "mmio": 8000,
+          "sqe": 64000,
+          "cqe": 16000,
+          "list": 0,
+          "to_drive": 4096000,
+          "to_host": 0,
+          "interrupt": 0,
+          "cxl": 0
+        },
+        "wire_bytes": {
+          "total": 4709600,
+          "mmio": 56000,
+          "sqe": 108000,
+          "cqe": 40000,
+          "list": 0,
+          "to_drive": 4505600,
+          "to_host": 0,
+          "interrupt": 0,
+          "cxl": 0
+        }
+      },
+      "nand": {
+        "programs": {
+          "total": 6,
+          "value": 2,
+          "index": 4
+        },
+        "reads": {
+          "total": 10,
+          "retrieve": 10
+        },
+        "erases": 0
+      },
+      "pages": {
+        "value_opened": 2
+      },
+      "memcpy": {
+        "bytes": 32000,
+        "ns": 940000
+      },
+      "amplification": {
+        "traffic": 130.75,
+        "write": 3.072
+      },
+      "resources": {
+        "firmware core 0": {
+          "busy_fraction": 0.34,
+          "queue_ns_mean": 0.0
+        },
+        "die 0": {
+          "busy_fraction": 0.07,
+          "queue_ns_mean": 12345.6
+        },
+        "die 1": {
+          "busy_fraction": 0.0,
+          "queue_ns_mean": 0.0
+        }
+      }
+    }
+    "#);
+}
+
+#[test]
+#[should_panic(expected = "store twice")]
+fn a_name_is_there_once() {
+    let _: Named<u64> = [("store", 1), ("store", 2)].into_iter().collect();
+}

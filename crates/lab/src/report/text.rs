@@ -1,0 +1,203 @@
+//! One report as tables.
+
+use super::table::{Table, bytes, edges, grouped, percent, rate, ratio, short, time};
+use super::{ByPurpose, Report};
+use std::fmt;
+
+const COUNTED: &str = "counted";
+
+/// Resources shown; the rest are idle or nearly so, and in the JSON.
+const BUSIEST: usize = 8;
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.heading())?;
+        f.write_str(&self.throughput())?;
+        f.write_str(&self.latency())?;
+        f.write_str(&self.traffic())?;
+        f.write_str(&self.flash())?;
+        f.write_str(&self.amplification())?;
+        f.write_str(self.resources().trim_end())?;
+        f.write_str("\n")
+    }
+}
+
+impl Report {
+    fn heading(&self) -> String {
+        let what = [
+            self.setting("workload", "name"),
+            self.profile.clone(),
+            self.setting("host", "transfer"),
+            self.setting("packing", "policy"),
+        ];
+        let how = format!(
+            "seed {}, {} clock, {}",
+            self.seed, self.clock, self.revision
+        );
+        let mut text = edges(&what.join(" | "), &how) + "\n";
+        text.push_str(&"-".repeat(super::table::WIDTH));
+        text.push('\n');
+        for note in &self.notes {
+            text.push_str(&format!("note: {note}\n"));
+        }
+        text
+    }
+
+    fn throughput(&self) -> String {
+        let mut table = Table::new("OPERATIONS", &["count", "values"], COUNTED);
+        for (name, count) in self.ops.by_name() {
+            let value_bytes = match name {
+                "store" => bytes(self.value_bytes.stored as f64),
+                "retrieve" => bytes(self.value_bytes.retrieved as f64),
+                _ => String::new(),
+            };
+            if count > 0 {
+                table.row(name, &[grouped(count), value_bytes]);
+            }
+        }
+        table.row("errors", &[grouped(self.ops.errors)]);
+        let mut text = table.finish();
+        let mut table = Table::new(
+            "THROUGHPUT",
+            &["operations", "model time"],
+            &self.time_kind(),
+        );
+        table.row(
+            "",
+            &[
+                rate(self.throughput_ops_per_s),
+                time(self.time.virtual_ns as f64),
+            ],
+        );
+        text.push_str(table.finish().trim_end());
+        text.push('\n');
+        if self.clock == "virtual" && self.time.wall_s > 0.0 {
+            let simulated = rate(self.ops.total() as f64 / self.time.wall_s);
+            let took = time(self.time.wall_s * 1e9);
+            let line = format!("  simulated at {simulated}, in {took} of this machine's time");
+            text.push_str(&super::table::edges(&line, "measured"));
+            text.push('\n');
+        }
+        text + "\n"
+    }
+
+    fn latency(&self) -> String {
+        if self.latency_ns.is_empty() {
+            return String::new();
+        }
+        let headings = ["mean", "p50", "p99", "p99.9", "max"];
+        let mut table = Table::new("LATENCY", &headings, &self.time_kind());
+        for (name, latency) in self.latency_ns.iter() {
+            let tail = [latency.p50, latency.p99, latency.p999, latency.max];
+            let cells: Vec<_> = std::iter::once(time(latency.mean))
+                .chain(tail.map(|ns| time(ns as f64)))
+                .collect();
+            table.row(name, &cells);
+        }
+        table.finish()
+    }
+
+    fn traffic(&self) -> String {
+        let headings = ["payload", "B/op", "share", "wire", "B/op"];
+        let mut table = Table::new("TRAFFIC", &headings, COUNTED);
+        let (payload, wire) = (&self.traffic.payload_bytes, &self.traffic.wire_bytes);
+        let ops = self.ops.total() as f64;
+        let mut row = |name: &str, payload_bytes: u64, wire_bytes: u64| {
+            let cells = [
+                bytes(payload_bytes as f64),
+                short(ratio(payload_bytes as f64, ops)),
+                percent(ratio(payload_bytes as f64, payload.total() as f64)),
+                bytes(wire_bytes as f64),
+                short(ratio(wire_bytes as f64, ops)),
+            ];
+            table.row(name, &cells);
+        };
+        for ((name, payload_bytes), (_, wire_bytes)) in
+            payload.by_name().into_iter().zip(wire.by_name())
+        {
+            if payload_bytes > 0 || wire_bytes > 0 {
+                row(name, payload_bytes, wire_bytes);
+            }
+        }
+        row("total", payload.total(), wire.total());
+        table.finish()
+    }
+
+    fn flash(&self) -> String {
+        let mut table = Table::new("NAND", &["programs", "share", "reads", "share"], COUNTED);
+        let (programs, reads) = (&self.nand.programs, &self.nand.reads);
+        let share = |of: &ByPurpose, count: u64| {
+            if count == 0 {
+                return String::new();
+            }
+            percent(ratio(count as f64, of.total() as f64))
+        };
+        let only_read = reads
+            .iter()
+            .filter(|(name, _)| !programs.iter().any(|(p, _)| p == *name));
+        for (name, _) in programs.iter().chain(only_read) {
+            let (programmed, read) = (programs.get(name), reads.get(name));
+            if programmed == 0 && read == 0 {
+                continue;
+            }
+            let count = |count: u64| {
+                if count == 0 {
+                    String::new()
+                } else {
+                    grouped(count)
+                }
+            };
+            let cells = [
+                count(programmed),
+                share(programs, programmed),
+                count(read),
+                share(reads, read),
+            ];
+            table.row(name, &cells);
+        }
+        table.row(
+            "total",
+            &[
+                grouped(programs.total()),
+                String::new(),
+                grouped(reads.total()),
+            ],
+        );
+        table.row("erases", &[grouped(self.nand.erases)]);
+        table.row("value pages", &[grouped(self.pages.value_opened)]);
+        table.finish()
+    }
+
+    fn amplification(&self) -> String {
+        let headings = ["traffic", "write", "copied", "copied/op"];
+        let mut table = Table::new("AMPLIFICATION", &headings, COUNTED);
+        let copied = self.memcpy.bytes as f64;
+        let cells = [
+            short(self.amplification.traffic),
+            short(self.amplification.write),
+            bytes(copied),
+            bytes(ratio(copied, self.ops.total() as f64)),
+        ];
+        table.row("", &cells);
+        table.finish()
+    }
+
+    fn resources(&self) -> String {
+        let mut busiest: Vec<_> = self.resources.iter().collect();
+        // Stable: equally busy ones stay in the order of the model.
+        busiest.sort_by(|a, b| b.1.busy_fraction.total_cmp(&a.1.busy_fraction));
+        busiest.retain(|(_, resource)| resource.busy_fraction > 0.0);
+        if busiest.is_empty() {
+            return String::new();
+        }
+        let mut table = Table::new("RESOURCES", &["busy", "mean wait"], &self.time_kind());
+        for (name, resource) in busiest.into_iter().take(BUSIEST) {
+            let cells = [
+                percent(resource.busy_fraction),
+                time(resource.queue_ns_mean),
+            ];
+            table.row(name, &cells);
+        }
+        table.finish()
+    }
+}

@@ -1,0 +1,157 @@
+//! Keys from numbers: RocksDB's layout of an index in a key, and a seeded bijection for unique random-looking keys.
+//!
+//! Does not choose which key comes next; that is each workload's own.
+
+use kvdrive_sim::Rng;
+use kvdrive_spec::Key;
+
+/// Longest key of the KV command set, in bytes.
+const KEY_MAX_BYTES: u32 = 16;
+
+/// How an index becomes a key of a fixed length: big-endian in the first (at most) eight bytes, the rest filled with ASCII `0`,
+/// as `db_bench` does, so that keys sort as their indices do.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyFormat {
+    key_bytes: usize,
+}
+
+impl KeyFormat {
+    /// Keys of `key_size` bytes that can name `num` pairs.
+    ///
+    /// # Errors
+    /// One line when the length is not one of the KV command set, or too short for `num` different keys.
+    pub fn new(key_size: u32, num: u64) -> Result<KeyFormat, String> {
+        if !(1..=KEY_MAX_BYTES).contains(&key_size) {
+            return Err(format!(
+                "workload.key_size: {key_size} B; a key has 1 to {KEY_MAX_BYTES} B"
+            ));
+        }
+        if key_size < 8 && num > 1 << (8 * key_size) {
+            return Err(format!(
+                "workload.key_size: {key_size} B cannot name {num} pairs; at most {}",
+                1u64 << (8 * key_size)
+            ));
+        }
+        Ok(KeyFormat {
+            key_bytes: key_size as usize,
+        })
+    }
+
+    /// As [`new`](KeyFormat::new), but a longer key is cut to the longest the command set has; then the second result says so.
+    ///
+    /// # Errors
+    /// As [`new`](KeyFormat::new), but for the upper limit.
+    pub fn clamped(key_size: u32, num: u64) -> Result<(KeyFormat, Option<String>), String> {
+        let format = KeyFormat::new(key_size.min(KEY_MAX_BYTES), num)?;
+        let note = (key_size > KEY_MAX_BYTES).then(|| {
+            format!(
+                "keys are {KEY_MAX_BYTES} B, not {key_size}: the KV command set has no longer ones"
+            )
+        });
+        Ok((format, note))
+    }
+
+    /// The key of an index.
+    #[inline]
+    pub fn key(&self, index: u64) -> Key {
+        let mut bytes = [b'0'; KEY_MAX_BYTES as usize];
+        let digits = self.key_bytes.min(8);
+        bytes[..digits].copy_from_slice(&index.to_be_bytes()[8 - digits..]);
+        Key::new(&bytes[..self.key_bytes]).expect("a length the command set has")
+    }
+}
+
+/// A seeded bijection of the 32-bit numbers: every key once, in an order without pattern.
+///
+/// BandSlim stores "unique 4 B hashed keys"; a hash would repeat some. Multiplication by an odd number and `x ^= x >> n` are both
+/// invertible modulo 2^32, and so is any chain of them.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyPermutation {
+    offset: u32,
+    odd: [u32; 2],
+}
+
+impl KeyPermutation {
+    /// How many keys there are before the first repeats.
+    pub const KEYS: u64 = 1 << 32;
+
+    /// The permutation of a seed.
+    pub fn new(seed: u64) -> KeyPermutation {
+        let mut rng = Rng::stream(seed, "workload.keys");
+        KeyPermutation {
+            offset: rng.next_u32(),
+            odd: [rng.next_u32() | 1, rng.next_u32() | 1],
+        }
+    }
+
+    /// The key at a position, 4 bytes big-endian.
+    #[inline]
+    pub fn key(&self, position: u32) -> Key {
+        Key::from_u32_be(self.permute(position))
+    }
+
+    #[inline]
+    fn permute(&self, position: u32) -> u32 {
+        let mut x = position.wrapping_add(self.offset);
+        for odd in self.odd {
+            x ^= x >> 16;
+            x = x.wrapping_mul(odd);
+        }
+        x ^= x >> 15;
+        // A fixed, well-mixing multiplier (golden ratio) behind the seeded ones: an unlucky seed stays without pattern.
+        x = x.wrapping_mul(0x9e37_79b1);
+        x ^ (x >> 16)
+    }
+}
+
+/// Refuses more stores than a permutation has keys.
+pub(super) fn check_unique(ops: u64) -> Result<(), String> {
+    if ops > KeyPermutation::KEYS {
+        return Err(format!(
+            "workload.ops: {ops}; there are only {} different 4 B keys",
+            KeyPermutation::KEYS
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn indices_are_big_endian_and_padded_as_db_bench_does() {
+        let key = |size, index| KeyFormat::new(size, 200).unwrap().key(index);
+        assert_eq!(key(4, 0x0102), Key::new(&[0, 0, 1, 2]).unwrap());
+        assert_eq!(
+            key(10, 7),
+            Key::new(&[0, 0, 0, 0, 0, 0, 0, 7, b'0', b'0']).unwrap()
+        );
+    }
+
+    #[test]
+    fn a_short_key_cannot_name_many_pairs() {
+        assert!(KeyFormat::new(1, 256).is_ok());
+        assert_eq!(
+            KeyFormat::new(1, 257).unwrap_err(),
+            "workload.key_size: 1 B cannot name 257 pairs; at most 256"
+        );
+        assert!(KeyFormat::new(0, 1).is_err());
+        assert!(KeyFormat::new(17, 1).is_err());
+        assert!(KeyFormat::clamped(48, 1).unwrap().1.is_some());
+    }
+
+    #[test]
+    fn the_permutation_repeats_nothing() {
+        for seed in [0, 1, 2] {
+            let permutation = KeyPermutation::new(seed);
+            let mut seen = vec![0u64; (KeyPermutation::KEYS / 64) as usize];
+            for position in 0..2_000_000 {
+                let x = permutation.permute(position);
+                let (word, bit) = ((x / 64) as usize, 1u64 << (x % 64));
+                assert_eq!(seen[word] & bit, 0, "seed {seed}, position {position}");
+                seen[word] |= bit;
+            }
+        }
+    }
+}

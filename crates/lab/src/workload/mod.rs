@@ -1,0 +1,187 @@
+//! Workloads: what an application asks of the drive, one operation at a time.
+//!
+//! A workload yields operations by description: a key, a value's length and version. It moves no data, takes no time and
+//! knows no drive; the runner expands a [`ValueSpec`] into bytes or into a pattern, and decides when the next operation starts.
+//!
+//! A new workload is one file with a `build` function and one row in [`WORKLOADS`].
+//! Every generator is deterministic across machines: integer arithmetic, named random streams, and `libm` where a power or a
+//! logarithm is needed.
+
+mod fillrandom;
+mod fillseq;
+mod keys;
+mod mixed;
+mod mixgraph;
+mod params;
+mod readrandom;
+mod sizes;
+mod w_a;
+mod w_b;
+mod w_c;
+mod w_d;
+mod w_m;
+
+use kvdrive_spec::Key;
+
+pub use keys::{KeyFormat, KeyPermutation};
+pub use params::{PRESETS, Preset, WorkloadParams};
+pub use sizes::{Pareto, ParetoSizes};
+
+/// The value of a store, by description.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ValueSpec {
+    /// Length in bytes; zero is a value too.
+    pub bytes: u32,
+    /// Number of this store within the run, preloaded pairs first: two stores of one key differ in it.
+    pub version: u64,
+}
+
+/// One operation of an application.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Store a pair, new or not.
+    Store {
+        /// Key of the pair.
+        key: Key,
+        /// Its value.
+        value: ValueSpec,
+    },
+    /// Retrieve the value of a key.
+    Retrieve {
+        /// Key of the pair.
+        key: Key,
+    },
+    /// Delete a pair.
+    Delete {
+        /// Key of the pair.
+        key: Key,
+    },
+    /// Ask whether a key is there.
+    Exist {
+        /// Key of the pair.
+        key: Key,
+    },
+    /// Position an iterator at the first key not below `key`, then step it.
+    Seek {
+        /// Where the iterator starts.
+        key: Key,
+        /// How many *next* follow.
+        nexts: u32,
+    },
+    /// List keys in order from `key` on.
+    List {
+        /// Where the list starts.
+        key: Key,
+        /// Host buffer size of the List command, in bytes.
+        host_buffer_bytes: u32,
+    },
+}
+
+/// A stream of operations. It has no end: how many are asked for is the runner's business.
+pub trait Workload {
+    /// The next operation. Allocates nothing.
+    fn next(&mut self) -> Op;
+
+    /// How many pairs must be in the drive before the first operation: `preload_pair(0)` to `preload_pair(preload() - 1)`.
+    fn preload(&self) -> u64 {
+        0
+    }
+
+    /// Pair number `index` of the preloaded ones; the same whenever it is asked.
+    ///
+    /// # Panics
+    /// When `index` is not below [`preload`](Workload::preload).
+    fn preload_pair(&self, index: u64) -> (Key, ValueSpec) {
+        panic!("pair {index} asked of a workload that preloads nothing")
+    }
+
+    /// Where this run departs from what its name promises (a clamped key, say), one sentence each. Reports print them.
+    fn notes(&self) -> &[String] {
+        &[]
+    }
+}
+
+/// Builds a workload; the error is one line that starts with the parameter at fault.
+pub type Build = fn(&WorkloadParams, seed: u64) -> Result<Box<dyn Workload>, String>;
+
+/// One workload of the table.
+pub struct Row {
+    /// Name on the command line.
+    pub name: &'static str,
+    /// What it does and where it comes from, in one line.
+    pub origin: &'static str,
+    /// Builds it.
+    pub build: Build,
+}
+
+/// Every workload there is.
+pub const WORKLOADS: &[Row] = &[
+    Row {
+        name: "fillseq",
+        origin: "stores of value_size, keys ascending (db_bench fillseq)",
+        build: fillseq::build,
+    },
+    Row {
+        name: "fillrandom",
+        origin: "stores of value_size, keys uniform over num, repeats occur (db_bench fillrandom)",
+        build: fillrandom::build,
+    },
+    Row {
+        name: "readrandom",
+        origin: "retrieves, keys uniform over num preloaded pairs (db_bench readrandom)",
+        build: readrandom::build,
+    },
+    Row {
+        name: "mixgraph",
+        origin: "get/put/seek with modelled keys and Pareto values (db_bench mixgraph; Cao et al., FAST'20)",
+        build: mixgraph::build,
+    },
+    Row {
+        name: "mixed",
+        origin: "stores, retrieves, deletes, exists, seeks and lists by fraction, keys uniform over num (ours)",
+        build: mixed::build,
+    },
+    Row {
+        name: "w-a",
+        origin: "stores of value_size, 4 B keys ascending (BandSlim workload A)",
+        build: w_a::build,
+    },
+    Row {
+        name: "w-b",
+        origin: "stores of 8 B and 2 KiB, nine (or eight) to one, unique 4 B keys (BandSlim workload B)",
+        build: w_b::build,
+    },
+    Row {
+        name: "w-c",
+        origin: "stores of 8 B and 2 KiB, one to nine (or eight), unique 4 B keys (BandSlim workload C)",
+        build: w_c::build,
+    },
+    Row {
+        name: "w-d",
+        origin: "stores of 8, 16, 32 ... 2048 B, equally often, unique 4 B keys (BandSlim workload D)",
+        build: w_d::build,
+    },
+    Row {
+        name: "w-m",
+        origin: "stores of mixgraph All_random's value sizes, unique 4 B keys (BandSlim workload M)",
+        build: w_m::build,
+    },
+];
+
+/// Builds the workload that `params.name` names.
+///
+/// # Errors
+/// One line: an unknown name, or a parameter the workload cannot work with.
+pub fn build(params: &WorkloadParams, seed: u64) -> Result<Box<dyn Workload>, String> {
+    match WORKLOADS.iter().find(|row| row.name == params.name) {
+        Some(row) => (row.build)(params, seed),
+        None => {
+            let names: Vec<_> = WORKLOADS.iter().map(|row| row.name).collect();
+            Err(format!(
+                "workload.name: no workload {:?}; there are {}",
+                params.name,
+                names.join(", ")
+            ))
+        }
+    }
+}

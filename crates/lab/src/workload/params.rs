@@ -1,0 +1,151 @@
+//! Parameters of all workloads in one flat table: the `[workload]` section of the configuration.
+//!
+//! Names are `db_bench`'s flags where it has one. Defaults live in `profiles/workload.toml`, not here.
+
+use serde::{Deserialize, Serialize};
+
+/// Every parameter a workload may read; each reads its own and ignores the others.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WorkloadParams {
+    /// Name in [`WORKLOADS`](super::WORKLOADS).
+    pub name: String,
+    /// Operations of the run (`db_bench`: reads or num), preloading not counted.
+    pub ops: u64,
+    /// Size of the key space and number of preloaded pairs, for the workloads that draw keys.
+    pub num: u64,
+    /// Key length in bytes; `w-a` to `w-m` always use 4.
+    pub key_size: u32,
+    /// Value length in bytes, for the workloads of one size.
+    pub value_size: u32,
+    /// Common to rare sizes in `w-b` and `w-c`: `9:1` or `8:1`.
+    pub large_ratio: String,
+    /// Share of retrieves in `mixed`.
+    pub read_fraction: f64,
+    /// Share of deletes in `mixed`.
+    pub delete_fraction: f64,
+    /// Share of exist queries in `mixed`.
+    pub exist_fraction: f64,
+    /// Share of seeks in `mixed`.
+    pub seek_fraction: f64,
+    /// Share of lists in `mixed`.
+    pub list_fraction: f64,
+    /// *Next* operations behind a seek in `mixed` (`db_bench` seek_nexts).
+    pub seek_nexts: u32,
+    /// Factor of the power law of keys in `mixgraph`; 0: uniform keys.
+    pub key_dist_a: f64,
+    /// Exponent of the power law of keys in `mixgraph`; 0: uniform keys.
+    pub key_dist_b: f64,
+    /// First factor of the two-term exponential of key ranges; all four 0: no ranges.
+    pub keyrange_dist_a: f64,
+    /// First exponent of the two-term exponential of key ranges.
+    pub keyrange_dist_b: f64,
+    /// Second factor of the two-term exponential of key ranges.
+    pub keyrange_dist_c: f64,
+    /// Second exponent of the two-term exponential of key ranges.
+    pub keyrange_dist_d: f64,
+    /// Number of key ranges.
+    pub keyrange_num: u32,
+    /// Location of the Pareto distribution of value sizes.
+    pub value_theta: f64,
+    /// Shape of the Pareto distribution of value sizes.
+    pub value_k: f64,
+    /// Scale of the Pareto distribution of value sizes.
+    pub value_sigma: f64,
+    /// Least value size in bytes: 0 in RocksDB 6.19, 10 in newer ones.
+    pub value_floor_bytes: u32,
+    /// Value sizes above this are taken modulo it, in bytes.
+    pub mix_max_value_size: u32,
+    /// Location of the Pareto distribution of scan lengths.
+    pub iter_theta: f64,
+    /// Shape of the Pareto distribution of scan lengths.
+    pub iter_k: f64,
+    /// Scale of the Pareto distribution of scan lengths.
+    pub iter_sigma: f64,
+    /// Scan lengths are taken modulo this.
+    pub mix_max_scan_len: u32,
+    /// Weight of retrieves in `mixgraph`.
+    pub mix_get_ratio: f64,
+    /// Weight of stores in `mixgraph`.
+    pub mix_put_ratio: f64,
+    /// Weight of seeks in `mixgraph`.
+    pub mix_seek_ratio: f64,
+}
+
+/// A published set of `mixgraph` flags.
+pub struct Preset {
+    /// Name, as in `workload.preset=NAME`.
+    pub name: &'static str,
+    /// What it is, in one line.
+    pub origin: &'static str,
+    /// Keys of the `[workload]` section with their values as TOML.
+    pub sets: &'static [(&'static str, &'static str)],
+}
+
+/// The four models RocksDB publishes for its trace `ZippyDB` (RocksDB wiki, benchmarking with mixgraph; Cao et al., FAST'20).
+///
+/// They differ in how keys are chosen. `num` and `ops` stay as they are: the published 50 M pairs and 420 M queries take long.
+/// Their keys are 48 B long, which the KV command set does not have: `mixgraph` clamps them to 16 B and notes it.
+/// The sine of the query rate is left out: operations here follow each other, they have no rate.
+pub const PRESETS: &[Preset] = &[
+    Preset {
+        name: "all_random",
+        origin: "uniform keys",
+        sets: &[
+            ("name", "\"mixgraph\""),
+            ("key_size", "48"),
+            ("key_dist_a", "0.0"),
+            ("key_dist_b", "0.0"),
+            ("keyrange_dist_a", "0.0"),
+            ("keyrange_dist_b", "0.0"),
+            ("keyrange_dist_c", "0.0"),
+            ("keyrange_dist_d", "0.0"),
+            ("keyrange_num", "1"),
+        ],
+    },
+    Preset {
+        name: "all_dist",
+        origin: "keys by a power law",
+        sets: &[
+            ("name", "\"mixgraph\""),
+            ("key_size", "48"),
+            ("key_dist_a", "0.002312"),
+            ("key_dist_b", "0.3467"),
+            ("keyrange_dist_a", "0.0"),
+            ("keyrange_dist_b", "0.0"),
+            ("keyrange_dist_c", "0.0"),
+            ("keyrange_dist_d", "0.0"),
+            ("keyrange_num", "1"),
+        ],
+    },
+    Preset {
+        name: "prefix_random",
+        origin: "30 key ranges by a two-term exponential, uniform keys within a range",
+        sets: &[
+            ("name", "\"mixgraph\""),
+            ("key_size", "48"),
+            ("key_dist_a", "0.0"),
+            ("key_dist_b", "0.0"),
+            ("keyrange_dist_a", "14.18"),
+            ("keyrange_dist_b", "-2.917"),
+            ("keyrange_dist_c", "0.0164"),
+            ("keyrange_dist_d", "-0.08082"),
+            ("keyrange_num", "30"),
+        ],
+    },
+    Preset {
+        name: "prefix_dist",
+        origin: "30 key ranges by a two-term exponential, keys within a range by a power law",
+        sets: &[
+            ("name", "\"mixgraph\""),
+            ("key_size", "48"),
+            ("key_dist_a", "0.002312"),
+            ("key_dist_b", "0.3467"),
+            ("keyrange_dist_a", "14.18"),
+            ("keyrange_dist_b", "-2.917"),
+            ("keyrange_dist_c", "0.0164"),
+            ("keyrange_dist_d", "-0.08082"),
+            ("keyrange_num", "30"),
+        ],
+    },
+];

@@ -1,0 +1,6 @@
+//! The crate's one integration-test binary.
+
+mod all {
+    mod config;
+    mod workloads;
+}
