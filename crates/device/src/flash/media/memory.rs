@@ -1,0 +1,142 @@
+//! What the media that live in memory share: pages per block, taken as they are programmed. A drive that is mostly
+//! empty costs 24 B a block.
+//!
+//! How one page is kept is the business of a [`Keep`]: [`super::ram`] and [`super::tags`] have one each.
+
+use std::rc::Rc;
+
+use kvdrive_link::Region;
+
+use super::{Media, MediaPage, image};
+use crate::flash::geometry::{BlockId, Geometry, Ppa};
+use crate::flash::spare::Spare;
+
+/// One page as a medium keeps it.
+pub trait Keep: Clone + 'static {
+    /// Which format its images have.
+    const FORMAT: image::Format;
+
+    /// Takes a page in.
+    fn keep(data: &Rc<Region>, spare: &Spare, page_bytes: u32) -> Self;
+    /// Gives it back. Panics when its data was let go.
+    fn data(&self) -> (Rc<Region>, Spare);
+    /// Gives its header back.
+    fn spare(&self) -> Spare;
+    /// Lets the data go if that saves something. The header stays.
+    fn let_go(&mut self);
+    /// Is the data still there?
+    fn has_data(&self) -> bool;
+}
+
+/// State of a page that is not beyond the last programmed one of its block.
+#[derive(Clone)]
+pub(super) enum Cell<K> {
+    /// Looks erased (after an interrupted erase).
+    Blank,
+    /// Neither header nor data can be read.
+    Torn,
+    /// The header can be read, the data cannot.
+    Unreadable(Box<Spare>),
+    /// Whole.
+    Held(K),
+}
+
+/// Pages in memory, each as a `K`.
+#[derive(Clone)]
+pub struct Memory<K> {
+    pub(super) geometry: Geometry,
+    /// By block, the pages up to the last one that is not erased.
+    pub(super) blocks: Vec<Vec<Cell<K>>>,
+}
+
+impl<K: Keep> Memory<K> {
+    /// A fresh drive.
+    pub fn new(geometry: &Geometry) -> Memory<K> {
+        Memory {
+            geometry: *geometry,
+            blocks: vec![Vec::new(); geometry.blocks() as usize],
+        }
+    }
+
+    fn cell(&self, ppa: Ppa) -> Option<&Cell<K>> {
+        let (block, page) = (self.geometry.block_of(ppa), self.geometry.page_of(ppa));
+        self.blocks[block.0 as usize].get(page as usize)
+    }
+
+    fn set(&mut self, ppa: Ppa, cell: Cell<K>) {
+        let (block, page) = (
+            self.geometry.block_of(ppa),
+            self.geometry.page_of(ppa) as usize,
+        );
+        let pages = &mut self.blocks[block.0 as usize];
+        while pages.len() < page {
+            pages.push(Cell::Blank);
+        }
+        if page == pages.len() {
+            pages.push(cell);
+        } else {
+            pages[page] = cell;
+        }
+    }
+}
+
+impl<K: Keep> Media for Memory<K> {
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn read(&self, ppa: Ppa) -> MediaPage<(Rc<Region>, Spare)> {
+        match self.cell(ppa) {
+            None | Some(Cell::Blank) => MediaPage::Erased,
+            Some(Cell::Torn | Cell::Unreadable(_)) => MediaPage::Damaged,
+            Some(Cell::Held(page)) => MediaPage::Programmed(page.data()),
+        }
+    }
+
+    fn read_spare(&self, ppa: Ppa) -> MediaPage<Spare> {
+        match self.cell(ppa) {
+            None | Some(Cell::Blank) => MediaPage::Erased,
+            Some(Cell::Torn) => MediaPage::Damaged,
+            Some(Cell::Unreadable(spare)) => MediaPage::Programmed(**spare),
+            Some(Cell::Held(page)) => MediaPage::Programmed(page.spare()),
+        }
+    }
+
+    fn program(&mut self, ppa: Ppa, data: &Rc<Region>, spare: &Spare) {
+        let page = K::keep(data, spare, self.geometry.page_bytes);
+        self.set(ppa, Cell::Held(page));
+    }
+
+    fn erase(&mut self, block: BlockId) {
+        self.blocks[block.0 as usize] = Vec::new();
+    }
+
+    fn programmed_pages(&self, block: BlockId) -> u32 {
+        self.blocks[block.0 as usize].len() as u32
+    }
+
+    fn discard(&mut self, ppa: Ppa) {
+        let (block, page) = (self.geometry.block_of(ppa), self.geometry.page_of(ppa));
+        if let Some(Cell::Held(held)) = self.blocks[block.0 as usize].get_mut(page as usize) {
+            held.let_go();
+        }
+    }
+
+    fn tear(&mut self, ppa: Ppa) {
+        self.set(ppa, Cell::Torn);
+    }
+
+    fn blank(&mut self, ppa: Ppa) {
+        if self.cell(ppa).is_some() {
+            self.set(ppa, Cell::Blank);
+        }
+    }
+
+    fn fork(&self) -> Box<dyn Media> {
+        Box::new(self.clone())
+    }
+
+    fn image(&self) -> Vec<u8> {
+        image::write(self)
+    }
+}

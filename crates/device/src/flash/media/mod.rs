@@ -1,0 +1,126 @@
+//! Media: where the content of flash pages is kept. No time, no statistics, no order of operations: that is the
+//! port's. A new medium is one file with its row in [`MEDIA`].
+//!
+//! Every medium can be turned into bytes ([`Media::image`]) and back ([`from_image`]); that is what survives a power
+//! cut in tests. An image from outside may hold anything: reading it gives an [`ImageError`] or pages that say
+//! [`MediaPage::Damaged`], never a panic and never altered data. [`image`] draws the format of the media in memory,
+//! [`file`] that of a file.
+
+pub mod file;
+pub mod image;
+pub mod memory;
+pub mod ram;
+pub mod tags;
+
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use kvdrive_link::Region;
+
+use super::geometry::{BlockId, Geometry, Ppa};
+use super::spare::Spare;
+
+/// What lies at a physical page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MediaPage<T> {
+    /// Not programmed since the block was erased.
+    Erased,
+    /// Programmed once, and not readable.
+    Damaged,
+    /// Programmed.
+    Programmed(T),
+}
+
+/// Keeps the content of pages.
+pub trait Media {
+    /// The geometry it was made for.
+    fn geometry(&self) -> &Geometry;
+
+    /// Data and header of a page. Panics for a page that was discarded.
+    fn read(&self, ppa: Ppa) -> MediaPage<(Rc<Region>, Spare)>;
+
+    /// The header of a page alone. It can be readable when the data is not.
+    fn read_spare(&self, ppa: Ppa) -> MediaPage<Spare>;
+
+    /// Programs an erased page.
+    fn program(&mut self, ppa: Ppa, data: &Rc<Region>, spare: &Spare);
+
+    /// Makes every page of a block erased.
+    fn erase(&mut self, block: BlockId);
+
+    /// How many pages of a block are not erased, counted to the last such page.
+    fn programmed_pages(&self, block: BlockId) -> u32;
+
+    /// The owner will not read this page's data any more; a medium may let go of it. Its header stays.
+    fn discard(&mut self, _ppa: Ppa) {}
+
+    /// Makes a page, programmed or not, damaged beyond its header: what an interrupted program or erase leaves.
+    fn tear(&mut self, ppa: Ppa);
+
+    /// Makes one page look erased: an interrupted erase can leave that, too.
+    fn blank(&mut self, ppa: Ppa);
+
+    /// A copy that goes its own way, in memory.
+    fn fork(&self) -> Box<dyn Media>;
+
+    /// Its whole content as bytes that [`from_image`] takes.
+    fn image(&self) -> Vec<u8>;
+}
+
+/// What a medium is opened with.
+#[derive(Clone, Debug, Default)]
+pub struct MediaOptions {
+    /// The image file; only `file` needs it. Made when it does not exist.
+    pub path: Option<PathBuf>,
+    /// Wait until the machine has written every page to its own storage; only `file` knows it.
+    pub sync: bool,
+}
+
+/// Bytes that are no image of a drive.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("media image, byte {offset}: {what}")]
+pub struct ImageError {
+    /// Where.
+    pub offset: u64,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl ImageError {
+    pub(crate) fn new(offset: usize, what: impl Into<String>) -> ImageError {
+        ImageError {
+            offset: offset as u64,
+            what: what.into(),
+        }
+    }
+}
+
+/// A medium ready for a port, or why not.
+pub type Opened = Result<Box<dyn Media>, ImageError>;
+
+/// One kind of medium.
+pub struct MediaKind {
+    /// Its name in configurations.
+    pub name: &'static str,
+    /// What it is, in a line.
+    pub origin: &'static str,
+    /// Opens one: empty, except for a `file` that exists.
+    pub open: fn(&Geometry, &MediaOptions) -> Opened,
+    /// Rebuilds one, in memory, from an image.
+    pub from_image: fn(&Geometry, &[u8]) -> Opened,
+}
+
+/// Every medium there is.
+pub const MEDIA: [MediaKind; 3] = [ram::KIND, tags::KIND, file::KIND];
+
+/// The medium called `name`.
+pub fn kind(name: &str) -> Option<&'static MediaKind> {
+    MEDIA.iter().find(|kind| kind.name == name)
+}
+
+/// Rebuilds a medium of kind `name` for a drive of `geometry` from the bytes of [`Media::image`].
+pub fn from_image(name: &str, geometry: &Geometry, bytes: &[u8]) -> Opened {
+    let kind =
+        kind(name).ok_or_else(|| ImageError::new(0, format!("no medium is called {name}")))?;
+    (kind.from_image)(geometry, bytes)
+}

@@ -1,0 +1,118 @@
+//! Flash: channels, dies, blocks and pages with time and content.
+//!
+//! | file | what |
+//! |---|---|
+//! | [`geometry`] | division of the drive, addresses |
+//! | [`purpose`] | what an operation is for |
+//! | [`spare`] | the header beside every page's data |
+//! | [`port`] | the one way to flash: moves data, takes time, counts |
+//! | [`media`] | where the content is kept: `ram`, `tags`, `file` |
+//!
+//! Nothing here knows what a page means, which pages are valid, or when to erase: that is the owner's business
+//! (an FTL, or an engine that lays out its flash itself).
+
+pub mod geometry;
+pub mod media;
+pub mod port;
+pub mod purpose;
+pub mod spare;
+
+use serde::{Deserialize, Serialize};
+
+pub use geometry::{BlockId, Geometry, Ppa};
+pub use media::{ImageError, Media, MediaPage};
+pub use port::{FlashPort, ReadError};
+pub use purpose::Purpose;
+pub use spare::Spare;
+
+/// Size and speed of a drive's flash.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FlashConfig {
+    /// Channels (buses) that move data at the same time.
+    pub channels: u32,
+    /// Dies behind one channel.
+    pub dies_per_channel: u32,
+    /// Planes of a die; each works on an operation of its own.
+    pub planes: u32,
+    /// Blocks of one die, all planes together.
+    pub blocks_per_die: u32,
+    /// Pages of a block.
+    pub pages_per_block: u32,
+    /// Data bytes of a page.
+    pub page_bytes: u32,
+    /// Bytes beside the data of a page; at least [`spare::SPARE_USED_BYTES`].
+    pub spare_bytes: u32,
+    /// Time to sense a page into the page register, ns.
+    pub sense_ns: u64,
+    /// Time to program a page, ns.
+    pub program_ns: u64,
+    /// Time to erase a block, ns.
+    pub erase_ns: u64,
+    /// Time for 1024 B on a channel, ns.
+    pub transfer_ns_per_kib: u64,
+    /// `false`: there is no flash. Nothing is programmed, read, counted or charged.
+    pub enabled: bool,
+    /// Purposes that take no time. Only to study a published emulator that left them out; they are still counted.
+    pub charge_off: Vec<Purpose>,
+}
+
+/// A value of a configuration that cannot be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{key} {what}")]
+pub struct ConfigError {
+    /// The key, relative to its section.
+    pub key: &'static str,
+    /// What it is and what is allowed.
+    pub what: String,
+}
+
+impl FlashConfig {
+    /// The division of the drive.
+    pub fn geometry(&self) -> Geometry {
+        Geometry {
+            channels: self.channels,
+            dies_per_channel: self.dies_per_channel,
+            planes: self.planes,
+            blocks_per_die: self.blocks_per_die,
+            pages_per_block: self.pages_per_block,
+            page_bytes: self.page_bytes,
+            spare_bytes: self.spare_bytes,
+        }
+    }
+
+    /// Says which value cannot be.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        self.geometry()
+            .check()
+            .map_err(|(key, what)| ConfigError { key, what })?;
+        if (self.spare_bytes as usize) < spare::SPARE_USED_BYTES {
+            let what = format!(
+                "is {}, must be at least {} (page header, twice)",
+                self.spare_bytes,
+                spare::SPARE_USED_BYTES
+            );
+            return Err(ConfigError {
+                key: "spare_bytes",
+                what,
+            });
+        }
+        /// An hour: beyond that a time is a typing error, and sums of times could overflow.
+        const LONGEST_NS: u64 = 3_600_000_000_000;
+        let times = [
+            ("sense_ns", self.sense_ns),
+            ("program_ns", self.program_ns),
+            ("erase_ns", self.erase_ns),
+            ("transfer_ns_per_kib", self.transfer_ns_per_kib),
+        ];
+        for (key, value) in times {
+            if value > LONGEST_NS {
+                return Err(ConfigError {
+                    key,
+                    what: format!("is {value}, must be at most {LONGEST_NS}"),
+                });
+            }
+        }
+        Ok(())
+    }
+}

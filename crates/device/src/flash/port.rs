@@ -1,0 +1,371 @@
+//! The flash port: the one way to flash. Every read, program and erase passes here, moves its data, takes its time and
+//! is counted by purpose, so nothing is free by omission.
+//!
+//! ```text
+//!   read      |-- unit: sense --|-- channel: transfer --|        the unit is held to the end: the page lies in
+//!   program   |-- channel: transfer --|-- unit: program --|      its page register
+//!   erase     |-- unit: erase --|
+//! ```
+//!
+//! Units and channels serve in the order in which requests *arrive* at them. Requests for one unit therefore happen in
+//! the order in which their futures were first polled; an owner that allocates a page and calls
+//! [`FlashPort::program`] without awaiting anything in between programs its blocks in order, whatever else runs.
+//!
+//! Content changes at the end of an operation. An operation in flight is remembered, so that a power cut at any instant
+//! leaves the old content, the new content, or neither ([`FlashPort::media_image`]).
+//!
+//! The future of a program or an erase must be driven to its end (or the power be cut): one that is dropped halfway
+//! leaves its block as it was, and the next program of that block then panics because it is out of order.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use kvdrive_link::Region;
+use kvdrive_sim::{Ns, Resource, ResourceStatistics, Rng, Sim};
+
+use super::FlashConfig;
+use super::geometry::{BlockId, Geometry, Ppa};
+use super::media::{Media, MediaPage};
+use super::purpose::Purpose;
+use super::spare::{SPARE_USED_BYTES, Spare};
+
+/// A page that cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReadError {
+    /// It was not programmed since its block was erased.
+    #[error("page is erased")]
+    Erased,
+    /// What lies there does not fit its check.
+    #[error("page is damaged")]
+    Damaged,
+}
+
+enum InFlight {
+    Program {
+        ppa: Ppa,
+        data: Rc<Region>,
+        spare: Spare,
+    },
+    Erase(BlockId),
+}
+
+/// One plane of one die.
+struct Unit {
+    resource: Resource,
+    in_flight: RefCell<Option<InFlight>>,
+}
+
+/// Value of `next_page` before the medium was asked.
+const UNKNOWN: u32 = u32::MAX;
+
+struct Core {
+    sim: Sim,
+    config: FlashConfig,
+    geometry: Geometry,
+    /// By purpose: does it take time?
+    charged: [bool; Purpose::COUNT],
+    /// Time on the channel for a page with its spare area, and for the used part of the spare area alone, ns.
+    page_transfer_ns: Ns,
+    spare_transfer_ns: Ns,
+    units: Vec<Unit>,
+    channels: Vec<Resource>,
+    /// By block, the only page that may be programmed next.
+    next_page: RefCell<Vec<u32>>,
+    media: RefCell<Box<dyn Media>>,
+    reads: [Cell<u64>; Purpose::COUNT],
+    programs: [Cell<u64>; Purpose::COUNT],
+    erases: [Cell<u64>; Purpose::COUNT],
+}
+
+/// Handle to the flash of one drive; clones are the same flash.
+#[derive(Clone)]
+pub struct FlashPort(Rc<Core>);
+
+fn bump(counter: &Cell<u64>) {
+    counter.set(counter.get() + 1);
+}
+
+impl FlashPort {
+    /// The flash of a drive on `media`, which was made for the same geometry.
+    ///
+    /// Panics when `config` does not pass [`FlashConfig::check`] or the medium has another geometry.
+    pub fn new(sim: &Sim, config: FlashConfig, media: Box<dyn Media>) -> FlashPort {
+        config
+            .check()
+            .expect("a flash configuration is checked when it is loaded");
+        let geometry = config.geometry();
+        assert_eq!(
+            media.geometry(),
+            &geometry,
+            "the medium was made for another drive"
+        );
+        let transfer_ns = |bytes: u64| (bytes * config.transfer_ns_per_kib).div_ceil(1024);
+        let charged = Purpose::ALL.map(|(purpose, _)| !config.charge_off.contains(&purpose));
+        let unit = |unit: u32| Unit {
+            resource: Resource::new(sim, format!("unit {unit}"), 1),
+            in_flight: RefCell::new(None),
+        };
+        let channel = |channel: u32| Resource::new(sim, format!("channel {channel}"), 1);
+        FlashPort(Rc::new(Core {
+            sim: sim.clone(),
+            geometry,
+            charged,
+            page_transfer_ns: transfer_ns(
+                u64::from(config.page_bytes) + u64::from(config.spare_bytes),
+            ),
+            spare_transfer_ns: transfer_ns(SPARE_USED_BYTES as u64),
+            units: (0..geometry.units()).map(unit).collect(),
+            channels: (0..geometry.channels).map(channel).collect(),
+            next_page: RefCell::new(vec![UNKNOWN; geometry.blocks() as usize]),
+            media: RefCell::new(media),
+            reads: Default::default(),
+            programs: Default::default(),
+            erases: Default::default(),
+            config,
+        }))
+    }
+
+    /// How the flash is divided.
+    pub fn geometry(&self) -> &Geometry {
+        &self.0.geometry
+    }
+
+    /// The executor it runs on.
+    pub fn sim(&self) -> &Sim {
+        &self.0.sim
+    }
+
+    /// `false`: there is no flash; programs vanish and reads find erased pages.
+    pub fn is_enabled(&self) -> bool {
+        self.0.config.enabled
+    }
+
+    /// Reads a page with its header.
+    pub async fn read(&self, ppa: Ppa, purpose: Purpose) -> Result<(Rc<Region>, Spare), ReadError> {
+        let transfer_ns = self.0.page_transfer_ns;
+        self.sense(ppa, purpose, transfer_ns, |media| media.read(ppa))
+            .await
+    }
+
+    /// Reads the header of a page: a sense, and a transfer of the header alone. The header can be whole although the
+    /// data is not; only [`FlashPort::read`] tells.
+    pub async fn read_spare(&self, ppa: Ppa, purpose: Purpose) -> Result<Spare, ReadError> {
+        let transfer_ns = self.0.spare_transfer_ns;
+        self.sense(ppa, purpose, transfer_ns, |media| media.read_spare(ppa))
+            .await
+    }
+
+    async fn sense<T>(
+        &self,
+        ppa: Ppa,
+        purpose: Purpose,
+        transfer_ns: Ns,
+        take: impl FnOnce(&dyn Media) -> MediaPage<T>,
+    ) -> Result<T, ReadError> {
+        let core = &*self.0;
+        if !core.config.enabled {
+            return Err(ReadError::Erased);
+        }
+        bump(&core.reads[purpose.index()]);
+        let since = core.sim.now();
+        let block = core.geometry.block_of(ppa);
+        let charged = core.charged[purpose.index()];
+        let unit = self.unit(block).resource.acquire().await;
+        if charged {
+            core.sim.sleep(core.config.sense_ns).await;
+        }
+        let page = take(&**core.media.borrow());
+        if charged {
+            self.channel(block).run(transfer_ns).await;
+        }
+        drop(unit);
+        self.note(since, "read", core.geometry.page_bytes, purpose);
+        match page {
+            MediaPage::Programmed(page) => Ok(page),
+            MediaPage::Erased => Err(ReadError::Erased),
+            MediaPage::Damaged => Err(ReadError::Damaged),
+        }
+    }
+
+    /// Programs a page. Panics unless it is the next page of its block.
+    pub async fn program(&self, ppa: Ppa, data: Rc<Region>, spare: Spare, purpose: Purpose) {
+        let core = &*self.0;
+        if !core.config.enabled {
+            return;
+        }
+        assert!(
+            data.written_end() <= core.geometry.page_bytes,
+            "{} bytes do not fit a page",
+            data.written_end()
+        );
+        let since = core.sim.now();
+        let block = core.geometry.block_of(ppa);
+        let charged = core.charged[purpose.index()];
+        let unit = self.unit(block);
+        let held = unit.resource.acquire().await;
+        if charged {
+            self.channel(block).run(core.page_transfer_ns).await;
+        }
+        self.step_block(block, core.geometry.page_of(ppa));
+        *unit.in_flight.borrow_mut() = Some(InFlight::Program {
+            ppa,
+            data: data.clone(),
+            spare,
+        });
+        if charged {
+            core.sim.sleep(core.config.program_ns).await;
+        }
+        unit.in_flight.borrow_mut().take();
+        core.media.borrow_mut().program(ppa, &data, &spare);
+        bump(&core.programs[purpose.index()]);
+        drop(held);
+        self.note(since, "program", core.geometry.page_bytes, purpose);
+    }
+
+    /// Erases a block.
+    pub async fn erase(&self, block: BlockId, purpose: Purpose) {
+        let core = &*self.0;
+        if !core.config.enabled {
+            return;
+        }
+        let since = core.sim.now();
+        let unit = self.unit(block);
+        let held = unit.resource.acquire().await;
+        *unit.in_flight.borrow_mut() = Some(InFlight::Erase(block));
+        if core.charged[purpose.index()] {
+            core.sim.sleep(core.config.erase_ns).await;
+        }
+        unit.in_flight.borrow_mut().take();
+        core.media.borrow_mut().erase(block);
+        core.next_page.borrow_mut()[block.0 as usize] = 0;
+        bump(&core.erases[purpose.index()]);
+        drop(held);
+        self.note(since, "erase", 0, purpose);
+    }
+
+    /// The owner will not read this page's data again before its block is erased. A medium may let go of it.
+    pub fn discard(&self, ppa: Ppa) {
+        if self.0.config.enabled {
+            self.0.media.borrow_mut().discard(ppa);
+        }
+    }
+
+    /// Destroys a page, header and data, to see what the rest of the drive makes of it.
+    pub fn damage(&self, ppa: Ppa) {
+        self.0.media.borrow_mut().tear(ppa);
+    }
+
+    /// Page reads so far, of data or of headers.
+    pub fn reads(&self, purpose: Purpose) -> u64 {
+        self.0.reads[purpose.index()].get()
+    }
+
+    /// Pages programmed so far.
+    pub fn programs(&self, purpose: Purpose) -> u64 {
+        self.0.programs[purpose.index()].get()
+    }
+
+    /// Blocks erased so far.
+    pub fn erases(&self, purpose: Purpose) -> u64 {
+        self.0.erases[purpose.index()].get()
+    }
+
+    /// Blocks erased so far for any purpose.
+    pub fn total_erases(&self) -> u64 {
+        self.0.erases.iter().map(Cell::get).sum()
+    }
+
+    /// What units (`die`) and channels (`channel`) did, each kind summed up.
+    pub fn resources(&self) -> [(&'static str, ResourceStatistics); 2] {
+        let sum = |resources: &mut dyn Iterator<Item = &Resource>| {
+            resources
+                .map(Resource::statistics)
+                .fold(ResourceStatistics::default(), |sum, one| {
+                    ResourceStatistics {
+                        busy_ns: sum.busy_ns + one.busy_ns,
+                        queue_ns: sum.queue_ns + one.queue_ns,
+                        uses: sum.uses + one.uses,
+                        servers: sum.servers + one.servers,
+                    }
+                })
+        };
+        let core = &*self.0;
+        [
+            (
+                "die",
+                sum(&mut core.units.iter().map(|unit| &unit.resource)),
+            ),
+            ("channel", sum(&mut core.channels.iter())),
+        ]
+    }
+
+    /// What would be found on the medium if the power were cut at this instant. A program in flight is not there, torn
+    /// or done; an erase in flight is not begun, done, or has left any page untouched, torn or looking erased, by `rng`.
+    pub fn media_image(&self, rng: &mut Rng) -> Vec<u8> {
+        let core = &*self.0;
+        let mut media = core.media.borrow().fork();
+        for unit in &core.units {
+            match &*unit.in_flight.borrow() {
+                None => {}
+                Some(InFlight::Program { ppa, data, spare }) => match rng.below(3) {
+                    0 => {}
+                    1 => media.tear(*ppa),
+                    _ => media.program(*ppa, data, spare),
+                },
+                Some(InFlight::Erase(block)) => match rng.below(3) {
+                    0 => {}
+                    1 => self.half_erase(&mut *media, *block, rng),
+                    _ => media.erase(*block),
+                },
+            }
+        }
+        media.image()
+    }
+
+    fn half_erase(&self, media: &mut dyn Media, block: BlockId, rng: &mut Rng) {
+        for page in 0..media.programmed_pages(block) {
+            let ppa = self.0.geometry.ppa(block, page);
+            match rng.below(3) {
+                0 => {}
+                1 => media.tear(ppa),
+                _ => media.blank(ppa),
+            }
+        }
+    }
+
+    fn unit(&self, block: BlockId) -> &Unit {
+        &self.0.units[self.0.geometry.unit_of(block) as usize]
+    }
+
+    fn channel(&self, block: BlockId) -> &Resource {
+        &self.0.channels[self.0.geometry.channel_of(block) as usize]
+    }
+
+    /// Moves on the only page of `block` that may be programmed.
+    fn step_block(&self, block: BlockId, page: u32) {
+        let next = &mut self.0.next_page.borrow_mut()[block.0 as usize];
+        if *next == UNKNOWN {
+            *next = self.0.media.borrow().programmed_pages(block);
+        }
+        assert_eq!(
+            page, *next,
+            "pages of block {} must be programmed in order and once",
+            block.0
+        );
+        *next += 1;
+    }
+
+    fn note(&self, since: Ns, what: &'static str, bytes: u32, purpose: Purpose) {
+        let trace = self.0.sim.trace();
+        if trace.is_on() {
+            trace.note(
+                since,
+                self.0.sim.now() - since,
+                "flash",
+                what,
+                bytes.into(),
+                purpose.name(),
+            );
+        }
+    }
+}
