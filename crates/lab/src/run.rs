@@ -1,0 +1,333 @@
+//! One run: a drive, a host and a workload in model time, and the report of what happened.
+//!
+//! ```text
+//!   power on ─► connect ─► preload ─► ┌ measured: tasks take operations, each waits for its own ┐ ─► drain ─► report
+//! ```
+//!
+//! Counters of the report cover the measured operations and the drain behind them; latency and throughput cover the
+//! operations alone. As many tasks run as `host.depth` says, spread over `host.queues` queue pairs; each does its
+//! next operation when its last one has completed and the host's own work between two is done.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use kvdrive_device::{Counters, Drive};
+use kvdrive_host::modelled::{Driver, Host};
+use kvdrive_link::{Link, LocalMemory, Pattern, Piece, Region, Traffic};
+use kvdrive_sim::wall::Stopwatch;
+use kvdrive_sim::{Histogram, Ns, Resource, Sim, Summary};
+use kvdrive_spec::{Key, Status};
+
+use crate::config::{Config, Document};
+use crate::report::{self, Named, Report};
+use crate::setup;
+use crate::workload::{self, Op, ValueSpec, Workload};
+
+/// Operations between two calls of a progress hook.
+const PROGRESS_STEP: u64 = 8192;
+
+/// Who wants to know how far a run is: operations done (preloading included) and in all.
+pub type Progress<'a> = &'a dyn Fn(u64, u64);
+
+/// Runs what `document` describes.
+pub fn run(document: &Document, progress: Progress<'_>) -> anyhow::Result<Report> {
+    let config = document.config()?;
+    let stopwatch = Stopwatch::start();
+    let bench = Bench::new(&config)?;
+    let outcome = bench.sim.block_on(bench.measure(&config, progress))?;
+    let mut report = outcome.into_report(document, &config)?;
+    report.time.wall_s = stopwatch.seconds();
+    bench.sim.clear();
+    Ok(report)
+}
+
+/// Kinds of operation, in the order of reports.
+const KINDS: [&str; 7] = ["store", "retrieve", "delete", "exist", "list", "seek", "next"];
+const STORE: usize = 0;
+const RETRIEVE: usize = 1;
+const DELETE: usize = 2;
+const EXIST: usize = 3;
+const LIST: usize = 4;
+const SEEK: usize = 5;
+const NEXT: usize = 6;
+
+/// What applications saw.
+#[derive(Default)]
+struct Seen {
+    latency: [Histogram; KINDS.len()],
+    errors: u64,
+    first_error: Option<String>,
+    stored_bytes: u64,
+    retrieved_bytes: u64,
+}
+
+/// The stream of operations all tasks of a run share.
+struct Stream<'a> {
+    workload: RefCell<Box<dyn Workload>>,
+    left: Cell<u64>,
+    done: Cell<u64>,
+    total: u64,
+    progress: Progress<'a>,
+}
+
+impl Stream<'_> {
+    fn next(&self) -> Option<Op> {
+        self.left.set(self.left.get().checked_sub(1)?);
+        Some(self.workload.borrow_mut().next())
+    }
+
+    fn note_done(&self) {
+        let done = self.done.get() + 1;
+        self.done.set(done);
+        if done.is_multiple_of(PROGRESS_STEP) || done == self.total {
+            (self.progress)(done, self.total);
+        }
+    }
+}
+
+struct Bench {
+    sim: Sim,
+    link: Rc<Link>,
+    memory: Rc<LocalMemory>,
+    core: Rc<Resource>,
+}
+
+struct Outcome {
+    seen: Seen,
+    began: Snapshot,
+    ended_ns: Ns,
+    drained: Snapshot,
+    notes: Vec<String>,
+}
+
+/// Everything a report takes the difference of.
+struct Snapshot {
+    at: Ns,
+    payload: Traffic,
+    wire: Traffic,
+    counters: Counters,
+    resources: Vec<(String, kvdrive_sim::ResourceStatistics)>,
+}
+
+impl Bench {
+    fn new(config: &Config) -> anyhow::Result<Bench> {
+        let sim = Sim::new();
+        let memory = Rc::new(LocalMemory::new());
+        let link = Link::new(&sim, setup::link(config), memory.clone());
+        let core = Rc::new(Resource::new(&sim, "host.core", config.host.cores));
+        Ok(Bench { sim, link, memory, core })
+    }
+
+    async fn measure(&self, config: &Config, progress: Progress<'_>) -> anyhow::Result<Outcome> {
+        let drive = Drive::power_on(&self.sim, &self.link, &setup::drive(config)?, None).await?;
+        let host =
+            Host::connect(self.link.clone(), self.memory.clone(), self.core.clone(), setup::host_costs(config))
+                .await?;
+        let drivers = setup::drivers(config, &host)?;
+        let source = workload::build(&config.workload, config.run.seed).map_err(anyhow::Error::msg)?;
+        let preload = source.preload();
+        let notes = source.notes().to_vec();
+        let stream = Stream {
+            left: Cell::new(config.workload.ops),
+            done: Cell::new(0),
+            total: preload + config.workload.ops,
+            workload: RefCell::new(source),
+            progress,
+        };
+        self.preload(&drivers[0], &stream, preload).await?;
+        let began = self.snapshot(&drive);
+        let seen = RefCell::new(Seen::default());
+        let think_ns = config.host.think_ns;
+        let tasks = setup::driver_of_each_task(config)
+            .map(|driver| self.application(&drivers[driver], &stream, &seen, think_ns));
+        kvdrive_sim::join_all(&self.sim, tasks).await;
+        let ended_ns = self.sim.now();
+        drive.drain().await;
+        Ok(Outcome { seen: seen.into_inner(), began, ended_ns, drained: self.snapshot(&drive), notes })
+    }
+
+    async fn preload(&self, driver: &Driver, stream: &Stream<'_>, pairs: u64) -> anyhow::Result<()> {
+        for index in 0..pairs {
+            let (key, value) = stream.workload.borrow().preload_pair(index);
+            let stored = driver.store(key, content(&key, &value)).await;
+            stored.map_err(|status| anyhow::anyhow!("preloading pair {index} ({key}): {status}"))?;
+            stream.note_done();
+        }
+        Ok(())
+    }
+
+    async fn application(&self, driver: &Driver, stream: &Stream<'_>, seen: &RefCell<Seen>, think_ns: Ns) {
+        let mut buffer = Region::new();
+        while let Some(op) = stream.next() {
+            self.perform(driver, &op, &mut buffer, seen).await;
+            stream.note_done();
+            self.core.run(think_ns).await;
+        }
+    }
+
+    async fn perform(&self, driver: &Driver, op: &Op, buffer: &mut Region, seen: &RefCell<Seen>) {
+        let began = self.sim.now();
+        let (kind, result) = match *op {
+            Op::Store { key, value } => {
+                let result = driver.store(key, content(&key, &value)).await;
+                if result.is_ok() {
+                    seen.borrow_mut().stored_bytes += u64::from(value.bytes);
+                }
+                (STORE, result)
+            }
+            Op::Retrieve { key } => {
+                let result = driver.retrieve(key, buffer).await;
+                if let Ok(bytes) = result {
+                    seen.borrow_mut().retrieved_bytes += u64::from(bytes);
+                }
+                (RETRIEVE, result.map(|_| ()))
+            }
+            Op::Delete { key } => (DELETE, driver.delete(key).await),
+            Op::Exist { key } => (EXIST, driver.exist(key).await.map(|_| ())),
+            Op::List { key, host_buffer_bytes } => {
+                (LIST, driver.list(Some(key), host_buffer_bytes).await.map(|_| ()))
+            }
+            Op::Seek { key, nexts } => (SEEK, self.scan(driver, key, nexts, buffer, seen).await),
+        };
+        let mut seen = seen.borrow_mut();
+        if kind != SEEK {
+            seen.latency[kind].record(self.sim.now() - began);
+        }
+        // Not finding a key is an answer, not an error.
+        if let Err(status) = result
+            && status != Status::KEY_NOT_FOUND
+        {
+            seen.errors += 1;
+            seen.first_error.get_or_insert_with(|| format!("{op:?}: {status}"));
+        }
+    }
+
+    async fn scan(
+        &self,
+        driver: &Driver,
+        from: Key,
+        nexts: u32,
+        buffer: &mut Region,
+        seen: &RefCell<Seen>,
+    ) -> Result<(), Status> {
+        let began = self.sim.now();
+        let (iterator, mut pair) = driver.seek(Some(from), buffer).await?;
+        seen.borrow_mut().latency[SEEK].record(self.sim.now() - began);
+        for _ in 0..nexts {
+            if pair.is_none() {
+                break;
+            }
+            let began = self.sim.now();
+            pair = driver.next(iterator, buffer).await?;
+            let mut seen = seen.borrow_mut();
+            seen.latency[NEXT].record(self.sim.now() - began);
+            seen.retrieved_bytes += pair.map_or(0, |pair| u64::from(pair.value_bytes));
+        }
+        driver.close(iterator).await
+    }
+
+    fn snapshot(&self, drive: &Drive) -> Snapshot {
+        let mut resources = vec![(self.core.name().to_owned(), self.core.statistics())];
+        resources.extend(self.link.resources().map(|r| (r.name().to_owned(), r.statistics())));
+        resources.extend(drive.resources());
+        Snapshot {
+            at: self.sim.now(),
+            payload: self.link.meter().payload(),
+            wire: self.link.meter().wire(),
+            counters: drive.counters(),
+            resources,
+        }
+    }
+}
+
+/// The content that generated workloads give to a version of a key.
+fn content(key: &Key, value: &ValueSpec) -> Piece<'static> {
+    Piece::Pattern(Pattern::of_value(key, value.version, value.bytes))
+}
+
+impl Outcome {
+    fn into_report(self, document: &Document, config: &Config) -> anyhow::Result<Report> {
+        let Outcome { seen, began, ended_ns, drained, mut notes } = self;
+        notes.extend(seen.first_error.map(|error| format!("first of {} errors: {error}", seen.errors)));
+        let counts = seen.latency.each_ref().map(|histogram| histogram.summary().count);
+        let ops = report::Ops {
+            store: counts[STORE],
+            retrieve: counts[RETRIEVE],
+            delete: counts[DELETE],
+            exist: counts[EXIST],
+            list: counts[LIST],
+            seek: counts[SEEK],
+            next: counts[NEXT],
+            errors: seen.errors,
+        };
+        let span_ns = ended_ns - began.at;
+        let counters = drained.counters.since(&began.counters);
+        let payload = traffic(&drained.payload.since(&began.payload));
+        let programs: report::ByPurpose = counters.programs().collect();
+        let stored = seen.stored_bytes;
+        let per_value_byte = |bytes: u64| if stored == 0 { 0.0 } else { bytes as f64 / stored as f64 };
+        let resources = resources(&began, &drained);
+        Ok(Report {
+            profile: document.profile_name().to_owned(),
+            config: serde_json::to_value(config)?,
+            seed: config.run.seed,
+            clock: "virtual".into(),
+            revision: crate::REVISION.to_owned(),
+            time_sources: document.time_sources(),
+            notes,
+            throughput_ops_per_s: ops.total() as f64 * 1e9 / span_ns.max(1) as f64,
+            latency_ns: latencies(&seen.latency),
+            amplification: report::Amplification {
+                traffic: per_value_byte(payload.total()),
+                write: per_value_byte(programs.total() * u64::from(config.flash.page_bytes)),
+            },
+            traffic: report::Traffic {
+                payload_bytes: payload,
+                wire_bytes: traffic(&drained.wire.since(&began.wire)),
+            },
+            nand: report::Nand { programs, reads: counters.reads().collect(), erases: counters.erases },
+            pages: report::Pages { value_opened: counters.value_pages_opened },
+            memcpy: report::Memcpy { bytes: counters.memcpy_bytes, ns: counters.memcpy_ns },
+            resources,
+            value_bytes: report::ValueBytes { stored, retrieved: seen.retrieved_bytes },
+            time: report::Time { virtual_ns: span_ns, wall_s: 0.0 },
+            ops,
+        })
+    }
+}
+
+fn latencies(histograms: &[Histogram; KINDS.len()]) -> Named<report::Latency> {
+    let latency = |Summary { mean, p50, p99, p999, max, .. }| report::Latency { mean, p50, p99, p999, max };
+    let pairs = KINDS.iter().zip(histograms).map(|(name, histogram)| (*name, histogram.summary()));
+    pairs.filter(|(_, summary)| summary.count > 0).map(|(name, summary)| (name, latency(summary))).collect()
+}
+
+fn traffic(traffic: &Traffic) -> report::TrafficBytes {
+    use kvdrive_link::Class;
+    report::TrafficBytes {
+        mmio: traffic.of(Class::Mmio),
+        sqe: traffic.of(Class::Sqe),
+        cqe: traffic.of(Class::Cqe),
+        list: traffic.of(Class::List),
+        to_drive: traffic.of(Class::ToDrive),
+        to_host: traffic.of(Class::ToHost),
+        interrupt: traffic.of(Class::Interrupt),
+        cxl: traffic.of(Class::Cxl),
+    }
+}
+
+fn resources(began: &Snapshot, ended: &Snapshot) -> Named<report::Resource> {
+    let span_ns = (ended.at - began.at).max(1) as f64;
+    let pairs = began.resources.iter().zip(&ended.resources);
+    pairs
+        .map(|((name, before), (_, after))| {
+            let servers = f64::from(after.servers.max(1));
+            let uses = (after.uses - before.uses).max(1) as f64;
+            let resource = report::Resource {
+                busy_fraction: (after.busy_ns - before.busy_ns) as f64 / (span_ns * servers),
+                queue_ns_mean: (after.queue_ns - before.queue_ns) as f64 / uses,
+            };
+            (name.clone(), resource)
+        })
+        .collect()
+}
