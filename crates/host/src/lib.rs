@@ -1,1 +1,9 @@
-//! placeholder
+//! Drivers: typed key-value commands over queue pairs.
+//!
+//! | module | runs on |
+//! |---|---|
+//! | [`modelled`] | a modelled core in model time: for experiments |
+//!
+//! Both pump the same state machines ([`kvdrive_link::transfer::Method`]); neither knows what is behind the link.
+
+pub mod modelled;

@@ -28,6 +28,8 @@ use crate::queue::{Fetched, QueuePair};
 
 /// Bytes of a host memory page: the unit of PRP entries.
 pub const PAGE_BYTES: u32 = kvdrive_spec::PAGE_BYTES;
+/// Slots of the admin queue.
+const ADMIN_ENTRIES: u32 = 32;
 const DOORBELL_BYTES: u64 = 4;
 const INTERRUPT_WIRE_BYTES: u64 = 4;
 const LINK_LAYER_BYTES: u64 = 8 + 4;
@@ -114,9 +116,9 @@ pub struct Link {
 }
 
 impl Link {
-    /// A link without queues.
+    /// A link with an admin queue and no I/O queues.
     pub fn new(sim: &Sim, config: LinkConfig, memory: Rc<dyn HostMemory>) -> Rc<Link> {
-        Rc::new(Link {
+        let link = Rc::new(Link {
             down: Resource::new(sim, "link.down", 1),
             up: Resource::new(sim, "link.up", 1),
             dma: Resource::new(sim, "link.dma", 1),
@@ -127,7 +129,14 @@ impl Link {
             sim: sim.clone(),
             config,
             memory,
-        })
+        });
+        link.create_queue(ADMIN_ENTRIES);
+        link
+    }
+
+    /// Queue 0.
+    pub fn admin_queue(&self) -> Rc<QueuePair> {
+        self.queues.borrow()[0].clone()
     }
 
     /// Its profile.
@@ -150,10 +159,10 @@ impl Link {
         [&self.down, &self.up, &self.dma]
     }
 
-    /// Creates a queue pair of `entries` slots and returns it; its index is its identifier minus one.
+    /// Creates an I/O queue pair of `entries` slots and returns it.
     pub fn create_queue(&self, entries: u32) -> Rc<QueuePair> {
         let mut queues = self.queues.borrow_mut();
-        let queue = Rc::new(QueuePair::new(&self.sim, queues.len() as u16 + 1, entries));
+        let queue = Rc::new(QueuePair::new(&self.sim, queues.len() as u16, entries));
         queues.push(queue.clone());
         queue
     }
@@ -176,6 +185,12 @@ impl Link {
     pub fn note_arrival(&self, queue: &QueuePair) {
         queue.publish();
         self.bell.wake_one();
+    }
+
+    /// Counts `doorbells` writes of a host that rang them in its own time: they crossed, but took no model time.
+    pub(crate) fn count_doorbells(&self, doorbells: u32) {
+        let rung = u64::from(doorbells);
+        self.meter.count(Class::Mmio, rung * DOORBELL_BYTES, rung * self.config.write_wire_bytes(DOORBELL_BYTES));
     }
 
     /// Host: tells the drive how far it has read `queue`'s completions. Posted; nobody waits for it.

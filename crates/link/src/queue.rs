@@ -49,7 +49,11 @@ pub struct QueuePair {
     waiters: RefCell<Vec<Option<TaskKey>>>,
     room: WaitQueue,
     turns: Turns,
+    outlet: RefCell<Option<Outlet>>,
 }
+
+/// Takes completions at the moment they are posted.
+pub(crate) type Outlet = Box<dyn Fn(Cqe)>;
 
 impl QueuePair {
     pub(crate) fn new(sim: &Sim, id: u16, entries: u32) -> QueuePair {
@@ -70,10 +74,23 @@ impl QueuePair {
                 serving: Cell::new(0),
                 waiting: WaitQueue::new(sim),
             },
+            outlet: RefCell::default(),
         }
     }
 
-    /// Queue identifier, from 1.
+    /// Hands every completion to `outlet` from now on instead of keeping it: a host on another thread reads its ring
+    /// whenever it likes, and when it does must not change what the drive does. Such a host never has more commands
+    /// under way than the ring has slots, so there is always one free.
+    pub(crate) fn set_outlet(&self, outlet: Outlet) {
+        *self.outlet.borrow_mut() = Some(outlet);
+    }
+
+    /// Is it the admin queue?
+    pub fn is_admin(&self) -> bool {
+        self.id == 0
+    }
+
+    /// Queue identifier: 0 is the admin queue, I/O queues count from 1.
     pub fn id(&self) -> u16 {
         self.id
     }
@@ -151,7 +168,7 @@ impl QueuePair {
         self.published.set(self.published.get() - 1);
         self.head
             .set(((u32::from(self.head.get()) + 1) % self.entries) as u16);
-        let inline = matches!(
+        let inline = !self.is_admin() && matches!(
             sqe.opcode,
             opcode::WRITE | opcode::HYBRID | opcode::TRANSFER
         );
@@ -177,16 +194,22 @@ impl QueuePair {
         self.turns.waiting.wake_all();
     }
 
+    fn next_phase(&self) -> bool {
+        let posted = self.phase_count.replace(self.phase_count.get().wrapping_add(1));
+        (posted / self.entries).is_multiple_of(2)
+    }
+
     /// Drive: puts a completion into the ring, waiting for a free slot, and wakes who waits for it.
     pub(crate) async fn post(&self, cqe: Cqe) {
+        if let Some(outlet) = &*self.outlet.borrow() {
+            outlet(cqe.with_phase(self.next_phase()));
+            return;
+        }
         while self.unreleased.get() >= self.entries - 1 {
             self.room.wait().await;
         }
         self.unreleased.set(self.unreleased.get() + 1);
-        let posted = self
-            .phase_count
-            .replace(self.phase_count.get().wrapping_add(1));
-        let phase = (posted / self.entries).is_multiple_of(2);
+        let phase = self.next_phase();
         self.completions
             .borrow_mut()
             .push_back(cqe.with_phase(phase));

@@ -11,6 +11,8 @@ pub struct Config {
     pub link: Link,
     /// The machine that asks.
     pub host: Host,
+    /// Index and value placement.
+    pub engine: Engine,
     /// Firmware and its cores.
     pub controller: Controller,
     /// Power-protected NAND page buffer.
@@ -71,6 +73,10 @@ pub struct Host {
     pub submit_ns: u64,
     /// Work behind a completion.
     pub complete_ns: u64,
+    /// Setting a DMA transfer up.
+    pub dma_setup_ns: u64,
+    /// Pinning a page and naming it to the drive.
+    pub pin_page_ns: u64,
     /// Work between two operations.
     pub think_ns: u64,
     /// Queue pairs.
@@ -89,6 +95,14 @@ pub struct Host {
     pub alpha: f64,
     /// User's factor on the second threshold.
     pub beta: f64,
+}
+
+/// `[engine]`: index and value placement.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Engine {
+    /// Name in the device's table of engines.
+    pub name: String,
 }
 
 /// `[controller]`: firmware cores and what their work costs.
@@ -252,6 +266,8 @@ pub struct Media {
     pub kind: String,
     /// Path of the image, for `file`.
     pub path: String,
+    /// Does a store survive the death of the host too, not only of the process?
+    pub sync: bool,
 }
 
 /// `[nand]`: whether flash operations happen.

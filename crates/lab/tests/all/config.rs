@@ -60,7 +60,7 @@ fn every_profile_value_obeys_its_rule() {
 /// The parts of the fitted times are guesses, their sums are not.
 #[test]
 fn fitted_sums_hold_with_the_line_time_of_the_link() {
-    for (profile, page_ns) in [("cosmos-plus", 9200), ("gen5-cxl", 2450)] {
+    for (profile, prp_ns) in [("cosmos-plus", 20_000), ("gen5-cxl", 13_250)] {
         let c = Document::profile(profile).unwrap().config().unwrap();
         let link = LinkConfig {
             generation: c.link.generation,
@@ -82,18 +82,17 @@ fn fitted_sums_hold_with_the_line_time_of_the_link() {
             + link.cqe_write_ns
             + link.line_ns(link.write_wire_bytes(16))
             + c.host.complete_ns;
+        let copy_ns = |bytes: u64| {
+            c.controller.memcpy_setup_ns + (bytes * c.controller.memcpy_ns_per_kib).div_ceil(1024)
+        };
         let store = around + c.controller.decode_store_ns + c.controller.index_insert_ns;
-        assert_eq!(store, 10_800, "{profile}: a command without data");
-        assert_eq!(
-            around + c.controller.decode_transfer_ns,
-            9_800,
-            "{profile}: a transfer"
-        );
-        let page = link.dma_page_ns + link.line_ns(link.read_wire_bytes(4096));
-        assert_eq!(page, page_ns, "{profile}: a page");
+        assert_eq!(store + copy_ns(32), 10_800, "{profile}: a store of 32 B in one command");
+        assert_eq!(around + c.controller.decode_transfer_ns + copy_ns(56), 9_800, "{profile}: a transfer");
+        let page = c.host.pin_page_ns + link.dma_page_ns + link.line_ns(link.read_wire_bytes(4096));
+        assert_eq!(store + c.host.dma_setup_ns + page, prp_ns, "{profile}: a store by PRP");
     }
     let flash = config(&[]).flash;
-    let channel_ns = u64::from(flash.page_bytes) / 1024 * flash.transfer_ns_per_kib;
+    let channel_ns = u64::from(flash.page_bytes + flash.spare_bytes) * flash.transfer_ns_per_kib / 1024;
     assert_eq!(flash.program_ns + channel_ns, 600_000);
     assert_eq!(flash.pages() * u64::from(flash.page_bytes), 64 << 30);
 }

@@ -72,8 +72,8 @@ pub enum Next {
     Done(Status),
 }
 
-/// The host half of a transfer method.
-pub trait Method {
+/// The host half of a transfer method. It has no state of its own, so that threads may share it.
+pub trait Method: Send + Sync {
     /// Which method a value of this size really goes by; a method that does not choose is its own answer.
     fn pick(&self, value_bytes: u32) -> &dyn Method;
     /// How many of the value's first bytes must lie in the DMA buffer before [`Method::begin`].

@@ -1,0 +1,70 @@
+//! `kvdrive list`: what there is to choose from, one line each with where it comes from.
+
+use clap::{Args, ValueEnum};
+use kvdrive_device::controller::ENGINES;
+use kvdrive_device::flash::media::MEDIA;
+use kvdrive_device::packing::PACKINGS;
+use kvdrive_lab::config::PROFILES;
+use kvdrive_lab::workload::WORKLOADS;
+use kvdrive_link::transfer::METHODS;
+
+use crate::output;
+
+/// Options of `list`.
+#[derive(Args)]
+pub struct List {
+    /// Only this kind
+    kind: Option<Kind>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    Profiles,
+    Workloads,
+    Transfers,
+    Packings,
+    Engines,
+    Media,
+}
+
+const KINDS: [(Kind, &str); 6] = [
+    (Kind::Profiles, "profiles"),
+    (Kind::Workloads, "workloads"),
+    (Kind::Transfers, "transfers"),
+    (Kind::Packings, "packings"),
+    (Kind::Engines, "engines"),
+    (Kind::Media, "media"),
+];
+
+impl List {
+    /// Prints it.
+    pub fn run(&self) -> anyhow::Result<()> {
+        let mut text = String::new();
+        for (kind, title) in KINDS {
+            if self.kind.is_some_and(|wanted| wanted != kind) {
+                continue;
+            }
+            if self.kind.is_none() {
+                text += &format!("{title}\n");
+            }
+            let rows = rows(kind);
+            let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+            for (name, origin) in rows {
+                text += &format!("  {name:width$}  {origin}\n");
+            }
+        }
+        output::print(&text);
+        Ok(())
+    }
+}
+
+fn rows(kind: Kind) -> Vec<(&'static str, &'static str)> {
+    match kind {
+        Kind::Profiles => PROFILES.iter().map(|row| (row.name, row.origin)).collect(),
+        Kind::Workloads => WORKLOADS.iter().map(|row| (row.name, row.origin)).collect(),
+        Kind::Transfers => METHODS.iter().map(|row| (row.name, row.origin)).collect(),
+        Kind::Packings => PACKINGS.iter().map(|row| (row.name, row.origin)).collect(),
+        Kind::Engines => ENGINES.iter().map(|row| (row.name, row.origin)).collect(),
+        Kind::Media => MEDIA.iter().map(|row| (row.name, row.origin)).collect(),
+    }
+}

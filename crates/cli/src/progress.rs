@@ -1,0 +1,39 @@
+//! Progress bars on standard error; none when it is not a terminal.
+
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// One bar a run.
+pub struct Bars {
+    bars: Vec<ProgressBar>,
+    all: MultiProgress,
+}
+
+impl Bars {
+    /// A bar for each label; it shows up when its run begins.
+    pub fn new(labels: &[String]) -> Bars {
+        let all = MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(8));
+        let width = labels.iter().map(String::len).max().unwrap_or(0);
+        let style = ProgressStyle::with_template("{prefix} {bar:32} {percent:>3}% {per_sec:>14} {eta:>4} left")
+            .expect("the template is valid");
+        let bars = labels
+            .iter()
+            .map(|label| {
+                ProgressBar::no_length().with_style(style.clone()).with_prefix(format!("{label:width$}"))
+            })
+            .collect();
+        Bars { bars, all }
+    }
+
+    /// Run `index` has done `done` of `total` operations.
+    pub fn update(&self, index: usize, done: u64, total: u64) {
+        let bar = &self.bars[index];
+        if bar.length().is_none() {
+            self.all.add(bar.clone());
+            bar.set_length(total);
+        }
+        bar.set_position(done);
+        if done == total {
+            bar.finish_and_clear();
+        }
+    }
+}

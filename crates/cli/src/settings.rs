@@ -1,0 +1,109 @@
+//! The options of every command that runs a drive, and the configuration they make.
+//!
+//! An option is short for a key of the configuration: `--transfer prp` is `--set host.transfer=prp`. The order is
+//! profile, then `--config` files, then options, then `--set`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use kvdrive_lab::config::Document;
+
+/// What drive, what work.
+#[derive(Args, Clone, Default)]
+pub struct Settings {
+    /// Profile to start from (`kvdrive list profiles`) [default: cosmos-plus]
+    #[arg(long)]
+    pub profile: Option<String>,
+    /// TOML file with keys that override the profile; may be repeated
+    #[arg(long, value_name = "FILE")]
+    pub config: Vec<PathBuf>,
+    /// Workload (`kvdrive list workloads`)
+    #[arg(long)]
+    pub workload: Option<String>,
+    /// Operations to run
+    #[arg(long)]
+    pub ops: Option<u64>,
+    /// Size of every value, for workloads with one size: 32, or 4KiB
+    #[arg(long, value_name = "BYTES")]
+    pub value_size: Option<String>,
+    /// Keys preloaded and drawn from, for workloads that read or draw
+    #[arg(long)]
+    pub num: Option<u64>,
+    /// How values reach the drive (`kvdrive list transfers`)
+    #[arg(long)]
+    pub transfer: Option<String>,
+    /// Where they land in NAND pages (`kvdrive list packings`)
+    #[arg(long)]
+    pub packing: Option<String>,
+    /// Index and value placement (`kvdrive list engines`)
+    #[arg(long)]
+    pub engine: Option<String>,
+    /// What keeps the pages: ram, tags or file
+    #[arg(long)]
+    pub media: Option<String>,
+    /// Flash on or off; off: values land in the buffer, no flash operation happens and none costs time
+    #[arg(long, value_name = "on|off")]
+    pub nand: Option<String>,
+    /// Operations under way at once
+    #[arg(long)]
+    pub depth: Option<u32>,
+    /// Queue pairs
+    #[arg(long)]
+    pub queues: Option<u32>,
+    /// Seed of every random stream
+    #[arg(long)]
+    pub seed: Option<u64>,
+    /// Clock: virtual or wall
+    #[arg(long)]
+    pub clock: Option<String>,
+    /// Any key of the configuration (`kvdrive config` shows them): --set flash.channels=8; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+}
+
+/// Profile of a run that names none.
+pub const DEFAULT_PROFILE: &str = "cosmos-plus";
+
+impl Settings {
+    /// The configuration these options describe.
+    pub fn document(&self) -> anyhow::Result<Document> {
+        let mut document = Document::profile(self.profile.as_deref().unwrap_or(DEFAULT_PROFILE))?;
+        for path in &self.config {
+            document.merge_file(path)?;
+        }
+        for (key, value) in self.short_options() {
+            if let Some(value) = value {
+                document.set(&format!("{key}={value}"))?;
+            }
+        }
+        for assignment in &self.set {
+            document.set(assignment)?;
+        }
+        document.config()?;
+        Ok(document)
+    }
+
+    fn short_options(&self) -> [(&'static str, Option<String>); 13] {
+        let number = |value: Option<u64>| value.map(|value| value.to_string());
+        let nand = self.nand.as_deref().map(|value| match value {
+            "on" => "true".to_owned(),
+            "off" => "false".to_owned(),
+            other => other.to_owned(),
+        });
+        [
+            ("workload.name", self.workload.clone()),
+            ("workload.ops", number(self.ops)),
+            ("workload.value_size", self.value_size.clone()),
+            ("workload.num", number(self.num)),
+            ("host.transfer", self.transfer.clone()),
+            ("packing.policy", self.packing.clone()),
+            ("engine.name", self.engine.clone()),
+            ("media.kind", self.media.clone()),
+            ("nand.enabled", nand),
+            ("host.depth", number(self.depth.map(u64::from))),
+            ("host.queues", number(self.queues.map(u64::from))),
+            ("run.seed", number(self.seed)),
+            ("run.clock", self.clock.clone()),
+        ]
+    }
+}

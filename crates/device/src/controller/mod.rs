@@ -1,0 +1,166 @@
+//! The controller: what one drive's firmware contexts share. Commands themselves are in [`crate::requests`].
+
+mod identify;
+mod iterators;
+mod targets;
+mod unfinished;
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use kvdrive_link::Link;
+use kvdrive_sim::{Ns, Resource, Sim};
+use kvdrive_spec::{Command, Status};
+use serde::Deserialize;
+
+use crate::drive::{DriveConfig, Start, start};
+use crate::engines::Engine;
+use crate::engines::lsm::LsmEngine;
+use crate::power::{ImageError, Journal};
+use crate::requests::serve;
+use iterators::Iterators;
+use unfinished::Unfinished;
+
+/// The controller's part of a profile.
+#[derive(Clone, Debug, Deserialize)]
+pub struct ControllerConfig {
+    /// Commands the firmware works on at once.
+    pub contexts: u32,
+    /// Firmware cores.
+    pub cores: u32,
+    /// Largest value accepted, bytes; the engine may accept less.
+    pub max_value_bytes: u32,
+    /// Iterators open at once.
+    pub iterators: u32,
+    /// What firmware work costs.
+    pub costs: Costs,
+}
+
+/// One engine.
+pub struct EngineRow {
+    /// Name in configurations and reports.
+    pub name: &'static str,
+    /// What it is and where it comes from.
+    pub origin: &'static str,
+    /// Powers a drive with it on.
+    pub start: Start,
+    /// Its [`Engine::fold`].
+    pub fold: fn(&DriveConfig, &[u8], &[(u8, Vec<u8>)]) -> Result<Vec<u8>, ImageError>,
+}
+
+/// Every engine.
+pub const ENGINES: &[EngineRow] = &[EngineRow {
+    name: "lsm",
+    origin: "LSM-tree over a value log with byte addresses (BandSlim, section 3.4; WiscKey's key-value separation)",
+    start: start::<LsmEngine>,
+    fold: LsmEngine::fold,
+}];
+
+/// Time of firmware work on one core, ns. Sources are in the profiles.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub struct Costs {
+    /// Decoding a command that begins a store.
+    pub decode_store_ns: Ns,
+    /// Decoding a *transfer*.
+    pub decode_transfer_ns: Ns,
+    /// Decoding any other command.
+    pub decode_other_ns: Ns,
+    /// Putting an entry into the index's memory component.
+    pub index_insert_ns: Ns,
+    /// Looking into one of the index's components.
+    pub index_probe_ns: Ns,
+    /// Copying, per KiB.
+    pub memcpy_ns_per_kib: Ns,
+    /// Copying, per copy.
+    pub memcpy_setup_ns: Ns,
+    /// Building a completion.
+    pub complete_ns: Ns,
+}
+
+impl Costs {
+    /// Time to decode what came.
+    pub fn decode_ns(&self, command: &Result<Command, Status>) -> Ns {
+        match command {
+            Ok(Command::Store(_) | Command::Write(_) | Command::Hybrid { .. } | Command::CxlStore { .. }) => {
+                self.decode_store_ns
+            }
+            Ok(Command::Transfer) => self.decode_transfer_ns,
+            _ => self.decode_other_ns,
+        }
+    }
+
+    /// Time to copy `bytes` bytes.
+    pub fn memcpy_ns(&self, bytes: u32) -> Ns {
+        self.memcpy_setup_ns + (u64::from(bytes) * self.memcpy_ns_per_kib).div_ceil(1024)
+    }
+}
+
+/// One drive's controller around its engine.
+pub struct Controller<E: Engine> {
+    pub(crate) link: Rc<Link>,
+    pub(crate) cores: Rc<Resource>,
+    pub(crate) costs: Costs,
+    pub(crate) engine: E,
+    pub(crate) unfinished: Unfinished<E::Place>,
+    pub(crate) iterators: Iterators<E::Cursor>,
+    pub(crate) commands: Cell<u64>,
+    pub(crate) journal: Journal,
+    max_value_bytes: u32,
+}
+
+impl<E: Engine> Controller<E> {
+    /// A controller around `engine`, whose firmware runs on `cores`. Nothing is served before [`Controller::start`].
+    /// `journal` is where the engine's protected state is kept, if it is.
+    pub fn new(
+        link: Rc<Link>,
+        cores: Rc<Resource>,
+        config: &ControllerConfig,
+        journal: Journal,
+        engine: E,
+    ) -> Rc<Controller<E>> {
+        Rc::new(Controller {
+            link,
+            cores,
+            costs: config.costs,
+            unfinished: Unfinished::new(),
+            iterators: Iterators::new(config.iterators),
+            commands: Cell::new(0),
+            journal,
+            max_value_bytes: config.max_value_bytes.min(engine.max_value_bytes()),
+            engine,
+        })
+    }
+
+    /// Starts `contexts` firmware contexts.
+    pub fn start(self: &Rc<Self>, sim: &Sim, contexts: u32) {
+        for _ in 0..contexts {
+            sim.spawn(serve(self.clone()));
+        }
+    }
+
+    /// The engine inside.
+    pub fn engine(&self) -> &E {
+        &self.engine
+    }
+
+    /// Commands handled so far.
+    pub fn commands(&self) -> u64 {
+        self.commands.get()
+    }
+
+    /// Largest value accepted, bytes.
+    pub fn max_value_bytes(&self) -> u32 {
+        self.max_value_bytes
+    }
+
+    /// A queue is reset or deleted: what it left unfinished is discarded.
+    pub fn discard_unfinished(&self, queue: &kvdrive_link::QueuePair) {
+        if let Some(unfinished) = self.unfinished.take(queue) {
+            self.engine.abandon(unfinished.place);
+        }
+    }
+
+    pub(crate) fn check_value_bytes(&self, value_bytes: u32) -> Result<(), Status> {
+        if value_bytes > self.max_value_bytes { Err(Status::INVALID_VALUE_SIZE) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,309 @@
+//! A whole drive: from configuration, medium and what survived the last power cut to a controller that serves a link.
+//!
+//! The engine's type is forgotten here, and only here: commands run in code that knows it ([`crate::requests`]).
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::rc::Rc;
+
+use kvdrive_link::Link;
+use kvdrive_sim::{Ns, Resource, ResourceStatistics, Rng, Sim};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::controller::{Controller, ControllerConfig, ENGINES, EngineRow};
+use crate::engines::lsm::LsmConfig;
+use crate::engines::{Engine, EngineCounters, Utilization};
+use crate::flash::media::{self, MediaOptions};
+use crate::flash::{FlashConfig, FlashPort, Purpose};
+use crate::ftl::FtlConfig;
+use crate::power::file_log::{FileLog, LogError};
+use crate::power::{ImageError, Journal, Survivors};
+
+/// Everything that makes a drive.
+#[derive(Clone, Debug)]
+pub struct DriveConfig {
+    /// Name of a row of [`ENGINES`].
+    pub engine: String,
+    /// Firmware.
+    pub controller: ControllerConfig,
+    /// Flash.
+    pub flash: FlashConfig,
+    /// Page mapping, for engines that stand on it.
+    pub ftl: FtlConfig,
+    /// Engine `lsm`.
+    pub lsm: LsmConfig,
+    /// Power-protected memory, bytes. Needing more is a broken invariant.
+    pub protected_bytes: u64,
+    /// Where pages are kept.
+    pub media: MediaConfig,
+}
+
+/// Where pages are kept.
+#[derive(Clone, Debug)]
+pub struct MediaConfig {
+    /// Name of a row of [`media::MEDIA`].
+    pub kind: String,
+    /// Image file, for `file`.
+    pub path: Option<PathBuf>,
+    /// For `file`: does a store survive the death of the host too?
+    pub sync: bool,
+}
+
+/// Why a drive does not come up.
+#[derive(Debug, thiserror::Error)]
+pub enum PowerOnError {
+    /// A name or number of the configuration.
+    #[error("{0}")]
+    Config(String),
+    /// The medium's image.
+    #[error(transparent)]
+    Media(#[from] media::ImageError),
+    /// The protected image.
+    #[error(transparent)]
+    Image(#[from] ImageError),
+    /// The file of the protected image.
+    #[error(transparent)]
+    Log(#[from] LogError),
+}
+
+/// What an engine is built from.
+pub struct Parts {
+    /// The executor.
+    pub sim: Sim,
+    /// Firmware cores.
+    pub cores: Rc<Resource>,
+    /// The flash, with whatever is on it.
+    pub flash: FlashPort,
+    /// Where changes of protected state go.
+    pub journal: Journal,
+    /// The configuration.
+    pub config: DriveConfig,
+}
+
+/// Counters of a drive, from its power-on.
+#[derive(Clone, Debug, Default)]
+pub struct Counters {
+    programs: [u64; Purpose::COUNT],
+    reads: [u64; Purpose::COUNT],
+    /// Erased blocks.
+    pub erases: u64,
+    /// Commands handled.
+    pub commands: u64,
+    /// What the engine counts.
+    pub engine: EngineCounters,
+}
+
+impl Counters {
+    /// What was added since `earlier`.
+    pub fn since(&self, earlier: &Counters) -> Counters {
+        Counters {
+            programs: std::array::from_fn(|index| self.programs[index] - earlier.programs[index]),
+            reads: std::array::from_fn(|index| self.reads[index] - earlier.reads[index]),
+            erases: self.erases - earlier.erases,
+            commands: self.commands - earlier.commands,
+            engine: self.engine.since(&earlier.engine),
+        }
+    }
+
+    /// Programmed pages by purpose, those that occurred.
+    pub fn programs(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        by_purpose(&self.programs)
+    }
+
+    /// Read pages by purpose, those that occurred.
+    pub fn reads(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        by_purpose(&self.reads)
+    }
+}
+
+fn by_purpose(counts: &[u64; Purpose::COUNT]) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+    Purpose::ALL.iter().zip(counts).map(|((_, name), count)| (*name, *count)).filter(|(_, count)| *count > 0)
+}
+
+/// What a drive can do whatever its engine.
+trait Powered {
+    fn drain(&self) -> Pin<Box<dyn Future<Output = ()> + '_>>;
+    fn protected_image(&self) -> Vec<u8>;
+    fn commands(&self) -> u64;
+    fn engine_counters(&self) -> EngineCounters;
+    fn utilization(&self) -> Utilization;
+    fn discard_unfinished(&self, queue: &kvdrive_link::QueuePair);
+}
+
+impl<E: Engine> Powered for Controller<E> {
+    fn drain(&self) -> Pin<Box<dyn Future<Output = ()> + '_>> {
+        Box::pin(self.engine().drain())
+    }
+
+    fn protected_image(&self) -> Vec<u8> {
+        self.engine().protected_image()
+    }
+
+    fn commands(&self) -> u64 {
+        Controller::commands(self)
+    }
+
+    fn engine_counters(&self) -> EngineCounters {
+        self.engine().counters()
+    }
+
+    fn utilization(&self) -> Utilization {
+        self.engine().utilization()
+    }
+
+    fn discard_unfinished(&self, queue: &kvdrive_link::QueuePair) {
+        Controller::discard_unfinished(self, queue);
+    }
+}
+
+/// A drive with power. Dropping it does not stop it: its tasks live on its executor.
+pub struct Drive {
+    controller: Rc<dyn Powered>,
+    flash: FlashPort,
+    cores: Rc<Resource>,
+    recovery_ns: Ns,
+}
+
+/// Builds an engine from its parts and what survived; the rows of [`ENGINES`] name instances of this.
+pub type Start = for<'a> fn(
+    Parts,
+    &'a Rc<Link>,
+    Option<&'a [u8]>,
+) -> Pin<Box<dyn Future<Output = Result<Started, PowerOnError>> + 'a>>;
+
+/// A running controller whose engine's type is forgotten.
+pub struct Started(Rc<dyn Powered>);
+
+/// Builds engine `E` and serves `link` with it.
+pub fn start<'a, E: Engine>(
+    parts: Parts,
+    link: &'a Rc<Link>,
+    image: Option<&'a [u8]>,
+) -> Pin<Box<dyn Future<Output = Result<Started, PowerOnError>> + 'a>> {
+    Box::pin(async move {
+        let (sim, cores, journal) = (parts.sim.clone(), parts.cores.clone(), parts.journal.clone());
+        let config = parts.config.controller.clone();
+        let engine = E::power_on(parts, image).await?;
+        let controller = Controller::new(link.clone(), cores, &config, journal, engine);
+        controller.start(&sim, config.contexts);
+        Ok(Started(controller))
+    })
+}
+
+impl Drive {
+    /// Powers a drive on behind `link`: empty, with what `survivors` holds, or with what a `file` medium holds.
+    pub async fn power_on(
+        sim: &Sim,
+        link: &Rc<Link>,
+        config: &DriveConfig,
+        survivors: Option<&Survivors>,
+    ) -> Result<Drive, PowerOnError> {
+        let began = sim.now();
+        let row = engine_row(&config.engine)?;
+        config.flash.check().map_err(|error| PowerOnError::Config(format!("flash.{error}")))?;
+        let geometry = config.flash.geometry();
+        let kind = media::kind(&config.media.kind)
+            .ok_or_else(|| PowerOnError::Config(format!("media.kind: no medium {:?}", config.media.kind)))?;
+        let medium = match survivors {
+            Some(survivors) => (kind.from_image)(&geometry, &survivors.media)?,
+            None => {
+                let options = MediaOptions { path: config.media.path.clone(), sync: config.media.sync };
+                (kind.open)(&geometry, &options)?
+            }
+        };
+        let (image, journal) = match survivors {
+            Some(survivors) => (Some(survivors.protected.clone()), Journal::default()),
+            None => open_journal(config, row)?,
+        };
+        let flash = FlashPort::new(sim, config.flash.clone(), medium);
+        let cores = Rc::new(Resource::new(sim, "firmware.cores", config.controller.cores));
+        let parts = Parts {
+            sim: sim.clone(),
+            cores: cores.clone(),
+            flash: flash.clone(),
+            journal: journal.clone(),
+            config: config.clone(),
+        };
+        let Started(controller) = (row.start)(parts, link, image.as_deref()).await?;
+        if journal.is_kept() {
+            journal.checkpoint(&controller.protected_image());
+        }
+        Ok(Drive { controller, flash, cores, recovery_ns: sim.now() - began })
+    }
+
+    /// Writes everything buffered to flash, so that it is counted.
+    pub async fn drain(&self) {
+        self.controller.drain().await;
+    }
+
+    /// What would survive if power failed now. Operations under way on flash end old, torn or done, by `rng`.
+    pub fn survivors(&self, rng: &mut Rng) -> Survivors {
+        Survivors { media: self.flash.media_image(rng), protected: self.controller.protected_image() }
+    }
+
+    /// Counters from power-on to now.
+    pub fn counters(&self) -> Counters {
+        let by_purpose = |count: fn(&FlashPort, Purpose) -> u64| {
+            std::array::from_fn(|index| count(&self.flash, Purpose::ALL[index].0))
+        };
+        Counters {
+            programs: by_purpose(FlashPort::programs),
+            reads: by_purpose(FlashPort::reads),
+            erases: self.flash.erases(),
+            commands: self.controller.commands(),
+            engine: self.controller.engine_counters(),
+        }
+    }
+
+    /// Firmware cores, channels and dies with what they did.
+    pub fn resources(&self) -> Vec<(String, ResourceStatistics)> {
+        let mut all = vec![(self.cores.name().to_owned(), self.cores.statistics())];
+        all.extend(self.flash.resources());
+        all
+    }
+
+    /// How full it is.
+    pub fn utilization(&self) -> Utilization {
+        self.controller.utilization()
+    }
+
+    /// Model time that power-on took, recovery included.
+    pub fn recovery_ns(&self) -> Ns {
+        self.recovery_ns
+    }
+
+    /// A queue was reset or deleted: what it left unfinished is discarded.
+    pub fn discard_unfinished(&self, queue: &kvdrive_link::QueuePair) {
+        self.controller.discard_unfinished(queue);
+    }
+}
+
+fn engine_row(name: &str) -> Result<&'static EngineRow, PowerOnError> {
+    ENGINES.iter().find(|row| row.name == name).ok_or_else(|| {
+        let names: Vec<_> = ENGINES.iter().map(|row| row.name).collect();
+        PowerOnError::Config(format!("engine.name: no engine {name:?}; there are {}", names.join(", ")))
+    })
+}
+
+/// Reads the protected image a `file` medium left, and begins a new journal. The records since the last checkpoint
+/// are folded into the image by the engine they belong to.
+fn open_journal(config: &DriveConfig, row: &EngineRow) -> Result<(Option<Vec<u8>>, Journal), PowerOnError> {
+    let Some(path) = config.media.path.as_deref().filter(|_| config.media.kind == "file") else {
+        return Ok((None, Journal::default()));
+    };
+    let found = FileLog::read(path)?;
+    let image = match &found {
+        Some(found) if found.image.is_empty() => None,
+        Some(found) => Some((row.fold)(config, &found.image, &found.records)?),
+        None => None,
+    };
+    let log = FileLog::create(path, image.as_deref().unwrap_or(&[]), config.media.sync)?;
+    Ok((image, Journal::to_file(log)))
+}
+
+/// Tells drives of different make apart, so that an image of one is refused by another.
+pub fn fingerprint(config: &DriveConfig) -> u64 {
+    let geometry = config.flash.geometry();
+    xxh3_64(format!("{} {geometry:?} {}", config.engine, config.lsm.fingerprint()).as_bytes())
+}

@@ -1,0 +1,140 @@
+//! Engines: index and value placement of a drive. The controller knows an engine by the traits here and by nothing
+//! else.
+//!
+//! A store reaches an engine in two steps, so that a value whose bytes arrive with several commands needs no waiting
+//! task: first the engine reserves a place and takes bytes there ([`Landing`]), then, when the last byte is in,
+//! [`Engine::commit`] makes the value visible under its key. Nothing is visible before, and a place that is not
+//! committed is given back.
+//!
+//! A new engine is one folder here and one row in the table of drives ([`crate::controller::ENGINES`]).
+
+use std::future::Future;
+
+use kvdrive_link::{Landing, Piece};
+use kvdrive_spec::{Key, Status, StoreOptions};
+
+use crate::drive::{DriveConfig, Parts, PowerOnError};
+use crate::power::ImageError;
+
+pub mod lsm;
+
+/// What the controller asks of an engine.
+///
+/// Errors are the statuses that go to the host. Methods may run side by side for different commands; an engine
+/// orders commands of one key itself.
+pub trait Engine: Landing + 'static {
+    /// A stored value that stays readable while this is held.
+    type Found;
+    /// A walk over the pairs that existed when it was opened, in key order.
+    type Cursor;
+
+    /// Makes the bytes at `place` the value of `key`.
+    ///
+    /// Errors: [`Status::KEY_NOT_FOUND`] and [`Status::KEY_EXISTS`] as `options` ask; the place is given back then.
+    fn commit(
+        &self,
+        key: Key,
+        place: Self::Place,
+        options: StoreOptions,
+    ) -> impl Future<Output = Result<(), Status>>;
+
+    /// Finds the newest value of `key`.
+    fn find(&self, key: Key) -> impl Future<Output = Result<Option<Self::Found>, Status>>;
+
+    /// Its size in bytes.
+    fn value_bytes(&self, found: &Self::Found) -> u32;
+
+    /// Hands out `bytes` bytes of a value from `at` on, in order, after whatever flash reads that takes.
+    ///
+    /// Errors: [`Status::UNRECOVERED_ERROR`] when stored bytes fail their checksum,
+    /// [`Status::VALUE_NOT_RESIDENT`] when flash is switched off and the page has left the buffer.
+    fn load(
+        &self,
+        found: &Self::Found,
+        at: u32,
+        bytes: u32,
+        sink: &mut dyn FnMut(Piece<'_>),
+    ) -> impl Future<Output = Result<(), Status>>;
+
+    /// Removes `key`; removing what is not there succeeds. Never fails for lack of space.
+    fn delete(&self, key: Key) -> impl Future<Output = Result<(), Status>>;
+
+    /// Opens a cursor before the first pair at or after `from` (`None`: before the first of all).
+    fn open_cursor(&self, from: Option<Key>) -> impl Future<Output = Result<Self::Cursor, Status>>;
+
+    /// The cursor's next pair.
+    fn next(
+        &self,
+        cursor: &mut Self::Cursor,
+    ) -> impl Future<Output = Result<Option<(Key, Self::Found)>, Status>>;
+
+    /// Writes everything buffered to flash, so that a report can count it. Not needed for durability.
+    fn drain(&self) -> impl Future<Output = ()>;
+
+    /// Bytes of live values and the most that fit, for Identify (NUSE, NSZE).
+    fn utilization(&self) -> Utilization;
+
+    /// Largest value this engine takes, bytes.
+    fn max_value_bytes(&self) -> u32;
+
+    /// Builds the engine on its flash: empty, or as `image` and the flash say.
+    ///
+    /// Errors: an image that is damaged or of another configuration.
+    fn power_on(parts: Parts, image: Option<&[u8]>) -> impl Future<Output = Result<Self, PowerOnError>>
+    where
+        Self: Sized;
+
+    /// Everything that must survive a power cut and is not on flash. [`Engine::power_on`] takes it.
+    fn protected_image(&self) -> Vec<u8>;
+
+    /// Applies journal records to an image: what [`Engine::protected_image`] would have given after them.
+    fn fold(config: &DriveConfig, image: &[u8], records: &[(u8, Vec<u8>)]) -> Result<Vec<u8>, ImageError>
+    where
+        Self: Sized;
+
+    /// Counters since power-on.
+    fn counters(&self) -> EngineCounters;
+}
+
+/// What engines count. One that has no such thing leaves it 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EngineCounters {
+    /// NAND pages opened for values.
+    pub value_pages_opened: u64,
+    /// Bytes firmware copied to pack values.
+    pub memcpy_bytes: u64,
+    /// Time that took, ns.
+    pub memcpy_ns: u64,
+    /// Values that garbage collection moved.
+    pub collected_values: u64,
+    /// Bytes of them.
+    pub collected_bytes: u64,
+    /// Segments or superblocks that garbage collection freed.
+    pub collected_segments: u64,
+    /// Merges of index tables.
+    pub compactions: u64,
+}
+
+impl EngineCounters {
+    /// What was added since `earlier`.
+    pub fn since(&self, earlier: &EngineCounters) -> EngineCounters {
+        EngineCounters {
+            value_pages_opened: self.value_pages_opened - earlier.value_pages_opened,
+            memcpy_bytes: self.memcpy_bytes - earlier.memcpy_bytes,
+            memcpy_ns: self.memcpy_ns - earlier.memcpy_ns,
+            collected_values: self.collected_values - earlier.collected_values,
+            collected_bytes: self.collected_bytes - earlier.collected_bytes,
+            collected_segments: self.collected_segments - earlier.collected_segments,
+            compactions: self.compactions - earlier.compactions,
+        }
+    }
+}
+
+/// How full a drive is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Utilization {
+    /// Bytes of values that have not been replaced or deleted, as far as the engine knows.
+    pub live_bytes: u64,
+    /// Bytes of values that fit.
+    pub capacity_bytes: u64,
+}

@@ -1,0 +1,296 @@
+//! The protected image of a drive whose medium is a file: a checkpoint of it, and behind that every change since, as
+//! records that are written before the command that made them is acknowledged.
+//!
+//! ```text
+//!   NAME.protected-0 or -1 (the other slot is gone, or older, or an unfinished checkpoint)
+//!
+//!    0 magic "kvdrvPL1"   8 epoch   16 image bytes   24 header crc32c   28 zero
+//!   32 image ...                    image crc32c
+//!      record: 0 payload bytes  4 part  5 zero  8 sequence  16 header crc32c  20 payload ...  payload crc32c
+//!      record ...
+//! ```
+//!
+//! A process that is killed leaves at most one record at the end incomplete: the file is shorter than the record
+//! says. That record was not acknowledged and is dropped. Anything else that does not fit its checksum is damage, and
+//! a drive that cannot vouch for its newest stores does not come up.
+//!
+//! What the parts' payloads mean is known to the value log and the index.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+const MAGIC: &[u8; 8] = b"kvdrvPL1";
+const HEADER_BYTES: usize = 32;
+const RECORD_HEADER_BYTES: usize = 20;
+const CRC_BYTES: usize = 4;
+/// Records are folded into a new checkpoint when they take this much.
+const CHECKPOINT_AT_BYTES: u64 = 64 << 20;
+
+/// Why a protected image cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    /// The operating system refused.
+    #[error("{path}: {error}")]
+    Io {
+        /// Which file.
+        path: PathBuf,
+        /// What it said.
+        error: std::io::Error,
+    },
+    /// Bytes that do not fit their checksum.
+    #[error("{path}: byte {offset}: {what} is damaged; the drive cannot vouch for its newest stores")]
+    Damaged {
+        /// Which file.
+        path: PathBuf,
+        /// Where.
+        offset: u64,
+        /// What stands there.
+        what: &'static str,
+    },
+}
+
+/// What was found when a log was opened.
+pub struct Found {
+    /// The checkpoint.
+    pub image: Vec<u8>,
+    /// Records behind it: part and payload, in order.
+    pub records: Vec<(u8, Vec<u8>)>,
+}
+
+/// An open log.
+pub struct FileLog {
+    base: PathBuf,
+    path: PathBuf,
+    file: File,
+    epoch: u64,
+    end: u64,
+    checkpoint_end: u64,
+    sequence: u64,
+    sync: bool,
+    frame: Vec<u8>,
+}
+
+fn slot_path(base: &Path, epoch: u64) -> PathBuf {
+    let mut name = base.as_os_str().to_owned();
+    name.push(format!(".protected-{}", epoch % 2));
+    PathBuf::from(name)
+}
+
+fn number(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"))
+}
+
+fn crc_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + CRC_BYTES].try_into().expect("4 bytes"))
+}
+
+impl FileLog {
+    /// Reads the newest finished checkpoint and its records. `None` when there is no log yet.
+    pub fn read(base: &Path) -> Result<Option<Found>, LogError> {
+        let mut newest: Option<(u64, Found)> = None;
+        for slot in 0..2 {
+            let path = slot_path(base, slot);
+            let bytes = match std::fs::read(&path) {
+                Ok(bytes) => bytes,
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(LogError::Io { path, error }),
+            };
+            if let Some((epoch, found)) = parse(&path, &bytes)?
+                && newest.as_ref().is_none_or(|(other, _)| epoch > *other)
+            {
+                newest = Some((epoch, found));
+            }
+        }
+        Ok(newest.map(|(_, found)| found))
+    }
+
+    /// Begins a new log with `image` as its checkpoint; what was there before is replaced when it is complete.
+    pub fn create(base: &Path, image: &[u8], sync: bool) -> Result<FileLog, LogError> {
+        let epoch = newest_epoch(base)? + 1;
+        let path = slot_path(base, epoch);
+        let file = write_checkpoint(&path, epoch, image).map_err(|error| LogError::Io { path: path.clone(), error })?;
+        let end = (HEADER_BYTES + image.len() + CRC_BYTES) as u64;
+        let log = FileLog {
+            base: base.to_owned(),
+            path,
+            file,
+            epoch,
+            end,
+            checkpoint_end: end,
+            sequence: 0,
+            sync,
+            frame: Vec::new(),
+        };
+        log.forget_other_slot()?;
+        Ok(log)
+    }
+
+    fn forget_other_slot(&self) -> Result<(), LogError> {
+        let path = slot_path(&self.base, self.epoch + 1);
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(LogError::Io { path, error }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Appends one record; it survives the death of this process when this returns, and with `sync` that of the host.
+    pub fn append(&mut self, part: u8, payload: &[u8]) -> Result<(), LogError> {
+        let frame = &mut self.frame;
+        frame.clear();
+        frame.extend_from_slice(&(payload.len() as u32).to_le_bytes());
+        frame.extend_from_slice(&[part, 0, 0, 0]);
+        frame.extend_from_slice(&self.sequence.to_le_bytes());
+        let crc = crc32c::crc32c(frame);
+        frame.extend_from_slice(&crc.to_le_bytes());
+        frame.extend_from_slice(payload);
+        frame.extend_from_slice(&crc32c::crc32c(payload).to_le_bytes());
+        let written = self.file.write_all_at(frame, self.end);
+        let synced = written.and_then(|()| if self.sync { self.file.sync_data() } else { Ok(()) });
+        synced.map_err(|error| LogError::Io { path: self.path.clone(), error })?;
+        self.end += frame.len() as u64;
+        self.sequence += 1;
+        Ok(())
+    }
+
+    /// Have the records grown so long that a new checkpoint is worth it?
+    pub fn wants_checkpoint(&self) -> bool {
+        self.end - self.checkpoint_end > CHECKPOINT_AT_BYTES
+    }
+
+    /// Folds all records into `image`, the present state.
+    pub fn checkpoint(&mut self, image: &[u8]) -> Result<(), LogError> {
+        *self = FileLog::create(&self.base, image, self.sync)?;
+        Ok(())
+    }
+}
+
+fn newest_epoch(base: &Path) -> Result<u64, LogError> {
+    let mut newest = 0;
+    for slot in 0..2 {
+        let path = slot_path(base, slot);
+        let mut header = [0; HEADER_BYTES];
+        let Ok(file) = File::open(&path) else { continue };
+        if file.read_exact_at(&mut header, 0).is_ok() {
+            newest = newest.max(number(&header, 8));
+        }
+    }
+    Ok(newest)
+}
+
+fn write_checkpoint(path: &Path, epoch: u64, image: &[u8]) -> std::io::Result<File> {
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(path)?;
+    let mut header = Vec::with_capacity(HEADER_BYTES);
+    header.extend_from_slice(MAGIC);
+    header.extend_from_slice(&epoch.to_le_bytes());
+    header.extend_from_slice(&(image.len() as u64).to_le_bytes());
+    let crc = crc32c::crc32c(&header);
+    header.extend_from_slice(&crc.to_le_bytes());
+    header.resize(HEADER_BYTES, 0);
+    header.extend_from_slice(image);
+    header.extend_from_slice(&crc32c::crc32c(image).to_le_bytes());
+    file.write_all(&header)?;
+    file.sync_data()?;
+    Ok(file)
+}
+
+/// Takes a slot apart; `None` for a checkpoint that was never finished.
+fn parse(path: &Path, bytes: &[u8]) -> Result<Option<(u64, Found)>, LogError> {
+    let damaged = |offset: usize, what| LogError::Damaged { path: path.to_owned(), offset: offset as u64, what };
+    if bytes.len() < HEADER_BYTES {
+        return Ok(None);
+    }
+    let padding = &bytes[28..HEADER_BYTES];
+    if &bytes[..8] != MAGIC || crc32c::crc32c(&bytes[..24]) != crc_at(bytes, 24) || padding != [0; 4] {
+        return Err(damaged(0, "the header"));
+    }
+    let epoch = number(bytes, 8);
+    let image_end = (HEADER_BYTES as u64).saturating_add(number(bytes, 16));
+    if (bytes.len() as u64) < image_end.saturating_add(CRC_BYTES as u64) {
+        return Ok(None);
+    }
+    let image_end = image_end as usize;
+    let image = &bytes[HEADER_BYTES..image_end];
+    if crc32c::crc32c(image) != crc_at(bytes, image_end) {
+        return Err(damaged(HEADER_BYTES, "the checkpoint"));
+    }
+    let mut records = Vec::new();
+    let mut at = image_end + CRC_BYTES;
+    while bytes.len() - at >= RECORD_HEADER_BYTES {
+        let header = &bytes[at..at + RECORD_HEADER_BYTES];
+        let in_order = number(header, 8) == records.len() as u64;
+        if crc32c::crc32c(&header[..16]) != crc_at(header, 16) || !in_order {
+            return Err(damaged(at, "a record's header"));
+        }
+        let payload_at = at + RECORD_HEADER_BYTES;
+        let payload_end = payload_at + u32::from_le_bytes(header[..4].try_into().expect("4 bytes")) as usize;
+        if bytes.len() < payload_end + CRC_BYTES {
+            break; // being written when the process died
+        }
+        let payload = &bytes[payload_at..payload_end];
+        if crc32c::crc32c(payload) != crc_at(bytes, payload_end) {
+            return Err(damaged(payload_at, "a record"));
+        }
+        records.push((header[4], payload.to_vec()));
+        at = payload_end + CRC_BYTES;
+    }
+    Ok(Some((epoch, Found { image: image.to_vec(), records })))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filled() -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let base = folder.path().join("drive.img");
+        let mut log = FileLog::create(&base, b"checkpoint", false).unwrap();
+        log.append(1, b"first").unwrap();
+        log.append(2, b"").unwrap();
+        log.append(1, b"third").unwrap();
+        (folder, base)
+    }
+
+    fn expected() -> Vec<(u8, Vec<u8>)> {
+        vec![(1, b"first".to_vec()), (2, Vec::new()), (1, b"third".to_vec())]
+    }
+
+    #[test]
+    fn records_come_back_and_a_checkpoint_replaces_them() {
+        let (_folder, base) = filled();
+        let found = FileLog::read(&base).unwrap().unwrap();
+        assert_eq!((found.image.as_slice(), found.records), (&b"checkpoint"[..], expected()));
+        let mut log = FileLog::create(&base, b"second", true).unwrap();
+        log.append(3, b"after").unwrap();
+        let found = FileLog::read(&base).unwrap().unwrap();
+        assert_eq!((found.image.as_slice(), found.records), (&b"second"[..], vec![(3, b"after".to_vec())]));
+    }
+
+    #[test]
+    fn a_log_cut_anywhere_keeps_what_was_whole() {
+        let (_folder, base) = filled();
+        let path = slot_path(&base, 1);
+        let whole = std::fs::read(&path).unwrap();
+        for length in 0..whole.len() {
+            std::fs::write(&path, &whole[..length]).unwrap();
+            match FileLog::read(&base).unwrap() {
+                None => assert!(length < HEADER_BYTES + 10 + CRC_BYTES),
+                Some(found) => assert!(expected().starts_with(&found.records), "cut at {length}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_flipped_byte_is_damage_and_never_another_content() {
+        let (_folder, base) = filled();
+        let path = slot_path(&base, 1);
+        let whole = std::fs::read(&path).unwrap();
+        for at in 0..whole.len() {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 0x40;
+            std::fs::write(&path, &bytes).unwrap();
+            assert!(FileLog::read(&base).is_err(), "byte {at} flipped and nobody noticed");
+        }
+    }
+}

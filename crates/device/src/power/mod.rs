@@ -1,0 +1,150 @@
+//! What survives a power cut, and how it gets out of the drive and back.
+//!
+//! Two byte strings survive: the medium and the *protected image* (page buffer, memtable records, write pointers, DMA
+//! log table, lists of live tables and segments: what the capacitors save). No object crosses; the only way back is
+//! [`crate::Drive::power_on`] with both.
+//!
+//! * A drive on `ram` or `tags` makes its protected image when asked ([`crate::Drive::survivors`]).
+//! * A drive on `file` also writes every change of it as a record before the command that made it is acknowledged
+//!   ([`file_log`]), so that killing the process at any instruction loses nothing.
+//!
+//! The image is a frame of parts, one for each owner, each under a checksum:
+//!
+//! ```text
+//!   0 magic "kvdrvIM1"   8 fingerprint of the configuration   16 parts (u32)
+//!   part:  u32 bytes | u32 crc32c | bytes ...
+//! ```
+
+pub mod file_log;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use file_log::{FileLog, LogError};
+
+const MAGIC: &[u8; 8] = b"kvdrvIM1";
+const FRAME_BYTES: usize = 20;
+const PART_HEADER_BYTES: usize = 8;
+
+/// What is left of a drive without power.
+#[derive(Clone, Debug)]
+pub struct Survivors {
+    /// Image of the medium.
+    pub media: Vec<u8>,
+    /// The protected image.
+    pub protected: Vec<u8>,
+}
+
+/// A protected image that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("protected image, byte {offset}: {what}")]
+pub struct ImageError {
+    /// Where.
+    pub offset: usize,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl ImageError {
+    /// An error at `offset`.
+    pub fn new(offset: usize, what: impl Into<String>) -> ImageError {
+        ImageError { offset, what: what.into() }
+    }
+}
+
+/// Frames the parts of an image.
+pub fn frame(fingerprint: u64, parts: &[Vec<u8>]) -> Vec<u8> {
+    let mut out = Vec::new();
+    out.extend_from_slice(MAGIC);
+    out.extend_from_slice(&fingerprint.to_le_bytes());
+    out.extend_from_slice(&(parts.len() as u32).to_le_bytes());
+    for part in parts {
+        out.extend_from_slice(&(part.len() as u32).to_le_bytes());
+        out.extend_from_slice(&crc32c::crc32c(part).to_le_bytes());
+        out.extend_from_slice(part);
+    }
+    out
+}
+
+/// Takes a framed image apart. It must be of a drive with the same `fingerprint`.
+pub fn unframe(fingerprint: u64, bytes: &[u8]) -> Result<Vec<Vec<u8>>, ImageError> {
+    let word = |at: usize| -> Option<u32> {
+        bytes.get(at..at + 4).map(|word| u32::from_le_bytes(word.try_into().expect("4 bytes")))
+    };
+    if bytes.len() < FRAME_BYTES || &bytes[..8] != MAGIC {
+        return Err(ImageError::new(0, "this is no protected image"));
+    }
+    if bytes[8..16] != fingerprint.to_le_bytes() {
+        return Err(ImageError::new(8, "it was made by a drive of another configuration"));
+    }
+    let count = word(16).expect("the frame is complete");
+    let mut parts = Vec::new();
+    let mut at = FRAME_BYTES;
+    for _ in 0..count {
+        let header = word(at).zip(word(at + 4)).ok_or_else(|| ImageError::new(at, "the image ends early"))?;
+        let body = at + PART_HEADER_BYTES..(at + PART_HEADER_BYTES).saturating_add(header.0 as usize);
+        let part = bytes.get(body.clone()).ok_or_else(|| ImageError::new(at, "the image ends early"))?;
+        if crc32c::crc32c(part) != header.1 {
+            return Err(ImageError::new(body.start, "a part is damaged"));
+        }
+        parts.push(part.to_vec());
+        at = body.end;
+    }
+    if at != bytes.len() {
+        return Err(ImageError::new(at, "something follows the last part"));
+    }
+    Ok(parts)
+}
+
+/// Where changes of the protected image go, one record each, before they are acknowledged. Nowhere, unless the medium
+/// outlives the process.
+#[derive(Clone, Default)]
+pub struct Journal(Option<Rc<RefCell<FileJournal>>>);
+
+struct FileJournal {
+    log: FileLog,
+    /// The first record that could not be written. From then on nothing may be acknowledged.
+    failed: Option<LogError>,
+}
+
+impl Journal {
+    /// A journal into `log`.
+    pub fn to_file(log: FileLog) -> Journal {
+        Journal(Some(Rc::new(RefCell::new(FileJournal { log, failed: None }))))
+    }
+
+    /// Does anybody keep the records? If not, do not make them.
+    pub fn is_kept(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Keeps one record of `part`.
+    pub fn append(&self, part: u8, payload: &[u8]) {
+        let Some(journal) = &self.0 else { return };
+        let mut journal = journal.borrow_mut();
+        if journal.failed.is_none()
+            && let Err(error) = journal.log.append(part, payload)
+        {
+            journal.failed = Some(error);
+        }
+    }
+
+    /// Has a record been lost? Then nothing may be acknowledged any more.
+    pub fn has_failed(&self) -> bool {
+        self.0.as_ref().is_some_and(|journal| journal.borrow().failed.is_some())
+    }
+
+    /// Is a new checkpoint worth its writing?
+    pub fn wants_checkpoint(&self) -> bool {
+        self.0.as_ref().is_some_and(|journal| journal.borrow().log.wants_checkpoint())
+    }
+
+    /// Replaces all records by `image`, the present state.
+    pub fn checkpoint(&self, image: &[u8]) {
+        let Some(journal) = &self.0 else { return };
+        let mut journal = journal.borrow_mut();
+        if let Err(error) = journal.log.checkpoint(image) {
+            journal.failed = Some(error);
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! The life of one command, top to bottom.
+//!
+//! ```text
+//!   doorbell ─► fetch (64 B) ─► decode ─► the command ─► completion (16 B) ─► the host's doorbell
+//!                                 │
+//!     Store      prp, sgl         ├─ reserve a place ─► DMA ─► settle ─► commit
+//!     write      piggyback        ├─ reserve a place ─► copy 35 B ─┐
+//!     hybrid                      ├─ reserve a place ─► DMA pages ─┤ unfinished values wait in their queue's slot
+//!     transfer                    ├─ copy 56 B ◄───────────────────┘ ─► after the last byte: settle ─► commit
+//!     Retrieve                    ├─ find ─► load page by page ─► DMA
+//!     Exist, Delete               ├─ find; remove
+//!     List, SEEK, NEXT            └─ cursor ─► answer in a staging region ─► DMA
+//! ```
+//!
+//! [`serve`] is one firmware context: it runs one command at a time, to its completion. A drive has as many as
+//! `controller.contexts` says; with one, the next command waits, as on the published board.
+//!
+//! Inline commands (*write*, *hybrid*, *transfer*) of one queue are handled in the order of the queue, whichever
+//! context got them.
+
+use std::rc::Rc;
+
+use kvdrive_link::transfer::{Assembly, piggyback, prp, sgl};
+use kvdrive_link::{Fetched, Region};
+use kvdrive_spec::iter::IterHeader;
+use kvdrive_spec::list::ListWriter;
+use kvdrive_spec::{Command, Cqe, Key, Sqe, Status, Store, StoreOptions, Write};
+
+use crate::controller::Controller;
+use crate::engines::Engine;
+
+/// The namespace that holds the pairs.
+pub const NSID: u32 = 1;
+
+/// What a command answers besides its status: dwords 0 and 1 of the completion.
+type Answer = Result<(u32, u32), Status>;
+
+/// One firmware context: takes commands and completes them, for as long as the drive has power.
+pub async fn serve<E: Engine>(drive: Rc<Controller<E>>) {
+    loop {
+        let fetched = drive.link.next_command().await;
+        let answer = match fetched.turn {
+            None => execute(&drive, &fetched).await,
+            Some(turn) => {
+                fetched.queue.wait_turn(turn).await;
+                let answer = execute(&drive, &fetched).await;
+                fetched.queue.end_turn();
+                answer
+            }
+        };
+        drive.commands.set(drive.commands.get() + 1);
+        let cid = fetched.sqe.cid.get();
+        let cqe = match answer {
+            Ok((dw0, dw1)) => Cqe::new(cid, Status::SUCCESS).with_result(dw0, dw1),
+            Err(status) => Cqe::new(cid, status),
+        };
+        let cqe = if drive.journal.has_failed() { Cqe::new(cid, Status::INTERNAL) } else { cqe };
+        drive.cores.run(drive.costs.complete_ns).await;
+        drive.link.complete(&fetched.queue, cqe.with_queue(fetched.queue.id(), fetched.head)).await;
+        if drive.journal.wants_checkpoint() {
+            drive.journal.checkpoint(&drive.engine.protected_image());
+        }
+    }
+}
+
+async fn execute<E: Engine>(drive: &Controller<E>, fetched: &Fetched) -> Answer {
+    let sqe = &fetched.sqe;
+    if fetched.queue.is_admin() {
+        return drive.admin(fetched).await;
+    }
+    let command = Command::decode(sqe);
+    drive.cores.run(drive.costs.decode_ns(&command)).await;
+    let command = command?;
+    if sqe.nsid.get() != NSID {
+        return Err(Status::INVALID_NAMESPACE);
+    }
+    match command {
+        Command::Store(command) => store(drive, sqe, command).await,
+        Command::Write(command) => write(drive, fetched, command).await,
+        Command::Hybrid { key, value_bytes, pages_z } => {
+            hybrid(drive, fetched, Write { key, value_bytes }, pages_z).await
+        }
+        Command::Transfer => transfer(drive, fetched).await,
+        Command::Retrieve { key, buffer_bytes, .. } => retrieve(drive, sqe, key, buffer_bytes).await,
+        Command::Exist { key } => exist(drive, key).await,
+        Command::Delete { key } => delete(drive, key).await,
+        Command::List { start, buffer_bytes } => list(drive, sqe, start, buffer_bytes).await,
+        Command::Seek { key, buffer_bytes } => seek(drive, sqe, key, buffer_bytes).await,
+        Command::Next { iterator, buffer_bytes } => next(drive, sqe, iterator, buffer_bytes).await,
+        Command::IterClose { iterator } => drive.iterators.close(iterator).map(|()| (0, 0)),
+        Command::CxlStore { .. } => Err(Status::INVALID_OPCODE),
+    }
+}
+
+async fn store<E: Engine>(drive: &Controller<E>, sqe: &Sqe, command: Store) -> Answer {
+    let Store { key, value_bytes, options } = command;
+    drive.check_value_bytes(value_bytes)?;
+    let place = if sgl::is_used(sqe)? {
+        sgl::receive(&drive.link, sqe, &key, value_bytes, &drive.engine).await?
+    } else {
+        prp::receive(&drive.link, sqe, &key, value_bytes, &drive.engine).await?
+    };
+    commit(drive, key, place, options).await
+}
+
+async fn commit<E: Engine>(drive: &Controller<E>, key: Key, place: E::Place, options: StoreOptions) -> Answer {
+    drive.cores.run(drive.costs.index_insert_ns).await;
+    drive.engine.commit(key, place, options).await?;
+    Ok((0, 0))
+}
+
+/// A *write* or *hybrid* inside an unfinished value: the host has lost count. That value is discarded, and this
+/// command is refused so that the host learns of it; the next one finds a clean queue.
+fn refuse_inside_value<E: Engine>(drive: &Controller<E>, fetched: &Fetched) -> Result<(), Status> {
+    match drive.unfinished.take(&fetched.queue) {
+        None => Ok(()),
+        Some(unfinished) => {
+            drive.engine.abandon(unfinished.place);
+            Err(Status::COMMAND_SEQUENCE_ERROR)
+        }
+    }
+}
+
+async fn write<E: Engine>(drive: &Controller<E>, fetched: &Fetched, command: Write) -> Answer {
+    refuse_inside_value(drive, fetched)?;
+    drive.check_value_bytes(command.value_bytes)?;
+    let assembly = piggyback::receive_write(&fetched.sqe, &command, &drive.engine).await?;
+    keep_or_commit(drive, fetched, assembly).await
+}
+
+async fn hybrid<E: Engine>(drive: &Controller<E>, fetched: &Fetched, command: Write, pages_z: u32) -> Answer {
+    refuse_inside_value(drive, fetched)?;
+    drive.check_value_bytes(command.value_bytes)?;
+    let Write { key, value_bytes } = command;
+    let engine = &drive.engine;
+    let assembly =
+        kvdrive_link::transfer::hybrid::receive(&drive.link, &fetched.sqe, key, value_bytes, pages_z, engine)
+            .await?;
+    keep_or_commit(drive, fetched, assembly).await
+}
+
+async fn transfer<E: Engine>(drive: &Controller<E>, fetched: &Fetched) -> Answer {
+    let mut assembly = drive.unfinished.take(&fetched.queue).ok_or(Status::COMMAND_SEQUENCE_ERROR)?;
+    piggyback::receive_transfer(&fetched.sqe, &mut assembly, &drive.engine).await;
+    keep_or_commit(drive, fetched, assembly).await
+}
+
+/// The index is touched only after the last byte of a value has arrived.
+async fn keep_or_commit<E: Engine>(
+    drive: &Controller<E>,
+    fetched: &Fetched,
+    assembly: Assembly<E::Place>,
+) -> Answer {
+    if !assembly.is_whole() {
+        drive.unfinished.keep(&fetched.queue, assembly);
+        return Ok((0, 0));
+    }
+    drive.engine.settle(&assembly.place).await;
+    commit(drive, assembly.key, assembly.place, StoreOptions::default()).await
+}
+
+async fn retrieve<E: Engine>(drive: &Controller<E>, sqe: &Sqe, key: Key, buffer_bytes: u32) -> Answer {
+    let found = drive.engine.find(key).await?.ok_or(Status::KEY_NOT_FOUND)?;
+    let value_bytes = drive.engine.value_bytes(&found);
+    let mut failed = false;
+    let mut sent_bytes = 0;
+    for target in drive.targets(sqe, value_bytes.min(buffer_bytes)).await?.iter() {
+        let mut address = target.address;
+        let mut deliver = |piece: kvdrive_link::Piece<'_>| {
+            failed |= drive.link.write_memory(address, piece).is_err();
+            address += u64::from(piece.bytes());
+        };
+        drive.engine.load(&found, sent_bytes, target.bytes, &mut deliver).await?;
+        drive.link.dma_to_host(target.moved_bytes).await;
+        sent_bytes += target.bytes;
+    }
+    if failed { Err(Status::DATA_TRANSFER_ERROR) } else { Ok((value_bytes, 0)) }
+}
+
+async fn exist<E: Engine>(drive: &Controller<E>, key: Key) -> Answer {
+    drive.engine.find(key).await?.ok_or(Status::KEY_NOT_FOUND)?;
+    Ok((0, 0))
+}
+
+/// Deleting what is not there succeeds, as long as the feature that says otherwise (EDNEK) is off.
+async fn delete<E: Engine>(drive: &Controller<E>, key: Key) -> Answer {
+    drive.cores.run(drive.costs.index_insert_ns).await;
+    drive.engine.delete(key).await?;
+    Ok((0, 0))
+}
+
+async fn list<E: Engine>(drive: &Controller<E>, sqe: &Sqe, start: Option<Key>, buffer_bytes: u32) -> Answer {
+    let mut answer = vec![0; buffer_bytes.min(drive.engine.max_value_bytes()) as usize];
+    if answer.len() < kvdrive_spec::list::LIST_HEADER_BYTES {
+        return Err(Status::INVALID_FIELD);
+    }
+    let mut writer = ListWriter::new(&mut answer);
+    let mut cursor = drive.engine.open_cursor(start).await?;
+    while let Some((key, _)) = drive.engine.next(&mut cursor).await? {
+        if !writer.push(key) {
+            break;
+        }
+    }
+    let keys = writer.keys();
+    let bytes = writer.finish();
+    answer.truncate(bytes);
+    send(drive, sqe, &Region::from_bytes(answer), bytes as u32).await?;
+    Ok((keys, 0))
+}
+
+async fn seek<E: Engine>(drive: &Controller<E>, sqe: &Sqe, key: Option<Key>, buffer_bytes: u32) -> Answer {
+    let slot = drive.iterators.reserve()?;
+    let cursor = match drive.engine.open_cursor(key).await {
+        Ok(cursor) => cursor,
+        Err(status) => {
+            drive.iterators.cancel(slot);
+            return Err(status);
+        }
+    };
+    let iterator = drive.iterators.fill(slot, cursor);
+    match next(drive, sqe, iterator, buffer_bytes).await {
+        Ok((bytes, _)) => Ok((bytes, iterator)),
+        Err(status) => {
+            drive.iterators.close(iterator)?;
+            Err(status)
+        }
+    }
+}
+
+/// Answers the iterator's next pair. Dword 0 is the size of the whole answer, 0 behind the last pair.
+async fn next<E: Engine>(drive: &Controller<E>, sqe: &Sqe, iterator: u32, buffer_bytes: u32) -> Answer {
+    let mut cursor = drive.iterators.take(iterator)?;
+    let answer = next_pair(drive, &mut cursor).await;
+    drive.iterators.put_back(iterator, cursor);
+    let Some((region, bytes)) = answer? else { return Ok((0, iterator)) };
+    send(drive, sqe, &region, bytes.min(buffer_bytes)).await?;
+    Ok((bytes, iterator))
+}
+
+async fn next_pair<E: Engine>(
+    drive: &Controller<E>,
+    cursor: &mut E::Cursor,
+) -> Result<Option<(Region, u32)>, Status> {
+    let Some((key, found)) = drive.engine.next(cursor).await? else { return Ok(None) };
+    let value_bytes = drive.engine.value_bytes(&found);
+    let mut region = Region::new();
+    region.write(0, kvdrive_link::Piece::Bytes(IterHeader::new(key, value_bytes).as_bytes()));
+    let mut at = IterHeader::BYTES as u32;
+    let mut append = |piece: kvdrive_link::Piece<'_>| {
+        region.write(at, piece);
+        at += piece.bytes();
+    };
+    drive.engine.load(&found, 0, value_bytes, &mut append).await?;
+    Ok(Some((region, IterHeader::BYTES as u32 + value_bytes)))
+}
+
+/// Sends the first `bytes` bytes of an answer to the command's host memory.
+pub(crate) async fn send<E: Engine>(drive: &Controller<E>, sqe: &Sqe, answer: &Region, bytes: u32) -> Result<(), Status> {
+    let mut at = 0;
+    let mut failed = false;
+    for target in drive.targets(sqe, bytes).await?.iter() {
+        drive.link.dma_to_host(target.moved_bytes).await;
+        let mut address = target.address;
+        answer.read(at, target.bytes, &mut |piece| {
+            failed |= drive.link.write_memory(address, piece).is_err();
+            address += u64::from(piece.bytes());
+        });
+        at += target.bytes;
+    }
+    if failed { Err(Status::DATA_TRANSFER_ERROR) } else { Ok(()) }
+}

@@ -1,0 +1,367 @@
+//! The driver on a modelled core: what the host does takes model time on a core of the profile.
+//!
+//! One [`Driver`] is one I/O queue pair with as many command slots as its depth. A slot has a command identifier, a
+//! DMA buffer and a list page that are set up once, so a command allocates nothing.
+//!
+//! Inline commands of one queue must follow each other without a gap, so a store that uses several of them holds the
+//! queue's sequence until its last one is submitted.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use kvdrive_link::pcie::PAGE_BYTES;
+use kvdrive_link::transfer::{Method, Next, Progress, StoreRequest, prp};
+use kvdrive_link::{HostMemory, Link, LocalMemory, Piece, QueuePair, Region};
+use kvdrive_sim::{Mutex, Ns, Resource, WaitQueue};
+use kvdrive_spec::identify::{CSI_KV, IDENTIFY_BYTES, KvNamespace, cns};
+use kvdrive_spec::iter::IterHeader;
+use kvdrive_spec::list::ListReader;
+use kvdrive_spec::{Command, Cqe, Key, RetrieveOptions, Sqe, Status, StoreOptions, opcode};
+use serde::Deserialize;
+use zerocopy::FromBytes;
+
+/// What the host's work costs on its core, ns. Sources are in the profiles.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub struct HostCosts {
+    /// From the application's call to the doorbell, per command.
+    pub submit_ns: Ns,
+    /// From the completion to the application, per command.
+    pub complete_ns: Ns,
+    /// Setting up a DMA transfer, per command that has one.
+    pub dma_setup_ns: Ns,
+    /// Pinning and naming one page for DMA.
+    pub pin_page_ns: Ns,
+}
+
+/// Namespace the driver talks to.
+const NSID: u32 = 1;
+/// Room for a pair in an iterator's answer, besides the largest value.
+const ANSWER_HEADER_BYTES: u32 = PAGE_BYTES;
+
+struct Slot {
+    cid: u16,
+    buffer: u64,
+    list: u64,
+    outbox: Vec<Sqe>,
+}
+
+/// A host: its memory, its core and what its work costs. Drivers of several queues share one.
+pub struct Host {
+    link: Rc<Link>,
+    memory: Rc<LocalMemory>,
+    core: Rc<Resource>,
+    costs: HostCosts,
+    max_value_bytes: u32,
+}
+
+impl Host {
+    /// Asks the drive what it is (Identify over the admin queue) and remembers its limits.
+    pub async fn connect(
+        link: Rc<Link>,
+        memory: Rc<LocalMemory>,
+        core: Rc<Resource>,
+        costs: HostCosts,
+    ) -> Result<Rc<Host>, Status> {
+        let mut host = Host { link, memory, core, costs, max_value_bytes: 0 };
+        host.max_value_bytes = host.identify().await?.format().value_max_bytes.get();
+        Ok(Rc::new(host))
+    }
+
+    /// Identify data of the KV namespace as it is now.
+    pub async fn identify(&self) -> Result<KvNamespace, Status> {
+        let queue = self.link.admin_queue();
+        let buffer = self.memory.map(IDENTIFY_BYTES as u32);
+        let mut sqe = Sqe::new(opcode::admin::IDENTIFY, 0, NSID);
+        sqe.cdw10.set(u32::from(cns::CSI_NAMESPACE));
+        sqe.cdw11.set(u32::from(CSI_KV) << 24);
+        sqe.set_prps(buffer, 0);
+        assert!(queue.try_submit(sqe), "the admin queue takes one command at a time");
+        self.link.ring_submission(&queue).await;
+        let cqe = queue.completion(0).await;
+        self.link.ring_completion(&queue);
+        if !cqe.status().is_success() {
+            return Err(cqe.status());
+        }
+        let mut data = Region::new();
+        copy_in(&*self.memory, buffer, IDENTIFY_BYTES as u32, &mut data);
+        let bytes = data.to_bytes(IDENTIFY_BYTES as u32);
+        Ok(KvNamespace::read_from_bytes(&bytes).expect("Identify data has its size"))
+    }
+
+    /// Largest value the drive takes, bytes.
+    pub fn max_value_bytes(&self) -> u32 {
+        self.max_value_bytes
+    }
+}
+
+fn copy_in(memory: &dyn HostMemory, address: u64, bytes: u32, into: &mut Region) {
+    let mut at = 0;
+    memory
+        .read(address, bytes, &mut |piece| {
+            into.write(at, piece);
+            at += piece.bytes();
+        })
+        .expect("a driver reads its own buffers");
+}
+
+/// A pair that an iterator returned. Its value is in the region that was handed in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pair {
+    /// The key.
+    pub key: Key,
+    /// Size of the value.
+    pub value_bytes: u32,
+}
+
+/// An open iterator on the drive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Iterator(u32);
+
+/// Typed commands over one queue pair.
+pub struct Driver {
+    host: Rc<Host>,
+    queue: Rc<QueuePair>,
+    method: Box<dyn Method>,
+    free: RefCell<Vec<Slot>>,
+    freed: WaitQueue,
+    /// Held while an inline value is being submitted.
+    sequence: Mutex,
+}
+
+impl Driver {
+    /// A driver with a queue pair of `entries` slots and up to `depth` commands at once.
+    pub fn new(host: &Rc<Host>, method: Box<dyn Method>, entries: u32, depth: u32) -> Driver {
+        assert!(depth < entries, "a queue of {entries} slots holds at most {} commands", entries - 1);
+        let sim = host.link.sim();
+        let free = (0..depth).map(|cid| new_slot(host, cid as u16)).collect();
+        Driver {
+            queue: host.link.create_queue(entries),
+            host: host.clone(),
+            method,
+            free: RefCell::new(free),
+            freed: WaitQueue::new(sim),
+            sequence: Mutex::new(sim),
+        }
+    }
+
+    /// The host this driver belongs to.
+    pub fn host(&self) -> &Rc<Host> {
+        &self.host
+    }
+
+    /// Stores a value.
+    pub async fn store(&self, key: Key, value: Piece<'_>) -> Result<(), Status> {
+        self.store_with(key, value, StoreOptions::default()).await
+    }
+
+    /// Stores a value under a condition. Conditions need the option byte, which inline commands use for value bytes:
+    /// such a store goes by `prp`.
+    pub async fn store_with(&self, key: Key, value: Piece<'_>, options: StoreOptions) -> Result<(), Status> {
+        let bytes = value.bytes();
+        if bytes > self.host.max_value_bytes {
+            return Err(Status::INVALID_VALUE_SIZE);
+        }
+        let plain = options == StoreOptions::default();
+        let method = if plain { self.method.pick(bytes) } else { &prp::Prp };
+        let mut slot = self.take_slot().await;
+        let request =
+            StoreRequest { key, value, options, nsid: NSID, cid: slot.cid, buffer: slot.buffer, list: slot.list };
+        let sequence = if method.is_inline() { Some(self.sequence.lock().await) } else { None };
+        self.stage(&request, method.staged_bytes(bytes)).await;
+        let mut progress = Progress::default();
+        let mut next = method.begin(&request, &mut progress, &mut slot.outbox);
+        let status = loop {
+            match next {
+                Next::Done(status) => break status,
+                Next::Submit => self.submit(&mut slot.outbox).await,
+            }
+            let status = self.completed(slot.cid).await.status();
+            next = method.on_completion(&request, &mut progress, status, &mut slot.outbox);
+        };
+        drop(sequence);
+        self.give_slot(slot);
+        if status.is_success() { Ok(()) } else { Err(status) }
+    }
+
+    /// Retrieves a value into `into`, from its byte 0; returns the value's size.
+    pub async fn retrieve(&self, key: Key, into: &mut Region) -> Result<u32, Status> {
+        let buffer_bytes = self.host.max_value_bytes;
+        let command = Command::Retrieve { key, buffer_bytes, options: RetrieveOptions::default() };
+        let (cqe, ()) = self
+            .with_data(command, buffer_bytes, |cqe, memory, buffer| {
+                into.clear();
+                copy_in(memory, buffer, cqe.dw0.get().min(buffer_bytes), into);
+            })
+            .await?;
+        Ok(cqe.dw0.get())
+    }
+
+    /// Removes a pair; removing what is not there succeeds.
+    pub async fn delete(&self, key: Key) -> Result<(), Status> {
+        self.without_data(Command::Delete { key }).await.map(|_| ())
+    }
+
+    /// Is there a pair?
+    pub async fn exist(&self, key: Key) -> Result<bool, Status> {
+        match self.without_data(Command::Exist { key }).await {
+            Ok(_) => Ok(true),
+            Err(Status::KEY_NOT_FOUND) => Ok(false),
+            Err(status) => Err(status),
+        }
+    }
+
+    /// Keys from `start` on (`None`: from the first), in the drive's order, as many as fit `buffer_bytes`.
+    pub async fn list(&self, start: Option<Key>, buffer_bytes: u32) -> Result<Vec<Key>, Status> {
+        let buffer_bytes = buffer_bytes.min(self.host.max_value_bytes);
+        let command = Command::List { start, buffer_bytes };
+        let (_, keys) = self
+            .with_data(command, buffer_bytes, |_, memory, buffer| {
+                let mut data = Region::new();
+                copy_in(memory, buffer, buffer_bytes, &mut data);
+                let bytes = data.to_bytes(buffer_bytes);
+                let reader = ListReader::new(&bytes).map_err(|_| Status::DATA_TRANSFER_ERROR)?;
+                reader.map(|key| key.map_err(|_| Status::DATA_TRANSFER_ERROR)).collect::<Result<Vec<_>, _>>()
+            })
+            .await?;
+        keys
+    }
+
+    /// Opens an iterator on the pairs as they are now and reads the first one at or after `key`. `None` when there is
+    /// none; the iterator is open all the same.
+    pub async fn seek(&self, key: Option<Key>, into: &mut Region) -> Result<(Iterator, Option<Pair>), Status> {
+        let buffer_bytes = self.answer_bytes();
+        let (cqe, pair) = self
+            .with_data(Command::Seek { key, buffer_bytes }, buffer_bytes, |cqe, memory, buffer| {
+                take_pair(cqe, memory, buffer, into)
+            })
+            .await?;
+        Ok((Iterator(cqe.dw1.get()), pair?))
+    }
+
+    /// The iterator's next pair; `None` behind the last.
+    pub async fn next(&self, iterator: Iterator, into: &mut Region) -> Result<Option<Pair>, Status> {
+        let buffer_bytes = self.answer_bytes();
+        let command = Command::Next { iterator: iterator.0, buffer_bytes };
+        let (_, pair) = self
+            .with_data(command, buffer_bytes, |cqe, memory, buffer| take_pair(cqe, memory, buffer, into))
+            .await?;
+        pair
+    }
+
+    /// Closes an iterator.
+    pub async fn close(&self, iterator: Iterator) -> Result<(), Status> {
+        self.without_data(Command::IterClose { iterator: iterator.0 }).await.map(|_| ())
+    }
+
+    fn answer_bytes(&self) -> u32 {
+        self.host.max_value_bytes + ANSWER_HEADER_BYTES
+    }
+
+    /// Puts the first `bytes` bytes of a value into the slot's buffer, as an application that hands over a pointer
+    /// has them there already: only pinning and naming the pages takes time.
+    async fn stage(&self, request: &StoreRequest<'_>, bytes: u32) {
+        if bytes == 0 {
+            return;
+        }
+        self.host.memory.clear(request.buffer);
+        self.host.memory.write(request.buffer, request.value.slice(0, bytes)).expect("a slot's buffer is mapped");
+        self.pin(bytes).await;
+    }
+
+    async fn pin(&self, bytes: u32) {
+        let pages = u64::from(bytes.div_ceil(PAGE_BYTES));
+        self.host.core.run(self.host.costs.dma_setup_ns + self.host.costs.pin_page_ns * pages).await;
+    }
+
+    async fn submit(&self, outbox: &mut Vec<Sqe>) {
+        self.host.core.run(self.host.costs.submit_ns).await;
+        for sqe in outbox.drain(..) {
+            assert!(self.queue.try_submit(sqe), "a driver never has more commands than its queue has slots");
+        }
+        self.host.link.ring_submission(&self.queue).await;
+    }
+
+    async fn completed(&self, cid: u16) -> Cqe {
+        let cqe = self.queue.completion(cid).await;
+        self.host.core.run(self.host.costs.complete_ns).await;
+        self.host.link.ring_completion(&self.queue);
+        cqe
+    }
+
+    async fn without_data(&self, command: Command) -> Result<Cqe, Status> {
+        let mut slot = self.take_slot().await;
+        slot.outbox.push(command.encode(slot.cid, NSID));
+        self.submit(&mut slot.outbox).await;
+        let cqe = self.completed(slot.cid).await;
+        self.give_slot(slot);
+        if cqe.status().is_success() { Ok(cqe) } else { Err(cqe.status()) }
+    }
+
+    /// A command that brings data to the slot's buffer; `take` reads it before the slot is used again.
+    async fn with_data<T>(
+        &self,
+        command: Command,
+        buffer_bytes: u32,
+        take: impl FnOnce(&Cqe, &dyn HostMemory, u64) -> T,
+    ) -> Result<(Cqe, T), Status> {
+        let mut slot = self.take_slot().await;
+        self.host.memory.clear(slot.buffer);
+        let mut sqe = command.encode(slot.cid, NSID);
+        prp::point_at(&mut sqe, slot.buffer, slot.list, buffer_bytes);
+        slot.outbox.push(sqe);
+        self.submit(&mut slot.outbox).await;
+        let cqe = self.completed(slot.cid).await;
+        let success = cqe.status().is_success();
+        let taken = success.then(|| take(&cqe, &*self.host.memory, slot.buffer));
+        self.give_slot(slot);
+        taken.map(|taken| (cqe, taken)).ok_or(cqe.status())
+    }
+
+    async fn take_slot(&self) -> Slot {
+        loop {
+            if let Some(slot) = self.free.borrow_mut().pop() {
+                return slot;
+            }
+            self.freed.wait().await;
+        }
+    }
+
+    fn give_slot(&self, slot: Slot) {
+        self.free.borrow_mut().push(slot);
+        self.freed.wake_one();
+    }
+}
+
+/// A slot's buffer holds the largest answer; its list page names every page of it but the first.
+fn new_slot(host: &Host, cid: u16) -> Slot {
+    let bytes = (host.max_value_bytes + ANSWER_HEADER_BYTES).next_multiple_of(PAGE_BYTES);
+    let buffer = host.memory.map(bytes);
+    let entries: Vec<u8> = (1..bytes / PAGE_BYTES)
+        .flat_map(|page| (buffer + u64::from(page * PAGE_BYTES)).to_le_bytes())
+        .collect();
+    assert!(entries.len() <= PAGE_BYTES as usize, "one list page names buffers of up to 2 MiB and a page");
+    let list = host.memory.map(PAGE_BYTES);
+    host.memory.write(list, Piece::Bytes(&entries)).expect("a slot's list is mapped");
+    Slot { cid, buffer, list, outbox: Vec::new() }
+}
+
+/// Takes an iterator's answer apart: the pair, and its value into `into`.
+fn take_pair(
+    cqe: &Cqe,
+    memory: &dyn HostMemory,
+    buffer: u64,
+    into: &mut Region,
+) -> Result<Option<Pair>, Status> {
+    into.clear();
+    if cqe.dw0.get() == 0 {
+        return Ok(None);
+    }
+    let mut header = Region::new();
+    copy_in(memory, buffer, IterHeader::BYTES as u32, &mut header);
+    let mut bytes = [0; IterHeader::BYTES];
+    header.copy_to(0, &mut bytes);
+    let header = IterHeader::from_bytes(bytes);
+    let key = header.key().ok_or(Status::DATA_TRANSFER_ERROR)?;
+    copy_in(memory, buffer + IterHeader::BYTES as u64, header.value_bytes(), into);
+    Ok(Some(Pair { key, value_bytes: header.value_bytes() }))
+}
