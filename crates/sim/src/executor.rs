@@ -33,10 +33,7 @@ pub struct TaskKey {
 }
 
 /// The task that [`Sim::block_on`] polls from its own stack.
-const ROOT: TaskKey = TaskKey {
-    slot: u32::MAX,
-    generation: 0,
-};
+const ROOT: TaskKey = TaskKey { slot: u32::MAX, generation: 0 };
 /// Set in the order of every internal event, so that external ones of the same time sort before it.
 const INTERNAL: u64 = 1 << 63;
 
@@ -143,10 +140,7 @@ impl Sim {
 
     /// Starts a task; it first runs when the loop gets to it, at the present time.
     pub fn spawn<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> JoinHandle<T> {
-        let join = Rc::new(JoinState {
-            value: Cell::new(None),
-            done: WaitQueue::new(self),
-        });
+        let join = Rc::new(JoinState { value: Cell::new(None), done: WaitQueue::new(self) });
         let result = join.clone();
         let task: Task = Box::pin(async move {
             let value = future.await;
@@ -161,10 +155,7 @@ impl Sim {
         let entry = &mut tasks.slots[slot as usize];
         entry.future = Some(task);
         entry.live = true;
-        let key = TaskKey {
-            slot,
-            generation: entry.generation,
-        };
+        let key = TaskKey { slot, generation: entry.generation };
         drop(tasks);
         self.wake(key);
         JoinHandle(join)
@@ -177,30 +168,17 @@ impl Sim {
 
     /// Waits until model time `at`; a time in the past does not wait.
     pub fn sleep_until(&self, at: Ns) -> Sleep<'_> {
-        Sleep {
-            sim: self,
-            at,
-            external: false,
-            scheduled: false,
-        }
+        Sleep { sim: self, at, external: false, scheduled: false }
     }
 
     /// Waits until `at` as an arrival from outside: it runs before everything else of that time.
     pub fn sleep_until_external(&self, at: Ns) -> Sleep<'_> {
-        Sleep {
-            sim: self,
-            at,
-            external: true,
-            scheduled: false,
-        }
+        Sleep { sim: self, at, external: true, scheduled: false }
     }
 
     /// Lets other tasks that are due now run first.
     pub fn yield_now(&self) -> Yield<'_> {
-        Yield {
-            sim: self,
-            yielded: false,
-        }
+        Yield { sim: self, yielded: false }
     }
 
     /// The task being polled.
@@ -223,11 +201,7 @@ impl Sim {
         if self.halted() {
             return;
         }
-        let event = Event {
-            at: self.now(),
-            order: self.next_order(),
-            task,
-        };
+        let event = Event { at: self.now(), order: self.next_order(), task };
         if self.0.permute.is_some() {
             self.push(event);
         } else {
@@ -237,11 +211,7 @@ impl Sim {
 
     /// Schedules `task` at `at` ahead of everything else of that time.
     pub(crate) fn wake_external(&self, task: TaskKey, at: Ns) {
-        assert!(
-            at > self.now(),
-            "an arrival at {at} cannot be stamped into the past of {}",
-            self.now()
-        );
+        assert!(at > self.now(), "an arrival at {at} cannot be stamped into the past of {}", self.now());
         let order = self.0.sequence.get();
         self.0.sequence.set(order + 1);
         self.push(Event { at, order, task });
@@ -287,8 +257,7 @@ impl Sim {
             return ready.pop_front().map(|event| event.task);
         }
         let Reverse(event) = heap.pop()?;
-        core.next_due
-            .set(heap.peek().map_or(Ns::MAX, |Reverse(top)| top.at));
+        core.next_due.set(heap.peek().map_or(Ns::MAX, |Reverse(top)| top.at));
         assert!(
             event.at >= core.now.get(),
             "the clock would go back from {} to {}",
@@ -322,11 +291,7 @@ impl Sim {
         let taken = {
             let mut tasks = core.tasks.borrow_mut();
             let entry = &mut tasks.slots[key.slot as usize];
-            if entry.live && entry.generation == key.generation {
-                entry.future.take()
-            } else {
-                None
-            }
+            if entry.live && entry.generation == key.generation { entry.future.take() } else { None }
         };
         let Some(mut future) = taken else { return true };
         let finished = future.as_mut().poll(&mut context).is_ready();
@@ -350,7 +315,8 @@ impl Sim {
 
     /// Polls `future` as one more task and runs the loop until it is done.
     ///
-    /// Panics when the loop runs dry first: `future` then waits for something that nobody will do.
+    /// Panics when the loop runs dry first (`future` then waits for something that nobody will do) or the power is
+    /// cut.
     pub fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
         let mut future = std::pin::pin!(future);
         let mut result = None;
@@ -366,24 +332,19 @@ impl Sim {
                 return value;
             }
             assert!(
-                ran,
-                "nothing is due at {} ns and the awaited future is not done",
+                !self.halted(),
+                "the power was cut at {} ns and the awaited future is not done",
                 self.now()
             );
+            assert!(ran, "nothing is due at {} ns and the awaited future is not done", self.now());
         }
     }
 
     /// Drops every task. For the end of a drive's life: tasks hold handles to it, and would keep it alive.
     pub fn clear(&self) {
         self.halt();
-        let futures: Vec<Option<Task>> = self
-            .0
-            .tasks
-            .borrow_mut()
-            .slots
-            .iter_mut()
-            .map(|slot| slot.future.take())
-            .collect();
+        let futures: Vec<Option<Task>> =
+            self.0.tasks.borrow_mut().slots.iter_mut().map(|slot| slot.future.take()).collect();
         drop(futures);
     }
 
@@ -423,11 +384,7 @@ impl Future for Sleep<'_> {
             if self.external {
                 sim.wake_external(sim.current(), self.at);
             } else {
-                let event = Event {
-                    at: self.at,
-                    order: sim.next_order(),
-                    task: sim.current(),
-                };
+                let event = Event { at: self.at, order: sim.next_order(), task: sim.current() };
                 sim.push(event);
             }
         }
@@ -480,14 +437,9 @@ impl<T> JoinHandle<T> {
 }
 
 /// Runs all futures of one task side by side until every one is done; results in the order given.
-pub async fn join_all<F: Future>(
-    sim: &Sim,
-    futures: impl IntoIterator<Item = F>,
-) -> Vec<F::Output> {
-    let mut pending: Vec<(Option<Pin<Box<F>>>, Option<F::Output>)> = futures
-        .into_iter()
-        .map(|future| (Some(Box::pin(future)), None))
-        .collect();
+pub async fn join_all<F: Future>(sim: &Sim, futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
+    let mut pending: Vec<(Option<Pin<Box<F>>>, Option<F::Output>)> =
+        futures.into_iter().map(|future| (Some(Box::pin(future)), None)).collect();
     let nested = &sim.0.nested;
     std::future::poll_fn(|context| {
         nested.set(nested.get() + 1);
@@ -504,15 +456,8 @@ pub async fn join_all<F: Future>(
             }
         }
         nested.set(nested.get() - 1);
-        if waiting {
-            Poll::Pending
-        } else {
-            Poll::Ready(())
-        }
+        if waiting { Poll::Pending } else { Poll::Ready(()) }
     })
     .await;
-    pending
-        .into_iter()
-        .filter_map(|(_, result)| result)
-        .collect()
+    pending.into_iter().filter_map(|(_, result)| result).collect()
 }

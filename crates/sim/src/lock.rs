@@ -15,17 +15,13 @@ pub struct Mutex {
 impl Mutex {
     /// A free lock.
     pub fn new(sim: &Sim) -> Mutex {
-        Mutex {
-            sim: sim.clone(),
-            held: Cell::new(false),
-            queue: WaitQueue::new(sim),
-        }
+        Mutex { sim: sim.clone(), held: Cell::new(false), queue: WaitQueue::new(sim) }
     }
 
     /// Waits until the lock is ours.
     pub async fn lock(&self) -> MutexGuard<'_> {
         if self.held.get() {
-            self.queue.wait().await; // handed over: `held` stays set
+            self.queue.handover((), || self.release()).await; // `held` stays set
         } else {
             self.held.set(true);
         }
@@ -34,10 +30,12 @@ impl Mutex {
 
     /// The lock, if nobody holds it.
     pub fn try_lock(&self) -> Option<MutexGuard<'_>> {
-        if self.held.replace(true) {
-            None
-        } else {
-            Some(MutexGuard { mutex: self })
+        if self.held.replace(true) { None } else { Some(MutexGuard { mutex: self }) }
+    }
+
+    fn release(&self) {
+        if !self.queue.wake_one() {
+            self.held.set(false);
         }
     }
 }
@@ -49,8 +47,8 @@ pub struct MutexGuard<'a> {
 
 impl Drop for MutexGuard<'_> {
     fn drop(&mut self) {
-        if !self.mutex.sim.halted() && !self.mutex.queue.wake_one() {
-            self.mutex.held.set(false);
+        if !self.mutex.sim.halted() {
+            self.mutex.release();
         }
     }
 }
@@ -59,26 +57,35 @@ impl Drop for MutexGuard<'_> {
 pub struct KeyedLock<K> {
     sim: Sim,
     held: RefCell<Vec<K>>,
-    released: WaitQueue,
+    queue: WaitQueue<K>,
+}
+
+impl<K: Copy + Eq + Unpin> KeyedLock<K> {
+    /// No key is held.
+    pub fn new(sim: &Sim) -> KeyedLock<K> {
+        KeyedLock { sim: sim.clone(), held: RefCell::default(), queue: WaitQueue::tagged(sim) }
+    }
+
+    /// Waits until nobody else holds `key`. Waiters of one key are served in order; nobody can overtake them.
+    pub async fn lock(&self, key: K) -> KeyGuard<'_, K> {
+        let is_held = self.held.borrow().contains(&key);
+        if is_held {
+            self.queue.handover(key, || self.release(key)).await; // stays in `held`
+        } else {
+            self.held.borrow_mut().push(key);
+        }
+        KeyGuard { lock: self, key }
+    }
 }
 
 impl<K: Copy + Eq> KeyedLock<K> {
-    /// No key is held.
-    pub fn new(sim: &Sim) -> KeyedLock<K> {
-        KeyedLock {
-            sim: sim.clone(),
-            held: RefCell::default(),
-            released: WaitQueue::new(sim),
+    fn release(&self, key: K) {
+        if self.queue.wake_tagged(key) {
+            return;
         }
-    }
-
-    /// Waits until nobody else holds `key`. Waiters of one key are served in order.
-    pub async fn lock(&self, key: K) -> KeyGuard<'_, K> {
-        while self.held.borrow().contains(&key) {
-            self.released.wait().await;
-        }
-        self.held.borrow_mut().push(key);
-        KeyGuard { lock: self, key }
+        let mut held = self.held.borrow_mut();
+        let index = held.iter().position(|other| *other == key).expect("a guard's key is held");
+        held.swap_remove(index);
     }
 }
 
@@ -90,16 +97,8 @@ pub struct KeyGuard<'a, K: Copy + Eq> {
 
 impl<K: Copy + Eq> Drop for KeyGuard<'_, K> {
     fn drop(&mut self) {
-        if self.lock.sim.halted() {
-            return;
+        if !self.lock.sim.halted() {
+            self.lock.release(self.key);
         }
-        let mut held = self.lock.held.borrow_mut();
-        let index = held
-            .iter()
-            .position(|key| *key == self.key)
-            .expect("a guard's key is held");
-        held.swap_remove(index);
-        drop(held);
-        self.lock.released.wake_all();
     }
 }

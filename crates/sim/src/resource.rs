@@ -71,14 +71,16 @@ impl Resource {
             self.free.set(self.free.get() - 1);
         } else {
             // The one who leaves hands its server over: `free` stays as it is, so nobody can overtake.
-            self.queue.wait().await;
-            self.queue_ns
-                .set(self.queue_ns.get() + (self.sim.now() - arrived));
+            self.queue.handover((), || self.release()).await;
+            self.queue_ns.set(self.queue_ns.get() + (self.sim.now() - arrived));
         }
         self.uses.set(self.uses.get() + 1);
-        ResourceGuard {
-            resource: self,
-            since: self.sim.now(),
+        ResourceGuard { resource: self, since: self.sim.now() }
+    }
+
+    fn release(&self) {
+        if !self.queue.wake_one() {
+            self.free.set(self.free.get() + 1);
         }
     }
 
@@ -115,11 +117,7 @@ impl Drop for ResourceGuard<'_> {
         if resource.sim.halted() {
             return;
         }
-        resource
-            .busy_ns
-            .set(resource.busy_ns.get() + (resource.sim.now() - self.since));
-        if !resource.queue.wake_one() {
-            resource.free.set(resource.free.get() + 1);
-        }
+        resource.busy_ns.set(resource.busy_ns.get() + (resource.sim.now() - self.since));
+        resource.release();
     }
 }

@@ -29,20 +29,14 @@ pub struct Summary {
 impl Default for Histogram {
     fn default() -> Self {
         let values = hdrhistogram::Histogram::new(3).expect("three digits are a valid precision");
-        Histogram {
-            values,
-            sum: 0,
-            max: 0,
-        }
+        Histogram { values, sum: 0, max: 0 }
     }
 }
 
 impl Histogram {
     /// Counts one value.
     pub fn record(&mut self, value: Ns) {
-        self.values
-            .record(value)
-            .expect("an auto-resizing histogram takes every value");
+        self.values.record(value).expect("an auto-resizing histogram takes every value");
         self.sum += u128::from(value);
         self.max = self.max.max(value);
     }

@@ -58,14 +58,7 @@ impl Trace {
         purpose: &'static str,
     ) {
         if self.on.get() {
-            self.entries.borrow_mut().push(TraceEntry {
-                at,
-                span_ns,
-                room,
-                what,
-                bytes,
-                purpose,
-            });
+            self.entries.borrow_mut().push(TraceEntry { at, span_ns, room, what, bytes, purpose });
         }
     }
 }

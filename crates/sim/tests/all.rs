@@ -1,0 +1,9 @@
+//! The crate's one integration-test binary.
+
+mod all {
+    mod executor;
+    mod locks;
+    mod numbers;
+    mod programs;
+    mod wall;
+}

@@ -1,0 +1,261 @@
+//! Order of events, tasks and their ends, power cuts.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use kvdrive_sim::{Mutex, Resource, Sim, TaskKey, WaitQueue, join_all};
+
+type Log = Rc<RefCell<Vec<(u64, u32)>>>;
+
+fn note(log: &Log, sim: &Sim, who: u32) {
+    log.borrow_mut().push((sim.now(), who));
+}
+
+#[test]
+fn events_run_by_time_and_then_in_the_order_they_were_scheduled() {
+    let sim = Sim::new();
+    let log = Log::default();
+    for (who, at) in [(0, 30), (1, 10), (2, 30), (3, 10), (4, 20)] {
+        let (sim2, log) = (sim.clone(), log.clone());
+        sim.spawn(async move {
+            sim2.sleep_until(at).await;
+            note(&log, &sim2, who);
+        });
+    }
+    sim.run();
+    assert_eq!(*log.borrow(), [(10, 1), (10, 3), (20, 4), (30, 0), (30, 2)]);
+}
+
+#[test]
+fn an_arrival_from_outside_precedes_everything_else_of_its_time() {
+    for sim in [Sim::new(), Sim::permuted(1), Sim::permuted(2)] {
+        let log = Log::default();
+        for who in 0..8 {
+            let (sim2, log) = (sim.clone(), log.clone());
+            sim.spawn(async move {
+                sim2.sleep_until(10).await;
+                note(&log, &sim2, who);
+            });
+        }
+        let (sim2, log2) = (sim.clone(), log.clone());
+        sim.spawn(async move {
+            sim2.sleep_until_external(10).await;
+            note(&log2, &sim2, 99);
+        });
+        sim.run();
+        assert_eq!(log.borrow()[0], (10, 99));
+        assert_eq!(log.borrow().len(), 9);
+    }
+}
+
+/// Sleepers that never meet: `order(sim)` is who woke when.
+fn sleepers(sim: &Sim) -> Vec<(u64, u32)> {
+    let log = Log::default();
+    for who in 0..20 {
+        let (sim2, log) = (sim.clone(), log.clone());
+        sim.spawn(async move {
+            for step in 0..10 {
+                sim2.sleep(u64::from((who * 7 + step * 3) % 5) + 1).await;
+                note(&log, &sim2, who);
+            }
+        });
+    }
+    sim.run();
+    log.take()
+}
+
+#[test]
+fn a_permuted_executor_changes_only_the_order_within_one_time() {
+    let usual = sleepers(&Sim::new());
+    let mut sorted = usual.clone();
+    sorted.sort_unstable();
+    let mut orders = vec![usual];
+    for seed in 0..5 {
+        let permuted = sleepers(&Sim::permuted(seed));
+        assert_eq!(permuted, sleepers(&Sim::permuted(seed)), "a seed is an order");
+        assert!(permuted.is_sorted_by_key(|(at, _)| *at));
+        let mut same = permuted.clone();
+        same.sort_unstable();
+        assert_eq!(same, sorted);
+        assert!(!orders.contains(&permuted), "seed {seed} repeats an order");
+        orders.push(permuted);
+    }
+}
+
+#[test]
+fn a_task_ends_with_a_value_and_goes_on_without_its_handle() {
+    let sim = Sim::new();
+    let ended = Rc::new(Cell::new(false));
+    let (sim2, ended2) = (sim.clone(), ended.clone());
+    drop(sim.spawn(async move {
+        sim2.sleep(50).await;
+        ended2.set(true);
+    }));
+    let sim2 = sim.clone();
+    let handle = sim.spawn(async move {
+        sim2.sleep(5).await;
+        "value"
+    });
+    assert_eq!(handle.try_take(), None);
+    assert_eq!(sim.block_on(handle.join()), "value");
+    assert_eq!(sim.now(), 5);
+    sim.run();
+    assert!(ended.get());
+    assert_eq!(sim.now(), 50);
+}
+
+#[test]
+fn the_key_of_a_task_that_ended_wakes_nobody() {
+    let sim = Sim::new();
+    let key: Rc<Cell<Option<TaskKey>>> = Rc::default();
+    let (sim2, key2) = (sim.clone(), key.clone());
+    sim.spawn(async move { key2.set(Some(sim2.current())) });
+    sim.run();
+    let polls = Rc::new(Cell::new(0));
+    let polls2 = polls.clone();
+    sim.spawn(std::future::poll_fn(move |_| {
+        polls2.set(polls2.get() + 1);
+        std::task::Poll::<()>::Pending
+    }));
+    sim.run();
+    sim.wake(key.get().expect("the first task ran"));
+    sim.run();
+    assert_eq!(polls.get(), 1, "the slot was reused, the key was not");
+}
+
+#[test]
+fn join_all_runs_side_by_side_and_answers_in_order() {
+    let sim = Sim::new();
+    let sleepers = [30, 10, 20].map(|span| {
+        let sim = sim.clone();
+        async move {
+            sim.sleep(span).await;
+            sim.now()
+        }
+    });
+    assert_eq!(sim.block_on(join_all(&sim, sleepers)), [30, 10, 20]);
+    assert_eq!(sim.now(), 30);
+    let none: [std::future::Ready<()>; 0] = [];
+    assert!(sim.block_on(join_all(&sim, none)).is_empty());
+}
+
+#[test]
+fn yielding_lets_others_of_the_same_time_run() {
+    let sim = Sim::new();
+    let log = Log::default();
+    for who in 0..2 {
+        let (sim2, log) = (sim.clone(), log.clone());
+        sim.spawn(async move {
+            note(&log, &sim2, who);
+            sim2.yield_now().await;
+            note(&log, &sim2, who + 10);
+        });
+    }
+    sim.run();
+    assert_eq!(*log.borrow(), [(0, 0), (0, 1), (0, 10), (0, 11)]);
+}
+
+#[test]
+fn sleeping_into_the_past_or_for_nothing_does_not_wait() {
+    let sim = Sim::new();
+    sim.block_on(async {
+        sim.sleep(7).await;
+        let events = sim.events();
+        sim.sleep(0).await;
+        sim.sleep_until(3).await;
+        sim.sleep_until_external(7).await;
+        assert_eq!((sim.now(), sim.events()), (7, events));
+    });
+}
+
+#[test]
+fn a_sleep_without_end_does_not_overflow() {
+    let sim = Sim::new();
+    sim.block_on(sim.sleep(1));
+    let sim2 = sim.clone();
+    sim.spawn(async move { sim2.sleep(u64::MAX).await });
+    sim.block_on(sim.sleep(1));
+    assert_eq!(sim.now(), 2);
+}
+
+#[test]
+#[should_panic(expected = "nothing is due at 12 ns and the awaited future is not done")]
+fn waiting_for_what_nobody_will_do_says_so() {
+    let sim = Sim::new();
+    let queue = WaitQueue::new(&sim);
+    sim.block_on(async {
+        sim.sleep(12).await;
+        queue.wait().await;
+    });
+}
+
+#[test]
+#[should_panic(expected = "the power was cut at 3 ns")]
+fn waiting_through_a_power_cut_says_so() {
+    let sim = Sim::new();
+    let sim2 = sim.clone();
+    sim.spawn(async move {
+        sim2.sleep(3).await;
+        sim2.halt();
+    });
+    sim.block_on(sim.sleep(10));
+}
+
+#[test]
+fn after_a_power_cut_no_task_runs_and_no_guard_acts() {
+    let sim = Sim::new();
+    let resource = Rc::new(Resource::new(&sim, "die", 1));
+    let mutex = Rc::new(Mutex::new(&sim));
+    let ran_on = Rc::new(Cell::new(false));
+    for _ in 0..2 {
+        let (sim2, resource, mutex) = (sim.clone(), resource.clone(), mutex.clone());
+        let ran_on = ran_on.clone();
+        sim.spawn(async move {
+            let _lock = mutex.lock().await;
+            let _server = resource.acquire().await;
+            sim2.sleep(100).await;
+            ran_on.set(true);
+        });
+    }
+    while sim.now() < 100 && sim.events() < 2 {
+        assert!(sim.step());
+    }
+    let before = resource.statistics();
+    sim.halt();
+    assert!(!sim.step());
+    sim.clear();
+    assert!(!ran_on.get());
+    assert_eq!(resource.statistics(), before, "a dropped guard counted");
+    assert!(!resource.is_idle(), "a dropped guard gave its server back");
+    assert!(mutex.try_lock().is_none(), "a dropped guard gave its lock back");
+}
+
+#[test]
+fn clearing_drops_every_task() {
+    let sim = Sim::new();
+    sim.step_every_event();
+    let held = Rc::new(());
+    let (sim2, held2) = (sim.clone(), held.clone());
+    sim.spawn(async move {
+        let _held = held2;
+        sim2.sleep(1_000).await;
+    });
+    sim.step();
+    assert_eq!(Rc::strong_count(&held), 2);
+    sim.clear();
+    assert_eq!(Rc::strong_count(&held), 1);
+}
+
+#[test]
+fn a_task_alone_travels_in_place_and_every_sleep_is_an_event() {
+    let sim = Sim::new();
+    let sim2 = sim.clone();
+    sim.spawn(async move {
+        for _ in 0..10 {
+            sim2.sleep(1).await;
+        }
+    });
+    assert!(sim.step());
+    assert_eq!((sim.now(), sim.events()), (10, 11));
+    assert!(!sim.step());
+}

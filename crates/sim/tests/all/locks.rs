@@ -1,0 +1,298 @@
+//! Who is served when: resources, locks, queues, and waiters that go away.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+
+use kvdrive_sim::{KeyedLock, Mutex, Ns, Resource, Sim, WaitQueue};
+use proptest::prelude::*;
+
+/// `future`'s result, or `None` when model time `deadline` comes first and it is dropped unfinished. `future` must
+/// wait for other tasks only, not for time.
+async fn before<T>(sim: &Sim, deadline: Ns, future: impl Future<Output = T>) -> Option<T> {
+    let over = Rc::new(Cell::new(false));
+    let (sim2, over2, task) = (sim.clone(), over.clone(), sim.current());
+    sim.spawn(async move {
+        sim2.sleep_until(deadline).await;
+        over2.set(true);
+        sim2.wake(task);
+    });
+    let mut future = pin!(future);
+    std::future::poll_fn(|context| {
+        if over.get() {
+            return Poll::Ready(None);
+        }
+        future.as_mut().poll(context).map(Some)
+    })
+    .await
+}
+
+#[test]
+fn a_resource_serves_in_order_of_arrival_and_counts() {
+    let sim = Sim::new();
+    let die = Rc::new(Resource::new(&sim, "die", 2));
+    let log = Rc::new(RefCell::new(Vec::new()));
+    for who in 0..6u64 {
+        let (sim2, die, log) = (sim.clone(), die.clone(), log.clone());
+        sim.spawn(async move {
+            sim2.sleep(who).await;
+            let server = die.acquire().await;
+            log.borrow_mut().push((sim2.now(), who));
+            sim2.sleep(10).await;
+            drop(server);
+            // Whoever comes back at once stands behind those who wait.
+            die.run(1).await;
+            log.borrow_mut().push((sim2.now(), who + 100));
+        });
+    }
+    sim.run();
+    assert_eq!(
+        *log.borrow(),
+        [
+            (0, 0),
+            (1, 1),
+            (10, 2),
+            (11, 3),
+            (20, 4),
+            (21, 5),
+            (31, 100),
+            (32, 101),
+            (32, 102),
+            (33, 103),
+            (33, 104),
+            (34, 105),
+        ]
+    );
+    let statistics = die.statistics();
+    assert_eq!(statistics.uses, 12);
+    assert_eq!(statistics.busy_ns, 66);
+    let waited = [0, 0, 8, 8, 16, 16, 20, 20, 11, 11, 2, 2];
+    assert_eq!(statistics.queue_ns, waited.iter().sum::<u64>());
+    assert_eq!(die.name(), "die");
+}
+
+#[test]
+fn using_a_resource_for_no_time_does_not_even_queue() {
+    let sim = Sim::new();
+    let die = Resource::new(&sim, "die", 1);
+    let _held = sim.block_on(die.acquire());
+    sim.block_on(die.run(0));
+    assert_eq!(die.statistics().uses, 1);
+}
+
+#[test]
+fn a_key_is_handed_to_its_waiters_in_order_and_others_do_not_wait() {
+    for sim in [Sim::new(), Sim::permuted(3), Sim::permuted(4)] {
+        let keys = Rc::new(KeyedLock::new(&sim));
+        let log = Rc::new(RefCell::new(Vec::new()));
+        for who in 0..10u64 {
+            let (sim2, keys, log) = (sim.clone(), keys.clone(), log.clone());
+            sim.spawn(async move {
+                sim2.sleep(who).await;
+                let held = keys.lock(who % 2).await;
+                log.borrow_mut().push((who % 2, who));
+                sim2.sleep(20).await;
+                drop(held);
+                let _again = keys.lock(who % 2).await;
+                log.borrow_mut().push((who % 2, who + 100));
+            });
+        }
+        sim.run();
+        for parity in 0..2 {
+            let order: Vec<u64> =
+                log.borrow().iter().filter(|(key, _)| *key == parity).map(|(_, who)| *who).collect();
+            let first = (0..10).filter(|who| who % 2 == parity);
+            let again = first.clone().map(|who| who + 100);
+            assert_eq!(order, first.chain(again).collect::<Vec<_>>());
+        }
+    }
+}
+
+#[test]
+fn a_mutex_is_taken_by_one_and_handed_over() {
+    let sim = Sim::new();
+    let mutex = Mutex::new(&sim);
+    let first = mutex.try_lock().expect("nobody holds it");
+    assert!(mutex.try_lock().is_none());
+    let got = sim.block_on(before(&sim, 5, mutex.lock()));
+    assert!(got.is_none());
+    drop(first);
+    assert!(mutex.try_lock().is_some());
+}
+
+/// One who wants something, from when, until when it is willing to wait, and for how long it keeps it.
+#[derive(Clone, Copy, Debug)]
+struct Wish {
+    from: Ns,
+    patience: Ns,
+    span: Ns,
+    key: u8,
+}
+
+fn wishes() -> impl Strategy<Value = Vec<Wish>> {
+    let wish = (0u64..12, 0u64..12, 0u64..5, 0u8..2).prop_map(|(from, patience, span, key)| Wish {
+        from,
+        patience,
+        span,
+        key,
+    });
+    proptest::collection::vec(wish, 1..14)
+}
+
+/// What wishes are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    Server,
+    Lock,
+    Key,
+}
+
+struct Things {
+    sim: Sim,
+    die: Resource,
+    mutex: Mutex,
+    keys: KeyedLock<u8>,
+    asked: Cell<usize>,
+    /// Who holds something now, by key.
+    holders: RefCell<Vec<u8>>,
+    /// Key and number of everybody served, in order.
+    served: RefCell<Vec<(u8, usize)>>,
+}
+
+impl Things {
+    async fn hold(&self, wish: Wish, number: usize) {
+        self.served.borrow_mut().push((wish.key, number));
+        self.holders.borrow_mut().push(wish.key);
+        self.sim.sleep(wish.span).await;
+        let mut holders = self.holders.borrow_mut();
+        let index = holders.iter().position(|key| *key == wish.key);
+        holders.swap_remove(index.expect("it holds"));
+    }
+
+    fn at_most(&self, limit: usize, what: What) {
+        let holders = self.holders.borrow();
+        let count = match what {
+            What::Server | What::Lock => holders.len(),
+            What::Key => {
+                (0..2).map(|key| holders.iter().filter(|other| **other == key).count()).max().unwrap_or(0)
+            }
+        };
+        assert!(count <= limit, "{count} hold what {limit} may");
+    }
+}
+
+/// Runs every wish as a task of its own.
+fn grant(seed: Option<u64>, servers: u32, what: What, wishes: &[Wish]) -> Rc<Things> {
+    let sim = seed.map_or_else(Sim::new, Sim::permuted);
+    let things = Rc::new(Things {
+        die: Resource::new(&sim, "die", servers),
+        mutex: Mutex::new(&sim),
+        keys: KeyedLock::new(&sim),
+        asked: Cell::new(0),
+        holders: RefCell::default(),
+        served: RefCell::default(),
+        sim: sim.clone(),
+    });
+    for wish in wishes.iter().copied() {
+        let things = things.clone();
+        sim.spawn(async move {
+            let sim = &things.sim;
+            sim.sleep(wish.from).await;
+            let number = things.asked.replace(things.asked.get() + 1);
+            let deadline = wish.from + wish.patience;
+            match what {
+                What::Server => {
+                    if let Some(_server) = before(sim, deadline, things.die.acquire()).await {
+                        things.hold(wish, number).await;
+                    }
+                }
+                What::Lock => {
+                    if let Some(_lock) = before(sim, deadline, things.mutex.lock()).await {
+                        things.hold(wish, number).await;
+                    }
+                }
+                What::Key => {
+                    if let Some(_key) = before(sim, deadline, things.keys.lock(wish.key)).await {
+                        things.hold(wish, number).await;
+                    }
+                }
+            }
+        });
+    }
+    let limit = if what == What::Server { servers } else { 1 };
+    while sim.step() {
+        things.at_most(limit as usize, what);
+    }
+    things
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(600))]
+
+    #[test]
+    fn no_server_is_lost_with_a_waiter(wishes in wishes(), seed in any::<Option<u64>>(), servers in 1u32..3) {
+        let things = grant(seed, servers, What::Server, &wishes);
+        prop_assert!(things.die.is_idle());
+        for _ in 0..servers {
+            std::mem::forget(things.sim.block_on(things.die.acquire()));
+        }
+    }
+
+    #[test]
+    fn no_lock_is_lost_with_a_waiter(wishes in wishes(), seed in any::<Option<u64>>()) {
+        let things = grant(seed, 1, What::Lock, &wishes);
+        prop_assert!(things.mutex.try_lock().is_some());
+    }
+
+    #[test]
+    fn no_key_is_lost_with_a_waiter(wishes in wishes(), seed in any::<Option<u64>>()) {
+        let things = grant(seed, 1, What::Key, &wishes);
+        for key in 0..2 {
+            things.sim.block_on(things.keys.lock(key));
+        }
+    }
+
+    /// Those who go away do not change the order of those who stay.
+    #[test]
+    fn who_stays_is_served_in_order(wishes in wishes(), what in 0usize..3) {
+        let what = [What::Server, What::Lock, What::Key][what];
+        let things = grant(None, 1, what, &wishes);
+        let served = things.served.borrow();
+        for key in 0..2 {
+            let mine = served.iter().filter(|(other, _)| what != What::Key || *other == key);
+            prop_assert!(mine.is_sorted_by_key(|(_, number)| *number));
+        }
+    }
+
+    /// A wake-up of a plain queue is passed on as well: it is lost only if nobody is left to take it.
+    #[test]
+    fn no_wake_up_is_lost_with_a_waiter(wishes in wishes(), seed in any::<Option<u64>>(), wakes in 0usize..8) {
+        let sim = seed.map_or_else(Sim::new, Sim::permuted);
+        let queue = Rc::new(WaitQueue::new(&sim));
+        let served = Rc::new(Cell::new(0));
+        for wish in wishes.iter().copied() {
+            let (sim2, queue, served) = (sim.clone(), queue.clone(), served.clone());
+            sim.spawn(async move {
+                // All wait before 20; the impatient leave at 20, just when the wake-ups come; the others never.
+                let deadline = if wish.key == 0 { 20 } else { 1_000 };
+                sim2.sleep(wish.from).await;
+                if before(&sim2, deadline, queue.wait()).await.is_some() {
+                    served.set(served.get() + 1);
+                }
+            });
+        }
+        let (sim2, queue2) = (sim.clone(), queue.clone());
+        sim.spawn(async move {
+            sim2.sleep_until(20).await;
+            for _ in 0..wakes {
+                queue2.wake_one();
+            }
+        });
+        sim.run();
+        let patient = wishes.iter().filter(|wish| wish.key == 1).count();
+        prop_assert!(served.get() >= wakes.min(patient), "{} of {patient} after {wakes}", served.get());
+        prop_assert!(queue.is_empty());
+    }
+}

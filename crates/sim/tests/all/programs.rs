@@ -1,0 +1,162 @@
+//! Random programs of tasks: what the executor does to go faster must not be seen.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+
+use kvdrive_sim::{KeyedLock, Mutex, Ns, Resource, ResourceStatistics, Sim, WaitQueue, join_all};
+use proptest::prelude::*;
+
+/// What a task does, one after the other.
+#[derive(Clone, Debug)]
+enum Step {
+    Sleep(Ns),
+    External(Ns),
+    Yield,
+    Use(usize, Ns),
+    Lock(Ns),
+    LockKey(u8, Ns),
+    Signal,
+    SideBySide(Vec<Vec<Step>>),
+    Child(Vec<Step>),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let span = 0u64..6;
+    let leaf = prop_oneof![
+        3 => span.clone().prop_map(Step::Sleep),
+        1 => span.clone().prop_map(Step::External),
+        1 => Just(Step::Yield),
+        3 => (0usize..2, span.clone()).prop_map(|(which, span)| Step::Use(which, span)),
+        1 => span.clone().prop_map(Step::Lock),
+        2 => (0u8..2, span).prop_map(|(key, span)| Step::LockKey(key, span)),
+        1 => Just(Step::Signal),
+    ];
+    leaf.prop_recursive(3, 24, 4, |inner| {
+        let steps = proptest::collection::vec(inner, 0..4);
+        prop_oneof![
+            proptest::collection::vec(steps.clone(), 0..4).prop_map(Step::SideBySide),
+            steps.prop_map(Step::Child),
+        ]
+    })
+}
+
+/// When, which task (path of its ancestors), which step of it is done.
+type Entry = (Ns, Vec<usize>, usize);
+
+struct World {
+    sim: Sim,
+    resources: [Resource; 2],
+    mutex: Mutex,
+    keys: KeyedLock<u8>,
+    signal: WaitQueue,
+    log: RefCell<Vec<Entry>>,
+}
+
+/// One task, or one branch of it.
+fn run(world: Rc<World>, path: Vec<usize>, steps: Vec<Step>) -> Pin<Box<dyn Future<Output = ()>>> {
+    Box::pin(async move {
+        let sim = &world.sim;
+        for (index, step) in steps.into_iter().enumerate() {
+            let inner = |branch: usize| [&path[..], &[index, branch]].concat();
+            match step {
+                Step::Sleep(span) => sim.sleep(span).await,
+                Step::External(span) => sim.sleep_until_external(sim.now() + span).await,
+                Step::Yield => sim.yield_now().await,
+                Step::Use(which, span) => world.resources[which].run(span).await,
+                Step::Lock(span) => {
+                    let _lock = world.mutex.lock().await;
+                    sim.sleep(span).await;
+                }
+                Step::LockKey(key, span) => {
+                    let _lock = world.keys.lock(key).await;
+                    sim.sleep(span).await;
+                }
+                Step::Signal => {
+                    // Somebody waits, or else somebody is let go: nobody waits for ever.
+                    if !world.signal.wake_one() {
+                        let (sim2, world2) = (sim.clone(), world.clone());
+                        sim.spawn(async move {
+                            sim2.sleep(9).await;
+                            world2.signal.wake_all();
+                        });
+                        world.signal.wait().await;
+                    }
+                }
+                Step::SideBySide(branches) => {
+                    let branches = branches
+                        .into_iter()
+                        .enumerate()
+                        .map(|(branch, steps)| run(world.clone(), inner(branch), steps));
+                    join_all(sim, branches).await;
+                }
+                Step::Child(steps) => {
+                    sim.spawn(run(world.clone(), inner(0), steps)).join().await;
+                }
+            }
+            let entry = (sim.now(), path.clone(), index);
+            world.log.borrow_mut().push(entry);
+        }
+    })
+}
+
+type Outcome = (Vec<Entry>, [ResourceStatistics; 2], u64, Ns);
+
+fn outcome(sim: Sim, program: &[Vec<Step>]) -> Outcome {
+    let world = Rc::new(World {
+        resources: [Resource::new(&sim, "one", 1), Resource::new(&sim, "two", 2)],
+        mutex: Mutex::new(&sim),
+        keys: KeyedLock::new(&sim),
+        signal: WaitQueue::new(&sim),
+        log: RefCell::default(),
+        sim: sim.clone(),
+    });
+    let tasks: Vec<_> = program
+        .iter()
+        .enumerate()
+        .map(|(task, steps)| sim.spawn(run(world.clone(), vec![task], steps.clone())))
+        .collect();
+    sim.block_on(async {
+        for task in tasks {
+            task.join().await;
+        }
+    });
+    sim.run();
+    assert!(world.resources.iter().all(Resource::is_idle));
+    assert!(world.mutex.try_lock().is_some());
+    let statistics = [0, 1].map(|which: usize| world.resources[which].statistics());
+    (world.log.take(), statistics, sim.events(), sim.now())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    /// Time moved on under a task gives the same run, to the last event, as events through the heap.
+    #[test]
+    fn travelling_in_place_is_not_seen(
+        program in proptest::collection::vec(proptest::collection::vec(step(), 0..6), 1..5),
+    ) {
+        let in_place = outcome(Sim::new(), &program);
+        let stepped = Sim::new();
+        stepped.step_every_event();
+        prop_assert_eq!(in_place, outcome(stepped, &program));
+    }
+
+    /// Whatever the order within one time, every program comes to its end, and each task's own steps keep theirs.
+    #[test]
+    fn every_order_within_one_time_comes_to_an_end(
+        program in proptest::collection::vec(proptest::collection::vec(step(), 0..6), 1..5),
+        seed in any::<u64>(),
+    ) {
+        let (usual, ..) = outcome(Sim::new(), &program);
+        let (permuted, ..) = outcome(Sim::permuted(seed), &program);
+        prop_assert!(permuted.is_sorted_by_key(|(at, _, _)| *at));
+        let steps = |log: &[Entry]| {
+            let mut steps: Vec<_> = log.iter().map(|(_, path, index)| (path.clone(), *index)).collect();
+            steps.sort();
+            steps
+        };
+        prop_assert_eq!(steps(&usual), steps(&permuted));
+    }
+}
