@@ -127,10 +127,7 @@ impl Geometry {
             }
         }
         if !self.blocks_per_die.is_multiple_of(self.planes) {
-            return Err((
-                "blocks_per_die",
-                format!("must be a multiple of the {} planes", self.planes),
-            ));
+            return Err(("blocks_per_die", format!("must be a multiple of the {} planes", self.planes)));
         }
         let pages = u64::from(self.channels)
             * u64::from(self.dies_per_channel)
@@ -163,12 +160,7 @@ mod tests {
         };
         geometry.check().unwrap();
         assert_eq!(
-            (
-                geometry.dies(),
-                geometry.units(),
-                geometry.blocks(),
-                geometry.pages()
-            ),
+            (geometry.dies(), geometry.units(), geometry.blocks(), geometry.pages()),
             (8, 16, 48, 240)
         );
         let mut seen = vec![false; geometry.blocks() as usize];

@@ -83,19 +83,14 @@ impl FlashConfig {
 
     /// Says which value cannot be.
     pub fn check(&self) -> Result<(), ConfigError> {
-        self.geometry()
-            .check()
-            .map_err(|(key, what)| ConfigError { key, what })?;
+        self.geometry().check().map_err(|(key, what)| ConfigError { key, what })?;
         if (self.spare_bytes as usize) < spare::SPARE_USED_BYTES {
             let what = format!(
                 "is {}, must be at least {} (page header, twice)",
                 self.spare_bytes,
                 spare::SPARE_USED_BYTES
             );
-            return Err(ConfigError {
-                key: "spare_bytes",
-                what,
-            });
+            return Err(ConfigError { key: "spare_bytes", what });
         }
         /// An hour: beyond that a time is a typing error, and sums of times could overflow.
         const LONGEST_NS: u64 = 3_600_000_000_000;
@@ -107,10 +102,7 @@ impl FlashConfig {
         ];
         for (key, value) in times {
             if value > LONGEST_NS {
-                return Err(ConfigError {
-                    key,
-                    what: format!("is {value}, must be at most {LONGEST_NS}"),
-                });
+                return Err(ConfigError { key, what: format!("is {value}, must be at most {LONGEST_NS}") });
             }
         }
         Ok(())

@@ -41,11 +41,7 @@ pub enum ReadError {
 }
 
 enum InFlight {
-    Program {
-        ppa: Ppa,
-        data: Rc<Region>,
-        spare: Spare,
-    },
+    Program { ppa: Ppa, data: Rc<Region>, spare: Spare },
     Erase(BlockId),
 }
 
@@ -90,15 +86,9 @@ impl FlashPort {
     ///
     /// Panics when `config` does not pass [`FlashConfig::check`] or the medium has another geometry.
     pub fn new(sim: &Sim, config: FlashConfig, media: Box<dyn Media>) -> FlashPort {
-        config
-            .check()
-            .expect("a flash configuration is checked when it is loaded");
+        config.check().expect("a flash configuration is checked when it is loaded");
         let geometry = config.geometry();
-        assert_eq!(
-            media.geometry(),
-            &geometry,
-            "the medium was made for another drive"
-        );
+        assert_eq!(media.geometry(), &geometry, "the medium was made for another drive");
         let transfer_ns = |bytes: u64| (bytes * config.transfer_ns_per_kib).div_ceil(1024);
         let charged = Purpose::ALL.map(|(purpose, _)| !config.charge_off.contains(&purpose));
         let unit = |unit: u32| Unit {
@@ -110,9 +100,7 @@ impl FlashPort {
             sim: sim.clone(),
             geometry,
             charged,
-            page_transfer_ns: transfer_ns(
-                u64::from(config.page_bytes) + u64::from(config.spare_bytes),
-            ),
+            page_transfer_ns: transfer_ns(u64::from(config.page_bytes) + u64::from(config.spare_bytes)),
             spare_transfer_ns: transfer_ns(SPARE_USED_BYTES as u64),
             units: (0..geometry.units()).map(unit).collect(),
             channels: (0..geometry.channels).map(channel).collect(),
@@ -143,16 +131,14 @@ impl FlashPort {
     /// Reads a page with its header.
     pub async fn read(&self, ppa: Ppa, purpose: Purpose) -> Result<(Rc<Region>, Spare), ReadError> {
         let transfer_ns = self.0.page_transfer_ns;
-        self.sense(ppa, purpose, transfer_ns, |media| media.read(ppa))
-            .await
+        self.sense(ppa, purpose, transfer_ns, |media| media.read(ppa)).await
     }
 
     /// Reads the header of a page: a sense, and a transfer of the header alone. The header can be whole although the
     /// data is not; only [`FlashPort::read`] tells.
     pub async fn read_spare(&self, ppa: Ppa, purpose: Purpose) -> Result<Spare, ReadError> {
         let transfer_ns = self.0.spare_transfer_ns;
-        self.sense(ppa, purpose, transfer_ns, |media| media.read_spare(ppa))
-            .await
+        self.sense(ppa, purpose, transfer_ns, |media| media.read_spare(ppa)).await
     }
 
     async fn sense<T>(
@@ -207,11 +193,7 @@ impl FlashPort {
             self.channel(block).run(core.page_transfer_ns).await;
         }
         self.step_block(block, core.geometry.page_of(ppa));
-        *unit.in_flight.borrow_mut() = Some(InFlight::Program {
-            ppa,
-            data: data.clone(),
-            spare,
-        });
+        *unit.in_flight.borrow_mut() = Some(InFlight::Program { ppa, data: data.clone(), spare });
         if charged {
             core.sim.sleep(core.config.program_ns).await;
         }
@@ -278,23 +260,18 @@ impl FlashPort {
     /// What units (`die`) and channels (`channel`) did, each kind summed up.
     pub fn resources(&self) -> [(&'static str, ResourceStatistics); 2] {
         let sum = |resources: &mut dyn Iterator<Item = &Resource>| {
-            resources
-                .map(Resource::statistics)
-                .fold(ResourceStatistics::default(), |sum, one| {
-                    ResourceStatistics {
-                        busy_ns: sum.busy_ns + one.busy_ns,
-                        queue_ns: sum.queue_ns + one.queue_ns,
-                        uses: sum.uses + one.uses,
-                        servers: sum.servers + one.servers,
-                    }
-                })
+            resources.map(Resource::statistics).fold(ResourceStatistics::default(), |sum, one| {
+                ResourceStatistics {
+                    busy_ns: sum.busy_ns + one.busy_ns,
+                    queue_ns: sum.queue_ns + one.queue_ns,
+                    uses: sum.uses + one.uses,
+                    servers: sum.servers + one.servers,
+                }
+            })
         };
         let core = &*self.0;
         [
-            (
-                "die",
-                sum(&mut core.units.iter().map(|unit| &unit.resource)),
-            ),
+            ("die", sum(&mut core.units.iter().map(|unit| &unit.resource))),
             ("channel", sum(&mut core.channels.iter())),
         ]
     }
@@ -347,25 +324,14 @@ impl FlashPort {
         if *next == UNKNOWN {
             *next = self.0.media.borrow().programmed_pages(block);
         }
-        assert_eq!(
-            page, *next,
-            "pages of block {} must be programmed in order and once",
-            block.0
-        );
+        assert_eq!(page, *next, "pages of block {} must be programmed in order and once", block.0);
         *next += 1;
     }
 
     fn note(&self, since: Ns, what: &'static str, bytes: u32, purpose: Purpose) {
         let trace = self.0.sim.trace();
         if trace.is_on() {
-            trace.note(
-                since,
-                self.0.sim.now() - since,
-                "flash",
-                what,
-                bytes.into(),
-                purpose.name(),
-            );
+            trace.note(since, self.0.sim.now() - since, "flash", what, bytes.into(), purpose.name());
         }
     }
 }

@@ -1,11 +1,11 @@
 //! The header that lies in the spare area of every programmed page, and its bytes.
 //!
 //! ```text
-//!    0   1      2       3   4           8            16     24         32     80           88           96
-//!   +---+------+-------+---+-----------+------------+------+----------+------+------------+------------+
-//!   | P | kind | flags | 0 | erases    | generation | lpa  | sequence | tag  | data check | self check |
-//!   +---+------+-------+---+-----------+------------+------+----------+------+------------+------------+
-//!    50h                     u32         u32 + 4 x 0  u64     u64       48 B   u64 xxh3     u64 xxh3
+//!    0     1      2       3   4        8      16         24     72           80           88
+//!   +-----+------+-------+---+--------+------+----------+------+------------+------------+
+//!   | 50h | kind | flags | 0 | erases | lpa  | sequence | tag  | data check | self check |
+//!   +-----+------+-------+---+--------+------+----------+------+------------+------------+
+//!     u8    u8     u8      u8  u32      u64    u64        48 B   u64 xxh3     u64 xxh3
 //! ```
 //!
 //! It is kept twice. Whatever damages one copy (a single cell, a few bytes) leaves the other one, so a drive knows
@@ -23,12 +23,14 @@ use super::geometry::Ppa;
 /// Bytes of an owner's tag.
 pub const TAG_BYTES: usize = 48;
 /// Bytes of one copy of the encoded header.
-pub const HEADER_BYTES: usize = 96;
+pub const HEADER_BYTES: usize = 88;
 /// Bytes of the spare area in use: the header twice.
 pub const SPARE_USED_BYTES: usize = 2 * HEADER_BYTES;
 
 /// First byte of a header. An erased spare area is all zero in an image, so it can be anything else.
 const PROGRAMMED: u8 = b'P';
+/// Bytes of a header that its own check covers.
+const CHECKED_BYTES: usize = HEADER_BYTES - 8;
 /// Flag bit: the content of the page was lost before this copy was made.
 const FLAG_LOST: u8 = 1;
 
@@ -41,8 +43,6 @@ pub struct Spare {
     pub lost: bool,
     /// How often the page's block had been erased when it was programmed.
     pub block_erases: u32,
-    /// How often this version was copied by garbage collection.
-    pub generation: u32,
     /// Logical page (or whatever the owner addresses by).
     pub lpa: u64,
     /// Number of the data version; a copy made by garbage collection keeps it.
@@ -54,15 +54,7 @@ pub struct Spare {
 impl Spare {
     /// A header for new data.
     pub fn new(kind: u8, lpa: u64, sequence: u64, tag: [u8; TAG_BYTES]) -> Spare {
-        Spare {
-            kind,
-            lost: false,
-            block_erases: 0,
-            generation: 0,
-            lpa,
-            sequence,
-            tag,
-        }
+        Spare { kind, lost: false, block_erases: 0, lpa, sequence, tag }
     }
 
     /// One copy of its bytes for page `ppa`, whose data has the check `data_check`.
@@ -72,13 +64,12 @@ impl Spare {
         out[1] = self.kind;
         out[2] = if self.lost { FLAG_LOST } else { 0 };
         out[4..8].copy_from_slice(&self.block_erases.to_le_bytes());
-        out[8..12].copy_from_slice(&self.generation.to_le_bytes());
-        out[16..24].copy_from_slice(&self.lpa.to_le_bytes());
-        out[24..32].copy_from_slice(&self.sequence.to_le_bytes());
-        out[32..80].copy_from_slice(&self.tag);
-        out[80..88].copy_from_slice(&data_check.to_le_bytes());
-        let check = xxh3_64_with_seed(&out[..88], u64::from(ppa.0));
-        out[88..].copy_from_slice(&check.to_le_bytes());
+        out[8..16].copy_from_slice(&self.lpa.to_le_bytes());
+        out[16..24].copy_from_slice(&self.sequence.to_le_bytes());
+        out[24..72].copy_from_slice(&self.tag);
+        out[72..80].copy_from_slice(&data_check.to_le_bytes());
+        let check = xxh3_64_with_seed(&out[..CHECKED_BYTES], u64::from(ppa.0));
+        out[CHECKED_BYTES..].copy_from_slice(&check.to_le_bytes());
         out
     }
 
@@ -86,20 +77,19 @@ impl Spare {
     pub fn decode(ppa: Ppa, bytes: &[u8]) -> Option<(Spare, u64)> {
         let bytes: &[u8; HEADER_BYTES] = bytes.try_into().ok()?;
         let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
-        let half = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes"));
-        if bytes[0] != PROGRAMMED || word(88) != xxh3_64_with_seed(&bytes[..88], u64::from(ppa.0)) {
+        if bytes[0] != PROGRAMMED || word(80) != xxh3_64_with_seed(&bytes[..CHECKED_BYTES], u64::from(ppa.0))
+        {
             return None;
         }
         let spare = Spare {
             kind: bytes[1],
             lost: bytes[2] & FLAG_LOST != 0,
-            block_erases: half(4),
-            generation: half(8),
-            lpa: word(16),
-            sequence: word(24),
-            tag: bytes[32..80].try_into().expect("48 bytes"),
+            block_erases: u32::from_le_bytes(bytes[4..8].try_into().expect("4 bytes")),
+            lpa: word(8),
+            sequence: word(16),
+            tag: bytes[24..72].try_into().expect("48 bytes"),
         };
-        Some((spare, word(80)))
+        Some((spare, word(72)))
     }
 
     /// What the two copies say: the first one that is whole.
@@ -120,27 +110,15 @@ mod tests {
 
     #[test]
     fn any_flipped_byte_spoils_one_copy_only() {
-        let spare = Spare {
-            lost: true,
-            block_erases: 7,
-            generation: 3,
-            ..Spare::new(2, 77, 1 << 40, [9; 48])
-        };
+        let spare = Spare { lost: true, block_erases: 7, ..Spare::new(2, 77, 1 << 40, [9; 48]) };
         let copy = spare.encode(Ppa(5), 42);
         assert_eq!(Spare::decode(Ppa(5), &copy), Some((spare, 42)));
-        assert_eq!(
-            Spare::decode(Ppa(6), &copy),
-            None,
-            "a page in the wrong place"
-        );
+        assert_eq!(Spare::decode(Ppa(6), &copy), None, "a page in the wrong place");
         let pair = [copy, copy].concat();
         for at in 0..pair.len() {
             let mut damaged = pair.clone();
             damaged[at] ^= 0x10;
-            assert_eq!(
-                Spare::decode(Ppa(5), &damaged[..HEADER_BYTES]).is_some(),
-                at >= HEADER_BYTES
-            );
+            assert_eq!(Spare::decode(Ppa(5), &damaged[..HEADER_BYTES]).is_some(), at >= HEADER_BYTES);
             assert_eq!(Spare::decode_pair(Ppa(5), &damaged), Some((spare, 42)));
         }
     }

@@ -6,7 +6,7 @@
 //!   | head, twice  | block 0                | block 1                | ...
 //!   +--------------+------------------------+------------------------+---
 //!   head:   "KVDRFILE" | version u32 | geometry 7 x u32 | check u64        at 0 and at 2048
-//!   block:  pages x [header 96 B | header 96 B], rounded up to 4096 | page 0 | page 1 | ...
+//!   block:  pages x [header 88 B | header 88 B], rounded up to 4096 | page 0 | page 1 | ...
 //! ```
 //!
 //! The file is as long as its last programmed block and has holes where nothing was programmed.
@@ -61,9 +61,7 @@ enum Backing {
 impl Backing {
     fn bytes(&self) -> u64 {
         match self {
-            Backing::File { file, .. } => {
-                file.metadata().expect("the size of the image file").len()
-            }
+            Backing::File { file, .. } => file.metadata().expect("the size of the image file").len(),
             Backing::Memory(bytes) => bytes.borrow().len() as u64,
         }
     }
@@ -112,8 +110,7 @@ impl Backing {
     /// Waits until everything written is on the machine's storage, if that was asked for.
     fn settle(&self) {
         if let Backing::File { file, sync: true } = self {
-            file.sync_data()
-                .unwrap_or_else(|error| panic!("the image file cannot be synced: {error}"));
+            file.sync_data().unwrap_or_else(|error| panic!("the image file cannot be synced: {error}"));
         }
     }
 }
@@ -139,33 +136,18 @@ fn head(geometry: &Geometry) -> Vec<u8> {
 }
 
 fn open(geometry: &Geometry, options: &MediaOptions) -> Opened {
-    let path = options
-        .path
-        .as_deref()
-        .ok_or_else(|| ImageError::new(0, "medium file needs a path"))?;
-    let file = open_file(path)
-        .map_err(|error| ImageError::new(0, format!("{}: {error}", path.display())))?;
-    let backing = Backing::File {
-        file,
-        sync: options.sync,
-    };
+    let path = options.path.as_deref().ok_or_else(|| ImageError::new(0, "medium file needs a path"))?;
+    let file = open_file(path).map_err(|error| ImageError::new(0, format!("{}: {error}", path.display())))?;
+    let backing = Backing::File { file, sync: options.sync };
     Ok(Box::new(FileMedia::on(geometry, backing)?))
 }
 
 fn open_file(path: &Path) -> std::io::Result<File> {
-    OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(path)
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)
 }
 
 fn from_image(geometry: &Geometry, bytes: &[u8]) -> Opened {
-    Ok(Box::new(FileMedia::on(
-        geometry,
-        Backing::Memory(RefCell::new(bytes.to_vec())),
-    )?))
+    Ok(Box::new(FileMedia::on(geometry, Backing::Memory(RefCell::new(bytes.to_vec())))?))
 }
 
 impl FileMedia {
@@ -208,15 +190,8 @@ impl FileMedia {
     fn layout(geometry: &Geometry, backing: Backing) -> FileMedia {
         let pages = u64::from(geometry.pages_per_block);
         let table_bytes = (pages * SPARE_USED_BYTES as u64).next_multiple_of(ALIGN);
-        let block_bytes =
-            (table_bytes + pages * u64::from(geometry.page_bytes)).next_multiple_of(ALIGN);
-        FileMedia {
-            geometry: *geometry,
-            backing,
-            table_bytes,
-            block_bytes,
-            scratch: Vec::new(),
-        }
+        let block_bytes = (table_bytes + pages * u64::from(geometry.page_bytes)).next_multiple_of(ALIGN);
+        FileMedia { geometry: *geometry, backing, table_bytes, block_bytes, scratch: Vec::new() }
     }
 
     fn block_at(&self, block: BlockId) -> u64 {
@@ -247,10 +222,7 @@ impl FileMedia {
 }
 
 fn trimmed(bytes: &[u8]) -> &[u8] {
-    let end = bytes
-        .iter()
-        .rposition(|byte| *byte != 0)
-        .map_or(0, |last| last + 1);
+    let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
     &bytes[..end]
 }
 
@@ -311,20 +283,15 @@ impl Media for FileMedia {
     }
 
     fn tear(&mut self, ppa: Ppa) {
-        self.backing
-            .write_at(self.header_at(ppa), &[0xA5; SPARE_USED_BYTES]);
+        self.backing.write_at(self.header_at(ppa), &[0xA5; SPARE_USED_BYTES]);
     }
 
     fn blank(&mut self, ppa: Ppa) {
-        self.backing
-            .write_at(self.header_at(ppa), &[0; SPARE_USED_BYTES]);
+        self.backing.write_at(self.header_at(ppa), &[0; SPARE_USED_BYTES]);
     }
 
     fn fork(&self) -> Box<dyn Media> {
-        Box::new(FileMedia::layout(
-            &self.geometry,
-            Backing::Memory(RefCell::new(self.image())),
-        ))
+        Box::new(FileMedia::layout(&self.geometry, Backing::Memory(RefCell::new(self.image()))))
     }
 
     fn image(&self) -> Vec<u8> {

@@ -3,7 +3,7 @@
 //! ```text
 //!   head   "KVDMEDIA" | format u32 | geometry 7 x u32 | blocks u32 | check u64
 //!   block  block u32 | pages u32 | pages x (state u8, data bytes u32) | check u64      the frame
-//!          pages x [header 96 B | header 96 B | data]                                 the content
+//!          pages x [header 88 B | header 88 B | data]                                 the content
 //!   block  ...                                   only blocks that are not erased, in order
 //!
 //!   state: 0 erased, 1 programmed, 2 torn (no content)
@@ -55,17 +55,13 @@ fn geometry_fields(geometry: &Geometry) -> [u32; 7] {
 
 /// The geometry as bytes, for heads of images.
 pub(super) fn geometry_bytes(geometry: &Geometry) -> Vec<u8> {
-    geometry_fields(geometry)
-        .iter()
-        .flat_map(|field| field.to_le_bytes())
-        .collect()
+    geometry_fields(geometry).iter().flat_map(|field| field.to_le_bytes()).collect()
 }
 
 /// The whole content of `memory` as bytes.
 pub(super) fn write<K: Keep>(memory: &Memory<K>) -> Vec<u8> {
-    let used: Vec<usize> = (0..memory.blocks.len())
-        .filter(|block| !memory.blocks[*block].is_empty())
-        .collect();
+    let used: Vec<usize> =
+        (0..memory.blocks.len()).filter(|block| !memory.blocks[*block].is_empty()).collect();
     let mut out = Vec::new();
     out.extend_from_slice(MAGIC);
     out.extend_from_slice(&(K::FORMAT as u32).to_le_bytes());
@@ -93,20 +89,9 @@ fn write_block<K: Keep>(out: &mut Vec<u8>, memory: &Memory<K>, block: BlockId) {
             Cell::Unreadable(spare) => (PROGRAMMED, write_page(&mut content, ppa, spare, None)),
             Cell::Held(held) if held.has_data() => {
                 let (data, spare) = held.data();
-                (
-                    PROGRAMMED,
-                    write_page(
-                        &mut content,
-                        ppa,
-                        &spare,
-                        Some(encode_region(K::FORMAT, &data)),
-                    ),
-                )
+                (PROGRAMMED, write_page(&mut content, ppa, &spare, Some(encode_region(K::FORMAT, &data))))
             }
-            Cell::Held(held) => (
-                PROGRAMMED,
-                write_page(&mut content, ppa, &held.spare(), None),
-            ),
+            Cell::Held(held) => (PROGRAMMED, write_page(&mut content, ppa, &held.spare(), None)),
         };
         frame.push(state);
         frame.extend_from_slice(&data_bytes.to_le_bytes());
@@ -158,10 +143,7 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn take(&mut self, count: usize) -> Result<&'a [u8], ImageError> {
-        let end = self
-            .at
-            .checked_add(count)
-            .filter(|end| *end <= self.bytes.len());
+        let end = self.at.checked_add(count).filter(|end| *end <= self.bytes.len());
         let end = end.ok_or_else(|| ImageError::new(self.at, "the image ends too early"))?;
         let taken = &self.bytes[self.at..end];
         self.at = end;
@@ -169,15 +151,11 @@ impl<'a> Reader<'a> {
     }
 
     fn u32(&mut self) -> Result<u32, ImageError> {
-        Ok(u32::from_le_bytes(
-            self.take(4)?.try_into().expect("4 bytes"),
-        ))
+        Ok(u32::from_le_bytes(self.take(4)?.try_into().expect("4 bytes")))
     }
 
     fn u64(&mut self) -> Result<u64, ImageError> {
-        Ok(u64::from_le_bytes(
-            self.take(8)?.try_into().expect("8 bytes"),
-        ))
+        Ok(u64::from_le_bytes(self.take(8)?.try_into().expect("8 bytes")))
     }
 
     /// Compares the check that comes next with what lies from `from` to here.
@@ -186,10 +164,7 @@ impl<'a> Reader<'a> {
         if self.u64()? == expected {
             return Ok(());
         }
-        Err(ImageError::new(
-            from,
-            format!("the {what} does not fit its check"),
-        ))
+        Err(ImageError::new(from, format!("the {what} does not fit its check")))
     }
 }
 
@@ -204,16 +179,10 @@ pub(super) fn read<K: Keep>(geometry: &Geometry, bytes: &[u8]) -> Result<Memory<
     let blocks = reader.u32()?;
     reader.check(0, "head")?;
     if format != K::FORMAT as u32 {
-        return Err(ImageError::new(
-            8,
-            format!("the image has format {format}, not {}", K::FORMAT as u32),
-        ));
+        return Err(ImageError::new(8, format!("the image has format {format}, not {}", K::FORMAT as u32)));
     }
     if fields != geometry_bytes(geometry) {
-        return Err(ImageError::new(
-            12,
-            "the image is of a drive with another geometry",
-        ));
+        return Err(ImageError::new(12, "the image is of a drive with another geometry"));
     }
     let mut memory = Memory::<K>::new(geometry);
     for _ in 0..blocks {
@@ -232,10 +201,7 @@ fn read_block<K: Keep>(reader: &mut Reader<'_>, memory: &mut Memory<K>) -> Resul
     reader.check(start, "frame of a block")?;
     let geometry = memory.geometry;
     if block >= geometry.blocks() || pages > geometry.pages_per_block {
-        return Err(ImageError::new(
-            start,
-            format!("block {block} with {pages} pages is not of this drive"),
-        ));
+        return Err(ImageError::new(start, format!("block {block} with {pages} pages is not of this drive")));
     }
     let mut cells = Vec::with_capacity(pages as usize);
     for (page, row) in rows.chunks_exact(ROW_BYTES).enumerate() {
@@ -250,10 +216,7 @@ fn read_block<K: Keep>(reader: &mut Reader<'_>, memory: &mut Memory<K>) -> Resul
                 read_page(ppa, headers, data, geometry.page_bytes)
             }
             other => {
-                return Err(ImageError::new(
-                    start,
-                    format!("page {page} has the unknown state {other}"),
-                ));
+                return Err(ImageError::new(start, format!("page {page} has the unknown state {other}")));
             }
         });
     }
@@ -265,11 +228,8 @@ fn read_page<K: Keep>(ppa: Ppa, headers: &[u8], data: &[u8], page_bytes: u32) ->
     let Some((spare, check)) = Spare::decode_pair(ppa, headers) else {
         return Cell::Torn;
     };
-    let region = if data_check(ppa, data) == check {
-        decode_region(K::FORMAT, data, page_bytes)
-    } else {
-        None
-    };
+    let region =
+        if data_check(ppa, data) == check { decode_region(K::FORMAT, data, page_bytes) } else { None };
     match region {
         Some(region) => Cell::Held(K::keep(&Rc::new(region), &spare, page_bytes)),
         None => Cell::Unreadable(Box::new(spare)),
@@ -291,14 +251,7 @@ fn decode_region(format: Format, data: &[u8], page_bytes: u32) -> Option<Region>
         let (offset, bytes) = (reader.u32().ok()?, reader.u32().ok()?);
         at.checked_add(bytes)?;
         offset.checked_add(bytes)?;
-        patterns.push(Placed {
-            at,
-            pattern: Pattern {
-                seed,
-                offset,
-                bytes,
-            },
-        });
+        patterns.push(Placed { at, pattern: Pattern { seed, offset, bytes } });
     }
     let region = Region::from_parts(literal, patterns)?;
     (reader.at == data.len() && region.written_end() <= page_bytes).then_some(region)

@@ -52,10 +52,7 @@ pub struct Memory<K> {
 impl<K: Keep> Memory<K> {
     /// A fresh drive.
     pub fn new(geometry: &Geometry) -> Memory<K> {
-        Memory {
-            geometry: *geometry,
-            blocks: vec![Vec::new(); geometry.blocks() as usize],
-        }
+        Memory { geometry: *geometry, blocks: vec![Vec::new(); geometry.blocks() as usize] }
     }
 
     fn cell(&self, ppa: Ppa) -> Option<&Cell<K>> {
@@ -64,10 +61,7 @@ impl<K: Keep> Memory<K> {
     }
 
     fn set(&mut self, ppa: Ppa, cell: Cell<K>) {
-        let (block, page) = (
-            self.geometry.block_of(ppa),
-            self.geometry.page_of(ppa) as usize,
-        );
+        let (block, page) = (self.geometry.block_of(ppa), self.geometry.page_of(ppa) as usize);
         let pages = &mut self.blocks[block.0 as usize];
         while pages.len() < page {
             pages.push(Cell::Blank);

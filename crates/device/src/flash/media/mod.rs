@@ -88,10 +88,7 @@ pub struct ImageError {
 
 impl ImageError {
     pub(crate) fn new(offset: usize, what: impl Into<String>) -> ImageError {
-        ImageError {
-            offset: offset as u64,
-            what: what.into(),
-        }
+        ImageError { offset: offset as u64, what: what.into() }
     }
 }
 
@@ -120,7 +117,6 @@ pub fn kind(name: &str) -> Option<&'static MediaKind> {
 
 /// Rebuilds a medium of kind `name` for a drive of `geometry` from the bytes of [`Media::image`].
 pub fn from_image(name: &str, geometry: &Geometry, bytes: &[u8]) -> Opened {
-    let kind =
-        kind(name).ok_or_else(|| ImageError::new(0, format!("no medium is called {name}")))?;
+    let kind = kind(name).ok_or_else(|| ImageError::new(0, format!("no medium is called {name}")))?;
     (kind.from_image)(geometry, bytes)
 }

@@ -33,10 +33,7 @@ impl Keep for RamPage {
         } else {
             Rc::new(Region::from_bytes(data.to_bytes(data.written_end())))
         };
-        RamPage {
-            data,
-            spare: Box::new(*spare),
-        }
+        RamPage { data, spare: Box::new(*spare) }
     }
 
     fn data(&self) -> (Rc<Region>, Spare) {

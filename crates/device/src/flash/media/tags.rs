@@ -4,7 +4,7 @@
 //! A page becomes one packed string of bytes, numbers of variable length (`v`), zeros left out:
 //!
 //! ```text
-//!   kind u8 | flags u8 | v erases | v generation | v lpa | v sequence | tag length u8 | tag | run | run | ...
+//!   kind u8 | flags u8 | v erases | v lpa | v sequence | tag length u8 | tag | run | run | ...
 //!   run:  v gap of zeros before it | v (length << 1 | is pattern) | pattern: seed u64, v offset;  literal: the bytes
 //! ```
 //!
@@ -93,11 +93,7 @@ impl Keep for TagsPage {
 
 /// Upper bound of the literal bytes that packing a region will write; 0 when patterns cover nearly everything.
 fn literal_estimate(data: &Region) -> usize {
-    let covered: usize = data
-        .patterns()
-        .iter()
-        .map(|placed| placed.pattern.bytes as usize)
-        .sum();
+    let covered: usize = data.patterns().iter().map(|placed| placed.pattern.bytes as usize).sum();
     data.literal().len().saturating_sub(covered)
 }
 
@@ -133,14 +129,9 @@ fn pack_spare(out: &mut Vec<u8>, spare: &Spare, flags: u8) {
     out.push(spare.kind);
     out.push(flags | if spare.lost { FLAG_LOST } else { 0 });
     put(out, spare.block_erases.into());
-    put(out, spare.generation.into());
     put(out, spare.lpa);
     put(out, spare.sequence);
-    let used = spare
-        .tag
-        .iter()
-        .rposition(|byte| *byte != 0)
-        .map_or(0, |last| last + 1);
+    let used = spare.tag.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
     out.push(used as u8);
     out.extend_from_slice(&spare.tag[..used]);
 }
@@ -150,26 +141,13 @@ fn unpack_spare(bytes: &[u8]) -> (Spare, u8, &[u8]) {
     let (kind, flags) = (bytes[0], bytes[1]);
     let mut rest = &bytes[2..];
     let block_erases = take(&mut rest) as u32;
-    let generation = take(&mut rest) as u32;
     let lpa = take(&mut rest);
     let sequence = take(&mut rest);
     let used = usize::from(take_bytes(&mut rest, 1)[0]);
     let mut tag = [0; TAG_BYTES];
     tag[..used].copy_from_slice(take_bytes(&mut rest, used));
     let lost = flags & FLAG_LOST != 0;
-    (
-        Spare {
-            kind,
-            lost,
-            block_erases,
-            generation,
-            lpa,
-            sequence,
-            tag,
-        },
-        flags,
-        rest,
-    )
+    (Spare { kind, lost, block_erases, lpa, sequence, tag }, flags, rest)
 }
 
 fn pack_region(out: &mut Vec<u8>, data: &Region) {
@@ -210,14 +188,7 @@ fn unpack_region(runs: &mut &[u8]) -> Region {
         if length & 1 == 1 {
             let seed = u64::from_le_bytes(take_bytes(runs, 8).try_into().expect("8 bytes"));
             let offset = take(runs) as u32;
-            patterns.push(Placed {
-                at: here as u32,
-                pattern: Pattern {
-                    seed,
-                    offset,
-                    bytes: bytes as u32,
-                },
-            });
+            patterns.push(Placed { at: here as u32, pattern: Pattern { seed, offset, bytes: bytes as u32 } });
         } else {
             literal.resize(here, 0);
             literal.extend_from_slice(take_bytes(runs, bytes));
@@ -235,12 +206,7 @@ mod tests {
     const PAGE: u32 = 16384;
 
     fn round_trip(region: Region) -> usize {
-        let spare = Spare {
-            lost: true,
-            block_erases: 300,
-            generation: 2,
-            ..Spare::new(3, 1 << 33, 77, [0; 48])
-        };
+        let spare = Spare { lost: true, block_erases: 300, ..Spare::new(3, 1 << 33, 77, [0; 48]) };
         let bytes = region.to_bytes(PAGE);
         let mut page = TagsPage::keep(&Rc::new(region), &spare, PAGE);
         let (read, header) = page.data();
@@ -261,28 +227,11 @@ mod tests {
         round_trip(Region::new());
         let mut mixed = Region::new();
         mixed.write(100, Piece::Bytes(&[7; 300]));
-        mixed.write(
-            200,
-            Piece::Pattern(Pattern {
-                seed: 9,
-                offset: 5,
-                bytes: 50,
-            }),
-        );
-        mixed.write(
-            5000,
-            Piece::Pattern(Pattern {
-                seed: 10,
-                offset: 0,
-                bytes: 1000,
-            }),
-        );
+        mixed.write(200, Piece::Pattern(Pattern { seed: 9, offset: 5, bytes: 50 }));
+        mixed.write(5000, Piece::Pattern(Pattern { seed: 10, offset: 0, bytes: 1000 }));
         mixed.write(6100, Piece::Bytes(&[1, 2, 3]));
         round_trip(mixed);
-        assert_eq!(
-            round_trip(Region::from_bytes(vec![5; PAGE as usize])),
-            PAGE as usize
-        );
+        assert_eq!(round_trip(Region::from_bytes(vec![5; PAGE as usize])), PAGE as usize);
     }
 
     #[test]
@@ -291,11 +240,7 @@ mod tests {
         for slot in 0..4 {
             region.write(
                 slot * 4096,
-                Piece::Pattern(Pattern {
-                    seed: u64::MAX - u64::from(slot),
-                    offset: 0,
-                    bytes: 1000,
-                }),
+                Piece::Pattern(Pattern { seed: u64::MAX - u64::from(slot), offset: 0, bytes: 1000 }),
             );
         }
         assert!(round_trip(region) < 80);
