@@ -15,7 +15,7 @@
 //! the present time.
 
 use std::cell::{Cell, RefCell};
-use std::cmp::Reverse;
+use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
@@ -37,12 +37,43 @@ const ROOT: TaskKey = TaskKey { slot: u32::MAX, generation: 0 };
 /// Set in the order of every internal event, so that external ones of the same time sort before it.
 const INTERNAL: u64 = 1 << 63;
 
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy)]
 struct Event {
     at: Ns,
     order: u64,
     task: TaskKey,
 }
+
+impl Event {
+    /// Time and order in one number: a comparison without a branch.
+    #[inline]
+    fn key(&self) -> u128 {
+        u128::from(self.at) << 64 | u128::from(self.order)
+    }
+}
+
+/// The earliest event is the greatest: `BinaryHeap` gives out the greatest first.
+impl Ord for Event {
+    #[inline]
+    fn cmp(&self, other: &Event) -> Ordering {
+        other.key().cmp(&self.key())
+    }
+}
+
+impl PartialOrd for Event {
+    #[inline]
+    fn partial_cmp(&self, other: &Event) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Event {
+    fn eq(&self, other: &Event) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Event {}
 
 type Task = Pin<Box<dyn Future<Output = ()>>>;
 
@@ -51,7 +82,6 @@ struct TaskSlot {
     generation: u32,
     /// `None` while the task is being polled, and in a free slot.
     future: Option<Task>,
-    live: bool,
 }
 
 #[derive(Default)]
@@ -71,7 +101,7 @@ struct Core {
     nested: Cell<u32>,
     in_place: Cell<bool>,
     halted: Cell<bool>,
-    heap: RefCell<BinaryHeap<Reverse<Event>>>,
+    heap: RefCell<BinaryHeap<Event>>,
     /// Events of the present time in order; empty in permuted mode.
     ready: RefCell<VecDeque<Event>>,
     tasks: RefCell<Tasks>,
@@ -119,6 +149,7 @@ impl Sim {
     }
 
     /// Present model time in ns.
+    #[inline]
     pub fn now(&self) -> Ns {
         self.0.now.get()
     }
@@ -154,7 +185,6 @@ impl Sim {
         });
         let entry = &mut tasks.slots[slot as usize];
         entry.future = Some(task);
-        entry.live = true;
         let key = TaskKey { slot, generation: entry.generation };
         drop(tasks);
         self.wake(key);
@@ -162,11 +192,13 @@ impl Sim {
     }
 
     /// Waits `span` ns of model time.
+    #[inline]
     pub fn sleep(&self, span: Ns) -> Sleep<'_> {
         self.sleep_until(self.now().saturating_add(span))
     }
 
     /// Waits until model time `at`; a time in the past does not wait.
+    #[inline]
     pub fn sleep_until(&self, at: Ns) -> Sleep<'_> {
         Sleep { sim: self, at, external: false, scheduled: false }
     }
@@ -182,11 +214,13 @@ impl Sim {
     }
 
     /// The task being polled.
+    #[inline]
     pub fn current(&self) -> TaskKey {
         self.0.current.get()
     }
 
     /// Has the power been cut? Guards dropped afterwards do nothing.
+    #[inline]
     pub fn halted(&self) -> bool {
         self.0.halted.get()
     }
@@ -197,6 +231,7 @@ impl Sim {
     }
 
     /// Schedules `task` at the present time.
+    #[inline]
     pub fn wake(&self, task: TaskKey) {
         if self.halted() {
             return;
@@ -217,6 +252,7 @@ impl Sim {
         self.push(Event { at, order, task });
     }
 
+    #[inline]
     fn next_order(&self) -> u64 {
         let sequence = self.0.sequence.get();
         self.0.sequence.set(sequence + 1);
@@ -226,9 +262,10 @@ impl Sim {
         }
     }
 
+    #[inline]
     fn push(&self, event: Event) {
         let core = &*self.0;
-        core.heap.borrow_mut().push(Reverse(event));
+        core.heap.borrow_mut().push(event);
         if event.at < core.next_due.get() {
             core.next_due.set(event.at);
         }
@@ -243,21 +280,23 @@ impl Sim {
     }
 
     /// Takes the earliest event out and moves the clock to it.
+    #[inline]
     fn pop(&self) -> Option<TaskKey> {
         let core = &*self.0;
-        let mut ready = core.ready.borrow_mut();
-        let mut heap = core.heap.borrow_mut();
-        let from_heap = match (ready.front(), heap.peek()) {
-            (None, None) => return None,
-            (Some(_), None) => false,
-            (None, Some(_)) => true,
-            (Some(front), Some(Reverse(top))) => top < front,
-        };
-        if !from_heap {
-            return ready.pop_front().map(|event| event.task);
+        {
+            let mut ready = core.ready.borrow_mut();
+            if let Some(front) = ready.front() {
+                // What is ready is of the present time; so an event in the heap is rarely older.
+                let heap_first = core.next_due.get() == core.now.get()
+                    && core.heap.borrow().peek().is_some_and(|top| top.key() < front.key());
+                if !heap_first {
+                    return ready.pop_front().map(|event| event.task);
+                }
+            }
         }
-        let Reverse(event) = heap.pop()?;
-        core.next_due.set(heap.peek().map_or(Ns::MAX, |Reverse(top)| top.at));
+        let mut heap = core.heap.borrow_mut();
+        let event = heap.pop()?;
+        core.next_due.set(heap.peek().map_or(Ns::MAX, |top| top.at));
         assert!(
             event.at >= core.now.get(),
             "the clock would go back from {} to {}",
@@ -288,23 +327,22 @@ impl Sim {
             }
             return true;
         }
+        // A slot changes its generation when its task ends, so the key of an ended task finds none.
         let taken = {
             let mut tasks = core.tasks.borrow_mut();
             let entry = &mut tasks.slots[key.slot as usize];
-            if entry.live && entry.generation == key.generation { entry.future.take() } else { None }
+            if entry.generation == key.generation { entry.future.take() } else { None }
         };
         let Some(mut future) = taken else { return true };
         let finished = future.as_mut().poll(&mut context).is_ready();
         let mut tasks = core.tasks.borrow_mut();
         let entry = &mut tasks.slots[key.slot as usize];
         if finished {
-            entry.live = false;
             entry.generation = entry.generation.wrapping_add(1);
             tasks.free.push(key.slot);
         } else {
             entry.future = Some(future);
         }
-        drop(tasks);
         true
     }
 
@@ -348,6 +386,7 @@ impl Sim {
         drop(futures);
     }
 
+    #[inline]
     fn may_travel(&self, at: Ns) -> bool {
         let core = &*self.0;
         at < core.next_due.get()
@@ -369,6 +408,7 @@ pub struct Sleep<'a> {
 impl Future for Sleep<'_> {
     type Output = ();
 
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
         let sim = self.sim;
         if sim.now() >= self.at && !sim.halted() {
@@ -436,20 +476,26 @@ impl<T> JoinHandle<T> {
     }
 }
 
+/// A future of [`join_all`], and its result once it has one.
+struct Branch<F: Future> {
+    future: Option<Pin<Box<F>>>,
+    result: Option<F::Output>,
+}
+
 /// Runs all futures of one task side by side until every one is done; results in the order given.
 pub async fn join_all<F: Future>(sim: &Sim, futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
-    let mut pending: Vec<(Option<Pin<Box<F>>>, Option<F::Output>)> =
-        futures.into_iter().map(|future| (Some(Box::pin(future)), None)).collect();
+    let branch = |future| Branch { future: Some(Box::pin(future)), result: None };
+    let mut branches: Vec<Branch<F>> = futures.into_iter().map(branch).collect();
     let nested = &sim.0.nested;
     std::future::poll_fn(|context| {
         nested.set(nested.get() + 1);
         let mut waiting = false;
-        for (slot, result) in &mut pending {
-            if let Some(future) = slot {
+        for branch in &mut branches {
+            if let Some(future) = &mut branch.future {
                 match future.as_mut().poll(context) {
                     Poll::Ready(value) => {
-                        *result = Some(value);
-                        *slot = None;
+                        branch.result = Some(value);
+                        branch.future = None;
                     }
                     Poll::Pending => waiting = true,
                 }
@@ -459,5 +505,5 @@ pub async fn join_all<F: Future>(sim: &Sim, futures: impl IntoIterator<Item = F>
         if waiting { Poll::Pending } else { Poll::Ready(()) }
     })
     .await;
-    pending.into_iter().filter_map(|(_, result)| result).collect()
+    branches.into_iter().filter_map(|branch| branch.result).collect()
 }

@@ -19,6 +19,7 @@ impl Mutex {
     }
 
     /// Waits until the lock is ours.
+    #[inline]
     pub async fn lock(&self) -> MutexGuard<'_> {
         if self.held.get() {
             self.queue.handover((), || self.release()).await; // `held` stays set
@@ -33,6 +34,7 @@ impl Mutex {
         if self.held.replace(true) { None } else { Some(MutexGuard { mutex: self }) }
     }
 
+    #[inline]
     fn release(&self) {
         if !self.queue.wake_one() {
             self.held.set(false);
@@ -46,6 +48,7 @@ pub struct MutexGuard<'a> {
 }
 
 impl Drop for MutexGuard<'_> {
+    #[inline]
     fn drop(&mut self) {
         if !self.mutex.sim.halted() {
             self.mutex.release();
@@ -67,6 +70,7 @@ impl<K: Copy + Eq + Unpin> KeyedLock<K> {
     }
 
     /// Waits until nobody else holds `key`. Waiters of one key are served in order; nobody can overtake them.
+    #[inline]
     pub async fn lock(&self, key: K) -> KeyGuard<'_, K> {
         let is_held = self.held.borrow().contains(&key);
         if is_held {
@@ -79,6 +83,7 @@ impl<K: Copy + Eq + Unpin> KeyedLock<K> {
 }
 
 impl<K: Copy + Eq> KeyedLock<K> {
+    #[inline]
     fn release(&self, key: K) {
         if self.queue.wake_tagged(key) {
             return;
@@ -96,6 +101,7 @@ pub struct KeyGuard<'a, K: Copy + Eq> {
 }
 
 impl<K: Copy + Eq> Drop for KeyGuard<'_, K> {
+    #[inline]
     fn drop(&mut self) {
         if !self.lock.sim.halted() {
             self.lock.release(self.key);

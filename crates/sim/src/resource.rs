@@ -56,6 +56,7 @@ impl Resource {
     }
 
     /// Waits for a server and holds it for `span` ns. A span of zero does not even queue.
+    #[inline]
     pub async fn run(&self, span: Ns) {
         if span == 0 {
             return;
@@ -65,6 +66,7 @@ impl Resource {
     }
 
     /// Waits for a server; it is held until the guard is dropped.
+    #[inline]
     pub async fn acquire(&self) -> ResourceGuard<'_> {
         let arrived = self.sim.now();
         if self.free.get() > 0 {
@@ -78,6 +80,7 @@ impl Resource {
         ResourceGuard { resource: self, since: self.sim.now() }
     }
 
+    #[inline]
     fn release(&self) {
         if !self.queue.wake_one() {
             self.free.set(self.free.get() + 1);
@@ -112,6 +115,7 @@ pub struct ResourceGuard<'a> {
 }
 
 impl Drop for ResourceGuard<'_> {
+    #[inline]
     fn drop(&mut self) {
         let resource = self.resource;
         if resource.sim.halted() {

@@ -43,6 +43,7 @@ impl Trace {
     }
 
     /// Is anybody listening?
+    #[inline]
     pub fn is_on(&self) -> bool {
         self.on.get()
     }

@@ -35,11 +35,13 @@ impl WaitQueue {
 
     /// Waits until granted by [`WaitQueue::wake_one`] or [`WaitQueue::wake_all`]. The place in the queue is taken
     /// when the future is first polled.
+    #[inline]
     pub fn wait(&self) -> Wait<'_> {
         Wait { queue: self, tag: (), ticket: None }
     }
 
     /// Grants the longest waiting task; `false` if nobody waits.
+    #[inline]
     pub fn wake_one(&self) -> bool {
         let waiter = self.waiting.borrow_mut().pop_front();
         waiter.map(|waiter| self.grant(&waiter)).is_some()
@@ -71,6 +73,7 @@ impl<T> WaitQueue<T> {
         self.waiting.borrow().len()
     }
 
+    #[inline]
     fn grant(&self, waiter: &Waiter<T>) {
         self.granted.borrow_mut().push(waiter.ticket);
         self.sim.wake(waiter.task);
@@ -104,6 +107,7 @@ pub struct Wait<'a, T = ()> {
 
 impl<T> Wait<'_, T> {
     /// Takes the grant, if there is one.
+    #[inline]
     fn take_grant(&mut self) -> bool {
         let Some(ticket) = self.ticket else {
             return false;
@@ -118,6 +122,7 @@ impl<T> Wait<'_, T> {
     }
 
     /// Leaves the queue. `true` if it was granted already: the grant is the caller's to pass on.
+    #[inline]
     fn leave(&mut self) -> bool {
         if self.ticket.is_none() || self.queue.sim.halted() {
             return false;
@@ -133,6 +138,7 @@ impl<T> Wait<'_, T> {
 }
 
 impl<T: Copy> Wait<'_, T> {
+    #[inline]
     fn poll_grant(&mut self) -> Poll<()> {
         if self.ticket.is_some() {
             return if self.take_grant() { Poll::Ready(()) } else { Poll::Pending };
@@ -149,12 +155,14 @@ impl<T: Copy> Wait<'_, T> {
 impl Future for Wait<'_> {
     type Output = ();
 
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
         self.poll_grant()
     }
 }
 
 impl<T> Drop for Wait<'_, T> {
+    #[inline]
     fn drop(&mut self) {
         if self.leave() {
             // Of a queue that hands things over, `Handover` has taken the grant before.
@@ -175,12 +183,14 @@ pub(crate) struct Handover<'a, T, F: FnMut()> {
 impl<T: Copy + Unpin, F: FnMut() + Unpin> Future for Handover<'_, T, F> {
     type Output = ();
 
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
         self.wait.poll_grant()
     }
 }
 
 impl<T, F: FnMut()> Drop for Handover<'_, T, F> {
+    #[inline]
     fn drop(&mut self) {
         if self.wait.leave() {
             (self.give_back)();
