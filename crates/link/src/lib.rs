@@ -12,6 +12,8 @@
 //! | [`pcie`] | the link: directions, DMA engine, doorbells, fetches, completions |
 //! | [`queue`] | one submission queue and its completion queue |
 //! | [`prp`] | physical region pages and lists, as a drive walks them |
+//! | [`shared`] | queues and host memory that applications reach from other threads |
+//! | [`recording`] | what came from there on file, and its replay in virtual time |
 //! | [`transfer`] | the ways a value gets across, both halves of each in one file |
 //!
 //! This crate knows no engine and no flash: where a value lands is behind [`transfer::Landing`].
@@ -22,6 +24,8 @@ pub mod payload;
 pub mod pcie;
 pub mod prp;
 pub mod queue;
+pub mod recording;
+pub mod shared;
 pub mod transfer;
 
 pub use memory::{BadAddress, HostMemory, LocalMemory};

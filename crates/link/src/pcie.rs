@@ -29,7 +29,7 @@ use crate::queue::{Fetched, QueuePair};
 /// Bytes of a host memory page: the unit of PRP entries.
 pub const PAGE_BYTES: u32 = kvdrive_spec::PAGE_BYTES;
 /// Slots of the admin queue.
-const ADMIN_ENTRIES: u32 = 32;
+pub(crate) const ADMIN_ENTRIES: u32 = 32;
 const DOORBELL_BYTES: u64 = 4;
 const INTERRUPT_WIRE_BYTES: u64 = 4;
 const LINK_LAYER_BYTES: u64 = 8 + 4;

@@ -1,0 +1,265 @@
+//! A wall-time run on file: what came to the drive from outside, with model times, so that a virtual-time run repeats
+//! every counter and every time.
+//!
+//! ```text
+//!   file    "KVRECORD" | version u32 | configuration bytes u32 | configuration | checksum u64 | frame ...
+//!   frame   payload bytes u32 | kind u8 | payload | checksum u64
+//!
+//!   kind         payload
+//!   1 queue      time u64 | entries u32                      the host created the next queue pair; the first is admin
+//!   2 commands   time u64 | queue u16 | submission doorbells u32 | completion doorbells u32 | entries, 64 each
+//!   3 read       refused u8 | piece ...                      what the next DMA read brought
+//!                  piece = 0u8 | bytes u32 | bytes    or    1u8 | seed u64 | offset u32 | bytes u32
+//!   4 refused    nth u64                                     the drive's nth write to host memory was refused
+//!   5 end        power cut u8 | events u64 | time u64 | completion doorbells u32
+//! ```
+//!
+//! Numbers are little-endian. A checksum is XXH3 over everything from the start of its frame, seeded with the frame's
+//! offset, so a frame that was moved, dropped or doubled is found like one that was altered. Frames are in the order of events: what DMA read between two arrivals lies between them.
+//!
+//! The configuration is text that whoever records wants back; this module does not read it.
+
+mod recorder;
+mod replay;
+
+use std::io::{self, ErrorKind, Read};
+
+use kvdrive_sim::Ns;
+use kvdrive_spec::Sqe;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::payload::Pattern;
+use crate::shared::{Arrived, Stamped};
+
+pub use recorder::Recorder;
+pub(crate) use recorder::RecordingMemory;
+pub use replay::{ReplayError, replay};
+
+const MAGIC: &[u8; 8] = b"KVRECORD";
+const VERSION: u32 = 1;
+/// No frame is longer: 2 MiB of value in pieces of a byte each would not be.
+const LARGEST_PAYLOAD_BYTES: u32 = 64 << 20;
+const FRAME_HEADER_BYTES: usize = 5;
+const CHECKSUM_BYTES: usize = 8;
+
+mod kind {
+    pub const QUEUE: u8 = 1;
+    pub const COMMANDS: u8 = 2;
+    pub const READ: u8 = 3;
+    pub const REFUSED: u8 = 4;
+    pub const END: u8 = 5;
+}
+
+mod piece {
+    pub const BYTES: u8 = 0;
+    pub const PATTERN: u8 = 1;
+}
+
+/// A recording that cannot be read, or does not fit the drive it is played to.
+#[derive(Debug, thiserror::Error)]
+#[error("recording, byte {offset}: {what}")]
+pub struct RecordingError {
+    /// Where the frame begins that is wrong.
+    pub offset: u64,
+    /// What is wrong with it.
+    pub what: String,
+}
+
+impl RecordingError {
+    fn new(offset: u64, what: impl Into<String>) -> RecordingError {
+        RecordingError { offset, what: what.into() }
+    }
+}
+
+/// How a recorded run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct End {
+    pub(crate) power_cut: bool,
+    pub(crate) events: u64,
+    pub(crate) now: Ns,
+    /// Doorbells that came behind the last arrival.
+    pub(crate) completion_doorbells: u32,
+}
+
+/// One piece of what a DMA read brought.
+#[derive(Debug, PartialEq, Eq)]
+enum ReadPiece {
+    Bytes(Vec<u8>),
+    Pattern(Pattern),
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Frame {
+    Arrival(Stamped),
+    /// `None`: it was refused.
+    Read(Option<Vec<ReadPiece>>),
+    Refused {
+        nth: u64,
+    },
+    End(End),
+}
+
+/// A recording, opened and found to be one.
+pub struct Recording {
+    input: Box<dyn Read>,
+    offset: u64,
+    configuration: String,
+}
+
+impl Recording {
+    /// Reads the head of a recording.
+    pub fn open(mut input: Box<dyn Read>) -> Result<Recording, RecordingError> {
+        let mut head = Vec::new();
+        take(&mut input, MAGIC.len() + 8, &mut head, 0)?;
+        if head[..MAGIC.len()] != MAGIC[..] {
+            return Err(RecordingError::new(0, "this is not a recording"));
+        }
+        let number = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("4 bytes"));
+        let (version, bytes) = (number(8), number(12));
+        if version != VERSION {
+            return Err(RecordingError::new(
+                8,
+                format!("version {version}; this program reads version {VERSION}"),
+            ));
+        }
+        if bytes > LARGEST_PAYLOAD_BYTES {
+            return Err(RecordingError::new(12, format!("a configuration of {bytes} bytes")));
+        }
+        take(&mut input, bytes as usize, &mut head, 12)?;
+        let sum = take_checksum(&mut input, 0)?;
+        if sum != xxh3_64_with_seed(&head, 0) {
+            return Err(RecordingError::new(0, "the head is damaged"));
+        }
+        let offset = (head.len() + CHECKSUM_BYTES) as u64;
+        let configuration = String::from_utf8(head.split_off(MAGIC.len() + 8))
+            .map_err(|_| RecordingError::new(16, "the configuration is not text"))?;
+        Ok(Recording { input, offset, configuration })
+    }
+
+    /// The text that was handed to [`Recorder::new`].
+    pub fn configuration(&self) -> &str {
+        &self.configuration
+    }
+
+    /// Reads the next frame; `buffer` is scratch space.
+    fn next(&mut self, buffer: &mut Vec<u8>) -> Result<Frame, RecordingError> {
+        let offset = self.offset;
+        buffer.clear();
+        take(&mut self.input, FRAME_HEADER_BYTES, buffer, offset)?;
+        let bytes = u32::from_le_bytes(buffer[..4].try_into().expect("4 bytes"));
+        if bytes > LARGEST_PAYLOAD_BYTES {
+            return Err(RecordingError::new(offset, format!("a frame of {bytes} bytes")));
+        }
+        take(&mut self.input, bytes as usize, buffer, offset)?;
+        if take_checksum(&mut self.input, offset)? != xxh3_64_with_seed(buffer, offset) {
+            return Err(RecordingError::new(offset, "the frame is damaged"));
+        }
+        self.offset += (buffer.len() + CHECKSUM_BYTES) as u64;
+        let mut fields = Fields(&buffer[FRAME_HEADER_BYTES..]);
+        let frame = fields.frame(buffer[4]).filter(|_| fields.0.is_empty());
+        frame.ok_or_else(|| RecordingError::new(offset, "the frame says nothing that this program knows"))
+    }
+}
+
+/// Appends exactly `bytes` bytes to `to`.
+fn take(input: &mut dyn Read, bytes: usize, to: &mut Vec<u8>, offset: u64) -> Result<(), RecordingError> {
+    match input.take(bytes as u64).read_to_end(to) {
+        Ok(got) if got == bytes => Ok(()),
+        Ok(_) => Err(RecordingError::new(offset, "the file ends before the frame that begins here")),
+        Err(error) => Err(RecordingError::new(offset, error.to_string())),
+    }
+}
+
+fn take_checksum(input: &mut dyn Read, offset: u64) -> Result<u64, RecordingError> {
+    let mut sum = [0; CHECKSUM_BYTES];
+    input.read_exact(&mut sum).map_err(|error: io::Error| match error.kind() {
+        ErrorKind::UnexpectedEof => {
+            RecordingError::new(offset, "the file ends before the frame that begins here")
+        }
+        _ => RecordingError::new(offset, error.to_string()),
+    })?;
+    Ok(u64::from_le_bytes(sum))
+}
+
+/// Payload bytes not read yet.
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (array, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*array)
+    }
+
+    fn number_u8(&mut self) -> Option<u8> {
+        self.array().map(u8::from_le_bytes)
+    }
+
+    fn number_u16(&mut self) -> Option<u16> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    fn number_u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    fn number_u64(&mut self) -> Option<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    fn frame(&mut self, kind: u8) -> Option<Frame> {
+        Some(match kind {
+            kind::QUEUE => {
+                let at = self.number_u64()?;
+                Frame::Arrival(Stamped { at, arrived: Arrived::Queue { entries: self.number_u32()? } })
+            }
+            kind::COMMANDS => {
+                let at = self.number_u64()?;
+                let (queue, submission_doorbells) = (self.number_u16()?, self.number_u32()?);
+                let completion_doorbells = self.number_u32()?;
+                let mut sqes = Vec::with_capacity(self.0.len() / Sqe::BYTES);
+                while !self.0.is_empty() {
+                    sqes.push(Sqe::from_bytes(self.array()?));
+                }
+                let arrived = Arrived::Commands { queue, sqes, submission_doorbells, completion_doorbells };
+                Frame::Arrival(Stamped { at, arrived })
+            }
+            kind::READ => {
+                let refused = self.number_u8()? != 0;
+                let mut pieces = Vec::new();
+                while !self.0.is_empty() {
+                    pieces.push(self.piece()?);
+                }
+                Frame::Read((!refused).then_some(pieces))
+            }
+            kind::REFUSED => Frame::Refused { nth: self.number_u64()? },
+            kind::END => Frame::End(End {
+                power_cut: self.number_u8()? != 0,
+                events: self.number_u64()?,
+                now: self.number_u64()?,
+                completion_doorbells: self.number_u32()?,
+            }),
+            _ => return None,
+        })
+    }
+
+    fn piece(&mut self) -> Option<ReadPiece> {
+        match self.number_u8()? {
+            piece::BYTES => {
+                let (bytes, rest) = {
+                    let count = self.number_u32()? as usize;
+                    self.0.split_at_checked(count)?
+                };
+                let piece = ReadPiece::Bytes(bytes.to_vec());
+                self.0 = rest;
+                Some(piece)
+            }
+            piece::PATTERN => {
+                let (seed, offset, bytes) = (self.number_u64()?, self.number_u32()?, self.number_u32()?);
+                offset.checked_add(bytes)?;
+                Some(ReadPiece::Pattern(Pattern { seed, offset, bytes }))
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! A recorded run in virtual time: the same arrivals at the same model times, the same bytes for every DMA read, so the
+//! same events.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use kvdrive_sim::{Histogram, Sim};
+
+use super::{End, Frame, ReadPiece, Recording, RecordingError};
+use crate::memory::{BadAddress, HostMemory};
+use crate::payload::Piece;
+use crate::pcie::Link;
+use crate::shared::{BuildError, Ended, Ports, Stamped};
+
+/// Why a replay failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    /// The recording is damaged, or belongs to a drive that behaves otherwise.
+    #[error(transparent)]
+    Recording(#[from] RecordingError),
+    /// The drive could not be built.
+    #[error("the drive for the replay: {0}")]
+    Build(BuildError),
+}
+
+/// What has been read from the recording and not been used, and how far it has been read.
+struct Tape {
+    sim: Sim,
+    recording: RefCell<Recording>,
+    buffer: RefCell<Vec<u8>>,
+    reads: RefCell<VecDeque<Option<Vec<ReadPiece>>>>,
+    refused: RefCell<VecDeque<u64>>,
+    writes: Cell<u64>,
+    end: Cell<Option<End>>,
+    failure: RefCell<Option<RecordingError>>,
+}
+
+impl Tape {
+    /// Reads up to the next arrival, keeping what DMA will ask for before it. `None` at the end.
+    fn next_arrival(&self) -> Result<Option<Stamped>, RecordingError> {
+        loop {
+            let frame = self.recording.borrow_mut().next(&mut self.buffer.borrow_mut())?;
+            match frame {
+                Frame::Arrival(stamped) => return Ok(Some(stamped)),
+                Frame::Read(pieces) => self.reads.borrow_mut().push_back(pieces),
+                Frame::Refused { nth } => self.refused.borrow_mut().push_back(nth),
+                Frame::End(end) => {
+                    // A power cut came between two events, not between two steps of this run.
+                    self.sim.step_every_event();
+                    self.end.set(Some(end));
+                    return Ok(None);
+                }
+            }
+        }
+    }
+
+    fn error(&self, what: impl Into<String>) -> RecordingError {
+        RecordingError::new(self.recording.borrow().offset, what)
+    }
+
+    /// Nothing that happens from here on means anything.
+    fn fail(&self, error: RecordingError) {
+        self.failure.borrow_mut().get_or_insert(error);
+        self.sim.halt();
+    }
+
+    async fn play(&self, ports: &Ports) -> Result<(), RecordingError> {
+        while let Some(stamped) = self.next_arrival()? {
+            if stamped.at < self.sim.now() {
+                return Err(self.error("an arrival lies before the one in front of it"));
+            }
+            self.sim.sleep_until_external(stamped.at).await;
+            if !ports.apply(&stamped.arrived, |_| Box::new(|_| ())) {
+                return Err(self.error("commands for a queue that is full or was never created"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs to where the recorded run ended and compares what can be compared without knowing the drive.
+    fn run(&self, link: &Link) -> Result<End, RecordingError> {
+        let reached = |end: End| end.power_cut && self.sim.events() >= end.events;
+        while !self.end.get().is_some_and(reached) && self.sim.step() {}
+        if let Some(failure) = self.failure.take() {
+            return Err(failure);
+        }
+        let end = self.end.get().ok_or_else(|| self.error("the drive came to an end before the recording"))?;
+        if end.power_cut {
+            self.sim.halt();
+        }
+        link.count_doorbells(end.completion_doorbells);
+        let here = (self.sim.events(), self.sim.now());
+        if here != (end.events, end.now) || !self.reads.borrow().is_empty() {
+            return Err(self.error(format!(
+                "the replay ends after {} events at {} ns, the recorded run after {} at {} ns: it was made with another \
+                 configuration or another version",
+                here.0, here.1, end.events, end.now
+            )));
+        }
+        Ok(end)
+    }
+}
+
+/// The tape as host memory: reads bring what they brought, writes go nowhere.
+struct TapeMemory(Rc<Tape>);
+
+impl HostMemory for TapeMemory {
+    fn read(&self, address: u64, bytes: u32, sink: &mut dyn FnMut(Piece<'_>)) -> Result<(), BadAddress> {
+        let tape = &*self.0;
+        let bad = BadAddress { address, bytes };
+        let Some(read) = tape.reads.borrow_mut().pop_front() else {
+            tape.fail(tape.error("the drive reads host memory that the recorded one did not read"));
+            return Err(bad);
+        };
+        let pieces = read.ok_or(bad)?;
+        let recorded: u64 = pieces.iter().map(|piece| u64::from(borrow(piece).bytes())).sum();
+        if recorded != u64::from(bytes) {
+            tape.fail(tape.error(format!("the drive reads {bytes} bytes, the recorded one read {recorded}")));
+            return Err(bad);
+        }
+        pieces.iter().for_each(|piece| sink(borrow(piece)));
+        Ok(())
+    }
+
+    fn write(&self, address: u64, piece: Piece<'_>) -> Result<(), BadAddress> {
+        let tape = &*self.0;
+        let nth = tape.writes.replace(tape.writes.get() + 1);
+        let mut refused = tape.refused.borrow_mut();
+        if refused.front() == Some(&nth) {
+            refused.pop_front();
+            return Err(BadAddress { address, bytes: piece.bytes() });
+        }
+        Ok(())
+    }
+}
+
+fn borrow(piece: &ReadPiece) -> Piece<'_> {
+    match piece {
+        ReadPiece::Bytes(bytes) => Piece::Bytes(bytes),
+        ReadPiece::Pattern(pattern) => Piece::Pattern(*pattern),
+    }
+}
+
+/// Plays `recording` to a drive in virtual time. `build` is what [`crate::shared::Server::new`] takes; its second part
+/// gets the end of the run, with the same counters and the same model time as the recorded run had.
+pub fn replay<R, F>(
+    recording: Recording,
+    build: impl FnOnce(&Sim, Rc<dyn HostMemory>) -> Result<(Rc<Link>, F), BuildError>,
+) -> Result<R, ReplayError>
+where
+    F: FnOnce(Ended) -> R,
+{
+    let sim = Sim::new();
+    let tape = Rc::new(Tape {
+        sim: sim.clone(),
+        recording: RefCell::new(recording),
+        buffer: RefCell::default(),
+        reads: RefCell::default(),
+        refused: RefCell::default(),
+        writes: Cell::new(0),
+        end: Cell::new(None),
+        failure: RefCell::default(),
+    });
+    let (link, finish) = build(&sim, Rc::new(TapeMemory(tape.clone()))).map_err(ReplayError::Build)?;
+    let (player, ports) = (tape.clone(), Ports::new(link.clone()));
+    sim.spawn(async move {
+        if let Err(error) = player.play(&ports).await {
+            player.fail(error);
+        }
+    });
+    let ended = tape.run(&link);
+    let result = ended.map(|end| {
+        finish(Ended { lateness: Histogram::default(), power_cut: end.power_cut, recording: Ok(()) })
+    });
+    sim.clear();
+    Ok(result?)
+}

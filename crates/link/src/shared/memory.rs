@@ -1,0 +1,118 @@
+//! Host memory of several threads: buffers under locks of their own, found by address.
+//!
+//! A buffer is used by one command at a time, so its lock is free whenever somebody wants it; it is there because the
+//! compiler cannot know.
+
+use std::cell::RefCell;
+use std::sync::{Arc, Mutex};
+
+use super::lock;
+use crate::memory::{BadAddress, HostMemory};
+use crate::payload::{Piece, Region};
+
+/// Address space between two buffers: buffer `n` begins at `(n + 1) << 32`.
+const BUFFER_SHIFT: u32 = 32;
+
+/// One buffer.
+pub struct SharedBuffer {
+    address: u64,
+    bytes: u32,
+    content: Mutex<Region>,
+}
+
+impl SharedBuffer {
+    /// Its first byte, as commands name it.
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Its size.
+    pub fn bytes(&self) -> u32 {
+        self.bytes
+    }
+
+    /// Makes it all zero again.
+    pub fn clear(&self) {
+        lock(&self.content).clear();
+    }
+
+    /// Makes `piece` its content, zero behind it. Panics when it is longer than the buffer.
+    pub fn fill(&self, piece: Piece<'_>) {
+        assert!(piece.bytes() <= self.bytes, "{} bytes into a buffer of {}", piece.bytes(), self.bytes);
+        let mut content = lock(&self.content);
+        content.clear();
+        content.write(0, piece);
+    }
+
+    /// Hands out `bytes` bytes from `at` on, in order. Panics when they are not all inside.
+    pub fn read(&self, at: u32, bytes: u32, sink: &mut dyn FnMut(Piece<'_>)) {
+        assert!(self.holds(at, bytes), "{at}+{bytes} of a buffer of {} bytes", self.bytes);
+        lock(&self.content).read(at, bytes, sink);
+    }
+
+    /// Exchanges its content, without a copy.
+    pub fn swap(&self, with: &mut Region) {
+        std::mem::swap(&mut *lock(&self.content), with);
+    }
+
+    fn holds(&self, at: u32, bytes: u32) -> bool {
+        at.checked_add(bytes).is_some_and(|end| end <= self.bytes)
+    }
+}
+
+/// All buffers. They are mapped for good.
+#[derive(Default)]
+pub struct SharedMemory {
+    buffers: Mutex<Vec<Arc<SharedBuffer>>>,
+}
+
+impl SharedMemory {
+    /// Maps a new zeroed buffer. Memory is taken as it is written.
+    pub fn map(&self, bytes: u32) -> Arc<SharedBuffer> {
+        let mut buffers = lock(&self.buffers);
+        let address = (buffers.len() as u64 + 1) << BUFFER_SHIFT;
+        let buffer = Arc::new(SharedBuffer { address, bytes, content: Mutex::default() });
+        buffers.push(buffer.clone());
+        buffer
+    }
+}
+
+/// The memory as the drive's thread sees it: a copy of the table, brought up to date when an address is not in it.
+pub(super) struct DriveView {
+    shared: Arc<SharedMemory>,
+    known: RefCell<Vec<Arc<SharedBuffer>>>,
+}
+
+impl DriveView {
+    pub(super) fn new(shared: Arc<SharedMemory>) -> DriveView {
+        DriveView { shared, known: RefCell::default() }
+    }
+
+    /// Lets `act` use the buffer at `address`, if `bytes` bytes from there on are mapped.
+    fn with<T>(
+        &self,
+        address: u64,
+        bytes: u32,
+        act: impl FnOnce(&SharedBuffer, u32) -> T,
+    ) -> Result<T, BadAddress> {
+        let bad = BadAddress { address, bytes };
+        let index = (address >> BUFFER_SHIFT).checked_sub(1).ok_or(bad)? as usize;
+        if index >= self.known.borrow().len() {
+            self.known.borrow_mut().clone_from(&lock(&self.shared.buffers));
+        }
+        let known = self.known.borrow();
+        let buffer = known.get(index).ok_or(bad)?;
+        let at = address as u32;
+        if buffer.holds(at, bytes) { Ok(act(buffer, at)) } else { Err(bad) }
+    }
+}
+
+impl HostMemory for DriveView {
+    fn read(&self, address: u64, bytes: u32, sink: &mut dyn FnMut(Piece<'_>)) -> Result<(), BadAddress> {
+        self.with(address, bytes, |buffer, at| lock(&buffer.content).read(at, bytes, sink))
+    }
+
+    fn write(&self, address: u64, piece: Piece<'_>) -> Result<(), BadAddress> {
+        self.with(address, piece.bytes(), |buffer, at| lock(&buffer.content).write(at, piece))
+    }
+}

@@ -1,0 +1,230 @@
+//! The link between threads: queue pairs and host memory that applications reach from any thread, and the drive from
+//! its own.
+//!
+//! ```text
+//!   application threads                                  the drive's thread
+//!   SharedQueue::submit ──► inbox ──► bell ═══════════► WallSource::poll   stamps what arrived with a model time
+//!                                                          └► pump task    at that time: Link queues, firmware wakes
+//!   CompletionSink::complete ◄══════ outlet of a queue ◄── Link::complete  in batches, or at the next look
+//!   SharedMemory ◄═════════════════════════════════════ DMA through HostMemory
+//! ```
+//!
+//! Entries cross in batches: an inbox is a vector under a lock that is taken once a doorbell, and the drive looks at
+//! one counter to see whether any inbox has something. A host frees its completion slots the moment a completion is
+//! posted, so when it reads them has no influence on the drive: the events of a run are a function of the stamped
+//! arrivals and of the bytes that DMA read, which is what [`crate::recording`] keeps.
+//!
+//! What this module does not do: command identifiers, buffers per command, waiting (crate `host`, `threaded`).
+
+mod memory;
+mod server;
+mod source;
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::Thread;
+
+use kvdrive_spec::{Cqe, Sqe};
+
+use crate::pcie::ADMIN_ENTRIES;
+
+pub use memory::{SharedBuffer, SharedMemory};
+pub use server::{BuildError, Ended, Server, ServerConfig};
+pub(crate) use source::{Arrived, Ports, Stamped};
+
+/// A value on cache lines of its own (two: processors fetch them in pairs), so that threads do not disturb each other.
+#[repr(align(128))]
+#[derive(Default)]
+struct Apart<T>(T);
+
+/// Locks, whatever happened to other holders: everything kept under these locks is valid between any two statements.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Where a queue's completions go. Called on the drive's thread; must not block.
+pub trait CompletionSink: Send + Sync {
+    /// Commands have completed, in this order.
+    fn complete(&self, cqes: &[Cqe]);
+    /// The drive is gone; what is under way will never complete.
+    fn power_off(&self);
+}
+
+/// The drive is off: its thread has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the drive is off")]
+pub struct PowerOff;
+
+/// How the drive's thread hears of news, asleep or not.
+#[derive(Default)]
+struct Bell {
+    /// Grows with everything the drive has to look at.
+    news: Apart<AtomicU64>,
+    asleep: Apart<AtomicBool>,
+    thread: OnceLock<Thread>,
+}
+
+impl Bell {
+    fn ring(&self) {
+        // Sequentially consistent, as in `sleep_unless`: either the sleeper sees the news or the ringer the sleeper.
+        self.news.0.fetch_add(1, Ordering::SeqCst);
+        if self.asleep.0.load(Ordering::SeqCst) {
+            if let Some(thread) = self.thread.get() {
+                thread.unpark();
+            }
+        }
+    }
+
+    fn news(&self) -> u64 {
+        self.news.0.load(Ordering::Acquire)
+    }
+
+    /// Parks the calling (the drive's) thread unless there are news since `seen`.
+    fn sleep_unless_news(&self, seen: u64, timeout: std::time::Duration) {
+        self.asleep.0.store(true, Ordering::SeqCst);
+        if self.news.0.load(Ordering::SeqCst) == seen {
+            std::thread::park_timeout(timeout);
+        }
+        self.asleep.0.store(false, Ordering::SeqCst);
+    }
+}
+
+#[derive(Default)]
+struct Inbox {
+    sqes: Vec<Sqe>,
+    doorbells: u32,
+}
+
+/// A queue pair, the application's side.
+pub struct SharedQueue {
+    entries: u32,
+    bell: Arc<Bell>,
+    inbox: Apart<Mutex<Inbox>>,
+    /// Is there something in the inbox?
+    filled: AtomicBool,
+    /// Commands submitted and not completed.
+    outstanding: AtomicU32,
+    /// Completion doorbells that the meter has not counted yet.
+    completion_doorbells: Apart<AtomicU32>,
+    sink: Arc<dyn CompletionSink>,
+}
+
+impl SharedQueue {
+    /// Slots of each ring; one of them always stays empty.
+    pub fn entries(&self) -> u32 {
+        self.entries
+    }
+
+    /// Submits all of `sqes` with one doorbell and empties it. `false`, and nothing is submitted, when the ring has
+    /// no room for all of them.
+    #[must_use]
+    pub fn submit(&self, sqes: &mut Vec<Sqe>) -> bool {
+        let count = sqes.len() as u32;
+        if count == 0 {
+            return true;
+        }
+        let room = |outstanding: u32| Some(outstanding + count).filter(|after| *after < self.entries);
+        if self.outstanding.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).is_err() {
+            return false;
+        }
+        let mut inbox = lock(&self.inbox.0);
+        inbox.sqes.append(sqes);
+        inbox.doorbells += 1;
+        drop(inbox);
+        self.filled.store(true, Ordering::Release);
+        self.bell.ring();
+        true
+    }
+
+    /// Tells the drive how far completions have been read. It is only counted: nothing waits for it.
+    pub fn ring_completion(&self) {
+        self.completion_doorbells.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn complete(&self, cqes: &[Cqe]) {
+        self.outstanding.fetch_sub(cqes.len() as u32, Ordering::Relaxed);
+        self.sink.complete(cqes);
+    }
+}
+
+/// Queues by number; 0 is the admin queue.
+#[derive(Default)]
+struct Registry {
+    queues: Vec<Arc<SharedQueue>>,
+    gone: bool,
+}
+
+/// What the threads of one drive's applications share with the drive.
+pub struct SharedLink {
+    memory: Arc<SharedMemory>,
+    bell: Arc<Bell>,
+    registry: Mutex<Registry>,
+    closed: AtomicBool,
+    cut: AtomicBool,
+}
+
+impl SharedLink {
+    /// A link whose admin queue completes into `admin`; returns it with that queue.
+    pub fn new(admin: Arc<dyn CompletionSink>) -> (Arc<SharedLink>, Arc<SharedQueue>) {
+        let link = Arc::new(SharedLink {
+            memory: Arc::default(),
+            bell: Arc::default(),
+            registry: Mutex::default(),
+            closed: AtomicBool::new(false),
+            cut: AtomicBool::new(false),
+        });
+        let queue = link.create_queue(ADMIN_ENTRIES, admin).expect("a new link has not ended");
+        (link, queue)
+    }
+
+    /// Memory that the drive reaches by DMA.
+    pub fn memory(&self) -> &Arc<SharedMemory> {
+        &self.memory
+    }
+
+    /// Creates a queue pair of `entries` slots.
+    ///
+    /// Errors: [`PowerOff`] when the drive's thread has ended.
+    pub fn create_queue(&self, entries: u32, sink: Arc<dyn CompletionSink>) -> Result<Arc<SharedQueue>, PowerOff> {
+        let queue = Arc::new(SharedQueue {
+            entries,
+            bell: self.bell.clone(),
+            inbox: Apart::default(),
+            filled: AtomicBool::new(false),
+            outstanding: AtomicU32::new(0),
+            completion_doorbells: Apart::default(),
+            sink,
+        });
+        let mut registry = lock(&self.registry);
+        if registry.gone {
+            return Err(PowerOff);
+        }
+        registry.queues.push(queue.clone());
+        drop(registry);
+        self.bell.ring();
+        Ok(queue)
+    }
+
+    /// Nobody will submit again: the drive finishes what is under way and ends.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.bell.ring();
+    }
+
+    /// Cuts the drive's power: it stops between two events, and nothing under way completes.
+    pub fn cut_power(&self) {
+        self.cut.store(true, Ordering::Release);
+        self.bell.ring();
+    }
+
+    /// The drive's thread ends, however it came to that.
+    fn mark_gone(&self) {
+        let mut registry = lock(&self.registry);
+        registry.gone = true;
+        let queues = registry.queues.clone();
+        drop(registry);
+        for queue in queues {
+            queue.sink.power_off();
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! A drive behind a shared link, from the first event to the last, on the thread that calls it.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use kvdrive_sim::wall::{self, Pace};
+use kvdrive_sim::{Histogram, Sim};
+
+use super::SharedLink;
+use super::memory::DriveView;
+use super::source::{Intake, WallSource};
+use crate::memory::HostMemory;
+use crate::pcie::Link;
+use crate::recording::{End, Recorder, RecordingMemory};
+
+/// Why a drive could not be built.
+pub type BuildError = Box<dyn std::error::Error + Send + Sync>;
+
+/// How to serve.
+pub struct ServerConfig {
+    /// Wall time against model time.
+    pub pace: Pace,
+    /// Where to keep what arrives, for a replay.
+    pub recorder: Option<Recorder>,
+}
+
+/// How a run ended.
+pub struct Ended {
+    /// How late events ran, wall minus model, ns; empty when unpaced or replayed.
+    pub lateness: Histogram,
+    /// Was the power cut? Then no task runs any more.
+    pub power_cut: bool,
+    /// What went wrong while recording, if anything did; the drive was served all the same.
+    pub recording: Result<(), std::io::Error>,
+}
+
+/// A drive that has been built and can serve.
+pub struct Server<F> {
+    sim: Sim,
+    shared: Arc<SharedLink>,
+    pace: Pace,
+    recorder: Option<Rc<Recorder>>,
+    link: Rc<Link>,
+    finish: F,
+    gone: Gone,
+}
+
+/// Tells the applications, also when the drive's thread panics.
+struct Gone(Arc<SharedLink>);
+
+impl Drop for Gone {
+    fn drop(&mut self) {
+        self.0.mark_gone();
+    }
+}
+
+impl<F> Server<F> {
+    /// Builds a drive on this thread. `build` gets the executor and the memory that its DMA reaches, and returns the
+    /// drive's link and what to do at the end.
+    pub fn new(
+        shared: &Arc<SharedLink>,
+        config: ServerConfig,
+        build: impl FnOnce(&Sim, Rc<dyn HostMemory>) -> Result<(Rc<Link>, F), BuildError>,
+    ) -> Result<Server<F>, BuildError> {
+        let gone = Gone(shared.clone());
+        let sim = Sim::new();
+        let recorder = config.recorder.map(Rc::new);
+        let view = DriveView::new(shared.memory.clone());
+        let memory: Rc<dyn HostMemory> = match &recorder {
+            None => Rc::new(view),
+            Some(recorder) => Rc::new(RecordingMemory::new(view, recorder.clone())),
+        };
+        let (link, finish) = build(&sim, memory)?;
+        Ok(Server { sim, shared: shared.clone(), pace: config.pace, recorder, link, finish, gone })
+    }
+
+    /// Serves until the link is closed and nothing is due any more, or the power is cut.
+    pub fn run<R>(self) -> R
+    where
+        F: FnOnce(Ended) -> R,
+    {
+        let sim = self.sim;
+        // The thread that runs is the one to wake; there is only one run.
+        let _ = self.shared.bell.thread.set(std::thread::current());
+        let intake = Intake::start(&sim, self.link, self.recorder.clone());
+        let mut source = WallSource::new(&sim, self.shared, intake.clone());
+        let lateness = wall::run(&sim, self.pace, &mut source);
+        let power_cut = sim.halted();
+        if !power_cut {
+            intake.flush();
+        }
+        let completion_doorbells = intake.count_last_doorbells();
+        let end = End { power_cut, events: sim.events(), now: sim.now(), completion_doorbells };
+        let recording = self.recorder.map_or(Ok(()), |recorder| recorder.finish(&end));
+        drop(self.gone);
+        let result = (self.finish)(Ended { lateness, power_cut, recording });
+        sim.clear();
+        result
+    }
+}

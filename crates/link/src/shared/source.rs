@@ -1,0 +1,249 @@
+//! The drive's side of a shared link: what arrives is stamped, waits for its time and goes into the queues of
+//! [`Link`]; completions go back in batches.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+use std::time::Duration;
+
+use kvdrive_sim::wall::{Arrival, Source};
+use kvdrive_sim::{Ns, Sim, TaskKey};
+use kvdrive_spec::{Cqe, Sqe};
+
+use super::{SharedLink, SharedQueue, lock};
+use crate::pcie::Link;
+use crate::queue::{Outlet, QueuePair};
+use crate::recording::Recorder;
+
+/// Completions that are handed over without waiting for the next look.
+const BATCH: usize = 8;
+
+/// Something a host did, as far as the drive can see it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Arrived {
+    /// It created the next queue pair.
+    Queue { entries: u32 },
+    /// It rang a queue's doorbell behind these entries.
+    Commands { queue: u16, sqes: Vec<Sqe>, submission_doorbells: u32, completion_doorbells: u32 },
+}
+
+/// An arrival and the model time it takes effect.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Stamped {
+    pub(crate) at: Ns,
+    pub(crate) arrived: Arrived,
+}
+
+/// The link's queues by number, fed with arrivals. A wall run and its replay both do it here.
+pub(crate) struct Ports {
+    pub(crate) link: Rc<Link>,
+    queues: RefCell<Vec<Rc<QueuePair>>>,
+}
+
+impl Ports {
+    pub(crate) fn new(link: Rc<Link>) -> Ports {
+        Ports { link, queues: RefCell::default() }
+    }
+
+    /// Lets an arrival take effect. `false` when it makes no sense: an unknown queue, or one that is full.
+    #[must_use]
+    pub(crate) fn apply(&self, arrived: &Arrived, outlet: impl FnOnce(usize) -> Outlet) -> bool {
+        let mut queues = self.queues.borrow_mut();
+        match arrived {
+            Arrived::Queue { entries } => {
+                let number = queues.len();
+                let queue =
+                    if number == 0 { self.link.admin_queue() } else { self.link.create_queue(*entries) };
+                queue.set_outlet(outlet(number));
+                queues.push(queue);
+                true
+            }
+            Arrived::Commands { queue, sqes, submission_doorbells, completion_doorbells } => {
+                let Some(queue) = queues.get(usize::from(*queue)) else { return false };
+                self.link.count_doorbells(submission_doorbells + completion_doorbells);
+                let fits = sqes.iter().all(|sqe| queue.try_submit(*sqe));
+                self.link.note_arrival(queue);
+                fits
+            }
+        }
+    }
+}
+
+/// Completions of one queue on their way to its host.
+struct Outbound {
+    queue: Arc<SharedQueue>,
+    batch: RefCell<Vec<Cqe>>,
+}
+
+impl Outbound {
+    fn flush(&self) {
+        let mut batch = self.batch.borrow_mut();
+        if !batch.is_empty() {
+            self.queue.complete(&batch);
+            batch.clear();
+        }
+    }
+}
+
+/// What the source and the pump task share.
+pub(super) struct Intake {
+    ports: Ports,
+    waiting: RefCell<VecDeque<Stamped>>,
+    outbound: RefCell<Vec<Rc<Outbound>>>,
+    /// Completions in batches of `outbound`, as far as the source has to care.
+    unflushed: Rc<Cell<bool>>,
+    recorder: Option<Rc<Recorder>>,
+    /// The pump, once it has run for the first time.
+    pump: Cell<Option<TaskKey>>,
+    /// Emptied entry vectors, for the next inboxes.
+    spare: RefCell<Vec<Vec<Sqe>>>,
+}
+
+impl Intake {
+    /// Starts the pump.
+    pub(super) fn start(sim: &Sim, link: Rc<Link>, recorder: Option<Rc<Recorder>>) -> Rc<Intake> {
+        let intake = Rc::new(Intake {
+            ports: Ports::new(link),
+            waiting: RefCell::default(),
+            outbound: RefCell::default(),
+            unflushed: Rc::default(),
+            recorder,
+            pump: Cell::new(None),
+            spare: RefCell::default(),
+        });
+        let (pump, clock) = (intake.clone(), sim.clone());
+        sim.spawn(poll_fn(move |_| {
+            pump.pump.set(Some(clock.current()));
+            pump.deliver(clock.now());
+            Poll::<()>::Pending
+        }));
+        intake
+    }
+
+    /// Lets everything stamped up to `now` take effect.
+    fn deliver(&self, now: Ns) {
+        loop {
+            let due = self.waiting.borrow().front().is_some_and(|stamped| stamped.at <= now);
+            if !due {
+                return;
+            }
+            let stamped = self.waiting.borrow_mut().pop_front().expect("it was there");
+            if let Some(recorder) = &self.recorder {
+                recorder.arrival(&stamped);
+            }
+            let fits = self.ports.apply(&stamped.arrived, |number| self.outlet(number));
+            assert!(fits, "a shared queue never submits more than its ring holds");
+            if let Arrived::Commands { mut sqes, .. } = stamped.arrived {
+                sqes.clear();
+                self.spare.borrow_mut().push(sqes);
+            }
+        }
+    }
+
+    fn outlet(&self, number: usize) -> Outlet {
+        let outbound = self.outbound.borrow()[number].clone();
+        let unflushed = self.unflushed.clone();
+        Box::new(move |cqe| {
+            outbound.batch.borrow_mut().push(cqe);
+            if outbound.batch.borrow().len() >= BATCH {
+                outbound.flush();
+            } else {
+                unflushed.set(true);
+            }
+        })
+    }
+
+    /// Hands over every completion posted so far.
+    pub(super) fn flush(&self) {
+        if self.unflushed.replace(false) {
+            self.outbound.borrow().iter().for_each(|outbound| outbound.flush());
+        }
+    }
+
+    /// Takes the completion doorbells that came behind the last arrival.
+    pub(super) fn count_last_doorbells(&self) -> u32 {
+        let outbound = self.outbound.borrow();
+        let rung = outbound.iter().map(|to| to.queue.completion_doorbells.0.swap(0, Ordering::Relaxed)).sum();
+        self.ports.link.count_doorbells(rung);
+        rung
+    }
+}
+
+/// Arrivals from other threads.
+pub(super) struct WallSource {
+    sim: Sim,
+    shared: Arc<SharedLink>,
+    intake: Rc<Intake>,
+    /// State of the bell at the last look.
+    seen: u64,
+    closed: bool,
+}
+
+impl WallSource {
+    pub(super) fn new(sim: &Sim, shared: Arc<SharedLink>, intake: Rc<Intake>) -> WallSource {
+        WallSource { sim: sim.clone(), shared, intake, seen: 0, closed: false }
+    }
+
+    fn take_all(&self, at: Ns) -> bool {
+        let intake = &*self.intake;
+        let mut waiting = intake.waiting.borrow_mut();
+        let before = waiting.len();
+        let mut outbound = intake.outbound.borrow_mut();
+        for queue in &lock(&self.shared.registry).queues[outbound.len()..] {
+            waiting.push_back(Stamped { at, arrived: Arrived::Queue { entries: queue.entries } });
+            outbound.push(Rc::new(Outbound { queue: queue.clone(), batch: RefCell::default() }));
+        }
+        for (number, outbound) in outbound.iter().enumerate() {
+            let arrived = take(&outbound.queue, number as u16, &intake.spare);
+            waiting.extend(arrived.map(|arrived| Stamped { at, arrived }));
+        }
+        waiting.len() > before
+    }
+}
+
+/// Takes what is in a queue's inbox.
+fn take(queue: &SharedQueue, number: u16, spare: &RefCell<Vec<Vec<Sqe>>>) -> Option<Arrived> {
+    if !queue.filled.swap(false, Ordering::Acquire) {
+        return None;
+    }
+    let mut sqes = spare.borrow_mut().pop().unwrap_or_default();
+    let mut inbox = lock(&queue.inbox.0);
+    std::mem::swap(&mut inbox.sqes, &mut sqes);
+    let submission_doorbells = std::mem::take(&mut inbox.doorbells);
+    drop(inbox);
+    if sqes.is_empty() {
+        // They were taken at the last look, between the sender's unlocking and its raising of the flag.
+        spare.borrow_mut().push(sqes);
+        return None;
+    }
+    let completion_doorbells = queue.completion_doorbells.0.swap(0, Ordering::Relaxed);
+    Some(Arrived::Commands { queue: number, sqes, submission_doorbells, completion_doorbells })
+}
+
+impl Source for WallSource {
+    fn poll(&mut self, at: Ns) -> Arrival {
+        self.intake.flush();
+        let news = self.shared.bell.news();
+        if news == self.seen {
+            return if self.closed { Arrival::Closed } else { Arrival::None };
+        }
+        let Some(pump) = self.intake.pump.get() else { return Arrival::None };
+        self.seen = news;
+        if self.shared.cut.load(Ordering::Acquire) {
+            self.sim.halt();
+            return Arrival::Closed;
+        }
+        self.closed = self.shared.closed.load(Ordering::Acquire);
+        // One wake-up serves all arrivals of one time.
+        let awaited = self.intake.waiting.borrow().back().is_some_and(|stamped| stamped.at == at);
+        if self.take_all(at) && !awaited { Arrival::Some(pump) } else { Arrival::None }
+    }
+
+    fn park(&mut self, timeout: Duration) {
+        self.shared.bell.sleep_unless_news(self.seen, timeout);
+    }
+}
