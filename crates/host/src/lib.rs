@@ -6,4 +6,5 @@
 //!
 //! Both pump the same state machines ([`kvdrive_link::transfer::Method`]); neither knows what is behind the link.
 
+mod answers;
 pub mod modelled;

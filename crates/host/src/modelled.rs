@@ -13,12 +13,12 @@ use kvdrive_link::pcie::PAGE_BYTES;
 use kvdrive_link::transfer::{Method, Next, Progress, StoreRequest, prp};
 use kvdrive_link::{HostMemory, Link, LocalMemory, Piece, QueuePair, Region};
 use kvdrive_sim::{Mutex, Ns, Resource, WaitQueue};
-use kvdrive_spec::identify::{CSI_KV, IDENTIFY_BYTES, KvNamespace, cns};
-use kvdrive_spec::iter::IterHeader;
-use kvdrive_spec::list::ListReader;
-use kvdrive_spec::{Command, Cqe, Key, RetrieveOptions, Sqe, Status, StoreOptions, opcode};
+use kvdrive_spec::identify::{IDENTIFY_BYTES, KvNamespace};
+use kvdrive_spec::{Command, Cqe, Key, RetrieveOptions, Sqe, Status, StoreOptions};
 use serde::Deserialize;
-use zerocopy::FromBytes;
+
+use crate::answers::{self, NSID, copy_in, take_keys, take_pair};
+pub use crate::answers::{Iterator, Pair};
 
 /// What the host's work costs on its core, ns. Sources are in the profiles.
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -32,11 +32,6 @@ pub struct HostCosts {
     /// Pinning and naming one page for DMA.
     pub pin_page_ns: Ns,
 }
-
-/// Namespace the driver talks to.
-const NSID: u32 = 1;
-/// Room for a pair in an iterator's answer, besides the largest value.
-const ANSWER_HEADER_BYTES: u32 = PAGE_BYTES;
 
 struct Slot {
     cid: u16,
@@ -71,21 +66,16 @@ impl Host {
     pub async fn identify(&self) -> Result<KvNamespace, Status> {
         let queue = self.link.admin_queue();
         let buffer = self.memory.map(IDENTIFY_BYTES as u32);
-        let mut sqe = Sqe::new(opcode::admin::IDENTIFY, 0, NSID);
-        sqe.cdw10.set(u32::from(cns::CSI_NAMESPACE));
-        sqe.cdw11.set(u32::from(CSI_KV) << 24);
-        sqe.set_prps(buffer, 0);
+        let sqe = answers::identify_namespace(0, buffer);
         assert!(queue.try_submit(sqe), "the admin queue takes one command at a time");
         self.link.ring_submission(&queue).await;
         let cqe = queue.completion(0).await;
         self.link.ring_completion(&queue);
-        if !cqe.status().is_success() {
-            return Err(cqe.status());
+        if cqe.status().is_success() {
+            Ok(answers::take_namespace(&*self.memory, buffer))
+        } else {
+            Err(cqe.status())
         }
-        let mut data = Region::new();
-        copy_in(&*self.memory, buffer, IDENTIFY_BYTES as u32, &mut data);
-        let bytes = data.to_bytes(IDENTIFY_BYTES as u32);
-        Ok(KvNamespace::read_from_bytes(&bytes).expect("Identify data has its size"))
     }
 
     /// Largest value the drive takes, bytes.
@@ -93,29 +83,6 @@ impl Host {
         self.max_value_bytes
     }
 }
-
-fn copy_in(memory: &dyn HostMemory, address: u64, bytes: u32, into: &mut Region) {
-    let mut at = 0;
-    memory
-        .read(address, bytes, &mut |piece| {
-            into.write(at, piece);
-            at += piece.bytes();
-        })
-        .expect("a driver reads its own buffers");
-}
-
-/// A pair that an iterator returned. Its value is in the region that was handed in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pair {
-    /// The key.
-    pub key: Key,
-    /// Size of the value.
-    pub value_bytes: u32,
-}
-
-/// An open iterator on the drive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Iterator(u32);
 
 /// Typed commands over one queue pair.
 pub struct Driver {
@@ -166,7 +133,7 @@ impl Driver {
         let mut slot = self.take_slot().await;
         let request =
             StoreRequest { key, value, options, nsid: NSID, cid: slot.cid, buffer: slot.buffer, list: slot.list };
-        let sequence = if method.is_inline() { Some(self.sequence.lock().await) } else { None };
+        let mut sequence = if method.is_inline() { Some(self.sequence.lock().await) } else { None };
         self.stage(&request, method.staged_bytes(bytes)).await;
         let mut progress = Progress::default();
         let mut next = method.begin(&request, &mut progress, &mut slot.outbox);
@@ -174,6 +141,10 @@ impl Driver {
             match next {
                 Next::Done(status) => break status,
                 Next::Submit => self.submit(&mut slot.outbox).await,
+            }
+            if progress.sent_bytes == bytes {
+                // Its last command is in the queue: the next value may follow.
+                sequence = None;
             }
             let status = self.completed(slot.cid).await.status();
             next = method.on_completion(&request, &mut progress, status, &mut slot.outbox);
@@ -216,11 +187,7 @@ impl Driver {
         let command = Command::List { start, buffer_bytes };
         let (_, keys) = self
             .with_data(command, buffer_bytes, |_, memory, buffer| {
-                let mut data = Region::new();
-                copy_in(memory, buffer, buffer_bytes, &mut data);
-                let bytes = data.to_bytes(buffer_bytes);
-                let reader = ListReader::new(&bytes).map_err(|_| Status::DATA_TRANSFER_ERROR)?;
-                reader.map(|key| key.map_err(|_| Status::DATA_TRANSFER_ERROR)).collect::<Result<Vec<_>, _>>()
+                take_keys(memory, buffer, buffer_bytes)
             })
             .await?;
         keys
@@ -229,19 +196,19 @@ impl Driver {
     /// Opens an iterator on the pairs as they are now and reads the first one at or after `key`. `None` when there is
     /// none; the iterator is open all the same.
     pub async fn seek(&self, key: Option<Key>, into: &mut Region) -> Result<(Iterator, Option<Pair>), Status> {
-        let buffer_bytes = self.answer_bytes();
+        let buffer_bytes = answers::pair_bytes(self.host.max_value_bytes);
         let (cqe, pair) = self
             .with_data(Command::Seek { key, buffer_bytes }, buffer_bytes, |cqe, memory, buffer| {
                 take_pair(cqe, memory, buffer, into)
             })
             .await?;
-        Ok((Iterator(cqe.dw1.get()), pair?))
+        Ok((Iterator::of(&cqe), pair?))
     }
 
     /// The iterator's next pair; `None` behind the last.
     pub async fn next(&self, iterator: Iterator, into: &mut Region) -> Result<Option<Pair>, Status> {
-        let buffer_bytes = self.answer_bytes();
-        let command = Command::Next { iterator: iterator.0, buffer_bytes };
+        let buffer_bytes = answers::pair_bytes(self.host.max_value_bytes);
+        let command = Command::Next { iterator: iterator.number(), buffer_bytes };
         let (_, pair) = self
             .with_data(command, buffer_bytes, |cqe, memory, buffer| take_pair(cqe, memory, buffer, into))
             .await?;
@@ -250,11 +217,7 @@ impl Driver {
 
     /// Closes an iterator.
     pub async fn close(&self, iterator: Iterator) -> Result<(), Status> {
-        self.without_data(Command::IterClose { iterator: iterator.0 }).await.map(|_| ())
-    }
-
-    fn answer_bytes(&self) -> u32 {
-        self.host.max_value_bytes + ANSWER_HEADER_BYTES
+        self.without_data(Command::IterClose { iterator: iterator.number() }).await.map(|_| ())
     }
 
     /// Puts the first `bytes` bytes of a value into the slot's buffer, as an application that hands over a pointer
@@ -332,36 +295,12 @@ impl Driver {
     }
 }
 
-/// A slot's buffer holds the largest answer; its list page names every page of it but the first.
 fn new_slot(host: &Host, cid: u16) -> Slot {
-    let bytes = (host.max_value_bytes + ANSWER_HEADER_BYTES).next_multiple_of(PAGE_BYTES);
+    let bytes = answers::buffer_bytes(host.max_value_bytes);
     let buffer = host.memory.map(bytes);
-    let entries: Vec<u8> = (1..bytes / PAGE_BYTES)
-        .flat_map(|page| (buffer + u64::from(page * PAGE_BYTES)).to_le_bytes())
-        .collect();
-    assert!(entries.len() <= PAGE_BYTES as usize, "one list page names buffers of up to 2 MiB and a page");
     let list = host.memory.map(PAGE_BYTES);
-    host.memory.write(list, Piece::Bytes(&entries)).expect("a slot's list is mapped");
+    host.memory
+        .write(list, Piece::Bytes(&answers::list_page(buffer, bytes)))
+        .expect("a slot's list is mapped");
     Slot { cid, buffer, list, outbox: Vec::new() }
-}
-
-/// Takes an iterator's answer apart: the pair, and its value into `into`.
-fn take_pair(
-    cqe: &Cqe,
-    memory: &dyn HostMemory,
-    buffer: u64,
-    into: &mut Region,
-) -> Result<Option<Pair>, Status> {
-    into.clear();
-    if cqe.dw0.get() == 0 {
-        return Ok(None);
-    }
-    let mut header = Region::new();
-    copy_in(memory, buffer, IterHeader::BYTES as u32, &mut header);
-    let mut bytes = [0; IterHeader::BYTES];
-    header.copy_to(0, &mut bytes);
-    let header = IterHeader::from_bytes(bytes);
-    let key = header.key().ok_or(Status::DATA_TRANSFER_ERROR)?;
-    copy_in(memory, buffer + IterHeader::BYTES as u64, header.value_bytes(), into);
-    Ok(Some(Pair { key, value_bytes: header.value_bytes() }))
 }

@@ -44,19 +44,29 @@ impl SharedBuffer {
         content.write(0, piece);
     }
 
-    /// Hands out `bytes` bytes from `at` on, in order. Panics when they are not all inside.
-    pub fn read(&self, at: u32, bytes: u32, sink: &mut dyn FnMut(Piece<'_>)) {
-        assert!(self.holds(at, bytes), "{at}+{bytes} of a buffer of {} bytes", self.bytes);
-        lock(&self.content).read(at, bytes, sink);
-    }
-
     /// Exchanges its content, without a copy.
     pub fn swap(&self, with: &mut Region) {
         std::mem::swap(&mut *lock(&self.content), with);
     }
 
-    fn holds(&self, at: u32, bytes: u32) -> bool {
-        at.checked_add(bytes).is_some_and(|end| end <= self.bytes)
+    fn offset(&self, address: u64, bytes: u32) -> Result<u32, BadAddress> {
+        let bad = BadAddress { address, bytes };
+        let at = address.checked_sub(self.address).and_then(|at| u32::try_from(at).ok()).ok_or(bad)?;
+        at.checked_add(bytes).filter(|end| *end <= self.bytes).map(|_| at).ok_or(bad)
+    }
+}
+
+impl HostMemory for SharedBuffer {
+    fn read(&self, address: u64, bytes: u32, sink: &mut dyn FnMut(Piece<'_>)) -> Result<(), BadAddress> {
+        let at = self.offset(address, bytes)?;
+        lock(&self.content).read(at, bytes, sink);
+        Ok(())
+    }
+
+    fn write(&self, address: u64, piece: Piece<'_>) -> Result<(), BadAddress> {
+        let at = self.offset(address, piece.bytes())?;
+        lock(&self.content).write(at, piece);
+        Ok(())
     }
 }
 
@@ -88,31 +98,28 @@ impl DriveView {
         DriveView { shared, known: RefCell::default() }
     }
 
-    /// Lets `act` use the buffer at `address`, if `bytes` bytes from there on are mapped.
+    /// Lets `act` use the buffer around `address`.
     fn with<T>(
         &self,
         address: u64,
         bytes: u32,
-        act: impl FnOnce(&SharedBuffer, u32) -> T,
+        act: impl FnOnce(&SharedBuffer) -> Result<T, BadAddress>,
     ) -> Result<T, BadAddress> {
         let bad = BadAddress { address, bytes };
         let index = (address >> BUFFER_SHIFT).checked_sub(1).ok_or(bad)? as usize;
         if index >= self.known.borrow().len() {
             self.known.borrow_mut().clone_from(&lock(&self.shared.buffers));
         }
-        let known = self.known.borrow();
-        let buffer = known.get(index).ok_or(bad)?;
-        let at = address as u32;
-        if buffer.holds(at, bytes) { Ok(act(buffer, at)) } else { Err(bad) }
+        act(self.known.borrow().get(index).ok_or(bad)?)
     }
 }
 
 impl HostMemory for DriveView {
     fn read(&self, address: u64, bytes: u32, sink: &mut dyn FnMut(Piece<'_>)) -> Result<(), BadAddress> {
-        self.with(address, bytes, |buffer, at| lock(&buffer.content).read(at, bytes, sink))
+        self.with(address, bytes, |buffer| buffer.read(address, bytes, sink))
     }
 
     fn write(&self, address: u64, piece: Piece<'_>) -> Result<(), BadAddress> {
-        self.with(address, piece.bytes(), |buffer, at| lock(&buffer.content).write(at, piece))
+        self.with(address, piece.bytes(), |buffer| buffer.write(address, piece))
     }
 }

@@ -1,0 +1,117 @@
+//! What every driver knows of commands and answers: the shape of a slot's buffer, Identify, and how answers that came
+//! by DMA are taken apart. Nothing here waits or submits.
+
+use kvdrive_link::pcie::PAGE_BYTES;
+use kvdrive_link::{HostMemory, Region};
+use kvdrive_spec::identify::{CSI_KV, IDENTIFY_BYTES, KvNamespace, cns};
+use kvdrive_spec::iter::IterHeader;
+use kvdrive_spec::list::ListReader;
+use kvdrive_spec::{Cqe, Key, Sqe, Status, opcode};
+use zerocopy::FromBytes;
+
+/// Namespace that drivers talk to.
+pub(crate) const NSID: u32 = 1;
+/// Room for a pair in an iterator's answer, besides the largest value.
+const ANSWER_HEADER_BYTES: u32 = PAGE_BYTES;
+
+/// A pair that an iterator returned. Its value is in the region that was handed in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pair {
+    /// The key.
+    pub key: Key,
+    /// Size of the value.
+    pub value_bytes: u32,
+}
+
+/// An open iterator on the drive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Iterator(u32);
+
+impl Iterator {
+    /// The iterator that a SEEK opened.
+    pub(crate) fn of(cqe: &Cqe) -> Iterator {
+        Iterator(cqe.dw1.get())
+    }
+
+    /// How commands name it.
+    pub(crate) fn number(self) -> u32 {
+        self.0
+    }
+}
+
+/// Size of an iterator's largest answer.
+pub(crate) fn pair_bytes(max_value_bytes: u32) -> u32 {
+    max_value_bytes + ANSWER_HEADER_BYTES
+}
+
+/// Size of a slot's buffer: whole pages that hold the largest answer.
+pub(crate) fn buffer_bytes(max_value_bytes: u32) -> u32 {
+    pair_bytes(max_value_bytes).next_multiple_of(PAGE_BYTES)
+}
+
+/// A list page that names every page of the buffer at `buffer` but the first.
+pub(crate) fn list_page(buffer: u64, bytes: u32) -> Vec<u8> {
+    let entries: Vec<u8> = (1..bytes / PAGE_BYTES)
+        .flat_map(|page| (buffer + u64::from(page * PAGE_BYTES)).to_le_bytes())
+        .collect();
+    assert!(entries.len() <= PAGE_BYTES as usize, "one list page names buffers of up to 2 MiB and a page");
+    entries
+}
+
+/// Identify for the KV namespace, answered to the page at `buffer`.
+pub(crate) fn identify_namespace(cid: u16, buffer: u64) -> Sqe {
+    let mut sqe = Sqe::new(opcode::admin::IDENTIFY, cid, NSID);
+    sqe.cdw10.set(u32::from(cns::CSI_NAMESPACE));
+    sqe.cdw11.set(u32::from(CSI_KV) << 24);
+    sqe.set_prps(buffer, 0);
+    sqe
+}
+
+/// The answer to [`identify_namespace`].
+pub(crate) fn take_namespace(memory: &dyn HostMemory, buffer: u64) -> KvNamespace {
+    let mut data = Region::new();
+    copy_in(memory, buffer, IDENTIFY_BYTES as u32, &mut data);
+    let bytes = data.to_bytes(IDENTIFY_BYTES as u32);
+    KvNamespace::read_from_bytes(&bytes).expect("Identify data has its size")
+}
+
+/// Appends `bytes` bytes of a driver's own buffer to the front of an empty region.
+pub(crate) fn copy_in(memory: &dyn HostMemory, address: u64, bytes: u32, into: &mut Region) {
+    let mut at = 0;
+    memory
+        .read(address, bytes, &mut |piece| {
+            into.write(at, piece);
+            at += piece.bytes();
+        })
+        .expect("a driver reads its own buffers");
+}
+
+/// Takes a List's answer apart.
+pub(crate) fn take_keys(memory: &dyn HostMemory, buffer: u64, bytes: u32) -> Result<Vec<Key>, Status> {
+    let mut data = Region::new();
+    copy_in(memory, buffer, bytes, &mut data);
+    let bytes = data.to_bytes(bytes);
+    let reader = ListReader::new(&bytes).map_err(|_| Status::DATA_TRANSFER_ERROR)?;
+    reader.map(|key| key.map_err(|_| Status::DATA_TRANSFER_ERROR)).collect()
+}
+
+/// Takes an iterator's answer apart: the pair, and its value into `into`. `None` behind the last pair.
+pub(crate) fn take_pair(
+    cqe: &Cqe,
+    memory: &dyn HostMemory,
+    buffer: u64,
+    into: &mut Region,
+) -> Result<Option<Pair>, Status> {
+    into.clear();
+    if cqe.dw0.get() == 0 {
+        return Ok(None);
+    }
+    let mut header = Region::new();
+    copy_in(memory, buffer, IterHeader::BYTES as u32, &mut header);
+    let mut bytes = [0; IterHeader::BYTES];
+    header.copy_to(0, &mut bytes);
+    let header = IterHeader::from_bytes(bytes);
+    let key = header.key().ok_or(Status::DATA_TRANSFER_ERROR)?;
+    copy_in(memory, buffer + IterHeader::BYTES as u64, header.value_bytes(), into);
+    Ok(Some(Pair { key, value_bytes: header.value_bytes() }))
+}
