@@ -1,3 +1,6 @@
 //! placeholder
+pub mod engines;
+pub mod flash;
+pub mod ftl;
 pub mod packing;
 pub mod value_log;

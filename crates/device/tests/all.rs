@@ -2,3 +2,8 @@
 
 #[path = "all/packing.rs"]
 mod packing;
+
+#[path = "all/flash.rs"]
+mod flash;
+#[path = "all/ftl.rs"]
+mod ftl;

@@ -1,0 +1,351 @@
+//! Flash port and media: time, order, content, images, power cuts in flight.
+
+use std::rc::Rc;
+
+use kvdrive_device::flash::media::{self, MEDIA, MediaOptions};
+use kvdrive_device::flash::{
+    BlockId, FlashConfig, FlashPort, Geometry, Media, MediaPage, Ppa, Purpose, ReadError, Spare,
+};
+use kvdrive_link::{Pattern, Piece, Region};
+use kvdrive_sim::{Rng, Sim, join_all};
+
+/// Two channels with two dies each; 1 KiB takes 100 ns on a channel.
+fn config() -> FlashConfig {
+    FlashConfig {
+        channels: 2,
+        dies_per_channel: 2,
+        planes: 1,
+        blocks_per_die: 4,
+        pages_per_block: 4,
+        page_bytes: 1024,
+        spare_bytes: 1024,
+        sense_ns: 1_000,
+        program_ns: 10_000,
+        erase_ns: 50_000,
+        transfer_ns_per_kib: 100,
+        enabled: true,
+        charge_off: Vec::new(),
+    }
+}
+
+fn tags(geometry: &Geometry) -> Box<dyn Media> {
+    (media::kind("tags").unwrap().open)(geometry, &MediaOptions::default()).unwrap()
+}
+
+fn drive(sim: &Sim, config: FlashConfig) -> FlashPort {
+    let media = tags(&config.geometry());
+    FlashPort::new(sim, config, media)
+}
+
+/// Literal bytes at both ends and a pattern between them.
+fn page(seed: u64) -> Rc<Region> {
+    let mut region = Region::new();
+    region.write(0, Piece::Bytes(&seed.to_le_bytes()));
+    region.write(100, Piece::Pattern(Pattern { seed, offset: 3, bytes: 500 }));
+    region.write(1000, Piece::Bytes(&[seed as u8 | 1; 24]));
+    Rc::new(region)
+}
+
+fn spare(number: u64) -> Spare {
+    let mut tag = [0; 48];
+    tag[0] = number as u8;
+    Spare::new(1, number, number, tag)
+}
+
+fn open(name: &str, geometry: &Geometry, directory: &tempfile::TempDir) -> Box<dyn Media> {
+    let options = MediaOptions { path: Some(directory.path().join("image")), sync: false };
+    (media::kind(name).unwrap().open)(geometry, &options).unwrap()
+}
+
+#[test]
+fn operations_take_their_time() {
+    let sim = Sim::new();
+    let port = drive(&sim, config());
+    sim.block_on(port.program(Ppa(0), page(1), spare(1), Purpose::Value));
+    assert_eq!(sim.now(), 10_200);
+    sim.block_on(port.read(Ppa(0), Purpose::Lookup)).unwrap();
+    assert_eq!(sim.now(), 10_200 + 1_200);
+    let (header, since) = (sim.block_on(port.read_spare(Ppa(0), Purpose::Recovery)).unwrap(), sim.now());
+    assert_eq!((header, since), (spare(1), 11_400 + 1_018), "176 B take 17.2 ns");
+    sim.block_on(port.erase(BlockId(0), Purpose::FtlGc));
+    assert_eq!(sim.now(), 12_418 + 50_000);
+    assert_eq!((port.programs(Purpose::Value), port.programs(Purpose::Index)), (1, 0));
+    assert_eq!((port.reads(Purpose::Lookup), port.reads(Purpose::Recovery), port.total_erases()), (1, 1, 1));
+    let [(_, die), (_, channel)] = port.resources();
+    assert_eq!((die.busy_ns, die.servers, channel.busy_ns, channel.servers), (62_418, 4, 418, 2));
+}
+
+#[test]
+fn dies_work_at_the_same_time_and_share_channels() {
+    let sim = Sim::new();
+    let port = drive(&sim, config());
+    let first_page = |die: u32| Ppa(die * 16);
+    // Four dies, two a channel: the second transfer of a channel waits for the first one.
+    let programs = (0..4).map(|die| port.program(first_page(die), page(1), spare(1), Purpose::Value));
+    sim.block_on(join_all(&sim, programs));
+    assert_eq!(sim.now(), 200 + 200 + 10_000);
+    // The same die four times: one after the other.
+    let since = sim.now();
+    let programs =
+        (1..4).map(|page_number| port.program(Ppa(page_number), page(2), spare(2), Purpose::Value));
+    sim.block_on(join_all(&sim, programs));
+    assert_eq!(sim.now() - since, 3 * 10_200);
+}
+
+#[test]
+fn planes_are_units_of_their_own() {
+    let sim = Sim::new();
+    let port = drive(&sim, FlashConfig { planes: 2, ..config() });
+    let programs = [Ppa(0), Ppa(4)].map(|ppa| port.program(ppa, page(1), spare(1), Purpose::Value));
+    sim.block_on(join_all(&sim, programs));
+    assert_eq!(sim.now(), 400 + 10_000);
+}
+
+#[test]
+fn a_purpose_without_charge_is_counted_and_takes_no_time() {
+    let sim = Sim::new();
+    let port = drive(&sim, FlashConfig { charge_off: vec![Purpose::Map], ..config() });
+    sim.block_on(port.program(Ppa(0), page(1), spare(1), Purpose::Map));
+    sim.block_on(port.read(Ppa(0), Purpose::Map)).unwrap();
+    assert_eq!((sim.now(), port.programs(Purpose::Map), port.reads(Purpose::Map)), (0, 1, 1));
+}
+
+#[test]
+fn without_flash_nothing_happens() {
+    let sim = Sim::new();
+    let port = drive(&sim, FlashConfig { enabled: false, ..config() });
+    sim.block_on(port.program(Ppa(3), page(1), spare(1), Purpose::Value));
+    sim.block_on(port.erase(BlockId(0), Purpose::FtlGc));
+    assert_eq!(sim.block_on(port.read(Ppa(3), Purpose::Value)).unwrap_err(), ReadError::Erased);
+    assert_eq!((sim.now(), port.programs(Purpose::Value), port.total_erases()), (0, 0, 0));
+}
+
+#[test]
+#[should_panic(expected = "in order and once")]
+fn pages_out_of_order_are_refused() {
+    let sim = Sim::new();
+    let port = drive(&sim, config());
+    sim.block_on(port.program(Ppa(1), page(1), spare(1), Purpose::Value));
+}
+
+#[test]
+#[should_panic(expected = "in order and once")]
+fn a_page_is_programmed_once() {
+    let sim = Sim::new();
+    let port = drive(&sim, config());
+    for _ in 0..2 {
+        sim.block_on(port.program(Ppa(0), page(1), spare(1), Purpose::Value));
+    }
+}
+
+#[test]
+#[should_panic(expected = "after it was discarded")]
+fn a_discarded_page_must_not_be_read() {
+    let sim = Sim::new();
+    let port = drive(&sim, config());
+    sim.block_on(port.program(Ppa(0), page(1), spare(1), Purpose::Value));
+    port.discard(Ppa(0));
+    assert_eq!(sim.block_on(port.read_spare(Ppa(0), Purpose::Value)), Ok(spare(1)));
+    let _ = sim.block_on(port.read(Ppa(0), Purpose::Value));
+}
+
+/// Everything a medium shows: header, and data as bytes, of every page.
+fn content(media: &dyn Media) -> Vec<(MediaPage<Spare>, MediaPage<Vec<u8>>)> {
+    let geometry = *media.geometry();
+    let data = |ppa| match media.read(ppa) {
+        MediaPage::Erased => MediaPage::Erased,
+        MediaPage::Damaged => MediaPage::Damaged,
+        MediaPage::Programmed((data, _)) => MediaPage::Programmed(data.to_bytes(geometry.page_bytes)),
+    };
+    (0..geometry.pages() as u32).map(|ppa| (media.read_spare(Ppa(ppa)), data(Ppa(ppa)))).collect()
+}
+
+/// A medium with whole, torn, blank and erased pages.
+fn furnished(name: &str, geometry: &Geometry, directory: &tempfile::TempDir) -> Box<dyn Media> {
+    let mut media = open(name, geometry, directory);
+    for ppa in [0, 1, 2, 16, 17, 18, 19, 40] {
+        media.program(Ppa(ppa), &page(ppa.into()), &spare(ppa.into()));
+    }
+    media.program(Ppa(41), &Rc::new(Region::from_bytes(vec![3; 1024])), &spare(41));
+    media.program(Ppa(42), &Rc::new(Region::new()), &spare(42));
+    media.tear(Ppa(3));
+    media.tear(Ppa(17));
+    media.blank(Ppa(18));
+    media
+}
+
+#[test]
+fn every_medium_keeps_pages_and_survives_as_an_image() {
+    let geometry = config().geometry();
+    let mut shown = Vec::new();
+    for kind in &MEDIA {
+        let directory = tempfile::tempdir().unwrap();
+        let mut media = furnished(kind.name, &geometry, &directory);
+        let seen = content(&*media);
+        assert_eq!(
+            seen[16],
+            (MediaPage::Programmed(spare(16)), MediaPage::Programmed(page(16).to_bytes(1024)))
+        );
+        assert_eq!(seen[17], (MediaPage::Damaged, MediaPage::Damaged));
+        assert_eq!(seen[18], (MediaPage::Erased, MediaPage::Erased));
+        assert_eq!(media.programmed_pages(BlockId(0)), 4);
+        assert_eq!(media.programmed_pages(BlockId(10)), 3);
+        let image = media.image();
+        let again = media::from_image(kind.name, &geometry, &image).unwrap();
+        assert_eq!(content(&*again), seen, "{}", kind.name);
+        assert_eq!(again.image(), image);
+        let fork = media.fork();
+        media.erase(BlockId(4));
+        assert_eq!(media.read(Ppa(16)), MediaPage::Erased);
+        assert_eq!(media.programmed_pages(BlockId(4)), 0);
+        media.program(Ppa(16), &page(9), &spare(9));
+        assert_eq!(media.read_spare(Ppa(16)), MediaPage::Programmed(spare(9)));
+        assert_eq!(content(&*fork), seen, "a fork goes its own way");
+        shown.push(seen);
+    }
+    assert!(shown.windows(2).all(|pair| pair[0] == pair[1]), "media show different content");
+}
+
+#[test]
+fn any_altered_byte_of_an_image_is_noticed() {
+    let geometry = Geometry { dies_per_channel: 1, ..config().geometry() };
+    for kind in &MEDIA {
+        let directory = tempfile::tempdir().unwrap();
+        let mut media = open(kind.name, &geometry, &directory);
+        for ppa in 0..3 {
+            media.program(Ppa(ppa), &page(ppa.into()), &spare(ppa.into()));
+        }
+        media.tear(Ppa(3));
+        let (seen, image) = (content(&*media), media.image());
+        let mut damaged = 0;
+        for at in 0..image.len() {
+            let mut altered = image.clone();
+            altered[at] ^= 1 << (at % 8);
+            let Ok(media) = media::from_image(kind.name, &geometry, &altered) else { continue };
+            for (now, before) in content(&*media).iter().zip(&seen) {
+                assert!(
+                    now.0 == before.0 || before.0 == MediaPage::Erased,
+                    "{}: header, byte {at}",
+                    kind.name
+                );
+                let kept = now.1 == before.1;
+                assert!(kept || now.1 == MediaPage::Damaged, "{}: data, byte {at}", kind.name);
+                damaged += usize::from(!kept);
+            }
+        }
+        assert!(damaged > 100, "{}: only {damaged} alterations were noticed", kind.name);
+    }
+}
+
+#[test]
+fn an_image_that_ends_early_is_refused_or_shorter_of_pages() {
+    let geometry = config().geometry();
+    for kind in &MEDIA {
+        let directory = tempfile::tempdir().unwrap();
+        let media = furnished(kind.name, &geometry, &directory);
+        let (seen, image) = (content(&*media), media.image());
+        for end in (0..image.len()).step_by(7) {
+            let Ok(media) = media::from_image(kind.name, &geometry, &image[..end]) else { continue };
+            for (now, before) in content(&*media).iter().zip(&seen) {
+                assert!(
+                    now.1 == before.1 || !matches!(now.1, MediaPage::Programmed(_)),
+                    "{} to {end}",
+                    kind.name
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn images_of_other_drives_are_refused() {
+    let (geometry, other) = (config().geometry(), Geometry { pages_per_block: 8, ..config().geometry() });
+    for kind in &MEDIA {
+        let directory = tempfile::tempdir().unwrap();
+        let image = furnished(kind.name, &geometry, &directory).image();
+        let error = media::from_image(kind.name, &other, &image).err().unwrap();
+        assert!(error.to_string().contains("another"), "{error}");
+        assert!(media::from_image(kind.name, &geometry, b"something else").is_err());
+    }
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("image"), b"#!/bin/sh\n").unwrap();
+    let options = MediaOptions { path: Some(directory.path().join("image")), sync: false };
+    let error = (media::kind("file").unwrap().open)(&geometry, &options).err().unwrap();
+    assert_eq!(error.to_string(), "media image, byte 0: this is no image file of a drive");
+    assert_eq!(std::fs::read(directory.path().join("image")).unwrap(), b"#!/bin/sh\n", "it was altered");
+}
+
+#[test]
+fn a_file_is_there_when_it_is_opened_again() {
+    let geometry = config().geometry();
+    let directory = tempfile::tempdir().unwrap();
+    let seen = content(&*furnished("file", &geometry, &directory));
+    let options = MediaOptions { path: Some(directory.path().join("image")), sync: true };
+    let mut again = (media::kind("file").unwrap().open)(&geometry, &options).unwrap();
+    assert_eq!(content(&*again), seen);
+    again.program(Ppa(43), &page(43), &spare(43));
+    assert_eq!(open("file", &geometry, &directory).read_spare(Ppa(43)), MediaPage::Programmed(spare(43)));
+}
+
+#[test]
+fn a_power_cut_leaves_what_was_in_flight_old_torn_or_done() {
+    let sim = Sim::new();
+    let config = config();
+    let port = drive(&sim, config.clone());
+    for number in 0..3 {
+        sim.block_on(port.program(Ppa(number), page(number.into()), spare(number.into()), Purpose::Value));
+    }
+    sim.step_every_event();
+    let running = port.clone();
+    sim.spawn(async move { running.program(Ppa(16), page(5), spare(5), Purpose::Value).await });
+    let running = port.clone();
+    sim.spawn(async move { running.erase(BlockId(0), Purpose::FtlGc).await });
+    let mut outcomes = std::collections::BTreeSet::new();
+    let mut half_erased = 0;
+    let since = sim.now();
+    while sim.step() && sim.now() - since < 10_000 {
+        for seed in 0..40 {
+            let image = port.media_image(&mut Rng::stream(seed, "cut"));
+            let media = media::from_image("tags", &config.geometry(), &image).unwrap();
+            let program = match media.read(Ppa(16)) {
+                MediaPage::Erased => "old",
+                MediaPage::Damaged => "torn",
+                MediaPage::Programmed((_, found)) if found == spare(5) => "done",
+                MediaPage::Programmed(_) => panic!("something else was programmed"),
+            };
+            let pages: Vec<_> = (0..3).map(|ppa| media.read_spare(Ppa(ppa))).collect();
+            let erased = pages.iter().filter(|page| **page == MediaPage::Erased).count();
+            let whole = (0..3).filter(|ppa| pages[*ppa] == MediaPage::Programmed(spare(*ppa as u64))).count();
+            let erase = if whole == 3 {
+                "old"
+            } else if erased == 3 {
+                "done"
+            } else {
+                "torn"
+            };
+            half_erased += usize::from(erase == "torn" && erased > 0 && whole > 0);
+            outcomes.insert((program, erase));
+        }
+    }
+    assert_eq!(outcomes.len(), 9, "{outcomes:?}");
+    assert!(half_erased > 0);
+}
+
+#[test]
+fn wrong_configurations_name_the_key() {
+    for (wrong, expected) in [
+        (FlashConfig { channels: 0, ..config() }, "channels is 0, must be 1 to 1024"),
+        (
+            FlashConfig { spare_bytes: 64, ..config() },
+            "spare_bytes is 64, must be at least 176 (page header, twice)",
+        ),
+        (FlashConfig { planes: 3, ..config() }, "blocks_per_die must be a multiple of the 3 planes"),
+        (
+            FlashConfig { erase_ns: u64::MAX, ..config() },
+            "erase_ns is 18446744073709551615, must be at most 3600000000000",
+        ),
+    ] {
+        assert_eq!(wrong.check().unwrap_err().to_string(), expected);
+    }
+    assert_eq!(config().check(), Ok(()));
+}
