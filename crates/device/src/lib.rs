@@ -1,5 +1,4 @@
 //! placeholder
-pub mod engines;
 pub mod flash;
 pub mod ftl;
 pub mod packing;

@@ -1,0 +1,120 @@
+//! When tables are merged, and which: a seam with one file per policy.
+//!
+//! A policy looks at the levels and chooses; it moves nothing. [`super::index`] carries the choice out and asks again
+//! until there is nothing to do.
+//!
+//! To add a policy: one file here and one row in [`COMPACTIONS`]; the oracle tests run over every row.
+
+mod leveled;
+mod tiered;
+
+use kvdrive_spec::Key;
+
+use super::entry::TableId;
+
+/// What a policy sees of a table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TableView {
+    /// Its name; of two tables of a level that share keys, the higher one is newer.
+    pub id: TableId,
+    /// Keys in it.
+    pub entries: u32,
+    /// Lowest key.
+    pub min: Key,
+    /// Highest key.
+    pub max: Key,
+    /// Part of it cannot be read: it cannot be merged.
+    pub damaged: bool,
+}
+
+/// What a policy sees: the tables of each level, newest level first. Within a level oldest first, or by key if the
+/// policy keeps that level partitioned.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LevelsView {
+    /// By level.
+    pub levels: Vec<Vec<TableView>>,
+}
+
+/// A merge of several tables into a run of new ones.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Merge {
+    /// The tables that are replaced. Whatever else may hold one of their keys is newer than all of them or older than all.
+    pub inputs: Vec<TableId>,
+    /// Level of the result.
+    pub to: usize,
+    /// Largest table of the result, entries; `None` for one table whatever its size.
+    pub split_entries: Option<u32>,
+}
+
+/// What a policy wants to be done next.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Choice {
+    /// Nothing.
+    Rest,
+    /// Merge tables.
+    Merge(Merge),
+    /// A table goes to another level as it is.
+    Move {
+        /// Which table.
+        table: TableId,
+        /// Which level.
+        to: usize,
+    },
+}
+
+/// When to merge what.
+pub trait CompactionPolicy {
+    /// Name in configurations.
+    fn name(&self) -> &'static str;
+
+    /// Number of levels. New tables come to level 0.
+    fn levels(&self) -> usize;
+
+    /// Do the tables of this level share no keys?
+    fn partitioned(&self, level: usize) -> bool;
+
+    /// The next thing to do.
+    fn choose(&self, view: &LevelsView) -> Choice;
+
+    /// Where one run of `entries` entries belongs if everything is merged: level, and largest table.
+    fn bottom(&self, entries: u64) -> (usize, Option<u32>);
+}
+
+/// What policies are made from.
+#[derive(Clone, Debug)]
+pub struct CompactionShape {
+    /// Entries of a full memtable.
+    pub memtable_entries: u32,
+    /// Ring sizes of `tiered`, one for each level.
+    pub rings: Vec<u32>,
+}
+
+/// A row of [`COMPACTIONS`].
+pub struct CompactionRow {
+    /// Name in configurations.
+    pub name: &'static str,
+    /// What it is and where it comes from, in a line.
+    pub origin: &'static str,
+    /// Makes one.
+    pub build: fn(&CompactionShape) -> Box<dyn CompactionPolicy>,
+}
+
+/// Every compaction policy there is.
+pub const COMPACTIONS: &[CompactionRow] = &[
+    CompactionRow {
+        name: "tiered",
+        origin: "rings of tables, the two oldest of a full ring merge into the next; public firmware of \
+                 IterKVSSD/BandSlim",
+        build: |shape| Box::new(tiered::Tiered::new(shape)),
+    },
+    CompactionRow {
+        name: "leveled",
+        origin: "one partitioned run for each level, ten times the size of the one above; as in LevelDB and RocksDB",
+        build: |shape| Box::new(leveled::Leveled::new(shape)),
+    },
+];
+
+/// The row with this name.
+pub fn compaction_row(name: &str) -> Option<&'static CompactionRow> {
+    COMPACTIONS.iter().find(|row| row.name == name)
+}

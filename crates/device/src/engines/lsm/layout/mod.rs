@@ -1,0 +1,464 @@
+//! How a table looks on flash: a seam with one file per layout.
+//!
+//! A table has up to three parts, each a row of NAND pages: **data** (entries in key order), **index** (where to find a
+//! key in the data part) and **Bloom** (is the key here at all). A layout turns entries into pages and pages into
+//! entries. It does no I/O: [`Scan`] and [`Layout::probe`] say which page they want to see next, and who drives them
+//! reads it ([`super::table`], [`super::lookup`]).
+//!
+//! To add a layout: one file here and one row in [`LAYOUTS`]; the oracle tests run over every row.
+
+mod published;
+mod sound;
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use kvdrive_link::Region;
+use kvdrive_spec::{Key, Status};
+
+use super::bloom::{BloomConfig, BloomShape};
+use super::entry::{AddressBounds, Entry, TableId};
+use crate::value_log::Vaddr;
+
+/// A part of a table.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Part {
+    /// Entries in key order.
+    Data,
+    /// Where keys are in the data part.
+    Index,
+    /// The filter.
+    Bloom,
+}
+
+/// What DRAM knows of a table (the published firmware keeps 44 B of it).
+#[derive(Clone, Debug, PartialEq)]
+pub struct TableFacts {
+    /// Its name.
+    pub id: TableId,
+    /// Keys in it.
+    pub entries: u32,
+    /// Lowest key.
+    pub min: Key,
+    /// Highest key.
+    pub max: Key,
+    /// What its entries refer to.
+    pub addresses: AddressBounds,
+    /// Pages of the data part.
+    pub data_pages: u32,
+    /// Pages of the index part.
+    pub index_pages: u32,
+    /// Pages of the Bloom part.
+    pub bloom_pages: u32,
+    /// First key of every index page but the first one, for layouts that choose an index page in DRAM.
+    pub fences: Rc<[Key]>,
+}
+
+impl TableFacts {
+    /// Pages of a part.
+    pub fn pages(&self, part: Part) -> u32 {
+        match part {
+            Part::Data => self.data_pages,
+            Part::Index => self.index_pages,
+            Part::Bloom => self.bloom_pages,
+        }
+    }
+
+    /// Pages of all parts.
+    pub fn total_pages(&self) -> u32 {
+        self.data_pages + self.index_pages + self.bloom_pages
+    }
+
+    /// Position of a page in the table's page list: data, index, Bloom.
+    pub fn position(&self, part: Part, number: u32) -> usize {
+        let before = match part {
+            Part::Data => 0,
+            Part::Index => self.data_pages,
+            Part::Bloom => self.data_pages + self.index_pages,
+        };
+        (before + number) as usize
+    }
+
+    /// Is `key` between the lowest and the highest key?
+    #[inline]
+    pub fn covers(&self, key: &Key) -> bool {
+        self.min <= *key && *key <= self.max
+    }
+
+    /// Do the key ranges have a key in common?
+    pub fn overlaps(&self, other: &TableFacts) -> bool {
+        self.min <= other.max && other.min <= self.max
+    }
+}
+
+/// The content of a page was not what its checksum had vouched for, or could not be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Damaged;
+
+impl From<Damaged> for Status {
+    fn from(_: Damaged) -> Status {
+        Status::UNRECOVERED_ERROR
+    }
+}
+
+/// The bytes of a page read from flash, all of them.
+#[derive(Clone)]
+pub struct PageBytes {
+    region: Rc<Region>,
+    /// The whole page when the region keeps less than that as real bytes (a page whose end was never written).
+    padded: Option<Rc<[u8]>>,
+}
+
+impl PageBytes {
+    /// The page that `region` holds.
+    pub fn new(region: Rc<Region>, page_bytes: u32) -> PageBytes {
+        let whole = region.patterns().is_empty() && region.literal().len() >= page_bytes as usize;
+        let padded = (!whole).then(|| region.to_bytes(page_bytes).into());
+        PageBytes { region, padded }
+    }
+
+    /// Its bytes.
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        self.padded.as_deref().unwrap_or(self.region.literal())
+    }
+}
+
+/// A page ready to be programmed.
+pub struct BuiltPage {
+    /// Its part.
+    pub part: Part,
+    /// Its place in the part.
+    pub number: u32,
+    /// Its bytes up to the last one that is not zero by default.
+    pub bytes: Vec<u8>,
+    /// First key on it; none on Bloom pages.
+    pub first: Option<Key>,
+    /// What its entries refer to.
+    pub addresses: AddressBounds,
+}
+
+/// Turns entries, pushed in ascending key order, into pages.
+pub trait Build {
+    /// Adds an entry.
+    fn push(&mut self, key: &Key, entry: &Entry);
+
+    /// Entries so far.
+    fn entries(&self) -> u32;
+
+    /// Pages that are complete; the caller takes them out. At least one page is held back until the end.
+    fn complete(&mut self) -> &mut Vec<BuiltPage>;
+
+    /// Ends the table: the rest of its pages go to `out` (after those already complete). At least one entry must
+    /// have been pushed.
+    fn finish(self: Box<Self>, id: TableId, out: &mut Vec<BuiltPage>) -> TableFacts;
+}
+
+/// Where a [`Scan`] begins and what it may leave out.
+#[derive(Clone, Debug)]
+pub enum Start {
+    /// All entries.
+    First,
+    /// Entries with this key or a higher one.
+    Key(Key),
+    /// Entries whose values touch the addresses; others may be among them.
+    Addresses(Range<Vaddr>),
+}
+
+/// What a scan has come to.
+pub enum ScanStep {
+    /// The next entry.
+    Entry(Key, Entry),
+    /// The scan needs this page: hand it over with [`Scan::give`].
+    Read(Part, u32),
+    /// That was all.
+    End,
+}
+
+/// Turns the pages of a table into entries in key order.
+pub trait Scan {
+    /// The next entry, or what is missing to get it.
+    fn step(&mut self) -> Result<ScanStep, Damaged>;
+
+    /// The page asked for last.
+    fn give(&mut self, page: PageBytes);
+}
+
+/// What a lookup wants to see of a table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Want {
+    /// Which part.
+    pub part: Part,
+    /// Which of its pages.
+    pub pages: Range<u32>,
+    /// Whatever the layout wants to remember until it sees them.
+    pub carry: u32,
+}
+
+/// What a lookup has come to.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ProbeStep {
+    /// Show these pages to [`Layout::judge`].
+    Read(Want),
+    /// The key's entry in this table.
+    Found(Entry),
+    /// The table has no entry of the key.
+    Absent,
+}
+
+/// How tables look; see the module's head.
+pub trait Layout {
+    /// Name in configurations.
+    fn name(&self) -> &'static str;
+
+    /// May this pair be indexed? `INVALID_KEY_SIZE`, `INVALID_VALUE_SIZE` or `CAPACITY_EXCEEDED` (an address beyond
+    /// what an entry can hold) if not.
+    fn accept(&self, key: &Key, address: Vaddr, bytes: u32) -> Result<(), Status>;
+
+    /// Begins a table of at most `most_entries` entries; the filter is sized for that many.
+    fn build(&self, most_entries: u32) -> Box<dyn Build>;
+
+    /// Pages that a table of so many entries takes at most.
+    fn pages_at_most(&self, entries: u32) -> u32;
+
+    /// Data pages that an index page covers, if lookups choose the index page by [`TableFacts::fences`].
+    fn covered_by_index_page(&self) -> Option<u32>;
+
+    /// Begins to read a table's entries.
+    fn scan(&self, table: &TableFacts, start: Start) -> Box<dyn Scan>;
+
+    /// First step of a lookup; without `bloom`, the filter is passed over (it could not be read).
+    fn probe(&self, table: &TableFacts, key: &Key, bloom: bool) -> ProbeStep;
+
+    /// Next step of a lookup, after `pages` were read because of `want`.
+    fn judge(
+        &self,
+        table: &TableFacts,
+        key: &Key,
+        want: &Want,
+        pages: &[PageBytes],
+    ) -> Result<ProbeStep, Damaged>;
+}
+
+/// What every layout needs to know.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// Bytes of a NAND page.
+    pub page_bytes: u32,
+    /// The filters.
+    pub bloom: BloomConfig,
+}
+
+impl Shape {
+    /// The filter of a Bloom part in `regions` equal regions.
+    fn filter(&self, bloom_pages: u32, regions: u32) -> BloomShape {
+        BloomShape {
+            regions,
+            region_bytes: bloom_pages / regions * self.page_bytes,
+            hashes: self.bloom.hashes,
+        }
+    }
+}
+
+/// A row of [`LAYOUTS`].
+pub struct LayoutRow {
+    /// Name in configurations.
+    pub name: &'static str,
+    /// What it is and where it comes from, in a line.
+    pub origin: &'static str,
+    /// Makes one.
+    pub build: fn(Shape) -> Box<dyn Layout>,
+}
+
+/// Every layout there is.
+pub const LAYOUTS: &[LayoutRow] = &[
+    LayoutRow {
+        name: "published",
+        origin: "4 B keys, 8 B data entries (40-bit address, 24-bit length), separate index block; after the public \
+                 firmware of IterKVSSD/BandSlim",
+        build: |shape| Box::new(published::Published::new(shape)),
+    },
+    LayoutRow {
+        name: "sound",
+        origin: "keys of 1 to 16 B, sequence numbers, 64-bit addresses, sparse index, filters by page; ours",
+        build: |shape| Box::new(sound::Sound::new(shape)),
+    },
+];
+
+/// The row with this name.
+pub fn layout_row(name: &str) -> Option<&'static LayoutRow> {
+    LAYOUTS.iter().find(|row| row.name == name)
+}
+
+/// The pages of a finished filter.
+fn bloom_pages(filter: &[u8], page_bytes: u32, out: &mut Vec<BuiltPage>) {
+    for (number, bytes) in (0..).zip(filter.chunks(page_bytes as usize)) {
+        let bytes = bytes.to_vec();
+        out.push(BuiltPage { part: Part::Bloom, number, bytes, first: None, addresses: AddressBounds::NONE });
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A table kept in memory.
+    pub struct Held {
+        pub facts: TableFacts,
+        pub pages: BTreeMap<(Part, u32), PageBytes>,
+    }
+
+    pub fn build(layout: &dyn Layout, page_bytes: u32, pairs: &BTreeMap<Key, Entry>) -> Held {
+        let mut builder = layout.build(pairs.len() as u32);
+        let mut built = Vec::new();
+        for (key, entry) in pairs {
+            builder.push(key, entry);
+            built.append(builder.complete());
+        }
+        let facts = builder.finish(TableId(7), &mut built);
+        let total = built.len() as u32;
+        assert!(total <= layout.pages_at_most(pairs.len() as u32));
+        let pages: BTreeMap<_, _> = built
+            .into_iter()
+            .map(|page| {
+                assert!(page.bytes.len() <= page_bytes as usize);
+                let region = Rc::new(Region::from_bytes(page.bytes));
+                ((page.part, page.number), PageBytes::new(region, page_bytes))
+            })
+            .collect();
+        assert_eq!((pages.len() as u32, total), (facts.total_pages(), facts.total_pages()));
+        Held { facts, pages }
+    }
+
+    impl Held {
+        pub fn scan(&self, layout: &dyn Layout, start: Start) -> Vec<(Key, Entry)> {
+            let mut scan = layout.scan(&self.facts, start);
+            let mut found = Vec::new();
+            loop {
+                match scan.step().unwrap() {
+                    ScanStep::Entry(key, entry) => found.push((key, entry)),
+                    ScanStep::Read(part, number) => scan.give(self.pages[&(part, number)].clone()),
+                    ScanStep::End => return found,
+                }
+            }
+        }
+
+        pub fn get(&self, layout: &dyn Layout, key: &Key, bloom: bool) -> Option<Entry> {
+            let mut step = layout.probe(&self.facts, key, bloom);
+            loop {
+                match step {
+                    ProbeStep::Found(entry) => return Some(entry),
+                    ProbeStep::Absent => return None,
+                    ProbeStep::Read(want) => {
+                        let pages: Vec<_> = want
+                            .pages
+                            .clone()
+                            .map(|number| self.pages[&(want.part, number)].clone())
+                            .collect();
+                        step = layout.judge(&self.facts, key, &want, &pages).unwrap();
+                    }
+                }
+            }
+        }
+    }
+
+    fn entry() -> impl Strategy<Value = Entry> {
+        (0u64..1 << 40, 0u32..1 << 21, any::<bool>()).prop_map(
+            |(address, bytes, tombstone)| match tombstone {
+                true => Entry::removal(0),
+                false => Entry { address: Vaddr(address), bytes, sequence: 0, tombstone },
+            },
+        )
+    }
+
+    fn pairs(published: bool) -> BoxedStrategy<BTreeMap<Key, Entry>> {
+        let key = if published {
+            any::<u32>().prop_map(|number| Key::from_u32_be(number >> 16)).boxed()
+        } else {
+            proptest::collection::vec(0u8..4, 1..=16).prop_map(|bytes| Key::new(&bytes).unwrap()).boxed()
+        };
+        proptest::collection::btree_map(key, entry(), 1..600).boxed()
+    }
+
+    fn check(
+        layout: &dyn Layout,
+        page_bytes: u32,
+        pairs: &BTreeMap<Key, Entry>,
+        probe: &BTreeMap<Key, Entry>,
+    ) {
+        let held = build(layout, page_bytes, pairs);
+        let all: Vec<_> = pairs.iter().map(|(key, entry)| (*key, *entry)).collect();
+        assert_eq!(held.scan(layout, Start::First), all);
+        assert_eq!((held.facts.min, held.facts.max), (all[0].0, all[all.len() - 1].0));
+        for key in pairs.keys().chain(probe.keys()) {
+            for bloom in [true, false] {
+                assert_eq!(held.get(layout, key, bloom), pairs.get(key).copied());
+            }
+        }
+        for key in probe.keys().take(40) {
+            let rest: Vec<_> = pairs.range(key..).map(|(key, entry)| (*key, *entry)).collect();
+            assert_eq!(held.scan(layout, Start::Key(*key)), rest);
+        }
+        for entry in probe.values().take(40) {
+            let range = entry.address..Vaddr(entry.address.0 + (1 << 30));
+            let found = held.scan(layout, Start::Addresses(range.clone()));
+            let touching = all.iter().filter(|(_, entry)| entry.touches(&range));
+            assert!(touching.clone().all(|pair| found.contains(pair)));
+            assert!(held.facts.addresses.touches(&range) || touching.count() == 0);
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+        #[test]
+        fn published_tables_give_back_what_was_put_in(
+            pairs in pairs(true), probe in pairs(true), page_bytes in prop_oneof![Just(512u32), Just(4096)],
+        ) {
+            let bloom = BloomConfig { bits_per_key: 32, hashes: 30 };
+            check(&*(layout_row("published").unwrap().build)(Shape { page_bytes, bloom }), page_bytes, &pairs, &probe);
+        }
+
+        #[test]
+        fn sound_tables_give_back_what_was_put_in(
+            pairs in pairs(false), probe in pairs(false), page_bytes in prop_oneof![Just(512u32), Just(4096)],
+            bits_per_key in prop_oneof![Just(0u32), Just(10)],
+        ) {
+            let bloom = BloomConfig { bits_per_key, hashes: 7 };
+            check(&*(layout_row("sound").unwrap().build)(Shape { page_bytes, bloom }), page_bytes, &pairs, &probe);
+        }
+
+        /// What no checksum vouches for any more must not break anything: any bytes give an answer or `Damaged`.
+        #[test]
+        fn pages_of_nonsense_do_no_harm(
+            pairs in pairs(true), noise in proptest::collection::vec(any::<u8>(), 512), key in any::<u32>(),
+        ) {
+            for row in LAYOUTS {
+                let shape = Shape { page_bytes: 512, bloom: BloomConfig { bits_per_key: 10, hashes: 7 } };
+                let layout = (row.build)(shape);
+                let facts = build(&*layout, 512, &pairs).facts;
+                let page = PageBytes::new(Rc::new(Region::from_bytes(noise.clone())), 512);
+                let key = Key::from_u32_be(key);
+                for start in [Start::First, Start::Key(key), Start::Addresses(Vaddr(0)..Vaddr(u64::MAX))] {
+                    let mut scan = layout.scan(&facts, start);
+                    while let Ok(step) = scan.step() {
+                        match step {
+                            ScanStep::Read(..) => scan.give(page.clone()),
+                            ScanStep::Entry(..) => {}
+                            ScanStep::End => break,
+                        }
+                    }
+                }
+                let mut step = layout.probe(&facts, &key, true);
+                while let ProbeStep::Read(want) = step {
+                    let pages = vec![page.clone(); want.pages.len()];
+                    let Ok(next) = layout.judge(&facts, &key, &want, &pages) else { break };
+                    step = next;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Entries that are not in a table yet: a hash table for lookups, sorted when it is written or iterated.
+//!
+//! The published firmware keeps a skip list (facts: 4096 nodes, 10 levels). What a skip list costs in firmware time is
+//! a number of the cost table; what it costs here would be a cache miss per level. Pairs stay in the order of
+//! insertion, slots point at them: one probe and one append per insertion. A removed key is an entry, too
+//! (a tombstone), so nothing is ever taken out.
+
+use std::rc::Rc;
+
+use kvdrive_spec::Key;
+
+use super::entry::{Entry, key_hash};
+
+/// A key and its entry.
+pub type Pair = (Key, Entry);
+
+/// The newest entry of every key inserted since the last flush.
+pub struct Memtable {
+    pairs: Vec<Pair>,
+    /// Index into `pairs` plus one; 0 is free. A power of two long, at most half full, probed linearly.
+    slots: Vec<u32>,
+}
+
+impl Memtable {
+    /// An empty one with room for `entries` keys; it grows beyond that if asked to.
+    pub fn new(entries: u32) -> Memtable {
+        let slots = (entries.max(1) as usize * 2).next_power_of_two();
+        Memtable { pairs: Vec::with_capacity(entries as usize), slots: vec![0; slots] }
+    }
+
+    /// Number of keys.
+    pub fn len(&self) -> usize {
+        self.pairs.len()
+    }
+
+    /// No key at all?
+    pub fn is_empty(&self) -> bool {
+        self.pairs.is_empty()
+    }
+
+    /// Sets the entry of `key` and returns the one it replaces.
+    pub fn insert(&mut self, key: Key, entry: Entry) -> Option<Entry> {
+        let slot = self.slot_of(&key);
+        match self.slots[slot] {
+            0 => {
+                self.pairs.push((key, entry));
+                self.slots[slot] = self.pairs.len() as u32;
+                if self.pairs.len() * 2 > self.slots.len() {
+                    self.grow();
+                }
+                None
+            }
+            index => Some(std::mem::replace(&mut self.pairs[index as usize - 1].1, entry)),
+        }
+    }
+
+    /// The entry of `key`.
+    pub fn get(&self, key: &Key) -> Option<Entry> {
+        match self.slots[self.slot_of(key)] {
+            0 => None,
+            index => Some(self.pairs[index as usize - 1].1),
+        }
+    }
+
+    /// All pairs in the order in which their keys were first inserted.
+    pub fn pairs(&self) -> &[Pair] {
+        &self.pairs
+    }
+
+    /// All pairs in key order.
+    pub fn sorted(&self) -> Rc<[Pair]> {
+        // Sorting numbers is several times faster than sorting pairs: the first eight key bytes and the position in
+        // one integer, then the few keys that share these eight bytes are put right.
+        let mut order: Vec<u128> = (0u128..)
+            .zip(&self.pairs)
+            .map(|(index, (key, _))| u128::from(key.halves().0) << 64 | index)
+            .collect();
+        order.sort_unstable();
+        let pair = |word: &u128| self.pairs[*word as u32 as usize];
+        let equal_head = |a: &u128, b: &u128| a >> 64 == b >> 64;
+        for group in order.chunk_by_mut(equal_head).filter(|group| group.len() > 1) {
+            group.sort_unstable_by_key(|word| pair(word).0);
+        }
+        order.iter().map(pair).collect()
+    }
+
+    /// The slot that holds `key`, or the free one where it belongs.
+    fn slot_of(&self, key: &Key) -> usize {
+        let mask = self.slots.len() - 1;
+        let mut slot = key_hash(key) as usize & mask;
+        loop {
+            match self.slots[slot] {
+                0 => return slot,
+                index if self.pairs[index as usize - 1].0 == *key => return slot,
+                _ => slot = (slot + 1) & mask,
+            }
+        }
+    }
+
+    fn grow(&mut self) {
+        self.slots = vec![0; self.slots.len() * 2];
+        for index in 0..self.pairs.len() {
+            let slot = self.slot_of(&self.pairs[index].0);
+            self.slots[slot] = index as u32 + 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::value_log::Vaddr;
+
+    proptest! {
+        #[test]
+        fn it_is_a_map(
+            inserts in proptest::collection::vec((proptest::collection::vec(0u8..3, 1..=16), any::<u32>()), 0..200),
+        ) {
+            let mut memtable = Memtable::new(8);
+            let mut model = BTreeMap::new();
+            for (sequence, (bytes, address)) in (1u64..).zip(inserts) {
+                let key = Key::new(&bytes).unwrap();
+                let entry = Entry { address: Vaddr(address.into()), bytes: 1, sequence, tombstone: false };
+                prop_assert_eq!(memtable.insert(key, entry), model.insert(key, entry));
+            }
+            prop_assert_eq!(memtable.len(), model.len());
+            for (key, entry) in &model {
+                prop_assert_eq!(memtable.get(key), Some(*entry));
+            }
+            prop_assert_eq!(memtable.get(&Key::new(&[9]).unwrap()), None);
+            prop_assert_eq!(memtable.sorted().to_vec(), model.into_iter().collect::<Vec<_>>());
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Where table pages live: logical pages out of segments that the index takes from the common pool.
+//!
+//! The FTL maps every logical page on its own, so the pages of a table need not be neighbours, and a page given back is
+//! reused for whatever comes next. A segment all of whose pages have come back goes back to the pool.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use kvdrive_link::Region;
+use kvdrive_sim::{Sim, join_all};
+use kvdrive_spec::Status;
+
+use super::layout::PageBytes;
+use crate::flash::Purpose;
+use crate::ftl::{Ftl, Lpa};
+use crate::value_log::{SegmentId, SegmentPool, Use};
+
+/// Kind of a table page in its spare area.
+pub const TABLE_PAGE_KIND: u8 = b'T';
+
+#[derive(Default)]
+struct Segments {
+    /// Pages not in use of every segment taken.
+    free: BTreeMap<SegmentId, Vec<u32>>,
+    /// Those of them that have one.
+    open: BTreeSet<SegmentId>,
+    free_pages: u32,
+}
+
+/// The index's share of the drive.
+pub struct TableSpace {
+    sim: Sim,
+    ftl: Ftl,
+    pool: SegmentPool,
+    page_bytes: u32,
+    segments: RefCell<Segments>,
+}
+
+impl TableSpace {
+    /// No page is taken.
+    pub fn new(sim: &Sim, ftl: Ftl, pool: SegmentPool, page_bytes: u32) -> TableSpace {
+        TableSpace { sim: sim.clone(), ftl, pool, page_bytes, segments: RefCell::default() }
+    }
+
+    /// After a power cut: takes the pages that live tables were found on. `false` when one of them lies in a segment
+    /// that belongs to somebody else, or twice in the list.
+    pub fn claim(&self, pages: impl Iterator<Item = Lpa>) -> bool {
+        let mut segments = self.segments.borrow_mut();
+        for Lpa(lpa) in pages {
+            let id = self.pool.segment_of(lpa);
+            if !segments.free.contains_key(&id) {
+                if !self.pool.claim(id) {
+                    return false;
+                }
+                segments.free_pages += self.pool.segment_pages();
+                segments.free.insert(id, self.pool.lpas(id).rev().collect());
+                segments.open.insert(id);
+            }
+            let free = segments.free.get_mut(&id).expect("inserted above");
+            let Some(index) = free.iter().position(|other| *other == lpa) else { return false };
+            free.remove(index);
+            if free.is_empty() {
+                segments.open.remove(&id);
+            }
+            segments.free_pages -= 1;
+        }
+        true
+    }
+
+    /// A page to write to. `CAPACITY_EXCEEDED` when the pool has no segment for tables any more.
+    fn take(&self) -> Result<Lpa, Status> {
+        let mut segments = self.segments.borrow_mut();
+        let id = match segments.open.first() {
+            Some(id) => *id,
+            None => {
+                let id = self.pool.alloc(Use::Index).ok_or(Status::CAPACITY_EXCEEDED)?;
+                segments.free.insert(id, self.pool.lpas(id).rev().collect());
+                segments.open.insert(id);
+                segments.free_pages += self.pool.segment_pages();
+                id
+            }
+        };
+        let free = segments.free.get_mut(&id).expect("an open segment is taken");
+        let lpa = free.pop().expect("an open segment has a free page");
+        if free.is_empty() {
+            segments.open.remove(&id);
+        }
+        segments.free_pages -= 1;
+        Ok(Lpa(lpa))
+    }
+
+    /// Gives pages back; their content is gone.
+    pub fn release(&self, pages: &[Lpa]) {
+        if self.sim.halted() {
+            return;
+        }
+        let mut segments = self.segments.borrow_mut();
+        for &Lpa(lpa) in pages {
+            self.ftl.trim(Lpa(lpa));
+            let id = self.pool.segment_of(lpa);
+            let free = segments.free.get_mut(&id).expect("a page in use lies in a taken segment");
+            free.push(lpa);
+            if free.len() as u32 == self.pool.segment_pages() {
+                segments.free.remove(&id);
+                segments.open.remove(&id);
+                segments.free_pages -= self.pool.segment_pages() - 1;
+                self.pool.free(id);
+            } else {
+                segments.open.insert(id);
+                segments.free_pages += 1;
+            }
+        }
+    }
+
+    /// Reads one page. `UNRECOVERED_ERROR` when it is damaged or was never found (see [`super::recovery`]).
+    pub async fn read(&self, page: Option<Lpa>, purpose: Purpose) -> Result<PageBytes, Status> {
+        let page = page.ok_or(Status::UNRECOVERED_ERROR)?;
+        Ok(PageBytes::new(self.ftl.read(page, purpose).await?, self.page_bytes))
+    }
+
+    /// Reads several pages side by side, in the order given.
+    pub async fn read_all(&self, pages: &[Option<Lpa>], purpose: Purpose) -> Result<Vec<PageBytes>, Status> {
+        if let [page] = pages {
+            return Ok(vec![self.read(*page, purpose).await?]);
+        }
+        let reads = pages.iter().map(|page| self.read(*page, purpose));
+        join_all(&self.sim, reads).await.into_iter().collect()
+    }
+
+    /// Pages taken and not given back.
+    pub fn pages_in_use(&self) -> u32 {
+        let segments = self.segments.borrow();
+        segments.free.len() as u32 * self.pool.segment_pages() - segments.free_pages
+    }
+
+    /// Pages that could be taken now, if nobody else took from the pool.
+    pub fn pages_available(&self) -> u32 {
+        let left_behind = self.pool.reserve().gc_segments;
+        let segments = self.pool.free_count().saturating_sub(left_behind);
+        self.segments.borrow().free_pages + segments * self.pool.segment_pages()
+    }
+
+    /// The translation layer below.
+    pub fn ftl(&self) -> &Ftl {
+        &self.ftl
+    }
+}
+
+/// Pages being written for a table that does not exist yet: given back when dropped.
+pub struct PagesUnderWay {
+    space: Rc<TableSpace>,
+    pages: Vec<Lpa>,
+}
+
+impl PagesUnderWay {
+    /// None yet.
+    pub fn new(space: Rc<TableSpace>) -> PagesUnderWay {
+        PagesUnderWay { space, pages: Vec::new() }
+    }
+
+    /// Writes pages side by side, each with its tag, and returns where they are. Takes every page before it writes
+    /// the first one.
+    pub async fn write(
+        &mut self,
+        contents: Vec<(Vec<u8>, [u8; 48])>,
+        purpose: Purpose,
+    ) -> Result<&[Lpa], Status> {
+        let first = self.pages.len();
+        for _ in &contents {
+            self.pages.push(self.space.take()?);
+        }
+        let space = &*self.space;
+        let writes = contents.into_iter().zip(&self.pages[first..]).map(|((bytes, tag), lpa)| {
+            space.ftl.write(*lpa, Rc::new(Region::from_bytes(bytes)), TABLE_PAGE_KIND, tag, purpose)
+        });
+        join_all(&space.sim, writes).await;
+        Ok(&self.pages[first..])
+    }
+
+    /// The table exists now and answers for its pages.
+    pub fn keep(mut self) -> Rc<TableSpace> {
+        self.pages.clear();
+        self.space.clone()
+    }
+}
+
+impl Drop for PagesUnderWay {
+    fn drop(&mut self) {
+        self.space.release(&self.pages);
+    }
+}

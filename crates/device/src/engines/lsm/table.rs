@@ -1,0 +1,391 @@
+//! A table on flash: what DRAM keeps of it, the tags of its pages, and the two ways through it (write, read in order).
+//!
+//! ```text
+//!   tag, 48 bytes in the spare area of every page, little endian
+//!    0..4   table id          4..7  page number within its part
+//!    7      part (bits 0-1), footer (bit 2)
+//!    8      key length (0: no key)      9..25  first key of the page; in the footer the table's highest key
+//!   25..37  address bounds of the page's entries; in the footer the table's
+//!   37..48  footer only: entries u32, data pages u24, index pages u16, Bloom pages u16
+//! ```
+//!
+//! The footer is on the page that is issued last. With the tags alone a table is known again after a power cut: no
+//! page of it has to be read ([`super::recovery`]).
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use kvdrive_sim::Resource;
+use kvdrive_spec::{Key, Status};
+
+use super::entry::{AddressBounds, Entry, TableId};
+use super::layout::{Build, BuiltPage, Layout, PageBytes, Part, Scan, ScanStep, Start, TableFacts};
+use super::space::{PagesUnderWay, TableSpace};
+use crate::flash::Purpose;
+use crate::ftl::Lpa;
+
+/// Pages of one part that a merge reads side by side.
+pub const READ_AHEAD: u32 = 8;
+/// Complete pages that a merge writes side by side.
+const WRITE_BATCH: usize = 8;
+const FOOTER: u8 = 0b100;
+
+/// What the footer says of the whole table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Footer {
+    /// Keys in the table.
+    pub entries: u32,
+    /// Pages of the data part.
+    pub data_pages: u32,
+    /// Pages of the index part.
+    pub index_pages: u32,
+    /// Pages of the Bloom part.
+    pub bloom_pages: u32,
+}
+
+/// The tag of a table page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PageTag {
+    /// Whose page it is.
+    pub table: TableId,
+    /// Which part of the table.
+    pub part: Part,
+    /// Which page of the part.
+    pub number: u32,
+    /// Its first key, or the table's highest one in the footer.
+    pub key: Option<Key>,
+    /// What its entries refer to, or all entries in the footer.
+    pub addresses: AddressBounds,
+    /// On the last page.
+    pub footer: Option<Footer>,
+}
+
+impl PageTag {
+    /// The 48 bytes.
+    pub fn encode(&self) -> [u8; 48] {
+        assert!(self.number < 1 << 24, "a part has less than 2^24 pages");
+        let mut bytes = [0; 48];
+        bytes[..4].copy_from_slice(&self.table.0.to_le_bytes());
+        bytes[4..7].copy_from_slice(&self.number.to_le_bytes()[..3]);
+        bytes[7] = self.part as u8 | if self.footer.is_some() { FOOTER } else { 0 };
+        if let Some(key) = &self.key {
+            bytes[8] = key.len() as u8;
+            bytes[9..25].copy_from_slice(&key.to_array());
+        }
+        let mut bounds = [0; 12];
+        self.addresses.encode(&mut bounds);
+        bytes[25..37].copy_from_slice(&bounds);
+        if let Some(footer) = &self.footer {
+            assert!(
+                footer.data_pages < 1 << 24 && footer.index_pages < 1 << 16 && footer.bloom_pages < 1 << 16
+            );
+            bytes[37..41].copy_from_slice(&footer.entries.to_le_bytes());
+            bytes[41..44].copy_from_slice(&footer.data_pages.to_le_bytes()[..3]);
+            bytes[44..46].copy_from_slice(&footer.index_pages.to_le_bytes()[..2]);
+            bytes[46..48].copy_from_slice(&footer.bloom_pages.to_le_bytes()[..2]);
+        }
+        bytes
+    }
+
+    /// What the bytes say; `None` if no table page was ever tagged like this.
+    pub fn decode(bytes: &[u8; 48]) -> Option<PageTag> {
+        let number = |range: std::ops::Range<usize>| {
+            let mut wide = [0; 4];
+            wide[..range.len()].copy_from_slice(&bytes[range]);
+            u32::from_le_bytes(wide)
+        };
+        let part =
+            [Part::Data, Part::Index, Part::Bloom].into_iter().find(|part| *part as u8 == bytes[7] & 0b11)?;
+        if bytes[7] & !(FOOTER | 0b11) != 0 {
+            return None;
+        }
+        let padded: [u8; 16] = std::array::from_fn(|byte| bytes[9 + byte]);
+        let key = match bytes[8] {
+            0 => None,
+            length => Some(Key::from_padded(padded, length.into())?),
+        };
+        let footer = (bytes[7] & FOOTER != 0).then(|| Footer {
+            entries: number(37..41),
+            data_pages: number(41..44),
+            index_pages: number(44..46),
+            bloom_pages: number(46..48),
+        });
+        let addresses = AddressBounds::decode(&std::array::from_fn(|byte| bytes[25 + byte]));
+        Some(PageTag { table: TableId(number(0..4)), part, number: number(4..7), key, addresses, footer })
+    }
+}
+
+/// A table that exists. Who reads it holds an `Rc`: a merge that replaced it frees its pages when the last one goes.
+pub struct Table {
+    /// What is in it.
+    pub facts: TableFacts,
+    /// Its pages: data, index, Bloom. `None` for a page that was not found after a power cut.
+    pages: Box<[Option<Lpa>]>,
+    space: Rc<TableSpace>,
+    obsolete: Cell<bool>,
+    damaged: Cell<bool>,
+}
+
+impl Table {
+    /// A table on these pages, in the order data, index, Bloom. One whose pages are not all there counts as damaged.
+    pub fn new(facts: TableFacts, pages: Box<[Option<Lpa>]>, space: Rc<TableSpace>) -> Table {
+        let damaged = pages.iter().any(Option::is_none) || pages.is_empty();
+        Table { facts, pages, space, obsolete: Cell::new(false), damaged: Cell::new(damaged) }
+    }
+
+    /// Nothing will find it any more.
+    pub fn set_obsolete(&self) {
+        self.obsolete.set(true);
+    }
+
+    /// Could one of its pages not be read? Such a table is kept as it is: what can be read of it, is.
+    pub fn is_damaged(&self) -> bool {
+        self.damaged.get()
+    }
+
+    /// Is nothing known of it but its id? Then every key may be in it.
+    pub fn is_lost(&self) -> bool {
+        self.pages.is_empty()
+    }
+
+    /// Reads pages of one part side by side.
+    pub async fn read(
+        &self,
+        part: Part,
+        numbers: std::ops::Range<u32>,
+        purpose: Purpose,
+    ) -> Result<Vec<PageBytes>, Status> {
+        if numbers.is_empty() {
+            return Ok(Vec::new());
+        }
+        let from = self.facts.position(part, numbers.start);
+        let pages = self.pages.get(from..from + numbers.len()).ok_or(Status::UNRECOVERED_ERROR)?;
+        let read = self.space.read_all(pages, purpose).await;
+        if read.is_err() {
+            self.damaged.set(true);
+        }
+        read
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        if self.obsolete.get() {
+            let pages: Vec<Lpa> = self.pages.iter().copied().flatten().collect();
+            self.space.release(&pages);
+        }
+    }
+}
+
+/// What a [`TableStream`] has to offer.
+pub enum Pull {
+    /// The next pair in key order.
+    Pair(Key, Entry),
+    /// A page has to be read first: [`TableStream::refill`].
+    Blocked,
+    /// That was all.
+    End,
+}
+
+/// The entries of a table in key order. Reads nothing before it is asked for the first one.
+pub struct TableStream {
+    table: Rc<Table>,
+    scan: Box<dyn Scan>,
+    purpose: Purpose,
+    ahead: u32,
+    wanted: Option<(Part, u32)>,
+    /// Pages read ahead, by part, in order.
+    fetched: VecDeque<(Part, u32, PageBytes)>,
+}
+
+impl TableStream {
+    /// Reads `table` from `start` on, `ahead` pages of a part at a time.
+    pub fn new(
+        layout: &dyn Layout,
+        table: Rc<Table>,
+        start: Start,
+        ahead: u32,
+        purpose: Purpose,
+    ) -> TableStream {
+        let scan = layout.scan(&table.facts, start);
+        TableStream { table, scan, purpose, ahead, wanted: None, fetched: VecDeque::new() }
+    }
+
+    /// The next pair, if no page has to be read for it.
+    #[inline]
+    pub fn pull(&mut self) -> Result<Pull, Status> {
+        loop {
+            match self.scan.step()? {
+                ScanStep::Entry(key, entry) => return Ok(Pull::Pair(key, entry)),
+                ScanStep::End => return Ok(Pull::End),
+                ScanStep::Read(part, number) => {
+                    let found = self.fetched.iter().position(|page| (page.0, page.1) == (part, number));
+                    match found.and_then(|index| self.fetched.remove(index)) {
+                        Some((_, _, page)) => self.scan.give(page),
+                        None => {
+                            self.wanted = Some((part, number));
+                            return Ok(Pull::Blocked);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads the page that is missing and those behind it.
+    pub async fn refill(&mut self) -> Result<(), Status> {
+        let Some((part, number)) = self.wanted.take() else { return Ok(()) };
+        let end = self.table.facts.pages(part).min(number + self.ahead);
+        if number >= end {
+            return Err(Status::UNRECOVERED_ERROR);
+        }
+        let pages = self.table.read(part, number..end, self.purpose).await?;
+        let mut pages = (number..).zip(pages);
+        if let Some((_, page)) = pages.next() {
+            self.scan.give(page);
+        }
+        self.fetched.extend(pages.map(|(number, page)| (part, number, page)));
+        Ok(())
+    }
+
+    /// The table being read.
+    pub fn table(&self) -> &Rc<Table> {
+        &self.table
+    }
+}
+
+/// Writes a table, page by page, as its entries come. Dropped before the end, it gives its pages back.
+pub struct TableWriter {
+    builder: Box<dyn Build>,
+    output: Output,
+    cores: Rc<Resource>,
+    entry_ns: u64,
+    charged: u32,
+}
+
+/// The pages of a table under way.
+struct Output {
+    id: TableId,
+    pages: PagesUnderWay,
+    written: Vec<(Part, u32, Lpa)>,
+    purpose: Purpose,
+}
+
+impl TableWriter {
+    /// Begins table `id` of at most `most_entries` entries; each costs `entry_ns` of firmware time.
+    pub fn new(
+        id: TableId,
+        layout: &dyn Layout,
+        most_entries: u32,
+        space: &Rc<TableSpace>,
+        purpose: Purpose,
+        cores: &Rc<Resource>,
+        entry_ns: u64,
+    ) -> TableWriter {
+        let pages = PagesUnderWay::new(space.clone());
+        let output = Output { id, pages, written: Vec::new(), purpose };
+        TableWriter {
+            builder: layout.build(most_entries),
+            output,
+            cores: cores.clone(),
+            entry_ns,
+            charged: 0,
+        }
+    }
+
+    /// Adds an entry; keys ascend.
+    #[inline]
+    pub fn push(&mut self, key: &Key, entry: &Entry) {
+        self.builder.push(key, entry);
+    }
+
+    /// Entries so far.
+    pub fn entries(&self) -> u32 {
+        self.builder.entries()
+    }
+
+    /// Are there enough complete pages to write?
+    #[inline]
+    pub fn wants_write(&mut self) -> bool {
+        self.builder.complete().len() >= WRITE_BATCH
+    }
+
+    /// Writes the complete pages. `CAPACITY_EXCEEDED` when there is no room; the writer is to be dropped then.
+    pub async fn write_complete(&mut self) -> Result<(), Status> {
+        self.charge().await;
+        let pages = std::mem::take(self.builder.complete());
+        self.output.write(pages, None).await
+    }
+
+    /// Writes the rest. The table exists from now on, but nobody knows of it yet.
+    pub async fn finish(mut self) -> Result<Table, Status> {
+        self.charge().await;
+        let TableWriter { builder, mut output, .. } = self;
+        let mut pages = Vec::new();
+        let facts = builder.finish(output.id, &mut pages);
+        output.write(pages, Some(&facts)).await?;
+        output.written.sort_unstable();
+        let pages = output.written.iter().map(|(_, _, lpa)| Some(*lpa)).collect();
+        let space = output.pages.keep();
+        Ok(Table::new(facts, pages, space))
+    }
+
+    async fn charge(&mut self) {
+        let entries = self.builder.entries();
+        let span = u64::from(entries - self.charged) * self.entry_ns;
+        self.charged = entries;
+        self.cores.run(span).await;
+    }
+}
+
+impl Output {
+    /// Writes pages with their tags; with `end`, the last one gets the footer.
+    async fn write(&mut self, pages: Vec<BuiltPage>, end: Option<&TableFacts>) -> Result<(), Status> {
+        let count = pages.len();
+        let mut contents = Vec::with_capacity(count);
+        let mut names = Vec::with_capacity(count);
+        for (index, page) in pages.into_iter().enumerate() {
+            let facts = end.filter(|_| index + 1 == count);
+            let tag = PageTag {
+                table: self.id,
+                part: page.part,
+                number: page.number,
+                key: facts.map_or(page.first, |facts| Some(facts.max)),
+                addresses: facts.map_or(page.addresses, |facts| facts.addresses),
+                footer: facts.map(|facts| Footer {
+                    entries: facts.entries,
+                    data_pages: facts.data_pages,
+                    index_pages: facts.index_pages,
+                    bloom_pages: facts.bloom_pages,
+                }),
+            };
+            names.push((page.part, page.number));
+            contents.push((page.bytes, tag.encode()));
+        }
+        let places = self.pages.write(contents, self.purpose).await?;
+        self.written.extend(names.into_iter().zip(places).map(|((part, number), lpa)| (part, number, *lpa)));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_come_back_and_other_bytes_are_refused() {
+        let footer = Footer { entries: 1 << 30, data_pages: 77, index_pages: 3, bloom_pages: 0 };
+        let key = Key::new(b"sixteen bytes...");
+        let addresses = AddressBounds { low: 5, high: 1 << 47 };
+        for footer in [None, Some(footer)] {
+            let tag =
+                PageTag { table: TableId(9), part: Part::Index, number: 70_000, key, addresses, footer };
+            assert_eq!(PageTag::decode(&tag.encode()), Some(tag));
+        }
+        assert_eq!(PageTag::decode(&[0xFF; 48]), None);
+        let mut bytes = [0; 48];
+        bytes[8] = 17;
+        assert_eq!(PageTag::decode(&bytes), None, "a key has at most 16 bytes");
+    }
+}
