@@ -4,6 +4,7 @@
 //! this crate reads the command line, shows progress and prints.
 
 mod compare;
+mod explain;
 mod list;
 mod output;
 mod progress;
@@ -32,6 +33,8 @@ enum Command {
     Run(run::Run),
     /// Runs every combination of the given methods, policies and workloads and prints them side by side.
     Compare(compare::Compare),
+    /// Shows every step of one command: time, room, bytes, purpose.
+    Explain(explain::Explain),
     /// Lists what there is: profiles, workloads, transfers, packings, engines, media.
     List(list::List),
     /// Prints a whole configuration as TOML, every number with its source.
@@ -44,6 +47,7 @@ fn main() {
         None => arguments.tour.run(),
         Some(Command::Run(run)) => run.run(),
         Some(Command::Compare(compare)) => compare.run(),
+        Some(Command::Explain(explain)) => explain.run(),
         Some(Command::List(list)) => list.run(),
         Some(Command::Config(settings)) => settings.document().map(|document| output::print(&document.to_string())),
     };

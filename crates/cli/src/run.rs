@@ -23,7 +23,7 @@ impl Run {
         let bars = Bars::new(&["running".to_owned()]);
         let report = kvdrive_lab::run::run(&document, &|done, total| bars.update(0, done, total))?;
         if self.json.as_deref() != Some("-") {
-            output::print(&report.to_text());
+            output::print(&report.to_string());
         }
         match &self.json {
             Some(path) => output::write_json(path, &report),

@@ -2,5 +2,6 @@
 
 mod all {
     mod config;
+    mod drive;
     mod workloads;
 }

@@ -1,0 +1,63 @@
+//! `kvdrive explain`: every step of one command.
+
+use clap::{Args, ValueEnum};
+use kvdrive_lab::explain::{Explanation, Kind, explain};
+
+use crate::output;
+use crate::settings::Settings;
+
+/// Options of `explain`.
+#[derive(Args)]
+pub struct Explain {
+    /// Which command
+    command: CommandName,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum CommandName {
+    Store,
+    Retrieve,
+    Delete,
+    Exist,
+    List,
+    Seek,
+}
+
+impl Explain {
+    /// Runs it and prints its steps.
+    pub fn run(&self) -> anyhow::Result<()> {
+        let kind = match self.command {
+            CommandName::Store => Kind::Store,
+            CommandName::Retrieve => Kind::Retrieve,
+            CommandName::Delete => Kind::Delete,
+            CommandName::Exist => Kind::Exist,
+            CommandName::List => Kind::List,
+            CommandName::Seek => Kind::Seek,
+        };
+        let document = self.settings.document()?;
+        let sources = document.time_sources();
+        output::print(&table(&explain(&document, kind)?, &sources));
+        Ok(())
+    }
+}
+
+fn table(explanation: &Explanation, sources: &str) -> String {
+    let mut text = format!("{:>10}  {:>9}  {:<11} {:<28} {:>8}  {}\n", "at ns", "takes ns", "room", "step", "bytes", "purpose");
+    for step in &explanation.steps {
+        let bytes = if step.bytes > 0 { step.bytes.to_string() } else { String::new() };
+        let line = format!(
+            "{:>10}  {:>9}  {:<11} {:<28} {bytes:>8}  {}",
+            step.at, step.span_ns, step.room, step.what, step.purpose
+        );
+        text += line.trim_end();
+        text.push('\n');
+    }
+    let crossed: u64 =
+        explanation.steps.iter().filter(|step| step.room == "link").map(|step| step.bytes).sum();
+    text + &format!(
+        "\n{}: {} ns (modelled: {sources}), {crossed} payload bytes over the link (counted) for a value of {} B\n",
+        explanation.status, explanation.latency_ns, explanation.value_bytes
+    )
+}

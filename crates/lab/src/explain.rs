@@ -1,0 +1,88 @@
+//! One command under the magnifying glass: every step of it with time, room, bytes and purpose.
+
+use std::rc::Rc;
+
+use kvdrive_device::Drive;
+use kvdrive_host::modelled::{Driver, Host};
+use kvdrive_link::{Link, LocalMemory, Pattern, Piece, Region};
+use kvdrive_sim::{Ns, Resource, Sim, TraceEntry};
+use kvdrive_spec::{Key, Status};
+
+use crate::config::Document;
+use crate::setup;
+
+/// Which command to look at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A store of a value.
+    Store,
+    /// A retrieve of a value that was stored before.
+    Retrieve,
+    /// A delete of a pair that was stored before.
+    Delete,
+    /// An exist for a key that was stored before.
+    Exist,
+    /// A list from the first key.
+    List,
+    /// A seek to the first pair.
+    Seek,
+}
+
+/// What happened.
+pub struct Explanation {
+    /// Every step, in the order of their beginnings. Times count from the call.
+    pub steps: Vec<TraceEntry>,
+    /// How long the application waited, ns.
+    pub latency_ns: Ns,
+    /// What the command ended with.
+    pub status: Status,
+    /// Bytes of the value.
+    pub value_bytes: u32,
+}
+
+/// Runs one command of `kind` on a drive that holds one pair, and records it.
+pub fn explain(document: &Document, kind: Kind) -> anyhow::Result<Explanation> {
+    let config = document.config()?;
+    let sim = Sim::new();
+    let memory = Rc::new(LocalMemory::new());
+    let link = Link::new(&sim, setup::link(&config), memory.clone());
+    let core = Rc::new(Resource::new(&sim, "host.core", config.host.cores));
+    let explanation = sim.block_on(async {
+        let _drive = Drive::power_on(&sim, &link, &setup::drive(&config)?, None).await?;
+        let host = Host::connect(link.clone(), memory, core, setup::host_costs(&config)).await?;
+        let driver = setup::drivers(&config, &host)?.remove(0);
+        let value_bytes = config.workload.value_size;
+        let present = Key::from_u32_be(1);
+        if kind != Kind::Store {
+            driver.store(present, content(present, value_bytes)).await?;
+        }
+        let began = sim.now();
+        sim.trace().start();
+        let result = perform(&driver, kind, present, value_bytes).await;
+        let latency_ns = sim.now() - began;
+        let mut steps = sim.trace().take();
+        for step in &mut steps {
+            step.at -= began;
+        }
+        let status = result.err().unwrap_or(Status::SUCCESS);
+        anyhow::Ok(Explanation { steps, latency_ns, status, value_bytes })
+    })?;
+    sim.clear();
+    Ok(explanation)
+}
+
+fn content(key: Key, bytes: u32) -> Piece<'static> {
+    Piece::Pattern(Pattern::of_value(&key, 0, bytes))
+}
+
+async fn perform(driver: &Driver, kind: Kind, key: Key, value_bytes: u32) -> Result<(), Status> {
+    let mut region = Region::new();
+    match kind {
+        Kind::Store => driver.store(key, content(key, value_bytes)).await,
+        Kind::Retrieve => driver.retrieve(key, &mut region).await.map(|_| ()),
+        Kind::Delete => driver.delete(key).await,
+        Kind::Exist => driver.exist(key).await.map(|_| ()),
+        Kind::List => driver.list(None, 4096).await.map(|_| ()),
+        Kind::Seek => driver.seek(None, &mut region).await.map(|_| ()),
+    }
+}

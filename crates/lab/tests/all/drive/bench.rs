@@ -1,0 +1,177 @@
+//! A small drive that collects garbage, flushes and compacts within a few hundred stores, and the oracle beside it.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use kvdrive_device::Drive;
+use kvdrive_device::drive::PowerOnError;
+use kvdrive_device::power::Survivors;
+use kvdrive_host::modelled::{Driver, Host};
+use kvdrive_lab::config::{Config, Document};
+use kvdrive_lab::setup;
+use kvdrive_link::{Link, LocalMemory, Pattern, Piece, Region};
+use kvdrive_sim::{Resource, Rng, Sim};
+use kvdrive_spec::{Key, Status};
+
+/// Settings that make every mechanism run soon: 4 MiB of flash, segments of 128 KiB, 32 entries in the memtable.
+const SMALL: &[&str] = &[
+    "flash.channels=2",
+    "flash.dies_per_channel=1",
+    "flash.blocks_per_die=24",
+    "flash.pages_per_block=8",
+    "ftl.gc_low_blocks=2",
+    "ftl.over_provisioning=0.2",
+    "buffer.entries=12",
+    "packing.dlt_entries=8",
+    "lsm.memtable_entries=32",
+    "lsm.rings=[3, 3, 4, 64]",
+    "lsm.iterators=4",
+    "gc.segment_pages=8",
+    "gc.free_segments_low=6",
+    "gc.free_segments_reserved=3",
+    "controller.max_value_bytes=65536",
+    "media.kind=ram",
+];
+
+/// The small drive with `settings` on top.
+pub fn document<S: AsRef<str>>(settings: &[S]) -> Document {
+    let mut document = Document::profile("cosmos-plus").expect("the profile exists");
+    for setting in SMALL.iter().copied().chain(settings.iter().map(AsRef::as_ref)) {
+        document.set(setting).unwrap_or_else(|error| panic!("{setting}: {error}"));
+    }
+    document
+}
+
+/// A drive and its host on one executor.
+pub struct Bench {
+    pub sim: Sim,
+    pub link: Rc<Link>,
+    pub memory: Rc<LocalMemory>,
+    pub config: Config,
+}
+
+impl Bench {
+    pub fn new(document: &Document, sim: Sim) -> Bench {
+        let config = document.config().expect("a test's configuration is valid");
+        let memory = Rc::new(LocalMemory::new());
+        let link = Link::new(&sim, setup::link(&config), memory.clone());
+        Bench { sim, link, memory, config }
+    }
+
+    pub async fn power_on(&self, survivors: Option<&Survivors>) -> Result<Drive, PowerOnError> {
+        let config = setup::drive(&self.config).expect("a test's configuration is valid");
+        Drive::power_on(&self.sim, &self.link, &config, survivors).await
+    }
+
+    pub async fn connect(&self) -> Driver {
+        let core = Rc::new(Resource::new(&self.sim, "host.core", 1));
+        let host =
+            Host::connect(self.link.clone(), self.memory.clone(), core, setup::host_costs(&self.config)).await;
+        let mut drivers = setup::drivers(&self.config, &host.expect("a drive identifies itself")).expect("a method");
+        drivers.remove(0)
+    }
+}
+
+/// What a value is: its version makes the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stored {
+    pub version: u64,
+    pub bytes: u32,
+}
+
+/// The pairs that must be there.
+#[derive(Clone, Default, Debug)]
+pub struct Oracle {
+    pub pairs: BTreeMap<Key, Stored>,
+}
+
+pub fn value(key: &Key, stored: Stored) -> Pattern {
+    Pattern::of_value(key, stored.version, stored.bytes)
+}
+
+/// Are the first bytes of `region` the value?
+pub fn is_value(region: &Region, key: &Key, stored: Stored) -> bool {
+    let mut expected = vec![0; stored.bytes as usize];
+    value(key, stored).expand(&mut expected);
+    region.to_bytes(stored.bytes) == expected
+}
+
+/// Sizes around every edge of transfer and packing.
+pub const SIZES: [u32; 17] =
+    [0, 1, 8, 35, 36, 56, 91, 92, 127, 128, 500, 2048, 4095, 4096, 4097, 4096 + 32, 20_000];
+
+/// Keys of mixed lengths, for engines that take them; `small` ones are 4 bytes.
+pub fn key(number: u64, small: bool) -> Key {
+    match number % 3 {
+        _ if small => Key::from_u32_be(number as u32),
+        0 => Key::from_u64_be(number),
+        1 => Key::from_u32_be(number as u32),
+        _ => {
+            let mut bytes = [7; 16];
+            bytes[8..].copy_from_slice(&number.to_be_bytes());
+            Key::new(&bytes).expect("16 bytes are a key")
+        }
+    }
+}
+
+/// One random step on `keys` keys, checked against the oracle.
+pub async fn step(driver: &Driver, oracle: &mut Oracle, rng: &mut Rng, keys: u64, small_keys: bool) {
+    let key = key(rng.below(keys), small_keys);
+    match rng.below(20) {
+        0..=10 => {
+            let bytes = SIZES[rng.below(SIZES.len() as u64) as usize];
+            let stored = Stored { version: rng.next_u64(), bytes };
+            match driver.store(key, Piece::Pattern(value(&key, stored))).await {
+                Ok(()) => {
+                    oracle.pairs.insert(key, stored);
+                }
+                Err(Status::CAPACITY_EXCEEDED) => {}
+                Err(status) => panic!("store of {bytes} bytes: {status}"),
+            }
+        }
+        11..=12 => {
+            driver.delete(key).await.expect("a delete never fails");
+            oracle.pairs.remove(&key);
+        }
+        13..=17 => check_one(driver, oracle, key).await,
+        18 => assert_eq!(driver.exist(key).await, Ok(oracle.pairs.contains_key(&key))),
+        _ => check_list(driver, oracle, Some(key)).await,
+    }
+}
+
+pub async fn check_one(driver: &Driver, oracle: &Oracle, key: Key) {
+    let mut region = Region::new();
+    match (driver.retrieve(key, &mut region).await, oracle.pairs.get(&key)) {
+        (Ok(bytes), Some(stored)) => {
+            assert_eq!(bytes, stored.bytes, "size of {key:?}");
+            assert!(is_value(&region, &key, *stored), "value of {key:?}");
+        }
+        (Err(Status::KEY_NOT_FOUND), None) => {}
+        (found, expected) => panic!("{key:?}: found {found:?}, expected {expected:?}"),
+    }
+}
+
+/// Lists from `start` with a small buffer, page by page, and compares with the oracle.
+pub async fn check_list(driver: &Driver, oracle: &Oracle, start: Option<Key>) {
+    let mut listed = Vec::new();
+    let mut from = start;
+    loop {
+        let page = driver.list(from, 200).await.expect("a list succeeds");
+        let fresh: Vec<Key> = page.iter().copied().filter(|key| Some(key) != listed.last()).collect();
+        if fresh.is_empty() {
+            break;
+        }
+        listed.extend(fresh);
+        from = listed.last().copied();
+    }
+    let expected: Vec<Key> = oracle.pairs.keys().copied().filter(|key| start.is_none_or(|s| *key >= s)).collect();
+    assert_eq!(listed, expected, "keys from {start:?}");
+}
+
+/// Everything the oracle knows is there, and nothing else.
+pub async fn check_all(driver: &Driver, oracle: &Oracle) {
+    for key in oracle.pairs.keys() {
+        check_one(driver, oracle, *key).await;
+    }
+    check_list(driver, oracle, None).await;
+}

@@ -1,0 +1,11 @@
+//! Whole drives: every engine, transfer method, packing policy and medium of the tables, through the driver, against
+//! an oracle. A new row is tested here without being told.
+
+mod bench;
+mod collection;
+mod corruption;
+mod kill;
+mod oracle;
+mod power_cut;
+
+pub use bench::{Bench, Oracle, document};

@@ -1,0 +1,195 @@
+//! Random streams of commands against a `BTreeMap`, for every row of every table.
+
+use std::rc::Rc;
+
+use kvdrive_device::controller::ENGINES;
+use kvdrive_device::packing::PACKINGS;
+use kvdrive_link::transfer::METHODS;
+use kvdrive_sim::{Rng, Sim};
+
+use super::bench::{Bench, Oracle, check_all, document, step};
+
+/// Runs `steps` random steps on the small drive with `settings`.
+fn random_stream(settings: &[String], steps: u64, seed: u64) {
+    let document = document(settings);
+    let small_keys = settings.iter().any(|setting| setting == "lsm.layout=published");
+    let bench = Bench::new(&document, Sim::new());
+    bench.sim.block_on(async {
+        let drive = bench.power_on(None).await.expect("an empty drive comes up");
+        let driver = bench.connect().await;
+        let mut oracle = Oracle::default();
+        let mut rng = Rng::stream(seed, "steps");
+        for _ in 0..steps {
+            step(&driver, &mut oracle, &mut rng, 60, small_keys).await;
+        }
+        check_all(&driver, &oracle).await;
+        drive.drain().await;
+        check_all(&driver, &oracle).await;
+    });
+    bench.sim.clear();
+}
+
+#[test]
+fn every_engine() {
+    for row in ENGINES {
+        random_stream(&[format!("engine.name={}", row.name)], 1500, 1);
+    }
+}
+
+#[test]
+fn every_transfer_method() {
+    for (seed, row) in METHODS.iter().enumerate() {
+        random_stream(&[format!("host.transfer={}", row.name)], 600, seed as u64);
+    }
+}
+
+#[test]
+fn every_packing_policy() {
+    for (seed, row) in PACKINGS.iter().enumerate() {
+        random_stream(&[format!("packing.policy={}", row.name)], 600, seed as u64);
+    }
+}
+
+#[test]
+fn every_medium_gives_the_same() {
+    let folder = tempfile::tempdir().expect("a folder for the image");
+    for kind in ["ram", "tags"] {
+        random_stream(&[format!("media.kind={kind}")], 600, 3);
+    }
+    let path = folder.path().join("drive.img");
+    random_stream(&["media.kind=file".into(), format!("media.path={}", path.display())], 600, 3);
+}
+
+#[test]
+fn every_index_layout_and_compaction() {
+    for layout in ["published", "sound"] {
+        for compaction in ["tiered", "leveled"] {
+            let settings = [format!("lsm.layout={layout}"), format!("lsm.compaction={compaction}")];
+            random_stream(&settings, 1000, 4);
+        }
+    }
+}
+
+#[test]
+fn overlapping_eviction_and_cost_benefit_collection() {
+    random_stream(&["buffer.eviction=overlap".into(), "ftl.victim=cost-benefit".into()], 800, 5);
+}
+
+/// Several tasks on several queues and firmware contexts, each with keys of its own.
+fn concurrent_stream(sim: Sim, settings: &[&str], seed: u64) {
+    let mut all = vec!["controller.contexts=4", "controller.cores=2", "host.queues=2", "host.depth=4"];
+    all.extend(settings);
+    let document = document(&all);
+    let bench = Bench::new(&document, sim);
+    bench.sim.block_on(async {
+        let drive = bench.power_on(None).await.expect("an empty drive comes up");
+        let drivers = [Rc::new(bench.connect().await), Rc::new(bench.connect().await)];
+        let tasks = (0..4usize).map(|task| {
+            let driver = drivers[task % 2].clone();
+            async move {
+                let mut oracle = Oracle::default();
+                let mut rng = Rng::stream(seed, &format!("task {task}"));
+                for _ in 0..250 {
+                    own_step(&driver, &mut oracle, &mut rng, task as u64).await;
+                }
+                oracle
+            }
+        });
+        let oracles = kvdrive_sim::join_all(&bench.sim, tasks).await;
+        let mut oracle = Oracle::default();
+        oracle.pairs.extend(oracles.into_iter().flat_map(|other| other.pairs));
+        check_all(&drivers[0], &oracle).await;
+        drive.drain().await;
+        check_all(&drivers[1], &oracle).await;
+    });
+    bench.sim.clear();
+}
+
+/// A step on keys that no other task touches.
+async fn own_step(
+    driver: &kvdrive_host::modelled::Driver,
+    oracle: &mut Oracle,
+    rng: &mut Rng,
+    task: u64,
+) {
+    use super::bench::{SIZES, Stored, check_one, value};
+    let key = kvdrive_spec::Key::from_u32_be((task as u32) << 16 | rng.below(15) as u32);
+    match rng.below(8) {
+        0..=4 => {
+            let bytes = SIZES[rng.below(SIZES.len() as u64) as usize];
+            let stored = Stored { version: rng.next_u64(), bytes };
+            let piece = kvdrive_link::Piece::Pattern(value(&key, stored));
+            match driver.store(key, piece).await {
+                Ok(()) => {
+                    oracle.pairs.insert(key, stored);
+                }
+                // The buffer may be full of other queues' unfinished values: the host tries again.
+                Err(kvdrive_spec::Status::COMMAND_INTERRUPTED | kvdrive_spec::Status::CAPACITY_EXCEEDED) => {}
+                Err(status) => panic!("store of {bytes} bytes: {status}"),
+            }
+        }
+        5 => {
+            driver.delete(key).await.expect("a delete never fails");
+            oracle.pairs.remove(&key);
+        }
+        _ => check_one(driver, oracle, key).await,
+    }
+}
+
+#[test]
+fn several_queues_and_contexts() {
+    for transfer in ["host.transfer=adaptive", "host.transfer=piggyback", "host.transfer=hybrid"] {
+        concurrent_stream(Sim::new(), &[transfer], 6);
+    }
+    for packing in PACKINGS {
+        concurrent_stream(Sim::new(), &[&format!("packing.policy={}", packing.name)], 7);
+    }
+}
+
+#[test]
+fn nobody_relies_on_the_order_of_events_of_one_time() {
+    for seed in 0..6 {
+        concurrent_stream(Sim::permuted(seed), &[], 8 + seed);
+    }
+}
+
+#[test]
+fn an_iterator_shows_the_state_at_its_creation() {
+    use super::bench::{Stored, is_value, key, value};
+    let document = document(&["lsm.iterators=4"]);
+    let bench = Bench::new(&document, Sim::new());
+    bench.sim.block_on(async {
+        let drive = bench.power_on(None).await.expect("an empty drive comes up");
+        let driver = bench.connect().await;
+        let mut oracle = Oracle::default();
+        let mut rng = Rng::stream(9, "steps");
+        for _ in 0..200 {
+            step(&driver, &mut oracle, &mut rng, 40, false).await;
+        }
+        let before = oracle.clone();
+        let mut region = kvdrive_link::Region::new();
+        let (iterator, mut pair) = driver.seek(None, &mut region).await.expect("an iterator opens");
+        let mut expected = before.pairs.iter();
+        while let Some(found) = pair {
+            let (key_before, stored) = expected.next().expect("no pair that was not there");
+            assert_eq!((found.key, found.value_bytes), (*key_before, stored.bytes));
+            assert!(is_value(&region, &found.key, *stored), "value of {:?}", found.key);
+            for _ in 0..25 {
+                let key = key(rng.below(40), false);
+                let stored = Stored { version: rng.next_u64(), bytes: 3000 };
+                match driver.store(key, kvdrive_link::Piece::Pattern(value(&key, stored))).await {
+                    Ok(()) => drop(oracle.pairs.insert(key, stored)),
+                    Err(kvdrive_spec::Status::CAPACITY_EXCEEDED) => {}
+                    Err(status) => panic!("store: {status}"),
+                }
+            }
+            pair = driver.next(iterator, &mut region).await.expect("the iterator goes on");
+        }
+        assert_eq!(expected.next(), None, "every pair that was there");
+        driver.close(iterator).await.expect("it closes");
+        check_all(&driver, &oracle).await;
+        assert!(drive.counters().engine.compactions > 0, "nothing was compacted meanwhile");
+        assert!(drive.counters().engine.collected_segments > 0, "nothing was collected meanwhile");
+    });
+    bench.sim.clear();
+}
