@@ -63,38 +63,33 @@ impl Traffic {
 
     /// What was added since `earlier`.
     pub fn since(&self, earlier: &Traffic) -> Traffic {
-        Traffic(std::array::from_fn(|class| {
-            self.0[class] - earlier.0[class]
-        }))
+        Traffic(std::array::from_fn(|class| self.0[class] - earlier.0[class]))
     }
 }
 
 /// The counters of one link.
 #[derive(Default)]
 pub struct Meter {
-    payload: Cell<Traffic>,
-    wire: Cell<Traffic>,
+    payload: [Cell<u64>; 8],
+    wire: [Cell<u64>; 8],
 }
 
 impl Meter {
     /// Counts one crossing.
+    #[inline]
     pub fn count(&self, class: Class, payload_bytes: u64, wire_bytes: u64) {
-        let add = |sum: &Cell<Traffic>, bytes: u64| {
-            let mut traffic = sum.get();
-            traffic.0[class as usize] += bytes;
-            sum.set(traffic);
-        };
-        add(&self.payload, payload_bytes);
-        add(&self.wire, wire_bytes);
+        let add = |sum: &Cell<u64>, bytes| sum.set(sum.get() + bytes);
+        add(&self.payload[class as usize], payload_bytes);
+        add(&self.wire[class as usize], wire_bytes);
     }
 
     /// Payload bytes so far.
     pub fn payload(&self) -> Traffic {
-        self.payload.get()
+        Traffic(std::array::from_fn(|class| self.payload[class].get()))
     }
 
     /// Wire bytes so far.
     pub fn wire(&self) -> Traffic {
-        self.wire.get()
+        Traffic(std::array::from_fn(|class| self.wire[class].get()))
     }
 }

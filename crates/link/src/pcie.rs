@@ -90,9 +90,60 @@ impl LinkConfig {
 
     /// Wire bytes of a read of `bytes`: requests one way, completions with data the other.
     pub fn read_wire_bytes(&self, bytes: u64) -> u64 {
-        let requests =
-            bytes.div_ceil(READ_REQUEST_BYTES) * (REQUEST_HEADER_BYTES + LINK_LAYER_BYTES);
+        let requests = bytes.div_ceil(READ_REQUEST_BYTES) * (REQUEST_HEADER_BYTES + LINK_LAYER_BYTES);
         bytes + requests + self.packets(bytes) * (COMPLETION_HEADER_BYTES + LINK_LAYER_BYTES)
+    }
+}
+
+/// One crossing's bytes and time.
+#[derive(Clone, Copy)]
+struct Crossing {
+    class: Class,
+    payload_bytes: u64,
+    wire_bytes: u64,
+    /// How long it holds its direction.
+    line_ns: Ns,
+    /// What it takes besides.
+    rest_ns: Ns,
+}
+
+impl Crossing {
+    fn new(config: &LinkConfig, class: Class, payload_bytes: u64, wire_bytes: u64, rest_ns: Ns) -> Crossing {
+        Crossing { class, payload_bytes, wire_bytes, line_ns: config.line_ns(wire_bytes), rest_ns }
+    }
+
+    /// A posted write.
+    fn write(config: &LinkConfig, class: Class, bytes: u64, rest_ns: Ns) -> Crossing {
+        Crossing::new(config, class, bytes, config.write_wire_bytes(bytes), rest_ns)
+    }
+
+    /// A read by the drive.
+    fn read(config: &LinkConfig, class: Class, bytes: u64, rest_ns: Ns) -> Crossing {
+        Crossing::new(config, class, bytes, config.read_wire_bytes(bytes), rest_ns)
+    }
+}
+
+/// The crossings that every command makes, worked out once: their divisions would be a good part of its cost.
+struct Fixed {
+    doorbell: Crossing,
+    sqe: Crossing,
+    cqe: Crossing,
+    page_to_drive: Crossing,
+    page_to_host: Crossing,
+    interrupt_wire_bytes: u64,
+}
+
+impl Fixed {
+    fn new(config: &LinkConfig) -> Fixed {
+        let page_bytes = u64::from(PAGE_BYTES);
+        Fixed {
+            doorbell: Crossing::write(config, Class::Mmio, DOORBELL_BYTES, config.doorbell_ns),
+            sqe: Crossing::read(config, Class::Sqe, Sqe::BYTES as u64, config.sqe_fetch_ns),
+            cqe: Crossing::write(config, Class::Cqe, Cqe::BYTES as u64, config.cqe_write_ns),
+            page_to_drive: Crossing::read(config, Class::ToDrive, page_bytes, config.dma_page_ns),
+            page_to_host: Crossing::write(config, Class::ToHost, page_bytes, config.dma_page_ns),
+            interrupt_wire_bytes: config.write_wire_bytes(INTERRUPT_WIRE_BYTES),
+        }
     }
 }
 
@@ -100,6 +151,7 @@ impl LinkConfig {
 pub struct Link {
     sim: Sim,
     config: LinkConfig,
+    fixed: Fixed,
     /// Host to drive.
     down: Resource,
     /// Drive to host.
@@ -127,6 +179,7 @@ impl Link {
             bell: WaitQueue::new(sim),
             cursor: Cell::new(0),
             sim: sim.clone(),
+            fixed: Fixed::new(&config),
             config,
             memory,
         });
@@ -169,37 +222,30 @@ impl Link {
 
     /// Host: makes everything written to `queue` visible to the drive. Posted: returns when the drive has it.
     pub async fn ring_submission(&self, queue: &QueuePair) {
-        let wire = self.config.write_wire_bytes(DOORBELL_BYTES);
-        self.cross(
-            &self.down,
-            Class::Mmio,
-            DOORBELL_BYTES,
-            wire,
-            self.config.doorbell_ns,
-        )
-        .await;
-        self.note_arrival(queue);
+        let tail = queue.tail();
+        self.cross(&self.down, &self.fixed.doorbell).await;
+        self.publish(queue, tail);
     }
 
     /// Makes submissions visible without a crossing: a front door that counts its own (replay, wall time).
     pub fn note_arrival(&self, queue: &QueuePair) {
-        queue.publish();
+        self.publish(queue, queue.tail());
+    }
+
+    fn publish(&self, queue: &QueuePair, tail: u64) {
+        queue.publish(tail);
         self.bell.wake_one();
     }
 
     /// Counts `doorbells` writes of a host that rang them in its own time: they crossed, but took no model time.
     pub(crate) fn count_doorbells(&self, doorbells: u32) {
         let rung = u64::from(doorbells);
-        self.meter.count(Class::Mmio, rung * DOORBELL_BYTES, rung * self.config.write_wire_bytes(DOORBELL_BYTES));
+        self.meter.count(Class::Mmio, rung * DOORBELL_BYTES, rung * self.fixed.doorbell.wire_bytes);
     }
 
     /// Host: tells the drive how far it has read `queue`'s completions. Posted; nobody waits for it.
     pub fn ring_completion(&self, queue: &QueuePair) {
-        self.meter.count(
-            Class::Mmio,
-            DOORBELL_BYTES,
-            self.config.write_wire_bytes(DOORBELL_BYTES),
-        );
+        self.count_doorbells(1);
         queue.release_completion();
     }
 
@@ -211,16 +257,7 @@ impl Link {
                 None => self.bell.wait().await,
             }
         };
-        let bytes = Sqe::BYTES as u64;
-        let wire = self.config.read_wire_bytes(bytes);
-        self.cross(
-            &self.down,
-            Class::Sqe,
-            bytes,
-            wire,
-            self.config.sqe_fetch_ns,
-        )
-        .await;
+        self.cross(&self.down, &self.fixed.sqe).await;
         fetched
     }
 
@@ -242,34 +279,19 @@ impl Link {
 
     /// Drive: posts a completion to `queue`; waits while the host leaves it no room.
     pub async fn complete(&self, queue: &QueuePair, cqe: Cqe) {
-        let bytes = Cqe::BYTES as u64;
-        let wire = self.config.write_wire_bytes(bytes);
-        self.cross(&self.up, Class::Cqe, bytes, wire, self.config.cqe_write_ns)
-            .await;
+        self.cross(&self.up, &self.fixed.cqe).await;
         if self.config.interrupt {
-            self.meter.count(
-                Class::Interrupt,
-                0,
-                self.config.write_wire_bytes(INTERRUPT_WIRE_BYTES),
-            );
+            self.meter.count(Class::Interrupt, 0, self.fixed.interrupt_wire_bytes);
         }
         queue.post(cqe).await;
     }
 
     /// Drive: fetches `bytes` bytes of a PRP or SGL list.
     pub async fn fetch_list(&self, address: u64, out: &mut [u8]) -> Result<(), BadAddress> {
-        let bytes = out.len() as u64;
-        let wire = self.config.read_wire_bytes(bytes);
-        self.cross(
-            &self.down,
-            Class::List,
-            bytes,
-            wire,
-            self.config.sqe_fetch_ns,
-        )
-        .await;
+        let crossing = Crossing::read(&self.config, Class::List, out.len() as u64, self.config.sqe_fetch_ns);
+        self.cross(&self.down, &crossing).await;
         let mut done = 0;
-        self.memory.read(address, bytes as u32, &mut |piece| {
+        self.memory.read(address, out.len() as u32, &mut |piece| {
             let end = done + piece.bytes() as usize;
             piece.expand(&mut out[done..end]);
             done = end;
@@ -285,18 +307,26 @@ impl Link {
         moved_bytes: u32,
         sink: &mut dyn FnMut(Piece<'_>),
     ) -> Result<(), BadAddress> {
-        let wire = self.config.read_wire_bytes(u64::from(moved_bytes));
-        self.dma(&self.down, Class::ToDrive, u64::from(moved_bytes), wire)
-            .await;
+        let crossing = match moved_bytes {
+            PAGE_BYTES => self.fixed.page_to_drive,
+            _ => {
+                Crossing::read(&self.config, Class::ToDrive, u64::from(moved_bytes), self.dma_ns(moved_bytes))
+            }
+        };
+        self.dma(&self.down, &crossing).await;
         self.memory.read(address, bytes, sink)
     }
 
     /// Drive: takes the time of one DMA to host memory of `moved_bytes`; the content follows with
     /// [`Link::write_memory`].
     pub async fn dma_to_host(&self, moved_bytes: u32) {
-        let wire = self.config.write_wire_bytes(u64::from(moved_bytes));
-        self.dma(&self.up, Class::ToHost, u64::from(moved_bytes), wire)
-            .await;
+        let crossing = match moved_bytes {
+            PAGE_BYTES => self.fixed.page_to_host,
+            _ => {
+                Crossing::write(&self.config, Class::ToHost, u64::from(moved_bytes), self.dma_ns(moved_bytes))
+            }
+        };
+        self.dma(&self.up, &crossing).await;
     }
 
     /// Drive: the content of a DMA whose time [`Link::dma_to_host`] took.
@@ -310,41 +340,23 @@ impl Link {
     }
 
     /// The constant is per page; the last part of a transfer costs as much as a whole one.
-    async fn dma(&self, direction: &Resource, class: Class, payload_bytes: u64, wire_bytes: u64) {
-        let pages = payload_bytes.div_ceil(u64::from(PAGE_BYTES));
+    fn dma_ns(&self, moved_bytes: u32) -> Ns {
+        self.config.dma_page_ns * u64::from(moved_bytes.div_ceil(PAGE_BYTES))
+    }
+
+    async fn dma(&self, direction: &Resource, crossing: &Crossing) {
         let _engine = self.dma.acquire().await;
-        self.cross(
-            direction,
-            class,
-            payload_bytes,
-            wire_bytes,
-            self.config.dma_page_ns * pages,
-        )
-        .await;
+        self.cross(direction, crossing).await;
     }
 
     /// Every crossing: counts the bytes, holds the direction for the line time, then takes the rest.
-    async fn cross(
-        &self,
-        direction: &Resource,
-        class: Class,
-        payload: u64,
-        wire: u64,
-        rest_ns: Ns,
-    ) {
-        self.meter.count(class, payload, wire);
+    async fn cross(&self, direction: &Resource, crossing: &Crossing) {
+        self.meter.count(crossing.class, crossing.payload_bytes, crossing.wire_bytes);
         let began = self.sim.now();
-        direction.run(self.config.line_ns(wire)).await;
-        self.sim.sleep(rest_ns).await;
+        direction.run_then(crossing.line_ns, crossing.rest_ns).await;
         if self.sim.trace().is_on() {
-            self.sim.trace().note(
-                began,
-                self.sim.now() - began,
-                "link",
-                "crossing",
-                payload,
-                class.name(),
-            );
+            let (class, span_ns) = (crossing.class.name(), self.sim.now() - began);
+            self.sim.trace().note(began, span_ns, "link", "crossing", crossing.payload_bytes, class);
         }
     }
 }

@@ -37,9 +37,12 @@ pub struct QueuePair {
     sim: Sim,
     id: u16,
     entries: u32,
-    /// Entries between head and tail; those before `published` may be seen by the drive.
+    /// Entries between head and tail.
     submissions: RefCell<VecDeque<Sqe>>,
-    published: Cell<usize>,
+    /// Entries ever written behind the tail, rung for by a doorbell that has arrived, and taken by the drive.
+    written: Cell<u64>,
+    published: Cell<u64>,
+    taken: Cell<u64>,
     head: Cell<u16>,
     completions: RefCell<VecDeque<Cqe>>,
     /// Completion slots the host has not released.
@@ -62,7 +65,9 @@ impl QueuePair {
             id,
             entries,
             submissions: RefCell::default(),
+            written: Cell::new(0),
             published: Cell::new(0),
+            taken: Cell::new(0),
             head: Cell::new(0),
             completions: RefCell::default(),
             unreleased: Cell::new(0),
@@ -108,15 +113,22 @@ impl QueuePair {
             return false;
         }
         ring.push_back(sqe);
+        self.written.set(self.written.get() + 1);
         true
     }
 
-    pub(crate) fn publish(&self) {
-        self.published.set(self.submissions.borrow().len());
+    /// The tail as a doorbell rung now would say it.
+    pub(crate) fn tail(&self) -> u64 {
+        self.written.get()
+    }
+
+    /// The doorbell for `tail` has arrived.
+    pub(crate) fn publish(&self, tail: u64) {
+        self.published.set(self.published.get().max(tail));
     }
 
     pub(crate) fn has_submission(&self) -> bool {
-        self.published.get() > 0
+        self.published.get() > self.taken.get()
     }
 
     /// Host: waits for the completion of command `cid` and takes it. The slot stays used until
@@ -157,7 +169,7 @@ impl QueuePair {
 
     /// Drive: takes the oldest published entry.
     pub(crate) fn take_submission(self: &Rc<Self>) -> Option<Fetched> {
-        if self.published.get() == 0 {
+        if !self.has_submission() {
             return None;
         }
         let sqe = self
@@ -165,7 +177,7 @@ impl QueuePair {
             .borrow_mut()
             .pop_front()
             .expect("published entries are in the ring");
-        self.published.set(self.published.get() - 1);
+        self.taken.set(self.taken.get() + 1);
         self.head
             .set(((u32::from(self.head.get()) + 1) % self.entries) as u16);
         let inline = !self.is_admin() && matches!(

@@ -386,6 +386,23 @@ impl Sim {
         drop(futures);
     }
 
+    /// Moves `span` ns on in place, as `events` events, if nothing else is due by then.
+    #[inline]
+    pub(crate) fn travel(&self, span: Ns, events: u64) -> bool {
+        let at = self.now().saturating_add(span);
+        let may = self.may_travel(at);
+        if may {
+            self.travel_to(at, events);
+        }
+        may
+    }
+
+    #[inline]
+    fn travel_to(&self, at: Ns, events: u64) {
+        self.0.now.set(at);
+        self.0.events.set(self.0.events.get() + events);
+    }
+
     #[inline]
     fn may_travel(&self, at: Ns) -> bool {
         let core = &*self.0;
@@ -416,8 +433,7 @@ impl Future for Sleep<'_> {
         }
         if !self.scheduled {
             if sim.may_travel(self.at) {
-                sim.0.now.set(self.at);
-                sim.0.events.set(sim.0.events.get() + 1);
+                sim.travel_to(self.at, 1);
                 return Poll::Ready(());
             }
             self.scheduled = true;

@@ -15,6 +15,7 @@ enum Step {
     External(Ns),
     Yield,
     Use(usize, Ns),
+    UseThen(usize, Ns, Ns),
     Lock(Ns),
     LockKey(u8, Ns),
     Signal,
@@ -29,6 +30,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => span.clone().prop_map(Step::External),
         1 => Just(Step::Yield),
         3 => (0usize..2, span.clone()).prop_map(|(which, span)| Step::Use(which, span)),
+        2 => (0usize..2, span.clone(), span.clone()).prop_map(|(which, span, rest)| Step::UseThen(which, span, rest)),
         1 => span.clone().prop_map(Step::Lock),
         2 => (0u8..2, span).prop_map(|(key, span)| Step::LockKey(key, span)),
         1 => Just(Step::Signal),
@@ -65,6 +67,7 @@ fn run(world: Rc<World>, path: Vec<usize>, steps: Vec<Step>) -> Pin<Box<dyn Futu
                 Step::External(span) => sim.sleep_until_external(sim.now() + span).await,
                 Step::Yield => sim.yield_now().await,
                 Step::Use(which, span) => world.resources[which].run(span).await,
+                Step::UseThen(which, span, rest) => world.resources[which].run_then(span, rest).await,
                 Step::Lock(span) => {
                     let _lock = world.mutex.lock().await;
                     sim.sleep(span).await;

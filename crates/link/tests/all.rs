@@ -1,0 +1,9 @@
+//! The crate's one integration-test binary.
+
+mod all {
+    mod methods;
+    mod prp;
+    mod queues;
+    mod scattered;
+    mod wire;
+}
