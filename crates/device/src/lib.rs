@@ -2,4 +2,5 @@
 pub mod flash;
 pub mod ftl;
 pub mod packing;
+pub mod page_buffer;
 pub mod value_log;

@@ -71,6 +71,8 @@ impl Default for PageKind {
 
 /// Who fills the pages. Called with no state of the buffer borrowed; must not wait.
 pub trait PageWatch {
+    /// An empty page has come into the buffer to be filled.
+    fn opened(&self, lpa: u32);
     /// A page that is being filled must leave. The watch gives its rest up and closes it.
     fn leaving(&self, lpa: u32);
     /// A page whose bytes were all on flash is about to be written to: from now on it is protected by the buffer.
@@ -163,14 +165,11 @@ impl PageBuffer {
         self.0.page_bytes
     }
 
-    /// Entries that somebody pins.
-    pub fn pinned(&self) -> u32 {
-        self.0.entries.borrow().pinned()
-    }
-
-    /// Entries that only the host's next commands can free.
-    pub fn host_pinned(&self) -> u32 {
-        self.0.entries.borrow().host_pinned()
+    /// Entries in all, those pinned, and those that only the host's next commands can free.
+    #[inline]
+    pub fn occupancy(&self) -> (u32, u32, u32) {
+        let entries = self.0.entries.borrow();
+        (entries.count(), entries.pinned(), entries.host_pinned())
     }
 
     /// Counters so far.
@@ -187,6 +186,11 @@ impl PageBuffer {
     /// Waits until somebody lets go of an entry.
     pub async fn wait_for_release(&self) {
         self.0.released.wait().await;
+    }
+
+    /// Makes everybody in [`PageBuffer::wait_for_release`] look again.
+    pub fn wake_waiting(&self) {
+        self.0.released.wake_all();
     }
 
     /// Pins page `lpa` if it is in the buffer, without waiting.
@@ -279,6 +283,9 @@ impl PageBuffer {
             self.0.entries.borrow_mut().install(slot, lpa, page, drive, host);
             slot
         });
+        if open_as.is_some() && result.is_ok() {
+            self.tell(|watch| watch.opened(lpa));
+        }
         arriving.result.set(Some(result));
         arriving.arrived.wake_all();
         self.write_ahead();

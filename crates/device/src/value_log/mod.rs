@@ -1,9 +1,540 @@
-//! The value log.
+//! The value log: where value bytes lie, in segments of consecutive logical pages, behind the page buffer.
+//!
+//! ```text
+//!   reserve ──► packing policy ──► segment (pool) ──► page (buffer) ──► Place
+//!   Place: write ... write, landed, then dropped once the index points at the value
+//! ```
+//!
+//! The log keeps bytes and nothing else: no keys, no headers, no lengths. Whoever stores a value keeps its address and
+//! size, says which bytes are live and which have died, and reads with both. A segment none of whose bytes live goes
+//! back to the pool by itself; moving what still lives out of the way is garbage collection and done elsewhere
+//! ([`ValueLog::for_each_candidate`], [`Head::Gc`]).
+//!
+//! **Nobody waits for ever.** Pages of values that arrive in commands stay pinned until the host sends the rest, so the
+//! host may pin a share of the buffer only, and is told to try again beyond it ([`Status::COMMAND_INTERRUPTED`]); all
+//! other pins end by themselves, provided that holders of a [`Place`] call [`Place::landed`] before they wait for
+//! anything else. The shares are in [`ValueLog::admit`].
+//!
+//! **Power.** What flash does not have yet is in the protected image ([`ProtectedValueLog`]). Every change is handed to
+//! the [`Journal`], if there is one, when it happens and so before it is acknowledged; a page leaves the image when
+//! its program has completed, not when it begins.
 
+mod head;
+mod place;
 mod pool;
+mod protected;
+mod record;
+mod restore;
+mod segments;
 
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::rc::{Rc, Weak};
+
+use kvdrive_link::{Piece, Region};
+use kvdrive_sim::Sim;
+use kvdrive_spec::Status;
+
+use crate::flash::Purpose;
+use crate::packing::{All, LogView, Packing, PackingConfig};
+use crate::page_buffer::{PageBuffer, PageKind, PageWatch};
+
+use head::{LogHead, OpenSegment};
+use segments::{Life, Segment, Segments};
+
+pub use place::Place;
 pub use pool::{Reserve, SegmentId, SegmentPool, Use};
+pub use protected::{Damaged, ProtectedValueLog};
+pub use record::{Head, Journal, Record};
 
 /// Byte address of a value in the log: logical page x page size + offset within the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Vaddr(pub u64);
+
+/// Kind of value pages in the spare area.
+pub const VALUE_PAGE_KIND: u8 = 1;
+
+/// Largest value whatever the drive: 2 MiB, as announced to hosts.
+const LARGEST_VALUE_BYTES: u32 = 2 << 20;
+
+/// Multi-page values: pages fetched ahead at a time.
+const READ_AHEAD_PAGES: usize = 16;
+
+/// What a head's pages are, in the segment of this opening.
+fn page_kind(head: Head, opening: u64) -> PageKind {
+    let purpose = match head {
+        Head::Host => Purpose::Value,
+        Head::Gc => Purpose::ValueGc,
+    };
+    let mut tag = [0; 48];
+    tag[..8].copy_from_slice(&opening.to_le_bytes());
+    PageKind { purpose, kind: VALUE_PAGE_KIND, tag }
+}
+
+/// What never changes about a log. Logs and images of the same shape understand each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shape {
+    page_bytes: u32,
+    segment_pages: u32,
+    segments: u32,
+    max_value_bytes: u32,
+    packing: PackingConfig,
+}
+
+impl Shape {
+    /// The shape of a log with this policy, out of this pool, behind a buffer of `buffer_entries` pages.
+    ///
+    /// # Errors
+    /// One line that names the key when the packing configuration is none.
+    pub fn new(
+        packing: &PackingConfig,
+        pool: &SegmentPool,
+        page_bytes: u32,
+        buffer_entries: u32,
+    ) -> Result<Shape, String> {
+        packing.build()?;
+        let segment_bytes = u64::from(page_bytes) * u64::from(pool.segment_pages());
+        // One page less than the share: a value need not begin with a page.
+        let buffered = u64::from(page_bytes) * u64::from(value_share(buffer_entries) - 1);
+        let most = segment_bytes.min(buffered).min(u64::from(LARGEST_VALUE_BYTES));
+        Ok(Shape {
+            page_bytes,
+            segment_pages: pool.segment_pages(),
+            segments: pool.segments(),
+            max_value_bytes: most as u32,
+            packing: packing.clone(),
+        })
+    }
+
+    /// Largest value such a log takes, in bytes: it fits a segment, and 3/8 of the page buffer.
+    pub fn max_value_bytes(&self) -> u32 {
+        self.max_value_bytes
+    }
+
+    fn segment_bytes(&self) -> u64 {
+        u64::from(self.page_bytes) * u64::from(self.segment_pages)
+    }
+
+    fn view(&self) -> LogView {
+        LogView { page_bytes: self.page_bytes, segment_bytes: self.segment_bytes() }
+    }
+
+    fn lpas(&self, id: SegmentId) -> Range<u32> {
+        id.0 * self.segment_pages..(id.0 + 1) * self.segment_pages
+    }
+
+    /// The policies of the two heads in their first state. Moved values are copied anyway, so they go as densely as
+    /// can be.
+    fn packings(&self) -> [Box<dyn Packing>; 2] {
+        let host = self.packing.build().expect("checked when the shape was made");
+        [host, Box::new(All::default())]
+    }
+}
+
+/// Entries that one value may need, and that the host may pin: 3/8 of the buffer.
+fn value_share(entries: u32) -> u32 {
+    entries * 3 / 8
+}
+
+/// Counters of a value log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct ValueLogStatistics {
+    /// Values placed, by [`Head`].
+    pub values: [u64; 2],
+    /// Pages opened, by [`Head`].
+    pub pages_opened: [u64; 2],
+    /// Bytes that packing had copied after DMA, by [`Head`].
+    pub copied_bytes: [u64; 2],
+    /// Pages that had to leave the buffer before they were full.
+    pub forced_jumps: u64,
+    /// Jumps of the write pointer for want of a DMA log table entry.
+    pub table_full_jumps: u64,
+    /// Segments taken.
+    pub segments_opened: u64,
+    /// Segments given back.
+    pub segments_freed: u64,
+    /// Reservations refused because the host pinned too much of the buffer.
+    pub interrupted: u64,
+}
+
+struct State {
+    heads: [LogHead; 2],
+    segments: Segments,
+    statistics: ValueLogStatistics,
+}
+
+struct Log {
+    sim: Sim,
+    shape: Shape,
+    view: LogView,
+    pool: SegmentPool,
+    buffer: PageBuffer,
+    journal: OnceCell<Rc<dyn Journal>>,
+    state: RefCell<State>,
+    /// Entries that reservations under way will pin, and how many of them for the host.
+    promised: Cell<u32>,
+    promised_host: Cell<u32>,
+}
+
+/// The value log; clones are the same one.
+#[derive(Clone)]
+pub struct ValueLog(Rc<Log>);
+
+/// A sealed segment with live bytes that garbage collection could move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// It.
+    pub segment: SegmentId,
+    /// Bytes in it that are live.
+    pub live_bytes: u64,
+    /// How many segments were opened after it.
+    pub age: u64,
+}
+
+impl ValueLog {
+    /// An empty log.
+    pub fn new(sim: &Sim, shape: &Shape, pool: &SegmentPool, buffer: &PageBuffer) -> ValueLog {
+        let state = State {
+            heads: shape.packings().map(LogHead::new),
+            segments: Segments::new(shape.segments),
+            statistics: ValueLogStatistics::default(),
+        };
+        ValueLog::with_state(sim, shape, pool, buffer, state)
+    }
+
+    fn with_state(
+        sim: &Sim,
+        shape: &Shape,
+        pool: &SegmentPool,
+        buffer: &PageBuffer,
+        state: State,
+    ) -> ValueLog {
+        assert_eq!((shape.segments, shape.page_bytes), (pool.segments(), buffer.page_bytes()));
+        let log = ValueLog(Rc::new(Log {
+            sim: sim.clone(),
+            shape: shape.clone(),
+            view: shape.view(),
+            pool: pool.clone(),
+            buffer: buffer.clone(),
+            journal: OnceCell::new(),
+            state: RefCell::new(state),
+            promised: Cell::new(0),
+            promised_host: Cell::new(0),
+        }));
+        let watch: Weak<dyn PageWatch> = Rc::downgrade(&(log.0.clone() as Rc<dyn PageWatch>));
+        buffer.set_watch(watch);
+        log
+    }
+
+    /// From now on every change is recorded. Once; whoever attaches has [`ValueLog::save`]d the state before.
+    pub fn attach(&self, journal: Rc<dyn Journal>) {
+        assert!(self.0.journal.set(journal).is_ok(), "a value log has one journal");
+    }
+
+    /// Largest value, in bytes.
+    pub fn max_value_bytes(&self) -> u32 {
+        self.0.shape.max_value_bytes
+    }
+
+    /// Hands out `bytes` bytes of the value at `address` from its byte `at` on, in order. The caller holds a
+    /// [`PastPin`] or the value cannot die meanwhile.
+    ///
+    /// # Errors
+    /// Those of [`PageBuffer::fetch`].
+    pub async fn read(
+        &self,
+        address: Vaddr,
+        at: u32,
+        bytes: u32,
+        purpose: Purpose,
+        sink: &mut dyn FnMut(Piece<'_>),
+    ) -> Result<(), Status> {
+        let page_bytes = u64::from(self.0.shape.page_bytes);
+        let mut from = address.0 + u64::from(at);
+        let end = from + u64::from(bytes);
+        let mut ahead = from / page_bytes;
+        while from < end {
+            let lpa = from / page_bytes;
+            if lpa == ahead && (end - 1) / page_bytes > lpa {
+                ahead = self.read_ahead(lpa, (end - 1) / page_bytes, purpose).await;
+            }
+            let within = from % page_bytes;
+            let take = (page_bytes - within).min(end - from);
+            let pin = self.0.buffer.fetch(lpa as u32, purpose).await?;
+            pin.read(within as u32, take as u32, sink);
+            from += take;
+        }
+        Ok(())
+    }
+
+    /// Brings the next pages of a long value into the buffer side by side. Pins none: readers that each hold some pages
+    /// and wait for more could block each other. Returns the first page it did not fetch.
+    async fn read_ahead(&self, first: u64, last: u64, purpose: Purpose) -> u64 {
+        let most = READ_AHEAD_PAGES.min(self.0.buffer.entries() as usize / 8);
+        let stop = (first + most.max(1) as u64).min(last + 1);
+        let fetches = (first..stop).map(|lpa| {
+            let buffer = &self.0.buffer;
+            async move {
+                // What went wrong is found again, and reported, by the fetch that needs the page.
+                drop(buffer.fetch(lpa as u32, purpose).await);
+            }
+        });
+        kvdrive_sim::join_all(&self.0.sim, fetches).await;
+        stop
+    }
+
+    /// Programs every buffered page; see [`PageBuffer::drain`].
+    pub async fn drain(&self) {
+        self.0.buffer.drain().await;
+    }
+
+    /// `bytes` bytes at `address` are live from now on. To be called before anybody can find the value there, and
+    /// while its [`Place`] is held.
+    #[inline]
+    pub fn note_live(&self, address: Vaddr, bytes: u32) {
+        if bytes == 0 {
+            return;
+        }
+        let segment = self.segment_of(address);
+        self.0.state.borrow_mut().segments.add_live(segment, bytes);
+        self.0.record(|| Record::Live { segment, change: i64::from(bytes) });
+    }
+
+    /// `bytes` bytes at `address` are not live any more. To be called after the value cannot be found there by new
+    /// lookups; those under way hold a [`PastPin`].
+    #[inline]
+    pub fn note_dead(&self, address: Vaddr, bytes: u32) {
+        if bytes > 0 {
+            self.end_live(self.segment_of(address), u64::from(bytes));
+        }
+    }
+
+    /// Nothing in `segment` is live, whatever was noted: garbage collection found no key that points into it. Does
+    /// nothing while values are arriving there.
+    pub fn note_all_dead(&self, segment: SegmentId) {
+        let state = self.0.state.borrow();
+        let known = state.segments.get(segment);
+        let rest = known.live_bytes;
+        if known.life == Life::Sealed && known.places == 0 && rest > 0 {
+            drop(state);
+            self.end_live(segment, rest);
+        }
+    }
+
+    fn end_live(&self, segment: SegmentId, bytes: u64) {
+        let spent = self.0.state.borrow_mut().segments.end_live(segment, bytes);
+        self.0.record(|| Record::Live { segment, change: -(bytes as i64) });
+        if spent {
+            self.0.retire(segment);
+        }
+    }
+
+    /// Bytes that are live, all in all.
+    pub fn live_bytes(&self) -> u64 {
+        self.0.state.borrow().segments.live_bytes
+    }
+
+    /// Keeps everything that is in the log now readable, though it may die: for a lookup, taken before the index is
+    /// asked, and for a snapshot.
+    #[inline]
+    pub fn pin_all(&self) -> PastPin {
+        let moment = self.0.state.borrow_mut().segments.pin();
+        PastPin { log: self.clone(), moment }
+    }
+
+    /// Sealed segments with live bytes, in the order of their ids.
+    pub fn for_each_candidate(&self, found: &mut dyn FnMut(Candidate)) {
+        let state = self.0.state.borrow();
+        for (id, segment) in state.segments.known() {
+            if segment.life == Life::Sealed && segment.places == 0 {
+                let age = state.segments.next_opening - 1 - segment.opening;
+                found(Candidate { segment: id, live_bytes: segment.live_bytes, age });
+            }
+        }
+    }
+
+    /// Segments that hold values or take them.
+    pub fn segments_in_use(&self) -> u32 {
+        self.0.state.borrow().segments.known().count() as u32
+    }
+
+    /// The segment of an address.
+    #[inline]
+    pub fn segment_of(&self, address: Vaddr) -> SegmentId {
+        SegmentId((address.0 / self.0.view.segment_bytes) as u32)
+    }
+
+    /// The addresses of a segment.
+    pub fn addresses(&self, segment: SegmentId) -> Range<Vaddr> {
+        let bytes = self.0.view.segment_bytes;
+        let first = u64::from(segment.0) * bytes;
+        Vaddr(first)..Vaddr(first + bytes)
+    }
+
+    /// Counters so far.
+    pub fn statistics(&self) -> ValueLogStatistics {
+        let state = self.0.state.borrow();
+        let [host, gc] = &state.heads;
+        ValueLogStatistics {
+            forced_jumps: host.forced_jumps + gc.forced_jumps,
+            table_full_jumps: host.packing.table_full_jumps() + gc.packing.table_full_jumps(),
+            ..state.statistics
+        }
+    }
+
+    /// Bytes of power-protected memory the log needs at most: the page buffer, two packing states, and a word for each
+    /// segment's live bytes.
+    pub fn protected_bytes(&self) -> u64 {
+        let buffer = u64::from(self.0.buffer.entries()) * u64::from(self.0.shape.page_bytes);
+        let table = 16 + 12 * u64::from(self.0.shape.packing.dlt_entries);
+        buffer + table + 8 + 8 * u64::from(self.0.shape.segments)
+    }
+
+    /// The protected image as it is now.
+    pub fn save(&self) -> ProtectedValueLog {
+        let log = &self.0;
+        let state = log.state.borrow();
+        let mut packings = log.shape.packings();
+        for (copy, head) in packings.iter_mut().zip(&state.heads) {
+            let understood = copy.restore(&head.packing.save());
+            assert!(understood, "a packing policy does not understand itself");
+        }
+        let mut pages = BTreeMap::new();
+        log.buffer.for_each_unstored(&mut |lpa, region| {
+            pages.insert(lpa, region.clone());
+        });
+        let mut segments = state.segments.known().map(|(id, segment)| (id, *segment));
+        ProtectedValueLog::of(&log.shape, packings, state.segments.next_opening, &mut segments, pages)
+    }
+}
+
+impl Log {
+    #[inline]
+    fn record<'a>(&self, record: impl FnOnce() -> Record<'a>) {
+        if let Some(journal) = self.journal.get() {
+            journal.record(&record());
+        }
+    }
+
+    /// Retires a spent segment, and gives it back unless the past needs it.
+    fn retire(&self, id: SegmentId) {
+        if self.state.borrow_mut().segments.retire(id) {
+            self.give_back(id);
+        }
+    }
+
+    fn give_back(&self, id: SegmentId) {
+        self.record(|| Record::SegmentFreed { segment: id });
+        let in_use = self.buffer.drop_pages(self.pool.lpas(id));
+        let gone = {
+            let mut state = self.state.borrow_mut();
+            state.statistics.segments_freed += 1;
+            state.segments.forget(id, in_use)
+        };
+        if gone {
+            self.pool.free(id);
+        }
+    }
+
+    fn retire_all(&self, spent: Vec<SegmentId>) {
+        spent.into_iter().for_each(|id| self.retire(id));
+    }
+
+    /// Closes the pages and seals the segments that the head has passed. Returns those to be retired, once no state is
+    /// borrowed.
+    #[must_use]
+    fn close_passed(&self, head: &mut LogHead, segments: &mut Segments) -> Vec<SegmentId> {
+        let mut spent = Vec::new();
+        let oldest_open = self.view.page_start(head.packing.oldest_open());
+        let page_bytes = u64::from(self.view.page_bytes);
+        let segment_bytes = self.view.segment_bytes;
+        while let Some(&OpenSegment { base, id }) = head.window.front() {
+            let stop = oldest_open.min(base + segment_bytes);
+            let first_lpa = self.pool.lpas(id).start;
+            while head.open_from < stop {
+                if head.open_from >= base {
+                    self.buffer.close(first_lpa + ((head.open_from - base) / page_bytes) as u32);
+                }
+                head.open_from += page_bytes;
+            }
+            if oldest_open < base + segment_bytes {
+                break;
+            }
+            head.window.pop_front();
+            segments.seal(id);
+            self.record(|| Record::SegmentSealed { segment: id });
+            if segments.is_spent(id) {
+                spent.push(id);
+            }
+        }
+        head.open_from = head.open_from.max(oldest_open);
+        spent
+    }
+}
+
+impl PageWatch for Log {
+    fn opened(&self, lpa: u32) {
+        let mut state = self.state.borrow_mut();
+        let head = state.segments.get(self.pool.segment_of(lpa)).head;
+        state.statistics.pages_opened[head as usize] += 1;
+    }
+
+    fn leaving(&self, lpa: u32) {
+        let id = self.pool.segment_of(lpa);
+        let mut state = self.state.borrow_mut();
+        let State { heads, segments, .. } = &mut *state;
+        let Segment { life, head: head_name, base, .. } = *segments.get(id);
+        let page_end = base + u64::from(lpa - self.pool.lpas(id).start + 1) * u64::from(self.view.page_bytes);
+        let head = &mut heads[head_name as usize];
+        let mut spent = Vec::new();
+        if life == Life::Open && page_end > head.packing.oldest_open() {
+            head.forced_jumps += 1;
+            head.packing.skip_to(page_end);
+            self.record(|| Record::Skipped { head: head_name, at: page_end });
+            spent = self.close_passed(head, segments);
+        }
+        drop(state);
+        self.buffer.close(lpa);
+        self.retire_all(spent);
+    }
+
+    fn dirtied(&self, lpa: u32, content: &Region) {
+        self.record(|| Record::PageDirtied { lpa, content: std::borrow::Cow::Borrowed(content) });
+    }
+
+    fn programmed(&self, lpa: u32) {
+        self.record(|| Record::PageProgrammed { lpa });
+    }
+
+    fn discarded(&self, lpa: u32) {
+        let id = self.pool.segment_of(lpa);
+        let gone = self.state.borrow_mut().segments.page_gone(id);
+        if gone {
+            self.pool.free(id);
+        }
+    }
+}
+
+/// Keeps what was in the log at one moment readable; see [`ValueLog::pin_all`].
+pub struct PastPin {
+    log: ValueLog,
+    moment: u64,
+}
+
+impl Drop for PastPin {
+    #[inline]
+    fn drop(&mut self) {
+        let log = &self.log.0;
+        if log.sim.halted() {
+            return;
+        }
+        let mut state = log.state.borrow_mut();
+        state.segments.unpin(self.moment);
+        while let Some(id) = state.segments.next_unpinned() {
+            drop(state);
+            log.give_back(id);
+            state = log.state.borrow_mut();
+        }
+    }
+}

@@ -82,18 +82,13 @@ impl SegmentPool {
         let id = free.pop_front()?;
         let was_taken = std::mem::replace(&mut self.0.taken.borrow_mut()[id.0 as usize], true);
         assert!(!was_taken, "{id:?} was free and taken");
-        self.0
-            .lowest_free
-            .set(self.0.lowest_free.get().min(free.len() as u32));
+        self.0.lowest_free.set(self.0.lowest_free.get().min(free.len() as u32));
         Some(id)
     }
 
     /// Would [`SegmentPool::alloc`] succeed now?
     pub fn may_take(&self, to: Use) -> bool {
-        let Reserve {
-            index_segments,
-            gc_segments,
-        } = self.0.reserve;
+        let Reserve { index_segments, gc_segments } = self.0.reserve;
         let left_behind = match to {
             Use::Value => index_segments + gc_segments,
             Use::Index => gc_segments,
@@ -124,12 +119,7 @@ impl SegmentPool {
 
     /// Has somebody taken it? `false` for a segment that does not exist.
     pub fn is_taken(&self, id: SegmentId) -> bool {
-        self.0
-            .taken
-            .borrow()
-            .get(id.0 as usize)
-            .copied()
-            .unwrap_or(false)
+        self.0.taken.borrow().get(id.0 as usize).copied().unwrap_or(false)
     }
 
     /// Segments free now, reserves included.
@@ -177,16 +167,9 @@ mod tests {
     fn values_leave_the_reserves_and_tables_the_last_one() {
         let trimmed = Rc::new(RefCell::new(Vec::new()));
         let seen = trimmed.clone();
-        let reserve = Reserve {
-            index_segments: 2,
-            gc_segments: 1,
-        };
+        let reserve = Reserve { index_segments: 2, gc_segments: 1 };
         let pool = SegmentPool::new(23, 4, reserve, move |pages| seen.borrow_mut().push(pages));
-        assert_eq!(
-            (pool.segments(), pool.free_count()),
-            (5, 5),
-            "three pages are no segment"
-        );
+        assert_eq!((pool.segments(), pool.free_count()), (5, 5), "three pages are no segment");
         assert_eq!(pool.alloc(Use::Value), Some(SegmentId(0)));
         assert_eq!(pool.alloc(Use::Value), Some(SegmentId(1)));
         assert_eq!(pool.alloc(Use::Value), None);
@@ -202,9 +185,6 @@ mod tests {
         assert!(pool.claim(SegmentId(0)) && !pool.claim(SegmentId(0)) && !pool.claim(SegmentId(9)));
         assert!(pool.is_taken(SegmentId(0)) && !pool.is_taken(SegmentId(2)));
         assert_eq!(pool.alloc(Use::Gc), Some(SegmentId(2)));
-        assert_eq!(
-            (pool.segment_of(11), pool.lowest_free_count()),
-            (SegmentId(2), 0)
-        );
+        assert_eq!((pool.segment_of(11), pool.lowest_free_count()), (SegmentId(2), 0));
     }
 }
