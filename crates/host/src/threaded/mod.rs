@@ -1,0 +1,138 @@
+//! The driver on application threads: the drive runs on a thread of its own, in wall time or as fast as it can.
+//!
+//! ```no_run
+//! # use kvdrive_host::threaded::{Connector, Error, Serving, serve_thread};
+//! # use kvdrive_link::{Piece, transfer::prp::Prp};
+//! # fn open() -> (Connector, Serving<()>) { unimplemented!() }
+//! let (connector, serving) = open(); // serve_thread(...) with a closure that builds the drive
+//! let driver = connector.connect(Box::new(Prp), 64, 32)?;
+//! let key = kvdrive_spec::Key::new(b"key").unwrap();
+//! driver.blocking().store(key, Piece::Bytes(b"value"))?; // or driver.store(...).await on any executor
+//! drop((driver, connector)); // nobody will ask again: the drive ends
+//! let counters = serving.join();
+//! # Ok::<(), Error>(())
+//! ```
+//!
+//! | item | for |
+//! |---|---|
+//! | [`Driver`] | one command at a time, or many futures |
+//! | [`Pipeline`] | many commands at once from one thread, with few doorbells and locks |
+//! | [`serve_thread`] | the drive's thread |
+
+mod blocking;
+mod driver;
+mod pipeline;
+mod port;
+mod thread;
+mod tokens;
+
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use kvdrive_link::shared::{PowerOff, SharedLink};
+use kvdrive_link::transfer::Method;
+use kvdrive_spec::Status;
+use kvdrive_spec::identify::{IDENTIFY_BYTES, KvNamespace};
+
+use crate::answers;
+pub use crate::answers::{Iterator, Pair};
+pub use blocking::block_on;
+pub use driver::{Blocking, Driver};
+pub use pipeline::{Completion, Content, Outcome, Pipeline};
+use port::{Board, Port};
+pub use thread::{Serving, serve_thread};
+
+/// Why a command failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The drive answered so.
+    #[error("{0}")]
+    Status(#[from] Status),
+    /// The drive is off: its thread has ended.
+    #[error(transparent)]
+    PowerOff(#[from] PowerOff),
+}
+
+struct Shared {
+    link: Arc<SharedLink>,
+    /// The admin queue's one slot takes one command at a time.
+    admin: Port,
+    max_value_bytes: OnceLock<u32>,
+    /// Queue pairs whose drivers are gone, for the next ones.
+    idle: Mutex<Vec<Arc<Port>>>,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.link.close();
+    }
+}
+
+/// Makes drivers for one drive. When all connectors and drivers are dropped the drive ends.
+#[derive(Clone)]
+pub struct Connector(Arc<Shared>);
+
+impl Connector {
+    fn new() -> Connector {
+        let board = Board::new(1);
+        let (link, queue) = SharedLink::new(board.clone());
+        let admin = Port::new(&link, queue, board, IDENTIFY_BYTES as u32);
+        Connector(Arc::new(Shared { link, admin, max_value_bytes: OnceLock::new(), idle: Mutex::default() }))
+    }
+
+    fn link(&self) -> &Arc<SharedLink> {
+        &self.0.link
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Arc<Port>>> {
+        self.0.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Identify data of the KV namespace as it is now.
+    pub async fn identify(&self) -> Result<KvNamespace, Error> {
+        let mut slot = self.0.admin.slot().await?;
+        let sqe = answers::identify_namespace(slot.cid(), slot.buffer().address());
+        slot.outbox.push(sqe);
+        slot.submit()?;
+        let status = slot.completion().await?.status();
+        if !status.is_success() {
+            return Err(status.into());
+        }
+        Ok(answers::take_namespace(slot.buffer(), slot.buffer().address()))
+    }
+
+    /// A driver with a queue pair of `entries` slots for up to `depth` commands at once. Waits for the drive on this
+    /// thread, the first time.
+    ///
+    /// Panics when `depth` is 0 or not below `entries`, or `entries` is above 65536 (NVMe base specification).
+    pub fn connect(&self, method: Box<dyn Method>, entries: u32, depth: u32) -> Result<Driver, Error> {
+        assert!(
+            depth > 0 && depth < entries && entries <= 1 << 16,
+            "a queue of {entries} slots holds at most {} commands, not {depth}",
+            entries.saturating_sub(1)
+        );
+        let max_value_bytes = match self.0.max_value_bytes.get() {
+            Some(bytes) => *bytes,
+            None => {
+                let namespace = block_on(self.identify())?;
+                *self.0.max_value_bytes.get_or_init(|| namespace.format().value_max_bytes.get())
+            }
+        };
+        let mut idle = self.idle();
+        let fitting = idle.iter().position(|port| port.depth() == depth && port.queue().entries() == entries);
+        let known = fitting.map(|index| idle.swap_remove(index));
+        drop(idle);
+        let port = match known {
+            Some(port) => port,
+            None => {
+                let board = Board::new(depth);
+                let queue = self.link().create_queue(entries, board.clone())?;
+                Arc::new(Port::new(self.link(), queue, board, answers::buffer_bytes(max_value_bytes)))
+            }
+        };
+        Ok(Driver::new(self.clone(), port, method, max_value_bytes))
+    }
+
+    fn give_back(&self, port: Arc<Port>) {
+        self.idle().push(port);
+    }
+}

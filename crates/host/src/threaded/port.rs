@@ -1,0 +1,392 @@
+//! The application's end of one queue pair: command slots, who waits for which completion, and what happens to
+//! commands that nobody waits for any more.
+//!
+//! ```text
+//!            claim            submit                 completion              drop
+//!   free ───────────► Idle ───────────► UnderWay ─────────────► Completed ───────────► free
+//!                                          │ drop                                        ▲
+//!                                          └────────► Abandoned ── completion ───────────┘
+//! ```
+//!
+//! The *sequence* is the right to submit inline commands. A value that needs several holds it until its last one is
+//! submitted. When its owner goes away before that, the drive is left inside an unfinished value; the sequence is then
+//! *stale*, and the next value's first command may be refused with 0Ch, which discards the unfinished one. That
+//! command is repeated.
+
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use kvdrive_link::Piece;
+use kvdrive_link::pcie::PAGE_BYTES;
+use kvdrive_link::shared::{CompletionSink, PowerOff, SharedBuffer, SharedLink, SharedQueue};
+use kvdrive_spec::{Cqe, Sqe};
+
+use super::tokens::Tokens;
+use crate::answers;
+
+/// The sequence is one token; its number says nothing.
+const SEQUENCE: u16 = 0;
+
+/// Where one slot's command is.
+enum SlotState {
+    /// Nothing is under way.
+    Idle,
+    /// Submitted; who waits for it.
+    UnderWay(Option<Waker>),
+    Completed(Cqe),
+    /// A pipeline's: completions are collected in `Slots::finished`.
+    Piped,
+    /// Submitted, and nobody waits; it may hold the sequence.
+    Abandoned { holds_sequence: bool },
+}
+
+struct Slots {
+    states: Vec<SlotState>,
+    free: Tokens,
+    sequence: Tokens,
+    /// May the drive be inside an unfinished value?
+    stale: bool,
+    off: bool,
+    /// Completions of piped slots, and who waits for some.
+    finished: Vec<Cqe>,
+    collector: Option<Waker>,
+}
+
+/// What the application's threads and the drive's both touch.
+pub(super) struct Board {
+    slots: Mutex<Slots>,
+    /// Scratch space of the drive's thread.
+    wakers: Mutex<Vec<Waker>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Board {
+    pub(super) fn new(depth: u32) -> Arc<Board> {
+        Arc::new(Board {
+            slots: Mutex::new(Slots {
+                states: (0..depth).map(|_| SlotState::Idle).collect(),
+                // The last one is taken first: a lone command always has identifier 0.
+                free: Tokens::new((0..depth as u16).rev().collect()),
+                sequence: Tokens::new(vec![SEQUENCE]),
+                stale: false,
+                off: false,
+                finished: Vec::new(),
+                collector: None,
+            }),
+            wakers: Mutex::default(),
+        })
+    }
+
+    fn depth(&self) -> usize {
+        lock(&self.slots).states.len()
+    }
+}
+
+impl Slots {
+    fn complete(&mut self, cqe: &Cqe, wakers: &mut Vec<Waker>) {
+        let cid = cqe.cid.get();
+        let Some(state) = self.states.get_mut(usize::from(cid)) else { return };
+        match state {
+            SlotState::Piped => {
+                self.finished.push(*cqe);
+                wakers.extend(self.collector.take());
+            }
+            SlotState::UnderWay(waiter) => {
+                wakers.extend(waiter.take());
+                *state = SlotState::Completed(*cqe);
+            }
+            SlotState::Abandoned { holds_sequence } => {
+                let holds_sequence = *holds_sequence;
+                *state = SlotState::Idle;
+                wakers.extend(self.free.put(cid));
+                if holds_sequence {
+                    wakers.extend(self.leave_sequence(true));
+                }
+            }
+            SlotState::Idle | SlotState::Completed(_) => {}
+        }
+    }
+
+    fn leave_sequence(&mut self, stale: bool) -> Option<Waker> {
+        self.stale |= stale;
+        self.sequence.put(SEQUENCE)
+    }
+}
+
+impl CompletionSink for Board {
+    fn complete(&self, cqes: &[Cqe]) {
+        let mut wakers = lock(&self.wakers);
+        let mut slots = lock(&self.slots);
+        cqes.iter().for_each(|cqe| slots.complete(cqe, &mut wakers));
+        drop(slots);
+        wakers.drain(..).for_each(Waker::wake);
+    }
+
+    fn power_off(&self) {
+        let mut slots = lock(&self.slots);
+        slots.off = true;
+        let Slots { states, free, sequence, collector, .. } = &mut *slots;
+        let mut wakers: Vec<Waker> = free.drain_waiting().chain(sequence.drain_waiting()).collect();
+        wakers.extend(collector.take());
+        wakers.extend(states.iter_mut().filter_map(|state| match state {
+            SlotState::UnderWay(waiter) => waiter.take(),
+            _ => None,
+        }));
+        drop(slots);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// Which of a board's tokens.
+type Select = fn(&mut Slots) -> &mut Tokens;
+
+/// Waits for a token; leaves the queue when dropped.
+struct Claim<'a> {
+    board: &'a Board,
+    select: Select,
+    ticket: Option<u64>,
+}
+
+impl Claim<'_> {
+    fn poll(&mut self, context: &Context<'_>) -> Poll<Result<u16, PowerOff>> {
+        let mut slots = lock(&self.board.slots);
+        if slots.off {
+            return Poll::Ready(Err(PowerOff));
+        }
+        match (self.select)(&mut slots).poll(&mut self.ticket, context.waker()) {
+            Some(token) => Poll::Ready(Ok(token)),
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        let Some(ticket) = self.ticket else { return };
+        let next = (self.select)(&mut lock(&self.board.slots)).cancel(ticket);
+        if let Some(waker) = next {
+            waker.wake();
+        }
+    }
+}
+
+/// What a slot's commands use: set up once, so that a command allocates nothing.
+struct SlotMemory {
+    buffer: Arc<SharedBuffer>,
+    list: Arc<SharedBuffer>,
+    outbox: Mutex<Vec<Sqe>>,
+}
+
+/// One queue pair with its slots.
+pub(super) struct Port {
+    queue: Arc<SharedQueue>,
+    board: Arc<Board>,
+    memory: Vec<SlotMemory>,
+}
+
+impl Port {
+    /// The port of `queue`, whose completions go to `board`; every slot has a buffer of `buffer_bytes` bytes.
+    pub(super) fn new(
+        link: &SharedLink,
+        queue: Arc<SharedQueue>,
+        board: Arc<Board>,
+        buffer_bytes: u32,
+    ) -> Port {
+        let memory = (0..board.depth())
+            .map(|_| {
+                let buffer = link.memory().map(buffer_bytes);
+                let list = link.memory().map(PAGE_BYTES);
+                list.fill(Piece::Bytes(&answers::list_page(buffer.address(), buffer_bytes)));
+                SlotMemory { buffer, list, outbox: Mutex::default() }
+            })
+            .collect();
+        Port { queue, board, memory }
+    }
+
+    pub(super) fn depth(&self) -> u32 {
+        self.memory.len() as u32
+    }
+
+    pub(super) fn queue(&self) -> &SharedQueue {
+        &self.queue
+    }
+
+    pub(super) fn buffer(&self, cid: u16) -> &SharedBuffer {
+        &self.memory[usize::from(cid)].buffer
+    }
+
+    pub(super) fn list_address(&self, cid: u16) -> u64 {
+        self.memory[usize::from(cid)].list.address()
+    }
+
+    async fn claim(&self, select: Select) -> Result<u16, PowerOff> {
+        let mut claim = Claim { board: &self.board, select, ticket: None };
+        poll_fn(|context| claim.poll(context)).await
+    }
+
+    /// Waits for a free slot.
+    pub(super) async fn slot(&self) -> Result<Slot<'_>, PowerOff> {
+        let cid = self.claim(|slots| &mut slots.free).await?;
+        let outbox = std::mem::take(&mut *lock(&self.memory[usize::from(cid)].outbox));
+        Ok(Slot { port: self, cid, outbox, sequence: None })
+    }
+
+    /// Waits for the sequence; `true` when it is stale.
+    async fn take_sequence(&self) -> Result<bool, PowerOff> {
+        self.claim(|slots| &mut slots.sequence).await?;
+        Ok(std::mem::take(&mut lock(&self.board.slots).stale))
+    }
+
+    /// Takes every slot and the sequence for a pipeline, waiting for abandoned commands to end; `true` when the
+    /// sequence is stale.
+    pub(super) async fn take_all(&self) -> Result<bool, PowerOff> {
+        for _ in 0..self.depth() {
+            self.claim(|slots| &mut slots.free).await?;
+        }
+        let stale = self.take_sequence().await?;
+        let mut slots = lock(&self.board.slots);
+        slots.states.iter_mut().for_each(|state| *state = SlotState::Piped);
+        Ok(stale)
+    }
+
+    /// Moves completions of piped slots to the empty `to`, waiting for the first.
+    pub(super) fn poll_finished(&self, context: &Context<'_>, to: &mut Vec<Cqe>) -> Poll<Result<(), PowerOff>> {
+        let mut slots = lock(&self.board.slots);
+        if !slots.finished.is_empty() {
+            std::mem::swap(&mut slots.finished, to);
+            return Poll::Ready(Ok(()));
+        }
+        if slots.off {
+            return Poll::Ready(Err(PowerOff));
+        }
+        slots.collector = Some(context.waker().clone());
+        Poll::Pending
+    }
+
+    /// Takes a pipeline's slots back. `under_way` tells of each command whether the drive still has it, as far as the
+    /// pipeline knows; `inside` is the slot whose value is unfinished, `stale` what [`Port::take_all`] returned if no
+    /// value has been submitted since.
+    pub(super) fn give_all(&self, under_way: &dyn Fn(u16) -> bool, inside: Option<u16>, stale: bool) {
+        let mut slots = lock(&self.board.slots);
+        slots.collector = None;
+        let finished: Vec<u16> = slots.finished.drain(..).map(|cqe| cqe.cid.get()).collect();
+        let (mut wakers, mut kept_sequence) = (Vec::new(), false);
+        for cid in (0..self.depth() as u16).rev() {
+            if under_way(cid) && !finished.contains(&cid) {
+                let holds_sequence = inside == Some(cid);
+                kept_sequence |= holds_sequence;
+                slots.states[usize::from(cid)] = SlotState::Abandoned { holds_sequence };
+            } else {
+                slots.states[usize::from(cid)] = SlotState::Idle;
+                wakers.extend(slots.free.put(cid));
+            }
+        }
+        if !kept_sequence {
+            wakers.extend(slots.leave_sequence(stale || inside.is_some()));
+        }
+        drop(slots);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// A claimed slot. Dropping it gives it back, at once or when its command completes.
+pub(super) struct Slot<'a> {
+    port: &'a Port,
+    cid: u16,
+    /// Entries to submit next.
+    pub(super) outbox: Vec<Sqe>,
+    /// Held if there; is it stale?
+    sequence: Option<bool>,
+}
+
+impl Slot<'_> {
+    pub(super) fn cid(&self) -> u16 {
+        self.cid
+    }
+
+    pub(super) fn buffer(&self) -> &SharedBuffer {
+        self.port.buffer(self.cid)
+    }
+
+    pub(super) fn list_address(&self) -> u64 {
+        self.port.list_address(self.cid)
+    }
+
+    /// Waits for the sequence, unless it is held already; `true` when it is stale.
+    pub(super) async fn take_sequence(&mut self) -> Result<bool, PowerOff> {
+        let stale = match self.sequence {
+            Some(stale) => stale,
+            None => self.port.take_sequence().await?,
+        };
+        self.sequence = Some(stale);
+        Ok(stale)
+    }
+
+    /// The last inline command of a value is submitted: others may follow.
+    pub(super) fn leave_sequence(&mut self) {
+        if self.sequence.take().is_some() {
+            let next = lock(&self.port.board.slots).leave_sequence(false);
+            next.into_iter().for_each(Waker::wake);
+        }
+    }
+
+    /// Submits the outbox with one doorbell.
+    pub(super) fn submit(&mut self) -> Result<(), PowerOff> {
+        let mut slots = lock(&self.port.board.slots);
+        if slots.off {
+            return Err(PowerOff);
+        }
+        slots.states[usize::from(self.cid)] = SlotState::UnderWay(None);
+        drop(slots);
+        assert!(self.port.queue.submit(&mut self.outbox), "a port has fewer slots than its queue");
+        Ok(())
+    }
+
+    /// Waits for the completion of what was submitted.
+    pub(super) async fn completion(&mut self) -> Result<Cqe, PowerOff> {
+        let board = &self.port.board;
+        let cqe = poll_fn(|context| {
+            let mut slots = lock(&board.slots);
+            let off = slots.off;
+            let state = &mut slots.states[usize::from(self.cid)];
+            match state {
+                SlotState::Completed(cqe) => {
+                    let cqe = *cqe;
+                    *state = SlotState::Idle;
+                    Poll::Ready(Ok(cqe))
+                }
+                _ if off => Poll::Ready(Err(PowerOff)),
+                _ => {
+                    *state = SlotState::UnderWay(Some(context.waker().clone()));
+                    Poll::Pending
+                }
+            }
+        })
+        .await?;
+        self.port.queue.ring_completion();
+        Ok(cqe)
+    }
+}
+
+impl Drop for Slot<'_> {
+    fn drop(&mut self) {
+        self.outbox.clear();
+        *lock(&self.port.memory[usize::from(self.cid)].outbox) = std::mem::take(&mut self.outbox);
+        let mut slots = lock(&self.port.board.slots);
+        let state = &mut slots.states[usize::from(self.cid)];
+        let holds_sequence = self.sequence.is_some();
+        if matches!(state, SlotState::UnderWay(_)) {
+            *state = SlotState::Abandoned { holds_sequence };
+            return;
+        }
+        *state = SlotState::Idle;
+        let next_slot = slots.free.put(self.cid);
+        let next_value = if holds_sequence { slots.leave_sequence(true) } else { None };
+        drop(slots);
+        next_slot.into_iter().chain(next_value).for_each(Waker::wake);
+    }
+}

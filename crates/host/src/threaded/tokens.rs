@@ -1,0 +1,97 @@
+//! Things of which there are a few, handed out first come first served: command slots, the right to the sequence of
+//! inline commands. Not a lock itself: it lives under one.
+
+use std::collections::VecDeque;
+use std::task::Waker;
+
+/// Tokens, and who waits for one. A token given back goes straight to the first who waits, so nobody overtakes.
+#[derive(Default)]
+pub(super) struct Tokens {
+    free: Vec<u16>,
+    next_ticket: u64,
+    /// By ticket, which is by time.
+    waiting: VecDeque<(u64, Waker)>,
+    /// Handed over and not yet noticed.
+    granted: Vec<(u64, u16)>,
+}
+
+impl Tokens {
+    pub(super) fn new(free: Vec<u16>) -> Tokens {
+        Tokens { free, ..Tokens::default() }
+    }
+
+    /// Takes a token or waits on; `ticket` is the caller's place in the queue and is cleared with success.
+    pub(super) fn poll(&mut self, ticket: &mut Option<u64>, waker: &Waker) -> Option<u16> {
+        let Some(own) = *ticket else {
+            if let Some(token) = self.free.pop() {
+                return Some(token);
+            }
+            *ticket = Some(self.next_ticket);
+            self.waiting.push_back((self.next_ticket, waker.clone()));
+            self.next_ticket += 1;
+            return None;
+        };
+        if let Some(index) = self.granted.iter().position(|(other, _)| *other == own) {
+            *ticket = None;
+            return Some(self.granted.swap_remove(index).1);
+        }
+        if let Ok(index) = self.waiting.binary_search_by_key(&own, |(other, _)| *other) {
+            self.waiting[index].1.clone_from(waker);
+        }
+        None
+    }
+
+    /// Gives a token back; returns who has it now and must be woken.
+    #[must_use]
+    pub(super) fn put(&mut self, token: u16) -> Option<Waker> {
+        match self.waiting.pop_front() {
+            Some((ticket, waker)) => {
+                self.granted.push((ticket, token));
+                Some(waker)
+            }
+            None => {
+                self.free.push(token);
+                None
+            }
+        }
+    }
+
+    /// Leaves the queue; returns who must be woken because the token that was granted passes on.
+    #[must_use]
+    pub(super) fn cancel(&mut self, ticket: u64) -> Option<Waker> {
+        if let Some(index) = self.granted.iter().position(|(other, _)| *other == ticket) {
+            let (_, token) = self.granted.swap_remove(index);
+            return self.put(token);
+        }
+        self.waiting.retain(|(other, _)| *other != ticket);
+        None
+    }
+
+    /// Who waits, for the last wake-up of all.
+    pub(super) fn drain_waiting(&mut self) -> impl Iterator<Item = Waker> + '_ {
+        self.waiting.drain(..).map(|(_, waker)| waker)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_goes_to_the_first_who_waits_and_passes_on_when_that_one_leaves() {
+        let waker = Waker::noop();
+        let mut tokens = Tokens::new(vec![7]);
+        let (mut first, mut second, mut third) = (None, None, None);
+        assert_eq!(tokens.poll(&mut first, waker), Some(7));
+        assert_eq!(tokens.poll(&mut second, waker), None);
+        assert_eq!(tokens.poll(&mut third, waker), None);
+        assert!(tokens.put(7).is_some());
+        let mut late = None;
+        assert_eq!(tokens.poll(&mut late, waker), None, "the token belongs to the second already");
+        assert!(tokens.cancel(second.unwrap()).is_some());
+        assert_eq!(tokens.poll(&mut third, waker), Some(7));
+        assert!(tokens.cancel(late.unwrap()).is_none());
+        assert!(tokens.put(7).is_none());
+        assert_eq!(tokens.poll(&mut first, waker), Some(7));
+    }
+}
