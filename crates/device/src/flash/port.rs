@@ -248,17 +248,17 @@ impl FlashPort {
     }
 
     /// Blocks erased so far.
-    pub fn erases(&self, purpose: Purpose) -> u64 {
-        self.0.erases[purpose.index()].get()
-    }
-
-    /// Blocks erased so far for any purpose.
-    pub fn total_erases(&self) -> u64 {
+    pub fn erases(&self) -> u64 {
         self.0.erases.iter().map(Cell::get).sum()
     }
 
+    /// Blocks erased so far for one purpose.
+    pub fn erases_for(&self, purpose: Purpose) -> u64 {
+        self.0.erases[purpose.index()].get()
+    }
+
     /// What units (`die`) and channels (`channel`) did, each kind summed up.
-    pub fn resources(&self) -> [(&'static str, ResourceStatistics); 2] {
+    pub fn resources(&self) -> [(String, ResourceStatistics); 2] {
         let sum = |resources: &mut dyn Iterator<Item = &Resource>| {
             resources.map(Resource::statistics).fold(ResourceStatistics::default(), |sum, one| {
                 ResourceStatistics {
@@ -271,8 +271,8 @@ impl FlashPort {
         };
         let core = &*self.0;
         [
-            ("die", sum(&mut core.units.iter().map(|unit| &unit.resource))),
-            ("channel", sum(&mut core.channels.iter())),
+            ("die".to_owned(), sum(&mut core.units.iter().map(|unit| &unit.resource))),
+            ("channel".to_owned(), sum(&mut core.channels.iter())),
         ]
     }
 

@@ -82,7 +82,7 @@ impl FtlConfig {
 ///
 /// Each unit has one clean block in reserve, one open for the host, and one open for copies. If no more pages are valid
 /// than the other blocks hold, then some full block of some unit has a page to gain.
-fn logical_pages(geometry: &Geometry, over_provisioning: f64) -> u32 {
+pub(crate) fn logical_pages(geometry: &Geometry, over_provisioning: f64) -> u32 {
     const WORKING_BLOCKS: u32 = 3;
     let offered = (geometry.pages() as f64 * (1.0 - over_provisioning)) as u64;
     let usable_blocks = geometry.blocks_per_unit().saturating_sub(WORKING_BLOCKS);

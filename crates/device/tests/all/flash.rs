@@ -70,7 +70,7 @@ fn operations_take_their_time() {
     sim.block_on(port.erase(BlockId(0), Purpose::FtlGc));
     assert_eq!(sim.now(), 12_418 + 50_000);
     assert_eq!((port.programs(Purpose::Value), port.programs(Purpose::Index)), (1, 0));
-    assert_eq!((port.reads(Purpose::Lookup), port.reads(Purpose::Recovery), port.total_erases()), (1, 1, 1));
+    assert_eq!((port.reads(Purpose::Lookup), port.reads(Purpose::Recovery), port.erases()), (1, 1, 1));
     let [(_, die), (_, channel)] = port.resources();
     assert_eq!((die.busy_ns, die.servers, channel.busy_ns, channel.servers), (62_418, 4, 418, 2));
 }
@@ -117,7 +117,7 @@ fn without_flash_nothing_happens() {
     sim.block_on(port.program(Ppa(3), page(1), spare(1), Purpose::Value));
     sim.block_on(port.erase(BlockId(0), Purpose::FtlGc));
     assert_eq!(sim.block_on(port.read(Ppa(3), Purpose::Value)).unwrap_err(), ReadError::Erased);
-    assert_eq!((sim.now(), port.programs(Purpose::Value), port.total_erases()), (0, 0, 0));
+    assert_eq!((sim.now(), port.programs(Purpose::Value), port.erases()), (0, 0, 0));
 }
 
 #[test]

@@ -16,8 +16,8 @@ pub trait Keep: Clone + 'static {
     /// Which format its images have.
     const FORMAT: image::Format;
 
-    /// Takes a page in.
-    fn keep(data: &Rc<Region>, spare: &Spare, page_bytes: u32) -> Self;
+    /// Takes a page in. `scratch` is anybody's between two calls.
+    fn keep(data: &Rc<Region>, spare: &Spare, scratch: &mut Vec<u8>) -> Self;
     /// Gives it back. Panics when its data was let go.
     fn data(&self) -> (Rc<Region>, Spare);
     /// Gives its header back.
@@ -47,12 +47,14 @@ pub struct Memory<K> {
     pub(super) geometry: Geometry,
     /// By block, the pages up to the last one that is not erased.
     pub(super) blocks: Vec<Vec<Cell<K>>>,
+    scratch: Vec<u8>,
 }
 
 impl<K: Keep> Memory<K> {
     /// A fresh drive.
     pub fn new(geometry: &Geometry) -> Memory<K> {
-        Memory { geometry: *geometry, blocks: vec![Vec::new(); geometry.blocks() as usize] }
+        let blocks = vec![Vec::new(); geometry.blocks() as usize];
+        Memory { geometry: *geometry, blocks, scratch: Vec::new() }
     }
 
     fn cell(&self, ppa: Ppa) -> Option<&Cell<K>> {
@@ -97,7 +99,7 @@ impl<K: Keep> Media for Memory<K> {
     }
 
     fn program(&mut self, ppa: Ppa, data: &Rc<Region>, spare: &Spare) {
-        let page = K::keep(data, spare, self.geometry.page_bytes);
+        let page = K::keep(data, spare, &mut self.scratch);
         self.set(ppa, Cell::Held(page));
     }
 

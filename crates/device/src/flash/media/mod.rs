@@ -4,7 +4,7 @@
 //! Every medium can be turned into bytes ([`Media::image`]) and back ([`from_image`]); that is what survives a power
 //! cut in tests. An image from outside may hold anything: reading it gives an [`ImageError`] or pages that say
 //! [`MediaPage::Damaged`], never a panic and never altered data. [`image`] draws the format of the media in memory,
-//! [`file`] that of a file.
+//! [`mod@file`] that of a file.
 
 pub mod file;
 pub mod image;

@@ -27,7 +27,7 @@ pub struct RamPage {
 impl Keep for RamPage {
     const FORMAT: image::Format = image::Format::Bytes;
 
-    fn keep(data: &Rc<Region>, spare: &Spare, _page_bytes: u32) -> RamPage {
+    fn keep(data: &Rc<Region>, spare: &Spare, _scratch: &mut Vec<u8>) -> RamPage {
         let data = if data.patterns().is_empty() {
             data.clone()
         } else {

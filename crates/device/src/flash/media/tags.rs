@@ -44,14 +44,15 @@ pub enum TagsPage {
 impl Keep for TagsPage {
     const FORMAT: image::Format = image::Format::Tags;
 
-    fn keep(data: &Rc<Region>, spare: &Spare, _page_bytes: u32) -> TagsPage {
+    fn keep(data: &Rc<Region>, spare: &Spare, scratch: &mut Vec<u8>) -> TagsPage {
         if data.patterns().is_empty() && data.literal().len() >= SHARE_BYTES {
             return TagsPage::Shared(data.clone(), Box::new(*spare));
         }
-        let mut out = Vec::with_capacity(96 + 24 * data.patterns().len() + literal_estimate(data));
-        pack_spare(&mut out, spare, 0);
-        pack_region(&mut out, data);
-        TagsPage::Packed(out.into_boxed_slice())
+        // Packed elsewhere and copied: a string that shrinks in its place would leave a hole of its former size behind.
+        scratch.clear();
+        pack_spare(scratch, spare, 0);
+        pack_region(scratch, data);
+        TagsPage::Packed(scratch.as_slice().into())
     }
 
     fn data(&self) -> (Rc<Region>, Spare) {
@@ -80,7 +81,7 @@ impl Keep for TagsPage {
         let spare = self.spare();
         let mut out = Vec::with_capacity(96);
         pack_spare(&mut out, &spare, FLAG_DISCARDED);
-        *self = TagsPage::Packed(out.into_boxed_slice());
+        *self = TagsPage::Packed(out.as_slice().into());
     }
 
     fn has_data(&self) -> bool {
@@ -89,12 +90,6 @@ impl Keep for TagsPage {
             TagsPage::Packed(bytes) => bytes[1] & FLAG_DISCARDED == 0,
         }
     }
-}
-
-/// Upper bound of the literal bytes that packing a region will write; 0 when patterns cover nearly everything.
-fn literal_estimate(data: &Region) -> usize {
-    let covered: usize = data.patterns().iter().map(|placed| placed.pattern.bytes as usize).sum();
-    data.literal().len().saturating_sub(covered)
 }
 
 fn put(out: &mut Vec<u8>, mut number: u64) {
@@ -208,7 +203,7 @@ mod tests {
     fn round_trip(region: Region) -> usize {
         let spare = Spare { lost: true, block_erases: 300, ..Spare::new(3, 1 << 33, 77, [0; 48]) };
         let bytes = region.to_bytes(PAGE);
-        let mut page = TagsPage::keep(&Rc::new(region), &spare, PAGE);
+        let mut page = TagsPage::keep(&Rc::new(region), &spare, &mut Vec::new());
         let (read, header) = page.data();
         assert_eq!(header, spare);
         assert_eq!(read.to_bytes(PAGE), bytes);
