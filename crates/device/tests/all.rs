@@ -7,3 +7,9 @@ mod packing;
 mod flash;
 #[path = "all/ftl.rs"]
 mod ftl;
+#[path = "all/page_buffer.rs"]
+mod page_buffer;
+#[path = "all/support.rs"]
+mod support;
+#[path = "all/value_log.rs"]
+mod value_log;

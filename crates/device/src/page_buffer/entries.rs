@@ -17,9 +17,13 @@ use std::rc::Rc;
 use kvdrive_link::{Piece, Region};
 
 use super::{Hold, PageKind};
+use crate::flash::Purpose;
 
 /// No entry, no page.
 const NONE: u32 = u32::MAX;
+
+/// Of an entry without a page.
+const NO_KIND: PageKind = PageKind { purpose: Purpose::Value, kind: 0, tag: [0; 48] };
 
 /// How an entry's bytes relate to flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,7 +132,7 @@ impl Entries {
             newer: NONE,
             older: NONE,
             last_use: 0,
-            kind: PageKind::default(),
+            kind: NO_KIND,
             region: Rc::default(),
         };
         Entries {

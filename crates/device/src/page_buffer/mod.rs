@@ -63,12 +63,6 @@ pub struct PageKind {
     pub tag: [u8; 48],
 }
 
-impl Default for PageKind {
-    fn default() -> PageKind {
-        PageKind { purpose: Purpose::Value, kind: 0, tag: [0; 48] }
-    }
-}
-
 /// Who fills the pages. Called with no state of the buffer borrowed; must not wait.
 pub trait PageWatch {
     /// An empty page has come into the buffer to be filled.

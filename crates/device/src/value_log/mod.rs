@@ -53,7 +53,7 @@ pub use record::{Head, Journal, Record};
 pub struct Vaddr(pub u64);
 
 /// Kind of value pages in the spare area.
-pub const VALUE_PAGE_KIND: u8 = 1;
+pub const VALUE_PAGE_KIND: u8 = b'V';
 
 /// Largest value whatever the drive: 2 MiB, as announced to hosts.
 const LARGEST_VALUE_BYTES: u32 = 2 << 20;
@@ -363,6 +363,22 @@ impl ValueLog {
     #[inline]
     pub fn segment_of(&self, address: Vaddr) -> SegmentId {
         SegmentId((address.0 / self.0.view.segment_bytes) as u32)
+    }
+
+    /// The number that the next opening of a segment will get.
+    pub fn next_opening(&self) -> u64 {
+        self.0.state.borrow().segments.next_opening
+    }
+
+    /// The number of the opening of the segment that holds `address`; `None` if it is not in use.
+    pub fn opening_of(&self, address: Vaddr) -> Option<u64> {
+        let id = self.segment_of(address);
+        if id.0 >= self.0.shape.segments {
+            return None;
+        }
+        let state = self.0.state.borrow();
+        let segment = state.segments.get(id);
+        matches!(segment.life, Life::Open | Life::Sealed).then_some(segment.opening)
     }
 
     /// The addresses of a segment.

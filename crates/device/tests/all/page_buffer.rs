@@ -16,6 +16,8 @@ use super::support::{self, Behind};
 
 const PAGE_BYTES: u32 = support::PAGE_BYTES;
 
+const KIND: PageKind = PageKind { purpose: Purpose::Value, kind: 1, tag: [0; 48] };
+
 struct Rig {
     sim: Sim,
     ftl: Ftl,
@@ -33,7 +35,7 @@ fn rig(entries: u32, eviction: Eviction) -> Rig {
 }
 
 async fn open(buffer: &PageBuffer, lpa: u32) -> Pin {
-    buffer.open(lpa, PageKind::default(), Hold::Drive).await.unwrap()
+    buffer.open(lpa, KIND, Hold::Drive).await.unwrap()
 }
 
 /// Opens a page, writes one byte and closes it.
@@ -140,10 +142,10 @@ fn with_every_entry_pinned_a_page_is_refused_not_waited_for() {
     sim.block_on(async {
         let mut pins = Vec::new();
         for lpa in 0..8 {
-            pins.push(buffer.open(lpa, PageKind::default(), Hold::Host).await.unwrap());
+            pins.push(buffer.open(lpa, KIND, Hold::Host).await.unwrap());
         }
         assert_eq!(buffer.occupancy(), (8, 8, 8));
-        let refused = buffer.open(9, PageKind::default(), Hold::Drive).await.err();
+        let refused = buffer.open(9, KIND, Hold::Drive).await.err();
         assert_eq!(refused, Some(Status::COMMAND_INTERRUPTED));
         assert_eq!(buffer.fetch(10, Purpose::Lookup).await.err(), Some(Status::COMMAND_INTERRUPTED));
         pins.pop();

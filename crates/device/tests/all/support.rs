@@ -2,8 +2,9 @@
 
 use std::rc::Rc;
 
-use kvdrive_device::flash::Purpose;
-use kvdrive_device::ftl::{Ftl, Lpa};
+use kvdrive_device::flash::media::{self, MediaOptions};
+use kvdrive_device::flash::{FlashConfig, FlashPort, Purpose};
+use kvdrive_device::ftl::{Ftl, FtlConfig, Lpa};
 use kvdrive_link::Region;
 use kvdrive_sim::{Ns, Sim};
 use kvdrive_spec::Status;
@@ -13,9 +14,36 @@ pub const PAGE_BYTES: u32 = 16384;
 /// What a program takes at least.
 pub const PROGRAM_NS: Ns = 600_000;
 
+/// Four dies of 256 pages.
+pub fn flash_config() -> FlashConfig {
+    FlashConfig {
+        channels: 2,
+        dies_per_channel: 2,
+        planes: 1,
+        blocks_per_die: 32,
+        pages_per_block: 8,
+        page_bytes: PAGE_BYTES,
+        spare_bytes: 512,
+        sense_ns: 60_000,
+        program_ns: PROGRAM_NS,
+        erase_ns: 3_000_000,
+        transfer_ns_per_kib: 2_500,
+        enabled: true,
+        charge_off: Vec::new(),
+    }
+}
+
+/// Page mapping for them.
+pub fn ftl_config() -> FtlConfig {
+    FtlConfig { over_provisioning: 0.1, victim: "greedy".to_owned(), gc_free_blocks_low: 2 }
+}
+
 /// A small drive's FTL.
 pub fn ftl(sim: &Sim) -> Ftl {
-    Ftl::stub(sim)
+    let config = flash_config();
+    let kind = media::kind("tags").unwrap();
+    let media = (kind.open)(&config.geometry(), &MediaOptions::default()).unwrap();
+    Ftl::new(FlashPort::new(sim, config, media), &ftl_config())
 }
 
 /// What the tests look at behind the buffer's back.
