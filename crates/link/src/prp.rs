@@ -44,11 +44,7 @@ impl Segments {
 
     /// In order.
     pub fn iter(&self) -> impl Iterator<Item = Segment> + '_ {
-        self.first
-            .iter()
-            .take(self.count)
-            .copied()
-            .chain(self.rest.iter().copied())
+        self.first.iter().take(self.count).copied().chain(self.rest.iter().copied())
     }
 
     fn push(&mut self, segment: Segment) {
@@ -60,20 +56,22 @@ impl Segments {
     }
 }
 
-/// Walks the PRPs of `sqe` for `bytes` bytes.
+/// Walks the PRPs of `sqe` for all of the `bytes` bytes that they name.
+///
+/// Errors: as [`walk_first`].
+pub async fn walk(link: &Link, sqe: &Sqe, bytes: u32) -> Result<Segments, Status> {
+    walk_first(link, sqe, bytes, bytes).await
+}
+
+/// Walks the PRPs of `sqe`, which name `named_bytes` bytes, for the first `bytes` of them. What the second entry and
+/// the last slot of a list page are depends on how much is *named*; lists are fetched only as far as they are needed.
 ///
 /// Errors: [`Status::PRP_OFFSET_INVALID`] for a first entry that is not dword aligned or a later one that is not page
-/// aligned, [`Status::DATA_TRANSFER_ERROR`] for a list that is not mapped.
-pub async fn walk(link: &Link, sqe: &Sqe, bytes: u32) -> Result<Segments, Status> {
-    let none = Segment {
-        address: 0,
-        bytes: 0,
-    };
-    let mut segments = Segments {
-        first: [none; 2],
-        rest: Vec::new(),
-        count: 0,
-    };
+/// aligned, [`Status::DATA_TRANSFER_ERROR`] for a list that is not mapped or a chain of lists without end.
+pub async fn walk_first(link: &Link, sqe: &Sqe, named_bytes: u32, bytes: u32) -> Result<Segments, Status> {
+    assert!(bytes <= named_bytes, "the first {bytes} of {named_bytes} bytes");
+    let none = Segment { address: 0, bytes: 0 };
+    let mut segments = Segments { first: [none; 2], rest: Vec::new(), count: 0 };
     if bytes == 0 {
         return Ok(segments);
     }
@@ -82,65 +80,64 @@ pub async fn walk(link: &Link, sqe: &Sqe, bytes: u32) -> Result<Segments, Status
         return Err(Status::PRP_OFFSET_INVALID);
     }
     let in_first = PAGE_BYTES - (prp1 % u64::from(PAGE_BYTES)) as u32;
-    segments.push(Segment {
-        address: prp1,
-        bytes: bytes.min(in_first),
-    });
-    let mut left = bytes.saturating_sub(in_first);
-    if left == 0 {
+    segments.push(Segment { address: prp1, bytes: bytes.min(in_first) });
+    let mut left =
+        Left { bytes: bytes.saturating_sub(in_first), named_bytes: named_bytes.saturating_sub(in_first) };
+    if left.bytes == 0 {
         return Ok(segments);
     }
-    if left <= PAGE_BYTES {
-        segments.push(page(prp2, left)?);
+    if left.named_bytes <= PAGE_BYTES {
+        segments.push(page(prp2, left.bytes)?);
         return Ok(segments);
     }
     let mut list = prp2;
-    // A chain in which every page names a page of memory is never longer than this; one that does not would not end.
-    for _ in 0..=left.div_ceil(PAGE_BYTES) {
-        (list, left) = walk_list_page(link, list, left, &mut segments).await?;
-        if left == 0 {
+    // A chain in which every list names a page is never longer than this; one that does not would not end.
+    for _ in 0..=left.bytes.div_ceil(PAGE_BYTES) {
+        list = walk_list_page(link, list, &mut left, &mut segments).await?;
+        if left.bytes == 0 {
             return Ok(segments);
         }
     }
     Err(Status::DATA_TRANSFER_ERROR)
 }
 
-/// Reads one list page; returns where the next one is and how many bytes are still to be named.
+/// What is still to be walked.
+struct Left {
+    /// Of the bytes asked for.
+    bytes: u32,
+    /// Of the bytes named.
+    named_bytes: u32,
+}
+
+/// Reads one list page as far as needed; returns where the next one is.
 async fn walk_list_page(
     link: &Link,
     list: u64,
-    mut left: u32,
+    left: &mut Left,
     segments: &mut Segments,
-) -> Result<(u64, u32), Status> {
+) -> Result<u64, Status> {
     if !list.is_multiple_of(u64::from(ENTRY_BYTES)) {
         return Err(Status::PRP_OFFSET_INVALID);
     }
     let room = (PAGE_BYTES - (list % u64::from(PAGE_BYTES)) as u32) / ENTRY_BYTES;
-    let needed = left.div_ceil(PAGE_BYTES);
+    let is_chained = left.named_bytes.div_ceil(PAGE_BYTES) > room;
+    let pages = left.bytes.div_ceil(PAGE_BYTES).min(room - u32::from(is_chained));
+    let is_last = u64::from(pages) * u64::from(PAGE_BYTES) >= u64::from(left.bytes);
     let mut entries = [0u8; PAGE_BYTES as usize];
-    let entries = &mut entries[..(needed.min(room) * ENTRY_BYTES) as usize];
-    link.fetch_list(list, entries)
-        .await
-        .map_err(|_| Status::DATA_TRANSFER_ERROR)?;
-    let mut addresses = entries
-        .chunks_exact(8)
-        .map(|entry| u64::from_le_bytes(entry.try_into().expect("8 bytes")));
-    if needed > room {
-        let pages: Vec<u64> = addresses.collect();
-        let (next, here) = pages.split_last().expect("a list page has an entry");
-        for address in here {
-            segments.push(page(*address, left.min(PAGE_BYTES))?);
-            left -= PAGE_BYTES;
-        }
-        return Ok((*next, left));
+    let entries = &mut entries[..((pages + u32::from(!is_last)) * ENTRY_BYTES) as usize];
+    link.fetch_list(list, entries).await.map_err(|_| Status::DATA_TRANSFER_ERROR)?;
+    let (pages, next) = entries.split_at((pages * ENTRY_BYTES) as usize);
+    for entry in pages.chunks_exact(ENTRY_BYTES as usize) {
+        let here = left.bytes.min(PAGE_BYTES);
+        segments.push(page(address(entry), here)?);
+        left.bytes -= here;
+        left.named_bytes -= here;
     }
-    addresses.try_for_each(|address| {
-        let bytes = left.min(PAGE_BYTES);
-        segments.push(page(address, bytes)?);
-        left -= bytes;
-        Ok(())
-    })?;
-    Ok((0, left))
+    Ok(if is_last { 0 } else { address(next) })
+}
+
+fn address(entry: &[u8]) -> u64 {
+    u64::from_le_bytes(entry.try_into().expect("an entry has 8 bytes"))
 }
 
 fn page(address: u64, bytes: u32) -> Result<Segment, Status> {

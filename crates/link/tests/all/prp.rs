@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use kvdrive_link::Class;
-use kvdrive_link::prp::{Segment, walk};
+use kvdrive_link::prp::{Segment, walk, walk_first};
 use kvdrive_sim::Sim;
 use kvdrive_spec::{Sqe, Status, opcode};
 use proptest::prelude::*;
@@ -124,6 +124,7 @@ proptest! {
         bytes in 8_193u32..3 << 20,
         offset in 0u64..1_024,
         skipped in prop_oneof![Just(0usize), 500usize..512, 0usize..512],
+        share in 0u64..=1_000,
     ) {
         let memory = Rc::new(Scattered::default());
         let prp1 = 0x7000 + offset * 4;
@@ -134,10 +135,25 @@ proptest! {
         let (segments, list_bytes) = walked(&memory, prp1, list, bytes).expect("a sound list");
         prop_assert_eq!(segments[0], segment(prp1, in_first));
         let addresses: Vec<u64> = segments[1..].iter().map(|segment| segment.address).collect();
-        prop_assert_eq!(addresses, named);
+        prop_assert_eq!(&addresses, &named);
         prop_assert_eq!(segments.iter().map(|segment| u64::from(segment.bytes)).sum::<u64>(), u64::from(bytes));
         prop_assert!(segments[1..segments.len() - 1].iter().all(|segment| segment.bytes == 4096));
         prop_assert_eq!(list_bytes, entries * 8, "lists are fetched only as far as needed");
+
+        // The beginning of the same memory is the same memory, and its lists are fetched only so far.
+        let sim = Sim::new();
+        let link = link(&sim, &memory);
+        let mut sqe = Sqe::new(opcode::RETRIEVE, 0, 1);
+        sqe.set_prps(prp1, list);
+        let first_bytes = (u64::from(bytes) * share / 1_000) as u32;
+        let first: Vec<_> = sim.block_on(walk_first(&link, &sqe, bytes, first_bytes)).expect("sound").iter().collect();
+        prop_assert_eq!(first.iter().map(|segment| segment.bytes).sum::<u32>(), first_bytes);
+        for (first, whole) in first.iter().zip(&segments) {
+            prop_assert_eq!(first.address, whole.address);
+        }
+        let pointers = entries - named.len() as u64;
+        let fetched = link.meter().payload().of(Class::List) / 8;
+        prop_assert!(fetched <= (first.len() as u64).saturating_sub(1) + pointers, "{fetched} entries");
     }
 
     #[test]
