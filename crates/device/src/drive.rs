@@ -199,6 +199,18 @@ impl Drive {
         config: &DriveConfig,
         survivors: Option<&Survivors>,
     ) -> Result<Drive, PowerOnError> {
+        Drive::power_on_watched(sim, link, config, survivors, &|_| {}).await
+    }
+
+    /// As [`Drive::power_on`]; `watch` gets the flash before anything is done with it. Recovery can be cut again at
+    /// its own events: the medium as it is then, and the protected image it began with, survive.
+    pub async fn power_on_watched(
+        sim: &Sim,
+        link: &Rc<Link>,
+        config: &DriveConfig,
+        survivors: Option<&Survivors>,
+        watch: &dyn Fn(&FlashPort),
+    ) -> Result<Drive, PowerOnError> {
         let began = sim.now();
         let row = engine_row(&config.engine)?;
         config.flash.check().map_err(|error| PowerOnError::Config(format!("flash.{error}")))?;
@@ -217,6 +229,7 @@ impl Drive {
             None => open_journal(config, row)?,
         };
         let flash = FlashPort::new(sim, config.flash.clone(), medium);
+        watch(&flash);
         let cores = Rc::new(Resource::new(sim, "firmware.cores", config.controller.cores));
         let parts = Parts {
             sim: sim.clone(),
@@ -259,7 +272,7 @@ impl Drive {
     /// Firmware cores, channels and dies with what they did.
     pub fn resources(&self) -> Vec<(String, ResourceStatistics)> {
         let mut all = vec![(self.cores.name().to_owned(), self.cores.statistics())];
-        all.extend(self.flash.resources());
+        all.extend(self.flash.resources().map(|(name, statistics)| (name.to_owned(), statistics)));
         all
     }
 

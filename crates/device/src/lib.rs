@@ -1,6 +1,28 @@
-//! placeholder
+//! The drive: controller, page buffer, packing, engines, flash translation and flash. It meets the host on the link and
+//! knows nothing of who sits at the other end.
+//!
+//! Begin reading at [`requests`]: the life of one command.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`requests`] | one command, from the doorbell to its completion |
+//! | [`controller`] | what firmware contexts share: costs, unfinished values, iterators, Identify |
+//! | [`engines`] | index and value placement, the seam; [`engines::lsm`] |
+//! | [`value_log`], [`page_buffer`], [`packing`] | where value bytes go |
+//! | [`ftl`] | logical pages on flash |
+//! | [`flash`] | channels, dies, blocks, pages: time and content; the media |
+//! | [`power`] | what survives a power cut |
+//! | [`drive`] | all of it together |
+
+pub mod controller;
+pub mod drive;
+pub mod engines;
 pub mod flash;
 pub mod ftl;
 pub mod packing;
 pub mod page_buffer;
+pub mod power;
+pub mod requests;
 pub mod value_log;
+
+pub use drive::{Counters, Drive, DriveConfig, MediaConfig};

@@ -104,7 +104,6 @@ async fn store<E: Engine>(drive: &Controller<E>, sqe: &Sqe, command: Store) -> A
 }
 
 async fn commit<E: Engine>(drive: &Controller<E>, key: Key, place: E::Place, options: StoreOptions) -> Answer {
-    drive.cores.run(drive.costs.index_insert_ns).await;
     drive.engine.commit(key, place, options).await?;
     Ok((0, 0))
 }
@@ -164,11 +163,11 @@ async fn retrieve<E: Engine>(drive: &Controller<E>, sqe: &Sqe, key: Key, buffer_
     let value_bytes = drive.engine.value_bytes(&found);
     let mut failed = false;
     let mut sent_bytes = 0;
-    for target in drive.targets(sqe, value_bytes.min(buffer_bytes)).await?.iter() {
+    for target in drive.targets(sqe, buffer_bytes, value_bytes.min(buffer_bytes)).await?.iter() {
         let mut address = target.address;
         let mut deliver = |piece: kvdrive_link::Piece<'_>| {
             failed |= drive.link.write_memory(address, piece).is_err();
-            address += u64::from(piece.bytes());
+            address = address.wrapping_add(u64::from(piece.bytes()));
         };
         drive.engine.load(&found, sent_bytes, target.bytes, &mut deliver).await?;
         drive.link.dma_to_host(target.moved_bytes).await;
@@ -184,7 +183,6 @@ async fn exist<E: Engine>(drive: &Controller<E>, key: Key) -> Answer {
 
 /// Deleting what is not there succeeds, as long as the feature that says otherwise (EDNEK) is off.
 async fn delete<E: Engine>(drive: &Controller<E>, key: Key) -> Answer {
-    drive.cores.run(drive.costs.index_insert_ns).await;
     drive.engine.delete(key).await?;
     Ok((0, 0))
 }
@@ -204,7 +202,7 @@ async fn list<E: Engine>(drive: &Controller<E>, sqe: &Sqe, start: Option<Key>, b
     let keys = writer.keys();
     let bytes = writer.finish();
     answer.truncate(bytes);
-    send(drive, sqe, &Region::from_bytes(answer), bytes as u32).await?;
+    send(drive, sqe, buffer_bytes, &Region::from_bytes(answer), bytes as u32).await?;
     Ok((keys, 0))
 }
 
@@ -233,7 +231,7 @@ async fn next<E: Engine>(drive: &Controller<E>, sqe: &Sqe, iterator: u32, buffer
     let answer = next_pair(drive, &mut cursor).await;
     drive.iterators.put_back(iterator, cursor);
     let Some((region, bytes)) = answer? else { return Ok((0, iterator)) };
-    send(drive, sqe, &region, bytes.min(buffer_bytes)).await?;
+    send(drive, sqe, buffer_bytes, &region, bytes.min(buffer_bytes)).await?;
     Ok((bytes, iterator))
 }
 
@@ -254,16 +252,22 @@ async fn next_pair<E: Engine>(
     Ok(Some((region, IterHeader::BYTES as u32 + value_bytes)))
 }
 
-/// Sends the first `bytes` bytes of an answer to the command's host memory.
-pub(crate) async fn send<E: Engine>(drive: &Controller<E>, sqe: &Sqe, answer: &Region, bytes: u32) -> Result<(), Status> {
+/// Sends the first `bytes` bytes of an answer to the command's host memory of `buffer_bytes`.
+pub(crate) async fn send<E: Engine>(
+    drive: &Controller<E>,
+    sqe: &Sqe,
+    buffer_bytes: u32,
+    answer: &Region,
+    bytes: u32,
+) -> Result<(), Status> {
     let mut at = 0;
     let mut failed = false;
-    for target in drive.targets(sqe, bytes).await?.iter() {
+    for target in drive.targets(sqe, buffer_bytes, bytes).await?.iter() {
         drive.link.dma_to_host(target.moved_bytes).await;
         let mut address = target.address;
         answer.read(at, target.bytes, &mut |piece| {
             failed |= drive.link.write_memory(address, piece).is_err();
-            address += u64::from(piece.bytes());
+            address = address.wrapping_add(u64::from(piece.bytes()));
         });
         at += target.bytes;
     }

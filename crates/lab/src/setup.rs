@@ -2,7 +2,9 @@
 
 use std::rc::Rc;
 
-use kvdrive_device::{DriveConfig, controller, engines::lsm, flash, ftl};
+use kvdrive_device::packing::PackingConfig;
+use kvdrive_device::page_buffer::Eviction;
+use kvdrive_device::{DriveConfig, MediaConfig, controller, engines::lsm, flash, ftl};
 use kvdrive_host::modelled::{Driver, Host, HostCosts};
 use kvdrive_link::LinkConfig;
 use kvdrive_link::transfer::{self, TransferConfig};
@@ -61,4 +63,89 @@ pub fn drivers(config: &Config, host: &Rc<Host>) -> anyhow::Result<Vec<Driver>> 
 pub fn driver_of_each_task(config: &Config) -> impl Iterator<Item = usize> + use<> {
     let queues = config.host.queues as usize;
     (0..config.host.depth as usize).map(move |task| task % queues)
+}
+
+/// The drive.
+pub fn drive(config: &Config) -> anyhow::Result<DriveConfig> {
+    let (controller, lsm, flash) = (&config.controller, &config.lsm, &config.flash);
+    anyhow::ensure!(!config.packing.page_crossing, "packing.page_crossing: no packing policy lets values cross pages");
+    Ok(DriveConfig {
+        engine: config.engine.name.clone(),
+        controller: controller::ControllerConfig {
+            contexts: controller.contexts,
+            cores: controller.cores,
+            max_value_bytes: controller.max_value_bytes,
+            iterators: lsm.iterators,
+            costs: costs(config),
+        },
+        flash: flash::FlashConfig {
+            channels: flash.channels,
+            dies_per_channel: flash.dies_per_channel,
+            planes: flash.planes,
+            blocks_per_die: flash.blocks_per_die,
+            pages_per_block: flash.pages_per_block,
+            page_bytes: flash.page_bytes,
+            spare_bytes: flash.spare_bytes,
+            sense_ns: flash.sense_ns,
+            program_ns: flash.program_ns,
+            erase_ns: flash.erase_ns,
+            transfer_ns_per_kib: flash.transfer_ns_per_kib,
+            enabled: config.nand.enabled,
+            charge_off: Vec::new(),
+        },
+        ftl: ftl::FtlConfig {
+            over_provisioning: config.ftl.over_provisioning,
+            victim: config.ftl.victim.clone(),
+            gc_free_blocks_low: config.ftl.gc_low_blocks,
+        },
+        lsm: lsm_engine(config),
+        protected_bytes: config.power.protected_bytes,
+        media: MediaConfig {
+            kind: config.media.kind.clone(),
+            path: (!config.media.path.is_empty()).then(|| config.media.path.clone().into()),
+            sync: config.media.sync,
+        },
+    })
+}
+
+fn costs(config: &Config) -> controller::Costs {
+    let controller = &config.controller;
+    controller::Costs {
+        decode_store_ns: controller.decode_store_ns,
+        decode_transfer_ns: controller.decode_transfer_ns,
+        decode_other_ns: controller.decode_other_ns,
+        index_insert_ns: controller.index_insert_ns,
+        index_probe_ns: controller.index_probe_ns,
+        memcpy_ns_per_kib: controller.memcpy_ns_per_kib,
+        memcpy_setup_ns: controller.memcpy_setup_ns,
+        complete_ns: controller.complete_ns,
+    }
+}
+
+fn lsm_engine(config: &Config) -> lsm::LsmConfig {
+    lsm::LsmConfig {
+        buffer_entries: config.buffer.entries,
+        eviction: match config.buffer.eviction.as_str() {
+            "overlap" => Eviction::Overlap,
+            _ => Eviction::Wait,
+        },
+        packing: PackingConfig { policy: config.packing.policy.clone(), dlt_entries: config.packing.dlt_entries },
+        index: lsm::IndexConfig {
+            layout: config.lsm.layout.clone(),
+            memtable_entries: config.lsm.memtable_entries,
+            bloom_bits_per_key: config.lsm.bloom_bits_per_key,
+            bloom_hashes: config.lsm.bloom_hashes,
+            compaction: config.lsm.compaction.clone(),
+            rings: config.lsm.rings.to_vec(),
+            memtable_insert_ns: config.controller.index_insert_ns,
+            index_probe_ns: config.controller.index_probe_ns,
+            table_entry_ns: config.lsm.table_entry_ns,
+        },
+        gc: lsm::GcConfig {
+            enabled: config.gc.enabled,
+            segment_pages: config.gc.segment_pages,
+            free_segments_low: config.gc.free_segments_low,
+            free_segments_reserved: config.gc.free_segments_reserved,
+        },
+    }
 }

@@ -89,6 +89,13 @@ impl Resource {
         true
     }
 
+    /// As [`Resource::run`], and says in the trace what for.
+    pub async fn run_noted(&self, span: Ns, room: &'static str, what: &'static str) {
+        let began = self.sim.now();
+        self.run(span).await;
+        self.sim.trace().note(began, self.sim.now() - began, room, what, 0, "");
+    }
+
     /// Waits for a server; it is held until the guard is dropped.
     #[inline]
     pub async fn acquire(&self) -> ResourceGuard<'_> {

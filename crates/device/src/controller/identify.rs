@@ -29,7 +29,8 @@ impl<E: Engine> Controller<E> {
         }
         let (structure, csi) = (sqe.cdw10.get() as u8, (sqe.cdw11.get() >> 24) as u8);
         let answer = self.identify(structure, csi, sqe.nsid.get())?;
-        crate::requests::send(self, sqe, &Region::from_bytes(answer), IDENTIFY_BYTES as u32).await?;
+        let bytes = IDENTIFY_BYTES as u32;
+        crate::requests::send(self, sqe, bytes, &Region::from_bytes(answer), bytes).await?;
         Ok((0, 0))
     }
 

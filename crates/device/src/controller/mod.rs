@@ -13,10 +13,10 @@ use kvdrive_sim::{Ns, Resource, Sim};
 use kvdrive_spec::{Command, Status};
 use serde::Deserialize;
 
-use crate::drive::{DriveConfig, Start, start};
+use crate::drive::{DriveConfig, PowerOnError, Start, start};
 use crate::engines::Engine;
 use crate::engines::lsm::LsmEngine;
-use crate::power::{ImageError, Journal};
+use crate::power::Journal;
 use crate::requests::serve;
 use iterators::Iterators;
 use unfinished::Unfinished;
@@ -45,7 +45,7 @@ pub struct EngineRow {
     /// Powers a drive with it on.
     pub start: Start,
     /// Its [`Engine::fold`].
-    pub fold: fn(&DriveConfig, &[u8], &[(u8, Vec<u8>)]) -> Result<Vec<u8>, ImageError>,
+    pub fold: fn(&DriveConfig, &[u8], &[(u8, Vec<u8>)]) -> Result<Vec<u8>, PowerOnError>,
 }
 
 /// Every engine.

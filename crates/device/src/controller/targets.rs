@@ -1,7 +1,7 @@
 //! Where an answer goes: the host memory a command names, as runs with the bytes that really cross for each.
 
 use kvdrive_link::pcie::PAGE_BYTES;
-use kvdrive_link::prp::walk;
+use kvdrive_link::prp::walk_first;
 use kvdrive_link::transfer::sgl;
 use kvdrive_spec::{Sqe, Status};
 
@@ -45,10 +45,10 @@ impl Targets {
 }
 
 impl<E: Engine> Controller<E> {
-    /// The host memory that `sqe` names for an answer of `bytes` bytes.
-    pub(crate) async fn targets(&self, sqe: &Sqe, bytes: u32) -> Result<Targets, Status> {
+    /// The host memory for an answer of `bytes` bytes, of the `buffer_bytes` that `sqe` names.
+    pub(crate) async fn targets(&self, sqe: &Sqe, buffer_bytes: u32, bytes: u32) -> Result<Targets, Status> {
         if !sgl::is_used(sqe)? {
-            return Ok(Targets::Pages(walk(&self.link, sqe, bytes).await?));
+            return Ok(Targets::Pages(walk_first(&self.link, sqe, buffer_bytes, bytes).await?));
         }
         let address = sgl::data_block(sqe, bytes)?;
         let moved_bytes = self.link.sgl_moved_bytes(bytes);

@@ -59,7 +59,7 @@ pub(super) fn edges(left: &str, right: &str) -> String {
 }
 
 /// 1234567 as `1 234 567`.
-pub(super) fn grouped(number: u64) -> String {
+pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (i, digit) in digits.chars().enumerate() {

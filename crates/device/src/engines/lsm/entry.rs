@@ -4,8 +4,8 @@
 //!   key ──► Entry { address, bytes, sequence, tombstone }
 //! ```
 //!
-//! Also here: [`TableId`], which is the index's clock as well, and the trait through which the index tells the value
-//! log that nobody refers to some of its bytes any more. Not here: how an entry is laid out in a table
+//! Also here: [`TableId`], and the trait through which the index tells the value log that nobody refers to some of its
+//! bytes any more. Not here: how an entry is laid out in a table
 //! ([`super::layout`]).
 
 use std::ops::Range;
@@ -14,9 +14,7 @@ use kvdrive_spec::Key;
 
 use crate::value_log::Vaddr;
 
-/// Names a table. Ids are handed out in ascending order and never twice, also not across power cuts, so an id is
-/// also a point in time: a value-log segment opened when the next id was `n` holds nothing that an entry of a table
-/// `< n` can mean.
+/// Names a table. Ids are handed out in ascending order and never twice, also not across power cuts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct TableId(pub u32);
 
@@ -112,15 +110,25 @@ impl AddressBounds {
 /// What the index tells and asks the value log. The value log implements it.
 ///
 /// An overwritten key keeps its old entry in an old table until a merge drops it. Meanwhile garbage collection may have
-/// emptied and reused the segment it refers to, because it moves only what the *newest* entry of a key refers to.
-/// Such an entry is *stale*: its bytes were given up together with the segment, and must not be counted again.
+/// emptied and reused the segment it refers to, because it moves only what the *newest* entry of a key refers to. Such
+/// an entry is *stale*: its bytes were given up together with the segment, and must not be counted again. To tell stale
+/// entries, the openings of segments are numbered, and every table remembers how many there had been when it was begun
+/// (its *age*): what it says of a segment that was opened later means the segment's earlier life.
 pub trait ValueLiveness {
     /// An entry that referred to these bytes is gone, and no other one refers to them.
     fn dead(&self, address: Vaddr, bytes: u32);
 
-    /// Has the segment that holds `address` been in use since before table `table` was begun? `false` means that an
-    /// entry of that table is stale.
-    fn is_current(&self, address: Vaddr, table: TableId) -> bool;
+    /// The number that the next opening of a segment will get.
+    fn next_opening(&self) -> u64;
+
+    /// The number of the last opening of the segment that holds `address`; `None` if the segment is free.
+    fn opening_of(&self, address: Vaddr) -> Option<u64>;
+}
+
+/// Does an entry with bytes at `address` mean what is there now, if it is in a table of this age?
+#[inline]
+pub fn is_current(values: &dyn ValueLiveness, address: Vaddr, age: u64) -> bool {
+    values.opening_of(address).is_some_and(|opening| opening < age)
 }
 
 /// 64 well-mixed bits of a key: two folded multiplications, a few ns.

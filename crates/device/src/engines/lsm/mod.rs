@@ -1,14 +1,18 @@
 //! Engine `lsm`: values in a log, keys and addresses in a log-structured merge tree.
 
 pub mod bloom;
+mod collection;
 pub mod compaction;
 pub mod config;
 pub mod cursor;
+mod engine;
 pub mod entry;
 pub mod index;
+mod journal;
 pub mod layout;
 mod levels;
 mod lookup;
+mod maintenance;
 mod memtable;
 mod merge;
 pub mod recovery;
@@ -17,6 +21,7 @@ mod table;
 
 pub use config::IndexConfig;
 pub use cursor::{Cursor, Snapshot};
+pub use engine::{Found, GcConfig, LsmConfig, LsmEngine, PairCursor};
 pub use entry::{Entry, TableId, ValueLiveness};
 pub use index::{Index, IndexCounters, IndexParts};
 pub use recovery::{FoundTables, IndexImage, IndexJournal, IndexRecord};

@@ -18,7 +18,7 @@ use super::entry::{AddressBounds, Entry, TableId};
 use super::layout::{Part, TableFacts};
 use super::levels::Version;
 use super::space::{TABLE_PAGE_KIND, TableSpace};
-use super::table::{PageTag, Table};
+use super::table::{OfTable, PageTag, Table};
 use crate::ftl::Lpa;
 use crate::value_log::Vaddr;
 
@@ -32,9 +32,8 @@ pub enum IndexRecord<'a> {
         /// Its entry.
         entry: Entry,
     },
-    /// The memtable is full: its entries are to be written, new ones go to an empty one. It counts as a table with this
-    /// id, which is given out to it.
-    Frozen(TableId),
+    /// The memtable is full: its entries are to be written, new ones go to an empty one. From now on it has this age.
+    Frozen(u64),
     /// This id, and with it every lower one, has been given out.
     IdTaken(TableId),
     /// Tables came, went and moved.
@@ -59,8 +58,8 @@ pub trait IndexJournal {
 pub struct IndexImage {
     /// The memtable.
     pub active: BTreeMap<Key, Entry>,
-    /// The memtable that is being written, and as how old it counts.
-    pub frozen: Option<(TableId, BTreeMap<Key, Entry>)>,
+    /// The memtable that is being written, and its age.
+    pub frozen: Option<(u64, BTreeMap<Key, Entry>)>,
     /// Live tables and their levels.
     pub tables: BTreeMap<TableId, u8>,
     /// The lowest table id not given out.
@@ -74,14 +73,11 @@ impl IndexImage {
     pub fn apply(&mut self, record: &IndexRecord<'_>) {
         match *record {
             IndexRecord::Inserted { key, entry } => {
-                self.next_sequence = entry.sequence + 1;
+                self.next_sequence = entry.sequence.saturating_add(1);
                 self.active.insert(key, entry);
             }
-            IndexRecord::Frozen(age) => {
-                self.next_table = age.0 + 1;
-                self.frozen = Some((age, std::mem::take(&mut self.active)));
-            }
-            IndexRecord::IdTaken(id) => self.next_table = id.0 + 1,
+            IndexRecord::Frozen(age) => self.frozen = Some((age, std::mem::take(&mut self.active))),
+            IndexRecord::IdTaken(id) => self.next_table = id.0.saturating_add(1),
             IndexRecord::TablesChanged { added, dropped, flushed } => {
                 for id in dropped {
                     self.tables.remove(id);
@@ -107,7 +103,7 @@ impl IndexImage {
         encode_pairs(&self.active, &mut out);
         out.push(self.frozen.is_some().into());
         if let Some((age, pairs)) = &self.frozen {
-            out.extend_from_slice(&age.0.to_le_bytes());
+            out.extend_from_slice(&age.to_le_bytes());
             encode_pairs(pairs, &mut out);
         }
         out
@@ -122,41 +118,107 @@ impl IndexImage {
             tables.insert(TableId(from.u32()?), from.u8()?);
         }
         let active = decode_pairs(&mut from)?;
-        let frozen = match from.u8()? {
-            0 => None,
-            1 => Some((TableId(from.u32()?), decode_pairs(&mut from)?)),
-            _ => return None,
+        let frozen = match from.flag()? {
+            false => None,
+            true => Some((from.u64()?, decode_pairs(&mut from)?)),
         };
         from.0.is_empty().then_some(IndexImage { active, frozen, tables, next_table, next_sequence })
+    }
+}
+
+impl IndexRecord<'_> {
+    /// Appends the record as bytes.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match *self {
+            IndexRecord::Inserted { key, entry } => {
+                out.push(INSERTED);
+                encode_pair(&key, &entry, out);
+            }
+            IndexRecord::Frozen(age) => {
+                out.push(FROZEN);
+                out.extend_from_slice(&age.to_le_bytes());
+            }
+            IndexRecord::IdTaken(id) => {
+                out.push(ID_TAKEN);
+                out.extend_from_slice(&id.0.to_le_bytes());
+            }
+            IndexRecord::TablesChanged { added, dropped, flushed } => {
+                out.push(TABLES_CHANGED);
+                out.push(flushed.into());
+                out.extend_from_slice(&(added.len() as u32).to_le_bytes());
+                for (id, level) in added {
+                    out.extend_from_slice(&id.0.to_le_bytes());
+                    out.push(*level);
+                }
+                for id in dropped {
+                    out.extend_from_slice(&id.0.to_le_bytes());
+                }
+            }
+        }
+    }
+}
+
+// First byte of an encoded record.
+const INSERTED: u8 = 1;
+const FROZEN: u8 = 2;
+const ID_TAKEN: u8 = 3;
+const TABLES_CHANGED: u8 = 4;
+
+impl IndexImage {
+    /// Makes the change that [`IndexRecord::encode`] wrote; `None`, and nothing changed, if the bytes are no record.
+    pub fn apply_encoded(&mut self, bytes: &[u8]) -> Option<()> {
+        let mut from = Reader(bytes);
+        let (mut added, mut dropped) = (Vec::new(), Vec::new());
+        let record = match from.u8()? {
+            INSERTED => {
+                let (key, entry) = decode_pair(&mut from)?;
+                IndexRecord::Inserted { key, entry }
+            }
+            FROZEN => IndexRecord::Frozen(from.u64()?),
+            ID_TAKEN => IndexRecord::IdTaken(TableId(from.u32()?)),
+            TABLES_CHANGED => {
+                let flushed = from.flag()?;
+                for _ in 0..from.u32()? {
+                    added.push((TableId(from.u32()?), from.u8()?));
+                }
+                while !from.0.is_empty() {
+                    dropped.push(TableId(from.u32()?));
+                }
+                IndexRecord::TablesChanged { added: &added, dropped: &dropped, flushed }
+            }
+            _ => return None,
+        };
+        from.0.is_empty().then(|| self.apply(&record))
     }
 }
 
 fn encode_pairs(pairs: &BTreeMap<Key, Entry>, out: &mut Vec<u8>) {
     out.extend_from_slice(&(pairs.len() as u32).to_le_bytes());
     for (key, entry) in pairs {
-        out.push(key.len() as u8);
-        out.extend_from_slice(&key.to_array()[..key.len()]);
-        out.push(entry.tombstone.into());
-        out.extend_from_slice(&entry.address.0.to_le_bytes());
-        out.extend_from_slice(&entry.bytes.to_le_bytes());
-        out.extend_from_slice(&entry.sequence.to_le_bytes());
+        encode_pair(key, entry, out);
     }
 }
 
+fn encode_pair(key: &Key, entry: &Entry, out: &mut Vec<u8>) {
+    out.push(key.len() as u8);
+    out.extend_from_slice(&key.to_array()[..key.len()]);
+    out.push(entry.tombstone.into());
+    out.extend_from_slice(&entry.address.0.to_le_bytes());
+    out.extend_from_slice(&entry.bytes.to_le_bytes());
+    out.extend_from_slice(&entry.sequence.to_le_bytes());
+}
+
 fn decode_pairs(from: &mut Reader<'_>) -> Option<BTreeMap<Key, Entry>> {
-    let mut pairs = BTreeMap::new();
-    for _ in 0..from.u32()? {
-        let length = from.u8()?;
-        let key = Key::new(from.take(length.into())?)?;
-        let tombstone = match from.u8()? {
-            0 => false,
-            1 => true,
-            _ => return None,
-        };
-        let (address, bytes, sequence) = (Vaddr(from.u64()?), from.u32()?, from.u64()?);
-        pairs.insert(key, Entry { address, bytes, sequence, tombstone });
-    }
-    Some(pairs)
+    (0..from.u32()?).map(|_| decode_pair(from)).collect()
+}
+
+fn decode_pair(from: &mut Reader<'_>) -> Option<(Key, Entry)> {
+    let length = from.u8()?;
+    let key = Key::new(from.take(length.into())?)?;
+    let tombstone = from.flag()?;
+    let (address, bytes, sequence) = (Vaddr(from.u64()?), from.u32()?, from.u64()?);
+    // The highest number stays free: the next insertion needs one.
+    (sequence < u64::MAX).then_some((key, Entry { address, bytes, sequence, tombstone }))
 }
 
 /// Takes numbers off the front of some bytes.
@@ -175,6 +237,14 @@ impl<'a> Reader<'a> {
 
     fn u8(&mut self) -> Option<u8> {
         self.array().map(u8::from_le_bytes)
+    }
+
+    fn flag(&mut self) -> Option<bool> {
+        match self.u8()? {
+            0 => Some(false),
+            1 => Some(true),
+            _ => None,
+        }
     }
 
     fn u32(&mut self) -> Option<u32> {
@@ -266,36 +336,40 @@ impl FoundTables {
 
 /// What the tags say of a table; `None` when too many of its pages are gone to say where a key would be.
 fn facts_of(id: TableId, pages: &[(PageTag, Lpa)], covered: Option<u32>) -> Option<TableFacts> {
-    let (tag, footer) = pages.iter().find_map(|(tag, _)| Some((tag, tag.footer?)))?;
+    let tags = || pages.iter().map(|(tag, _)| tag);
+    let footer = tags().find(|tag| tag.is_footer())?;
+    let OfTable::Footer { entries, data_pages, index_pages, bloom_pages } = footer.of_table else {
+        return None;
+    };
+    if data_pages == 0 || index_pages == 0 {
+        return None;
+    }
+    let age = tags().find_map(|tag| match tag.of_table {
+        OfTable::Age(age) => Some(age),
+        OfTable::Footer { .. } => None,
+    })?;
     let first_of = |part, number| {
-        let page = pages.iter().find(|(tag, _)| tag.part == part && tag.number == number)?;
-        page.0.key.filter(|_| page.0.footer.is_none())
+        tags()
+            .find(|tag| tag.part == part && tag.number == number && !tag.is_footer())
+            .and_then(|tag| tag.key)
     };
     // The first page of either part has the lowest key, unless it carries the footer.
     let min = first_of(Part::Data, 0).or_else(|| first_of(Part::Index, 0))?;
     let fences: Option<Rc<[Key]>> = match covered {
         None => Some(Rc::from([])),
-        Some(covered) => (1..footer.index_pages)
+        Some(covered) => (1..index_pages)
             .map(|number| first_of(Part::Index, number).or_else(|| first_of(Part::Data, number * covered)))
             .collect(),
     };
-    Some(TableFacts {
-        id,
-        entries: footer.entries,
-        min,
-        max: tag.key?,
-        addresses: tag.addresses,
-        data_pages: footer.data_pages,
-        index_pages: footer.index_pages,
-        bloom_pages: footer.bloom_pages,
-        fences: fences?,
-    })
+    let (max, addresses, fences) = (footer.key?, footer.addresses, fences?);
+    Some(TableFacts { id, age, entries, min, max, addresses, data_pages, index_pages, bloom_pages, fences })
 }
 
 /// Stands for a table of which only the id is known: any key may be in it.
 fn lost_facts(id: TableId) -> TableFacts {
     TableFacts {
         id,
+        age: 0,
         entries: 0,
         min: Key::from_padded([0; 16], 1).expect("one byte is a key"),
         max: Key::from_padded([0xFF; 16], 16).expect("16 bytes are a key"),

@@ -6,7 +6,8 @@
 //!    7      part (bits 0-1), footer (bit 2)
 //!    8      key length (0: no key)      9..25  first key of the page; in the footer the table's highest key
 //!   25..37  address bounds of the page's entries; in the footer the table's
-//!   37..48  footer only: entries u32, data pages u24, index pages u16, Bloom pages u16
+//!   37..48  in the footer: entries u32, data pages u24, index pages u16, Bloom pages u16
+//!           elsewhere: the table's age u64, 3 bytes zero
 //! ```
 //!
 //! The footer is on the page that is issued last. With the tags alone a table is known again after a power cut: no
@@ -31,17 +32,22 @@ pub const READ_AHEAD: u32 = 8;
 const WRITE_BATCH: usize = 8;
 const FOOTER: u8 = 0b100;
 
-/// What the footer says of the whole table.
+/// What a tag says of the whole table. It has room for one of the two.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Footer {
-    /// Keys in the table.
-    pub entries: u32,
-    /// Pages of the data part.
-    pub data_pages: u32,
-    /// Pages of the index part.
-    pub index_pages: u32,
-    /// Pages of the Bloom part.
-    pub bloom_pages: u32,
+pub enum OfTable {
+    /// On every page but the last one.
+    Age(u64),
+    /// On the last page.
+    Footer {
+        /// Keys in the table.
+        entries: u32,
+        /// Pages of the data part.
+        data_pages: u32,
+        /// Pages of the index part.
+        index_pages: u32,
+        /// Pages of the Bloom part.
+        bloom_pages: u32,
+    },
 }
 
 /// The tag of a table page.
@@ -57,8 +63,8 @@ pub struct PageTag {
     pub key: Option<Key>,
     /// What its entries refer to, or all entries in the footer.
     pub addresses: AddressBounds,
-    /// On the last page.
-    pub footer: Option<Footer>,
+    /// About the table.
+    pub of_table: OfTable,
 }
 
 impl PageTag {
@@ -68,7 +74,7 @@ impl PageTag {
         let mut bytes = [0; 48];
         bytes[..4].copy_from_slice(&self.table.0.to_le_bytes());
         bytes[4..7].copy_from_slice(&self.number.to_le_bytes()[..3]);
-        bytes[7] = self.part as u8 | if self.footer.is_some() { FOOTER } else { 0 };
+        bytes[7] = self.part as u8 | if self.is_footer() { FOOTER } else { 0 };
         if let Some(key) = &self.key {
             bytes[8] = key.len() as u8;
             bytes[9..25].copy_from_slice(&key.to_array());
@@ -76,14 +82,15 @@ impl PageTag {
         let mut bounds = [0; 12];
         self.addresses.encode(&mut bounds);
         bytes[25..37].copy_from_slice(&bounds);
-        if let Some(footer) = &self.footer {
-            assert!(
-                footer.data_pages < 1 << 24 && footer.index_pages < 1 << 16 && footer.bloom_pages < 1 << 16
-            );
-            bytes[37..41].copy_from_slice(&footer.entries.to_le_bytes());
-            bytes[41..44].copy_from_slice(&footer.data_pages.to_le_bytes()[..3]);
-            bytes[44..46].copy_from_slice(&footer.index_pages.to_le_bytes()[..2]);
-            bytes[46..48].copy_from_slice(&footer.bloom_pages.to_le_bytes()[..2]);
+        match self.of_table {
+            OfTable::Age(age) => bytes[37..45].copy_from_slice(&age.to_le_bytes()),
+            OfTable::Footer { entries, data_pages, index_pages, bloom_pages } => {
+                assert!(data_pages < 1 << 24 && index_pages < 1 << 16 && bloom_pages < 1 << 16);
+                bytes[37..41].copy_from_slice(&entries.to_le_bytes());
+                bytes[41..44].copy_from_slice(&data_pages.to_le_bytes()[..3]);
+                bytes[44..46].copy_from_slice(&index_pages.to_le_bytes()[..2]);
+                bytes[46..48].copy_from_slice(&bloom_pages.to_le_bytes()[..2]);
+            }
         }
         bytes
     }
@@ -105,14 +112,23 @@ impl PageTag {
             0 => None,
             length => Some(Key::from_padded(padded, length.into())?),
         };
-        let footer = (bytes[7] & FOOTER != 0).then(|| Footer {
-            entries: number(37..41),
-            data_pages: number(41..44),
-            index_pages: number(44..46),
-            bloom_pages: number(46..48),
-        });
+        let of_table = if bytes[7] & FOOTER == 0 {
+            OfTable::Age(u64::from_le_bytes(std::array::from_fn(|byte| bytes[37 + byte])))
+        } else {
+            OfTable::Footer {
+                entries: number(37..41),
+                data_pages: number(41..44),
+                index_pages: number(44..46),
+                bloom_pages: number(46..48),
+            }
+        };
         let addresses = AddressBounds::decode(&std::array::from_fn(|byte| bytes[25 + byte]));
-        Some(PageTag { table: TableId(number(0..4)), part, number: number(4..7), key, addresses, footer })
+        Some(PageTag { table: TableId(number(0..4)), part, number: number(4..7), key, addresses, of_table })
+    }
+
+    /// Is it on the last page?
+    pub fn is_footer(&self) -> bool {
+        matches!(self.of_table, OfTable::Footer { .. })
     }
 }
 
@@ -267,6 +283,7 @@ pub struct TableWriter {
 /// The pages of a table under way.
 struct Output {
     id: TableId,
+    age: u64,
     pages: PagesUnderWay,
     written: Vec<(Part, u32, Lpa)>,
     purpose: Purpose,
@@ -275,7 +292,7 @@ struct Output {
 impl TableWriter {
     /// Begins table `id` of at most `most_entries` entries; each costs `entry_ns` of firmware time.
     pub fn new(
-        id: TableId,
+        (id, age): (TableId, u64),
         layout: &dyn Layout,
         most_entries: u32,
         space: &Rc<TableSpace>,
@@ -284,7 +301,7 @@ impl TableWriter {
         entry_ns: u64,
     ) -> TableWriter {
         let pages = PagesUnderWay::new(space.clone());
-        let output = Output { id, pages, written: Vec::new(), purpose };
+        let output = Output { id, age, pages, written: Vec::new(), purpose };
         TableWriter {
             builder: layout.build(most_entries),
             output,
@@ -323,7 +340,7 @@ impl TableWriter {
         self.charge().await;
         let TableWriter { builder, mut output, .. } = self;
         let mut pages = Vec::new();
-        let facts = builder.finish(output.id, &mut pages);
+        let facts = builder.finish(output.id, output.age, &mut pages);
         output.write(pages, Some(&facts)).await?;
         output.written.sort_unstable();
         let pages = output.written.iter().map(|(_, _, lpa)| Some(*lpa)).collect();
@@ -353,7 +370,7 @@ impl Output {
                 number: page.number,
                 key: facts.map_or(page.first, |facts| Some(facts.max)),
                 addresses: facts.map_or(page.addresses, |facts| facts.addresses),
-                footer: facts.map(|facts| Footer {
+                of_table: facts.map_or(OfTable::Age(self.age), |facts| OfTable::Footer {
                     entries: facts.entries,
                     data_pages: facts.data_pages,
                     index_pages: facts.index_pages,
@@ -375,12 +392,12 @@ mod tests {
 
     #[test]
     fn tags_come_back_and_other_bytes_are_refused() {
-        let footer = Footer { entries: 1 << 30, data_pages: 77, index_pages: 3, bloom_pages: 0 };
+        let footer = OfTable::Footer { entries: 1 << 30, data_pages: 77, index_pages: 3, bloom_pages: 0 };
         let key = Key::new(b"sixteen bytes...");
         let addresses = AddressBounds { low: 5, high: 1 << 47 };
-        for footer in [None, Some(footer)] {
+        for of_table in [OfTable::Age(1 << 50), footer] {
             let tag =
-                PageTag { table: TableId(9), part: Part::Index, number: 70_000, key, addresses, footer };
+                PageTag { table: TableId(9), part: Part::Index, number: 70_000, key, addresses, of_table };
             assert_eq!(PageTag::decode(&tag.encode()), Some(tag));
         }
         assert_eq!(PageTag::decode(&[0xFF; 48]), None);

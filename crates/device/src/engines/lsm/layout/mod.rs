@@ -36,6 +36,8 @@ pub enum Part {
 pub struct TableFacts {
     /// Its name.
     pub id: TableId,
+    /// Openings of value-log segments there had been when it was begun (see [`super::entry::ValueLiveness`]).
+    pub age: u64,
     /// Keys in it.
     pub entries: u32,
     /// Lowest key.
@@ -151,7 +153,7 @@ pub trait Build {
 
     /// Ends the table: the rest of its pages go to `out` (after those already complete). At least one entry must
     /// have been pushed.
-    fn finish(self: Box<Self>, id: TableId, out: &mut Vec<BuiltPage>) -> TableFacts;
+    fn finish(self: Box<Self>, id: TableId, age: u64, out: &mut Vec<BuiltPage>) -> TableFacts;
 }
 
 /// Where a [`Scan`] begins and what it may leave out.
@@ -319,7 +321,7 @@ pub(super) mod tests {
             builder.push(key, entry);
             built.append(builder.complete());
         }
-        let facts = builder.finish(TableId(7), &mut built);
+        let facts = builder.finish(TableId(7), 0, &mut built);
         let total = built.len() as u32;
         assert!(total <= layout.pages_at_most(pairs.len() as u32));
         let pages: BTreeMap<_, _> = built

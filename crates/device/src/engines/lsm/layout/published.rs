@@ -253,7 +253,7 @@ impl Build for PublishedBuild {
         &mut self.complete
     }
 
-    fn finish(mut self: Box<Self>, id: TableId, out: &mut Vec<BuiltPage>) -> TableFacts {
+    fn finish(mut self: Box<Self>, id: TableId, age: u64, out: &mut Vec<BuiltPage>) -> TableFacts {
         let (min, max) = self.range.expect("a table has at least one entry");
         out.append(&mut self.complete);
         bloom_pages(&self.filter, self.shape.page_bytes, out);
@@ -261,6 +261,7 @@ impl Build for PublishedBuild {
         out.push(self.data.take());
         TableFacts {
             id,
+            age,
             entries: self.entries,
             min,
             max,

@@ -349,7 +349,7 @@ impl Build for SoundBuild {
         &mut self.complete
     }
 
-    fn finish(mut self: Box<Self>, id: TableId, out: &mut Vec<BuiltPage>) -> TableFacts {
+    fn finish(mut self: Box<Self>, id: TableId, age: u64, out: &mut Vec<BuiltPage>) -> TableFacts {
         let (min, max) = self.range.expect("a table has at least one entry");
         self.end_page();
         out.append(&mut self.complete);
@@ -374,6 +374,7 @@ impl Build for SoundBuild {
         }
         TableFacts {
             id,
+            age,
             entries: self.entries,
             min,
             max,

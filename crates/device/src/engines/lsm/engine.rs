@@ -1,0 +1,410 @@
+//! Engine `lsm`: a value log and an index of addresses into it, joined.
+//!
+//! ```text
+//!   reserve ─► value log (packing, page buffer) ─► place ─► bytes ─► commit: live bytes, then the index
+//!   find    ─► pin of the past ─► index ─► value log
+//! ```
+//!
+//! Commands of one key are ordered by a keyed lock, held while the index changes and by garbage collection while it
+//! moves a value ([`super::collection`]). Nobody collects while holding it.
+//!
+//! What is here: the order of steps, so that a power cut between any two leaves a value whole or absent. A value's
+//! bytes are in the protected buffer before its index entry exists, and its bytes count as live before it can be
+//! found; a cut between the two leaves live bytes that nobody refers to, which collection finds out.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use kvdrive_link::{Arrival, Landing, Piece};
+use kvdrive_sim::{KeyedLock, Mutex, Resource, Sim};
+use kvdrive_spec::{Key, Status, StoreOptions};
+use serde::{Deserialize, Serialize};
+
+use super::cursor::Cursor;
+use super::entry::Entry;
+use super::index::{Index, IndexParts};
+use super::journal::{self, Liveness, Protected};
+use super::{FoundTables, IndexConfig};
+use crate::controller::Costs;
+use crate::drive::{DriveConfig, Parts, PowerOnError};
+use crate::engines::{Engine, EngineCounters, Utilization};
+use crate::flash::Purpose;
+use crate::ftl::{Ftl, Lpa};
+use crate::packing::PackingConfig;
+use crate::page_buffer::{Eviction, PageBuffer};
+use crate::power::{ImageError, Journal};
+use crate::value_log::{Head, PastPin, Place, Reserve, SegmentPool, Shape, ValueLog, Vaddr};
+
+/// Settings of the engine.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LsmConfig {
+    /// NAND pages in the page buffer.
+    pub buffer_entries: u32,
+    /// Who waits for a program when the buffer is full.
+    pub eviction: Eviction,
+    /// Where values go within pages.
+    pub packing: PackingConfig,
+    /// The index.
+    pub index: IndexConfig,
+    /// Garbage collection of the value log.
+    pub gc: GcConfig,
+}
+
+/// Settings of the value log's garbage collection.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct GcConfig {
+    /// Collect at all? Without, a full log refuses stores until deletes have emptied whole segments.
+    pub enabled: bool,
+    /// NAND pages of a segment.
+    pub segment_pages: u32,
+    /// Stores begin to collect when no more segments than this are free.
+    pub free_segments_low: u32,
+    /// Segments that stores of the host never take: for tables, and the last one for moved values.
+    pub free_segments_reserved: u32,
+}
+
+impl LsmConfig {
+    /// What two drives must have in common to understand each other's images.
+    pub fn fingerprint(&self) -> String {
+        let LsmConfig { packing, index, gc, .. } = self;
+        format!("{packing:?} {} {} {}", index.layout, index.compaction, gc.segment_pages)
+    }
+}
+
+/// The engine.
+pub struct LsmEngine {
+    pub(super) cores: Rc<Resource>,
+    pub(super) costs: Costs,
+    pub(super) gc: GcConfig,
+    pub(super) index: Index,
+    pub(super) log: ValueLog,
+    pub(super) pool: SegmentPool,
+    pub(super) keys: KeyedLock<Key>,
+    /// Held by the one that collects.
+    pub(super) collecting: Mutex,
+    /// Index changes at the last compaction for want of space; without new ones another is of no use.
+    pub(super) compacted_at: Cell<u64>,
+    /// Segments that could not be collected because a page of them, or of a table that names them, is damaged.
+    pub(super) damaged: RefCell<Vec<crate::value_log::SegmentId>>,
+    pub(super) counters: Cell<EngineCounters>,
+    config: DriveConfig,
+}
+
+/// A value found: its entry, and what keeps it readable.
+pub struct Found {
+    entry: Entry,
+    /// `None` when a cursor keeps it.
+    _pin: Option<PastPin>,
+}
+
+/// A walk over the pairs of one moment, whose values stay readable.
+pub struct PairCursor {
+    cursor: Cursor,
+    _pin: PastPin,
+}
+
+/// Segments of the logical space; pages behind the last whole one are not used.
+fn pool(config: &DriveConfig, logical_pages: u32, ftl: Option<Ftl>) -> SegmentPool {
+    let gc = &config.lsm.gc;
+    let gc_segments = 1.min(gc.free_segments_reserved);
+    let reserve = Reserve { index_segments: gc.free_segments_reserved - gc_segments, gc_segments };
+    SegmentPool::new(logical_pages, gc.segment_pages, reserve, move |lpas| {
+        if let Some(ftl) = &ftl {
+            lpas.for_each(|lpa| ftl.trim(Lpa(lpa)));
+        }
+    })
+}
+
+fn logical_pages(config: &DriveConfig) -> u32 {
+    crate::ftl::logical_pages(&config.flash.geometry(), config.ftl.over_provisioning)
+}
+
+/// The shape of the value log that `config` describes.
+pub(super) fn shape(config: &DriveConfig, pool: &SegmentPool) -> Result<Shape, PowerOnError> {
+    Shape::new(&config.lsm.packing, pool, config.flash.page_bytes, config.lsm.buffer_entries)
+        .map_err(PowerOnError::Config)
+}
+
+/// As [`shape`], without a drive.
+pub(super) fn shape_of_config(config: &DriveConfig) -> Result<Shape, PowerOnError> {
+    shape(config, &pool(config, logical_pages(config), None))
+}
+
+impl LsmEngine {
+    pub(super) fn count(&self, change: impl FnOnce(&mut EngineCounters)) {
+        let mut counters = self.counters.get();
+        change(&mut counters);
+        self.counters.set(counters);
+    }
+
+    /// Firmware copies `bytes` bytes.
+    pub(super) async fn copy(&self, bytes: u32) {
+        let ns = self.costs.memcpy_ns(bytes);
+        self.count(|counters| {
+            counters.memcpy_bytes += u64::from(bytes);
+            counters.memcpy_ns += ns;
+        });
+        self.cores.run_noted(ns, "controller", "memcpy").await;
+    }
+
+    /// Is the condition of a store met?
+    async fn check_options(&self, key: &Key, options: StoreOptions) -> Result<(), Status> {
+        if !options.update_only && !options.add_only {
+            return Ok(());
+        }
+        match self.index.get(key).await? {
+            Some(_) if options.add_only => Err(Status::KEY_EXISTS),
+            None if options.update_only => Err(Status::KEY_NOT_FOUND),
+            _ => Ok(()),
+        }
+    }
+
+    /// Puts the entry of a value whose bytes are in place into the index. The caller holds the key's lock.
+    pub(super) async fn point_at(&self, key: Key, address: Vaddr, bytes: u32) -> Result<(), Status> {
+        self.log.note_live(address, bytes);
+        let inserted = self.index.insert(key, address, bytes).await;
+        if inserted.is_err() {
+            self.log.note_dead(address, bytes);
+        }
+        inserted
+    }
+
+    async fn commit_once(&self, key: Key, place: &Place, options: StoreOptions) -> Result<(), Status> {
+        let _key = self.keys.lock(key).await;
+        self.check_options(&key, options).await?;
+        self.point_at(key, place.address(), place.bytes()).await
+    }
+
+    async fn delete_once(&self, key: Key) -> Result<(), Status> {
+        let _key = self.keys.lock(key).await;
+        self.index.remove(key).await
+    }
+}
+
+impl Landing for LsmEngine {
+    type Place = Place;
+
+    async fn reserve(&self, key: &Key, bytes: u32, arrival: Arrival) -> Result<Place, Status> {
+        self.index.accept(key, Vaddr(0), bytes)?;
+        self.keep_room().await;
+        loop {
+            match self.log.reserve(Head::Host, bytes, arrival).await {
+                Err(Status::CAPACITY_EXCEEDED) if self.make_room().await => {}
+                reserved => return reserved,
+            }
+        }
+    }
+
+    async fn copy_in(&self, place: &Place, at: u32, bytes: &[u8]) {
+        self.copy(bytes.len() as u32).await;
+        place.write(at, Piece::Bytes(bytes));
+    }
+
+    fn dma_in(&self, place: &Place, at: u32, piece: Piece<'_>) {
+        place.write(at, piece);
+    }
+
+    async fn settle(&self, place: &Place) {
+        if place.copied_bytes() > 0 {
+            self.copy(place.copied_bytes()).await;
+        }
+    }
+
+    fn abandon(&self, place: Place) {
+        drop(place);
+    }
+}
+
+impl Engine for LsmEngine {
+    type Found = Found;
+    type Cursor = PairCursor;
+
+    async fn commit(&self, key: Key, mut place: Place, options: StoreOptions) -> Result<(), Status> {
+        place.landed();
+        loop {
+            match self.commit_once(key, &place, options).await {
+                Err(Status::CAPACITY_EXCEEDED) if self.make_room().await => {}
+                committed => return committed,
+            }
+        }
+    }
+
+    async fn find(&self, key: Key) -> Result<Option<Found>, Status> {
+        let pin = self.log.pin_all();
+        let entry = self.index.get(&key).await?;
+        Ok(entry.map(|entry| Found { entry, _pin: Some(pin) }))
+    }
+
+    fn value_bytes(&self, found: &Found) -> u32 {
+        found.entry.bytes
+    }
+
+    async fn load(
+        &self,
+        found: &Found,
+        at: u32,
+        bytes: u32,
+        sink: &mut dyn FnMut(Piece<'_>),
+    ) -> Result<(), Status> {
+        self.log.read(found.entry.address, at, bytes, Purpose::Value, sink).await
+    }
+
+    async fn delete(&self, key: Key) -> Result<(), Status> {
+        loop {
+            match self.delete_once(key).await {
+                Err(Status::CAPACITY_EXCEEDED) if self.make_room().await => {}
+                deleted => return deleted,
+            }
+        }
+    }
+
+    async fn open_cursor(&self, from: Option<Key>) -> Result<PairCursor, Status> {
+        let pin = self.log.pin_all();
+        Ok(PairCursor { cursor: self.index.snapshot().cursor(from), _pin: pin })
+    }
+
+    async fn next(&self, cursor: &mut PairCursor) -> Result<Option<(Key, Found)>, Status> {
+        let pair = cursor.cursor.next().await?;
+        Ok(pair.map(|(key, entry)| (key, Found { entry, _pin: None })))
+    }
+
+    async fn drain(&self) {
+        self.log.drain().await;
+    }
+
+    fn utilization(&self) -> Utilization {
+        let reserve = self.pool.reserve();
+        let segments = self.pool.segments().saturating_sub(reserve.index_segments + reserve.gc_segments);
+        let segment_bytes = self.log.addresses(crate::value_log::SegmentId(0)).end.0;
+        Utilization {
+            live_bytes: self.log.live_bytes(),
+            capacity_bytes: u64::from(segments) * segment_bytes,
+        }
+    }
+
+    fn max_value_bytes(&self) -> u32 {
+        self.log.max_value_bytes()
+    }
+
+    async fn power_on(parts: Parts, image: Option<&[u8]>) -> Result<LsmEngine, PowerOnError> {
+        let Parts { sim, cores, flash, journal, config } = parts;
+        config.lsm.index.check(config.flash.page_bytes).map_err(|line| PowerOnError::Config(format!("lsm.{line}")))?;
+        config
+            .ftl
+            .check(&config.flash.geometry())
+            .map_err(|error| PowerOnError::Config(format!("ftl.{error}")))?;
+        let protected = image.map(|image| Protected::decode(&config, image)).transpose()?;
+        let mut tables = FoundTables::default();
+        let mut strays = Vec::new();
+        let ftl = match &protected {
+            _ if !config.flash.enabled => None,
+            None => Some(Ftl::new(flash, &config.ftl)),
+            Some(protected) => {
+                let mut found = |lpa: Lpa, kind: u8, tag: &[u8; 48]| {
+                    if !tables.found(lpa, kind, tag) && !protected.values.owns(lpa.0, kind, tag) {
+                        strays.push(lpa);
+                    }
+                };
+                Some(Ftl::recover(flash, &config.ftl, &mut found).await)
+            }
+        };
+        if let Some(ftl) = &ftl {
+            strays.into_iter().for_each(|lpa| ftl.trim(lpa));
+        }
+        LsmEngine::assemble(sim, cores, config, journal, ftl, protected, tables)
+    }
+
+    fn protected_image(&self) -> Vec<u8> {
+        Protected::of(&self.config, &self.log, &self.index)
+    }
+
+    fn fold(config: &DriveConfig, image: &[u8], records: &[(u8, Vec<u8>)]) -> Result<Vec<u8>, PowerOnError> {
+        journal::fold(config, image, records)
+    }
+
+    fn counters(&self) -> EngineCounters {
+        let log = self.log.statistics();
+        let index = self.index.counters();
+        EngineCounters {
+            value_pages_opened: log.pages_opened.iter().sum(),
+            collected_segments: log.segments_freed,
+            compactions: index.merges,
+            ..self.counters.get()
+        }
+    }
+}
+
+impl LsmEngine {
+    fn assemble(
+        sim: Sim,
+        cores: Rc<Resource>,
+        config: DriveConfig,
+        journal: Journal,
+        ftl: Option<Ftl>,
+        protected: Option<Protected>,
+        tables: FoundTables,
+    ) -> Result<LsmEngine, PowerOnError> {
+        let pool = pool(&config, logical_pages(&config), ftl.clone());
+        let shape = shape(&config, &pool)?;
+        let page_bytes = config.flash.page_bytes;
+        let entries = config.lsm.buffer_entries;
+        let buffer = PageBuffer::new(&sim, ftl.clone(), entries, config.lsm.eviction, page_bytes);
+        let (log, image) = match protected {
+            None => (ValueLog::new(&sim, &shape, &pool, &buffer), None),
+            Some(Protected { values, index }) => {
+                let log = ValueLog::restore(&sim, &shape, &pool, &buffer, values)
+                    .map_err(|error| ImageError::new(0, error.to_string()))?;
+                (log, Some(index))
+            }
+        };
+        check_protected_bytes(&config, &log)?;
+        let liveness = Rc::new(Liveness::new(log.clone(), journal.clone()));
+        let parts = IndexParts {
+            sim: sim.clone(),
+            cores: cores.clone(),
+            flash: ftl.map(|ftl| (ftl, pool.clone())),
+            page_bytes,
+            values: liveness.clone(),
+            journal: liveness.clone(),
+        };
+        let index_config = config.lsm.index.clone();
+        let index = match image {
+            None => Index::new(parts, index_config),
+            Some(image) => Index::recover(parts, index_config, image, tables)
+                .map_err(|error| ImageError::new(0, error.to_string()))?,
+        };
+        if journal.is_kept() {
+            log.attach(liveness.clone());
+        }
+        Ok(LsmEngine {
+            keys: KeyedLock::new(&sim),
+            collecting: Mutex::new(&sim),
+            compacted_at: Cell::new(u64::MAX),
+            damaged: RefCell::default(),
+            counters: Cell::default(),
+            costs: config.controller.costs,
+            gc: config.lsm.gc.clone(),
+            config,
+            cores,
+            index,
+            log,
+            pool,
+        })
+    }
+}
+
+/// What must survive without flash has to fit the memory that does.
+fn check_protected_bytes(config: &DriveConfig, log: &ValueLog) -> Result<(), PowerOnError> {
+    /// Key, address, length, sequence number and flags of a memtable record, and its place in the image.
+    const RECORD_BYTES: u64 = 40;
+    let memtables = 2 * u64::from(config.lsm.index.memtable_entries) * RECORD_BYTES;
+    let needed = log.protected_bytes() + memtables;
+    if needed > config.protected_bytes {
+        let line = format!(
+            "power.protected_bytes: {}; page buffer, memtables and tables of the value log need {needed}",
+            config.protected_bytes
+        );
+        return Err(PowerOnError::Config(line));
+    }
+    Ok(())
+}

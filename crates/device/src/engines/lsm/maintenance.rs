@@ -1,0 +1,311 @@
+//! Flush and compaction: what moves entries from the memtable to flash and from level to level.
+//!
+//! All of it is one operation, [`Index::rewrite`]: merge sorted runs, leave out what nobody needs any more, write new
+//! tables, and put them in the place of their sources in a single step. It runs under one lock. Whatever fails leaves the
+//! index as it was, and what was written for nothing is given back.
+
+use std::rc::Rc;
+
+use kvdrive_spec::Status;
+
+use super::compaction::{Choice, Merge};
+use super::entry::{TableId, is_current};
+use super::index::{Frozen, Index};
+use super::layout::Start;
+use super::memtable::Memtable;
+use super::merge::{Merged, MergedRuns, Source};
+use super::recovery::IndexRecord;
+use super::space::TableSpace;
+use super::table::{READ_AHEAD, Table, TableStream, TableWriter};
+use crate::flash::Purpose;
+use crate::value_log::Vaddr;
+
+/// Runs to be merged into new tables, and what becomes of them.
+struct Rewrite {
+    /// Newest first, each with its age.
+    sources: Vec<(u64, Source)>,
+    /// Entries in all of them.
+    entries: u64,
+    /// Free pages without which it is not worth a try.
+    pages: u32,
+    /// Tables that the result replaces.
+    inputs: Vec<Rc<Table>>,
+    /// The result replaces the frozen memtable.
+    flushed: bool,
+    /// Tables that may hold older entries than the runs.
+    older: Vec<Rc<Table>>,
+    to: usize,
+    split_entries: Option<u32>,
+    purpose: Purpose,
+}
+
+/// Tables written and not yet part of the index: if they never are, their pages are given back.
+struct NewTables(Vec<Rc<Table>>);
+
+impl Drop for NewTables {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|table| table.set_obsolete());
+    }
+}
+
+/// What becomes of a pair in a merge.
+enum Fate {
+    Keep,
+    Forget,
+    /// It is gone, and the bytes it refers to are dead.
+    Bury,
+}
+
+impl Index {
+    /// Flushes and compacts, or waits for the one who does. The memtable need not be empty afterwards.
+    pub(super) async fn make_room(&self) -> Result<(), Status> {
+        let _one_at_a_time = self.0.maintenance.lock().await;
+        if !self.is_full() {
+            return Ok(());
+        }
+        // Left over from a flush that failed, or from before a power cut.
+        self.flush_frozen().await?;
+        self.freeze();
+        // There is room now. If this flush fails, it is tried again when the memtable is full the next time.
+        if self.flush_frozen().await.is_ok() {
+            self.compact().await;
+        }
+        Ok(())
+    }
+
+    /// Writes the memtables, merges all tables into one run and drops what no longer means anything: replaced and stale
+    /// entries and all tombstones. For a drive that runs out of space. Does nothing if nothing changed since the last
+    /// time.
+    ///
+    /// `CAPACITY_EXCEEDED` when there is no room for the result beside its inputs; `UNRECOVERED_ERROR` when a table is
+    /// damaged. Nothing is lost then.
+    pub async fn compact_all(&self) -> Result<(), Status> {
+        let inner = &*self.0;
+        if inner.space.is_none() {
+            return Ok(());
+        }
+        let _one_at_a_time = inner.maintenance.lock().await;
+        self.flush_frozen().await?;
+        if !inner.active.borrow().is_empty() {
+            self.freeze();
+            self.flush_frozen().await?;
+        }
+        if inner.one_run_at.get() == inner.next_table.get() {
+            return Ok(());
+        }
+        let tables = inner.tables.borrow().clone();
+        let inputs: Vec<_> = tables.newest_first().map(|table| table.facts.id).collect();
+        if !inputs.is_empty() {
+            let entries = tables.newest_first().map(|table| u64::from(table.facts.entries)).sum();
+            let (to, split_entries) = inner.policy.bottom(entries);
+            self.merge(Merge { inputs, to, split_entries }).await?;
+        }
+        inner.one_run_at.set(inner.next_table.get());
+        Ok(())
+    }
+
+    /// The memtable stops to take entries; an empty one takes its place.
+    fn freeze(&self) {
+        let inner = &*self.0;
+        let age = inner.values.next_opening();
+        inner.journal.record(IndexRecord::Frozen(age));
+        *inner.sorted.borrow_mut() = None;
+        let entries = inner.active.replace(Memtable::new(inner.config.memtable_entries));
+        let left = inner.frozen.replace(Some(Frozen { age, entries }));
+        assert!(left.is_none(), "a memtable is frozen only when the one before it has been written");
+    }
+
+    /// Writes the frozen memtable, if there is one, as a table of level 0.
+    async fn flush_frozen(&self) -> Result<(), Status> {
+        let inner = &*self.0;
+        let (age, run) = match &*inner.frozen.borrow() {
+            None => return Ok(()),
+            Some(frozen) => (frozen.age, frozen.entries.sorted()),
+        };
+        let entries = run.len() as u64;
+        let rewrite = Rewrite {
+            sources: vec![(age, Source::Memory(run, 0))],
+            entries,
+            pages: inner.layout.pages_at_most(entries as u32),
+            inputs: Vec::new(),
+            flushed: true,
+            older: inner.tables.borrow().newest_first().cloned().collect(),
+            to: 0,
+            split_entries: None,
+            purpose: Purpose::Index,
+        };
+        self.rewrite(rewrite).await?;
+        self.count(|counters| counters.flushes += 1);
+        Ok(())
+    }
+
+    /// Asks the policy until it has no more wishes, or one cannot be fulfilled.
+    async fn compact(&self) {
+        loop {
+            let view = self.0.tables.borrow().view();
+            let done = match self.0.policy.choose(&view) {
+                Choice::Rest => return,
+                Choice::Merge(merge) => self.merge(merge).await,
+                Choice::Move { table, to } => {
+                    self.move_table(table, to);
+                    Ok(())
+                }
+            };
+            match done {
+                // The policy leaves a damaged table alone the next time it is asked.
+                Ok(()) | Err(Status::UNRECOVERED_ERROR) => {}
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn move_table(&self, id: TableId, to: usize) {
+        let inner = &*self.0;
+        let present = inner.tables.borrow().clone();
+        let table = present.newest_first().find(|table| table.facts.id == id);
+        let table = table.expect("a policy moves what it saw").clone();
+        let added = [(id, to as u8)];
+        inner.journal.record(IndexRecord::TablesChanged { added: &added, dropped: &[id], flushed: false });
+        *inner.tables.borrow_mut() = Rc::new(present.changed(&[id], std::iter::once((to, table))));
+        self.count(|counters| counters.moves += 1);
+    }
+
+    async fn merge(&self, merge: Merge) -> Result<(), Status> {
+        let inner = &*self.0;
+        let (inputs, older) = inner.tables.borrow().split(&merge.inputs);
+        assert_eq!(inputs.len(), merge.inputs.len(), "a policy merges what it saw");
+        if inputs.iter().any(|table| table.is_damaged()) {
+            return Err(Status::UNRECOVERED_ERROR);
+        }
+        let stream = |table: &Rc<Table>| {
+            let (start, purpose) = (Start::First, Purpose::Compaction);
+            let stream = TableStream::new(&*inner.layout, table.clone(), start, READ_AHEAD, purpose);
+            (table.facts.age, Source::Table(stream))
+        };
+        let rewrite = Rewrite {
+            sources: inputs.iter().map(stream).collect(),
+            entries: inputs.iter().map(|table| u64::from(table.facts.entries)).sum(),
+            pages: inputs.iter().map(|table| table.facts.total_pages()).sum(),
+            inputs,
+            flushed: false,
+            older,
+            to: merge.to,
+            split_entries: merge.split_entries,
+            purpose: Purpose::Compaction,
+        };
+        self.rewrite(rewrite).await?;
+        self.count(|counters| counters.merges += 1);
+        Ok(())
+    }
+
+    /// Merges runs into new tables and puts these in the place of the old ones.
+    async fn rewrite(&self, mut rewrite: Rewrite) -> Result<(), Status> {
+        let mut dead = Vec::new();
+        match self.write_run(&mut rewrite, &mut dead).await {
+            Ok(outputs) => {
+                self.replace(outputs, &rewrite);
+                for (address, bytes) in dead {
+                    self.0.values.dead(address, bytes);
+                }
+                Ok(())
+            }
+            Err(status) => {
+                self.count(|counters| counters.failures += 1);
+                Err(status)
+            }
+        }
+    }
+
+    /// Writes what is left of merged runs. Bytes that nobody refers to once the result counts are added to `dead`.
+    async fn write_run(
+        &self,
+        rewrite: &mut Rewrite,
+        dead: &mut Vec<(Vaddr, u32)>,
+    ) -> Result<NewTables, Status> {
+        let inner = &*self.0;
+        let space = inner.space.as_ref().expect("without flash nothing is ever flushed");
+        if space.pages_available() < rewrite.pages {
+            return Err(Status::CAPACITY_EXCEEDED);
+        }
+        let (ages, sources): (Vec<u64>, Vec<Source>) =
+            std::mem::take(&mut rewrite.sources).into_iter().unzip();
+        let mut runs = MergedRuns::new(sources, None);
+        let mut outputs = NewTables(Vec::new());
+        let mut writer: Option<TableWriter> = None;
+        let split = rewrite.split_entries.unwrap_or(u32::MAX);
+        let mut left = rewrite.entries;
+        while let Some(merged) = runs.next().await? {
+            let most = left.min(split.into()).max(1) as u32;
+            left = left.saturating_sub(1);
+            match self.judge(&merged, ages[merged.source], &rewrite.older) {
+                Fate::Keep => {}
+                Fate::Forget => continue,
+                Fate::Bury => {
+                    dead.push((merged.entry.address, merged.entry.bytes));
+                    continue;
+                }
+            }
+            let output = writer.get_or_insert_with(|| self.begin_table(most, space, rewrite.purpose));
+            output.push(&merged.key, &merged.entry);
+            if output.entries() == split {
+                let whole = writer.take().expect("it has just been written to");
+                outputs.0.push(Rc::new(whole.finish().await?));
+            } else if output.wants_write() {
+                output.write_complete().await?;
+            }
+        }
+        if let Some(last) = writer {
+            outputs.0.push(Rc::new(last.finish().await?));
+        }
+        Ok(outputs)
+    }
+
+    /// What becomes of a pair of a run of this age, with `older` tables below.
+    #[inline]
+    fn judge(&self, merged: &Merged, age: u64, older: &[Rc<Table>]) -> Fate {
+        let entry = &merged.entry;
+        if entry.has_bytes() {
+            // What a stale entry meant has been moved or replaced: a newer entry of its key is elsewhere.
+            match (is_current(&*self.0.values, entry.address, age), merged.newest) {
+                (false, _) => Fate::Forget,
+                (true, false) => Fate::Bury,
+                (true, true) => Fate::Keep,
+            }
+        } else if !merged.newest
+            || entry.tombstone && !older.iter().any(|table| table.facts.covers(&merged.key))
+        {
+            // A tombstone is needed as long as an older table may hold its key.
+            Fate::Forget
+        } else {
+            Fate::Keep
+        }
+    }
+
+    fn begin_table(&self, most_entries: u32, space: &Rc<TableSpace>, purpose: Purpose) -> TableWriter {
+        let inner = &*self.0;
+        let id = TableId(inner.next_table.get());
+        inner.next_table.set(id.0.checked_add(1).expect("a drive is worn out long before its table ids"));
+        inner.journal.record(IndexRecord::IdTaken(id));
+        let name = (id, inner.values.next_opening());
+        let entry_ns = inner.config.table_entry_ns;
+        TableWriter::new(name, &*inner.layout, most_entries, space, purpose, &inner.cores, entry_ns)
+    }
+
+    /// From here on the new tables count and the old ones do not.
+    fn replace(&self, mut outputs: NewTables, rewrite: &Rewrite) {
+        let inner = &*self.0;
+        let to = rewrite.to;
+        let outputs = std::mem::take(&mut outputs.0);
+        let added: Vec<_> = outputs.iter().map(|table| (table.facts.id, to as u8)).collect();
+        let dropped: Vec<_> = rewrite.inputs.iter().map(|table| table.facts.id).collect();
+        let flushed = rewrite.flushed;
+        inner.journal.record(IndexRecord::TablesChanged { added: &added, dropped: &dropped, flushed });
+        let present = inner.tables.borrow().clone();
+        let next = present.changed(&dropped, outputs.into_iter().map(|table| (to, table)));
+        *inner.tables.borrow_mut() = Rc::new(next);
+        if flushed {
+            *inner.frozen.borrow_mut() = None;
+        }
+        rewrite.inputs.iter().for_each(|table| table.set_obsolete());
+    }
+}

@@ -1,0 +1,392 @@
+//! Commands from the driver to an engine and back: contents, statuses, and every byte that crosses.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use kvdrive_device::controller::Controller;
+use kvdrive_host::modelled::{Driver, Host, HostCosts};
+use kvdrive_link::transfer::{METHODS, TransferConfig, method};
+use kvdrive_link::{Arrival, Class, Link, LocalMemory, Piece, QueuePair, Region};
+use kvdrive_sim::{Resource, Rng, Sim, join_all};
+use kvdrive_spec::inline::{put_transfer, put_write};
+use kvdrive_spec::{Command, Key, Sqe, Status, StoreOptions, Write, opcode};
+
+use super::mock_engine::{Jitter, MockEngine};
+use super::rig;
+
+struct Rig {
+    sim: Sim,
+    link: Rc<Link>,
+    controller: Rc<Controller<MockEngine>>,
+    host: Rc<Host>,
+}
+
+fn rig_with(sim: Sim, granularity: u32, contexts: u32, engine: MockEngine) -> Rig {
+    let memory = Rc::new(LocalMemory::new());
+    let (link, controller) = rig::start(&sim, memory.clone(), rig::link_config(granularity), contexts, engine);
+    let core = Rc::new(Resource::new(&sim, "host", 1));
+    let costs = HostCosts { submit_ns: 100, complete_ns: 100, dma_setup_ns: 100, pin_page_ns: 10 };
+    let host = sim.block_on(Host::connect(link.clone(), memory, core, costs)).expect("Identify works");
+    Rig { sim, link, controller, host }
+}
+
+fn rig() -> Rig {
+    let engine = MockEngine { log_arrivals: true, ..MockEngine::new(2 << 20) };
+    rig_with(Sim::new(), 4096, 1, engine)
+}
+
+impl Rig {
+    fn driver(&self, name: &str, depth: u32) -> Driver {
+        let config = TransferConfig {
+            method: name.into(),
+            threshold1_bytes: 128,
+            threshold2_bytes: 64,
+            alpha: 1.0,
+            beta: 1.0,
+        };
+        Driver::new(&self.host, method(&config).expect("a row"), 64, depth)
+    }
+
+    /// Stores `bytes` bytes and returns what crossed for it.
+    fn crossed(&self, driver: &Driver, bytes: u32) -> u64 {
+        let before = self.link.meter().payload();
+        let value = contents(bytes, 1);
+        self.sim.block_on(driver.store(key(1), Piece::Bytes(&value))).expect("stored");
+        self.sim.run();
+        self.link.meter().payload().since(&before).total()
+    }
+
+    /// Submits one entry and waits for its status.
+    fn raw(&self, queue: &Rc<QueuePair>, sqe: Sqe) -> Status {
+        self.sim.block_on(async {
+            assert!(queue.try_submit(sqe));
+            self.link.ring_submission(queue).await;
+            let cqe = queue.completion(sqe.cid.get()).await;
+            self.link.ring_completion(queue);
+            cqe.status()
+        })
+    }
+
+    fn stored(&self, key: Key) -> Option<Vec<u8>> {
+        let values = self.controller.engine().values.borrow();
+        values.get(&key).map(|stored| stored.content.to_bytes(stored.bytes))
+    }
+}
+
+fn key(number: u32) -> Key {
+    Key::from_u32_be(number)
+}
+
+fn contents(bytes: u32, seed: u64) -> Vec<u8> {
+    let mut value = vec![0; bytes as usize];
+    Rng::stream(seed, "contents").fill(&mut value);
+    value
+}
+
+/// The numbers of the papers and of the fact sheet: 64 a submission entry, 16 a completion, 4 a doorbell, 4096 a
+/// page, 8 a list entry, and lists only when a value needs more than two pages.
+#[test]
+fn a_store_moves_the_bytes_of_its_method() {
+    let rig = rig();
+    for (name, table) in [
+        (
+            "prp",
+            &[
+                (0, 88),
+                (1, 4_184),
+                (4_096, 4_184),
+                (4_097, 8_280),
+                (8_192, 8_280),
+                (8_193, 88 + 3 * 4_096 + 2 * 8),
+                (2 << 20, 88 + 512 * 4_096 + 511 * 8),
+            ][..],
+        ),
+        (
+            "piggyback",
+            &[
+                (0, 88),
+                (1, 88),
+                (35, 88),
+                (36, 176),
+                (64, 176),
+                (91, 176),
+                (92, 264),
+                (128, 264),
+                (2_048, 3_256),
+                (4_096, 6_512),
+            ],
+        ),
+        (
+            "hybrid",
+            &[
+                (32, 4_184),
+                (4_096, 4_184),
+                (4_096 + 32, 4_272),
+                (4_096 + 56, 4_272),
+                (4_096 + 57, 4_360),
+                (8_192 + 1, 8_368),
+                (3 * 4_096 + 1, 88 + 3 * 4_096 + 2 * 8 + 88),
+            ],
+        ),
+        ("sgl", &[(0, 88), (1, 4_184), (4_096, 4_184), (4_097, 8_280), (8_193, 88 + 3 * 4_096)]),
+        (
+            "adaptive",
+            &[
+                (0, 88),
+                (32, 88),
+                (127, 264),
+                (128, 4_184),
+                (4_096 + 32, 4_272),
+                (4_096 + 64, 8_280),
+            ],
+        ),
+    ] {
+        let driver = rig.driver(name, 1);
+        for (bytes, crossed) in table {
+            assert_eq!(rig.crossed(&driver, *bytes), *crossed, "{name}, {bytes} B");
+            assert_eq!(rig.stored(key(1)), Some(contents(*bytes, 1)), "{name}, {bytes} B");
+        }
+    }
+}
+
+#[test]
+fn an_sgl_moves_its_bytes_rounded_up_to_the_unit_of_the_engine() {
+    for (granularity, table) in [(4, [(1, 92), (35, 124), (4_097, 88 + 4_100)]), (1, [(1, 89), (35, 123), (4_097, 4_185)])] {
+        let rig = rig_with(Sim::new(), granularity, 1, MockEngine::new(1 << 20));
+        let (sgl, prp) = (rig.driver("sgl", 1), rig.driver("prp", 1));
+        for (bytes, crossed) in table {
+            assert_eq!(rig.crossed(&sgl, bytes), crossed, "{bytes} B");
+            assert_eq!(rig.stored(key(1)), Some(contents(bytes, 1)));
+        }
+        assert_eq!(rig.crossed(&prp, 1), 4_184, "PRPs move pages");
+    }
+}
+
+#[test]
+fn the_engine_learns_how_a_value_arrives() {
+    let rig = rig();
+    for (name, bytes, arrival) in [
+        ("prp", 10, Arrival::Dma),
+        ("sgl", 10, Arrival::Dma),
+        ("piggyback", 5_000, Arrival::Inline),
+        ("hybrid", 5_000, Arrival::Hybrid),
+    ] {
+        rig.crossed(&rig.driver(name, 1), bytes);
+        assert_eq!(rig.controller.engine().arrivals.borrow_mut().pop(), Some((bytes, arrival)));
+    }
+}
+
+#[test]
+fn what_is_stored_is_retrieved() {
+    let rig = rig();
+    for row in METHODS {
+        let driver = rig.driver(row.name, 1);
+        for bytes in [0, 1, 34, 35, 36, 91, 92, 4_095, 4_096, 4_097, 4_152, 8_192, 8_193, 20_000, 2 << 20] {
+            if row.name == "piggyback" && bytes > 20_000 {
+                continue; // 37 449 commands show nothing new
+            }
+            let value = contents(bytes, 2);
+            rig.sim.block_on(async {
+                driver.store(key(7), Piece::Bytes(&value)).await.expect("stored");
+                let mut region = Region::new();
+                assert_eq!(driver.retrieve(key(7), &mut region).await, Ok(bytes), "{}", row.name);
+                assert!(region.to_bytes(bytes) == value, "{}, {bytes} B", row.name);
+            });
+        }
+    }
+    assert_eq!(rig.controller.engine().open_places.get(), 0);
+}
+
+#[test]
+fn a_retrieve_moves_whole_pages_to_the_host() {
+    let rig = rig();
+    let driver = rig.driver("prp", 1);
+    rig.crossed(&driver, 100);
+    let before = rig.link.meter().payload();
+    let found = rig.sim.block_on(driver.retrieve(key(1), &mut Region::new()));
+    assert_eq!(found, Ok(100));
+    let since = rig.link.meter().payload().since(&before);
+    assert_eq!((since.total(), since.of(Class::ToHost)), (88 + 4_096, 4_096));
+}
+
+#[test]
+fn keys_are_found_listed_walked_and_deleted() {
+    let rig = rig();
+    let driver = rig.driver("adaptive", 1);
+    rig.sim.block_on(async {
+        let mut oracle = BTreeMap::new();
+        for number in [5u32, 1, 9, 3, 7] {
+            let value = contents(number * 700, u64::from(number));
+            driver.store(key(number), Piece::Bytes(&value)).await.expect("stored");
+            oracle.insert(key(number), value);
+        }
+        assert_eq!(driver.exist(key(3)).await, Ok(true));
+        assert_eq!(driver.exist(key(4)).await, Ok(false));
+        assert_eq!(driver.retrieve(key(4), &mut Region::new()).await, Err(Status::KEY_NOT_FOUND));
+        let all: Vec<Key> = oracle.keys().copied().collect();
+        assert_eq!(driver.list(None, 4_096).await.as_ref(), Ok(&all));
+        assert_eq!(driver.list(Some(key(4)), 4_096).await, Ok(all[2..].to_vec()));
+        let mut region = Region::new();
+        let (iterator, mut pair) = driver.seek(Some(key(2)), &mut region).await.expect("open");
+        driver.delete(key(9)).await.expect("deleted");
+        driver.delete(key(9)).await.expect("deleting nothing succeeds");
+        for number in [3, 5, 7, 9] {
+            let found = pair.expect("the iterator has the state of its opening");
+            assert_eq!((found.key, found.value_bytes), (key(number), number * 700));
+            assert!(region.to_bytes(found.value_bytes) == oracle[&key(number)]);
+            pair = driver.next(iterator, &mut region).await.expect("open");
+        }
+        assert_eq!(pair, None);
+        driver.close(iterator).await.expect("open");
+        assert_eq!(driver.close(iterator).await, Err(Status::NO_SUCH_ITERATOR));
+        assert_eq!(driver.next(iterator, &mut region).await, Err(Status::NO_SUCH_ITERATOR));
+        assert_eq!(driver.exist(key(9)).await, Ok(false));
+        for _ in 0..4 {
+            driver.seek(None, &mut region).await.expect("four may be open");
+        }
+        assert_eq!(driver.seek(None, &mut region).await, Err(Status::TOO_MANY_ITERATORS));
+    });
+}
+
+#[test]
+fn conditions_are_kept_and_travel_by_prp() {
+    let rig = rig();
+    let driver = rig.driver("piggyback", 1);
+    let add = StoreOptions { add_only: true, ..StoreOptions::default() };
+    let update = StoreOptions { update_only: true, ..StoreOptions::default() };
+    rig.sim.block_on(async {
+        let store = |value: &'static [u8], options| driver.store_with(key(1), Piece::Bytes(value), options);
+        assert_eq!(store(b"a", update).await, Err(Status::KEY_NOT_FOUND));
+        assert_eq!(store(b"b", add).await, Ok(()));
+        assert_eq!(store(b"c", add).await, Err(Status::KEY_EXISTS));
+        assert_eq!(store(b"d", update).await, Ok(()));
+    });
+    assert_eq!(rig.stored(key(1)).as_deref(), Some(&b"d"[..]));
+    assert!(rig.controller.engine().arrivals.borrow().iter().all(|(_, arrival)| *arrival == Arrival::Dma));
+    assert_eq!(rig.controller.engine().open_places.get(), 0);
+}
+
+#[test]
+fn a_value_that_is_too_large_never_leaves_the_host_and_is_refused_by_the_drive() {
+    let rig = rig_with(Sim::new(), 4096, 1, MockEngine::new(10_000));
+    let driver = rig.driver("prp", 1);
+    let value = contents(10_001, 1);
+    let before = rig.link.meter().payload();
+    let refused = rig.sim.block_on(driver.store(key(1), Piece::Bytes(&value)));
+    assert_eq!(refused, Err(Status::INVALID_VALUE_SIZE));
+    assert_eq!(rig.link.meter().payload(), before);
+    let queue = rig.link.create_queue(8);
+    for sqe in [write(1, 10_001), write(1, u32::MAX), hybrid(1, 12_000, 1)] {
+        assert_eq!(rig.raw(&queue, sqe), Status::INVALID_VALUE_SIZE);
+    }
+    assert_eq!(rig.raw(&queue, transfer()), Status::COMMAND_SEQUENCE_ERROR, "nothing was begun");
+}
+
+fn write(number: u32, value_bytes: u32) -> Sqe {
+    let mut sqe = Command::Write(Write { key: key(number), value_bytes }).encode(0, 1);
+    put_write(&mut sqe, &[number as u8; 35]);
+    sqe
+}
+
+fn transfer() -> Sqe {
+    let mut sqe = Sqe::new(opcode::TRANSFER, 0, 1);
+    put_transfer(&mut sqe, &[0xEE; 56]);
+    sqe
+}
+
+fn hybrid(number: u32, value_bytes: u32, pages_z: u32) -> Sqe {
+    Command::Hybrid { key: key(number), value_bytes, pages_z }.encode(0, 1)
+}
+
+#[test]
+fn a_write_inside_a_value_discards_it_and_is_refused_and_the_next_one_works() {
+    let rig = rig();
+    let queue = rig.link.create_queue(8);
+    for intruder in [write(2, 10), hybrid(2, 5_000, 0)] {
+        assert_eq!(rig.raw(&queue, write(1, 100)), Status::SUCCESS);
+        assert_eq!(rig.controller.engine().open_places.get(), 1);
+        assert_eq!(rig.raw(&queue, intruder), Status::COMMAND_SEQUENCE_ERROR);
+        assert_eq!(rig.controller.engine().open_places.get(), 0, "discarded");
+        assert_eq!(rig.raw(&queue, transfer()), Status::COMMAND_SEQUENCE_ERROR, "a stray transfer");
+        assert_eq!((rig.stored(key(1)), rig.stored(key(2))), (None, None));
+    }
+    assert_eq!(rig.raw(&queue, write(2, 10)), Status::SUCCESS);
+    assert_eq!(rig.stored(key(2)), Some(vec![2; 10]));
+}
+
+#[test]
+fn nothing_is_visible_before_the_last_byte_and_other_commands_may_come_between() {
+    let rig = rig();
+    let queue = rig.link.create_queue(8);
+    let exist = Command::Exist { key: key(3) }.encode(0, 1);
+    assert_eq!(rig.raw(&queue, write(3, 100)), Status::SUCCESS);
+    assert_eq!(rig.raw(&queue, exist), Status::KEY_NOT_FOUND);
+    assert_eq!(rig.raw(&queue, transfer()), Status::SUCCESS);
+    assert_eq!(rig.raw(&queue, exist), Status::KEY_NOT_FOUND, "9 bytes are missing");
+    assert_eq!(rig.raw(&queue, transfer()), Status::SUCCESS);
+    assert_eq!(rig.raw(&queue, exist), Status::SUCCESS);
+    let expected = [[3; 35].as_slice(), &[0xEE; 65]].concat();
+    assert_eq!(rig.stored(key(3)), Some(expected));
+}
+
+#[test]
+fn unfinished_values_of_queues_do_not_mix_and_a_reset_discards() {
+    let rig = rig();
+    let queues = [rig.link.create_queue(8), rig.link.create_queue(8)];
+    assert_eq!(rig.raw(&queues[0], write(1, 60)), Status::SUCCESS);
+    assert_eq!(rig.raw(&queues[1], write(2, 60)), Status::SUCCESS);
+    assert_eq!(rig.raw(&queues[1], transfer()), Status::SUCCESS);
+    assert_eq!((rig.stored(key(1)).is_some(), rig.stored(key(2)).is_some()), (false, true));
+    rig.controller.discard_unfinished(&queues[0]);
+    rig.controller.discard_unfinished(&queues[1]);
+    assert_eq!(rig.controller.engine().open_places.get(), 0);
+    assert_eq!(rig.raw(&queues[0], transfer()), Status::COMMAND_SEQUENCE_ERROR);
+}
+
+#[test]
+fn a_dma_that_fails_leaves_nothing_behind() {
+    let rig = rig();
+    let queue = rig.link.create_queue(8);
+    let mut store = Command::Store(kvdrive_spec::Store {
+        key: key(1),
+        value_bytes: 5_000,
+        options: StoreOptions::default(),
+    })
+    .encode(0, 1);
+    store.set_prps(0x1000, 0x2000);
+    assert_eq!(rig.raw(&queue, store), Status::DATA_TRANSFER_ERROR);
+    let mut tail = hybrid(1, 5_000, 0);
+    tail.set_prps(0x1000, 0);
+    assert_eq!(rig.raw(&queue, tail), Status::DATA_TRANSFER_ERROR);
+    assert_eq!(rig.raw(&queue, transfer()), Status::COMMAND_SEQUENCE_ERROR);
+    assert_eq!(rig.controller.engine().open_places.get(), 0);
+    assert!(rig.controller.engine().values.borrow().is_empty());
+}
+
+/// Drivers of several queues, several commands at once each, several contexts, an engine that takes its time, events of
+/// one time in any order: every value is the last one stored under its key.
+#[test]
+fn stores_side_by_side_do_not_mix() {
+    for seed in 0..12 {
+        let sim = Sim::permuted(seed);
+        let rng = Rng::stream(seed, "jitter").into();
+        let jitter = Some(Jitter { sim: sim.clone(), rng, below_ns: 5_000 });
+        let rig = rig_with(sim, 1, 4, MockEngine { jitter, ..MockEngine::new(1 << 20) });
+        let drivers: Vec<Driver> = METHODS.iter().map(|row| rig.driver(row.name, 4)).collect();
+        let lanes = (0..drivers.len() as u32 * 4).map(|lane| {
+            let driver = &drivers[lane as usize / 4];
+            async move {
+                for round in 0..6u32 {
+                    let bytes = (lane * 1_009 + round * 2_741) % 9_000;
+                    let value = contents(bytes, u64::from(lane * 6 + round));
+                    driver.store(key(lane), Piece::Bytes(&value)).await.expect("stored");
+                    let mut region = Region::new();
+                    assert_eq!(driver.retrieve(key(lane), &mut region).await, Ok(bytes));
+                    assert!(region.to_bytes(bytes) == value, "seed {seed}, lane {lane}, round {round}");
+                }
+            }
+        });
+        rig.sim.block_on(join_all(&rig.sim, lanes));
+        assert_eq!(rig.controller.engine().open_places.get(), 0);
+    }
+}

@@ -1,0 +1,196 @@
+//! An engine that keeps values in a map: what the controller may rely on, without flash and without time of its own.
+//! It asserts everything that it may rely on in turn: bytes inside their place, each place committed or abandoned once.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use kvdrive_device::drive::{DriveConfig, Parts, PowerOnError};
+use kvdrive_device::engines::{Engine, EngineCounters, Utilization};
+use kvdrive_link::{Arrival, Landing, Piece, Region};
+use kvdrive_sim::{Ns, Rng, Sim};
+use kvdrive_spec::{Key, Status, StoreOptions};
+
+/// A value and its size.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored {
+    pub content: Region,
+    pub bytes: u32,
+}
+
+/// A place that has not been committed.
+pub struct Place {
+    content: RefCell<Region>,
+    bytes: u32,
+    arrived_bytes: Cell<u32>,
+}
+
+/// Waits of random length inside every call, so that commands overtake each other.
+pub struct Jitter {
+    pub sim: Sim,
+    pub rng: RefCell<Rng>,
+    pub below_ns: Ns,
+}
+
+/// The engine.
+#[derive(Default)]
+pub struct MockEngine {
+    pub values: RefCell<BTreeMap<Key, Rc<Stored>>>,
+    /// Places reserved and neither committed nor abandoned.
+    pub open_places: Cell<u32>,
+    /// `reserve` refuses when there would be more.
+    pub most_places: Option<u32>,
+    pub largest_value_bytes: u32,
+    pub jitter: Option<Jitter>,
+    /// How values arrived.
+    pub arrivals: RefCell<Vec<(u32, Arrival)>>,
+    pub log_arrivals: bool,
+}
+
+impl MockEngine {
+    /// Takes values of up to `largest_value_bytes`.
+    pub fn new(largest_value_bytes: u32) -> MockEngine {
+        MockEngine { largest_value_bytes, ..MockEngine::default() }
+    }
+
+    async fn wait(&self) {
+        let Some(jitter) = &self.jitter else { return };
+        let span = jitter.rng.borrow_mut().below(jitter.below_ns);
+        jitter.sim.sleep(span).await;
+    }
+
+    fn close_place(&self) {
+        let open = self.open_places.get().checked_sub(1);
+        self.open_places.set(open.expect("a place is given up once"));
+    }
+
+    fn arrive(&self, place: &Place, at: u32, piece: Piece<'_>) {
+        let bytes = piece.bytes();
+        assert!(at + bytes <= place.bytes, "{at}+{bytes} of {}", place.bytes);
+        place.content.borrow_mut().write(at, piece);
+        place.arrived_bytes.set(place.arrived_bytes.get() + bytes);
+    }
+}
+
+impl Landing for MockEngine {
+    type Place = Place;
+
+    async fn reserve(&self, _: &Key, bytes: u32, arrival: Arrival) -> Result<Place, Status> {
+        self.wait().await;
+        assert!(bytes <= self.largest_value_bytes, "the controller checks sizes");
+        if self.most_places.is_some_and(|most| self.open_places.get() >= most) {
+            return Err(Status::CAPACITY_EXCEEDED);
+        }
+        if self.log_arrivals {
+            self.arrivals.borrow_mut().push((bytes, arrival));
+        }
+        self.open_places.set(self.open_places.get() + 1);
+        Ok(Place { content: RefCell::default(), bytes, arrived_bytes: Cell::new(0) })
+    }
+
+    async fn copy_in(&self, place: &Place, at: u32, bytes: &[u8]) {
+        self.wait().await;
+        self.arrive(place, at, Piece::Bytes(bytes));
+    }
+
+    fn dma_in(&self, place: &Place, at: u32, piece: Piece<'_>) {
+        self.arrive(place, at, piece);
+    }
+
+    async fn settle(&self, place: &Place) {
+        self.wait().await;
+        assert_eq!(place.arrived_bytes.get(), place.bytes, "settled before everything arrived");
+    }
+
+    fn abandon(&self, _: Place) {
+        self.close_place();
+    }
+}
+
+impl Engine for MockEngine {
+    type Found = Rc<Stored>;
+    /// The pairs that are left, last first.
+    type Cursor = Vec<(Key, Rc<Stored>)>;
+
+    async fn commit(&self, key: Key, place: Place, options: StoreOptions) -> Result<(), Status> {
+        self.wait().await;
+        self.close_place();
+        assert_eq!(place.arrived_bytes.get(), place.bytes, "committed before everything arrived");
+        let mut values = self.values.borrow_mut();
+        match values.contains_key(&key) {
+            true if options.add_only => return Err(Status::KEY_EXISTS),
+            false if options.update_only => return Err(Status::KEY_NOT_FOUND),
+            _ => {}
+        }
+        let stored = Stored { content: place.content.into_inner(), bytes: place.bytes };
+        values.insert(key, Rc::new(stored));
+        Ok(())
+    }
+
+    async fn find(&self, key: Key) -> Result<Option<Rc<Stored>>, Status> {
+        self.wait().await;
+        Ok(self.values.borrow().get(&key).cloned())
+    }
+
+    fn value_bytes(&self, found: &Rc<Stored>) -> u32 {
+        found.bytes
+    }
+
+    async fn load(
+        &self,
+        found: &Rc<Stored>,
+        at: u32,
+        bytes: u32,
+        sink: &mut dyn FnMut(Piece<'_>),
+    ) -> Result<(), Status> {
+        self.wait().await;
+        assert!(at + bytes <= found.bytes, "{at}+{bytes} of {}", found.bytes);
+        found.content.read(at, bytes, sink);
+        Ok(())
+    }
+
+    async fn delete(&self, key: Key) -> Result<(), Status> {
+        self.wait().await;
+        self.values.borrow_mut().remove(&key);
+        Ok(())
+    }
+
+    async fn open_cursor(&self, from: Option<Key>) -> Result<Self::Cursor, Status> {
+        self.wait().await;
+        let values = self.values.borrow();
+        let later = values.iter().filter(|(key, _)| from.is_none_or(|from| **key >= from));
+        Ok(later.rev().map(|(key, stored)| (*key, stored.clone())).collect())
+    }
+
+    async fn next(&self, cursor: &mut Self::Cursor) -> Result<Option<(Key, Rc<Stored>)>, Status> {
+        self.wait().await;
+        Ok(cursor.pop())
+    }
+
+    async fn drain(&self) {}
+
+    fn utilization(&self) -> Utilization {
+        let live_bytes = self.values.borrow().values().map(|stored| u64::from(stored.bytes)).sum();
+        Utilization { live_bytes, capacity_bytes: 1 << 40 }
+    }
+
+    fn max_value_bytes(&self) -> u32 {
+        self.largest_value_bytes
+    }
+
+    async fn power_on(_: Parts, _: Option<&[u8]>) -> Result<Self, PowerOnError> {
+        unreachable!("tests build it themselves")
+    }
+
+    fn protected_image(&self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    fn fold(_: &DriveConfig, _: &[u8], _: &[(u8, Vec<u8>)]) -> Result<Vec<u8>, PowerOnError> {
+        unreachable!("nothing keeps its journal")
+    }
+
+    fn counters(&self) -> EngineCounters {
+        EngineCounters::default()
+    }
+}

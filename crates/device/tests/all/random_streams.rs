@@ -1,0 +1,408 @@
+//! Any 64 bytes, from any queue: exactly one completion each, never a panic, and nothing changes but what a command
+//! that succeeded asked for. The oracle reads commands with `Command::decode` and host memory by itself.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use kvdrive_device::controller::Controller;
+use kvdrive_link::{BadAddress, HostMemory, Link, Piece, QueuePair};
+use kvdrive_sim::{Rng, Sim};
+use kvdrive_spec::inline::{WRITE_INLINE_BYTES, get_transfer, get_write};
+use kvdrive_spec::{Command, Cqe, Key, SglDescriptor, Sqe, Status, Store, StoreOptions, Write, opcode};
+use proptest::prelude::*;
+
+use super::mock_engine::{Jitter, MockEngine};
+use super::rig;
+
+const BASE: u64 = 0x10_0000;
+const PAGES: u64 = 24;
+const PAGE: u64 = 4096;
+/// Page of a list that names pages in order, so that whole transfers can succeed.
+const LIST: u64 = BASE + (PAGES - 1) * PAGE;
+const LARGEST: u32 = 40_000;
+
+/// One run of memory at [`BASE`].
+#[derive(Clone, PartialEq, Eq)]
+struct Flat(Vec<u8>);
+
+impl Flat {
+    fn new() -> Flat {
+        let mut bytes = vec![0; (PAGES * PAGE) as usize];
+        Rng::stream(9, "host memory").fill(&mut bytes);
+        let list = (LIST - BASE) as usize;
+        for (index, entry) in bytes[list..].chunks_exact_mut(8).enumerate() {
+            let page = BASE + (1 + index as u64 % (PAGES - 2)) * PAGE;
+            entry.copy_from_slice(&page.to_le_bytes());
+        }
+        Flat(bytes)
+    }
+
+    fn at(&self, address: u64, bytes: u32) -> Option<usize> {
+        let at = usize::try_from(address.checked_sub(BASE)?).ok()?;
+        (at.checked_add(bytes as usize)? <= self.0.len()).then_some(at)
+    }
+
+    fn bytes(&self, address: u64, bytes: u32) -> Option<&[u8]> {
+        let at = self.at(address, bytes)?;
+        Some(&self.0[at..at + bytes as usize])
+    }
+
+    /// The runs that `sqe` names for `bytes` bytes. Chained lists are not needed at [`LARGEST`] bytes, except where a
+    /// list begins near the end of its page.
+    fn runs(&self, sqe: &Sqe, bytes: u32) -> Option<Vec<(u64, u32)>> {
+        if sqe.flags >> 6 != 0 {
+            return Some(vec![(sqe.sgl().address.get(), bytes)]);
+        }
+        let (prp1, prp2) = (sqe.prp1.get(), sqe.prp2.get());
+        let first = bytes.min((PAGE - prp1 % PAGE) as u32);
+        let mut runs = vec![(prp1, first)];
+        let mut left = bytes - first;
+        if left > 0 && left <= PAGE as u32 {
+            runs.push((prp2, left));
+            left = 0;
+        }
+        let mut slot = prp2;
+        while left > 0 {
+            let entry = u64::from_le_bytes(self.bytes(slot, 8)?.try_into().ok()?);
+            if (slot + 8) % PAGE == 0 && left > PAGE as u32 {
+                slot = entry;
+                continue;
+            }
+            let here = left.min(PAGE as u32);
+            runs.push((entry, here));
+            left -= here;
+            slot += 8;
+        }
+        Some(runs)
+    }
+
+    fn gather(&self, sqe: &Sqe, bytes: u32) -> Option<Vec<u8>> {
+        let mut value = Vec::new();
+        for (address, bytes) in self.runs(sqe, bytes)? {
+            value.extend_from_slice(self.bytes(address, bytes)?);
+        }
+        Some(value)
+    }
+
+    fn scatter(&mut self, sqe: &Sqe, value: &[u8]) -> Option<()> {
+        let mut rest = value;
+        for (address, bytes) in self.runs(sqe, value.len() as u32)? {
+            let at = self.at(address, bytes)?;
+            let (now, later) = rest.split_at(bytes as usize);
+            self.0[at..at + now.len()].copy_from_slice(now);
+            rest = later;
+        }
+        Some(())
+    }
+}
+
+struct SharedFlat(RefCell<Flat>);
+
+impl HostMemory for SharedFlat {
+    fn read(&self, address: u64, bytes: u32, sink: &mut dyn FnMut(Piece<'_>)) -> Result<(), BadAddress> {
+        let memory = self.0.borrow();
+        sink(Piece::Bytes(memory.bytes(address, bytes).ok_or(BadAddress { address, bytes })?));
+        Ok(())
+    }
+
+    fn write(&self, address: u64, piece: Piece<'_>) -> Result<(), BadAddress> {
+        let bytes = piece.bytes();
+        let mut memory = self.0.borrow_mut();
+        let at = memory.at(address, bytes).ok_or(BadAddress { address, bytes })?;
+        piece.expand(&mut memory.0[at..at + bytes as usize]);
+        Ok(())
+    }
+}
+
+fn any_key() -> impl Strategy<Value = Key> + Clone {
+    (0u8..3, 1usize..4).prop_map(|(byte, len)| Key::new(&[byte; 16][..len]).expect("1 to 3 bytes"))
+}
+
+fn any_size() -> impl Strategy<Value = u32> + Clone {
+    prop_oneof![
+        4 => 0u32..200,
+        2 => 4_000u32..4_300,
+        2 => 8_000u32..LARGEST + 100,
+        1 => any::<u32>(),
+    ]
+}
+
+fn any_command() -> impl Strategy<Value = Command> + Clone {
+    let options = (any::<bool>(), any::<bool>()).prop_map(|(first, condition)| StoreOptions {
+        update_only: first && condition,
+        add_only: !first && condition,
+        no_compress: false,
+    });
+    let iterator = prop_oneof![0u32..5, 4_096u32..4_101, any::<u32>()];
+    let start = proptest::option::of(any_key());
+    prop_oneof![
+        4 => (any_key(), any_size(), options)
+            .prop_map(|(key, value_bytes, options)| Command::Store(Store { key, value_bytes, options })),
+        4 => (any_key(), any_size())
+            .prop_map(|(key, value_bytes)| Command::Write(Write { key, value_bytes })),
+        3 => (any_key(), any_size(), 0u32..3)
+            .prop_map(|(key, value_bytes, pages_z)| Command::Hybrid { key, value_bytes, pages_z }),
+        8 => Just(Command::Transfer),
+        4 => (any_key(), any_size()).prop_map(|(key, buffer_bytes)| Command::Retrieve {
+            key, buffer_bytes, options: Default::default(),
+        }),
+        1 => any_key().prop_map(|key| Command::Delete { key }),
+        1 => any_key().prop_map(|key| Command::Exist { key }),
+        1 => (start.clone(), any_size()).prop_map(|(start, buffer_bytes)| Command::List { start, buffer_bytes }),
+        2 => (start, any_size()).prop_map(|(key, buffer_bytes)| Command::Seek { key, buffer_bytes }),
+        2 => (iterator.clone(), any_size())
+            .prop_map(|(iterator, buffer_bytes)| Command::Next { iterator, buffer_bytes }),
+        1 => iterator.prop_map(|iterator| Command::IterClose { iterator }),
+    ]
+}
+
+/// Mostly inside the memory and aligned, sometimes anything.
+fn any_address() -> impl Strategy<Value = u64> + Clone {
+    prop_oneof![
+        8 => (0..PAGES).prop_map(|page| BASE + page * PAGE),
+        4 => Just(LIST),
+        2 => (0..PAGES * PAGE / 4).prop_map(|dword| BASE + dword * 4),
+        1 => (0..PAGES * PAGE).prop_map(|byte| BASE + byte),
+        1 => (0u64..8_300).prop_map(|below| u64::MAX - below),
+        1 => any::<u64>(),
+    ]
+}
+
+fn any_sqe() -> impl Strategy<Value = [u8; 64]> {
+    let data = (any_address(), any_address(), proptest::option::weighted(0.25, any_size()));
+    let valid = (any_command(), any::<u16>(), data).prop_map(|(command, cid, (first, second, sgl))| {
+        let mut sqe = command.encode(cid, 1);
+        // Inline commands keep value bytes where others have the data pointer; a *hybrid* has pages as well.
+        match (command.opcode(), sgl) {
+            (opcode::WRITE | opcode::TRANSFER, _) => {
+                kvdrive_spec::inline::put_write(&mut sqe, &[cid as u8; WRITE_INLINE_BYTES]);
+            }
+            (_, Some(length)) => sqe.set_sgl(SglDescriptor::data_block(first, length)),
+            (_, None) => sqe.set_prps(first, second),
+        }
+        *sqe.as_bytes()
+    });
+    let mutated = (valid.clone(), proptest::collection::vec((0usize..64, any::<u8>()), 1..4));
+    prop_oneof![
+        6 => valid,
+        2 => mutated.prop_map(|(mut sqe, changes)| {
+            changes.iter().for_each(|(at, byte)| sqe[*at] = *byte);
+            sqe
+        }),
+        1 => proptest::collection::vec(any::<u8>(), 64).prop_map(|bytes| bytes.try_into().expect("64")),
+    ]
+}
+
+/// Which queue (0 is the admin queue), and what.
+fn any_stream(longest: usize) -> impl Strategy<Value = Vec<(usize, [u8; 64])>> {
+    let queue = prop_oneof![1 => Just(0usize), 12 => 1usize..3];
+    proptest::collection::vec((queue, any_sqe()), 1..longest)
+}
+
+struct World {
+    sim: Sim,
+    link: Rc<Link>,
+    controller: Rc<Controller<MockEngine>>,
+    memory: Rc<SharedFlat>,
+    queues: Vec<Rc<QueuePair>>,
+}
+
+fn world(sim: Sim, contexts: u32, engine: MockEngine) -> World {
+    let memory = Rc::new(SharedFlat(RefCell::new(Flat::new())));
+    let (link, controller) = rig::start(&sim, memory.clone(), rig::link_config(1), contexts, engine);
+    let queues = vec![link.admin_queue(), link.create_queue(16), link.create_queue(16)];
+    World { sim, link, controller, memory, queues }
+}
+
+impl World {
+    /// Runs one entry until nothing is due; returns its completion, which must be the only one.
+    fn complete(&self, queue: &Rc<QueuePair>, sqe: Sqe) -> Cqe {
+        assert!(queue.try_submit(sqe));
+        self.sim.block_on(self.link.ring_submission(queue));
+        self.sim.run();
+        let cqe = queue.any_completion().expect("every command is completed");
+        self.link.ring_completion(queue);
+        assert!(self.queues.iter().all(|queue| queue.any_completion().is_none()), "and once");
+        assert_eq!((cqe.cid.get(), cqe.sqid.get()), (sqe.cid.get(), queue.id()));
+        cqe
+    }
+}
+
+/// A value that has arrived in part.
+struct Unfinished {
+    key: Key,
+    value_bytes: usize,
+    value: Vec<u8>,
+}
+
+/// What the drive and the host's memory should hold.
+struct Oracle {
+    pairs: BTreeMap<Key, Vec<u8>>,
+    unfinished: [Option<Unfinished>; 3],
+    memory: Flat,
+}
+
+impl Oracle {
+    fn refused(&mut self, queue: usize, command: Result<Command, Status>, status: Status) {
+        match (command, status) {
+            (Ok(Command::Write(_) | Command::Hybrid { .. }), Status::COMMAND_SEQUENCE_ERROR) => {
+                assert!(self.unfinished[queue].take().is_some(), "nothing was unfinished");
+            }
+            (Ok(Command::Transfer), Status::COMMAND_SEQUENCE_ERROR) => {
+                assert!(self.unfinished[queue].is_none(), "there was something to continue");
+            }
+            (Ok(Command::Store(Store { key, options, .. })), Status::KEY_EXISTS) => {
+                assert!(options.add_only && self.pairs.contains_key(&key));
+            }
+            (Ok(Command::Store(Store { key, options, .. })), Status::KEY_NOT_FOUND) => {
+                assert!(options.update_only && !self.pairs.contains_key(&key));
+            }
+            (Ok(Command::Retrieve { key, .. } | Command::Exist { key }), Status::KEY_NOT_FOUND) => {
+                assert!(!self.pairs.contains_key(&key));
+            }
+            _ => {}
+        }
+    }
+
+    fn succeeded(&mut self, queue: usize, sqe: &Sqe, cqe: &Cqe) {
+        match Command::decode(sqe).expect("what succeeds is a command") {
+            Command::Store(Store { key, value_bytes, options }) => {
+                assert!(!(options.add_only && self.pairs.contains_key(&key)));
+                assert!(!options.update_only || self.pairs.contains_key(&key));
+                let value = self.memory.gather(sqe, value_bytes).expect("mapped");
+                self.pairs.insert(key, value);
+            }
+            Command::Write(Write { key, value_bytes }) => {
+                let mut part = [0; WRITE_INLINE_BYTES];
+                get_write(sqe, &mut part);
+                self.begin(queue, key, value_bytes as usize, part.to_vec());
+            }
+            Command::Hybrid { key, value_bytes, pages_z } => {
+                let pages = self.memory.gather(sqe, (pages_z + 1) * PAGE as u32).expect("mapped");
+                self.begin(queue, key, value_bytes as usize, pages);
+            }
+            Command::Transfer => {
+                let mut part = [0; 56];
+                get_transfer(sqe, &mut part);
+                let Unfinished { key, value_bytes, mut value } =
+                    self.unfinished[queue].take().expect("something to continue");
+                value.extend_from_slice(&part);
+                self.begin(queue, key, value_bytes, value);
+            }
+            Command::Retrieve { key, buffer_bytes, .. } => {
+                let value = self.pairs[&key].clone();
+                assert_eq!(cqe.dw0.get() as usize, value.len());
+                let fits = value.len().min(buffer_bytes as usize);
+                self.memory.scatter(sqe, &value[..fits]).expect("mapped");
+            }
+            Command::Delete { key } => {
+                self.pairs.remove(&key);
+            }
+            Command::Exist { key } => assert!(self.pairs.contains_key(&key)),
+            Command::List { .. } | Command::Seek { .. } | Command::Next { .. } | Command::IterClose { .. } => {}
+            Command::CxlStore { .. } => panic!("there is no window"),
+        }
+    }
+
+    fn begin(&mut self, queue: usize, key: Key, value_bytes: usize, mut value: Vec<u8>) {
+        assert!(self.unfinished[queue].is_none());
+        if value.len() < value_bytes {
+            self.unfinished[queue] = Some(Unfinished { key, value_bytes, value });
+        } else {
+            value.truncate(value_bytes);
+            self.pairs.insert(key, value);
+        }
+    }
+
+    fn check(&mut self, world: &World, moved_freely: bool) {
+        let values = world.controller.engine().values.borrow();
+        let stored = values.iter().map(|(key, stored)| (*key, stored.content.to_bytes(stored.bytes)));
+        assert!(stored.eq(self.pairs.iter().map(|(key, value)| (*key, value.clone()))), "pairs differ");
+        let unfinished = self.unfinished.iter().flatten().count();
+        assert_eq!(world.controller.engine().open_places.get() as usize, unfinished);
+        let memory = world.memory.0.borrow();
+        if moved_freely {
+            self.memory.clone_from(&memory);
+        }
+        assert!(self.memory == *memory, "host memory differs");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(192))]
+
+    #[test]
+    fn one_by_one_only_what_succeeds_changes_anything(stream in any_stream(60)) {
+        let world = world(Sim::new(), 1, MockEngine::new(LARGEST));
+        let mut oracle = Oracle {
+            pairs: BTreeMap::new(),
+            unfinished: Default::default(),
+            memory: Flat::new(),
+        };
+        for (queue, bytes) in stream {
+            let sqe = Sqe::from_bytes(bytes);
+            let cqe = world.complete(&world.queues[queue], sqe);
+            let command = Command::decode(&sqe);
+            let status = cqe.status();
+            if queue > 0 && status.is_success() {
+                prop_assert_eq!(sqe.nsid.get(), 1);
+                oracle.succeeded(queue, &sqe, &cqe);
+            } else if queue > 0 {
+                oracle.refused(queue, command, status);
+            }
+            // An answer of the drive's own making, or one that broke off, may lie in the memory the command named.
+            let answers = matches!(command, Ok(Command::List { .. } | Command::Seek { .. } | Command::Next { .. }));
+            let broke_off = matches!(command, Ok(Command::Retrieve { .. })) && !status.is_success();
+            oracle.check(&world, queue == 0 || answers || broke_off);
+        }
+    }
+
+    #[test]
+    fn side_by_side_each_is_completed_once_and_the_drive_goes_on(
+        stream in any_stream(90), seed in any::<u64>(), contexts in 1u32..5, most_places in 0u32..4,
+    ) {
+        let sim = Sim::permuted(seed);
+        let jitter = Some(Jitter { sim: sim.clone(), rng: Rng::stream(seed, "jitter").into(), below_ns: 3_000 });
+        let most_places = (most_places > 0).then_some(most_places + 2);
+        let engine = MockEngine { jitter, most_places, ..MockEngine::new(LARGEST) };
+        let world = world(sim, contexts, engine);
+        for burst in stream.chunks(14) {
+            let mut submitted: [Vec<u16>; 3] = Default::default();
+            for (queue, bytes) in burst {
+                let sqe = Sqe::from_bytes(*bytes);
+                prop_assert!(world.queues[*queue].try_submit(sqe));
+                submitted[*queue].push(sqe.cid.get());
+                let (link, queue) = (world.link.clone(), world.queues[*queue].clone());
+                world.sim.spawn(async move { link.ring_submission(&queue).await });
+            }
+            world.sim.run();
+            for (queue, mut submitted) in world.queues.iter().zip(submitted) {
+                let mut completed = Vec::new();
+                while let Some(cqe) = queue.any_completion() {
+                    prop_assert_eq!(cqe.sqid.get(), queue.id());
+                    completed.push(cqe.cid.get());
+                    world.link.ring_completion(queue);
+                }
+                submitted.sort_unstable();
+                completed.sort_unstable();
+                prop_assert_eq!(submitted, completed);
+            }
+        }
+        prop_assert!(world.controller.engine().open_places.get() <= 2);
+        // An unfinished value costs the next *write* a refusal, and no more than one.
+        for (number, queue) in world.queues[1..].iter().enumerate() {
+            let key = Key::from_u32_be(number as u32);
+            let mut sqe = Command::Write(Write { key, value_bytes: 30 }).encode(5, 1);
+            kvdrive_spec::inline::put_write(&mut sqe, &[number as u8; WRITE_INLINE_BYTES]);
+            let first = world.complete(queue, sqe).status();
+            if !first.is_success() {
+                prop_assert_eq!(first, Status::COMMAND_SEQUENCE_ERROR);
+                prop_assert_eq!(world.complete(queue, sqe).status(), Status::SUCCESS);
+            }
+            let stored = world.controller.engine().values.borrow()[&key].clone();
+            prop_assert_eq!(stored.content.to_bytes(stored.bytes), vec![number as u8; 30]);
+        }
+        prop_assert_eq!(world.controller.engine().open_places.get(), 0);
+    }
+}

@@ -1,0 +1,304 @@
+//! Published claims as data, and whether they come true here.
+//!
+//! A claim is a row of a TOML file of `claims/` at the root of the repository: where it stands, what it says, which runs
+//! it is about, how its number is computed from their reports, and how the number has to stand to the published one.
+//! Runs are named by their place in a figure, so that a claim and the figure it belongs to share them.
+//!
+//! The verdict is always computed. What it is *expected* to be stands in the file: some claims cannot be reproduced from
+//! what their papers say, and carry the reason and the value we get instead. A claim [regresses](Outcome::regressed)
+//! when its verdict, or our own value of it, is not the expected one.
+//!
+//! ```toml
+//! [[claim]]
+//! id = "traffic-32"
+//! source = "Fig. 8"
+//! title = "Piggyback saves traffic, 4 to 32 B"
+//! statement = "Inside the command, values of 4 to 32 B take 97.9 % less traffic than by PRP."
+//! kind = "counted"
+//! runs = { base = "bandslim-8 / Baseline / *", piggy = "bandslim-8 / Piggyback / *" }
+//! each = ["4", "8", "16", "32"]                               # in place of the stars, one after the other
+//! quantity = "traffic.payload_bytes.total / ops.store"        # of each run
+//! value = "1 - piggy / base"                                  # of the claim
+//! show = "percent"
+//! published = 0.979
+//! relation = "="
+//! tolerance = 0.0005
+//! ours = 0.97897                                              # what we get; a drift from it is a regression
+//! drift = 0.00001
+//! ```
+
+mod judge;
+mod parse;
+mod table;
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::experiments::expression::{Expression, Order};
+use crate::experiments::runs::{Assignments, Options, Plan, Results, RunId};
+use crate::experiments::{Figure, Found, Kind, Place, missing};
+
+pub use judge::{Beside, Outcome, Verdict};
+pub use parse::parse;
+pub use table::{counts, text};
+
+/// The embedded files with their names.
+pub const FILES: &[(&str, &str)] = &[
+    ("bandslim.toml", include_str!("../../../../claims/bandslim.toml")),
+    ("bandslim-cxl.toml", include_str!("../../../../claims/bandslim-cxl.toml")),
+];
+
+/// A claim of a source.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    /// Name, unique within its suite.
+    pub id: String,
+    /// Where it stands: figure, table or section.
+    pub source: String,
+    /// In half a line.
+    pub title: String,
+    /// In a sentence of ours.
+    pub statement: String,
+    /// How our number comes about.
+    pub kind: Kind,
+    /// What is computed and what it is held against.
+    pub test: Test,
+    /// How the source is understood, where it leaves a choice.
+    pub reading: String,
+    /// What the verdict should be.
+    pub expected: Expected,
+    runs: Vec<(String, Source)>,
+    each: Vec<String>,
+    quantities: Vec<(String, Expression)>,
+    beside: Vec<(String, Assignments)>,
+}
+
+/// What the verdict should be, and why.
+#[derive(Clone, Debug)]
+pub struct Expected {
+    /// Whether the claim comes true.
+    pub comes_true: bool,
+    /// Why not, with the arithmetic that shows it.
+    pub because: String,
+    /// Our own value, one or one a point; none: only the verdict counts.
+    pub ours: Vec<f64>,
+    /// How far ours may be from that, in the unit of the value.
+    pub drift: f64,
+}
+
+/// What is computed and what it is held against.
+#[derive(Clone, Debug)]
+pub enum Test {
+    /// A number against a published one.
+    Value {
+        /// Over quantities of the runs.
+        value: Expression,
+        /// How it is written.
+        show: Show,
+        /// The published number.
+        published: f64,
+        /// How ours has to stand to it.
+        relation: Relation,
+        /// How far it may miss: absolute, relative for [`Relation::About`].
+        tolerance: f64,
+    },
+    /// An order, all of which must hold.
+    Order(Vec<Order>),
+}
+
+/// How our number has to stand to the published one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub enum Relation {
+    /// The same, up to an absolute tolerance.
+    #[serde(rename = "=")]
+    Equal,
+    /// The same, up to a relative tolerance.
+    #[serde(rename = "~")]
+    About,
+    /// At most so much.
+    #[serde(rename = "<=")]
+    AtMost,
+    /// At least so much.
+    #[serde(rename = ">=")]
+    AtLeast,
+}
+
+impl Relation {
+    fn holds(self, ours: f64, published: f64, tolerance: f64) -> bool {
+        match self {
+            Relation::Equal => (ours - published).abs() <= tolerance,
+            Relation::About => (ours / published - 1.0).abs() <= tolerance,
+            Relation::AtMost => ours <= published + tolerance,
+            Relation::AtLeast => ours >= published - tolerance,
+        }
+    }
+
+    /// The sign in front of a published number.
+    fn sign(self) -> &'static str {
+        match self {
+            Relation::Equal => "",
+            Relation::About => "~ ",
+            Relation::AtMost => "<= ",
+            Relation::AtLeast => ">= ",
+        }
+    }
+}
+
+/// How a number of a claim is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Show {
+    /// 0.979 as 97.90 %.
+    Percent,
+    /// 13.04 as 13.04 x.
+    Times,
+    /// As it is.
+    #[default]
+    Plain,
+}
+
+impl Show {
+    /// The number as text.
+    pub fn text(self, value: f64) -> String {
+        match self {
+            Show::Percent => format!("{:.2} %", 100.0 * value),
+            Show::Times if value.abs() < 99.95 => format!("{value:.3} x"),
+            Show::Times => format!("{value:.1} x"),
+            Show::Plain if value.fract() == 0.0 => format!("{value:.0}"),
+            Show::Plain => format!("{value:.2}"),
+        }
+    }
+}
+
+/// Where a run of a claim comes from.
+#[derive(Clone, Debug)]
+enum Source {
+    /// A run of a figure, with settings on top.
+    Place(Place, Assignments),
+    /// A run of its own.
+    Own(Found),
+}
+
+/// Claims of one suite.
+#[derive(Clone, Debug)]
+pub struct Suite {
+    /// Name on the command line.
+    pub name: String,
+    /// What it is about.
+    pub title: String,
+    /// The claims in the order of the files.
+    pub claims: Vec<Claim>,
+}
+
+/// The suite of that name, from every embedded file that belongs to it.
+///
+/// # Errors
+/// There is none, or an embedded file is wrong (a test reads them all).
+pub fn suite(name: &str) -> anyhow::Result<Suite> {
+    let mut files = FILES.iter().map(|(file, text)| parse(file, text)).collect::<anyhow::Result<Vec<Suite>>>()?;
+    let mut names: Vec<String> = files.iter().map(|suite| suite.name.clone()).collect();
+    names.dedup();
+    files.retain(|suite| suite.name == name);
+    let mut files = files.into_iter();
+    let Some(mut suite) = files.next() else {
+        anyhow::bail!("{name}: no such suite of claims; there are {}", names.join(", "))
+    };
+    suite.claims.extend(files.flat_map(|more| more.claims));
+    Ok(suite)
+}
+
+/// A claim whose runs have been asked of a plan.
+#[derive(Debug)]
+pub struct Planned {
+    claim: Claim,
+    /// Whether the runs are those the expected values were taken from.
+    as_usual: bool,
+    runs: Result<Runs, String>,
+}
+
+/// Runs of a claim: by condition (the claim's own first, then those beside), by point, by name.
+type Runs = Vec<Vec<Vec<(String, RunId)>>>;
+
+impl Planned {
+    /// Asks `plan` for the runs of `claim`, which are places among `figures`.
+    ///
+    /// # Errors
+    /// A place that no figure has, or a setting that is wrong.
+    pub fn new(claim: Claim, figures: &[Figure], plan: &mut Plan, options: &Options) -> anyhow::Result<Planned> {
+        let as_usual = !options.full && options.set.is_empty();
+        let runs = claim.plan(figures, plan).map_err(|problem| anyhow::anyhow!("claim {}: {problem}", claim.id))?;
+        Ok(Planned { claim, as_usual, runs })
+    }
+
+    /// The claim itself.
+    pub fn claim(&self) -> &Claim {
+        &self.claim
+    }
+
+    /// Whether the claim comes true in `results`.
+    ///
+    /// # Errors
+    /// A quantity that a report has no number for.
+    pub fn judge(&self, results: &Results) -> anyhow::Result<Outcome> {
+        judge::judge(self, results).map_err(|problem| anyhow::anyhow!("claim {}: {problem}", self.claim.id))
+    }
+}
+
+impl Claim {
+    /// Points the claim is about; one without a name if it is about none in particular.
+    fn points(&self) -> Vec<Option<&str>> {
+        if self.each.is_empty() { vec![None] } else { self.each.iter().map(|point| Some(point.as_str())).collect() }
+    }
+
+    /// The runs, or what this build lacks for them.
+    fn plan(&self, figures: &[Figure], plan: &mut Plan) -> anyhow::Result<Result<Runs, String>> {
+        let usual = (String::new(), Vec::new());
+        let mut all = Vec::new();
+        for (_, extra) in std::iter::once(&usual).chain(&self.beside) {
+            let mut points = Vec::new();
+            for point in self.points() {
+                let mut runs = Vec::new();
+                for (name, source) in &self.runs {
+                    let found = source.at(point, figures)?;
+                    if let Some(lacks) = missing(&found.needs) {
+                        return Ok(Err(lacks.to_owned()));
+                    }
+                    let settings = [found.settings, extra.clone()].concat();
+                    runs.push((name.clone(), plan.add(&found.profile, found.counts, &settings)?));
+                }
+                points.push(runs);
+            }
+            all.push(points);
+        }
+        Ok(Ok(all))
+    }
+}
+
+impl Source {
+    /// The run at a point.
+    fn at(&self, point: Option<&str>, figures: &[Figure]) -> anyhow::Result<Found> {
+        match self {
+            Source::Own(found) => Ok(found.clone()),
+            Source::Place(place, set) => {
+                let mut found = match point {
+                    Some(point) if place.is_open() => place.at(point).find(figures)?,
+                    _ => place.find(figures)?,
+                };
+                found.settings.extend(set.iter().cloned());
+                Ok(found)
+            }
+        }
+    }
+}
+
+impl fmt::Display for Test {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Test::Value { show, published, relation, .. } => {
+                write!(f, "{}{}", relation.sign(), show.text(*published))
+            }
+            Test::Order(_) => f.write_str("order"),
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! From a file of `claims/` to a [`Suite`]; everything that can be wrong with one is said in one line.
+
+use std::collections::BTreeMap;
+
+use anyhow::{anyhow, bail, ensure};
+use serde::Deserialize;
+
+use super::{Claim, Expected, Relation, Show, Source, Suite, Test};
+use crate::experiments::expression::{Expression, Order};
+use crate::experiments::runs::Counts;
+use crate::experiments::{Found, Kind, Place, assignments, check_needs, from_toml};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawSuite {
+    suite: String,
+    title: String,
+    claim: Vec<RawClaim>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawClaim {
+    id: String,
+    source: String,
+    title: String,
+    statement: String,
+    kind: Kind,
+    runs: BTreeMap<String, RawRun>,
+    #[serde(default)]
+    each: Vec<String>,
+    quantity: Quantity,
+    value: Option<String>,
+    #[serde(default)]
+    show: Show,
+    published: Option<f64>,
+    relation: Option<Relation>,
+    tolerance: Option<f64>,
+    #[serde(default)]
+    order: Vec<String>,
+    #[serde(default)]
+    reading: String,
+    #[serde(default)]
+    expect: Expect,
+    #[serde(default)]
+    because: String,
+    ours: Option<OneOrMany>,
+    drift: Option<f64>,
+    #[serde(default)]
+    beside: Vec<RawBeside>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum RawRun {
+    Place(String),
+    On(RawOn),
+    Own(RawOwn),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawOn {
+    place: String,
+    set: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawOwn {
+    profile: String,
+    ops: u64,
+    full_ops: u64,
+    set: Vec<String>,
+    #[serde(default)]
+    needs: Vec<String>,
+}
+
+/// One quantity, or several by name.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Quantity {
+    One(String),
+    Many(BTreeMap<String, String>),
+}
+
+#[derive(Default, Deserialize)]
+enum Expect {
+    #[default]
+    #[serde(rename = "comes true")]
+    ComesTrue,
+    #[serde(rename = "not reproduced")]
+    NotReproduced,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum OneOrMany {
+    One(f64),
+    Many(Vec<f64>),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawBeside {
+    name: String,
+    set: Vec<String>,
+}
+
+/// Parses one file; `name` is the file's, for messages.
+///
+/// # Errors
+/// One line: what is no TOML, unknown, missing or contradictory.
+pub fn parse(name: &str, text: &str) -> anyhow::Result<Suite> {
+    let raw: RawSuite = from_toml(name, text)?;
+    let mut claims: Vec<Claim> = Vec::new();
+    for claim in raw.claim {
+        let id = claim.id.clone();
+        ensure!(claims.iter().all(|known| known.id != id), "{name}: claim {id} twice");
+        claims.push(claim.check().map_err(|problem| anyhow!("{name}: claim {id}: {problem}"))?);
+    }
+    Ok(Suite { name: raw.suite, title: raw.title, claims })
+}
+
+impl RawClaim {
+    fn check(self) -> anyhow::Result<Claim> {
+        let expression = |text: &String| Expression::parse(text).map_err(anyhow::Error::msg);
+        let quantities = match &self.quantity {
+            Quantity::One(text) => vec![(String::new(), expression(text)?)],
+            Quantity::Many(many) => {
+                many.iter().map(|(name, text)| Ok((name.clone(), expression(text)?))).collect::<anyhow::Result<_>>()?
+            }
+        };
+        let test = self.test()?;
+        let expected = self.expected(&test)?;
+        let names = names(self.runs.keys(), &quantities);
+        for name in test.names() {
+            ensure!(names.contains(&name.to_owned()), "no run {name}; there are {}", names.join(", "));
+        }
+        ensure!(self.kind != Kind::Modelled, "kind: modelled is for figures; say modelled-fit, -set or -check");
+        let runs = self.runs.into_iter().map(|(name, run)| Ok((name, run.check()?)));
+        let runs = runs.collect::<anyhow::Result<Vec<_>>>()?;
+        let open = runs.iter().any(|(_, source)| matches!(source, Source::Place(place, _) if place.is_open()));
+        ensure!(open != self.each.is_empty(), "each and runs that end in * belong together");
+        let beside = self.beside.into_iter().map(|beside| Ok((beside.name, assignments(&beside.set)?)));
+        Ok(Claim {
+            beside: beside.collect::<anyhow::Result<_>>()?,
+            id: self.id,
+            source: self.source,
+            title: self.title,
+            statement: self.statement,
+            kind: self.kind,
+            test,
+            reading: self.reading,
+            expected,
+            runs,
+            each: self.each,
+            quantities,
+        })
+    }
+
+    fn test(&self) -> anyhow::Result<Test> {
+        match (&self.value, self.published, self.relation, self.tolerance, self.order.is_empty()) {
+            (Some(value), Some(published), Some(relation), tolerance, true) => {
+                let bound = matches!(relation, Relation::AtMost | Relation::AtLeast);
+                ensure!(bound || tolerance.is_some(), "relation = or ~ without a tolerance");
+                let value = Expression::parse(value).map_err(anyhow::Error::msg)?;
+                Ok(Test::Value { value, show: self.show, published, relation, tolerance: tolerance.unwrap_or(0.0) })
+            }
+            (None, None, None, None, false) => {
+                let order = self.order.iter().map(|text| Order::parse(text).map_err(anyhow::Error::msg));
+                Ok(Test::Order(order.collect::<anyhow::Result<_>>()?))
+            }
+            _ => bail!("expected either value, published and relation, or order"),
+        }
+    }
+
+    fn expected(&self, test: &Test) -> anyhow::Result<Expected> {
+        let comes_true = matches!(self.expect, Expect::ComesTrue);
+        let ours = match &self.ours {
+            None => Vec::new(),
+            Some(OneOrMany::One(value)) => vec![*value; self.each.len().max(1)],
+            Some(OneOrMany::Many(values)) => values.clone(),
+        };
+        ensure!(comes_true || !self.because.is_empty(), "not reproduced needs because");
+        ensure!(comes_true || !ours.is_empty() || matches!(test, Test::Order(_)), "not reproduced needs ours");
+        ensure!(ours.is_empty() || ours.len() == self.each.len().max(1), "ours: as many values as each has points");
+        ensure!(ours.is_empty() != self.drift.is_some(), "ours and drift belong together");
+        let because = self.because.clone();
+        Ok(Expected { comes_true, because, ours, drift: self.drift.unwrap_or(0.0) })
+    }
+}
+
+/// What expressions of a claim may name: `run` with one quantity, `run.quantity` with several.
+fn names<'a>(runs: impl Iterator<Item = &'a String>, quantities: &[(String, Expression)]) -> Vec<String> {
+    runs.flat_map(|run| {
+        quantities.iter().map(move |(quantity, _)| match quantity.as_str() {
+            "" => run.clone(),
+            quantity => format!("{run}.{quantity}"),
+        })
+    })
+    .collect()
+}
+
+impl Test {
+    fn names(&self) -> Vec<&str> {
+        match self {
+            Test::Value { value, .. } => value.names(),
+            Test::Order(orders) => orders.iter().flat_map(Order::names).collect(),
+        }
+    }
+}
+
+impl RawRun {
+    fn check(self) -> anyhow::Result<Source> {
+        Ok(match self {
+            RawRun::Place(place) => Source::Place(Place::parse(&place)?, Vec::new()),
+            RawRun::On(RawOn { place, set }) => Source::Place(Place::parse(&place)?, assignments(&set)?),
+            RawRun::Own(RawOwn { profile, ops, full_ops, set, needs }) => {
+                check_needs(&needs)?;
+                let counts = Counts { usual: ops, full: full_ops };
+                Source::Own(Found { profile, settings: assignments(&set)?, counts, needs })
+            }
+        })
+    }
+}

@@ -1,0 +1,112 @@
+//! Outcomes as an aligned table, and the reasons below it.
+
+use super::{Outcome, Verdict};
+
+/// Width of the lines below the table.
+const WIDTH: usize = 100;
+
+/// How many outcomes of each verdict, in words, regressions last.
+pub fn counts(outcomes: &[Outcome]) -> String {
+    let count = |verdict: fn(&Verdict) -> bool| outcomes.iter().filter(|outcome| verdict(&outcome.verdict)).count();
+    let regressed = outcomes.iter().filter(|outcome| outcome.regressed.is_some()).count();
+    let skipped = count(|verdict| matches!(verdict, Verdict::Skipped(_)));
+    let mut text = format!(
+        "{} claims: {} reproduced, {} hold, {} not reproduced",
+        outcomes.len(),
+        count(|verdict| *verdict == Verdict::Reproduced),
+        count(|verdict| *verdict == Verdict::Holds),
+        count(|verdict| *verdict == Verdict::NotReproduced),
+    );
+    if skipped > 0 {
+        text.push_str(&format!(", {skipped} skipped"));
+    }
+    text + &match regressed {
+        0 => "; none regressed".to_owned(),
+        some => format!("; {some} REGRESSED"),
+    }
+}
+
+/// The table.
+pub fn text(outcomes: &[Outcome]) -> String {
+    let mut rows: Vec<[String; 6]> =
+        vec![["claim", "where", "published", "ours", "kind", "verdict"].map(str::to_owned)];
+    for outcome in outcomes {
+        let regressed = if outcome.regressed.is_some() { "  REGRESSED" } else { "" };
+        rows.push([
+            outcome.title.clone(),
+            outcome.source.clone(),
+            outcome.published.clone(),
+            outcome.ours.clone(),
+            outcome.kind.to_string(),
+            format!("{}{regressed}", outcome.verdict),
+        ]);
+    }
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..6).map(width).collect();
+    let rule = "-".repeat(widths.iter().sum::<usize>() + 2 * 5) + "\n";
+    let mut text = String::new();
+    for (index, row) in rows.iter().enumerate() {
+        let cells = row.iter().zip(&widths).enumerate().map(|(column, (cell, width))| {
+            if matches!(column, 2 | 3) { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
+        });
+        text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
+        text.push('\n');
+        if index == 0 {
+            text.push_str(&rule);
+        }
+    }
+    text.push_str(&rule);
+    text.push_str(&reasons(outcomes));
+    text + &counts(outcomes) + "\n"
+}
+
+/// What a reader of the table would ask.
+fn reasons(outcomes: &[Outcome]) -> String {
+    let mut text = String::new();
+    for outcome in outcomes {
+        let mut say = |what: &str| text.push_str(&wrap(&format!("{} ({}): {what}", outcome.title, outcome.source)));
+        if let Some(regressed) = &outcome.regressed {
+            say(&format!("REGRESSED: {regressed}."));
+        }
+        match &outcome.verdict {
+            Verdict::Skipped(lacks) => say(&format!("skipped, this build lacks {lacks}.")),
+            Verdict::NotReproduced if !outcome.because.is_empty() => say(&format!("not reproduced. {}", outcome.because)),
+            _ => {}
+        }
+        for beside in &outcome.beside {
+            say(&format!("{} with {}.", beside.ours, beside.name));
+        }
+    }
+    text + if text.is_empty() { "" } else { "\n" }
+}
+
+/// `text` in lines of at most [`WIDTH`] characters, all but the first indented.
+fn wrap(text: &str) -> String {
+    let mut lines = String::new();
+    let mut length = 0;
+    for word in text.split_whitespace() {
+        let longer = word.chars().count() + 1;
+        if length > 0 && length + longer > WIDTH {
+            lines.push_str("\n   ");
+            length = 3;
+        }
+        if length > 0 {
+            lines.push(' ');
+        }
+        lines.push_str(word);
+        length += longer;
+    }
+    lines + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_reasons_are_wrapped() {
+        let text = wrap(&"word ".repeat(40));
+        assert!(text.lines().count() > 1 && text.lines().all(|line| line.chars().count() <= WIDTH));
+        assert_eq!(text.split_whitespace().count(), 40);
+    }
+}

@@ -1,0 +1,342 @@
+//! Experiments as data: every figure that is reproduced is one TOML file of `experiments/` at the root of the repository.
+//!
+//! A [`Figure`] has grids; a [`Grid`] is series times points, each crossing one run; its [`Panel`]s draw quantities of
+//! these runs. Settings are the `KEY=VALUE` of the command line. What the source states in its text stands beside as
+//! [`Published`]. A new figure is one file and one row in [`FILES`]; `kvdrive figure` and `kvdrive report` find it there.
+//!
+//! ```toml
+//! id = "bandslim-8"
+//! source = "BandSlim, ICPP'24, Figure 8"
+//! title = "Traffic and response time by value size"
+//! group = "paper"
+//!
+//! [[grid]]
+//! name = "sizes"
+//! ops = 20_000                        # a point
+//! full_ops = 1_000_000                # with --full: as published
+//! set = ["workload.name=w-a", "nand.enabled=false"]
+//! points = { key = "workload.value_size", values = [4, 32], label = "value size [B]" }
+//! series = [{ name = "Baseline", set = ["host.transfer=prp"] }]
+//! panel = [{ id = "a", title = "Traffic", y = "traffic.payload_bytes.total / ops.store", unit = "B/store", kind = "counted" }]
+//! ```
+//!
+//! A series that needs what this build does not have (`needs = ["transfer:cxl"]`) is left out, and the figure says so.
+
+mod available;
+pub mod expression;
+mod parse;
+pub mod runs;
+
+use std::fmt;
+
+use anyhow::{anyhow, bail};
+use serde::{Deserialize, Serialize};
+
+use expression::Expression;
+use runs::{Assignments, Counts, Plan, RunId};
+
+pub use available::missing;
+pub use parse::parse;
+pub(crate) use parse::{assignments, check_needs, from_toml};
+
+/// The embedded files with their names.
+pub const FILES: &[(&str, &str)] = &[
+    ("bandslim-3.toml", include_str!("../../../../experiments/bandslim-3.toml")),
+    ("bandslim-4.toml", include_str!("../../../../experiments/bandslim-4.toml")),
+    ("bandslim-8.toml", include_str!("../../../../experiments/bandslim-8.toml")),
+    ("bandslim-9.toml", include_str!("../../../../experiments/bandslim-9.toml")),
+    ("bandslim-10.toml", include_str!("../../../../experiments/bandslim-10.toml")),
+    ("bandslim-11.toml", include_str!("../../../../experiments/bandslim-11.toml")),
+    ("bandslim-12.toml", include_str!("../../../../experiments/bandslim-12.toml")),
+    ("bandslim-cxl-2.toml", include_str!("../../../../experiments/bandslim-cxl-2.toml")),
+    ("bandslim-cxl-5.toml", include_str!("../../../../experiments/bandslim-cxl-5.toml")),
+];
+
+/// How a number came about. Printed beside every one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// Bytes, pages, commands: exact, whatever the times.
+    Counted,
+    /// Times of the model, from constants of which some are fitted, some not.
+    Modelled,
+    /// A time whose constants were fitted to this very result: agreement shows that the results are compatible.
+    ModelledFit,
+    /// A time from which a constant was solved: agreement is by construction.
+    ModelledSet,
+    /// A time that no constant was chosen by: agreement is evidence.
+    ModelledCheck,
+    /// A time of this machine.
+    Measured,
+}
+
+/// Every kind, with its name and what it means to a reader.
+pub const KINDS: &[(Kind, &str, &str)] = &[
+    (Kind::Counted, "counted", "bytes, pages and commands that cross or are written: exact, whatever the times are"),
+    (Kind::Modelled, "modelled", "model time, from the constants of the profile"),
+    (
+        Kind::ModelledFit,
+        "modelled-fit",
+        "model time whose constants were fitted to this very result: shows that the published results agree with each other",
+    ),
+    (
+        Kind::ModelledSet,
+        "modelled-set",
+        "model time from which a constant was solved: agrees by construction",
+    ),
+    (Kind::ModelledCheck, "modelled-check", "model time that no constant was chosen by: evidence for the model"),
+    (Kind::Measured, "measured", "time of the machine that ran this"),
+];
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let row = KINDS.iter().find(|(kind, ..)| kind == self);
+        f.pad(row.map_or("", |(_, name, _)| name))
+    }
+}
+
+/// A figure of a paper, or of ours.
+#[derive(Clone, Debug)]
+pub struct Figure {
+    /// Name on the command line.
+    pub id: String,
+    /// Where it was published.
+    pub source: String,
+    /// What it shows.
+    pub title: String,
+    /// Chapter of the report.
+    pub group: Group,
+    /// What a reader has to know, a sentence each.
+    pub notes: Vec<String>,
+    /// The runs and how they are drawn.
+    pub grids: Vec<Grid>,
+}
+
+/// Chapters of the report, in its order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Group {
+    /// BandSlim, ICPP'24.
+    Paper,
+    /// The CXL article, IEEE Micro.
+    Article,
+    /// What neither has.
+    Beyond,
+}
+
+/// Series times points.
+#[derive(Clone, Debug)]
+pub struct Grid {
+    /// Name within the figure.
+    pub name: String,
+    /// Label of the axis of points.
+    pub axis: String,
+    /// Along the axis, in order.
+    pub points: Vec<Point>,
+    /// One run at each point.
+    pub series: Vec<Series>,
+    /// What is drawn of the runs.
+    pub panels: Vec<Panel>,
+    profile: String,
+    set: Assignments,
+    drawn_as: Style,
+}
+
+/// How a panel is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Style {
+    /// Points follow from each other: sizes.
+    Lines,
+    /// Points stand beside each other: workloads.
+    Bars,
+}
+
+/// A place on the axis of points.
+#[derive(Clone, Debug)]
+pub struct Point {
+    /// As drawn, `4K+32` or `W(M)`; claims name it.
+    pub label: String,
+    /// Operations of each run here.
+    pub counts: Counts,
+    profile: Option<String>,
+    set: Assignments,
+}
+
+/// A line, or a bar at each point.
+#[derive(Clone, Debug)]
+pub struct Series {
+    /// As in the legend; claims name it.
+    pub name: String,
+    /// What this build must have for it: `transfer:cxl`.
+    pub needs: Vec<String>,
+    profile: Option<String>,
+    set: Assignments,
+}
+
+/// One quantity over all runs of a grid.
+#[derive(Clone, Debug)]
+pub struct Panel {
+    /// Letter.
+    pub id: String,
+    /// What it shows.
+    pub title: String,
+    /// Read off each report.
+    pub y: Expression,
+    /// Unit of the quantity, `B/store`.
+    pub unit: String,
+    /// Whether the axis of the quantity is logarithmic.
+    pub log: bool,
+    /// How the numbers came about.
+    pub kind: Kind,
+    /// What the source states in its text.
+    pub published: Vec<Published>,
+}
+
+/// A value the source states in its text, for some points of a series.
+#[derive(Clone, Debug)]
+pub struct Published {
+    /// Index of the series.
+    pub series: usize,
+    /// Indices of the points.
+    pub points: Vec<usize>,
+    /// The value.
+    pub value: Statement,
+    /// As the source has it, `97.9 % less than Baseline`.
+    pub says: String,
+}
+
+/// A published number.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Statement {
+    /// In the unit of the panel.
+    Absolute(f64),
+    /// So many times what the series with this index has at the same point.
+    Times(f64, usize),
+}
+
+impl Grid {
+    /// Whether panels are lines or bars.
+    pub fn style(&self) -> Style {
+        self.drawn_as
+    }
+
+    /// Profile and settings of the run of a series at a point, from the general to the particular.
+    fn settings(&self, series: usize, point: usize) -> (&str, Assignments) {
+        let (series, point) = (&self.series[series], &self.points[point]);
+        let profile = point.profile.as_ref().or(series.profile.as_ref()).unwrap_or(&self.profile);
+        (profile, [&self.set, &series.set, &point.set].into_iter().flatten().cloned().collect())
+    }
+
+    /// Asks `plan` for every run; a series this build has not all the parts for has none.
+    ///
+    /// # Errors
+    /// A setting that is wrong.
+    pub fn plan(&self, plan: &mut Plan) -> anyhow::Result<Vec<Vec<Option<RunId>>>> {
+        let all = 0..self.series.len();
+        all.map(|series| (0..self.points.len()).map(|point| self.plan_one(plan, series, point)).collect()).collect()
+    }
+
+    fn plan_one(&self, plan: &mut Plan, series: usize, point: usize) -> anyhow::Result<Option<RunId>> {
+        if missing(&self.series[series].needs).is_some() {
+            return Ok(None);
+        }
+        let (profile, settings) = self.settings(series, point);
+        plan.add(profile, self.points[point].counts, &settings).map(Some)
+    }
+}
+
+/// The figures of the embedded files, in their order.
+///
+/// # Errors
+/// One line that names the file: an embedded file is wrong (a test reads them all).
+pub fn figures() -> anyhow::Result<Vec<Figure>> {
+    FILES.iter().map(|(name, text)| parse(name, text)).collect()
+}
+
+/// The embedded figure of that name.
+///
+/// # Errors
+/// There is none; the message lists those there are.
+pub fn figure(id: &str) -> anyhow::Result<Figure> {
+    let all = figures()?;
+    let ids = all.iter().map(|figure| figure.id.clone()).collect::<Vec<_>>().join(", ");
+    all.into_iter().find(|figure| figure.id == id).ok_or_else(|| anyhow!("{id}: no such figure; there are {ids}"))
+}
+
+/// A run by its place in a figure: `bandslim-8 / Piggyback / 32`, or with the grid's name behind the figure's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    figure: String,
+    grid: Option<String>,
+    series: String,
+    point: String,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let grid = self.grid.as_ref().map_or(String::new(), |grid| format!("{grid} / "));
+        write!(f, "{} / {grid}{} / {}", self.figure, self.series, self.point)
+    }
+}
+
+/// A run as a figure has it, ready to be asked of a plan.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// Profile it begins with.
+    pub profile: String,
+    /// Settings on top.
+    pub settings: Assignments,
+    /// Operations.
+    pub counts: Counts,
+    /// What this build must have for it.
+    pub needs: Vec<String>,
+}
+
+impl Place {
+    /// Parses `FIGURE / [GRID /] SERIES / POINT`.
+    ///
+    /// # Errors
+    /// Another number of parts.
+    pub fn parse(text: &str) -> anyhow::Result<Place> {
+        let parts: Vec<String> = text.split(" / ").map(|part| part.trim().to_owned()).collect();
+        let (figure, grid, series, point) = match parts.as_slice() {
+            [figure, series, point] => (figure, None, series, point),
+            [figure, grid, series, point] => (figure, Some(grid.clone()), series, point),
+            _ => bail!("\"{text}\": expected FIGURE / [GRID /] SERIES / POINT"),
+        };
+        Ok(Place { figure: figure.clone(), grid, series: series.clone(), point: point.clone() })
+    }
+
+    /// The same place at another point.
+    pub fn at(&self, point: &str) -> Place {
+        Place { point: point.to_owned(), ..self.clone() }
+    }
+
+    /// Whether the point is left open (`*`), to be filled in by [`Place::at`].
+    pub fn is_open(&self) -> bool {
+        self.point == "*"
+    }
+
+    /// Finds it among `figures`.
+    ///
+    /// # Errors
+    /// There is no such run, or the name of the grid is needed to tell two apart.
+    pub fn find(&self, figures: &[Figure]) -> anyhow::Result<Found> {
+        let figure = figures.iter().find(|figure| figure.id == self.figure);
+        let figure = figure.ok_or_else(|| anyhow!("{self}: no such figure"))?;
+        let grids = figure.grids.iter().filter(|grid| self.grid.as_ref().is_none_or(|name| *name == grid.name));
+        let mut found = grids.filter_map(|grid| {
+            let series = grid.series.iter().position(|series| series.name == self.series)?;
+            let point = grid.points.iter().position(|point| point.label == self.point)?;
+            Some((grid, series, point))
+        });
+        let Some((grid, series, point)) = found.next() else { bail!("{self}: no such series or point") };
+        if found.next().is_some() {
+            bail!("{self}: several grids have such a run; name one of them");
+        }
+        let (profile, settings) = grid.settings(series, point);
+        let needs = grid.series[series].needs.clone();
+        Ok(Found { profile: profile.to_owned(), settings, counts: grid.points[point].counts, needs })
+    }
+}

@@ -1,0 +1,335 @@
+//! Figures drawn: from the runs of an experiment to charts, and from charts to a terminal ([`terminal`]), to SVG
+//! ([`svg`]) and to a table of numbers ([`numbers`]).
+//!
+//! A [`Chart`] is plain data, one a panel. Published values are part of it, as marks of their own: never mixed into the
+//! lines of ours.
+
+pub mod numbers;
+pub mod svg;
+pub mod terminal;
+
+use crate::experiments::runs::{Counts, Options, Plan, Results, RunId};
+use crate::experiments::{Figure, Grid, Kind, Panel, Statement, Style, missing};
+use crate::report::grouped;
+
+/// One panel, ready to be drawn.
+#[derive(Clone, Debug)]
+pub struct Chart {
+    /// `bandslim-8a`.
+    pub id: String,
+    /// Letter of the panel.
+    pub letter: String,
+    /// What it shows.
+    pub title: String,
+    /// Unit of the quantity.
+    pub unit: String,
+    /// How the numbers came about.
+    pub kind: Kind,
+    /// Label of the axis of points.
+    pub axis: String,
+    /// Labels along it.
+    pub points: Vec<String>,
+    /// Lines or bars.
+    pub style: Style,
+    /// Whether the axis of the quantity is logarithmic.
+    pub log: bool,
+    /// Ours, a value a point; none where this build has not all the parts.
+    pub series: Vec<Line>,
+    /// Theirs.
+    pub marks: Vec<Mark>,
+    /// Operations of each run, in words.
+    pub counts: String,
+}
+
+/// One series.
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// As in the legend.
+    pub name: String,
+    /// A value a point.
+    pub values: Vec<Option<f64>>,
+}
+
+/// One published value.
+#[derive(Clone, Debug)]
+pub struct Mark {
+    /// Index of the series it was published for.
+    pub series: usize,
+    /// Index of the point.
+    pub point: usize,
+    /// In the unit of the chart.
+    pub value: f64,
+    /// As the source has it.
+    pub says: String,
+}
+
+impl Chart {
+    /// Every number in it, ours and theirs.
+    fn all(&self) -> impl Iterator<Item = f64> {
+        let ours = self.series.iter().flat_map(|line| line.values.iter().flatten());
+        ours.copied().chain(self.marks.iter().map(|mark| mark.value))
+    }
+
+    /// Least and greatest of the axis: from zero, or from the next lower power of ten to the next higher 1, 2 or 5.
+    /// A logarithmic axis of numbers that are not all above zero is a linear one.
+    fn scale(&self) -> Scale {
+        let (low, high) = self.all().fold((f64::MAX, 0.0f64), |(low, high), y| (low.min(y), high.max(y)));
+        if high <= 0.0 {
+            return Scale { log: false, low: low.min(0.0), high: 1.0 };
+        }
+        if !self.log || low <= 0.0 {
+            return Scale { log: false, low: low.min(0.0), high: high * 1.05 };
+        }
+        let below = 10f64.powi(low.log10().floor() as i32);
+        let lows = [5.0, 2.0, 1.0].map(|digit| digit * below);
+        let above = 10f64.powi(high.log10().floor() as i32);
+        let highs = [1.0, 2.0, 5.0, 10.0].map(|digit| digit * above);
+        // A little room on both sides, so that no point lies on the frame.
+        let low = lows.into_iter().find(|&bound| bound <= low / 1.05).unwrap_or(below / 2.0);
+        let high = highs.into_iter().find(|&bound| bound >= high * 1.05).unwrap_or(above * 20.0);
+        Scale { log: true, low, high }
+    }
+}
+
+/// The axis of a quantity.
+#[derive(Clone, Copy, Debug)]
+struct Scale {
+    log: bool,
+    low: f64,
+    high: f64,
+}
+
+impl Scale {
+    /// Where on the axis a value lies, 0 to 1.
+    fn at(&self, value: f64) -> f64 {
+        let share = if self.log {
+            (value.max(self.low) / self.low).ln() / (self.high / self.low).ln()
+        } else {
+            (value - self.low) / (self.high - self.low)
+        };
+        share.clamp(0.0, 1.0)
+    }
+
+    /// Values worth a label.
+    fn ticks(&self) -> Vec<f64> {
+        if self.log { self.log_ticks() } else { self.linear_ticks() }
+    }
+
+    fn log_ticks(&self) -> Vec<f64> {
+        let decades = (self.high / self.low).log10();
+        let digits: &[f64] = if decades > 2.5 { &[1.0] } else { &[1.0, 2.0, 5.0] };
+        let first = self.low.log10().floor() as i32;
+        let last = self.high.log10().ceil() as i32;
+        let all = (first..=last).flat_map(|power| digits.iter().map(move |digit| digit * 10f64.powi(power)));
+        all.filter(|tick| (self.low * 0.999..=self.high * 1.001).contains(tick)).collect()
+    }
+
+    fn linear_ticks(&self) -> Vec<f64> {
+        let rough = (self.high - self.low) / 5.0;
+        let power = 10f64.powi(rough.log10().floor() as i32);
+        let steps = [1.0, 2.0, 2.5, 5.0, 10.0].map(|digit| digit * power);
+        let step = steps.into_iter().find(|step| *step >= rough).unwrap_or(rough);
+        let first = (self.low / step).ceil() as i64;
+        let last = (self.high / step).floor() as i64;
+        (first..=last).map(|tick| tick as f64 * step).collect()
+    }
+}
+
+/// A figure whose runs have been asked of a plan.
+#[derive(Debug)]
+pub struct Planned {
+    figure: Figure,
+    full: bool,
+    /// Of each grid, of each series, of each point.
+    runs: Vec<Vec<Vec<Option<RunId>>>>,
+}
+
+impl Planned {
+    /// Asks `plan` for the runs of `figure`.
+    ///
+    /// # Errors
+    /// A setting that is wrong.
+    pub fn new(figure: Figure, plan: &mut Plan, options: &Options) -> anyhow::Result<Planned> {
+        let runs = figure.grids.iter().map(|grid| grid.plan(plan)).collect::<anyhow::Result<_>>();
+        let runs = runs.map_err(|problem| anyhow::anyhow!("{}: {problem}", figure.id))?;
+        Ok(Planned { figure, full: options.full, runs })
+    }
+
+    /// What was asked.
+    pub fn figure(&self) -> &Figure {
+        &self.figure
+    }
+
+    /// Series that are left out, with what they need.
+    pub fn left_out(&self) -> Vec<(&str, &str)> {
+        let series = self.figure.grids.iter().flat_map(|grid| &grid.series);
+        let mut left_out: Vec<_> =
+            series.filter_map(|series| Some((series.name.as_str(), missing(&series.needs)?))).collect();
+        left_out.sort();
+        left_out.dedup();
+        left_out
+    }
+
+    /// The runs it needs, each once.
+    pub fn runs(&self) -> Vec<RunId> {
+        let mut runs: Vec<_> = self.runs.iter().flatten().flatten().flatten().copied().collect();
+        runs.sort();
+        runs.dedup();
+        runs
+    }
+
+    /// Its panels, drawn from `results`.
+    ///
+    /// # Errors
+    /// A quantity that a report has no number for.
+    pub fn charts(&self, results: &Results) -> anyhow::Result<Vec<Chart>> {
+        let mut charts = Vec::new();
+        for (grid, runs) in self.figure.grids.iter().zip(&self.runs) {
+            for panel in &grid.panels {
+                charts.push(self.chart(grid, runs, panel, results)?);
+            }
+        }
+        Ok(charts)
+    }
+
+    fn chart(
+        &self,
+        grid: &Grid,
+        runs: &[Vec<Option<RunId>>],
+        panel: &Panel,
+        results: &Results,
+    ) -> anyhow::Result<Chart> {
+        let value = |run: &Option<RunId>| run.map(|run| results.number(run, &panel.y)).transpose();
+        let series = grid.series.iter().zip(runs).map(|(series, runs)| {
+            let values = runs.iter().map(value).collect::<anyhow::Result<_>>()?;
+            Ok(Line { name: series.name.clone(), values })
+        });
+        let series = series.collect::<anyhow::Result<Vec<Line>>>();
+        let series = series.map_err(|problem| anyhow::anyhow!("{}{}: {problem}", self.figure.id, panel.id))?;
+        let mut marks = Vec::new();
+        for published in &panel.published {
+            for &point in &published.points {
+                let value = match published.value {
+                    Statement::Absolute(value) => Some(value),
+                    Statement::Times(factor, of) => series[of].values[point].map(|value| value * factor),
+                };
+                let says = published.says.clone();
+                marks.extend(value.map(|value| Mark { series: published.series, point, value, says }));
+            }
+        }
+        Ok(Chart {
+            id: format!("{}{}", self.figure.id, panel.id),
+            letter: panel.id.clone(),
+            title: panel.title.clone(),
+            unit: panel.unit.clone(),
+            kind: panel.kind,
+            axis: grid.axis.clone(),
+            points: grid.points.iter().map(|point| point.label.clone()).collect(),
+            style: grid.style(),
+            log: panel.log,
+            series,
+            marks,
+            counts: self.counts(grid),
+        })
+    }
+
+    /// `20 000 operations a point, 1 000 from 4K on`.
+    fn counts(&self, grid: &Grid) -> String {
+        let ops = |counts: Counts| if self.full { counts.full } else { counts.usual };
+        let mut text = String::new();
+        let mut last = None;
+        for point in &grid.points {
+            let now = ops(point.counts);
+            match last {
+                None => text.push_str(&format!("{} operations a point", grouped(now))),
+                Some(before) if before != now => {
+                    text.push_str(&format!(", {} from {} on", grouped(now), point.label));
+                }
+                _ => {}
+            }
+            last = Some(now);
+        }
+        text
+    }
+}
+
+/// A number with as many digits as a reader needs on an axis or in a table: `4.18 k`, `0.54`, `12`.
+pub fn number(value: f64) -> String {
+    const PREFIXES: &[(f64, &str)] = &[(1e12, " T"), (1e9, " G"), (1e6, " M"), (1e3, " k"), (1.0, "")];
+    let size = value.abs();
+    let (unit, prefix) = PREFIXES.iter().find(|(unit, _)| size >= *unit * 0.999_5).copied().unwrap_or((1.0, ""));
+    let scaled = value / unit;
+    let decimals = match scaled.abs() {
+        n if n >= 99.95 => 0,
+        n if n >= 9.995 => 1,
+        n if n >= 0.099_95 || n == 0.0 => 2,
+        _ => 4,
+    };
+    let mut text = format!("{scaled:.decimals$}");
+    if text.contains('.') {
+        text.truncate(text.trim_end_matches('0').trim_end_matches('.').len());
+    }
+    format!("{text}{prefix}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scale(log: bool, values: &[f64]) -> Scale {
+        let line = Line { name: "a".into(), values: values.iter().map(|value| Some(*value)).collect() };
+        Chart {
+            id: "x".into(),
+            letter: "a".into(),
+            title: "x".into(),
+            unit: "B".into(),
+            kind: Kind::Counted,
+            axis: "x".into(),
+            points: values.iter().map(f64::to_string).collect(),
+            style: Style::Lines,
+            log,
+            series: vec![line],
+            marks: vec![],
+            counts: String::new(),
+        }
+        .scale()
+    }
+
+    #[test]
+    fn numbers_are_short_and_true() {
+        let cases = [
+            (4184.0, "4.18 k"),
+            (0.0, "0"),
+            (88.0, "88"),
+            (97.9, "97.9"),
+            (999.96, "1 k"),
+            (130.75, "131"),
+            (0.5, "0.5"),
+            (0.0034, "0.0034"),
+            (-0.25, "-0.25"),
+            (12_345_678.0, "12.3 M"),
+        ];
+        for (value, text) in cases {
+            assert_eq!(number(value), text);
+        }
+    }
+
+    #[test]
+    fn linear_axes_begin_at_zero_and_have_round_ticks() {
+        let scale = scale(false, &[0.3, 97.0]);
+        assert_eq!(scale.at(0.0), 0.0);
+        assert_eq!(scale.ticks(), [0.0, 25.0, 50.0, 75.0, 100.0]);
+        assert!(scale.at(97.0) < 1.0);
+    }
+
+    #[test]
+    fn logarithmic_axes_hold_every_value() {
+        let wide = scale(true, &[88.0, 17_000.0]);
+        assert_eq!(wide.ticks(), [100.0, 1_000.0, 10_000.0]);
+        assert!(wide.at(88.0) > 0.0 && wide.at(17_000.0) < 1.0);
+        assert!((wide.at(1_000.0) - wide.at(100.0) - (wide.at(10_000.0) - wide.at(1_000.0))).abs() < 1e-9);
+        assert_eq!(scale(true, &[11.0, 40.0]).ticks(), [10.0, 20.0, 50.0]);
+        assert!(!scale(true, &[0.0, 40.0]).log, "zero has no logarithm");
+        assert_eq!(scale(true, &[]).at(3.0), 1.0);
+    }
+}

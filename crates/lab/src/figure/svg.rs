@@ -1,0 +1,297 @@
+//! Charts as SVG: one panel for a page ([`panel`]), or all panels of a figure as a file ([`file`]).
+//!
+//! Written by hand rather than by a plotting library: every point carries its value as a title that browsers show, colours
+//! are attributes that converters for print understand and a page's style sheet can still override, and series differ in
+//! shape as well as in colour. No script, no external font.
+
+use std::fmt::Write;
+
+use super::{Chart, Line, Mark, Scale, number};
+use crate::experiments::Style;
+
+/// Size of a panel, in pixels at scale 1.
+const WIDTH: f64 = 480.0;
+const HEIGHT: f64 = 330.0;
+/// Space around the frame of a panel. The top grows with the legend, the bottom with slanted labels.
+const LEFT: f64 = 52.0;
+const RIGHT: f64 = 10.0;
+const TOP: f64 = 30.0;
+const BOTTOM: f64 = 44.0;
+/// Height of a row of the legend.
+const LEGEND_ROW: f64 = 18.0;
+/// Size of text, and about how wide a character of it is.
+const TEXT: f64 = 13.0;
+const CHARACTER: f64 = 7.0;
+/// Space between panels of a file.
+const GAP: f64 = 16.0;
+
+/// Colours that stay apart for colour-blind readers (Okabe and Ito).
+const COLOURS: [&str; 6] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b58900", "#56b4e9"];
+const INK: &str = "#222";
+const GRID: &str = "#ddd";
+
+/// All panels of a figure as one SVG file, two beside each other.
+pub fn file(title: &str, charts: &[Chart]) -> String {
+    let columns = charts.len().clamp(1, 2);
+    let rows = charts.len().div_ceil(columns);
+    let width = columns as f64 * (WIDTH + GAP) + GAP;
+    let top = 40.0;
+    let height = top + rows as f64 * (HEIGHT + GAP);
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" \
+         height=\"{height}\" font-family=\"system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif\">\n\
+         <rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n\
+         <text x=\"{GAP}\" y=\"26\" font-size=\"17\" font-weight=\"600\" fill=\"{INK}\">{}</text>\n",
+        escape(title)
+    );
+    for (index, chart) in charts.iter().enumerate() {
+        let x = GAP + (index % columns) as f64 * (WIDTH + GAP);
+        let y = top + (index / columns) as f64 * (HEIGHT + GAP);
+        let _ = writeln!(svg, "<g transform=\"translate({x} {y})\">\n{}</g>", draw(chart));
+    }
+    svg + "</svg>\n"
+}
+
+/// One panel, as an element of a page: as wide as there is room, to be read aloud by its title.
+pub fn panel(chart: &Chart) -> String {
+    format!(
+        "<svg class=\"chart\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">\n{}</svg>\n",
+        escape(&format!("{} in {}", chart.title, chart.unit)),
+        draw(chart)
+    )
+}
+
+/// `text` as content or attribute of an element.
+pub(crate) fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// The frame within a panel.
+struct Frame {
+    top: f64,
+    bottom: f64,
+    /// Distance between two points of the axis.
+    step: f64,
+    scale: Scale,
+    slanted: bool,
+}
+
+impl Frame {
+    fn new(chart: &Chart, legend_rows: usize) -> Frame {
+        let step = (WIDTH - LEFT - RIGHT) / chart.points.len() as f64;
+        let longest = chart.points.iter().map(|label| label.chars().count()).max().unwrap_or(0) as f64 * CHARACTER;
+        let slanted = longest > step - 3.0;
+        let room = if slanted { BOTTOM + 0.55 * longest - 6.0 } else { BOTTOM };
+        Frame {
+            top: TOP + legend_rows as f64 * LEGEND_ROW,
+            bottom: HEIGHT - room,
+            step,
+            scale: chart.scale(),
+            slanted,
+        }
+    }
+
+    fn x(&self, point: usize) -> f64 {
+        LEFT + (point as f64 + 0.5) * self.step
+    }
+
+    fn y(&self, value: f64) -> f64 {
+        self.bottom - self.scale.at(value) * (self.bottom - self.top)
+    }
+}
+
+fn draw(chart: &Chart) -> String {
+    let (legend, rows) = legend(chart);
+    let frame = Frame::new(chart, rows);
+    let mut svg = String::new();
+    let title = format!("({}) {}", chart.letter, chart.title);
+    let _ = writeln!(
+        svg,
+        "<text x=\"4\" y=\"16\" font-size=\"{}\" font-weight=\"600\" fill=\"{INK}\">{}\
+         <tspan font-weight=\"400\">  [{}]</tspan></text>",
+        TEXT + 1.0,
+        escape(&title),
+        escape(&chart.unit)
+    );
+    svg.push_str(&legend);
+    svg.push_str(&axes(chart, &frame));
+    match chart.style {
+        Style::Lines => lines(&mut svg, chart, &frame),
+        Style::Bars => bars(&mut svg, chart, &frame),
+    }
+    svg
+}
+
+/// Rows of series names, and how many they are. Series without a value are not named.
+fn legend(chart: &Chart) -> (String, usize) {
+    let drawn = chart.series.iter().enumerate().filter(|(_, line)| line.values.iter().any(Option::is_some));
+    let mut entries: Vec<(String, String)> = drawn
+        .map(|(index, line)| (marker(chart, index, 0.0, 0.0), line.name.clone()))
+        .collect();
+    if !chart.marks.is_empty() {
+        entries.push((ring(0.0, 0.0, ""), "published".into()));
+    }
+    let (mut x, mut row) = (12.0, 0);
+    let mut svg = String::new();
+    for (sign, name) in entries {
+        let width = 26.0 + name.chars().count() as f64 * CHARACTER;
+        if x + width > WIDTH && x > 12.0 {
+            (x, row) = (12.0, row + 1);
+        }
+        let y = TOP + 6.0 + row as f64 * LEGEND_ROW;
+        let _ = writeln!(
+            svg,
+            "<g transform=\"translate({x:.1} {y:.1})\">{sign}<text x=\"11\" y=\"4.5\" font-size=\"{TEXT}\" \
+             fill=\"{INK}\">{}</text></g>",
+            escape(&name)
+        );
+        x += width;
+    }
+    (svg, row + 1)
+}
+
+fn axes(chart: &Chart, frame: &Frame) -> String {
+    let mut svg = String::new();
+    for tick in frame.scale.ticks() {
+        let y = frame.y(tick);
+        let _ = writeln!(
+            svg,
+            "<line x1=\"{LEFT}\" x2=\"{}\" y1=\"{y:.1}\" y2=\"{y:.1}\" stroke=\"{GRID}\"/>\
+             <text x=\"{}\" y=\"{:.1}\" font-size=\"{TEXT}\" text-anchor=\"end\" fill=\"{INK}\">{}</text>",
+            WIDTH - RIGHT,
+            LEFT - 5.0,
+            y + 4.5,
+            number(tick)
+        );
+    }
+    let _ = writeln!(
+        svg,
+        "<path d=\"M{LEFT} {:.1}V{:.1}H{}\" fill=\"none\" stroke=\"{INK}\"/>",
+        frame.top,
+        frame.bottom,
+        WIDTH - RIGHT
+    );
+    for (point, label) in chart.points.iter().enumerate() {
+        let (x, y) = (frame.x(point), frame.bottom + 17.0);
+        let place = if frame.slanted {
+            format!("transform=\"translate({:.1} {:.1}) rotate(-35)\" text-anchor=\"end\"", x + 5.0, y - 3.0)
+        } else {
+            format!("x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"middle\"")
+        };
+        let _ = writeln!(svg, "<text {place} font-size=\"{TEXT}\" fill=\"{INK}\">{}</text>", escape(label));
+    }
+    let _ = writeln!(
+        svg,
+        "<text x=\"{:.1}\" y=\"{:.1}\" font-size=\"{TEXT}\" text-anchor=\"middle\" fill=\"{INK}\">{}</text>",
+        (LEFT + WIDTH - RIGHT) / 2.0,
+        HEIGHT - 7.0,
+        escape(&chart.axis)
+    );
+    svg
+}
+
+fn lines(svg: &mut String, chart: &Chart, frame: &Frame) {
+    for (index, line) in chart.series.iter().enumerate() {
+        let mut path = String::new();
+        let mut pen = 'M';
+        for (point, value) in line.values.iter().enumerate() {
+            match value {
+                Some(value) => {
+                    let _ = write!(path, "{pen}{:.1} {:.1}", frame.x(point), frame.y(*value));
+                    pen = 'L';
+                }
+                None => pen = 'M',
+            }
+        }
+        let colour = colour(index);
+        let _ = writeln!(svg, "<path d=\"{path}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>");
+    }
+    for (index, line) in chart.series.iter().enumerate() {
+        for (point, value) in line.values.iter().enumerate() {
+            let Some(value) = value else { continue };
+            let sign = marker(chart, index, frame.x(point), frame.y(*value));
+            let _ = writeln!(svg, "<g>{sign}<title>{}</title></g>", tooltip(chart, line, point, *value));
+        }
+    }
+    for mark in &chart.marks {
+        svg.push_str(&ring(frame.x(mark.point), frame.y(mark.value), &published(chart, mark)));
+    }
+}
+
+fn bars(svg: &mut String, chart: &Chart, frame: &Frame) {
+    let drawn: Vec<usize> = (0..chart.series.len())
+        .filter(|&index| chart.series[index].values.iter().any(Option::is_some))
+        .collect();
+    let width = 0.84 * frame.step / drawn.len().max(1) as f64;
+    let place = |point: usize, series: usize| {
+        let order = drawn.iter().position(|&index| index == series).unwrap_or(0);
+        frame.x(point) - 0.42 * frame.step + order as f64 * width
+    };
+    for &index in &drawn {
+        let line = &chart.series[index];
+        for (point, value) in line.values.iter().enumerate() {
+            let Some(value) = value else { continue };
+            let (x, y) = (place(point, index), frame.y(*value));
+            let _ = writeln!(
+                svg,
+                "<g><rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"{:.1}\" fill=\"{}\"/><title>{}</title></g>",
+                width - 1.5,
+                (frame.bottom - y).max(0.5),
+                colour(index),
+                tooltip(chart, line, point, *value)
+            );
+            let text = number(*value).replace(' ', "");
+            if text.chars().count() as f64 * 5.3 <= width {
+                let x = x + width / 2.0 - 0.75;
+                let _ = writeln!(
+                    svg,
+                    "<text x=\"{x:.1}\" y=\"{:.1}\" font-size=\"9.5\" text-anchor=\"middle\" fill=\"{INK}\">{text}</text>",
+                    y - 3.0
+                );
+            }
+        }
+    }
+    for mark in &chart.marks {
+        let x = place(mark.point, mark.series) + width / 2.0 - 0.75;
+        svg.push_str(&ring(x, frame.y(mark.value), &published(chart, mark)));
+    }
+}
+
+fn colour(series: usize) -> &'static str {
+    COLOURS[series % COLOURS.len()]
+}
+
+/// The sign of a series, around a point.
+fn marker(chart: &Chart, series: usize, x: f64, y: f64) -> String {
+    let colour = colour(series);
+    let path = |d: &str| format!("<path transform=\"translate({x:.1} {y:.1})\" d=\"{d}\" fill=\"{colour}\"/>");
+    if chart.style == Style::Bars {
+        return path("M-5-5H5V5H-5Z");
+    }
+    match series % COLOURS.len() {
+        0 => format!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\" fill=\"{colour}\"/>"),
+        1 => path("M-3.8-3.8H3.8V3.8H-3.8Z"),
+        2 => path("M0-5L4.8 3.6H-4.8Z"),
+        3 => path("M0-5.4L5.4 0L0 5.4L-5.4 0Z"),
+        4 => path("M0 5L4.8-3.6H-4.8Z"),
+        _ => path("M-1.6-5H1.6V-1.6H5V1.6H1.6V5H-1.6V1.6H-5V-1.6H-1.6Z"),
+    }
+}
+
+/// The sign of a published value.
+fn ring(x: f64, y: f64, says: &str) -> String {
+    let title = if says.is_empty() { String::new() } else { format!("<title>{}</title>", escape(says)) };
+    format!(
+        "<circle class=\"published\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"6.5\" fill=\"none\" stroke=\"{INK}\" \
+         stroke-width=\"1.6\" pointer-events=\"all\">{title}</circle>\n"
+    )
+}
+
+fn tooltip(chart: &Chart, line: &Line, point: usize, value: f64) -> String {
+    escape(&format!("{}, {}: {} {}", line.name, chart.points[point], number(value), chart.unit))
+}
+
+fn published(chart: &Chart, mark: &Mark) -> String {
+    let name = &chart.series[mark.series].name;
+    format!("published for {name}, {}: {} ({})", chart.points[mark.point], number(mark.value), mark.says)
+}
