@@ -13,3 +13,11 @@ mod page_buffer;
 mod support;
 #[path = "all/value_log.rs"]
 mod value_log;
+#[path = "all/commands.rs"]
+mod commands;
+#[path = "all/mock_engine.rs"]
+mod mock_engine;
+#[path = "all/random_streams.rs"]
+mod random_streams;
+#[path = "all/rig.rs"]
+mod rig;

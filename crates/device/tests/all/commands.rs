@@ -23,7 +23,8 @@ struct Rig {
 
 fn rig_with(sim: Sim, granularity: u32, contexts: u32, engine: MockEngine) -> Rig {
     let memory = Rc::new(LocalMemory::new());
-    let (link, controller) = rig::start(&sim, memory.clone(), rig::link_config(granularity), contexts, engine);
+    let (link, controller) =
+        rig::start(&sim, memory.clone(), rig::link_config(granularity), contexts, engine);
     let core = Rc::new(Resource::new(&sim, "host", 1));
     let costs = HostCosts { submit_ns: 100, complete_ns: 100, dma_setup_ns: 100, pin_page_ns: 10 };
     let host = sim.block_on(Host::connect(link.clone(), memory, core, costs)).expect("Identify works");
@@ -131,14 +132,7 @@ fn a_store_moves_the_bytes_of_its_method() {
         ("sgl", &[(0, 88), (1, 4_184), (4_096, 4_184), (4_097, 8_280), (8_193, 88 + 3 * 4_096)]),
         (
             "adaptive",
-            &[
-                (0, 88),
-                (32, 88),
-                (127, 264),
-                (128, 4_184),
-                (4_096 + 32, 4_272),
-                (4_096 + 64, 8_280),
-            ],
+            &[(0, 88), (32, 88), (127, 264), (128, 4_184), (4_096 + 32, 4_272), (4_096 + 64, 8_280)],
         ),
     ] {
         let driver = rig.driver(name, 1);
@@ -151,7 +145,9 @@ fn a_store_moves_the_bytes_of_its_method() {
 
 #[test]
 fn an_sgl_moves_its_bytes_rounded_up_to_the_unit_of_the_engine() {
-    for (granularity, table) in [(4, [(1, 92), (35, 124), (4_097, 88 + 4_100)]), (1, [(1, 89), (35, 123), (4_097, 4_185)])] {
+    for (granularity, table) in
+        [(4, [(1, 92), (35, 124), (4_097, 88 + 4_100)]), (1, [(1, 89), (35, 123), (4_097, 4_185)])]
+    {
         let rig = rig_with(Sim::new(), granularity, 1, MockEngine::new(1 << 20));
         let (sgl, prp) = (rig.driver("sgl", 1), rig.driver("prp", 1));
         for (bytes, crossed) in table {

@@ -48,9 +48,11 @@ impl Flat {
         Some(&self.0[at..at + bytes as usize])
     }
 
-    /// The runs that `sqe` names for `bytes` bytes. Chained lists are not needed at [`LARGEST`] bytes, except where a
-    /// list begins near the end of its page.
-    fn runs(&self, sqe: &Sqe, bytes: u32) -> Option<Vec<(u64, u32)>> {
+    /// Where the first `bytes` of the `named` bytes lie that `sqe` names.
+    fn runs(&self, sqe: &Sqe, named: u32, bytes: u32) -> Option<Vec<(u64, u32)>> {
+        if bytes == 0 {
+            return Some(Vec::new());
+        }
         if sqe.flags >> 6 != 0 {
             return Some(vec![(sqe.sgl().address.get(), bytes)]);
         }
@@ -58,20 +60,23 @@ impl Flat {
         let first = bytes.min((PAGE - prp1 % PAGE) as u32);
         let mut runs = vec![(prp1, first)];
         let mut left = bytes - first;
-        if left > 0 && left <= PAGE as u32 {
+        // Not yet reached of what is named; more than `left` when the answer is smaller than its buffer.
+        let mut named_left = u64::from(named) - u64::from(first);
+        if left > 0 && named_left <= PAGE {
             runs.push((prp2, left));
             left = 0;
         }
         let mut slot = prp2;
         while left > 0 {
             let entry = u64::from_le_bytes(self.bytes(slot, 8)?.try_into().ok()?);
-            if (slot + 8) % PAGE == 0 && left > PAGE as u32 {
+            if (slot + 8) % PAGE == 0 && named_left > PAGE {
                 slot = entry;
                 continue;
             }
             let here = left.min(PAGE as u32);
             runs.push((entry, here));
             left -= here;
+            named_left -= u64::from(here);
             slot += 8;
         }
         Some(runs)
@@ -79,15 +84,15 @@ impl Flat {
 
     fn gather(&self, sqe: &Sqe, bytes: u32) -> Option<Vec<u8>> {
         let mut value = Vec::new();
-        for (address, bytes) in self.runs(sqe, bytes)? {
+        for (address, bytes) in self.runs(sqe, bytes, bytes)? {
             value.extend_from_slice(self.bytes(address, bytes)?);
         }
         Some(value)
     }
 
-    fn scatter(&mut self, sqe: &Sqe, value: &[u8]) -> Option<()> {
+    fn scatter(&mut self, sqe: &Sqe, named: u32, value: &[u8]) -> Option<()> {
         let mut rest = value;
-        for (address, bytes) in self.runs(sqe, value.len() as u32)? {
+        for (address, bytes) in self.runs(sqe, named, value.len() as u32)? {
             let at = self.at(address, bytes)?;
             let (now, later) = rest.split_at(bytes as usize);
             self.0[at..at + now.len()].copy_from_slice(now);
@@ -294,13 +299,16 @@ impl Oracle {
                 let value = self.pairs[&key].clone();
                 assert_eq!(cqe.dw0.get() as usize, value.len());
                 let fits = value.len().min(buffer_bytes as usize);
-                self.memory.scatter(sqe, &value[..fits]).expect("mapped");
+                self.memory.scatter(sqe, buffer_bytes, &value[..fits]).expect("mapped");
             }
             Command::Delete { key } => {
                 self.pairs.remove(&key);
             }
             Command::Exist { key } => assert!(self.pairs.contains_key(&key)),
-            Command::List { .. } | Command::Seek { .. } | Command::Next { .. } | Command::IterClose { .. } => {}
+            Command::List { .. }
+            | Command::Seek { .. }
+            | Command::Next { .. }
+            | Command::IterClose { .. } => {}
             Command::CxlStore { .. } => panic!("there is no window"),
         }
     }
