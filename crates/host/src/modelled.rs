@@ -131,8 +131,15 @@ impl Driver {
         let plain = options == StoreOptions::default();
         let method = if plain { self.method.pick(bytes) } else { &prp::Prp };
         let mut slot = self.take_slot().await;
-        let request =
-            StoreRequest { key, value, options, nsid: NSID, cid: slot.cid, buffer: slot.buffer, list: slot.list };
+        let request = StoreRequest {
+            key,
+            value,
+            options,
+            nsid: NSID,
+            cid: slot.cid,
+            buffer: slot.buffer,
+            list: slot.list,
+        };
         let mut sequence = if method.is_inline() { Some(self.sequence.lock().await) } else { None };
         self.stage(&request, method.staged_bytes(bytes)).await;
         let mut progress = Progress::default();
@@ -186,16 +193,18 @@ impl Driver {
         let buffer_bytes = buffer_bytes.min(self.host.max_value_bytes);
         let command = Command::List { start, buffer_bytes };
         let (_, keys) = self
-            .with_data(command, buffer_bytes, |_, memory, buffer| {
-                take_keys(memory, buffer, buffer_bytes)
-            })
+            .with_data(command, buffer_bytes, |_, memory, buffer| take_keys(memory, buffer, buffer_bytes))
             .await?;
         keys
     }
 
     /// Opens an iterator on the pairs as they are now and reads the first one at or after `key`. `None` when there is
     /// none; the iterator is open all the same.
-    pub async fn seek(&self, key: Option<Key>, into: &mut Region) -> Result<(Iterator, Option<Pair>), Status> {
+    pub async fn seek(
+        &self,
+        key: Option<Key>,
+        into: &mut Region,
+    ) -> Result<(Iterator, Option<Pair>), Status> {
         let buffer_bytes = answers::pair_bytes(self.host.max_value_bytes);
         let (cqe, pair) = self
             .with_data(Command::Seek { key, buffer_bytes }, buffer_bytes, |cqe, memory, buffer| {
@@ -227,7 +236,10 @@ impl Driver {
             return;
         }
         self.host.memory.clear(request.buffer);
-        self.host.memory.write(request.buffer, request.value.slice(0, bytes)).expect("a slot's buffer is mapped");
+        self.host
+            .memory
+            .write(request.buffer, request.value.slice(0, bytes))
+            .expect("a slot's buffer is mapped");
         self.pin(bytes).await;
     }
 

@@ -145,11 +145,7 @@ impl Driver {
 
     /// Opens an iterator on the pairs as they are now and reads the first one at or after `key`. `None` when there is
     /// none; the iterator is open all the same.
-    pub async fn seek(
-        &self,
-        key: Option<Key>,
-        into: &mut Region,
-    ) -> Result<(Iterator, Option<Pair>), Error> {
+    pub async fn seek(&self, key: Option<Key>, into: &mut Region) -> Result<(Iterator, Option<Pair>), Error> {
         let buffer_bytes = answers::pair_bytes(self.max_value_bytes);
         let command = Command::Seek { key, buffer_bytes };
         self.with_data(command, buffer_bytes, |cqe, memory, buffer| {

@@ -11,9 +11,9 @@ use kvdrive_link::transfer::{Next, Progress, StoreRequest, prp};
 use kvdrive_link::{Pattern, Piece, Region};
 use kvdrive_spec::{Command, Cqe, Key, RetrieveOptions, Sqe, Status, StoreOptions};
 
+use super::Error;
 use super::blocking::block_on;
 use super::driver::Driver;
-use super::Error;
 use crate::answers::NSID;
 
 /// A value that a pipeline can keep until it is stored; also what identifies a command to its owner.

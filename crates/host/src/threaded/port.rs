@@ -38,7 +38,9 @@ enum SlotState {
     /// A pipeline's: completions are collected in `Slots::finished`.
     Piped,
     /// Submitted, and nobody waits; it may hold the sequence.
-    Abandoned { holds_sequence: bool },
+    Abandoned {
+        holds_sequence: bool,
+    },
 }
 
 struct Slots {
@@ -232,7 +234,7 @@ impl Port {
     pub(super) async fn slot(&self) -> Result<Slot<'_>, PowerOff> {
         let cid = self.claim(|slots| &mut slots.free).await?;
         let outbox = std::mem::take(&mut *lock(&self.memory[usize::from(cid)].outbox));
-        Ok(Slot { port: self, cid, outbox, sequence: None })
+        Ok(Slot { port: self, cid, outbox, holds_sequence: false })
     }
 
     /// Waits for the sequence; `true` when it is stale.
@@ -254,7 +256,11 @@ impl Port {
     }
 
     /// Moves completions of piped slots to the empty `to`, waiting for the first.
-    pub(super) fn poll_finished(&self, context: &Context<'_>, to: &mut Vec<Cqe>) -> Poll<Result<(), PowerOff>> {
+    pub(super) fn poll_finished(
+        &self,
+        context: &Context<'_>,
+        to: &mut Vec<Cqe>,
+    ) -> Poll<Result<(), PowerOff>> {
         let mut slots = lock(&self.board.slots);
         if !slots.finished.is_empty() {
             std::mem::swap(&mut slots.finished, to);
@@ -299,8 +305,7 @@ pub(super) struct Slot<'a> {
     cid: u16,
     /// Entries to submit next.
     pub(super) outbox: Vec<Sqe>,
-    /// Held if there; is it stale?
-    sequence: Option<bool>,
+    holds_sequence: bool,
 }
 
 impl Slot<'_> {
@@ -316,19 +321,19 @@ impl Slot<'_> {
         self.port.list_address(self.cid)
     }
 
-    /// Waits for the sequence, unless it is held already; `true` when it is stale.
+    /// Waits for the sequence, unless it is held already; `true` when it was got and is stale.
     pub(super) async fn take_sequence(&mut self) -> Result<bool, PowerOff> {
-        let stale = match self.sequence {
-            Some(stale) => stale,
-            None => self.port.take_sequence().await?,
-        };
-        self.sequence = Some(stale);
+        if self.holds_sequence {
+            return Ok(false);
+        }
+        let stale = self.port.take_sequence().await?;
+        self.holds_sequence = true;
         Ok(stale)
     }
 
     /// The last inline command of a value is submitted: others may follow.
     pub(super) fn leave_sequence(&mut self) {
-        if self.sequence.take().is_some() {
+        if std::mem::take(&mut self.holds_sequence) {
             let next = lock(&self.port.board.slots).leave_sequence(false);
             next.into_iter().for_each(Waker::wake);
         }
@@ -378,7 +383,7 @@ impl Drop for Slot<'_> {
         *lock(&self.port.memory[usize::from(self.cid)].outbox) = std::mem::take(&mut self.outbox);
         let mut slots = lock(&self.port.board.slots);
         let state = &mut slots.states[usize::from(self.cid)];
-        let holds_sequence = self.sequence.is_some();
+        let holds_sequence = self.holds_sequence;
         if matches!(state, SlotState::UnderWay(_)) {
             *state = SlotState::Abandoned { holds_sequence };
             return;

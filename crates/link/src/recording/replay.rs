@@ -85,7 +85,8 @@ impl Tape {
         if let Some(failure) = self.failure.take() {
             return Err(failure);
         }
-        let end = self.end.get().ok_or_else(|| self.error("the drive came to an end before the recording"))?;
+        let end =
+            self.end.get().ok_or_else(|| self.error("the drive came to an end before the recording"))?;
         if end.power_cut {
             self.sim.halt();
         }

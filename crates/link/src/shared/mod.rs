@@ -185,7 +185,11 @@ impl SharedLink {
     /// Creates a queue pair of `entries` slots.
     ///
     /// Errors: [`PowerOff`] when the drive's thread has ended.
-    pub fn create_queue(&self, entries: u32, sink: Arc<dyn CompletionSink>) -> Result<Arc<SharedQueue>, PowerOff> {
+    pub fn create_queue(
+        &self,
+        entries: u32,
+        sink: Arc<dyn CompletionSink>,
+    ) -> Result<Arc<SharedQueue>, PowerOff> {
         let queue = Arc::new(SharedQueue {
             entries,
             bell: self.bell.clone(),

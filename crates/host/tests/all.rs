@@ -1,0 +1,10 @@
+//! Tests of the drivers, on a drive small enough to read: see `all/firmware.rs`.
+
+#[path = "all/firmware.rs"]
+mod firmware;
+#[path = "all/recording.rs"]
+mod recording;
+#[path = "all/speed.rs"]
+mod speed;
+#[path = "all/threaded.rs"]
+mod threaded;

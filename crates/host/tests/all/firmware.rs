@@ -1,0 +1,331 @@
+//! A drive for driver tests: the device halves of the transfer methods over a map in memory, with a few resources so
+//! that commands of several queues really queue and overlap. It has no flash and forgets everything at the end.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::rc::Rc;
+
+use kvdrive_link::prp::walk_first;
+use kvdrive_link::shared::{BuildError, Ended};
+use kvdrive_link::transfer::{Assembly, hybrid, piggyback, prp, sgl};
+use kvdrive_link::{Arrival, Fetched, HostMemory, Landing, Link, LinkConfig, Piece, Region, Traffic};
+use kvdrive_sim::{Mutex, Ns, Resource, ResourceStatistics, Sim};
+use kvdrive_spec::identify::KvNamespace;
+use kvdrive_spec::iter::IterHeader;
+use kvdrive_spec::list::ListWriter;
+use kvdrive_spec::{Command, Cqe, Key, Sqe, Status, StoreOptions, Write};
+use zerocopy::{FromZeros, IntoBytes};
+
+/// Largest value, bytes.
+pub const MAX_VALUE_BYTES: u32 = 64 << 10;
+/// Firmware contexts.
+const CONTEXTS: u32 = 4;
+
+type Answer = Result<(u32, u32), Status>;
+type Value = Rc<RefCell<Region>>;
+
+/// What a run of it leaves: everything a replay must repeat.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counters {
+    pub commands: u64,
+    pub events: u64,
+    pub now: Ns,
+    pub payload: Traffic,
+    pub wire: Traffic,
+    pub cores: ResourceStatistics,
+    pub flash: ResourceStatistics,
+    pub link: Vec<ResourceStatistics>,
+    /// Depends on the time and the answer of every command, in order.
+    pub history: u64,
+    /// Depends on every pair.
+    pub content: u64,
+    pub power_cut: bool,
+    pub recorded: bool,
+}
+
+pub struct Drive {
+    sim: Sim,
+    link: Rc<Link>,
+    cores: Resource,
+    flash: Resource,
+    pairs: RefCell<BTreeMap<Key, (u32, Value)>>,
+    unfinished: RefCell<BTreeMap<u16, Assembly<(u32, Value)>>>,
+    cursors: RefCell<Vec<Option<Key>>>,
+    store_lock: Mutex,
+    commands: Cell<u64>,
+    history: Cell<u64>,
+    /// Refuses every command on I/O queues with this.
+    refusal: Option<Status>,
+}
+
+fn mix(state: u64, with: u64) -> u64 {
+    (state ^ with).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29)
+}
+
+fn link_config() -> LinkConfig {
+    LinkConfig {
+        generation: 2,
+        lanes: 8,
+        max_payload_bytes: 256,
+        dma_page_ns: 900,
+        sqe_fetch_ns: 400,
+        cqe_write_ns: 200,
+        doorbell_ns: 100,
+        interrupt: false,
+        dma_granularity_bytes: 4,
+    }
+}
+
+/// Builds one and says how to collect its counters: what [`kvdrive_host::threaded::serve_thread`] and
+/// [`kvdrive_link::recording::replay`] take.
+pub fn build(
+    sim: &Sim,
+    memory: Rc<dyn HostMemory>,
+) -> Result<(Rc<Link>, impl FnOnce(Ended) -> Counters + use<>), BuildError> {
+    build_refusing(sim, memory, None)
+}
+
+pub fn build_refusing(
+    sim: &Sim,
+    memory: Rc<dyn HostMemory>,
+    refusal: Option<Status>,
+) -> Result<(Rc<Link>, impl FnOnce(Ended) -> Counters + use<>), BuildError> {
+    let link = Link::new(sim, link_config(), memory);
+    let drive = Rc::new(Drive {
+        sim: sim.clone(),
+        link: link.clone(),
+        cores: Resource::new(sim, "cores", 2),
+        flash: Resource::new(sim, "flash", 2),
+        pairs: RefCell::default(),
+        unfinished: RefCell::default(),
+        cursors: RefCell::default(),
+        store_lock: Mutex::new(sim),
+        commands: Cell::new(0),
+        history: Cell::new(0),
+        refusal,
+    });
+    for _ in 0..CONTEXTS {
+        sim.spawn(serve(drive.clone()));
+    }
+    let collect = move |ended: Ended| drive.counters(&ended);
+    Ok((link, collect))
+}
+
+async fn serve(drive: Rc<Drive>) {
+    loop {
+        let fetched = drive.link.next_command().await;
+        if let Some(turn) = fetched.turn {
+            fetched.queue.wait_turn(turn).await;
+        }
+        let answer = drive.execute(&fetched).await;
+        if fetched.turn.is_some() {
+            fetched.queue.end_turn();
+        }
+        let cid = fetched.sqe.cid.get();
+        let cqe = match answer {
+            Ok((dw0, dw1)) => Cqe::new(cid, Status::SUCCESS).with_result(dw0, dw1),
+            Err(status) => Cqe::new(cid, status),
+        };
+        drive.commands.set(drive.commands.get() + 1);
+        let dword = u64::from_le_bytes(cqe.as_bytes()[..8].try_into().unwrap());
+        let happened = mix(drive.sim.now(), dword ^ u64::from(fetched.queue.id()) << 48 ^ u64::from(cid));
+        drive.history.set(mix(drive.history.get(), happened));
+        drive.link.complete(&fetched.queue, cqe.with_queue(fetched.queue.id(), fetched.head)).await;
+    }
+}
+
+impl Drive {
+    fn counters(&self, ended: &Ended) -> Counters {
+        let mut content = 0;
+        for (key, (bytes, value)) in &*self.pairs.borrow() {
+            for byte in key.to_array().iter().chain(&value.borrow().to_bytes(*bytes)) {
+                content = mix(content, u64::from(*byte));
+            }
+        }
+        Counters {
+            commands: self.commands.get(),
+            events: self.sim.events(),
+            now: self.sim.now(),
+            payload: self.link.meter().payload(),
+            wire: self.link.meter().wire(),
+            cores: self.cores.statistics(),
+            flash: self.flash.statistics(),
+            link: self.link.resources().map(Resource::statistics).to_vec(),
+            history: self.history.get(),
+            content,
+            power_cut: ended.power_cut,
+            recorded: ended.recording.is_ok(),
+        }
+    }
+
+    async fn execute(&self, fetched: &Fetched) -> Answer {
+        let sqe = &fetched.sqe;
+        self.cores.run(300).await;
+        if fetched.queue.is_admin() {
+            let mut namespace = KvNamespace::new_zeroed();
+            namespace.formats[0].value_max_bytes.set(MAX_VALUE_BYTES);
+            let answer = namespace.as_bytes().to_vec();
+            let bytes = answer.len() as u32;
+            return self.send(sqe, bytes, &Region::from_bytes(answer), bytes).await.map(|()| (0, 0));
+        }
+        if let Some(status) = self.refusal {
+            return Err(status);
+        }
+        match Command::decode(sqe)? {
+            Command::Store(store) => {
+                let (key, bytes) = (store.key, store.value_bytes);
+                let place = if sgl::is_used(sqe)? {
+                    sgl::receive(&self.link, sqe, &key, bytes, self).await?
+                } else {
+                    prp::receive(&self.link, sqe, &key, bytes, self).await?
+                };
+                self.commit(key, place, store.options).await
+            }
+            Command::Write(write) => {
+                self.refuse_inside_value(fetched)?;
+                let assembly = piggyback::receive_write(sqe, &write, self).await?;
+                self.keep_or_commit(fetched, assembly).await
+            }
+            Command::Hybrid { key, value_bytes, pages_z } => {
+                self.refuse_inside_value(fetched)?;
+                let Write { key, value_bytes } = Write { key, value_bytes };
+                let assembly = hybrid::receive(&self.link, sqe, key, value_bytes, pages_z, self).await?;
+                self.keep_or_commit(fetched, assembly).await
+            }
+            Command::Transfer => {
+                let unfinished = self.unfinished.borrow_mut().remove(&fetched.queue.id());
+                let mut assembly = unfinished.ok_or(Status::COMMAND_SEQUENCE_ERROR)?;
+                piggyback::receive_transfer(sqe, &mut assembly, self).await;
+                self.keep_or_commit(fetched, assembly).await
+            }
+            Command::Retrieve { key, buffer_bytes, .. } => {
+                self.flash.run(5_000).await;
+                let found = self.pairs.borrow().get(&key).cloned();
+                let (bytes, value) = found.ok_or(Status::KEY_NOT_FOUND)?;
+                let value = value.borrow().clone();
+                self.send(sqe, buffer_bytes, &value, bytes).await?;
+                Ok((bytes, 0))
+            }
+            Command::Exist { key } => {
+                self.pairs.borrow().contains_key(&key).then_some((0, 0)).ok_or(Status::KEY_NOT_FOUND)
+            }
+            Command::Delete { key } => {
+                self.pairs.borrow_mut().remove(&key);
+                Ok((0, 0))
+            }
+            Command::List { start, buffer_bytes } => self.list(sqe, start, buffer_bytes).await,
+            Command::Seek { key, buffer_bytes } => {
+                let from = key.map_or(Bound::Unbounded, Bound::Included);
+                let iterator = self.cursors.borrow().len() as u32;
+                self.cursors.borrow_mut().push(None);
+                self.answer_pair(sqe, buffer_bytes, iterator, from).await
+            }
+            Command::Next { iterator, buffer_bytes } => {
+                let last = *self.cursors.borrow().get(iterator as usize).ok_or(Status::NO_SUCH_ITERATOR)?;
+                let from = last.map_or(Bound::Unbounded, Bound::Excluded);
+                self.answer_pair(sqe, buffer_bytes, iterator, from).await
+            }
+            Command::IterClose { .. } => Ok((0, 0)),
+            Command::CxlStore { .. } => Err(Status::INVALID_OPCODE),
+        }
+    }
+
+    fn refuse_inside_value(&self, fetched: &Fetched) -> Result<(), Status> {
+        match self.unfinished.borrow_mut().remove(&fetched.queue.id()) {
+            None => Ok(()),
+            Some(_) => Err(Status::COMMAND_SEQUENCE_ERROR),
+        }
+    }
+
+    async fn keep_or_commit(&self, fetched: &Fetched, assembly: Assembly<(u32, Value)>) -> Answer {
+        if assembly.is_whole() {
+            return self.commit(assembly.key, assembly.place, StoreOptions::default()).await;
+        }
+        self.unfinished.borrow_mut().insert(fetched.queue.id(), assembly);
+        Ok((0, 0))
+    }
+
+    async fn commit(&self, key: Key, place: (u32, Value), options: StoreOptions) -> Answer {
+        let _order = self.store_lock.lock().await;
+        self.flash.run(700).await;
+        let mut pairs = self.pairs.borrow_mut();
+        let exists = pairs.contains_key(&key);
+        if options.update_only && !exists {
+            return Err(Status::KEY_NOT_FOUND);
+        }
+        if options.add_only && exists {
+            return Err(Status::KEY_EXISTS);
+        }
+        pairs.insert(key, place);
+        Ok((0, 0))
+    }
+
+    async fn list(&self, sqe: &Sqe, start: Option<Key>, buffer_bytes: u32) -> Answer {
+        let mut answer = vec![0; buffer_bytes as usize];
+        let mut writer = ListWriter::new(&mut answer);
+        let from = start.map_or(Bound::Unbounded, Bound::Included);
+        for (key, _) in self.pairs.borrow().range((from, Bound::Unbounded)) {
+            if !writer.push(*key) {
+                break;
+            }
+        }
+        let (keys, bytes) = (writer.keys(), writer.finish());
+        self.send(sqe, buffer_bytes, &Region::from_bytes(answer), bytes as u32).await?;
+        Ok((keys, 0))
+    }
+
+    async fn answer_pair(&self, sqe: &Sqe, room: u32, iterator: u32, from: Bound<Key>) -> Answer {
+        let pair = {
+            let pairs = self.pairs.borrow();
+            pairs.range((from, Bound::Unbounded)).next().map(|(key, value)| (*key, value.clone()))
+        };
+        let Some((key, (bytes, value))) = pair else { return Ok((0, iterator)) };
+        self.cursors.borrow_mut()[iterator as usize] = Some(key);
+        let header = IterHeader::new(key, bytes);
+        let mut answer = Region::from_bytes(header.as_bytes().to_vec());
+        answer.write(IterHeader::BYTES as u32, Piece::Bytes(&value.borrow().to_bytes(bytes)));
+        self.send(sqe, room, &answer, header.answer_bytes()).await?;
+        Ok((header.answer_bytes(), iterator))
+    }
+
+    /// Sends the first `bytes` bytes of an answer, as far as the `room` bytes that `sqe` names hold them.
+    async fn send(&self, sqe: &Sqe, room: u32, answer: &Region, bytes: u32) -> Result<(), Status> {
+        let mut at = 0;
+        let mut failed = false;
+        for target in walk_first(&self.link, sqe, room, bytes.min(room)).await?.iter() {
+            self.link.dma_to_host(4096).await;
+            let mut address = target.address;
+            answer.read(at, target.bytes, &mut |piece| {
+                failed |= self.link.write_memory(address, piece).is_err();
+                address += u64::from(piece.bytes());
+            });
+            at += target.bytes;
+        }
+        if failed { Err(Status::DATA_TRANSFER_ERROR) } else { Ok(()) }
+    }
+}
+
+impl Landing for Drive {
+    type Place = (u32, Value);
+
+    async fn reserve(&self, _: &Key, bytes: u32, _: Arrival) -> Result<(u32, Value), Status> {
+        if bytes > MAX_VALUE_BYTES {
+            return Err(Status::INVALID_VALUE_SIZE);
+        }
+        Ok((bytes, Value::default()))
+    }
+
+    async fn copy_in(&self, place: &(u32, Value), at: u32, bytes: &[u8]) {
+        self.cores.run(bytes.len() as u64).await;
+        place.1.borrow_mut().write(at, Piece::Bytes(bytes));
+    }
+
+    fn dma_in(&self, place: &(u32, Value), at: u32, piece: Piece<'_>) {
+        place.1.borrow_mut().write(at, piece);
+    }
+
+    async fn settle(&self, _: &(u32, Value)) {}
+
+    fn abandon(&self, _: (u32, Value)) {}
+}

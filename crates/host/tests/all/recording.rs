@@ -1,0 +1,139 @@
+//! A recorded run in wall time and its replay in virtual time: the same counters, the same times. Damage is found.
+
+use std::io::Cursor;
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex, mpsc};
+
+use kvdrive_host::threaded::serve_thread;
+use kvdrive_link::recording::{Recorder, Recording, ReplayError, replay};
+use kvdrive_link::shared::ServerConfig;
+use kvdrive_link::transfer::METHODS;
+use kvdrive_link::{Piece, Region};
+use kvdrive_sim::wall::Pace;
+
+use crate::firmware::{self, Counters};
+use crate::threaded::{by, key, value};
+
+/// A file in memory that outlives its writer.
+#[derive(Clone, Default)]
+struct Tape(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Tape {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Three threads of mixed commands; returns the recording and the drive's counters.
+fn record(pace: Pace, cut_power: bool) -> (Vec<u8>, Counters) {
+    let tape = Tape::default();
+    let recorder = Recorder::new(Box::new(tape.clone()), "seed = 7").unwrap();
+    let config = ServerConfig { pace, recorder: Some(recorder) };
+    let (connector, serving) = serve_thread(config, firmware::build).unwrap();
+    let (progress, stored) = mpsc::channel();
+    std::thread::scope(|scope| {
+        for thread in 0..3u32 {
+            let (connector, progress) = (connector.clone(), progress.clone());
+            scope.spawn(move || {
+                let mut driver = connector.connect(by(METHODS[2 + thread as usize].name), 32, 16).unwrap();
+                let mut pipeline = driver.pipeline().unwrap();
+                for number in (0..120).map(|step| step * 3 + thread) {
+                    while !pipeline.has_room() {
+                        // Power may be cut.
+                        if pipeline.next().is_err() {
+                            return;
+                        }
+                        progress.send(()).unwrap();
+                    }
+                    pipeline.store(key(number % 200), value(number, number * 53 % 9000)).unwrap();
+                }
+                while let Ok(Some(_)) = pipeline.next() {}
+                drop(pipeline);
+                let mut region = Region::new();
+                for number in 0..30 {
+                    let _ = driver.blocking().retrieve(key(number), &mut region);
+                    let _ = driver.blocking().store(key(number), Piece::Bytes(&value(number, 60)));
+                }
+            });
+        }
+        if cut_power {
+            // All three are connected, and work.
+            stored.iter().take(250).for_each(drop);
+            serving.cut_power();
+        }
+    });
+    drop(connector);
+    let counters = serving.join();
+    let bytes = std::mem::take(&mut *tape.0.lock().unwrap());
+    (bytes, counters)
+}
+
+fn play(bytes: &[u8]) -> Result<Counters, ReplayError> {
+    let recording = Recording::open(Box::new(Cursor::new(bytes.to_vec())))?;
+    assert_eq!(recording.configuration(), "seed = 7");
+    replay(recording, firmware::build)
+}
+
+#[test]
+fn a_replay_repeats_every_counter_and_every_time() {
+    for pace in [Pace::Off, Pace::Model] {
+        let (bytes, counters) = record(pace, false);
+        assert!(counters.commands > 500 && counters.recorded, "{counters:?}");
+        assert_eq!(play(&bytes).unwrap(), counters);
+    }
+}
+
+#[test]
+fn a_replay_stops_where_the_power_was_cut() {
+    for pace in [Pace::Off, Pace::Model] {
+        let (bytes, counters) = record(pace, true);
+        assert!(counters.power_cut);
+        assert_eq!(play(&bytes).unwrap(), counters);
+    }
+}
+
+#[test]
+fn a_replay_on_another_drive_says_so() {
+    let (bytes, _) = record(Pace::Off, false);
+    let recording = Recording::open(Box::new(Cursor::new(bytes))).unwrap();
+    let other = replay(recording, |sim, memory| {
+        let clock = sim.clone();
+        sim.spawn(async move { clock.sleep(5).await });
+        firmware::build(sim, memory)
+    });
+    let error = other.expect_err("it has one task more").to_string();
+    assert!(error.contains("another configuration") && !error.contains('\n'), "{error}");
+}
+
+#[test]
+fn a_cut_or_altered_recording_is_refused_with_its_offset() {
+    let tape = Tape::default();
+    let recorder = Recorder::new(Box::new(tape.clone()), "seed = 7").unwrap();
+    let config = ServerConfig { pace: Pace::Off, recorder: Some(recorder) };
+    let (connector, serving) = serve_thread(config, firmware::build).unwrap();
+    let driver = connector.connect(by("adaptive"), 8, 2).unwrap();
+    for number in 0..6 {
+        driver.blocking().store(key(number), Piece::Bytes(&value(number, number * 60))).unwrap();
+    }
+    drop((driver, connector));
+    serving.join();
+    let bytes = tape.0.lock().unwrap().clone();
+    play(&bytes).unwrap();
+    let refused = |bytes: &[u8], what: &str| {
+        let error = play(bytes).expect_err(what).to_string();
+        assert!(error.starts_with("recording, byte ") && !error.contains('\n'), "{what}: {error}");
+    };
+    for length in 0..bytes.len() {
+        refused(&bytes[..length], "cut");
+    }
+    for at in 0..bytes.len() {
+        let mut altered = bytes.clone();
+        altered[at] ^= 1 << (at % 8);
+        refused(&altered, "altered");
+    }
+}
