@@ -21,3 +21,5 @@ mod mock_engine;
 mod random_streams;
 #[path = "all/rig.rs"]
 mod rig;
+#[path = "all/value_log_storm.rs"]
+mod value_log_storm;

@@ -18,10 +18,7 @@ impl Packing for All {
     #[inline]
     fn place(&mut self, bytes: u32, arrival: Arrival, log: &LogView) -> Choice {
         if bytes == 0 {
-            return Choice {
-                at: self.write_pointer,
-                copied_bytes: 0,
-            };
+            return Choice { at: self.write_pointer, copied_bytes: 0 };
         }
         let at = log.uncrossed(self.write_pointer, bytes);
         self.write_pointer = at + u64::from(bytes);
@@ -30,11 +27,8 @@ impl Packing for All {
             Arrival::Dma => bytes,
             Arrival::Hybrid => bytes - bytes % SLOT_BYTES, // the tail comes inside commands
         };
-        let on_slot = at % u64::from(SLOT_BYTES) == 0;
-        Choice {
-            at,
-            copied_bytes: if on_slot { 0 } else { by_dma },
-        }
+        let on_slot = at.is_multiple_of(u64::from(SLOT_BYTES));
+        Choice { at, copied_bytes: if on_slot { 0 } else { by_dma } }
     }
 
     fn skip_to(&mut self, at: u64) {

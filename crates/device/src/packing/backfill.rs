@@ -100,19 +100,12 @@ impl Packing for Backfill {
             Arrival::Inline => self.place_small(bytes, log),
             Arrival::Dma | Arrival::Hybrid => self.place_dma(bytes, log),
         };
-        Choice {
-            at,
-            copied_bytes: 0,
-        }
+        Choice { at, copied_bytes: 0 }
     }
 
     fn skip_to(&mut self, at: u64) {
         self.write_pointer = self.write_pointer.max(at);
-        while self
-            .table
-            .front()
-            .is_some_and(|oldest| oldest.at < self.write_pointer)
-        {
+        while self.table.front().is_some_and(|oldest| oldest.at < self.write_pointer) {
             self.pass_oldest();
         }
         self.frontier = self.frontier.max(align_to_slot(self.write_pointer));
@@ -165,8 +158,7 @@ impl Packing for Backfill {
             reached = end;
             table.push_back(Logged { at, bytes });
         }
-        let sound =
-            reached <= frontier && frontier <= LINEAR_END && align_to_slot(frontier) == frontier;
+        let sound = reached <= frontier && frontier <= LINEAR_END && align_to_slot(frontier) == frontier;
         if !sound || table.len() > self.capacity {
             return false;
         }

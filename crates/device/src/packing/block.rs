@@ -16,17 +16,11 @@ pub struct Block {
 impl Packing for Block {
     fn place(&mut self, bytes: u32, _: Arrival, log: &LogView) -> Choice {
         if bytes == 0 {
-            return Choice {
-                at: self.next_slot,
-                copied_bytes: 0,
-            };
+            return Choice { at: self.next_slot, copied_bytes: 0 };
         }
         let at = log.uncrossed(self.next_slot, bytes.next_multiple_of(SLOT_BYTES));
         self.next_slot = align_to_slot(at + u64::from(bytes));
-        Choice {
-            at,
-            copied_bytes: 0,
-        }
+        Choice { at, copied_bytes: 0 }
     }
 
     fn skip_to(&mut self, at: u64) {

@@ -50,11 +50,7 @@ impl LogView {
         if bytes <= self.page_bytes {
             let page = u64::from(self.page_bytes);
             let within = at & (page - 1);
-            if within + u64::from(bytes) <= page {
-                at
-            } else {
-                at - within + page
-            }
+            if within + u64::from(bytes) <= page { at } else { at - within + page }
         } else {
             let within = at % self.segment_bytes;
             if within + u64::from(bytes) <= self.segment_bytes {
@@ -135,11 +131,7 @@ impl PackingConfig {
             Some(row) => Ok((row.build)(self)),
             None => {
                 let names: Vec<&str> = PACKINGS.iter().map(|row| row.name).collect();
-                Err(format!(
-                    "packing.policy: {:?}; allowed: {}",
-                    self.policy,
-                    names.join(", ")
-                ))
+                Err(format!("packing.policy: {:?}; allowed: {}", self.policy, names.join(", ")))
             }
         }
     }

@@ -16,10 +16,7 @@ pub struct Selective {
 impl Packing for Selective {
     fn place(&mut self, bytes: u32, arrival: Arrival, log: &LogView) -> Choice {
         if bytes == 0 {
-            return Choice {
-                at: self.write_pointer,
-                copied_bytes: 0,
-            };
+            return Choice { at: self.write_pointer, copied_bytes: 0 };
         }
         let from = match arrival {
             Arrival::Inline => self.write_pointer,
@@ -27,10 +24,7 @@ impl Packing for Selective {
         };
         let at = log.uncrossed(from, bytes);
         self.write_pointer = at + u64::from(bytes);
-        Choice {
-            at,
-            copied_bytes: 0,
-        }
+        Choice { at, copied_bytes: 0 }
     }
 
     fn skip_to(&mut self, at: u64) {

@@ -4,11 +4,14 @@
 //!
 //! * the free stack;
 //! * *detached*: taken by a task that is about to put a page there;
-//! * resident and on a list: nobody pins it and no program runs;
-//! * resident and on no list: pinned, or being programmed.
+//! * resident and on a list;
+//! * resident and on no list: being programmed, or pinned.
 //!
 //! Three lists, each in order of last use: pages still being filled, and of the others the clean and the dirty ones.
 //! Pages being filled go last of all, since a page that leaves gets no more bytes and its rest is lost.
+//!
+//! A pinned page stays on its list until a search for a victim meets it there, and is put back when its last pin goes:
+//! so a store into the page that the last store went to touches no list at all.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -164,7 +167,7 @@ impl Entries {
         self.host_pinned
     }
 
-    /// Entries that can be had without a program.
+    /// Entries that can be had without a program, give or take pinned ones.
     pub fn available(&self) -> u32 {
         self.free.len() as u32 + self.lists[List::Clean as usize].length
     }
@@ -194,37 +197,37 @@ impl Entries {
 
     #[inline]
     pub fn pin(&mut self, slot: u32, hold: Hold) {
-        if self.at(slot).pins == 0 {
-            self.unlink(slot);
-            self.pinned += 1;
-        }
-        let entry = self.at(slot);
+        let entry = &mut self.entries[slot as usize];
+        self.pinned += u32::from(entry.pins == 0);
         entry.pins += 1;
         if hold == Hold::Host {
+            self.host_pinned += u32::from(entry.host_pins == 0);
             entry.host_pins += 1;
-            if entry.host_pins == 1 {
-                self.host_pinned += 1;
-            }
         }
     }
 
     #[inline]
     pub fn unpin(&mut self, slot: u32, hold: Hold) -> Outcome {
-        let entry = self.at(slot);
+        let entry = &mut self.entries[slot as usize];
         assert!(entry.pins > 0, "page {} is not pinned", entry.lpa);
         entry.pins -= 1;
-        let unpinned = entry.pins == 0;
         if hold == Hold::Host {
             entry.host_pins -= 1;
-            if entry.host_pins == 0 {
-                self.host_pinned -= 1;
-            }
+            self.host_pinned -= u32::from(entry.host_pins == 0);
         }
-        if !unpinned {
+        if entry.pins > 0 {
             return Outcome::InUse;
         }
         self.pinned -= 1;
-        self.settle(slot)
+        match entry.list {
+            Some(list) if self.lists[list as usize].newest == slot => Outcome::Idle,
+            Some(list) => {
+                self.unlink(slot);
+                self.link(slot, list);
+                Outcome::Idle
+            }
+            None => self.settle(slot),
+        }
     }
 
     /// Puts a resident entry where its state says it belongs.
@@ -301,12 +304,21 @@ impl Entries {
         self.free.push(slot);
     }
 
-    fn oldest(&self, list: List) -> Option<u32> {
-        let oldest = self.lists[list as usize].oldest;
-        (oldest != NONE).then_some(oldest)
+    /// The least recently used page of a list that nobody pins.
+    fn oldest(&mut self, list: List) -> Option<u32> {
+        loop {
+            let oldest = self.lists[list as usize].oldest;
+            if oldest == NONE {
+                return None;
+            }
+            if self.at(oldest).pins == 0 {
+                return Some(oldest);
+            }
+            self.unlink(oldest);
+        }
     }
 
-    pub fn oldest_dirty(&self) -> Option<u32> {
+    pub fn oldest_dirty(&mut self) -> Option<u32> {
         self.oldest(List::Dirty)
     }
 
@@ -342,7 +354,7 @@ impl Entries {
     /// After its program: takes the entry of `lpa`, unless somebody wants the page again.
     pub fn take_programmed(&mut self, slot: u32, lpa: u32) -> bool {
         let entry = &self.entries[slot as usize];
-        let idle = entry.lpa == lpa && entry.list == Some(List::Clean);
+        let idle = entry.lpa == lpa && entry.list == Some(List::Clean) && entry.pins == 0;
         if idle {
             self.detach(slot);
         }
@@ -396,12 +408,17 @@ impl Entries {
 
     #[inline]
     pub fn write(&mut self, slot: u32, at: u32, piece: Piece<'_>) {
-        let entry = self.at(slot);
+        let entry = &mut self.entries[slot as usize];
         assert!(entry.pins > 0, "page {} is written to and not pinned", entry.lpa);
-        entry.content = match entry.content {
-            Content::Clean | Content::Dirty => Content::Dirty,
-            Content::Programming | Content::Redirtied => Content::Redirtied,
-        };
+        match entry.content {
+            Content::Dirty | Content::Redirtied => {}
+            Content::Programming => entry.content = Content::Redirtied,
+            Content::Clean => {
+                self.unlink(slot); // the end of its last pin puts it on the list where it belongs
+                self.at(slot).content = Content::Dirty;
+            }
+        }
+        let entry = &mut self.entries[slot as usize];
         // A running program keeps the bytes it began with.
         Rc::make_mut(&mut entry.region).write(at, piece);
     }

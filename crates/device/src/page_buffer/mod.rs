@@ -385,7 +385,7 @@ impl PageBuffer {
             return;
         }
         loop {
-            let entries = self.0.entries.borrow();
+            let mut entries = self.0.entries.borrow_mut();
             let ready = entries.available() + entries.programming();
             let dirty = entries.oldest_dirty();
             drop(entries);

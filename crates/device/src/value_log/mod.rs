@@ -365,6 +365,11 @@ impl ValueLog {
         SegmentId((address.0 / self.0.view.segment_bytes) as u32)
     }
 
+    /// How far a head has come in its linear space, bytes: what it has taken up, gaps included.
+    pub fn frontier(&self, head: Head) -> u64 {
+        self.0.state.borrow().heads[head as usize].packing.frontier()
+    }
+
     /// The number that the next opening of a segment will get.
     pub fn next_opening(&self) -> u64 {
         self.0.state.borrow().segments.next_opening

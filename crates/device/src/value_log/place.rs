@@ -131,6 +131,14 @@ impl Drop for Promise<'_> {
     }
 }
 
+/// How far a reservation came without a search.
+enum Reserved {
+    /// All the way.
+    Place(Place),
+    /// The packing policy has spoken.
+    Choice(Choice),
+}
+
 /// What a placement decided, before its pages are in the buffer.
 struct Placed {
     segment: OpenSegment,
@@ -164,11 +172,14 @@ impl ValueLog {
         if !self.0.admits(head, hold, pages)? {
             self.0.wait_for_admission(head, hold, pages).await?;
         }
-        let (mut place, placed) = self.place(head, bytes, arrival, hold)?;
-        if let Some(placed) = placed {
-            let promise = Promise::new(&self.0, pages, hold);
+        let choice = match self.place_in_open_page(head, bytes, arrival, hold)? {
+            Reserved::Place(place) => return Ok(place),
+            Reserved::Choice(choice) => choice,
+        };
+        let (mut place, placed, all_there) = self.place_at(head, choice, bytes, arrival, hold);
+        if !all_there {
+            let _promise = Promise::new(&self.0, pages, hold);
             self.open_pages(head, &mut place, &placed, hold, arrival).await?;
-            drop(promise);
         }
         Ok(place)
     }
@@ -185,16 +196,19 @@ impl ValueLog {
         }
     }
 
-    /// Asks the packing policy, takes a segment if need be and pins the pages that are in the buffer. Does not wait, so
-    /// that no page can leave between the decision and the pin. The second part is there when pages are missing.
+    /// Asks the packing policy. In the usual case the value goes to a page that is being filled, and has its place
+    /// without a search or an allocation.
+    ///
+    /// Nothing is awaited between the decision and the pin, here and in [`ValueLog::place_at`]: a page that leaves the
+    /// buffer in between would get bytes after it left.
     #[inline]
-    fn place(
+    fn place_in_open_page(
         &self,
         head_name: Head,
         bytes: u32,
         arrival: Arrival,
         hold: Hold,
-    ) -> Result<(Place, Option<Placed>), Status> {
+    ) -> Result<Reserved, Status> {
         let log = &*self.0;
         let mut state = log.state.borrow_mut();
         let State { heads, segments, statistics } = &mut *state;
@@ -204,44 +218,67 @@ impl ValueLog {
         statistics.values[head_name as usize] += 1;
         statistics.copied_bytes[head_name as usize] += u64::from(choice.copied_bytes);
 
-        let first_page = log.view.page_start(choice.at);
-        let within = choice.at - first_page;
-        let mut place = self.nowhere();
-        place.bytes = bytes;
-        place.copied_bytes = choice.copied_bytes;
-        let one_page = within + u64::from(bytes) <= u64::from(log.view.page_bytes);
-        if one_page && let Some(page) = head.open_page(first_page) {
-            // The usual case: a value for a page that is being filled. No search, no allocation.
-            place.address = Vaddr(u64::from(page.lpa) * u64::from(log.view.page_bytes) + within);
-            place.segment = Some(page.segment);
-            if let Some(pin) = log.buffer.try_pin_at(page.slot, page.lpa, hold) {
-                segments.add_place(page.segment);
-                place.pages = Pages::One(Some(pin));
-                if head.packing.oldest_open() >= head.open_from + u64::from(log.view.page_bytes) {
-                    let spent = log.close_passed(head, segments);
-                    drop(state);
-                    log.retire_all(spent);
-                }
-                return Ok((place, None));
-            }
+        let page_bytes = u64::from(log.view.page_bytes);
+        let start = log.view.page_start(choice.at);
+        let end = choice.at + u64::from(bytes);
+        // A value that fills its page ends the filling of it: that takes a search anyway.
+        if end >= start + page_bytes || head.packing.oldest_open() >= head.open_from + page_bytes {
+            return Ok(Reserved::Choice(choice));
         }
+        let Some(page) = head.open_page(start) else { return Ok(Reserved::Choice(choice)) };
+        let Some(pin) = log.buffer.try_pin_at(page.slot, page.lpa, hold) else {
+            return Ok(Reserved::Choice(choice));
+        };
+        segments.add_place(page.segment);
+        Ok(Reserved::Place(Place {
+            log: self.clone(),
+            address: Vaddr(u64::from(page.lpa) * page_bytes + (choice.at - start)),
+            bytes,
+            copied_bytes: choice.copied_bytes,
+            pages: Pages::One(Some(pin)),
+            segment: Some(page.segment),
+        }))
+    }
+
+    /// Takes a segment if need be and pins the pages that are in the buffer. Says whether that is all of them.
+    fn place_at(
+        &self,
+        head_name: Head,
+        choice: Choice,
+        bytes: u32,
+        arrival: Arrival,
+        hold: Hold,
+    ) -> (Place, Placed, bool) {
+        let log = &*self.0;
+        let mut state = log.state.borrow_mut();
+        let State { heads, segments, statistics } = &mut *state;
+        let head = &mut heads[head_name as usize];
         let segment = match head.segment_at(choice.at, log.view.segment_bytes) {
             Some(segment) => segment,
             None => log.open_segment(head_name, head, segments, statistics, choice.at),
         };
+        let page_bytes = u64::from(log.view.page_bytes);
+        let first_page = log.view.page_start(choice.at);
+        let within = choice.at - first_page;
         let lpas = log.pool.lpas(segment.id);
-        let first_lpa = lpas.start + ((first_page - segment.base) / u64::from(log.view.page_bytes)) as u32;
-        let pages = (within + u64::from(bytes)).div_ceil(u64::from(log.view.page_bytes)) as u32;
+        let first_lpa = lpas.start + ((first_page - segment.base) / page_bytes) as u32;
+        let pages = (within + u64::from(bytes)).div_ceil(page_bytes) as u32;
         assert!(
             first_lpa + pages <= lpas.end,
             "a value of {bytes} bytes at {} leaves its segment",
             choice.at
         );
-        place.address = Vaddr(u64::from(first_lpa) * u64::from(log.view.page_bytes) + within);
-        place.segment = Some(segment.id);
         segments.add_place(segment.id);
         let kind = page_kind(head_name, segments.get(segment.id).opening);
         let placed = Placed { segment, first_page, first_lpa, pages, kind };
+        let mut place = Place {
+            log: self.clone(),
+            address: Vaddr(u64::from(first_lpa) * page_bytes + within),
+            bytes,
+            copied_bytes: choice.copied_bytes,
+            pages: Pages::One(None),
+            segment: Some(segment.id),
+        };
         let all_there = log.pin_resident(&mut place, &placed, hold);
         if all_there {
             head.remember_pages(&place.pages, &placed, arrival, &log.view);
@@ -249,7 +286,7 @@ impl ValueLog {
         let spent = log.close_passed(head, segments);
         drop(state);
         log.retire_all(spent);
-        Ok((place, (!all_there).then_some(placed)))
+        (place, placed, all_there)
     }
 
     /// Brings the pages of a place that are not in the buffer.

@@ -9,18 +9,10 @@ const PAGE_BYTES: u32 = 16384;
 const STORES: u64 = 1_000_000;
 /// Buffer entries of the published board: pages that can lie between Backfill's write pointer and its frontier.
 const BUFFER_PAGES: u64 = 512;
-const LOG: LogView = LogView {
-    page_bytes: PAGE_BYTES,
-    segment_bytes: 256 * PAGE_BYTES as u64,
-};
+const LOG: LogView = LogView { page_bytes: PAGE_BYTES, segment_bytes: 256 * PAGE_BYTES as u64 };
 
 fn policy(name: &str) -> Box<dyn Packing> {
-    PackingConfig {
-        policy: name.to_string(),
-        dlt_entries: 512,
-    }
-    .build()
-    .unwrap()
+    PackingConfig { policy: name.to_string(), dlt_entries: 512 }.build().unwrap()
 }
 
 /// `u^-k` from square roots alone: the same on every machine.
@@ -65,18 +57,12 @@ fn pages(name: &str, values: &[u32], threshold: u32) -> (u64, u64) {
     let mut packing = policy(name);
     let (mut end, mut copied) = (0, 0);
     for &bytes in values {
-        let arrival = if bytes < threshold {
-            Arrival::Inline
-        } else {
-            Arrival::Dma
-        };
+        let arrival = if bytes < threshold { Arrival::Inline } else { Arrival::Dma };
         let choice = packing.place(bytes, arrival, &LOG);
         end = end.max(choice.at + u64::from(bytes));
         copied += u64::from(choice.copied_bytes);
         // The buffer holds so many pages; the write pointer's page must be one of them.
-        let first_resident = end
-            .div_ceil(u64::from(PAGE_BYTES))
-            .saturating_sub(BUFFER_PAGES);
+        let first_resident = end.div_ceil(u64::from(PAGE_BYTES)).saturating_sub(BUFFER_PAGES);
         let first_resident = first_resident * u64::from(PAGE_BYTES);
         if packing.oldest_open() < first_resident {
             packing.skip_to(first_resident);
@@ -100,10 +86,7 @@ fn page_counts_are_those_of_the_rules() {
     ];
     for (workload, threshold, expected) in expected {
         let values = sizes(workload);
-        for (name, expected) in ["block", "all", "selective", "backfill"]
-            .into_iter()
-            .zip(expected)
-        {
+        for (name, expected) in ["block", "all", "selective", "backfill"].into_iter().zip(expected) {
             let (counted, _) = pages(name, &values, threshold);
             assert!(
                 close(counted, expected),
@@ -129,75 +112,36 @@ fn only_all_copies_what_dma_brought() {
 /// Hand-made run through Backfill's rules: gap filled to its last byte, jump, tail used, table full.
 #[test]
 fn backfill_fills_gaps_and_jumps() {
-    let mut packing = PackingConfig {
-        policy: "backfill".to_string(),
-        dlt_entries: 2,
-    }
-    .build()
-    .unwrap();
+    let mut packing = PackingConfig { policy: "backfill".to_string(), dlt_entries: 2 }.build().unwrap();
     let mut at = |bytes, arrival| packing.place(bytes, arrival, &LOG).at;
     assert_eq!(at(100, Arrival::Inline), 0);
     assert_eq!(at(2000, Arrival::Dma), 4096, "next slot boundary");
     assert_eq!(at(5000, Arrival::Dma), 8192, "behind the first");
     assert_eq!(at(3900, Arrival::Inline), 100);
-    assert_eq!(
-        at(96, Arrival::Inline),
-        4000,
-        "ends where the DMA'd value begins"
-    );
+    assert_eq!(at(96, Arrival::Inline), 4000, "ends where the DMA'd value begins");
     assert_eq!(at(1, Arrival::Inline), 6096, "its tail is used");
-    assert_eq!(
-        at(3000, Arrival::Inline),
-        13192,
-        "the rest of the gap is lost"
-    );
+    assert_eq!(at(3000, Arrival::Inline), 13192, "the rest of the gap is lost");
     assert_eq!(at(300, Arrival::Inline), 16384, "not over the page end");
     assert_eq!(at(4096, Arrival::Dma), 20480);
     assert_eq!(at(4096, Arrival::Dma), 24576);
-    assert_eq!(
-        at(4097, Arrival::Dma),
-        32768,
-        "a value of two slots stays in one page"
-    );
-    assert_eq!(
-        at(1, Arrival::Inline),
-        28672,
-        "behind the second: the first gave way to the third"
-    );
+    assert_eq!(at(4097, Arrival::Dma), 32768, "a value of two slots stays in one page");
+    assert_eq!(at(1, Arrival::Inline), 28672, "behind the second: the first gave way to the third");
 }
 
 #[test]
 fn hybrid_tails_are_not_copied_twice() {
     let mut packing = policy("all");
-    assert_eq!(
-        packing.place(4096 + 32, Arrival::Hybrid, &LOG).copied_bytes,
-        0
-    );
-    assert_eq!(
-        packing.place(4096 + 32, Arrival::Hybrid, &LOG).copied_bytes,
-        4096
-    );
-    assert_eq!(
-        packing.place(4096 + 32, Arrival::Dma, &LOG).copied_bytes,
-        4128
-    );
+    assert_eq!(packing.place(4096 + 32, Arrival::Hybrid, &LOG).copied_bytes, 0);
+    assert_eq!(packing.place(4096 + 32, Arrival::Hybrid, &LOG).copied_bytes, 4096);
+    assert_eq!(packing.place(4096 + 32, Arrival::Dma, &LOG).copied_bytes, 4128);
 }
 
 #[test]
 fn a_wrong_configuration_is_named() {
     let line = |policy: &str, dlt_entries| {
-        PackingConfig {
-            policy: policy.to_string(),
-            dlt_entries,
-        }
-        .build()
-        .err()
-        .unwrap()
+        PackingConfig { policy: policy.to_string(), dlt_entries }.build().err().unwrap()
     };
-    assert_eq!(
-        line("al", 512),
-        "packing.policy: \"al\"; allowed: block, all, selective, backfill"
-    );
+    assert_eq!(line("al", 512), "packing.policy: \"al\"; allowed: block, all, selective, backfill");
     assert_eq!(line("all", 0), "packing.dlt_entries: 0; allowed: 1 or more");
 }
 
@@ -210,11 +154,7 @@ enum Call {
 
 fn call() -> impl Strategy<Value = Call> {
     let bytes = prop_oneof![0u32..200, 0u32..9000, 0u32..70_000];
-    let arrival = prop_oneof![
-        Just(Arrival::Inline),
-        Just(Arrival::Dma),
-        Just(Arrival::Hybrid)
-    ];
+    let arrival = prop_oneof![Just(Arrival::Inline), Just(Arrival::Dma), Just(Arrival::Hybrid)];
     prop_oneof![
         12 => (bytes, arrival).prop_map(|(bytes, arrival)| Call::Place(bytes, arrival)),
         1 => (1u64..4).prop_map(Call::Skip),
