@@ -41,8 +41,10 @@ pub trait Source {
 
 /// Events between two looks at the source when unpaced.
 const EVENTS_PER_LOOK: u32 = 32;
-/// Looks without an arrival before the thread is put to sleep.
-const IDLE_LOOKS: u32 = 2_000;
+/// Looks without an arrival before the thread is put to sleep: some tens of microseconds, about what waking costs.
+const IDLE_LOOKS: u32 = 600;
+/// Idle looks between two offers of the core to others: who would send may be waiting for it.
+const LOOKS_PER_YIELD: u32 = 100;
 /// Waits shorter than this are spun: waking a thread takes longer.
 const SPIN: Duration = Duration::from_micros(60);
 /// Longest sleep, so that a lost notification costs little.
@@ -116,6 +118,8 @@ fn run_some(sim: &Sim) {
 fn wait_for_arrival(source: &mut dyn Source, idle_looks: u32) {
     if idle_looks > IDLE_LOOKS {
         source.park(LONGEST_PARK);
+    } else if idle_looks.is_multiple_of(LOOKS_PER_YIELD) {
+        std::thread::yield_now();
     } else {
         std::hint::spin_loop();
     }

@@ -8,8 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
-/// Looks before the thread is parked: some microseconds, about what parking and waking cost.
-const SPINS: u32 = 300;
+/// Looks before the thread is parked: some tens of microseconds, about what waking costs.
+const SPINS: u32 = 400;
+/// Looks between two offers of the core to others: the drive may be waiting for it.
+const SPINS_PER_YIELD: u32 = 100;
 
 struct Parker {
     thread: Thread,
@@ -25,11 +27,15 @@ impl Parker {
     }
 
     fn wait(&self) {
-        for _ in 0..self.spins {
+        for spin in 1..=self.spins {
             if self.woken.load(Ordering::Acquire) {
                 return;
             }
-            std::hint::spin_loop();
+            if spin % SPINS_PER_YIELD == 0 {
+                thread::yield_now();
+            } else {
+                std::hint::spin_loop();
+            }
         }
         while !self.woken.load(Ordering::Acquire) {
             thread::park();
