@@ -23,3 +23,5 @@ mod random_streams;
 mod rig;
 #[path = "all/value_log_storm.rs"]
 mod value_log_storm;
+#[path = "all/lsm_index.rs"]
+mod lsm_index;
