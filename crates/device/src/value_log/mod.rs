@@ -170,7 +170,7 @@ struct Log {
     view: LogView,
     pool: SegmentPool,
     buffer: PageBuffer,
-    journal: OnceCell<Rc<dyn Journal>>,
+    journal: OnceCell<Weak<dyn Journal>>,
     state: RefCell<State>,
     /// Entries that reservations under way will pin, and how many of them for the host.
     promised: Cell<u32>,
@@ -227,8 +227,10 @@ impl ValueLog {
         log
     }
 
-    /// From now on every change is recorded. Once; whoever attaches has [`ValueLog::save`]d the state before.
-    pub fn attach(&self, journal: Rc<dyn Journal>) {
+    /// From now on every change is recorded. Once; whoever attaches has [`ValueLog::save`]d the state before, and keeps
+    /// the journal (which may keep the log) for as long as it uses the log.
+    pub fn attach<J: Journal + 'static>(&self, journal: &Rc<J>) {
+        let journal: Weak<dyn Journal> = Rc::downgrade(&(journal.clone() as Rc<dyn Journal>));
         assert!(self.0.journal.set(journal).is_ok(), "a value log has one journal");
     }
 
@@ -433,7 +435,7 @@ impl ValueLog {
 impl Log {
     #[inline]
     fn record<'a>(&self, record: impl FnOnce() -> Record<'a>) {
-        if let Some(journal) = self.journal.get() {
+        if let Some(journal) = self.journal.get().and_then(Weak::upgrade) {
             journal.record(&record());
         }
     }

@@ -115,7 +115,7 @@ impl Setup {
 impl Rig {
     fn with(sim: Sim, ftl: Ftl, pool: SegmentPool, buffer: PageBuffer, log: ValueLog, shape: Shape) -> Rig {
         let journal = Rc::new(Folded(RefCell::new(log.save())));
-        log.attach(journal.clone());
+        log.attach(&journal);
         Rig { sim, ftl, pool, buffer, log, shape, journal }
     }
 

@@ -374,7 +374,7 @@ impl LsmEngine {
                 .map_err(|error| ImageError::new(0, error.to_string()))?,
         };
         if journal.is_kept() {
-            log.attach(liveness.clone());
+            log.attach(&liveness);
         }
         Ok(LsmEngine {
             keys: KeyedLock::new(&sim),
