@@ -1,11 +1,16 @@
 //! The laboratory: workloads, configuration, runs and reports.
 
+pub mod claims;
 pub mod config;
+pub mod experiments;
 pub mod explain;
+pub mod figure;
+pub mod html;
 pub mod many;
 pub mod report;
 pub mod run;
 pub mod setup;
+pub mod sweep;
 pub mod workload;
 
 /// Revision of the source this program was built from.

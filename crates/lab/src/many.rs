@@ -16,9 +16,25 @@ pub fn run_many(
     threads: usize,
     progress: &(dyn Fn(usize, u64, u64) + Sync),
 ) -> anyhow::Result<Vec<Report>> {
-    let next = AtomicUsize::new(0);
     let reports: Vec<Mutex<Option<anyhow::Result<Report>>>> =
         documents.iter().map(|_| Mutex::new(None)).collect();
+    run_each(documents, threads, progress, &|index, report| {
+        *reports[index].lock().expect("a run that panics ends the program") = Some(report);
+        true
+    });
+    let taken = reports.into_iter().map(|slot| slot.into_inner().expect("no run panicked"));
+    taken.map(|report| report.expect("every run has ended")).collect()
+}
+
+/// As [`run_many`], but hands each report to `ended` with the number of its run as soon as there is one, from several
+/// threads. No further run begins once `ended` has said false.
+pub fn run_each(
+    documents: &[Document],
+    threads: usize,
+    progress: &(dyn Fn(usize, u64, u64) + Sync),
+    ended: &(dyn Fn(usize, anyhow::Result<Report>) -> bool + Sync),
+) {
+    let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for _ in 0..threads.clamp(1, documents.len().max(1)) {
             scope.spawn(|| {
@@ -26,11 +42,11 @@ pub fn run_many(
                     let index = next.fetch_add(1, Ordering::Relaxed);
                     let Some(document) = documents.get(index) else { return };
                     let report = run(document, &|done, total| progress(index, done, total));
-                    *reports[index].lock().expect("a run that panics ends the program") = Some(report);
+                    if !ended(index, report) {
+                        next.store(documents.len(), Ordering::Relaxed);
+                    }
                 }
             });
         }
     });
-    let taken = reports.into_iter().map(|slot| slot.into_inner().expect("no run panicked"));
-    taken.map(|report| report.expect("every run has ended")).collect()
 }

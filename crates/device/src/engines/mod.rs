@@ -14,8 +14,8 @@ use kvdrive_link::{Landing, Piece};
 use kvdrive_spec::{Key, Status, StoreOptions};
 
 use crate::drive::{DriveConfig, Parts, PowerOnError};
-use crate::power::ImageError;
 
+pub mod hash;
 pub mod lsm;
 
 /// What the controller asks of an engine.
@@ -88,7 +88,7 @@ pub trait Engine: Landing + 'static {
     fn protected_image(&self) -> Vec<u8>;
 
     /// Applies journal records to an image: what [`Engine::protected_image`] would have given after them.
-    fn fold(config: &DriveConfig, image: &[u8], records: &[(u8, Vec<u8>)]) -> Result<Vec<u8>, ImageError>
+    fn fold(config: &DriveConfig, image: &[u8], records: &[(u8, Vec<u8>)]) -> Result<Vec<u8>, PowerOnError>
     where
         Self: Sized;
 

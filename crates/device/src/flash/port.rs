@@ -134,6 +134,21 @@ impl FlashPort {
         self.sense(ppa, purpose, transfer_ns, |media| media.read(ppa)).await
     }
 
+    /// Reads `bytes` bytes of a page from `at` on: a sense, and a transfer of that part with its share of the spare
+    /// area. The region answers for these bytes alone; its first byte is byte number (second result) of the page.
+    pub async fn read_part(
+        &self,
+        ppa: Ppa,
+        at: u32,
+        bytes: u32,
+        purpose: Purpose,
+    ) -> Result<(Rc<Region>, u32), ReadError> {
+        let core = &*self.0;
+        let page_bytes = u64::from(core.geometry.page_bytes);
+        let transfer_ns = (core.page_transfer_ns * u64::from(bytes)).div_ceil(page_bytes);
+        self.sense(ppa, purpose, transfer_ns, |media| media.read_part(ppa, at, bytes)).await
+    }
+
     /// Reads the header of a page: a sense, and a transfer of the header alone. The header can be whole although the
     /// data is not; only [`FlashPort::read`] tells.
     pub async fn read_spare(&self, ppa: Ppa, purpose: Purpose) -> Result<Spare, ReadError> {

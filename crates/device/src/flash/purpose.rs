@@ -33,6 +33,8 @@ pub enum Purpose {
     DataGc,
     /// Garbage collection of mapping pages by a hash engine.
     MapGc,
+    /// Mapping pages that a hash engine reads to move pairs: garbage collection alters the sections of what it moves.
+    GcMap,
     /// Reads after power-on that rebuild what was lost with the power.
     Recovery,
 }
@@ -42,7 +44,7 @@ impl Purpose {
     pub const COUNT: usize = Purpose::ALL.len();
 
     /// Every purpose with its name in reports, in the order of the reports.
-    pub const ALL: [(Purpose, &'static str); 14] = [
+    pub const ALL: [(Purpose, &'static str); 15] = [
         (Purpose::Value, "value"),
         (Purpose::Index, "index"),
         (Purpose::Lookup, "lookup"),
@@ -56,6 +58,7 @@ impl Purpose {
         (Purpose::Data, "data"),
         (Purpose::DataGc, "data_gc"),
         (Purpose::MapGc, "map_gc"),
+        (Purpose::GcMap, "gc_map"),
         (Purpose::Recovery, "recovery"),
     ];
 

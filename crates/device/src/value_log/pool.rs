@@ -39,7 +39,7 @@ pub struct Reserve {
 struct Pool {
     segments: u32,
     segment_pages: u32,
-    reserve: Reserve,
+    reserve: Cell<Reserve>,
     free: RefCell<VecDeque<SegmentId>>,
     /// By segment.
     taken: RefCell<Vec<bool>>,
@@ -65,7 +65,7 @@ impl SegmentPool {
         SegmentPool(Rc::new(Pool {
             segments,
             segment_pages,
-            reserve,
+            reserve: Cell::new(reserve),
             free: RefCell::new((0..segments).map(SegmentId).collect()),
             taken: RefCell::new(vec![false; segments as usize]),
             lowest_free: Cell::new(segments),
@@ -88,7 +88,7 @@ impl SegmentPool {
 
     /// Would [`SegmentPool::alloc`] succeed now?
     pub fn may_take(&self, to: Use) -> bool {
-        let Reserve { index_segments, gc_segments } = self.0.reserve;
+        let Reserve { index_segments, gc_segments } = self.0.reserve.get();
         let left_behind = match to {
             Use::Value => index_segments + gc_segments,
             Use::Index => gc_segments,
@@ -144,7 +144,12 @@ impl SegmentPool {
 
     /// What is kept back.
     pub fn reserve(&self) -> Reserve {
-        self.0.reserve
+        self.0.reserve.get()
+    }
+
+    /// Changes how many segments values leave to the index: as many as it needs to merge itself.
+    pub fn keep_for_index(&self, segments: u32) {
+        self.0.reserve.set(Reserve { index_segments: segments, ..self.0.reserve.get() });
     }
 
     /// Logical pages of a segment.

@@ -77,7 +77,10 @@ fn reasons(outcomes: &[Outcome]) -> String {
             say(&format!("{} with {}.", beside.ours, beside.name));
         }
     }
-    text + if text.is_empty() { "" } else { "\n" }
+    if !text.is_empty() {
+        text.push('\n');
+    }
+    text
 }
 
 /// `text` in lines of at most [`WIDTH`] characters, all but the first indented.

@@ -143,7 +143,7 @@ pub struct Grid {
 }
 
 /// How a panel is drawn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Style {
     /// Points follow from each other: sizes.

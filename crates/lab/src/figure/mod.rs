@@ -8,12 +8,14 @@ pub mod numbers;
 pub mod svg;
 pub mod terminal;
 
+use serde::Serialize;
+
 use crate::experiments::runs::{Counts, Options, Plan, Results, RunId};
 use crate::experiments::{Figure, Grid, Kind, Panel, Statement, Style, missing};
 use crate::report::grouped;
 
 /// One panel, ready to be drawn.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Chart {
     /// `bandslim-8a`.
     pub id: String,
@@ -42,7 +44,7 @@ pub struct Chart {
 }
 
 /// One series.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Line {
     /// As in the legend.
     pub name: String,
@@ -51,7 +53,7 @@ pub struct Line {
 }
 
 /// One published value.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Mark {
     /// Index of the series it was published for.
     pub series: usize,
@@ -251,6 +253,11 @@ impl Planned {
         }
         text
     }
+}
+
+/// A count as `1 234 567`.
+pub fn count(value: u64) -> String {
+    grouped(value)
 }
 
 /// A number with as many digits as a reader needs on an axis or in a table: `4.18 k`, `0.54`, `12`.

@@ -206,16 +206,16 @@ impl Finished {
     ///
     /// # Errors
     /// One line: a whole line that is no row of this sweep, or a row that is there twice.
-    pub fn read(text: &str, rows: &[Row]) -> anyhow::Result<Finished> {
+    pub fn read(content: &[u8], rows: &[Row]) -> anyhow::Result<Finished> {
         let known: BTreeSet<&str> = rows.iter().map(|row| row.config_hash.as_str()).collect();
         let mut finished = Finished::default();
-        for (index, line) in text.split_inclusive('\n').enumerate() {
-            if !line.ends_with('\n') {
+        for (index, line) in content.split_inclusive(|byte| *byte == b'\n').enumerate() {
+            if !line.ends_with(b"\n") {
                 finished.cut_off = true;
                 break;
             }
             let number = index + 1;
-            let row: Value = serde_json::from_str(line).map_err(|error| anyhow!("line {number}: {error}"))?;
+            let row: Value = serde_json::from_slice(line).map_err(|error| anyhow!("line {number}: {error}"))?;
             let hash = row.get("config_hash").and_then(Value::as_str);
             let hash = hash.ok_or_else(|| anyhow!("line {number}: no config_hash; not written by a sweep"))?;
             ensure!(known.contains(hash), "line {number}: no row of this sweep; use another file");

@@ -68,7 +68,7 @@ impl BloomShape {
         // The low half has already chosen the region; an odd step reaches every 32-bit position.
         let mut position = (hash >> 32) as u32;
         let step = (hash as u32).rotate_left(15) | 1;
-        let bits = self.region_bytes * 8;
+        let bits = self.region_bytes.saturating_mul(8);
         for _ in 0..self.hashes {
             if !probe(scale(position, bits)) {
                 return false;

@@ -22,11 +22,22 @@ const EAGER_GAIN: u64 = 8;
 /// A drive is full when the best victim gains less than 1/32 of a segment.
 const LEAST_GAIN: u64 = 32;
 
+/// The last evacuation that gained nothing: what lived in the victim filled as much elsewhere.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Futile {
+    /// Live bytes of that victim. Fuller ones will do no better.
+    victim_bytes: u64,
+    /// Live bytes of the whole log then. Fewer of them are reason to try again.
+    live_bytes: u64,
+}
+
 impl LsmEngine {
-    /// Before a store: collects a segment when few are free and one is worth it. Does not wait for others.
+    /// Before a store: keeps as much room for the index as it needs to merge itself, and collects a segment when few
+    /// are free and one is worth it. Does not wait for others.
     #[inline]
     pub(super) async fn keep_room(&self) {
-        if self.pool.free_count() > self.gc.free_segments_low || !self.gc.enabled {
+        self.keep_room_for_index().await;
+        if self.pool.free_count() > self.low_mark() || !self.gc.enabled {
             return;
         }
         let Some(_one_at_a_time) = self.collecting.try_lock() else { return };
@@ -34,6 +45,35 @@ impl LsmEngine {
             // What goes wrong now is met again, and reported, when there is no other way.
             let _ = self.evacuate(victim).await;
         }
+    }
+
+    fn low_mark(&self) -> u32 {
+        let reserve = self.pool.reserve();
+        self.gc.free_segments_low.max(reserve.index_segments + reserve.gc_segments + 1)
+    }
+
+    /// Values leave the index enough to write all of its tables once more beside the old ones, and it merges itself
+    /// before tombstones have used that room up. So merging everything is possible even when the drive is full, and with
+    /// it every delete.
+    #[inline]
+    pub(super) async fn keep_room_for_index(&self) {
+        let work = self.index.counters();
+        if self.index_work.replace(work) == work {
+            return;
+        }
+        let needed = self.index.pages_to_compact_all();
+        let segments = needed.div_ceil(self.pool.segment_pages());
+        self.pool.keep_for_index(segments.max(self.least_index_segments()));
+        if self.index.pages_available() < needed
+            && let Some(_one_at_a_time) = self.collecting.try_lock()
+        {
+            self.compact_for_space().await;
+            self.index_work.set(self.index.counters());
+        }
+    }
+
+    pub(super) fn least_index_segments(&self) -> u32 {
+        self.gc.free_segments_reserved.saturating_sub(self.pool.reserve().gc_segments)
     }
 
     /// Makes room when there is none. `false`: there is nothing left to gain.
@@ -47,7 +87,7 @@ impl LsmEngine {
             return true; // somebody else made room while we waited
         }
         if let Some(victim) = self.victim(EAGER_GAIN)
-            && self.evacuate(victim).await.is_ok()
+            && self.evacuate(victim).await.is_ok_and(|gained| gained)
         {
             return true;
         }
@@ -55,9 +95,25 @@ impl LsmEngine {
             return true;
         }
         match self.victim(LEAST_GAIN) {
-            Some(victim) => self.evacuate(victim).await.is_ok(),
+            Some(victim) => self.evacuate(victim).await.is_ok_and(|gained| gained),
             None => false,
         }
+    }
+
+    /// After a delete: when a third of the pairs have been deleted, the whole index is merged, so that the space
+    /// comes back without waiting for a full drive. A constant share of the work of the deletes that led to it.
+    #[inline]
+    pub(super) async fn forget_deleted(&self) {
+        /// Fewer deletes than so many memtables are not worth it.
+        const LEAST_MEMTABLES: u64 = 4;
+        self.keep_room_for_index().await;
+        self.deletes.set(self.deletes.get() + 1);
+        let least = LEAST_MEMTABLES * u64::from(self.config.lsm.index.memtable_entries);
+        if self.deletes.get() < least || self.deletes.get() < self.index.entries() / 4 {
+            return;
+        }
+        let Some(_one_at_a_time) = self.collecting.try_lock() else { return };
+        self.compact_for_space().await;
     }
 
     /// Merges the whole index, if anything was put into it since the last time. That frees table pages and makes the
@@ -69,6 +125,7 @@ impl LsmEngine {
         }
         let done = self.index.compact_all().await.is_ok();
         self.compacted_at.set(self.index.changes());
+        self.deletes.set(0);
         done
     }
 
@@ -85,7 +142,10 @@ impl LsmEngine {
                 best = Some(candidate);
             }
         });
+        let futile = self.futile.get();
+        let hopeless = |bytes| bytes >= futile.victim_bytes && self.log.live_bytes() >= futile.live_bytes;
         best.filter(|victim| victim.live_bytes + segment_bytes / gain <= segment_bytes)
+            .filter(|victim| futile.live_bytes == 0 || !hopeless(victim.live_bytes))
     }
 
     fn segment_bytes(&self) -> u64 {
@@ -93,12 +153,13 @@ impl LsmEngine {
         addresses.end.0 - addresses.start.0
     }
 
-    /// Moves what lives in a segment elsewhere.
+    /// Moves what lives in a segment elsewhere. `true` if that took less than the segment.
     ///
     /// Errors: a page that cannot be read keeps the segment as it is, for good; without room for the moved values or
     /// their entries some of them stay.
-    async fn evacuate(&self, victim: Candidate) -> Result<(), Status> {
+    async fn evacuate(&self, victim: Candidate) -> Result<bool, Status> {
         let addresses = self.log.addresses(victim.segment);
+        let began = self.log.frontier(Head::Gc);
         let mut pairs = Vec::new();
         let result = match self.index.references(addresses, &mut pairs).await {
             Ok(()) => self.move_values(pairs).await,
@@ -109,7 +170,12 @@ impl LsmEngine {
             Err(Status::UNRECOVERED_ERROR) => self.damaged.borrow_mut().push(victim.segment),
             Err(_) => {}
         }
-        result
+        let taken_bytes = self.log.frontier(Head::Gc) - began;
+        let gained = taken_bytes + self.segment_bytes() / LEAST_GAIN <= self.segment_bytes();
+        if !gained {
+            self.futile.set(Futile { victim_bytes: victim.live_bytes, live_bytes: self.log.live_bytes() });
+        }
+        result.map(|()| gained)
     }
 
     async fn move_values(&self, mut pairs: Vec<(Key, Entry)>) -> Result<(), Status> {

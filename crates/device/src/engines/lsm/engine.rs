@@ -20,6 +20,7 @@ use kvdrive_sim::{KeyedLock, Mutex, Resource, Sim};
 use kvdrive_spec::{Key, Status, StoreOptions};
 use serde::{Deserialize, Serialize};
 
+use super::collection::Futile;
 use super::cursor::Cursor;
 use super::entry::Entry;
 use super::index::{Index, IndexParts};
@@ -33,7 +34,7 @@ use crate::ftl::{Ftl, Lpa};
 use crate::packing::PackingConfig;
 use crate::page_buffer::{Eviction, PageBuffer};
 use crate::power::{ImageError, Journal};
-use crate::value_log::{Head, PastPin, Place, Reserve, SegmentPool, Shape, ValueLog, Vaddr};
+use crate::value_log::{Head, PastPin, Place, Reserve, SegmentPool, Shape, Vaddr, ValueLog};
 
 /// Settings of the engine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -86,8 +87,14 @@ pub struct LsmEngine {
     pub(super) compacted_at: Cell<u64>,
     /// Segments that could not be collected because a page of them, or of a table that names them, is damaged.
     pub(super) damaged: RefCell<Vec<crate::value_log::SegmentId>>,
+    /// Deletes since the whole index was last merged.
+    pub(super) deletes: Cell<u64>,
+    /// See [`Futile`].
+    pub(super) futile: Cell<Futile>,
+    /// What the index had done when room for its merging was last computed.
+    pub(super) index_work: Cell<super::IndexCounters>,
     pub(super) counters: Cell<EngineCounters>,
-    config: DriveConfig,
+    pub(super) config: DriveConfig,
 }
 
 /// A value found: its entry, and what keeps it readable.
@@ -253,7 +260,10 @@ impl Engine for LsmEngine {
         loop {
             match self.delete_once(key).await {
                 Err(Status::CAPACITY_EXCEEDED) if self.make_room().await => {}
-                deleted => return deleted,
+                deleted => {
+                    self.forget_deleted().await;
+                    return deleted;
+                }
             }
         }
     }
@@ -276,10 +286,7 @@ impl Engine for LsmEngine {
         let reserve = self.pool.reserve();
         let segments = self.pool.segments().saturating_sub(reserve.index_segments + reserve.gc_segments);
         let segment_bytes = self.log.addresses(crate::value_log::SegmentId(0)).end.0;
-        Utilization {
-            live_bytes: self.log.live_bytes(),
-            capacity_bytes: u64::from(segments) * segment_bytes,
-        }
+        Utilization { live_bytes: self.log.live_bytes(), capacity_bytes: u64::from(segments) * segment_bytes }
     }
 
     fn max_value_bytes(&self) -> u32 {
@@ -288,7 +295,11 @@ impl Engine for LsmEngine {
 
     async fn power_on(parts: Parts, image: Option<&[u8]>) -> Result<LsmEngine, PowerOnError> {
         let Parts { sim, cores, flash, journal, config } = parts;
-        config.lsm.index.check(config.flash.page_bytes).map_err(|line| PowerOnError::Config(format!("lsm.{line}")))?;
+        config
+            .lsm
+            .index
+            .check(config.flash.page_bytes)
+            .map_err(|line| PowerOnError::Config(format!("lsm.{line}")))?;
         config
             .ftl
             .check(&config.flash.geometry())
@@ -381,6 +392,9 @@ impl LsmEngine {
             collecting: Mutex::new(&sim),
             compacted_at: Cell::new(u64::MAX),
             damaged: RefCell::default(),
+            deletes: Cell::new(0),
+            futile: Cell::default(),
+            index_work: Cell::default(),
             counters: Cell::default(),
             costs: config.controller.costs,
             gc: config.lsm.gc.clone(),

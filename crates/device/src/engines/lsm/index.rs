@@ -122,7 +122,7 @@ impl Index {
         let policy = (row.build)(&shape);
         let space = flash.map(|(ftl, pool)| Rc::new(TableSpace::new(&sim, ftl, pool, page_bytes)));
         let empty = Version::new((0..policy.levels()).map(|level| policy.partitioned(level)));
-        let on_flash = found.highest_id().map_or(0, |id| id.0 + 1);
+        let on_flash = found.highest_id().map_or(0, |id| id.0.saturating_add(1));
         let tables = match &space {
             Some(space) => found.rebuild(&image, space, layout.covered_by_index_page(), empty)?,
             None => empty,
@@ -322,6 +322,11 @@ impl Index {
     /// Flash pages that tables occupy, also tables that only a snapshot holds.
     pub fn pages_in_use(&self) -> u32 {
         self.0.space.as_ref().map_or(0, |space| space.pages_in_use())
+    }
+
+    /// Flash pages that new tables could take now.
+    pub fn pages_available(&self) -> u32 {
+        self.0.space.as_ref().map_or(u32::MAX, |space| space.pages_available())
     }
 
     /// Pages that must be free for [`Index::compact_all`] to succeed: the index beside itself, and two memtables.

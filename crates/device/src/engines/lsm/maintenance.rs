@@ -245,7 +245,10 @@ impl Index {
                     continue;
                 }
             }
-            let output = writer.get_or_insert_with(|| self.begin_table(most, space, rewrite.purpose));
+            let output = match &mut writer {
+                Some(output) => output,
+                None => writer.insert(self.begin_table(most, space, rewrite.purpose)?),
+            };
             output.push(&merged.key, &merged.entry);
             if output.entries() == split {
                 let whole = writer.take().expect("it has just been written to");
@@ -281,14 +284,20 @@ impl Index {
         }
     }
 
-    fn begin_table(&self, most_entries: u32, space: &Rc<TableSpace>, purpose: Purpose) -> TableWriter {
+    /// `INTERNAL` when there is no table id left.
+    fn begin_table(
+        &self,
+        most_entries: u32,
+        space: &Rc<TableSpace>,
+        purpose: Purpose,
+    ) -> Result<TableWriter, Status> {
         let inner = &*self.0;
         let id = TableId(inner.next_table.get());
-        inner.next_table.set(id.0.checked_add(1).expect("a drive is worn out long before its table ids"));
+        inner.next_table.set(id.0.checked_add(1).ok_or(Status::INTERNAL)?);
         inner.journal.record(IndexRecord::IdTaken(id));
         let name = (id, inner.values.next_opening());
         let entry_ns = inner.config.table_entry_ns;
-        TableWriter::new(name, &*inner.layout, most_entries, space, purpose, &inner.cores, entry_ns)
+        Ok(TableWriter::new(name, &*inner.layout, most_entries, space, purpose, &inner.cores, entry_ns))
     }
 
     /// From here on the new tables count and the old ones do not.

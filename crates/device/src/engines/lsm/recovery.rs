@@ -122,7 +122,13 @@ impl IndexImage {
             false => None,
             true => Some((from.u64()?, decode_pairs(&mut from)?)),
         };
-        from.0.is_empty().then_some(IndexImage { active, frozen, tables, next_table, next_sequence })
+        (from.0.is_empty() && next_sequence < u64::MAX).then_some(IndexImage {
+            active,
+            frozen,
+            tables,
+            next_table,
+            next_sequence,
+        })
     }
 }
 

@@ -144,9 +144,10 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table on these pages, in the order data, index, Bloom. One whose pages are not all there counts as damaged.
+    /// A table on these pages, in the order data, index, Bloom. One whose entries are not all there counts as damaged.
     pub fn new(facts: TableFacts, pages: Box<[Option<Lpa>]>, space: Rc<TableSpace>) -> Table {
-        let damaged = pages.iter().any(Option::is_none) || pages.is_empty();
+        let entries = pages.iter().take(facts.position(Part::Bloom, 0));
+        let damaged = pages.is_empty() || entries.into_iter().any(Option::is_none);
         Table { facts, pages, space, obsolete: Cell::new(false), damaged: Cell::new(damaged) }
     }
 
@@ -155,7 +156,7 @@ impl Table {
         self.obsolete.set(true);
     }
 
-    /// Could one of its pages not be read? Such a table is kept as it is: what can be read of it, is.
+    /// Could entries of it not be read? Such a table is kept as it is: what can be read of it, is.
     pub fn is_damaged(&self) -> bool {
         self.damaged.get()
     }
@@ -178,10 +179,13 @@ impl Table {
         let from = self.facts.position(part, numbers.start);
         let pages = self.pages.get(from..from + numbers.len()).ok_or(Status::UNRECOVERED_ERROR)?;
         let read = self.space.read_all(pages, purpose).await;
-        if read.is_err() {
-            self.damaged.set(true);
-        }
-        read
+        // Without its filter a table is as good for a merge as with it.
+        if part == Part::Bloom { read } else { read.map_err(|status| self.damage(status)) }
+    }
+
+    fn damage(&self, status: Status) -> Status {
+        self.damaged.set(true);
+        status
     }
 }
 
@@ -232,7 +236,8 @@ impl TableStream {
     #[inline]
     pub fn pull(&mut self) -> Result<Pull, Status> {
         loop {
-            match self.scan.step()? {
+            let step = self.scan.step().map_err(|damaged| self.table.damage(damaged.into()))?;
+            match step {
                 ScanStep::Entry(key, entry) => return Ok(Pull::Pair(key, entry)),
                 ScanStep::End => return Ok(Pull::End),
                 ScanStep::Read(part, number) => {
@@ -254,7 +259,7 @@ impl TableStream {
         let Some((part, number)) = self.wanted.take() else { return Ok(()) };
         let end = self.table.facts.pages(part).min(number + self.ahead);
         if number >= end {
-            return Err(Status::UNRECOVERED_ERROR);
+            return Err(self.table.damage(Status::UNRECOVERED_ERROR));
         }
         let pages = self.table.read(part, number..end, self.purpose).await?;
         let mut pages = (number..).zip(pages);

@@ -39,6 +39,16 @@ pub trait Media {
     /// Data and header of a page. Panics for a page that was discarded.
     fn read(&self, ppa: Ppa) -> MediaPage<(Rc<Region>, Spare)>;
 
+    /// Bytes `at .. at + bytes` of a page, and which byte of the page is the region's first. What lies beside them in
+    /// the region means nothing.
+    fn read_part(&self, ppa: Ppa, _at: u32, _bytes: u32) -> MediaPage<(Rc<Region>, u32)> {
+        match self.read(ppa) {
+            MediaPage::Programmed((data, _)) => MediaPage::Programmed((data, 0)),
+            MediaPage::Erased => MediaPage::Erased,
+            MediaPage::Damaged => MediaPage::Damaged,
+        }
+    }
+
     /// The header of a page alone. It can be readable when the data is not.
     fn read_spare(&self, ppa: Ppa) -> MediaPage<Spare>;
 

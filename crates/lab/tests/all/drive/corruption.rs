@@ -8,7 +8,7 @@ use kvdrive_spec::Status;
 
 use super::bench::{Bench, Oracle, check_all, document, is_value, step};
 
-const SETTINGS: &[&str] = &["flash.blocks_per_die=8", "flash.pages_per_block=4", "gc.segment_pages=4", "controller.max_value_bytes=4096"];
+const SETTINGS: &[&str] = &["flash.blocks_per_die=8", "flash.pages_per_block=4", "gc.segment_pages=4"];
 
 fn a_used_drive() -> (Survivors, Oracle) {
     let bench = Bench::new(&document(SETTINGS), Sim::new());

@@ -219,7 +219,7 @@ fn tags_medium_and_every_index_layout() {
         for compaction in ["tiered", "leveled"] {
             let settings = [
                 "media.kind=tags".to_owned(),
-                "lsm.memtable_entries=8".to_owned(),
+                "lsm.memtable_entries=16".to_owned(),
                 format!("lsm.layout={layout}"),
                 format!("lsm.compaction={compaction}"),
             ];

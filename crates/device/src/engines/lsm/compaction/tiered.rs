@@ -9,12 +9,16 @@ use super::{Choice, CompactionPolicy, CompactionShape, LevelsView, Merge};
 /// The published policy.
 pub struct Tiered {
     rings: Vec<u32>,
+    /// Entries of a table of the last level if no key came twice: each level doubles the size.
+    last_entries: u32,
 }
 
 impl Tiered {
     pub(super) fn new(shape: &CompactionShape) -> Tiered {
         assert!(!shape.rings.is_empty(), "there is at least one level");
-        Tiered { rings: shape.rings.clone() }
+        let doublings = shape.rings.len().min(32) as u32 - 1;
+        let last_entries = u64::from(shape.memtable_entries) << doublings;
+        Tiered { rings: shape.rings.clone(), last_entries: last_entries.min(u32::MAX.into()) as u32 }
     }
 }
 
@@ -45,7 +49,8 @@ impl CompactionPolicy for Tiered {
     }
 
     fn bottom(&self, _: u64) -> (usize, Option<u32>) {
-        (self.rings.len() - 1, None)
+        // One huge table would be as good for space, but a lookup of the published layout reads whole tables.
+        (self.rings.len() - 1, Some(self.last_entries))
     }
 }
 

@@ -1,0 +1,459 @@
+//! The section cache and the directory: where every section of the hash table is.
+//!
+//! The directory has one word a section: never written, on flash at some grain, or in a slot of the cache. Sections
+//! leave in the order in which they came (FIFO, as published); one that was altered is appended to the stream of
+//! sections, so that neighbours in eviction order share a page; that is all the packing there is.
+//!
+//! A fetched section is pinned and does not leave. If everything is pinned the cache exceeds its budget rather than
+//! waiting; [`Cache::most_bytes`] tells by how much.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use kvdrive_sim::{Sim, WaitQueue};
+use kvdrive_spec::Status;
+
+use super::layout::Grain;
+use super::section::{Entry, Format, Section, SectionHeader};
+use super::space::{Content, Space, Stream};
+use crate::flash::Purpose;
+
+const NEVER: u64 = 0;
+const CACHED: u64 = 1 << 63;
+/// Low bits of a directory word on flash: the section's grains.
+const GRAINS_BITS: u32 = 8;
+
+/// Where a section is on flash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Location {
+    /// Its first grain.
+    pub grain: Grain,
+    /// Its grains.
+    pub grains: u32,
+}
+
+impl Location {
+    fn word(self) -> u64 {
+        self.grain.0 << GRAINS_BITS | u64::from(self.grains)
+    }
+
+    fn of_word(word: u64) -> Location {
+        Location { grain: Grain(word >> GRAINS_BITS), grains: (word & ((1 << GRAINS_BITS) - 1)) as u32 }
+    }
+}
+
+struct Slot {
+    id: u64,
+    /// `None` while it is read.
+    section: Option<Box<dyn Section>>,
+    /// The copy on flash, stale when `dirty`.
+    location: Option<Location>,
+    dirty: bool,
+    pins: u32,
+}
+
+/// What the cache has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheStatistics {
+    /// Fetches that found their section.
+    pub hits: u64,
+    /// Fetches that read it.
+    pub misses: u64,
+    /// Fetches that created it.
+    pub created: u64,
+    /// Sections that left unaltered.
+    pub evicted_clean: u64,
+    /// Sections that left and were written.
+    pub evicted_dirty: u64,
+    /// Bytes of sections written.
+    pub written_bytes: u64,
+}
+
+/// Directory and cache of one drive.
+pub struct Cache {
+    sim: Sim,
+    space: Rc<Space>,
+    format: Box<dyn Format>,
+    directory: RefCell<Vec<u64>>,
+    slots: RefCell<Vec<Slot>>,
+    free: RefCell<Vec<u32>>,
+    fifo: RefCell<VecDeque<u32>>,
+    budget_bytes: u64,
+    bytes: Cell<u64>,
+    most_bytes: Cell<u64>,
+    /// Version of the section written next.
+    version: Cell<u64>,
+    loaded: WaitQueue,
+    /// Grains of all sections at their present size.
+    table_grains: Cell<u64>,
+    statistics: Cell<CacheStatistics>,
+    scratch: RefCell<Vec<u8>>,
+}
+
+/// A section that stays in the cache while this is held.
+pub struct Pin {
+    cache: Rc<Cache>,
+    slot: u32,
+}
+
+impl Cache {
+    /// A cache of at most `budget_bytes` bytes over `sections` sections that do not exist yet.
+    pub fn new(sim: &Sim, space: &Rc<Space>, format: Box<dyn Format>, sections: u64, budget_bytes: u64) -> Rc<Cache> {
+        Rc::new(Cache {
+            sim: sim.clone(),
+            space: space.clone(),
+            format,
+            directory: RefCell::new(vec![NEVER; sections as usize]),
+            slots: RefCell::default(),
+            free: RefCell::default(),
+            fifo: RefCell::default(),
+            budget_bytes,
+            bytes: Cell::new(0),
+            most_bytes: Cell::new(0),
+            version: Cell::new(1),
+            loaded: WaitQueue::new(sim),
+            table_grains: Cell::new(0),
+            statistics: Cell::default(),
+            scratch: RefCell::default(),
+        })
+    }
+
+    /// How sections look.
+    pub fn format(&self) -> &dyn Format {
+        &*self.format
+    }
+
+    /// Sections there can be.
+    pub fn sections(&self) -> u64 {
+        self.directory.borrow().len() as u64
+    }
+
+    /// Was a section ever created?
+    pub fn exists(&self, id: u64) -> bool {
+        self.directory.borrow()[id as usize] != NEVER
+    }
+
+    /// What it did.
+    pub fn statistics(&self) -> CacheStatistics {
+        self.statistics.get()
+    }
+
+    /// Grains of all sections, those in DRAM at their present size.
+    pub fn table_grains(&self) -> u64 {
+        self.table_grains.get()
+    }
+
+    fn add_table(&self, bytes: i64) {
+        let grains = bytes / i64::from(self.space.layout.grain_bytes);
+        let table = self.table_grains.get().checked_add_signed(grains);
+        self.table_grains.set(table.expect("sections only leave the table they were added to"));
+    }
+
+    /// Bytes of sections now, and at most so far.
+    pub fn bytes(&self) -> (u64, u64) {
+        (self.bytes.get(), self.most_bytes.get())
+    }
+
+    /// Bytes it may take.
+    pub fn budget_bytes(&self) -> u64 {
+        self.budget_bytes
+    }
+
+    /// Bytes of DRAM the directory takes in the drive.
+    pub fn directory_dram_bytes(&self) -> u64 {
+        self.sections() * self.format.directory_bytes()
+    }
+
+    /// The section, from the cache or from flash; one that never existed is created.
+    ///
+    /// Errors: [`Status::UNRECOVERED_ERROR`] when it cannot be read.
+    pub async fn fetch(self: &Rc<Self>, id: u64, purpose: Purpose) -> Result<Pin, Status> {
+        loop {
+            let word = self.directory.borrow()[id as usize];
+            if word & CACHED != 0 {
+                let slot = (word & !CACHED) as u32;
+                if self.slots.borrow()[slot as usize].section.is_some() {
+                    self.count(|s| s.hits += 1);
+                    return Ok(self.pin(slot));
+                }
+                self.loaded.wait().await;
+                continue;
+            }
+            if word == NEVER {
+                self.count(|s| s.created += 1);
+                return Ok(self.create(id));
+            }
+            return self.load(id, Location::of_word(word), purpose).await;
+        }
+    }
+
+    fn pin(self: &Rc<Self>, slot: u32) -> Pin {
+        self.slots.borrow_mut()[slot as usize].pins += 1;
+        Pin { cache: self.clone(), slot }
+    }
+
+    fn create(self: &Rc<Self>, id: u64) -> Pin {
+        let section = self.format.create();
+        self.make_room(section.bytes().into());
+        self.add_table(section.bytes().into());
+        let slot = self.insert(id, Some(section), None);
+        let pin = self.pin(slot);
+        self.enqueue(slot);
+        pin
+    }
+
+    async fn load(self: &Rc<Self>, id: u64, location: Location, purpose: Purpose) -> Result<Pin, Status> {
+        self.count(|s| s.misses += 1);
+        let slot = self.insert(id, None, Some(location));
+        let read = self.read(location, purpose).await;
+        let section = read.and_then(|bytes| {
+            let header = SectionHeader::decode(&bytes).filter(|header| header.id == id);
+            header.and_then(|_| self.format.decode(&bytes)).ok_or(Status::UNRECOVERED_ERROR)
+        });
+        self.loaded.wake_all();
+        match section {
+            Ok(section) => {
+                self.make_room(section.bytes().into());
+                self.slots.borrow_mut()[slot as usize].section = Some(section);
+                let pin = self.pin(slot);
+                self.enqueue(slot);
+                self.space.map_room().await;
+                Ok(pin)
+            }
+            Err(status) => {
+                let location = self.slots.borrow()[slot as usize].location.expect("it was on flash");
+                self.directory.borrow_mut()[id as usize] = location.word();
+                self.free.borrow_mut().push(slot);
+                Err(status)
+            }
+        }
+    }
+
+    /// Reads a section's bytes. Like the published FTLs it reads the whole read unit.
+    async fn read(&self, location: Location, purpose: Purpose) -> Result<Vec<u8>, Status> {
+        let layout = &self.space.layout;
+        let _reader = self.space.pin(location.grain);
+        let at = layout.byte_in_page(location.grain);
+        let unit = at / layout.unit_bytes * layout.unit_bytes;
+        let part = self.space.read(layout.page(location.grain), unit, layout.unit_bytes, purpose).await?;
+        let mut bytes = vec![0; (location.grains * layout.grain_bytes) as usize];
+        part.copy_to(at, &mut bytes);
+        Ok(bytes)
+    }
+
+    fn insert(&self, id: u64, section: Option<Box<dyn Section>>, location: Option<Location>) -> u32 {
+        let new = Slot { id, section, location, dirty: false, pins: 0 };
+        let mut slots = self.slots.borrow_mut();
+        let slot = match self.free.borrow_mut().pop() {
+            Some(slot) => {
+                slots[slot as usize] = new;
+                slot
+            }
+            None => {
+                slots.push(new);
+                slots.len() as u32 - 1
+            }
+        };
+        self.directory.borrow_mut()[id as usize] = CACHED | u64::from(slot);
+        slot
+    }
+
+    fn enqueue(&self, slot: u32) {
+        let bytes = self.slots.borrow()[slot as usize].section.as_ref().map_or(0, |section| section.bytes());
+        self.grow(i64::from(bytes));
+        self.fifo.borrow_mut().push_back(slot);
+    }
+
+    fn grow(&self, by: i64) {
+        let bytes = self.bytes.get().checked_add_signed(by).expect("what leaves was there");
+        self.bytes.set(bytes);
+        self.most_bytes.set(self.most_bytes.get().max(bytes));
+    }
+
+    /// Lets sections go, oldest first, until `bytes` more fit.
+    fn make_room(&self, bytes: u64) {
+        let mut tries = self.fifo.borrow().len();
+        while self.bytes.get() + bytes > self.budget_bytes && tries > 0 {
+            tries -= 1;
+            let Some(slot) = self.fifo.borrow_mut().pop_front() else { return };
+            if !self.evict(slot) {
+                self.fifo.borrow_mut().push_back(slot);
+            }
+        }
+    }
+
+    /// Lets one section go. `false` when it is pinned or there is no space to write it.
+    fn evict(&self, slot: u32) -> bool {
+        let (pins, dirty) = {
+            let slots = self.slots.borrow();
+            (slots[slot as usize].pins, slots[slot as usize].dirty)
+        };
+        if pins > 0 || (dirty && !self.write(slot)) {
+            return false;
+        }
+        let mut slots = self.slots.borrow_mut();
+        let leaving = &mut slots[slot as usize];
+        let section = leaving.section.take().expect("sections in the queue are loaded");
+        self.grow(-i64::from(section.bytes()));
+        if leaving.location.is_none() {
+            self.add_table(-i64::from(section.bytes()));
+        }
+        self.directory.borrow_mut()[leaving.id as usize] = leaving.location.map_or(NEVER, Location::word);
+        self.free.borrow_mut().push(slot);
+        self.count(|s| if dirty { s.evicted_dirty += 1 } else { s.evicted_clean += 1 });
+        true
+    }
+
+    /// Writes a section; its old copy becomes invalid. `false` when there is no space.
+    fn write(&self, slot: u32) -> bool {
+        let mut slots = self.slots.borrow_mut();
+        let slot = &mut slots[slot as usize];
+        let section = slot.section.as_ref().expect("only loaded sections are written");
+        let mut bytes = self.scratch.borrow_mut();
+        bytes.clear();
+        section.encode(slot.id, self.version.get(), &mut bytes);
+        let count = bytes.len() as u32;
+        let Some(grain) = self.space.append(Stream::Map, Content::Bytes(&bytes), count, true) else { return false };
+        self.version.set(self.version.get() + 1);
+        if let Some(old) = slot.location {
+            self.space.invalidate(old.grain, old.grains);
+        }
+        slot.location = Some(Location { grain, grains: self.space.layout.grains_of(count) });
+        slot.dirty = false;
+        self.count(|s| s.written_bytes += u64::from(count));
+        true
+    }
+
+    /// Writes every altered section; they stay.
+    pub async fn write_all(&self) {
+        let count = self.slots.borrow().len() as u32;
+        for slot in 0..count {
+            let dirty = {
+                let slots = self.slots.borrow();
+                slots[slot as usize].dirty && slots[slot as usize].section.is_some()
+            };
+            if dirty {
+                self.write(slot);
+                self.space.map_room().await;
+            }
+        }
+    }
+
+    /// Where a section's copy on flash is; `None` when it has none.
+    pub fn location(&self, id: u64) -> Option<Location> {
+        let word = *self.directory.borrow().get(id as usize)?;
+        match word {
+            NEVER => None,
+            word if word & CACHED != 0 => self.slots.borrow()[(word & !CACHED) as usize].location,
+            word => Some(Location::of_word(word)),
+        }
+    }
+
+    /// Garbage collection has moved a section's copy on flash.
+    pub fn relocate(&self, id: u64, to: Location) {
+        let word = &mut self.directory.borrow_mut()[id as usize];
+        if *word & CACHED != 0 {
+            self.slots.borrow_mut()[(*word & !CACHED) as usize].location = Some(to);
+        } else {
+            *word = to.word();
+        }
+    }
+
+    fn count(&self, raise: impl FnOnce(&mut CacheStatistics)) {
+        let mut statistics = self.statistics.get();
+        raise(&mut statistics);
+        self.statistics.set(statistics);
+    }
+
+    // --- what recovery needs ---
+
+    /// Every altered section: its number and bytes.
+    pub(super) fn dirty(&self, found: &mut dyn FnMut(&[u8])) {
+        let slots = self.slots.borrow();
+        let mut bytes = Vec::new();
+        for slot in slots.iter().filter(|slot| slot.dirty) {
+            let Some(section) = &slot.section else { continue };
+            bytes.clear();
+            section.encode(slot.id, self.version.get(), &mut bytes);
+            found(&bytes);
+        }
+    }
+
+    /// Version of the section written next.
+    pub(super) fn version(&self) -> u64 {
+        self.version.get()
+    }
+
+    /// Starts with the sections that were found on flash.
+    pub(super) fn restore_directory(&self, id: u64, location: Location) {
+        self.directory.borrow_mut()[id as usize] = location.word();
+        self.add_table(i64::from(location.grains * self.space.layout.grain_bytes));
+    }
+
+    /// Continues with this version.
+    pub(super) fn restore_version(&self, version: u64) {
+        self.version.set(version);
+    }
+
+    /// Takes an altered section back.
+    pub(super) fn restore_dirty(&self, id: u64, section: Box<dyn Section>) {
+        let location = self.location(id);
+        let known = location.map_or(0, |location| location.grains * self.space.layout.grain_bytes);
+        self.add_table(i64::from(section.bytes()) - i64::from(known));
+        let slot = self.insert(id, Some(section), location);
+        self.slots.borrow_mut()[slot as usize].dirty = true;
+        self.enqueue(slot);
+    }
+}
+
+impl Pin {
+    /// What a slot of the section holds, and the comparisons it took to find.
+    pub fn get(&self, slot: u32) -> (Entry, u64) {
+        let slots = self.cache.slots.borrow();
+        let mut comparisons = 0;
+        let section = slots[self.slot as usize].section.as_ref().expect("pinned sections stay");
+        (section.get(slot, &mut comparisons), comparisons)
+    }
+
+    /// Calls `found` with every pair of the section.
+    pub fn pairs(&self, found: &mut dyn FnMut(u32, Grain)) {
+        let slots = self.cache.slots.borrow();
+        slots[self.slot as usize].section.as_ref().expect("pinned sections stay").pairs(found);
+    }
+
+    /// Makes a slot point at a pair.
+    pub fn set(&self, slot: u32, grain: Grain) {
+        self.alter(|section| section.set(slot, grain));
+    }
+
+    /// Takes the pair out of a slot.
+    pub fn remove(&self, slot: u32) {
+        self.alter(|section| section.remove(slot));
+    }
+
+    /// A store probes past a slot.
+    pub fn mark_passed(&self, slot: u32) {
+        self.alter(|section| section.mark_passed(slot));
+    }
+
+    fn alter(&self, change: impl FnOnce(&mut dyn Section)) {
+        let mut slots = self.cache.slots.borrow_mut();
+        let slot = &mut slots[self.slot as usize];
+        let section = slot.section.as_mut().expect("pinned sections stay");
+        let before = section.bytes();
+        change(&mut **section);
+        slot.dirty = true;
+        let growth = i64::from(section.bytes()) - i64::from(before);
+        self.cache.grow(growth);
+        self.cache.add_table(growth);
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        if !self.cache.sim.halted() {
+            self.cache.slots.borrow_mut()[self.slot as usize].pins -= 1;
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! The commands of a hash engine.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use kvdrive_link::{Arrival, Landing, Piece, Region};
+use kvdrive_sim::{Ns, Resource, join_all};
+use kvdrive_spec::{Key, Status, StoreOptions};
+
+use super::config::HashConfig;
+use super::core::{Aim, Core, PairRead, Spot, Walk};
+use super::cursor::HashCursor;
+use super::gc;
+use super::pair::{PREFIX_BYTES, PairHeader};
+use super::scheme::SchemeRow;
+use super::section::Entry;
+use super::space::{Content, Part, Reader, Stream};
+use crate::drive::{DriveConfig, Parts, PowerOnError};
+use crate::engines::{Engine, EngineCounters, Utilization};
+use crate::flash::{FlashPort, Purpose};
+
+/// Regions kept for the next pairs.
+const SPARE_REGIONS: usize = 64;
+/// A pair is at most this part of a superblock, so that little is wasted at its end.
+const SUPERBLOCK_PAIRS: u32 = 8;
+/// Pairs say their value's length in 24 bits; the rest of the drive stops here.
+const VALUE_MAX_BYTES: u32 = 2 << 20;
+
+/// A hash engine. Clones are the same engine.
+#[derive(Clone)]
+pub struct HashEngine(pub(super) Rc<Core>);
+
+/// A value on its way in, in the write buffer.
+pub struct Place {
+    header: PairHeader,
+    /// The pair's bytes; the header is put in front when the probe is known.
+    region: RefCell<Region>,
+    room_bytes: u64,
+}
+
+/// A pair that stays readable while this is held.
+pub struct Found {
+    header: PairHeader,
+    /// Where the pair begins in its page.
+    at: u32,
+    page: u32,
+    first: Part,
+    /// End of what `first` holds, in its page.
+    first_end: u32,
+    /// The pair's other read units, page by page, once they were asked for.
+    rest: RefCell<Vec<Part>>,
+    _reader: Reader,
+}
+
+impl HashEngine {
+    /// The engine of an empty drive, and its collection.
+    pub fn new(scheme: &'static SchemeRow, config: &HashConfig, flash: &FlashPort, cores: Rc<Resource>) -> HashEngine {
+        HashEngine::of(Core::new(scheme, config, flash, cores))
+    }
+
+    pub(super) fn of(core: Rc<Core>) -> HashEngine {
+        core.sim.spawn(gc::run(core.clone()));
+        HashEngine(core)
+    }
+
+    /// Counts for reports: names and values.
+    pub fn details(&self) -> Vec<(&'static str, u64)> {
+        let core = &*self.0;
+        let (cache, counters) = (core.cache.statistics(), &core.counters);
+        let records = core.records.as_ref().map(|records| records.statistics()).unwrap_or_default();
+        vec![
+            ("lookups", counters.lookups.get()),
+            ("probes", counters.probes.get()),
+            ("collisions", counters.collisions.get()),
+            ("comparisons", counters.comparisons.get()),
+            ("section_hits", cache.hits),
+            ("section_misses", cache.misses),
+            ("sections_created", cache.created),
+            ("sections_evicted_clean", cache.evicted_clean),
+            ("sections_evicted_dirty", cache.evicted_dirty),
+            ("section_written_bytes", cache.written_bytes),
+            ("invalid_written_bytes", records.written_bytes),
+            ("invalid_read_bytes", records.read_bytes),
+            ("gc_data_superblocks", counters.collected_data.get()),
+            ("gc_map_superblocks", counters.collected_map.get()),
+            ("gc_moved_pairs", counters.moved_pairs.get()),
+            ("gc_moved_bytes", counters.moved_grains.get() * u64::from(core.layout.grain_bytes)),
+            ("gc_moved_sections", counters.moved_sections.get()),
+            ("gc_section_fetches", counters.gc_map_reads.get()),
+            ("gc_skipped_pages", counters.skipped_pages.get()),
+            ("padded_bytes", core.space.padded_grains.get() * u64::from(core.layout.grain_bytes)),
+            ("lost_superblocks", counters.lost_superblocks.get()),
+            ("used_bytes", core.used_grains() * u64::from(core.layout.grain_bytes)),
+            ("capacity_bytes", core.space.limit_grains() * u64::from(core.layout.grain_bytes)),
+        ]
+    }
+
+    /// What the drive's DRAM holds: names and bytes.
+    pub fn dram(&self) -> Vec<(&'static str, u64)> {
+        self.0.dram()
+    }
+
+    /// Which hash FTL it is.
+    pub fn scheme(&self) -> &'static SchemeRow {
+        self.0.scheme
+    }
+
+    fn memcpy_ns(&self, bytes: u32) -> Ns {
+        let costs = &self.0.config.costs;
+        costs.memcpy_setup_ns + (u64::from(bytes) * costs.memcpy_ns_per_kib).div_ceil(1024)
+    }
+
+    /// Puts the pair of `place` under `spot`. `false` when space or slot is not there any more.
+    fn put(&self, place: &Place, spot: &Spot, old: Option<&PairHeader>) -> bool {
+        let core = &*self.0;
+        let now = spot.pin.get(spot.slot).0;
+        let header = PairHeader { probe: spot.probe, ..place.header };
+        if old.is_none() && matches!(now, Entry::At(_)) {
+            return false;
+        }
+        let mut region = place.region.borrow_mut();
+        region.write(0, Piece::Bytes(&header.encode()[..header.bytes() as usize]));
+        let content = Content::Stored(&region, 0);
+        let Some(grain) = core.space.append(Stream::Data, content, header.pair_bytes(), false) else { return false };
+        spot.pin.set(spot.slot, grain);
+        core.live_bytes.set(core.live_bytes.get() + u64::from(header.value_bytes));
+        if let (Some(old), Entry::At(grain)) = (old, now) {
+            core.drop_pair(old, grain, spot.table_slot);
+        }
+        true
+    }
+
+    fn recycle(&self, mut region: Region) {
+        let mut regions = self.0.regions.borrow_mut();
+        if regions.len() < SPARE_REGIONS {
+            region.clear();
+            regions.push(region);
+        }
+    }
+
+    async fn try_commit(&self, key: &Key, place: &Place, options: StoreOptions) -> Result<(), Status> {
+        let core = &*self.0;
+        let grains = core.layout.grains_of(place.header.pair_bytes());
+        loop {
+            core.space.admit().await?;
+            let (spot, old) = match core.walk(key, Aim::Store).await? {
+                Walk::Found(..) if options.add_only => return Err(Status::KEY_EXISTS),
+                // What was read is not needed any more; its superblock may go.
+                Walk::Found(spot, PairRead { header, .. }) => (spot, Some(header)),
+                Walk::Absent(_) if options.update_only => return Err(Status::KEY_NOT_FOUND),
+                Walk::Absent(Some(spot)) => (spot, None),
+                Walk::Absent(None) => return Err(Status::CAPACITY_EXCEEDED),
+            };
+            let old_grains = old.map_or(0, |old| core.layout.grains_of(old.pair_bytes()));
+            if core.is_full_for(grains, old_grains) {
+                return Err(Status::CAPACITY_EXCEEDED);
+            }
+            if self.put(place, &spot, old.as_ref()) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Reads the pair's read units behind the first.
+    async fn read_rest(&self, found: &Found) -> Result<(), Status> {
+        let layout = &self.0.layout;
+        let page_bytes = layout.page_bytes();
+        let end = found.at + found.header.pair_bytes();
+        let pages = end.div_ceil(page_bytes);
+        let read = |index: u32| {
+            let from = if index == 0 { found.first_end } else { 0 };
+            let to = (end - index * page_bytes).next_multiple_of(layout.unit_bytes).min(page_bytes);
+            self.0.space.read(found.page + index, from, to - from, Purpose::Data)
+        };
+        let wanted: Vec<u32> = (0..pages).filter(|index| *index > 0 || found.first_end < page_bytes.min(end)).collect();
+        let parts = match wanted[..] {
+            [only] => vec![read(only).await],
+            _ => join_all(&self.0.sim, wanted.iter().map(|index| read(*index))).await,
+        };
+        let mut parts: Vec<Part> = parts.into_iter().collect::<Result<_, _>>()?;
+        if wanted.first() != Some(&0) {
+            parts.insert(0, found.first.clone());
+        }
+        *found.rest.borrow_mut() = parts;
+        Ok(())
+    }
+
+    pub(super) fn found(&self, pair: PairRead) -> Found {
+        let layout = &self.0.layout;
+        let at = layout.byte_in_page(pair.grain);
+        Found {
+            header: pair.header,
+            at,
+            page: layout.page(pair.grain),
+            first: pair.part,
+            first_end: (at / layout.unit_bytes + 1) * layout.unit_bytes,
+            rest: RefCell::default(),
+            _reader: pair.reader,
+        }
+    }
+}
+
+impl Landing for HashEngine {
+    type Place = Place;
+
+    async fn reserve(&self, key: &Key, bytes: u32, _arrival: Arrival) -> Result<Place, Status> {
+        let core = &*self.0;
+        if bytes > self.max_value_bytes() {
+            return Err(Status::INVALID_VALUE_SIZE);
+        }
+        let header = PairHeader { key: *key, value_bytes: bytes, probe: 0 };
+        let grains = core.layout.grains_of(header.pair_bytes());
+        let room_bytes = u64::from(grains * core.layout.grain_bytes);
+        core.space.host_room(room_bytes).await;
+        let region = core.regions.borrow_mut().pop().unwrap_or_default();
+        Ok(Place { header, region: RefCell::new(region), room_bytes })
+    }
+
+    async fn copy_in(&self, place: &Place, at: u32, bytes: &[u8]) {
+        self.dma_in(place, at, Piece::Bytes(bytes));
+        self.0.cores.run(self.memcpy_ns(bytes.len() as u32)).await;
+    }
+
+    fn dma_in(&self, place: &Place, at: u32, piece: Piece<'_>) {
+        place.region.borrow_mut().write(place.header.bytes() + at, piece);
+    }
+
+    /// The flash controller gathers a page from the buffer: nothing is copied.
+    async fn settle(&self, _place: &Place) {}
+
+    fn abandon(&self, place: Place) {
+        self.0.space.return_room(place.room_bytes);
+        self.recycle(place.region.into_inner());
+    }
+}
+
+impl Engine for HashEngine {
+    type Found = Found;
+    type Cursor = HashCursor;
+
+    async fn commit(&self, key: Key, place: Place, options: StoreOptions) -> Result<(), Status> {
+        assert!(place.header.key == key, "a place is committed under the key it was reserved for");
+        let _key = self.0.locks.lock(key).await;
+        let result = self.try_commit(&key, &place, options).await;
+        match result {
+            // The room comes back when the page has been programmed.
+            Ok(()) => self.recycle(place.region.into_inner()),
+            Err(_) => self.abandon(place),
+        }
+        result
+    }
+
+    async fn find(&self, key: Key) -> Result<Option<Found>, Status> {
+        Ok(match self.0.walk(&key, Aim::Read).await? {
+            Walk::Found(_, pair) => Some(self.found(pair)),
+            Walk::Absent(_) => None,
+        })
+    }
+
+    fn value_bytes(&self, found: &Found) -> u32 {
+        found.header.value_bytes
+    }
+
+    async fn load(&self, found: &Found, at: u32, bytes: u32, sink: &mut dyn FnMut(Piece<'_>)) -> Result<(), Status> {
+        let begin = found.at + found.header.bytes() + at;
+        let end = begin + bytes;
+        if end <= found.first_end || bytes == 0 {
+            found.first.read(begin, bytes, sink);
+            return Ok(());
+        }
+        if found.rest.borrow().is_empty() {
+            self.read_rest(found).await?;
+        }
+        let rest = found.rest.borrow();
+        let page_bytes = self.0.layout.page_bytes();
+        let mut here = begin;
+        while here < end {
+            let (index, in_page) = (here / page_bytes, here % page_bytes);
+            let mut stop = end.min((index + 1) * page_bytes);
+            if here < found.first_end {
+                stop = stop.min(found.first_end);
+                found.first.read(here, stop - here, sink);
+            } else {
+                rest[index as usize].read(in_page, stop - here, sink);
+            }
+            here = stop;
+        }
+        Ok(())
+    }
+
+    async fn delete(&self, key: Key) -> Result<(), Status> {
+        let core = &*self.0;
+        let _key = core.locks.lock(key).await;
+        let Walk::Found(spot, PairRead { header, .. }) = core.walk(&key, Aim::Read).await? else { return Ok(()) };
+        let Entry::At(grain) = spot.pin.get(spot.slot).0 else {
+            unreachable!("a key's slot changes under the key's lock alone")
+        };
+        spot.pin.remove(spot.slot);
+        core.drop_pair(&header, grain, spot.table_slot);
+        Ok(())
+    }
+
+    async fn open_cursor(&self, from: Option<Key>) -> Result<HashCursor, Status> {
+        HashCursor::open(self, from).await
+    }
+
+    async fn next(&self, cursor: &mut HashCursor) -> Result<Option<(Key, Found)>, Status> {
+        cursor.next(self).await
+    }
+
+    async fn drain(&self) {
+        self.0.cache.write_all().await;
+        self.0.space.drain().await;
+    }
+
+    fn utilization(&self) -> Utilization {
+        let core = &*self.0;
+        Utilization {
+            live_bytes: core.live_bytes.get(),
+            capacity_bytes: core.space.limit_grains() * u64::from(core.layout.grain_bytes),
+        }
+    }
+
+    fn max_value_bytes(&self) -> u32 {
+        let core = &*self.0;
+        let superblock = u64::from(core.layout.superblock_pages) * u64::from(core.layout.page_bytes());
+        let room = core.config.write_buffer_bytes - u64::from(core.layout.page_bytes());
+        let most = (superblock / u64::from(SUPERBLOCK_PAIRS)).min(room) / u64::from(core.layout.grain_bytes)
+            * u64::from(core.layout.grain_bytes);
+        let header = u64::from(PREFIX_BYTES) + Key::MAX_LEN as u64;
+        most.saturating_sub(header).min(VALUE_MAX_BYTES.into()) as u32
+    }
+
+    async fn power_on(_parts: Parts, _image: Option<&[u8]>) -> Result<HashEngine, PowerOnError> {
+        todo!()
+    }
+
+    fn protected_image(&self) -> Vec<u8> {
+        todo!()
+    }
+
+    fn fold(_config: &DriveConfig, _image: &[u8], _records: &[(u8, Vec<u8>)]) -> Result<Vec<u8>, PowerOnError> {
+        todo!()
+    }
+
+    fn counters(&self) -> EngineCounters {
+        let counters = &self.0.counters;
+        EngineCounters {
+            collected_values: counters.moved_pairs.get(),
+            collected_bytes: counters.moved_grains.get() * u64::from(self.0.layout.grain_bytes),
+            collected_segments: counters.collected_data.get() + counters.collected_map.get(),
+            ..EngineCounters::default()
+        }
+    }
+}

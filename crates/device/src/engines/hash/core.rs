@@ -1,0 +1,286 @@
+//! What the commands and the collection of one hash engine share, and how a key is found.
+//!
+//! A key's hash gives a sequence of slots: probe `c` is slot `h + c + c^2` of a table with one slot a grain. A lookup
+//! goes along it until it finds the key or an empty slot; every occupied slot on the way costs the read of the pair it
+//! points to, since slots hold no part of the key.
+//!
+//! Who finds a pair holds no lock. Garbage collection may move it and another command may replace it while its flash
+//! page is read; the slot is therefore looked at again after every read, and a key's own slot is only written under the
+//! key's lock.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use kvdrive_link::Region;
+use kvdrive_sim::{KeyedLock, Resource, Sim};
+use kvdrive_spec::{Key, Status};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::cache::{Cache, Pin};
+use super::config::{Accounting, HashConfig, OPEN_SUPERBLOCKS};
+use super::layout::{Grain, Layout};
+use super::pair::{HEADER_MAX_BYTES, PairHeader};
+use super::records::Records;
+use super::scheme::SchemeRow;
+use super::section::Entry;
+use super::space::{Limits, Part, Reader, Space};
+use crate::flash::{FlashPort, Purpose};
+
+/// A slot of the hash table in a section that is held.
+pub(super) struct Spot {
+    pub pin: Pin,
+    /// Within the section.
+    pub slot: u32,
+    /// Within the table.
+    pub table_slot: u64,
+    pub probe: u8,
+}
+
+/// A pair as it was read: its first read unit.
+pub(super) struct PairRead {
+    pub header: PairHeader,
+    pub grain: Grain,
+    /// The read unit the pair begins in.
+    pub part: Part,
+    pub reader: Reader,
+}
+
+/// Where a lookup ended.
+pub(super) enum Walk {
+    /// At the key.
+    Found(Spot, PairRead),
+    /// The key is not there. The first slot of its sequence that a store may take; `None`: there is none.
+    Absent(Option<Spot>),
+}
+
+/// Why somebody walks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Aim {
+    /// To read: sections that never existed are not created.
+    Read,
+    /// To store: slots that are passed remember it.
+    Store,
+}
+
+/// Counts of one engine that no other part counts.
+#[derive(Default)]
+pub(super) struct Counters {
+    pub lookups: Cell<u64>,
+    pub probes: Cell<u64>,
+    pub collisions: Cell<u64>,
+    pub comparisons: Cell<u64>,
+    pub collected_data: Cell<u64>,
+    pub collected_map: Cell<u64>,
+    pub moved_pairs: Cell<u64>,
+    pub moved_grains: Cell<u64>,
+    pub moved_sections: Cell<u64>,
+    pub gc_map_reads: Cell<u64>,
+    pub skipped_pages: Cell<u64>,
+    pub lost_superblocks: Cell<u64>,
+}
+
+pub(super) fn raise(counter: &Cell<u64>, by: u64) {
+    counter.set(counter.get() + by);
+}
+
+/// Sections, space and counters of one engine.
+pub(super) struct Core {
+    pub sim: Sim,
+    pub scheme: &'static SchemeRow,
+    pub config: HashConfig,
+    pub layout: Layout,
+    pub space: Rc<Space>,
+    pub cache: Rc<Cache>,
+    pub records: Option<Records>,
+    pub cores: Rc<Resource>,
+    pub locks: KeyedLock<Key>,
+    pub counters: Counters,
+    /// Slots of the hash table, and of a section.
+    slots: u64,
+    section_slots: u64,
+    /// Live pairs' value bytes.
+    pub live_bytes: Cell<u64>,
+    /// Regions of pairs that have been appended, for the next ones.
+    pub regions: RefCell<Vec<Region>>,
+    pub gc_lock: kvdrive_sim::Mutex,
+}
+
+impl Core {
+    /// An engine on an empty drive.
+    pub fn new(scheme: &'static SchemeRow, config: &HashConfig, flash: &FlashPort, cores: Rc<Resource>) -> Rc<Core> {
+        let geometry = flash.geometry();
+        config.check(geometry).expect("a configuration is checked when it is loaded");
+        let layout = Layout::new(*geometry, config.grain_bytes, config.unit_bytes);
+        let format = (scheme.format)(&layout);
+        let validity = (scheme.validity)(&layout);
+        let section_slots = u64::from(format.slots());
+        let slots = layout.grains();
+        let sections = slots.div_ceil(section_slots);
+        let records = scheme.has_records.then(|| Records::new(&layout));
+        let others = validity.dram_bytes()
+            + records.as_ref().map_or(0, Records::dram_bytes)
+            + sections * format.directory_bytes()
+            + config.write_buffer_bytes;
+        let budget_bytes = match config.dram_accounting {
+            Accounting::Published => config.dram_bytes,
+            Accounting::Total => config.dram_bytes.saturating_sub(others),
+        };
+        let usable = layout.superblocks - config.gc_low_superblocks - OPEN_SUPERBLOCKS - 1;
+        let usable_grains = u64::from(usable) * u64::from(layout.superblock_grains);
+        let limits = Limits {
+            write_buffer_bytes: config.write_buffer_bytes,
+            low: config.gc_low_superblocks,
+            stall: config.gc_stall_superblocks,
+            valid_grains: (usable_grains as f64 * (1.0 - config.over_provisioning)) as u64,
+            discard: config.discard_invalid,
+        };
+        let space = Space::new(flash, layout, limits, validity);
+        Rc::new(Core {
+            sim: flash.sim().clone(),
+            scheme,
+            layout,
+            cache: Cache::new(flash.sim(), &space, format, sections, budget_bytes),
+            space,
+            records,
+            cores,
+            locks: KeyedLock::new(flash.sim()),
+            counters: Counters::default(),
+            slots,
+            section_slots,
+            live_bytes: Cell::new(0),
+            regions: RefCell::default(),
+            gc_lock: kvdrive_sim::Mutex::new(flash.sim()),
+            config: config.clone(),
+        })
+    }
+
+    /// The slot of the table that probe `probe` of `key` leads to.
+    pub fn table_slot(&self, key: &Key, probe: u8) -> u64 {
+        let bytes = key.to_array();
+        let hash = xxh3_64(&bytes[..key.len()]) & (u64::MAX >> (64 - self.config.hash_bits));
+        let probe = u64::from(probe);
+        (hash % self.slots + probe + probe * probe) % self.slots
+    }
+
+    /// Section and slot within it.
+    pub fn section_of(&self, table_slot: u64) -> (u64, u32) {
+        (table_slot / self.section_slots, (table_slot % self.section_slots) as u32)
+    }
+
+    /// The slot of the table that slot `slot` of section `id` is.
+    pub fn table_slot_of(&self, id: u64, slot: u32) -> u64 {
+        id * self.section_slots + u64::from(slot)
+    }
+
+    /// Grains that are taken: pairs, sections (whether on flash or still in DRAM), invalid pages.
+    pub fn used_grains(&self) -> u64 {
+        let records = self.records.as_ref().map_or(0, Records::pages) * u64::from(self.layout.unit_grains);
+        self.space.valid_data() + self.cache.table_grains() + records
+    }
+
+    /// Would a pair of `grains` grains in place of one of `old` be too much?
+    pub fn is_full_for(&self, grains: u32, old: u32) -> bool {
+        let used = self.used_grains() + u64::from(grains);
+        grains > old && used > self.space.limit_grains() + u64::from(old)
+    }
+
+    /// Reads the read unit in which the pair at `grain` begins.
+    ///
+    /// Errors: [`Status::UNRECOVERED_ERROR`], also when no pair begins there.
+    pub async fn read_pair(&self, grain: Grain, purpose: Purpose) -> Result<PairRead, Status> {
+        let reader = self.space.pin(grain);
+        let at = self.layout.byte_in_page(grain);
+        let unit = at / self.layout.unit_bytes * self.layout.unit_bytes;
+        let part = self.space.read(self.layout.page(grain), unit, self.layout.unit_bytes, purpose).await?;
+        let mut bytes = [0; HEADER_MAX_BYTES];
+        let most = (unit + self.layout.unit_bytes - at).min(HEADER_MAX_BYTES as u32) as usize;
+        part.copy_to(at, &mut bytes[..most]);
+        let header = PairHeader::decode(&bytes).ok_or(Status::UNRECOVERED_ERROR)?;
+        Ok(PairRead { header, grain, part, reader })
+    }
+
+    /// Goes along the key's probe sequence.
+    pub async fn walk(&self, key: &Key, aim: Aim) -> Result<Walk, Status> {
+        raise(&self.counters.lookups, 1);
+        let mut vacancy = None;
+        for probe in 0..self.config.max_probes {
+            let probe = probe as u8;
+            let table_slot = self.table_slot(key, probe);
+            let (id, slot) = self.section_of(table_slot);
+            raise(&self.counters.probes, 1);
+            if aim == Aim::Read && !self.cache.exists(id) {
+                self.cores.run(self.config.costs.probe_ns).await;
+                return Ok(Walk::Absent(None));
+            }
+            let spot = Spot { pin: self.cache.fetch(id, Purpose::Map).await?, slot, table_slot, probe };
+            match self.look(key, &spot).await? {
+                Look::Match(pair) => return Ok(Walk::Found(spot, pair)),
+                Look::Empty => return Ok(Walk::Absent(vacancy.or(Some(spot)))),
+                Look::Tombstone => vacancy = vacancy.or(Some(spot)),
+                Look::Other if aim == Aim::Store => spot.pin.mark_passed(slot),
+                Look::Other => {}
+            }
+        }
+        Ok(Walk::Absent(vacancy))
+    }
+
+    async fn look(&self, key: &Key, spot: &Spot) -> Result<Look, Status> {
+        let costs = &self.config.costs;
+        let (mut entry, comparisons) = spot.pin.get(spot.slot);
+        raise(&self.counters.comparisons, comparisons);
+        self.cores.run(costs.probe_ns + comparisons * costs.comparison_ns).await;
+        loop {
+            entry = match entry {
+                Entry::Empty => return Ok(Look::Empty),
+                Entry::Tombstone => return Ok(Look::Tombstone),
+                Entry::At(grain) => {
+                    let pair = self.read_pair(grain, Purpose::Lookup).await;
+                    let now = spot.pin.get(spot.slot).0;
+                    if now == entry {
+                        let pair = pair?;
+                        self.cores.run(costs.compare_key_ns).await;
+                        // Nobody else's business can turn this slot into another key's while that core works, except
+                        // a delete and a store; then the pair read before them is the answer of before them.
+                        if pair.header.key == *key {
+                            return Ok(Look::Match(pair));
+                        }
+                        if spot.pin.get(spot.slot).0 != Entry::Empty {
+                            raise(&self.counters.collisions, 1);
+                            return Ok(Look::Other);
+                        }
+                    }
+                    spot.pin.get(spot.slot).0
+                }
+            };
+        }
+    }
+
+    /// The pair of `header` at `grain`, found in slot `table_slot`, is no longer valid.
+    pub fn drop_pair(&self, header: &PairHeader, grain: Grain, table_slot: u64) {
+        let grains = self.layout.grains_of(header.pair_bytes());
+        self.space.invalidate(grain, grains);
+        if let Some(records) = &self.records {
+            records.add(&self.space, table_slot, grain);
+        }
+        self.live_bytes.set(self.live_bytes.get() - u64::from(header.value_bytes));
+    }
+
+    /// What the drive's DRAM holds, bytes.
+    pub fn dram(&self) -> Vec<(&'static str, u64)> {
+        vec![
+            ("section_cache", self.cache.budget_bytes()),
+            ("section_cache_most", self.cache.bytes().1),
+            ("directory", self.cache.directory_dram_bytes()),
+            ("validity", self.space.validity_dram_bytes()),
+            ("invalid_records", self.records.as_ref().map_or(0, Records::dram_bytes)),
+            ("write_buffer", self.config.write_buffer_bytes),
+        ]
+    }
+}
+
+enum Look {
+    Match(PairRead),
+    Other,
+    Empty,
+    Tombstone,
+}

@@ -1,0 +1,309 @@
+//! Collection: makes superblocks free by moving what is valid in them.
+//!
+//! One task collects one victim at a time, the superblock with the fewest valid grains, whichever kind it is. Several
+//! workers take its pages. Moving a pair alters its section, and altered sections are written sooner or later: a
+//! superblock of pairs can cost more space than it gives back at once, in sections whose old copies then lie invalid
+//! elsewhere. While free superblocks are very few, workers therefore collect superblocks of sections first, which
+//! alter nothing.
+//!
+//! A pair or section that cannot be read is not moved, and its superblock is never erased: who asks for it is told
+//! that it is lost.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use kvdrive_link::Region;
+use kvdrive_sim::JoinHandle;
+use kvdrive_spec::Status;
+
+use super::cache::Location;
+use super::core::{Core, raise};
+use super::layout::Grain;
+use super::pair::{HEADER_MAX_BYTES, PairHeader};
+use super::records::{RECORDS_MARK, RecordsHeader};
+use super::section::{Entry, HEADER_BYTES, SECTION_MARK, SectionHeader};
+use super::space::{Content, KIND_DATA, KIND_MAP, State, Stream, copy};
+use crate::flash::Purpose;
+
+/// While so few superblocks are free, sections are collected before pairs.
+const CRITICAL_SUPERBLOCKS: u32 = 2;
+
+/// Collects for as long as the drive has power.
+pub(super) async fn run(core: Rc<Core>) {
+    let space = core.space.clone();
+    loop {
+        while !space.is_low() {
+            space.wanted.wait().await;
+        }
+        let before = space.free_superblocks();
+        if !collect_one(&core, None).await {
+            // Nothing to gain until something becomes invalid; whoever waits for space is told.
+            space.exhausted.set(true);
+            space.freed.wake_all();
+            space.wanted.wait().await;
+        } else if space.free_superblocks() <= before {
+            core.sim.yield_now().await;
+        }
+    }
+}
+
+/// Collects the best victim. `false` when there is none.
+async fn collect_one(core: &Rc<Core>, kind: Option<u8>) -> bool {
+    let Some(victim) = core.space.victim(kind) else { return false };
+    let kind = {
+        let mut superblocks = core.space.superblocks.borrow_mut();
+        let superblock = &mut superblocks[victim as usize];
+        superblock.state = State::Victim;
+        superblock.kind
+    };
+    let (counter, purpose) = match kind {
+        KIND_DATA => (&core.counters.collected_data, Purpose::DataGc),
+        _ => (&core.counters.collected_map, Purpose::MapGc),
+    };
+    raise(counter, 1);
+    let lost = Rc::new(Cell::new(false));
+    if core.space.superblocks.borrow()[victim as usize].valid > 0 {
+        move_items(core, victim, kind, &lost).await;
+    }
+    if core.space.superblocks.borrow()[victim as usize].valid > 0 {
+        // Lost items stay where they are; items for which there was no space wait for another time.
+        core.space.superblocks.borrow_mut()[victim as usize].state =
+            if lost.get() { State::Lost } else { State::Full };
+        raise(&core.counters.lost_superblocks, u64::from(lost.get()));
+        return lost.get();
+    }
+    if let Some(records) = &core.records {
+        records.clear(&core.space, victim);
+    }
+    core.space.erase(victim, purpose).await;
+    true
+}
+
+struct Victim {
+    superblock: u32,
+    kind: u8,
+    next_page: Cell<u32>,
+    /// Grains known to be invalid, if records tell.
+    dead: Option<Vec<u64>>,
+    lost: Rc<Cell<bool>>,
+}
+
+async fn move_items(core: &Rc<Core>, superblock: u32, kind: u8, lost: &Rc<Cell<bool>>) {
+    let dead = match &core.records {
+        // Without the records every pair is looked up; that is slower and just as right.
+        Some(records) if kind == KIND_DATA => records.gather(&core.space, superblock).await.ok(),
+        _ => None,
+    };
+    let victim =
+        Rc::new(Victim { superblock, kind, next_page: Cell::new(0), dead, lost: lost.clone() });
+    let workers = core.config.gc_workers.min(core.layout.superblock_pages);
+    let workers: Vec<JoinHandle<()>> =
+        (0..workers).map(|_| core.sim.spawn(work(core.clone(), victim.clone()))).collect();
+    for worker in workers {
+        worker.join().await;
+    }
+}
+
+/// Takes pages of a victim until none is left.
+async fn work(core: Rc<Core>, victim: Rc<Victim>) {
+    let _reader = core.space.pin(core.layout.grain(victim.superblock, 0));
+    loop {
+        let index = victim.next_page.get();
+        if index == core.layout.superblock_pages {
+            return;
+        }
+        victim.next_page.set(index + 1);
+        let page = core.layout.first_page(victim.superblock) + index;
+        let first = core.layout.first_grain(page);
+        if core.space.validity.borrow().is_dead(first, core.layout.page_grains) {
+            raise(&core.counters.skipped_pages, 1);
+            continue;
+        }
+        if victim.kind == KIND_DATA {
+            make_map_room(&core).await;
+        }
+        core.space.gc_room().await;
+        let moved = match victim.kind {
+            KIND_DATA => move_pairs(&core, &victim, page).await,
+            _ => move_sections(&core, page).await,
+        };
+        if moved.is_err() {
+            victim.lost.set(true);
+        }
+    }
+}
+
+/// Collects sections while free superblocks are very few. One worker at a time does; the others wait for it.
+async fn make_map_room(core: &Rc<Core>) {
+    while core.space.free_superblocks() <= CRITICAL_SUPERBLOCKS {
+        let _turn = core.gc_lock.lock().await;
+        if core.space.free_superblocks() > CRITICAL_SUPERBLOCKS {
+            return;
+        }
+        // Boxed: collecting sections does not come here again, but the compiler cannot know.
+        let collected: std::pin::Pin<Box<dyn Future<Output = bool>>> = Box::pin(collect_one(core, Some(KIND_MAP)));
+        if !collected.await {
+            return;
+        }
+    }
+}
+
+/// Moves the valid pairs that begin in a page.
+async fn move_pairs(core: &Rc<Core>, victim: &Victim, page: u32) -> Result<(), Status> {
+    let (region, first_item) = core.space.read_page(page, Purpose::DataGc).await?;
+    let layout = &core.layout;
+    let mut at = first_item;
+    let mut result = Ok(());
+    while at < layout.page_grains {
+        let mut bytes = [0; HEADER_MAX_BYTES];
+        let offset = at * layout.grain_bytes;
+        let most = (layout.page_bytes() - offset).min(HEADER_MAX_BYTES as u32) as usize;
+        region.copy_to(offset, &mut bytes[..most]);
+        let Some(header) = PairHeader::decode(&bytes) else { break };
+        let grain = Grain(layout.first_grain(page).0 + u64::from(at));
+        at += layout.grains_of(header.pair_bytes());
+        if is_dead(core, victim, grain) {
+            continue;
+        }
+        make_map_room(core).await;
+        let moved = move_pair(core, grain, &header, page, &region).await;
+        result = result.and(moved);
+    }
+    result
+}
+
+fn is_dead(core: &Core, victim: &Victim, grain: Grain) -> bool {
+    if let Some(valid) = core.space.validity.borrow().is_valid(grain) {
+        return !valid;
+    }
+    let at = core.layout.within(grain);
+    victim.dead.as_ref().is_some_and(|dead| dead[(at / 64) as usize] >> (at % 64) & 1 == 1)
+}
+
+async fn move_pair(
+    core: &Rc<Core>,
+    grain: Grain,
+    header: &PairHeader,
+    page: u32,
+    region: &Rc<Region>,
+) -> Result<(), Status> {
+    let table_slot = core.table_slot(&header.key, header.probe);
+    let (id, slot) = core.section_of(table_slot);
+    raise(&core.counters.gc_map_reads, 1);
+    let pin = core.cache.fetch(id, Purpose::GcMap).await?;
+    core.cores.run(core.config.costs.gc_item_ns).await;
+    if pin.get(slot).0 != Entry::At(grain) {
+        return Ok(());
+    }
+    let layout = &core.layout;
+    let offset = layout.byte_in_page(grain);
+    let end = offset + header.pair_bytes();
+    let whole = if end <= layout.page_bytes() {
+        None
+    } else {
+        let mut whole = Region::new();
+        copy(region, offset, layout.page_bytes() - offset, &mut whole, 0);
+        let mut done = layout.page_bytes() - offset;
+        for next in 1..end.div_ceil(layout.page_bytes()) {
+            let bytes = (header.pair_bytes() - done).min(layout.page_bytes());
+            let aligned = bytes.next_multiple_of(layout.unit_bytes);
+            let part = core.space.read(page + next, 0, aligned, Purpose::DataGc).await?;
+            let mut to = done;
+            part.read(0, bytes, &mut |piece| {
+                whole.write(to, piece);
+                to += piece.bytes();
+            });
+            done += bytes;
+        }
+        Some(whole)
+    };
+    // From here on nothing waits: the slot still points here, or it was replaced while the pages were read.
+    if pin.get(slot).0 != Entry::At(grain) {
+        return Ok(());
+    }
+    let content = match &whole {
+        Some(whole) => Content::Stored(whole, 0),
+        None => Content::Stored(region, offset),
+    };
+    if let Some(to) = core.space.append(Stream::DataGc, content, header.pair_bytes(), false) {
+        let grains = layout.grains_of(header.pair_bytes());
+        pin.set(slot, to);
+        core.space.invalidate(grain, grains);
+        raise(&core.counters.moved_pairs, 1);
+        raise(&core.counters.moved_grains, grains.into());
+    }
+    Ok(())
+}
+
+/// Moves the valid sections and invalid pages of a page.
+async fn move_sections(core: &Rc<Core>, page: u32) -> Result<(), Status> {
+    let (region, _) = core.space.read_page(page, Purpose::MapGc).await?;
+    let layout = &core.layout;
+    let mut bytes = vec![0; layout.unit_bytes as usize];
+    for unit in 0..layout.page_bytes() / layout.unit_bytes {
+        region.copy_to(unit * layout.unit_bytes, &mut bytes);
+        let first = Grain(layout.first_grain(page).0 + u64::from(unit * layout.unit_grains));
+        move_unit(core, first, &bytes).await;
+    }
+    Ok(())
+}
+
+async fn move_unit(core: &Rc<Core>, first: Grain, bytes: &[u8]) {
+    let mut items = Vec::new();
+    items_of_unit(core, bytes, &mut |item, at, length| items.push((item, at, length)));
+    for (item, at, length) in items {
+        core.cores.run(core.config.costs.gc_item_ns).await;
+        let grain = Grain(first.0 + u64::from(at / core.layout.grain_bytes));
+        let grains = core.layout.grains_of(length);
+        let is_valid = match &item {
+            MapItem::Section(header) => core.cache.location(header.id) == Some(Location { grain, grains }),
+            MapItem::Records(header) => {
+                core.records.as_ref().is_some_and(|records| records.is_listed(header, grain))
+            }
+        };
+        if !is_valid {
+            continue;
+        }
+        let content = Content::Bytes(&bytes[at as usize..(at + length) as usize]);
+        let Some(to) = core.space.append(Stream::MapGc, content, length, true) else { continue };
+        match &item {
+            MapItem::Section(header) => core.cache.relocate(header.id, Location { grain: to, grains }),
+            MapItem::Records(header) => {
+                core.records.as_ref().expect("valid records").relocate(header, grain, to);
+            }
+        }
+        core.space.invalidate(grain, grains);
+        raise(&core.counters.moved_sections, 1);
+    }
+}
+
+/// What lies in a page of sections.
+pub(super) enum MapItem {
+    Section(SectionHeader),
+    Records(RecordsHeader),
+}
+
+/// Calls `found` with every item of a read unit: where it begins and its length, bytes.
+pub(super) fn items_of_unit(core: &Core, bytes: &[u8], found: &mut dyn FnMut(MapItem, u32, u32)) {
+    let mut at = 0;
+    while at + HEADER_BYTES <= bytes.len() {
+        let (item, length) = match bytes[at] {
+            SECTION_MARK => {
+                let Some(header) = SectionHeader::decode(&bytes[at..]) else { return };
+                let length = core.cache.format().encoded_bytes(&header);
+                (MapItem::Section(header), length)
+            }
+            RECORDS_MARK => {
+                let Some(header) = RecordsHeader::decode(&bytes[at..]) else { return };
+                (MapItem::Records(header), core.layout.unit_bytes)
+            }
+            _ => return,
+        };
+        let length_grains = core.layout.grains_of(length) * core.layout.grain_bytes;
+        if at as u32 + length > bytes.len() as u32 {
+            return;
+        }
+        found(item, at as u32, length);
+        at += length_grains as usize;
+    }
+}

@@ -1,0 +1,47 @@
+//! Hash-table FTLs: pairs lie where the next grain is free, a hash table on flash says where.
+//!
+//! | file | what |
+//! |---|---|
+//! | [`scheme`], [`original`], [`plus`] | the FTLs there are, one row and one file each |
+//! | [`config`] | what they are configured with |
+//! | [`layout`], [`pair`] | addresses; the bytes of a pair |
+//! | [`section`] | the hash table's unit of caching: whole (`original`) or live-only (`plus`) |
+//! | [`validity`], [`records`] | what is invalid: bitmap (`original`), counts and records (`plus`) |
+//! | [`space`] | superblocks, open pages, programs, erases |
+//! | [`cache`] | directory and cache of sections |
+//! | `core`, `commands`, `cursor` | finding a key; storing, loading, deleting; listing |
+//! | `gc` | collection of pairs and of sections |
+//! | `recovery` | the protected image, and what is rebuilt from flash |
+//!
+//! A value is kept in the write buffer while it arrives. [`Engine::commit`](crate::engines::Engine::commit) looks the
+//! key up, appends the pair to the open page, points the slot at it and drops the old pair, the last three in one step.
+//! The buffer is power-protected, so that step is the acknowledgement; flash is programmed when a page is full.
+//!
+//! What is different from the published code, and why:
+//! * Deletes leave a tombstone where a store has ever probed past the slot; published deletes cut the probe sequence.
+//! * 81h comes before the space is exhausted. Garbage collection's reads, programs and erases all take their time.
+//! * Slots are not kept in the spare area: collection hashes the key it reads (see [`pair`]).
+//! * Sections carry their number and version, so that recovery finds them. `original` pays four of 1024 slots for it.
+//!
+//! Listing is in the order of the hash table, not of the keys; it begins at a key's slot.
+
+pub mod cache;
+mod commands;
+pub mod config;
+mod core;
+mod cursor;
+mod gc;
+pub mod layout;
+pub mod original;
+pub mod pair;
+pub mod plus;
+pub mod records;
+pub mod scheme;
+pub mod section;
+pub mod space;
+pub mod validity;
+
+pub use commands::{Found, HashEngine, Place};
+pub use config::{Accounting, HashConfig, HashCosts};
+pub use cursor::HashCursor;
+pub use scheme::{SCHEMES, SchemeRow, scheme};

@@ -1,0 +1,86 @@
+//! The bytes of a pair on flash: a header, the key, the value.
+//!
+//! ```text
+//!   0            1       2             5
+//!   +------------+-------+-------------+-----+-------+
+//!   | 40h|klen-1 | probe | value bytes | key | value |    13 B in front of the value of an 8 B key
+//!   +------------+-------+-------------+-----+-------+
+//! ```
+//!
+//! The published FTLs keep the hash slot of every grain in the spare area (8 B a grain: 512 B beside 4 KiB of 64 B
+//! grains, far more than flash has). Here garbage collection hashes the key it has just read; `probe` says which
+//! member of the key's probe sequence the pair was stored under. A page whose first byte at a grain is not 4xh holds
+//! no pair from there on.
+
+use kvdrive_spec::Key;
+
+/// Bytes in front of the key.
+pub const PREFIX_BYTES: u32 = 5;
+/// Most bytes in front of a value.
+pub const HEADER_MAX_BYTES: usize = PREFIX_BYTES as usize + Key::MAX_LEN;
+const MARK: u8 = 0x40;
+
+/// What stands in front of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PairHeader {
+    /// The key.
+    pub key: Key,
+    /// Bytes of the value; below 2^24.
+    pub value_bytes: u32,
+    /// Which slot of the key's probe sequence holds the pair.
+    pub probe: u8,
+}
+
+impl PairHeader {
+    /// Bytes of the header with its key.
+    pub fn bytes(&self) -> u32 {
+        PREFIX_BYTES + self.key.len() as u32
+    }
+
+    /// Bytes of the whole pair.
+    pub fn pair_bytes(&self) -> u32 {
+        self.bytes() + self.value_bytes
+    }
+
+    /// Its bytes; the first [`PairHeader::bytes`] count.
+    pub fn encode(&self) -> [u8; HEADER_MAX_BYTES] {
+        let mut out = [0; HEADER_MAX_BYTES];
+        out[0] = MARK | (self.key.len() as u8 - 1);
+        out[1] = self.probe;
+        out[2..5].copy_from_slice(&self.value_bytes.to_le_bytes()[..3]);
+        out[5..].copy_from_slice(&self.key.to_array());
+        out
+    }
+
+    /// The header that begins `bytes`; `None` where no pair begins.
+    pub fn decode(bytes: &[u8; HEADER_MAX_BYTES]) -> Option<PairHeader> {
+        if bytes[0] & 0xF0 != MARK {
+            return None;
+        }
+        let padded = bytes[5..].try_into().expect("16 bytes");
+        Some(PairHeader {
+            key: Key::from_padded(padded, usize::from(bytes[0] & 0x0F) + 1)?,
+            value_bytes: u32::from_le_bytes([bytes[2], bytes[3], bytes[4], 0]),
+            probe: bytes[1],
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_come_back_and_emptiness_is_no_header() {
+        for len in 1..=16 {
+            let key = Key::new(&vec![7; len]).unwrap();
+            let header = PairHeader { key, value_bytes: 0x12_3456, probe: 200 };
+            let mut bytes = header.encode();
+            // Whatever lies behind a short key is value.
+            bytes[header.bytes() as usize..].fill(0xEE);
+            assert_eq!(PairHeader::decode(&bytes), Some(header));
+        }
+        assert_eq!(PairHeader::decode(&[0; HEADER_MAX_BYTES]), None);
+        assert_eq!(PairHeader { key: Key::from_u64_be(1), value_bytes: 50, probe: 0 }.pair_bytes(), 63);
+    }
+}

@@ -1,0 +1,18 @@
+//! `plus`: small grains without a bitmap (Plus, section IV).
+//!
+//! 64 B grains; sections of live entries that grow by a grain; invalid records instead of the bitmap, and one byte for
+//! every 4 KiB page.
+
+use super::scheme::SchemeRow;
+use super::section::live::LiveFormat;
+use super::validity::counts;
+
+/// The row of `plus`.
+pub const ROW: SchemeRow = SchemeRow {
+    name: "plus",
+    origin: "hash FTL with 64 B grains, live-only sections and invalid mapping pages (Plus, section IV)",
+    grain_bytes: 64,
+    format: |layout| Box::new(LiveFormat::new(layout)),
+    validity: counts::build,
+    has_records: true,
+};

@@ -1,0 +1,210 @@
+//! Invalid records of `plus`: which pairs of a superblock are no longer valid (Plus, section IV-A).
+//!
+//! Every superblock has a buffer of one read unit in power-protected DRAM. A full buffer becomes an *invalid page*
+//! among the sections; the superblock keeps a list of its pages, which garbage collection reads before it reads the
+//! pairs.
+//!
+//! ```text
+//!   0      1      4            8       12      16
+//!   +------+------+------------+-------+-------+--------------------------------------------
+//!   | 49h  | 0    | superblock | epoch | count | count x (slot, low 40 bits << 24 | grain in superblock)
+//!   +------+------+------------+-------+-------+--------------------------------------------
+//! ```
+//!
+//! The epoch is the superblock's: a page that outlived an erase says nothing about the next life. A record takes 8 B as
+//! published; the 16 B in front take the place of two.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use kvdrive_spec::Status;
+
+use super::layout::{Grain, Layout};
+use super::space::{Content, Space, Stream};
+use crate::flash::Purpose;
+
+/// First byte of an invalid page.
+pub const RECORDS_MARK: u8 = 0x49;
+const HEADER_BYTES: usize = 16;
+const RECORD_BYTES: usize = 8;
+const GRAIN_BITS: u32 = 24;
+
+/// The head of an invalid page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordsHeader {
+    /// Whose pairs.
+    pub superblock: u32,
+    /// In which life.
+    pub epoch: u32,
+    /// Records.
+    pub count: u32,
+}
+
+impl RecordsHeader {
+    /// The head that begins `bytes`.
+    pub fn decode(bytes: &[u8]) -> Option<RecordsHeader> {
+        let bytes = bytes.first_chunk::<HEADER_BYTES>().filter(|bytes| bytes[0] == RECORDS_MARK)?;
+        let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes"));
+        Some(RecordsHeader { superblock: word(4), epoch: word(8), count: word(12) })
+    }
+}
+
+#[derive(Default)]
+struct Book {
+    buffer: Vec<u64>,
+    pages: Vec<Grain>,
+}
+
+/// What invalid pages cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecordsStatistics {
+    /// Bytes of invalid pages written, moves included.
+    pub written_bytes: u64,
+    /// Bytes of invalid pages read.
+    pub read_bytes: u64,
+}
+
+/// The invalid records of one drive.
+pub struct Records {
+    layout: Layout,
+    capacity: usize,
+    books: RefCell<Vec<Book>>,
+    /// Invalid pages of all books.
+    pages: Cell<u64>,
+    statistics: RefCell<RecordsStatistics>,
+}
+
+impl Records {
+    /// No records.
+    pub fn new(layout: &Layout) -> Records {
+        assert!(layout.superblock_grains <= 1 << GRAIN_BITS, "a record has 24 bits for a grain");
+        Records {
+            layout: *layout,
+            capacity: (layout.unit_bytes as usize - HEADER_BYTES) / RECORD_BYTES,
+            books: RefCell::new((0..layout.superblocks).map(|_| Book::default()).collect()),
+            pages: Cell::new(0),
+            statistics: RefCell::default(),
+        }
+    }
+
+    /// What it cost so far.
+    pub fn statistics(&self) -> RecordsStatistics {
+        *self.statistics.borrow()
+    }
+
+    /// Invalid pages on flash.
+    pub fn pages(&self) -> u64 {
+        self.pages.get()
+    }
+
+    /// DRAM of the buffers and of the lists (5 B an entry), bytes.
+    pub fn dram_bytes(&self) -> u64 {
+        u64::from(self.layout.superblocks) * u64::from(self.layout.unit_bytes) + 5 * self.pages.get()
+    }
+
+    /// The pair of `slot` at `grain` is no longer valid.
+    pub fn add(&self, space: &Rc<Space>, slot: u64, grain: Grain) {
+        let superblock = self.layout.superblock(grain);
+        let full = {
+            let book = &mut self.books.borrow_mut()[superblock as usize];
+            book.buffer.push(slot << GRAIN_BITS | u64::from(self.layout.within(grain)));
+            book.buffer.len() >= self.capacity
+        };
+        if full {
+            self.flush(space, superblock);
+        }
+    }
+
+    /// Makes a buffer an invalid page. Without space for it the buffer grows: nothing may be forgotten.
+    fn flush(&self, space: &Rc<Space>, superblock: u32) {
+        let epoch = space.superblocks.borrow()[superblock as usize].epoch;
+        let book = &mut self.books.borrow_mut()[superblock as usize];
+        let records = &book.buffer[..self.capacity];
+        let mut bytes = Vec::with_capacity(self.layout.unit_bytes as usize);
+        bytes.extend_from_slice(&[RECORDS_MARK, 0, 0, 0]);
+        for word in [superblock, epoch, records.len() as u32] {
+            bytes.extend_from_slice(&word.to_le_bytes());
+        }
+        for record in records {
+            bytes.extend_from_slice(&record.to_le_bytes());
+        }
+        bytes.resize(self.layout.unit_bytes as usize, 0);
+        if let Some(page) = space.append(Stream::Map, Content::Bytes(&bytes), self.layout.unit_bytes, true) {
+            book.pages.push(page);
+            self.pages.set(self.pages.get() + 1);
+            book.buffer.drain(..self.capacity);
+            self.statistics.borrow_mut().written_bytes += u64::from(self.layout.unit_bytes);
+        }
+    }
+
+    /// The invalid grains of a victim, one bit a grain, as far as they are recorded now.
+    pub async fn gather(&self, space: &Rc<Space>, superblock: u32) -> Result<Vec<u64>, Status> {
+        let mut dead = vec![0; self.layout.superblock_grains.div_ceil(64) as usize];
+        let mut mark = |record: u64| {
+            let grain = record & ((1 << GRAIN_BITS) - 1);
+            dead[(grain / 64) as usize] |= 1 << (grain % 64);
+        };
+        let pages = self.books.borrow()[superblock as usize].pages.clone();
+        let epoch = space.superblocks.borrow()[superblock as usize].epoch;
+        let mut bytes = vec![0; self.layout.unit_bytes as usize];
+        for page in pages {
+            // Collection of the page's own superblock may have moved it; it is one task, and so it cannot be now.
+            let _reader = space.pin(page);
+            let at = self.layout.byte_in_page(page);
+            let read = space.read(self.layout.page(page), at, self.layout.unit_bytes, Purpose::InvalidMap).await;
+            read?.copy_to(at, &mut bytes);
+            self.statistics.borrow_mut().read_bytes += u64::from(self.layout.unit_bytes);
+            let header = RecordsHeader::decode(&bytes).filter(|header| header.superblock == superblock);
+            let header = header.ok_or(Status::UNRECOVERED_ERROR)?;
+            if header.epoch == epoch {
+                let records = bytes[HEADER_BYTES..].chunks_exact(RECORD_BYTES).take(header.count as usize);
+                records.for_each(|record| mark(u64::from_le_bytes(record.try_into().expect("8 bytes"))));
+            }
+        }
+        self.books.borrow()[superblock as usize].buffer.iter().for_each(|record| mark(*record));
+        Ok(dead)
+    }
+
+    /// A superblock holds no valid pairs any more: its records are done with.
+    pub fn clear(&self, space: &Space, superblock: u32) {
+        let book = std::mem::take(&mut self.books.borrow_mut()[superblock as usize]);
+        self.pages.set(self.pages.get() - book.pages.len() as u64);
+        for page in book.pages {
+            space.invalidate(page, self.layout.unit_grains);
+        }
+    }
+
+    /// Is the invalid page at `page` one of its superblock's?
+    pub fn is_listed(&self, header: &RecordsHeader, page: Grain) -> bool {
+        self.books.borrow().get(header.superblock as usize).is_some_and(|book| book.pages.contains(&page))
+    }
+
+    /// Garbage collection has moved an invalid page.
+    pub fn relocate(&self, header: &RecordsHeader, from: Grain, to: Grain) {
+        let mut books = self.books.borrow_mut();
+        let pages = &mut books[header.superblock as usize].pages;
+        let place = pages.iter_mut().find(|page| **page == from).expect("only listed pages are moved");
+        *place = to;
+        self.statistics.borrow_mut().written_bytes += u64::from(self.layout.unit_bytes);
+    }
+
+    /// The buffers, for the protected image: superblock and its records.
+    pub(super) fn buffers(&self, found: &mut dyn FnMut(u32, &[u64])) {
+        for (superblock, book) in self.books.borrow().iter().enumerate() {
+            if !book.buffer.is_empty() {
+                found(superblock as u32, &book.buffer);
+            }
+        }
+    }
+
+    /// Takes a buffer back.
+    pub(super) fn restore_buffer(&self, superblock: u32, records: Vec<u64>) {
+        self.books.borrow_mut()[superblock as usize].buffer = records;
+    }
+
+    /// Takes an invalid page back that was found on flash.
+    pub(super) fn restore_page(&self, header: &RecordsHeader, page: Grain) {
+        self.books.borrow_mut()[header.superblock as usize].pages.push(page);
+        self.pages.set(self.pages.get() + 1);
+    }
+}

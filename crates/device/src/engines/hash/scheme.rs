@@ -1,0 +1,31 @@
+//! What tells one hash FTL from another: how sections look, how valid grains are known. A new one is one file with its
+//! row in [`SCHEMES`].
+
+use super::layout::Layout;
+use super::section::Format;
+use super::validity::BuildValidity;
+use super::{original, plus};
+
+/// One hash FTL.
+pub struct SchemeRow {
+    /// Its name in configurations: the engine's.
+    pub name: &'static str,
+    /// What it is and where it comes from, in a line.
+    pub origin: &'static str,
+    /// Bytes of a grain as published.
+    pub grain_bytes: u32,
+    /// How its sections look.
+    pub format: fn(&Layout) -> Box<dyn Format>,
+    /// How it knows valid grains.
+    pub validity: BuildValidity,
+    /// Does it record what became invalid?
+    pub has_records: bool,
+}
+
+/// Every hash FTL.
+pub const SCHEMES: &[&SchemeRow] = &[&original::ROW, &plus::ROW];
+
+/// The hash FTL called `name`.
+pub fn scheme(name: &str) -> Option<&'static SchemeRow> {
+    SCHEMES.iter().copied().find(|row| row.name == name)
+}

@@ -1,0 +1,121 @@
+//! Sections of `original`: every slot has its place, used or not (Plus, section III-A).
+//!
+//! A section fills a read unit: the 16 B header and one number a slot, 4 B wide as in the published code, 8 B where the
+//! drive has more grains than 31 bits can name. The header costs four slots of 1024.
+
+use super::{Entry, Format, HEADER_BYTES, Packed, Section, SectionHeader};
+use crate::engines::hash::layout::{Grain, Layout};
+
+/// Grains that 4 B entries can name: 32 bits less the passed bit and two codes.
+const NARROW_GRAINS: u64 = (1 << 31) - 2;
+
+/// The format of one drive.
+#[derive(Clone, Copy, Debug)]
+pub struct FixedFormat {
+    unit_bytes: u32,
+    entry_bytes: u32,
+}
+
+impl FixedFormat {
+    /// The format of a drive with this layout.
+    pub fn new(layout: &Layout) -> FixedFormat {
+        let entry_bytes = if layout.grains() <= NARROW_GRAINS { 4 } else { 8 };
+        FixedFormat { unit_bytes: layout.unit_bytes, entry_bytes }
+    }
+}
+
+impl Format for FixedFormat {
+    fn slots(&self) -> u32 {
+        (self.unit_bytes - HEADER_BYTES as u32) / self.entry_bytes
+    }
+
+    fn create(&self) -> Box<dyn Section> {
+        let bytes = vec![0; self.unit_bytes as usize - HEADER_BYTES];
+        Box::new(FixedSection { bytes: bytes.into(), wide: self.entry_bytes == 8, live: 0 })
+    }
+
+    fn decode(&self, bytes: &[u8]) -> Option<Box<dyn Section>> {
+        let header = SectionHeader::decode(bytes)?;
+        let bytes = bytes.get(HEADER_BYTES..self.unit_bytes as usize)?;
+        Some(Box::new(FixedSection { bytes: bytes.into(), wide: self.entry_bytes == 8, live: header.live }))
+    }
+
+    fn encoded_bytes(&self, _header: &SectionHeader) -> u32 {
+        self.unit_bytes
+    }
+
+    fn directory_bytes(&self) -> u64 {
+        u64::from(self.entry_bytes)
+    }
+}
+
+/// A section with a place for every slot; kept as its bytes on flash.
+struct FixedSection {
+    bytes: Box<[u8]>,
+    wide: bool,
+    live: u16,
+}
+
+impl FixedSection {
+    fn packed(&self, slot: u32) -> Packed {
+        let slot = slot as usize;
+        Packed(if self.wide {
+            u64::from_le_bytes(self.bytes[8 * slot..8 * slot + 8].try_into().expect("8 bytes"))
+        } else {
+            u32::from_le_bytes(self.bytes[4 * slot..4 * slot + 4].try_into().expect("4 bytes")).into()
+        })
+    }
+
+    fn put(&mut self, slot: u32, packed: Packed) {
+        let was = self.packed(slot).0 != 0;
+        self.live = self.live - u16::from(was) + u16::from(packed.0 != 0);
+        let slot = slot as usize;
+        if self.wide {
+            self.bytes[8 * slot..8 * slot + 8].copy_from_slice(&packed.0.to_le_bytes());
+        } else {
+            let narrow = u32::try_from(packed.0).expect("the format was chosen by the drive's grains");
+            self.bytes[4 * slot..4 * slot + 4].copy_from_slice(&narrow.to_le_bytes());
+        }
+    }
+}
+
+impl Section for FixedSection {
+    fn get(&self, slot: u32, comparisons: &mut u64) -> Entry {
+        *comparisons += 1;
+        self.packed(slot).entry()
+    }
+
+    fn set(&mut self, slot: u32, grain: Grain) {
+        let passed = self.packed(slot).is_passed();
+        self.put(slot, Packed::new(Entry::At(grain), passed));
+    }
+
+    fn mark_passed(&mut self, slot: u32) {
+        let packed = self.packed(slot);
+        assert!(packed.entry() != Entry::Empty, "an empty slot is never passed");
+        self.put(slot, Packed(packed.0 | 1));
+    }
+
+    fn remove(&mut self, slot: u32) {
+        self.put(slot, self.packed(slot).removed());
+    }
+
+    fn bytes(&self) -> u32 {
+        (self.bytes.len() + HEADER_BYTES) as u32
+    }
+
+    fn pairs(&self, found: &mut dyn FnMut(u32, Grain)) {
+        let slots = self.bytes.len() / if self.wide { 8 } else { 4 };
+        for slot in 0..slots as u32 {
+            if let Entry::At(grain) = self.packed(slot).entry() {
+                found(slot, grain);
+            }
+        }
+    }
+
+    fn encode(&self, id: u64, version: u64, out: &mut Vec<u8>) {
+        let header = SectionHeader { form: u8::from(self.wide), live: self.live, id, version };
+        out.extend_from_slice(&header.encode());
+        out.extend_from_slice(&self.bytes);
+    }
+}

@@ -1,0 +1,143 @@
+//! Sections of the hash table: what is cached, written and read as one. Each FTL brings its own format.
+//!
+//! A slot of the table is empty, a tombstone, or points at a grain. A slot also remembers whether a store ever probed
+//! past it (*passed*): a deleted pair leaves a tombstone only then, since nobody else's probe sequence leads through
+//! the slot otherwise.
+//!
+//! On flash every section begins with the same 16 bytes:
+//!
+//! ```text
+//!   0      1      2      4            10               16
+//!   +------+------+------+------------+----------------+----
+//!   | 53h  | form | live | section id | version        | the format's own
+//!   +------+------+------+------------+----------------+----
+//! ```
+//!
+//! They are what recovery and garbage collection know a section by; of two copies the higher version is the section.
+
+pub mod fixed;
+pub mod live;
+
+use super::layout::Grain;
+
+/// First byte of a section on flash.
+pub const SECTION_MARK: u8 = 0x53;
+/// Bytes of a [`SectionHeader`].
+pub const HEADER_BYTES: usize = 16;
+
+/// What a slot of the hash table holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// No pair was ever stored here, or none that mattered to another probe sequence.
+    Empty,
+    /// A pair was deleted; probe sequences go on behind it.
+    Tombstone,
+    /// A pair.
+    At(Grain),
+}
+
+/// An entry with its passed bit as a number: grain + 2, 1 for a tombstone, 0 for nothing; then the bit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Packed(pub u64);
+
+impl Packed {
+    pub fn new(entry: Entry, passed: bool) -> Packed {
+        let code = match entry {
+            Entry::Empty => 0,
+            Entry::Tombstone => 1,
+            Entry::At(grain) => grain.0 + 2,
+        };
+        Packed(code << 1 | u64::from(passed))
+    }
+
+    pub fn entry(self) -> Entry {
+        match self.0 >> 1 {
+            0 => Entry::Empty,
+            1 => Entry::Tombstone,
+            code => Entry::At(Grain(code - 2)),
+        }
+    }
+
+    pub fn is_passed(self) -> bool {
+        self.0 & 1 == 1
+    }
+
+    /// What is left when the pair is deleted.
+    pub fn removed(self) -> Packed {
+        if self.is_passed() { Packed::new(Entry::Tombstone, true) } else { Packed(0) }
+    }
+}
+
+/// A section in DRAM. Slots are counted from the section's first one.
+pub trait Section {
+    /// What a slot holds. `comparisons` is raised by the comparisons that finding it took.
+    fn get(&self, slot: u32, comparisons: &mut u64) -> Entry;
+    /// Makes a slot point at a pair; its passed bit stays.
+    fn set(&mut self, slot: u32, grain: Grain);
+    /// Remembers that a store probed past a slot that is not empty.
+    fn mark_passed(&mut self, slot: u32);
+    /// Takes the pair out of a slot.
+    fn remove(&mut self, slot: u32);
+    /// Bytes it takes, in DRAM and on flash.
+    fn bytes(&self) -> u32;
+    /// Calls `found` with every slot that points at a pair, by slot.
+    fn pairs(&self, found: &mut dyn FnMut(u32, Grain));
+    /// Appends its bytes, [`Section::bytes`] of them.
+    fn encode(&self, id: u64, version: u64, out: &mut Vec<u8>);
+}
+
+/// How sections of a drive look.
+pub trait Format {
+    /// Slots of a section.
+    fn slots(&self) -> u32;
+    /// A section without pairs.
+    fn create(&self) -> Box<dyn Section>;
+    /// The section whose bytes begin `bytes`; `None` when they are no section of this format.
+    fn decode(&self, bytes: &[u8]) -> Option<Box<dyn Section>>;
+    /// Bytes that the section beginning with `header` takes on flash.
+    fn encoded_bytes(&self, header: &SectionHeader) -> u32;
+    /// Bytes of DRAM that one section takes in the directory, cached or not.
+    fn directory_bytes(&self) -> u64;
+}
+
+/// The first bytes of every section on flash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SectionHeader {
+    /// The format's own.
+    pub form: u8,
+    /// Slots that are not empty.
+    pub live: u16,
+    /// Number of the section.
+    pub id: u64,
+    /// Counts the versions of all sections.
+    pub version: u64,
+}
+
+impl SectionHeader {
+    /// Its bytes.
+    pub fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut out = [0; HEADER_BYTES];
+        out[0] = SECTION_MARK;
+        out[1] = self.form;
+        out[2..4].copy_from_slice(&self.live.to_le_bytes());
+        out[4..10].copy_from_slice(&self.id.to_le_bytes()[..6]);
+        out[10..16].copy_from_slice(&self.version.to_le_bytes()[..6]);
+        out
+    }
+
+    /// The header that begins `bytes`.
+    pub fn decode(bytes: &[u8]) -> Option<SectionHeader> {
+        let bytes = bytes.first_chunk::<HEADER_BYTES>().filter(|bytes| bytes[0] == SECTION_MARK)?;
+        let six = |at: usize| {
+            let mut word = [0; 8];
+            word[..6].copy_from_slice(&bytes[at..at + 6]);
+            u64::from_le_bytes(word)
+        };
+        Some(SectionHeader {
+            form: bytes[1],
+            live: u16::from_le_bytes([bytes[2], bytes[3]]),
+            id: six(4),
+            version: six(10),
+        })
+    }
+}

@@ -1,0 +1,25 @@
+//! Which grains are valid: what garbage collection may skip. All of it is DRAM that a drive must have.
+
+pub mod bitmap;
+pub mod counts;
+
+use super::layout::{Grain, Layout};
+
+/// Knowledge of valid grains.
+pub trait Validity {
+    /// Grains were written.
+    fn write(&mut self, at: Grain, grains: u32);
+    /// Grains hold nothing any more, or never did (padding).
+    fn invalidate(&mut self, at: Grain, grains: u32);
+    /// Is nothing in these grains of one page valid for certain? `grains` is a multiple of a read unit.
+    fn is_dead(&self, at: Grain, grains: u32) -> bool;
+    /// Whether the pair or section at `at` is valid, where that is known grain by grain.
+    fn is_valid(&self, at: Grain) -> Option<bool>;
+    /// A superblock was erased.
+    fn reset(&mut self, superblock: u32);
+    /// DRAM it takes in the drive, bytes.
+    fn dram_bytes(&self) -> u64;
+}
+
+/// Builds it for a drive.
+pub type BuildValidity = fn(&Layout) -> Box<dyn Validity>;

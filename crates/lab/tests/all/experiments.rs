@@ -1,0 +1,177 @@
+//! Every embedded figure and claim is whole: the files are all there, parse, and ask only for runs that can be done.
+
+use std::collections::BTreeSet;
+
+use kvdrive_lab::claims::{self, Planned as PlannedClaim};
+use kvdrive_lab::config::Document;
+use kvdrive_lab::experiments::runs::{Options, Plan};
+use kvdrive_lab::experiments::{self, Place, parse};
+use kvdrive_lab::figure::{Planned, number, numbers, svg, terminal};
+use kvdrive_lab::html;
+use kvdrive_lab::report::{Latency, Named, Ops, Report, TrafficBytes, ValueBytes};
+
+fn files_of(folder: &str) -> BTreeSet<String> {
+    let path = format!("{}/../../{folder}", env!("CARGO_MANIFEST_DIR"));
+    let entries = std::fs::read_dir(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+#[test]
+fn every_file_is_embedded() {
+    let names = |files: &[(&str, &str)]| files.iter().map(|(name, _)| name.to_string()).collect::<BTreeSet<_>>();
+    assert_eq!(names(experiments::FILES), files_of("experiments"));
+    assert_eq!(names(claims::FILES), files_of("claims"));
+}
+
+#[test]
+fn figures_are_named_as_their_files_and_can_be_planned() {
+    let options = Options::default();
+    for ((file, text), full) in experiments::FILES.iter().zip([false, true].into_iter().cycle()) {
+        let figure = parse(file, text).unwrap();
+        assert_eq!(format!("{}.toml", figure.id), *file);
+        let mut plan = Plan::new(Options { full, ..options.clone() });
+        let planned = Planned::new(figure, &mut plan, &options).unwrap();
+        assert!(!planned.runs().is_empty());
+        let panels: Vec<_> = planned.figure().grids.iter().flat_map(|grid| &grid.panels).map(|panel| &panel.id).collect();
+        assert_eq!(panels.iter().collect::<BTreeSet<_>>().len(), panels.len(), "{file}: a letter twice");
+    }
+}
+
+/// A report with the same simple numbers for every run: enough to draw and to judge.
+fn made_up(document: &Document) -> Report {
+    let config = document.config().unwrap();
+    let inline = config.host.transfer == "piggyback";
+    let store = Latency { mean: if inline { 10_000.0 } else { 20_000.0 }, ..Latency::default() };
+    let mut report = Report {
+        profile: document.profile_name().into(),
+        ops: Ops { store: config.workload.ops, ..Ops::default() },
+        value_bytes: ValueBytes { stored: config.workload.ops * 32, retrieved: 0 },
+        throughput_ops_per_s: 1e9 / store.mean,
+        latency_ns: Named::from_iter([("store", store)]),
+        ..Report::default()
+    };
+    let sqe = 64 * config.workload.ops;
+    report.traffic.payload_bytes = TrafficBytes { sqe, mmio: sqe / 8, ..TrafficBytes::default() };
+    report.nand.programs = [("value", config.workload.ops / 4)].into_iter().collect();
+    report.amplification.traffic = 130.75;
+    report.amplification.write = 129.0;
+    report
+}
+
+#[test]
+fn every_figure_is_drawn_three_ways() {
+    let options = Options { full: false, set: vec![] };
+    let mut plan = Plan::new(options.clone());
+    let figures = experiments::figures().unwrap();
+    let planned: Vec<_> =
+        figures.iter().map(|figure| Planned::new(figure.clone(), &mut plan, &options).unwrap()).collect();
+    let results = plan.run(|documents| Ok(documents.iter().map(made_up).collect())).unwrap();
+    let mut content =
+        html::Content { revision: "r<1>", facts: vec![("a".into(), "b & c".into())], outcomes: vec![], figures: vec![] };
+    for figure in &planned {
+        let charts = figure.charts(&results).unwrap();
+        assert!(!charts.is_empty());
+        for chart in &charts {
+            let text = terminal::text(chart);
+            assert!(text.lines().all(|line| line.chars().count() <= 100 || line.contains("published:")), "{text}");
+            assert!(text.contains(&numbers::text(chart)));
+        }
+        let file = svg::file("a & b", &charts);
+        assert!(file.starts_with("<svg xmlns=") && file.contains("a &amp; b"));
+        for tag in ["g", "text", "svg", "title"] {
+            let (open, close) = (file.matches(&format!("<{tag}")).count(), file.matches(&format!("</{tag}>")).count());
+            assert_eq!(open, close, "<{tag}>");
+        }
+        assert!(!file.contains("NaN") && !file.contains("inf"), "{}", figure.figure().id);
+        content.figures.push((figure, charts));
+    }
+    let page = html::page(&content);
+    assert!(page.contains("r&lt;1&gt;") && page.contains("b &amp; c"));
+    for outside in ["http://", "https://", "src=", "@import", "url("] {
+        assert!(!page.replace("http://www.w3.org/2000/svg", "").contains(outside), "{outside}");
+    }
+    assert_eq!(page, html::page(&content), "the same runs are the same page");
+}
+
+#[test]
+fn published_values_stand_where_the_source_puts_them() {
+    let options = Options::default();
+    let mut plan = Plan::new(options.clone());
+    let planned = Planned::new(experiments::figure("bandslim-8").unwrap(), &mut plan, &options).unwrap();
+    let results = plan.run(|documents| Ok(documents.iter().map(made_up).collect())).unwrap();
+    let charts = planned.charts(&results).unwrap();
+    let response = charts.iter().find(|chart| chart.letter == "b").unwrap();
+    let halves: Vec<f64> = response.marks.iter().filter(|mark| mark.says.contains("half")).map(|mark| mark.value).collect();
+    assert_eq!(halves, [10.0; 4], "half of the baseline's 20 us");
+    assert_eq!(number(halves[0]), "10");
+    assert_eq!(response.series[1].values[0], Some(10.0));
+}
+
+#[test]
+fn claims_share_the_runs_of_figures() {
+    let options = Options::default();
+    let figures = experiments::figures().unwrap();
+    let mut plan = Plan::new(options.clone());
+    for figure in &figures {
+        Planned::new(figure.clone(), &mut plan, &options).unwrap();
+    }
+    let drawn = plan.documents().len();
+    let suite = claims::suite("bandslim").unwrap();
+    assert!(suite.claims.len() > 50);
+    let ids: BTreeSet<_> = suite.claims.iter().map(|claim| claim.id.clone()).collect();
+    assert_eq!(ids.len(), suite.claims.len(), "an id twice");
+    for claim in suite.claims {
+        PlannedClaim::new(claim, &figures, &mut plan, &options).unwrap();
+    }
+    let more = plan.documents().len() - drawn;
+    assert!(more < drawn / 2, "{more} runs that no figure has, beside {drawn}");
+}
+
+#[test]
+fn a_wrong_figure_is_one_line() {
+    let (_, whole) = experiments::FILES.iter().find(|(name, _)| *name == "bandslim-8.toml").unwrap();
+    let wrong = |from: &str, to: &str| {
+        assert!(whole.contains(from), "{from}");
+        let error = parse("f.toml", &whole.replacen(from, to, 1)).unwrap_err().to_string();
+        assert_eq!(error.lines().count(), 1, "{error}");
+        error
+    };
+    assert!(wrong("group = ", "groop = ").starts_with("f.toml:"));
+    assert!(wrong("kind = \"counted\"", "kind = \"guessed\"").contains("guessed"));
+    assert!(wrong("y = \"traffic", "y = \"(traffic").contains("panel a"));
+    assert!(wrong("series = \"Piggyback\"", "series = \"Piggy\"").contains("no such series"));
+    assert!(wrong("points = [\"4\", \"8\"", "points = [\"5\", \"8\"").contains("no such point"));
+    assert!(wrong("times = 0.021, of = \"Baseline\"", "times = 0.021").contains("times and of"));
+    assert!(wrong("name = \"Piggyback\"", "name = \"Baseline\"").contains("twice"));
+    assert!(wrong("\"nand.enabled=false\"", "\"nand.enabled\"").contains("expected KEY=VALUE"));
+    assert!(parse("f.toml", "id = ").unwrap_err().to_string().starts_with("f.toml:1: "));
+}
+
+#[test]
+fn a_series_that_cannot_be_run_is_left_out_and_said() {
+    let (_, whole) = experiments::FILES.iter().find(|(name, _)| *name == "bandslim-8.toml").unwrap();
+    let needs = "name = \"Piggyback\", needs = [\"transfer:pigeon\"]";
+    let figure = parse("f.toml", &whole.replacen("name = \"Piggyback\"", needs, 1)).unwrap();
+    let options = Options::default();
+    let mut plan = Plan::new(options.clone());
+    let planned = Planned::new(figure, &mut plan, &options).unwrap();
+    assert_eq!(planned.left_out(), [("Piggyback", "transfer:pigeon")]);
+    let results = plan.run(|documents| Ok(documents.iter().map(made_up).collect())).unwrap();
+    let charts = planned.charts(&results).unwrap();
+    assert!(charts[0].series[1].values.iter().all(Option::is_none));
+    assert!(!terminal::text(&charts[0]).contains("■ Piggyback"));
+    let unknown = whole.replacen("name = \"Piggyback\"", "name = \"Piggyback\", needs = [\"pigeon:post\"]", 1);
+    assert!(parse("f.toml", &unknown).unwrap_err().to_string().contains("needs \"pigeon:post\""));
+}
+
+#[test]
+fn places_are_found_or_said_not_to_be() {
+    let figures = experiments::figures().unwrap();
+    let find = |text: &str| Place::parse(text).and_then(|place| place.find(&figures));
+    assert_eq!(find("bandslim-8 / Piggyback / 32").unwrap().counts.usual, 20_000);
+    assert!(find("bandslim-8 / Piggyback").unwrap_err().to_string().contains("expected FIGURE"));
+    assert!(find("bandslim-7 / Piggyback / 32").unwrap_err().to_string().contains("no such figure"));
+    assert!(find("bandslim-8 / Piggyback / 33").unwrap_err().to_string().contains("no such series or point"));
+    assert!(find("bandslim-3 / Baseline / 1K").unwrap_err().to_string().contains("several grids"));
+    assert!(find("bandslim-3 / small / Baseline / 1K").is_ok());
+}

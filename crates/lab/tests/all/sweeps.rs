@@ -1,0 +1,88 @@
+//! Sweeps: rows in order, flat lines, and taking up what was left.
+
+use kvdrive_lab::report::{ByPurpose, Report};
+use kvdrive_lab::sweep::{Finished, Row, rows};
+use serde_json::Value;
+
+const SWEEP: &str = "set = [\"workload.ops=100\"]\n[grid]\n\"host.transfer\" = [\"prp\", \"piggyback\"]\nworkload.value_size = [4, \"1KiB\"]\n";
+
+fn sweep() -> Vec<Row> {
+    rows("s.toml", SWEEP).unwrap()
+}
+
+fn line(row: &Row) -> String {
+    let mut report = Report { revision: "r".into(), notes: vec!["a".into(), "b".into()], ..Report::default() };
+    report.nand.programs = ByPurpose::from_iter([("value", 3)]);
+    row.line(&report).unwrap()
+}
+
+#[test]
+fn rows_are_every_combination_the_last_key_fastest() {
+    let rows = sweep();
+    let settings: Vec<String> = rows.iter().map(|row| Value::from(row.settings.clone()).to_string()).collect();
+    assert_eq!(settings[1], "{\"host.transfer\":\"prp\",\"workload.value_size\":\"1KiB\"}");
+    assert_eq!(settings.len(), 4);
+    let config = rows[3].document.config().unwrap();
+    assert_eq!((config.host.transfer.as_str(), config.workload.value_size, config.workload.ops), ("piggyback", 1024, 100));
+}
+
+#[test]
+fn lines_are_flat_objects() {
+    let rows = sweep();
+    let text = line(&rows[0]);
+    assert_eq!(text.matches('\n').count(), 1);
+    let object: Value = serde_json::from_str(&text).unwrap();
+    let object = object.as_object().unwrap();
+    assert!(object.values().all(|value| !value.is_object() && !value.is_array()));
+    assert_eq!(object["host.transfer"], "prp");
+    assert_eq!(object["nand.programs.value"], 3);
+    assert_eq!(object["notes"], "a; b");
+    assert!(!object.contains_key("config.host.transfer"));
+}
+
+#[test]
+fn finished_rows_are_not_run_again() {
+    let rows = sweep();
+    let whole = line(&rows[2]) + &line(&rows[0]);
+    let finished = Finished::read(whole.as_bytes(), &rows).unwrap();
+    assert_eq!((finished.whole_bytes, finished.cut_off), (whole.len(), false));
+    assert_eq!(finished.config_hashes.len(), 2);
+    assert!(finished.config_hashes.contains(&rows[2].config_hash) && finished.revisions.contains("r"));
+    // Cut off anywhere, in the middle of a character too, the last row counts as not run.
+    let cut = whole.clone() + "{\"host.transfer\":\"pröp";
+    for length in whole.len() + 1..=cut.len() {
+        let finished = Finished::read(&cut.as_bytes()[..length], &rows).unwrap();
+        assert_eq!((finished.whole_bytes, finished.cut_off, finished.config_hashes.len()), (whole.len(), true, 2));
+    }
+    assert_eq!(Finished::read(b"", &rows).unwrap(), Finished::default());
+}
+
+#[test]
+fn files_of_other_sweeps_are_refused() {
+    let rows = sweep();
+    let other = kvdrive_lab::sweep::rows("o.toml", &SWEEP.replace("100", "200")).unwrap();
+    let wrong = |text: String| Finished::read(text.as_bytes(), &rows).unwrap_err().to_string();
+    assert_eq!(wrong(line(&rows[0]) + &line(&other[0])), "line 2: no row of this sweep; use another file");
+    assert_eq!(wrong(line(&rows[0]) + &line(&rows[0])), "line 2: a row that was there before");
+    assert_eq!(wrong("{}\n".into()), "line 1: no config_hash; not written by a sweep");
+    assert!(wrong("not json\n".into()).starts_with("line 1: "));
+}
+
+#[test]
+fn a_wrong_sweep_is_one_line() {
+    let wrong = |text: &str| {
+        let error = rows("s.toml", text).unwrap_err().to_string();
+        assert_eq!(error.lines().count(), 1, "{error}");
+        error
+    };
+    assert_eq!(wrong("[gird]\n"), "s.toml: gird: unknown key; a sweep has profile, set and [grid]");
+    assert!(wrong("").contains("[grid]: missing or empty"));
+    assert!(wrong("[grid]\n\"host.transfer\" = []\n").contains("at least one value"));
+    assert!(wrong("[grid]\n\"host.transfer\" = \"prp\"\n").contains("expected [VALUE, ...]"));
+    assert!(wrong("[grid]\n\"host.transport\" = [\"prp\"]\n").contains("unknown key; did you mean host.transfer?"));
+    assert!(wrong("[grid]\n\"host.depth\" = [1, 1]\n").contains("two combinations are the same run"));
+    assert!(wrong("[grid\n").starts_with("s.toml:1: "));
+    assert!(wrong("profile = \"x\"\n[grid]\n\"host.depth\" = [1]\n").contains("no such profile"));
+    let many = (1..=1500).map(|n| n.to_string()).collect::<Vec<_>>().join(", ");
+    assert!(wrong(&format!("[grid]\n\"host.depth\" = [{many}]\n\"run.seed\" = [{many}]\n")).contains("at most 1000000"));
+}
