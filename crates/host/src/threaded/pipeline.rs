@@ -177,7 +177,7 @@ impl<V: Content> Pipeline<'_, V> {
     /// The next command that has ended, waiting on this thread if none has; `None` when nothing is under way.
     ///
     /// Errors: the drive is off; what is under way has not been answered.
-    pub fn next(&mut self) -> Result<Option<Completion<V>>, Error> {
+    pub fn next_completion(&mut self) -> Result<Option<Completion<V>>, Error> {
         while self.under_way > 0 {
             while let Some(cqe) = self.batch.pop() {
                 if let Some(completion) = self.advance(&cqe) {

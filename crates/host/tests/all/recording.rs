@@ -45,14 +45,14 @@ fn record(pace: Pace, cut_power: bool) -> (Vec<u8>, Counters) {
                 for number in (0..120).map(|step| step * 3 + thread) {
                     while !pipeline.has_room() {
                         // Power may be cut.
-                        if pipeline.next().is_err() {
+                        if pipeline.next_completion().is_err() {
                             return;
                         }
                         progress.send(()).unwrap();
                     }
                     pipeline.store(key(number % 200), value(number, number * 53 % 9000)).unwrap();
                 }
-                while let Ok(Some(_)) = pipeline.next() {}
+                while let Ok(Some(_)) = pipeline.next_completion() {}
                 drop(pipeline);
                 let mut region = Region::new();
                 for number in 0..30 {

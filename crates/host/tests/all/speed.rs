@@ -41,11 +41,11 @@ fn speed() {
             let rates = measure(stores, || {
                 for number in 0..stores {
                     while !pipeline.has_room() {
-                        pipeline.next().unwrap();
+                        pipeline.next_completion().unwrap();
                     }
                     pipeline.store(key(number % 1000), [number as u8; 32]).unwrap();
                 }
-                while pipeline.next().unwrap().is_some() {}
+                while pipeline.next_completion().unwrap().is_some() {}
             });
             print!("pipeline, depth {depth:3}: {rates}");
         });

@@ -198,7 +198,7 @@ fn a_store_dropped_in_the_middle_leaves_queue_and_slots_usable() {
         // A pipeline finds the same, and is dropped in the middle itself.
         let mut pipeline = driver.pipeline().unwrap();
         pipeline.store(key(1000 + round), value(round, 300)).unwrap();
-        let stored = pipeline.next().unwrap().expect("a store is under way");
+        let stored = pipeline.next_completion().unwrap().expect("a store is under way");
         assert_eq!(stored.result, Ok(Outcome::Stored));
         pipeline.store(key(2000 + round), value(round, 300)).unwrap();
         pipeline.ring();
@@ -227,7 +227,7 @@ fn a_real_sequence_error_is_not_hidden() {
     for number in 0..2 {
         pipeline.store(key(number), value(number, 100)).unwrap();
     }
-    while let Some(completion) = pipeline.next().unwrap() {
+    while let Some(completion) = pipeline.next_completion().unwrap() {
         assert_eq!(completion.result, Err(Status::COMMAND_SEQUENCE_ERROR));
     }
     drop(pipeline);
@@ -258,16 +258,16 @@ fn a_pipeline_carries_out_mixed_commands_of_every_size() {
         };
         for number in 0..300 {
             while !pipeline.has_room() {
-                check(pipeline.next().unwrap().unwrap());
+                check(pipeline.next_completion().unwrap().unwrap());
             }
             pipeline.store(key(number), value(number, number * 37 % 9000)).unwrap();
         }
-        while let Some(done) = pipeline.next().unwrap() {
+        while let Some(done) = pipeline.next_completion().unwrap() {
             check(done);
         }
         for number in 0..300 {
             while !pipeline.has_room() {
-                check(pipeline.next().unwrap().unwrap());
+                check(pipeline.next_completion().unwrap().unwrap());
             }
             match number % 3 {
                 0 => pipeline.exist(key(number), Vec::new()).unwrap(),
@@ -278,7 +278,7 @@ fn a_pipeline_carries_out_mixed_commands_of_every_size() {
                 }
             }
         }
-        while let Some(done) = pipeline.next().unwrap() {
+        while let Some(done) = pipeline.next_completion().unwrap() {
             check(done);
         }
         assert_eq!(pipeline.under_way(), 0);
@@ -297,7 +297,7 @@ fn a_store_crosses_with_88_bytes_at_depth_1_and_shares_doorbells_at_depth_32() {
             for number in 0..32 {
                 pipeline.store(key(number), [7; 32]).unwrap();
             }
-            while pipeline.next().unwrap().is_some() {}
+            while pipeline.next_completion().unwrap().is_some() {}
         } else {
             for number in 0..32 {
                 driver.blocking().store(key(number), Piece::Bytes(&[7; 32])).unwrap();

@@ -68,10 +68,10 @@ impl Bell {
     fn ring(&self) {
         // Sequentially consistent, as in `sleep_unless`: either the sleeper sees the news or the ringer the sleeper.
         self.news.0.fetch_add(1, Ordering::SeqCst);
-        if self.asleep.0.load(Ordering::SeqCst) {
-            if let Some(thread) = self.thread.get() {
-                thread.unpark();
-            }
+        if self.asleep.0.load(Ordering::SeqCst)
+            && let Some(thread) = self.thread.get()
+        {
+            thread.unpark();
         }
     }
 
