@@ -61,8 +61,10 @@ impl LsmEngine {
         if self.index_work.replace(work) == work {
             return;
         }
-        let needed = self.index.pages_to_compact_all();
-        let segments = needed.div_ceil(self.pool.segment_pages());
+        // One insertion can flush, and merge on every level: that many flushes' worth of pages before the next look.
+        let margin = 4 * self.index.flush_pages();
+        let needed = self.index.pages_to_compact_all() + margin;
+        let segments = (needed + margin).div_ceil(self.pool.segment_pages());
         self.pool.keep_for_index(segments.max(self.least_index_segments()));
         if self.index.pages_available() < needed
             && let Some(_one_at_a_time) = self.collecting.try_lock()

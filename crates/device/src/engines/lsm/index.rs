@@ -324,6 +324,11 @@ impl Index {
         self.0.space.as_ref().map_or(0, |space| space.pages_in_use())
     }
 
+    /// Pages that a flush writes at most.
+    pub fn flush_pages(&self) -> u32 {
+        self.0.layout.pages_at_most(self.0.config.memtable_entries)
+    }
+
     /// Flash pages that new tables could take now.
     pub fn pages_available(&self) -> u32 {
         self.0.space.as_ref().map_or(u32::MAX, |space| space.pages_available())
