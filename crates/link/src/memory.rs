@@ -18,12 +18,7 @@ pub struct BadAddress {
 /// Memory that a drive may reach by DMA. In-process buffers, capsules of a fabric and guest memory implement it.
 pub trait HostMemory {
     /// Hands out `bytes` bytes from `address` on, in order. Nothing is handed out when any of them is not mapped.
-    fn read(
-        &self,
-        address: u64,
-        bytes: u32,
-        sink: &mut dyn FnMut(Piece<'_>),
-    ) -> Result<(), BadAddress>;
+    fn read(&self, address: u64, bytes: u32, sink: &mut dyn FnMut(Piece<'_>)) -> Result<(), BadAddress>;
     /// Writes `piece` at `address`. Nothing is written when any byte of it is not mapped.
     fn write(&self, address: u64, piece: Piece<'_>) -> Result<(), BadAddress>;
 }
@@ -51,10 +46,7 @@ impl LocalMemory {
     /// Maps a new zeroed buffer and returns its address. Memory is taken as it is written.
     pub fn map(&self, bytes: u32) -> u64 {
         let mut buffers = self.buffers.borrow_mut();
-        buffers.push(Buffer {
-            bytes,
-            content: Region::new(),
-        });
+        buffers.push(Buffer { bytes, content: Region::new() });
         (buffers.len() as u64) << BUFFER_SHIFT
     }
 
@@ -76,12 +68,7 @@ impl LocalMemory {
 }
 
 impl HostMemory for LocalMemory {
-    fn read(
-        &self,
-        address: u64,
-        bytes: u32,
-        sink: &mut dyn FnMut(Piece<'_>),
-    ) -> Result<(), BadAddress> {
+    fn read(&self, address: u64, bytes: u32, sink: &mut dyn FnMut(Piece<'_>)) -> Result<(), BadAddress> {
         let (index, at) = self.locate(address, bytes)?;
         self.buffers.borrow()[index].content.read(at, bytes, sink);
         Ok(())

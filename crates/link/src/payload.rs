@@ -26,33 +26,18 @@ impl Pattern {
     pub fn of_value(key: &Key, version: u64, bytes: u32) -> Pattern {
         let mut name = [0u8; 16];
         key.copy_to(&mut name);
-        Pattern {
-            seed: xxh3_64_with_seed(&name[..key.len()], version),
-            offset: 0,
-            bytes,
-        }
+        Pattern { seed: xxh3_64_with_seed(&name[..key.len()], version), offset: 0, bytes }
     }
 
     /// `bytes` bytes from `at` on. Panics when they are not all inside.
     pub fn slice(&self, at: u32, bytes: u32) -> Pattern {
-        assert!(
-            at.checked_add(bytes).is_some_and(|end| end <= self.bytes),
-            "slice {at}+{bytes} of {self:?}"
-        );
-        Pattern {
-            seed: self.seed,
-            offset: self.offset + at,
-            bytes,
-        }
+        assert!(at.checked_add(bytes).is_some_and(|end| end <= self.bytes), "slice {at}+{bytes} of {self:?}");
+        Pattern { seed: self.seed, offset: self.offset + at, bytes }
     }
 
     /// Writes the bytes it stands for. `out` must have its length.
     pub fn expand(&self, out: &mut [u8]) {
-        assert_eq!(
-            out.len(),
-            self.bytes as usize,
-            "a pattern expands to its own length"
-        );
+        assert_eq!(out.len(), self.bytes as usize, "a pattern expands to its own length");
         let mut at = self.offset;
         let mut rest = out;
         while !rest.is_empty() {
@@ -146,10 +131,7 @@ impl Region {
 
     /// A region of real bytes.
     pub fn from_bytes(bytes: Vec<u8>) -> Region {
-        Region {
-            literal: bytes,
-            patterns: Vec::new(),
-        }
+        Region { literal: bytes, patterns: Vec::new() }
     }
 
     /// A region rebuilt from [`Region::literal`] and [`Region::patterns`]; `None` if the patterns overlap or are out
@@ -172,9 +154,7 @@ impl Region {
     /// One more than the highest byte written.
     pub fn written_end(&self) -> u32 {
         let literal = self.literal.len() as u32;
-        self.patterns
-            .last()
-            .map_or(literal, |last| last.end().max(literal))
+        self.patterns.last().map_or(literal, |last| last.end().max(literal))
     }
 
     /// Makes everything zero again and keeps the memory for the next content.
@@ -231,17 +211,11 @@ impl Region {
         let right = self.patterns[last - 1];
         let mut rests = Vec::new();
         if left.at < from {
-            rests.push(Placed {
-                at: left.at,
-                pattern: left.pattern.slice(0, from - left.at),
-            });
+            rests.push(Placed { at: left.at, pattern: left.pattern.slice(0, from - left.at) });
         }
         if right.end() > to {
             let rest = right.pattern.slice(to - right.at, right.end() - to);
-            rests.push(Placed {
-                at: to,
-                pattern: rest,
-            });
+            rests.push(Placed { at: to, pattern: rest });
         }
         self.patterns.splice(first..last, rests);
     }
@@ -255,9 +229,7 @@ impl Region {
             match self.patterns.get(index).filter(|placed| placed.at < end) {
                 Some(placed) if placed.at <= here => {
                     let stop = placed.end().min(end);
-                    sink(Piece::Pattern(
-                        placed.pattern.slice(here - placed.at, stop - here),
-                    ));
+                    sink(Piece::Pattern(placed.pattern.slice(here - placed.at, stop - here)));
                     here = stop;
                     index += 1;
                 }
@@ -319,14 +291,7 @@ mod tests {
             (0u32..200, proptest::collection::vec(any::<u8>(), 0..60))
                 .prop_map(|(at, b)| Write::Bytes(at, b)),
             (0u32..200, any::<u64>(), 0u32..50, 0u32..60).prop_map(|(at, seed, offset, bytes)| {
-                Write::Pattern(
-                    at,
-                    Pattern {
-                        seed,
-                        offset,
-                        bytes,
-                    },
-                )
+                Write::Pattern(at, Pattern { seed, offset, bytes })
             }),
         ]
     }

@@ -165,6 +165,8 @@ pub struct Link {
     bell: WaitQueue,
     /// Queue at which the next round of arbitration begins.
     cursor: Cell<usize>,
+    /// Entries that the drive may take, of all queues.
+    visible: Cell<u64>,
 }
 
 impl Link {
@@ -178,6 +180,7 @@ impl Link {
             queues: RefCell::default(),
             bell: WaitQueue::new(sim),
             cursor: Cell::new(0),
+            visible: Cell::new(0),
             sim: sim.clone(),
             fixed: Fixed::new(&config),
             config,
@@ -233,7 +236,7 @@ impl Link {
     }
 
     fn publish(&self, queue: &QueuePair, tail: u64) {
-        queue.publish(tail);
+        self.visible.set(self.visible.get() + queue.publish(tail));
         self.bell.wake_one();
     }
 
@@ -262,19 +265,19 @@ impl Link {
     }
 
     fn take_next(&self) -> Option<Fetched> {
+        let left = self.visible.get().checked_sub(1)?;
         let queues = self.queues.borrow();
-        let count = queues.len();
-        for step in 0..count {
-            let index = (self.cursor.get() + step) % count;
-            if let Some(fetched) = queues[index].take_submission() {
-                self.cursor.set((index + 1) % count);
-                if queues.iter().any(|queue| queue.has_submission()) {
-                    self.bell.wake_one();
-                }
-                return Some(fetched);
-            }
+        let cursor = self.cursor.get();
+        let mut round = (cursor..queues.len()).chain(0..cursor);
+        let (index, fetched) = round
+            .find_map(|index| queues[index].take_submission().map(|fetched| (index, fetched)))
+            .expect("a visible entry lies in some queue");
+        self.cursor.set(if index + 1 < queues.len() { index + 1 } else { 0 });
+        self.visible.set(left);
+        if left > 0 {
+            self.bell.wake_one();
         }
-        None
+        Some(fetched)
     }
 
     /// Drive: posts a completion to `queue`; waits while the host leaves it no room.

@@ -74,11 +74,7 @@ impl QueuePair {
             phase_count: Cell::new(0),
             waiters: RefCell::new(vec![None; entries as usize]),
             room: WaitQueue::new(sim),
-            turns: Turns {
-                next: Cell::new(0),
-                serving: Cell::new(0),
-                waiting: WaitQueue::new(sim),
-            },
+            turns: Turns { next: Cell::new(0), serving: Cell::new(0), waiting: WaitQueue::new(sim) },
             outlet: RefCell::default(),
         }
     }
@@ -122,12 +118,14 @@ impl QueuePair {
         self.written.get()
     }
 
-    /// The doorbell for `tail` has arrived.
-    pub(crate) fn publish(&self, tail: u64) {
-        self.published.set(self.published.get().max(tail));
+    /// The doorbell for `tail` has arrived; returns how many entries it made visible.
+    pub(crate) fn publish(&self, tail: u64) -> u64 {
+        let before = self.published.get();
+        self.published.set(before.max(tail));
+        self.published.get() - before
     }
 
-    pub(crate) fn has_submission(&self) -> bool {
+    fn has_submission(&self) -> bool {
         self.published.get() > self.taken.get()
     }
 
@@ -147,6 +145,9 @@ impl QueuePair {
     /// Host: takes the completion of `cid` if it is there.
     pub fn try_completion(&self, cid: u16) -> Option<Cqe> {
         let mut ring = self.completions.borrow_mut();
+        if ring.front()?.cid.get() == cid {
+            return ring.pop_front();
+        }
         let index = ring.iter().position(|cqe| cqe.cid.get() == cid)?;
         ring.remove(index)
     }
@@ -158,11 +159,7 @@ impl QueuePair {
 
     pub(crate) fn release_completion(&self) {
         let used = self.unreleased.get();
-        assert!(
-            used > 0,
-            "queue {}: a completion slot was released that was not used",
-            self.id
-        );
+        assert!(used > 0, "queue {}: a completion slot was released that was not used", self.id);
         self.unreleased.set(used - 1);
         self.room.wake_one();
     }
@@ -172,25 +169,14 @@ impl QueuePair {
         if !self.has_submission() {
             return None;
         }
-        let sqe = self
-            .submissions
-            .borrow_mut()
-            .pop_front()
-            .expect("published entries are in the ring");
+        let sqe = self.submissions.borrow_mut().pop_front().expect("published entries are in the ring");
         self.taken.set(self.taken.get() + 1);
-        self.head
-            .set(((u32::from(self.head.get()) + 1) % self.entries) as u16);
-        let inline = !self.is_admin() && matches!(
-            sqe.opcode,
-            opcode::WRITE | opcode::HYBRID | opcode::TRANSFER
-        );
+        let head = u32::from(self.head.get()) + 1;
+        self.head.set(if head < self.entries { head as u16 } else { 0 });
+        let inline =
+            !self.is_admin() && matches!(sqe.opcode, opcode::WRITE | opcode::HYBRID | opcode::TRANSFER);
         let turn = inline.then(|| self.turns.next.replace(self.turns.next.get() + 1));
-        Some(Fetched {
-            queue: self.clone(),
-            sqe,
-            turn,
-            head: self.head.get(),
-        })
+        Some(Fetched { queue: self.clone(), sqe, turn, head: self.head.get() })
     }
 
     /// Drive: waits for an inline command's turn.
@@ -222,14 +208,8 @@ impl QueuePair {
         }
         self.unreleased.set(self.unreleased.get() + 1);
         let phase = self.next_phase();
-        self.completions
-            .borrow_mut()
-            .push_back(cqe.with_phase(phase));
-        let waiter = self
-            .waiters
-            .borrow_mut()
-            .get_mut(usize::from(cqe.cid.get()))
-            .and_then(Option::take);
+        self.completions.borrow_mut().push_back(cqe.with_phase(phase));
+        let waiter = self.waiters.borrow_mut().get_mut(usize::from(cqe.cid.get())).and_then(Option::take);
         if let Some(task) = waiter {
             self.sim.wake(task);
         }

@@ -10,9 +10,8 @@
 //! * Futures run here must wait on things of this crate: the `Waker` they are polled with does nothing.
 //!
 //! A task that sleeps while nothing else is due earlier is not put away: time moves on under it and it continues in
-//! place. That is still counted as an event. It is only allowed directly under the loop; a combinator that polls
-//! several futures in turn ([`join_all`]) switches it off while it polls, since its later children must still see
-//! the present time.
+//! place. That is still counted as an event. A combinator that polls several futures in turn ([`join_all`]) allows it
+//! to the last of them only, since all others have one behind them that must still see the present time.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Ordering;
@@ -97,9 +96,11 @@ struct Core {
     current: Cell<TaskKey>,
     /// Earliest time in `heap`; `Ns::MAX` when it is empty.
     next_due: Cell<Ns>,
-    /// How many combinators are polling children right now; in-place time travel needs zero.
+    /// How many combinators are polling a child that is not their last one; in-place time travel needs zero.
     nested: Cell<u32>,
     in_place: Cell<bool>,
+    /// A task may travel in place to any time before this: up to the next event, nowhere while somebody is ready.
+    horizon: Cell<Ns>,
     halted: Cell<bool>,
     heap: RefCell<BinaryHeap<Event>>,
     /// Events of the present time in order; empty in permuted mode.
@@ -139,6 +140,7 @@ impl Sim {
             next_due: Cell::new(Ns::MAX),
             nested: Cell::new(0),
             in_place: Cell::new(permute.is_none()),
+            horizon: Cell::new(0),
             halted: Cell::new(false),
             heap: RefCell::new(BinaryHeap::new()),
             ready: RefCell::new(VecDeque::new()),
@@ -167,6 +169,7 @@ impl Sim {
     /// Makes every event a step of its own: no sleep continues in place. Power-cut tests need to stop between any two.
     pub fn step_every_event(&self) {
         self.0.in_place.set(false);
+        self.0.horizon.set(0);
     }
 
     /// Starts a task; it first runs when the loop gets to it, at the present time.
@@ -228,6 +231,7 @@ impl Sim {
     /// Power cut: no task runs again and no guard acts when it is dropped. Tasks are dropped when the loop ends.
     pub fn halt(&self) {
         self.0.halted.set(true);
+        self.0.horizon.set(0);
     }
 
     /// Schedules `task` at the present time.
@@ -236,6 +240,7 @@ impl Sim {
         if self.halted() {
             return;
         }
+        self.0.horizon.set(0);
         let event = Event { at: self.now(), order: self.next_order(), task };
         if self.0.permute.is_some() {
             self.push(event);
@@ -269,6 +274,9 @@ impl Sim {
         if event.at < core.next_due.get() {
             core.next_due.set(event.at);
         }
+        if event.at < core.horizon.get() {
+            core.horizon.set(event.at);
+        }
     }
 
     /// Time of the earliest event, if there is one.
@@ -283,15 +291,15 @@ impl Sim {
     #[inline]
     fn pop(&self) -> Option<TaskKey> {
         let core = &*self.0;
-        {
-            let mut ready = core.ready.borrow_mut();
-            if let Some(front) = ready.front() {
-                // What is ready is of the present time; so an event in the heap is rarely older.
-                let heap_first = core.next_due.get() == core.now.get()
-                    && core.heap.borrow().peek().is_some_and(|top| top.key() < front.key());
-                if !heap_first {
-                    return ready.pop_front().map(|event| event.task);
-                }
+        let mut ready = core.ready.borrow_mut();
+        if let Some(front) = ready.front() {
+            // What is ready is of the present time; so an event in the heap is rarely older.
+            let heap_first = core.next_due.get() == core.now.get()
+                && core.heap.borrow().peek().is_some_and(|top| top.key() < front.key());
+            if !heap_first {
+                let event = ready.pop_front();
+                self.open_horizon(ready.is_empty());
+                return event.map(|event| event.task);
             }
         }
         let mut heap = core.heap.borrow_mut();
@@ -304,7 +312,22 @@ impl Sim {
             event.at
         );
         core.now.set(event.at);
+        self.open_horizon(ready.is_empty());
         Some(event.task)
+    }
+
+    #[inline]
+    fn open_horizon(&self, nobody_ready: bool) {
+        let core = &*self.0;
+        let open = nobody_ready && core.in_place.get() && core.nested.get() == 0 && !core.halted.get();
+        core.horizon.set(if open { core.next_due.get() } else { 0 });
+    }
+
+    /// A combinator begins (`1`) or ends (`-1`) to poll a child behind which others are still to be polled.
+    fn nest(&self, change: i32) {
+        let core = &*self.0;
+        core.nested.set(core.nested.get().wrapping_add_signed(change));
+        self.open_horizon(core.ready.borrow().is_empty());
     }
 
     /// Runs one event. `false` when there was none (or the power is cut).
@@ -405,12 +428,7 @@ impl Sim {
 
     #[inline]
     fn may_travel(&self, at: Ns) -> bool {
-        let core = &*self.0;
-        at < core.next_due.get()
-            && core.in_place.get()
-            && core.nested.get() == 0
-            && core.ready.borrow().is_empty()
-            && !core.halted.get()
+        at < self.0.horizon.get()
     }
 }
 
@@ -498,26 +516,33 @@ struct Branch<F: Future> {
     result: Option<F::Output>,
 }
 
+impl<F: Future> Branch<F> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let Some(future) = &mut self.future else { return Poll::Ready(()) };
+        let polled = future.as_mut().poll(context);
+        polled.map(|value| {
+            self.result = Some(value);
+            self.future = None;
+        })
+    }
+}
+
 /// Runs all futures of one task side by side until every one is done; results in the order given.
 pub async fn join_all<F: Future>(sim: &Sim, futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
     let branch = |future| Branch { future: Some(Box::pin(future)), result: None };
     let mut branches: Vec<Branch<F>> = futures.into_iter().map(branch).collect();
-    let nested = &sim.0.nested;
     std::future::poll_fn(|context| {
-        nested.set(nested.get() + 1);
+        let Some(last) = branches.iter().rposition(|branch| branch.future.is_some()) else {
+            return Poll::Ready(());
+        };
+        // Those behind a branch must still see the present time, so only the last one may travel in place.
+        sim.nest(1);
         let mut waiting = false;
-        for branch in &mut branches {
-            if let Some(future) = &mut branch.future {
-                match future.as_mut().poll(context) {
-                    Poll::Ready(value) => {
-                        branch.result = Some(value);
-                        branch.future = None;
-                    }
-                    Poll::Pending => waiting = true,
-                }
-            }
+        for branch in &mut branches[..last] {
+            waiting |= branch.poll(context).is_pending();
         }
-        nested.set(nested.get() - 1);
+        sim.nest(-1);
+        waiting |= branches[last].poll(context).is_pending();
         if waiting { Poll::Pending } else { Poll::Ready(()) }
     })
     .await;

@@ -338,7 +338,7 @@ impl Oracle {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(192))]
+    #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
     fn one_by_one_only_what_succeeds_changes_anything(stream in any_stream(60)) {

@@ -42,14 +42,8 @@ impl Method for Adaptive {
         unreachable!("adaptive picks another method")
     }
 
-    fn begin(
-        &self,
-        store: &StoreRequest<'_>,
-        progress: &mut Progress,
-        outbox: &mut Vec<Sqe>,
-    ) -> Next {
-        self.pick(store.value.bytes())
-            .begin(store, progress, outbox)
+    fn begin(&self, store: &StoreRequest<'_>, progress: &mut Progress, outbox: &mut Vec<Sqe>) -> Next {
+        self.pick(store.value.bytes()).begin(store, progress, outbox)
     }
 
     fn on_completion(
@@ -59,7 +53,6 @@ impl Method for Adaptive {
         status: Status,
         outbox: &mut Vec<Sqe>,
     ) -> Next {
-        self.pick(store.value.bytes())
-            .on_completion(store, progress, status, outbox)
+        self.pick(store.value.bytes()).on_completion(store, progress, status, outbox)
     }
 }

@@ -28,10 +28,7 @@ impl Hybrid {
 
     /// Tails of fewer than `tail_below_bytes` bytes go by *transfer* commands.
     pub fn below(tail_below_bytes: f64) -> Hybrid {
-        Hybrid {
-            tail_below_bytes,
-            prp: Prp,
-        }
+        Hybrid { tail_below_bytes, prp: Prp }
     }
 }
 
@@ -53,20 +50,10 @@ impl Method for Hybrid {
         true
     }
 
-    fn begin(
-        &self,
-        store: &StoreRequest<'_>,
-        progress: &mut Progress,
-        outbox: &mut Vec<Sqe>,
-    ) -> Next {
+    fn begin(&self, store: &StoreRequest<'_>, progress: &mut Progress, outbox: &mut Vec<Sqe>) -> Next {
         let value_bytes = store.value.bytes();
         let pages_z = value_bytes / PAGE_BYTES - 1;
-        let mut sqe = Command::Hybrid {
-            key: store.key,
-            value_bytes,
-            pages_z,
-        }
-        .encode(store.cid, store.nsid);
+        let mut sqe = Command::Hybrid { key: store.key, value_bytes, pages_z }.encode(store.cid, store.nsid);
         progress.sent_bytes = self.staged_bytes(value_bytes);
         point_at(&mut sqe, store.buffer, store.list, progress.sent_bytes);
         outbox.push(sqe);
@@ -101,10 +88,5 @@ pub async fn receive<L: Landing>(
         landing.abandon(place);
         return Err(status);
     }
-    Ok(Assembly {
-        key,
-        value_bytes,
-        received_bytes,
-        place,
-    })
+    Ok(Assembly { key, value_bytes, received_bytes, place })
 }

@@ -81,12 +81,7 @@ pub trait Method: Send + Sync {
     /// Does it occupy its queue's sequence of inline commands?
     fn is_inline(&self) -> bool;
     /// Puts the first commands into `outbox`.
-    fn begin(
-        &self,
-        store: &StoreRequest<'_>,
-        progress: &mut Progress,
-        outbox: &mut Vec<Sqe>,
-    ) -> Next;
+    fn begin(&self, store: &StoreRequest<'_>, progress: &mut Progress, outbox: &mut Vec<Sqe>) -> Next;
     /// A completion came with `status`.
     fn on_completion(
         &self,
@@ -138,10 +133,7 @@ pub const METHODS: &[MethodRow] = &[
 
 /// The host half called `name`.
 pub fn method(config: &TransferConfig) -> Option<Box<dyn Method>> {
-    METHODS
-        .iter()
-        .find(|row| row.name == config.method)
-        .map(|row| (row.build)(config))
+    METHODS.iter().find(|row| row.name == config.method).map(|row| (row.build)(config))
 }
 
 /// How a value reaches the drive, as far as placing it is concerned.

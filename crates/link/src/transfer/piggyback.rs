@@ -23,10 +23,7 @@ pub struct Piggyback;
 /// Copies at most `out.len()` value bytes from `at` on to `out`; returns how many.
 fn take(store: &StoreRequest<'_>, at: u32, out: &mut [u8]) -> usize {
     let bytes = (store.value.bytes() - at).min(out.len() as u32);
-    store
-        .value
-        .slice(at, bytes)
-        .expand(&mut out[..bytes as usize]);
+    store.value.slice(at, bytes).expand(&mut out[..bytes as usize]);
     bytes as usize
 }
 
@@ -61,16 +58,8 @@ impl Method for Piggyback {
         true
     }
 
-    fn begin(
-        &self,
-        store: &StoreRequest<'_>,
-        progress: &mut Progress,
-        outbox: &mut Vec<Sqe>,
-    ) -> Next {
-        let command = Command::Write(Write {
-            key: store.key,
-            value_bytes: store.value.bytes(),
-        });
+    fn begin(&self, store: &StoreRequest<'_>, progress: &mut Progress, outbox: &mut Vec<Sqe>) -> Next {
+        let command = Command::Write(Write { key: store.key, value_bytes: store.value.bytes() });
         let mut sqe = command.encode(store.cid, store.nsid);
         let mut part = [0; WRITE_INLINE_BYTES];
         let bytes = take(store, 0, &mut part);
@@ -115,40 +104,21 @@ pub async fn receive_write<L: Landing>(
     write: &Write,
     landing: &L,
 ) -> Result<Assembly<L::Place>, Status> {
-    let place = landing
-        .reserve(&write.key, write.value_bytes, Arrival::Inline)
-        .await?;
+    let place = landing.reserve(&write.key, write.value_bytes, Arrival::Inline).await?;
     let mut part = [0; WRITE_INLINE_BYTES];
     get_write(sqe, &mut part);
     let received_bytes = write.value_bytes.min(WRITE_INLINE_BYTES as u32);
     if received_bytes > 0 {
-        landing
-            .copy_in(&place, 0, &part[..received_bytes as usize])
-            .await;
+        landing.copy_in(&place, 0, &part[..received_bytes as usize]).await;
     }
-    Ok(Assembly {
-        key: write.key,
-        value_bytes: write.value_bytes,
-        received_bytes,
-        place,
-    })
+    Ok(Assembly { key: write.key, value_bytes: write.value_bytes, received_bytes, place })
 }
 
 /// Device half of a *transfer*: copies the next bytes behind those that have arrived.
-pub async fn receive_transfer<L: Landing>(
-    sqe: &Sqe,
-    assembly: &mut Assembly<L::Place>,
-    landing: &L,
-) {
+pub async fn receive_transfer<L: Landing>(sqe: &Sqe, assembly: &mut Assembly<L::Place>, landing: &L) {
     let mut part = [0; TRANSFER_INLINE_BYTES];
     get_transfer(sqe, &mut part);
     let bytes = (assembly.value_bytes - assembly.received_bytes).min(TRANSFER_INLINE_BYTES as u32);
-    landing
-        .copy_in(
-            &assembly.place,
-            assembly.received_bytes,
-            &part[..bytes as usize],
-        )
-        .await;
+    landing.copy_in(&assembly.place, assembly.received_bytes, &part[..bytes as usize]).await;
     assembly.received_bytes += bytes;
 }

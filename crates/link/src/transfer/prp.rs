@@ -37,18 +37,9 @@ impl Method for Prp {
         false
     }
 
-    fn begin(
-        &self,
-        store: &StoreRequest<'_>,
-        progress: &mut Progress,
-        outbox: &mut Vec<Sqe>,
-    ) -> Next {
+    fn begin(&self, store: &StoreRequest<'_>, progress: &mut Progress, outbox: &mut Vec<Sqe>) -> Next {
         let value_bytes = store.value.bytes();
-        let command = Command::Store(Store {
-            key: store.key,
-            value_bytes,
-            options: store.options,
-        });
+        let command = Command::Store(Store { key: store.key, value_bytes, options: store.options });
         let mut sqe = command.encode(store.cid, store.nsid);
         point_at(&mut sqe, store.buffer, store.list, value_bytes);
         outbox.push(sqe);

@@ -29,18 +29,9 @@ impl Method for Sgl {
         false
     }
 
-    fn begin(
-        &self,
-        store: &StoreRequest<'_>,
-        progress: &mut Progress,
-        outbox: &mut Vec<Sqe>,
-    ) -> Next {
+    fn begin(&self, store: &StoreRequest<'_>, progress: &mut Progress, outbox: &mut Vec<Sqe>) -> Next {
         let value_bytes = store.value.bytes();
-        let command = Command::Store(Store {
-            key: store.key,
-            value_bytes,
-            options: store.options,
-        });
+        let command = Command::Store(Store { key: store.key, value_bytes, options: store.options });
         let mut sqe = command.encode(store.cid, store.nsid);
         sqe.set_sgl(SglDescriptor::data_block(store.buffer, value_bytes));
         outbox.push(sqe);
@@ -93,11 +84,7 @@ pub async fn receive<L: Landing>(
             at += piece.bytes();
         };
         let moved = link.sgl_moved_bytes(value_bytes);
-        if link
-            .dma_to_drive(address, value_bytes, moved, &mut deliver)
-            .await
-            .is_err()
-        {
+        if link.dma_to_drive(address, value_bytes, moved, &mut deliver).await.is_err() {
             landing.abandon(place);
             return Err(Status::DATA_TRANSFER_ERROR);
         }
