@@ -3,8 +3,9 @@
 mod all {
     mod claims;
     mod config;
-    mod experiments;
     mod drive;
+    mod numbers;
+    mod experiments;
     mod sweeps;
     mod workloads;
 }
