@@ -17,7 +17,7 @@ use kvdrive_device::flash::media::{self, MediaOptions};
 use kvdrive_device::flash::{FlashConfig, FlashPort, Ppa, Purpose, ReadError};
 use kvdrive_device::ftl::{Ftl, FtlConfig, Lpa};
 use kvdrive_device::value_log::{Reserve, SegmentPool, Vaddr};
-use kvdrive_sim::{Resource, Rng, Sim};
+use kvdrive_sim::{KeyedLock, Resource, Rng, Sim};
 use kvdrive_spec::{Key, Status};
 use proptest::prelude::*;
 
@@ -172,6 +172,7 @@ fn configs() -> impl Iterator<Item = IndexConfig> {
 struct Stand {
     sim: Sim,
     port: FlashPort,
+    ftl: Ftl,
     pool: SegmentPool,
     values: Rc<Values>,
     records: Rc<Records>,
@@ -209,10 +210,12 @@ impl Stand {
         let values = Rc::new(Values::default());
         let ignored = config.memtable_entries > 100;
         let records = Rc::new(Records { ignored, ..Records::default() });
-        let index =
-            Index::new(Stand::parts(&sim, ftl, pool.clone(), values.clone(), records.clone()), config);
+        let index = Index::new(
+            Stand::parts(&sim, ftl.clone(), pool.clone(), values.clone(), records.clone()),
+            config,
+        );
         *records.image.borrow_mut() = index.image();
-        Stand { sim, port, pool, values, records, index }
+        Stand { sim, port, ftl, pool, values, records, index }
     }
 
     fn new(config: IndexConfig) -> Stand {
@@ -233,10 +236,10 @@ impl Stand {
         }));
         let pool = pool_over(&ftl);
         let records = Rc::new(Records::default());
-        let parts = Stand::parts(&sim, ftl, pool.clone(), values.clone(), records.clone());
+        let parts = Stand::parts(&sim, ftl.clone(), pool.clone(), values.clone(), records.clone());
         let index = Index::recover(parts, config.clone(), image, found).unwrap();
         *records.image.borrow_mut() = index.image();
-        Stand { sim, port, pool, values, records, index }
+        Stand { sim, port, ftl, pool, values, records, index }
     }
 
     fn put(&self, number: u32, bytes: u32) -> Vaddr {
@@ -268,6 +271,10 @@ impl Stand {
         }
         let mut found: Vec<(Key, Entry)> = Vec::new();
         self.sim.block_on(self.index.references(Values::addresses(id), &mut found)).unwrap();
+        let live = self.values.segments.borrow()[&id].live.clone();
+        for (_, entry) in &found {
+            assert_eq!(live.get(&entry.address.0), Some(&entry.bytes), "a stale entry was found");
+        }
         for (key, entry) in found {
             let number = (key.halves().0 >> 32) as u32;
             let is_newest = oracle.get(&number).is_some_and(|(address, _)| *address == entry.address);
@@ -387,50 +394,100 @@ proptest! {
     }
 }
 
-/// Several tasks, each with keys of its own, while flushes and merges go on; same-time events in a random order.
+/// What the tasks of one drive share.
+struct Shared {
+    stand: Stand,
+    locks: KeyedLock<u32>,
+    oracle: RefCell<BTreeMap<u32, (Vaddr, u32)>>,
+    /// Segments with a value that is not in the index yet.
+    pending: RefCell<Vec<u64>>,
+}
+
+impl Shared {
+    async fn work(&self, mut rng: Rng) {
+        let index = &self.stand.index;
+        for _ in 0..200 {
+            let number = rng.below(KEYS.into()) as u32;
+            let _guard = self.locks.lock(number).await;
+            match rng.below(4) {
+                0 => {
+                    let found = index.get(&key(number)).await.unwrap();
+                    let expected = self.oracle.borrow().get(&number).map(|(address, _)| *address);
+                    assert_eq!(found.map(|entry| entry.address), expected);
+                }
+                1 => {
+                    index.remove(key(number)).await.unwrap();
+                    self.oracle.borrow_mut().remove(&number);
+                }
+                _ => {
+                    let address = self.stand.values.place(8);
+                    self.pending.borrow_mut().push(address.0 / SEGMENT_BYTES);
+                    index.insert(key(number), address, 8).await.unwrap();
+                    let mut pending = self.pending.borrow_mut();
+                    let place = pending.iter().position(|id| *id == address.0 / SEGMENT_BYTES).unwrap();
+                    pending.swap_remove(place);
+                    self.oracle.borrow_mut().insert(number, (address, 8));
+                }
+            }
+        }
+    }
+
+    /// Empties and frees segments for as long as others work.
+    async fn collect(&self, mut rng: Rng) {
+        for _ in 0..100 {
+            self.stand.sim.sleep(20_000).await;
+            let values = &self.stand.values;
+            let id = rng.below(values.segments.borrow().len().max(1) as u64);
+            let unused = !values.segments.borrow().contains_key(&id) || values.free.borrow().contains(&id);
+            if unused || values.head.get() == Some(id) || self.pending.borrow().contains(&id) {
+                continue;
+            }
+            let mut found = Vec::new();
+            self.stand.index.references(Values::addresses(id), &mut found).await.unwrap();
+            for (key, entry) in found {
+                let number = (key.halves().0 >> 32) as u32;
+                let _guard = self.locks.lock(number).await;
+                let new = values.place(entry.bytes);
+                if self.stand.index.repoint(&key, entry.address, new).await.unwrap() {
+                    self.oracle.borrow_mut().insert(number, (new, entry.bytes));
+                } else {
+                    values.dead(new, entry.bytes);
+                }
+            }
+            values.free(id);
+        }
+    }
+}
+
+/// Four contexts and a collector that lets segments be used again, while flushes and merges go on; same-time events in a
+/// random order.
 #[test]
 fn contexts_work_side_by_side() {
-    for (seed, config) in (0..8).flat_map(|seed| configs().map(move |config| (seed, config))) {
-        let stand = Rc::new(Stand::on(Sim::permuted(seed), &flash_config(), config));
-        let tasks: Vec<_> = (0..4u32)
-            .map(|task| {
-                let stand = stand.clone();
-                let own = stand.clone();
-                own.sim.spawn(async move {
-                    let mut rng = Rng::stream(seed, &format!("task {task}"));
-                    let mut oracle: BTreeMap<u32, Vaddr> = BTreeMap::new();
-                    for _ in 0..150 {
-                        let number = rng.below(10) as u32 * 4 + task;
-                        match rng.below(4) {
-                            0 => {
-                                let found = stand.index.get(&key(number)).await.unwrap();
-                                assert_eq!(found.map(|entry| entry.address), oracle.get(&number).copied());
-                            }
-                            1 => {
-                                stand.index.remove(key(number)).await.unwrap();
-                                oracle.remove(&number);
-                            }
-                            _ => {
-                                let address = stand.values.place(8);
-                                stand.index.insert(key(number), address, 8).await.unwrap();
-                                oracle.insert(number, address);
-                            }
-                        }
-                    }
-                    oracle
-                })
-            })
-            .collect();
-        stand.sim.run();
-        let mut all = BTreeMap::new();
-        for task in tasks {
-            let oracle = task.try_take().expect("every task ends");
-            all.extend(oracle.into_iter().map(|(number, address)| (number, (address, 8))));
+    for (seed, config) in (0..12).flat_map(|seed| configs().map(move |config| (seed, config))) {
+        let sim = Sim::permuted(seed);
+        let shared = Rc::new(Shared {
+            locks: KeyedLock::new(&sim),
+            oracle: RefCell::default(),
+            pending: RefCell::default(),
+            stand: Stand::on(sim.clone(), &flash_config(), config),
+        });
+        for task in 0..4 {
+            let (shared, rng) = (shared.clone(), Rng::stream(seed, &format!("context {task}")));
+            sim.spawn(async move { shared.work(rng).await });
         }
-        stand.check_all(&all);
-        stand.sim.block_on(stand.index.compact_all()).unwrap();
-        stand.check_all(&all);
-        assert_eq!(stand.values.live().len(), all.len());
+        let (collector, rng) = (shared.clone(), Rng::stream(seed, "collector"));
+        let collected = sim.spawn(async move { collector.collect(rng).await });
+        sim.run();
+        collected.try_take().expect("the collector ends");
+        let (stand, oracle) = (&shared.stand, shared.oracle.borrow());
+        stand.check_all(&oracle);
+        sim.block_on(stand.index.compact_all()).unwrap();
+        stand.check_all(&oracle);
+        assert_eq!(stand.values.live().len(), oracle.len());
+        assert!(
+            stand.values.openings.get() > stand.values.segments.borrow().len() as u64,
+            "nothing was reused"
+        );
     }
 }
 
@@ -488,6 +545,7 @@ fn any_cut_is_survived_and_so_is_the_next_one() {
             let second = stand.next_life(&config, &mut rng);
             is_one_of(&second, states);
             let pages = second.index.pages_in_use();
+            assert_eq!(second.ftl.statistics().live_pages, pages.into(), "pages of no table are kept");
             let taken = second.pool.segments() - second.pool.free_count();
             assert!(pages >= taken && pages <= taken * 4, "{pages} pages in {taken} segments");
             if events.is_multiple_of(100) {

@@ -141,20 +141,22 @@ impl Index {
 
     /// Asks the policy until it has no more wishes, or one cannot be fulfilled.
     async fn compact(&self) {
+        let mut failed = None;
         loop {
             let view = self.0.tables.borrow().view();
-            let done = match self.0.policy.choose(&view) {
+            let choice = self.0.policy.choose(&view);
+            if failed.as_ref() == Some(&choice) {
+                return;
+            }
+            match choice.clone() {
                 Choice::Rest => return,
-                Choice::Merge(merge) => self.merge(merge).await,
-                Choice::Move { table, to } => {
-                    self.move_table(table, to);
-                    Ok(())
-                }
-            };
-            match done {
-                // The policy leaves a damaged table alone the next time it is asked.
-                Ok(()) | Err(Status::UNRECOVERED_ERROR) => {}
-                Err(_) => return,
+                Choice::Move { table, to } => self.move_table(table, to),
+                Choice::Merge(merge) => match self.merge(merge).await {
+                    Ok(()) => {}
+                    // A table turned out to be damaged: now that this is known there may be something else to do.
+                    Err(Status::UNRECOVERED_ERROR) => failed = Some(choice),
+                    Err(_) => return,
+                },
             }
         }
     }
@@ -204,8 +206,11 @@ impl Index {
         match self.write_run(&mut rewrite, &mut dead).await {
             Ok(outputs) => {
                 self.replace(outputs, &rewrite);
-                for (address, bytes) in dead {
-                    self.0.values.dead(address, bytes);
+                // Meanwhile a segment may have been collected and opened again.
+                let values = &*self.0.values;
+                for (address, bytes, _) in dead.into_iter().filter(|dead| is_current(values, dead.0, dead.2))
+                {
+                    values.dead(address, bytes);
                 }
                 Ok(())
             }
@@ -216,11 +221,12 @@ impl Index {
         }
     }
 
-    /// Writes what is left of merged runs. Bytes that nobody refers to once the result counts are added to `dead`.
+    /// Writes what is left of merged runs. Bytes that nobody refers to once the result counts are added to `dead`, with
+    /// the age of the run that referred to them.
     async fn write_run(
         &self,
         rewrite: &mut Rewrite,
-        dead: &mut Vec<(Vaddr, u32)>,
+        dead: &mut Vec<(Vaddr, u32, u64)>,
     ) -> Result<NewTables, Status> {
         let inner = &*self.0;
         let space = inner.space.as_ref().expect("without flash nothing is ever flushed");
@@ -241,7 +247,7 @@ impl Index {
                 Fate::Keep => {}
                 Fate::Forget => continue,
                 Fate::Bury => {
-                    dead.push((merged.entry.address, merged.entry.bytes));
+                    dead.push((merged.entry.address, merged.entry.bytes, ages[merged.source]));
                     continue;
                 }
             }

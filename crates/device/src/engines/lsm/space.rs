@@ -190,3 +190,60 @@ impl Drop for PagesUnderWay {
         self.space.release(&self.pages);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flash::media::{self, MediaOptions};
+    use crate::flash::{FlashConfig, FlashPort};
+    use crate::ftl::FtlConfig;
+    use crate::value_log::Reserve;
+
+    fn space(sim: &Sim) -> Rc<TableSpace> {
+        let flash = FlashConfig {
+            channels: 1,
+            dies_per_channel: 1,
+            planes: 1,
+            blocks_per_die: 12,
+            pages_per_block: 4,
+            page_bytes: 512,
+            spare_bytes: 192,
+            sense_ns: 1,
+            program_ns: 1,
+            erase_ns: 1,
+            transfer_ns_per_kib: 1,
+            enabled: true,
+            charge_off: Vec::new(),
+        };
+        let media = (media::kind("ram").unwrap().open)(&flash.geometry(), &MediaOptions::default()).unwrap();
+        let config = FtlConfig { over_provisioning: 0.1, victim: "greedy".into(), gc_free_blocks_low: 2 };
+        let ftl = Ftl::new(FlashPort::new(sim, flash, media), &config);
+        let pool = SegmentPool::new(11, 4, Reserve { index_segments: 0, gc_segments: 1 }, |_| {});
+        Rc::new(TableSpace::new(sim, ftl, pool, 512))
+    }
+
+    fn contents(pages: usize) -> Vec<(Vec<u8>, [u8; 48])> {
+        (0..pages).map(|page| (vec![page as u8; 512], [0; 48])).collect()
+    }
+
+    #[test]
+    fn pages_written_for_nothing_come_back() {
+        let sim = Sim::new();
+        let space = space(&sim);
+        assert_eq!(space.pages_available(), 4, "one of two segments is kept for others");
+        let mut kept = PagesUnderWay::new(space.clone());
+        let pages = sim.block_on(kept.write(contents(3), Purpose::Index)).unwrap().to_vec();
+        kept.keep();
+        let mut under_way = PagesUnderWay::new(space.clone());
+        sim.block_on(under_way.write(contents(1), Purpose::Index)).unwrap();
+        let refused = sim.block_on(under_way.write(contents(1), Purpose::Index));
+        assert_eq!(refused.unwrap_err(), Status::CAPACITY_EXCEEDED);
+        assert_eq!((space.pages_in_use(), space.pages_available()), (4, 0));
+        drop(under_way);
+        assert_eq!((space.pages_in_use(), space.pages_available()), (3, 1));
+        let read = sim.block_on(space.read(Some(pages[2]), Purpose::Lookup)).unwrap();
+        assert_eq!(read.bytes(), [2; 512]);
+        space.release(&pages);
+        assert_eq!((space.pages_in_use(), space.pages_available()), (0, 4));
+    }
+}
