@@ -77,7 +77,7 @@ pub struct Outcome {
     pub regressed: Option<String>,
     /// How the source is understood.
     pub reading: String,
-    /// Why it is not reproduced.
+    /// Why it is not reproduced, or not judged.
     pub because: String,
     /// Ours under other conditions.
     pub beside: Vec<Beside>,
@@ -97,14 +97,21 @@ pub(super) fn judge(planned: &Planned, results: &Results) -> anyhow::Result<Outc
     let claim = &planned.claim;
     let runs = match &planned.runs {
         Ok(runs) => runs,
-        Err(lacks) => return Ok(outcome(claim, "-".into(), Vec::new(), Verdict::Skipped(lacks.clone()), Vec::new())),
+        Err(lacks) => {
+            let mut skipped =
+                outcome(claim, "-".into(), Vec::new(), Verdict::Skipped(lacks.clone()), Vec::new());
+            skipped.because = format!("This build lacks {lacks}.");
+            return Ok(skipped);
+        }
     };
     let mut found = runs.iter().map(|points| find(claim, points, results));
     let ours = found.next().ok_or_else(|| anyhow!("no runs"))??;
     let verdict = verdict(claim, &ours);
-    let beside = claim.beside.iter().zip(found).map(|((name, _), found)| {
-        Ok(Beside { name: name.clone(), ours: found?.text(claim) })
-    });
+    let beside = claim
+        .beside
+        .iter()
+        .zip(found)
+        .map(|((name, _), found)| Ok(Beside { name: name.clone(), ours: found?.text(claim) }));
     let beside = beside.collect::<anyhow::Result<_>>()?;
     let text = ours.text(claim);
     let values = match ours {
@@ -171,12 +178,21 @@ impl Found {
     fn text(&self, claim: &Claim) -> String {
         match (self, &claim.test) {
             (Found::Values(values), Test::Value { show, .. }) => {
-                let (low, high) = values.iter().fold((f64::MAX, f64::MIN), |(l, h), v| (l.min(*v), h.max(*v)));
+                let (low, high) =
+                    values.iter().fold((f64::MAX, f64::MIN), |(l, h), v| (l.min(*v), h.max(*v)));
                 let (low, high) = (show.text(low), show.text(high));
-                if low == high { high } else { format!("{} .. {high}", low.trim_end_matches([' ', '%', 'x'])) }
+                if low == high {
+                    high
+                } else {
+                    format!("{} .. {high}", low.trim_end_matches([' ', '%', 'x']))
+                }
             }
             (Found::Holds(holds), _) if holds.len() == 1 => {
-                if holds[0] { "holds".into() } else { "does not".into() }
+                if holds[0] {
+                    "holds".into()
+                } else {
+                    "does not".into()
+                }
             }
             (Found::Holds(holds), _) => {
                 format!("at {} of {}", holds.iter().filter(|holds| **holds).count(), holds.len())

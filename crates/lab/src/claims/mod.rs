@@ -163,8 +163,11 @@ impl Show {
     pub fn text(self, value: f64) -> String {
         match self {
             Show::Percent => format!("{:.2} %", 100.0 * value),
-            Show::Times if value.abs() < 99.95 => format!("{value:.3} x"),
-            Show::Times => format!("{value:.1} x"),
+            Show::Times => match value.abs() {
+                n if n < 9.9995 => format!("{value:.3} x"),
+                n if n < 99.95 => format!("{value:.2} x"),
+                _ => format!("{value:.1} x"),
+            },
             Show::Plain if value.fract() == 0.0 => format!("{value:.0}"),
             Show::Plain => format!("{value:.2}"),
         }
@@ -196,7 +199,8 @@ pub struct Suite {
 /// # Errors
 /// There is none, or an embedded file is wrong (a test reads them all).
 pub fn suite(name: &str) -> anyhow::Result<Suite> {
-    let mut files = FILES.iter().map(|(file, text)| parse(file, text)).collect::<anyhow::Result<Vec<Suite>>>()?;
+    let mut files =
+        FILES.iter().map(|(file, text)| parse(file, text)).collect::<anyhow::Result<Vec<Suite>>>()?;
     let mut names: Vec<String> = files.iter().map(|suite| suite.name.clone()).collect();
     names.dedup();
     files.retain(|suite| suite.name == name);
@@ -225,9 +229,15 @@ impl Planned {
     ///
     /// # Errors
     /// A place that no figure has, or a setting that is wrong.
-    pub fn new(claim: Claim, figures: &[Figure], plan: &mut Plan, options: &Options) -> anyhow::Result<Planned> {
+    pub fn new(
+        claim: Claim,
+        figures: &[Figure],
+        plan: &mut Plan,
+        options: &Options,
+    ) -> anyhow::Result<Planned> {
         let as_usual = !options.full && options.set.is_empty();
-        let runs = claim.plan(figures, plan).map_err(|problem| anyhow::anyhow!("claim {}: {problem}", claim.id))?;
+        let runs =
+            claim.plan(figures, plan).map_err(|problem| anyhow::anyhow!("claim {}: {problem}", claim.id))?;
         Ok(Planned { claim, as_usual, runs })
     }
 
@@ -248,7 +258,11 @@ impl Planned {
 impl Claim {
     /// Points the claim is about; one without a name if it is about none in particular.
     fn points(&self) -> Vec<Option<&str>> {
-        if self.each.is_empty() { vec![None] } else { self.each.iter().map(|point| Some(point.as_str())).collect() }
+        if self.each.is_empty() {
+            vec![None]
+        } else {
+            self.each.iter().map(|point| Some(point.as_str())).collect()
+        }
     }
 
     /// The runs, or what this build lacks for them.

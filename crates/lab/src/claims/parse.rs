@@ -127,9 +127,10 @@ impl RawClaim {
         let expression = |text: &String| Expression::parse(text).map_err(anyhow::Error::msg);
         let quantities = match &self.quantity {
             Quantity::One(text) => vec![(String::new(), expression(text)?)],
-            Quantity::Many(many) => {
-                many.iter().map(|(name, text)| Ok((name.clone(), expression(text)?))).collect::<anyhow::Result<_>>()?
-            }
+            Quantity::Many(many) => many
+                .iter()
+                .map(|(name, text)| Ok((name.clone(), expression(text)?)))
+                .collect::<anyhow::Result<_>>()?,
         };
         let test = self.test()?;
         let expected = self.expected(&test)?;
@@ -137,10 +138,14 @@ impl RawClaim {
         for name in test.names() {
             ensure!(names.contains(&name.to_owned()), "no run {name}; there are {}", names.join(", "));
         }
-        ensure!(self.kind != Kind::Modelled, "kind: modelled is for figures; say modelled-fit, -set or -check");
+        ensure!(
+            self.kind != Kind::Modelled,
+            "kind: modelled is for figures; say modelled-fit, -set or -check"
+        );
         let runs = self.runs.into_iter().map(|(name, run)| Ok((name, run.check()?)));
         let runs = runs.collect::<anyhow::Result<Vec<_>>>()?;
-        let open = runs.iter().any(|(_, source)| matches!(source, Source::Place(place, _) if place.is_open()));
+        let open =
+            runs.iter().any(|(_, source)| matches!(source, Source::Place(place, _) if place.is_open()));
         ensure!(open != self.each.is_empty(), "each and runs that end in * belong together");
         let beside = self.beside.into_iter().map(|beside| Ok((beside.name, assignments(&beside.set)?)));
         Ok(Claim {
@@ -165,7 +170,13 @@ impl RawClaim {
                 let bound = matches!(relation, Relation::AtMost | Relation::AtLeast);
                 ensure!(bound || tolerance.is_some(), "relation = or ~ without a tolerance");
                 let value = Expression::parse(value).map_err(anyhow::Error::msg)?;
-                Ok(Test::Value { value, show: self.show, published, relation, tolerance: tolerance.unwrap_or(0.0) })
+                Ok(Test::Value {
+                    value,
+                    show: self.show,
+                    published,
+                    relation,
+                    tolerance: tolerance.unwrap_or(0.0),
+                })
             }
             (None, None, None, None, false) => {
                 let order = self.order.iter().map(|text| Order::parse(text).map_err(anyhow::Error::msg));
@@ -183,8 +194,14 @@ impl RawClaim {
             Some(OneOrMany::Many(values)) => values.clone(),
         };
         ensure!(comes_true || !self.because.is_empty(), "not reproduced needs because");
-        ensure!(comes_true || !ours.is_empty() || matches!(test, Test::Order(_)), "not reproduced needs ours");
-        ensure!(ours.is_empty() || ours.len() == self.each.len().max(1), "ours: as many values as each has points");
+        ensure!(
+            comes_true || !ours.is_empty() || matches!(test, Test::Order(_)),
+            "not reproduced needs ours"
+        );
+        ensure!(
+            ours.is_empty() || ours.len() == self.each.len().max(1),
+            "ours: as many values as each has points"
+        );
         ensure!(ours.is_empty() != self.drift.is_some(), "ours and drift belong together");
         let because = self.because.clone();
         Ok(Expected { comes_true, because, ours, drift: self.drift.unwrap_or(0.0) })

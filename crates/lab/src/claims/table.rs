@@ -7,7 +7,8 @@ const WIDTH: usize = 100;
 
 /// How many outcomes of each verdict, in words, regressions last.
 pub fn counts(outcomes: &[Outcome]) -> String {
-    let count = |verdict: fn(&Verdict) -> bool| outcomes.iter().filter(|outcome| verdict(&outcome.verdict)).count();
+    let count =
+        |verdict: fn(&Verdict) -> bool| outcomes.iter().filter(|outcome| verdict(&outcome.verdict)).count();
     let regressed = outcomes.iter().filter(|outcome| outcome.regressed.is_some()).count();
     let skipped = count(|verdict| matches!(verdict, Verdict::Skipped(_)));
     let mut text = format!(
@@ -60,22 +61,34 @@ pub fn text(outcomes: &[Outcome]) -> String {
     text + &counts(outcomes) + "\n"
 }
 
-/// What a reader of the table would ask.
+/// What a reader of the table would ask: what regressed, what is not reproduced and why, what other conditions give.
 fn reasons(outcomes: &[Outcome]) -> String {
     let mut text = String::new();
+    let mut say = |outcome: &Outcome, what: &str| text.push_str(&wrap(&format!("{}: {what}", outcome.title)));
     for outcome in outcomes {
-        let mut say = |what: &str| text.push_str(&wrap(&format!("{} ({}): {what}", outcome.title, outcome.source)));
         if let Some(regressed) = &outcome.regressed {
-            say(&format!("REGRESSED: {regressed}."));
+            say(outcome, &format!("REGRESSED: {regressed}."));
         }
-        match &outcome.verdict {
-            Verdict::Skipped(lacks) => say(&format!("skipped, this build lacks {lacks}.")),
-            Verdict::NotReproduced if !outcome.because.is_empty() => say(&format!("not reproduced. {}", outcome.because)),
-            _ => {}
-        }
+    }
+    for outcome in outcomes.iter().filter(|outcome| outcome.verdict == Verdict::NotReproduced) {
+        say(outcome, if outcome.because.is_empty() { "not reproduced." } else { &outcome.because });
+    }
+    for outcome in outcomes {
         for beside in &outcome.beside {
-            say(&format!("{} with {}.", beside.ours, beside.name));
+            say(outcome, &format!("{} with {}.", beside.ours, beside.name));
         }
+    }
+    let mut lacks: Vec<&str> = outcomes
+        .iter()
+        .filter_map(|outcome| match &outcome.verdict {
+            Verdict::Skipped(lacks) => Some(lacks.as_str()),
+            _ => None,
+        })
+        .collect();
+    lacks.sort();
+    lacks.dedup();
+    if !lacks.is_empty() {
+        text.push_str(&wrap(&format!("Skipped: this build lacks {}.", lacks.join(", "))));
     }
     if !text.is_empty() {
         text.push('\n');

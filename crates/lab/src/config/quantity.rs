@@ -1,4 +1,4 @@
-//! Numbers with units: "600us" for a key that ends in `_ns`, "16KiB" for one that ends in `_bytes`.
+//! Numbers with units: "600us" for a key that ends in `_ns`, "16KiB" for one that ends in `_bytes` or `_size`.
 
 /// Units of one kind of key: name and size in the key's own unit.
 type Units = &'static [(&'static str, u64)];
@@ -20,7 +20,7 @@ const SIZE: Units = &[
 fn units(key: &str) -> Units {
     if key.ends_with("_ns") || key.ends_with("_ns_per_kib") {
         TIME
-    } else if key.ends_with("_bytes") {
+    } else if key.ends_with("_bytes") || key.ends_with("_size") {
         SIZE
     } else {
         &[]
@@ -79,6 +79,7 @@ mod tests {
         assert_eq!(parse("flash.erase_ns", "0.1 us"), Ok(100));
         assert_eq!(parse("flash.erase_ns", "7"), Ok(7));
         assert_eq!(parse("flash.page_bytes", "16KiB"), Ok(16384));
+        assert_eq!(parse("workload.value_size", "4KiB"), Ok(4096));
         assert_eq!(parse("controller.memcpy_ns_per_kib", "20.48us"), Ok(20480));
         assert_eq!(parse("flash.channels", "1_000"), Ok(1000));
     }

@@ -13,7 +13,9 @@ const PARTS: &[(&str, Has)] = &[
     ("transfer", |name| METHODS.iter().any(|row| row.name == name)),
     ("packing", |name| PACKINGS.iter().any(|row| row.name == name)),
     ("profile", |name| PROFILES.iter().any(|row| row.name == name)),
-    ("key", |name| Document::profile(PROFILES[0].name).is_ok_and(|d| d.origins().iter().any(|(key, _)| key == name))),
+    ("key", |name| {
+        Document::profile(PROFILES[0].name).is_ok_and(|d| d.origins().iter().any(|(key, _)| key == name))
+    }),
 ];
 
 /// The first of `needs` that this build lacks. A need is a kind of part and a name: `transfer:cxl`, `packing:blend`,

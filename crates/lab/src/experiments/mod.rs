@@ -72,7 +72,11 @@ pub enum Kind {
 
 /// Every kind, with its name and what it means to a reader.
 pub const KINDS: &[(Kind, &str, &str)] = &[
-    (Kind::Counted, "counted", "bytes, pages and commands that cross or are written: exact, whatever the times are"),
+    (
+        Kind::Counted,
+        "counted",
+        "bytes, pages and commands that cross or are written: exact, whatever the times are",
+    ),
     (Kind::Modelled, "modelled", "model time, from the constants of the profile"),
     (
         Kind::ModelledFit,
@@ -84,7 +88,11 @@ pub const KINDS: &[(Kind, &str, &str)] = &[
         "modelled-set",
         "model time from which a constant was solved: agrees by construction",
     ),
-    (Kind::ModelledCheck, "modelled-check", "model time that no constant was chosen by: evidence for the model"),
+    (
+        Kind::ModelledCheck,
+        "modelled-check",
+        "model time that no constant was chosen by: evidence for the model",
+    ),
     (Kind::Measured, "measured", "time of the machine that ran this"),
 ];
 
@@ -234,7 +242,8 @@ impl Grid {
     /// A setting that is wrong.
     pub fn plan(&self, plan: &mut Plan) -> anyhow::Result<Vec<Vec<Option<RunId>>>> {
         let all = 0..self.series.len();
-        all.map(|series| (0..self.points.len()).map(|point| self.plan_one(plan, series, point)).collect()).collect()
+        all.map(|series| (0..self.points.len()).map(|point| self.plan_one(plan, series, point)).collect())
+            .collect()
     }
 
     fn plan_one(&self, plan: &mut Plan, series: usize, point: usize) -> anyhow::Result<Option<RunId>> {
@@ -261,7 +270,9 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
 pub fn figure(id: &str) -> anyhow::Result<Figure> {
     let all = figures()?;
     let ids = all.iter().map(|figure| figure.id.clone()).collect::<Vec<_>>().join(", ");
-    all.into_iter().find(|figure| figure.id == id).ok_or_else(|| anyhow!("{id}: no such figure; there are {ids}"))
+    all.into_iter()
+        .find(|figure| figure.id == id)
+        .ok_or_else(|| anyhow!("{id}: no such figure; there are {ids}"))
 }
 
 /// A run by its place in a figure: `bandslim-8 / Piggyback / 32`, or with the grid's name behind the figure's.
@@ -325,7 +336,8 @@ impl Place {
     pub fn find(&self, figures: &[Figure]) -> anyhow::Result<Found> {
         let figure = figures.iter().find(|figure| figure.id == self.figure);
         let figure = figure.ok_or_else(|| anyhow!("{self}: no such figure"))?;
-        let grids = figure.grids.iter().filter(|grid| self.grid.as_ref().is_none_or(|name| *name == grid.name));
+        let grids =
+            figure.grids.iter().filter(|grid| self.grid.as_ref().is_none_or(|name| *name == grid.name));
         let mut found = grids.filter_map(|grid| {
             let series = grid.series.iter().position(|series| series.name == self.series)?;
             let point = grid.points.iter().position(|point| point.label == self.point)?;

@@ -116,7 +116,8 @@ fn default_profile() -> String {
 pub fn parse(name: &str, text: &str) -> anyhow::Result<Figure> {
     let raw: RawFigure = from_toml(name, text)?;
     let wrong = |problem: anyhow::Error| anyhow!("{name}: {problem}");
-    let grids = raw.grid.into_iter().map(RawGrid::check).collect::<anyhow::Result<Vec<_>>>().map_err(wrong)?;
+    let grids =
+        raw.grid.into_iter().map(RawGrid::check).collect::<anyhow::Result<Vec<_>>>().map_err(wrong)?;
     let RawFigure { id, source, title, group, notes, .. } = raw;
     Ok(Figure { id, source, title, group, notes, grids })
 }
@@ -160,7 +161,9 @@ impl RawGrid {
         for RawCounts { from, ops, full_ops } in &self.counts {
             let first = points.iter().position(|point| point.label == *from);
             let first = first.ok_or_else(|| anyhow!("counts from \"{from}\": no such point"))?;
-            points[first..].iter_mut().for_each(|point| point.counts = Counts { usual: *ops, full: *full_ops });
+            points[first..]
+                .iter_mut()
+                .for_each(|point| point.counts = Counts { usual: *ops, full: *full_ops });
         }
         let series = self.series.into_iter().map(RawSeries::check).collect::<anyhow::Result<Vec<_>>>()?;
         ensure!(!points.is_empty() && !series.is_empty(), "needs at least one point and one series");
@@ -169,7 +172,16 @@ impl RawGrid {
         let panels = self.panel.into_iter().map(|panel| panel.check(&series, &points));
         let panels = panels.collect::<anyhow::Result<Vec<_>>>()?;
         let set = assignments(&self.set)?;
-        Ok(Grid { name: self.name, axis, points, series, panels, profile: self.profile, set, drawn_as: style })
+        Ok(Grid {
+            name: self.name,
+            axis,
+            points,
+            series,
+            panels,
+            profile: self.profile,
+            set,
+            drawn_as: style,
+        })
     }
 }
 

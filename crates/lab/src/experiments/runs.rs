@@ -91,7 +91,11 @@ impl Plan {
     ) -> anyhow::Result<Results> {
         // The longest first, so that no thread is left with a long one at the end.
         let mut order: Vec<usize> = (0..self.documents.len()).collect();
-        let ops = self.documents.iter().map(|d| Ok(d.config()?.workload.ops)).collect::<anyhow::Result<Vec<_>>>()?;
+        let ops = self
+            .documents
+            .iter()
+            .map(|d| Ok(d.config()?.workload.ops))
+            .collect::<anyhow::Result<Vec<_>>>()?;
         order.sort_by_key(|&index| std::cmp::Reverse(ops[index]));
         let sorted: Vec<Document> = order.iter().map(|&index| self.documents[index].clone()).collect();
         let reports = run_all(&sorted)?;
@@ -118,7 +122,8 @@ impl Results {
                 bail!("{what} on {}: {} operations failed; {first}", report.profile, report.ops.errors);
             }
         }
-        let trees = reports.iter().map(serde_json::to_value).collect::<Result<_, _>>().context("a report as JSON")?;
+        let trees =
+            reports.iter().map(serde_json::to_value).collect::<Result<_, _>>().context("a report as JSON")?;
         Ok(Results { reports, trees })
     }
 
@@ -179,8 +184,12 @@ mod tests {
         };
         let counts = Counts { usual: 10, full: 20 };
         let mut plan = Plan::new(Options::default());
-        let a = plan.add("cosmos-plus", counts, &set(&[("host.transfer", "prp"), ("nand.enabled", "false")])).unwrap();
-        let b = plan.add("cosmos-plus", counts, &set(&[("nand.enabled", "false"), ("host.transfer", "prp")])).unwrap();
+        let a = plan
+            .add("cosmos-plus", counts, &set(&[("host.transfer", "prp"), ("nand.enabled", "false")]))
+            .unwrap();
+        let b = plan
+            .add("cosmos-plus", counts, &set(&[("nand.enabled", "false"), ("host.transfer", "prp")]))
+            .unwrap();
         let c = plan.add("cosmos-plus", counts, &set(&[("host.transfer", "prp")])).unwrap();
         assert_eq!(a, b);
         assert_ne!(a, c);
@@ -197,7 +206,11 @@ mod tests {
         let long = plan.add("cosmos-plus", Counts { usual: 1, full: 3 }, &vec![]).unwrap();
         let report = |document: &Document| {
             let config = document.config().unwrap();
-            Report { seed: config.run.seed, value_bytes: crate::report::ValueBytes { stored: config.workload.ops, retrieved: 0 }, ..Report::default() }
+            Report {
+                seed: config.run.seed,
+                value_bytes: crate::report::ValueBytes { stored: config.workload.ops, retrieved: 0 },
+                ..Report::default()
+            }
         };
         let results = plan.run(|documents| {
             assert_eq!(documents[0].config().unwrap().workload.ops, 3, "the longest run begins");
@@ -208,7 +221,9 @@ mod tests {
         assert_eq!(results.number(short, &stored).unwrap(), 11.0);
         assert_eq!(results.number(long, &stored).unwrap(), 12.0);
         let unknown = Expression::parse("value_bytes.kept").unwrap();
-        assert!(results.number(long, &unknown).unwrap_err().to_string().contains("value_bytes.kept: no number"));
+        assert!(
+            results.number(long, &unknown).unwrap_err().to_string().contains("value_bytes.kept: no number")
+        );
 
         let mut plan = Plan::new(Options::default());
         plan.add("cosmos-plus", Counts { usual: 1, full: 1 }, &vec![]).unwrap();

@@ -207,7 +207,8 @@ impl Planned {
             Ok(Line { name: series.name.clone(), values })
         });
         let series = series.collect::<anyhow::Result<Vec<Line>>>();
-        let series = series.map_err(|problem| anyhow::anyhow!("{}{}: {problem}", self.figure.id, panel.id))?;
+        let series =
+            series.map_err(|problem| anyhow::anyhow!("{}{}: {problem}", self.figure.id, panel.id))?;
         let mut marks = Vec::new();
         for published in &panel.published {
             for &point in &published.points {
@@ -260,11 +261,28 @@ pub fn count(value: u64) -> String {
     grouped(value)
 }
 
-/// A number with as many digits as a reader needs on an axis or in a table: `4.18 k`, `0.54`, `12`.
+/// A number with the digits a table should have, four or all of a whole number: `4184`, `10.24`, `0.5403`.
+pub fn precise(value: f64) -> String {
+    if value.fract() == 0.0 && value.abs() < 1e15 {
+        let digits = grouped(value.abs() as u64);
+        return if value < 0.0 { format!("-{digits}") } else { digits };
+    }
+    match value.abs() {
+        n if n >= 9_999.5 => precise(value.round()),
+        n if n >= 999.95 => format!("{value:.0}"),
+        n if n >= 99.995 => format!("{value:.1}"),
+        n if n >= 9.9995 => format!("{value:.2}"),
+        n if n >= 0.1 => format!("{value:.3}"),
+        _ => format!("{value:.6}"),
+    }
+}
+
+/// A number with as many digits as the axis of a plot has room for: `4.18 k`, `0.54`, `12`.
 pub fn number(value: f64) -> String {
     const PREFIXES: &[(f64, &str)] = &[(1e12, " T"), (1e9, " G"), (1e6, " M"), (1e3, " k"), (1.0, "")];
     let size = value.abs();
-    let (unit, prefix) = PREFIXES.iter().find(|(unit, _)| size >= *unit * 0.999_5).copied().unwrap_or((1.0, ""));
+    let (unit, prefix) =
+        PREFIXES.iter().find(|(unit, _)| size >= *unit * 0.999_5).copied().unwrap_or((1.0, ""));
     let scaled = value / unit;
     let decimals = match scaled.abs() {
         n if n >= 99.95 => 0,
@@ -318,6 +336,22 @@ mod tests {
         ];
         for (value, text) in cases {
             assert_eq!(number(value), text);
+        }
+    }
+
+    #[test]
+    fn tables_have_four_digits_and_whole_numbers_all() {
+        let cases = [
+            (4184.0, "4 184"),
+            (10.2419, "10.24"),
+            (205.36, "205.4"),
+            (0.000_123, "0.000123"),
+            (12_345.6, "12 346"),
+            (-2.0, "-2"),
+            (0.0, "0"),
+        ];
+        for (value, text) in cases {
+            assert_eq!(precise(value), text);
         }
     }
 

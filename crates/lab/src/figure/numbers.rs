@@ -1,6 +1,6 @@
 //! A chart's numbers as a table: a row a point, a column a series, and what the source states below.
 
-use super::{Chart, number};
+use super::{Chart, precise};
 
 /// The table as text.
 pub fn text(chart: &Chart) -> String {
@@ -27,7 +27,7 @@ pub(crate) fn heading(chart: &Chart) -> Vec<String> {
 
 /// Label and values of a point.
 pub(crate) fn row(chart: &Chart, point: usize) -> Vec<String> {
-    let values = chart.series.iter().map(|line| line.values[point].map_or("-".into(), number));
+    let values = chart.series.iter().map(|line| line.values[point].map_or("-".into(), precise));
     std::iter::once(chart.points[point].clone()).chain(values).collect()
 }
 
@@ -37,7 +37,7 @@ pub(crate) fn published(chart: &Chart) -> Vec<(String, String)> {
     for mark in &chart.marks {
         let name = &chart.series[mark.series].name;
         let says = format!("{name}, {}", mark.says);
-        let value = format!("{} at {}", number(mark.value), chart.points[mark.point]);
+        let value = format!("{} at {}", precise(mark.value), chart.points[mark.point]);
         match statements.iter_mut().find(|(known, _)| *known == says) {
             Some((_, values)) => values.push(value),
             None => statements.push((says, vec![value])),

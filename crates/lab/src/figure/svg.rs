@@ -6,7 +6,7 @@
 
 use std::fmt::Write;
 
-use super::{Chart, Line, Mark, Scale, number};
+use super::{Chart, Line, Mark, Scale, number, precise};
 use crate::experiments::Style;
 
 /// Size of a panel, in pixels at scale 1.
@@ -79,7 +79,8 @@ struct Frame {
 impl Frame {
     fn new(chart: &Chart, legend_rows: usize) -> Frame {
         let step = (WIDTH - LEFT - RIGHT) / chart.points.len() as f64;
-        let longest = chart.points.iter().map(|label| label.chars().count()).max().unwrap_or(0) as f64 * CHARACTER;
+        let longest =
+            chart.points.iter().map(|label| label.chars().count()).max().unwrap_or(0) as f64 * CHARACTER;
         let slanted = longest > step - 3.0;
         let room = if slanted { BOTTOM + 0.55 * longest - 6.0 } else { BOTTOM };
         Frame {
@@ -125,9 +126,8 @@ fn draw(chart: &Chart) -> String {
 /// Rows of series names, and how many they are. Series without a value are not named.
 fn legend(chart: &Chart) -> (String, usize) {
     let drawn = chart.series.iter().enumerate().filter(|(_, line)| line.values.iter().any(Option::is_some));
-    let mut entries: Vec<(String, String)> = drawn
-        .map(|(index, line)| (marker(chart, index, 0.0, 0.0), line.name.clone()))
-        .collect();
+    let mut entries: Vec<(String, String)> =
+        drawn.map(|(index, line)| (marker(chart, index, 0.0, 0.0), line.name.clone())).collect();
     if !chart.marks.is_empty() {
         entries.push((ring(0.0, 0.0, ""), "published".into()));
     }
@@ -264,7 +264,8 @@ fn colour(series: usize) -> &'static str {
 /// The sign of a series, around a point.
 fn marker(chart: &Chart, series: usize, x: f64, y: f64) -> String {
     let colour = colour(series);
-    let path = |d: &str| format!("<path transform=\"translate({x:.1} {y:.1})\" d=\"{d}\" fill=\"{colour}\"/>");
+    let path =
+        |d: &str| format!("<path transform=\"translate({x:.1} {y:.1})\" d=\"{d}\" fill=\"{colour}\"/>");
     if chart.style == Style::Bars {
         return path("M-5-5H5V5H-5Z");
     }
@@ -288,10 +289,10 @@ fn ring(x: f64, y: f64, says: &str) -> String {
 }
 
 fn tooltip(chart: &Chart, line: &Line, point: usize, value: f64) -> String {
-    escape(&format!("{}, {}: {} {}", line.name, chart.points[point], number(value), chart.unit))
+    escape(&format!("{}, {}: {} {}", line.name, chart.points[point], precise(value), chart.unit))
 }
 
 fn published(chart: &Chart, mark: &Mark) -> String {
     let name = &chart.series[mark.series].name;
-    format!("published for {name}, {}: {} ({})", chart.points[mark.point], number(mark.value), mark.says)
+    format!("published for {name}, {}: {} ({})", chart.points[mark.point], precise(mark.value), mark.says)
 }

@@ -13,8 +13,9 @@ const WIDTH: usize = 76;
 const MARGIN: usize = 8;
 /// What stands for each series.
 const SIGNS: [char; 6] = ['●', '■', '▲', '◆', '▼', '✚'];
-/// What stands for a published value.
+/// What stands for a published value, and for one that lies on one of ours.
 const PUBLISHED: char = '○';
+const AGREED: char = '◎';
 
 /// The chart, its legend, and its numbers.
 pub fn text(chart: &Chart) -> String {
@@ -37,9 +38,10 @@ fn sign(series: usize) -> char {
 
 fn legend(chart: &Chart) -> String {
     let drawn = chart.series.iter().enumerate().filter(|(_, line)| line.values.iter().any(Option::is_some));
-    let mut parts: Vec<String> = drawn.map(|(index, line)| format!("{} {}", sign(index), line.name)).collect();
+    let mut parts: Vec<String> =
+        drawn.map(|(index, line)| format!("{} {}", sign(index), line.name)).collect();
     if !chart.marks.is_empty() {
-        parts.push(format!("{PUBLISHED} published"));
+        parts.push(format!("{PUBLISHED} published ({AGREED} where ours is)"));
     }
     format!("{:MARGIN$}  {}\n", "", parts.join("   "))
 }
@@ -69,9 +71,6 @@ fn grid(chart: &Chart) -> String {
     for line in &chart.series {
         connect(&mut canvas, line.values.as_slice(), &column, &scale);
     }
-    for mark in &chart.marks {
-        canvas.set(column(mark.point), row(mark.value), PUBLISHED);
-    }
     // The first series is drawn last: it is the one others are compared with.
     for (index, line) in chart.series.iter().enumerate().rev() {
         for (point, value) in line.values.iter().enumerate() {
@@ -79,6 +78,11 @@ fn grid(chart: &Chart) -> String {
                 canvas.set(column(point), row(*value), sign(index));
             }
         }
+    }
+    for mark in &chart.marks {
+        let ours = chart.series[mark.series].values[mark.point];
+        let sign = if ours.map(row) == Some(row(mark.value)) { AGREED } else { PUBLISHED };
+        canvas.set(column(mark.point), row(mark.value), sign);
     }
     let ticks: Vec<(usize, f64)> = scale.ticks().into_iter().map(|tick| (row(tick), tick)).collect();
     let mut text = String::new();
@@ -133,7 +137,11 @@ fn bars(chart: &Chart) -> String {
             let mark = chart.marks.iter().find(|mark| mark.series == index && mark.point == point);
             let bar = bar(scale.at(value), mark.map(|mark| scale.at(mark.value)), room);
             let note = mark.map_or(String::new(), |mark| format!("  {PUBLISHED} {}", number(mark.value)));
-            text.push_str(&format!("  {label:<labels$}  {:<names$}  {bar} {}{note}\n", line.name, number(value)));
+            text.push_str(&format!(
+                "  {label:<labels$}  {:<names$}  {bar} {}{note}\n",
+                line.name,
+                number(value)
+            ));
             label = "";
         }
     }

@@ -64,7 +64,8 @@ pub fn page(content: &Content<'_>) -> String {
     html.push_str(&facts(content));
     html.push_str(&verdicts(&content.outcomes));
     for (group, title, anchor, lead) in CHAPTERS {
-        let figures: Vec<_> = content.figures.iter().filter(|(figure, _)| figure.figure().group == *group).collect();
+        let figures: Vec<_> =
+            content.figures.iter().filter(|(figure, _)| figure.figure().group == *group).collect();
         if figures.is_empty() {
             continue;
         }
@@ -120,13 +121,10 @@ fn verdict(outcome: &Outcome) -> String {
     };
     let mut why = Vec::new();
     why.extend(outcome.regressed.iter().map(|what| format!("Regressed: {what}.")));
-    if let Verdict::Skipped(lacks) = &outcome.verdict {
-        why.push(format!("Skipped: this build lacks {lacks}."));
-    }
     if !outcome.reading.is_empty() {
         why.push(format!("Our reading: {}", outcome.reading));
     }
-    if outcome.verdict == Verdict::NotReproduced {
+    if matches!(outcome.verdict, Verdict::NotReproduced | Verdict::Skipped(_)) {
         why.push(outcome.because.clone());
     }
     why.extend(outcome.beside.iter().map(|beside| format!("{} with {}.", beside.ours, beside.name)));
@@ -183,7 +181,8 @@ fn table(chart: &Chart) -> String {
         let cells: String = cells.iter().map(|cell| format!("<{tag}>{}</{tag}>", escape(cell))).collect();
         format!("<tr>{cells}</tr>\n")
     };
-    let mut html = String::from("<details><summary>numbers</summary><div class=\"scroll\"><table class=\"numbers\">\n");
+    let mut html =
+        String::from("<details><summary>numbers</summary><div class=\"scroll\"><table class=\"numbers\">\n");
     html.push_str(&row("th", numbers::heading(chart)));
     for point in 0..chart.points.len() {
         html.push_str(&row("td", numbers::row(chart, point)));

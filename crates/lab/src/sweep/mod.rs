@@ -63,7 +63,8 @@ impl Plan {
     fn read(toml: &DocumentMut) -> anyhow::Result<Plan> {
         let mut plan = Plan { base: Document::profile("cosmos-plus")?, grid: Vec::new() };
         if let Some(profile) = toml.get("profile") {
-            plan.base = Document::profile(profile.as_str().ok_or_else(|| anyhow!("profile: expected text"))?)?;
+            plan.base =
+                Document::profile(profile.as_str().ok_or_else(|| anyhow!("profile: expected text"))?)?;
         }
         for (key, item) in toml.iter() {
             match key {
@@ -130,7 +131,11 @@ impl Plan {
         let mut rows = Vec::with_capacity(partial.len());
         for (settings, document) in partial {
             let config_hash = config_hash(&document)?;
-            ensure!(seen.insert(config_hash.clone()), "two combinations are the same run: {}", Value::from(settings));
+            ensure!(
+                seen.insert(config_hash.clone()),
+                "two combinations are the same run: {}",
+                Value::from(settings)
+            );
             rows.push(Row { settings, document, config_hash });
         }
         Ok(rows)
@@ -215,11 +220,16 @@ impl Finished {
                 break;
             }
             let number = index + 1;
-            let row: Value = serde_json::from_slice(line).map_err(|error| anyhow!("line {number}: {error}"))?;
+            let row: Value =
+                serde_json::from_slice(line).map_err(|error| anyhow!("line {number}: {error}"))?;
             let hash = row.get("config_hash").and_then(Value::as_str);
-            let hash = hash.ok_or_else(|| anyhow!("line {number}: no config_hash; not written by a sweep"))?;
+            let hash =
+                hash.ok_or_else(|| anyhow!("line {number}: no config_hash; not written by a sweep"))?;
             ensure!(known.contains(hash), "line {number}: no row of this sweep; use another file");
-            ensure!(finished.config_hashes.insert(hash.to_owned()), "line {number}: a row that was there before");
+            ensure!(
+                finished.config_hashes.insert(hash.to_owned()),
+                "line {number}: a row that was there before"
+            );
             finished.revisions.extend(row.get("revision").and_then(Value::as_str).map(str::to_owned));
             finished.whole_bytes += line.len();
         }

@@ -48,7 +48,11 @@ fn judge(rest: &str) -> Outcome {
 
 #[test]
 fn a_number_must_be_right_at_every_point() {
-    let near = judge(&format!("{RUNS}{RATIO}published = 0.525\ntolerance2 = 0").replace("tolerance2 = 0", "").replace("0.01", "0.03"));
+    let near = judge(
+        &format!("{RUNS}{RATIO}published = 0.525\ntolerance2 = 0")
+            .replace("tolerance2 = 0", "")
+            .replace("0.01", "0.03"),
+    );
     assert_eq!((near.verdict, near.regressed), (Verdict::Reproduced, None));
     assert_eq!((near.values, near.ours.as_str()), (vec![0.5, 0.55], "0.500 .. 0.550 x"));
     let half = judge(&format!("{RUNS}{RATIO}published = 0.5\n"));
@@ -72,21 +76,30 @@ fn relations() {
 #[test]
 fn orders_hold_or_not() {
     let holds = judge(&format!("{RUNS}order = [\"piggy < base\", \"base < 3 * piggy\"]\n"));
-    assert_eq!((holds.verdict, holds.ours.as_str(), holds.published.as_str()), (Verdict::Holds, "at 2 of 2", "order"));
+    assert_eq!(
+        (holds.verdict, holds.ours.as_str(), holds.published.as_str()),
+        (Verdict::Holds, "at 2 of 2", "order")
+    );
     let not = judge(&format!("{RUNS}order = [\"2 * piggy <= base\"]\n"));
     assert_eq!((not.verdict, not.ours.as_str()), (Verdict::NotReproduced, "at 1 of 2"));
 }
 
 #[test]
 fn expected_failures_are_no_regressions_but_surprises_are() {
-    let rest = format!("{RUNS}{RATIO}published = 0.9\nexpect = \"not reproduced\"\nbecause = \"so\"\ndrift = 0.001\n");
+    let rest = format!(
+        "{RUNS}{RATIO}published = 0.9\nexpect = \"not reproduced\"\nbecause = \"so\"\ndrift = 0.001\n"
+    );
     let as_before = judge(&format!("{rest}ours = [0.5, 0.55]\n"));
     assert_eq!((as_before.verdict, as_before.regressed), (Verdict::NotReproduced, None));
     let moved = judge(&format!("{rest}ours = [0.5, 0.54]\n"));
     assert_eq!(moved.regressed.as_deref(), Some("0.550 x; this was 0.540 x before"));
     let other = Options { set: vec!["run.seed=2".into()], full: false };
     assert_eq!(judge_with(&claim(&format!("{rest}ours = [0.5, 0.54]\n")), other).regressed, None);
-    let true_now = judge(&format!("{rest}ours = 0.5\n").replace("published = 0.9", "published = 0.525").replace("0.01", "0.03"));
+    let true_now = judge(
+        &format!("{rest}ours = 0.5\n")
+            .replace("published = 0.9", "published = 0.525")
+            .replace("0.01", "0.03"),
+    );
     assert_eq!(true_now.regressed.as_deref(), Some("reproduced; this was not reproduced before"));
     let table = claims::text(&[true_now.clone()]);
     assert!(table.contains("REGRESSED") && table.contains("1 REGRESSED"), "{table}");
@@ -104,7 +117,8 @@ fn what_a_build_lacks_is_skipped() {
 #[test]
 fn other_conditions_stand_beside() {
     let beside = "beside = [{ name = \"another size\", set = [\"workload.value_size=16\"] }]\n";
-    let outcome = judge(&format!("{RUNS}value = \"piggy / base\"\nrelation = \">=\"\npublished = 0.4\n{beside}"));
+    let outcome =
+        judge(&format!("{RUNS}value = \"piggy / base\"\nrelation = \">=\"\npublished = 0.4\n{beside}"));
     assert_eq!(outcome.ours, "0.50 .. 0.55");
     assert_eq!(outcome.beside[0].ours, "0.50");
 }
@@ -116,14 +130,28 @@ fn a_wrong_claim_is_one_line() {
         assert_eq!(error.lines().count(), 1, "{error}");
         error
     };
-    assert!(wrong(&format!("{RUNS}order = [\"piggy < bass\"]\n")).contains("claim c: no run bass; there are base, piggy"));
+    assert!(
+        wrong(&format!("{RUNS}order = [\"piggy < bass\"]\n"))
+            .contains("claim c: no run bass; there are base, piggy")
+    );
     assert!(wrong(&format!("{RUNS}order = [\"piggy\"]\n")).contains("compares nothing"));
     assert!(wrong(RUNS).contains("either value, published and relation, or order"));
-    assert!(wrong(&format!("{RUNS}{RATIO}published = 1.0\norder = [\"piggy < base\"]\n")).contains("or order"));
-    assert!(wrong(&format!("{RUNS}{RATIO}published = 1.0\nexpect = \"not reproduced\"\n")).contains("needs because"));
-    assert!(wrong(&format!("{RUNS}{RATIO}published = 1.0\nours = [0.5]\ndrift = 0.1\n")).contains("as many values"));
+    assert!(
+        wrong(&format!("{RUNS}{RATIO}published = 1.0\norder = [\"piggy < base\"]\n")).contains("or order")
+    );
+    assert!(
+        wrong(&format!("{RUNS}{RATIO}published = 1.0\nexpect = \"not reproduced\"\n"))
+            .contains("needs because")
+    );
+    assert!(
+        wrong(&format!("{RUNS}{RATIO}published = 1.0\nours = [0.5]\ndrift = 0.1\n"))
+            .contains("as many values")
+    );
     assert!(wrong(&format!("{RUNS}{RATIO}published = 1.0\nours = 0.5\n")).contains("drift belong together"));
-    assert!(wrong("runs = { a = \"bandslim-8 / Baseline / *\" }\norder = [\"a > 0\"]\n").contains("belong together"));
+    assert!(
+        wrong("runs = { a = \"bandslim-8 / Baseline / *\" }\norder = [\"a > 0\"]\n")
+            .contains("belong together")
+    );
     assert!(wrong("runs = { a = \"bandslim-8\" }\norder = [\"a > 0\"]\n").contains("expected FIGURE"));
     let twice = claim("runs = { a = \"bandslim-8 / Baseline / 4\" }\norder = [\"a > 0\"]\n");
     let twice = format!("{twice}{}", twice.strip_prefix(HEAD).unwrap());

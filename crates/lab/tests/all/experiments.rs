@@ -18,7 +18,8 @@ fn files_of(folder: &str) -> BTreeSet<String> {
 
 #[test]
 fn every_file_is_embedded() {
-    let names = |files: &[(&str, &str)]| files.iter().map(|(name, _)| name.to_string()).collect::<BTreeSet<_>>();
+    let names =
+        |files: &[(&str, &str)]| files.iter().map(|(name, _)| name.to_string()).collect::<BTreeSet<_>>();
     assert_eq!(names(experiments::FILES), files_of("experiments"));
     assert_eq!(names(claims::FILES), files_of("claims"));
 }
@@ -32,7 +33,8 @@ fn figures_are_named_as_their_files_and_can_be_planned() {
         let mut plan = Plan::new(Options { full, ..options.clone() });
         let planned = Planned::new(figure, &mut plan, &options).unwrap();
         assert!(!planned.runs().is_empty());
-        let panels: Vec<_> = planned.figure().grids.iter().flat_map(|grid| &grid.panels).map(|panel| &panel.id).collect();
+        let panels: Vec<_> =
+            planned.figure().grids.iter().flat_map(|grid| &grid.panels).map(|panel| &panel.id).collect();
         assert_eq!(panels.iter().collect::<BTreeSet<_>>().len(), panels.len(), "{file}: a letter twice");
     }
 }
@@ -66,20 +68,28 @@ fn every_figure_is_drawn_three_ways() {
     let planned: Vec<_> =
         figures.iter().map(|figure| Planned::new(figure.clone(), &mut plan, &options).unwrap()).collect();
     let results = plan.run(|documents| Ok(documents.iter().map(made_up).collect())).unwrap();
-    let mut content =
-        html::Content { revision: "r<1>", facts: vec![("a".into(), "b & c".into())], outcomes: vec![], figures: vec![] };
+    let mut content = html::Content {
+        revision: "r<1>",
+        facts: vec![("a".into(), "b & c".into())],
+        outcomes: vec![],
+        figures: vec![],
+    };
     for figure in &planned {
         let charts = figure.charts(&results).unwrap();
         assert!(!charts.is_empty());
         for chart in &charts {
             let text = terminal::text(chart);
-            assert!(text.lines().all(|line| line.chars().count() <= 100 || line.contains("published:")), "{text}");
+            assert!(
+                text.lines().all(|line| line.chars().count() <= 100 || line.contains("published:")),
+                "{text}"
+            );
             assert!(text.contains(&numbers::text(chart)));
         }
         let file = svg::file("a & b", &charts);
         assert!(file.starts_with("<svg xmlns=") && file.contains("a &amp; b"));
         for tag in ["g", "text", "svg", "title"] {
-            let (open, close) = (file.matches(&format!("<{tag}")).count(), file.matches(&format!("</{tag}>")).count());
+            let (open, close) =
+                (file.matches(&format!("<{tag}")).count(), file.matches(&format!("</{tag}>")).count());
             assert_eq!(open, close, "<{tag}>");
         }
         assert!(!file.contains("NaN") && !file.contains("inf"), "{}", figure.figure().id);
@@ -101,7 +111,8 @@ fn published_values_stand_where_the_source_puts_them() {
     let results = plan.run(|documents| Ok(documents.iter().map(made_up).collect())).unwrap();
     let charts = planned.charts(&results).unwrap();
     let response = charts.iter().find(|chart| chart.letter == "b").unwrap();
-    let halves: Vec<f64> = response.marks.iter().filter(|mark| mark.says.contains("half")).map(|mark| mark.value).collect();
+    let halves: Vec<f64> =
+        response.marks.iter().filter(|mark| mark.says.contains("half")).map(|mark| mark.value).collect();
     assert_eq!(halves, [10.0; 4], "half of the baseline's 20 us");
     assert_eq!(number(halves[0]), "10");
     assert_eq!(response.series[1].values[0], Some(10.0));
@@ -160,7 +171,8 @@ fn a_series_that_cannot_be_run_is_left_out_and_said() {
     let charts = planned.charts(&results).unwrap();
     assert!(charts[0].series[1].values.iter().all(Option::is_none));
     assert!(!terminal::text(&charts[0]).contains("■ Piggyback"));
-    let unknown = whole.replacen("name = \"Piggyback\"", "name = \"Piggyback\", needs = [\"pigeon:post\"]", 1);
+    let unknown =
+        whole.replacen("name = \"Piggyback\"", "name = \"Piggyback\", needs = [\"pigeon:post\"]", 1);
     assert!(parse("f.toml", &unknown).unwrap_err().to_string().contains("needs \"pigeon:post\""));
 }
 

@@ -11,7 +11,8 @@ fn sweep() -> Vec<Row> {
 }
 
 fn line(row: &Row) -> String {
-    let mut report = Report { revision: "r".into(), notes: vec!["a".into(), "b".into()], ..Report::default() };
+    let mut report =
+        Report { revision: "r".into(), notes: vec!["a".into(), "b".into()], ..Report::default() };
     report.nand.programs = ByPurpose::from_iter([("value", 3)]);
     row.line(&report).unwrap()
 }
@@ -19,11 +20,15 @@ fn line(row: &Row) -> String {
 #[test]
 fn rows_are_every_combination_the_last_key_fastest() {
     let rows = sweep();
-    let settings: Vec<String> = rows.iter().map(|row| Value::from(row.settings.clone()).to_string()).collect();
+    let settings: Vec<String> =
+        rows.iter().map(|row| Value::from(row.settings.clone()).to_string()).collect();
     assert_eq!(settings[1], "{\"host.transfer\":\"prp\",\"workload.value_size\":\"1KiB\"}");
     assert_eq!(settings.len(), 4);
     let config = rows[3].document.config().unwrap();
-    assert_eq!((config.host.transfer.as_str(), config.workload.value_size, config.workload.ops), ("piggyback", 1024, 100));
+    assert_eq!(
+        (config.host.transfer.as_str(), config.workload.value_size, config.workload.ops),
+        ("piggyback", 1024, 100)
+    );
 }
 
 #[test]
@@ -52,7 +57,10 @@ fn finished_rows_are_not_run_again() {
     let cut = whole.clone() + "{\"host.transfer\":\"pröp";
     for length in whole.len() + 1..=cut.len() {
         let finished = Finished::read(&cut.as_bytes()[..length], &rows).unwrap();
-        assert_eq!((finished.whole_bytes, finished.cut_off, finished.config_hashes.len()), (whole.len(), true, 2));
+        assert_eq!(
+            (finished.whole_bytes, finished.cut_off, finished.config_hashes.len()),
+            (whole.len(), true, 2)
+        );
     }
     assert_eq!(Finished::read(b"", &rows).unwrap(), Finished::default());
 }
@@ -79,10 +87,16 @@ fn a_wrong_sweep_is_one_line() {
     assert!(wrong("").contains("[grid]: missing or empty"));
     assert!(wrong("[grid]\n\"host.transfer\" = []\n").contains("at least one value"));
     assert!(wrong("[grid]\n\"host.transfer\" = \"prp\"\n").contains("expected [VALUE, ...]"));
-    assert!(wrong("[grid]\n\"host.transport\" = [\"prp\"]\n").contains("unknown key; did you mean host.transfer?"));
+    assert!(
+        wrong("[grid]\n\"host.transport\" = [\"prp\"]\n")
+            .contains("unknown key; did you mean host.transfer?")
+    );
     assert!(wrong("[grid]\n\"host.depth\" = [1, 1]\n").contains("two combinations are the same run"));
     assert!(wrong("[grid\n").starts_with("s.toml:1: "));
     assert!(wrong("profile = \"x\"\n[grid]\n\"host.depth\" = [1]\n").contains("no such profile"));
     let many = (1..=1500).map(|n| n.to_string()).collect::<Vec<_>>().join(", ");
-    assert!(wrong(&format!("[grid]\n\"host.depth\" = [{many}]\n\"run.seed\" = [{many}]\n")).contains("at most 1000000"));
+    assert!(
+        wrong(&format!("[grid]\n\"host.depth\" = [{many}]\n\"run.seed\" = [{many}]\n"))
+            .contains("at most 1000000")
+    );
 }

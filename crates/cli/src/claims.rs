@@ -1,0 +1,65 @@
+//! `kvdrive claims`: every published claim, its value, ours, and the verdict.
+
+use clap::Args;
+use kvdrive_lab::claims::{self, Outcome, Planned, Suite};
+use kvdrive_lab::experiments;
+use kvdrive_lab::experiments::runs::Plan;
+
+use crate::batch::Batch;
+use crate::output;
+
+/// Options of `claims`.
+#[derive(Args)]
+pub struct Claims {
+    /// Suite of claims: bandslim
+    suite: String,
+    /// Only claims whose name begins with this; may be repeated
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
+    #[command(flatten)]
+    batch: Batch,
+    /// Writes the outcomes as JSON to a file, or to standard output (-) instead of the table
+    #[arg(long, value_name = "FILE|-")]
+    json: Option<String>,
+}
+
+impl Claims {
+    /// Runs and prints; an error when a claim regressed.
+    pub fn run(&self) -> anyhow::Result<()> {
+        let mut suite = claims::suite(&self.suite)?;
+        if !self.only.is_empty() {
+            suite.claims.retain(|claim| self.only.iter().any(|name| claim.id.starts_with(name.as_str())));
+            anyhow::ensure!(!suite.claims.is_empty(), "--only: no claim of {} begins so", suite.name);
+        }
+        let mut plan = Plan::new(self.batch.options());
+        let planned = plan_all(suite, &mut plan, &self.batch)?;
+        let results = self.batch.run(plan)?;
+        let outcomes =
+            planned.iter().map(|claim| claim.judge(&results)).collect::<anyhow::Result<Vec<_>>>()?;
+        if self.json.as_deref() != Some("-") {
+            output::print(&claims::text(&outcomes));
+        }
+        if let Some(path) = &self.json {
+            output::write_json(path, &outcomes)?;
+        }
+        check(&outcomes)
+    }
+}
+
+/// Asks `plan` for the runs of every claim of a suite.
+pub fn plan_all(suite: Suite, plan: &mut Plan, batch: &Batch) -> anyhow::Result<Vec<Planned>> {
+    let figures = experiments::figures()?;
+    let options = batch.options();
+    suite.claims.into_iter().map(|claim| Planned::new(claim, &figures, plan, &options)).collect()
+}
+
+/// An error when a claim regressed.
+pub fn check(outcomes: &[Outcome]) -> anyhow::Result<()> {
+    let regressed: Vec<&str> = outcomes
+        .iter()
+        .filter(|outcome| outcome.regressed.is_some())
+        .map(|outcome| outcome.id.as_str())
+        .collect();
+    anyhow::ensure!(regressed.is_empty(), "regressed: {}", regressed.join(", "));
+    Ok(())
+}

@@ -1,0 +1,89 @@
+//! `kvdrive report`: all experiments and claims on one HTML page.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use kvdrive_lab::claims;
+use kvdrive_lab::experiments;
+use kvdrive_lab::experiments::runs::{Plan, Results};
+use kvdrive_lab::figure::{Planned, count, svg};
+use kvdrive_lab::html::{Content, page};
+
+use crate::batch::Batch;
+use crate::claims::{check, plan_all};
+use crate::figure::write;
+use crate::output;
+
+/// Options of `report`.
+#[derive(Args)]
+pub struct Report {
+    /// Folder for index.html, claims.json and an SVG file a figure; made if it is not there
+    #[arg(long, value_name = "DIR", default_value = "report")]
+    out: PathBuf,
+    #[command(flatten)]
+    batch: Batch,
+}
+
+impl Report {
+    /// Runs everything and writes the page; an error, after that, when a claim regressed.
+    pub fn run(&self) -> anyhow::Result<()> {
+        // A folder that cannot be made should be known before minutes of runs.
+        std::fs::create_dir_all(&self.out)
+            .map_err(|error| anyhow::anyhow!("{}: {error}", self.out.display()))?;
+        let options = self.batch.options();
+        let mut plan = Plan::new(options.clone());
+        let figures =
+            experiments::figures()?.into_iter().map(|figure| Planned::new(figure, &mut plan, &options));
+        let figures = figures.collect::<anyhow::Result<Vec<_>>>()?;
+        let planned = plan_all(claims::suite("bandslim")?, &mut plan, &self.batch)?;
+        let results = self.batch.run(plan)?;
+        let outcomes =
+            planned.iter().map(|claim| claim.judge(&results)).collect::<anyhow::Result<Vec<_>>>()?;
+        let mut drawn = Vec::new();
+        for figure in &figures {
+            let charts = figure.charts(&results)?;
+            let title = format!("{}: {}", figure.figure().source, figure.figure().title);
+            write(&self.out.join(format!("{}.svg", figure.figure().id)), &svg::file(&title, &charts))?;
+            drawn.push((figure, charts));
+        }
+        let path = self.out.join("claims.json");
+        output::write_json(&path.display().to_string(), &outcomes)?;
+        let facts = facts(&results, &options.set, options.full);
+        let content = Content { revision: kvdrive_lab::REVISION, facts, outcomes, figures: drawn };
+        let path = self.out.join("index.html");
+        write(&path, &page(&content))?;
+        output::print(&format!("{}: {}\n", path.display(), claims::counts(&content.outcomes)));
+        check(&content.outcomes)
+    }
+}
+
+/// How everything was run.
+fn facts(results: &Results, set: &[String], full: bool) -> Vec<(String, String)> {
+    let reports = results.reports();
+    let each = |of: &dyn Fn(&kvdrive_lab::report::Report) -> String| {
+        let mut all: Vec<String> = reports.iter().map(of).collect();
+        all.sort();
+        all.dedup();
+        all.join(", ")
+    };
+    let operations: u64 = reports.iter().map(|report| report.ops.total()).sum();
+    let counts = if full { "as published" } else { "usual, at each panel" };
+    let mut facts = vec![
+        (
+            "program".to_owned(),
+            format!("kvdrive {}, revision {}", env!("CARGO_PKG_VERSION"), kvdrive_lab::REVISION),
+        ),
+        ("runs".to_owned(), format!("{}, {} operations in all", reports.len(), count(operations))),
+        ("counts".to_owned(), counts.to_owned()),
+        (
+            "profiles".to_owned(),
+            each(&|report| format!("{} (times: {})", report.profile, report.time_sources)),
+        ),
+        ("seeds".to_owned(), each(&|report| report.seed.to_string())),
+        ("clock".to_owned(), each(&|report| report.clock.clone())),
+    ];
+    if !set.is_empty() {
+        facts.push(("settings over all runs".to_owned(), set.join(", ")));
+    }
+    facts
+}

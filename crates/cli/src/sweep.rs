@@ -1,0 +1,105 @@
+//! `kvdrive sweep`: every combination of some settings, one JSON object a line.
+
+use std::fs::File;
+use std::io::{Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use anyhow::{Context, anyhow};
+use clap::Args;
+use kvdrive_lab::config::Document;
+use kvdrive_lab::many::run_each;
+use kvdrive_lab::report::Report;
+use kvdrive_lab::sweep::{Finished, Row, rows};
+
+use crate::batch::{TotalBar, threads};
+
+/// Options of `sweep`.
+#[derive(Args)]
+pub struct Sweep {
+    /// TOML file: profile, set = ["KEY=VALUE", ...], and [grid] with "KEY" = [VALUE, ...]
+    file: PathBuf,
+    /// Where the lines go; rows that are there already are not run again [default: FILE with .jsonl]
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Runs at once [default: one for each core]
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+}
+
+impl Sweep {
+    /// Runs what is not finished yet.
+    pub fn run(&self) -> anyhow::Result<()> {
+        let name = self.file.display().to_string();
+        let text = std::fs::read_to_string(&self.file).map_err(|error| anyhow!("{name}: {error}"))?;
+        let rows = rows(&name, &text)?;
+        let out = self.out.clone().unwrap_or_else(|| self.file.with_extension("jsonl"));
+        let (file, finished) = open(&out, &rows)?;
+        let left: Vec<&Row> =
+            rows.iter().filter(|row| !finished.config_hashes.contains(&row.config_hash)).collect();
+        eprintln!(
+            "{}: {} of {} rows are there, {} to run",
+            out.display(),
+            rows.len() - left.len(),
+            rows.len(),
+            left.len()
+        );
+        let documents: Vec<Document> = left.iter().map(|row| row.document.clone()).collect();
+        let bar = TotalBar::new(&documents)?;
+        let sink = Mutex::new(Sink { file, error: None });
+        run_each(
+            &documents,
+            threads(self.threads),
+            &|index, done, _| bar.update(index, done),
+            &|index, report| {
+                let mut sink = sink.lock().expect("a run that panics ends the program");
+                sink.add(left[index], report)
+            },
+        );
+        bar.finish();
+        let error = sink.into_inner().expect("no run panicked").error;
+        error.map_or(Ok(()), |error| Err(error.context(out.display().to_string())))
+    }
+}
+
+/// Opens the file behind its last whole line.
+fn open(path: &Path, rows: &[Row]) -> anyhow::Result<(File, Finished)> {
+    let name = path.display();
+    let wrong = |error: std::io::Error| anyhow!("{name}: {error}");
+    let content = match std::fs::read(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+        content => content.map_err(wrong)?,
+    };
+    let finished = Finished::read(&content, rows).map_err(|problem| anyhow!("{name}: {problem}"))?;
+    if finished.cut_off {
+        eprintln!("{name}: the last line was cut off; its row is run again");
+    }
+    if finished.revisions.iter().any(|revision| revision != kvdrive_lab::REVISION) {
+        let revisions = finished.revisions.iter().cloned().collect::<Vec<_>>().join(", ");
+        eprintln!("{name}: has rows of {revisions}; this is {}", kvdrive_lab::REVISION);
+    }
+    let mut file = File::options().write(true).create(true).truncate(false).open(path).map_err(wrong)?;
+    file.set_len(finished.whole_bytes as u64).map_err(wrong)?;
+    file.seek(SeekFrom::End(0)).map_err(wrong)?;
+    Ok((file, finished))
+}
+
+/// Where lines go, and what went wrong first.
+struct Sink {
+    file: File,
+    error: Option<anyhow::Error>,
+}
+
+impl Sink {
+    /// Adds a row; false when something is wrong and nothing more should be run.
+    fn add(&mut self, row: &Row, report: anyhow::Result<Report>) -> bool {
+        let written = report
+            .with_context(|| serde_json::Value::from(row.settings.clone()).to_string())
+            .and_then(|report| row.line(&report))
+            .and_then(|line| Ok(self.file.write_all(line.as_bytes())?));
+        if let Err(error) = written {
+            self.error.get_or_insert(error);
+        }
+        self.error.is_none()
+    }
+}
