@@ -3,13 +3,18 @@
 //! Every subcommand is a file; [`settings`] is what those that run a drive have in common. Nothing is modelled here:
 //! this crate reads the command line, shows progress and prints.
 
+mod batch;
+mod claims;
 mod compare;
 mod explain;
+mod figure;
 mod list;
 mod output;
 mod progress;
+mod report;
 mod run;
 mod settings;
+mod sweep;
 mod tour;
 
 use clap::{Parser, Subcommand};
@@ -35,6 +40,14 @@ enum Command {
     Compare(compare::Compare),
     /// Shows every step of one command: time, room, bytes, purpose.
     Explain(explain::Explain),
+    /// Says of every published claim whether it comes true here; exit status 1 if one regressed.
+    Claims(claims::Claims),
+    /// Runs the experiment of a published figure and draws every panel.
+    Figure(figure::Figure),
+    /// Runs every combination of some settings on all cores; JSON lines, resumable.
+    Sweep(sweep::Sweep),
+    /// Runs all experiments and claims and writes one HTML page that needs no network.
+    Report(report::Report),
     /// Lists what there is: profiles, workloads, transfers, packings, engines, media.
     List(list::List),
     /// Prints a whole configuration as TOML, every number with its source.
@@ -48,6 +61,10 @@ fn main() {
         Some(Command::Run(run)) => run.run(),
         Some(Command::Compare(compare)) => compare.run(),
         Some(Command::Explain(explain)) => explain.run(),
+        Some(Command::Claims(claims)) => claims.run(),
+        Some(Command::Figure(figure)) => figure.run(),
+        Some(Command::Sweep(sweep)) => sweep.run(),
+        Some(Command::Report(report)) => report.run(),
         Some(Command::List(list)) => list.run(),
         Some(Command::Config(settings)) => settings.document().map(|document| output::print(&document.to_string())),
     };
