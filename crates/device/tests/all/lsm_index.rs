@@ -16,7 +16,7 @@ use kvdrive_device::engines::lsm::{
 use kvdrive_device::flash::media::{self, MediaOptions};
 use kvdrive_device::flash::{FlashConfig, FlashPort, Ppa, Purpose, ReadError};
 use kvdrive_device::ftl::{Ftl, FtlConfig, Lpa};
-use kvdrive_device::value_log::{Reserve, SegmentPool, Vaddr};
+use kvdrive_device::value_log::{Reserve, SegmentPool, Use, Vaddr};
 use kvdrive_sim::{KeyedLock, Resource, Rng, Sim};
 use kvdrive_spec::{Key, Status};
 use proptest::prelude::*;
@@ -305,6 +305,7 @@ impl Stand {
         let all: Vec<_> = oracle.iter().map(|(number, (address, _))| (key(*number), *address)).collect();
         assert_eq!(self.walk(&self.index.snapshot(), 0, usize::MAX), all);
         assert_eq!(*self.records.image.borrow(), self.index.image(), "folded records are not the index");
+        assert_eq!(self.ftl.statistics().live_pages, self.index.pages_in_use().into());
     }
 }
 
@@ -632,6 +633,32 @@ fn a_full_drive_says_so_and_forgets_nothing() {
         for (number, address) in &oracle {
             assert_eq!(stand.get(*number), Ok(Some(*address)));
         }
+    }
+}
+
+/// A memtable waits for space while collection empties and reuses segments that its replaced entries still name.
+#[test]
+fn what_waited_for_space_does_not_speak_of_reused_segments() {
+    for config in configs() {
+        let stand = Stand::new(IndexConfig { memtable_entries: 20, ..config });
+        let mut oracle = BTreeMap::new();
+        let mut put = |oracle: &mut BTreeMap<u32, (Vaddr, u32)>, numbers: Range<u32>| {
+            for number in numbers {
+                oracle.insert(number, (stand.put(number, 8), 8));
+            }
+        };
+        let taken: Vec<_> = std::iter::from_fn(|| stand.pool.alloc(Use::Index)).collect();
+        put(&mut oracle, 0..21);
+        assert_eq!(stand.index.counters().failures, 1, "the memtable cannot be written");
+        put(&mut oracle, 0..8);
+        stand.collect(0, &mut oracle);
+        put(&mut oracle, 0..8);
+        assert_eq!(stand.values.head.get(), Some(0), "the segment is used again");
+        taken.into_iter().for_each(|id| stand.pool.free(id));
+        stand.sim.block_on(stand.index.compact_all()).unwrap();
+        stand.check_all(&oracle);
+        let live = oracle.values().map(|(address, bytes)| (address.0, *bytes)).collect::<BTreeMap<_, _>>();
+        assert_eq!(stand.values.live(), live);
     }
 }
 
