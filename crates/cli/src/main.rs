@@ -12,6 +12,7 @@ mod list;
 mod output;
 mod progress;
 mod report;
+mod replay;
 mod run;
 mod settings;
 mod sweep;
@@ -48,6 +49,8 @@ enum Command {
     Sweep(sweep::Sweep),
     /// Runs all experiments and claims and writes one HTML page that needs no network.
     Report(report::Report),
+    /// Repeats a recorded wall-time run in virtual time: same counters, same model times.
+    Replay(replay::Replay),
     /// Lists what there is: profiles, workloads, transfers, packings, engines, media.
     List(list::List),
     /// Prints a whole configuration as TOML, every number with its source.
@@ -65,6 +68,7 @@ fn main() {
         Some(Command::Figure(figure)) => figure.run(),
         Some(Command::Sweep(sweep)) => sweep.run(),
         Some(Command::Report(report)) => report.run(),
+        Some(Command::Replay(replay)) => replay.run(),
         Some(Command::List(list)) => list.run(),
         Some(Command::Config(settings)) => settings.document().map(|document| output::print(&document.to_string())),
     };

@@ -1,16 +1,33 @@
 //! `kvdrive run`: one workload on one drive.
 
-use clap::Args;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use kvdrive_lab::run::run;
+use kvdrive_lab::wall::{WallOptions, run_wall};
+use kvdrive_sim::wall::Pace;
 
 use crate::output;
 use crate::progress::Bars;
 use crate::settings::Settings;
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum PaceName {
+    Model,
+    Off,
+}
 
 /// Options of `run`.
 #[derive(Args)]
 pub struct Run {
     #[command(flatten)]
     settings: Settings,
+    /// Wall clock: `model` paces the drive by its model times, `off` lets it run as fast as the machine can
+    #[arg(long, value_name = "model|off", default_value = "model")]
+    pace: PaceName,
+    /// Wall clock: records the run for `kvdrive replay`
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
     /// Writes the report as JSON to a file, or to standard output (-) instead of the tables
     #[arg(long, value_name = "FILE|-")]
     json: Option<String>,
@@ -21,7 +38,17 @@ impl Run {
     pub fn run(&self) -> anyhow::Result<()> {
         let document = self.settings.document()?;
         let bars = Bars::new(&["running".to_owned()]);
-        let report = kvdrive_lab::run::run(&document, &|done, total| bars.update(0, done, total))?;
+        let progress = |done, total| bars.update(0, done, total);
+        let report = if document.config()?.run.clock == "wall" {
+            let pace = match self.pace {
+                PaceName::Model => Pace::Model,
+                PaceName::Off => Pace::Off,
+            };
+            run_wall(&document, &WallOptions { pace, record: self.record.as_deref() }, &progress)?
+        } else {
+            anyhow::ensure!(self.record.is_none(), "--record: only a wall-time run can be recorded (--clock wall)");
+            run(&document, &progress)?
+        };
         if self.json.as_deref() != Some("-") {
             output::print(&report.to_string());
         }

@@ -12,6 +12,7 @@ use kvdrive_sim::{Ns, Resource, ResourceStatistics, Rng, Sim};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::controller::{Controller, ControllerConfig, ENGINES, EngineRow};
+use crate::engines::hash::HashConfig;
 use crate::engines::lsm::LsmConfig;
 use crate::engines::{Engine, EngineCounters, Utilization};
 use crate::flash::media::{self, MediaOptions};
@@ -33,6 +34,8 @@ pub struct DriveConfig {
     pub ftl: FtlConfig,
     /// Engine `lsm`.
     pub lsm: LsmConfig,
+    /// Engines that are hash FTLs.
+    pub hash: HashConfig,
     /// Power-protected memory, bytes. Needing more is a broken invariant.
     pub protected_bytes: u64,
     /// Where pages are kept.
@@ -318,5 +321,6 @@ fn open_journal(config: &DriveConfig, row: &EngineRow) -> Result<(Option<Vec<u8>
 /// Tells drives of different make apart, so that an image of one is refused by another.
 pub fn fingerprint(config: &DriveConfig) -> u64 {
     let geometry = config.flash.geometry();
-    xxh3_64(format!("{} {geometry:?} {}", config.engine, config.lsm.fingerprint()).as_bytes())
+    let (lsm, hash) = (config.lsm.fingerprint(), config.hash.fingerprint());
+    xxh3_64(format!("{} {geometry:?} {lsm} {hash}", config.engine).as_bytes())
 }

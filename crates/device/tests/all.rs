@@ -21,6 +21,8 @@ mod mock_engine;
 mod random_streams;
 #[path = "all/rig.rs"]
 mod rig;
+#[path = "all/hash.rs"]
+mod hash;
 #[path = "all/value_log_storm.rs"]
 mod value_log_storm;
 #[path = "all/lsm_index.rs"]

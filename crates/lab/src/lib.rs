@@ -11,6 +11,7 @@ pub mod report;
 pub mod run;
 pub mod setup;
 pub mod sweep;
+pub mod wall;
 pub mod workload;
 
 /// Revision of the source this program was built from.

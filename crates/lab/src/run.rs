@@ -42,23 +42,23 @@ pub fn run(document: &Document, progress: Progress<'_>) -> anyhow::Result<Report
 }
 
 /// Kinds of operation, in the order of reports.
-const KINDS: [&str; 7] = ["store", "retrieve", "delete", "exist", "list", "seek", "next"];
-const STORE: usize = 0;
-const RETRIEVE: usize = 1;
-const DELETE: usize = 2;
-const EXIST: usize = 3;
-const LIST: usize = 4;
-const SEEK: usize = 5;
-const NEXT: usize = 6;
+pub(crate) const KINDS: [&str; 7] = ["store", "retrieve", "delete", "exist", "list", "seek", "next"];
+pub(crate) const STORE: usize = 0;
+pub(crate) const RETRIEVE: usize = 1;
+pub(crate) const DELETE: usize = 2;
+pub(crate) const EXIST: usize = 3;
+pub(crate) const LIST: usize = 4;
+pub(crate) const SEEK: usize = 5;
+pub(crate) const NEXT: usize = 6;
 
 /// What applications saw.
 #[derive(Default)]
-struct Seen {
-    latency: [Histogram; KINDS.len()],
-    errors: u64,
-    first_error: Option<String>,
-    stored_bytes: u64,
-    retrieved_bytes: u64,
+pub(crate) struct Seen {
+    pub latency: [Histogram; KINDS.len()],
+    pub errors: u64,
+    pub first_error: Option<String>,
+    pub stored_bytes: u64,
+    pub retrieved_bytes: u64,
 }
 
 /// The stream of operations all tasks of a run share.
@@ -92,21 +92,22 @@ struct Bench {
     core: Rc<Resource>,
 }
 
-struct Outcome {
-    seen: Seen,
-    began: Snapshot,
-    ended_ns: Ns,
-    drained: Snapshot,
-    notes: Vec<String>,
+pub(crate) struct Outcome {
+    pub seen: Seen,
+    pub began: Snapshot,
+    pub ended_ns: Ns,
+    pub drained: Snapshot,
+    pub notes: Vec<String>,
 }
 
 /// Everything a report takes the difference of.
-struct Snapshot {
-    at: Ns,
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Snapshot {
+    pub at: Ns,
     payload: Traffic,
     wire: Traffic,
     counters: Counters,
-    resources: Vec<(String, kvdrive_sim::ResourceStatistics)>,
+    pub resources: Vec<(String, kvdrive_sim::ResourceStatistics)>,
 }
 
 impl Bench {
@@ -227,13 +228,20 @@ impl Bench {
     }
 
     fn snapshot(&self, drive: &Drive) -> Snapshot {
-        let mut resources = vec![(self.core.name().to_owned(), self.core.statistics())];
-        resources.extend(self.link.resources().map(|r| (r.name().to_owned(), r.statistics())));
+        Snapshot::of(&self.sim, &self.link, drive, Some(&self.core))
+    }
+}
+
+impl Snapshot {
+    /// Link and drive as they are now, and the host's core if it is a modelled one.
+    pub(crate) fn of(sim: &Sim, link: &Link, drive: &Drive, core: Option<&Resource>) -> Snapshot {
+        let mut resources: Vec<_> = core.iter().map(|core| (core.name().to_owned(), core.statistics())).collect();
+        resources.extend(link.resources().map(|r| (r.name().to_owned(), r.statistics())));
         resources.extend(drive.resources());
         Snapshot {
-            at: self.sim.now(),
-            payload: self.link.meter().payload(),
-            wire: self.link.meter().wire(),
+            at: sim.now(),
+            payload: link.meter().payload(),
+            wire: link.meter().wire(),
             counters: drive.counters(),
             resources,
         }
@@ -241,12 +249,12 @@ impl Bench {
 }
 
 /// The content that generated workloads give to a version of a key.
-fn content(key: &Key, value: &ValueSpec) -> Piece<'static> {
+pub(crate) fn content(key: &Key, value: &ValueSpec) -> Piece<'static> {
     Piece::Pattern(Pattern::of_value(key, value.version, value.bytes))
 }
 
 impl Outcome {
-    fn into_report(self, document: &Document, config: &Config) -> anyhow::Result<Report> {
+    pub(crate) fn into_report(self, document: &Document, config: &Config) -> anyhow::Result<Report> {
         let Outcome { seen, began, ended_ns, drained, mut notes } = self;
         notes.extend(seen.first_error.map(|error| format!("first of {} errors: {error}", seen.errors)));
         let counts = seen.latency.each_ref().map(|histogram| histogram.summary().count);

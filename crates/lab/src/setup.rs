@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use kvdrive_device::packing::PackingConfig;
 use kvdrive_device::page_buffer::Eviction;
-use kvdrive_device::{DriveConfig, MediaConfig, controller, engines::lsm, flash, ftl};
+use kvdrive_device::{DriveConfig, MediaConfig, controller, engines::{hash, lsm}, flash, ftl};
 use kvdrive_host::modelled::{Driver, Host, HostCosts};
 use kvdrive_link::LinkConfig;
 use kvdrive_link::transfer::{self, TransferConfig};
@@ -99,6 +99,7 @@ pub fn drive(config: &Config) -> anyhow::Result<DriveConfig> {
             gc_free_blocks_low: config.ftl.gc_low_blocks,
         },
         lsm: lsm_engine(config),
+        hash: hash_engine(config),
         protected_bytes: config.power.protected_bytes,
         media: MediaConfig {
             kind: config.media.kind.clone(),
@@ -119,6 +120,35 @@ fn costs(config: &Config) -> controller::Costs {
         memcpy_ns_per_kib: controller.memcpy_ns_per_kib,
         memcpy_setup_ns: controller.memcpy_setup_ns,
         complete_ns: controller.complete_ns,
+    }
+}
+
+fn hash_engine(config: &Config) -> hash::HashConfig {
+    let Config { hash, controller, .. } = config;
+    hash::HashConfig {
+        grain_bytes: hash.grain_bytes,
+        unit_bytes: hash.unit_bytes,
+        write_buffer_bytes: hash.write_buffer_bytes,
+        dram_bytes: hash.dram_bytes,
+        dram_accounting: match hash.dram_accounting.as_str() {
+            "total" => hash::Accounting::Total,
+            _ => hash::Accounting::Published,
+        },
+        over_provisioning: hash.over_provisioning,
+        gc_low_superblocks: hash.gc_low_superblocks,
+        gc_stall_superblocks: hash.gc_stall_superblocks,
+        gc_workers: hash.gc_workers,
+        max_probes: hash.max_probes,
+        hash_bits: hash.hash_bits,
+        discard_invalid: hash.discard_invalid,
+        costs: hash::HashCosts {
+            probe_ns: hash.probe_ns,
+            comparison_ns: hash.comparison_ns,
+            compare_key_ns: hash.compare_key_ns,
+            gc_item_ns: hash.gc_item_ns,
+            memcpy_ns_per_kib: controller.memcpy_ns_per_kib,
+            memcpy_setup_ns: controller.memcpy_setup_ns,
+        },
     }
 }
 

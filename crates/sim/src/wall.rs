@@ -59,6 +59,11 @@ impl Stopwatch {
         Stopwatch(Instant::now())
     }
 
+    /// Nanoseconds since the start.
+    pub fn ns(&self) -> Ns {
+        self.0.elapsed().as_nanos() as Ns
+    }
+
     /// Seconds since the start.
     pub fn seconds(&self) -> f64 {
         self.0.elapsed().as_secs_f64()

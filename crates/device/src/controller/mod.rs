@@ -15,6 +15,7 @@ use serde::Deserialize;
 
 use crate::drive::{DriveConfig, PowerOnError, Start, start};
 use crate::engines::Engine;
+use crate::engines::hash::{self, HashEngine};
 use crate::engines::lsm::LsmEngine;
 use crate::power::Journal;
 use crate::requests::serve;
@@ -49,12 +50,26 @@ pub struct EngineRow {
 }
 
 /// Every engine.
-pub const ENGINES: &[EngineRow] = &[EngineRow {
-    name: "lsm",
-    origin: "LSM-tree over a value log with byte addresses (BandSlim, section 3.4; WiscKey's key-value separation)",
-    start: start::<LsmEngine>,
-    fold: LsmEngine::fold,
-}];
+pub const ENGINES: &[EngineRow] = &[
+    EngineRow {
+        name: "lsm",
+        origin: "LSM-tree over a value log with byte addresses (BandSlim, section 3.4; WiscKey's key-value separation)",
+        start: start::<LsmEngine>,
+        fold: LsmEngine::fold,
+    },
+    EngineRow {
+        name: hash::original::ROW.name,
+        origin: hash::original::ROW.origin,
+        start: start::<HashEngine>,
+        fold: HashEngine::fold,
+    },
+    EngineRow {
+        name: hash::plus::ROW.name,
+        origin: hash::plus::ROW.origin,
+        start: start::<HashEngine>,
+        fold: HashEngine::fold,
+    },
+];
 
 /// Time of firmware work on one core, ns. Sources are in the profiles.
 #[derive(Clone, Copy, Debug, Deserialize)]

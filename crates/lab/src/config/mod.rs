@@ -10,7 +10,7 @@ mod sections;
 
 pub use document::{Document, Origin};
 pub use sections::{
-    Buffer, Config, Controller, Flash, Ftl, Gc, Host, Link, Lsm, Media, Nand, Packing, Power, Run,
+    Buffer, Config, Controller, Flash, Ftl, Gc, Hash, Host, Link, Lsm, Media, Nand, Packing, Power, Run,
 };
 
 /// What is wrong with a configuration, in one line that begins with the key.

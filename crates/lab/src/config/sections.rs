@@ -27,6 +27,8 @@ pub struct Config {
     pub ftl: Ftl,
     /// Garbage collection of the value log.
     pub gc: Gc,
+    /// Engines that are hash FTLs.
+    pub hash: Hash,
     /// What survives a power cut.
     pub power: Power,
     /// Where pages are kept.
@@ -248,6 +250,44 @@ pub struct Gc {
     pub free_segments_low: u32,
     /// Stores wait while no more are free.
     pub free_segments_reserved: u32,
+}
+
+/// `[hash]`: engines that are hash FTLs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Hash {
+    /// Bytes of a grain; 0: as published.
+    pub grain_bytes: u32,
+    /// Bytes of a read unit.
+    pub unit_bytes: u32,
+    /// Power-protected buffer of pairs, bytes.
+    pub write_buffer_bytes: u64,
+    /// DRAM budget, bytes.
+    pub dram_bytes: u64,
+    /// `published` or `total`.
+    pub dram_accounting: String,
+    /// Share of the superblocks that stays free.
+    pub over_provisioning: f64,
+    /// Collection runs while so many superblocks are free, or fewer.
+    pub gc_low_superblocks: u32,
+    /// Commands wait while no more are free.
+    pub gc_stall_superblocks: u32,
+    /// Pages of a victim worked on at once.
+    pub gc_workers: u32,
+    /// Slots of a probe sequence.
+    pub max_probes: u32,
+    /// Bits of the hash that count.
+    pub hash_bits: u32,
+    /// Whether media may forget dead pages.
+    pub discard_invalid: bool,
+    /// Finding a section.
+    pub probe_ns: u64,
+    /// One comparison within a section.
+    pub comparison_ns: u64,
+    /// Comparing a key with one from flash.
+    pub compare_key_ns: u64,
+    /// Collecting one pair or section.
+    pub gc_item_ns: u64,
 }
 
 /// `[power]`: what survives a power cut.

@@ -99,7 +99,13 @@ pub struct Pin {
 
 impl Cache {
     /// A cache of at most `budget_bytes` bytes over `sections` sections that do not exist yet.
-    pub fn new(sim: &Sim, space: &Rc<Space>, format: Box<dyn Format>, sections: u64, budget_bytes: u64) -> Rc<Cache> {
+    pub fn new(
+        sim: &Sim,
+        space: &Rc<Space>,
+        format: Box<dyn Format>,
+        sections: u64,
+        budget_bytes: u64,
+    ) -> Rc<Cache> {
         Rc::new(Cache {
             sim: sim.clone(),
             space: space.clone(),
@@ -314,7 +320,9 @@ impl Cache {
         bytes.clear();
         section.encode(slot.id, self.version.get(), &mut bytes);
         let count = bytes.len() as u32;
-        let Some(grain) = self.space.append(Stream::Map, Content::Bytes(&bytes), count, true) else { return false };
+        let Some(grain) = self.space.append(Stream::Map, Content::Bytes(&bytes), count, true) else {
+            return false;
+        };
         self.version.set(self.version.get() + 1);
         if let Some(old) = slot.location {
             self.space.invalidate(old.grain, old.grains);
@@ -377,6 +385,22 @@ impl Cache {
             bytes.clear();
             section.encode(slot.id, self.version.get(), &mut bytes);
             found(&bytes);
+        }
+    }
+
+    /// Calls `found` with every pair of a section, without caching it.
+    pub(super) async fn pairs_of(&self, id: u64, purpose: Purpose, found: &mut dyn FnMut(Grain)) {
+        let word = self.directory.borrow()[id as usize];
+        if word & CACHED != 0 {
+            let slots = self.slots.borrow();
+            let section = slots[(word & !CACHED) as usize].section.as_ref();
+            section.expect("nothing is being read").pairs(&mut |_, grain| found(grain));
+        } else if word != NEVER {
+            // What cannot be read is found out again by whoever asks for it.
+            let Ok(bytes) = self.read(Location::of_word(word), purpose).await else { return };
+            if let Some(section) = self.format.decode(&bytes) {
+                section.pairs(&mut |_, grain| found(grain));
+            }
         }
     }
 

@@ -11,13 +11,16 @@ use super::config::HashConfig;
 use super::core::{Aim, Core, PairRead, Spot, Walk};
 use super::cursor::HashCursor;
 use super::gc;
+use super::image::Protected;
 use super::pair::{PREFIX_BYTES, PairHeader};
-use super::scheme::SchemeRow;
+use super::recovery::recover;
+use super::scheme::{SchemeRow, scheme};
 use super::section::Entry;
 use super::space::{Content, Part, Reader, Stream};
-use crate::drive::{DriveConfig, Parts, PowerOnError};
+use crate::drive::{DriveConfig, Parts, PowerOnError, fingerprint};
 use crate::engines::{Engine, EngineCounters, Utilization};
 use crate::flash::{FlashPort, Purpose};
+use crate::power::{self, ImageError};
 
 /// Regions kept for the next pairs.
 const SPARE_REGIONS: usize = 64;
@@ -54,11 +57,32 @@ pub struct Found {
 
 impl HashEngine {
     /// The engine of an empty drive, and its collection.
-    pub fn new(scheme: &'static SchemeRow, config: &HashConfig, flash: &FlashPort, cores: Rc<Resource>) -> HashEngine {
-        HashEngine::of(Core::new(scheme, config, flash, cores))
+    pub fn new(
+        scheme: &'static SchemeRow,
+        config: &HashConfig,
+        flash: &FlashPort,
+        cores: Rc<Resource>,
+    ) -> HashEngine {
+        HashEngine::of(Core::new(scheme, config, flash, cores, 0))
     }
 
-    pub(super) fn of(core: Rc<Core>) -> HashEngine {
+    /// The engine that `image` and the flash make, and its collection. For tests that have no drive around it.
+    ///
+    /// Errors: an image that is damaged or of another layout.
+    pub async fn recover(
+        scheme: &'static SchemeRow,
+        config: &HashConfig,
+        flash: &FlashPort,
+        cores: Rc<Resource>,
+        image: &[u8],
+    ) -> Result<HashEngine, ImageError> {
+        let core = Core::new(scheme, config, flash, cores, 0);
+        let parts = power::unframe(0, image)?;
+        recover(&core, Protected::decode(&parts[0])?).await?;
+        Ok(HashEngine::of(core))
+    }
+
+    fn of(core: Rc<Core>) -> HashEngine {
         core.sim.spawn(gc::run(core.clone()));
         HashEngine(core)
     }
@@ -121,7 +145,9 @@ impl HashEngine {
         let mut region = place.region.borrow_mut();
         region.write(0, Piece::Bytes(&header.encode()[..header.bytes() as usize]));
         let content = Content::Stored(&region, 0);
-        let Some(grain) = core.space.append(Stream::Data, content, header.pair_bytes(), false) else { return false };
+        let Some(grain) = core.space.append(Stream::Data, content, header.pair_bytes(), false) else {
+            return false;
+        };
         spot.pin.set(spot.slot, grain);
         core.live_bytes.set(core.live_bytes.get() + u64::from(header.value_bytes));
         if let (Some(old), Entry::At(grain)) = (old, now) {
@@ -172,7 +198,8 @@ impl HashEngine {
             let to = (end - index * page_bytes).next_multiple_of(layout.unit_bytes).min(page_bytes);
             self.0.space.read(found.page + index, from, to - from, Purpose::Data)
         };
-        let wanted: Vec<u32> = (0..pages).filter(|index| *index > 0 || found.first_end < page_bytes.min(end)).collect();
+        let wanted: Vec<u32> =
+            (0..pages).filter(|index| *index > 0 || found.first_end < page_bytes.min(end)).collect();
         let parts = match wanted[..] {
             [only] => vec![read(only).await],
             _ => join_all(&self.0.sim, wanted.iter().map(|index| read(*index))).await,
@@ -261,7 +288,13 @@ impl Engine for HashEngine {
         found.header.value_bytes
     }
 
-    async fn load(&self, found: &Found, at: u32, bytes: u32, sink: &mut dyn FnMut(Piece<'_>)) -> Result<(), Status> {
+    async fn load(
+        &self,
+        found: &Found,
+        at: u32,
+        bytes: u32,
+        sink: &mut dyn FnMut(Piece<'_>),
+    ) -> Result<(), Status> {
         let begin = found.at + found.header.bytes() + at;
         let end = begin + bytes;
         if end <= found.first_end || bytes == 0 {
@@ -291,7 +324,9 @@ impl Engine for HashEngine {
     async fn delete(&self, key: Key) -> Result<(), Status> {
         let core = &*self.0;
         let _key = core.locks.lock(key).await;
-        let Walk::Found(spot, PairRead { header, .. }) = core.walk(&key, Aim::Read).await? else { return Ok(()) };
+        let Walk::Found(spot, PairRead { header, .. }) = core.walk(&key, Aim::Read).await? else {
+            return Ok(());
+        };
         let Entry::At(grain) = spot.pin.get(spot.slot).0 else {
             unreachable!("a key's slot changes under the key's lock alone")
         };
@@ -331,16 +366,38 @@ impl Engine for HashEngine {
         most.saturating_sub(header).min(VALUE_MAX_BYTES.into()) as u32
     }
 
-    async fn power_on(_parts: Parts, _image: Option<&[u8]>) -> Result<HashEngine, PowerOnError> {
-        todo!()
+    async fn power_on(parts: Parts, image: Option<&[u8]>) -> Result<HashEngine, PowerOnError> {
+        let config = &parts.config;
+        let scheme = scheme(&config.engine)
+            .ok_or_else(|| PowerOnError::Config(format!("engine.name: no hash FTL {:?}", config.engine)))?;
+        let hash = config.hash.of(scheme);
+        hash.check(&config.flash.geometry())
+            .map_err(|(key, what)| PowerOnError::Config(format!("hash.{key}: {what}")))?;
+        if parts.journal.is_kept() {
+            let line = format!("media.kind: engine {} keeps no journal yet; use ram or tags", scheme.name);
+            return Err(PowerOnError::Config(line));
+        }
+        let core = Core::new(scheme, &hash, &parts.flash, parts.cores.clone(), fingerprint(config));
+        if let Some(image) = image {
+            let framed = power::unframe(core.fingerprint, image)?;
+            let [part] = &framed[..] else {
+                return Err(ImageError::new(0, "the image has another engine's parts").into());
+            };
+            recover(&core, Protected::decode(part)?).await?;
+        }
+        Ok(HashEngine::of(core))
     }
 
     fn protected_image(&self) -> Vec<u8> {
-        todo!()
+        power::frame(self.0.fingerprint, &[Protected::of(&self.0).encode()])
     }
 
-    fn fold(_config: &DriveConfig, _image: &[u8], _records: &[(u8, Vec<u8>)]) -> Result<Vec<u8>, PowerOnError> {
-        todo!()
+    fn fold(
+        _config: &DriveConfig,
+        _image: &[u8],
+        _records: &[(u8, Vec<u8>)],
+    ) -> Result<Vec<u8>, PowerOnError> {
+        Err(PowerOnError::Config("media.kind: hash engines keep no journal yet; use ram or tags".into()))
     }
 
     fn counters(&self) -> EngineCounters {

@@ -3,6 +3,7 @@
 use kvdrive_sim::Ns;
 use serde::{Deserialize, Serialize};
 
+use super::scheme::SchemeRow;
 use crate::flash::Geometry;
 
 /// What the DRAM budget is for.
@@ -19,7 +20,7 @@ pub enum Accounting {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HashConfig {
-    /// Bytes of a grain.
+    /// Bytes of a grain; 0: as published for the FTL.
     pub grain_bytes: u32,
     /// Bytes of a read unit, also the most a section takes.
     pub unit_bytes: u32,
@@ -69,11 +70,25 @@ pub struct HashCosts {
 pub const OPEN_SUPERBLOCKS: u32 = 4;
 
 impl HashConfig {
+    /// The configuration of one hash FTL: a grain of 0 bytes stands for the published one.
+    pub fn of(&self, scheme: &SchemeRow) -> HashConfig {
+        let grain_bytes = if self.grain_bytes == 0 { scheme.grain_bytes } else { self.grain_bytes };
+        HashConfig { grain_bytes, ..self.clone() }
+    }
+
+    /// What two drives must have in common to understand each other's images.
+    pub fn fingerprint(&self) -> String {
+        format!("{} {} {}", self.grain_bytes, self.unit_bytes, self.hash_bits)
+    }
+
     /// Says which key cannot be, and why.
     pub fn check(&self, geometry: &Geometry) -> Result<(), (&'static str, String)> {
         let fail = |key, what: String| Err((key, what));
         if !self.grain_bytes.is_power_of_two() || !(32..=4096).contains(&self.grain_bytes) {
-            return fail("grain_bytes", format!("is {}, must be a power of two, 32 to 4096", self.grain_bytes));
+            return fail(
+                "grain_bytes",
+                format!("is {}, must be a power of two, 32 to 4096", self.grain_bytes),
+            );
         }
         let grains = self.unit_bytes / self.grain_bytes;
         let whole = self.unit_bytes.is_multiple_of(self.grain_bytes);
@@ -84,6 +99,13 @@ impl HashConfig {
         if !geometry.page_bytes.is_multiple_of(self.unit_bytes) {
             let what = format!("is {}, must divide a flash page, {}", self.unit_bytes, geometry.page_bytes);
             return fail("unit_bytes", what);
+        }
+        let superblock = u64::from(geometry.units()) * u64::from(geometry.pages_per_block);
+        if superblock * u64::from(geometry.page_bytes / self.grain_bytes) > 1 << 24 {
+            return fail("grain_bytes", "gives a superblock more than 2^24 grains".into());
+        }
+        if !(1..=64).contains(&self.hash_bits) {
+            return fail("hash_bits", format!("is {}, must be 1 to 64", self.hash_bits));
         }
         let least = 2 * u64::from(geometry.page_bytes);
         if self.write_buffer_bytes < least {

@@ -23,7 +23,7 @@ use super::pair::{HEADER_MAX_BYTES, PairHeader};
 use super::records::Records;
 use super::scheme::SchemeRow;
 use super::section::Entry;
-use super::space::{Limits, Part, Reader, Space};
+use super::space::{KIND_DATA, KIND_MAP, Limits, Part, Reader, Space};
 use crate::flash::{FlashPort, Purpose};
 
 /// A slot of the hash table in a section that is held.
@@ -103,11 +103,19 @@ pub(super) struct Core {
     /// Regions of pairs that have been appended, for the next ones.
     pub regions: RefCell<Vec<Region>>,
     pub gc_lock: kvdrive_sim::Mutex,
+    /// Tells images of different drives apart.
+    pub fingerprint: u64,
 }
 
 impl Core {
     /// An engine on an empty drive.
-    pub fn new(scheme: &'static SchemeRow, config: &HashConfig, flash: &FlashPort, cores: Rc<Resource>) -> Rc<Core> {
+    pub fn new(
+        scheme: &'static SchemeRow,
+        config: &HashConfig,
+        flash: &FlashPort,
+        cores: Rc<Resource>,
+        fingerprint: u64,
+    ) -> Rc<Core> {
         let geometry = flash.geometry();
         config.check(geometry).expect("a configuration is checked when it is loaded");
         let layout = Layout::new(*geometry, config.grain_bytes, config.unit_bytes);
@@ -151,6 +159,7 @@ impl Core {
             regions: RefCell::default(),
             gc_lock: kvdrive_sim::Mutex::new(flash.sim()),
             config: config.clone(),
+            fingerprint,
         })
     }
 
@@ -167,15 +176,11 @@ impl Core {
         (table_slot / self.section_slots, (table_slot % self.section_slots) as u32)
     }
 
-    /// The slot of the table that slot `slot` of section `id` is.
-    pub fn table_slot_of(&self, id: u64, slot: u32) -> u64 {
-        id * self.section_slots + u64::from(slot)
-    }
-
     /// Grains that are taken: pairs, sections (whether on flash or still in DRAM), invalid pages.
     pub fn used_grains(&self) -> u64 {
         let records = self.records.as_ref().map_or(0, Records::pages) * u64::from(self.layout.unit_grains);
-        self.space.valid_data() + self.cache.table_grains() + records
+        let pairs = self.space.with_padding(KIND_DATA, self.space.valid_data());
+        pairs + self.space.with_padding(KIND_MAP, self.cache.table_grains()) + records
     }
 
     /// Would a pair of `grains` grains in place of one of `old` be too much?

@@ -31,18 +31,20 @@ const CRITICAL_SUPERBLOCKS: u32 = 2;
 /// Collects for as long as the drive has power.
 pub(super) async fn run(core: Rc<Core>) {
     let space = core.space.clone();
+    // Collections since somebody could go on: a drive that collects forever without gaining anything is full.
+    let mut futile = 0;
     loop {
         while !space.is_low() {
             space.wanted.wait().await;
         }
-        let before = space.free_superblocks();
-        if !collect_one(&core, None).await {
+        let collected = collect_one(&core, None).await;
+        futile = if space.is_stalled() { futile + 1 } else { 0 };
+        if !collected || futile > 2 * core.layout.superblocks {
             // Nothing to gain until something becomes invalid; whoever waits for space is told.
+            futile = 0;
             space.exhausted.set(true);
             space.freed.wake_all();
             space.wanted.wait().await;
-        } else if space.free_superblocks() <= before {
-            core.sim.yield_now().await;
         }
     }
 }
@@ -94,8 +96,7 @@ async fn move_items(core: &Rc<Core>, superblock: u32, kind: u8, lost: &Rc<Cell<b
         Some(records) if kind == KIND_DATA => records.gather(&core.space, superblock).await.ok(),
         _ => None,
     };
-    let victim =
-        Rc::new(Victim { superblock, kind, next_page: Cell::new(0), dead, lost: lost.clone() });
+    let victim = Rc::new(Victim { superblock, kind, next_page: Cell::new(0), dead, lost: lost.clone() });
     let workers = core.config.gc_workers.min(core.layout.superblock_pages);
     let workers: Vec<JoinHandle<()>> =
         (0..workers).map(|_| core.sim.spawn(work(core.clone(), victim.clone()))).collect();
@@ -141,7 +142,8 @@ async fn make_map_room(core: &Rc<Core>) {
             return;
         }
         // Boxed: collecting sections does not come here again, but the compiler cannot know.
-        let collected: std::pin::Pin<Box<dyn Future<Output = bool>>> = Box::pin(collect_one(core, Some(KIND_MAP)));
+        let collected: std::pin::Pin<Box<dyn Future<Output = bool>>> =
+            Box::pin(collect_one(core, Some(KIND_MAP)));
         if !collected.await {
             return;
         }

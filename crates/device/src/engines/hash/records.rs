@@ -5,10 +5,10 @@
 //! pairs.
 //!
 //! ```text
-//!   0      1      4            8       12      16
-//!   +------+------+------------+-------+-------+--------------------------------------------
-//!   | 49h  | 0    | superblock | epoch | count | count x (slot, low 40 bits << 24 | grain in superblock)
-//!   +------+------+------------+-------+-------+--------------------------------------------
+//!   0      1   2       4            8       12       16
+//!   +------+---+-------+------------+-------+--------+--------------------------------------------
+//!   | 49h  | 0 | count | superblock | epoch | serial | count x (slot, low 40 bits << 24 | grain in superblock)
+//!   +------+---+-------+------------+-------+--------+--------------------------------------------
 //! ```
 //!
 //! The epoch is the superblock's: a page that outlived an erase says nothing about the next life. A record takes 8 B as
@@ -36,8 +36,10 @@ pub struct RecordsHeader {
     pub superblock: u32,
     /// In which life.
     pub epoch: u32,
+    /// Tells the pages of one life apart.
+    pub serial: u32,
     /// Records.
-    pub count: u32,
+    pub count: u16,
 }
 
 impl RecordsHeader {
@@ -45,7 +47,8 @@ impl RecordsHeader {
     pub fn decode(bytes: &[u8]) -> Option<RecordsHeader> {
         let bytes = bytes.first_chunk::<HEADER_BYTES>().filter(|bytes| bytes[0] == RECORDS_MARK)?;
         let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes"));
-        Some(RecordsHeader { superblock: word(4), epoch: word(8), count: word(12) })
+        let count = u16::from_le_bytes([bytes[2], bytes[3]]);
+        Some(RecordsHeader { superblock: word(4), epoch: word(8), serial: word(12), count })
     }
 }
 
@@ -53,6 +56,8 @@ impl RecordsHeader {
 struct Book {
     buffer: Vec<u64>,
     pages: Vec<Grain>,
+    /// Serial of the next page of this life.
+    serial: u32,
 }
 
 /// What invalid pages cost.
@@ -121,8 +126,9 @@ impl Records {
         let book = &mut self.books.borrow_mut()[superblock as usize];
         let records = &book.buffer[..self.capacity];
         let mut bytes = Vec::with_capacity(self.layout.unit_bytes as usize);
-        bytes.extend_from_slice(&[RECORDS_MARK, 0, 0, 0]);
-        for word in [superblock, epoch, records.len() as u32] {
+        bytes.extend_from_slice(&[RECORDS_MARK, 0]);
+        bytes.extend_from_slice(&(records.len() as u16).to_le_bytes());
+        for word in [superblock, epoch, book.serial] {
             bytes.extend_from_slice(&word.to_le_bytes());
         }
         for record in records {
@@ -131,6 +137,7 @@ impl Records {
         bytes.resize(self.layout.unit_bytes as usize, 0);
         if let Some(page) = space.append(Stream::Map, Content::Bytes(&bytes), self.layout.unit_bytes, true) {
             book.pages.push(page);
+            book.serial += 1;
             self.pages.set(self.pages.get() + 1);
             book.buffer.drain(..self.capacity);
             self.statistics.borrow_mut().written_bytes += u64::from(self.layout.unit_bytes);
@@ -151,13 +158,14 @@ impl Records {
             // Collection of the page's own superblock may have moved it; it is one task, and so it cannot be now.
             let _reader = space.pin(page);
             let at = self.layout.byte_in_page(page);
-            let read = space.read(self.layout.page(page), at, self.layout.unit_bytes, Purpose::InvalidMap).await;
+            let read =
+                space.read(self.layout.page(page), at, self.layout.unit_bytes, Purpose::InvalidMap).await;
             read?.copy_to(at, &mut bytes);
             self.statistics.borrow_mut().read_bytes += u64::from(self.layout.unit_bytes);
             let header = RecordsHeader::decode(&bytes).filter(|header| header.superblock == superblock);
             let header = header.ok_or(Status::UNRECOVERED_ERROR)?;
             if header.epoch == epoch {
-                let records = bytes[HEADER_BYTES..].chunks_exact(RECORD_BYTES).take(header.count as usize);
+                let records = bytes[HEADER_BYTES..].chunks_exact(RECORD_BYTES).take(header.count.into());
                 records.for_each(|record| mark(u64::from_le_bytes(record.try_into().expect("8 bytes"))));
             }
         }
@@ -204,7 +212,9 @@ impl Records {
 
     /// Takes an invalid page back that was found on flash.
     pub(super) fn restore_page(&self, header: &RecordsHeader, page: Grain) {
-        self.books.borrow_mut()[header.superblock as usize].pages.push(page);
+        let book = &mut self.books.borrow_mut()[header.superblock as usize];
+        book.pages.push(page);
+        book.serial = book.serial.max(header.serial + 1);
         self.pages.set(self.pages.get() + 1);
     }
 }

@@ -98,6 +98,8 @@ pub struct Superblock {
     pub epoch: u32,
     readers: u32,
     programming: u32,
+    /// Pages of it that were torn and live in the buffer.
+    stranded: u32,
 }
 
 /// The page a stream fills.
@@ -118,12 +120,18 @@ pub(super) struct OpenStream {
     pub open: Option<OpenPage>,
 }
 
-pub(super) struct Job {
+/// A page whose program has not ended.
+#[derive(Clone)]
+pub(super) struct Programming {
     pub stream: Stream,
-    pub page: u32,
     pub data: Rc<Region>,
     pub spare: Spare,
-    pub credit: u64,
+}
+
+pub(super) struct Job {
+    page: u32,
+    what: Programming,
+    credit: u64,
 }
 
 /// Bytes of a page, from flash or from the buffer. Positions are those of the page.
@@ -191,7 +199,11 @@ pub struct Space {
     pub(super) free: RefCell<VecDeque<u32>>,
     pub(super) streams: RefCell<[OpenStream; 4]>,
     /// Pages whose program has not ended.
-    pub(super) programming: RefCell<BTreeMap<u32, Rc<Region>>>,
+    pub(super) programming: RefCell<BTreeMap<u32, Programming>>,
+    /// Pages that a power cut tore, with their first item: kept in the buffer until their superblock is collected.
+    pub(super) stranded: RefCell<BTreeMap<u32, (Rc<Region>, u32)>>,
+    /// Grains appended and grains padded, of pairs and of sections: how much of what is valid repacking could gain.
+    packed: [Cell<(u64, u64)>; 2],
     /// Jobs by unit, so that blocks are programmed in order whatever order tasks run in.
     pub(super) jobs: RefCell<Vec<VecDeque<Job>>>,
     pub(super) validity: RefCell<Box<dyn Validity>>,
@@ -208,6 +220,8 @@ pub struct Space {
     quiet: WaitQueue,
     /// Collection has found nothing to gain.
     pub(super) exhausted: Cell<bool>,
+    /// Nothing is known to be dead yet.
+    recovering: Cell<bool>,
     /// Grains that hold nothing because an item did not fit behind them.
     pub(super) padded_grains: Cell<u64>,
 }
@@ -223,6 +237,7 @@ impl Space {
             epoch: 0,
             readers: 0,
             programming: 0,
+            stranded: 0,
         };
         Rc::new(Space {
             sim: sim.clone(),
@@ -233,6 +248,8 @@ impl Space {
             free: RefCell::new((0..layout.superblocks).collect()),
             streams: RefCell::default(),
             programming: RefCell::default(),
+            stranded: RefCell::default(),
+            packed: Default::default(),
             jobs: RefCell::new((0..layout.units()).map(|_| VecDeque::new()).collect()),
             validity: RefCell::new(validity),
             valid: Default::default(),
@@ -244,6 +261,7 @@ impl Space {
             wanted: WaitQueue::new(sim),
             quiet: WaitQueue::new(sim),
             exhausted: Cell::new(false),
+            recovering: Cell::new(false),
             padded_grains: Cell::new(0),
         })
     }
@@ -256,6 +274,21 @@ impl Space {
     /// Should collection run?
     pub fn is_low(&self) -> bool {
         self.free_superblocks() <= self.limits.low
+            || (!self.stranded.borrow().is_empty() && self.has_full_stranded())
+    }
+
+    /// Is there a superblock with torn pages that can be collected?
+    fn has_full_stranded(&self) -> bool {
+        let superblocks = self.superblocks.borrow();
+        let stranded = self.stranded.borrow();
+        let mut pages =
+            stranded.keys().map(|page| superblocks[self.layout.superblock_of_page(*page) as usize]);
+        pages.any(|superblock| superblock.state == State::Full)
+    }
+
+    /// Do host commands wait?
+    pub fn is_stalled(&self) -> bool {
+        self.free_superblocks() <= self.limits.stall
     }
 
     /// Grains that may be valid at most.
@@ -282,7 +315,7 @@ impl Space {
     ///
     /// Errors: [`Status::CAPACITY_EXCEEDED`] when no space comes free any more.
     pub async fn admit(&self) -> Result<(), Status> {
-        while self.free_superblocks() <= self.limits.stall {
+        while self.is_stalled() {
             if self.exhausted.get() {
                 return Err(Status::CAPACITY_EXCEEDED);
             }
@@ -327,7 +360,13 @@ impl Space {
 
     /// Appends `bytes` bytes; `None` when the stream needs a superblock it must not have. Items of `in_unit` do not
     /// cross read units.
-    pub fn append(self: &Rc<Self>, stream: Stream, content: Content<'_>, bytes: u32, in_unit: bool) -> Option<Grain> {
+    pub fn append(
+        self: &Rc<Self>,
+        stream: Stream,
+        content: Content<'_>,
+        bytes: u32,
+        in_unit: bool,
+    ) -> Option<Grain> {
         let grains = self.layout.grains_of(bytes);
         assert!(grains <= self.layout.superblock_grains, "an item of {bytes} B is larger than a superblock");
         let mut streams = self.streams.borrow_mut();
@@ -368,6 +407,7 @@ impl Space {
             self.close_if_full(stream, open);
         }
         self.add_valid(stream.kind(), grains.into());
+        self.note_packed(stream.kind(), grains, 0);
         self.superblocks.borrow_mut()[superblock as usize].valid += grains;
         self.validity.borrow_mut().write(grain, grains);
         Some(grain)
@@ -390,6 +430,7 @@ impl Space {
         if grains == 0 {
             return;
         }
+        self.note_packed(stream.kind(), 0, grains);
         self.validity.borrow_mut().invalidate(self.layout.grain(superblock, open.at), grains);
         let mut left = grains;
         while left > 0 {
@@ -436,25 +477,19 @@ impl Space {
     fn program(self: &Rc<Self>, stream: Stream, page: OpenPage) {
         let OpenPage { page, region, first_item, credit } = page;
         let superblock = self.layout.superblock_of_page(page);
-        let epoch = {
-            let mut superblocks = self.superblocks.borrow_mut();
-            superblocks[superblock as usize].programming += 1;
-            superblocks[superblock as usize].epoch
-        };
+        let epoch = self.superblocks.borrow()[superblock as usize].epoch;
         let sequence = self.sequence.get();
         self.sequence.set(sequence + 1);
-        let mut tag = [0; 48];
-        tag[..4].copy_from_slice(&first_item.to_le_bytes());
-        let spare =
-            Spare { block_erases: epoch, ..Spare::new(stream.kind(), u64::from(page), sequence, tag) };
-        let data = Rc::new(region);
-        self.programming.borrow_mut().insert(page, data.clone());
-        self.start(Job { stream, page, data, spare, credit });
+        let spare = spare(stream, page, first_item, sequence, epoch);
+        self.start(Job { page, what: Programming { stream, data: Rc::new(region), spare }, credit });
     }
 
     /// Hands a page to the unit it lies on.
-    pub(super) fn start(self: &Rc<Self>, job: Job) {
-        if job.stream.kind() == KIND_MAP {
+    fn start(self: &Rc<Self>, job: Job) {
+        let superblock = self.layout.superblock_of_page(job.page);
+        self.superblocks.borrow_mut()[superblock as usize].programming += 1;
+        self.programming.borrow_mut().insert(job.page, job.what.clone());
+        if job.what.stream.kind() == KIND_MAP {
             self.map_pages_in_flight.set(self.map_pages_in_flight.get() + 1);
         }
         let unit = self.layout.unit_of_page(job.page) as usize;
@@ -466,7 +501,7 @@ impl Space {
     async fn program_next(self: Rc<Self>, unit: usize) {
         let job = self.jobs.borrow_mut()[unit].pop_front().expect("as many tasks as jobs");
         let ppa = self.layout.ppa(job.page);
-        self.flash.program(ppa, job.data, job.spare, job.stream.purpose()).await;
+        self.flash.program(ppa, job.what.data, job.what.spare, job.what.stream.purpose()).await;
         self.programming.borrow_mut().remove(&job.page);
         let superblock = self.layout.superblock_of_page(job.page);
         let quiet = {
@@ -475,7 +510,7 @@ impl Space {
             superblock.programming -= 1;
             superblock.programming == 0 && superblock.state == State::Victim
         };
-        if job.stream.kind() == KIND_MAP {
+        if job.what.stream.kind() == KIND_MAP {
             self.map_pages_in_flight.set(self.map_pages_in_flight.get() - 1);
         }
         self.buffered_bytes.set(self.buffered_bytes.get() - job.credit);
@@ -507,7 +542,7 @@ impl Space {
     }
 
     fn discard_if_dead(&self, page: u32) {
-        if !self.limits.discard {
+        if !self.limits.discard || self.recovering.get() {
             return;
         }
         let superblock = self.superblocks.borrow()[self.layout.superblock_of_page(page) as usize];
@@ -541,10 +576,13 @@ impl Space {
 
     fn buffered(&self, page: u32, at: u32, bytes: u32) -> Option<Part> {
         let superblock = self.superblocks.borrow()[self.layout.superblock_of_page(page) as usize];
-        if superblock.state != State::Open && superblock.programming == 0 {
+        if superblock.state != State::Open && superblock.programming == 0 && superblock.stranded == 0 {
             return None;
         }
-        if let Some(region) = self.programming.borrow().get(&page) {
+        if let Some(programming) = self.programming.borrow().get(&page) {
+            return Some(Part { region: programming.data.clone(), base: 0 });
+        }
+        if let Some((region, _)) = self.stranded.borrow().get(&page) {
             return Some(Part { region: region.clone(), base: 0 });
         }
         let streams = self.streams.borrow();
@@ -558,22 +596,154 @@ impl Space {
     ///
     /// Errors: [`Status::UNRECOVERED_ERROR`].
     pub async fn read_page(&self, page: u32, purpose: Purpose) -> Result<(Rc<Region>, u32), Status> {
+        if let Some(stranded) = self.stranded.borrow().get(&page) {
+            return Ok(stranded.clone());
+        }
         let read = self.flash.read(self.layout.ppa(page), purpose).await;
         let (region, spare) = read.map_err(|_| Status::UNRECOVERED_ERROR)?;
         Ok((region, first_item(&spare)))
     }
 
-    /// The full superblock with the fewest valid grains, of `kind` if given, that gains at least a read unit.
+    /// The full superblock that gains most when its items are packed anew, of `kind` if given: at least a read unit. One
+    /// with torn pages comes first.
     pub fn victim(&self, kind: Option<u8>) -> Option<u32> {
         let superblocks = self.superblocks.borrow();
-        let most = self.layout.superblock_grains - self.layout.unit_grains;
+        let density = [KIND_DATA, KIND_MAP].map(|kind| self.density(kind));
         let candidates = superblocks.iter().enumerate().filter(|(_, superblock)| {
             superblock.state == State::Full
                 && superblock.programming == 0
-                && superblock.valid <= most
                 && kind.is_none_or(|kind| superblock.kind == kind)
         });
-        candidates.min_by_key(|(_, superblock)| superblock.valid).map(|(index, _)| index as u32)
+        // Collecting writes what is valid, and padding between it.
+        let cost = |superblock: &Superblock| {
+            if superblock.stranded > 0 {
+                return 0;
+            }
+            let (appended, padded) = density[usize::from(superblock.kind == KIND_MAP)];
+            u64::from(superblock.valid) * (appended + padded) / appended
+        };
+        let costs = candidates.map(|(index, superblock)| (cost(superblock), index as u32));
+        let (cost, victim) = costs.min()?;
+        let most = self.layout.superblock_grains - self.layout.unit_grains;
+        (cost <= u64::from(most)).then_some(victim)
+    }
+
+    /// Grains appended and padded of a kind; never zero.
+    fn density(&self, kind: u8) -> (u64, u64) {
+        let (appended, padded) = self.packed[usize::from(kind == KIND_MAP)].get();
+        (appended.max(1), padded)
+    }
+
+    /// Grains that `grains` grains of a kind take with the padding between items.
+    pub fn with_padding(&self, kind: u8, grains: u64) -> u64 {
+        let (appended, padded) = self.density(kind);
+        (u128::from(grains) * u128::from(appended + padded) / u128::from(appended)) as u64
+    }
+
+    fn note_packed(&self, kind: u8, appended: u32, padded: u32) {
+        let packed = &self.packed[usize::from(kind == KIND_MAP)];
+        let (mut all, mut lost) = packed.get();
+        all += u64::from(appended);
+        lost += u64::from(padded);
+        // Recent items count more: halve both now and then.
+        if all > 64 * u64::from(self.layout.superblock_grains) {
+            (all, lost) = (all / 2, lost / 2);
+        }
+        packed.set((all, lost));
+    }
+
+    // --- what recovery needs ---
+
+    /// The flash itself.
+    pub(super) fn flash(&self) -> &FlashPort {
+        &self.flash
+    }
+
+    /// Starts where an image says.
+    pub(super) fn restore(
+        &self,
+        sequence: u64,
+        superblocks: &[(State, u8, u32)],
+        free: Vec<u32>,
+        streams: &[Option<(u32, u32)>; 4],
+    ) {
+        self.recovering.set(true);
+        self.sequence.set(sequence);
+        for (here, (state, kind, epoch)) in self.superblocks.borrow_mut().iter_mut().zip(superblocks) {
+            (here.state, here.kind, here.epoch) = (*state, *kind, *epoch);
+        }
+        *self.free.borrow_mut() = free.into();
+        for (here, stream) in self.streams.borrow_mut().iter_mut().zip(streams) {
+            if let Some((superblock, at)) = stream {
+                *here = OpenStream { superblock: Some(*superblock), at: *at, open: None };
+            }
+        }
+    }
+
+    /// Takes an open page back. Its bytes owe the write buffer nothing.
+    pub(super) fn restore_open(&self, page: u32, stream: u8, first_item: u32, region: Region) {
+        self.streams.borrow_mut()[usize::from(stream)].open =
+            Some(OpenPage { page, region, first_item, credit: 0 });
+    }
+
+    /// Programs a page whose program had not begun.
+    pub(super) fn restart(
+        self: &Rc<Self>,
+        page: u32,
+        stream: Stream,
+        first_item: u32,
+        sequence: u64,
+        region: Region,
+    ) {
+        let epoch = self.superblocks.borrow()[self.layout.superblock_of_page(page) as usize].epoch;
+        let spare = spare(stream, page, first_item, sequence, epoch);
+        self.start(Job { page, what: Programming { stream, data: Rc::new(region), spare }, credit: 0 });
+    }
+
+    /// Keeps a torn page in the buffer.
+    pub(super) fn strand(&self, page: u32, region: Rc<Region>, first_item: u32) {
+        self.superblocks.borrow_mut()[self.layout.superblock_of_page(page) as usize].stranded += 1;
+        self.stranded.borrow_mut().insert(page, (region, first_item));
+    }
+
+    /// A page that is in the buffer, with its first item.
+    pub(super) fn buffered_page(&self, page: u32) -> Option<(Rc<Region>, u32)> {
+        if let Some(stranded) = self.stranded.borrow().get(&page) {
+            return Some(stranded.clone());
+        }
+        if let Some(programming) = self.programming.borrow().get(&page) {
+            return Some((programming.data.clone(), first_item(&programming.spare)));
+        }
+        let streams = self.streams.borrow();
+        let open = streams.iter().filter_map(|stream| stream.open.as_ref()).find(|open| open.page == page)?;
+        Some((Rc::new(open.region.clone()), open.first_item))
+    }
+
+    /// Recovery has found something valid.
+    pub(super) fn found(&self, grain: Grain, grains: u32) {
+        let superblock = self.layout.superblock(grain) as usize;
+        let kind = {
+            let superblock = &mut self.superblocks.borrow_mut()[superblock];
+            superblock.valid += grains;
+            superblock.kind
+        };
+        self.add_valid(kind, grains.into());
+        self.validity.borrow_mut().write(grain, grains);
+    }
+
+    /// Recovery has found something that is not valid.
+    pub(super) fn found_dead(&self, grain: Grain, grains: u32) {
+        self.validity.borrow_mut().invalidate(grain, grains);
+    }
+
+    /// After recovery: collection begins anew. What holds nothing valid is collected first, and so erased again.
+    pub(super) fn settle_states(&self) {
+        self.recovering.set(false);
+        for superblock in self.superblocks.borrow_mut().iter_mut() {
+            if superblock.state == State::Victim {
+                superblock.state = State::Full;
+            }
+        }
     }
 
     /// Waits until nobody reads or programs a victim.
@@ -600,12 +770,20 @@ impl Space {
             erase.join().await;
         }
         self.validity.borrow_mut().reset(superblock);
+        let first = self.layout.first_page(superblock);
+        self.stranded
+            .borrow_mut()
+            .retain(|page, _| !(first..first + self.layout.superblock_pages).contains(page));
         {
             let mut superblocks = self.superblocks.borrow_mut();
             let erased = &mut superblocks[superblock as usize];
-            assert!(erased.valid == 0 && erased.state == State::Victim, "superblock {superblock} holds valid grains");
+            assert!(
+                erased.valid == 0 && erased.state == State::Victim,
+                "superblock {superblock} holds valid grains"
+            );
             erased.state = State::Free;
             erased.epoch += 1;
+            erased.stranded = 0;
         }
         self.free.borrow_mut().push_back(superblock);
         self.exhausted.set(false);
@@ -626,6 +804,12 @@ impl Space {
             self.programmed.wait().await;
         }
     }
+}
+
+fn spare(stream: Stream, page: u32, first_item: u32, sequence: u64, epoch: u32) -> Spare {
+    let mut tag = [0; 48];
+    tag[..4].copy_from_slice(&first_item.to_le_bytes());
+    Spare { block_erases: epoch, ..Spare::new(stream.kind(), page.into(), sequence, tag) }
 }
 
 /// The first grain of a page at which an item begins, from its header.

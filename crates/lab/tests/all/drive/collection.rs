@@ -29,7 +29,7 @@ fn pairs_until_full(settings: &[String]) -> u32 {
     let pairs = bench.sim.block_on(async {
         let _drive = bench.power_on(None).await.expect("an empty drive comes up");
         let driver = bench.connect().await;
-        let mut oracle = Oracle::default();
+        let mut oracle = Oracle::of(&bench);
         let mut number = 0;
         while store(&driver, &mut oracle, number, 0).await {
             number += 1;
@@ -51,7 +51,7 @@ fn eighty_percent_live_overwritten_twenty_times() {
         bench.sim.block_on(async {
             let drive = bench.power_on(None).await.expect("an empty drive comes up");
             let driver = bench.connect().await;
-            let mut oracle = Oracle::default();
+            let mut oracle = Oracle::of(&bench);
             let mut rng = Rng::stream(1, "overwrites");
             for number in 0..live {
                 assert!(store(&driver, &mut oracle, number, 0).await);
@@ -90,7 +90,7 @@ fn filled_emptied_and_filled_ten_times() {
             let driver = bench.connect().await;
             let mut fitted = Vec::new();
             for cycle in 0..10 {
-                let mut oracle = Oracle::default();
+                let mut oracle = Oracle::of(&bench);
                 let mut number = 0;
                 while store(&driver, &mut oracle, number, cycle).await {
                     number += 1;

@@ -17,7 +17,7 @@ fn random_stream(settings: &[String], steps: u64, seed: u64) {
     bench.sim.block_on(async {
         let drive = bench.power_on(None).await.expect("an empty drive comes up");
         let driver = bench.connect().await;
-        let mut oracle = Oracle::default();
+        let mut oracle = Oracle::of(&bench);
         let mut rng = Rng::stream(seed, "steps");
         for _ in 0..steps {
             step(&driver, &mut oracle, &mut rng, 60, small_keys).await;
@@ -87,7 +87,7 @@ fn concurrent_stream(sim: Sim, settings: &[&str], seed: u64) {
         let tasks = (0..4usize).map(|task| {
             let driver = drivers[task % 2].clone();
             async move {
-                let mut oracle = Oracle::default();
+                let mut oracle = Oracle::of(&bench);
                 let mut rng = Rng::stream(seed, &format!("task {task}"));
                 for _ in 0..250 {
                     own_step(&driver, &mut oracle, &mut rng, task as u64).await;
@@ -96,7 +96,7 @@ fn concurrent_stream(sim: Sim, settings: &[&str], seed: u64) {
             }
         });
         let oracles = kvdrive_sim::join_all(&bench.sim, tasks).await;
-        let mut oracle = Oracle::default();
+        let mut oracle = Oracle::of(&bench);
         oracle.pairs.extend(oracles.into_iter().flat_map(|other| other.pairs));
         check_all(&drivers[0], &oracle).await;
         drive.drain().await;
@@ -161,7 +161,7 @@ fn an_iterator_shows_the_state_at_its_creation() {
     bench.sim.block_on(async {
         let drive = bench.power_on(None).await.expect("an empty drive comes up");
         let driver = bench.connect().await;
-        let mut oracle = Oracle::default();
+        let mut oracle = Oracle::of(&bench);
         let mut rng = Rng::stream(9, "steps");
         for _ in 0..200 {
             step(&driver, &mut oracle, &mut rng, 40, false).await;

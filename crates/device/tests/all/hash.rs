@@ -1,0 +1,487 @@
+//! Hash engines against an oracle: every scheme stores, overwrites, deletes, loads and lists while collection runs,
+//! on drives so small that nothing stays where it was.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use kvdrive_device::engines::Engine;
+use kvdrive_device::engines::hash::{
+    Accounting, HashConfig, HashCosts, HashEngine, SCHEMES, SchemeRow, scheme,
+};
+use kvdrive_device::flash::media::{self, MediaOptions};
+use kvdrive_device::flash::{FlashConfig, FlashPort};
+use kvdrive_link::{Arrival, Landing, Pattern, Piece, Region};
+use kvdrive_sim::{Resource, Rng, Sim};
+use kvdrive_spec::{Key, Status, StoreOptions};
+
+fn flash_config() -> FlashConfig {
+    FlashConfig {
+        channels: 2,
+        dies_per_channel: 2,
+        planes: 1,
+        blocks_per_die: 32,
+        pages_per_block: 8,
+        page_bytes: 4096,
+        spare_bytes: 256,
+        sense_ns: 36_000,
+        program_ns: 185_000,
+        erase_ns: 1_000_000,
+        transfer_ns_per_kib: 1200,
+        enabled: true,
+        charge_off: Vec::new(),
+    }
+}
+
+fn hash_config(scheme: &SchemeRow) -> HashConfig {
+    HashConfig {
+        grain_bytes: scheme.grain_bytes,
+        unit_bytes: 1024,
+        write_buffer_bytes: 64 << 10,
+        dram_bytes: 6 << 10,
+        dram_accounting: Accounting::Published,
+        over_provisioning: 0.1,
+        gc_low_superblocks: 6,
+        gc_stall_superblocks: 3,
+        gc_workers: 4,
+        max_probes: 64,
+        hash_bits: 64,
+        discard_invalid: true,
+        costs: HashCosts {
+            probe_ns: 300,
+            comparison_ns: 5,
+            compare_key_ns: 100,
+            gc_item_ns: 200,
+            memcpy_ns_per_kib: 250,
+            memcpy_setup_ns: 50,
+        },
+    }
+}
+
+struct Rig {
+    sim: Sim,
+    flash: FlashPort,
+    engine: HashEngine,
+}
+
+fn rig(scheme: &'static SchemeRow, sim: Sim, media_name: &str, change: impl FnOnce(&mut HashConfig)) -> Rig {
+    let flash_config = flash_config();
+    let medium =
+        (media::kind(media_name).unwrap().open)(&flash_config.geometry(), &MediaOptions::default()).unwrap();
+    let flash = FlashPort::new(&sim, flash_config, medium);
+    let cores = Rc::new(Resource::new(&sim, "cores", 4));
+    let mut config = hash_config(scheme);
+    change(&mut config);
+    let engine = HashEngine::new(scheme, &config, &flash, cores);
+    Rig { sim, flash, engine }
+}
+
+fn key(number: u64) -> Key {
+    // Lengths 2 to 16, and keys that are others with zeros behind.
+    let mut bytes = [0; 16];
+    bytes[..2].copy_from_slice(&(number as u16).to_be_bytes());
+    Key::from_padded(bytes, 2 + (number % 15) as usize).unwrap()
+}
+
+fn value(key: &Key, version: u64, bytes: u32) -> Pattern {
+    Pattern::of_value(key, version, bytes)
+}
+
+async fn store(engine: &HashEngine, key: Key, value: Pattern, options: StoreOptions) -> Result<(), Status> {
+    let place = engine.reserve(&key, value.bytes, Arrival::Dma).await?;
+    // The first byte as a real one, so that both kinds of content are on flash.
+    let mut bytes = vec![0; value.bytes.min(1) as usize];
+    value.slice(0, value.bytes.min(1)).expand(&mut bytes);
+    engine.copy_in(&place, 0, &bytes).await;
+    let first = bytes.len() as u32;
+    engine.dma_in(&place, first, Piece::Pattern(value.slice(first, value.bytes - first)));
+    engine.settle(&place).await;
+    engine.commit(key, place, options).await
+}
+
+async fn load(engine: &HashEngine, key: Key) -> Result<Option<Vec<u8>>, Status> {
+    let Some(found) = engine.find(key).await? else { return Ok(None) };
+    let bytes = engine.value_bytes(&found);
+    let mut region = Region::new();
+    let mut at = 0;
+    // In two pieces, as a host with a small page would.
+    for part in [bytes / 3, bytes - bytes / 3] {
+        let mut sink = |piece: Piece<'_>| {
+            region.write(at, piece);
+            at += piece.bytes();
+        };
+        engine.load(&found, at_of(part, bytes), part, &mut sink).await?;
+    }
+    Ok(Some(region.to_bytes(bytes)))
+}
+
+fn at_of(part: u32, bytes: u32) -> u32 {
+    if part == bytes / 3 && part != bytes - bytes / 3 { 0 } else { bytes / 3 }
+}
+
+fn expand(value: &Pattern) -> Vec<u8> {
+    let mut bytes = vec![0; value.bytes as usize];
+    value.expand(&mut bytes);
+    bytes
+}
+
+async fn list(engine: &HashEngine) -> Vec<Key> {
+    let mut cursor = engine.open_cursor(None).await.unwrap();
+    let mut keys = Vec::new();
+    while let Some((key, _)) = engine.next(&mut cursor).await.unwrap() {
+        keys.push(key);
+    }
+    keys.sort_unstable();
+    keys
+}
+
+fn detail(engine: &HashEngine, name: &str) -> u64 {
+    engine.details().into_iter().find(|(known, _)| *known == name).unwrap().1
+}
+
+type Oracle = BTreeMap<Key, Pattern>;
+
+/// One task with keys of its own.
+async fn apply(engine: &HashEngine, task: u64, tasks: u64, ops: u64, keys: u64, oracle: &RefCell<Oracle>) {
+    let mut rng = Rng::stream(task, "hash.ops");
+    for version in 0..ops {
+        let key = key(rng.below(keys) * tasks + task);
+        let expected = oracle.borrow().get(&key).copied();
+        match rng.below(10) {
+            0..=4 => {
+                let bytes = match rng.below(8) {
+                    0 => 0,
+                    1 => rng.below(4000) as u32,
+                    2 => rng.below(10_000) as u32,
+                    _ => rng.below(300) as u32,
+                };
+                let new = value(&key, version, bytes);
+                let options =
+                    StoreOptions { add_only: rng.one_in(8), update_only: false, no_compress: false };
+                let answer = store(engine, key, new, options).await;
+                if options.add_only && expected.is_some() {
+                    assert_eq!(answer, Err(Status::KEY_EXISTS));
+                } else {
+                    assert_eq!(answer, Ok(()), "key {key} of task {task}");
+                    oracle.borrow_mut().insert(key, new);
+                }
+            }
+            5 => {
+                engine.delete(key).await.unwrap();
+                oracle.borrow_mut().remove(&key);
+            }
+            6 => assert_eq!(engine.find(key).await.unwrap().is_some(), expected.is_some()),
+            _ => {
+                let loaded = load(engine, key).await.unwrap();
+                assert_eq!(
+                    loaded,
+                    expected.as_ref().map(expand),
+                    "key {key} of task {task}, version {version}"
+                );
+            }
+        }
+    }
+}
+
+async fn check(engine: &HashEngine, oracle: &Oracle) {
+    for (key, value) in oracle {
+        assert_eq!(load(engine, *key).await.unwrap().as_deref(), Some(&expand(value)[..]), "key {key}");
+    }
+    assert_eq!(list(engine).await, oracle.keys().copied().collect::<Vec<_>>());
+    let live: u64 = oracle.values().map(|value| u64::from(value.bytes)).sum();
+    assert_eq!(engine.utilization().live_bytes, live);
+}
+
+fn run_oracle(
+    scheme: &'static SchemeRow,
+    sim: Sim,
+    media: &str,
+    change: impl FnOnce(&mut HashConfig),
+) -> Rig {
+    const TASKS: u64 = 8;
+    let rig = rig(scheme, sim, media, change);
+    let oracle = Rc::new(RefCell::new(Oracle::new()));
+    let tasks: Vec<_> = (0..TASKS)
+        .map(|task| {
+            let (engine, oracle) = (rig.engine.clone(), oracle.clone());
+            rig.sim.spawn(async move { apply(&engine, task, TASKS, 1500, 120, &oracle).await })
+        })
+        .collect();
+    rig.sim.block_on(async {
+        for task in tasks {
+            task.join().await;
+        }
+        check(&rig.engine, &oracle.borrow()).await;
+        rig.engine.drain().await;
+        check(&rig.engine, &oracle.borrow()).await;
+    });
+    rig
+}
+
+#[test]
+fn every_scheme_keeps_what_an_oracle_keeps_while_it_collects() {
+    for scheme in SCHEMES {
+        let rig = run_oracle(scheme, Sim::new(), "ram", |_| {});
+        println!("{}: {:?} {:?}", scheme.name, rig.engine.details(), rig.engine.dram());
+        for counter in ["gc_data_superblocks", "gc_map_superblocks", "gc_moved_pairs", "gc_moved_sections"] {
+            assert!(detail(&rig.engine, counter) > 0, "{}: {counter} is 0", scheme.name);
+        }
+        rig.sim.clear();
+    }
+}
+
+#[test]
+fn the_order_of_events_of_one_time_does_not_matter() {
+    for scheme in SCHEMES {
+        for seed in 0..3 {
+            run_oracle(scheme, Sim::permuted(seed), "tags", |_| {}).sim.clear();
+        }
+    }
+}
+
+#[test]
+fn colliding_keys_are_told_apart_and_deletes_keep_them_reachable() {
+    for scheme in SCHEMES {
+        // Eight slots to begin in for 480 keys: chains are long, and 81h is not reached before 64 probes each.
+        let rig = run_oracle(scheme, Sim::new(), "tags", |config| {
+            config.hash_bits = 6;
+            config.max_probes = 256;
+        });
+        assert!(detail(&rig.engine, "collisions") > 1000, "{}", scheme.name);
+        rig.sim.clear();
+    }
+}
+
+#[test]
+fn a_probe_sequence_that_is_full_answers_81h_and_reuses_tombstones() {
+    for scheme in SCHEMES {
+        let rig = rig(scheme, Sim::new(), "tags", |config| {
+            config.hash_bits = 1;
+            config.max_probes = 8;
+        });
+        rig.sim.block_on(async {
+            let engine = &rig.engine;
+            let mut stored = Vec::new();
+            let mut refused = 0;
+            for number in 0..40 {
+                match store(engine, key(number), value(&key(number), 0, 20), StoreOptions::default()).await {
+                    Ok(()) => stored.push(key(number)),
+                    Err(status) => {
+                        assert_eq!(status, Status::CAPACITY_EXCEEDED);
+                        refused += 1;
+                    }
+                }
+            }
+            assert!(refused > 0 && stored.len() >= 8);
+            engine.delete(stored[0]).await.unwrap();
+            assert!(engine.find(stored[0]).await.unwrap().is_none());
+            for key in &stored[1..] {
+                assert!(
+                    engine.find(*key).await.unwrap().is_some(),
+                    "{}: {key} behind a deleted key",
+                    scheme.name
+                );
+            }
+            let again = store(engine, stored[0], value(&stored[0], 1, 20), StoreOptions::default()).await;
+            assert_eq!(again, Ok(()), "{}: the tombstone's place is free", scheme.name);
+            stored.sort_unstable();
+            assert_eq!(list(engine).await, stored);
+        });
+        rig.sim.clear();
+    }
+}
+
+#[test]
+fn a_full_drive_answers_81h_keeps_what_it_has_and_takes_more_after_deletes() {
+    for scheme in SCHEMES {
+        for bytes in [40, 900, 6000] {
+            let rig = rig(scheme, Sim::new(), "tags", |_| {});
+            rig.sim.block_on(fill_and_empty(&rig.engine, scheme, bytes));
+            rig.sim.clear();
+        }
+    }
+}
+
+fn numbered(number: u64) -> Key {
+    Key::from_u64_be(number)
+}
+
+async fn fill_and_empty(engine: &HashEngine, scheme: &SchemeRow, bytes: u32) {
+    let put = |number: u64, version: u64| {
+        let key = numbered(number);
+        store(engine, key, value(&key, version, bytes), StoreOptions::default())
+    };
+    let mut count = 0;
+    while let answer = put(count, 0).await
+        && answer.is_ok()
+    {
+        count += 1;
+    }
+    assert_eq!(put(count, 0).await, Err(Status::CAPACITY_EXCEEDED));
+    let filled =
+        f64::from(bytes + 13).max(f64::from(scheme.grain_bytes)) * count as f64 / (32.0 * 128.0 * 1024.0);
+    println!("{} {bytes} B: {count} pairs, {:.0} % of the drive", scheme.name, 100.0 * filled);
+    assert!(filled > 0.4, "{} {bytes} B: only {count} pairs", scheme.name);
+    // Overwrites need no more room than they give back.
+    for number in 0..count {
+        assert_eq!(
+            put(number * 7919 % count, 1).await,
+            Ok(()),
+            "{} {bytes} B: overwrite {number}",
+            scheme.name
+        );
+    }
+    for number in (0..count).step_by(3) {
+        engine.delete(numbered(number)).await.unwrap();
+    }
+    for number in 0..count {
+        let expected = (number % 3 != 0).then(|| expand(&value(&numbered(number), 1, bytes)));
+        assert_eq!(load(engine, numbered(number)).await.unwrap(), expected);
+    }
+    for number in 0..count / 4 {
+        assert_eq!(put(count + number, 2).await, Ok(()), "{} {bytes} B: room after deletes", scheme.name);
+    }
+}
+
+#[test]
+fn the_largest_and_the_smallest_value_fit() {
+    for scheme in SCHEMES {
+        let rig = rig(scheme, Sim::new(), "ram", |_| {});
+        rig.sim.block_on(async {
+            let engine = &rig.engine;
+            let most = engine.max_value_bytes();
+            assert!(most > 10_000, "{}: {most}", scheme.name);
+            for (number, bytes) in [(1, most), (2, 0), (3, most - 1), (4, 1)] {
+                let value = value(&key(number), 0, bytes);
+                assert_eq!(store(engine, key(number), value, StoreOptions::default()).await, Ok(()));
+                assert_eq!(load(engine, key(number)).await.unwrap(), Some(expand(&value)));
+            }
+            let refused = engine.reserve(&key(5), most + 1, Arrival::Dma).await.map(|_| ());
+            assert_eq!(refused, Err(Status::INVALID_VALUE_SIZE));
+            let update = StoreOptions { update_only: true, ..StoreOptions::default() };
+            let absent = store(engine, key(6), value(&key(6), 0, 5), update).await;
+            assert_eq!(absent, Err(Status::KEY_NOT_FOUND));
+            // The room of refused stores came back: as many as the buffer holds, many times over.
+            for _ in 0..200 {
+                store(engine, key(6), value(&key(6), 0, most / 2), update).await.unwrap_err();
+            }
+        });
+        rig.sim.clear();
+    }
+}
+
+#[test]
+fn ram_and_tags_give_the_same_report() {
+    for scheme in SCHEMES {
+        let [ram, tags] = ["ram", "tags"].map(|media| {
+            let rig = run_oracle(scheme, Sim::new(), media, |_| {});
+            rig.sim.clear();
+            let reads: Vec<_> = kvdrive_device::flash::Purpose::ALL
+                .iter()
+                .map(|(purpose, _)| (rig.flash.reads(*purpose), rig.flash.programs(*purpose)))
+                .collect();
+            (rig.sim.now(), rig.engine.details(), reads)
+        });
+        assert_eq!(ram, tags, "{}", scheme.name);
+    }
+    assert!(scheme("plus").is_some() && scheme("no such").is_none());
+}
+
+/// What was acknowledged when the power went.
+#[derive(Clone, Default)]
+struct Known {
+    oracle: Oracle,
+    /// The operation under way: its key and the value it stores, or deletes.
+    under_way: Option<(Key, Option<Pattern>)>,
+}
+
+async fn apply_known(engine: &HashEngine, seed: u64, ops: u64, known: &RefCell<Known>) {
+    let mut rng = Rng::stream(seed, "hash.cut");
+    for version in 0..ops {
+        let key = key(rng.below(1500));
+        if rng.below(5) > 0 {
+            let bytes = if rng.one_in(6) { rng.below(9000) } else { rng.below(300) } as u32;
+            let new = value(&key, version, bytes);
+            known.borrow_mut().under_way = Some((key, Some(new)));
+            store(engine, key, new, StoreOptions::default()).await.unwrap();
+            known.borrow_mut().oracle.insert(key, new);
+        } else {
+            known.borrow_mut().under_way = Some((key, None));
+            engine.delete(key).await.unwrap();
+            known.borrow_mut().oracle.remove(&key);
+        }
+        known.borrow_mut().under_way = None;
+    }
+}
+
+/// Brings what survived up on an executor of its own, cuts the power again while it recovers, brings it up once more
+/// and compares it with what was known.
+fn revive(scheme: &'static SchemeRow, media_image: &[u8], image: &[u8], known: &Known, seed: u64) {
+    let config = hash_config(scheme);
+    let open = |sim: &Sim, media_image: &[u8]| {
+        let flash_config = flash_config();
+        let medium = media::from_image("tags", &flash_config.geometry(), media_image).unwrap();
+        (FlashPort::new(sim, flash_config, medium), Rc::new(Resource::new(sim, "cores", 4)))
+    };
+    let first = Sim::new();
+    let (flash, cores) = open(&first, media_image);
+    let (config_of_task, flash_of_task, image_of_task) = (config.clone(), flash.clone(), image.to_vec());
+    first.spawn(async move {
+        HashEngine::recover(scheme, &config_of_task, &flash_of_task, cores, &image_of_task).await.map(|_| ())
+    });
+    let mut rng = Rng::stream(seed, "hash.second cut");
+    for _ in 0..rng.below(400) {
+        first.step();
+    }
+    let media_image = flash.media_image(&mut rng);
+    first.clear();
+    let sim = Sim::new();
+    let (flash, cores) = open(&sim, &media_image);
+    sim.block_on(async {
+        let engine = HashEngine::recover(scheme, &config, &flash, cores, image).await.unwrap();
+        let mut oracle = known.oracle.clone();
+        if let Some((key, new)) = known.under_way {
+            let found = load(&engine, key).await.unwrap();
+            if found == new.as_ref().map(expand) {
+                match new {
+                    Some(new) => oracle.insert(key, new),
+                    None => oracle.remove(&key),
+                };
+            }
+        }
+        check(&engine, &oracle).await;
+        // It lives on: collection, overwrites, and what was torn.
+        let revived = RefCell::new(Known { oracle, under_way: None });
+        apply_known(&engine, seed, 150, &revived).await;
+        check(&engine, &revived.borrow().oracle).await;
+    });
+    sim.clear();
+}
+
+#[test]
+fn a_power_cut_at_any_event_loses_nothing_that_was_acknowledged() {
+    for scheme in SCHEMES {
+        let sim = Sim::new();
+        let rig = rig(scheme, sim.clone(), "tags", |_| {});
+        sim.step_every_event();
+        let known = Rc::new(RefCell::new(Known::default()));
+        let task = {
+            let (engine, known) = (rig.engine.clone(), known.clone());
+            sim.spawn(async move { apply_known(&engine, 1, 7000, &known).await })
+        };
+        let mut rng = Rng::stream(9, "hash.cuts");
+        let (mut events, mut cuts) = (0u64, 0u64);
+        while task.try_take().is_none() && sim.step() {
+            events += 1;
+            // Dense at first, then here and there.
+            if events < 40 || rng.one_in(400) {
+                cuts += 1;
+                let media_image = rig.flash.media_image(&mut rng);
+                revive(scheme, &media_image, &rig.engine.protected_image(), &known.borrow(), cuts);
+            }
+        }
+        println!("{}: {cuts} cuts in {events} events, {:?}", scheme.name, rig.engine.details());
+        assert!(detail(&rig.engine, "gc_moved_pairs") > 0 && cuts > 80, "{}: {cuts}", scheme.name);
+        rig.sim.clear();
+    }
+}

@@ -1,0 +1,295 @@
+//! Runs in wall time: the drive on a thread of its own, the application on another, and recordings of them that can be
+//! replayed in virtual time.
+//!
+//! What the application sees (latency, throughput) is measured on this machine. What the drive does is counted and
+//! modelled as ever, from its power-on: preloading is part of it. A recording holds the configuration, every arrival
+//! with its model time and every byte that DMA read, so a replay has the same counters and the same model times.
+
+use std::fs::File;
+use std::io::{BufReader, BufWriter};
+use std::path::Path;
+use std::rc::Rc;
+
+use kvdrive_device::Drive;
+use kvdrive_host::threaded::{Completion, Connector, Content, Driver, Outcome as Ended, Pipeline, serve_thread};
+use kvdrive_link::recording::{Recorder, Recording, replay as play};
+use kvdrive_link::shared::{self, BuildError, ServerConfig};
+use kvdrive_link::{HostMemory, Link, Pattern, Piece, Region, transfer};
+use kvdrive_sim::wall::{Pace, Stopwatch};
+use kvdrive_sim::{Ns, Sim, Summary};
+use kvdrive_spec::{Key, Status};
+
+use crate::config::{Config, Document};
+use crate::report::Report;
+use crate::run::{DELETE, EXIST, LIST, NEXT, Outcome, Progress, RETRIEVE, SEEK, STORE, Seen, Snapshot};
+use crate::setup;
+use crate::workload::{self, Op, ValueSpec, Workload};
+
+/// Operations between two calls of a progress hook.
+const PROGRESS_STEP: u64 = 8192;
+
+/// First line of a recorded configuration; the profile's name follows.
+const PROFILE_LINE: &str = "# recorded with profile ";
+
+/// How to run in wall time.
+pub struct WallOptions<'a> {
+    /// Paced by the model, or as fast as the machine can.
+    pub pace: Pace,
+    /// File for a recording.
+    pub record: Option<&'a Path>,
+}
+
+/// The drive at the end of its run, as it leaves its thread.
+struct DriveEnd {
+    ended_ns: Ns,
+    drained: Snapshot,
+    lateness: Summary,
+    recording: Result<(), std::io::Error>,
+}
+
+/// Builds the drive of `config` on the thread that serves it; the second part ends it.
+fn build(
+    config: &Config,
+    sim: &Sim,
+    memory: Rc<dyn HostMemory>,
+) -> Result<(Rc<Link>, impl FnOnce(shared::Ended) -> DriveEnd + use<>), BuildError> {
+    let link = Link::new(sim, setup::link(config), memory);
+    let drive = sim.block_on(Drive::power_on(sim, &link, &setup::drive(config)?, None))?;
+    let (sim, drive_link) = (sim.clone(), link.clone());
+    let finish = move |ended: shared::Ended| {
+        let ended_ns = sim.now();
+        if !ended.power_cut {
+            sim.block_on(drive.drain());
+        }
+        DriveEnd {
+            ended_ns,
+            drained: Snapshot::of(&sim, &drive_link, &drive, None),
+            lateness: ended.lateness.summary(),
+            recording: ended.recording,
+        }
+    };
+    Ok((link, finish))
+}
+
+/// Runs what `document` describes in wall time.
+pub fn run_wall(document: &Document, options: &WallOptions<'_>, progress: Progress<'_>) -> anyhow::Result<Report> {
+    let config = document.config()?;
+    anyhow::ensure!(config.host.queues == 1, "host.queues: {}; a wall-time run uses 1", config.host.queues);
+    let recorder = options.record.map(|path| open_recorder(document, &config, path)).transpose()?;
+    let drive_config = config.clone();
+    let server = ServerConfig { pace: options.pace, recorder };
+    let (connector, serving) = serve_thread(server, move |sim, memory| build(&drive_config, sim, memory))
+        .map_err(|error| anyhow::anyhow!("{error}"))?;
+    let outcome = Application::new(&config, &connector).and_then(|mut application| application.run(progress));
+    drop(connector);
+    let end = serving.join();
+    let (seen, seconds, notes) = outcome?;
+    end.recording.map_err(|error| anyhow::anyhow!("the recording: {error}"))?;
+    let mut report = report(document, &config, seen, end.ended_ns, end.drained, notes)?;
+    report.clock = "wall".into();
+    report.time.wall_s = seconds;
+    report.throughput_ops_per_s = report.ops.total() as f64 / seconds;
+    if options.pace == Pace::Model {
+        let Summary { p50, p99, max, .. } = end.lateness;
+        report.notes.push(format!("events ran late by {p50} ns (median), {p99} ns (p99), {max} ns (most): measured"));
+    }
+    Ok(report)
+}
+
+fn open_recorder(document: &Document, config: &Config, path: &Path) -> anyhow::Result<Recorder> {
+    anyhow::ensure!(config.media.kind != "file", "media.kind: a recording cannot bring an image file along; use ram");
+    let error = |error| anyhow::anyhow!("{}: {error}", path.display());
+    let text = format!("{PROFILE_LINE}{}\n{}", document.profile_name(), document.to_string());
+    Recorder::new(Box::new(BufWriter::new(File::create(path).map_err(error)?)), &text).map_err(error)
+}
+
+/// Replays a recording in virtual time. The report has what the drive did; what applications saw is not recorded.
+pub fn replay(path: &Path) -> anyhow::Result<Report> {
+    let stopwatch = Stopwatch::start();
+    let at_path = |error: &dyn std::fmt::Display| anyhow::anyhow!("{}: {error}", path.display());
+    let file = File::open(path).map_err(|error| at_path(&error))?;
+    let recording = Recording::open(Box::new(BufReader::new(file))).map_err(|error| at_path(&error))?;
+    let document = recorded_document(recording.configuration()).map_err(|error| at_path(&error))?;
+    let config = document.config()?;
+    let end = play(recording, |sim, memory| build(&config, sim, memory)).map_err(|error| at_path(&error))?;
+    let note = "a replay: what the drive did; what applications saw is not in a recording".to_owned();
+    let mut report = report(&document, &config, Seen::default(), end.ended_ns, end.drained, vec![note])?;
+    report.time.wall_s = stopwatch.seconds();
+    Ok(report)
+}
+
+fn recorded_document(text: &str) -> anyhow::Result<Document> {
+    let first = text.lines().next().unwrap_or_default();
+    let profile = first.strip_prefix(PROFILE_LINE).ok_or_else(|| anyhow::anyhow!("it names no profile"))?;
+    let mut document = Document::profile(profile)?;
+    document.merge_text("recorded configuration", text)?;
+    Ok(document)
+}
+
+fn report(
+    document: &Document,
+    config: &Config,
+    seen: Seen,
+    ended_ns: Ns,
+    drained: Snapshot,
+    notes: Vec<String>,
+) -> anyhow::Result<Report> {
+    let resources = drained.resources.iter().map(|(name, _)| (name.clone(), Default::default())).collect();
+    let began = Snapshot { resources, ..Snapshot::default() };
+    Outcome { seen, began, ended_ns, drained, notes }.into_report(document, config)
+}
+
+/// What goes through a pipeline with a command: the value, and when it began.
+struct Timed {
+    pattern: Pattern,
+    kind: usize,
+    began_ns: Ns,
+}
+
+impl Content for Timed {
+    fn piece(&self) -> Piece<'_> {
+        Piece::Pattern(self.pattern)
+    }
+}
+
+/// The application: one thread, one queue pair for what a pipeline does, one for the rest.
+struct Application {
+    workload: Box<dyn Workload>,
+    ops: u64,
+    piped: Driver,
+    single: Driver,
+    clock: Stopwatch,
+    seen: Seen,
+}
+
+impl Application {
+    fn new(config: &Config, connector: &Connector) -> anyhow::Result<Application> {
+        let connect = |depth| {
+            let method = transfer::method(&setup::transfer(config))
+                .ok_or_else(|| anyhow::anyhow!("host.transfer: no method {:?}", config.host.transfer))?;
+            anyhow::Ok(connector.connect(method, config.host.queue_entries, depth)?)
+        };
+        Ok(Application {
+            workload: workload::build(&config.workload, config.run.seed).map_err(anyhow::Error::msg)?,
+            ops: config.workload.ops,
+            piped: connect(config.host.depth)?,
+            single: connect(1)?,
+            clock: Stopwatch::start(),
+            seen: Seen::default(),
+        })
+    }
+
+    /// Preloads, runs and returns what was seen, the seconds of the run proper, and the workload's notes.
+    fn run(&mut self, progress: Progress<'_>) -> anyhow::Result<(Seen, f64, Vec<String>)> {
+        let preload = self.workload.preload();
+        let total = preload + self.ops;
+        for index in 0..preload {
+            let (key, value) = self.workload.preload_pair(index);
+            self.single.blocking().store(key, content(&key, &value))?;
+            report_progress(progress, index + 1, total);
+        }
+        self.clock = Stopwatch::start();
+        let Application { workload, ops, piped, single, clock, seen } = self;
+        let mut pipeline = piped.pipeline()?;
+        for done in 0..*ops {
+            let op = workload.next();
+            while !pipeline.has_room() {
+                take_one(&mut pipeline, clock, seen)?;
+            }
+            begin(&mut pipeline, single, &op, clock, seen)?;
+            report_progress(progress, preload + done + 1, total);
+        }
+        while pipeline.under_way() > 0 {
+            take_one(&mut pipeline, clock, seen)?;
+        }
+        drop(pipeline);
+        Ok((std::mem::take(seen), clock.seconds(), workload.notes().to_vec()))
+    }
+}
+
+fn report_progress(progress: Progress<'_>, done: u64, total: u64) {
+    if done.is_multiple_of(PROGRESS_STEP) || done == total {
+        progress(done, total);
+    }
+}
+
+fn content(key: &Key, value: &ValueSpec) -> Piece<'static> {
+    crate::run::content(key, value)
+}
+
+fn begin(
+    pipeline: &mut Pipeline<'_, Timed>,
+    single: &Driver,
+    op: &Op,
+    clock: &Stopwatch,
+    seen: &mut Seen,
+) -> anyhow::Result<()> {
+    let timed = |kind, pattern| Timed { pattern, kind, began_ns: clock.ns() };
+    let empty = Pattern { seed: 0, offset: 0, bytes: 0 };
+    let begun = match *op {
+        Op::Store { key, value } => {
+            pipeline.store(key, timed(STORE, Pattern::of_value(&key, value.version, value.bytes)))
+        }
+        Op::Retrieve { key } => pipeline.retrieve(key, timed(RETRIEVE, empty), Region::new()),
+        Op::Delete { key } => pipeline.delete(key, timed(DELETE, empty)),
+        Op::Exist { key } => pipeline.exist(key, timed(EXIST, empty)),
+        Op::Seek { key, nexts } => {
+            let result = scan(single, key, nexts, clock, seen);
+            note_result(op, result, seen);
+            Ok(())
+        }
+        Op::List { key, host_buffer_bytes } => {
+            let began_ns = clock.ns();
+            let result = single.blocking().list(Some(key), host_buffer_bytes).map(|_| ());
+            seen.latency[LIST].record(clock.ns() - began_ns);
+            note_result(op, result, seen);
+            Ok(())
+        }
+    };
+    begun.map_err(|_| anyhow::anyhow!("the pipeline had room and took nothing"))
+}
+
+fn note_result(op: &Op, result: Result<(), kvdrive_host::threaded::Error>, seen: &mut Seen) {
+    if let Err(error) = result {
+        seen.errors += 1;
+        seen.first_error.get_or_insert_with(|| format!("{op:?}: {error}"));
+    }
+}
+
+fn scan(
+    driver: &Driver,
+    from: Key,
+    nexts: u32,
+    clock: &Stopwatch,
+    seen: &mut Seen,
+) -> Result<(), kvdrive_host::threaded::Error> {
+    let mut region = Region::new();
+    let began_ns = clock.ns();
+    let (iterator, mut pair) = driver.blocking().seek(Some(from), &mut region)?;
+    seen.latency[SEEK].record(clock.ns() - began_ns);
+    for _ in 0..nexts {
+        if pair.is_none() {
+            break;
+        }
+        let began_ns = clock.ns();
+        pair = driver.blocking().next(iterator, &mut region)?;
+        seen.latency[NEXT].record(clock.ns() - began_ns);
+        seen.retrieved_bytes += pair.map_or(0, |pair| u64::from(pair.value_bytes));
+    }
+    driver.blocking().close(iterator)
+}
+
+fn take_one(pipeline: &mut Pipeline<'_, Timed>, clock: &Stopwatch, seen: &mut Seen) -> anyhow::Result<()> {
+    let Some(Completion { key, value, result }) = pipeline.next_completion()? else { return Ok(()) };
+    seen.latency[value.kind].record(clock.ns() - value.began_ns);
+    match result {
+        Ok(Ended::Stored) => seen.stored_bytes += u64::from(value.pattern.bytes),
+        Ok(Ended::Retrieved(bytes, _)) => seen.retrieved_bytes += u64::from(bytes),
+        Ok(Ended::Deleted | Ended::Exists(_)) | Err(Status::KEY_NOT_FOUND) => {}
+        Err(status) => {
+            seen.errors += 1;
+            seen.first_error.get_or_insert_with(|| format!("{} of {key}: {status}", crate::run::KINDS[value.kind]));
+        }
+    }
+    Ok(())
+}
