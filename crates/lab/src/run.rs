@@ -104,9 +104,9 @@ pub(crate) struct Outcome {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Snapshot {
     pub at: Ns,
-    payload: Traffic,
-    wire: Traffic,
-    counters: Counters,
+    pub payload: Traffic,
+    pub wire: Traffic,
+    pub counters: Counters,
     pub resources: Vec<(String, kvdrive_sim::ResourceStatistics)>,
 }
 
