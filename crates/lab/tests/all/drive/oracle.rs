@@ -87,7 +87,7 @@ fn concurrent_stream(sim: Sim, settings: &[&str], seed: u64) {
         let tasks = (0..4usize).map(|task| {
             let driver = drivers[task % 2].clone();
             async move {
-                let mut oracle = Oracle::of(&bench);
+                let mut oracle = Oracle::default();
                 let mut rng = Rng::stream(seed, &format!("task {task}"));
                 for _ in 0..250 {
                     own_step(&driver, &mut oracle, &mut rng, task as u64).await;

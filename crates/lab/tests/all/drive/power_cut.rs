@@ -19,7 +19,7 @@ use kvdrive_spec::{Key, Status};
 use super::bench::{Bench, Oracle, SIZES, Stored, check_all, document, is_value, key, step, value};
 
 /// What the application knows at an event.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 struct Known {
     acknowledged: Oracle,
     /// The command under way: its key, and the value it gives it (`None`: it deletes it).
@@ -57,7 +57,8 @@ fn cut_everywhere(settings: &[String], ops: u64, every: u64, seed: u64) {
     bench.sim.step_every_event();
     let drive = bench.sim.block_on(bench.power_on(None)).expect("an empty drive comes up");
     let driver = bench.sim.block_on(bench.connect());
-    let known = Rc::new(RefCell::new(Known::default()));
+    let known = Known { acknowledged: Oracle::of(&bench), under_way: None };
+    let known = Rc::new(RefCell::new(known));
     bench.sim.spawn(application(driver, known.clone(), ops, small_keys, seed));
     let mut rng = Rng::stream(seed, "cuts");
     let first = rng.below(every);
