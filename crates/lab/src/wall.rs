@@ -99,7 +99,7 @@ pub fn run_wall(document: &Document, options: &WallOptions<'_>, progress: Progre
 fn open_recorder(document: &Document, config: &Config, path: &Path) -> anyhow::Result<Recorder> {
     anyhow::ensure!(config.media.kind != "file", "media.kind: a recording cannot bring an image file along; use ram");
     let error = |error| anyhow::anyhow!("{}: {error}", path.display());
-    let text = format!("{PROFILE_LINE}{}\n{}", document.profile_name(), document.to_string());
+    let text = format!("{PROFILE_LINE}{}\n{}", document.profile_name(), document);
     Recorder::new(Box::new(BufWriter::new(File::create(path).map_err(error)?)), &text).map_err(error)
 }
 
