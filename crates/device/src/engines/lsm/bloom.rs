@@ -55,10 +55,11 @@ impl BloomShape {
         });
     }
 
-    /// May `key` be among the keys added to the region with these bytes? Never wrong when it says no.
-    pub fn may_contain(&self, region: &[u8], key: &Key) -> bool {
+    /// May `key` be among the keys added to the region with these bytes? Never wrong when it says no. A byte that is
+    /// not there speaks for nothing.
+    pub fn may_contain(&self, key: &Key, byte_at: impl Fn(usize) -> Option<u8>) -> bool {
         self.probes(key_hash(key), |bit| {
-            region.get((bit >> 3) as usize).is_none_or(|byte| byte >> (bit & 7) & 1 == 1)
+            byte_at((bit >> 3) as usize).is_none_or(|byte| byte >> (bit & 7) & 1 == 1)
         })
     }
 
@@ -82,7 +83,7 @@ impl BloomShape {
 /// Maps a uniform 32-bit number to `0..n` without a division.
 #[inline]
 fn scale(number: u32, n: u32) -> u32 {
-    (u64::from(number) * u64::from(n) >> 32) as u32
+    ((u64::from(number) * u64::from(n)) >> 32) as u32
 }
 
 #[cfg(test)]
@@ -97,7 +98,7 @@ mod tests {
         let may = |number: u32| {
             let key = Key::from_u32_be(number);
             let region = shape.region(&key) as usize * shape.region_bytes as usize;
-            shape.may_contain(&filter[region..region + shape.region_bytes as usize], &key)
+            shape.may_contain(&key, |at| filter.get(region + at).copied())
         };
         assert!((0..keys).all(may), "a key that was added is missing");
         (keys..keys + 20_000).filter(|number| may(*number)).count() as u32

@@ -263,15 +263,13 @@ impl Index {
         for table in tables.newest_first().filter(|table| table.facts.addresses.touches(&addresses)) {
             let start = Start::Addresses(addresses.clone());
             let mut stream = TableStream::new(&*inner.layout, table.clone(), start, 1, Purpose::GcIndex);
+            let mut pairs = Vec::new();
             loop {
-                match stream.pull()? {
-                    Pull::Pair(key, entry) => {
-                        if entry.touches(&addresses)
+                match stream.pull(&mut pairs)? {
+                    Pull::Pairs => found.extend(pairs.drain(..).filter(|(_, entry)| {
+                        entry.touches(&addresses)
                             && is_current(&*inner.values, entry.address, table.facts.age)
-                        {
-                            found.push((key, entry));
-                        }
-                    }
+                    })),
                     Pull::Blocked => stream.refill().await?,
                     Pull::End => break,
                 }

@@ -13,7 +13,7 @@ use super::entry::{TableId, is_current};
 use super::index::{Frozen, Index};
 use super::layout::Start;
 use super::memtable::Memtable;
-use super::merge::{Merged, MergedRuns, Source};
+use super::merge::{Merged, MergedRuns, Source, Step};
 use super::recovery::IndexRecord;
 use super::space::TableSpace;
 use super::table::{READ_AHEAD, Table, TableStream, TableWriter};
@@ -240,7 +240,15 @@ impl Index {
         let mut writer: Option<TableWriter> = None;
         let split = rewrite.split_entries.unwrap_or(u32::MAX);
         let mut left = rewrite.entries;
-        while let Some(merged) = runs.next().await? {
+        loop {
+            let merged = match runs.step()? {
+                Step::Pair(merged) => merged,
+                Step::Blocked => {
+                    runs.refill().await?;
+                    continue;
+                }
+                Step::End => break,
+            };
             let most = left.min(split.into()).max(1) as u32;
             left = left.saturating_sub(1);
             match self.judge(&merged, ages[merged.source], &rewrite.older) {

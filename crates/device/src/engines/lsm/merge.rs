@@ -8,6 +8,7 @@ use std::rc::Rc;
 use kvdrive_spec::{Key, Status};
 
 use super::entry::Entry;
+use super::layout::SCAN_CHUNK;
 use super::memtable::Pair;
 use super::table::{Pull, TableStream};
 
@@ -20,16 +21,16 @@ pub enum Source {
 }
 
 impl Source {
-    fn pull(&mut self) -> Result<Pull, Status> {
+    fn pull(&mut self, out: &mut Vec<Pair>) -> Result<Pull, Status> {
         match self {
-            Source::Memory(run, next) => match run.get(*next) {
-                Some((key, entry)) => {
-                    *next += 1;
-                    Ok(Pull::Pair(*key, *entry))
-                }
-                None => Ok(Pull::End),
-            },
-            Source::Table(stream) => stream.pull(),
+            Source::Memory(run, next) => {
+                let end = run.len().min(*next + SCAN_CHUNK);
+                out.extend_from_slice(&run[*next..end]);
+                let pull = if end > *next { Pull::Pairs } else { Pull::End };
+                *next = end;
+                Ok(pull)
+            }
+            Source::Table(stream) => stream.pull(out),
         }
     }
 }
@@ -47,12 +48,31 @@ pub struct Merged {
     pub newest: bool,
 }
 
+/// What a merge has come to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Step {
+    /// The next pair of any run: keys ascend, newer runs first.
+    Pair(Merged),
+    /// A page has to be read first: [`MergedRuns::refill`].
+    Blocked,
+    /// That was all.
+    End,
+}
+
+/// A run and those of its pairs that are decoded and not given out.
+struct Run {
+    source: Source,
+    pairs: Vec<Pair>,
+    next: usize,
+}
+
 /// The lowest pair of a run that has not been given out.
+#[derive(Clone, Copy)]
 struct Head {
     key: Key,
-    /// `None`: not known yet, `key` is a lower bound.
-    entry: Option<Entry>,
-    source: usize,
+    source: u32,
+    /// It is the next of the run's decoded pairs. If not, `key` is a lower bound.
+    known: bool,
 }
 
 impl Head {
@@ -65,7 +85,7 @@ impl Head {
 /// Runs being merged.
 pub struct MergedRuns {
     /// Newest first.
-    sources: Vec<Source>,
+    runs: Vec<Run>,
     /// A binary heap, lowest head on top.
     heads: Vec<Head>,
     last: Option<Key>,
@@ -80,70 +100,99 @@ impl MergedRuns {
             Source::Memory(run, next) => run.get(*next).map_or(from, |pair| pair.0),
             Source::Table(stream) => stream.table().facts.min.max(from),
         };
-        let head = |(source, run): (usize, &Source)| Head { key: bound(run), entry: None, source };
-        let mut heads: Vec<Head> = sources.iter().enumerate().map(head).collect();
+        let head = |(source, run): (u32, &Source)| Head { key: bound(run), source, known: false };
+        let mut heads: Vec<Head> = (0..).zip(&sources).map(head).collect();
         // Ascending order is a heap.
         heads.sort_unstable_by_key(|head| (head.key, head.source));
-        MergedRuns { sources, heads, last: None }
+        let run = |source| Run { source, pairs: Vec::new(), next: 0 };
+        MergedRuns { runs: sources.into_iter().map(run).collect(), heads, last: None }
     }
 
-    /// The next pair of any run: keys ascend, newer runs first. Reads what has to be read.
+    /// The next pair, if no page has to be read for it.
     #[inline]
-    pub async fn next(&mut self) -> Result<Option<Merged>, Status> {
+    pub fn step(&mut self) -> Result<Step, Status> {
         loop {
-            let Some(top) = self.heads.first() else { return Ok(None) };
-            let (key, source) = (top.key, top.source);
-            let Some(entry) = top.entry else {
-                self.load(source).await?;
+            let Some(top) = self.heads.first_mut() else { return Ok(Step::End) };
+            if !top.known {
+                if !self.decode()? {
+                    return Ok(Step::Blocked);
+                }
                 continue;
-            };
-            // The run's next pair is fetched by the next call, so that an error does not hide this one.
-            self.heads[0].entry = None;
+            }
+            let source = top.source as usize;
+            let run = &mut self.runs[source];
+            let (key, entry) = run.pairs[run.next];
+            run.next += 1;
+            match run.pairs.get(run.next) {
+                Some((next, _)) => {
+                    top.key = *next;
+                    self.sift_down();
+                }
+                // More is decoded when its turn comes, so that an error there does not hide this pair.
+                None => top.known = false,
+            }
             let newest = self.last != Some(key);
             self.last = Some(key);
-            return Ok(Some(Merged { key, entry, source, newest }));
+            return Ok(Step::Pair(Merged { key, entry, source, newest }));
         }
     }
 
-    /// Gets the real head of the run on top of the heap.
-    #[inline]
-    async fn load(&mut self, source: usize) -> Result<(), Status> {
-        loop {
-            match self.sources[source].pull()? {
-                Pull::Pair(key, entry) => {
-                    self.heads[0] = Head { key, entry: Some(entry), source };
-                    break;
-                }
-                Pull::End => {
-                    self.heads.swap_remove(0);
-                    break;
-                }
-                Pull::Blocked => {
-                    if let Source::Table(stream) = &mut self.sources[source] {
-                        stream.refill().await?;
-                    }
-                }
+    /// Gets the real head of the run on top of the heap. `false` if a page is missing.
+    #[inline(never)]
+    fn decode(&mut self) -> Result<bool, Status> {
+        let top = &mut self.heads[0];
+        let run = &mut self.runs[top.source as usize];
+        run.pairs.clear();
+        run.next = 0;
+        match run.source.pull(&mut run.pairs)? {
+            Pull::Blocked => return Ok(false),
+            Pull::Pairs => (top.key, top.known) = (run.pairs[0].0, true),
+            Pull::End => {
+                self.heads.swap_remove(0);
             }
         }
         self.sift_down();
-        Ok(())
+        Ok(true)
+    }
+
+    /// Reads the page that is missing.
+    pub async fn refill(&mut self) -> Result<(), Status> {
+        let top = self.heads.first().map(|head| head.source as usize);
+        match top.map(|source| &mut self.runs[source].source) {
+            Some(Source::Table(stream)) => stream.refill().await,
+            _ => Ok(()),
+        }
+    }
+
+    /// The next pair; reads what has to be read.
+    pub async fn next(&mut self) -> Result<Option<Merged>, Status> {
+        loop {
+            match self.step()? {
+                Step::Pair(merged) => return Ok(Some(merged)),
+                Step::Blocked => self.refill().await?,
+                Step::End => return Ok(None),
+            }
+        }
     }
 
     #[inline]
     fn sift_down(&mut self) {
+        let heads = &mut self.heads[..];
+        let Some(&sinking) = heads.first() else { return };
         let mut at = 0;
         loop {
-            let mut lowest = at;
-            for child in [2 * at + 1, 2 * at + 2] {
-                if child < self.heads.len() && self.heads[child].before(&self.heads[lowest]) {
-                    lowest = child;
-                }
+            let mut child = 2 * at + 1;
+            if child + 1 < heads.len() && heads[child + 1].before(&heads[child]) {
+                child += 1;
             }
-            if lowest == at {
-                return;
+            if child >= heads.len() || !heads[child].before(&sinking) {
+                break;
             }
-            self.heads.swap(at, lowest);
-            at = lowest;
+            heads[at] = heads[child];
+            at = child;
+        }
+        if at > 0 {
+            heads[at] = sinking;
         }
     }
 }

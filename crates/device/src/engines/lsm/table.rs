@@ -22,6 +22,7 @@ use kvdrive_spec::{Key, Status};
 
 use super::entry::{AddressBounds, Entry, TableId};
 use super::layout::{Build, BuiltPage, Layout, PageBytes, Part, Scan, ScanStep, Start, TableFacts};
+use super::memtable::Pair;
 use super::space::{PagesUnderWay, TableSpace};
 use crate::flash::Purpose;
 use crate::ftl::Lpa;
@@ -199,9 +200,10 @@ impl Drop for Table {
 }
 
 /// What a [`TableStream`] has to offer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pull {
-    /// The next pair in key order.
-    Pair(Key, Entry),
+    /// More pairs, in key order.
+    Pairs,
     /// A page has to be read first: [`TableStream::refill`].
     Blocked,
     /// That was all.
@@ -232,13 +234,12 @@ impl TableStream {
         TableStream { table, scan, purpose, ahead, wanted: None, fetched: VecDeque::new() }
     }
 
-    /// The next pair, if no page has to be read for it.
-    #[inline]
-    pub fn pull(&mut self) -> Result<Pull, Status> {
+    /// Appends some of the next pairs to `out`, if no page has to be read for them.
+    pub fn pull(&mut self, out: &mut Vec<Pair>) -> Result<Pull, Status> {
         loop {
-            let step = self.scan.step().map_err(|damaged| self.table.damage(damaged.into()))?;
+            let step = self.scan.step(out).map_err(|damaged| self.table.damage(damaged.into()))?;
             match step {
-                ScanStep::Entry(key, entry) => return Ok(Pull::Pair(key, entry)),
+                ScanStep::Entries => return Ok(Pull::Pairs),
                 ScanStep::End => return Ok(Pull::End),
                 ScanStep::Read(part, number) => {
                     let found = self.fetched.iter().position(|page| (page.0, page.1) == (part, number));

@@ -18,6 +18,7 @@ use kvdrive_spec::{Key, Status};
 
 use super::bloom::{BloomConfig, BloomShape};
 use super::entry::{AddressBounds, Entry, TableId};
+use super::memtable::Pair;
 use crate::value_log::Vaddr;
 
 /// A part of a table.
@@ -169,18 +170,22 @@ pub enum Start {
 
 /// What a scan has come to.
 pub enum ScanStep {
-    /// The next entry.
-    Entry(Key, Entry),
+    /// There are more entries.
+    Entries,
     /// The scan needs this page: hand it over with [`Scan::give`].
     Read(Part, u32),
     /// That was all.
     End,
 }
 
+/// Pairs that a scan decodes in one step: enough to forget the call, few enough for many scans at a time.
+pub const SCAN_CHUNK: usize = 64;
+
 /// Turns the pages of a table into entries in key order.
 pub trait Scan {
-    /// The next entry, or what is missing to get it.
-    fn step(&mut self) -> Result<ScanStep, Damaged>;
+    /// Appends up to [`SCAN_CHUNK`] of the next entries to `out`, at least one if it returns [`ScanStep::Entries`] and
+    /// none otherwise.
+    fn step(&mut self, out: &mut Vec<Pair>) -> Result<ScanStep, Damaged>;
 
     /// The page asked for last.
     fn give(&mut self, page: PageBytes);
@@ -341,8 +346,8 @@ pub(super) mod tests {
             let mut scan = layout.scan(&self.facts, start);
             let mut found = Vec::new();
             loop {
-                match scan.step().unwrap() {
-                    ScanStep::Entry(key, entry) => found.push((key, entry)),
+                match scan.step(&mut found).unwrap() {
+                    ScanStep::Entries => {}
                     ScanStep::Read(part, number) => scan.give(self.pages[&(part, number)].clone()),
                     ScanStep::End => return found,
                 }
@@ -446,10 +451,11 @@ pub(super) mod tests {
                 let key = Key::from_u32_be(key);
                 for start in [Start::First, Start::Key(key), Start::Addresses(Vaddr(0)..Vaddr(u64::MAX))] {
                     let mut scan = layout.scan(&facts, start);
-                    while let Ok(step) = scan.step() {
+                    let mut out = Vec::new();
+                    while let Ok(step) = scan.step(&mut out) {
                         match step {
                             ScanStep::Read(..) => scan.give(page.clone()),
-                            ScanStep::Entry(..) => {}
+                            ScanStep::Entries => {}
                             ScanStep::End => break,
                         }
                     }

@@ -20,9 +20,10 @@ use std::rc::Rc;
 use kvdrive_spec::{Key, Status};
 
 use super::{Build, BuiltPage, Damaged, Layout, PageBytes, Part, ProbeStep, Scan, ScanStep, Shape, Start};
-use super::{TableFacts, Want, bloom_pages};
+use super::{SCAN_CHUNK, TableFacts, Want, bloom_pages};
 use crate::engines::lsm::bloom::BloomShape;
 use crate::engines::lsm::entry::{AddressBounds, Entry, TableId};
+use crate::engines::lsm::memtable::Pair;
 use crate::value_log::Vaddr;
 
 const KEY_BYTES: u32 = 4;
@@ -123,8 +124,9 @@ impl Layout for Published {
     ) -> Result<ProbeStep, Damaged> {
         match want.part {
             Part::Bloom => {
-                let filter: Vec<u8> = pages.iter().flat_map(|page| page.bytes()).copied().collect();
-                match self.shape.filter(table.bloom_pages, 1).may_contain(&filter, key) {
+                let page_bytes = self.shape.page_bytes as usize;
+                let byte_at = |at: usize| pages.get(at / page_bytes)?.bytes().get(at % page_bytes).copied();
+                match self.shape.filter(table.bloom_pages, 1).may_contain(key, byte_at) {
                     false => Ok(ProbeStep::Absent),
                     true => Ok(self.probe(table, key, false)),
                 }
@@ -170,6 +172,13 @@ fn key_on(page: &PageBytes, slot: u32) -> Option<u32> {
 fn word_on(page: &PageBytes, slot: u32) -> Option<u64> {
     let bytes = page.bytes().get((slot * ENTRY_BYTES) as usize..)?;
     Some(u64::from_le_bytes(*bytes.first_chunk()?))
+}
+
+/// `count` slots of `N` bytes from `slot` on.
+fn slots<const N: usize>(page: &PageBytes, slot: u32, count: u32) -> Result<&[[u8; N]], Damaged> {
+    let from = slot as usize * N;
+    let bytes = page.bytes().get(from..from + count as usize * N).ok_or(Damaged)?;
+    Ok(bytes.as_chunks().0)
 }
 
 #[inline]
@@ -292,9 +301,14 @@ impl PartCursor {
         (self.page, self.slot) = (rank / self.per_page, rank % self.per_page);
     }
 
-    #[inline]
-    fn advance(&mut self) {
-        self.slot += 1;
+    /// Slots from the present one to the end of the page.
+    fn left(&self) -> u32 {
+        self.per_page - self.slot
+    }
+
+    /// Goes on by `count` slots, at most to the end of the page.
+    fn advance(&mut self, count: u32) {
+        self.slot += count;
         if self.slot == self.per_page {
             (self.page, self.slot) = (self.page + 1, 0);
         }
@@ -360,7 +374,7 @@ impl PublishedScan {
 }
 
 impl Scan for PublishedScan {
-    fn step(&mut self) -> Result<ScanStep, Damaged> {
+    fn step(&mut self, out: &mut Vec<Pair>) -> Result<ScanStep, Damaged> {
         if let Some(from) = self.from
             && let Some(missing) = self.seek(from)?
         {
@@ -369,18 +383,23 @@ impl Scan for PublishedScan {
         if self.rank >= self.entries {
             return Ok(ScanStep::End);
         }
-        let Some(page) = self.keys.held(self.keys.page) else {
+        let Some(keys) = self.keys.held(self.keys.page) else {
             return Ok(self.ask(Part::Index, self.keys.page));
         };
-        let key = Key::from_u32_be(key_on(page, self.keys.slot).ok_or(Damaged)?);
-        let Some(page) = self.data.held(self.data.page) else {
+        let Some(data) = self.data.held(self.data.page) else {
             return Ok(self.ask(Part::Data, self.data.page));
         };
-        let entry = decode(word_on(page, self.data.slot).ok_or(Damaged)?);
-        self.rank += 1;
-        self.keys.advance();
-        self.data.advance();
-        Ok(ScanStep::Entry(key, entry))
+        let left = self.keys.left().min(self.data.left()).min(self.entries - self.rank);
+        let count = left.min(SCAN_CHUNK as u32);
+        let keys = slots::<4>(keys, self.keys.slot, count)?;
+        let words = slots::<8>(data, self.data.slot, count)?;
+        out.extend(keys.iter().zip(words).map(|(key, word)| {
+            (Key::from_u32_be(u32::from_be_bytes(*key)), decode(u64::from_le_bytes(*word)))
+        }));
+        self.rank += count;
+        self.keys.advance(count);
+        self.data.advance(count);
+        Ok(ScanStep::Entries)
     }
 
     fn give(&mut self, page: PageBytes) {

@@ -18,9 +18,10 @@ use std::rc::Rc;
 use kvdrive_spec::{Key, Status};
 
 use super::{Build, BuiltPage, Damaged, Layout, PageBytes, Part, ProbeStep, Scan, ScanStep, Shape, Start};
-use super::{TableFacts, Want, bloom_pages};
+use super::{SCAN_CHUNK, TableFacts, Want, bloom_pages};
 use crate::engines::lsm::bloom::BloomShape;
 use crate::engines::lsm::entry::{AddressBounds, Entry, TableId};
+use crate::engines::lsm::memtable::Pair;
 use crate::value_log::Vaddr;
 
 const HEAD_BYTES: usize = 4;
@@ -122,7 +123,8 @@ impl Layout for Sound {
         let bytes = pages.first().ok_or(Damaged)?.bytes();
         match want.part {
             Part::Bloom => {
-                match self.shape.filter(table.bloom_pages, table.bloom_pages).may_contain(bytes, key) {
+                let filter = self.shape.filter(table.bloom_pages, table.bloom_pages);
+                match filter.may_contain(key, |at| bytes.get(at).copied()) {
                     false => Ok(ProbeStep::Absent),
                     true => Ok(self.probe(table, key, false)),
                 }
@@ -479,11 +481,17 @@ impl SoundScan {
 }
 
 impl Scan for SoundScan {
-    fn step(&mut self) -> Result<ScanStep, Damaged> {
+    fn step(&mut self, out: &mut Vec<Pair>) -> Result<ScanStep, Damaged> {
         loop {
             if let Some((page, walk)) = &mut self.page {
-                if let Some((key, entry)) = walk.next(page.bytes())? {
-                    return Ok(ScanStep::Entry(key, entry));
+                let (bytes, before) = (page.bytes(), out.len());
+                while out.len() < before + SCAN_CHUNK
+                    && let Some(pair) = walk.next(bytes)?
+                {
+                    out.push(pair);
+                }
+                if out.len() > before {
+                    return Ok(ScanStep::Entries);
                 }
                 self.page = None;
             }
