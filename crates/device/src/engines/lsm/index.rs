@@ -7,7 +7,7 @@
 //!
 //! Insertions and lookups run side by side. Flush and compaction run one at a time, inside the insertion that found the
 //! memtable full (as published: the next command waits); insertions beside it go on until the next memtable is full as
-//! well ([`super::maintenance`]). Changes of the table list happen in one step without an `.await`, together with their
+//! well (`maintenance.rs`). Changes of the table list happen in one step without an `.await`, together with their
 //! [`IndexRecord`].
 //!
 //! The index knows where values are and nothing of their bytes. It says through [`ValueLiveness`] when it has

@@ -3,7 +3,7 @@
 //! A table has up to three parts, each a row of NAND pages: **data** (entries in key order), **index** (where to find a
 //! key in the data part) and **Bloom** (is the key here at all). A layout turns entries into pages and pages into
 //! entries. It does no I/O: [`Scan`] and [`Layout::probe`] say which page they want to see next, and who drives them
-//! reads it ([`super::table`], [`super::lookup`]).
+//! reads it (`table.rs`, `lookup.rs`).
 //!
 //! To add a layout: one file here and one row in [`LAYOUTS`]; the oracle tests run over every row.
 
