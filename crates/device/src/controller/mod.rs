@@ -43,6 +43,8 @@ pub struct EngineRow {
     pub name: &'static str,
     /// What it is and where it comes from.
     pub origin: &'static str,
+    /// Do List and iterators go in the order of keys? Otherwise in an order of the engine's own.
+    pub ordered: bool,
     /// Powers a drive with it on.
     pub start: Start,
     /// Its [`Engine::fold`].
@@ -54,18 +56,21 @@ pub const ENGINES: &[EngineRow] = &[
     EngineRow {
         name: "lsm",
         origin: "LSM-tree over a value log with byte addresses (BandSlim, section 3.4; WiscKey's key-value separation)",
+        ordered: true,
         start: start::<LsmEngine>,
         fold: LsmEngine::fold,
     },
     EngineRow {
         name: hash::original::ROW.name,
         origin: hash::original::ROW.origin,
+        ordered: false,
         start: start::<HashEngine>,
         fold: HashEngine::fold,
     },
     EngineRow {
         name: hash::plus::ROW.name,
         origin: hash::plus::ROW.origin,
+        ordered: false,
         start: start::<HashEngine>,
         fold: HashEngine::fold,
     },

@@ -58,6 +58,16 @@ pub const PROFILES: &[Profile] = &[
         origin: "cosmos-plus behind PCIe Gen5, as BandSlim's CXL article (IEEE Micro) estimates it",
         text: include_str!("../../profiles/gen5-cxl.toml"),
     },
+    Profile {
+        name: "kvvirt",
+        origin: "the 128 GB drive of the Plus paper, flash times of its emulator, everything charged",
+        text: include_str!("../../profiles/kvvirt.toml"),
+    },
+    Profile {
+        name: "kvvirt-published",
+        origin: "kvvirt with those omissions of the published emulator that are times of one step",
+        text: include_str!("../../profiles/kvvirt-published.toml"),
+    },
 ];
 
 /// The `[workload]` section, the same behind every profile.

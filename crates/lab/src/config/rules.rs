@@ -170,6 +170,11 @@ pub(super) const RULES: &[(&str, Rule)] = &[
     ("workload.mix_get_ratio", WEIGHT),
     ("workload.mix_put_ratio", WEIGHT),
     ("workload.mix_seek_ratio", WEIGHT),
+    ("workload.distribution", Word(&["uniform", "zipfian", "latest"])),
+    ("workload.scramble", Flag),
+    ("workload.zipf_theta", Number(0.01, 0.999)),
+    ("workload.overwrites", Integer(0, 1 << 40)),
+    ("workload.scan_length_max", Integer(1, 1 << 20)),
 ];
 
 /// Whether a key may be `value`.

@@ -20,12 +20,15 @@ mod w_b;
 mod w_c;
 mod w_d;
 mod w_m;
+mod ycsb;
+mod zipf;
 
 use kvdrive_spec::Key;
 
 pub use keys::{KeyFormat, KeyPermutation};
 pub use params::{PRESETS, Preset, WorkloadParams};
 pub use sizes::{Pareto, ParetoSizes};
+pub use zipf::Zipf;
 
 /// The value of a store, by description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,6 +168,61 @@ pub const WORKLOADS: &[Row] = &[
         name: "w-m",
         origin: "stores of mixgraph All_random's value sizes, unique 4 B keys (BandSlim workload M)",
         build: w_m::build,
+    },
+    Row {
+        name: "ycsb-a",
+        origin: "half retrieves, half stores (YCSB core workload A)",
+        build: ycsb::build,
+    },
+    Row {
+        name: "ycsb-b",
+        origin: "95 % retrieves, 5 % stores (YCSB core workload B)",
+        build: ycsb::build,
+    },
+    Row {
+        name: "ycsb-c",
+        origin: "retrieves (YCSB core workload C)",
+        build: ycsb::build,
+    },
+    Row {
+        name: "ycsb-d",
+        origin: "95 % retrieves of the latest, 5 % inserts (YCSB core workload D)",
+        build: ycsb::build,
+    },
+    Row {
+        name: "ycsb-e",
+        origin: "95 % short scans, 5 % inserts (YCSB core workload E)",
+        build: ycsb::build,
+    },
+    Row {
+        name: "ycsb-f",
+        origin: "half retrieves, half read-modify-writes (YCSB core workload F)",
+        build: ycsb::build,
+    },
+    Row {
+        name: "plus-a",
+        origin: "half retrieves, half stores (Plus, section V)",
+        build: ycsb::build,
+    },
+    Row {
+        name: "plus-b",
+        origin: "95 % retrieves, 5 % stores (Plus, section V)",
+        build: ycsb::build,
+    },
+    Row {
+        name: "plus-c",
+        origin: "retrieves (Plus, section V)",
+        build: ycsb::build,
+    },
+    Row {
+        name: "plus-d",
+        origin: "95 % retrieves, 5 % stores, both of the latest (Plus, section V)",
+        build: ycsb::build,
+    },
+    Row {
+        name: "plus-f",
+        origin: "half retrieves, half read-modify-writes (Plus, section V)",
+        build: ycsb::build,
     },
 ];
 

@@ -70,6 +70,16 @@ pub struct WorkloadParams {
     pub mix_put_ratio: f64,
     /// Weight of seeks in `mixgraph`.
     pub mix_seek_ratio: f64,
+    /// Which keys `ycsb-` and `plus-` choose: `uniform`, `zipfian`, `latest`.
+    pub distribution: String,
+    /// Whether `ycsb-` spreads the ranks of `zipfian` over the keys by a hash.
+    pub scramble: bool,
+    /// Exponent of `zipfian` and `latest`.
+    pub zipf_theta: f64,
+    /// Stores of uniform keys between loading and the first operation of `ycsb-` and `plus-`.
+    pub overwrites: u64,
+    /// Most *next* operations behind a seek of `ycsb-e`.
+    pub scan_length_max: u32,
 }
 
 /// A published set of `mixgraph` flags.

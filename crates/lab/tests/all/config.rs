@@ -199,7 +199,7 @@ fn a_wrong_setting_is_one_line_that_says_what_is_allowed() {
         ),
         (
             "qqq.www=8",
-            "qqq.www: unknown key; the sections are link, host, controller, buffer, packing, lsm, flash, ftl, gc, power, media, nand, run, workload",
+            "qqq.www: unknown key; the sections are link, host, engine, controller, buffer, packing, lsm, flash, ftl, gc, hash, power, media, nand, run, workload",
         ),
         ("flash.channels", "flash.channels: expected KEY=VALUE"),
         (

@@ -45,10 +45,7 @@ fn mean_sizes_are_the_published_ones() {
         let sizes = store_sizes(&mut *build(sets), OPS);
         assert_eq!(sizes.len() as u64, OPS, "{sets:?}: stores only");
         let mean = mean(&sizes);
-        assert!(
-            (mean / expected - 1.0).abs() <= tolerance,
-            "{sets:?}: {mean}"
-        );
+        assert!((mean / expected - 1.0).abs() <= tolerance, "{sets:?}: {mean}");
     }
 }
 
@@ -78,10 +75,7 @@ fn keys_of_w_b_to_w_m_are_unique() {
         assert!(keys.iter().all(|key| key.len() == 4));
     }
     let error = try_build(&["name=w-m", "ops=4294967297"]).err().unwrap();
-    assert_eq!(
-        error,
-        "workload.ops: 4294967297; there are only 4294967296 different 4 B keys"
-    );
+    assert_eq!(error, "workload.ops: 4294967297; there are only 4294967296 different 4 B keys");
 }
 
 /// Shares of retrieves, stores and seeks, and how often the most popular key occurs.
@@ -101,10 +95,7 @@ fn mix(sets: &[&str]) -> ([f64; 3], u64) {
         kinds[kind] += 1;
         *keys.entry(key).or_insert(0u64) += 1;
     }
-    (
-        kinds.map(|n| n as f64 / OPS as f64),
-        *keys.values().max().unwrap(),
-    )
+    (kinds.map(|n| n as f64 / OPS as f64), *keys.values().max().unwrap())
 }
 
 #[test]
@@ -127,10 +118,7 @@ fn mixgraph_has_the_ratios_of_its_flags_and_the_keys_of_its_model() {
 #[test]
 fn mixgraph_says_that_it_clamps_and_loads_what_it_reads() {
     let workload = build(&["preset=all_random"]);
-    assert_eq!(
-        workload.notes(),
-        ["keys are 16 B, not 48: the KV command set has no longer ones"]
-    );
+    assert_eq!(workload.notes(), ["keys are 16 B, not 48: the KV command set has no longer ones"]);
     assert_eq!(workload.preload(), 1_000_000);
     let (key, value) = workload.preload_pair(1);
     assert_eq!((key.len(), value.version), (16, 1));
@@ -166,13 +154,8 @@ fn mixed_has_its_fractions() {
     for (kind, share) in kinds.into_iter().zip([0.5, 0.1, 0.1, 0.1, 0.1, 0.1]) {
         assert!((kind as f64 / OPS as f64 - share).abs() < 0.01, "{kinds:?}");
     }
-    let error = try_build(&["name=mixed", "delete_fraction=0.6"])
-        .err()
-        .unwrap();
-    assert_eq!(
-        error,
-        "workload.read_fraction: the fractions of mixed sum to 1.1; at most 1"
-    );
+    let error = try_build(&["name=mixed", "delete_fraction=0.6"]).err().unwrap();
+    assert_eq!(error, "workload.read_fraction: the fractions of mixed sum to 1.1; at most 1");
 }
 
 #[test]
@@ -180,23 +163,12 @@ fn unusable_parameters_are_one_line() {
     let cases: &[(&[&str], &str)] = &[
         (
             &["name=w-z"],
-            "workload.name: no workload \"w-z\"; there are fillseq, fillrandom, readrandom, mixgraph, mixed, w-a, w-b, w-c, w-d, w-m",
+            "workload.name: no workload \"w-z\"; there are fillseq, fillrandom, readrandom, mixgraph, mixed, w-a, w-b, w-c, w-d, w-m, ycsb-a, ycsb-b, ycsb-c, ycsb-d, ycsb-e, ycsb-f, plus-a, plus-b, plus-c, plus-d, plus-f",
         ),
+        (&["name=fillseq", "key_size=17"], "workload.key_size: 17 B; a key has 1 to 16 B"),
+        (&["name=fillrandom", "key_size=1"], "workload.key_size: 1 B cannot name 1000000 pairs; at most 256"),
         (
-            &["name=fillseq", "key_size=17"],
-            "workload.key_size: 17 B; a key has 1 to 16 B",
-        ),
-        (
-            &["name=fillrandom", "key_size=1"],
-            "workload.key_size: 1 B cannot name 1000000 pairs; at most 256",
-        ),
-        (
-            &[
-                "name=mixgraph",
-                "mix_get_ratio=0",
-                "mix_put_ratio=0",
-                "mix_seek_ratio=0",
-            ],
+            &["name=mixgraph", "mix_get_ratio=0", "mix_put_ratio=0", "mix_seek_ratio=0"],
             "workload.mix_get_ratio: the three mix ratios sum to nothing",
         ),
         (
@@ -220,6 +192,103 @@ fn preloaded_pairs_come_before_later_versions() {
         assert_eq!(first, Some(1000), "{name}");
         assert_eq!(workload.preload_pair(999).1.version, 999);
     }
+}
+
+/// Shares of retrieves, stores and seeks in percent, and the stores of keys that were not loaded.
+fn shares(sets: &[&str]) -> ([f64; 3], f64) {
+    let mut workload = build(sets);
+    let loaded: std::collections::BTreeSet<_> =
+        (0..1000).map(|index| workload.preload_pair(index).0).collect();
+    assert_eq!(loaded.len(), 1000);
+    let (mut kinds, mut inserts) = ([0.0; 3], 0.0);
+    for _ in 0..OPS {
+        match workload.next() {
+            Op::Retrieve { .. } => kinds[0] += 1.0,
+            Op::Store { key, .. } => {
+                kinds[1] += 1.0;
+                inserts += f64::from(u8::from(!loaded.contains(&key)));
+            }
+            Op::Seek { nexts, .. } => {
+                assert!((1..=100).contains(&nexts));
+                kinds[2] += 1.0;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    let percent = 100.0 / OPS as f64;
+    (kinds.map(|kind| kind * percent), inserts * percent)
+}
+
+#[test]
+fn ycsb_mixes_are_the_published_ones() {
+    let cases = [
+        ("a", [50.0, 50.0, 0.0], 0.0),
+        ("b", [95.0, 5.0, 0.0], 0.0),
+        ("c", [100.0, 0.0, 0.0], 0.0),
+        ("d", [95.0, 5.0, 0.0], 5.0),
+        ("e", [0.0, 5.0, 95.0], 5.0),
+        // Half the operations read, half read and write: two reads for every write.
+        ("f", [66.7, 33.3, 0.0], 0.0),
+    ];
+    for client in ["ycsb", "plus"] {
+        for (letter, kinds, inserts) in cases {
+            if client == "plus" && letter == "e" {
+                continue;
+            }
+            let inserts = if client == "plus" { 0.0 } else { inserts };
+            for distribution in ["uniform", "zipfian", "latest"] {
+                let name = format!("name={client}-{letter}");
+                let distribution = format!("distribution={distribution}");
+                let found = shares(&[&name, &distribution, "num=1000", "key_size=8"]);
+                let near = |a: f64, b: f64| (a - b).abs() < 1.0;
+                let fits = found.0.iter().zip(kinds).all(|(a, b)| near(*a, b)) && near(found.1, inserts);
+                assert!(fits, "{name} {distribution}: {found:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn ycsb_chooses_keys_as_it_is_told() {
+    let hottest = |sets: &[&str]| {
+        let mut workload = build(sets);
+        let mut counts = std::collections::BTreeMap::new();
+        for _ in 0..OPS {
+            if let Op::Retrieve { key } = workload.next() {
+                *counts.entry(key).or_insert(0u32) += 1;
+            }
+        }
+        let (key, count) = counts.into_iter().max_by_key(|(_, count)| *count).unwrap();
+        let index = (0..1000).find(|index| workload.preload_pair(*index).0 == key);
+        (index, f64::from(count) / OPS as f64)
+    };
+    let base = ["num=1000", "key_size=8"];
+    let with = |name: &'static str, distribution: &'static str| [name, distribution, base[0], base[1]];
+    // 1 / zeta(1000, 0.99) is 13.0 %.
+    let (index, share) = hottest(&with("name=plus-c", "distribution=zipfian"));
+    assert!(index == Some(0) && (share - 0.130).abs() < 0.01, "{index:?} {share}");
+    let (index, share) = hottest(&with("name=plus-c", "distribution=latest"));
+    assert!(index == Some(999) && (share - 0.130).abs() < 0.01, "{index:?} {share}");
+    // 1 / 26.469 of ten thousand million items, and what else falls on the key.
+    let (index, share) = hottest(&with("name=ycsb-c", "distribution=zipfian"));
+    assert!(index != Some(0) && (share - 0.039).abs() < 0.01, "{index:?} {share}");
+    assert!(hottest(&with("name=ycsb-c", "distribution=uniform")).1 < 0.005);
+}
+
+#[test]
+fn preconditioning_overwrites_uniform_keys_the_same_way_every_time() {
+    let sets = ["name=plus-a", "num=1000", "key_size=8", "overwrites=20000"];
+    let workload = build(&sets);
+    assert_eq!(workload.preload(), 21_000);
+    assert_eq!(build(&sets).preload_pair(20_999), workload.preload_pair(20_999));
+    let mut counts = std::collections::BTreeMap::new();
+    for index in 1000..21_000 {
+        let (key, value) = workload.preload_pair(index);
+        assert_eq!(value.version, index);
+        *counts.entry(key).or_insert(0u32) += 1;
+    }
+    assert_eq!(counts.len(), 1000);
+    assert!(counts.values().all(|count| (4..=45).contains(count)), "{counts:?}");
 }
 
 /// The same on every machine and in every build: random streams, Pareto table and key layouts are part of it.
@@ -291,5 +360,60 @@ fn first_operations() {
       store Key(40dc950e) 1 B v1
       store Key(6195a027) 75 B v2
       store Key(ba65c638) 1 B v3
+    ycsb-a
+      Retrieve { key: Key(000cfd7b) }
+      store Key(0006b407) 32 B v1000000
+      Retrieve { key: Key(000ceca4) }
+      Retrieve { key: Key(0003e33e) }
+    ycsb-b
+      Retrieve { key: Key(000cfd7b) }
+      Retrieve { key: Key(0006b407) }
+      Retrieve { key: Key(000ceca4) }
+      Retrieve { key: Key(0003e33e) }
+    ycsb-c
+      Retrieve { key: Key(000cfd7b) }
+      Retrieve { key: Key(0006b407) }
+      Retrieve { key: Key(000ceca4) }
+      Retrieve { key: Key(0003e33e) }
+    ycsb-d
+      Retrieve { key: Key(000f2eeb) }
+      Retrieve { key: Key(0000e6b0) }
+      Retrieve { key: Key(000f35d2) }
+      Retrieve { key: Key(000f423b) }
+    ycsb-e
+      Seek { key: Key(000cfd7b), nexts: 40 }
+      Seek { key: Key(0006b407), nexts: 65 }
+      Seek { key: Key(000ceca4), nexts: 69 }
+      Seek { key: Key(0003e33e), nexts: 75 }
+    ycsb-f
+      Retrieve { key: Key(000cfd7b) }
+      Retrieve { key: Key(0006b407) }
+      store Key(0006b407) 32 B v1000000
+      Retrieve { key: Key(000ceca4) }
+    plus-a
+      Retrieve { key: Key(00001354) }
+      store Key(000e5b8f) 32 B v1000000
+      Retrieve { key: Key(00000c6d) }
+      Retrieve { key: Key(00000004) }
+    plus-b
+      Retrieve { key: Key(00001354) }
+      Retrieve { key: Key(000e5b8f) }
+      Retrieve { key: Key(00000c6d) }
+      Retrieve { key: Key(00000004) }
+    plus-c
+      Retrieve { key: Key(00001354) }
+      Retrieve { key: Key(000e5b8f) }
+      Retrieve { key: Key(00000c6d) }
+      Retrieve { key: Key(00000004) }
+    plus-d
+      Retrieve { key: Key(000f2eeb) }
+      Retrieve { key: Key(0000e6b0) }
+      Retrieve { key: Key(000f35d2) }
+      Retrieve { key: Key(000f423b) }
+    plus-f
+      Retrieve { key: Key(00001354) }
+      Retrieve { key: Key(000e5b8f) }
+      store Key(000e5b8f) 32 B v1000000
+      Retrieve { key: Key(00000c6d) }
     "#);
 }

@@ -20,6 +20,10 @@ pub trait Keep: Clone + 'static {
     fn keep(data: &Rc<Region>, spare: &Spare, scratch: &mut Vec<u8>) -> Self;
     /// Gives it back. Panics when its data was let go.
     fn data(&self) -> (Rc<Region>, Spare);
+    /// Gives bytes `at .. at + bytes` back in a region, and which byte of the page is its first.
+    fn part(&self, _at: u32, _bytes: u32) -> (Rc<Region>, u32) {
+        (self.data().0, 0)
+    }
     /// Gives its header back.
     fn spare(&self) -> Spare;
     /// Lets the data go if that saves something. The header stays.
@@ -86,6 +90,14 @@ impl<K: Keep> Media for Memory<K> {
             None | Some(Cell::Blank) => MediaPage::Erased,
             Some(Cell::Torn | Cell::Unreadable(_)) => MediaPage::Damaged,
             Some(Cell::Held(page)) => MediaPage::Programmed(page.data()),
+        }
+    }
+
+    fn read_part(&self, ppa: Ppa, at: u32, bytes: u32) -> MediaPage<(Rc<Region>, u32)> {
+        match self.cell(ppa) {
+            None | Some(Cell::Blank) => MediaPage::Erased,
+            Some(Cell::Torn | Cell::Unreadable(_)) => MediaPage::Damaged,
+            Some(Cell::Held(page)) => MediaPage::Programmed(page.part(at, bytes)),
         }
     }
 

@@ -59,13 +59,28 @@ impl Keep for TagsPage {
         match self {
             TagsPage::Shared(data, spare) => (data.clone(), **spare),
             TagsPage::Packed(bytes) => {
-                let (spare, flags, mut rest) = unpack_spare(bytes);
+                let (spare, flags, rest) = unpack_spare(bytes);
                 assert!(
                     flags & FLAG_DISCARDED == 0,
                     "page of lpa {} is read after it was discarded",
                     spare.lpa
                 );
-                (Rc::new(unpack_region(&mut rest)), spare)
+                (Rc::new(unpack_part(rest, 0, u32::MAX)), spare)
+            }
+        }
+    }
+
+    fn part(&self, at: u32, bytes: u32) -> (Rc<Region>, u32) {
+        match self {
+            TagsPage::Shared(data, _) => (data.clone(), 0),
+            TagsPage::Packed(packed) => {
+                let (spare, flags, rest) = unpack_spare(packed);
+                assert!(
+                    flags & FLAG_DISCARDED == 0,
+                    "page of lpa {} is read after it was discarded",
+                    spare.lpa
+                );
+                (Rc::new(unpack_part(rest, at, at + bytes)), at)
             }
         }
     }
@@ -145,50 +160,146 @@ fn unpack_spare(bytes: &[u8]) -> (Spare, u8, &[u8]) {
     (Spare { kind, lost, block_erases, lpa, sequence, tag }, flags, rest)
 }
 
-fn pack_region(out: &mut Vec<u8>, data: &Region) {
+/// What a run looks like, apart from its content.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Shape {
+    /// Zeros between the run before and this one.
+    gap: u32,
+    bytes: u32,
+    /// `Some`: the pattern's offset in its stream.
+    pattern: Option<u32>,
+}
+
+impl Shape {
+    fn content_bytes(&self) -> usize {
+        if self.pattern.is_some() { 8 } else { self.bytes as usize }
+    }
+
+    fn pack(&self, out: &mut Vec<u8>) {
+        put(out, self.gap.into());
+        put(out, u64::from(self.bytes) << 1 | u64::from(self.pattern.is_some()));
+        if let Some(offset) = self.pattern {
+            put(out, offset.into());
+        }
+    }
+
+    fn unpack(bytes: &mut &[u8]) -> Shape {
+        let gap = take(bytes) as u32;
+        let length = take(bytes);
+        let pattern = (length & 1 == 1).then(|| take(bytes) as u32);
+        Shape { gap, bytes: (length >> 1) as u32, pattern }
+    }
+}
+
+/// A run of a region: its shape and its content.
+enum Content<'a> {
+    Seed(u64),
+    Literal(&'a [u8]),
+}
+
+fn runs(data: &Region) -> Vec<(Shape, Content<'_>)> {
     let literal = data.literal();
-    // End of the run packed last: gaps count from here.
+    let mut runs = Vec::with_capacity(2 * data.patterns().len() + 1);
+    // End of the run before: gaps count from here.
     let mut packed = 0;
     let mut here = 0;
-    let pack_literal = |out: &mut Vec<u8>, from: usize, to: usize, packed: &mut usize| {
+    let push_literal = |runs: &mut Vec<_>, from: usize, to: usize, packed: &mut usize| {
         let to = to.min(literal.len());
-        if from < to && literal[from..to].iter().any(|byte| *byte != 0) {
-            put(out, (from - *packed) as u64);
-            put(out, ((to - from) as u64) << 1);
-            out.extend_from_slice(&literal[from..to]);
-            *packed = to;
-        }
+        let Some(zeros) = literal.get(from..to).and_then(|rest| rest.iter().position(|byte| *byte != 0))
+        else {
+            return;
+        };
+        let from = from + zeros;
+        let shape = Shape { gap: (from - *packed) as u32, bytes: (to - from) as u32, pattern: None };
+        runs.push((shape, Content::Literal(&literal[from..to])));
+        *packed = to;
     };
     for placed in data.patterns() {
         let at = placed.at as usize;
-        pack_literal(out, here, at, &mut packed);
-        put(out, (at - packed) as u64);
-        put(out, u64::from(placed.pattern.bytes) << 1 | 1);
-        out.extend_from_slice(&placed.pattern.seed.to_le_bytes());
-        put(out, placed.pattern.offset.into());
+        push_literal(&mut runs, here, at, &mut packed);
+        let shape = Shape {
+            gap: (at - packed) as u32,
+            bytes: placed.pattern.bytes,
+            pattern: Some(placed.pattern.offset),
+        };
+        runs.push((shape, Content::Seed(placed.pattern.seed)));
         packed = at + placed.pattern.bytes as usize;
         here = packed;
     }
-    pack_literal(out, here, literal.len(), &mut packed);
+    push_literal(&mut runs, here, literal.len(), &mut packed);
+    runs
 }
 
-fn unpack_region(runs: &mut &[u8]) -> Region {
+fn pack_region(out: &mut Vec<u8>, data: &Region) {
+    let runs = runs(data);
+    let mut at = 0;
+    while at < runs.len() {
+        let repeats = |period: usize| {
+            let shape = |index: usize| runs.get(index).map(|(shape, _)| *shape);
+            let more = (at + period..runs.len()).take_while(|index| shape(*index) == shape(index - period));
+            1 + more.count() / period
+        };
+        let pairs = if at + 1 < runs.len() { repeats(2) } else { 0 };
+        let (period, count) = if pairs > 1 { (2, pairs) } else { (1, repeats(1)) };
+        put(out, (count as u64) << 1 | (period as u64 - 1));
+        runs[at..at + period].iter().for_each(|(shape, _)| shape.pack(out));
+        for (_, content) in &runs[at..at + period * count] {
+            match content {
+                Content::Seed(seed) => out.extend_from_slice(&seed.to_le_bytes()),
+                Content::Literal(bytes) => out.extend_from_slice(bytes),
+            }
+        }
+        at += period * count;
+    }
+}
+
+/// Bytes `from .. to` of the packed runs, as a region that begins at `from`.
+fn unpack_part(mut runs: &[u8], from: u32, to: u32) -> Region {
     let mut literal = Vec::new();
     let mut patterns = Vec::new();
-    let mut here = 0usize;
-    while !runs.is_empty() {
-        here += take(runs) as usize;
-        let length = take(runs);
-        let bytes = (length >> 1) as usize;
-        if length & 1 == 1 {
-            let seed = u64::from_le_bytes(take_bytes(runs, 8).try_into().expect("8 bytes"));
-            let offset = take(runs) as u32;
-            patterns.push(Placed { at: here as u32, pattern: Pattern { seed, offset, bytes: bytes as u32 } });
-        } else {
-            literal.resize(here, 0);
-            literal.extend_from_slice(take_bytes(runs, bytes));
+    let mut here = 0;
+    while !runs.is_empty() && here < to {
+        let head = take(&mut runs);
+        let shapes = [(); 2].map(|()| None::<Shape>);
+        let mut shapes = shapes;
+        for shape in shapes.iter_mut().take(1 + (head & 1) as usize) {
+            *shape = Some(Shape::unpack(&mut runs));
         }
-        here += bytes;
+        let shapes = || shapes.iter().flatten();
+        let span: u32 = shapes().map(|shape| shape.gap + shape.bytes).sum();
+        let content_bytes: usize = shapes().map(Shape::content_bytes).sum();
+        let count = (head >> 1) as u32;
+        // Repetitions that end before `from`.
+        let skipped = if span == 0 { 0 } else { (from.saturating_sub(here) / span).min(count) };
+        here += skipped * span;
+        runs = &runs[skipped as usize * content_bytes..];
+        for repetition in skipped..count {
+            if here >= to {
+                // Nothing behind is wanted either: where the group ends does not matter.
+                runs = &runs[(count - repetition) as usize * content_bytes..];
+                break;
+            }
+            for shape in shapes() {
+                here += shape.gap;
+                let content = take_bytes(&mut runs, shape.content_bytes());
+                let (first, last) = (here.max(from), (here + shape.bytes).min(to));
+                if first < last {
+                    let (at, skip) = (first - from, first - here);
+                    match shape.pattern {
+                        None => {
+                            literal.resize(at as usize, 0);
+                            literal.extend_from_slice(&content[skip as usize..(last - here) as usize]);
+                        }
+                        Some(offset) => {
+                            let seed = u64::from_le_bytes(content.try_into().expect("8 bytes"));
+                            let pattern = Pattern { seed, offset: offset + skip, bytes: last - first };
+                            patterns.push(Placed { at, pattern });
+                        }
+                    }
+                }
+                here += shape.bytes;
+            }
+        }
     }
     Region::from_parts(literal, patterns).expect("patterns were packed in order")
 }
@@ -207,6 +318,12 @@ mod tests {
         let (read, header) = page.data();
         assert_eq!(header, spare);
         assert_eq!(read.to_bytes(PAGE), bytes);
+        for (at, count) in [(0, 4096), (90, 200), (4096, 4096), (5100, 100), (12288, 4096), (16383, 1)] {
+            let (part, base) = page.part(at, count);
+            let mut out = vec![0; count as usize];
+            part.copy_to(at - base, &mut out);
+            assert_eq!(out, bytes[at as usize..(at + count) as usize], "{count} bytes from {at}");
+        }
         let size = match &page {
             TagsPage::Packed(bytes) => bytes.len(),
             TagsPage::Shared(data, _) => data.literal().len(),
@@ -239,5 +356,20 @@ mod tests {
             );
         }
         assert!(round_trip(region) < 80);
+    }
+
+    #[test]
+    fn pairs_of_one_size_take_their_header_and_eight_bytes() {
+        // 15 pairs of 13 + 1000 B with 1024 B between their beginnings, as a hash engine lays them.
+        let mut region = Region::new();
+        for slot in 0..15u32 {
+            let mut header = [0x47, 0, 0xE8, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+            header[9..].copy_from_slice(&(slot * 0x0101_0101).to_be_bytes());
+            region.write(slot * 1024, Piece::Bytes(&header));
+            let seed = u64::from(slot) * 0x9E37_79B9_7F4A_7C15;
+            region.write(slot * 1024 + 13, Piece::Pattern(Pattern { seed, offset: 0, bytes: 1000 }));
+        }
+        let size = round_trip(region);
+        assert!(size <= 15 * 21 + 40, "{size}");
     }
 }

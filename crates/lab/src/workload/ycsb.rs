@@ -1,0 +1,192 @@
+//! YCSB's core workloads (Cooper et al., SoCC'10) and the ones Plus's client runs under the same letters.
+//!
+//! | letter | `ycsb-` | `plus-` |
+//! |---|---|---|
+//! | a | 50 % retrieve, 50 % store | the same |
+//! | b | 95 % retrieve, 5 % store | the same |
+//! | c | retrieve | the same |
+//! | d | 95 % retrieve of the latest, 5 % insert | 95 % retrieve, 5 % store, both of the latest |
+//! | e | 95 % seek with 1 to `scan_length_max` next, 5 % insert | not run by the paper |
+//! | f | 50 % retrieve, 50 % retrieve and store of one key | the same |
+//!
+//! `num` pairs are loaded in the order of their keys, then `overwrites` stores of uniform keys precondition the drive.
+//! `distribution` chooses keys: `uniform`, `zipfian`, `latest`; letter d is always `latest`. With `scramble`, `ycsb-`
+//! spreads the Zipfian's ranks over the keys by a hash, as YCSB does; `plus-` never does (its client's rank is the key).
+//!
+//! A read-modify-write is two operations here: a retrieve, and a store behind it in the stream.
+
+use super::zipf::Zipf;
+use super::{KeyFormat, Op, ValueSpec, Workload, WorkloadParams};
+use kvdrive_sim::Rng;
+use kvdrive_spec::Key;
+
+/// Items YCSB's scrambled Zipfian ranks, whatever the number of keys (its `ScrambledZipfianGenerator.ITEM_COUNT`).
+const SCRAMBLED_ITEMS: u64 = 10_000_000_000;
+
+/// What one letter asks for: shares of 100.
+struct Mix {
+    name: &'static str,
+    stores: u64,
+    inserts: u64,
+    scans: u64,
+    modifies: u64,
+    latest: bool,
+}
+
+const fn mix(name: &'static str, stores: u64, inserts: u64, scans: u64, modifies: u64, latest: bool) -> Mix {
+    Mix { name, stores, inserts, scans, modifies, latest }
+}
+
+/// What a mix leaves of 100 are retrieves.
+const MIXES: &[Mix] = &[
+    mix("ycsb-a", 50, 0, 0, 0, false),
+    mix("ycsb-b", 5, 0, 0, 0, false),
+    mix("ycsb-c", 0, 0, 0, 0, false),
+    mix("ycsb-d", 0, 5, 0, 0, true),
+    mix("ycsb-e", 0, 5, 95, 0, false),
+    mix("ycsb-f", 0, 0, 0, 50, false),
+    mix("plus-a", 50, 0, 0, 0, false),
+    mix("plus-b", 5, 0, 0, 0, false),
+    mix("plus-c", 0, 0, 0, 0, false),
+    mix("plus-d", 5, 0, 0, 0, true),
+    mix("plus-f", 0, 0, 0, 50, false),
+];
+
+enum Chooser {
+    Uniform,
+    Zipfian(Zipf),
+    /// Ranks over many more items than there are keys, hashed onto the keys.
+    Scrambled(Zipf),
+    /// The newest key is the most popular one.
+    Latest(Zipf),
+}
+
+struct Ycsb {
+    mix: &'static Mix,
+    format: KeyFormat,
+    loaded: u64,
+    overwrites: u64,
+    /// Pairs that exist: loaded and inserted.
+    pairs: u64,
+    value_bytes: u32,
+    scan_length_max: u32,
+    version: u64,
+    chooser: Chooser,
+    /// The store of a read-modify-write.
+    pending: Option<Key>,
+    keys: Rng,
+    kinds: Rng,
+    seed: u64,
+    notes: Vec<String>,
+}
+
+pub(super) fn build(params: &WorkloadParams, seed: u64) -> Result<Box<dyn Workload>, String> {
+    let mix = MIXES.iter().find(|mix| mix.name == params.name).ok_or("workload.name: no such mix")?;
+    let scramble = params.scramble && mix.name.starts_with("ycsb");
+    let inserts = if mix.inserts > 0 { params.ops } else { 0 };
+    let latest = mix.latest || params.distribution == "latest";
+    let chooser = match params.distribution.as_str() {
+        _ if latest => Chooser::Latest(Zipf::new(params.num, params.zipf_theta)?),
+        "uniform" => Chooser::Uniform,
+        "zipfian" if scramble => Chooser::Scrambled(Zipf::new(SCRAMBLED_ITEMS, params.zipf_theta)?),
+        "zipfian" => Chooser::Zipfian(Zipf::new(params.num, params.zipf_theta)?),
+        other => return Err(format!("workload.distribution: {other:?}; there are uniform, zipfian, latest")),
+    };
+    let mut notes = Vec::new();
+    if mix.modifies > 0 {
+        notes.push("a read-modify-write counts as two operations, a retrieve and a store".to_owned());
+    }
+    Ok(Box::new(Ycsb {
+        mix,
+        format: KeyFormat::new(params.key_size, params.num + inserts)?,
+        loaded: params.num,
+        overwrites: params.overwrites,
+        pairs: params.num,
+        value_bytes: params.value_size,
+        scan_length_max: params.scan_length_max,
+        version: params.num + params.overwrites,
+        chooser,
+        pending: None,
+        keys: Rng::stream(seed, "workload.keys"),
+        kinds: Rng::stream(seed, "workload.kinds"),
+        seed,
+        notes,
+    }))
+}
+
+impl Ycsb {
+    fn choose(&mut self) -> Key {
+        let index = match &mut self.chooser {
+            Chooser::Uniform => self.keys.below(self.pairs),
+            Chooser::Zipfian(zipf) => zipf.rank(&mut self.keys).min(self.pairs - 1),
+            Chooser::Scrambled(zipf) => fnv64(zipf.rank(&mut self.keys)) % self.pairs,
+            Chooser::Latest(zipf) => {
+                zipf.grow_to(self.pairs);
+                self.pairs - 1 - zipf.rank(&mut self.keys).min(self.pairs - 1)
+            }
+        };
+        self.format.key(index)
+    }
+
+    fn store(&mut self, key: Key) -> Op {
+        let value = ValueSpec { bytes: self.value_bytes, version: self.version };
+        self.version += 1;
+        Op::Store { key, value }
+    }
+}
+
+impl Workload for Ycsb {
+    fn next(&mut self) -> Op {
+        if let Some(key) = self.pending.take() {
+            return self.store(key);
+        }
+        let Mix { stores, inserts, scans, modifies, .. } = *self.mix;
+        let draw = self.kinds.below(100);
+        if draw < inserts {
+            let key = self.format.key(self.pairs);
+            self.pairs += 1;
+            return self.store(key);
+        }
+        let key = self.choose();
+        let draw = draw - inserts;
+        if draw < stores {
+            self.store(key)
+        } else if draw < stores + scans {
+            let nexts = 1 + self.kinds.below(self.scan_length_max.into()) as u32;
+            Op::Seek { key, nexts }
+        } else {
+            if draw < stores + scans + modifies {
+                self.pending = Some(key);
+            }
+            Op::Retrieve { key }
+        }
+    }
+
+    fn preload(&self) -> u64 {
+        self.loaded + self.overwrites
+    }
+
+    fn preload_pair(&self, index: u64) -> (Key, ValueSpec) {
+        assert!(index < self.preload(), "pair {index} of {}", self.preload());
+        let number = if index < self.loaded {
+            index
+        } else {
+            // A hash in place of a stream: the answer must not depend on what was asked before.
+            let mixed = fnv64(index ^ fnv64(self.seed)) ^ fnv64(index.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            (u128::from(mixed) * u128::from(self.loaded) >> 64) as u64
+        };
+        (self.format.key(number), ValueSpec { bytes: self.value_bytes, version: index })
+    }
+
+    fn notes(&self) -> &[String] {
+        &self.notes
+    }
+}
+
+/// FNV-1a over the eight bytes of a number, lowest first, as YCSB's `Utils.fnvhash64`.
+fn fnv64(number: u64) -> u64 {
+    number
+        .to_le_bytes()
+        .iter()
+        .fold(0xCBF2_9CE4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01B3))
+}
