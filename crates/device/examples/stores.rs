@@ -27,7 +27,14 @@ fn measure(name: &str, value_bytes: usize, depth: u32, count: u32) {
     let engine = MockEngine::new(1 << 20);
     let (link, _controller) = rig::start(&sim, memory.clone(), rig::link_config(4096), depth, engine);
     let core = Rc::new(Resource::new(&sim, "host", 1));
-    let costs = HostCosts { submit_ns: 500, complete_ns: 500, dma_setup_ns: 100, pin_page_ns: 10 };
+    let costs = HostCosts {
+        submit_ns: 500,
+        complete_ns: 500,
+        dma_setup_ns: 100,
+        pin_page_ns: 10,
+        entry_ns: 10,
+        cxl_setup_ns: 50,
+    };
     let host = sim.block_on(Host::connect(link, memory, core, costs)).expect("Identify works");
     let config = TransferConfig {
         method: name.into(),

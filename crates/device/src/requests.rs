@@ -7,6 +7,7 @@
 //!     write      piggyback        ├─ reserve a place ─► copy 35 B ─┐
 //!     hybrid                      ├─ reserve a place ─► DMA pages ─┤ unfinished values wait in their queue's slot
 //!     transfer                    ├─ copy 56 B ◄───────────────────┘ ─► after the last byte: settle ─► commit
+//!     express    byte-express     ├─ reserve a place ─► copy the chunks fetched with it ─► settle ─► commit
 //!     Retrieve                    ├─ find ─► load page by page ─► DMA
 //!     Exist, Delete               ├─ find; remove
 //!     List, SEEK, NEXT            └─ cursor ─► answer in a staging region ─► DMA
@@ -16,17 +17,17 @@
 //! `controller.contexts` says; with one, the next command waits, as on the published board.
 //!
 //! Inline commands (*write*, *hybrid*, *transfer*) of one queue are handled in the order of the queue, whichever
-//! context got them.
+//! context got them. A *quiet* one is not completed: what it would have said is left to the next that is not.
 
 use std::rc::Rc;
 
-use kvdrive_link::transfer::{Assembly, piggyback, prp, sgl};
+use kvdrive_link::transfer::{Assembly, byte_express, piggyback, prp, sgl};
 use kvdrive_link::{Fetched, Region};
 use kvdrive_spec::iter::IterHeader;
 use kvdrive_spec::list::ListWriter;
 use kvdrive_spec::{Command, Cqe, Key, Sqe, Status, Store, StoreOptions, Write};
 
-use crate::controller::Controller;
+use crate::controller::{Controller, Unfinished};
 use crate::engines::Engine;
 
 /// The namespace that holds the pairs.
@@ -44,7 +45,15 @@ pub async fn serve<E: Engine>(drive: Rc<Controller<E>>) {
             Some(turn) => {
                 fetched.queue.wait_turn(turn).await;
                 let answer = execute(&drive, &fetched).await;
+                let quiet = fetched.sqe.is_quiet();
+                if let (true, Err(status)) = (quiet, answer) {
+                    remember_refusal(&drive, &fetched, status);
+                }
                 fetched.queue.end_turn();
+                if quiet {
+                    drive.commands.set(drive.commands.get() + 1);
+                    continue;
+                }
                 answer
             }
         };
@@ -61,6 +70,12 @@ pub async fn serve<E: Engine>(drive: Rc<Controller<E>>) {
             drive.journal.checkpoint(&drive.engine.protected_image());
         }
     }
+}
+
+/// A quiet command was refused: whatever its queue has begun is lost, and a later command says why.
+fn remember_refusal<E: Engine>(drive: &Controller<E>, fetched: &Fetched, status: Status) {
+    drive.discard_unfinished(&fetched.queue);
+    drive.unfinished.keep(&fetched.queue, Unfinished::Refused(status));
 }
 
 async fn execute<E: Engine>(drive: &Controller<E>, fetched: &Fetched) -> Answer {
@@ -88,6 +103,7 @@ async fn execute<E: Engine>(drive: &Controller<E>, fetched: &Fetched) -> Answer 
         Command::Seek { key, buffer_bytes } => seek(drive, sqe, key, buffer_bytes).await,
         Command::Next { iterator, buffer_bytes } => next(drive, sqe, iterator, buffer_bytes).await,
         Command::IterClose { iterator } => drive.iterators.close(iterator).map(|()| (0, 0)),
+        Command::Express(command) => express(drive, fetched, command).await,
         Command::CxlStore { .. } => Err(Status::INVALID_OPCODE),
     }
 }
@@ -103,7 +119,20 @@ async fn store<E: Engine>(drive: &Controller<E>, sqe: &Sqe, command: Store) -> A
     commit(drive, key, place, options).await
 }
 
-async fn commit<E: Engine>(drive: &Controller<E>, key: Key, place: E::Place, options: StoreOptions) -> Answer {
+async fn express<E: Engine>(drive: &Controller<E>, fetched: &Fetched, command: Store) -> Answer {
+    let Store { key, value_bytes, options } = command;
+    drive.check_value_bytes(value_bytes)?;
+    let chunks = fetched.chunks.as_deref();
+    let place = byte_express::receive(chunks, &key, value_bytes, &drive.engine).await?;
+    commit(drive, key, place, options).await
+}
+
+async fn commit<E: Engine>(
+    drive: &Controller<E>,
+    key: Key,
+    place: E::Place,
+    options: StoreOptions,
+) -> Answer {
     drive.engine.commit(key, place, options).await?;
     Ok((0, 0))
 }
@@ -114,7 +143,9 @@ fn refuse_inside_value<E: Engine>(drive: &Controller<E>, fetched: &Fetched) -> R
     match drive.unfinished.take(&fetched.queue) {
         None => Ok(()),
         Some(unfinished) => {
-            drive.engine.abandon(unfinished.place);
+            if let Unfinished::Value(value) = unfinished {
+                drive.engine.abandon(value.place);
+            }
             Err(Status::COMMAND_SEQUENCE_ERROR)
         }
     }
@@ -139,7 +170,11 @@ async fn hybrid<E: Engine>(drive: &Controller<E>, fetched: &Fetched, command: Wr
 }
 
 async fn transfer<E: Engine>(drive: &Controller<E>, fetched: &Fetched) -> Answer {
-    let mut assembly = drive.unfinished.take(&fetched.queue).ok_or(Status::COMMAND_SEQUENCE_ERROR)?;
+    let mut assembly = match drive.unfinished.take(&fetched.queue) {
+        Some(Unfinished::Value(value)) => value,
+        Some(Unfinished::Refused(status)) => return Err(status),
+        None => return Err(Status::COMMAND_SEQUENCE_ERROR),
+    };
     piggyback::receive_transfer(&fetched.sqe, &mut assembly, &drive.engine).await;
     keep_or_commit(drive, fetched, assembly).await
 }
@@ -151,7 +186,7 @@ async fn keep_or_commit<E: Engine>(
     assembly: Assembly<E::Place>,
 ) -> Answer {
     if !assembly.is_whole() {
-        drive.unfinished.keep(&fetched.queue, assembly);
+        drive.unfinished.keep(&fetched.queue, Unfinished::Value(assembly));
         return Ok((0, 0));
     }
     drive.engine.settle(&assembly.place).await;

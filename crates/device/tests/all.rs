@@ -13,6 +13,8 @@ mod page_buffer;
 mod support;
 #[path = "all/value_log.rs"]
 mod value_log;
+#[path = "all/beyond.rs"]
+mod beyond;
 #[path = "all/commands.rs"]
 mod commands;
 #[path = "all/mock_engine.rs"]

@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use kvdrive_link::pcie::PAGE_BYTES;
-use kvdrive_link::transfer::{Method, Next, Progress, StoreRequest, prp};
+use kvdrive_link::transfer::{HostWindow, Method, Next, Progress, StoreRequest, outcome, prp};
 use kvdrive_link::{HostMemory, Link, LocalMemory, Piece, QueuePair, Region};
 use kvdrive_sim::{Mutex, Ns, Resource, WaitQueue};
 use kvdrive_spec::identify::{IDENTIFY_BYTES, KvNamespace};
@@ -31,6 +31,10 @@ pub struct HostCosts {
     pub dma_setup_ns: Ns,
     /// Pinning and naming one page for DMA.
     pub pin_page_ns: Ns,
+    /// Each further entry that goes with a doorbell, and each further completion that is taken with one.
+    pub entry_ns: Ns,
+    /// Before a store into a window by CXL.mem.
+    pub cxl_setup_ns: Ns,
 }
 
 struct Slot {
@@ -93,6 +97,10 @@ pub struct Driver {
     freed: WaitQueue,
     /// Held while an inline value is being submitted.
     sequence: Mutex,
+    /// Queue entries that each command may use at once: an equal share, so that nobody waits for room.
+    slots: u32,
+    /// `None`: the drive exposes none.
+    window: Option<HostWindow>,
 }
 
 impl Driver {
@@ -108,6 +116,8 @@ impl Driver {
             free: RefCell::new(free),
             freed: WaitQueue::new(sim),
             sequence: Mutex::new(sim),
+            slots: (entries - 1) / depth,
+            window: host.link.window_bytes().map(HostWindow::new),
         }
     }
 
@@ -129,7 +139,7 @@ impl Driver {
             return Err(Status::INVALID_VALUE_SIZE);
         }
         let plain = options == StoreOptions::default();
-        let method = if plain { self.method.pick(bytes) } else { &prp::Prp };
+        let mut method = if plain { self.method.pick(bytes, self.slots) } else { &prp::Prp };
         let mut slot = self.take_slot().await;
         let request = StoreRequest {
             key,
@@ -139,22 +149,37 @@ impl Driver {
             cid: slot.cid,
             buffer: slot.buffer,
             list: slot.list,
+            slots: self.slots,
+            window: self.window.as_ref(),
         };
         let mut sequence = if method.is_inline() { Some(self.sequence.lock().await) } else { None };
         self.stage(&request, method.staged_bytes(bytes)).await;
         let mut progress = Progress::default();
         let mut next = method.begin(&request, &mut progress, &mut slot.outbox);
         let status = loop {
-            match next {
+            let completions = match next {
                 Next::Done(status) => break status,
-                Next::Submit => self.submit(&mut slot.outbox).await,
-            }
+                Next::Submit => 1,
+                Next::SubmitForAll(completions) => completions,
+                Next::WriteWindow { address, bytes } => {
+                    self.write_window(address, value.slice(0, bytes)).await;
+                    1
+                }
+                Next::ByPrp => {
+                    method = &prp::Prp;
+                    self.stage(&request, bytes).await;
+                    progress = Progress::default();
+                    next = method.begin(&request, &mut progress, &mut slot.outbox);
+                    continue;
+                }
+            };
+            self.submit(&mut slot.outbox).await;
             if progress.sent_bytes == bytes {
                 // Its last command is in the queue: the next value may follow.
                 sequence = None;
             }
-            let status = self.completed(slot.cid).await.status();
-            next = method.on_completion(&request, &mut progress, status, &mut slot.outbox);
+            let cqe = self.completed(slot.cid, completions).await;
+            next = method.on_completion(&request, &mut progress, &cqe, &mut slot.outbox);
         };
         drop(sequence);
         self.give_slot(slot);
@@ -248,18 +273,31 @@ impl Driver {
         self.host.core.run(self.host.costs.dma_setup_ns + self.host.costs.pin_page_ns * pages).await;
     }
 
+    /// The core copies the value and waits until its lines are flushed.
+    async fn write_window(&self, address: u64, piece: Piece<'_>) {
+        let _core = self.host.core.acquire().await;
+        self.host.link.sim().sleep(self.host.costs.cxl_setup_ns).await;
+        self.host.link.cxl_store(address, piece).await;
+    }
+
     async fn submit(&self, outbox: &mut Vec<Sqe>) {
-        self.host.core.run(self.host.costs.submit_ns).await;
+        let further = outbox.len() as u64 - 1;
+        self.host.core.run(self.host.costs.submit_ns + further * self.host.costs.entry_ns).await;
         for sqe in outbox.drain(..) {
             assert!(self.queue.try_submit(sqe), "a driver never has more commands than its queue has slots");
         }
         self.host.link.ring_submission(&self.queue).await;
     }
 
-    async fn completed(&self, cid: u16) -> Cqe {
-        let cqe = self.queue.completion(cid).await;
+    /// Waits for so many completions of `cid` and acknowledges them; returns what they say together.
+    async fn completed(&self, cid: u16, completions: u32) -> Cqe {
+        let mut cqe = self.queue.completion(cid).await;
         self.host.core.run(self.host.costs.complete_ns).await;
-        self.host.link.ring_completion(&self.queue);
+        for _ in 1..completions {
+            cqe = outcome(cqe, self.queue.completion(cid).await);
+            self.host.core.run(self.host.costs.entry_ns).await;
+        }
+        self.host.link.ring_completions(&self.queue, completions);
         cqe
     }
 
@@ -267,7 +305,7 @@ impl Driver {
         let mut slot = self.take_slot().await;
         slot.outbox.push(command.encode(slot.cid, NSID));
         self.submit(&mut slot.outbox).await;
-        let cqe = self.completed(slot.cid).await;
+        let cqe = self.completed(slot.cid, 1).await;
         self.give_slot(slot);
         if cqe.status().is_success() { Ok(cqe) } else { Err(cqe.status()) }
     }
@@ -285,7 +323,7 @@ impl Driver {
         prp::point_at(&mut sqe, slot.buffer, slot.list, buffer_bytes);
         slot.outbox.push(sqe);
         self.submit(&mut slot.outbox).await;
-        let cqe = self.completed(slot.cid).await;
+        let cqe = self.completed(slot.cid, 1).await;
         let success = cqe.status().is_success();
         let taken = success.then(|| take(&cqe, &*self.host.memory, slot.buffer));
         self.give_slot(slot);

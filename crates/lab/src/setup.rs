@@ -23,6 +23,8 @@ pub fn link(config: &Config) -> LinkConfig {
         doorbell_ns: config.link.doorbell_ns,
         interrupt: config.link.interrupt == "msix",
         dma_granularity_bytes: config.controller.dma_granularity_bytes,
+        cxl_store_ns: config.link.cxl_store_ns,
+        cxl_line_ns: config.link.cxl_line_ns,
     }
 }
 
@@ -33,6 +35,8 @@ pub fn host_costs(config: &Config) -> HostCosts {
         complete_ns: config.host.complete_ns,
         dma_setup_ns: config.host.dma_setup_ns,
         pin_page_ns: config.host.pin_page_ns,
+        entry_ns: config.host.entry_ns,
+        cxl_setup_ns: config.host.cxl_setup_ns,
     }
 }
 

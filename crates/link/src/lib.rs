@@ -31,6 +31,6 @@ pub mod transfer;
 pub use memory::{BadAddress, HostMemory, LocalMemory};
 pub use meter::{Class, Meter, Traffic};
 pub use payload::{Pattern, Piece, Placed, Region};
-pub use pcie::{Link, LinkConfig};
+pub use pcie::{Exposed, Link, LinkConfig};
 pub use queue::{Fetched, QueuePair};
 pub use transfer::{Arrival, Landing};

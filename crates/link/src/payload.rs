@@ -38,16 +38,21 @@ impl Pattern {
     /// Writes the bytes it stands for. `out` must have its length.
     pub fn expand(&self, out: &mut [u8]) {
         assert_eq!(out.len(), self.bytes as usize, "a pattern expands to its own length");
-        let mut at = self.offset;
+        let (mut index, within) = (self.offset / 8, (self.offset % 8) as usize);
         let mut rest = out;
-        while !rest.is_empty() {
-            let word = stream_word(self.seed, at / 8).to_le_bytes();
-            let from = (at % 8) as usize;
-            let take = rest.len().min(8 - from);
-            let (now, later) = rest.split_at_mut(take);
-            now.copy_from_slice(&word[from..from + take]);
-            at += take as u32;
+        if within > 0 {
+            let (now, later) = rest.split_at_mut(rest.len().min(8 - within));
+            now.copy_from_slice(&stream_word(self.seed, index).to_le_bytes()[within..within + now.len()]);
+            index += 1;
             rest = later;
+        }
+        let (words, tail) = rest.as_chunks_mut::<8>();
+        for word in words {
+            *word = stream_word(self.seed, index).to_le_bytes();
+            index += 1;
+        }
+        if !tail.is_empty() {
+            tail.copy_from_slice(&stream_word(self.seed, index).to_le_bytes()[..tail.len()]);
         }
     }
 
@@ -203,8 +208,8 @@ impl Region {
     /// Removes what patterns cover within `from..to`; their rests stay.
     fn cut_patterns(&mut self, from: u32, to: u32) {
         let first = self.patterns.partition_point(|placed| placed.end() <= from);
-        let last = self.patterns.partition_point(|placed| placed.at < to);
-        if first >= last {
+        let last = first + self.patterns[first..].iter().take_while(|placed| placed.at < to).count();
+        if first == last {
             return;
         }
         let left = self.patterns[first];

@@ -15,7 +15,7 @@
 //! What this module does not do: replay, credits, ordering between the two directions, bifurcation.
 
 use std::cell::{Cell, RefCell};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 use kvdrive_sim::{Ns, Resource, Sim, WaitQueue};
 use kvdrive_spec::{Cqe, Sqe};
@@ -31,6 +31,9 @@ pub const PAGE_BYTES: u32 = kvdrive_spec::PAGE_BYTES;
 /// Slots of the admin queue.
 pub(crate) const ADMIN_ENTRIES: u32 = 32;
 const DOORBELL_BYTES: u64 = 4;
+/// A CXL flit in the 68-byte mode: a cache line, 2 bytes of protocol identifier and 2 of CRC.
+const FLIT_BYTES: u64 = 68;
+const LINE_BYTES: u64 = 64;
 const INTERRUPT_WIRE_BYTES: u64 = 4;
 const LINK_LAYER_BYTES: u64 = 8 + 4;
 const REQUEST_HEADER_BYTES: u64 = 16;
@@ -58,6 +61,10 @@ pub struct LinkConfig {
     pub interrupt: bool,
     /// Unit in which the DMA engine moves bytes for an SGL: 4096, 4 or 1. PRPs always move whole pages.
     pub dma_granularity_bytes: u32,
+    /// What the host waits for a store by CXL.mem and its flush, line time included: this, ns,
+    pub cxl_store_ns: Ns,
+    /// and this for each cache line, ns.
+    pub cxl_line_ns: Ns,
 }
 
 impl LinkConfig {
@@ -147,6 +154,14 @@ impl Fixed {
     }
 }
 
+/// What the drive's CXL.mem port leads to.
+pub trait Exposed {
+    /// Bytes of a window; see [`kvdrive_spec::window`].
+    fn window_bytes(&self) -> u32;
+    /// The host stores `piece` at `address` of the port. Outside of every open window it goes nowhere.
+    fn store(&self, address: u64, piece: Piece<'_>);
+}
+
 /// What both ends hold: directions, DMA engine, meter, host memory and queues.
 pub struct Link {
     sim: Sim,
@@ -167,6 +182,7 @@ pub struct Link {
     cursor: Cell<usize>,
     /// Entries that the drive may take, of all queues.
     visible: Cell<u64>,
+    exposed: RefCell<Option<Weak<dyn Exposed>>>,
 }
 
 impl Link {
@@ -181,6 +197,7 @@ impl Link {
             bell: WaitQueue::new(sim),
             cursor: Cell::new(0),
             visible: Cell::new(0),
+            exposed: RefCell::new(None),
             sim: sim.clone(),
             fixed: Fixed::new(&config),
             config,
@@ -248,8 +265,13 @@ impl Link {
 
     /// Host: tells the drive how far it has read `queue`'s completions. Posted; nobody waits for it.
     pub fn ring_completion(&self, queue: &QueuePair) {
+        self.ring_completions(queue, 1);
+    }
+
+    /// As [`Link::ring_completion`] for `count` completions: one doorbell.
+    pub fn ring_completions(&self, queue: &QueuePair, count: u32) {
         self.count_doorbells(1);
-        queue.release_completion();
+        queue.release_completions(count);
     }
 
     /// Drive: waits for the next command of any queue, round robin, and fetches it.
@@ -261,7 +283,20 @@ impl Link {
             }
         };
         self.cross(&self.down, &self.fixed.sqe).await;
+        if let Some(chunks) = fetched.chunks.as_deref() {
+            self.fetch_chunks(chunks.len() as u64).await;
+        }
         fetched
+    }
+
+    /// Fetches entries that follow each other: as many reads, of which only the first keeps the drive waiting.
+    async fn fetch_chunks(&self, count: u64) {
+        if count > 0 {
+            let Crossing { class, payload_bytes, wire_bytes, rest_ns, .. } = self.fixed.sqe;
+            let (payload_bytes, wire_bytes) = (count * payload_bytes, count * wire_bytes);
+            self.cross(&self.down, &Crossing::new(&self.config, class, payload_bytes, wire_bytes, rest_ns))
+                .await;
+        }
     }
 
     fn take_next(&self) -> Option<Fetched> {
@@ -273,11 +308,40 @@ impl Link {
             .find_map(|index| queues[index].take_submission().map(|fetched| (index, fetched)))
             .expect("a visible entry lies in some queue");
         self.cursor.set(if index + 1 < queues.len() { index + 1 } else { 0 });
+        let left = left - fetched.chunks.as_ref().map_or(0, |chunks| chunks.len() as u64);
         self.visible.set(left);
         if left > 0 {
             self.bell.wake_one();
         }
         Some(fetched)
+    }
+
+    /// Drive: what its CXL.mem port leads to. The link does not keep it.
+    pub fn expose(&self, exposed: Weak<dyn Exposed>) {
+        *self.exposed.borrow_mut() = Some(exposed);
+    }
+
+    fn exposed(&self) -> Option<Rc<dyn Exposed>> {
+        self.exposed.borrow().as_ref().and_then(Weak::upgrade)
+    }
+
+    /// Host: bytes of a window into the drive's page buffer; `None` when it exposes none.
+    pub fn window_bytes(&self) -> Option<u32> {
+        self.exposed().map(|exposed| exposed.window_bytes())
+    }
+
+    /// Host: stores `piece` at `address` of the CXL.mem port and flushes its cache lines; returns when the drive has
+    /// them. One flit a line: what reading a line for ownership moves is not counted.
+    pub async fn cxl_store(&self, address: u64, piece: Piece<'_>) {
+        let lines = ((address % LINE_BYTES) + u64::from(piece.bytes())).div_ceil(LINE_BYTES);
+        let flit_bytes = lines * FLIT_BYTES;
+        let all_ns = self.config.cxl_store_ns + lines * self.config.cxl_line_ns;
+        let mut crossing = Crossing::new(&self.config, Class::Cxl, flit_bytes, flit_bytes, 0);
+        crossing.rest_ns = all_ns.saturating_sub(crossing.line_ns);
+        self.cross(&self.down, &crossing).await;
+        if let Some(exposed) = self.exposed() {
+            exposed.store(address, piece);
+        }
     }
 
     /// Drive: posts a completion to `queue`; waits while the host leaves it no room.

@@ -3,8 +3,11 @@
 //! The host writes entries and publishes them with a doorbell ([`crate::Link::ring_submission`]); the drive takes
 //! them in order, posts completions in any order, and the host releases completion slots with the other doorbell.
 //!
+//! An *express* is taken together with the chunk entries behind it, all or none: no chunk is ever mistaken for a
+//! command as long as the host publishes them with it.
+//!
 //! Commands that carry value bytes inline (*write*, *hybrid*, *transfer*) belong together by their order in one
-//! queue. Each gets a turn number when it is taken, and the drive handles it when its turn has come, however many
+//! queue, and so do the stores into one window. Each gets a turn number when it is taken, and the drive handles it when its turn has come, however many
 //! firmware contexts work on the queue.
 
 use std::cell::{Cell, RefCell};
@@ -12,6 +15,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use kvdrive_sim::{Sim, TaskKey, WaitQueue};
+use kvdrive_spec::inline::chunks_for;
 use kvdrive_spec::{Cqe, Sqe, opcode};
 
 /// A command taken from a queue.
@@ -22,6 +26,8 @@ pub struct Fetched {
     pub sqe: Sqe,
     /// Its turn among the queue's inline commands; `None` for all others.
     pub turn: Option<u64>,
+    /// Of an *express*, the chunk entries behind it; `None` if the host has not published them all, and for all others.
+    pub chunks: Option<Box<[Sqe]>>,
     /// Submission queue head after taking it, for the completion.
     pub head: u16,
 }
@@ -157,26 +163,49 @@ impl QueuePair {
         self.completions.borrow_mut().pop_front()
     }
 
-    pub(crate) fn release_completion(&self) {
+    pub(crate) fn release_completions(&self, count: u32) {
         let used = self.unreleased.get();
-        assert!(used > 0, "queue {}: a completion slot was released that was not used", self.id);
-        self.unreleased.set(used - 1);
-        self.room.wake_one();
+        assert!(used >= count, "queue {}: a completion slot was released that was not used", self.id);
+        self.unreleased.set(used - count);
+        for _ in 0..count {
+            self.room.wake_one();
+        }
     }
 
-    /// Drive: takes the oldest published entry.
+    /// Drive: takes the oldest published entry, and an *express*'s chunks with it.
     pub(crate) fn take_submission(self: &Rc<Self>) -> Option<Fetched> {
         if !self.has_submission() {
             return None;
         }
         let sqe = self.submissions.borrow_mut().pop_front().expect("published entries are in the ring");
-        self.taken.set(self.taken.get() + 1);
-        let head = u32::from(self.head.get()) + 1;
-        self.head.set(if head < self.entries { head as u16 } else { 0 });
-        let inline =
-            !self.is_admin() && matches!(sqe.opcode, opcode::WRITE | opcode::HYBRID | opcode::TRANSFER);
-        let turn = inline.then(|| self.turns.next.replace(self.turns.next.get() + 1));
-        Some(Fetched { queue: self.clone(), sqe, turn, head: self.head.get() })
+        self.advance(1);
+        let (mut turn, mut chunks) = (None, None);
+        if !self.is_admin() {
+            match sqe.opcode {
+                opcode::WRITE | opcode::HYBRID | opcode::TRANSFER | opcode::CXL_STORE => {
+                    turn = Some(self.turns.next.replace(self.turns.next.get() + 1));
+                }
+                opcode::EXPRESS => chunks = self.take_chunks(chunks_for(sqe.cdw10.get())),
+                _ => {}
+            }
+        }
+        Some(Fetched { queue: self.clone(), sqe, turn, chunks, head: self.head.get() })
+    }
+
+    /// Takes the next `count` entries if so many are published.
+    fn take_chunks(&self, count: u32) -> Option<Box<[Sqe]>> {
+        if self.published.get() - self.taken.get() < u64::from(count) {
+            return None;
+        }
+        let chunks = self.submissions.borrow_mut().drain(..count as usize).collect();
+        self.advance(count);
+        Some(chunks)
+    }
+
+    fn advance(&self, count: u32) {
+        self.taken.set(self.taken.get() + u64::from(count));
+        let head = u32::from(self.head.get()) + count;
+        self.head.set(if head < self.entries { head } else { head - self.entries } as u16);
     }
 
     /// Drive: waits for an inline command's turn.

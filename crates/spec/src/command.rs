@@ -12,11 +12,13 @@
 //!  write      key         value  value size    key len   value      value    value    (and 4-5)
 //!  hybrid     key         data²  value size    key len   -          pages_z  -
 //!  transfer   value in dwords 2 to 15
+//!  express    key         -      value size    key len   option     -        -        (chunks follow)
 //!  SEEK       key         data   buffer size   key len¹  -          -        -
 //!  NEXT       -           data   buffer size   -         -          iterator -
 //!  close      -           -      -             -         -          iterator -
-//!  CXL store  key         -      value size    key len   -          offset   generation
+//!  CXL store  key         tail³  value size    key len   tail len   offset   generation
 //!
+//!  ³ the value's last bytes, at most 24, in dwords 4 to 9; the rest is in the window ([`crate::window`])
 //!  ¹ 0: from the first key on      ² whole pages only; the tail follows in transfer commands
 //!  option of Store: bit 0 update only, bit 1 add only, bit 2 do not compress; of Retrieve: bit 0 raw
 //! ```
@@ -28,6 +30,7 @@
 use zerocopy::little_endian::U32;
 
 use crate::PAGE_BYTES;
+use crate::inline::TAIL_INLINE_BYTES;
 use crate::key::Key;
 use crate::opcode;
 use crate::sqe::Sqe;
@@ -77,6 +80,8 @@ pub enum Command {
     },
     /// The next bytes of the value begun in this queue.
     Transfer,
+    /// Write a pair whose value follows in chunk entries of the same queue ([`crate::inline`]).
+    Express(Store),
     /// Open an iterator and read the pair at or after a key ([`crate::iter`]).
     Seek {
         /// Where to start, inclusive; `None`: at the first pair.
@@ -103,14 +108,17 @@ pub enum Command {
         key: Key,
         /// Size of the value in bytes.
         value_bytes: u32,
-        /// Where the value begins, in bytes from the start of the window.
+        /// Where the value begins, in bytes from the start of the window; [`crate::window::ASK`]: there is no value,
+        /// the host asks for another window.
         window_offset: u32,
         /// Which window that was; a drive refuses one that has passed.
         generation: u32,
+        /// How many of the value's last bytes are in the command and not in the window.
+        tail_bytes: u8,
     },
 }
 
-/// A Store: the whole value is where the data pointer says.
+/// A Store: the whole value is where the data pointer says. (Of an *express*: in the entries behind it.)
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Store {
     /// The key.
@@ -214,6 +222,10 @@ impl Command {
                     options,
                 })
             }
+            opcode::EXPRESS => {
+                let options = StoreOptions::from_bits(option_bits(sqe))?;
+                Command::Express(Store { key: key(sqe)?, value_bytes: size_bytes, options })
+            }
             opcode::RETRIEVE => {
                 let options = RetrieveOptions::from_bits(option_bits(sqe))?;
                 Command::Retrieve {
@@ -245,12 +257,7 @@ impl Command {
             opcode::ITER_CLOSE => Command::IterClose {
                 iterator: sqe.cdw12.get(),
             },
-            opcode::CXL_STORE => Command::CxlStore {
-                key: key(sqe)?,
-                value_bytes: size_bytes,
-                window_offset: sqe.cdw12.get(),
-                generation: sqe.cdw13.get(),
-            },
+            opcode::CXL_STORE => cxl_store(sqe)?,
             _ => return Err(Status::INVALID_OPCODE),
         };
         // There are no fused operations here; an unknown opcode is the more telling answer.
@@ -273,6 +280,7 @@ impl Command {
             Command::Write(_) => opcode::WRITE,
             Command::Hybrid { .. } => opcode::HYBRID,
             Command::Transfer => opcode::TRANSFER,
+            Command::Express(_) => opcode::EXPRESS,
             Command::Seek { .. } => opcode::SEEK,
             Command::Next { .. } => opcode::NEXT,
             Command::IterClose { .. } => opcode::ITER_CLOSE,
@@ -287,11 +295,8 @@ impl Command {
     pub fn encode(&self, cid: u16, nsid: u32) -> Sqe {
         let mut sqe = Sqe::new(self.opcode(), cid, nsid);
         match *self {
-            Command::Store(Store {
-                key,
-                value_bytes,
-                options,
-            }) => {
+            Command::Store(Store { key, value_bytes, options })
+            | Command::Express(Store { key, value_bytes, options }) => {
                 set_key(&mut sqe, key, options.to_bits());
                 sqe.cdw10 = U32::new(value_bytes);
             }
@@ -341,8 +346,9 @@ impl Command {
                 value_bytes,
                 window_offset,
                 generation,
+                tail_bytes,
             } => {
-                set_key(&mut sqe, key, 0);
+                set_key(&mut sqe, key, tail_bytes);
                 sqe.cdw10 = U32::new(value_bytes);
                 sqe.cdw12 = U32::new(window_offset);
                 sqe.cdw13 = U32::new(generation);
@@ -362,6 +368,20 @@ fn hybrid(sqe: &Sqe) -> Result<Command, Status> {
         key: key(sqe)?,
         value_bytes,
         pages_z,
+    })
+}
+
+fn cxl_store(sqe: &Sqe) -> Result<Command, Status> {
+    let (value_bytes, tail_bytes) = (sqe.cdw10.get(), option_bits(sqe));
+    if usize::from(tail_bytes) > TAIL_INLINE_BYTES || u32::from(tail_bytes) > value_bytes {
+        return Err(Status::INVALID_FIELD);
+    }
+    Ok(Command::CxlStore {
+        key: key(sqe)?,
+        value_bytes,
+        window_offset: sqe.cdw12.get(),
+        generation: sqe.cdw13.get(),
+        tail_bytes,
     })
 }
 

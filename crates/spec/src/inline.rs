@@ -12,11 +12,20 @@
 //!   +--------+--------------------------------------------------------+
 //!   | header | next 56 bytes of the value: dwords 2-15                |     56 bytes
 //!   +--------+--------------------------------------------------------+
+//!
+//!  express   an entry with key and size, and right behind it in the queue
+//!   +-----------------------------------------------------------------+
+//!   | 64 bytes of the value, and nothing else: a chunk                |     as many as it takes
+//!   +-----------------------------------------------------------------+
 //! ```
 //!
 //! Layout of the ICPP paper, section 3.2 and figure 6: metadata and data pointer, the three free
 //! bytes beside the key length, and two reserved dwords. (The released code drops the key length
 //! and carries 36 bytes; we keep keys of 1 to 16 bytes.) Bytes behind the end of a value are zero.
+//!
+//! Chunks are no commands: a drive takes them together with the *express* before them and completes
+//! that alone (ByteExpress, HotStorage'25; opcode and size field are ours). One doorbell must publish
+//! them all; a drive that finds too few refuses the *express* with 0Ch and takes no chunk.
 //!
 //! A *transfer* names no value: it continues the one begun last in its queue. Keeping that order
 //! is the queue's business, and remembering how much is missing the controller's.
@@ -27,6 +36,9 @@ use crate::sqe::Sqe;
 pub const WRITE_INLINE_BYTES: usize = FRONT_BYTES + REAR_BYTES;
 /// Value bytes in a *transfer*.
 pub const TRANSFER_INLINE_BYTES: usize = Sqe::BYTES - TRANSFER_AT;
+
+/// Value bytes in a CXL store: those that would take one more flit than they are worth.
+pub const TAIL_INLINE_BYTES: usize = FRONT_BYTES;
 
 const FRONT_AT: usize = 16;
 const FRONT_BYTES: usize = 24;
@@ -48,6 +60,28 @@ pub const fn commands_for(value_bytes: u32) -> u32 {
 #[must_use]
 pub const fn transfers_for(rest_bytes: u32) -> u32 {
     rest_bytes.div_ceil(TRANSFER_INLINE_BYTES as u32)
+}
+
+/// Value bytes in a chunk entry.
+pub const CHUNK_BYTES: usize = Sqe::BYTES;
+
+/// Chunk entries that carry a value of this size behind an *express*.
+#[inline]
+#[must_use]
+pub const fn chunks_for(value_bytes: u32) -> u32 {
+    value_bytes.div_ceil(CHUNK_BYTES as u32)
+}
+
+/// The chunk entry of these bytes, zeros behind the last.
+///
+/// # Panics
+/// More than [`CHUNK_BYTES`] bytes.
+#[inline]
+#[must_use]
+pub fn chunk(bytes: &[u8]) -> Sqe {
+    let mut entry = [0; CHUNK_BYTES];
+    entry[..bytes.len()].copy_from_slice(bytes);
+    Sqe::from_bytes(entry)
 }
 
 /// Puts the first bytes of `value` into a *write*; returns how many, at most
@@ -79,6 +113,22 @@ pub fn get_write(sqe: &Sqe, out: &mut [u8; WRITE_INLINE_BYTES]) {
     let entry = sqe.as_bytes();
     out[..FRONT_BYTES].copy_from_slice(&entry[FRONT_AT..FRONT_AT + FRONT_BYTES]);
     out[FRONT_BYTES..].copy_from_slice(&entry[REAR_AT..REAR_AT + REAR_BYTES]);
+}
+
+/// Puts a value's last bytes into a CXL store.
+///
+/// # Panics
+/// More than [`TAIL_INLINE_BYTES`] bytes.
+#[inline]
+pub fn put_tail(sqe: &mut Sqe, tail: &[u8]) {
+    assert!(tail.len() <= TAIL_INLINE_BYTES, "a tail of {} bytes", tail.len());
+    sqe.as_mut_bytes()[FRONT_AT..FRONT_AT + tail.len()].copy_from_slice(tail);
+}
+
+/// Reads the tail of a CXL store. How many of the bytes belong to the value, the command says.
+#[inline]
+pub fn get_tail(sqe: &Sqe, out: &mut [u8; TAIL_INLINE_BYTES]) {
+    out.copy_from_slice(&sqe.as_bytes()[FRONT_AT..FRONT_AT + TAIL_INLINE_BYTES]);
 }
 
 /// Puts the first bytes of `rest`, the value from where the last command left off, into a

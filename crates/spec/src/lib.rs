@@ -7,7 +7,8 @@
 //! | [`status`] | status code type and status code, with one table of names |
 //! | [`opcode`] | opcodes of the KV command set, of the vendor range, of the admin queue |
 //! | [`command`] | what an I/O command means, decoded from and encoded to an entry |
-//! | [`inline`] | value bytes carried inside entries (*write*, *transfer*) |
+//! | [`inline`] | value bytes carried inside entries (*write*, *transfer*, chunks) |
+//! | [`window`] | windows into the drive's page buffer (CXL.mem) |
 //! | [`list`], [`iter`] | the data a List, a SEEK or a NEXT returns |
 //! | [`identify`] | Identify data structures, 4096 bytes each |
 //!
@@ -28,6 +29,7 @@ pub mod list;
 pub mod opcode;
 pub mod sqe;
 pub mod status;
+pub mod window;
 
 pub use command::{Command, RetrieveOptions, Store, StoreOptions, Write};
 pub use cqe::Cqe;

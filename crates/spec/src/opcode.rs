@@ -63,6 +63,8 @@ pub const WRITE: u8 = 0xA8;
 pub const HYBRID: u8 = 0xA9;
 /// BandSlim *transfer*: further bytes of the value begun by *write* or *hybrid* (vendor).
 pub const TRANSFER: u8 = 0xAC;
+/// Store whose value follows in the next entries of its queue, 64 bytes each (ByteExpress; vendor).
+pub const EXPRESS: u8 = 0xB0;
 /// Store of a value that the host has put into the exposed page buffer by CXL.mem (vendor).
 pub const CXL_STORE: u8 = 0xB8;
 
@@ -93,7 +95,7 @@ pub mod admin {
 }
 
 /// Every I/O opcode of this drive with its name and direction, ascending.
-pub const IO_TABLE: [(u8, &str, Direction); 12] = [
+pub const IO_TABLE: [(u8, &str, Direction); 13] = [
     (STORE, "store", Direction::ToDrive),
     (RETRIEVE, "retrieve", Direction::ToHost),
     (LIST, "list", Direction::ToHost),
@@ -105,6 +107,7 @@ pub const IO_TABLE: [(u8, &str, Direction); 12] = [
     (WRITE, "write", Direction::None),
     (HYBRID, "hybrid", Direction::ToDrive),
     (TRANSFER, "transfer", Direction::None),
+    (EXPRESS, "express", Direction::None),
     (CXL_STORE, "cxl-store", Direction::None),
 ];
 

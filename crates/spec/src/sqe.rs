@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  byte  dword
-//!     0    0    opcode | flags | CID         flags: 7:6 PSDT, 5:2 reserved, 1:0 FUSE
+//!     0    0    opcode | flags | CID         flags: 7:6 PSDT, 5:3 reserved, 2 quiet (vendor), 1:0 FUSE
 //!     4    1    NSID
 //!     8   2,3   key bytes 0..7               (KV commands)
 //!    16   4,5   metadata pointer             reserved here, inline value in a *write*
@@ -33,7 +33,8 @@ use crate::status::Status;
 struct Flags {
     #[bits(2)]
     fuse: u8,
-    #[bits(4)]
+    quiet: bool,
+    #[bits(3)]
     __: u8,
     #[bits(2)]
     psdt: u8,
@@ -57,7 +58,7 @@ pub enum Psdt {
 pub struct Sqe {
     /// Opcode ([`crate::opcode`]).
     pub opcode: u8,
-    /// FUSE in bits 1:0, PSDT in bits 7:6.
+    /// FUSE in bits 1:0, quiet in bit 2, PSDT in bits 7:6.
     pub flags: u8,
     /// Command identifier, the host's choice, unique among a queue's outstanding commands.
     pub cid: U16,
@@ -145,6 +146,21 @@ impl Sqe {
     #[must_use]
     pub fn fuse(&self) -> u8 {
         Flags::from_bits(self.flags).fuse()
+    }
+
+    /// Flags bit 2, which NVMe reserves: of a *write*, *hybrid* or *transfer*, that it gets no completion. What it
+    /// would have said, unless it is success, the next such command of the queue says that is not quiet. Other
+    /// commands ignore the bit.
+    #[inline]
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        Flags::from_bits(self.flags).quiet()
+    }
+
+    /// Asks for no completion; see [`Sqe::is_quiet`].
+    #[inline]
+    pub fn set_quiet(&mut self) {
+        self.flags = Flags::from_bits(self.flags).with_quiet(true).into_bits();
     }
 
     /// Makes the data pointer two PRP entries: bus addresses of bytes.

@@ -20,7 +20,7 @@ use crate::engines::lsm::LsmEngine;
 use crate::power::Journal;
 use crate::requests::serve;
 use iterators::Iterators;
-use unfinished::Unfinished;
+pub(crate) use unfinished::{Unfinished, UnfinishedValues};
 
 /// The controller's part of a profile.
 #[derive(Clone, Debug, Deserialize)]
@@ -37,6 +37,9 @@ pub struct ControllerConfig {
     pub costs: Costs,
 }
 
+/// Applies journal records to a protected image: [`Engine::fold`].
+pub type Fold = fn(&DriveConfig, &[u8], &[(u8, Vec<u8>)]) -> Result<Vec<u8>, PowerOnError>;
+
 /// One engine.
 pub struct EngineRow {
     /// Name in configurations and reports.
@@ -48,7 +51,7 @@ pub struct EngineRow {
     /// Powers a drive with it on.
     pub start: Start,
     /// Its [`Engine::fold`].
-    pub fold: fn(&DriveConfig, &[u8], &[(u8, Vec<u8>)]) -> Result<Vec<u8>, PowerOnError>,
+    pub fold: Fold,
 }
 
 /// Every engine.
@@ -101,9 +104,13 @@ impl Costs {
     /// Time to decode what came.
     pub fn decode_ns(&self, command: &Result<Command, Status>) -> Ns {
         match command {
-            Ok(Command::Store(_) | Command::Write(_) | Command::Hybrid { .. } | Command::CxlStore { .. }) => {
-                self.decode_store_ns
-            }
+            Ok(
+                Command::Store(_)
+                | Command::Write(_)
+                | Command::Hybrid { .. }
+                | Command::Express(_)
+                | Command::CxlStore { .. },
+            ) => self.decode_store_ns,
             Ok(Command::Transfer) => self.decode_transfer_ns,
             _ => self.decode_other_ns,
         }
@@ -121,7 +128,7 @@ pub struct Controller<E: Engine> {
     pub(crate) cores: Rc<Resource>,
     pub(crate) costs: Costs,
     pub(crate) engine: E,
-    pub(crate) unfinished: Unfinished<E::Place>,
+    pub(crate) unfinished: UnfinishedValues<E::Place>,
     pub(crate) iterators: Iterators<E::Cursor>,
     pub(crate) commands: Cell<u64>,
     pub(crate) journal: Journal,
@@ -142,7 +149,7 @@ impl<E: Engine> Controller<E> {
             link,
             cores,
             costs: config.costs,
-            unfinished: Unfinished::new(),
+            unfinished: UnfinishedValues::new(),
             iterators: Iterators::new(config.iterators),
             commands: Cell::new(0),
             journal,
@@ -175,8 +182,8 @@ impl<E: Engine> Controller<E> {
 
     /// A queue is reset or deleted: what it left unfinished is discarded.
     pub fn discard_unfinished(&self, queue: &kvdrive_link::QueuePair) {
-        if let Some(unfinished) = self.unfinished.take(queue) {
-            self.engine.abandon(unfinished.place);
+        if let Some(Unfinished::Value(value)) = self.unfinished.take(queue) {
+            self.engine.abandon(value.place);
         }
     }
 

@@ -5,31 +5,40 @@ use std::cell::RefCell;
 
 use kvdrive_link::QueuePair;
 use kvdrive_link::transfer::Assembly;
+use kvdrive_spec::Status;
 
-/// Unfinished values by queue.
-pub struct Unfinished<P> {
-    by_queue: RefCell<Vec<Option<Assembly<P>>>>,
+/// What a queue's inline commands have left behind.
+pub enum Unfinished<P> {
+    /// A value that misses bytes.
+    Value(Assembly<P>),
+    /// A quiet command was refused with this; the next that is not quiet says so.
+    Refused(Status),
 }
 
-impl<P> Unfinished<P> {
+/// By queue.
+pub struct UnfinishedValues<P> {
+    by_queue: RefCell<Vec<Option<Unfinished<P>>>>,
+}
+
+impl<P> UnfinishedValues<P> {
     /// None.
-    pub fn new() -> Unfinished<P> {
-        Unfinished { by_queue: RefCell::new(Vec::new()) }
+    pub fn new() -> UnfinishedValues<P> {
+        UnfinishedValues { by_queue: RefCell::new(Vec::new()) }
     }
 
-    /// Takes the unfinished value of `queue` out.
-    pub fn take(&self, queue: &QueuePair) -> Option<Assembly<P>> {
+    /// Takes out what `queue` has left.
+    pub fn take(&self, queue: &QueuePair) -> Option<Unfinished<P>> {
         self.by_queue.borrow_mut().get_mut(usize::from(queue.id()))?.take()
     }
 
-    /// Keeps `assembly` until the queue's next inline command.
-    pub fn keep(&self, queue: &QueuePair, assembly: Assembly<P>) {
+    /// Keeps it until the queue's next inline command.
+    pub fn keep(&self, queue: &QueuePair, unfinished: Unfinished<P>) {
         let index = usize::from(queue.id());
         let mut by_queue = self.by_queue.borrow_mut();
         if by_queue.len() <= index {
             by_queue.resize_with(index + 1, || None);
         }
-        let before = by_queue[index].replace(assembly);
+        let before = by_queue[index].replace(unfinished);
         assert!(before.is_none(), "queue {} would hold two unfinished values", queue.id());
     }
 }

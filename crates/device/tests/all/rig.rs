@@ -21,6 +21,8 @@ pub fn link_config(dma_granularity_bytes: u32) -> LinkConfig {
         doorbell_ns: 100,
         interrupt: true,
         dma_granularity_bytes,
+        cxl_store_ns: 1_000,
+        cxl_line_ns: 100,
     }
 }
 

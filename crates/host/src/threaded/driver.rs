@@ -56,10 +56,14 @@ impl Driver {
         self.port.as_ref().expect("a driver has its port until it is dropped")
     }
 
-    /// How a value gets across. Conditions need the option byte, which inline commands use for value bytes: such a
+    /// How a value gets across; no window is reached from here. Conditions need the option byte, which inline commands use for value bytes: such a
     /// store goes by `prp`.
     pub(super) fn method(&self, value_bytes: u32, options: StoreOptions) -> &dyn Method {
-        if options == StoreOptions::default() { self.method.pick(value_bytes) } else { &prp::Prp }
+        if options == StoreOptions::default() {
+            self.method.pick(value_bytes, self.port().slots())
+        } else {
+            &prp::Prp
+        }
     }
 
     /// Stores a value.
@@ -73,11 +77,13 @@ impl Driver {
         if bytes > self.max_value_bytes {
             return Err(Status::INVALID_VALUE_SIZE.into());
         }
-        let method = self.method(bytes, options);
+        let mut method = self.method(bytes, options);
         let mut slot = self.port().slot().await?;
         let mut stale = method.is_inline() && slot.take_sequence().await?;
         let (cid, buffer, list) = (slot.cid(), slot.buffer().address(), slot.list_address());
-        let request = StoreRequest { key, value, options, nsid: NSID, cid, buffer, list };
+        let slots = self.port().slots();
+        let request =
+            StoreRequest { key, value, options, nsid: NSID, cid, buffer, list, slots, window: None };
         let staged_bytes = method.staged_bytes(bytes);
         if staged_bytes > 0 {
             slot.buffer().fill(value.slice(0, staged_bytes));
@@ -87,19 +93,27 @@ impl Driver {
         loop {
             match next {
                 Next::Done(status) => return done(status),
-                Next::Submit => slot.submit()?,
+                Next::Submit => slot.submit(1)?,
+                Next::SubmitForAll(completions) => slot.submit(completions)?,
+                Next::WriteWindow { .. } => unreachable!("a window was written to that is not there"),
+                Next::ByPrp => {
+                    method = &prp::Prp;
+                    slot.buffer().fill(value);
+                    next = method.begin(&request, &mut progress, &mut slot.outbox);
+                    continue;
+                }
             }
             if progress.sent_bytes == bytes {
                 slot.leave_sequence();
             }
-            let status = slot.completion().await?.status();
-            if std::mem::take(&mut stale) && status == Status::COMMAND_SEQUENCE_ERROR {
+            let cqe = slot.completion().await?;
+            if std::mem::take(&mut stale) && cqe.status() == Status::COMMAND_SEQUENCE_ERROR {
                 // The drive has discarded what was left behind; this value begins anew.
                 stale = slot.take_sequence().await?;
                 progress = Progress::default();
                 next = method.begin(&request, &mut progress, &mut slot.outbox);
             } else {
-                next = method.on_completion(&request, &mut progress, status, &mut slot.outbox);
+                next = method.on_completion(&request, &mut progress, &cqe, &mut slot.outbox);
             }
         }
     }
@@ -113,7 +127,7 @@ impl Driver {
         let mut sqe = command.encode(slot.cid(), NSID);
         prp::point_at(&mut sqe, slot.buffer().address(), slot.list_address(), buffer_bytes);
         slot.outbox.push(sqe);
-        slot.submit()?;
+        slot.submit(1)?;
         let cqe = slot.completion().await?;
         done(cqe.status())?;
         into.clear();
@@ -171,7 +185,7 @@ impl Driver {
         let mut slot = self.port().slot().await?;
         let sqe = command.encode(slot.cid(), NSID);
         slot.outbox.push(sqe);
-        slot.submit()?;
+        slot.submit(1)?;
         done(slot.completion().await?.status())
     }
 
@@ -187,7 +201,7 @@ impl Driver {
         let mut sqe = command.encode(slot.cid(), NSID);
         prp::point_at(&mut sqe, slot.buffer().address(), slot.list_address(), buffer_bytes);
         slot.outbox.push(sqe);
-        slot.submit()?;
+        slot.submit(1)?;
         let cqe = slot.completion().await?;
         done(cqe.status())?;
         Ok(take(&cqe, slot.buffer(), slot.buffer().address())?)

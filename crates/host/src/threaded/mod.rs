@@ -92,7 +92,7 @@ impl Connector {
         let mut slot = self.0.admin.slot().await?;
         let sqe = answers::identify_namespace(slot.cid(), slot.buffer().address());
         slot.outbox.push(sqe);
-        slot.submit()?;
+        slot.submit(1)?;
         let status = slot.completion().await?.status();
         if !status.is_success() {
             return Err(status.into());

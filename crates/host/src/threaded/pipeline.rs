@@ -9,11 +9,13 @@ use std::future::poll_fn;
 
 use kvdrive_link::transfer::{Next, Progress, StoreRequest, prp};
 use kvdrive_link::{Pattern, Piece, Region};
-use kvdrive_spec::{Command, Cqe, Key, RetrieveOptions, Sqe, Status, StoreOptions};
+use kvdrive_spec::inline::chunks_for;
+use kvdrive_spec::{Command, Cqe, Key, RetrieveOptions, Sqe, Status, StoreOptions, opcode};
 
 use super::Error;
 use super::blocking::block_on;
 use super::driver::Driver;
+use super::port::Awaited;
 use crate::answers::NSID;
 
 /// A value that a pipeline can keep until it is stored; also what identifies a command to its owner.
@@ -71,7 +73,7 @@ pub struct Completion<V> {
 }
 
 enum Kind {
-    Store { options: StoreOptions, progress: Progress, stale: bool },
+    Store { options: StoreOptions, progress: Progress, stale: bool, awaited: Awaited },
     Delete,
     Exist,
     Retrieve { into: Region },
@@ -92,8 +94,9 @@ pub struct Pipeline<'a, V> {
     flights: Vec<Option<Flight<V>>>,
     free: Vec<u16>,
     under_way: u32,
-    /// Entries that wait for a doorbell.
+    /// Entries that wait for a doorbell, and how many of them get no completion.
     outbox: Vec<Sqe>,
+    quiet: u32,
     /// Completions that were taken over and not looked at, latest first.
     batch: Vec<Cqe>,
     /// The value in the middle of its inline commands, and those that wait for it.
@@ -114,6 +117,7 @@ impl Driver {
             free: (0..depth as u16).rev().collect(),
             under_way: 0,
             outbox: Vec::with_capacity(depth as usize),
+            quiet: 0,
             batch: Vec::with_capacity(depth as usize),
             inside: None,
             waiting: VecDeque::new(),
@@ -140,7 +144,8 @@ impl<V: Content> Pipeline<'_, V> {
 
     /// Begins a store under a condition.
     pub fn store_with(&mut self, key: Key, value: V, options: StoreOptions) -> Result<(), V> {
-        let kind = Kind::Store { options, progress: Progress::default(), stale: false };
+        let kind =
+            Kind::Store { options, progress: Progress::default(), stale: false, awaited: Awaited::new(1) };
         let cid = self.take_off(key, value, kind)?;
         self.begin_store(cid);
         Ok(())
@@ -195,7 +200,8 @@ impl<V: Content> Pipeline<'_, V> {
 
     /// Submits what has gathered, without waiting for anything.
     pub fn ring(&mut self) {
-        let fits = self.driver.port().queue().submit(&mut self.outbox);
+        let quiet = std::mem::take(&mut self.quiet);
+        let fits = self.driver.port().queue().submit(&mut self.outbox, quiet);
         assert!(fits, "a port has fewer slots than its queue");
     }
 
@@ -213,9 +219,9 @@ impl<V: Content> Pipeline<'_, V> {
     /// Puts the first command of a value into the outbox, or queues the value for the sequence.
     fn begin_store(&mut self, cid: u16) {
         let flight = self.flights[usize::from(cid)].as_mut().expect("a store begins with its flight");
-        let Kind::Store { options, progress, stale } = &mut flight.kind else { return };
+        let Kind::Store { options, progress, stale, awaited } = &mut flight.kind else { return };
         let bytes = flight.value.piece().bytes();
-        let method = self.driver.method(bytes, *options);
+        let mut method = self.driver.method(bytes, *options);
         if method.is_inline() {
             if self.inside.is_some() {
                 self.waiting.push_back(cid);
@@ -230,7 +236,17 @@ impl<V: Content> Pipeline<'_, V> {
         }
         let request = request(self.driver, cid, flight.key, flight.value.piece(), *options);
         *progress = Progress::default();
-        method.begin(&request, progress, &mut self.outbox);
+        let before = self.outbox.len();
+        let mut next = method.begin(&request, progress, &mut self.outbox);
+        if next == Next::ByPrp {
+            method = &prp::Prp;
+            if bytes <= self.driver.max_value_bytes() {
+                port.buffer(cid).fill(flight.value.piece());
+            }
+            next = method.begin(&request, progress, &mut self.outbox);
+        }
+        *awaited = Awaited::new(completions(next));
+        self.quiet += (self.outbox.len() - before) as u32 - awaited.completions;
         if method.is_inline() && progress.sent_bytes < bytes {
             self.inside = Some(cid);
         }
@@ -240,9 +256,10 @@ impl<V: Content> Pipeline<'_, V> {
     fn advance(&mut self, cqe: &Cqe) -> Option<Completion<V>> {
         let cid = cqe.cid.get();
         let flight = self.flights[usize::from(cid)].as_mut()?;
-        let status = cqe.status();
         let mut begin_again = false;
-        if let Kind::Store { options, progress, stale } = &mut flight.kind {
+        if let Kind::Store { options, progress, stale, awaited } = &mut flight.kind {
+            let Some(cqe) = awaited.take(cqe) else { return None };
+            let status = cqe.status();
             let value = flight.value.piece();
             let method = self.driver.method(value.bytes(), *options);
             let request = request(self.driver, cid, flight.key, value, *options);
@@ -250,9 +267,16 @@ impl<V: Content> Pipeline<'_, V> {
                 begin_again = true;
                 Next::Submit
             } else {
-                method.on_completion(&request, progress, status, &mut self.outbox)
+                let before = self.outbox.len();
+                let next = method.on_completion(&request, progress, &cqe, &mut self.outbox);
+                if !matches!(next, Next::Done(_)) {
+                    *awaited = Awaited::new(completions(next));
+                    self.quiet += (self.outbox.len() - before) as u32 - awaited.completions;
+                }
+                next
             };
-            let over = next != Next::Submit || begin_again || progress.sent_bytes == value.bytes();
+            let ended = matches!(next, Next::Done(_));
+            let over = ended || begin_again || progress.sent_bytes == value.bytes();
             let resume = over && self.inside == Some(cid);
             if resume {
                 self.inside = None;
@@ -263,9 +287,7 @@ impl<V: Content> Pipeline<'_, V> {
             if resume {
                 self.begin_waiting();
             }
-            if next == Next::Submit {
-                return None;
-            }
+            return if ended { self.land(cid, &cqe) } else { None };
         }
         self.land(cid, cqe)
     }
@@ -307,17 +329,49 @@ fn request<'v>(
     options: StoreOptions,
 ) -> StoreRequest<'v> {
     let port = driver.port();
-    let (buffer, list) = (port.buffer(cid).address(), port.list_address(cid));
-    StoreRequest { key, value, options, nsid: NSID, cid, buffer, list }
+    let (buffer, list, slots) = (port.buffer(cid).address(), port.list_address(cid), port.slots());
+    StoreRequest { key, value, options, nsid: NSID, cid, buffer, list, slots, window: None }
+}
+
+/// The commands among entries: all but the chunks behind an *express*.
+fn commands(entries: &[Sqe]) -> impl Iterator<Item = &Sqe> {
+    let mut chunks = 0;
+    entries.iter().filter(move |sqe| {
+        if chunks > 0 {
+            chunks -= 1;
+            return false;
+        }
+        if sqe.opcode == opcode::EXPRESS {
+            chunks = chunks_for(sqe.cdw10.get());
+        }
+        true
+    })
+}
+
+/// Completions that what was put into the outbox will get.
+fn completions(next: Next) -> u32 {
+    match next {
+        Next::Submit => 1,
+        Next::SubmitForAll(completions) => completions,
+        Next::Done(_) | Next::ByPrp | Next::WriteWindow { .. } => {
+            unreachable!("nothing to submit, and no window")
+        }
+    }
 }
 
 impl<V> Drop for Pipeline<'_, V> {
     fn drop(&mut self) {
         let with_drive = |cid: u16| {
-            self.flights[usize::from(cid)].is_some()
-                && !self.waiting.contains(&cid)
-                && !self.outbox.iter().any(|sqe| sqe.cid.get() == cid)
-                && !self.batch.iter().any(|cqe| cqe.cid.get() == cid)
+            let Some(flight) = &self.flights[usize::from(cid)] else { return 0 };
+            // Commands of one slot are submitted together: either all are in the outbox or none.
+            if self.waiting.contains(&cid) || commands(&self.outbox).any(|sqe| sqe.cid.get() == cid) {
+                return 0;
+            }
+            let owed = match &flight.kind {
+                Kind::Store { awaited, .. } => awaited.completions,
+                _ => 1,
+            };
+            owed - self.batch.iter().filter(|cqe| cqe.cid.get() == cid).count() as u32
         };
         self.driver.port().give_all(&with_drive, self.inside, self.stale);
     }

@@ -20,6 +20,7 @@ use std::task::{Context, Poll, Waker};
 use kvdrive_link::Piece;
 use kvdrive_link::pcie::PAGE_BYTES;
 use kvdrive_link::shared::{CompletionSink, PowerOff, SharedBuffer, SharedLink, SharedQueue};
+use kvdrive_link::transfer::outcome;
 use kvdrive_spec::{Cqe, Sqe};
 
 use super::tokens::Tokens;
@@ -33,14 +34,39 @@ enum SlotState {
     /// Nothing is under way.
     Idle,
     /// Submitted; who waits for it.
-    UnderWay(Option<Waker>),
+    UnderWay {
+        waiter: Option<Waker>,
+        awaited: Awaited,
+    },
     Completed(Cqe),
     /// A pipeline's: completions are collected in `Slots::finished`.
     Piped,
-    /// Submitted, and nobody waits; it may hold the sequence.
+    /// Submitted, and nobody waits for these completions; it may hold the sequence.
     Abandoned {
         holds_sequence: bool,
+        completions: u32,
     },
+}
+
+/// Completions of one submission that have not come, and what those say that have.
+#[derive(Clone, Copy)]
+pub(super) struct Awaited {
+    pub(super) completions: u32,
+    outcome: Option<Cqe>,
+}
+
+impl Awaited {
+    pub(super) fn new(completions: u32) -> Awaited {
+        Awaited { completions, outcome: None }
+    }
+
+    /// Takes one; returns what all say when it was the last.
+    pub(super) fn take(&mut self, cqe: &Cqe) -> Option<Cqe> {
+        let outcome = self.outcome.map_or(*cqe, |first| outcome(first, *cqe));
+        self.outcome = Some(outcome);
+        self.completions -= 1;
+        (self.completions == 0).then_some(outcome)
+    }
 }
 
 struct Slots {
@@ -97,11 +123,14 @@ impl Slots {
                 self.finished.push(*cqe);
                 wakers.extend(self.collector.take());
             }
-            SlotState::UnderWay(waiter) => {
-                wakers.extend(waiter.take());
-                *state = SlotState::Completed(*cqe);
+            SlotState::UnderWay { waiter, awaited } => {
+                if let Some(outcome) = awaited.take(cqe) {
+                    wakers.extend(waiter.take());
+                    *state = SlotState::Completed(outcome);
+                }
             }
-            SlotState::Abandoned { holds_sequence } => {
+            SlotState::Abandoned { completions, .. } if *completions > 1 => *completions -= 1,
+            SlotState::Abandoned { holds_sequence, .. } => {
                 let holds_sequence = *holds_sequence;
                 *state = SlotState::Idle;
                 wakers.extend(self.free.put(cid));
@@ -135,7 +164,7 @@ impl CompletionSink for Board {
         let mut wakers: Vec<Waker> = free.drain_waiting().chain(sequence.drain_waiting()).collect();
         wakers.extend(collector.take());
         wakers.extend(states.iter_mut().filter_map(|state| match state {
-            SlotState::UnderWay(waiter) => waiter.take(),
+            SlotState::UnderWay { waiter, .. } => waiter.take(),
             _ => None,
         }));
         drop(slots);
@@ -213,6 +242,11 @@ impl Port {
         self.memory.len() as u32
     }
 
+    /// Queue entries that each command may use at once: an equal share, so that there is always room.
+    pub(super) fn slots(&self) -> u32 {
+        (self.queue.entries() - 1) / self.depth()
+    }
+
     pub(super) fn queue(&self) -> &SharedQueue {
         &self.queue
     }
@@ -274,18 +308,20 @@ impl Port {
     }
 
     /// Takes a pipeline's slots back. `under_way` tells of each command whether the drive still has it, as far as the
-    /// pipeline knows; `inside` is the slot whose value is unfinished, `stale` what [`Port::take_all`] returned if no
+    /// pipeline knows, and how many completions it owes; `inside` is the slot whose value is unfinished, `stale` what [`Port::take_all`] returned if no
     /// value has been submitted since.
-    pub(super) fn give_all(&self, under_way: &dyn Fn(u16) -> bool, inside: Option<u16>, stale: bool) {
+    pub(super) fn give_all(&self, under_way: &dyn Fn(u16) -> u32, inside: Option<u16>, stale: bool) {
         let mut slots = lock(&self.board.slots);
         slots.collector = None;
         let finished: Vec<u16> = slots.finished.drain(..).map(|cqe| cqe.cid.get()).collect();
         let (mut wakers, mut kept_sequence) = (Vec::new(), false);
         for cid in (0..self.depth() as u16).rev() {
-            if under_way(cid) && !finished.contains(&cid) {
+            let came = finished.iter().filter(|other| **other == cid).count() as u32;
+            let completions = under_way(cid).saturating_sub(came);
+            if completions > 0 {
                 let holds_sequence = inside == Some(cid);
                 kept_sequence |= holds_sequence;
-                slots.states[usize::from(cid)] = SlotState::Abandoned { holds_sequence };
+                slots.states[usize::from(cid)] = SlotState::Abandoned { holds_sequence, completions };
             } else {
                 slots.states[usize::from(cid)] = SlotState::Idle;
                 wakers.extend(slots.free.put(cid));
@@ -339,19 +375,21 @@ impl Slot<'_> {
         }
     }
 
-    /// Submits the outbox with one doorbell.
-    pub(super) fn submit(&mut self) -> Result<(), PowerOff> {
+    /// Submits the outbox with one doorbell; so many completions will come.
+    pub(super) fn submit(&mut self, completions: u32) -> Result<(), PowerOff> {
         let mut slots = lock(&self.port.board.slots);
         if slots.off {
             return Err(PowerOff);
         }
-        slots.states[usize::from(self.cid)] = SlotState::UnderWay(None);
+        slots.states[usize::from(self.cid)] =
+            SlotState::UnderWay { waiter: None, awaited: Awaited::new(completions) };
         drop(slots);
-        assert!(self.port.queue.submit(&mut self.outbox), "a port has fewer slots than its queue");
+        let quiet = self.outbox.len() as u32 - completions;
+        assert!(self.port.queue.submit(&mut self.outbox, quiet), "a port has fewer slots than its queue");
         Ok(())
     }
 
-    /// Waits for the completion of what was submitted.
+    /// Waits until what was submitted has completed, and acknowledges it with one doorbell.
     pub(super) async fn completion(&mut self) -> Result<Cqe, PowerOff> {
         let board = &self.port.board;
         let cqe = poll_fn(|context| {
@@ -365,10 +403,11 @@ impl Slot<'_> {
                     Poll::Ready(Ok(cqe))
                 }
                 _ if off => Poll::Ready(Err(PowerOff)),
-                _ => {
-                    *state = SlotState::UnderWay(Some(context.waker().clone()));
+                SlotState::UnderWay { waiter, .. } => {
+                    *waiter = Some(context.waker().clone());
                     Poll::Pending
                 }
+                _ => unreachable!("who waits has submitted"),
             }
         })
         .await?;
@@ -384,8 +423,8 @@ impl Drop for Slot<'_> {
         let mut slots = lock(&self.port.board.slots);
         let state = &mut slots.states[usize::from(self.cid)];
         let holds_sequence = self.holds_sequence;
-        if matches!(state, SlotState::UnderWay(_)) {
-            *state = SlotState::Abandoned { holds_sequence };
+        if let SlotState::UnderWay { awaited, .. } = state {
+            *state = SlotState::Abandoned { holds_sequence, completions: awaited.completions };
             return;
         }
         *state = SlotState::Idle;

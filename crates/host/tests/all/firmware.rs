@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use kvdrive_link::prp::walk_first;
 use kvdrive_link::shared::{BuildError, Ended};
-use kvdrive_link::transfer::{Assembly, hybrid, piggyback, prp, sgl};
+use kvdrive_link::transfer::{Assembly, byte_express, hybrid, piggyback, prp, sgl};
 use kvdrive_link::{Arrival, Fetched, HostMemory, Landing, Link, LinkConfig, Piece, Region, Traffic};
 use kvdrive_sim::{Mutex, Ns, Resource, ResourceStatistics, Sim};
 use kvdrive_spec::identify::KvNamespace;
@@ -51,6 +51,8 @@ pub struct Drive {
     flash: Resource,
     pairs: RefCell<BTreeMap<Key, (u32, Value)>>,
     unfinished: RefCell<BTreeMap<u16, Assembly<(u32, Value)>>>,
+    /// Of quiet commands, for those that are not.
+    refused: RefCell<BTreeMap<u16, Status>>,
     cursors: RefCell<Vec<Option<Key>>>,
     store_lock: Mutex,
     commands: Cell<u64>,
@@ -74,6 +76,8 @@ fn link_config() -> LinkConfig {
         doorbell_ns: 100,
         interrupt: false,
         dma_granularity_bytes: 4,
+        cxl_store_ns: 1_000,
+        cxl_line_ns: 100,
     }
 }
 
@@ -99,6 +103,7 @@ pub fn build_refusing(
         flash: Resource::new(sim, "flash", 2),
         pairs: RefCell::default(),
         unfinished: RefCell::default(),
+        refused: RefCell::default(),
         cursors: RefCell::default(),
         store_lock: Mutex::new(sim),
         commands: Cell::new(0),
@@ -119,8 +124,15 @@ async fn serve(drive: Rc<Drive>) {
             fetched.queue.wait_turn(turn).await;
         }
         let answer = drive.execute(&fetched).await;
+        if let (true, Err(status)) = (fetched.turn.is_some() && fetched.sqe.is_quiet(), answer) {
+            drive.refused.borrow_mut().insert(fetched.queue.id(), status);
+        }
         if fetched.turn.is_some() {
             fetched.queue.end_turn();
+            if fetched.sqe.is_quiet() {
+                drive.commands.set(drive.commands.get() + 1);
+                continue;
+            }
         }
         let cid = fetched.sqe.cid.get();
         let cqe = match answer {
@@ -194,6 +206,9 @@ impl Drive {
                 self.keep_or_commit(fetched, assembly).await
             }
             Command::Transfer => {
+                if let Some(status) = self.refused.borrow_mut().remove(&fetched.queue.id()) {
+                    return Err(status);
+                }
                 let unfinished = self.unfinished.borrow_mut().remove(&fetched.queue.id());
                 let mut assembly = unfinished.ok_or(Status::COMMAND_SEQUENCE_ERROR)?;
                 piggyback::receive_transfer(sqe, &mut assembly, self).await;
@@ -227,6 +242,11 @@ impl Drive {
                 self.answer_pair(sqe, buffer_bytes, iterator, from).await
             }
             Command::IterClose { .. } => Ok((0, 0)),
+            Command::Express(store) => {
+                let (key, bytes) = (store.key, store.value_bytes);
+                let place = byte_express::receive(fetched.chunks.as_deref(), &key, bytes, self).await?;
+                self.commit(key, place, store.options).await
+            }
             Command::CxlStore { .. } => Err(Status::INVALID_OPCODE),
         }
     }

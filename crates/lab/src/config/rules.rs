@@ -3,6 +3,8 @@
 //! A value is checked when it is set, so that the message can name the key; conditions between keys when the configuration is taken.
 
 use super::{Config, ConfigError};
+use kvdrive_device::packing::PACKINGS;
+use kvdrive_link::transfer::METHODS;
 use toml_edit::Value;
 
 /// What one key may be.
@@ -21,6 +23,8 @@ pub(super) enum Rule {
     Positive,
     /// One of these words.
     Word(&'static [&'static str]),
+    /// Name of a row of a table.
+    Row(fn() -> Vec<&'static str>),
     /// Any text.
     Text,
     /// true or false.
@@ -29,7 +33,7 @@ pub(super) enum Rule {
     Integers(usize, i64, i64),
 }
 
-use Rule::{Flag, Integer, Integers, Multiple, Number, OneOf, Positive, PowerOfTwo, Text, Word};
+use Rule::{Flag, Integer, Integers, Multiple, Number, OneOf, Positive, PowerOfTwo, Row, Text, Word};
 
 /// Longest time of one step: 1000 s. Far above any device, far below overflow of a sum.
 const TIME_MAX_NS: i64 = 1_000_000_000_000;
@@ -51,19 +55,20 @@ pub(super) const RULES: &[(&str, Rule)] = &[
     ("link.cqe_write_ns", TIME),
     ("link.doorbell_ns", TIME),
     ("link.interrupt", Word(&["none", "msix"])),
+    ("link.cxl_store_ns", TIME),
+    ("link.cxl_line_ns", TIME),
     ("host.cores", Integer(1, 1024)),
     ("host.submit_ns", TIME),
     ("host.complete_ns", TIME),
     ("host.dma_setup_ns", TIME),
     ("host.pin_page_ns", TIME),
+    ("host.entry_ns", TIME),
+    ("host.cxl_setup_ns", TIME),
     ("host.think_ns", TIME),
     ("host.queues", Integer(1, 1024)),
     ("host.queue_entries", Integer(2, 65536)),
     ("host.depth", Integer(1, 65535)),
-    (
-        "host.transfer",
-        Word(&["prp", "sgl", "piggyback", "hybrid", "adaptive"]),
-    ),
+    ("host.transfer", Row(|| METHODS.iter().map(|row| row.name).collect())),
     ("host.threshold1_bytes", Integer(0, VALUE_MAX_BYTES)),
     ("host.threshold2_bytes", Integer(0, 4096)),
     ("host.alpha", Positive),
@@ -84,10 +89,7 @@ pub(super) const RULES: &[(&str, Rule)] = &[
     ("controller.dma_granularity_bytes", OneOf(&[1, 4, 4096])),
     ("buffer.entries", Integer(2, 1 << 20)),
     ("buffer.eviction", Word(&["wait", "overlap"])),
-    (
-        "packing.policy",
-        Word(&["block", "all", "selective", "backfill"]),
-    ),
+    ("packing.policy", Row(|| PACKINGS.iter().map(|row| row.name).collect())),
     ("packing.dlt_entries", Integer(1, 1 << 20)),
     ("packing.page_crossing", Flag),
     ("lsm.layout", Word(&["published", "sound"])),
@@ -209,6 +211,7 @@ impl Rule {
             Number(low, high) => number.is_some_and(|x| (*low..=*high).contains(&x)),
             Positive => number.is_some_and(|x| x > 0.0),
             Word(list) => value.as_str().is_some_and(|word| list.contains(&word)),
+            Row(names) => value.as_str().is_some_and(|word| names().contains(&word)),
             Text => value.is_str(),
             Flag => value.is_bool(),
             Integers(length, low, high) => value.as_array().is_some_and(|array| {
@@ -233,6 +236,7 @@ impl Rule {
             Number(low, high) => format!("{low:?} to {high:?}"),
             Positive => "a number above 0".into(),
             Word(list) => list.join(", "),
+            Row(names) => names().join(", "),
             Text => "text in quotes".into(),
             Flag => "true, false".into(),
             Integers(length, low, high) => format!("{length} integers, each {low} to {high}"),

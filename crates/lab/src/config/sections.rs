@@ -63,6 +63,10 @@ pub struct Link {
     pub doorbell_ns: u64,
     /// `none` or `msix`.
     pub interrupt: String,
+    /// Store by CXL.mem and its flush, line time included: this,
+    pub cxl_store_ns: u64,
+    /// and this for each cache line.
+    pub cxl_line_ns: u64,
 }
 
 /// `[host]`: the machine that asks, and its driver.
@@ -79,6 +83,10 @@ pub struct Host {
     pub dma_setup_ns: u64,
     /// Pinning a page and naming it to the drive.
     pub pin_page_ns: u64,
+    /// Each further entry or completion of one doorbell.
+    pub entry_ns: u64,
+    /// Work before a store by CXL.mem.
+    pub cxl_setup_ns: u64,
     /// Work between two operations.
     pub think_ns: u64,
     /// Queue pairs.

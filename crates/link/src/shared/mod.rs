@@ -115,15 +115,17 @@ impl SharedQueue {
         self.entries
     }
 
-    /// Submits all of `sqes` with one doorbell and empties it. `false`, and nothing is submitted, when the ring has
-    /// no room for all of them.
+    /// Submits all of `sqes` with one doorbell and empties it; `quiet` of them get no completion. `false`, and nothing
+    /// is submitted, when the rings have no room for all that are to complete. Room for the quiet ones is the caller's
+    /// business: nobody tells when they have been taken.
     #[must_use]
-    pub fn submit(&self, sqes: &mut Vec<Sqe>) -> bool {
+    pub fn submit(&self, sqes: &mut Vec<Sqe>, quiet: u32) -> bool {
         let count = sqes.len() as u32;
         if count == 0 {
             return true;
         }
-        let room = |outstanding: u32| Some(outstanding + count).filter(|after| *after < self.entries);
+        let complete = count - quiet;
+        let room = |outstanding: u32| Some(outstanding + complete).filter(|after| *after < self.entries);
         if self.outstanding.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).is_err() {
             return false;
         }

@@ -1,7 +1,7 @@
 //! `adaptive`: piggyback below `alpha * t1`, hybrid for a short tail behind whole pages, `prp` for the rest
 //! (BandSlim, section 3.2). A choice by size; the chosen method does the work.
 
-use kvdrive_spec::{Sqe, Status};
+use kvdrive_spec::{Cqe, Sqe};
 
 use super::hybrid::Hybrid;
 use super::piggyback::Piggyback;
@@ -26,16 +26,16 @@ impl Adaptive {
 }
 
 impl Method for Adaptive {
-    fn pick(&self, value_bytes: u32) -> &dyn Method {
+    fn pick(&self, value_bytes: u32, slots: u32) -> &dyn Method {
         if f64::from(value_bytes) < self.piggyback_below_bytes {
             &self.piggyback
         } else {
-            self.hybrid.pick(value_bytes)
+            self.hybrid.pick(value_bytes, slots)
         }
     }
 
     fn staged_bytes(&self, value_bytes: u32) -> u32 {
-        self.pick(value_bytes).staged_bytes(value_bytes)
+        self.pick(value_bytes, 1).staged_bytes(value_bytes)
     }
 
     fn is_inline(&self) -> bool {
@@ -43,16 +43,16 @@ impl Method for Adaptive {
     }
 
     fn begin(&self, store: &StoreRequest<'_>, progress: &mut Progress, outbox: &mut Vec<Sqe>) -> Next {
-        self.pick(store.value.bytes()).begin(store, progress, outbox)
+        self.pick(store.value.bytes(), store.slots).begin(store, progress, outbox)
     }
 
     fn on_completion(
         &self,
         store: &StoreRequest<'_>,
         progress: &mut Progress,
-        status: Status,
+        cqe: &Cqe,
         outbox: &mut Vec<Sqe>,
     ) -> Next {
-        self.pick(store.value.bytes()).on_completion(store, progress, status, outbox)
+        self.pick(store.value.bytes(), store.slots).on_completion(store, progress, cqe, outbox)
     }
 }

@@ -5,7 +5,7 @@
 //!   bytes over the link for v = 4096 k + t: 88 + 4096 k + 88 x ceil(t / 56)      (k >= 1, t > 0; otherwise `prp`)
 //! ```
 
-use kvdrive_spec::{Command, Key, Sqe, Status};
+use kvdrive_spec::{Command, Cqe, Key, Sqe, Status};
 
 use super::piggyback::{Assembly, continue_or_end};
 use super::prp::{Prp, point_at, receive_pages};
@@ -33,7 +33,7 @@ impl Hybrid {
 }
 
 impl Method for Hybrid {
-    fn pick(&self, value_bytes: u32) -> &dyn Method {
+    fn pick(&self, value_bytes: u32, _: u32) -> &dyn Method {
         let tail = value_bytes % PAGE_BYTES;
         if value_bytes > PAGE_BYTES && tail > 0 && f64::from(tail) < self.tail_below_bytes {
             self
@@ -64,10 +64,10 @@ impl Method for Hybrid {
         &self,
         store: &StoreRequest<'_>,
         progress: &mut Progress,
-        status: Status,
+        cqe: &Cqe,
         outbox: &mut Vec<Sqe>,
     ) -> Next {
-        continue_or_end(store, progress, status, outbox)
+        continue_or_end(store, progress, cqe, outbox)
     }
 }
 

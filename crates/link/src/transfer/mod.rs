@@ -9,19 +9,27 @@
 //! A new method is one file here and one row in [`METHODS`].
 
 pub mod adaptive;
+pub mod adaptive_cxl;
+pub mod byte_express;
+pub mod cxl;
 pub mod hybrid;
 pub mod piggyback;
+pub mod piggyback_cxl;
+pub mod piggyback_pipelined;
 pub mod prp;
 pub mod sgl;
+pub mod window;
 
 use std::future::Future;
 
-use kvdrive_spec::{Key, Sqe, Status, StoreOptions};
+use kvdrive_spec::window::Grant;
+use kvdrive_spec::{Cqe, Key, Sqe, Status, StoreOptions};
 use serde::Deserialize;
 
 use crate::payload::Piece;
 
 pub use piggyback::Assembly;
+pub use window::{Exposing, HostWindow, NoWindow};
 
 /// Thresholds of the methods that choose by size (BandSlim, section 3.2).
 #[derive(Clone, Debug, Deserialize)]
@@ -54,6 +62,10 @@ pub struct StoreRequest<'a> {
     pub buffer: u64,
     /// A page whose entry `i` names page `i + 1` of the buffer, for transfers of more than two pages.
     pub list: u64,
+    /// Queue entries that this store may use at once.
+    pub slots: u32,
+    /// The queue's window into the page buffer, if the host can reach it.
+    pub window: Option<&'a HostWindow>,
 }
 
 /// How far a store has come.
@@ -61,6 +73,10 @@ pub struct StoreRequest<'a> {
 pub struct Progress {
     /// Value bytes handed to the drive by commands submitted so far.
     pub sent_bytes: u32,
+    /// What the drive was granted of the window for this value.
+    pub granted: Option<Grant>,
+    /// Times a window was asked for or had passed.
+    pub stale_windows: u32,
 }
 
 /// What the runner has to do next.
@@ -68,26 +84,49 @@ pub struct Progress {
 pub enum Next {
     /// Submit what was put into the outbox with one doorbell, then wait for a completion.
     Submit,
+    /// As `Submit`, but wait for so many completions and acknowledge them with one doorbell; [`Method::on_completion`]
+    /// gets what [`outcome`] makes of them.
+    SubmitForAll(u32),
+    /// Store the value's first `bytes` bytes at `address` of the drive's CXL.mem port, then as `Submit`.
+    WriteWindow {
+        /// Where.
+        address: u64,
+        /// How many.
+        bytes: u32,
+    },
+    /// The method cannot be used for this value now: nothing was submitted; the store begins anew by `prp`.
+    ByPrp,
     /// The store has ended.
     Done(Status),
 }
 
+/// What several completions of one store say together: the first that is not success; but a *transfer* that found its
+/// *write* refused says nothing of its own.
+pub fn outcome(first: Cqe, next: Cqe) -> Cqe {
+    match (first.status(), next.status()) {
+        (Status::SUCCESS, _) => next,
+        (Status::COMMAND_SEQUENCE_ERROR, status) if !status.is_success() => next,
+        _ => first,
+    }
+}
+
 /// The host half of a transfer method. It has no state of its own, so that threads may share it.
 pub trait Method: Send + Sync {
-    /// Which method a value of this size really goes by; a method that does not choose is its own answer.
-    fn pick(&self, value_bytes: u32) -> &dyn Method;
+    /// Which method a value of this size really goes by, with so many queue entries; a method that does not choose is
+    /// its own answer.
+    fn pick(&self, value_bytes: u32, slots: u32) -> &dyn Method;
     /// How many of the value's first bytes must lie in the DMA buffer before [`Method::begin`].
     fn staged_bytes(&self, value_bytes: u32) -> u32;
     /// Does it occupy its queue's sequence of inline commands?
     fn is_inline(&self) -> bool;
     /// Puts the first commands into `outbox`.
     fn begin(&self, store: &StoreRequest<'_>, progress: &mut Progress, outbox: &mut Vec<Sqe>) -> Next;
-    /// A completion came with `status`.
+    /// A completion came.
     fn on_completion(
         &self,
         store: &StoreRequest<'_>,
         progress: &mut Progress,
-        status: Status,
+        cqe: &Cqe,
         outbox: &mut Vec<Sqe>,
     ) -> Next;
 }
@@ -128,6 +167,36 @@ pub const METHODS: &[MethodRow] = &[
         name: "adaptive",
         origin: "piggyback, hybrid or prp by thresholds alpha*t1, beta*t2 (BandSlim, section 3.2)",
         build: |config| Box::new(adaptive::Adaptive::new(config)),
+    },
+    MethodRow {
+        name: "cxl",
+        origin: "CXL.mem stores into the exposed page buffer, one command with the key (BandSlim's CXL article)",
+        build: |_| Box::new(cxl::Cxl),
+    },
+    MethodRow {
+        name: "adaptive-cxl",
+        origin: "cxl below alpha*t1, prp from there on (BandSlim's CXL article)",
+        build: |config| Box::new(adaptive_cxl::AdaptiveCxl::new(config)),
+    },
+    MethodRow {
+        name: "piggyback-cxl",
+        origin: "35 bytes in the command, longer values by CXL.mem with a short tail in it (ours; named as open there)",
+        build: |_| Box::new(piggyback_cxl::PiggybackCxl),
+    },
+    MethodRow {
+        name: "piggyback-pipelined",
+        origin: "piggyback with all commands of a value behind one doorbell (ours)",
+        build: |_| Box::new(piggyback_pipelined::PiggybackPipelined::all_complete()),
+    },
+    MethodRow {
+        name: "piggyback-pipelined-1",
+        origin: "piggyback-pipelined with one completion for the whole value (ours)",
+        build: |_| Box::new(piggyback_pipelined::PiggybackPipelined::last_completes()),
+    },
+    MethodRow {
+        name: "byte-express",
+        origin: "the value in 64-byte queue entries behind its command (ByteExpress, HotStorage'25)",
+        build: |_| Box::new(byte_express::ByteExpress),
     },
 ];
 

@@ -13,7 +13,7 @@
 use kvdrive_spec::inline::{
     TRANSFER_INLINE_BYTES, WRITE_INLINE_BYTES, get_transfer, get_write, put_transfer, put_write,
 };
-use kvdrive_spec::{Command, Key, Sqe, Status, Write, opcode};
+use kvdrive_spec::{Command, Cqe, Key, Sqe, Status, Write, opcode};
 
 use super::{Arrival, Landing, Method, Next, Progress, StoreRequest};
 
@@ -21,32 +21,48 @@ use super::{Arrival, Landing, Method, Next, Progress, StoreRequest};
 pub struct Piggyback;
 
 /// Copies at most `out.len()` value bytes from `at` on to `out`; returns how many.
-fn take(store: &StoreRequest<'_>, at: u32, out: &mut [u8]) -> usize {
+pub(super) fn take(store: &StoreRequest<'_>, at: u32, out: &mut [u8]) -> usize {
     let bytes = (store.value.bytes() - at).min(out.len() as u32);
     store.value.slice(at, bytes).expand(&mut out[..bytes as usize]);
     bytes as usize
+}
+
+/// The *write* of a value.
+pub(super) fn first(store: &StoreRequest<'_>, progress: &mut Progress) -> Sqe {
+    let command = Command::Write(Write { key: store.key, value_bytes: store.value.bytes() });
+    let mut sqe = command.encode(store.cid, store.nsid);
+    let mut part = [0; WRITE_INLINE_BYTES];
+    let bytes = take(store, 0, &mut part);
+    progress.sent_bytes = put_write(&mut sqe, &part[..bytes]) as u32;
+    sqe
+}
+
+/// The next *transfer* of a value that has one.
+pub(super) fn further(store: &StoreRequest<'_>, progress: &mut Progress) -> Sqe {
+    let mut part = [0; TRANSFER_INLINE_BYTES];
+    let bytes = take(store, progress.sent_bytes, &mut part);
+    let mut sqe = Sqe::new(opcode::TRANSFER, store.cid, store.nsid);
+    progress.sent_bytes += put_transfer(&mut sqe, &part[..bytes]) as u32;
+    sqe
 }
 
 /// The next *transfer* of a value, or its end.
 pub(super) fn continue_or_end(
     store: &StoreRequest<'_>,
     progress: &mut Progress,
-    status: Status,
+    cqe: &Cqe,
     outbox: &mut Vec<Sqe>,
 ) -> Next {
+    let status = cqe.status();
     if !status.is_success() || progress.sent_bytes == store.value.bytes() {
         return Next::Done(status);
     }
-    let mut part = [0; TRANSFER_INLINE_BYTES];
-    let bytes = take(store, progress.sent_bytes, &mut part);
-    let mut sqe = Sqe::new(opcode::TRANSFER, store.cid, store.nsid);
-    progress.sent_bytes += put_transfer(&mut sqe, &part[..bytes]) as u32;
-    outbox.push(sqe);
+    outbox.push(further(store, progress));
     Next::Submit
 }
 
 impl Method for Piggyback {
-    fn pick(&self, _: u32) -> &dyn Method {
+    fn pick(&self, _: u32, _: u32) -> &dyn Method {
         self
     }
 
@@ -59,12 +75,7 @@ impl Method for Piggyback {
     }
 
     fn begin(&self, store: &StoreRequest<'_>, progress: &mut Progress, outbox: &mut Vec<Sqe>) -> Next {
-        let command = Command::Write(Write { key: store.key, value_bytes: store.value.bytes() });
-        let mut sqe = command.encode(store.cid, store.nsid);
-        let mut part = [0; WRITE_INLINE_BYTES];
-        let bytes = take(store, 0, &mut part);
-        progress.sent_bytes = put_write(&mut sqe, &part[..bytes]) as u32;
-        outbox.push(sqe);
+        outbox.push(first(store, progress));
         Next::Submit
     }
 
@@ -72,10 +83,10 @@ impl Method for Piggyback {
         &self,
         store: &StoreRequest<'_>,
         progress: &mut Progress,
-        status: Status,
+        cqe: &Cqe,
         outbox: &mut Vec<Sqe>,
     ) -> Next {
-        continue_or_end(store, progress, status, outbox)
+        continue_or_end(store, progress, cqe, outbox)
     }
 }
 

@@ -4,7 +4,7 @@
 //!   bytes over the link for v: 64 + 16 + 2 x 4 + 4096 x ceil(v / 4096) + 8 x (pages - 1) if pages > 2
 //! ```
 
-use kvdrive_spec::{Command, Key, Sqe, Status, Store};
+use kvdrive_spec::{Command, Cqe, Key, Sqe, Status, Store};
 
 use super::{Arrival, Landing, Method, Next, Progress, StoreRequest};
 use crate::payload::Piece;
@@ -25,7 +25,7 @@ pub fn point_at(sqe: &mut Sqe, buffer: u64, list: u64, bytes: u32) {
 }
 
 impl Method for Prp {
-    fn pick(&self, _: u32) -> &dyn Method {
+    fn pick(&self, _: u32, _: u32) -> &dyn Method {
         self
     }
 
@@ -42,6 +42,10 @@ impl Method for Prp {
         let command = Command::Store(Store { key: store.key, value_bytes, options: store.options });
         let mut sqe = command.encode(store.cid, store.nsid);
         point_at(&mut sqe, store.buffer, store.list, value_bytes);
+        if let Some(window) = store.window {
+            progress.granted = window.grant(value_bytes);
+            progress.granted.inspect(|grant| grant.put(&mut sqe));
+        }
         outbox.push(sqe);
         progress.sent_bytes = value_bytes;
         Next::Submit
@@ -49,12 +53,15 @@ impl Method for Prp {
 
     fn on_completion(
         &self,
-        _: &StoreRequest<'_>,
-        _: &mut Progress,
-        status: Status,
+        store: &StoreRequest<'_>,
+        progress: &mut Progress,
+        cqe: &Cqe,
         _: &mut Vec<Sqe>,
     ) -> Next {
-        Next::Done(status)
+        if let (Some(window), Some(grant)) = (store.window, progress.granted.take()) {
+            window.end_grant(grant, cqe, store.value.bytes());
+        }
+        Next::Done(cqe.status())
     }
 }
 
@@ -68,7 +75,17 @@ pub async fn receive<L: Landing>(
 ) -> Result<L::Place, Status> {
     let segments = walk(link, sqe, value_bytes).await?;
     let place = landing.reserve(key, value_bytes, Arrival::Dma).await?;
-    if let Err(status) = receive_pages(link, &segments, landing, &place).await {
+    receive_into(link, &segments, place, landing).await
+}
+
+/// As [`receive`], to a place that was found before: in a window.
+pub async fn receive_into<L: Landing>(
+    link: &Link,
+    segments: &Segments,
+    place: L::Place,
+    landing: &L,
+) -> Result<L::Place, Status> {
+    if let Err(status) = receive_pages(link, segments, landing, &place).await {
         landing.abandon(place);
         return Err(status);
     }

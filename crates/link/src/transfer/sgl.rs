@@ -8,7 +8,7 @@
 //! The drive takes a single data block descriptor in the command; segments of further descriptors are refused, and
 //! Identify does not offer them.
 
-use kvdrive_spec::{Command, Key, Psdt, SglDescriptor, Sqe, Status, Store};
+use kvdrive_spec::{Command, Cqe, Key, Psdt, SglDescriptor, Sqe, Status, Store};
 
 use super::{Arrival, Landing, Method, Next, Progress, StoreRequest};
 use crate::pcie::Link;
@@ -17,7 +17,7 @@ use crate::pcie::Link;
 pub struct Sgl;
 
 impl Method for Sgl {
-    fn pick(&self, _: u32) -> &dyn Method {
+    fn pick(&self, _: u32, _: u32) -> &dyn Method {
         self
     }
 
@@ -39,14 +39,8 @@ impl Method for Sgl {
         Next::Submit
     }
 
-    fn on_completion(
-        &self,
-        _: &StoreRequest<'_>,
-        _: &mut Progress,
-        status: Status,
-        _: &mut Vec<Sqe>,
-    ) -> Next {
-        Next::Done(status)
+    fn on_completion(&self, _: &StoreRequest<'_>, _: &mut Progress, cqe: &Cqe, _: &mut Vec<Sqe>) -> Next {
+        Next::Done(cqe.status())
     }
 }
 

@@ -1,9 +1,11 @@
 //! Which method a value goes by, and what the host halves submit.
 
 use kvdrive_link::Piece;
-use kvdrive_link::transfer::{METHODS, Method, Next, Progress, StoreRequest, TransferConfig, method};
+use kvdrive_link::transfer::{
+    HostWindow, METHODS, Method, Next, Progress, StoreRequest, TransferConfig, method,
+};
 use kvdrive_spec::inline::{commands_for, transfers_for};
-use kvdrive_spec::{Command, Key, Sqe, Status, StoreOptions, opcode};
+use kvdrive_spec::{Command, Cqe, Key, Sqe, Status, StoreOptions, opcode};
 use proptest::prelude::*;
 
 fn config(name: &str) -> TransferConfig {
@@ -25,13 +27,16 @@ fn submitted(method: &dyn Method, bytes: u32) -> Vec<Sqe> {
         cid: 3,
         buffer: 0x10_0000,
         list: 0x9000,
+        slots: 255,
+        window: None,
     };
-    let method = method.pick(bytes);
+    let method = method.pick(bytes, request.slots);
     let (mut progress, mut outbox, mut all) = (Progress::default(), Vec::new(), Vec::new());
     let mut next = method.begin(&request, &mut progress, &mut outbox);
-    while next == Next::Submit {
+    while matches!(next, Next::Submit | Next::SubmitForAll(_)) {
         all.append(&mut outbox);
-        next = method.on_completion(&request, &mut progress, Status::SUCCESS, &mut outbox);
+        let cqe = Cqe::new(request.cid, Status::SUCCESS);
+        next = method.on_completion(&request, &mut progress, &cqe, &mut outbox);
     }
     assert_eq!(next, Next::Done(Status::SUCCESS));
     assert_eq!(progress.sent_bytes, bytes);
@@ -125,12 +130,79 @@ fn pages_are_named_as_prp_asks() {
     assert_eq!((sqes[0].sgl().address.get(), sqes[0].sgl().length.get()), (0x10_0000, 35));
 }
 
+/// n commands behind one doorbell, and the last of each round is the one that is not quiet, if others are.
+#[test]
+fn pipelined_commands_go_in_rounds_of_the_slots_there_are() {
+    let value = vec![7; 35 + 56 * 9 + 1];
+    for (name, completions) in [("piggyback-pipelined", [4, 4, 3]), ("piggyback-pipelined-1", [1, 1, 1])] {
+        let method = build(name);
+        let request = StoreRequest {
+            key: Key::new(b"key").expect("a key"),
+            value: Piece::Bytes(&value),
+            options: StoreOptions::default(),
+            nsid: 1,
+            cid: 9,
+            buffer: 0,
+            list: 0,
+            slots: 4,
+            window: None,
+        };
+        let (mut progress, mut outbox) = (Progress::default(), Vec::new());
+        let mut next = method.begin(&request, &mut progress, &mut outbox);
+        for (round, completions) in completions.into_iter().enumerate() {
+            let expected = if completions == 1 { Next::Submit } else { Next::SubmitForAll(completions) };
+            assert_eq!(next, expected, "{name}, round {round}");
+            let commands = outbox.len();
+            assert_eq!(commands, [4, 4, 3][round]);
+            for (index, sqe) in outbox.drain(..).enumerate() {
+                assert_eq!(sqe.is_quiet(), name.ends_with('1') && index + 1 < commands);
+                assert_eq!(sqe.opcode == opcode::WRITE, round + index == 0);
+            }
+            let cqe = Cqe::new(9, Status::SUCCESS);
+            next = method.on_completion(&request, &mut progress, &cqe, &mut outbox);
+        }
+        assert_eq!(next, Next::Done(Status::SUCCESS));
+    }
+}
+
+#[test]
+fn chunks_that_the_queue_cannot_hold_are_not_sent() {
+    let express = build("byte-express");
+    for (bytes, slots, expected) in
+        [(0, 1, opcode::EXPRESS), (1, 1, opcode::STORE), (64, 2, opcode::EXPRESS), (65, 2, opcode::STORE)]
+    {
+        let value = vec![1; bytes];
+        let request = StoreRequest {
+            key: Key::new(b"key").expect("a key"),
+            value: Piece::Bytes(&value),
+            options: StoreOptions::default(),
+            nsid: 1,
+            cid: 0,
+            buffer: 0x1000,
+            list: 0,
+            slots,
+            window: None,
+        };
+        let mut outbox = Vec::new();
+        express.pick(bytes as u32, slots).begin(&request, &mut Progress::default(), &mut outbox);
+        assert_eq!(outbox[0].opcode, expected, "{bytes} B, {slots} slots");
+        assert!(outbox.len() <= slots as usize);
+    }
+}
+
 proptest! {
     #[test]
     fn a_value_needs_the_commands_its_size_asks_for(bytes in 0u32..20_000) {
         prop_assert_eq!(submitted(&*build("prp"), bytes).len(), 1);
         prop_assert_eq!(submitted(&*build("sgl"), bytes).len(), 1);
         prop_assert_eq!(submitted(&*build("piggyback"), bytes).len() as u32, commands_for(bytes));
+        let express = build("byte-express");
+        let chunks = bytes.div_ceil(64);
+        let entries = if chunks < 255 { 1 + chunks } else { 1 };
+        prop_assert_eq!(submitted(&*express, bytes).len() as u32, entries);
+        for name in ["piggyback-pipelined", "piggyback-pipelined-1"] {
+            prop_assert_eq!(submitted(&*build(name), bytes).len() as u32, commands_for(bytes));
+        }
         let hybrid = submitted(&*build("hybrid"), bytes).len() as u32;
         let tail = if bytes > 4096 { transfers_for(bytes % 4096) } else { 0 };
         prop_assert_eq!(hybrid, 1 + tail);
@@ -139,17 +211,21 @@ proptest! {
     /// What is refused is not continued.
     #[test]
     fn a_refusal_ends_a_store(bytes in 36u32..9_000, row in 0..METHODS.len()) {
+        let window = HostWindow::new(16_384);
+        window.adopt(&Cqe::new(0, Status::STALE_WINDOW).with_result(0, 1));
         let value = vec![1; bytes as usize];
         let request = StoreRequest {
             key: Key::new(b"k").expect("a key"), value: Piece::Bytes(&value), options: StoreOptions::default(),
-            nsid: 1, cid: 0, buffer: 0x1000, list: 0x9000,
+            nsid: 1, cid: 0, buffer: 0x1000, list: 0x9000, slots: 60, window: Some(&window),
         };
         let method = build(METHODS[row].name);
-        let method = method.pick(bytes);
+        let method = method.pick(bytes, request.slots);
         let (mut progress, mut outbox) = (Progress::default(), Vec::new());
-        prop_assert_eq!(method.begin(&request, &mut progress, &mut outbox), Next::Submit);
+        let next = method.begin(&request, &mut progress, &mut outbox);
+        prop_assert!(!matches!(next, Next::Done(_) | Next::ByPrp));
         outbox.clear();
-        let next = method.on_completion(&request, &mut progress, Status::CAPACITY_EXCEEDED, &mut outbox);
+        let refused = Cqe::new(0, Status::CAPACITY_EXCEEDED);
+        let next = method.on_completion(&request, &mut progress, &refused, &mut outbox);
         prop_assert_eq!(next, Next::Done(Status::CAPACITY_EXCEEDED));
         prop_assert!(outbox.is_empty());
     }

@@ -260,6 +260,7 @@ fn cxl_store() {
             value_bytes: 100,
             window_offset: 0x0102_0304,
             generation: 7,
+            tail_bytes: 0,
         },
         [
             0xB8, 0x00, 0x34, 0x12, 1, 0, 0, 0, //

@@ -63,14 +63,19 @@ fn command() -> impl Strategy<Value = Command> {
             buffer_bytes
         }),
         size().prop_map(|iterator| Command::IterClose { iterator }),
-        (key(), size(), size(), size()).prop_map(
-            |(key, value_bytes, window_offset, generation)| Command::CxlStore {
+        (key(), size(), size(), size(), 0..=24u8).prop_map(
+            |(key, value_bytes, window_offset, generation, tail_bytes)| Command::CxlStore {
                 key,
-                value_bytes,
+                value_bytes: value_bytes.max(24),
                 window_offset,
-                generation
+                generation,
+                tail_bytes,
             }
         ),
+        (key(), size()).prop_map(|(key, value_bytes)| {
+            let options = StoreOptions { add_only: true, ..StoreOptions::default() };
+            Command::Express(Store { key, value_bytes, options })
+        }),
     ]
 }
 

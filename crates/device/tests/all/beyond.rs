@@ -1,0 +1,158 @@
+//! Entries that are no commands of their own: chunks behind an *express*, and quiet commands that nobody answers.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use kvdrive_device::controller::Controller;
+use kvdrive_link::{Class, Link, LocalMemory, QueuePair};
+use kvdrive_sim::{Rng, Sim};
+use kvdrive_spec::inline::{chunk, chunks_for, put_transfer, put_write};
+use kvdrive_spec::{Command, Key, Sqe, Status, Store, StoreOptions, Write, opcode};
+
+use super::mock_engine::{Jitter, MockEngine};
+use super::rig;
+
+struct Rig {
+    sim: Sim,
+    link: Rc<Link>,
+    controller: Rc<Controller<MockEngine>>,
+}
+
+fn rig(sim: Sim, contexts: u32, engine: MockEngine) -> Rig {
+    let memory = Rc::new(LocalMemory::new());
+    let (link, controller) = rig::start(&sim, memory, rig::link_config(1), contexts, engine);
+    Rig { sim, link, controller }
+}
+
+impl Rig {
+    /// Submits entries with one doorbell, runs, and returns what completed.
+    fn submit(&self, queue: &Rc<QueuePair>, sqes: &[Sqe]) -> Vec<(u16, Status)> {
+        sqes.iter().for_each(|sqe| assert!(queue.try_submit(*sqe)));
+        self.sim.block_on(self.link.ring_submission(queue));
+        self.sim.run();
+        let completed: Vec<_> = std::iter::from_fn(|| queue.any_completion()).collect();
+        self.link.ring_completions(queue, completed.len() as u32);
+        completed.iter().map(|cqe| (cqe.cid.get(), cqe.status())).collect()
+    }
+
+    fn stored(&self, key: Key) -> Option<Vec<u8>> {
+        let values = self.controller.engine().values.borrow();
+        values.get(&key).map(|stored| stored.content.to_bytes(stored.bytes))
+    }
+}
+
+fn key(number: u32) -> Key {
+    Key::from_u32_be(number)
+}
+
+fn express(cid: u16, number: u32, value: &[u8]) -> Vec<Sqe> {
+    let options = StoreOptions::default();
+    let command = Command::Express(Store { key: key(number), value_bytes: value.len() as u32, options });
+    let mut sqes = vec![command.encode(cid, 1)];
+    sqes.extend(value.chunks(64).map(chunk));
+    sqes
+}
+
+fn write(cid: u16, number: u32, value_bytes: u32, quiet: bool) -> Sqe {
+    let mut sqe = Command::Write(Write { key: key(number), value_bytes }).encode(cid, 1);
+    put_write(&mut sqe, &[number as u8; 35]);
+    if quiet {
+        sqe.set_quiet();
+    }
+    sqe
+}
+
+fn transfer(cid: u16, byte: u8, quiet: bool) -> Sqe {
+    let mut sqe = Sqe::new(opcode::TRANSFER, cid, 1);
+    put_transfer(&mut sqe, &[byte; 56]);
+    if quiet {
+        sqe.set_quiet();
+    }
+    sqe
+}
+
+#[test]
+fn chunks_are_taken_with_their_command_or_refused_with_it() {
+    let rig = rig(Sim::new(), 1, MockEngine::new(1 << 20));
+    let queue = rig.link.create_queue(16);
+    let value: Vec<u8> = (0..200u32).map(|at| at as u8).collect();
+    let before = rig.link.meter().payload();
+    assert_eq!(rig.submit(&queue, &express(7, 1, &value)), [(7, Status::SUCCESS)]);
+    let since = rig.link.meter().payload().since(&before);
+    assert_eq!((since.total(), since.of(Class::Sqe)), (88 + 4 * 64, 5 * 64));
+    assert_eq!(rig.stored(key(1)), Some(value.clone()));
+    // One chunk is missing: the command is refused, and what follows are commands.
+    let mut short = express(8, 2, &value);
+    short.pop();
+    short.iter_mut().skip(1).for_each(|chunk| *chunk = Command::Exist { key: key(1) }.encode(9, 1));
+    let (refused, found) = ((8, Status::COMMAND_SEQUENCE_ERROR), (9, Status::SUCCESS));
+    assert_eq!(rig.submit(&queue, &short), [refused, found, found, found]);
+    assert_eq!(rig.stored(key(2)), None);
+    // More than any queue holds.
+    let mut huge = express(10, 3, &[]);
+    huge[0].cdw10.set(u32::MAX);
+    assert_eq!(rig.submit(&queue, &huge), [(10, Status::INVALID_VALUE_SIZE)]);
+    assert_eq!(rig.controller.engine().open_places.get(), 0);
+}
+
+/// Chunks look like any command, queues interleave, contexts overtake each other, and the ring wraps.
+#[test]
+fn no_chunk_is_ever_taken_for_a_command() {
+    for seed in 0..8 {
+        let sim = Sim::permuted(seed);
+        let rng = RefCell::new(Rng::stream(seed, "jitter"));
+        let jitter = Some(Jitter { sim: sim.clone(), rng, below_ns: 3_000 });
+        let rig = rig(sim, 4, MockEngine { jitter, ..MockEngine::new(1 << 20) });
+        let queues: Vec<_> = (0..3).map(|_| rig.link.create_queue(13)).collect();
+        for round in 0..20u32 {
+            let bytes = (round * 37) % 500;
+            for (lane, queue) in queues.iter().enumerate() {
+                // A value that reads as deletes of the key itself.
+                let number = lane as u32;
+                let delete = Command::Delete { key: key(number) }.encode(0xEE, 1);
+                let value: Vec<u8> = delete.as_bytes().iter().copied().cycle().take(bytes as usize).collect();
+                let sqes = express(lane as u16, number, &value);
+                assert_eq!(sqes.len() as u32, 1 + chunks_for(bytes));
+                sqes.iter().for_each(|sqe| assert!(queue.try_submit(*sqe)));
+                let (link, queue) = (rig.link.clone(), queue.clone());
+                rig.sim.spawn(async move { link.ring_submission(&queue).await });
+            }
+            rig.sim.run();
+            for (lane, queue) in queues.iter().enumerate() {
+                let cqe = queue.any_completion().expect("one completion");
+                rig.link.ring_completion(queue);
+                assert_eq!((cqe.cid.get(), cqe.status()), (lane as u16, Status::SUCCESS));
+                assert!(queue.any_completion().is_none());
+                assert_eq!(rig.stored(key(lane as u32)).map(|value| value.len()), Some(bytes as usize));
+            }
+        }
+    }
+}
+
+#[test]
+fn quiet_commands_are_answered_by_the_last() {
+    let rig = rig(Sim::new(), 1, MockEngine::new(1_000));
+    let queue = rig.link.create_queue(16);
+    let value = [write(1, 1, 100, true), transfer(1, 9, true), transfer(2, 9, false)];
+    assert_eq!(rig.submit(&queue, &value), [(2, Status::SUCCESS)]);
+    assert_eq!(rig.stored(key(1)), Some([[1; 35].as_slice(), &[9; 65]].concat()));
+    // A refusal is told once, by the first that is not quiet.
+    let too_large =
+        [write(1, 2, 1_001, true), transfer(1, 9, true), transfer(3, 9, false), transfer(4, 9, false)];
+    let told = [(3, Status::INVALID_VALUE_SIZE), (4, Status::COMMAND_SEQUENCE_ERROR)];
+    assert_eq!(rig.submit(&queue, &too_large), told);
+    // A quiet write inside a value discards both.
+    let broken = [write(1, 3, 100, false), write(2, 4, 50, true), transfer(5, 9, false)];
+    assert_eq!(rig.submit(&queue, &broken), [(1, Status::SUCCESS), (5, Status::COMMAND_SEQUENCE_ERROR)]);
+    // So does a quiet command that is none.
+    let mut no_key = write(1, 5, 100, true);
+    no_key.cdw11.set(0);
+    let broken = [write(1, 3, 100, false), no_key, write(6, 6, 10, false), write(7, 6, 10, false)];
+    let told = [(1, Status::SUCCESS), (6, Status::COMMAND_SEQUENCE_ERROR), (7, Status::SUCCESS)];
+    assert_eq!(rig.submit(&queue, &broken), told);
+    assert_eq!(rig.controller.engine().open_places.get(), 0);
+    // The bit says nothing on other commands.
+    let mut exist = Command::Exist { key: key(6) }.encode(8, 1);
+    exist.set_quiet();
+    assert_eq!(rig.submit(&queue, &[exist]), [(8, Status::SUCCESS)]);
+}

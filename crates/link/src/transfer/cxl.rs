@@ -1,0 +1,107 @@
+//! `cxl`: the host stores the value into the drive's page buffer by CXL.mem, flushes the lines, and sends one command with
+//! the key, which says where the value lies (BandSlim's CXL article).
+//!
+//! ```text
+//!   bytes over the link for v: 88 + 68 x ceil(v / 64); and 88 whenever the host must ask for a window
+//! ```
+//!
+//! A value longer than a window, and every value when the drive has no window to give, goes by `prp`.
+
+use kvdrive_spec::window::ASK;
+use kvdrive_spec::{Command, Cqe, Key, Sqe, Status};
+
+use super::prp::Prp;
+use super::{Method, Next, Progress, StoreRequest};
+
+/// A window that was adopted may have passed again before the command arrives; beyond this something else is wrong.
+const MOST_STALE_WINDOWS: u32 = 8;
+
+/// Host half.
+pub struct Cxl;
+
+/// The command of a value in a window.
+fn command(store: &StoreRequest<'_>, window_offset: u32, generation: u32, tail_bytes: u8) -> Sqe {
+    let (key, value_bytes): (Key, u32) = (store.key, store.value.bytes());
+    Command::CxlStore { key, value_bytes, window_offset, generation, tail_bytes }
+        .encode(store.cid, store.nsid)
+}
+
+/// Places the value in the window, all but its last `tail_bytes`, which `put_tail` puts into the command; or asks for
+/// a window.
+pub(super) fn place_or_ask(
+    store: &StoreRequest<'_>,
+    progress: &mut Progress,
+    outbox: &mut Vec<Sqe>,
+    tail_bytes: u8,
+    put_tail: impl FnOnce(&mut Sqe),
+) -> Next {
+    let value_bytes = store.value.bytes();
+    let Some(window) = store.window.filter(|window| window.holds(value_bytes)) else { return Next::ByPrp };
+    let stored_bytes = value_bytes - u32::from(tail_bytes);
+    let Some(spot) = window.place(value_bytes, stored_bytes) else {
+        outbox.push(command(store, ASK, window.generation(), 0));
+        return Next::Submit;
+    };
+    let mut sqe = command(store, spot.at, spot.generation, tail_bytes);
+    put_tail(&mut sqe);
+    outbox.push(sqe);
+    progress.sent_bytes = value_bytes;
+    if stored_bytes == 0 {
+        Next::Submit
+    } else {
+        Next::WriteWindow { address: spot.address, bytes: stored_bytes }
+    }
+}
+
+/// What a completion says of the window and the store. `None`: place the value again.
+pub(super) fn completed(store: &StoreRequest<'_>, progress: &mut Progress, cqe: &Cqe) -> Option<Next> {
+    let asked = progress.sent_bytes < store.value.bytes();
+    match (cqe.status(), store.window) {
+        (Status::SUCCESS, Some(window)) => {
+            window.adopt(cqe);
+            Some(Next::Done(Status::SUCCESS))
+        }
+        (Status::STALE_WINDOW, Some(window)) if progress.stale_windows < MOST_STALE_WINDOWS => {
+            window.adopt(cqe);
+            progress.stale_windows += 1;
+            progress.sent_bytes = 0;
+            None
+        }
+        (Status::STALE_WINDOW, _) => Some(Next::ByPrp),
+        (Status::INVALID_OPCODE, Some(window)) => {
+            window.give_up();
+            Some(Next::ByPrp)
+        }
+        // Nothing is wrong with the value: there was no window to be had.
+        (_, _) if asked => Some(Next::ByPrp),
+        (status, _) => Some(Next::Done(status)),
+    }
+}
+
+impl Method for Cxl {
+    fn pick(&self, value_bytes: u32, _: u32) -> &dyn Method {
+        if value_bytes == 0 { &Prp } else { self }
+    }
+
+    fn staged_bytes(&self, _: u32) -> u32 {
+        0
+    }
+
+    fn is_inline(&self) -> bool {
+        false
+    }
+
+    fn begin(&self, store: &StoreRequest<'_>, progress: &mut Progress, outbox: &mut Vec<Sqe>) -> Next {
+        place_or_ask(store, progress, outbox, 0, |_| ())
+    }
+
+    fn on_completion(
+        &self,
+        store: &StoreRequest<'_>,
+        progress: &mut Progress,
+        cqe: &Cqe,
+        outbox: &mut Vec<Sqe>,
+    ) -> Next {
+        completed(store, progress, cqe).unwrap_or_else(|| self.begin(store, progress, outbox))
+    }
+}

@@ -1,0 +1,192 @@
+//! Windows into the drive's page buffer: what a host knows of its own, and what an engine has to offer. Commands and
+//! completions about them are laid out in [`kvdrive_spec::window`].
+//!
+//! The host places values itself, in one window a queue at a time: a write pointer, and a log of the values that DMA put
+//! into the same window, whose gaps it fills (`backfill`'s rule, evaluated on the host). The drive is the authority:
+//! it takes no value over bytes that hold one, and a window that it has replaced takes none at all.
+//!
+//! ```text
+//!   0      write pointer                              grant            window's end
+//!   ######.v............[ DMA'd value ]...............|  the drive's until the command completes
+//! ```
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use kvdrive_spec::window::{Grant, NO_WINDOW};
+use kvdrive_spec::{Cqe, Status};
+
+use super::Landing;
+use crate::payload::Piece;
+use crate::pcie::PAGE_BYTES;
+
+const LINE_BYTES: u32 = 64;
+
+/// First place at or behind `at` where `bytes` bytes touch no more cache lines than they must: so a value costs as many
+/// flits as its size says.
+pub fn lined(at: u32, bytes: u32) -> u32 {
+    let touched = (at % LINE_BYTES + bytes).div_ceil(LINE_BYTES);
+    if touched > bytes.div_ceil(LINE_BYTES) { at.next_multiple_of(LINE_BYTES) } else { at }
+}
+
+/// Where a value may go in the host's window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spot {
+    /// Which window.
+    pub generation: u32,
+    /// Offset in it.
+    pub at: u32,
+    /// Address at the port.
+    pub address: u64,
+}
+
+#[derive(Debug)]
+struct State {
+    window_bytes: u32,
+    generation: u32,
+    write_pointer: u32,
+    /// Offset and end of values that DMA put there and the write pointer has not passed, ascending.
+    log: VecDeque<(u32, u32)>,
+    /// Grants under way.
+    grants: Vec<Grant>,
+    /// The drive has none.
+    absent: bool,
+}
+
+/// One queue's window as the host knows it. Shared by the commands of the queue, whatever thread they come from.
+#[derive(Debug)]
+pub struct HostWindow(Mutex<State>);
+
+impl HostWindow {
+    /// Nothing known yet of a port whose windows have so many bytes.
+    pub fn new(window_bytes: u32) -> HostWindow {
+        HostWindow(Mutex::new(State {
+            window_bytes,
+            generation: NO_WINDOW,
+            write_pointer: 0,
+            log: VecDeque::new(),
+            grants: Vec::new(),
+            absent: false,
+        }))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Can a value of this size ever go by a window?
+    pub fn holds(&self, bytes: u32) -> bool {
+        let state = self.state();
+        !state.absent && bytes <= state.window_bytes
+    }
+
+    /// The generation to ask with.
+    pub fn generation(&self) -> u32 {
+        self.state().generation
+    }
+
+    /// The drive has no windows, as it said.
+    pub fn give_up(&self) {
+        self.state().absent = true;
+    }
+
+    /// Takes room for `bytes` bytes, of which the host stores the first `stored_bytes`. `None`: the window is full, or
+    /// there is none.
+    pub fn place(&self, bytes: u32, stored_bytes: u32) -> Option<Spot> {
+        let state = &mut *self.state();
+        if state.generation == NO_WINDOW {
+            return None;
+        }
+        let granted = state.grants.iter().filter(|grant| grant.generation == state.generation);
+        let limit = granted.map(|grant| grant.from).min().unwrap_or(state.window_bytes);
+        let mut pointer = state.write_pointer;
+        let mut passed = 0;
+        let at = loop {
+            let at = lined(pointer, stored_bytes);
+            match state.log.get(passed) {
+                Some((value_at, end)) if at + bytes > *value_at => {
+                    pointer = pointer.max(*end);
+                    passed += 1;
+                }
+                _ => break at,
+            }
+        };
+        if at + bytes > limit {
+            return None;
+        }
+        state.log.drain(..passed);
+        state.write_pointer = at + bytes;
+        let address = u64::from(state.generation) * u64::from(state.window_bytes) + u64::from(at);
+        Some(Spot { generation: state.generation, at, address })
+    }
+
+    /// A completion named the window to use from now on.
+    pub fn adopt(&self, cqe: &Cqe) {
+        let (write_pointer, generation) = (cqe.dw0.get(), cqe.dw1.get());
+        let state = &mut *self.state();
+        // Completions overtake each other; generations only grow.
+        if generation.wrapping_sub(state.generation).cast_signed() <= 0 {
+            return;
+        }
+        state.generation = generation;
+        state.write_pointer = write_pointer;
+        state.log.clear();
+    }
+
+    /// Leaves the end of the window, from the next page boundary on, to the drive for a value of `bytes` bytes. `None`
+    /// when it would not fit.
+    pub fn grant(&self, bytes: u32) -> Option<Grant> {
+        let state = &mut *self.state();
+        let behind = state.log.back().map_or(0, |(_, end)| *end).max(state.write_pointer);
+        let from = behind.next_multiple_of(PAGE_BYTES);
+        if state.generation == NO_WINDOW || bytes == 0 || from.saturating_add(bytes) > state.window_bytes {
+            return None;
+        }
+        let grant = Grant { generation: state.generation, from };
+        state.grants.push(grant);
+        Some(grant)
+    }
+
+    /// The command of a grant has completed: notes where the value went.
+    pub fn end_grant(&self, grant: Grant, cqe: &Cqe, bytes: u32) {
+        let state = &mut *self.state();
+        if let Some(index) = state.grants.iter().position(|other| *other == grant) {
+            state.grants.swap_remove(index);
+        }
+        let (at, generation) = (cqe.dw0.get(), cqe.dw1.get());
+        if cqe.status() == Status::SUCCESS && generation != NO_WINDOW && generation == state.generation {
+            let index = state.log.partition_point(|(value_at, _)| *value_at < at);
+            state.log.insert(index, (at, at.saturating_add(bytes)));
+        }
+    }
+}
+
+/// An engine whose page buffer a host can store into. One that cannot implements it with [`NoWindow`] and nothing else.
+pub trait Exposing: Landing {
+    /// An open window: pages of the buffer that stay there, and are the host's, until it is dropped.
+    type Window;
+
+    /// Bytes of a window; `None`: there are no windows.
+    fn window_bytes(&self) -> Option<u32> {
+        None
+    }
+
+    /// Opens one. Errors: as [`Landing::reserve`].
+    fn open_window(&self) -> impl Future<Output = Result<Self::Window, Status>> {
+        async { Err(Status::INVALID_OPCODE) }
+    }
+
+    /// The host stored `piece` at byte `at`.
+    fn write_window(&self, _: &Self::Window, _at: u32, _: Piece<'_>) {
+        unreachable!("no window was opened")
+    }
+
+    /// A place for a value of `bytes` bytes at byte `at` of the window. What the host stored there has landed.
+    fn place_in(&self, _: &Self::Window, _at: u32, _bytes: u32) -> Self::Place {
+        unreachable!("no window was opened")
+    }
+}
+
+/// The window of an engine that has none.
+pub enum NoWindow {}

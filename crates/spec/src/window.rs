@@ -1,0 +1,56 @@
+//! Windows: stretches of the drive's page buffer that a host stores into by CXL.mem, and what commands and completions
+//! say of them. (BandSlim's CXL article names the parts; fields and rules where it is silent are ours.)
+//!
+//! A window belongs to one queue. Its *generation* is a number that no other window has, not even a later one over the
+//! same memory; 0 is none. The bytes of window `g` lie at addresses `g * window size ..` of the port, so that a store
+//! that comes too late for its window hits nothing.
+//!
+//! ```text
+//!   command                    dword 12                 dword 13
+//!   CXL store                  offset of the value      generation
+//!   CXL store, dword 12 = ASK  -                        generation the host has, 0 if none
+//!   Store (by PRP), a grant    offset                   generation
+//!
+//!   completion                 dword 0                  dword 1
+//!   of CXL store, success      write pointer            generation of the window to use from now on
+//!   of CXL store, 7D3h         write pointer            generation of the window to use from now on
+//!   of Store, DMA log entry    offset of the value      generation; 0: it did not go into the window
+//! ```
+//!
+//! The write pointer is the first byte behind everything in that window. A *grant* says that the host will not store
+//! at or behind this offset before the command has completed: the drive may put the value there, at a 4 KiB boundary.
+
+use zerocopy::little_endian::U32;
+
+use crate::sqe::Sqe;
+
+/// Offset of a CXL store that brings no value but asks for another window.
+pub const ASK: u32 = u32::MAX;
+/// Generation of no window.
+pub const NO_WINDOW: u32 = 0;
+
+/// Where a drive may put the value of a Store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// Which window.
+    pub generation: u32,
+    /// From this offset on.
+    pub from: u32,
+}
+
+impl Grant {
+    /// The grant in a Store; `None` if it has none.
+    #[inline]
+    #[must_use]
+    pub fn of(sqe: &Sqe) -> Option<Grant> {
+        let generation = sqe.cdw13.get();
+        (generation != NO_WINDOW).then(|| Grant { generation, from: sqe.cdw12.get() })
+    }
+
+    /// Puts it into a Store.
+    #[inline]
+    pub fn put(self, sqe: &mut Sqe) {
+        sqe.cdw12 = U32::new(self.from);
+        sqe.cdw13 = U32::new(self.generation);
+    }
+}
