@@ -28,7 +28,7 @@ impl Figure {
     pub fn run(&self) -> anyhow::Result<()> {
         let Some(name) = &self.figure else { return list() };
         let mut plan = Plan::new(self.batch.options());
-        let planned = Planned::new(read(name)?, &mut plan, &self.batch.options())?;
+        let planned = Planned::new(read(name)?, &mut plan)?;
         let results = self.batch.run(plan)?;
         let charts = planned.charts(&results)?;
         let figure = planned.figure();

@@ -32,8 +32,7 @@ impl Report {
             .map_err(|error| anyhow::anyhow!("{}: {error}", self.out.display()))?;
         let options = self.batch.options();
         let mut plan = Plan::new(options.clone());
-        let figures =
-            experiments::figures()?.into_iter().map(|figure| Planned::new(figure, &mut plan, &options));
+        let figures = experiments::figures()?.into_iter().map(|figure| Planned::new(figure, &mut plan));
         let figures = figures.collect::<anyhow::Result<Vec<_>>>()?;
         let planned = plan_all(claims::suite("bandslim")?, &mut plan, &self.batch)?;
         let results = self.batch.run(plan)?;

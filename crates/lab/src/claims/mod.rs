@@ -159,6 +159,18 @@ pub enum Show {
 }
 
 impl Show {
+    /// A published number as text: no more digits than it has.
+    fn published(self, value: f64) -> String {
+        // So many digits, so that 100 times 0.979 is 97.9.
+        let short =
+            |value: f64| format!("{value:.10}").trim_end_matches('0').trim_end_matches('.').to_owned();
+        match self {
+            Show::Percent => format!("{} %", short(100.0 * value)),
+            Show::Times => format!("{} x", short(value)),
+            Show::Plain => short(value),
+        }
+    }
+
     /// The number as text.
     pub fn text(self, value: f64) -> String {
         match self {
@@ -310,7 +322,7 @@ impl fmt::Display for Test {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Test::Value { show, published, relation, .. } => {
-                write!(f, "{}{}", relation.sign(), show.text(*published))
+                write!(f, "{}{}", relation.sign(), show.published(*published))
             }
             Test::Order(_) => f.write_str("order"),
         }

@@ -10,7 +10,7 @@ pub mod terminal;
 
 use serde::Serialize;
 
-use crate::experiments::runs::{Counts, Options, Plan, Results, RunId};
+use crate::experiments::runs::{Plan, Results, RunId};
 use crate::experiments::{Figure, Grid, Kind, Panel, Statement, Style, missing};
 use crate::report::grouped;
 
@@ -141,7 +141,6 @@ impl Scale {
 #[derive(Debug)]
 pub struct Planned {
     figure: Figure,
-    full: bool,
     /// Of each grid, of each series, of each point.
     runs: Vec<Vec<Vec<Option<RunId>>>>,
 }
@@ -151,10 +150,10 @@ impl Planned {
     ///
     /// # Errors
     /// A setting that is wrong.
-    pub fn new(figure: Figure, plan: &mut Plan, options: &Options) -> anyhow::Result<Planned> {
+    pub fn new(figure: Figure, plan: &mut Plan) -> anyhow::Result<Planned> {
         let runs = figure.grids.iter().map(|grid| grid.plan(plan)).collect::<anyhow::Result<_>>();
         let runs = runs.map_err(|problem| anyhow::anyhow!("{}: {problem}", figure.id))?;
-        Ok(Planned { figure, full: options.full, runs })
+        Ok(Planned { figure, runs })
     }
 
     /// What was asked.
@@ -232,17 +231,17 @@ impl Planned {
             log: panel.log,
             series,
             marks,
-            counts: self.counts(grid),
+            counts: self.counts(grid, runs, results),
         })
     }
 
-    /// `20 000 operations a point, 1 000 from 4K on`.
-    fn counts(&self, grid: &Grid) -> String {
-        let ops = |counts: Counts| if self.full { counts.full } else { counts.usual };
+    /// `20 000 operations a point, 1 000 from 4K on`, as they were run.
+    fn counts(&self, grid: &Grid, runs: &[Vec<Option<RunId>>], results: &Results) -> String {
         let mut text = String::new();
         let mut last = None;
-        for point in &grid.points {
-            let now = ops(point.counts);
+        for (index, point) in grid.points.iter().enumerate() {
+            let Some(run) = runs.iter().find_map(|runs| runs[index]) else { continue };
+            let now = results.report(run).ops.total();
             match last {
                 None => text.push_str(&format!("{} operations a point", grouped(now))),
                 Some(before) if before != now => {

@@ -15,13 +15,16 @@ const HEIGHT: f64 = 330.0;
 /// Space around the frame of a panel. The top grows with the legend, the bottom with slanted labels.
 const LEFT: f64 = 52.0;
 const RIGHT: f64 = 10.0;
-const TOP: f64 = 30.0;
+const TOP: f64 = 32.0;
 const BOTTOM: f64 = 44.0;
 /// Height of a row of the legend.
 const LEGEND_ROW: f64 = 18.0;
 /// Size of text, and about how wide a character of it is.
 const TEXT: f64 = 13.0;
-const CHARACTER: f64 = 7.0;
+const CHARACTER: f64 = 7.4;
+/// The same of the values above bars.
+const SMALL: f64 = 9.5;
+const SMALL_CHARACTER: f64 = 5.3;
 /// Space between panels of a file.
 const GAP: f64 = 16.0;
 
@@ -81,10 +84,10 @@ impl Frame {
         let step = (WIDTH - LEFT - RIGHT) / chart.points.len() as f64;
         let longest =
             chart.points.iter().map(|label| label.chars().count()).max().unwrap_or(0) as f64 * CHARACTER;
-        let slanted = longest > step - 3.0;
-        let room = if slanted { BOTTOM + 0.55 * longest - 6.0 } else { BOTTOM };
+        let slanted = longest > step - 2.0;
+        let room = if slanted { BOTTOM + 0.5 * longest + 2.0 } else { BOTTOM };
         Frame {
-            top: TOP + legend_rows as f64 * LEGEND_ROW,
+            top: TOP + legend_rows as f64 * LEGEND_ROW + 4.0,
             bottom: HEIGHT - room,
             step,
             scale: chart.scale(),
@@ -134,11 +137,11 @@ fn legend(chart: &Chart) -> (String, usize) {
     let (mut x, mut row) = (12.0, 0);
     let mut svg = String::new();
     for (sign, name) in entries {
-        let width = 26.0 + name.chars().count() as f64 * CHARACTER;
+        let width = 30.0 + name.chars().count() as f64 * CHARACTER;
         if x + width > WIDTH && x > 12.0 {
             (x, row) = (12.0, row + 1);
         }
-        let y = TOP + 6.0 + row as f64 * LEGEND_ROW;
+        let y = TOP + 3.0 + row as f64 * LEGEND_ROW;
         let _ = writeln!(
             svg,
             "<g transform=\"translate({x:.1} {y:.1})\">{sign}<text x=\"11\" y=\"4.5\" font-size=\"{TEXT}\" \
@@ -227,6 +230,8 @@ fn bars(svg: &mut String, chart: &Chart, frame: &Frame) {
         let order = drawn.iter().position(|&index| index == series).unwrap_or(0);
         frame.x(point) - 0.42 * frame.step + order as f64 * width
     };
+    let label = |value: f64| number(value).replace(' ', "");
+    let labelled = chart.all().all(|value| label(value).chars().count() as f64 * SMALL_CHARACTER <= width);
     for &index in &drawn {
         let line = &chart.series[index];
         for (point, value) in line.values.iter().enumerate() {
@@ -240,13 +245,13 @@ fn bars(svg: &mut String, chart: &Chart, frame: &Frame) {
                 colour(index),
                 tooltip(chart, line, point, *value)
             );
-            let text = number(*value).replace(' ', "");
-            if text.chars().count() as f64 * 5.3 <= width {
-                let x = x + width / 2.0 - 0.75;
+            if labelled {
                 let _ = writeln!(
                     svg,
-                    "<text x=\"{x:.1}\" y=\"{:.1}\" font-size=\"9.5\" text-anchor=\"middle\" fill=\"{INK}\">{text}</text>",
-                    y - 3.0
+                    "<text x=\"{:.1}\" y=\"{:.1}\" font-size=\"{SMALL}\" text-anchor=\"middle\" fill=\"{INK}\">{}</text>",
+                    x + width / 2.0 - 0.75,
+                    y - 3.0,
+                    label(*value)
                 );
             }
         }

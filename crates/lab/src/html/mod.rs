@@ -82,9 +82,9 @@ fn contents(content: &Content<'_>) -> String {
     let mut html = String::from("<nav><a href=\"#claims\">Claims</a>");
     for (figure, _) in &content.figures {
         let figure = figure.figure();
-        let _ = write!(html, "<a href=\"#{0}\">{0}</a>", escape(&figure.id));
+        let _ = write!(html, " <a href=\"#{0}\">{0}</a>", escape(&figure.id));
     }
-    html + "<a href=\"#notes\">Notes</a></nav>\n"
+    html + " <a href=\"#notes\">Notes</a></nav>\n"
 }
 
 fn facts(content: &Content<'_>) -> String {
@@ -136,11 +136,16 @@ fn verdict(outcome: &Outcome) -> String {
         escape(&outcome.id),
         escape(&outcome.statement),
         escape(&outcome.source),
-        escape(&outcome.published),
-        escape(&outcome.ours),
+        unbroken(&outcome.published),
+        unbroken(&outcome.ours),
         outcome.kind,
         outcome.verdict
     )
+}
+
+/// A number and its unit on one line.
+fn unbroken(text: &str) -> String {
+    escape(text).replace(' ', "&nbsp;")
 }
 
 fn section(planned: &Planned, charts: &[Chart]) -> String {
@@ -165,10 +170,11 @@ fn section(planned: &Planned, charts: &[Chart]) -> String {
     for chart in charts {
         let _ = writeln!(
             html,
-            "<figure>\n{}<figcaption>{}; {}</figcaption>\n{}</figure>",
+            "<figure>\n{}<figcaption>{}; {}{}</figcaption>\n{}</figure>",
             svg::panel(chart),
             chart.kind,
             escape(&chart.counts),
+            if chart.log { "; logarithmic" } else { "" },
             table(chart)
         );
     }

@@ -26,12 +26,11 @@ fn every_file_is_embedded() {
 
 #[test]
 fn figures_are_named_as_their_files_and_can_be_planned() {
-    let options = Options::default();
     for ((file, text), full) in experiments::FILES.iter().zip([false, true].into_iter().cycle()) {
         let figure = parse(file, text).unwrap();
         assert_eq!(format!("{}.toml", figure.id), *file);
-        let mut plan = Plan::new(Options { full, ..options.clone() });
-        let planned = Planned::new(figure, &mut plan, &options).unwrap();
+        let mut plan = Plan::new(Options { full, ..Options::default() });
+        let planned = Planned::new(figure, &mut plan).unwrap();
         assert!(!planned.runs().is_empty());
         let panels: Vec<_> =
             planned.figure().grids.iter().flat_map(|grid| &grid.panels).map(|panel| &panel.id).collect();
@@ -62,11 +61,10 @@ fn made_up(document: &Document) -> Report {
 
 #[test]
 fn every_figure_is_drawn_three_ways() {
-    let options = Options { full: false, set: vec![] };
-    let mut plan = Plan::new(options.clone());
+    let mut plan = Plan::new(Options::default());
     let figures = experiments::figures().unwrap();
     let planned: Vec<_> =
-        figures.iter().map(|figure| Planned::new(figure.clone(), &mut plan, &options).unwrap()).collect();
+        figures.iter().map(|figure| Planned::new(figure.clone(), &mut plan).unwrap()).collect();
     let results = plan.run(|documents| Ok(documents.iter().map(made_up).collect())).unwrap();
     let mut content = html::Content {
         revision: "r<1>",
@@ -105,9 +103,8 @@ fn every_figure_is_drawn_three_ways() {
 
 #[test]
 fn published_values_stand_where_the_source_puts_them() {
-    let options = Options::default();
-    let mut plan = Plan::new(options.clone());
-    let planned = Planned::new(experiments::figure("bandslim-8").unwrap(), &mut plan, &options).unwrap();
+    let mut plan = Plan::new(Options::default());
+    let planned = Planned::new(experiments::figure("bandslim-8").unwrap(), &mut plan).unwrap();
     let results = plan.run(|documents| Ok(documents.iter().map(made_up).collect())).unwrap();
     let charts = planned.charts(&results).unwrap();
     let response = charts.iter().find(|chart| chart.letter == "b").unwrap();
@@ -124,7 +121,7 @@ fn claims_share_the_runs_of_figures() {
     let figures = experiments::figures().unwrap();
     let mut plan = Plan::new(options.clone());
     for figure in &figures {
-        Planned::new(figure.clone(), &mut plan, &options).unwrap();
+        Planned::new(figure.clone(), &mut plan).unwrap();
     }
     let drawn = plan.documents().len();
     let suite = claims::suite("bandslim").unwrap();
@@ -163,9 +160,8 @@ fn a_series_that_cannot_be_run_is_left_out_and_said() {
     let (_, whole) = experiments::FILES.iter().find(|(name, _)| *name == "bandslim-8.toml").unwrap();
     let needs = "name = \"Piggyback\", needs = [\"transfer:pigeon\"]";
     let figure = parse("f.toml", &whole.replacen("name = \"Piggyback\"", needs, 1)).unwrap();
-    let options = Options::default();
-    let mut plan = Plan::new(options.clone());
-    let planned = Planned::new(figure, &mut plan, &options).unwrap();
+    let mut plan = Plan::new(Options::default());
+    let planned = Planned::new(figure, &mut plan).unwrap();
     assert_eq!(planned.left_out(), [("Piggyback", "transfer:pigeon")]);
     let results = plan.run(|documents| Ok(documents.iter().map(made_up).collect())).unwrap();
     let charts = planned.charts(&results).unwrap();
