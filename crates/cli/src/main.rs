@@ -4,6 +4,7 @@
 //! this crate reads the command line, shows progress and prints.
 
 mod batch;
+mod bench;
 mod claims;
 mod compare;
 mod explain;
@@ -51,6 +52,8 @@ enum Command {
     Report(report::Report),
     /// Repeats a recorded wall-time run in virtual time: same counters, same model times.
     Replay(replay::Replay),
+    /// Measures this program on this machine: stores a second, instructions, memory.
+    Bench(bench::Bench),
     /// Lists what there is: profiles, workloads, transfers, packings, engines, media.
     List(list::List),
     /// Prints a whole configuration as TOML, every number with its source.
@@ -69,6 +72,7 @@ fn main() {
         Some(Command::Sweep(sweep)) => sweep.run(),
         Some(Command::Report(report)) => report.run(),
         Some(Command::Replay(replay)) => replay.run(),
+        Some(Command::Bench(bench)) => bench.run(),
         Some(Command::List(list)) => list.run(),
         Some(Command::Config(settings)) => settings.document().map(|document| output::print(&document.to_string())),
     };

@@ -1,5 +1,6 @@
 //! The laboratory: workloads, configuration, runs and reports.
 
+pub mod bench;
 pub mod claims;
 pub mod config;
 pub mod experiments;

@@ -31,14 +31,20 @@ pub type Progress<'a> = &'a dyn Fn(u64, u64);
 
 /// Runs what `document` describes.
 pub fn run(document: &Document, progress: Progress<'_>) -> anyhow::Result<Report> {
+    run_counted(document, progress).map(|(report, _)| report)
+}
+
+/// As [`run`], and says how many events of the simulation it took, from power-on to the end.
+pub fn run_counted(document: &Document, progress: Progress<'_>) -> anyhow::Result<(Report, u64)> {
     let config = document.config()?;
     let stopwatch = Stopwatch::start();
     let bench = Bench::new(&config)?;
     let outcome = bench.sim.block_on(bench.measure(&config, progress))?;
     let mut report = outcome.into_report(document, &config)?;
     report.time.wall_s = stopwatch.seconds();
+    let events = bench.sim.events();
     bench.sim.clear();
-    Ok(report)
+    Ok((report, events))
 }
 
 /// Kinds of operation, in the order of reports.

@@ -1,0 +1,330 @@
+//! How fast and how small this program is, on this machine: the figures behind `kvdrive bench`.
+//!
+//! | figure | kind | what runs |
+//! |---|---|---|
+//! | simulated stores a second | measured | W(M), every layer on, in virtual time on one core |
+//! | events a store | counted | the same |
+//! | instructions a store | counted | the same under `perf` or `valgrind`, where the machine has one that works |
+//! | resident bytes a pair | measured | 1000 B values by `prp` on `tags` media, in a process of its own |
+//! | served stores a second | measured | 32 B values at depth 32 from one thread, the drive unpaced on another |
+//!
+//! Seconds depend on what else the machine does: of several runs the best one counts, and all are in the JSON. Nothing
+//! here is modelled.
+
+use std::fmt;
+use std::process::{Command, Stdio};
+
+use kvdrive_sim::wall::Pace;
+use serde::{Deserialize, Serialize};
+
+use crate::config::Document;
+use crate::run::{Progress, run_counted};
+use crate::wall::{WallOptions, run_wall};
+
+const PROFILE: &str = "cosmos-plus";
+/// Size of the values that fill the memory, bytes.
+const MEMORY_VALUE_BYTES: u32 = 1000;
+/// Size of the values that are served, bytes: one command each.
+const WALL_VALUE_BYTES: u32 = 32;
+/// Commands under way at once when serving.
+const WALL_DEPTH: u32 = 32;
+
+/// Several runs of the same stores.
+#[derive(Clone, Debug, Serialize)]
+pub struct Speed {
+    /// Stores of each run.
+    pub stores: u64,
+    /// Seconds of each run.
+    pub seconds: Vec<f64>,
+    /// Of the fastest run.
+    pub stores_per_s: f64,
+    /// Events of the simulation, of each store; `None` in wall time, where waiting is made of events too.
+    pub events_per_store: Option<f64>,
+}
+
+impl Speed {
+    fn of(stores: u64, seconds: Vec<f64>, events_per_store: Option<f64>) -> Speed {
+        let best = seconds.iter().copied().fold(f64::INFINITY, f64::min);
+        Speed { stores, stores_per_s: stores as f64 / best, seconds, events_per_store }
+    }
+}
+
+/// What a counter of instructions said.
+#[derive(Clone, Debug, Serialize)]
+pub struct Instructions {
+    /// Instructions in user mode, of each store; `None`: no counter works here.
+    pub per_store: Option<f64>,
+    /// Which counter.
+    pub counter: Option<&'static str>,
+    /// Stores it was asked about.
+    pub stores: u64,
+}
+
+/// What a process that holds many pairs takes.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Memory {
+    /// Pairs stored.
+    pub pairs: u64,
+    /// Most resident bytes the process ever had; `None` where the system does not say.
+    pub peak_bytes: Option<u64>,
+    /// What it had before the drive was powered on.
+    pub before_bytes: Option<u64>,
+}
+
+impl Memory {
+    /// Resident bytes of each pair.
+    pub fn bytes_per_pair(&self) -> Option<f64> {
+        Some((self.peak_bytes? - self.before_bytes?) as f64 / self.pairs.max(1) as f64)
+    }
+}
+
+/// All figures.
+#[derive(Clone, Debug, Serialize)]
+pub struct Figures {
+    /// Revision of the source.
+    pub revision: &'static str,
+    /// Cores the program may use.
+    pub cores: usize,
+    /// Processor architecture and operating system.
+    pub machine: String,
+    /// Stores in virtual time.
+    pub simulated: Speed,
+    /// What one of them takes.
+    pub instructions: Instructions,
+    /// Memory of a drive with many pairs.
+    pub memory: Memory,
+    /// Stores in wall time, drive unpaced.
+    pub wall: Speed,
+}
+
+fn document(settings: &[String]) -> anyhow::Result<Document> {
+    let mut document = Document::profile(PROFILE)?;
+    for setting in settings {
+        document.set(setting)?;
+    }
+    Ok(document)
+}
+
+/// W(M), adaptive transfer, backfill packing, index and flash on.
+fn simulated_document(stores: u64) -> anyhow::Result<Document> {
+    document(&[
+        "workload.name=w-m".into(),
+        format!("workload.ops={stores}"),
+        "host.transfer=adaptive".into(),
+        "packing.policy=backfill".into(),
+    ])
+}
+
+/// Simulates `stores` stores `runs` times.
+pub fn simulated(stores: u64, runs: u32, progress: Progress<'_>) -> anyhow::Result<Speed> {
+    let document = simulated_document(stores)?;
+    let mut seconds = Vec::new();
+    let mut events = 0;
+    for run in 0..u64::from(runs.max(1)) {
+        let all = |done, _| progress(run * stores + done, u64::from(runs.max(1)) * stores);
+        let (report, counted) = run_counted(&document, &all)?;
+        seconds.push(report.time.wall_s);
+        events = counted;
+    }
+    Ok(Speed::of(stores, seconds, Some(events as f64 / stores.max(1) as f64)))
+}
+
+/// Serves `stores` stores `runs` times.
+pub fn wall(stores: u64, runs: u32, progress: Progress<'_>) -> anyhow::Result<Speed> {
+    let document = document(&[
+        "workload.name=fillseq".into(),
+        format!("workload.ops={stores}"),
+        format!("workload.value_size={WALL_VALUE_BYTES}"),
+        "host.transfer=piggyback".into(),
+        format!("host.depth={WALL_DEPTH}"),
+        "run.clock=wall".into(),
+    ])?;
+    let mut seconds = Vec::new();
+    for run in 0..u64::from(runs.max(1)) {
+        let all = |done, _| progress(run * stores + done, u64::from(runs.max(1)) * stores);
+        let report = run_wall(&document, &WallOptions { pace: Pace::Off, record: None }, &all)?;
+        anyhow::ensure!(
+            report.ops.errors == 0,
+            "{} stores failed: {}",
+            report.ops.errors,
+            report.notes.join("; ")
+        );
+        seconds.push(report.time.wall_s);
+    }
+    Ok(Speed::of(stores, seconds, None))
+}
+
+/// Fills a drive with `pairs` pairs and says what this process needed for it: to be called in a process of its own.
+pub fn memory(pairs: u64, progress: Progress<'_>) -> anyhow::Result<Memory> {
+    let document = document(&[
+        "workload.name=fillseq".into(),
+        format!("workload.ops={pairs}"),
+        format!("workload.value_size={MEMORY_VALUE_BYTES}"),
+        "host.transfer=prp".into(),
+        "media.kind=tags".into(),
+    ])?;
+    let before_bytes = status_bytes("VmRSS:");
+    let (report, _) = run_counted(&document, progress)?;
+    anyhow::ensure!(
+        report.ops.errors == 0,
+        "{} stores failed: {}",
+        report.ops.errors,
+        report.notes.join("; ")
+    );
+    Ok(Memory { pairs, peak_bytes: status_bytes("VmHWM:"), before_bytes })
+}
+
+/// A line of what Linux says of this process.
+fn status_bytes(field: &str) -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix(field))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib * 1024)
+}
+
+/// A program that runs another one and counts its instructions.
+struct Counter {
+    name: &'static str,
+    program: &'static str,
+    /// In front of the command that is counted.
+    arguments: &'static [&'static str],
+    /// How many times slower it makes it, about: so many times fewer stores are counted.
+    slowdown: u64,
+    /// The count, out of what it wrote to standard error.
+    read: fn(&str) -> Option<u64>,
+}
+
+/// In the order in which they are tried.
+const COUNTERS: &[Counter] = &[
+    Counter {
+        name: "perf",
+        program: "perf",
+        arguments: &["stat", "-x", ",", "-e", "instructions:u", "--"],
+        slowdown: 1,
+        read: |text| {
+            let line = text.lines().find(|line| line.contains("instructions"))?;
+            line.split(',').next()?.parse().ok()
+        },
+    },
+    Counter {
+        name: "callgrind",
+        program: "valgrind",
+        arguments: &["--tool=callgrind", "--callgrind-out-file=/dev/null"],
+        slowdown: 10,
+        read: |text| text.lines().find_map(|line| line.split_once("Collected : ")?.1.trim().parse().ok()),
+    },
+];
+
+/// Counts the instructions of a simulated store. `simulate` makes the command that simulates so many stores, in a
+/// process of its own. What such a process takes without stores is taken off.
+pub fn instructions(stores: u64, simulate: &dyn Fn(u64) -> Command) -> Instructions {
+    for counter in COUNTERS {
+        let counted = (stores / counter.slowdown).max(2);
+        let all = count(counter, simulate(counted));
+        let start = all.and_then(|_| count(counter, simulate(1)));
+        if let (Some(all), Some(start)) = (all, start) {
+            let per_store = Some(all.saturating_sub(start) as f64 / (counted - 1) as f64);
+            return Instructions { per_store, counter: Some(counter.name), stores: counted };
+        }
+    }
+    Instructions { per_store: None, counter: None, stores: 0 }
+}
+
+fn count(counter: &Counter, command: Command) -> Option<u64> {
+    let output = Command::new(counter.program)
+        .args(counter.arguments)
+        .arg(command.get_program())
+        .args(command.get_args())
+        .stdin(Stdio::null())
+        .output()
+        .ok()?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    if output.status.success() { (counter.read)(&text) } else { None }
+}
+
+impl Figures {
+    /// With what this program and machine are.
+    pub fn new(simulated: Speed, instructions: Instructions, memory: Memory, wall: Speed) -> Figures {
+        Figures {
+            revision: crate::REVISION,
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            machine: format!("{} {}", std::env::consts::ARCH, std::env::consts::OS),
+            simulated,
+            instructions,
+            memory,
+            wall,
+        }
+    }
+}
+
+impl fmt::Display for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Figures { revision, cores, machine, simulated, instructions, memory, wall } = self;
+        let runs = |speed: &Speed| match speed.seconds.len() {
+            1 => String::new(),
+            runs => format!(", best of {runs}"),
+        };
+        let million = |number: f64| format!("{:.3} M", number / 1e6);
+        let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
+        let unknown = || "unknown".to_owned();
+        let mut line = |what: &str, figure: String, kind: &str, how: String| {
+            writeln!(f, "{what:<28}{figure:>12}   {kind:<9}  {how}")
+        };
+        line("revision", String::new(), "", format!("{revision}, {machine}, {cores} cores"))?;
+        let how = format!("W(M) adaptive, backfill, {} stores{}", simulated.stores, runs(simulated));
+        line("simulated stores/s", million(simulated.stores_per_s), "measured", how)?;
+        let events = simulated.events_per_store.map_or_else(unknown, |events| format!("{events:.2}"));
+        line("events/store", events, "counted", "the same".into())?;
+        let (figure, how) = match (instructions.per_store, instructions.counter) {
+            (Some(per_store), Some(name)) => {
+                (format!("{per_store:.0}"), format!("the same, {} stores, {name}", instructions.stores))
+            }
+            _ => (unknown(), "neither perf nor valgrind counts instructions here".into()),
+        };
+        line("instructions/store", figure, "counted", how)?;
+        let how = format!("{} pairs of {MEMORY_VALUE_BYTES} B by prp on tags media", memory.pairs);
+        line("resident, most", memory.peak_bytes.map_or_else(unknown, mib), "measured", how)?;
+        let per_pair = memory.bytes_per_pair().map_or_else(unknown, |bytes| format!("{bytes:.1}"));
+        line("resident bytes/pair", per_pair, "measured", "the same, without the program itself".into())?;
+        let how = format!(
+            "{WALL_VALUE_BYTES} B at depth {WALL_DEPTH} from one thread, unpaced, {} stores{}",
+            wall.stores,
+            runs(wall)
+        );
+        line("served stores/s", million(wall.stores_per_s), "measured", how)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_are_read_and_what_they_cannot_count_is_nothing() {
+        let [perf, callgrind] = COUNTERS else { panic!("there are two") };
+        assert_eq!((perf.read)("123456,,instructions:u,5,100.00,,\n"), Some(123_456));
+        assert_eq!((perf.read)("<not supported>,,instructions:u,0,100.00,,\n"), None);
+        assert_eq!(
+            (callgrind.read)("==7== Events    : Ir\n==7== Collected : 1951217164\n"),
+            Some(1_951_217_164)
+        );
+        assert_eq!((callgrind.read)("valgrind: not here\n"), None);
+    }
+
+    #[test]
+    fn every_part_runs() {
+        let speed = simulated(500, 2, &|_, _| {}).unwrap();
+        assert_eq!(speed.seconds.len(), 2);
+        assert!(speed.events_per_store.unwrap() > 1.0 && speed.stores_per_s > 0.0);
+        let memory = memory(500, &|_, _| {}).unwrap();
+        let speed_on_wall = wall(500, 1, &|_, _| {}).unwrap();
+        assert!(speed_on_wall.stores_per_s > 0.0);
+        let instructions = instructions(500, &|_| Command::new("/nonexistent"));
+        assert_eq!(instructions.per_store, None);
+        let text = Figures::new(speed, instructions, memory, speed_on_wall).to_string();
+        assert!(text.contains("neither perf nor valgrind"), "{text}");
+        if cfg!(target_os = "linux") {
+            assert!(memory.peak_bytes.unwrap() >= memory.before_bytes.unwrap());
+        }
+    }
+}
