@@ -211,9 +211,10 @@ fn run_oracle(
         for task in tasks {
             task.join().await;
         }
-        check(&rig.engine, &oracle.borrow()).await;
+        let oracle = oracle.take();
+        check(&rig.engine, &oracle).await;
         rig.engine.drain().await;
-        check(&rig.engine, &oracle.borrow()).await;
+        check(&rig.engine, &oracle).await;
     });
     rig
 }
@@ -453,7 +454,7 @@ fn revive(scheme: &'static SchemeRow, media_image: &[u8], image: &[u8], known: &
         // It lives on: collection, overwrites, and what was torn.
         let revived = RefCell::new(Known { oracle, under_way: None });
         apply_known(&engine, seed, 150, &revived).await;
-        check(&engine, &revived.borrow().oracle).await;
+        check(&engine, &revived.into_inner().oracle).await;
     });
     sim.clear();
 }

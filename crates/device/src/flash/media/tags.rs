@@ -260,8 +260,7 @@ fn unpack_part(mut runs: &[u8], from: u32, to: u32) -> Region {
     let mut here = 0;
     while !runs.is_empty() && here < to {
         let head = take(&mut runs);
-        let shapes = [(); 2].map(|()| None::<Shape>);
-        let mut shapes = shapes;
+        let mut shapes: [Option<Shape>; 2] = [None; 2];
         for shape in shapes.iter_mut().take(1 + (head & 1) as usize) {
             *shape = Some(Shape::unpack(&mut runs));
         }
@@ -270,7 +269,7 @@ fn unpack_part(mut runs: &[u8], from: u32, to: u32) -> Region {
         let content_bytes: usize = shapes().map(Shape::content_bytes).sum();
         let count = (head >> 1) as u32;
         // Repetitions that end before `from`.
-        let skipped = if span == 0 { 0 } else { (from.saturating_sub(here) / span).min(count) };
+        let skipped = from.saturating_sub(here).checked_div(span).unwrap_or(0).min(count);
         here += skipped * span;
         runs = &runs[skipped as usize * content_bytes..];
         for repetition in skipped..count {
@@ -366,7 +365,7 @@ mod tests {
             let mut header = [0x47, 0, 0xE8, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0];
             header[9..].copy_from_slice(&(slot * 0x0101_0101).to_be_bytes());
             region.write(slot * 1024, Piece::Bytes(&header));
-            let seed = u64::from(slot) * 0x9E37_79B9_7F4A_7C15;
+            let seed = u64::from(slot).wrapping_mul(0x9E37_79B9_7F4A_7C15);
             region.write(slot * 1024 + 13, Piece::Pattern(Pattern { seed, offset: 0, bytes: 1000 }));
         }
         let size = round_trip(region);
