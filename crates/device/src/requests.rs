@@ -8,6 +8,7 @@
 //!     hybrid                      ├─ reserve a place ─► DMA pages ─┤ unfinished values wait in their queue's slot
 //!     transfer                    ├─ copy 56 B ◄───────────────────┘ ─► after the last byte: settle ─► commit
 //!     express    byte-express     ├─ reserve a place ─► copy the chunks fetched with it ─► settle ─► commit
+//!     CXL store  cxl              ├─ the place the host has filled ─► commit ─► a fresh window if it is full
 //!     Retrieve                    ├─ find ─► load page by page ─► DMA
 //!     Exist, Delete               ├─ find; remove
 //!     List, SEEK, NEXT            └─ cursor ─► answer in a staging region ─► DMA
@@ -22,12 +23,14 @@
 use std::rc::Rc;
 
 use kvdrive_link::transfer::{Assembly, byte_express, piggyback, prp, sgl};
-use kvdrive_link::{Fetched, Region};
+use kvdrive_link::{Fetched, QueuePair, Region};
+use kvdrive_spec::inline::{TAIL_INLINE_BYTES, get_tail};
 use kvdrive_spec::iter::IterHeader;
 use kvdrive_spec::list::ListWriter;
-use kvdrive_spec::{Command, Cqe, Key, Sqe, Status, Store, StoreOptions, Write};
+use kvdrive_spec::window::Grant;
+use kvdrive_spec::{Command, Cqe, Key, Sqe, Status, Store, StoreOptions, Write, opcode};
 
-use crate::controller::{Controller, Unfinished};
+use crate::controller::{Controller, Found, Unfinished};
 use crate::engines::Engine;
 
 /// The namespace that holds the pairs.
@@ -45,7 +48,7 @@ pub async fn serve<E: Engine>(drive: Rc<Controller<E>>) {
             Some(turn) => {
                 fetched.queue.wait_turn(turn).await;
                 let answer = execute(&drive, &fetched).await;
-                let quiet = fetched.sqe.is_quiet();
+                let quiet = fetched.sqe.is_quiet() && fetched.sqe.opcode != opcode::CXL_STORE;
                 if let (true, Err(status)) = (quiet, answer) {
                     remember_refusal(&drive, &fetched, status);
                 }
@@ -61,6 +64,10 @@ pub async fn serve<E: Engine>(drive: Rc<Controller<E>>) {
         let cid = fetched.sqe.cid.get();
         let cqe = match answer {
             Ok((dw0, dw1)) => Cqe::new(cid, Status::SUCCESS).with_result(dw0, dw1),
+            Err(Status::STALE_WINDOW) => {
+                let (write_pointer, generation) = drive.windows.present(&fetched.queue);
+                Cqe::new(cid, Status::STALE_WINDOW).with_result(write_pointer, generation)
+            }
             Err(status) => Cqe::new(cid, status),
         };
         let cqe = if drive.journal.has_failed() { Cqe::new(cid, Status::INTERNAL) } else { cqe };
@@ -74,7 +81,7 @@ pub async fn serve<E: Engine>(drive: Rc<Controller<E>>) {
 
 /// A quiet command was refused: whatever its queue has begun is lost, and a later command says why.
 fn remember_refusal<E: Engine>(drive: &Controller<E>, fetched: &Fetched, status: Status) {
-    drive.discard_unfinished(&fetched.queue);
+    drive.discard_value(&fetched.queue);
     drive.unfinished.keep(&fetched.queue, Unfinished::Refused(status));
 }
 
@@ -90,7 +97,7 @@ async fn execute<E: Engine>(drive: &Controller<E>, fetched: &Fetched) -> Answer 
         return Err(Status::INVALID_NAMESPACE);
     }
     match command {
-        Command::Store(command) => store(drive, sqe, command).await,
+        Command::Store(command) => store(drive, fetched, command).await,
         Command::Write(command) => write(drive, fetched, command).await,
         Command::Hybrid { key, value_bytes, pages_z } => {
             hybrid(drive, fetched, Write { key, value_bytes }, pages_z).await
@@ -104,19 +111,101 @@ async fn execute<E: Engine>(drive: &Controller<E>, fetched: &Fetched) -> Answer 
         Command::Next { iterator, buffer_bytes } => next(drive, sqe, iterator, buffer_bytes).await,
         Command::IterClose { iterator } => drive.iterators.close(iterator).map(|()| (0, 0)),
         Command::Express(command) => express(drive, fetched, command).await,
-        Command::CxlStore { .. } => Err(Status::INVALID_OPCODE),
+        Command::CxlStore { key, value_bytes, window_offset, generation, tail_bytes } => {
+            let value = InWindow { at: window_offset, bytes: value_bytes, generation, tail_bytes };
+            cxl_store(drive, fetched, key, value).await
+        }
     }
 }
 
-async fn store<E: Engine>(drive: &Controller<E>, sqe: &Sqe, command: Store) -> Answer {
+async fn store<E: Engine>(drive: &Controller<E>, fetched: &Fetched, command: Store) -> Answer {
     let Store { key, value_bytes, options } = command;
+    let sqe = &fetched.sqe;
     drive.check_value_bytes(value_bytes)?;
     let place = if sgl::is_used(sqe)? {
         sgl::receive(&drive.link, sqe, &key, value_bytes, &drive.engine).await?
+    } else if let Some(grant) = Grant::of(sqe) {
+        return store_granted(drive, fetched, command, grant).await;
     } else {
         prp::receive(&drive.link, sqe, &key, value_bytes, &drive.engine).await?
     };
     commit(drive, key, place, options).await
+}
+
+/// A Store whose value may go into the queue's window; the completion says whether it did.
+async fn store_granted<E: Engine>(
+    drive: &Controller<E>,
+    fetched: &Fetched,
+    command: Store,
+    grant: Grant,
+) -> Answer {
+    let Store { key, value_bytes, options } = command;
+    let (link, engine) = (&drive.link, &drive.engine);
+    let place = |window: &E::Window, at| engine.place_in(window, &key, at, value_bytes);
+    let Some((place, at)) = drive.windows.take_granted(&fetched.queue, grant, value_bytes, place) else {
+        let place = prp::receive(link, &fetched.sqe, &key, value_bytes, engine).await?;
+        return commit(drive, key, place, options).await;
+    };
+    let place = place?;
+    let place = match kvdrive_link::prp::walk(link, &fetched.sqe, value_bytes).await {
+        Ok(segments) => prp::receive_into(link, &segments, place, engine).await?,
+        Err(status) => {
+            engine.abandon(place);
+            return Err(status);
+        }
+    };
+    commit(drive, key, place, options).await?;
+    Ok((at, grant.generation))
+}
+
+/// A value as a CXL store names it.
+struct InWindow {
+    at: u32,
+    bytes: u32,
+    generation: u32,
+    tail_bytes: u8,
+}
+
+async fn cxl_store<E: Engine>(drive: &Controller<E>, fetched: &Fetched, key: Key, value: InWindow) -> Answer {
+    let (queue, engine) = (&fetched.queue, &drive.engine);
+    if engine.window_bytes().is_none() {
+        return Err(Status::INVALID_OPCODE);
+    }
+    drive.check_value_bytes(value.bytes)?;
+    match drive.windows.find(queue, value.generation, value.at, value.bytes)? {
+        Found::Taken => {}
+        Found::Stale => return Err(Status::STALE_WINDOW),
+        Found::Missing => {
+            fresh_window(drive, queue).await?;
+            return Err(Status::STALE_WINDOW);
+        }
+    }
+    let place = |window: &E::Window| engine.place_in(window, &key, value.at, value.bytes);
+    let place = drive.windows.use_window(queue, place).expect("it was found")?;
+    if value.tail_bytes > 0 {
+        let mut tail = [0; TAIL_INLINE_BYTES];
+        get_tail(&fetched.sqe, &mut tail);
+        let bytes = u32::from(value.tail_bytes);
+        engine.copy_in(&place, value.bytes - bytes, &tail[..bytes as usize]).await;
+    }
+    commit(drive, key, place, StoreOptions::default()).await?;
+    if !drive.windows.has_room(queue, value.at + value.bytes, value.bytes) {
+        // The next value would have to ask. When there is none to be had it still will.
+        let _ = fresh_window(drive, queue).await;
+    }
+    Ok(drive.windows.present(queue))
+}
+
+/// Closes the window of a queue and opens another. Stores of one queue into windows are handled one at a time.
+///
+/// # Errors
+/// [`Status::COMMAND_INTERRUPTED`]: there is none to be had now, whatever the reason.
+async fn fresh_window<E: Engine>(drive: &Controller<E>, queue: &QueuePair) -> Result<(), Status> {
+    drive.windows.close(queue);
+    let bytes = drive.engine.window_bytes().ok_or(Status::COMMAND_INTERRUPTED)?;
+    let window = drive.engine.open_window().await.map_err(|_| Status::COMMAND_INTERRUPTED)?;
+    drive.windows.open(queue, window, bytes);
+    Ok(())
 }
 
 async fn express<E: Engine>(drive: &Controller<E>, fetched: &Fetched, command: Store) -> Answer {

@@ -5,5 +5,6 @@ mod all {
     mod prp;
     mod queues;
     mod scattered;
+    mod windows;
     mod wire;
 }

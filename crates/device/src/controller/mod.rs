@@ -4,11 +4,12 @@ mod identify;
 mod iterators;
 mod targets;
 mod unfinished;
+mod windows;
 
 use std::cell::Cell;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
-use kvdrive_link::Link;
+use kvdrive_link::{Exposed, Link, Piece};
 use kvdrive_sim::{Ns, Resource, Sim};
 use kvdrive_spec::{Command, Status};
 use serde::Deserialize;
@@ -21,6 +22,8 @@ use crate::power::Journal;
 use crate::requests::serve;
 use iterators::Iterators;
 pub(crate) use unfinished::{Unfinished, UnfinishedValues};
+pub(crate) use windows::Found;
+use windows::Windows;
 
 /// The controller's part of a profile.
 #[derive(Clone, Debug, Deserialize)]
@@ -129,6 +132,7 @@ pub struct Controller<E: Engine> {
     pub(crate) costs: Costs,
     pub(crate) engine: E,
     pub(crate) unfinished: UnfinishedValues<E::Place>,
+    pub(crate) windows: Windows<E::Window>,
     pub(crate) iterators: Iterators<E::Cursor>,
     pub(crate) commands: Cell<u64>,
     pub(crate) journal: Journal,
@@ -150,6 +154,7 @@ impl<E: Engine> Controller<E> {
             cores,
             costs: config.costs,
             unfinished: UnfinishedValues::new(),
+            windows: Windows::new(),
             iterators: Iterators::new(config.iterators),
             commands: Cell::new(0),
             journal,
@@ -160,6 +165,10 @@ impl<E: Engine> Controller<E> {
 
     /// Starts `contexts` firmware contexts.
     pub fn start(self: &Rc<Self>, sim: &Sim, contexts: u32) {
+        if self.engine.window_bytes().is_some() {
+            let exposed: Weak<dyn Exposed> = Rc::downgrade(&(self.clone() as Rc<dyn Exposed>));
+            self.link.expose(exposed);
+        }
         for _ in 0..contexts {
             sim.spawn(serve(self.clone()));
         }
@@ -180,8 +189,14 @@ impl<E: Engine> Controller<E> {
         self.max_value_bytes
     }
 
-    /// A queue is reset or deleted: what it left unfinished is discarded.
+    /// A queue is reset or deleted: what it left unfinished is discarded, and its window closed.
     pub fn discard_unfinished(&self, queue: &kvdrive_link::QueuePair) {
+        self.discard_value(queue);
+        self.windows.close(queue);
+    }
+
+    /// Gives up the value that `queue` has begun.
+    pub(crate) fn discard_value(&self, queue: &kvdrive_link::QueuePair) {
         if let Some(Unfinished::Value(value)) = self.unfinished.take(queue) {
             self.engine.abandon(value.place);
         }
@@ -189,5 +204,21 @@ impl<E: Engine> Controller<E> {
 
     pub(crate) fn check_value_bytes(&self, value_bytes: u32) -> Result<(), Status> {
         if value_bytes > self.max_value_bytes { Err(Status::INVALID_VALUE_SIZE) } else { Ok(()) }
+    }
+}
+
+/// Bytes of window `g` lie at `g` times its size: addresses that no other window ever has.
+impl<E: Engine> Exposed for Controller<E> {
+    fn window_bytes(&self) -> u32 {
+        self.engine.window_bytes().expect("only engines with windows are exposed")
+    }
+
+    fn store(&self, address: u64, piece: Piece<'_>) {
+        let window_bytes = u64::from(Exposed::window_bytes(self));
+        let at = (address % window_bytes) as u32;
+        if u64::from(at) + u64::from(piece.bytes()) <= window_bytes {
+            let write = |window: &E::Window| self.engine.write_window(window, at, piece);
+            self.windows.of_generation(address / window_bytes, write);
+        }
     }
 }

@@ -2,7 +2,7 @@
 //! else.
 //!
 //! A store reaches an engine in two steps, so that a value whose bytes arrive with several commands needs no waiting
-//! task: first the engine reserves a place and takes bytes there ([`Landing`]), then, when the last byte is in,
+//! task: first the engine reserves a place and takes bytes there ([`kvdrive_link::Landing`]), then, when the last byte is in,
 //! [`Engine::commit`] makes the value visible under its key. Nothing is visible before, and a place that is not
 //! committed is given back.
 //!
@@ -10,7 +10,8 @@
 
 use std::future::Future;
 
-use kvdrive_link::{Landing, Piece};
+use kvdrive_link::Piece;
+use kvdrive_link::transfer::Exposing;
 use kvdrive_spec::{Key, Status, StoreOptions};
 
 use crate::drive::{DriveConfig, Parts, PowerOnError};
@@ -22,7 +23,7 @@ pub mod lsm;
 ///
 /// Errors are the statuses that go to the host. Methods may run side by side for different commands; an engine
 /// orders commands of one key itself.
-pub trait Engine: Landing + 'static {
+pub trait Engine: Exposing + 'static {
     /// A stored value that stays readable while this is held.
     type Found;
     /// A walk over the pairs that existed when it was opened, in key order.

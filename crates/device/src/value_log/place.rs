@@ -82,6 +82,26 @@ impl Place {
         }
     }
 
+    /// A place of its own for the `bytes` bytes from `at` on: a value in a window. Not after [`Place::landed`]; this one
+    /// may be given up before.
+    pub fn part(&self, at: u32, bytes: u32) -> Place {
+        assert!(at + bytes <= self.bytes, "{at}+{bytes} is beyond a place of {}", self.bytes);
+        let (Some(segment), true) = (self.segment, bytes > 0) else { return self.log.nowhere() };
+        let log = &self.log.0;
+        let address = Vaddr(self.address.0 + u64::from(at));
+        let page_bytes = u64::from(log.shape.page_bytes);
+        let first = (address.0 / page_bytes) as u32;
+        let last = ((address.0 + u64::from(bytes) - 1) / page_bytes) as u32;
+        let pin = |lpa| Some(log.buffer.try_pin(lpa, Hold::Drive).expect("the whole place pins its pages"));
+        let pages = if first == last {
+            Pages::One(pin(first))
+        } else {
+            Pages::Several((first..=last).map(pin).collect())
+        };
+        log.state.borrow_mut().segments.add_place(segment);
+        Place { log: self.log.clone(), address, bytes, copied_bytes: 0, pages, segment: Some(segment) }
+    }
+
     /// All bytes are there: its pages may leave the buffer.
     #[inline]
     pub fn landed(&mut self) {

@@ -1,18 +1,20 @@
-//! Entries that are no commands of their own: chunks behind an *express*, and quiet commands that nobody answers.
+//! What no published drive has: chunks behind an *express*, quiet commands that nobody answers, and windows, told raw.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 
 use kvdrive_device::controller::Controller;
-use kvdrive_link::{Class, Link, LocalMemory, QueuePair};
+use kvdrive_link::{Class, HostMemory, Link, LocalMemory, Piece, QueuePair};
 use kvdrive_sim::{Rng, Sim};
-use kvdrive_spec::inline::{chunk, chunks_for, put_transfer, put_write};
+use kvdrive_spec::inline::{chunk, chunks_for, put_tail, put_transfer, put_write};
+use kvdrive_spec::window::{ASK, Grant};
 use kvdrive_spec::{Command, Key, Sqe, Status, Store, StoreOptions, Write, opcode};
 
-use super::mock_engine::{Jitter, MockEngine};
+use super::mock_engine::{Jitter, MockEngine, WINDOW_BYTES};
 use super::rig;
 
 struct Rig {
+    memory: Rc<LocalMemory>,
     sim: Sim,
     link: Rc<Link>,
     controller: Rc<Controller<MockEngine>>,
@@ -20,8 +22,8 @@ struct Rig {
 
 fn rig(sim: Sim, contexts: u32, engine: MockEngine) -> Rig {
     let memory = Rc::new(LocalMemory::new());
-    let (link, controller) = rig::start(&sim, memory, rig::link_config(1), contexts, engine);
-    Rig { sim, link, controller }
+    let (link, controller) = rig::start(&sim, memory.clone(), rig::link_config(1), contexts, engine);
+    Rig { memory, sim, link, controller }
 }
 
 impl Rig {
@@ -33,6 +35,22 @@ impl Rig {
         let completed: Vec<_> = std::iter::from_fn(|| queue.any_completion()).collect();
         self.link.ring_completions(queue, completed.len() as u32);
         completed.iter().map(|cqe| (cqe.cid.get(), cqe.status())).collect()
+    }
+
+    /// Submits one entry; returns status and the two dwords of its completion.
+    fn one(&self, queue: &Rc<QueuePair>, sqe: Sqe) -> (Status, u32, u32) {
+        assert!(queue.try_submit(sqe));
+        self.sim.block_on(self.link.ring_submission(queue));
+        self.sim.run();
+        let cqe = queue.any_completion().expect("one completion");
+        self.link.ring_completion(queue);
+        (cqe.status(), cqe.dw0.get(), cqe.dw1.get())
+    }
+
+    /// Stores bytes at an offset of a window.
+    fn store_window(&self, generation: u32, at: u32, bytes: &[u8]) {
+        let address = u64::from(generation * WINDOW_BYTES + at);
+        self.sim.block_on(self.link.cxl_store(address, Piece::Bytes(bytes)));
     }
 
     fn stored(&self, key: Key) -> Option<Vec<u8>> {
@@ -155,4 +173,77 @@ fn quiet_commands_are_answered_by_the_last() {
     let mut exist = Command::Exist { key: key(6) }.encode(8, 1);
     exist.set_quiet();
     assert_eq!(rig.submit(&queue, &[exist]), [(8, Status::SUCCESS)]);
+}
+
+fn in_window(number: u32, bytes: u32, at: u32, generation: u32) -> Sqe {
+    let (value_bytes, window_offset) = (bytes, at);
+    Command::CxlStore { key: key(number), value_bytes, window_offset, generation, tail_bytes: 0 }.encode(0, 1)
+}
+
+#[test]
+fn a_window_takes_each_byte_once_and_passes_when_the_host_asks_for_another() {
+    let rig = rig(Sim::new(), 2, MockEngine::new(1 << 20));
+    let queue = rig.link.create_queue(8);
+    assert_eq!(rig.link.window_bytes(), Some(WINDOW_BYTES));
+    assert_eq!(rig.one(&queue, in_window(1, 10, 0, 0)), (Status::STALE_WINDOW, 0, 1), "none was open");
+    rig.store_window(1, 100, &[5; 70]);
+    assert_eq!(rig.stored(key(1)), None, "bytes without a command are nobody's");
+    assert_eq!(rig.one(&queue, in_window(1, 70, 100, 1)), (Status::SUCCESS, 170, 1));
+    assert_eq!(rig.stored(key(1)), Some(vec![5; 70]));
+    for (at, bytes) in [(100, 70), (169, 1), (0, 101), (4_000, 97), (u32::MAX - 1, 50)] {
+        assert_eq!(rig.one(&queue, in_window(2, bytes, at, 1)).0, Status::INVALID_FIELD, "{bytes} B at {at}");
+    }
+    // The tail of a value comes with its command.
+    rig.store_window(1, 192, &[6; 64]);
+    let mut tailed = in_window(3, 74, 192, 1);
+    tailed.cdw11.set(tailed.cdw11.get() | 10 << 8);
+    put_tail(&mut tailed, &[7; 10]);
+    assert_eq!(rig.one(&queue, tailed), (Status::SUCCESS, 266, 1));
+    assert_eq!(rig.stored(key(3)), Some([[6; 64].as_slice(), &[7; 10]].concat()));
+    // Another window. A store that comes too late for the old one hits nothing.
+    assert_eq!(rig.one(&queue, in_window(2, 10, ASK, 1)), (Status::STALE_WINDOW, 0, 2));
+    rig.store_window(1, 0, &[9; 64]);
+    rig.store_window(7, 0, &[9; 64]);
+    assert_eq!(
+        rig.one(&queue, in_window(2, 10, 0, 1)),
+        (Status::STALE_WINDOW, 0, 2),
+        "and its command neither"
+    );
+    assert_eq!(rig.one(&queue, in_window(2, 10, 0, 2)), (Status::SUCCESS, 10, 2));
+    assert_eq!(rig.stored(key(2)), Some(vec![0; 10]));
+    // A value after which none like it fits is answered with a fresh window.
+    assert_eq!(rig.one(&queue, in_window(2, 2_100, 10, 2)), (Status::SUCCESS, 0, 3));
+    // Queues do not share windows.
+    let other = rig.link.create_queue(8);
+    assert_eq!(rig.one(&other, in_window(4, 10, 0, 3)), (Status::STALE_WINDOW, 0, 4));
+    assert_eq!(rig.one(&queue, in_window(4, 10, 0, 4)), (Status::STALE_WINDOW, 0, 3));
+    rig.controller.discard_unfinished(&queue);
+    assert_eq!(rig.one(&queue, in_window(4, 10, 0, 3)), (Status::STALE_WINDOW, 0, 5), "a reset closes it");
+    assert_eq!(rig.controller.engine().open_places.get(), 0);
+}
+
+#[test]
+fn a_granted_store_lands_in_the_window_and_says_where() {
+    let rig = rig(Sim::new(), 2, MockEngine::new(1 << 20));
+    let queue = rig.link.create_queue(8);
+    let buffer = rig.memory.map(8_192);
+    rig.memory.write(buffer, Piece::Bytes(&[3; 5_000])).expect("mapped");
+    let store = |number: u32, value_bytes: u32, generation: u32, from: u32| {
+        let options = StoreOptions::default();
+        let mut sqe = Command::Store(Store { key: key(number), value_bytes, options }).encode(0, 1);
+        sqe.set_prps(buffer, buffer + 4096);
+        Grant { generation, from }.put(&mut sqe);
+        sqe
+    };
+    let elsewhere = (Status::SUCCESS, 0, 0);
+    assert_eq!(rig.one(&queue, store(1, 100, 1, 0)), elsewhere, "there is no window");
+    assert_eq!(rig.one(&queue, in_window(2, 10, ASK, 0)), (Status::STALE_WINDOW, 0, 1));
+    assert_eq!(rig.one(&queue, store(1, 5_000, 1, 0)), elsewhere, "it would not fit");
+    assert_eq!(rig.one(&queue, store(1, 100, 9, 0)), elsewhere, "another window");
+    assert_eq!(rig.one(&queue, store(1, 100, 1, u32::MAX)), elsewhere, "beyond its end");
+    assert_eq!(rig.one(&queue, store(3, 100, 1, 0)), (Status::SUCCESS, 0, 1));
+    assert_eq!(rig.stored(key(3)), Some(vec![3; 100]));
+    assert_eq!(rig.one(&queue, in_window(4, 10, 50, 1)).0, Status::INVALID_FIELD, "it is taken");
+    assert_eq!(rig.one(&queue, store(1, 100, 1, 0)), elsewhere, "the only slot is taken");
+    assert_eq!(rig.controller.engine().open_places.get(), 0);
 }

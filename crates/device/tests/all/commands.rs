@@ -187,6 +187,49 @@ fn an_sgl_moves_its_bytes_rounded_up_to_the_unit_of_the_engine() {
     }
 }
 
+/// 68 bytes a flit and one command; another command when the host asks for a window, which only the first value of a size
+/// does: the completion of each names a window that holds the next one like it.
+#[test]
+fn a_value_in_a_window_moves_its_flits() {
+    for (name, table) in [
+        (
+            "cxl",
+            &[(1, 156), (64, 156), (65, 224), (256, 360), (2_048, 2_264), (4_096, 4_440), (4_097, 8_280)][..],
+        ),
+        ("adaptive-cxl", &[(0, 88), (1, 156), (127, 224), (128, 4_184), (4_097, 8_280)]),
+        (
+            "piggyback-cxl",
+            &[
+                (0, 88),
+                (35, 88),
+                (36, 156),
+                (65, 156),
+                (88, 156),
+                (89, 224),
+                (152, 224),
+                (153, 292),
+                (4_097, 8_280),
+            ],
+        ),
+    ] {
+        let rig = rig();
+        let driver = rig.driver(name, 1);
+        for (bytes, crossed) in table {
+            rig.crossed(&driver, *bytes);
+            for round in 0..5 {
+                assert_eq!(rig.crossed(&driver, *bytes), *crossed, "{name}, {bytes} B, round {round}");
+                assert_eq!(rig.stored(key(1)), Some(contents(*bytes, 1)), "{name}, {bytes} B");
+            }
+        }
+        // The first of all asks.
+        let before = rig.link.meter().payload();
+        let fresh = rig.driver(name, 1);
+        assert_eq!(rig.crossed(&fresh, 100), 2 * 88 + 136, "{name}");
+        let since = rig.link.meter().payload().since(&before);
+        assert_eq!((since.of(Class::Cxl), since.of(Class::Sqe)), (136, 128));
+    }
+}
+
 #[test]
 fn the_engine_learns_how_a_value_arrives() {
     let rig = rig();

@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use kvdrive_device::drive::{DriveConfig, Parts, PowerOnError};
 use kvdrive_device::engines::{Engine, EngineCounters, Utilization};
+use kvdrive_link::transfer::Exposing;
 use kvdrive_link::{Arrival, Landing, Piece, Region};
 use kvdrive_sim::{Ns, Rng, Sim};
 use kvdrive_spec::{Key, Status, StoreOptions};
@@ -23,7 +24,12 @@ pub struct Place {
     content: RefCell<Region>,
     bytes: u32,
     arrived_bytes: Cell<u32>,
+    /// Filled by the host, all but a tail.
+    in_window: bool,
 }
+
+/// Bytes of a window.
+pub const WINDOW_BYTES: u32 = 4096;
 
 /// Waits of random length inside every call, so that commands overtake each other.
 pub struct Jitter {
@@ -68,7 +74,9 @@ impl MockEngine {
         let bytes = piece.bytes();
         assert!(at + bytes <= place.bytes, "{at}+{bytes} of {}", place.bytes);
         place.content.borrow_mut().write(at, piece);
-        place.arrived_bytes.set(place.arrived_bytes.get() + bytes);
+        if !place.in_window {
+            place.arrived_bytes.set(place.arrived_bytes.get() + bytes);
+        }
     }
 }
 
@@ -85,7 +93,7 @@ impl Landing for MockEngine {
             self.arrivals.borrow_mut().push((bytes, arrival));
         }
         self.open_places.set(self.open_places.get() + 1);
-        Ok(Place { content: RefCell::default(), bytes, arrived_bytes: Cell::new(0) })
+        Ok(Place { content: RefCell::default(), bytes, arrived_bytes: Cell::new(0), in_window: false })
     }
 
     async fn copy_in(&self, place: &Place, at: u32, bytes: &[u8]) {
@@ -104,6 +112,36 @@ impl Landing for MockEngine {
 
     fn abandon(&self, _: Place) {
         self.close_place();
+    }
+}
+
+impl Exposing for MockEngine {
+    type Window = RefCell<Region>;
+
+    fn window_bytes(&self) -> Option<u32> {
+        Some(WINDOW_BYTES)
+    }
+
+    async fn open_window(&self) -> Result<RefCell<Region>, Status> {
+        self.wait().await;
+        Ok(RefCell::default())
+    }
+
+    fn write_window(&self, window: &RefCell<Region>, at: u32, piece: Piece<'_>) {
+        assert!(at + piece.bytes() <= WINDOW_BYTES);
+        window.borrow_mut().write(at, piece);
+    }
+
+    fn place_in(&self, window: &RefCell<Region>, _: &Key, at: u32, bytes: u32) -> Result<Place, Status> {
+        assert!(at + bytes <= WINDOW_BYTES);
+        self.open_places.set(self.open_places.get() + 1);
+        let mut content = Region::new();
+        let mut to = 0;
+        window.borrow().read(at, bytes, &mut |piece| {
+            content.write(to, piece);
+            to += piece.bytes();
+        });
+        Ok(Place { content: content.into(), bytes, arrived_bytes: Cell::new(bytes), in_window: true })
     }
 }
 

@@ -8,7 +8,8 @@ use std::rc::Rc;
 use kvdrive_device::controller::Controller;
 use kvdrive_link::{BadAddress, HostMemory, Link, Piece, QueuePair};
 use kvdrive_sim::{Rng, Sim};
-use kvdrive_spec::inline::{WRITE_INLINE_BYTES, get_transfer, get_write};
+use kvdrive_spec::inline::{TAIL_INLINE_BYTES, WRITE_INLINE_BYTES, get_tail, get_transfer, get_write};
+use kvdrive_spec::window::ASK;
 use kvdrive_spec::{Command, Cqe, Key, SglDescriptor, Sqe, Status, Store, StoreOptions, Write, opcode};
 use proptest::prelude::*;
 
@@ -155,6 +156,12 @@ fn any_command() -> impl Strategy<Value = Command> + Clone {
         1 => (any_key(), 0u32..200).prop_map(|(key, value_bytes)| {
             Command::Express(Store { key, value_bytes, options: StoreOptions::default() })
         }),
+        3 => (any_key(), 24u32..3_000, 0u32..6, any::<u16>(), 0u8..25).prop_map(
+            |(key, value_bytes, generation, window_offset, tail_bytes)| {
+                let window_offset = if window_offset % 8 == 0 { ASK } else { u32::from(window_offset % 4_500) };
+                Command::CxlStore { key, value_bytes, window_offset, generation, tail_bytes }
+            },
+        ),
         1 => any_key().prop_map(|key| Command::Delete { key }),
         1 => any_key().prop_map(|key| Command::Exist { key }),
         1 => (start.clone(), any_size()).prop_map(|(start, buffer_bytes)| Command::List { start, buffer_bytes }),
@@ -320,7 +327,14 @@ impl Oracle {
                 assert_eq!(value_bytes, 0, "its chunks were never published");
                 self.pairs.insert(key, Vec::new());
             }
-            Command::CxlStore { .. } => panic!("there is no window"),
+            Command::CxlStore { key, value_bytes, tail_bytes, .. } => {
+                let mut tail = [0; TAIL_INLINE_BYTES];
+                get_tail(sqe, &mut tail);
+                // Nobody stores into the windows of this drive.
+                let mut value = vec![0; value_bytes as usize - usize::from(tail_bytes)];
+                value.extend_from_slice(&tail[..usize::from(tail_bytes)]);
+                self.pairs.insert(key, value);
+            }
         }
     }
 

@@ -73,6 +73,7 @@ pub(super) fn completed(store: &StoreRequest<'_>, progress: &mut Progress, cqe: 
             Some(Next::ByPrp)
         }
         // Nothing is wrong with the value: there was no window to be had.
+        (Status::COMMAND_INTERRUPTED, _) => Some(Next::ByPrp),
         (_, _) if asked => Some(Next::ByPrp),
         (status, _) => Some(Next::Done(status)),
     }

@@ -15,7 +15,7 @@ use std::future::Future;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use kvdrive_spec::window::{Grant, NO_WINDOW};
-use kvdrive_spec::{Cqe, Status};
+use kvdrive_spec::{Cqe, Key, Status};
 
 use super::Landing;
 use crate::payload::Piece;
@@ -183,7 +183,8 @@ pub trait Exposing: Landing {
     }
 
     /// A place for a value of `bytes` bytes at byte `at` of the window. What the host stored there has landed.
-    fn place_in(&self, _: &Self::Window, _at: u32, _bytes: u32) -> Self::Place {
+    /// Errors: the engine does not take such a key.
+    fn place_in(&self, _: &Self::Window, _: &Key, _at: u32, _bytes: u32) -> Result<Self::Place, Status> {
         unreachable!("no window was opened")
     }
 }

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use kvdrive_link::transfer::{Exposing, NoWindow};
 use kvdrive_link::{Arrival, Landing, Piece, Region};
 use kvdrive_sim::{Ns, Resource, join_all};
 use kvdrive_spec::{Key, Status, StoreOptions};
@@ -259,6 +260,11 @@ impl Landing for HashEngine {
         self.0.space.return_room(place.room_bytes);
         self.recycle(place.region.into_inner());
     }
+}
+
+/// The write buffer is not exposed: a pair's place in a page is known only when it is whole.
+impl Exposing for HashEngine {
+    type Window = NoWindow;
 }
 
 impl Engine for HashEngine {

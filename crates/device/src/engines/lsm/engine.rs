@@ -15,6 +15,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use kvdrive_link::transfer::Exposing;
 use kvdrive_link::{Arrival, Landing, Piece};
 use kvdrive_sim::{KeyedLock, Mutex, Resource, Sim};
 use kvdrive_spec::{Key, Status, StoreOptions};
@@ -219,6 +220,35 @@ impl Landing for LsmEngine {
 
     fn abandon(&self, place: Place) {
         drop(place);
+    }
+}
+
+/// A window is a whole page of the value log. What it is packed with is the host's business, and in its granted rest the
+/// controller's; the packing policy sees one value of a page.
+impl Exposing for LsmEngine {
+    type Window = Place;
+
+    fn window_bytes(&self) -> Option<u32> {
+        Some(self.config.flash.page_bytes).filter(|bytes| *bytes <= self.log.max_value_bytes())
+    }
+
+    async fn open_window(&self) -> Result<Place, Status> {
+        self.keep_room().await;
+        loop {
+            match self.log.reserve(Head::Host, self.config.flash.page_bytes, Arrival::Inline).await {
+                Err(Status::CAPACITY_EXCEEDED) if self.make_room().await => {}
+                reserved => return reserved,
+            }
+        }
+    }
+
+    fn write_window(&self, window: &Place, at: u32, piece: Piece<'_>) {
+        window.write(at, piece);
+    }
+
+    fn place_in(&self, window: &Place, key: &Key, at: u32, bytes: u32) -> Result<Place, Status> {
+        self.index.accept(key, Vaddr(0), bytes)?;
+        Ok(window.part(at, bytes))
     }
 }
 

@@ -138,8 +138,8 @@ async fn own_step(
 
 #[test]
 fn several_queues_and_contexts() {
-    for transfer in ["host.transfer=adaptive", "host.transfer=piggyback", "host.transfer=hybrid"] {
-        concurrent_stream(Sim::new(), &[transfer], 6);
+    for method in METHODS {
+        concurrent_stream(Sim::new(), &[&format!("host.transfer={}", method.name)], 6);
     }
     for packing in PACKINGS {
         concurrent_stream(Sim::new(), &[&format!("packing.policy={}", packing.name)], 7);
@@ -150,6 +150,9 @@ fn several_queues_and_contexts() {
 fn nobody_relies_on_the_order_of_events_of_one_time() {
     for seed in 0..6 {
         concurrent_stream(Sim::permuted(seed), &[], 8 + seed);
+        for transfer in ["host.transfer=adaptive-cxl", "host.transfer=piggyback-cxl"] {
+            concurrent_stream(Sim::permuted(seed), &[transfer, "host.depth=8"], 8 + seed);
+        }
     }
 }
 

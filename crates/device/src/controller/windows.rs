@@ -1,0 +1,223 @@
+//! Windows into the page buffer, one a queue at most: which are open, and which of their bytes hold values.
+//!
+//! The rules are [`kvdrive_spec::window`]'s. A window is a reservation whose values are known only when their commands
+//! come: until then the host's bytes are in the buffer and nobody's value. A queue that asks for another window, or whose
+//! last value would not fit a second time, gets a fresh one, and the old one is closed: its page may leave the buffer.
+
+use std::cell::{Cell, RefCell};
+
+use kvdrive_link::QueuePair;
+use kvdrive_spec::Status;
+use kvdrive_spec::window::{ASK, Grant, NO_WINDOW};
+
+use crate::packing::SLOT_BYTES;
+use kvdrive_link::transfer::window::lined;
+
+/// Which bytes of a window hold a value: one bit a byte.
+struct Taken(Vec<u64>);
+
+impl Taken {
+    fn new(bytes: u32) -> Taken {
+        Taken(vec![0; bytes.div_ceil(64) as usize])
+    }
+
+    /// The words that `from..to` touches, each with the bits of it that are inside.
+    fn words(from: u32, to: u32) -> impl Iterator<Item = (usize, u64)> {
+        (from / 64..to.div_ceil(64)).map(move |word| {
+            let (first, last) = ((word * 64).max(from) % 64, (word * 64 + 64).min(to) - word * 64);
+            (word as usize, (u64::MAX >> (64 - (last - first))) << first)
+        })
+    }
+
+    /// The first byte behind the last taken one in `from..to`; `None`: all are free.
+    fn end_of_taken(&self, from: u32, to: u32) -> Option<u32> {
+        Taken::words(from, to)
+            .map(|(word, mask)| (word, self.0[word] & mask))
+            .filter(|(_, taken)| *taken != 0)
+            .last()
+            .map(|(word, taken)| word as u32 * 64 + 64 - taken.leading_zeros())
+    }
+
+    fn take(&mut self, from: u32, to: u32) {
+        Taken::words(from, to).for_each(|(word, mask)| self.0[word] |= mask);
+    }
+
+    /// First byte behind everything.
+    fn end(&self) -> u32 {
+        self.end_of_taken(0, self.0.len() as u32 * 64).unwrap_or(0)
+    }
+}
+
+struct Open<W> {
+    generation: u32,
+    window: W,
+    bytes: u32,
+    taken: Taken,
+}
+
+impl<W> Open<W> {
+    /// Takes `at..at + bytes` if it is inside and free.
+    fn take(&mut self, at: u32, bytes: u32) -> bool {
+        let Some(end) = at.checked_add(bytes).filter(|end| *end <= self.bytes) else { return false };
+        let free = self.taken.end_of_taken(at, end).is_none();
+        if free {
+            self.taken.take(at, end);
+        }
+        free
+    }
+
+    /// Would a host find room for a value of `bytes` bytes at or behind `from`?
+    fn has_room(&self, mut from: u32, bytes: u32) -> bool {
+        loop {
+            let at = lined(from, bytes);
+            let Some(end) = at.checked_add(bytes).filter(|end| *end <= self.bytes) else { return false };
+            match self.taken.end_of_taken(at, end) {
+                None => return true,
+                Some(behind) => from = behind,
+            }
+        }
+    }
+}
+
+/// What a CXL store meets.
+pub enum Found {
+    /// The bytes it names are its value's now.
+    Taken,
+    /// Another window is open; it is to be named.
+    Stale,
+    /// There must be a fresh one.
+    Missing,
+}
+
+/// The open windows.
+pub struct Windows<W> {
+    by_queue: RefCell<Vec<Option<Open<W>>>>,
+    last_generation: Cell<u32>,
+}
+
+impl<W> Windows<W> {
+    /// None.
+    pub fn new() -> Windows<W> {
+        Windows { by_queue: RefCell::default(), last_generation: Cell::new(NO_WINDOW) }
+    }
+
+    fn with<T>(&self, queue: &QueuePair, what: impl FnOnce(&mut Open<W>) -> T) -> Option<T> {
+        let mut by_queue = self.by_queue.borrow_mut();
+        by_queue.get_mut(usize::from(queue.id()))?.as_mut().map(what)
+    }
+
+    /// A CXL store of `queue` names `at..at + bytes` of window `generation`.
+    ///
+    /// # Errors
+    /// [`Status::INVALID_FIELD`] for bytes outside of the window, or that hold a value.
+    pub fn find(&self, queue: &QueuePair, generation: u32, at: u32, bytes: u32) -> Result<Found, Status> {
+        let found = self.with(queue, |open| match () {
+            () if open.generation != generation => Ok(Found::Stale),
+            () if at == ASK => Ok(Found::Missing),
+            () if open.take(at, bytes) => Ok(Found::Taken),
+            () => Err(Status::INVALID_FIELD),
+        });
+        found.unwrap_or(Ok(Found::Missing))
+    }
+
+    /// The window that `queue` has: write pointer and generation, as completions say it.
+    pub fn present(&self, queue: &QueuePair) -> (u32, u32) {
+        self.with(queue, |open| (open.taken.end(), open.generation)).unwrap_or((0, NO_WINDOW))
+    }
+
+    /// Is there room for another value like the one that ends at `end`?
+    pub fn has_room(&self, queue: &QueuePair, end: u32, bytes: u32) -> bool {
+        self.with(queue, |open| open.has_room(end, bytes)).unwrap_or(false)
+    }
+
+    /// Closes the window of `queue`.
+    pub fn close(&self, queue: &QueuePair) {
+        let closed = self.by_queue.borrow_mut().get_mut(usize::from(queue.id())).and_then(Option::take);
+        // Dropped here, with nothing borrowed: that may free a segment.
+        drop(closed);
+    }
+
+    /// Gives `queue` a fresh window of `bytes` bytes.
+    pub fn open(&self, queue: &QueuePair, window: W, bytes: u32) {
+        let index = usize::from(queue.id());
+        let generation = self.last_generation.get().wrapping_add(1).max(NO_WINDOW + 1);
+        self.last_generation.set(generation);
+        let mut by_queue = self.by_queue.borrow_mut();
+        if by_queue.len() <= index {
+            by_queue.resize_with(index + 1, || None);
+        }
+        let before = by_queue[index].replace(Open { generation, window, bytes, taken: Taken::new(bytes) });
+        drop(by_queue);
+        drop(before);
+    }
+
+    /// Takes room for a value that DMA brings, at a slot boundary of what the host granted. `None`: there is none, or
+    /// the window has passed.
+    pub fn take_granted<T>(
+        &self,
+        queue: &QueuePair,
+        grant: Grant,
+        bytes: u32,
+        place: impl FnOnce(&W, u32) -> T,
+    ) -> Option<(T, u32)> {
+        self.with(queue, |open| {
+            let mut at = grant.from.checked_next_multiple_of(SLOT_BYTES)?;
+            while open.generation == grant.generation && bytes > 0 {
+                let end = at.checked_add(bytes).filter(|end| *end <= open.bytes)?;
+                match open.taken.end_of_taken(at, end) {
+                    Some(behind) => at = behind.next_multiple_of(SLOT_BYTES),
+                    None => {
+                        open.taken.take(at, end);
+                        return Some((place(&open.window, at), at));
+                    }
+                }
+            }
+            None
+        })
+        .flatten()
+    }
+
+    /// The window of `queue`, for a value in it.
+    pub fn use_window<T>(&self, queue: &QueuePair, what: impl FnOnce(&W) -> T) -> Option<T> {
+        self.with(queue, |open| what(&open.window))
+    }
+
+    /// The open window of that generation, whosever it is.
+    pub fn of_generation(&self, generation: u64, what: impl FnOnce(&W)) {
+        let by_queue = self.by_queue.borrow();
+        if let Some(open) = by_queue.iter().flatten().find(|open| u64::from(open.generation) == generation) {
+            what(&open.window);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// The bitmap against one flag a byte.
+        #[test]
+        fn bytes_are_taken_once(ranges in proptest::collection::vec((0u32..520, 1u32..200), 1..40)) {
+            let mut open = Open { generation: 1, window: (), bytes: 512, taken: Taken::new(512) };
+            let mut flags = [false; 512];
+            for (at, bytes) in ranges {
+                let span = at as usize..(at + bytes) as usize;
+                let free = span.end <= 512 && !flags[span.clone()].contains(&true);
+                let fits = (0..512usize).any(|from| {
+                    let at = lined(from as u32, bytes) as usize;
+                    at >= span.start && at + bytes as usize <= 512
+                        && !flags[at..at + bytes as usize].contains(&true)
+                });
+                prop_assert_eq!(open.has_room(at, bytes), fits);
+                prop_assert_eq!(open.take(at, bytes), free);
+                if free {
+                    flags[span].fill(true);
+                }
+                let end = flags.iter().rposition(|taken| *taken).map_or(0, |last| last + 1);
+                prop_assert_eq!(open.taken.end() as usize, end);
+            }
+        }
+    }
+}
