@@ -15,7 +15,7 @@ use kvdrive_device::{Counters, Drive};
 use kvdrive_host::modelled::{Driver, Host};
 use kvdrive_link::{Link, LocalMemory, Pattern, Piece, Region, Traffic};
 use kvdrive_sim::wall::Stopwatch;
-use kvdrive_sim::{Histogram, Ns, Resource, Sim, Summary};
+use kvdrive_sim::{Histogram, Ns, Resource, Sim, Summary, WaitQueue};
 use kvdrive_spec::{Key, Status};
 
 use crate::config::{Config, Document};
@@ -67,27 +67,31 @@ pub(crate) struct Seen {
     pub retrieved_bytes: u64,
 }
 
-/// The stream of operations all tasks of a run share.
-struct Stream<'a> {
+/// What all tasks of a run share: the operations still to do, and what came of those done.
+struct Stream {
+    sim: Sim,
+    core: Rc<Resource>,
+    think_ns: Ns,
     workload: RefCell<Box<dyn Workload>>,
     left: Cell<u64>,
     done: Cell<u64>,
-    total: u64,
-    progress: Progress<'a>,
+    seen: RefCell<Seen>,
+    /// Tasks that have not ended, and where the run waits for them and for word of their progress.
+    running: Cell<usize>,
+    news: WaitQueue,
 }
 
-impl Stream<'_> {
+impl Stream {
     fn next(&self) -> Option<Op> {
         self.left.set(self.left.get().checked_sub(1)?);
         Some(self.workload.borrow_mut().next())
     }
 
-    fn note_done(&self) {
+    /// One more is done; `true` when that is worth a word.
+    fn note_done(&self) -> bool {
         let done = self.done.get() + 1;
         self.done.set(done);
-        if done.is_multiple_of(PROGRESS_STEP) || done == self.total {
-            (self.progress)(done, self.total);
-        }
+        done.is_multiple_of(PROGRESS_STEP)
     }
 }
 
@@ -134,45 +138,96 @@ impl Bench {
         let source = workload::build(&config.workload, config.run.seed).map_err(anyhow::Error::msg)?;
         let preload = source.preload();
         let notes = source.notes().to_vec();
-        let stream = Stream {
+        let total = preload + config.workload.ops;
+        let stream = Rc::new(Stream {
+            sim: self.sim.clone(),
+            core: self.core.clone(),
+            think_ns: config.host.think_ns,
+            workload: RefCell::new(source),
             left: Cell::new(config.workload.ops),
             done: Cell::new(0),
-            total: preload + config.workload.ops,
-            workload: RefCell::new(source),
-            progress,
-        };
-        self.preload(&drivers[0], &stream, preload).await?;
+            seen: RefCell::default(),
+            running: Cell::new(0),
+            news: WaitQueue::new(&self.sim),
+        });
+        stream.preload(&drivers[0], preload, &|done| progress(done, total)).await?;
         let began = self.snapshot(&drive);
-        let seen = RefCell::new(Seen::default());
-        let think_ns = config.host.think_ns;
-        let tasks = setup::driver_of_each_task(config)
-            .map(|driver| self.application(&drivers[driver], &stream, &seen, think_ns));
-        kvdrive_sim::join_all(&self.sim, tasks).await;
+        stream.run_tasks(config, drivers, &|done| progress(done, total)).await;
         let ended_ns = self.sim.now();
+        progress(total, total);
         drive.drain().await;
-        Ok(Outcome { seen: seen.into_inner(), began, ended_ns, drained: self.snapshot(&drive), notes })
+        let seen = stream.seen.take();
+        Ok(Outcome { seen, began, ended_ns, drained: self.snapshot(&drive), notes })
     }
 
-    async fn preload(&self, driver: &Driver, stream: &Stream<'_>, pairs: u64) -> anyhow::Result<()> {
+    fn snapshot(&self, drive: &Drive) -> Snapshot {
+        Snapshot::of(&self.sim, &self.link, drive, Some(&self.core))
+    }
+}
+
+impl Snapshot {
+    /// Link and drive as they are now, and the host's core if it is a modelled one.
+    pub(crate) fn of(sim: &Sim, link: &Link, drive: &Drive, core: Option<&Resource>) -> Snapshot {
+        let mut resources: Vec<_> = core.iter().map(|core| (core.name().to_owned(), core.statistics())).collect();
+        resources.extend(link.resources().map(|r| (r.name().to_owned(), r.statistics())));
+        resources.extend(drive.resources());
+        Snapshot {
+            at: sim.now(),
+            payload: link.meter().payload(),
+            wire: link.meter().wire(),
+            counters: drive.counters(),
+            resources,
+        }
+    }
+}
+
+impl Stream {
+    async fn preload(&self, driver: &Driver, pairs: u64, tell: &dyn Fn(u64)) -> anyhow::Result<()> {
         for index in 0..pairs {
-            let (key, value) = stream.workload.borrow().preload_pair(index);
+            let (key, value) = self.workload.borrow().preload_pair(index);
             let stored = driver.store(key, content(&key, &value)).await;
             stored.map_err(|status| anyhow::anyhow!("preloading pair {index} ({key}): {status}"))?;
-            stream.note_done();
+            if self.note_done() {
+                tell(self.done.get());
+            }
         }
         Ok(())
     }
 
-    async fn application(&self, driver: &Driver, stream: &Stream<'_>, seen: &RefCell<Seen>, think_ns: Ns) {
-        let mut buffer = Region::new();
-        while let Some(op) = stream.next() {
-            self.perform(driver, &op, &mut buffer, seen).await;
-            stream.note_done();
-            self.core.run(think_ns).await;
+    /// Does all operations: one task in the place of its caller, several as tasks of their own.
+    async fn run_tasks(self: &Rc<Self>, config: &Config, drivers: Vec<Driver>, tell: &dyn Fn(u64)) {
+        if config.host.depth == 1 {
+            return self.application(&drivers[0], tell).await;
+        }
+        let drivers: Vec<Rc<Driver>> = drivers.into_iter().map(Rc::new).collect();
+        for driver in setup::driver_of_each_task(config) {
+            let (stream, driver) = (self.clone(), drivers[driver].clone());
+            self.running.set(self.running.get() + 1);
+            self.sim.spawn(async move {
+                stream.application(&driver, &|_| stream.news.wake_all()).await;
+                stream.running.set(stream.running.get() - 1);
+                stream.news.wake_all();
+            });
+        }
+        while self.running.get() > 0 {
+            self.news.wait().await;
+            tell(self.done.get());
         }
     }
 
-    async fn perform(&self, driver: &Driver, op: &Op, buffer: &mut Region, seen: &RefCell<Seen>) {
+    async fn application(&self, driver: &Driver, tell: &dyn Fn(u64)) {
+        let mut buffer = Region::new();
+        while let Some(op) = self.next() {
+            self.perform(driver, &op, &mut buffer).await;
+            if self.note_done() {
+                tell(self.done.get());
+            }
+            self.core.run(self.think_ns).await;
+        }
+    }
+
+    async fn perform(&self, driver: &Driver, op: &Op, buffer: &mut Region) {
+        let seen = &self.seen;
         let began = self.sim.now();
         let (kind, result) = match *op {
             Op::Store { key, value } => {
@@ -194,7 +249,7 @@ impl Bench {
             Op::List { key, host_buffer_bytes } => {
                 (LIST, driver.list(Some(key), host_buffer_bytes).await.map(|_| ()))
             }
-            Op::Seek { key, nexts } => (SEEK, self.scan(driver, key, nexts, buffer, seen).await),
+            Op::Seek { key, nexts } => (SEEK, self.scan(driver, key, nexts, buffer).await),
         };
         let mut seen = seen.borrow_mut();
         if kind != SEEK {
@@ -215,8 +270,8 @@ impl Bench {
         from: Key,
         nexts: u32,
         buffer: &mut Region,
-        seen: &RefCell<Seen>,
     ) -> Result<(), Status> {
+        let seen = &self.seen;
         let began = self.sim.now();
         let (iterator, mut pair) = driver.seek(Some(from), buffer).await?;
         seen.borrow_mut().latency[SEEK].record(self.sim.now() - began);
@@ -231,26 +286,6 @@ impl Bench {
             seen.retrieved_bytes += pair.map_or(0, |pair| u64::from(pair.value_bytes));
         }
         driver.close(iterator).await
-    }
-
-    fn snapshot(&self, drive: &Drive) -> Snapshot {
-        Snapshot::of(&self.sim, &self.link, drive, Some(&self.core))
-    }
-}
-
-impl Snapshot {
-    /// Link and drive as they are now, and the host's core if it is a modelled one.
-    pub(crate) fn of(sim: &Sim, link: &Link, drive: &Drive, core: Option<&Resource>) -> Snapshot {
-        let mut resources: Vec<_> = core.iter().map(|core| (core.name().to_owned(), core.statistics())).collect();
-        resources.extend(link.resources().map(|r| (r.name().to_owned(), r.statistics())));
-        resources.extend(drive.resources());
-        Snapshot {
-            at: sim.now(),
-            payload: link.meter().payload(),
-            wire: link.meter().wire(),
-            counters: drive.counters(),
-            resources,
-        }
     }
 }
 

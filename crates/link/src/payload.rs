@@ -52,7 +52,9 @@ impl Pattern {
             index += 1;
         }
         if !tail.is_empty() {
-            tail.copy_from_slice(&stream_word(self.seed, index).to_le_bytes()[..tail.len()]);
+            // Byte by byte: so few are not worth a call.
+            let last = stream_word(self.seed, index).to_le_bytes();
+            tail.iter_mut().zip(last).for_each(|(byte, of_word)| *byte = of_word);
         }
     }
 

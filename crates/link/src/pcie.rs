@@ -302,12 +302,14 @@ impl Link {
     fn take_next(&self) -> Option<Fetched> {
         let left = self.visible.get().checked_sub(1)?;
         let queues = self.queues.borrow();
-        let cursor = self.cursor.get();
-        let mut round = (cursor..queues.len()).chain(0..cursor);
-        let (index, fetched) = round
-            .find_map(|index| queues[index].take_submission().map(|fetched| (index, fetched)))
-            .expect("a visible entry lies in some queue");
-        self.cursor.set(if index + 1 < queues.len() { index + 1 } else { 0 });
+        let mut next = self.cursor.get();
+        let fetched = (0..queues.len()).find_map(|_| {
+            let queue = &queues[next];
+            next = if next + 1 < queues.len() { next + 1 } else { 0 };
+            queue.take_submission()
+        });
+        let fetched = fetched.expect("a visible entry lies in some queue");
+        self.cursor.set(next);
         let left = left - fetched.chunks.as_ref().map_or(0, |chunks| chunks.len() as u64);
         self.visible.set(left);
         if left > 0 {
@@ -420,7 +422,9 @@ impl Link {
     async fn cross(&self, direction: &Resource, crossing: &Crossing) {
         self.meter.count(crossing.class, crossing.payload_bytes, crossing.wire_bytes);
         let began = self.sim.now();
-        direction.run_then(crossing.line_ns, crossing.rest_ns).await;
+        if !direction.pass(crossing.line_ns, crossing.rest_ns) {
+            direction.run_then(crossing.line_ns, crossing.rest_ns).await;
+        }
         if self.sim.trace().is_on() {
             let (class, span_ns) = (crossing.class.name(), self.sim.now() - began);
             self.sim.trace().note(began, span_ns, "link", "crossing", crossing.payload_bytes, class);

@@ -173,6 +173,7 @@ impl QueuePair {
     }
 
     /// Drive: takes the oldest published entry, and an *express*'s chunks with it.
+    #[inline]
     pub(crate) fn take_submission(self: &Rc<Self>) -> Option<Fetched> {
         if !self.has_submission() {
             return None;

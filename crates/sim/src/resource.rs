@@ -58,7 +58,7 @@ impl Resource {
     /// Waits for a server and holds it for `span` ns. A span of zero does not even queue.
     #[inline]
     pub async fn run(&self, span: Ns) {
-        if span == 0 || self.run_in_place(span, 0) {
+        if span == 0 || self.pass(span, 0) {
             return;
         }
         let _server = self.acquire().await;
@@ -68,16 +68,17 @@ impl Resource {
     /// [`Resource::run`] for `span` ns, then `rest` ns without the server: a hop that is shared in part.
     #[inline]
     pub async fn run_then(&self, span: Ns, rest: Ns) {
-        if !self.run_in_place(span, rest) {
+        if !self.pass(span, rest) {
             self.run(span).await;
             self.sim.sleep(rest).await;
         }
     }
 
-    /// When a server is free and nothing else happens until it would be given back, nobody can tell that it was
-    /// taken: only the counters move, and the clock.
+    /// [`Resource::run_then`] without a future, where that can be: when a server is free and nothing else happens until
+    /// it would be given back, nobody can tell that it was taken, so only the counters move, and the clock. `false`:
+    /// nothing was done, wait for [`Resource::run_then`].
     #[inline]
-    fn run_in_place(&self, span: Ns, rest: Ns) -> bool {
+    pub fn pass(&self, span: Ns, rest: Ns) -> bool {
         let events = u64::from(span > 0) + u64::from(rest > 0);
         if self.free.get() == 0 || !self.sim.travel(span.saturating_add(rest), events) {
             return false;
@@ -92,7 +93,9 @@ impl Resource {
     /// As [`Resource::run`], and says in the trace what for.
     pub async fn run_noted(&self, span: Ns, room: &'static str, what: &'static str) {
         let began = self.sim.now();
-        self.run(span).await;
+        if !self.pass(span, 0) {
+            self.run(span).await;
+        }
         self.sim.trace().note(began, self.sim.now() - began, room, what, 0, "");
     }
 

@@ -196,7 +196,9 @@ impl Index {
 
     async fn put(&self, key: Key, entry: Entry) -> Result<(), Status> {
         let inner = &*self.0;
-        inner.cores.run(inner.config.memtable_insert_ns).await;
+        if !inner.cores.pass(inner.config.memtable_insert_ns, 0) {
+            inner.cores.run(inner.config.memtable_insert_ns).await;
+        }
         while self.is_full() {
             self.make_room().await?;
         }

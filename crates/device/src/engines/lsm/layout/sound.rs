@@ -31,7 +31,9 @@ const RECORD_BYTES: usize = 1 + Key::MAX_LEN + 12;
 const FIXED_BYTES: usize = 1 + 8 + 8 + 4;
 const TOMBSTONE: u8 = 0x80;
 const ENTRIES_PER_RESTART: u16 = 16;
-/// An entry with the longest key, and the restart offset it may need.
+/// An entry with the longest key.
+const ENCODED_BYTES: usize = FIXED_BYTES + Key::MAX_LEN;
+/// The same, and the restart offset it may need.
 const LARGEST_BYTES: usize = FIXED_BYTES + Key::MAX_LEN + 2;
 
 /// The layout for pages of one size.
@@ -256,7 +258,7 @@ struct DataPage {
 
 impl DataPage {
     fn new(page_bytes: usize) -> DataPage {
-        let mut bytes = Vec::with_capacity(page_bytes);
+        let mut bytes = Vec::with_capacity(page_bytes + ENCODED_BYTES);
         bytes.resize(HEAD_BYTES, 0);
         DataPage {
             page_bytes,
@@ -278,14 +280,17 @@ impl DataPage {
         if self.entries.is_multiple_of(ENTRIES_PER_RESTART) {
             self.restarts.push(self.bytes.len() as u16);
         }
-        let mut encoded = [0u8; FIXED_BYTES + Key::MAX_LEN];
+        let mut encoded = [0u8; ENCODED_BYTES];
         encoded[0] = (key.len() - 1) as u8 | if entry.tombstone { TOMBSTONE } else { 0 };
         encoded[1..17].copy_from_slice(&key.to_array());
         let fixed = &mut encoded[1 + key.len()..][..20];
         fixed[..8].copy_from_slice(&entry.sequence.to_le_bytes());
         fixed[8..16].copy_from_slice(&entry.address.0.to_le_bytes());
         fixed[16..].copy_from_slice(&entry.bytes.to_le_bytes());
-        self.bytes.extend_from_slice(&encoded[..FIXED_BYTES + key.len()]);
+        // All of it, so that the length is known to the compiler; the next entry takes the rest's place.
+        let end = self.bytes.len() + FIXED_BYTES + key.len();
+        self.bytes.extend_from_slice(&encoded);
+        self.bytes.truncate(end);
         self.addresses.cover(entry);
         self.first.get_or_insert(*key);
         self.entries += 1;
