@@ -8,6 +8,7 @@ pub mod numbers;
 pub mod svg;
 pub mod terminal;
 
+use libm::log10;
 use serde::Serialize;
 
 use crate::experiments::runs::{Plan, Results, RunId};
@@ -82,9 +83,9 @@ impl Chart {
         if !self.log || low <= 0.0 {
             return Scale { log: false, low: low.min(0.0), high: high * 1.05 };
         }
-        let below = 10f64.powi(low.log10().floor() as i32);
+        let below = 10f64.powi(log10(low).floor() as i32);
         let lows = [5.0, 2.0, 1.0].map(|digit| digit * below);
-        let above = 10f64.powi(high.log10().floor() as i32);
+        let above = 10f64.powi(log10(high).floor() as i32);
         let highs = [1.0, 2.0, 5.0, 10.0].map(|digit| digit * above);
         // A little room on both sides, so that no point lies on the frame.
         let low = lows.into_iter().find(|&bound| bound <= low / 1.05).unwrap_or(below / 2.0);
@@ -105,7 +106,7 @@ impl Scale {
     /// Where on the axis a value lies, 0 to 1.
     fn at(&self, value: f64) -> f64 {
         let share = if self.log {
-            (value.max(self.low) / self.low).ln() / (self.high / self.low).ln()
+            log10(value.max(self.low) / self.low) / log10(self.high / self.low)
         } else {
             (value - self.low) / (self.high - self.low)
         };
@@ -118,17 +119,17 @@ impl Scale {
     }
 
     fn log_ticks(&self) -> Vec<f64> {
-        let decades = (self.high / self.low).log10();
+        let decades = log10(self.high / self.low);
         let digits: &[f64] = if decades > 2.5 { &[1.0] } else { &[1.0, 2.0, 5.0] };
-        let first = self.low.log10().floor() as i32;
-        let last = self.high.log10().ceil() as i32;
+        let first = log10(self.low).floor() as i32;
+        let last = log10(self.high).ceil() as i32;
         let all = (first..=last).flat_map(|power| digits.iter().map(move |digit| digit * 10f64.powi(power)));
         all.filter(|tick| (self.low * 0.999..=self.high * 1.001).contains(tick)).collect()
     }
 
     fn linear_ticks(&self) -> Vec<f64> {
         let rough = (self.high - self.low) / 5.0;
-        let power = 10f64.powi(rough.log10().floor() as i32);
+        let power = 10f64.powi(log10(rough).floor() as i32);
         let steps = [1.0, 2.0, 2.5, 5.0, 10.0].map(|digit| digit * power);
         let step = steps.into_iter().find(|step| *step >= rough).unwrap_or(rough);
         let first = (self.low / step).ceil() as i64;

@@ -156,7 +156,7 @@ fn bar(share: f64, published: Option<f64>, room: usize) -> String {
     const EIGHTHS: [char; 8] = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
     let eighths = (share * (8 * room) as f64).round() as usize;
     let mut cells: Vec<char> = vec!['█'; eighths / 8];
-    if eighths % 8 > 0 {
+    if !eighths.is_multiple_of(8) {
         cells.push(EIGHTHS[eighths % 8]);
     }
     if let Some(published) = published {

@@ -102,8 +102,9 @@ fn facts(content: &Content<'_>) -> String {
 fn verdicts(outcomes: &[Outcome]) -> String {
     let mut html = format!(
         "<h2 id=\"claims\">Claims</h2>\n<p>{}. Where the source states an order rather than a number, &ldquo;published&rdquo; \
-         says so, and ours at how many points it holds. Beside is what we get under conditions the source did not have.</p>\n<table class=\"claims\">\n<thead><tr><th>claim</th><th>where</th>\
-         <th class=\"number\">published</th><th class=\"number\">ours</th><th>kind</th><th>verdict</th></tr></thead>\n<tbody>\n",
+         says so, and ours at how many points it holds. Below a claim stands what we get under conditions the source did \
+         not have.</p>\n<table class=\"claims\">\n<thead><tr><th>claim</th><th>where</th><th class=\"number\">published</th>\
+         <th class=\"number\">ours</th><th>kind</th><th>verdict</th></tr></thead>\n<tbody>\n",
         escape(&claims::counts(outcomes))
     );
     for outcome in outcomes {

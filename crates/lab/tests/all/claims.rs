@@ -101,7 +101,7 @@ fn expected_failures_are_no_regressions_but_surprises_are() {
             .replace("0.01", "0.03"),
     );
     assert_eq!(true_now.regressed.as_deref(), Some("reproduced; this was not reproduced before"));
-    let table = claims::text(&[true_now.clone()]);
+    let table = claims::text(&[true_now]);
     assert!(table.contains("REGRESSED") && table.contains("1 REGRESSED"), "{table}");
 }
 
