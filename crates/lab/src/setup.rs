@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use kvdrive_device::packing::PackingConfig;
+use kvdrive_device::packing::{PackingConfig, PackingCosts};
 use kvdrive_device::page_buffer::Eviction;
 use kvdrive_device::{DriveConfig, MediaConfig, controller, engines::{hash, lsm}, flash, ftl};
 use kvdrive_host::modelled::{Driver, Host, HostCosts};
@@ -156,6 +156,22 @@ fn hash_engine(config: &Config) -> hash::HashConfig {
     }
 }
 
+/// With `wait` a store that opens a page waits for a program; otherwise programs run side by side, and what a page costs
+/// is its share of dies and channels.
+fn packing_costs(config: &Config) -> PackingCosts {
+    let flash = &config.flash;
+    let transfer_ns = u64::from(flash.page_bytes + flash.spare_bytes) * flash.transfer_ns_per_kib / 1024;
+    let (channels, dies) = (u64::from(flash.channels), u64::from(flash.channels * flash.dies_per_channel));
+    PackingCosts {
+        memcpy_ns_per_kib: config.controller.memcpy_ns_per_kib,
+        memcpy_setup_ns: config.controller.memcpy_setup_ns,
+        page_ns: match config.buffer.eviction.as_str() {
+            "overlap" => (flash.program_ns / dies).max(transfer_ns / channels),
+            _ => flash.program_ns + transfer_ns,
+        },
+    }
+}
+
 fn lsm_engine(config: &Config) -> lsm::LsmConfig {
     lsm::LsmConfig {
         buffer_entries: config.buffer.entries,
@@ -163,7 +179,11 @@ fn lsm_engine(config: &Config) -> lsm::LsmConfig {
             "overlap" => Eviction::Overlap,
             _ => Eviction::Wait,
         },
-        packing: PackingConfig { policy: config.packing.policy.clone(), dlt_entries: config.packing.dlt_entries },
+        packing: PackingConfig {
+            policy: config.packing.policy.clone(),
+            dlt_entries: config.packing.dlt_entries,
+            costs: packing_costs(config),
+        },
         index: lsm::IndexConfig {
             layout: config.lsm.layout.clone(),
             memtable_entries: config.lsm.memtable_entries,

@@ -1,6 +1,7 @@
 //! The crate's one integration-test binary.
 
 mod all {
+    mod blend;
     mod claims;
     mod config;
     mod drive;

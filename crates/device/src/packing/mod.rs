@@ -14,6 +14,7 @@
 
 mod all;
 mod backfill;
+mod blend;
 mod block;
 mod selective;
 
@@ -21,6 +22,7 @@ use kvdrive_link::Arrival;
 
 pub use all::All;
 pub use backfill::Backfill;
+pub use blend::Blend;
 pub use block::Block;
 pub use selective::Selective;
 
@@ -116,6 +118,20 @@ pub struct PackingConfig {
     pub policy: String,
     /// Capacity of the DMA log table of `backfill`, at least 1. BandSlim has as many as buffer entries: 512.
     pub dlt_entries: u32,
+    /// What `blend` weighs.
+    pub costs: PackingCosts,
+}
+
+/// Times that a policy may weigh, ns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PackingCosts {
+    /// Copying 1 KiB.
+    pub memcpy_ns_per_kib: u64,
+    /// Beginning a copy.
+    pub memcpy_setup_ns: u64,
+    /// What one more NAND page of values costs a store that opens it.
+    pub page_ns: u64,
 }
 
 impl PackingConfig {
@@ -134,6 +150,21 @@ impl PackingConfig {
                 Err(format!("packing.policy: {:?}; allowed: {}", self.policy, names.join(", ")))
             }
         }
+    }
+}
+
+impl PackingConfig {
+    /// Bytes of a saved state, at most.
+    pub fn state_bytes(&self) -> u64 {
+        let backfill = 16 + 12 * u64::from(self.dlt_entries);
+        if self.policy == "blend" { 2 * backfill + Blend::STATE_BYTES } else { backfill }
+    }
+
+    /// What decides where values go: two configurations with the same understand each other's images.
+    pub fn fingerprint(&self) -> String {
+        let PackingConfig { policy, dlt_entries, costs } = self;
+        let costs = (policy == "blend").then_some(costs);
+        format!("{policy} {dlt_entries} {costs:?}")
     }
 }
 
@@ -168,6 +199,11 @@ pub const PACKINGS: &[PackingRow] = &[
         name: "backfill",
         origin: "selective, and small values fill the gaps by a DMA log table (BandSlim, section 3.3)",
         build: |config| Box::new(Backfill::new(config.dlt_entries)),
+    },
+    PackingRow {
+        name: "blend",
+        origin: "of each DMA'd value, all or backfill, whichever costs less (ours; named as open there, section 4.3)",
+        build: |config| Box::new(Blend::new(config.costs, config.dlt_entries)),
     },
 ];
 

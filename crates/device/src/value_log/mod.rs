@@ -364,7 +364,9 @@ impl ValueLog {
     /// The segment of an address.
     #[inline]
     pub fn segment_of(&self, address: Vaddr) -> SegmentId {
-        SegmentId((address.0 / self.0.view.segment_bytes) as u32)
+        // The division left is one of 32 bits, several times faster than one of 64.
+        let page = (address.0 >> self.0.shape.page_bytes.trailing_zeros()) as u32;
+        SegmentId(page / self.0.shape.segment_pages)
     }
 
     /// How far a head has come in its linear space, bytes: what it has taken up, gaps included.
@@ -410,7 +412,7 @@ impl ValueLog {
     /// segment's live bytes.
     pub fn protected_bytes(&self) -> u64 {
         let buffer = u64::from(self.0.buffer.entries()) * u64::from(self.0.shape.page_bytes);
-        let table = 16 + 12 * u64::from(self.0.shape.packing.dlt_entries);
+        let table = self.0.shape.packing.state_bytes();
         buffer + table + 8 + 8 * u64::from(self.0.shape.segments)
     }
 

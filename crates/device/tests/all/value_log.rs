@@ -7,7 +7,7 @@ use std::rc::Rc;
 use kvdrive_device::flash::media::{self, MediaOptions};
 use kvdrive_device::flash::{FlashConfig, FlashPort, Purpose};
 use kvdrive_device::ftl::{Ftl, Lpa};
-use kvdrive_device::packing::{PACKINGS, PackingConfig};
+use kvdrive_device::packing::{PACKINGS, PackingConfig, PackingCosts};
 use kvdrive_device::page_buffer::{Eviction, PageBuffer};
 use kvdrive_device::value_log::{
     Damaged, Head, Journal, Place, ProtectedValueLog, Record, Reserve, SegmentPool, Shape, Vaddr, ValueLog,
@@ -77,7 +77,11 @@ impl Setup {
             lpas.for_each(|lpa| trimming.trim(Lpa(lpa)));
         });
         let buffer = PageBuffer::new(sim, Some(ftl.clone()), self.entries, self.eviction, PAGE_BYTES);
-        let packing = PackingConfig { policy: PACKINGS[self.row].name.to_string(), dlt_entries: 4 };
+        let packing = PackingConfig {
+            policy: PACKINGS[self.row].name.to_string(),
+            dlt_entries: 4,
+            costs: PackingCosts::default(),
+        };
         let shape = Shape::new(&packing, &pool, PAGE_BYTES, self.entries).unwrap();
         (pool, buffer, shape)
     }
@@ -294,7 +298,8 @@ fn values_too_large_for_the_buffer_are_refused_and_all_others_fit() {
 #[test]
 fn the_published_buffer_takes_values_of_two_mebibytes() {
     let pool = SegmentPool::new(4096, 256, Reserve { index_segments: 1, gc_segments: 1 }, |_| ());
-    let packing = PackingConfig { policy: "backfill".to_string(), dlt_entries: 512 };
+    let packing =
+        PackingConfig { policy: "backfill".to_string(), dlt_entries: 512, costs: PackingCosts::default() };
     let shape = Shape::new(&packing, &pool, 16384, 512).unwrap();
     assert_eq!(shape.max_value_bytes(), 2 << 20);
 }

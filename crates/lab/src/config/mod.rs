@@ -59,6 +59,16 @@ pub const PROFILES: &[Profile] = &[
         text: include_str!("../../profiles/gen5-cxl.toml"),
     },
     Profile {
+        name: "gen5-cxl-line",
+        origin: "gen5-cxl with the line rate of Gen5 (7.9 times Gen2) instead of the article's 6.4",
+        text: include_str!("../../profiles/gen5-cxl-line.toml"),
+    },
+    Profile {
+        name: "gen5-cxl-300ns",
+        origin: "gen5-cxl with CXL.mem stores of 300 ns and no set-up of DMA before them",
+        text: include_str!("../../profiles/gen5-cxl-300ns.toml"),
+    },
+    Profile {
         name: "kvvirt",
         origin: "the 128 GB drive of the Plus paper, flash times of its emulator, everything charged",
         text: include_str!("../../profiles/kvvirt.toml"),

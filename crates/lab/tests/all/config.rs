@@ -240,7 +240,8 @@ fn a_wrong_setting_is_one_line_that_says_what_is_allowed() {
         ),
         (
             "host.transfer=ppr",
-            "host.transfer: \"ppr\"; allowed: prp, sgl, piggyback, hybrid, adaptive",
+            "host.transfer: \"ppr\"; allowed: prp, sgl, piggyback, hybrid, adaptive, cxl, adaptive-cxl, \
+             piggyback-cxl, piggyback-pipelined, piggyback-pipelined-1, byte-express",
         ),
         (
             "packing.page_crossing=1",
@@ -268,7 +269,7 @@ fn a_wrong_setting_is_one_line_that_says_what_is_allowed() {
     }
     assert_eq!(
         Document::profile("cosmos").unwrap_err().to_string(),
-        "cosmos: no such profile; there are cosmos-plus, nvmevirt-970pro, gen5-cxl"
+        "cosmos: no such profile; there are cosmos-plus, nvmevirt-970pro, gen5-cxl, gen5-cxl-line, gen5-cxl-300ns, kvvirt, kvvirt-published"
     );
 }
 

@@ -69,7 +69,7 @@ impl LsmConfig {
     /// What two drives must have in common to understand each other's images.
     pub fn fingerprint(&self) -> String {
         let LsmConfig { packing, index, gc, .. } = self;
-        format!("{packing:?} {} {} {}", index.layout, index.compaction, gc.segment_pages)
+        format!("{} {} {} {}", packing.fingerprint(), index.layout, index.compaction, gc.segment_pages)
     }
 }
 
