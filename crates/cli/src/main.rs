@@ -18,6 +18,7 @@ mod run;
 mod settings;
 mod sweep;
 mod tour;
+mod tune;
 
 use clap::{Parser, Subcommand};
 
@@ -54,6 +55,8 @@ enum Command {
     Replay(replay::Replay),
     /// Measures this program on this machine: stores a second, instructions, memory.
     Bench(bench::Bench),
+    /// Finds the thresholds of the adaptive transfer method by exploratory runs.
+    Tune(tune::Tune),
     /// Lists what there is: profiles, workloads, transfers, packings, engines, media.
     List(list::List),
     /// Prints a whole configuration as TOML, every number with its source.
@@ -73,6 +76,7 @@ fn main() {
         Some(Command::Report(report)) => report.run(),
         Some(Command::Replay(replay)) => replay.run(),
         Some(Command::Bench(bench)) => bench.run(),
+        Some(Command::Tune(tune)) => tune.run(),
         Some(Command::List(list)) => list.run(),
         Some(Command::Config(settings)) => settings.document().map(|document| output::print(&document.to_string())),
     };

@@ -12,6 +12,7 @@ pub mod report;
 pub mod run;
 pub mod setup;
 pub mod sweep;
+pub mod tune;
 pub mod wall;
 pub mod workload;
 

@@ -8,5 +8,6 @@ mod all {
     mod numbers;
     mod experiments;
     mod sweeps;
+    mod tune;
     mod workloads;
 }

@@ -1,0 +1,48 @@
+//! `kvdrive tune`: exploratory runs that find the thresholds of the adaptive transfer method.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::Args;
+
+use crate::batch::threads;
+use crate::output;
+use crate::settings::Settings;
+
+/// Stores of one exploratory run, unless --ops says otherwise: fewer than fill a memtable.
+const DEFAULT_OPS: u64 = 400;
+
+/// Options of `tune`.
+#[derive(Args)]
+pub struct Tune {
+    #[command(flatten)]
+    settings: Settings,
+    /// How much slower than PRP a tail in transfer commands may be: 0.02 is 2 %
+    #[arg(long, default_value_t = 0.02, value_name = "FRACTION")]
+    tolerance: f64,
+    /// Writes the thresholds as TOML for --config
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Runs at once [default: one for each core]
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+}
+
+impl Tune {
+    /// Runs, prints and writes.
+    pub fn run(&self) -> anyhow::Result<()> {
+        anyhow::ensure!(
+            self.tolerance.is_finite() && self.tolerance >= 0.0,
+            "--tolerance: {}; allowed: 0 or more",
+            self.tolerance
+        );
+        let document = self.settings.document()?;
+        let ops = self.settings.ops.unwrap_or(DEFAULT_OPS).max(1);
+        let tuning = kvdrive_lab::tune::tune(&document, ops, self.tolerance, threads(self.threads))?;
+        output::print(&tuning.to_text());
+        match &self.out {
+            Some(path) => std::fs::write(path, tuning.to_toml()).with_context(|| path.display().to_string()),
+            None => Ok(()),
+        }
+    }
+}

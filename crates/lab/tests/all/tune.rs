@@ -1,0 +1,29 @@
+//! Thresholds found by exploratory runs, against the times worked out in the profiles.
+
+use kvdrive_lab::config::Document;
+use kvdrive_lab::tune::tune;
+
+/// cosmos-plus, NAND off, in us: PRP 20.0 a page; a write 9.86 + 0.3 + 0.02 a byte, a transfer 8.38 + 0.3 + 0.02 a byte. So
+/// 57 B take 19.98 and 58 B 20.0; a tail of 56 B takes 9.8 where a page takes 9.2 of 29.2, 2.05 % more, and 55 B 1.99 %.
+#[test]
+fn thresholds_are_where_the_profiles_times_cross() {
+    let document = Document::profile("cosmos-plus").expect("the profile exists");
+    let tuning = tune(&document, 50, 0.02, 2).expect("it runs");
+    assert_eq!((tuning.threshold1_bytes, tuning.threshold2_bytes), (59, 56));
+    let loose = tune(&document, 50, 0.03, 2).expect("it runs");
+    assert_eq!(loose.threshold2_bytes, 57, "57 B need a second transfer command");
+    let mut taken = Document::profile("cosmos-plus").expect("the profile exists");
+    taken.merge_text("tuned.toml", &tuning.to_toml()).expect("--config takes it");
+    let host = taken.config().expect("valid").host;
+    assert_eq!((host.transfer.as_str(), host.threshold1_bytes, host.threshold2_bytes), ("adaptive", 59, 56));
+    let text = tuning.to_text();
+    assert!(text.contains("20.00 / 4184") && text.contains("by beta"), "{text}");
+}
+
+/// Behind Gen5 a page takes 2.45 us of 13.25: one command pays, a tail never.
+#[test]
+fn a_fast_link_leaves_nothing_to_hybrid() {
+    let document = Document::profile("gen5-cxl").expect("the profile exists");
+    let tuning = tune(&document, 50, 0.02, 2).expect("it runs");
+    assert_eq!((tuning.threshold1_bytes, tuning.threshold2_bytes), (36, 0));
+}
