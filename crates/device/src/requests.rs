@@ -71,7 +71,9 @@ pub async fn serve<E: Engine>(drive: Rc<Controller<E>>) {
             Err(status) => Cqe::new(cid, status),
         };
         let cqe = if drive.journal.has_failed() { Cqe::new(cid, Status::INTERNAL) } else { cqe };
-        drive.cores.run(drive.costs.complete_ns).await;
+        if !drive.cores.pass(drive.costs.complete_ns, 0) {
+            drive.cores.run(drive.costs.complete_ns).await;
+        }
         drive.link.complete(&fetched.queue, cqe.with_queue(fetched.queue.id(), fetched.head)).await;
         if drive.journal.wants_checkpoint() {
             drive.journal.checkpoint(&drive.engine.protected_image());
@@ -91,7 +93,10 @@ async fn execute<E: Engine>(drive: &Controller<E>, fetched: &Fetched) -> Answer 
         return drive.admin(fetched).await;
     }
     let command = Command::decode(sqe);
-    drive.cores.run(drive.costs.decode_ns(&command)).await;
+    let decode_ns = drive.costs.decode_ns(&command);
+    if !drive.cores.pass(decode_ns, 0) {
+        drive.cores.run(decode_ns).await;
+    }
     let command = command?;
     if sqe.nsid.get() != NSID {
         return Err(Status::INVALID_NAMESPACE);

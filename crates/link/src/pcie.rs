@@ -243,7 +243,9 @@ impl Link {
     /// Host: makes everything written to `queue` visible to the drive. Posted: returns when the drive has it.
     pub async fn ring_submission(&self, queue: &QueuePair) {
         let tail = queue.tail();
-        self.cross(&self.down, &self.fixed.doorbell).await;
+        if !self.cross_at_once(&self.down, &self.fixed.doorbell) {
+            self.wait_to_cross(&self.down, &self.fixed.doorbell).await;
+        }
         self.publish(queue, tail);
     }
 
@@ -282,7 +284,9 @@ impl Link {
                 None => self.bell.wait().await,
             }
         };
-        self.cross(&self.down, &self.fixed.sqe).await;
+        if !self.cross_at_once(&self.down, &self.fixed.sqe) {
+            self.wait_to_cross(&self.down, &self.fixed.sqe).await;
+        }
         if let Some(chunks) = fetched.chunks.as_deref() {
             self.fetch_chunks(chunks.len() as u64).await;
         }
@@ -348,7 +352,9 @@ impl Link {
 
     /// Drive: posts a completion to `queue`; waits while the host leaves it no room.
     pub async fn complete(&self, queue: &QueuePair, cqe: Cqe) {
-        self.cross(&self.up, &self.fixed.cqe).await;
+        if !self.cross_at_once(&self.up, &self.fixed.cqe) {
+            self.wait_to_cross(&self.up, &self.fixed.cqe).await;
+        }
         if self.config.interrupt {
             self.meter.count(Class::Interrupt, 0, self.fixed.interrupt_wire_bytes);
         }
@@ -420,11 +426,32 @@ impl Link {
 
     /// Every crossing: counts the bytes, holds the direction for the line time, then takes the rest.
     async fn cross(&self, direction: &Resource, crossing: &Crossing) {
+        if !self.cross_at_once(direction, crossing) {
+            self.wait_to_cross(direction, crossing).await;
+        }
+    }
+
+    /// Counts the bytes of a crossing, and makes it if nobody is in its way (see [`Resource::pass`]). `false`: what is
+    /// left is to [`Link::wait_to_cross`]. Every command has three of these; few of them are worth a future.
+    #[inline]
+    fn cross_at_once(&self, direction: &Resource, crossing: &Crossing) -> bool {
         self.meter.count(crossing.class, crossing.payload_bytes, crossing.wire_bytes);
         let began = self.sim.now();
-        if !direction.pass(crossing.line_ns, crossing.rest_ns) {
-            direction.run_then(crossing.line_ns, crossing.rest_ns).await;
+        let passed = direction.pass(crossing.line_ns, crossing.rest_ns);
+        if passed {
+            self.note(began, crossing);
         }
+        passed
+    }
+
+    async fn wait_to_cross(&self, direction: &Resource, crossing: &Crossing) {
+        let began = self.sim.now();
+        direction.run_then(crossing.line_ns, crossing.rest_ns).await;
+        self.note(began, crossing);
+    }
+
+    #[inline]
+    fn note(&self, began: Ns, crossing: &Crossing) {
         if self.sim.trace().is_on() {
             let (class, span_ns) = (crossing.class.name(), self.sim.now() - began);
             self.sim.trace().note(began, span_ns, "link", "crossing", crossing.payload_bytes, class);

@@ -46,13 +46,19 @@ impl BloomShape {
     /// Adds `key` to `filter`, all regions in a row.
     #[inline]
     pub fn add(&self, filter: &mut [u8], key: &Key) {
+        /// A shift by a number that is not known takes longer than a look at these.
+        const MASKS: [u8; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
         let hash = key_hash(key);
         let start = scale(hash as u32, self.regions) as usize * self.region_bytes as usize;
         let region = &mut filter[start..start + self.region_bytes as usize];
-        self.probes(hash, |bit| {
-            region[(bit >> 3) as usize] |= 1 << (bit & 7);
-            true
-        });
+        let (mut position, step) = walk_of(hash);
+        let bits = u64::from(self.bits());
+        for _ in 0..self.hashes {
+            // As `scale`: the upper half is the bit, and its upper 29 bits are the byte.
+            let scaled = u64::from(position) * bits;
+            region[(scaled >> 35) as usize] |= MASKS[(scaled >> 32 & 7) as usize];
+            position = position.wrapping_add(step);
+        }
     }
 
     /// May `key` be among the keys added to the region with these bytes? Never wrong when it says no. A byte that is
@@ -63,13 +69,15 @@ impl BloomShape {
         })
     }
 
+    fn bits(&self) -> u32 {
+        self.region_bytes.saturating_mul(8)
+    }
+
     /// Hands the bits of a key to `probe` for as long as it says `true`.
     #[inline]
     fn probes(&self, hash: u64, mut probe: impl FnMut(u32) -> bool) -> bool {
-        // The low half has already chosen the region; an odd step reaches every 32-bit position.
-        let mut position = (hash >> 32) as u32;
-        let step = (hash as u32).rotate_left(15) | 1;
-        let bits = self.region_bytes.saturating_mul(8);
+        let (mut position, step) = walk_of(hash);
+        let bits = self.bits();
         for _ in 0..self.hashes {
             if !probe(scale(position, bits)) {
                 return false;
@@ -78,6 +86,13 @@ impl BloomShape {
         }
         true
     }
+}
+
+/// First position of a key's probes, and the step from each to the next.
+#[inline]
+fn walk_of(hash: u64) -> (u32, u32) {
+    // The low half has already chosen the region; an odd step reaches every 32-bit position.
+    ((hash >> 32) as u32, (hash as u32).rotate_left(15) | 1)
 }
 
 /// Maps a uniform 32-bit number to `0..n` without a division.

@@ -109,7 +109,8 @@ impl MergedRuns {
     }
 
     /// The next pair, if no page has to be read for it.
-    #[inline]
+    // A pair that is not returned through memory is there at once.
+    #[inline(always)]
     pub fn step(&mut self) -> Result<Step, Status> {
         loop {
             let Some(top) = self.heads.first_mut() else { return Ok(Step::End) };
