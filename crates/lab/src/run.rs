@@ -131,9 +131,13 @@ impl Bench {
 
     async fn measure(&self, config: &Config, progress: Progress<'_>) -> anyhow::Result<Outcome> {
         let drive = Drive::power_on(&self.sim, &self.link, &setup::drive(config)?, None).await?;
-        let host =
-            Host::connect(self.link.clone(), self.memory.clone(), self.core.clone(), setup::host_costs(config))
-                .await?;
+        let host = Host::connect(
+            self.link.clone(),
+            self.memory.clone(),
+            self.core.clone(),
+            setup::host_costs(config),
+        )
+        .await?;
         let drivers = setup::drivers(config, &host)?;
         let source = workload::build(&config.workload, config.run.seed).map_err(anyhow::Error::msg)?;
         let preload = source.preload();
@@ -168,7 +172,8 @@ impl Bench {
 impl Snapshot {
     /// Link and drive as they are now, and the host's core if it is a modelled one.
     pub(crate) fn of(sim: &Sim, link: &Link, drive: &Drive, core: Option<&Resource>) -> Snapshot {
-        let mut resources: Vec<_> = core.iter().map(|core| (core.name().to_owned(), core.statistics())).collect();
+        let mut resources: Vec<_> =
+            core.iter().map(|core| (core.name().to_owned(), core.statistics())).collect();
         resources.extend(link.resources().map(|r| (r.name().to_owned(), r.statistics())));
         resources.extend(drive.resources());
         Snapshot {
@@ -264,13 +269,7 @@ impl Stream {
         }
     }
 
-    async fn scan(
-        &self,
-        driver: &Driver,
-        from: Key,
-        nexts: u32,
-        buffer: &mut Region,
-    ) -> Result<(), Status> {
+    async fn scan(&self, driver: &Driver, from: Key, nexts: u32, buffer: &mut Region) -> Result<(), Status> {
         let seen = &self.seen;
         let began = self.sim.now();
         let (iterator, mut pair) = driver.seek(Some(from), buffer).await?;
