@@ -258,7 +258,7 @@ impl<V: Content> Pipeline<'_, V> {
         let flight = self.flights[usize::from(cid)].as_mut()?;
         let mut begin_again = false;
         if let Kind::Store { options, progress, stale, awaited } = &mut flight.kind {
-            let Some(cqe) = awaited.take(cqe) else { return None };
+            let cqe = awaited.take(cqe)?;
             let status = cqe.status();
             let value = flight.value.piece();
             let method = self.driver.method(value.bytes(), *options);
