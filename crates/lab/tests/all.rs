@@ -9,5 +9,6 @@ mod all {
     mod experiments;
     mod sweeps;
     mod tune;
+    mod windows;
     mod workloads;
 }

@@ -1,0 +1,123 @@
+//! Windows of the engine `lsm` under pressure: what the host has stored stays until its command comes, whatever the buffer
+//! does meanwhile, and is nobody's value if it never comes.
+
+use std::rc::Rc;
+
+use kvdrive_device::Drive;
+use kvdrive_host::modelled::{Driver, Host};
+use kvdrive_lab::config::{Config, Document};
+use kvdrive_lab::setup;
+use kvdrive_link::{Link, LocalMemory, Piece, QueuePair, Region};
+use kvdrive_sim::{Resource, Rng, Sim};
+use kvdrive_spec::window::ASK;
+use kvdrive_spec::{Command, Cqe, Key, Status};
+
+struct Bench {
+    sim: Sim,
+    link: Rc<Link>,
+    memory: Rc<LocalMemory>,
+    config: Config,
+}
+
+impl Bench {
+    fn new(sim: Sim) -> Bench {
+        let mut document = Document::profile("gen5-cxl").expect("the profile exists");
+        for setting in
+            ["buffer.entries=12", "flash.blocks_per_die=16", "host.transfer=prp", "packing.policy=block"]
+        {
+            document.set(setting).expect("a valid setting");
+        }
+        let config = document.config().expect("valid");
+        let memory = Rc::new(LocalMemory::new());
+        let link = Link::new(&sim, setup::link(&config), memory.clone());
+        Bench { sim, link, memory, config }
+    }
+
+    async fn power_on(&self, survivors: Option<&kvdrive_device::power::Survivors>) -> Drive {
+        let config = setup::drive(&self.config).expect("valid");
+        Drive::power_on(&self.sim, &self.link, &config, survivors).await.expect("it comes up")
+    }
+
+    async fn driver(&self) -> Driver {
+        let core = Rc::new(Resource::new(&self.sim, "host.core", 1));
+        let costs = setup::host_costs(&self.config);
+        let host = Host::connect(self.link.clone(), self.memory.clone(), core, costs).await.expect("a drive");
+        setup::drivers(&self.config, &host).expect("a method").remove(0)
+    }
+
+    /// One CXL store; its completion.
+    async fn store(&self, queue: &Rc<QueuePair>, key: Key, bytes: u32, at: u32, generation: u32) -> Cqe {
+        let (value_bytes, window_offset) = (bytes, at);
+        let command = Command::CxlStore { key, value_bytes, window_offset, generation, tail_bytes: 0 };
+        assert!(queue.try_submit(command.encode(0, 1)));
+        self.link.ring_submission(queue).await;
+        let cqe = queue.completion(0).await;
+        self.link.ring_completion(queue);
+        cqe
+    }
+}
+
+/// The buffer is drained, then four times as many pages as it holds go through it, between the host's stores and their
+/// commands.
+#[test]
+fn a_page_that_is_flushed_under_the_write_pointer_loses_nothing() {
+    let bench = Bench::new(Sim::new());
+    bench.sim.block_on(async {
+        let drive = bench.power_on(None).await;
+        let driver = bench.driver().await;
+        let queue = bench.link.create_queue(8);
+        let keys = [1, 2].map(Key::from_u32_be);
+        let asked = bench.store(&queue, keys[0], 100, ASK, 0).await;
+        let generation = asked.dw1.get();
+        assert_eq!((asked.status(), generation), (Status::STALE_WINDOW, 1));
+        let base = u64::from(generation) * u64::from(bench.config.flash.page_bytes);
+        for (half, key) in [(0u32, keys[0]), (1, keys[1])] {
+            let at = half * 1_000;
+            bench.link.cxl_store(base + u64::from(at), Piece::Bytes(&[half as u8 + 1; 500])).await;
+            drive.drain().await;
+            bench.link.cxl_store(base + u64::from(at) + 500, Piece::Bytes(&[half as u8 + 5; 500])).await;
+            for number in 0..200u32 {
+                let noise = Key::from_u32_be(1_000 + number % 50);
+                driver.store(noise, Piece::Bytes(&[7; 3_000])).await.expect("stored");
+            }
+            let cqe = bench.store(&queue, key, 1_000, at, generation).await;
+            assert_eq!(
+                (cqe.status(), cqe.dw0.get(), cqe.dw1.get()),
+                (Status::SUCCESS, at + 1_000, generation)
+            );
+        }
+        for (half, key) in [(0u8, keys[0]), (1, keys[1])] {
+            let mut region = Region::new();
+            assert_eq!(driver.retrieve(key, &mut region).await, Ok(1_000));
+            assert_eq!(region.to_bytes(1_000), [[half + 1; 500], [half + 5; 500]].concat());
+        }
+    });
+    bench.sim.clear();
+}
+
+#[test]
+fn bytes_in_a_window_are_no_value_after_a_power_cut_and_the_window_has_passed() {
+    let bench = Bench::new(Sim::new());
+    let key = Key::from_u32_be(9);
+    let survivors = bench.sim.block_on(async {
+        let drive = bench.power_on(None).await;
+        let queue = bench.link.create_queue(8);
+        assert_eq!(bench.store(&queue, key, 64, ASK, 0).await.status(), Status::STALE_WINDOW);
+        let base = u64::from(bench.config.flash.page_bytes);
+        bench.link.cxl_store(base, Piece::Bytes(&[1; 128])).await;
+        assert!(bench.store(&queue, Key::from_u32_be(8), 64, 0, 1).await.status().is_success());
+        drive.survivors(&mut Rng::stream(1, "cut"))
+    });
+    bench.sim.clear();
+    let after = Bench::new(Sim::new());
+    after.sim.block_on(async {
+        let _drive = after.power_on(Some(&survivors)).await;
+        let driver = after.driver().await;
+        assert_eq!(driver.exist(key).await, Ok(false));
+        assert_eq!(driver.exist(Key::from_u32_be(8)).await, Ok(true));
+        let queue = after.link.create_queue(8);
+        let late = after.store(&queue, key, 64, 64, 1).await;
+        assert_eq!((late.status(), driver.exist(key).await), (Status::STALE_WINDOW, Ok(false)));
+    });
+    after.sim.clear();
+}
