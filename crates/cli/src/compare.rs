@@ -45,7 +45,8 @@ impl Compare {
 type Field = fn(&mut Settings) -> &mut Option<String>;
 
 /// Options that take a list, the slowest changing first.
-const LISTS: &[Field] = &[|s| &mut s.workload, |s| &mut s.engine, |s| &mut s.media, |s| &mut s.packing, |s| &mut s.transfer];
+const LISTS: &[Field] =
+    &[|s| &mut s.workload, |s| &mut s.engine, |s| &mut s.media, |s| &mut s.packing, |s| &mut s.transfer];
 
 fn expand(settings: &Settings, field: Field) -> Vec<Settings> {
     let mut settings = settings.clone();

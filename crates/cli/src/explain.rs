@@ -44,7 +44,10 @@ impl Explain {
 }
 
 fn table(explanation: &Explanation, sources: &str) -> String {
-    let mut text = format!("{:>10}  {:>9}  {:<11} {:<28} {:>8}  {}\n", "at ns", "takes ns", "room", "step", "bytes", "purpose");
+    let mut text = format!(
+        "{:>10}  {:>9}  {:<11} {:<28} {:>8}  {}\n",
+        "at ns", "takes ns", "room", "step", "bytes", "purpose"
+    );
     for step in &explanation.steps {
         let bytes = if step.bytes > 0 { step.bytes.to_string() } else { String::new() };
         let line = format!(

@@ -12,8 +12,8 @@ mod figure;
 mod list;
 mod output;
 mod progress;
-mod report;
 mod replay;
+mod report;
 mod run;
 mod settings;
 mod sweep;
@@ -78,7 +78,9 @@ fn main() {
         Some(Command::Bench(bench)) => bench.run(),
         Some(Command::Tune(tune)) => tune.run(),
         Some(Command::List(list)) => list.run(),
-        Some(Command::Config(settings)) => settings.document().map(|document| output::print(&document.to_string())),
+        Some(Command::Config(settings)) => {
+            settings.document().map(|document| output::print(&document.to_string()))
+        }
     };
     if let Err(error) = result {
         eprintln!("kvdrive: {error:#}");

@@ -5,9 +5,9 @@ use std::io::Write;
 /// Prints to standard output. A reader that has gone away (`| head`) ends the program quietly.
 pub fn print(text: &str) {
     let mut out = std::io::stdout().lock();
-    let written = out.write_all(text.as_bytes()).and_then(|()| {
-        if text.ends_with('\n') { Ok(()) } else { out.write_all(b"\n") }
-    });
+    let written = out
+        .write_all(text.as_bytes())
+        .and_then(|()| if text.ends_with('\n') { Ok(()) } else { out.write_all(b"\n") });
     if let Err(error) = written.and_then(|()| out.flush()) {
         if error.kind() == std::io::ErrorKind::BrokenPipe {
             std::process::exit(0);

@@ -13,8 +13,9 @@ impl Bars {
     pub fn new(labels: &[String]) -> Bars {
         let all = MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(8));
         let width = labels.iter().map(String::len).max().unwrap_or(0);
-        let style = ProgressStyle::with_template("{prefix} {bar:32} {percent:>3}% {per_sec:>14} {eta:>4} left")
-            .expect("the template is valid");
+        let style =
+            ProgressStyle::with_template("{prefix} {bar:32} {percent:>3}% {per_sec:>14} {eta:>4} left")
+                .expect("the template is valid");
         let bars = labels
             .iter()
             .map(|label| {

@@ -46,7 +46,10 @@ impl Run {
             };
             run_wall(&document, &WallOptions { pace, record: self.record.as_deref() }, &progress)?
         } else {
-            anyhow::ensure!(self.record.is_none(), "--record: only a wall-time run can be recorded (--clock wall)");
+            anyhow::ensure!(
+                self.record.is_none(),
+                "--record: only a wall-time run can be recorded (--clock wall)"
+            );
             run(&document, &progress)?
         };
         if self.json.as_deref() != Some("-") {

@@ -19,7 +19,8 @@ pub struct Tour {
 impl Tour {
     /// Runs and prints it.
     pub fn run(&self) -> anyhow::Result<()> {
-        let transfers: &[&[&str]] = &[&["host.transfer=prp"], &["host.transfer=piggyback"], &["host.transfer=adaptive"]];
+        let transfers: &[&[&str]] =
+            &[&["host.transfer=prp"], &["host.transfer=piggyback"], &["host.transfer=adaptive"]];
         let packings: &[&[&str]] = &[
             &["packing.policy=block"],
             &["packing.policy=all"],

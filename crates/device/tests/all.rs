@@ -3,29 +3,29 @@
 #[path = "all/packing.rs"]
 mod packing;
 
-#[path = "all/flash.rs"]
-mod flash;
-#[path = "all/ftl.rs"]
-mod ftl;
-#[path = "all/page_buffer.rs"]
-mod page_buffer;
-#[path = "all/support.rs"]
-mod support;
-#[path = "all/value_log.rs"]
-mod value_log;
 #[path = "all/beyond.rs"]
 mod beyond;
 #[path = "all/commands.rs"]
 mod commands;
+#[path = "all/flash.rs"]
+mod flash;
+#[path = "all/ftl.rs"]
+mod ftl;
+#[path = "all/hash.rs"]
+mod hash;
+#[path = "all/lsm_index.rs"]
+mod lsm_index;
 #[path = "all/mock_engine.rs"]
 mod mock_engine;
+#[path = "all/page_buffer.rs"]
+mod page_buffer;
 #[path = "all/random_streams.rs"]
 mod random_streams;
 #[path = "all/rig.rs"]
 mod rig;
-#[path = "all/hash.rs"]
-mod hash;
+#[path = "all/support.rs"]
+mod support;
+#[path = "all/value_log.rs"]
+mod value_log;
 #[path = "all/value_log_storm.rs"]
 mod value_log_storm;
-#[path = "all/lsm_index.rs"]
-mod lsm_index;

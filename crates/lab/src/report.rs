@@ -36,10 +36,7 @@ impl<T> Named<T> {
 
     /// The value of that name.
     pub fn get(&self, name: &str) -> Option<&T> {
-        self.0
-            .iter()
-            .find(|(known, _)| known == name)
-            .map(|(_, value)| value)
+        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value)
     }
 
     /// Names and values in order.
@@ -330,11 +327,7 @@ impl Report {
 
     /// A value of the configuration as plain text; empty when there is none.
     fn setting(&self, section: &str, key: &str) -> String {
-        match self
-            .config
-            .get(section)
-            .and_then(|section| section.get(key))
-        {
+        match self.config.get(section).and_then(|section| section.get(key)) {
             Some(serde_json::Value::String(text)) => text.clone(),
             Some(value) => value.to_string(),
             None => String::new(),

@@ -4,7 +4,11 @@ use std::rc::Rc;
 
 use kvdrive_device::packing::{PackingConfig, PackingCosts};
 use kvdrive_device::page_buffer::Eviction;
-use kvdrive_device::{DriveConfig, MediaConfig, controller, engines::{hash, lsm}, flash, ftl};
+use kvdrive_device::{
+    DriveConfig, MediaConfig, controller,
+    engines::{hash, lsm},
+    flash, ftl,
+};
 use kvdrive_host::modelled::{Driver, Host, HostCosts};
 use kvdrive_link::LinkConfig;
 use kvdrive_link::transfer::{self, TransferConfig};
@@ -72,7 +76,10 @@ pub fn driver_of_each_task(config: &Config) -> impl Iterator<Item = usize> + use
 /// The drive.
 pub fn drive(config: &Config) -> anyhow::Result<DriveConfig> {
     let (controller, lsm, flash) = (&config.controller, &config.lsm, &config.flash);
-    anyhow::ensure!(!config.packing.page_crossing, "packing.page_crossing: no packing policy lets values cross pages");
+    anyhow::ensure!(
+        !config.packing.page_crossing,
+        "packing.page_crossing: no packing policy lets values cross pages"
+    );
     Ok(DriveConfig {
         engine: config.engine.name.clone(),
         controller: controller::ControllerConfig {

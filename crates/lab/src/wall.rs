@@ -11,7 +11,9 @@ use std::path::Path;
 use std::rc::Rc;
 
 use kvdrive_device::Drive;
-use kvdrive_host::threaded::{Completion, Connector, Content, Driver, Outcome as Ended, Pipeline, serve_thread};
+use kvdrive_host::threaded::{
+    Completion, Connector, Content, Driver, Outcome as Ended, Pipeline, serve_thread,
+};
 use kvdrive_link::recording::{Recorder, Recording, replay as play};
 use kvdrive_link::shared::{self, BuildError, ServerConfig};
 use kvdrive_link::{HostMemory, Link, Pattern, Piece, Region, transfer};
@@ -72,7 +74,11 @@ fn build(
 }
 
 /// Runs what `document` describes in wall time.
-pub fn run_wall(document: &Document, options: &WallOptions<'_>, progress: Progress<'_>) -> anyhow::Result<Report> {
+pub fn run_wall(
+    document: &Document,
+    options: &WallOptions<'_>,
+    progress: Progress<'_>,
+) -> anyhow::Result<Report> {
     let config = document.config()?;
     anyhow::ensure!(config.host.queues == 1, "host.queues: {}; a wall-time run uses 1", config.host.queues);
     let recorder = options.record.map(|path| open_recorder(document, &config, path)).transpose()?;
@@ -91,13 +97,18 @@ pub fn run_wall(document: &Document, options: &WallOptions<'_>, progress: Progre
     report.throughput_ops_per_s = report.ops.total() as f64 / seconds;
     if options.pace == Pace::Model {
         let Summary { p50, p99, max, .. } = end.lateness;
-        report.notes.push(format!("events ran late by {p50} ns (median), {p99} ns (p99), {max} ns (most): measured"));
+        report
+            .notes
+            .push(format!("events ran late by {p50} ns (median), {p99} ns (p99), {max} ns (most): measured"));
     }
     Ok(report)
 }
 
 fn open_recorder(document: &Document, config: &Config, path: &Path) -> anyhow::Result<Recorder> {
-    anyhow::ensure!(config.media.kind != "file", "media.kind: a recording cannot bring an image file along; use ram");
+    anyhow::ensure!(
+        config.media.kind != "file",
+        "media.kind: a recording cannot bring an image file along; use ram"
+    );
     let error = |error| anyhow::anyhow!("{}: {error}", path.display());
     let text = format!("{PROFILE_LINE}{}\n{}", document.profile_name(), document);
     Recorder::new(Box::new(BufWriter::new(File::create(path).map_err(error)?)), &text).map_err(error)
@@ -288,7 +299,8 @@ fn take_one(pipeline: &mut Pipeline<'_, Timed>, clock: &Stopwatch, seen: &mut Se
         Ok(Ended::Deleted | Ended::Exists(_)) | Err(Status::KEY_NOT_FOUND) => {}
         Err(status) => {
             seen.errors += 1;
-            seen.first_error.get_or_insert_with(|| format!("{} of {key}: {status}", crate::run::KINDS[value.kind]));
+            seen.first_error
+                .get_or_insert_with(|| format!("{} of {key}: {status}", crate::run::KINDS[value.kind]));
         }
     }
     Ok(())

@@ -5,8 +5,8 @@ mod all {
     mod claims;
     mod config;
     mod drive;
-    mod numbers;
     mod experiments;
+    mod numbers;
     mod sweeps;
     mod tune;
     mod windows;

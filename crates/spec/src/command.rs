@@ -216,11 +216,7 @@ impl Command {
         let command = match sqe.opcode {
             opcode::STORE => {
                 let options = StoreOptions::from_bits(option_bits(sqe))?;
-                Command::Store(Store {
-                    key: key(sqe)?,
-                    value_bytes: size_bytes,
-                    options,
-                })
+                Command::Store(Store { key: key(sqe)?, value_bytes: size_bytes, options })
             }
             opcode::EXPRESS => {
                 let options = StoreOptions::from_bits(option_bits(sqe))?;
@@ -228,35 +224,17 @@ impl Command {
             }
             opcode::RETRIEVE => {
                 let options = RetrieveOptions::from_bits(option_bits(sqe))?;
-                Command::Retrieve {
-                    key: key(sqe)?,
-                    buffer_bytes: size_bytes,
-                    options,
-                }
+                Command::Retrieve { key: key(sqe)?, buffer_bytes: size_bytes, options }
             }
-            opcode::LIST => Command::List {
-                start: optional_key(sqe)?,
-                buffer_bytes: size_bytes,
-            },
+            opcode::LIST => Command::List { start: optional_key(sqe)?, buffer_bytes: size_bytes },
             opcode::DELETE => Command::Delete { key: key(sqe)? },
             opcode::EXIST => Command::Exist { key: key(sqe)? },
-            opcode::WRITE => Command::Write(Write {
-                key: key(sqe)?,
-                value_bytes: size_bytes,
-            }),
+            opcode::WRITE => Command::Write(Write { key: key(sqe)?, value_bytes: size_bytes }),
             opcode::HYBRID => hybrid(sqe)?,
             opcode::TRANSFER => Command::Transfer,
-            opcode::SEEK => Command::Seek {
-                key: optional_key(sqe)?,
-                buffer_bytes: size_bytes,
-            },
-            opcode::NEXT => Command::Next {
-                iterator: sqe.cdw12.get(),
-                buffer_bytes: size_bytes,
-            },
-            opcode::ITER_CLOSE => Command::IterClose {
-                iterator: sqe.cdw12.get(),
-            },
+            opcode::SEEK => Command::Seek { key: optional_key(sqe)?, buffer_bytes: size_bytes },
+            opcode::NEXT => Command::Next { iterator: sqe.cdw12.get(), buffer_bytes: size_bytes },
+            opcode::ITER_CLOSE => Command::IterClose { iterator: sqe.cdw12.get() },
             opcode::CXL_STORE => cxl_store(sqe)?,
             _ => return Err(Status::INVALID_OPCODE),
         };
@@ -300,19 +278,11 @@ impl Command {
                 set_key(&mut sqe, key, options.to_bits());
                 sqe.cdw10 = U32::new(value_bytes);
             }
-            Command::Retrieve {
-                key,
-                buffer_bytes,
-                options,
-            } => {
+            Command::Retrieve { key, buffer_bytes, options } => {
                 set_key(&mut sqe, key, options.to_bits());
                 sqe.cdw10 = U32::new(buffer_bytes);
             }
-            Command::List {
-                start: key,
-                buffer_bytes,
-            }
-            | Command::Seek { key, buffer_bytes } => {
+            Command::List { start: key, buffer_bytes } | Command::Seek { key, buffer_bytes } => {
                 if let Some(key) = key {
                     set_key(&mut sqe, key, 0);
                 }
@@ -323,31 +293,18 @@ impl Command {
                 set_key(&mut sqe, key, 0);
                 sqe.cdw10 = U32::new(value_bytes);
             }
-            Command::Hybrid {
-                key,
-                value_bytes,
-                pages_z,
-            } => {
+            Command::Hybrid { key, value_bytes, pages_z } => {
                 set_key(&mut sqe, key, 0);
                 sqe.cdw10 = U32::new(value_bytes);
                 sqe.cdw12 = U32::new(pages_z);
             }
             Command::Transfer => {}
-            Command::Next {
-                iterator,
-                buffer_bytes,
-            } => {
+            Command::Next { iterator, buffer_bytes } => {
                 sqe.cdw10 = U32::new(buffer_bytes);
                 sqe.cdw12 = U32::new(iterator);
             }
             Command::IterClose { iterator } => sqe.cdw12 = U32::new(iterator),
-            Command::CxlStore {
-                key,
-                value_bytes,
-                window_offset,
-                generation,
-                tail_bytes,
-            } => {
+            Command::CxlStore { key, value_bytes, window_offset, generation, tail_bytes } => {
                 set_key(&mut sqe, key, tail_bytes);
                 sqe.cdw10 = U32::new(value_bytes);
                 sqe.cdw12 = U32::new(window_offset);
@@ -364,11 +321,7 @@ fn hybrid(sqe: &Sqe) -> Result<Command, Status> {
     if by_prp_bytes >= u64::from(value_bytes) {
         return Err(Status::INVALID_FIELD);
     }
-    Ok(Command::Hybrid {
-        key: key(sqe)?,
-        value_bytes,
-        pages_z,
-    })
+    Ok(Command::Hybrid { key: key(sqe)?, value_bytes, pages_z })
 }
 
 fn cxl_store(sqe: &Sqe) -> Result<Command, Status> {

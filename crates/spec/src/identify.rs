@@ -257,11 +257,7 @@ pub struct Controller {
 pub fn ascii_padded<const N: usize>(text: &str) -> [u8; N] {
     let mut field = [b' '; N];
     for (byte, letter) in field.iter_mut().zip(text.chars()) {
-        *byte = if matches!(letter, ' '..='~') {
-            letter as u8
-        } else {
-            b'?'
-        };
+        *byte = if matches!(letter, ' '..='~') { letter as u8 } else { b'?' };
     }
     field
 }
@@ -294,11 +290,7 @@ pub fn namespace_descriptors(csi: u8, nguid: [u8; 16], uuid: [u8; 16]) -> [u8; I
     let mut data = [0; IDENTIFY_BYTES];
     let mut at = 0;
     let csi = [csi];
-    for (kind, id) in [
-        (nidt::CSI, &csi[..]),
-        (nidt::UUID, &uuid),
-        (nidt::NGUID, &nguid),
-    ] {
+    for (kind, id) in [(nidt::CSI, &csi[..]), (nidt::UUID, &uuid), (nidt::NGUID, &nguid)] {
         data[at] = kind;
         data[at + 1] = id.len() as u8;
         data[at + HEADER_BYTES..at + HEADER_BYTES + id.len()].copy_from_slice(id);

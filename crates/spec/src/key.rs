@@ -25,10 +25,7 @@ pub struct Key {
     len: u8,
 }
 
-#[expect(
-    clippy::len_without_is_empty,
-    reason = "a key has at least one byte, so there is nothing to ask"
-)]
+#[expect(clippy::len_without_is_empty, reason = "a key has at least one byte, so there is nothing to ask")]
 impl Key {
     /// The longest key in bytes (KV command set: a key has at most 16 bytes).
     pub const MAX_LEN: usize = 16;
@@ -54,33 +51,21 @@ impl Key {
             return None;
         }
         let kept = u128::from_be_bytes(padded) & (u128::MAX << (128 - 8 * len));
-        Some(Key {
-            hi: (kept >> 64) as u64,
-            lo: kept as u64,
-            len: len as u8,
-        })
+        Some(Key { hi: (kept >> 64) as u64, lo: kept as u64, len: len as u8 })
     }
 
     /// The 4-byte key that holds `number` big endian, so that keys sort as their numbers do.
     #[inline]
     #[must_use]
     pub const fn from_u32_be(number: u32) -> Key {
-        Key {
-            hi: (number as u64) << 32,
-            lo: 0,
-            len: 4,
-        }
+        Key { hi: (number as u64) << 32, lo: 0, len: 4 }
     }
 
     /// The 8-byte key that holds `number` big endian, so that keys sort as their numbers do.
     #[inline]
     #[must_use]
     pub const fn from_u64_be(number: u64) -> Key {
-        Key {
-            hi: number,
-            lo: 0,
-            len: 8,
-        }
+        Key { hi: number, lo: 0, len: 8 }
     }
 
     /// Length in bytes, 1 to [`Key::MAX_LEN`].
@@ -115,9 +100,7 @@ impl Key {
 /// The bytes in hexadecimal, two digits each: `6b6579`.
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.to_array()[..self.len()]
-            .iter()
-            .try_for_each(|byte| write!(f, "{byte:02x}"))
+        self.to_array()[..self.len()].iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 

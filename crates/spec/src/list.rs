@@ -39,11 +39,7 @@ impl<'a> ListWriter<'a> {
     /// An empty list in `buffer`, which may be of any size.
     #[must_use]
     pub fn new(buffer: &'a mut [u8]) -> ListWriter<'a> {
-        ListWriter {
-            buffer,
-            used_bytes: LIST_HEADER_BYTES,
-            keys: 0,
-        }
+        ListWriter { buffer, used_bytes: LIST_HEADER_BYTES, keys: 0 }
     }
 
     /// Adds a key; `false` if it does not fit, and then nothing has changed.
@@ -101,10 +97,7 @@ impl<'a> ListReader<'a> {
     /// [`ListError::Truncated`] if there is no room for the number of keys.
     pub fn new(data: &'a [u8]) -> Result<ListReader<'a>, ListError> {
         let (header, rest) = data.split_first_chunk().ok_or(ListError::Truncated)?;
-        Ok(ListReader {
-            rest,
-            keys_left: u32::from_le_bytes(*header),
-        })
+        Ok(ListReader { rest, keys_left: u32::from_le_bytes(*header) })
     }
 
     /// Keys that the list announces and that have not been read yet.

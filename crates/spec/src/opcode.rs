@@ -123,18 +123,9 @@ const _: () = {
     let mut row = 0;
     while row < IO_TABLE.len() {
         let (opcode, _, promised) = IO_TABLE[row];
-        assert!(
-            direction(opcode) as u8 == promised as u8,
-            "opcode bits 1:0 are not the direction"
-        );
-        assert!(
-            row == 0 || IO_TABLE[row - 1].0 < opcode,
-            "opcodes do not ascend"
-        );
-        assert!(
-            (opcode >= 0x80) == (row >= 5),
-            "vendor opcodes start at 80h"
-        );
+        assert!(direction(opcode) as u8 == promised as u8, "opcode bits 1:0 are not the direction");
+        assert!(row == 0 || IO_TABLE[row - 1].0 < opcode, "opcodes do not ascend");
+        assert!((opcode >= 0x80) == (row >= 5), "vendor opcodes start at 80h");
         row += 1;
     }
     assert!(matches!(direction(admin::IDENTIFY), Direction::ToHost));

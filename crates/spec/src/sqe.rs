@@ -22,9 +22,7 @@
 
 use bitfield_struct::bitfield;
 use zerocopy::little_endian::{U16, U32, U64};
-use zerocopy::{
-    FromBytes, Immutable, IntoBytes, KnownLayout, transmute, transmute_mut, transmute_ref,
-};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, transmute, transmute_mut, transmute_ref};
 
 use crate::status::Status;
 
@@ -166,9 +164,7 @@ impl Sqe {
     /// Makes the data pointer two PRP entries: bus addresses of bytes.
     #[inline]
     pub fn set_prps(&mut self, prp1: u64, prp2: u64) {
-        self.flags = Flags::from_bits(self.flags)
-            .with_psdt(Psdt::Prp as u8)
-            .into_bits();
+        self.flags = Flags::from_bits(self.flags).with_psdt(Psdt::Prp as u8).into_bits();
         self.prp1 = U64::new(prp1);
         self.prp2 = U64::new(prp2);
     }
@@ -176,9 +172,7 @@ impl Sqe {
     /// Makes the data pointer this SGL descriptor.
     #[inline]
     pub fn set_sgl(&mut self, descriptor: SglDescriptor) {
-        self.flags = Flags::from_bits(self.flags)
-            .with_psdt(Psdt::Sgl as u8)
-            .into_bits();
+        self.flags = Flags::from_bits(self.flags).with_psdt(Psdt::Sgl as u8).into_bits();
         [self.prp1, self.prp2] = transmute!(descriptor);
     }
 

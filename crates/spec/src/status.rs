@@ -161,9 +161,7 @@ impl Status {
     /// The name of this status; `None` for one that this drive never answers.
     #[must_use]
     pub fn name(self) -> Option<&'static str> {
-        let row = TABLE
-            .binary_search_by_key(&self.0, |row| row.status.0)
-            .ok()?;
+        let row = TABLE.binary_search_by_key(&self.0, |row| row.status.0).ok()?;
         Some(TABLE[row].name)
     }
 }
@@ -177,22 +175,13 @@ const TABLE: [StatusRow; 31] = [
     row(Status::INVALID_OPCODE, "invalid command opcode"),
     row(Status::INVALID_FIELD, "invalid field in command"),
     row(Status::DATA_TRANSFER_ERROR, "data transfer error"),
-    row(
-        Status::ABORTED_POWER_LOSS,
-        "aborted due to power loss notification",
-    ),
+    row(Status::ABORTED_POWER_LOSS, "aborted due to power loss notification"),
     row(Status::INTERNAL, "internal error"),
     row(Status::ABORT_REQUESTED, "command abort requested"),
-    row(
-        Status::ABORTED_SQ_DELETION,
-        "aborted due to submission queue deletion",
-    ),
+    row(Status::ABORTED_SQ_DELETION, "aborted due to submission queue deletion"),
     row(Status::INVALID_NAMESPACE, "invalid namespace or format"),
     row(Status::COMMAND_SEQUENCE_ERROR, "command sequence error"),
-    row(
-        Status::INVALID_SGL_DESCRIPTOR,
-        "invalid SGL segment descriptor",
-    ),
+    row(Status::INVALID_SGL_DESCRIPTOR, "invalid SGL segment descriptor"),
     row(Status::SGL_LENGTH_INVALID, "data SGL length invalid"),
     row(Status::SGL_TYPE_INVALID, "SGL descriptor type invalid"),
     row(Status::PRP_OFFSET_INVALID, "PRP offset invalid"),
@@ -219,10 +208,7 @@ const TABLE: [StatusRow; 31] = [
 const _: () = {
     let mut at = 1;
     while at < TABLE.len() {
-        assert!(
-            TABLE[at - 1].status.0 < TABLE[at].status.0,
-            "status rows do not ascend"
-        );
+        assert!(TABLE[at - 1].status.0 < TABLE[at].status.0, "status rows do not ascend");
         assert!(TABLE[at].status.0 < 1 << 11, "a status has 11 bits");
         at += 1;
     }

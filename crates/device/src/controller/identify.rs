@@ -43,8 +43,12 @@ impl<E: Engine> Controller<E> {
                 answer.version.set(KvController::VERSION_1_3);
                 Ok(answer.as_bytes().to_vec())
             }
-            (cns::NAMESPACE_DESCRIPTORS | cns::CSI_NAMESPACE, _) if nsid != NSID => Err(Status::INVALID_NAMESPACE),
-            (cns::NAMESPACE_DESCRIPTORS, _) => Ok(namespace_descriptors(CSI_KV, self.nguid(), self.nguid()).to_vec()),
+            (cns::NAMESPACE_DESCRIPTORS | cns::CSI_NAMESPACE, _) if nsid != NSID => {
+                Err(Status::INVALID_NAMESPACE)
+            }
+            (cns::NAMESPACE_DESCRIPTORS, _) => {
+                Ok(namespace_descriptors(CSI_KV, self.nguid(), self.nguid()).to_vec())
+            }
             (cns::CSI_NAMESPACE, CSI_KV) => Ok(self.identify_kv_namespace()),
             _ => Err(Status::INVALID_FIELD),
         }

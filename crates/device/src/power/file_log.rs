@@ -110,7 +110,8 @@ impl FileLog {
     pub fn create(base: &Path, image: &[u8], sync: bool) -> Result<FileLog, LogError> {
         let epoch = newest_epoch(base)? + 1;
         let path = slot_path(base, epoch);
-        let file = write_checkpoint(&path, epoch, image).map_err(|error| LogError::Io { path: path.clone(), error })?;
+        let file = write_checkpoint(&path, epoch, image)
+            .map_err(|error| LogError::Io { path: path.clone(), error })?;
         let end = (HEADER_BYTES + image.len() + CRC_BYTES) as u64;
         let log = FileLog {
             base: base.to_owned(),
@@ -197,7 +198,8 @@ fn write_checkpoint(path: &Path, epoch: u64, image: &[u8]) -> std::io::Result<Fi
 
 /// Takes a slot apart; `None` for a checkpoint that was never finished.
 fn parse(path: &Path, bytes: &[u8]) -> Result<Option<(u64, Found)>, LogError> {
-    let damaged = |offset: usize, what| LogError::Damaged { path: path.to_owned(), offset: offset as u64, what };
+    let damaged =
+        |offset: usize, what| LogError::Damaged { path: path.to_owned(), offset: offset as u64, what };
     if bytes.len() < HEADER_BYTES {
         return Ok(None);
     }

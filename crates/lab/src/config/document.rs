@@ -66,10 +66,7 @@ impl Document {
     pub fn profile(name: &str) -> Result<Document, ConfigError> {
         let Some(profile) = PROFILES.iter().find(|profile| profile.name == name) else {
             let names: Vec<_> = PROFILES.iter().map(|profile| profile.name).collect();
-            return Err(ConfigError::new(
-                name,
-                format!("no such profile; there are {}", names.join(", ")),
-            ));
+            return Err(ConfigError::new(name, format!("no such profile; there are {}", names.join(", "))));
         };
         Ok(Document::of(profile))
     }
@@ -77,10 +74,7 @@ impl Document {
     fn of(profile: &'static Profile) -> Document {
         let text = format!("{}{WORKLOAD}", profile.text);
         let toml = text.parse().expect("embedded profiles are TOML (tested)");
-        Document {
-            toml,
-            profile: profile.name,
-        }
+        Document { toml, profile: profile.name }
     }
 
     /// Name of the profile this began as.
@@ -94,8 +88,8 @@ impl Document {
     /// The file cannot be read, is no TOML, or holds a wrong key, type, unit or value. The document is then unchanged.
     pub fn merge_file(&mut self, path: &std::path::Path) -> Result<(), ConfigError> {
         let name = path.display().to_string();
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| ConfigError::new(&name, error.to_string()))?;
+        let text =
+            std::fs::read_to_string(path).map_err(|error| ConfigError::new(&name, error.to_string()))?;
         self.merge_text(&name, &text)
     }
 
@@ -105,9 +99,7 @@ impl Document {
     /// As [`merge_file`](Document::merge_file).
     pub fn merge_text(&mut self, name: &str, text: &str) -> Result<(), ConfigError> {
         let given: DocumentMut = text.parse().map_err(|error: toml_edit::TomlError| {
-            let line = error
-                .span()
-                .map_or(0, |span| text[..span.start].matches('\n').count() + 1);
+            let line = error.span().map_or(0, |span| text[..span.start].matches('\n').count() + 1);
             let problem = error.message().replace('\n', "; ");
             ConfigError::new(format!("{name}:{line}"), problem)
         })?;
@@ -181,20 +173,11 @@ impl Document {
             .into_iter()
             .filter(|(key, _)| key.ends_with("_ns") || key.ends_with("_ns_per_kib"))
             .map(|(_, origin)| origin)
-            .filter(|origin| {
-                matches!(
-                    origin,
-                    Origin::Fit | Origin::Set | Origin::Guess | Origin::User
-                )
-            })
+            .filter(|origin| matches!(origin, Origin::Fit | Origin::Set | Origin::Guess | Origin::User))
             .collect();
         found.sort();
         found.dedup();
-        found
-            .iter()
-            .map(Origin::to_string)
-            .collect::<Vec<_>>()
-            .join(" ")
+        found.iter().map(Origin::to_string).collect::<Vec<_>>().join(" ")
     }
 
     fn current(&self, key: &str) -> Option<&Value> {
@@ -209,8 +192,7 @@ impl Document {
         let Some(current) = self.current(key) else {
             return Err(unknown(key));
         };
-        let mut value =
-            convert(key, current, given).map_err(|problem| ConfigError::new(key, problem))?;
+        let mut value = convert(key, current, given).map_err(|problem| ConfigError::new(key, problem))?;
         rules::check(key, &value)?;
         let before = current.clone().decorated("", "").to_string();
         if value.to_string() != before {
@@ -218,9 +200,7 @@ impl Document {
             // Set twice: the profile's value, not the first setting, is what a reader wants.
             let marked = current.decor().suffix().and_then(|s| s.as_str());
             if marked.is_none_or(|text| origin_of(text) != Some(Origin::User)) {
-                value
-                    .decor_mut()
-                    .set_suffix(format!(" # [user] instead of {before}"));
+                value.decor_mut().set_suffix(format!(" # [user] instead of {before}"));
             }
             let place = self.place(key);
             *place = value;
@@ -229,9 +209,7 @@ impl Document {
     }
 
     fn assign_preset(&mut self, given: &Value) -> Result<(), ConfigError> {
-        let preset = given
-            .as_str()
-            .and_then(|name| PRESETS.iter().find(|p| p.name == name));
+        let preset = given.as_str().and_then(|name| PRESETS.iter().find(|p| p.name == name));
         let Some(preset) = preset else {
             let names: Vec<_> = PRESETS.iter().map(|preset| preset.name).collect();
             let given = given.clone().decorated("", "");
@@ -260,21 +238,14 @@ fn origin_of(comment: &str) -> Option<Origin> {
     comment.lines().rev().find_map(|line| {
         let text = line.trim().strip_prefix("# [")?;
         let name = text.split_once(']')?.0;
-        ORIGINS
-            .iter()
-            .find(|(known, _)| *known == name)
-            .map(|(_, origin)| *origin)
+        ORIGINS.iter().find(|(known, _)| *known == name).map(|(_, origin)| *origin)
     })
 }
 
 /// All values below a table with their dotted keys.
 fn collect(table: &dyn TableLike, path: &str, leaves: &mut Vec<(String, Value)>) {
     for (name, item) in table.iter() {
-        let key = if path.is_empty() {
-            name.to_string()
-        } else {
-            format!("{path}.{name}")
-        };
+        let key = if path.is_empty() { name.to_string() } else { format!("{path}.{name}") };
         match (item.as_table_like(), item.as_value()) {
             (Some(table), _) => collect(table, &key, leaves),
             (None, Some(value)) => leaves.push((key, value.clone().decorated("", ""))),
@@ -291,9 +262,7 @@ fn convert(key: &str, current: &Value, given: &Value) -> Result<Value, String> {
         Err(format!("expected {expected}, got {given}"))
     };
     match (current, given) {
-        (Value::Integer(_), Value::String(text)) => {
-            Ok(Value::from(quantity::parse(key, text.value())?))
-        }
+        (Value::Integer(_), Value::String(text)) => Ok(Value::from(quantity::parse(key, text.value())?)),
         (Value::Float(_), Value::Integer(n)) => Ok(Value::from(*n.value() as f64)),
         (Value::Integer(_), Value::Integer(_))
         | (Value::Float(_), Value::Float(_))
@@ -325,15 +294,11 @@ fn unknown(key: &str) -> ConfigError {
         _ => {
             let section = key.split('.').next().unwrap_or(key);
             let prefix = format!("{section}.");
-            let keys: Vec<_> = RULES
-                .iter()
-                .filter_map(|(name, _)| name.strip_prefix(prefix.as_str()))
-                .collect();
+            let keys: Vec<_> =
+                RULES.iter().filter_map(|(name, _)| name.strip_prefix(prefix.as_str())).collect();
             if keys.is_empty() {
-                let mut sections: Vec<_> = RULES
-                    .iter()
-                    .filter_map(|(name, _)| name.split('.').next())
-                    .collect();
+                let mut sections: Vec<_> =
+                    RULES.iter().filter_map(|(name, _)| name.split('.').next()).collect();
                 sections.dedup();
                 let problem = format!("unknown key; the sections are {}", sections.join(", "));
                 ConfigError::new(key, problem)

@@ -25,10 +25,7 @@ pub struct ConfigError {
 
 impl ConfigError {
     fn new(key: impl Into<String>, problem: impl Into<String>) -> ConfigError {
-        ConfigError {
-            key: key.into(),
-            problem: problem.into(),
-        }
+        ConfigError { key: key.into(), problem: problem.into() }
     }
 }
 

@@ -3,19 +3,8 @@
 /// Units of one kind of key: name and size in the key's own unit.
 type Units = &'static [(&'static str, u64)];
 
-const TIME: Units = &[
-    ("ns", 1),
-    ("us", 1_000),
-    ("µs", 1_000),
-    ("ms", 1_000_000),
-    ("s", 1_000_000_000),
-];
-const SIZE: Units = &[
-    ("B", 1),
-    ("KiB", 1 << 10),
-    ("MiB", 1 << 20),
-    ("GiB", 1 << 30),
-];
+const TIME: Units = &[("ns", 1), ("us", 1_000), ("µs", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
+const SIZE: Units = &[("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)];
 
 fn units(key: &str) -> Units {
     if key.ends_with("_ns") || key.ends_with("_ns_per_kib") {
@@ -33,9 +22,7 @@ fn units(key: &str) -> Units {
 /// What is wrong with it, in a few words.
 pub(super) fn parse(key: &str, text: &str) -> Result<i64, String> {
     let text = text.trim();
-    let end = text
-        .find(|c: char| !(c.is_ascii_digit() || "._-+".contains(c)))
-        .unwrap_or(text.len());
+    let end = text.find(|c: char| !(c.is_ascii_digit() || "._-+".contains(c))).unwrap_or(text.len());
     let (number, unit) = (text[..end].replace('_', ""), text[end..].trim());
     let units = units(key);
     let factor = match (unit, units.iter().find(|(name, _)| *name == unit)) {
@@ -44,16 +31,11 @@ pub(super) fn parse(key: &str, text: &str) -> Result<i64, String> {
         _ if units.is_empty() => return Err(format!("expected an integer, got \"{text}\"")),
         _ => {
             let names: Vec<_> = units.iter().map(|(name, _)| *name).collect();
-            return Err(format!(
-                "unknown unit \"{unit}\"; allowed: {}",
-                names.join(", ")
-            ));
+            return Err(format!("unknown unit \"{unit}\"; allowed: {}", names.join(", ")));
         }
     };
     if let Ok(whole) = number.parse::<i64>() {
-        return whole
-            .checked_mul(factor as i64)
-            .ok_or_else(|| format!("\"{text}\" is too large"));
+        return whole.checked_mul(factor as i64).ok_or_else(|| format!("\"{text}\" is too large"));
     }
     let Ok(number) = number.parse::<f64>() else {
         return Err(format!("expected an integer, got \"{text}\""));
@@ -62,9 +44,7 @@ pub(super) fn parse(key: &str, text: &str) -> Result<i64, String> {
     // 0.1 is not a binary number; 0.1us is 100 ns all the same.
     if (scaled - scaled.round()).abs() > 1e-6 || scaled.abs() > (1u64 << 53) as f64 {
         let own = units.first().map_or("", |(name, _)| *name);
-        return Err(format!("\"{text}\" is not a whole number {own}")
-            .trim_end()
-            .into());
+        return Err(format!("\"{text}\" is not a whole number {own}").trim_end().into());
     }
     Ok(scaled.round() as i64)
 }
@@ -87,20 +67,11 @@ mod tests {
     #[test]
     fn what_is_no_quantity_is_refused() {
         let wrong = |key, text| parse(key, text).unwrap_err();
-        assert_eq!(
-            wrong("a_ns", "5KiB"),
-            "unknown unit \"KiB\"; allowed: ns, us, µs, ms, s"
-        );
-        assert_eq!(
-            wrong("a_bytes", "1kb"),
-            "unknown unit \"kb\"; allowed: B, KiB, MiB, GiB"
-        );
+        assert_eq!(wrong("a_ns", "5KiB"), "unknown unit \"KiB\"; allowed: ns, us, µs, ms, s");
+        assert_eq!(wrong("a_bytes", "1kb"), "unknown unit \"kb\"; allowed: B, KiB, MiB, GiB");
         assert_eq!(wrong("channels", "8x"), "expected an integer, got \"8x\"");
         assert_eq!(wrong("a_ns", "us"), "expected an integer, got \"us\"");
         assert_eq!(wrong("a_ns", "1.5"), "\"1.5\" is not a whole number ns");
-        assert_eq!(
-            wrong("a_ns", "9223372036854775807s"),
-            "\"9223372036854775807s\" is too large"
-        );
+        assert_eq!(wrong("a_ns", "9223372036854775807s"), "\"9223372036854775807s\" is too large");
     }
 }

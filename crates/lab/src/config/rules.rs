@@ -191,10 +191,7 @@ pub(super) fn check(key: &str, value: &Value) -> Result<(), ConfigError> {
         return Ok(());
     }
     let given = value.clone().decorated("", "");
-    Err(ConfigError::new(
-        key,
-        format!("{given}; allowed: {}", rule.allowed()),
-    ))
+    Err(ConfigError::new(key, format!("{given}; allowed: {}", rule.allowed())))
 }
 
 impl Rule {
@@ -203,9 +200,7 @@ impl Rule {
         let number = value.as_float().filter(|x| x.is_finite());
         match self {
             Integer(low, high) => integer(&|n| (*low..=*high).contains(&n)),
-            PowerOfTwo(low, high) => {
-                integer(&|n| (*low..=*high).contains(&n) && n.count_ones() == 1)
-            }
+            PowerOfTwo(low, high) => integer(&|n| (*low..=*high).contains(&n) && n.count_ones() == 1),
             Multiple(of, low, high) => integer(&|n| (*low..=*high).contains(&n) && n % of == 0),
             OneOf(list) => integer(&|n| list.contains(&n)),
             Number(low, high) => number.is_some_and(|x| (*low..=*high).contains(&x)),
@@ -216,9 +211,7 @@ impl Rule {
             Flag => value.is_bool(),
             Integers(length, low, high) => value.as_array().is_some_and(|array| {
                 array.len() == *length
-                    && array
-                        .iter()
-                        .all(|n| n.as_integer().is_some_and(|n| (*low..=*high).contains(&n)))
+                    && array.iter().all(|n| n.as_integer().is_some_and(|n| (*low..=*high).contains(&n)))
             }),
         }
     }
@@ -228,11 +221,7 @@ impl Rule {
             Integer(low, high) => format!("{low} to {high}"),
             PowerOfTwo(low, high) => format!("a power of two, {low} to {high}"),
             Multiple(of, low, high) => format!("a multiple of {of}, {low} to {high}"),
-            OneOf(list) => list
-                .iter()
-                .map(i64::to_string)
-                .collect::<Vec<_>>()
-                .join(", "),
+            OneOf(list) => list.iter().map(i64::to_string).collect::<Vec<_>>().join(", "),
             Number(low, high) => format!("{low:?} to {high:?}"),
             Positive => "a number above 0".into(),
             Word(list) => list.join(", "),
@@ -251,12 +240,8 @@ type Condition = fn(&Config) -> Option<String>;
 const CONDITIONS: &[(&str, Condition)] = &[
     ("host.depth", |c| {
         let most = u64::from(c.host.queues) * u64::from(c.host.queue_entries - 1);
-        (u64::from(c.host.depth) > most).then(|| {
-            format!(
-                "{}; host.queues and host.queue_entries hold {most}",
-                c.host.depth
-            )
-        })
+        (u64::from(c.host.depth) > most)
+            .then(|| format!("{}; host.queues and host.queue_entries hold {most}", c.host.depth))
     }),
     ("buffer.entries", |c| {
         let bytes = u64::from(c.buffer.entries) * u64::from(c.flash.page_bytes);
@@ -269,22 +254,13 @@ const CONDITIONS: &[(&str, Condition)] = &[
     }),
     ("flash.blocks_per_die", |c| {
         // The map of the FTL and the addresses in tables count pages in 32 bits.
-        (c.flash.pages() > 1 << 32).then(|| {
-            format!(
-                "the drive has {} pages; at most {}",
-                c.flash.pages(),
-                1u64 << 32
-            )
-        })
+        (c.flash.pages() > 1 << 32)
+            .then(|| format!("the drive has {} pages; at most {}", c.flash.pages(), 1u64 << 32))
     }),
     ("ftl.gc_low_blocks", |c| {
         let low = u64::from(c.ftl.gc_low_blocks);
-        (low >= u64::from(c.flash.blocks_per_die)).then(|| {
-            format!(
-                "{low}; must be below flash.blocks_per_die, {}",
-                c.flash.blocks_per_die
-            )
-        })
+        (low >= u64::from(c.flash.blocks_per_die))
+            .then(|| format!("{low}; must be below flash.blocks_per_die, {}", c.flash.blocks_per_die))
     }),
     ("gc.free_segments_reserved", |c| {
         (c.gc.free_segments_reserved >= c.gc.free_segments_low).then(|| {

@@ -222,15 +222,10 @@ pub struct Flash {
 impl Flash {
     /// Pages of the whole drive.
     pub fn pages(&self) -> u64 {
-        [
-            self.channels,
-            self.dies_per_channel,
-            self.blocks_per_die,
-            self.pages_per_block,
-        ]
-        .into_iter()
-        .map(u64::from)
-        .product()
+        [self.channels, self.dies_per_channel, self.blocks_per_die, self.pages_per_block]
+            .into_iter()
+            .map(u64::from)
+            .product()
     }
 }
 

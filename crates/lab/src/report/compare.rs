@@ -31,23 +31,13 @@ const FIGURES: &[Figure] = &[
     Figure {
         heading: ["store", "mean"],
         kind: Kind::Timed,
-        read: |report| {
-            report
-                .latency_ns
-                .get("store")
-                .map_or(0.0, |store| store.mean)
-        },
+        read: |report| report.latency_ns.get("store").map_or(0.0, |store| store.mean),
         show: time,
     },
     Figure {
         heading: ["store", "p99"],
         kind: Kind::Timed,
-        read: |report| {
-            report
-                .latency_ns
-                .get("store")
-                .map_or(0.0, |store| store.p99 as f64)
-        },
+        read: |report| report.latency_ns.get("store").map_or(0.0, |store| store.p99 as f64),
         show: time,
     },
     Figure {
@@ -97,38 +87,25 @@ pub fn compare(reports: &[Report]) -> String {
         rows[1].push(figure.heading[1].into());
     }
     for (report, label) in reports.iter().zip(labels) {
-        let figures = FIGURES
-            .iter()
-            .map(|figure| (figure.show)((figure.read)(report)));
+        let figures = FIGURES.iter().map(|figure| (figure.show)((figure.read)(report)));
         rows.push(label.into_iter().chain(figures).collect());
     }
     let columns = rows[0].len();
     let widths: Vec<usize> = (0..columns)
-        .map(|column| {
-            rows.iter()
-                .map(|row| row[column].chars().count())
-                .max()
-                .unwrap_or(0)
-        })
+        .map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0))
         .collect();
     let mut text = String::new();
     let workload = first.setting("workload", "name");
     let ops = table::grouped(first.ops.total());
     let left = format!("{workload}, {ops} operations, {}", first.profile);
-    let right = format!(
-        "seed {}, {} clock, {}",
-        first.seed, first.clock, first.revision
-    );
+    let right = format!("seed {}, {} clock, {}", first.seed, first.clock, first.revision);
     text.push_str(&table::edges(&left, &right));
     text.push('\n');
     let line = |row: &[String]| {
         let mut line = String::new();
         for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
-            let padded = if column < names.len() {
-                format!("{cell:<width$}  ")
-            } else {
-                format!("{cell:>width$}  ")
-            };
+            let padded =
+                if column < names.len() { format!("{cell:<width$}  ") } else { format!("{cell:>width$}  ") };
             line.push_str(&padded);
         }
         format!("{}\n", line.trim_end())
@@ -161,28 +138,16 @@ fn legend(first: &Report) -> String {
         names.dedup();
         names.join(", ")
     };
-    format!(
-        "{} | {}\ncounted | {}\n",
-        first.time_kind(),
-        of(Kind::Timed),
-        of(Kind::Counted)
-    )
+    format!("{} | {}\ncounted | {}\n", first.time_kind(), of(Kind::Timed), of(Kind::Counted))
 }
 
 /// Payload and programs of every further report against the first, in percent less.
 fn against_first(reports: &[Report]) -> String {
     let (names, labels) = labels(reports);
     let label = |index: usize| {
-        if names.is_empty() {
-            String::new()
-        } else {
-            labels[index].join(" ")
-        }
+        if names.is_empty() { String::new() } else { labels[index].join(" ") }
     };
-    let width = (1..reports.len())
-        .map(|index| label(index).chars().count())
-        .max()
-        .unwrap_or(0);
+    let width = (1..reports.len()).map(|index| label(index).chars().count()).max().unwrap_or(0);
     let mut text = format!("against {}:\n", label(0));
     let figures = [&FIGURES[3], &FIGURES[6], &FIGURES[1]];
     for (index, report) in reports.iter().enumerate().skip(1) {
@@ -196,11 +161,7 @@ fn against_first(reports: &[Report]) -> String {
             let sign = if change > 0.0 { "+" } else { "" };
             format!("{heading} {:>10}", format!("{sign}{}", percent(change)))
         });
-        text.push_str(&format!(
-            "  {:<width$}   {}\n",
-            label(index),
-            changes.join("   ")
-        ));
+        text.push_str(&format!("  {:<width$}   {}\n", label(index), changes.join("   ")));
     }
     text
 }
@@ -216,10 +177,7 @@ fn labels(reports: &[Report]) -> (Vec<String>, Vec<Vec<String>>) {
         })
         .collect();
     let value = |report: usize, key: &str| {
-        flat[report]
-            .iter()
-            .find(|(known, _)| known == key)
-            .map(|(_, value)| value.as_str())
+        flat[report].iter().find(|(known, _)| known == key).map(|(_, value)| value.as_str())
     };
     let differing: Vec<&str> = flat[0]
         .iter()
@@ -227,19 +185,11 @@ fn labels(reports: &[Report]) -> (Vec<String>, Vec<Vec<String>>) {
         .filter(|key| (1..reports.len()).any(|other| value(other, key) != value(0, key)))
         .collect();
     if differing.is_empty() || differing.len() > SETTINGS {
-        let rows = reports
-            .iter()
-            .map(|report| vec![report.profile.clone()])
-            .collect();
+        let rows = reports.iter().map(|report| vec![report.profile.clone()]).collect();
         return (vec!["profile".into()], rows);
     }
     let rows = (0..reports.len())
-        .map(|report| {
-            differing
-                .iter()
-                .map(|key| value(report, key).unwrap_or("").to_string())
-                .collect()
-        })
+        .map(|report| differing.iter().map(|key| value(report, key).unwrap_or("").to_string()).collect())
         .collect();
     // `packing.policy` is known by its section; the other names speak for themselves.
     let name = |key: &&str| match key.split_once('.') {
@@ -254,11 +204,7 @@ fn flatten(value: &Value, path: &str, leaves: &mut Vec<(String, String)>) {
     match value {
         Value::Object(map) => {
             for (name, value) in map {
-                let key = if path.is_empty() {
-                    name.clone()
-                } else {
-                    format!("{path}.{name}")
-                };
+                let key = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
                 flatten(value, &key, leaves);
             }
         }

@@ -52,9 +52,7 @@ impl Table {
 
 /// Two texts, one at each edge of the report. Where both do not fit, the right one follows behind two spaces.
 pub(super) fn edges(left: &str, right: &str) -> String {
-    let gap = WIDTH
-        .saturating_sub(left.chars().count() + right.chars().count())
-        .max(2);
+    let gap = WIDTH.saturating_sub(left.chars().count() + right.chars().count()).max(2);
     format!("{left}{:gap$}{right}", "").trim_end().to_string()
 }
 
@@ -82,11 +80,7 @@ pub(super) fn short(number: f64) -> String {
 }
 
 fn scaled(number: f64, units: &[(&str, f64)]) -> String {
-    let (unit, size) = units
-        .iter()
-        .rev()
-        .find(|(_, size)| number.abs() >= *size)
-        .unwrap_or(&units[0]);
+    let (unit, size) = units.iter().rev().find(|(_, size)| number.abs() >= *size).unwrap_or(&units[0]);
     if *size == 1.0 && number.fract() == 0.0 {
         return format!("{number:.0} {unit}");
     }
@@ -100,16 +94,7 @@ pub(super) fn time(ns: f64) -> String {
 
 /// A number of bytes: `34.87 MB`, decimal as the papers count.
 pub(super) fn bytes(bytes: f64) -> String {
-    scaled(
-        bytes,
-        &[
-            ("B", 1.0),
-            ("kB", 1e3),
-            ("MB", 1e6),
-            ("GB", 1e9),
-            ("TB", 1e12),
-        ],
-    )
+    scaled(bytes, &[("B", 1.0), ("kB", 1e3), ("MB", 1e6), ("GB", 1e9), ("TB", 1e12)])
 }
 
 /// A share: `97.90 %`.

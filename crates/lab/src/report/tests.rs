@@ -19,41 +19,13 @@ fn sample(transfer: &str, packing: &str) -> Report {
         revision: "0123456789ab".into(),
         time_sources: "fit set guess".into(),
         notes: vec!["keys are 16 B, not 48: the KV command set has no longer ones".into()],
-        ops: Ops {
-            store: 1000,
-            retrieve: 10,
-            ..Ops::default()
-        },
-        value_bytes: ValueBytes {
-            stored: 32_000,
-            retrieved: 320,
-        },
-        time: Time {
-            virtual_ns: 17_400_000,
-            wall_s: 0.001,
-        },
+        ops: Ops { store: 1000, retrieve: 10, ..Ops::default() },
+        value_bytes: ValueBytes { stored: 32_000, retrieved: 320 },
+        time: Time { virtual_ns: 17_400_000, wall_s: 0.001 },
         throughput_ops_per_s: 58_045.9,
         latency_ns: [
-            (
-                "store",
-                Latency {
-                    mean: 10_800.0,
-                    p50: 10_800,
-                    p99: 10_900,
-                    p999: 610_800,
-                    max: 1_200_000,
-                },
-            ),
-            (
-                "retrieve",
-                Latency {
-                    mean: 85_123.4,
-                    p50: 80_000,
-                    p99: 180_000,
-                    p999: 180_000,
-                    max: 180_000,
-                },
-            ),
+            ("store", Latency { mean: 10_800.0, p50: 10_800, p99: 10_900, p999: 610_800, max: 1_200_000 }),
+            ("retrieve", Latency { mean: 85_123.4, p50: 80_000, p99: 180_000, p999: 180_000, max: 180_000 }),
         ]
         .into_iter()
         .collect(),
@@ -78,32 +50,15 @@ fn sample(transfer: &str, packing: &str) -> Report {
             reads: [("retrieve", 10)].into_iter().collect(),
             erases: 0,
         },
-        pages: Pages {
-            value_opened: value_pages,
-        },
-        memcpy: Memcpy {
-            bytes: 32_000,
-            ns: 940_000,
-        },
+        pages: Pages { value_opened: value_pages },
+        memcpy: Memcpy { bytes: 32_000, ns: 940_000 },
         amplification: Amplification {
             traffic: (88_000 + to_drive) as f64 / 32_000.0,
             write: (value_pages + 4) as f64 * 16_384.0 / 32_000.0,
         },
         resources: [
-            (
-                "firmware core 0",
-                Resource {
-                    busy_fraction: 0.34,
-                    queue_ns_mean: 0.0,
-                },
-            ),
-            (
-                "die 0",
-                Resource {
-                    busy_fraction: 0.07,
-                    queue_ns_mean: 12_345.6,
-                },
-            ),
+            ("firmware core 0", Resource { busy_fraction: 0.34, queue_ns_mean: 0.0 }),
+            ("die 0", Resource { busy_fraction: 0.07, queue_ns_mean: 12_345.6 }),
             ("die 1", Resource::default()),
         ]
         .into_iter()
@@ -186,11 +141,7 @@ fn nothing_is_wider_than_a_terminal() {
     report.ops.store = 123_456_789_012;
     report.traffic.payload_bytes.to_drive = u64::MAX / 1000;
     report.nand.programs = [("value", 123_456_789_012)].into_iter().collect();
-    for line in report
-        .to_string()
-        .lines()
-        .chain(compare(&[sample("piggyback", "selective")]).lines())
-    {
+    for line in report.to_string().lines().chain(compare(&[sample("piggyback", "selective")]).lines()) {
         assert!(line.chars().count() <= table::WIDTH, "{line}");
     }
 }

@@ -30,10 +30,7 @@ impl Report {
             self.setting("host", "transfer"),
             self.setting("packing", "policy"),
         ];
-        let how = format!(
-            "seed {}, {} clock, {}",
-            self.seed, self.clock, self.revision
-        );
+        let how = format!("seed {}, {} clock, {}", self.seed, self.clock, self.revision);
         let mut text = edges(&what.join(" | "), &how) + "\n";
         text.push_str(&"-".repeat(super::table::WIDTH));
         text.push('\n');
@@ -57,18 +54,8 @@ impl Report {
         }
         table.row("errors", &[grouped(self.ops.errors)]);
         let mut text = table.finish();
-        let mut table = Table::new(
-            "THROUGHPUT",
-            &["operations", "model time"],
-            &self.time_kind(),
-        );
-        table.row(
-            "",
-            &[
-                rate(self.throughput_ops_per_s),
-                time(self.time.virtual_ns as f64),
-            ],
-        );
+        let mut table = Table::new("THROUGHPUT", &["operations", "model time"], &self.time_kind());
+        table.row("", &[rate(self.throughput_ops_per_s), time(self.time.virtual_ns as f64)]);
         text.push_str(table.finish().trim_end());
         text.push('\n');
         if self.clock == "virtual" && self.time.wall_s > 0.0 {
@@ -89,9 +76,8 @@ impl Report {
         let mut table = Table::new("LATENCY", &headings, &self.time_kind());
         for (name, latency) in self.latency_ns.iter() {
             let tail = [latency.p50, latency.p99, latency.p999, latency.max];
-            let cells: Vec<_> = std::iter::once(time(latency.mean))
-                .chain(tail.map(|ns| time(ns as f64)))
-                .collect();
+            let cells: Vec<_> =
+                std::iter::once(time(latency.mean)).chain(tail.map(|ns| time(ns as f64))).collect();
             table.row(name, &cells);
         }
         table.finish()
@@ -112,9 +98,7 @@ impl Report {
             ];
             table.row(name, &cells);
         };
-        for ((name, payload_bytes), (_, wire_bytes)) in
-            payload.by_name().into_iter().zip(wire.by_name())
-        {
+        for ((name, payload_bytes), (_, wire_bytes)) in payload.by_name().into_iter().zip(wire.by_name()) {
             if payload_bytes > 0 || wire_bytes > 0 {
                 row(name, payload_bytes, wire_bytes);
             }
@@ -132,37 +116,19 @@ impl Report {
             }
             percent(ratio(count as f64, of.total() as f64))
         };
-        let only_read = reads
-            .iter()
-            .filter(|(name, _)| !programs.iter().any(|(p, _)| p == *name));
+        let only_read = reads.iter().filter(|(name, _)| !programs.iter().any(|(p, _)| p == *name));
         for (name, _) in programs.iter().chain(only_read) {
             let (programmed, read) = (programs.get(name), reads.get(name));
             if programmed == 0 && read == 0 {
                 continue;
             }
             let count = |count: u64| {
-                if count == 0 {
-                    String::new()
-                } else {
-                    grouped(count)
-                }
+                if count == 0 { String::new() } else { grouped(count) }
             };
-            let cells = [
-                count(programmed),
-                share(programs, programmed),
-                count(read),
-                share(reads, read),
-            ];
+            let cells = [count(programmed), share(programs, programmed), count(read), share(reads, read)];
             table.row(name, &cells);
         }
-        table.row(
-            "total",
-            &[
-                grouped(programs.total()),
-                String::new(),
-                grouped(reads.total()),
-            ],
-        );
+        table.row("total", &[grouped(programs.total()), String::new(), grouped(reads.total())]);
         table.row("erases", &[grouped(self.nand.erases)]);
         table.row("value pages", &[grouped(self.pages.value_opened)]);
         table.finish()
@@ -192,10 +158,7 @@ impl Report {
         }
         let mut table = Table::new("RESOURCES", &["busy", "mean wait"], &self.time_kind());
         for (name, resource) in busiest.into_iter().take(BUSIEST) {
-            let cells = [
-                percent(resource.busy_fraction),
-                time(resource.queue_ns_mean),
-            ];
+            let cells = [percent(resource.busy_fraction), time(resource.queue_ns_mean)];
             table.row(name, &cells);
         }
         table.finish()

@@ -28,10 +28,7 @@ impl Workload for FillRandom {
         self.stored += 1;
         Op::Store {
             key: self.format.key(self.rng.below(self.num)),
-            value: ValueSpec {
-                bytes: self.value_bytes,
-                version,
-            },
+            value: ValueSpec { bytes: self.value_bytes, version },
         }
     }
 }

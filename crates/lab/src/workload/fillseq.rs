@@ -26,12 +26,6 @@ impl Workload for FillSeq {
     fn next(&mut self) -> Op {
         let version = self.stored;
         self.stored += 1;
-        Op::Store {
-            key: self.format.key(version),
-            value: ValueSpec {
-                bytes: self.value_bytes,
-                version,
-            },
-        }
+        Op::Store { key: self.format.key(version), value: ValueSpec { bytes: self.value_bytes, version } }
     }
 }

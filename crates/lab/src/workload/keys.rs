@@ -26,9 +26,7 @@ impl KeyFormat {
     /// One line when the length is not one of the KV command set, or too short for `num` different keys.
     pub fn new(key_size: u32, num: u64) -> Result<KeyFormat, String> {
         if !(1..=KEY_MAX_BYTES).contains(&key_size) {
-            return Err(format!(
-                "workload.key_size: {key_size} B; a key has 1 to {KEY_MAX_BYTES} B"
-            ));
+            return Err(format!("workload.key_size: {key_size} B; a key has 1 to {KEY_MAX_BYTES} B"));
         }
         if key_size < 8 && num > 1 << (8 * key_size) {
             return Err(format!(
@@ -51,9 +49,7 @@ impl KeyFormat {
     pub fn clamped(key_size: u32, num: u64) -> Result<(KeyFormat, Option<String>), String> {
         let format = KeyFormat::new(key_size.min(KEY_MAX_BYTES), num)?;
         let note = (key_size > KEY_MAX_BYTES).then(|| {
-            format!(
-                "keys are {KEY_MAX_BYTES} B, not {key_size}: the KV command set has no longer ones"
-            )
+            format!("keys are {KEY_MAX_BYTES} B, not {key_size}: the KV command set has no longer ones")
         });
         Ok((format, note))
     }
@@ -62,8 +58,7 @@ impl KeyFormat {
     #[inline]
     pub fn key(&self, index: u64) -> Key {
         let padded = u128::from(index) << self.shift | self.filling;
-        Key::from_padded(padded.to_be_bytes(), self.key_bytes)
-            .expect("a length the command set has")
+        Key::from_padded(padded.to_be_bytes(), self.key_bytes).expect("a length the command set has")
     }
 }
 
@@ -84,10 +79,7 @@ impl KeyPermutation {
     /// The permutation of a seed.
     pub fn new(seed: u64) -> KeyPermutation {
         let mut rng = Rng::stream(seed, "workload.keys");
-        KeyPermutation {
-            offset: rng.next_u32(),
-            odd: [rng.next_u32() | 1, rng.next_u32() | 1],
-        }
+        KeyPermutation { offset: rng.next_u32(), odd: [rng.next_u32() | 1, rng.next_u32() | 1] }
     }
 
     /// The key at a position, 4 bytes big-endian.
@@ -129,10 +121,7 @@ mod tests {
     fn indices_are_big_endian_and_padded_as_db_bench_does() {
         let key = |size, index| KeyFormat::new(size, 200).unwrap().key(index);
         assert_eq!(key(4, 0x0102), Key::new(&[0, 0, 1, 2]).unwrap());
-        assert_eq!(
-            key(10, 7),
-            Key::new(&[0, 0, 0, 0, 0, 0, 0, 7, b'0', b'0']).unwrap()
-        );
+        assert_eq!(key(10, 7), Key::new(&[0, 0, 0, 0, 0, 0, 0, 7, b'0', b'0']).unwrap());
     }
 
     #[test]
@@ -150,11 +139,8 @@ mod tests {
     /// The position of a permuted number, step by step backwards; only a bijection has one.
     fn position(permutation: &KeyPermutation, permuted: u32) -> u32 {
         // Newton's iteration doubles the right bits of an inverse modulo 2^32.
-        let inverse = |odd: u32| {
-            (0..5).fold(odd, |x, _| {
-                x.wrapping_mul(2u32.wrapping_sub(odd.wrapping_mul(x)))
-            })
-        };
+        let inverse =
+            |odd: u32| (0..5).fold(odd, |x, _| x.wrapping_mul(2u32.wrapping_sub(odd.wrapping_mul(x))));
         let unshift = |x: u32, n: u32| (0..32 / n).fold(x, |y, _| x ^ (y >> n));
         let mut x = unshift(permuted, 16).wrapping_mul(inverse(0x9e37_79b1));
         x = unshift(x, 15);

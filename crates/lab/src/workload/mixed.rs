@@ -36,9 +36,7 @@ pub(super) fn build(params: &WorkloadParams, seed: u64) -> Result<Box<dyn Worklo
     });
     // Ten times 0.1 is a little off 1; a fraction a user can mean is not.
     if sum > 1.0 + 1e-9 {
-        return Err(format!(
-            "workload.read_fraction: the fractions of mixed sum to {sum}; at most 1"
-        ));
+        return Err(format!("workload.read_fraction: the fractions of mixed sum to {sum}; at most 1"));
     }
     Ok(Box::new(Mixed {
         format: KeyFormat::new(params.key_size, params.num)?,
@@ -60,24 +58,12 @@ impl Workload for Mixed {
             Some(0) => Op::Retrieve { key },
             Some(1) => Op::Delete { key },
             Some(2) => Op::Exist { key },
-            Some(3) => Op::Seek {
-                key,
-                nexts: self.seek_nexts,
-            },
-            Some(_) => Op::List {
-                key,
-                host_buffer_bytes: LIST_BUFFER_BYTES,
-            },
+            Some(3) => Op::Seek { key, nexts: self.seek_nexts },
+            Some(_) => Op::List { key, host_buffer_bytes: LIST_BUFFER_BYTES },
             None => {
                 let version = self.stored;
                 self.stored += 1;
-                Op::Store {
-                    key,
-                    value: ValueSpec {
-                        bytes: self.value_bytes,
-                        version,
-                    },
-                }
+                Op::Store { key, value: ValueSpec { bytes: self.value_bytes, version } }
             }
         }
     }
@@ -88,12 +74,6 @@ impl Workload for Mixed {
 
     fn preload_pair(&self, index: u64) -> (Key, ValueSpec) {
         assert!(index < self.num, "pair {index} of {}", self.num);
-        (
-            self.format.key(index),
-            ValueSpec {
-                bytes: self.value_bytes,
-                version: index,
-            },
-        )
+        (self.format.key(index), ValueSpec { bytes: self.value_bytes, version: index })
     }
 }

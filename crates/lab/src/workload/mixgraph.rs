@@ -92,7 +92,10 @@ impl KeyRanges {
         // Weights are whole numbers, scaled so that the last range which has a share gets about one.
         let rarest = (1..=ranges).rev().map(density).find(|&share| share > 0.0);
         let Some(rarest) = rarest else {
-            return Err("workload.keyrange_dist_a: no range has a share; the four keyrange_dist sum to nothing".into());
+            return Err(
+                "workload.keyrange_dist_a: no range has a share; the four keyrange_dist sum to nothing"
+                    .into(),
+            );
         };
         let scale = (1.0 / rarest).floor() + 1.0;
         let mut weights: Vec<u64> = (1..=ranges).map(|x| (scale * density(x)) as u64).collect();
@@ -111,10 +114,7 @@ impl KeyRanges {
         if total == 0 {
             return Err("workload.keyrange_dist_a: shares above 1 leave no range a weight".into());
         }
-        Ok(Some(KeyRanges {
-            ends,
-            range_keys: params.num / ranges,
-        }))
+        Ok(Some(KeyRanges { ends, range_keys: params.num / ranges }))
     }
 
     /// The key of draw `r`: its range by `r` mod the total weight, its place in the range by `r` again.
@@ -131,20 +131,12 @@ impl KeyRanges {
 pub(super) fn build(params: &WorkloadParams, seed: u64) -> Result<Box<dyn Workload>, String> {
     let (format, note) = KeyFormat::clamped(params.key_size, params.num)?;
     let sizes = ParetoSizes::new(
-        Pareto {
-            theta: params.value_theta,
-            k: params.value_k,
-            sigma: params.value_sigma,
-        },
+        Pareto { theta: params.value_theta, k: params.value_k, sigma: params.value_sigma },
         params.num,
         params.mix_max_value_size,
         params.value_floor_bytes,
     )?;
-    let weights = [
-        params.mix_get_ratio,
-        params.mix_put_ratio,
-        params.mix_seek_ratio,
-    ];
+    let weights = [params.mix_get_ratio, params.mix_put_ratio, params.mix_seek_ratio];
     let sum: f64 = weights.iter().sum();
     if sum <= 0.0 {
         return Err("workload.mix_get_ratio: the three mix ratios sum to nothing".into());
@@ -159,21 +151,13 @@ pub(super) fn build(params: &WorkloadParams, seed: u64) -> Result<Box<dyn Worklo
         (None, None) => KeyModel::Uniform,
     };
     // Only stores: nothing to find, so nothing to load.
-    let preload = if get_end == 0 && put_end == KIND_PARTS {
-        0
-    } else {
-        params.num
-    };
+    let preload = if get_end == 0 && put_end == KIND_PARTS { 0 } else { params.num };
     Ok(Box::new(Mixgraph {
         format,
         num: params.num,
         model,
         sizes,
-        scans: Pareto {
-            theta: params.iter_theta,
-            k: params.iter_k,
-            sigma: params.iter_sigma,
-        },
+        scans: Pareto { theta: params.iter_theta, k: params.iter_k, sigma: params.iter_sigma },
         max_scan_len: params.mix_max_scan_len.max(1),
         get_end,
         put_end,
@@ -204,20 +188,11 @@ impl Workload for Mixgraph {
             return Op::Retrieve { key };
         }
         if kind >= self.put_end {
-            return Op::Seek {
-                key,
-                nexts: self.scan_len(r),
-            };
+            return Op::Seek { key, nexts: self.scan_len(r) };
         }
         let version = self.stored;
         self.stored += 1;
-        Op::Store {
-            key,
-            value: ValueSpec {
-                bytes: self.sizes.size_bytes(r),
-                version,
-            },
-        }
+        Op::Store { key, value: ValueSpec { bytes: self.sizes.size_bytes(r), version } }
     }
 
     fn preload(&self) -> u64 {
@@ -227,13 +202,7 @@ impl Workload for Mixgraph {
     /// The whole key space, each pair of the size its own draw has.
     fn preload_pair(&self, index: u64) -> (Key, ValueSpec) {
         assert!(index < self.preload, "pair {index} of {}", self.preload);
-        (
-            self.format.key(index),
-            ValueSpec {
-                bytes: self.sizes.size_bytes(index),
-                version: index,
-            },
-        )
+        (self.format.key(index), ValueSpec { bytes: self.sizes.size_bytes(index), version: index })
     }
 
     fn notes(&self) -> &[String] {

@@ -169,21 +169,9 @@ pub const WORKLOADS: &[Row] = &[
         origin: "stores of mixgraph All_random's value sizes, unique 4 B keys (BandSlim workload M)",
         build: w_m::build,
     },
-    Row {
-        name: "ycsb-a",
-        origin: "half retrieves, half stores (YCSB core workload A)",
-        build: ycsb::build,
-    },
-    Row {
-        name: "ycsb-b",
-        origin: "95 % retrieves, 5 % stores (YCSB core workload B)",
-        build: ycsb::build,
-    },
-    Row {
-        name: "ycsb-c",
-        origin: "retrieves (YCSB core workload C)",
-        build: ycsb::build,
-    },
+    Row { name: "ycsb-a", origin: "half retrieves, half stores (YCSB core workload A)", build: ycsb::build },
+    Row { name: "ycsb-b", origin: "95 % retrieves, 5 % stores (YCSB core workload B)", build: ycsb::build },
+    Row { name: "ycsb-c", origin: "retrieves (YCSB core workload C)", build: ycsb::build },
     Row {
         name: "ycsb-d",
         origin: "95 % retrieves of the latest, 5 % inserts (YCSB core workload D)",
@@ -199,21 +187,9 @@ pub const WORKLOADS: &[Row] = &[
         origin: "half retrieves, half read-modify-writes (YCSB core workload F)",
         build: ycsb::build,
     },
-    Row {
-        name: "plus-a",
-        origin: "half retrieves, half stores (Plus, section V)",
-        build: ycsb::build,
-    },
-    Row {
-        name: "plus-b",
-        origin: "95 % retrieves, 5 % stores (Plus, section V)",
-        build: ycsb::build,
-    },
-    Row {
-        name: "plus-c",
-        origin: "retrieves (Plus, section V)",
-        build: ycsb::build,
-    },
+    Row { name: "plus-a", origin: "half retrieves, half stores (Plus, section V)", build: ycsb::build },
+    Row { name: "plus-b", origin: "95 % retrieves, 5 % stores (Plus, section V)", build: ycsb::build },
+    Row { name: "plus-c", origin: "retrieves (Plus, section V)", build: ycsb::build },
     Row {
         name: "plus-d",
         origin: "95 % retrieves, 5 % stores, both of the latest (Plus, section V)",
@@ -235,11 +211,7 @@ pub fn build(params: &WorkloadParams, seed: u64) -> Result<Box<dyn Workload>, St
         Some(row) => (row.build)(params, seed),
         None => {
             let names: Vec<_> = WORKLOADS.iter().map(|row| row.name).collect();
-            Err(format!(
-                "workload.name: no workload {:?}; there are {}",
-                params.name,
-                names.join(", ")
-            ))
+            Err(format!("workload.name: no workload {:?}; there are {}", params.name, names.join(", ")))
         }
     }
 }

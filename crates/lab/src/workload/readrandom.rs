@@ -22,9 +22,7 @@ pub(super) fn build(params: &WorkloadParams, seed: u64) -> Result<Box<dyn Worklo
 
 impl Workload for ReadRandom {
     fn next(&mut self) -> Op {
-        Op::Retrieve {
-            key: self.format.key(self.rng.below(self.num)),
-        }
+        Op::Retrieve { key: self.format.key(self.rng.below(self.num)) }
     }
 
     fn preload(&self) -> u64 {
@@ -33,12 +31,6 @@ impl Workload for ReadRandom {
 
     fn preload_pair(&self, index: u64) -> (Key, ValueSpec) {
         assert!(index < self.num, "pair {index} of {}", self.num);
-        (
-            self.format.key(index),
-            ValueSpec {
-                bytes: self.value_bytes,
-                version: index,
-            },
-        )
+        (self.format.key(index), ValueSpec { bytes: self.value_bytes, version: index })
     }
 }

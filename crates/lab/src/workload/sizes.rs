@@ -57,27 +57,16 @@ impl ParetoSizes {
     ///
     /// # Errors
     /// One line when a parameter is not usable.
-    pub fn new(
-        pareto: Pareto,
-        num: u64,
-        max_bytes: u32,
-        floor_bytes: u32,
-    ) -> Result<ParetoSizes, String> {
+    pub fn new(pareto: Pareto, num: u64, max_bytes: u32, floor_bytes: u32) -> Result<ParetoSizes, String> {
         // Bounds keep the scaled index in 64 bits and the table small.
         if !(1..=1 << 32).contains(&num) {
             return Err(format!("workload.num: {num}; allowed: 1 to {}", 1u64 << 32));
         }
         if !(1..=1 << 21).contains(&max_bytes) {
-            return Err(format!(
-                "workload.mix_max_value_size: {max_bytes}; allowed: 1 to {}",
-                1 << 21
-            ));
+            return Err(format!("workload.mix_max_value_size: {max_bytes}; allowed: 1 to {}", 1 << 21));
         }
         if pareto.sigma < 0.0 {
-            return Err(format!(
-                "workload.value_sigma: {}; allowed: 0 or more",
-                pareto.sigma
-            ));
+            return Err(format!("workload.value_sigma: {}; allowed: 0 or more", pareto.sigma));
         }
         let raw = |index: u64| pareto.ceil(index as f64 / num as f64).unwrap_or(i64::MAX);
         let mut at_least = Vec::with_capacity(max_bytes as usize + 2);
@@ -157,11 +146,7 @@ fn partition_point(end: u64, mut holds: impl FnMut(u64) -> bool) -> u64 {
 mod tests {
     use super::*;
 
-    const ALL_RANDOM: Pareto = Pareto {
-        theta: 0.0,
-        k: 0.2615,
-        sigma: 25.45,
-    };
+    const ALL_RANDOM: Pareto = Pareto { theta: 0.0, k: 0.2615, sigma: 25.45 };
 
     fn by_formula(pareto: Pareto, num: u64, max_bytes: u32, index: u64) -> u32 {
         match pareto.ceil(index as f64 / num as f64) {
@@ -176,39 +161,10 @@ mod tests {
     fn the_table_is_the_formula() {
         let cases = [
             (ALL_RANDOM, 100_000, 1024),
-            (
-                Pareto {
-                    k: 0.0,
-                    ..ALL_RANDOM
-                },
-                10_007,
-                1024,
-            ),
-            (
-                Pareto {
-                    k: -0.4,
-                    ..ALL_RANDOM
-                },
-                4_096,
-                64,
-            ),
-            (
-                Pareto {
-                    theta: -20.0,
-                    ..ALL_RANDOM
-                },
-                5_000,
-                300,
-            ),
-            (
-                Pareto {
-                    sigma: 0.0,
-                    k: 0.0,
-                    theta: 0.0,
-                },
-                1_000,
-                1024,
-            ),
+            (Pareto { k: 0.0, ..ALL_RANDOM }, 10_007, 1024),
+            (Pareto { k: -0.4, ..ALL_RANDOM }, 4_096, 64),
+            (Pareto { theta: -20.0, ..ALL_RANDOM }, 5_000, 300),
+            (Pareto { sigma: 0.0, k: 0.0, theta: 0.0 }, 1_000, 1024),
             (ALL_RANDOM, 3, 1024),
             (ALL_RANDOM, 1, 1),
         ];
@@ -254,11 +210,7 @@ mod tests {
             (512, 0.9992, 0.00005),
         ];
         for (size, share, tolerance) in points {
-            assert!(
-                (below(size) - share).abs() <= tolerance,
-                "<= {size}: {}",
-                below(size)
-            );
+            assert!((below(size) - share).abs() <= tolerance, "<= {size}: {}", below(size));
         }
     }
 
@@ -276,10 +228,7 @@ mod tests {
         let bad = |pareto, num, max| ParetoSizes::new(pareto, num, max, 0).unwrap_err();
         assert!(bad(ALL_RANDOM, 0, 1024).starts_with("workload.num: 0"));
         assert!(bad(ALL_RANDOM, 10, 0).starts_with("workload.mix_max_value_size: 0"));
-        let falling = Pareto {
-            sigma: -1.0,
-            ..ALL_RANDOM
-        };
+        let falling = Pareto { sigma: -1.0, ..ALL_RANDOM };
         assert!(bad(falling, 10, 10).starts_with("workload.value_sigma: -1"));
     }
 }

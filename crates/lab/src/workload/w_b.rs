@@ -33,9 +33,7 @@ impl TwoSizes {
             "9:1" => 10,
             "8:1" => 9,
             other => {
-                return Err(format!(
-                    "workload.large_ratio: {other:?}; allowed: \"9:1\", \"8:1\""
-                ));
+                return Err(format!("workload.large_ratio: {other:?}; allowed: \"9:1\", \"8:1\""));
             }
         };
         Ok(TwoSizes {
@@ -50,12 +48,7 @@ impl TwoSizes {
 }
 
 pub(super) fn build(params: &WorkloadParams, seed: u64) -> Result<Box<dyn Workload>, String> {
-    Ok(Box::new(TwoSizes::new(
-        params,
-        seed,
-        SMALL_BYTES,
-        LARGE_BYTES,
-    )?))
+    Ok(Box::new(TwoSizes::new(params, seed, SMALL_BYTES, LARGE_BYTES)?))
 }
 
 impl Workload for TwoSizes {
@@ -65,14 +58,7 @@ impl Workload for TwoSizes {
         let rare = self.sizes.below(self.one_in) == 0;
         Op::Store {
             key: self.keys.key(version as u32),
-            value: ValueSpec {
-                bytes: if rare {
-                    self.rare_bytes
-                } else {
-                    self.common_bytes
-                },
-                version,
-            },
+            value: ValueSpec { bytes: if rare { self.rare_bytes } else { self.common_bytes }, version },
         }
     }
 }

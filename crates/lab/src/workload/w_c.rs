@@ -4,10 +4,5 @@ use super::w_b::{LARGE_BYTES, SMALL_BYTES, TwoSizes};
 use super::{Workload, WorkloadParams};
 
 pub(super) fn build(params: &WorkloadParams, seed: u64) -> Result<Box<dyn Workload>, String> {
-    Ok(Box::new(TwoSizes::new(
-        params,
-        seed,
-        LARGE_BYTES,
-        SMALL_BYTES,
-    )?))
+    Ok(Box::new(TwoSizes::new(params, seed, LARGE_BYTES, SMALL_BYTES)?))
 }

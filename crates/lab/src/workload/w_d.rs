@@ -25,10 +25,7 @@ impl Workload for NineSizes {
         self.stored += 1;
         Op::Store {
             key: self.keys.key(version as u32),
-            value: ValueSpec {
-                bytes: 8 << self.sizes.below(9),
-                version,
-            },
+            value: ValueSpec { bytes: 8 << self.sizes.below(9), version },
         }
     }
 }

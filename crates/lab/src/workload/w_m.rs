@@ -19,19 +19,10 @@ struct MixSizes {
 
 pub(super) fn build(params: &WorkloadParams, seed: u64) -> Result<Box<dyn Workload>, String> {
     check_unique(params.ops)?;
-    let pareto = Pareto {
-        theta: params.value_theta,
-        k: params.value_k,
-        sigma: params.value_sigma,
-    };
+    let pareto = Pareto { theta: params.value_theta, k: params.value_k, sigma: params.value_sigma };
     Ok(Box::new(MixSizes {
         keys: KeyPermutation::new(seed),
-        sizes: ParetoSizes::new(
-            pareto,
-            DRAWS,
-            params.mix_max_value_size,
-            params.value_floor_bytes,
-        )?,
+        sizes: ParetoSizes::new(pareto, DRAWS, params.mix_max_value_size, params.value_floor_bytes)?,
         draws: Rng::stream(seed, "workload.sizes"),
         stored: 0,
     }))
@@ -44,10 +35,7 @@ impl Workload for MixSizes {
         let draw = self.draws.below(DRAWS);
         Op::Store {
             key: self.keys.key(version as u32),
-            value: ValueSpec {
-                bytes: self.sizes.size_bytes(draw),
-                version,
-            },
+            value: ValueSpec { bytes: self.sizes.size_bytes(draw), version },
         }
     }
 }

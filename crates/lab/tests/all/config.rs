@@ -18,9 +18,8 @@ fn config(sets: &[&str]) -> Config {
 
 #[test]
 fn profiles_have_the_same_keys_and_every_value_an_origin() {
-    let keys = |document: &Document| -> Vec<String> {
-        document.origins().into_iter().map(|(key, _)| key).collect()
-    };
+    let keys =
+        |document: &Document| -> Vec<String> { document.origins().into_iter().map(|(key, _)| key).collect() };
     let first = keys(&document());
     for profile in PROFILES {
         let document = Document::profile(profile.name).unwrap();
@@ -28,19 +27,9 @@ fn profiles_have_the_same_keys_and_every_value_an_origin() {
         assert_eq!(keys(&document), first, "{}", profile.name);
         // A value without an origin would be missing in `keys`, and there as a field.
         let json = serde_json::to_value(&config).unwrap();
-        let fields: usize = json
-            .as_object()
-            .unwrap()
-            .values()
-            .map(|s| s.as_object().unwrap().len())
-            .sum();
+        let fields: usize = json.as_object().unwrap().values().map(|s| s.as_object().unwrap().len()).sum();
         assert_eq!(fields, first.len(), "{}", profile.name);
-        assert!(
-            document
-                .origins()
-                .iter()
-                .all(|(_, origin)| *origin != Origin::User)
-        );
+        assert!(document.origins().iter().all(|(_, origin)| *origin != Origin::User));
         workload::build(&config.workload, 1).unwrap_or_else(|e| panic!("{e}"));
     }
 }
@@ -51,8 +40,7 @@ fn every_profile_value_obeys_its_rule() {
         let document = Document::profile(profile.name).unwrap();
         // Laying a document over another sets, and so checks, every key of it.
         let mut copy = self::document();
-        copy.merge_text(profile.name, &document.to_string())
-            .unwrap();
+        copy.merge_text(profile.name, &document.to_string()).unwrap();
         assert_eq!(copy.config().unwrap(), document.config().unwrap());
     }
 }
@@ -120,14 +108,8 @@ fn settings_take_units_and_leave_a_trace() {
     assert_eq!(config.power.protected_bytes, 16 << 20);
     assert_eq!(config.media.path, "/tmp/1");
     let text = document.to_string();
-    assert!(
-        text.contains("\nchannels = 16 # [user] instead of 4\n"),
-        "{text}"
-    );
-    assert!(
-        text.contains("\nentries = 512\n"),
-        "setting a value to itself is no override"
-    );
+    assert!(text.contains("\nchannels = 16 # [user] instead of 4\n"), "{text}");
+    assert!(text.contains("\nentries = 512\n"), "setting a value to itself is no override");
     assert!(text.contains("\ntransfer = \"prp\" # [user] instead of \"adaptive\"\n"));
     assert_eq!(document.time_sources(), "fit set guess user");
     // What is printed can be read again.
@@ -139,122 +121,55 @@ fn settings_take_units_and_leave_a_trace() {
 #[test]
 fn a_file_holds_any_part_and_is_taken_whole_or_not_at_all() {
     let mut document = document();
-    document
-        .merge_text(
-            "a.toml",
-            "host.depth = 32\n[flash]\nchannels = 8\nsense_ns = \"45us\"\n",
-        )
-        .unwrap();
+    document.merge_text("a.toml", "host.depth = 32\n[flash]\nchannels = 8\nsense_ns = \"45us\"\n").unwrap();
     let config = document.config().unwrap();
     assert_eq!((config.host.depth, config.flash.channels), (32, 8));
     assert_eq!(config.flash.sense_ns, 45_000);
     let before = document.to_string();
-    document
-        .merge_text("b.toml", "[flash]\nchannels = 2\nplane = 2\n")
-        .unwrap_err();
+    document.merge_text("b.toml", "[flash]\nchannels = 2\nplane = 2\n").unwrap_err();
     assert_eq!(document.to_string(), before);
     let mut text = "[workload]\nkeyrange_num = 7\npreset = \"prefix_dist\"\n";
     document.merge_text("c.toml", text).unwrap();
     let workload = document.config().unwrap().workload;
-    assert_eq!(
-        (workload.name.as_str(), workload.keyrange_num),
-        ("mixgraph", 7)
-    );
-    assert_eq!(
-        (workload.key_dist_b, workload.keyrange_dist_a),
-        (0.3467, 14.18)
-    );
+    assert_eq!((workload.name.as_str(), workload.keyrange_num), ("mixgraph", 7));
+    assert_eq!((workload.key_dist_b, workload.keyrange_dist_a), (0.3467, 14.18));
     text = "[flash\n";
     let error = document.merge_text("d.toml", text).unwrap_err().to_string();
-    assert!(
-        error.starts_with("d.toml:1: ") && !error.contains('\n'),
-        "{error}"
-    );
-    let missing = document
-        .merge_file("no/such/file.toml".as_ref())
-        .unwrap_err()
-        .to_string();
-    assert!(
-        missing.starts_with("no/such/file.toml: No such file"),
-        "{missing}"
-    );
+    assert!(error.starts_with("d.toml:1: ") && !error.contains('\n'), "{error}");
+    let missing = document.merge_file("no/such/file.toml".as_ref()).unwrap_err().to_string();
+    assert!(missing.starts_with("no/such/file.toml: No such file"), "{missing}");
 }
 
 #[test]
 fn a_wrong_setting_is_one_line_that_says_what_is_allowed() {
     let cases = [
-        (
-            "flash.chanels=8",
-            "flash.chanels: unknown key; did you mean flash.channels?",
-        ),
-        (
-            "chanels=8",
-            "chanels: unknown key; did you mean flash.channels?",
-        ),
-        (
-            "nand.channels=8",
-            "nand.channels: unknown key; did you mean flash.channels?",
-        ),
-        (
-            "power.zzz=8",
-            "power.zzz: unknown key; [power] has protected_bytes",
-        ),
+        ("flash.chanels=8", "flash.chanels: unknown key; did you mean flash.channels?"),
+        ("chanels=8", "chanels: unknown key; did you mean flash.channels?"),
+        ("nand.channels=8", "nand.channels: unknown key; did you mean flash.channels?"),
+        ("power.zzz=8", "power.zzz: unknown key; [power] has protected_bytes"),
         (
             "qqq.www=8",
             "qqq.www: unknown key; the sections are link, host, engine, controller, buffer, packing, lsm, flash, ftl, gc, hash, power, media, nand, run, workload",
         ),
         ("flash.channels", "flash.channels: expected KEY=VALUE"),
-        (
-            "flash.channels=",
-            "flash.channels: expected an integer, got \"\"",
-        ),
-        (
-            "flash.channels=many",
-            "flash.channels: expected an integer, got \"many\"",
-        ),
-        (
-            "flash.channels=1.5",
-            "flash.channels: expected an integer, got 1.5",
-        ),
+        ("flash.channels=", "flash.channels: expected an integer, got \"\""),
+        ("flash.channels=many", "flash.channels: expected an integer, got \"many\""),
+        ("flash.channels=1.5", "flash.channels: expected an integer, got 1.5"),
         ("flash.channels=0", "flash.channels: 0; allowed: 1 to 256"),
-        (
-            "flash.erase_ns=5min",
-            "flash.erase_ns: unknown unit \"min\"; allowed: ns, us, µs, ms, s",
-        ),
-        (
-            "flash.page_bytes=10KiB",
-            "flash.page_bytes: 10240; allowed: a multiple of 4096, 4096 to 262144",
-        ),
-        (
-            "link.lanes=3",
-            "link.lanes: 3; allowed: a power of two, 1 to 16",
-        ),
-        (
-            "host.queue_entries=1",
-            "host.queue_entries: 1; allowed: 2 to 65536",
-        ),
+        ("flash.erase_ns=5min", "flash.erase_ns: unknown unit \"min\"; allowed: ns, us, µs, ms, s"),
+        ("flash.page_bytes=10KiB", "flash.page_bytes: 10240; allowed: a multiple of 4096, 4096 to 262144"),
+        ("link.lanes=3", "link.lanes: 3; allowed: a power of two, 1 to 16"),
+        ("host.queue_entries=1", "host.queue_entries: 1; allowed: 2 to 65536"),
         ("host.alpha=0", "host.alpha: 0.0; allowed: a number above 0"),
-        (
-            "host.alpha=nan",
-            "host.alpha: nan; allowed: a number above 0",
-        ),
+        ("host.alpha=nan", "host.alpha: nan; allowed: a number above 0"),
         (
             "host.transfer=ppr",
             "host.transfer: \"ppr\"; allowed: prp, sgl, piggyback, hybrid, adaptive, cxl, adaptive-cxl, \
              piggyback-cxl, piggyback-pipelined, piggyback-pipelined-1, byte-express",
         ),
-        (
-            "packing.page_crossing=1",
-            "packing.page_crossing: expected true or false, got 1",
-        ),
-        (
-            "lsm.rings=[4, 8]",
-            "lsm.rings: [4, 8]; allowed: 4 integers, each 3 to 1048576",
-        ),
-        (
-            "controller.dma_granularity_bytes=8",
-            "controller.dma_granularity_bytes: 8; allowed: 1, 4, 4096",
-        ),
+        ("packing.page_crossing=1", "packing.page_crossing: expected true or false, got 1"),
+        ("lsm.rings=[4, 8]", "lsm.rings: [4, 8]; allowed: 4 integers, each 3 to 1048576"),
+        ("controller.dma_granularity_bytes=8", "controller.dma_granularity_bytes: 8; allowed: 1, 4, 4096"),
         (
             "workload.preset=all",
             "workload.preset: \"all\"; allowed: all_random, all_dist, prefix_random, prefix_dist",
@@ -276,28 +191,18 @@ fn a_wrong_setting_is_one_line_that_says_what_is_allowed() {
 #[test]
 fn conditions_between_keys_are_one_line_too() {
     let cases: &[(&[&str], &str)] = &[
-        (
-            &["host.depth=256"],
-            "host.depth: 256; host.queues and host.queue_entries hold 255",
-        ),
+        (&["host.depth=256"], "host.depth: 256; host.queues and host.queue_entries hold 255"),
         (
             &["buffer.entries=1024"],
             "buffer.entries: 1024 pages are 16777216 B; power.protected_bytes is 9437184",
         ),
-        (
-            &["media.kind=file"],
-            "media.path: empty; media.kind = \"file\" needs the path of an image",
-        ),
+        (&["media.kind=file"], "media.path: empty; media.kind = \"file\" needs the path of an image"),
         (
             &["gc.free_segments_reserved=8"],
             "gc.free_segments_reserved: 8; must be below gc.free_segments_low, 8",
         ),
         (
-            &[
-                "flash.blocks_per_die=4",
-                "gc.segment_pages=1024",
-                "ftl.gc_low_blocks=2",
-            ],
+            &["flash.blocks_per_die=4", "gc.segment_pages=1024", "ftl.gc_low_blocks=2"],
             "gc.segment_pages: 1024 pages make 16 segments of the drive; at least 16 (twice gc.free_segments_low)",
         ),
     ];

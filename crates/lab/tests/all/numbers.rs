@@ -76,7 +76,9 @@ fn response_times_without_flash() {
         let report = without_flash(transfer, bytes);
         report.latency_ns.get("store").expect("stores happened").mean
     };
-    for (bytes, low, high) in [(4, 0.45, 0.55), (32, 0.5, 0.58), (64, 0.95, 1.1), (128, 1.3, 1.7), (2048, 10.0, 25.0)] {
+    for (bytes, low, high) in
+        [(4, 0.45, 0.55), (32, 0.5, 0.58), (64, 0.95, 1.1), (128, 1.3, 1.7), (2048, 10.0, 25.0)]
+    {
         let ratio = mean("piggyback", bytes) / mean("prp", bytes);
         assert!((low..=high).contains(&ratio), "{bytes} B: {ratio}");
     }
@@ -112,7 +114,8 @@ fn value_pages_of_the_packing_policies() {
 #[test]
 fn reports_repeat_to_the_last_digit() {
     let run = |medium: &str| {
-        let mut report = report(&["workload.ops=20000", &format!("media.kind={medium}"), "flash.blocks_per_die=64"]);
+        let mut report =
+            report(&["workload.ops=20000", &format!("media.kind={medium}"), "flash.blocks_per_die=64"]);
         report.time.wall_s = 0.0;
         report.config = serde_json::Value::Null;
         serde_json::to_string(&report).expect("a report is JSON")

@@ -27,11 +27,7 @@ fn store() {
     let store = Store {
         key: key16(),
         value_bytes: 0x0102_0304,
-        options: StoreOptions {
-            add_only: true,
-            no_compress: true,
-            ..Default::default()
-        },
+        options: StoreOptions { add_only: true, no_compress: true, ..Default::default() },
     };
     let mut expected = [
         0x01, 0x00, 0x34, 0x12, 1, 0, 0, 0, // opcode, flags, CID, NSID
@@ -54,20 +50,12 @@ fn store() {
     assert_eq!(sqe.as_bytes(), &expected);
     assert_eq!(sqe.psdt(), Ok(Psdt::Prp));
 
-    sqe.set_sgl(SglDescriptor::data_block(
-        0x0000_7FFF_1234_5001,
-        0x0102_0304,
-    ));
+    sqe.set_sgl(SglDescriptor::data_block(0x0000_7FFF_1234_5001, 0x0102_0304));
     expected[1] = 0x40;
-    expected[24..40].copy_from_slice(&[
-        0x01, 0x50, 0x34, 0x12, 0xFF, 0x7F, 0, 0, 4, 3, 2, 1, 0, 0, 0, 0x00,
-    ]);
+    expected[24..40].copy_from_slice(&[0x01, 0x50, 0x34, 0x12, 0xFF, 0x7F, 0, 0, 4, 3, 2, 1, 0, 0, 0, 0x00]);
     assert_eq!(sqe.as_bytes(), &expected);
     assert_eq!(sqe.psdt(), Ok(Psdt::Sgl));
-    assert_eq!(
-        sqe.sgl(),
-        SglDescriptor::data_block(0x0000_7FFF_1234_5001, 0x0102_0304)
-    );
+    assert_eq!(sqe.sgl(), SglDescriptor::data_block(0x0000_7FFF_1234_5001, 0x0102_0304));
     assert_eq!(Command::decode(&sqe), Ok(Command::Store(store)));
 }
 
@@ -75,11 +63,7 @@ fn store() {
 fn retrieve() {
     let options = RetrieveOptions { raw: true };
     check(
-        Command::Retrieve {
-            key: key3(),
-            buffer_bytes: 4096,
-            options,
-        },
+        Command::Retrieve { key: key3(), buffer_bytes: 4096, options },
         [
             0x02, 0x00, 0x34, 0x12, 1, 0, 0, 0, //
             b'k', b'e', b'y', 0, 0, 0, 0, 0, //
@@ -105,23 +89,11 @@ fn list() {
         0, 0, 0, 0, 0, 0, 0, 0, //
         b'8', b'9', b'a', b'b', b'c', b'd', b'e', b'f',
     ];
-    check(
-        Command::List {
-            start: Some(key16()),
-            buffer_bytes: 0x2_0000,
-        },
-        expected,
-    );
+    check(Command::List { start: Some(key16()), buffer_bytes: 0x2_0000 }, expected);
     expected[8..16].fill(0);
     expected[44] = 0;
     expected[56..].fill(0);
-    check(
-        Command::List {
-            start: None,
-            buffer_bytes: 0x2_0000,
-        },
-        expected,
-    );
+    check(Command::List { start: None, buffer_bytes: 0x2_0000 }, expected);
 }
 
 #[test]
@@ -146,10 +118,7 @@ fn delete_and_exist() {
 #[test]
 fn write_and_transfer() {
     let value: Vec<u8> = (1..=40).collect();
-    let command = Command::Write(Write {
-        key: key16(),
-        value_bytes: 40,
-    });
+    let command = Command::Write(Write { key: key16(), value_bytes: 40 });
     let mut sqe = command.encode(CID, NSID);
     assert_eq!(inline::put_write(&mut sqe, &value), 35);
     assert_eq!(
@@ -189,11 +158,7 @@ fn write_and_transfer() {
 #[test]
 fn hybrid() {
     check(
-        Command::Hybrid {
-            key: key3(),
-            value_bytes: 8224,
-            pages_z: 1,
-        },
+        Command::Hybrid { key: key3(), value_bytes: 8224, pages_z: 1 },
         [
             0xA9, 0x00, 0x34, 0x12, 1, 0, 0, 0, //
             b'k', b'e', b'y', 0, 0, 0, 0, 0, //
@@ -210,10 +175,7 @@ fn hybrid() {
 #[test]
 fn iterators() {
     check(
-        Command::Seek {
-            key: Some(key3()),
-            buffer_bytes: 4096,
-        },
+        Command::Seek { key: Some(key3()), buffer_bytes: 4096 },
         [
             0xA2, 0x00, 0x34, 0x12, 1, 0, 0, 0, //
             b'k', b'e', b'y', 0, 0, 0, 0, 0, //
@@ -235,21 +197,10 @@ fn iterators() {
         0x78, 0x56, 0x34, 0x12, 0, 0, 0, 0, // iterator
         0, 0, 0, 0, 0, 0, 0, 0,
     ];
-    check(
-        Command::Next {
-            iterator: 0x1234_5678,
-            buffer_bytes: 4096,
-        },
-        expected,
-    );
+    check(Command::Next { iterator: 0x1234_5678, buffer_bytes: 4096 }, expected);
     expected[0] = 0xA4;
     expected[41] = 0;
-    check(
-        Command::IterClose {
-            iterator: 0x1234_5678,
-        },
-        expected,
-    );
+    check(Command::IterClose { iterator: 0x1234_5678 }, expected);
 }
 
 #[test]
@@ -282,9 +233,7 @@ fn completion() {
         .with_queue(2, 0x0A0B)
         .with_phase(true);
     // Status: DNR 15, SCT 0, SC 87h << 1, phase 1.
-    let expected = [
-        4, 3, 2, 1, 5, 0, 0, 0, 0x0B, 0x0A, 2, 0, 0x34, 0x12, 0x0F, 0x81,
-    ];
+    let expected = [4, 3, 2, 1, 5, 0, 0, 0, 0x0B, 0x0A, 2, 0, 0x34, 0x12, 0x0F, 0x81];
     assert_eq!(cqe.as_bytes(), &expected);
     let read = Cqe::from_bytes(expected);
     assert_eq!(read.status(), Status::KEY_NOT_FOUND);
@@ -301,25 +250,10 @@ fn completion() {
 /// What is wrong with an entry, and what the drive must say to it.
 #[test]
 fn malformed() {
-    let store = Command::Store(Store {
-        key: key3(),
-        value_bytes: 1,
-        options: Default::default(),
-    });
-    let hybrid = Command::Hybrid {
-        key: key3(),
-        value_bytes: 4097,
-        pages_z: 0,
-    };
-    let retrieve = Command::Retrieve {
-        key: key3(),
-        buffer_bytes: 0,
-        options: RetrieveOptions::default(),
-    };
-    let list = Command::List {
-        start: None,
-        buffer_bytes: 64,
-    };
+    let store = Command::Store(Store { key: key3(), value_bytes: 1, options: Default::default() });
+    let hybrid = Command::Hybrid { key: key3(), value_bytes: 4097, pages_z: 0 };
+    let retrieve = Command::Retrieve { key: key3(), buffer_bytes: 0, options: RetrieveOptions::default() };
+    let list = Command::List { start: None, buffer_bytes: 64 };
     // (a good command, the byte to change, its new value, the answer)
     let rows = [
         (store, 0, 0x00, Status::INVALID_OPCODE),
@@ -333,18 +267,8 @@ fn malformed() {
         (store, 45, 0b1000, Status::INVALID_FIELD),
         (retrieve, 45, 0b10, Status::INVALID_FIELD),
         (retrieve, 44, 0, Status::INVALID_KEY_SIZE),
-        (
-            Command::Delete { key: key3() },
-            44,
-            0,
-            Status::INVALID_KEY_SIZE,
-        ),
-        (
-            Command::Exist { key: key3() },
-            44,
-            17,
-            Status::INVALID_KEY_SIZE,
-        ),
+        (Command::Delete { key: key3() }, 44, 0, Status::INVALID_KEY_SIZE),
+        (Command::Exist { key: key3() }, 44, 17, Status::INVALID_KEY_SIZE),
         (list, 44, 17, Status::INVALID_KEY_SIZE),
         (hybrid, 40, 0, Status::INVALID_FIELD), // 4096 bytes: no tail
         (hybrid, 48, 1, Status::INVALID_FIELD), // two pages of 4097 bytes
@@ -367,8 +291,5 @@ fn key_padding_is_ignored() {
     let mut bytes = *Command::Exist { key: key3() }.encode(CID, NSID).as_bytes();
     bytes[11..16].fill(0xEE);
     bytes[56..].fill(0xEE);
-    assert_eq!(
-        Command::decode(&Sqe::from_bytes(bytes)),
-        Ok(Command::Exist { key: key3() })
-    );
+    assert_eq!(Command::decode(&Sqe::from_bytes(bytes)), Ok(Command::Exist { key: key3() }));
 }

@@ -32,10 +32,7 @@ fn list_bytes() {
         ]
     );
     let read: Result<Vec<Key>, ListError> = ListReader::new(&buffer).unwrap().collect();
-    assert_eq!(
-        read.unwrap(),
-        [key(b"a"), key(b"bb"), key(b"ccc"), key(b"e")]
-    );
+    assert_eq!(read.unwrap(), [key(b"a"), key(b"bb"), key(b"ccc"), key(b"e")]);
 }
 
 #[test]
@@ -46,25 +43,13 @@ fn list_corners() {
         let mut list = ListWriter::new(&mut buffer[..size]);
         assert!(!list.push(key(b"a")));
         assert_eq!(list.finish(), size);
-        assert_eq!(
-            ListReader::new(&buffer[..size]).err(),
-            Some(ListError::Truncated)
-        );
+        assert_eq!(ListReader::new(&buffer[..size]).err(), Some(ListError::Truncated));
     }
     let read = |data: &[u8]| ListReader::new(data).unwrap().collect::<Vec<_>>();
     assert_eq!(read(&[0; 4]), []);
-    assert_eq!(
-        read(&[2, 0, 0, 0, 3, 0, b'a', b'b', b'c']),
-        [Ok(key(b"abc")), Err(ListError::Truncated)]
-    );
-    assert_eq!(
-        read(&[1, 0, 0, 0, 3, 0, b'a', b'b']),
-        [Err(ListError::Truncated)]
-    );
-    assert_eq!(
-        read(&[9, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0]),
-        [Err(ListError::KeyLength(0))]
-    );
+    assert_eq!(read(&[2, 0, 0, 0, 3, 0, b'a', b'b', b'c']), [Ok(key(b"abc")), Err(ListError::Truncated)]);
+    assert_eq!(read(&[1, 0, 0, 0, 3, 0, b'a', b'b']), [Err(ListError::Truncated)]);
+    assert_eq!(read(&[9, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0]), [Err(ListError::KeyLength(0))]);
     let mut long = [7; 64];
     long[4..6].copy_from_slice(&[17, 0]);
     assert_eq!(read(&long), [Err(ListError::KeyLength(17))]);
@@ -79,10 +64,7 @@ fn iterator_answer() {
     ];
     assert_eq!(header.as_bytes(), &expected);
     let read = IterHeader::from_bytes(expected);
-    assert_eq!(
-        (read.key(), read.value_bytes()),
-        (Some(key(b"key")), 0x0102)
-    );
+    assert_eq!((read.key(), read.value_bytes()), (Some(key(b"key")), 0x0102));
     assert_eq!(read.answer_bytes(), 24 + 0x0102);
     assert_eq!(IterHeader::from_bytes([0; 24]).key(), None);
     assert_eq!(IterHeader::from_bytes([0xFF; 24]).key(), None);
@@ -101,10 +83,7 @@ fn identify_kv_namespace() {
     let bytes = namespace.as_bytes();
     assert_eq!(bytes[..8], [8, 7, 6, 5, 4, 3, 2, 1]);
     assert_eq!(bytes[16], 9);
-    assert_eq!(
-        bytes[88..104],
-        [16, 0, 0, 0, 0, 0, 0x20, 0, 0xD, 0xC, 0xB, 0xA, 0, 0, 0, 0]
-    );
+    assert_eq!(bytes[88..104], [16, 0, 0, 0, 0, 0, 0x20, 0, 0xD, 0xC, 0xB, 0xA, 0, 0, 0, 0]);
     assert_eq!(namespace.format().value_max_bytes.get(), 0x0020_0000);
     // Four bits of index, whatever the others say: no byte reads past the formats.
     namespace.format_current = 0xFF;
@@ -127,14 +106,8 @@ fn identify_descriptors_and_text() {
 
 #[test]
 fn status_names() {
-    assert_eq!(
-        Status::KEY_NOT_FOUND.to_string(),
-        "key does not exist (87h)"
-    );
-    assert_eq!(
-        Status::INVALID_FIELD.to_string(),
-        "invalid field in command (02h)"
-    );
+    assert_eq!(Status::KEY_NOT_FOUND.to_string(), "key does not exist (87h)");
+    assert_eq!(Status::INVALID_FIELD.to_string(), "invalid field in command (02h)");
     assert_eq!(Status::STALE_WINDOW.to_string(), "stale window (7D3h)");
     assert_eq!(Status::new(7, 0xFF).to_string(), "status 7FFh");
     assert_eq!(Status::new(7, 0xD3), Status::STALE_WINDOW);
@@ -168,15 +141,8 @@ fn commands_per_value() {
         (4096, 74),
     ];
     for (value_bytes, commands) in rows {
-        assert_eq!(
-            inline::commands_for(value_bytes),
-            commands,
-            "{value_bytes} B"
-        );
+        assert_eq!(inline::commands_for(value_bytes), commands, "{value_bytes} B");
     }
-    assert_eq!(
-        inline::commands_for(u32::MAX),
-        1 + (u32::MAX - 35).div_ceil(56)
-    );
+    assert_eq!(inline::commands_for(u32::MAX), 1 + (u32::MAX - 35).div_ceil(56));
     assert_eq!([0, 1, 56, 57].map(inline::transfers_for), [0, 1, 1, 2]);
 }

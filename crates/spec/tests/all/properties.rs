@@ -8,10 +8,7 @@ use proptest::prelude::*;
 
 fn key_bytes() -> impl Strategy<Value = Vec<u8>> {
     // Few letters, zero among them: many keys that are prefixes of each other.
-    prop_oneof![
-        vec(any::<u8>(), 1..=16),
-        vec(prop_oneof![Just(0), Just(1), Just(255)], 1..=16)
-    ]
+    prop_oneof![vec(any::<u8>(), 1..=16), vec(prop_oneof![Just(0), Just(1), Just(255)], 1..=16)]
 }
 
 fn key() -> impl Strategy<Value = Key> {
@@ -29,39 +26,28 @@ fn store_options() -> impl Strategy<Value = StoreOptions> {
 fn command() -> impl Strategy<Value = Command> {
     let size = any::<u32>;
     prop_oneof![
-        (key(), size(), store_options()).prop_map(|(key, value_bytes, options)| Command::Store(
-            Store {
-                key,
-                value_bytes,
-                options
-            }
-        )),
+        (key(), size(), store_options()).prop_map(|(key, value_bytes, options)| Command::Store(Store {
+            key,
+            value_bytes,
+            options
+        })),
         (key(), size(), any::<bool>()).prop_map(|(key, buffer_bytes, raw)| Command::Retrieve {
             key,
             buffer_bytes,
             options: RetrieveOptions { raw }
         }),
-        (proptest::option::of(key()), size()).prop_map(|(start, buffer_bytes)| Command::List {
-            start,
-            buffer_bytes
-        }),
+        (proptest::option::of(key()), size())
+            .prop_map(|(start, buffer_bytes)| Command::List { start, buffer_bytes }),
         key().prop_map(|key| Command::Delete { key }),
         key().prop_map(|key| Command::Exist { key }),
         (key(), size()).prop_map(|(key, value_bytes)| Command::Write(Write { key, value_bytes })),
         (key(), 0..1000u32, 1..100_000u32).prop_map(|(key, pages_z, tail_bytes)| {
-            Command::Hybrid {
-                key,
-                value_bytes: (pages_z + 1) * 4096 + tail_bytes,
-                pages_z,
-            }
+            Command::Hybrid { key, value_bytes: (pages_z + 1) * 4096 + tail_bytes, pages_z }
         }),
         Just(Command::Transfer),
         (proptest::option::of(key()), size())
             .prop_map(|(key, buffer_bytes)| Command::Seek { key, buffer_bytes }),
-        (size(), size()).prop_map(|(iterator, buffer_bytes)| Command::Next {
-            iterator,
-            buffer_bytes
-        }),
+        (size(), size()).prop_map(|(iterator, buffer_bytes)| Command::Next { iterator, buffer_bytes }),
         size().prop_map(|iterator| Command::IterClose { iterator }),
         (key(), size(), size(), size(), 0..=24u8).prop_map(
             |(key, value_bytes, window_offset, generation, tail_bytes)| Command::CxlStore {
@@ -81,10 +67,7 @@ fn command() -> impl Strategy<Value = Command> {
 
 /// A value through a *write* and its *transfer* commands, into entries full of old bytes.
 fn through_commands(key: Key, value: &[u8]) -> (Vec<u8>, u32) {
-    let write = Write {
-        key,
-        value_bytes: value.len() as u32,
-    };
+    let write = Write { key, value_bytes: value.len() as u32 };
     let mut sqe = Command::Write(write).encode(1, 1);
     // A second put must leave nothing of the first.
     put_write(&mut sqe, &[0xEE; 64]);

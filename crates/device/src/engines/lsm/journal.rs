@@ -13,7 +13,7 @@ use super::index::Index;
 use super::recovery::{IndexImage, IndexJournal, IndexRecord};
 use crate::drive::{DriveConfig, PowerOnError, fingerprint};
 use crate::power::{self, ImageError, Journal};
-use crate::value_log::{self, ProtectedValueLog, Record, ValueLog, Vaddr};
+use crate::value_log::{self, ProtectedValueLog, Record, Vaddr, ValueLog};
 
 const VALUE_LOG: u8 = 0;
 const INDEX: u8 = 1;
@@ -104,7 +104,8 @@ impl Protected {
 pub fn fold(config: &DriveConfig, image: &[u8], records: &[(u8, Vec<u8>)]) -> Result<Vec<u8>, PowerOnError> {
     let mut protected = Protected::decode(config, image)?;
     for (number, (part, payload)) in records.iter().enumerate() {
-        let bad = |what: &dyn std::fmt::Display| ImageError::new(0, format!("record {number} behind it: {what}"));
+        let bad =
+            |what: &dyn std::fmt::Display| ImageError::new(0, format!("record {number} behind it: {what}"));
         match *part {
             VALUE_LOG => {
                 let record = Record::decode(payload).ok_or_else(|| bad(&"it makes no sense"))?;

@@ -72,8 +72,10 @@ impl Bench {
     pub async fn connect(&self) -> Driver {
         let core = Rc::new(Resource::new(&self.sim, "host.core", 1));
         let host =
-            Host::connect(self.link.clone(), self.memory.clone(), core, setup::host_costs(&self.config)).await;
-        let mut drivers = setup::drivers(&self.config, &host.expect("a drive identifies itself")).expect("a method");
+            Host::connect(self.link.clone(), self.memory.clone(), core, setup::host_costs(&self.config))
+                .await;
+        let mut drivers =
+            setup::drivers(&self.config, &host.expect("a drive identifies itself")).expect("a method");
         drivers.remove(0)
     }
 }
@@ -186,14 +188,24 @@ pub async fn check_list(driver: &Driver, oracle: &Oracle, start: Option<Key>) {
         match start {
             None => assert_eq!(sorted, oracle.pairs.keys().copied().collect::<Vec<_>>()),
             Some(start) => {
-                assert!(sorted.windows(2).all(|pair| pair[0] != pair[1]), "a key is listed twice: {listed:?}");
-                assert!(sorted.iter().all(|key| oracle.pairs.contains_key(key)), "not all of {listed:?} exist");
-                assert!(!oracle.pairs.contains_key(&start) || listed.first() == Some(&start), "{start:?}: {listed:?}");
+                assert!(
+                    sorted.windows(2).all(|pair| pair[0] != pair[1]),
+                    "a key is listed twice: {listed:?}"
+                );
+                assert!(
+                    sorted.iter().all(|key| oracle.pairs.contains_key(key)),
+                    "not all of {listed:?} exist"
+                );
+                assert!(
+                    !oracle.pairs.contains_key(&start) || listed.first() == Some(&start),
+                    "{start:?}: {listed:?}"
+                );
             }
         }
         return;
     }
-    let expected: Vec<Key> = oracle.pairs.keys().copied().filter(|key| start.is_none_or(|s| *key >= s)).collect();
+    let expected: Vec<Key> =
+        oracle.pairs.keys().copied().filter(|key| start.is_none_or(|s| *key >= s)).collect();
     assert_eq!(listed, expected, "keys from {start:?}");
 }
 

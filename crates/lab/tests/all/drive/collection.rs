@@ -10,7 +10,12 @@ use super::bench::{Bench, Oracle, Stored, check_all, document, value};
 
 const BYTES: u32 = 1500;
 
-async fn store(driver: &kvdrive_host::modelled::Driver, oracle: &mut Oracle, number: u32, version: u64) -> bool {
+async fn store(
+    driver: &kvdrive_host::modelled::Driver,
+    oracle: &mut Oracle,
+    number: u32,
+    version: u64,
+) -> bool {
     let key = Key::from_u32_be(number);
     let stored = Stored { version, bytes: BYTES };
     match driver.store(key, Piece::Pattern(value(&key, stored))).await {
@@ -58,12 +63,16 @@ fn eighty_percent_live_overwritten_twenty_times() {
             }
             for version in 1..=u64::from(live) * 20 {
                 let number = rng.below(u64::from(live)) as u32;
-                assert!(store(&driver, &mut oracle, number, version).await, "full at overwrite {version} of {live}");
+                assert!(
+                    store(&driver, &mut oracle, number, version).await,
+                    "full at overwrite {version} of {live}"
+                );
             }
             check_all(&driver, &oracle).await;
             drive.drain().await;
             let counters = drive.counters();
-            let collected: u64 = counters.programs().filter(|(name, _)| name.contains("gc")).map(|(_, n)| n).sum();
+            let collected: u64 =
+                counters.programs().filter(|(name, _)| name.contains("gc")).map(|(_, n)| n).sum();
             let read: u64 = counters.reads().filter(|(name, _)| name.contains("gc")).map(|(_, n)| n).sum();
             assert!(collected > 0, "{}: nothing was collected: {:?}", row.name, counters);
             assert!(read > 0, "{}: collected without reading: {:?}", row.name, counters);
@@ -101,7 +110,10 @@ fn filled_emptied_and_filled_ten_times() {
                 for key in oracle.pairs.keys() {
                     driver.delete(*key).await.expect("a delete never fails for space");
                 }
-                assert!(drive.utilization().live_bytes < full.live_bytes / 2, "deletes free nothing: {full:?}");
+                assert!(
+                    drive.utilization().live_bytes < full.live_bytes / 2,
+                    "deletes free nothing: {full:?}"
+                );
                 oracle.pairs.clear();
                 check_all(&driver, &oracle).await;
             }

@@ -40,14 +40,19 @@ fn check(survivors: &Survivors, oracle: &Oracle) -> bool {
         for (key, stored) in &oracle.pairs {
             match driver.retrieve(*key, &mut region).await {
                 Ok(bytes) => {
-                    assert!(bytes == stored.bytes && is_value(&region, key, *stored), "wrong data for {key:?}");
+                    assert!(
+                        bytes == stored.bytes && is_value(&region, key, *stored),
+                        "wrong data for {key:?}"
+                    );
                 }
                 Err(Status::UNRECOVERED_ERROR) => {}
                 Err(status) => panic!("{key:?} answers {status}"),
             }
         }
         match driver.list(None, 4096).await {
-            Ok(keys) => assert!(keys.iter().all(|key| oracle.pairs.contains_key(key)), "a key appeared: {keys:?}"),
+            Ok(keys) => {
+                assert!(keys.iter().all(|key| oracle.pairs.contains_key(key)), "a key appeared: {keys:?}")
+            }
             Err(Status::UNRECOVERED_ERROR) => {}
             Err(status) => panic!("a list answers {status}"),
         }

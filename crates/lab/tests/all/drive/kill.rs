@@ -79,7 +79,9 @@ fn run_and_kill(path: &Path, first: u64, rng: &mut Rng) -> u64 {
     child.kill().expect("the child is alive");
     child.wait().expect("the child is gone");
     // What it had said before it died counts too.
-    lines.for_each(|line| drop(note(line)));
+    lines.for_each(|line| {
+        note(line);
+    });
     next
 }
 
@@ -109,7 +111,9 @@ fn check(path: &Path, known: &mut BTreeMap<Key, Stored>, under_way: u64, kill: u
         let driver = bench.connect().await;
         let (late_key, late) = stored(under_way);
         let mut region = Region::new();
-        if driver.retrieve(late_key, &mut region).await == Ok(late.bytes) && is_value(&region, &late_key, late) {
+        if driver.retrieve(late_key, &mut region).await == Ok(late.bytes)
+            && is_value(&region, &late_key, late)
+        {
             known.insert(late_key, late);
         }
         for (key, stored) in known.iter() {

@@ -7,5 +7,4 @@ mod corruption;
 mod kill;
 mod oracle;
 mod power_cut;
-
-pub use bench::{Bench, Oracle, document};
+mod storm;

@@ -106,12 +106,7 @@ fn concurrent_stream(sim: Sim, settings: &[&str], seed: u64) {
 }
 
 /// A step on keys that no other task touches.
-async fn own_step(
-    driver: &kvdrive_host::modelled::Driver,
-    oracle: &mut Oracle,
-    rng: &mut Rng,
-    task: u64,
-) {
+async fn own_step(driver: &kvdrive_host::modelled::Driver, oracle: &mut Oracle, rng: &mut Rng, task: u64) {
     use super::bench::{SIZES, Stored, check_one, value};
     let key = kvdrive_spec::Key::from_u32_be((task as u32) << 16 | rng.below(15) as u32);
     match rng.below(8) {

@@ -70,7 +70,8 @@ fn cut_everywhere(settings: &[String], ops: u64, every: u64, seed: u64) {
         if event % every == first {
             let survivors = drive.survivors(&mut rng);
             let known = known.borrow().clone();
-            let survivors = if cuts % 7 == 3 { cut_recovery(&document, survivors, &mut rng) } else { survivors };
+            let survivors =
+                if cuts % 7 == 3 { cut_recovery(&document, survivors, &mut rng) } else { survivors };
             recover_and_check(&document, &survivors, known, small_keys, cuts % 5 == 0, &mut rng);
             cuts += 1;
         }
