@@ -173,7 +173,7 @@ impl Workload for Ycsb {
         } else {
             // A hash in place of a stream: the answer must not depend on what was asked before.
             let mixed = fnv64(index ^ fnv64(self.seed)) ^ fnv64(index.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-            (u128::from(mixed) * u128::from(self.loaded) >> 64) as u64
+            ((u128::from(mixed) * u128::from(self.loaded)) >> 64) as u64
         };
         (self.format.key(number), ValueSpec { bytes: self.value_bytes, version: index })
     }
