@@ -13,7 +13,7 @@
 //! **Nobody waits for ever.** Pages of values that arrive in commands stay pinned until the host sends the rest, so the
 //! host may pin a share of the buffer only, and is told to try again beyond it ([`Status::COMMAND_INTERRUPTED`]); all
 //! other pins end by themselves, provided that holders of a [`Place`] call [`Place::landed`] before they wait for
-//! anything else. The shares are in [`ValueLog::admit`].
+//! anything else. The shares are in `Log::admits`.
 //!
 //! **Power.** What flash does not have yet is in the protected image ([`ProtectedValueLog`]). Every change is handed to
 //! the [`Journal`], if there is one, when it happens and so before it is acknowledged; a page leaves the image when

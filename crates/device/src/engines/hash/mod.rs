@@ -2,7 +2,7 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | [`scheme`], [`original`], [`plus`] | the FTLs there are, one row and one file each |
+//! | [`mod@scheme`], [`original`], [`plus`] | the FTLs there are, one row and one file each |
 //! | [`config`] | what they are configured with |
 //! | [`layout`], [`pair`] | addresses; the bytes of a pair |
 //! | [`section`] | the hash table's unit of caching: whole (`original`) or live-only (`plus`) |
