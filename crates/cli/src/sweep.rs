@@ -17,7 +17,7 @@ use crate::batch::{TotalBar, threads};
 /// Options of `sweep`.
 #[derive(Args)]
 pub struct Sweep {
-    /// TOML file: profile, set = ["KEY=VALUE", ...], and [grid] with "KEY" = [VALUE, ...]
+    /// TOML file: profile, set = ["KEY=VALUE", ...], and a table `grid` with "KEY" = [VALUE, ...]
     file: PathBuf,
     /// Where the lines go; rows that are there already are not run again [default: FILE with .jsonl]
     #[arg(long, value_name = "FILE")]
