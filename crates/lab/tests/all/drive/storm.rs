@@ -1,12 +1,15 @@
-//! Hosts at the limit: unfinished values on many queues, and the largest values there are. Nobody waits for ever.
+//! Hosts at the limit and beyond: any 64 bytes from several queues, unfinished values on many queues, and the largest
+//! values there are. Nobody waits for ever, and what others stored stays.
 
 use std::rc::Rc;
 
-use kvdrive_link::{Piece, QueuePair};
-use kvdrive_sim::Sim;
-use kvdrive_spec::{Command, Key, Sqe, Status, Write, inline, opcode};
+use kvdrive_device::controller::ENGINES;
+use kvdrive_host::modelled::Driver;
+use kvdrive_link::{HostMemory, Piece, QueuePair};
+use kvdrive_sim::{Rng, Sim};
+use kvdrive_spec::{Command, Key, SglDescriptor, Sqe, Status, Store, Write, inline, opcode};
 
-use super::bench::{Bench, Oracle, Stored, check_all, document, value};
+use super::bench::{Bench, Oracle, Stored, check_all, check_one, document, value};
 
 const NSID: u32 = 1;
 
@@ -100,5 +103,159 @@ fn two_mebibytes() {
             check_all(&driver, &oracle).await;
         });
         bench.sim.clear();
+    }
+}
+
+const PAGE: u64 = 4096;
+/// Pages of host memory that stray commands may name.
+const PAGES: u64 = 24;
+/// The longest that one command may take, ns: far more than garbage collection in the way of it does.
+const PATIENCE_NS: u64 = 10_000_000_000;
+/// Bit of an entry's second byte that asks for no completion.
+const QUIET: u8 = 1 << 2;
+
+/// Memory whose last page is a list of the others, so that commands with long values can succeed.
+fn stray_memory(bench: &Bench, rng: &mut Rng) -> u64 {
+    let base = bench.memory.map((PAGES * PAGE) as u32);
+    let mut bytes = vec![0; (PAGES * PAGE) as usize];
+    rng.fill(&mut bytes);
+    let list = ((PAGES - 1) * PAGE) as usize;
+    for (index, entry) in (1..).zip(bytes[list..].chunks_exact_mut(8)) {
+        entry.copy_from_slice(&(base + index % (PAGES - 2) * PAGE).to_le_bytes());
+    }
+    bench.memory.write(base, Piece::Bytes(&bytes)).expect("it is mapped");
+    base
+}
+
+/// Half of the entries are commands that could be meant, a third are those with some bytes changed, the rest is noise. No
+/// key is one of the oracle's.
+fn stray(rng: &mut Rng, base: u64, cid: u16) -> Sqe {
+    const OPCODES: [u8; 13] = [
+        opcode::STORE,
+        opcode::STORE,
+        opcode::RETRIEVE,
+        opcode::DELETE,
+        opcode::EXIST,
+        opcode::LIST,
+        opcode::WRITE,
+        opcode::WRITE,
+        opcode::TRANSFER,
+        opcode::HYBRID,
+        opcode::EXPRESS,
+        opcode::CXL_STORE,
+        opcode::SEEK,
+    ];
+    let opcode = OPCODES[rng.below(OPCODES.len() as u64) as usize];
+    let key = Key::new(&[rng.below(3) as u8; 16][..1 + rng.below(3) as usize]).expect("1 to 3 bytes");
+    let value_bytes =
+        [rng.below(200), 4000 + rng.below(300), rng.below(70_000)][rng.below(3) as usize] as u32;
+    let mut sqe = Command::Store(Store { key, value_bytes, options: Default::default() }).encode(cid, NSID);
+    sqe.opcode = opcode;
+    let mut address = || base + rng.below(PAGES) * PAGE;
+    let (first, second) = (address(), address());
+    match rng.below(4) {
+        0 => sqe.set_sgl(SglDescriptor::data_block(first, value_bytes)),
+        1 => sqe.set_prps(first, base + (PAGES - 1) * PAGE),
+        _ => sqe.set_prps(first, second),
+    }
+    let mut bytes = *sqe.as_bytes();
+    match rng.below(6) {
+        0 => rng.fill(&mut bytes),
+        // Not the high half of a pointer: it could name a buffer of somebody else.
+        1 | 2 => (0..1 + rng.below(3)).for_each(|_| match rng.below(64) as usize {
+            28..32 | 36..40 => {}
+            at => bytes[at] = rng.next_u64() as u8,
+        }),
+        _ => {}
+    }
+    bytes[1] &= !QUIET;
+    let mut sqe = Sqe::from_bytes(bytes);
+    sqe.cid.set(cid);
+    if sqe.opcode == opcode::EXPRESS {
+        // Else the entries behind it are its value, and not completed.
+        sqe.cdw10.set(0);
+    }
+    sqe
+}
+
+/// Keeps up to six stray commands under way on a queue; each is completed once.
+async fn send_strays(bench: &Bench, queue: &QueuePair, base: u64, commands: u16, rng: &mut Rng) -> [u32; 2] {
+    let mut under_way: Vec<(u16, u64)> = Vec::new();
+    let mut outcomes = [0; 2];
+    let mut next = 0;
+    while next < commands || !under_way.is_empty() {
+        while next < commands && under_way.len() < 6 && queue.try_submit(stray(rng, base, next)) {
+            under_way.push((next, bench.sim.now()));
+            next += 1;
+        }
+        bench.link.ring_submission(queue).await;
+        while let Some(cqe) = queue.any_completion() {
+            bench.link.ring_completion(queue);
+            let at = under_way.iter().position(|(cid, _)| *cid == cqe.cid.get());
+            under_way.swap_remove(at.expect("a command is completed once"));
+            outcomes[usize::from(cqe.status().is_success())] += 1;
+        }
+        for (cid, since) in &under_way {
+            assert!(bench.sim.now() - since < PATIENCE_NS, "command {cid} is never completed");
+        }
+        bench.sim.sleep(2000).await;
+    }
+    outcomes
+}
+
+/// Stores, overwrites and deletes beside the storm.
+async fn work_beside(driver: &Driver, oracle: &mut Oracle, rng: &mut Rng) {
+    for _ in 0..250 {
+        let key = oracle_key(rng.below(60));
+        let stored = Stored { version: rng.next_u64(), bytes: rng.below(9000) as u32 };
+        match rng.below(8) {
+            0 => {
+                driver.delete(key).await.expect("a delete never fails");
+                oracle.pairs.remove(&key);
+            }
+            1..=3 => check_one(driver, oracle, key).await,
+            _ => match driver.store(key, Piece::Pattern(value(&key, stored))).await {
+                Ok(()) => drop(oracle.pairs.insert(key, stored)),
+                Err(Status::CAPACITY_EXCEEDED | Status::COMMAND_INTERRUPTED) => {}
+                Err(status) => panic!("store of {stored:?}: {status}"),
+            },
+        }
+    }
+}
+
+fn any_64_bytes(engine: &str, seed: u64) {
+    let settings = [format!("engine.name={engine}"), "flash.blocks_per_die=96".to_owned()];
+    let bench = Rc::new(Bench::new(&document(&settings), Sim::permuted(seed)));
+    let sim = bench.sim.clone();
+    sim.block_on(async {
+        let _drive = bench.power_on(None).await.expect("an empty drive comes up");
+        let driver = bench.connect().await;
+        let mut oracle = Oracle::of(&bench);
+        let mut rng = Rng::stream(seed, "storm");
+        let base = stray_memory(&bench, &mut rng);
+        let storms: Vec<_> = (0..3)
+            .map(|number| {
+                let queue = bench.link.create_queue(8);
+                let (bench, mut rng) = (bench.clone(), Rng::stream(seed + number, "stray commands"));
+                let storm = async move { send_strays(&bench, &queue, base, 700, &mut rng).await };
+                sim.spawn(storm)
+            })
+            .collect();
+        work_beside(&driver, &mut oracle, &mut rng).await;
+        for storm in storms {
+            let [refused, succeeded] = storm.join().await;
+            assert!(refused > 100 && succeeded > 100, "{refused} refused, {succeeded} succeeded");
+        }
+        for number in 0..60 {
+            check_one(&driver, &oracle, oracle_key(number)).await;
+        }
+    });
+    sim.clear();
+}
+
+#[test]
+fn any_64_bytes_from_several_queues_harm_nobody() {
+    for row in ENGINES {
+        (0..3).for_each(|seed| any_64_bytes(row.name, seed));
     }
 }
