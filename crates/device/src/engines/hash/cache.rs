@@ -98,14 +98,9 @@ pub struct Pin {
 }
 
 impl Cache {
-    /// A cache of at most `budget_bytes` bytes over `sections` sections that do not exist yet.
-    pub fn new(
-        sim: &Sim,
-        space: &Rc<Space>,
-        format: Box<dyn Format>,
-        sections: u64,
-        budget_bytes: u64,
-    ) -> Rc<Cache> {
+    /// A cache of at most `budget_bytes` bytes over a table none of whose sections exists yet.
+    pub fn new(sim: &Sim, space: &Rc<Space>, format: Box<dyn Format>, budget_bytes: u64) -> Rc<Cache> {
+        let sections = format.sections();
         Rc::new(Cache {
             sim: sim.clone(),
             space: space.clone(),
@@ -201,7 +196,7 @@ impl Cache {
 
     fn create(self: &Rc<Self>, id: u64) -> Pin {
         let section = self.format.create();
-        self.make_room(section.bytes().into());
+        self.make_room(section.cached_bytes().into());
         self.add_table(section.bytes().into());
         let slot = self.insert(id, Some(section), None);
         let pin = self.pin(slot);
@@ -220,7 +215,7 @@ impl Cache {
         self.loaded.wake_all();
         match section {
             Ok(section) => {
-                self.make_room(section.bytes().into());
+                self.make_room(section.cached_bytes().into());
                 self.slots.borrow_mut()[slot as usize].section = Some(section);
                 let pin = self.pin(slot);
                 self.enqueue(slot);
@@ -266,7 +261,8 @@ impl Cache {
     }
 
     fn enqueue(&self, slot: u32) {
-        let bytes = self.slots.borrow()[slot as usize].section.as_ref().map_or(0, |section| section.bytes());
+        let bytes =
+            self.slots.borrow()[slot as usize].section.as_ref().map_or(0, |section| section.cached_bytes());
         self.grow(i64::from(bytes));
         self.fifo.borrow_mut().push_back(slot);
     }
@@ -301,7 +297,7 @@ impl Cache {
         let mut slots = self.slots.borrow_mut();
         let leaving = &mut slots[slot as usize];
         let section = leaving.section.take().expect("sections in the queue are loaded");
-        self.grow(-i64::from(section.bytes()));
+        self.grow(-i64::from(section.cached_bytes()));
         if leaving.location.is_none() {
             self.add_table(-i64::from(section.bytes()));
         }
@@ -432,23 +428,54 @@ impl Cache {
 }
 
 impl Pin {
-    /// What a slot of the section holds, and the comparisons it took to find.
-    pub fn get(&self, slot: u32) -> (Entry, u64) {
+    fn section<T>(&self, ask: impl FnOnce(&dyn Section) -> T) -> T {
         let slots = self.cache.slots.borrow();
+        ask(&**slots[self.slot as usize].section.as_ref().expect("pinned sections stay"))
+    }
+
+    /// What a slot of the section holds.
+    pub fn get(&self, slot: u32) -> Entry {
+        self.section(|section| section.get(slot, &mut 0))
+    }
+
+    /// [`Section::candidate`], and the comparisons it took.
+    pub fn candidate(&self, tag: u32, from: u32) -> (Option<(u32, Grain)>, u64) {
         let mut comparisons = 0;
-        let section = slots[self.slot as usize].section.as_ref().expect("pinned sections stay");
-        (section.get(slot, &mut comparisons), comparisons)
+        (self.section(|section| section.candidate(tag, from, &mut comparisons)), comparisons)
+    }
+
+    /// The slot that points at this pair, which has this tag.
+    pub fn slot_of(&self, tag: u32, grain: Grain) -> Option<u32> {
+        let mut from = 0;
+        self.section(|section| {
+            while let Some((slot, at)) = section.candidate(tag, from, &mut 0) {
+                if at == grain {
+                    return Some(slot);
+                }
+                from = slot + 1;
+            }
+            None
+        })
+    }
+
+    /// [`Section::vacancy`].
+    pub fn vacancy(&self, tag: u32) -> Option<u32> {
+        self.section(|section| section.vacancy(tag))
+    }
+
+    /// [`Section::goes_on`].
+    pub fn goes_on(&self, tag: u32) -> bool {
+        self.section(|section| section.goes_on(tag))
     }
 
     /// Calls `found` with every pair of the section.
     pub fn pairs(&self, found: &mut dyn FnMut(u32, Grain)) {
-        let slots = self.cache.slots.borrow();
-        slots[self.slot as usize].section.as_ref().expect("pinned sections stay").pairs(found);
+        self.section(|section| section.pairs(found));
     }
 
     /// Makes a slot point at a pair.
-    pub fn set(&self, slot: u32, grain: Grain) {
-        self.alter(|section| section.set(slot, grain));
+    pub fn set(&self, slot: u32, tag: u32, grain: Grain) {
+        self.alter(|section| section.set(slot, tag, grain));
     }
 
     /// Takes the pair out of a slot.
@@ -456,21 +483,20 @@ impl Pin {
         self.alter(|section| section.remove(slot));
     }
 
-    /// A store probes past a slot.
-    pub fn mark_passed(&self, slot: u32) {
-        self.alter(|section| section.mark_passed(slot));
+    /// A store probes past a tag.
+    pub fn mark_passed(&self, tag: u32) {
+        self.alter(|section| section.mark_passed(tag));
     }
 
     fn alter(&self, change: impl FnOnce(&mut dyn Section)) {
         let mut slots = self.cache.slots.borrow_mut();
         let slot = &mut slots[self.slot as usize];
         let section = slot.section.as_mut().expect("pinned sections stay");
-        let before = section.bytes();
+        let before = (section.cached_bytes(), section.bytes());
         change(&mut **section);
         slot.dirty = true;
-        let growth = i64::from(section.bytes()) - i64::from(before);
-        self.cache.grow(growth);
-        self.cache.add_table(growth);
+        self.cache.grow(i64::from(section.cached_bytes()) - i64::from(before.0));
+        self.cache.add_table(i64::from(section.bytes()) - i64::from(before.1));
     }
 }
 

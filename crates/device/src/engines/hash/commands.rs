@@ -135,24 +135,24 @@ impl HashEngine {
         costs.memcpy_setup_ns + (u64::from(bytes) * costs.memcpy_ns_per_kib).div_ceil(1024)
     }
 
-    /// Puts the pair of `place` under `spot`. `false` when space or slot is not there any more.
-    fn put(&self, place: &Place, spot: &Spot, old: Option<&PairHeader>) -> bool {
+    /// Puts the pair of `place` under `spot`, in place of `old`, which was found in a slot there. `false` when space or
+    /// place is not there any more.
+    fn put(&self, place: &Place, spot: &Spot, old: Option<&(u32, PairHeader)>) -> bool {
         let core = &*self.0;
-        let now = spot.pin.get(spot.slot).0;
+        let slot = old.map(|(slot, _)| *slot).or_else(|| spot.pin.vacancy(spot.tag));
+        let Some(slot) = slot else { return false };
+        let now = spot.pin.get(slot);
         let header = PairHeader { probe: spot.probe, ..place.header };
-        if old.is_none() && matches!(now, Entry::At(_)) {
-            return false;
-        }
         let mut region = place.region.borrow_mut();
         region.write(0, Piece::Bytes(&header.encode()[..header.bytes() as usize]));
         let content = Content::Stored(&region, 0);
         let Some(grain) = core.space.append(Stream::Data, content, header.pair_bytes(), false) else {
             return false;
         };
-        spot.pin.set(spot.slot, grain);
+        spot.pin.set(slot, spot.tag, grain);
         core.live_bytes.set(core.live_bytes.get() + u64::from(header.value_bytes));
-        if let (Some(old), Entry::At(grain)) = (old, now) {
-            core.drop_pair(old, grain, spot.table_slot);
+        if let (Some((_, old)), Entry::At(grain)) = (old, now) {
+            core.drop_pair(old, grain, spot.section, slot);
         }
         true
     }
@@ -173,12 +173,12 @@ impl HashEngine {
             let (spot, old) = match core.walk(key, Aim::Store).await? {
                 Walk::Found(..) if options.add_only => return Err(Status::KEY_EXISTS),
                 // What was read is not needed any more; its superblock may go.
-                Walk::Found(spot, PairRead { header, .. }) => (spot, Some(header)),
+                Walk::Found(spot, slot, PairRead { header, .. }) => (spot, Some((slot, header))),
                 Walk::Absent(_) if options.update_only => return Err(Status::KEY_NOT_FOUND),
                 Walk::Absent(Some(spot)) => (spot, None),
                 Walk::Absent(None) => return Err(Status::CAPACITY_EXCEEDED),
             };
-            let old_grains = old.map_or(0, |old| core.layout.grains_of(old.pair_bytes()));
+            let old_grains = old.map_or(0, |(_, old)| core.layout.grains_of(old.pair_bytes()));
             if core.is_full_for(grains, old_grains) {
                 return Err(Status::CAPACITY_EXCEEDED);
             }
@@ -285,7 +285,7 @@ impl Engine for HashEngine {
 
     async fn find(&self, key: Key) -> Result<Option<Found>, Status> {
         Ok(match self.0.walk(&key, Aim::Read).await? {
-            Walk::Found(_, pair) => Some(self.found(pair)),
+            Walk::Found(_, _, pair) => Some(self.found(pair)),
             Walk::Absent(_) => None,
         })
     }
@@ -330,14 +330,14 @@ impl Engine for HashEngine {
     async fn delete(&self, key: Key) -> Result<(), Status> {
         let core = &*self.0;
         let _key = core.locks.lock(key).await;
-        let Walk::Found(spot, PairRead { header, .. }) = core.walk(&key, Aim::Read).await? else {
+        let Walk::Found(spot, slot, PairRead { header, .. }) = core.walk(&key, Aim::Read).await? else {
             return Ok(());
         };
-        let Entry::At(grain) = spot.pin.get(spot.slot).0 else {
+        let Entry::At(grain) = spot.pin.get(slot) else {
             unreachable!("a key's slot changes under the key's lock alone")
         };
-        spot.pin.remove(spot.slot);
-        core.drop_pair(&header, grain, spot.table_slot);
+        spot.pin.remove(slot);
+        core.drop_pair(&header, grain, spot.section, slot);
         Ok(())
     }
 

@@ -1,8 +1,8 @@
 //! What the commands and the collection of one hash engine share, and how a key is found.
 //!
-//! A key's hash gives a sequence of slots: probe `c` is slot `h + c + c^2` of a table with one slot a grain. A lookup
-//! goes along it until it finds the key or an empty slot; every occupied slot on the way costs the read of the pair it
-//! points to, since slots hold no part of the key.
+//! A key's hash gives a sequence of probes, each of which leads to a section and a tag: one slot of it, or a fingerprint
+//! that some of its slots may have. A lookup goes along the sequence until it finds the key or a section that no store
+//! ever went past with that tag; every slot of the tag on the way costs the read of the pair it points to.
 //!
 //! Who finds a pair holds no lock. Garbage collection may move it and another command may replace it while its flash
 //! page is read; the slot is therefore looked at again after every read, and a key's own slot is only written under the
@@ -22,17 +22,18 @@ use super::layout::{Grain, Layout};
 use super::pair::{HEADER_MAX_BYTES, PairHeader};
 use super::records::Records;
 use super::scheme::SchemeRow;
-use super::section::Entry;
+use super::section::{Entry, Probe};
 use super::space::{KIND_DATA, KIND_MAP, Limits, Part, Reader, Space};
 use crate::flash::{FlashPort, Purpose};
 
-/// A slot of the hash table in a section that is held.
+/// A place of the hash table in a section that is held.
 pub(super) struct Spot {
     pub pin: Pin,
-    /// Within the section.
-    pub slot: u32,
-    /// Within the table.
-    pub table_slot: u64,
+    /// The section.
+    pub section: u64,
+    /// What was looked for in it.
+    pub tag: u32,
+    /// Number of the probe that led here.
     pub probe: u8,
 }
 
@@ -47,9 +48,9 @@ pub(super) struct PairRead {
 
 /// Where a lookup ended.
 pub(super) enum Walk {
-    /// At the key.
-    Found(Spot, PairRead),
-    /// The key is not there. The first slot of its sequence that a store may take; `None`: there is none.
+    /// At the key, in a slot of the section.
+    Found(Spot, u32, PairRead),
+    /// The key is not there. The first place of its sequence that has a vacancy; `None`: there is none.
     Absent(Option<Spot>),
 }
 
@@ -58,7 +59,7 @@ pub(super) enum Walk {
 pub(super) enum Aim {
     /// To read: sections that never existed are not created.
     Read,
-    /// To store: slots that are passed remember it.
+    /// To store: sections that are passed remember it.
     Store,
 }
 
@@ -95,9 +96,6 @@ pub(super) struct Core {
     pub cores: Rc<Resource>,
     pub locks: KeyedLock<Key>,
     pub counters: Counters,
-    /// Slots of the hash table, and of a section.
-    slots: u64,
-    section_slots: u64,
     /// Live pairs' value bytes.
     pub live_bytes: Cell<u64>,
     /// Regions of pairs that have been appended, for the next ones.
@@ -121,13 +119,10 @@ impl Core {
         let layout = Layout::new(*geometry, config.grain_bytes, config.unit_bytes);
         let format = (scheme.format)(&layout);
         let validity = (scheme.validity)(&layout);
-        let section_slots = u64::from(format.slots());
-        let slots = layout.grains();
-        let sections = slots.div_ceil(section_slots);
         let records = scheme.has_records.then(|| Records::new(&layout));
         let others = validity.dram_bytes()
             + records.as_ref().map_or(0, Records::dram_bytes)
-            + sections * format.directory_bytes()
+            + format.sections() * format.directory_bytes()
             + config.write_buffer_bytes;
         let budget_bytes = match config.dram_accounting {
             Accounting::Published => config.dram_bytes,
@@ -147,14 +142,12 @@ impl Core {
             sim: flash.sim().clone(),
             scheme,
             layout,
-            cache: Cache::new(flash.sim(), &space, format, sections, budget_bytes),
+            cache: Cache::new(flash.sim(), &space, format, budget_bytes),
             space,
             records,
             cores,
             locks: KeyedLock::new(flash.sim()),
             counters: Counters::default(),
-            slots,
-            section_slots,
             live_bytes: Cell::new(0),
             regions: RefCell::default(),
             gc_lock: kvdrive_sim::Mutex::new(flash.sim()),
@@ -163,17 +156,11 @@ impl Core {
         })
     }
 
-    /// The slot of the table that probe `probe` of `key` leads to.
-    pub fn table_slot(&self, key: &Key, probe: u8) -> u64 {
+    /// Where probe `number` of `key` leads.
+    pub fn probe(&self, key: &Key, number: u8) -> Probe {
         let bytes = key.to_array();
         let hash = xxh3_64(&bytes[..key.len()]) & (u64::MAX >> (64 - self.config.hash_bits));
-        let probe = u64::from(probe);
-        (hash % self.slots + probe + probe * probe) % self.slots
-    }
-
-    /// Section and slot within it.
-    pub fn section_of(&self, table_slot: u64) -> (u64, u32) {
-        (table_slot / self.section_slots, (table_slot % self.section_slots) as u32)
+        self.cache.format().probe(hash, number)
     }
 
     /// Grains that are taken: pairs, sections (whether on flash or still in DRAM), invalid pages.
@@ -207,64 +194,70 @@ impl Core {
     /// Goes along the key's probe sequence.
     pub async fn walk(&self, key: &Key, aim: Aim) -> Result<Walk, Status> {
         raise(&self.counters.lookups, 1);
-        let mut vacancy = None;
-        for probe in 0..self.config.max_probes {
-            let probe = probe as u8;
-            let table_slot = self.table_slot(key, probe);
-            let (id, slot) = self.section_of(table_slot);
+        let mut vacant = None;
+        for number in 0..self.config.max_probes {
+            let number = number as u8;
+            let Probe { section, tag } = self.probe(key, number);
             raise(&self.counters.probes, 1);
-            if aim == Aim::Read && !self.cache.exists(id) {
+            if aim == Aim::Read && !self.cache.exists(section) {
                 self.cores.run(self.config.costs.probe_ns).await;
                 return Ok(Walk::Absent(None));
             }
-            let spot = Spot { pin: self.cache.fetch(id, Purpose::Map).await?, slot, table_slot, probe };
-            match self.look(key, &spot).await? {
-                Look::Match(pair) => return Ok(Walk::Found(spot, pair)),
-                Look::Empty => return Ok(Walk::Absent(vacancy.or(Some(spot)))),
-                Look::Tombstone => vacancy = vacancy.or(Some(spot)),
-                Look::Other if aim == Aim::Store => spot.pin.mark_passed(slot),
-                Look::Other => {}
+            let pin = self.cache.fetch(section, Purpose::Map).await?;
+            let spot = Spot { pin, section, tag, probe: number };
+            if let Some((slot, pair)) = self.look(key, &spot).await? {
+                return Ok(Walk::Found(spot, slot, pair));
+            }
+            let (has_vacancy, goes_on) = (spot.pin.vacancy(tag).is_some(), spot.pin.goes_on(tag));
+            if aim == Aim::Store && !has_vacancy {
+                spot.pin.mark_passed(tag);
+            } else if has_vacancy {
+                vacant = vacant.or(Some(spot));
+            }
+            if !goes_on && (has_vacancy || aim == Aim::Read) {
+                return Ok(Walk::Absent(vacant));
             }
         }
-        Ok(Walk::Absent(vacancy))
+        Ok(Walk::Absent(vacant))
     }
 
-    async fn look(&self, key: &Key, spot: &Spot) -> Result<Look, Status> {
+    /// Reads the pairs of the spot's tag until one is the key's: its slot, and the pair.
+    async fn look(&self, key: &Key, spot: &Spot) -> Result<Option<(u32, PairRead)>, Status> {
         let costs = &self.config.costs;
-        let (mut entry, comparisons) = spot.pin.get(spot.slot);
-        raise(&self.counters.comparisons, comparisons);
-        self.cores.run(costs.probe_ns + comparisons * costs.comparison_ns).await;
+        let mut from = 0;
+        let mut work = costs.probe_ns;
         loop {
-            entry = match entry {
-                Entry::Empty => return Ok(Look::Empty),
-                Entry::Tombstone => return Ok(Look::Tombstone),
-                Entry::At(grain) => {
-                    let pair = self.read_pair(grain, Purpose::Lookup).await;
-                    let now = spot.pin.get(spot.slot).0;
-                    if now == entry {
-                        let pair = pair?;
-                        self.cores.run(costs.compare_key_ns).await;
-                        // Nobody else's business can turn this slot into another key's while that core works, except
-                        // a delete and a store; then the pair read before them is the answer of before them.
-                        if pair.header.key == *key {
-                            return Ok(Look::Match(pair));
-                        }
-                        if spot.pin.get(spot.slot).0 != Entry::Empty {
-                            raise(&self.counters.collisions, 1);
-                            return Ok(Look::Other);
-                        }
-                    }
-                    spot.pin.get(spot.slot).0
-                }
-            };
+            let (candidate, comparisons) = spot.pin.candidate(spot.tag, from);
+            raise(&self.counters.comparisons, comparisons);
+            work += comparisons * costs.comparison_ns;
+            if work > 0 {
+                self.cores.run(std::mem::take(&mut work)).await;
+            }
+            let Some((slot, grain)) = candidate else { return Ok(None) };
+            from = slot;
+            let pair = self.read_pair(grain, Purpose::Lookup).await;
+            if spot.pin.get(slot) != Entry::At(grain) {
+                // Moved or replaced while it was read: look at the slot again.
+                continue;
+            }
+            let pair = pair?;
+            self.cores.run(costs.compare_key_ns).await;
+            // Nobody else's business can turn this slot into another key's while that core works, except a delete and
+            // a store; then the pair read before them is the answer of before them.
+            if pair.header.key == *key {
+                return Ok(Some((slot, pair)));
+            }
+            raise(&self.counters.collisions, 1);
+            from = slot + 1;
         }
     }
 
-    /// The pair of `header` at `grain`, found in slot `table_slot`, is no longer valid.
-    pub fn drop_pair(&self, header: &PairHeader, grain: Grain, table_slot: u64) {
+    /// The pair of `header` at `grain`, found in a slot of `section`, is no longer valid.
+    pub fn drop_pair(&self, header: &PairHeader, grain: Grain, section: u64, slot: u32) {
         let grains = self.layout.grains_of(header.pair_bytes());
         self.space.invalidate(grain, grains);
         if let Some(records) = &self.records {
+            let table_slot = section * u64::from(self.cache.format().slots()) + u64::from(slot);
             records.add(&self.space, table_slot, grain);
         }
         self.live_bytes.set(self.live_bytes.get() - u64::from(header.value_bytes));
@@ -281,11 +274,4 @@ impl Core {
             ("write_buffer", self.config.write_buffer_bytes),
         ]
     }
-}
-
-enum Look {
-    Match(PairRead),
-    Other,
-    Empty,
-    Tombstone,
 }

@@ -10,6 +10,7 @@ use kvdrive_spec::{Key, Status};
 
 use super::commands::{Found, HashEngine};
 use super::core::{Aim, Walk};
+use super::section::{Entry, Probe};
 use crate::flash::Purpose;
 
 /// A place in the hash table.
@@ -25,14 +26,16 @@ pub struct HashCursor {
 impl HashCursor {
     pub(super) async fn open(engine: &HashEngine, from: Option<Key>) -> Result<HashCursor, Status> {
         let core = &*engine.0;
-        let table_slot = match from {
-            None => 0,
+        let (section, first_slot) = match from {
+            None => (0, 0),
             Some(key) => match core.walk(&key, Aim::Read).await? {
-                Walk::Found(spot, _) => spot.table_slot,
-                Walk::Absent(_) => core.table_slot(&key, 0),
+                Walk::Found(spot, slot, _) => (spot.section, slot),
+                Walk::Absent(_) => {
+                    let Probe { section, tag } = core.probe(&key, 0);
+                    (section, core.cache.format().first_slot(tag))
+                }
             },
         };
-        let (section, first_slot) = core.section_of(table_slot);
         Ok(HashCursor { section, first_slot, slots: VecDeque::new() })
     }
 
@@ -41,13 +44,13 @@ impl HashCursor {
         loop {
             while let Some(slot) = self.slots.front().copied() {
                 let pin = core.cache.fetch(self.section - 1, Purpose::Cursor).await?;
-                let super::section::Entry::At(grain) = pin.get(slot).0 else {
+                let Entry::At(grain) = pin.get(slot) else {
                     self.slots.pop_front();
                     continue;
                 };
                 let pair = core.read_pair(grain, Purpose::Cursor).await;
                 // Moved or replaced while it was read: look again.
-                if pin.get(slot).0 != super::section::Entry::At(grain) {
+                if pin.get(slot) != Entry::At(grain) {
                     continue;
                 }
                 self.slots.pop_front();

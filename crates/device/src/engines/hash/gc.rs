@@ -21,7 +21,7 @@ use super::core::{Core, raise};
 use super::layout::Grain;
 use super::pair::{HEADER_MAX_BYTES, PairHeader};
 use super::records::{RECORDS_MARK, RecordsHeader};
-use super::section::{Entry, HEADER_BYTES, SECTION_MARK, SectionHeader};
+use super::section::{Entry, HEADER_BYTES, Probe, SECTION_MARK, SectionHeader};
 use super::space::{Content, KIND_DATA, KIND_MAP, State, Stream, copy};
 use crate::flash::Purpose;
 
@@ -189,14 +189,11 @@ async fn move_pair(
     page: u32,
     region: &Rc<Region>,
 ) -> Result<(), Status> {
-    let table_slot = core.table_slot(&header.key, header.probe);
-    let (id, slot) = core.section_of(table_slot);
+    let Probe { section, tag } = core.probe(&header.key, header.probe);
     raise(&core.counters.gc_map_reads, 1);
-    let pin = core.cache.fetch(id, Purpose::GcMap).await?;
+    let pin = core.cache.fetch(section, Purpose::GcMap).await?;
     core.cores.run(core.config.costs.gc_item_ns).await;
-    if pin.get(slot).0 != Entry::At(grain) {
-        return Ok(());
-    }
+    let Some(slot) = pin.slot_of(tag, grain) else { return Ok(()) };
     let layout = &core.layout;
     let offset = layout.byte_in_page(grain);
     let end = offset + header.pair_bytes();
@@ -220,7 +217,7 @@ async fn move_pair(
         Some(whole)
     };
     // From here on nothing waits: the slot still points here, or it was replaced while the pages were read.
-    if pin.get(slot).0 != Entry::At(grain) {
+    if pin.get(slot) != Entry::At(grain) {
         return Ok(());
     }
     let content = match &whole {
@@ -229,7 +226,7 @@ async fn move_pair(
     };
     if let Some(to) = core.space.append(Stream::DataGc, content, header.pair_bytes(), false) {
         let grains = layout.grains_of(header.pair_bytes());
-        pin.set(slot, to);
+        pin.set(slot, tag, to);
         core.space.invalidate(grain, grains);
         raise(&core.counters.moved_pairs, 1);
         raise(&core.counters.moved_grains, grains.into());

@@ -3,7 +3,7 @@
 //! A section fills a read unit: the 16 B header and one number a slot, 4 B wide as in the published code, 8 B where the
 //! drive has more grains than 31 bits can name. The header costs four slots of 1024.
 
-use super::{Entry, Format, HEADER_BYTES, Packed, Section, SectionHeader};
+use super::{Entry, Format, HEADER_BYTES, Packed, Probe, Section, SectionHeader, SlotTable};
 use crate::engines::hash::layout::{Grain, Layout};
 
 /// Grains that 4 B entries can name: 32 bits less the passed bit and two codes.
@@ -14,19 +14,29 @@ const NARROW_GRAINS: u64 = (1 << 31) - 2;
 pub struct FixedFormat {
     unit_bytes: u32,
     entry_bytes: u32,
+    table: SlotTable,
 }
 
 impl FixedFormat {
     /// The format of a drive with this layout.
     pub fn new(layout: &Layout) -> FixedFormat {
         let entry_bytes = if layout.grains() <= NARROW_GRAINS { 4 } else { 8 };
-        FixedFormat { unit_bytes: layout.unit_bytes, entry_bytes }
+        let slots = (layout.unit_bytes - HEADER_BYTES as u32) / entry_bytes;
+        FixedFormat { unit_bytes: layout.unit_bytes, entry_bytes, table: SlotTable::new(layout, slots) }
     }
 }
 
 impl Format for FixedFormat {
     fn slots(&self) -> u32 {
         (self.unit_bytes - HEADER_BYTES as u32) / self.entry_bytes
+    }
+
+    fn sections(&self) -> u64 {
+        self.table.sections()
+    }
+
+    fn probe(&self, hash: u64, number: u8) -> Probe {
+        self.table.probe(hash, number)
     }
 
     fn create(&self) -> Box<dyn Section> {
@@ -85,7 +95,7 @@ impl Section for FixedSection {
         self.packed(slot).entry()
     }
 
-    fn set(&mut self, slot: u32, grain: Grain) {
+    fn set(&mut self, slot: u32, _tag: u32, grain: Grain) {
         let passed = self.packed(slot).is_passed();
         self.put(slot, Packed::new(Entry::At(grain), passed));
     }

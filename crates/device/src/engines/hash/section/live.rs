@@ -13,7 +13,7 @@
 //! lies where its slot says, so that no separator is searched (described in the paper, missing from its code).
 //! Sections never shrink, as published.
 
-use super::{Entry, Format, HEADER_BYTES, Packed, Section, SectionHeader};
+use super::{Entry, Format, HEADER_BYTES, Packed, Probe, Section, SectionHeader, SlotTable};
 use crate::engines::hash::layout::{Grain, Layout};
 
 const ROOT_BYTES: u32 = 256;
@@ -30,6 +30,7 @@ const PACKED_BITS: u32 = 48;
 pub struct LiveFormat {
     grain_bytes: u32,
     max_leaves: u8,
+    table: SlotTable,
 }
 
 impl LiveFormat {
@@ -37,7 +38,8 @@ impl LiveFormat {
     pub fn new(layout: &Layout) -> LiveFormat {
         // The root has room for 60 separators.
         let leaves = ((layout.unit_bytes - ROOT_BYTES) / LEAF_BYTES).min(60);
-        LiveFormat { grain_bytes: layout.grain_bytes, max_leaves: leaves as u8 }
+        let table = SlotTable::new(layout, leaves * LEAF_ENTRIES as u32);
+        LiveFormat { grain_bytes: layout.grain_bytes, max_leaves: leaves as u8, table }
     }
 
     fn section(&self) -> LiveSection {
@@ -59,6 +61,14 @@ impl LiveFormat {
 impl Format for LiveFormat {
     fn slots(&self) -> u32 {
         u32::from(self.max_leaves) * LEAF_ENTRIES as u32
+    }
+
+    fn sections(&self) -> u64 {
+        self.table.sections()
+    }
+
+    fn probe(&self, hash: u64, number: u8) -> Probe {
+        self.table.probe(hash, number)
     }
 
     fn create(&self) -> Box<dyn Section> {
@@ -209,7 +219,7 @@ impl Section for LiveSection {
         self.cell(slot, comparisons).map_or(Entry::Empty, |cell| packed_of(self.entries[cell]).entry())
     }
 
-    fn set(&mut self, slot: u32, grain: Grain) {
+    fn set(&mut self, slot: u32, _tag: u32, grain: Grain) {
         match self.cell(slot, &mut 0) {
             Some(cell) => {
                 let passed = packed_of(self.entries[cell]).is_passed();

@@ -4,6 +4,9 @@
 //! past it (*passed*): a deleted pair leaves a tombstone only then, since nobody else's probe sequence leads through
 //! the slot otherwise.
 //!
+//! A key's hash gives a sequence of [`Probe`]s. In a table of slots ([`SlotTable`]) a probe leads to one slot; in a table
+//! of buckets it leads to a section, any slot of which may hold the key, and the tag is a fingerprint.
+//!
 //! On flash every section begins with the same 16 bytes:
 //!
 //! ```text
@@ -18,7 +21,7 @@
 pub mod fixed;
 pub mod live;
 
-use super::layout::Grain;
+use super::layout::{Grain, Layout};
 
 /// First byte of a section on flash.
 pub const SECTION_MARK: u8 = 0x53;
@@ -34,6 +37,39 @@ pub enum Entry {
     Tombstone,
     /// A pair.
     At(Grain),
+}
+
+/// Where a member of a key's probe sequence leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Probe {
+    /// The section.
+    pub section: u64,
+    /// What to look for in it: a slot, or a fingerprint.
+    pub tag: u32,
+}
+
+/// A hash table with one slot a grain, of which each section holds a range. Probe `c` is slot `h + c + c^2`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SlotTable {
+    slots: u64,
+    section_slots: u32,
+}
+
+impl SlotTable {
+    pub fn new(layout: &Layout, section_slots: u32) -> SlotTable {
+        SlotTable { slots: layout.grains(), section_slots }
+    }
+
+    pub fn sections(&self) -> u64 {
+        self.slots.div_ceil(self.section_slots.into())
+    }
+
+    pub fn probe(&self, hash: u64, number: u8) -> Probe {
+        let number = u64::from(number);
+        let slot = (hash % self.slots + number + number * number) % self.slots;
+        let section_slots = u64::from(self.section_slots);
+        Probe { section: slot / section_slots, tag: (slot % section_slots) as u32 }
+    }
 }
 
 /// An entry with its passed bit as a number: grain + 2, 1 for a tombstone, 0 for nothing; then the bit.
@@ -68,18 +104,44 @@ impl Packed {
     }
 }
 
-/// A section in DRAM. Slots are counted from the section's first one.
+/// A section in DRAM. Slots are counted from the section's first one; an entry stays in its slot until it is removed.
+/// What the defaults say holds for a [`SlotTable`], where a tag is a slot.
 pub trait Section {
     /// What a slot holds. `comparisons` is raised by the comparisons that finding it took.
     fn get(&self, slot: u32, comparisons: &mut u64) -> Entry;
-    /// Makes a slot point at a pair; its passed bit stays.
-    fn set(&mut self, slot: u32, grain: Grain);
-    /// Remembers that a store probed past a slot that is not empty.
-    fn mark_passed(&mut self, slot: u32);
+
+    /// The first slot from `from` on that may hold a key with this tag, and the pair it points at.
+    fn candidate(&self, tag: u32, from: u32, comparisons: &mut u64) -> Option<(u32, Grain)> {
+        match (from <= tag).then(|| self.get(tag, comparisons)) {
+            Some(Entry::At(grain)) => Some((tag, grain)),
+            _ => None,
+        }
+    }
+
+    /// A slot in which a new pair with this tag may be put.
+    fn vacancy(&self, tag: u32) -> Option<u32> {
+        (!matches!(self.get(tag, &mut 0), Entry::At(_))).then_some(tag)
+    }
+
+    /// Did a store ever probe past this tag, or may it have?
+    fn goes_on(&self, tag: u32) -> bool {
+        self.get(tag, &mut 0) != Entry::Empty
+    }
+
+    /// Makes a slot point at a pair with this tag; its passed bit stays.
+    fn set(&mut self, slot: u32, tag: u32, grain: Grain);
+    /// Remembers that a store probed past this tag, which has no vacancy.
+    fn mark_passed(&mut self, tag: u32);
     /// Takes the pair out of a slot.
     fn remove(&mut self, slot: u32);
-    /// Bytes it takes, in DRAM and on flash.
+    /// Bytes it takes on flash.
     fn bytes(&self) -> u32;
+
+    /// Bytes it takes in the cache.
+    fn cached_bytes(&self) -> u32 {
+        self.bytes()
+    }
+
     /// Calls `found` with every slot that points at a pair, by slot.
     fn pairs(&self, found: &mut dyn FnMut(u32, Grain));
     /// Appends its bytes, [`Section::bytes`] of them.
@@ -88,8 +150,18 @@ pub trait Section {
 
 /// How sections of a drive look.
 pub trait Format {
-    /// Slots of a section.
+    /// Most slots of a section.
     fn slots(&self) -> u32;
+    /// Sections of the drive's table.
+    fn sections(&self) -> u64;
+    /// Where probe `number` of a key with this hash leads.
+    fn probe(&self, hash: u64, number: u8) -> Probe;
+
+    /// The slot with which the listing of a section begins at a key that is not there.
+    fn first_slot(&self, tag: u32) -> u32 {
+        tag
+    }
+
     /// A section without pairs.
     fn create(&self) -> Box<dyn Section>;
     /// The section whose bytes begin `bytes`; `None` when they are no section of this format.
