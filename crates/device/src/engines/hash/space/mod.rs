@@ -1,0 +1,234 @@
+//! Superblocks, the pages that are being filled, and the way back: what is written where, and what may be erased.
+//!
+//! Four streams append, each to a superblock of its own: pairs and sections, of the host and of garbage collection.
+//! Appending takes no time and never waits: it puts the item into the open page of its stream, in power-protected
+//! memory; a page that is full is programmed by a task of its own. Whoever produces items waits *before*, for room in
+//! that memory ([`Space::host_room`], [`Space::map_room`]) and for free superblocks ([`Space::admit`]).
+//!
+//! Knows no keys and no slots.
+//!
+//! | file | what |
+//! |---|---|
+//! | `stream` | who appends, and to which page |
+//! | `superblock` | states, victims, erases |
+//! | `program` | pages on their way to flash |
+//! | `read` | pages from flash or buffer, pins |
+//! | `restore` | what recovery puts back |
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+
+use kvdrive_link::Region;
+use kvdrive_sim::{Sim, WaitQueue};
+use kvdrive_spec::Status;
+
+use super::layout::Layout;
+use super::validity::Validity;
+use crate::flash::FlashPort;
+
+mod program;
+mod read;
+mod restore;
+mod stream;
+mod superblock;
+
+pub use program::first_item;
+pub use read::{Part, Reader};
+pub use stream::{Content, STREAMS, Stream, copy};
+pub use superblock::{State, Superblock};
+
+use program::{Job, Programming};
+use stream::OpenStream;
+
+/// Kind of a page of pairs, in its header.
+pub const KIND_DATA: u8 = 1;
+/// Kind of a page of sections and invalid records.
+pub const KIND_MAP: u8 = 2;
+/// Pages of sections in flight before those who evict wait.
+const MAP_PAGES_IN_FLIGHT: u32 = 64;
+
+/// Limits that the configuration sets.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Bytes of pairs between arrival and program.
+    pub write_buffer_bytes: u64,
+    /// Collection runs while so many superblocks are free, or fewer.
+    pub low: u32,
+    /// Host commands wait while no more are free.
+    pub stall: u32,
+    /// Valid grains that pairs and sections may have.
+    pub valid_grains: u64,
+    /// Media may forget dead pages.
+    pub discard: bool,
+}
+
+/// The space of one drive.
+pub struct Space {
+    sim: Sim,
+    flash: FlashPort,
+    pub(in crate::engines::hash) layout: Layout,
+    limits: Limits,
+    pub(in crate::engines::hash) superblocks: RefCell<Vec<Superblock>>,
+    pub(in crate::engines::hash) free: RefCell<VecDeque<u32>>,
+    pub(in crate::engines::hash) streams: RefCell<[OpenStream; 4]>,
+    /// Pages whose program has not ended.
+    pub(in crate::engines::hash) programming: RefCell<BTreeMap<u32, Programming>>,
+    /// Pages that a power cut tore, with their first item: kept in the buffer until their superblock is collected.
+    pub(in crate::engines::hash) stranded: RefCell<BTreeMap<u32, (Rc<Region>, u32)>>,
+    /// Grains appended and grains padded, of pairs and of sections: how much of what is valid repacking could gain.
+    packed: [Cell<(u64, u64)>; 2],
+    /// Jobs by unit, so that blocks are programmed in order whatever order tasks run in.
+    pub(in crate::engines::hash) jobs: RefCell<Vec<VecDeque<Job>>>,
+    pub(in crate::engines::hash) validity: RefCell<Box<dyn Validity>>,
+    /// Valid grains of pairs, and of sections and invalid pages.
+    pub(in crate::engines::hash) valid: [Cell<u64>; 2],
+    pub(in crate::engines::hash) sequence: Cell<u64>,
+    buffered_bytes: Cell<u64>,
+    map_pages_in_flight: Cell<u32>,
+    programmed: WaitQueue,
+    /// A superblock became free, or none will.
+    pub(in crate::engines::hash) freed: WaitQueue,
+    /// Collection has something to do.
+    pub(in crate::engines::hash) wanted: WaitQueue,
+    quiet: WaitQueue,
+    /// Collection has found nothing to gain.
+    pub(in crate::engines::hash) exhausted: Cell<bool>,
+    /// Nothing is known to be dead yet.
+    recovering: Cell<bool>,
+    /// Grains that hold nothing because an item did not fit behind them.
+    pub(in crate::engines::hash) padded_grains: Cell<u64>,
+}
+
+impl Space {
+    /// An empty drive's space.
+    pub fn new(flash: &FlashPort, layout: Layout, limits: Limits, validity: Box<dyn Validity>) -> Rc<Space> {
+        let sim = flash.sim();
+        let superblock = Superblock {
+            state: State::Free,
+            kind: KIND_DATA,
+            valid: 0,
+            epoch: 0,
+            readers: 0,
+            programming: 0,
+            stranded: 0,
+        };
+        Rc::new(Space {
+            sim: sim.clone(),
+            flash: flash.clone(),
+            layout,
+            limits,
+            superblocks: RefCell::new(vec![superblock; layout.superblocks as usize]),
+            free: RefCell::new((0..layout.superblocks).collect()),
+            streams: RefCell::default(),
+            programming: RefCell::default(),
+            stranded: RefCell::default(),
+            packed: Default::default(),
+            jobs: RefCell::new((0..layout.units()).map(|_| VecDeque::new()).collect()),
+            validity: RefCell::new(validity),
+            valid: Default::default(),
+            sequence: Cell::new(1),
+            buffered_bytes: Cell::new(0),
+            map_pages_in_flight: Cell::new(0),
+            programmed: WaitQueue::new(sim),
+            freed: WaitQueue::new(sim),
+            wanted: WaitQueue::new(sim),
+            quiet: WaitQueue::new(sim),
+            exhausted: Cell::new(false),
+            recovering: Cell::new(false),
+            padded_grains: Cell::new(0),
+        })
+    }
+
+    /// Free superblocks.
+    pub fn free_superblocks(&self) -> u32 {
+        self.free.borrow().len() as u32
+    }
+
+    /// Should collection run?
+    pub fn is_low(&self) -> bool {
+        self.free_superblocks() <= self.limits.low
+            || (!self.stranded.borrow().is_empty() && self.has_full_stranded())
+    }
+
+    /// Is there a superblock with torn pages that can be collected?
+    fn has_full_stranded(&self) -> bool {
+        let superblocks = self.superblocks.borrow();
+        let stranded = self.stranded.borrow();
+        let mut pages =
+            stranded.keys().map(|page| superblocks[self.layout.superblock_of_page(*page) as usize]);
+        pages.any(|superblock| superblock.state == State::Full)
+    }
+
+    /// Do host commands wait?
+    pub fn is_stalled(&self) -> bool {
+        self.free_superblocks() <= self.limits.stall
+    }
+
+    /// Grains that may be valid at most.
+    pub fn limit_grains(&self) -> u64 {
+        self.limits.valid_grains
+    }
+
+    /// Valid grains of pairs.
+    pub fn valid_data(&self) -> u64 {
+        self.valid[0].get()
+    }
+
+    /// DRAM of what knows valid grains, bytes.
+    pub fn validity_dram_bytes(&self) -> u64 {
+        self.validity.borrow().dram_bytes()
+    }
+
+    fn add_valid(&self, kind: u8, grains: i64) {
+        let valid = &self.valid[usize::from(kind == KIND_MAP)];
+        valid.set(valid.get().checked_add_signed(grains).expect("only what is valid becomes invalid"));
+    }
+
+    /// Waits until a host command may take space.
+    ///
+    /// Errors: [`Status::CAPACITY_EXCEEDED`] when no space comes free any more.
+    pub async fn admit(&self) -> Result<(), Status> {
+        while self.is_stalled() {
+            if self.exhausted.get() {
+                return Err(Status::CAPACITY_EXCEEDED);
+            }
+            self.wanted.wake_all();
+            self.freed.wait().await;
+        }
+        Ok(())
+    }
+
+    /// Waits for room in the write buffer for a pair of `bytes` bytes, and takes it.
+    pub async fn host_room(&self, bytes: u64) {
+        while self.buffered_bytes.get() + bytes > self.limits.write_buffer_bytes {
+            self.programmed.wait().await;
+        }
+        self.buffered_bytes.set(self.buffered_bytes.get() + bytes);
+    }
+
+    /// Gives room back that was not used.
+    pub fn return_room(&self, bytes: u64) {
+        self.buffered_bytes.set(self.buffered_bytes.get() - bytes);
+        self.programmed.wake_all();
+    }
+
+    /// Waits while too many pages of sections are on their way.
+    pub async fn map_room(&self) {
+        while self.map_pages_in_flight.get() >= MAP_PAGES_IN_FLIGHT {
+            self.programmed.wait().await;
+        }
+    }
+
+    /// Waits while too many pages are on their way for collection to add to them.
+    pub async fn gc_room(&self) {
+        while self.programming.borrow().len() as u32 >= 2 * self.layout.units() + MAP_PAGES_IN_FLIGHT {
+            self.programmed.wait().await;
+        }
+    }
+
+    /// Write-buffer bytes in use.
+    pub fn buffered_bytes(&self) -> u64 {
+        self.buffered_bytes.get()
+    }
+}

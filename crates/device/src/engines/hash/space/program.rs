@@ -1,0 +1,120 @@
+//! Programs: a full page on its way to flash, and what happens when it has arrived or holds nothing any more.
+
+use std::rc::Rc;
+
+use kvdrive_link::Region;
+
+use super::stream::{OpenPage, Stream};
+use super::superblock::State;
+use super::{KIND_MAP, Space};
+use crate::engines::hash::layout::Grain;
+use crate::flash::Spare;
+
+/// A page whose program has not ended.
+#[derive(Clone)]
+pub(in crate::engines::hash) struct Programming {
+    pub stream: Stream,
+    pub data: Rc<Region>,
+    pub spare: Spare,
+}
+
+pub(in crate::engines::hash) struct Job {
+    pub(super) page: u32,
+    pub(super) what: Programming,
+    pub(super) credit: u64,
+}
+
+impl Space {
+    /// Starts the program of a page.
+    pub(super) fn program(self: &Rc<Self>, stream: Stream, page: OpenPage) {
+        let OpenPage { page, region, first_item, credit } = page;
+        let superblock = self.layout.superblock_of_page(page);
+        let epoch = self.superblocks.borrow()[superblock as usize].epoch;
+        let sequence = self.sequence.get();
+        self.sequence.set(sequence + 1);
+        let spare = spare(stream, page, first_item, sequence, epoch);
+        self.start(Job { page, what: Programming { stream, data: Rc::new(region), spare }, credit });
+    }
+
+    /// Hands a page to the unit it lies on.
+    pub(super) fn start(self: &Rc<Self>, job: Job) {
+        let superblock = self.layout.superblock_of_page(job.page);
+        self.superblocks.borrow_mut()[superblock as usize].programming += 1;
+        self.programming.borrow_mut().insert(job.page, job.what.clone());
+        if job.what.stream.kind() == KIND_MAP {
+            self.map_pages_in_flight.set(self.map_pages_in_flight.get() + 1);
+        }
+        let unit = self.layout.unit_of_page(job.page) as usize;
+        self.jobs.borrow_mut()[unit].push_back(job);
+        let space = self.clone();
+        self.sim.spawn(async move { space.program_next(unit).await });
+    }
+
+    async fn program_next(self: Rc<Self>, unit: usize) {
+        let job = self.jobs.borrow_mut()[unit].pop_front().expect("as many tasks as jobs");
+        let ppa = self.layout.ppa(job.page);
+        self.flash.program(ppa, job.what.data, job.what.spare, job.what.stream.purpose()).await;
+        self.programming.borrow_mut().remove(&job.page);
+        let superblock = self.layout.superblock_of_page(job.page);
+        let quiet = {
+            let mut superblocks = self.superblocks.borrow_mut();
+            let superblock = &mut superblocks[superblock as usize];
+            superblock.programming -= 1;
+            superblock.programming == 0 && superblock.state == State::Victim
+        };
+        if job.what.stream.kind() == KIND_MAP {
+            self.map_pages_in_flight.set(self.map_pages_in_flight.get() - 1);
+        }
+        self.buffered_bytes.set(self.buffered_bytes.get() - job.credit);
+        self.discard_if_dead(job.page);
+        self.programmed.wake_all();
+        if quiet {
+            self.quiet.wake_all();
+        }
+    }
+
+    /// The item at `grain` is no longer needed.
+    pub fn invalidate(&self, grain: Grain, grains: u32) {
+        let superblock = self.layout.superblock(grain) as usize;
+        let kind = {
+            let superblock = &mut self.superblocks.borrow_mut()[superblock];
+            superblock.valid =
+                superblock.valid.checked_sub(grains).expect("only what is valid becomes invalid");
+            superblock.kind
+        };
+        self.add_valid(kind, -i64::from(grains));
+        if self.exhausted.replace(false) {
+            self.wanted.wake_all();
+        }
+        self.validity.borrow_mut().invalidate(grain, grains);
+        let last = Grain(grain.0 + u64::from(grains) - 1);
+        for page in self.layout.page(grain)..=self.layout.page(last) {
+            self.discard_if_dead(page);
+        }
+    }
+
+    fn discard_if_dead(&self, page: u32) {
+        if !self.limits.discard || self.recovering.get() {
+            return;
+        }
+        let superblock = self.superblocks.borrow()[self.layout.superblock_of_page(page) as usize];
+        let first = self.layout.first_grain(page);
+        if superblock.readers == 0
+            && self.validity.borrow().is_dead(first, self.layout.page_grains)
+            && !self.programming.borrow().contains_key(&page)
+        {
+            self.flash.discard(self.layout.ppa(page));
+        }
+    }
+}
+
+pub(super) fn spare(stream: Stream, page: u32, first_item: u32, sequence: u64, epoch: u32) -> Spare {
+    let mut tag = [0; 48];
+    tag[..4].copy_from_slice(&first_item.to_le_bytes());
+    Spare { block_erases: epoch, ..Spare::new(stream.kind(), page.into(), sequence, tag) }
+}
+
+/// The first grain of a page at which an item begins, from its header.
+pub fn first_item(spare: &Spare) -> u32 {
+    u32::from_le_bytes(spare.tag[..4].try_into().expect("4 bytes"))
+}

@@ -1,0 +1,118 @@
+//! Reading: pages from flash, or from the buffer where they still are, and the pins that keep superblocks from being
+//! erased meanwhile.
+
+use std::rc::Rc;
+
+use kvdrive_link::{Piece, Region};
+use kvdrive_spec::Status;
+
+use super::Space;
+use super::program::first_item;
+use super::stream::copy;
+use super::superblock::State;
+use crate::engines::hash::layout::Grain;
+use crate::flash::Purpose;
+
+/// Bytes of a page, from flash or from the buffer. Positions are those of the page.
+#[derive(Clone)]
+pub struct Part {
+    region: Rc<Region>,
+    /// Where the region begins in the page.
+    base: u32,
+}
+
+impl Part {
+    /// Hands out bytes that lie in the part.
+    pub fn read(&self, at: u32, bytes: u32, sink: &mut dyn FnMut(Piece<'_>)) {
+        self.region.read(at - self.base, bytes, sink);
+    }
+
+    /// Copies bytes that lie in the part.
+    pub fn copy_to(&self, at: u32, out: &mut [u8]) {
+        self.region.copy_to(at - self.base, out);
+    }
+}
+
+/// Keeps a superblock from being erased.
+pub struct Reader {
+    space: Rc<Space>,
+    superblock: u32,
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        if self.space.sim.halted() {
+            return;
+        }
+        let mut superblocks = self.space.superblocks.borrow_mut();
+        let superblock = &mut superblocks[self.superblock as usize];
+        superblock.readers -= 1;
+        if superblock.readers == 0 && superblock.state == State::Victim {
+            self.space.quiet.wake_all();
+        }
+    }
+}
+
+impl Space {
+    /// Keeps the superblock of `grain` from being erased.
+    pub fn pin(self: &Rc<Self>, grain: Grain) -> Reader {
+        let superblock = self.layout.superblock(grain);
+        self.superblocks.borrow_mut()[superblock as usize].readers += 1;
+        Reader { space: self.clone(), superblock }
+    }
+
+    /// Reads bytes `at .. at + bytes` of a page, from the buffer where it still is. The caller holds a [`Reader`].
+    ///
+    /// Errors: [`Status::UNRECOVERED_ERROR`].
+    pub async fn read(&self, page: u32, at: u32, bytes: u32, purpose: Purpose) -> Result<Part, Status> {
+        if let Some(part) = self.buffered(page, at, bytes) {
+            return Ok(part);
+        }
+        let read = self.flash.read_part(self.layout.ppa(page), at, bytes, purpose).await;
+        let (region, base) = read.map_err(|_| Status::UNRECOVERED_ERROR)?;
+        Ok(Part { region, base })
+    }
+
+    fn buffered(&self, page: u32, at: u32, bytes: u32) -> Option<Part> {
+        let superblock = self.superblocks.borrow()[self.layout.superblock_of_page(page) as usize];
+        if superblock.state != State::Open && superblock.programming == 0 && superblock.stranded == 0 {
+            return None;
+        }
+        if let Some(programming) = self.programming.borrow().get(&page) {
+            return Some(Part { region: programming.data.clone(), base: 0 });
+        }
+        if let Some((region, _)) = self.stranded.borrow().get(&page) {
+            return Some(Part { region: region.clone(), base: 0 });
+        }
+        let streams = self.streams.borrow();
+        let open = streams.iter().filter_map(|stream| stream.open.as_ref()).find(|open| open.page == page)?;
+        let mut region = Region::new();
+        copy(&open.region, at, bytes, &mut region, 0);
+        Some(Part { region: Rc::new(region), base: at })
+    }
+
+    /// Reads a whole page of a victim with the first item's grain.
+    ///
+    /// Errors: [`Status::UNRECOVERED_ERROR`].
+    pub async fn read_page(&self, page: u32, purpose: Purpose) -> Result<(Rc<Region>, u32), Status> {
+        if let Some(stranded) = self.stranded.borrow().get(&page) {
+            return Ok(stranded.clone());
+        }
+        let read = self.flash.read(self.layout.ppa(page), purpose).await;
+        let (region, spare) = read.map_err(|_| Status::UNRECOVERED_ERROR)?;
+        Ok((region, first_item(&spare)))
+    }
+
+    /// A page that is in the buffer, with its first item.
+    pub(in crate::engines::hash) fn buffered_page(&self, page: u32) -> Option<(Rc<Region>, u32)> {
+        if let Some(stranded) = self.stranded.borrow().get(&page) {
+            return Some(stranded.clone());
+        }
+        if let Some(programming) = self.programming.borrow().get(&page) {
+            return Some((programming.data.clone(), first_item(&programming.spare)));
+        }
+        let streams = self.streams.borrow();
+        let open = streams.iter().filter_map(|stream| stream.open.as_ref()).find(|open| open.page == page)?;
+        Some((Rc::new(open.region.clone()), open.first_item))
+    }
+}

@@ -1,0 +1,99 @@
+//! What recovery needs of the space: to put back what the protected image and the flash say.
+
+use std::rc::Rc;
+
+use kvdrive_link::Region;
+
+use super::Space;
+use super::program::{Job, Programming, spare};
+use super::stream::{OpenPage, OpenStream, Stream};
+use super::superblock::State;
+use crate::engines::hash::layout::Grain;
+use crate::flash::FlashPort;
+
+impl Space {
+    /// The flash itself.
+    pub(in crate::engines::hash) fn flash(&self) -> &FlashPort {
+        &self.flash
+    }
+
+    /// Starts where an image says.
+    pub(in crate::engines::hash) fn restore(
+        &self,
+        sequence: u64,
+        superblocks: &[(State, u8, u32)],
+        free: Vec<u32>,
+        streams: &[Option<(u32, u32)>; 4],
+    ) {
+        self.recovering.set(true);
+        self.sequence.set(sequence);
+        for (here, (state, kind, epoch)) in self.superblocks.borrow_mut().iter_mut().zip(superblocks) {
+            (here.state, here.kind, here.epoch) = (*state, *kind, *epoch);
+        }
+        *self.free.borrow_mut() = free.into();
+        for (here, stream) in self.streams.borrow_mut().iter_mut().zip(streams) {
+            if let Some((superblock, at)) = stream {
+                *here = OpenStream { superblock: Some(*superblock), at: *at, open: None };
+            }
+        }
+    }
+
+    /// Takes an open page back. Its bytes owe the write buffer nothing.
+    pub(in crate::engines::hash) fn restore_open(
+        &self,
+        page: u32,
+        stream: u8,
+        first_item: u32,
+        region: Region,
+    ) {
+        self.streams.borrow_mut()[usize::from(stream)].open =
+            Some(OpenPage { page, region, first_item, credit: 0 });
+    }
+
+    /// Programs a page whose program had not begun.
+    pub(in crate::engines::hash) fn restart(
+        self: &Rc<Self>,
+        page: u32,
+        stream: Stream,
+        first_item: u32,
+        sequence: u64,
+        region: Region,
+    ) {
+        let epoch = self.superblocks.borrow()[self.layout.superblock_of_page(page) as usize].epoch;
+        let spare = spare(stream, page, first_item, sequence, epoch);
+        self.start(Job { page, what: Programming { stream, data: Rc::new(region), spare }, credit: 0 });
+    }
+
+    /// Keeps a torn page in the buffer.
+    pub(in crate::engines::hash) fn strand(&self, page: u32, region: Rc<Region>, first_item: u32) {
+        self.superblocks.borrow_mut()[self.layout.superblock_of_page(page) as usize].stranded += 1;
+        self.stranded.borrow_mut().insert(page, (region, first_item));
+    }
+
+    /// Recovery has found something valid.
+    pub(in crate::engines::hash) fn found(&self, grain: Grain, grains: u32) {
+        let superblock = self.layout.superblock(grain) as usize;
+        let kind = {
+            let superblock = &mut self.superblocks.borrow_mut()[superblock];
+            superblock.valid += grains;
+            superblock.kind
+        };
+        self.add_valid(kind, grains.into());
+        self.validity.borrow_mut().write(grain, grains);
+    }
+
+    /// Recovery has found something that is not valid.
+    pub(in crate::engines::hash) fn found_dead(&self, grain: Grain, grains: u32) {
+        self.validity.borrow_mut().invalidate(grain, grains);
+    }
+
+    /// After recovery: collection begins anew. What holds nothing valid is collected first, and so erased again.
+    pub(in crate::engines::hash) fn settle_states(&self) {
+        self.recovering.set(false);
+        for superblock in self.superblocks.borrow_mut().iter_mut() {
+            if superblock.state == State::Victim {
+                superblock.state = State::Full;
+            }
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Streams: who appends, the superblock and the page each fills, and how an item gets into them.
+
+use std::rc::Rc;
+
+use kvdrive_link::{Piece, Region};
+
+use super::superblock::State;
+use super::{KIND_DATA, KIND_MAP, Space};
+use crate::engines::hash::layout::Grain;
+use crate::flash::Purpose;
+
+/// Who appends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stream {
+    /// Pairs of the host.
+    Data,
+    /// Pairs moved by garbage collection.
+    DataGc,
+    /// Sections and invalid records.
+    Map,
+    /// Sections and invalid records moved by garbage collection.
+    MapGc,
+}
+
+/// Every stream.
+pub const STREAMS: [Stream; 4] = [Stream::Data, Stream::DataGc, Stream::Map, Stream::MapGc];
+
+impl Stream {
+    pub(super) fn purpose(self) -> Purpose {
+        match self {
+            Stream::Data => Purpose::Data,
+            Stream::DataGc => Purpose::DataGc,
+            Stream::Map => Purpose::Map,
+            Stream::MapGc => Purpose::MapGc,
+        }
+    }
+
+    /// Kind of its pages.
+    pub fn kind(self) -> u8 {
+        match self {
+            Stream::Data | Stream::DataGc => KIND_DATA,
+            Stream::Map | Stream::MapGc => KIND_MAP,
+        }
+    }
+}
+
+/// What is appended.
+#[derive(Clone, Copy)]
+pub enum Content<'a> {
+    /// Real bytes.
+    Bytes(&'a [u8]),
+    /// Bytes of a region from some byte on.
+    Stored(&'a Region, u32),
+}
+
+/// The page a stream fills.
+pub(in crate::engines::hash) struct OpenPage {
+    pub page: u32,
+    pub region: Region,
+    /// First grain of the page at which an item begins; the page's grains if none does.
+    pub first_item: u32,
+    /// Write-buffer bytes that come back when it has been programmed.
+    pub credit: u64,
+}
+
+#[derive(Default)]
+pub(in crate::engines::hash) struct OpenStream {
+    pub superblock: Option<u32>,
+    /// Next grain within the superblock.
+    pub at: u32,
+    pub open: Option<OpenPage>,
+}
+
+impl Space {
+    /// Appends `bytes` bytes; `None` when the stream needs a superblock it must not have. Items of `in_unit` do not
+    /// cross read units.
+    pub fn append(
+        self: &Rc<Self>,
+        stream: Stream,
+        content: Content<'_>,
+        bytes: u32,
+        in_unit: bool,
+    ) -> Option<Grain> {
+        let grains = self.layout.grains_of(bytes);
+        assert!(grains <= self.layout.superblock_grains, "an item of {bytes} B is larger than a superblock");
+        let mut streams = self.streams.borrow_mut();
+        let open = &mut streams[stream as usize];
+        if in_unit {
+            let left = self.layout.unit_grains - open.at % self.layout.unit_grains;
+            if open.superblock.is_some() && left < grains {
+                self.pad(stream, open, left);
+            }
+        }
+        if open.superblock.is_none() || open.at + grains > self.layout.superblock_grains {
+            let next = self.take_superblock(stream)?;
+            if let Some(full) = open.superblock {
+                self.pad(stream, open, self.layout.superblock_grains - open.at);
+                self.superblocks.borrow_mut()[full as usize].state = State::Full;
+            }
+            *open = OpenStream { superblock: Some(next), at: 0, open: None };
+        }
+        let superblock = open.superblock.expect("opened above");
+        let grain = self.layout.grain(superblock, open.at);
+        let host_bytes = if stream == Stream::Data { u64::from(grains * self.layout.grain_bytes) } else { 0 };
+        let mut done = 0;
+        while done < grains {
+            let in_page = open.at % self.layout.page_grains;
+            let fits = (self.layout.page_grains - in_page).min(grains - done);
+            let from = done * self.layout.grain_bytes;
+            let count = (fits * self.layout.grain_bytes).min(bytes - from);
+            let page = self.open_page(superblock, open);
+            put(&mut page.region, in_page * self.layout.grain_bytes, content, from, count);
+            if done == 0 {
+                page.first_item = page.first_item.min(in_page);
+            }
+            done += fits;
+            if done == grains {
+                page.credit += host_bytes;
+            }
+            open.at += fits;
+            self.close_if_full(stream, open);
+        }
+        self.add_valid(stream.kind(), grains.into());
+        self.note_packed(stream.kind(), grains, 0);
+        self.superblocks.borrow_mut()[superblock as usize].valid += grains;
+        self.validity.borrow_mut().write(grain, grains);
+        Some(grain)
+    }
+
+    fn open_page<'a>(&self, superblock: u32, open: &'a mut OpenStream) -> &'a mut OpenPage {
+        let page = self.layout.first_page(superblock) + open.at / self.layout.page_grains;
+        open.open.get_or_insert_with(|| OpenPage {
+            page,
+            region: Region::new(),
+            first_item: self.layout.page_grains,
+            credit: 0,
+        })
+    }
+
+    /// Leaves `grains` grains behind the last item empty.
+    fn pad(self: &Rc<Self>, stream: Stream, open: &mut OpenStream, grains: u32) {
+        let Some(superblock) = open.superblock else { return };
+        self.padded_grains.set(self.padded_grains.get() + u64::from(grains));
+        if grains == 0 {
+            return;
+        }
+        self.note_packed(stream.kind(), 0, grains);
+        self.validity.borrow_mut().invalidate(self.layout.grain(superblock, open.at), grains);
+        let mut left = grains;
+        while left > 0 {
+            let fits = (self.layout.page_grains - open.at % self.layout.page_grains).min(left);
+            // A page that nothing was put into is not programmed: its block is erased as it is.
+            open.at += fits;
+            left -= fits;
+            self.close_if_full(stream, open);
+        }
+    }
+
+    fn close_if_full(self: &Rc<Self>, stream: Stream, open: &mut OpenStream) {
+        if !open.at.is_multiple_of(self.layout.page_grains) {
+            return;
+        }
+        if let Some(page) = open.open.take() {
+            self.program(stream, page);
+        }
+    }
+
+    /// Fills the open pages up and waits until everything is on flash.
+    pub async fn drain(self: &Rc<Self>) {
+        for stream in STREAMS {
+            let mut streams = self.streams.borrow_mut();
+            let open = &mut streams[stream as usize];
+            if open.open.is_some() {
+                let left = self.layout.page_grains - open.at % self.layout.page_grains;
+                self.pad(stream, open, left);
+            }
+        }
+        while !self.programming.borrow().is_empty() {
+            self.programmed.wait().await;
+        }
+    }
+}
+
+/// Copies bytes between regions.
+pub fn copy(from: &Region, at: u32, bytes: u32, to: &mut Region, mut to_at: u32) {
+    from.read(at, bytes, &mut |piece| {
+        to.write(to_at, piece);
+        to_at += piece.bytes();
+    });
+}
+
+fn put(region: &mut Region, at: u32, content: Content<'_>, from: u32, bytes: u32) {
+    match content {
+        Content::Bytes(all) => region.write(at, Piece::Bytes(&all[from as usize..(from + bytes) as usize])),
+        Content::Stored(source, base) => copy(source, base + from, bytes, region, at),
+    }
+}

@@ -1,0 +1,155 @@
+//! Superblocks: what each is, which is collected next, and how one becomes free again.
+
+use std::rc::Rc;
+
+use super::stream::Stream;
+use super::{KIND_DATA, KIND_MAP, Space};
+use crate::flash::Purpose;
+
+/// What a superblock is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Erased.
+    Free,
+    /// A stream appends to it.
+    Open,
+    /// Written to its end, or as far as its stream got.
+    Full,
+    /// Being collected.
+    Victim,
+    /// Holds what can neither be read nor moved; never erased, so that it is not mistaken for anything else.
+    Lost,
+}
+
+/// One superblock.
+#[derive(Clone, Copy, Debug)]
+pub struct Superblock {
+    /// What it is.
+    pub state: State,
+    /// [`KIND_DATA`] or [`KIND_MAP`]; whatever it was last, when free.
+    pub kind: u8,
+    /// Valid grains.
+    pub valid: u32,
+    /// How often it was erased: records of an earlier life do not count.
+    pub epoch: u32,
+    pub(super) readers: u32,
+    pub(super) programming: u32,
+    /// Pages of it that were torn and live in the buffer.
+    pub(super) stranded: u32,
+}
+
+impl Space {
+    /// A free superblock for `stream`, if it may have one.
+    pub(super) fn take_superblock(&self, stream: Stream) -> Option<u32> {
+        let reserved = if stream == Stream::Data { self.limits.stall } else { 0 };
+        let mut free = self.free.borrow_mut();
+        if free.len() as u32 <= reserved {
+            drop(free);
+            self.wanted.wake_all();
+            return None;
+        }
+        let superblock = free.pop_front().expect("not empty");
+        let is_low = free.len() as u32 <= self.limits.low;
+        let mut superblocks = self.superblocks.borrow_mut();
+        let taken = &mut superblocks[superblock as usize];
+        assert!(taken.state == State::Free && taken.valid == 0, "superblock {superblock} is not free");
+        taken.state = State::Open;
+        taken.kind = stream.kind();
+        if is_low {
+            self.wanted.wake_all();
+        }
+        Some(superblock)
+    }
+
+    /// The full superblock that gains most when its items are packed anew, of `kind` if given: at least a read unit. One
+    /// with torn pages comes first.
+    pub fn victim(&self, kind: Option<u8>) -> Option<u32> {
+        let superblocks = self.superblocks.borrow();
+        let density = [KIND_DATA, KIND_MAP].map(|kind| self.density(kind));
+        let candidates = superblocks.iter().enumerate().filter(|(_, superblock)| {
+            superblock.state == State::Full
+                && superblock.programming == 0
+                && kind.is_none_or(|kind| superblock.kind == kind)
+        });
+        // Collecting writes what is valid, and padding between it.
+        let cost = |superblock: &Superblock| {
+            if superblock.stranded > 0 {
+                return 0;
+            }
+            let (appended, padded) = density[usize::from(superblock.kind == KIND_MAP)];
+            u64::from(superblock.valid) * (appended + padded) / appended
+        };
+        let costs = candidates.map(|(index, superblock)| (cost(superblock), index as u32));
+        let (cost, victim) = costs.min()?;
+        let most = self.layout.superblock_grains - self.layout.unit_grains;
+        (cost <= u64::from(most)).then_some(victim)
+    }
+
+    /// Grains appended and padded of a kind; never zero.
+    fn density(&self, kind: u8) -> (u64, u64) {
+        let (appended, padded) = self.packed[usize::from(kind == KIND_MAP)].get();
+        (appended.max(1), padded)
+    }
+
+    /// Grains that `grains` grains of a kind take with the padding between items.
+    pub fn with_padding(&self, kind: u8, grains: u64) -> u64 {
+        let (appended, padded) = self.density(kind);
+        (u128::from(grains) * u128::from(appended + padded) / u128::from(appended)) as u64
+    }
+
+    pub(super) fn note_packed(&self, kind: u8, appended: u32, padded: u32) {
+        let packed = &self.packed[usize::from(kind == KIND_MAP)];
+        let (mut all, mut lost) = packed.get();
+        all += u64::from(appended);
+        lost += u64::from(padded);
+        // Recent items count more: halve both now and then.
+        if all > 64 * u64::from(self.layout.superblock_grains) {
+            (all, lost) = (all / 2, lost / 2);
+        }
+        packed.set((all, lost));
+    }
+
+    /// Waits until nobody reads or programs a victim.
+    pub async fn wait_quiet(&self, superblock: u32) {
+        loop {
+            let now = self.superblocks.borrow()[superblock as usize];
+            if now.readers == 0 && now.programming == 0 {
+                return;
+            }
+            self.quiet.wait().await;
+        }
+    }
+
+    /// Erases a victim without valid grains and makes it free.
+    pub async fn erase(self: &Rc<Self>, superblock: u32, purpose: Purpose) {
+        self.wait_quiet(superblock).await;
+        let erases: Vec<_> = (0..self.layout.units())
+            .map(|unit| {
+                let (flash, block) = (self.flash.clone(), self.layout.block(superblock, unit));
+                self.sim.spawn(async move { flash.erase(block, purpose).await })
+            })
+            .collect();
+        for erase in erases {
+            erase.join().await;
+        }
+        self.validity.borrow_mut().reset(superblock);
+        let first = self.layout.first_page(superblock);
+        self.stranded
+            .borrow_mut()
+            .retain(|page, _| !(first..first + self.layout.superblock_pages).contains(page));
+        {
+            let mut superblocks = self.superblocks.borrow_mut();
+            let erased = &mut superblocks[superblock as usize];
+            assert!(
+                erased.valid == 0 && erased.state == State::Victim,
+                "superblock {superblock} holds valid grains"
+            );
+            erased.state = State::Free;
+            erased.epoch += 1;
+            erased.stranded = 0;
+        }
+        self.free.borrow_mut().push_back(superblock);
+        self.exhausted.set(false);
+        self.freed.wake_all();
+    }
+}
