@@ -48,7 +48,7 @@ pub fn explain(document: &Document, kind: Kind) -> anyhow::Result<Explanation> {
     let link = Link::new(&sim, setup::link(&config), memory.clone());
     let core = Rc::new(Resource::new(&sim, "host.core", config.host.cores));
     let explanation = sim.block_on(async {
-        let _drive = Drive::power_on(&sim, &link, &setup::drive(&config)?, None).await?;
+        let _drive = Drive::power_on(&sim, &link, &setup::drive(&config), None).await?;
         let host = Host::connect(link.clone(), memory, core, setup::host_costs(&config)).await?;
         let driver = setup::drivers(&config, &host)?.remove(0);
         let value_bytes = config.workload.value_size;

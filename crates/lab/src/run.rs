@@ -130,7 +130,7 @@ impl Bench {
     }
 
     async fn measure(&self, config: &Config, progress: Progress<'_>) -> anyhow::Result<Outcome> {
-        let drive = Drive::power_on(&self.sim, &self.link, &setup::drive(config)?, None).await?;
+        let drive = Drive::power_on(&self.sim, &self.link, &setup::drive(config), None).await?;
         let host = Host::connect(
             self.link.clone(),
             self.memory.clone(),

@@ -74,13 +74,9 @@ pub fn driver_of_each_task(config: &Config) -> impl Iterator<Item = usize> + use
 }
 
 /// The drive.
-pub fn drive(config: &Config) -> anyhow::Result<DriveConfig> {
+pub fn drive(config: &Config) -> DriveConfig {
     let (controller, lsm, flash) = (&config.controller, &config.lsm, &config.flash);
-    anyhow::ensure!(
-        !config.packing.page_crossing,
-        "packing.page_crossing: no packing policy lets values cross pages"
-    );
-    Ok(DriveConfig {
+    DriveConfig {
         engine: config.engine.name.clone(),
         controller: controller::ControllerConfig {
             contexts: controller.contexts,
@@ -107,7 +103,7 @@ pub fn drive(config: &Config) -> anyhow::Result<DriveConfig> {
         ftl: ftl::FtlConfig {
             over_provisioning: config.ftl.over_provisioning,
             victim: config.ftl.victim.clone(),
-            gc_free_blocks_low: config.ftl.gc_low_blocks,
+            gc_low_blocks: config.ftl.gc_low_blocks,
         },
         lsm: lsm_engine(config),
         hash: hash_engine(config),
@@ -117,7 +113,7 @@ pub fn drive(config: &Config) -> anyhow::Result<DriveConfig> {
             path: (!config.media.path.is_empty()).then(|| config.media.path.clone().into()),
             sync: config.media.sync,
         },
-    })
+    }
 }
 
 fn costs(config: &Config) -> controller::Costs {

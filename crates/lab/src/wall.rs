@@ -56,7 +56,7 @@ fn build(
     memory: Rc<dyn HostMemory>,
 ) -> Result<(Rc<Link>, impl FnOnce(shared::Ended) -> DriveEnd + use<>), BuildError> {
     let link = Link::new(sim, setup::link(config), memory);
-    let drive = sim.block_on(Drive::power_on(sim, &link, &setup::drive(config)?, None))?;
+    let drive = sim.block_on(Drive::power_on(sim, &link, &setup::drive(config), None))?;
     let (sim, drive_link) = (sim.clone(), link.clone());
     let finish = move |ended: shared::Ended| {
         let ended_ns = sim.now();

@@ -50,7 +50,7 @@ pub struct FtlConfig {
     /// Victim policy, a name in [`victim::VICTIMS`].
     pub victim: String,
     /// Clean blocks of a unit below which it collects garbage; at least 2.
-    pub gc_free_blocks_low: u32,
+    pub gc_low_blocks: u32,
 }
 
 impl FtlConfig {
@@ -66,9 +66,9 @@ impl FtlConfig {
             return Err(ConfigError { key: "victim", what });
         }
         let most = geometry.blocks_per_unit().saturating_sub(2);
-        if self.gc_free_blocks_low < 2 || self.gc_free_blocks_low > most {
-            let what = format!("is {}, must be 2 to {most} (blocks of a unit - 2)", self.gc_free_blocks_low);
-            return Err(ConfigError { key: "gc_free_blocks_low", what });
+        if self.gc_low_blocks < 2 || self.gc_low_blocks > most {
+            let what = format!("is {}, must be 2 to {most} (blocks of a unit - 2)", self.gc_low_blocks);
+            return Err(ConfigError { key: "gc_low_blocks", what });
         }
         if logical_pages(geometry, self.over_provisioning) == 0 {
             let what = format!("is {}, leaves no logical page", self.over_provisioning);
@@ -190,7 +190,7 @@ impl Ftl {
             policy: (policy.build)(),
             logical_pages,
             map: RefCell::new(PageMap::new(logical_pages, geometry.pages())),
-            blocks: RefCell::new(Blocks::new(&geometry, config.gc_free_blocks_low, state)),
+            blocks: RefCell::new(Blocks::new(&geometry, config.gc_low_blocks, state)),
             writing: RefCell::default(),
             next_ticket: Cell::new(0),
             sequence: Cell::new(0),

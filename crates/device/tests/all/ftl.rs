@@ -34,7 +34,7 @@ fn flash_config() -> FlashConfig {
 }
 
 fn config(victim: &str) -> FtlConfig {
-    FtlConfig { over_provisioning: 0.07, victim: victim.to_owned(), gc_free_blocks_low: 2 }
+    FtlConfig { over_provisioning: 0.07, victim: victim.to_owned(), gc_low_blocks: 2 }
 }
 
 fn fresh_media(name: &str, flash: &FlashConfig) -> Box<dyn Media> {
@@ -161,7 +161,7 @@ fn the_least_worn_block_is_written_next() {
     let sim = Sim::new();
     let flash = FlashConfig { channels: 1, blocks_per_die: 16, ..flash_config() };
     let port = FlashPort::new(&sim, flash.clone(), fresh_media("tags", &flash));
-    let ftl = Ftl::new(port, &FtlConfig { gc_free_blocks_low: 8, ..config("greedy") });
+    let ftl = Ftl::new(port, &FtlConfig { gc_low_blocks: 8, ..config("greedy") });
     sim.block_on(async {
         for version in 1..4000 {
             put(&ftl, 0, version).await;
@@ -549,8 +549,8 @@ fn wrong_configurations_name_the_key() {
         ),
         (config("oldest"), "victim is \"oldest\", must be one of greedy, cost-benefit"),
         (
-            FtlConfig { gc_free_blocks_low: 9, ..config("greedy") },
-            "gc_free_blocks_low is 9, must be 2 to 4 (blocks of a unit - 2)",
+            FtlConfig { gc_low_blocks: 9, ..config("greedy") },
+            "gc_low_blocks is 9, must be 2 to 4 (blocks of a unit - 2)",
         ),
     ] {
         assert_eq!(wrong.check(&geometry).unwrap_err().to_string(), expected);

@@ -150,7 +150,7 @@ fn flash_config() -> FlashConfig {
 }
 
 fn ftl_config() -> FtlConfig {
-    FtlConfig { over_provisioning: 0.07, victim: "greedy".to_owned(), gc_free_blocks_low: 2 }
+    FtlConfig { over_provisioning: 0.07, victim: "greedy".to_owned(), gc_low_blocks: 2 }
 }
 
 fn config(layout: &str, compaction: &str) -> IndexConfig {

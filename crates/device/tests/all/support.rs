@@ -35,7 +35,7 @@ pub fn flash_config() -> FlashConfig {
 
 /// Page mapping for them.
 pub fn ftl_config() -> FtlConfig {
-    FtlConfig { over_provisioning: 0.1, victim: "greedy".to_owned(), gc_free_blocks_low: 2 }
+    FtlConfig { over_provisioning: 0.1, victim: "greedy".to_owned(), gc_low_blocks: 2 }
 }
 
 /// A small drive's FTL.

@@ -4,6 +4,8 @@
 //! visible, and yields a typed [`Config`]. Nothing is read from the environment, and there is no number outside the document.
 
 mod document;
+#[cfg(test)]
+mod extremes;
 mod quantity;
 mod rules;
 mod sections;

@@ -4,6 +4,7 @@
 
 use super::{Config, ConfigError};
 use kvdrive_device::packing::PACKINGS;
+use kvdrive_device::page_buffer::MIN_ENTRIES;
 use kvdrive_link::transfer::METHODS;
 use toml_edit::Value;
 
@@ -87,11 +88,10 @@ pub(super) const RULES: &[(&str, Rule)] = &[
     ("controller.arbitration", Word(&["round-robin"])),
     ("controller.max_value_bytes", Integer(1, VALUE_MAX_BYTES)),
     ("controller.dma_granularity_bytes", OneOf(&[1, 4, 4096])),
-    ("buffer.entries", Integer(2, 1 << 20)),
+    ("buffer.entries", Integer(MIN_ENTRIES as i64, 1 << 20)),
     ("buffer.eviction", Word(&["wait", "overlap"])),
     ("packing.policy", Row(|| PACKINGS.iter().map(|row| row.name).collect())),
     ("packing.dlt_entries", Integer(1, 1 << 20)),
-    ("packing.page_crossing", Flag),
     ("lsm.layout", Word(&["published", "sound"])),
     ("lsm.memtable_entries", Integer(16, 1 << 24)),
     ("lsm.bloom_bits_per_key", Integer(0, 256)),

@@ -165,8 +165,6 @@ pub struct Packing {
     pub policy: String,
     /// Entries of the DMA log table.
     pub dlt_entries: u32,
-    /// Whether copied values may cross NAND pages.
-    pub page_crossing: bool,
 }
 
 /// `[lsm]`: the index.

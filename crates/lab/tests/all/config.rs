@@ -167,7 +167,7 @@ fn a_wrong_setting_is_one_line_that_says_what_is_allowed() {
             "host.transfer: \"ppr\"; allowed: prp, sgl, piggyback, hybrid, adaptive, cxl, adaptive-cxl, \
              piggyback-cxl, piggyback-pipelined, piggyback-pipelined-1, byte-express",
         ),
-        ("packing.page_crossing=1", "packing.page_crossing: expected true or false, got 1"),
+        ("gc.enabled=1", "gc.enabled: expected true or false, got 1"),
         ("lsm.rings=[4, 8]", "lsm.rings: [4, 8]; allowed: 4 integers, each 3 to 1048576"),
         ("controller.dma_granularity_bytes=8", "controller.dma_granularity_bytes: 8; allowed: 1, 4, 4096"),
         (

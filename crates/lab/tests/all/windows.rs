@@ -34,7 +34,7 @@ impl Bench {
     }
 
     async fn power_on(&self, survivors: Option<&kvdrive_device::power::Survivors>) -> Drive {
-        let config = setup::drive(&self.config).expect("valid");
+        let config = setup::drive(&self.config);
         Drive::power_on(&self.sim, &self.link, &config, survivors).await.expect("it comes up")
     }
 

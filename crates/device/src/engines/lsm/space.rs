@@ -216,7 +216,7 @@ mod tests {
             charge_off: Vec::new(),
         };
         let media = (media::kind("ram").unwrap().open)(&flash.geometry(), &MediaOptions::default()).unwrap();
-        let config = FtlConfig { over_provisioning: 0.1, victim: "greedy".into(), gc_free_blocks_low: 2 };
+        let config = FtlConfig { over_provisioning: 0.1, victim: "greedy".into(), gc_low_blocks: 2 };
         let ftl = Ftl::new(FlashPort::new(sim, flash, media), &config);
         let pool = SegmentPool::new(11, 4, Reserve { index_segments: 0, gc_segments: 1 }, |_| {});
         Rc::new(TableSpace::new(sim, ftl, pool, 512))

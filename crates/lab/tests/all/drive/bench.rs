@@ -65,7 +65,7 @@ impl Bench {
     }
 
     pub async fn power_on(&self, survivors: Option<&Survivors>) -> Result<Drive, PowerOnError> {
-        let config = setup::drive(&self.config).expect("a test's configuration is valid");
+        let config = setup::drive(&self.config);
         Drive::power_on(&self.sim, &self.link, &config, survivors).await
     }
 

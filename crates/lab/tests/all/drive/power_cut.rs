@@ -137,7 +137,7 @@ fn cut_recovery(document: &Document, survivors: Survivors, rng: &mut Rng) -> Sur
     let task = {
         let (bench, flash, done, survivors) = (bench.clone(), flash.clone(), done.clone(), survivors.clone());
         async move {
-            let config = kvdrive_lab::setup::drive(&bench.config).expect("a test's configuration is valid");
+            let config = kvdrive_lab::setup::drive(&bench.config);
             let watch = |port: &FlashPort| drop(flash.borrow_mut().replace(port.clone()));
             let drive = kvdrive_device::Drive::power_on_watched(
                 &bench.sim,

@@ -1,0 +1,121 @@
+//! Every number at the ends of what its rule allows, alone and together: a run, or one line that names a key. Never a
+//! panic.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use kvdrive_sim::Rng;
+
+use super::Document;
+use super::rules::{RULES, Rule};
+use crate::run;
+
+/// Numbers that decide how much memory or time a run takes, and that nothing else is asked of.
+const AMOUNTS: &[&str] = &["workload.ops", "workload.num", "workload.overwrites", "workload.seek_nexts"];
+
+/// A small drive, so that a run of it is short.
+const SMALL: &[&str] = &[
+    "flash.channels=2",
+    "flash.dies_per_channel=2",
+    "flash.blocks_per_die=64",
+    "flash.pages_per_block=16",
+    "gc.segment_pages=16",
+    "workload.name=mixed",
+    "workload.num=60",
+    "workload.ops=300",
+    "workload.delete_fraction=0.1",
+    "workload.list_fraction=0.1",
+    "workload.seek_fraction=0.1",
+    "workload.value_size=3000",
+];
+
+fn small(engine: &str) -> Document {
+    let mut document = Document::profile("cosmos-plus").expect("the profile exists");
+    for setting in SMALL {
+        document.set(setting).unwrap_or_else(|error| panic!("{setting}: {error}"));
+    }
+    document.set(&format!("engine.name={engine}")).expect("an engine");
+    document
+}
+
+/// Values at and near the ends of a rule. Upper ends above a few thousand only ask for memory.
+fn extremes(rule: &Rule) -> Vec<String> {
+    match rule {
+        Rule::Integer(low, high) => [*low, low + 1, low + 2, low + 7, low + 30, low + 1000, *high]
+            .iter()
+            .filter(|n| *n <= high && **n < 5000)
+            .map(i64::to_string)
+            .collect(),
+        Rule::PowerOfTwo(low, high) => [*low, 2 * low, *high].iter().map(i64::to_string).collect(),
+        Rule::Multiple(of, low, high) => [*low, low + of, *high].iter().map(i64::to_string).collect(),
+        Rule::OneOf(list) => list.iter().map(i64::to_string).collect(),
+        Rule::Number(low, high) => {
+            [*low, (low + high) / 2.0, *high].iter().map(|x| format!("{x:?}")).collect()
+        }
+        Rule::Positive => ["1e-300", "0.5", "1e300"].map(str::to_owned).into(),
+        Rule::Word(list) => list.iter().map(|word| (*word).to_owned()).collect(),
+        Rule::Row(names) => names().into_iter().map(str::to_owned).collect(),
+        Rule::Flag => ["true", "false"].map(str::to_owned).into(),
+        Rule::Integers(length, low, _) => {
+            [*low, low + 40].iter().map(|n| format!("{:?}", vec![*n; *length])).collect()
+        }
+        Rule::Text => Vec::new(),
+    }
+}
+
+fn settings() -> Vec<String> {
+    let rows = RULES.iter().filter(|(key, _)| !AMOUNTS.contains(key) && *key != "run.clock");
+    rows.flat_map(|(key, rule)| extremes(rule).into_iter().map(move |value| format!("{key}={value}")))
+        .collect()
+}
+
+/// Runs with `settings`; what it panicked with, if it did.
+fn panic_of(engine: &str, settings: &[String]) -> Option<String> {
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        let mut document = small(engine);
+        for setting in settings {
+            if document.set(setting).is_err() {
+                return Ok(());
+            }
+        }
+        run::run(&document, &|_, _| {}).map(|_| ())
+    }));
+    match outcome {
+        Ok(Ok(())) => None,
+        Ok(Err(error)) => {
+            let line = format!("{error:#}");
+            let names_a_key = RULES.iter().any(|(key, _)| line.contains(key));
+            (line.lines().count() != 1 || !names_a_key).then_some(line)
+        }
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().cloned();
+            Some(text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned())).unwrap_or_default())
+        }
+    }
+}
+
+#[test]
+fn every_number_at_its_ends() {
+    let panics: Vec<String> = settings()
+        .into_iter()
+        .filter_map(|setting| {
+            let engine = if setting.starts_with("hash.") { "plus" } else { "lsm" };
+            let panic = panic_of(engine, std::slice::from_ref(&setting))?;
+            Some(format!("{setting}: {panic}"))
+        })
+        .collect();
+    assert!(panics.is_empty(), "{}", panics.join("\n"));
+}
+
+#[test]
+fn numbers_at_their_ends_together() {
+    let all = settings();
+    let mut rng = Rng::stream(1, "extremes");
+    for _ in 0..400 {
+        let chosen: Vec<String> =
+            (0..2 + rng.below(5)).map(|_| all[rng.below(all.len() as u64) as usize].clone()).collect();
+        let engine = ["lsm", "plus", "original"][rng.below(3) as usize];
+        if let Some(panic) = panic_of(engine, &chosen) {
+            panic!("{engine}, {chosen:?}: {panic}");
+        }
+    }
+}
