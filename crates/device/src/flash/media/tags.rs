@@ -8,8 +8,8 @@
 //!   run:  v gap of zeros before it | v (length << 1 | is pattern) | pattern: seed u64, v offset;  literal: the bytes
 //! ```
 //!
-//! A page of literal bytes alone that is large stays the region it is, shared with whoever programmed it. The owner may
-//! discard pages: their runs are dropped, and reading them is a bug of the owner and panics.
+//! A page of literal bytes alone that is large and mostly filled stays the region it is, shared with whoever programmed
+//! it. The owner may discard pages: their runs are dropped, and reading them is a bug of the owner and panics.
 
 use std::rc::Rc;
 
@@ -29,6 +29,8 @@ pub const KIND: MediaKind = MediaKind {
 
 /// Literal bytes from which on a page without patterns is kept as it is instead of being copied.
 const SHARE_BYTES: usize = 1024;
+/// Literal bytes are looked at so many at a time: where all are zero they are a gap.
+const STRETCH_BYTES: usize = 32;
 const FLAG_LOST: u8 = 1;
 const FLAG_DISCARDED: u8 = 2;
 
@@ -45,7 +47,7 @@ impl Keep for TagsPage {
     const FORMAT: image::Format = image::Format::Tags;
 
     fn keep(data: &Rc<Region>, spare: &Spare, scratch: &mut Vec<u8>) -> TagsPage {
-        if data.patterns().is_empty() && data.literal().len() >= SHARE_BYTES {
+        if data.patterns().is_empty() && is_large_and_filled(data.literal()) {
             return TagsPage::Shared(data.clone(), Box::new(*spare));
         }
         // Packed elsewhere and copied: a string that shrinks in its place would leave a hole of its former size behind.
@@ -105,6 +107,13 @@ impl Keep for TagsPage {
             TagsPage::Packed(bytes) => bytes[1] & FLAG_DISCARDED == 0,
         }
     }
+}
+
+/// Is so much of `literal` not zero that packing it would save less than half?
+fn is_large_and_filled(literal: &[u8]) -> bool {
+    let filled =
+        || literal.chunks(STRETCH_BYTES).filter(|stretch| stretch.iter().any(|byte| *byte != 0)).count();
+    literal.len() >= SHARE_BYTES && 2 * filled() * STRETCH_BYTES >= literal.len()
 }
 
 fn put(out: &mut Vec<u8>, mut number: u64) {
@@ -204,15 +213,26 @@ fn runs(data: &Region) -> Vec<(Shape, Content<'_>)> {
     let mut packed = 0;
     let mut here = 0;
     let push_literal = |runs: &mut Vec<_>, from: usize, to: usize, packed: &mut usize| {
-        let to = to.min(literal.len());
-        let Some(zeros) = literal.get(from..to).and_then(|rest| rest.iter().position(|byte| *byte != 0))
-        else {
-            return;
-        };
-        let from = from + zeros;
-        let shape = Shape { gap: (from - *packed) as u32, bytes: (to - from) as u32, pattern: None };
-        runs.push((shape, Content::Literal(&literal[from..to])));
-        *packed = to;
+        let mut rest = literal.get(from..to.min(literal.len())).unwrap_or_default();
+        let mut at = from;
+        while !rest.is_empty() {
+            let is_zero = |stretch: &[u8]| stretch.iter().all(|byte| *byte == 0);
+            let stretches = |zero: bool| rest.chunks(STRETCH_BYTES).take_while(move |it| is_zero(it) == zero);
+            let bytes = stretches(false).map(<[u8]>::len).sum::<usize>();
+            if bytes > 0 {
+                let zeros = rest.iter().position(|byte| *byte != 0).expect("the first stretch has one");
+                let shape = Shape {
+                    gap: (at + zeros - *packed) as u32,
+                    bytes: (bytes - zeros) as u32,
+                    pattern: None,
+                };
+                runs.push((shape, Content::Literal(&rest[zeros..bytes])));
+                *packed = at + bytes;
+            }
+            let passed = bytes.max(stretches(true).map(<[u8]>::len).sum());
+            at += passed;
+            rest = &rest[passed..];
+        }
     };
     for placed in data.patterns() {
         let at = placed.at as usize;
@@ -343,6 +363,15 @@ mod tests {
         mixed.write(6100, Piece::Bytes(&[1, 2, 3]));
         round_trip(mixed);
         assert_eq!(round_trip(Region::from_bytes(vec![5; PAGE as usize])), PAGE as usize);
+    }
+
+    #[test]
+    fn short_literals_in_slots_take_their_bytes() {
+        let mut region = Region::new();
+        for slot in 0..4u8 {
+            region.write(u32::from(slot) * 4096, Piece::Bytes(&[slot + 1; 45]));
+        }
+        assert!(round_trip(region) < 300);
     }
 
     #[test]
