@@ -14,6 +14,7 @@ use std::rc::Rc;
 use kvdrive_sim::{Sim, WaitQueue};
 use kvdrive_spec::Status;
 
+use super::journal::{Alteration, Change, Journal};
 use super::layout::Grain;
 use super::section::{Entry, Format, Section, SectionHeader};
 use super::space::{Content, Space, Stream};
@@ -75,6 +76,7 @@ pub struct Cache {
     sim: Sim,
     space: Rc<Space>,
     format: Box<dyn Format>,
+    journal: Rc<Journal>,
     directory: RefCell<Vec<u64>>,
     slots: RefCell<Vec<Slot>>,
     free: RefCell<Vec<u32>>,
@@ -99,12 +101,19 @@ pub struct Pin {
 
 impl Cache {
     /// A cache of at most `budget_bytes` bytes over a table none of whose sections exists yet.
-    pub fn new(sim: &Sim, space: &Rc<Space>, format: Box<dyn Format>, budget_bytes: u64) -> Rc<Cache> {
+    pub(super) fn new(
+        sim: &Sim,
+        space: &Rc<Space>,
+        format: Box<dyn Format>,
+        budget_bytes: u64,
+        journal: &Rc<Journal>,
+    ) -> Rc<Cache> {
         let sections = format.sections();
         Rc::new(Cache {
             sim: sim.clone(),
             space: space.clone(),
             format,
+            journal: journal.clone(),
             directory: RefCell::new(vec![NEVER; sections as usize]),
             slots: RefCell::default(),
             free: RefCell::default(),
@@ -309,6 +318,7 @@ impl Cache {
 
     /// Writes a section; its old copy becomes invalid. `false` when there is no space.
     fn write(&self, slot: u32) -> bool {
+        let _step = self.journal.step();
         let mut slots = self.slots.borrow_mut();
         let slot = &mut slots[slot as usize];
         let section = slot.section.as_ref().expect("only loaded sections are written");
@@ -320,6 +330,7 @@ impl Cache {
             return false;
         };
         self.version.set(self.version.get() + 1);
+        self.journal.note(Change::Written { section: slot.id });
         if let Some(old) = slot.location {
             self.space.invalidate(old.grain, old.grains);
         }
@@ -373,14 +384,14 @@ impl Cache {
     // --- what recovery needs ---
 
     /// Every altered section: its number and bytes.
-    pub(super) fn dirty(&self, found: &mut dyn FnMut(&[u8])) {
+    pub(super) fn dirty(&self, found: &mut dyn FnMut(u64, &[u8])) {
         let slots = self.slots.borrow();
         let mut bytes = Vec::new();
         for slot in slots.iter().filter(|slot| slot.dirty) {
             let Some(section) = &slot.section else { continue };
             bytes.clear();
             section.encode(slot.id, self.version.get(), &mut bytes);
-            found(&bytes);
+            found(slot.id, &bytes);
         }
     }
 
@@ -475,25 +486,35 @@ impl Pin {
 
     /// Makes a slot point at a pair.
     pub fn set(&self, slot: u32, tag: u32, grain: Grain) {
-        self.alter(|section| section.set(slot, tag, grain));
+        self.alter(Alteration::Set { slot, tag, grain });
     }
 
     /// Takes the pair out of a slot.
     pub fn remove(&self, slot: u32) {
-        self.alter(|section| section.remove(slot));
+        self.alter(Alteration::Remove { slot });
     }
 
     /// A store probes past a tag.
     pub fn mark_passed(&self, tag: u32) {
-        self.alter(|section| section.mark_passed(tag));
+        self.alter(Alteration::MarkPassed { tag });
     }
 
-    fn alter(&self, change: impl FnOnce(&mut dyn Section)) {
+    fn alter(&self, alteration: Alteration) {
         let mut slots = self.cache.slots.borrow_mut();
         let slot = &mut slots[self.slot as usize];
         let section = slot.section.as_mut().expect("pinned sections stay");
         let before = (section.cached_bytes(), section.bytes());
-        change(&mut **section);
+        alteration.apply(&mut **section);
+        let journal = &self.cache.journal;
+        if journal.is_kept() {
+            if slot.dirty {
+                journal.note(Change::Slot { section: slot.id, alteration });
+            } else {
+                let mut bytes = Vec::new();
+                section.encode(slot.id, self.cache.version.get(), &mut bytes);
+                journal.note(Change::Section { bytes: &bytes });
+            }
+        }
         slot.dirty = true;
         self.cache.grow(i64::from(section.cached_bytes()) - i64::from(before.0));
         self.cache.add_table(i64::from(section.bytes()) - i64::from(before.1));

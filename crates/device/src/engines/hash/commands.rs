@@ -13,6 +13,7 @@ use super::core::{Aim, Core, PairRead, Spot, Walk};
 use super::cursor::HashCursor;
 use super::gc;
 use super::image::Protected;
+use super::journal;
 use super::pair::{PREFIX_BYTES, PairHeader};
 use super::recovery::recover;
 use super::scheme::{SchemeRow, scheme};
@@ -56,6 +57,23 @@ pub struct Found {
     _reader: Reader,
 }
 
+/// The hash FTL that a drive is configured for, and how.
+fn of_config(config: &DriveConfig) -> Result<(&'static SchemeRow, HashConfig), PowerOnError> {
+    let scheme = scheme(&config.engine)
+        .ok_or_else(|| PowerOnError::Config(format!("engine.name: no hash FTL {:?}", config.engine)))?;
+    let hash = config.hash.of(scheme);
+    hash.check(&config.flash.geometry())
+        .map_err(|(key, what)| PowerOnError::Config(format!("hash.{key}: {what}")))?;
+    Ok((scheme, hash))
+}
+
+fn only_part(fingerprint: u64, image: &[u8]) -> Result<Vec<u8>, ImageError> {
+    let parts = power::unframe(fingerprint, image)?;
+    let [part] = <[Vec<u8>; 1]>::try_from(parts)
+        .map_err(|parts| ImageError::new(0, format!("it has {} parts instead of 1", parts.len())))?;
+    Ok(part)
+}
+
 impl HashEngine {
     /// The engine of an empty drive, and its collection.
     pub fn new(
@@ -64,7 +82,7 @@ impl HashEngine {
         flash: &FlashPort,
         cores: Rc<Resource>,
     ) -> HashEngine {
-        HashEngine::of(Core::new(scheme, config, flash, cores, 0))
+        HashEngine::of(Core::new(scheme, config, flash, cores, 0, power::Journal::default()))
     }
 
     /// The engine that `image` and the flash make, and its collection. For tests that have no drive around it.
@@ -77,9 +95,8 @@ impl HashEngine {
         cores: Rc<Resource>,
         image: &[u8],
     ) -> Result<HashEngine, ImageError> {
-        let core = Core::new(scheme, config, flash, cores, 0);
-        let parts = power::unframe(0, image)?;
-        recover(&core, Protected::decode(&parts[0])?).await?;
+        let core = Core::new(scheme, config, flash, cores, 0, power::Journal::default());
+        recover(&core, Protected::decode(&only_part(0, image)?)?).await?;
         Ok(HashEngine::of(core))
     }
 
@@ -146,6 +163,7 @@ impl HashEngine {
         let mut region = place.region.borrow_mut();
         region.write(0, Piece::Bytes(&header.encode()[..header.bytes() as usize]));
         let content = Content::Stored(&region, 0);
+        let _step = core.journal.step();
         let Some(grain) = core.space.append(Stream::Data, content, header.pair_bytes(), false) else {
             return false;
         };
@@ -336,6 +354,7 @@ impl Engine for HashEngine {
         let Entry::At(grain) = spot.pin.get(slot) else {
             unreachable!("a key's slot changes under the key's lock alone")
         };
+        let _step = core.journal.step();
         spot.pin.remove(slot);
         core.drop_pair(&header, grain, spot.section, slot);
         Ok(())
@@ -374,22 +393,11 @@ impl Engine for HashEngine {
 
     async fn power_on(parts: Parts, image: Option<&[u8]>) -> Result<HashEngine, PowerOnError> {
         let config = &parts.config;
-        let scheme = scheme(&config.engine)
-            .ok_or_else(|| PowerOnError::Config(format!("engine.name: no hash FTL {:?}", config.engine)))?;
-        let hash = config.hash.of(scheme);
-        hash.check(&config.flash.geometry())
-            .map_err(|(key, what)| PowerOnError::Config(format!("hash.{key}: {what}")))?;
-        if parts.journal.is_kept() {
-            let line = format!("media.kind: engine {} keeps no journal yet; use ram or tags", scheme.name);
-            return Err(PowerOnError::Config(line));
-        }
-        let core = Core::new(scheme, &hash, &parts.flash, parts.cores.clone(), fingerprint(config));
+        let (scheme, hash) = of_config(config)?;
+        let Parts { flash, cores, journal, .. } = &parts;
+        let core = Core::new(scheme, &hash, flash, cores.clone(), fingerprint(config), journal.clone());
         if let Some(image) = image {
-            let framed = power::unframe(core.fingerprint, image)?;
-            let [part] = &framed[..] else {
-                return Err(ImageError::new(0, "the image has another engine's parts").into());
-            };
-            recover(&core, Protected::decode(part)?).await?;
+            recover(&core, Protected::decode(&only_part(core.fingerprint, image)?)?).await?;
         }
         Ok(HashEngine::of(core))
     }
@@ -398,12 +406,11 @@ impl Engine for HashEngine {
         power::frame(self.0.fingerprint, &[Protected::of(&self.0).encode()])
     }
 
-    fn fold(
-        _config: &DriveConfig,
-        _image: &[u8],
-        _records: &[(u8, Vec<u8>)],
-    ) -> Result<Vec<u8>, PowerOnError> {
-        Err(PowerOnError::Config("media.kind: hash engines keep no journal yet; use ram or tags".into()))
+    fn fold(config: &DriveConfig, image: &[u8], records: &[(u8, Vec<u8>)]) -> Result<Vec<u8>, PowerOnError> {
+        let (scheme, hash) = of_config(config)?;
+        let part = only_part(fingerprint(config), image)?;
+        let folded = journal::fold(scheme, &hash, &config.flash.geometry(), &part, records)?;
+        Ok(power::frame(fingerprint(config), &[folded]))
     }
 
     fn counters(&self) -> EngineCounters {

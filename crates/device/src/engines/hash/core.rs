@@ -18,6 +18,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::cache::{Cache, Pin};
 use super::config::{Accounting, HashConfig, OPEN_SUPERBLOCKS};
+use super::journal::Journal;
 use super::layout::{Grain, Layout};
 use super::pair::{HEADER_MAX_BYTES, PairHeader};
 use super::records::Records;
@@ -25,6 +26,7 @@ use super::scheme::SchemeRow;
 use super::section::{Entry, Probe};
 use super::space::{KIND_DATA, KIND_MAP, Limits, Part, Reader, Space};
 use crate::flash::{FlashPort, Purpose};
+use crate::power;
 
 /// A place of the hash table in a section that is held.
 pub(super) struct Spot {
@@ -92,6 +94,7 @@ pub(super) struct Core {
     pub layout: Layout,
     pub space: Rc<Space>,
     pub cache: Rc<Cache>,
+    pub journal: Rc<Journal>,
     pub records: Option<Records>,
     pub cores: Rc<Resource>,
     pub locks: KeyedLock<Key>,
@@ -113,13 +116,15 @@ impl Core {
         flash: &FlashPort,
         cores: Rc<Resource>,
         fingerprint: u64,
+        journal: power::Journal,
     ) -> Rc<Core> {
         let geometry = flash.geometry();
         config.check(geometry).expect("a configuration is checked when it is loaded");
         let layout = Layout::new(*geometry, config.grain_bytes, config.unit_bytes);
+        let journal = Rc::new(Journal::new(journal));
         let format = (scheme.format)(&layout);
         let validity = (scheme.validity)(&layout);
-        let records = scheme.has_records.then(|| Records::new(&layout));
+        let records = scheme.has_records.then(|| Records::new(&layout, &journal));
         let others = validity.dram_bytes()
             + records.as_ref().map_or(0, Records::dram_bytes)
             + format.sections() * format.directory_bytes()
@@ -137,13 +142,14 @@ impl Core {
             valid_grains: (usable_grains as f64 * (1.0 - config.over_provisioning)) as u64,
             discard: config.discard_invalid,
         };
-        let space = Space::new(flash, layout, limits, validity);
+        let space = Space::new(flash, layout, limits, validity, &journal);
         Rc::new(Core {
             sim: flash.sim().clone(),
             scheme,
             layout,
-            cache: Cache::new(flash.sim(), &space, format, budget_bytes),
+            cache: Cache::new(flash.sim(), &space, format, budget_bytes, &journal),
             space,
+            journal,
             records,
             cores,
             locks: KeyedLock::new(flash.sim()),

@@ -52,12 +52,8 @@ pub(super) async fn run(core: Rc<Core>) {
 /// Collects the best victim. `false` when there is none.
 async fn collect_one(core: &Rc<Core>, kind: Option<u8>) -> bool {
     let Some(victim) = core.space.victim(kind) else { return false };
-    let kind = {
-        let mut superblocks = core.space.superblocks.borrow_mut();
-        let superblock = &mut superblocks[victim as usize];
-        superblock.state = State::Victim;
-        superblock.kind
-    };
+    core.space.set_state(victim, State::Victim);
+    let kind = core.space.superblocks.borrow()[victim as usize].kind;
     let (counter, purpose) = match kind {
         KIND_DATA => (&core.counters.collected_data, Purpose::DataGc),
         _ => (&core.counters.collected_map, Purpose::MapGc),
@@ -69,8 +65,7 @@ async fn collect_one(core: &Rc<Core>, kind: Option<u8>) -> bool {
     }
     if core.space.superblocks.borrow()[victim as usize].valid > 0 {
         // Lost items stay where they are; items for which there was no space wait for another time.
-        core.space.superblocks.borrow_mut()[victim as usize].state =
-            if lost.get() { State::Lost } else { State::Full };
+        core.space.set_state(victim, if lost.get() { State::Lost } else { State::Full });
         raise(&core.counters.lost_superblocks, u64::from(lost.get()));
         return lost.get();
     }
@@ -224,6 +219,7 @@ async fn move_pair(
         Some(whole) => Content::Stored(whole, 0),
         None => Content::Stored(region, offset),
     };
+    let _step = core.journal.step();
     if let Some(to) = core.space.append(Stream::DataGc, content, header.pair_bytes(), false) {
         let grains = layout.grains_of(header.pair_bytes());
         pin.set(slot, tag, to);
@@ -264,6 +260,7 @@ async fn move_unit(core: &Rc<Core>, first: Grain, bytes: &[u8]) {
             continue;
         }
         let content = Content::Bytes(&bytes[at as usize..(at + length) as usize]);
+        let _step = core.journal.step();
         let Some(to) = core.space.append(Stream::MapGc, content, length, true) else { continue };
         match &item {
             MapItem::Section(header) => core.cache.relocate(header.id, Location { grain: to, grains }),

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use kvdrive_link::{Pattern, Placed, Region};
 
 use super::core::Core;
+use super::section::SectionHeader;
 use super::space::{KIND_DATA, KIND_MAP, State};
 use crate::power::ImageError;
 
@@ -46,13 +47,12 @@ pub(super) struct Protected {
     /// Superblock and next grain of each stream.
     pub streams: [Option<(u32, u32)>; 4],
     pub pages: BTreeMap<u32, BufferedPage>,
-    /// Bytes of the altered sections.
-    pub sections: Vec<Vec<u8>>,
+    /// Bytes of the altered sections, by number.
+    pub sections: BTreeMap<u64, Vec<u8>>,
     /// Records that are in no invalid page, by superblock.
-    pub records: Vec<(u32, Vec<u64>)>,
+    pub records: BTreeMap<u32, Vec<u64>>,
 }
 
-const STATES: [State; 5] = [State::Free, State::Open, State::Full, State::Victim, State::Lost];
 const NONE: u32 = u32::MAX;
 
 impl Protected {
@@ -94,11 +94,11 @@ impl Protected {
             };
             pages.insert(*page, page_of);
         }
-        let mut sections = Vec::new();
-        core.cache.dirty(&mut |bytes| sections.push(bytes.to_vec()));
-        let mut records = Vec::new();
+        let mut sections = BTreeMap::new();
+        core.cache.dirty(&mut |id, bytes| drop(sections.insert(id, bytes.to_vec())));
+        let mut records = BTreeMap::new();
         if let Some(book) = &core.records {
-            book.buffers(&mut |superblock, buffer| records.push((superblock, buffer.to_vec())));
+            book.buffers(&mut |superblock, buffer| drop(records.insert(superblock, buffer.to_vec())));
         }
         Protected {
             sequence: space.sequence.get(),
@@ -119,8 +119,7 @@ impl Protected {
         put64(&mut out, self.version);
         put32(&mut out, self.superblocks.len() as u32);
         for (state, kind, epoch) in &self.superblocks {
-            let state = STATES.iter().position(|known| known == state).expect("every state is listed");
-            out.extend_from_slice(&[state as u8, *kind]);
+            out.extend_from_slice(&[state.code(), *kind]);
             put32(&mut out, *epoch);
         }
         put32(&mut out, self.free.len() as u32);
@@ -139,7 +138,7 @@ impl Protected {
             put_region(&mut out, &page.region);
         }
         put32(&mut out, self.sections.len() as u32);
-        self.sections.iter().for_each(|section| put_bytes(&mut out, section));
+        self.sections.values().for_each(|section| put_bytes(&mut out, section));
         put32(&mut out, self.records.len() as u32);
         for (superblock, records) in &self.records {
             put32(&mut out, *superblock);
@@ -151,7 +150,7 @@ impl Protected {
 
     /// Takes bytes apart.
     pub fn decode(bytes: &[u8]) -> Result<Protected, ImageError> {
-        let mut reader = Reader { bytes, at: 0 };
+        let mut reader = Reader::new(bytes);
         let protected =
             reader.protected().ok_or_else(|| ImageError::new(reader.at, "the image contradicts itself"))?;
         if reader.at != bytes.len() {
@@ -161,20 +160,20 @@ impl Protected {
     }
 }
 
-fn put32(out: &mut Vec<u8>, number: u32) {
+pub(super) fn put32(out: &mut Vec<u8>, number: u32) {
     out.extend_from_slice(&number.to_le_bytes());
 }
 
-fn put64(out: &mut Vec<u8>, number: u64) {
+pub(super) fn put64(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(&number.to_le_bytes());
 }
 
-fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put32(out, bytes.len() as u32);
     out.extend_from_slice(bytes);
 }
 
-fn put_region(out: &mut Vec<u8>, region: &Region) {
+pub(super) fn put_region(out: &mut Vec<u8>, region: &Region) {
     put_bytes(out, region.literal());
     put32(out, region.patterns().len() as u32);
     for Placed { at, pattern } in region.patterns() {
@@ -186,12 +185,20 @@ fn put_region(out: &mut Vec<u8>, region: &Region) {
 }
 
 /// Bytes from outside; `None` where they end or cannot be.
-struct Reader<'a> {
+pub(super) struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
+    pub fn new(bytes: &'a [u8]) -> Reader<'a> {
+        Reader { bytes, at: 0 }
+    }
+
+    pub fn is_at_end(&self) -> bool {
+        self.at == self.bytes.len()
+    }
+
     fn take(&mut self, count: usize) -> Option<&[u8]> {
         let end = self.at.checked_add(count)?;
         let taken = self.bytes.get(self.at..end)?;
@@ -199,24 +206,24 @@ impl Reader<'_> {
         Some(taken)
     }
 
-    fn u8(&mut self) -> Option<u8> {
+    pub fn u8(&mut self) -> Option<u8> {
         self.take(1).map(|bytes| bytes[0])
     }
 
-    fn u32(&mut self) -> Option<u32> {
+    pub fn u32(&mut self) -> Option<u32> {
         self.take(4).map(|bytes| u32::from_le_bytes(bytes.try_into().expect("4 bytes")))
     }
 
-    fn u64(&mut self) -> Option<u64> {
+    pub fn u64(&mut self) -> Option<u64> {
         self.take(8).map(|bytes| u64::from_le_bytes(bytes.try_into().expect("8 bytes")))
     }
 
-    fn bytes(&mut self) -> Option<Vec<u8>> {
+    pub fn bytes(&mut self) -> Option<Vec<u8>> {
         let count = self.u32()?;
         self.take(count as usize).map(<[u8]>::to_vec)
     }
 
-    fn region(&mut self) -> Option<Region> {
+    pub fn region(&mut self) -> Option<Region> {
         let literal = self.bytes()?;
         let count = self.u32()?;
         let mut patterns = Vec::new();
@@ -232,7 +239,7 @@ impl Reader<'_> {
     fn protected(&mut self) -> Option<Protected> {
         let mut protected = Protected { sequence: self.u64()?, version: self.u64()?, ..Protected::default() };
         for _ in 0..self.u32()? {
-            let state = *STATES.get(usize::from(self.u8()?))?;
+            let state = State::of_code(self.u8()?)?;
             let kind = self.u8().filter(|kind| [KIND_DATA, KIND_MAP].contains(kind))?;
             protected.superblocks.push((state, kind, self.u32()?));
         }
@@ -262,13 +269,14 @@ impl Reader<'_> {
             protected.pages.insert(number, page);
         }
         for _ in 0..self.u32()? {
-            protected.sections.push(self.bytes()?);
+            let bytes = self.bytes()?;
+            protected.sections.insert(SectionHeader::decode(&bytes)?.id, bytes);
         }
         for _ in 0..self.u32()? {
             let superblock = self.u32()?;
             let count = self.u32()?;
             let records = (0..count).map(|_| self.u64()).collect::<Option<Vec<u64>>>()?;
-            protected.records.push((superblock, records));
+            protected.records.insert(superblock, records);
         }
         Some(protected)
     }

@@ -11,7 +11,7 @@
 //! | [`cache`] | directory and cache of sections |
 //! | `core`, `commands`, `cursor` | finding a key; storing, loading, deleting; listing |
 //! | `gc` | collection of pairs and of sections |
-//! | `image`, `recovery` | the protected image, and what is rebuilt from flash |
+//! | `image`, `journal`, `recovery` | the protected image, its changes, and what is rebuilt from flash |
 //!
 //! A value is kept in the write buffer while it arrives. [`Engine::commit`](crate::engines::Engine::commit) looks the
 //! key up, appends the pair to the open page, points the slot at it and drops the old pair, the last three in one step.
@@ -32,6 +32,7 @@ mod core;
 mod cursor;
 mod gc;
 mod image;
+mod journal;
 pub mod layout;
 pub mod original;
 pub mod pair;

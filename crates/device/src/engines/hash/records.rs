@@ -19,6 +19,7 @@ use std::rc::Rc;
 
 use kvdrive_spec::Status;
 
+use super::journal::{Change, Journal};
 use super::layout::{Grain, Layout};
 use super::space::{Content, Space, Stream};
 use crate::flash::Purpose;
@@ -77,11 +78,12 @@ pub struct Records {
     /// Invalid pages of all books.
     pages: Cell<u64>,
     statistics: RefCell<RecordsStatistics>,
+    journal: Rc<Journal>,
 }
 
 impl Records {
     /// No records.
-    pub fn new(layout: &Layout) -> Records {
+    pub(super) fn new(layout: &Layout, journal: &Rc<Journal>) -> Records {
         assert!(layout.superblock_grains <= 1 << GRAIN_BITS, "a record has 24 bits for a grain");
         Records {
             layout: *layout,
@@ -89,6 +91,7 @@ impl Records {
             books: RefCell::new((0..layout.superblocks).map(|_| Book::default()).collect()),
             pages: Cell::new(0),
             statistics: RefCell::default(),
+            journal: journal.clone(),
         }
     }
 
@@ -110,9 +113,11 @@ impl Records {
     /// The pair of `slot` at `grain` is no longer valid.
     pub fn add(&self, space: &Rc<Space>, slot: u64, grain: Grain) {
         let superblock = self.layout.superblock(grain);
+        let record = slot << GRAIN_BITS | u64::from(self.layout.within(grain));
+        self.journal.note(Change::Invalid { superblock, record });
         let full = {
             let book = &mut self.books.borrow_mut()[superblock as usize];
-            book.buffer.push(slot << GRAIN_BITS | u64::from(self.layout.within(grain)));
+            book.buffer.push(record);
             book.buffer.len() >= self.capacity
         };
         if full {
@@ -140,6 +145,7 @@ impl Records {
             book.serial += 1;
             self.pages.set(self.pages.get() + 1);
             book.buffer.drain(..self.capacity);
+            self.journal.note(Change::Spilled { superblock, count: self.capacity as u32 });
             self.statistics.borrow_mut().written_bytes += u64::from(self.layout.unit_bytes);
         }
     }
@@ -176,6 +182,7 @@ impl Records {
     /// A superblock holds no valid pairs any more: its records are done with.
     pub fn clear(&self, space: &Space, superblock: u32) {
         let book = std::mem::take(&mut self.books.borrow_mut()[superblock as usize]);
+        self.journal.note(Change::Forgotten { superblock });
         self.pages.set(self.pages.get() - book.pages.len() as u64);
         for page in book.pages {
             space.invalidate(page, self.layout.unit_grains);

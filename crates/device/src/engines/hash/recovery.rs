@@ -23,7 +23,6 @@ use super::gc::{MapItem, items_of_unit};
 use super::image::{BufferedPage, PageState, Protected};
 use super::layout::Grain;
 use super::pair::{HEADER_MAX_BYTES, PairHeader};
-use super::section::SectionHeader;
 use super::space::{KIND_DATA, KIND_MAP, STREAMS, State};
 use crate::flash::{Purpose, ReadError};
 use crate::power::ImageError;
@@ -66,11 +65,10 @@ pub(super) async fn recover(core: &Rc<Core>, protected: Protected) -> Result<(),
         }
         records.into_iter().for_each(|(superblock, buffer)| book.restore_buffer(superblock, buffer));
     }
-    for bytes in &sections {
-        let section = SectionHeader::decode(bytes).zip(core.cache.format().decode(bytes));
-        let (header, section) =
-            section.ok_or_else(|| ImageError::new(0, "an altered section is no section"))?;
-        core.cache.restore_dirty(header.id, section);
+    for (id, bytes) in &sections {
+        let section = core.cache.format().decode(bytes);
+        let section = section.ok_or_else(|| ImageError::new(0, "an altered section is no section"))?;
+        core.cache.restore_dirty(*id, section);
     }
     let live = find_pairs(core).await;
     count_pairs(core, live).await;
@@ -85,7 +83,6 @@ fn check(core: &Core, protected: &Protected) -> Result<(), ImageError> {
     let is_superblock = |superblock: &u32| *superblock < count;
     let streams = protected.streams.iter().flatten();
     let pages = count * layout.superblock_pages;
-    let sections = protected.sections.iter().filter_map(|bytes| SectionHeader::decode(bytes));
     let fits = count == layout.superblocks
         && protected.free.iter().all(is_superblock)
         && streams
@@ -93,9 +90,8 @@ fn check(core: &Core, protected: &Protected) -> Result<(), ImageError> {
             .all(|(superblock, at)| is_superblock(superblock) && *at <= layout.superblock_grains)
         && protected.pages.keys().all(|page| *page < pages)
         && protected.pages.values().all(|page| page.region.written_end() <= layout.page_bytes())
-        && protected.records.iter().all(|(superblock, _)| is_superblock(superblock))
-        && sections.clone().count() == protected.sections.len()
-        && sections.clone().all(|header| header.id < core.cache.sections());
+        && protected.records.keys().all(is_superblock)
+        && protected.sections.keys().all(|id| *id < core.cache.sections());
     if fits { Ok(()) } else { Err(ImageError::new(0, "the image is of a drive with another layout")) }
 }
 

@@ -8,6 +8,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use kvdrive_device::controller::ENGINES;
 use kvdrive_link::{Piece, Region};
 use kvdrive_sim::{Rng, Sim};
 use kvdrive_spec::Key;
@@ -16,10 +17,12 @@ use super::bench::{Bench, Stored, document, is_value, value};
 
 /// Where the child finds its medium; also what makes [`child`] work at all.
 const PATH: &str = "KVDRIVE_TEST_KILL";
+/// The engine of the child's drive.
+const ENGINE: &str = "KVDRIVE_TEST_KILL_ENGINE";
 const KEYS: u64 = 64;
 
-fn settings(path: &Path) -> [String; 2] {
-    ["media.kind=file".into(), format!("media.path={}", path.display())]
+fn settings(path: &Path, engine: &str) -> [String; 3] {
+    ["media.kind=file".into(), format!("media.path={}", path.display()), format!("engine.name={engine}")]
 }
 
 fn stored(version: u64) -> (Key, Stored) {
@@ -33,11 +36,11 @@ fn stored(version: u64) -> (Key, Stored) {
 #[ignore = "the child of `acknowledged_stores_survive_kill_9`"]
 #[expect(clippy::disallowed_methods, reason = "how the parent tells the child where to work")]
 fn child() {
-    let Ok(path) = std::env::var(PATH) else { return };
+    let (Ok(path), Ok(engine)) = (std::env::var(PATH), std::env::var(ENGINE)) else { return };
     let mut first = String::new();
     std::io::stdin().read_line(&mut first).expect("the parent says where to begin");
     let first: u64 = first.trim().parse().expect("a version");
-    let bench = Bench::new(&document(&settings(Path::new(&path))), Sim::new());
+    let bench = Bench::new(&document(&settings(Path::new(&path), &engine)), Sim::new());
     bench.sim.block_on(async {
         let _drive = bench.power_on(None).await.expect("the drive comes up");
         let driver = bench.connect().await;
@@ -52,11 +55,12 @@ fn child() {
 }
 
 /// Runs the child, kills it after some acknowledgements, and returns the first version it did not acknowledge.
-fn run_and_kill(path: &Path, first: u64, rng: &mut Rng) -> u64 {
+fn run_and_kill(path: &Path, engine: &str, first: u64, rng: &mut Rng) -> u64 {
     let this = std::env::current_exe().expect("a test binary has a path");
     let mut child = Command::new(this)
         .args(["--exact", "all::drive::kill::child", "--ignored", "--nocapture", "--test-threads=1"])
         .env(PATH, path)
+        .env(ENGINE, engine)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
@@ -87,27 +91,29 @@ fn run_and_kill(path: &Path, first: u64, rng: &mut Rng) -> u64 {
 
 #[test]
 fn acknowledged_stores_survive_kill_9() {
-    const KILLS: u32 = 200;
-    let folder = tempfile::tempdir().expect("a folder for the image");
-    let path = folder.path().join("drive.img");
-    let mut rng = Rng::stream(5, "kills");
-    let mut known = BTreeMap::new();
-    let mut next = 0;
-    for kill in 0..KILLS {
-        let under_way = run_and_kill(&path, next, &mut rng);
-        known.extend((next..under_way).map(stored));
-        check(&path, &mut known, under_way, kill);
-        next = under_way + 1;
+    const KILLS: u32 = 100;
+    for row in ENGINES {
+        let folder = tempfile::tempdir().expect("a folder for the image");
+        let path = folder.path().join("drive.img");
+        let mut rng = Rng::stream(5, "kills");
+        let mut known = BTreeMap::new();
+        let mut next = 0;
+        for kill in 0..KILLS {
+            let under_way = run_and_kill(&path, row.name, next, &mut rng);
+            known.extend((next..under_way).map(stored));
+            check(&path, row.name, &mut known, under_way, kill);
+            next = under_way + 1;
+        }
+        assert!(next > u64::from(KILLS) * 10, "{}: only {next} stores in {KILLS} lives", row.name);
     }
-    assert!(next > u64::from(KILLS) * 10, "only {next} stores in {KILLS} lives");
 }
 
 /// Opens the image: all known pairs are there; the one that was under way may be.
-fn check(path: &Path, known: &mut BTreeMap<Key, Stored>, under_way: u64, kill: u32) {
-    let bench = Bench::new(&document(&settings(path)), Sim::new());
+fn check(path: &Path, engine: &str, known: &mut BTreeMap<Key, Stored>, under_way: u64, kill: u32) {
+    let bench = Bench::new(&document(&settings(path, engine)), Sim::new());
     bench.sim.block_on(async {
         let drive = bench.power_on(None).await;
-        let _drive = drive.unwrap_or_else(|error| panic!("after kill {kill}: {error}"));
+        let _drive = drive.unwrap_or_else(|error| panic!("{engine} after kill {kill}: {error}"));
         let driver = bench.connect().await;
         let (late_key, late) = stored(under_way);
         let mut region = Region::new();
@@ -118,8 +124,8 @@ fn check(path: &Path, known: &mut BTreeMap<Key, Stored>, under_way: u64, kill: u
         }
         for (key, stored) in known.iter() {
             let bytes = driver.retrieve(*key, &mut region).await;
-            assert_eq!(bytes, Ok(stored.bytes), "{key:?} after kill {kill}");
-            assert!(is_value(&region, key, *stored), "{key:?} after kill {kill}: other bytes");
+            assert_eq!(bytes, Ok(stored.bytes), "{engine}: {key:?} after kill {kill}");
+            assert!(is_value(&region, key, *stored), "{engine}: {key:?} after kill {kill}: other bytes");
         }
     });
     bench.sim.clear();

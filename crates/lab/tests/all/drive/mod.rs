@@ -4,6 +4,7 @@
 mod bench;
 mod collection;
 mod corruption;
+mod journal;
 mod kill;
 mod oracle;
 mod power_cut;

@@ -52,12 +52,16 @@ fn every_packing_policy() {
 
 #[test]
 fn every_medium_gives_the_same() {
-    let folder = tempfile::tempdir().expect("a folder for the image");
-    for kind in ["ram", "tags"] {
-        random_stream(&[format!("media.kind={kind}")], 600, 3);
+    for row in ENGINES {
+        let folder = tempfile::tempdir().expect("a folder for the image");
+        let engine = format!("engine.name={}", row.name);
+        for kind in ["ram", "tags"] {
+            random_stream(&[engine.clone(), format!("media.kind={kind}")], 600, 3);
+        }
+        let path = folder.path().join("drive.img");
+        let file = ["media.kind=file".into(), format!("media.path={}", path.display()), engine];
+        random_stream(&file, 600, 3);
     }
-    let path = folder.path().join("drive.img");
-    random_stream(&["media.kind=file".into(), format!("media.path={}", path.display())], 600, 3);
 }
 
 #[test]

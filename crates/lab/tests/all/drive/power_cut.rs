@@ -191,13 +191,18 @@ fn the_full_product() {
 
 #[test]
 fn every_event_of_a_short_run() {
-    cut_everywhere(&[], 40, 1, 1);
+    for row in ENGINES {
+        cut_everywhere(&[format!("engine.name={}", row.name)], 40, 1, 1);
+    }
 }
 
 #[test]
 fn every_engine() {
     for row in ENGINES {
-        cut_everywhere(&[format!("engine.name={}", row.name)], 150, 11, 2);
+        for medium in ["ram", "tags"] {
+            let settings = [format!("engine.name={}", row.name), format!("media.kind={medium}")];
+            cut_everywhere(&settings, 150, 11, 2);
+        }
     }
 }
 
@@ -233,6 +238,12 @@ fn tags_medium_and_every_index_layout() {
 /// Enough stores that value log and FTL collect garbage while power fails.
 #[test]
 fn while_garbage_is_collected() {
-    let settings = ["lsm.memtable_entries=16".to_owned(), "flash.blocks_per_die=16".to_owned()];
-    cut_everywhere(&settings, 700, 97, 5);
+    for row in ENGINES {
+        let settings = [
+            format!("engine.name={}", row.name),
+            "lsm.memtable_entries=16".to_owned(),
+            "flash.blocks_per_die=16".to_owned(),
+        ];
+        cut_everywhere(&settings, 700, 197, 5);
+    }
 }

@@ -23,6 +23,7 @@ use kvdrive_link::Region;
 use kvdrive_sim::{Sim, WaitQueue};
 use kvdrive_spec::Status;
 
+use super::journal::Journal;
 use super::layout::Layout;
 use super::validity::Validity;
 use crate::flash::FlashPort;
@@ -69,6 +70,7 @@ pub struct Space {
     flash: FlashPort,
     pub(in crate::engines::hash) layout: Layout,
     limits: Limits,
+    journal: Rc<Journal>,
     pub(in crate::engines::hash) superblocks: RefCell<Vec<Superblock>>,
     pub(in crate::engines::hash) free: RefCell<VecDeque<u32>>,
     pub(in crate::engines::hash) streams: RefCell<[OpenStream; 4]>,
@@ -102,7 +104,13 @@ pub struct Space {
 
 impl Space {
     /// An empty drive's space.
-    pub fn new(flash: &FlashPort, layout: Layout, limits: Limits, validity: Box<dyn Validity>) -> Rc<Space> {
+    pub(super) fn new(
+        flash: &FlashPort,
+        layout: Layout,
+        limits: Limits,
+        validity: Box<dyn Validity>,
+        journal: &Rc<Journal>,
+    ) -> Rc<Space> {
         let sim = flash.sim();
         let superblock = Superblock {
             state: State::Free,
@@ -117,6 +125,7 @@ impl Space {
             sim: sim.clone(),
             flash: flash.clone(),
             layout,
+            journal: journal.clone(),
             limits,
             superblocks: RefCell::new(vec![superblock; layout.superblocks as usize]),
             free: RefCell::new((0..layout.superblocks).collect()),

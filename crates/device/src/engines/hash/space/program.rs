@@ -7,6 +7,7 @@ use kvdrive_link::Region;
 use super::stream::{OpenPage, Stream};
 use super::superblock::State;
 use super::{KIND_MAP, Space};
+use crate::engines::hash::journal::Change;
 use crate::engines::hash::layout::Grain;
 use crate::flash::Spare;
 
@@ -32,6 +33,7 @@ impl Space {
         let epoch = self.superblocks.borrow()[superblock as usize].epoch;
         let sequence = self.sequence.get();
         self.sequence.set(sequence + 1);
+        self.journal.note(Change::Program { page, sequence });
         let spare = spare(stream, page, first_item, sequence, epoch);
         self.start(Job { page, what: Programming { stream, data: Rc::new(region), spare }, credit });
     }
@@ -55,6 +57,7 @@ impl Space {
         let ppa = self.layout.ppa(job.page);
         self.flash.program(ppa, job.what.data, job.what.spare, job.what.stream.purpose()).await;
         self.programming.borrow_mut().remove(&job.page);
+        self.journal.note(Change::Programmed { page: job.page });
         let superblock = self.layout.superblock_of_page(job.page);
         let quiet = {
             let mut superblocks = self.superblocks.borrow_mut();

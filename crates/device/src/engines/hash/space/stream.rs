@@ -6,6 +6,7 @@ use kvdrive_link::{Piece, Region};
 
 use super::superblock::State;
 use super::{KIND_DATA, KIND_MAP, Space};
+use crate::engines::hash::journal::Change;
 use crate::engines::hash::layout::Grain;
 use crate::flash::Purpose;
 
@@ -83,6 +84,7 @@ impl Space {
     ) -> Option<Grain> {
         let grains = self.layout.grains_of(bytes);
         assert!(grains <= self.layout.superblock_grains, "an item of {bytes} B is larger than a superblock");
+        let _step = self.journal.step();
         let mut streams = self.streams.borrow_mut();
         let open = &mut streams[stream as usize];
         if in_unit {
@@ -95,7 +97,7 @@ impl Space {
             let next = self.take_superblock(stream)?;
             if let Some(full) = open.superblock {
                 self.pad(stream, open, self.layout.superblock_grains - open.at);
-                self.superblocks.borrow_mut()[full as usize].state = State::Full;
+                self.set_state(full, State::Full);
             }
             *open = OpenStream { superblock: Some(next), at: 0, open: None };
         }
@@ -113,6 +115,18 @@ impl Space {
             if done == 0 {
                 page.first_item = page.first_item.min(in_page);
             }
+            if self.journal.is_kept() {
+                let mut region = Region::new();
+                put(&mut region, 0, content, from, count);
+                let (page, first_item, at) = (page.page, page.first_item, in_page * self.layout.grain_bytes);
+                self.journal.note(Change::Put {
+                    stream: stream as u8,
+                    page,
+                    at,
+                    first_item,
+                    region: &region,
+                });
+            }
             done += fits;
             if done == grains {
                 page.credit += host_bytes;
@@ -120,6 +134,7 @@ impl Space {
             open.at += fits;
             self.close_if_full(stream, open);
         }
+        self.note_place(stream, superblock, open.at);
         self.add_valid(stream.kind(), grains.into());
         self.note_packed(stream.kind(), grains, 0);
         self.superblocks.borrow_mut()[superblock as usize].valid += grains;
@@ -154,6 +169,11 @@ impl Space {
             left -= fits;
             self.close_if_full(stream, open);
         }
+        self.note_place(stream, superblock, open.at);
+    }
+
+    fn note_place(&self, stream: Stream, superblock: u32, at: u32) {
+        self.journal.note(Change::Stream { stream: stream as u8, superblock, at });
     }
 
     fn close_if_full(self: &Rc<Self>, stream: Stream, open: &mut OpenStream) {

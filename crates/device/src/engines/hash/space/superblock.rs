@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use super::stream::Stream;
 use super::{KIND_DATA, KIND_MAP, Space};
+use crate::engines::hash::journal::Change;
 use crate::flash::Purpose;
 
 /// What a superblock is.
@@ -19,6 +20,21 @@ pub enum State {
     Victim,
     /// Holds what can neither be read nor moved; never erased, so that it is not mistaken for anything else.
     Lost,
+}
+
+/// The states by the numbers that stand for them in images and records.
+const STATES: [State; 5] = [State::Free, State::Open, State::Full, State::Victim, State::Lost];
+
+impl State {
+    /// The number that stands for it.
+    pub fn code(self) -> u8 {
+        STATES.iter().position(|known| *known == self).expect("every state is listed") as u8
+    }
+
+    /// The state that a number stands for.
+    pub fn of_code(code: u8) -> Option<State> {
+        STATES.get(usize::from(code)).copied()
+    }
 }
 
 /// One superblock.
@@ -39,6 +55,12 @@ pub struct Superblock {
 }
 
 impl Space {
+    /// A superblock that is not free is something else now.
+    pub fn set_state(&self, superblock: u32, state: State) {
+        self.superblocks.borrow_mut()[superblock as usize].state = state;
+        self.journal.note(Change::State { superblock, state });
+    }
+
     /// A free superblock for `stream`, if it may have one.
     pub(super) fn take_superblock(&self, stream: Stream) -> Option<u32> {
         let reserved = if stream == Stream::Data { self.limits.stall } else { 0 };
@@ -55,6 +77,7 @@ impl Space {
         assert!(taken.state == State::Free && taken.valid == 0, "superblock {superblock} is not free");
         taken.state = State::Open;
         taken.kind = stream.kind();
+        self.journal.note(Change::Taken { superblock, kind: stream.kind() });
         if is_low {
             self.wanted.wake_all();
         }
@@ -148,6 +171,7 @@ impl Space {
             erased.epoch += 1;
             erased.stranded = 0;
         }
+        self.journal.note(Change::Erased { superblock });
         self.free.borrow_mut().push_back(superblock);
         self.exhausted.set(false);
         self.freed.wake_all();

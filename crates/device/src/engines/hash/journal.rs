@@ -1,0 +1,388 @@
+//! Records that keep a copy of the protected image up to date: every change of what it holds, as one of a few steps.
+//!
+//! What happens between two waits is one record of the journal, so that a process killed at any instruction leaves a
+//! state that was there between two steps. On media that do not outlive the process nothing of this is done.
+//!
+//! Recovery writes no records of what it finds: the image it began with still stands for it, and a new checkpoint is
+//! written before the first command is served. Programs that end meanwhile are recorded, which fits either.
+//!
+//! A step is a byte that says which, then its numbers, little endian.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+
+use kvdrive_link::Region;
+
+use super::config::HashConfig;
+use super::image::{BufferedPage, PageState, Protected, Reader, put_bytes, put_region, put32, put64};
+use super::layout::{Grain, Layout};
+use super::scheme::SchemeRow;
+use super::section::{Format, Section, SectionHeader};
+use super::space::{KIND_DATA, KIND_MAP, State};
+use crate::flash::Geometry;
+use crate::power::{self, ImageError};
+
+/// The only part there is.
+const PART: u8 = 0;
+
+/// What happens to a slot of a section in DRAM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Alteration {
+    /// It points at a pair with this tag.
+    Set {
+        /// Within the section.
+        slot: u32,
+        /// The pair's.
+        tag: u32,
+        /// The pair.
+        grain: Grain,
+    },
+    /// Its pair is gone.
+    Remove {
+        /// Within the section.
+        slot: u32,
+    },
+    /// A store probed past this tag.
+    MarkPassed {
+        /// What was looked for.
+        tag: u32,
+    },
+}
+
+impl Alteration {
+    /// Does it.
+    pub fn apply(self, section: &mut dyn Section) {
+        match self {
+            Alteration::Set { slot, tag, grain } => section.set(slot, tag, grain),
+            Alteration::Remove { slot } => section.remove(slot),
+            Alteration::MarkPassed { tag } => section.mark_passed(tag),
+        }
+    }
+}
+
+/// One change of the protected state.
+#[derive(Clone, Copy)]
+pub(super) enum Change<'a> {
+    /// The first free superblock is taken for pages of a kind.
+    Taken { superblock: u32, kind: u8 },
+    /// A superblock is something else now; not free.
+    State { superblock: u32, state: State },
+    /// It is erased and the last of the free ones.
+    Erased { superblock: u32 },
+    /// Where a stream goes on.
+    Stream { stream: u8, superblock: u32, at: u32 },
+    /// Content of `region` from its byte 0 on is put at a byte of a stream's open page. `first_item`: the page's.
+    Put { stream: u8, page: u32, at: u32, first_item: u32, region: &'a Region },
+    /// The open page is on its way.
+    Program { page: u32, sequence: u64 },
+    /// It has arrived.
+    Programmed { page: u32 },
+    /// A section was altered that is as it was on flash until now: all of it.
+    Section { bytes: &'a [u8] },
+    /// A slot of an altered section was altered.
+    Slot { section: u64, alteration: Alteration },
+    /// A section was written: it is on flash, or in an open page.
+    Written { section: u64 },
+    /// A record of an invalid pair.
+    Invalid { superblock: u32, record: u64 },
+    /// The first records of a superblock became an invalid page.
+    Spilled { superblock: u32, count: u32 },
+    /// A superblock's records are done with.
+    Forgotten { superblock: u32 },
+}
+
+/// Where changes go.
+pub(super) struct Journal {
+    records: power::Journal,
+    /// Steps that have begun and not ended.
+    steps: Cell<u32>,
+    /// Changes of the step under way.
+    pending: RefCell<Vec<u8>>,
+}
+
+impl Journal {
+    /// Into `records`.
+    pub fn new(records: power::Journal) -> Journal {
+        Journal { records, steps: Cell::new(0), pending: RefCell::default() }
+    }
+
+    /// Does anybody keep the changes? If not, do not describe them.
+    pub fn is_kept(&self) -> bool {
+        self.records.is_kept()
+    }
+
+    /// Until what is returned is dropped, changes belong together. Not held across a wait.
+    pub fn step(&self) -> Step<'_> {
+        self.steps.set(self.steps.get() + 1);
+        Step(self)
+    }
+
+    /// Notes a change. The caller has asked [`Journal::is_kept`] if describing it takes work.
+    pub fn note(&self, change: Change<'_>) {
+        if self.is_kept() {
+            let _step = self.step();
+            change.encode(&mut self.pending.borrow_mut());
+        }
+    }
+}
+
+/// See [`Journal::step`].
+pub(super) struct Step<'a>(&'a Journal);
+
+impl Drop for Step<'_> {
+    fn drop(&mut self) {
+        let Step(journal) = self;
+        journal.steps.set(journal.steps.get() - 1);
+        if journal.steps.get() == 0 {
+            let mut pending = journal.pending.borrow_mut();
+            if !pending.is_empty() {
+                journal.records.append(PART, &pending);
+                pending.clear();
+            }
+        }
+    }
+}
+
+impl Change<'_> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        match *self {
+            Change::Taken { superblock, kind } => {
+                out.extend_from_slice(&[0, kind]);
+                put32(out, superblock);
+            }
+            Change::State { superblock, state } => {
+                out.extend_from_slice(&[1, state.code()]);
+                put32(out, superblock);
+            }
+            Change::Erased { superblock } => put_all32(out, 2, &[superblock]),
+            Change::Stream { stream, superblock, at } => {
+                out.extend_from_slice(&[3, stream]);
+                put32(out, superblock);
+                put32(out, at);
+            }
+            Change::Put { stream, page, at, first_item, region } => {
+                out.extend_from_slice(&[4, stream]);
+                put32(out, page);
+                put32(out, at);
+                put32(out, first_item);
+                put_region(out, region);
+            }
+            Change::Program { page, sequence } => {
+                put_all32(out, 5, &[page]);
+                put64(out, sequence);
+            }
+            Change::Programmed { page } => put_all32(out, 6, &[page]),
+            Change::Section { bytes } => {
+                out.push(7);
+                put_bytes(out, bytes);
+            }
+            Change::Slot { section, alteration } => {
+                let (what, slot, tag, grain) = match alteration {
+                    Alteration::Set { slot, tag, grain } => (0, slot, tag, grain.0),
+                    Alteration::Remove { slot } => (1, slot, 0, 0),
+                    Alteration::MarkPassed { tag } => (2, 0, tag, 0),
+                };
+                out.extend_from_slice(&[8, what]);
+                put64(out, section);
+                put32(out, slot);
+                put32(out, tag);
+                put64(out, grain);
+            }
+            Change::Written { section } => {
+                out.push(9);
+                put64(out, section);
+            }
+            Change::Invalid { superblock, record } => {
+                put_all32(out, 10, &[superblock]);
+                put64(out, record);
+            }
+            Change::Spilled { superblock, count } => put_all32(out, 11, &[superblock, count]),
+            Change::Forgotten { superblock } => put_all32(out, 12, &[superblock]),
+        }
+    }
+}
+
+fn put_all32(out: &mut Vec<u8>, code: u8, numbers: &[u32]) {
+    out.push(code);
+    numbers.iter().for_each(|number| put32(out, *number));
+}
+
+/// An image with changes being applied to it.
+struct Folding {
+    protected: Protected,
+    format: Box<dyn Format>,
+    /// Altered sections, as [`Protected::sections`] has them as bytes.
+    sections: BTreeMap<u64, Box<dyn Section>>,
+    layout: Layout,
+}
+
+/// Applies journal records to the image of an engine.
+///
+/// Errors: an image or a record that makes no sense; both have passed their checksums.
+pub(super) fn fold(
+    scheme: &SchemeRow,
+    config: &HashConfig,
+    geometry: &Geometry,
+    image: &[u8],
+    records: &[(u8, Vec<u8>)],
+) -> Result<Vec<u8>, ImageError> {
+    let layout = Layout::new(*geometry, config.grain_bytes, config.unit_bytes);
+    let mut protected = Protected::decode(image)?;
+    let format = (scheme.format)(&layout);
+    let mut sections = BTreeMap::new();
+    for (id, bytes) in std::mem::take(&mut protected.sections) {
+        let section = format.decode(&bytes);
+        sections.insert(id, section.ok_or_else(|| ImageError::new(0, "an altered section is no section"))?);
+    }
+    let mut folding = Folding { protected, format, sections, layout };
+    for (number, (part, payload)) in records.iter().enumerate() {
+        let mut reader = Reader::new(payload);
+        while *part != PART || !reader.is_at_end() {
+            let known = *part == PART;
+            known
+                .then(|| folding.apply(&mut reader))
+                .flatten()
+                .ok_or_else(|| ImageError::new(0, format!("record {number} behind it makes no sense")))?;
+        }
+    }
+    Ok(folding.finish().encode())
+}
+
+impl Folding {
+    fn finish(self) -> Protected {
+        let Folding { mut protected, sections, .. } = self;
+        for (id, section) in sections {
+            let mut bytes = Vec::new();
+            section.encode(id, protected.version, &mut bytes);
+            protected.sections.insert(id, bytes);
+        }
+        protected
+    }
+
+    /// Applies one change; `None` when it cannot be.
+    fn apply(&mut self, reader: &mut Reader<'_>) -> Option<()> {
+        match reader.u8()? {
+            code @ 0..=3 => self.apply_superblock(code, reader),
+            code @ 4..=6 => self.apply_page(code, reader),
+            code @ 7..=9 => self.apply_section(code, reader),
+            code => self.apply_records(code, reader),
+        }
+    }
+
+    fn apply_superblock(&mut self, code: u8, reader: &mut Reader<'_>) -> Option<()> {
+        let protected = &mut self.protected;
+        match code {
+            0 => {
+                let kind = reader.u8().filter(|kind| [KIND_DATA, KIND_MAP].contains(kind))?;
+                let superblock = reader.u32()?;
+                let at = protected.free.iter().position(|free| *free == superblock)?;
+                protected.free.remove(at);
+                let taken = protected.superblocks.get_mut(superblock as usize)?;
+                (taken.0, taken.1) = (State::Open, kind);
+            }
+            1 => {
+                let state = State::of_code(reader.u8()?)?;
+                protected.superblocks.get_mut(reader.u32()? as usize)?.0 = state;
+            }
+            2 => {
+                let superblock = reader.u32()?;
+                let erased = protected.superblocks.get_mut(superblock as usize)?;
+                erased.0 = State::Free;
+                erased.2 += 1;
+                protected.free.push(superblock);
+                let first = self.layout.first_page(superblock);
+                let pages = first..first + self.layout.superblock_pages;
+                protected.pages.retain(|page, _| !pages.contains(page));
+            }
+            _ => {
+                let stream = reader.u8()?;
+                *protected.streams.get_mut(usize::from(stream))? = Some((reader.u32()?, reader.u32()?));
+            }
+        }
+        Some(())
+    }
+
+    fn apply_page(&mut self, code: u8, reader: &mut Reader<'_>) -> Option<()> {
+        let protected = &mut self.protected;
+        match code {
+            4 => {
+                let stream = reader.u8().filter(|stream| *stream < 4)?;
+                let (number, at, first_item) = (reader.u32()?, reader.u32()?, reader.u32()?);
+                let content = reader.region()?;
+                let page = protected.pages.entry(number).or_insert_with(|| BufferedPage {
+                    state: PageState::Open,
+                    stream,
+                    first_item,
+                    sequence: 0,
+                    region: Region::new(),
+                });
+                page.first_item = first_item;
+                let end = at.checked_add(content.written_end())?;
+                if end > self.layout.page_bytes() {
+                    return None;
+                }
+                super::space::copy(&content, 0, content.written_end(), &mut page.region, at);
+            }
+            5 => {
+                let page = protected.pages.get_mut(&reader.u32()?)?;
+                page.state = PageState::Programming;
+                page.sequence = reader.u64()?;
+                protected.sequence = page.sequence + 1;
+            }
+            _ => drop(protected.pages.remove(&reader.u32()?)?),
+        }
+        Some(())
+    }
+
+    fn apply_section(&mut self, code: u8, reader: &mut Reader<'_>) -> Option<()> {
+        match code {
+            7 => {
+                let bytes = reader.bytes()?;
+                let header = SectionHeader::decode(&bytes)?;
+                self.sections.insert(header.id, self.format.decode(&bytes)?);
+            }
+            8 => {
+                let what = reader.u8()?;
+                let section = self.sections.get_mut(&reader.u64()?)?;
+                let (slot, tag, grain) = (reader.u32()?, reader.u32()?, Grain(reader.u64()?));
+                if slot >= self.format.slots() || grain.0 >= self.layout.grains() {
+                    return None;
+                }
+                let alteration = match what {
+                    0 => Alteration::Set { slot, tag, grain },
+                    1 => Alteration::Remove { slot },
+                    2 => Alteration::MarkPassed { tag },
+                    _ => return None,
+                };
+                alteration.apply(&mut **section);
+            }
+            _ => {
+                self.sections.remove(&reader.u64()?)?;
+                self.protected.version += 1;
+            }
+        }
+        Some(())
+    }
+
+    fn apply_records(&mut self, code: u8, reader: &mut Reader<'_>) -> Option<()> {
+        let superblock = reader.u32()?;
+        let records = &mut self.protected.records;
+        match code {
+            10 => records.entry(superblock).or_default().push(reader.u64()?),
+            11 => {
+                let buffer = records.get_mut(&superblock)?;
+                let count = reader.u32()? as usize;
+                if count > buffer.len() {
+                    return None;
+                }
+                buffer.drain(..count);
+                if buffer.is_empty() {
+                    records.remove(&superblock);
+                }
+            }
+            12 => drop(records.remove(&superblock)),
+            _ => return None,
+        }
+        Some(())
+    }
+}

@@ -1,0 +1,45 @@
+//! A drive whose medium is a file: the checkpoint and the records behind it are at any time the protected image, to the
+//! last byte.
+
+use kvdrive_device::controller::ENGINES;
+use kvdrive_device::power::file_log::FileLog;
+use kvdrive_lab::setup;
+use kvdrive_sim::{Rng, Sim};
+
+use super::bench::{Bench, Oracle, check_all, document, step};
+
+#[test]
+fn records_fold_into_the_present_image() {
+    for row in ENGINES {
+        let folder = tempfile::tempdir().expect("a folder for the image");
+        let path = folder.path().join("drive.img");
+        let settings = [
+            "media.kind=file".into(),
+            format!("media.path={}", path.display()),
+            format!("engine.name={}", row.name),
+            "flash.blocks_per_die=16".into(),
+        ];
+        let bench = Bench::new(&document(&settings), Sim::new());
+        let config = setup::drive(&bench.config).expect("a test's configuration is valid");
+        bench.sim.block_on(async {
+            let drive = bench.power_on(None).await.expect("an empty drive comes up");
+            let driver = bench.connect().await;
+            let mut oracle = Oracle::of(&bench);
+            let mut rng = Rng::stream(31, "steps");
+            for index in 0..2500 {
+                step(&driver, &mut oracle, &mut rng, 60, false).await;
+                if index % 60 == 0 {
+                    let found = FileLog::read(&path).expect("the log is whole").expect("there is a log");
+                    let folded = (row.fold)(&config, &found.image, &found.records);
+                    let folded = folded.unwrap_or_else(|error| panic!("{}: {error}", row.name));
+                    let present = drive.survivors(&mut rng).protected;
+                    assert!(folded == present, "{}: the records are not the image at step {index}", row.name);
+                }
+            }
+            check_all(&driver, &oracle).await;
+            let collected = drive.counters().engine.collected_segments;
+            assert!(collected > 0 || row.ordered, "{}: nothing was collected", row.name);
+        });
+        bench.sim.clear();
+    }
+}
