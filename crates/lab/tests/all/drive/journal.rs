@@ -20,7 +20,7 @@ fn records_fold_into_the_present_image() {
             "flash.blocks_per_die=16".into(),
         ];
         let bench = Bench::new(&document(&settings), Sim::new());
-        let config = setup::drive(&bench.config).expect("a test's configuration is valid");
+        let config = setup::drive(&bench.config);
         bench.sim.block_on(async {
             let drive = bench.power_on(None).await.expect("an empty drive comes up");
             let driver = bench.connect().await;
