@@ -4,16 +4,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use kvdrive_lab::config::Document;
+use kvdrive_lab::config::{Document, Scale};
 use kvdrive_lab::experiments::runs::{Options, Plan, Results};
-use kvdrive_lab::many::run_many;
+use kvdrive_lab::many::run_sessions;
+use kvdrive_lab::run::operations;
 
 /// Options of commands that do many runs.
 #[derive(Args)]
 pub struct Batch {
-    /// Published counts of operations instead of the usual ones; takes many times as long
+    /// Published counts of operations instead of the usual ones, and the full size; takes many times as long
     #[arg(long)]
     full: bool,
+    /// Size of what can be shrunk (drive, pairs, operations and DRAM together): 1, or 1/64
+    #[arg(long, value_name = "1/N")]
+    scale: Option<Scale>,
     /// Any key of the configuration, for every run; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
@@ -25,15 +29,20 @@ pub struct Batch {
 impl Batch {
     /// As the laboratory has them.
     pub fn options(&self) -> Options {
-        Options { full: self.full, set: self.set.clone() }
+        Options { full: self.full, scale: self.scale, set: self.set.clone() }
     }
 
     /// Has all runs of `plan` done.
     pub fn run(&self, plan: Plan) -> anyhow::Result<Results> {
         let threads = threads(self.threads);
-        plan.run(|documents| {
-            let bar = TotalBar::new(documents)?;
-            let reports = run_many(documents, threads, &|index, done, _| bar.update(index, done));
+        anyhow::ensure!(
+            self.scale.is_none() || !plan.scales().is_empty(),
+            "--scale: none of these runs can be shrunk"
+        );
+        plan.run(|documents, sessions| {
+            let bar = TotalBar::of_sessions(documents, sessions)?;
+            let reports =
+                run_sessions(documents, sessions, threads, &|index, done, _| bar.update(index, done));
             bar.finish();
             reports
         })
@@ -52,11 +61,20 @@ pub struct TotalBar {
 }
 
 impl TotalBar {
-    /// A bar for these runs.
+    /// A bar for these runs, each on a drive of its own.
     pub fn new(documents: &[Document]) -> anyhow::Result<TotalBar> {
+        let sessions: Vec<_> = (0..documents.len()).map(|index| vec![index]).collect();
+        TotalBar::of_sessions(documents, &sessions)
+    }
+
+    /// A bar for these runs, of which those of a session share a drive: it is loaded once.
+    fn of_sessions(documents: &[Document], sessions: &[Vec<usize>]) -> anyhow::Result<TotalBar> {
         let mut total = 0;
-        for document in documents {
-            total += document.config()?.workload.ops;
+        for session in sessions {
+            total += operations(&documents[session[0]].config()?)?;
+            for run in &session[1..] {
+                total += documents[*run].config()?.workload.ops;
+            }
         }
         let template =
             format!("{} runs {{bar:40}} {{percent:>3}}% {{per_sec:>14}} {{eta:>4}} left", documents.len());

@@ -2,14 +2,15 @@
 
 use clap::Args;
 use kvdrive_lab::config::Document;
-use kvdrive_lab::many::run_many;
+use kvdrive_lab::many::{run_sessions, sessions};
 use kvdrive_lab::report::{Report, compare as comparison};
 
 use crate::output;
 use crate::progress::Bars;
 use crate::settings::Settings;
 
-/// Options of `compare`: those of `run`, of which workload, transfer, packing, engine and media take lists.
+/// Options of `compare`: those of `run`, of which distribution, workload, dram, engine, media, packing and transfer take lists.
+/// A drive that is preconditioned (loaded and overwritten, as by `--scale`) is so once: the workloads follow each other on it.
 #[derive(Args)]
 pub struct Compare {
     #[command(flatten)]
@@ -45,8 +46,15 @@ impl Compare {
 type Field = fn(&mut Settings) -> &mut Option<String>;
 
 /// Options that take a list, the slowest changing first.
-const LISTS: &[Field] =
-    &[|s| &mut s.workload, |s| &mut s.engine, |s| &mut s.media, |s| &mut s.packing, |s| &mut s.transfer];
+const LISTS: &[Field] = &[
+    |s| &mut s.distribution,
+    |s| &mut s.workload,
+    |s| &mut s.dram,
+    |s| &mut s.engine,
+    |s| &mut s.media,
+    |s| &mut s.packing,
+    |s| &mut s.transfer,
+];
 
 fn expand(settings: &Settings, field: Field) -> Vec<Settings> {
     let mut settings = settings.clone();
@@ -60,16 +68,24 @@ fn expand(settings: &Settings, field: Field) -> Vec<Settings> {
         .collect()
 }
 
-/// Runs `documents` on all cores with a bar each.
+/// Runs `documents` on all cores with a bar for each drive.
 pub fn run_with_bars(documents: &[Document]) -> anyhow::Result<Vec<Report>> {
-    let labels = documents
-        .iter()
-        .map(|document| {
-            let config = document.config()?;
-            Ok(format!("{} {} {}", config.workload.name, config.host.transfer, config.packing.policy))
-        })
-        .collect::<anyhow::Result<Vec<_>>>()?;
+    let sessions = sessions(documents)?;
+    let mut labels = vec![String::new(); documents.len()];
+    for session in &sessions {
+        labels[session[0]] = label(&documents[session[0]], session.len())?;
+    }
     let bars = Bars::new(&labels);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    run_many(documents, threads, &|index, done, total| bars.update(index, done, total))
+    run_sessions(documents, &sessions, threads, &|index, done, total| bars.update(index, done, total))
+}
+
+fn label(document: &Document, runs: usize) -> anyhow::Result<String> {
+    let config = document.config()?;
+    let (engine, workload) = (&config.engine.name, &config.workload.name);
+    Ok(match (engine.as_str(), runs) {
+        ("lsm", 1) => format!("{workload} {} {}", config.host.transfer, config.packing.policy),
+        (_, 1) => format!("{engine} {workload}"),
+        _ => format!("{engine} {} {runs} workloads", config.hash.dram_accounting),
+    })
 }

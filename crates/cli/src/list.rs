@@ -4,7 +4,7 @@ use clap::{Args, ValueEnum};
 use kvdrive_device::controller::ENGINES;
 use kvdrive_device::flash::media::MEDIA;
 use kvdrive_device::packing::PACKINGS;
-use kvdrive_lab::config::PROFILES;
+use kvdrive_lab::config::{DRAM_POINTS, PROFILES};
 use kvdrive_lab::workload::WORKLOADS;
 use kvdrive_link::transfer::METHODS;
 
@@ -24,15 +24,17 @@ enum Kind {
     Transfers,
     Packings,
     Engines,
+    Dram,
     Media,
 }
 
-const KINDS: [(Kind, &str); 6] = [
+const KINDS: [(Kind, &str); 7] = [
     (Kind::Profiles, "profiles"),
     (Kind::Workloads, "workloads"),
     (Kind::Transfers, "transfers"),
     (Kind::Packings, "packings"),
     (Kind::Engines, "engines"),
+    (Kind::Dram, "dram"),
     (Kind::Media, "media"),
 ];
 
@@ -65,6 +67,7 @@ fn rows(kind: Kind) -> Vec<(&'static str, &'static str)> {
         Kind::Transfers => METHODS.iter().map(|row| (row.name, row.origin)).collect(),
         Kind::Packings => PACKINGS.iter().map(|row| (row.name, row.origin)).collect(),
         Kind::Engines => ENGINES.iter().map(|row| (row.name, row.origin)).collect(),
+        Kind::Dram => DRAM_POINTS.iter().map(|row| (row.name, row.origin)).collect(),
         Kind::Media => MEDIA.iter().map(|row| (row.name, row.origin)).collect(),
     }
 }

@@ -1,17 +1,18 @@
 //! The options of every command that runs a drive, and the configuration they make.
 //!
 //! An option is short for a key of the configuration: `--transfer prp` is `--set host.transfer=prp`. The order is
-//! profile, then `--config` files, then options, then `--set`.
+//! profile, `--dram` and `--scale`, then `--config` files, then options, then `--set`: what is given beside a scale is not
+//! shrunk by it.
 
 use std::path::PathBuf;
 
 use clap::Args;
-use kvdrive_lab::config::Document;
+use kvdrive_lab::config::{Document, Scale};
 
 /// What drive, what work.
 #[derive(Args, Clone, Default)]
 pub struct Settings {
-    /// Profile to start from (`kvdrive list profiles`) [default: cosmos-plus]
+    /// Profile to start from (`kvdrive list profiles`) [default: cosmos-plus; kvvirt for hash engines]
     #[arg(long)]
     pub profile: Option<String>,
     /// TOML file with keys that override the profile; may be repeated
@@ -23,6 +24,15 @@ pub struct Settings {
     /// Operations to run
     #[arg(long)]
     pub ops: Option<u64>,
+    /// Which keys `ycsb-` and `plus-` choose: uniform, zipfian or latest
+    #[arg(long)]
+    pub distribution: Option<String>,
+    /// The runs of the Plus paper at a part of their size, 1 or 1/64: drive, pairs, overwrites, operations and DRAM
+    #[arg(long, value_name = "1/N")]
+    pub scale: Option<Scale>,
+    /// DRAM of hash engines at full size: published, total-128 or total-256 (`kvdrive list dram`)
+    #[arg(long)]
+    pub dram: Option<String>,
     /// Size of every value, for workloads with one size: 32, or 4KiB
     #[arg(long, value_name = "BYTES")]
     pub value_size: Option<String>,
@@ -63,11 +73,20 @@ pub struct Settings {
 
 /// Profile of a run that names none.
 pub const DEFAULT_PROFILE: &str = "cosmos-plus";
+/// The same, for an engine that is no LSM-tree: the drive those were published on.
+const HASH_PROFILE: &str = "kvvirt";
 
 impl Settings {
     /// The configuration these options describe.
     pub fn document(&self) -> anyhow::Result<Document> {
-        let mut document = Document::profile(self.profile.as_deref().unwrap_or(DEFAULT_PROFILE))?;
+        let mut document = Document::profile(self.profile())?;
+        if let Some(dram) = &self.dram {
+            document.set_dram(dram)?;
+        }
+        if let Some(scale) = self.scale {
+            document.set("workload.preset=plus")?;
+            document.shrink(scale)?;
+        }
         for path in &self.config {
             document.merge_file(path)?;
         }
@@ -83,7 +102,15 @@ impl Settings {
         Ok(document)
     }
 
-    fn short_options(&self) -> [(&'static str, Option<String>); 13] {
+    fn profile(&self) -> &str {
+        let of_engine = match self.engine.as_deref() {
+            None | Some("lsm") => DEFAULT_PROFILE,
+            Some(_) => HASH_PROFILE,
+        };
+        self.profile.as_deref().unwrap_or(of_engine)
+    }
+
+    fn short_options(&self) -> [(&'static str, Option<String>); 14] {
         let number = |value: Option<u64>| value.map(|value| value.to_string());
         let nand = self.nand.as_deref().map(|value| match value {
             "on" => "true".to_owned(),
@@ -92,6 +119,7 @@ impl Settings {
         });
         [
             ("workload.name", self.workload.clone()),
+            ("workload.distribution", self.distribution.clone()),
             ("workload.ops", number(self.ops)),
             ("workload.value_size", self.value_size.clone()),
             ("workload.num", number(self.num)),

@@ -130,6 +130,8 @@ trait Powered {
     fn protected_image(&self) -> Vec<u8>;
     fn commands(&self) -> u64;
     fn engine_counters(&self) -> EngineCounters;
+    fn engine_details(&self) -> Vec<(&'static str, u64)>;
+    fn dram(&self) -> Vec<(&'static str, u64)>;
     fn utilization(&self) -> Utilization;
     fn discard_unfinished(&self, queue: &kvdrive_link::QueuePair);
 }
@@ -149,6 +151,14 @@ impl<E: Engine> Powered for Controller<E> {
 
     fn engine_counters(&self) -> EngineCounters {
         self.engine().counters()
+    }
+
+    fn engine_details(&self) -> Vec<(&'static str, u64)> {
+        self.engine().details()
+    }
+
+    fn dram(&self) -> Vec<(&'static str, u64)> {
+        self.engine().dram()
     }
 
     fn utilization(&self) -> Utilization {
@@ -270,6 +280,16 @@ impl Drive {
             commands: self.controller.commands(),
             engine: self.controller.engine_counters(),
         }
+    }
+
+    /// What the engine counts by names of its own: [`Engine::details`].
+    pub fn engine_details(&self) -> Vec<(&'static str, u64)> {
+        self.controller.engine_details()
+    }
+
+    /// What the engine's structures take of the DRAM, in bytes: [`Engine::dram`].
+    pub fn dram(&self) -> Vec<(&'static str, u64)> {
+        self.controller.dram()
     }
 
     /// Firmware cores, channels and dies with what they did.

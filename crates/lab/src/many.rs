@@ -1,12 +1,13 @@
 //! Many runs at once: each is single-threaded and knows nothing of the others, so they spread over the machine's cores
-//! and every report is the same as alone.
+//! and every report is the same as alone. Runs of one session follow each other on one drive, on one core.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::config::Document;
+use crate::config::{Config, Document};
 use crate::report::Report;
-use crate::run::run;
+use crate::run::{run, run_session};
+use crate::workload::is_preconditioned;
 
 /// Runs every document on up to `threads` threads; reports in the order of the documents.
 ///
@@ -16,14 +17,62 @@ pub fn run_many(
     threads: usize,
     progress: &(dyn Fn(usize, u64, u64) + Sync),
 ) -> anyhow::Result<Vec<Report>> {
-    let reports: Vec<Mutex<Option<anyhow::Result<Report>>>> =
-        documents.iter().map(|_| Mutex::new(None)).collect();
-    run_each(documents, threads, progress, &|index, report| {
-        *reports[index].lock().expect("a run that panics ends the program") = Some(report);
+    let sessions: Vec<_> = (0..documents.len()).map(|index| vec![index]).collect();
+    run_sessions(documents, &sessions, threads, progress)
+}
+
+/// As [`run_many`], for documents of which those of a session, by their numbers, follow each other on one drive
+/// ([`run_session`]). Every document is in one session. Progress is that of a session, under the number of its first run.
+pub fn run_sessions(
+    documents: &[Document],
+    sessions: &[Vec<usize>],
+    threads: usize,
+    progress: &(dyn Fn(usize, u64, u64) + Sync),
+) -> anyhow::Result<Vec<Report>> {
+    let ended: Vec<Mutex<Option<anyhow::Result<Vec<Report>>>>> =
+        sessions.iter().map(|_| Mutex::new(None)).collect();
+    spread(sessions.len(), threads, &|index| {
+        let session = &sessions[index];
+        let runs: Vec<Document> = session.iter().map(|run| documents[*run].clone()).collect();
+        let reports = run_session(&runs, &|done, total| progress(session[0], done, total));
+        *ended[index].lock().expect("a run that panics ends the program") = Some(reports);
         true
     });
-    let taken = reports.into_iter().map(|slot| slot.into_inner().expect("no run panicked"));
-    taken.map(|report| report.expect("every run has ended")).collect()
+    let mut reports: Vec<Option<Report>> = documents.iter().map(|_| None).collect();
+    for (session, slot) in sessions.iter().zip(ended) {
+        let ended = slot.into_inner().expect("no run panicked").expect("every session has ended")?;
+        for (run, report) in session.iter().zip(ended) {
+            reports[*run] = Some(report);
+        }
+    }
+    Ok(reports.into_iter().map(|report| report.expect("every run is in a session")).collect())
+}
+
+/// Which documents may share a drive: those whose drives are preconditioned alike follow each other on one, in their
+/// order; every other one has its own.
+///
+/// # Errors
+/// A document is no configuration.
+pub fn sessions(documents: &[Document]) -> anyhow::Result<Vec<Vec<usize>>> {
+    let mut sessions: Vec<(Option<Config>, Vec<usize>)> = Vec::new();
+    for (index, document) in documents.iter().enumerate() {
+        let config = document.config()?;
+        let drive = is_preconditioned(&config.workload).then(|| without_measured(config));
+        match sessions.iter_mut().find(|(known, _)| drive.is_some() && *known == drive) {
+            Some((_, session)) => session.push(index),
+            None => sessions.push((drive, vec![index])),
+        }
+    }
+    Ok(sessions.into_iter().map(|(_, session)| session).collect())
+}
+
+/// Drive, host and load alone: what is asked after that is the same for all.
+fn without_measured(mut config: Config) -> Config {
+    let workload = &mut config.workload;
+    workload.name.clear();
+    workload.distribution.clear();
+    (workload.ops, workload.scramble, workload.zipf_theta, workload.scan_length_max) = (0, false, 0.0, 0);
+    config
 }
 
 /// As [`run_many`], but hands each report to `ended` with the number of its run as soon as there is one, from several
@@ -34,16 +83,24 @@ pub fn run_each(
     progress: &(dyn Fn(usize, u64, u64) + Sync),
     ended: &(dyn Fn(usize, anyhow::Result<Report>) -> bool + Sync),
 ) {
+    spread(documents.len(), threads, &|index| {
+        ended(index, run(&documents[index], &|done, total| progress(index, done, total)))
+    });
+}
+
+/// Calls `work` with every number below `count`, on up to `threads` threads, until it says false.
+fn spread(count: usize, threads: usize, work: &(dyn Fn(usize) -> bool + Sync)) {
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
-        for _ in 0..threads.clamp(1, documents.len().max(1)) {
+        for _ in 0..threads.clamp(1, count.max(1)) {
             scope.spawn(|| {
                 loop {
                     let index = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(document) = documents.get(index) else { return };
-                    let report = run(document, &|done, total| progress(index, done, total));
-                    if !ended(index, report) {
-                        next.store(documents.len(), Ordering::Relaxed);
+                    if index >= count {
+                        return;
+                    }
+                    if !work(index) {
+                        next.store(count, Ordering::Relaxed);
                     }
                 }
             });

@@ -4,6 +4,7 @@
 //! its figures are counted (exact), modelled (times from a profile) or measured (on this machine).
 
 mod compare;
+mod dram;
 mod table;
 mod text;
 
@@ -141,8 +142,35 @@ pub struct Report {
     pub memcpy: Memcpy,
     /// Bytes moved for a byte of value.
     pub amplification: Amplification,
+    /// What the engine counts by names of its own; those that end in `_now` are states at the end.
+    #[serde(skip_serializing_if = "Named::is_empty")]
+    pub engine: Named<u64>,
+    /// What the engine's structures take of the DRAM, in bytes.
+    #[serde(skip_serializing_if = "Named::is_empty")]
+    pub dram: Named<u64>,
+    /// What loading the drive took, if the workload begins with pairs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub precondition: Option<Precondition>,
     /// Every resource of the model.
     pub resources: Named<Resource>,
+}
+
+/// Loading a drive with pairs and overwriting them, before anything is measured. What was buffered at its end is not in it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Precondition {
+    /// Stores.
+    pub stores: u64,
+    /// Bytes of their values.
+    pub stored_bytes: u64,
+    /// Model time.
+    pub virtual_ns: u64,
+    /// Bytes programmed for a byte of value stored.
+    pub write_amplification: f64,
+    /// Flash operations.
+    pub nand: Nand,
+    /// What the engine counted.
+    #[serde(skip_serializing_if = "Named::is_empty")]
+    pub engine: Named<u64>,
 }
 
 /// Completed operations.

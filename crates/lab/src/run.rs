@@ -1,12 +1,14 @@
-//! One run: a drive, a host and a workload in model time, and the report of what happened.
+//! One run, or several behind each other: a drive, a host and workloads in model time, and the reports of what happened.
 //!
 //! ```text
-//!   power on ─► connect ─► preload ─► ┌ measured: tasks take operations, each waits for its own ┐ ─► drain ─► report
+//!   power on ─► connect ─► load ─► ┌ measured: tasks take operations, each waits for its own ┐ ─► drain ─► report
+//!                                  └──────────────── a session: once for each of its runs ◄──────────────────┘
 //! ```
 //!
 //! Counters of the report cover the measured operations and the drain behind them; latency and throughput cover the
 //! operations alone. As many tasks run as `host.depth` says, spread over `host.queues` queue pairs; each does its
-//! next operation when its last one has completed and the host's own work between two is done.
+//! next operation when its last one has completed and the host's own work between two is done. The same tasks load the
+//! pairs that a workload begins with, and overwrite them as often as it asks; what that took is in the report, too.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -21,12 +23,12 @@ use kvdrive_spec::{Key, Status};
 use crate::config::{Config, Document};
 use crate::report::{self, Named, Report};
 use crate::setup;
-use crate::workload::{self, Op, ValueSpec, Workload};
+use crate::workload::{self, Op, ValueSpec, Workload, WorkloadParams};
 
 /// Operations between two calls of a progress hook.
 const PROGRESS_STEP: u64 = 8192;
 
-/// Who wants to know how far a run is: operations done (preloading included) and in all.
+/// Who wants to know how far a run is: operations done (loading included) and in all.
 pub type Progress<'a> = &'a dyn Fn(u64, u64);
 
 /// Runs what `document` describes.
@@ -36,15 +38,45 @@ pub fn run(document: &Document, progress: Progress<'_>) -> anyhow::Result<Report
 
 /// As [`run`], and says how many events of the simulation it took, from power-on to the end.
 pub fn run_counted(document: &Document, progress: Progress<'_>) -> anyhow::Result<(Report, u64)> {
-    let config = document.config()?;
+    let (mut reports, events) = run_all(std::slice::from_ref(document), progress)?;
+    Ok((reports.pop().expect("a report for the run"), events))
+}
+
+/// Runs what `documents` describe, behind each other on one drive. It is loaded as the first of them says.
+///
+/// # Errors
+/// Two of them describe different drives or hosts, or a run fails.
+pub fn run_session(documents: &[Document], progress: Progress<'_>) -> anyhow::Result<Vec<Report>> {
+    run_all(documents, progress).map(|(reports, _)| reports)
+}
+
+fn run_all(documents: &[Document], progress: Progress<'_>) -> anyhow::Result<(Vec<Report>, u64)> {
+    let configs = documents.iter().map(Document::config).collect::<Result<Vec<_>, _>>()?;
+    for config in &configs[1..] {
+        let same = Config { workload: configs[0].workload.clone(), ..config.clone() } == configs[0];
+        anyhow::ensure!(same, "{}: runs of one session share all but their workload", config.workload.name);
+    }
     let stopwatch = Stopwatch::start();
-    let bench = Bench::new(&config)?;
-    let outcome = bench.sim.block_on(bench.measure(&config, progress))?;
-    let mut report = outcome.into_report(document, &config)?;
-    report.time.wall_s = stopwatch.seconds();
+    let bench = Bench::new(&configs[0])?;
+    let outcomes = bench.sim.block_on(bench.measure(&configs, progress))?;
+    let mut reports = Vec::with_capacity(outcomes.len());
+    for ((outcome, document), config) in outcomes.into_iter().zip(documents).zip(&configs) {
+        reports.push(outcome.into_report(document, config)?);
+    }
+    // Of the whole session: who runs several things at once cannot say which took the machine's time.
+    reports.iter_mut().for_each(|report| report.time.wall_s = stopwatch.seconds() / documents.len() as f64);
     let events = bench.sim.events();
     bench.sim.clear();
-    Ok((report, events))
+    Ok((reports, events))
+}
+
+/// Operations of a run, those that load included.
+///
+/// # Errors
+/// The workload cannot be built.
+pub fn operations(config: &Config) -> anyhow::Result<u64> {
+    let workload = workload::build(&config.workload, config.run.seed).map_err(anyhow::Error::msg)?;
+    Ok(workload.preload() + config.workload.ops)
 }
 
 /// Kinds of operation, in the order of reports.
@@ -73,26 +105,15 @@ struct Stream {
     core: Rc<Resource>,
     think_ns: Ns,
     workload: RefCell<Box<dyn Workload>>,
+    /// Pairs that are loaded already, and where loading ends.
+    loaded: Cell<u64>,
+    load_end: Cell<u64>,
     left: Cell<u64>,
     done: Cell<u64>,
     seen: RefCell<Seen>,
     /// Tasks that have not ended, and where the run waits for them and for word of their progress.
     running: Cell<usize>,
     news: WaitQueue,
-}
-
-impl Stream {
-    fn next(&self) -> Option<Op> {
-        self.left.set(self.left.get().checked_sub(1)?);
-        Some(self.workload.borrow_mut().next())
-    }
-
-    /// One more is done; `true` when that is worth a word.
-    fn note_done(&self) -> bool {
-        let done = self.done.get() + 1;
-        self.done.set(done);
-        done.is_multiple_of(PROGRESS_STEP)
-    }
 }
 
 struct Bench {
@@ -108,6 +129,16 @@ pub(crate) struct Outcome {
     pub ended_ns: Ns,
     pub drained: Snapshot,
     pub notes: Vec<String>,
+    pub loading: Option<Loading>,
+}
+
+/// What it took to load a drive and to overwrite its pairs.
+#[derive(Clone)]
+pub(crate) struct Loading {
+    began: Snapshot,
+    ended: Snapshot,
+    stores: u64,
+    stored_bytes: u64,
 }
 
 /// Everything a report takes the difference of.
@@ -117,6 +148,8 @@ pub(crate) struct Snapshot {
     pub payload: Traffic,
     pub wire: Traffic,
     pub counters: Counters,
+    pub details: Vec<(&'static str, u64)>,
+    pub dram: Vec<(&'static str, u64)>,
     pub resources: Vec<(String, kvdrive_sim::ResourceStatistics)>,
 }
 
@@ -129,7 +162,8 @@ impl Bench {
         Ok(Bench { sim, link, memory, core })
     }
 
-    async fn measure(&self, config: &Config, progress: Progress<'_>) -> anyhow::Result<Outcome> {
+    async fn measure(&self, configs: &[Config], progress: Progress<'_>) -> anyhow::Result<Vec<Outcome>> {
+        let config = &configs[0];
         let drive = Drive::power_on(&self.sim, &self.link, &setup::drive(config), None).await?;
         let host = Host::connect(
             self.link.clone(),
@@ -138,35 +172,90 @@ impl Bench {
             setup::host_costs(config),
         )
         .await?;
-        let drivers = setup::drivers(config, &host)?;
-        let source = workload::build(&config.workload, config.run.seed).map_err(anyhow::Error::msg)?;
-        let preload = source.preload();
-        let notes = source.notes().to_vec();
-        let total = preload + config.workload.ops;
-        let stream = Rc::new(Stream {
+        let drivers: Vec<Rc<Driver>> = setup::drivers(config, &host)?.into_iter().map(Rc::new).collect();
+        let total = operations(config)? + configs[1..].iter().map(|config| config.workload.ops).sum::<u64>();
+        let (mut outcomes, mut done, mut loading) = (Vec::new(), 0, None);
+        let mut before: Option<WorkloadParams> = None;
+        for (index, config) in configs.iter().enumerate() {
+            let mut params = config.workload.clone();
+            if let Some(before) = &before {
+                follow(&mut params, before);
+            }
+            let stream = self.stream(config, &params, config.run.seed + index as u64)?;
+            let mut notes = stream.workload.borrow().notes().to_vec();
+            let tell = |now| progress(done + now, total);
+            match &before {
+                None => loading = self.load(&stream, config, &drivers, &drive, &tell).await?,
+                Some(before) => {
+                    notes.push(format!("behind {} {} on the same drive", before.name, before.distribution));
+                }
+            }
+            let began = self.snapshot(&drive);
+            stream.left.set(config.workload.ops);
+            stream.run_tasks(config, &drivers, &tell).await;
+            let ended_ns = self.sim.now();
+            done += stream.done.get();
+            drive.drain().await;
+            params.num += stream.workload.borrow().inserted();
+            before = Some(params);
+            let (seen, drained) = (stream.seen.take(), self.snapshot(&drive));
+            outcomes.push(Outcome { seen, began, ended_ns, drained, notes, loading: loading.clone() });
+        }
+        progress(total, total);
+        Ok(outcomes)
+    }
+
+    fn stream(&self, config: &Config, params: &WorkloadParams, seed: u64) -> anyhow::Result<Rc<Stream>> {
+        let source = workload::build(params, seed).map_err(anyhow::Error::msg)?;
+        Ok(Rc::new(Stream {
             sim: self.sim.clone(),
             core: self.core.clone(),
             think_ns: config.host.think_ns,
             workload: RefCell::new(source),
-            left: Cell::new(config.workload.ops),
+            loaded: Cell::new(0),
+            load_end: Cell::new(0),
+            left: Cell::new(0),
             done: Cell::new(0),
             seen: RefCell::default(),
             running: Cell::new(0),
             news: WaitQueue::new(&self.sim),
-        });
-        stream.preload(&drivers[0], preload, &|done| progress(done, total)).await?;
-        let began = self.snapshot(&drive);
-        stream.run_tasks(config, drivers, &|done| progress(done, total)).await;
-        let ended_ns = self.sim.now();
-        progress(total, total);
-        drive.drain().await;
+        }))
+    }
+
+    /// Loads the pairs that the workload begins with.
+    async fn load(
+        &self,
+        stream: &Rc<Stream>,
+        config: &Config,
+        drivers: &[Rc<Driver>],
+        drive: &Drive,
+        tell: &dyn Fn(u64),
+    ) -> anyhow::Result<Option<Loading>> {
+        let stores = stream.workload.borrow().preload();
+        if stores == 0 {
+            return Ok(None);
+        }
+        let began = self.snapshot(drive);
+        stream.load_end.set(stores);
+        stream.run_tasks(config, drivers, tell).await;
         let seen = stream.seen.take();
-        Ok(Outcome { seen, began, ended_ns, drained: self.snapshot(&drive), notes })
+        if let Some(error) = seen.first_error {
+            anyhow::bail!("loading, {} of {stores} stores done: {error}", stream.done.get());
+        }
+        let ended = self.snapshot(drive);
+        Ok(Some(Loading { began, ended, stores, stored_bytes: seen.stored_bytes }))
     }
 
     fn snapshot(&self, drive: &Drive) -> Snapshot {
         Snapshot::of(&self.sim, &self.link, drive, Some(&self.core))
     }
+}
+
+/// A workload behind another on the same drive: the pairs that were inserted are there, and no version of a value occurs
+/// twice.
+fn follow(params: &mut WorkloadParams, before: &WorkloadParams) {
+    params.num = before.num;
+    params.overwrites = before.num + before.overwrites + before.ops;
 }
 
 impl Snapshot {
@@ -181,30 +270,38 @@ impl Snapshot {
             payload: link.meter().payload(),
             wire: link.meter().wire(),
             counters: drive.counters(),
+            details: drive.engine_details(),
+            dram: drive.dram(),
             resources,
         }
     }
 }
 
 impl Stream {
-    async fn preload(&self, driver: &Driver, pairs: u64, tell: &dyn Fn(u64)) -> anyhow::Result<()> {
-        for index in 0..pairs {
+    /// The next operation: a store of the next pair while there is one to be loaded. Nothing more is loaded behind an error.
+    fn next(&self) -> Option<Op> {
+        let index = self.loaded.get();
+        if index < self.load_end.get() && self.seen.borrow().errors == 0 {
+            self.loaded.set(index + 1);
             let (key, value) = self.workload.borrow().preload_pair(index);
-            let stored = driver.store(key, content(&key, &value)).await;
-            stored.map_err(|status| anyhow::anyhow!("preloading pair {index} ({key}): {status}"))?;
-            if self.note_done() {
-                tell(self.done.get());
-            }
+            return Some(Op::Store { key, value });
         }
-        Ok(())
+        self.left.set(self.left.get().checked_sub(1)?);
+        Some(self.workload.borrow_mut().next())
+    }
+
+    /// One more is done; `true` when that is worth a word.
+    fn note_done(&self) -> bool {
+        let done = self.done.get() + 1;
+        self.done.set(done);
+        done.is_multiple_of(PROGRESS_STEP)
     }
 
     /// Does all operations: one task in the place of its caller, several as tasks of their own.
-    async fn run_tasks(self: &Rc<Self>, config: &Config, drivers: Vec<Driver>, tell: &dyn Fn(u64)) {
+    async fn run_tasks(self: &Rc<Self>, config: &Config, drivers: &[Rc<Driver>], tell: &dyn Fn(u64)) {
         if config.host.depth == 1 {
             return self.application(&drivers[0], tell).await;
         }
-        let drivers: Vec<Rc<Driver>> = drivers.into_iter().map(Rc::new).collect();
         for driver in setup::driver_of_each_task(config) {
             let (stream, driver) = (self.clone(), drivers[driver].clone());
             self.running.set(self.running.get() + 1);
@@ -295,7 +392,7 @@ pub(crate) fn content(key: &Key, value: &ValueSpec) -> Piece<'static> {
 
 impl Outcome {
     pub(crate) fn into_report(self, document: &Document, config: &Config) -> anyhow::Result<Report> {
-        let Outcome { seen, began, ended_ns, drained, mut notes } = self;
+        let Outcome { seen, began, ended_ns, drained, mut notes, loading } = self;
         notes.extend(seen.first_error.map(|error| format!("first of {} errors: {error}", seen.errors)));
         let counts = seen.latency.each_ref().map(|histogram| histogram.summary().count);
         let ops = report::Ops {
@@ -336,12 +433,40 @@ impl Outcome {
             nand: report::Nand { programs, reads: counters.reads().collect(), erases: counters.erases },
             pages: report::Pages { value_opened: counters.engine.value_pages_opened },
             memcpy: report::Memcpy { bytes: counters.engine.memcpy_bytes, ns: counters.engine.memcpy_ns },
+            engine: details(&began, &drained),
+            dram: drained.dram.iter().copied().collect(),
+            precondition: loading.map(|loading| loading.into_report(config)),
             resources,
             value_bytes: report::ValueBytes { stored, retrieved: seen.retrieved_bytes },
             time: report::Time { virtual_ns: span_ns, wall_s: 0.0 },
             ops,
         })
     }
+}
+
+impl Loading {
+    fn into_report(self, config: &Config) -> report::Precondition {
+        let counters = self.ended.counters.since(&self.began.counters);
+        let programs: report::ByPurpose = counters.programs().collect();
+        let programmed = programs.total() * u64::from(config.flash.page_bytes);
+        report::Precondition {
+            stores: self.stores,
+            stored_bytes: self.stored_bytes,
+            virtual_ns: self.ended.at - self.began.at,
+            write_amplification: programmed as f64 / self.stored_bytes.max(1) as f64,
+            nand: report::Nand { programs, reads: counters.reads().collect(), erases: counters.erases },
+            engine: details(&self.began, &self.ended),
+        }
+    }
+}
+
+/// What the engine counted in between, and its states at the end.
+fn details(began: &Snapshot, ended: &Snapshot) -> Named<u64> {
+    let before = |name: &str| began.details.iter().find(|(known, _)| *known == name).map_or(0, |(_, n)| *n);
+    let since = |&(name, now): &(&'static str, u64)| {
+        (name, if name.ends_with("_now") { now } else { now - before(name) })
+    };
+    ended.details.iter().map(since).collect()
 }
 
 fn latencies(histograms: &[Histogram; KINDS.len()]) -> Named<report::Latency> {

@@ -147,7 +147,7 @@ fn report(
 ) -> anyhow::Result<Report> {
     let resources = drained.resources.iter().map(|(name, _)| (name.clone(), Default::default())).collect();
     let began = Snapshot { resources, ..Snapshot::default() };
-    Outcome { seen, began, ended_ns, drained, notes }.into_report(document, config)
+    Outcome { seen, began, ended_ns, drained, notes, loading: None }.into_report(document, config)
 }
 
 /// What goes through a pipeline with a command: the value, and when it began.

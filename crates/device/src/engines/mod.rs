@@ -95,6 +95,17 @@ pub trait Engine: Exposing + 'static {
 
     /// Counters since power-on.
     fn counters(&self) -> EngineCounters;
+
+    /// What else it counts since power-on, by names of its own. Names that end in `_now` are states, not counts.
+    fn details(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+
+    /// What its structures take of the drive's DRAM, in bytes, by names of its own; those that end in `_most` have been taken
+    /// at some time and are part of another.
+    fn dram(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
 }
 
 /// What engines count. One that has no such thing leaves it 0.

@@ -247,7 +247,7 @@ impl Planned {
         plan: &mut Plan,
         options: &Options,
     ) -> anyhow::Result<Planned> {
-        let as_usual = !options.full && options.set.is_empty();
+        let as_usual = options.as_usual();
         let runs =
             claim.plan(figures, plan).map_err(|problem| anyhow::anyhow!("claim {}: {problem}", claim.id))?;
         Ok(Planned { claim, as_usual, runs })
@@ -290,8 +290,7 @@ impl Claim {
                     if let Some(lacks) = missing(&found.needs) {
                         return Ok(Err(lacks.to_owned()));
                     }
-                    let settings = [found.settings, extra.clone()].concat();
-                    runs.push((name.clone(), plan.add(&found.profile, found.counts, &settings)?));
+                    runs.push((name.clone(), found.plan(plan, extra)?));
                 }
                 points.push(runs);
             }
@@ -311,7 +310,7 @@ impl Source {
                     Some(point) if place.is_open() => place.at(point).find(figures)?,
                     _ => place.find(figures)?,
                 };
-                found.settings.extend(set.iter().cloned());
+                found.session.iter_mut().for_each(|asked| asked.settings.extend(set.iter().cloned()));
                 Ok(found)
             }
         }

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::{Claim, Expected, Relation, Show, Source, Suite, Test};
 use crate::experiments::expression::{Expression, Order};
-use crate::experiments::runs::Counts;
+use crate::experiments::runs::{Asked, Counts};
 use crate::experiments::{Found, Kind, Place, assignments, check_needs, from_toml};
 
 #[derive(Deserialize)]
@@ -236,7 +236,8 @@ impl RawRun {
             RawRun::Own(RawOwn { profile, ops, full_ops, set, needs }) => {
                 check_needs(&needs)?;
                 let counts = Counts { usual: ops, full: full_ops };
-                Source::Own(Found { profile, settings: assignments(&set)?, counts, needs })
+                let asked = Asked { profile, counts, settings: assignments(&set)?, scale: None };
+                Source::Own(Found { session: vec![asked], place: 0, needs })
             }
         })
     }

@@ -55,7 +55,7 @@ impl fmt::Display for Document {
     }
 }
 
-/// `workload.preset` is no value of its own: it sets the flags of a published model.
+/// `workload.preset` is no value of its own: it sets the flags of a published model or run.
 const PRESET: &str = "workload.preset";
 
 impl Document {
@@ -178,6 +178,15 @@ impl Document {
         found.sort();
         found.dedup();
         found.iter().map(Origin::to_string).collect::<Vec<_>>().join(" ")
+    }
+
+    /// The value of a key that is a count.
+    ///
+    /// # Panics
+    /// It is none.
+    pub(super) fn integer(&self, key: &str) -> u64 {
+        let value = self.current(key).and_then(Value::as_integer);
+        value.and_then(|value| value.try_into().ok()).expect("a key that is known to be a count")
     }
 
     fn current(&self, key: &str) -> Option<&Value> {

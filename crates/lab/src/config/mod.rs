@@ -8,9 +8,11 @@ mod document;
 mod extremes;
 mod quantity;
 mod rules;
+mod scale;
 mod sections;
 
 pub use document::{Document, Origin};
+pub use scale::{DRAM_POINTS, DramPoint, Scale};
 pub use sections::{
     Buffer, Config, Controller, Flash, Ftl, Gc, Hash, Host, Link, Lsm, Media, Nand, Packing, Power, Run,
 };

@@ -3,6 +3,7 @@
 //! A value is checked when it is set, so that the message can name the key; conditions between keys when the configuration is taken.
 
 use super::{Config, ConfigError};
+use kvdrive_device::controller::ENGINES;
 use kvdrive_device::packing::PACKINGS;
 use kvdrive_device::page_buffer::MIN_ENTRIES;
 use kvdrive_link::transfer::METHODS;
@@ -74,7 +75,7 @@ pub(super) const RULES: &[(&str, Rule)] = &[
     ("host.threshold2_bytes", Integer(0, 4096)),
     ("host.alpha", Positive),
     ("host.beta", Positive),
-    ("engine.name", Word(&["lsm", "original", "plus"])),
+    ("engine.name", Row(|| ENGINES.iter().map(|row| row.name).collect())),
     ("controller.contexts", Integer(1, 65536)),
     ("controller.cores", Integer(1, 1024)),
     ("controller.decode_store_ns", TIME),

@@ -1,5 +1,6 @@
 //! What this build has, for experiments and claims that need a part it may lack.
 
+use kvdrive_device::controller::ENGINES;
 use kvdrive_device::packing::PACKINGS;
 use kvdrive_link::transfer::METHODS;
 
@@ -11,6 +12,7 @@ type Has = fn(&str) -> bool;
 /// Kinds of parts.
 const PARTS: &[(&str, Has)] = &[
     ("transfer", |name| METHODS.iter().any(|row| row.name == name)),
+    ("engine", |name| ENGINES.iter().any(|row| row.name == name)),
     ("packing", |name| PACKINGS.iter().any(|row| row.name == name)),
     ("profile", |name| PROFILES.iter().any(|row| row.name == name)),
     ("key", |name| {
@@ -18,8 +20,8 @@ const PARTS: &[(&str, Has)] = &[
     }),
 ];
 
-/// The first of `needs` that this build lacks. A need is a kind of part and a name: `transfer:cxl`, `packing:blend`,
-/// `profile:gen5-cxl`, or a key of the configuration, `key:link.lanes`.
+/// The first of `needs` that this build lacks. A need is a kind of part and a name: `transfer:cxl`, `engine:plus`,
+/// `packing:blend`, `profile:gen5-cxl`, or a key of the configuration, `key:link.lanes`.
 pub fn missing(needs: &[String]) -> Option<&str> {
     needs.iter().map(String::as_str).find(|need| !is_here(need))
 }
@@ -41,9 +43,10 @@ mod tests {
     #[test]
     fn needs_are_looked_up_in_the_tables() {
         let needs = |list: &[&str]| list.iter().map(|need| need.to_string()).collect::<Vec<_>>();
-        let here = needs(&["transfer:prp", "packing:all", "profile:cosmos-plus", "key:link.lanes"]);
+        let here =
+            needs(&["transfer:prp", "engine:plus", "packing:all", "profile:cosmos-plus", "key:link.lanes"]);
         assert_eq!(missing(&here), None);
-        for absent in ["transfer:pigeon", "packing:", "profile:x", "key:link.lane", "prp", "engine:lsm"] {
+        for absent in ["transfer:pigeon", "packing:", "profile:x", "key:link.lane", "prp", "engine:btrfs"] {
             let all = [here.clone(), needs(&[absent])].concat();
             assert_eq!(missing(&all), Some(absent));
         }

@@ -20,6 +20,9 @@
 //! panel = [{ id = "a", title = "Traffic", y = "traffic.payload_bytes.total / ops.store", unit = "B/store", kind = "counted" }]
 //! ```
 //!
+//! A grid with `scale = "1/64"` states everything at full size and is run at that part of it; `--scale` is another. In one with
+//! `sequence = true` the points of a series follow each other on one drive, which is loaded as the first of them says.
+//!
 //! A series that needs what this build does not have (`needs = ["transfer:cxl"]`) is left out, and the figure says so.
 
 mod available;
@@ -32,8 +35,9 @@ use std::fmt;
 use anyhow::{anyhow, bail};
 use serde::{Deserialize, Serialize};
 
+use crate::config::Scale;
 use expression::Expression;
-use runs::{Assignments, Counts, Plan, RunId};
+use runs::{Asked, Assignments, Counts, Plan, RunId};
 
 pub use available::missing;
 pub use parse::parse;
@@ -128,7 +132,9 @@ pub enum Group {
     Paper,
     /// The CXL article, IEEE Micro.
     Article,
-    /// What neither has.
+    /// Plus: hash-table FTLs.
+    Plus,
+    /// What none of them has.
     Beyond,
 }
 
@@ -145,8 +151,11 @@ pub struct Grid {
     pub series: Vec<Series>,
     /// What is drawn of the runs.
     pub panels: Vec<Panel>,
+    /// Part of the full size it is run at by default, if it can be shrunk.
+    pub scale: Option<Scale>,
     profile: String,
     set: Assignments,
+    sequence: bool,
     drawn_as: Style,
 }
 
@@ -191,6 +200,8 @@ pub struct Panel {
     pub title: String,
     /// Read off each report.
     pub y: Expression,
+    /// Index of the series whose value at the same point is 1.
+    pub relative_to: Option<usize>,
     /// Unit of the quantity, `B/store`.
     pub unit: String,
     /// Whether the axis of the quantity is logarithmic.
@@ -229,11 +240,21 @@ impl Grid {
         self.drawn_as
     }
 
-    /// Profile and settings of the run of a series at a point, from the general to the particular.
-    fn settings(&self, series: usize, point: usize) -> (&str, Assignments) {
+    /// The run of a series at a point; settings go from the general to the particular.
+    fn asked(&self, series: usize, point: usize) -> Asked {
         let (series, point) = (&self.series[series], &self.points[point]);
         let profile = point.profile.as_ref().or(series.profile.as_ref()).unwrap_or(&self.profile);
-        (profile, [&self.set, &series.set, &point.set].into_iter().flatten().cloned().collect())
+        let settings = [&self.set, &series.set, &point.set].into_iter().flatten().cloned().collect();
+        Asked { profile: profile.clone(), counts: point.counts, settings, scale: self.scale }
+    }
+
+    /// The session of a series at a point, and the point's place in it.
+    fn session(&self, series: usize, point: usize) -> (Vec<Asked>, usize) {
+        if self.sequence {
+            ((0..self.points.len()).map(|point| self.asked(series, point)).collect(), point)
+        } else {
+            (vec![self.asked(series, point)], 0)
+        }
     }
 
     /// Asks `plan` for every run; a series this build has not all the parts for has none.
@@ -250,8 +271,8 @@ impl Grid {
         if missing(&self.series[series].needs).is_some() {
             return Ok(None);
         }
-        let (profile, settings) = self.settings(series, point);
-        plan.add(profile, self.points[point].counts, &settings).map(Some)
+        let (session, place) = self.session(series, point);
+        Ok(Some(plan.add_session(&session)?[place]))
     }
 }
 
@@ -294,14 +315,29 @@ impl fmt::Display for Place {
 /// A run as a figure has it, ready to be asked of a plan.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// Profile it begins with.
-    pub profile: String,
-    /// Settings on top.
-    pub settings: Assignments,
-    /// Operations.
-    pub counts: Counts,
+    /// The runs that follow each other on its drive.
+    pub session: Vec<Asked>,
+    /// Which of them it is.
+    pub place: usize,
     /// What this build must have for it.
     pub needs: Vec<String>,
+}
+
+impl Found {
+    /// The run itself.
+    pub fn asked(&self) -> &Asked {
+        &self.session[self.place]
+    }
+
+    /// Asks `plan` for it, with settings on top of every run of its drive.
+    ///
+    /// # Errors
+    /// A setting that is wrong.
+    pub fn plan(&self, plan: &mut Plan, extra: &Assignments) -> anyhow::Result<RunId> {
+        let mut session = self.session.clone();
+        session.iter_mut().for_each(|asked| asked.settings.extend(extra.iter().cloned()));
+        Ok(plan.add_session(&session)?[self.place])
+    }
 }
 
 impl Place {
@@ -347,8 +383,7 @@ impl Place {
         if found.next().is_some() {
             bail!("{self}: several grids have such a run; name one of them");
         }
-        let (profile, settings) = grid.settings(series, point);
-        let needs = grid.series[series].needs.clone();
-        Ok(Found { profile: profile.to_owned(), settings, counts: grid.points[point].counts, needs })
+        let (session, place) = grid.session(series, point);
+        Ok(Found { session, place, needs: grid.series[series].needs.clone() })
     }
 }

@@ -28,6 +28,9 @@ struct RawGrid {
     profile: String,
     ops: u64,
     full_ops: u64,
+    scale: Option<String>,
+    #[serde(default)]
+    sequence: bool,
     /// Other counts from a point on.
     #[serde(default)]
     counts: Vec<RawCounts>,
@@ -86,6 +89,7 @@ struct RawPanel {
     id: String,
     title: String,
     y: String,
+    relative_to: Option<String>,
     unit: String,
     #[serde(default)]
     log: bool,
@@ -143,7 +147,9 @@ pub(crate) fn assignments(lines: &[String]) -> anyhow::Result<Assignments> {
 /// Refuses a need that cannot be looked up.
 pub(crate) fn check_needs(needs: &[String]) -> anyhow::Result<()> {
     match needs.iter().find(|need| !is_need(need)) {
-        Some(need) => bail!("needs \"{need}\"; expected transfer:, packing:, profile: or key: and a name"),
+        Some(need) => {
+            bail!("needs \"{need}\"; expected transfer:, engine:, packing:, profile: or key: and a name")
+        }
         None => Ok(()),
     }
 }
@@ -172,14 +178,17 @@ impl RawGrid {
         let panels = self.panel.into_iter().map(|panel| panel.check(&series, &points));
         let panels = panels.collect::<anyhow::Result<Vec<_>>>()?;
         let set = assignments(&self.set)?;
+        let scale = self.scale.map(|scale| scale.parse().map_err(|problem| anyhow!("scale: {problem}")));
         Ok(Grid {
             name: self.name,
             axis,
             points,
             series,
             panels,
+            scale: scale.transpose()?,
             profile: self.profile,
             set,
+            sequence: self.sequence,
             drawn_as: style,
         })
     }
@@ -242,7 +251,12 @@ impl RawPanel {
         let published = published.collect::<anyhow::Result<Vec<_>>>();
         let published = published.map_err(|problem| anyhow!("panel {}: published: {problem}", self.id))?;
         let RawPanel { id, title, unit, log, kind, .. } = self;
-        Ok(Panel { id, title, y, unit, log, kind, published })
+        let relative_to = self.relative_to.map(|name| {
+            let found = series.iter().position(|series| series.name == name);
+            found.ok_or_else(|| anyhow!("panel {id}: relative_to \"{name}\": no such series"))
+        });
+        let relative_to = relative_to.transpose()?;
+        Ok(Panel { id, title, y, relative_to, unit, log, kind, published })
     }
 }
 

@@ -1,17 +1,20 @@
 //! The runs that figures and claims need, each done once however many ask for it.
 //!
-//! A [`Plan`] collects settings and hands out numbers of runs; the same settings are the same run. [`Plan::run`] has
+//! A [`Plan`] collects settings and hands out numbers of runs; the same settings are the same run. Runs that follow each
+//! other on one drive are asked for together, as a session; a session is the same if all its runs are. [`Plan::run`] has
 //! them all done and yields [`Results`], from which numbers are read by expression. Who runs them, on how many
 //! threads, with what progress shown, is the caller's business.
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context, anyhow, bail};
+use kvdrive_device::flash::Purpose;
 use serde_json::Value;
 
 use super::expression::Expression;
-use crate::config::Document;
+use crate::config::{Document, Scale};
 use crate::report::Report;
+use crate::workload::is_preconditioned;
 
 /// A run of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,10 +35,37 @@ pub struct Counts {
 /// How a plan departs from what the files of experiments and claims say.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Published counts instead of the usual ones.
+    /// Published counts instead of the usual ones, and the full size.
     pub full: bool,
+    /// Another size for what has a scale.
+    pub scale: Option<Scale>,
     /// `KEY=VALUE`, laid over every run.
     pub set: Vec<String>,
+}
+
+impl Options {
+    /// Whether runs are as the files say.
+    pub fn as_usual(&self) -> bool {
+        !self.full && self.set.is_empty() && self.scale.is_none()
+    }
+
+    /// The size of runs that have a scale.
+    pub fn scale(&self, usual: Scale) -> Scale {
+        self.scale.unwrap_or(if self.full { Scale::FULL } else { usual })
+    }
+}
+
+/// A run that is asked for.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// Profile it begins with.
+    pub profile: String,
+    /// Operations.
+    pub counts: Counts,
+    /// Settings on top; at full size if there is a scale.
+    pub settings: Assignments,
+    /// To what size the run is shrunk, if it can be.
+    pub scale: Option<Scale>,
 }
 
 /// Runs to be done.
@@ -43,8 +73,11 @@ pub struct Options {
 pub struct Plan {
     options: Options,
     documents: Vec<Document>,
-    /// Profile and typed configuration as JSON: two documents that differ in neither are one run.
-    known: BTreeMap<String, RunId>,
+    /// Numbers of the runs that follow each other on one drive.
+    sessions: Vec<Vec<usize>>,
+    /// Profiles and typed configurations of a session as JSON: two that differ in neither are one.
+    known: BTreeMap<String, Vec<RunId>>,
+    scales: Vec<Scale>,
 }
 
 impl Plan {
@@ -58,22 +91,61 @@ impl Plan {
     /// # Errors
     /// One line: a setting the configuration does not know or allow.
     pub fn add(&mut self, profile: &str, counts: Counts, settings: &Assignments) -> anyhow::Result<RunId> {
-        let mut document = Document::profile(profile)?;
-        let ops = if self.options.full { counts.full } else { counts.usual };
+        let asked = Asked { profile: profile.to_owned(), counts, settings: settings.clone(), scale: None };
+        Ok(self.add_session(&[asked])?[0])
+    }
+
+    /// The numbers of runs that follow each other on one drive.
+    ///
+    /// # Errors
+    /// As [`add`](Plan::add).
+    pub fn add_session(&mut self, asked: &[Asked]) -> anyhow::Result<Vec<RunId>> {
+        let documents = asked.iter().map(|asked| self.document(asked)).collect::<anyhow::Result<Vec<_>>>()?;
+        let mut identity = String::new();
+        for document in &documents {
+            identity +=
+                &format!("{} {}\n", document.profile_name(), serde_json::to_string(&document.config()?)?);
+        }
+        if let Some(known) = self.known.get(&identity) {
+            return Ok(known.clone());
+        }
+        let first = self.documents.len();
+        let session: Vec<usize> = (first..first + documents.len()).collect();
+        let runs: Vec<RunId> = session.iter().copied().map(RunId).collect();
+        self.known.insert(identity, runs.clone());
+        self.documents.extend(documents);
+        self.sessions.push(session);
+        for asked in asked {
+            let scale = asked.scale.map(|usual| self.options.scale(usual));
+            self.scales.extend(scale.filter(|scale| !self.scales.contains(scale)));
+        }
+        Ok(runs)
+    }
+
+    fn document(&self, asked: &Asked) -> anyhow::Result<Document> {
+        let mut document = Document::profile(&asked.profile)?;
+        let ops = if self.options.full { asked.counts.full } else { asked.counts.usual };
         document.set(&format!("workload.ops={ops}"))?;
-        for (key, value) in settings {
+        for (key, value) in &asked.settings {
             document.set(&format!("{key}={value}"))?;
+        }
+        if let Some(usual) = asked.scale {
+            document.shrink(self.options.scale(usual))?;
         }
         for assignment in &self.options.set {
             document.set(assignment)?;
         }
-        let identity = format!("{profile} {}", serde_json::to_string(&document.config()?)?);
-        let next = RunId(self.documents.len());
-        let run = *self.known.entry(identity).or_insert(next);
-        if run == next {
-            self.documents.push(document);
-        }
-        Ok(run)
+        Ok(document)
+    }
+
+    /// How it departs from the files.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Sizes of the runs that have a scale.
+    pub fn scales(&self) -> &[Scale] {
+        &self.scales
     }
 
     /// The configuration of every run.
@@ -81,27 +153,28 @@ impl Plan {
         &self.documents
     }
 
-    /// Has every run done by `run_all`, which takes documents and yields their reports in the same order.
+    /// Has every run done by `run_all`, which takes documents and which of them, by their numbers, follow each other on one
+    /// drive, and yields the reports in the order of the documents.
     ///
     /// # Errors
     /// A run that failed, or one with operations that did: numbers of such a run mean nothing.
     pub fn run(
         self,
-        run_all: impl FnOnce(&[Document]) -> anyhow::Result<Vec<Report>>,
+        run_all: impl FnOnce(&[Document], &[Vec<usize>]) -> anyhow::Result<Vec<Report>>,
     ) -> anyhow::Result<Results> {
         // The longest first, so that no thread is left with a long one at the end.
-        let mut order: Vec<usize> = (0..self.documents.len()).collect();
-        let ops = self
-            .documents
-            .iter()
-            .map(|d| Ok(d.config()?.workload.ops))
-            .collect::<anyhow::Result<Vec<_>>>()?;
-        order.sort_by_key(|&index| std::cmp::Reverse(ops[index]));
-        let sorted: Vec<Document> = order.iter().map(|&index| self.documents[index].clone()).collect();
-        let reports = run_all(&sorted)?;
-        let mut done: Vec<(usize, Report)> = order.into_iter().zip(reports).collect();
-        done.sort_by_key(|(index, _)| *index);
-        Results::new(done.into_iter().map(|(_, report)| report).collect())
+        let mut sessions = Vec::new();
+        for session in self.sessions {
+            let first = self.documents[session[0]].config()?.workload;
+            let mut ops = if is_preconditioned(&first) { first.num + first.overwrites } else { 0 };
+            for run in &session {
+                ops += self.documents[*run].config()?.workload.ops;
+            }
+            sessions.push((ops, session));
+        }
+        sessions.sort_by_key(|(ops, _)| std::cmp::Reverse(*ops));
+        let sessions: Vec<_> = sessions.into_iter().map(|(_, session)| session).collect();
+        Results::new(run_all(&self.documents, &sessions)?)
     }
 }
 
@@ -144,10 +217,18 @@ impl Results {
     pub fn number(&self, run: RunId, expression: &Expression) -> anyhow::Result<f64> {
         let tree = &self.trees[run.0];
         let names = |name: &str| {
-            number_at(tree, name).ok_or_else(|| format!("{name}: no number of that name in the report"))
+            let number = number_at(tree, name).or_else(|| is_purpose(name).then_some(0.0));
+            number.ok_or_else(|| format!("{name}: no number of that name in the report"))
         };
         expression.value(&names).map_err(|problem| anyhow!("{expression}: {problem}"))
     }
+}
+
+/// Whether a name is a count of flash operations by purpose; one that did not happen is not in the report.
+fn is_purpose(name: &str) -> bool {
+    let name = name.strip_prefix("precondition.").unwrap_or(name);
+    let purpose = ["nand.programs.", "nand.reads."].iter().find_map(|counts| name.strip_prefix(counts));
+    purpose.is_some_and(|purpose| Purpose::ALL.iter().any(|(_, known)| *known == purpose))
 }
 
 /// The number at a dotted path. Names of the report may hold dots themselves (`resources.host.core.busy_fraction`).
@@ -200,8 +281,52 @@ mod tests {
     }
 
     #[test]
+    fn sessions_are_told_apart_by_all_their_runs_and_shrink_as_asked() {
+        let counts = Counts { usual: 1280, full: 12_800 };
+        let asked = |names: &[&str]| -> Vec<Asked> {
+            let one = |name: &&str| Asked {
+                profile: "kvvirt".into(),
+                counts,
+                settings: vec![("workload.name".into(), name.to_string())],
+                scale: Some("1/64".parse().unwrap()),
+            };
+            names.iter().map(one).collect()
+        };
+        let ops = |plan: &Plan| {
+            plan.documents().iter().map(|d| d.config().unwrap().workload.ops).collect::<Vec<_>>()
+        };
+        let mut plan = Plan::new(Options::default());
+        let both = plan.add_session(&asked(&["plus-a", "plus-c"])).unwrap();
+        assert_eq!(plan.add_session(&asked(&["plus-a", "plus-c"])).unwrap(), both);
+        let alone = plan.add_session(&asked(&["plus-c"])).unwrap();
+        assert!(!both.contains(&alone[0]), "behind another run it is another run");
+        assert_eq!((ops(&plan), plan.sessions.len()), (vec![20, 20, 20], 2));
+        assert_eq!(plan.scales(), ["1/64".parse().unwrap()]);
+        for (options, expected) in [
+            (Options { full: true, ..Options::default() }, 12_800),
+            (Options { scale: Some("1/128".parse().unwrap()), ..Options::default() }, 10),
+            (Options { full: true, scale: Some("1/128".parse().unwrap()), ..Options::default() }, 100),
+        ] {
+            let mut plan = Plan::new(options);
+            plan.add_session(&asked(&["plus-a"])).unwrap();
+            assert_eq!(ops(&plan), [expected]);
+        }
+    }
+
+    #[test]
+    fn what_did_not_happen_is_none() {
+        let mut plan = Plan::new(Options::default());
+        let run = plan.add("cosmos-plus", Counts { usual: 1, full: 1 }, &vec![]).unwrap();
+        let results = plan.run(|_, _| Ok(vec![Report::default()])).unwrap();
+        let number = |text| results.number(run, &Expression::parse(text).unwrap());
+        assert_eq!(number("nand.reads.gc_map + nand.programs.map").unwrap(), 0.0);
+        assert!(number("nand.reads.gc_mop").is_err());
+    }
+
+    #[test]
     fn reports_come_back_in_the_order_of_the_plan_and_failed_ones_not_at_all() {
-        let mut plan = Plan::new(Options { full: true, set: vec!["run.seed=9".into()] });
+        let mut plan =
+            Plan::new(Options { full: true, set: vec!["run.seed=9".into()], ..Options::default() });
         let short = plan.add("cosmos-plus", Counts { usual: 1, full: 2 }, &vec![]).unwrap();
         let long = plan.add("cosmos-plus", Counts { usual: 1, full: 3 }, &vec![]).unwrap();
         let report = |document: &Document| {
@@ -212,8 +337,8 @@ mod tests {
                 ..Report::default()
             }
         };
-        let results = plan.run(|documents| {
-            assert_eq!(documents[0].config().unwrap().workload.ops, 3, "the longest run begins");
+        let results = plan.run(|documents, sessions| {
+            assert_eq!(sessions, [[1], [0]], "the longest run begins");
             Ok(documents.iter().map(report).collect())
         });
         let results = results.unwrap();
@@ -227,7 +352,7 @@ mod tests {
 
         let mut plan = Plan::new(Options::default());
         plan.add("cosmos-plus", Counts { usual: 1, full: 1 }, &vec![]).unwrap();
-        let failed = plan.run(|_| {
+        let failed = plan.run(|_, _| {
             let ops = crate::report::Ops { errors: 2, ..Default::default() };
             Ok(vec![Report { ops, notes: vec!["first of 2 errors".into()], ..Report::default() }])
         });

@@ -142,6 +142,8 @@ impl Scale {
 #[derive(Debug)]
 pub struct Planned {
     figure: Figure,
+    /// Of each grid that has a scale, the one it is run at.
+    scales: Vec<Option<crate::config::Scale>>,
     /// Of each grid, of each series, of each point.
     runs: Vec<Vec<Vec<Option<RunId>>>>,
 }
@@ -154,7 +156,9 @@ impl Planned {
     pub fn new(figure: Figure, plan: &mut Plan) -> anyhow::Result<Planned> {
         let runs = figure.grids.iter().map(|grid| grid.plan(plan)).collect::<anyhow::Result<_>>();
         let runs = runs.map_err(|problem| anyhow::anyhow!("{}: {problem}", figure.id))?;
-        Ok(Planned { figure, runs })
+        let scale = |grid: &Grid| grid.scale.map(|usual| plan.options().scale(usual));
+        let scales = figure.grids.iter().map(scale).collect();
+        Ok(Planned { figure, scales, runs })
     }
 
     /// What was asked.
@@ -186,9 +190,13 @@ impl Planned {
     /// A quantity that a report has no number for.
     pub fn charts(&self, results: &Results) -> anyhow::Result<Vec<Chart>> {
         let mut charts = Vec::new();
-        for (grid, runs) in self.figure.grids.iter().zip(&self.runs) {
+        for ((grid, runs), scale) in self.figure.grids.iter().zip(&self.runs).zip(&self.scales) {
             for panel in &grid.panels {
-                charts.push(self.chart(grid, runs, panel, results)?);
+                let mut chart = self.chart(grid, runs, panel, results)?;
+                if let Some(scale) = scale {
+                    chart.counts = format!("scale {scale}: {}", chart.counts);
+                }
+                charts.push(chart);
             }
         }
         Ok(charts)
@@ -207,8 +215,11 @@ impl Planned {
             Ok(Line { name: series.name.clone(), values })
         });
         let series = series.collect::<anyhow::Result<Vec<Line>>>();
-        let series =
+        let mut series =
             series.map_err(|problem| anyhow::anyhow!("{}{}: {problem}", self.figure.id, panel.id))?;
+        if let Some(base) = panel.relative_to {
+            divide(&mut series, base);
+        }
         let mut marks = Vec::new();
         for published in &panel.published {
             for &point in &published.points {
@@ -253,6 +264,16 @@ impl Planned {
             last = Some(now);
         }
         text
+    }
+}
+
+/// Divides every series by that of index `base`, point by point; nothing where that is zero or not there.
+fn divide(series: &mut [Line], base: usize) {
+    let base = series[base].values.clone();
+    for line in series {
+        for (value, base) in line.values.iter_mut().zip(&base) {
+            *value = value.zip(*base).map(|(value, base)| value / base).filter(|ratio| ratio.is_finite());
+        }
     }
 }
 

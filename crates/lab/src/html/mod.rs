@@ -41,6 +41,14 @@ const CHAPTERS: &[(Group, &str, &str, &str)] = &[
          and ours use constants that were chosen so that the orderings they state come out.",
     ),
     (
+        Group::Plus,
+        "Hash-table FTLs",
+        "plus",
+        "Duffy, Kim and Kim, A Hash-Based Key-Value SSD FTL With Efficient Small-Value Support. Its emulator leaves much of what \
+         a drive does without time; here everything takes its time, and one figure says what each omission is worth. Absolute \
+         throughput is published in figures alone; ratios are held against ours.",
+    ),
+    (
         Group::Beyond,
         "Beyond the papers",
         "beyond",

@@ -5,7 +5,7 @@ use super::{Report, table};
 use serde_json::Value;
 
 /// Settings named in the table; where reports differ in more, the profile's name stands for all.
-const SETTINGS: usize = 3;
+const SETTINGS: usize = 5;
 
 /// One figure of the table: two lines of heading, and how it is read off a report.
 struct Figure {
@@ -21,59 +21,92 @@ enum Kind {
     Timed,
 }
 
-const FIGURES: &[Figure] = &[
-    Figure {
-        heading: ["operations", ""],
-        kind: Kind::Timed,
-        read: |report| report.throughput_ops_per_s,
-        show: rate,
+const OPERATIONS: Figure = Figure {
+    heading: ["operations", ""],
+    kind: Kind::Timed,
+    read: |report| report.throughput_ops_per_s,
+    show: rate,
+};
+const STORE_MEAN: Figure = Figure {
+    heading: ["store", "mean"],
+    kind: Kind::Timed,
+    read: |report| report.latency_ns.get("store").map_or(0.0, |store| store.mean),
+    show: time,
+};
+const STORE_P99: Figure = Figure {
+    heading: ["store", "p99"],
+    kind: Kind::Timed,
+    read: |report| report.latency_ns.get("store").map_or(0.0, |store| store.p99 as f64),
+    show: time,
+};
+const RETRIEVE_MEAN: Figure = Figure {
+    heading: ["retrieve", "mean"],
+    kind: Kind::Timed,
+    read: |report| report.latency_ns.get("retrieve").map_or(0.0, |retrieve| retrieve.mean),
+    show: time,
+};
+const RETRIEVE_P99: Figure = Figure {
+    heading: ["retrieve", "p99"],
+    kind: Kind::Timed,
+    read: |report| report.latency_ns.get("retrieve").map_or(0.0, |retrieve| retrieve.p99 as f64),
+    show: time,
+};
+const PAYLOAD: Figure = Figure {
+    heading: ["payload", "B/op"],
+    kind: Kind::Counted,
+    read: |report| {
+        let total = report.traffic.payload_bytes.total();
+        ratio(total as f64, report.ops.total() as f64)
     },
-    Figure {
-        heading: ["store", "mean"],
-        kind: Kind::Timed,
-        read: |report| report.latency_ns.get("store").map_or(0.0, |store| store.mean),
-        show: time,
-    },
-    Figure {
-        heading: ["store", "p99"],
-        kind: Kind::Timed,
-        read: |report| report.latency_ns.get("store").map_or(0.0, |store| store.p99 as f64),
-        show: time,
-    },
-    Figure {
-        heading: ["payload", "B/op"],
-        kind: Kind::Counted,
-        read: |report| {
-            let total = report.traffic.payload_bytes.total();
-            ratio(total as f64, report.ops.total() as f64)
-        },
-        show: short,
-    },
-    Figure {
-        heading: ["traffic", "amp."],
-        kind: Kind::Counted,
-        read: |report| report.amplification.traffic,
-        show: short,
-    },
-    Figure {
-        heading: ["value", "pages"],
-        kind: Kind::Counted,
-        read: |report| report.pages.value_opened as f64,
-        show: |pages| table::grouped(pages as u64),
-    },
-    Figure {
-        heading: ["NAND", "programs"],
-        kind: Kind::Counted,
-        read: |report| report.nand.programs.total() as f64,
-        show: |pages| table::grouped(pages as u64),
-    },
-    Figure {
-        heading: ["write", "amp."],
-        kind: Kind::Counted,
-        read: |report| report.amplification.write,
-        show: short,
-    },
-];
+    show: short,
+};
+const TRAFFIC: Figure = Figure {
+    heading: ["traffic", "amp."],
+    kind: Kind::Counted,
+    read: |report| report.amplification.traffic,
+    show: short,
+};
+const VALUE_PAGES: Figure = Figure {
+    heading: ["value", "pages"],
+    kind: Kind::Counted,
+    read: |report| report.pages.value_opened as f64,
+    show: |pages| table::grouped(pages as u64),
+};
+const READS: Figure = Figure {
+    heading: ["NAND", "reads"],
+    kind: Kind::Counted,
+    read: |report| report.nand.reads.total() as f64,
+    show: |pages| table::grouped(pages as u64),
+};
+const PROGRAMS: Figure = Figure {
+    heading: ["NAND", "programs"],
+    kind: Kind::Counted,
+    read: |report| report.nand.programs.total() as f64,
+    show: |pages| table::grouped(pages as u64),
+};
+const WRITE_AMPLIFICATION: Figure = Figure {
+    heading: ["write", "amp."],
+    kind: Kind::Counted,
+    read: |report| report.amplification.write,
+    show: short,
+};
+
+/// Columns for workloads that store, and those held against the first report below.
+const STORING: (&[Figure], &[Figure]) = (
+    &[OPERATIONS, STORE_MEAN, STORE_P99, PAYLOAD, TRAFFIC, VALUE_PAGES, PROGRAMS, WRITE_AMPLIFICATION],
+    &[PAYLOAD, PROGRAMS, STORE_MEAN],
+);
+/// Columns for workloads that read as well, with the same.
+const READING: (&[Figure], &[Figure]) = (
+    &[OPERATIONS, RETRIEVE_MEAN, RETRIEVE_P99, STORE_MEAN, STORE_P99, READS, PROGRAMS, WRITE_AMPLIFICATION],
+    &[OPERATIONS, READS, PROGRAMS],
+);
+
+/// Which columns suit these reports: one read in ten operations makes a workload that reads.
+fn figures(reports: &[Report]) -> (&'static [Figure], &'static [Figure]) {
+    let reads = |report: &Report| report.ops.retrieve * 10 > report.ops.total();
+    if reports.iter().any(reads) { READING } else { STORING }
+}
 
 /// Several reports side by side, named by the settings they differ in, and how the best of each figure stands to the first report.
 pub fn compare(reports: &[Report]) -> String {
@@ -81,23 +114,26 @@ pub fn compare(reports: &[Report]) -> String {
         return "nothing to compare\n".into();
     };
     let (names, labels) = labels(reports);
+    let (shown, _) = figures(reports);
     let mut rows: Vec<Vec<String>> = vec![names.clone(), vec![String::new(); names.len()]];
-    for figure in FIGURES {
+    for figure in shown {
         rows[0].push(figure.heading[0].into());
         rows[1].push(figure.heading[1].into());
     }
     for (report, label) in reports.iter().zip(labels) {
-        let figures = FIGURES.iter().map(|figure| (figure.show)((figure.read)(report)));
-        rows.push(label.into_iter().chain(figures).collect());
+        let cells = shown.iter().map(|figure| (figure.show)((figure.read)(report)));
+        rows.push(label.into_iter().chain(cells).collect());
     }
     let columns = rows[0].len();
     let widths: Vec<usize> = (0..columns)
         .map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0))
         .collect();
     let mut text = String::new();
-    let workload = first.setting("workload", "name");
     let ops = table::grouped(first.ops.total());
-    let left = format!("{workload}, {ops} operations, {}", first.profile);
+    let mut left = format!("{ops} operations, {}", first.profile);
+    if !names.contains(&"workload".to_owned()) {
+        left = format!("{}, {left}", first.setting("workload", "name"));
+    }
     let right = format!("seed {}, {} clock, {}", first.seed, first.clock, first.revision);
     text.push_str(&table::edges(&left, &right));
     text.push('\n');
@@ -120,7 +156,7 @@ pub fn compare(reports: &[Report]) -> String {
         text.push_str(&line(row));
     }
     text.push_str(&rule);
-    text.push_str(&legend(first));
+    text.push_str(&legend(first, shown));
     if reports.len() > 1 {
         text.push_str(&against_first(reports));
     }
@@ -128,9 +164,9 @@ pub fn compare(reports: &[Report]) -> String {
 }
 
 /// Which columns are counted and which are not.
-fn legend(first: &Report) -> String {
+fn legend(first: &Report, shown: &[Figure]) -> String {
     let of = |kind: Kind| {
-        let mut names: Vec<String> = FIGURES
+        let mut names: Vec<String> = shown
             .iter()
             .filter(|figure| figure.kind == kind)
             .map(|figure| figure.heading.join(" ").trim_end().to_string())
@@ -141,18 +177,29 @@ fn legend(first: &Report) -> String {
     format!("{} | {}\ncounted | {}\n", first.time_kind(), of(Kind::Timed), of(Kind::Counted))
 }
 
-/// Payload and programs of every further report against the first, in percent less.
+/// Some figures of every further report against the first that was asked the same, in percent more or less.
 fn against_first(reports: &[Report]) -> String {
     let (names, labels) = labels(reports);
     let label = |index: usize| {
         if names.is_empty() { String::new() } else { labels[index].join(" ") }
     };
     let width = (1..reports.len()).map(|index| label(index).chars().count()).max().unwrap_or(0);
-    let mut text = format!("against {}:\n", label(0));
-    let figures = [&FIGURES[3], &FIGURES[6], &FIGURES[1]];
-    for (index, report) in reports.iter().enumerate().skip(1) {
-        let changes = figures.map(|figure| {
-            let (base, now) = ((figure.read)(&reports[0]), (figure.read)(report));
+    let (_, held) = figures(reports);
+    let asked = |report: &Report| ["name", "distribution"].map(|key| report.setting("workload", key));
+    let base_of =
+        |report: &Report| reports.iter().position(|first| asked(first) == asked(report)).unwrap_or(0);
+    let mut text = String::new();
+    let mut last_base = None;
+    for (index, report) in reports.iter().enumerate() {
+        let base = base_of(report);
+        if base == index {
+            continue;
+        }
+        if last_base.replace(base) != Some(base) {
+            text.push_str(&format!("against {}:\n", label(base)));
+        }
+        let changes = held.iter().map(|figure| {
+            let (base, now) = ((figure.read)(&reports[base]), (figure.read)(report));
             let heading = figure.heading.join(" ");
             if base == 0.0 {
                 return format!("{heading} {:>10}", "-");
@@ -161,7 +208,7 @@ fn against_first(reports: &[Report]) -> String {
             let sign = if change > 0.0 { "+" } else { "" };
             format!("{heading} {:>10}", format!("{sign}{}", percent(change)))
         });
-        text.push_str(&format!("  {:<width$}   {}\n", label(index), changes.join("   ")));
+        text.push_str(&format!("  {:<width$}   {}\n", label(index), changes.collect::<Vec<_>>().join("   ")));
     }
     text
 }

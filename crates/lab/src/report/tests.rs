@@ -63,6 +63,7 @@ fn sample(transfer: &str, packing: &str) -> Report {
         ]
         .into_iter()
         .collect(),
+        ..Report::default()
     }
 }
 

@@ -17,6 +17,9 @@ impl fmt::Display for Report {
         f.write_str(&self.traffic())?;
         f.write_str(&self.flash())?;
         f.write_str(&self.amplification())?;
+        f.write_str(&self.precondition())?;
+        f.write_str(&self.engine())?;
+        f.write_str(&self.dram_table())?;
         f.write_str(self.resources().trim_end())?;
         f.write_str("\n")
     }
@@ -24,11 +27,14 @@ impl fmt::Display for Report {
 
 impl Report {
     fn heading(&self) -> String {
+        let engine = self.setting("engine", "name");
+        // Packing is the LSM-tree's; another engine is its own heading.
+        let how_placed = if engine == "lsm" { self.setting("packing", "policy") } else { engine };
         let what = [
             self.setting("workload", "name"),
             self.profile.clone(),
             self.setting("host", "transfer"),
-            self.setting("packing", "policy"),
+            how_placed,
         ];
         let how = format!("seed {}, {} clock, {}", self.seed, self.clock, self.revision);
         let mut text = edges(&what.join(" | "), &how) + "\n";
@@ -146,6 +152,37 @@ impl Report {
         ];
         table.row("", &cells);
         table.finish()
+    }
+
+    /// What loading took; nothing for a workload that loads nothing.
+    fn precondition(&self) -> String {
+        let Some(loading) = &self.precondition else { return String::new() };
+        let headings = ["stores", "values", "write amp.", "programs", "erases", "model time"];
+        let mut table = Table::new("PRECONDITION", &headings, COUNTED);
+        let cells = [
+            grouped(loading.stores),
+            bytes(loading.stored_bytes as f64),
+            short(loading.write_amplification),
+            grouped(loading.nand.programs.total()),
+            grouped(loading.nand.erases),
+            time(loading.virtual_ns as f64),
+        ];
+        table.row("", &cells);
+        table.finish()
+    }
+
+    /// What the engine counts by names of its own, as far as it happened.
+    fn engine(&self) -> String {
+        let mut table = Table::new("ENGINE", &["count", "per op"], COUNTED);
+        let ops = self.ops.total() as f64;
+        let mut any = false;
+        for (name, count) in self.engine.iter().filter(|(_, count)| **count > 0) {
+            let per_op =
+                if name.ends_with("_now") { String::new() } else { short(ratio(*count as f64, ops)) };
+            table.row(name, &[grouped(*count), per_op]);
+            any = true;
+        }
+        if any { table.finish() } else { String::new() }
     }
 
     fn resources(&self) -> String {

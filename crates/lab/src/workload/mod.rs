@@ -98,6 +98,11 @@ pub trait Workload {
         panic!("pair {index} asked of a workload that preloads nothing")
     }
 
+    /// How many pairs it has added to those that were loaded.
+    fn inserted(&self) -> u64 {
+        0
+    }
+
     /// Where this run departs from what its name promises (a clamped key, say), one sentence each. Reports print them.
     fn notes(&self) -> &[String] {
         &[]
@@ -201,6 +206,12 @@ pub const WORKLOADS: &[Row] = &[
         build: ycsb::build,
     },
 ];
+
+/// Does a run of this begin with a drive whose pairs have been overwritten? That takes long, and such runs may follow
+/// each other on one drive.
+pub fn is_preconditioned(params: &WorkloadParams) -> bool {
+    params.overwrites > 0 && ycsb::is_mix(&params.name)
+}
 
 /// Builds the workload that `params.name` names.
 ///

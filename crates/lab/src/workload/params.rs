@@ -82,7 +82,7 @@ pub struct WorkloadParams {
     pub scan_length_max: u32,
 }
 
-/// A published set of `mixgraph` flags.
+/// A published set of workload flags.
 pub struct Preset {
     /// Name, as in `workload.preset=NAME`.
     pub name: &'static str,
@@ -92,9 +92,10 @@ pub struct Preset {
     pub sets: &'static [(&'static str, &'static str)],
 }
 
-/// The four models RocksDB publishes for its trace `ZippyDB` (RocksDB wiki, benchmarking with mixgraph; Cao et al., FAST'20).
+/// The four models RocksDB publishes for its trace `ZippyDB` (RocksDB wiki, benchmarking with mixgraph; Cao et al., FAST'20),
+/// and the runs of the Plus paper.
 ///
-/// They differ in how keys are chosen. `num` and `ops` stay as they are: the published 50 M pairs and 420 M queries take long.
+/// The models differ in how keys are chosen. `num` and `ops` stay as they are: the published 50 M pairs and 420 M queries take long.
 /// Their keys are 48 B long, which the KV command set does not have: `mixgraph` clamps them to 16 B and notes it.
 /// The sine of the query rate is left out: operations here follow each other, they have no rate.
 pub const PRESETS: &[Preset] = &[
@@ -156,6 +157,19 @@ pub const PRESETS: &[Preset] = &[
             ("keyrange_dist_c", "0.0164"),
             ("keyrange_dist_d", "-0.08082"),
             ("keyrange_num", "30"),
+        ],
+    },
+    Preset {
+        name: "plus",
+        origin: "the pairs, overwrites and operations of the Plus paper, at full size (section V-B)",
+        sets: &[
+            ("name", "\"plus-a\""),
+            ("ops", "10000000"),
+            ("num", "100000000"),
+            ("overwrites", "100000000"),
+            ("key_size", "8"),
+            ("value_size", "1000"),
+            ("distribution", "\"uniform\""),
         ],
     },
 ];

@@ -80,6 +80,11 @@ struct Ycsb {
     notes: Vec<String>,
 }
 
+/// Is there a mix of that name?
+pub(super) fn is_mix(name: &str) -> bool {
+    MIXES.iter().any(|mix| mix.name == name)
+}
+
 pub(super) fn build(params: &WorkloadParams, seed: u64) -> Result<Box<dyn Workload>, String> {
     let mix = MIXES.iter().find(|mix| mix.name == params.name).ok_or("workload.name: no such mix")?;
     let scramble = params.scramble && mix.name.starts_with("ycsb");
@@ -176,6 +181,10 @@ impl Workload for Ycsb {
             ((u128::from(mixed) * u128::from(self.loaded)) >> 64) as u64
         };
         (self.format.key(number), ValueSpec { bytes: self.value_bytes, version: index })
+    }
+
+    fn inserted(&self) -> u64 {
+        self.pairs - self.loaded
     }
 
     fn notes(&self) -> &[String] {

@@ -38,7 +38,7 @@ fn judge_with(text: &str, options: Options) -> Outcome {
     let mut plan = Plan::new(options.clone());
     let claim = parse("c.toml", text).unwrap().claims.remove(0);
     let planned = Planned::new(claim, &figures, &mut plan, &options).unwrap();
-    let results = plan.run(|documents| Ok(documents.iter().map(made_up).collect())).unwrap();
+    let results = plan.run(|documents, _| Ok(documents.iter().map(made_up).collect())).unwrap();
     planned.judge(&results).unwrap()
 }
 
@@ -93,7 +93,7 @@ fn expected_failures_are_no_regressions_but_surprises_are() {
     assert_eq!((as_before.verdict, as_before.regressed), (Verdict::NotReproduced, None));
     let moved = judge(&format!("{rest}ours = [0.5, 0.54]\n"));
     assert_eq!(moved.regressed.as_deref(), Some("0.550 x; this was 0.540 x before"));
-    let other = Options { set: vec!["run.seed=2".into()], full: false };
+    let other = Options { set: vec!["run.seed=2".into()], ..Options::default() };
     assert_eq!(judge_with(&claim(&format!("{rest}ours = [0.5, 0.54]\n")), other).regressed, None);
     let true_now = judge(
         &format!("{rest}ours = 0.5\n")

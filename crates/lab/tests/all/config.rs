@@ -172,7 +172,7 @@ fn a_wrong_setting_is_one_line_that_says_what_is_allowed() {
         ("controller.dma_granularity_bytes=8", "controller.dma_granularity_bytes: 8; allowed: 1, 4, 4096"),
         (
             "workload.preset=all",
-            "workload.preset: \"all\"; allowed: all_random, all_dist, prefix_random, prefix_dist",
+            "workload.preset: \"all\"; allowed: all_random, all_dist, prefix_random, prefix_dist, plus",
         ),
     ];
     for (set, expected) in cases {

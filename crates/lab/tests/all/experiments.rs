@@ -65,7 +65,7 @@ fn every_figure_is_drawn_three_ways() {
     let figures = experiments::figures().unwrap();
     let planned: Vec<_> =
         figures.iter().map(|figure| Planned::new(figure.clone(), &mut plan).unwrap()).collect();
-    let results = plan.run(|documents| Ok(documents.iter().map(made_up).collect())).unwrap();
+    let results = plan.run(|documents, _| Ok(documents.iter().map(made_up).collect())).unwrap();
     let mut content = html::Content {
         revision: "r<1>",
         facts: vec![("a".into(), "b & c".into())],
@@ -105,7 +105,7 @@ fn every_figure_is_drawn_three_ways() {
 fn published_values_stand_where_the_source_puts_them() {
     let mut plan = Plan::new(Options::default());
     let planned = Planned::new(experiments::figure("bandslim-8").unwrap(), &mut plan).unwrap();
-    let results = plan.run(|documents| Ok(documents.iter().map(made_up).collect())).unwrap();
+    let results = plan.run(|documents, _| Ok(documents.iter().map(made_up).collect())).unwrap();
     let charts = planned.charts(&results).unwrap();
     let response = charts.iter().find(|chart| chart.letter == "b").unwrap();
     let halves: Vec<f64> =
@@ -163,7 +163,7 @@ fn a_series_that_cannot_be_run_is_left_out_and_said() {
     let mut plan = Plan::new(Options::default());
     let planned = Planned::new(figure, &mut plan).unwrap();
     assert_eq!(planned.left_out(), [("Piggyback", "transfer:pigeon")]);
-    let results = plan.run(|documents| Ok(documents.iter().map(made_up).collect())).unwrap();
+    let results = plan.run(|documents, _| Ok(documents.iter().map(made_up).collect())).unwrap();
     let charts = planned.charts(&results).unwrap();
     assert!(charts[0].series[1].values.iter().all(Option::is_none));
     assert!(!terminal::text(&charts[0]).contains("■ Piggyback"));
@@ -176,7 +176,7 @@ fn a_series_that_cannot_be_run_is_left_out_and_said() {
 fn places_are_found_or_said_not_to_be() {
     let figures = experiments::figures().unwrap();
     let find = |text: &str| Place::parse(text).and_then(|place| place.find(&figures));
-    assert_eq!(find("bandslim-8 / Piggyback / 32").unwrap().counts.usual, 20_000);
+    assert_eq!(find("bandslim-8 / Piggyback / 32").unwrap().asked().counts.usual, 20_000);
     assert!(find("bandslim-8 / Piggyback").unwrap_err().to_string().contains("expected FIGURE"));
     assert!(find("bandslim-7 / Piggyback / 32").unwrap_err().to_string().contains("no such figure"));
     assert!(find("bandslim-8 / Piggyback / 33").unwrap_err().to_string().contains("no such series or point"));

@@ -132,8 +132,8 @@ impl HashEngine {
             ("gc_skipped_pages", counters.skipped_pages.get()),
             ("padded_bytes", core.space.padded_grains.get() * u64::from(core.layout.grain_bytes)),
             ("lost_superblocks", counters.lost_superblocks.get()),
-            ("used_bytes", core.used_grains() * u64::from(core.layout.grain_bytes)),
-            ("capacity_bytes", core.space.limit_grains() * u64::from(core.layout.grain_bytes)),
+            ("used_bytes_now", core.used_grains() * u64::from(core.layout.grain_bytes)),
+            ("capacity_bytes_now", core.space.limit_grains() * u64::from(core.layout.grain_bytes)),
         ]
     }
 
@@ -421,5 +421,13 @@ impl Engine for HashEngine {
             collected_segments: counters.collected_data.get() + counters.collected_map.get(),
             ..EngineCounters::default()
         }
+    }
+
+    fn details(&self) -> Vec<(&'static str, u64)> {
+        HashEngine::details(self)
+    }
+
+    fn dram(&self) -> Vec<(&'static str, u64)> {
+        HashEngine::dram(self)
     }
 }

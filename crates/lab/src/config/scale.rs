@@ -1,0 +1,127 @@
+//! Studies at a part of their size: a drive, what is on it and what is asked of it, all shrunk together.
+//!
+//! What a drive has at once (channels, dies, cores, clients) stays, and so do superblocks and the write buffer, which
+//! belongs to dies and clients. Superblocks are therefore fewer, and those that collection keeps free weigh more: 8 of 16384
+//! at full size; at 1/64 not less than 4 of 256.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::{ConfigError, Document};
+
+/// Keys that are divided.
+const SHRUNK: &[&str] = &["flash.blocks_per_die", "workload.num", "workload.ops", "workload.overwrites"];
+/// Superblocks that are kept free, divided too, with what must be left.
+const KEPT_FREE: &[(&str, u64)] = &[("hash.gc_low_superblocks", 4), ("hash.gc_stall_superblocks", 3)];
+const DRAM: &str = "hash.dram_bytes";
+
+/// A part of the full size: 1, 1/64.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scale {
+    divisor: u64,
+}
+
+impl Scale {
+    /// As it is written down.
+    pub const FULL: Scale = Scale { divisor: 1 };
+    const SMALLEST: u64 = 1024;
+}
+
+impl fmt::Display for Scale {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.divisor {
+            1 => f.pad("1"),
+            divisor => f.pad(&format!("1/{divisor}")),
+        }
+    }
+}
+
+impl FromStr for Scale {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Scale, String> {
+        let divisor = match text.trim() {
+            "1" => Some(1),
+            other => other.strip_prefix("1/").and_then(|divisor| divisor.trim().parse().ok()),
+        };
+        let whole = |divisor: &u64| divisor.is_power_of_two() && *divisor <= Scale::SMALLEST;
+        divisor
+            .filter(whole)
+            .map(|divisor| Scale { divisor })
+            .ok_or_else(|| format!("\"{text}\": expected 1, or 1/2, 1/4, ... 1/{}", Scale::SMALLEST))
+    }
+}
+
+impl Document {
+    /// Shrinks drive, pairs, operations and DRAM to `scale` of what they are.
+    ///
+    /// # Errors
+    /// One of them would be too small.
+    pub fn shrink(&mut self, scale: Scale) -> Result<(), ConfigError> {
+        if scale == Scale::FULL {
+            return Ok(());
+        }
+        let config = self.config()?;
+        for key in SHRUNK {
+            let value = self.integer(key);
+            if value > 0 {
+                self.set(&format!("{key}={}", value / scale.divisor))?;
+            }
+        }
+        for (key, least) in KEPT_FREE {
+            let value = self.integer(key);
+            self.set(&format!("{key}={}", (value / scale.divisor).max((*least).min(value))))?;
+        }
+        // In an accounting of everything the write buffer is part of the budget, and is not shrunk.
+        let kept = if config.hash.dram_accounting == "total" { config.hash.write_buffer_bytes } else { 0 };
+        let dram_bytes = config.hash.dram_bytes.saturating_sub(kept) / scale.divisor + kept;
+        self.set(&format!("{DRAM}={dram_bytes}"))
+    }
+}
+
+/// What the DRAM of a hash engine is compared at.
+pub struct DramPoint {
+    /// Name on the command line.
+    pub name: &'static str,
+    /// What it means, in a line.
+    pub origin: &'static str,
+    accounting: &'static str,
+    bytes: u64,
+}
+
+/// Every point, at full size.
+pub const DRAM_POINTS: &[DramPoint] = &[
+    DramPoint {
+        name: "published",
+        origin: "128 MiB of section cache, every other structure is free (as the published emulator has it)",
+        accounting: "published",
+        bytes: 128 << 20,
+    },
+    DramPoint {
+        name: "total-128",
+        origin: "128 MiB for every structure; the section cache has what the others leave",
+        accounting: "total",
+        bytes: 128 << 20,
+    },
+    DramPoint {
+        name: "total-256",
+        origin: "256 MiB for every structure; the section cache has what the others leave",
+        accounting: "total",
+        bytes: 256 << 20,
+    },
+];
+
+impl Document {
+    /// Sets the DRAM of hash engines to a point of [`DRAM_POINTS`], at full size.
+    ///
+    /// # Errors
+    /// There is none of that name.
+    pub fn set_dram(&mut self, name: &str) -> Result<(), ConfigError> {
+        let Some(point) = DRAM_POINTS.iter().find(|point| point.name == name) else {
+            let names: Vec<_> = DRAM_POINTS.iter().map(|point| point.name).collect();
+            return Err(ConfigError::new("--dram", format!("{name:?}; there are {}", names.join(", "))));
+        };
+        self.set(&format!("hash.dram_accounting={}", point.accounting))?;
+        self.set(&format!("{DRAM}={}", point.bytes))
+    }
+}

@@ -1,0 +1,139 @@
+//! Runs of hash engines on a small preconditioned drive: sessions, scale, and what reports say of them.
+
+use kvdrive_lab::config::{Document, Scale};
+use kvdrive_lab::many::{run_sessions, sessions};
+use kvdrive_lab::report::{Report, compare};
+use kvdrive_lab::run::{operations, run, run_session};
+
+/// 24 MiB in 48 superblocks of 512 KiB, two thirds full, every pair overwritten once before anything is measured.
+const SMALL: &[&str] = &[
+    "flash.channels=2",
+    "flash.dies_per_channel=2",
+    "flash.blocks_per_die=48",
+    "hash.write_buffer_bytes=262144",
+    "hash.dram_bytes=65536",
+    "hash.gc_workers=4",
+    "workload.key_size=8",
+    "workload.value_size=1000",
+    "workload.num=14000",
+    "workload.overwrites=14000",
+    "workload.ops=2000",
+];
+
+fn small(settings: &[&str]) -> Document {
+    let mut document = Document::profile("kvvirt").unwrap();
+    for set in SMALL.iter().chain(settings) {
+        document.set(set).unwrap_or_else(|error| panic!("{error}"));
+    }
+    document
+}
+
+fn on(engine: &str, workload: &str, distribution: &str) -> Document {
+    small(&[
+        &format!("engine.name={engine}"),
+        &format!("workload.name={workload}"),
+        &format!("workload.distribution={distribution}"),
+    ])
+}
+
+#[test]
+fn workloads_follow_each_other_on_a_preconditioned_drive() {
+    let documents =
+        [on("plus", "plus-a", "uniform"), on("plus", "ycsb-d", "latest"), on("plus", "ycsb-a", "zipfian")];
+    let total = operations(&documents[0].config().unwrap()).unwrap() + 4000;
+    assert_eq!(total, 14_000 + 14_000 + 3 * 2000);
+    let last = std::cell::Cell::new(0);
+    let reports = run_session(&documents, &|done, all| {
+        assert!(all == total && done >= last.replace(done));
+    })
+    .unwrap();
+    assert_eq!(last.get(), total);
+    let alone = run(&documents[0], &|_, _| ()).unwrap();
+    let without_wall = |report: &Report| {
+        let mut json = serde_json::to_value(report).unwrap();
+        json["time"]["wall_s"] = 0.into();
+        json
+    };
+    assert_eq!(without_wall(&alone), without_wall(&reports[0]), "the first run is as it is alone");
+    for report in &reports {
+        assert_eq!((report.ops.total(), report.ops.errors), (2000, 0));
+        let loading = report.precondition.as_ref().unwrap();
+        assert_eq!((loading.stores, loading.stored_bytes), (28_000, 28_000_000));
+        assert!(loading.nand.erases > 0 && loading.write_amplification > 1.0, "overwrites collect garbage");
+    }
+    // What was inserted is found again: not one retrieve of the third run missed.
+    assert_eq!(reports[2].value_bytes.retrieved, reports[2].ops.retrieve * 1000);
+    assert!(reports[1].notes.contains(&"behind plus-a uniform on the same drive".to_owned()));
+    let other = on("original", "plus-a", "uniform");
+    let error = run_session(&[documents[0].clone(), other], &|_, _| ()).unwrap_err().to_string();
+    assert_eq!(error, "plus-a: runs of one session share all but their workload");
+}
+
+#[test]
+fn drives_are_shared_by_what_is_preconditioned_alike() {
+    let mut documents: Vec<Document> = ["plus-a", "plus-c"]
+        .into_iter()
+        .flat_map(|workload| ["original", "plus"].map(|engine| on(engine, workload, "uniform")))
+        .collect();
+    documents.push(small(&["workload.name=plus-a", "workload.overwrites=0"]));
+    documents.push(small(&["workload.name=plus-c", "workload.overwrites=0"]));
+    documents.push(small(&["workload.name=fillseq"]));
+    documents.push(small(&["workload.name=plus-c", "hash.dram_bytes=131072"]));
+    let shared = sessions(&documents).unwrap();
+    assert_eq!(shared, [vec![0, 2], vec![1, 3], vec![4], vec![5], vec![6], vec![7]]);
+    let reports = run_sessions(&documents[..4], &shared[..2], 2, &|_, _, _| ()).unwrap();
+    let names: Vec<_> = reports
+        .iter()
+        .map(|report| report.config.pointer("/engine/name").unwrap().as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["original", "plus", "original", "plus"]);
+    let table = compare(&reports);
+    assert!(table.contains("retrieve") && table.contains("against plus-a original:"), "{table}");
+    assert!(table.contains("against plus-c original:"), "{table}");
+}
+
+#[test]
+fn reports_have_what_the_engine_counts_and_the_dram_it_takes() {
+    let report = run(&on("plus", "plus-a", "uniform"), &|_, _| ()).unwrap();
+    let count = |name: &str| *report.engine.get(name).unwrap();
+    // A read-modify-write is none here: every operation looks a key up once, and a probe more for each collision.
+    assert!(count("lookups") >= 2000 && count("probes") == count("lookups") + count("collisions"));
+    let used = count("used_bytes_now");
+    assert!(used > 14_000 * 1013 && used < count("capacity_bytes_now"), "{used}");
+    assert_eq!(report.dram.get("section_cache"), Some(&65_536));
+    assert_eq!(report.dram.get("write_buffer"), Some(&262_144));
+    let text = report.to_string();
+    for part in ["\nPRECONDITION ", "\nENGINE ", "\nDRAM ", "1344.0 MiB", "left out"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+}
+
+#[test]
+fn a_scale_shrinks_drive_load_and_dram_together() {
+    let shrunk = |scale: &str, dram: &str| {
+        let mut document = Document::profile("kvvirt").unwrap();
+        document.set_dram(dram).unwrap();
+        document.set("workload.preset=plus").unwrap();
+        document.shrink(scale.parse().unwrap()).unwrap();
+        document.config().unwrap()
+    };
+    let full = shrunk("1", "published");
+    assert_eq!((full.flash.blocks_per_die, full.workload.num), (16_384, 100_000_000));
+    assert_eq!((full.workload.ops, full.workload.overwrites), (10_000_000, 100_000_000));
+    assert_eq!((full.hash.gc_low_superblocks, full.hash.dram_bytes), (8, 128 << 20));
+    let part = shrunk("1/64", "published");
+    assert_eq!((part.flash.blocks_per_die, part.workload.num), (256, 1_562_500));
+    assert_eq!((part.workload.ops, part.workload.overwrites), (156_250, 1_562_500));
+    assert_eq!((part.hash.gc_low_superblocks, part.hash.gc_stall_superblocks), (4, 3));
+    assert_eq!((part.hash.dram_bytes, part.hash.write_buffer_bytes), (2 << 20, 4 << 20));
+    // The write buffer is part of this budget and keeps its size: (256 - 4) MiB / 64, and 4 MiB.
+    assert_eq!(shrunk("1/64", "total-256").hash.dram_bytes, (252 << 20) / 64 + (4 << 20));
+    for wrong in ["2", "1/3", "1/2048", "0", "1/0", "1/", "x"] {
+        let error = wrong.parse::<Scale>().unwrap_err();
+        assert_eq!(error, format!("\"{wrong}\": expected 1, or 1/2, 1/4, ... 1/1024"));
+    }
+    assert_eq!(["1", "1/64"].map(|text| text.parse::<Scale>().unwrap().to_string()), ["1", "1/64"]);
+    let error = Document::profile("kvvirt").unwrap().set_dram("much").unwrap_err().to_string();
+    assert_eq!(error, "--dram: \"much\"; there are published, total-128, total-256");
+}
