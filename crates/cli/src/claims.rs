@@ -2,6 +2,7 @@
 
 use clap::Args;
 use kvdrive_lab::claims::{self, Outcome, Planned, Suite};
+use kvdrive_lab::config::Scale;
 use kvdrive_lab::experiments;
 use kvdrive_lab::experiments::runs::Plan;
 
@@ -11,7 +12,7 @@ use crate::output;
 /// Options of `claims`.
 #[derive(Args)]
 pub struct Claims {
-    /// Suite of claims: bandslim
+    /// Suite of claims: bandslim or plus
     suite: String,
     /// Only claims whose name begins with this; may be repeated
     #[arg(long, value_name = "NAME")]
@@ -33,17 +34,29 @@ impl Claims {
         }
         let mut plan = Plan::new(self.batch.options());
         let planned = plan_all(suite, &mut plan, &self.batch)?;
+        let scales = plan.scales().to_vec();
         let results = self.batch.run(plan)?;
         let outcomes =
             planned.iter().map(|claim| claim.judge(&results)).collect::<anyhow::Result<Vec<_>>>()?;
         if self.json.as_deref() != Some("-") {
             output::print(&claims::text(&outcomes));
+            if !scales.is_empty() {
+                output::print(&format!(
+                    "scale {}: drive, pairs, operations and DRAM; --scale 1 is the published size\n",
+                    listed(&scales)
+                ));
+            }
         }
         if let Some(path) = &self.json {
             output::write_json(path, &outcomes)?;
         }
         check(&outcomes)
     }
+}
+
+/// Scales in words.
+pub fn listed(scales: &[Scale]) -> String {
+    scales.iter().map(Scale::to_string).collect::<Vec<_>>().join(" and ")
 }
 
 /// Asks `plan` for the runs of every claim of a suite.

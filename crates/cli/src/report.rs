@@ -10,7 +10,7 @@ use kvdrive_lab::figure::{Planned, count, svg};
 use kvdrive_lab::html::{Content, page};
 
 use crate::batch::Batch;
-use crate::claims::{check, plan_all};
+use crate::claims::{check, listed, plan_all};
 use crate::figure::write;
 use crate::output;
 
@@ -34,7 +34,11 @@ impl Report {
         let mut plan = Plan::new(options.clone());
         let figures = experiments::figures()?.into_iter().map(|figure| Planned::new(figure, &mut plan));
         let figures = figures.collect::<anyhow::Result<Vec<_>>>()?;
-        let planned = plan_all(claims::suite("bandslim")?, &mut plan, &self.batch)?;
+        let mut planned = Vec::new();
+        for suite in claims::suite_names()? {
+            planned.extend(plan_all(claims::suite(&suite)?, &mut plan, &self.batch)?);
+        }
+        let scales = plan.scales().to_vec();
         let results = self.batch.run(plan)?;
         let outcomes =
             planned.iter().map(|claim| claim.judge(&results)).collect::<anyhow::Result<Vec<_>>>()?;
@@ -47,7 +51,8 @@ impl Report {
         }
         let path = self.out.join("claims.json");
         output::write_json(&path.display().to_string(), &outcomes)?;
-        let facts = facts(&results, &options.set, options.full);
+        let mut facts = facts(&results, &options.set, options.full);
+        facts.push(("scales of the hash engines' runs".to_owned(), listed(&scales)));
         let content = Content { revision: kvdrive_lab::REVISION, facts, outcomes, figures: drawn };
         let path = self.out.join("index.html");
         write(&path, &page(&content))?;

@@ -109,6 +109,9 @@ struct Stream {
     loaded: Cell<u64>,
     load_end: Cell<u64>,
     left: Cell<u64>,
+    /// Does the first store that does not fit end the run, and has there been one?
+    until_full: bool,
+    full: Cell<bool>,
     done: Cell<u64>,
     seen: RefCell<Seen>,
     /// Tasks that have not ended, and where the run waits for them and for word of their progress.
@@ -215,6 +218,8 @@ impl Bench {
             loaded: Cell::new(0),
             load_end: Cell::new(0),
             left: Cell::new(0),
+            until_full: config.workload.until_full,
+            full: Cell::new(false),
             done: Cell::new(0),
             seen: RefCell::default(),
             running: Cell::new(0),
@@ -286,6 +291,9 @@ impl Stream {
             let (key, value) = self.workload.borrow().preload_pair(index);
             return Some(Op::Store { key, value });
         }
+        if self.full.get() {
+            return None;
+        }
         self.left.set(self.left.get().checked_sub(1)?);
         Some(self.workload.borrow_mut().next())
     }
@@ -353,6 +361,13 @@ impl Stream {
             }
             Op::Seek { key, nexts } => (SEEK, self.scan(driver, key, nexts, buffer).await),
         };
+        if self.until_full
+            && result == Err(Status::CAPACITY_EXCEEDED)
+            && self.load_end.get() <= self.loaded.get()
+        {
+            self.full.set(true);
+            return;
+        }
         let mut seen = seen.borrow_mut();
         if kind != SEEK {
             seen.latency[kind].record(self.sim.now() - began);

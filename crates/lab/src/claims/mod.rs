@@ -206,6 +206,17 @@ pub struct Suite {
     pub claims: Vec<Claim>,
 }
 
+/// Names of all suites.
+///
+/// # Errors
+/// An embedded file is wrong (a test reads them all).
+pub fn suite_names() -> anyhow::Result<Vec<String>> {
+    let files = FILES.iter().map(|(file, text)| parse(file, text)).collect::<anyhow::Result<Vec<Suite>>>()?;
+    let mut names: Vec<String> = files.into_iter().map(|suite| suite.name).collect();
+    names.dedup();
+    Ok(names)
+}
+
 /// The suite of that name, from every embedded file that belongs to it.
 ///
 /// # Errors

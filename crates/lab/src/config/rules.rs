@@ -178,6 +178,7 @@ pub(super) const RULES: &[(&str, Rule)] = &[
     ("workload.zipf_theta", Number(0.01, 0.999)),
     ("workload.overwrites", Integer(0, 1 << 40)),
     ("workload.scan_length_max", Integer(1, 1 << 20)),
+    ("workload.until_full", Flag),
 ];
 
 /// Whether a key may be `value`.
@@ -272,6 +273,9 @@ const CONDITIONS: &[(&str, Condition)] = &[
         })
     }),
     ("gc.segment_pages", |c| {
+        if c.engine.name != "lsm" {
+            return None;
+        }
         let segments = c.flash.pages() / u64::from(c.gc.segment_pages);
         let least = 2 * u64::from(c.gc.free_segments_low);
         (segments < least).then(|| {

@@ -54,6 +54,10 @@ pub const FILES: &[(&str, &str)] = &[
     ("bandslim-12.toml", include_str!("../../../../experiments/bandslim-12.toml")),
     ("bandslim-cxl-2.toml", include_str!("../../../../experiments/bandslim-cxl-2.toml")),
     ("bandslim-cxl-5.toml", include_str!("../../../../experiments/bandslim-cxl-5.toml")),
+    ("plus-2.toml", include_str!("../../../../experiments/plus-2.toml")),
+    ("plus-3.toml", include_str!("../../../../experiments/plus-3.toml")),
+    ("plus-capacity.toml", include_str!("../../../../experiments/plus-capacity.toml")),
+    ("plus-dram.toml", include_str!("../../../../experiments/plus-dram.toml")),
 ];
 
 /// How a number came about. Printed beside every one.

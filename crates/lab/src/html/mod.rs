@@ -62,9 +62,9 @@ pub fn page(content: &Content<'_>) -> String {
     let mut html = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <title>BandSlim, claim by claim</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
-         <h1>BandSlim, claim by claim</h1>\n\
-         <p class=\"lead\">A key-value SSD in software, kvdrive {}, runs the experiments of two papers and says of every \
+         <title>BandSlim and Plus, claim by claim</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
+         <h1>BandSlim and Plus, claim by claim</h1>\n\
+         <p class=\"lead\">A key-value SSD in software, kvdrive {}, runs the experiments of three papers and says of every \
          published number whether it comes out.</p>\n",
         escape(content.revision)
     );

@@ -80,6 +80,8 @@ pub struct WorkloadParams {
     pub overwrites: u64,
     /// Most *next* operations behind a seek of `ycsb-e`.
     pub scan_length_max: u32,
+    /// Whether a run ends, without an error, at the first store that does not fit any more.
+    pub until_full: bool,
 }
 
 /// A published set of workload flags.

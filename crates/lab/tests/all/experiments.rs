@@ -54,6 +54,11 @@ fn made_up(document: &Document) -> Report {
     let sqe = 64 * config.workload.ops;
     report.traffic.payload_bytes = TrafficBytes { sqe, mmio: sqe / 8, ..TrafficBytes::default() };
     report.nand.programs = [("value", config.workload.ops / 4)].into_iter().collect();
+    report.config = serde_json::to_value(&config).unwrap();
+    let counted =
+        ["lookups", "probes", "comparisons", "section_hits", "section_misses", "invalid_written_bytes"];
+    report.engine = counted.into_iter().map(|name| (name, 100)).collect();
+    report.dram = Named::from_iter([("section_cache", 1 << 20)]);
     report.amplification.traffic = 130.75;
     report.amplification.write = 129.0;
     report
