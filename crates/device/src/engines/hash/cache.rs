@@ -35,11 +35,13 @@ pub struct Location {
 }
 
 impl Location {
-    fn word(self) -> u64 {
+    /// It as a number, which is not 0.
+    pub(super) fn word(self) -> u64 {
         self.grain.0 << GRAINS_BITS | u64::from(self.grains)
     }
 
-    fn of_word(word: u64) -> Location {
+    /// The location that a number stands for.
+    pub(super) fn of_word(word: u64) -> Location {
         Location { grain: Grain(word >> GRAINS_BITS), grains: (word & ((1 << GRAINS_BITS) - 1)) as u32 }
     }
 }
@@ -330,11 +332,12 @@ impl Cache {
             return false;
         };
         self.version.set(self.version.get() + 1);
-        self.journal.note(Change::Written { section: slot.id });
         if let Some(old) = slot.location {
             self.space.invalidate(old.grain, old.grains);
         }
-        slot.location = Some(Location { grain, grains: self.space.layout.grains_of(count) });
+        let location = Location { grain, grains: self.space.layout.grains_of(count) };
+        slot.location = Some(location);
+        self.journal.note(Change::Written { section: slot.id, location });
         slot.dirty = false;
         self.count(|s| s.written_bytes += u64::from(count));
         true
@@ -367,6 +370,7 @@ impl Cache {
 
     /// Garbage collection has moved a section's copy on flash.
     pub fn relocate(&self, id: u64, to: Location) {
+        self.journal.note(Change::Moved { section: id, location: to });
         let word = &mut self.directory.borrow_mut()[id as usize];
         if *word & CACHED != 0 {
             self.slots.borrow_mut()[(*word & !CACHED) as usize].location = Some(to);
@@ -395,20 +399,22 @@ impl Cache {
         }
     }
 
-    /// Calls `found` with every pair of a section, without caching it.
-    pub(super) async fn pairs_of(&self, id: u64, purpose: Purpose, found: &mut dyn FnMut(Grain)) {
-        let word = self.directory.borrow()[id as usize];
-        if word & CACHED != 0 {
-            let slots = self.slots.borrow();
-            let section = slots[(word & !CACHED) as usize].section.as_ref();
-            section.expect("nothing is being read").pairs(&mut |_, grain| found(grain));
-        } else if word != NEVER {
-            // What cannot be read is found out again by whoever asks for it.
-            let Ok(bytes) = self.read(Location::of_word(word), purpose).await else { return };
-            if let Some(section) = self.format.decode(&bytes) {
-                section.pairs(&mut |_, grain| found(grain));
-            }
+    /// By section, where its copy on flash is: [`Location::word`], 0 for none.
+    pub(super) fn locations(&self) -> Vec<u64> {
+        (0..self.sections()).map(|id| self.location(id).map_or(NEVER, Location::word)).collect()
+    }
+
+    /// Calls `found` with the pairs of every altered section.
+    pub(super) fn dirty_pairs(&self, found: &mut dyn FnMut(Grain)) {
+        let slots = self.slots.borrow();
+        for section in slots.iter().filter(|slot| slot.dirty).filter_map(|slot| slot.section.as_ref()) {
+            section.pairs(&mut |_, grain| found(grain));
         }
+    }
+
+    /// Is the section as the copy at `location` says?
+    pub(super) fn is_as_at(&self, id: u64, location: Location) -> bool {
+        self.directory.borrow().get(id as usize).is_some_and(|word| *word == location.word())
     }
 
     /// Version of the section written next.

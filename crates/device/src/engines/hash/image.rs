@@ -2,7 +2,8 @@
 //!
 //! It holds what has not reached flash (open pages, pages whose program had not ended, altered sections, records not
 //! yet in an invalid page) and what flash does not tell (erase counts of free superblocks, their order, the place of
-//! each stream). Everything else is found on flash by `recovery`.
+//! each stream). Everything else is found on flash by `recovery`. The directory of sections could be found there, too, but
+//! not if one of their pages is damaged: an older copy would be taken for the newest.
 //!
 //! A frame of one part ([`crate::power::frame`]); numbers are little endian.
 
@@ -47,6 +48,8 @@ pub(super) struct Protected {
     /// Superblock and next grain of each stream.
     pub streams: [Option<(u32, u32)>; 4],
     pub pages: BTreeMap<u32, BufferedPage>,
+    /// By section, where its copy on flash is: [`Location::word`](super::cache::Location), 0 for none.
+    pub directory: Vec<u64>,
     /// Bytes of the altered sections, by number.
     pub sections: BTreeMap<u64, Vec<u8>>,
     /// Records that are in no invalid page, by superblock.
@@ -107,6 +110,7 @@ impl Protected {
             free: space.free.borrow().iter().copied().collect(),
             streams,
             pages,
+            directory: core.cache.locations(),
             sections,
             records,
         }
@@ -137,6 +141,8 @@ impl Protected {
             put64(&mut out, page.sequence);
             put_region(&mut out, &page.region);
         }
+        put32(&mut out, self.directory.len() as u32);
+        self.directory.iter().for_each(|word| put64(&mut out, *word));
         put32(&mut out, self.sections.len() as u32);
         self.sections.values().for_each(|section| put_bytes(&mut out, section));
         put32(&mut out, self.records.len() as u32);
@@ -267,6 +273,9 @@ impl<'a> Reader<'a> {
                 region: self.region()?,
             };
             protected.pages.insert(number, page);
+        }
+        for _ in 0..self.u32()? {
+            protected.directory.push(self.u64()?);
         }
         for _ in 0..self.u32()? {
             let bytes = self.bytes()?;

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 
 use kvdrive_link::Region;
 
+use super::cache::Location;
 use super::config::HashConfig;
 use super::image::{BufferedPage, PageState, Protected, Reader, put_bytes, put_region, put32, put64};
 use super::layout::{Grain, Layout};
@@ -82,7 +83,9 @@ pub(super) enum Change<'a> {
     /// A slot of an altered section was altered.
     Slot { section: u64, alteration: Alteration },
     /// A section was written: it is on flash, or in an open page.
-    Written { section: u64 },
+    Written { section: u64, location: Location },
+    /// Collection has moved the copy of a section.
+    Moved { section: u64, location: Location },
     /// A record of an invalid pair.
     Invalid { superblock: u32, record: u64 },
     /// The first records of a superblock became an invalid page.
@@ -188,9 +191,10 @@ impl Change<'_> {
                 put32(out, tag);
                 put64(out, grain);
             }
-            Change::Written { section } => {
+            Change::Written { section, location } => {
                 out.push(9);
                 put64(out, section);
+                put64(out, location.word());
             }
             Change::Invalid { superblock, record } => {
                 put_all32(out, 10, &[superblock]);
@@ -198,6 +202,11 @@ impl Change<'_> {
             }
             Change::Spilled { superblock, count } => put_all32(out, 11, &[superblock, count]),
             Change::Forgotten { superblock } => put_all32(out, 12, &[superblock]),
+            Change::Moved { section, location } => {
+                out.push(13);
+                put64(out, section);
+                put64(out, location.word());
+            }
         }
     }
 }
@@ -264,7 +273,7 @@ impl Folding {
         match reader.u8()? {
             code @ 0..=3 => self.apply_superblock(code, reader),
             code @ 4..=6 => self.apply_page(code, reader),
-            code @ 7..=9 => self.apply_section(code, reader),
+            code @ (7..=9 | 13) => self.apply_section(code, reader),
             code => self.apply_records(code, reader),
         }
     }
@@ -356,9 +365,13 @@ impl Folding {
                 };
                 alteration.apply(&mut **section);
             }
-            _ => {
-                self.sections.remove(&reader.u64()?)?;
-                self.protected.version += 1;
+            code => {
+                let (section, word) = (reader.u64()?, reader.u64()?);
+                if code == 9 {
+                    self.sections.remove(&section)?;
+                    self.protected.version += 1;
+                }
+                *self.protected.directory.get_mut(usize::try_from(section).ok()?)? = word;
             }
         }
         Some(())

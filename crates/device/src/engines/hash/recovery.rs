@@ -3,16 +3,20 @@
 //! ```text
 //!   1  open pages, and programs that had not begun, go on; a page that was torn stays in the buffer (*stranded*) until
 //!      its superblock is collected; an erase that had begun is done again
-//!   2  every page of sections is read: of each section the newest version, of each invalid page the newest copy
-//!   3  the altered sections of the image lie over them
-//!   4  every section is read for the pairs it points at; every page of pairs is read for their lengths
+//!   2  every page of sections is read, for the pairs that the present copies point at and for the invalid pages; what
+//!      the altered sections of the image point at counts too
+//!   3  every page of pairs is read for their lengths
 //! ```
 //!
-//! Step 4 keeps a bit for every grain of the drive while it runs, more than the DRAM of a small drive; a drive would go
-//! through its superblocks in as many passes as it needs. That is not modelled.
+//! Which copy of a section is the present one says the directory in the image: after a page of sections was damaged,
+//! lookups in those answer 88h instead of what an older copy says.
+//!
+//! Between steps 2 and 3 a bit is kept for every grain, in the DRAM of the section cache, which is empty. Where that is
+//! too small for all grains the steps are repeated for as many superblocks at a time as it has room for.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::rc::Rc;
 
 use kvdrive_link::Region;
@@ -23,6 +27,7 @@ use super::gc::{MapItem, items_of_unit};
 use super::image::{BufferedPage, PageState, Protected};
 use super::layout::Grain;
 use super::pair::{HEADER_MAX_BYTES, PairHeader};
+use super::records::RecordsHeader;
 use super::space::{KIND_DATA, KIND_MAP, STREAMS, State};
 use crate::flash::{Purpose, ReadError};
 use crate::power::ImageError;
@@ -33,47 +38,54 @@ const SCANNERS: u32 = 64;
 /// Sequence of a page that is still open: newer than every programmed one.
 const OPEN_SEQUENCE: u64 = u64::MAX;
 
-/// The newest copies found so far.
-#[derive(Default)]
-struct Newest {
-    /// By section: version, sequence of the page, place.
-    sections: BTreeMap<u64, (u64, u64, Location)>,
-    /// By superblock, epoch and serial of an invalid page: sequence of the page, place, head.
-    records: BTreeMap<(u32, u32, u32), (u64, Grain, super::records::RecordsHeader)>,
-}
+/// The newest copy of each invalid page, by superblock, epoch and serial: sequence of the page, place, head.
+type InvalidPages = BTreeMap<(u32, u32, u32), (u64, Grain, RecordsHeader)>;
 
 /// Brings `core`, which is empty, to where the image and the flash are.
 pub(super) async fn recover(core: &Rc<Core>, protected: Protected) -> Result<(), ImageError> {
     check(core, &protected)?;
-    let Protected { sequence, version, superblocks, free, streams, pages, sections, records } = protected;
+    let Protected { sequence, version, superblocks, free, streams, pages, directory, sections, records } =
+        protected;
     core.space.restore(sequence, &superblocks, free, &streams);
     for (number, page) in pages {
         restore_page(core, number, page).await;
     }
-    let newest = find_sections(core).await;
     core.cache.restore_version(version);
-    for (id, (_, _, location)) in &newest.sections {
-        core.cache.restore_directory(*id, *location);
+    for (id, word) in (0..).zip(directory).filter(|(_, word)| *word != 0) {
+        let location = Location::of_word(word);
+        core.cache.restore_directory(id, location);
         core.space.found(location.grain, location.grains);
-    }
-    if let Some(book) = &core.records {
-        for (_, page, header) in newest.records.values() {
-            if core.space.superblocks.borrow()[header.superblock as usize].epoch == header.epoch {
-                book.restore_page(header, *page);
-                core.space.found(*page, core.layout.unit_grains);
-            }
-        }
-        records.into_iter().for_each(|(superblock, buffer)| book.restore_buffer(superblock, buffer));
     }
     for (id, bytes) in &sections {
         let section = core.cache.format().decode(bytes);
         let section = section.ok_or_else(|| ImageError::new(0, "an altered section is no section"))?;
         core.cache.restore_dirty(*id, section);
     }
-    let live = find_pairs(core).await;
-    count_pairs(core, live).await;
+    let bits = 8 * core.config.dram_bytes;
+    let at_once = (bits / u64::from(core.layout.superblock_grains)).clamp(1, core.layout.superblocks.into());
+    for first in (0..core.layout.superblocks).step_by(at_once as usize) {
+        let superblocks = first..core.layout.superblocks.min(first + at_once as u32);
+        let (live, invalid_pages) = find_pairs(core, &superblocks).await;
+        count_pairs(core, superblocks, live).await;
+        if first == 0 {
+            restore_invalid_pages(core, invalid_pages);
+        }
+    }
+    if let Some(book) = &core.records {
+        records.into_iter().for_each(|(superblock, buffer)| book.restore_buffer(superblock, buffer));
+    }
     core.space.settle_states();
     Ok(())
+}
+
+fn restore_invalid_pages(core: &Core, pages: InvalidPages) {
+    let Some(book) = &core.records else { return };
+    for (_, page, header) in pages.values() {
+        if core.space.superblocks.borrow()[header.superblock as usize].epoch == header.epoch {
+            book.restore_page(header, *page);
+            core.space.found(*page, core.layout.unit_grains);
+        }
+    }
 }
 
 /// Refuses an image that is not of this drive.
@@ -91,6 +103,11 @@ fn check(core: &Core, protected: &Protected) -> Result<(), ImageError> {
         && protected.pages.keys().all(|page| *page < pages)
         && protected.pages.values().all(|page| page.region.written_end() <= layout.page_bytes())
         && protected.records.keys().all(is_superblock)
+        && protected.directory.len() as u64 == core.cache.sections()
+        && protected.directory.iter().filter(|word| **word != 0).all(|word| {
+            let Location { grain, grains } = Location::of_word(*word);
+            grains > 0 && grain.0.checked_add(grains.into()).is_some_and(|end| end <= layout.grains())
+        })
         && protected.sections.keys().all(|id| *id < core.cache.sections());
     if fits { Ok(()) } else { Err(ImageError::new(0, "the image is of a drive with another layout")) }
 }
@@ -113,16 +130,22 @@ async fn restore_page(core: &Rc<Core>, number: u32, page: BufferedPage) {
     }
 }
 
-/// Calls `on` with every page of the superblocks of `kind` that can be read: page, content, first item, sequence.
-async fn scan(core: &Rc<Core>, kind: u8, on: impl FnMut(u32, Option<&Region>, u32, u64) + 'static) {
+/// Calls `on` with every page of those of `superblocks` that are of `kind`: page, content (`None`: it cannot be read),
+/// first item, sequence.
+async fn scan(
+    core: &Rc<Core>,
+    kind: u8,
+    superblocks: Range<u32>,
+    on: impl FnMut(u32, Option<&Region>, u32, u64) + 'static,
+) {
     let on = Rc::new(RefCell::new(on));
     let wanted: Vec<u32> = {
-        let superblocks = core.space.superblocks.borrow();
+        let all = core.space.superblocks.borrow();
         let used = |superblock: &u32| {
-            let superblock = &superblocks[*superblock as usize];
+            let superblock = &all[*superblock as usize];
             superblock.kind == kind && superblock.state != State::Free
         };
-        (0..core.layout.superblocks).filter(used).collect()
+        superblocks.filter(used).collect()
     };
     let pages: Rc<RefCell<Vec<u32>>> = Rc::new(RefCell::new(
         wanted
@@ -163,86 +186,86 @@ async fn scan(core: &Rc<Core>, kind: u8, on: impl FnMut(u32, Option<&Region>, u3
     }
 }
 
-/// Step 2.
-async fn find_sections(core: &Rc<Core>) -> Newest {
-    let newest = Rc::new(RefCell::new(Newest::default()));
-    let (found, engine) = (newest.clone(), core.clone());
+/// The grains of some superblocks at which a pair begins that a section points at.
+#[derive(Default)]
+struct LivePairs {
+    first: u64,
+    words: Vec<u64>,
+}
+
+impl LivePairs {
+    fn of(core: &Core, superblocks: &Range<u32>) -> LivePairs {
+        let grains = u64::from(core.layout.superblock_grains) * superblocks.len() as u64;
+        LivePairs {
+            first: core.layout.grain(superblocks.start, 0).0,
+            words: vec![0; grains.div_ceil(64) as usize],
+        }
+    }
+
+    fn mark(&mut self, grain: Grain) {
+        let bit = grain.0.wrapping_sub(self.first);
+        // What lies elsewhere is another pass's.
+        if let Some(word) = self.words.get_mut((bit / 64) as usize) {
+            *word |= 1 << (bit % 64);
+        }
+    }
+
+    fn contains(&self, grain: Grain) -> bool {
+        let bit = grain.0 - self.first;
+        self.words[(bit / 64) as usize] >> (bit % 64) & 1 == 1
+    }
+}
+
+/// Step 2: the pairs that sections point at, and the invalid pages.
+async fn find_pairs(core: &Rc<Core>, superblocks: &Range<u32>) -> (LivePairs, InvalidPages) {
+    let found = Rc::new(RefCell::new((LivePairs::of(core, superblocks), InvalidPages::new())));
+    core.cache.dirty_pairs(&mut |grain| found.borrow_mut().0.mark(grain));
+    let (all, engine) = (found.clone(), core.clone());
     let mut bytes = vec![0; core.layout.unit_bytes as usize];
-    scan(core, KIND_MAP, move |page, region, _, sequence| {
+    scan(core, KIND_MAP, 0..core.layout.superblocks, move |page, region, _, sequence| {
         let Some(region) = region else { return };
         let layout = &engine.layout;
+        let (live, invalid_pages) = &mut *all.borrow_mut();
         for unit in 0..layout.page_bytes() / layout.unit_bytes {
             region.copy_to(unit * layout.unit_bytes, &mut bytes);
             let first = layout.first_grain(page).0 + u64::from(unit * layout.unit_grains);
             items_of_unit(&engine, &bytes, &mut |item, at, length| {
                 let grain = Grain(first + u64::from(at / layout.grain_bytes));
-                note(&engine, &mut found.borrow_mut(), item, grain, layout.grains_of(length), sequence);
+                match item {
+                    MapItem::Section(header) => {
+                        let location = Location { grain, grains: layout.grains_of(length) };
+                        if engine.cache.is_as_at(header.id, location)
+                            && let Some(section) = engine.cache.format().decode(&bytes[at as usize..])
+                        {
+                            section.pairs(&mut |_, grain| live.mark(grain));
+                        }
+                    }
+                    MapItem::Records(header) if header.superblock < layout.superblocks => {
+                        let new = (sequence, grain, header);
+                        let name = (header.superblock, header.epoch, header.serial);
+                        let best = invalid_pages.entry(name).or_insert(new);
+                        if new.0 > best.0 {
+                            *best = new;
+                        }
+                    }
+                    MapItem::Records(_) => {}
+                }
             });
         }
     })
     .await;
-    newest.take()
+    found.take()
 }
 
-fn note(core: &Core, newest: &mut Newest, item: MapItem, grain: Grain, grains: u32, sequence: u64) {
-    match item {
-        MapItem::Section(header) if header.id < core.cache.sections() => {
-            let new = (header.version, sequence, Location { grain, grains });
-            let best = newest.sections.entry(header.id).or_insert(new);
-            if (new.0, new.1) > (best.0, best.1) {
-                *best = new;
-            }
-        }
-        MapItem::Records(header) if header.superblock < core.layout.superblocks => {
-            let new = (sequence, grain, header);
-            let best = newest.records.entry((header.superblock, header.epoch, header.serial)).or_insert(new);
-            if new.0 > best.0 {
-                *best = new;
-            }
-        }
-        _ => {}
-    }
-}
-
-/// Step 4, first half: a bit for every grain at which a pair begins that a section points at.
-async fn find_pairs(core: &Rc<Core>) -> Vec<u64> {
-    let live = Rc::new(RefCell::new(vec![0u64; core.layout.grains().div_ceil(64) as usize]));
-    let next = Rc::new(std::cell::Cell::new(0));
-    let readers: Vec<_> = (0..SCANNERS)
-        .map(|_| {
-            let (core, live, next) = (core.clone(), live.clone(), next.clone());
-            core.sim.clone().spawn(async move {
-                let mut mark = |grain: Grain| {
-                    let mut live = live.borrow_mut();
-                    // A section that was altered on flash passes its check or it is not taken; still: no panic.
-                    if let Some(word) = live.get_mut((grain.0 / 64) as usize) {
-                        *word |= 1 << (grain.0 % 64);
-                    }
-                };
-                while next.get() < core.cache.sections() {
-                    let id = next.get();
-                    next.set(id + 1);
-                    core.cache.pairs_of(id, Purpose::Recovery, &mut mark).await;
-                }
-            })
-        })
-        .collect();
-    for reader in readers {
-        reader.join().await;
-    }
-    live.take()
-}
-
-/// Step 4, second half: what is valid, by the lengths that stand with the pairs.
-async fn count_pairs(core: &Rc<Core>, live: Vec<u64>) {
+/// Step 3: what is valid, by the lengths that stand with the pairs.
+async fn count_pairs(core: &Rc<Core>, superblocks: Range<u32>, live: LivePairs) {
     let engine = core.clone();
-    scan(core, KIND_DATA, move |page, region, first_item, _| {
+    scan(core, KIND_DATA, superblocks, move |page, region, first_item, _| {
         let layout = &engine.layout;
         let first = layout.first_grain(page);
-        let is_live = |grain: Grain| live[(grain.0 / 64) as usize] >> (grain.0 % 64) & 1 == 1;
         let Some(region) = region else {
             // Nobody knows how long its pairs are; that they are there keeps the superblock from being erased.
-            let pairs = (0..layout.page_grains).filter(|at| is_live(Grain(first.0 + u64::from(*at))));
+            let pairs = (0..layout.page_grains).filter(|at| live.contains(Grain(first.0 + u64::from(*at))));
             pairs.for_each(|at| engine.space.found(Grain(first.0 + u64::from(at)), 1));
             return;
         };
@@ -255,7 +278,7 @@ async fn count_pairs(core: &Rc<Core>, live: Vec<u64>) {
             let Some(header) = PairHeader::decode(&bytes) else { return };
             let grain = Grain(first.0 + u64::from(at));
             let grains = layout.grains_of(header.pair_bytes());
-            if is_live(grain) {
+            if live.contains(grain) {
                 engine.space.found(grain, grains);
                 engine.live_bytes.set(engine.live_bytes.get() + u64::from(header.value_bytes));
             } else {

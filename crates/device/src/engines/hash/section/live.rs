@@ -42,17 +42,6 @@ impl LiveFormat {
         LiveFormat { grain_bytes: layout.grain_bytes, max_leaves: leaves as u8, table }
     }
 
-    fn section(&self) -> LiveSection {
-        let leaves = FIRST_LEAVES;
-        LiveSection {
-            format: *self,
-            separators: vec![u16::MAX; leaves],
-            entries: vec![0; leaves * LEAF_ENTRIES],
-            live: 0,
-            by_offset: false,
-        }
-    }
-
     fn bytes(&self, leaves: usize) -> u32 {
         (ROOT_BYTES + leaves as u32 * LEAF_BYTES).next_multiple_of(self.grain_bytes)
     }
@@ -72,7 +61,9 @@ impl Format for LiveFormat {
     }
 
     fn create(&self) -> Box<dyn Section> {
-        Box::new(self.section())
+        let mut section = LiveSection { format: *self, bytes: Vec::new() };
+        section.spread(&[], FIRST_LEAVES);
+        Box::new(section)
     }
 
     fn decode(&self, bytes: &[u8]) -> Option<Box<dyn Section>> {
@@ -81,22 +72,8 @@ impl Format for LiveFormat {
         if leaves < FIRST_LEAVES || leaves > usize::from(self.max_leaves) {
             return None;
         }
-        let separators = bytes.get(HEADER_BYTES..ROOT_BYTES as usize)?;
-        let entries = bytes.get(ROOT_BYTES as usize..)?.get(..leaves * LEAF_BYTES as usize)?;
-        Some(Box::new(LiveSection {
-            format: *self,
-            separators: separators
-                .chunks_exact(4)
-                .take(leaves)
-                .map(|word| u16::from_le_bytes([word[0], word[1]]))
-                .collect(),
-            entries: entries
-                .chunks_exact(8)
-                .map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")))
-                .collect(),
-            live: header.live,
-            by_offset: header.form & BY_OFFSET != 0,
-        }))
+        let bytes = bytes.get(..self.bytes(leaves) as usize)?;
+        Some(Box::new(LiveSection { format: *self, bytes: bytes.to_vec() }))
     }
 
     fn encoded_bytes(&self, header: &SectionHeader) -> u32 {
@@ -109,13 +86,11 @@ impl Format for LiveFormat {
     }
 }
 
-/// A section of live entries. An entry is `slot << 48 | packed`; 0 in its lower part is a free cell.
+/// A section of live entries, kept as its bytes on flash; number and version are put in when it is written. An entry is
+/// `slot << 48 | packed`; 0 in its lower part is a free cell.
 struct LiveSection {
     format: LiveFormat,
-    separators: Vec<u16>,
-    entries: Vec<u64>,
-    live: u16,
-    by_offset: bool,
+    bytes: Vec<u8>,
 }
 
 fn entry(slot: u32, packed: Packed) -> u64 {
@@ -132,13 +107,50 @@ fn packed_of(entry: u64) -> Packed {
 }
 
 impl LiveSection {
+    fn leaves(&self) -> usize {
+        usize::from(self.bytes[1] & !BY_OFFSET)
+    }
+
+    fn is_by_offset(&self) -> bool {
+        self.bytes[1] & BY_OFFSET != 0
+    }
+
+    fn live(&self) -> u16 {
+        u16::from_le_bytes([self.bytes[2], self.bytes[3]])
+    }
+
+    fn set_live(&mut self, live: u16) {
+        self.bytes[2..4].copy_from_slice(&live.to_le_bytes());
+    }
+
+    fn separator(&self, leaf: usize) -> u32 {
+        let at = HEADER_BYTES + 4 * leaf;
+        u16::from_le_bytes([self.bytes[at], self.bytes[at + 1]]).into()
+    }
+
+    /// All cells, free ones included.
+    fn entries(&self) -> impl Iterator<Item = u64> + '_ {
+        let cells = &self.bytes[ROOT_BYTES as usize..][..self.leaves() * LEAF_BYTES as usize];
+        cells.as_chunks::<8>().0.iter().map(|cell| u64::from_le_bytes(*cell))
+    }
+
+    fn entry(&self, cell: usize) -> u64 {
+        let at = ROOT_BYTES as usize + 8 * cell;
+        u64::from_le_bytes(self.bytes[at..at + 8].try_into().expect("8 bytes"))
+    }
+
+    fn set_entry(&mut self, cell: usize, entry: u64) {
+        let at = ROOT_BYTES as usize + 8 * cell;
+        self.bytes[at..at + 8].copy_from_slice(&entry.to_le_bytes());
+    }
+
     /// The cells of the leaf that `slot` belongs to, and the comparisons that took.
     fn leaf(&self, slot: u32, comparisons: &mut u64) -> std::ops::Range<usize> {
-        let (mut low, mut high) = (0, self.separators.len() - 1);
+        let (mut low, mut high) = (0, self.leaves() - 1);
         while low < high {
             let middle = (low + high) / 2;
             *comparisons += 1;
-            if u32::from(self.separators[middle]) < slot {
+            if self.separator(middle) < slot {
                 low = middle + 1;
             } else {
                 high = middle;
@@ -149,80 +161,87 @@ impl LiveSection {
 
     /// The cell that holds `slot`.
     fn cell(&self, slot: u32, comparisons: &mut u64) -> Option<usize> {
-        if self.by_offset {
+        if self.is_by_offset() {
             *comparisons += 1;
-            return (packed_of(self.entries[slot as usize]).0 != 0).then_some(slot as usize);
+            return (packed_of(self.entry(slot as usize)).0 != 0).then_some(slot as usize);
         }
-        let leaf = self.leaf(slot, comparisons);
-        let mut cells = self.entries[leaf.clone()].iter();
-        let found = cells.position(|other| {
-            let used = packed_of(*other).0 != 0;
+        let mut leaf = self.leaf(slot, comparisons);
+        leaf.find(|cell| {
+            let other = self.entry(*cell);
+            let used = packed_of(other).0 != 0;
             *comparisons += u64::from(used);
-            used && slot_of(*other) == slot
-        });
-        found.map(|cell| leaf.start + cell)
+            used && slot_of(other) == slot
+        })
     }
 
     fn insert(&mut self, slot: u32, packed: Packed) {
-        self.live += 1;
+        self.set_live(self.live() + 1);
         let new = entry(slot, packed);
-        if self.by_offset {
-            self.entries[slot as usize] = new;
+        if self.is_by_offset() {
+            self.set_entry(slot as usize, new);
             return;
         }
-        let leaf = self.leaf(slot, &mut 0);
-        let free = self.entries[leaf.clone()].iter().position(|other| packed_of(*other).0 == 0);
+        let free = self.leaf(slot, &mut 0).find(|cell| packed_of(self.entry(*cell)).0 == 0);
         if let Some(cell) = free {
-            self.entries[leaf.start + cell] = new;
+            self.set_entry(cell, new);
             return;
         }
-        let mut all: Vec<u64> = self.entries.iter().copied().filter(|e| packed_of(*e).0 != 0).collect();
+        let mut all: Vec<u64> = self.entries().filter(|entry| packed_of(*entry).0 != 0).collect();
         all.push(new);
         all.sort_unstable_by_key(|entry| slot_of(*entry));
-        let full = all.len() > self.entries.len();
-        self.spread(&all, self.separators.len() + usize::from(full));
+        let full = all.len() > self.leaves() * LEAF_ENTRIES;
+        self.spread(&all, self.leaves() + usize::from(full));
     }
 
     /// Lays sorted entries out over `leaves` leaves.
     fn spread(&mut self, all: &[u64], leaves: usize) {
-        self.entries = vec![0; leaves * LEAF_ENTRIES];
-        self.separators = vec![u16::MAX; leaves];
-        if leaves == usize::from(self.format.max_leaves) {
-            self.by_offset = true;
-            for entry in all {
-                self.entries[slot_of(*entry) as usize] = *entry;
-            }
+        let by_offset = leaves == usize::from(self.format.max_leaves);
+        let form = leaves as u8 | if by_offset { BY_OFFSET } else { 0 };
+        let header = SectionHeader { form, live: all.len() as u16, id: 0, version: 0 };
+        self.bytes.clear();
+        self.bytes.extend_from_slice(&header.encode());
+        self.bytes.resize(self.format.bytes(leaves) as usize, 0);
+        if by_offset {
+            (0..leaves).for_each(|leaf| self.set_separator(leaf, u16::MAX));
+            all.iter().for_each(|entry| self.set_entry(slot_of(*entry) as usize, *entry));
             return;
         }
         let mut rest = all;
+        // An empty leaf ends where the one before it does.
+        let mut end = 0;
         for leaf in 0..leaves {
             let (here, behind) = rest.split_at(rest.len().div_ceil(leaves - leaf));
-            self.entries[leaf * LEAF_ENTRIES..][..here.len()].copy_from_slice(here);
-            if leaf + 1 < leaves {
-                // An empty leaf ends where the one before it does.
-                let before = if leaf == 0 { 0 } else { u32::from(self.separators[leaf - 1]) };
-                self.separators[leaf] = here.last().map_or(before, |last| slot_of(*last)) as u16;
-            }
+            let first = leaf * LEAF_ENTRIES;
+            here.iter().enumerate().for_each(|(index, entry)| self.set_entry(first + index, *entry));
+            end = here.last().map_or(end, |last| slot_of(*last) as u16);
+            self.set_separator(leaf, if leaf + 1 < leaves { end } else { u16::MAX });
             rest = behind;
         }
     }
 
+    fn set_separator(&mut self, leaf: usize, separator: u16) {
+        let at = HEADER_BYTES + 4 * leaf;
+        self.bytes[at..at + 2].copy_from_slice(&separator.to_le_bytes());
+    }
+
     fn put(&mut self, cell: usize, packed: Packed) {
-        let slot = slot_of(self.entries[cell]);
-        self.entries[cell] = if packed.0 == 0 { 0 } else { entry(slot, packed) };
-        self.live -= u16::from(packed.0 == 0);
+        let slot = slot_of(self.entry(cell));
+        self.set_entry(cell, if packed.0 == 0 { 0 } else { entry(slot, packed) });
+        if packed.0 == 0 {
+            self.set_live(self.live() - 1);
+        }
     }
 }
 
 impl Section for LiveSection {
     fn get(&self, slot: u32, comparisons: &mut u64) -> Entry {
-        self.cell(slot, comparisons).map_or(Entry::Empty, |cell| packed_of(self.entries[cell]).entry())
+        self.cell(slot, comparisons).map_or(Entry::Empty, |cell| packed_of(self.entry(cell)).entry())
     }
 
     fn set(&mut self, slot: u32, _tag: u32, grain: Grain) {
         match self.cell(slot, &mut 0) {
             Some(cell) => {
-                let passed = packed_of(self.entries[cell]).is_passed();
+                let passed = packed_of(self.entry(cell)).is_passed();
                 self.put(cell, Packed::new(Entry::At(grain), passed));
             }
             None => self.insert(slot, Packed::new(Entry::At(grain), false)),
@@ -231,24 +250,23 @@ impl Section for LiveSection {
 
     fn mark_passed(&mut self, slot: u32) {
         let cell = self.cell(slot, &mut 0).expect("an empty slot is never passed");
-        self.put(cell, Packed(packed_of(self.entries[cell]).0 | 1));
+        self.put(cell, Packed(packed_of(self.entry(cell)).0 | 1));
     }
 
     fn remove(&mut self, slot: u32) {
         let cell = self.cell(slot, &mut 0).expect("only a pair is removed");
-        self.put(cell, packed_of(self.entries[cell]).removed());
+        self.put(cell, packed_of(self.entry(cell)).removed());
     }
 
     fn bytes(&self) -> u32 {
-        self.format.bytes(self.separators.len())
+        self.bytes.len() as u32
     }
 
     fn pairs(&self, found: &mut dyn FnMut(u32, Grain)) {
         let mut pairs: Vec<(u32, Grain)> = self
-            .entries
-            .iter()
-            .filter_map(|entry| match packed_of(*entry).entry() {
-                Entry::At(grain) => Some((slot_of(*entry), grain)),
+            .entries()
+            .filter_map(|entry| match packed_of(entry).entry() {
+                Entry::At(grain) => Some((slot_of(entry), grain)),
                 _ => None,
             })
             .collect();
@@ -259,16 +277,72 @@ impl Section for LiveSection {
     }
 
     fn encode(&self, id: u64, version: u64, out: &mut Vec<u8>) {
-        let start = out.len();
-        let form = self.separators.len() as u8 | if self.by_offset { BY_OFFSET } else { 0 };
-        out.extend_from_slice(&SectionHeader { form, live: self.live, id, version }.encode());
-        for separator in &self.separators {
-            out.extend_from_slice(&u32::from(*separator).to_le_bytes());
+        let header = SectionHeader { form: self.bytes[1], live: self.live(), id, version };
+        out.extend_from_slice(&header.encode());
+        out.extend_from_slice(&self.bytes[HEADER_BYTES..]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flash::Geometry;
+
+    fn format() -> LiveFormat {
+        let geometry = Geometry {
+            channels: 1,
+            dies_per_channel: 1,
+            planes: 1,
+            blocks_per_die: 8,
+            pages_per_block: 4,
+            page_bytes: 4096,
+            spare_bytes: 256,
+        };
+        LiveFormat::new(&Layout::new(geometry, 64, 4096))
+    }
+
+    /// Slots in an order of their own, all of them.
+    fn shuffled() -> impl Iterator<Item = u32> {
+        (0..480).map(|index| index * 187 % 480)
+    }
+
+    #[test]
+    fn a_section_grows_leaf_by_leaf_and_at_its_full_size_entries_lie_by_their_slots() {
+        let format = format();
+        let mut section = format.create();
+        let mut sizes = vec![section.bytes()];
+        for (count, slot) in shuffled().enumerate() {
+            section.set(slot, slot, Grain(u64::from(slot) + 1000));
+            if *sizes.last().unwrap() != section.bytes() {
+                sizes.push(section.bytes());
+            }
+            // Everything is found after every step, and again after a journey over flash.
+            let mut bytes = Vec::new();
+            section.encode(7, 9, &mut bytes);
+            assert_eq!(bytes.len() as u32, section.bytes());
+            let header = SectionHeader::decode(&bytes).unwrap();
+            assert_eq!((header.id, header.version, usize::from(header.live)), (7, 9, count + 1));
+            assert_eq!(format.encoded_bytes(&header), section.bytes());
+            let read = format.decode(&bytes).unwrap();
+            for known in shuffled().take(count + 1).step_by(7) {
+                assert_eq!(read.get(known, &mut 0), Entry::At(Grain(u64::from(known) + 1000)), "{known}");
+            }
         }
-        out.resize(start + ROOT_BYTES as usize, 0);
-        for entry in &self.entries {
-            out.extend_from_slice(&entry.to_le_bytes());
+        // 6 grains at first, then one more at a time up to a whole read unit.
+        assert_eq!(sizes, (6..=64).map(|grains| grains * 64).collect::<Vec<_>>());
+        for slot in 0..480 {
+            let mut comparisons = 0;
+            assert_eq!(section.get(slot, &mut comparisons), Entry::At(Grain(u64::from(slot) + 1000)));
+            assert_eq!(comparisons, 1, "no separator is searched");
         }
-        out.resize(start + self.bytes() as usize, 0);
+        // Full is full of entries, not of history: it empties and fills again.
+        (0..480).for_each(|slot| section.remove(slot));
+        assert_eq!((section.bytes(), section.get(5, &mut 0)), (4096, Entry::Empty));
+        section.set(5, 5, Grain(1));
+        section.mark_passed(5);
+        section.remove(5);
+        assert_eq!(section.get(5, &mut 0), Entry::Tombstone);
+        section.set(5, 5, Grain(2));
+        assert_eq!(section.get(5, &mut 0), Entry::At(Grain(2)));
     }
 }

@@ -16,7 +16,8 @@
 //!   +------+------+------+------------+----------------+----
 //! ```
 //!
-//! They are what recovery and garbage collection know a section by; of two copies the higher version is the section.
+//! They are what recovery and garbage collection know a section by. Which copy of a section is the present one is the
+//! directory's business; versions tell copies apart for whoever looks at a medium from outside.
 
 pub mod fixed;
 pub mod live;
