@@ -284,6 +284,9 @@ fn a_file_is_there_when_it_is_opened_again() {
     let mut again = (media::kind("file").unwrap().open)(&geometry, &options).unwrap();
     assert_eq!(content(&*again), seen);
     again.program(Ppa(43), &page(43), &spare(43));
+    let error = (media::kind("file").unwrap().open)(&geometry, &options).err().unwrap().to_string();
+    assert!(error.ends_with("another drive has this image"), "{error}");
+    drop(again);
     assert_eq!(open("file", &geometry, &directory).read_spare(Ppa(43)), MediaPage::Programmed(spare(43)));
 }
 

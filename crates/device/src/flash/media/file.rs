@@ -22,7 +22,7 @@
 //! it acknowledges must not go on.
 
 use std::cell::RefCell;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::rc::Rc;
@@ -142,8 +142,14 @@ fn open(geometry: &Geometry, options: &MediaOptions) -> Opened {
     Ok(Box::new(FileMedia::on(geometry, backing)?))
 }
 
+/// The file is this drive's alone until it is closed, also by a kill.
 fn open_file(path: &Path) -> std::io::Result<File> {
-    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::Error(error)) => Err(error),
+        Err(TryLockError::WouldBlock) => Err(std::io::Error::other("another drive has this image")),
+    }
 }
 
 fn from_image(geometry: &Geometry, bytes: &[u8]) -> Opened {
