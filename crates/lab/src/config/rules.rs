@@ -4,6 +4,9 @@
 
 use super::{Config, ConfigError};
 use kvdrive_device::controller::ENGINES;
+use kvdrive_device::engines::lsm::{compaction::COMPACTIONS, layout::LAYOUTS};
+use kvdrive_device::flash::media::MEDIA;
+use kvdrive_device::ftl::victim::VICTIMS;
 use kvdrive_device::packing::PACKINGS;
 use kvdrive_device::page_buffer::MIN_ENTRIES;
 use kvdrive_link::transfer::METHODS;
@@ -93,11 +96,11 @@ pub(super) const RULES: &[(&str, Rule)] = &[
     ("buffer.eviction", Word(&["wait", "overlap"])),
     ("packing.policy", Row(|| PACKINGS.iter().map(|row| row.name).collect())),
     ("packing.dlt_entries", Integer(1, 1 << 20)),
-    ("lsm.layout", Word(&["published", "sound"])),
+    ("lsm.layout", Row(|| LAYOUTS.iter().map(|row| row.name).collect())),
     ("lsm.memtable_entries", Integer(16, 1 << 24)),
     ("lsm.bloom_bits_per_key", Integer(0, 256)),
     ("lsm.bloom_hashes", Integer(1, 64)),
-    ("lsm.compaction", Word(&["tiered", "leveled"])),
+    ("lsm.compaction", Row(|| COMPACTIONS.iter().map(|row| row.name).collect())),
     ("lsm.rings", Integers(4, 3, 1 << 20)),
     ("lsm.table_entry_ns", TIME),
     ("lsm.iterators", Integer(1, 65536)),
@@ -113,7 +116,7 @@ pub(super) const RULES: &[(&str, Rule)] = &[
     ("flash.erase_ns", TIME),
     ("flash.transfer_ns_per_kib", TIME),
     ("ftl.over_provisioning", Number(0.02, 0.9)),
-    ("ftl.victim", Word(&["greedy", "cost-benefit"])),
+    ("ftl.victim", Row(|| VICTIMS.iter().map(|row| row.name).collect())),
     ("ftl.gc_low_blocks", Integer(2, 1 << 20)),
     ("gc.enabled", Flag),
     ("gc.segment_pages", Integer(1, 1 << 20)),
@@ -136,7 +139,7 @@ pub(super) const RULES: &[(&str, Rule)] = &[
     ("hash.compare_key_ns", TIME),
     ("hash.gc_item_ns", TIME),
     ("power.protected_bytes", Integer(1, 1 << 40)),
-    ("media.kind", Word(&["tags", "ram", "file"])),
+    ("media.kind", Row(|| MEDIA.iter().map(|row| row.name).collect())),
     ("media.path", Text),
     ("media.sync", Flag),
     ("nand.enabled", Flag),
