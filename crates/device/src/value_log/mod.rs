@@ -380,6 +380,7 @@ impl ValueLog {
     }
 
     /// The number of the opening of the segment that holds `address`; `None` if it is not in use.
+    #[inline]
     pub fn opening_of(&self, address: Vaddr) -> Option<u64> {
         let id = self.segment_of(address);
         if id.0 >= self.0.shape.segments {

@@ -281,6 +281,9 @@ impl TableStream {
 pub struct TableWriter {
     builder: Box<dyn Build>,
     output: Output,
+    entries: u32,
+    /// Pages that the builder has complete.
+    complete: usize,
     cores: Rc<Resource>,
     entry_ns: u64,
     charged: u32,
@@ -311,6 +314,8 @@ impl TableWriter {
         TableWriter {
             builder: layout.build(most_entries),
             output,
+            entries: 0,
+            complete: 0,
             cores: cores.clone(),
             entry_ns,
             charged: 0,
@@ -320,24 +325,27 @@ impl TableWriter {
     /// Adds an entry; keys ascend.
     #[inline]
     pub fn push(&mut self, key: &Key, entry: &Entry) {
-        self.builder.push(key, entry);
+        self.complete = self.builder.push(key, entry);
+        self.entries += 1;
     }
 
     /// Entries so far.
+    #[inline]
     pub fn entries(&self) -> u32 {
-        self.builder.entries()
+        self.entries
     }
 
     /// Are there enough complete pages to write?
     #[inline]
-    pub fn wants_write(&mut self) -> bool {
-        self.builder.complete().len() >= WRITE_BATCH
+    pub fn wants_write(&self) -> bool {
+        self.complete >= WRITE_BATCH
     }
 
     /// Writes the complete pages. `CAPACITY_EXCEEDED` when there is no room; the writer is to be dropped then.
     pub async fn write_complete(&mut self) -> Result<(), Status> {
         self.charge().await;
         let pages = std::mem::take(self.builder.complete());
+        self.complete = 0;
         self.output.write(pages, None).await
     }
 
@@ -355,9 +363,8 @@ impl TableWriter {
     }
 
     async fn charge(&mut self) {
-        let entries = self.builder.entries();
-        let span = u64::from(entries - self.charged) * self.entry_ns;
-        self.charged = entries;
+        let span = u64::from(self.entries - self.charged) * self.entry_ns;
+        self.charged = self.entries;
         self.cores.run(span).await;
     }
 }

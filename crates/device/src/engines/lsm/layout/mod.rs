@@ -143,11 +143,8 @@ pub struct BuiltPage {
 
 /// Turns entries, pushed in ascending key order, into pages.
 pub trait Build {
-    /// Adds an entry.
-    fn push(&mut self, key: &Key, entry: &Entry);
-
-    /// Entries so far.
-    fn entries(&self) -> u32;
+    /// Adds an entry and says how many pages are complete.
+    fn push(&mut self, key: &Key, entry: &Entry) -> usize;
 
     /// Pages that are complete; the caller takes them out. At least one page is held back until the end.
     fn complete(&mut self) -> &mut Vec<BuiltPage>;

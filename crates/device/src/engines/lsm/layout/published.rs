@@ -238,7 +238,7 @@ struct PublishedBuild {
 }
 
 impl Build for PublishedBuild {
-    fn push(&mut self, key: &Key, entry: &Entry) {
+    fn push(&mut self, key: &Key, entry: &Entry) -> usize {
         self.complete.extend(self.keys.take_if_full());
         self.complete.extend(self.data.take_if_full());
         self.keys.first.get_or_insert(*key);
@@ -252,10 +252,7 @@ impl Build for PublishedBuild {
         }
         self.entries += 1;
         self.range = Some((self.range.map_or(*key, |range| range.0), *key));
-    }
-
-    fn entries(&self) -> u32 {
-        self.entries
+        self.complete.len()
     }
 
     fn complete(&mut self) -> &mut Vec<BuiltPage> {

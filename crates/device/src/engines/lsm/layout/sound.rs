@@ -71,7 +71,7 @@ impl Layout for Sound {
             index: Vec::new(),
             data_pages: 0,
             entries: 0,
-            range: None,
+            last: None,
             addresses: AddressBounds::NONE,
             complete: Vec::new(),
         })
@@ -318,7 +318,8 @@ struct SoundBuild {
     index: Vec<(Key, AddressBounds)>,
     data_pages: u32,
     entries: u32,
-    range: Option<(Key, Key)>,
+    /// Highest key so far.
+    last: Option<Key>,
     addresses: AddressBounds,
     complete: Vec<BuiltPage>,
 }
@@ -336,7 +337,7 @@ impl SoundBuild {
 }
 
 impl Build for SoundBuild {
-    fn push(&mut self, key: &Key, entry: &Entry) {
+    fn push(&mut self, key: &Key, entry: &Entry) -> usize {
         if !self.page.fits(key) {
             self.end_page();
         }
@@ -345,11 +346,8 @@ impl Build for SoundBuild {
             self.bloom.add(&mut self.filter, key);
         }
         self.entries += 1;
-        self.range = Some((self.range.map_or(*key, |range| range.0), *key));
-    }
-
-    fn entries(&self) -> u32 {
-        self.entries
+        self.last = Some(*key);
+        self.complete.len()
     }
 
     fn complete(&mut self) -> &mut Vec<BuiltPage> {
@@ -357,8 +355,9 @@ impl Build for SoundBuild {
     }
 
     fn finish(mut self: Box<Self>, id: TableId, age: u64, out: &mut Vec<BuiltPage>) -> TableFacts {
-        let (min, max) = self.range.expect("a table has at least one entry");
+        let max = self.last.expect("a table has at least one entry");
         self.end_page();
+        let min = self.index[0].0;
         out.append(&mut self.complete);
         bloom_pages(&self.filter, self.page_bytes as u32, out);
         let records_per_page = (self.page_bytes - INDEX_HEAD_BYTES) / RECORD_BYTES;
