@@ -42,7 +42,11 @@ type Answer = Result<(u32, u32), Status>;
 /// One firmware context: takes commands and completes them, for as long as the drive has power.
 pub async fn serve<E: Engine>(drive: Rc<Controller<E>>) {
     loop {
-        let fetched = drive.link.next_command().await;
+        drive.link.wait_for_command().await;
+        let fetched = drive.link.take_command();
+        if !drive.link.fetch_at_once(&fetched) {
+            drive.link.wait_to_fetch(&fetched).await;
+        }
         let answer = match fetched.turn {
             None => execute(&drive, &fetched).await,
             Some(turn) => {

@@ -140,7 +140,10 @@ impl Driver {
         }
         let plain = options == StoreOptions::default();
         let mut method = if plain { self.method.pick(bytes, self.slots) } else { &prp::Prp };
-        let mut slot = self.take_slot().await;
+        let mut slot = match self.try_take_slot() {
+            Some(slot) => slot,
+            None => self.take_slot().await,
+        };
         let request = StoreRequest {
             key,
             value,
@@ -152,8 +155,17 @@ impl Driver {
             slots: self.slots,
             window: self.window.as_ref(),
         };
-        let mut sequence = if method.is_inline() { Some(self.sequence.lock().await) } else { None };
-        self.stage(&request, method.staged_bytes(bytes)).await;
+        let mut sequence = match () {
+            () if !method.is_inline() => None,
+            () => match self.sequence.try_lock() {
+                None => Some(self.sequence.lock().await),
+                locked => locked,
+            },
+        };
+        let staged_bytes = method.staged_bytes(bytes);
+        if staged_bytes > 0 {
+            self.stage(&request, staged_bytes).await;
+        }
         let mut progress = Progress::default();
         let mut next = method.begin(&request, &mut progress, &mut slot.outbox);
         let status = loop {
@@ -167,7 +179,9 @@ impl Driver {
                 }
                 Next::ByPrp => {
                     method = &prp::Prp;
-                    self.stage(&request, bytes).await;
+                    if bytes > 0 {
+                        self.stage(&request, bytes).await;
+                    }
                     progress = Progress::default();
                     next = method.begin(&request, &mut progress, &mut slot.outbox);
                     continue;
@@ -257,9 +271,6 @@ impl Driver {
     /// Puts the first `bytes` bytes of a value into the slot's buffer, as an application that hands over a pointer
     /// has them there already: only pinning and naming the pages takes time.
     async fn stage(&self, request: &StoreRequest<'_>, bytes: u32) {
-        if bytes == 0 {
-            return;
-        }
         self.host.memory.clear(request.buffer);
         self.host
             .memory
@@ -289,7 +300,9 @@ impl Driver {
         for sqe in outbox.drain(..) {
             assert!(self.queue.try_submit(sqe), "a driver never has more commands than its queue has slots");
         }
-        self.host.link.ring_submission(&self.queue).await;
+        if !self.host.link.ring_at_once(&self.queue) {
+            self.host.link.wait_to_ring(&self.queue).await;
+        }
     }
 
     /// Waits for so many completions of `cid` and acknowledges them; returns what they say together.
@@ -337,11 +350,16 @@ impl Driver {
 
     async fn take_slot(&self) -> Slot {
         loop {
-            if let Some(slot) = self.free.borrow_mut().pop() {
+            if let Some(slot) = self.try_take_slot() {
                 return slot;
             }
             self.freed.wait().await;
         }
+    }
+
+    #[inline]
+    fn try_take_slot(&self) -> Option<Slot> {
+        self.free.borrow_mut().pop()
     }
 
     fn give_slot(&self, slot: Slot) {

@@ -332,7 +332,9 @@ impl Stream {
             if self.note_done() {
                 tell(self.done.get());
             }
-            self.core.run(self.think_ns).await;
+            if self.think_ns > 0 {
+                self.core.run(self.think_ns).await;
+            }
         }
     }
 

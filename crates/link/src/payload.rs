@@ -176,7 +176,8 @@ impl Region {
         if bytes == 0 {
             return;
         }
-        if !self.patterns.is_empty() {
+        // Most content goes behind what is there.
+        if self.patterns.last().is_some_and(|last| last.end() > at) {
             self.cut_patterns(at, at + bytes);
         }
         match piece {

@@ -242,10 +242,25 @@ impl Link {
 
     /// Host: makes everything written to `queue` visible to the drive. Posted: returns when the drive has it.
     pub async fn ring_submission(&self, queue: &QueuePair) {
-        let tail = queue.tail();
-        if !self.cross_at_once(&self.down, &self.fixed.doorbell) {
-            self.wait_to_cross(&self.down, &self.fixed.doorbell).await;
+        if !self.ring_at_once(queue) {
+            self.wait_to_ring(queue).await;
         }
+    }
+
+    /// [`Link::ring_submission`] without a future, where that can be. `false`: [`Link::wait_to_ring`] is to follow.
+    #[inline]
+    pub fn ring_at_once(&self, queue: &QueuePair) -> bool {
+        let crossed = self.cross_at_once(&self.down, &self.fixed.doorbell);
+        if crossed {
+            self.publish(queue, queue.tail());
+        }
+        crossed
+    }
+
+    /// What [`Link::ring_at_once`] could not do.
+    pub async fn wait_to_ring(&self, queue: &QueuePair) {
+        let tail = queue.tail();
+        self.wait_to_cross(&self.down, &self.fixed.doorbell).await;
         self.publish(queue, tail);
     }
 
@@ -278,19 +293,38 @@ impl Link {
 
     /// Drive: waits for the next command of any queue, round robin, and fetches it.
     pub async fn next_command(&self) -> Fetched {
-        let fetched = loop {
-            match self.take_next() {
-                Some(fetched) => break fetched,
-                None => self.bell.wait().await,
-            }
-        };
-        if !self.cross_at_once(&self.down, &self.fixed.sqe) {
-            self.wait_to_cross(&self.down, &self.fixed.sqe).await;
-        }
-        if let Some(chunks) = fetched.chunks.as_deref() {
-            self.fetch_chunks(chunks.len() as u64).await;
+        self.wait_for_command().await;
+        let fetched = self.take_command();
+        if !self.fetch_at_once(&fetched) {
+            self.wait_to_fetch(&fetched).await;
         }
         fetched
+    }
+
+    /// Drive: waits until there is a command.
+    #[inline]
+    pub async fn wait_for_command(&self) {
+        while self.visible.get() == 0 {
+            self.bell.wait().await;
+        }
+    }
+
+    /// Drive: makes the fetch of what was taken without a future, where that can be. `false`: [`Link::wait_to_fetch`] is
+    /// to follow.
+    #[inline]
+    pub fn fetch_at_once(&self, taken: &Fetched) -> bool {
+        taken.chunks.is_none() && self.cross_at_once(&self.down, &self.fixed.sqe)
+    }
+
+    /// What [`Link::fetch_at_once`] could not do.
+    pub async fn wait_to_fetch(&self, taken: &Fetched) {
+        match taken.chunks.as_deref() {
+            None => self.wait_to_cross(&self.down, &self.fixed.sqe).await,
+            Some(chunks) => {
+                self.cross(&self.down, &self.fixed.sqe).await;
+                self.fetch_chunks(chunks.len() as u64).await;
+            }
+        }
     }
 
     /// Fetches entries that follow each other: as many reads, of which only the first keeps the drive waiting.
@@ -303,8 +337,10 @@ impl Link {
         }
     }
 
-    fn take_next(&self) -> Option<Fetched> {
-        let left = self.visible.get().checked_sub(1)?;
+    /// Drive: takes the next command of any queue, round robin. There must be one.
+    #[inline]
+    pub fn take_command(&self) -> Fetched {
+        let left = self.visible.get() - 1;
         let queues = self.queues.borrow();
         let mut next = self.cursor.get();
         let fetched = (0..queues.len()).find_map(|_| {
@@ -319,7 +355,7 @@ impl Link {
         if left > 0 {
             self.bell.wake_one();
         }
-        Some(fetched)
+        fetched
     }
 
     /// Drive: what its CXL.mem port leads to. The link does not keep it.
@@ -358,7 +394,9 @@ impl Link {
         if self.config.interrupt {
             self.meter.count(Class::Interrupt, 0, self.fixed.interrupt_wire_bytes);
         }
-        queue.post(cqe).await;
+        if !queue.post_at_once(cqe) {
+            queue.post(cqe).await;
+        }
     }
 
     /// Drive: fetches `bytes` bytes of a PRP or SGL list.

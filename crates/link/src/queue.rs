@@ -53,7 +53,9 @@ pub struct QueuePair {
     completions: RefCell<VecDeque<Cqe>>,
     /// Completion slots the host has not released.
     unreleased: Cell<u32>,
-    phase_count: Cell<u32>,
+    /// Slot of the next completion, and its phase.
+    completion_slot: Cell<u32>,
+    phase: Cell<bool>,
     /// Host tasks waiting for the completion of a command identifier.
     waiters: RefCell<Vec<Option<TaskKey>>>,
     room: WaitQueue,
@@ -77,7 +79,8 @@ impl QueuePair {
             head: Cell::new(0),
             completions: RefCell::default(),
             unreleased: Cell::new(0),
-            phase_count: Cell::new(0),
+            completion_slot: Cell::new(0),
+            phase: Cell::new(true),
             waiters: RefCell::new(vec![None; entries as usize]),
             room: WaitQueue::new(sim),
             turns: Turns { next: Cell::new(0), serving: Cell::new(0), waiting: WaitQueue::new(sim) },
@@ -222,19 +225,25 @@ impl QueuePair {
         self.turns.waiting.wake_all();
     }
 
+    /// The phase of the completion that is posted now: it changes with every pass over the ring.
+    #[inline]
     fn next_phase(&self) -> bool {
-        let posted = self.phase_count.replace(self.phase_count.get().wrapping_add(1));
-        (posted / self.entries).is_multiple_of(2)
+        let (slot, phase) = (self.completion_slot.get(), self.phase.get());
+        let is_last = slot + 1 == self.entries;
+        self.completion_slot.set(if is_last { 0 } else { slot + 1 });
+        self.phase.set(phase ^ is_last);
+        phase
     }
 
-    /// Drive: puts a completion into the ring, waiting for a free slot, and wakes who waits for it.
-    pub(crate) async fn post(&self, cqe: Cqe) {
+    /// Drive: puts a completion into the ring and wakes who waits for it. `false`: there is no free slot.
+    #[inline]
+    pub(crate) fn post_at_once(&self, cqe: Cqe) -> bool {
         if let Some(outlet) = &*self.outlet.borrow() {
             outlet(cqe.with_phase(self.next_phase()));
-            return;
+            return true;
         }
-        while self.unreleased.get() >= self.entries - 1 {
-            self.room.wait().await;
+        if self.unreleased.get() >= self.entries - 1 {
+            return false;
         }
         self.unreleased.set(self.unreleased.get() + 1);
         let phase = self.next_phase();
@@ -242,6 +251,14 @@ impl QueuePair {
         let waiter = self.waiters.borrow_mut().get_mut(usize::from(cqe.cid.get())).and_then(Option::take);
         if let Some(task) = waiter {
             self.sim.wake(task);
+        }
+        true
+    }
+
+    /// Drive: puts a completion into the ring, waiting for a free slot.
+    pub(crate) async fn post(&self, cqe: Cqe) {
+        while !self.post_at_once(cqe) {
+            self.room.wait().await;
         }
     }
 }
