@@ -3,6 +3,7 @@
 //! | figure | kind | what runs |
 //! |---|---|---|
 //! | simulated stores a second | measured | W(M), every layer on, in virtual time on one core |
+//! | the same of processor time | measured | without the time in which other work had the core; Linux only |
 //! | events a store | counted | the same |
 //! | instructions a store | counted | the same under `perf` or `valgrind`, where the machine has one that works |
 //! | resident bytes a pair | measured | 1000 B values by `prp` on `tags` media, in a process of its own |
@@ -38,14 +39,27 @@ pub struct Speed {
     pub seconds: Vec<f64>,
     /// Of the fastest run.
     pub stores_per_s: f64,
+    /// Seconds of each run for which its thread had a core; empty where the system does not say, and in wall time, where
+    /// threads wait for each other awake.
+    pub cpu_seconds: Vec<f64>,
+    /// Of the run that took the fewest of them.
+    pub stores_per_cpu_s: Option<f64>,
     /// Events of the simulation, of each store; `None` in wall time, where waiting is made of events too.
     pub events_per_store: Option<f64>,
 }
 
 impl Speed {
-    fn of(stores: u64, seconds: Vec<f64>, events_per_store: Option<f64>) -> Speed {
-        let best = seconds.iter().copied().fold(f64::INFINITY, f64::min);
-        Speed { stores, stores_per_s: stores as f64 / best, seconds, events_per_store }
+    fn of(stores: u64, seconds: Vec<f64>, cpu_seconds: Vec<f64>, events_per_store: Option<f64>) -> Speed {
+        let least = |seconds: &[f64]| seconds.iter().copied().reduce(f64::min);
+        let rate = |seconds: f64| stores as f64 / seconds;
+        Speed {
+            stores,
+            stores_per_s: least(&seconds).map_or(0.0, rate),
+            stores_per_cpu_s: least(&cpu_seconds).map(rate),
+            seconds,
+            cpu_seconds,
+            events_per_store,
+        }
     }
 }
 
@@ -118,15 +132,17 @@ fn simulated_document(stores: u64) -> anyhow::Result<Document> {
 /// Simulates `stores` stores `runs` times.
 pub fn simulated(stores: u64, runs: u32, progress: Progress<'_>) -> anyhow::Result<Speed> {
     let document = simulated_document(stores)?;
-    let mut seconds = Vec::new();
+    let (mut seconds, mut cpu_seconds) = (Vec::new(), Vec::new());
     let mut events = 0;
     for run in 0..u64::from(runs.max(1)) {
         let all = |done, _| progress(run * stores + done, u64::from(runs.max(1)) * stores);
+        let before = thread_cpu_seconds();
         let (report, counted) = run_counted(&document, &all)?;
         seconds.push(report.time.wall_s);
+        cpu_seconds.extend(before.zip(thread_cpu_seconds()).map(|(before, after)| after - before));
         events = counted;
     }
-    Ok(Speed::of(stores, seconds, Some(events as f64 / stores.max(1) as f64)))
+    Ok(Speed::of(stores, seconds, cpu_seconds, Some(events as f64 / stores.max(1) as f64)))
 }
 
 /// Serves `stores` stores `runs` times.
@@ -151,7 +167,7 @@ pub fn wall(stores: u64, runs: u32, progress: Progress<'_>) -> anyhow::Result<Sp
         );
         seconds.push(report.time.wall_s);
     }
-    Ok(Speed::of(stores, seconds, None))
+    Ok(Speed::of(stores, seconds, Vec::new(), None))
 }
 
 /// Fills a drive with `pairs` pairs and says what this process needed for it: to be called in a process of its own.
@@ -172,6 +188,13 @@ pub fn memory(pairs: u64, progress: Progress<'_>) -> anyhow::Result<Memory> {
         report.notes.join("; ")
     );
     Ok(Memory { pairs, peak_bytes: status_bytes("VmHWM:"), before_bytes })
+}
+
+/// Seconds for which the calling thread has had a core: the first number that Linux's scheduler keeps of it, in ns.
+fn thread_cpu_seconds() -> Option<f64> {
+    let statistics = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    let on_core_ns: u64 = statistics.split_whitespace().next()?.parse().ok()?;
+    Some(on_core_ns as f64 / 1e9)
 }
 
 /// A line of what Linux says of this process.
@@ -273,6 +296,8 @@ impl fmt::Display for Figures {
         line("revision", String::new(), "", format!("{revision}, {machine}, {cores} cores"))?;
         let how = format!("W(M) adaptive, backfill, {} stores{}", simulated.stores, runs(simulated));
         line("simulated stores/s", million(simulated.stores_per_s), "measured", how)?;
+        let figure = simulated.stores_per_cpu_s.map_or_else(unknown, million);
+        line("the same of CPU time", figure, "measured", "while the thread had a core".into())?;
         let events = simulated.events_per_store.map_or_else(unknown, |events| format!("{events:.2}"));
         line("events/store", events, "counted", "the same".into())?;
         let (figure, how) = match (instructions.per_store, instructions.counter) {
