@@ -138,7 +138,7 @@ async fn store<E: Engine>(drive: &Controller<E>, fetched: &Fetched, command: Sto
     } else {
         prp::receive(&drive.link, sqe, &key, value_bytes, &drive.engine).await?
     };
-    commit(drive, key, place, options).await
+    committed(drive.engine.commit(key, place, options).await)
 }
 
 /// A Store whose value may go into the queue's window; the completion says whether it did.
@@ -153,7 +153,7 @@ async fn store_granted<E: Engine>(
     let place = |window: &E::Window, at| engine.place_in(window, &key, at, value_bytes);
     let Some((place, at)) = drive.windows.take_granted(&fetched.queue, grant, value_bytes, place) else {
         let place = prp::receive(link, &fetched.sqe, &key, value_bytes, engine).await?;
-        return commit(drive, key, place, options).await;
+        return committed(drive.engine.commit(key, place, options).await);
     };
     let place = place?;
     let place = match kvdrive_link::prp::walk(link, &fetched.sqe, value_bytes).await {
@@ -163,7 +163,7 @@ async fn store_granted<E: Engine>(
             return Err(status);
         }
     };
-    commit(drive, key, place, options).await?;
+    drive.engine.commit(key, place, options).await?;
     Ok((at, grant.generation))
 }
 
@@ -197,7 +197,7 @@ async fn cxl_store<E: Engine>(drive: &Controller<E>, fetched: &Fetched, key: Key
         let bytes = u32::from(value.tail_bytes);
         engine.copy_in(&place, value.bytes - bytes, &tail[..bytes as usize]).await;
     }
-    commit(drive, key, place, StoreOptions::default()).await?;
+    drive.engine.commit(key, place, StoreOptions::default()).await?;
     if !drive.windows.has_room(queue, value.at + value.bytes, value.bytes) {
         // The next value would have to ask. When there is none to be had it still will.
         let _ = fresh_window(drive, queue).await;
@@ -222,17 +222,12 @@ async fn express<E: Engine>(drive: &Controller<E>, fetched: &Fetched, command: S
     drive.check_value_bytes(value_bytes)?;
     let chunks = fetched.chunks.as_deref();
     let place = byte_express::receive(chunks, &key, value_bytes, &drive.engine).await?;
-    commit(drive, key, place, options).await
+    committed(drive.engine.commit(key, place, options).await)
 }
 
-async fn commit<E: Engine>(
-    drive: &Controller<E>,
-    key: Key,
-    place: E::Place,
-    options: StoreOptions,
-) -> Answer {
-    drive.engine.commit(key, place, options).await?;
-    Ok((0, 0))
+/// What a store answers.
+fn committed(result: Result<(), Status>) -> Answer {
+    result.map(|()| (0, 0))
 }
 
 /// A *write* or *hybrid* inside an unfinished value: the host has lost count. That value is discarded, and this
@@ -288,7 +283,7 @@ async fn keep_or_commit<E: Engine>(
         return Ok((0, 0));
     }
     drive.engine.settle(&assembly.place).await;
-    commit(drive, assembly.key, assembly.place, StoreOptions::default()).await
+    committed(drive.engine.commit(assembly.key, assembly.place, StoreOptions::default()).await)
 }
 
 async fn retrieve<E: Engine>(drive: &Controller<E>, sqe: &Sqe, key: Key, buffer_bytes: u32) -> Answer {

@@ -92,11 +92,23 @@ impl Resource {
 
     /// As [`Resource::run`], and says in the trace what for.
     pub async fn run_noted(&self, span: Ns, room: &'static str, what: &'static str) {
-        let began = self.sim.now();
-        if !self.pass(span, 0) {
-            self.run(span).await;
+        if self.pass_noted(span, room, what) {
+            return;
         }
+        let began = self.sim.now();
+        self.run(span).await;
         self.sim.trace().note(began, self.sim.now() - began, room, what, 0, "");
+    }
+
+    /// As [`Resource::pass`], and says in the trace what for.
+    #[inline]
+    pub fn pass_noted(&self, span: Ns, room: &'static str, what: &'static str) -> bool {
+        let began = self.sim.now();
+        let passed = self.pass(span, 0);
+        if passed && self.sim.trace().is_on() {
+            self.sim.trace().note(began, span, room, what, 0, "");
+        }
+        passed
     }
 
     /// Waits for a server; it is held until the guard is dropped.

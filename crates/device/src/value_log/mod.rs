@@ -43,7 +43,7 @@ use crate::page_buffer::{PageBuffer, PageKind, PageWatch};
 use head::{LogHead, OpenSegment};
 use segments::{Life, Segment, Segments};
 
-pub use place::Place;
+pub use place::{Place, Reserved};
 pub use pool::{Reserve, SegmentId, SegmentPool, Use};
 pub use protected::{Damaged, ProtectedValueLog};
 pub use record::{Head, Journal, Record};

@@ -151,12 +151,14 @@ impl Drop for Promise<'_> {
     }
 }
 
-/// How far a reservation came without a search.
-enum Reserved {
+/// How far a reservation came without waiting and without a search.
+pub enum Reserved {
     /// All the way.
     Place(Place),
     /// The packing policy has spoken.
     Choice(Choice),
+    /// Others pin too much of the buffer.
+    Wait,
 }
 
 /// What a placement decided, before its pages are in the buffer.
@@ -178,23 +180,44 @@ impl ValueLog {
     /// a segment and there is none to be had; [`Status::COMMAND_INTERRUPTED`] when unfinished values of the host pin
     /// so much of the buffer that the place would have to wait for the host.
     pub async fn reserve(&self, head: Head, bytes: u32, arrival: Arrival) -> Result<Place, Status> {
+        self.end_reserve(self.begin_reserve(head, bytes, arrival), head, bytes, arrival).await
+    }
+
+    /// The part of [`ValueLog::reserve`] that waits for nothing, and is all of it in the usual case: no future is made
+    /// for it then. Whatever else comes of it is for [`ValueLog::end_reserve`], at once and with the same arguments.
+    #[inline]
+    pub fn begin_reserve(&self, head: Head, bytes: u32, arrival: Arrival) -> Result<Reserved, Status> {
         if bytes == 0 {
-            return Ok(self.nowhere());
+            return Ok(Reserved::Place(self.nowhere()));
         }
         if bytes > self.0.shape.max_value_bytes {
             return Err(Status::INVALID_VALUE_SIZE);
         }
-        let hold = match (head, arrival) {
-            (Head::Gc, _) | (_, Arrival::Dma) => Hold::Drive,
-            (Head::Host, Arrival::Inline | Arrival::Hybrid) => Hold::Host,
-        };
-        let pages = self.0.pages_at_most(bytes);
-        if !self.0.admits(head, hold, pages)? {
-            self.0.wait_for_admission(head, hold, pages).await?;
+        let hold = hold_of(head, arrival);
+        if !self.0.admits(head, hold, self.0.pages_at_most(bytes))? {
+            return Ok(Reserved::Wait);
         }
-        let choice = match self.place_in_open_page(head, bytes, arrival, hold)? {
+        self.place_in_open_page(head, bytes, arrival, hold)
+    }
+
+    /// The rest of [`ValueLog::reserve`].
+    pub async fn end_reserve(
+        &self,
+        begun: Result<Reserved, Status>,
+        head: Head,
+        bytes: u32,
+        arrival: Arrival,
+    ) -> Result<Place, Status> {
+        let (hold, pages) = (hold_of(head, arrival), self.0.pages_at_most(bytes));
+        let mut reserved = begun?;
+        if let Reserved::Wait = reserved {
+            self.0.wait_for_admission(head, hold, pages).await?;
+            reserved = self.place_in_open_page(head, bytes, arrival, hold)?;
+        }
+        let choice = match reserved {
             Reserved::Place(place) => return Ok(place),
             Reserved::Choice(choice) => choice,
+            Reserved::Wait => unreachable!("a policy does not ask anybody to wait"),
         };
         let (mut place, placed, all_there) = self.place_at(head, choice, bytes, arrival, hold);
         if !all_there {
@@ -469,6 +492,15 @@ impl Log {
             at,
             piece,
         });
+    }
+}
+
+/// For whom the pages of a value are pinned.
+#[inline]
+fn hold_of(head: Head, arrival: Arrival) -> Hold {
+    match (head, arrival) {
+        (Head::Gc, _) | (_, Arrival::Dma) => Hold::Drive,
+        (Head::Host, Arrival::Inline | Arrival::Hybrid) => Hold::Host,
     }
 }
 

@@ -34,7 +34,6 @@ pub struct Futile {
 impl LsmEngine {
     /// Before a store: keeps as much room for the index as it needs to merge itself, and collects a segment when few
     /// are free and one is worth it. Does not wait for others.
-    #[inline]
     pub(super) async fn keep_room(&self) {
         self.keep_room_for_index().await;
         if self.pool.free_count() > self.low_mark() || !self.gc.enabled {
@@ -47,6 +46,14 @@ impl LsmEngine {
         }
     }
 
+    /// Is there anything for [`LsmEngine::keep_room`] to look at? Almost no store meets something.
+    #[inline]
+    pub(super) fn is_short_of_room(&self) -> bool {
+        self.index_work.get() != self.index.counters()
+            || self.gc.enabled && self.pool.free_count() <= self.low_mark()
+    }
+
+    #[inline]
     fn low_mark(&self) -> u32 {
         let reserve = self.pool.reserve();
         self.gc.free_segments_low.max(reserve.index_segments + reserve.gc_segments + 1)
@@ -55,7 +62,6 @@ impl LsmEngine {
     /// Values leave the index enough to write all of its tables once more beside the old ones, and it merges itself
     /// before tombstones have used that room up. So merging everything is possible even when the drive is full, and with
     /// it every delete.
-    #[inline]
     pub(super) async fn keep_room_for_index(&self) {
         let work = self.index.counters();
         if self.index_work.replace(work) == work {

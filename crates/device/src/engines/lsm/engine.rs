@@ -17,7 +17,7 @@ use std::rc::Rc;
 
 use kvdrive_link::transfer::Exposing;
 use kvdrive_link::{Arrival, Landing, Piece};
-use kvdrive_sim::{KeyedLock, Mutex, Resource, Sim};
+use kvdrive_sim::{KeyedLock, Mutex, Ns, Resource, Sim};
 use kvdrive_spec::{Key, Status, StoreOptions};
 use serde::{Deserialize, Serialize};
 
@@ -35,7 +35,7 @@ use crate::ftl::{Ftl, Lpa};
 use crate::packing::PackingConfig;
 use crate::page_buffer::{Eviction, PageBuffer};
 use crate::power::{ImageError, Journal};
-use crate::value_log::{Head, PastPin, Place, Reserve, SegmentPool, Shape, Vaddr, ValueLog};
+use crate::value_log::{Head, PastPin, Place, Reserve, Reserved, SegmentPool, Shape, Vaddr, ValueLog};
 
 /// Settings of the engine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -147,12 +147,21 @@ impl LsmEngine {
 
     /// Firmware copies `bytes` bytes.
     pub(super) async fn copy(&self, bytes: u32) {
+        if let Err(ns) = self.copy_at_once(bytes) {
+            self.cores.run_noted(ns, "controller", "memcpy").await;
+        }
+    }
+
+    /// [`LsmEngine::copy`] without a future, where that can be ([`Resource::pass`]); or the time that is still to be
+    /// taken.
+    #[inline]
+    fn copy_at_once(&self, bytes: u32) -> Result<(), Ns> {
         let ns = self.costs.memcpy_ns(bytes);
         self.count(|counters| {
             counters.memcpy_bytes += u64::from(bytes);
             counters.memcpy_ns += ns;
         });
-        self.cores.run_noted(ns, "controller", "memcpy").await;
+        if self.cores.pass_noted(ns, "controller", "memcpy") { Ok(()) } else { Err(ns) }
     }
 
     /// Is the condition of a store met?
@@ -177,6 +186,23 @@ impl LsmEngine {
         inserted
     }
 
+    /// [`LsmEngine::commit_once`] without a future, in the usual case: nobody has the key, the memtable has room, and
+    /// nothing else happens until the entry is in it.
+    #[inline]
+    fn commit_at_once(&self, key: &Key, place: &Place, options: StoreOptions) -> bool {
+        let (address, bytes) = (place.address(), place.bytes());
+        if options != StoreOptions::default()
+            || self.keys.is_held(key)
+            || self.index.accept(key, address, bytes).is_err()
+            || !self.index.pass_insertion()
+        {
+            return false;
+        }
+        self.log.note_live(address, bytes);
+        self.index.insert_now(*key, Entry { address, bytes, sequence: 0, tombstone: false });
+        true
+    }
+
     async fn commit_once(&self, key: Key, place: &Place, options: StoreOptions) -> Result<(), Status> {
         let _key = self.keys.lock(key).await;
         self.check_options(&key, options).await?;
@@ -194,9 +220,15 @@ impl Landing for LsmEngine {
 
     async fn reserve(&self, key: &Key, bytes: u32, arrival: Arrival) -> Result<Place, Status> {
         self.index.accept(key, Vaddr(0), bytes)?;
-        self.keep_room().await;
+        if self.is_short_of_room() {
+            self.keep_room().await;
+        }
         loop {
-            match self.log.reserve(Head::Host, bytes, arrival).await {
+            let begun = self.log.begin_reserve(Head::Host, bytes, arrival);
+            if let Ok(Reserved::Place(place)) = begun {
+                return Ok(place);
+            }
+            match self.log.end_reserve(begun, Head::Host, bytes, arrival).await {
                 Err(Status::CAPACITY_EXCEEDED) if self.make_room().await => {}
                 reserved => return reserved,
             }
@@ -204,7 +236,9 @@ impl Landing for LsmEngine {
     }
 
     async fn copy_in(&self, place: &Place, at: u32, bytes: &[u8]) {
-        self.copy(bytes.len() as u32).await;
+        if let Err(ns) = self.copy_at_once(bytes.len() as u32) {
+            self.cores.run_noted(ns, "controller", "memcpy").await;
+        }
         place.write(at, Piece::Bytes(bytes));
     }
 
@@ -258,6 +292,9 @@ impl Engine for LsmEngine {
 
     async fn commit(&self, key: Key, mut place: Place, options: StoreOptions) -> Result<(), Status> {
         place.landed();
+        if self.commit_at_once(&key, &place, options) {
+            return Ok(());
+        }
         loop {
             match self.commit_once(key, &place, options).await {
                 Err(Status::CAPACITY_EXCEEDED) if self.make_room().await => {}

@@ -195,13 +195,26 @@ impl Index {
     }
 
     async fn put(&self, key: Key, entry: Entry) -> Result<(), Status> {
+        if !self.pass_insertion() {
+            self.0.cores.run(self.0.config.memtable_insert_ns).await;
+            while self.is_full() {
+                self.make_room().await?;
+            }
+        }
+        self.insert_now(key, entry);
+        Ok(())
+    }
+
+    /// Takes the time of an insertion, if the memtable has room and nothing else happens until then
+    /// ([`Resource::pass`]); [`Index::insert_now`] is to follow. `false`: nothing was done.
+    #[inline]
+    pub(super) fn pass_insertion(&self) -> bool {
+        !self.is_full() && self.0.cores.pass(self.0.config.memtable_insert_ns, 0)
+    }
+
+    /// Puts an entry into the memtable, which has room.
+    pub(super) fn insert_now(&self, key: Key, entry: Entry) {
         let inner = &*self.0;
-        if !inner.cores.pass(inner.config.memtable_insert_ns, 0) {
-            inner.cores.run(inner.config.memtable_insert_ns).await;
-        }
-        while self.is_full() {
-            self.make_room().await?;
-        }
         let sequence = inner.next_sequence.get();
         inner.next_sequence.set(sequence + 1);
         let entry = Entry { sequence, ..entry };
@@ -211,7 +224,6 @@ impl Index {
         if let Some(old) = replaced.filter(Entry::has_bytes) {
             inner.values.dead(old.address, old.bytes);
         }
-        Ok(())
     }
 
     /// The newest entry of `key`; `None` if there is none or it is a tombstone.
