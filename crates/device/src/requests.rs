@@ -23,7 +23,7 @@
 use std::rc::Rc;
 
 use kvdrive_link::transfer::{Assembly, byte_express, piggyback, prp, sgl};
-use kvdrive_link::{Fetched, QueuePair, Region};
+use kvdrive_link::{Arrival, Fetched, QueuePair, Region};
 use kvdrive_spec::inline::{TAIL_INLINE_BYTES, get_tail};
 use kvdrive_spec::iter::IterHeader;
 use kvdrive_spec::list::ListWriter;
@@ -138,7 +138,7 @@ async fn store<E: Engine>(drive: &Controller<E>, fetched: &Fetched, command: Sto
     } else {
         prp::receive(&drive.link, sqe, &key, value_bytes, &drive.engine).await?
     };
-    committed(drive.engine.commit(key, place, options).await)
+    commit(drive, key, place, options).await
 }
 
 /// A Store whose value may go into the queue's window; the completion says whether it did.
@@ -153,7 +153,7 @@ async fn store_granted<E: Engine>(
     let place = |window: &E::Window, at| engine.place_in(window, &key, at, value_bytes);
     let Some((place, at)) = drive.windows.take_granted(&fetched.queue, grant, value_bytes, place) else {
         let place = prp::receive(link, &fetched.sqe, &key, value_bytes, engine).await?;
-        return committed(drive.engine.commit(key, place, options).await);
+        return commit(drive, key, place, options).await;
     };
     let place = place?;
     let place = match kvdrive_link::prp::walk(link, &fetched.sqe, value_bytes).await {
@@ -163,7 +163,7 @@ async fn store_granted<E: Engine>(
             return Err(status);
         }
     };
-    drive.engine.commit(key, place, options).await?;
+    commit(drive, key, place, options).await?;
     Ok((at, grant.generation))
 }
 
@@ -197,7 +197,7 @@ async fn cxl_store<E: Engine>(drive: &Controller<E>, fetched: &Fetched, key: Key
         let bytes = u32::from(value.tail_bytes);
         engine.copy_in(&place, value.bytes - bytes, &tail[..bytes as usize]).await;
     }
-    drive.engine.commit(key, place, StoreOptions::default()).await?;
+    commit(drive, key, place, StoreOptions::default()).await?;
     if !drive.windows.has_room(queue, value.at + value.bytes, value.bytes) {
         // The next value would have to ask. When there is none to be had it still will.
         let _ = fresh_window(drive, queue).await;
@@ -222,12 +222,7 @@ async fn express<E: Engine>(drive: &Controller<E>, fetched: &Fetched, command: S
     drive.check_value_bytes(value_bytes)?;
     let chunks = fetched.chunks.as_deref();
     let place = byte_express::receive(chunks, &key, value_bytes, &drive.engine).await?;
-    committed(drive.engine.commit(key, place, options).await)
-}
-
-/// What a store answers.
-fn committed(result: Result<(), Status>) -> Answer {
-    result.map(|()| (0, 0))
+    commit(drive, key, place, options).await
 }
 
 /// A *write* or *hybrid* inside an unfinished value: the host has lost count. That value is discarded, and this
@@ -246,9 +241,16 @@ fn refuse_inside_value<E: Engine>(drive: &Controller<E>, fetched: &Fetched) -> R
 
 async fn write<E: Engine>(drive: &Controller<E>, fetched: &Fetched, command: Write) -> Answer {
     refuse_inside_value(drive, fetched)?;
-    drive.check_value_bytes(command.value_bytes)?;
-    let assembly = piggyback::receive_write(&fetched.sqe, &command, &drive.engine).await?;
-    keep_or_commit(drive, fetched, assembly).await
+    let Write { key, value_bytes } = command;
+    drive.check_value_bytes(value_bytes)?;
+    let place = drive.engine.reserve(&key, value_bytes, Arrival::Inline).await?;
+    let received_bytes = piggyback::copy_write(&fetched.sqe, value_bytes, &place, &drive.engine).await;
+    if received_bytes == value_bytes {
+        return settle_and_commit(drive, key, place).await;
+    }
+    let assembly = Assembly { key, value_bytes, received_bytes, place };
+    drive.unfinished.keep(&fetched.queue, Unfinished::Value(assembly));
+    Ok((0, 0))
 }
 
 async fn hybrid<E: Engine>(drive: &Controller<E>, fetched: &Fetched, command: Write, pages_z: u32) -> Answer {
@@ -282,8 +284,24 @@ async fn keep_or_commit<E: Engine>(
         drive.unfinished.keep(&fetched.queue, Unfinished::Value(assembly));
         return Ok((0, 0));
     }
-    drive.engine.settle(&assembly.place).await;
-    committed(drive.engine.commit(assembly.key, assembly.place, StoreOptions::default()).await)
+    settle_and_commit(drive, assembly.key, assembly.place).await
+}
+
+async fn settle_and_commit<E: Engine>(drive: &Controller<E>, key: Key, place: E::Place) -> Answer {
+    drive.engine.settle(&place).await;
+    commit(drive, key, place, StoreOptions::default()).await
+}
+
+async fn commit<E: Engine>(
+    drive: &Controller<E>,
+    key: Key,
+    mut place: E::Place,
+    options: StoreOptions,
+) -> Answer {
+    if !drive.engine.commit_at_once(&key, &mut place, options) {
+        drive.engine.commit(key, place, options).await?;
+    }
+    Ok((0, 0))
 }
 
 async fn retrieve<E: Engine>(drive: &Controller<E>, sqe: &Sqe, key: Key, buffer_bytes: u32) -> Answer {

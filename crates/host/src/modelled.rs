@@ -127,8 +127,8 @@ impl Driver {
     }
 
     /// Stores a value.
-    pub async fn store(&self, key: Key, value: Piece<'_>) -> Result<(), Status> {
-        self.store_with(key, value, StoreOptions::default()).await
+    pub fn store(&self, key: Key, value: Piece<'_>) -> impl Future<Output = Result<(), Status>> {
+        self.store_with(key, value, StoreOptions::default())
     }
 
     /// Stores a value under a condition. Conditions need the option byte, which inline commands use for value bytes:

@@ -342,14 +342,17 @@ impl Link {
     pub fn take_command(&self) -> Fetched {
         let left = self.visible.get() - 1;
         let queues = self.queues.borrow();
-        let mut next = self.cursor.get();
-        let fetched = (0..queues.len()).find_map(|_| {
-            let queue = &queues[next];
-            next = if next + 1 < queues.len() { next + 1 } else { 0 };
-            queue.take_submission()
+        let mut index = self.cursor.get();
+        let looked_at = (0..queues.len()).find(|_| {
+            let has_one = queues[index].has_submission();
+            if !has_one {
+                index = if index + 1 < queues.len() { index + 1 } else { 0 };
+            }
+            has_one
         });
-        let fetched = fetched.expect("a visible entry lies in some queue");
-        self.cursor.set(next);
+        assert!(looked_at.is_some(), "a visible entry lies in some queue");
+        self.cursor.set(if index + 1 < queues.len() { index + 1 } else { 0 });
+        let fetched = queues[index].take_submission();
         let left = left - fetched.chunks.as_ref().map_or(0, |chunks| chunks.len() as u64);
         self.visible.set(left);
         if left > 0 {

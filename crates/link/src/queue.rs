@@ -134,7 +134,9 @@ impl QueuePair {
         self.published.get() - before
     }
 
-    fn has_submission(&self) -> bool {
+    /// Drive: is there a published entry?
+    #[inline]
+    pub(crate) fn has_submission(&self) -> bool {
         self.published.get() > self.taken.get()
     }
 
@@ -175,12 +177,9 @@ impl QueuePair {
         }
     }
 
-    /// Drive: takes the oldest published entry, and an *express*'s chunks with it.
+    /// Drive: takes the oldest published entry, and an *express*'s chunks with it. There must be one.
     #[inline]
-    pub(crate) fn take_submission(self: &Rc<Self>) -> Option<Fetched> {
-        if !self.has_submission() {
-            return None;
-        }
+    pub(crate) fn take_submission(self: &Rc<Self>) -> Fetched {
         let sqe = self.submissions.borrow_mut().pop_front().expect("published entries are in the ring");
         self.advance(1);
         let (mut turn, mut chunks) = (None, None);
@@ -193,7 +192,7 @@ impl QueuePair {
                 _ => {}
             }
         }
-        Some(Fetched { queue: self.clone(), sqe, turn, chunks, head: self.head.get() })
+        Fetched { queue: self.clone(), sqe, turn, chunks, head: self.head.get() }
     }
 
     /// Takes the next `count` entries if so many are published.

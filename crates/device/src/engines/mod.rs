@@ -39,6 +39,11 @@ pub trait Engine: Exposing + 'static {
         options: StoreOptions,
     ) -> impl Future<Output = Result<(), Status>>;
 
+    /// [`Engine::commit`] without a future, where that can be. `false`: the place is still to be committed.
+    fn commit_at_once(&self, _key: &Key, _place: &mut Self::Place, _options: StoreOptions) -> bool {
+        false
+    }
+
     /// Finds the newest value of `key`.
     fn find(&self, key: Key) -> impl Future<Output = Result<Option<Self::Found>, Status>>;
 

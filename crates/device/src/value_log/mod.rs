@@ -43,7 +43,7 @@ use crate::page_buffer::{PageBuffer, PageKind, PageWatch};
 use head::{LogHead, OpenSegment};
 use segments::{Life, Segment, Segments};
 
-pub use place::{Place, Reserved};
+pub use place::{Begun, Place};
 pub use pool::{Reserve, SegmentId, SegmentPool, Use};
 pub use protected::{Damaged, ProtectedValueLog};
 pub use record::{Head, Journal, Record};
@@ -364,9 +364,13 @@ impl ValueLog {
     /// The segment of an address.
     #[inline]
     pub fn segment_of(&self, address: Vaddr) -> SegmentId {
-        // The division left is one of 32 bits, several times faster than one of 64.
-        let page = (address.0 >> self.0.shape.page_bytes.trailing_zeros()) as u32;
-        SegmentId(page / self.0.shape.segment_pages)
+        // Every entry that is merged asks this: divisions by powers of two are shifts, and all else one of 32 bits.
+        let shape = &self.0.shape;
+        let page = (address.0 >> shape.page_bytes.trailing_zeros()) as u32;
+        SegmentId(match shape.segment_pages.is_power_of_two() {
+            true => page >> shape.segment_pages.trailing_zeros(),
+            false => page / shape.segment_pages,
+        })
     }
 
     /// How far a head has come in its linear space, bytes: what it has taken up, gaps included.

@@ -151,14 +151,14 @@ impl Drop for Promise<'_> {
     }
 }
 
-/// How far a reservation came without waiting and without a search.
-pub enum Reserved {
-    /// All the way.
-    Place(Place),
+/// How far a reservation came that has no place without waiting or a search.
+pub enum Begun {
     /// The packing policy has spoken.
     Choice(Choice),
     /// Others pin too much of the buffer.
     Wait,
+    /// It is refused.
+    Refused(Status),
 }
 
 /// What a placement decided, before its pages are in the buffer.
@@ -180,44 +180,49 @@ impl ValueLog {
     /// a segment and there is none to be had; [`Status::COMMAND_INTERRUPTED`] when unfinished values of the host pin
     /// so much of the buffer that the place would have to wait for the host.
     pub async fn reserve(&self, head: Head, bytes: u32, arrival: Arrival) -> Result<Place, Status> {
-        self.end_reserve(self.begin_reserve(head, bytes, arrival), head, bytes, arrival).await
+        match self.begin_reserve(head, bytes, arrival) {
+            Ok(place) => Ok(place),
+            Err(begun) => self.end_reserve(begun, head, bytes, arrival).await,
+        }
     }
 
     /// The part of [`ValueLog::reserve`] that waits for nothing, and is all of it in the usual case: no future is made
     /// for it then. Whatever else comes of it is for [`ValueLog::end_reserve`], at once and with the same arguments.
     #[inline]
-    pub fn begin_reserve(&self, head: Head, bytes: u32, arrival: Arrival) -> Result<Reserved, Status> {
+    pub fn begin_reserve(&self, head: Head, bytes: u32, arrival: Arrival) -> Result<Place, Begun> {
         if bytes == 0 {
-            return Ok(Reserved::Place(self.nowhere()));
+            return Ok(self.nowhere());
         }
         if bytes > self.0.shape.max_value_bytes {
-            return Err(Status::INVALID_VALUE_SIZE);
+            return Err(Begun::Refused(Status::INVALID_VALUE_SIZE));
         }
         let hold = hold_of(head, arrival);
-        if !self.0.admits(head, hold, self.0.pages_at_most(bytes))? {
-            return Ok(Reserved::Wait);
+        match self.0.admits(head, hold, self.0.pages_at_most(bytes)) {
+            Ok(true) => self.place_in_open_page(head, bytes, arrival, hold),
+            Ok(false) => Err(Begun::Wait),
+            Err(status) => Err(Begun::Refused(status)),
         }
-        self.place_in_open_page(head, bytes, arrival, hold)
     }
 
     /// The rest of [`ValueLog::reserve`].
     pub async fn end_reserve(
         &self,
-        begun: Result<Reserved, Status>,
+        mut begun: Begun,
         head: Head,
         bytes: u32,
         arrival: Arrival,
     ) -> Result<Place, Status> {
         let (hold, pages) = (hold_of(head, arrival), self.0.pages_at_most(bytes));
-        let mut reserved = begun?;
-        if let Reserved::Wait = reserved {
-            self.0.wait_for_admission(head, hold, pages).await?;
-            reserved = self.place_in_open_page(head, bytes, arrival, hold)?;
-        }
-        let choice = match reserved {
-            Reserved::Place(place) => return Ok(place),
-            Reserved::Choice(choice) => choice,
-            Reserved::Wait => unreachable!("a policy does not ask anybody to wait"),
+        let choice = loop {
+            match begun {
+                Begun::Choice(choice) => break choice,
+                Begun::Refused(status) => return Err(status),
+                Begun::Wait => self.0.wait_for_admission(head, hold, pages).await?,
+            }
+            match self.place_in_open_page(head, bytes, arrival, hold) {
+                Ok(place) => return Ok(place),
+                Err(further) => begun = further,
+            }
         };
         let (mut place, placed, all_there) = self.place_at(head, choice, bytes, arrival, hold);
         if !all_there {
@@ -251,12 +256,12 @@ impl ValueLog {
         bytes: u32,
         arrival: Arrival,
         hold: Hold,
-    ) -> Result<Reserved, Status> {
+    ) -> Result<Place, Begun> {
         let log = &*self.0;
         let mut state = log.state.borrow_mut();
         let State { heads, segments, statistics } = &mut *state;
         let head = &mut heads[head_name as usize];
-        let choice = log.choose(head_name, head, bytes, arrival)?;
+        let choice = log.choose(head_name, head, bytes, arrival).map_err(Begun::Refused)?;
         log.record(|| Record::ValuePlaced { head: head_name, bytes, arrival });
         statistics.values[head_name as usize] += 1;
         statistics.copied_bytes[head_name as usize] += u64::from(choice.copied_bytes);
@@ -266,21 +271,19 @@ impl ValueLog {
         let end = choice.at + u64::from(bytes);
         // A value that fills its page ends the filling of it: that takes a search anyway.
         if end >= start + page_bytes || head.packing.oldest_open() >= head.open_from + page_bytes {
-            return Ok(Reserved::Choice(choice));
+            return Err(Begun::Choice(choice));
         }
-        let Some(page) = head.open_page(start) else { return Ok(Reserved::Choice(choice)) };
-        let Some(pin) = log.buffer.try_pin_at(page.slot, page.lpa, hold) else {
-            return Ok(Reserved::Choice(choice));
-        };
+        let page = head.open_page(start).ok_or(Begun::Choice(choice))?;
+        let pin = log.buffer.try_pin_at(page.slot, page.lpa, hold).ok_or(Begun::Choice(choice))?;
         segments.add_place(page.segment);
-        Ok(Reserved::Place(Place {
+        Ok(Place {
             log: self.clone(),
             address: Vaddr(u64::from(page.lpa) * page_bytes + (choice.at - start)),
             bytes,
             copied_bytes: choice.copied_bytes,
             pages: Pages::One(Some(pin)),
             segment: Some(page.segment),
-        }))
+        })
     }
 
     /// Takes a segment if need be and pins the pages that are in the buffer. Says whether that is all of them.

@@ -116,13 +116,20 @@ pub async fn receive_write<L: Landing>(
     landing: &L,
 ) -> Result<Assembly<L::Place>, Status> {
     let place = landing.reserve(&write.key, write.value_bytes, Arrival::Inline).await?;
+    let received_bytes = copy_write(sqe, write.value_bytes, &place, landing).await;
+    Ok(Assembly { key: write.key, value_bytes: write.value_bytes, received_bytes, place })
+}
+
+/// The part of [`receive_write`] behind the reservation; returns how many bytes have arrived. Most values are whole
+/// then, and need no [`Assembly`].
+pub async fn copy_write<L: Landing>(sqe: &Sqe, value_bytes: u32, place: &L::Place, landing: &L) -> u32 {
     let mut part = [0; WRITE_INLINE_BYTES];
     get_write(sqe, &mut part);
-    let received_bytes = write.value_bytes.min(WRITE_INLINE_BYTES as u32);
+    let received_bytes = value_bytes.min(WRITE_INLINE_BYTES as u32);
     if received_bytes > 0 {
-        landing.copy_in(&place, 0, &part[..received_bytes as usize]).await;
+        landing.copy_in(place, 0, &part[..received_bytes as usize]).await;
     }
-    Ok(Assembly { key: write.key, value_bytes: write.value_bytes, received_bytes, place })
+    received_bytes
 }
 
 /// Device half of a *transfer*: copies the next bytes behind those that have arrived.

@@ -35,7 +35,7 @@ use crate::ftl::{Ftl, Lpa};
 use crate::packing::PackingConfig;
 use crate::page_buffer::{Eviction, PageBuffer};
 use crate::power::{ImageError, Journal};
-use crate::value_log::{Head, PastPin, Place, Reserve, Reserved, SegmentPool, Shape, Vaddr, ValueLog};
+use crate::value_log::{Head, PastPin, Place, Reserve, SegmentPool, Shape, Vaddr, ValueLog};
 
 /// Settings of the engine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -186,23 +186,6 @@ impl LsmEngine {
         inserted
     }
 
-    /// [`LsmEngine::commit_once`] without a future, in the usual case: nobody has the key, the memtable has room, and
-    /// nothing else happens until the entry is in it.
-    #[inline]
-    fn commit_at_once(&self, key: &Key, place: &Place, options: StoreOptions) -> bool {
-        let (address, bytes) = (place.address(), place.bytes());
-        if options != StoreOptions::default()
-            || self.keys.is_held(key)
-            || self.index.accept(key, address, bytes).is_err()
-            || !self.index.pass_insertion()
-        {
-            return false;
-        }
-        self.log.note_live(address, bytes);
-        self.index.insert_now(*key, Entry { address, bytes, sequence: 0, tombstone: false });
-        true
-    }
-
     async fn commit_once(&self, key: Key, place: &Place, options: StoreOptions) -> Result<(), Status> {
         let _key = self.keys.lock(key).await;
         self.check_options(&key, options).await?;
@@ -224,10 +207,10 @@ impl Landing for LsmEngine {
             self.keep_room().await;
         }
         loop {
-            let begun = self.log.begin_reserve(Head::Host, bytes, arrival);
-            if let Ok(Reserved::Place(place)) = begun {
-                return Ok(place);
-            }
+            let begun = match self.log.begin_reserve(Head::Host, bytes, arrival) {
+                Ok(place) => return Ok(place),
+                Err(begun) => begun,
+            };
             match self.log.end_reserve(begun, Head::Host, bytes, arrival).await {
                 Err(Status::CAPACITY_EXCEEDED) if self.make_room().await => {}
                 reserved => return reserved,
@@ -292,15 +275,31 @@ impl Engine for LsmEngine {
 
     async fn commit(&self, key: Key, mut place: Place, options: StoreOptions) -> Result<(), Status> {
         place.landed();
-        if self.commit_at_once(&key, &place, options) {
-            return Ok(());
-        }
         loop {
             match self.commit_once(key, &place, options).await {
                 Err(Status::CAPACITY_EXCEEDED) if self.make_room().await => {}
                 committed => return committed,
             }
         }
+    }
+
+    /// The usual case: no condition, nobody has the key, the memtable has room, and nothing else happens until the entry
+    /// is in it.
+    #[inline]
+    fn commit_at_once(&self, key: &Key, place: &mut Place, options: StoreOptions) -> bool {
+        // Before any time passes: somebody may wait for the pages.
+        place.landed();
+        let (address, bytes) = (place.address(), place.bytes());
+        if options != StoreOptions::default()
+            || self.keys.is_held(key)
+            || self.index.accept(key, address, bytes).is_err()
+            || !self.index.pass_insertion()
+        {
+            return false;
+        }
+        self.log.note_live(address, bytes);
+        self.index.insert_now(*key, Entry { address, bytes, sequence: 0, tombstone: false });
+        true
     }
 
     async fn find(&self, key: Key) -> Result<Option<Found>, Status> {
