@@ -111,9 +111,15 @@ impl Keep for TagsPage {
 
 /// Is so much of `literal` not zero that packing it would save less than half?
 fn is_large_and_filled(literal: &[u8]) -> bool {
-    let filled =
-        || literal.chunks(STRETCH_BYTES).filter(|stretch| stretch.iter().any(|byte| *byte != 0)).count();
+    let filled = || literal.chunks(STRETCH_BYTES).filter(|stretch| !is_zero(stretch)).count();
     literal.len() >= SHARE_BYTES && 2 * filled() * STRETCH_BYTES >= literal.len()
+}
+
+/// Every page is looked through when it is programmed: sixteen bytes at a time.
+#[inline]
+fn is_zero(bytes: &[u8]) -> bool {
+    let (words, rest) = bytes.as_chunks::<16>();
+    words.iter().all(|word| u128::from_ne_bytes(*word) == 0) && rest.iter().all(|byte| *byte == 0)
 }
 
 fn put(out: &mut Vec<u8>, mut number: u64) {
@@ -216,7 +222,6 @@ fn runs(data: &Region) -> Vec<(Shape, Content<'_>)> {
         let mut rest = literal.get(from..to.min(literal.len())).unwrap_or_default();
         let mut at = from;
         while !rest.is_empty() {
-            let is_zero = |stretch: &[u8]| stretch.iter().all(|byte| *byte == 0);
             let stretches = |zero: bool| rest.chunks(STRETCH_BYTES).take_while(move |it| is_zero(it) == zero);
             let bytes = stretches(false).map(<[u8]>::len).sum::<usize>();
             if bytes > 0 {
