@@ -27,6 +27,7 @@ pub fn link(config: &Config) -> LinkConfig {
         doorbell_ns: config.link.doorbell_ns,
         interrupt: config.link.interrupt == "msix",
         dma_granularity_bytes: config.controller.dma_granularity_bytes,
+        free_to_host: config.link.free_to_host,
         cxl_store_ns: config.link.cxl_store_ns,
         cxl_line_ns: config.link.cxl_line_ns,
     }
@@ -98,7 +99,11 @@ pub fn drive(config: &Config) -> DriveConfig {
             erase_ns: flash.erase_ns,
             transfer_ns_per_kib: flash.transfer_ns_per_kib,
             enabled: config.nand.enabled,
-            charge_off: Vec::new(),
+            uncharged: flash
+                .uncharged
+                .iter()
+                .map(|text| text.parse().expect("the rule of the key has parsed it"))
+                .collect(),
         },
         ftl: ftl::FtlConfig {
             over_provisioning: config.ftl.over_provisioning,
@@ -148,10 +153,12 @@ fn hash_engine(config: &Config) -> hash::HashConfig {
         max_probes: hash.max_probes,
         hash_bits: hash.hash_bits,
         discard_invalid: hash.discard_invalid,
+        wait_for_program: hash.wait_for_program,
         costs: hash::HashCosts {
             probe_ns: hash.probe_ns,
             comparison_ns: hash.comparison_ns,
             compare_key_ns: hash.compare_key_ns,
+            collision_ns: hash.collision_ns,
             gc_item_ns: hash.gc_item_ns,
             memcpy_ns_per_kib: controller.memcpy_ns_per_kib,
             memcpy_setup_ns: controller.memcpy_setup_ns,

@@ -61,6 +61,8 @@ pub struct LinkConfig {
     pub interrupt: bool,
     /// Unit in which the DMA engine moves bytes for an SGL: 4096, 4 or 1. PRPs always move whole pages.
     pub dma_granularity_bytes: u32,
+    /// Does data to the host cross without taking time? Only to study a published emulator; bytes are still counted.
+    pub free_to_host: bool,
     /// What the host waits for a store by CXL.mem and its flush, line time included: this, ns,
     pub cxl_store_ns: Ns,
     /// and this for each cache line, ns.
@@ -442,6 +444,10 @@ impl Link {
                 Crossing::write(&self.config, Class::ToHost, u64::from(moved_bytes), self.dma_ns(moved_bytes))
             }
         };
+        if self.config.free_to_host {
+            self.meter.count(crossing.class, crossing.payload_bytes, crossing.wire_bytes);
+            return;
+        }
         self.dma(&self.up, &crossing).await;
     }
 

@@ -53,8 +53,54 @@ pub struct FlashConfig {
     pub transfer_ns_per_kib: u64,
     /// `false`: there is no flash. Nothing is programmed, read, counted or charged.
     pub enabled: bool,
-    /// Purposes that take no time. Only to study a published emulator that left them out; they are still counted.
-    pub charge_off: Vec<Purpose>,
+    /// Operations that take no time. Only to study a published emulator that left them out; they are still counted.
+    pub uncharged: Vec<Uncharged>,
+}
+
+/// What can be done with flash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Operation {
+    /// Reading a page or a part of it.
+    Read,
+    /// Programming a page.
+    Program,
+    /// Erasing a block.
+    Erase,
+}
+
+impl Operation {
+    /// Every operation with its name in configurations.
+    pub const ALL: [(Operation, &'static str); 3] =
+        [(Operation::Read, "read"), (Operation::Program, "program"), (Operation::Erase, "erase")];
+}
+
+/// Operations that take no time: `read:data_gc`, or on one channel alone, `program:data:7`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Uncharged {
+    /// Which operation.
+    pub operation: Operation,
+    /// What for.
+    pub purpose: Purpose,
+    /// The channel; `None`: all of them.
+    pub channel: Option<u32>,
+}
+
+impl std::str::FromStr for Uncharged {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Uncharged, String> {
+        let wrong = || format!("\"{text}\": expected OPERATION:PURPOSE[:CHANNEL], as read:data_gc");
+        let mut parts = text.split(':');
+        let (operation, purpose, channel) = (parts.next(), parts.next(), parts.next());
+        let operation = Operation::ALL.iter().find(|(_, name)| Some(*name) == operation).ok_or_else(wrong)?.0;
+        let purpose = Purpose::ALL.iter().find(|(_, name)| Some(*name) == purpose).ok_or_else(wrong)?.0;
+        let channel = channel.map(|channel| channel.parse().map_err(|_| wrong())).transpose()?;
+        if parts.next().is_some() {
+            return Err(wrong());
+        }
+        Ok(Uncharged { operation, purpose, channel })
+    }
 }
 
 /// A value of a configuration that cannot be.

@@ -23,11 +23,11 @@ use std::rc::Rc;
 use kvdrive_link::Region;
 use kvdrive_sim::{Ns, Resource, ResourceStatistics, Rng, Sim};
 
-use super::FlashConfig;
 use super::geometry::{BlockId, Geometry, Ppa};
 use super::media::{Media, MediaPage};
 use super::purpose::Purpose;
 use super::spare::{SPARE_USED_BYTES, Spare};
+use super::{FlashConfig, Operation};
 
 /// A page that cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -58,8 +58,8 @@ struct Core {
     sim: Sim,
     config: FlashConfig,
     geometry: Geometry,
-    /// By purpose: does it take time?
-    charged: [bool; Purpose::COUNT],
+    /// By operation, purpose and channel: does it take time?
+    charged: Vec<bool>,
     /// Time on the channel for a page with its spare area, and for the used part of the spare area alone, ns.
     page_transfer_ns: Ns,
     spare_transfer_ns: Ns,
@@ -77,6 +77,22 @@ struct Core {
 #[derive(Clone)]
 pub struct FlashPort(Rc<Core>);
 
+fn charge_index(config: &FlashConfig, operation: Operation, purpose: Purpose, channel: u32) -> usize {
+    (operation as usize * Purpose::COUNT + purpose.index()) * config.channels as usize + channel as usize
+}
+
+/// The table of what takes time.
+fn charged(config: &FlashConfig) -> Vec<bool> {
+    let mut charged = vec![true; Operation::ALL.len() * Purpose::COUNT * config.channels as usize];
+    for uncharged in &config.uncharged {
+        let channels = (0..config.channels).filter(|channel| uncharged.channel.is_none_or(|c| c == *channel));
+        for channel in channels {
+            charged[charge_index(config, uncharged.operation, uncharged.purpose, channel)] = false;
+        }
+    }
+    charged
+}
+
 fn bump(counter: &Cell<u64>) {
     counter.set(counter.get() + 1);
 }
@@ -90,7 +106,7 @@ impl FlashPort {
         let geometry = config.geometry();
         assert_eq!(media.geometry(), &geometry, "the medium was made for another drive");
         let transfer_ns = |bytes: u64| (bytes * config.transfer_ns_per_kib).div_ceil(1024);
-        let charged = Purpose::ALL.map(|(purpose, _)| !config.charge_off.contains(&purpose));
+        let charged = charged(&config);
         let unit = |unit: u32| Unit {
             resource: Resource::new(sim, format!("unit {unit}"), 1),
             in_flight: RefCell::new(None),
@@ -170,7 +186,7 @@ impl FlashPort {
         bump(&core.reads[purpose.index()]);
         let since = core.sim.now();
         let block = core.geometry.block_of(ppa);
-        let charged = core.charged[purpose.index()];
+        let charged = self.is_charged(Operation::Read, purpose, block);
         let unit = self.unit(block).resource.acquire().await;
         if charged {
             core.sim.sleep(core.config.sense_ns).await;
@@ -201,7 +217,7 @@ impl FlashPort {
         );
         let since = core.sim.now();
         let block = core.geometry.block_of(ppa);
-        let charged = core.charged[purpose.index()];
+        let charged = self.is_charged(Operation::Program, purpose, block);
         let unit = self.unit(block);
         let held = unit.resource.acquire().await;
         if charged {
@@ -229,7 +245,7 @@ impl FlashPort {
         let unit = self.unit(block);
         let held = unit.resource.acquire().await;
         *unit.in_flight.borrow_mut() = Some(InFlight::Erase(block));
-        if core.charged[purpose.index()] {
+        if self.is_charged(Operation::Erase, purpose, block) {
             core.sim.sleep(core.config.erase_ns).await;
         }
         unit.in_flight.borrow_mut().take();
@@ -327,6 +343,11 @@ impl FlashPort {
 
     fn unit(&self, block: BlockId) -> &Unit {
         &self.0.units[self.0.geometry.unit_of(block) as usize]
+    }
+
+    fn is_charged(&self, operation: Operation, purpose: Purpose, block: BlockId) -> bool {
+        let core = &*self.0;
+        core.charged[charge_index(&core.config, operation, purpose, core.geometry.channel_of(block))]
     }
 
     fn channel(&self, block: BlockId) -> &Resource {

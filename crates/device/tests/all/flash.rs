@@ -24,7 +24,7 @@ fn config() -> FlashConfig {
         erase_ns: 50_000,
         transfer_ns_per_kib: 100,
         enabled: true,
-        charge_off: Vec::new(),
+        uncharged: Vec::new(),
     }
 }
 
@@ -102,12 +102,25 @@ fn planes_are_units_of_their_own() {
 }
 
 #[test]
-fn a_purpose_without_charge_is_counted_and_takes_no_time() {
-    let sim = Sim::new();
-    let port = drive(&sim, FlashConfig { charge_off: vec![Purpose::Map], ..config() });
-    sim.block_on(port.program(Ppa(0), page(1), spare(1), Purpose::Map));
-    sim.block_on(port.read(Ppa(0), Purpose::Map)).unwrap();
-    assert_eq!((sim.now(), port.programs(Purpose::Map), port.reads(Purpose::Map)), (0, 1, 1));
+fn what_is_not_charged_is_counted_and_takes_no_time() {
+    let with = |uncharged: &[&str]| {
+        let sim = Sim::new();
+        let uncharged = uncharged.iter().map(|text| text.parse().unwrap()).collect();
+        let port = drive(&sim, FlashConfig { uncharged, ..config() });
+        sim.block_on(port.program(Ppa(0), page(1), spare(1), Purpose::Map));
+        let programmed = sim.now();
+        sim.block_on(port.read(Ppa(0), Purpose::Map)).unwrap();
+        let read = sim.now() - programmed;
+        assert_eq!((port.programs(Purpose::Map), port.reads(Purpose::Map)), (1, 1));
+        (programmed > 0, read > 0)
+    };
+    assert_eq!(with(&["read:map", "program:map"]), (false, false));
+    assert_eq!(with(&["read:map", "program:map_gc"]), (true, false));
+    assert_eq!(with(&["program:map:0"]), (false, true));
+    assert_eq!(with(&["program:map:1", "erase:map"]), (true, true), "the page lies on channel 0");
+    for wrong in ["map", "program", "write:map", "read:mop", "read:map:x", "read:map:1:2", ""] {
+        assert!(wrong.parse::<kvdrive_device::flash::Uncharged>().is_err(), "{wrong}");
+    }
 }
 
 #[test]

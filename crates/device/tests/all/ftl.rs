@@ -29,7 +29,7 @@ fn flash_config() -> FlashConfig {
         erase_ns: 50_000,
         transfer_ns_per_kib: 100,
         enabled: true,
-        charge_off: Vec::new(),
+        uncharged: Vec::new(),
     }
 }
 

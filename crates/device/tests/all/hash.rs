@@ -29,7 +29,7 @@ fn flash_config() -> FlashConfig {
         erase_ns: 1_000_000,
         transfer_ns_per_kib: 1200,
         enabled: true,
-        charge_off: Vec::new(),
+        uncharged: Vec::new(),
     }
 }
 
@@ -47,10 +47,12 @@ fn hash_config(scheme: &SchemeRow) -> HashConfig {
         max_probes: 64,
         hash_bits: 64,
         discard_invalid: true,
+        wait_for_program: false,
         costs: HashCosts {
             probe_ns: 300,
             comparison_ns: 5,
             compare_key_ns: 100,
+            collision_ns: 0,
             gc_item_ns: 200,
             memcpy_ns_per_kib: 250,
             memcpy_setup_ns: 50,

@@ -21,6 +21,7 @@ pub fn link_config(dma_granularity_bytes: u32) -> LinkConfig {
         doorbell_ns: 100,
         interrupt: true,
         dma_granularity_bytes,
+        free_to_host: false,
         cxl_store_ns: 1_000,
         cxl_line_ns: 100,
     }

@@ -29,7 +29,7 @@ pub fn flash_config() -> FlashConfig {
         erase_ns: 3_000_000,
         transfer_ns_per_kib: 2_500,
         enabled: true,
-        charge_off: Vec::new(),
+        uncharged: Vec::new(),
     }
 }
 

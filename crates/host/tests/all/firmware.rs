@@ -76,6 +76,7 @@ fn link_config() -> LinkConfig {
         doorbell_ns: 100,
         interrupt: false,
         dma_granularity_bytes: 4,
+        free_to_host: false,
         cxl_store_ns: 1_000,
         cxl_line_ns: 100,
     }

@@ -58,6 +58,7 @@ fn extremes(rule: &Rule) -> Vec<String> {
         Rule::Integers(length, low, _) => {
             [*low, low + 40].iter().map(|n| format!("{:?}", vec![*n; *length])).collect()
         }
+        Rule::Parsed(..) => vec!["[]".to_owned()],
         Rule::Text => Vec::new(),
     }
 }

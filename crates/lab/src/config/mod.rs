@@ -76,7 +76,7 @@ pub const PROFILES: &[Profile] = &[
     },
     Profile {
         name: "kvvirt-published",
-        origin: "kvvirt with those omissions of the published emulator that are times of one step",
+        origin: "kvvirt with those omissions of the published emulator that can be modelled, named in its head",
         text: include_str!("../../profiles/kvvirt-published.toml"),
     },
 ];

@@ -30,6 +30,8 @@ pub(super) enum Rule {
     Word(&'static [&'static str]),
     /// Name of a row of a table.
     Row(fn() -> Vec<&'static str>),
+    /// A list of texts that all pass the test; what is allowed, in words.
+    Parsed(fn(&str) -> bool, &'static str),
     /// Any text.
     Text,
     /// true or false.
@@ -38,7 +40,7 @@ pub(super) enum Rule {
     Integers(usize, i64, i64),
 }
 
-use Rule::{Flag, Integer, Integers, Multiple, Number, OneOf, Positive, PowerOfTwo, Row, Text, Word};
+use Rule::{Flag, Integer, Integers, Multiple, Number, OneOf, Parsed, Positive, PowerOfTwo, Row, Text, Word};
 
 /// Longest time of one step: 1000 s. Far above any device, far below overflow of a sum.
 const TIME_MAX_NS: i64 = 1_000_000_000_000;
@@ -60,6 +62,7 @@ pub(super) const RULES: &[(&str, Rule)] = &[
     ("link.cqe_write_ns", TIME),
     ("link.doorbell_ns", TIME),
     ("link.interrupt", Word(&["none", "msix"])),
+    ("link.free_to_host", Flag),
     ("link.cxl_store_ns", TIME),
     ("link.cxl_line_ns", TIME),
     ("host.cores", Integer(1, 1024)),
@@ -115,6 +118,7 @@ pub(super) const RULES: &[(&str, Rule)] = &[
     ("flash.program_ns", TIME),
     ("flash.erase_ns", TIME),
     ("flash.transfer_ns_per_kib", TIME),
+    ("flash.uncharged", Parsed(is_uncharged, "a list of OPERATION:PURPOSE[:CHANNEL], as [\"read:data_gc\"]")),
     ("ftl.over_provisioning", Number(0.02, 0.9)),
     ("ftl.victim", Row(|| VICTIMS.iter().map(|row| row.name).collect())),
     ("ftl.gc_low_blocks", Integer(2, 1 << 20)),
@@ -134,9 +138,11 @@ pub(super) const RULES: &[(&str, Rule)] = &[
     ("hash.max_probes", Integer(1, 256)),
     ("hash.hash_bits", Integer(1, 64)),
     ("hash.discard_invalid", Flag),
+    ("hash.wait_for_program", Flag),
     ("hash.probe_ns", TIME),
     ("hash.comparison_ns", TIME),
     ("hash.compare_key_ns", TIME),
+    ("hash.collision_ns", TIME),
     ("hash.gc_item_ns", TIME),
     ("power.protected_bytes", Integer(1, 1 << 40)),
     ("media.kind", Row(|| MEDIA.iter().map(|row| row.name).collect())),
@@ -184,6 +190,10 @@ pub(super) const RULES: &[(&str, Rule)] = &[
     ("workload.until_full", Flag),
 ];
 
+fn is_uncharged(text: &str) -> bool {
+    text.parse::<kvdrive_device::flash::Uncharged>().is_ok()
+}
+
 /// Whether a key may be `value`.
 ///
 /// # Errors
@@ -212,6 +222,9 @@ impl Rule {
             Positive => number.is_some_and(|x| x > 0.0),
             Word(list) => value.as_str().is_some_and(|word| list.contains(&word)),
             Row(names) => value.as_str().is_some_and(|word| names().contains(&word)),
+            Parsed(passes, _) => value
+                .as_array()
+                .is_some_and(|array| array.iter().all(|text| text.as_str().is_some_and(|text| passes(text)))),
             Text => value.is_str(),
             Flag => value.is_bool(),
             Integers(length, low, high) => value.as_array().is_some_and(|array| {
@@ -231,6 +244,7 @@ impl Rule {
             Positive => "a number above 0".into(),
             Word(list) => list.join(", "),
             Row(names) => names().join(", "),
+            Parsed(_, words) => (*words).into(),
             Text => "text in quotes".into(),
             Flag => "true, false".into(),
             Integers(length, low, high) => format!("{length} integers, each {low} to {high}"),

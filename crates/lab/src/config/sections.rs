@@ -63,6 +63,8 @@ pub struct Link {
     pub doorbell_ns: u64,
     /// `none` or `msix`.
     pub interrupt: String,
+    /// Whether data to the host takes no time.
+    pub free_to_host: bool,
     /// Store by CXL.mem and its flush, line time included: this,
     pub cxl_store_ns: u64,
     /// and this for each cache line.
@@ -215,6 +217,8 @@ pub struct Flash {
     pub erase_ns: u64,
     /// Channel time for 1 KiB.
     pub transfer_ns_per_kib: u64,
+    /// Operations that take no time.
+    pub uncharged: Vec<String>,
 }
 
 impl Flash {
@@ -281,12 +285,16 @@ pub struct Hash {
     pub hash_bits: u32,
     /// Whether media may forget dead pages.
     pub discard_invalid: bool,
+    /// Whether a store that fills a page waits for its program.
+    pub wait_for_program: bool,
     /// Finding a section.
     pub probe_ns: u64,
     /// One comparison within a section.
     pub comparison_ns: u64,
     /// Comparing a key with one from flash.
     pub compare_key_ns: u64,
+    /// What else a pair of another key costs.
+    pub collision_ns: u64,
     /// Collecting one pair or section.
     pub gc_item_ns: u64,
 }

@@ -58,6 +58,8 @@ pub const FILES: &[(&str, &str)] = &[
     ("plus-3.toml", include_str!("../../../../experiments/plus-3.toml")),
     ("plus-capacity.toml", include_str!("../../../../experiments/plus-capacity.toml")),
     ("plus-dram.toml", include_str!("../../../../experiments/plus-dram.toml")),
+    ("plus-firmware.toml", include_str!("../../../../experiments/plus-firmware.toml")),
+    ("plus-published.toml", include_str!("../../../../experiments/plus-published.toml")),
 ];
 
 /// How a number came about. Printed beside every one.

@@ -60,6 +60,7 @@ fn fitted_sums_hold_with_the_line_time_of_the_link() {
             doorbell_ns: c.link.doorbell_ns,
             interrupt: false,
             dma_granularity_bytes: c.controller.dma_granularity_bytes,
+            free_to_host: c.link.free_to_host,
             cxl_store_ns: c.link.cxl_store_ns,
             cxl_line_ns: c.link.cxl_line_ns,
         };

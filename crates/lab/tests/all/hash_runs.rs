@@ -137,3 +137,29 @@ fn a_scale_shrinks_drive_load_and_dram_together() {
     let error = Document::profile("kvvirt").unwrap().set_dram("much").unwrap_err().to_string();
     assert_eq!(error, "--dram: \"much\"; there are published, total-128, total-256");
 }
+
+#[test]
+fn each_omission_of_the_published_emulator_takes_its_time_away() {
+    let with = |set: &str| {
+        let sets = ["engine.name=original", "workload.name=plus-a", "workload.distribution=uniform", set];
+        let report = run(&small(&sets), &|_, _| ()).unwrap();
+        assert_eq!(report.ops.errors, 0, "{set}");
+        let mean = |kind| report.latency_ns.get(kind).unwrap().mean;
+        (mean("retrieve"), mean("store"))
+    };
+    let (retrieve, store) = with("run.seed=1");
+    for free in [
+        "link.free_to_host=true",
+        "flash.uncharged=[\"read:data_gc\", \"program:map_gc\", \"program:data:1\"]",
+    ] {
+        let (now, _) = with(free);
+        assert!(now < retrieve, "{free}: {now} instead of {retrieve}");
+    }
+    let (_, now) = with("hash.wait_for_program=true");
+    assert!(now > store, "a store in 32 waits for a program: {now} instead of {store}");
+    let (now, _) = with("hash.collision_ns=100000");
+    assert!(now > retrieve, "a lookup in four meets another key: {now} instead of {retrieve}");
+    let mut document = Document::profile("kvvirt").unwrap();
+    let error = document.set("flash.uncharged=[\"write:data\"]").unwrap_err().to_string();
+    assert!(error.ends_with("a list of OPERATION:PURPOSE[:CHANNEL], as [\"read:data_gc\"]"), "{error}");
+}

@@ -65,6 +65,7 @@ pub fn config() -> LinkConfig {
         doorbell_ns: 100,
         interrupt: true,
         dma_granularity_bytes: 4096,
+        free_to_host: false,
         cxl_store_ns: 1_000,
         cxl_line_ns: 100,
     }

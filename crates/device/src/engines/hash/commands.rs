@@ -14,6 +14,7 @@ use super::cursor::HashCursor;
 use super::gc;
 use super::image::Protected;
 use super::journal;
+use super::layout::Grain;
 use super::pair::{PREFIX_BYTES, PairHeader};
 use super::recovery::recover;
 use super::scheme::{SchemeRow, scheme};
@@ -152,27 +153,25 @@ impl HashEngine {
         costs.memcpy_setup_ns + (u64::from(bytes) * costs.memcpy_ns_per_kib).div_ceil(1024)
     }
 
-    /// Puts the pair of `place` under `spot`, in place of `old`, which was found in a slot there. `false` when space or
-    /// place is not there any more.
-    fn put(&self, place: &Place, spot: &Spot, old: Option<&(u32, PairHeader)>) -> bool {
+    /// Puts the pair of `place` under `spot`, in place of `old`, which was found in a slot there; where it lies
+    /// then. `None` when space or place is not there any more.
+    fn put(&self, place: &Place, spot: &Spot, old: Option<&(u32, PairHeader)>) -> Option<Grain> {
         let core = &*self.0;
         let slot = old.map(|(slot, _)| *slot).or_else(|| spot.pin.vacancy(spot.tag));
-        let Some(slot) = slot else { return false };
+        let slot = slot?;
         let now = spot.pin.get(slot);
         let header = PairHeader { probe: spot.probe, ..place.header };
         let mut region = place.region.borrow_mut();
         region.write(0, Piece::Bytes(&header.encode()[..header.bytes() as usize]));
         let content = Content::Stored(&region, 0);
         let _step = core.journal.step();
-        let Some(grain) = core.space.append(Stream::Data, content, header.pair_bytes(), false) else {
-            return false;
-        };
+        let grain = core.space.append(Stream::Data, content, header.pair_bytes(), false)?;
         spot.pin.set(slot, spot.tag, grain);
         core.live_bytes.set(core.live_bytes.get() + u64::from(header.value_bytes));
         if let (Some((_, old)), Entry::At(grain)) = (old, now) {
             core.drop_pair(old, grain, spot.section, slot);
         }
-        true
+        Some(grain)
     }
 
     fn recycle(&self, mut region: Region) {
@@ -200,7 +199,10 @@ impl HashEngine {
             if core.is_full_for(grains, old_grains) {
                 return Err(Status::CAPACITY_EXCEEDED);
             }
-            if self.put(place, &spot, old.as_ref()) {
+            if let Some(grain) = self.put(place, &spot, old.as_ref()) {
+                if core.config.wait_for_program {
+                    core.space.page_programmed(core.layout.page(grain)).await;
+                }
                 return Ok(());
             }
         }

@@ -44,6 +44,9 @@ pub struct HashConfig {
     pub hash_bits: u32,
     /// Lets media forget pages that hold nothing valid. Reading such a page is then a broken invariant.
     pub discard_invalid: bool,
+    /// Does a store that fills a flash page wait until it is programmed? Only to study a published emulator: the write buffer
+    /// is power-protected.
+    pub wait_for_program: bool,
     /// What firmware work costs.
     pub costs: HashCosts,
 }
@@ -58,6 +61,8 @@ pub struct HashCosts {
     pub comparison_ns: Ns,
     /// Comparing a key with the one found on flash.
     pub compare_key_ns: Ns,
+    /// What else a pair of another key costs, found where a key was looked for.
+    pub collision_ns: Ns,
     /// Work of garbage collection on one pair or section, lookups not included.
     pub gc_item_ns: Ns,
     /// Copying from a command, per KiB.

@@ -254,6 +254,9 @@ impl Core {
                 return Ok(Some((slot, pair)));
             }
             raise(&self.counters.collisions, 1);
+            if costs.collision_ns > 0 {
+                self.cores.run(costs.collision_ns).await;
+            }
             from = slot + 1;
         }
     }

@@ -213,7 +213,7 @@ mod tests {
             erase_ns: 1,
             transfer_ns_per_kib: 1,
             enabled: true,
-            charge_off: Vec::new(),
+            uncharged: Vec::new(),
         };
         let media = (media::kind("ram").unwrap().open)(&flash.geometry(), &MediaOptions::default()).unwrap();
         let config = FtlConfig { over_provisioning: 0.1, victim: "greedy".into(), gc_low_blocks: 2 };

@@ -222,6 +222,13 @@ impl Space {
         self.programmed.wake_all();
     }
 
+    /// Waits for the program of a page, if it has one under way.
+    pub async fn page_programmed(&self, page: u32) {
+        while self.programming.borrow().contains_key(&page) {
+            self.programmed.wait().await;
+        }
+    }
+
     /// Waits while too many pages of sections are on their way.
     pub async fn map_room(&self) {
         while self.map_pages_in_flight.get() >= MAP_PAGES_IN_FLIGHT {
