@@ -8,7 +8,7 @@ use kvdrive_lab::experiments::runs::{Options, Plan};
 use kvdrive_lab::experiments::{self, Place, parse};
 use kvdrive_lab::figure::{Planned, number, numbers, svg, terminal};
 use kvdrive_lab::html;
-use kvdrive_lab::report::{Latency, Named, Ops, Report, TrafficBytes, ValueBytes};
+use kvdrive_lab::report::{Latency, Named, Ops, Report, Resource, TrafficBytes, ValueBytes};
 
 fn files_of(folder: &str) -> BTreeSet<String> {
     let path = format!("{}/../../{folder}", env!("CARGO_MANIFEST_DIR"));
@@ -58,6 +58,7 @@ fn made_up(document: &Document) -> Report {
     let counted =
         ["lookups", "probes", "comparisons", "section_hits", "section_misses", "invalid_written_bytes"];
     report.engine = counted.into_iter().map(|name| (name, 100)).collect();
+    report.resources = Named::from_iter([("firmware.cores", Resource::default())]);
     report.dram = Named::from_iter([("section_cache", 1 << 20)]);
     report.amplification.traffic = 130.75;
     report.amplification.write = 129.0;

@@ -275,6 +275,45 @@ fn ycsb_chooses_keys_as_it_is_told() {
     assert!(hottest(&with("name=ycsb-c", "distribution=uniform")).1 < 0.005);
 }
 
+/// YCSB's `SkewedLatestGenerator`: the rank counts back from the newest pair, which inserts move on.
+#[test]
+fn ycsb_d_reads_most_what_was_inserted_last() {
+    let mut workload = build(&["name=ycsb-d", "num=1000", "key_size=8"]);
+    let (mut pairs, mut reads, mut newest, mut ten) = (1000u64, 0u32, 0u32, 0u32);
+    for _ in 0..OPS {
+        match workload.next() {
+            Op::Store { .. } => pairs += 1,
+            Op::Retrieve { key } => {
+                let index = u64::from_be_bytes(key.to_array()[..8].try_into().unwrap());
+                assert!(index < pairs, "only what is there");
+                reads += 1;
+                newest += u32::from(index == pairs - 1);
+                ten += u32::from(pairs - index <= 10);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(workload.inserted(), pairs - 1000);
+    // 1 / zeta(n, 0.99) falls from 13.0 % at 1000 pairs to 9.7 % at the 11 000 of the end: 10.6 % on the whole. Ten ranks
+    // have 2.96 times that, a little more by Gray's method, which is exact for two.
+    let share = |count: u32| f64::from(count) / f64::from(reads);
+    assert!((0.100..0.110).contains(&share(newest)), "{}", share(newest));
+    assert!((0.30..0.34).contains(&share(ten)), "{}", share(ten));
+}
+
+#[test]
+fn ycsb_e_scans_one_to_a_hundred_pairs() {
+    let mut workload = build(&["name=ycsb-e", "num=1000", "key_size=8"]);
+    let lengths: Vec<u32> = (0..OPS)
+        .filter_map(|_| match workload.next() {
+            Op::Seek { nexts, .. } => Some(nexts),
+            _ => None,
+        })
+        .collect();
+    assert_eq!((lengths.iter().min(), lengths.iter().max()), (Some(&1), Some(&100)));
+    assert!((mean(&lengths) - 50.5).abs() < 0.5, "{}", mean(&lengths));
+}
+
 #[test]
 fn preconditioning_overwrites_uniform_keys_the_same_way_every_time() {
     let sets = ["name=plus-a", "num=1000", "key_size=8", "overwrites=20000"];
