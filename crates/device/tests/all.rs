@@ -13,6 +13,8 @@ mod flash;
 mod ftl;
 #[path = "all/hash.rs"]
 mod hash;
+#[path = "all/hash_sections.rs"]
+mod hash_sections;
 #[path = "all/lsm_index.rs"]
 mod lsm_index;
 #[path = "all/mock_engine.rs"]

@@ -80,6 +80,13 @@ pub const ENGINES: &[EngineRow] = &[
         start: start::<HashEngine>,
         fold: HashEngine::fold,
     },
+    EngineRow {
+        name: hash::plus2::ROW.name,
+        origin: hash::plus2::ROW.origin,
+        ordered: false,
+        start: start::<HashEngine>,
+        fold: HashEngine::fold,
+    },
 ];
 
 /// Time of firmware work on one core, ns. Sources are in the profiles.

@@ -1,7 +1,8 @@
 //! The section cache and the directory: where every section of the hash table is.
 //!
 //! The directory has one word a section: never written, on flash at some grain, or in a slot of the cache. Sections
-//! leave in the order in which they came (FIFO, as published); one that was altered is appended to the stream of
+//! leave in the order in which they came (FIFO, as published), those of a scheme with a *second chance* only when no
+//! command met them since; one that was altered is appended to the stream of
 //! sections, so that neighbours in eviction order share a page; that is all the packing there is.
 //!
 //! A fetched section is pinned and does not leave. If everything is pinned the cache exceeds its budget rather than
@@ -54,6 +55,8 @@ struct Slot {
     location: Option<Location>,
     dirty: bool,
     pins: u32,
+    /// A command met it since it came or was last passed over.
+    touched: bool,
 }
 
 /// What the cache has done so far.
@@ -84,6 +87,7 @@ pub struct Cache {
     free: RefCell<Vec<u32>>,
     fifo: RefCell<VecDeque<u32>>,
     budget_bytes: u64,
+    second_chance: bool,
     bytes: Cell<u64>,
     most_bytes: Cell<u64>,
     /// Version of the section written next.
@@ -108,6 +112,7 @@ impl Cache {
         space: &Rc<Space>,
         format: Box<dyn Format>,
         budget_bytes: u64,
+        second_chance: bool,
         journal: &Rc<Journal>,
     ) -> Rc<Cache> {
         let sections = format.sections();
@@ -121,6 +126,7 @@ impl Cache {
             free: RefCell::default(),
             fifo: RefCell::default(),
             budget_bytes,
+            second_chance,
             bytes: Cell::new(0),
             most_bytes: Cell::new(0),
             version: Cell::new(1),
@@ -187,6 +193,10 @@ impl Cache {
                 let slot = (word & !CACHED) as u32;
                 if self.slots.borrow()[slot as usize].section.is_some() {
                     self.count(|s| s.hits += 1);
+                    // Collection goes through all pairs alike: what it meets is not warmer for it.
+                    if purpose != Purpose::GcMap {
+                        self.slots.borrow_mut()[slot as usize].touched = true;
+                    }
                     return Ok(self.pin(slot));
                 }
                 self.loaded.wait().await;
@@ -255,7 +265,7 @@ impl Cache {
     }
 
     fn insert(&self, id: u64, section: Option<Box<dyn Section>>, location: Option<Location>) -> u32 {
-        let new = Slot { id, section, location, dirty: false, pins: 0 };
+        let new = Slot { id, section, location, dirty: false, pins: 0, touched: false };
         let mut slots = self.slots.borrow_mut();
         let slot = match self.free.borrow_mut().pop() {
             Some(slot) => {
@@ -286,7 +296,8 @@ impl Cache {
 
     /// Lets sections go, oldest first, until `bytes` more fit.
     fn make_room(&self, bytes: u64) {
-        let mut tries = self.fifo.borrow().len();
+        // Once round, or twice: the first round may only take second chances away.
+        let mut tries = self.fifo.borrow().len() * if self.second_chance { 2 } else { 1 };
         while self.bytes.get() + bytes > self.budget_bytes && tries > 0 {
             tries -= 1;
             let Some(slot) = self.fifo.borrow_mut().pop_front() else { return };
@@ -296,13 +307,13 @@ impl Cache {
         }
     }
 
-    /// Lets one section go. `false` when it is pinned or there is no space to write it.
+    /// Lets one section go. `false` when it is pinned, has another chance or there is no space to write it.
     fn evict(&self, slot: u32) -> bool {
-        let (pins, dirty) = {
-            let slots = self.slots.borrow();
-            (slots[slot as usize].pins, slots[slot as usize].dirty)
+        let (pins, dirty, touched) = {
+            let slot = &mut self.slots.borrow_mut()[slot as usize];
+            (slot.pins, slot.dirty, std::mem::take(&mut slot.touched) && self.second_chance)
         };
-        if pins > 0 || (dirty && !self.write(slot)) {
+        if pins > 0 || touched || (dirty && !self.write(slot)) {
             return false;
         }
         let mut slots = self.slots.borrow_mut();

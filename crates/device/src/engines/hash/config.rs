@@ -38,7 +38,7 @@ pub struct HashConfig {
     pub gc_stall_superblocks: u32,
     /// Pages of a victim that are worked on at once.
     pub gc_workers: u32,
-    /// Slots of a key's probe sequence before a store gives up.
+    /// Slots (sections, in `plus2`) of a key's probe sequence before a store gives up.
     pub max_probes: u32,
     /// Bits of the key's hash that count; fewer force collisions.
     pub hash_bits: u32,

@@ -124,7 +124,7 @@ impl Core {
         let journal = Rc::new(Journal::new(journal));
         let format = (scheme.format)(&layout);
         let validity = (scheme.validity)(&layout);
-        let records = scheme.has_records.then(|| Records::new(&layout, &journal));
+        let records = scheme.records.map(|form| Records::new(&layout, form, &journal));
         let others = validity.dram_bytes()
             + records.as_ref().map_or(0, Records::dram_bytes)
             + format.sections() * format.directory_bytes()
@@ -141,13 +141,14 @@ impl Core {
             stall: config.gc_stall_superblocks,
             valid_grains: (usable_grains as f64 * (1.0 - config.over_provisioning)) as u64,
             discard: config.discard_invalid,
+            section_weight: scheme.section_weight,
         };
         let space = Space::new(flash, layout, limits, validity, &journal);
         Rc::new(Core {
             sim: flash.sim().clone(),
             scheme,
             layout,
-            cache: Cache::new(flash.sim(), &space, format, budget_bytes, &journal),
+            cache: Cache::new(flash.sim(), &space, format, budget_bytes, scheme.second_chance, &journal),
             space,
             journal,
             records,
@@ -171,7 +172,7 @@ impl Core {
 
     /// Grains that are taken: pairs, sections (whether on flash or still in DRAM), invalid pages.
     pub fn used_grains(&self) -> u64 {
-        let records = self.records.as_ref().map_or(0, Records::pages) * u64::from(self.layout.unit_grains);
+        let records = self.records.as_ref().map_or(0, Records::grains);
         let pairs = self.space.with_padding(KIND_DATA, self.space.valid_data());
         pairs + self.space.with_padding(KIND_MAP, self.cache.table_grains()) + records
     }

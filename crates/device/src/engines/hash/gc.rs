@@ -290,8 +290,9 @@ pub(super) fn items_of_unit(core: &Core, bytes: &[u8], found: &mut dyn FnMut(Map
                 (MapItem::Section(header), length)
             }
             RECORDS_MARK => {
-                let Some(header) = RecordsHeader::decode(&bytes[at..]) else { return };
-                (MapItem::Records(header), core.layout.unit_bytes)
+                let header = RecordsHeader::decode(&bytes[at..]).zip(core.records.as_ref());
+                let Some((header, records)) = header else { return };
+                (MapItem::Records(header), records.page_bytes())
             }
             _ => return,
         };

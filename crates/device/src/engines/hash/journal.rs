@@ -18,7 +18,7 @@ use super::config::HashConfig;
 use super::image::{BufferedPage, PageState, Protected, Reader, put_bytes, put_region, put32, put64};
 use super::layout::{Grain, Layout};
 use super::scheme::SchemeRow;
-use super::section::{Format, Section, SectionHeader};
+use super::section::{Entry, Format, Section, SectionHeader};
 use super::space::{KIND_DATA, KIND_MAP, State};
 use crate::flash::Geometry;
 use crate::power::{self, ImageError};
@@ -363,6 +363,16 @@ impl Folding {
                     2 => Alteration::MarkPassed { tag },
                     _ => return None,
                 };
+                let fits = match alteration {
+                    Alteration::Set { .. } => true,
+                    Alteration::Remove { slot } => matches!(section.get(slot, &mut 0), Entry::At(_)),
+                    Alteration::MarkPassed { tag } => {
+                        self.format.is_tag(tag) && section.vacancy(tag).is_none()
+                    }
+                };
+                if !fits {
+                    return None;
+                }
                 alteration.apply(&mut **section);
             }
             code => {

@@ -4,7 +4,7 @@
 //!   superblock   the block with one index in every unit (plane) of the drive: what is opened, collected and erased
 //!   page         a flash page; pages of a superblock go round the units: page i lies on unit i % units
 //!   unit         4 KiB of a page: what a lookup reads (the papers' "page")
-//!   grain        the least space of a pair: 512 B in `original`, 64 B in `plus`
+//!   grain        the least space of a pair: 512 B in `original`, 64 B in `plus` and `plus2`
 //! ```
 
 use crate::flash::{BlockId, Geometry, Ppa};

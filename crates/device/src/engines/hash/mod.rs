@@ -2,11 +2,11 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | [`mod@scheme`], [`original`], [`plus`] | the FTLs there are, one row and one file each |
+//! | [`mod@scheme`], [`original`], [`plus`], [`plus2`] | the FTLs there are, one row and one file each |
 //! | [`config`] | what they are configured with |
 //! | [`layout`], [`pair`] | addresses; the bytes of a pair |
-//! | [`section`] | the hash table's unit of caching: whole (`original`) or live-only (`plus`) |
-//! | [`validity`], [`records`] | what is invalid: bitmap (`original`), counts and records (`plus`) |
+//! | [`section`] | the hash table's unit of caching: whole (`original`), live-only (`plus`) or a bucket (`plus2`) |
+//! | [`validity`], [`records`] | what is invalid: bitmap (`original`), counts and records (`plus`, `plus2`) |
 //! | [`space`] | superblocks, open pages, programs, erases |
 //! | [`cache`] | directory and cache of sections |
 //! | `core`, `commands`, `cursor` | finding a key; storing, loading, deleting; listing |
@@ -37,6 +37,7 @@ pub mod layout;
 pub mod original;
 pub mod pair;
 pub mod plus;
+pub mod plus2;
 pub mod records;
 mod recovery;
 pub mod scheme;

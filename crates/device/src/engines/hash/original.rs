@@ -13,5 +13,7 @@ pub const ROW: SchemeRow = SchemeRow {
     grain_bytes: 512,
     format: |layout| Box::new(FixedFormat::new(layout)),
     validity: bitmap::build,
-    has_records: false,
+    records: None,
+    second_chance: false,
+    section_weight: 1,
 };

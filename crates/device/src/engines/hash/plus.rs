@@ -3,6 +3,7 @@
 //! 64 B grains; sections of live entries that grow by a grain; invalid records instead of the bitmap, and one byte for
 //! every 4 KiB page.
 
+use super::records;
 use super::scheme::SchemeRow;
 use super::section::live::LiveFormat;
 use super::validity::counts;
@@ -13,6 +14,8 @@ pub const ROW: SchemeRow = SchemeRow {
     origin: "hash FTL with 64 B grains, live-only sections and invalid mapping pages (Plus, section IV)",
     grain_bytes: 64,
     format: |layout| Box::new(LiveFormat::new(layout)),
-    validity: counts::build,
-    has_records: true,
+    validity: counts::by_unit,
+    records: Some(records::PUBLISHED),
+    second_chance: false,
+    section_weight: 1,
 };

@@ -1,8 +1,7 @@
-//! Invalid records of `plus`: which pairs of a superblock are no longer valid (Plus, section IV-A).
+//! Invalid records of `plus` and `plus2`: which pairs of a superblock are no longer valid (Plus, section IV-A).
 //!
-//! Every superblock has a buffer of one read unit in power-protected DRAM. A full buffer becomes an *invalid page*
-//! among the sections; the superblock keeps a list of its pages, which garbage collection reads before it reads the
-//! pairs.
+//! Every superblock has a buffer in power-protected DRAM. A full buffer becomes an *invalid page* among the sections;
+//! the superblock keeps a list of its pages, which garbage collection reads before it reads the pairs.
 //!
 //! ```text
 //!   0      1   2       4            8       12       16
@@ -12,7 +11,8 @@
 //! ```
 //!
 //! The epoch is the superblock's: a page that outlived an erase says nothing about the next life. A record takes 8 B as
-//! published; the 16 B in front take the place of two.
+//! published; the 16 B in front take the place of two. A [`RecordsForm`] says how long buffers and records are: what
+//! stands behind a record's first three bytes, nobody ever reads.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -27,8 +27,22 @@ use crate::flash::Purpose;
 /// First byte of an invalid page.
 pub const RECORDS_MARK: u8 = 0x49;
 const HEADER_BYTES: usize = 16;
-const RECORD_BYTES: usize = 8;
 const GRAIN_BITS: u32 = 24;
+
+/// How long records and their buffers are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordsForm {
+    /// Bytes of a record.
+    pub record_bytes: u32,
+    /// Buffers that a read unit has room for.
+    pub unit_buffers: u32,
+}
+
+/// As published: slot and grain, and a read unit of DRAM for every superblock.
+pub const PUBLISHED: RecordsForm = RecordsForm { record_bytes: 8, unit_buffers: 1 };
+
+/// The grain alone, and an eighth of the DRAM.
+pub const COMPACT: RecordsForm = RecordsForm { record_bytes: GRAIN_BITS / 8, unit_buffers: 8 };
 
 /// The head of an invalid page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +87,10 @@ pub struct RecordsStatistics {
 /// The invalid records of one drive.
 pub struct Records {
     layout: Layout,
+    record_bytes: usize,
+    /// Bytes of a buffer and of an invalid page; whole grains.
+    page_bytes: u32,
+    /// Records of a page.
     capacity: usize,
     books: RefCell<Vec<Book>>,
     /// Invalid pages of all books.
@@ -83,11 +101,15 @@ pub struct Records {
 
 impl Records {
     /// No records.
-    pub(super) fn new(layout: &Layout, journal: &Rc<Journal>) -> Records {
+    pub(super) fn new(layout: &Layout, form: RecordsForm, journal: &Rc<Journal>) -> Records {
         assert!(layout.superblock_grains <= 1 << GRAIN_BITS, "a record has 24 bits for a grain");
+        let page_bytes = (layout.unit_bytes / form.unit_buffers).next_multiple_of(layout.grain_bytes);
+        let record_bytes = form.record_bytes as usize;
         Records {
             layout: *layout,
-            capacity: (layout.unit_bytes as usize - HEADER_BYTES) / RECORD_BYTES,
+            record_bytes,
+            page_bytes,
+            capacity: (page_bytes as usize - HEADER_BYTES) / record_bytes,
             books: RefCell::new((0..layout.superblocks).map(|_| Book::default()).collect()),
             pages: Cell::new(0),
             statistics: RefCell::default(),
@@ -100,14 +122,24 @@ impl Records {
         *self.statistics.borrow()
     }
 
-    /// Invalid pages on flash.
-    pub fn pages(&self) -> u64 {
-        self.pages.get()
+    /// Grains of all invalid pages on flash.
+    pub fn grains(&self) -> u64 {
+        self.pages.get() * u64::from(self.page_grains())
+    }
+
+    /// Bytes of an invalid page.
+    pub fn page_bytes(&self) -> u32 {
+        self.page_bytes
+    }
+
+    /// Grains of an invalid page.
+    pub fn page_grains(&self) -> u32 {
+        self.layout.grains_of(self.page_bytes)
     }
 
     /// DRAM of the buffers and of the lists (5 B an entry), bytes.
     pub fn dram_bytes(&self) -> u64 {
-        u64::from(self.layout.superblocks) * u64::from(self.layout.unit_bytes) + 5 * self.pages.get()
+        u64::from(self.layout.superblocks) * u64::from(self.page_bytes) + 5 * self.pages.get()
     }
 
     /// The pair of `slot` at `grain` is no longer valid.
@@ -130,23 +162,23 @@ impl Records {
         let epoch = space.superblocks.borrow()[superblock as usize].epoch;
         let book = &mut self.books.borrow_mut()[superblock as usize];
         let records = &book.buffer[..self.capacity];
-        let mut bytes = Vec::with_capacity(self.layout.unit_bytes as usize);
+        let mut bytes = Vec::with_capacity(self.page_bytes as usize);
         bytes.extend_from_slice(&[RECORDS_MARK, 0]);
         bytes.extend_from_slice(&(records.len() as u16).to_le_bytes());
         for word in [superblock, epoch, book.serial] {
             bytes.extend_from_slice(&word.to_le_bytes());
         }
         for record in records {
-            bytes.extend_from_slice(&record.to_le_bytes());
+            bytes.extend_from_slice(&record.to_le_bytes()[..self.record_bytes]);
         }
-        bytes.resize(self.layout.unit_bytes as usize, 0);
-        if let Some(page) = space.append(Stream::Map, Content::Bytes(&bytes), self.layout.unit_bytes, true) {
+        bytes.resize(self.page_bytes as usize, 0);
+        if let Some(page) = space.append(Stream::Map, Content::Bytes(&bytes), self.page_bytes, true) {
             book.pages.push(page);
             book.serial += 1;
             self.pages.set(self.pages.get() + 1);
             book.buffer.drain(..self.capacity);
             self.journal.note(Change::Spilled { superblock, count: self.capacity as u32 });
-            self.statistics.borrow_mut().written_bytes += u64::from(self.layout.unit_bytes);
+            self.statistics.borrow_mut().written_bytes += u64::from(self.page_bytes);
         }
     }
 
@@ -159,20 +191,22 @@ impl Records {
         };
         let pages = self.books.borrow()[superblock as usize].pages.clone();
         let epoch = space.superblocks.borrow()[superblock as usize].epoch;
-        let mut bytes = vec![0; self.layout.unit_bytes as usize];
+        let mut bytes = vec![0; self.page_bytes as usize];
         for page in pages {
             // Collection of the page's own superblock may have moved it; it is one task, and so it cannot be now.
             let _reader = space.pin(page);
             let at = self.layout.byte_in_page(page);
+            let unit = at / self.layout.unit_bytes * self.layout.unit_bytes;
             let read =
-                space.read(self.layout.page(page), at, self.layout.unit_bytes, Purpose::InvalidMap).await;
+                space.read(self.layout.page(page), unit, self.layout.unit_bytes, Purpose::InvalidMap).await;
             read?.copy_to(at, &mut bytes);
             self.statistics.borrow_mut().read_bytes += u64::from(self.layout.unit_bytes);
             let header = RecordsHeader::decode(&bytes).filter(|header| header.superblock == superblock);
             let header = header.ok_or(Status::UNRECOVERED_ERROR)?;
             if header.epoch == epoch {
-                let records = bytes[HEADER_BYTES..].chunks_exact(RECORD_BYTES).take(header.count.into());
-                records.for_each(|record| mark(u64::from_le_bytes(record.try_into().expect("8 bytes"))));
+                let records = bytes[HEADER_BYTES..].chunks_exact(self.record_bytes).take(header.count.into());
+                records
+                    .for_each(|record| mark(u32::from_le_bytes([record[0], record[1], record[2], 0]).into()));
             }
         }
         self.books.borrow()[superblock as usize].buffer.iter().for_each(|record| mark(*record));
@@ -185,7 +219,7 @@ impl Records {
         self.journal.note(Change::Forgotten { superblock });
         self.pages.set(self.pages.get() - book.pages.len() as u64);
         for page in book.pages {
-            space.invalidate(page, self.layout.unit_grains);
+            space.invalidate(page, self.page_grains());
         }
     }
 
@@ -200,7 +234,7 @@ impl Records {
         let pages = &mut books[header.superblock as usize].pages;
         let place = pages.iter_mut().find(|page| **page == from).expect("only listed pages are moved");
         *place = to;
-        self.statistics.borrow_mut().written_bytes += u64::from(self.layout.unit_bytes);
+        self.statistics.borrow_mut().written_bytes += u64::from(self.page_bytes);
     }
 
     /// The buffers, for the protected image: superblock and its records.

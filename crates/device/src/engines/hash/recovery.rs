@@ -83,7 +83,7 @@ fn restore_invalid_pages(core: &Core, pages: InvalidPages) {
     for (_, page, header) in pages.values() {
         if core.space.superblocks.borrow()[header.superblock as usize].epoch == header.epoch {
             book.restore_page(header, *page);
-            core.space.found(*page, core.layout.unit_grains);
+            core.space.found(*page, book.page_grains());
         }
     }
 }

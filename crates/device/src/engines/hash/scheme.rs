@@ -2,9 +2,10 @@
 //! row in [`SCHEMES`].
 
 use super::layout::Layout;
+use super::records::RecordsForm;
 use super::section::Format;
 use super::validity::BuildValidity;
-use super::{original, plus};
+use super::{original, plus, plus2};
 
 /// One hash FTL.
 pub struct SchemeRow {
@@ -18,12 +19,16 @@ pub struct SchemeRow {
     pub format: fn(&Layout) -> Box<dyn Format>,
     /// How it knows valid grains.
     pub validity: BuildValidity,
-    /// Does it record what became invalid?
-    pub has_records: bool,
+    /// How it records what became invalid, if it does.
+    pub records: Option<RecordsForm>,
+    /// Do sections that the host met again stay in the cache for one more round?
+    pub second_chance: bool,
+    /// How much later than pairs sections are collected: 1, as published, when superblocks of both have as much valid.
+    pub section_weight: u64,
 }
 
 /// Every hash FTL.
-pub const SCHEMES: &[&SchemeRow] = &[&original::ROW, &plus::ROW];
+pub const SCHEMES: &[&SchemeRow] = &[&original::ROW, &plus::ROW, &plus2::ROW];
 
 /// The hash FTL called `name`.
 pub fn scheme(name: &str) -> Option<&'static SchemeRow> {

@@ -19,6 +19,7 @@
 //! They are what recovery and garbage collection know a section by. Which copy of a section is the present one is the
 //! directory's business; versions tell copies apart for whoever looks at a medium from outside.
 
+pub mod bucket;
 pub mod fixed;
 pub mod live;
 
@@ -158,6 +159,11 @@ pub trait Format {
     /// Where probe `number` of a key with this hash leads.
     fn probe(&self, hash: u64, number: u8) -> Probe;
 
+    /// Can a probe ask for this tag?
+    fn is_tag(&self, tag: u32) -> bool {
+        tag < self.slots()
+    }
+
     /// The slot with which the listing of a section begins at a key that is not there.
     fn first_slot(&self, tag: u32) -> u32 {
         tag
@@ -178,7 +184,7 @@ pub trait Format {
 pub struct SectionHeader {
     /// The format's own.
     pub form: u8,
-    /// Slots that are not empty.
+    /// Slots that are not empty, or that the section has room for.
     pub live: u16,
     /// Number of the section.
     pub id: u64,

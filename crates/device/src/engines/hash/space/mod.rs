@@ -62,6 +62,8 @@ pub struct Limits {
     pub valid_grains: u64,
     /// Media may forget dead pages.
     pub discard: bool,
+    /// What a valid grain of a section counts when a victim is chosen, a pair's being 1.
+    pub section_weight: u64,
 }
 
 /// The space of one drive.

@@ -85,7 +85,7 @@ impl Space {
     }
 
     /// The full superblock that gains most when its items are packed anew, of `kind` if given: at least a read unit. One
-    /// with torn pages comes first.
+    /// with torn pages comes first. A valid grain of a section counts [`super::Limits::section_weight`] times.
     pub fn victim(&self, kind: Option<u8>) -> Option<u32> {
         let superblocks = self.superblocks.borrow();
         let density = [KIND_DATA, KIND_MAP].map(|kind| self.density(kind));
@@ -102,10 +102,15 @@ impl Space {
             let (appended, padded) = density[usize::from(superblock.kind == KIND_MAP)];
             u64::from(superblock.valid) * (appended + padded) / appended
         };
-        let costs = candidates.map(|(index, superblock)| (cost(superblock), index as u32));
-        let (cost, victim) = costs.min()?;
-        let most = self.layout.superblock_grains - self.layout.unit_grains;
-        (cost <= u64::from(most)).then_some(victim)
+        let most = u64::from(self.layout.superblock_grains - self.layout.unit_grains);
+        let weight = |superblock: &Superblock| match superblock.kind {
+            KIND_MAP => self.limits.section_weight,
+            _ => 1,
+        };
+        let costs = candidates
+            .map(|(index, superblock)| (cost(superblock), weight(superblock), index as u32))
+            .filter(|(cost, ..)| *cost <= most);
+        costs.map(|(cost, weight, index)| (cost * weight, index)).min().map(|(_, index)| index)
     }
 
     /// Grains appended and padded of a kind; never zero.

@@ -1,25 +1,40 @@
-//! The per-page invalid counts of `plus`: one byte for a 4 KiB page, its invalid grains (Plus, section IV-A). A page
-//! whose grains are all counted need not be read; which grains of another page are invalid stands in the records of
+//! Invalid grains, counted. `plus`: one byte for a 4 KiB page (Plus, section IV-A). `plus2`: two bytes for a flash page,
+//! since collection reads flash pages; eight times fewer counts of twice the size. A page whose grains are all counted
+//! need not be read; which grains of another page are invalid stands in the records of
 //! [`crate::engines::hash::records`].
 
 use super::Validity;
 use crate::engines::hash::layout::{Grain, Layout};
 
-/// One count a read unit.
+/// One count for so many grains.
 pub struct Counts {
-    invalid: Vec<u8>,
-    unit_grains: u64,
-    superblock_units: usize,
+    invalid: Vec<u16>,
+    counted_grains: u64,
+    superblock_counts: usize,
+    /// DRAM of a count in the drive.
+    count_bytes: u64,
 }
 
-/// The counts of an empty drive.
-pub fn build(layout: &Layout) -> Box<dyn Validity> {
-    let units = layout.grains() / u64::from(layout.unit_grains);
-    Box::new(Counts {
-        invalid: vec![0; units as usize],
-        unit_grains: layout.unit_grains.into(),
-        superblock_units: (layout.superblock_grains / layout.unit_grains) as usize,
-    })
+/// A byte for every read unit of an empty drive.
+pub fn by_unit(layout: &Layout) -> Box<dyn Validity> {
+    Box::new(Counts::new(layout, layout.unit_grains, 1))
+}
+
+/// Two bytes for every flash page of an empty drive.
+pub fn by_page(layout: &Layout) -> Box<dyn Validity> {
+    Box::new(Counts::new(layout, layout.page_grains, 2))
+}
+
+impl Counts {
+    fn new(layout: &Layout, counted_grains: u32, count_bytes: u64) -> Counts {
+        assert!(u64::from(counted_grains) < 1 << (8 * count_bytes), "a count of all grains fits");
+        Counts {
+            invalid: vec![0; (layout.grains() / u64::from(counted_grains)) as usize],
+            counted_grains: counted_grains.into(),
+            superblock_counts: (layout.superblock_grains / counted_grains) as usize,
+            count_bytes,
+        }
+    }
 }
 
 impl Validity for Counts {
@@ -28,19 +43,22 @@ impl Validity for Counts {
     fn invalidate(&mut self, at: Grain, grains: u32) {
         let (mut here, end) = (at.0, at.0 + u64::from(grains));
         while here < end {
-            let unit = here / self.unit_grains;
-            let stop = end.min((unit + 1) * self.unit_grains);
-            let count = &mut self.invalid[unit as usize];
-            *count += (stop - here) as u8;
-            assert!(u64::from(*count) <= self.unit_grains, "a grain of unit {unit} became invalid twice");
+            let index = here / self.counted_grains;
+            let stop = end.min((index + 1) * self.counted_grains);
+            let count = &mut self.invalid[index as usize];
+            *count += (stop - here) as u16;
+            assert!(
+                u64::from(*count) <= self.counted_grains,
+                "a grain of count {index} became invalid twice"
+            );
             here = stop;
         }
     }
 
     fn is_dead(&self, at: Grain, grains: u32) -> bool {
-        let first = (at.0 / self.unit_grains) as usize;
-        let units = (u64::from(grains) / self.unit_grains) as usize;
-        self.invalid[first..first + units].iter().all(|count| u64::from(*count) == self.unit_grains)
+        let first = (at.0 / self.counted_grains) as usize;
+        let counts = (u64::from(grains) / self.counted_grains) as usize;
+        self.invalid[first..first + counts].iter().all(|count| u64::from(*count) == self.counted_grains)
     }
 
     fn is_valid(&self, _at: Grain) -> Option<bool> {
@@ -48,11 +66,11 @@ impl Validity for Counts {
     }
 
     fn reset(&mut self, superblock: u32) {
-        let first = superblock as usize * self.superblock_units;
-        self.invalid[first..first + self.superblock_units].fill(0);
+        let first = superblock as usize * self.superblock_counts;
+        self.invalid[first..first + self.superblock_counts].fill(0);
     }
 
     fn dram_bytes(&self) -> u64 {
-        self.invalid.len() as u64
+        self.count_bytes * self.invalid.len() as u64
     }
 }

@@ -11,7 +11,7 @@ pub trait Validity {
     fn write(&mut self, at: Grain, grains: u32);
     /// Grains hold nothing any more, or never did (padding).
     fn invalidate(&mut self, at: Grain, grains: u32);
-    /// Is nothing in these grains of one page valid for certain? `grains` is a multiple of a read unit.
+    /// Is nothing in these grains, a whole page of them, valid for certain?
     fn is_dead(&self, at: Grain, grains: u32) -> bool;
     /// Whether the pair or section at `at` is valid, where that is known grain by grain.
     fn is_valid(&self, at: Grain) -> Option<bool>;
