@@ -354,13 +354,15 @@ impl Link {
         });
         assert!(looked_at.is_some(), "a visible entry lies in some queue");
         self.cursor.set(if index + 1 < queues.len() { index + 1 } else { 0 });
-        let fetched = queues[index].take_submission();
-        let left = left - fetched.chunks.as_ref().map_or(0, |chunks| chunks.len() as u64);
+        let queue = &queues[index];
+        let (sqe, turn, chunks) = queue.take_submission();
+        let left = left - chunks.as_ref().map_or(0, |chunks| chunks.len() as u64);
         self.visible.set(left);
         if left > 0 {
             self.bell.wake_one();
         }
-        fetched
+        // Made where the caller wants it: moving it right after it was written would be a stall.
+        Fetched { queue: queue.clone(), sqe, turn, chunks, head: queue.head() }
     }
 
     /// Drive: what its CXL.mem port leads to. The link does not keep it.

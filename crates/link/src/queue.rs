@@ -177,9 +177,14 @@ impl QueuePair {
         }
     }
 
-    /// Drive: takes the oldest published entry, and an *express*'s chunks with it. There must be one.
+    /// The head of the submission queue, as a completion says it.
+    pub(crate) fn head(&self) -> u16 {
+        self.head.get()
+    }
+
+    /// Drive: takes the oldest published entry, its turn, and an *express*'s chunks with it. There must be one.
     #[inline]
-    pub(crate) fn take_submission(self: &Rc<Self>) -> Fetched {
+    pub(crate) fn take_submission(&self) -> (Sqe, Option<u64>, Option<Box<[Sqe]>>) {
         let sqe = self.submissions.borrow_mut().pop_front().expect("published entries are in the ring");
         self.advance(1);
         let (mut turn, mut chunks) = (None, None);
@@ -192,7 +197,7 @@ impl QueuePair {
                 _ => {}
             }
         }
-        Fetched { queue: self.clone(), sqe, turn, chunks, head: self.head.get() }
+        (sqe, turn, chunks)
     }
 
     /// Takes the next `count` entries if so many are published.
