@@ -75,8 +75,8 @@ pub async fn serve<E: Engine>(drive: Rc<Controller<E>>) {
             Err(status) => Cqe::new(cid, status),
         };
         let cqe = if drive.journal.has_failed() { Cqe::new(cid, Status::INTERNAL) } else { cqe };
-        if !drive.cores.pass(drive.costs.complete_ns, 0) {
-            drive.cores.run(drive.costs.complete_ns).await;
+        if !drive.cores.pass_noted(drive.costs.complete_ns, "controller", "complete") {
+            drive.cores.run_noted(drive.costs.complete_ns, "controller", "complete").await;
         }
         drive.link.complete(&fetched.queue, cqe.with_queue(fetched.queue.id(), fetched.head)).await;
         if drive.journal.wants_checkpoint() {
@@ -98,8 +98,8 @@ async fn execute<E: Engine>(drive: &Controller<E>, fetched: &Fetched) -> Answer 
     }
     let command = Command::decode(sqe);
     let decode_ns = drive.costs.decode_ns(&command);
-    if !drive.cores.pass(decode_ns, 0) {
-        drive.cores.run(decode_ns).await;
+    if !drive.cores.pass_noted(decode_ns, "controller", "decode") {
+        drive.cores.run_noted(decode_ns, "controller", "decode").await;
     }
     let command = command?;
     if sqe.nsid.get() != NSID {

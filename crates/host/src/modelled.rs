@@ -281,7 +281,8 @@ impl Driver {
 
     async fn pin(&self, bytes: u32) {
         let pages = u64::from(bytes.div_ceil(PAGE_BYTES));
-        self.host.core.run(self.host.costs.dma_setup_ns + self.host.costs.pin_page_ns * pages).await;
+        let span = self.host.costs.dma_setup_ns + self.host.costs.pin_page_ns * pages;
+        self.host.core.run_noted(span, "host", "name and pin pages").await;
     }
 
     /// The core copies the value and waits until its lines are flushed.
@@ -294,8 +295,8 @@ impl Driver {
     async fn submit(&self, outbox: &mut Vec<Sqe>) {
         let further = outbox.len() as u64 - 1;
         let span = self.host.costs.submit_ns + further * self.host.costs.entry_ns;
-        if !self.host.core.pass(span, 0) {
-            self.host.core.run(span).await;
+        if !self.host.core.pass_noted(span, "host", "submit") {
+            self.host.core.run_noted(span, "host", "submit").await;
         }
         for sqe in outbox.drain(..) {
             assert!(self.queue.try_submit(sqe), "a driver never has more commands than its queue has slots");
@@ -308,12 +309,12 @@ impl Driver {
     /// Waits for so many completions of `cid` and acknowledges them; returns what they say together.
     async fn completed(&self, cid: u16, completions: u32) -> Cqe {
         let mut cqe = self.queue.completion(cid).await;
-        if !self.host.core.pass(self.host.costs.complete_ns, 0) {
-            self.host.core.run(self.host.costs.complete_ns).await;
+        if !self.host.core.pass_noted(self.host.costs.complete_ns, "host", "complete") {
+            self.host.core.run_noted(self.host.costs.complete_ns, "host", "complete").await;
         }
         for _ in 1..completions {
             cqe = outcome(cqe, self.queue.completion(cid).await);
-            self.host.core.run(self.host.costs.entry_ns).await;
+            self.host.core.run_noted(self.host.costs.entry_ns, "host", "complete one more").await;
         }
         self.host.link.ring_completions(&self.queue, completions);
         cqe

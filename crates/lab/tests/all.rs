@@ -6,6 +6,7 @@ mod all {
     mod config;
     mod drive;
     mod experiments;
+    mod explain;
     mod hash_runs;
     mod numbers;
     mod sweeps;

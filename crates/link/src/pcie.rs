@@ -290,6 +290,7 @@ impl Link {
     /// As [`Link::ring_completion`] for `count` completions: one doorbell.
     pub fn ring_completions(&self, queue: &QueuePair, count: u32) {
         self.count_doorbells(1);
+        self.note(self.sim.now(), &self.fixed.doorbell);
         queue.release_completions(count);
     }
 

@@ -105,7 +105,7 @@ impl Resource {
     pub fn pass_noted(&self, span: Ns, room: &'static str, what: &'static str) -> bool {
         let began = self.sim.now();
         let passed = self.pass(span, 0);
-        if passed && self.sim.trace().is_on() {
+        if passed && span > 0 && self.sim.trace().is_on() {
             self.sim.trace().note(began, span, room, what, 0, "");
         }
         passed

@@ -196,7 +196,10 @@ impl Index {
 
     async fn put(&self, key: Key, entry: Entry) -> Result<(), Status> {
         if !self.pass_insertion() {
-            self.0.cores.run(self.0.config.memtable_insert_ns).await;
+            self.0
+                .cores
+                .run_noted(self.0.config.memtable_insert_ns, "index", "insert into the memtable")
+                .await;
             while self.is_full() {
                 self.make_room().await?;
             }
@@ -209,7 +212,8 @@ impl Index {
     /// ([`Resource::pass`]); [`Index::insert_now`] is to follow. `false`: nothing was done.
     #[inline]
     pub(super) fn pass_insertion(&self) -> bool {
-        !self.is_full() && self.0.cores.pass(self.0.config.memtable_insert_ns, 0)
+        !self.is_full()
+            && self.0.cores.pass_noted(self.0.config.memtable_insert_ns, "index", "insert into the memtable")
     }
 
     /// Puts an entry into the memtable, which has room.
@@ -237,7 +241,7 @@ impl Index {
         let inner = &*self.0;
         self.accept(key, Vaddr(0), 0)?;
         let probe_ns = inner.config.index_probe_ns;
-        inner.cores.run(probe_ns).await;
+        inner.cores.run_noted(probe_ns, "index", "look into the memtable").await;
         let newest = match self.find_in_memory(key) {
             Some(entry) => Some(entry),
             None => {

@@ -25,7 +25,7 @@ pub async fn find(
     purpose: Purpose,
 ) -> Result<Option<Entry>, Status> {
     for table in version.candidates(key) {
-        cores.run(probe_ns).await;
+        cores.run_noted(probe_ns, "index", "look into a table").await;
         if let Some(entry) = find_in(table, layout, key, purpose).await? {
             return Ok(Some(entry));
         }

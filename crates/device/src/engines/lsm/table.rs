@@ -365,7 +365,7 @@ impl TableWriter {
     async fn charge(&mut self) {
         let span = u64::from(self.entries - self.charged) * self.entry_ns;
         self.charged = self.entries;
-        self.cores.run(span).await;
+        self.cores.run_noted(span, "index", "write entries of a table").await;
     }
 }
 
