@@ -310,6 +310,54 @@ fn a_full_drive_answers_81h_keeps_what_it_has_and_takes_more_after_deletes() {
     }
 }
 
+/// Without over-provisioning the drive is full when nothing but the reserve of collection is free, and no superblock
+/// holds anything invalid.
+#[test]
+fn collection_with_every_victim_full_answers_81h_and_goes_on_after_deletes() {
+    for scheme in SCHEMES {
+        for bytes in [40, 900] {
+            let rig = rig(scheme, Sim::new(), "tags", |config| config.over_provisioning = 0.0);
+            rig.sim.block_on(fill_and_empty(&rig.engine, scheme, bytes));
+            rig.sim.clear();
+        }
+    }
+}
+
+/// Pairs over two pages, so that collection waits for the second one while others store the same keys.
+#[test]
+fn a_key_overwritten_while_its_pair_is_moved_keeps_the_newer_value() {
+    const KEYS: u64 = 300;
+    for scheme in SCHEMES {
+        let rig = rig(scheme, Sim::new(), "tags", |_| {});
+        let versions = Rc::new(RefCell::new(vec![0u64; KEYS as usize]));
+        let tasks: Vec<_> = (0..8)
+            .map(|task| {
+                let (engine, versions) = (rig.engine.clone(), versions.clone());
+                rig.sim.spawn(async move {
+                    let mut rng = Rng::stream(task, "hash.overwrites");
+                    for version in 1..700 {
+                        let number = rng.below(KEYS / 8) * 8 + task;
+                        let value = value(&numbered(number), version, 6000);
+                        store(&engine, numbered(number), value, StoreOptions::default()).await.unwrap();
+                        versions.borrow_mut()[number as usize] = version;
+                    }
+                })
+            })
+            .collect();
+        rig.sim.block_on(async {
+            for task in tasks {
+                task.join().await;
+            }
+            for (number, version) in (0..).zip(versions.take()).filter(|(_, version)| *version > 0) {
+                let expected = expand(&value(&numbered(number), version, 6000));
+                assert_eq!(load(&rig.engine, numbered(number)).await.unwrap(), Some(expected), "{number}");
+            }
+        });
+        assert!(detail(&rig.engine, "gc_outrun_moves") > 0, "{}: collection was never outrun", scheme.name);
+        rig.sim.clear();
+    }
+}
+
 fn numbered(number: u64) -> Key {
     Key::from_u64_be(number)
 }

@@ -88,6 +88,11 @@ pub struct Cache {
     fifo: RefCell<VecDeque<u32>>,
     budget_bytes: u64,
     second_chance: bool,
+    /// Bytes that altered sections may take, and take.
+    altered_limit_bytes: u64,
+    altered_bytes: Cell<u64>,
+    /// Slots in the order in which their sections were altered first; those of some have been written since.
+    altered: RefCell<VecDeque<u32>>,
     bytes: Cell<u64>,
     most_bytes: Cell<u64>,
     /// Version of the section written next.
@@ -113,6 +118,7 @@ impl Cache {
         format: Box<dyn Format>,
         budget_bytes: u64,
         second_chance: bool,
+        altered_limit_bytes: u64,
         journal: &Rc<Journal>,
     ) -> Rc<Cache> {
         let sections = format.sections();
@@ -127,6 +133,9 @@ impl Cache {
             fifo: RefCell::default(),
             budget_bytes,
             second_chance,
+            altered_limit_bytes,
+            altered_bytes: Cell::new(0),
+            altered: RefCell::default(),
             bytes: Cell::new(0),
             most_bytes: Cell::new(0),
             version: Cell::new(1),
@@ -348,10 +357,37 @@ impl Cache {
         }
         let location = Location { grain, grains: self.space.layout.grains_of(count) };
         slot.location = Some(location);
+        self.altered_bytes.set(self.altered_bytes.get() - u64::from(count));
         self.journal.note(Change::Written { section: slot.id, location });
         slot.dirty = false;
         self.count(|s| s.written_bytes += u64::from(count));
         true
+    }
+
+    /// Writes the oldest altered sections until the rest fits the power-protected memory; they stay. Without space to
+    /// write to they wait for it; who takes space waits for that before.
+    fn write_oldest(&self) {
+        let mut altered = self.altered.borrow_mut();
+        while self.altered_bytes.get() > self.altered_limit_bytes {
+            let slot = *altered.front().expect("what is altered is in the queue");
+            if self.slots.borrow()[slot as usize].dirty && !self.write(slot) {
+                return;
+            }
+            altered.pop_front();
+        }
+        // Those that left the cache altered were written then: forget them now and then.
+        if altered.len() > 2 * self.slots.borrow().len() + 16 {
+            altered.clear();
+            let slots = self.slots.borrow();
+            altered.extend(
+                (0..).zip(slots.iter()).filter(|(_, slot)| slot.dirty).map(|(index, _)| index as u32),
+            );
+        }
+    }
+
+    /// Bytes of altered sections now.
+    pub fn altered_bytes(&self) -> u64 {
+        self.altered_bytes.get()
     }
 
     /// Writes every altered section; they stay.
@@ -451,6 +487,9 @@ impl Cache {
         self.add_table(i64::from(section.bytes()) - i64::from(known));
         let slot = self.insert(id, Some(section), location);
         self.slots.borrow_mut()[slot as usize].dirty = true;
+        let bytes = self.slots.borrow()[slot as usize].section.as_ref().map_or(0, |section| section.bytes());
+        self.altered_bytes.set(self.altered_bytes.get() + u64::from(bytes));
+        self.altered.borrow_mut().push_back(slot);
         self.enqueue(slot);
     }
 }
@@ -532,9 +571,16 @@ impl Pin {
                 journal.note(Change::Section { bytes: &bytes });
             }
         }
-        slot.dirty = true;
+        let was = if std::mem::replace(&mut slot.dirty, true) { before.1 } else { 0 };
+        let altered = self.cache.altered_bytes.get() - u64::from(was) + u64::from(section.bytes());
+        self.cache.altered_bytes.set(altered);
         self.cache.grow(i64::from(section.cached_bytes()) - i64::from(before.0));
         self.cache.add_table(i64::from(section.bytes()) - i64::from(before.1));
+        if was == 0 {
+            self.cache.altered.borrow_mut().push_back(self.slot);
+        }
+        drop(slots);
+        self.cache.write_oldest();
     }
 }
 

@@ -68,6 +68,17 @@ fn of_config(config: &DriveConfig) -> Result<(&'static SchemeRow, HashConfig), P
     Ok((scheme, hash))
 }
 
+/// With as much power-protected memory as it takes.
+fn core_of_test(
+    scheme: &'static SchemeRow,
+    config: &HashConfig,
+    flash: &FlashPort,
+    cores: Rc<Resource>,
+) -> Rc<Core> {
+    let core = Core::new(scheme, config, flash, cores, 0, power::Journal::default(), u64::MAX);
+    core.expect("everything fits")
+}
+
 fn only_part(fingerprint: u64, image: &[u8]) -> Result<Vec<u8>, ImageError> {
     let parts = power::unframe(fingerprint, image)?;
     let [part] = <[Vec<u8>; 1]>::try_from(parts)
@@ -83,7 +94,7 @@ impl HashEngine {
         flash: &FlashPort,
         cores: Rc<Resource>,
     ) -> HashEngine {
-        HashEngine::of(Core::new(scheme, config, flash, cores, 0, power::Journal::default()))
+        HashEngine::of(core_of_test(scheme, config, flash, cores))
     }
 
     /// The engine that `image` and the flash make, and its collection. For tests that have no drive around it.
@@ -96,7 +107,7 @@ impl HashEngine {
         cores: Rc<Resource>,
         image: &[u8],
     ) -> Result<HashEngine, ImageError> {
-        let core = Core::new(scheme, config, flash, cores, 0, power::Journal::default());
+        let core = core_of_test(scheme, config, flash, cores);
         recover(&core, Protected::decode(&only_part(0, image)?)?).await?;
         Ok(HashEngine::of(core))
     }
@@ -130,6 +141,7 @@ impl HashEngine {
             ("gc_moved_bytes", counters.moved_grains.get() * u64::from(core.layout.grain_bytes)),
             ("gc_moved_sections", counters.moved_sections.get()),
             ("gc_section_fetches", counters.gc_map_reads.get()),
+            ("gc_outrun_moves", counters.outrun_moves.get()),
             ("gc_skipped_pages", counters.skipped_pages.get()),
             ("padded_bytes", core.space.padded_grains.get() * u64::from(core.layout.grain_bytes)),
             ("lost_superblocks", counters.lost_superblocks.get()),
@@ -166,6 +178,10 @@ impl HashEngine {
         let content = Content::Stored(&region, 0);
         let _step = core.journal.step();
         let grain = core.space.append(Stream::Data, content, header.pair_bytes(), false)?;
+        if old.is_none() && !core.snapshots.is_empty() {
+            let _nothing_held = core.snapshots.note((spot.section, slot), None);
+            core.drop_released(core.snapshots.give_up_large());
+        }
         spot.pin.set(slot, spot.tag, grain);
         core.live_bytes.set(core.live_bytes.get() + u64::from(header.value_bytes));
         if let (Some((_, old)), Entry::At(grain)) = (old, now) {
@@ -397,7 +413,9 @@ impl Engine for HashEngine {
         let config = &parts.config;
         let (scheme, hash) = of_config(config)?;
         let Parts { flash, cores, journal, .. } = &parts;
-        let core = Core::new(scheme, &hash, flash, cores.clone(), fingerprint(config), journal.clone());
+        let (print, protected_bytes) = (fingerprint(config), config.protected_bytes);
+        let core = Core::new(scheme, &hash, flash, cores.clone(), print, journal.clone(), protected_bytes)
+            .map_err(|what| PowerOnError::Config(format!("power.protected_bytes: {what}")))?;
         if let Some(image) = image {
             recover(&core, Protected::decode(&only_part(core.fingerprint, image)?)?).await?;
         }

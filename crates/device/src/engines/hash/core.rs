@@ -21,9 +21,11 @@ use super::config::{Accounting, HashConfig, OPEN_SUPERBLOCKS};
 use super::journal::Journal;
 use super::layout::{Grain, Layout};
 use super::pair::{HEADER_MAX_BYTES, PairHeader};
+use super::protected::Bounds;
 use super::records::Records;
 use super::scheme::SchemeRow;
 use super::section::{Entry, Probe};
+use super::snapshot::{Held, Released, Snapshots};
 use super::space::{KIND_DATA, KIND_MAP, Limits, Part, Reader, Space};
 use crate::flash::{FlashPort, Purpose};
 use crate::power;
@@ -79,6 +81,8 @@ pub(super) struct Counters {
     pub moved_sections: Cell<u64>,
     pub gc_map_reads: Cell<u64>,
     pub skipped_pages: Cell<u64>,
+    /// Pairs that were replaced while collection was about to move them.
+    pub outrun_moves: Cell<u64>,
     pub lost_superblocks: Cell<u64>,
 }
 
@@ -95,6 +99,7 @@ pub(super) struct Core {
     pub space: Rc<Space>,
     pub cache: Rc<Cache>,
     pub journal: Rc<Journal>,
+    pub snapshots: Snapshots,
     pub records: Option<Records>,
     pub cores: Rc<Resource>,
     pub locks: KeyedLock<Key>,
@@ -110,6 +115,8 @@ pub(super) struct Core {
 
 impl Core {
     /// An engine on an empty drive.
+    ///
+    /// Errors: why `protected_bytes` bytes of power-protected memory are too few.
     pub fn new(
         scheme: &'static SchemeRow,
         config: &HashConfig,
@@ -117,7 +124,8 @@ impl Core {
         cores: Rc<Resource>,
         fingerprint: u64,
         journal: power::Journal,
-    ) -> Rc<Core> {
+        protected_bytes: u64,
+    ) -> Result<Rc<Core>, String> {
         let geometry = flash.geometry();
         config.check(geometry).expect("a configuration is checked when it is loaded");
         let layout = Layout::new(*geometry, config.grain_bytes, config.unit_bytes);
@@ -135,7 +143,10 @@ impl Core {
         };
         let usable = layout.superblocks - config.gc_low_superblocks - OPEN_SUPERBLOCKS - 1;
         let usable_grains = u64::from(usable) * u64::from(layout.superblock_grains);
+        let records_bytes = records.as_ref().map_or(0, Records::dram_bytes);
+        let bounds = Bounds::new(config, &layout, &*format, records_bytes, protected_bytes)?;
         let limits = Limits {
+            page_bytes: bounds.write_buffer_bytes + bounds.page_bytes,
             write_buffer_bytes: config.write_buffer_bytes,
             low: config.gc_low_superblocks,
             stall: config.gc_stall_superblocks,
@@ -144,13 +155,22 @@ impl Core {
             section_weight: scheme.section_weight,
         };
         let space = Space::new(flash, layout, limits, validity, &journal);
-        Rc::new(Core {
+        Ok(Rc::new(Core {
             sim: flash.sim().clone(),
             scheme,
             layout,
-            cache: Cache::new(flash.sim(), &space, format, budget_bytes, scheme.second_chance, &journal),
+            cache: Cache::new(
+                flash.sim(),
+                &space,
+                format,
+                budget_bytes,
+                scheme.second_chance,
+                bounds.altered_bytes,
+                &journal,
+            ),
             space,
             journal,
+            snapshots: Snapshots::default(),
             records,
             cores,
             locks: KeyedLock::new(flash.sim()),
@@ -160,7 +180,7 @@ impl Core {
             gc_lock: kvdrive_sim::Mutex::new(flash.sim()),
             config: config.clone(),
             fingerprint,
-        })
+        }))
     }
 
     /// Where probe `number` of `key` leads.
@@ -177,8 +197,9 @@ impl Core {
         pairs + self.space.with_padding(KIND_MAP, self.cache.table_grains()) + records
     }
 
-    /// Would a pair of `grains` grains in place of one of `old` be too much?
+    /// Would a pair of `grains` grains in place of one of `old` be too much? What a snapshot may hold gives nothing back.
     pub fn is_full_for(&self, grains: u32, old: u32) -> bool {
+        let old = if self.snapshots.is_empty() { old } else { 0 };
         let used = self.used_grains() + u64::from(grains);
         grains > old && used > self.space.limit_grains() + u64::from(old)
     }
@@ -262,15 +283,34 @@ impl Core {
         }
     }
 
-    /// The pair of `header` at `grain`, found in a slot of `section`, is no longer valid.
+    /// The pair of `header` at `grain`, found in a slot of `section`, is no longer the key's.
     pub fn drop_pair(&self, header: &PairHeader, grain: Grain, section: u64, slot: u32) {
+        self.live_bytes.set(self.live_bytes.get() - u64::from(header.value_bytes));
+        if self.snapshots.is_empty() {
+            self.invalidate_pair(header, grain, section, slot);
+        } else {
+            if !self.snapshots.note((section, slot), Some((grain, header))) {
+                self.invalidate_pair(header, grain, section, slot);
+            }
+            self.drop_released(self.snapshots.give_up_large());
+        }
+    }
+
+    /// No snapshot holds these pairs any more.
+    pub fn drop_released(&self, released: Released) {
+        let _step = self.journal.step();
+        for (grain, Held { header, slot: (section, slot), .. }) in released {
+            self.invalidate_pair(&header, grain, section, slot);
+        }
+    }
+
+    fn invalidate_pair(&self, header: &PairHeader, grain: Grain, section: u64, slot: u32) {
         let grains = self.layout.grains_of(header.pair_bytes());
         self.space.invalidate(grain, grains);
         if let Some(records) = &self.records {
             let table_slot = section * u64::from(self.cache.format().slots()) + u64::from(slot);
             records.add(&self.space, table_slot, grain);
         }
-        self.live_bytes.set(self.live_bytes.get() - u64::from(header.value_bytes));
     }
 
     /// What the drive's DRAM holds, bytes.

@@ -21,7 +21,7 @@ use super::core::{Core, raise};
 use super::layout::Grain;
 use super::pair::{HEADER_MAX_BYTES, PairHeader};
 use super::records::{RECORDS_MARK, RecordsHeader};
-use super::section::{Entry, HEADER_BYTES, Probe, SECTION_MARK, SectionHeader};
+use super::section::{HEADER_BYTES, Probe, SECTION_MARK, SectionHeader};
 use super::space::{Content, KIND_DATA, KIND_MAP, State, Stream, copy};
 use crate::flash::Purpose;
 
@@ -188,7 +188,9 @@ async fn move_pair(
     raise(&core.counters.gc_map_reads, 1);
     let pin = core.cache.fetch(section, Purpose::GcMap).await?;
     core.cores.run(core.config.costs.gc_item_ns).await;
-    let Some(slot) = pin.slot_of(tag, grain) else { return Ok(()) };
+    if pin.slot_of(tag, grain).is_none() && !core.snapshots.holds(grain) {
+        return Ok(());
+    }
     let layout = &core.layout;
     let offset = layout.byte_in_page(grain);
     let end = offset + header.pair_bytes();
@@ -211,8 +213,11 @@ async fn move_pair(
         }
         Some(whole)
     };
-    // From here on nothing waits: the slot still points here, or it was replaced while the pages were read.
-    if pin.get(slot) != Entry::At(grain) {
+    // From here on nothing waits: a slot still points here, or a snapshot holds what was replaced while the pages were
+    // read, or nobody wants it any more.
+    let slot = pin.slot_of(tag, grain);
+    if slot.is_none() && !core.snapshots.holds(grain) {
+        raise(&core.counters.outrun_moves, 1);
         return Ok(());
     }
     let content = match &whole {
@@ -222,7 +227,10 @@ async fn move_pair(
     let _step = core.journal.step();
     if let Some(to) = core.space.append(Stream::DataGc, content, header.pair_bytes(), false) {
         let grains = layout.grains_of(header.pair_bytes());
-        pin.set(slot, tag, to);
+        match slot {
+            Some(slot) => pin.set(slot, tag, to),
+            None => core.snapshots.relocate(grain, to),
+        }
         core.space.invalidate(grain, grains);
         raise(&core.counters.moved_pairs, 1);
         raise(&core.counters.moved_grains, grains.into());

@@ -9,8 +9,10 @@
 //! | [`validity`], [`records`] | what is invalid: bitmap (`original`), counts and records (`plus`, `plus2`) |
 //! | [`space`] | superblocks, open pages, programs, erases |
 //! | [`cache`] | directory and cache of sections |
-//! | `core`, `commands`, `cursor` | finding a key; storing, loading, deleting; listing |
+//! | `core`, `commands` | finding a key; storing, loading, deleting |
+//! | `cursor`, `snapshot` | listing the state at a cursor's creation |
 //! | `gc` | collection of pairs and of sections |
+//! | [`protected`] | how much power-protected memory it takes at most |
 //! | `image`, `journal`, `recovery` | the protected image, its changes, and what is rebuilt from flash |
 //!
 //! A value is kept in the write buffer while it arrives. [`Engine::commit`](crate::engines::Engine::commit) looks the
@@ -38,10 +40,12 @@ pub mod original;
 pub mod pair;
 pub mod plus;
 pub mod plus2;
+pub mod protected;
 pub mod records;
 mod recovery;
 pub mod scheme;
 pub mod section;
+mod snapshot;
 pub mod space;
 pub mod validity;
 

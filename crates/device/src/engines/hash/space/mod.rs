@@ -47,7 +47,7 @@ pub const KIND_DATA: u8 = 1;
 /// Kind of a page of sections and invalid records.
 pub const KIND_MAP: u8 = 2;
 /// Pages of sections in flight before those who evict wait.
-const MAP_PAGES_IN_FLIGHT: u32 = 64;
+pub(super) const MAP_PAGES_IN_FLIGHT: u32 = 64;
 
 /// Limits that the configuration sets.
 #[derive(Clone, Copy, Debug)]
@@ -60,6 +60,8 @@ pub struct Limits {
     pub stall: u32,
     /// Valid grains that pairs and sections may have.
     pub valid_grains: u64,
+    /// Bytes of pages that may be open or on their way to flash.
+    pub page_bytes: u64,
     /// Media may forget dead pages.
     pub discard: bool,
     /// What a valid grain of a section counts when a victim is chosen, a pair's being 1.

@@ -43,6 +43,11 @@ impl Space {
         let superblock = self.layout.superblock_of_page(job.page);
         self.superblocks.borrow_mut()[superblock as usize].programming += 1;
         self.programming.borrow_mut().insert(job.page, job.what.clone());
+        let bytes = self.programming.borrow().len() as u64 * u64::from(self.layout.page_bytes());
+        assert!(
+            bytes <= self.limits.page_bytes,
+            "{bytes} B of pages on their way do not fit the power-protected memory"
+        );
         if job.what.stream.kind() == KIND_MAP {
             self.map_pages_in_flight.set(self.map_pages_in_flight.get() + 1);
         }
@@ -111,13 +116,18 @@ impl Space {
     }
 }
 
+/// Bytes of the spare area's tag in use: the first item. Whatever else is published to lie in the spare area (slots and
+/// lengths of pairs) lies in front of the pairs here, in data space.
+const TAG_USED_BYTES: usize = 4;
+const _: () = assert!(TAG_USED_BYTES <= crate::flash::spare::TAG_BYTES);
+
 pub(super) fn spare(stream: Stream, page: u32, first_item: u32, sequence: u64, epoch: u32) -> Spare {
     let mut tag = [0; 48];
-    tag[..4].copy_from_slice(&first_item.to_le_bytes());
+    tag[..TAG_USED_BYTES].copy_from_slice(&first_item.to_le_bytes());
     Spare { block_erases: epoch, ..Spare::new(stream.kind(), page.into(), sequence, tag) }
 }
 
 /// The first grain of a page at which an item begins, from its header.
 pub fn first_item(spare: &Spare) -> u32 {
-    u32::from_le_bytes(spare.tag[..4].try_into().expect("4 bytes"))
+    u32::from_le_bytes(spare.tag[..TAG_USED_BYTES].try_into().expect("4 bytes"))
 }

@@ -1,0 +1,70 @@
+//! How much of an engine's memory is power-protected: what each part takes at most, and the check that it fits.
+//!
+//! Everything of [`super::image`] is in it. The write buffer, pages on their way and the tables have bounds of their own;
+//! altered sections get what those leave ([`Bounds::altered_bytes`]): when there are more, the oldest are written.
+
+use super::config::HashConfig;
+use super::layout::Layout;
+use super::section::Format;
+use super::space::MAP_PAGES_IN_FLIGHT;
+
+/// Bytes of a superblock's state, kind, erase count and place among the free.
+const SUPERBLOCK_BYTES: u64 = 12;
+/// Read units of altered sections that there must be room for at least: less would write every section at once.
+const ALTERED_UNITS_LEAST: u64 = 8;
+
+/// What power-protected memory is for, bytes at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Pairs from their arrival to the end of their program.
+    pub write_buffer_bytes: u64,
+    /// Open pages, and pages of collection and sections on their way.
+    pub page_bytes: u64,
+    /// Where sections are; state of superblocks.
+    pub table_bytes: u64,
+    /// Invalid records that are in no invalid page.
+    pub records_bytes: u64,
+    /// Altered sections.
+    pub altered_bytes: u64,
+}
+
+impl Bounds {
+    /// The bounds of a drive with `protected_bytes` bytes of such memory, `records_bytes` of them for buffers of records.
+    ///
+    /// Errors: how much more it needs, and for what.
+    pub fn new(
+        config: &HashConfig,
+        layout: &Layout,
+        format: &dyn Format,
+        records_bytes: u64,
+        protected_bytes: u64,
+    ) -> Result<Bounds, String> {
+        let (superblocks, unit_bytes) = (u64::from(layout.superblocks), u64::from(layout.unit_bytes));
+        let bounds = Bounds {
+            write_buffer_bytes: config.write_buffer_bytes,
+            page_bytes: pages_on_their_way(layout, config) * u64::from(layout.page_bytes()),
+            table_bytes: format.sections() * format.directory_bytes() + superblocks * SUPERBLOCK_BYTES,
+            records_bytes,
+            altered_bytes: 0,
+        };
+        let Bounds { write_buffer_bytes, page_bytes, table_bytes, records_bytes, .. } = bounds;
+        let fixed = write_buffer_bytes + page_bytes + table_bytes + records_bytes;
+        let least = ALTERED_UNITS_LEAST * unit_bytes;
+        match protected_bytes.checked_sub(fixed).filter(|rest| *rest >= least) {
+            Some(rest) => Ok(Bounds { altered_bytes: rest, ..bounds }),
+            None => Err(format!(
+                "{protected_bytes}; the engine needs {}: write buffer {write_buffer_bytes}, pages on their way \
+                 {page_bytes}, directory {table_bytes}, invalid records {records_bytes}, altered sections {least}",
+                fixed + least
+            )),
+        }
+    }
+}
+
+/// Pages that are open or on their way besides those of the write buffer: collection stops at twice the units and the
+/// pages of sections, those who evict stop at as many, and each may have begun two pages when it is told.
+fn pages_on_their_way(layout: &Layout, config: &HashConfig) -> u64 {
+    let streams = 4;
+    let stops = 2 * u64::from(layout.units()) + 2 * u64::from(MAP_PAGES_IN_FLIGHT);
+    stops + streams + 2 * u64::from(config.gc_workers.min(layout.superblock_pages))
+}
