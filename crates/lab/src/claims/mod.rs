@@ -47,6 +47,7 @@ pub use table::{counts, text};
 pub const FILES: &[(&str, &str)] = &[
     ("bandslim.toml", include_str!("../../../../claims/bandslim.toml")),
     ("bandslim-cxl.toml", include_str!("../../../../claims/bandslim-cxl.toml")),
+    ("plus.toml", include_str!("../../../../claims/plus.toml")),
 ];
 
 /// A claim of a source.

@@ -142,6 +142,24 @@ fn claims_share_the_runs_of_figures() {
 }
 
 #[test]
+fn claims_of_every_suite_can_be_planned() {
+    let figures = experiments::figures().unwrap();
+    assert_eq!(claims::suite_names().unwrap(), ["bandslim", "plus"]);
+    let options = Options::default();
+    let mut plan = Plan::new(options.clone());
+    for claim in claims::suite("plus").unwrap().claims {
+        PlannedClaim::new(claim, &figures, &mut plan, &options).unwrap();
+    }
+    // Two drives for YCSB, one for small values, two to be filled: the workloads follow each other.
+    let drives = std::cell::Cell::new(0);
+    let _ = plan.run(|_, sessions| {
+        drives.set(sessions.len());
+        anyhow::bail!("planned, not run")
+    });
+    assert_eq!(drives.get(), 5);
+}
+
+#[test]
 fn a_wrong_figure_is_one_line() {
     let (_, whole) = experiments::FILES.iter().find(|(name, _)| *name == "bandslim-8.toml").unwrap();
     let wrong = |from: &str, to: &str| {
