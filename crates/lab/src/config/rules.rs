@@ -224,7 +224,7 @@ impl Rule {
             Row(names) => value.as_str().is_some_and(|word| names().contains(&word)),
             Parsed(passes, _) => value
                 .as_array()
-                .is_some_and(|array| array.iter().all(|text| text.as_str().is_some_and(|text| passes(text)))),
+                .is_some_and(|array| array.iter().all(|text| text.as_str().is_some_and(passes))),
             Text => value.is_str(),
             Flag => value.is_bool(),
             Integers(length, low, high) => value.as_array().is_some_and(|array| {
