@@ -52,10 +52,10 @@
 //! | f zipfian | 164.1 → 202.4, x1.23; 4.65 → 2.28 | 145.4 → 191.7, x1.32; 5.03 → 2.62 | 164.8 → 211.5, x1.28; 4.66 → 2.56 |
 //!
 //! Filling and overwriting programs 3.12 bytes for a byte with `plus` and 1.90 with `plus2` (published; total-128: 3.22
-//! and 1.92; total-256: 3.11 and 1.84); with the run of A behind it, 3.17 and 1.93. A uniform command of `plus` reads a section in 93 % of all
-//! cases, one of `plus2` in 79 %: 128 MiB hold 7 % and 21 % of the sections. DRAM besides the section cache at full size,
-//! by arithmetic: 136 MB with `plus` (invalid records 67, counts 34, directory 31, write buffer 4), 37 MB with `plus2`
-//! (8, 8, 16, 4).
+//! and 1.92; total-256: 3.11 and 1.84); with the run of A behind it, 3.17 and 1.93. A uniform command of `plus` reads a
+//! section in 93 % of all cases, one of `plus2` in 79 %: 128 MiB hold 7 % and 21 % of the sections. DRAM besides the
+//! section cache at full size, by arithmetic: 136 MB with `plus` (invalid records 67, counts 34, directory 31, write
+//! buffer 4), 37 MB with `plus2` (8, 8, 16, 4).
 //!
 //! Reads gain least: a section less often, and then still the pair. C zipfian waits for the dies of the hottest pairs,
 //! whatever the table. The weight of sections decides how A fares when little is kept free: with four superblocks of
