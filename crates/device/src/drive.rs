@@ -175,6 +175,7 @@ pub struct Drive {
     controller: Rc<dyn Powered>,
     flash: FlashPort,
     cores: Rc<Resource>,
+    journal: Journal,
     recovery_ns: Ns,
 }
 
@@ -254,13 +255,24 @@ impl Drive {
         let Started(controller) = (row.start)(parts, link, image.as_deref()).await?;
         if journal.is_kept() {
             journal.checkpoint(&controller.protected_image());
+            // A page that cannot be known of may be programmed all the same: its drive acknowledges nothing any more.
+            let journal = journal.clone();
+            flash.before_change(move || {
+                journal.settle();
+            });
         }
-        Ok(Drive { controller, flash, cores, recovery_ns: sim.now() - began })
+        Ok(Drive { controller, flash, cores, journal, recovery_ns: sim.now() - began })
     }
 
     /// Writes everything buffered to flash, so that it is counted.
     pub async fn drain(&self) {
         self.controller.drain().await;
+        self.settle();
+    }
+
+    /// Writes what the journal of a `file` medium holds back until the next acknowledgement.
+    pub fn settle(&self) {
+        self.journal.settle();
     }
 
     /// What would survive if power failed now. Operations under way on flash end old, torn or done, by `rng`.

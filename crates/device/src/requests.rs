@@ -74,7 +74,7 @@ pub async fn serve<E: Engine>(drive: Rc<Controller<E>>) {
             }
             Err(status) => Cqe::new(cid, status),
         };
-        let cqe = if drive.journal.has_failed() { Cqe::new(cid, Status::INTERNAL) } else { cqe };
+        let cqe = if drive.journal.settle() { cqe } else { Cqe::new(cid, Status::INTERNAL) };
         if !drive.cores.pass_noted(drive.costs.complete_ns, "controller", "complete") {
             drive.cores.run_noted(drive.costs.complete_ns, "controller", "complete").await;
         }

@@ -17,7 +17,7 @@
 //! The future of a program or an erase must be driven to its end (or the power be cut): one that is dropped halfway
 //! leaves its block as it was, and the next program of that block then panics because it is out of order.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell, RefMut};
 use std::rc::Rc;
 
 use kvdrive_link::Region;
@@ -68,6 +68,8 @@ struct Core {
     /// By block, the only page that may be programmed next.
     next_page: RefCell<Vec<u32>>,
     media: RefCell<Box<dyn Media>>,
+    /// Called before the medium is changed.
+    before_change: OnceCell<Box<dyn Fn()>>,
     reads: [Cell<u64>; Purpose::COUNT],
     programs: [Cell<u64>; Purpose::COUNT],
     erases: [Cell<u64>; Purpose::COUNT],
@@ -122,6 +124,7 @@ impl FlashPort {
             channels: (0..geometry.channels).map(channel).collect(),
             next_page: RefCell::new(vec![UNKNOWN; geometry.blocks() as usize]),
             media: RefCell::new(media),
+            before_change: OnceCell::new(),
             reads: Default::default(),
             programs: Default::default(),
             erases: Default::default(),
@@ -229,7 +232,7 @@ impl FlashPort {
             core.sim.sleep(core.config.program_ns).await;
         }
         unit.in_flight.borrow_mut().take();
-        core.media.borrow_mut().program(ppa, &data, &spare);
+        self.change().program(ppa, &data, &spare);
         bump(&core.programs[purpose.index()]);
         drop(held);
         self.note(since, "program", core.geometry.page_bytes, purpose);
@@ -249,11 +252,26 @@ impl FlashPort {
             core.sim.sleep(core.config.erase_ns).await;
         }
         unit.in_flight.borrow_mut().take();
-        core.media.borrow_mut().erase(block);
+        self.change().erase(block);
         core.next_page.borrow_mut()[block.0 as usize] = 0;
         bump(&core.erases[purpose.index()]);
         drop(held);
         self.note(since, "erase", 0, purpose);
+    }
+
+    /// Has `write` called before each change of the medium: what the owner knows must not be older than what flash holds.
+    ///
+    /// # Panics
+    /// Somebody asked before.
+    pub fn before_change(&self, write: impl Fn() + 'static) {
+        assert!(self.0.before_change.set(Box::new(write)).is_ok(), "one owner knows what flash holds");
+    }
+
+    fn change(&self) -> RefMut<'_, Box<dyn Media>> {
+        if let Some(write) = self.0.before_change.get() {
+            write();
+        }
+        self.0.media.borrow_mut()
     }
 
     /// The owner will not read this page's data again before its block is erased. A medium may let go of it.

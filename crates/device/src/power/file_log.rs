@@ -1,17 +1,19 @@
-//! The protected image of a drive whose medium is a file: a checkpoint of it, and behind that every change since, as
-//! records that are written before the command that made them is acknowledged.
+//! The protected image of a drive whose medium is a file: a checkpoint of it, and behind that every change since, in
+//! groups that are written before the command that made them is acknowledged and before flash is changed. A group is
+//! there wholly or not at all: what happens between two waits is never found in part.
 //!
 //! ```text
 //!   NAME.protected-0 or -1 (the other slot is gone, or older, or an unfinished checkpoint)
 //!
-//!    0 magic "kvdrvPL1"   8 epoch   16 image bytes   24 header crc32c   28 zero
+//!    0 magic "kvdrvPL2"   8 epoch   16 image bytes   24 header crc32c   28 zero
 //!   32 image ...                    image crc32c
-//!      record: 0 payload bytes  4 part  5 zero  8 sequence  16 header crc32c  20 payload ...  payload crc32c
-//!      record ...
+//!      group:  0 payload bytes  4 zero  8 sequence  16 header crc32c  20 payload ...  payload crc32c
+//!      group ...
+//!      payload = records:  part u8 | bytes u32 | bytes ...
 //! ```
 //!
-//! A process that is killed leaves at most one record at the end incomplete: the file is shorter than the record
-//! says. That record was not acknowledged and is dropped. Anything else that does not fit its checksum is damage, and
+//! A process that is killed leaves at most one group at the end incomplete: the file is shorter than the group
+//! says. Nothing of it was acknowledged and it is dropped. Anything else that does not fit its checksum is damage, and
 //! a drive that cannot vouch for its newest stores does not come up.
 //!
 //! What the parts' payloads mean is known to the value log and the index.
@@ -21,9 +23,10 @@ use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-const MAGIC: &[u8; 8] = b"kvdrvPL1";
+const MAGIC: &[u8; 8] = b"kvdrvPL2";
 const HEADER_BYTES: usize = 32;
-const RECORD_HEADER_BYTES: usize = 20;
+const GROUP_HEADER_BYTES: usize = 20;
+const RECORD_HEADER_BYTES: usize = 5;
 const CRC_BYTES: usize = 4;
 /// Records are folded into a new checkpoint when they take this much.
 const CHECKPOINT_AT_BYTES: u64 = 64 << 20;
@@ -69,7 +72,8 @@ pub struct FileLog {
     checkpoint_end: u64,
     sequence: u64,
     sync: bool,
-    frame: Vec<u8>,
+    /// Header and records of the next group.
+    group: Vec<u8>,
 }
 
 fn slot_path(base: &Path, epoch: u64) -> PathBuf {
@@ -122,7 +126,7 @@ impl FileLog {
             checkpoint_end: end,
             sequence: 0,
             sync,
-            frame: Vec::new(),
+            group: Vec::new(),
         };
         log.forget_other_slot()?;
         Ok(log)
@@ -136,22 +140,36 @@ impl FileLog {
         }
     }
 
-    /// Appends one record; it survives the death of this process when this returns, and with `sync` that of the host.
-    pub fn append(&mut self, part: u8, payload: &[u8]) -> Result<(), LogError> {
-        let frame = &mut self.frame;
-        frame.clear();
-        frame.extend_from_slice(&(payload.len() as u32).to_le_bytes());
-        frame.extend_from_slice(&[part, 0, 0, 0]);
-        frame.extend_from_slice(&self.sequence.to_le_bytes());
-        let crc = crc32c::crc32c(frame);
-        frame.extend_from_slice(&crc.to_le_bytes());
-        frame.extend_from_slice(payload);
-        frame.extend_from_slice(&crc32c::crc32c(payload).to_le_bytes());
-        let written = self.file.write_all_at(frame, self.end);
+    /// Puts one record into the next group.
+    pub fn add(&mut self, part: u8, payload: &[u8]) {
+        if self.group.is_empty() {
+            self.group.resize(GROUP_HEADER_BYTES, 0);
+        }
+        self.group.push(part);
+        self.group.extend_from_slice(&(payload.len() as u32).to_le_bytes());
+        self.group.extend_from_slice(payload);
+    }
+
+    /// Writes the group, if anything is in it; it survives the death of this process when this returns, and with `sync`
+    /// that of the host.
+    pub fn write(&mut self) -> Result<(), LogError> {
+        if self.group.is_empty() {
+            return Ok(());
+        }
+        let payload_bytes = (self.group.len() - GROUP_HEADER_BYTES) as u32;
+        let (header, payload) = self.group.split_at_mut(GROUP_HEADER_BYTES);
+        header[..4].copy_from_slice(&payload_bytes.to_le_bytes());
+        header[8..16].copy_from_slice(&self.sequence.to_le_bytes());
+        let crc = crc32c::crc32c(&header[..16]);
+        header[16..].copy_from_slice(&crc.to_le_bytes());
+        let crc = crc32c::crc32c(payload);
+        self.group.extend_from_slice(&crc.to_le_bytes());
+        let written = self.file.write_all_at(&self.group, self.end);
         let synced = written.and_then(|()| if self.sync { self.file.sync_data() } else { Ok(()) });
         synced.map_err(|error| LogError::Io { path: self.path.clone(), error })?;
-        self.end += frame.len() as u64;
+        self.end += self.group.len() as u64;
         self.sequence += 1;
+        self.group.clear();
         Ok(())
     }
 
@@ -219,25 +237,39 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<Option<(u64, Found)>, LogError> {
     }
     let mut records = Vec::new();
     let mut at = image_end + CRC_BYTES;
-    while bytes.len() - at >= RECORD_HEADER_BYTES {
-        let header = &bytes[at..at + RECORD_HEADER_BYTES];
-        let in_order = number(header, 8) == records.len() as u64;
+    let mut sequence = 0;
+    while bytes.len() - at >= GROUP_HEADER_BYTES {
+        let header = &bytes[at..at + GROUP_HEADER_BYTES];
+        let in_order = number(header, 8) == sequence;
         if crc32c::crc32c(&header[..16]) != crc_at(header, 16) || !in_order {
-            return Err(damaged(at, "a record's header"));
+            return Err(damaged(at, "the header of a group"));
         }
-        let payload_at = at + RECORD_HEADER_BYTES;
+        let payload_at = at + GROUP_HEADER_BYTES;
         let payload_end = payload_at + u32::from_le_bytes(header[..4].try_into().expect("4 bytes")) as usize;
         if bytes.len() < payload_end + CRC_BYTES {
             break; // being written when the process died
         }
         let payload = &bytes[payload_at..payload_end];
         if crc32c::crc32c(payload) != crc_at(bytes, payload_end) {
-            return Err(damaged(payload_at, "a record"));
+            return Err(damaged(payload_at, "a group"));
         }
-        records.push((header[4], payload.to_vec()));
+        take_records(payload, &mut records).ok_or_else(|| damaged(payload_at, "a record"))?;
+        sequence += 1;
         at = payload_end + CRC_BYTES;
     }
     Ok(Some((epoch, Found { image: image.to_vec(), records })))
+}
+
+/// Takes the records of a group apart; `None` when one says it is longer than the group.
+fn take_records(mut group: &[u8], records: &mut Vec<(u8, Vec<u8>)>) -> Option<()> {
+    while !group.is_empty() {
+        let (header, rest) = group.split_at_checked(RECORD_HEADER_BYTES)?;
+        let bytes = u32::from_le_bytes(header[1..].try_into().expect("4 bytes"));
+        let (payload, rest) = rest.split_at_checked(bytes as usize)?;
+        records.push((header[0], payload.to_vec()));
+        group = rest;
+    }
+    Some(())
 }
 
 #[cfg(test)]
@@ -248,9 +280,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let base = folder.path().join("drive.img");
         let mut log = FileLog::create(&base, b"checkpoint", false).unwrap();
-        log.append(1, b"first").unwrap();
-        log.append(2, b"").unwrap();
-        log.append(1, b"third").unwrap();
+        log.add(1, b"first");
+        log.write().unwrap();
+        log.add(2, b"");
+        log.add(1, b"third");
+        log.write().unwrap();
+        log.add(4, b"never written");
         (folder, base)
     }
 
@@ -264,13 +299,14 @@ mod tests {
         let found = FileLog::read(&base).unwrap().unwrap();
         assert_eq!((found.image.as_slice(), found.records), (&b"checkpoint"[..], expected()));
         let mut log = FileLog::create(&base, b"second", true).unwrap();
-        log.append(3, b"after").unwrap();
+        log.add(3, b"after");
+        log.write().unwrap();
         let found = FileLog::read(&base).unwrap().unwrap();
         assert_eq!((found.image.as_slice(), found.records), (&b"second"[..], vec![(3, b"after".to_vec())]));
     }
 
     #[test]
-    fn a_log_cut_anywhere_keeps_what_was_whole() {
+    fn a_log_cut_anywhere_keeps_the_groups_that_were_whole() {
         let (_folder, base) = filled();
         let path = slot_path(&base, 1);
         let whole = std::fs::read(&path).unwrap();
@@ -278,7 +314,10 @@ mod tests {
             std::fs::write(&path, &whole[..length]).unwrap();
             match FileLog::read(&base).unwrap() {
                 None => assert!(length < HEADER_BYTES + 10 + CRC_BYTES),
-                Some(found) => assert!(expected().starts_with(&found.records), "cut at {length}"),
+                Some(found) => {
+                    assert!(expected().starts_with(&found.records), "cut at {length}");
+                    assert_ne!(found.records.len(), 2, "cut at {length}: half a group");
+                }
             }
         }
     }

@@ -5,8 +5,9 @@
 //! [`crate::Drive::power_on`] with both.
 //!
 //! * A drive on `ram` or `tags` makes its protected image when asked ([`crate::Drive::survivors`]).
-//! * A drive on `file` also writes every change of it as a record before the command that made it is acknowledged
-//!   ([`file_log`]), so that killing the process at any instruction loses nothing.
+//! * A drive on `file` also keeps every change of it as a record. They are written in groups, before a command is
+//!   acknowledged and before flash is changed ([`file_log`]), so that killing the process at any instruction loses
+//!   nothing and leaves a state that was there between two waits.
 //!
 //! The image is a frame of parts, one for each owner, each under a checksum:
 //!
@@ -96,14 +97,13 @@ pub fn unframe(fingerprint: u64, bytes: &[u8]) -> Result<Vec<Vec<u8>>, ImageErro
     Ok(parts)
 }
 
-/// Where changes of the protected image go, one record each, before they are acknowledged. Nowhere, unless the medium
-/// outlives the process.
+/// Where changes of the protected image go, one record each. Nowhere, unless the medium outlives the process.
 #[derive(Clone, Default)]
 pub struct Journal(Option<Rc<RefCell<FileJournal>>>);
 
 struct FileJournal {
     log: FileLog,
-    /// The first record that could not be written. From then on nothing may be acknowledged.
+    /// Why records could not be written. From then on nothing may be acknowledged.
     failed: Option<LogError>,
 }
 
@@ -118,20 +118,22 @@ impl Journal {
         self.0.is_some()
     }
 
-    /// Keeps one record of `part`.
+    /// Keeps one record of `part`; it is written with those before it by [`Journal::settle`].
     pub fn append(&self, part: u8, payload: &[u8]) {
-        let Some(journal) = &self.0 else { return };
-        let mut journal = journal.borrow_mut();
-        if journal.failed.is_none()
-            && let Err(error) = journal.log.append(part, payload)
-        {
-            journal.failed = Some(error);
+        if let Some(journal) = &self.0 {
+            journal.borrow_mut().log.add(part, payload);
         }
     }
 
-    /// Has a record been lost? Then nothing may be acknowledged any more.
-    pub fn has_failed(&self) -> bool {
-        self.0.as_ref().is_some_and(|journal| journal.borrow().failed.is_some())
+    /// Writes what was kept since the last time, all or nothing. `false`: a record has been lost, now or earlier, and
+    /// nothing may be acknowledged any more.
+    pub fn settle(&self) -> bool {
+        let Some(journal) = &self.0 else { return true };
+        let mut journal = journal.borrow_mut();
+        if journal.failed.is_none() {
+            journal.failed = journal.log.write().err();
+        }
+        journal.failed.is_none()
     }
 
     /// Is a new checkpoint worth its writing?

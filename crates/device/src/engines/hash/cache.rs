@@ -340,7 +340,6 @@ impl Cache {
 
     /// Writes a section; its old copy becomes invalid. `false` when there is no space.
     fn write(&self, slot: u32) -> bool {
-        let _step = self.journal.step();
         let mut slots = self.slots.borrow_mut();
         let slot = &mut slots[slot as usize];
         let section = slot.section.as_ref().expect("only loaded sections are written");

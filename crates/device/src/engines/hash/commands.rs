@@ -176,7 +176,6 @@ impl HashEngine {
         let mut region = place.region.borrow_mut();
         region.write(0, Piece::Bytes(&header.encode()[..header.bytes() as usize]));
         let content = Content::Stored(&region, 0);
-        let _step = core.journal.step();
         let grain = core.space.append(Stream::Data, content, header.pair_bytes(), false)?;
         if old.is_none() && !core.snapshots.is_empty() {
             let _nothing_held = core.snapshots.note((spot.section, slot), None);
@@ -372,7 +371,6 @@ impl Engine for HashEngine {
         let Entry::At(grain) = spot.pin.get(slot) else {
             unreachable!("a key's slot changes under the key's lock alone")
         };
-        let _step = core.journal.step();
         spot.pin.remove(slot);
         core.drop_pair(&header, grain, spot.section, slot);
         Ok(())

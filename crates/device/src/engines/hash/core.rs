@@ -98,7 +98,6 @@ pub(super) struct Core {
     pub layout: Layout,
     pub space: Rc<Space>,
     pub cache: Rc<Cache>,
-    pub journal: Rc<Journal>,
     pub snapshots: Snapshots,
     pub records: Option<Records>,
     pub cores: Rc<Resource>,
@@ -169,7 +168,6 @@ impl Core {
                 &journal,
             ),
             space,
-            journal,
             snapshots: Snapshots::default(),
             records,
             cores,
@@ -298,7 +296,6 @@ impl Core {
 
     /// No snapshot holds these pairs any more.
     pub fn drop_released(&self, released: Released) {
-        let _step = self.journal.step();
         for (grain, Held { header, slot: (section, slot), .. }) in released {
             self.invalidate_pair(&header, grain, section, slot);
         }

@@ -224,7 +224,6 @@ async fn move_pair(
         Some(whole) => Content::Stored(whole, 0),
         None => Content::Stored(region, offset),
     };
-    let _step = core.journal.step();
     if let Some(to) = core.space.append(Stream::DataGc, content, header.pair_bytes(), false) {
         let grains = layout.grains_of(header.pair_bytes());
         match slot {
@@ -268,7 +267,6 @@ async fn move_unit(core: &Rc<Core>, first: Grain, bytes: &[u8]) {
             continue;
         }
         let content = Content::Bytes(&bytes[at as usize..(at + length) as usize]);
-        let _step = core.journal.step();
         let Some(to) = core.space.append(Stream::MapGc, content, length, true) else { continue };
         match &item {
             MapItem::Section(header) => core.cache.relocate(header.id, Location { grain: to, grains }),

@@ -1,14 +1,14 @@
 //! Records that keep a copy of the protected image up to date: every change of what it holds, as one of a few steps.
 //!
-//! What happens between two waits is one record of the journal, so that a process killed at any instruction leaves a
-//! state that was there between two steps. On media that do not outlive the process nothing of this is done.
+//! What happens between two waits is written together ([`power::Journal`]), so that a process killed at any instruction
+//! leaves a state that was there between two of them. On media that do not outlive the process nothing of this is done.
 //!
 //! Recovery writes no records of what it finds: the image it began with still stands for it, and a new checkpoint is
 //! written before the first command is served. Programs that end meanwhile are recorded, which fits either.
 //!
 //! A step is a byte that says which, then its numbers, little endian.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use kvdrive_link::Region;
@@ -97,16 +97,14 @@ pub(super) enum Change<'a> {
 /// Where changes go.
 pub(super) struct Journal {
     records: power::Journal,
-    /// Steps that have begun and not ended.
-    steps: Cell<u32>,
-    /// Changes of the step under way.
-    pending: RefCell<Vec<u8>>,
+    /// The change being described, kept for its memory.
+    change: RefCell<Vec<u8>>,
 }
 
 impl Journal {
     /// Into `records`.
     pub fn new(records: power::Journal) -> Journal {
-        Journal { records, steps: Cell::new(0), pending: RefCell::default() }
+        Journal { records, change: RefCell::default() }
     }
 
     /// Does anybody keep the changes? If not, do not describe them.
@@ -114,34 +112,13 @@ impl Journal {
         self.records.is_kept()
     }
 
-    /// Until what is returned is dropped, changes belong together. Not held across a wait.
-    pub fn step(&self) -> Step<'_> {
-        self.steps.set(self.steps.get() + 1);
-        Step(self)
-    }
-
     /// Notes a change. The caller has asked [`Journal::is_kept`] if describing it takes work.
     pub fn note(&self, change: Change<'_>) {
         if self.is_kept() {
-            let _step = self.step();
-            change.encode(&mut self.pending.borrow_mut());
-        }
-    }
-}
-
-/// See [`Journal::step`].
-pub(super) struct Step<'a>(&'a Journal);
-
-impl Drop for Step<'_> {
-    fn drop(&mut self) {
-        let Step(journal) = self;
-        journal.steps.set(journal.steps.get() - 1);
-        if journal.steps.get() == 0 {
-            let mut pending = journal.pending.borrow_mut();
-            if !pending.is_empty() {
-                journal.records.append(PART, &pending);
-                pending.clear();
-            }
+            let mut encoded = self.change.borrow_mut();
+            encoded.clear();
+            change.encode(&mut encoded);
+            self.records.append(PART, &encoded);
         }
     }
 }

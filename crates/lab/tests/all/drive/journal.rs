@@ -29,6 +29,7 @@ fn records_fold_into_the_present_image() {
             for index in 0..2500 {
                 step(&driver, &mut oracle, &mut rng, 60, false).await;
                 if index % 60 == 0 {
+                    drive.settle();
                     let found = FileLog::read(&path).expect("the log is whole").expect("there is a log");
                     let folded = (row.fold)(&config, &found.image, &found.records);
                     let folded = folded.unwrap_or_else(|error| panic!("{}: {error}", row.name));

@@ -84,7 +84,6 @@ impl Space {
     ) -> Option<Grain> {
         let grains = self.layout.grains_of(bytes);
         assert!(grains <= self.layout.superblock_grains, "an item of {bytes} B is larger than a superblock");
-        let _step = self.journal.step();
         let mut streams = self.streams.borrow_mut();
         let open = &mut streams[stream as usize];
         if in_unit {
