@@ -1,11 +1,11 @@
-//! `kvdrive report`: all experiments and claims on one HTML page.
+//! `kvdrive report`: the experiments and claims of a suite, or of several, on one HTML page.
 
 use std::path::PathBuf;
 
 use clap::Args;
 use kvdrive_lab::claims;
-use kvdrive_lab::experiments;
 use kvdrive_lab::experiments::runs::{Plan, Results};
+use kvdrive_lab::experiments::{self, Figure};
 use kvdrive_lab::figure::{Planned, count, svg};
 use kvdrive_lab::html::{Content, page};
 
@@ -17,6 +17,9 @@ use crate::output;
 /// Options of `report`.
 #[derive(Args)]
 pub struct Report {
+    /// What the page is about: bandslim (some minutes) or plus (most of an hour), or both
+    #[arg(default_value = "bandslim")]
+    suites: Vec<String>,
     /// Folder for index.html, claims.json and an SVG file a figure; made if it is not there
     #[arg(long, value_name = "DIR", default_value = "report")]
     out: PathBuf,
@@ -32,11 +35,15 @@ impl Report {
             .map_err(|error| anyhow::anyhow!("{}: {error}", self.out.display()))?;
         let options = self.batch.options();
         let mut plan = Plan::new(options.clone());
-        let figures = experiments::figures()?.into_iter().map(|figure| Planned::new(figure, &mut plan));
+        let suites =
+            self.suites.iter().map(|name| claims::suite(name)).collect::<anyhow::Result<Vec<_>>>()?;
+        let is_asked = |figure: &Figure| self.suites.iter().any(|name| name == figure.group.suite());
+        let figures = experiments::figures()?.into_iter().filter(is_asked);
+        let figures = figures.map(|figure| Planned::new(figure, &mut plan));
         let figures = figures.collect::<anyhow::Result<Vec<_>>>()?;
         let mut planned = Vec::new();
-        for suite in claims::suite_names()? {
-            planned.extend(plan_all(claims::suite(&suite)?, &mut plan, &self.batch)?);
+        for suite in suites {
+            planned.extend(plan_all(suite, &mut plan, &self.batch)?);
         }
         let scales = plan.scales().to_vec();
         let results = self.batch.run(plan)?;

@@ -54,6 +54,9 @@ pub const FILES: &[(&str, &str)] = &[
     ("bandslim-12.toml", include_str!("../../../../experiments/bandslim-12.toml")),
     ("bandslim-cxl-2.toml", include_str!("../../../../experiments/bandslim-cxl-2.toml")),
     ("bandslim-cxl-5.toml", include_str!("../../../../experiments/bandslim-cxl-5.toml")),
+    ("beyond-transfers.toml", include_str!("../../../../experiments/beyond-transfers.toml")),
+    ("beyond-blend.toml", include_str!("../../../../experiments/beyond-blend.toml")),
+    ("beyond-build.toml", include_str!("../../../../experiments/beyond-build.toml")),
     ("plus-2.toml", include_str!("../../../../experiments/plus-2.toml")),
     ("plus-3.toml", include_str!("../../../../experiments/plus-3.toml")),
     ("plus-capacity.toml", include_str!("../../../../experiments/plus-capacity.toml")),
@@ -142,6 +145,16 @@ pub enum Group {
     Plus,
     /// What none of them has.
     Beyond,
+}
+
+impl Group {
+    /// The suite of claims about the same drives.
+    pub fn suite(self) -> &'static str {
+        match self {
+            Group::Paper | Group::Article | Group::Beyond => "bandslim",
+            Group::Plus => "plus",
+        }
+    }
 }
 
 /// Series times points.

@@ -8,7 +8,7 @@ use std::fmt::Write;
 use crate::claims::{self, Outcome, Verdict};
 use crate::experiments::{Group, KINDS};
 use crate::figure::svg::{self, escape};
-use crate::figure::{Chart, Planned, numbers};
+use crate::figure::{Chart, Line, Planned, numbers};
 
 const STYLE: &str = include_str!("style.css");
 
@@ -188,7 +188,44 @@ fn section(planned: &Planned, charts: &[Chart]) -> String {
             table(chart)
         );
     }
-    html + "</div>\n</section>\n"
+    html.push_str("</div>\n");
+    if figure.group == Group::Beyond {
+        html.push_str(&best(charts));
+    }
+    html + "</section>\n"
+}
+
+/// Of each panel, the series one should build: the one whose worst point is nearest to the best there.
+fn best(charts: &[Chart]) -> String {
+    let mut html = String::from("<p>What to build, by these numbers:</p>\n<ul>\n");
+    for chart in charts {
+        let more_is_better = chart.unit.ends_with("/s");
+        let ratio = |value: f64, best: f64| if more_is_better { value / best } else { best / value };
+        let bests: Vec<f64> = (0..chart.points.len())
+            .map(|point| {
+                let values = chart.series.iter().filter_map(|line| line.values[point]);
+                if more_is_better { values.fold(0.0, f64::max) } else { values.fold(f64::INFINITY, f64::min) }
+            })
+            .collect();
+        let worst = |line: &Line| {
+            let ratios =
+                line.values.iter().zip(&bests).map(|(value, best)| value.map_or(0.0, |it| ratio(it, *best)));
+            ratios.fold(f64::INFINITY, f64::min)
+        };
+        let chosen = chart.series.iter().max_by(|a, b| worst(a).total_cmp(&worst(b)));
+        if let Some(chosen) = chosen {
+            let (title, name, worst) = (escape(&chart.title), escape(&chosen.name), worst(chosen));
+            let _ = match more_is_better {
+                true => writeln!(html, "<li>{title}: {name} is never below {worst:.2} of the best.</li>"),
+                false => writeln!(
+                    html,
+                    "<li>{title}: {name} is never above {:.2} times the least.</li>",
+                    1.0 / worst
+                ),
+            };
+        }
+    }
+    html + "</ul>\n"
 }
 
 /// The numbers of a chart, folded away.

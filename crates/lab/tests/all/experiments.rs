@@ -104,6 +104,8 @@ fn every_figure_is_drawn_three_ways() {
     for outside in ["http://", "https://", "src=", "@import", "url("] {
         assert!(!page.replace("http://www.w3.org/2000/svg", "").contains(outside), "{outside}");
     }
+    assert!(page.contains("What to build, by these numbers"));
+    assert_eq!(page.matches(" is never below ").count(), 3, "two panels of blend, one of whole drives");
     assert_eq!(page, html::page(&content), "the same runs are the same page");
 }
 
