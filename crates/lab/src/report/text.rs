@@ -61,17 +61,23 @@ impl Report {
         table.row("errors", &[grouped(self.ops.errors)]);
         let mut text = table.finish();
         let mut table = Table::new("THROUGHPUT", &["operations", "model time"], &self.time_kind());
-        table.row("", &[rate(self.throughput_ops_per_s), time(self.time.virtual_ns as f64)]);
+        let throughput = self.if_operated(rate(self.throughput_ops_per_s));
+        table.row("", &[throughput, time(self.time.virtual_ns as f64)]);
         text.push_str(table.finish().trim_end());
         text.push('\n');
         if self.clock == "virtual" && self.time.wall_s > 0.0 {
-            let simulated = rate(self.ops.total() as f64 / self.time.wall_s);
+            let simulated = self.if_operated(rate(self.ops.total() as f64 / self.time.wall_s));
             let took = time(self.time.wall_s * 1e9);
             let line = format!("  simulated at {simulated}, in {took} of this machine's time");
             text.push_str(&super::table::edges(&line, "measured"));
             text.push('\n');
         }
         text + "\n"
+    }
+
+    /// A figure for each operation: of a replay nobody knows the operations.
+    fn if_operated(&self, figure: String) -> String {
+        if self.ops.total() > 0 { figure } else { "-".to_owned() }
     }
 
     fn latency(&self) -> String {
@@ -97,10 +103,10 @@ impl Report {
         let mut row = |name: &str, payload_bytes: u64, wire_bytes: u64| {
             let cells = [
                 bytes(payload_bytes as f64),
-                short(ratio(payload_bytes as f64, ops)),
+                self.if_operated(short(ratio(payload_bytes as f64, ops))),
                 percent(ratio(payload_bytes as f64, payload.total() as f64)),
                 bytes(wire_bytes as f64),
-                short(ratio(wire_bytes as f64, ops)),
+                self.if_operated(short(ratio(wire_bytes as f64, ops))),
             ];
             table.row(name, &cells);
         };
@@ -145,10 +151,10 @@ impl Report {
         let mut table = Table::new("AMPLIFICATION", &headings, COUNTED);
         let copied = self.memcpy.bytes as f64;
         let cells = [
-            short(self.amplification.traffic),
-            short(self.amplification.write),
+            self.if_operated(short(self.amplification.traffic)),
+            self.if_operated(short(self.amplification.write)),
             bytes(copied),
-            bytes(ratio(copied, self.ops.total() as f64)),
+            self.if_operated(bytes(ratio(copied, self.ops.total() as f64))),
         ];
         table.row("", &cells);
         table.finish()
