@@ -59,7 +59,9 @@ impl Report {
         let path = self.out.join("claims.json");
         output::write_json(&path.display().to_string(), &outcomes)?;
         let mut facts = facts(&results, &options.set, options.full);
-        facts.push(("scales of the hash engines' runs".to_owned(), listed(&scales)));
+        if !scales.is_empty() {
+            facts.push(("scales".to_owned(), listed(&scales)));
+        }
         let content = Content { revision: kvdrive_lab::REVISION, facts, outcomes, figures: drawn };
         let path = self.out.join("index.html");
         write(&path, &page(&content))?;

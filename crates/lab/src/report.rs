@@ -224,6 +224,8 @@ pub struct Time {
     pub virtual_ns: u64,
     /// Time of this machine.
     pub wall_s: f64,
+    /// Model time that power-on took: finding on flash what an earlier life left there. 0 for a new drive.
+    pub recovery_ns: u64,
 }
 
 /// Latency of one kind of operation, in nanoseconds.

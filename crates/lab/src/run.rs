@@ -154,6 +154,7 @@ pub(crate) struct Snapshot {
     pub details: Vec<(&'static str, u64)>,
     pub dram: Vec<(&'static str, u64)>,
     pub resources: Vec<(String, kvdrive_sim::ResourceStatistics)>,
+    pub recovery_ns: Ns,
 }
 
 impl Bench {
@@ -278,6 +279,7 @@ impl Snapshot {
             details: drive.engine_details(),
             dram: drive.dram(),
             resources,
+            recovery_ns: drive.recovery_ns(),
         }
     }
 }
@@ -455,7 +457,7 @@ impl Outcome {
             precondition: loading.map(|loading| loading.into_report(config)),
             resources,
             value_bytes: report::ValueBytes { stored, retrieved: seen.retrieved_bytes },
-            time: report::Time { virtual_ns: span_ns, wall_s: 0.0 },
+            time: report::Time { virtual_ns: span_ns, wall_s: 0.0, recovery_ns: drained.recovery_ns },
             ops,
         })
     }

@@ -21,7 +21,7 @@ fn sample(transfer: &str, packing: &str) -> Report {
         notes: vec!["keys are 16 B, not 48: the KV command set has no longer ones".into()],
         ops: Ops { store: 1000, retrieve: 10, ..Ops::default() },
         value_bytes: ValueBytes { stored: 32_000, retrieved: 320 },
-        time: Time { virtual_ns: 17_400_000, wall_s: 0.001 },
+        time: Time { virtual_ns: 17_400_000, wall_s: 0.001, recovery_ns: 0 },
         throughput_ops_per_s: 58_045.9,
         latency_ns: [
             ("store", Latency { mean: 10_800.0, p50: 10_800, p99: 10_900, p999: 610_800, max: 1_200_000 }),

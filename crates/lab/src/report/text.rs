@@ -72,6 +72,14 @@ impl Report {
             text.push_str(&super::table::edges(&line, "measured"));
             text.push('\n');
         }
+        if self.time.recovery_ns > 0 {
+            let line = format!(
+                "  power-on took {}: what was on flash was found again",
+                time(self.time.recovery_ns as f64)
+            );
+            text.push_str(&super::table::edges(&line, &self.time_kind()));
+            text.push('\n');
+        }
         text + "\n"
     }
 
