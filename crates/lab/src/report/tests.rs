@@ -178,7 +178,8 @@ fn json_has_the_promised_keys() {
       },
       "time": {
         "virtual_ns": 17400000,
-        "wall_s": 0.001
+        "wall_s": 0.001,
+        "recovery_ns": 0
       },
       "throughput_ops_per_s": 58045.9,
       "latency_ns": {
