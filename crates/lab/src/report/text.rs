@@ -66,7 +66,8 @@ impl Report {
         text.push_str(table.finish().trim_end());
         text.push('\n');
         if self.clock == "virtual" && self.time.wall_s > 0.0 {
-            let simulated = self.if_operated(rate(self.ops.total() as f64 / self.time.wall_s));
+            let loaded = self.precondition.as_ref().map_or(0, |loading| loading.stores);
+            let simulated = self.if_operated(rate((loaded + self.ops.total()) as f64 / self.time.wall_s));
             let took = time(self.time.wall_s * 1e9);
             let line = format!("  simulated at {simulated}, in {took} of this machine's time");
             text.push_str(&super::table::edges(&line, "measured"));
