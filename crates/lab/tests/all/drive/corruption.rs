@@ -123,13 +123,13 @@ fn bytes_of_the_medium() {
 }
 
 #[test]
-#[ignore = "many minutes: every byte, every engine"]
+#[ignore = "half a minute: every byte, every engine"]
 fn every_byte_of_the_protected_image() {
     flip_the_protected_image(|_| true);
 }
 
 #[test]
-#[ignore = "an hour or so: every byte, every engine"]
+#[ignore = "minutes: every byte, every engine"]
 fn every_byte_of_the_medium() {
     flip_the_medium(|_| true);
 }
