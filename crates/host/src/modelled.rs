@@ -155,12 +155,13 @@ impl Driver {
             slots: self.slots,
             window: self.window.as_ref(),
         };
-        let mut sequence = match () {
-            () if !method.is_inline() => None,
-            () => match self.sequence.try_lock() {
+        let mut sequence = if method.is_inline() {
+            match self.sequence.try_lock() {
                 None => Some(self.sequence.lock().await),
                 locked => locked,
-            },
+            }
+        } else {
+            None
         };
         let staged_bytes = method.staged_bytes(bytes);
         if staged_bytes > 0 {
