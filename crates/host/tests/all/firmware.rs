@@ -197,7 +197,10 @@ impl Drive {
             }
             Command::Write(write) => {
                 self.refuse_inside_value(fetched)?;
-                let assembly = piggyback::receive_write(sqe, &write, self).await?;
+                let Write { key, value_bytes } = write;
+                let place = self.reserve(&key, value_bytes, Arrival::Inline).await?;
+                let received_bytes = piggyback::copy_write(sqe, value_bytes, &place, self).await;
+                let assembly = Assembly { key, value_bytes, received_bytes, place };
                 self.keep_or_commit(fetched, assembly).await
             }
             Command::Hybrid { key, value_bytes, pages_z } => {

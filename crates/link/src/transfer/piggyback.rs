@@ -13,9 +13,9 @@
 use kvdrive_spec::inline::{
     TRANSFER_INLINE_BYTES, WRITE_INLINE_BYTES, get_transfer, get_write, put_transfer, put_write,
 };
-use kvdrive_spec::{Command, Cqe, Key, Sqe, Status, Write, opcode};
+use kvdrive_spec::{Command, Cqe, Key, Sqe, Write, opcode};
 
-use super::{Arrival, Landing, Method, Next, Progress, StoreRequest};
+use super::{Landing, Method, Next, Progress, StoreRequest};
 
 /// Host half.
 pub struct Piggyback;
@@ -109,19 +109,8 @@ impl<P> Assembly<P> {
     }
 }
 
-/// Device half of a *write*: reserves room for the whole value and copies its first bytes there.
-pub async fn receive_write<L: Landing>(
-    sqe: &Sqe,
-    write: &Write,
-    landing: &L,
-) -> Result<Assembly<L::Place>, Status> {
-    let place = landing.reserve(&write.key, write.value_bytes, Arrival::Inline).await?;
-    let received_bytes = copy_write(sqe, write.value_bytes, &place, landing).await;
-    Ok(Assembly { key: write.key, value_bytes: write.value_bytes, received_bytes, place })
-}
-
-/// The part of [`receive_write`] behind the reservation; returns how many bytes have arrived. Most values are whole
-/// then, and need no [`Assembly`].
+/// Device half of a *write*, behind the reservation of room for the whole value: copies its first bytes there and returns
+/// how many they are. Most values are whole then, and need no [`Assembly`].
 pub async fn copy_write<L: Landing>(sqe: &Sqe, value_bytes: u32, place: &L::Place, landing: &L) -> u32 {
     let mut part = [0; WRITE_INLINE_BYTES];
     get_write(sqe, &mut part);
