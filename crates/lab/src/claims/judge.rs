@@ -111,7 +111,7 @@ pub(super) fn judge(planned: &Planned, results: &Results) -> anyhow::Result<Outc
         .beside
         .iter()
         .zip(found)
-        .map(|((name, _), found)| Ok(Beside { name: name.clone(), ours: found?.text(claim) }));
+        .map(|(condition, found)| Ok(Beside { name: condition.name.clone(), ours: found?.text(claim) }));
     let beside = beside.collect::<anyhow::Result<_>>()?;
     let text = ours.text(claim);
     let values = match ours {

@@ -72,7 +72,30 @@ pub struct Claim {
     runs: Vec<(String, Source)>,
     each: Vec<String>,
     quantities: Vec<(String, Expression)>,
-    beside: Vec<(String, Assignments)>,
+    beside: Vec<Condition>,
+}
+
+/// A condition that the source did not have, under which a claim is looked at besides.
+#[derive(Clone, Debug)]
+struct Condition {
+    /// As it is shown.
+    name: String,
+    /// Profile in place of the runs' own.
+    profile: Option<String>,
+    /// Settings on top.
+    set: Assignments,
+}
+
+impl Condition {
+    /// Puts a run under it, and with it the other runs of its drive.
+    fn lay_over(&self, found: &mut Found) {
+        for asked in &mut found.session {
+            if let Some(profile) = &self.profile {
+                asked.profile.clone_from(profile);
+            }
+            asked.settings.extend(self.set.iter().cloned());
+        }
+    }
 }
 
 /// What the verdict should be, and why.
@@ -291,18 +314,20 @@ impl Claim {
 
     /// The runs, or what this build lacks for them.
     fn plan(&self, figures: &[Figure], plan: &mut Plan) -> anyhow::Result<Result<Runs, String>> {
-        let usual = (String::new(), Vec::new());
         let mut all = Vec::new();
-        for (_, extra) in std::iter::once(&usual).chain(&self.beside) {
+        for condition in std::iter::once(None).chain(self.beside.iter().map(Some)) {
             let mut points = Vec::new();
             for point in self.points() {
                 let mut runs = Vec::new();
                 for (name, source) in &self.runs {
-                    let found = source.at(point, figures)?;
+                    let mut found = source.at(point, figures)?;
                     if let Some(lacks) = missing(&found.needs) {
                         return Ok(Err(lacks.to_owned()));
                     }
-                    runs.push((name.clone(), found.plan(plan, extra)?));
+                    if let Some(condition) = condition {
+                        condition.lay_over(&mut found);
+                    }
+                    runs.push((name.clone(), found.plan(plan)?));
                 }
                 points.push(runs);
             }

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use anyhow::{anyhow, bail, ensure};
 use serde::Deserialize;
 
-use super::{Claim, Expected, Relation, Show, Source, Suite, Test};
+use super::{Claim, Condition, Expected, Relation, Show, Source, Suite, Test};
+use crate::config::Document;
 use crate::experiments::expression::{Expression, Order};
 use crate::experiments::runs::{Asked, Counts};
 use crate::experiments::{Found, Kind, Place, assignments, check_needs, from_toml};
@@ -104,6 +105,8 @@ enum OneOrMany {
 #[serde(deny_unknown_fields)]
 struct RawBeside {
     name: String,
+    profile: Option<String>,
+    #[serde(default)]
     set: Vec<String>,
 }
 
@@ -147,7 +150,7 @@ impl RawClaim {
         let open =
             runs.iter().any(|(_, source)| matches!(source, Source::Place(place, _) if place.is_open()));
         ensure!(open != self.each.is_empty(), "each and runs that end in * belong together");
-        let beside = self.beside.into_iter().map(|beside| Ok((beside.name, assignments(&beside.set)?)));
+        let beside = self.beside.into_iter().map(RawBeside::check);
         Ok(Claim {
             beside: beside.collect::<anyhow::Result<_>>()?,
             id: self.id,
@@ -225,6 +228,19 @@ impl Test {
             Test::Value { value, .. } => value.names(),
             Test::Order(orders) => orders.iter().flat_map(Order::names).collect(),
         }
+    }
+}
+
+impl RawBeside {
+    fn check(self) -> anyhow::Result<Condition> {
+        let RawBeside { name, profile, set } = self;
+        let checked = || {
+            ensure!(profile.is_some() || !set.is_empty(), "expected a profile, or settings");
+            profile.as_deref().map(Document::profile).transpose()?;
+            assignments(&set)
+        };
+        let set = checked().map_err(|problem| anyhow!("beside \"{name}\": {problem}"))?;
+        Ok(Condition { name, profile, set })
     }
 }
 

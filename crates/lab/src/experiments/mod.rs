@@ -348,14 +348,12 @@ impl Found {
         &self.session[self.place]
     }
 
-    /// Asks `plan` for it, with settings on top of every run of its drive.
+    /// Asks `plan` for it.
     ///
     /// # Errors
     /// A setting that is wrong.
-    pub fn plan(&self, plan: &mut Plan, extra: &Assignments) -> anyhow::Result<RunId> {
-        let mut session = self.session.clone();
-        session.iter_mut().for_each(|asked| asked.settings.extend(extra.iter().cloned()));
-        Ok(plan.add_session(&session)?[self.place])
+    pub fn plan(&self, plan: &mut Plan) -> anyhow::Result<RunId> {
+        Ok(plan.add_session(&self.session)?[self.place])
     }
 }
 

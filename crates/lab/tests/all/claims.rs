@@ -124,6 +124,20 @@ fn other_conditions_stand_beside() {
 }
 
 #[test]
+fn another_profile_stands_beside() {
+    let beside = "beside = [{ name = \"another drive\", profile = \"kvvirt\" }]\n";
+    let claim = claim(&format!("{RUNS}order = [\"piggy < base\"]\n{beside}"));
+    let claim = parse("c.toml", &claim).unwrap().claims.remove(0);
+    let mut plan = Plan::new(Options::default());
+    Planned::new(claim, &figures().unwrap(), &mut plan, &Options::default()).unwrap();
+    let profiles: Vec<_> = plan.documents().iter().map(|document| document.profile_name()).collect();
+    assert_eq!(profiles, ["cosmos-plus"; 4].into_iter().chain(["kvvirt"; 4]).collect::<Vec<_>>());
+    let on_top = |document: &Document| document.config().unwrap().host.transfer;
+    let (own, beside) = plan.documents().split_at(4);
+    assert!(own.iter().map(on_top).eq(beside.iter().map(on_top)), "the run's own settings stay on top");
+}
+
+#[test]
 fn a_wrong_claim_is_one_line() {
     let wrong = |rest: &str| {
         let error = parse("c.toml", &claim(rest)).unwrap_err().to_string();
@@ -153,6 +167,11 @@ fn a_wrong_claim_is_one_line() {
             .contains("belong together")
     );
     assert!(wrong("runs = { a = \"bandslim-8\" }\norder = [\"a > 0\"]\n").contains("expected FIGURE"));
+    let beside = |beside: &str| wrong(&format!("{RUNS}order = [\"piggy < base\"]\nbeside = [{beside}]\n"));
+    let unknown = beside("{ name = \"other\", profile = \"kvvirtual\" }");
+    let begins = "c.toml: claim c: beside \"other\": kvvirtual: no such profile; there are cosmos-plus, ";
+    assert!(unknown.starts_with(begins), "{unknown}");
+    assert!(beside("{ name = \"other\" }").ends_with("beside \"other\": expected a profile, or settings"));
     let twice = claim("runs = { a = \"bandslim-8 / Baseline / 4\" }\norder = [\"a > 0\"]\n");
     let twice = format!("{twice}{}", twice.strip_prefix(HEAD).unwrap());
     assert_eq!(parse("c.toml", &twice).unwrap_err().to_string(), "c.toml: claim c twice");
