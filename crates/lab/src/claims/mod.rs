@@ -224,8 +224,8 @@ enum Source {
 pub struct Suite {
     /// Name on the command line.
     pub name: String,
-    /// What it is about.
-    pub title: String,
+    /// What it is about, one title a file.
+    pub titles: Vec<String>,
     /// The claims in the order of the files.
     pub claims: Vec<Claim>,
 }
@@ -255,7 +255,10 @@ pub fn suite(name: &str) -> anyhow::Result<Suite> {
     let Some(mut suite) = files.next() else {
         anyhow::bail!("{name}: no such suite of claims; there are {}", names.join(", "))
     };
-    suite.claims.extend(files.flat_map(|more| more.claims));
+    for more in files {
+        suite.titles.extend(more.titles);
+        suite.claims.extend(more.claims);
+    }
     Ok(suite)
 }
 

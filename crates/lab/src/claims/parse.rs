@@ -122,7 +122,7 @@ pub fn parse(name: &str, text: &str) -> anyhow::Result<Suite> {
         ensure!(claims.iter().all(|known| known.id != id), "{name}: claim {id} twice");
         claims.push(claim.check().map_err(|problem| anyhow!("{name}: claim {id}: {problem}"))?);
     }
-    Ok(Suite { name: raw.suite, title: raw.title, claims })
+    Ok(Suite { name: raw.suite, titles: vec![raw.title], claims })
 }
 
 impl RawClaim {

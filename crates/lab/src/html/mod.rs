@@ -14,6 +14,8 @@ const STYLE: &str = include_str!("style.css");
 
 /// What goes onto the page.
 pub struct Content<'a> {
+    /// Titles of the suites of claims it is about.
+    pub titles: Vec<String>,
     /// Revision of the program.
     pub revision: &'a str,
     /// How it was run, as names and values: profiles, seeds, counts.
@@ -59,13 +61,14 @@ const CHAPTERS: &[(Group, &str, &str, &str)] = &[
 
 /// The page.
 pub fn page(content: &Content<'_>) -> String {
+    let about = escape(&listed(&content.titles));
     let mut html = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <title>BandSlim and Plus, claim by claim</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
-         <h1>BandSlim and Plus, claim by claim</h1>\n\
-         <p class=\"lead\">A key-value SSD in software, kvdrive {}, runs the experiments of three papers and says of every \
-         published number whether it comes out.</p>\n",
+         <title>{about}, claim by claim</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
+         <h1>{about}, claim by claim</h1>\n\
+         <p class=\"lead\">A key-value SSD in software, kvdrive {}, runs the experiments published as {about} and says of \
+         every published number whether it comes out.</p>\n",
         escape(content.revision)
     );
     html.push_str(&contents(content));
@@ -84,6 +87,14 @@ pub fn page(content: &Content<'_>) -> String {
     }
     html.push_str(NOTES);
     html + "</body>\n</html>\n"
+}
+
+/// `A, B and C`.
+fn listed(names: &[String]) -> String {
+    match names {
+        [first @ .., before, last] => [first, &[format!("{before} and {last}")]].concat().join(", "),
+        names => names.join(", "),
+    }
 }
 
 fn contents(content: &Content<'_>) -> String {

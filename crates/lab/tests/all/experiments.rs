@@ -72,7 +72,9 @@ fn every_figure_is_drawn_three_ways() {
     let planned: Vec<_> =
         figures.iter().map(|figure| Planned::new(figure.clone(), &mut plan).unwrap()).collect();
     let results = plan.run(|documents, _| Ok(documents.iter().map(made_up).collect())).unwrap();
+    let titles = |suite: &str| claims::suite(suite).unwrap().titles;
     let mut content = html::Content {
+        titles: titles("plus"),
         revision: "r<1>",
         facts: vec![("a".into(), "b & c".into())],
         outcomes: vec![],
@@ -104,9 +106,14 @@ fn every_figure_is_drawn_three_ways() {
     for outside in ["http://", "https://", "src=", "@import", "url("] {
         assert!(!page.replace("http://www.w3.org/2000/svg", "").contains(outside), "{outside}");
     }
+    assert!(
+        page.contains("<title>Plus, claim by claim</title>") && page.contains("published as Plus and says")
+    );
     assert!(page.contains("What to build, by these numbers"));
     assert_eq!(page.matches(" is never below ").count(), 3, "two panels of blend, one of whole drives");
     assert_eq!(page, html::page(&content), "the same runs are the same page");
+    content.titles.extend(titles("bandslim"));
+    assert!(html::page(&content).contains("<h1>Plus, BandSlim and BandSlim over CXL, claim by claim</h1>"));
 }
 
 #[test]
