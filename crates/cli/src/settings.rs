@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use kvdrive_lab::config::{Document, Scale};
+use kvdrive_lab::config::{Document, Scale, default_profile};
 
 /// What drive, what work.
 #[derive(Args, Clone, Default)]
@@ -71,11 +71,6 @@ pub struct Settings {
     pub set: Vec<String>,
 }
 
-/// Profile of a run that names none.
-pub const DEFAULT_PROFILE: &str = "cosmos-plus";
-/// The same, for an engine that is no LSM-tree: the drive those were published on.
-const HASH_PROFILE: &str = "kvvirt";
-
 impl Settings {
     /// The configuration these options describe.
     pub fn document(&self) -> anyhow::Result<Document> {
@@ -103,11 +98,7 @@ impl Settings {
     }
 
     fn profile(&self) -> &str {
-        let of_engine = match self.engine.as_deref() {
-            None | Some("lsm") => DEFAULT_PROFILE,
-            Some(_) => HASH_PROFILE,
-        };
-        self.profile.as_deref().unwrap_or(of_engine)
+        self.profile.as_deref().unwrap_or_else(|| default_profile(self.engine.as_deref()))
     }
 
     fn short_options(&self) -> [(&'static str, Option<String>); 14] {

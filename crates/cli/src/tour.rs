@@ -1,12 +1,11 @@
 //! The tour: what the program does when it is started without a command.
 
 use clap::Args;
-use kvdrive_lab::config::Document;
+use kvdrive_lab::config::{DEFAULT_PROFILE, Document};
 use kvdrive_lab::report::compare as comparison;
 
 use crate::compare::run_with_bars;
 use crate::output;
-use crate::settings::DEFAULT_PROFILE;
 
 /// Options of the tour.
 #[derive(Args)]

@@ -1,6 +1,7 @@
 //! Every profile is whole; every wrong input is one line that names the key and says what is allowed.
 
-use kvdrive_lab::config::{Config, Document, Origin, PROFILES};
+use kvdrive_device::controller::ENGINES;
+use kvdrive_lab::config::{Config, Document, ENGINE_PROFILES, Origin, PROFILES, default_profile};
 use kvdrive_lab::workload;
 use kvdrive_link::LinkConfig;
 
@@ -32,6 +33,20 @@ fn profiles_have_the_same_keys_and_every_value_an_origin() {
         assert!(document.origins().iter().all(|(_, origin)| *origin != Origin::User));
         workload::build(&config.workload, 1).unwrap_or_else(|e| panic!("{e}"));
     }
+}
+
+#[test]
+fn every_engine_has_a_profile_that_it_runs_on() {
+    let engines: Vec<_> = ENGINES.iter().map(|row| row.name).collect();
+    let with_profile: Vec<_> = ENGINE_PROFILES.iter().map(|(engine, _)| *engine).collect();
+    assert_eq!(with_profile, engines);
+    for (engine, profile) in ENGINE_PROFILES {
+        assert_eq!(default_profile(Some(engine)), *profile);
+        let mut document = Document::profile(profile).unwrap();
+        document.set(&format!("engine.name={engine}")).unwrap();
+        document.config().unwrap();
+    }
+    assert_eq!(default_profile(None), PROFILES[0].name);
 }
 
 #[test]
