@@ -8,13 +8,14 @@ use std::pin::Pin;
 use std::rc::Rc;
 
 use kvdrive_link::Link;
-use kvdrive_sim::{Ns, Resource, ResourceStatistics, Rng, Sim};
+use kvdrive_sim::{Ns, ResourceStatistics, Rng, Sim};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::controller::{Controller, ControllerConfig, ENGINES, EngineRow};
 use crate::engines::hash::HashConfig;
 use crate::engines::lsm::LsmConfig;
 use crate::engines::{Engine, EngineCounters, Utilization};
+use crate::firmware::Cores;
 use crate::flash::media::{self, MediaOptions};
 use crate::flash::{FlashConfig, FlashPort, Purpose};
 use crate::ftl::FtlConfig;
@@ -75,7 +76,7 @@ pub struct Parts {
     /// The executor.
     pub sim: Sim,
     /// Firmware cores.
-    pub cores: Rc<Resource>,
+    pub cores: Cores,
     /// The flash, with whatever is on it.
     pub flash: FlashPort,
     /// Where changes of protected state go.
@@ -174,7 +175,7 @@ impl<E: Engine> Powered for Controller<E> {
 pub struct Drive {
     controller: Rc<dyn Powered>,
     flash: FlashPort,
-    cores: Rc<Resource>,
+    cores: Cores,
     journal: Journal,
     recovery_ns: Ns,
 }
@@ -244,7 +245,7 @@ impl Drive {
         };
         let flash = FlashPort::new(sim, config.flash.clone(), medium);
         watch(&flash);
-        let cores = Rc::new(Resource::new(sim, "firmware.cores", config.controller.cores));
+        let cores = Cores::new(sim, config.controller.roles);
         let parts = Parts {
             sim: sim.clone(),
             cores: cores.clone(),
@@ -306,9 +307,8 @@ impl Drive {
 
     /// Firmware cores, channels and dies with what they did.
     pub fn resources(&self) -> Vec<(String, ResourceStatistics)> {
-        let mut all = vec![(self.cores.name().to_owned(), self.cores.statistics())];
-        all.extend(self.flash.resources().map(|(name, statistics)| (name.to_owned(), statistics)));
-        all
+        let cores = self.cores.resources().iter().map(|core| (core.name().to_owned(), core.statistics()));
+        cores.chain(self.flash.resources()).collect()
     }
 
     /// How full it is.

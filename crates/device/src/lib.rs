@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`requests`] | one command, from the doorbell to its completion |
 //! | [`controller`] | what firmware contexts share: costs, unfinished values, iterators, Identify |
+//! | [`firmware`] | its cores, and which takes what kind of step |
 //! | [`engines`] | index and value placement, the seam; [`engines::lsm`] |
 //! | [`value_log`], [`page_buffer`], [`packing`] | where value bytes go |
 //! | [`ftl`] | logical pages on flash |
@@ -17,6 +18,7 @@
 pub mod controller;
 pub mod drive;
 pub mod engines;
+pub mod firmware;
 pub mod flash;
 pub mod ftl;
 pub mod packing;

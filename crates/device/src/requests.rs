@@ -32,6 +32,7 @@ use kvdrive_spec::{Command, Cqe, Key, Sqe, Status, Store, StoreOptions, Write, o
 
 use crate::controller::{Controller, Found, Unfinished};
 use crate::engines::Engine;
+use crate::firmware::Role;
 
 /// The namespace that holds the pairs.
 pub const NSID: u32 = 1;
@@ -75,8 +76,9 @@ pub async fn serve<E: Engine>(drive: Rc<Controller<E>>) {
             Err(status) => Cqe::new(cid, status),
         };
         let cqe = if drive.journal.settle() { cqe } else { Cqe::new(cid, Status::INTERNAL) };
-        if !drive.cores.pass_noted(drive.costs.complete_ns, "controller", "complete") {
-            drive.cores.run_noted(drive.costs.complete_ns, "controller", "complete").await;
+        let dispatch = drive.cores.of(Role::Dispatch);
+        if !dispatch.pass_noted(drive.costs.complete_ns, "controller", "complete") {
+            dispatch.run_noted(drive.costs.complete_ns, "controller", "complete").await;
         }
         drive.link.complete(&fetched.queue, cqe.with_queue(fetched.queue.id(), fetched.head)).await;
         if drive.journal.wants_checkpoint() {
@@ -98,8 +100,9 @@ async fn execute<E: Engine>(drive: &Controller<E>, fetched: &Fetched) -> Answer 
     }
     let command = Command::decode(sqe);
     let decode_ns = drive.costs.decode_ns(&command);
-    if !drive.cores.pass_noted(decode_ns, "controller", "decode") {
-        drive.cores.run_noted(decode_ns, "controller", "decode").await;
+    let dispatch = drive.cores.of(Role::Dispatch);
+    if !dispatch.pass_noted(decode_ns, "controller", "decode") {
+        dispatch.run_noted(decode_ns, "controller", "decode").await;
     }
     let command = command?;
     if sqe.nsid.get() != NSID {

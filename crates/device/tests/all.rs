@@ -7,6 +7,8 @@ mod packing;
 mod beyond;
 #[path = "all/commands.rs"]
 mod commands;
+#[path = "all/cores.rs"]
+mod cores;
 #[path = "all/flash.rs"]
 mod flash;
 #[path = "all/ftl.rs"]

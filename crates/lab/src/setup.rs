@@ -7,6 +7,7 @@ use kvdrive_device::page_buffer::Eviction;
 use kvdrive_device::{
     DriveConfig, MediaConfig, controller,
     engines::{hash, lsm},
+    firmware::Roles,
     flash, ftl,
 };
 use kvdrive_host::modelled::{Driver, Host, HostCosts};
@@ -81,7 +82,10 @@ pub fn drive(config: &Config) -> DriveConfig {
         engine: config.engine.name.clone(),
         controller: controller::ControllerConfig {
             contexts: controller.contexts,
-            cores: controller.cores,
+            roles: match controller.roles.as_str() {
+                "own" => Roles::Own,
+                _ => Roles::Any(controller.cores),
+            },
             max_value_bytes: controller.max_value_bytes,
             iterators: lsm.iterators,
             costs: costs(config),

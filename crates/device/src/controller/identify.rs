@@ -12,6 +12,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use super::Controller;
 use crate::engines::Engine;
+use crate::firmware::Role;
 use crate::requests::NSID;
 
 /// NVMe base specification version of the answers: 2.0.
@@ -22,7 +23,7 @@ const SGL_SUPPORTED: u32 = 1;
 impl<E: Engine> Controller<E> {
     /// Handles one command of the admin queue.
     pub(crate) async fn admin(&self, fetched: &Fetched) -> Result<(u32, u32), Status> {
-        self.cores.run(self.costs.decode_other_ns).await;
+        self.cores.of(Role::Dispatch).run_noted(self.costs.decode_other_ns, "controller", "decode").await;
         let sqe = &fetched.sqe;
         if sqe.opcode != opcode::admin::IDENTIFY {
             return Err(Status::INVALID_OPCODE);

@@ -10,7 +10,7 @@ use std::cell::Cell;
 use std::rc::{Rc, Weak};
 
 use kvdrive_link::{Exposed, Link, Piece};
-use kvdrive_sim::{Ns, Resource, Sim};
+use kvdrive_sim::{Ns, Sim};
 use kvdrive_spec::{Command, Status};
 use serde::Deserialize;
 
@@ -18,6 +18,7 @@ use crate::drive::{DriveConfig, PowerOnError, Start, start};
 use crate::engines::Engine;
 use crate::engines::hash::{self, HashEngine};
 use crate::engines::lsm::LsmEngine;
+use crate::firmware::{Cores, Roles};
 use crate::power::Journal;
 use crate::requests::serve;
 use iterators::Iterators;
@@ -26,12 +27,12 @@ pub(crate) use windows::Found;
 use windows::Windows;
 
 /// The controller's part of a profile.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug)]
 pub struct ControllerConfig {
     /// Commands the firmware works on at once.
     pub contexts: u32,
-    /// Firmware cores.
-    pub cores: u32,
+    /// Firmware cores, and who takes which step.
+    pub roles: Roles,
     /// Largest value accepted, bytes; the engine may accept less.
     pub max_value_bytes: u32,
     /// Iterators open at once.
@@ -135,7 +136,7 @@ impl Costs {
 /// One drive's controller around its engine.
 pub struct Controller<E: Engine> {
     pub(crate) link: Rc<Link>,
-    pub(crate) cores: Rc<Resource>,
+    pub(crate) cores: Cores,
     pub(crate) costs: Costs,
     pub(crate) engine: E,
     pub(crate) unfinished: UnfinishedValues<E::Place>,
@@ -151,7 +152,7 @@ impl<E: Engine> Controller<E> {
     /// `journal` is where the engine's protected state is kept, if it is.
     pub fn new(
         link: Rc<Link>,
-        cores: Rc<Resource>,
+        cores: Cores,
         config: &ControllerConfig,
         journal: Journal,
         engine: E,

@@ -9,10 +9,11 @@ use kvdrive_device::engines::Engine;
 use kvdrive_device::engines::hash::{
     Accounting, HashConfig, HashCosts, HashEngine, SCHEMES, SchemeRow, scheme,
 };
+use kvdrive_device::firmware::{Cores, Roles};
 use kvdrive_device::flash::media::{self, MediaOptions};
 use kvdrive_device::flash::{FlashConfig, FlashPort};
 use kvdrive_link::{Arrival, Landing, Pattern, Piece, Region};
-use kvdrive_sim::{Resource, Rng, Sim};
+use kvdrive_sim::{Rng, Sim};
 use kvdrive_spec::{Key, Status, StoreOptions};
 
 fn flash_config() -> FlashConfig {
@@ -33,7 +34,7 @@ fn flash_config() -> FlashConfig {
     }
 }
 
-fn hash_config(scheme: &SchemeRow) -> HashConfig {
+pub(super) fn hash_config(scheme: &SchemeRow) -> HashConfig {
     HashConfig {
         grain_bytes: scheme.grain_bytes,
         unit_bytes: 1024,
@@ -67,29 +68,45 @@ struct Rig {
 }
 
 fn rig(scheme: &'static SchemeRow, sim: Sim, media_name: &str, change: impl FnOnce(&mut HashConfig)) -> Rig {
-    let flash_config = flash_config();
-    let medium =
-        (media::kind(media_name).unwrap().open)(&flash_config.geometry(), &MediaOptions::default()).unwrap();
-    let flash = FlashPort::new(&sim, flash_config, medium);
-    let cores = Rc::new(Resource::new(&sim, "cores", 4));
-    let mut config = hash_config(scheme);
-    change(&mut config);
-    let engine = HashEngine::new(scheme, &config, &flash, cores);
+    let cores = Cores::new(&sim, Roles::Any(4));
+    let (flash, engine) = on_cores(scheme, &sim, media_name, &cores, change);
     Rig { sim, flash, engine }
 }
 
-fn key(number: u64) -> Key {
+pub(super) fn on_cores(
+    scheme: &'static SchemeRow,
+    sim: &Sim,
+    media_name: &str,
+    cores: &Cores,
+    change: impl FnOnce(&mut HashConfig),
+) -> (FlashPort, HashEngine) {
+    let flash_config = flash_config();
+    let medium =
+        (media::kind(media_name).unwrap().open)(&flash_config.geometry(), &MediaOptions::default()).unwrap();
+    let flash = FlashPort::new(sim, flash_config, medium);
+    let mut config = hash_config(scheme);
+    change(&mut config);
+    let engine = HashEngine::new(scheme, &config, &flash, cores.clone());
+    (flash, engine)
+}
+
+pub(super) fn key(number: u64) -> Key {
     // Lengths 2 to 16, and keys that are others with zeros behind.
     let mut bytes = [0; 16];
     bytes[..2].copy_from_slice(&(number as u16).to_be_bytes());
     Key::from_padded(bytes, 2 + (number % 15) as usize).unwrap()
 }
 
-fn value(key: &Key, version: u64, bytes: u32) -> Pattern {
+pub(super) fn value(key: &Key, version: u64, bytes: u32) -> Pattern {
     Pattern::of_value(key, version, bytes)
 }
 
-async fn store(engine: &HashEngine, key: Key, value: Pattern, options: StoreOptions) -> Result<(), Status> {
+pub(super) async fn store(
+    engine: &HashEngine,
+    key: Key,
+    value: Pattern,
+    options: StoreOptions,
+) -> Result<(), Status> {
     let place = engine.reserve(&key, value.bytes, Arrival::Dma).await?;
     // The first byte as a real one, so that both kinds of content are on flash.
     let mut bytes = vec![0; value.bytes.min(1) as usize];
@@ -137,7 +154,7 @@ async fn list(engine: &HashEngine) -> Vec<Key> {
     keys
 }
 
-fn detail(engine: &HashEngine, name: &str) -> u64 {
+pub(super) fn detail(engine: &HashEngine, name: &str) -> u64 {
     engine.details().into_iter().find(|(known, _)| *known == name).unwrap().1
 }
 
@@ -477,7 +494,7 @@ fn revive(scheme: &'static SchemeRow, media_image: &[u8], image: &[u8], known: &
     let open = |sim: &Sim, media_image: &[u8]| {
         let flash_config = flash_config();
         let medium = media::from_image("tags", &flash_config.geometry(), media_image).unwrap();
-        (FlashPort::new(sim, flash_config, medium), Rc::new(Resource::new(sim, "cores", 4)))
+        (FlashPort::new(sim, flash_config, medium), Cores::new(sim, Roles::Any(4)))
     };
     let first = Sim::new();
     let (flash, cores) = open(&first, media_image);

@@ -16,11 +16,12 @@ use kvdrive_device::engines::lsm::{
     Entry, FoundTables, Index, IndexConfig, IndexImage, IndexJournal, IndexParts, IndexRecord, Snapshot,
     ValueLiveness,
 };
+use kvdrive_device::firmware::{Cores, Roles};
 use kvdrive_device::flash::media::{self, MediaOptions};
 use kvdrive_device::flash::{FlashConfig, FlashPort, Ppa, Purpose, ReadError};
 use kvdrive_device::ftl::{Ftl, FtlConfig, Lpa};
 use kvdrive_device::value_log::{Reserve, SegmentPool, Use, Vaddr};
-use kvdrive_sim::{KeyedLock, Resource, Rng, Sim};
+use kvdrive_sim::{KeyedLock, Rng, Sim};
 use kvdrive_spec::{Key, Status};
 use proptest::prelude::*;
 
@@ -194,7 +195,7 @@ impl Stand {
     fn parts(sim: &Sim, ftl: Ftl, pool: SegmentPool, values: Rc<Values>, records: Rc<Records>) -> IndexParts {
         IndexParts {
             sim: sim.clone(),
-            cores: Rc::new(Resource::new(sim, "cores", 2)),
+            cores: Cores::new(sim, Roles::Any(2)),
             page_bytes: ftl.page_bytes(),
             flash: Some((ftl, pool)),
             values,

@@ -3,9 +3,10 @@
 use std::rc::Rc;
 
 use kvdrive_device::controller::{Controller, ControllerConfig, Costs};
+use kvdrive_device::firmware::{Cores, Roles};
 use kvdrive_device::power::Journal;
 use kvdrive_link::{HostMemory, Link, LinkConfig};
-use kvdrive_sim::{Resource, Sim};
+use kvdrive_sim::Sim;
 
 use super::mock_engine::MockEngine;
 
@@ -31,7 +32,7 @@ pub fn link_config(dma_granularity_bytes: u32) -> LinkConfig {
 pub fn controller_config(contexts: u32) -> ControllerConfig {
     ControllerConfig {
         contexts,
-        cores: 2,
+        roles: Roles::Any(2),
         max_value_bytes: 2 << 20,
         iterators: 4,
         costs: Costs {
@@ -57,7 +58,7 @@ pub fn start(
 ) -> (Rc<Link>, Rc<Controller<MockEngine>>) {
     let link = Link::new(sim, link, memory);
     let config = controller_config(contexts);
-    let cores = Rc::new(Resource::new(sim, "core", config.cores));
+    let cores = Cores::new(sim, config.roles);
     let controller = Controller::new(link.clone(), cores, &config, Journal::default(), engine);
     controller.start(sim, contexts);
     (link, controller)

@@ -5,6 +5,7 @@
 use super::{Config, ConfigError};
 use kvdrive_device::controller::ENGINES;
 use kvdrive_device::engines::lsm::{compaction::COMPACTIONS, layout::LAYOUTS};
+use kvdrive_device::firmware::Role;
 use kvdrive_device::flash::media::MEDIA;
 use kvdrive_device::ftl::victim::VICTIMS;
 use kvdrive_device::packing::PACKINGS;
@@ -84,6 +85,7 @@ pub(super) const RULES: &[(&str, Rule)] = &[
     ("engine.name", Row(|| ENGINES.iter().map(|row| row.name).collect())),
     ("controller.contexts", Integer(1, 65536)),
     ("controller.cores", Integer(1, 1024)),
+    ("controller.roles", Word(&["any", "own"])),
     ("controller.decode_store_ns", TIME),
     ("controller.decode_transfer_ns", TIME),
     ("controller.decode_other_ns", TIME),
@@ -261,6 +263,11 @@ const CONDITIONS: &[(&str, Condition)] = &[
         let most = u64::from(c.host.queues) * u64::from(c.host.queue_entries - 1);
         (u64::from(c.host.depth) > most)
             .then(|| format!("{}; host.queues and host.queue_entries hold {most}", c.host.depth))
+    }),
+    ("controller.cores", |c| {
+        let roles = Role::ALL.len();
+        (c.controller.roles == "own" && c.controller.cores as usize != roles)
+            .then(|| format!("{}; controller.roles = \"own\" takes {roles}, one a role", c.controller.cores))
     }),
     ("buffer.entries", |c| {
         let bytes = u64::from(c.buffer.entries) * u64::from(c.flash.page_bytes);

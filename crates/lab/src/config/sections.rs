@@ -125,6 +125,8 @@ pub struct Controller {
     pub contexts: u32,
     /// Firmware cores.
     pub cores: u32,
+    /// `any` or `own`.
+    pub roles: String,
     /// Decoding a store or write.
     pub decode_store_ns: u64,
     /// Decoding a transfer.

@@ -186,6 +186,7 @@ fn a_wrong_setting_is_one_line_that_says_what_is_allowed() {
         ("gc.enabled=1", "gc.enabled: expected true or false, got 1"),
         ("lsm.rings=[4, 8]", "lsm.rings: [4, 8]; allowed: 4 integers, each 3 to 1048576"),
         ("controller.dma_granularity_bytes=8", "controller.dma_granularity_bytes: 8; allowed: 1, 4, 4096"),
+        ("controller.roles=each", "controller.roles: \"each\"; allowed: any, own"),
         (
             "workload.preset=all",
             "workload.preset: \"all\"; allowed: all_random, all_dist, prefix_random, prefix_dist, plus",
@@ -217,19 +218,20 @@ fn conditions_between_keys_are_one_line_too() {
             &["gc.free_segments_reserved=8"],
             "gc.free_segments_reserved: 8; must be below gc.free_segments_low, 8",
         ),
+        (&["controller.roles=own"], "controller.cores: 1; controller.roles = \"own\" takes 4, one a role"),
         (
             &["flash.blocks_per_die=4", "gc.segment_pages=1024", "ftl.gc_low_blocks=2"],
             "gc.segment_pages: 1024 pages make 16 segments of the drive; at least 16 (twice gc.free_segments_low)",
         ),
     ];
-    for (sets, expected) in &cases[..4] {
+    for (sets, expected) in &cases[..5] {
         let mut document = document();
         sets.iter().for_each(|set| document.set(set).unwrap());
         assert_eq!(document.config().unwrap_err().to_string(), *expected);
     }
     // The least drive of the last case is still one; a segment more a little is not.
     let mut document = document();
-    cases[4].0.iter().for_each(|set| document.set(set).unwrap());
+    cases[5].0.iter().for_each(|set| document.set(set).unwrap());
     document.config().unwrap();
     document.set("gc.segment_pages=1025").unwrap();
     assert_eq!(

@@ -1,4 +1,5 @@
 //! One synchronous command explained: its steps fill its time without a gap, and every byte that crossed is among them.
+//! On every engine, by every transfer method whose commands follow each other.
 
 use kvdrive_lab::config::Document;
 use kvdrive_lab::explain::{Kind, explain};
@@ -11,26 +12,46 @@ fn document(settings: &[&str]) -> Document {
 
 #[test]
 fn steps_follow_each_other_from_the_call_to_the_return() {
-    let kinds = [Kind::Store, Kind::Retrieve, Kind::Delete, Kind::Exist, Kind::List, Kind::Seek];
     for row in kvdrive_link::transfer::METHODS.iter().filter(|row| !row.name.contains("pipelined")) {
         let method = format!("host.transfer={}", row.name);
-        for kind in kinds {
-            let settings = [
-                method.as_str(),
-                "workload.value_size=300",
-                "link.cxl_store_ns=0",
-                "link.cxl_line_ns=0",
-                "host.cxl_setup_ns=0",
-            ];
-            let explanation = explain(&document(&settings), kind).expect("it runs");
-            assert!(explanation.status.is_success());
-            let mut at = 0;
-            for step in &explanation.steps {
-                assert_eq!(step.at, at, "{} {kind:?}: a gap before {:?}", row.name, step.what);
-                at += step.span_ns;
+        let settings = [
+            method.as_str(),
+            "workload.value_size=300",
+            "link.cxl_store_ns=0",
+            "link.cxl_line_ns=0",
+            "host.cxl_setup_ns=0",
+        ];
+        follow_each_other(&document(&settings));
+    }
+}
+
+#[test]
+fn steps_of_every_engine_follow_each_other() {
+    for row in kvdrive_device::controller::ENGINES {
+        for transfer in ["prp", "piggyback"] {
+            let mut document = Document::profile("kvvirt").expect("the profile exists");
+            let (engine, method) = (format!("engine.name={}", row.name), format!("host.transfer={transfer}"));
+            for set in [&engine, &method, "flash.blocks_per_die=64", "workload.value_size=300"] {
+                document.set(set).expect("a setting");
             }
-            assert_eq!(at, explanation.latency_ns, "{} {kind:?}", row.name);
+            follow_each_other(&document);
         }
+    }
+}
+
+/// Every kind of command is all steps, one behind the other.
+fn follow_each_other(document: &Document) {
+    let config = document.config().expect("it is whole");
+    let name = format!("{} {}", config.engine.name, config.host.transfer);
+    for kind in [Kind::Store, Kind::Retrieve, Kind::Delete, Kind::Exist, Kind::List, Kind::Seek] {
+        let explanation = explain(document, kind).expect("it runs");
+        assert!(explanation.status.is_success());
+        let mut at = 0;
+        for step in &explanation.steps {
+            assert_eq!(step.at, at, "{name} {kind:?}: a gap before {:?}", step.what);
+            at += step.span_ns;
+        }
+        assert_eq!(at, explanation.latency_ns, "{name} {kind:?}");
     }
 }
 

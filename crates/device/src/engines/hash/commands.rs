@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use kvdrive_link::transfer::{Exposing, NoWindow};
 use kvdrive_link::{Arrival, Landing, Piece, Region};
-use kvdrive_sim::{Ns, Resource, join_all};
+use kvdrive_sim::{Ns, join_all};
 use kvdrive_spec::{Key, Status, StoreOptions};
 
 use super::config::HashConfig;
@@ -22,6 +22,7 @@ use super::section::Entry;
 use super::space::{Content, Part, Reader, Stream};
 use crate::drive::{DriveConfig, Parts, PowerOnError, fingerprint};
 use crate::engines::{Engine, EngineCounters, Utilization};
+use crate::firmware::{Cores, Role};
 use crate::flash::{FlashPort, Purpose};
 use crate::power::{self, ImageError};
 
@@ -73,7 +74,7 @@ fn core_of_test(
     scheme: &'static SchemeRow,
     config: &HashConfig,
     flash: &FlashPort,
-    cores: Rc<Resource>,
+    cores: Cores,
 ) -> Rc<Core> {
     let core = Core::new(scheme, config, flash, cores, 0, power::Journal::default(), u64::MAX);
     core.expect("everything fits")
@@ -92,7 +93,7 @@ impl HashEngine {
         scheme: &'static SchemeRow,
         config: &HashConfig,
         flash: &FlashPort,
-        cores: Rc<Resource>,
+        cores: Cores,
     ) -> HashEngine {
         HashEngine::of(core_of_test(scheme, config, flash, cores))
     }
@@ -104,7 +105,7 @@ impl HashEngine {
         scheme: &'static SchemeRow,
         config: &HashConfig,
         flash: &FlashPort,
-        cores: Rc<Resource>,
+        cores: Cores,
         image: &[u8],
     ) -> Result<HashEngine, ImageError> {
         let core = core_of_test(scheme, config, flash, cores);
@@ -281,7 +282,8 @@ impl Landing for HashEngine {
 
     async fn copy_in(&self, place: &Place, at: u32, bytes: &[u8]) {
         self.dma_in(place, at, Piece::Bytes(bytes));
-        self.0.cores.run(self.memcpy_ns(bytes.len() as u32)).await;
+        let copy = self.0.cores.of(Role::Copy);
+        copy.run_noted(self.memcpy_ns(bytes.len() as u32), "controller", "memcpy").await;
     }
 
     fn dma_in(&self, place: &Place, at: u32, piece: Piece<'_>) {

@@ -12,7 +12,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use kvdrive_link::Region;
-use kvdrive_sim::{KeyedLock, Resource, Sim};
+use kvdrive_sim::{KeyedLock, Ns, Sim};
 use kvdrive_spec::{Key, Status};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -27,6 +27,7 @@ use super::scheme::SchemeRow;
 use super::section::{Entry, Probe};
 use super::snapshot::{Held, Released, Snapshots};
 use super::space::{KIND_DATA, KIND_MAP, Limits, Part, Reader, Space};
+use crate::firmware::{Cores, Role};
 use crate::flash::{FlashPort, Purpose};
 use crate::power;
 
@@ -100,7 +101,7 @@ pub(super) struct Core {
     pub cache: Rc<Cache>,
     pub snapshots: Snapshots,
     pub records: Option<Records>,
-    pub cores: Rc<Resource>,
+    pub cores: Cores,
     pub locks: KeyedLock<Key>,
     pub counters: Counters,
     /// Live pairs' value bytes.
@@ -120,7 +121,7 @@ impl Core {
         scheme: &'static SchemeRow,
         config: &HashConfig,
         flash: &FlashPort,
-        cores: Rc<Resource>,
+        cores: Cores,
         fingerprint: u64,
         journal: power::Journal,
         protected_bytes: u64,
@@ -217,6 +218,11 @@ impl Core {
         Ok(PairRead { header, grain, part, reader })
     }
 
+    /// Takes firmware time; `what` it is for is said in the trace.
+    pub async fn work(&self, role: Role, span: Ns, what: &'static str) {
+        self.cores.of(role).run_noted(span, "hash", what).await;
+    }
+
     /// Goes along the key's probe sequence.
     pub async fn walk(&self, key: &Key, aim: Aim) -> Result<Walk, Status> {
         raise(&self.counters.lookups, 1);
@@ -226,7 +232,7 @@ impl Core {
             let Probe { section, tag } = self.probe(key, number);
             raise(&self.counters.probes, 1);
             if aim == Aim::Read && !self.cache.exists(section) {
-                self.cores.run(self.config.costs.probe_ns).await;
+                self.work(Role::Dispatch, self.config.costs.probe_ns, "probe").await;
                 return Ok(Walk::Absent(None));
             }
             let pin = self.cache.fetch(section, Purpose::Map).await?;
@@ -257,7 +263,7 @@ impl Core {
             raise(&self.counters.comparisons, comparisons);
             work += comparisons * costs.comparison_ns;
             if work > 0 {
-                self.cores.run(std::mem::take(&mut work)).await;
+                self.work(Role::Dispatch, std::mem::take(&mut work), "probe").await;
             }
             let Some((slot, grain)) = candidate else { return Ok(None) };
             from = slot;
@@ -267,7 +273,7 @@ impl Core {
                 continue;
             }
             let pair = pair?;
-            self.cores.run(costs.compare_key_ns).await;
+            self.work(Role::Dispatch, costs.compare_key_ns, "compare keys").await;
             // Nobody else's business can turn this slot into another key's while that core works, except a delete and
             // a store; then the pair read before them is the answer of before them.
             if pair.header.key == *key {
@@ -275,7 +281,7 @@ impl Core {
             }
             raise(&self.counters.collisions, 1);
             if costs.collision_ns > 0 {
-                self.cores.run(costs.collision_ns).await;
+                self.work(Role::Dispatch, costs.collision_ns, "collision").await;
             }
             from = slot + 1;
         }

@@ -23,6 +23,7 @@ use super::pair::{HEADER_MAX_BYTES, PairHeader};
 use super::records::{RECORDS_MARK, RecordsHeader};
 use super::section::{HEADER_BYTES, Probe, SECTION_MARK, SectionHeader};
 use super::space::{Content, KIND_DATA, KIND_MAP, State, Stream, copy};
+use crate::firmware::Role;
 use crate::flash::Purpose;
 
 /// While so few superblocks are free, sections are collected before pairs.
@@ -187,7 +188,7 @@ async fn move_pair(
     let Probe { section, tag } = core.probe(&header.key, header.probe);
     raise(&core.counters.gc_map_reads, 1);
     let pin = core.cache.fetch(section, Purpose::GcMap).await?;
-    core.cores.run(core.config.costs.gc_item_ns).await;
+    core.work(Role::Collection, core.config.costs.gc_item_ns, "collect").await;
     if pin.slot_of(tag, grain).is_none() && !core.snapshots.holds(grain) {
         return Ok(());
     }
@@ -254,7 +255,7 @@ async fn move_unit(core: &Rc<Core>, first: Grain, bytes: &[u8]) {
     let mut items = Vec::new();
     items_of_unit(core, bytes, &mut |item, at, length| items.push((item, at, length)));
     for (item, at, length) in items {
-        core.cores.run(core.config.costs.gc_item_ns).await;
+        core.work(Role::Collection, core.config.costs.gc_item_ns, "collect").await;
         let grain = Grain(first.0 + u64::from(at / core.layout.grain_bytes));
         let grains = core.layout.grains_of(length);
         let is_valid = match &item {

@@ -17,7 +17,7 @@ use std::rc::Rc;
 
 use kvdrive_link::transfer::Exposing;
 use kvdrive_link::{Arrival, Landing, Piece};
-use kvdrive_sim::{KeyedLock, Mutex, Ns, Resource, Sim};
+use kvdrive_sim::{KeyedLock, Mutex, Ns, Sim};
 use kvdrive_spec::{Key, Status, StoreOptions};
 use serde::{Deserialize, Serialize};
 
@@ -30,6 +30,7 @@ use super::{FoundTables, IndexConfig};
 use crate::controller::Costs;
 use crate::drive::{DriveConfig, Parts, PowerOnError};
 use crate::engines::{Engine, EngineCounters, Utilization};
+use crate::firmware::{Cores, Role};
 use crate::flash::Purpose;
 use crate::ftl::{Ftl, Lpa};
 use crate::packing::PackingConfig;
@@ -75,7 +76,7 @@ impl LsmConfig {
 
 /// The engine.
 pub struct LsmEngine {
-    pub(super) cores: Rc<Resource>,
+    pub(super) cores: Cores,
     pub(super) costs: Costs,
     pub(super) gc: GcConfig,
     pub(super) index: Index,
@@ -148,11 +149,11 @@ impl LsmEngine {
     /// Firmware copies `bytes` bytes.
     pub(super) async fn copy(&self, bytes: u32) {
         if let Err(ns) = self.copy_at_once(bytes) {
-            self.cores.run_noted(ns, "controller", "memcpy").await;
+            self.cores.of(Role::Copy).run_noted(ns, "controller", "memcpy").await;
         }
     }
 
-    /// [`LsmEngine::copy`] without a future, where that can be ([`Resource::pass`]); or the time that is still to be
+    /// [`LsmEngine::copy`] without a future, where that can be ([`kvdrive_sim::Resource::pass`]); or the time that is still to be
     /// taken.
     #[inline]
     fn copy_at_once(&self, bytes: u32) -> Result<(), Ns> {
@@ -161,7 +162,7 @@ impl LsmEngine {
             counters.memcpy_bytes += u64::from(bytes);
             counters.memcpy_ns += ns;
         });
-        if self.cores.pass_noted(ns, "controller", "memcpy") { Ok(()) } else { Err(ns) }
+        if self.cores.of(Role::Copy).pass_noted(ns, "controller", "memcpy") { Ok(()) } else { Err(ns) }
     }
 
     /// Is the condition of a store met?
@@ -220,7 +221,7 @@ impl Landing for LsmEngine {
 
     async fn copy_in(&self, place: &Place, at: u32, bytes: &[u8]) {
         if let Err(ns) = self.copy_at_once(bytes.len() as u32) {
-            self.cores.run_noted(ns, "controller", "memcpy").await;
+            self.cores.of(Role::Copy).run_noted(ns, "controller", "memcpy").await;
         }
         place.write(at, Piece::Bytes(bytes));
     }
@@ -414,7 +415,7 @@ impl Engine for LsmEngine {
 impl LsmEngine {
     fn assemble(
         sim: Sim,
-        cores: Rc<Resource>,
+        cores: Cores,
         config: DriveConfig,
         journal: Journal,
         ftl: Option<Ftl>,

@@ -17,7 +17,7 @@ use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
 
-use kvdrive_sim::{Mutex, Resource, Sim};
+use kvdrive_sim::{Mutex, Sim};
 use kvdrive_spec::{Key, Status};
 
 use super::compaction::{CompactionPolicy, CompactionShape, compaction_row};
@@ -31,6 +31,7 @@ use super::memtable::{Memtable, Pair};
 use super::recovery::{FoundTables, IndexImage, IndexJournal, IndexRecord, RecoverError};
 use super::space::TableSpace;
 use super::table::{Pull, TableStream};
+use crate::firmware::{Cores, Role};
 use crate::flash::Purpose;
 use crate::ftl::Ftl;
 use crate::value_log::{SegmentPool, Vaddr};
@@ -40,7 +41,7 @@ pub struct IndexParts {
     /// The executor.
     pub sim: Sim,
     /// The firmware cores.
-    pub cores: Rc<Resource>,
+    pub cores: Cores,
     /// Where tables are written. `None` with flash switched off: the memtable grows without end then.
     pub flash: Option<(Ftl, SegmentPool)>,
     /// Bytes of a NAND page.
@@ -73,7 +74,7 @@ pub(super) struct Frozen {
 }
 
 pub(super) struct Inner {
-    pub cores: Rc<Resource>,
+    pub cores: Cores,
     pub space: Option<Rc<TableSpace>>,
     pub config: IndexConfig,
     pub layout: Rc<dyn Layout>,
@@ -198,6 +199,7 @@ impl Index {
         if !self.pass_insertion() {
             self.0
                 .cores
+                .of(Role::Dispatch)
                 .run_noted(self.0.config.memtable_insert_ns, "index", "insert into the memtable")
                 .await;
             while self.is_full() {
@@ -209,11 +211,15 @@ impl Index {
     }
 
     /// Takes the time of an insertion, if the memtable has room and nothing else happens until then
-    /// ([`Resource::pass`]); [`Index::insert_now`] is to follow. `false`: nothing was done.
+    /// ([`kvdrive_sim::Resource::pass`]); [`Index::insert_now`] is to follow. `false`: nothing was done.
     #[inline]
     pub(super) fn pass_insertion(&self) -> bool {
         !self.is_full()
-            && self.0.cores.pass_noted(self.0.config.memtable_insert_ns, "index", "insert into the memtable")
+            && self.0.cores.of(Role::Dispatch).pass_noted(
+                self.0.config.memtable_insert_ns,
+                "index",
+                "insert into the memtable",
+            )
     }
 
     /// Puts an entry into the memtable, which has room.
@@ -241,12 +247,13 @@ impl Index {
         let inner = &*self.0;
         self.accept(key, Vaddr(0), 0)?;
         let probe_ns = inner.config.index_probe_ns;
-        inner.cores.run_noted(probe_ns, "index", "look into the memtable").await;
+        inner.cores.of(Role::Dispatch).run_noted(probe_ns, "index", "look into the memtable").await;
         let newest = match self.find_in_memory(key) {
             Some(entry) => Some(entry),
             None => {
                 let tables = inner.tables.borrow().clone();
-                lookup::find(&tables, &*inner.layout, key, &inner.cores, probe_ns, purpose).await?
+                lookup::find(&tables, &*inner.layout, key, inner.cores.of(Role::Dispatch), probe_ns, purpose)
+                    .await?
             }
         };
         Ok(newest.filter(|entry| !entry.tombstone))

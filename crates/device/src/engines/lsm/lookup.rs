@@ -20,12 +20,12 @@ pub async fn find(
     version: &Version,
     layout: &dyn Layout,
     key: &Key,
-    cores: &Resource,
+    core: &Resource,
     probe_ns: u64,
     purpose: Purpose,
 ) -> Result<Option<Entry>, Status> {
     for table in version.candidates(key) {
-        cores.run_noted(probe_ns, "index", "look into a table").await;
+        core.run_noted(probe_ns, "index", "look into a table").await;
         if let Some(entry) = find_in(table, layout, key, purpose).await? {
             return Ok(Some(entry));
         }

@@ -17,6 +17,7 @@ use super::merge::{Merged, MergedRuns, Source, Step};
 use super::recovery::IndexRecord;
 use super::space::TableSpace;
 use super::table::{READ_AHEAD, Table, TableStream, TableWriter};
+use crate::firmware::Role;
 use crate::flash::Purpose;
 use crate::value_log::Vaddr;
 
@@ -311,7 +312,8 @@ impl Index {
         inner.journal.record(IndexRecord::IdTaken(id));
         let name = (id, inner.values.next_opening());
         let entry_ns = inner.config.table_entry_ns;
-        Ok(TableWriter::new(name, &*inner.layout, most_entries, space, purpose, &inner.cores, entry_ns))
+        let core = inner.cores.of(Role::Collection);
+        Ok(TableWriter::new(name, &*inner.layout, most_entries, space, purpose, core, entry_ns))
     }
 
     /// From here on the new tables count and the old ones do not.

@@ -284,7 +284,7 @@ pub struct TableWriter {
     entries: u32,
     /// Pages that the builder has complete.
     complete: usize,
-    cores: Rc<Resource>,
+    core: Rc<Resource>,
     entry_ns: u64,
     charged: u32,
 }
@@ -299,14 +299,14 @@ struct Output {
 }
 
 impl TableWriter {
-    /// Begins table `id` of at most `most_entries` entries; each costs `entry_ns` of firmware time.
+    /// Begins table `id` of at most `most_entries` entries; each costs `entry_ns` of `core`'s time.
     pub fn new(
         (id, age): (TableId, u64),
         layout: &dyn Layout,
         most_entries: u32,
         space: &Rc<TableSpace>,
         purpose: Purpose,
-        cores: &Rc<Resource>,
+        core: &Rc<Resource>,
         entry_ns: u64,
     ) -> TableWriter {
         let pages = PagesUnderWay::new(space.clone());
@@ -316,7 +316,7 @@ impl TableWriter {
             output,
             entries: 0,
             complete: 0,
-            cores: cores.clone(),
+            core: core.clone(),
             entry_ns,
             charged: 0,
         }
@@ -365,7 +365,7 @@ impl TableWriter {
     async fn charge(&mut self) {
         let span = u64::from(self.entries - self.charged) * self.entry_ns;
         self.charged = self.entries;
-        self.cores.run_noted(span, "index", "write entries of a table").await;
+        self.core.run_noted(span, "index", "write entries of a table").await;
     }
 }
 
