@@ -246,7 +246,8 @@ impl Bench {
         stream.run_tasks(config, drivers, tell).await;
         let seen = stream.seen.take();
         if let Some(error) = seen.first_error {
-            anyhow::bail!("loading, {} of {stores} stores done: {error}", stream.done.get());
+            let (name, done) = (&config.workload.name, stream.done.get());
+            anyhow::bail!("workload.name = {name:?}: loading, {done} of {stores} stores done: {error}");
         }
         let ended = self.snapshot(drive);
         Ok(Some(Loading { began, ended, stores, stored_bytes: seen.stored_bytes }))
