@@ -164,6 +164,7 @@ fn hash_engine(config: &Config) -> hash::HashConfig {
             compare_key_ns: hash.compare_key_ns,
             collision_ns: hash.collision_ns,
             gc_item_ns: hash.gc_item_ns,
+            evict_ns: hash.evict_ns,
             memcpy_ns_per_kib: controller.memcpy_ns_per_kib,
             memcpy_setup_ns: controller.memcpy_setup_ns,
         },

@@ -55,6 +55,7 @@ pub(super) fn hash_config(scheme: &SchemeRow) -> HashConfig {
             compare_key_ns: 100,
             collision_ns: 0,
             gc_item_ns: 200,
+            evict_ns: 400,
             memcpy_ns_per_kib: 250,
             memcpy_setup_ns: 50,
         },

@@ -146,6 +146,7 @@ pub(super) const RULES: &[(&str, Rule)] = &[
     ("hash.compare_key_ns", TIME),
     ("hash.collision_ns", TIME),
     ("hash.gc_item_ns", TIME),
+    ("hash.evict_ns", TIME),
     ("power.protected_bytes", Integer(1, 1 << 40)),
     ("media.kind", Row(|| MEDIA.iter().map(|row| row.name).collect())),
     ("media.path", Text),

@@ -299,6 +299,8 @@ pub struct Hash {
     pub collision_ns: u64,
     /// Collecting one pair or section.
     pub gc_item_ns: u64,
+    /// Writing one altered section.
+    pub evict_ns: u64,
 }
 
 /// `[power]`: what survives a power cut.

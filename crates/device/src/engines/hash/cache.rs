@@ -12,7 +12,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use kvdrive_sim::{Sim, WaitQueue};
+use kvdrive_sim::{Ns, Resource, Sim, WaitQueue};
 use kvdrive_spec::Status;
 
 use super::journal::{Alteration, Change, Journal};
@@ -76,6 +76,16 @@ pub struct CacheStatistics {
     pub written_bytes: u64,
 }
 
+/// How sections leave.
+pub(super) struct Eviction {
+    /// [`super::scheme::SchemeRow::second_chance`].
+    pub second_chance: bool,
+    /// Who writes altered ones.
+    pub core: Rc<Resource>,
+    /// Its time for each, ns.
+    pub write_ns: Ns,
+}
+
 /// Directory and cache of one drive.
 pub struct Cache {
     sim: Sim,
@@ -87,7 +97,9 @@ pub struct Cache {
     free: RefCell<Vec<u32>>,
     fifo: RefCell<VecDeque<u32>>,
     budget_bytes: u64,
-    second_chance: bool,
+    eviction: Eviction,
+    /// Firmware time of sections that were written, not taken yet.
+    owed_ns: Cell<Ns>,
     /// Bytes that altered sections may take, and take.
     altered_limit_bytes: u64,
     altered_bytes: Cell<u64>,
@@ -117,7 +129,7 @@ impl Cache {
         space: &Rc<Space>,
         format: Box<dyn Format>,
         budget_bytes: u64,
-        second_chance: bool,
+        eviction: Eviction,
         altered_limit_bytes: u64,
         journal: &Rc<Journal>,
     ) -> Rc<Cache> {
@@ -132,7 +144,8 @@ impl Cache {
             free: RefCell::default(),
             fifo: RefCell::default(),
             budget_bytes,
-            second_chance,
+            eviction,
+            owed_ns: Cell::new(0),
             altered_limit_bytes,
             altered_bytes: Cell::new(0),
             altered: RefCell::default(),
@@ -196,7 +209,7 @@ impl Cache {
     ///
     /// Errors: [`Status::UNRECOVERED_ERROR`] when it cannot be read.
     pub async fn fetch(self: &Rc<Self>, id: u64, purpose: Purpose) -> Result<Pin, Status> {
-        loop {
+        let pin = loop {
             let word = self.directory.borrow()[id as usize];
             if word & CACHED != 0 {
                 let slot = (word & !CACHED) as u32;
@@ -206,17 +219,24 @@ impl Cache {
                     if purpose != Purpose::GcMap {
                         self.slots.borrow_mut()[slot as usize].touched = true;
                     }
-                    return Ok(self.pin(slot));
+                    break self.pin(slot);
                 }
                 self.loaded.wait().await;
                 continue;
             }
             if word == NEVER {
                 self.count(|s| s.created += 1);
-                return Ok(self.create(id));
+                break self.create(id);
             }
-            return self.load(id, Location::of_word(word), purpose).await;
-        }
+            break self.load(id, Location::of_word(word), purpose).await?;
+        };
+        self.take_owed().await;
+        Ok(pin)
+    }
+
+    /// Takes the firmware time of sections that were written where nothing can wait.
+    async fn take_owed(&self) {
+        self.eviction.core.run_noted(self.owed_ns.take(), "hash", "write sections").await;
     }
 
     fn pin(self: &Rc<Self>, slot: u32) -> Pin {
@@ -306,7 +326,7 @@ impl Cache {
     /// Lets sections go, oldest first, until `bytes` more fit.
     fn make_room(&self, bytes: u64) {
         // Once round, or twice: the first round may only take second chances away.
-        let mut tries = self.fifo.borrow().len() * if self.second_chance { 2 } else { 1 };
+        let mut tries = self.fifo.borrow().len() * if self.eviction.second_chance { 2 } else { 1 };
         while self.bytes.get() + bytes > self.budget_bytes && tries > 0 {
             tries -= 1;
             let Some(slot) = self.fifo.borrow_mut().pop_front() else { return };
@@ -320,7 +340,7 @@ impl Cache {
     fn evict(&self, slot: u32) -> bool {
         let (pins, dirty, touched) = {
             let slot = &mut self.slots.borrow_mut()[slot as usize];
-            (slot.pins, slot.dirty, std::mem::take(&mut slot.touched) && self.second_chance)
+            (slot.pins, slot.dirty, std::mem::take(&mut slot.touched) && self.eviction.second_chance)
         };
         if pins > 0 || touched || (dirty && !self.write(slot)) {
             return false;
@@ -360,6 +380,7 @@ impl Cache {
         self.journal.note(Change::Written { section: slot.id, location });
         slot.dirty = false;
         self.count(|s| s.written_bytes += u64::from(count));
+        self.owed_ns.set(self.owed_ns.get() + self.eviction.write_ns);
         true
     }
 
@@ -399,6 +420,7 @@ impl Cache {
             };
             if dirty {
                 self.write(slot);
+                self.take_owed().await;
                 self.space.map_room().await;
             }
         }

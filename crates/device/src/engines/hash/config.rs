@@ -65,6 +65,8 @@ pub struct HashCosts {
     pub collision_ns: Ns,
     /// Work of garbage collection on one pair or section, lookups not included.
     pub gc_item_ns: Ns,
+    /// Choosing and encoding an altered section that is written.
+    pub evict_ns: Ns,
     /// Copying from a command, per KiB.
     pub memcpy_ns_per_kib: Ns,
     /// Beginning a copy.

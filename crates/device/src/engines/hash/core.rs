@@ -16,7 +16,7 @@ use kvdrive_sim::{KeyedLock, Ns, Sim};
 use kvdrive_spec::{Key, Status};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::cache::{Cache, Pin};
+use super::cache::{Cache, Eviction, Pin};
 use super::config::{Accounting, HashConfig, OPEN_SUPERBLOCKS};
 use super::journal::Journal;
 use super::layout::{Grain, Layout};
@@ -154,6 +154,11 @@ impl Core {
             discard: config.discard_invalid,
             section_weight: scheme.section_weight,
         };
+        let eviction = Eviction {
+            second_chance: scheme.second_chance,
+            core: cores.of(Role::Eviction).clone(),
+            write_ns: config.costs.evict_ns,
+        };
         let space = Space::new(flash, layout, limits, validity, &journal);
         Ok(Rc::new(Core {
             sim: flash.sim().clone(),
@@ -164,7 +169,7 @@ impl Core {
                 &space,
                 format,
                 budget_bytes,
-                scheme.second_chance,
+                eviction,
                 bounds.altered_bytes,
                 &journal,
             ),
