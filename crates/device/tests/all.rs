@@ -9,6 +9,8 @@ mod beyond;
 mod commands;
 #[path = "all/cores.rs"]
 mod cores;
+#[path = "all/crafted.rs"]
+mod crafted;
 #[path = "all/flash.rs"]
 mod flash;
 #[path = "all/ftl.rs"]

@@ -372,14 +372,21 @@ impl FlashPort {
         &self.0.channels[self.0.geometry.channel_of(block) as usize]
     }
 
-    /// Moves on the only page of `block` that may be programmed.
-    fn step_block(&self, block: BlockId, page: u32) {
+    /// The only page of `block` that may be programmed. Takes no time: it is for refusing a state that contradicts the flash
+    /// before an operation panics for it.
+    pub fn next_page(&self, block: BlockId) -> u32 {
         let next = &mut self.0.next_page.borrow_mut()[block.0 as usize];
         if *next == UNKNOWN {
             *next = self.0.media.borrow().programmed_pages(block);
         }
-        assert_eq!(page, *next, "pages of block {} must be programmed in order and once", block.0);
-        *next += 1;
+        *next
+    }
+
+    /// Moves on the only page of `block` that may be programmed.
+    fn step_block(&self, block: BlockId, page: u32) {
+        let next = self.next_page(block);
+        assert_eq!(page, next, "pages of block {} must be programmed in order and once", block.0);
+        self.0.next_page.borrow_mut()[block.0 as usize] = next + 1;
     }
 
     fn note(&self, since: Ns, what: &'static str, bytes: u32, purpose: Purpose) {

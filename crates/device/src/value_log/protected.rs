@@ -10,7 +10,7 @@ use kvdrive_link::Region;
 
 use super::record::{Head, Reader, Record, encode_region};
 use super::segments::{Life, Segment};
-use super::{SegmentId, Shape};
+use super::{SegmentId, Shape, Vaddr};
 use crate::packing::Packing;
 
 /// Why bytes are no image, or a record does not fit one.
@@ -134,6 +134,14 @@ impl ProtectedValueLog {
         }
     }
 
+    /// Can a value of `bytes` bytes lie here? It is whole in a segment, which need not be in use any more: entries that
+    /// newer ones replaced go stale.
+    pub fn holds(&self, address: Vaddr, bytes: u32) -> bool {
+        let segment_bytes = self.shape.segment_bytes();
+        let fits = address.0 % segment_bytes + u64::from(bytes) <= segment_bytes;
+        fits && address.0 / segment_bytes < u64::from(self.shape.segments)
+    }
+
     fn segment(&mut self, id: SegmentId) -> Result<&mut ProtectedSegment, Damaged> {
         self.segments.get_mut(&id).ok_or(Damaged("a segment that is not in use"))
     }
@@ -210,6 +218,7 @@ impl ProtectedValueLog {
             let (id, segment) = read_segment(reader).ok_or_else(short)?;
             check(id.0 < shape.segments && segment.base < FAR, "no such segment")?;
             check(segment.opening < image.next_opening, "an opening out of order")?;
+            check(segment.live_bytes <= shape.segment_bytes(), "more bytes live than a segment has")?;
             let before = image.segments.insert(id, segment);
             check(before.is_none(), "a segment was opened twice")?;
         }

@@ -15,10 +15,11 @@ use kvdrive_link::Region;
 
 use super::cache::Location;
 use super::config::HashConfig;
+use super::consistency;
 use super::image::{BufferedPage, PageState, Protected, Reader, put_bytes, put_region, put32, put64};
 use super::layout::{Grain, Layout};
 use super::scheme::SchemeRow;
-use super::section::{Entry, Format, Section, SectionHeader};
+use super::section::{Entry, Format, Section};
 use super::space::{KIND_DATA, KIND_MAP, State};
 use crate::flash::Geometry;
 use crate::power::{self, ImageError};
@@ -216,9 +217,9 @@ pub(super) fn fold(
     let mut protected = Protected::decode(image)?;
     let format = (scheme.format)(&layout);
     let mut sections = BTreeMap::new();
-    for (id, bytes) in std::mem::take(&mut protected.sections) {
-        let section = format.decode(&bytes);
-        sections.insert(id, section.ok_or_else(|| ImageError::new(0, "an altered section is no section"))?);
+    for bytes in std::mem::take(&mut protected.sections).into_values() {
+        let section = consistency::section(&layout, &*format, &bytes);
+        sections.extend([section.ok_or_else(|| ImageError::new(0, "an altered section is no section"))?]);
     }
     let mut folding = Folding { protected, format, sections, layout };
     for (number, (part, payload)) in records.iter().enumerate() {
@@ -255,67 +256,91 @@ impl Folding {
         }
     }
 
+    /// What is known of a superblock, if there is one of that number.
+    fn superblock(&mut self, superblock: u32) -> Option<&mut (State, u8, u32)> {
+        self.protected.superblocks.get_mut(superblock as usize)
+    }
+
     fn apply_superblock(&mut self, code: u8, reader: &mut Reader<'_>) -> Option<()> {
-        let protected = &mut self.protected;
         match code {
             0 => {
                 let kind = reader.u8().filter(|kind| [KIND_DATA, KIND_MAP].contains(kind))?;
                 let superblock = reader.u32()?;
-                let at = protected.free.iter().position(|free| *free == superblock)?;
-                protected.free.remove(at);
-                let taken = protected.superblocks.get_mut(superblock as usize)?;
+                self.protected.free.first().filter(|free| **free == superblock)?;
+                self.protected.free.remove(0);
+                let taken = self.superblock(superblock).filter(|taken| taken.0 == State::Free)?;
                 (taken.0, taken.1) = (State::Open, kind);
             }
             1 => {
                 let state = State::of_code(reader.u8()?)?;
-                protected.superblocks.get_mut(reader.u32()? as usize)?.0 = state;
+                let superblock = self.superblock(reader.u32()?)?;
+                if [state, superblock.0].contains(&State::Free) || state == State::Open {
+                    return None;
+                }
+                superblock.0 = state;
             }
             2 => {
                 let superblock = reader.u32()?;
-                let erased = protected.superblocks.get_mut(superblock as usize)?;
+                let erased = self.superblock(superblock).filter(|erased| erased.0 == State::Victim)?;
                 erased.0 = State::Free;
-                erased.2 += 1;
-                protected.free.push(superblock);
+                erased.2 = erased.2.checked_add(1)?;
+                self.protected.free.push(superblock);
                 let first = self.layout.first_page(superblock);
                 let pages = first..first + self.layout.superblock_pages;
-                protected.pages.retain(|page, _| !pages.contains(page));
+                self.protected.pages.retain(|page, _| !pages.contains(page));
             }
             _ => {
                 let stream = reader.u8()?;
-                *protected.streams.get_mut(usize::from(stream))? = Some((reader.u32()?, reader.u32()?));
+                let (superblock, at) = (reader.u32()?, reader.u32()?);
+                self.superblock(superblock).filter(|open| open.0 == State::Open)?;
+                let stream = self.protected.streams.get_mut(usize::from(stream))?;
+                *stream = Some((superblock, at)).filter(|_| at <= self.layout.superblock_grains);
+                stream.as_ref()?;
             }
         }
         Some(())
     }
 
     fn apply_page(&mut self, code: u8, reader: &mut Reader<'_>) -> Option<()> {
-        let protected = &mut self.protected;
         match code {
             4 => {
                 let stream = reader.u8().filter(|stream| *stream < 4)?;
                 let (number, at, first_item) = (reader.u32()?, reader.u32()?, reader.u32()?);
                 let content = reader.region()?;
-                let page = protected.pages.entry(number).or_insert_with(|| BufferedPage {
+                let end = at.checked_add(content.written_end())?;
+                if end > self.layout.page_bytes() || first_item > self.layout.page_grains {
+                    return None;
+                }
+                let superblock = self.layout.superblock_of_page(number);
+                self.superblock(superblock).filter(|open| open.0 == State::Open)?;
+                let page = self.protected.pages.entry(number).or_insert_with(|| BufferedPage {
                     state: PageState::Open,
                     stream,
                     first_item,
                     sequence: 0,
                     region: Region::new(),
                 });
-                page.first_item = first_item;
-                let end = at.checked_add(content.written_end())?;
-                if end > self.layout.page_bytes() {
+                if (page.state, page.stream) != (PageState::Open, stream) {
                     return None;
                 }
+                page.first_item = first_item;
                 super::space::copy(&content, 0, content.written_end(), &mut page.region, at);
             }
             5 => {
-                let page = protected.pages.get_mut(&reader.u32()?)?;
-                page.state = PageState::Programming;
-                page.sequence = reader.u64()?;
-                protected.sequence = page.sequence + 1;
+                let page = self.protected.pages.get_mut(&reader.u32()?)?;
+                let sequence = reader.u64()?;
+                if page.state != PageState::Open || sequence != self.protected.sequence {
+                    return None;
+                }
+                (page.state, page.sequence) = (PageState::Programming, sequence);
+                self.protected.sequence = sequence.checked_add(1)?;
             }
-            _ => drop(protected.pages.remove(&reader.u32()?)?),
+            _ => {
+                let page = self.protected.pages.remove(&reader.u32()?)?;
+                if page.state != PageState::Programming {
+                    return None;
+                }
+            }
         }
         Some(())
     }
@@ -324,39 +349,17 @@ impl Folding {
         match code {
             7 => {
                 let bytes = reader.bytes()?;
-                let header = SectionHeader::decode(&bytes)?;
-                self.sections.insert(header.id, self.format.decode(&bytes)?);
+                self.sections.extend([consistency::section(&self.layout, &*self.format, &bytes)?]);
             }
-            8 => {
-                let what = reader.u8()?;
-                let section = self.sections.get_mut(&reader.u64()?)?;
-                let (slot, tag, grain) = (reader.u32()?, reader.u32()?, Grain(reader.u64()?));
-                if slot >= self.format.slots() || grain.0 >= self.layout.grains() {
-                    return None;
-                }
-                let alteration = match what {
-                    0 => Alteration::Set { slot, tag, grain },
-                    1 => Alteration::Remove { slot },
-                    2 => Alteration::MarkPassed { tag },
-                    _ => return None,
-                };
-                let fits = match alteration {
-                    Alteration::Set { .. } => true,
-                    Alteration::Remove { slot } => matches!(section.get(slot, &mut 0), Entry::At(_)),
-                    Alteration::MarkPassed { tag } => {
-                        self.format.is_tag(tag) && section.vacancy(tag).is_none()
-                    }
-                };
-                if !fits {
-                    return None;
-                }
-                alteration.apply(&mut **section);
-            }
+            8 => self.apply_slot(reader)?,
             code => {
                 let (section, word) = (reader.u64()?, reader.u64()?);
+                if !consistency::is_location(&self.layout, Location::of_word(word)) {
+                    return None;
+                }
                 if code == 9 {
                     self.sections.remove(&section)?;
-                    self.protected.version += 1;
+                    self.protected.version = self.protected.version.checked_add(1)?;
                 }
                 *self.protected.directory.get_mut(usize::try_from(section).ok()?)? = word;
             }
@@ -364,11 +367,36 @@ impl Folding {
         Some(())
     }
 
+    fn apply_slot(&mut self, reader: &mut Reader<'_>) -> Option<()> {
+        let what = reader.u8()?;
+        let section = self.sections.get_mut(&reader.u64()?)?;
+        let (slot, tag, grain) = (reader.u32()?, reader.u32()?, Grain(reader.u64()?));
+        let (alteration, fits) = match what {
+            0 => {
+                let fits = self.format.is_tag(tag) && grain.0 < self.layout.grains();
+                (Alteration::Set { slot, tag, grain }, fits && slot < self.format.slots())
+            }
+            1 => {
+                let fits = slot < self.format.slots() && matches!(section.get(slot, &mut 0), Entry::At(_));
+                (Alteration::Remove { slot }, fits)
+            }
+            2 => {
+                let fits = self.format.is_tag(tag) && section.vacancy(tag).is_none();
+                (Alteration::MarkPassed { tag }, fits)
+            }
+            _ => return None,
+        };
+        fits.then(|| alteration.apply(&mut **section))
+    }
+
     fn apply_records(&mut self, code: u8, reader: &mut Reader<'_>) -> Option<()> {
-        let superblock = reader.u32()?;
+        let superblock = reader.u32().filter(|superblock| *superblock < self.layout.superblocks)?;
         let records = &mut self.protected.records;
         match code {
-            10 => records.entry(superblock).or_default().push(reader.u64()?),
+            10 => {
+                let record = reader.u64().filter(|record| consistency::is_record(&self.layout, *record))?;
+                records.entry(superblock).or_default().push(record);
+            }
             11 => {
                 let buffer = records.get_mut(&superblock)?;
                 let count = reader.u32()? as usize;

@@ -30,6 +30,7 @@
 pub mod cache;
 mod commands;
 pub mod config;
+mod consistency;
 mod core;
 mod cursor;
 mod gc;

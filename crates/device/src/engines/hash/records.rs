@@ -67,6 +67,11 @@ impl RecordsHeader {
     }
 }
 
+/// The grain of a record, within its superblock.
+pub(super) fn grain_of(record: u64) -> u64 {
+    record & ((1 << GRAIN_BITS) - 1)
+}
+
 #[derive(Default)]
 struct Book {
     buffer: Vec<u64>,
@@ -186,8 +191,11 @@ impl Records {
     pub async fn gather(&self, space: &Rc<Space>, superblock: u32) -> Result<Vec<u64>, Status> {
         let mut dead = vec![0; self.layout.superblock_grains.div_ceil(64) as usize];
         let mut mark = |record: u64| {
-            let grain = record & ((1 << GRAIN_BITS) - 1);
-            dead[(grain / 64) as usize] |= 1 << (grain % 64);
+            let grain = grain_of(record);
+            // A page that nobody wrote can hold any record.
+            if let Some(word) = dead.get_mut((grain / 64) as usize) {
+                *word |= 1 << (grain % 64);
+            }
         };
         let pages = self.books.borrow()[superblock as usize].pages.clone();
         let epoch = space.superblocks.borrow()[superblock as usize].epoch;

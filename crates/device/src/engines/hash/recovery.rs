@@ -22,6 +22,7 @@ use std::rc::Rc;
 use kvdrive_link::Region;
 
 use super::cache::Location;
+use super::consistency;
 use super::core::Core;
 use super::gc::{MapItem, items_of_unit};
 use super::image::{BufferedPage, PageState, Protected};
@@ -29,8 +30,11 @@ use super::layout::Grain;
 use super::pair::{HEADER_MAX_BYTES, PairHeader};
 use super::records::RecordsHeader;
 use super::space::{KIND_DATA, KIND_MAP, STREAMS, State};
-use crate::flash::{Purpose, ReadError};
+use crate::flash::{BlockId, Purpose, ReadError};
 use crate::power::ImageError;
+
+/// What is wrong when the pages of a superblock do not follow each other.
+const INSIDE: &str = "a pair begins inside another";
 
 /// Pages read at once.
 const SCANNERS: u32 = 64;
@@ -43,30 +47,33 @@ type InvalidPages = BTreeMap<(u32, u32, u32), (u64, Grain, RecordsHeader)>;
 
 /// Brings `core`, which is empty, to where the image and the flash are.
 pub(super) async fn recover(core: &Rc<Core>, protected: Protected) -> Result<(), ImageError> {
-    check(core, &protected)?;
+    let (layout, format) = (&core.layout, core.cache.format());
+    consistency::check(layout, format, &protected)?;
     let Protected { sequence, version, superblocks, free, streams, pages, directory, sections, records } =
         protected;
     core.space.restore(sequence, &superblocks, free, &streams);
+    let mut next_pages = NextPages::new(core, &pages)?;
     for (number, page) in pages {
-        restore_page(core, number, page).await;
+        restore_page(core, number, page, &mut next_pages).await?;
     }
+    next_pages.check()?;
     core.cache.restore_version(version);
     for (id, word) in (0..).zip(directory).filter(|(_, word)| *word != 0) {
         let location = Location::of_word(word);
         core.cache.restore_directory(id, location);
         core.space.found(location.grain, location.grains);
     }
-    for (id, bytes) in &sections {
-        let section = core.cache.format().decode(bytes);
-        let section = section.ok_or_else(|| ImageError::new(0, "an altered section is no section"))?;
-        core.cache.restore_dirty(*id, section);
+    for bytes in sections.values() {
+        let section = consistency::section(layout, format, bytes);
+        let (id, section) = section.ok_or_else(|| ImageError::new(0, "an altered section is no section"))?;
+        core.cache.restore_dirty(id, section);
     }
     let bits = 8 * core.config.dram_bytes;
     let at_once = (bits / u64::from(core.layout.superblock_grains)).clamp(1, core.layout.superblocks.into());
     for first in (0..core.layout.superblocks).step_by(at_once as usize) {
         let superblocks = first..core.layout.superblocks.min(first + at_once as u32);
-        let (live, invalid_pages) = find_pairs(core, &superblocks).await;
-        count_pairs(core, superblocks, live).await;
+        let (live, invalid_pages) = find_pairs(core, &superblocks).await?;
+        count_pairs(core, superblocks, live).await?;
         if first == 0 {
             restore_invalid_pages(core, invalid_pages);
         }
@@ -88,31 +95,66 @@ fn restore_invalid_pages(core: &Core, pages: InvalidPages) {
     }
 }
 
-/// Refuses an image that is not of this drive.
-fn check(core: &Core, protected: &Protected) -> Result<(), ImageError> {
-    let layout = &core.layout;
-    let count = protected.superblocks.len() as u32;
-    let is_superblock = |superblock: &u32| *superblock < count;
-    let streams = protected.streams.iter().flatten();
-    let pages = count * layout.superblock_pages;
-    let fits = count == layout.superblocks
-        && protected.free.iter().all(is_superblock)
-        && streams
-            .clone()
-            .all(|(superblock, at)| is_superblock(superblock) && *at <= layout.superblock_grains)
-        && protected.pages.keys().all(|page| *page < pages)
-        && protected.pages.values().all(|page| page.region.written_end() <= layout.page_bytes())
-        && protected.records.keys().all(is_superblock)
-        && protected.directory.len() as u64 == core.cache.sections()
-        && protected.directory.iter().filter(|word| **word != 0).all(|word| {
-            let Location { grain, grains } = Location::of_word(*word);
-            grains > 0 && grain.0.checked_add(grains.into()).is_some_and(|end| end <= layout.grains())
-        })
-        && protected.sections.keys().all(|id| *id < core.cache.sections());
-    if fits { Ok(()) } else { Err(ImageError::new(0, "the image is of a drive with another layout")) }
+/// The page of each block that is programmed next, by what is on flash and what was begun anew.
+struct NextPages<'a> {
+    core: &'a Rc<Core>,
+    next: BTreeMap<BlockId, u32>,
 }
 
-async fn restore_page(core: &Rc<Core>, number: u32, page: BufferedPage) {
+impl<'a> NextPages<'a> {
+    /// Of a drive with these buffered pages.
+    fn new(core: &'a Rc<Core>, pages: &BTreeMap<u32, BufferedPage>) -> Result<NextPages<'a>, ImageError> {
+        let programming = pages.values().filter(|page| page.state == PageState::Programming).count();
+        let fits = core.space.has_room_for(programming);
+        consistency::ensure(fits, "more pages are on their way than there is protected memory for")?;
+        Ok(NextPages { core, next: BTreeMap::new() })
+    }
+
+    fn of(&mut self, block: BlockId) -> &mut u32 {
+        self.next.entry(block).or_insert_with(|| self.core.space.flash().next_page(block))
+    }
+
+    /// Pages of a block are programmed in order.
+    fn begin(&mut self, page: u32) -> Result<(), ImageError> {
+        let flash = self.core.space.flash();
+        let ppa = self.core.layout.ppa(page);
+        let (block, index) = (flash.geometry().block_of(ppa), flash.geometry().page_of(ppa));
+        let next = self.of(block);
+        let fits = *next == index || !flash.is_enabled();
+        *next = index + 1;
+        consistency::ensure(fits, "a page on its way is not the next one of its block")
+    }
+
+    /// Free superblocks are erased; streams go on where flash ends.
+    fn check(&mut self) -> Result<(), ImageError> {
+        let (core, layout) = (self.core, &self.core.layout);
+        if !core.space.flash().is_enabled() {
+            return Ok(());
+        }
+        let free = core.space.free.borrow().iter().map(|free| (*free, 0)).collect::<Vec<_>>();
+        let streams = core
+            .space
+            .streams
+            .borrow()
+            .iter()
+            .filter_map(|open| Some((open.superblock?, open.at)))
+            .collect::<Vec<_>>();
+        for (superblock, at) in free.into_iter().chain(streams) {
+            let (pages, units) = (at / layout.page_grains, layout.units());
+            let fits = (0..units)
+                .all(|unit| *self.of(layout.block(superblock, unit)) == (pages + units - 1 - unit) / units);
+            consistency::ensure(fits, "a superblock is not written as far as it should be")?;
+        }
+        Ok(())
+    }
+}
+
+async fn restore_page(
+    core: &Rc<Core>,
+    number: u32,
+    page: BufferedPage,
+    next_pages: &mut NextPages<'_>,
+) -> Result<(), ImageError> {
     let space = &core.space;
     match page.state {
         PageState::Open => space.restore_open(number, page.stream, page.first_item, page.region),
@@ -122,12 +164,14 @@ async fn restore_page(core: &Rc<Core>, number: u32, page: BufferedPage) {
                 Ok(_) => {}
                 Err(ReadError::Damaged) => space.strand(number, Rc::new(page.region), page.first_item),
                 Err(ReadError::Erased) => {
+                    next_pages.begin(number)?;
                     let stream = STREAMS[usize::from(page.stream)];
                     space.restart(number, stream, page.first_item, page.sequence, page.region);
                 }
             }
         }
     }
+    Ok(())
 }
 
 /// Calls `on` with every page of those of `superblocks` that are of `kind`: page, content (`None`: it cannot be read),
@@ -191,6 +235,8 @@ async fn scan(
 struct LivePairs {
     first: u64,
     words: Vec<u64>,
+    /// What cannot be was found.
+    wrong: Option<&'static str>,
 }
 
 impl LivePairs {
@@ -199,33 +245,92 @@ impl LivePairs {
         LivePairs {
             first: core.layout.grain(superblocks.start, 0).0,
             words: vec![0; grains.div_ceil(64) as usize],
+            wrong: None,
         }
     }
 
-    fn mark(&mut self, grain: Grain) {
+    fn ensure(&mut self, holds: bool, what: &'static str) {
+        if !holds {
+            self.wrong = Some(what);
+        }
+    }
+
+    /// A section points at a pair here, and no other does.
+    fn mark(&mut self, core: &Core, grain: Grain) {
         let bit = grain.0.wrapping_sub(self.first);
         // What lies elsewhere is another pass's.
         if let Some(word) = self.words.get_mut((bit / 64) as usize) {
+            let is_first = *word >> (bit % 64) & 1 == 0;
             *word |= 1 << (bit % 64);
+            let superblock = core.space.superblocks.borrow()[core.layout.superblock(grain) as usize];
+            let fits = is_first && consistency::holds_pairs(superblock.state, superblock.kind);
+            self.ensure(fits, "a section points at what is no pair of its own");
         }
     }
 
-    fn contains(&self, grain: Grain) -> bool {
+    /// Does a section point here? It is asked once for each pair there is.
+    fn take(&mut self, grain: Grain) -> bool {
         let bit = grain.0 - self.first;
-        self.words[(bit / 64) as usize] >> (bit % 64) & 1 == 1
+        let word = &mut self.words[(bit / 64) as usize];
+        let was = *word >> (bit % 64) & 1 == 1;
+        *word &= !(1 << (bit % 64));
+        was
+    }
+
+    fn result(self) -> Result<LivePairs, ImageError> {
+        match self.wrong {
+            None => Ok(self),
+            Some(what) => Err(ImageError::new(0, what)),
+        }
+    }
+}
+
+/// Sections that were not found where the directory says. Of pages that cannot be read nobody expects any.
+#[derive(Default)]
+struct MissingSections {
+    /// By section.
+    sections: Vec<bool>,
+    /// By page: was it read?
+    pages: Vec<bool>,
+}
+
+impl MissingSections {
+    fn of(core: &Core) -> MissingSections {
+        let layout = &core.layout;
+        MissingSections {
+            sections: vec![true; core.cache.sections() as usize],
+            pages: vec![false; (layout.superblocks * layout.superblock_pages) as usize],
+        }
+    }
+
+    fn any(&self, core: &Core) -> bool {
+        let missing = (0..).zip(&self.sections).filter(|(_, is_missing)| **is_missing);
+        let mut locations = missing.filter_map(|(id, _)| {
+            // The copy of an altered section is not the present one.
+            core.cache.location(id).filter(|location| core.cache.is_as_at(id, *location))
+        });
+        locations.any(|location| self.pages[core.layout.page(location.grain) as usize])
     }
 }
 
 /// Step 2: the pairs that sections point at, and the invalid pages.
-async fn find_pairs(core: &Rc<Core>, superblocks: &Range<u32>) -> (LivePairs, InvalidPages) {
-    let found = Rc::new(RefCell::new((LivePairs::of(core, superblocks), InvalidPages::new())));
-    core.cache.dirty_pairs(&mut |grain| found.borrow_mut().0.mark(grain));
+async fn find_pairs(
+    core: &Rc<Core>,
+    superblocks: &Range<u32>,
+) -> Result<(LivePairs, InvalidPages), ImageError> {
+    let found = Rc::new(RefCell::new((
+        LivePairs::of(core, superblocks),
+        InvalidPages::new(),
+        MissingSections::of(core),
+    )));
+    core.cache.dirty_pairs(&mut |grain| found.borrow_mut().0.mark(core, grain));
     let (all, engine) = (found.clone(), core.clone());
     let mut bytes = vec![0; core.layout.unit_bytes as usize];
     scan(core, KIND_MAP, 0..core.layout.superblocks, move |page, region, _, sequence| {
         let Some(region) = region else { return };
         let layout = &engine.layout;
-        let (live, invalid_pages) = &mut *all.borrow_mut();
+        let (live, invalid_pages, missing) = &mut *all.borrow_mut();
+        missing.pages[page as usize] = true;
         for unit in 0..layout.page_bytes() / layout.unit_bytes {
             region.copy_to(unit * layout.unit_bytes, &mut bytes);
             let first = layout.first_grain(page).0 + u64::from(unit * layout.unit_grains);
@@ -234,13 +339,21 @@ async fn find_pairs(core: &Rc<Core>, superblocks: &Range<u32>) -> (LivePairs, In
                 match item {
                     MapItem::Section(header) => {
                         let location = Location { grain, grains: layout.grains_of(length) };
+                        let format = engine.cache.format();
                         if engine.cache.is_as_at(header.id, location)
-                            && let Some(section) = engine.cache.format().decode(&bytes[at as usize..])
+                            && let Some(section) = format.decode(&bytes[at as usize..])
                         {
-                            section.pairs(&mut |_, grain| live.mark(grain));
+                            if !consistency::has_its_slots(layout, format, &*section) {
+                                live.ensure(false, "a section on flash points beyond the drive");
+                                return;
+                            }
+                            missing.sections[header.id as usize] = false;
+                            section.pairs(&mut |_, grain| live.mark(&engine, grain));
                         }
                     }
-                    MapItem::Records(header) if header.superblock < layout.superblocks => {
+                    MapItem::Records(header)
+                        if header.superblock < layout.superblocks && header.serial < u32::MAX =>
+                    {
                         let new = (sequence, grain, header);
                         let name = (header.superblock, header.epoch, header.serial);
                         let best = invalid_pages.entry(name).or_insert(new);
@@ -254,22 +367,58 @@ async fn find_pairs(core: &Rc<Core>, superblocks: &Range<u32>) -> (LivePairs, In
         }
     })
     .await;
-    found.take()
+    let (mut live, invalid_pages, missing) = found.take();
+    live.ensure(!missing.any(core), "a section is not where the directory says");
+    Ok((live.result()?, invalid_pages))
+}
+
+/// Where one page's pairs end and the next one's begin: what is known of one side only, by the second page, in its
+/// grains. Pages are read in any order; most have nothing of another, and are not in here.
+#[derive(Default)]
+struct Seams {
+    /// So far the last pair of the page before reaches.
+    reach: BTreeMap<u32, u32>,
+    /// Here the first pair of the page begins.
+    begin: BTreeMap<u32, u32>,
+}
+
+impl Seams {
+    fn begin(&mut self, page: u32, at: u32) -> bool {
+        match self.reach.remove(&page) {
+            None if at == 0 => true,
+            None => self.begin.insert(page, at).is_none(),
+            Some(reach) => reach <= at,
+        }
+    }
+
+    fn reach(&mut self, page: u32, to: u32) -> bool {
+        match self.begin.remove(&page) {
+            None => self.reach.insert(page, to).is_none(),
+            Some(begin) => to <= begin,
+        }
+    }
 }
 
 /// Step 3: what is valid, by the lengths that stand with the pairs.
-async fn count_pairs(core: &Rc<Core>, superblocks: Range<u32>, live: LivePairs) {
+async fn count_pairs(core: &Rc<Core>, superblocks: Range<u32>, live: LivePairs) -> Result<(), ImageError> {
     let engine = core.clone();
+    let live = Rc::new(RefCell::new(live));
+    let all = live.clone();
+    let seams = Rc::new(RefCell::new(Seams::default()));
+    let all_seams = seams.clone();
     scan(core, KIND_DATA, superblocks, move |page, region, first_item, _| {
         let layout = &engine.layout;
         let first = layout.first_grain(page);
+        let (live, seams) = (&mut *all.borrow_mut(), &mut *all_seams.borrow_mut());
         let Some(region) = region else {
             // Nobody knows how long its pairs are; that they are there keeps the superblock from being erased.
-            let pairs = (0..layout.page_grains).filter(|at| live.contains(Grain(first.0 + u64::from(*at))));
+            let pairs = (0..layout.page_grains).filter(|at| live.take(Grain(first.0 + u64::from(*at))));
             pairs.for_each(|at| engine.space.found(Grain(first.0 + u64::from(at)), 1));
+            seams.begin(page, layout.page_grains);
             return;
         };
         let mut at = first_item;
+        live.ensure(seams.begin(page, at), INSIDE);
         while at < layout.page_grains {
             let offset = at * layout.grain_bytes;
             let mut bytes = [0; HEADER_MAX_BYTES];
@@ -278,7 +427,11 @@ async fn count_pairs(core: &Rc<Core>, superblocks: Range<u32>, live: LivePairs) 
             let Some(header) = PairHeader::decode(&bytes) else { return };
             let grain = Grain(first.0 + u64::from(at));
             let grains = layout.grains_of(header.pair_bytes());
-            if live.contains(grain) {
+            if layout.within(grain) + grains > layout.superblock_grains {
+                live.ensure(false, "a pair does not end in its superblock");
+                return;
+            }
+            if live.take(grain) {
                 engine.space.found(grain, grains);
                 engine.live_bytes.set(engine.live_bytes.get() + u64::from(header.value_bytes));
             } else {
@@ -286,6 +439,21 @@ async fn count_pairs(core: &Rc<Core>, superblocks: Range<u32>, live: LivePairs) 
             }
             at += grains;
         }
+        let end = page + at.div_ceil(layout.page_grains);
+        for next in page + 1..end {
+            let reach = (at - (next - page) * layout.page_grains).min(layout.page_grains);
+            live.ensure(seams.reach(next, reach), INSIDE);
+        }
     })
     .await;
+    let mut live = live.take().result()?;
+    let is_found = live.words.iter().all(|word| *word == 0);
+    live.ensure(is_found, "a section points at no pair");
+    // An erase that was cut off leaves any pages of its superblock.
+    let is_cut = |page: &u32| {
+        let superblock = core.layout.superblock_of_page(*page);
+        core.space.superblocks.borrow()[superblock as usize].state == State::Victim
+    };
+    live.ensure(seams.borrow().reach.keys().all(is_cut), INSIDE);
+    live.result().map(drop)
 }

@@ -8,7 +8,7 @@
 use std::cell::RefCell;
 
 use super::engine::shape_of_config;
-use super::entry::ValueLiveness;
+use super::entry::{Entry, ValueLiveness};
 use super::index::Index;
 use super::recovery::{IndexImage, IndexJournal, IndexRecord};
 use crate::drive::{DriveConfig, PowerOnError, fingerprint};
@@ -96,6 +96,10 @@ impl Protected {
             .map_err(|error| ImageError::new(0, error.to_string()))?;
         let index = IndexImage::from_bytes(index)
             .ok_or_else(|| ImageError::new(0, "the index's part makes no sense"))?;
+        let fits = |entry: &Entry| !entry.has_bytes() || values.holds(entry.address, entry.bytes);
+        if !index.entries().all(fits) {
+            return Err(ImageError::new(0, "a value is where none can be").into());
+        }
         Ok(Protected { values, index })
     }
 }

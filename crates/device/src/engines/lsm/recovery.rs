@@ -90,6 +90,12 @@ impl IndexImage {
         }
     }
 
+    /// The entries of the memtables.
+    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+        let frozen = self.frozen.iter().flat_map(|(_, entries)| entries.values());
+        self.active.values().chain(frozen)
+    }
+
     /// The image as bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();

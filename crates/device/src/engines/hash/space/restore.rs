@@ -38,6 +38,11 @@ impl Space {
         }
     }
 
+    /// Do so many pages on their way fit the power-protected memory?
+    pub(in crate::engines::hash) fn has_room_for(&self, pages: usize) -> bool {
+        pages as u64 * u64::from(self.layout.page_bytes()) <= self.limits.page_bytes
+    }
+
     /// Takes an open page back. Its bytes owe the write buffer nothing.
     pub(in crate::engines::hash) fn restore_open(
         &self,
