@@ -6,7 +6,8 @@ use std::rc::Rc;
 
 use kvdrive_sim::{Resource, Sim};
 
-/// What a step of firmware is for. The emulator of the Plus paper gives each of these a core (section V-A).
+/// What a step of firmware is for. The emulator of the Plus paper gives each of these a core (section V-A); its fourth
+/// looks for sections to evict and leaves their eviction to the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// What a command waits for but copies: decoding, looking its key up, completing it.
@@ -15,7 +16,7 @@ pub enum Role {
     Copy,
     /// Garbage collection, flushes and compaction.
     Collection,
-    /// Writing sections of a hash table that leave its cache.
+    /// Writing altered sections of a hash table, which then leave its cache.
     Eviction,
 }
 

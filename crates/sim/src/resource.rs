@@ -96,7 +96,10 @@ impl Resource {
             return;
         }
         let began = self.sim.now();
-        self.run(span).await;
+        {
+            let _server = self.acquire().await;
+            self.sim.sleep(span).await;
+        }
         self.sim.trace().note(began, self.sim.now() - began, room, what, 0, "");
     }
 

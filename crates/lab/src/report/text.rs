@@ -7,7 +7,7 @@ use std::fmt;
 const COUNTED: &str = "counted";
 
 /// Resources shown; the rest are idle or nearly so, and in the JSON.
-const BUSIEST: usize = 8;
+const BUSIEST: usize = 10;
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -230,7 +230,9 @@ impl Cache {
             }
             break self.load(id, Location::of_word(word), purpose).await?;
         };
-        self.take_owed().await;
+        if self.owed_ns.get() > 0 {
+            self.take_owed().await;
+        }
         Ok(pin)
     }
 

@@ -224,8 +224,8 @@ impl Core {
     }
 
     /// Takes firmware time; `what` it is for is said in the trace.
-    pub async fn work(&self, role: Role, span: Ns, what: &'static str) {
-        self.cores.of(role).run_noted(span, "hash", what).await;
+    pub fn work(&self, role: Role, span: Ns, what: &'static str) -> impl Future<Output = ()> + '_ {
+        self.cores.of(role).run_noted(span, "hash", what)
     }
 
     /// Goes along the key's probe sequence.
