@@ -24,7 +24,7 @@ use kvdrive_link::Region;
 use kvdrive_sim::{Ns, Resource, ResourceStatistics, Rng, Sim};
 
 use super::geometry::{BlockId, Geometry, Ppa};
-use super::media::{Media, MediaPage};
+use super::media::{Media, MediaPage, PageData};
 use super::purpose::Purpose;
 use super::spare::{SPARE_USED_BYTES, Spare};
 use super::{FlashConfig, Operation};
@@ -148,24 +148,25 @@ impl FlashPort {
     }
 
     /// Reads a page with its header.
-    pub async fn read(&self, ppa: Ppa, purpose: Purpose) -> Result<(Rc<Region>, Spare), ReadError> {
+    pub async fn read(&self, ppa: Ppa, purpose: Purpose) -> Result<(PageData, Spare), ReadError> {
         let transfer_ns = self.0.page_transfer_ns;
-        self.sense(ppa, purpose, transfer_ns, |media| media.read(ppa)).await
+        self.sense(ppa, purpose, transfer_ns, |media| match (media.read(ppa), media.read_spare(ppa)) {
+            (MediaPage::Programmed(data), MediaPage::Programmed(spare)) => {
+                MediaPage::Programmed((data, spare))
+            }
+            (MediaPage::Erased, _) => MediaPage::Erased,
+            _ => MediaPage::Damaged,
+        })
+        .await
     }
 
-    /// Reads `bytes` bytes of a page from `at` on: a sense, and a transfer of that part with its share of the spare
-    /// area. The region answers for these bytes alone; its first byte is byte number (second result) of the page.
-    pub async fn read_part(
-        &self,
-        ppa: Ppa,
-        at: u32,
-        bytes: u32,
-        purpose: Purpose,
-    ) -> Result<(Rc<Region>, u32), ReadError> {
+    /// Reads `bytes` bytes of a page: a sense, and a transfer of that part with its share of the spare area. Only they may
+    /// be taken out of the data.
+    pub async fn read_part(&self, ppa: Ppa, bytes: u32, purpose: Purpose) -> Result<PageData, ReadError> {
         let core = &*self.0;
         let page_bytes = u64::from(core.geometry.page_bytes);
         let transfer_ns = (core.page_transfer_ns * u64::from(bytes)).div_ceil(page_bytes);
-        self.sense(ppa, purpose, transfer_ns, |media| media.read_part(ppa, at, bytes)).await
+        self.sense(ppa, purpose, transfer_ns, |media| media.read(ppa)).await
     }
 
     /// Reads the header of a page: a sense, and a transfer of the header alone. The header can be whole although the

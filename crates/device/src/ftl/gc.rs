@@ -67,7 +67,7 @@ impl Ftl {
                 continue;
             }
             let (data, spare) = match core.flash.read(source, Purpose::FtlGc).await {
-                Ok((data, spare)) => (data, spare),
+                Ok((data, spare)) => (data.into_region(), spare),
                 Err(_) => match self.obituary(source).await {
                     Some(spare) => (Rc::new(Region::new()), spare),
                     None => continue,

@@ -232,7 +232,7 @@ impl Ftl {
         let ppa = core.lookup(lpa).ok_or(Status::UNRECOVERED_ERROR)?;
         let _pin = Pin::on(core, core.geometry.block_of(ppa));
         match core.flash.read(ppa, purpose).await {
-            Ok((data, spare)) if !spare.lost => Ok(data),
+            Ok((data, spare)) if !spare.lost => Ok(data.into_region()),
             _ => Err(Status::UNRECOVERED_ERROR),
         }
     }

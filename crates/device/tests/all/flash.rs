@@ -168,7 +168,7 @@ fn content(media: &dyn Media) -> Vec<(MediaPage<Spare>, MediaPage<Vec<u8>>)> {
     let data = |ppa| match media.read(ppa) {
         MediaPage::Erased => MediaPage::Erased,
         MediaPage::Damaged => MediaPage::Damaged,
-        MediaPage::Programmed((data, _)) => MediaPage::Programmed(data.to_bytes(geometry.page_bytes)),
+        MediaPage::Programmed(data) => MediaPage::Programmed(data.to_bytes(geometry.page_bytes)),
     };
     (0..geometry.pages() as u32).map(|ppa| (media.read_spare(Ppa(ppa)), data(Ppa(ppa)))).collect()
 }
@@ -323,10 +323,10 @@ fn a_power_cut_leaves_what_was_in_flight_old_torn_or_done() {
         for seed in 0..40 {
             let image = port.media_image(&mut Rng::stream(seed, "cut"));
             let media = media::from_image("tags", &config.geometry(), &image).unwrap();
-            let program = match media.read(Ppa(16)) {
+            let program = match media.read_spare(Ppa(16)) {
                 MediaPage::Erased => "old",
                 MediaPage::Damaged => "torn",
-                MediaPage::Programmed((_, found)) if found == spare(5) => "done",
+                MediaPage::Programmed(found) if found == spare(5) => "done",
                 MediaPage::Programmed(_) => panic!("something else was programmed"),
             };
             let pages: Vec<_> = (0..3).map(|ppa| media.read_spare(Ppa(ppa))).collect();

@@ -26,6 +26,9 @@ const CACHED: u64 = 1 << 63;
 /// Low bits of a directory word on flash: the section's grains.
 const GRAINS_BITS: u32 = 8;
 
+/// Sections that left and are kept to be loaded again.
+const SPARE_SECTIONS: usize = 64;
+
 /// Where a section is on flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Location {
@@ -114,6 +117,8 @@ pub struct Cache {
     table_grains: Cell<u64>,
     statistics: Cell<CacheStatistics>,
     scratch: RefCell<Vec<u8>>,
+    /// Sections that left, for the next ones to load.
+    spare: RefCell<Vec<Box<dyn Section>>>,
 }
 
 /// A section that stays in the cache while this is held.
@@ -156,6 +161,7 @@ impl Cache {
             table_grains: Cell::new(0),
             statistics: Cell::default(),
             scratch: RefCell::default(),
+            spare: RefCell::default(),
         })
     }
 
@@ -259,11 +265,7 @@ impl Cache {
     async fn load(self: &Rc<Self>, id: u64, location: Location, purpose: Purpose) -> Result<Pin, Status> {
         self.count(|s| s.misses += 1);
         let slot = self.insert(id, None, Some(location));
-        let read = self.read(location, purpose).await;
-        let section = read.and_then(|bytes| {
-            let header = SectionHeader::decode(&bytes).filter(|header| header.id == id);
-            header.and_then(|_| self.format.decode(&bytes)).ok_or(Status::UNRECOVERED_ERROR)
-        });
+        let section = self.read(id, location, purpose).await;
         self.loaded.wake_all();
         match section {
             Ok(section) => {
@@ -283,16 +285,24 @@ impl Cache {
         }
     }
 
-    /// Reads a section's bytes. Like the published FTLs it reads the whole read unit.
-    async fn read(&self, location: Location, purpose: Purpose) -> Result<Vec<u8>, Status> {
+    /// Reads a section. Like the published FTLs it reads the whole read unit.
+    async fn read(&self, id: u64, location: Location, purpose: Purpose) -> Result<Box<dyn Section>, Status> {
         let layout = &self.space.layout;
         let _reader = self.space.pin(location.grain);
         let at = layout.byte_in_page(location.grain);
         let unit = at / layout.unit_bytes * layout.unit_bytes;
         let part = self.space.read(layout.page(location.grain), unit, layout.unit_bytes, purpose).await?;
-        let mut bytes = vec![0; (location.grains * layout.grain_bytes) as usize];
+        let mut bytes = self.scratch.borrow_mut();
+        bytes.resize((location.grains * layout.grain_bytes) as usize, 0);
         part.copy_to(at, &mut bytes);
-        Ok(bytes)
+        let mut section = self.spare_section();
+        let is_it = SectionHeader::decode(&bytes).is_some_and(|header| header.id == id);
+        if is_it && section.load(&bytes) { Ok(section) } else { Err(Status::UNRECOVERED_ERROR) }
+    }
+
+    /// A section to load, if there is one that left.
+    fn spare_section(&self) -> Box<dyn Section> {
+        self.spare.borrow_mut().pop().unwrap_or_else(|| self.format.create())
     }
 
     fn insert(&self, id: u64, section: Option<Box<dyn Section>>, location: Option<Location>) -> u32 {
@@ -356,6 +366,10 @@ impl Cache {
         }
         self.directory.borrow_mut()[leaving.id as usize] = leaving.location.map_or(NEVER, Location::word);
         self.free.borrow_mut().push(slot);
+        let mut spare = self.spare.borrow_mut();
+        if spare.len() < SPARE_SECTIONS {
+            spare.push(section);
+        }
         self.count(|s| if dirty { s.evicted_dirty += 1 } else { s.evicted_clean += 1 });
         true
     }

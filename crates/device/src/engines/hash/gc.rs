@@ -22,9 +22,9 @@ use super::layout::Grain;
 use super::pair::{HEADER_MAX_BYTES, PairHeader};
 use super::records::{RECORDS_MARK, RecordsHeader};
 use super::section::{HEADER_BYTES, Probe, SECTION_MARK, SectionHeader};
-use super::space::{Content, KIND_DATA, KIND_MAP, State, Stream, copy};
+use super::space::{Content, KIND_DATA, KIND_MAP, State, Stream, filling};
 use crate::firmware::Role;
-use crate::flash::Purpose;
+use crate::flash::{PageData, Purpose};
 
 /// While so few superblocks are free, sections are collected before pairs.
 const CRITICAL_SUPERBLOCKS: u32 = 2;
@@ -148,7 +148,7 @@ async fn make_map_room(core: &Rc<Core>) {
 
 /// Moves the valid pairs that begin in a page.
 async fn move_pairs(core: &Rc<Core>, victim: &Victim, page: u32) -> Result<(), Status> {
-    let (region, first_item) = core.space.read_page(page, Purpose::DataGc).await?;
+    let (data, first_item) = core.space.read_page(page, Purpose::DataGc).await?;
     let layout = &core.layout;
     let mut at = first_item;
     let mut result = Ok(());
@@ -156,7 +156,7 @@ async fn move_pairs(core: &Rc<Core>, victim: &Victim, page: u32) -> Result<(), S
         let mut bytes = [0; HEADER_MAX_BYTES];
         let offset = at * layout.grain_bytes;
         let most = (layout.page_bytes() - offset).min(HEADER_MAX_BYTES as u32) as usize;
-        region.copy_to(offset, &mut bytes[..most]);
+        data.copy_to(offset, &mut bytes[..most]);
         let Some(header) = PairHeader::decode(&bytes) else { break };
         let grain = Grain(layout.first_grain(page).0 + u64::from(at));
         at += layout.grains_of(header.pair_bytes());
@@ -164,7 +164,7 @@ async fn move_pairs(core: &Rc<Core>, victim: &Victim, page: u32) -> Result<(), S
             continue;
         }
         make_map_room(core).await;
-        let moved = move_pair(core, grain, &header, page, &region).await;
+        let moved = move_pair(core, grain, &header, page, &data).await;
         result = result.and(moved);
     }
     result
@@ -183,7 +183,7 @@ async fn move_pair(
     grain: Grain,
     header: &PairHeader,
     page: u32,
-    region: &Rc<Region>,
+    data: &PageData,
 ) -> Result<(), Status> {
     let Probe { section, tag } = core.probe(&header.key, header.probe);
     raise(&core.counters.gc_map_reads, 1);
@@ -199,17 +199,13 @@ async fn move_pair(
         None
     } else {
         let mut whole = Region::new();
-        copy(region, offset, layout.page_bytes() - offset, &mut whole, 0);
+        data.read(offset, layout.page_bytes() - offset, &mut filling(&mut whole, 0));
         let mut done = layout.page_bytes() - offset;
         for next in 1..end.div_ceil(layout.page_bytes()) {
             let bytes = (header.pair_bytes() - done).min(layout.page_bytes());
             let aligned = bytes.next_multiple_of(layout.unit_bytes);
             let part = core.space.read(page + next, 0, aligned, Purpose::DataGc).await?;
-            let mut to = done;
-            part.read(0, bytes, &mut |piece| {
-                whole.write(to, piece);
-                to += piece.bytes();
-            });
+            part.read(0, bytes, &mut filling(&mut whole, done));
             done += bytes;
         }
         Some(whole)
@@ -223,7 +219,7 @@ async fn move_pair(
     }
     let content = match &whole {
         Some(whole) => Content::Stored(whole, 0),
-        None => Content::Stored(region, offset),
+        None => Content::Kept(data, offset),
     };
     if let Some(to) = core.space.append(Stream::DataGc, content, header.pair_bytes(), false) {
         let grains = layout.grains_of(header.pair_bytes());
@@ -240,11 +236,11 @@ async fn move_pair(
 
 /// Moves the valid sections and invalid pages of a page.
 async fn move_sections(core: &Rc<Core>, page: u32) -> Result<(), Status> {
-    let (region, _) = core.space.read_page(page, Purpose::MapGc).await?;
+    let (data, _) = core.space.read_page(page, Purpose::MapGc).await?;
     let layout = &core.layout;
     let mut bytes = vec![0; layout.unit_bytes as usize];
     for unit in 0..layout.page_bytes() / layout.unit_bytes {
-        region.copy_to(unit * layout.unit_bytes, &mut bytes);
+        data.copy_to(unit * layout.unit_bytes, &mut bytes);
         let first = Grain(layout.first_grain(page).0 + u64::from(unit * layout.unit_grains));
         move_unit(core, first, &bytes).await;
     }

@@ -20,7 +20,7 @@ use super::image::{BufferedPage, PageState, Protected, Reader, put_bytes, put_re
 use super::layout::{Grain, Layout};
 use super::scheme::SchemeRow;
 use super::section::{Entry, Format, Section};
-use super::space::{KIND_DATA, KIND_MAP, State};
+use super::space::{KIND_DATA, KIND_MAP, State, filling};
 use crate::flash::Geometry;
 use crate::power::{self, ImageError};
 
@@ -324,7 +324,7 @@ impl Folding {
                     return None;
                 }
                 page.first_item = first_item;
-                super::space::copy(&content, 0, content.written_end(), &mut page.region, at);
+                content.read(0, content.written_end(), &mut filling(&mut page.region, at));
             }
             5 => {
                 let page = self.protected.pages.get_mut(&reader.u32()?)?;

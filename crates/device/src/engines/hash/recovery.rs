@@ -19,8 +19,6 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
 
-use kvdrive_link::Region;
-
 use super::cache::Location;
 use super::consistency;
 use super::core::Core;
@@ -30,7 +28,7 @@ use super::layout::Grain;
 use super::pair::{HEADER_MAX_BYTES, PairHeader};
 use super::records::RecordsHeader;
 use super::space::{KIND_DATA, KIND_MAP, STREAMS, State};
-use crate::flash::{BlockId, Purpose, ReadError};
+use crate::flash::{BlockId, PageData, Purpose, ReadError};
 use crate::power::ImageError;
 
 /// What is wrong when the pages of a superblock do not follow each other.
@@ -180,7 +178,7 @@ async fn scan(
     core: &Rc<Core>,
     kind: u8,
     superblocks: Range<u32>,
-    on: impl FnMut(u32, Option<&Region>, u32, u64) + 'static,
+    on: impl FnMut(u32, Option<&PageData>, u32, u64) + 'static,
 ) {
     let on = Rc::new(RefCell::new(on));
     let wanted: Vec<u32> = {

@@ -30,6 +30,7 @@ use std::rc::Rc;
 use kvdrive_link::Region;
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::data::PageData;
 use super::image::geometry_bytes;
 use super::{ImageError, Media, MediaKind, MediaOptions, MediaPage, Opened};
 use crate::flash::geometry::{BlockId, Geometry, Ppa};
@@ -237,8 +238,8 @@ impl Media for FileMedia {
         &self.geometry
     }
 
-    fn read(&self, ppa: Ppa) -> MediaPage<(Rc<Region>, Spare)> {
-        let (spare, check) = match self.header(ppa) {
+    fn read(&self, ppa: Ppa) -> MediaPage<PageData> {
+        let (_, check) = match self.header(ppa) {
             MediaPage::Programmed(found) => found,
             MediaPage::Erased => return MediaPage::Erased,
             MediaPage::Damaged => return MediaPage::Damaged,
@@ -248,7 +249,7 @@ impl Media for FileMedia {
         if data_check(ppa, &data) != check {
             return MediaPage::Damaged;
         }
-        MediaPage::Programmed((Rc::new(Region::from_bytes(data)), spare))
+        MediaPage::Programmed(PageData::Region(Rc::new(Region::from_bytes(data))))
     }
 
     fn read_spare(&self, ppa: Ppa) -> MediaPage<Spare> {

@@ -88,8 +88,8 @@ fn write_block<K: Keep>(out: &mut Vec<u8>, memory: &Memory<K>, block: BlockId) {
             Cell::Torn => (TORN, 0),
             Cell::Unreadable(spare) => (PROGRAMMED, write_page(&mut content, ppa, spare, None)),
             Cell::Held(held) if held.has_data() => {
-                let (data, spare) = held.data();
-                (PROGRAMMED, write_page(&mut content, ppa, &spare, Some(encode_region(K::FORMAT, &data))))
+                let data = encode_region(K::FORMAT, &held.data().into_region());
+                (PROGRAMMED, write_page(&mut content, ppa, &held.spare(), Some(data)))
             }
             Cell::Held(held) => (PROGRAMMED, write_page(&mut content, ppa, &held.spare(), None)),
         };

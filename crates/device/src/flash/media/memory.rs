@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use kvdrive_link::Region;
 
+use super::data::PageData;
 use super::{Media, MediaPage, image};
 use crate::flash::geometry::{BlockId, Geometry, Ppa};
 use crate::flash::spare::Spare;
@@ -18,13 +19,9 @@ pub trait Keep: Clone + 'static {
 
     /// Takes a page in. `scratch` is anybody's between two calls.
     fn keep(data: &Rc<Region>, spare: &Spare, scratch: &mut Vec<u8>) -> Self;
-    /// Gives it back. Panics when its data was let go.
-    fn data(&self) -> (Rc<Region>, Spare);
-    /// Gives bytes `at .. at + bytes` back in a region, and which byte of the page is its first.
-    fn part(&self, _at: u32, _bytes: u32) -> (Rc<Region>, u32) {
-        (self.data().0, 0)
-    }
-    /// Gives its header back.
+    /// Its data. Panics when it was let go.
+    fn data(&self) -> PageData;
+    /// Its header.
     fn spare(&self) -> Spare;
     /// Lets the data go if that saves something. The header stays.
     fn let_go(&mut self);
@@ -85,19 +82,11 @@ impl<K: Keep> Media for Memory<K> {
         &self.geometry
     }
 
-    fn read(&self, ppa: Ppa) -> MediaPage<(Rc<Region>, Spare)> {
+    fn read(&self, ppa: Ppa) -> MediaPage<PageData> {
         match self.cell(ppa) {
             None | Some(Cell::Blank) => MediaPage::Erased,
             Some(Cell::Torn | Cell::Unreadable(_)) => MediaPage::Damaged,
             Some(Cell::Held(page)) => MediaPage::Programmed(page.data()),
-        }
-    }
-
-    fn read_part(&self, ppa: Ppa, at: u32, bytes: u32) -> MediaPage<(Rc<Region>, u32)> {
-        match self.cell(ppa) {
-            None | Some(Cell::Blank) => MediaPage::Erased,
-            Some(Cell::Torn | Cell::Unreadable(_)) => MediaPage::Damaged,
-            Some(Cell::Held(page)) => MediaPage::Programmed(page.part(at, bytes)),
         }
     }
 

@@ -6,9 +6,11 @@
 //! [`MediaPage::Damaged`], never a panic and never altered data. [`image`] draws the format of the media in memory,
 //! [`mod@file`] that of a file.
 
+pub mod data;
 pub mod file;
 pub mod image;
 pub mod memory;
+pub mod packed;
 pub mod ram;
 pub mod tags;
 
@@ -19,6 +21,7 @@ use kvdrive_link::Region;
 
 use super::geometry::{BlockId, Geometry, Ppa};
 use super::spare::Spare;
+pub use data::PageData;
 
 /// What lies at a physical page.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,18 +39,8 @@ pub trait Media {
     /// The geometry it was made for.
     fn geometry(&self) -> &Geometry;
 
-    /// Data and header of a page. Panics for a page that was discarded.
-    fn read(&self, ppa: Ppa) -> MediaPage<(Rc<Region>, Spare)>;
-
-    /// Bytes `at .. at + bytes` of a page, and which byte of the page is the region's first. What lies beside them in
-    /// the region means nothing.
-    fn read_part(&self, ppa: Ppa, _at: u32, _bytes: u32) -> MediaPage<(Rc<Region>, u32)> {
-        match self.read(ppa) {
-            MediaPage::Programmed((data, _)) => MediaPage::Programmed((data, 0)),
-            MediaPage::Erased => MediaPage::Erased,
-            MediaPage::Damaged => MediaPage::Damaged,
-        }
-    }
+    /// Data of a page. Panics for a page that was discarded.
+    fn read(&self, ppa: Ppa) -> MediaPage<PageData>;
 
     /// The header of a page alone. It can be readable when the data is not.
     fn read_spare(&self, ppa: Ppa) -> MediaPage<Spare>;

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use kvdrive_link::Region;
 
+use super::data::PageData;
 use super::memory::{Keep, Memory};
 use super::{MediaKind, image};
 use crate::flash::spare::Spare;
@@ -36,8 +37,8 @@ impl Keep for RamPage {
         RamPage { data, spare: Box::new(*spare) }
     }
 
-    fn data(&self) -> (Rc<Region>, Spare) {
-        (self.data.clone(), *self.spare)
+    fn data(&self) -> PageData {
+        PageData::Region(self.data.clone())
     }
 
     fn spare(&self) -> Spare {

@@ -94,23 +94,6 @@ impl Format for BucketFormat {
         Box::new(BucketSection { format: *self, cells: Vec::new(), holes: 0, passed: false })
     }
 
-    fn decode(&self, bytes: &[u8]) -> Option<Box<dyn Section>> {
-        let header = SectionHeader::decode(bytes)?;
-        let count = u32::from(header.live);
-        if count > self.most_cells {
-            return None;
-        }
-        let bytes = bytes.get(HEADER_BYTES..self.used_bytes(count) as usize)?;
-        let cell = |bytes: &[u8]| {
-            let mut word = [0; 8];
-            word[..bytes.len()].copy_from_slice(bytes);
-            u64::from_le_bytes(word)
-        };
-        let cells: Vec<u64> = bytes.chunks_exact(self.cell_bytes as usize).map(cell).collect();
-        let holes = cells.iter().filter(|cell| **cell == 0).count() as u32;
-        Some(Box::new(BucketSection { format: *self, cells, holes, passed: header.form & PASSED != 0 }))
-    }
-
     fn encoded_bytes(&self, header: &SectionHeader) -> u32 {
         self.used_bytes(header.live.into()).next_multiple_of(self.grain_bytes)
     }
@@ -137,6 +120,23 @@ impl BucketSection {
 }
 
 impl Section for BucketSection {
+    fn load(&mut self, bytes: &[u8]) -> bool {
+        let Some(header) = SectionHeader::decode(bytes) else { return false };
+        let count = u32::from(header.live);
+        let used = HEADER_BYTES..self.format.used_bytes(count) as usize;
+        let Some(bytes) = bytes.get(used).filter(|_| count <= self.format.most_cells) else { return false };
+        let cell = |bytes: &[u8]| {
+            let mut word = [0; 8];
+            word[..bytes.len()].copy_from_slice(bytes);
+            u64::from_le_bytes(word)
+        };
+        self.cells.clear();
+        self.cells.extend(bytes.chunks_exact(self.format.cell_bytes as usize).map(cell));
+        self.holes = self.cells.iter().filter(|cell| **cell == 0).count() as u32;
+        self.passed = header.form & PASSED != 0;
+        true
+    }
+
     fn get(&self, slot: u32, comparisons: &mut u64) -> Entry {
         *comparisons += 1;
         match self.cells.get(slot as usize) {

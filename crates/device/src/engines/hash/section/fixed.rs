@@ -44,12 +44,6 @@ impl Format for FixedFormat {
         Box::new(FixedSection { bytes: bytes.into(), wide: self.entry_bytes == 8, live: 0 })
     }
 
-    fn decode(&self, bytes: &[u8]) -> Option<Box<dyn Section>> {
-        let header = SectionHeader::decode(bytes)?;
-        let bytes = bytes.get(HEADER_BYTES..self.unit_bytes as usize)?;
-        Some(Box::new(FixedSection { bytes: bytes.into(), wide: self.entry_bytes == 8, live: header.live }))
-    }
-
     fn encoded_bytes(&self, _header: &SectionHeader) -> u32 {
         self.unit_bytes
     }
@@ -90,6 +84,14 @@ impl FixedSection {
 }
 
 impl Section for FixedSection {
+    fn load(&mut self, bytes: &[u8]) -> bool {
+        let Some(header) = SectionHeader::decode(bytes) else { return false };
+        let Some(bytes) = bytes.get(HEADER_BYTES..HEADER_BYTES + self.bytes.len()) else { return false };
+        self.bytes.copy_from_slice(bytes);
+        self.live = header.live;
+        true
+    }
+
     fn get(&self, slot: u32, comparisons: &mut u64) -> Entry {
         *comparisons += 1;
         self.packed(slot).entry()

@@ -66,16 +66,6 @@ impl Format for LiveFormat {
         Box::new(section)
     }
 
-    fn decode(&self, bytes: &[u8]) -> Option<Box<dyn Section>> {
-        let header = SectionHeader::decode(bytes)?;
-        let leaves = usize::from(header.form & !BY_OFFSET);
-        if leaves < FIRST_LEAVES || leaves > usize::from(self.max_leaves) {
-            return None;
-        }
-        let bytes = bytes.get(..self.bytes(leaves) as usize)?;
-        Some(Box::new(LiveSection { format: *self, bytes: bytes.to_vec() }))
-    }
-
     fn encoded_bytes(&self, header: &SectionHeader) -> u32 {
         self.bytes(usize::from(header.form & !BY_OFFSET))
     }
@@ -234,6 +224,18 @@ impl LiveSection {
 }
 
 impl Section for LiveSection {
+    fn load(&mut self, bytes: &[u8]) -> bool {
+        let Some(header) = SectionHeader::decode(bytes) else { return false };
+        let leaves = usize::from(header.form & !BY_OFFSET);
+        if leaves < FIRST_LEAVES || leaves > usize::from(self.format.max_leaves) {
+            return false;
+        }
+        let Some(bytes) = bytes.get(..self.format.bytes(leaves) as usize) else { return false };
+        self.bytes.clear();
+        self.bytes.extend_from_slice(bytes);
+        true
+    }
+
     fn get(&self, slot: u32, comparisons: &mut u64) -> Entry {
         self.cell(slot, comparisons).map_or(Entry::Empty, |cell| packed_of(self.entry(cell)).entry())
     }

@@ -109,6 +109,10 @@ impl Packed {
 /// A section in DRAM. Slots are counted from the section's first one; an entry stays in its slot until it is removed.
 /// What the defaults say holds for a [`SlotTable`], where a tag is a slot.
 pub trait Section {
+    /// Becomes the section whose bytes begin `bytes`; `false` when they are no section of its format. What it was is lost
+    /// either way.
+    #[must_use]
+    fn load(&mut self, bytes: &[u8]) -> bool;
     /// What a slot holds. `comparisons` is raised by the comparisons that finding it took.
     fn get(&self, slot: u32, comparisons: &mut u64) -> Entry;
 
@@ -171,8 +175,13 @@ pub trait Format {
 
     /// A section without pairs.
     fn create(&self) -> Box<dyn Section>;
+
     /// The section whose bytes begin `bytes`; `None` when they are no section of this format.
-    fn decode(&self, bytes: &[u8]) -> Option<Box<dyn Section>>;
+    fn decode(&self, bytes: &[u8]) -> Option<Box<dyn Section>> {
+        let mut section = self.create();
+        section.load(bytes).then_some(section)
+    }
+
     /// Bytes that the section beginning with `header` takes on flash.
     fn encoded_bytes(&self, header: &SectionHeader) -> u32;
     /// Bytes of DRAM that one section takes in the directory, cached or not.

@@ -36,7 +36,7 @@ mod superblock;
 
 pub use program::first_item;
 pub use read::{Part, Reader};
-pub use stream::{Content, STREAMS, Stream, copy};
+pub use stream::{Content, STREAMS, Stream, filling};
 pub use superblock::{State, Superblock};
 
 use program::{Job, Programming};

@@ -8,28 +8,28 @@ use kvdrive_spec::Status;
 
 use super::Space;
 use super::program::first_item;
-use super::stream::copy;
+use super::stream::filling;
 use super::superblock::State;
 use crate::engines::hash::layout::Grain;
-use crate::flash::Purpose;
+use crate::flash::{PageData, Purpose};
 
 /// Bytes of a page, from flash or from the buffer. Positions are those of the page.
 #[derive(Clone)]
 pub struct Part {
-    region: Rc<Region>,
-    /// Where the region begins in the page.
+    data: PageData,
+    /// Where the data begins in the page.
     base: u32,
 }
 
 impl Part {
     /// Hands out bytes that lie in the part.
     pub fn read(&self, at: u32, bytes: u32, sink: &mut dyn FnMut(Piece<'_>)) {
-        self.region.read(at - self.base, bytes, sink);
+        self.data.read(at - self.base, bytes, sink);
     }
 
     /// Copies bytes that lie in the part.
     pub fn copy_to(&self, at: u32, out: &mut [u8]) {
-        self.region.copy_to(at - self.base, out);
+        self.data.copy_to(at - self.base, out);
     }
 }
 
@@ -68,9 +68,8 @@ impl Space {
         if let Some(part) = self.buffered(page, at, bytes) {
             return Ok(part);
         }
-        let read = self.flash.read_part(self.layout.ppa(page), at, bytes, purpose).await;
-        let (region, base) = read.map_err(|_| Status::UNRECOVERED_ERROR)?;
-        Ok(Part { region, base })
+        let read = self.flash.read_part(self.layout.ppa(page), bytes, purpose).await;
+        Ok(Part { data: read.map_err(|_| Status::UNRECOVERED_ERROR)?, base: 0 })
     }
 
     fn buffered(&self, page: u32, at: u32, bytes: u32) -> Option<Part> {
@@ -79,40 +78,40 @@ impl Space {
             return None;
         }
         if let Some(programming) = self.programming.borrow().get(&page) {
-            return Some(Part { region: programming.data.clone(), base: 0 });
+            return Some(Part { data: programming.data.clone().into(), base: 0 });
         }
         if let Some((region, _)) = self.stranded.borrow().get(&page) {
-            return Some(Part { region: region.clone(), base: 0 });
+            return Some(Part { data: region.clone().into(), base: 0 });
         }
         let streams = self.streams.borrow();
         let open = streams.iter().filter_map(|stream| stream.open.as_ref()).find(|open| open.page == page)?;
         let mut region = Region::new();
-        copy(&open.region, at, bytes, &mut region, 0);
-        Some(Part { region: Rc::new(region), base: at })
+        open.region.read(at, bytes, &mut filling(&mut region, 0));
+        Some(Part { data: Rc::new(region).into(), base: at })
     }
 
     /// Reads a whole page of a victim with the first item's grain.
     ///
     /// Errors: [`Status::UNRECOVERED_ERROR`].
-    pub async fn read_page(&self, page: u32, purpose: Purpose) -> Result<(Rc<Region>, u32), Status> {
-        if let Some(stranded) = self.stranded.borrow().get(&page) {
-            return Ok(stranded.clone());
+    pub async fn read_page(&self, page: u32, purpose: Purpose) -> Result<(PageData, u32), Status> {
+        if let Some((region, first_item)) = self.stranded.borrow().get(&page) {
+            return Ok((region.clone().into(), *first_item));
         }
         let read = self.flash.read(self.layout.ppa(page), purpose).await;
-        let (region, spare) = read.map_err(|_| Status::UNRECOVERED_ERROR)?;
-        Ok((region, first_item(&spare)))
+        let (data, spare) = read.map_err(|_| Status::UNRECOVERED_ERROR)?;
+        Ok((data, first_item(&spare)))
     }
 
     /// A page that is in the buffer, with its first item.
-    pub(in crate::engines::hash) fn buffered_page(&self, page: u32) -> Option<(Rc<Region>, u32)> {
-        if let Some(stranded) = self.stranded.borrow().get(&page) {
-            return Some(stranded.clone());
+    pub(in crate::engines::hash) fn buffered_page(&self, page: u32) -> Option<(PageData, u32)> {
+        if let Some((region, first_item)) = self.stranded.borrow().get(&page) {
+            return Some((region.clone().into(), *first_item));
         }
         if let Some(programming) = self.programming.borrow().get(&page) {
-            return Some((programming.data.clone(), first_item(&programming.spare)));
+            return Some((programming.data.clone().into(), first_item(&programming.spare)));
         }
         let streams = self.streams.borrow();
         let open = streams.iter().filter_map(|stream| stream.open.as_ref()).find(|open| open.page == page)?;
-        Some((Rc::new(open.region.clone()), open.first_item))
+        Some((Rc::new(open.region.clone()).into(), open.first_item))
     }
 }

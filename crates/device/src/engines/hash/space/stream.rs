@@ -8,7 +8,7 @@ use super::superblock::State;
 use super::{KIND_DATA, KIND_MAP, Space};
 use crate::engines::hash::journal::Change;
 use crate::engines::hash::layout::Grain;
-use crate::flash::Purpose;
+use crate::flash::{PageData, Purpose};
 
 /// Who appends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +52,8 @@ pub enum Content<'a> {
     Bytes(&'a [u8]),
     /// Bytes of a region from some byte on.
     Stored(&'a Region, u32),
+    /// Bytes of a page from some byte on.
+    Kept(&'a PageData, u32),
 }
 
 /// The page a stream fills.
@@ -200,17 +202,18 @@ impl Space {
     }
 }
 
-/// Copies bytes between regions.
-pub fn copy(from: &Region, at: u32, bytes: u32, to: &mut Region, mut to_at: u32) {
-    from.read(at, bytes, &mut |piece| {
-        to.write(to_at, piece);
-        to_at += piece.bytes();
-    });
+/// Puts what a reader hands out into a region, from a byte on.
+pub fn filling(region: &mut Region, mut at: u32) -> impl FnMut(Piece<'_>) + '_ {
+    move |piece| {
+        region.write(at, piece);
+        at += piece.bytes();
+    }
 }
 
 fn put(region: &mut Region, at: u32, content: Content<'_>, from: u32, bytes: u32) {
     match content {
         Content::Bytes(all) => region.write(at, Piece::Bytes(&all[from as usize..(from + bytes) as usize])),
-        Content::Stored(source, base) => copy(source, base + from, bytes, region, at),
+        Content::Stored(source, base) => source.read(base + from, bytes, &mut filling(region, at)),
+        Content::Kept(source, base) => source.read(base + from, bytes, &mut filling(region, at)),
     }
 }

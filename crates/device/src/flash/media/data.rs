@@ -1,0 +1,74 @@
+//! The content of a page as its medium keeps it.
+
+use std::fmt;
+use std::rc::Rc;
+
+use kvdrive_link::{Piece, Region};
+
+use super::packed::Packed;
+
+/// A page's data. It may be the very memory of the medium; clones share it, and nothing is copied or unpacked before
+/// somebody asks for bytes.
+#[derive(Clone)]
+pub enum PageData {
+    /// As a region.
+    Region(Rc<Region>),
+    /// As descriptors.
+    Packed(Packed),
+}
+
+impl PageData {
+    /// Hands out `bytes` bytes from `at` on, in order. Reading on behind what was read last is cheapest.
+    pub fn read(&self, at: u32, bytes: u32, sink: &mut dyn FnMut(Piece<'_>)) {
+        match self {
+            PageData::Region(region) => region.read(at, bytes, sink),
+            PageData::Packed(packed) => packed.read(at, bytes, sink),
+        }
+    }
+
+    /// Writes `out.len()` bytes from `at` on as real bytes.
+    pub fn copy_to(&self, at: u32, out: &mut [u8]) {
+        let mut done = 0;
+        self.read(at, out.len() as u32, &mut |piece| {
+            let end = done + piece.bytes() as usize;
+            piece.expand(&mut out[done..end]);
+            done = end;
+        });
+    }
+
+    /// The first `size` bytes as real bytes.
+    pub fn to_bytes(&self, size: u32) -> Vec<u8> {
+        let mut out = vec![0; size as usize];
+        self.copy_to(0, &mut out);
+        out
+    }
+
+    /// All of it as a region.
+    pub fn into_region(self) -> Rc<Region> {
+        match self {
+            PageData::Region(region) => region,
+            PageData::Packed(packed) => Rc::new(packed.unpack()),
+        }
+    }
+}
+
+impl From<Rc<Region>> for PageData {
+    fn from(region: Rc<Region>) -> PageData {
+        PageData::Region(region)
+    }
+}
+
+impl fmt::Debug for PageData {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.clone().into_region().fmt(out)
+    }
+}
+
+/// Equal content, however it is kept.
+impl PartialEq for PageData {
+    fn eq(&self, other: &PageData) -> bool {
+        self.clone().into_region() == other.clone().into_region()
+    }
+}
+
+impl Eq for PageData {}
