@@ -238,42 +238,42 @@ async fn move_pair(
 async fn move_sections(core: &Rc<Core>, page: u32) -> Result<(), Status> {
     let (data, _) = core.space.read_page(page, Purpose::MapGc).await?;
     let layout = &core.layout;
-    let mut bytes = vec![0; layout.unit_bytes as usize];
+    let mut items = Vec::new();
     for unit in 0..layout.page_bytes() / layout.unit_bytes {
-        data.copy_to(unit * layout.unit_bytes, &mut bytes);
-        let first = Grain(layout.first_grain(page).0 + u64::from(unit * layout.unit_grains));
-        move_unit(core, first, &bytes).await;
+        items.clear();
+        items_of_unit(core, &data, unit * layout.unit_bytes, &mut |item, at, length| {
+            items.push((item, at, length));
+        });
+        core.work(Role::Collection, core.config.costs.gc_item_ns * items.len() as u64, "collect").await;
+        for (item, at, length) in &items {
+            let grain = Grain(layout.first_grain(page).0 + u64::from(at / layout.grain_bytes));
+            move_item(core, item, grain, *length, Content::Kept(&data, *at));
+        }
     }
     Ok(())
 }
 
-async fn move_unit(core: &Rc<Core>, first: Grain, bytes: &[u8]) {
-    let mut items = Vec::new();
-    items_of_unit(core, bytes, &mut |item, at, length| items.push((item, at, length)));
-    for (item, at, length) in items {
-        core.work(Role::Collection, core.config.costs.gc_item_ns, "collect").await;
-        let grain = Grain(first.0 + u64::from(at / core.layout.grain_bytes));
-        let grains = core.layout.grains_of(length);
-        let is_valid = match &item {
-            MapItem::Section(header) => core.cache.location(header.id) == Some(Location { grain, grains }),
-            MapItem::Records(header) => {
-                core.records.as_ref().is_some_and(|records| records.is_listed(header, grain))
-            }
-        };
-        if !is_valid {
-            continue;
+/// Moves a section or an invalid page if it is valid and there is space.
+fn move_item(core: &Rc<Core>, item: &MapItem, grain: Grain, length: u32, content: Content<'_>) {
+    let grains = core.layout.grains_of(length);
+    let is_valid = match item {
+        MapItem::Section(header) => core.cache.location(header.id) == Some(Location { grain, grains }),
+        MapItem::Records(header) => {
+            core.records.as_ref().is_some_and(|records| records.is_listed(header, grain))
         }
-        let content = Content::Bytes(&bytes[at as usize..(at + length) as usize]);
-        let Some(to) = core.space.append(Stream::MapGc, content, length, true) else { continue };
-        match &item {
-            MapItem::Section(header) => core.cache.relocate(header.id, Location { grain: to, grains }),
-            MapItem::Records(header) => {
-                core.records.as_ref().expect("valid records").relocate(header, grain, to);
-            }
-        }
-        core.space.invalidate(grain, grains);
-        raise(&core.counters.moved_sections, 1);
+    };
+    if !is_valid {
+        return;
     }
+    let Some(to) = core.space.append(Stream::MapGc, content, length, true) else { return };
+    match item {
+        MapItem::Section(header) => core.cache.relocate(header.id, Location { grain: to, grains }),
+        MapItem::Records(header) => {
+            core.records.as_ref().expect("valid records").relocate(header, grain, to);
+        }
+    }
+    core.space.invalidate(grain, grains);
+    raise(&core.counters.moved_sections, 1);
 }
 
 /// What lies in a page of sections.
@@ -282,28 +282,36 @@ pub(super) enum MapItem {
     Records(RecordsHeader),
 }
 
-/// Calls `found` with every item of a read unit: where it begins and its length, bytes.
-pub(super) fn items_of_unit(core: &Core, bytes: &[u8], found: &mut dyn FnMut(MapItem, u32, u32)) {
-    let mut at = 0;
-    while at + HEADER_BYTES <= bytes.len() {
-        let (item, length) = match bytes[at] {
+/// Calls `found` with every item of the read unit that begins at byte `unit` of a page: where in the page it begins and
+/// its length, bytes.
+pub(super) fn items_of_unit(
+    core: &Core,
+    data: &PageData,
+    unit: u32,
+    found: &mut dyn FnMut(MapItem, u32, u32),
+) {
+    let mut at = unit;
+    let end = unit + core.layout.unit_bytes;
+    while at + HEADER_BYTES as u32 <= end {
+        let mut bytes = [0; HEADER_BYTES];
+        data.copy_to(at, &mut bytes);
+        let (item, length) = match bytes[0] {
             SECTION_MARK => {
-                let Some(header) = SectionHeader::decode(&bytes[at..]) else { return };
+                let Some(header) = SectionHeader::decode(&bytes) else { return };
                 let length = core.cache.format().encoded_bytes(&header);
                 (MapItem::Section(header), length)
             }
             RECORDS_MARK => {
-                let header = RecordsHeader::decode(&bytes[at..]).zip(core.records.as_ref());
+                let header = RecordsHeader::decode(&bytes).zip(core.records.as_ref());
                 let Some((header, records)) = header else { return };
                 (MapItem::Records(header), records.page_bytes())
             }
             _ => return,
         };
-        let length_grains = core.layout.grains_of(length) * core.layout.grain_bytes;
-        if at as u32 + length > bytes.len() as u32 {
+        if at + length > end {
             return;
         }
-        found(item, at as u32, length);
-        at += length_grains as usize;
+        found(item, at, length);
+        at += core.layout.grains_of(length) * core.layout.grain_bytes;
     }
 }

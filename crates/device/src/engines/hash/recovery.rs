@@ -206,15 +206,15 @@ async fn scan(
                 loop {
                     let next = pages.borrow_mut().pop();
                     let Some(page) = next else { return };
-                    if let Some((region, first_item)) = core.space.buffered_page(page) {
-                        (on.borrow_mut())(page, Some(&region), first_item, OPEN_SEQUENCE);
+                    if let Some((data, first_item)) = core.space.buffered_page(page) {
+                        (on.borrow_mut())(page, Some(&data), first_item, OPEN_SEQUENCE);
                         continue;
                     }
                     let read = core.space.flash().read(core.layout.ppa(page), Purpose::Recovery).await;
                     match read {
-                        Ok((region, spare)) => {
+                        Ok((data, spare)) => {
                             let first_item = super::space::first_item(&spare);
-                            (on.borrow_mut())(page, Some(&region), first_item, spare.sequence);
+                            (on.borrow_mut())(page, Some(&data), first_item, spare.sequence);
                         }
                         Err(ReadError::Damaged) => (on.borrow_mut())(page, None, 0, 0),
                         Err(ReadError::Erased) => {}
@@ -323,24 +323,25 @@ async fn find_pairs(
     )));
     core.cache.dirty_pairs(&mut |grain| found.borrow_mut().0.mark(core, grain));
     let (all, engine) = (found.clone(), core.clone());
-    let mut bytes = vec![0; core.layout.unit_bytes as usize];
-    scan(core, KIND_MAP, 0..core.layout.superblocks, move |page, region, _, sequence| {
-        let Some(region) = region else { return };
+    let mut bytes = Vec::new();
+    scan(core, KIND_MAP, 0..core.layout.superblocks, move |page, data, _, sequence| {
+        let Some(data) = data else { return };
         let layout = &engine.layout;
         let (live, invalid_pages, missing) = &mut *all.borrow_mut();
         missing.pages[page as usize] = true;
         for unit in 0..layout.page_bytes() / layout.unit_bytes {
-            region.copy_to(unit * layout.unit_bytes, &mut bytes);
-            let first = layout.first_grain(page).0 + u64::from(unit * layout.unit_grains);
-            items_of_unit(&engine, &bytes, &mut |item, at, length| {
-                let grain = Grain(first + u64::from(at / layout.grain_bytes));
+            items_of_unit(&engine, data, unit * layout.unit_bytes, &mut |item, at, length| {
+                let grain = Grain(layout.first_grain(page).0 + u64::from(at / layout.grain_bytes));
                 match item {
                     MapItem::Section(header) => {
                         let location = Location { grain, grains: layout.grains_of(length) };
                         let format = engine.cache.format();
-                        if engine.cache.is_as_at(header.id, location)
-                            && let Some(section) = format.decode(&bytes[at as usize..])
-                        {
+                        if !engine.cache.is_as_at(header.id, location) {
+                            return;
+                        }
+                        bytes.resize(length as usize, 0);
+                        data.copy_to(at, &mut bytes);
+                        if let Some(section) = format.decode(&bytes) {
                             if !consistency::has_its_slots(layout, format, &*section) {
                                 live.ensure(false, "a section on flash points beyond the drive");
                                 return;
@@ -404,11 +405,11 @@ async fn count_pairs(core: &Rc<Core>, superblocks: Range<u32>, live: LivePairs) 
     let all = live.clone();
     let seams = Rc::new(RefCell::new(Seams::default()));
     let all_seams = seams.clone();
-    scan(core, KIND_DATA, superblocks, move |page, region, first_item, _| {
+    scan(core, KIND_DATA, superblocks, move |page, data, first_item, _| {
         let layout = &engine.layout;
         let first = layout.first_grain(page);
         let (live, seams) = (&mut *all.borrow_mut(), &mut *all_seams.borrow_mut());
-        let Some(region) = region else {
+        let Some(data) = data else {
             // Nobody knows how long its pairs are; that they are there keeps the superblock from being erased.
             let pairs = (0..layout.page_grains).filter(|at| live.take(Grain(first.0 + u64::from(*at))));
             pairs.for_each(|at| engine.space.found(Grain(first.0 + u64::from(at)), 1));
@@ -421,7 +422,7 @@ async fn count_pairs(core: &Rc<Core>, superblocks: Range<u32>, live: LivePairs) 
             let offset = at * layout.grain_bytes;
             let mut bytes = [0; HEADER_MAX_BYTES];
             let most = (layout.page_bytes() - offset).min(HEADER_MAX_BYTES as u32) as usize;
-            region.copy_to(offset, &mut bytes[..most]);
+            data.copy_to(offset, &mut bytes[..most]);
             let Some(header) = PairHeader::decode(&bytes) else { return };
             let grain = Grain(first.0 + u64::from(at));
             let grains = layout.grains_of(header.pair_bytes());

@@ -63,8 +63,8 @@ impl Packed {
         self.bytes[2] & FLAG_DISCARDED != 0
     }
 
-    /// Bytes it takes.
-    pub fn len(&self) -> usize {
+    /// Bytes it takes in the medium.
+    pub fn packed_bytes(&self) -> usize {
         self.bytes.len()
     }
 

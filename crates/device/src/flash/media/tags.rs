@@ -94,7 +94,7 @@ mod tests {
             assert_eq!(out, bytes[at as usize..(at + count) as usize], "{count} bytes from {at}");
         }
         let size = match &page {
-            TagsPage::Packed(packed) => packed.len(),
+            TagsPage::Packed(packed) => packed.packed_bytes(),
             TagsPage::Shared(data, _) => data.literal().len(),
         };
         page.let_go();
