@@ -150,8 +150,8 @@ async fn make_map_room(core: &Rc<Core>) {
 async fn move_pairs(core: &Rc<Core>, victim: &Victim, page: u32) -> Result<(), Status> {
     let (data, first_item) = core.space.read_page(page, Purpose::DataGc).await?;
     let layout = &core.layout;
+    let mut pairs = Vec::with_capacity(layout.page_grains as usize / 4);
     let mut at = first_item;
-    let mut result = Ok(());
     while at < layout.page_grains {
         let mut bytes = [0; HEADER_MAX_BYTES];
         let offset = at * layout.grain_bytes;
@@ -160,11 +160,15 @@ async fn move_pairs(core: &Rc<Core>, victim: &Victim, page: u32) -> Result<(), S
         let Some(header) = PairHeader::decode(&bytes) else { break };
         let grain = Grain(layout.first_grain(page).0 + u64::from(at));
         at += layout.grains_of(header.pair_bytes());
-        if is_dead(core, victim, grain) {
-            continue;
+        if !is_dead(core, victim, grain) {
+            pairs.push((grain, header));
         }
+    }
+    core.work(Role::Collection, core.config.costs.gc_item_ns * pairs.len() as u64, "collect").await;
+    let mut result = Ok(());
+    for (grain, header) in &pairs {
         make_map_room(core).await;
-        let moved = move_pair(core, grain, &header, page, &data).await;
+        let moved = move_pair(core, *grain, header, page, &data).await;
         result = result.and(moved);
     }
     result
@@ -188,7 +192,6 @@ async fn move_pair(
     let Probe { section, tag } = core.probe(&header.key, header.probe);
     raise(&core.counters.gc_map_reads, 1);
     let pin = core.cache.fetch(section, Purpose::GcMap).await?;
-    core.work(Role::Collection, core.config.costs.gc_item_ns, "collect").await;
     if pin.slot_of(tag, grain).is_none() && !core.snapshots.holds(grain) {
         return Ok(());
     }

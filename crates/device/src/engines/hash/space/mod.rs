@@ -46,6 +46,8 @@ use stream::OpenStream;
 pub const KIND_DATA: u8 = 1;
 /// Kind of a page of sections and invalid records.
 pub const KIND_MAP: u8 = 2;
+/// Regions kept for the next pages.
+const SPARE_REGIONS: usize = 64;
 /// Pages of sections in flight before those who evict wait.
 pub(super) const MAP_PAGES_IN_FLIGHT: u32 = 64;
 
@@ -92,7 +94,15 @@ pub struct Space {
     pub(in crate::engines::hash) sequence: Cell<u64>,
     buffered_bytes: Cell<u64>,
     map_pages_in_flight: Cell<u32>,
+    /// A page has arrived.
     programmed: WaitQueue,
+    /// There is room in the write buffer; fewer pages of sections are on their way; fewer pages of any kind are. Apart, so
+    /// that a page wakes nobody it does not help.
+    host_room: WaitQueue,
+    map_room: WaitQueue,
+    gc_room: WaitQueue,
+    /// Regions of pages that have arrived, for the next ones.
+    spare_regions: RefCell<Vec<Region>>,
     /// A superblock became free, or none will.
     pub(in crate::engines::hash) freed: WaitQueue,
     /// Collection has something to do.
@@ -144,6 +154,10 @@ impl Space {
             buffered_bytes: Cell::new(0),
             map_pages_in_flight: Cell::new(0),
             programmed: WaitQueue::new(sim),
+            host_room: WaitQueue::new(sim),
+            map_room: WaitQueue::new(sim),
+            gc_room: WaitQueue::new(sim),
+            spare_regions: RefCell::default(),
             freed: WaitQueue::new(sim),
             wanted: WaitQueue::new(sim),
             quiet: WaitQueue::new(sim),
@@ -215,7 +229,7 @@ impl Space {
     /// Waits for room in the write buffer for a pair of `bytes` bytes, and takes it.
     pub async fn host_room(&self, bytes: u64) {
         while self.buffered_bytes.get() + bytes > self.limits.write_buffer_bytes {
-            self.programmed.wait().await;
+            self.host_room.wait().await;
         }
         self.buffered_bytes.set(self.buffered_bytes.get() + bytes);
     }
@@ -223,7 +237,7 @@ impl Space {
     /// Gives room back that was not used.
     pub fn return_room(&self, bytes: u64) {
         self.buffered_bytes.set(self.buffered_bytes.get() - bytes);
-        self.programmed.wake_all();
+        self.host_room.wake_all();
     }
 
     /// Waits for the program of a page, if it has one under way.
@@ -236,15 +250,19 @@ impl Space {
     /// Waits while too many pages of sections are on their way.
     pub async fn map_room(&self) {
         while self.map_pages_in_flight.get() >= MAP_PAGES_IN_FLIGHT {
-            self.programmed.wait().await;
+            self.map_room.wait().await;
         }
     }
 
     /// Waits while too many pages are on their way for collection to add to them.
     pub async fn gc_room(&self) {
-        while self.programming.borrow().len() as u32 >= 2 * self.layout.units() + MAP_PAGES_IN_FLIGHT {
-            self.programmed.wait().await;
+        while !self.has_gc_room() {
+            self.gc_room.wait().await;
         }
+    }
+
+    fn has_gc_room(&self) -> bool {
+        (self.programming.borrow().len() as u32) < 2 * self.layout.units() + MAP_PAGES_IN_FLIGHT
     }
 
     /// Write-buffer bytes in use.

@@ -6,7 +6,7 @@ use kvdrive_link::Region;
 
 use super::stream::{OpenPage, Stream};
 use super::superblock::State;
-use super::{KIND_MAP, Space};
+use super::{KIND_MAP, SPARE_REGIONS, Space};
 use crate::engines::hash::journal::Change;
 use crate::engines::hash::layout::Grain;
 use crate::flash::Spare;
@@ -61,7 +61,8 @@ impl Space {
         let job = self.jobs.borrow_mut()[unit].pop_front().expect("as many tasks as jobs");
         let ppa = self.layout.ppa(job.page);
         self.flash.program(ppa, job.what.data, job.what.spare, job.what.stream.purpose()).await;
-        self.programming.borrow_mut().remove(&job.page);
+        let arrived = self.programming.borrow_mut().remove(&job.page);
+        self.keep_region(arrived.expect("it was on its way").data);
         self.journal.note(Change::Programmed { page: job.page });
         let superblock = self.layout.superblock_of_page(job.page);
         let quiet = {
@@ -72,12 +73,29 @@ impl Space {
         };
         if job.what.stream.kind() == KIND_MAP {
             self.map_pages_in_flight.set(self.map_pages_in_flight.get() - 1);
+            self.map_room.wake_all();
         }
-        self.buffered_bytes.set(self.buffered_bytes.get() - job.credit);
+        if job.credit > 0 {
+            self.return_room(job.credit);
+        }
+        if self.has_gc_room() {
+            self.gc_room.wake_all();
+        }
         self.discard_if_dead(job.page);
         self.programmed.wake_all();
         if quiet {
             self.quiet.wake_all();
+        }
+    }
+
+    /// Keeps the memory of a page that has arrived, unless the medium or a reader shares it.
+    fn keep_region(&self, data: Rc<Region>) {
+        let mut spare = self.spare_regions.borrow_mut();
+        if spare.len() < SPARE_REGIONS
+            && let Ok(mut region) = Rc::try_unwrap(data)
+        {
+            region.clear();
+            spare.push(region);
         }
     }
 

@@ -147,7 +147,7 @@ impl Space {
         let page = self.layout.first_page(superblock) + open.at / self.layout.page_grains;
         open.open.get_or_insert_with(|| OpenPage {
             page,
-            region: Region::new(),
+            region: self.spare_regions.borrow_mut().pop().unwrap_or_default(),
             first_item: self.layout.page_grains,
             credit: 0,
         })
