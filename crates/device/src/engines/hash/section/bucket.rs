@@ -115,7 +115,7 @@ struct BucketSection {
 
 impl BucketSection {
     fn grain(&self, cell: u64) -> Grain {
-        Grain((cell >> self.format.tag_bits) - 1)
+        Grain((cell >> self.format.tag_bits).wrapping_sub(1))
     }
 }
 
