@@ -282,6 +282,13 @@ impl FlashPort {
         }
     }
 
+    /// As [`FlashPort::discard`], for `bytes` bytes of a page from `at` on.
+    pub fn discard_part(&self, ppa: Ppa, at: u32, bytes: u32) {
+        if self.0.config.enabled {
+            self.0.media.borrow_mut().discard_part(ppa, at, bytes);
+        }
+    }
+
     /// Destroys a page, header and data, to see what the rest of the drive makes of it.
     pub fn damage(&self, ppa: Ppa) {
         self.0.media.borrow_mut().tear(ppa);

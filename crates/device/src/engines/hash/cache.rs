@@ -388,7 +388,7 @@ impl Cache {
         };
         self.version.set(self.version.get() + 1);
         if let Some(old) = slot.location {
-            self.space.invalidate(old.grain, old.grains);
+            self.space.forget(old.grain, old.grains);
         }
         let location = Location { grain, grains: self.space.layout.grains_of(count) };
         slot.location = Some(location);

@@ -227,7 +227,7 @@ impl Records {
         self.journal.note(Change::Forgotten { superblock });
         self.pages.set(self.pages.get() - book.pages.len() as u64);
         for page in book.pages {
-            space.invalidate(page, self.page_grains());
+            space.forget(page, self.page_grains());
         }
     }
 

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use kvdrive_link::{Piece, Region};
 
 use super::packed::Packed;
+use super::thin::Thin;
 
 /// A page's data. It may be the very memory of the medium; clones share it, and nothing is copied or unpacked before
 /// somebody asks for bytes.
@@ -15,6 +16,8 @@ pub enum PageData {
     Region(Rc<Region>),
     /// As descriptors.
     Packed(Packed),
+    /// What is left of it.
+    Thin(Thin),
 }
 
 impl PageData {
@@ -23,6 +26,7 @@ impl PageData {
         match self {
             PageData::Region(region) => region.read(at, bytes, sink),
             PageData::Packed(packed) => packed.read(at, bytes, sink),
+            PageData::Thin(thin) => thin.read(at, bytes, sink),
         }
     }
 
@@ -43,11 +47,12 @@ impl PageData {
         out
     }
 
-    /// All of it as a region.
+    /// All of it as a region; zeros for what was let go.
     pub fn into_region(self) -> Rc<Region> {
         match self {
             PageData::Region(region) => region,
             PageData::Packed(packed) => Rc::new(packed.unpack()),
+            PageData::Thin(thin) => Rc::new(thin.unpack()),
         }
     }
 }

@@ -25,6 +25,8 @@ pub trait Keep: Clone + 'static {
     fn spare(&self) -> Spare;
     /// Lets the data go if that saves something. The header stays.
     fn let_go(&mut self);
+    /// Lets a part of the data go if that saves something.
+    fn let_go_part(&mut self, _at: u32, _bytes: u32) {}
     /// Is the data still there?
     fn has_data(&self) -> bool;
 }
@@ -61,6 +63,11 @@ impl<K: Keep> Memory<K> {
     fn cell(&self, ppa: Ppa) -> Option<&Cell<K>> {
         let (block, page) = (self.geometry.block_of(ppa), self.geometry.page_of(ppa));
         self.blocks[block.0 as usize].get(page as usize)
+    }
+
+    fn cell_mut(&mut self, ppa: Ppa) -> Option<&mut Cell<K>> {
+        let (block, page) = (self.geometry.block_of(ppa), self.geometry.page_of(ppa));
+        self.blocks[block.0 as usize].get_mut(page as usize)
     }
 
     fn set(&mut self, ppa: Ppa, cell: Cell<K>) {
@@ -113,9 +120,14 @@ impl<K: Keep> Media for Memory<K> {
     }
 
     fn discard(&mut self, ppa: Ppa) {
-        let (block, page) = (self.geometry.block_of(ppa), self.geometry.page_of(ppa));
-        if let Some(Cell::Held(held)) = self.blocks[block.0 as usize].get_mut(page as usize) {
+        if let Some(Cell::Held(held)) = self.cell_mut(ppa) {
             held.let_go();
+        }
+    }
+
+    fn discard_part(&mut self, ppa: Ppa, at: u32, bytes: u32) {
+        if let Some(Cell::Held(held)) = self.cell_mut(ppa) {
+            held.let_go_part(at, bytes);
         }
     }
 

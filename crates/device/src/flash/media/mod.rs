@@ -13,6 +13,7 @@ pub mod memory;
 pub mod packed;
 pub mod ram;
 pub mod tags;
+pub mod thin;
 
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -56,6 +57,9 @@ pub trait Media {
 
     /// The owner will not read this page's data any more; a medium may let go of it. Its header stays.
     fn discard(&mut self, _ppa: Ppa) {}
+
+    /// The owner will not read `bytes` bytes of a page from `at` on any more; a medium may let go of any of them.
+    fn discard_part(&mut self, _ppa: Ppa, _at: u32, _bytes: u32) {}
 
     /// Makes a page, programmed or not, damaged beyond its header: what an interrupted program or erase leaves.
     fn tear(&mut self, ppa: Ppa);

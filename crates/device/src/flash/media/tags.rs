@@ -2,8 +2,8 @@
 //! machine has memory; it reads back exactly what was programmed.
 //!
 //! A page becomes a packed string ([`super::packed`]). A page of literal bytes alone that is large and mostly filled stays
-//! the region it is, shared with whoever programmed it. The owner may discard pages: their runs are dropped, and reading
-//! them is a bug of the owner and panics.
+//! the region it is, shared with whoever programmed it, until its owner discards half of it ([`super::thin`]). Discarded
+//! pages keep their headers alone. Reading what was discarded is a bug of the owner and panics.
 
 use std::rc::Rc;
 
@@ -12,6 +12,7 @@ use kvdrive_link::Region;
 use super::data::PageData;
 use super::memory::{Keep, Memory};
 use super::packed::{Packed, is_large_and_filled};
+use super::thin::{GRAIN_BYTES, Grains, Thin};
 use super::{MediaKind, image};
 use crate::flash::spare::Spare;
 
@@ -28,8 +29,36 @@ pub const KIND: MediaKind = MediaKind {
 pub enum TagsPage {
     /// Header and runs in the packed form.
     Packed(Packed),
-    /// A region shared with its programmer.
-    Shared(Rc<Region>, Box<Spare>),
+    /// Many literal bytes.
+    Literal(Box<LiteralPage>),
+}
+
+/// A page of literal bytes alone.
+#[derive(Clone)]
+pub struct LiteralPage {
+    spare: Spare,
+    /// The region that was programmed, or what is left of it.
+    data: PageData,
+    /// Grains that the data holds, and those of them that are not discarded.
+    held: u32,
+    wanted: Grains,
+}
+
+impl LiteralPage {
+    fn new(data: &Rc<Region>, spare: &Spare) -> LiteralPage {
+        let held = data.written_end().div_ceil(GRAIN_BYTES);
+        LiteralPage { spare: *spare, data: PageData::Region(data.clone()), held, wanted: Grains::all(held) }
+    }
+
+    /// Takes out what is not wanted any more each time it is half of what is held: a byte is copied twice at most.
+    fn discard(&mut self, at: u32, bytes: u32) {
+        self.wanted.remove(at, bytes);
+        if 2 * self.wanted.count() <= self.held {
+            let data = self.data.clone();
+            self.data = PageData::Thin(Thin::new(&self.wanted, |at, bytes, sink| data.read(at, bytes, sink)));
+            self.held = self.wanted.count();
+        }
+    }
 }
 
 impl Keep for TagsPage {
@@ -37,7 +66,7 @@ impl Keep for TagsPage {
 
     fn keep(data: &Rc<Region>, spare: &Spare, scratch: &mut Vec<u8>) -> TagsPage {
         if data.patterns().is_empty() && is_large_and_filled(data.literal()) {
-            TagsPage::Shared(data.clone(), Box::new(*spare))
+            TagsPage::Literal(Box::new(LiteralPage::new(data, spare)))
         } else {
             TagsPage::Packed(Packed::pack(data, spare, scratch))
         }
@@ -45,7 +74,7 @@ impl Keep for TagsPage {
 
     fn data(&self) -> PageData {
         match self {
-            TagsPage::Shared(data, _) => PageData::Region(data.clone()),
+            TagsPage::Literal(page) => page.data.clone(),
             TagsPage::Packed(packed) => {
                 let kept = !packed.is_discarded();
                 assert!(kept, "page of lpa {} is read after it was discarded", packed.spare().lpa);
@@ -56,7 +85,7 @@ impl Keep for TagsPage {
 
     fn spare(&self) -> Spare {
         match self {
-            TagsPage::Shared(_, spare) => **spare,
+            TagsPage::Literal(page) => page.spare,
             TagsPage::Packed(packed) => packed.spare(),
         }
     }
@@ -65,9 +94,15 @@ impl Keep for TagsPage {
         *self = TagsPage::Packed(Packed::discarded(&self.spare()));
     }
 
+    fn let_go_part(&mut self, at: u32, bytes: u32) {
+        if let TagsPage::Literal(page) = self {
+            page.discard(at, bytes);
+        }
+    }
+
     fn has_data(&self) -> bool {
         match self {
-            TagsPage::Shared(..) => true,
+            TagsPage::Literal(_) => true,
             TagsPage::Packed(packed) => !packed.is_discarded(),
         }
     }
@@ -95,7 +130,7 @@ mod tests {
         }
         let size = match &page {
             TagsPage::Packed(packed) => packed.packed_bytes(),
-            TagsPage::Shared(data, _) => data.literal().len(),
+            TagsPage::Literal(page) => (page.held * GRAIN_BYTES) as usize,
         };
         page.let_go();
         assert!(!page.has_data());

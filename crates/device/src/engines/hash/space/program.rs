@@ -9,6 +9,7 @@ use super::superblock::State;
 use super::{KIND_MAP, SPARE_REGIONS, Space};
 use crate::engines::hash::journal::Change;
 use crate::engines::hash::layout::Grain;
+use crate::engines::hash::section::HEADER_BYTES;
 use crate::flash::Spare;
 
 /// A page whose program has not ended.
@@ -117,6 +118,18 @@ impl Space {
         for page in self.layout.page(grain)..=self.layout.page(last) {
             self.discard_if_dead(page);
         }
+    }
+
+    /// The section or invalid page at `grain` is no longer needed, and nobody is about to read it: it was replaced, not
+    /// moved.
+    pub fn forget(&self, grain: Grain, grains: u32) {
+        if self.limits.discard && !self.recovering.get() {
+            // Collection finds the next item by this one's header.
+            let at = self.layout.byte_in_page(grain) + HEADER_BYTES as u32;
+            let bytes = grains * self.layout.grain_bytes - HEADER_BYTES as u32;
+            self.flash.discard_part(self.layout.ppa(self.layout.page(grain)), at, bytes);
+        }
+        self.invalidate(grain, grains);
     }
 
     fn discard_if_dead(&self, page: u32) {
