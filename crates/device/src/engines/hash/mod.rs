@@ -23,7 +23,7 @@
 //! * Deletes leave a tombstone where a store has ever probed past the slot; published deletes cut the probe sequence.
 //! * 81h comes before the space is exhausted. Garbage collection's reads, programs and erases all take their time.
 //! * Slots are not kept in the spare area: collection hashes the key it reads (see [`pair`]).
-//! * Sections carry their number and version, so that recovery finds them. `original` pays four of 1024 slots for it.
+//! * Sections carry their number, so that collection and recovery know them. `original` pays four of 1024 slots for it.
 //!
 //! Listing is in the order of the hash table, not of the keys; it begins at a key's slot.
 

@@ -15,11 +15,15 @@ use std::rc::Rc;
 use kvdrive_sim::{Ns, Resource, Sim, WaitQueue};
 use kvdrive_spec::Status;
 
-use super::journal::{Alteration, Change, Journal};
-use super::layout::Grain;
-use super::section::{Entry, Format, Section, SectionHeader};
-use super::space::{Content, Space, Stream};
+use crate::engines::hash::journal::{Change, Journal};
+use crate::engines::hash::layout::Grain;
+use crate::engines::hash::section::{Format, Section, SectionHeader};
+use crate::engines::hash::space::{Content, Space, Stream};
 use crate::flash::Purpose;
+
+mod pin;
+
+pub use pin::Pin;
 
 const NEVER: u64 = 0;
 const CACHED: u64 = 1 << 63;
@@ -81,7 +85,7 @@ pub struct CacheStatistics {
 
 /// How sections leave.
 pub(super) struct Eviction {
-    /// [`super::scheme::SchemeRow::second_chance`].
+    /// [`crate::engines::hash::scheme::SchemeRow::second_chance`].
     pub second_chance: bool,
     /// Who writes altered ones.
     pub core: Rc<Resource>,
@@ -119,12 +123,6 @@ pub struct Cache {
     scratch: RefCell<Vec<u8>>,
     /// Sections that left, for the next ones to load.
     spare: RefCell<Vec<Box<dyn Section>>>,
-}
-
-/// A section that stays in the cache while this is held.
-pub struct Pin {
-    cache: Rc<Cache>,
-    slot: u32,
 }
 
 impl Cache {
@@ -528,103 +526,5 @@ impl Cache {
         self.altered_bytes.set(self.altered_bytes.get() + u64::from(bytes));
         self.altered.borrow_mut().push_back(slot);
         self.enqueue(slot);
-    }
-}
-
-impl Pin {
-    fn section<T>(&self, ask: impl FnOnce(&dyn Section) -> T) -> T {
-        let slots = self.cache.slots.borrow();
-        ask(&**slots[self.slot as usize].section.as_ref().expect("pinned sections stay"))
-    }
-
-    /// What a slot of the section holds.
-    pub fn get(&self, slot: u32) -> Entry {
-        self.section(|section| section.get(slot, &mut 0))
-    }
-
-    /// [`Section::candidate`], and the comparisons it took.
-    pub fn candidate(&self, tag: u32, from: u32) -> (Option<(u32, Grain)>, u64) {
-        let mut comparisons = 0;
-        (self.section(|section| section.candidate(tag, from, &mut comparisons)), comparisons)
-    }
-
-    /// The slot that points at this pair, which has this tag.
-    pub fn slot_of(&self, tag: u32, grain: Grain) -> Option<u32> {
-        let mut from = 0;
-        self.section(|section| {
-            while let Some((slot, at)) = section.candidate(tag, from, &mut 0) {
-                if at == grain {
-                    return Some(slot);
-                }
-                from = slot + 1;
-            }
-            None
-        })
-    }
-
-    /// [`Section::vacancy`].
-    pub fn vacancy(&self, tag: u32) -> Option<u32> {
-        self.section(|section| section.vacancy(tag))
-    }
-
-    /// [`Section::goes_on`].
-    pub fn goes_on(&self, tag: u32) -> bool {
-        self.section(|section| section.goes_on(tag))
-    }
-
-    /// Calls `found` with every pair of the section.
-    pub fn pairs(&self, found: &mut dyn FnMut(u32, Grain)) {
-        self.section(|section| section.pairs(found));
-    }
-
-    /// Makes a slot point at a pair.
-    pub fn set(&self, slot: u32, tag: u32, grain: Grain) {
-        self.alter(Alteration::Set { slot, tag, grain });
-    }
-
-    /// Takes the pair out of a slot.
-    pub fn remove(&self, slot: u32) {
-        self.alter(Alteration::Remove { slot });
-    }
-
-    /// A store probes past a tag.
-    pub fn mark_passed(&self, tag: u32) {
-        self.alter(Alteration::MarkPassed { tag });
-    }
-
-    fn alter(&self, alteration: Alteration) {
-        let mut slots = self.cache.slots.borrow_mut();
-        let slot = &mut slots[self.slot as usize];
-        let section = slot.section.as_mut().expect("pinned sections stay");
-        let before = (section.cached_bytes(), section.bytes());
-        alteration.apply(&mut **section);
-        let journal = &self.cache.journal;
-        if journal.is_kept() {
-            if slot.dirty {
-                journal.note(Change::Slot { section: slot.id, alteration });
-            } else {
-                let mut bytes = Vec::new();
-                section.encode(slot.id, self.cache.version.get(), &mut bytes);
-                journal.note(Change::Section { bytes: &bytes });
-            }
-        }
-        let was = if std::mem::replace(&mut slot.dirty, true) { before.1 } else { 0 };
-        let altered = self.cache.altered_bytes.get() - u64::from(was) + u64::from(section.bytes());
-        self.cache.altered_bytes.set(altered);
-        self.cache.grow(i64::from(section.cached_bytes()) - i64::from(before.0));
-        self.cache.add_table(i64::from(section.bytes()) - i64::from(before.1));
-        if was == 0 {
-            self.cache.altered.borrow_mut().push_back(self.slot);
-        }
-        drop(slots);
-        self.cache.write_oldest();
-    }
-}
-
-impl Drop for Pin {
-    fn drop(&mut self) {
-        if !self.cache.sim.halted() {
-            self.cache.slots.borrow_mut()[self.slot as usize].pins -= 1;
-        }
     }
 }
