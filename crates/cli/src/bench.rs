@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 
 use clap::{Args, ValueEnum};
 use kvdrive_lab::bench::{self, Figures};
+use kvdrive_lab::config::Scale;
 
 use crate::output;
 use crate::progress::Bars;
@@ -19,7 +20,10 @@ pub struct Bench {
     /// Pairs whose memory is measured
     #[arg(long, default_value_t = 10_000_000, value_name = "N")]
     pairs: u64,
-    /// A few seconds: a tenth of the stores and a fiftieth of the pairs, once
+    /// Part of the Plus paper's size at which a hash engine runs: 1, or 1/64
+    #[arg(long, default_value = "1/64", value_name = "1/N")]
+    scale: Scale,
+    /// Half a minute: a quarter of that part, a tenth of the stores and a fiftieth of the pairs, once
     #[arg(long)]
     quick: bool,
     /// Writes the figures as JSON to a file, or to standard output (-) instead of the table
@@ -34,6 +38,7 @@ pub struct Bench {
 enum Part {
     Simulate,
     Memory,
+    Collecting,
 }
 
 impl Bench {
@@ -46,27 +51,33 @@ impl Bench {
                 let memory = bench::memory(self.pairs, &|done, total| bars.update(0, done, total))?;
                 return output::write_json("-", &memory);
             }
+            Some(Part::Collecting) => {
+                let bars = Bars::new(&["hash engine".to_owned()]);
+                let collecting = bench::collecting(self.scale, &|done, total| bars.update(0, done, total))?;
+                return output::write_json("-", &collecting);
+            }
             None => {}
         }
         let (stores, pairs, runs) =
             if self.quick { (self.stores / 10, self.pairs / 50, 1) } else { (self.stores, self.pairs, 3) };
         let (stores, pairs) = (stores.max(1), pairs.max(1));
         let executable = std::env::current_exe()?;
-        let part = |part: &str, option: &str, count: u64| {
+        let scale = if self.quick { self.scale.quarter() } else { self.scale };
+        let part = |part: &str, option: &str, value: String| {
             let mut command = Command::new(&executable);
-            command.args(["bench", "--part", part, option]).arg(count.to_string());
+            command.args(["bench", "--part", part, option]).arg(value);
             command
         };
         let bars = Bars::new(&["simulated", "served", "instructions"].map(str::to_owned));
         let simulated = bench::simulated(stores, runs, &|done, total| bars.update(0, done, total))?;
         let wall = bench::wall(stores, runs, &|done, total| bars.update(1, done, total))?;
         bars.update(2, 0, 1);
-        let instructions = bench::instructions(stores, &|count| part("simulate", "--stores", count));
+        let instructions =
+            bench::instructions(stores, &|count| part("simulate", "--stores", count.to_string()));
         bars.update(2, 1, 1);
-        let child = part("memory", "--pairs", pairs).stderr(Stdio::inherit()).output()?;
-        anyhow::ensure!(child.status.success(), "measuring the memory of {pairs} pairs failed");
-        let memory = serde_json::from_slice(&child.stdout)?;
-        let figures = Figures::new(simulated, instructions, memory, wall);
+        let memory = answer(part("memory", "--pairs", pairs.to_string()))?;
+        let collecting = answer(part("collecting", "--scale", scale.to_string()))?;
+        let figures = Figures::new(simulated, instructions, memory, collecting, wall);
         if self.json.as_deref() != Some("-") {
             output::print(&figures.to_string());
         }
@@ -75,4 +86,11 @@ impl Bench {
             None => Ok(()),
         }
     }
+}
+
+/// What a part prints that runs in a process of its own.
+fn answer<T: serde::de::DeserializeOwned>(mut command: Command) -> anyhow::Result<T> {
+    let child = command.stderr(Stdio::inherit()).output()?;
+    anyhow::ensure!(child.status.success(), "{command:?} failed");
+    Ok(serde_json::from_slice(&child.stdout)?)
 }

@@ -7,6 +7,8 @@
 //! | events a store | counted | the same |
 //! | instructions a store | counted | the same under `perf` or `valgrind`, where the machine has one that works |
 //! | resident bytes a pair | measured | 1000 B values by `prp` on `tags` media, in a process of its own |
+//! | hash engine's operations a second | measured | `plus` on `kvvirt`: load, overwrites and A uniform, at a part of the paper's size |
+//! | its resident bytes | measured | the same, in a process of its own |
 //! | served stores a second | measured | 32 B values at depth 32 from one thread, the drive unpaced on another |
 //!
 //! Seconds depend on what else the machine does: of several runs the best one counts, and all are in the JSON. Nothing
@@ -18,11 +20,12 @@ use std::process::{Command, Stdio};
 use kvdrive_sim::wall::Pace;
 use serde::{Deserialize, Serialize};
 
-use crate::config::Document;
+use crate::config::{Document, Scale};
 use crate::run::{Progress, run_counted};
 use crate::wall::{WallOptions, run_wall};
 
 const PROFILE: &str = "cosmos-plus";
+const HASH_PROFILE: &str = "kvvirt";
 /// Size of the values that fill the memory, bytes.
 const MEMORY_VALUE_BYTES: u32 = 1000;
 /// Size of the values that are served, bytes: one command each.
@@ -30,35 +33,35 @@ const WALL_VALUE_BYTES: u32 = 32;
 /// Commands under way at once when serving.
 const WALL_DEPTH: u32 = 32;
 
-/// Several runs of the same stores.
-#[derive(Clone, Debug, Serialize)]
+/// Several runs of the same operations.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Speed {
-    /// Stores of each run.
-    pub stores: u64,
+    /// Operations of each run: stores, but for the hash engine.
+    pub operations: u64,
     /// Seconds of each run.
     pub seconds: Vec<f64>,
     /// Of the fastest run.
-    pub stores_per_s: f64,
+    pub per_s: f64,
     /// Seconds of each run for which its thread had a core; empty where the system does not say, and in wall time, where
     /// threads wait for each other awake.
     pub cpu_seconds: Vec<f64>,
     /// Of the run that took the fewest of them.
-    pub stores_per_cpu_s: Option<f64>,
-    /// Events of the simulation, of each store; `None` in wall time, where waiting is made of events too.
-    pub events_per_store: Option<f64>,
+    pub per_cpu_s: Option<f64>,
+    /// Events of the simulation, of each operation; `None` in wall time, where waiting is made of events too.
+    pub events_each: Option<f64>,
 }
 
 impl Speed {
-    fn of(stores: u64, seconds: Vec<f64>, cpu_seconds: Vec<f64>, events_per_store: Option<f64>) -> Speed {
+    fn of(operations: u64, seconds: Vec<f64>, cpu_seconds: Vec<f64>, events_each: Option<f64>) -> Speed {
         let least = |seconds: &[f64]| seconds.iter().copied().reduce(f64::min);
-        let rate = |seconds: f64| stores as f64 / seconds;
+        let rate = |seconds: f64| operations as f64 / seconds;
         Speed {
-            stores,
-            stores_per_s: least(&seconds).map_or(0.0, rate),
-            stores_per_cpu_s: least(&cpu_seconds).map(rate),
+            operations,
+            per_s: least(&seconds).map_or(0.0, rate),
+            per_cpu_s: least(&cpu_seconds).map(rate),
             seconds,
             cpu_seconds,
-            events_per_store,
+            events_each,
         }
     }
 }
@@ -72,6 +75,17 @@ pub struct Instructions {
     pub counter: Option<&'static str>,
     /// Stores it was asked about.
     pub stores: u64,
+}
+
+/// A hash engine with collection running, in a process of its own.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Collecting {
+    /// Part of the paper's size, as configurations write it.
+    pub scale: String,
+    /// Load, overwrites and the workload.
+    pub speed: Speed,
+    /// Most resident bytes the process ever had; `None` where the system does not say.
+    pub peak_bytes: Option<u64>,
 }
 
 /// What a process that holds many pairs takes.
@@ -107,6 +121,8 @@ pub struct Figures {
     pub instructions: Instructions,
     /// Memory of a drive with many pairs.
     pub memory: Memory,
+    /// A hash engine.
+    pub collecting: Collecting,
     /// Stores in wall time, drive unpaced.
     pub wall: Speed,
 }
@@ -190,6 +206,25 @@ pub fn memory(pairs: u64, progress: Progress<'_>) -> anyhow::Result<Memory> {
     Ok(Memory { pairs, peak_bytes: status_bytes("VmHWM:"), before_bytes })
 }
 
+/// Loads, overwrites and runs YCSB A uniform on `plus` at a part of the paper's size: to be called in a process of its own.
+pub fn collecting(scale: Scale, progress: Progress<'_>) -> anyhow::Result<Collecting> {
+    let mut document = Document::profile(HASH_PROFILE)?;
+    document.set("workload.preset=plus")?;
+    document.shrink(scale)?;
+    for setting in ["engine.name=plus", "workload.name=plus-a", "workload.distribution=uniform"] {
+        document.set(setting)?;
+    }
+    let workload = document.config()?.workload;
+    let operations = workload.num + workload.overwrites + workload.ops;
+    let before = thread_cpu_seconds();
+    let (report, events) = run_counted(&document, progress)?;
+    let cpu_seconds = before.zip(thread_cpu_seconds()).map(|(before, after)| after - before);
+    let events_each = Some(events as f64 / operations.max(1) as f64);
+    let cpu_seconds = cpu_seconds.into_iter().collect();
+    let speed = Speed::of(operations, vec![report.time.wall_s], cpu_seconds, events_each);
+    Ok(Collecting { scale: scale.to_string(), speed, peak_bytes: status_bytes("VmHWM:") })
+}
+
 /// Seconds for which the calling thread has had a core: the first number that Linux's scheduler keeps of it, in ns.
 fn thread_cpu_seconds() -> Option<f64> {
     let statistics = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
@@ -267,7 +302,13 @@ fn count(counter: &Counter, command: Command) -> Option<u64> {
 
 impl Figures {
     /// With what this program and machine are.
-    pub fn new(simulated: Speed, instructions: Instructions, memory: Memory, wall: Speed) -> Figures {
+    pub fn new(
+        simulated: Speed,
+        instructions: Instructions,
+        memory: Memory,
+        collecting: Collecting,
+        wall: Speed,
+    ) -> Figures {
         Figures {
             revision: crate::REVISION,
             cores: std::thread::available_parallelism().map_or(1, usize::from),
@@ -275,6 +316,7 @@ impl Figures {
             simulated,
             instructions,
             memory,
+            collecting,
             wall,
         }
     }
@@ -282,7 +324,7 @@ impl Figures {
 
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Figures { revision, cores, machine, simulated, instructions, memory, wall } = self;
+        let Figures { revision, cores, machine, simulated, instructions, memory, collecting, wall } = self;
         let runs = |speed: &Speed| match speed.seconds.len() {
             1 => String::new(),
             runs => format!(", best of {runs}"),
@@ -294,11 +336,11 @@ impl fmt::Display for Figures {
             writeln!(f, "{what:<28}{figure:>12}   {kind:<9}  {how}")
         };
         line("revision", String::new(), "", format!("{revision}, {machine}, {cores} cores"))?;
-        let how = format!("W(M) adaptive, backfill, {} stores{}", simulated.stores, runs(simulated));
-        line("simulated stores/s", million(simulated.stores_per_s), "measured", how)?;
-        let figure = simulated.stores_per_cpu_s.map_or_else(unknown, million);
+        let how = format!("W(M) adaptive, backfill, {} stores{}", simulated.operations, runs(simulated));
+        line("simulated stores/s", million(simulated.per_s), "measured", how)?;
+        let figure = simulated.per_cpu_s.map_or_else(unknown, million);
         line("the same of CPU time", figure, "measured", "while the thread had a core".into())?;
-        let events = simulated.events_per_store.map_or_else(unknown, |events| format!("{events:.2}"));
+        let events = simulated.events_each.map_or_else(unknown, |events| format!("{events:.2}"));
         line("events/store", events, "counted", "the same".into())?;
         let (figure, how) = match (instructions.per_store, instructions.counter) {
             (Some(per_store), Some(name)) => {
@@ -311,12 +353,20 @@ impl fmt::Display for Figures {
         line("resident, most", memory.peak_bytes.map_or_else(unknown, mib), "measured", how)?;
         let per_pair = memory.bytes_per_pair().map_or_else(unknown, |bytes| format!("{bytes:.1}"));
         line("resident bytes/pair", per_pair, "measured", "the same, without the program itself".into())?;
+        let Collecting { scale, speed, peak_bytes } = collecting;
+        let how = format!("plus, A uniform at {scale}, {} with load and overwrites", speed.operations);
+        line("hash engine's ops/s", million(speed.per_s), "measured", how)?;
+        let figure = speed.per_cpu_s.map_or_else(unknown, million);
+        line("the same of CPU time", figure, "measured", "while the thread had a core".into())?;
+        let events = speed.events_each.map_or_else(unknown, |events| format!("{events:.2}"));
+        line("events/op", events, "counted", "the same".into())?;
+        line("resident, most", peak_bytes.map_or_else(unknown, mib), "measured", "the same".into())?;
         let how = format!(
             "{WALL_VALUE_BYTES} B at depth {WALL_DEPTH} from one thread, unpaced, {} stores{}",
-            wall.stores,
+            wall.operations,
             runs(wall)
         );
-        line("served stores/s", million(wall.stores_per_s), "measured", how)
+        line("served stores/s", million(wall.per_s), "measured", how)
     }
 }
 
@@ -340,13 +390,15 @@ mod tests {
     fn every_part_runs() {
         let speed = simulated(500, 2, &|_, _| {}).unwrap();
         assert_eq!(speed.seconds.len(), 2);
-        assert!(speed.events_per_store.unwrap() > 1.0 && speed.stores_per_s > 0.0);
+        assert!(speed.events_each.unwrap() > 1.0 && speed.per_s > 0.0);
         let memory = memory(500, &|_, _| {}).unwrap();
         let speed_on_wall = wall(500, 1, &|_, _| {}).unwrap();
-        assert!(speed_on_wall.stores_per_s > 0.0);
+        assert!(speed_on_wall.per_s > 0.0);
         let instructions = instructions(500, &|_| Command::new("/nonexistent"));
         assert_eq!(instructions.per_store, None);
-        let text = Figures::new(speed, instructions, memory, speed_on_wall).to_string();
+        let collecting =
+            Collecting { scale: "1/64".into(), speed: speed.clone(), peak_bytes: memory.peak_bytes };
+        let text = Figures::new(speed, instructions, memory, collecting, speed_on_wall).to_string();
         assert!(text.contains("neither perf nor valgrind"), "{text}");
         if cfg!(target_os = "linux") {
             assert!(memory.peak_bytes.unwrap() >= memory.before_bytes.unwrap());

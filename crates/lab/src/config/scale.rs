@@ -25,6 +25,11 @@ impl Scale {
     /// As it is written down.
     pub const FULL: Scale = Scale { divisor: 1 };
     const SMALLEST: u64 = 1024;
+
+    /// A quarter of it, or the smallest there is.
+    pub fn quarter(self) -> Scale {
+        Scale { divisor: (4 * self.divisor).min(Scale::SMALLEST) }
+    }
 }
 
 impl fmt::Display for Scale {
