@@ -1,7 +1,7 @@
 //! A page of which parts were let go: what is left of its bytes, without holes.
 //!
 //! ```text
-//!   grains u16 | present: u64 a 64 grains, bit by bit | the present grains of 16 B, one behind the other
+//!   grains u32 | present: u64 a 64 grains, bit by bit | the present grains of 16 B, one behind the other
 //! ```
 
 use std::rc::Rc;
@@ -10,7 +10,7 @@ use kvdrive_link::{Piece, Region};
 
 /// What is kept or let go as one, bytes.
 pub const GRAIN_BYTES: u32 = 16;
-const HEAD_BYTES: usize = 2;
+const HEAD_BYTES: usize = 4;
 
 /// Which grains of a page are there.
 #[derive(Clone, Default)]
@@ -70,7 +70,7 @@ impl Thin {
     pub fn new(grains: &Grains, read: impl Fn(u32, u32, &mut dyn FnMut(Piece<'_>))) -> Thin {
         let mut bytes =
             Vec::with_capacity(HEAD_BYTES + 8 * grains.words.len() + (grains.count * GRAIN_BYTES) as usize);
-        bytes.extend_from_slice(&(grains.page_grains as u16).to_le_bytes());
+        bytes.extend_from_slice(&grains.page_grains.to_le_bytes());
         grains.words.iter().for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
         let mut grain = 0;
         while grain < grains.page_grains {
@@ -87,7 +87,7 @@ impl Thin {
 
     /// Grains of the whole page.
     fn grains(&self) -> u32 {
-        u16::from_le_bytes([self.0[0], self.0[1]]).into()
+        u32::from_le_bytes(self.0[..HEAD_BYTES].try_into().expect("4 bytes"))
     }
 
     fn word(&self, index: u32) -> u64 {
