@@ -160,13 +160,13 @@ fn claims_of_every_suite_can_be_planned() {
     for claim in claims::suite("plus").unwrap().claims {
         PlannedClaim::new(claim, &figures, &mut plan, &options).unwrap();
     }
-    // Two drives for YCSB, one for small values, two to be filled: the workloads follow each other.
+    // Two drives for YCSB, two for small values, two to be filled: the workloads follow each other.
     let drives = std::cell::Cell::new(0);
     let _ = plan.run(|_, sessions| {
         drives.set(sessions.len());
         anyhow::bail!("planned, not run")
     });
-    assert_eq!(drives.get(), 5);
+    assert_eq!(drives.get(), 6);
 }
 
 #[test]
