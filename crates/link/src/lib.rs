@@ -30,7 +30,7 @@ pub mod transfer;
 
 pub use memory::{BadAddress, HostMemory, LocalMemory};
 pub use meter::{Class, Meter, Traffic};
-pub use payload::{Pattern, Piece, Placed, Region};
+pub use payload::{Pattern, Piece, Placed, Region, expanding, zeros};
 pub use pcie::{Exposed, Link, LinkConfig};
 pub use queue::{Fetched, QueuePair};
 pub use transfer::{Arrival, Landing};

@@ -106,6 +106,27 @@ impl Piece<'_> {
     }
 }
 
+/// Hands out `bytes` zeros.
+pub fn zeros(bytes: u32, sink: &mut dyn FnMut(Piece<'_>)) {
+    const ZEROS: [u8; 4096] = [0; 4096];
+    let mut missing = bytes as usize;
+    while missing > 0 {
+        let take = missing.min(ZEROS.len());
+        sink(Piece::Bytes(&ZEROS[..take]));
+        missing -= take;
+    }
+}
+
+/// Writes what a reader hands out to `out` as real bytes, one piece behind the other.
+pub fn expanding(out: &mut [u8]) -> impl FnMut(Piece<'_>) + '_ {
+    let mut done = 0;
+    move |piece| {
+        let end = done + piece.bytes() as usize;
+        piece.expand(&mut out[done..end]);
+        done = end;
+    }
+}
+
 /// A pattern lying in a [`Region`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placed {
@@ -251,28 +272,17 @@ impl Region {
     }
 
     fn read_literal(&self, from: u32, to: u32, sink: &mut dyn FnMut(Piece<'_>)) {
-        const ZEROS: [u8; 4096] = [0; 4096];
         let (from, to) = (from as usize, to as usize);
         let kept = self.literal.len().min(to);
         if from < kept {
             sink(Piece::Bytes(&self.literal[from..kept]));
         }
-        let mut missing = to - from.max(kept).min(to);
-        while missing > 0 {
-            let take = missing.min(ZEROS.len());
-            sink(Piece::Bytes(&ZEROS[..take]));
-            missing -= take;
-        }
+        zeros((to - from.max(kept).min(to)) as u32, sink);
     }
 
     /// Writes `out.len()` bytes from `at` on as real bytes.
     pub fn copy_to(&self, at: u32, out: &mut [u8]) {
-        let mut done = 0;
-        self.read(at, out.len() as u32, &mut |piece| {
-            let end = done + piece.bytes() as usize;
-            piece.expand(&mut out[done..end]);
-            done = end;
-        });
+        self.read(at, out.len() as u32, &mut expanding(out));
     }
 
     /// The first `size` bytes as real bytes.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use kvdrive_device::controller::Controller;
-use kvdrive_host::modelled::{Driver, Host, HostCosts};
+use kvdrive_host::modelled::{Driver, Host};
 use kvdrive_link::transfer::{METHODS, TransferConfig, method};
 use kvdrive_link::{Arrival, Class, Link, LocalMemory, Piece, QueuePair, Region};
 use kvdrive_sim::{Resource, Rng, Sim, join_all};
@@ -26,15 +26,8 @@ fn rig_with(sim: Sim, granularity: u32, contexts: u32, engine: MockEngine) -> Ri
     let (link, controller) =
         rig::start(&sim, memory.clone(), rig::link_config(granularity), contexts, engine);
     let core = Rc::new(Resource::new(&sim, "host", 1));
-    let costs = HostCosts {
-        submit_ns: 100,
-        complete_ns: 100,
-        dma_setup_ns: 100,
-        pin_page_ns: 10,
-        entry_ns: 10,
-        cxl_setup_ns: 50,
-    };
-    let host = sim.block_on(Host::connect(link.clone(), memory, core, costs)).expect("Identify works");
+    let host =
+        sim.block_on(Host::connect(link.clone(), memory, core, rig::HOST_COSTS)).expect("Identify works");
     Rig { sim, link, controller, host }
 }
 

@@ -17,7 +17,7 @@ use kvdrive_device::page_buffer::Eviction;
 use kvdrive_device::power::file_log::FileLog;
 use kvdrive_device::power::{Survivors, frame, unframe};
 use kvdrive_device::{Drive, DriveConfig, MediaConfig};
-use kvdrive_host::modelled::{Driver, Host, HostCosts};
+use kvdrive_host::modelled::{Driver, Host};
 use kvdrive_link::transfer::{TransferConfig, method};
 use kvdrive_link::{Link, LocalMemory, Pattern, Piece, Region};
 use kvdrive_sim::{Resource, Rng, Sim};
@@ -25,7 +25,7 @@ use kvdrive_spec::Key;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-use super::hash::hash_config;
+use super::hash::{flash_config, hash_config};
 use super::rig;
 
 /// Keys of the drives: so few that most stores overwrite.
@@ -36,21 +36,7 @@ fn config(engine: &str, path: Option<&Path>) -> DriveConfig {
     DriveConfig {
         engine: engine.into(),
         controller: rig::controller_config(2),
-        flash: FlashConfig {
-            channels: 2,
-            dies_per_channel: 1,
-            planes: 1,
-            blocks_per_die: 32,
-            pages_per_block: 8,
-            page_bytes: 4096,
-            spare_bytes: 256,
-            sense_ns: 36_000,
-            program_ns: 185_000,
-            erase_ns: 1_000_000,
-            transfer_ns_per_kib: 1200,
-            enabled: true,
-            uncharged: Vec::new(),
-        },
+        flash: FlashConfig { dies_per_channel: 1, ..flash_config() },
         ftl: FtlConfig { over_provisioning: 0.2, victim: "greedy".into(), gc_low_blocks: 2 },
         lsm: LsmConfig {
             buffer_entries: 12,
@@ -81,15 +67,8 @@ fn key(number: u64) -> Key {
 /// A host of the drive behind `link`.
 async fn connect(sim: &Sim, link: &Rc<Link>, memory: &Rc<LocalMemory>) -> Driver {
     let core = Rc::new(Resource::new(sim, "host", 1));
-    let costs = HostCosts {
-        submit_ns: 100,
-        complete_ns: 100,
-        dma_setup_ns: 100,
-        pin_page_ns: 10,
-        entry_ns: 10,
-        cxl_setup_ns: 50,
-    };
-    let host = Host::connect(link.clone(), memory.clone(), core, costs).await.expect("Identify works");
+    let host =
+        Host::connect(link.clone(), memory.clone(), core, rig::HOST_COSTS).await.expect("Identify works");
     let transfer = TransferConfig {
         method: "prp".into(),
         threshold1_bytes: 0,

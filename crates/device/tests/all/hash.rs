@@ -16,7 +16,7 @@ use kvdrive_link::{Arrival, Landing, Pattern, Piece, Region};
 use kvdrive_sim::{Rng, Sim};
 use kvdrive_spec::{Key, Status, StoreOptions};
 
-fn flash_config() -> FlashConfig {
+pub(super) fn flash_config() -> FlashConfig {
     FlashConfig {
         channels: 2,
         dies_per_channel: 2,

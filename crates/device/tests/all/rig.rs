@@ -5,10 +5,21 @@ use std::rc::Rc;
 use kvdrive_device::controller::{Controller, ControllerConfig, Costs};
 use kvdrive_device::firmware::{Cores, Roles};
 use kvdrive_device::power::Journal;
+use kvdrive_host::modelled::HostCosts;
 use kvdrive_link::{HostMemory, Link, LinkConfig};
 use kvdrive_sim::Sim;
 
 use super::mock_engine::MockEngine;
+
+/// What a host's work costs in these tests.
+pub const HOST_COSTS: HostCosts = HostCosts {
+    submit_ns: 100,
+    complete_ns: 100,
+    dma_setup_ns: 100,
+    pin_page_ns: 10,
+    entry_ns: 10,
+    cxl_setup_ns: 50,
+};
 
 /// Link with an interrupt, as on the published board, and page-unit DMA for SGLs too.
 pub fn link_config(dma_granularity_bytes: u32) -> LinkConfig {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::rc::Rc;
 
-use kvdrive_link::{Piece, Region};
+use kvdrive_link::{Piece, Region, expanding};
 
 use super::packed::Packed;
 use super::thin::Thin;
@@ -32,12 +32,7 @@ impl PageData {
 
     /// Writes `out.len()` bytes from `at` on as real bytes.
     pub fn copy_to(&self, at: u32, out: &mut [u8]) {
-        let mut done = 0;
-        self.read(at, out.len() as u32, &mut |piece| {
-            let end = done + piece.bytes() as usize;
-            piece.expand(&mut out[done..end]);
-            done = end;
-        });
+        self.read(at, out.len() as u32, &mut expanding(out));
     }
 
     /// The first `size` bytes as real bytes.

@@ -14,7 +14,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use kvdrive_link::{Pattern, Piece, Placed, Region};
+use kvdrive_link::{Pattern, Piece, Placed, Region, zeros};
 
 use crate::flash::spare::{Spare, TAG_BYTES};
 
@@ -108,16 +108,6 @@ impl Packed {
             }
         }
         Region::from_parts(literal, patterns).expect("patterns were packed in order")
-    }
-}
-
-fn zeros(bytes: u32, sink: &mut dyn FnMut(Piece<'_>)) {
-    const ZEROS: [u8; 4096] = [0; 4096];
-    let mut missing = bytes as usize;
-    while missing > 0 {
-        let take = missing.min(ZEROS.len());
-        sink(Piece::Bytes(&ZEROS[..take]));
-        missing -= take;
     }
 }
 

@@ -6,14 +6,14 @@
 
 use std::rc::Rc;
 
-use kvdrive_link::{Piece, Region};
+use kvdrive_link::{Piece, Region, zeros};
 
 /// What is kept or let go as one, bytes.
 pub const GRAIN_BYTES: u32 = 16;
 const HEAD_BYTES: usize = 4;
 
 /// Which grains of a page are there.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Grains {
     words: Vec<u64>,
     page_grains: u32,
@@ -111,15 +111,11 @@ impl Thin {
     /// # Panics
     /// A part of them was let go.
     pub fn read(&self, at: u32, bytes: u32, sink: &mut dyn FnMut(Piece<'_>)) {
-        const ZEROS: [u8; GRAIN_BYTES as usize] = [0; GRAIN_BYTES as usize];
         let (mut here, end) = (at, at + bytes);
         while here < end {
             let (grain, within) = (here / GRAIN_BYTES, here % GRAIN_BYTES);
             if grain >= self.grains() {
-                let stop = end.min((grain + 1) * GRAIN_BYTES);
-                sink(Piece::Bytes(&ZEROS[..(stop - here) as usize]));
-                here = stop;
-                continue;
+                return zeros(end - here, sink);
             }
             assert!(self.has(grain), "byte {here} of a page is read after it was discarded");
             let run_end = end_of_run(|index| self.word(index), grain, self.grains());
