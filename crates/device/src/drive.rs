@@ -7,8 +7,9 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::rc::Rc;
 
-use kvdrive_link::Link;
+use kvdrive_link::{Link, Piece};
 use kvdrive_sim::{Ns, ResourceStatistics, Rng, Sim};
+use kvdrive_spec::{Key, Status};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::controller::{Controller, ControllerConfig, ENGINES, EngineRow};
@@ -125,8 +126,13 @@ fn by_purpose(counts: &[u64; Purpose::COUNT]) -> impl Iterator<Item = (&'static 
     Purpose::ALL.iter().zip(counts).map(|((_, name), count)| (*name, *count)).filter(|(_, count)| *count > 0)
 }
 
+/// Pairs to be stored.
+type Pairs<'a> = dyn Iterator<Item = (Key, Piece<'static>)> + 'a;
+
 /// What a drive can do whatever its engine.
 trait Powered {
+    fn load<'a>(&'a self, pairs: &'a mut Pairs<'a>)
+    -> Pin<Box<dyn Future<Output = Result<(), Status>> + 'a>>;
     fn drain(&self) -> Pin<Box<dyn Future<Output = ()> + '_>>;
     fn protected_image(&self) -> Vec<u8>;
     fn commands(&self) -> u64;
@@ -138,6 +144,13 @@ trait Powered {
 }
 
 impl<E: Engine> Powered for Controller<E> {
+    fn load<'a>(
+        &'a self,
+        pairs: &'a mut Pairs<'a>,
+    ) -> Pin<Box<dyn Future<Output = Result<(), Status>> + 'a>> {
+        Box::pin(Controller::load(self, pairs))
+    }
+
     fn drain(&self) -> Pin<Box<dyn Future<Output = ()> + '_>> {
         Box::pin(self.engine().drain())
     }
@@ -263,6 +276,15 @@ impl Drive {
             });
         }
         Ok(Drive { controller, flash, cores, journal, recovery_ns: sim.now() - began })
+    }
+
+    /// Stores `pairs` in no time, past link and decoder, as they would arrive by DMA: what is on a drive before a study
+    /// begins. The engine does all its work, and flash counts it.
+    ///
+    /// # Errors
+    /// What the first store that fails would be answered; no pair behind it is asked for.
+    pub async fn load<'a>(&'a self, pairs: &'a mut Pairs<'a>) -> Result<(), Status> {
+        self.controller.load(pairs).await
     }
 
     /// Writes everything buffered to flash, so that it is counted.

@@ -162,8 +162,8 @@ pub struct Precondition {
     pub stores: u64,
     /// Bytes of their values.
     pub stored_bytes: u64,
-    /// Model time.
-    pub virtual_ns: u64,
+    /// Model time; none if it was done in no time.
+    pub virtual_ns: Option<u64>,
     /// Bytes programmed for a byte of value stored.
     pub write_amplification: f64,
     /// Flash operations.

@@ -8,7 +8,8 @@
 //! Counters of the report cover the measured operations and the drain behind them; latency and throughput cover the
 //! operations alone. As many tasks run as `host.depth` says, spread over `host.queues` queue pairs; each does its
 //! next operation when its last one has completed and the host's own work between two is done. The same tasks load the
-//! pairs that a workload begins with, and overwrite them as often as it asks; what that took is in the report, too.
+//! pairs that a workload begins with, and overwrite them as often as it asks, or they are put into the drive in no time
+//! (`workload.timed_load`); what that took is in the report, too.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -243,7 +244,11 @@ impl Bench {
         }
         let began = self.snapshot(drive);
         stream.load_end.set(stores);
-        stream.run_tasks(config, drivers, tell).await;
+        if config.workload.timed_load {
+            stream.run_tasks(config, drivers, tell).await;
+        } else {
+            stream.load_at_once(drive, tell).await;
+        }
         let seen = stream.seen.take();
         if let Some(error) = seen.first_error {
             let (name, done) = (&config.workload.name, stream.done.get());
@@ -288,10 +293,9 @@ impl Snapshot {
 impl Stream {
     /// The next operation: a store of the next pair while there is one to be loaded. Nothing more is loaded behind an error.
     fn next(&self) -> Option<Op> {
-        let index = self.loaded.get();
-        if index < self.load_end.get() && self.seen.borrow().errors == 0 {
-            self.loaded.set(index + 1);
-            let (key, value) = self.workload.borrow().preload_pair(index);
+        if self.seen.borrow().errors == 0
+            && let Some((key, value)) = self.next_to_load()
+        {
             return Some(Op::Store { key, value });
         }
         if self.full.get() {
@@ -301,11 +305,38 @@ impl Stream {
         Some(self.workload.borrow_mut().next())
     }
 
+    fn next_to_load(&self) -> Option<(Key, ValueSpec)> {
+        let index = self.loaded.get();
+        if index == self.load_end.get() {
+            return None;
+        }
+        self.loaded.set(index + 1);
+        Some(self.workload.borrow().preload_pair(index))
+    }
+
     /// One more is done; `true` when that is worth a word.
     fn note_done(&self) -> bool {
         let done = self.done.get() + 1;
         self.done.set(done);
         done.is_multiple_of(PROGRESS_STEP)
+    }
+
+    /// Puts the pairs to be loaded into the drive, in no time.
+    async fn load_at_once(&self, drive: &Drive, tell: &dyn Fn(u64)) {
+        let mut last = None;
+        let mut pairs = std::iter::from_fn(|| {
+            // Whoever asks for another has stored the one before.
+            if last.is_some() && self.note_done() {
+                tell(self.done.get());
+            }
+            let (key, value) = self.next_to_load()?;
+            self.seen.borrow_mut().stored_bytes += u64::from(value.bytes);
+            last = Some(Op::Store { key, value });
+            Some((key, content(&key, &value)))
+        });
+        if let Err(status) = drive.load(&mut pairs).await {
+            self.seen.borrow_mut().first_error = last.map(|op| format!("{op:?}: {status}"));
+        }
     }
 
     /// Does all operations: one task in the place of its caller, several as tasks of their own.
@@ -472,7 +503,7 @@ impl Loading {
         report::Precondition {
             stores: self.stores,
             stored_bytes: self.stored_bytes,
-            virtual_ns: self.ended.at - self.began.at,
+            virtual_ns: config.workload.timed_load.then_some(self.ended.at - self.began.at),
             write_amplification: programmed as f64 / self.stored_bytes.max(1) as f64,
             nand: report::Nand { programs, reads: counters.reads().collect(), erases: counters.erases },
             engine: details(&self.began, &self.ended),

@@ -21,7 +21,7 @@ mod trace;
 mod wait_queue;
 pub mod wall;
 
-pub use executor::{JoinHandle, Sim, Sleep, TaskKey, join_all};
+pub use executor::{ClockHold, JoinHandle, Sim, Sleep, TaskKey, join_all};
 pub use lock::{KeyGuard, KeyedLock, Mutex, MutexGuard};
 pub use resource::{Resource, ResourceGuard, ResourceStatistics};
 pub use rng::Rng;

@@ -80,11 +80,13 @@ impl Resource {
     #[inline]
     pub fn pass(&self, span: Ns, rest: Ns) -> bool {
         let events = u64::from(span > 0) + u64::from(rest > 0);
+        let began = self.sim.now();
         if self.free.get() == 0 || !self.sim.travel(span.saturating_add(rest), events) {
             return false;
         }
         if span > 0 {
-            self.busy_ns.set(self.busy_ns.get() + span);
+            // Less only while the clock is held.
+            self.busy_ns.set(self.busy_ns.get() + span.min(self.sim.now() - began));
             self.uses.set(self.uses.get() + 1);
         }
         true

@@ -2,6 +2,7 @@
 
 mod identify;
 mod iterators;
+mod loading;
 mod targets;
 mod unfinished;
 mod windows;

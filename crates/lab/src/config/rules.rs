@@ -189,6 +189,7 @@ pub(super) const RULES: &[(&str, Rule)] = &[
     ("workload.scramble", Flag),
     ("workload.zipf_theta", Number(0.01, 0.999)),
     ("workload.overwrites", Integer(0, 1 << 40)),
+    ("workload.timed_load", Flag),
     ("workload.scan_length_max", Integer(1, 1 << 20)),
     ("workload.until_full", Flag),
 ];
@@ -313,6 +314,10 @@ const CONDITIONS: &[(&str, Condition)] = &[
     ("media.path", |c| {
         (c.media.kind == "file" && c.media.path.is_empty())
             .then(|| "empty; media.kind = \"file\" needs the path of an image".into())
+    }),
+    ("workload.timed_load", |c| {
+        (!c.workload.timed_load && c.run.clock == "wall")
+            .then(|| "false; by the wall clock loading takes the time it takes: set it to true".into())
     }),
     ("workload.value_size", |c| {
         (c.workload.value_size > c.controller.max_value_bytes).then(|| {

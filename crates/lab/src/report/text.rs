@@ -180,7 +180,7 @@ impl Report {
             short(loading.write_amplification),
             grouped(loading.nand.programs.total()),
             grouped(loading.nand.erases),
-            time(loading.virtual_ns as f64),
+            loading.virtual_ns.map_or_else(|| "untimed".into(), |span_ns| time(span_ns as f64)),
         ];
         table.row("", &cells);
         table.finish()

@@ -78,6 +78,9 @@ pub struct WorkloadParams {
     pub zipf_theta: f64,
     /// Stores of uniform keys between loading and the first operation of `ycsb-` and `plus-`.
     pub overwrites: u64,
+    /// Whether pairs are loaded and overwritten by the measured clients, in model time. Otherwise the drive has them at once:
+    /// its firmware and its flash do all the work, and no time passes ([`kvdrive_device::Drive::load`]).
+    pub timed_load: bool,
     /// Most *next* operations behind a seek of `ycsb-e`.
     pub scan_length_max: u32,
     /// Whether a run ends, without an error, at the first store that does not fit any more.
@@ -169,6 +172,7 @@ pub const PRESETS: &[Preset] = &[
             ("ops", "10000000"),
             ("num", "100000000"),
             ("overwrites", "100000000"),
+            ("timed_load", "false"),
             ("key_size", "8"),
             ("value_size", "1000"),
             ("distribution", "\"uniform\""),

@@ -70,6 +70,40 @@ fn workloads_follow_each_other_on_a_preconditioned_drive() {
 }
 
 #[test]
+fn a_drive_loaded_in_no_time_is_as_one_that_was_loaded_in_model_time() {
+    for engine in ["original", "plus", "plus2"] {
+        let run = |timed: bool| {
+            let mut document = on(engine, "plus-a", "uniform");
+            for set in [
+                &*format!("workload.timed_load={timed}"),
+                "hash.gc_low_superblocks=4",
+                "hash.gc_stall_superblocks=3",
+                "hash.dram_bytes=524288",
+            ] {
+                document.set(set).unwrap();
+            }
+            let last = std::cell::Cell::new(0);
+            let report = run(&document, &|done, _| assert!(done >= last.replace(done))).unwrap();
+            assert_eq!(last.get(), 30_000);
+            report
+        };
+        let (timed, at_once) = (run(true), run(false));
+        let (a, b) = (timed.precondition.as_ref().unwrap(), at_once.precondition.as_ref().unwrap());
+        assert!(a.virtual_ns.unwrap() > 0 && b.virtual_ns.is_none());
+        assert_eq!((a.stores, a.stored_bytes), (b.stores, b.stored_bytes));
+        assert_eq!((timed.ops.total(), at_once.ops.errors), (at_once.ops.total(), 0));
+        // Not the same drive to the page: clients that do not wait meet in another order, and pin fewer sections.
+        let near = |what: &str, a: f64, b: f64| {
+            assert!((a / b - 1.0).abs() < 0.03, "{engine}: {what} {a} timed, {b} at once");
+        };
+        near("write amplification of the load", a.write_amplification, b.write_amplification);
+        let used = |report: &Report| *report.engine.get("used_bytes_now").unwrap() as f64;
+        near("bytes in use", used(&timed), used(&at_once));
+        assert!(at_once.to_string().contains("untimed"));
+    }
+}
+
+#[test]
 fn drives_are_shared_by_what_is_preconditioned_alike() {
     let mut documents: Vec<Document> = ["plus-a", "plus-c"]
         .into_iter()

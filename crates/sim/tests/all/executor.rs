@@ -259,3 +259,42 @@ fn a_task_alone_travels_in_place_and_every_sleep_is_an_event() {
     assert_eq!((sim.now(), sim.events()), (10, 11));
     assert!(!sim.step());
 }
+
+#[test]
+fn while_the_clock_is_held_everything_happens_and_no_time_passes() {
+    for sim in [Sim::new(), Sim::permuted(3)] {
+        let die = Rc::new(Resource::new(&sim, "die", 1));
+        let (queue, done) = (Rc::new(WaitQueue::new(&sim)), Rc::new(Cell::new(0)));
+        // One that sleeps already is not cut short.
+        let (sim2, done2) = (sim.clone(), done.clone());
+        sim.spawn(async move {
+            sim2.sleep(50).await;
+            done2.set(done2.get() + 100);
+        });
+        sim.block_on(async {
+            sim.sleep(10).await;
+            let hold = sim.hold_clock();
+            for _ in 0..5 {
+                let (sim2, die, queue, done) = (sim.clone(), die.clone(), queue.clone(), done.clone());
+                sim.spawn(async move {
+                    die.run_then(30, 5).await;
+                    let _held = die.acquire().await;
+                    sim2.sleep(1000).await;
+                    join_all(&sim2, [20, 40].map(|span| sim2.sleep(span))).await;
+                    done.set(done.get() + 1);
+                    queue.wake_all();
+                });
+            }
+            while done.get() < 5 {
+                queue.wait().await;
+            }
+            sim.let_others_run().await;
+            assert_eq!((sim.now(), done.get(), die.statistics().busy_ns), (10, 5, 0));
+            drop(hold);
+            die.run(30).await;
+            assert_eq!((sim.now(), die.statistics().busy_ns), (40, 30));
+            sim.sleep(20).await;
+            assert_eq!((sim.now(), done.get()), (60, 105));
+        });
+    }
+}

@@ -6,6 +6,7 @@ mod collection;
 mod corruption;
 mod journal;
 mod kill;
+mod loading;
 mod oracle;
 mod power_cut;
 mod storm;

@@ -1,0 +1,45 @@
+//! Loading: pairs that are on a drive before anything is asked of it.
+//!
+//! A study often begins on a drive that has been written for hours. What is measured is what comes behind; so pairs can be
+//! handed to the engine here, behind link and decoder, while the clock stands still ([`kvdrive_sim::Sim::hold_clock`]).
+//! Reserving, packing, indexing, programs, evictions and collection run as they always do, and flash counts them; only
+//! time does not pass, so the background never falls behind the stores.
+
+use kvdrive_link::Piece;
+use kvdrive_link::transfer::Arrival;
+use kvdrive_spec::{Key, Status, StoreOptions};
+
+use super::Controller;
+use crate::engines::Engine;
+
+impl<E: Engine> Controller<E> {
+    /// Stores `pairs`, one behind the other.
+    ///
+    /// # Errors
+    /// What the first store that fails would be answered; no pair behind it is asked for.
+    pub(crate) async fn load(
+        &self,
+        pairs: &mut dyn Iterator<Item = (Key, Piece<'static>)>,
+    ) -> Result<(), Status> {
+        let sim = self.link.sim();
+        let _hold = sim.hold_clock();
+        for (key, value) in pairs {
+            self.load_one(key, value).await?;
+            if self.journal.wants_checkpoint() {
+                self.journal.checkpoint(&self.engine.protected_image());
+            }
+            sim.let_others_run().await;
+        }
+        Ok(())
+    }
+
+    async fn load_one(&self, key: Key, value: Piece<'static>) -> Result<(), Status> {
+        let bytes = value.bytes();
+        self.check_value_bytes(bytes)?;
+        let place = self.engine.reserve(&key, bytes, Arrival::Dma).await?;
+        self.engine.dma_in(&place, 0, value);
+        self.engine.settle(&place).await;
+        self.engine.commit(key, place, StoreOptions::default()).await?;
+        if self.journal.settle() { Ok(()) } else { Err(Status::INTERNAL) }
+    }
+}

@@ -1,0 +1,69 @@
+//! Pairs put into a drive in no time are there like pairs that were stored, whatever the engine.
+
+use kvdrive_device::controller::ENGINES;
+use kvdrive_link::Piece;
+use kvdrive_sim::{Rng, Sim};
+use kvdrive_spec::Status;
+
+use super::bench::{Bench, Oracle, SIZES, Stored, check_all, document, key, step, value};
+
+#[test]
+fn loaded_pairs_are_there_and_took_no_time() {
+    for (row, sim) in ENGINES.iter().flat_map(|row| [(row, Sim::new()), (row, Sim::permuted(5))]) {
+        let bench = Bench::new(&document(&[format!("engine.name={}", row.name)]), sim);
+        bench.sim.block_on(async {
+            let drive = bench.power_on(None).await.expect("an empty drive comes up");
+            let driver = bench.connect().await;
+            let mut oracle = Oracle::of(&bench);
+            let mut rng = Rng::stream(1, "loaded");
+            let began = bench.sim.now();
+            let mut pairs = (0..4000).map(|version| {
+                let key = key(rng.below(60), false);
+                let stored = Stored { version, bytes: SIZES[rng.below(SIZES.len() as u64) as usize] };
+                oracle.pairs.insert(key, stored);
+                (key, Piece::Pattern(value(&key, stored)))
+            });
+            drive.load(&mut pairs).await.expect("60 keys fit");
+            assert_eq!(bench.sim.now(), began, "{}", row.name);
+            let counters = drive.counters();
+            assert!(counters.erases > 0, "{}: flash is programmed, collected and counted", row.name);
+            assert_eq!((counters.commands, bench.link.meter().payload().total() > 0), (1, true));
+            check_all(&driver, &oracle).await;
+            for _ in 0..300 {
+                step(&driver, &mut oracle, &mut rng, 60, false).await;
+            }
+            check_all(&driver, &oracle).await;
+            assert!(bench.sim.now() > began, "{}: the clock goes on behind it", row.name);
+        });
+        bench.sim.clear();
+    }
+}
+
+#[test]
+fn a_load_ends_at_the_first_pair_that_does_not_fit() {
+    for row in ENGINES {
+        let bench = Bench::new(&document(&[format!("engine.name={}", row.name)]), Sim::new());
+        bench.sim.block_on(async {
+            let drive = bench.power_on(None).await.expect("an empty drive comes up");
+            let driver = bench.connect().await;
+            let mut oracle = Oracle::of(&bench);
+            let mut asked = 0;
+            let mut pairs = (0..).map(|version| {
+                asked += 1;
+                let (key, stored) = (key(version, false), Stored { version, bytes: 4000 });
+                oracle.pairs.insert(key, stored);
+                (key, Piece::Pattern(value(&key, stored)))
+            });
+            assert_eq!(drive.load(&mut pairs).await, Err(Status::CAPACITY_EXCEEDED), "{}", row.name);
+            assert!((200..1100).contains(&asked), "{}: {asked} pairs of 4 KB in 6 MiB", row.name);
+            oracle.pairs.remove(&key(asked - 1, false));
+            check_all(&driver, &oracle).await;
+            let large = Stored { version: 0, bytes: 100_000 };
+            let key = key(0, false);
+            let mut pairs = std::iter::once((key, Piece::Pattern(value(&key, large))));
+            assert_eq!(drive.load(&mut pairs).await, Err(Status::INVALID_VALUE_SIZE), "{}", row.name);
+            check_all(&driver, &oracle).await;
+        });
+        bench.sim.clear();
+    }
+}
