@@ -20,7 +20,6 @@
 use std::cell::{Cell, OnceCell, RefCell, RefMut};
 use std::rc::Rc;
 
-use kvdrive_link::Region;
 use kvdrive_sim::{Ns, Resource, ResourceStatistics, Rng, Sim};
 
 use super::geometry::{BlockId, Geometry, Ppa};
@@ -41,7 +40,7 @@ pub enum ReadError {
 }
 
 enum InFlight {
-    Program { ppa: Ppa, data: Rc<Region>, spare: Spare },
+    Program { ppa: Ppa, data: PageData, spare: Spare },
     Erase(BlockId),
 }
 
@@ -209,7 +208,7 @@ impl FlashPort {
     }
 
     /// Programs a page. Panics unless it is the next page of its block.
-    pub async fn program(&self, ppa: Ppa, data: Rc<Region>, spare: Spare, purpose: Purpose) {
+    pub async fn program(&self, ppa: Ppa, data: PageData, spare: Spare, purpose: Purpose) {
         let core = &*self.0;
         if !core.config.enabled {
             return;
@@ -282,11 +281,9 @@ impl FlashPort {
         }
     }
 
-    /// As [`FlashPort::discard`], for `bytes` bytes of a page from `at` on.
-    pub fn discard_part(&self, ppa: Ppa, at: u32, bytes: u32) {
-        if self.0.config.enabled {
-            self.0.media.borrow_mut().discard_part(ppa, at, bytes);
-        }
+    /// As [`FlashPort::discard`], for `bytes` bytes of a page from `at` on. `true` if the medium did let go of some.
+    pub fn discard_part(&self, ppa: Ppa, at: u32, bytes: u32) -> bool {
+        self.0.config.enabled && self.0.media.borrow_mut().discard_part(ppa, at, bytes)
     }
 
     /// Destroys a page, header and data, to see what the rest of the drive makes of it.

@@ -94,7 +94,7 @@ impl Ftl {
         let place = place.expect("a unit keeps a clean block for copies");
         let block_erases = core.blocks.borrow_mut().of(place).erases;
         let copy = Spare { block_erases, ..spare };
-        core.flash.program(place, data, copy, Purpose::FtlGc).await;
+        core.flash.program(place, data.into(), copy, Purpose::FtlGc).await;
         core.copied_pages.set(core.copied_pages.get() + 1);
         core.blocks.borrow_mut().programmed(place, copy.sequence);
         if core.map.borrow().get(lpa) == Some(source) {

@@ -261,7 +261,7 @@ impl Ftl {
         let sequence = core.next_sequence();
         let block_erases = core.blocks.borrow_mut().of(place).erases;
         let spare = Spare { block_erases, ..Spare::new(kind, lpa.0.into(), sequence, tag) };
-        core.flash.program(place, data, spare, purpose).await;
+        core.flash.program(place, data.into(), spare, purpose).await;
         core.blocks.borrow_mut().programmed(place, sequence);
         if core.leave(ticket) {
             core.discard(place);

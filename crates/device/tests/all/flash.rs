@@ -2,9 +2,10 @@
 
 use std::rc::Rc;
 
+use kvdrive_device::flash::media::items::Items;
 use kvdrive_device::flash::media::{self, MEDIA, MediaOptions};
 use kvdrive_device::flash::{
-    BlockId, FlashConfig, FlashPort, Geometry, Media, MediaPage, Ppa, Purpose, ReadError, Spare,
+    BlockId, FlashConfig, FlashPort, Geometry, Media, MediaPage, PageData, Ppa, Purpose, ReadError, Spare,
 };
 use kvdrive_link::{Pattern, Piece, Region};
 use kvdrive_sim::{Rng, Sim, join_all};
@@ -38,12 +39,19 @@ fn drive(sim: &Sim, config: FlashConfig) -> FlashPort {
 }
 
 /// Literal bytes at both ends and a pattern between them.
-fn page(seed: u64) -> Rc<Region> {
+fn page(seed: u64) -> PageData {
     let mut region = Region::new();
     region.write(0, Piece::Bytes(&seed.to_le_bytes()));
     region.write(100, Piece::Pattern(Pattern { seed, offset: 3, bytes: 500 }));
     region.write(1000, Piece::Bytes(&[seed as u8 | 1; 24]));
-    Rc::new(region)
+    Rc::new(region).into()
+}
+
+/// Three items with gaps between them.
+fn page_of_items() -> PageData {
+    let mut items = Items::default();
+    (0..3).for_each(|slot| items.push(slot * 300, vec![slot as u8 + 1; 200].into()));
+    PageData::Items(Rc::new(items))
 }
 
 fn spare(number: u64) -> Spare {
@@ -179,8 +187,9 @@ fn furnished(name: &str, geometry: &Geometry, directory: &tempfile::TempDir) -> 
     for ppa in [0, 1, 2, 16, 17, 18, 19, 40] {
         media.program(Ppa(ppa), &page(ppa.into()), &spare(ppa.into()));
     }
-    media.program(Ppa(41), &Rc::new(Region::from_bytes(vec![3; 1024])), &spare(41));
-    media.program(Ppa(42), &Rc::new(Region::new()), &spare(42));
+    media.program(Ppa(41), &Rc::new(Region::from_bytes(vec![3; 1024])).into(), &spare(41));
+    media.program(Ppa(42), &Rc::new(Region::new()).into(), &spare(42));
+    media.program(Ppa(44), &page_of_items(), &spare(44));
     media.tear(Ppa(3));
     media.tear(Ppa(17));
     media.blank(Ppa(18));
@@ -199,6 +208,7 @@ fn every_medium_keeps_pages_and_survives_as_an_image() {
             seen[16],
             (MediaPage::Programmed(spare(16)), MediaPage::Programmed(page(16).to_bytes(1024)))
         );
+        assert_eq!(seen[44].1, MediaPage::Programmed(page_of_items().to_bytes(1024)));
         assert_eq!(seen[17], (MediaPage::Damaged, MediaPage::Damaged));
         assert_eq!(seen[18], (MediaPage::Erased, MediaPage::Erased));
         assert_eq!(media.programmed_pages(BlockId(0)), 4);
@@ -217,6 +227,36 @@ fn every_medium_keeps_pages_and_survives_as_an_image() {
         shown.push(seen);
     }
     assert!(shown.windows(2).all(|pair| pair[0] == pair[1]), "media show different content");
+}
+
+#[test]
+fn a_medium_that_lets_go_of_items_keeps_the_others_and_the_heads() {
+    let geometry = config().geometry();
+    for kind in &MEDIA {
+        let directory = tempfile::tempdir().unwrap();
+        let mut media = open(kind.name, &geometry, &directory);
+        media.program(Ppa(0), &page_of_items(), &spare(0));
+        let fork = media.fork();
+        // Whoever shares a page sees nothing of it: not the fork, and not who reads.
+        let before = media.read(Ppa(0));
+        media.discard_part(Ppa(0), 316, 184);
+        assert_eq!((media.read(Ppa(0)), fork.read(Ppa(0))), (before.clone(), before));
+        drop(fork);
+        let let_go = media.discard_part(Ppa(0), 316, 184);
+        assert_eq!(let_go, kind.name == "tags");
+        assert!(!media.discard_part(Ppa(1), 316, 184), "nothing is there");
+        let image = media.image();
+        let again = media::from_image(kind.name, &geometry, &image).unwrap();
+        assert_eq!(again.image(), image);
+        let mut expected = page_of_items().to_bytes(1024);
+        if let_go {
+            expected[316..500].fill(0);
+        }
+        assert_eq!(content(&*again)[0], (MediaPage::Programmed(spare(0)), MediaPage::Programmed(expected)));
+        assert!(
+            matches!(media.read(Ppa(0)), MediaPage::Programmed(page) if page.item(600, 200)[..] == [3; 200])
+        );
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! format; and what is special about buckets.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 use kvdrive_device::engines::hash::layout::{Grain, Layout};
 use kvdrive_device::engines::hash::section::bucket::BucketFormat;
@@ -60,6 +61,8 @@ struct Checked {
     tags: u32,
     pairs: BTreeMap<u32, (u32, Grain)>,
     passed: BTreeSet<u32>,
+    /// What it was loaded from, which it may share, and what that was.
+    written: Option<(Rc<[u8]>, Vec<u8>)>,
 }
 
 impl Checked {
@@ -67,7 +70,7 @@ impl Checked {
         let format = (scheme.format)(layout);
         let section = format.create();
         let tags = tags.min(format.slots());
-        Checked { format, section, tags, pairs: BTreeMap::new(), passed: BTreeSet::new() }
+        Checked { format, section, tags, pairs: BTreeMap::new(), passed: BTreeSet::new(), written: None }
     }
 
     fn some_slot(&self, which: usize) -> Option<u32> {
@@ -105,22 +108,24 @@ impl Checked {
     }
 
     fn reload(&mut self) {
-        let mut bytes = vec![0xEE; 3];
-        self.section.encode(7, 9, &mut bytes);
-        let bytes = &bytes[3..];
-        let header = SectionHeader::decode(bytes).expect("a section begins with its header");
+        let bytes = self.section.encode(7, 9);
+        let header = SectionHeader::decode(&bytes).expect("a section begins with its header");
         assert_eq!((header.id, header.version), (7, 9));
         assert_eq!(bytes.len() as u32, self.section.bytes());
         assert_eq!(self.format.encoded_bytes(&header), self.section.bytes());
         assert!(self.section.cached_bytes() <= self.section.bytes() && bytes.len() <= 4096);
         // What is cut off is no section, and no panic.
         for cut in [0, 15, bytes.len() / 2] {
-            let _ = self.format.decode(&bytes[..cut]);
+            let _ = self.format.decode(bytes[..cut].into());
         }
-        self.section = self.format.decode(bytes).expect("its own bytes");
+        self.section = self.format.decode(bytes.clone()).expect("its own bytes");
+        self.written = Some((bytes.clone(), bytes.to_vec()));
     }
 
     fn check(&self) {
+        if let Some((shared, written)) = &self.written {
+            assert_eq!(shared[..], written[..], "a section alters what it shares");
+        }
         let mut listed = Vec::new();
         self.section.pairs(&mut |slot, grain| listed.push((slot, grain)));
         let expected: Vec<_> = self.pairs.iter().map(|(slot, (_, grain))| (*slot, *grain)).collect();

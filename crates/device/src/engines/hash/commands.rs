@@ -177,7 +177,7 @@ impl HashEngine {
         let mut region = place.region.borrow_mut();
         region.write(0, Piece::Bytes(&header.encode()[..header.bytes() as usize]));
         let content = Content::Stored(&region, 0);
-        let grain = core.space.append(Stream::Data, content, header.pair_bytes(), false)?;
+        let grain = core.space.append(Stream::Data, content, header.pair_bytes())?;
         if old.is_none() && !core.snapshots.is_empty() {
             let _nothing_held = core.snapshots.note((spot.section, slot), None);
             core.drop_released(core.snapshots.give_up_large());

@@ -21,7 +21,7 @@ pub(super) fn ensure(holds: bool, what: &str) -> Result<(), ImageError> {
 /// The section of these bytes and its number; `None` when it cannot be one of the drive's.
 pub(super) fn section(layout: &Layout, format: &dyn Format, bytes: &[u8]) -> Option<(u64, Box<dyn Section>)> {
     let id = SectionHeader::decode(bytes)?.id;
-    let section = format.decode(bytes)?;
+    let section = format.decode(bytes.into())?;
     (id < format.sections() && has_its_slots(layout, format, &*section)).then_some((id, section))
 }
 

@@ -224,7 +224,7 @@ async fn move_pair(
         Some(whole) => Content::Stored(whole, 0),
         None => Content::Kept(data, offset),
     };
-    if let Some(to) = core.space.append(Stream::DataGc, content, header.pair_bytes(), false) {
+    if let Some(to) = core.space.append(Stream::DataGc, content, header.pair_bytes()) {
         let grains = layout.grains_of(header.pair_bytes());
         match slot {
             Some(slot) => pin.set(slot, tag, to),
@@ -249,15 +249,15 @@ async fn move_sections(core: &Rc<Core>, page: u32) -> Result<(), Status> {
         });
         core.work(Role::Collection, core.config.costs.gc_item_ns * items.len() as u64, "collect").await;
         for (item, at, length) in &items {
-            let grain = Grain(layout.first_grain(page).0 + u64::from(at / layout.grain_bytes));
-            move_item(core, item, grain, *length, Content::Kept(&data, *at));
+            move_item(core, item, page, &data, *at, *length);
         }
     }
     Ok(())
 }
 
-/// Moves a section or an invalid page if it is valid and there is space.
-fn move_item(core: &Rc<Core>, item: &MapItem, grain: Grain, length: u32, content: Content<'_>) {
+/// Moves the section or invalid page of `length` bytes at byte `at` of a page if it is valid and there is space.
+fn move_item(core: &Rc<Core>, item: &MapItem, page: u32, data: &PageData, at: u32, length: u32) {
+    let grain = Grain(core.layout.first_grain(page).0 + u64::from(at / core.layout.grain_bytes));
     let grains = core.layout.grains_of(length);
     let is_valid = match item {
         MapItem::Section(header) => core.cache.location(header.id) == Some(Location { grain, grains }),
@@ -268,7 +268,8 @@ fn move_item(core: &Rc<Core>, item: &MapItem, grain: Grain, length: u32, content
     if !is_valid {
         return;
     }
-    let Some(to) = core.space.append(Stream::MapGc, content, length, true) else { return };
+    let bytes = bytes_to_move(core, item, data, at, length);
+    let Some(to) = core.space.append(Stream::MapGc, Content::Item(&bytes), length) else { return };
     match item {
         MapItem::Section(header) => core.cache.relocate(header.id, Location { grain: to, grains }),
         MapItem::Records(header) => {
@@ -277,6 +278,19 @@ fn move_item(core: &Rc<Core>, item: &MapItem, grain: Grain, length: u32, content
     }
     core.space.invalidate(grain, grains);
     raise(&core.counters.moved_sections, 1);
+}
+
+/// What is moved of an item. The copy of an altered section nobody reads, and the medium may have let go of it: its header
+/// goes along, and as many bytes as it has.
+fn bytes_to_move(core: &Core, item: &MapItem, data: &PageData, at: u32, length: u32) -> Rc<[u8]> {
+    match item {
+        MapItem::Section(header) if core.cache.is_altered(header.id) => {
+            let mut bytes = vec![0; length as usize];
+            data.copy_to(at, &mut bytes[..HEADER_BYTES]);
+            bytes.into()
+        }
+        _ => data.item(at, length),
+    }
 }
 
 /// What lies in a page of sections.

@@ -8,12 +8,14 @@
 //! A frame of one part ([`crate::power::frame`]); numbers are little endian.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use kvdrive_link::{Pattern, Placed, Region};
 
 use super::core::Core;
 use super::section::SectionHeader;
 use super::space::{KIND_DATA, KIND_MAP, State};
+use crate::flash::PageData;
 use crate::power::ImageError;
 
 /// What a page in the image is.
@@ -58,6 +60,11 @@ pub(super) struct Protected {
 
 const NONE: u32 = u32::MAX;
 
+/// A page as a region of its own.
+fn flat(page: &PageData) -> Region {
+    Rc::unwrap_or_clone(page.clone().into_region())
+}
+
 impl Protected {
     /// The engine's, as it is now.
     pub fn of(core: &Core) -> Protected {
@@ -72,7 +79,7 @@ impl Protected {
                     stream: index as u8,
                     first_item: open.first_item,
                     sequence: 0,
-                    region: open.region.clone(),
+                    region: flat(&open.data),
                 };
                 pages.insert(open.page, page);
             }
@@ -83,7 +90,7 @@ impl Protected {
                 stream: programming.stream as u8,
                 first_item: super::space::first_item(&programming.spare),
                 sequence: programming.spare.sequence,
-                region: Region::clone(&programming.data),
+                region: flat(&programming.data),
             };
             pages.insert(*page, page_of);
         }

@@ -238,10 +238,8 @@ pub(super) fn fold(
 impl Folding {
     fn finish(self) -> Protected {
         let Folding { mut protected, sections, .. } = self;
-        for (id, section) in sections {
-            let mut bytes = Vec::new();
-            section.encode(id, protected.version, &mut bytes);
-            protected.sections.insert(id, bytes);
+        for (id, mut section) in sections {
+            protected.sections.insert(id, section.encode(id, protected.version).to_vec());
         }
         protected
     }

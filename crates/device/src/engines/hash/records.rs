@@ -177,7 +177,7 @@ impl Records {
             bytes.extend_from_slice(&record.to_le_bytes()[..self.record_bytes]);
         }
         bytes.resize(self.page_bytes as usize, 0);
-        if let Some(page) = space.append(Stream::Map, Content::Bytes(&bytes), self.page_bytes, true) {
+        if let Some(page) = space.append(Stream::Map, Content::Item(&bytes.into()), self.page_bytes) {
             book.pages.push(page);
             book.serial += 1;
             self.pages.set(self.pages.get() + 1);
@@ -199,7 +199,6 @@ impl Records {
         };
         let pages = self.books.borrow()[superblock as usize].pages.clone();
         let epoch = space.superblocks.borrow()[superblock as usize].epoch;
-        let mut bytes = vec![0; self.page_bytes as usize];
         for page in pages {
             // Collection of the page's own superblock may have moved it; it is one task, and so it cannot be now.
             let _reader = space.pin(page);
@@ -207,7 +206,7 @@ impl Records {
             let unit = at / self.layout.unit_bytes * self.layout.unit_bytes;
             let read =
                 space.read(self.layout.page(page), unit, self.layout.unit_bytes, Purpose::InvalidMap).await;
-            read?.copy_to(at, &mut bytes);
+            let bytes = read?.item(at, self.page_bytes);
             self.statistics.borrow_mut().read_bytes += u64::from(self.layout.unit_bytes);
             let header = RecordsHeader::decode(&bytes).filter(|header| header.superblock == superblock);
             let header = header.ok_or(Status::UNRECOVERED_ERROR)?;

@@ -323,7 +323,6 @@ async fn find_pairs(
     )));
     core.cache.dirty_pairs(&mut |grain| found.borrow_mut().0.mark(core, grain));
     let (all, engine) = (found.clone(), core.clone());
-    let mut bytes = Vec::new();
     scan(core, KIND_MAP, 0..core.layout.superblocks, move |page, data, _, sequence| {
         let Some(data) = data else { return };
         let layout = &engine.layout;
@@ -339,9 +338,7 @@ async fn find_pairs(
                         if !engine.cache.is_as_at(header.id, location) {
                             return;
                         }
-                        bytes.resize(length as usize, 0);
-                        data.copy_to(at, &mut bytes);
-                        if let Some(section) = format.decode(&bytes) {
+                        if let Some(section) = format.decode(data.item(at, length)) {
                             if !consistency::has_its_slots(layout, format, &*section) {
                                 live.ensure(false, "a section on flash points beyond the drive");
                                 return;

@@ -1,12 +1,12 @@
-//! The content of a page as its medium keeps it.
+//! The content of a page as its medium keeps it, or as it is on its way there.
 
 use std::fmt;
 use std::rc::Rc;
 
 use kvdrive_link::{Piece, Region, expanding};
 
+use super::items::Items;
 use super::packed::Packed;
-use super::thin::Thin;
 
 /// A page's data. It may be the very memory of the medium; clones share it, and nothing is copied or unpacked before
 /// somebody asks for bytes.
@@ -16,8 +16,8 @@ pub enum PageData {
     Region(Rc<Region>),
     /// As descriptors.
     Packed(Packed),
-    /// What is left of it.
-    Thin(Thin),
+    /// As whole items.
+    Items(Rc<Items>),
 }
 
 impl PageData {
@@ -26,7 +26,7 @@ impl PageData {
         match self {
             PageData::Region(region) => region.read(at, bytes, sink),
             PageData::Packed(packed) => packed.read(at, bytes, sink),
-            PageData::Thin(thin) => thin.read(at, bytes, sink),
+            PageData::Items(items) => items.read(at, bytes, sink),
         }
     }
 
@@ -42,12 +42,33 @@ impl PageData {
         out
     }
 
+    /// `bytes` bytes from `at` on, as real bytes: the page's own memory where that is one of its items, else a copy.
+    pub fn item(&self, at: u32, bytes: u32) -> Rc<[u8]> {
+        if let PageData::Items(items) = self
+            && let Some(item) = items.get(at).filter(|item| item.len() == bytes as usize)
+        {
+            return item.clone();
+        }
+        let mut copy = vec![0; bytes as usize];
+        self.copy_to(at, &mut copy);
+        copy.into()
+    }
+
+    /// One more than the highest byte written.
+    pub fn written_end(&self) -> u32 {
+        match self {
+            PageData::Region(region) => region.written_end(),
+            PageData::Packed(packed) => packed.unpack().written_end(),
+            PageData::Items(items) => items.end(),
+        }
+    }
+
     /// All of it as a region; zeros for what was let go.
     pub fn into_region(self) -> Rc<Region> {
         match self {
             PageData::Region(region) => region,
             PageData::Packed(packed) => Rc::new(packed.unpack()),
-            PageData::Thin(thin) => Rc::new(thin.unpack()),
+            PageData::Items(items) => Rc::new(items.unpack()),
         }
     }
 }

@@ -260,7 +260,7 @@ impl Media for FileMedia {
         }
     }
 
-    fn program(&mut self, ppa: Ppa, data: &Rc<Region>, spare: &Spare) {
+    fn program(&mut self, ppa: Ppa, data: &PageData, spare: &Spare) {
         self.scratch.resize(self.geometry.page_bytes as usize, 0);
         data.copy_to(0, &mut self.scratch);
         let header = spare.encode(ppa, data_check(ppa, &self.scratch));

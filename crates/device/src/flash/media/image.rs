@@ -231,7 +231,7 @@ fn read_page<K: Keep>(ppa: Ppa, headers: &[u8], data: &[u8], page_bytes: u32) ->
     let region =
         if data_check(ppa, data) == check { decode_region(K::FORMAT, data, page_bytes) } else { None };
     match region {
-        Some(region) => Cell::Held(K::keep(&Rc::new(region), &spare, &mut Vec::new())),
+        Some(region) => Cell::Held(K::keep(&Rc::new(region).into(), &spare, &mut Vec::new())),
         None => Cell::Unreadable(Box::new(spare)),
     }
 }

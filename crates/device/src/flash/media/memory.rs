@@ -3,10 +3,6 @@
 //!
 //! How one page is kept is the business of a [`Keep`]: [`super::ram`] and [`super::tags`] have one each.
 
-use std::rc::Rc;
-
-use kvdrive_link::Region;
-
 use super::data::PageData;
 use super::{Media, MediaPage, image};
 use crate::flash::geometry::{BlockId, Geometry, Ppa};
@@ -18,15 +14,17 @@ pub trait Keep: Clone + 'static {
     const FORMAT: image::Format;
 
     /// Takes a page in. `scratch` is anybody's between two calls.
-    fn keep(data: &Rc<Region>, spare: &Spare, scratch: &mut Vec<u8>) -> Self;
+    fn keep(data: &PageData, spare: &Spare, scratch: &mut Vec<u8>) -> Self;
     /// Its data. Panics when it was let go.
     fn data(&self) -> PageData;
     /// Its header.
     fn spare(&self) -> Spare;
     /// Lets the data go if that saves something. The header stays.
     fn let_go(&mut self);
-    /// Lets a part of the data go if that saves something.
-    fn let_go_part(&mut self, _at: u32, _bytes: u32) {}
+    /// Lets a part of the data go if that saves something, and says whether it did.
+    fn let_go_part(&mut self, _at: u32, _bytes: u32) -> bool {
+        false
+    }
     /// Is the data still there?
     fn has_data(&self) -> bool;
 }
@@ -106,7 +104,7 @@ impl<K: Keep> Media for Memory<K> {
         }
     }
 
-    fn program(&mut self, ppa: Ppa, data: &Rc<Region>, spare: &Spare) {
+    fn program(&mut self, ppa: Ppa, data: &PageData, spare: &Spare) {
         let page = K::keep(data, spare, &mut self.scratch);
         self.set(ppa, Cell::Held(page));
     }
@@ -125,9 +123,10 @@ impl<K: Keep> Media for Memory<K> {
         }
     }
 
-    fn discard_part(&mut self, ppa: Ppa, at: u32, bytes: u32) {
-        if let Some(Cell::Held(held)) = self.cell_mut(ppa) {
-            held.let_go_part(at, bytes);
+    fn discard_part(&mut self, ppa: Ppa, at: u32, bytes: u32) -> bool {
+        match self.cell_mut(ppa) {
+            Some(Cell::Held(held)) => held.let_go_part(at, bytes),
+            _ => false,
         }
     }
 

@@ -9,16 +9,13 @@
 pub mod data;
 pub mod file;
 pub mod image;
+pub mod items;
 pub mod memory;
 pub mod packed;
 pub mod ram;
 pub mod tags;
-pub mod thin;
 
 use std::path::PathBuf;
-use std::rc::Rc;
-
-use kvdrive_link::Region;
 
 use super::geometry::{BlockId, Geometry, Ppa};
 use super::spare::Spare;
@@ -47,7 +44,7 @@ pub trait Media {
     fn read_spare(&self, ppa: Ppa) -> MediaPage<Spare>;
 
     /// Programs an erased page.
-    fn program(&mut self, ppa: Ppa, data: &Rc<Region>, spare: &Spare);
+    fn program(&mut self, ppa: Ppa, data: &PageData, spare: &Spare);
 
     /// Makes every page of a block erased.
     fn erase(&mut self, block: BlockId);
@@ -58,8 +55,11 @@ pub trait Media {
     /// The owner will not read this page's data any more; a medium may let go of it. Its header stays.
     fn discard(&mut self, _ppa: Ppa) {}
 
-    /// The owner will not read `bytes` bytes of a page from `at` on any more; a medium may let go of any of them.
-    fn discard_part(&mut self, _ppa: Ppa, _at: u32, _bytes: u32) {}
+    /// The owner will not read `bytes` bytes of a page from `at` on any more; a medium may let go of any of them. `true` if
+    /// it did.
+    fn discard_part(&mut self, _ppa: Ppa, _at: u32, _bytes: u32) -> bool {
+        false
+    }
 
     /// Makes a page, programmed or not, damaged beyond its header: what an interrupted program or erase leaves.
     fn tear(&mut self, ppa: Ppa);

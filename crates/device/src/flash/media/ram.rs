@@ -28,11 +28,10 @@ pub struct RamPage {
 impl Keep for RamPage {
     const FORMAT: image::Format = image::Format::Bytes;
 
-    fn keep(data: &Rc<Region>, spare: &Spare, _scratch: &mut Vec<u8>) -> RamPage {
-        let data = if data.patterns().is_empty() {
-            data.clone()
-        } else {
-            Rc::new(Region::from_bytes(data.to_bytes(data.written_end())))
+    fn keep(data: &PageData, spare: &Spare, _scratch: &mut Vec<u8>) -> RamPage {
+        let data = match data {
+            PageData::Region(region) if region.patterns().is_empty() => region.clone(),
+            data => Rc::new(Region::from_bytes(data.to_bytes(data.written_end()))),
         };
         RamPage { data, spare: Box::new(*spare) }
     }

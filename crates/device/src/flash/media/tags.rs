@@ -1,18 +1,18 @@
 //! Medium `tags`: literal bytes as bytes, patterns as their descriptors. Made for drives with far more pages than the
 //! machine has memory; it reads back exactly what was programmed.
 //!
-//! A page becomes a packed string ([`super::packed`]). A page of literal bytes alone that is large and mostly filled stays
-//! the region it is, shared with whoever programmed it, until its owner discards half of it ([`super::thin`]). Discarded
-//! pages keep their headers alone. Reading what was discarded is a bug of the owner and panics.
+//! A page becomes a packed string ([`super::packed`]). Two kinds stay as they are, shared with whoever programmed them: a
+//! region of literal bytes alone that is large and mostly filled, and a page of items ([`super::items`]). Discarded pages
+//! keep their headers alone, discarded items their heads. Reading what was discarded is a bug of the owner and panics.
 
 use std::rc::Rc;
 
 use kvdrive_link::Region;
 
 use super::data::PageData;
+use super::items::Items;
 use super::memory::{Keep, Memory};
 use super::packed::{Packed, is_large_and_filled};
-use super::thin::{GRAIN_BYTES, Grains, Thin};
 use super::{MediaKind, image};
 use crate::flash::spare::Spare;
 
@@ -29,52 +29,31 @@ pub const KIND: MediaKind = MediaKind {
 pub enum TagsPage {
     /// Header and runs in the packed form.
     Packed(Packed),
-    /// Many literal bytes.
-    Literal(Box<LiteralPage>),
-}
-
-/// A page of literal bytes alone.
-#[derive(Clone)]
-pub struct LiteralPage {
-    spare: Spare,
-    /// The region that was programmed, or what is left of it.
-    data: PageData,
-    /// Grains that the data holds, and those of them that are not discarded.
-    held: u32,
-    wanted: Grains,
-}
-
-impl LiteralPage {
-    fn new(data: &Rc<Region>, spare: &Spare) -> LiteralPage {
-        let held = data.written_end().div_ceil(GRAIN_BYTES);
-        LiteralPage { spare: *spare, data: PageData::Region(data.clone()), held, wanted: Grains::all(held) }
-    }
-
-    /// Takes out what is not wanted any more each time it is half of what is held: a byte is copied twice at most.
-    fn discard(&mut self, at: u32, bytes: u32) {
-        self.wanted.remove(at, bytes);
-        if 2 * self.wanted.count() <= self.held {
-            let data = self.data.clone();
-            self.data = PageData::Thin(Thin::new(&self.wanted, |at, bytes, sink| data.read(at, bytes, sink)));
-            self.held = self.wanted.count();
-        }
-    }
+    /// The region that was programmed.
+    Region(Rc<Region>, Box<Spare>),
+    /// The items that were programmed, less those that were discarded.
+    Items(Rc<Items>, Box<Spare>),
 }
 
 impl Keep for TagsPage {
     const FORMAT: image::Format = image::Format::Tags;
 
-    fn keep(data: &Rc<Region>, spare: &Spare, scratch: &mut Vec<u8>) -> TagsPage {
-        if data.patterns().is_empty() && is_large_and_filled(data.literal()) {
-            TagsPage::Literal(Box::new(LiteralPage::new(data, spare)))
-        } else {
-            TagsPage::Packed(Packed::pack(data, spare, scratch))
+    fn keep(data: &PageData, spare: &Spare, scratch: &mut Vec<u8>) -> TagsPage {
+        match data {
+            PageData::Items(items) => TagsPage::Items(items.clone(), Box::new(*spare)),
+            PageData::Region(region)
+                if region.patterns().is_empty() && is_large_and_filled(region.literal()) =>
+            {
+                TagsPage::Region(region.clone(), Box::new(*spare))
+            }
+            data => TagsPage::Packed(Packed::pack(&data.clone().into_region(), spare, scratch)),
         }
     }
 
     fn data(&self) -> PageData {
         match self {
-            TagsPage::Literal(page) => page.data.clone(),
+            TagsPage::Region(region, _) => PageData::Region(region.clone()),
+            TagsPage::Items(items, _) => PageData::Items(items.clone()),
             TagsPage::Packed(packed) => {
                 let kept = !packed.is_discarded();
                 assert!(kept, "page of lpa {} is read after it was discarded", packed.spare().lpa);
@@ -85,7 +64,7 @@ impl Keep for TagsPage {
 
     fn spare(&self) -> Spare {
         match self {
-            TagsPage::Literal(page) => page.spare,
+            TagsPage::Region(_, spare) | TagsPage::Items(_, spare) => **spare,
             TagsPage::Packed(packed) => packed.spare(),
         }
     }
@@ -94,15 +73,17 @@ impl Keep for TagsPage {
         *self = TagsPage::Packed(Packed::discarded(&self.spare()));
     }
 
-    fn let_go_part(&mut self, at: u32, bytes: u32) {
-        if let TagsPage::Literal(page) = self {
-            page.discard(at, bytes);
+    fn let_go_part(&mut self, at: u32, bytes: u32) -> bool {
+        // A page that is being read stays as it is.
+        match self {
+            TagsPage::Items(items, _) => Rc::get_mut(items).is_some_and(|items| items.discard(at, bytes)),
+            _ => false,
         }
     }
 
     fn has_data(&self) -> bool {
         match self {
-            TagsPage::Literal(_) => true,
+            TagsPage::Region(..) | TagsPage::Items(..) => true,
             TagsPage::Packed(packed) => !packed.is_discarded(),
         }
     }
@@ -118,7 +99,7 @@ mod tests {
     fn round_trip(region: Region) -> usize {
         let spare = Spare { lost: true, block_erases: 300, ..Spare::new(3, 1 << 33, 77, [0; 48]) };
         let bytes = region.to_bytes(PAGE);
-        let mut page = TagsPage::keep(&Rc::new(region), &spare, &mut Vec::new());
+        let mut page = TagsPage::keep(&Rc::new(region).into(), &spare, &mut Vec::new());
         assert_eq!(page.spare(), spare);
         let read = page.data();
         assert_eq!(read.to_bytes(PAGE), bytes);
@@ -130,7 +111,7 @@ mod tests {
         }
         let size = match &page {
             TagsPage::Packed(packed) => packed.packed_bytes(),
-            TagsPage::Literal(page) => (page.held * GRAIN_BYTES) as usize,
+            _ => page.data().written_end() as usize,
         };
         page.let_go();
         assert!(!page.has_data());
@@ -148,6 +129,32 @@ mod tests {
         mixed.write(6100, Piece::Bytes(&[1, 2, 3]));
         round_trip(mixed);
         assert_eq!(round_trip(Region::from_bytes(vec![5; PAGE as usize])), PAGE as usize);
+    }
+
+    #[test]
+    fn a_page_of_items_is_shared_until_items_are_discarded_that_nobody_reads() {
+        let mut items = Items::default();
+        let strings: Vec<Rc<[u8]>> = (1..=3).map(|byte| vec![byte; 1000].into()).collect();
+        (0..).zip(&strings).for_each(|(slot, string)| items.push(slot * 1024, string.clone()));
+        let spare = Spare::new(3, 5, 77, [0; 48]);
+        let programmed = PageData::Items(Rc::new(items));
+        let mut page = TagsPage::keep(&programmed, &spare, &mut Vec::new());
+        assert!(Rc::ptr_eq(&page.data().item(1024, 1000), &strings[1]));
+        assert_eq!(*page.data().item(1024, 500), [2; 500]);
+        assert!(!page.let_go_part(1024 + 16, 984), "it is not the medium's alone yet");
+        drop(programmed);
+        let reader = page.data();
+        assert!(!page.let_go_part(1024 + 16, 984), "somebody reads it");
+        assert_eq!(*reader.item(1024, 1000), [2; 1000]);
+        drop(reader);
+        assert!(page.let_go_part(1024 + 16, 984));
+        assert_eq!(Rc::strong_count(&strings[1]), 1);
+        let mut head = [0; 16];
+        page.data().copy_to(1024, &mut head);
+        assert_eq!((head, page.has_data(), page.spare()), ([2; 16], true, spare));
+        assert!(Rc::ptr_eq(&page.data().item(2048, 1000), &strings[2]));
+        page.let_go();
+        assert!(!page.has_data() && Rc::strong_count(&strings[2]) == 1);
     }
 
     #[test]

@@ -2,11 +2,16 @@
 //!
 //! The directory has one word a section: never written, on flash at some grain, or in a slot of the cache. Sections
 //! leave in the order in which they came (FIFO, as published), those of a scheme with a *second chance* only when no
-//! command met them since; one that was altered is appended to the stream of
-//! sections, so that neighbours in eviction order share a page; that is all the packing there is.
+//! command met them since; one that was altered is appended to the stream of sections, so that neighbours in eviction
+//! order share a page; that is all the packing there is.
 //!
 //! A fetched section is pinned and does not leave. If everything is pinned the cache exceeds its budget rather than
 //! waiting; [`Cache::most_bytes`] tells by how much.
+//!
+//! The drive copies sections from flash to DRAM and back; in the machine's memory a section shares its bytes with the pages
+//! it is in ([`crate::flash::media::items`]). When it is altered first, its copy on flash is stale, though it keeps its
+//! place until the section is written. Nobody reads that copy: recovery finds the section in the protected image. So the
+//! medium may let go of it, and a section alone with its bytes is altered where it lies.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -61,6 +66,8 @@ struct Slot {
     /// The copy on flash, stale when `dirty`.
     location: Option<Location>,
     dirty: bool,
+    /// The medium has let go of that copy.
+    is_let_go: bool,
     pins: u32,
     /// A command met it since it came or was last passed over.
     touched: bool,
@@ -120,7 +127,6 @@ pub struct Cache {
     /// Grains of all sections at their present size.
     table_grains: Cell<u64>,
     statistics: Cell<CacheStatistics>,
-    scratch: RefCell<Vec<u8>>,
     /// Sections that left, for the next ones to load.
     spare: RefCell<Vec<Box<dyn Section>>>,
 }
@@ -158,7 +164,6 @@ impl Cache {
             loaded: WaitQueue::new(sim),
             table_grains: Cell::new(0),
             statistics: Cell::default(),
-            scratch: RefCell::default(),
             spare: RefCell::default(),
         })
     }
@@ -290,12 +295,10 @@ impl Cache {
         let at = layout.byte_in_page(location.grain);
         let unit = at / layout.unit_bytes * layout.unit_bytes;
         let part = self.space.read(layout.page(location.grain), unit, layout.unit_bytes, purpose).await?;
-        let mut bytes = self.scratch.borrow_mut();
-        bytes.resize((location.grains * layout.grain_bytes) as usize, 0);
-        part.copy_to(at, &mut bytes);
+        let bytes = part.item(at, location.grains * layout.grain_bytes);
         let mut section = self.spare_section();
         let is_it = SectionHeader::decode(&bytes).is_some_and(|header| header.id == id);
-        if is_it && section.load(&bytes) { Ok(section) } else { Err(Status::UNRECOVERED_ERROR) }
+        if is_it && section.load(bytes) { Ok(section) } else { Err(Status::UNRECOVERED_ERROR) }
     }
 
     /// A section to load, if there is one that left.
@@ -304,7 +307,7 @@ impl Cache {
     }
 
     fn insert(&self, id: u64, section: Option<Box<dyn Section>>, location: Option<Location>) -> u32 {
-        let new = Slot { id, section, location, dirty: false, pins: 0, touched: false };
+        let new = Slot { id, section, location, dirty: false, is_let_go: false, pins: 0, touched: false };
         let mut slots = self.slots.borrow_mut();
         let slot = match self.free.borrow_mut().pop() {
             Some(slot) => {
@@ -376,18 +379,19 @@ impl Cache {
     fn write(&self, slot: u32) -> bool {
         let mut slots = self.slots.borrow_mut();
         let slot = &mut slots[slot as usize];
-        let section = slot.section.as_ref().expect("only loaded sections are written");
-        let mut bytes = self.scratch.borrow_mut();
-        bytes.clear();
-        section.encode(slot.id, self.version.get(), &mut bytes);
+        let section = slot.section.as_mut().expect("only loaded sections are written");
+        let bytes = section.encode(slot.id, self.version.get());
         let count = bytes.len() as u32;
-        let Some(grain) = self.space.append(Stream::Map, Content::Bytes(&bytes), count, true) else {
+        let Some(grain) = self.space.append(Stream::Map, Content::Item(&bytes), count) else {
             return false;
         };
         self.version.set(self.version.get() + 1);
-        if let Some(old) = slot.location {
-            self.space.forget(old.grain, old.grains);
+        match slot.location {
+            Some(old) if slot.is_let_go => self.space.invalidate(old.grain, old.grains),
+            Some(old) => self.space.forget(old.grain, old.grains),
+            None => {}
         }
+        slot.is_let_go = false;
         let location = Location { grain, grains: self.space.layout.grains_of(count) };
         slot.location = Some(location);
         self.altered_bytes.set(self.altered_bytes.get() - u64::from(count));
@@ -450,12 +454,20 @@ impl Cache {
         }
     }
 
+    /// Is a section altered? Nobody will read its copy on flash then.
+    pub fn is_altered(&self, id: u64) -> bool {
+        let word = self.directory.borrow()[id as usize];
+        word & CACHED != 0 && self.slots.borrow()[(word & !CACHED) as usize].dirty
+    }
+
     /// Garbage collection has moved a section's copy on flash.
     pub fn relocate(&self, id: u64, to: Location) {
         self.journal.note(Change::Moved { section: id, location: to });
         let word = &mut self.directory.borrow_mut()[id as usize];
         if *word & CACHED != 0 {
-            self.slots.borrow_mut()[(*word & !CACHED) as usize].location = Some(to);
+            let slot = &mut self.slots.borrow_mut()[(*word & !CACHED) as usize];
+            slot.location = Some(to);
+            slot.is_let_go = false;
         } else {
             *word = to.word();
         }
@@ -471,13 +483,10 @@ impl Cache {
 
     /// Every altered section: its number and bytes.
     pub(super) fn dirty(&self, found: &mut dyn FnMut(u64, &[u8])) {
-        let slots = self.slots.borrow();
-        let mut bytes = Vec::new();
-        for slot in slots.iter().filter(|slot| slot.dirty) {
-            let Some(section) = &slot.section else { continue };
-            bytes.clear();
-            section.encode(slot.id, self.version.get(), &mut bytes);
-            found(slot.id, &bytes);
+        let mut slots = self.slots.borrow_mut();
+        for slot in slots.iter_mut().filter(|slot| slot.dirty) {
+            let Some(section) = &mut slot.section else { continue };
+            found(slot.id, &section.encode(slot.id, self.version.get()));
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::Cache;
+use super::{Cache, Location};
 use crate::engines::hash::journal::{Alteration, Change};
 use crate::engines::hash::layout::Grain;
 use crate::engines::hash::section::{Entry, Section};
@@ -77,6 +77,11 @@ impl Pin {
     fn alter(&self, alteration: Alteration) {
         let mut slots = self.cache.slots.borrow_mut();
         let slot = &mut slots[self.slot as usize];
+        if let (false, Some(Location { grain, grains })) = (slot.dirty, slot.location) {
+            // That copy is stale from here on. Without it the section has its bytes to itself, and does not copy them to
+            // alter them.
+            slot.is_let_go = self.cache.space.let_go(grain, grains);
+        }
         let section = slot.section.as_mut().expect("pinned sections stay");
         let before = (section.cached_bytes(), section.bytes());
         alteration.apply(&mut **section);
@@ -85,8 +90,7 @@ impl Pin {
             if slot.dirty {
                 journal.note(Change::Slot { section: slot.id, alteration });
             } else {
-                let mut bytes = Vec::new();
-                section.encode(slot.id, self.cache.version.get(), &mut bytes);
+                let bytes = section.encode(slot.id, self.cache.version.get());
                 journal.note(Change::Section { bytes: &bytes });
             }
         }

@@ -16,6 +16,8 @@
 //!
 //! A cell keeps its pair as long as it exists. That is what lets lookups and cursors wait for flash between two cells.
 
+use std::rc::Rc;
+
 use super::{Entry, Format, HEADER_BYTES, Probe, Section, SectionHeader};
 use crate::engines::hash::layout::{Grain, Layout};
 
@@ -120,8 +122,8 @@ impl BucketSection {
 }
 
 impl Section for BucketSection {
-    fn load(&mut self, bytes: &[u8]) -> bool {
-        let Some(header) = SectionHeader::decode(bytes) else { return false };
+    fn load(&mut self, bytes: Rc<[u8]>) -> bool {
+        let Some(header) = SectionHeader::decode(&bytes) else { return false };
         let count = u32::from(header.live);
         let used = HEADER_BYTES..self.format.used_bytes(count) as usize;
         let Some(bytes) = bytes.get(used).filter(|_| count <= self.format.most_cells) else { return false };
@@ -205,13 +207,14 @@ impl Section for BucketSection {
         used.for_each(|(slot, cell)| found(slot as u32, self.grain(*cell)));
     }
 
-    fn encode(&self, id: u64, version: u64, out: &mut Vec<u8>) {
-        let start = out.len();
+    fn encode(&mut self, id: u64, version: u64) -> Rc<[u8]> {
+        let mut out = Vec::with_capacity(self.bytes() as usize);
         let form = if self.passed { PASSED } else { 0 };
         out.extend_from_slice(&SectionHeader { form, live: self.cells.len() as u16, id, version }.encode());
         for cell in &self.cells {
             out.extend_from_slice(&cell.to_le_bytes()[..self.format.cell_bytes as usize]);
         }
-        out.resize(start + self.bytes() as usize, 0);
+        out.resize(self.bytes() as usize, 0);
+        out.into()
     }
 }

@@ -3,7 +3,9 @@
 //! A section fills a read unit: the 16 B header and one number a slot, 4 B wide as in the published code, 8 B where the
 //! drive has more grains than 31 bits can name. The header costs four slots of 1024.
 
-use super::{Entry, Format, HEADER_BYTES, Packed, Probe, Section, SectionHeader, SlotTable};
+use std::rc::Rc;
+
+use super::{Entry, Format, HEADER_BYTES, Packed, Probe, Section, SectionHeader, SlotTable, beginning};
 use crate::engines::hash::layout::{Grain, Layout};
 
 /// Grains that 4 B entries can name: 32 bits less the passed bit and two codes.
@@ -40,7 +42,7 @@ impl Format for FixedFormat {
     }
 
     fn create(&self) -> Box<dyn Section> {
-        let bytes = vec![0; self.unit_bytes as usize - HEADER_BYTES];
+        let bytes = vec![0; self.unit_bytes as usize];
         Box::new(FixedSection { bytes: bytes.into(), wide: self.entry_bytes == 8, live: 0 })
     }
 
@@ -53,41 +55,46 @@ impl Format for FixedFormat {
     }
 }
 
-/// A section with a place for every slot; kept as its bytes on flash.
+/// A section with a place for every slot, kept as its bytes on flash; the header is put in when it is written.
 struct FixedSection {
-    bytes: Box<[u8]>,
+    bytes: Rc<[u8]>,
     wide: bool,
     live: u16,
 }
 
 impl FixedSection {
+    fn entry_bytes(&self) -> usize {
+        if self.wide { 8 } else { 4 }
+    }
+
     fn packed(&self, slot: u32) -> Packed {
-        let slot = slot as usize;
+        let at = HEADER_BYTES + self.entry_bytes() * slot as usize;
         Packed(if self.wide {
-            u64::from_le_bytes(self.bytes[8 * slot..8 * slot + 8].try_into().expect("8 bytes"))
+            u64::from_le_bytes(self.bytes[at..at + 8].try_into().expect("8 bytes"))
         } else {
-            u32::from_le_bytes(self.bytes[4 * slot..4 * slot + 4].try_into().expect("4 bytes")).into()
+            u32::from_le_bytes(self.bytes[at..at + 4].try_into().expect("4 bytes")).into()
         })
     }
 
     fn put(&mut self, slot: u32, packed: Packed) {
         let was = self.packed(slot).0 != 0;
         self.live = self.live - u16::from(was) + u16::from(packed.0 != 0);
-        let slot = slot as usize;
+        let at = HEADER_BYTES + self.entry_bytes() * slot as usize;
+        let bytes = Rc::make_mut(&mut self.bytes);
         if self.wide {
-            self.bytes[8 * slot..8 * slot + 8].copy_from_slice(&packed.0.to_le_bytes());
+            bytes[at..at + 8].copy_from_slice(&packed.0.to_le_bytes());
         } else {
             let narrow = u32::try_from(packed.0).expect("the format was chosen by the drive's grains");
-            self.bytes[4 * slot..4 * slot + 4].copy_from_slice(&narrow.to_le_bytes());
+            bytes[at..at + 4].copy_from_slice(&narrow.to_le_bytes());
         }
     }
 }
 
 impl Section for FixedSection {
-    fn load(&mut self, bytes: &[u8]) -> bool {
-        let Some(header) = SectionHeader::decode(bytes) else { return false };
-        let Some(bytes) = bytes.get(HEADER_BYTES..HEADER_BYTES + self.bytes.len()) else { return false };
-        self.bytes.copy_from_slice(bytes);
+    fn load(&mut self, bytes: Rc<[u8]>) -> bool {
+        let Some(header) = SectionHeader::decode(&bytes) else { return false };
+        let Some(bytes) = beginning(bytes, self.bytes.len()) else { return false };
+        self.bytes = bytes;
         self.live = header.live;
         true
     }
@@ -113,11 +120,11 @@ impl Section for FixedSection {
     }
 
     fn bytes(&self) -> u32 {
-        (self.bytes.len() + HEADER_BYTES) as u32
+        self.bytes.len() as u32
     }
 
     fn pairs(&self, found: &mut dyn FnMut(u32, Grain)) {
-        let slots = self.bytes.len() / if self.wide { 8 } else { 4 };
+        let slots = (self.bytes.len() - HEADER_BYTES) / self.entry_bytes();
         for slot in 0..slots as u32 {
             if let Entry::At(grain) = self.packed(slot).entry() {
                 found(slot, grain);
@@ -125,9 +132,9 @@ impl Section for FixedSection {
         }
     }
 
-    fn encode(&self, id: u64, version: u64, out: &mut Vec<u8>) {
+    fn encode(&mut self, id: u64, version: u64) -> Rc<[u8]> {
         let header = SectionHeader { form: u8::from(self.wide), live: self.live, id, version };
-        out.extend_from_slice(&header.encode());
-        out.extend_from_slice(&self.bytes);
+        Rc::make_mut(&mut self.bytes)[..HEADER_BYTES].copy_from_slice(&header.encode());
+        self.bytes.clone()
     }
 }

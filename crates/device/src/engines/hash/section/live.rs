@@ -13,7 +13,9 @@
 //! lies where its slot says, so that no separator is searched (described in the paper, missing from its code).
 //! Sections never shrink, as published.
 
-use super::{Entry, Format, HEADER_BYTES, Packed, Probe, Section, SectionHeader, SlotTable};
+use std::rc::Rc;
+
+use super::{Entry, Format, HEADER_BYTES, Packed, Probe, Section, SectionHeader, SlotTable, beginning};
 use crate::engines::hash::layout::{Grain, Layout};
 
 const ROOT_BYTES: u32 = 256;
@@ -61,7 +63,7 @@ impl Format for LiveFormat {
     }
 
     fn create(&self) -> Box<dyn Section> {
-        let mut section = LiveSection { format: *self, bytes: Vec::new() };
+        let mut section = LiveSection { format: *self, bytes: Rc::default() };
         section.spread(&[], FIRST_LEAVES);
         Box::new(section)
     }
@@ -80,7 +82,7 @@ impl Format for LiveFormat {
 /// `slot << 48 | packed`; 0 in its lower part is a free cell.
 struct LiveSection {
     format: LiveFormat,
-    bytes: Vec<u8>,
+    bytes: Rc<[u8]>,
 }
 
 fn entry(slot: u32, packed: Packed) -> u64 {
@@ -97,6 +99,11 @@ fn packed_of(entry: u64) -> Packed {
 }
 
 impl LiveSection {
+    /// Its bytes to alter: a copy from now on if somebody else has them.
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        Rc::make_mut(&mut self.bytes)
+    }
+
     fn leaves(&self) -> usize {
         usize::from(self.bytes[1] & !BY_OFFSET)
     }
@@ -110,7 +117,7 @@ impl LiveSection {
     }
 
     fn set_live(&mut self, live: u16) {
-        self.bytes[2..4].copy_from_slice(&live.to_le_bytes());
+        self.bytes_mut()[2..4].copy_from_slice(&live.to_le_bytes());
     }
 
     fn separator(&self, leaf: usize) -> u32 {
@@ -131,7 +138,7 @@ impl LiveSection {
 
     fn set_entry(&mut self, cell: usize, entry: u64) {
         let at = ROOT_BYTES as usize + 8 * cell;
-        self.bytes[at..at + 8].copy_from_slice(&entry.to_le_bytes());
+        self.bytes_mut()[at..at + 8].copy_from_slice(&entry.to_le_bytes());
     }
 
     /// The cells of the leaf that `slot` belongs to, and the comparisons that took.
@@ -188,9 +195,13 @@ impl LiveSection {
         let by_offset = leaves == usize::from(self.format.max_leaves);
         let form = leaves as u8 | if by_offset { BY_OFFSET } else { 0 };
         let header = SectionHeader { form, live: all.len() as u16, id: 0, version: 0 };
-        self.bytes.clear();
-        self.bytes.extend_from_slice(&header.encode());
-        self.bytes.resize(self.format.bytes(leaves) as usize, 0);
+        let count = self.format.bytes(leaves) as usize;
+        if self.bytes.len() == count {
+            self.bytes_mut().fill(0);
+        } else {
+            self.bytes = vec![0; count].into();
+        }
+        self.bytes_mut()[..HEADER_BYTES].copy_from_slice(&header.encode());
         if by_offset {
             (0..leaves).for_each(|leaf| self.set_separator(leaf, u16::MAX));
             all.iter().for_each(|entry| self.set_entry(slot_of(*entry) as usize, *entry));
@@ -211,7 +222,7 @@ impl LiveSection {
 
     fn set_separator(&mut self, leaf: usize, separator: u16) {
         let at = HEADER_BYTES + 4 * leaf;
-        self.bytes[at..at + 2].copy_from_slice(&separator.to_le_bytes());
+        self.bytes_mut()[at..at + 2].copy_from_slice(&separator.to_le_bytes());
     }
 
     fn put(&mut self, cell: usize, packed: Packed) {
@@ -224,15 +235,14 @@ impl LiveSection {
 }
 
 impl Section for LiveSection {
-    fn load(&mut self, bytes: &[u8]) -> bool {
-        let Some(header) = SectionHeader::decode(bytes) else { return false };
+    fn load(&mut self, bytes: Rc<[u8]>) -> bool {
+        let Some(header) = SectionHeader::decode(&bytes) else { return false };
         let leaves = usize::from(header.form & !BY_OFFSET);
         if leaves < FIRST_LEAVES || leaves > usize::from(self.format.max_leaves) {
             return false;
         }
-        let Some(bytes) = bytes.get(..self.format.bytes(leaves) as usize) else { return false };
-        self.bytes.clear();
-        self.bytes.extend_from_slice(bytes);
+        let Some(bytes) = beginning(bytes, self.format.bytes(leaves) as usize) else { return false };
+        self.bytes = bytes;
         true
     }
 
@@ -278,10 +288,10 @@ impl Section for LiveSection {
         }
     }
 
-    fn encode(&self, id: u64, version: u64, out: &mut Vec<u8>) {
+    fn encode(&mut self, id: u64, version: u64) -> Rc<[u8]> {
         let header = SectionHeader { form: self.bytes[1], live: self.live(), id, version };
-        out.extend_from_slice(&header.encode());
-        out.extend_from_slice(&self.bytes[HEADER_BYTES..]);
+        self.bytes_mut()[..HEADER_BYTES].copy_from_slice(&header.encode());
+        self.bytes.clone()
     }
 }
 
@@ -319,13 +329,12 @@ mod tests {
                 sizes.push(section.bytes());
             }
             // Everything is found after every step, and again after a journey over flash.
-            let mut bytes = Vec::new();
-            section.encode(7, 9, &mut bytes);
+            let bytes = section.encode(7, 9);
             assert_eq!(bytes.len() as u32, section.bytes());
             let header = SectionHeader::decode(&bytes).unwrap();
             assert_eq!((header.id, header.version, usize::from(header.live)), (7, 9, count + 1));
             assert_eq!(format.encoded_bytes(&header), section.bytes());
-            let read = format.decode(&bytes).unwrap();
+            let read = format.decode(bytes).unwrap();
             for known in shuffled().take(count + 1).step_by(7) {
                 assert_eq!(read.get(known, &mut 0), Entry::At(Grain(u64::from(known) + 1000)), "{known}");
             }

@@ -23,6 +23,8 @@ pub mod bucket;
 pub mod fixed;
 pub mod live;
 
+use std::rc::Rc;
+
 use super::layout::{Grain, Layout};
 
 /// First byte of a section on flash.
@@ -106,13 +108,18 @@ impl Packed {
     }
 }
 
+/// The first `count` bytes, shared if they are all; `None` if there are fewer.
+fn beginning(bytes: Rc<[u8]>, count: usize) -> Option<Rc<[u8]>> {
+    if bytes.len() == count { Some(bytes) } else { bytes.get(..count).map(Rc::from) }
+}
+
 /// A section in DRAM. Slots are counted from the section's first one; an entry stays in its slot until it is removed.
 /// What the defaults say holds for a [`SlotTable`], where a tag is a slot.
 pub trait Section {
-    /// Becomes the section whose bytes begin `bytes`; `false` when they are no section of its format. What it was is lost
-    /// either way.
+    /// Becomes the section whose bytes begin `bytes`, and may share them until it is altered; `false` when they are no
+    /// section of its format. What it was is lost either way.
     #[must_use]
-    fn load(&mut self, bytes: &[u8]) -> bool;
+    fn load(&mut self, bytes: Rc<[u8]>) -> bool;
     /// What a slot holds. `comparisons` is raised by the comparisons that finding it took.
     fn get(&self, slot: u32, comparisons: &mut u64) -> Entry;
 
@@ -150,8 +157,9 @@ pub trait Section {
 
     /// Calls `found` with every slot that points at a pair, by slot.
     fn pairs(&self, found: &mut dyn FnMut(u32, Grain));
-    /// Appends its bytes, [`Section::bytes`] of them.
-    fn encode(&self, id: u64, version: u64, out: &mut Vec<u8>);
+    /// Its bytes, [`Section::bytes`] of them, under this number and version. Who has them may share them with it until it
+    /// is altered.
+    fn encode(&mut self, id: u64, version: u64) -> Rc<[u8]>;
 }
 
 /// How sections of a drive look.
@@ -177,7 +185,7 @@ pub trait Format {
     fn create(&self) -> Box<dyn Section>;
 
     /// The section whose bytes begin `bytes`; `None` when they are no section of this format.
-    fn decode(&self, bytes: &[u8]) -> Option<Box<dyn Section>> {
+    fn decode(&self, bytes: Rc<[u8]>) -> Option<Box<dyn Section>> {
         let mut section = self.create();
         section.load(bytes).then_some(section)
     }

@@ -1,9 +1,10 @@
 //! Superblocks, the pages that are being filled, and the way back: what is written where, and what may be erased.
 //!
 //! Four streams append, each to a superblock of its own: pairs and sections, of the host and of garbage collection.
-//! Appending takes no time and never waits: it puts the item into the open page of its stream, in power-protected
-//! memory; a page that is full is programmed by a task of its own. Whoever produces items waits *before*, for room in
-//! that memory ([`Space::host_room`], [`Space::map_room`]) and for free superblocks ([`Space::admit`]).
+//! Appending takes no time and never waits: it puts the item into the open page of its stream, in power-protected memory
+//! (pairs are copied, sections and invalid pages shared: [`crate::flash::media::items`]); a page that is full is programmed
+//! by a task of its own. Whoever produces items waits *before*, for room in that memory ([`Space::host_room`],
+//! [`Space::map_room`]) and for free superblocks ([`Space::admit`]).
 //!
 //! Knows no keys and no slots.
 //!
@@ -102,7 +103,7 @@ pub struct Space {
     map_room: WaitQueue,
     gc_room: WaitQueue,
     /// Regions of pages that have arrived, for the next ones.
-    spare_regions: RefCell<Vec<Region>>,
+    spare_regions: RefCell<Vec<Rc<Region>>>,
     /// A superblock became free, or none will.
     pub(in crate::engines::hash) freed: WaitQueue,
     /// Collection has something to do.

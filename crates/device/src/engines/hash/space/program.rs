@@ -2,21 +2,23 @@
 
 use std::rc::Rc;
 
-use kvdrive_link::Region;
-
 use super::stream::{OpenPage, Stream};
 use super::superblock::State;
 use super::{KIND_MAP, SPARE_REGIONS, Space};
 use crate::engines::hash::journal::Change;
 use crate::engines::hash::layout::Grain;
 use crate::engines::hash::section::HEADER_BYTES;
-use crate::flash::Spare;
+use crate::flash::media::items;
+use crate::flash::{PageData, Spare};
+
+/// A medium that lets go of an item keeps what collection finds the next one by.
+const _: () = assert!(HEADER_BYTES <= items::HEAD_BYTES);
 
 /// A page whose program has not ended.
 #[derive(Clone)]
 pub(in crate::engines::hash) struct Programming {
     pub stream: Stream,
-    pub data: Rc<Region>,
+    pub data: PageData,
     pub spare: Spare,
 }
 
@@ -29,14 +31,17 @@ pub(in crate::engines::hash) struct Job {
 impl Space {
     /// Starts the program of a page.
     pub(super) fn program(self: &Rc<Self>, stream: Stream, page: OpenPage) {
-        let OpenPage { page, region, first_item, credit } = page;
+        let OpenPage { page, mut data, first_item, credit } = page;
+        if let PageData::Items(items) = &mut data {
+            Rc::make_mut(items).close();
+        }
         let superblock = self.layout.superblock_of_page(page);
         let epoch = self.superblocks.borrow()[superblock as usize].epoch;
         let sequence = self.sequence.get();
         self.sequence.set(sequence + 1);
         self.journal.note(Change::Program { page, sequence });
         let spare = spare(stream, page, first_item, sequence, epoch);
-        self.start(Job { page, what: Programming { stream, data: Rc::new(region), spare }, credit });
+        self.start(Job { page, what: Programming { stream, data, spare }, credit });
     }
 
     /// Hands a page to the unit it lies on.
@@ -90,13 +95,14 @@ impl Space {
     }
 
     /// Keeps the memory of a page that has arrived, unless the medium or a reader shares it.
-    fn keep_region(&self, data: Rc<Region>) {
+    fn keep_region(&self, data: PageData) {
         let mut spare = self.spare_regions.borrow_mut();
         if spare.len() < SPARE_REGIONS
-            && let Ok(mut region) = Rc::try_unwrap(data)
+            && let PageData::Region(mut data) = data
+            && let Some(region) = Rc::get_mut(&mut data)
         {
             region.clear();
-            spare.push(region);
+            spare.push(data);
         }
     }
 
@@ -123,13 +129,19 @@ impl Space {
     /// The section or invalid page at `grain` is no longer needed, and nobody is about to read it: it was replaced, not
     /// moved.
     pub fn forget(&self, grain: Grain, grains: u32) {
-        if self.limits.discard && !self.recovering.get() {
-            // Collection finds the next item by this one's header.
-            let at = self.layout.byte_in_page(grain) + HEADER_BYTES as u32;
-            let bytes = grains * self.layout.grain_bytes - HEADER_BYTES as u32;
-            self.flash.discard_part(self.layout.ppa(self.layout.page(grain)), at, bytes);
-        }
+        self.let_go(grain, grains);
         self.invalidate(grain, grains);
+    }
+
+    /// Nobody will read the section or invalid page at `grain` any more, but for its header, by which collection finds the
+    /// next one. `true` if the medium has let go of it.
+    pub fn let_go(&self, grain: Grain, grains: u32) -> bool {
+        if !self.limits.discard || self.recovering.get() {
+            return false;
+        }
+        let at = self.layout.byte_in_page(grain) + HEADER_BYTES as u32;
+        let bytes = grains * self.layout.grain_bytes - HEADER_BYTES as u32;
+        self.flash.discard_part(self.layout.ppa(self.layout.page(grain)), at, bytes)
     }
 
     fn discard_if_dead(&self, page: u32) {

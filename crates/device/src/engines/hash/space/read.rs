@@ -31,6 +31,11 @@ impl Part {
     pub fn copy_to(&self, at: u32, out: &mut [u8]) {
         self.data.copy_to(at - self.base, out);
     }
+
+    /// [`PageData::item`] for bytes that lie in the part.
+    pub fn item(&self, at: u32, bytes: u32) -> Rc<[u8]> {
+        self.data.item(at - self.base, bytes)
+    }
 }
 
 /// Keeps a superblock from being erased.
@@ -78,15 +83,19 @@ impl Space {
             return None;
         }
         if let Some(programming) = self.programming.borrow().get(&page) {
-            return Some(Part { data: programming.data.clone().into(), base: 0 });
+            return Some(Part { data: programming.data.clone(), base: 0 });
         }
         if let Some((region, _)) = self.stranded.borrow().get(&page) {
             return Some(Part { data: region.clone().into(), base: 0 });
         }
         let streams = self.streams.borrow();
         let open = streams.iter().filter_map(|stream| stream.open.as_ref()).find(|open| open.page == page)?;
+        if let PageData::Items(_) = open.data {
+            return Some(Part { data: open.data.clone(), base: 0 });
+        }
+        // A copy: the stream writes on in the region, the reader may wait.
         let mut region = Region::new();
-        open.region.read(at, bytes, &mut filling(&mut region, 0));
+        open.data.read(at, bytes, &mut filling(&mut region, 0));
         Some(Part { data: Rc::new(region).into(), base: at })
     }
 
@@ -108,10 +117,10 @@ impl Space {
             return Some((region.clone().into(), *first_item));
         }
         if let Some(programming) = self.programming.borrow().get(&page) {
-            return Some((programming.data.clone().into(), first_item(&programming.spare)));
+            return Some((programming.data.clone(), first_item(&programming.spare)));
         }
         let streams = self.streams.borrow();
         let open = streams.iter().filter_map(|stream| stream.open.as_ref()).find(|open| open.page == page)?;
-        Some((Rc::new(open.region.clone()).into(), open.first_item))
+        Some((open.data.clone(), open.first_item))
     }
 }

@@ -52,7 +52,7 @@ impl Space {
         region: Region,
     ) {
         self.streams.borrow_mut()[usize::from(stream)].open =
-            Some(OpenPage { page, region, first_item, credit: 0 });
+            Some(OpenPage { page, data: Rc::new(region).into(), first_item, credit: 0 });
     }
 
     /// Programs a page whose program had not begun.
@@ -66,7 +66,8 @@ impl Space {
     ) {
         let epoch = self.superblocks.borrow()[self.layout.superblock_of_page(page) as usize].epoch;
         let spare = spare(stream, page, first_item, sequence, epoch);
-        self.start(Job { page, what: Programming { stream, data: Rc::new(region), spare }, credit: 0 });
+        let data = Rc::new(region).into();
+        self.start(Job { page, what: Programming { stream, data, spare }, credit: 0 });
     }
 
     /// Keeps a torn page in the buffer.

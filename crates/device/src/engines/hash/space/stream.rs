@@ -48,18 +48,19 @@ impl Stream {
 /// What is appended.
 #[derive(Clone, Copy)]
 pub enum Content<'a> {
-    /// Real bytes.
-    Bytes(&'a [u8]),
-    /// Bytes of a region from some byte on.
+    /// A section or an invalid page, all of it; it does not cross read units. The page shares it.
+    Item(&'a Rc<[u8]>),
+    /// A pair: bytes of a region from some byte on.
     Stored(&'a Region, u32),
-    /// Bytes of a page from some byte on.
+    /// A pair: bytes of a page from some byte on.
     Kept(&'a PageData, u32),
 }
 
 /// The page a stream fills.
 pub(in crate::engines::hash) struct OpenPage {
     pub page: u32,
-    pub region: Region,
+    /// Items, or a region if it is one of pairs or was taken from an image.
+    pub data: PageData,
     /// First grain of the page at which an item begins; the page's grains if none does.
     pub first_item: u32,
     /// Write-buffer bytes that come back when it has been programmed.
@@ -75,20 +76,13 @@ pub(in crate::engines::hash) struct OpenStream {
 }
 
 impl Space {
-    /// Appends `bytes` bytes; `None` when the stream needs a superblock it must not have. Items of `in_unit` do not
-    /// cross read units.
-    pub fn append(
-        self: &Rc<Self>,
-        stream: Stream,
-        content: Content<'_>,
-        bytes: u32,
-        in_unit: bool,
-    ) -> Option<Grain> {
+    /// Appends `bytes` bytes; `None` when the stream needs a superblock it must not have.
+    pub fn append(self: &Rc<Self>, stream: Stream, content: Content<'_>, bytes: u32) -> Option<Grain> {
         let grains = self.layout.grains_of(bytes);
         assert!(grains <= self.layout.superblock_grains, "an item of {bytes} B is larger than a superblock");
         let mut streams = self.streams.borrow_mut();
         let open = &mut streams[stream as usize];
-        if in_unit {
+        if let Content::Item(_) = content {
             let left = self.layout.unit_grains - open.at % self.layout.unit_grains;
             if open.superblock.is_some() && left < grains {
                 self.pad(stream, open, left);
@@ -111,14 +105,14 @@ impl Space {
             let fits = (self.layout.page_grains - in_page).min(grains - done);
             let from = done * self.layout.grain_bytes;
             let count = (fits * self.layout.grain_bytes).min(bytes - from);
-            let page = self.open_page(superblock, open);
-            put(&mut page.region, in_page * self.layout.grain_bytes, content, from, count);
+            let page = self.open_page(stream, superblock, open);
+            put(&mut page.data, in_page * self.layout.grain_bytes, content, from, count);
             if done == 0 {
                 page.first_item = page.first_item.min(in_page);
             }
             if self.journal.is_kept() {
                 let mut region = Region::new();
-                put(&mut region, 0, content, from, count);
+                copy(&mut region, 0, content, from, count);
                 let (page, first_item, at) = (page.page, page.first_item, in_page * self.layout.grain_bytes);
                 self.journal.note(Change::Put {
                     stream: stream as u8,
@@ -143,11 +137,14 @@ impl Space {
         Some(grain)
     }
 
-    fn open_page<'a>(&self, superblock: u32, open: &'a mut OpenStream) -> &'a mut OpenPage {
+    fn open_page<'a>(&self, stream: Stream, superblock: u32, open: &'a mut OpenStream) -> &'a mut OpenPage {
         let page = self.layout.first_page(superblock) + open.at / self.layout.page_grains;
         open.open.get_or_insert_with(|| OpenPage {
             page,
-            region: self.spare_regions.borrow_mut().pop().unwrap_or_default(),
+            data: match stream.kind() {
+                KIND_MAP => PageData::Items(Rc::default()),
+                _ => PageData::Region(self.spare_regions.borrow_mut().pop().unwrap_or_default()),
+            },
             first_item: self.layout.page_grains,
             credit: 0,
         })
@@ -210,9 +207,21 @@ pub fn filling(region: &mut Region, mut at: u32) -> impl FnMut(Piece<'_>) + '_ {
     }
 }
 
-fn put(region: &mut Region, at: u32, content: Content<'_>, from: u32, bytes: u32) {
+/// Puts `bytes` bytes of what is appended, from byte `from` on, into a page that is being filled.
+fn put(page: &mut PageData, at: u32, content: Content<'_>, from: u32, bytes: u32) {
+    match (page, content) {
+        (PageData::Items(items), Content::Item(item)) => {
+            assert_eq!((from, bytes as usize), (0, item.len()), "an item lies in one page");
+            Rc::make_mut(items).push(at, item.clone());
+        }
+        (PageData::Region(region), content) => copy(Rc::make_mut(region), at, content, from, bytes),
+        _ => panic!("a page that is being filled is a region, or items alone"),
+    }
+}
+
+fn copy(region: &mut Region, at: u32, content: Content<'_>, from: u32, bytes: u32) {
     match content {
-        Content::Bytes(all) => region.write(at, Piece::Bytes(&all[from as usize..(from + bytes) as usize])),
+        Content::Item(all) => region.write(at, Piece::Bytes(&all[from as usize..(from + bytes) as usize])),
         Content::Stored(source, base) => source.read(base + from, bytes, &mut filling(region, at)),
         Content::Kept(source, base) => source.read(base + from, bytes, &mut filling(region, at)),
     }
