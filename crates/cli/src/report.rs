@@ -37,6 +37,7 @@ impl Report {
         let mut plan = Plan::new(options.clone());
         let suites =
             self.suites.iter().map(|name| claims::suite(name)).collect::<anyhow::Result<Vec<_>>>()?;
+        let notes = suites.iter().flat_map(|suite| suite.notes.clone()).collect();
         let titles = suites.iter().flat_map(|suite| suite.titles.clone()).collect();
         let is_asked = |figure: &Figure| self.suites.iter().any(|name| name == figure.group.suite());
         let figures = experiments::figures()?.into_iter().filter(is_asked);
@@ -63,7 +64,8 @@ impl Report {
         if !scales.is_empty() {
             facts.push(("scales".to_owned(), listed(&scales)));
         }
-        let content = Content { titles, revision: kvdrive_lab::REVISION, facts, outcomes, figures: drawn };
+        let content =
+            Content { titles, notes, revision: kvdrive_lab::REVISION, facts, outcomes, figures: drawn };
         let path = self.out.join("index.html");
         write(&path, &page(&content))?;
         output::print(&format!("{}: {}\n", path.display(), claims::counts(&content.outcomes)));

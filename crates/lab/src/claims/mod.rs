@@ -226,6 +226,8 @@ pub struct Suite {
     pub name: String,
     /// What it is about, one title a file.
     pub titles: Vec<String>,
+    /// What a reader should know of its numbers, a paragraph each.
+    pub notes: Vec<String>,
     /// The claims in the order of the files.
     pub claims: Vec<Claim>,
 }
@@ -257,6 +259,7 @@ pub fn suite(name: &str) -> anyhow::Result<Suite> {
     };
     for more in files {
         suite.titles.extend(more.titles);
+        suite.notes.extend(more.notes);
         suite.claims.extend(more.claims);
     }
     Ok(suite)

@@ -16,6 +16,8 @@ use crate::experiments::{Found, Kind, Place, assignments, check_needs, from_toml
 struct RawSuite {
     suite: String,
     title: String,
+    #[serde(default)]
+    notes: Vec<String>,
     claim: Vec<RawClaim>,
 }
 
@@ -122,7 +124,7 @@ pub fn parse(name: &str, text: &str) -> anyhow::Result<Suite> {
         ensure!(claims.iter().all(|known| known.id != id), "{name}: claim {id} twice");
         claims.push(claim.check().map_err(|problem| anyhow!("{name}: claim {id}: {problem}"))?);
     }
-    Ok(Suite { name: raw.suite, titles: vec![raw.title], claims })
+    Ok(Suite { name: raw.suite, titles: vec![raw.title], notes: raw.notes, claims })
 }
 
 impl RawClaim {
