@@ -18,7 +18,7 @@
 
 use std::rc::Rc;
 
-use super::{Entry, Format, HEADER_BYTES, Probe, Section, SectionHeader};
+use super::{Entry, Format, HEADER_BYTES, Probe, Section, SectionHeader, beginning};
 use crate::engines::hash::layout::{Grain, Layout};
 
 /// Least bytes of a cell: 32 bits of address and 16 of fingerprint on 128 GiB of 64 B grains. A smaller drive has longer
@@ -67,6 +67,11 @@ impl BucketFormat {
     fn used_bytes(&self, cells: u32) -> u32 {
         HEADER_BYTES as u32 + cells * self.cell_bytes
     }
+
+    /// Bytes on flash.
+    fn bytes(&self, cells: u32) -> u32 {
+        self.used_bytes(cells).next_multiple_of(self.grain_bytes)
+    }
 }
 
 impl Format for BucketFormat {
@@ -93,11 +98,11 @@ impl Format for BucketFormat {
     }
 
     fn create(&self) -> Box<dyn Section> {
-        Box::new(BucketSection { format: *self, cells: Vec::new(), holes: 0, passed: false })
+        Box::new(BucketSection { format: *self, bytes: vec![0; self.bytes(0) as usize].into() })
     }
 
     fn encoded_bytes(&self, header: &SectionHeader) -> u32 {
-        self.used_bytes(header.live.into()).next_multiple_of(self.grain_bytes)
+        self.bytes(header.live.into())
     }
 
     /// Counted to the bit: 5 B on 128 GiB.
@@ -106,16 +111,60 @@ impl Format for BucketFormat {
     }
 }
 
-/// A bucket. A cell is `grain + 1 << tag bits | tag`; 0 is a free one.
+/// A bucket, kept as its bytes on flash; number and version are put in when it is written. A cell is
+/// `grain + 1 << tag bits | tag`; 0 is a free one.
 struct BucketSection {
     format: BucketFormat,
-    cells: Vec<u64>,
-    /// Free cells among them.
-    holes: u32,
-    passed: bool,
+    bytes: Rc<[u8]>,
 }
 
 impl BucketSection {
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        Rc::make_mut(&mut self.bytes)
+    }
+
+    /// Cells, free ones included.
+    fn count(&self) -> u32 {
+        u16::from_le_bytes([self.bytes[2], self.bytes[3]]).into()
+    }
+
+    fn cell(&self, slot: u32) -> u64 {
+        let (at, length) = (self.format.used_bytes(slot) as usize, self.format.cell_bytes as usize);
+        let word = match self.bytes[at..].first_chunk() {
+            Some(word) => *word,
+            None => {
+                let mut word = [0; 8];
+                word[..length].copy_from_slice(&self.bytes[at..at + length]);
+                word
+            }
+        };
+        u64::from_le_bytes(word) & (u64::MAX >> (64 - 8 * length))
+    }
+
+    fn cells(&self, from: u32) -> impl Iterator<Item = (u32, u64)> + '_ {
+        (from..self.count()).map(|slot| (slot, self.cell(slot)))
+    }
+
+    fn put(&mut self, slot: u32, cell: u64) {
+        let (at, length) = (self.format.used_bytes(slot) as usize, self.format.cell_bytes as usize);
+        self.bytes_mut()[at..at + length].copy_from_slice(&cell.to_le_bytes()[..length]);
+    }
+
+    /// Drops cells at the end, or adds free ones.
+    fn resize(&mut self, count: u32) {
+        let kept = self.format.used_bytes(count.min(self.count())) as usize;
+        let length = self.format.bytes(count) as usize;
+        if length != self.bytes.len() {
+            let mut bytes = Vec::with_capacity(length);
+            bytes.extend_from_slice(&self.bytes[..kept]);
+            bytes.resize(length, 0);
+            self.bytes = bytes.into();
+        }
+        let bytes = self.bytes_mut();
+        bytes[kept..].fill(0);
+        bytes[2..4].copy_from_slice(&(count as u16).to_le_bytes());
+    }
+
     fn grain(&self, cell: u64) -> Grain {
         Grain((cell >> self.format.tag_bits).wrapping_sub(1))
     }
@@ -125,96 +174,79 @@ impl Section for BucketSection {
     fn load(&mut self, bytes: Rc<[u8]>) -> bool {
         let Some(header) = SectionHeader::decode(&bytes) else { return false };
         let count = u32::from(header.live);
-        let used = HEADER_BYTES..self.format.used_bytes(count) as usize;
-        let Some(bytes) = bytes.get(used).filter(|_| count <= self.format.most_cells) else { return false };
-        let cell = |bytes: &[u8]| {
-            let mut word = [0; 8];
-            word[..bytes.len()].copy_from_slice(bytes);
-            u64::from_le_bytes(word)
-        };
-        self.cells.clear();
-        self.cells.extend(bytes.chunks_exact(self.format.cell_bytes as usize).map(cell));
-        self.holes = self.cells.iter().filter(|cell| **cell == 0).count() as u32;
-        self.passed = header.form & PASSED != 0;
+        if count > self.format.most_cells {
+            return false;
+        }
+        let Some(bytes) = beginning(bytes, self.format.bytes(count) as usize) else { return false };
+        self.bytes = bytes;
         true
     }
 
     fn get(&self, slot: u32, comparisons: &mut u64) -> Entry {
         *comparisons += 1;
-        match self.cells.get(slot as usize) {
+        match (slot < self.count()).then(|| self.cell(slot)) {
             None | Some(0) => Entry::Empty,
-            Some(cell) => Entry::At(self.grain(*cell)),
+            Some(cell) => Entry::At(self.grain(cell)),
         }
     }
 
     fn candidate(&self, tag: u32, from: u32, comparisons: &mut u64) -> Option<(u32, Grain)> {
         let mask = self.format.tag_mask();
-        let rest = self.cells.get(from as usize..).unwrap_or_default();
-        let place = rest.iter().position(|cell| cell & mask == u64::from(tag) && *cell != 0);
-        *comparisons += place.map_or(rest.len(), |place| place + 1) as u64;
-        place.map(|place| (from + place as u32, self.grain(rest[place])))
+        let found = self.cells(from).find(|(_, cell)| cell & mask == u64::from(tag) && *cell != 0);
+        let end = found.map_or(self.count(), |(slot, _)| slot + 1);
+        *comparisons += u64::from(end.saturating_sub(from));
+        found.map(|(slot, cell)| (slot, self.grain(cell)))
     }
 
     fn vacancy(&self, _tag: u32) -> Option<u32> {
-        if self.holes > 0 {
-            return self.cells.iter().position(|cell| *cell == 0).map(|slot| slot as u32);
-        }
-        let count = self.cells.len() as u32;
-        (count < self.format.most_cells).then_some(count)
+        let free = self.cells(0).find(|(_, cell)| *cell == 0).map(|(slot, _)| slot);
+        free.or_else(|| Some(self.count()).filter(|count| *count < self.format.most_cells))
     }
 
     fn goes_on(&self, _tag: u32) -> bool {
-        self.passed
+        self.bytes[1] & PASSED != 0
     }
 
     fn set(&mut self, slot: u32, tag: u32, grain: Grain) {
-        let slot = slot as usize;
-        while slot >= self.cells.len() {
-            self.cells.push(0);
-            self.holes += 1;
+        assert!(slot < self.format.most_cells, "a section takes a read unit at most");
+        if slot >= self.count() {
+            self.resize(slot + 1);
         }
-        self.holes -= u32::from(self.cells[slot] == 0);
-        self.cells[slot] = (grain.0 + 1) << self.format.tag_bits | u64::from(tag);
-        assert!(self.cells.len() as u32 <= self.format.most_cells, "a section takes a read unit at most");
+        self.put(slot, (grain.0 + 1) << self.format.tag_bits | u64::from(tag));
     }
 
     fn mark_passed(&mut self, tag: u32) {
         assert!(self.vacancy(tag).is_none(), "a section with a vacancy is never passed");
-        self.passed = true;
+        self.bytes_mut()[1] |= PASSED;
     }
 
     fn remove(&mut self, slot: u32) {
-        assert!(self.cells[slot as usize] != 0, "only a pair is removed");
-        self.cells[slot as usize] = 0;
-        self.holes += 1;
-        while self.cells.last() == Some(&0) {
-            self.cells.pop();
-            self.holes -= 1;
+        assert!(self.cell(slot) != 0, "only a pair is removed");
+        self.put(slot, 0);
+        let used = (0..self.count()).rev().find(|slot| self.cell(*slot) != 0);
+        let count = used.map_or(0, |last| last + 1);
+        if count < self.count() {
+            self.resize(count);
         }
     }
 
     fn bytes(&self) -> u32 {
-        self.cached_bytes().next_multiple_of(self.format.grain_bytes)
+        self.bytes.len() as u32
     }
 
     /// Grains are for flash; what is cached takes no more than it holds.
     fn cached_bytes(&self) -> u32 {
-        self.format.used_bytes(self.cells.len() as u32)
+        self.format.used_bytes(self.count())
     }
 
     fn pairs(&self, found: &mut dyn FnMut(u32, Grain)) {
-        let used = self.cells.iter().enumerate().filter(|(_, cell)| **cell != 0);
-        used.for_each(|(slot, cell)| found(slot as u32, self.grain(*cell)));
+        let used = self.cells(0).filter(|(_, cell)| *cell != 0);
+        used.for_each(|(slot, cell)| found(slot, self.grain(cell)));
     }
 
     fn encode(&mut self, id: u64, version: u64) -> Rc<[u8]> {
-        let mut out = Vec::with_capacity(self.bytes() as usize);
-        let form = if self.passed { PASSED } else { 0 };
-        out.extend_from_slice(&SectionHeader { form, live: self.cells.len() as u16, id, version }.encode());
-        for cell in &self.cells {
-            out.extend_from_slice(&cell.to_le_bytes()[..self.format.cell_bytes as usize]);
-        }
-        out.resize(self.bytes() as usize, 0);
-        out.into()
+        let header = SectionHeader { form: self.bytes[1] & PASSED, live: self.count() as u16, id, version };
+        self.bytes_mut()[..HEADER_BYTES].copy_from_slice(&header.encode());
+        self.bytes.clone()
     }
 }
