@@ -129,10 +129,12 @@ fn by_purpose(counts: &[u64; Purpose::COUNT]) -> impl Iterator<Item = (&'static 
 /// Pairs to be stored.
 type Pairs<'a> = dyn Iterator<Item = (Key, Piece<'static>)> + 'a;
 
+/// Storing them: the first key whose store fails, and what it would be answered.
+type Load<'a> = dyn Future<Output = Result<(), (Key, Status)>> + 'a;
+
 /// What a drive can do whatever its engine.
 trait Powered {
-    fn load<'a>(&'a self, pairs: &'a mut Pairs<'a>)
-    -> Pin<Box<dyn Future<Output = Result<(), Status>> + 'a>>;
+    fn load<'a>(&'a self, pairs: &'a mut Pairs<'a>) -> Pin<Box<Load<'a>>>;
     fn drain(&self) -> Pin<Box<dyn Future<Output = ()> + '_>>;
     fn protected_image(&self) -> Vec<u8>;
     fn commands(&self) -> u64;
@@ -144,10 +146,7 @@ trait Powered {
 }
 
 impl<E: Engine> Powered for Controller<E> {
-    fn load<'a>(
-        &'a self,
-        pairs: &'a mut Pairs<'a>,
-    ) -> Pin<Box<dyn Future<Output = Result<(), Status>> + 'a>> {
+    fn load<'a>(&'a self, pairs: &'a mut Pairs<'a>) -> Pin<Box<Load<'a>>> {
         Box::pin(Controller::load(self, pairs))
     }
 
@@ -282,8 +281,8 @@ impl Drive {
     /// begins. The engine does all its work, and flash counts it.
     ///
     /// # Errors
-    /// What the first store that fails would be answered; no pair behind it is asked for.
-    pub async fn load<'a>(&'a self, pairs: &'a mut Pairs<'a>) -> Result<(), Status> {
+    /// The first key whose store fails, and what it would be answered; some pairs behind it may have been asked for.
+    pub async fn load<'a>(&'a self, pairs: &'a mut Pairs<'a>) -> Result<(), (Key, Status)> {
         self.controller.load(pairs).await
     }
 

@@ -323,19 +323,16 @@ impl Stream {
 
     /// Puts the pairs to be loaded into the drive, in no time.
     async fn load_at_once(&self, drive: &Drive, tell: &dyn Fn(u64)) {
-        let mut last = None;
         let mut pairs = std::iter::from_fn(|| {
-            // Whoever asks for another has stored the one before.
-            if last.is_some() && self.note_done() {
-                tell(self.done.get());
-            }
             let (key, value) = self.next_to_load()?;
             self.seen.borrow_mut().stored_bytes += u64::from(value.bytes);
-            last = Some(Op::Store { key, value });
+            if self.note_done() {
+                tell(self.done.get());
+            }
             Some((key, content(&key, &value)))
         });
-        if let Err(status) = drive.load(&mut pairs).await {
-            self.seen.borrow_mut().first_error = last.map(|op| format!("{op:?}: {status}"));
+        if let Err((key, status)) = drive.load(&mut pairs).await {
+            self.seen.borrow_mut().first_error = Some(format!("store of {key}: {status}"));
         }
     }
 

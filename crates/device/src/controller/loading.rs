@@ -12,25 +12,35 @@ use kvdrive_spec::{Key, Status, StoreOptions};
 use super::Controller;
 use crate::engines::Engine;
 
+/// Pairs of which the engine is told at once ([`Engine::expect`]): what they will meet fits the machine's second cache.
+const KNOWN_AHEAD: usize = 16;
+
 impl<E: Engine> Controller<E> {
     /// Stores `pairs`, one behind the other.
     ///
     /// # Errors
-    /// What the first store that fails would be answered; no pair behind it is asked for.
+    /// The first key whose store fails, and what it would be answered; some pairs behind it may have been asked for.
     pub(crate) async fn load(
         &self,
-        pairs: &mut dyn Iterator<Item = (Key, Piece<'static>)>,
-    ) -> Result<(), Status> {
+        mut pairs: &mut dyn Iterator<Item = (Key, Piece<'static>)>,
+    ) -> Result<(), (Key, Status)> {
         let sim = self.link.sim();
         let _hold = sim.hold_clock();
-        for (key, value) in pairs {
-            self.load_one(key, value).await?;
-            if self.journal.wants_checkpoint() {
-                self.journal.checkpoint(&self.engine.protected_image());
+        let mut next = Vec::with_capacity(KNOWN_AHEAD);
+        loop {
+            next.extend((&mut pairs).take(KNOWN_AHEAD));
+            if next.is_empty() {
+                return Ok(());
             }
-            sim.let_others_run().await;
+            self.engine.expect(&mut next.iter().map(|(key, _)| *key));
+            for (key, value) in next.drain(..) {
+                self.load_one(key, value).await.map_err(|status| (key, status))?;
+                if self.journal.wants_checkpoint() {
+                    self.journal.checkpoint(&self.engine.protected_image());
+                }
+                sim.let_others_run().await;
+            }
         }
-        Ok(())
     }
 
     async fn load_one(&self, key: Key, value: Piece<'static>) -> Result<(), Status> {

@@ -44,6 +44,9 @@ pub trait Engine: Exposing + 'static {
         false
     }
 
+    /// These keys will be stored soon. Changes nothing of the model; see [`crate::flash::media::Media::expect`].
+    fn expect(&self, _keys: &mut dyn Iterator<Item = Key>) {}
+
     /// Finds the newest value of `key`.
     fn find(&self, key: Key) -> impl Future<Output = Result<Option<Self::Found>, Status>>;
 

@@ -168,6 +168,13 @@ impl FlashPort {
         self.sense(ppa, purpose, transfer_ns, |media| media.read(ppa)).await
     }
 
+    /// Parts of pages, each with the byte it begins at, will be read soon: [`Media::expect`]. No flash operation.
+    pub fn expect(&self, parts: &[(Ppa, u32)]) {
+        if self.0.config.enabled {
+            self.0.media.borrow().expect(parts);
+        }
+    }
+
     /// Reads the header of a page: a sense, and a transfer of the header alone. The header can be whole although the
     /// data is not; only [`FlashPort::read`] tells.
     pub async fn read_spare(&self, ppa: Ppa, purpose: Purpose) -> Result<Spare, ReadError> {

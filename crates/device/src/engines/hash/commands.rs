@@ -320,6 +320,10 @@ impl Engine for HashEngine {
         result
     }
 
+    fn expect(&self, keys: &mut dyn Iterator<Item = Key>) {
+        self.0.cache.expect(keys.map(|key| self.0.probe(&key, 0).section));
+    }
+
     async fn find(&self, key: Key) -> Result<Option<Found>, Status> {
         Ok(match self.0.walk(&key, Aim::Read).await? {
             Walk::Found(_, _, pair) => Some(self.found(pair)),

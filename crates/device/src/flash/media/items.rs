@@ -5,6 +5,7 @@
 //! a cache, a page being filled, the page on its way and the medium nothing is copied. What an item means is its owner's
 //! business; the page knows only that its head outlives it, because owners find an item by the heads of those before it.
 
+use std::hint::black_box;
 use std::mem::size_of;
 use std::rc::Rc;
 
@@ -12,6 +13,8 @@ use kvdrive_link::{Piece, Region, zeros};
 
 /// So many bytes of an item stay when the rest is let go.
 pub const HEAD_BYTES: usize = 16;
+/// What the machine's memory gives at a time.
+const CACHE_LINE_BYTES: usize = 64;
 
 /// There can be millions: they are no larger than position and reference.
 #[derive(Clone)]
@@ -108,6 +111,18 @@ impl Items {
         match self.list.get(self.first_behind(at))? {
             Item::Kept { at: begin, bytes } if *begin == at => Some(bytes),
             _ => None,
+        }
+    }
+
+    /// Looks at where the item at byte `at` is kept: the list, its place in there, and its bytes, a step each.
+    pub fn meet(&self, at: u32, step: u32) {
+        match step {
+            0 => _ = black_box(self.list.len()),
+            1 => _ = black_box(self.get(at).is_some()),
+            _ => {
+                let bytes = self.get(at).map_or(&[][..], |item| item);
+                bytes.iter().step_by(CACHE_LINE_BYTES).for_each(|byte| _ = black_box(*byte));
+            }
         }
     }
 

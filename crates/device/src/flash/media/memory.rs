@@ -8,6 +8,9 @@ use super::{Media, MediaPage, image};
 use crate::flash::geometry::{BlockId, Geometry, Ppa};
 use crate::flash::spare::Spare;
 
+/// Steps from a page's place in its block to the bytes of one of its parts; see [`Keep::meet`].
+const MEET_STEPS: u32 = 4;
+
 /// One page as a medium keeps it.
 pub trait Keep: Clone + 'static {
     /// Which format its images have.
@@ -17,6 +20,9 @@ pub trait Keep: Clone + 'static {
     fn keep(data: &PageData, spare: &Spare, scratch: &mut Vec<u8>) -> Self;
     /// Its data. Panics when it was let go.
     fn data(&self) -> PageData;
+    /// Looks at where the part at byte `at` is kept, one step further each time, from 0 to [`MEET_STEPS`]. What it finds is
+    /// handed to [`std::hint::black_box`], so that it is really looked at.
+    fn meet(&self, _at: u32, _step: u32) {}
     /// Its header.
     fn spare(&self) -> Spare;
     /// Lets the data go if that saves something. The header stays.
@@ -101,6 +107,16 @@ impl<K: Keep> Media for Memory<K> {
             Some(Cell::Torn) => MediaPage::Damaged,
             Some(Cell::Unreadable(spare)) => MediaPage::Programmed(**spare),
             Some(Cell::Held(page)) => MediaPage::Programmed(page.spare()),
+        }
+    }
+
+    fn expect(&self, parts: &[(Ppa, u32)]) {
+        for step in 0..MEET_STEPS {
+            for (ppa, at) in parts {
+                if let Some(Cell::Held(page)) = self.cell(*ppa) {
+                    page.meet(*at, step);
+                }
+            }
         }
     }
 

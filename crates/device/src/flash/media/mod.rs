@@ -43,6 +43,11 @@ pub trait Media {
     /// The header of a page alone. It can be readable when the data is not.
     fn read_spare(&self, ppa: Ppa) -> MediaPage<Spare>;
 
+    /// Parts of pages, each with the byte it begins at, will be read soon. Changes nothing and tells nothing: a medium in
+    /// the machine's memory meets all of them at once here, and waits for its slowest part instead of for one after the
+    /// other.
+    fn expect(&self, _parts: &[(Ppa, u32)]) {}
+
     /// Programs an erased page.
     fn program(&mut self, ppa: Ppa, data: &PageData, spare: &Spare);
 

@@ -62,6 +62,13 @@ impl Keep for TagsPage {
         }
     }
 
+    fn meet(&self, at: u32, step: u32) {
+        match self {
+            TagsPage::Items(items, _) if step > 0 => items.meet(at, step - 1),
+            _ => {}
+        }
+    }
+
     fn spare(&self) -> Spare {
         match self {
             TagsPage::Region(_, spare) | TagsPage::Items(_, spare) => **spare,

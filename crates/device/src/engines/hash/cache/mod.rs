@@ -245,6 +245,18 @@ impl Cache {
         Ok(pin)
     }
 
+    /// These sections will be fetched soon. Changes nothing of the model: the directory and the medium are large, and it
+    /// takes the machine as long to meet one place of them as to meet many.
+    pub fn expect(&self, sections: impl Iterator<Item = u64>) {
+        let directory = self.directory.borrow();
+        let words = sections.map(|id| directory[id as usize]);
+        self.space.expect(
+            words
+                .filter(|word| *word != NEVER && word & CACHED == 0)
+                .map(|word| Location::of_word(word).grain),
+        );
+    }
+
     /// Takes the firmware time of sections that were written where nothing can wait.
     async fn take_owed(&self) {
         self.eviction.core.run_noted(self.owed_ns.take(), "hash", "write sections").await;

@@ -77,6 +77,13 @@ impl Space {
         Ok(Part { data: read.map_err(|_| Status::UNRECOVERED_ERROR)?, base: 0 })
     }
 
+    /// The items at these grains will be read soon: [`crate::flash::FlashPort::expect`].
+    pub fn expect(&self, grains: impl Iterator<Item = Grain>) {
+        let part = |grain| (self.layout.ppa(self.layout.page(grain)), self.layout.byte_in_page(grain));
+        let parts: Vec<_> = grains.map(part).collect();
+        self.flash.expect(&parts);
+    }
+
     fn buffered(&self, page: u32, at: u32, bytes: u32) -> Option<Part> {
         let superblock = self.superblocks.borrow()[self.layout.superblock_of_page(page) as usize];
         if superblock.state != State::Open && superblock.programming == 0 && superblock.stranded == 0 {
