@@ -7,17 +7,19 @@
 //! | events a store | counted | the same |
 //! | instructions a store | counted | the same under `perf` or `valgrind`, where the machine has one that works |
 //! | resident bytes a pair | measured | 1000 B values by `prp` on `tags` media, in a process of its own |
-//! | hash engine's operations a second | measured | `plus` on `kvvirt`: load, overwrites and A uniform, at a part of the paper's size |
+//! | hash engine's loads a second | measured | `plus` on `kvvirt`: load and overwrites in no model time, at a part of the paper's size |
+//! | its operations a second | measured | A uniform behind them, in virtual time |
 //! | its resident bytes | measured | the same, in a process of its own |
 //! | served stores a second | measured | 32 B values at depth 32 from one thread, the drive unpaced on another |
 //!
 //! Seconds depend on what else the machine does: of several runs the best one counts, and all are in the JSON. Nothing
 //! here is modelled.
 
+use std::cell::Cell;
 use std::fmt;
 use std::process::{Command, Stdio};
 
-use kvdrive_sim::wall::Pace;
+use kvdrive_sim::wall::{Pace, Stopwatch};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Document, Scale};
@@ -47,7 +49,7 @@ pub struct Speed {
     pub cpu_seconds: Vec<f64>,
     /// Of the run that took the fewest of them.
     pub per_cpu_s: Option<f64>,
-    /// Events of the simulation, of each operation; `None` in wall time, where waiting is made of events too.
+    /// Events of the simulation, of each operation; `None` in wall time, where waiting is made of events too, and beside a load.
     pub events_each: Option<f64>,
 }
 
@@ -82,7 +84,9 @@ pub struct Instructions {
 pub struct Collecting {
     /// Part of the paper's size, as configurations write it.
     pub scale: String,
-    /// Load, overwrites and the workload.
+    /// Load and overwrites, in no model time.
+    pub loading: Speed,
+    /// The workload behind them.
     pub speed: Speed,
     /// Most resident bytes the process ever had; `None` where the system does not say.
     pub peak_bytes: Option<u64>,
@@ -215,15 +219,31 @@ pub fn collecting(scale: Scale, progress: Progress<'_>) -> anyhow::Result<Collec
         document.set(setting)?;
     }
     let workload = document.config()?.workload;
-    let operations = workload.num + workload.overwrites + workload.ops;
-    let before = thread_cpu_seconds();
-    let (report, events) = run_counted(&document, progress)?;
-    let cpu_seconds = before.zip(thread_cpu_seconds()).map(|(before, after)| after - before);
-    let events_each = Some(events as f64 / operations.max(1) as f64);
-    let cpu_seconds = cpu_seconds.into_iter().collect();
-    let speed = Speed::of(operations, vec![report.time.wall_s], cpu_seconds, events_each);
-    Ok(Collecting { scale: scale.to_string(), speed, peak_bytes: status_bytes("VmHWM:") })
+    let loads = workload.num + workload.overwrites;
+    let stopwatch = Stopwatch::start();
+    let now = || (stopwatch.seconds(), thread_cpu_seconds());
+    let (began, loaded) = (now(), Cell::new(None));
+    run_counted(&document, &|done, total| {
+        if done >= loads && loaded.get().is_none() {
+            loaded.set(Some(now()));
+        }
+        progress(done, total);
+    })?;
+    let (loaded, ended) = (loaded.get().unwrap_or(began), now());
+    let speed = |operations, (from_s, from_cpu_s): Times, (to_s, to_cpu_s): Times| {
+        let cpu_seconds = from_cpu_s.zip(to_cpu_s).map(|(from, to)| to - from);
+        Speed::of(operations, vec![to_s - from_s], cpu_seconds.into_iter().collect(), None)
+    };
+    Ok(Collecting {
+        scale: scale.to_string(),
+        loading: speed(loads, began, loaded),
+        speed: speed(workload.ops, loaded, ended),
+        peak_bytes: status_bytes("VmHWM:"),
+    })
 }
+
+/// Seconds since some time, of the clock and of this thread's core.
+type Times = (f64, Option<f64>);
 
 /// Seconds for which the calling thread has had a core: the first number that Linux's scheduler keeps of it, in ns.
 fn thread_cpu_seconds() -> Option<f64> {
@@ -353,13 +373,16 @@ impl fmt::Display for Figures {
         line("resident, most", memory.peak_bytes.map_or_else(unknown, mib), "measured", how)?;
         let per_pair = memory.bytes_per_pair().map_or_else(unknown, |bytes| format!("{bytes:.1}"));
         line("resident bytes/pair", per_pair, "measured", "the same, without the program itself".into())?;
-        let Collecting { scale, speed, peak_bytes } = collecting;
-        let how = format!("plus, A uniform at {scale}, {} with load and overwrites", speed.operations);
-        line("hash engine's ops/s", million(speed.per_s), "measured", how)?;
-        let figure = speed.per_cpu_s.map_or_else(unknown, million);
-        line("the same of CPU time", figure, "measured", "while the thread had a core".into())?;
-        let events = speed.events_each.map_or_else(unknown, |events| format!("{events:.2}"));
-        line("events/op", events, "counted", "the same".into())?;
+        let Collecting { scale, loading, speed, peak_bytes } = collecting;
+        let loads = format!("plus at {scale}, {} loads and overwrites, untimed", loading.operations);
+        let ops = format!("A uniform behind them, {}, timed", speed.operations);
+        for (what, speed, how) in
+            [("hash engine's loads/s", loading, loads), ("hash engine's ops/s", speed, ops)]
+        {
+            line(what, million(speed.per_s), "measured", how)?;
+            let figure = speed.per_cpu_s.map_or_else(unknown, million);
+            line("the same of CPU time", figure, "measured", "while the thread had a core".into())?;
+        }
         line("resident, most", peak_bytes.map_or_else(unknown, mib), "measured", "the same".into())?;
         let how = format!(
             "{WALL_VALUE_BYTES} B at depth {WALL_DEPTH} from one thread, unpaced, {} stores{}",
@@ -396,8 +419,12 @@ mod tests {
         assert!(speed_on_wall.per_s > 0.0);
         let instructions = instructions(500, &|_| Command::new("/nonexistent"));
         assert_eq!(instructions.per_store, None);
-        let collecting =
-            Collecting { scale: "1/64".into(), speed: speed.clone(), peak_bytes: memory.peak_bytes };
+        let collecting = Collecting {
+            scale: "1/64".into(),
+            loading: speed.clone(),
+            speed: speed.clone(),
+            peak_bytes: memory.peak_bytes,
+        };
         let text = Figures::new(speed, instructions, memory, collecting, speed_on_wall).to_string();
         assert!(text.contains("neither perf nor valgrind"), "{text}");
         if cfg!(target_os = "linux") {

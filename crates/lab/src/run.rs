@@ -249,6 +249,7 @@ impl Bench {
         } else {
             stream.load_at_once(drive, tell).await;
         }
+        tell(stream.done.get());
         let seen = stream.seen.take();
         if let Some(error) = seen.first_error {
             let (name, done) = (&config.workload.name, stream.done.get());
