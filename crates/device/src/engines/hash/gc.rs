@@ -242,14 +242,26 @@ async fn move_pair(
 async fn move_sections(core: &Rc<Core>, page: u32) -> Result<(), Status> {
     let (data, _) = core.space.read_page(page, Purpose::MapGc).await?;
     let layout = &core.layout;
-    let mut items = Vec::new();
-    for unit in 0..layout.page_bytes() / layout.unit_bytes {
-        items.clear();
+    let units = layout.page_bytes() / layout.unit_bytes;
+    let mut items = Vec::with_capacity(4 * units as usize);
+    // How many items begin before the end of each read unit.
+    let mut ends = Vec::with_capacity(units as usize);
+    data.meet_items();
+    for unit in 0..units {
         items_of_unit(core, &data, unit * layout.unit_bytes, &mut |item, at, length| {
             items.push((item, at, length));
         });
+        ends.push(items.len());
+    }
+    core.cache.expect_location(items.iter().filter_map(|(item, ..)| match item {
+        MapItem::Section(header) => Some(header.id),
+        MapItem::Records(_) => None,
+    }));
+    let mut begin = 0;
+    for end in ends {
+        let items = &items[std::mem::replace(&mut begin, end)..end];
         core.work(Role::Collection, core.config.costs.gc_item_ns * items.len() as u64, "collect").await;
-        for (item, at, length) in &items {
+        for (item, at, length) in items {
             move_item(core, item, page, &data, *at, *length);
         }
     }

@@ -54,6 +54,13 @@ impl PageData {
         copy.into()
     }
 
+    /// Looks at the beginnings of its items, if it has some: the machine meets all of them in the time of one.
+    pub fn meet_items(&self) {
+        if let PageData::Items(items) = self {
+            items.meet_all();
+        }
+    }
+
     /// One more than the highest byte written.
     pub fn written_end(&self) -> u32 {
         match self {

@@ -126,6 +126,11 @@ impl Items {
         }
     }
 
+    /// Looks at the beginnings of all items.
+    pub fn meet_all(&self) {
+        self.list.iter().for_each(|item| _ = black_box(item.bytes().first().copied()));
+    }
+
     /// Lets go of the items that `bytes` bytes from `at` on cover, with or without their heads; the heads stay. `false` if
     /// there was none.
     pub fn discard(&mut self, at: u32, bytes: u32) -> bool {

@@ -15,6 +15,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::hint::black_box;
 use std::rc::Rc;
 
 use kvdrive_sim::{Ns, Resource, Sim, WaitQueue};
@@ -245,16 +246,25 @@ impl Cache {
         Ok(pin)
     }
 
-    /// These sections will be fetched soon. Changes nothing of the model: the directory and the medium are large, and it
-    /// takes the machine as long to meet one place of them as to meet many.
+    /// These sections will be fetched soon, and others leave for them. Changes nothing of the model: directory, cache and
+    /// medium are large, and it takes the machine as long to meet one place of them as to meet many.
     pub fn expect(&self, sections: impl Iterator<Item = u64>) {
+        let mut coming = Vec::with_capacity(32);
         let directory = self.directory.borrow();
         let words = sections.map(|id| directory[id as usize]);
-        self.space.expect(
-            words
-                .filter(|word| *word != NEVER && word & CACHED == 0)
-                .map(|word| Location::of_word(word).grain),
-        );
+        let on_flash = words.filter(|word| *word != NEVER && word & CACHED == 0);
+        coming.extend(on_flash.map(|word| Location::of_word(word).grain));
+        self.space.expect(coming.iter().copied());
+        let slots = self.slots.borrow();
+        for slot in self.fifo.borrow().iter().take(coming.len()).map(|slot| &slots[*slot as usize]) {
+            slot.section.iter().for_each(|section| section.meet());
+            black_box(directory[slot.id as usize]);
+        }
+    }
+
+    /// Somebody will ask soon where the copies of these sections are. Changes nothing, as [`Cache::expect`].
+    pub fn expect_location(&self, sections: impl Iterator<Item = u64>) {
+        sections.for_each(|id| _ = black_box(self.location(id)));
     }
 
     /// Takes the firmware time of sections that were written where nothing can wait.

@@ -16,6 +16,7 @@
 //!
 //! A cell keeps its pair as long as it exists. That is what lets lookups and cursors wait for flash between two cells.
 
+use std::hint::black_box;
 use std::rc::Rc;
 
 use super::{Entry, Format, HEADER_BYTES, Probe, Section, SectionHeader, beginning};
@@ -180,6 +181,10 @@ impl Section for BucketSection {
         let Some(bytes) = beginning(bytes, self.format.bytes(count) as usize) else { return false };
         self.bytes = bytes;
         true
+    }
+
+    fn meet(&self) {
+        black_box(self.bytes[0]);
     }
 
     fn get(&self, slot: u32, comparisons: &mut u64) -> Entry {

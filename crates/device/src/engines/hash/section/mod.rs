@@ -120,6 +120,8 @@ pub trait Section {
     /// section of its format. What it was is lost either way.
     #[must_use]
     fn load(&mut self, bytes: Rc<[u8]>) -> bool;
+    /// Looks at its first bytes, as [`std::hint::black_box`] does, for the machine's caches.
+    fn meet(&self);
     /// What a slot holds. `comparisons` is raised by the comparisons that finding it took.
     fn get(&self, slot: u32, comparisons: &mut u64) -> Entry;
 
