@@ -169,9 +169,9 @@ impl FlashPort {
     }
 
     /// Parts of pages, each with the byte it begins at, will be read soon: [`Media::expect`]. No flash operation.
-    pub fn expect(&self, parts: &[(Ppa, u32)]) {
+    pub fn expect(&self, parts: &[(Ppa, u32)], seen: &mut dyn FnMut(usize, &Rc<[u8]>)) {
         if self.0.config.enabled {
-            self.0.media.borrow().expect(parts);
+            self.0.media.borrow().expect(parts, seen);
         }
     }
 

@@ -321,7 +321,9 @@ impl Engine for HashEngine {
     }
 
     fn expect(&self, keys: &mut dyn Iterator<Item = Key>) {
-        self.0.cache.expect(keys.map(|key| self.0.probe(&key, 0).section));
+        let mut replaced = Vec::with_capacity(32);
+        self.0.cache.expect(keys.map(|key| self.0.probe(&key, 0)), Some(&mut replaced));
+        self.0.space.expect_replaced(&replaced);
     }
 
     async fn find(&self, key: Key) -> Result<Option<Found>, Status> {

@@ -3,6 +3,8 @@
 //!
 //! How one page is kept is the business of a [`Keep`]: [`super::ram`] and [`super::tags`] have one each.
 
+use std::rc::Rc;
+
 use super::data::PageData;
 use super::{Media, MediaPage, image};
 use crate::flash::geometry::{BlockId, Geometry, Ppa};
@@ -23,6 +25,10 @@ pub trait Keep: Clone + 'static {
     /// Looks at where the part at byte `at` is kept, one step further each time, from 0 to [`MEET_STEPS`]. What it finds is
     /// handed to [`std::hint::black_box`], so that it is really looked at.
     fn meet(&self, _at: u32, _step: u32) {}
+    /// The item at byte `at`, if it is kept as one.
+    fn item(&self, _at: u32) -> Option<&Rc<[u8]>> {
+        None
+    }
     /// Its header.
     fn spare(&self) -> Spare;
     /// Lets the data go if that saves something. The header stays.
@@ -110,13 +116,18 @@ impl<K: Keep> Media for Memory<K> {
         }
     }
 
-    fn expect(&self, parts: &[(Ppa, u32)]) {
+    fn expect(&self, parts: &[(Ppa, u32)], seen: &mut dyn FnMut(usize, &Rc<[u8]>)) {
+        let held = |ppa: &Ppa| match self.cell(*ppa) {
+            Some(Cell::Held(page)) => Some(page),
+            _ => None,
+        };
         for step in 0..MEET_STEPS {
-            for (ppa, at) in parts {
-                if let Some(Cell::Held(page)) = self.cell(*ppa) {
-                    page.meet(*at, step);
-                }
+            for (page, at) in parts.iter().filter_map(|(ppa, at)| held(ppa).zip(Some(at))) {
+                page.meet(*at, step);
             }
+        }
+        for (index, (ppa, at)) in parts.iter().enumerate() {
+            held(ppa).and_then(|page| page.item(*at)).into_iter().for_each(|item| seen(index, item));
         }
     }
 

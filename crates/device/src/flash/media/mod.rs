@@ -15,6 +15,8 @@ pub mod packed;
 pub mod ram;
 pub mod tags;
 
+use std::rc::Rc;
+
 use std::path::PathBuf;
 
 use super::geometry::{BlockId, Geometry, Ppa};
@@ -43,10 +45,11 @@ pub trait Media {
     /// The header of a page alone. It can be readable when the data is not.
     fn read_spare(&self, ppa: Ppa) -> MediaPage<Spare>;
 
-    /// Parts of pages, each with the byte it begins at, will be read soon. Changes nothing and tells nothing: a medium in
-    /// the machine's memory meets all of them at once here, and waits for its slowest part instead of for one after the
-    /// other.
-    fn expect(&self, _parts: &[(Ppa, u32)]) {}
+    /// Parts of pages, each with the byte it begins at, will be read soon. Changes nothing: a medium in the machine's memory
+    /// meets all of them at once here, and waits for its slowest part instead of for one after the other. `seen` is called
+    /// with the index of a part that is an item, and the item, where that lies in memory; all that may follow from it is
+    /// what else to expect.
+    fn expect(&self, _parts: &[(Ppa, u32)], _seen: &mut dyn FnMut(usize, &Rc<[u8]>)) {}
 
     /// Programs an erased page.
     fn program(&mut self, ppa: Ppa, data: &PageData, spare: &Spare);

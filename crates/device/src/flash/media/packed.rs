@@ -12,6 +12,7 @@
 //! Pairs of one size are one group, so that the first byte of any of them is found by a division.
 
 use std::cell::Cell;
+use std::hint::black_box;
 use std::rc::Rc;
 
 use kvdrive_link::{Pattern, Piece, Placed, Region, zeros};
@@ -92,6 +93,19 @@ impl Packed {
         }
         zeros(end - here, sink);
         self.mark.set(runs.mark);
+    }
+
+    /// Looks at where byte `at` is kept: the header and what lies before it, a step each.
+    pub fn meet(&self, at: u32, step: u32) {
+        match step {
+            0 => _ = black_box(self.bytes[0]),
+            1 if !self.is_discarded() => self.read(at, 1, &mut |piece| {
+                let mut byte = [0];
+                piece.expand(&mut byte);
+                black_box(byte);
+            }),
+            _ => {}
+        }
     }
 
     /// The data as a region.

@@ -68,3 +68,28 @@ fn a_load_ends_at_the_first_pair_that_does_not_fit() {
         bench.sim.clear();
     }
 }
+
+/// `tags` is told what it will be asked for (`Engine::expect`), `ram` does not care.
+#[test]
+fn what_a_medium_is_told_ahead_changes_nothing() {
+    for row in ENGINES {
+        let [ram, tags] = ["ram", "tags"].map(|media| {
+            let settings = [format!("engine.name={}", row.name), format!("media.kind={media}")];
+            let bench = Bench::new(&document(&settings), Sim::new());
+            let counters = bench.sim.block_on(async {
+                let drive = bench.power_on(None).await.expect("an empty drive comes up");
+                let mut rng = Rng::stream(2, "loaded");
+                let mut pairs = (0..6000).map(|version| {
+                    let key = key(rng.below(900), false);
+                    let stored = Stored { version, bytes: SIZES[rng.below(4) as usize] };
+                    (key, Piece::Pattern(value(&key, stored)))
+                });
+                drive.load(&mut pairs).await.expect("900 keys fit");
+                format!("{:?}", drive.counters())
+            });
+            bench.sim.clear();
+            counters
+        });
+        assert_eq!(ram, tags, "{}", row.name);
+    }
+}

@@ -23,7 +23,7 @@ use kvdrive_spec::Status;
 
 use crate::engines::hash::journal::{Change, Journal};
 use crate::engines::hash::layout::Grain;
-use crate::engines::hash::section::{Format, Section, SectionHeader};
+use crate::engines::hash::section::{Format, Probe, Section, SectionHeader};
 use crate::engines::hash::space::{Content, Space, Stream};
 use crate::flash::Purpose;
 
@@ -246,16 +246,36 @@ impl Cache {
         Ok(pin)
     }
 
-    /// These sections will be fetched soon, and others leave for them. Changes nothing of the model: directory, cache and
-    /// medium are large, and it takes the machine as long to meet one place of them as to meet many.
-    pub fn expect(&self, sections: impl Iterator<Item = u64>) {
+    /// The sections of these probes will be fetched soon, and others leave for them. Changes nothing of the model: directory,
+    /// cache and medium are large, and it takes the machine as long to meet one place of them as to meet many. `pairs`, if
+    /// wanted, are those that the probes lead to; they are to be expected as well, and nothing else may follow from them.
+    pub fn expect(&self, probes: impl Iterator<Item = Probe>, mut pairs: Option<&mut Vec<Grain>>) {
+        let (directory, slots) = (self.directory.borrow(), self.slots.borrow());
         let mut coming = Vec::with_capacity(32);
-        let directory = self.directory.borrow();
-        let words = sections.map(|id| directory[id as usize]);
-        let on_flash = words.filter(|word| *word != NEVER && word & CACHED == 0);
-        coming.extend(on_flash.map(|word| Location::of_word(word).grain));
-        self.space.expect(coming.iter().copied());
-        let slots = self.slots.borrow();
+        let mut tags = Vec::with_capacity(32);
+        for Probe { section, tag } in probes {
+            match directory[section as usize] {
+                NEVER => {}
+                word if word & CACHED != 0 => {
+                    let section = &slots[(word & !CACHED) as usize].section;
+                    if let (Some(pairs), Some(section)) = (&mut pairs, section) {
+                        pairs.extend(section.candidate(tag, 0, &mut 0).map(|(_, pair)| pair));
+                    }
+                }
+                word => {
+                    coming.push(Location::of_word(word).grain);
+                    tags.push(tag);
+                }
+            }
+        }
+        let mut section = pairs.is_some().then(|| self.format.create());
+        self.space.expect(&coming, &mut |index, bytes| {
+            if let (Some(pairs), Some(section)) = (&mut pairs, &mut section)
+                && section.load(bytes.clone())
+            {
+                pairs.extend(section.candidate(tags[index], 0, &mut 0).map(|(_, pair)| pair));
+            }
+        });
         for slot in self.fifo.borrow().iter().take(coming.len()).map(|slot| &slots[*slot as usize]) {
             slot.section.iter().for_each(|section| section.meet());
             black_box(directory[slot.id as usize]);

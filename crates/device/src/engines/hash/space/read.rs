@@ -77,11 +77,19 @@ impl Space {
         Ok(Part { data: read.map_err(|_| Status::UNRECOVERED_ERROR)?, base: 0 })
     }
 
-    /// The items at these grains will be read soon: [`crate::flash::FlashPort::expect`].
-    pub fn expect(&self, grains: impl Iterator<Item = Grain>) {
-        let part = |grain| (self.layout.ppa(self.layout.page(grain)), self.layout.byte_in_page(grain));
-        let parts: Vec<_> = grains.map(part).collect();
-        self.flash.expect(&parts);
+    /// What lies at these grains will be read soon: [`crate::flash::FlashPort::expect`].
+    pub fn expect(&self, grains: &[Grain], seen: &mut dyn FnMut(usize, &Rc<[u8]>)) {
+        let part =
+            |grain: &Grain| (self.layout.ppa(self.layout.page(*grain)), self.layout.byte_in_page(*grain));
+        let parts: Vec<_> = grains.iter().map(part).collect();
+        self.flash.expect(&parts, seen);
+    }
+
+    /// These pairs will be read soon, and become invalid.
+    pub fn expect_replaced(&self, pairs: &[Grain]) {
+        let validity = self.validity.borrow();
+        pairs.iter().for_each(|pair| validity.meet(*pair));
+        self.expect(pairs, &mut |_, _| ());
     }
 
     fn buffered(&self, page: u32, at: u32, bytes: u32) -> Option<Part> {

@@ -3,6 +3,8 @@
 //! need not be read; which grains of another page are invalid stands in the records of
 //! [`crate::engines::hash::records`].
 
+use std::hint::black_box;
+
 use super::Validity;
 use crate::engines::hash::layout::{Grain, Layout};
 
@@ -59,6 +61,10 @@ impl Validity for Counts {
         let first = (at.0 / self.counted_grains) as usize;
         let counts = (u64::from(grains) / self.counted_grains) as usize;
         self.invalid[first..first + counts].iter().all(|count| u64::from(*count) == self.counted_grains)
+    }
+
+    fn meet(&self, at: Grain) {
+        black_box(self.invalid[(at.0 / self.counted_grains) as usize]);
     }
 
     fn is_valid(&self, _at: Grain) -> Option<bool> {

@@ -13,6 +13,8 @@ pub trait Validity {
     fn invalidate(&mut self, at: Grain, grains: u32);
     /// Is nothing in these grains, a whole page of them, valid for certain?
     fn is_dead(&self, at: Grain, grains: u32) -> bool;
+    /// Looks at what there is about a grain, as [`std::hint::black_box`] does, for the machine's caches.
+    fn meet(&self, at: Grain);
     /// Whether the pair or section at `at` is valid, where that is known grain by grain.
     fn is_valid(&self, at: Grain) -> Option<bool>;
     /// A superblock was erased.
