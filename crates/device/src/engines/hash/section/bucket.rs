@@ -103,7 +103,7 @@ impl Format for BucketFormat {
     }
 
     fn encoded_bytes(&self, header: &SectionHeader) -> u32 {
-        self.bytes(header.live.into())
+        self.bytes(header.cells.into())
     }
 
     /// Counted to the bit: 5 B on 128 GiB.
@@ -174,7 +174,7 @@ impl BucketSection {
 impl Section for BucketSection {
     fn load(&mut self, bytes: Rc<[u8]>) -> bool {
         let Some(header) = SectionHeader::decode(&bytes) else { return false };
-        let count = u32::from(header.live);
+        let count = u32::from(header.cells);
         if count > self.format.most_cells {
             return false;
         }
@@ -250,7 +250,7 @@ impl Section for BucketSection {
     }
 
     fn encode(&mut self, id: u64, version: u64) -> Rc<[u8]> {
-        let header = SectionHeader { form: self.bytes[1] & PASSED, live: self.count() as u16, id, version };
+        let header = SectionHeader { form: self.bytes[1] & PASSED, cells: self.count() as u16, id, version };
         self.bytes_mut()[..HEADER_BYTES].copy_from_slice(&header.encode());
         self.bytes.clone()
     }

@@ -44,7 +44,7 @@ impl Format for FixedFormat {
 
     fn create(&self) -> Box<dyn Section> {
         let bytes = vec![0; self.unit_bytes as usize];
-        Box::new(FixedSection { bytes: bytes.into(), wide: self.entry_bytes == 8, live: 0 })
+        Box::new(FixedSection { bytes: bytes.into(), wide: self.entry_bytes == 8 })
     }
 
     fn encoded_bytes(&self, _header: &SectionHeader) -> u32 {
@@ -60,7 +60,6 @@ impl Format for FixedFormat {
 struct FixedSection {
     bytes: Rc<[u8]>,
     wide: bool,
-    live: u16,
 }
 
 impl FixedSection {
@@ -78,8 +77,6 @@ impl FixedSection {
     }
 
     fn put(&mut self, slot: u32, packed: Packed) {
-        let was = self.packed(slot).0 != 0;
-        self.live = self.live - u16::from(was) + u16::from(packed.0 != 0);
         let at = HEADER_BYTES + self.entry_bytes() * slot as usize;
         let bytes = Rc::make_mut(&mut self.bytes);
         if self.wide {
@@ -93,10 +90,11 @@ impl FixedSection {
 
 impl Section for FixedSection {
     fn load(&mut self, bytes: Rc<[u8]>) -> bool {
-        let Some(header) = SectionHeader::decode(&bytes) else { return false };
+        if SectionHeader::decode(&bytes).is_none() {
+            return false;
+        }
         let Some(bytes) = beginning(bytes, self.bytes.len()) else { return false };
         self.bytes = bytes;
-        self.live = header.live;
         true
     }
 
@@ -138,7 +136,7 @@ impl Section for FixedSection {
     }
 
     fn encode(&mut self, id: u64, version: u64) -> Rc<[u8]> {
-        let header = SectionHeader { form: u8::from(self.wide), live: self.live, id, version };
+        let header = SectionHeader { form: u8::from(self.wide), cells: 0, id, version };
         Rc::make_mut(&mut self.bytes)[..HEADER_BYTES].copy_from_slice(&header.encode());
         self.bytes.clone()
     }

@@ -113,14 +113,6 @@ impl LiveSection {
         self.bytes[1] & BY_OFFSET != 0
     }
 
-    fn live(&self) -> u16 {
-        u16::from_le_bytes([self.bytes[2], self.bytes[3]])
-    }
-
-    fn set_live(&mut self, live: u16) {
-        self.bytes_mut()[2..4].copy_from_slice(&live.to_le_bytes());
-    }
-
     fn separator(&self, leaf: usize) -> u32 {
         let at = HEADER_BYTES + 4 * leaf;
         u16::from_le_bytes([self.bytes[at], self.bytes[at + 1]]).into()
@@ -173,7 +165,6 @@ impl LiveSection {
     }
 
     fn insert(&mut self, slot: u32, packed: Packed) {
-        self.set_live(self.live() + 1);
         let new = entry(slot, packed);
         if self.is_by_offset() {
             self.set_entry(slot as usize, new);
@@ -195,7 +186,7 @@ impl LiveSection {
     fn spread(&mut self, all: &[u64], leaves: usize) {
         let by_offset = leaves == usize::from(self.format.max_leaves);
         let form = leaves as u8 | if by_offset { BY_OFFSET } else { 0 };
-        let header = SectionHeader { form, live: all.len() as u16, id: 0, version: 0 };
+        let header = SectionHeader { form, cells: 0, id: 0, version: 0 };
         let count = self.format.bytes(leaves) as usize;
         if self.bytes.len() == count {
             self.bytes_mut().fill(0);
@@ -205,7 +196,10 @@ impl LiveSection {
         self.bytes_mut()[..HEADER_BYTES].copy_from_slice(&header.encode());
         if by_offset {
             (0..leaves).for_each(|leaf| self.set_separator(leaf, u16::MAX));
-            all.iter().for_each(|entry| self.set_entry(slot_of(*entry) as usize, *entry));
+            // Slots come from flash; one that there is not belongs to nobody.
+            let slots = self.format.slots();
+            let known = all.iter().filter(|entry| slot_of(**entry) < slots);
+            known.for_each(|entry| self.set_entry(slot_of(*entry) as usize, *entry));
             return;
         }
         let mut rest = all;
@@ -229,9 +223,6 @@ impl LiveSection {
     fn put(&mut self, cell: usize, packed: Packed) {
         let slot = slot_of(self.entry(cell));
         self.set_entry(cell, if packed.0 == 0 { 0 } else { entry(slot, packed) });
-        if packed.0 == 0 {
-            self.set_live(self.live() - 1);
-        }
     }
 }
 
@@ -239,7 +230,8 @@ impl Section for LiveSection {
     fn load(&mut self, bytes: Rc<[u8]>) -> bool {
         let Some(header) = SectionHeader::decode(&bytes) else { return false };
         let leaves = usize::from(header.form & !BY_OFFSET);
-        if leaves < FIRST_LEAVES || leaves > usize::from(self.format.max_leaves) {
+        let most = usize::from(self.format.max_leaves);
+        if leaves < FIRST_LEAVES || leaves > most || (header.form & BY_OFFSET != 0) != (leaves == most) {
             return false;
         }
         let Some(bytes) = beginning(bytes, self.format.bytes(leaves) as usize) else { return false };
@@ -294,7 +286,7 @@ impl Section for LiveSection {
     }
 
     fn encode(&mut self, id: u64, version: u64) -> Rc<[u8]> {
-        let header = SectionHeader { form: self.bytes[1], live: self.live(), id, version };
+        let header = SectionHeader { form: self.bytes[1], cells: 0, id, version };
         self.bytes_mut()[..HEADER_BYTES].copy_from_slice(&header.encode());
         self.bytes.clone()
     }
@@ -324,6 +316,34 @@ mod tests {
     }
 
     #[test]
+    fn a_section_of_no_such_form_is_none_and_slots_there_are_not_belong_to_nobody() {
+        let format = format();
+        let mut section = format.create();
+        shuffled().take(472).for_each(|slot| section.set(slot, slot, Grain(u64::from(slot))));
+        let bytes = section.encode(1, 1);
+        assert_eq!(usize::from(bytes[1]), 59, "one leaf is missing");
+        let altered = |at: usize, new: &[u8]| {
+            let mut bytes = bytes.to_vec();
+            bytes[at..at + new.len()].copy_from_slice(new);
+            format.decode(bytes.into())
+        };
+        for form in [0, 1, 60, 61, 0x7F, BY_OFFSET, BY_OFFSET | 59, BY_OFFSET | 60] {
+            assert!(altered(1, &[form]).is_none(), "form {form:02x} of {} bytes", bytes.len());
+        }
+        // The last cell says that it is slot 500 of 480: the step to sixty leaves leaves it out.
+        let at = bytes.len() - 8;
+        let mut section =
+            altered(at, &entry(500, Packed::new(Entry::At(Grain(9)), false)).to_le_bytes()).unwrap();
+        let missing: Vec<u32> = (0..480).filter(|slot| section.get(*slot, &mut 0) == Entry::Empty).collect();
+        for slot in missing {
+            section.set(slot, slot, Grain(u64::from(slot)));
+        }
+        assert_eq!(section.bytes(), 4096);
+        (0..480)
+            .for_each(|slot| assert_eq!(section.get(slot, &mut 0), Entry::At(Grain(slot.into())), "{slot}"));
+    }
+
+    #[test]
     fn a_section_grows_leaf_by_leaf_and_at_its_full_size_entries_lie_by_their_slots() {
         let format = format();
         let mut section = format.create();
@@ -337,7 +357,7 @@ mod tests {
             let bytes = section.encode(7, 9);
             assert_eq!(bytes.len() as u32, section.bytes());
             let header = SectionHeader::decode(&bytes).unwrap();
-            assert_eq!((header.id, header.version, usize::from(header.live)), (7, 9, count + 1));
+            assert_eq!((header.id, header.version), (7, 9));
             assert_eq!(format.encoded_bytes(&header), section.bytes());
             let read = format.decode(bytes).unwrap();
             for known in shuffled().take(count + 1).step_by(7) {

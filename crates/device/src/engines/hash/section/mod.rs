@@ -12,7 +12,7 @@
 //! ```text
 //!   0      1      2      4            10               16
 //!   +------+------+------+------------+----------------+----
-//!   | 53h  | form | live | section id | version        | the format's own
+//!   | 53h  | form | cells| section id | version        | the format's own
 //!   +------+------+------+------------+----------------+----
 //! ```
 //!
@@ -203,8 +203,8 @@ pub trait Format {
 pub struct SectionHeader {
     /// The format's own.
     pub form: u8,
-    /// Slots that are not empty, or that the section has room for.
-    pub live: u16,
+    /// Cells of a bucket; 0 where they follow from the form.
+    pub cells: u16,
     /// Number of the section.
     pub id: u64,
     /// Counts the versions of all sections.
@@ -217,7 +217,7 @@ impl SectionHeader {
         let mut out = [0; HEADER_BYTES];
         out[0] = SECTION_MARK;
         out[1] = self.form;
-        out[2..4].copy_from_slice(&self.live.to_le_bytes());
+        out[2..4].copy_from_slice(&self.cells.to_le_bytes());
         out[4..10].copy_from_slice(&self.id.to_le_bytes()[..6]);
         out[10..16].copy_from_slice(&self.version.to_le_bytes()[..6]);
         out
@@ -233,7 +233,7 @@ impl SectionHeader {
         };
         Some(SectionHeader {
             form: bytes[1],
-            live: u16::from_le_bytes([bytes[2], bytes[3]]),
+            cells: u16::from_le_bytes([bytes[2], bytes[3]]),
             id: six(4),
             version: six(10),
         })
