@@ -321,8 +321,7 @@ impl Engine for HashEngine {
     }
 
     fn expect(&self, keys: &mut dyn Iterator<Item = Key>) {
-        let mut replaced = Vec::with_capacity(32);
-        self.0.cache.expect(keys.map(|key| self.0.probe(&key, 0)), Some(&mut replaced));
+        let replaced = self.0.cache.expect_pairs(keys.map(|key| self.0.probe(&key, 0)));
         self.0.space.expect_replaced(&replaced);
     }
 

@@ -164,7 +164,7 @@ async fn move_pairs(core: &Rc<Core>, victim: &Victim, page: u32) -> Result<(), S
             pairs.push((grain, header));
         }
     }
-    core.cache.expect(pairs.iter().map(|(_, header)| core.probe(&header.key, header.probe)), None);
+    core.cache.expect(pairs.iter().map(|(_, header)| core.probe(&header.key, header.probe)));
     core.work(Role::Collection, core.config.costs.gc_item_ns * pairs.len() as u64, "collect").await;
     let mut result = Ok(());
     for (grain, header) in &pairs {

@@ -15,7 +15,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::hint::black_box;
 use std::rc::Rc;
 
 use kvdrive_sim::{Ns, Resource, Sim, WaitQueue};
@@ -23,10 +22,11 @@ use kvdrive_spec::Status;
 
 use crate::engines::hash::journal::{Change, Journal};
 use crate::engines::hash::layout::Grain;
-use crate::engines::hash::section::{Format, Probe, Section, SectionHeader};
+use crate::engines::hash::section::{Format, Section, SectionHeader};
 use crate::engines::hash::space::{Content, Space, Stream};
 use crate::flash::Purpose;
 
+mod expect;
 mod pin;
 
 pub use pin::Pin;
@@ -244,47 +244,6 @@ impl Cache {
             self.take_owed().await;
         }
         Ok(pin)
-    }
-
-    /// The sections of these probes will be fetched soon, and others leave for them. Changes nothing of the model: directory,
-    /// cache and medium are large, and it takes the machine as long to meet one place of them as to meet many. `pairs`, if
-    /// wanted, are those that the probes lead to; they are to be expected as well, and nothing else may follow from them.
-    pub fn expect(&self, probes: impl Iterator<Item = Probe>, mut pairs: Option<&mut Vec<Grain>>) {
-        let (directory, slots) = (self.directory.borrow(), self.slots.borrow());
-        let mut coming = Vec::with_capacity(32);
-        let mut tags = Vec::with_capacity(32);
-        for Probe { section, tag } in probes {
-            match directory[section as usize] {
-                NEVER => {}
-                word if word & CACHED != 0 => {
-                    let section = &slots[(word & !CACHED) as usize].section;
-                    if let (Some(pairs), Some(section)) = (&mut pairs, section) {
-                        pairs.extend(section.candidate(tag, 0, &mut 0).map(|(_, pair)| pair));
-                    }
-                }
-                word => {
-                    coming.push(Location::of_word(word).grain);
-                    tags.push(tag);
-                }
-            }
-        }
-        let mut section = pairs.is_some().then(|| self.format.create());
-        self.space.expect(&coming, &mut |index, bytes| {
-            if let (Some(pairs), Some(section)) = (&mut pairs, &mut section)
-                && section.load(bytes.clone())
-            {
-                pairs.extend(section.candidate(tags[index], 0, &mut 0).map(|(_, pair)| pair));
-            }
-        });
-        for slot in self.fifo.borrow().iter().take(coming.len()).map(|slot| &slots[*slot as usize]) {
-            slot.section.iter().for_each(|section| section.meet());
-            black_box(directory[slot.id as usize]);
-        }
-    }
-
-    /// Somebody will ask soon where the copies of these sections are. Changes nothing, as [`Cache::expect`].
-    pub fn expect_location(&self, sections: impl Iterator<Item = u64>) {
-        sections.for_each(|id| _ = black_box(self.location(id)));
     }
 
     /// Takes the firmware time of sections that were written where nothing can wait.
