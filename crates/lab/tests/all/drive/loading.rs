@@ -85,7 +85,7 @@ fn what_a_medium_is_told_ahead_changes_nothing() {
                     (key, Piece::Pattern(value(&key, stored)))
                 });
                 drive.load(&mut pairs).await.expect("900 keys fit");
-                format!("{:?}", drive.counters())
+                format!("{:?} {:?}", drive.counters(), drive.engine_details())
             });
             bench.sim.clear();
             counters
