@@ -135,6 +135,7 @@ type Load<'a> = dyn Future<Output = Result<(), (Key, Status)>> + 'a;
 /// What a drive can do whatever its engine.
 trait Powered {
     fn load<'a>(&'a self, pairs: &'a mut Pairs<'a>) -> Pin<Box<Load<'a>>>;
+    fn expect(&self, keys: &mut dyn Iterator<Item = Key>);
     fn drain(&self) -> Pin<Box<dyn Future<Output = ()> + '_>>;
     fn protected_image(&self) -> Vec<u8>;
     fn commands(&self) -> u64;
@@ -148,6 +149,10 @@ trait Powered {
 impl<E: Engine> Powered for Controller<E> {
     fn load<'a>(&'a self, pairs: &'a mut Pairs<'a>) -> Pin<Box<Load<'a>>> {
         Box::pin(Controller::load(self, pairs))
+    }
+
+    fn expect(&self, keys: &mut dyn Iterator<Item = Key>) {
+        self.engine().expect(keys);
     }
 
     fn drain(&self) -> Pin<Box<dyn Future<Output = ()> + '_>> {
@@ -284,6 +289,12 @@ impl Drive {
     /// The first key whose store fails, and what it would be answered; some pairs behind it may have been asked for.
     pub async fn load<'a>(&'a self, pairs: &'a mut Pairs<'a>) -> Result<(), (Key, Status)> {
         self.controller.load(pairs).await
+    }
+
+    /// Commands with these keys will come soon: a simulation that knows can go through the machine's memory for all of them
+    /// at once. Nothing of the drive changes by it.
+    pub fn expect(&self, keys: &mut dyn Iterator<Item = Key>) {
+        self.controller.expect(keys);
     }
 
     /// Writes everything buffered to flash, so that it is counted.

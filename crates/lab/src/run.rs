@@ -12,6 +12,7 @@
 //! (`workload.timed_load`); what that took is in the report, too.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 use kvdrive_device::{Counters, Drive};
@@ -28,6 +29,10 @@ use crate::workload::{self, Op, ValueSpec, Workload, WorkloadParams};
 
 /// Operations between two calls of a progress hook.
 const PROGRESS_STEP: u64 = 8192;
+
+/// Operations that are drawn before the first of them is done, so that the drive can be told of all of them
+/// ([`Drive::expect`]): what they will meet fits the machine's second cache.
+const DRAWN_AHEAD: u64 = 48;
 
 /// Who wants to know how far a run is: operations done (loading included) and in all.
 pub type Progress<'a> = &'a dyn Fn(u64, u64);
@@ -105,7 +110,10 @@ struct Stream {
     sim: Sim,
     core: Rc<Resource>,
     think_ns: Ns,
+    drive: Rc<Drive>,
     workload: RefCell<Box<dyn Workload>>,
+    /// Operations that were drawn.
+    drawn: RefCell<VecDeque<Op>>,
     /// Pairs that are loaded already, and where loading ends.
     loaded: Cell<u64>,
     load_end: Cell<u64>,
@@ -169,7 +177,7 @@ impl Bench {
 
     async fn measure(&self, configs: &[Config], progress: Progress<'_>) -> anyhow::Result<Vec<Outcome>> {
         let config = &configs[0];
-        let drive = Drive::power_on(&self.sim, &self.link, &setup::drive(config), None).await?;
+        let drive = Rc::new(Drive::power_on(&self.sim, &self.link, &setup::drive(config), None).await?);
         let host = Host::connect(
             self.link.clone(),
             self.memory.clone(),
@@ -186,11 +194,11 @@ impl Bench {
             if let Some(before) = &before {
                 follow(&mut params, before);
             }
-            let stream = self.stream(config, &params, config.run.seed + index as u64)?;
+            let stream = self.stream(config, &drive, &params, config.run.seed + index as u64)?;
             let mut notes = stream.workload.borrow().notes().to_vec();
             let tell = |now| progress(done + now, total);
             match &before {
-                None => loading = self.load(&stream, config, &drivers, &drive, &tell).await?,
+                None => loading = self.load(&stream, config, &drivers, &tell).await?,
                 Some(before) => {
                     notes.push(format!("behind {} {} on the same drive", before.name, before.distribution));
                 }
@@ -210,13 +218,21 @@ impl Bench {
         Ok(outcomes)
     }
 
-    fn stream(&self, config: &Config, params: &WorkloadParams, seed: u64) -> anyhow::Result<Rc<Stream>> {
+    fn stream(
+        &self,
+        config: &Config,
+        drive: &Rc<Drive>,
+        params: &WorkloadParams,
+        seed: u64,
+    ) -> anyhow::Result<Rc<Stream>> {
         let source = workload::build(params, seed).map_err(anyhow::Error::msg)?;
         Ok(Rc::new(Stream {
             sim: self.sim.clone(),
             core: self.core.clone(),
             think_ns: config.host.think_ns,
+            drive: drive.clone(),
             workload: RefCell::new(source),
+            drawn: RefCell::default(),
             loaded: Cell::new(0),
             load_end: Cell::new(0),
             left: Cell::new(0),
@@ -235,19 +251,18 @@ impl Bench {
         stream: &Rc<Stream>,
         config: &Config,
         drivers: &[Rc<Driver>],
-        drive: &Drive,
         tell: &dyn Fn(u64),
     ) -> anyhow::Result<Option<Loading>> {
         let stores = stream.workload.borrow().preload();
         if stores == 0 {
             return Ok(None);
         }
-        let began = self.snapshot(drive);
+        let began = self.snapshot(&stream.drive);
         stream.load_end.set(stores);
         if config.workload.timed_load {
             stream.run_tasks(config, drivers, tell).await;
         } else {
-            stream.load_at_once(drive, tell).await;
+            stream.load_at_once(tell).await;
         }
         tell(stream.done.get());
         let seen = stream.seen.take();
@@ -255,7 +270,7 @@ impl Bench {
             let (name, done) = (&config.workload.name, stream.done.get());
             anyhow::bail!("workload.name = {name:?}: loading, {done} of {stores} stores done: {error}");
         }
-        let ended = self.snapshot(drive);
+        let ended = self.snapshot(&stream.drive);
         Ok(Some(Loading { began, ended, stores, stored_bytes: seen.stored_bytes }))
     }
 
@@ -302,8 +317,20 @@ impl Stream {
         if self.full.get() {
             return None;
         }
-        self.left.set(self.left.get().checked_sub(1)?);
-        Some(self.workload.borrow_mut().next())
+        let mut drawn = self.drawn.borrow_mut();
+        if drawn.is_empty() {
+            self.draw(&mut drawn);
+        }
+        drawn.pop_front()
+    }
+
+    /// Draws the next operations. One at a time where the drive may be full before them: they have not been drawn then.
+    fn draw(&self, drawn: &mut VecDeque<Op>) {
+        let count = self.left.get().min(if self.until_full { 1 } else { DRAWN_AHEAD });
+        self.left.set(self.left.get() - count);
+        let mut workload = self.workload.borrow_mut();
+        drawn.extend((0..count).map(|_| workload.next()));
+        self.drive.expect(&mut drawn.iter().map(Op::key));
     }
 
     fn next_to_load(&self) -> Option<(Key, ValueSpec)> {
@@ -323,7 +350,7 @@ impl Stream {
     }
 
     /// Puts the pairs to be loaded into the drive, in no time.
-    async fn load_at_once(&self, drive: &Drive, tell: &dyn Fn(u64)) {
+    async fn load_at_once(&self, tell: &dyn Fn(u64)) {
         let mut pairs = std::iter::from_fn(|| {
             let (key, value) = self.next_to_load()?;
             self.seen.borrow_mut().stored_bytes += u64::from(value.bytes);
@@ -332,7 +359,7 @@ impl Stream {
             }
             Some((key, content(&key, &value)))
         });
-        if let Err((key, status)) = drive.load(&mut pairs).await {
+        if let Err((key, status)) = self.drive.load(&mut pairs).await {
             self.seen.borrow_mut().first_error = Some(format!("store of {key}: {status}"));
         }
     }

@@ -13,7 +13,7 @@ use super::Controller;
 use crate::engines::Engine;
 
 /// Pairs of which the engine is told at once ([`Engine::expect`]): what they will meet fits the machine's second cache.
-const KNOWN_AHEAD: usize = 16;
+const KNOWN_AHEAD: usize = 48;
 
 impl<E: Engine> Controller<E> {
     /// Stores `pairs`, one behind the other.

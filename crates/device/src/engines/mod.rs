@@ -44,7 +44,7 @@ pub trait Engine: Exposing + 'static {
         false
     }
 
-    /// These keys will be stored soon. Changes nothing of the model; see [`crate::flash::media::Media::expect`].
+    /// These keys will be stored or asked for soon. Changes nothing of the model; see [`crate::flash::media::Media::expect`].
     fn expect(&self, _keys: &mut dyn Iterator<Item = Key>) {}
 
     /// Finds the newest value of `key`.

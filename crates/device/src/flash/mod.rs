@@ -20,7 +20,7 @@ pub mod spare;
 use serde::{Deserialize, Serialize};
 
 pub use geometry::{BlockId, Geometry, Ppa};
-pub use media::{ImageError, Media, MediaPage, PageData};
+pub use media::{Forward, ImageError, Media, MediaPage, PageData};
 pub use port::{FlashPort, ReadError};
 pub use purpose::Purpose;
 pub use spare::Spare;

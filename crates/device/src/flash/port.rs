@@ -47,6 +47,7 @@ enum InFlight {
 /// One plane of one die.
 struct Unit {
     resource: Resource,
+    channel: u32,
     in_flight: RefCell<Option<InFlight>>,
 }
 
@@ -110,6 +111,7 @@ impl FlashPort {
         let charged = charged(&config);
         let unit = |unit: u32| Unit {
             resource: Resource::new(sim, format!("unit {unit}"), 1),
+            channel: geometry.channel_of(geometry.block_of_unit(unit, 0)),
             in_flight: RefCell::new(None),
         };
         let channel = |channel: u32| Resource::new(sim, format!("channel {channel}"), 1);
@@ -196,16 +198,17 @@ impl FlashPort {
         bump(&core.reads[purpose.index()]);
         let since = core.sim.now();
         let block = core.geometry.block_of(ppa);
-        let charged = self.is_charged(Operation::Read, purpose, block);
-        let unit = self.unit(block).resource.acquire().await;
+        let unit = self.unit(block);
+        let charged = self.is_charged(Operation::Read, purpose, unit);
+        let held = unit.resource.acquire().await;
         if charged {
             core.sim.sleep(core.config.sense_ns).await;
         }
         let page = take(&**core.media.borrow());
         if charged {
-            self.channel(block).run(transfer_ns).await;
+            self.channel(unit).run(transfer_ns).await;
         }
-        drop(unit);
+        drop(held);
         self.note(since, "read", core.geometry.page_bytes, purpose);
         match page {
             MediaPage::Programmed(page) => Ok(page),
@@ -227,11 +230,11 @@ impl FlashPort {
         );
         let since = core.sim.now();
         let block = core.geometry.block_of(ppa);
-        let charged = self.is_charged(Operation::Program, purpose, block);
         let unit = self.unit(block);
+        let charged = self.is_charged(Operation::Program, purpose, unit);
         let held = unit.resource.acquire().await;
         if charged {
-            self.channel(block).run(core.page_transfer_ns).await;
+            self.channel(unit).run(core.page_transfer_ns).await;
         }
         self.step_block(block, core.geometry.page_of(ppa));
         *unit.in_flight.borrow_mut() = Some(InFlight::Program { ppa, data: data.clone(), spare });
@@ -255,7 +258,7 @@ impl FlashPort {
         let unit = self.unit(block);
         let held = unit.resource.acquire().await;
         *unit.in_flight.borrow_mut() = Some(InFlight::Erase(block));
-        if self.is_charged(Operation::Erase, purpose, block) {
+        if self.is_charged(Operation::Erase, purpose, unit) {
             core.sim.sleep(core.config.erase_ns).await;
         }
         unit.in_flight.borrow_mut().take();
@@ -375,13 +378,13 @@ impl FlashPort {
         &self.0.units[self.0.geometry.unit_of(block) as usize]
     }
 
-    fn is_charged(&self, operation: Operation, purpose: Purpose, block: BlockId) -> bool {
+    fn is_charged(&self, operation: Operation, purpose: Purpose, unit: &Unit) -> bool {
         let core = &*self.0;
-        core.charged[charge_index(&core.config, operation, purpose, core.geometry.channel_of(block))]
+        core.charged[charge_index(&core.config, operation, purpose, unit.channel)]
     }
 
-    fn channel(&self, block: BlockId) -> &Resource {
-        &self.0.channels[self.0.geometry.channel_of(block) as usize]
+    fn channel(&self, unit: &Unit) -> &Resource {
+        &self.0.channels[unit.channel as usize]
     }
 
     /// The only page of `block` that may be programmed. Takes no time: it is for refusing a state that contradicts the flash

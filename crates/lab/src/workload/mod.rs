@@ -80,6 +80,20 @@ pub enum Op {
     },
 }
 
+impl Op {
+    /// The key it begins with.
+    pub fn key(&self) -> Key {
+        match *self {
+            Op::Store { key, .. }
+            | Op::Retrieve { key }
+            | Op::Delete { key }
+            | Op::Exist { key }
+            | Op::Seek { key, .. }
+            | Op::List { key, .. } => key,
+        }
+    }
+}
+
 /// A stream of operations. It has no end: how many are asked for is the runner's business.
 pub trait Workload {
     /// The next operation. Allocates nothing.

@@ -172,7 +172,7 @@ impl HashEngine {
         let core = &*self.0;
         let slot = old.map(|(slot, _)| *slot).or_else(|| spot.pin.vacancy(spot.tag));
         let slot = slot?;
-        let now = spot.pin.get(slot);
+        let replaced = old.map(|(slot, old)| (spot.pin.get(*slot), old));
         let header = PairHeader { probe: spot.probe, ..place.header };
         let mut region = place.region.borrow_mut();
         region.write(0, Piece::Bytes(&header.encode()[..header.bytes() as usize]));
@@ -184,7 +184,7 @@ impl HashEngine {
         }
         spot.pin.set(slot, spot.tag, grain);
         core.live_bytes.set(core.live_bytes.get() + u64::from(header.value_bytes));
-        if let (Some((_, old)), Entry::At(grain)) = (old, now) {
+        if let Some((Entry::At(grain), old)) = replaced {
             core.drop_pair(old, grain, spot.section, slot);
         }
         Some(grain)
@@ -257,7 +257,7 @@ impl HashEngine {
             at,
             page: layout.page(pair.grain),
             first: pair.part,
-            first_end: (at / layout.unit_bytes + 1) * layout.unit_bytes,
+            first_end: layout.unit_begin(at) + layout.unit_bytes,
             rest: RefCell::default(),
             _reader: pair.reader,
         }
@@ -322,7 +322,9 @@ impl Engine for HashEngine {
 
     fn expect(&self, keys: &mut dyn Iterator<Item = Key>) {
         let replaced = self.0.cache.expect_pairs(keys.map(|key| self.0.probe(&key, 0)));
-        self.0.space.expect_replaced(&replaced);
+        self.0.space.expect(&replaced, &mut |_, _| ());
+        self.0.space.expect_invalid(replaced.iter().copied());
+        self.0.records.iter().for_each(|records| records.expect(&replaced));
     }
 
     async fn find(&self, key: Key) -> Result<Option<Found>, Status> {

@@ -214,7 +214,7 @@ impl Core {
     pub async fn read_pair(&self, grain: Grain, purpose: Purpose) -> Result<PairRead, Status> {
         let reader = self.space.pin(grain);
         let at = self.layout.byte_in_page(grain);
-        let unit = at / self.layout.unit_bytes * self.layout.unit_bytes;
+        let unit = self.layout.unit_begin(at);
         let part = self.space.read(self.layout.page(grain), unit, self.layout.unit_bytes, purpose).await?;
         let mut bytes = [0; HEADER_MAX_BYTES];
         let most = (unit + self.layout.unit_bytes - at).min(HEADER_MAX_BYTES as u32) as usize;

@@ -24,7 +24,7 @@ use super::records::{RECORDS_MARK, RecordsHeader};
 use super::section::{HEADER_BYTES, Probe, SECTION_MARK, SectionHeader};
 use super::space::{Content, KIND_DATA, KIND_MAP, State, Stream, filling};
 use crate::firmware::Role;
-use crate::flash::{PageData, Purpose};
+use crate::flash::{Forward, PageData, Purpose};
 
 /// While so few superblocks are free, sections are collected before pairs.
 const CRITICAL_SUPERBLOCKS: u32 = 2;
@@ -152,11 +152,12 @@ async fn move_pairs(core: &Rc<Core>, victim: &Victim, page: u32) -> Result<(), S
     let layout = &core.layout;
     let mut pairs = Vec::with_capacity(layout.page_grains as usize / 4);
     let mut at = first_item;
+    let headers = data.forward();
     while at < layout.page_grains {
         let mut bytes = [0; HEADER_MAX_BYTES];
         let offset = at * layout.grain_bytes;
         let most = (layout.page_bytes() - offset).min(HEADER_MAX_BYTES as u32) as usize;
-        data.copy_to(offset, &mut bytes[..most]);
+        headers.copy_to(offset, &mut bytes[..most]);
         let Some(header) = PairHeader::decode(&bytes) else { break };
         let grain = Grain(layout.first_grain(page).0 + u64::from(at));
         at += layout.grains_of(header.pair_bytes());
@@ -167,6 +168,7 @@ async fn move_pairs(core: &Rc<Core>, victim: &Victim, page: u32) -> Result<(), S
     core.cache.expect(pairs.iter().map(|(_, header)| core.probe(&header.key, header.probe)));
     core.work(Role::Collection, core.config.costs.gc_item_ns * pairs.len() as u64, "collect").await;
     let mut result = Ok(());
+    let data = data.forward();
     for (grain, header) in &pairs {
         make_map_room(core).await;
         let moved = move_pair(core, *grain, header, page, &data).await;
@@ -188,7 +190,7 @@ async fn move_pair(
     grain: Grain,
     header: &PairHeader,
     page: u32,
-    data: &PageData,
+    data: &Forward<'_>,
 ) -> Result<(), Status> {
     let Probe { section, tag } = core.probe(&header.key, header.probe);
     raise(&core.counters.gc_map_reads, 1);

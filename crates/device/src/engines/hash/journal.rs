@@ -114,13 +114,18 @@ impl Journal {
     }
 
     /// Notes a change. The caller has asked [`Journal::is_kept`] if describing it takes work.
+    #[inline]
     pub fn note(&self, change: Change<'_>) {
         if self.is_kept() {
-            let mut encoded = self.change.borrow_mut();
-            encoded.clear();
-            change.encode(&mut encoded);
-            self.records.append(PART, &encoded);
+            self.append(&change);
         }
+    }
+
+    fn append(&self, change: &Change<'_>) {
+        let mut encoded = self.change.borrow_mut();
+        encoded.clear();
+        change.encode(&mut encoded);
+        self.records.append(PART, &encoded);
     }
 }
 

@@ -7,6 +7,8 @@
 //!   grain        the least space of a pair: 512 B in `original`, 64 B in `plus` and `plus2`
 //! ```
 
+use strength_reduce::{StrengthReducedU32, StrengthReducedU64};
+
 use crate::flash::{BlockId, Geometry, Ppa};
 
 /// Address of a grain: a flat number over all grains of the drive, superblock by superblock.
@@ -31,6 +33,20 @@ pub struct Layout {
     pub superblock_grains: u32,
     /// Superblocks of the drive.
     pub superblocks: u32,
+    by: Divisors,
+}
+
+/// What addresses are divided by. A store takes about a hundred such divisions, and a machine takes its time for each: here
+/// they are made multiplications and shifts.
+#[derive(Clone, Copy, Debug)]
+struct Divisors {
+    grain_bytes: StrengthReducedU32,
+    unit_bytes: StrengthReducedU32,
+    unit_grains: StrengthReducedU32,
+    page_grains: StrengthReducedU64,
+    superblock_pages: StrengthReducedU32,
+    superblock_grains: StrengthReducedU64,
+    units: StrengthReducedU32,
 }
 
 impl Layout {
@@ -39,15 +55,26 @@ impl Layout {
         assert!(unit_bytes.is_multiple_of(grain_bytes) && geometry.page_bytes.is_multiple_of(unit_bytes));
         let page_grains = geometry.page_bytes / grain_bytes;
         let superblock_pages = geometry.units() * geometry.pages_per_block;
+        let (unit_grains, superblock_grains) = (unit_bytes / grain_bytes, superblock_pages * page_grains);
+        let by = Divisors {
+            grain_bytes: StrengthReducedU32::new(grain_bytes),
+            unit_bytes: StrengthReducedU32::new(unit_bytes),
+            unit_grains: StrengthReducedU32::new(unit_grains),
+            page_grains: StrengthReducedU64::new(page_grains.into()),
+            superblock_pages: StrengthReducedU32::new(superblock_pages),
+            superblock_grains: StrengthReducedU64::new(superblock_grains.into()),
+            units: StrengthReducedU32::new(geometry.units()),
+        };
         Layout {
             geometry,
             grain_bytes,
             unit_bytes,
-            unit_grains: unit_bytes / grain_bytes,
+            unit_grains,
             page_grains,
             superblock_pages,
-            superblock_grains: superblock_pages * page_grains,
+            superblock_grains,
             superblocks: geometry.blocks_per_unit(),
+            by,
         }
     }
 
@@ -68,7 +95,7 @@ impl Layout {
 
     /// Grains that `bytes` bytes take.
     pub fn grains_of(&self, bytes: u32) -> u32 {
-        bytes.div_ceil(self.grain_bytes)
+        (bytes + self.grain_bytes - 1) / self.by.grain_bytes
     }
 
     /// Grain number `at` of a superblock.
@@ -78,22 +105,38 @@ impl Layout {
 
     /// The superblock of a grain.
     pub fn superblock(&self, grain: Grain) -> u32 {
-        (grain.0 / u64::from(self.superblock_grains)) as u32
+        (grain.0 / self.by.superblock_grains) as u32
     }
 
     /// The number of a grain within its superblock.
     pub fn within(&self, grain: Grain) -> u32 {
-        (grain.0 % u64::from(self.superblock_grains)) as u32
+        (grain.0 % self.by.superblock_grains) as u32
     }
 
     /// The page of a grain: a flat number over all pages, superblock by superblock.
     pub fn page(&self, grain: Grain) -> u32 {
-        (grain.0 / u64::from(self.page_grains)) as u32
+        (grain.0 / self.by.page_grains) as u32
     }
 
     /// Where a grain begins in its page, bytes.
     pub fn byte_in_page(&self, grain: Grain) -> u32 {
-        (grain.0 % u64::from(self.page_grains)) as u32 * self.grain_bytes
+        (grain.0 % self.by.page_grains) as u32 * self.grain_bytes
+    }
+
+    /// Where the read unit that holds byte `at` of a page begins, bytes.
+    pub fn unit_begin(&self, at: u32) -> u32 {
+        at / self.by.unit_bytes * self.unit_bytes
+    }
+
+    /// Page, counted from the superblock's first, and place in it of grain number `at` of a superblock.
+    pub fn in_page(&self, at: u32) -> (u32, u32) {
+        let (page, grain) = StrengthReducedU64::div_rem(at.into(), self.by.page_grains);
+        (page as u32, grain as u32)
+    }
+
+    /// Grains from grain number `at` of a superblock, or of a page, to the end of its read unit.
+    pub fn left_in_unit(&self, at: u32) -> u32 {
+        self.unit_grains - at % self.by.unit_grains
     }
 
     /// The first page of a superblock.
@@ -108,19 +151,19 @@ impl Layout {
 
     /// The superblock of a page.
     pub fn superblock_of_page(&self, page: u32) -> u32 {
-        page / self.superblock_pages
+        page / self.by.superblock_pages
     }
 
     /// Which unit a page lies on.
     pub fn unit_of_page(&self, page: u32) -> u32 {
-        page % self.superblock_pages % self.units()
+        page % self.by.superblock_pages % self.by.units
     }
 
     /// Where a page lies on flash.
     pub fn ppa(&self, page: u32) -> Ppa {
-        let index = page % self.superblock_pages;
-        let block = self.block(self.superblock_of_page(page), index % self.units());
-        self.geometry.ppa(block, index / self.units())
+        let (superblock, index) = StrengthReducedU32::div_rem(page, self.by.superblock_pages);
+        let (row, unit) = StrengthReducedU32::div_rem(index, self.by.units);
+        self.geometry.ppa(self.block(superblock, unit), row)
     }
 
     /// The block of a superblock on one unit.
@@ -156,6 +199,8 @@ mod tests {
             let grain = layout.first_grain(page);
             assert_eq!((layout.page(grain), layout.byte_in_page(grain)), (page, 0));
             assert_eq!(layout.superblock(grain), page / 12);
+            assert_eq!(layout.superblock_of_page(page), page / 12);
+            assert_eq!(layout.in_page(layout.within(grain)), (page % 12, 0));
         }
         assert!(next.iter().all(|pages| *pages == 3));
     }

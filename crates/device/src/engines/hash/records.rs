@@ -15,6 +15,7 @@
 //! stands behind a record's first three bytes, nobody ever reads.
 
 use std::cell::{Cell, RefCell};
+use std::hint::black_box;
 use std::rc::Rc;
 
 use kvdrive_spec::Status;
@@ -162,6 +163,13 @@ impl Records {
         }
     }
 
+    /// These pairs will become invalid soon: [`std::hint::black_box`] meets where that is noted.
+    pub fn expect(&self, pairs: &[Grain]) {
+        let books = self.books.borrow();
+        let book = |pair: &Grain| &books[self.layout.superblock(*pair) as usize];
+        pairs.iter().for_each(|pair| _ = black_box(book(pair).buffer.last()));
+    }
+
     /// Makes a buffer an invalid page. Without space for it the buffer grows: nothing may be forgotten.
     fn flush(&self, space: &Rc<Space>, superblock: u32) {
         let epoch = space.superblocks.borrow()[superblock as usize].epoch;
@@ -203,7 +211,7 @@ impl Records {
             // Collection of the page's own superblock may have moved it; it is one task, and so it cannot be now.
             let _reader = space.pin(page);
             let at = self.layout.byte_in_page(page);
-            let unit = at / self.layout.unit_bytes * self.layout.unit_bytes;
+            let unit = self.layout.unit_begin(at);
             let read =
                 space.read(self.layout.page(page), unit, self.layout.unit_bytes, Purpose::InvalidMap).await;
             let bytes = read?.item(at, self.page_bytes);

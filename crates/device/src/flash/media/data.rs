@@ -6,7 +6,7 @@ use std::rc::Rc;
 use kvdrive_link::{Piece, Region, expanding};
 
 use super::items::Items;
-use super::packed::Packed;
+use super::packed::{self, Packed};
 
 /// A page's data. It may be the very memory of the medium; clones share it, and nothing is copied or unpacked before
 /// somebody asks for bytes.
@@ -32,7 +32,20 @@ impl PageData {
 
     /// Writes `out.len()` bytes from `at` on as real bytes.
     pub fn copy_to(&self, at: u32, out: &mut [u8]) {
+        if let PageData::Items(items) = self
+            && let Some(bytes) = items.beginning(at, out.len())
+        {
+            return out.copy_from_slice(bytes);
+        }
         self.read(at, out.len() as u32, &mut expanding(out));
+    }
+
+    /// The page for somebody who goes through it from front to back.
+    pub fn forward(&self) -> Forward<'_> {
+        match self {
+            PageData::Packed(packed) => Forward::Packed(packed.forward()),
+            page => Forward::Page(page),
+        }
     }
 
     /// The first `size` bytes as real bytes.
@@ -77,6 +90,29 @@ impl PageData {
             PageData::Packed(packed) => Rc::new(packed.unpack()),
             PageData::Items(items) => Rc::new(items.unpack()),
         }
+    }
+}
+
+/// A page that is read from front to back: reading on behind what was read last costs least, anything else is as right.
+pub enum Forward<'a> {
+    /// Any place is as near as another.
+    Page(&'a PageData),
+    /// As descriptors.
+    Packed(packed::Forward<'a>),
+}
+
+impl Forward<'_> {
+    /// [`PageData::read`].
+    pub fn read(&self, at: u32, bytes: u32, sink: &mut dyn FnMut(Piece<'_>)) {
+        match self {
+            Forward::Page(page) => page.read(at, bytes, sink),
+            Forward::Packed(packed) => packed.read(at, bytes, sink),
+        }
+    }
+
+    /// [`PageData::copy_to`].
+    pub fn copy_to(&self, at: u32, out: &mut [u8]) {
+        self.read(at, out.len() as u32, &mut expanding(out));
     }
 }
 

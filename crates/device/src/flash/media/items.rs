@@ -114,6 +114,12 @@ impl Items {
         }
     }
 
+    /// The first `count` bytes of the item that begins at byte `at`, if they are there.
+    pub fn beginning(&self, at: u32, count: usize) -> Option<&[u8]> {
+        let item = self.list.get(self.first_behind(at)).filter(|item| item.at() == at)?;
+        item.bytes().get(..count)
+    }
+
     /// Looks at where the item at byte `at` is kept: the list, its place in there, and its bytes, a step each.
     pub fn meet(&self, at: u32, step: u32) {
         match step {

@@ -21,7 +21,7 @@ use std::path::PathBuf;
 
 use super::geometry::{BlockId, Geometry, Ppa};
 use super::spare::Spare;
-pub use data::PageData;
+pub use data::{Forward, PageData};
 
 /// What lies at a physical page.
 #[derive(Clone, Debug, PartialEq, Eq)]

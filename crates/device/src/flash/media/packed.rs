@@ -77,22 +77,19 @@ impl Packed {
     /// Hands out `bytes` bytes of the page from `at` on.
     pub fn read(&self, at: u32, bytes: u32, sink: &mut dyn FnMut(Piece<'_>)) {
         let mark = self.mark.get();
-        let mut runs = Runs::from(&self.bytes, if mark.1 <= at { mark } else { (self.bytes[0].into(), 0) });
-        runs.skip_to(at);
-        let (mut here, end) = (at, at + bytes);
-        while here < end
-            && let Some(run) = runs.next()
-        {
-            let (from, to) = (run.at.clamp(here, end), run.end().min(end));
-            zeros(from - here, sink);
-            here = from;
-            if from < to {
-                sink(run.slice(from, to));
-                here = to;
-            }
-        }
-        zeros(end - here, sink);
-        self.mark.set(runs.mark);
+        let mut runs = if mark.1 <= at { Runs::from(&self.bytes, mark) } else { self.runs() };
+        runs.read(at, bytes, sink);
+        self.mark.set(runs.place.mark);
+    }
+
+    /// For going through it from front to back.
+    pub fn forward(&self) -> Forward<'_> {
+        Forward { packed: self, place: Cell::new(self.runs().place) }
+    }
+
+    /// All its runs.
+    fn runs(&self) -> Runs<'_> {
+        Runs::from(&self.bytes, (self.bytes[0].into(), 0))
     }
 
     /// Looks at where byte `at` is kept: the header and what lies before it, a step each.
@@ -112,7 +109,7 @@ impl Packed {
     pub fn unpack(&self) -> Region {
         let mut literal = Vec::new();
         let mut patterns = Vec::new();
-        for run in Runs::from(&self.bytes, (self.bytes[0].into(), 0)) {
+        for run in self.runs() {
             match run.slice(run.at, run.end()) {
                 Piece::Bytes(bytes) => {
                     literal.resize(run.at as usize, 0);
@@ -122,6 +119,25 @@ impl Packed {
             }
         }
         Region::from_parts(literal, patterns).expect("patterns were packed in order")
+    }
+}
+
+/// A page with the place behind what was read last.
+pub struct Forward<'a> {
+    packed: &'a Packed,
+    place: Cell<Place>,
+}
+
+impl Forward<'_> {
+    /// [`Packed::read`].
+    pub fn read(&self, at: u32, bytes: u32, sink: &mut dyn FnMut(Piece<'_>)) {
+        let place = self.place.get();
+        let mut runs = self.packed.runs();
+        if place.here <= at {
+            runs.place = place;
+        }
+        runs.read(at, bytes, sink);
+        self.place.set(runs.place);
     }
 }
 
@@ -237,60 +253,84 @@ impl<'a> Run<'a> {
 
 /// Goes over the runs of a packed page.
 struct Runs<'a> {
-    packed_bytes: usize,
-    rest: &'a [u8],
-    /// Byte of the page behind the last run.
+    packed: &'a [u8],
+    place: Place,
+}
+
+/// In front of a run.
+#[derive(Clone, Copy)]
+struct Place {
+    /// Where its content begins in the packed bytes, or the next group if none is left of this one.
+    at: usize,
+    /// Byte of the page behind the run before.
     here: u32,
     /// Where the present group begins, and the byte of the page there.
     mark: (u32, u32),
     shapes: [Shape; 2],
     period: usize,
-    /// Shape of the next run, and repetitions that are left with it.
+    /// Shape of the run, and repetitions that are left with it.
     next: usize,
     left: u32,
 }
 
 impl<'a> Runs<'a> {
     fn from(packed: &'a [u8], mark: (u32, u32)) -> Runs<'a> {
-        Runs {
-            packed_bytes: packed.len(),
-            rest: &packed[mark.0 as usize..],
-            here: mark.1,
-            mark,
-            shapes: Default::default(),
-            period: 0,
-            next: 0,
-            left: 0,
-        }
+        let (at, here) = (mark.0 as usize, mark.1);
+        let place = Place { at, here, mark, shapes: Default::default(), period: 0, next: 0, left: 0 };
+        Runs { packed, place }
     }
 
     /// `false`: there is no further group.
     fn open_group(&mut self) -> bool {
-        if self.rest.is_empty() {
+        let place = &mut self.place;
+        let mut rest = &self.packed[place.at..];
+        if rest.is_empty() {
             return false;
         }
-        self.mark = ((self.packed_bytes - self.rest.len()) as u32, self.here);
-        let head = take(&mut self.rest);
-        self.period = 1 + (head & 1) as usize;
-        self.left = (head >> 1) as u32;
-        self.next = 0;
-        for shape in &mut self.shapes[..self.period] {
-            *shape = Shape::unpack(&mut self.rest);
+        place.mark = (place.at as u32, place.here);
+        let head = take(&mut rest);
+        place.period = 1 + (head & 1) as usize;
+        place.left = (head >> 1) as u32;
+        place.next = 0;
+        for shape in &mut place.shapes[..place.period] {
+            *shape = Shape::unpack(&mut rest);
         }
+        place.at = self.packed.len() - rest.len();
         true
     }
 
-    /// Passes repetitions that end at or before `at`.
+    /// Hands out `bytes` bytes of the page from `at` on, which is not in front of the next run.
+    fn read(&mut self, at: u32, bytes: u32, sink: &mut dyn FnMut(Piece<'_>)) {
+        let (mut here, end) = (at, at + bytes);
+        while here < end {
+            self.skip_to(here);
+            let Some(run) = self.next() else { break };
+            let (from, to) = (run.at.clamp(here, end), run.end().min(end));
+            zeros(from - here, sink);
+            here = from;
+            if from < to {
+                sink(run.slice(from, to));
+                here = to;
+            }
+        }
+        zeros(end - here, sink);
+    }
+
+    /// Passes repetitions that end at or before `at`, if it is not inside one.
     fn skip_to(&mut self, at: u32) {
-        while self.open_group() {
-            let shapes = &self.shapes[..self.period];
+        while self.place.next == 0 && (self.place.left > 0 || self.open_group()) {
+            let place = &mut self.place;
+            let shapes = &place.shapes[..place.period];
             let span: u32 = shapes.iter().map(|shape| shape.gap + shape.bytes).sum();
+            if at - place.here < span {
+                return;
+            }
             let content_bytes: usize = shapes.iter().map(Shape::content_bytes).sum();
-            let passed = ((at - self.here) / span).min(self.left);
-            self.here += passed * span;
-            self.rest = &self.rest[passed as usize * content_bytes..];
-            self.left -= passed;
-            if self.left > 0 {
+            let passed = ((at - place.here) / span).min(place.left);
+            place.here += passed * span;
+            place.at += passed as usize * content_bytes;
+            place.left -= passed;
+            if place.left > 0 {
                 return;
             }
         }
@@ -301,18 +341,21 @@ impl<'a> Iterator for Runs<'a> {
     type Item = Run<'a>;
 
     fn next(&mut self) -> Option<Run<'a>> {
-        if self.left == 0 && !self.open_group() {
+        if self.place.left == 0 && !self.open_group() {
             return None;
         }
-        let shape = self.shapes[self.next];
-        let at = self.here + shape.gap;
-        self.here = at + shape.bytes;
-        self.next += 1;
-        if self.next == self.period {
-            self.next = 0;
-            self.left -= 1;
+        let place = &mut self.place;
+        let shape = place.shapes[place.next];
+        let at = place.here + shape.gap;
+        place.here = at + shape.bytes;
+        place.next += 1;
+        if place.next == place.period {
+            place.next = 0;
+            place.left -= 1;
         }
-        Some(Run { at, shape, content: take_bytes(&mut self.rest, shape.content_bytes()) })
+        let content = &self.packed[place.at..][..shape.content_bytes()];
+        place.at += content.len();
+        Some(Run { at, shape, content })
     }
 }
 

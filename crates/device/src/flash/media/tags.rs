@@ -124,6 +124,17 @@ mod tests {
             read.copy_to(at, &mut out);
             assert_eq!(out, bytes[at as usize..(at + count) as usize], "{count} bytes from {at}");
         }
+        // Step by step from front to back, over what nobody asks for, and once more from the front.
+        for step in [1, 7, 21, 512, 1024, 3000] {
+            let forward = read.forward();
+            for at in (0..PAGE - 40).step_by(step).chain([90, 16000, 0]) {
+                for (at, count) in [(at, 21), (at + 13, 8), (at + 13, 20)] {
+                    let mut out = vec![0; count];
+                    forward.copy_to(at, &mut out);
+                    assert_eq!(out, bytes[at as usize..at as usize + count], "{count} bytes from {at}");
+                }
+            }
+        }
         let size = match &page {
             TagsPage::Packed(packed) => packed.packed_bytes(),
             _ => page.data().written_end() as usize,

@@ -62,9 +62,12 @@ impl Cache {
             }
         }
         self.space.expect(&coming, &mut |index, bytes| found(tags[index], Lying::OnFlash(bytes)));
-        for slot in self.fifo.borrow().iter().take(coming.len()).map(|slot| &slots[*slot as usize]) {
+        let fifo = self.fifo.borrow();
+        let leaving = || fifo.iter().take(coming.len()).map(|slot| &slots[*slot as usize]);
+        for slot in leaving() {
             slot.section.iter().for_each(|section| section.meet());
             black_box(directory[slot.id as usize]);
         }
+        self.space.expect_invalid(leaving().filter_map(|slot| slot.location).map(|location| location.grain));
     }
 }

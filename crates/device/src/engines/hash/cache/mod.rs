@@ -294,7 +294,7 @@ impl Cache {
         let layout = &self.space.layout;
         let _reader = self.space.pin(location.grain);
         let at = layout.byte_in_page(location.grain);
-        let unit = at / layout.unit_bytes * layout.unit_bytes;
+        let unit = layout.unit_begin(at);
         let part = self.space.read(layout.page(location.grain), unit, layout.unit_bytes, purpose).await?;
         let bytes = part.item(at, location.grains * layout.grain_bytes);
         let mut section = self.spare_section();

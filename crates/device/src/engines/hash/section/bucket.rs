@@ -19,6 +19,8 @@
 use std::hint::black_box;
 use std::rc::Rc;
 
+use strength_reduce::StrengthReducedU64;
+
 use super::{Entry, Format, HEADER_BYTES, Probe, Section, SectionHeader, beginning};
 use crate::engines::hash::layout::{Grain, Layout};
 
@@ -39,7 +41,7 @@ pub struct BucketFormat {
     cell_bytes: u32,
     tag_bits: u32,
     most_cells: u32,
-    sections: u64,
+    sections: StrengthReducedU64,
     directory_bytes: u64,
 }
 
@@ -56,7 +58,7 @@ impl BucketFormat {
             cell_bytes,
             tag_bits: (8 * cell_bytes - address_bits).min(MOST_TAG_BITS),
             most_cells,
-            sections: layout.grains().div_ceil(most_cells.into()),
+            sections: StrengthReducedU64::new(layout.grains().div_ceil(most_cells.into())),
             directory_bytes: u64::from(address_bits + length_bits + 1).div_ceil(8),
         }
     }
@@ -81,12 +83,13 @@ impl Format for BucketFormat {
     }
 
     fn sections(&self) -> u64 {
-        self.sections
+        self.sections.get()
     }
 
     fn probe(&self, hash: u64, number: u8) -> Probe {
-        let tag = ((hash / self.sections) & self.tag_mask()) as u32;
-        Probe { section: (hash % self.sections + u64::from(number)) % self.sections, tag }
+        let (tag, section) = StrengthReducedU64::div_rem(hash, self.sections);
+        let section = (section + u64::from(number)) % self.sections;
+        Probe { section, tag: (tag & self.tag_mask()) as u32 }
     }
 
     fn is_tag(&self, tag: u32) -> bool {

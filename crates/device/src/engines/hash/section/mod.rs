@@ -25,6 +25,8 @@ pub mod live;
 
 use std::rc::Rc;
 
+use strength_reduce::StrengthReducedU64;
+
 use super::layout::{Grain, Layout};
 
 /// First byte of a section on flash.
@@ -55,24 +57,27 @@ pub struct Probe {
 /// A hash table with one slot a grain, of which each section holds a range. Probe `c` is slot `h + c + c^2`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SlotTable {
-    slots: u64,
-    section_slots: u32,
+    slots: StrengthReducedU64,
+    section_slots: StrengthReducedU64,
 }
 
 impl SlotTable {
     pub fn new(layout: &Layout, section_slots: u32) -> SlotTable {
-        SlotTable { slots: layout.grains(), section_slots }
+        SlotTable {
+            slots: StrengthReducedU64::new(layout.grains()),
+            section_slots: StrengthReducedU64::new(section_slots.into()),
+        }
     }
 
     pub fn sections(&self) -> u64 {
-        self.slots.div_ceil(self.section_slots.into())
+        self.slots.get().div_ceil(self.section_slots.get())
     }
 
     pub fn probe(&self, hash: u64, number: u8) -> Probe {
         let number = u64::from(number);
         let slot = (hash % self.slots + number + number * number) % self.slots;
-        let section_slots = u64::from(self.section_slots);
-        Probe { section: slot / section_slots, tag: (slot % section_slots) as u32 }
+        let (section, tag) = StrengthReducedU64::div_rem(slot, self.section_slots);
+        Probe { section, tag: tag as u32 }
     }
 }
 

@@ -47,8 +47,8 @@ use stream::OpenStream;
 pub const KIND_DATA: u8 = 1;
 /// Kind of a page of sections and invalid records.
 pub const KIND_MAP: u8 = 2;
-/// Regions kept for the next pages.
-const SPARE_REGIONS: usize = 64;
+/// Regions kept for the next pages: as many as arrive at once when collection was far ahead of the flash.
+const SPARE_REGIONS: usize = 512;
 /// Pages of sections in flight before those who evict wait.
 pub(super) const MAP_PAGES_IN_FLIGHT: u32 = 64;
 

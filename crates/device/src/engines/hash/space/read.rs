@@ -1,6 +1,7 @@
 //! Reading: pages from flash, or from the buffer where they still are, and the pins that keep superblocks from being
 //! erased meanwhile.
 
+use std::hint::black_box;
 use std::rc::Rc;
 
 use kvdrive_link::{Piece, Region};
@@ -85,11 +86,13 @@ impl Space {
         self.flash.expect(&parts, seen);
     }
 
-    /// These pairs will be read soon, and become invalid.
-    pub fn expect_replaced(&self, pairs: &[Grain]) {
-        let validity = self.validity.borrow();
-        pairs.iter().for_each(|pair| validity.meet(*pair));
-        self.expect(pairs, &mut |_, _| ());
+    /// What lies at these grains will become invalid soon.
+    pub fn expect_invalid(&self, grains: impl Iterator<Item = Grain>) {
+        let (validity, superblocks) = (self.validity.borrow(), self.superblocks.borrow());
+        for grain in grains {
+            validity.meet(grain);
+            black_box(superblocks[self.layout.superblock(grain) as usize].valid);
+        }
     }
 
     fn buffered(&self, page: u32, at: u32, bytes: u32) -> Option<Part> {

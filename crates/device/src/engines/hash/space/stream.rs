@@ -8,7 +8,7 @@ use super::superblock::State;
 use super::{KIND_DATA, KIND_MAP, Space};
 use crate::engines::hash::journal::Change;
 use crate::engines::hash::layout::Grain;
-use crate::flash::{PageData, Purpose};
+use crate::flash::{Forward, PageData, Purpose};
 
 /// Who appends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ pub enum Content<'a> {
     /// A pair: bytes of a region from some byte on.
     Stored(&'a Region, u32),
     /// A pair: bytes of a page from some byte on.
-    Kept(&'a PageData, u32),
+    Kept(&'a Forward<'a>, u32),
 }
 
 /// The page a stream fills.
@@ -83,7 +83,7 @@ impl Space {
         let mut streams = self.streams.borrow_mut();
         let open = &mut streams[stream as usize];
         if let Content::Item(_) = content {
-            let left = self.layout.unit_grains - open.at % self.layout.unit_grains;
+            let left = self.layout.left_in_unit(open.at);
             if open.superblock.is_some() && left < grains {
                 self.pad(stream, open, left);
             }
@@ -101,7 +101,7 @@ impl Space {
         let host_bytes = if stream == Stream::Data { u64::from(grains * self.layout.grain_bytes) } else { 0 };
         let mut done = 0;
         while done < grains {
-            let in_page = open.at % self.layout.page_grains;
+            let (_, in_page) = self.layout.in_page(open.at);
             let fits = (self.layout.page_grains - in_page).min(grains - done);
             let from = done * self.layout.grain_bytes;
             let count = (fits * self.layout.grain_bytes).min(bytes - from);
@@ -138,7 +138,7 @@ impl Space {
     }
 
     fn open_page<'a>(&self, stream: Stream, superblock: u32, open: &'a mut OpenStream) -> &'a mut OpenPage {
-        let page = self.layout.first_page(superblock) + open.at / self.layout.page_grains;
+        let page = self.layout.first_page(superblock) + self.layout.in_page(open.at).0;
         open.open.get_or_insert_with(|| OpenPage {
             page,
             data: match stream.kind() {
@@ -161,7 +161,7 @@ impl Space {
         self.validity.borrow_mut().invalidate(self.layout.grain(superblock, open.at), grains);
         let mut left = grains;
         while left > 0 {
-            let fits = (self.layout.page_grains - open.at % self.layout.page_grains).min(left);
+            let fits = (self.layout.page_grains - self.layout.in_page(open.at).1).min(left);
             // A page that nothing was put into is not programmed: its block is erased as it is.
             open.at += fits;
             left -= fits;
@@ -175,10 +175,9 @@ impl Space {
     }
 
     fn close_if_full(self: &Rc<Self>, stream: Stream, open: &mut OpenStream) {
-        if !open.at.is_multiple_of(self.layout.page_grains) {
-            return;
-        }
-        if let Some(page) = open.open.take() {
+        if self.layout.in_page(open.at).1 == 0
+            && let Some(page) = open.open.take()
+        {
             self.program(stream, page);
         }
     }
@@ -189,7 +188,7 @@ impl Space {
             let mut streams = self.streams.borrow_mut();
             let open = &mut streams[stream as usize];
             if open.open.is_some() {
-                let left = self.layout.page_grains - open.at % self.layout.page_grains;
+                let left = self.layout.page_grains - self.layout.in_page(open.at).1;
                 self.pad(stream, open, left);
             }
         }

@@ -5,13 +5,15 @@
 
 use std::hint::black_box;
 
+use strength_reduce::StrengthReducedU64;
+
 use super::Validity;
 use crate::engines::hash::layout::{Grain, Layout};
 
 /// One count for so many grains.
 pub struct Counts {
     invalid: Vec<u16>,
-    counted_grains: u64,
+    counted_grains: StrengthReducedU64,
     superblock_counts: usize,
     /// DRAM of a count in the drive.
     count_bytes: u64,
@@ -32,7 +34,7 @@ impl Counts {
         assert!(u64::from(counted_grains) < 1 << (8 * count_bytes), "a count of all grains fits");
         Counts {
             invalid: vec![0; (layout.grains() / u64::from(counted_grains)) as usize],
-            counted_grains: counted_grains.into(),
+            counted_grains: StrengthReducedU64::new(counted_grains.into()),
             superblock_counts: (layout.superblock_grains / counted_grains) as usize,
             count_bytes,
         }
@@ -43,16 +45,14 @@ impl Validity for Counts {
     fn write(&mut self, _at: Grain, _grains: u32) {}
 
     fn invalidate(&mut self, at: Grain, grains: u32) {
+        let counted_grains = self.counted_grains.get();
         let (mut here, end) = (at.0, at.0 + u64::from(grains));
         while here < end {
             let index = here / self.counted_grains;
-            let stop = end.min((index + 1) * self.counted_grains);
+            let stop = end.min((index + 1) * counted_grains);
             let count = &mut self.invalid[index as usize];
             *count += (stop - here) as u16;
-            assert!(
-                u64::from(*count) <= self.counted_grains,
-                "a grain of count {index} became invalid twice"
-            );
+            assert!(u64::from(*count) <= counted_grains, "a grain of count {index} became invalid twice");
             here = stop;
         }
     }
@@ -60,7 +60,7 @@ impl Validity for Counts {
     fn is_dead(&self, at: Grain, grains: u32) -> bool {
         let first = (at.0 / self.counted_grains) as usize;
         let counts = (u64::from(grains) / self.counted_grains) as usize;
-        self.invalid[first..first + counts].iter().all(|count| u64::from(*count) == self.counted_grains)
+        self.invalid[first..first + counts].iter().all(|count| u64::from(*count) == self.counted_grains.get())
     }
 
     fn meet(&self, at: Grain) {
