@@ -387,7 +387,9 @@ impl Stream {
     async fn application(&self, driver: &Driver, tell: &dyn Fn(u64)) {
         let mut buffer = Region::new();
         while let Some(op) = self.next() {
-            self.perform(driver, &op, &mut buffer).await;
+            for step in op.steps() {
+                self.perform(driver, &step, &mut buffer).await;
+            }
             if self.note_done() {
                 tell(self.done.get());
             }
@@ -421,6 +423,7 @@ impl Stream {
                 (LIST, driver.list(Some(key), host_buffer_bytes).await.map(|_| ()))
             }
             Op::Seek { key, nexts } => (SEEK, self.scan(driver, key, nexts, buffer).await),
+            Op::Modify { .. } => unreachable!("it has steps"),
         };
         if self.until_full
             && result == Err(Status::CAPACITY_EXCEEDED)

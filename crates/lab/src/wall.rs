@@ -12,7 +12,7 @@ use std::rc::Rc;
 
 use kvdrive_device::Drive;
 use kvdrive_host::threaded::{
-    Completion, Connector, Content, Driver, Outcome as Ended, Pipeline, serve_thread,
+    Completion, Connector, Content, Driver, Error, Outcome as Ended, Pipeline, serve_thread,
 };
 use kvdrive_link::recording::{Recorder, Recording, replay as play};
 use kvdrive_link::shared::{self, BuildError, ServerConfig};
@@ -242,6 +242,17 @@ fn begin(
             pipeline.store(key, timed(STORE, Pattern::of_value(&key, value.version, value.bytes)))
         }
         Op::Retrieve { key } => pipeline.retrieve(key, timed(RETRIEVE, empty), Region::new()),
+        Op::Modify { key, value } => {
+            let began_ns = clock.ns();
+            let result = single.blocking().retrieve(key, &mut Region::new());
+            seen.latency[RETRIEVE].record(clock.ns() - began_ns);
+            match result {
+                Ok(bytes) => seen.retrieved_bytes += u64::from(bytes),
+                Err(Error::Status(Status::KEY_NOT_FOUND)) => {}
+                Err(error) => note_result(op, Err(error), seen),
+            }
+            pipeline.store(key, timed(STORE, Pattern::of_value(&key, value.version, value.bytes)))
+        }
         Op::Delete { key } => pipeline.delete(key, timed(DELETE, empty)),
         Op::Exist { key } => pipeline.exist(key, timed(EXIST, empty)),
         Op::Seek { key, nexts } => {
@@ -260,20 +271,14 @@ fn begin(
     begun.map_err(|_| anyhow::anyhow!("the pipeline had room and took nothing"))
 }
 
-fn note_result(op: &Op, result: Result<(), kvdrive_host::threaded::Error>, seen: &mut Seen) {
+fn note_result(op: &Op, result: Result<(), Error>, seen: &mut Seen) {
     if let Err(error) = result {
         seen.errors += 1;
         seen.first_error.get_or_insert_with(|| format!("{op:?}: {error}"));
     }
 }
 
-fn scan(
-    driver: &Driver,
-    from: Key,
-    nexts: u32,
-    clock: &Stopwatch,
-    seen: &mut Seen,
-) -> Result<(), kvdrive_host::threaded::Error> {
+fn scan(driver: &Driver, from: Key, nexts: u32, clock: &Stopwatch, seen: &mut Seen) -> Result<(), Error> {
     let mut region = Region::new();
     let began_ns = clock.ns();
     let (iterator, mut pair) = driver.blocking().seek(Some(from), &mut region)?;

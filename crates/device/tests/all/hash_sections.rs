@@ -44,6 +44,17 @@ enum Step {
     Reload,
 }
 
+impl Step {
+    /// The same with all grains `base` further.
+    fn beyond(self, base: u64) -> Step {
+        match self {
+            Step::Put { tag, grain } => Step::Put { tag, grain: grain + base },
+            Step::Replace { which, grain } => Step::Replace { which, grain: grain + base },
+            step => step,
+        }
+    }
+}
+
 fn step(grains: u64) -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (any::<u32>(), 0..grains).prop_map(|(tag, grain)| Step::Put { tag, grain }),
@@ -155,11 +166,15 @@ proptest! {
     fn every_format_holds_what_a_map_holds(
         steps in prop::collection::vec(step(1 << 25), 1..900),
         tags in prop_oneof![Just(1u32), 2..40u32, Just(u32::MAX)],
+        // The last grains of 64 TiB as well.
+        blocks_per_die in prop_oneof![Just(256u32), Just(1 << 23)],
     ) {
         for scheme in SCHEMES {
-            let mut checked = Checked::new(scheme, &layout(scheme.grain_bytes, 256), tags);
+            let layout = layout(scheme.grain_bytes, blocks_per_die);
+            let base = layout.grains().saturating_sub(1 << 25);
+            let mut checked = Checked::new(scheme, &layout, tags);
             for (number, step) in steps.iter().enumerate() {
-                checked.apply(*step);
+                checked.apply(step.beyond(base));
                 if number % 37 == 0 {
                     checked.check();
                 }

@@ -1,7 +1,12 @@
 //! DRAM of a drive beside the accounting of the Plus paper.
 //!
 //! The paper counts for 4 TB in 16 K superblocks of 256 MB (section IV-A), its drive of 128 GB has as many. A structure is
-//! taken to 4 TB by capacity, or by superblocks where it has one part for each.
+//! taken to 4 TB by capacity, or by superblocks where it has one part for each; the directory by what the table of a drive of
+//! 4 TB would be, since addresses are longer there.
+
+use kvdrive_device::engines::hash;
+use kvdrive_device::engines::hash::layout::Layout;
+use kvdrive_device::flash::Geometry;
 
 use super::Report;
 use super::table::{Table, bytes};
@@ -18,6 +23,7 @@ const GIB: u64 = 1 << 30;
 #[derive(Clone, Copy, PartialEq)]
 enum Grows {
     Capacity,
+    Sections,
     Superblocks,
     Not,
 }
@@ -31,7 +37,7 @@ struct Structure {
 }
 
 const STRUCTURES: &[Structure] = &[
-    Structure { name: "directory", grows: Grows::Capacity, paper: &[("original", None), ("plus", None)] },
+    Structure { name: "directory", grows: Grows::Sections, paper: &[("original", None), ("plus", None)] },
     Structure {
         // A bit a grain of 512 B; a byte a page of 4 KiB.
         name: "validity",
@@ -52,6 +58,22 @@ impl Report {
         self.config.get(section).and_then(|section| section.get(key)).and_then(|n| n.as_u64()).unwrap_or(0)
     }
 
+    /// Bytes of the directory of a drive of 4 TB made of this one's blocks.
+    fn paper_directory_bytes(&self) -> Option<u64> {
+        let scheme = hash::scheme(&self.setting("engine", "name"))?;
+        let geometry: Geometry = serde_json::from_value(self.config.get("flash")?.clone()).ok()?;
+        let times = u32::try_from(PAPER_BYTES / geometry.data_bytes()).ok()?.max(1);
+        let blocks_per_die = geometry.blocks_per_die.checked_mul(times)?;
+        let grain_bytes = match self.number("hash", "grain_bytes") as u32 {
+            0 => scheme.grain_bytes,
+            configured => configured,
+        };
+        let unit_bytes = self.number("hash", "unit_bytes") as u32;
+        let format =
+            (scheme.format)(&Layout::new(Geometry { blocks_per_die, ..geometry }, grain_bytes, unit_bytes));
+        Some(format.sections() * format.directory_bytes())
+    }
+
     /// Every structure, taken to 4 TB, and what the paper counts; empty for an engine that reports no DRAM.
     pub(super) fn dram_table(&self) -> String {
         if self.dram.is_empty() {
@@ -67,6 +89,7 @@ impl Report {
             let structure = STRUCTURES.iter().find(|structure| structure.name == name);
             let scaled = structure.map(|structure| match structure.grows {
                 Grows::Capacity => (u128::from(*now) * u128::from(PAPER_BYTES / capacity_bytes)) as u64,
+                Grows::Sections => self.paper_directory_bytes().unwrap_or(0),
                 Grows::Superblocks => now * PAPER_SUPERBLOCKS / superblocks,
                 Grows::Not => *now,
             });

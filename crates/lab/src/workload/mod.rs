@@ -54,6 +54,13 @@ pub enum Op {
         /// Key of the pair.
         key: Key,
     },
+    /// Read, modify, write: retrieve a value and store another behind it. One client does both.
+    Modify {
+        /// Key of the pair.
+        key: Key,
+        /// Its new value.
+        value: ValueSpec,
+    },
     /// Delete a pair.
     Delete {
         /// Key of the pair.
@@ -86,11 +93,21 @@ impl Op {
         match *self {
             Op::Store { key, .. }
             | Op::Retrieve { key }
+            | Op::Modify { key, .. }
             | Op::Delete { key }
             | Op::Exist { key }
             | Op::Seek { key, .. }
             | Op::List { key, .. } => key,
         }
+    }
+
+    /// What its client does, one behind the other: itself, or the retrieve and the store of a [`Op::Modify`].
+    pub fn steps(self) -> impl Iterator<Item = Op> {
+        let (first, second) = match self {
+            Op::Modify { key, value } => (Op::Retrieve { key }, Some(Op::Store { key, value })),
+            op => (op, None),
+        };
+        std::iter::once(first).chain(second)
     }
 }
 

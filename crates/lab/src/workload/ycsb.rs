@@ -72,8 +72,6 @@ struct Ycsb {
     scan_length_max: u32,
     version: u64,
     chooser: Chooser,
-    /// The store of a read-modify-write.
-    pending: Option<Key>,
     keys: Rng,
     kinds: Rng,
     seed: u64,
@@ -99,7 +97,7 @@ pub(super) fn build(params: &WorkloadParams, seed: u64) -> Result<Box<dyn Worklo
     };
     let mut notes = Vec::new();
     if mix.modifies > 0 {
-        notes.push("a read-modify-write counts as two operations, a retrieve and a store".to_owned());
+        notes.push("a read-modify-write is one operation; its retrieve and its store count each".to_owned());
     }
     Ok(Box::new(Ycsb {
         mix,
@@ -111,7 +109,6 @@ pub(super) fn build(params: &WorkloadParams, seed: u64) -> Result<Box<dyn Worklo
         scan_length_max: params.scan_length_max,
         version: params.num + params.overwrites,
         chooser,
-        pending: None,
         keys: Rng::stream(seed, "workload.keys"),
         kinds: Rng::stream(seed, "workload.kinds"),
         seed,
@@ -133,36 +130,32 @@ impl Ycsb {
         self.format.key(index)
     }
 
-    fn store(&mut self, key: Key) -> Op {
+    fn new_value(&mut self) -> ValueSpec {
         let value = ValueSpec { bytes: self.value_bytes, version: self.version };
         self.version += 1;
-        Op::Store { key, value }
+        value
     }
 }
 
 impl Workload for Ycsb {
     fn next(&mut self) -> Op {
-        if let Some(key) = self.pending.take() {
-            return self.store(key);
-        }
         let Mix { stores, inserts, scans, modifies, .. } = *self.mix;
         let draw = self.kinds.below(100);
         if draw < inserts {
             let key = self.format.key(self.pairs);
             self.pairs += 1;
-            return self.store(key);
+            return Op::Store { key, value: self.new_value() };
         }
         let key = self.choose();
         let draw = draw - inserts;
         if draw < stores {
-            self.store(key)
+            Op::Store { key, value: self.new_value() }
         } else if draw < stores + scans {
             let nexts = 1 + self.kinds.below(self.scan_length_max.into()) as u32;
             Op::Seek { key, nexts }
+        } else if draw < stores + scans + modifies {
+            Op::Modify { key, value: self.new_value() }
         } else {
-            if draw < stores + scans + modifies {
-                self.pending = Some(key);
-            }
             Op::Retrieve { key }
         }
     }

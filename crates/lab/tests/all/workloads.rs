@@ -149,6 +149,7 @@ fn mixed_has_its_fractions() {
                 4
             }
             Op::List { .. } => 5,
+            Op::Modify { .. } => panic!("mixed has none"),
         }] += 1;
     }
     for (kind, share) in kinds.into_iter().zip([0.5, 0.1, 0.1, 0.1, 0.1, 0.1]) {
@@ -194,15 +195,17 @@ fn preloaded_pairs_come_before_later_versions() {
     }
 }
 
-/// Shares of retrieves, stores and seeks in percent, and the stores of keys that were not loaded.
+/// Shares of retrieves, stores and seeks among the commands in percent, and the stores of keys that were not loaded.
 fn shares(sets: &[&str]) -> ([f64; 3], f64) {
     let mut workload = build(sets);
     let loaded: std::collections::BTreeSet<_> =
         (0..1000).map(|index| workload.preload_pair(index).0).collect();
     assert_eq!(loaded.len(), 1000);
     let (mut kinds, mut inserts) = ([0.0; 3], 0.0);
-    for _ in 0..OPS {
-        match workload.next() {
+    let mut commands = 0;
+    for step in (0..OPS).flat_map(|_| workload.next().steps()) {
+        commands += 1;
+        match step {
             Op::Retrieve { .. } => kinds[0] += 1.0,
             Op::Store { key, .. } => {
                 kinds[1] += 1.0;
@@ -215,7 +218,7 @@ fn shares(sets: &[&str]) -> ([f64; 3], f64) {
             other => panic!("{other:?}"),
         }
     }
-    let percent = 100.0 / OPS as f64;
+    let percent = 100.0 / f64::from(commands);
     (kinds.map(|kind| kind * percent), inserts * percent)
 }
 
@@ -246,6 +249,16 @@ fn ycsb_mixes_are_the_published_ones() {
             }
         }
     }
+}
+
+#[test]
+fn a_read_modify_write_is_one_operation_of_one_client() {
+    let mut workload = build(&["name=ycsb-f"]);
+    let modify = std::iter::repeat_with(|| workload.next()).find(|op| matches!(op, Op::Modify { .. }));
+    let Some(Op::Modify { key, value }) = modify else { panic!("half of them are") };
+    let steps: Vec<Op> = Op::Modify { key, value }.steps().collect();
+    assert_eq!(steps, [Op::Retrieve { key }, Op::Store { key, value }]);
+    assert_eq!(Op::Retrieve { key }.steps().collect::<Vec<_>>(), [Op::Retrieve { key }]);
 }
 
 #[test]
@@ -343,6 +356,9 @@ fn first_operations() {
                 Op::Store { key, value } => {
                     format!("store {key:?} {} B v{}", value.bytes, value.version)
                 }
+                Op::Modify { key, value } => {
+                    format!("modify {key:?} {} B v{}", value.bytes, value.version)
+                }
                 other => format!("{other:?}"),
             };
             text.push_str(&format!("  {line}\n"));
@@ -426,9 +442,9 @@ fn first_operations() {
       Seek { key: Key(0003e33e), nexts: 75 }
     ycsb-f
       Retrieve { key: Key(000cfd7b) }
-      Retrieve { key: Key(0006b407) }
-      store Key(0006b407) 32 B v1000000
+      modify Key(0006b407) 32 B v1000000
       Retrieve { key: Key(000ceca4) }
+      Retrieve { key: Key(0003e33e) }
     plus-a
       Retrieve { key: Key(00001354) }
       store Key(000e5b8f) 32 B v1000000
@@ -451,8 +467,8 @@ fn first_operations() {
       Retrieve { key: Key(000f423b) }
     plus-f
       Retrieve { key: Key(00001354) }
-      Retrieve { key: Key(000e5b8f) }
-      store Key(000e5b8f) 32 B v1000000
+      modify Key(000e5b8f) 32 B v1000000
       Retrieve { key: Key(00000c6d) }
+      Retrieve { key: Key(00000004) }
     "#);
 }

@@ -66,7 +66,7 @@ pub(super) async fn recover(core: &Rc<Core>, protected: Protected) -> Result<(),
         let (id, section) = section.ok_or_else(|| ImageError::new(0, "an altered section is no section"))?;
         core.cache.restore_dirty(id, section);
     }
-    let bits = 8 * core.config.dram_bytes;
+    let bits = 8 * core.cache.budget_bytes();
     let at_once = (bits / u64::from(core.layout.superblock_grains)).clamp(1, core.layout.superblocks.into());
     for first in (0..core.layout.superblocks).step_by(at_once as usize) {
         let superblocks = first..core.layout.superblocks.min(first + at_once as u32);
