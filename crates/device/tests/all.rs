@@ -17,6 +17,8 @@ mod flash;
 mod ftl;
 #[path = "all/hash.rs"]
 mod hash;
+#[path = "all/hash_found.rs"]
+mod hash_found;
 #[path = "all/hash_sections.rs"]
 mod hash_sections;
 #[path = "all/lsm_index.rs"]

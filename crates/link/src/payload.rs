@@ -162,11 +162,15 @@ impl Region {
         Region { literal: bytes, patterns: Vec::new() }
     }
 
-    /// A region rebuilt from [`Region::literal`] and [`Region::patterns`]; `None` if the patterns overlap or are out
-    /// of order.
+    /// A region rebuilt from [`Region::literal`] and [`Region::patterns`]; `None` if the patterns overlap, are out of
+    /// order, empty or longer than positions reach.
     pub fn from_parts(literal: Vec<u8>, patterns: Vec<Placed>) -> Option<Region> {
-        let sorted = patterns.windows(2).all(|pair| pair[0].end() <= pair[1].at);
-        sorted.then_some(Region { literal, patterns })
+        let ends = |Placed { at, pattern: Pattern { offset, bytes, .. } }: &Placed| {
+            *bytes > 0 && at.checked_add(*bytes).is_some() && offset.checked_add(*bytes).is_some()
+        };
+        let sorted = || patterns.windows(2).all(|pair| pair[0].end() <= pair[1].at);
+        let fits = patterns.iter().all(ends) && sorted();
+        fits.then_some(Region { literal, patterns })
     }
 
     /// The real bytes; what lies beyond them, and is no pattern, is zero.

@@ -272,6 +272,10 @@ impl Core {
             }
             let Some((slot, grain)) = candidate else { return Ok(None) };
             from = slot;
+            if spot.pin.get(slot) != Entry::At(grain) {
+                // Moved or replaced while that core worked; its page may have been let go.
+                continue;
+            }
             let pair = self.read_pair(grain, Purpose::Lookup).await;
             if spot.pin.get(slot) != Entry::At(grain) {
                 // Moved or replaced while it was read: look at the slot again.

@@ -414,6 +414,10 @@ async fn count_pairs(core: &Rc<Core>, superblocks: Range<u32>, live: LivePairs) 
             return;
         };
         let mut at = first_item;
+        if at > layout.page_grains {
+            live.ensure(false, "the first item of a page lies outside it");
+            return;
+        }
         live.ensure(seams.begin(page, at), INSIDE);
         while at < layout.page_grains {
             let offset = at * layout.grain_bytes;
@@ -445,10 +449,12 @@ async fn count_pairs(core: &Rc<Core>, superblocks: Range<u32>, live: LivePairs) 
     let mut live = live.take().result()?;
     let is_found = live.words.iter().all(|word| *word == 0);
     live.ensure(is_found, "a section points at no pair");
-    // An erase that was cut off leaves any pages of its superblock.
+    // An erase that was cut off leaves any pages of its superblock; a drive that came up since, and was cut again, does not know
+    // it as a victim any more, but nothing in it is valid.
+    let superblocks = core.space.superblocks.borrow();
     let is_cut = |page: &u32| {
-        let superblock = core.layout.superblock_of_page(*page);
-        core.space.superblocks.borrow()[superblock as usize].state == State::Victim
+        let superblock = superblocks.get(core.layout.superblock_of_page(*page) as usize);
+        superblock.is_some_and(|superblock| superblock.state == State::Victim || superblock.valid == 0)
     };
     live.ensure(seams.borrow().reach.keys().all(is_cut), INSIDE);
     live.result().map(drop)

@@ -98,7 +98,6 @@ impl Space {
         }
         let superblock = open.superblock.expect("opened above");
         let grain = self.layout.grain(superblock, open.at);
-        let host_bytes = if stream == Stream::Data { u64::from(grains * self.layout.grain_bytes) } else { 0 };
         let mut done = 0;
         while done < grains {
             let (_, in_page) = self.layout.in_page(open.at);
@@ -122,10 +121,11 @@ impl Space {
                     region: &region,
                 });
             }
-            done += fits;
-            if done == grains {
-                page.credit += host_bytes;
+            if stream == Stream::Data {
+                // Page by page: what is left of a pair's room when it has been appended is less than a page.
+                page.credit += u64::from(fits * self.layout.grain_bytes);
             }
+            done += fits;
             open.at += fits;
             self.close_if_full(stream, open);
         }

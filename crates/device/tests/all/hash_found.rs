@@ -1,0 +1,130 @@
+//! What was found in the hash engines by reading them: cases that once went wrong, each by its steps.
+
+use kvdrive_device::engines::Engine;
+use kvdrive_device::engines::hash::{HashEngine, SCHEMES, SchemeRow};
+use kvdrive_device::firmware::{Cores, Role, Roles};
+use kvdrive_device::flash::FlashPort;
+use kvdrive_device::flash::media;
+use kvdrive_sim::{Rng, Sim};
+use kvdrive_spec::{Status, StoreOptions};
+
+use super::hash::{flash_config, hash_config, key, on_cores, store, value};
+
+/// Values that fill most of the write buffer: the room of the first must come back before its last page is full, since
+/// nobody else can fill that page.
+#[test]
+fn large_values_do_not_wait_for_room_that_only_they_could_free() {
+    for scheme in SCHEMES {
+        let sim = Sim::new();
+        let cores = Cores::new(&sim, Roles::Any(4));
+        let (_flash, engine) = on_cores(scheme, &sim, "tags", &cores, |c| c.write_buffer_bytes = 24 << 10);
+        assert!(engine.max_value_bytes() >= 13_000, "{}", scheme.name);
+        sim.block_on(async {
+            for number in 0..20 {
+                let key = key(number);
+                let answer = store(&engine, key, value(&key, 0, 13_000), StoreOptions::default()).await;
+                assert_eq!(answer, Ok(()), "{}", scheme.name);
+            }
+        });
+        sim.clear();
+    }
+}
+
+/// A retrieve has found where a pair lies and waits for the core that compares; meanwhile a store replaces the pair, the only
+/// one in its page, and the medium lets go of that page.
+#[test]
+fn a_retrieve_does_not_read_what_was_replaced_while_it_waited_for_a_core() {
+    for scheme in SCHEMES {
+        let sim = Sim::new();
+        let cores = Cores::new(&sim, Roles::Own);
+        let (_flash, engine) = on_cores(scheme, &sim, "tags", &cores, |_| {});
+        sim.block_on(async {
+            let key = key(1);
+            let put = |version| {
+                let engine = engine.clone();
+                async move { store(&engine, key, value(&key, version, 900), StoreOptions::default()).await }
+            };
+            put(0).await.unwrap();
+            engine.drain().await;
+            let storing = sim.spawn(put(1));
+            sim.sleep(20_000).await;
+            let busy = cores.of(Role::Dispatch).acquire().await;
+            sim.sleep(200_000).await;
+            let finding = {
+                let engine = engine.clone();
+                sim.spawn(async move { engine.find(key).await.map(|found| found.is_some()) })
+            };
+            sim.sleep(1000).await;
+            drop(busy);
+            assert_eq!(storing.join().await, Ok(()));
+            assert_eq!(finding.join().await, Ok(true), "{}", scheme.name);
+        });
+        sim.clear();
+    }
+}
+
+/// A drive in use: medium and protected image, after a few `steps` more.
+fn come_up(
+    scheme: &'static SchemeRow,
+    media: &[u8],
+    image: &[u8],
+    steps: u64,
+) -> Result<(Vec<u8>, Vec<u8>), String> {
+    let sim = Sim::new();
+    sim.step_every_event();
+    let config = flash_config();
+    let medium = media::from_image("tags", &config.geometry(), media).map_err(|error| error.to_string())?;
+    let flash = FlashPort::new(&sim, config, medium);
+    let cores = Cores::new(&sim, Roles::Any(4));
+    let config = hash_config(scheme);
+    let engine = sim
+        .block_on(HashEngine::recover(scheme, &config, &flash, cores, image))
+        .map_err(|error| error.to_string())?;
+    for _ in 0..steps {
+        sim.step();
+    }
+    let survived = (flash.media_image(&mut Rng::stream(1, "second cut")), engine.protected_image());
+    sim.clear();
+    Ok(survived)
+}
+
+/// The power is cut between the erases of a victim's blocks, and again right behind recovery, when nobody knows the victim as
+/// one any more.
+#[test]
+fn a_drive_comes_up_after_a_second_cut_behind_an_erase_that_was_cut_off() {
+    for scheme in SCHEMES {
+        let sim = Sim::new();
+        let cores = Cores::new(&sim, Roles::Any(4));
+        // What is dead can still be read: nothing but the erase makes a page unreadable.
+        let (flash, engine) = on_cores(scheme, &sim, "tags", &cores, |c| c.discard_invalid = false);
+        sim.step_every_event();
+        let storing = {
+            let engine = engine.clone();
+            sim.spawn(async move {
+                let mut rng = Rng::stream(3, "pairs");
+                for version in 0..6000 {
+                    let key = key(rng.below(300));
+                    let bytes = if rng.one_in(6) { rng.below(9000) } else { rng.below(300) } as u32;
+                    let answer =
+                        store(&engine, key, value(&key, version, bytes), StoreOptions::default()).await;
+                    assert!(answer.is_ok() || answer == Err(Status::CAPACITY_EXCEEDED));
+                }
+            })
+        };
+        let (mut rng, mut erases, mut cuts) = (Rng::stream(1, "cuts"), flash.erases(), 0);
+        while storing.try_take().is_none() && sim.step() {
+            let before = std::mem::replace(&mut erases, flash.erases());
+            if erases == before || erases.is_multiple_of(flash.geometry().units().into()) {
+                continue;
+            }
+            cuts += 1;
+            let (media, image) = (flash.media_image(&mut rng), engine.protected_image());
+            let first = come_up(scheme, &media, &image, 0);
+            let (media, image) = first.unwrap_or_else(|error| panic!("{} cut {cuts}: {error}", scheme.name));
+            let second = come_up(scheme, &media, &image, 20);
+            second.unwrap_or_else(|error| panic!("{} cut {cuts}, the second: {error}", scheme.name));
+        }
+        assert!(cuts > 20, "{}: {cuts} cuts", scheme.name);
+        sim.clear();
+    }
+}
