@@ -40,25 +40,26 @@
 //!
 //! | | published | total-128 | total-256 |
 //! |---|---|---|---|
-//! | a uniform | 125.9 → 148.7, x1.18; 5.18 → 3.22 | 121.7 → 145.6, x1.20; 5.30 → 2.91 | 126.3 → 157.2, x1.24; 5.10 → 3.17 |
-//! | b uniform | 176.9 → 190.5, x1.08; 5.54 → 3.81 | 172.8 → 185.8, x1.08; 5.65 → 3.56 | 175.7 → 206.3, x1.17; 6.76 → 3.02 |
-//! | c uniform | 186.7 → 199.4, x1.07; 0.00 → 0.00 | 181.7 → 194.8, x1.07; 0.00 → 0.00 | 185.9 → 212.3, x1.14; 0.00 → 0.00 |
-//! | d uniform | 195.5 → 210.7, x1.08; 4.51 → 1.96 | 170.9 → 200.8, x1.17; 5.29 → 4.32 | 198.1 → 216.7, x1.09; 3.34 → 1.33 |
-//! | f uniform | 130.8 → 150.9, x1.15; 5.49 → 3.02 | 125.9 → 145.9, x1.16; 5.72 → 3.27 | 133.5 → 162.1, x1.21; 5.35 → 3.12 |
-//! | a zipfian | 150.2 → 171.6, x1.14; 4.57 → 3.00 | 127.8 → 175.7, x1.38; 5.34 → 2.66 | 148.1 → 193.1, x1.30; 4.64 → 2.68 |
-//! | b zipfian | 197.6 → 212.1, x1.07; 3.29 → 1.31 | 167.7 → 200.4, x1.19; 7.04 → 3.72 | 190.8 → 213.5, x1.12; 6.51 → 2.20 |
-//! | c zipfian | 117.8 → 118.7, x1.01; 0.00 → 0.00 | 116.9 → 117.7, x1.01; 0.00 → 0.00 | 116.6 → 120.0, x1.03; 0.00 → 0.00 |
-//! | d zipfian | 191.2 → 206.9, x1.08; 6.42 → 2.72 | 171.8 → 198.3, x1.15; 5.41 → 5.03 | 200.0 → 213.7, x1.07; 2.59 → 2.55 |
-//! | f zipfian | 159.4 → 186.8, x1.17; 4.43 → 2.74 | 140.7 → 179.4, x1.28; 4.92 → 2.68 | 156.2 → 189.1, x1.21; 4.69 → 3.02 |
+//! | a uniform | 127.5 → 149.3, x1.17; 5.04 → 3.16 | 121.7 → 144.9, x1.19; 5.31 → 3.23 | 125.1 → 158.1, x1.26; 5.29 → 3.15 |
+//! | b uniform | 178.7 → 197.7, x1.11; 4.58 → 1.38 | 174.3 → 186.0, x1.07; 4.67 → 4.47 | 179.9 → 208.1, x1.16; 3.98 → 2.26 |
+//! | c uniform | 186.5 → 199.5, x1.07; 0.00 → 0.00 | 181.8 → 194.9, x1.07; 0.00 → 0.00 | 186.5 → 212.3, x1.14; 0.00 → 0.00 |
+//! | d uniform | 190.1 → 201.8, x1.06; 6.66 → 5.07 | 172.5 → 209.0, x1.21; 4.67 → 1.31 | 192.1 → 211.1, x1.10; 6.17 → 3.49 |
+//! | f uniform | 153.5 → 180.7, x1.18; 5.44 → 2.89 | 132.1 → 173.4, x1.31; 5.98 → 3.15 | 154.5 → 184.5, x1.19; 5.35 → 3.04 |
+//! | a zipfian | 151.2 → 179.6, x1.19; 4.53 → 2.56 | 132.2 → 174.6, x1.32; 4.98 → 2.75 | 144.3 → 199.8, x1.38; 4.86 → 2.46 |
+//! | b zipfian | 191.2 → 203.7, x1.07; 6.07 → 4.24 | 169.1 → 205.5, x1.22; 6.77 → 2.71 | 190.3 → 210.0, x1.10; 6.49 → 4.22 |
+//! | c zipfian | 116.8 → 118.6, x1.02; 0.00 → 0.00 | 117.2 → 118.3, x1.01; 0.00 → 0.00 | 116.8 → 119.8, x1.03; 0.00 → 0.00 |
+//! | d zipfian | 193.0 → 205.5, x1.07; 5.43 → 3.46 | 173.3 → 209.9, x1.21; 4.79 → 1.34 | 197.2 → 217.4, x1.10; 4.20 → 1.31 |
+//! | f zipfian | 175.3 → 200.5, x1.14; 4.70 → 2.89 | 142.0 → 189.1, x1.33; 5.48 → 3.27 | 174.1 → 209.2, x1.20; 4.74 → 2.79 |
 //!
-//! Filling and overwriting programs 3.09 bytes for a byte with `plus` and 1.89 with `plus2` (published; total-128: 3.21
-//! and 1.92; total-256: 3.10 and 1.83); with the run of A behind it, 3.14 and 1.93. A uniform command of `plus` reads a
+//! Filling and overwriting programs 3.08 bytes for a byte with `plus` and 1.90 with `plus2` (published; total-128: 3.19
+//! and 1.93; total-256: 3.08 and 1.83); with the run of A behind it, 3.13 and 1.93. A uniform command of `plus` reads a
 //! section in 93 % of all cases, one of `plus2` in 79 %: 128 MiB hold 7 % and 21 % of the sections. DRAM besides the
 //! section cache at full size, by arithmetic: 136 MB with `plus` (invalid records 67, counts 34, directory 31, write
 //! buffer 4), 37 MB with `plus2` (8, 8, 16, 4).
 //!
 //! At full size (`figure plus-2 --scale 1`, published) it is much the same: uniform A x1.18, B x1.08, C x1.07, F x1.13; D
-//! latest x1.07; zipfian A x1.14, B x1.07, C x1.02, F x1.11. A uniform programs 1.47 kB an operation against 2.52.
+//! latest x1.07; zipfian A x1.14, B x1.07, C x1.02, F x1.11 (F while clients still shared the stores of a
+//! read-modify-write). A uniform programs 1.47 kB an operation against 2.52.
 //!
 //! Reads gain least: a section less often, and then still the pair. C zipfian waits for the dies of the hottest pairs,
 //! whatever the table. The weight of sections decides how A fares when little is kept free: with four superblocks of
