@@ -15,6 +15,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
+use kvdrive_device::engines::KNOWN_AHEAD;
 use kvdrive_device::{Counters, Drive};
 use kvdrive_host::modelled::{Driver, Host};
 use kvdrive_link::{Link, LocalMemory, Pattern, Piece, Region, Traffic};
@@ -29,10 +30,6 @@ use crate::workload::{self, Op, ValueSpec, Workload, WorkloadParams};
 
 /// Operations between two calls of a progress hook.
 const PROGRESS_STEP: u64 = 8192;
-
-/// Operations that are drawn before the first of them is done, so that the drive can be told of all of them
-/// ([`Drive::expect`]): what they will meet fits the machine's second cache.
-const DRAWN_AHEAD: u64 = 48;
 
 /// Who wants to know how far a run is: operations done (loading included) and in all.
 pub type Progress<'a> = &'a dyn Fn(u64, u64);
@@ -324,9 +321,9 @@ impl Stream {
         drawn.pop_front()
     }
 
-    /// Draws the next operations. One at a time where the drive may be full before them: they have not been drawn then.
+    /// Draws the next operations and tells the drive of them. One at a time where the drive may be full before them: they have not been drawn then.
     fn draw(&self, drawn: &mut VecDeque<Op>) {
-        let count = self.left.get().min(if self.until_full { 1 } else { DRAWN_AHEAD });
+        let count = self.left.get().min(if self.until_full { 1 } else { KNOWN_AHEAD as u64 });
         self.left.set(self.left.get() - count);
         let mut workload = self.workload.borrow_mut();
         drawn.extend((0..count).map(|_| workload.next()));

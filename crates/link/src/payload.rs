@@ -318,6 +318,17 @@ mod tests {
         ]
     }
 
+    #[test]
+    fn patterns_that_no_region_has_make_none() {
+        let placed = |at, offset, bytes| Placed { at, pattern: Pattern { seed: 1, offset, bytes } };
+        let is_one = |patterns: &[Placed]| Region::from_parts(vec![7], patterns.to_vec()).is_some();
+        assert!(is_one(&[]) && is_one(&[placed(0, 0, 5), placed(5, 9, 1)]));
+        assert!(!is_one(&[placed(0, 0, 0)]), "empty");
+        assert!(!is_one(&[placed(u32::MAX, 0, 1)]) && !is_one(&[placed(0, u32::MAX, 1)]), "too long");
+        assert!(!is_one(&[placed(0, 0, 5), placed(4, 0, 1)]), "overlapping");
+        assert!(!is_one(&[placed(5, 0, 1), placed(0, 0, 1)]), "out of order");
+    }
+
     proptest! {
         #[test]
         fn a_region_is_the_bytes_written_to_it(writes in proptest::collection::vec(write(), 0..20), at in 0u32..260) {

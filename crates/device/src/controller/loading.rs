@@ -10,10 +10,7 @@ use kvdrive_link::transfer::Arrival;
 use kvdrive_spec::{Key, Status, StoreOptions};
 
 use super::Controller;
-use crate::engines::Engine;
-
-/// Pairs of which the engine is told at once ([`Engine::expect`]): what they will meet fits the machine's second cache.
-const KNOWN_AHEAD: usize = 48;
+use crate::engines::{Engine, KNOWN_AHEAD};
 
 impl<E: Engine> Controller<E> {
     /// Stores `pairs`, one behind the other.

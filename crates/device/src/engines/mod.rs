@@ -19,6 +19,9 @@ use crate::drive::{DriveConfig, Parts, PowerOnError};
 pub mod hash;
 pub mod lsm;
 
+/// Keys of which an engine is told at once ([`Engine::expect`]): what they will meet fits the machine's second cache.
+pub const KNOWN_AHEAD: usize = 48;
+
 /// What the controller asks of an engine.
 ///
 /// Errors are the statuses that go to the host. Methods may run side by side for different commands; an engine

@@ -3,8 +3,8 @@
 use kvdrive_device::engines::Engine;
 use kvdrive_device::engines::hash::{HashEngine, SCHEMES, SchemeRow};
 use kvdrive_device::firmware::{Cores, Role, Roles};
-use kvdrive_device::flash::FlashPort;
-use kvdrive_device::flash::media;
+use kvdrive_device::flash::media::{self, MediaPage};
+use kvdrive_device::flash::{FlashPort, Ppa};
 use kvdrive_sim::{Rng, Sim};
 use kvdrive_spec::{Status, StoreOptions};
 
@@ -63,7 +63,7 @@ fn a_retrieve_does_not_read_what_was_replaced_while_it_waited_for_a_core() {
     }
 }
 
-/// A drive in use: medium and protected image, after a few `steps` more.
+/// A drive comes up with this medium and protected image; what survives a cut `steps` events behind its recovery.
 fn come_up(
     scheme: &'static SchemeRow,
     media: &[u8],
@@ -125,6 +125,40 @@ fn a_drive_comes_up_after_a_second_cut_behind_an_erase_that_was_cut_off() {
             second.unwrap_or_else(|error| panic!("{} cut {cuts}, the second: {error}", scheme.name));
         }
         assert!(cuts > 20, "{}: {cuts} cuts", scheme.name);
+        sim.clear();
+    }
+}
+
+#[test]
+fn a_page_whose_first_item_lies_outside_it_is_refused() {
+    for scheme in SCHEMES {
+        let sim = Sim::new();
+        let cores = Cores::new(&sim, Roles::Any(4));
+        let (flash, engine) = on_cores(scheme, &sim, "tags", &cores, |_| {});
+        sim.block_on(async {
+            for number in 0..200 {
+                let key = key(number);
+                store(&engine, key, value(&key, 0, 100), StoreOptions::default()).await.expect("they fit");
+            }
+            engine.drain().await;
+        });
+        let (media, image) = (flash.media_image(&mut Rng::stream(1, "image")), engine.protected_image());
+        let mut medium = media::from_image("tags", flash.geometry(), &media).expect("its own image");
+        let pages = (0..flash.geometry().pages() as u32).map(Ppa);
+        let of_pairs =
+            |ppa: &Ppa| matches!(medium.read_spare(*ppa), MediaPage::Programmed(it) if it.kind == 1);
+        let page = pages.clone().find(of_pairs).expect("200 pairs fill a page");
+        let (MediaPage::Programmed(mut spare), MediaPage::Programmed(data)) =
+            (medium.read_spare(page), medium.read(page))
+        else {
+            panic!("it was found programmed")
+        };
+        for first_item in [200, u32::MAX] {
+            spare.tag[..4].copy_from_slice(&first_item.to_le_bytes());
+            medium.program(page, &data, &spare);
+            let refused = come_up(scheme, &medium.image(), &image, 0).unwrap_err();
+            assert!(refused.contains("first item of a page lies outside it"), "{}: {refused}", scheme.name);
+        }
         sim.clear();
     }
 }

@@ -10,6 +10,8 @@ use kvdrive_device::flash::Geometry;
 
 use super::Report;
 use super::table::{Table, bytes};
+use crate::config::Config;
+use crate::setup;
 
 /// Bytes of the paper's drive: 4 TiB.
 const PAPER_BYTES: u64 = 4 << 40;
@@ -60,17 +62,15 @@ impl Report {
 
     /// Bytes of the directory of a drive of 4 TB made of this one's blocks.
     fn paper_directory_bytes(&self) -> Option<u64> {
-        let scheme = hash::scheme(&self.setting("engine", "name"))?;
-        let geometry: Geometry = serde_json::from_value(self.config.get("flash")?.clone()).ok()?;
+        let config: Config = serde_json::from_value(self.config.clone()).ok()?;
+        let drive = setup::drive(&config);
+        let scheme = hash::scheme(&drive.engine)?;
+        let hash = drive.hash.of(scheme);
+        let geometry = drive.flash.geometry();
         let times = u32::try_from(PAPER_BYTES / geometry.data_bytes()).ok()?.max(1);
         let blocks_per_die = geometry.blocks_per_die.checked_mul(times)?;
-        let grain_bytes = match self.number("hash", "grain_bytes") as u32 {
-            0 => scheme.grain_bytes,
-            configured => configured,
-        };
-        let unit_bytes = self.number("hash", "unit_bytes") as u32;
-        let format =
-            (scheme.format)(&Layout::new(Geometry { blocks_per_die, ..geometry }, grain_bytes, unit_bytes));
+        let layout = Layout::new(Geometry { blocks_per_die, ..geometry }, hash.grain_bytes, hash.unit_bytes);
+        let format = (scheme.format)(&layout);
         Some(format.sections() * format.directory_bytes())
     }
 
@@ -87,11 +87,11 @@ impl Report {
         let (mut here, mut at_paper, mut paper) = (0, 0, 0);
         for (name, now) in self.dram.iter() {
             let structure = STRUCTURES.iter().find(|structure| structure.name == name);
-            let scaled = structure.map(|structure| match structure.grows {
-                Grows::Capacity => (u128::from(*now) * u128::from(PAPER_BYTES / capacity_bytes)) as u64,
-                Grows::Sections => self.paper_directory_bytes().unwrap_or(0),
-                Grows::Superblocks => now * PAPER_SUPERBLOCKS / superblocks,
-                Grows::Not => *now,
+            let scaled = structure.and_then(|structure| match structure.grows {
+                Grows::Capacity => Some((u128::from(*now) * u128::from(PAPER_BYTES / capacity_bytes)) as u64),
+                Grows::Sections => self.paper_directory_bytes(),
+                Grows::Superblocks => Some(now * PAPER_SUPERBLOCKS / superblocks),
+                Grows::Not => Some(*now),
             });
             let counted = structure.and_then(|s| s.paper.iter().find(|(known, _)| *known == engine));
             let theirs = match counted {

@@ -36,8 +36,7 @@ pub struct Layout {
     by: Divisors,
 }
 
-/// What addresses are divided by. A store takes about a hundred such divisions, and a machine takes its time for each: here
-/// they are made multiplications and shifts.
+/// What addresses are divided by, made multiplications and shifts: a store spent a tenth of the machine's time on dividing.
 #[derive(Clone, Copy, Debug)]
 struct Divisors {
     grain_bytes: StrengthReducedU32,
@@ -132,6 +131,11 @@ impl Layout {
     pub fn in_page(&self, at: u32) -> (u32, u32) {
         let (page, grain) = StrengthReducedU64::div_rem(at.into(), self.by.page_grains);
         (page as u32, grain as u32)
+    }
+
+    /// Grains from grain number `at` of a superblock to the end of its page: all of them where a page begins.
+    pub fn left_in_page(&self, at: u32) -> u32 {
+        self.page_grains - self.in_page(at).1
     }
 
     /// Grains from grain number `at` of a superblock, or of a page, to the end of its read unit.

@@ -47,8 +47,6 @@ use stream::OpenStream;
 pub const KIND_DATA: u8 = 1;
 /// Kind of a page of sections and invalid records.
 pub const KIND_MAP: u8 = 2;
-/// Regions kept for the next pages: as many as arrive at once when collection was far ahead of the flash.
-const SPARE_REGIONS: usize = 512;
 /// Pages of sections in flight before those who evict wait.
 pub(super) const MAP_PAGES_IN_FLIGHT: u32 = 64;
 
@@ -263,7 +261,12 @@ impl Space {
     }
 
     fn has_gc_room(&self) -> bool {
-        (self.programming.borrow().len() as u32) < 2 * self.layout.units() + MAP_PAGES_IN_FLIGHT
+        self.programming.borrow().len() < self.gc_pages_in_flight()
+    }
+
+    /// Pages on their way before collection adds no more to them.
+    fn gc_pages_in_flight(&self) -> usize {
+        (2 * self.layout.units() + MAP_PAGES_IN_FLIGHT) as usize
     }
 
     /// Write-buffer bytes in use.

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use super::stream::{OpenPage, Stream};
 use super::superblock::State;
-use super::{KIND_MAP, SPARE_REGIONS, Space};
+use super::{KIND_MAP, Space};
 use crate::engines::hash::journal::Change;
 use crate::engines::hash::layout::Grain;
 use crate::engines::hash::section::HEADER_BYTES;
@@ -97,7 +97,7 @@ impl Space {
     /// Keeps the memory of a page that has arrived, unless the medium or a reader shares it.
     fn keep_region(&self, data: PageData) {
         let mut spare = self.spare_regions.borrow_mut();
-        if spare.len() < SPARE_REGIONS
+        if spare.len() < self.gc_pages_in_flight()
             && let PageData::Region(mut data) = data
             && let Some(region) = Rc::get_mut(&mut data)
         {

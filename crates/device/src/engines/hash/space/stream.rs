@@ -101,7 +101,7 @@ impl Space {
         let mut done = 0;
         while done < grains {
             let (_, in_page) = self.layout.in_page(open.at);
-            let fits = (self.layout.page_grains - in_page).min(grains - done);
+            let fits = self.layout.left_in_page(open.at).min(grains - done);
             let from = done * self.layout.grain_bytes;
             let count = (fits * self.layout.grain_bytes).min(bytes - from);
             let page = self.open_page(stream, superblock, open);
@@ -161,7 +161,7 @@ impl Space {
         self.validity.borrow_mut().invalidate(self.layout.grain(superblock, open.at), grains);
         let mut left = grains;
         while left > 0 {
-            let fits = (self.layout.page_grains - self.layout.in_page(open.at).1).min(left);
+            let fits = self.layout.left_in_page(open.at).min(left);
             // A page that nothing was put into is not programmed: its block is erased as it is.
             open.at += fits;
             left -= fits;
@@ -175,7 +175,7 @@ impl Space {
     }
 
     fn close_if_full(self: &Rc<Self>, stream: Stream, open: &mut OpenStream) {
-        if self.layout.in_page(open.at).1 == 0
+        if self.layout.left_in_page(open.at) == self.layout.page_grains
             && let Some(page) = open.open.take()
         {
             self.program(stream, page);
@@ -188,7 +188,7 @@ impl Space {
             let mut streams = self.streams.borrow_mut();
             let open = &mut streams[stream as usize];
             if open.open.is_some() {
-                let left = self.layout.page_grains - self.layout.in_page(open.at).1;
+                let left = self.layout.left_in_page(open.at);
                 self.pad(stream, open, left);
             }
         }
