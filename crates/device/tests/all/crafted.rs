@@ -262,6 +262,35 @@ fn what_is_not_crafted_comes_up() {
     }
 }
 
+/// Where the streams of a hash engine's protected image stand: byte positions of each one's next grain.
+fn stream_positions(part: &[u8]) -> [usize; 4] {
+    let word = |at: usize| u32::from_le_bytes(part[at..at + 4].try_into().expect("4 bytes")) as usize;
+    let superblocks = 16;
+    let free = superblocks + 4 + 6 * word(superblocks);
+    let streams = free + 4 + 4 * word(free);
+    [0, 1, 2, 3].map(|stream| streams + 8 * stream + 4)
+}
+
+/// A stream that goes on in front of what it has written would write over it; one that leaves a gap would hide what is behind.
+#[test]
+fn a_stream_that_stands_elsewhere_is_refused_or_borne() {
+    for remains in all_remains().iter().filter(|remains| SCHEMES.iter().any(|s| s.name == remains.row.name)) {
+        let print = fingerprint(&remains.config);
+        let [part] = <[Vec<u8>; 1]>::try_from(unframe(print, &remains.survivors.protected).unwrap()).unwrap();
+        for (stream, at) in stream_positions(&part).into_iter().enumerate() {
+            let stands = u32::from_le_bytes(part[at..at + 4].try_into().expect("4 bytes"));
+            for other in stands.saturating_sub(130)..stands + 130 {
+                let mut crafted = part.clone();
+                crafted[at..at + 4].copy_from_slice(&other.to_le_bytes());
+                let used = remains.use_image(frame(print, &[crafted]));
+                let holds_pairs = stream < 2 && part[at - 4..at] != [0xff; 4];
+                assert!(!holds_pairs || used.is_ok() == (other == stands), "{}: {other}", remains.row.name);
+                one_line(used);
+            }
+        }
+    }
+}
+
 proptest! {
     #[test]
     fn crafted_records_are_refused_or_borne(

@@ -5,6 +5,7 @@ use kvdrive_device::engines::hash::{HashEngine, SCHEMES, SchemeRow};
 use kvdrive_device::firmware::{Cores, Role, Roles};
 use kvdrive_device::flash::media::{self, MediaPage};
 use kvdrive_device::flash::{FlashPort, Ppa};
+use kvdrive_link::{Arrival, Landing};
 use kvdrive_sim::{Rng, Sim};
 use kvdrive_spec::{Status, StoreOptions};
 
@@ -17,13 +18,50 @@ fn large_values_do_not_wait_for_room_that_only_they_could_free() {
     for scheme in SCHEMES {
         let sim = Sim::new();
         let cores = Cores::new(&sim, Roles::Any(4));
-        let (_flash, engine) = on_cores(scheme, &sim, "tags", &cores, |c| c.write_buffer_bytes = 24 << 10);
+        let (_flash, engine) = on_cores(scheme, &sim, "tags", &cores, |c| c.write_buffer_bytes = 40 << 10);
         assert!(engine.max_value_bytes() >= 13_000, "{}", scheme.name);
         sim.block_on(async {
             for number in 0..20 {
                 let key = key(number);
                 let answer = store(&engine, key, value(&key, 0, 13_000), StoreOptions::default()).await;
                 assert_eq!(answer, Ok(()), "{}", scheme.name);
+            }
+        });
+        sim.clear();
+    }
+}
+
+/// Values whose rest the host has yet to send: all of the write buffer would keep the firmware from taking that rest.
+#[test]
+fn unfinished_values_leave_room_for_one_that_is_there() {
+    for scheme in SCHEMES {
+        let sim = Sim::new();
+        let cores = Cores::new(&sim, Roles::Any(4));
+        let (_flash, engine) = on_cores(scheme, &sim, "tags", &cores, |c| c.write_buffer_bytes = 40 << 10);
+        let largest = engine.max_value_bytes();
+        sim.block_on(async {
+            // An open page keeps its own bytes.
+            store(&engine, key(0), value(&key(0), 0, 5000), StoreOptions::default()).await.unwrap();
+            for arrival in [Arrival::Inline, Arrival::Hybrid] {
+                let mut unfinished = Vec::new();
+                let refused = loop {
+                    match engine.reserve(&key(1), 3000, arrival).await {
+                        Ok(place) => unfinished.push(place),
+                        Err(status) => break status,
+                    }
+                };
+                assert_eq!(refused, Status::COMMAND_INTERRUPTED, "{}", scheme.name);
+                assert!(unfinished.len() > 1, "{}", scheme.name);
+                let whole = store(&engine, key(2), value(&key(2), 0, largest), StoreOptions::default()).await;
+                assert_eq!(whole, Ok(()), "{}", scheme.name);
+                let mut rest = unfinished.split_off(1);
+                engine.abandon(rest.pop().expect("more than one"));
+                rest.push(engine.reserve(&key(3), 3000, arrival).await.expect("one was given up"));
+                engine.settle(&rest[0]).await;
+                rest.push(engine.reserve(&key(4), 3000, arrival).await.expect("one is all there"));
+                unfinished.into_iter().chain(rest).for_each(|place| engine.abandon(place));
+                let alone = engine.reserve(&key(1), largest, arrival).await;
+                engine.abandon(alone.expect("the largest has room when nothing else is unfinished"));
             }
         });
         sim.clear();

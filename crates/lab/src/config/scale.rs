@@ -1,13 +1,18 @@
 //! Studies at a part of their size: a drive, what is on it and what is asked of it, all shrunk together.
 //!
-//! What a drive has at once (channels, dies, cores, clients) stays, and so do superblocks and the write buffer, which
-//! belongs to dies and clients. Superblocks are therefore fewer, and those that collection keeps free weigh more: 8 of 16384
+//! What a drive has at once (channels, dies, cores, clients) stays, and so do superblocks, the write buffer and what is on
+//! its way to flash, which belong to dies and clients. Superblocks are therefore fewer, and those that collection keeps free weigh more: 8 of 16384
 //! at full size; at 1/64 not less than 4 of 256.
 
 use std::fmt;
 use std::str::FromStr;
 
-use super::{ConfigError, Document};
+use kvdrive_device::engines::hash;
+use kvdrive_device::engines::hash::layout::Layout;
+use kvdrive_device::engines::hash::protected::bytes_on_their_way;
+
+use super::{Config, ConfigError, Document};
+use crate::setup;
 
 /// Keys that are divided.
 const SHRUNK: &[&str] = &["flash.blocks_per_die", "workload.num", "workload.ops", "workload.overwrites"];
@@ -77,11 +82,20 @@ impl Document {
             let value = self.integer(key);
             self.set(&format!("{key}={}", (value / scale.divisor).max((*least).min(value))))?;
         }
-        // In an accounting of everything the write buffer is part of the budget, and is not shrunk.
-        let kept = if config.hash.dram_accounting == "total" { config.hash.write_buffer_bytes } else { 0 };
+        let kept = if config.hash.dram_accounting == "total" { buffered_bytes(&config) } else { 0 };
         let dram_bytes = config.hash.dram_bytes.saturating_sub(kept) / scale.divisor + kept;
         self.set(&format!("{DRAM}={dram_bytes}"))
     }
+}
+
+/// Bytes of the write buffer and of pages on their way: part of a budget for everything, and not shrunk.
+fn buffered_bytes(config: &Config) -> u64 {
+    let drive = setup::drive(config);
+    let geometry = drive.flash.geometry();
+    let hash = hash::scheme(&drive.engine).map(|scheme| drive.hash.of(scheme));
+    let Some(hash) = hash.filter(|hash| hash.check(&geometry).is_ok()) else { return 0 };
+    let layout = Layout::new(geometry, hash.grain_bytes, hash.unit_bytes);
+    hash.write_buffer_bytes + bytes_on_their_way(&layout, &hash)
 }
 
 /// What the DRAM of a hash engine is compared at.

@@ -52,7 +52,9 @@ const STRUCTURES: &[Structure] = &[
         grows: Grows::Superblocks,
         paper: &[("plus", Some(64 * MIB + 256 * MIB))],
     },
+    Structure { name: "superblocks", grows: Grows::Superblocks, paper: &[("original", None), ("plus", None)] },
     Structure { name: "write_buffer", grows: Grows::Not, paper: &[] },
+    Structure { name: "pages_on_their_way", grows: Grows::Not, paper: &[] },
 ];
 
 impl Report {
@@ -107,6 +109,14 @@ impl Report {
         let theirs = if paper == 0 { String::new() } else { binary(paper) };
         table.row("total", &[binary(here), binary(at_paper), theirs]);
         let mut text = table.finish();
+        let budget = self.number("hash", "dram_bytes");
+        if self.setting("hash", "dram_accounting") == "total" && here > budget {
+            text.truncate(text.trim_end().len());
+            let over = binary(here - budget);
+            text.push_str(&format!(
+                "\n  {over} more than hash.dram_bytes: what is always there does not fit into it, and sections have no cache\n\n"
+            ));
+        }
         if paper > 0 {
             text.truncate(text.trim_end().len());
             text.push_str(

@@ -1,6 +1,6 @@
 //! The commands of a hash engine.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use kvdrive_link::transfer::{Exposing, NoWindow};
@@ -15,7 +15,7 @@ use super::gc;
 use super::image::Protected;
 use super::journal;
 use super::layout::Grain;
-use super::pair::{PREFIX_BYTES, PairHeader};
+use super::pair::PairHeader;
 use super::recovery::recover;
 use super::scheme::{SchemeRow, scheme};
 use super::section::Entry;
@@ -28,10 +28,6 @@ use crate::power::{self, ImageError};
 
 /// Regions kept for the next pairs.
 const SPARE_REGIONS: usize = 64;
-/// A pair is at most this part of a superblock, so that little is wasted at its end.
-const SUPERBLOCK_PAIRS: u32 = 8;
-/// Pairs say their value's length in 24 bits; the rest of the drive stops here.
-const VALUE_MAX_BYTES: u32 = 2 << 20;
 
 /// A hash engine. Clones are the same engine.
 #[derive(Clone)]
@@ -43,6 +39,8 @@ pub struct Place {
     /// The pair's bytes; the header is put in front when the probe is known.
     region: RefCell<Region>,
     room_bytes: u64,
+    /// How much of that waits for bytes that the host has yet to send.
+    unfinished_bytes: Cell<u64>,
 }
 
 /// A pair that stays readable while this is held.
@@ -190,6 +188,11 @@ impl HashEngine {
         Some(grain)
     }
 
+    /// The host owes the value nothing any more.
+    fn end_unfinished(&self, place: &Place) {
+        self.0.space.end_unfinished(place.unfinished_bytes.take());
+    }
+
     fn recycle(&self, mut region: Region) {
         let mut regions = self.0.regions.borrow_mut();
         if regions.len() < SPARE_REGIONS {
@@ -211,6 +214,10 @@ impl HashEngine {
                 Walk::Absent(Some(spot)) => (spot, None),
                 Walk::Absent(None) => return Err(Status::CAPACITY_EXCEEDED),
             };
+            if !core.space.has_map_room() {
+                core.space.map_room().await;
+                continue;
+            }
             let old_grains = old.map_or(0, |(_, old)| core.layout.grains_of(old.pair_bytes()));
             if core.is_full_for(grains, old_grains) {
                 return Err(Status::CAPACITY_EXCEEDED);
@@ -267,7 +274,9 @@ impl HashEngine {
 impl Landing for HashEngine {
     type Place = Place;
 
-    async fn reserve(&self, key: &Key, bytes: u32, _arrival: Arrival) -> Result<Place, Status> {
+    /// Errors: [`Status::COMMAND_INTERRUPTED`] when values whose rest the host has yet to send have their share of the
+    /// write buffer: to wait for those could keep the firmware from taking their rest.
+    async fn reserve(&self, key: &Key, bytes: u32, arrival: Arrival) -> Result<Place, Status> {
         let core = &*self.0;
         if bytes > self.max_value_bytes() {
             return Err(Status::INVALID_VALUE_SIZE);
@@ -275,9 +284,13 @@ impl Landing for HashEngine {
         let header = PairHeader { key: *key, value_bytes: bytes, probe: 0 };
         let grains = core.layout.grains_of(header.pair_bytes());
         let room_bytes = u64::from(grains * core.layout.grain_bytes);
+        let unfinished_bytes = if arrival == Arrival::Dma { 0 } else { room_bytes };
+        if !core.space.begin_unfinished(unfinished_bytes) {
+            return Err(Status::COMMAND_INTERRUPTED);
+        }
         core.space.host_room(room_bytes).await;
-        let region = core.regions.borrow_mut().pop().unwrap_or_default();
-        Ok(Place { header, region: RefCell::new(region), room_bytes })
+        let region = RefCell::new(core.regions.borrow_mut().pop().unwrap_or_default());
+        Ok(Place { header, region, room_bytes, unfinished_bytes: Cell::new(unfinished_bytes) })
     }
 
     async fn copy_in(&self, place: &Place, at: u32, bytes: &[u8]) {
@@ -291,9 +304,12 @@ impl Landing for HashEngine {
     }
 
     /// The flash controller gathers a page from the buffer: nothing is copied.
-    async fn settle(&self, _place: &Place) {}
+    async fn settle(&self, place: &Place) {
+        self.end_unfinished(place);
+    }
 
     fn abandon(&self, place: Place) {
+        self.end_unfinished(&place);
         self.0.space.return_room(place.room_bytes);
         self.recycle(place.region.into_inner());
     }
@@ -310,6 +326,7 @@ impl Engine for HashEngine {
 
     async fn commit(&self, key: Key, place: Place, options: StoreOptions) -> Result<(), Status> {
         assert!(place.header.key == key, "a place is committed under the key it was reserved for");
+        self.end_unfinished(&place);
         let _key = self.0.locks.lock(key).await;
         let result = self.try_commit(&key, &place, options).await;
         match result {
@@ -377,6 +394,7 @@ impl Engine for HashEngine {
         let Walk::Found(spot, slot, PairRead { header, .. }) = core.walk(&key, Aim::Read).await? else {
             return Ok(());
         };
+        core.space.map_room().await;
         let Entry::At(grain) = spot.pin.get(slot) else {
             unreachable!("a key's slot changes under the key's lock alone")
         };
@@ -407,13 +425,7 @@ impl Engine for HashEngine {
     }
 
     fn max_value_bytes(&self) -> u32 {
-        let core = &*self.0;
-        let superblock = u64::from(core.layout.superblock_pages) * u64::from(core.layout.page_bytes());
-        let room = core.config.write_buffer_bytes - u64::from(core.layout.page_bytes());
-        let most = (superblock / u64::from(SUPERBLOCK_PAIRS)).min(room) / u64::from(core.layout.grain_bytes)
-            * u64::from(core.layout.grain_bytes);
-        let header = u64::from(PREFIX_BYTES) + Key::MAX_LEN as u64;
-        most.saturating_sub(header).min(VALUE_MAX_BYTES.into()) as u32
+        self.0.config.largest_value_bytes(&self.0.layout)
     }
 
     async fn power_on(parts: Parts, image: Option<&[u8]>) -> Result<HashEngine, PowerOnError> {

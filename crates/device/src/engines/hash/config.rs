@@ -1,8 +1,11 @@
 //! What a hash engine is configured with. Values and their sources stand in the profiles.
 
 use kvdrive_sim::Ns;
+use kvdrive_spec::Key;
 use serde::{Deserialize, Serialize};
 
+use super::layout::Layout;
+use super::pair::PREFIX_BYTES;
 use super::scheme::SchemeRow;
 use crate::flash::Geometry;
 
@@ -76,11 +79,38 @@ pub struct HashCosts {
 /// Superblocks that are open at a time: two of pairs, two of sections.
 pub const OPEN_SUPERBLOCKS: u32 = 4;
 
+/// A pair is at most this part of a superblock, so that little is wasted at its end.
+const SUPERBLOCK_PAIRS: u64 = 8;
+/// Pairs say their value's length in 24 bits; the rest of the drive stops here.
+const VALUE_MAX_BYTES: u64 = 2 << 20;
+const PAIR_HEADER_BYTES: u64 = PREFIX_BYTES as u64 + Key::MAX_LEN as u64;
+
 impl HashConfig {
     /// The configuration of one hash FTL: a grain of 0 bytes stands for the published one.
     pub fn of(&self, scheme: &SchemeRow) -> HashConfig {
         let grain_bytes = if self.grain_bytes == 0 { scheme.grain_bytes } else { self.grain_bytes };
         HashConfig { grain_bytes, ..self.clone() }
+    }
+
+    /// Bytes of the write buffer that values may take whose rest the host has yet to send. A page that is filled may keep its
+    /// own bytes for ever, and what is left behind both must hold the largest pair, or nobody could go on.
+    pub fn unfinished_bytes(&self, layout: &Layout) -> u64 {
+        self.write_buffer_bytes.saturating_sub(layout.page_bytes().into()) / 2
+    }
+
+    /// Largest value it takes, bytes.
+    pub fn largest_value_bytes(&self, layout: &Layout) -> u32 {
+        let superblock = u64::from(layout.superblock_pages) * u64::from(layout.page_bytes());
+        let most = (superblock / SUPERBLOCK_PAIRS).min(self.unfinished_bytes(layout));
+        let grain_bytes = u64::from(layout.grain_bytes);
+        let pair_bytes = most / grain_bytes * grain_bytes;
+        pair_bytes.saturating_sub(PAIR_HEADER_BYTES).min(VALUE_MAX_BYTES) as u32
+    }
+
+    /// Flash pages that the largest pair reaches into at most.
+    pub fn largest_pair_pages(&self, layout: &Layout) -> u64 {
+        let bytes = u64::from(self.largest_value_bytes(layout)) + PAIR_HEADER_BYTES;
+        bytes.div_ceil(layout.page_bytes().into()) + 1
     }
 
     /// What two drives must have in common to understand each other's images.

@@ -121,7 +121,15 @@ fn check_directory(layout: &Layout, protected: &Protected) -> Result<(), ImageEr
         let superblock = protected.superblocks.get(layout.superblock(grain) as usize);
         superblock.is_some_and(|known| known.0 != State::Free && known.1 == kind)
     };
-    let fits = |location: &Location| is_location(layout, *location) && is_kept(location.grain, KIND_MAP);
+    let is_written = |location: &Location| {
+        let superblock = layout.superblock(location.grain);
+        let mut streams = protected.streams.iter().flatten();
+        let open = streams.find(|(open, _)| *open == superblock);
+        open.is_none_or(|(_, at)| layout.within(location.grain) + location.grains <= *at)
+    };
+    let fits = |location: &Location| {
+        is_location(layout, *location) && is_kept(location.grain, KIND_MAP) && is_written(location)
+    };
     ensure(locations.iter().all(fits), "a section is where none can be")?;
     let end = |location: &Location| location.grain.0 + u64::from(location.grains);
     let apart = locations.windows(2).all(|pair| end(&pair[0]) <= pair[1].grain.0);

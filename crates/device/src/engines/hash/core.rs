@@ -96,6 +96,7 @@ pub(super) struct Core {
     pub sim: Sim,
     pub scheme: &'static SchemeRow,
     pub config: HashConfig,
+    bounds: Bounds,
     pub layout: Layout,
     pub space: Rc<Space>,
     pub cache: Rc<Cache>,
@@ -133,21 +134,24 @@ impl Core {
         let format = (scheme.format)(&layout);
         let validity = (scheme.validity)(&layout);
         let records = scheme.records.map(|form| Records::new(&layout, form, &journal));
+        let records_bytes = records.as_ref().map_or(0, Records::dram_bytes);
+        let bounds = Bounds::new(config, &layout, &*format, records_bytes, protected_bytes)?;
         let others = validity.dram_bytes()
-            + records.as_ref().map_or(0, Records::dram_bytes)
-            + format.sections() * format.directory_bytes()
-            + config.write_buffer_bytes;
+            + records_bytes
+            + bounds.table_bytes
+            + bounds.write_buffer_bytes
+            + bounds.page_bytes;
         let budget_bytes = match config.dram_accounting {
             Accounting::Published => config.dram_bytes,
+            // Nothing, where the others take it all and more: the report says so.
             Accounting::Total => config.dram_bytes.saturating_sub(others),
         };
         let usable = layout.superblocks - config.gc_low_superblocks - OPEN_SUPERBLOCKS - 1;
         let usable_grains = u64::from(usable) * u64::from(layout.superblock_grains);
-        let records_bytes = records.as_ref().map_or(0, Records::dram_bytes);
-        let bounds = Bounds::new(config, &layout, &*format, records_bytes, protected_bytes)?;
         let limits = Limits {
             page_bytes: bounds.write_buffer_bytes + bounds.page_bytes,
             write_buffer_bytes: config.write_buffer_bytes,
+            unfinished_bytes: config.unfinished_bytes(&layout),
             low: config.gc_low_superblocks,
             stall: config.gc_stall_superblocks,
             valid_grains: (usable_grains as f64 * (1.0 - config.over_provisioning)) as u64,
@@ -183,6 +187,7 @@ impl Core {
             regions: RefCell::default(),
             gc_lock: kvdrive_sim::Mutex::new(flash.sim()),
             config: config.clone(),
+            bounds,
             fingerprint,
         }))
     }
@@ -244,6 +249,9 @@ impl Core {
             let spot = Spot { pin, section, tag, probe: number };
             if let Some((slot, pair)) = self.look(key, &spot).await? {
                 return Ok(Walk::Found(spot, slot, pair));
+            }
+            if aim == Aim::Store {
+                self.space.map_room().await;
             }
             let (has_vacancy, goes_on) = (spot.pin.vacancy(tag).is_some(), spot.pin.goes_on(tag));
             if aim == Aim::Store && !has_vacancy {
@@ -325,15 +333,18 @@ impl Core {
         }
     }
 
-    /// What the drive's DRAM holds, bytes.
+    /// What the drive's DRAM holds, bytes. What a cache needs to find its sections, some 16 B each, is left out.
     pub fn dram(&self) -> Vec<(&'static str, u64)> {
+        let directory_bytes = self.cache.directory_dram_bytes();
         vec![
             ("section_cache", self.cache.budget_bytes()),
             ("section_cache_most", self.cache.bytes().1),
-            ("directory", self.cache.directory_dram_bytes()),
+            ("directory", directory_bytes),
+            ("superblocks", self.bounds.table_bytes - directory_bytes),
             ("validity", self.space.validity_dram_bytes()),
             ("invalid_records", self.records.as_ref().map_or(0, Records::dram_bytes)),
-            ("write_buffer", self.config.write_buffer_bytes),
+            ("write_buffer", self.bounds.write_buffer_bytes),
+            ("pages_on_their_way", self.bounds.page_bytes),
         ]
     }
 }

@@ -216,6 +216,10 @@ async fn move_pair(
         }
         Some(whole)
     };
+    if header.pair_bytes() > layout.page_bytes() {
+        core.space.gc_room().await;
+    }
+    core.space.map_room().await;
     // From here on nothing waits: a slot still points here, or a snapshot holds what was replaced while the pages were
     // read, or nobody wants it any more.
     let slot = pin.slot_of(tag, grain);
@@ -263,6 +267,7 @@ async fn move_sections(core: &Rc<Core>, page: u32) -> Result<(), Status> {
     for end in ends {
         let items = &items[std::mem::replace(&mut begin, end)..end];
         core.work(Role::Collection, core.config.costs.gc_item_ns * items.len() as u64, "collect").await;
+        core.space.gc_room().await;
         for (item, at, length) in items {
             move_item(core, item, page, &data, *at, *length);
         }

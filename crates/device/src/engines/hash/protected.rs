@@ -10,6 +10,8 @@ use super::space::MAP_PAGES_IN_FLIGHT;
 
 /// Bytes of a superblock's state, kind, erase count and place among the free.
 const SUPERBLOCK_BYTES: u64 = 12;
+/// Pages that one alteration ends at most: it can make two sections be written, which lie in two read units.
+const ALTERATION_PAGES: u64 = 2;
 /// Read units of altered sections that there must be room for at least: less would write every section at once.
 const ALTERED_UNITS_LEAST: u64 = 8;
 
@@ -42,7 +44,7 @@ impl Bounds {
         let (superblocks, unit_bytes) = (u64::from(layout.superblocks), u64::from(layout.unit_bytes));
         let bounds = Bounds {
             write_buffer_bytes: config.write_buffer_bytes,
-            page_bytes: pages_on_their_way(layout, config) * u64::from(layout.page_bytes()),
+            page_bytes: bytes_on_their_way(layout, config),
             table_bytes: format.sections() * format.directory_bytes() + superblocks * SUPERBLOCK_BYTES,
             records_bytes,
             altered_bytes: 0,
@@ -61,10 +63,14 @@ impl Bounds {
     }
 }
 
-/// Pages that are open or on their way besides those of the write buffer: collection stops at twice the units and the
-/// pages of sections, those who evict stop at as many, and each may have begun two pages when it is told.
-fn pages_on_their_way(layout: &Layout, config: &HashConfig) -> u64 {
+/// Bytes of pages that are open or on their way besides those of the write buffer. Collection stops at twice the units and the pages
+/// of sections: a worker looks before it begins a page of pairs, which reach into two, and right before it moves a pair of more
+/// than a page, or sections. Whoever else writes sections stops at the pages of sections, looks right before, and adds what
+/// one alteration can.
+pub fn bytes_on_their_way(layout: &Layout, config: &HashConfig) -> u64 {
     let streams = 4;
     let stops = 2 * u64::from(layout.units()) + 2 * u64::from(MAP_PAGES_IN_FLIGHT);
-    stops + streams + 2 * u64::from(config.gc_workers.min(layout.superblock_pages))
+    let workers = 2 * u64::from(config.gc_workers.min(layout.superblock_pages));
+    let pages = stops + streams + workers + config.largest_pair_pages(layout) + 2 * ALTERATION_PAGES;
+    pages * u64::from(layout.page_bytes())
 }

@@ -148,7 +148,8 @@ impl Records {
         u64::from(self.layout.superblocks) * u64::from(self.page_bytes) + 5 * self.pages.get()
     }
 
-    /// The pair of `slot` at `grain` is no longer valid.
+    /// The pair of `slot` at `grain` is no longer valid. While too many pages of sections are on their way buffers grow: a
+    /// snapshot can release any number of pairs at once.
     pub fn add(&self, space: &Rc<Space>, slot: u64, grain: Grain) {
         let superblock = self.layout.superblock(grain);
         let record = slot << GRAIN_BITS | u64::from(self.layout.within(grain));
@@ -158,7 +159,7 @@ impl Records {
             book.buffer.push(record);
             book.buffer.len() >= self.capacity
         };
-        if full {
+        if full && space.has_map_room() {
             self.flush(space, superblock);
         }
     }

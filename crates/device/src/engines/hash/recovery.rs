@@ -34,6 +34,9 @@ use crate::power::ImageError;
 /// What is wrong when the pages of a superblock do not follow each other.
 const INSIDE: &str = "a pair begins inside another";
 
+/// What is wrong when something lies where a stream has not been yet: it would be written over.
+const BEHIND: &str = "something lies behind the end of an open superblock";
+
 /// Pages read at once.
 const SCANNERS: u32 = 64;
 
@@ -73,7 +76,7 @@ pub(super) async fn recover(core: &Rc<Core>, protected: Protected) -> Result<(),
         let (live, invalid_pages) = find_pairs(core, &superblocks).await?;
         count_pairs(core, superblocks, live).await?;
         if first == 0 {
-            restore_invalid_pages(core, invalid_pages);
+            restore_invalid_pages(core, invalid_pages)?;
         }
     }
     if let Some(book) = &core.records {
@@ -83,14 +86,22 @@ pub(super) async fn recover(core: &Rc<Core>, protected: Protected) -> Result<(),
     Ok(())
 }
 
-fn restore_invalid_pages(core: &Core, pages: InvalidPages) {
-    let Some(book) = &core.records else { return };
+fn restore_invalid_pages(core: &Core, pages: InvalidPages) -> Result<(), ImageError> {
+    let Some(book) = &core.records else { return Ok(()) };
+    let words = core.cache.locations().into_iter().filter(|word| *word != 0);
+    let sections: BTreeMap<Grain, u32> =
+        words.map(Location::of_word).map(|location| (location.grain, location.grains)).collect();
     for (_, page, header) in pages.values() {
         if core.space.superblocks.borrow()[header.superblock as usize].epoch == header.epoch {
+            let end = Grain(page.0 + u64::from(book.page_grains()));
+            let before = sections.range(..end).next_back();
+            let is_alone = before.is_none_or(|(section, grains)| section.0 + u64::from(*grains) <= page.0);
+            consistency::ensure(is_alone, "an invalid page lies where a section is")?;
             book.restore_page(header, *page);
             core.space.found(*page, book.page_grains());
         }
     }
+    Ok(())
 }
 
 /// The page of each block that is programmed next, by what is on flash and what was begun anew.
@@ -328,9 +339,11 @@ async fn find_pairs(
         let layout = &engine.layout;
         let (live, invalid_pages, missing) = &mut *all.borrow_mut();
         missing.pages[page as usize] = true;
+        let end = engine.space.written_grains(layout.superblock_of_page(page));
         for unit in 0..layout.page_bytes() / layout.unit_bytes {
             items_of_unit(&engine, data, unit * layout.unit_bytes, &mut |item, at, length| {
                 let grain = Grain(layout.first_grain(page).0 + u64::from(at / layout.grain_bytes));
+                live.ensure(layout.within(grain) + layout.grains_of(length) <= end, BEHIND);
                 match item {
                     MapItem::Section(header) => {
                         let location = Location { grain, grains: layout.grains_of(length) };
@@ -419,16 +432,22 @@ async fn count_pairs(core: &Rc<Core>, superblocks: Range<u32>, live: LivePairs) 
             return;
         }
         live.ensure(seams.begin(page, at), INSIDE);
+        let end = engine.space.written_grains(layout.superblock_of_page(page));
         while at < layout.page_grains {
             let offset = at * layout.grain_bytes;
             let mut bytes = [0; HEADER_MAX_BYTES];
             let most = (layout.page_bytes() - offset).min(HEADER_MAX_BYTES as u32) as usize;
             data.copy_to(offset, &mut bytes[..most]);
-            let Some(header) = PairHeader::decode(&bytes) else { return };
             let grain = Grain(first.0 + u64::from(at));
+            let Some(header) = PairHeader::decode(&bytes) else {
+                // A stream goes on right behind its last pair: who looks for pairs does not look behind a gap.
+                let is_open = end > layout.within(first) && end < layout.within(first) + layout.page_grains;
+                live.ensure(!is_open || layout.within(grain) == end, "a stream leaves a gap behind its last pair");
+                return;
+            };
             let grains = layout.grains_of(header.pair_bytes());
-            if layout.within(grain) + grains > layout.superblock_grains {
-                live.ensure(false, "a pair does not end in its superblock");
+            if layout.within(grain) + grains > end {
+                live.ensure(false, BEHIND);
                 return;
             }
             if live.take(grain) {

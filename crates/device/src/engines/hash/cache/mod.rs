@@ -235,6 +235,10 @@ impl Cache {
                 continue;
             }
             if word == NEVER {
+                if !self.space.has_map_room() {
+                    self.space.map_room().await;
+                    continue;
+                }
                 self.count(|s| s.created += 1);
                 break self.create(id);
             }
@@ -270,6 +274,7 @@ impl Cache {
         self.count(|s| s.misses += 1);
         let slot = self.insert(id, None, Some(location));
         let section = self.read(id, location, purpose).await;
+        self.space.map_room().await;
         self.loaded.wake_all();
         match section {
             Ok(section) => {
@@ -277,7 +282,6 @@ impl Cache {
                 self.slots.borrow_mut()[slot as usize].section = Some(section);
                 let pin = self.pin(slot);
                 self.enqueue(slot);
-                self.space.map_room().await;
                 Ok(pin)
             }
             Err(status) => {
@@ -404,10 +408,11 @@ impl Cache {
     }
 
     /// Writes the oldest altered sections until the rest fits the power-protected memory; they stay. Without space to
-    /// write to they wait for it; who takes space waits for that before.
+    /// write to they wait for it; who takes space waits for that before. An image of a drive with more such memory has more
+    /// of them than may be on their way at once: the others wait for the next alterations.
     fn write_oldest(&self) {
         let mut altered = self.altered.borrow_mut();
-        while self.altered_bytes.get() > self.altered_limit_bytes {
+        while self.altered_bytes.get() > self.altered_limit_bytes && self.space.has_map_room() {
             let slot = *altered.front().expect("what is altered is in the queue");
             if self.slots.borrow()[slot as usize].dirty && !self.write(slot) {
                 return;

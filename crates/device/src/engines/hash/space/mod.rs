@@ -4,7 +4,7 @@
 //! Appending takes no time and never waits: it puts the item into the open page of its stream, in power-protected memory
 //! (pairs are copied, sections and invalid pages shared: [`crate::flash::media::items`]); a page that is full is programmed
 //! by a task of its own. Whoever produces items waits *before*, for room in that memory ([`Space::host_room`],
-//! [`Space::map_room`]) and for free superblocks ([`Space::admit`]).
+//! [`Space::map_room`], [`Space::gc_room`]) and for free superblocks ([`Space::admit`]).
 //!
 //! Knows no keys and no slots.
 //!
@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 use kvdrive_link::Region;
-use kvdrive_sim::{Sim, WaitQueue};
+use kvdrive_sim::{Mutex, Sim, WaitQueue};
 use kvdrive_spec::Status;
 
 use super::journal::Journal;
@@ -55,6 +55,8 @@ pub(super) const MAP_PAGES_IN_FLIGHT: u32 = 64;
 pub struct Limits {
     /// Bytes of pairs between arrival and program.
     pub write_buffer_bytes: u64,
+    /// Of these, bytes of pairs that are not all there and wait for the host.
+    pub unfinished_bytes: u64,
     /// Collection runs while so many superblocks are free, or fewer.
     pub low: u32,
     /// Host commands wait while no more are free.
@@ -92,12 +94,14 @@ pub struct Space {
     pub(in crate::engines::hash) valid: [Cell<u64>; 2],
     pub(in crate::engines::hash) sequence: Cell<u64>,
     buffered_bytes: Cell<u64>,
+    unfinished_bytes: Cell<u64>,
     map_pages_in_flight: Cell<u32>,
     /// A page has arrived.
     programmed: WaitQueue,
     /// There is room in the write buffer; fewer pages of sections are on their way; fewer pages of any kind are. Apart, so
     /// that a page wakes nobody it does not help.
     host_room: WaitQueue,
+    host_turn: Mutex,
     map_room: WaitQueue,
     gc_room: WaitQueue,
     /// Regions of pages that have arrived, for the next ones.
@@ -151,9 +155,11 @@ impl Space {
             valid: Default::default(),
             sequence: Cell::new(1),
             buffered_bytes: Cell::new(0),
+            unfinished_bytes: Cell::new(0),
             map_pages_in_flight: Cell::new(0),
             programmed: WaitQueue::new(sim),
             host_room: WaitQueue::new(sim),
+            host_turn: Mutex::new(sim),
             map_room: WaitQueue::new(sim),
             gc_room: WaitQueue::new(sim),
             spare_regions: RefCell::default(),
@@ -225,8 +231,24 @@ impl Space {
         Ok(())
     }
 
-    /// Waits for room in the write buffer for a pair of `bytes` bytes, and takes it.
+    /// Takes `bytes` bytes of what unfinished pairs may have of the write buffer. `false`: they have too much of it.
+    pub fn begin_unfinished(&self, bytes: u64) -> bool {
+        let unfinished = self.unfinished_bytes.get() + bytes;
+        let fits = bytes == 0 || unfinished <= self.limits.unfinished_bytes;
+        if fits {
+            self.unfinished_bytes.set(unfinished);
+        }
+        fits
+    }
+
+    /// The host has sent the rest of a pair, or given it up.
+    pub fn end_unfinished(&self, bytes: u64) {
+        self.unfinished_bytes.set(self.unfinished_bytes.get() - bytes);
+    }
+
+    /// Waits for room in the write buffer for a pair of `bytes` bytes, and takes it. First come, first served.
     pub async fn host_room(&self, bytes: u64) {
+        let _turn = self.host_turn.lock().await;
         while self.buffered_bytes.get() + bytes > self.limits.write_buffer_bytes {
             self.host_room.wait().await;
         }
@@ -246,11 +268,17 @@ impl Space {
         }
     }
 
-    /// Waits while too many pages of sections are on their way.
+    /// Waits while too many pages of sections are on their way. Who alters sections, or lets some leave, does so right
+    /// behind this: so no more than one at a time adds to them.
     pub async fn map_room(&self) {
-        while self.map_pages_in_flight.get() >= MAP_PAGES_IN_FLIGHT {
+        while !self.has_map_room() {
             self.map_room.wait().await;
         }
+    }
+
+    /// Would [`Space::map_room`] not wait?
+    pub fn has_map_room(&self) -> bool {
+        self.map_pages_in_flight.get() < MAP_PAGES_IN_FLIGHT
     }
 
     /// Waits while too many pages are on their way for collection to add to them.

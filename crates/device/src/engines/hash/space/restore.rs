@@ -38,6 +38,13 @@ impl Space {
         }
     }
 
+    /// Where a superblock is written to: the grain its stream goes on at, or its end.
+    pub(in crate::engines::hash) fn written_grains(&self, superblock: u32) -> u32 {
+        let streams = self.streams.borrow();
+        let open = streams.iter().find(|open| open.superblock == Some(superblock));
+        open.map_or(self.layout.superblock_grains, |open| open.at)
+    }
+
     /// Do so many pages on their way fit the power-protected memory?
     pub(in crate::engines::hash) fn has_room_for(&self, pages: usize) -> bool {
         pages as u64 * u64::from(self.layout.page_bytes()) <= self.limits.page_bytes
