@@ -1,7 +1,7 @@
 //! `kvdrive compare`: every combination of the given choices, side by side.
 
 use clap::Args;
-use kvdrive_lab::config::Document;
+use kvdrive_lab::config::{Config, Document};
 use kvdrive_lab::many::{run_sessions, sessions};
 use kvdrive_lab::report::{Report, compare as comparison};
 
@@ -39,7 +39,16 @@ impl Compare {
         for field in LISTS {
             all = all.iter().flat_map(|settings| expand(settings, *field)).collect();
         }
-        all.iter().map(Settings::document).collect()
+        let mut documents: Vec<(Config, Document)> = Vec::with_capacity(all.len());
+        for settings in &all {
+            let document = settings.document()?;
+            let config = document.config()?;
+            // A workload with a distribution of its own is the same whatever distributions are asked for.
+            if documents.iter().all(|(known, _)| *known != config) {
+                documents.push((config, document));
+            }
+        }
+        Ok(documents.into_iter().map(|(_, document)| document).collect())
     }
 }
 

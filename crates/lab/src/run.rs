@@ -15,6 +15,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
+use kvdrive_device::controller::ENGINES;
 use kvdrive_device::engines::KNOWN_AHEAD;
 use kvdrive_device::{Counters, Drive};
 use kvdrive_host::modelled::{Driver, Host};
@@ -466,6 +467,13 @@ pub(crate) fn content(key: &Key, value: &ValueSpec) -> Piece<'static> {
     Piece::Pattern(Pattern::of_value(key, value.version, value.bytes))
 }
 
+/// What there is to say where keys were gone through, and not in their order.
+fn order_of_listing(ops: &report::Ops, engine: &str) -> Option<String> {
+    let is_unordered = ENGINES.iter().any(|row| row.name == engine && !row.ordered);
+    (is_unordered && ops.list + ops.seek > 0)
+        .then(|| format!("{engine} goes through keys in the order of its table, not in theirs"))
+}
+
 impl Outcome {
     pub(crate) fn into_report(self, document: &Document, config: &Config) -> anyhow::Result<Report> {
         let Outcome { seen, began, ended_ns, drained, mut notes, loading } = self;
@@ -481,6 +489,7 @@ impl Outcome {
             next: counts[NEXT],
             errors: seen.errors,
         };
+        notes.extend(order_of_listing(&ops, &config.engine.name));
         let span_ns = ended_ns - began.at;
         let counters = drained.counters.since(&began.counters);
         let payload = traffic(&drained.payload.since(&began.payload));

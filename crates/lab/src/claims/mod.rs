@@ -48,6 +48,7 @@ pub const FILES: &[(&str, &str)] = &[
     ("bandslim.toml", include_str!("../../../../claims/bandslim.toml")),
     ("bandslim-cxl.toml", include_str!("../../../../claims/bandslim-cxl.toml")),
     ("plus.toml", include_str!("../../../../claims/plus.toml")),
+    ("plus2.toml", include_str!("../../../../claims/plus2.toml")),
 ];
 
 /// A claim of a source.

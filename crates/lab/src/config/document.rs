@@ -2,7 +2,7 @@
 
 use super::rules::{self, RULES};
 use super::{Config, ConfigError, PROFILES, Profile, WORKLOAD, quantity};
-use crate::workload::PRESETS;
+use crate::workload::{self, PRESETS};
 use std::fmt;
 use toml_edit::{DocumentMut, Item, Table, TableLike, Value};
 
@@ -138,9 +138,12 @@ impl Document {
     /// # Errors
     /// A condition between keys does not hold.
     pub fn config(&self) -> Result<Config, ConfigError> {
-        let config: Config = toml_edit::de::from_document(self.toml.clone())
+        let mut config: Config = toml_edit::de::from_document(self.toml.clone())
             .map_err(|error| ConfigError::new(self.profile, error.message().replace('\n', "; ")))?;
         rules::check_conditions(&config)?;
+        if let Some(distribution) = workload::own_distribution(&config.workload.name) {
+            config.workload.distribution = distribution.into();
+        }
         Ok(config)
     }
 

@@ -63,6 +63,7 @@ pub const FILES: &[(&str, &str)] = &[
     ("plus-dram.toml", include_str!("../../../../experiments/plus-dram.toml")),
     ("plus-firmware.toml", include_str!("../../../../experiments/plus-firmware.toml")),
     ("plus-published.toml", include_str!("../../../../experiments/plus-published.toml")),
+    ("plus2.toml", include_str!("../../../../experiments/plus2.toml")),
 ];
 
 /// How a number came about. Printed beside every one.
@@ -143,6 +144,8 @@ pub enum Group {
     Article,
     /// Plus: hash-table FTLs.
     Plus,
+    /// Ours beside Plus.
+    Plus2,
     /// What none of them has.
     Beyond,
 }
@@ -153,6 +156,7 @@ impl Group {
         match self {
             Group::Paper | Group::Article | Group::Beyond => "bandslim",
             Group::Plus => "plus",
+            Group::Plus2 => "plus2",
         }
     }
 }

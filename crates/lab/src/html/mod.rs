@@ -53,6 +53,12 @@ const CHAPTERS: &[(Group, &str, &str, &str)] = &[
          throughput is published in figures alone; ratios are held against ours.",
     ),
     (
+        Group::Plus2,
+        "A hash FTL of ours",
+        "plus2",
+        "Plus2 keeps what Plus does with a third of the bytes for every pair. It has to be no slower anywhere, faster where much          is written, and to program less and take less DRAM: on the same drive, whichever structures the DRAM is for.",
+    ),
+    (
         Group::Beyond,
         "Beyond the papers",
         "beyond",

@@ -52,7 +52,11 @@ const STRUCTURES: &[Structure] = &[
         grows: Grows::Superblocks,
         paper: &[("plus", Some(64 * MIB + 256 * MIB))],
     },
-    Structure { name: "superblocks", grows: Grows::Superblocks, paper: &[("original", None), ("plus", None)] },
+    Structure {
+        name: "superblocks",
+        grows: Grows::Superblocks,
+        paper: &[("original", None), ("plus", None)],
+    },
     Structure { name: "write_buffer", grows: Grows::Not, paper: &[] },
     Structure { name: "pages_on_their_way", grows: Grows::Not, paper: &[] },
 ];

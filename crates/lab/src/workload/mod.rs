@@ -244,6 +244,11 @@ pub fn is_preconditioned(params: &WorkloadParams) -> bool {
     params.overwrites > 0 && ycsb::is_mix(&params.name)
 }
 
+/// The distribution of a workload that has one of its own, whatever is asked for.
+pub fn own_distribution(name: &str) -> Option<&'static str> {
+    ycsb::own_distribution(name)
+}
+
 /// Builds the workload that `params.name` names.
 ///
 /// # Errors

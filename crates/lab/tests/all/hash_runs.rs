@@ -218,7 +218,8 @@ fn least_protected_bytes(document: &Document) -> u64 {
 /// for the protected memory they lie in meanwhile.
 #[test]
 fn pages_on_their_way_fit_the_least_protected_memory() {
-    let small_pairs = ["workload.name=fillseq", "workload.ops=60000", "workload.num=60000", "workload.value_size=40"];
+    let small_pairs =
+        ["workload.name=fillseq", "workload.ops=60000", "workload.num=60000", "workload.value_size=40"];
     let large_pairs = [
         "workload.name=plus-a",
         "workload.distribution=uniform",
@@ -249,7 +250,11 @@ fn pages_on_their_way_fit_the_least_protected_memory() {
             let report = run(&document, &|_, _| ()).unwrap_or_else(|error| panic!("{engine}: {error}"));
             assert_eq!(report.ops.errors, 0, "{engine}");
             let is_large = pairs.len() == large_pairs.len();
-            assert_eq!(report.engine.get("gc_moved_pairs").is_some_and(|moved| *moved > 0), is_large, "{engine}");
+            assert_eq!(
+                report.engine.get("gc_moved_pairs").is_some_and(|moved| *moved > 0),
+                is_large,
+                "{engine}"
+            );
         }
     }
 }

@@ -442,7 +442,10 @@ async fn count_pairs(core: &Rc<Core>, superblocks: Range<u32>, live: LivePairs) 
             let Some(header) = PairHeader::decode(&bytes) else {
                 // A stream goes on right behind its last pair: who looks for pairs does not look behind a gap.
                 let is_open = end > layout.within(first) && end < layout.within(first) + layout.page_grains;
-                live.ensure(!is_open || layout.within(grain) == end, "a stream leaves a gap behind its last pair");
+                live.ensure(
+                    !is_open || layout.within(grain) == end,
+                    "a stream leaves a gap behind its last pair",
+                );
                 return;
             };
             let grains = layout.grains_of(header.pair_bytes());
