@@ -12,7 +12,7 @@ use crate::output;
 /// Options of `claims`.
 #[derive(Args)]
 pub struct Claims {
-    /// Suite of claims: bandslim or plus
+    /// Suite of claims: bandslim, plus, or plus2 (ours beside plus)
     suite: String,
     /// Only claims whose name begins with this; may be repeated
     #[arg(long, value_name = "NAME")]
@@ -32,6 +32,7 @@ impl Claims {
             suite.claims.retain(|claim| self.only.iter().any(|name| claim.id.starts_with(name.as_str())));
             anyhow::ensure!(!suite.claims.is_empty(), "--only: no claim of {} begins so", suite.name);
         }
+        output::check_json(self.json.as_ref())?;
         let mut plan = Plan::new(self.batch.options());
         let planned = plan_all(suite, &mut plan, &self.batch)?;
         let scales = plan.scales().to_vec();

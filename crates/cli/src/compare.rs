@@ -24,6 +24,7 @@ impl Compare {
     /// Runs all and prints.
     pub fn run(&self) -> anyhow::Result<()> {
         let documents = self.documents()?;
+        output::check_json(self.json.as_ref())?;
         let reports = run_with_bars(&documents)?;
         if self.json.as_deref() != Some("-") {
             output::print(&comparison(&reports));
@@ -43,13 +44,25 @@ impl Compare {
         for settings in &all {
             let document = settings.document()?;
             let config = document.config()?;
+            in_model_time(&config)?;
             // A workload with a distribution of its own is the same whatever distributions are asked for.
             if documents.iter().all(|(known, _)| *known != config) {
                 documents.push((config, document));
             }
         }
+        let on_files = documents.iter().filter(|(config, _)| config.media.kind == "file").count();
+        anyhow::ensure!(
+            on_files < 2,
+            "media.kind: {on_files} drives on one image file; compare with ram or tags"
+        );
         Ok(documents.into_iter().map(|(_, document)| document).collect())
     }
+}
+
+/// Refuses a clock that only `kvdrive run` has.
+pub fn in_model_time(config: &Config) -> anyhow::Result<()> {
+    anyhow::ensure!(config.run.clock != "wall", "run.clock: \"wall\" is for kvdrive run alone");
+    Ok(())
 }
 
 type Field = fn(&mut Settings) -> &mut Option<String>;

@@ -3,6 +3,7 @@
 use clap::{Args, ValueEnum};
 use kvdrive_lab::explain::{Explanation, Kind, explain};
 
+use crate::compare::in_model_time;
 use crate::output;
 use crate::settings::Settings;
 
@@ -37,6 +38,7 @@ impl Explain {
             CommandName::Seek => Kind::Seek,
         };
         let document = self.settings.document()?;
+        in_model_time(&document.config()?)?;
         let sources = document.time_sources();
         output::print(&table(&explain(&document, kind)?, &sources));
         Ok(())

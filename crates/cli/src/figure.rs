@@ -1,6 +1,7 @@
 //! `kvdrive figure`: the experiment of one figure, every panel as a plot and as numbers.
 
 use clap::Args;
+use kvdrive_lab::claims::wrap;
 use kvdrive_lab::experiments;
 use kvdrive_lab::experiments::runs::Plan;
 use kvdrive_lab::figure::{Planned, svg, terminal};
@@ -27,6 +28,8 @@ impl Figure {
     /// Runs and prints.
     pub fn run(&self) -> anyhow::Result<()> {
         let Some(name) = &self.figure else { return list() };
+        output::check_json(self.json.as_ref())?;
+        self.svg.iter().try_for_each(|path| output::check_writable(path))?;
         let mut plan = Plan::new(self.batch.options());
         let planned = Planned::new(read(name)?, &mut plan)?;
         let results = self.batch.run(plan)?;
@@ -35,7 +38,7 @@ impl Figure {
         if self.json.as_deref() != Some("-") {
             let mut text = format!("{}: {}\n", figure.source, figure.title);
             for note in &figure.notes {
-                text.push_str(&format!("  {note}\n"));
+                text.push_str(&wrap(note));
             }
             for (series, lacks) in planned.left_out() {
                 text.push_str(&format!("  {series} is left out: this build lacks {lacks}.\n"));

@@ -1,6 +1,8 @@
 //! Where results go: text to the terminal, JSON to a file or to standard output.
 
+use std::fs::OpenOptions;
 use std::io::Write;
+use std::path::Path;
 
 /// Prints to standard output. A reader that has gone away (`| head`) ends the program quietly.
 pub fn print(text: &str) {
@@ -15,6 +17,22 @@ pub fn print(text: &str) {
         eprintln!("kvdrive: standard output: {error}");
         std::process::exit(1);
     }
+}
+
+/// Says before long work, and not behind it, that a file could not be written. Leaves what there is as it is.
+pub fn check_writable(path: &Path) -> anyhow::Result<()> {
+    let is_new = !path.exists();
+    let opened = OpenOptions::new().append(true).create(true).open(path);
+    opened.map_err(|error| anyhow::anyhow!("\"{}\": {error}", path.display()))?;
+    if is_new {
+        std::fs::remove_file(path).map_err(|error| anyhow::anyhow!("\"{}\": {error}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// [`check_writable`] for the file of [`write_json`].
+pub fn check_json(path: Option<&String>) -> anyhow::Result<()> {
+    path.filter(|path| *path != "-").map_or(Ok(()), |path| check_writable(Path::new(path)))
 }
 
 /// Writes `value` as JSON to `path`, `-` being standard output.

@@ -17,7 +17,7 @@ use crate::output;
 /// Options of `report`.
 #[derive(Args)]
 pub struct Report {
-    /// What the page is about: bandslim (some minutes) or plus (most of an hour), or both
+    /// What the page is about: bandslim (some minutes), plus (most of an hour), plus2 (a minute), or several
     #[arg(default_value = "bandslim")]
     suites: Vec<String>,
     /// Folder for index.html, claims.json and an SVG file a figure; made if it is not there

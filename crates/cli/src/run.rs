@@ -37,6 +37,7 @@ impl Run {
     /// Runs it and prints.
     pub fn run(&self) -> anyhow::Result<()> {
         let document = self.settings.document()?;
+        output::check_json(self.json.as_ref())?;
         let bars = Bars::new(&["running".to_owned()]);
         let progress = |done, total| bars.update(0, done, total);
         let report = if document.config()?.run.clock == "wall" {

@@ -66,6 +66,7 @@ impl Sweep {
 fn open(path: &Path, rows: &[Row]) -> anyhow::Result<(File, Finished)> {
     let name = path.display();
     let wrong = |error: std::io::Error| anyhow!("{name}: {error}");
+    anyhow::ensure!(!path.exists() || path.is_file(), "{name}: is no regular file");
     let content = match std::fs::read(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
         content => content.map_err(wrong)?,

@@ -37,6 +37,7 @@ impl Tune {
             self.tolerance
         );
         let document = self.settings.document()?;
+        self.out.iter().try_for_each(|path| output::check_writable(path))?;
         let ops = self.settings.ops.unwrap_or(DEFAULT_OPS).max(1);
         let tuning = kvdrive_lab::tune::tune(&document, ops, self.tolerance, threads(self.threads))?;
         output::print(&tuning.to_text());

@@ -70,6 +70,9 @@ pub enum PowerOnError {
     /// The file of the protected image.
     #[error(transparent)]
     Log(#[from] LogError),
+    /// A medium that was written to, and no protected image.
+    #[error("{0}: a drive is on it, whose power-protected memory is missing: {0}.protected-0 or -1, whole")]
+    Unprotected(PathBuf),
 }
 
 /// What an engine is built from.
@@ -260,6 +263,9 @@ impl Drive {
             Some(survivors) => (Some(survivors.protected.clone()), Journal::default()),
             None => open_journal(config, row)?,
         };
+        if journal.is_kept() && image.is_none() && !medium.is_blank() {
+            return Err(PowerOnError::Unprotected(config.media.path.clone().unwrap_or_default()));
+        }
         let flash = FlashPort::new(sim, config.flash.clone(), medium);
         watch(&flash);
         let cores = Cores::new(sim, config.controller.roles);
@@ -378,7 +384,8 @@ fn open_journal(config: &DriveConfig, row: &EngineRow) -> Result<(Option<Vec<u8>
         Some(found) => Some((row.fold)(config, &found.image, &found.records)?),
         None => None,
     };
-    let log = FileLog::create(path, image.as_deref().unwrap_or(&[]), config.media.sync)?;
+    let after = found.map_or(0, |found| found.epoch);
+    let log = FileLog::create(path, after, image.as_deref().unwrap_or(&[]), config.media.sync)?;
     Ok((image, Journal::to_file(log)))
 }
 

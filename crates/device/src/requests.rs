@@ -251,7 +251,15 @@ async fn write<E: Engine>(drive: &Controller<E>, fetched: &Fetched, command: Wri
     if received_bytes == value_bytes {
         return settle_and_commit(drive, key, place).await;
     }
-    let assembly = Assembly { key, value_bytes, received_bytes, place };
+    keep(drive, fetched, Assembly { key, value_bytes, received_bytes, place })
+}
+
+/// Keeps a value whose rest the host has yet to send.
+fn keep<E: Engine>(drive: &Controller<E>, fetched: &Fetched, assembly: Assembly<E::Place>) -> Answer {
+    if let Err(status) = drive.engine.begin_unfinished(&assembly.place) {
+        drive.engine.abandon(assembly.place);
+        return Err(status);
+    }
     drive.unfinished.keep(&fetched.queue, Unfinished::Value(assembly));
     Ok((0, 0))
 }
@@ -264,7 +272,10 @@ async fn hybrid<E: Engine>(drive: &Controller<E>, fetched: &Fetched, command: Wr
     let assembly =
         kvdrive_link::transfer::hybrid::receive(&drive.link, &fetched.sqe, key, value_bytes, pages_z, engine)
             .await?;
-    keep_or_commit(drive, fetched, assembly).await
+    if assembly.is_whole() {
+        return settle_and_commit(drive, assembly.key, assembly.place).await;
+    }
+    keep(drive, fetched, assembly)
 }
 
 async fn transfer<E: Engine>(drive: &Controller<E>, fetched: &Fetched) -> Answer {
@@ -274,15 +285,6 @@ async fn transfer<E: Engine>(drive: &Controller<E>, fetched: &Fetched) -> Answer
         None => return Err(Status::COMMAND_SEQUENCE_ERROR),
     };
     piggyback::receive_transfer(&fetched.sqe, &mut assembly, &drive.engine).await;
-    keep_or_commit(drive, fetched, assembly).await
-}
-
-/// The index is touched only after the last byte of a value has arrived.
-async fn keep_or_commit<E: Engine>(
-    drive: &Controller<E>,
-    fetched: &Fetched,
-    assembly: Assembly<E::Place>,
-) -> Answer {
     if !assembly.is_whole() {
         drive.unfinished.keep(&fetched.queue, Unfinished::Value(assembly));
         return Ok((0, 0));
@@ -290,6 +292,7 @@ async fn keep_or_commit<E: Engine>(
     settle_and_commit(drive, assembly.key, assembly.place).await
 }
 
+/// The index is touched only after the last byte of a value has arrived.
 async fn settle_and_commit<E: Engine>(drive: &Controller<E>, key: Key, place: E::Place) -> Answer {
     drive.engine.settle(&place).await;
     commit(drive, key, place, StoreOptions::default()).await

@@ -1,8 +1,8 @@
 //! One run, or several behind each other: a drive, a host and workloads in model time, and the reports of what happened.
 //!
 //! ```text
-//!   power on ─► connect ─► load ─► ┌ measured: tasks take operations, each waits for its own ┐ ─► drain ─► report
-//!                                  └──────────────── a session: once for each of its runs ◄──────────────────┘
+//!   power on ─► connect ─► load ─► drain ─► ┌ measured: tasks take operations, each waits for its own ┐ ─► drain ─► report
+//!                                            └──────────────── a session: once for each of its runs ◄──────────────────┘
 //! ```
 //!
 //! Counters of the report cover the measured operations and the drain behind them; latency and throughput cover the
@@ -268,6 +268,8 @@ impl Bench {
             let (name, done) = (&config.workload.name, stream.done.get());
             anyhow::bail!("workload.name = {name:?}: loading, {done} of {stores} stores done: {error}");
         }
+        // What the load left in buffers is not the run's to program.
+        stream.drive.drain().await;
         let ended = self.snapshot(&stream.drive);
         Ok(Some(Loading { began, ended, stores, stored_bytes: seen.stored_bytes }))
     }

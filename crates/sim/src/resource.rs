@@ -30,6 +30,9 @@ pub struct Resource {
     free: Cell<u32>,
     queue: WaitQueue,
     busy_ns: Cell<Ns>,
+    /// Guards there are, and the sum of the times since which they hold.
+    held: Cell<u64>,
+    held_since_ns: Cell<Ns>,
     queue_ns: Cell<Ns>,
     uses: Cell<u64>,
 }
@@ -45,6 +48,8 @@ impl Resource {
             free: Cell::new(servers),
             queue: WaitQueue::new(sim),
             busy_ns: Cell::new(0),
+            held: Cell::new(0),
+            held_since_ns: Cell::new(0),
             queue_ns: Cell::new(0),
             uses: Cell::new(0),
         }
@@ -128,7 +133,10 @@ impl Resource {
             self.queue_ns.set(self.queue_ns.get() + (self.sim.now() - arrived));
         }
         self.uses.set(self.uses.get() + 1);
-        ResourceGuard { resource: self, since: self.sim.now() }
+        let since = self.sim.now();
+        self.held.set(self.held.get() + 1);
+        self.held_since_ns.set(self.held_since_ns.get() + since);
+        ResourceGuard { resource: self, since }
     }
 
     #[inline]
@@ -143,10 +151,11 @@ impl Resource {
         self.free.get() == self.servers
     }
 
-    /// Counters up to now (a server still held is not counted yet).
+    /// Counters up to now, those of servers still held included.
     pub fn statistics(&self) -> ResourceStatistics {
+        let held_ns = self.held.get() * self.sim.now() - self.held_since_ns.get();
         ResourceStatistics {
-            busy_ns: self.busy_ns.get(),
+            busy_ns: self.busy_ns.get() + held_ns,
             queue_ns: self.queue_ns.get(),
             uses: self.uses.get(),
             servers: self.servers,
@@ -173,6 +182,8 @@ impl Drop for ResourceGuard<'_> {
             return;
         }
         resource.busy_ns.set(resource.busy_ns.get() + (resource.sim.now() - self.since));
+        resource.held.set(resource.held.get() - 1);
+        resource.held_since_ns.set(resource.held_since_ns.get() - self.since);
         resource.release();
     }
 }

@@ -47,6 +47,15 @@ pub trait Engine: Exposing + 'static {
         false
     }
 
+    /// The host has yet to send the rest of a value, in commands of its own. Whoever waited for such values could keep the
+    /// firmware from taking their rest, so they may have a part only of what values wait for.
+    ///
+    /// Errors: [`Status::COMMAND_INTERRUPTED`] when others have that part; the value is to be given up. An engine that
+    /// looks at it when a place is reserved has nothing to add here.
+    fn begin_unfinished(&self, _place: &Self::Place) -> Result<(), Status> {
+        Ok(())
+    }
+
     /// These keys will be stored or asked for soon. Changes nothing of the model; see [`crate::flash::media::Media::expect`].
     fn expect(&self, _keys: &mut dyn Iterator<Item = Key>) {}
 

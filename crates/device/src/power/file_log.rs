@@ -58,6 +58,8 @@ pub enum LogError {
 pub struct Found {
     /// The checkpoint.
     pub image: Vec<u8>,
+    /// Which checkpoint of the log it is.
+    pub epoch: u64,
     /// Records behind it: part and payload, in order.
     pub records: Vec<(u8, Vec<u8>)>,
 }
@@ -93,7 +95,7 @@ fn crc_at(bytes: &[u8], at: usize) -> u32 {
 impl FileLog {
     /// Reads the newest finished checkpoint and its records. `None` when there is no log yet.
     pub fn read(base: &Path) -> Result<Option<Found>, LogError> {
-        let mut newest: Option<(u64, Found)> = None;
+        let mut newest: Option<Found> = None;
         for slot in 0..2 {
             let path = slot_path(base, slot);
             let bytes = match std::fs::read(&path) {
@@ -101,18 +103,19 @@ impl FileLog {
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
                 Err(error) => return Err(LogError::Io { path, error }),
             };
-            if let Some((epoch, found)) = parse(&path, &bytes)?
-                && newest.as_ref().is_none_or(|(other, _)| epoch > *other)
+            if let Some(found) = parse(&path, &bytes)?
+                && newest.as_ref().is_none_or(|other| found.epoch > other.epoch)
             {
-                newest = Some((epoch, found));
+                newest = Some(found);
             }
         }
-        Ok(newest.map(|(_, found)| found))
+        Ok(newest)
     }
 
-    /// Begins a new log with `image` as its checkpoint; what was there before is replaced when it is complete.
-    pub fn create(base: &Path, image: &[u8], sync: bool) -> Result<FileLog, LogError> {
-        let epoch = newest_epoch(base)? + 1;
+    /// Begins a log with `image` as its checkpoint. `after` is the epoch of the newest finished one, 0 if there is none: that one
+    /// is in the other slot, and stays until the new one is complete. An unfinished one may be written over.
+    pub fn create(base: &Path, after: u64, image: &[u8], sync: bool) -> Result<FileLog, LogError> {
+        let epoch = after + 1;
         let path = slot_path(base, epoch);
         let file = write_checkpoint(&path, epoch, image)
             .map_err(|error| LogError::Io { path: path.clone(), error })?;
@@ -180,22 +183,9 @@ impl FileLog {
 
     /// Folds all records into `image`, the present state.
     pub fn checkpoint(&mut self, image: &[u8]) -> Result<(), LogError> {
-        *self = FileLog::create(&self.base, image, self.sync)?;
+        *self = FileLog::create(&self.base, self.epoch, image, self.sync)?;
         Ok(())
     }
-}
-
-fn newest_epoch(base: &Path) -> Result<u64, LogError> {
-    let mut newest = 0;
-    for slot in 0..2 {
-        let path = slot_path(base, slot);
-        let mut header = [0; HEADER_BYTES];
-        let Ok(file) = File::open(&path) else { continue };
-        if file.read_exact_at(&mut header, 0).is_ok() {
-            newest = newest.max(number(&header, 8));
-        }
-    }
-    Ok(newest)
 }
 
 fn write_checkpoint(path: &Path, epoch: u64, image: &[u8]) -> std::io::Result<File> {
@@ -215,7 +205,7 @@ fn write_checkpoint(path: &Path, epoch: u64, image: &[u8]) -> std::io::Result<Fi
 }
 
 /// Takes a slot apart; `None` for a checkpoint that was never finished.
-fn parse(path: &Path, bytes: &[u8]) -> Result<Option<(u64, Found)>, LogError> {
+fn parse(path: &Path, bytes: &[u8]) -> Result<Option<Found>, LogError> {
     let damaged =
         |offset: usize, what| LogError::Damaged { path: path.to_owned(), offset: offset as u64, what };
     if bytes.len() < HEADER_BYTES {
@@ -257,7 +247,7 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<Option<(u64, Found)>, LogError> {
         sequence += 1;
         at = payload_end + CRC_BYTES;
     }
-    Ok(Some((epoch, Found { image: image.to_vec(), records })))
+    Ok(Some(Found { image: image.to_vec(), epoch, records }))
 }
 
 /// Takes the records of a group apart; `None` when one says it is longer than the group.
@@ -279,7 +269,7 @@ mod tests {
     fn filled() -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let base = folder.path().join("drive.img");
-        let mut log = FileLog::create(&base, b"checkpoint", false).unwrap();
+        let mut log = FileLog::create(&base, 0, b"checkpoint", false).unwrap();
         log.add(1, b"first");
         log.write().unwrap();
         log.add(2, b"");
@@ -298,7 +288,7 @@ mod tests {
         let (_folder, base) = filled();
         let found = FileLog::read(&base).unwrap().unwrap();
         assert_eq!((found.image.as_slice(), found.records), (&b"checkpoint"[..], expected()));
-        let mut log = FileLog::create(&base, b"second", true).unwrap();
+        let mut log = FileLog::create(&base, found.epoch, b"second", true).unwrap();
         log.add(3, b"after");
         log.write().unwrap();
         let found = FileLog::read(&base).unwrap().unwrap();
@@ -319,6 +309,22 @@ mod tests {
                     assert_ne!(found.records.len(), 2, "cut at {length}: half a group");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_checkpoint_that_was_cut_anywhere_is_written_over_and_not_the_whole_one_beside_it() {
+        let (_folder, base) = filled();
+        let first = std::fs::read(slot_path(&base, 1)).unwrap();
+        drop(FileLog::create(&base, 1, b"second", false).unwrap());
+        let second = std::fs::read(slot_path(&base, 2)).unwrap();
+        for length in 0..second.len() {
+            std::fs::write(slot_path(&base, 1), &first).unwrap();
+            std::fs::write(slot_path(&base, 2), &second[..length]).unwrap();
+            let found = FileLog::read(&base).unwrap().expect("the first is whole");
+            assert_eq!((found.image.as_slice(), found.epoch), (&b"checkpoint"[..], 1), "cut at {length}");
+            let log = FileLog::create(&base, found.epoch, b"third", false).unwrap();
+            assert_eq!(log.path, slot_path(&base, 2), "cut at {length}: only the first is whole");
         }
     }
 

@@ -42,27 +42,35 @@ fn unfinished_values_leave_room_for_one_that_is_there() {
         sim.block_on(async {
             // An open page keeps its own bytes.
             store(&engine, key(0), value(&key(0), 0, 5000), StoreOptions::default()).await.unwrap();
-            for arrival in [Arrival::Inline, Arrival::Hybrid] {
-                let mut unfinished = Vec::new();
-                let refused = loop {
-                    match engine.reserve(&key(1), 3000, arrival).await {
-                        Ok(place) => unfinished.push(place),
-                        Err(status) => break status,
-                    }
-                };
-                assert_eq!(refused, Status::COMMAND_INTERRUPTED, "{}", scheme.name);
-                assert!(unfinished.len() > 1, "{}", scheme.name);
-                let whole = store(&engine, key(2), value(&key(2), 0, largest), StoreOptions::default()).await;
-                assert_eq!(whole, Ok(()), "{}", scheme.name);
-                let mut rest = unfinished.split_off(1);
-                engine.abandon(rest.pop().expect("more than one"));
-                rest.push(engine.reserve(&key(3), 3000, arrival).await.expect("one was given up"));
-                engine.settle(&rest[0]).await;
-                rest.push(engine.reserve(&key(4), 3000, arrival).await.expect("one is all there"));
-                unfinished.into_iter().chain(rest).for_each(|place| engine.abandon(place));
-                let alone = engine.reserve(&key(1), largest, arrival).await;
-                engine.abandon(alone.expect("the largest has room when nothing else is unfinished"));
+            let reserve = |number, bytes| {
+                let engine = engine.clone();
+                async move { engine.reserve(&key(number), bytes, Arrival::Inline).await.expect("there is room") }
+            };
+            let mut unfinished = Vec::new();
+            let refused = loop {
+                let place = reserve(1, 3000).await;
+                match engine.begin_unfinished(&place) {
+                    Ok(()) => unfinished.push(place),
+                    Err(status) => break (status, place),
+                }
+            };
+            assert_eq!(refused.0, Status::COMMAND_INTERRUPTED, "{}", scheme.name);
+            engine.abandon(refused.1);
+            assert!(unfinished.len() > 1, "{}", scheme.name);
+            let whole = store(&engine, key(2), value(&key(2), 0, largest), StoreOptions::default()).await;
+            assert_eq!(whole, Ok(()), "{}", scheme.name);
+            // One is given up, and one is all there.
+            engine.abandon(unfinished.pop().expect("more than one"));
+            for number in [3, 4] {
+                let place = reserve(number, 3000).await;
+                assert_eq!(engine.begin_unfinished(&place), Ok(()), "{}", scheme.name);
+                engine.settle(&place).await;
+                unfinished.push(place);
             }
+            unfinished.into_iter().for_each(|place| engine.abandon(place));
+            let alone = reserve(1, largest).await;
+            assert_eq!(engine.begin_unfinished(&alone), Ok(()), "{}", scheme.name);
+            engine.abandon(alone);
         });
         sim.clear();
     }

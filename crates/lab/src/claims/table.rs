@@ -97,7 +97,7 @@ fn reasons(outcomes: &[Outcome]) -> String {
 }
 
 /// `text` in lines of at most [`WIDTH`] characters, all but the first indented.
-fn wrap(text: &str) -> String {
+pub fn wrap(text: &str) -> String {
     let mut lines = String::new();
     let mut length = 0;
     for word in text.split_whitespace() {

@@ -29,7 +29,8 @@ pub struct Scale {
 impl Scale {
     /// As it is written down.
     pub const FULL: Scale = Scale { divisor: 1 };
-    const SMALLEST: u64 = 1024;
+    /// Below this a drive has too few superblocks for what is kept free of them.
+    const SMALLEST: u64 = 256;
 
     /// A quarter of it, or the smallest there is.
     pub fn quarter(self) -> Scale {

@@ -4,8 +4,18 @@ use super::table::{percent, rate, ratio, short, time};
 use super::{Report, table};
 use serde_json::Value;
 
-/// Settings named in the table; where reports differ in more, the profile's name stands for all.
+/// Settings named in the table at most; where reports differ in more, profile and what is usually asked for stand for all.
 const SETTINGS: usize = 5;
+const ASKED_FOR: &[&str] = &[
+    "workload.name",
+    "workload.distribution",
+    "engine.name",
+    "hash.dram_accounting",
+    "hash.dram_bytes",
+    "media.kind",
+    "packing.policy",
+    "host.transfer",
+];
 
 /// One figure of the table: two lines of heading, and how it is read off a report.
 struct Figure {
@@ -129,8 +139,11 @@ pub fn compare(reports: &[Report]) -> String {
         .map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0))
         .collect();
     let mut text = String::new();
-    let ops = table::grouped(first.ops.total());
-    let mut left = format!("{ops} operations, {}", first.profile);
+    let ops = table::grouped(first.setting("workload", "ops").parse().unwrap_or(first.ops.total()));
+    let mut left = format!("{ops} operations");
+    if !names.contains(&"profile".to_owned()) {
+        left = format!("{left}, {}", first.profile);
+    }
     if !names.contains(&"workload".to_owned()) {
         left = format!("{}, {left}", first.setting("workload", "name"));
     }
@@ -156,7 +169,7 @@ pub fn compare(reports: &[Report]) -> String {
         text.push_str(&line(row));
     }
     text.push_str(&rule);
-    text.push_str(&legend(first, shown));
+    text.push_str(&legend(reports, shown));
     if reports.len() > 1 {
         text.push_str(&against_first(reports));
     }
@@ -164,7 +177,7 @@ pub fn compare(reports: &[Report]) -> String {
 }
 
 /// Which columns are counted and which are not.
-fn legend(first: &Report, shown: &[Figure]) -> String {
+fn legend(reports: &[Report], shown: &[Figure]) -> String {
     let of = |kind: Kind| {
         let mut names: Vec<String> = shown
             .iter()
@@ -174,7 +187,9 @@ fn legend(first: &Report, shown: &[Figure]) -> String {
         names.dedup();
         names.join(", ")
     };
-    format!("{} | {}\ncounted | {}\n", first.time_kind(), of(Kind::Timed), of(Kind::Counted))
+    let mut kinds: Vec<String> = reports.iter().map(|report| report.time_kind().to_string()).collect();
+    kinds.dedup();
+    format!("{} | {}\ncounted | {}\n", kinds.join("; "), of(Kind::Timed), of(Kind::Counted))
 }
 
 /// Some figures of every further report against the first that was asked the same, in percent more or less.
@@ -231,12 +246,15 @@ fn labels(reports: &[Report]) -> (Vec<String>, Vec<Vec<String>>) {
         .map(|(key, _)| key.as_str())
         .filter(|key| (1..reports.len()).any(|other| value(other, key) != value(0, key)))
         .collect();
-    if differing.is_empty() || differing.len() > SETTINGS {
-        let rows = reports.iter().map(|report| vec![report.profile.clone()]).collect();
-        return (vec!["profile".into()], rows);
-    }
+    let is_summed_up = differing.is_empty() || differing.len() > SETTINGS;
+    let differing: Vec<&str> =
+        differing.into_iter().filter(|key| !is_summed_up || ASKED_FOR.contains(key)).collect();
     let rows = (0..reports.len())
-        .map(|report| differing.iter().map(|key| value(report, key).unwrap_or("").to_string()).collect())
+        .map(|report| {
+            let profile = is_summed_up.then(|| reports[report].profile.clone());
+            let values = differing.iter().map(|key| value(report, key).unwrap_or("").to_string());
+            profile.into_iter().chain(values).collect()
+        })
         .collect();
     // `packing.policy` is known by its section; the other names speak for themselves.
     let name = |key: &&str| match key.split_once('.') {
@@ -244,7 +262,7 @@ fn labels(reports: &[Report]) -> (Vec<String>, Vec<Vec<String>>) {
         Some((_, leaf)) => leaf.to_string(),
         None => key.to_string(),
     };
-    (differing.iter().map(name).collect(), rows)
+    (is_summed_up.then(|| "profile".into()).into_iter().chain(differing.iter().map(name)).collect(), rows)
 }
 
 fn flatten(value: &Value, path: &str, leaves: &mut Vec<(String, String)>) {

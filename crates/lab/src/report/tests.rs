@@ -116,7 +116,7 @@ fn comparison() {
         .flat_map(|transfer| ["block", "backfill"].map(|packing| sample(transfer, packing)))
         .collect();
     insta::assert_snapshot!(compare(&reports), @r#"
-    w-m, 1 010 operations, cosmos-plus                               seed 1, virtual clock, 0123456789ab
+    w-m, 1 000 000 operations, cosmos-plus                           seed 1, virtual clock, 0123456789ab
     ---------------------------------------------------------------------------------------------
     transfer   packing   operations     store     store  payload  traffic  value      NAND  write
                                          mean       p99     B/op     amp.  pages  programs   amp.

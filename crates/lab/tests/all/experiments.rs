@@ -162,19 +162,22 @@ fn claims_share_the_runs_of_figures() {
 #[test]
 fn claims_of_every_suite_can_be_planned() {
     let figures = experiments::figures().unwrap();
-    assert_eq!(claims::suite_names().unwrap(), ["bandslim", "plus"]);
+    assert_eq!(claims::suite_names().unwrap(), ["bandslim", "plus", "plus2"]);
     let options = Options::default();
     let mut plan = Plan::new(options.clone());
-    for claim in claims::suite("plus").unwrap().claims {
-        PlannedClaim::new(claim, &figures, &mut plan, &options).unwrap();
+    for suite in ["plus", "plus2"] {
+        for claim in claims::suite(suite).unwrap().claims {
+            PlannedClaim::new(claim, &figures, &mut plan, &options).unwrap();
+        }
     }
-    // Two drives for YCSB, two for small values, two to be filled: the workloads follow each other.
+    // Two drives for YCSB, two for small values, two to be filled: the workloads follow each other. Then two at each of three
+    // budgets, one of which is there already.
     let drives = std::cell::Cell::new(0);
     let _ = plan.run(|_, sessions| {
         drives.set(sessions.len());
         anyhow::bail!("planned, not run")
     });
-    assert_eq!(drives.get(), 6);
+    assert_eq!(drives.get(), 11);
 }
 
 #[test]

@@ -214,10 +214,7 @@ impl HashEngine {
                 Walk::Absent(Some(spot)) => (spot, None),
                 Walk::Absent(None) => return Err(Status::CAPACITY_EXCEEDED),
             };
-            if !core.space.has_map_room() {
-                core.space.map_room().await;
-                continue;
-            }
+            core.space.map_room().await;
             let old_grains = old.map_or(0, |(_, old)| core.layout.grains_of(old.pair_bytes()));
             if core.is_full_for(grains, old_grains) {
                 return Err(Status::CAPACITY_EXCEEDED);
@@ -274,9 +271,7 @@ impl HashEngine {
 impl Landing for HashEngine {
     type Place = Place;
 
-    /// Errors: [`Status::COMMAND_INTERRUPTED`] when values whose rest the host has yet to send have their share of the
-    /// write buffer: to wait for those could keep the firmware from taking their rest.
-    async fn reserve(&self, key: &Key, bytes: u32, arrival: Arrival) -> Result<Place, Status> {
+    async fn reserve(&self, key: &Key, bytes: u32, _arrival: Arrival) -> Result<Place, Status> {
         let core = &*self.0;
         if bytes > self.max_value_bytes() {
             return Err(Status::INVALID_VALUE_SIZE);
@@ -284,13 +279,9 @@ impl Landing for HashEngine {
         let header = PairHeader { key: *key, value_bytes: bytes, probe: 0 };
         let grains = core.layout.grains_of(header.pair_bytes());
         let room_bytes = u64::from(grains * core.layout.grain_bytes);
-        let unfinished_bytes = if arrival == Arrival::Dma { 0 } else { room_bytes };
-        if !core.space.begin_unfinished(unfinished_bytes) {
-            return Err(Status::COMMAND_INTERRUPTED);
-        }
         core.space.host_room(room_bytes).await;
         let region = RefCell::new(core.regions.borrow_mut().pop().unwrap_or_default());
-        Ok(Place { header, region, room_bytes, unfinished_bytes: Cell::new(unfinished_bytes) })
+        Ok(Place { header, region, room_bytes, unfinished_bytes: Cell::new(0) })
     }
 
     async fn copy_in(&self, place: &Place, at: u32, bytes: &[u8]) {
@@ -335,6 +326,14 @@ impl Engine for HashEngine {
             Err(_) => self.abandon(place),
         }
         result
+    }
+
+    fn begin_unfinished(&self, place: &Place) -> Result<(), Status> {
+        if !self.0.space.begin_unfinished(place.room_bytes) {
+            return Err(Status::COMMAND_INTERRUPTED);
+        }
+        place.unfinished_bytes.set(place.room_bytes);
+        Ok(())
     }
 
     fn expect(&self, keys: &mut dyn Iterator<Item = Key>) {

@@ -216,10 +216,13 @@ async fn move_pair(
         }
         Some(whole)
     };
-    if header.pair_bytes() > layout.page_bytes() {
-        core.space.gc_room().await;
+    let is_long = header.pair_bytes() > layout.page_bytes();
+    while (is_long && !core.space.has_gc_room()) || !core.space.has_map_room() {
+        if is_long {
+            core.space.gc_room().await;
+        }
+        core.space.map_room().await;
     }
-    core.space.map_room().await;
     // From here on nothing waits: a slot still points here, or a snapshot holds what was replaced while the pages were
     // read, or nobody wants it any more.
     let slot = pin.slot_of(tag, grain);

@@ -18,13 +18,14 @@
 //! *`sync`*: waits for the machine's storage between data and headers, and after the headers, so that the same holds
 //! when the machine loses power.
 //!
-//! A write that the machine refuses (disk full, I/O error) ends the program with a panic: a drive that cannot keep what
-//! it acknowledges must not go on.
+//! A write that the machine refuses (disk full, I/O error) panics with an [`ImageFailure`]: a drive that cannot keep what it
+//! acknowledges must not go on.
 
 use std::cell::RefCell;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::panic::panic_any;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use kvdrive_link::Region;
@@ -44,6 +45,15 @@ pub const KIND: MediaKind = MediaKind {
     from_image,
 };
 
+/// What a drive panics with whose image file the machine does not let it read or write.
+#[derive(Clone, Debug)]
+pub struct ImageFailure {
+    /// The file.
+    pub path: PathBuf,
+    /// What could not be done, and why.
+    pub what: String,
+}
+
 const MAGIC: &[u8; 8] = b"KVDRFILE";
 const VERSION: u32 = 1;
 const HEAD_BYTES: u64 = 4096;
@@ -54,9 +64,13 @@ const ALIGN: u64 = 4096;
 /// Where the bytes of the layout are.
 enum Backing {
     /// In a file.
-    File { file: File, sync: bool },
+    File { file: File, path: PathBuf, sync: bool },
     /// In memory: an image, or a fork.
     Memory(RefCell<Vec<u8>>),
+}
+
+fn fail(path: &Path, what: &str, error: &std::io::Error) -> ! {
+    panic_any(ImageFailure { path: path.to_owned(), what: format!("{what}: {error}") })
 }
 
 impl Backing {
@@ -71,14 +85,14 @@ impl Backing {
     fn read_at(&self, at: u64, out: &mut [u8]) {
         out.fill(0);
         match self {
-            Backing::File { file, .. } => {
+            Backing::File { file, path, .. } => {
                 let mut done = 0;
                 while done < out.len() {
                     match file.read_at(&mut out[done..], at + done as u64) {
                         Ok(0) => return,
                         Ok(count) => done += count,
                         Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                        Err(error) => panic!("the image file cannot be read: {error}"),
+                        Err(error) => fail(path, "cannot be read", &error),
                     }
                 }
             }
@@ -93,9 +107,8 @@ impl Backing {
 
     fn write_at(&self, at: u64, data: &[u8]) {
         match self {
-            Backing::File { file, .. } => {
-                file.write_all_at(data, at)
-                    .unwrap_or_else(|error| panic!("the image file cannot be written: {error}"));
+            Backing::File { file, path, .. } => {
+                file.write_all_at(data, at).unwrap_or_else(|error| fail(path, "cannot be written", &error));
             }
             Backing::Memory(bytes) => {
                 let mut bytes = bytes.borrow_mut();
@@ -110,8 +123,8 @@ impl Backing {
 
     /// Waits until everything written is on the machine's storage, if that was asked for.
     fn settle(&self) {
-        if let Backing::File { file, sync: true } = self {
-            file.sync_data().unwrap_or_else(|error| panic!("the image file cannot be synced: {error}"));
+        if let Backing::File { file, path, sync: true } = self {
+            file.sync_data().unwrap_or_else(|error| fail(path, "cannot be synced", &error));
         }
     }
 }
@@ -139,7 +152,7 @@ fn head(geometry: &Geometry) -> Vec<u8> {
 fn open(geometry: &Geometry, options: &MediaOptions) -> Opened {
     let path = options.path.as_deref().ok_or_else(|| ImageError::new(0, "medium file needs a path"))?;
     let file = open_file(path).map_err(|error| ImageError::new(0, format!("{}: {error}", path.display())))?;
-    let backing = Backing::File { file, sync: options.sync };
+    let backing = Backing::File { file, path: path.to_owned(), sync: options.sync };
     Ok(Box::new(FileMedia::on(geometry, backing)?))
 }
 
@@ -147,6 +160,7 @@ fn open(geometry: &Geometry, options: &MediaOptions) -> Opened {
 fn open_file(path: &Path) -> std::io::Result<File> {
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
     match file.try_lock() {
+        Ok(()) if !file.metadata()?.is_file() => Err(std::io::Error::other("is no regular file")),
         Ok(()) => Ok(file),
         Err(TryLockError::Error(error)) => Err(error),
         Err(TryLockError::WouldBlock) => Err(std::io::Error::other("another drive has this image")),
@@ -277,6 +291,13 @@ impl Media for FileMedia {
         let headers = vec![0; self.geometry.pages_per_block as usize * SPARE_USED_BYTES];
         self.backing.write_at(self.block_at(block), &headers);
         self.backing.settle();
+    }
+
+    fn is_blank(&self) -> bool {
+        let end = self.backing.bytes();
+        let mut blocks =
+            (0..self.geometry.blocks()).map(BlockId).take_while(|block| self.block_at(*block) < end);
+        blocks.all(|block| self.programmed_pages(block) == 0)
     }
 
     fn programmed_pages(&self, block: BlockId) -> u32 {

@@ -60,6 +60,11 @@ pub trait Media {
     /// How many pages of a block are not erased, counted to the last such page.
     fn programmed_pages(&self, block: BlockId) -> u32;
 
+    /// Is no page programmed?
+    fn is_blank(&self) -> bool {
+        (0..self.geometry().blocks()).all(|block| self.programmed_pages(BlockId(block)) == 0)
+    }
+
     /// The owner will not read this page's data any more; a medium may let go of it. Its header stays.
     fn discard(&mut self, _ppa: Ppa) {}
 

@@ -3,6 +3,7 @@
 
 use kvdrive_device::controller::ENGINES;
 use kvdrive_device::power::file_log::FileLog;
+use kvdrive_lab::run::run;
 use kvdrive_lab::setup;
 use kvdrive_sim::{Rng, Sim};
 
@@ -42,5 +43,30 @@ fn records_fold_into_the_present_image() {
             assert!(collected > 0 || row.ordered, "{}: nothing was collected", row.name);
         });
         bench.sim.clear();
+    }
+}
+
+/// Whoever copies the image alone, or was killed twice while a checkpoint was written.
+#[test]
+fn an_image_without_its_protected_memory_is_refused() {
+    for row in ENGINES {
+        let folder = tempfile::tempdir().expect("a folder for the image");
+        let path = folder.path().join("drive.img");
+        let settings = [
+            "media.kind=file".into(),
+            format!("media.path={}", path.display()),
+            format!("engine.name={}", row.name),
+            "flash.blocks_per_die=16".into(),
+            "workload.name=fillseq".into(),
+            "workload.value_size=1000".into(),
+            "workload.ops=300".into(),
+        ];
+        let document = document(&settings);
+        assert_eq!(run(&document, &|_, _| ()).expect("an empty drive comes up").ops.errors, 0);
+        for slot in 0..2 {
+            let _ = std::fs::remove_file(folder.path().join(format!("drive.img.protected-{slot}")));
+        }
+        let refused = run(&document, &|_, _| ()).expect_err("flash alone is no drive").to_string();
+        assert!(refused.contains("power-protected memory is missing"), "{}: {refused}", row.name);
     }
 }

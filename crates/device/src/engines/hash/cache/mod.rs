@@ -354,13 +354,13 @@ impl Cache {
         }
     }
 
-    /// Lets one section go. `false` when it is pinned, has another chance or there is no space to write it.
+    /// Lets one section go. `false` when it is pinned, has another chance or there is no room or space to write it.
     fn evict(&self, slot: u32) -> bool {
         let (pins, dirty, touched) = {
             let slot = &mut self.slots.borrow_mut()[slot as usize];
             (slot.pins, slot.dirty, std::mem::take(&mut slot.touched) && self.eviction.second_chance)
         };
-        if pins > 0 || touched || (dirty && !self.write(slot)) {
+        if pins > 0 || touched || (dirty && !(self.space.has_map_room() && self.write(slot))) {
             return false;
         }
         let mut slots = self.slots.borrow_mut();

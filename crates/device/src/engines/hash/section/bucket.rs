@@ -215,6 +215,10 @@ impl Section for BucketSection {
         self.bytes[1] & PASSED != 0
     }
 
+    fn is_passed(&self, tag: u32) -> bool {
+        self.goes_on(tag)
+    }
+
     fn set(&mut self, slot: u32, tag: u32, grain: Grain) {
         assert!(slot < self.format.most_cells, "a section takes a read unit at most");
         if slot >= self.count() {

@@ -112,6 +112,10 @@ impl Section for FixedSection {
         self.put(slot, Packed::new(Entry::At(grain), passed));
     }
 
+    fn is_passed(&self, slot: u32) -> bool {
+        self.packed(slot).is_passed()
+    }
+
     fn mark_passed(&mut self, slot: u32) {
         let packed = self.packed(slot);
         assert!(packed.entry() != Entry::Empty, "an empty slot is never passed");

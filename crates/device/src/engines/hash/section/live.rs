@@ -155,13 +155,16 @@ impl LiveSection {
             *comparisons += 1;
             return (packed_of(self.entry(slot as usize)).0 != 0).then_some(slot as usize);
         }
-        let mut leaf = self.leaf(slot, comparisons);
-        leaf.find(|cell| {
-            let other = self.entry(*cell);
+        let leaf = self.leaf(slot, comparisons);
+        let at = ROOT_BYTES as usize + 8 * leaf.start;
+        let cells = self.bytes[at..at + LEAF_BYTES as usize].as_chunks::<8>().0;
+        let found = cells.iter().position(|cell| {
+            let other = u64::from_le_bytes(*cell);
             let used = packed_of(other).0 != 0;
             *comparisons += u64::from(used);
             used && slot_of(other) == slot
-        })
+        });
+        found.map(|index| leaf.start + index)
     }
 
     fn insert(&mut self, slot: u32, packed: Packed) {
@@ -255,6 +258,10 @@ impl Section for LiveSection {
             }
             None => self.insert(slot, Packed::new(Entry::At(grain), false)),
         }
+    }
+
+    fn is_passed(&self, slot: u32) -> bool {
+        self.cell(slot, &mut 0).is_some_and(|cell| packed_of(self.entry(cell)).is_passed())
     }
 
     fn mark_passed(&mut self, slot: u32) {

@@ -148,6 +148,8 @@ pub trait Section {
         self.get(tag, &mut 0) != Entry::Empty
     }
 
+    /// Has [`Section::mark_passed`] been here?
+    fn is_passed(&self, tag: u32) -> bool;
     /// Makes a slot point at a pair with this tag; its passed bit stays.
     fn set(&mut self, slot: u32, tag: u32, grain: Grain);
     /// Remembers that a store probed past this tag, which has no vacancy.

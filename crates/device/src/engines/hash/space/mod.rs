@@ -234,7 +234,7 @@ impl Space {
     /// Takes `bytes` bytes of what unfinished pairs may have of the write buffer. `false`: they have too much of it.
     pub fn begin_unfinished(&self, bytes: u64) -> bool {
         let unfinished = self.unfinished_bytes.get() + bytes;
-        let fits = bytes == 0 || unfinished <= self.limits.unfinished_bytes;
+        let fits = unfinished <= self.limits.unfinished_bytes;
         if fits {
             self.unfinished_bytes.set(unfinished);
         }
@@ -288,7 +288,8 @@ impl Space {
         }
     }
 
-    fn has_gc_room(&self) -> bool {
+    /// Would [`Space::gc_room`] not wait?
+    pub fn has_gc_room(&self) -> bool {
         self.programming.borrow().len() < self.gc_pages_in_flight()
     }
 
