@@ -272,6 +272,8 @@ pub struct Planned {
     claim: Claim,
     /// Whether the runs are those the expected values were taken from.
     as_usual: bool,
+    /// Whether settings were altered for all runs: nothing is expected of such.
+    is_altered: bool,
     runs: Result<Runs, String>,
 }
 
@@ -289,10 +291,10 @@ impl Planned {
         plan: &mut Plan,
         options: &Options,
     ) -> anyhow::Result<Planned> {
-        let as_usual = options.as_usual();
+        let (as_usual, is_altered) = (options.as_usual(), !options.set.is_empty());
         let runs =
             claim.plan(figures, plan).map_err(|problem| anyhow::anyhow!("claim {}: {problem}", claim.id))?;
-        Ok(Planned { claim, as_usual, runs })
+        Ok(Planned { claim, as_usual, is_altered, runs })
     }
 
     /// The claim itself.
