@@ -50,12 +50,14 @@ impl Compare {
                 documents.push((config, document));
             }
         }
-        let on_files = documents.iter().filter(|(config, _)| config.media.kind == "file").count();
+        let is_on_file: Vec<bool> = documents.iter().map(|(config, _)| config.media.kind == "file").collect();
+        let documents: Vec<Document> = documents.into_iter().map(|(_, document)| document).collect();
+        let on_files = sessions(&documents)?.iter().filter(|runs| is_on_file[runs[0]]).count();
         anyhow::ensure!(
             on_files < 2,
             "media.kind: {on_files} drives on one image file; compare with ram or tags"
         );
-        Ok(documents.into_iter().map(|(_, document)| document).collect())
+        Ok(documents)
     }
 }
 

@@ -17,7 +17,7 @@ use crate::engines::hash::HashConfig;
 use crate::engines::lsm::LsmConfig;
 use crate::engines::{Engine, EngineCounters, Utilization};
 use crate::firmware::Cores;
-use crate::flash::media::{self, MediaOptions};
+use crate::flash::media::{self, Media, MediaOptions};
 use crate::flash::{FlashConfig, FlashPort, Purpose};
 use crate::ftl::FtlConfig;
 use crate::power::file_log::{FileLog, LogError};
@@ -261,11 +261,8 @@ impl Drive {
         };
         let (image, journal) = match survivors {
             Some(survivors) => (Some(survivors.protected.clone()), Journal::default()),
-            None => open_journal(config, row)?,
+            None => open_journal(config, row, &*medium)?,
         };
-        if journal.is_kept() && image.is_none() && !medium.is_blank() {
-            return Err(PowerOnError::Unprotected(config.media.path.clone().unwrap_or_default()));
-        }
         let flash = FlashPort::new(sim, config.flash.clone(), medium);
         watch(&flash);
         let cores = Cores::new(sim, config.controller.roles);
@@ -374,7 +371,11 @@ fn engine_row(name: &str) -> Result<&'static EngineRow, PowerOnError> {
 
 /// Reads the protected image a `file` medium left, and begins a new journal. The records since the last checkpoint
 /// are folded into the image by the engine they belong to.
-fn open_journal(config: &DriveConfig, row: &EngineRow) -> Result<(Option<Vec<u8>>, Journal), PowerOnError> {
+fn open_journal(
+    config: &DriveConfig,
+    row: &EngineRow,
+    medium: &dyn Media,
+) -> Result<(Option<Vec<u8>>, Journal), PowerOnError> {
     let Some(path) = config.media.path.as_deref().filter(|_| config.media.kind == "file") else {
         return Ok((None, Journal::default()));
     };
@@ -384,6 +385,10 @@ fn open_journal(config: &DriveConfig, row: &EngineRow) -> Result<(Option<Vec<u8>
         Some(found) => Some((row.fold)(config, &found.image, &found.records)?),
         None => None,
     };
+    // Before anything is written: whoever finds the missing files may put them back.
+    if image.is_none() && !medium.is_blank() {
+        return Err(PowerOnError::Unprotected(path.to_owned()));
+    }
     let after = found.map_or(0, |found| found.epoch);
     let log = FileLog::create(path, after, image.as_deref().unwrap_or(&[]), config.media.sync)?;
     Ok((image, Journal::to_file(log)))

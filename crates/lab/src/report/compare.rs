@@ -139,7 +139,9 @@ pub fn compare(reports: &[Report]) -> String {
         .map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0))
         .collect();
     let mut text = String::new();
-    let ops = table::grouped(first.setting("workload", "ops").parse().unwrap_or(first.ops.total()));
+    let asked = first.setting("workload", "ops").parse().ok();
+    let asked = asked.filter(|_| first.setting("workload", "until_full") != "true");
+    let ops = table::grouped(asked.unwrap_or(first.ops.total()));
     let mut left = format!("{ops} operations");
     if !names.contains(&"profile".to_owned()) {
         left = format!("{left}, {}", first.profile);
@@ -187,8 +189,12 @@ fn legend(reports: &[Report], shown: &[Figure]) -> String {
         names.dedup();
         names.join(", ")
     };
-    let mut kinds: Vec<String> = reports.iter().map(|report| report.time_kind().to_string()).collect();
-    kinds.dedup();
+    let mut kinds: Vec<String> = Vec::new();
+    for kind in reports.iter().map(|report| report.time_kind().to_string()) {
+        if !kinds.contains(&kind) {
+            kinds.push(kind);
+        }
+    }
     format!("{} | {}\ncounted | {}\n", kinds.join("; "), of(Kind::Timed), of(Kind::Counted))
 }
 

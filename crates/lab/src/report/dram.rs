@@ -118,7 +118,7 @@ impl Report {
             text.truncate(text.trim_end().len());
             let over = binary(here - budget);
             text.push_str(&format!(
-                "\n  {over} more than hash.dram_bytes: what is always there does not fit into it, and sections have no cache\n\n"
+                "\n  {over} more than hash.dram_bytes: what is always there does not fit, sections have no cache\n\n"
             ));
         }
         if paper > 0 {
