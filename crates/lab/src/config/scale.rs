@@ -1,8 +1,8 @@
 //! Studies at a part of their size: a drive, what is on it and what is asked of it, all shrunk together.
 //!
 //! What a drive has at once (channels, dies, cores, clients) stays, and so do superblocks, the write buffer and what is on
-//! its way to flash, which belong to dies and clients. Superblocks are therefore fewer, and those that collection keeps free weigh more: 8 of 16384
-//! at full size; at 1/64 not less than 4 of 256.
+//! its way to flash, which belong to dies and clients. Superblocks are therefore fewer, and those that collection keeps free
+//! weigh more: 8 of 16384 at full size; at 1/64 not less than 4 of 256.
 
 use std::fmt;
 use std::str::FromStr;
@@ -92,10 +92,8 @@ impl Document {
 /// Bytes of the write buffer and of pages on their way: part of a budget for everything, and not shrunk.
 fn buffered_bytes(config: &Config) -> u64 {
     let drive = setup::drive(config);
-    let geometry = drive.flash.geometry();
-    let hash = hash::scheme(&drive.engine).map(|scheme| drive.hash.of(scheme));
-    let Some(hash) = hash.filter(|hash| hash.check(&geometry).is_ok()) else { return 0 };
-    let layout = Layout::new(geometry, hash.grain_bytes, hash.unit_bytes);
+    let Ok((_, hash)) = hash::of_config(&drive) else { return 0 };
+    let layout = Layout::new(drive.flash.geometry(), hash.grain_bytes, hash.unit_bytes);
     hash.write_buffer_bytes + bytes_on_their_way(&layout, &hash)
 }
 

@@ -4,8 +4,9 @@ use super::table::{percent, rate, ratio, short, time};
 use super::{Report, table};
 use serde_json::Value;
 
-/// Settings named in the table at most; where reports differ in more, profile and what is usually asked for stand for all.
+/// Settings named in the table at most; where reports differ in more, the profile and those [`ASKED_FOR`] stand for all.
 const SETTINGS: usize = 5;
+/// Settings that options of the command line have names for.
 const ASKED_FOR: &[&str] = &[
     "workload.name",
     "workload.distribution",

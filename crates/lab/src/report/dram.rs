@@ -70,8 +70,7 @@ impl Report {
     fn paper_directory_bytes(&self) -> Option<u64> {
         let config: Config = serde_json::from_value(self.config.clone()).ok()?;
         let drive = setup::drive(&config);
-        let scheme = hash::scheme(&drive.engine)?;
-        let hash = drive.hash.of(scheme);
+        let (scheme, hash) = hash::of_config(&drive).ok()?;
         let geometry = drive.flash.geometry();
         let times = u32::try_from(PAPER_BYTES / geometry.data_bytes()).ok()?.max(1);
         let blocks_per_die = geometry.blocks_per_die.checked_mul(times)?;

@@ -20,12 +20,16 @@ const SMALL: &[&str] = &[
     "workload.ops=2000",
 ];
 
-fn small(settings: &[&str]) -> Document {
+fn kvvirt<'a>(settings: impl IntoIterator<Item = &'a &'a str>) -> Document {
     let mut document = Document::profile("kvvirt").unwrap();
-    for set in SMALL.iter().chain(settings) {
+    for set in settings {
         document.set(set).unwrap_or_else(|error| panic!("{error}"));
     }
     document
+}
+
+fn small(settings: &[&str]) -> Document {
+    kvvirt(SMALL.iter().chain(settings))
 }
 
 fn on(engine: &str, workload: &str, distribution: &str) -> Document {
@@ -231,7 +235,6 @@ fn pages_on_their_way_fit_the_least_protected_memory() {
     ];
     for engine in ["original", "plus", "plus2"] {
         for pairs in [&small_pairs[..], &large_pairs[..]] {
-            let mut document = Document::profile("kvvirt").unwrap();
             let drive = [
                 "flash.channels=1",
                 "flash.dies_per_channel=4",
@@ -241,9 +244,7 @@ fn pages_on_their_way_fit_the_least_protected_memory() {
                 "hash.dram_bytes=134217728",
                 "buffer.entries=16",
             ];
-            for set in drive.iter().chain(pairs) {
-                document.set(set).unwrap_or_else(|error| panic!("{error}"));
-            }
+            let mut document = kvvirt(drive.iter().chain(pairs));
             document.set(&format!("engine.name={engine}")).unwrap();
             let bytes = least_protected_bytes(&document);
             document.set(&format!("power.protected_bytes={bytes}")).unwrap();
@@ -368,10 +369,7 @@ const FOUND: &[(&str, &[&str])] = &[
 #[test]
 fn what_random_configurations_found_stays_mended() {
     for (what, settings) in FOUND {
-        let mut document = Document::profile("kvvirt").unwrap();
-        for set in TINY.iter().chain(*settings) {
-            document.set(set).unwrap_or_else(|error| panic!("{what}: {error}"));
-        }
+        let document = kvvirt(TINY.iter().chain(*settings));
         let report = run(&document, &|_, _| ()).unwrap_or_else(|error| panic!("{what}: {error}"));
         assert_eq!(report.ops.errors, 0, "{what}: {:?}", report.notes);
     }
@@ -382,7 +380,6 @@ fn what_random_configurations_found_stays_mended() {
 fn a_drive_with_hardly_any_dram_comes_up_again() {
     for engine in ["original", "plus", "plus2"] {
         let folder = tempfile::tempdir().unwrap();
-        let mut document = Document::profile("kvvirt").unwrap();
         let drive = [
             "flash.blocks_per_die=64",
             "flash.pages_per_block=4",
@@ -394,9 +391,7 @@ fn a_drive_with_hardly_any_dram_comes_up_again() {
             "workload.value_size=400",
             "workload.ops=200",
         ];
-        for set in TINY.iter().chain(&drive) {
-            document.set(set).unwrap_or_else(|error| panic!("{engine}: {error}"));
-        }
+        let mut document = kvvirt(TINY.iter().chain(&drive));
         document.set(&format!("engine.name={engine}")).unwrap();
         document.set(&format!("media.path={}", folder.path().join("drive.img").display())).unwrap();
         for _ in 0..2 {

@@ -58,7 +58,9 @@ pub struct Found {
 }
 
 /// The hash FTL that a drive is configured for, and how.
-fn of_config(config: &DriveConfig) -> Result<(&'static SchemeRow, HashConfig), PowerOnError> {
+///
+/// Errors: another engine's name, or a key that cannot be.
+pub fn of_config(config: &DriveConfig) -> Result<(&'static SchemeRow, HashConfig), PowerOnError> {
     let scheme = scheme(&config.engine)
         .ok_or_else(|| PowerOnError::Config(format!("engine.name: no hash FTL {:?}", config.engine)))?;
     let hash = config.hash.of(scheme);
@@ -424,7 +426,7 @@ impl Engine for HashEngine {
     }
 
     fn max_value_bytes(&self) -> u32 {
-        self.0.config.largest_value_bytes(&self.0.layout)
+        self.0.max_value_bytes
     }
 
     async fn power_on(parts: Parts, image: Option<&[u8]>) -> Result<HashEngine, PowerOnError> {

@@ -80,7 +80,7 @@ pub struct HashCosts {
 pub const OPEN_SUPERBLOCKS: u32 = 4;
 
 /// A pair is at most this part of a superblock, so that little is wasted at its end.
-const SUPERBLOCK_PAIRS: u64 = 8;
+pub const SUPERBLOCK_PAIRS: u64 = 8;
 /// Pairs say their value's length in 24 bits; the rest of the drive stops here.
 const VALUE_MAX_BYTES: u64 = 2 << 20;
 const PAIR_HEADER_BYTES: u64 = PREFIX_BYTES as u64 + Key::MAX_LEN as u64;

@@ -97,6 +97,8 @@ pub(super) struct Core {
     pub scheme: &'static SchemeRow,
     pub config: HashConfig,
     bounds: Bounds,
+    /// [`HashConfig::largest_value_bytes`].
+    pub max_value_bytes: u32,
     pub layout: Layout,
     pub space: Rc<Space>,
     pub cache: Rc<Cache>,
@@ -188,6 +190,7 @@ impl Core {
             gc_lock: kvdrive_sim::Mutex::new(flash.sim()),
             config: config.clone(),
             bounds,
+            max_value_bytes: config.largest_value_bytes(&layout),
             fingerprint,
         }))
     }

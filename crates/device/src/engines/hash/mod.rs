@@ -50,7 +50,7 @@ mod snapshot;
 pub mod space;
 pub mod validity;
 
-pub use commands::{Found, HashEngine, Place};
+pub use commands::{Found, HashEngine, Place, of_config};
 pub use config::{Accounting, HashConfig, HashCosts};
 pub use cursor::HashCursor;
 pub use scheme::{SCHEMES, SchemeRow, scheme};

@@ -52,11 +52,11 @@
 //!
 //! Filling and overwriting programs 3.08 bytes for a byte with `plus` and 1.90 with `plus2` (published; total-128: 3.20
 //! and 1.94; total-256: 3.11 and 1.85); with the run of A behind it, 3.13 and 1.93. A uniform command of `plus` reads a
-//! section in 93 % of all cases, one of `plus2` in 79 %: 128 MiB hold 7 % and 21 % of the sections. DRAM besides the
+//! section in 92 % of all cases, one of `plus2` in 79 %: 128 MiB hold 7 % and 21 % of the sections. DRAM besides the
 //! section cache at full size, by arithmetic: 150 MB with `plus` (invalid records 67, counts 34, directory 31, pages on
 //! their way 14, write buffer 4), 51 MB with `plus2` (8, 8, 16, 14, 4). `kvdrive claims plus2` holds all of this.
 //!
-//! At full size (`figure plus-2 --scale 1`, published) it is much the same: uniform A x1.18, B x1.08, C x1.07, F x1.13; D
+//! At full size (`figure plus-2 --scale 1`, published, an earlier version) it was much the same: uniform A x1.18, B x1.08, C x1.07, F x1.13; D
 //! latest x1.07; zipfian A x1.14, B x1.07, C x1.02, F x1.11 (F while clients still shared the stores of a
 //! read-modify-write). A uniform programs 1.47 kB an operation against 2.52.
 //!

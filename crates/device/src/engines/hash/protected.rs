@@ -3,7 +3,7 @@
 //! Everything of [`super::image`] is in it. The write buffer, pages on their way and the tables have bounds of their own;
 //! altered sections get what those leave ([`Bounds::altered_bytes`]): when there are more, the oldest are written.
 
-use super::config::HashConfig;
+use super::config::{HashConfig, SUPERBLOCK_PAIRS};
 use super::layout::Layout;
 use super::section::Format;
 use super::space::MAP_PAGES_IN_FLIGHT;
@@ -63,17 +63,19 @@ impl Bounds {
     }
 }
 
-/// Bytes of pages that are open or on their way besides those of the write buffer. Collection stops at twice the units and the pages
-/// of sections: a worker looks before it begins a page of pairs, which reach into two, and right before it moves a pair of more
-/// than a page, or sections. Whoever else writes sections stops at the pages of sections, looks right before, and adds what
-/// one alteration can. The last page of a superblock of the host's pairs may hold less than the write buffer lost by it: a
-/// superblock is full but for an eighth, the largest pair.
+/// Bytes of pages that are open or on their way besides those of the write buffer.
+///
+/// * Collection stops at twice the units and the pages of sections. A worker looks before it begins a page of pairs, which
+///   reach into two, and right before it moves a pair of more than a page, or sections.
+/// * Whoever else writes sections stops at the pages of sections, looks right before, and adds what one alteration can.
+/// * The last page of a superblock of the host's pairs may hold less than the write buffer lost by it; a superblock is full
+///   but for less than the largest pair.
 pub fn bytes_on_their_way(layout: &Layout, config: &HashConfig) -> u64 {
     let streams = 4;
     let stops = 2 * u64::from(layout.units()) + 2 * u64::from(MAP_PAGES_IN_FLIGHT);
     let workers = 2 * u64::from(config.gc_workers.min(layout.superblock_pages));
     let superblock = u64::from(layout.superblock_pages) * u64::from(layout.page_bytes());
-    let ends = config.write_buffer_bytes / (superblock - superblock / 8) + 1;
+    let ends = config.write_buffer_bytes / (superblock - superblock / SUPERBLOCK_PAIRS) + 1;
     let pages = stops + streams + ends + workers + config.largest_pair_pages(layout) + 2 * ALTERATION_PAGES;
     pages * u64::from(layout.page_bytes())
 }

@@ -1,26 +1,35 @@
 //! A drive whose medium is a file: the checkpoint and the records behind it are at any time the protected image, to the
 //! last byte.
 
-use kvdrive_device::controller::ENGINES;
+use std::path::Path;
+
+use kvdrive_device::controller::{ENGINES, EngineRow};
 use kvdrive_device::power::file_log::FileLog;
+use kvdrive_lab::config::Document;
 use kvdrive_lab::run::run;
 use kvdrive_lab::setup;
 use kvdrive_sim::{Rng, Sim};
 
 use super::bench::{Bench, Oracle, check_all, document, step};
 
+/// A small drive of this engine on this file.
+fn on_file(row: &EngineRow, path: &Path, more: &[&str]) -> Document {
+    let mut settings = vec![
+        "media.kind=file".into(),
+        format!("media.path={}", path.display()),
+        format!("engine.name={}", row.name),
+        "flash.blocks_per_die=16".into(),
+    ];
+    settings.extend(more.iter().map(|set| (*set).to_owned()));
+    document(&settings)
+}
+
 #[test]
 fn records_fold_into_the_present_image() {
     for row in ENGINES {
         let folder = tempfile::tempdir().expect("a folder for the image");
         let path = folder.path().join("drive.img");
-        let settings = [
-            "media.kind=file".into(),
-            format!("media.path={}", path.display()),
-            format!("engine.name={}", row.name),
-            "flash.blocks_per_die=16".into(),
-        ];
-        let bench = Bench::new(&document(&settings), Sim::new());
+        let bench = Bench::new(&on_file(row, &path, &[]), Sim::new());
         let config = setup::drive(&bench.config);
         bench.sim.block_on(async {
             let drive = bench.power_on(None).await.expect("an empty drive comes up");
@@ -52,16 +61,8 @@ fn an_image_without_its_protected_memory_is_refused() {
     for row in ENGINES {
         let folder = tempfile::tempdir().expect("a folder for the image");
         let path = folder.path().join("drive.img");
-        let settings = [
-            "media.kind=file".into(),
-            format!("media.path={}", path.display()),
-            format!("engine.name={}", row.name),
-            "flash.blocks_per_die=16".into(),
-            "workload.name=fillseq".into(),
-            "workload.value_size=1000".into(),
-            "workload.ops=300".into(),
-        ];
-        let document = document(&settings);
+        let load = ["workload.name=fillseq", "workload.value_size=1000", "workload.ops=300"];
+        let document = on_file(row, &path, &load);
         assert_eq!(run(&document, &|_, _| ()).expect("an empty drive comes up").ops.errors, 0);
         let slots = [0, 1].map(|slot| folder.path().join(format!("drive.img.protected-{slot}")));
         let kept = slots.each_ref().map(|slot| std::fs::read(slot).ok());
