@@ -3,7 +3,7 @@
 //! The engine's type is forgotten here, and only here: commands run in code that knows it ([`crate::requests`]).
 
 use std::future::Future;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::rc::Rc;
 
@@ -73,6 +73,9 @@ pub enum PowerOnError {
     /// A medium that was written to, and no protected image.
     #[error("{0}: a drive is on it, whose power-protected memory is missing: {0}.protected-0 or -1, whole")]
     Unprotected(PathBuf),
+    /// A protected image, and no medium that it could belong to.
+    #[error("{0}: is missing or empty, while {0}.protected-0 or -1 holds a drive that was on it")]
+    Imageless(PathBuf),
 }
 
 /// What an engine is built from.
@@ -255,6 +258,7 @@ impl Drive {
         let medium = match survivors {
             Some(survivors) => (kind.from_image)(&geometry, &survivors.media)?,
             None => {
+                refuse_lost_image(config)?;
                 let options = MediaOptions { path: config.media.path.clone(), sync: config.media.sync };
                 (kind.open)(&geometry, &options)?
             }
@@ -369,6 +373,20 @@ fn engine_row(name: &str) -> Result<&'static EngineRow, PowerOnError> {
     })
 }
 
+/// The image file of a `file` medium.
+fn image_path(config: &DriveConfig) -> Option<&Path> {
+    config.media.path.as_deref().filter(|_| config.media.kind == "file")
+}
+
+/// An image file has its heads before it has a protected image: one without them, beside a protected image, was lost. It
+/// is looked at before a medium makes a new one in its place.
+fn refuse_lost_image(config: &DriveConfig) -> Result<(), PowerOnError> {
+    let Some(path) = image_path(config) else { return Ok(()) };
+    let is_there = std::fs::metadata(path).is_ok_and(|file| file.len() > 0);
+    let is_lost = !is_there && FileLog::read(path)?.is_some_and(|found| !found.image.is_empty());
+    if is_lost { Err(PowerOnError::Imageless(path.to_owned())) } else { Ok(()) }
+}
+
 /// Reads the protected image a `file` medium left, and begins a new journal. The records since the last checkpoint
 /// are folded into the image by the engine they belong to.
 fn open_journal(
@@ -376,9 +394,7 @@ fn open_journal(
     row: &EngineRow,
     medium: &dyn Media,
 ) -> Result<(Option<Vec<u8>>, Journal), PowerOnError> {
-    let Some(path) = config.media.path.as_deref().filter(|_| config.media.kind == "file") else {
-        return Ok((None, Journal::default()));
-    };
+    let Some(path) = image_path(config) else { return Ok((None, Journal::default())) };
     let found = FileLog::read(path)?;
     let image = match &found {
         Some(found) if found.image.is_empty() => None,

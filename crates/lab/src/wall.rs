@@ -123,8 +123,14 @@ pub fn replay(path: &Path) -> anyhow::Result<Report> {
     let document = recorded_document(recording.configuration()).map_err(|error| at_path(&error))?;
     let config = document.config()?;
     let end = play(recording, |sim, memory| build(&config, sim, memory)).map_err(|error| at_path(&error))?;
-    let note = "a replay: what the drive did; what applications saw is not in a recording".to_owned();
-    let mut report = report(&document, &config, Seen::default(), end.ended_ns, end.drained, vec![note])?;
+    let mut notes =
+        vec!["a replay: what the drive did; what applications saw is not in a recording".to_owned()];
+    if let Err(error) = &end.recording {
+        notes.push(format!(
+            "{error}; this is the drive when the last command that was kept arrived, not drained"
+        ));
+    }
+    let mut report = report(&document, &config, Seen::default(), end.ended_ns, end.drained, notes)?;
     report.time.wall_s = stopwatch.seconds();
     Ok(report)
 }

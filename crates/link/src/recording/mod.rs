@@ -17,12 +17,15 @@
 //! Numbers are little-endian. A checksum is XXH3 over everything from the start of its frame, seeded with the frame's
 //! offset, so a frame that was moved, dropped or doubled is found like one that was altered. Frames are in the order of events: what DMA read between two arrivals lies between them.
 //!
+//! A file that ends inside a frame, or without the last one, is of a run that was interrupted (its program was killed,
+//! the disk was full): its replay ends at the last arrival that is whole.
+//!
 //! The configuration is text that whoever records wants back; this module does not read it.
 
 mod recorder;
 mod replay;
 
-use std::io::{self, ErrorKind, Read};
+use std::io::Read;
 
 use kvdrive_sim::Ns;
 use kvdrive_spec::Sqe;
@@ -110,7 +113,10 @@ impl Recording {
     /// Reads the head of a recording.
     pub fn open(mut input: Box<dyn Read>) -> Result<Recording, RecordingError> {
         let mut head = Vec::new();
-        take(&mut input, MAGIC.len() + 8, &mut head, 0)?;
+        let short = || RecordingError::new(0, "the file ends inside its head");
+        if !take(&mut input, MAGIC.len() + 8, &mut head, 0)? {
+            return Err(short());
+        }
         if head[..MAGIC.len()] != MAGIC[..] {
             return Err(RecordingError::new(0, "this is not a recording"));
         }
@@ -125,9 +131,10 @@ impl Recording {
         if bytes > LARGEST_PAYLOAD_BYTES {
             return Err(RecordingError::new(12, format!("a configuration of {bytes} bytes")));
         }
-        take(&mut input, bytes as usize, &mut head, 12)?;
-        let sum = take_checksum(&mut input, 0)?;
-        if sum != xxh3_64_with_seed(&head, 0) {
+        if !take(&mut input, bytes as usize + CHECKSUM_BYTES, &mut head, 12)? {
+            return Err(short());
+        }
+        if split_checksum(&mut head) != xxh3_64_with_seed(&head, 0) {
             return Err(RecordingError::new(0, "the head is damaged"));
         }
         let offset = (head.len() + CHECKSUM_BYTES) as u64;
@@ -141,44 +148,42 @@ impl Recording {
         &self.configuration
     }
 
-    /// Reads the next frame; `buffer` is scratch space.
-    fn next(&mut self, buffer: &mut Vec<u8>) -> Result<Frame, RecordingError> {
+    /// Reads the next frame; `buffer` is scratch space. `None` where the file ends before a frame does.
+    fn next(&mut self, buffer: &mut Vec<u8>) -> Result<Option<Frame>, RecordingError> {
         let offset = self.offset;
         buffer.clear();
-        take(&mut self.input, FRAME_HEADER_BYTES, buffer, offset)?;
+        if !take(&mut self.input, FRAME_HEADER_BYTES, buffer, offset)? {
+            return Ok(None);
+        }
         let bytes = u32::from_le_bytes(buffer[..4].try_into().expect("4 bytes"));
         if bytes > LARGEST_PAYLOAD_BYTES {
             return Err(RecordingError::new(offset, format!("a frame of {bytes} bytes")));
         }
-        take(&mut self.input, bytes as usize, buffer, offset)?;
-        if take_checksum(&mut self.input, offset)? != xxh3_64_with_seed(buffer, offset) {
+        if !take(&mut self.input, bytes as usize + CHECKSUM_BYTES, buffer, offset)? {
+            return Ok(None);
+        }
+        self.offset += buffer.len() as u64;
+        if split_checksum(buffer) != xxh3_64_with_seed(buffer, offset) {
             return Err(RecordingError::new(offset, "the frame is damaged"));
         }
-        self.offset += (buffer.len() + CHECKSUM_BYTES) as u64;
         let mut fields = Fields(&buffer[FRAME_HEADER_BYTES..]);
         let frame = fields.frame(buffer[4]).filter(|_| fields.0.is_empty());
-        frame.ok_or_else(|| RecordingError::new(offset, "the frame says nothing that this program knows"))
+        let unknown = || RecordingError::new(offset, "the frame says nothing that this program knows");
+        frame.ok_or_else(unknown).map(Some)
     }
 }
 
-/// Appends exactly `bytes` bytes to `to`.
-fn take(input: &mut dyn Read, bytes: usize, to: &mut Vec<u8>, offset: u64) -> Result<(), RecordingError> {
-    match input.take(bytes as u64).read_to_end(to) {
-        Ok(got) if got == bytes => Ok(()),
-        Ok(_) => Err(RecordingError::new(offset, "the file ends before the frame that begins here")),
-        Err(error) => Err(RecordingError::new(offset, error.to_string())),
-    }
+/// Appends exactly `bytes` bytes to `to`; `false` when the file ends before.
+fn take(input: &mut dyn Read, bytes: usize, to: &mut Vec<u8>, offset: u64) -> Result<bool, RecordingError> {
+    let got = input.take(bytes as u64).read_to_end(to);
+    got.map(|got| got == bytes).map_err(|error| RecordingError::new(offset, error.to_string()))
 }
 
-fn take_checksum(input: &mut dyn Read, offset: u64) -> Result<u64, RecordingError> {
-    let mut sum = [0; CHECKSUM_BYTES];
-    input.read_exact(&mut sum).map_err(|error: io::Error| match error.kind() {
-        ErrorKind::UnexpectedEof => {
-            RecordingError::new(offset, "the file ends before the frame that begins here")
-        }
-        _ => RecordingError::new(offset, error.to_string()),
-    })?;
-    Ok(u64::from_le_bytes(sum))
+/// Takes the checksum off the end of what it is over.
+fn split_checksum(bytes: &mut Vec<u8>) -> u64 {
+    let sum = bytes.last_chunk().map(|sum| u64::from_le_bytes(*sum)).expect("it was read with them");
+    bytes.truncate(bytes.len() - CHECKSUM_BYTES);
+    sum
 }
 
 /// Payload bytes not read yet.

@@ -3,6 +3,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::io::ErrorKind;
 use std::rc::Rc;
 
 use kvdrive_sim::{Histogram, Sim};
@@ -33,6 +34,8 @@ struct Tape {
     refused: RefCell<VecDeque<u64>>,
     writes: Cell<u64>,
     end: Cell<Option<End>>,
+    /// The recording ended before its run did: where in it.
+    interrupted_at: Cell<Option<u64>>,
     failure: RefCell<Option<RecordingError>>,
 }
 
@@ -40,12 +43,19 @@ impl Tape {
     /// Reads up to the next arrival, keeping what DMA will ask for before it. `None` at the end.
     fn next_arrival(&self) -> Result<Option<Stamped>, RecordingError> {
         loop {
+            let offset = self.recording.borrow().offset;
             let frame = self.recording.borrow_mut().next(&mut self.buffer.borrow_mut())?;
             match frame {
-                Frame::Arrival(stamped) => return Ok(Some(stamped)),
-                Frame::Read(pieces) => self.reads.borrow_mut().push_back(pieces),
-                Frame::Refused { nth } => self.refused.borrow_mut().push_back(nth),
-                Frame::End(end) => {
+                Some(Frame::Arrival(stamped)) => return Ok(Some(stamped)),
+                Some(Frame::Read(pieces)) => self.reads.borrow_mut().push_back(pieces),
+                Some(Frame::Refused { nth }) => self.refused.borrow_mut().push_back(nth),
+                None => {
+                    // What the drive does from here on, it may have been stopped in by an arrival that is not kept.
+                    self.interrupted_at.set(Some(offset));
+                    self.sim.halt();
+                    return Ok(None);
+                }
+                Some(Frame::End(end)) => {
                     // A power cut came between two events, not between two steps of this run.
                     self.sim.step_every_event();
                     self.end.set(Some(end));
@@ -78,12 +88,16 @@ impl Tape {
         Ok(())
     }
 
-    /// Runs to where the recorded run ended and compares what can be compared without knowing the drive.
-    fn run(&self, link: &Link) -> Result<End, RecordingError> {
+    /// Runs to where the recorded run ended and compares what can be compared without knowing the drive. Was the power
+    /// cut there?
+    fn run(&self, link: &Link) -> Result<bool, RecordingError> {
         let reached = |end: End| end.power_cut && self.sim.events() >= end.events;
         while !self.end.get().is_some_and(reached) && self.sim.step() {}
         if let Some(failure) = self.failure.take() {
             return Err(failure);
+        }
+        if self.interrupted_at.get().is_some() {
+            return Ok(true);
         }
         let end =
             self.end.get().ok_or_else(|| self.error("the drive came to an end before the recording"))?;
@@ -99,7 +113,14 @@ impl Tape {
                 here.0, here.1, end.events, end.now
             )));
         }
-        Ok(end)
+        Ok(end.power_cut)
+    }
+
+    /// What is missing of the recording, if it is not whole.
+    fn interrupted(&self) -> std::io::Result<()> {
+        let Some(offset) = self.interrupted_at.get() else { return Ok(()) };
+        let what = format!("its run was interrupted: byte {offset} begins no whole frame");
+        Err(std::io::Error::new(ErrorKind::UnexpectedEof, what))
     }
 }
 
@@ -145,6 +166,9 @@ fn borrow(piece: &ReadPiece) -> Piece<'_> {
 
 /// Plays `recording` to a drive in virtual time. `build` is what [`crate::shared::Server::new`] takes; its second part
 /// gets the end of the run, with the same counters and the same model time as the recorded run had.
+///
+/// The recording of an interrupted run is played up to its last arrival, as if the power had been cut there;
+/// [`Ended::recording`] says so.
 pub fn replay<R, F>(
     recording: Recording,
     build: impl FnOnce(&Sim, Rc<dyn HostMemory>) -> Result<(Rc<Link>, F), BuildError>,
@@ -161,6 +185,7 @@ where
         refused: RefCell::default(),
         writes: Cell::new(0),
         end: Cell::new(None),
+        interrupted_at: Cell::new(None),
         failure: RefCell::default(),
     });
     let (link, finish) = build(&sim, Rc::new(TapeMemory(tape.clone()))).map_err(ReplayError::Build)?;
@@ -171,8 +196,8 @@ where
         }
     });
     let ended = tape.run(&link);
-    let result = ended.map(|end| {
-        finish(Ended { lateness: Histogram::default(), power_cut: end.power_cut, recording: Ok(()) })
+    let result = ended.map(|power_cut| {
+        finish(Ended { lateness: Histogram::default(), power_cut, recording: tape.interrupted() })
     });
     sim.clear();
     Ok(result?)

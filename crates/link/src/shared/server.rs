@@ -30,7 +30,8 @@ pub struct Ended {
     pub lateness: Histogram,
     /// Was the power cut? Then no task runs any more.
     pub power_cut: bool,
-    /// What went wrong while recording, if anything did; the drive was served all the same.
+    /// What went wrong while recording, if anything did; the drive was served all the same. Of a replay: is the recording
+    /// whole?
     pub recording: Result<(), std::io::Error>,
 }
 

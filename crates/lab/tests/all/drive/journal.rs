@@ -78,3 +78,23 @@ fn an_image_without_its_protected_memory_is_refused() {
         assert!(run(&document, &|_, _| ()).is_ok(), "{}", row.name);
     }
 }
+
+#[test]
+fn protected_memory_without_its_image_is_refused() {
+    for row in ENGINES {
+        let folder = tempfile::tempdir().expect("a folder for the image");
+        let path = folder.path().join("drive.img");
+        let load = ["workload.name=fillseq", "workload.value_size=1000", "workload.ops=300"];
+        let document = on_file(row, &path, &load);
+        assert_eq!(run(&document, &|_, _| ()).expect("an empty drive comes up").ops.errors, 0);
+        let elsewhere = folder.path().join("elsewhere.img");
+        std::fs::rename(&path, &elsewhere).expect("the image goes away");
+        for _ in 0..3 {
+            let refused = run(&document, &|_, _| ()).expect_err("it names pages that are gone").to_string();
+            assert!(refused.contains("is missing or empty"), "{}: {refused}", row.name);
+            assert!(!path.exists(), "{}: something would be in the way", row.name);
+        }
+        std::fs::rename(&elsewhere, &path).expect("it can be put back");
+        assert!(run(&document, &|_, _| ()).is_ok(), "{}", row.name);
+    }
+}
