@@ -7,6 +7,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use kvdrive_device::engines::hash;
 use kvdrive_lab::config::{Document, Scale, default_profile};
 
 /// What drive, what work.
@@ -93,8 +94,22 @@ impl Settings {
         for assignment in &self.set {
             document.set(assignment)?;
         }
-        document.config()?;
+        self.check_for(&document.config()?.engine.name)?;
         Ok(document)
+    }
+
+    /// Refuses options that the engine would not look at.
+    fn check_for(&self, engine: &str) -> anyhow::Result<()> {
+        let is_hash_engine = hash::scheme(engine).is_some();
+        anyhow::ensure!(
+            is_hash_engine || self.dram.is_none(),
+            "--dram: engine {engine} has no such budget; --engine original, plus or plus2 has"
+        );
+        anyhow::ensure!(
+            !is_hash_engine || self.packing.is_none(),
+            "--packing: engine {engine} places values by itself; --engine lsm does by a policy"
+        );
+        Ok(())
     }
 
     fn profile(&self) -> &str {
