@@ -280,11 +280,9 @@ impl Drive {
         let Started(controller) = (row.start)(parts, link, image.as_deref()).await?;
         if journal.is_kept() {
             journal.checkpoint(&controller.protected_image());
-            // A page that cannot be known of may be programmed all the same: its drive acknowledges nothing any more.
+            journal.take_failure().map_or(Ok(()), Err)?;
             let journal = journal.clone();
-            flash.before_change(move || {
-                journal.settle();
-            });
+            flash.before_change(move || journal.settle_before_change());
         }
         Ok(Drive { controller, flash, cores, journal, recovery_ns: sim.now() - began })
     }

@@ -77,7 +77,8 @@ pub trait Engine: Exposing + 'static {
         sink: &mut dyn FnMut(Piece<'_>),
     ) -> impl Future<Output = Result<(), Status>>;
 
-    /// Removes `key`; removing what is not there succeeds. Never fails for lack of space.
+    /// Removes `key`; removing what is not there succeeds. Never fails for lack of space, but may with
+    /// [`Status::COMMAND_INTERRUPTED`] as long as open cursors hold it.
     fn delete(&self, key: Key) -> impl Future<Output = Result<(), Status>>;
 
     /// Opens a cursor before the first pair at or after `from` (`None`: before the first of all).

@@ -143,6 +143,14 @@ impl FileLog {
         }
     }
 
+    /// A log to which no group can be added.
+    #[cfg(test)]
+    pub(super) fn on_a_full_disk(base: &Path) -> FileLog {
+        let mut log = FileLog::create(base, 0, b"checkpoint", false).unwrap();
+        log.file = File::open(&log.path).unwrap();
+        log
+    }
+
     /// Puts one record into the next group.
     pub fn add(&mut self, part: u8, payload: &[u8]) {
         if self.group.is_empty() {

@@ -19,9 +19,12 @@
 pub mod file_log;
 
 use std::cell::RefCell;
+use std::panic::panic_any;
 use std::rc::Rc;
 
 use file_log::{FileLog, LogError};
+
+use crate::flash::media::file::ImageFailure;
 
 const MAGIC: &[u8; 8] = b"kvdrvIM1";
 const FRAME_BYTES: usize = 20;
@@ -136,9 +139,31 @@ impl Journal {
         journal.failed.is_none()
     }
 
+    /// [`Journal::settle`], before flash is changed.
+    ///
+    /// Panics with an [`ImageFailure`] when a record has been lost: the newest state that can be found again may need what
+    /// would be erased. Refusing commands is not enough, since collection goes on without them.
+    pub fn settle_before_change(&self) {
+        if self.settle() {
+            return;
+        }
+        let journal = self.0.as_ref().expect("only a journal that is kept fails").borrow();
+        match journal.failed.as_ref().expect("it has failed") {
+            LogError::Io { path, error } => {
+                panic_any(ImageFailure { path: path.clone(), what: format!("cannot be written: {error}") })
+            }
+            LogError::Damaged { path, offset, what } => panic!("{}: byte {offset}: {what}", path.display()),
+        }
+    }
+
     /// Is a new checkpoint worth its writing?
     pub fn wants_checkpoint(&self) -> bool {
         self.0.as_ref().is_some_and(|journal| journal.borrow().log.wants_checkpoint())
+    }
+
+    /// Why records could not be written, if that has happened.
+    pub fn take_failure(&self) -> Option<LogError> {
+        self.0.as_ref().and_then(|journal| journal.borrow_mut().failed.take())
     }
 
     /// Replaces all records by `image`, the present state.
@@ -148,5 +173,24 @@ impl Journal {
         if let Err(error) = journal.log.checkpoint(image) {
             journal.failed = Some(error);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flash_is_not_changed_behind_a_record_that_was_lost() {
+        let folder = tempfile::tempdir().unwrap();
+        let journal = Journal::to_file(FileLog::on_a_full_disk(&folder.path().join("drive.img")));
+        assert!(journal.settle(), "nothing is to be written");
+        journal.settle_before_change();
+        journal.append(1, b"a record");
+        assert!(!journal.settle() && !journal.settle(), "it is lost for good");
+        let change = std::panic::AssertUnwindSafe(|| journal.settle_before_change());
+        let stopped = std::panic::catch_unwind(change).expect_err("an erase would lose more");
+        let failure = stopped.downcast::<ImageFailure>().expect("what happened and where");
+        assert!(failure.path.ends_with("drive.img.protected-1"), "{failure:?}");
     }
 }

@@ -20,6 +20,7 @@
 //! its program has completed, not when it begins.
 
 mod head;
+mod pin;
 mod place;
 mod pool;
 mod protected;
@@ -43,6 +44,7 @@ use crate::page_buffer::{PageBuffer, PageKind, PageWatch};
 use head::{LogHead, OpenSegment};
 use segments::{Life, Segment, Segments};
 
+pub use pin::{PastPin, SnapshotPin};
 pub use place::{Begun, Place};
 pub use pool::{Reserve, SegmentId, SegmentPool, Use};
 pub use protected::{Damaged, ProtectedValueLog};
@@ -337,14 +339,6 @@ impl ValueLog {
         self.0.state.borrow().segments.live_bytes
     }
 
-    /// Keeps everything that is in the log now readable, though it may die: for a lookup, taken before the index is
-    /// asked, and for a snapshot.
-    #[inline]
-    pub fn pin_all(&self) -> PastPin {
-        let moment = self.0.state.borrow_mut().segments.pin();
-        PastPin { log: self.clone(), moment }
-    }
-
     /// Sealed segments with live bytes, in the order of their ids.
     pub fn for_each_candidate(&self, found: &mut dyn FnMut(Candidate)) {
         let state = self.0.state.borrow();
@@ -413,12 +407,12 @@ impl ValueLog {
         }
     }
 
-    /// Bytes of power-protected memory the log needs at most: the page buffer, two packing states, and a word for each
-    /// segment's live bytes.
+    /// Bytes of power-protected memory the log needs at most: the page buffer, two packing states, and what is known of
+    /// each segment.
     pub fn protected_bytes(&self) -> u64 {
         let buffer = u64::from(self.0.buffer.entries()) * u64::from(self.0.shape.page_bytes);
         let table = self.0.shape.packing.state_bytes();
-        buffer + table + 8 + 8 * u64::from(self.0.shape.segments)
+        buffer + table + 8 + protected::SEGMENT_BYTES * u64::from(self.0.shape.segments)
     }
 
     /// The protected image as it is now.
@@ -542,29 +536,6 @@ impl PageWatch for Log {
         let gone = self.state.borrow_mut().segments.page_gone(id);
         if gone {
             self.pool.free(id);
-        }
-    }
-}
-
-/// Keeps what was in the log at one moment readable; see [`ValueLog::pin_all`].
-pub struct PastPin {
-    log: ValueLog,
-    moment: u64,
-}
-
-impl Drop for PastPin {
-    #[inline]
-    fn drop(&mut self) {
-        let log = &self.log.0;
-        if log.sim.halted() {
-            return;
-        }
-        let mut state = log.state.borrow_mut();
-        state.segments.unpin(self.moment);
-        while let Some(id) = state.segments.next_unpinned() {
-            drop(state);
-            log.give_back(id);
-            state = log.state.borrow_mut();
         }
     }
 }

@@ -18,6 +18,9 @@ use crate::packing::Packing;
 #[error("the protected image of the value log is damaged: {0}")]
 pub struct Damaged(pub &'static str);
 
+/// Bytes of a segment: its id, head, whether it is sealed, base, opening and live bytes.
+pub(super) const SEGMENT_BYTES: u64 = 4 + 1 + 1 + 8 + 8 + 8;
+
 /// One segment in the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ProtectedSegment {

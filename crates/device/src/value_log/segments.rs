@@ -58,6 +58,8 @@ pub(super) struct Segments {
     first_moment: u64,
     /// Retired segments and the last moment that knew them, in order.
     retired: VecDeque<(u64, SegmentId)>,
+    /// How many of the pins are snapshots'.
+    pub snapshots: u32,
 }
 
 impl Segments {
@@ -69,6 +71,7 @@ impl Segments {
             pins: VecDeque::from([0]),
             first_moment: 0,
             retired: VecDeque::new(),
+            snapshots: 0,
         }
     }
 
@@ -178,6 +181,11 @@ impl Segments {
             self.pins.pop_front();
             self.first_moment += 1;
         }
+    }
+
+    /// Is a retired segment kept by a pin?
+    pub fn has_retired(&self) -> bool {
+        !self.retired.is_empty()
     }
 
     /// A retired segment that nobody pins any more.

@@ -197,6 +197,7 @@ impl Stand {
             sim: sim.clone(),
             cores: Cores::new(sim, Roles::Any(2)),
             page_bytes: ftl.page_bytes(),
+            most_tables: u32::MAX,
             flash: Some((ftl, pool)),
             values,
             journal: records,

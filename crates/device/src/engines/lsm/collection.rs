@@ -67,12 +67,8 @@ impl LsmEngine {
         if self.index_work.replace(work) == work {
             return;
         }
-        // One insertion can flush, and merge on every level: that many flushes' worth of pages before the next look.
-        let margin = 4 * self.index.flush_pages();
-        let needed = self.index.pages_to_compact_all() + margin;
-        let segments = (needed + margin).div_ceil(self.pool.segment_pages());
-        self.pool.keep_for_index(segments.max(self.least_index_segments()));
-        if self.index.pages_available() < needed
+        let needed_pages = self.reserve_for_index();
+        if self.index.pages_available() < needed_pages
             && let Some(_one_at_a_time) = self.collecting.try_lock()
         {
             self.compact_for_space().await;
@@ -80,29 +76,46 @@ impl LsmEngine {
         }
     }
 
+    /// Has values leave the index what it needs to merge itself as it is now; returns how many free pages that takes.
+    pub(super) fn reserve_for_index(&self) -> u32 {
+        // One insertion can flush, and merge on every level: that many flushes' worth of pages before the next look.
+        let margin = 4 * self.index.flush_pages();
+        let needed_pages = self.index.pages_to_compact_all() + margin;
+        let segments = (needed_pages + margin).div_ceil(self.pool.segment_pages());
+        self.pool.keep_for_index(segments.max(self.least_index_segments()));
+        needed_pages
+    }
+
     pub(super) fn least_index_segments(&self) -> u32 {
         self.gc.free_segments_reserved.saturating_sub(self.pool.reserve().gc_segments)
     }
 
-    /// Makes room when there is none. `false`: there is nothing left to gain.
-    pub(super) async fn make_room(&self) -> bool {
+    /// Makes room when there is none.
+    ///
+    /// Errors: `CAPACITY_EXCEEDED` when there is nothing left to gain; `COMMAND_INTERRUPTED` when open iterators hold it
+    /// until they are closed.
+    pub(super) async fn make_room(&self) -> Result<(), Status> {
         if !self.gc.enabled {
-            return false;
+            return Err(Status::CAPACITY_EXCEEDED);
         }
         let free_before = self.pool.free_count();
         let _one_at_a_time = self.collecting.lock().await;
         if self.pool.free_count() > free_before && self.pool.may_take(Use::Value) {
-            return true; // somebody else made room while we waited
+            return Ok(()); // somebody else made room while we waited
         }
-        if let Some(victim) = self.victim(EAGER_GAIN)
-            && self.evacuate(victim).await.is_ok_and(|gained| gained)
+        if self.evacuate_best(EAGER_GAIN).await
+            || self.compact_for_space().await
+            || self.evacuate_best(LEAST_GAIN).await
         {
-            return true;
+            return Ok(());
         }
-        if self.compact_for_space().await {
-            return true;
-        }
-        match self.victim(LEAST_GAIN) {
+        let is_held = self.log.snapshots_hold_segments();
+        Err(if is_held { Status::COMMAND_INTERRUPTED } else { Status::CAPACITY_EXCEEDED })
+    }
+
+    /// Collects the best victim, if there is one that gains so much. `true` if it gained.
+    async fn evacuate_best(&self, gain: u64) -> bool {
+        match self.victim(gain) {
             Some(victim) => self.evacuate(victim).await.is_ok_and(|gained| gained),
             None => false,
         }
@@ -138,7 +151,13 @@ impl LsmEngine {
     }
 
     /// The segment whose collection gains most, if that is at least `1/gain` of a segment. Among equals the oldest.
+    ///
+    /// None while open iterators hold segments in which nothing lives any more and little else is free: another would be
+    /// held as well, and what lives in it take room that the index needs.
     fn victim(&self, gain: u64) -> Option<Candidate> {
+        if self.log.snapshots_hold_segments() && !self.pool.may_take(Use::Value) {
+            return None;
+        }
         let segment_bytes = self.segment_bytes();
         let damaged = self.damaged.borrow();
         let mut best: Option<Candidate> = None;

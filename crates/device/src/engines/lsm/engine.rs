@@ -36,7 +36,7 @@ use crate::ftl::{Ftl, Lpa};
 use crate::packing::PackingConfig;
 use crate::page_buffer::{Eviction, PageBuffer};
 use crate::power::{ImageError, Journal};
-use crate::value_log::{Head, PastPin, Place, Reserve, SegmentPool, Shape, Vaddr, ValueLog};
+use crate::value_log::{Head, PastPin, Place, Reserve, SegmentPool, Shape, SnapshotPin, Vaddr, ValueLog};
 
 /// Settings of the engine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -69,8 +69,9 @@ pub struct GcConfig {
 impl LsmConfig {
     /// What two drives must have in common to understand each other's images.
     pub fn fingerprint(&self) -> String {
-        let LsmConfig { packing, index, gc, .. } = self;
-        format!("{} {} {} {}", packing.fingerprint(), index.layout, index.compaction, gc.segment_pages)
+        let LsmConfig { packing, index, gc, buffer_entries, .. } = self;
+        let (layout, compaction, segment_pages) = (&index.layout, &index.compaction, gc.segment_pages);
+        format!("{} {layout} {compaction} {segment_pages} {buffer_entries}", packing.fingerprint())
     }
 }
 
@@ -109,7 +110,7 @@ pub struct Found {
 /// A walk over the pairs of one moment, whose values stay readable.
 pub struct PairCursor {
     cursor: Cursor,
-    _pin: PastPin,
+    _pin: SnapshotPin,
 }
 
 /// Segments of the logical space; pages behind the last whole one are not used.
@@ -213,7 +214,7 @@ impl Landing for LsmEngine {
                 Err(begun) => begun,
             };
             match self.log.end_reserve(begun, Head::Host, bytes, arrival).await {
-                Err(Status::CAPACITY_EXCEEDED) if self.make_room().await => {}
+                Err(Status::CAPACITY_EXCEEDED) => self.make_room().await?,
                 reserved => return reserved,
             }
         }
@@ -254,7 +255,7 @@ impl Exposing for LsmEngine {
         self.keep_room().await;
         loop {
             match self.log.reserve(Head::Host, self.config.flash.page_bytes, Arrival::Inline).await {
-                Err(Status::CAPACITY_EXCEEDED) if self.make_room().await => {}
+                Err(Status::CAPACITY_EXCEEDED) => self.make_room().await?,
                 reserved => return reserved,
             }
         }
@@ -278,7 +279,7 @@ impl Engine for LsmEngine {
         place.landed();
         loop {
             match self.commit_once(key, &place, options).await {
-                Err(Status::CAPACITY_EXCEEDED) if self.make_room().await => {}
+                Err(Status::CAPACITY_EXCEEDED) => self.make_room().await?,
                 committed => return committed,
             }
         }
@@ -326,7 +327,7 @@ impl Engine for LsmEngine {
     async fn delete(&self, key: Key) -> Result<(), Status> {
         loop {
             match self.delete_once(key).await {
-                Err(Status::CAPACITY_EXCEEDED) if self.make_room().await => {}
+                Err(Status::CAPACITY_EXCEEDED) => self.make_room().await?,
                 deleted => {
                     self.forget_deleted().await;
                     return deleted;
@@ -336,7 +337,7 @@ impl Engine for LsmEngine {
     }
 
     async fn open_cursor(&self, from: Option<Key>) -> Result<PairCursor, Status> {
-        let pin = self.log.pin_all();
+        let pin = self.log.pin_snapshot();
         Ok(PairCursor { cursor: self.index.snapshot().cursor(from), _pin: pin })
     }
 
@@ -435,13 +436,14 @@ impl LsmEngine {
                 (log, Some(index))
             }
         };
-        check_protected_bytes(&config, &log)?;
+        let most_tables = tables_in_protected_bytes(&config, &log)?;
         let liveness = Rc::new(Liveness::new(log.clone(), journal.clone()));
         let parts = IndexParts {
             sim: sim.clone(),
             cores: cores.clone(),
             flash: ftl.map(|ftl| (ftl, pool.clone())),
             page_bytes,
+            most_tables,
             values: liveness.clone(),
             journal: liveness.clone(),
         };
@@ -454,7 +456,8 @@ impl LsmEngine {
         if journal.is_kept() {
             log.attach(&liveness);
         }
-        Ok(LsmEngine {
+        let has_flash = config.flash.enabled;
+        let engine = LsmEngine {
             keys: KeyedLock::new(&sim),
             collecting: Mutex::new(&sim),
             compacted_at: Cell::new(u64::MAX),
@@ -470,22 +473,31 @@ impl LsmEngine {
             index,
             log,
             pool,
-        })
+        };
+        if has_flash {
+            engine.reserve_for_index();
+        }
+        Ok(engine)
     }
 }
 
-/// What must survive without flash has to fit the memory that does.
-fn check_protected_bytes(config: &DriveConfig, log: &ValueLog) -> Result<(), PowerOnError> {
+/// What must survive without flash has to fit the memory that does. Returns how many tables can be listed there.
+fn tables_in_protected_bytes(config: &DriveConfig, log: &ValueLog) -> Result<u32, PowerOnError> {
     /// Key, address, length, sequence number and flags of a memtable record, and its place in the image.
     const RECORD_BYTES: u64 = 40;
+    /// Id and level of a table.
+    const TABLE_BYTES: u64 = 5;
+    /// So many tables there must be room for.
+    const LEAST_TABLES: u64 = 1024;
     let memtables = 2 * u64::from(config.lsm.index.memtable_entries) * RECORD_BYTES;
-    let needed = log.protected_bytes() + memtables;
-    if needed > config.protected_bytes {
+    let needed = log.protected_bytes() + memtables + LEAST_TABLES * TABLE_BYTES;
+    let Some(left) = config.protected_bytes.checked_sub(needed) else {
         let line = format!(
-            "power.protected_bytes: {}; page buffer, memtables and tables of the value log need {needed}",
+            "power.protected_bytes: {}; page buffer, memtables, segments of the value log and {LEAST_TABLES} tables need \
+             {needed}",
             config.protected_bytes
         );
         return Err(PowerOnError::Config(line));
-    }
-    Ok(())
+    };
+    Ok((LEAST_TABLES + left / TABLE_BYTES).try_into().unwrap_or(u32::MAX))
 }

@@ -46,6 +46,8 @@ pub struct IndexParts {
     pub flash: Option<(Ftl, SegmentPool)>,
     /// Bytes of a NAND page.
     pub page_bytes: u32,
+    /// Tables that power-protected memory can list.
+    pub most_tables: u32,
     /// The value log.
     pub values: Rc<dyn ValueLiveness>,
     /// Where changes are recorded.
@@ -79,6 +81,7 @@ pub(super) struct Inner {
     pub config: IndexConfig,
     pub layout: Rc<dyn Layout>,
     pub policy: Box<dyn CompactionPolicy>,
+    pub most_tables: u32,
     pub values: Rc<dyn ValueLiveness>,
     pub journal: Rc<dyn IndexJournal>,
     pub active: RefCell<Memtable>,
@@ -114,7 +117,7 @@ impl Index {
         image: IndexImage,
         found: FoundTables,
     ) -> Result<Index, RecoverError> {
-        let IndexParts { sim, cores, flash, page_bytes, values, journal } = parts;
+        let IndexParts { sim, cores, flash, page_bytes, most_tables, values, journal } = parts;
         let row = layout_row(&config.layout).expect("the configuration has been checked");
         let layout: Rc<dyn Layout> = Rc::from((row.build)(Shape { page_bytes, bloom: config.bloom() }));
         let row = compaction_row(&config.compaction).expect("the configuration has been checked");
@@ -151,6 +154,7 @@ impl Index {
             config,
             layout,
             policy,
+            most_tables,
             values,
             journal,
         })))

@@ -262,7 +262,10 @@ impl Index {
             }
             let output = match &mut writer {
                 Some(output) => output,
-                None => writer.insert(self.begin_table(most, space, rewrite.purpose)?),
+                None => {
+                    self.check_list(rewrite.inputs.len(), outputs.0.len() + 1)?;
+                    writer.insert(self.begin_table(most, space, rewrite.purpose)?)
+                }
             };
             output.push(&merged.key, &merged.entry);
             if output.entries() == split {
@@ -297,6 +300,12 @@ impl Index {
         } else {
             Fate::Keep
         }
+    }
+
+    /// `CAPACITY_EXCEEDED` when so many tables fewer and more cannot be listed in power-protected memory.
+    fn check_list(&self, fewer: usize, more: usize) -> Result<(), Status> {
+        let tables = self.tables_by_level().iter().sum::<usize>() - fewer + more;
+        if tables > self.0.most_tables as usize { Err(Status::CAPACITY_EXCEEDED) } else { Ok(()) }
     }
 
     /// `INTERNAL` when there is no table id left.

@@ -123,3 +123,76 @@ fn filled_emptied_and_filled_ten_times() {
         bench.sim.clear();
     }
 }
+
+/// What the index needs for its next merge is kept from values from the first command on, so that a drive that is nearly
+/// full can be overwritten on.
+#[test]
+fn a_drive_that_comes_up_again_offers_as_much_as_before() {
+    for row in ENGINES {
+        let settings = ["packing.policy=all", "lsm.memtable_entries=512"].map(str::to_owned);
+        let settings = [&settings[..], &[format!("engine.name={}", row.name)]].concat();
+        let live = pairs_until_full(&settings) * 8 / 10;
+        let mut oracle = Oracle::of(&Bench::new(&document(&settings), Sim::new()));
+        let mut left = None;
+        let mut rng = Rng::stream(2, "overwrites");
+        for cut in 0..4 {
+            let bench = Bench::new(&document(&settings), Sim::new());
+            left = bench.sim.block_on(async {
+                let survivors = left.as_ref().map(|(survivors, _)| survivors);
+                let drive = bench.power_on(survivors).await.expect("it comes up");
+                if let Some((_, capacity_bytes)) = left {
+                    assert_eq!(drive.utilization().capacity_bytes, capacity_bytes, "{} {cut}", row.name);
+                }
+                let driver = bench.connect().await;
+                for number in 0..live {
+                    let number = if cut == 0 { number } else { rng.below(u64::from(live)) as u32 };
+                    let is_stored = store(&driver, &mut oracle, number, cut).await;
+                    assert!(is_stored, "{}: full behind cut {cut}", row.name);
+                }
+                check_all(&driver, &oracle).await;
+                Some((drive.survivors(&mut rng), drive.utilization().capacity_bytes))
+            });
+            bench.sim.clear();
+        }
+    }
+}
+
+#[test]
+fn an_open_iterator_holds_room_and_neither_deletes_nor_the_drive() {
+    let settings = vec!["packing.policy=all".to_owned()];
+    let live = pairs_until_full(&settings) * 8 / 10;
+    let bench = Bench::new(&document(&settings), Sim::new());
+    bench.sim.block_on(async {
+        let _drive = bench.power_on(None).await.expect("an empty drive comes up");
+        let driver = bench.connect().await;
+        let mut oracle = Oracle::of(&bench);
+        for number in 0..live {
+            assert!(store(&driver, &mut oracle, number, 0).await);
+        }
+        for round in 0..4 {
+            let mut region = kvdrive_link::Region::new();
+            let (iterator, _) = driver.seek(None, &mut region).await.expect("an iterator opens");
+            let mut rng = Rng::stream(round, "overwrites");
+            let refused = loop {
+                let key = Key::from_u32_be(rng.below(u64::from(live)) as u32);
+                let stored = Stored { version: 1 + round, bytes: BYTES };
+                match driver.store(key, Piece::Pattern(value(&key, stored))).await {
+                    Ok(()) => _ = oracle.pairs.insert(key, stored),
+                    Err(status) => break status,
+                }
+            };
+            assert_eq!(refused, Status::COMMAND_INTERRUPTED, "round {round}: what is held comes back");
+            for number in 0..150 {
+                let key = Key::from_u32_be(number);
+                driver.delete(key).await.expect("the index has its room");
+                oracle.pairs.remove(&key);
+            }
+            driver.close(iterator).await.expect("it closes");
+            for number in 0..live {
+                assert!(store(&driver, &mut oracle, number, 100 + round).await, "round {round}: {number}");
+            }
+            check_all(&driver, &oracle).await;
+        }
+    });
+    bench.sim.clear();
+}
