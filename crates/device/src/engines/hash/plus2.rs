@@ -56,9 +56,9 @@
 //! section cache at full size, by arithmetic: 150 MB with `plus` (invalid records 67, counts 34, directory 31, pages on
 //! their way 14, write buffer 4), 51 MB with `plus2` (8, 8, 16, 14, 4). `kvdrive claims plus2` holds all of this.
 //!
-//! At full size (`figure plus-2 --scale 1`, published, an earlier version) it was much the same: uniform A x1.18, B x1.08, C x1.07, F x1.13; D
-//! latest x1.07; zipfian A x1.14, B x1.07, C x1.02, F x1.11 (F while clients still shared the stores of a
-//! read-modify-write). A uniform programs 1.47 kB an operation against 2.52.
+//! At full size (`figure plus-2 --scale 1`, published) it is much the same: uniform A x1.18, B x1.09, C x1.07, F x1.14; D
+//! latest x1.07; zipfian A x1.14, B x1.07, C x1.02, F x1.10. Filling and overwriting programs 1.79 bytes for a byte against
+//! 2.86, A uniform 1.45 kB an operation against 2.49.
 //!
 //! Reads gain least: a section less often, and then still the pair. C zipfian waits for the dies of the hottest pairs,
 //! whatever the table. The weight of sections decides how A fares when little is kept free: with four superblocks of
