@@ -41,7 +41,7 @@ use crate::experiments::{Figure, Found, Kind, Place, missing};
 
 pub use judge::{Beside, Outcome, Verdict};
 pub use parse::parse;
-pub use table::{counts, text, wrap};
+pub use table::{counts, text};
 
 /// The embedded files with their names.
 pub const FILES: &[(&str, &str)] = &[
