@@ -147,8 +147,8 @@ fn bars(chart: &Chart) -> String {
             label = "";
         }
     }
-    if chart.log {
-        text.push_str(&format!("  (bars begin at {} and are logarithmic)\n", number(scale.low)));
+    if let Some(begin) = chart.bars_begin() {
+        text.push_str(&format!("  ({begin})\n"));
     }
     text
 }
