@@ -239,3 +239,13 @@ fn conditions_between_keys_are_one_line_too() {
         "gc.segment_pages: 1025 pages make 15 segments of the drive; at least 16 (twice gc.free_segments_low)"
     );
 }
+
+#[test]
+fn every_profile_says_what_its_brackets_mean() {
+    for profile in PROFILES {
+        let text = Document::profile(profile.name).unwrap().to_string();
+        for line in ["#   [guess]  ours, no source ", "#   [user]   set by --config or --set\n"] {
+            assert!(text.contains(&format!("\n{line}")), "{}: {line}", profile.name);
+        }
+    }
+}
