@@ -249,3 +249,11 @@ fn every_profile_says_what_its_brackets_mean() {
         }
     }
 }
+
+#[test]
+fn generations_are_those_that_the_link_has_a_rate_for() {
+    let mut document = document();
+    document.set("link.generation=5").unwrap();
+    let error = document.set("link.generation=6").unwrap_err().to_string();
+    assert_eq!(error, "link.generation: 6; allowed: 1 to 5");
+}
