@@ -42,7 +42,7 @@ impl Compare {
         }
         let mut documents: Vec<(Config, Document)> = Vec::with_capacity(all.len());
         for settings in &all {
-            let document = settings.document()?;
+            let document = settings.document_of_run()?;
             let config = document.config()?;
             // A workload with a distribution of its own is the same whatever distributions are asked for.
             if documents.iter().all(|(known, _)| *known != config) {

@@ -10,6 +10,11 @@ use clap::Args;
 use kvdrive_device::engines::hash;
 use kvdrive_lab::config::{Document, Scale, default_profile};
 
+/// Workloads whose values have sizes of their own.
+const OWN_SIZES: &[&str] = &["mixgraph", "w-b", "w-c", "w-d", "w-m"];
+/// How the names of workloads begin that choose keys by the distribution that is asked for.
+const CHOOSERS: &[&str] = &["ycsb-", "plus-"];
+
 /// What drive, what work.
 #[derive(Args, Clone, Default)]
 pub struct Settings {
@@ -112,6 +117,26 @@ impl Settings {
         Ok(())
     }
 
+    /// The configuration of a run: as [`document`](Settings::document), and no option that its workload would not look at.
+    pub fn document_of_run(&self) -> anyhow::Result<Document> {
+        let document = self.document()?;
+        self.check_for_workload(&document.config()?.workload.name)?;
+        Ok(document)
+    }
+
+    /// Refuses options that the workload would not look at.
+    fn check_for_workload(&self, workload: &str) -> anyhow::Result<()> {
+        anyhow::ensure!(
+            self.value_size.is_none() || !OWN_SIZES.contains(&workload),
+            "--value-size: workload {workload} has sizes of its own; --workload w-a stores values of one size"
+        );
+        anyhow::ensure!(
+            self.distribution.is_none() || CHOOSERS.iter().any(|prefix| workload.starts_with(prefix)),
+            "--distribution: workload {workload} chooses keys by itself; those of ycsb- and plus- do as asked"
+        );
+        Ok(())
+    }
+
     fn profile(&self) -> &str {
         self.profile.as_deref().unwrap_or_else(|| default_profile(self.engine.as_deref()))
     }
@@ -139,5 +164,45 @@ impl Settings {
             ("run.seed", number(self.seed)),
             ("run.clock", self.clock.clone()),
         ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kvdrive_lab::workload::{self, Op, WORKLOADS, WorkloadParams};
+
+    use super::*;
+
+    /// The first operations of a workload, those that load before them.
+    fn begin(params: &WorkloadParams) -> Vec<Op> {
+        let mut workload = workload::build(params, 1).unwrap();
+        let load = (0..workload.preload()).map(|index| {
+            let (key, value) = workload.preload_pair(index);
+            Op::Store { key, value }
+        });
+        let mut operations: Vec<Op> = load.collect();
+        operations.extend((0..200).map(|_| workload.next()));
+        operations
+    }
+
+    #[test]
+    fn options_that_a_workload_does_not_look_at_are_those_it_refuses() {
+        let params = Document::profile("cosmos-plus").unwrap().config().unwrap().workload;
+        for row in WORKLOADS {
+            let usual = WorkloadParams { name: row.name.into(), num: 1000, ops: 1000, ..params.clone() };
+            let resized = WorkloadParams { value_size: usual.value_size + 1, ..usual.clone() };
+            let value_size = Settings { value_size: Some("33".into()), ..Settings::default() };
+            let is_taken = value_size.check_for_workload(row.name).is_ok();
+            assert_eq!(begin(&usual) != begin(&resized), is_taken, "--value-size for {}", row.name);
+            // One with a distribution of its own says so in its report, and is compared under it.
+            if workload::own_distribution(row.name).is_some() {
+                continue;
+            }
+            let uniform = WorkloadParams { distribution: "uniform".into(), ..usual.clone() };
+            let zipfian = WorkloadParams { distribution: "zipfian".into(), ..usual };
+            let distribution = Settings { distribution: Some("zipfian".into()), ..Settings::default() };
+            let is_taken = distribution.check_for_workload(row.name).is_ok();
+            assert_eq!(begin(&uniform) != begin(&zipfian), is_taken, "--distribution for {}", row.name);
+        }
     }
 }
