@@ -6,6 +6,7 @@
 
 use std::path::PathBuf;
 
+use anyhow::Context;
 use clap::Args;
 use kvdrive_device::engines::hash;
 use kvdrive_lab::config::{Document, Scale, default_profile};
@@ -86,7 +87,11 @@ impl Settings {
         }
         if let Some(scale) = self.scale {
             document.set("workload.preset=plus")?;
+            if self.num.is_none() && self.value_size.is_none() {
+                pairs_fit(&document)?;
+            }
             document.shrink(scale)?;
+            document.config().with_context(|| format!("--scale {scale}"))?;
         }
         for path in &self.config {
             document.merge_file(path)?;
@@ -167,11 +172,31 @@ impl Settings {
     }
 }
 
+/// Refuses a drive that is too small for the pairs of the Plus paper, whatever part of both is taken.
+fn pairs_fit(document: &Document) -> anyhow::Result<()> {
+    let config = document.config()?;
+    let pairs_bytes = config.workload.num * u64::from(config.workload.value_size);
+    let flash_bytes = config.flash.pages() * u64::from(config.flash.page_bytes);
+    anyhow::ensure!(
+        pairs_bytes <= flash_bytes,
+        "--scale: the pairs of the Plus paper, {} GB, do not fit on {}, {} GB; --engine original, plus or plus2 \
+         runs on its drive, --profile kvvirt",
+        pairs_bytes / 1_000_000_000,
+        document.profile_name(),
+        flash_bytes / 1_000_000_000
+    );
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use kvdrive_lab::workload::{self, Op, WORKLOADS, WorkloadParams};
 
     use super::*;
+
+    fn error(settings: &Settings) -> String {
+        settings.document_of_run().map(|_| ()).unwrap_err().to_string()
+    }
 
     /// The first operations of a workload, those that load before them.
     fn begin(params: &WorkloadParams) -> Vec<Op> {
@@ -204,5 +229,21 @@ mod tests {
             let is_taken = distribution.check_for_workload(row.name).is_ok();
             assert_eq!(begin(&uniform) != begin(&zipfian), is_taken, "--distribution for {}", row.name);
         }
+    }
+
+    #[test]
+    fn a_drive_that_is_too_small_for_the_scale_names_the_engines_that_are_not() {
+        let scaled = |scale: &str| Settings { scale: Some(scale.parse().unwrap()), ..Settings::default() };
+        for scale in ["1", "1/64", "1/256"] {
+            assert_eq!(
+                error(&scaled(scale)),
+                "--scale: the pairs of the Plus paper, 100 GB, do not fit on cosmos-plus, 68 GB; \
+                 --engine original, plus or plus2 runs on its drive, --profile kvvirt"
+            );
+            Settings { engine: Some("plus".into()), ..scaled(scale) }.document_of_run().unwrap();
+            let lsm = Settings { profile: Some("kvvirt".into()), ..scaled(scale) };
+            Settings { engine: Some("lsm".into()), ..lsm }.document_of_run().unwrap();
+        }
+        Settings { num: Some(1000), ..scaled("1/64") }.document_of_run().unwrap();
     }
 }
