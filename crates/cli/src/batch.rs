@@ -3,11 +3,13 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::Args;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget};
 use kvdrive_lab::config::{Document, Scale};
 use kvdrive_lab::experiments::runs::{Options, Plan, Results};
 use kvdrive_lab::many::run_sessions;
 use kvdrive_lab::run::operations;
+
+use crate::progress::style;
 
 /// Options of commands that do many runs.
 #[derive(Args)]
@@ -77,10 +79,9 @@ impl TotalBar {
             }
         }
         let template =
-            format!("{} runs {{bar:40}} {{percent:>3}}% {{per_sec:>14}} {{eta:>4}} left", documents.len());
-        let style = ProgressStyle::with_template(&template).expect("the template is valid");
+            format!("{} runs {{bar:40}} {{percent:>3}}% {{rate:>14}} {{eta:>4}} left", documents.len());
         let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr_with_hz(8))
-            .with_style(style);
+            .with_style(style(&template));
         Ok(TotalBar { bar, done: documents.iter().map(|_| AtomicU64::new(0)).collect() })
     }
 

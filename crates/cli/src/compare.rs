@@ -42,29 +42,15 @@ impl Compare {
         }
         let mut documents: Vec<(Config, Document)> = Vec::with_capacity(all.len());
         for settings in &all {
-            let document = settings.document()?;
+            let document = settings.document_of_run()?;
             let config = document.config()?;
-            in_model_time(&config)?;
             // A workload with a distribution of its own is the same whatever distributions are asked for.
             if documents.iter().all(|(known, _)| *known != config) {
                 documents.push((config, document));
             }
         }
-        let is_on_file: Vec<bool> = documents.iter().map(|(config, _)| config.media.kind == "file").collect();
-        let documents: Vec<Document> = documents.into_iter().map(|(_, document)| document).collect();
-        let on_files = sessions(&documents)?.iter().filter(|runs| is_on_file[runs[0]]).count();
-        anyhow::ensure!(
-            on_files < 2,
-            "media.kind: {on_files} drives on one image file; compare with ram or tags"
-        );
-        Ok(documents)
+        Ok(documents.into_iter().map(|(_, document)| document).collect())
     }
-}
-
-/// Refuses a clock that only `kvdrive run` has.
-pub fn in_model_time(config: &Config) -> anyhow::Result<()> {
-    anyhow::ensure!(config.run.clock != "wall", "run.clock: \"wall\" is for kvdrive run alone");
-    Ok(())
 }
 
 type Field = fn(&mut Settings) -> &mut Option<String>;

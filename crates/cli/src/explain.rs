@@ -2,8 +2,8 @@
 
 use clap::{Args, ValueEnum};
 use kvdrive_lab::explain::{Explanation, Kind, explain};
+use kvdrive_lab::many::in_model_time;
 
-use crate::compare::in_model_time;
 use crate::output;
 use crate::settings::Settings;
 

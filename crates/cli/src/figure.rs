@@ -1,7 +1,6 @@
 //! `kvdrive figure`: the experiment of one figure, every panel as a plot and as numbers.
 
 use clap::Args;
-use kvdrive_lab::claims::wrap;
 use kvdrive_lab::experiments;
 use kvdrive_lab::experiments::runs::Plan;
 use kvdrive_lab::figure::{Planned, svg, terminal};
@@ -38,7 +37,7 @@ impl Figure {
         if self.json.as_deref() != Some("-") {
             let mut text = format!("{}: {}\n", figure.source, figure.title);
             for note in &figure.notes {
-                text.push_str(&wrap(note));
+                text.push_str(&terminal::wrap(note));
             }
             for (series, lacks) in planned.left_out() {
                 text.push_str(&format!("  {series} is left out: this build lacks {lacks}.\n"));

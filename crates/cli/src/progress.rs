@@ -1,6 +1,17 @@
 //! Progress bars on standard error; none when it is not a terminal.
 
-use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::fmt::Write;
+
+use indicatif::{HumanCount, MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+
+/// The style of a template, in which `rate` is operations a second.
+pub fn style(template: &str) -> ProgressStyle {
+    let style = ProgressStyle::with_template(template).expect("the template is valid");
+    // `per_sec` has decimals, many of them.
+    style.with_key("rate", |state: &ProgressState, text: &mut dyn Write| {
+        let _ = write!(text, "{}/s", HumanCount(state.per_sec() as u64));
+    })
+}
 
 /// One bar a run.
 pub struct Bars {
@@ -13,9 +24,7 @@ impl Bars {
     pub fn new(labels: &[String]) -> Bars {
         let all = MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(8));
         let width = labels.iter().map(String::len).max().unwrap_or(0);
-        let style =
-            ProgressStyle::with_template("{prefix} {bar:32} {percent:>3}% {per_sec:>14} {eta:>4} left")
-                .expect("the template is valid");
+        let style = style("{prefix} {bar:32} {percent:>3}% {rate:>14} {eta:>4} left");
         let bars = labels
             .iter()
             .map(|label| {

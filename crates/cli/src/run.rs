@@ -22,9 +22,9 @@ enum PaceName {
 pub struct Run {
     #[command(flatten)]
     settings: Settings,
-    /// Wall clock: `model` paces the drive by its model times, `off` lets it run as fast as the machine can
-    #[arg(long, value_name = "model|off", default_value = "model")]
-    pace: PaceName,
+    /// Wall clock: `model` paces the drive by its model times, `off` lets it run as fast as the machine can [default: model]
+    #[arg(long, value_name = "model|off")]
+    pace: Option<PaceName>,
     /// Wall clock: records the run for `kvdrive replay`
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
@@ -36,14 +36,14 @@ pub struct Run {
 impl Run {
     /// Runs it and prints.
     pub fn run(&self) -> anyhow::Result<()> {
-        let document = self.settings.document()?;
+        let document = self.settings.document_of_run()?;
         output::check_json(self.json.as_ref())?;
         let bars = Bars::new(&["running".to_owned()]);
         let progress = |done, total| bars.update(0, done, total);
         let report = if document.config()?.run.clock == "wall" {
             let pace = match self.pace {
-                PaceName::Model => Pace::Model,
-                PaceName::Off => Pace::Off,
+                None | Some(PaceName::Model) => Pace::Model,
+                Some(PaceName::Off) => Pace::Off,
             };
             run_wall(&document, &WallOptions { pace, record: self.record.as_deref() }, &progress)?
         } else {
@@ -51,6 +51,7 @@ impl Run {
                 self.record.is_none(),
                 "--record: only a wall-time run can be recorded (--clock wall)"
             );
+            anyhow::ensure!(self.pace.is_none(), "--pace: only a wall-time run has one (--clock wall)");
             run(&document, &progress)?
         };
         if self.json.as_deref() != Some("-") {

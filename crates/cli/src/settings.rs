@@ -6,9 +6,15 @@
 
 use std::path::PathBuf;
 
+use anyhow::Context;
 use clap::Args;
 use kvdrive_device::engines::hash;
 use kvdrive_lab::config::{Document, Scale, default_profile};
+
+/// Workloads whose values have sizes of their own.
+const OWN_SIZES: &[&str] = &["mixgraph", "w-b", "w-c", "w-d", "w-m"];
+/// How the names of workloads begin that choose keys by the distribution that is asked for.
+const CHOOSERS: &[&str] = &["ycsb-", "plus-"];
 
 /// What drive, what work.
 #[derive(Args, Clone, Default)]
@@ -81,7 +87,11 @@ impl Settings {
         }
         if let Some(scale) = self.scale {
             document.set("workload.preset=plus")?;
+            if self.num.is_none() && self.value_size.is_none() {
+                pairs_fit(&document)?;
+            }
             document.shrink(scale)?;
+            document.config().with_context(|| format!("--scale {scale}"))?;
         }
         for path in &self.config {
             document.merge_file(path)?;
@@ -108,6 +118,26 @@ impl Settings {
         anyhow::ensure!(
             !is_hash_engine || self.packing.is_none(),
             "--packing: engine {engine} places values by itself; --engine lsm does by a policy"
+        );
+        Ok(())
+    }
+
+    /// The configuration of a run: as [`document`](Settings::document), and no option that its workload would not look at.
+    pub fn document_of_run(&self) -> anyhow::Result<Document> {
+        let document = self.document()?;
+        self.check_for_workload(&document.config()?.workload.name)?;
+        Ok(document)
+    }
+
+    /// Refuses options that the workload would not look at.
+    fn check_for_workload(&self, workload: &str) -> anyhow::Result<()> {
+        anyhow::ensure!(
+            self.value_size.is_none() || !OWN_SIZES.contains(&workload),
+            "--value-size: workload {workload} has sizes of its own; --workload w-a stores values of one size"
+        );
+        anyhow::ensure!(
+            self.distribution.is_none() || CHOOSERS.iter().any(|prefix| workload.starts_with(prefix)),
+            "--distribution: workload {workload} chooses keys by itself; those of ycsb- and plus- do as asked"
         );
         Ok(())
     }
@@ -139,5 +169,81 @@ impl Settings {
             ("run.seed", number(self.seed)),
             ("run.clock", self.clock.clone()),
         ]
+    }
+}
+
+/// Refuses a drive that is too small for the pairs of the Plus paper, whatever part of both is taken.
+fn pairs_fit(document: &Document) -> anyhow::Result<()> {
+    let config = document.config()?;
+    let pairs_bytes = config.workload.num * u64::from(config.workload.value_size);
+    let flash_bytes = config.flash.pages() * u64::from(config.flash.page_bytes);
+    anyhow::ensure!(
+        pairs_bytes <= flash_bytes,
+        "--scale: the pairs of the Plus paper, {} GB, do not fit on {}, {} GB; --engine original, plus or plus2 \
+         runs on its drive, --profile kvvirt",
+        pairs_bytes / 1_000_000_000,
+        document.profile_name(),
+        flash_bytes / 1_000_000_000
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use kvdrive_lab::workload::{self, Op, WORKLOADS, WorkloadParams};
+
+    use super::*;
+
+    fn error(settings: &Settings) -> String {
+        settings.document_of_run().map(|_| ()).unwrap_err().to_string()
+    }
+
+    /// The first operations of a workload, those that load before them.
+    fn begin(params: &WorkloadParams) -> Vec<Op> {
+        let mut workload = workload::build(params, 1).unwrap();
+        let load = (0..workload.preload()).map(|index| {
+            let (key, value) = workload.preload_pair(index);
+            Op::Store { key, value }
+        });
+        let mut operations: Vec<Op> = load.collect();
+        operations.extend((0..200).map(|_| workload.next()));
+        operations
+    }
+
+    #[test]
+    fn options_that_a_workload_does_not_look_at_are_those_it_refuses() {
+        let params = Document::profile("cosmos-plus").unwrap().config().unwrap().workload;
+        for row in WORKLOADS {
+            let usual = WorkloadParams { name: row.name.into(), num: 1000, ops: 1000, ..params.clone() };
+            let resized = WorkloadParams { value_size: usual.value_size + 1, ..usual.clone() };
+            let value_size = Settings { value_size: Some("33".into()), ..Settings::default() };
+            let is_taken = value_size.check_for_workload(row.name).is_ok();
+            assert_eq!(begin(&usual) != begin(&resized), is_taken, "--value-size for {}", row.name);
+            // One with a distribution of its own says so in its report, and is compared under it.
+            if workload::own_distribution(row.name).is_some() {
+                continue;
+            }
+            let uniform = WorkloadParams { distribution: "uniform".into(), ..usual.clone() };
+            let zipfian = WorkloadParams { distribution: "zipfian".into(), ..usual };
+            let distribution = Settings { distribution: Some("zipfian".into()), ..Settings::default() };
+            let is_taken = distribution.check_for_workload(row.name).is_ok();
+            assert_eq!(begin(&uniform) != begin(&zipfian), is_taken, "--distribution for {}", row.name);
+        }
+    }
+
+    #[test]
+    fn a_drive_that_is_too_small_for_the_scale_names_the_engines_that_are_not() {
+        let scaled = |scale: &str| Settings { scale: Some(scale.parse().unwrap()), ..Settings::default() };
+        for scale in ["1", "1/64", "1/256"] {
+            assert_eq!(
+                error(&scaled(scale)),
+                "--scale: the pairs of the Plus paper, 100 GB, do not fit on cosmos-plus, 68 GB; \
+                 --engine original, plus or plus2 runs on its drive, --profile kvvirt"
+            );
+            Settings { engine: Some("plus".into()), ..scaled(scale) }.document_of_run().unwrap();
+            let lsm = Settings { profile: Some("kvvirt".into()), ..scaled(scale) };
+            Settings { engine: Some("lsm".into()), ..lsm }.document_of_run().unwrap();
+        }
+        Settings { num: Some(1000), ..scaled("1/64") }.document_of_run().unwrap();
     }
 }

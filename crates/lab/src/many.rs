@@ -1,8 +1,11 @@
 //! Many runs at once: each is single-threaded and knows nothing of the others, so they spread over the machine's cores
 //! and every report is the same as alone. Runs of one session follow each other on one drive, on one core.
 
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::{bail, ensure};
 
 use crate::config::{Config, Document};
 use crate::report::Report;
@@ -23,12 +26,16 @@ pub fn run_many(
 
 /// As [`run_many`], for documents of which those of a session, by their numbers, follow each other on one drive
 /// ([`run_session`]). Every document is in one session. Progress is that of a session, under the number of its first run.
+///
+/// # Errors
+/// [`check`] refuses one, or one fails.
 pub fn run_sessions(
     documents: &[Document],
     sessions: &[Vec<usize>],
     threads: usize,
     progress: &(dyn Fn(usize, u64, u64) + Sync),
 ) -> anyhow::Result<Vec<Report>> {
+    check(sessions.iter().map(|session| &documents[session[0]]))?;
     let ended: Vec<Mutex<Option<anyhow::Result<Vec<Report>>>>> =
         sessions.iter().map(|_| Mutex::new(None)).collect();
     spread(sessions.len(), threads, &|index| {
@@ -46,6 +53,37 @@ pub fn run_sessions(
         }
     }
     Ok(reports.into_iter().map(|report| report.expect("every run is in a session")).collect())
+}
+
+/// Refuses drives, by the first run of each, that cannot be had beside each other: with a clock that only `kvdrive run` has, or
+/// with one image file for several, each of which would begin with what another one left.
+///
+/// # Errors
+/// One line that names the key.
+pub fn check<'a>(drives: impl IntoIterator<Item = &'a Document>) -> anyhow::Result<()> {
+    let mut images: BTreeMap<String, u64> = BTreeMap::new();
+    for document in drives {
+        let config = document.config()?;
+        in_model_time(&config)?;
+        if config.media.kind == "file" {
+            *images.entry(config.media.path).or_default() += 1;
+        }
+    }
+    match images.into_iter().find(|(_, drives)| *drives > 1) {
+        Some((path, drives)) => {
+            bail!("media.kind: {drives} drives on one image file, {path}; take ram or tags")
+        }
+        None => Ok(()),
+    }
+}
+
+/// Refuses a clock that only `kvdrive run` has.
+///
+/// # Errors
+/// It is that.
+pub fn in_model_time(config: &Config) -> anyhow::Result<()> {
+    ensure!(config.run.clock != "wall", "run.clock: \"wall\" is for kvdrive run alone");
+    Ok(())
 }
 
 /// Which documents may share a drive: those whose drives are preconditioned alike follow each other on one, in their
@@ -76,7 +114,7 @@ fn without_measured(mut config: Config) -> Config {
 }
 
 /// As [`run_many`], but hands each report to `ended` with the number of its run as soon as there is one, from several
-/// threads. No further run begins once `ended` has said false.
+/// threads. No further run begins once `ended` has said false. Who calls it has had the drives [checked](check).
 pub fn run_each(
     documents: &[Document],
     threads: usize,

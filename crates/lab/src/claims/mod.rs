@@ -36,12 +36,12 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::experiments::expression::{Expression, Order};
-use crate::experiments::runs::{Assignments, Options, Plan, Results, RunId};
+use crate::experiments::runs::{Asked, Assignments, Options, Plan, Results, RunId};
 use crate::experiments::{Figure, Found, Kind, Place, missing};
 
 pub use judge::{Beside, Outcome, Verdict};
 pub use parse::parse;
-pub use table::{counts, text, wrap};
+pub use table::{counts, text};
 
 /// The embedded files with their names.
 pub const FILES: &[(&str, &str)] = &[
@@ -94,9 +94,15 @@ impl Condition {
             if let Some(profile) = &self.profile {
                 asked.profile.clone_from(profile);
             }
-            asked.settings.extend(self.set.iter().cloned());
+            lay_over(asked, &self.set, &format!("the condition {} of the claim", self.name));
         }
     }
+}
+
+/// Puts settings of a claim on top of a run's; they are its own from then on.
+fn lay_over(asked: &mut Asked, set: &Assignments, what: &str) {
+    asked.settings.extend(set.iter().cloned());
+    asked.own.extend(set.iter().map(|(key, _)| (key.clone(), what.to_owned())));
 }
 
 /// What the verdict should be, and why.
@@ -356,7 +362,7 @@ impl Source {
                     Some(point) if place.is_open() => place.at(point).find(figures)?,
                     _ => place.find(figures)?,
                 };
-                found.session.iter_mut().for_each(|asked| asked.settings.extend(set.iter().cloned()));
+                found.session.iter_mut().for_each(|asked| lay_over(asked, set, "a setting of the claim"));
                 Ok(found)
             }
         }

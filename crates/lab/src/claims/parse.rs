@@ -254,7 +254,7 @@ impl RawRun {
             RawRun::Own(RawOwn { profile, ops, full_ops, set, needs }) => {
                 check_needs(&needs)?;
                 let counts = Counts { usual: ops, full: full_ops };
-                let asked = Asked { profile, counts, settings: assignments(&set)?, scale: None };
+                let asked = Asked { profile, counts, settings: assignments(&set)?, scale: None, own: vec![] };
                 Source::Own(Found { session: vec![asked], place: 0, needs })
             }
         })

@@ -1,9 +1,7 @@
 //! Outcomes as an aligned table, and the reasons below it.
 
 use super::{Outcome, Verdict};
-
-/// Width of the lines below the table.
-const WIDTH: usize = 100;
+use crate::figure::terminal::wrap;
 
 /// How many outcomes of each verdict, in words, regressions last.
 pub fn counts(outcomes: &[Outcome]) -> String {
@@ -94,35 +92,4 @@ fn reasons(outcomes: &[Outcome]) -> String {
         text.push('\n');
     }
     text
-}
-
-/// `text` in lines of at most [`WIDTH`] characters, all but the first indented.
-pub fn wrap(text: &str) -> String {
-    let mut lines = String::new();
-    let mut length = 0;
-    for word in text.split_whitespace() {
-        let longer = word.chars().count() + 1;
-        if length > 0 && length + longer > WIDTH {
-            lines.push_str("\n   ");
-            length = 3;
-        }
-        if length > 0 {
-            lines.push(' ');
-        }
-        lines.push_str(word);
-        length += longer;
-    }
-    lines + "\n"
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn long_reasons_are_wrapped() {
-        let text = wrap(&"word ".repeat(40));
-        assert!(text.lines().count() > 1 && text.lines().all(|line| line.chars().count() <= WIDTH));
-        assert_eq!(text.split_whitespace().count(), 40);
-    }
 }

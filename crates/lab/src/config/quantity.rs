@@ -34,15 +34,19 @@ pub(super) fn parse(key: &str, text: &str) -> Result<i64, String> {
             return Err(format!("unknown unit \"{unit}\"; allowed: {}", names.join(", ")));
         }
     };
+    let too_large = || format!("\"{text}\" is too large");
     if let Ok(whole) = number.parse::<i64>() {
-        return whole.checked_mul(factor as i64).ok_or_else(|| format!("\"{text}\" is too large"));
+        return whole.checked_mul(factor as i64).ok_or_else(too_large);
     }
     let Ok(number) = number.parse::<f64>() else {
         return Err(format!("expected an integer, got \"{text}\""));
     };
     let scaled = number * factor as f64;
+    if scaled.abs() > (1u64 << 53) as f64 {
+        return Err(too_large());
+    }
     // 0.1 is not a binary number; 0.1us is 100 ns all the same.
-    if (scaled - scaled.round()).abs() > 1e-6 || scaled.abs() > (1u64 << 53) as f64 {
+    if (scaled - scaled.round()).abs() > 1e-6 {
         let own = units.first().map_or("", |(name, _)| *name);
         return Err(format!("\"{text}\" is not a whole number {own}").trim_end().into());
     }
@@ -73,5 +77,7 @@ mod tests {
         assert_eq!(wrong("a_ns", "us"), "expected an integer, got \"us\"");
         assert_eq!(wrong("a_ns", "1.5"), "\"1.5\" is not a whole number ns");
         assert_eq!(wrong("a_ns", "9223372036854775807s"), "\"9223372036854775807s\" is too large");
+        assert_eq!(wrong("ops", "99999999999999999999"), "\"99999999999999999999\" is too large");
+        assert_eq!(wrong("a_ns", "99999999999.5s"), "\"99999999999.5s\" is too large");
     }
 }

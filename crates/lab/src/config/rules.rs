@@ -54,7 +54,7 @@ const VALUE_MAX_BYTES: i64 = 2 << 20;
 
 /// One row for every key of a profile, in its order.
 pub(super) const RULES: &[(&str, Rule)] = &[
-    ("link.generation", Integer(1, 6)),
+    ("link.generation", Integer(1, 5)),
     ("link.lanes", PowerOfTwo(1, 16)),
     ("link.max_payload_bytes", PowerOfTwo(128, 4096)),
     ("link.dma_page_ns", TIME),

@@ -176,6 +176,8 @@ pub struct Grid {
     pub panels: Vec<Panel>,
     /// Part of the full size it is run at by default, if it can be shrunk.
     pub scale: Option<Scale>,
+    /// Name of the figure it is of.
+    figure: String,
     profile: String,
     set: Assignments,
     sequence: bool,
@@ -268,7 +270,10 @@ impl Grid {
         let (series, point) = (&self.series[series], &self.points[point]);
         let profile = point.profile.as_ref().or(series.profile.as_ref()).unwrap_or(&self.profile);
         let settings = [&self.set, &series.set, &point.set].into_iter().flatten().cloned().collect();
-        Asked { profile: profile.clone(), counts: point.counts, settings, scale: self.scale }
+        let made = |series: &Series| format!("what makes series {} of {}", series.name, self.figure);
+        let own = point.set.iter().map(|(key, _)| (key.clone(), format!("the axis of {}", self.figure)));
+        let own = own.chain(series.set.iter().map(|(key, _)| (key.clone(), made(series)))).collect();
+        Asked { profile: profile.clone(), counts: point.counts, settings, scale: self.scale, own }
     }
 
     /// The session of a series at a point, and the point's place in it.

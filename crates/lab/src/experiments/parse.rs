@@ -120,8 +120,8 @@ fn default_profile() -> String {
 pub fn parse(name: &str, text: &str) -> anyhow::Result<Figure> {
     let raw: RawFigure = from_toml(name, text)?;
     let wrong = |problem: anyhow::Error| anyhow!("{name}: {problem}");
-    let grids =
-        raw.grid.into_iter().map(RawGrid::check).collect::<anyhow::Result<Vec<_>>>().map_err(wrong)?;
+    let grids = raw.grid.into_iter().map(|grid| grid.check(&raw.id));
+    let grids = grids.collect::<anyhow::Result<Vec<_>>>().map_err(wrong)?;
     let RawFigure { id, source, title, group, notes, .. } = raw;
     Ok(Figure { id, source, title, group, notes, grids })
 }
@@ -155,12 +155,12 @@ pub(crate) fn check_needs(needs: &[String]) -> anyhow::Result<()> {
 }
 
 impl RawGrid {
-    fn check(self) -> anyhow::Result<Grid> {
+    fn check(self, figure: &str) -> anyhow::Result<Grid> {
         let name = self.name.clone();
-        self.check_all().map_err(|problem| anyhow!("grid {name}: {problem}"))
+        self.check_all(figure).map_err(|problem| anyhow!("grid {name}: {problem}"))
     }
 
-    fn check_all(self) -> anyhow::Result<Grid> {
+    fn check_all(self, figure: &str) -> anyhow::Result<Grid> {
         let style = self.style.unwrap_or(if self.points.key.is_some() { Style::Lines } else { Style::Bars });
         let axis = self.points.label.clone();
         let mut points = self.points.check(Counts { usual: self.ops, full: self.full_ops })?;
@@ -186,6 +186,7 @@ impl RawGrid {
             series,
             panels,
             scale: scale.transpose()?,
+            figure: figure.to_owned(),
             profile: self.profile,
             set,
             sequence: self.sequence,

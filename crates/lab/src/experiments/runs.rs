@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow, bail, ensure};
 use kvdrive_device::flash::Purpose;
 use serde_json::Value;
 
@@ -66,6 +66,8 @@ pub struct Asked {
     pub settings: Assignments,
     /// To what size the run is shrunk, if it can be.
     pub scale: Option<Scale>,
+    /// Keys that tell it from the runs beside it, each with what it is: labels say them, so nothing is laid over them.
+    pub own: Vec<(String, String)>,
 }
 
 /// Runs to be done.
@@ -91,7 +93,8 @@ impl Plan {
     /// # Errors
     /// One line: a setting the configuration does not know or allow.
     pub fn add(&mut self, profile: &str, counts: Counts, settings: &Assignments) -> anyhow::Result<RunId> {
-        let asked = Asked { profile: profile.to_owned(), counts, settings: settings.clone(), scale: None };
+        let (profile, settings) = (profile.to_owned(), settings.clone());
+        let asked = Asked { profile, counts, settings, scale: None, own: Vec::new() };
         Ok(self.add_session(&[asked])?[0])
     }
 
@@ -132,10 +135,26 @@ impl Plan {
         if let Some(usual) = asked.scale {
             document.shrink(self.options.scale(usual))?;
         }
+        self.lay_over(&mut document, asked)?;
+        Ok(document)
+    }
+
+    /// Sets what is asked of every run. A preset sets many keys, so what counts is whether a value is another one.
+    fn lay_over(&self, document: &mut Document, asked: &Asked) -> anyhow::Result<()> {
+        if self.options.set.is_empty() {
+            return Ok(());
+        }
+        let before = serde_json::to_value(document.config()?)?;
         for assignment in &self.options.set {
             document.set(assignment)?;
         }
-        Ok(document)
+        let after = serde_json::to_value(document.config()?)?;
+        for (key, what) in &asked.own {
+            let pointer = format!("/{}", key.replace('.', "/"));
+            let is_same = before.pointer(&pointer) == after.pointer(&pointer);
+            ensure!(is_same, "{key} is {what}; --set cannot alter it");
+        }
+        Ok(())
     }
 
     /// How it departs from the files.
@@ -289,6 +308,7 @@ mod tests {
                 counts,
                 settings: vec![("workload.name".into(), name.to_string())],
                 scale: Some("1/64".parse().unwrap()),
+                own: vec![],
             };
             names.iter().map(one).collect()
         };

@@ -25,6 +25,8 @@ const CHARACTER: f64 = 7.4;
 /// The same of the values above bars.
 const SMALL: f64 = 9.5;
 const SMALL_CHARACTER: f64 = 5.3;
+/// Radius of the sign of a published value.
+const RING: f64 = 6.5;
 /// Space between panels of a file.
 const GAP: f64 = 16.0;
 
@@ -108,15 +110,7 @@ fn draw(chart: &Chart) -> String {
     let (legend, rows) = legend(chart);
     let frame = Frame::new(chart, rows);
     let mut svg = String::new();
-    let title = format!("({}) {}", chart.letter, chart.title);
-    let _ = writeln!(
-        svg,
-        "<text x=\"4\" y=\"16\" font-size=\"{}\" font-weight=\"600\" fill=\"{INK}\">{}\
-         <tspan font-weight=\"400\">  [{}]</tspan></text>",
-        TEXT + 1.0,
-        escape(&title),
-        escape(&chart.unit)
-    );
+    svg.push_str(&title(chart));
     svg.push_str(&legend);
     svg.push_str(&axes(chart, &frame));
     match chart.style {
@@ -124,6 +118,22 @@ fn draw(chart: &Chart) -> String {
         Style::Bars => bars(&mut svg, chart, &frame),
     }
     svg
+}
+
+/// What the panel shows, in which unit, and how the numbers came about; smaller where that is long.
+fn title(chart: &Chart) -> String {
+    let title = format!("({}) {}", chart.letter, chart.title);
+    let behind = format!("  [{}]  {}", chart.unit, chart.kind);
+    // Heavy text is a little wider.
+    let width = (1.1 * title.chars().count() as f64 + 0.85 * behind.chars().count() as f64) * CHARACTER;
+    let size = (TEXT + 1.0) * ((WIDTH - 8.0) / width).min(1.0);
+    format!(
+        "<text x=\"4\" y=\"16\" font-size=\"{size:.1}\" font-weight=\"600\" fill=\"{INK}\" xml:space=\"preserve\">\
+         {}<tspan font-weight=\"400\" font-size=\"{:.1}\">{}</tspan></text>\n",
+        escape(&title),
+        0.85 * size,
+        escape(&behind)
+    )
 }
 
 /// Rows of series names, and how many they are. Series without a value are not named.
@@ -185,10 +195,12 @@ fn axes(chart: &Chart, frame: &Frame) -> String {
     }
     let _ = writeln!(
         svg,
-        "<text x=\"{:.1}\" y=\"{:.1}\" font-size=\"{TEXT}\" text-anchor=\"middle\" fill=\"{INK}\">{}</text>",
+        "<text x=\"{:.1}\" y=\"{:.1}\" font-size=\"{TEXT}\" text-anchor=\"middle\" fill=\"{INK}\">{}\
+         <tspan font-size=\"{SMALL}\">{}</tspan></text>",
         (LEFT + WIDTH - RIGHT) / 2.0,
         HEIGHT - 7.0,
-        escape(&chart.axis)
+        escape(&chart.axis),
+        chart.bars_begin().map_or(String::new(), |text| format!(" ({text})"))
     );
     svg
 }
@@ -250,7 +262,7 @@ fn bars(svg: &mut String, chart: &Chart, frame: &Frame) {
                     svg,
                     "<text x=\"{:.1}\" y=\"{:.1}\" font-size=\"{SMALL}\" text-anchor=\"middle\" fill=\"{INK}\">{}</text>",
                     x + width / 2.0 - 0.75,
-                    y - 3.0,
+                    above_rings(chart, frame, index, point, y - 3.0),
                     label(*value)
                 );
             }
@@ -260,6 +272,17 @@ fn bars(svg: &mut String, chart: &Chart, frame: &Frame) {
         let x = place(mark.point, mark.series) + width / 2.0 - 0.75;
         svg.push_str(&ring(x, frame.y(mark.value), &published(chart, mark)));
     }
+}
+
+/// Where the value of a bar is written: at `y`, or higher where a published value has its circle there.
+fn above_rings(chart: &Chart, frame: &Frame, series: usize, point: usize, y: f64) -> f64 {
+    let here = chart.marks.iter().filter(|mark| mark.series == series && mark.point == point);
+    let mut rings: Vec<f64> = here.map(|mark| frame.y(mark.value)).collect();
+    // From the lowest up: what is moved above one may meet the next.
+    rings.sort_by(|a, b| b.total_cmp(a));
+    let room = RING + 1.0;
+    let meets = |y: f64, ring: f64| ring - room < y && y - SMALL < ring + room;
+    rings.into_iter().fold(y, |y, ring| if meets(y, ring) { ring - room - 1.5 } else { y })
 }
 
 fn colour(series: usize) -> &'static str {
@@ -288,7 +311,7 @@ fn marker(chart: &Chart, series: usize, x: f64, y: f64) -> String {
 fn ring(x: f64, y: f64, says: &str) -> String {
     let title = if says.is_empty() { String::new() } else { format!("<title>{}</title>", escape(says)) };
     format!(
-        "<circle class=\"published\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"6.5\" fill=\"none\" stroke=\"{INK}\" \
+        "<circle class=\"published\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{RING}\" fill=\"none\" stroke=\"{INK}\" \
          stroke-width=\"1.6\" pointer-events=\"all\">{title}</circle>\n"
     )
 }
@@ -300,4 +323,59 @@ fn tooltip(chart: &Chart, line: &Line, point: usize, value: f64) -> String {
 fn published(chart: &Chart, mark: &Mark) -> String {
     let name = &chart.series[mark.series].name;
     format!("published for {name}, {}: {} ({})", chart.points[mark.point], precise(mark.value), mark.says)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiments::Kind;
+
+    /// Bars of 40 and 1000, of which the first was published as `published`.
+    fn chart(log: bool, published: f64) -> Chart {
+        Chart {
+            id: "x".into(),
+            letter: "a".into(),
+            title: "Response".into(),
+            unit: "us".into(),
+            kind: Kind::ModelledFit,
+            axis: "workload".into(),
+            points: vec!["A".into(), "B".into()],
+            style: Style::Bars,
+            log,
+            series: vec![Line { name: "ours".into(), values: vec![Some(40.0), Some(1000.0)] }],
+            marks: vec![Mark { series: 0, point: 0, value: published, says: "x".into() }],
+            counts: String::new(),
+        }
+    }
+
+    #[test]
+    fn a_panel_says_how_its_numbers_came_about_and_where_bars_begin() {
+        let svg = draw(&chart(true, 40.0));
+        assert!(svg.contains("modelled-fit"), "{svg}");
+        assert!(svg.contains("bars begin at 20, logarithmic"), "{svg}");
+        assert!(!draw(&chart(false, 40.0)).contains("bars begin"));
+        let mut zero = chart(true, 40.0);
+        zero.series[0].values[1] = Some(0.0);
+        assert!(!draw(&zero).contains("bars begin"), "zero has no logarithm: the axis is linear");
+        let lines = Chart { style: Style::Lines, ..chart(true, 40.0) };
+        assert!(!draw(&lines).contains("bars begin"));
+    }
+
+    #[test]
+    fn values_stand_above_the_circle_of_a_published_one() {
+        let y = |svg: &str, element: &str, attribute: &str| -> f64 {
+            // The legend has a circle, too, in front of those of the bars.
+            let begin = svg.rfind(element).expect(element);
+            let line = svg[..begin].rfind('<').map_or(svg, |at| &svg[at..]);
+            let value = line.split_once(&format!(" {attribute}=\"")).expect(attribute).1;
+            value.split('"').next().unwrap().parse().unwrap()
+        };
+        for published in [38.0, 40.0, 41.0, 50.0] {
+            let svg = draw(&chart(true, published));
+            let (label, ring) = (y(&svg, ">40</text>", "y"), y(&svg, "class=\"published\" cx", "cy"));
+            assert!(label < ring - 6.5 || label - SMALL > ring + 6.5, "{published}: {label} at {ring}");
+        }
+        let svg = draw(&chart(true, 40.0));
+        assert!(y(&svg, ">1k</text>", "y") > 0.0);
+    }
 }

@@ -1,10 +1,12 @@
-//! Charts for a terminal of 100 columns: lines as a grid of characters, bars lying down.
+//! Charts for a terminal of 100 columns: lines as a grid of characters, bars lying down, and paragraphs.
 //!
 //! No colour and no size is asked of the terminal, so that what goes into a file or a pager is the same text.
 
 use super::{Chart, Scale, number, numbers};
 use crate::experiments::Style;
 
+/// Columns of the terminal.
+const COLUMNS: usize = 100;
 /// Rows of a grid.
 const HEIGHT: usize = 15;
 /// Columns of a grid, and of the longest bar.
@@ -145,8 +147,8 @@ fn bars(chart: &Chart) -> String {
             label = "";
         }
     }
-    if chart.log {
-        text.push_str(&format!("  (bars begin at {} and are logarithmic)\n", number(scale.low)));
+    if let Some(begin) = chart.bars_begin() {
+        text.push_str(&format!("  ({begin})\n"));
     }
     text
 }
@@ -167,4 +169,35 @@ fn bar(share: f64, published: Option<f64>, room: usize) -> String {
         cells[at] = PUBLISHED;
     }
     cells.into_iter().collect()
+}
+
+/// `text` in lines of at most [`COLUMNS`] characters, all but the first indented.
+pub fn wrap(text: &str) -> String {
+    let mut lines = String::new();
+    let mut length = 0;
+    for word in text.split_whitespace() {
+        let longer = word.chars().count() + 1;
+        if length > 0 && length + longer > COLUMNS {
+            lines.push_str("\n   ");
+            length = 3;
+        }
+        if length > 0 {
+            lines.push(' ');
+        }
+        lines.push_str(word);
+        length += longer;
+    }
+    lines + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_paragraphs_are_wrapped() {
+        let text = wrap(&"word ".repeat(40));
+        assert!(text.lines().count() > 1 && text.lines().all(|line| line.chars().count() <= COLUMNS));
+        assert_eq!(text.split_whitespace().count(), 40);
+    }
 }

@@ -24,6 +24,7 @@ use serde_json::{Map, Value};
 use toml_edit::{DocumentMut, Item};
 
 use crate::config::Document;
+use crate::many::check;
 use crate::report::Report;
 
 /// Most rows of a sweep: more is a mistake in the file rather than a wish.
@@ -138,6 +139,8 @@ impl Plan {
             );
             rows.push(Row { settings, document, config_hash });
         }
+        // Of all rows, not of those that are left: the image would hold what a finished row wrote.
+        check(rows.iter().map(|row| &row.document))?;
         Ok(rows)
     }
 }

@@ -239,3 +239,21 @@ fn conditions_between_keys_are_one_line_too() {
         "gc.segment_pages: 1025 pages make 15 segments of the drive; at least 16 (twice gc.free_segments_low)"
     );
 }
+
+#[test]
+fn every_profile_says_what_its_brackets_mean() {
+    for profile in PROFILES {
+        let text = Document::profile(profile.name).unwrap().to_string();
+        for line in ["#   [guess]  ours, no source ", "#   [user]   set by --config or --set\n"] {
+            assert!(text.contains(&format!("\n{line}")), "{}: {line}", profile.name);
+        }
+    }
+}
+
+#[test]
+fn generations_are_those_that_the_link_has_a_rate_for() {
+    let mut document = document();
+    document.set("link.generation=5").unwrap();
+    let error = document.set("link.generation=6").unwrap_err().to_string();
+    assert_eq!(error, "link.generation: 6; allowed: 1 to 5");
+}

@@ -228,3 +228,37 @@ fn places_are_found_or_said_not_to_be() {
     assert!(find("bandslim-3 / Baseline / 1K").unwrap_err().to_string().contains("several grids"));
     assert!(find("bandslim-3 / small / Baseline / 1K").is_ok());
 }
+
+#[test]
+fn what_a_figure_is_about_cannot_be_set() {
+    let figures = experiments::figures().unwrap();
+    let plan = |id: &str, set: &str| {
+        let mut plan = Plan::new(Options { set: vec![set.into()], ..Options::default() });
+        Planned::new(experiments::figure(id).unwrap(), &mut plan).map(|_| ()).map_err(|e| e.to_string())
+    };
+    let refused = |id: &str, set: &str| plan(id, set).unwrap_err();
+    assert_eq!(
+        refused("bandslim-8", "workload.value_size=7"),
+        "bandslim-8: workload.value_size is the axis of bandslim-8; --set cannot alter it"
+    );
+    assert_eq!(
+        refused("bandslim-8", "host.transfer=hybrid"),
+        "bandslim-8: host.transfer is what makes series Baseline of bandslim-8; --set cannot alter it"
+    );
+    assert!(refused("plus-2", "workload.preset=plus").contains("workload.name is the axis of plus-2"));
+    assert_eq!(plan("bandslim-8", "host.cores=2"), Ok(()));
+
+    let claim = |id: &str, set: &str| {
+        let options = Options { set: vec![set.into()], ..Options::default() };
+        let mut suite = claims::suite("bandslim").unwrap();
+        suite.claims.retain(|claim| claim.id == id);
+        let claim = suite.claims.remove(0);
+        let planned = PlannedClaim::new(claim, &figures, &mut Plan::new(options.clone()), &options);
+        planned.map(|_| ()).map_err(|error| error.to_string())
+    };
+    assert_eq!(
+        claim("response-32", "workload.value_size=4").unwrap_err(),
+        "claim response-32: workload.value_size is the axis of bandslim-8; --set cannot alter it"
+    );
+    assert_eq!(claim("response-32", "host.cores=2"), Ok(()));
+}

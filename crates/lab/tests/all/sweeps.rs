@@ -1,5 +1,7 @@
 //! Sweeps: rows in order, flat lines, and taking up what was left.
 
+use kvdrive_lab::config::Document;
+use kvdrive_lab::many::run_sessions;
 use kvdrive_lab::report::{ByPurpose, Report};
 use kvdrive_lab::sweep::{Finished, Row, rows};
 use serde_json::Value;
@@ -99,4 +101,31 @@ fn a_wrong_sweep_is_one_line() {
         wrong(&format!("[grid]\n\"host.depth\" = [{many}]\n\"run.seed\" = [{many}]\n"))
             .contains("at most 1000000")
     );
+}
+
+#[test]
+fn rows_that_would_share_an_image_file_are_refused() {
+    let wrong = |text: &str| rows("s.toml", text).unwrap_err().to_string();
+    let on_file = "set = [\"media.kind=file\", \"media.path=a\"]\n[grid]\n";
+    let error = wrong(&format!("{on_file}workload.value_size = [4, 8]\n"));
+    assert_eq!(error, "s.toml: media.kind: 2 drives on one image file, a; take ram or tags");
+    assert_eq!(rows("s.toml", &format!("{on_file}workload.value_size = [4]\n")).unwrap().len(), 1);
+    assert_eq!(rows("s.toml", &format!("{on_file}media.path = [\"a\", \"b\"]\n")).unwrap().len(), 2);
+}
+
+#[test]
+fn many_runs_are_in_model_time_and_on_drives_of_their_own() {
+    let refused = |sets: &[&str]| {
+        let mut document = Document::profile("cosmos-plus").unwrap();
+        sets.iter().for_each(|set| document.set(set).unwrap());
+        let sessions = [vec![0], vec![1]];
+        run_sessions(&[document.clone(), document], &sessions, 1, &|_, _, _| ()).unwrap_err().to_string()
+    };
+    let clock = "run.clock: \"wall\" is for kvdrive run alone";
+    assert_eq!(refused(&["run.clock=wall", "workload.ops=1"]), clock);
+    // The medium is never made: the path is that of a folder.
+    let image = refused(&["media.kind=file", "media.path=/", "workload.ops=1"]);
+    assert_eq!(image, "media.kind: 2 drives on one image file, /; take ram or tags");
+    let wall = SWEEP.replace("workload.ops=100", "run.clock=wall");
+    assert_eq!(rows("s.toml", &wall).unwrap_err().to_string(), format!("s.toml: {clock}"));
 }
