@@ -451,17 +451,25 @@ impl Stream {
         let began = self.sim.now();
         let (iterator, mut pair) = driver.seek(Some(from), buffer).await?;
         seen.borrow_mut().latency[SEEK].record(self.sim.now() - began);
+        let mut ended = Ok(());
         for _ in 0..nexts {
             if pair.is_none() {
                 break;
             }
             let began = self.sim.now();
-            pair = driver.next(iterator, buffer).await?;
+            match driver.next(iterator, buffer).await {
+                Ok(next) => pair = next,
+                Err(status) => {
+                    ended = Err(status);
+                    break;
+                }
+            }
             let mut seen = seen.borrow_mut();
             seen.latency[NEXT].record(self.sim.now() - began);
             seen.retrieved_bytes += pair.map_or(0, |pair| u64::from(pair.value_bytes));
         }
-        driver.close(iterator).await
+        // Whatever became of it: the drive has few iterators.
+        ended.and(driver.close(iterator).await)
     }
 }
 

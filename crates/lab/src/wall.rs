@@ -289,16 +289,24 @@ fn scan(driver: &Driver, from: Key, nexts: u32, clock: &Stopwatch, seen: &mut Se
     let began_ns = clock.ns();
     let (iterator, mut pair) = driver.blocking().seek(Some(from), &mut region)?;
     seen.latency[SEEK].record(clock.ns() - began_ns);
+    let mut ended = Ok(());
     for _ in 0..nexts {
         if pair.is_none() {
             break;
         }
         let began_ns = clock.ns();
-        pair = driver.blocking().next(iterator, &mut region)?;
+        match driver.blocking().next(iterator, &mut region) {
+            Ok(next) => pair = next,
+            Err(error) => {
+                ended = Err(error);
+                break;
+            }
+        }
         seen.latency[NEXT].record(clock.ns() - began_ns);
         seen.retrieved_bytes += pair.map_or(0, |pair| u64::from(pair.value_bytes));
     }
-    driver.blocking().close(iterator)
+    // Whatever became of it: the drive has few iterators.
+    ended.and(driver.blocking().close(iterator))
 }
 
 fn take_one(pipeline: &mut Pipeline<'_, Timed>, clock: &Stopwatch, seen: &mut Seen) -> anyhow::Result<()> {
