@@ -126,6 +126,9 @@ pub struct Report {
     pub ops: Ops,
     /// Bytes of values, as applications count them.
     pub value_bytes: ValueBytes,
+    /// Bytes of values that came back, by the kind of operation that brought them; together `value_bytes.retrieved`.
+    #[serde(skip_serializing_if = "Named::is_empty")]
+    pub read_bytes: Named<u64>,
     /// How long it took.
     pub time: Time,
     /// Operations a second of the run's clock.
@@ -213,7 +216,7 @@ impl Ops {
 pub struct ValueBytes {
     /// By stores that succeeded.
     pub stored: u64,
-    /// By retrieves and nexts that found something.
+    /// By retrieves, seeks and nexts that found something.
     pub retrieved: u64,
 }
 

@@ -19,7 +19,7 @@ use std::rc::Rc;
 
 use kvdrive_device::engines::KNOWN_AHEAD;
 use kvdrive_device::{Counters, Drive};
-use kvdrive_host::modelled::{Driver, Host};
+use kvdrive_host::modelled::{Driver, Host, Pair};
 use kvdrive_link::{Link, LocalMemory, Pattern, Piece, Region, Traffic};
 use kvdrive_sim::wall::Stopwatch;
 use kvdrive_sim::{Histogram, Ns, Resource, Sim, WaitQueue};
@@ -101,7 +101,15 @@ pub(crate) struct Seen {
     pub errors: u64,
     pub first_error: Option<String>,
     pub stored_bytes: u64,
-    pub retrieved_bytes: u64,
+    /// Bytes of the values that came back, by kind of operation.
+    pub read_bytes: [u64; KINDS.len()],
+}
+
+impl Seen {
+    /// A seek or a next has brought a pair, or has found none.
+    pub(crate) fn note_pair(&mut self, kind: usize, pair: Option<Pair>) {
+        self.read_bytes[kind] += pair.map_or(0, |pair| u64::from(pair.value_bytes));
+    }
 }
 
 /// What all tasks of a run share: the operations still to do, and what came of those done.
@@ -414,7 +422,7 @@ impl Stream {
             Op::Retrieve { key } => {
                 let result = driver.retrieve(key, buffer).await;
                 if let Ok(bytes) = result {
-                    seen.borrow_mut().retrieved_bytes += u64::from(bytes);
+                    seen.borrow_mut().read_bytes[RETRIEVE] += u64::from(bytes);
                 }
                 (RETRIEVE, result.map(|_| ()))
             }
@@ -451,6 +459,7 @@ impl Stream {
         let began = self.sim.now();
         let (iterator, mut pair) = driver.seek(Some(from), buffer).await?;
         seen.borrow_mut().latency[SEEK].record(self.sim.now() - began);
+        seen.borrow_mut().note_pair(SEEK, pair);
         let mut ended = Ok(());
         for _ in 0..nexts {
             if pair.is_none() {
@@ -466,7 +475,7 @@ impl Stream {
             }
             let mut seen = seen.borrow_mut();
             seen.latency[NEXT].record(self.sim.now() - began);
-            seen.retrieved_bytes += pair.map_or(0, |pair| u64::from(pair.value_bytes));
+            seen.note_pair(NEXT, pair);
         }
         // Whatever became of it: the drive has few iterators.
         ended.and(driver.close(iterator).await)

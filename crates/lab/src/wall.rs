@@ -253,7 +253,7 @@ fn begin(
             let result = single.blocking().retrieve(key, &mut Region::new());
             seen.latency[RETRIEVE].record(clock.ns() - began_ns);
             match result {
-                Ok(bytes) => seen.retrieved_bytes += u64::from(bytes),
+                Ok(bytes) => seen.read_bytes[RETRIEVE] += u64::from(bytes),
                 Err(Error::Status(Status::KEY_NOT_FOUND)) => {}
                 Err(error) => note_result(op, Err(error), seen),
             }
@@ -289,6 +289,7 @@ fn scan(driver: &Driver, from: Key, nexts: u32, clock: &Stopwatch, seen: &mut Se
     let began_ns = clock.ns();
     let (iterator, mut pair) = driver.blocking().seek(Some(from), &mut region)?;
     seen.latency[SEEK].record(clock.ns() - began_ns);
+    seen.note_pair(SEEK, pair);
     let mut ended = Ok(());
     for _ in 0..nexts {
         if pair.is_none() {
@@ -303,7 +304,7 @@ fn scan(driver: &Driver, from: Key, nexts: u32, clock: &Stopwatch, seen: &mut Se
             }
         }
         seen.latency[NEXT].record(clock.ns() - began_ns);
-        seen.retrieved_bytes += pair.map_or(0, |pair| u64::from(pair.value_bytes));
+        seen.note_pair(NEXT, pair);
     }
     // Whatever became of it: the drive has few iterators.
     ended.and(driver.blocking().close(iterator))
@@ -314,7 +315,7 @@ fn take_one(pipeline: &mut Pipeline<'_, Timed>, clock: &Stopwatch, seen: &mut Se
     seen.latency[value.kind].record(clock.ns() - value.began_ns);
     match result {
         Ok(Ended::Stored) => seen.stored_bytes += u64::from(value.pattern.bytes),
-        Ok(Ended::Retrieved(bytes, _)) => seen.retrieved_bytes += u64::from(bytes),
+        Ok(Ended::Retrieved(bytes, _)) => seen.read_bytes[RETRIEVE] += u64::from(bytes),
         Ok(Ended::Deleted | Ended::Exists(_)) | Err(Status::KEY_NOT_FOUND) => {}
         Err(status) => {
             seen.errors += 1;

@@ -21,6 +21,7 @@ fn sample(transfer: &str, packing: &str) -> Report {
         notes: vec!["keys are 16 B, not 48: the KV command set has no longer ones".into()],
         ops: Ops { store: 1000, retrieve: 10, ..Ops::default() },
         value_bytes: ValueBytes { stored: 32_000, retrieved: 320 },
+        read_bytes: [("retrieve", 320)].into_iter().collect(),
         time: Time { virtual_ns: 17_400_000, wall_s: 0.001, recovery_ns: 0 },
         throughput_ops_per_s: 58_045.9,
         latency_ns: [
@@ -175,6 +176,9 @@ fn json_has_the_promised_keys() {
       "value_bytes": {
         "stored": 32000,
         "retrieved": 320
+      },
+      "read_bytes": {
+        "retrieve": 320
       },
       "time": {
         "virtual_ns": 17400000,

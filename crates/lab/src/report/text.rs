@@ -50,10 +50,10 @@ impl Report {
         let mut table = Table::new("OPERATIONS", &["count", "values"], COUNTED);
         for (name, count) in self.ops.by_name() {
             let value_bytes = match name {
-                "store" => bytes(self.value_bytes.stored as f64),
-                "retrieve" => bytes(self.value_bytes.retrieved as f64),
-                _ => String::new(),
+                "store" => Some(self.value_bytes.stored),
+                name => self.read_bytes.get(name).copied(),
             };
+            let value_bytes = value_bytes.map_or_else(String::new, |count| bytes(count as f64));
             if count > 0 {
                 table.row(name, &[grouped(count), value_bytes]);
             }

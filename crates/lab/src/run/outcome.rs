@@ -15,6 +15,11 @@ fn order_of_listing(ops: &report::Ops, engine: &str) -> Option<String> {
         .then(|| format!("{engine} goes through keys in the order of its table, not in theirs"))
 }
 
+/// What there is to say where one operation of the workload is several of the report.
+fn counting_of_scans(ops: &report::Ops) -> Option<String> {
+    (ops.next > 0).then(|| "a scan is one operation; its seek and each of its nexts count".to_owned())
+}
+
 impl Outcome {
     pub(crate) fn into_report(self, document: &Document, config: &Config) -> anyhow::Result<Report> {
         let Outcome { seen, began, ended_ns, drained, mut notes, loading } = self;
@@ -31,6 +36,9 @@ impl Outcome {
             errors: seen.errors,
         };
         notes.extend(order_of_listing(&ops, &config.engine.name));
+        notes.extend(counting_of_scans(&ops));
+        let read_bytes = [RETRIEVE, SEEK, NEXT].into_iter().filter(|kind| counts[*kind] > 0);
+        let read_bytes = read_bytes.map(|kind| (KINDS[kind], seen.read_bytes[kind])).collect();
         let span_ns = ended_ns - began.at;
         let counters = drained.counters.since(&began.counters);
         let payload = traffic(&drained.payload.since(&began.payload));
@@ -63,7 +71,8 @@ impl Outcome {
             dram: drained.dram.iter().copied().collect(),
             precondition: loading.map(|loading| loading.into_report(config)),
             resources,
-            value_bytes: report::ValueBytes { stored, retrieved: seen.retrieved_bytes },
+            value_bytes: report::ValueBytes { stored, retrieved: seen.read_bytes.iter().sum() },
+            read_bytes,
             time: report::Time { virtual_ns: span_ns, wall_s: 0.0, recovery_ns: drained.recovery_ns },
             ops,
         })

@@ -45,3 +45,36 @@ fn a_failed_next_leaves_no_iterator_open() {
         assert!(report.ops.seek > 100, "{clock}: {:?}", report.ops);
     }
 }
+/// The first pair of a scan comes with the seek.
+#[test]
+fn what_a_seek_brings_is_counted() {
+    for clock in CLOCKS {
+        for nexts in [0, 3] {
+            let nexts_setting = format!("workload.seek_nexts={nexts}");
+            let report = report(
+                clock,
+                &[
+                    "workload.name=mixed",
+                    "workload.read_fraction=0",
+                    "workload.seek_fraction=1",
+                    "workload.num=1000",
+                    "workload.value_size=100",
+                    "workload.ops=200",
+                    &nexts_setting,
+                ],
+            );
+            let read = &serde_json::to_value(&report).expect("a report is JSON")["read_bytes"];
+            assert_eq!(read["seek"], report.ops.seek * 100, "{clock}: {read}");
+            let by_next = report.value_bytes.retrieved - report.ops.seek * 100;
+            assert_eq!(read["next"].as_u64().unwrap_or(0), by_next, "{clock}: {read}");
+            assert!(
+                report.ops.seek == 200 && by_next / 100 + 6 > report.ops.next,
+                "{clock}: {:?}",
+                report.ops
+            );
+            let text = report.to_string();
+            assert!(text.contains("seek                 200   20.00 kB"), "{clock}:\n{text}");
+            assert_eq!(text.contains("note: a scan is one operation"), nexts > 0, "{clock}:\n{text}");
+        }
+    }
+}
