@@ -89,6 +89,11 @@ impl Report {
         if self.ops.total() > 0 { figure } else { "-".to_owned() }
     }
 
+    /// A figure for each byte stored.
+    fn if_stored(&self, figure: String) -> String {
+        if self.value_bytes.stored > 0 { figure } else { "-".to_owned() }
+    }
+
     fn latency(&self) -> String {
         if self.latency_ns.is_empty() {
             return String::new();
@@ -160,8 +165,8 @@ impl Report {
         let mut table = Table::new("AMPLIFICATION", &headings, COUNTED);
         let copied = self.memcpy.bytes as f64;
         let cells = [
-            self.if_operated(short(self.amplification.traffic)),
-            self.if_operated(short(self.amplification.write)),
+            self.if_stored(short(self.amplification.traffic)),
+            self.if_stored(short(self.amplification.write)),
             bytes(copied),
             self.if_operated(bytes(ratio(copied, self.ops.total() as f64))),
         ];
@@ -192,8 +197,8 @@ impl Report {
         let ops = self.ops.total() as f64;
         let mut any = false;
         for (name, count) in self.engine.iter().filter(|(_, count)| **count > 0) {
-            let per_op =
-                if name.ends_with("_now") { String::new() } else { short(ratio(*count as f64, ops)) };
+            let per_op = self.if_operated(short(ratio(*count as f64, ops)));
+            let per_op = if name.ends_with("_now") { String::new() } else { per_op };
             table.row(name, &[grouped(*count), per_op]);
             any = true;
         }
