@@ -349,12 +349,16 @@ pub struct Resource {
 }
 
 impl Report {
-    /// How this report's times came about, for a table's heading.
+    /// How what applications saw came about, for a table's heading.
     fn time_kind(&self) -> String {
-        match (self.clock.as_str(), self.time_sources.as_str()) {
-            ("wall", _) => "measured".into(),
-            (_, "") => "modelled".into(),
-            (_, sources) => format!("modelled: {sources}"),
+        if self.clock == "wall" { "measured".into() } else { self.model_kind() }
+    }
+
+    /// How the drive's own times came about, whatever the clock of the run.
+    fn model_kind(&self) -> String {
+        match self.time_sources.as_str() {
+            "" => "modelled".into(),
+            sources => format!("modelled: {sources}"),
         }
     }
 

@@ -180,6 +180,23 @@ fn a_figure_of_nothing_is_a_dash() {
 }
 
 #[test]
+fn a_wall_run_measures_what_applications_saw_and_models_the_drive() {
+    let mut report = sample("prp", "block");
+    report.clock = "wall".into();
+    let text = report.to_string();
+    for (what, kind) in [
+        ("THROUGHPUT      operations  wall time", "measured"),
+        ("                 58.05 k/s   1.000 ms", ""),
+        ("  the drive's own clock went on by 17.40 ms", "modelled: fit set guess"),
+        ("LATENCY", "measured"),
+        ("RESOURCES", "modelled: fit set guess"),
+    ] {
+        let line = text.lines().find(|line| line.starts_with(what));
+        assert!(line.is_some_and(|line| line.ends_with(kind)), "{what}: {line:?}\n{text}");
+    }
+}
+
+#[test]
 fn nothing_is_wider_than_a_terminal() {
     let mut report = sample("prp", "block");
     report.time_sources = "fit set guess user".into();

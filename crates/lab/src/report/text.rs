@@ -60,11 +60,20 @@ impl Report {
         }
         table.row("errors", &[grouped(self.ops.errors)]);
         let mut text = table.finish();
-        let mut table = Table::new("THROUGHPUT", &["operations", "model time"], &self.time_kind());
-        let throughput = self.if_operated(rate(self.throughput_ops_per_s));
-        table.row("", &[throughput, time(self.time.virtual_ns as f64)]);
+        let by_wall = self.clock == "wall";
+        let (heading, span_ns) = match by_wall {
+            true => ("wall time", self.time.wall_s * 1e9),
+            false => ("model time", self.time.virtual_ns as f64),
+        };
+        let mut table = Table::new("THROUGHPUT", &["operations", heading], &self.time_kind());
+        table.row("", &[self.if_operated(rate(self.throughput_ops_per_s)), time(span_ns)]);
         text.push_str(table.finish().trim_end());
         text.push('\n');
+        if by_wall {
+            let line = format!("  the drive's own clock went on by {}", time(self.time.virtual_ns as f64));
+            text.push_str(&super::table::edges(&line, &self.model_kind()));
+            text.push('\n');
+        }
         if self.clock == "virtual" && self.time.wall_s > 0.0 {
             let loaded = self.precondition.as_ref().map_or(0, |loading| loading.stores);
             let simulated = self.if_operated(rate((loaded + self.ops.total()) as f64 / self.time.wall_s));
@@ -78,7 +87,7 @@ impl Report {
                 "  power-on took {}: what was on flash was found again",
                 time(self.time.recovery_ns as f64)
             );
-            text.push_str(&super::table::edges(&line, &self.time_kind()));
+            text.push_str(&super::table::edges(&line, &self.model_kind()));
             text.push('\n');
         }
         text + "\n"
@@ -213,7 +222,7 @@ impl Report {
         if busiest.is_empty() {
             return String::new();
         }
-        let mut table = Table::new("RESOURCES", &["busy", "mean wait"], &self.time_kind());
+        let mut table = Table::new("RESOURCES", &["busy", "mean wait"], &self.model_kind());
         for (name, resource) in busiest.into_iter().take(BUSIEST) {
             let cells = [percent(resource.busy_fraction), time(resource.queue_ns_mean)];
             table.row(name, &cells);
