@@ -81,6 +81,7 @@ pub fn run_wall(
 ) -> anyhow::Result<Report> {
     let config = document.config()?;
     anyhow::ensure!(config.host.queues == 1, "host.queues: {}; a wall-time run uses 1", config.host.queues);
+    anyhow::ensure!(!config.workload.until_full, "workload.until_full: true; a wall-time run does all of its ops");
     let recorder = options.record.map(|path| open_recorder(document, &config, path)).transpose()?;
     let drive_config = config.clone();
     let server = ServerConfig { pace: options.pace, recorder };

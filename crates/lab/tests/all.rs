@@ -12,6 +12,7 @@ mod all {
     mod scans;
     mod sweeps;
     mod tune;
+    mod wall_runs;
     mod windows;
     mod workloads;
 }

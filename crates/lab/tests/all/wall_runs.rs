@@ -1,0 +1,28 @@
+//! Runs in wall time and their recordings: what belongs to a run, what it sees, and what it leaves alone.
+
+use std::path::Path;
+
+use kvdrive_lab::config::Document;
+use kvdrive_lab::report::Report;
+use kvdrive_lab::wall::{WallOptions, run_wall};
+use kvdrive_sim::wall::Pace;
+
+fn document(settings: &[&str]) -> Document {
+    let mut document = Document::profile("cosmos-plus").expect("the profile exists");
+    for setting in settings {
+        document.set(setting).unwrap_or_else(|error| panic!("{setting}: {error}"));
+    }
+    document
+}
+
+fn wall(settings: &[&str], record: Option<&Path>) -> anyhow::Result<Report> {
+    let mut document = document(settings);
+    document.set("run.clock=wall").expect("a valid setting");
+    run_wall(&document, &WallOptions { pace: Pace::Off, record }, &|_, _| ())
+}
+
+#[test]
+fn a_wall_run_until_the_drive_is_full_is_refused() {
+    let error = wall(&["workload.until_full=true", "workload.ops=100"], None).expect_err("it is refused");
+    assert!(error.to_string().starts_with("workload.until_full: true; "), "{error}");
+}
