@@ -106,13 +106,19 @@ pub fn run_wall(
 }
 
 fn open_recorder(document: &Document, config: &Config, path: &Path) -> anyhow::Result<Recorder> {
+    check_medium(config)?;
+    let error = |error| anyhow::anyhow!("{}: {error}", path.display());
+    let text = format!("{PROFILE_LINE}{}\n{}", document.profile_name(), document);
+    Recorder::new(Box::new(BufWriter::new(File::create(path).map_err(error)?)), &text).map_err(error)
+}
+
+/// An image stays where it is; and whoever replays a recording chooses no path by it.
+fn check_medium(config: &Config) -> anyhow::Result<()> {
     anyhow::ensure!(
         config.media.kind != "file",
         "media.kind: a recording cannot bring an image file along; use ram"
     );
-    let error = |error| anyhow::anyhow!("{}: {error}", path.display());
-    let text = format!("{PROFILE_LINE}{}\n{}", document.profile_name(), document);
-    Recorder::new(Box::new(BufWriter::new(File::create(path).map_err(error)?)), &text).map_err(error)
+    Ok(())
 }
 
 /// Replays a recording in virtual time. The report has what the drive did; what applications saw is not recorded.
@@ -123,6 +129,7 @@ pub fn replay(path: &Path) -> anyhow::Result<Report> {
     let recording = Recording::open(Box::new(BufReader::new(file))).map_err(|error| at_path(&error))?;
     let document = recorded_document(recording.configuration()).map_err(|error| at_path(&error))?;
     let config = document.config()?;
+    check_medium(&config).map_err(|error| at_path(&error))?;
     let end = play(recording, |sim, memory| build(&config, sim, memory)).map_err(|error| at_path(&error))?;
     let mut notes =
         vec!["a replay: what the drive did; what applications saw is not in a recording".to_owned()];

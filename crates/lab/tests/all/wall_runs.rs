@@ -1,10 +1,12 @@
 //! Runs in wall time and their recordings: what belongs to a run, what it sees, and what it leaves alone.
 
+use std::fs;
 use std::path::Path;
 
 use kvdrive_lab::config::Document;
 use kvdrive_lab::report::Report;
-use kvdrive_lab::wall::{WallOptions, run_wall};
+use kvdrive_lab::wall::{WallOptions, replay, run_wall};
+use kvdrive_link::recording::Recorder;
 use kvdrive_sim::wall::Pace;
 
 fn document(settings: &[&str]) -> Document {
@@ -19,6 +21,20 @@ fn wall(settings: &[&str], record: Option<&Path>) -> anyhow::Result<Report> {
     let mut document = document(settings);
     document.set("run.clock=wall").expect("a valid setting");
     run_wall(&document, &WallOptions { pace: Pace::Off, record }, &|_, _| ())
+}
+
+#[test]
+fn a_recording_does_not_choose_a_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (path, image) = (folder.path().join("recording"), folder.path().join("image"));
+    let text = format!(
+        "# recorded with profile cosmos-plus\n[media]\nkind = \"file\"\npath = {:?}\n",
+        image.display().to_string()
+    );
+    drop(Recorder::new(Box::new(fs::File::create(&path).expect("a file")), &text).expect("it is written"));
+    let error = replay(&path).expect_err("it is refused").to_string();
+    assert!(error.contains("media.kind: a recording cannot bring an image file along"), "{error}");
+    assert!(!image.exists());
 }
 
 #[test]
