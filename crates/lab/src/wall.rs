@@ -5,10 +5,14 @@
 //! modelled as ever, from its power-on: preloading is part of it. A recording holds the configuration, every arrival
 //! with its model time and every byte that DMA read, so a replay has the same counters and the same model times.
 
+mod late_file;
+
 use std::fs::File;
 use std::io::{BufReader, BufWriter};
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use kvdrive_device::Drive;
 use kvdrive_host::threaded::{
@@ -26,6 +30,7 @@ use crate::report::Report;
 use crate::run::{DELETE, EXIST, LIST, NEXT, Outcome, Progress, RETRIEVE, SEEK, STORE, Seen, Snapshot};
 use crate::setup;
 use crate::workload::{self, Op, ValueSpec, Workload};
+use late_file::LateFile;
 
 /// Operations between two calls of a progress hook.
 const PROGRESS_STEP: u64 = 8192;
@@ -81,13 +86,20 @@ pub fn run_wall(
 ) -> anyhow::Result<Report> {
     let config = document.config()?;
     anyhow::ensure!(config.host.queues == 1, "host.queues: {}; a wall-time run uses 1", config.host.queues);
-    anyhow::ensure!(!config.workload.until_full, "workload.until_full: true; a wall-time run does all of its ops");
-    let recorder = options.record.map(|path| open_recorder(document, &config, path)).transpose()?;
+    anyhow::ensure!(
+        !config.workload.until_full,
+        "workload.until_full: true; a wall-time run does all of its ops"
+    );
+    let started = Arc::new(AtomicBool::new(false));
+    let recorder = options.record.map(|path| open_recorder(document, &config, path, &started)).transpose()?;
     let drive_config = config.clone();
     let server = ServerConfig { pace: options.pace, recorder };
     let (connector, serving) = serve_thread(server, move |sim, memory| build(&drive_config, sim, memory))
         .map_err(|error| anyhow::anyhow!("{error}"))?;
-    let outcome = Application::new(&config, &connector).and_then(|mut application| application.run(progress));
+    let outcome = Application::new(&config, &connector).and_then(|mut application| {
+        started.store(true, Ordering::Release);
+        application.run(progress)
+    });
     drop(connector);
     let end = serving.join();
     let (seen, seconds, notes) = outcome?;
@@ -105,11 +117,17 @@ pub fn run_wall(
     Ok(report)
 }
 
-fn open_recorder(document: &Document, config: &Config, path: &Path) -> anyhow::Result<Recorder> {
+fn open_recorder(
+    document: &Document,
+    config: &Config,
+    path: &Path,
+    started: &Arc<AtomicBool>,
+) -> anyhow::Result<Recorder> {
     check_medium(config)?;
     let error = |error| anyhow::anyhow!("{}: {error}", path.display());
     let text = format!("{PROFILE_LINE}{}\n{}", document.profile_name(), document);
-    Recorder::new(Box::new(BufWriter::new(File::create(path).map_err(error)?)), &text).map_err(error)
+    let file = LateFile::new(path, started.clone()).map_err(error)?;
+    Recorder::new(Box::new(BufWriter::new(file)), &text).map_err(error)
 }
 
 /// An image stays where it is; and whoever replays a recording chooses no path by it.

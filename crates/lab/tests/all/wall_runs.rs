@@ -24,6 +24,26 @@ fn wall(settings: &[&str], record: Option<&Path>) -> anyhow::Result<Report> {
 }
 
 #[test]
+fn a_run_that_does_not_start_leaves_an_earlier_recording() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("recording");
+    for settings in [
+        ["workload.name=fillrandom", "workload.key_size=1", "workload.ops=10"],
+        ["engine.name=plus", "buffer.entries=8", "power.protected_bytes=131072"],
+    ] {
+        fs::write(&path, "an earlier one").expect("a file");
+        wall(&settings, Some(&path)).expect_err("it cannot start");
+        assert_eq!(fs::read_to_string(&path).expect("it is there"), "an earlier one", "{settings:?}");
+        fs::remove_file(&path).expect("it is there");
+        wall(&settings, Some(&path)).expect_err("it cannot start");
+        assert!(!path.exists(), "{settings:?}");
+    }
+    let nowhere = folder.path().join("none/recording");
+    let error = wall(&["workload.ops=10"], Some(&nowhere)).expect_err("there is no such folder").to_string();
+    assert!(error.starts_with(&nowhere.display().to_string()), "{error}");
+}
+
+#[test]
 fn a_recording_does_not_choose_a_file() {
     let folder = tempfile::tempdir().expect("a folder");
     let (path, image) = (folder.path().join("recording"), folder.path().join("image"));
