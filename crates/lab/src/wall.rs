@@ -182,11 +182,24 @@ fn report(
     Outcome { seen, began, ended_ns, drained, notes, loading: None }.into_report(document, config)
 }
 
-/// What goes through a pipeline with a command: the value, and when it began.
+/// What goes through a pipeline with a command: the value, when it began, and what its client stores behind it.
 struct Timed {
     pattern: Pattern,
     kind: usize,
     began_ns: Ns,
+    behind: Option<ValueSpec>,
+}
+
+impl Timed {
+    fn store(key: &Key, value: &ValueSpec, clock: &Stopwatch) -> Timed {
+        let pattern = Pattern::of_value(key, value.version, value.bytes);
+        Timed { pattern, ..Timed::without_value(STORE, clock) }
+    }
+
+    fn without_value(kind: usize, clock: &Stopwatch) -> Timed {
+        let pattern = Pattern { seed: 0, offset: 0, bytes: 0 };
+        Timed { pattern, kind, began_ns: clock.ns(), behind: None }
+    }
 }
 
 impl Content for Timed {
@@ -267,40 +280,41 @@ fn begin(
     clock: &Stopwatch,
     seen: &mut Seen,
 ) -> anyhow::Result<()> {
-    let timed = |kind, pattern| Timed { pattern, kind, began_ns: clock.ns() };
-    let empty = Pattern { seed: 0, offset: 0, bytes: 0 };
     let begun = match *op {
-        Op::Store { key, value } => {
-            pipeline.store(key, timed(STORE, Pattern::of_value(&key, value.version, value.bytes)))
-        }
-        Op::Retrieve { key } => pipeline.retrieve(key, timed(RETRIEVE, empty), Region::new()),
+        Op::Store { key, value } => pipeline.store(key, Timed::store(&key, &value, clock)),
+        Op::Retrieve { key } => pipeline.retrieve(key, Timed::without_value(RETRIEVE, clock), Region::new()),
         Op::Modify { key, value } => {
-            let began_ns = clock.ns();
-            let result = single.blocking().retrieve(key, &mut Region::new());
-            seen.latency[RETRIEVE].record(clock.ns() - began_ns);
-            match result {
-                Ok(bytes) => seen.read_bytes[RETRIEVE] += u64::from(bytes),
-                Err(Error::Status(Status::KEY_NOT_FOUND)) => {}
-                Err(error) => note_result(op, Err(error), seen),
+            let timed = Timed { behind: Some(value), ..Timed::without_value(RETRIEVE, clock) };
+            pipeline.retrieve(key, timed, Region::new())
+        }
+        Op::Delete { key } => pipeline.delete(key, Timed::without_value(DELETE, clock)),
+        Op::Exist { key } => pipeline.exist(key, Timed::without_value(EXIST, clock)),
+        Op::Seek { .. } | Op::List { .. } => {
+            // It waits on this thread. What is under way ends first, and is seen by it: nobody would take its
+            // completions meanwhile, nor ring the doorbell for what has only gathered.
+            while pipeline.under_way() > 0 {
+                take_one(pipeline, clock, seen)?;
             }
-            pipeline.store(key, timed(STORE, Pattern::of_value(&key, value.version, value.bytes)))
-        }
-        Op::Delete { key } => pipeline.delete(key, timed(DELETE, empty)),
-        Op::Exist { key } => pipeline.exist(key, timed(EXIST, empty)),
-        Op::Seek { key, nexts } => {
-            let result = scan(single, key, nexts, clock, seen);
-            note_result(op, result, seen);
-            Ok(())
-        }
-        Op::List { key, host_buffer_bytes } => {
-            let began_ns = clock.ns();
-            let result = single.blocking().list(Some(key), host_buffer_bytes).map(|_| ());
-            seen.latency[LIST].record(clock.ns() - began_ns);
+            let result = go_through(single, op, clock, seen);
             note_result(op, result, seen);
             Ok(())
         }
     };
     begun.map_err(|_| anyhow::anyhow!("the pipeline had room and took nothing"))
+}
+
+/// A scan or a list, waiting on this thread.
+fn go_through(driver: &Driver, op: &Op, clock: &Stopwatch, seen: &mut Seen) -> Result<(), Error> {
+    match *op {
+        Op::Seek { key, nexts } => scan(driver, key, nexts, clock, seen),
+        Op::List { key, host_buffer_bytes } => {
+            let began_ns = clock.ns();
+            let result = driver.blocking().list(Some(key), host_buffer_bytes);
+            seen.latency[LIST].record(clock.ns() - began_ns);
+            result.map(|_| ())
+        }
+        _ => unreachable!("the pipeline takes the others"),
+    }
 }
 
 fn note_result(op: &Op, result: Result<(), Error>, seen: &mut Seen) {
@@ -339,6 +353,10 @@ fn scan(driver: &Driver, from: Key, nexts: u32, clock: &Stopwatch, seen: &mut Se
 fn take_one(pipeline: &mut Pipeline<'_, Timed>, clock: &Stopwatch, seen: &mut Seen) -> anyhow::Result<()> {
     let Some(Completion { key, value, result }) = pipeline.next_completion()? else { return Ok(()) };
     seen.latency[value.kind].record(clock.ns() - value.began_ns);
+    if let Some(behind) = &value.behind {
+        let begun = pipeline.store(key, Timed::store(&key, behind, clock));
+        begun.map_err(|_| anyhow::anyhow!("a command has ended and left no room"))?;
+    }
     match result {
         Ok(Ended::Stored) => seen.stored_bytes += u64::from(value.pattern.bytes),
         Ok(Ended::Retrieved(bytes, _)) => seen.read_bytes[RETRIEVE] += u64::from(bytes),

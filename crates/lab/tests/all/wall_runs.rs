@@ -23,6 +23,27 @@ fn wall(settings: &[&str], record: Option<&Path>) -> anyhow::Result<Report> {
     run_wall(&document, &WallOptions { pace: Pace::Off, record }, &|_, _| ())
 }
 
+/// Inserts stay in the pipeline until its doorbell is rung; the hundreds of nexts behind one must not be its latency.
+#[test]
+fn a_store_does_not_wait_for_the_scans_behind_it() {
+    let settings = ["workload.name=ycsb-e", "workload.num=2000", "workload.ops=600", "host.depth=32"];
+    let report = wall(&settings, None).expect("it runs");
+    let [store, next] = ["store", "next"].map(|kind| report.latency_ns.get(kind).expect("some ran"));
+    assert!(store.p50 < 100 * next.p50.max(1000), "{store:?}, {next:?}");
+}
+
+/// The store of a read-modify-write waits for its retrieve, and nobody else's does.
+#[test]
+fn read_modify_writes_go_through_the_pipeline() {
+    let settings = ["workload.name=ycsb-f", "workload.num=2000", "workload.ops=2000", "host.depth=32"];
+    let report = wall(&settings, None).expect("it runs");
+    let ops = &report.ops;
+    assert_eq!((ops.retrieve, ops.errors), (2000, 0));
+    assert!((900..1100).contains(&ops.store), "{ops:?}");
+    assert_eq!(report.value_bytes.stored, ops.store * 32);
+    assert_eq!(report.value_bytes.retrieved, ops.retrieve * 32);
+}
+
 #[test]
 fn a_run_that_does_not_start_leaves_an_earlier_recording() {
     let folder = tempfile::tempdir().expect("a folder");
