@@ -154,10 +154,10 @@ pub(crate) struct Outcome {
 /// What it took to load a drive and to overwrite its pairs.
 #[derive(Clone)]
 pub(crate) struct Loading {
-    began: Snapshot,
-    ended: Snapshot,
-    stores: u64,
-    stored_bytes: u64,
+    pub began: Snapshot,
+    pub ended: Snapshot,
+    pub stores: u64,
+    pub stored_bytes: u64,
 }
 
 /// Everything a report takes the difference of.

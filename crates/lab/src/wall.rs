@@ -2,10 +2,13 @@
 //! replayed in virtual time.
 //!
 //! What the application sees (latency, throughput) is measured on this machine. What the drive does is counted and
-//! modelled as ever, from its power-on: preloading is part of it. A recording holds the configuration, every arrival
-//! with its model time and every byte that DMA read, so a replay has the same counters and the same model times.
+//! modelled as ever: behind the loading of pairs, or from power-on where none are. What loading left in buffers is
+//! programmed in the run: nobody drains a drive that is served. A recording holds the configuration, every arrival with
+//! its model time and every byte that DMA read, so a replay has the same counters and the same model times, loading
+//! included.
 
 mod late_file;
+mod witness;
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter};
@@ -27,7 +30,8 @@ use kvdrive_spec::{Key, Status};
 
 use crate::config::{Config, Document};
 use crate::report::Report;
-use crate::run::{DELETE, EXIST, LIST, NEXT, Outcome, Progress, RETRIEVE, SEEK, STORE, Seen, Snapshot};
+use crate::run::{DELETE, EXIST, LIST, Loading, NEXT, Outcome, Progress, RETRIEVE, SEEK, STORE, Seen};
+use crate::run::{Snapshot, operations};
 use crate::setup;
 use crate::workload::{self, Op, ValueSpec, Workload};
 use late_file::LateFile;
@@ -62,8 +66,12 @@ fn build(
 ) -> Result<(Rc<Link>, impl FnOnce(shared::Ended) -> DriveEnd + use<>), BuildError> {
     let link = Link::new(sim, setup::link(config), memory);
     let drive = sim.block_on(Drive::power_on(sim, &link, &setup::drive(config), None))?;
+    let drive = Rc::new(drive);
     let (sim, drive_link) = (sim.clone(), link.clone());
+    let (look_sim, look_link, look_drive) = (sim.clone(), link.clone(), drive.clone());
+    witness::show(move || Snapshot::of(&look_sim, &look_link, &look_drive, None));
     let finish = move |ended: shared::Ended| {
+        witness::hide();
         let ended_ns = sim.now();
         if !ended.power_cut {
             sim.block_on(drive.drain());
@@ -102,14 +110,18 @@ pub fn run_wall(
     });
     drop(connector);
     let end = serving.join();
-    let (seen, seconds, notes) = outcome?;
-    end.recording.map_err(|error| anyhow::anyhow!("the recording: {error}"))?;
-    let mut report = report(document, &config, seen, end.ended_ns, end.drained, notes)?;
+    let (seen, loading, seconds, mut notes) = outcome?;
+    if loading.is_some() {
+        notes.push("what loading left in buffers is programmed in the run, and counted there".to_owned());
+    }
+    let lateness = end.lateness;
+    end.recording.as_ref().map_err(|error| anyhow::anyhow!("the recording: {error}"))?;
+    let mut report = report(document, &config, seen, loading, end, notes)?;
     report.clock = "wall".into();
     report.time.wall_s = seconds;
     report.throughput_ops_per_s = report.ops.total() as f64 / seconds;
     if options.pace == Pace::Model {
-        let Summary { p50, p99, max, .. } = end.lateness;
+        let Summary { p50, p99, max, .. } = lateness;
         report
             .notes
             .push(format!("events ran late by {p50} ns (median), {p99} ns (p99), {max} ns (most): measured"));
@@ -151,12 +163,15 @@ pub fn replay(path: &Path) -> anyhow::Result<Report> {
     let end = play(recording, |sim, memory| build(&config, sim, memory)).map_err(|error| at_path(&error))?;
     let mut notes =
         vec!["a replay: what the drive did; what applications saw is not in a recording".to_owned()];
+    if operations(&config)? > config.workload.ops {
+        notes.push("its loading is part of it: a recording does not say where that ended".to_owned());
+    }
     if let Err(error) = &end.recording {
         notes.push(format!(
             "{error}; this is the drive when the last command that was kept arrived, not drained"
         ));
     }
-    let mut report = report(&document, &config, Seen::default(), end.ended_ns, end.drained, notes)?;
+    let mut report = report(&document, &config, Seen::default(), None, end, notes)?;
     report.time.wall_s = stopwatch.seconds();
     Ok(report)
 }
@@ -173,13 +188,15 @@ fn report(
     document: &Document,
     config: &Config,
     seen: Seen,
-    ended_ns: Ns,
-    drained: Snapshot,
+    loading: Option<Loading>,
+    end: DriveEnd,
     notes: Vec<String>,
 ) -> anyhow::Result<Report> {
+    let DriveEnd { ended_ns, drained, .. } = end;
     let resources = drained.resources.iter().map(|(name, _)| (name.clone(), Default::default())).collect();
-    let began = Snapshot { resources, ..Snapshot::default() };
-    Outcome { seen, began, ended_ns, drained, notes, loading: None }.into_report(document, config)
+    let power_on = Snapshot { resources, ..Snapshot::default() };
+    let began = loading.as_ref().map_or(power_on, |loading| loading.ended.clone());
+    Outcome { seen, began, ended_ns, drained, notes, loading }.into_report(document, config)
 }
 
 /// What goes through a pipeline with a command: the value, when it began, and what its client stores behind it.
@@ -235,15 +252,28 @@ impl Application {
         })
     }
 
-    /// Preloads, runs and returns what was seen, the seconds of the run proper, and the workload's notes.
-    fn run(&mut self, progress: Progress<'_>) -> anyhow::Result<(Seen, f64, Vec<String>)> {
-        let preload = self.workload.preload();
-        let total = preload + self.ops;
-        for index in 0..preload {
+    /// Loads the pairs that the workload begins with.
+    fn load(&mut self, progress: Progress<'_>) -> anyhow::Result<Option<Loading>> {
+        let stores = self.workload.preload();
+        let mut stored_bytes = 0;
+        for index in 0..stores {
             let (key, value) = self.workload.preload_pair(index);
             self.single.blocking().store(key, content(&key, &value))?;
-            report_progress(progress, index + 1, total);
+            stored_bytes += u64::from(value.bytes);
+            report_progress(progress, index + 1, stores + self.ops);
         }
+        if stores == 0 {
+            return Ok(None);
+        }
+        let ended = witness::look(self.single.connector())?;
+        Ok(Some(Loading { began: Snapshot::default(), ended, stores, stored_bytes }))
+    }
+
+    /// Loads, runs and returns what was seen, what loading took, the seconds of the run proper, and the workload's notes.
+    fn run(&mut self, progress: Progress<'_>) -> anyhow::Result<(Seen, Option<Loading>, f64, Vec<String>)> {
+        let loading = self.load(progress)?;
+        let preload = self.workload.preload();
+        let total = preload + self.ops;
         self.clock = Stopwatch::start();
         let Application { workload, ops, piped, single, clock, seen } = self;
         let mut pipeline = piped.pipeline()?;
@@ -259,7 +289,7 @@ impl Application {
             take_one(&mut pipeline, clock, seen)?;
         }
         drop(pipeline);
-        Ok((std::mem::take(seen), clock.seconds(), workload.notes().to_vec()))
+        Ok((std::mem::take(seen), loading, clock.seconds(), workload.notes().to_vec()))
     }
 }
 

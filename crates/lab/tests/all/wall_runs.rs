@@ -4,7 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use kvdrive_lab::config::Document;
-use kvdrive_lab::report::Report;
+use kvdrive_lab::report::{Nand, Report};
+use kvdrive_lab::run::run;
 use kvdrive_lab::wall::{WallOptions, replay, run_wall};
 use kvdrive_link::recording::Recorder;
 use kvdrive_sim::wall::Pace;
@@ -21,6 +22,46 @@ fn wall(settings: &[&str], record: Option<&Path>) -> anyhow::Result<Report> {
     let mut document = document(settings);
     document.set("run.clock=wall").expect("a valid setting");
     run_wall(&document, &WallOptions { pace: Pace::Off, record }, &|_, _| ())
+}
+
+const LOADED: [&str; 5] = [
+    "workload.name=ycsb-a",
+    "workload.num=20000",
+    "workload.ops=1000",
+    "workload.value_size=1000",
+    "host.transfer=piggyback",
+];
+
+/// The same operations cross the link by either clock.
+#[test]
+fn loading_is_not_part_of_a_wall_run() {
+    let by_wall = wall(&LOADED, None).expect("it runs");
+    let by_model = run(&document(&LOADED), &|_, _| ()).expect("it runs");
+    let bytes = |report: &Report| report.traffic.payload_bytes.total() as f64;
+    let off = bytes(&by_wall) / bytes(&by_model) - 1.0;
+    assert!(off.abs() < 0.02, "{} B, {} B", bytes(&by_wall), bytes(&by_model));
+    let (wall, model) = (by_wall.precondition, by_model.precondition);
+    let (wall, model) = (wall.expect("pairs were loaded"), model.expect("pairs were loaded"));
+    assert_eq!((wall.stores, wall.stored_bytes), (model.stores, model.stored_bytes));
+    assert!(wall.virtual_ns > Some(0), "{wall:?}");
+    // Nobody drains a drive that is served: what was buffered behind loading is the run's. Together they are the same.
+    let all = |loading: u64, run: &Nand| (loading + run.programs.total()) as f64;
+    let wall = all(wall.nand.programs.total(), &by_wall.nand);
+    let model = all(model.nand.programs.total(), &by_model.nand);
+    assert!((wall / model - 1.0).abs() < 0.02, "{wall} {model}");
+    assert!(by_wall.notes.iter().any(|note| note.contains("left in buffers")), "{:?}", by_wall.notes);
+}
+
+/// A replay cannot tell loading from the rest, and says so; the two parts of the run are all of it.
+#[test]
+fn a_replay_is_loading_and_the_run() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("recording");
+    let recorded = wall(&LOADED, Some(&path)).expect("it runs");
+    let replayed = replay(&path).expect("it can be replayed");
+    let loading = recorded.precondition.expect("pairs were loaded").nand.programs.total();
+    assert_eq!(replayed.nand.programs.total(), loading + recorded.nand.programs.total());
+    assert!(replayed.notes[1].contains("loading is part of it"), "{:?}", replayed.notes);
 }
 
 /// Inserts stay in the pipeline until its doorbell is rung; the hundreds of nexts behind one must not be its latency.
