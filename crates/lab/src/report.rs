@@ -126,6 +126,9 @@ pub struct Report {
     pub ops: Ops,
     /// Bytes of values, as applications count them.
     pub value_bytes: ValueBytes,
+    /// Bytes of values that came back, by the kind of operation that brought them; together `value_bytes.retrieved`.
+    #[serde(skip_serializing_if = "Named::is_empty")]
+    pub read_bytes: Named<u64>,
     /// How long it took.
     pub time: Time,
     /// Operations a second of the run's clock.
@@ -213,7 +216,7 @@ impl Ops {
 pub struct ValueBytes {
     /// By stores that succeeded.
     pub stored: u64,
-    /// By retrieves and nexts that found something.
+    /// By retrieves, seeks and nexts that found something.
     pub retrieved: u64,
 }
 
@@ -346,12 +349,16 @@ pub struct Resource {
 }
 
 impl Report {
-    /// How this report's times came about, for a table's heading.
+    /// How what applications saw came about, for a table's heading.
     fn time_kind(&self) -> String {
-        match (self.clock.as_str(), self.time_sources.as_str()) {
-            ("wall", _) => "measured".into(),
-            (_, "") => "modelled".into(),
-            (_, sources) => format!("modelled: {sources}"),
+        if self.clock == "wall" { "measured".into() } else { self.model_kind() }
+    }
+
+    /// How the drive's own times came about, whatever the clock of the run.
+    fn model_kind(&self) -> String {
+        match self.time_sources.as_str() {
+            "" => "modelled".into(),
+            sources => format!("modelled: {sources}"),
         }
     }
 

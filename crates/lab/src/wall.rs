@@ -2,13 +2,20 @@
 //! replayed in virtual time.
 //!
 //! What the application sees (latency, throughput) is measured on this machine. What the drive does is counted and
-//! modelled as ever, from its power-on: preloading is part of it. A recording holds the configuration, every arrival
-//! with its model time and every byte that DMA read, so a replay has the same counters and the same model times.
+//! modelled as ever: behind the loading of pairs, or from power-on where none are. What loading left in buffers is
+//! programmed in the run: nobody drains a drive that is served. A recording holds the configuration, every arrival with
+//! its model time and every byte that DMA read, so a replay has the same counters and the same model times, loading
+//! included.
+
+mod late_file;
+mod witness;
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter};
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use kvdrive_device::Drive;
 use kvdrive_host::threaded::{
@@ -23,9 +30,11 @@ use kvdrive_spec::{Key, Status};
 
 use crate::config::{Config, Document};
 use crate::report::Report;
-use crate::run::{DELETE, EXIST, LIST, NEXT, Outcome, Progress, RETRIEVE, SEEK, STORE, Seen, Snapshot};
+use crate::run::{DELETE, EXIST, LIST, Loading, NEXT, Outcome, Progress, RETRIEVE, SEEK, STORE, Seen};
+use crate::run::{Snapshot, operations};
 use crate::setup;
 use crate::workload::{self, Op, ValueSpec, Workload};
+use late_file::LateFile;
 
 /// Operations between two calls of a progress hook.
 const PROGRESS_STEP: u64 = 8192;
@@ -57,8 +66,12 @@ fn build(
 ) -> Result<(Rc<Link>, impl FnOnce(shared::Ended) -> DriveEnd + use<>), BuildError> {
     let link = Link::new(sim, setup::link(config), memory);
     let drive = sim.block_on(Drive::power_on(sim, &link, &setup::drive(config), None))?;
+    let drive = Rc::new(drive);
     let (sim, drive_link) = (sim.clone(), link.clone());
+    let (look_sim, look_link, look_drive) = (sim.clone(), link.clone(), drive.clone());
+    witness::show(move || Snapshot::of(&look_sim, &look_link, &look_drive, None));
     let finish = move |ended: shared::Ended| {
+        witness::hide();
         let ended_ns = sim.now();
         if !ended.power_cut {
             sim.block_on(drive.drain());
@@ -81,22 +94,34 @@ pub fn run_wall(
 ) -> anyhow::Result<Report> {
     let config = document.config()?;
     anyhow::ensure!(config.host.queues == 1, "host.queues: {}; a wall-time run uses 1", config.host.queues);
-    let recorder = options.record.map(|path| open_recorder(document, &config, path)).transpose()?;
+    anyhow::ensure!(
+        !config.workload.until_full,
+        "workload.until_full: true; a wall-time run does all of its ops"
+    );
+    let started = Arc::new(AtomicBool::new(false));
+    let recorder = options.record.map(|path| open_recorder(document, &config, path, &started)).transpose()?;
     let drive_config = config.clone();
     let server = ServerConfig { pace: options.pace, recorder };
     let (connector, serving) = serve_thread(server, move |sim, memory| build(&drive_config, sim, memory))
         .map_err(|error| anyhow::anyhow!("{error}"))?;
-    let outcome = Application::new(&config, &connector).and_then(|mut application| application.run(progress));
+    let outcome = Application::new(&config, &connector).and_then(|mut application| {
+        started.store(true, Ordering::Release);
+        application.run(progress)
+    });
     drop(connector);
     let end = serving.join();
-    let (seen, seconds, notes) = outcome?;
-    end.recording.map_err(|error| anyhow::anyhow!("the recording: {error}"))?;
-    let mut report = report(document, &config, seen, end.ended_ns, end.drained, notes)?;
+    let (seen, loading, seconds, mut notes) = outcome?;
+    if loading.is_some() {
+        notes.push("what loading left in buffers is programmed in the run, and counted there".to_owned());
+    }
+    let lateness = end.lateness;
+    end.recording.as_ref().map_err(|error| anyhow::anyhow!("the recording: {error}"))?;
+    let mut report = report(document, &config, seen, loading, end, notes)?;
     report.clock = "wall".into();
     report.time.wall_s = seconds;
     report.throughput_ops_per_s = report.ops.total() as f64 / seconds;
     if options.pace == Pace::Model {
-        let Summary { p50, p99, max, .. } = end.lateness;
+        let Summary { p50, p99, max, .. } = lateness;
         report
             .notes
             .push(format!("events ran late by {p50} ns (median), {p99} ns (p99), {max} ns (most): measured"));
@@ -104,14 +129,26 @@ pub fn run_wall(
     Ok(report)
 }
 
-fn open_recorder(document: &Document, config: &Config, path: &Path) -> anyhow::Result<Recorder> {
+fn open_recorder(
+    document: &Document,
+    config: &Config,
+    path: &Path,
+    started: &Arc<AtomicBool>,
+) -> anyhow::Result<Recorder> {
+    check_medium(config)?;
+    let error = |error| anyhow::anyhow!("{}: {error}", path.display());
+    let text = format!("{PROFILE_LINE}{}\n{}", document.profile_name(), document);
+    let file = LateFile::new(path, started.clone()).map_err(error)?;
+    Recorder::new(Box::new(BufWriter::new(file)), &text).map_err(error)
+}
+
+/// An image stays where it is; and whoever replays a recording chooses no path by it.
+fn check_medium(config: &Config) -> anyhow::Result<()> {
     anyhow::ensure!(
         config.media.kind != "file",
         "media.kind: a recording cannot bring an image file along; use ram"
     );
-    let error = |error| anyhow::anyhow!("{}: {error}", path.display());
-    let text = format!("{PROFILE_LINE}{}\n{}", document.profile_name(), document);
-    Recorder::new(Box::new(BufWriter::new(File::create(path).map_err(error)?)), &text).map_err(error)
+    Ok(())
 }
 
 /// Replays a recording in virtual time. The report has what the drive did; what applications saw is not recorded.
@@ -122,15 +159,19 @@ pub fn replay(path: &Path) -> anyhow::Result<Report> {
     let recording = Recording::open(Box::new(BufReader::new(file))).map_err(|error| at_path(&error))?;
     let document = recorded_document(recording.configuration()).map_err(|error| at_path(&error))?;
     let config = document.config()?;
+    check_medium(&config).map_err(|error| at_path(&error))?;
     let end = play(recording, |sim, memory| build(&config, sim, memory)).map_err(|error| at_path(&error))?;
     let mut notes =
         vec!["a replay: what the drive did; what applications saw is not in a recording".to_owned()];
+    if operations(&config)? > config.workload.ops {
+        notes.push("its loading is part of it: a recording does not say where that ended".to_owned());
+    }
     if let Err(error) = &end.recording {
         notes.push(format!(
             "{error}; this is the drive when the last command that was kept arrived, not drained"
         ));
     }
-    let mut report = report(&document, &config, Seen::default(), end.ended_ns, end.drained, notes)?;
+    let mut report = report(&document, &config, Seen::default(), None, end, notes)?;
     report.time.wall_s = stopwatch.seconds();
     Ok(report)
 }
@@ -147,20 +188,35 @@ fn report(
     document: &Document,
     config: &Config,
     seen: Seen,
-    ended_ns: Ns,
-    drained: Snapshot,
+    loading: Option<Loading>,
+    end: DriveEnd,
     notes: Vec<String>,
 ) -> anyhow::Result<Report> {
+    let DriveEnd { ended_ns, drained, .. } = end;
     let resources = drained.resources.iter().map(|(name, _)| (name.clone(), Default::default())).collect();
-    let began = Snapshot { resources, ..Snapshot::default() };
-    Outcome { seen, began, ended_ns, drained, notes, loading: None }.into_report(document, config)
+    let power_on = Snapshot { resources, ..Snapshot::default() };
+    let began = loading.as_ref().map_or(power_on, |loading| loading.ended.clone());
+    Outcome { seen, began, ended_ns, drained, notes, loading }.into_report(document, config)
 }
 
-/// What goes through a pipeline with a command: the value, and when it began.
+/// What goes through a pipeline with a command: the value, when it began, and what its client stores behind it.
 struct Timed {
     pattern: Pattern,
     kind: usize,
     began_ns: Ns,
+    behind: Option<ValueSpec>,
+}
+
+impl Timed {
+    fn store(key: &Key, value: &ValueSpec, clock: &Stopwatch) -> Timed {
+        let pattern = Pattern::of_value(key, value.version, value.bytes);
+        Timed { pattern, ..Timed::without_value(STORE, clock) }
+    }
+
+    fn without_value(kind: usize, clock: &Stopwatch) -> Timed {
+        let pattern = Pattern { seed: 0, offset: 0, bytes: 0 };
+        Timed { pattern, kind, began_ns: clock.ns(), behind: None }
+    }
 }
 
 impl Content for Timed {
@@ -196,15 +252,28 @@ impl Application {
         })
     }
 
-    /// Preloads, runs and returns what was seen, the seconds of the run proper, and the workload's notes.
-    fn run(&mut self, progress: Progress<'_>) -> anyhow::Result<(Seen, f64, Vec<String>)> {
-        let preload = self.workload.preload();
-        let total = preload + self.ops;
-        for index in 0..preload {
+    /// Loads the pairs that the workload begins with.
+    fn load(&mut self, progress: Progress<'_>) -> anyhow::Result<Option<Loading>> {
+        let stores = self.workload.preload();
+        let mut stored_bytes = 0;
+        for index in 0..stores {
             let (key, value) = self.workload.preload_pair(index);
             self.single.blocking().store(key, content(&key, &value))?;
-            report_progress(progress, index + 1, total);
+            stored_bytes += u64::from(value.bytes);
+            report_progress(progress, index + 1, stores + self.ops);
         }
+        if stores == 0 {
+            return Ok(None);
+        }
+        let ended = witness::look(self.single.connector())?;
+        Ok(Some(Loading { began: Snapshot::default(), ended, stores, stored_bytes }))
+    }
+
+    /// Loads, runs and returns what was seen, what loading took, the seconds of the run proper, and the workload's notes.
+    fn run(&mut self, progress: Progress<'_>) -> anyhow::Result<(Seen, Option<Loading>, f64, Vec<String>)> {
+        let loading = self.load(progress)?;
+        let preload = self.workload.preload();
+        let total = preload + self.ops;
         self.clock = Stopwatch::start();
         let Application { workload, ops, piped, single, clock, seen } = self;
         let mut pipeline = piped.pipeline()?;
@@ -220,7 +289,7 @@ impl Application {
             take_one(&mut pipeline, clock, seen)?;
         }
         drop(pipeline);
-        Ok((std::mem::take(seen), clock.seconds(), workload.notes().to_vec()))
+        Ok((std::mem::take(seen), loading, clock.seconds(), workload.notes().to_vec()))
     }
 }
 
@@ -241,40 +310,41 @@ fn begin(
     clock: &Stopwatch,
     seen: &mut Seen,
 ) -> anyhow::Result<()> {
-    let timed = |kind, pattern| Timed { pattern, kind, began_ns: clock.ns() };
-    let empty = Pattern { seed: 0, offset: 0, bytes: 0 };
     let begun = match *op {
-        Op::Store { key, value } => {
-            pipeline.store(key, timed(STORE, Pattern::of_value(&key, value.version, value.bytes)))
-        }
-        Op::Retrieve { key } => pipeline.retrieve(key, timed(RETRIEVE, empty), Region::new()),
+        Op::Store { key, value } => pipeline.store(key, Timed::store(&key, &value, clock)),
+        Op::Retrieve { key } => pipeline.retrieve(key, Timed::without_value(RETRIEVE, clock), Region::new()),
         Op::Modify { key, value } => {
-            let began_ns = clock.ns();
-            let result = single.blocking().retrieve(key, &mut Region::new());
-            seen.latency[RETRIEVE].record(clock.ns() - began_ns);
-            match result {
-                Ok(bytes) => seen.retrieved_bytes += u64::from(bytes),
-                Err(Error::Status(Status::KEY_NOT_FOUND)) => {}
-                Err(error) => note_result(op, Err(error), seen),
+            let timed = Timed { behind: Some(value), ..Timed::without_value(RETRIEVE, clock) };
+            pipeline.retrieve(key, timed, Region::new())
+        }
+        Op::Delete { key } => pipeline.delete(key, Timed::without_value(DELETE, clock)),
+        Op::Exist { key } => pipeline.exist(key, Timed::without_value(EXIST, clock)),
+        Op::Seek { .. } | Op::List { .. } => {
+            // It waits on this thread. What is under way ends first, and is seen by it: nobody would take its
+            // completions meanwhile, nor ring the doorbell for what has only gathered.
+            while pipeline.under_way() > 0 {
+                take_one(pipeline, clock, seen)?;
             }
-            pipeline.store(key, timed(STORE, Pattern::of_value(&key, value.version, value.bytes)))
-        }
-        Op::Delete { key } => pipeline.delete(key, timed(DELETE, empty)),
-        Op::Exist { key } => pipeline.exist(key, timed(EXIST, empty)),
-        Op::Seek { key, nexts } => {
-            let result = scan(single, key, nexts, clock, seen);
-            note_result(op, result, seen);
-            Ok(())
-        }
-        Op::List { key, host_buffer_bytes } => {
-            let began_ns = clock.ns();
-            let result = single.blocking().list(Some(key), host_buffer_bytes).map(|_| ());
-            seen.latency[LIST].record(clock.ns() - began_ns);
+            let result = go_through(single, op, clock, seen);
             note_result(op, result, seen);
             Ok(())
         }
     };
     begun.map_err(|_| anyhow::anyhow!("the pipeline had room and took nothing"))
+}
+
+/// A scan or a list, waiting on this thread.
+fn go_through(driver: &Driver, op: &Op, clock: &Stopwatch, seen: &mut Seen) -> Result<(), Error> {
+    match *op {
+        Op::Seek { key, nexts } => scan(driver, key, nexts, clock, seen),
+        Op::List { key, host_buffer_bytes } => {
+            let began_ns = clock.ns();
+            let result = driver.blocking().list(Some(key), host_buffer_bytes);
+            seen.latency[LIST].record(clock.ns() - began_ns);
+            result.map(|_| ())
+        }
+        _ => unreachable!("the pipeline takes the others"),
+    }
 }
 
 fn note_result(op: &Op, result: Result<(), Error>, seen: &mut Seen) {
@@ -289,24 +359,37 @@ fn scan(driver: &Driver, from: Key, nexts: u32, clock: &Stopwatch, seen: &mut Se
     let began_ns = clock.ns();
     let (iterator, mut pair) = driver.blocking().seek(Some(from), &mut region)?;
     seen.latency[SEEK].record(clock.ns() - began_ns);
+    seen.note_pair(SEEK, pair);
+    let mut ended = Ok(());
     for _ in 0..nexts {
         if pair.is_none() {
             break;
         }
         let began_ns = clock.ns();
-        pair = driver.blocking().next(iterator, &mut region)?;
+        match driver.blocking().next(iterator, &mut region) {
+            Ok(next) => pair = next,
+            Err(error) => {
+                ended = Err(error);
+                break;
+            }
+        }
         seen.latency[NEXT].record(clock.ns() - began_ns);
-        seen.retrieved_bytes += pair.map_or(0, |pair| u64::from(pair.value_bytes));
+        seen.note_pair(NEXT, pair);
     }
-    driver.blocking().close(iterator)
+    // Whatever became of it: the drive has few iterators.
+    ended.and(driver.blocking().close(iterator))
 }
 
 fn take_one(pipeline: &mut Pipeline<'_, Timed>, clock: &Stopwatch, seen: &mut Seen) -> anyhow::Result<()> {
     let Some(Completion { key, value, result }) = pipeline.next_completion()? else { return Ok(()) };
     seen.latency[value.kind].record(clock.ns() - value.began_ns);
+    if let Some(behind) = &value.behind {
+        let begun = pipeline.store(key, Timed::store(&key, behind, clock));
+        begun.map_err(|_| anyhow::anyhow!("a command has ended and left no room"))?;
+    }
     match result {
         Ok(Ended::Stored) => seen.stored_bytes += u64::from(value.pattern.bytes),
-        Ok(Ended::Retrieved(bytes, _)) => seen.retrieved_bytes += u64::from(bytes),
+        Ok(Ended::Retrieved(bytes, _)) => seen.read_bytes[RETRIEVE] += u64::from(bytes),
         Ok(Ended::Deleted | Ended::Exists(_)) | Err(Status::KEY_NOT_FOUND) => {}
         Err(status) => {
             seen.errors += 1;

@@ -9,8 +9,10 @@ mod all {
     mod explain;
     mod hash_runs;
     mod numbers;
+    mod scans;
     mod sweeps;
     mod tune;
+    mod wall_runs;
     mod windows;
     mod workloads;
 }

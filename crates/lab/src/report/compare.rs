@@ -1,7 +1,8 @@
 //! Several reports as one table: a row a report, a column a figure.
 
-use super::table::{percent, rate, ratio, short, time};
+use super::table::{percent, rate, short, time};
 use super::{Report, table};
+use crate::claims::wrap;
 use serde_json::Value;
 
 /// Settings named in the table at most; where reports differ in more, the profile and those [`ASKED_FOR`] stand for all.
@@ -22,8 +23,15 @@ const ASKED_FOR: &[&str] = &[
 struct Figure {
     heading: [&'static str; 2],
     kind: Kind,
-    read: fn(&Report) -> f64,
+    /// None where there is nothing it could be of.
+    read: fn(&Report) -> Option<f64>,
     show: fn(f64) -> String,
+}
+
+impl Figure {
+    fn cell(&self, report: &Report) -> String {
+        (self.read)(report).map_or_else(|| "-".to_owned(), self.show)
+    }
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -35,71 +43,78 @@ enum Kind {
 const OPERATIONS: Figure = Figure {
     heading: ["operations", ""],
     kind: Kind::Timed,
-    read: |report| report.throughput_ops_per_s,
+    read: |report| (report.ops.total() > 0).then_some(report.throughput_ops_per_s),
     show: rate,
 };
 const STORE_MEAN: Figure = Figure {
     heading: ["store", "mean"],
     kind: Kind::Timed,
-    read: |report| report.latency_ns.get("store").map_or(0.0, |store| store.mean),
+    read: |report| report.latency_ns.get("store").map(|store| store.mean),
     show: time,
 };
 const STORE_P99: Figure = Figure {
     heading: ["store", "p99"],
     kind: Kind::Timed,
-    read: |report| report.latency_ns.get("store").map_or(0.0, |store| store.p99 as f64),
+    read: |report| report.latency_ns.get("store").map(|store| store.p99 as f64),
     show: time,
 };
 const RETRIEVE_MEAN: Figure = Figure {
     heading: ["retrieve", "mean"],
     kind: Kind::Timed,
-    read: |report| report.latency_ns.get("retrieve").map_or(0.0, |retrieve| retrieve.mean),
+    read: |report| report.latency_ns.get("retrieve").map(|retrieve| retrieve.mean),
     show: time,
 };
 const RETRIEVE_P99: Figure = Figure {
     heading: ["retrieve", "p99"],
     kind: Kind::Timed,
-    read: |report| report.latency_ns.get("retrieve").map_or(0.0, |retrieve| retrieve.p99 as f64),
+    read: |report| report.latency_ns.get("retrieve").map(|retrieve| retrieve.p99 as f64),
     show: time,
 };
 const PAYLOAD: Figure = Figure {
     heading: ["payload", "B/op"],
     kind: Kind::Counted,
     read: |report| {
-        let total = report.traffic.payload_bytes.total();
-        ratio(total as f64, report.ops.total() as f64)
+        let ops = report.ops.total();
+        (ops > 0).then(|| report.traffic.payload_bytes.total() as f64 / ops as f64)
     },
     show: short,
 };
 const TRAFFIC: Figure = Figure {
     heading: ["traffic", "amp."],
     kind: Kind::Counted,
-    read: |report| report.amplification.traffic,
+    read: |report| (report.value_bytes.stored > 0).then_some(report.amplification.traffic),
     show: short,
 };
 const VALUE_PAGES: Figure = Figure {
     heading: ["value", "pages"],
     kind: Kind::Counted,
-    read: |report| report.pages.value_opened as f64,
+    read: |report| Some(report.pages.value_opened as f64),
     show: |pages| table::grouped(pages as u64),
 };
 const READS: Figure = Figure {
     heading: ["NAND", "reads"],
     kind: Kind::Counted,
-    read: |report| report.nand.reads.total() as f64,
+    read: |report| Some(report.nand.reads.total() as f64),
     show: |pages| table::grouped(pages as u64),
 };
 const PROGRAMS: Figure = Figure {
     heading: ["NAND", "programs"],
     kind: Kind::Counted,
-    read: |report| report.nand.programs.total() as f64,
+    read: |report| Some(report.nand.programs.total() as f64),
     show: |pages| table::grouped(pages as u64),
 };
 const WRITE_AMPLIFICATION: Figure = Figure {
     heading: ["write", "amp."],
     kind: Kind::Counted,
-    read: |report| report.amplification.write,
+    read: |report| (report.value_bytes.stored > 0).then_some(report.amplification.write),
     show: short,
+};
+/// A column of its own where some failed.
+const ERRORS: Figure = Figure {
+    heading: ["errors", ""],
+    kind: Kind::Counted,
+    read: |report| Some(report.ops.errors as f64),
+    show: |errors| table::grouped(errors as u64),
 };
 
 /// Columns for workloads that store, and those held against the first report below.
@@ -126,33 +141,22 @@ pub fn compare(reports: &[Report]) -> String {
     };
     let (names, labels) = labels(reports);
     let (shown, _) = figures(reports);
+    let failed = reports.iter().any(|report| report.ops.errors > 0).then_some(&ERRORS);
+    let shown: Vec<&Figure> = shown.iter().chain(failed).collect();
     let mut rows: Vec<Vec<String>> = vec![names.clone(), vec![String::new(); names.len()]];
-    for figure in shown {
+    for figure in &shown {
         rows[0].push(figure.heading[0].into());
         rows[1].push(figure.heading[1].into());
     }
     for (report, label) in reports.iter().zip(labels) {
-        let cells = shown.iter().map(|figure| (figure.show)((figure.read)(report)));
+        let cells = shown.iter().map(|figure| figure.cell(report));
         rows.push(label.into_iter().chain(cells).collect());
     }
     let columns = rows[0].len();
     let widths: Vec<usize> = (0..columns)
         .map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0))
         .collect();
-    let mut text = String::new();
-    let asked = first.setting("workload", "ops").parse().ok();
-    let asked = asked.filter(|_| first.setting("workload", "until_full") != "true");
-    let ops = table::grouped(asked.unwrap_or(first.ops.total()));
-    let mut left = format!("{ops} operations");
-    if !names.contains(&"profile".to_owned()) {
-        left = format!("{left}, {}", first.profile);
-    }
-    if !names.contains(&"workload".to_owned()) {
-        left = format!("{}, {left}", first.setting("workload", "name"));
-    }
-    let right = format!("seed {}, {} clock, {}", first.seed, first.clock, first.revision);
-    text.push_str(&table::edges(&left, &right));
-    text.push('\n');
+    let mut text = heading(first, &names);
     let line = |row: &[String]| {
         let mut line = String::new();
         for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
@@ -172,15 +176,43 @@ pub fn compare(reports: &[Report]) -> String {
         text.push_str(&line(row));
     }
     text.push_str(&rule);
-    text.push_str(&legend(reports, shown));
+    text.push_str(&legend(reports, &shown));
+    text.push_str(&notes(reports));
     if reports.len() > 1 {
         text.push_str(&against_first(reports));
     }
     text
 }
 
+/// What all of them were asked, and how.
+fn heading(first: &Report, names: &[String]) -> String {
+    let asked = first.setting("workload", "ops").parse().ok();
+    let asked = asked.filter(|_| first.setting("workload", "until_full") != "true");
+    let ops = table::grouped(asked.unwrap_or(first.ops.total()));
+    let mut left = format!("{ops} operations");
+    if !names.contains(&"profile".to_owned()) {
+        left = format!("{left}, {}", first.profile);
+    }
+    if !names.contains(&"workload".to_owned()) {
+        left = format!("{}, {left}", first.setting("workload", "name"));
+    }
+    let right = format!("seed {}, {} clock, {}", first.seed, first.clock, first.revision);
+    table::edges(&left, &right) + "\n"
+}
+
+/// What runs say of themselves, once however many say it.
+fn notes(reports: &[Report]) -> String {
+    let mut notes: Vec<&String> = Vec::new();
+    for note in reports.iter().flat_map(|report| &report.notes) {
+        if !notes.contains(&note) {
+            notes.push(note);
+        }
+    }
+    notes.into_iter().map(|note| wrap(&format!("note: {note}"))).collect()
+}
+
 /// Which columns are counted and which are not.
-fn legend(reports: &[Report], shown: &[Figure]) -> String {
+fn legend(reports: &[Report], shown: &[&Figure]) -> String {
     let of = |kind: Kind| {
         let mut names: Vec<String> = shown
             .iter()
@@ -221,11 +253,11 @@ fn against_first(reports: &[Report]) -> String {
             text.push_str(&format!("against {}:\n", label(base)));
         }
         let changes = held.iter().map(|figure| {
-            let (base, now) = ((figure.read)(&reports[base]), (figure.read)(report));
             let heading = figure.heading.join(" ");
-            if base == 0.0 {
+            let base = (figure.read)(&reports[base]).filter(|base| *base != 0.0);
+            let Some((base, now)) = base.zip((figure.read)(report)) else {
                 return format!("{heading} {:>10}", "-");
-            }
+            };
             let change = now / base - 1.0;
             let sign = if change > 0.0 { "+" } else { "" };
             format!("{heading} {:>10}", format!("{sign}{}", percent(change)))

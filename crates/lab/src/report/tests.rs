@@ -21,6 +21,7 @@ fn sample(transfer: &str, packing: &str) -> Report {
         notes: vec!["keys are 16 B, not 48: the KV command set has no longer ones".into()],
         ops: Ops { store: 1000, retrieve: 10, ..Ops::default() },
         value_bytes: ValueBytes { stored: 32_000, retrieved: 320 },
+        read_bytes: [("retrieve", 320)].into_iter().collect(),
         time: Time { virtual_ns: 17_400_000, wall_s: 0.001, recovery_ns: 0 },
         throughput_ops_per_s: 58_045.9,
         latency_ns: [
@@ -128,11 +129,71 @@ fn comparison() {
     ---------------------------------------------------------------------------------------------
     modelled: fit set guess | operations, store mean, store p99
     counted | payload B/op, traffic amp., value pages, NAND programs, write amp.
+    note: keys are 16 B, not 48: the KV command set has no longer ones
     against prp block:
       prp backfill         payload B/op     0.00 %   NAND programs   -97.64 %   store mean     0.00 %
       piggyback block      payload B/op   -97.90 %   NAND programs     0.00 %   store mean     0.00 %
       piggyback backfill   payload B/op   -97.90 %   NAND programs   -97.64 %   store mean     0.00 %
     "#);
+}
+
+/// Rows of a table whose operations failed look fast, and what runs say of themselves is said once.
+#[test]
+fn a_comparison_shows_errors_and_notes() {
+    let reports: Vec<_> = ["block", "backfill"].iter().map(|packing| sample("prp", packing)).collect();
+    assert!(!compare(&reports).contains("errors"));
+    let mut reports = reports;
+    reports[1].ops.errors = 1234;
+    reports[1].notes.push(format!("first of 1234 errors: {}", "a long story ".repeat(10)));
+    let text = compare(&reports);
+    let rows: Vec<&str> = text.lines().filter(|line| line.contains(" k/s ")).collect();
+    assert!(rows[0].ends_with(" 0") && rows[1].ends_with(" 1 234"), "{text}");
+    assert_eq!(text.matches("note: keys are 16 B").count(), 1, "{text}");
+    let story = text.lines().skip_while(|line| !line.starts_with("note: first of 1234 errors"));
+    let story: Vec<&str> = story.take(2).collect();
+    assert!(story.iter().all(|line| line.chars().count() <= table::WIDTH), "{text}");
+    assert!(story[1].starts_with("    "), "{text}");
+}
+
+/// Nothing that was stored has been written more than once, and no store took no time.
+#[test]
+fn a_figure_of_nothing_is_a_dash() {
+    let mut report = sample("prp", "block");
+    report.ops.store = 0;
+    report.value_bytes.stored = 0;
+    report.latency_ns = report
+        .latency_ns
+        .iter()
+        .filter(|(kind, _)| *kind != "store")
+        .map(|(kind, latency)| (kind, latency.clone()))
+        .collect();
+    report.amplification = Amplification::default();
+    let text = report.to_string();
+    let figures = text.lines().skip_while(|line| !line.starts_with("AMPLIFICATION")).nth(1).unwrap();
+    assert_eq!(figures.split_whitespace().collect::<Vec<_>>(), ["-", "-", "32.00", "kB", "3.200", "kB"]);
+    let text = compare(&[report.clone()]);
+    let row = text.lines().find(|line| line.contains(" k/s ")).unwrap();
+    let cells: Vec<&str> = row.split_whitespace().collect();
+    assert_eq!(cells[3..], ["85.12", "us", "180.0", "us", "-", "-", "10", "254", "-"], "{text}");
+    let text = compare(&[sample("prp", "block"), report]);
+    assert!(text.contains("NAND reads     0.00 %"), "{text}");
+}
+
+#[test]
+fn a_wall_run_measures_what_applications_saw_and_models_the_drive() {
+    let mut report = sample("prp", "block");
+    report.clock = "wall".into();
+    let text = report.to_string();
+    for (what, kind) in [
+        ("THROUGHPUT      operations  wall time", "measured"),
+        ("                 58.05 k/s   1.000 ms", ""),
+        ("  the drive's own clock went on by 17.40 ms", "modelled: fit set guess"),
+        ("LATENCY", "measured"),
+        ("RESOURCES", "modelled: fit set guess"),
+    ] {
+        let line = text.lines().find(|line| line.starts_with(what));
+        assert!(line.is_some_and(|line| line.ends_with(kind)), "{what}: {line:?}\n{text}");
+    }
 }
 
 #[test]
@@ -175,6 +236,9 @@ fn json_has_the_promised_keys() {
       "value_bytes": {
         "stored": 32000,
         "retrieved": 320
+      },
+      "read_bytes": {
+        "retrieve": 320
       },
       "time": {
         "virtual_ns": 17400000,

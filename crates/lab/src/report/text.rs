@@ -50,21 +50,30 @@ impl Report {
         let mut table = Table::new("OPERATIONS", &["count", "values"], COUNTED);
         for (name, count) in self.ops.by_name() {
             let value_bytes = match name {
-                "store" => bytes(self.value_bytes.stored as f64),
-                "retrieve" => bytes(self.value_bytes.retrieved as f64),
-                _ => String::new(),
+                "store" => Some(self.value_bytes.stored),
+                name => self.read_bytes.get(name).copied(),
             };
+            let value_bytes = value_bytes.map_or_else(String::new, |count| bytes(count as f64));
             if count > 0 {
                 table.row(name, &[grouped(count), value_bytes]);
             }
         }
         table.row("errors", &[grouped(self.ops.errors)]);
         let mut text = table.finish();
-        let mut table = Table::new("THROUGHPUT", &["operations", "model time"], &self.time_kind());
-        let throughput = self.if_operated(rate(self.throughput_ops_per_s));
-        table.row("", &[throughput, time(self.time.virtual_ns as f64)]);
+        let by_wall = self.clock == "wall";
+        let (heading, span_ns) = match by_wall {
+            true => ("wall time", self.time.wall_s * 1e9),
+            false => ("model time", self.time.virtual_ns as f64),
+        };
+        let mut table = Table::new("THROUGHPUT", &["operations", heading], &self.time_kind());
+        table.row("", &[self.if_operated(rate(self.throughput_ops_per_s)), time(span_ns)]);
         text.push_str(table.finish().trim_end());
         text.push('\n');
+        if by_wall {
+            let line = format!("  the drive's own clock went on by {}", time(self.time.virtual_ns as f64));
+            text.push_str(&super::table::edges(&line, &self.model_kind()));
+            text.push('\n');
+        }
         if self.clock == "virtual" && self.time.wall_s > 0.0 {
             let loaded = self.precondition.as_ref().map_or(0, |loading| loading.stores);
             let simulated = self.if_operated(rate((loaded + self.ops.total()) as f64 / self.time.wall_s));
@@ -78,7 +87,7 @@ impl Report {
                 "  power-on took {}: what was on flash was found again",
                 time(self.time.recovery_ns as f64)
             );
-            text.push_str(&super::table::edges(&line, &self.time_kind()));
+            text.push_str(&super::table::edges(&line, &self.model_kind()));
             text.push('\n');
         }
         text + "\n"
@@ -87,6 +96,11 @@ impl Report {
     /// A figure for each operation: of a replay nobody knows the operations.
     fn if_operated(&self, figure: String) -> String {
         if self.ops.total() > 0 { figure } else { "-".to_owned() }
+    }
+
+    /// A figure for each byte stored.
+    fn if_stored(&self, figure: String) -> String {
+        if self.value_bytes.stored > 0 { figure } else { "-".to_owned() }
     }
 
     fn latency(&self) -> String {
@@ -160,8 +174,8 @@ impl Report {
         let mut table = Table::new("AMPLIFICATION", &headings, COUNTED);
         let copied = self.memcpy.bytes as f64;
         let cells = [
-            self.if_operated(short(self.amplification.traffic)),
-            self.if_operated(short(self.amplification.write)),
+            self.if_stored(short(self.amplification.traffic)),
+            self.if_stored(short(self.amplification.write)),
             bytes(copied),
             self.if_operated(bytes(ratio(copied, self.ops.total() as f64))),
         ];
@@ -192,8 +206,8 @@ impl Report {
         let ops = self.ops.total() as f64;
         let mut any = false;
         for (name, count) in self.engine.iter().filter(|(_, count)| **count > 0) {
-            let per_op =
-                if name.ends_with("_now") { String::new() } else { short(ratio(*count as f64, ops)) };
+            let per_op = self.if_operated(short(ratio(*count as f64, ops)));
+            let per_op = if name.ends_with("_now") { String::new() } else { per_op };
             table.row(name, &[grouped(*count), per_op]);
             any = true;
         }
@@ -208,7 +222,7 @@ impl Report {
         if busiest.is_empty() {
             return String::new();
         }
-        let mut table = Table::new("RESOURCES", &["busy", "mean wait"], &self.time_kind());
+        let mut table = Table::new("RESOURCES", &["busy", "mean wait"], &self.model_kind());
         for (name, resource) in busiest.into_iter().take(BUSIEST) {
             let cells = [percent(resource.busy_fraction), time(resource.queue_ns_mean)];
             table.row(name, &cells);

@@ -81,7 +81,7 @@ pub struct WorkloadParams {
     /// Whether pairs are loaded and overwritten by the measured clients, in model time. Otherwise the drive has them at once:
     /// its firmware and its flash do all the work, and no time passes ([`kvdrive_device::Drive::load`]).
     pub timed_load: bool,
-    /// Most *next* operations behind a seek of `ycsb-e`.
+    /// Most pairs of a scan of `ycsb-e`; the seek brings the first.
     pub scan_length_max: u32,
     /// Whether a run ends, without an error, at the first store that does not fit any more.
     pub until_full: bool,

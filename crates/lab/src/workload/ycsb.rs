@@ -6,14 +6,19 @@
 //! | b | 95 % retrieve, 5 % store | the same |
 //! | c | retrieve | the same |
 //! | d | 95 % retrieve of the latest, 5 % insert | 95 % retrieve, 5 % store, both of the latest |
-//! | e | 95 % seek with 1 to `scan_length_max` next, 5 % insert | not run by the paper |
+//! | e | 95 % scan of 1 to `scan_length_max` pairs, 5 % insert | not run by the paper |
 //! | f | 50 % retrieve, 50 % retrieve and store of one key | the same |
 //!
 //! `num` pairs are loaded in the order of their keys, then `overwrites` stores of uniform keys precondition the drive.
 //! `distribution` chooses keys: `uniform`, `zipfian`, `latest`; letter d is always `latest`. With `scramble`, `ycsb-`
 //! spreads the Zipfian's ranks over the keys by a hash, as YCSB does; `plus-` never does (its client's rank is the key).
 //!
-//! A read-modify-write is two operations here: a retrieve, and a store behind it in the stream.
+//! Where pairs are inserted, the hash spreads ranks over twice as many new ones as are expected, and a pair that is not
+//! there yet is drawn again (`CoreWorkload.nextKeynum`): a hash over those that are there would move the hot keys with
+//! every insert.
+//!
+//! A read-modify-write is two operations here: a retrieve, and a store behind it in the stream. The seek of a scan brings
+//! its first pair.
 
 use super::zipf::Zipf;
 use super::{KeyFormat, Op, ValueSpec, Workload, WorkloadParams};
@@ -55,8 +60,8 @@ const MIXES: &[Mix] = &[
 enum Chooser {
     Uniform,
     Zipfian(Zipf),
-    /// Ranks over many more items than there are keys, hashed onto the keys.
-    Scrambled(Zipf),
+    /// Ranks over many more items than there are keys, hashed onto so many keys.
+    Scrambled(Zipf, u64),
     /// The newest key is the most popular one.
     Latest(Zipf),
 }
@@ -91,11 +96,12 @@ pub(super) fn build(params: &WorkloadParams, seed: u64) -> Result<Box<dyn Worklo
     let mix = MIXES.iter().find(|mix| mix.name == params.name).ok_or("workload.name: no such mix")?;
     let scramble = params.scramble && mix.name.starts_with("ycsb");
     let inserts = if mix.inserts > 0 { params.ops } else { 0 };
+    let expected = params.num.saturating_add(params.ops.saturating_mul(2 * mix.inserts) / 100);
     let latest = mix.latest || params.distribution == "latest";
     let chooser = match params.distribution.as_str() {
         _ if latest => Chooser::Latest(Zipf::new(params.num, params.zipf_theta)?),
         "uniform" => Chooser::Uniform,
-        "zipfian" if scramble => Chooser::Scrambled(Zipf::new(SCRAMBLED_ITEMS, params.zipf_theta)?),
+        "zipfian" if scramble => Chooser::Scrambled(Zipf::new(SCRAMBLED_ITEMS, params.zipf_theta)?, expected),
         "zipfian" => Chooser::Zipfian(Zipf::new(params.num, params.zipf_theta)?),
         other => return Err(format!("workload.distribution: {other:?}; there are uniform, zipfian, latest")),
     };
@@ -125,7 +131,12 @@ impl Ycsb {
         let index = match &mut self.chooser {
             Chooser::Uniform => self.keys.below(self.pairs),
             Chooser::Zipfian(zipf) => zipf.rank(&mut self.keys).min(self.pairs - 1),
-            Chooser::Scrambled(zipf) => fnv64(zipf.rank(&mut self.keys)) % self.pairs,
+            Chooser::Scrambled(zipf, expected) => loop {
+                let index = fnv64(zipf.rank(&mut self.keys)) % *expected;
+                if index < self.pairs {
+                    break index;
+                }
+            },
             Chooser::Latest(zipf) => {
                 zipf.grow_to(self.pairs);
                 self.pairs - 1 - zipf.rank(&mut self.keys).min(self.pairs - 1)
@@ -155,7 +166,7 @@ impl Workload for Ycsb {
         if draw < stores {
             Op::Store { key, value: self.new_value() }
         } else if draw < stores + scans {
-            let nexts = 1 + self.kinds.below(self.scan_length_max.into()) as u32;
+            let nexts = self.kinds.below(self.scan_length_max.into()) as u32;
             Op::Seek { key, nexts }
         } else if draw < stores + scans + modifies {
             Op::Modify { key, value: self.new_value() }

@@ -1,0 +1,141 @@
+//! From what was seen and counted to a report.
+
+use kvdrive_device::controller::ENGINES;
+use kvdrive_link::Traffic;
+use kvdrive_sim::{Histogram, Summary};
+
+use super::{DELETE, EXIST, KINDS, LIST, Loading, NEXT, Outcome, RETRIEVE, SEEK, STORE, Snapshot};
+use crate::config::{Config, Document};
+use crate::report::{self, Named, Report};
+
+/// What there is to say where keys were gone through, and not in their order.
+fn order_of_listing(ops: &report::Ops, engine: &str) -> Option<String> {
+    let is_unordered = ENGINES.iter().any(|row| row.name == engine && !row.ordered);
+    (is_unordered && ops.list + ops.seek > 0)
+        .then(|| format!("{engine} goes through keys in the order of its table, not in theirs"))
+}
+
+/// What there is to say where one operation of the workload is several of the report.
+fn counting_of_scans(ops: &report::Ops) -> Option<String> {
+    (ops.next > 0).then(|| "a scan is one operation; its seek and each of its nexts count".to_owned())
+}
+
+impl Outcome {
+    pub(crate) fn into_report(self, document: &Document, config: &Config) -> anyhow::Result<Report> {
+        let Outcome { seen, began, ended_ns, drained, mut notes, loading } = self;
+        notes.extend(seen.first_error.map(|error| format!("first of {} errors: {error}", seen.errors)));
+        let counts = seen.latency.each_ref().map(|histogram| histogram.summary().count);
+        let ops = report::Ops {
+            store: counts[STORE],
+            retrieve: counts[RETRIEVE],
+            delete: counts[DELETE],
+            exist: counts[EXIST],
+            list: counts[LIST],
+            seek: counts[SEEK],
+            next: counts[NEXT],
+            errors: seen.errors,
+        };
+        notes.extend(order_of_listing(&ops, &config.engine.name));
+        notes.extend(counting_of_scans(&ops));
+        let read_bytes = [RETRIEVE, SEEK, NEXT].into_iter().filter(|kind| counts[*kind] > 0);
+        let read_bytes = read_bytes.map(|kind| (KINDS[kind], seen.read_bytes[kind])).collect();
+        let span_ns = ended_ns - began.at;
+        let counters = drained.counters.since(&began.counters);
+        let payload = traffic(&drained.payload.since(&began.payload));
+        let programs: report::ByPurpose = counters.programs().collect();
+        let stored = seen.stored_bytes;
+        let per_value_byte = |bytes: u64| if stored == 0 { 0.0 } else { bytes as f64 / stored as f64 };
+        let resources = resources(&began, &drained);
+        Ok(Report {
+            profile: document.profile_name().to_owned(),
+            config: serde_json::to_value(config)?,
+            seed: config.run.seed,
+            clock: "virtual".into(),
+            revision: crate::REVISION.to_owned(),
+            time_sources: document.time_sources(),
+            notes,
+            throughput_ops_per_s: ops.total() as f64 * 1e9 / span_ns.max(1) as f64,
+            latency_ns: latencies(&seen.latency),
+            amplification: report::Amplification {
+                traffic: per_value_byte(payload.total()),
+                write: per_value_byte(programs.total() * u64::from(config.flash.page_bytes)),
+            },
+            traffic: report::Traffic {
+                payload_bytes: payload,
+                wire_bytes: traffic(&drained.wire.since(&began.wire)),
+            },
+            nand: report::Nand { programs, reads: counters.reads().collect(), erases: counters.erases },
+            pages: report::Pages { value_opened: counters.engine.value_pages_opened },
+            memcpy: report::Memcpy { bytes: counters.engine.memcpy_bytes, ns: counters.engine.memcpy_ns },
+            engine: details(&began, &drained),
+            dram: drained.dram.iter().copied().collect(),
+            precondition: loading.map(|loading| loading.into_report(config)),
+            resources,
+            value_bytes: report::ValueBytes { stored, retrieved: seen.read_bytes.iter().sum() },
+            read_bytes,
+            time: report::Time { virtual_ns: span_ns, wall_s: 0.0, recovery_ns: drained.recovery_ns },
+            ops,
+        })
+    }
+}
+
+impl Loading {
+    fn into_report(self, config: &Config) -> report::Precondition {
+        let counters = self.ended.counters.since(&self.began.counters);
+        let programs: report::ByPurpose = counters.programs().collect();
+        let programmed = programs.total() * u64::from(config.flash.page_bytes);
+        report::Precondition {
+            stores: self.stores,
+            stored_bytes: self.stored_bytes,
+            virtual_ns: config.workload.timed_load.then_some(self.ended.at - self.began.at),
+            write_amplification: programmed as f64 / self.stored_bytes.max(1) as f64,
+            nand: report::Nand { programs, reads: counters.reads().collect(), erases: counters.erases },
+            engine: details(&self.began, &self.ended),
+        }
+    }
+}
+
+/// What the engine counted in between, and its states at the end.
+fn details(began: &Snapshot, ended: &Snapshot) -> Named<u64> {
+    let before = |name: &str| began.details.iter().find(|(known, _)| *known == name).map_or(0, |(_, n)| *n);
+    let since = |&(name, now): &(&'static str, u64)| {
+        (name, if name.ends_with("_now") { now } else { now - before(name) })
+    };
+    ended.details.iter().map(since).collect()
+}
+
+fn latencies(histograms: &[Histogram; KINDS.len()]) -> Named<report::Latency> {
+    let latency = |Summary { mean, p50, p99, p999, max, .. }| report::Latency { mean, p50, p99, p999, max };
+    let pairs = KINDS.iter().zip(histograms).map(|(name, histogram)| (*name, histogram.summary()));
+    pairs.filter(|(_, summary)| summary.count > 0).map(|(name, summary)| (name, latency(summary))).collect()
+}
+
+fn traffic(traffic: &Traffic) -> report::TrafficBytes {
+    use kvdrive_link::Class;
+    report::TrafficBytes {
+        mmio: traffic.of(Class::Mmio),
+        sqe: traffic.of(Class::Sqe),
+        cqe: traffic.of(Class::Cqe),
+        list: traffic.of(Class::List),
+        to_drive: traffic.of(Class::ToDrive),
+        to_host: traffic.of(Class::ToHost),
+        interrupt: traffic.of(Class::Interrupt),
+        cxl: traffic.of(Class::Cxl),
+    }
+}
+
+fn resources(began: &Snapshot, ended: &Snapshot) -> Named<report::Resource> {
+    let span_ns = (ended.at - began.at).max(1) as f64;
+    let pairs = began.resources.iter().zip(&ended.resources);
+    pairs
+        .map(|((name, before), (_, after))| {
+            let servers = f64::from(after.servers.max(1));
+            let uses = (after.uses - before.uses).max(1) as f64;
+            let resource = report::Resource {
+                busy_fraction: (after.busy_ns - before.busy_ns) as f64 / (span_ns * servers),
+                queue_ns_mean: (after.queue_ns - before.queue_ns) as f64 / uses,
+            };
+            (name.clone(), resource)
+        })
+        .collect()
+}

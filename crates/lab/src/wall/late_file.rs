@@ -1,0 +1,53 @@
+//! A file that is not touched before it is known to be wanted.
+
+use std::fs::{File, OpenOptions, remove_file};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A file to be written once `started` says so. A drive or a workload that cannot be built leaves what is there: an
+/// earlier recording is worth more than a run that never was.
+pub(super) struct LateFile {
+    path: PathBuf,
+    started: Arc<AtomicBool>,
+    /// What was written before that.
+    held: Vec<u8>,
+    file: Option<File>,
+}
+
+impl LateFile {
+    /// # Errors
+    /// It cannot be written: better said before the run than behind it.
+    pub(super) fn new(path: &Path, started: Arc<AtomicBool>) -> io::Result<LateFile> {
+        let is_new = !path.exists();
+        OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+        if is_new {
+            remove_file(path)?;
+        }
+        Ok(LateFile { path: path.to_owned(), started, held: Vec::new(), file: None })
+    }
+
+    /// The file with what was held in it; none before the start.
+    fn open(&mut self) -> io::Result<Option<&mut File>> {
+        if self.file.is_none() && self.started.load(Ordering::Acquire) {
+            let mut file = File::create(&self.path)?;
+            file.write_all(&std::mem::take(&mut self.held))?;
+            self.file = Some(file);
+        }
+        Ok(self.file.as_mut())
+    }
+}
+
+impl Write for LateFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if let Some(file) = self.open()? {
+            return file.write(bytes);
+        }
+        self.held.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.open()?.map_or(Ok(()), File::flush)
+    }
+}

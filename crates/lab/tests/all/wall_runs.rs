@@ -1,0 +1,126 @@
+//! Runs in wall time and their recordings: what belongs to a run, what it sees, and what it leaves alone.
+
+use std::fs;
+use std::path::Path;
+
+use kvdrive_lab::config::Document;
+use kvdrive_lab::report::{Nand, Report};
+use kvdrive_lab::run::run;
+use kvdrive_lab::wall::{WallOptions, replay, run_wall};
+use kvdrive_link::recording::Recorder;
+use kvdrive_sim::wall::Pace;
+
+fn document(settings: &[&str]) -> Document {
+    let mut document = Document::profile("cosmos-plus").expect("the profile exists");
+    for setting in settings {
+        document.set(setting).unwrap_or_else(|error| panic!("{setting}: {error}"));
+    }
+    document
+}
+
+fn wall(settings: &[&str], record: Option<&Path>) -> anyhow::Result<Report> {
+    let mut document = document(settings);
+    document.set("run.clock=wall").expect("a valid setting");
+    run_wall(&document, &WallOptions { pace: Pace::Off, record }, &|_, _| ())
+}
+
+const LOADED: [&str; 5] = [
+    "workload.name=ycsb-a",
+    "workload.num=20000",
+    "workload.ops=1000",
+    "workload.value_size=1000",
+    "host.transfer=piggyback",
+];
+
+/// The same operations cross the link by either clock.
+#[test]
+fn loading_is_not_part_of_a_wall_run() {
+    let by_wall = wall(&LOADED, None).expect("it runs");
+    let by_model = run(&document(&LOADED), &|_, _| ()).expect("it runs");
+    let bytes = |report: &Report| report.traffic.payload_bytes.total() as f64;
+    let off = bytes(&by_wall) / bytes(&by_model) - 1.0;
+    assert!(off.abs() < 0.02, "{} B, {} B", bytes(&by_wall), bytes(&by_model));
+    let (wall, model) = (by_wall.precondition, by_model.precondition);
+    let (wall, model) = (wall.expect("pairs were loaded"), model.expect("pairs were loaded"));
+    assert_eq!((wall.stores, wall.stored_bytes), (model.stores, model.stored_bytes));
+    assert!(wall.virtual_ns > Some(0), "{wall:?}");
+    // Nobody drains a drive that is served: what was buffered behind loading is the run's. Together they are the same.
+    let all = |loading: u64, run: &Nand| (loading + run.programs.total()) as f64;
+    let wall = all(wall.nand.programs.total(), &by_wall.nand);
+    let model = all(model.nand.programs.total(), &by_model.nand);
+    assert!((wall / model - 1.0).abs() < 0.02, "{wall} {model}");
+    assert!(by_wall.notes.iter().any(|note| note.contains("left in buffers")), "{:?}", by_wall.notes);
+}
+
+/// A replay cannot tell loading from the rest, and says so; the two parts of the run are all of it.
+#[test]
+fn a_replay_is_loading_and_the_run() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("recording");
+    let recorded = wall(&LOADED, Some(&path)).expect("it runs");
+    let replayed = replay(&path).expect("it can be replayed");
+    let loading = recorded.precondition.expect("pairs were loaded").nand.programs.total();
+    assert_eq!(replayed.nand.programs.total(), loading + recorded.nand.programs.total());
+    assert!(replayed.notes[1].contains("loading is part of it"), "{:?}", replayed.notes);
+}
+
+/// Inserts stay in the pipeline until its doorbell is rung; the hundreds of nexts behind one must not be its latency.
+#[test]
+fn a_store_does_not_wait_for_the_scans_behind_it() {
+    let settings = ["workload.name=ycsb-e", "workload.num=2000", "workload.ops=600", "host.depth=32"];
+    let report = wall(&settings, None).expect("it runs");
+    let [store, next] = ["store", "next"].map(|kind| report.latency_ns.get(kind).expect("some ran"));
+    assert!(store.p50 < 100 * next.p50.max(1000), "{store:?}, {next:?}");
+}
+
+/// The store of a read-modify-write waits for its retrieve, and nobody else's does.
+#[test]
+fn read_modify_writes_go_through_the_pipeline() {
+    let settings = ["workload.name=ycsb-f", "workload.num=2000", "workload.ops=2000", "host.depth=32"];
+    let report = wall(&settings, None).expect("it runs");
+    let ops = &report.ops;
+    assert_eq!((ops.retrieve, ops.errors), (2000, 0));
+    assert!((900..1100).contains(&ops.store), "{ops:?}");
+    assert_eq!(report.value_bytes.stored, ops.store * 32);
+    assert_eq!(report.value_bytes.retrieved, ops.retrieve * 32);
+}
+
+#[test]
+fn a_run_that_does_not_start_leaves_an_earlier_recording() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("recording");
+    for settings in [
+        ["workload.name=fillrandom", "workload.key_size=1", "workload.ops=10"],
+        ["engine.name=plus", "buffer.entries=8", "power.protected_bytes=131072"],
+    ] {
+        fs::write(&path, "an earlier one").expect("a file");
+        wall(&settings, Some(&path)).expect_err("it cannot start");
+        assert_eq!(fs::read_to_string(&path).expect("it is there"), "an earlier one", "{settings:?}");
+        fs::remove_file(&path).expect("it is there");
+        wall(&settings, Some(&path)).expect_err("it cannot start");
+        assert!(!path.exists(), "{settings:?}");
+    }
+    let nowhere = folder.path().join("none/recording");
+    let error = wall(&["workload.ops=10"], Some(&nowhere)).expect_err("there is no such folder").to_string();
+    assert!(error.starts_with(&nowhere.display().to_string()), "{error}");
+}
+
+#[test]
+fn a_recording_does_not_choose_a_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (path, image) = (folder.path().join("recording"), folder.path().join("image"));
+    let text = format!(
+        "# recorded with profile cosmos-plus\n[media]\nkind = \"file\"\npath = {:?}\n",
+        image.display().to_string()
+    );
+    drop(Recorder::new(Box::new(fs::File::create(&path).expect("a file")), &text).expect("it is written"));
+    let error = replay(&path).expect_err("it is refused").to_string();
+    assert!(error.contains("media.kind: a recording cannot bring an image file along"), "{error}");
+    assert!(!image.exists());
+}
+
+#[test]
+fn a_wall_run_until_the_drive_is_full_is_refused() {
+    let error = wall(&["workload.until_full=true", "workload.ops=100"], None).expect_err("it is refused");
+    assert!(error.to_string().starts_with("workload.until_full: true; "), "{error}");
+}
