@@ -2,7 +2,7 @@
 
 use super::table::{percent, rate, short, time};
 use super::{Report, table};
-use crate::claims::wrap;
+use crate::figure::terminal::wrap;
 use serde_json::Value;
 
 /// Settings named in the table at most; where reports differ in more, the profile and those [`ASKED_FOR`] stand for all.
