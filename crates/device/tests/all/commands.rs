@@ -1,7 +1,9 @@
 //! Commands from the driver to an engine and back: contents, statuses, and every byte that crosses.
 
 use std::collections::BTreeMap;
+use std::future::{Future, poll_fn};
 use std::rc::Rc;
+use std::task::Poll;
 
 use kvdrive_device::controller::Controller;
 use kvdrive_host::modelled::{Driver, Host};
@@ -38,6 +40,10 @@ fn rig() -> Rig {
 
 impl Rig {
     fn driver(&self, name: &str, depth: u32) -> Driver {
+        self.driver_with(name, 64, depth)
+    }
+
+    fn driver_with(&self, name: &str, entries: u32, depth: u32) -> Driver {
         let config = TransferConfig {
             method: name.into(),
             threshold1_bytes: 128,
@@ -45,7 +51,7 @@ impl Rig {
             alpha: 1.0,
             beta: 1.0,
         };
-        Driver::new(&self.host, method(&config).expect("a row"), 64, depth)
+        Driver::new(&self.host, method(&config).expect("a row"), entries, depth)
     }
 
     /// Stores `bytes` bytes and returns what crossed for it.
@@ -221,6 +227,50 @@ fn a_value_in_a_window_moves_its_flits() {
         let since = rig.link.meter().payload().since(&before);
         assert_eq!((since.of(Class::Cxl), since.of(Class::Sqe)), (136, 128));
     }
+}
+
+/// More stores at once than a window has room for: those that find it full wait, and make no other window of it while
+/// values lie there whose commands have not come.
+#[test]
+fn a_full_window_is_replaced_when_its_values_have_been_taken() {
+    for (name, bytes) in [("cxl", 1_024), ("cxl", 700), ("piggyback-cxl", 1_040), ("adaptive-cxl", 100)] {
+        let rig = rig_with(Sim::new(), 4096, 8, MockEngine::new(2 << 20));
+        let driver = rig.driver_with(name, 256, 128);
+        let before = rig.link.meter().payload();
+        let value = contents(bytes, 3);
+        rig.sim.block_on(async {
+            let stores = (0..500).map(|number| driver.store(key(number), Piece::Bytes(&value)));
+            assert!(join_all(&rig.sim, stores).await.iter().all(Result::is_ok));
+        });
+        let since = rig.link.meter().payload().since(&before);
+        let entries = since.of(Class::Sqe) / 64;
+        assert!(entries < 1_000, "{name}, {bytes} B: {entries} entries for 500 stores");
+        assert_eq!(since.of(Class::ToDrive), 0, "{name}, {bytes} B: nothing went by DMA");
+        assert!((0..500).all(|number| rig.stored(key(number)).as_ref() == Some(&value)), "{name}");
+    }
+}
+
+#[test]
+fn a_store_dropped_while_its_value_is_placed_keeps_nobody_from_a_window() {
+    let rig = rig();
+    let driver = rig.driver("cxl", 8);
+    let value = contents(1_500, 4);
+    rig.sim.block_on(async {
+        driver.store(key(1), Piece::Bytes(&value)).await.expect("stored");
+        for _ in 0..3 {
+            // Somebody else is due, so the first poll ends where time has to pass.
+            let clock = rig.sim.clone();
+            rig.sim.spawn(async move { clock.sleep(1).await });
+            let mut dropped = Box::pin(driver.store(key(2), Piece::Bytes(&value)));
+            let polled = poll_fn(|context| Poll::Ready(dropped.as_mut().poll(context))).await;
+            assert!(polled.is_pending());
+            drop(dropped);
+            for number in 3..9 {
+                driver.store(key(number), Piece::Bytes(&value)).await.expect("stored");
+            }
+        }
+    });
+    assert_eq!(rig.stored(key(2)), None);
 }
 
 #[test]

@@ -95,7 +95,9 @@ impl Driver {
                 Next::Done(status) => return done(status),
                 Next::Submit => slot.submit(1)?,
                 Next::SubmitForAll(completions) => slot.submit(completions)?,
-                Next::WriteWindow { .. } => unreachable!("a window was written to that is not there"),
+                Next::WriteWindow { .. } | Next::WaitForWindow => {
+                    unreachable!("there is no window to write to")
+                }
                 Next::ByPrp => {
                     method = &prp::Prp;
                     slot.buffer().fill(value);

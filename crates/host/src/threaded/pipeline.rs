@@ -353,7 +353,7 @@ fn completions(next: Next) -> u32 {
     match next {
         Next::Submit => 1,
         Next::SubmitForAll(completions) => completions,
-        Next::Done(_) | Next::ByPrp | Next::WriteWindow { .. } => {
+        Next::Done(_) | Next::ByPrp | Next::WriteWindow { .. } | Next::WaitForWindow => {
             unreachable!("nothing to submit, and no window")
         }
     }
