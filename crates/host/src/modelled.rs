@@ -291,7 +291,7 @@ impl Driver {
         let buffer_bytes = answers::pair_bytes(self.host.max_value_bytes);
         let (cqe, pair) = self
             .with_data(Command::Seek { key, buffer_bytes }, buffer_bytes, |cqe, memory, buffer| {
-                take_pair(cqe, memory, buffer, into)
+                take_pair(cqe, memory, buffer, buffer_bytes, into)
             })
             .await?;
         Ok((Iterator::of(&cqe), pair?))
@@ -302,7 +302,9 @@ impl Driver {
         let buffer_bytes = answers::pair_bytes(self.host.max_value_bytes);
         let command = Command::Next { iterator: iterator.number(), buffer_bytes };
         let (_, pair) = self
-            .with_data(command, buffer_bytes, |cqe, memory, buffer| take_pair(cqe, memory, buffer, into))
+            .with_data(command, buffer_bytes, |cqe, memory, buffer| {
+                take_pair(cqe, memory, buffer, buffer_bytes, into)
+            })
             .await?;
         pair
     }

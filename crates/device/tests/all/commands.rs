@@ -13,7 +13,7 @@ use kvdrive_sim::{Resource, Rng, Sim, join_all};
 use kvdrive_spec::inline::{put_transfer, put_write};
 use kvdrive_spec::{Command, Key, Sqe, Status, StoreOptions, Write, opcode};
 
-use super::mock_engine::{Jitter, MockEngine};
+use super::mock_engine::{Jitter, MockEngine, Stored};
 use super::rig;
 
 struct Rig {
@@ -271,6 +271,25 @@ fn a_store_dropped_while_its_value_is_placed_keeps_nobody_from_a_window() {
         }
     });
     assert_eq!(rig.stored(key(2)), None);
+}
+
+/// The drive's values may be larger than what it takes now: an image that was made under another limit.
+#[test]
+fn a_pair_beyond_the_buffer_of_the_host_is_cut_as_a_retrieve_cuts_it() {
+    let rig = rig_with(Sim::new(), 4096, 1, MockEngine::new(4_096));
+    let driver = rig.driver("prp", 1);
+    let value = contents(10_000, 5);
+    let stored = Stored { content: Region::from_bytes(value.clone()), bytes: 10_000 };
+    rig.controller.engine().values.borrow_mut().insert(key(1), stored.into());
+    rig.sim.block_on(async {
+        let mut region = Region::new();
+        let (iterator, pair) = driver.seek(None, &mut region).await.expect("open");
+        assert_eq!(pair.map(|pair| pair.value_bytes), Some(10_000));
+        assert!(region.to_bytes(8_000) == value[..8_000]);
+        driver.close(iterator).await.expect("open");
+        assert_eq!(driver.retrieve(key(1), &mut region).await, Ok(10_000));
+        assert!(region.to_bytes(4_096) == value[..4_096]);
+    });
 }
 
 #[test]

@@ -165,7 +165,7 @@ impl Driver {
         let buffer_bytes = answers::pair_bytes(self.max_value_bytes);
         let command = Command::Seek { key, buffer_bytes };
         self.with_data(command, buffer_bytes, |cqe, memory, buffer| {
-            Ok((Iterator::of(cqe), take_pair(cqe, memory, buffer, into)?))
+            Ok((Iterator::of(cqe), take_pair(cqe, memory, buffer, buffer_bytes, into)?))
         })
         .await
     }
@@ -174,8 +174,10 @@ impl Driver {
     pub async fn next(&self, iterator: Iterator, into: &mut Region) -> Result<Option<Pair>, Error> {
         let buffer_bytes = answers::pair_bytes(self.max_value_bytes);
         let command = Command::Next { iterator: iterator.number(), buffer_bytes };
-        self.with_data(command, buffer_bytes, |cqe, memory, buffer| take_pair(cqe, memory, buffer, into))
-            .await
+        self.with_data(command, buffer_bytes, |cqe, memory, buffer| {
+            take_pair(cqe, memory, buffer, buffer_bytes, into)
+        })
+        .await
     }
 
     /// Closes an iterator.
