@@ -333,8 +333,13 @@ impl Driver {
 
     /// The core copies the value and waits until its lines are flushed.
     async fn write_window(&self, address: u64, piece: Piece<'_>) {
+        let (sim, began) = (self.host.link.sim(), self.host.link.sim().now());
         let _core = self.host.core.acquire().await;
-        self.host.link.sim().sleep(self.host.costs.cxl_setup_ns).await;
+        let span = self.host.costs.cxl_setup_ns;
+        if span > 0 {
+            sim.sleep(span).await;
+            sim.trace().note(began, sim.now() - began, "host", "set up a CXL store", 0, "");
+        }
         self.host.link.cxl_store(address, piece).await;
     }
 

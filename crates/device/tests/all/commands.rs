@@ -293,6 +293,20 @@ fn a_pair_beyond_the_buffer_of_the_host_is_cut_as_a_retrieve_cuts_it() {
 }
 
 #[test]
+fn the_trace_says_what_the_host_does_before_it_stores_into_a_window() {
+    let rig = rig();
+    let driver = rig.driver("cxl", 1);
+    rig.crossed(&driver, 100);
+    rig.sim.trace().start();
+    rig.crossed(&driver, 100);
+    let steps = rig.sim.trace().take();
+    let set_up = steps.iter().find(|step| step.what == "set up a CXL store").expect("it is noted");
+    let crossing = steps.iter().find(|step| step.purpose == Class::Cxl.name()).expect("it is noted");
+    assert_eq!((set_up.room, set_up.span_ns), ("host", rig::HOST_COSTS.cxl_setup_ns));
+    assert_eq!(set_up.at + set_up.span_ns, crossing.at);
+}
+
+#[test]
 fn the_engine_learns_how_a_value_arrives() {
     let rig = rig();
     for (name, bytes, arrival) in [
