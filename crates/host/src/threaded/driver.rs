@@ -79,7 +79,9 @@ impl Driver {
         }
         let mut method = self.method(bytes, options);
         let mut slot = self.port().slot().await?;
-        let mut stale = method.is_inline() && slot.take_sequence().await?;
+        if method.is_inline() {
+            slot.take_sequence().await?;
+        }
         let (cid, buffer, list) = (slot.cid(), slot.buffer().address(), slot.list_address());
         let slots = self.port().slots();
         let request =
@@ -109,14 +111,7 @@ impl Driver {
                 slot.leave_sequence();
             }
             let cqe = slot.completion().await?;
-            if std::mem::take(&mut stale) && cqe.status() == Status::COMMAND_SEQUENCE_ERROR {
-                // The drive has discarded what was left behind; this value begins anew.
-                stale = slot.take_sequence().await?;
-                progress = Progress::default();
-                next = method.begin(&request, &mut progress, &mut slot.outbox);
-            } else {
-                next = method.on_completion(&request, &mut progress, &cqe, &mut slot.outbox);
-            }
+            next = method.on_completion(&request, &mut progress, &cqe, &mut slot.outbox);
         }
     }
 

@@ -9,9 +9,8 @@
 //! ```
 //!
 //! The *sequence* is the right to submit inline commands. A value that needs several holds it until its last one is
-//! submitted. When its owner goes away before that, the drive is left inside an unfinished value; the sequence is then
-//! *stale*, and the next value's first command may be refused with 0Ch, which discards the unfinished one. That
-//! command is repeated.
+//! submitted. When its owner goes away before that, the drive is left inside an unfinished value; before the sequence
+//! passes on, the queue is reset, so that the drive discards it.
 
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -73,8 +72,6 @@ struct Slots {
     states: Vec<SlotState>,
     free: Tokens,
     sequence: Tokens,
-    /// May the drive be inside an unfinished value?
-    stale: bool,
     off: bool,
     /// Completions of piped slots, and who waits for some.
     finished: Vec<Cqe>,
@@ -100,7 +97,6 @@ impl Board {
                 // The last one is taken first: a lone command always has identifier 0.
                 free: Tokens::new((0..depth as u16).rev().collect()),
                 sequence: Tokens::new(vec![SEQUENCE]),
-                stale: false,
                 off: false,
                 finished: Vec::new(),
                 collector: None,
@@ -115,7 +111,7 @@ impl Board {
 }
 
 impl Slots {
-    fn complete(&mut self, cqe: &Cqe, wakers: &mut Vec<Waker>) {
+    fn complete(&mut self, queue: &SharedQueue, cqe: &Cqe, wakers: &mut Vec<Waker>) {
         let cid = cqe.cid.get();
         let Some(state) = self.states.get_mut(usize::from(cid)) else { return };
         match state {
@@ -135,24 +131,26 @@ impl Slots {
                 *state = SlotState::Idle;
                 wakers.extend(self.free.put(cid));
                 if holds_sequence {
-                    wakers.extend(self.leave_sequence(true));
+                    wakers.extend(self.abort_sequence(queue));
                 }
             }
             SlotState::Idle | SlotState::Completed(_) => {}
         }
     }
 
-    fn leave_sequence(&mut self, stale: bool) -> Option<Waker> {
-        self.stale |= stale;
+    /// The drive may be inside a value whose rest will not come. Its commands have completed, and so have the inline
+    /// commands before them, which it handled first.
+    fn abort_sequence(&mut self, queue: &SharedQueue) -> Option<Waker> {
+        queue.reset();
         self.sequence.put(SEQUENCE)
     }
 }
 
 impl CompletionSink for Board {
-    fn complete(&self, cqes: &[Cqe]) {
+    fn complete(&self, queue: &SharedQueue, cqes: &[Cqe]) {
         let mut wakers = lock(&self.wakers);
         let mut slots = lock(&self.slots);
-        cqes.iter().for_each(|cqe| slots.complete(cqe, &mut wakers));
+        cqes.iter().for_each(|cqe| slots.complete(queue, cqe, &mut wakers));
         drop(slots);
         wakers.drain(..).for_each(Waker::wake);
     }
@@ -271,22 +269,15 @@ impl Port {
         Ok(Slot { port: self, cid, outbox, holds_sequence: false })
     }
 
-    /// Waits for the sequence; `true` when it is stale.
-    async fn take_sequence(&self) -> Result<bool, PowerOff> {
-        self.claim(|slots| &mut slots.sequence).await?;
-        Ok(std::mem::take(&mut lock(&self.board.slots).stale))
-    }
-
-    /// Takes every slot and the sequence for a pipeline, waiting for abandoned commands to end; `true` when the
-    /// sequence is stale.
-    pub(super) async fn take_all(&self) -> Result<bool, PowerOff> {
+    /// Takes every slot and the sequence for a pipeline, waiting for abandoned commands to end.
+    pub(super) async fn take_all(&self) -> Result<(), PowerOff> {
         for _ in 0..self.depth() {
             self.claim(|slots| &mut slots.free).await?;
         }
-        let stale = self.take_sequence().await?;
+        self.claim(|slots| &mut slots.sequence).await?;
         let mut slots = lock(&self.board.slots);
         slots.states.iter_mut().for_each(|state| *state = SlotState::Piped);
-        Ok(stale)
+        Ok(())
     }
 
     /// Moves completions of piped slots to the empty `to`, waiting for the first.
@@ -308,9 +299,8 @@ impl Port {
     }
 
     /// Takes a pipeline's slots back. `under_way` tells of each command whether the drive still has it, as far as the
-    /// pipeline knows, and how many completions it owes; `inside` is the slot whose value is unfinished, `stale` what [`Port::take_all`] returned if no
-    /// value has been submitted since.
-    pub(super) fn give_all(&self, under_way: &dyn Fn(u16) -> u32, inside: Option<u16>, stale: bool) {
+    /// pipeline knows, and how many completions it owes; `inside` is the slot of the value that the drive has a part of.
+    pub(super) fn give_all(&self, under_way: &dyn Fn(u16) -> u32, inside: Option<u16>) {
         let mut slots = lock(&self.board.slots);
         slots.collector = None;
         let finished: Vec<u16> = slots.finished.drain(..).map(|cqe| cqe.cid.get()).collect();
@@ -328,7 +318,10 @@ impl Port {
             }
         }
         if !kept_sequence {
-            wakers.extend(slots.leave_sequence(stale || inside.is_some()));
+            wakers.extend(match inside {
+                Some(_) => slots.abort_sequence(&self.queue),
+                None => slots.sequence.put(SEQUENCE),
+            });
         }
         drop(slots);
         wakers.into_iter().for_each(Waker::wake);
@@ -357,20 +350,17 @@ impl Slot<'_> {
         self.port.list_address(self.cid)
     }
 
-    /// Waits for the sequence, unless it is held already; `true` when it was got and is stale.
-    pub(super) async fn take_sequence(&mut self) -> Result<bool, PowerOff> {
-        if self.holds_sequence {
-            return Ok(false);
-        }
-        let stale = self.port.take_sequence().await?;
+    /// Waits for the sequence.
+    pub(super) async fn take_sequence(&mut self) -> Result<(), PowerOff> {
+        self.port.claim(|slots| &mut slots.sequence).await?;
         self.holds_sequence = true;
-        Ok(stale)
+        Ok(())
     }
 
     /// The last inline command of a value is submitted: others may follow.
     pub(super) fn leave_sequence(&mut self) {
         if std::mem::take(&mut self.holds_sequence) {
-            let next = lock(&self.port.board.slots).leave_sequence(false);
+            let next = lock(&self.port.board.slots).sequence.put(SEQUENCE);
             next.into_iter().for_each(Waker::wake);
         }
     }
@@ -429,7 +419,7 @@ impl Drop for Slot<'_> {
         }
         *state = SlotState::Idle;
         let next_slot = slots.free.put(self.cid);
-        let next_value = if holds_sequence { slots.leave_sequence(true) } else { None };
+        let next_value = if holds_sequence { slots.abort_sequence(&self.port.queue) } else { None };
         drop(slots);
         next_slot.into_iter().chain(next_value).for_each(Waker::wake);
     }

@@ -42,6 +42,8 @@ pub struct Counters {
     pub content: u64,
     pub power_cut: bool,
     pub recorded: bool,
+    /// Values that miss bytes.
+    pub unfinished: usize,
 }
 
 pub struct Drive {
@@ -111,6 +113,12 @@ pub fn build_refusing(
         history: Cell::new(0),
         refusal,
     });
+    let on_reset = Rc::downgrade(&drive);
+    link.on_reset(move |queue| {
+        if let Some(drive) = on_reset.upgrade() {
+            drive.unfinished.borrow_mut().remove(&queue.id());
+        }
+    });
     for _ in 0..CONTEXTS {
         sim.spawn(serve(drive.clone()));
     }
@@ -169,6 +177,7 @@ impl Drive {
             content,
             power_cut: ended.power_cut,
             recorded: ended.recording.is_ok(),
+            unfinished: self.unfinished.borrow().len(),
         }
     }
 

@@ -12,6 +12,7 @@
 //!                  piece = 0u8 | bytes u32 | bytes    or    1u8 | seed u64 | offset u32 | bytes u32
 //!   4 refused    nth u64                                     the drive's nth write to host memory was refused
 //!   5 end        power cut u8 | events u64 | time u64 | completion doorbells u32
+//!   6 reset      time u64 | queue u16                        the host gave up the value it had begun on a queue
 //! ```
 //!
 //! Numbers are little-endian. A checksum is XXH3 over everything from the start of its frame, seeded with the frame's
@@ -52,6 +53,7 @@ mod kind {
     pub const READ: u8 = 3;
     pub const REFUSED: u8 = 4;
     pub const END: u8 = 5;
+    pub const RESET: u8 = 6;
 }
 
 /// Slots that a queue may have (NVMe base specification).
@@ -241,6 +243,10 @@ impl Fields<'_> {
                     pieces.push(self.piece()?);
                 }
                 Frame::Read((!refused).then_some(pieces))
+            }
+            kind::RESET => {
+                let (at, queue) = (self.number_u64()?, self.number_u16()?);
+                Frame::Arrival(Stamped { at, arrived: Arrived::Reset { queue } })
             }
             kind::REFUSED => Frame::Refused { nth: self.number_u64()? },
             kind::END => Frame::End(End {
