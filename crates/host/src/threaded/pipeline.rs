@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 
-use kvdrive_link::transfer::{Next, Progress, StoreRequest, prp};
+use kvdrive_link::transfer::{Method, Next, Progress, StoreRequest, prp};
 use kvdrive_link::{Pattern, Piece, Region};
 use kvdrive_spec::inline::chunks_for;
 use kvdrive_spec::{Command, Cqe, Key, RetrieveOptions, Sqe, Status, StoreOptions, opcode};
@@ -73,7 +73,13 @@ pub struct Completion<V> {
 }
 
 enum Kind {
-    Store { options: StoreOptions, progress: Progress, awaited: Awaited },
+    /// `by_prp`: it began anew so, whatever the driver's method is.
+    Store {
+        options: StoreOptions,
+        progress: Progress,
+        by_prp: bool,
+        awaited: Awaited,
+    },
     Delete,
     Exist,
     Retrieve {
@@ -144,7 +150,7 @@ impl<V: Content> Pipeline<'_, V> {
     /// Begins a store under a condition.
     pub fn store_with(&mut self, key: Key, value: V, options: StoreOptions) -> Result<(), V> {
         let kind =
-            Kind::Store { options, progress: Progress::default(), awaited: Awaited::new(1) };
+            Kind::Store { options, progress: Progress::default(), by_prp: false, awaited: Awaited::new(1) };
         let cid = self.take_off(key, value, kind)?;
         self.begin_store(cid);
         Ok(())
@@ -218,7 +224,7 @@ impl<V: Content> Pipeline<'_, V> {
     /// Puts the first command of a value into the outbox, or queues the value for the sequence.
     fn begin_store(&mut self, cid: u16) {
         let flight = self.flights[usize::from(cid)].as_mut().expect("a store begins with its flight");
-        let Kind::Store { options, progress, awaited } = &mut flight.kind else { return };
+        let Kind::Store { options, progress, by_prp, awaited } = &mut flight.kind else { return };
         let bytes = flight.value.piece().bytes();
         let mut method = self.driver.method(bytes, *options);
         if method.is_inline() && self.inside.is_some() {
@@ -236,6 +242,7 @@ impl<V: Content> Pipeline<'_, V> {
         let mut next = method.begin(&request, progress, &mut self.outbox);
         if next == Next::ByPrp {
             method = &prp::Prp;
+            *by_prp = true;
             if bytes <= self.driver.max_value_bytes() {
                 port.buffer(cid).fill(flight.value.piece());
             }
@@ -252,10 +259,11 @@ impl<V: Content> Pipeline<'_, V> {
     fn advance(&mut self, cqe: &Cqe) -> Option<Completion<V>> {
         let cid = cqe.cid.get();
         let flight = self.flights[usize::from(cid)].as_mut()?;
-        if let Kind::Store { options, progress, awaited } = &mut flight.kind {
+        if let Kind::Store { options, progress, by_prp, awaited } = &mut flight.kind {
             let cqe = awaited.take(cqe)?;
             let value = flight.value.piece();
-            let method = self.driver.method(value.bytes(), *options);
+            let method: &dyn Method =
+                if *by_prp { &prp::Prp } else { self.driver.method(value.bytes(), *options) };
             let request = request(self.driver, cid, flight.key, value, *options);
             let before = self.outbox.len();
             let next = method.on_completion(&request, progress, &cqe, &mut self.outbox);

@@ -261,6 +261,23 @@ fn a_pipeline_that_never_rang_leaves_a_clean_queue() {
 }
 
 #[test]
+fn a_pipelined_value_that_goes_by_prp_instead_ends_with_the_answer_to_that() {
+    for status in [Status::COMMAND_INTERRUPTED, Status::INVALID_OPCODE, Status::STALE_WINDOW] {
+        let config = ServerConfig { pace: Pace::Off, recorder: None };
+        let build = move |sim: &_, memory| firmware::build_refusing(sim, memory, Some(status));
+        let (connector, serving) = serve_thread(config, build).unwrap();
+        let mut driver = connector.connect(by("cxl"), 8, 2).unwrap();
+        let mut pipeline = driver.pipeline().unwrap();
+        pipeline.store(key(1), value(1, 100)).unwrap();
+        let completion = pipeline.next_completion().unwrap().expect("a store is under way");
+        assert_eq!(completion.result, Err(status));
+        drop(pipeline);
+        drop((driver, connector));
+        serving.join();
+    }
+}
+
+#[test]
 fn a_real_sequence_error_is_not_hidden() {
     let config = ServerConfig { pace: Pace::Off, recorder: None };
     let (connector, serving) = serve_thread(config, |sim, memory| {
