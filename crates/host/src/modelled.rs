@@ -294,7 +294,11 @@ impl Driver {
                 take_pair(cqe, memory, buffer, buffer_bytes, into)
             })
             .await?;
-        Ok((Iterator::of(&cqe), pair?))
+        let iterator = Iterator::of(&cqe);
+        if pair.is_err() {
+            self.close(iterator).await?;
+        }
+        Ok((iterator, pair?))
     }
 
     /// The iterator's next pair; `None` behind the last.

@@ -14,7 +14,8 @@ use crate::answers::{self, Iterator, NSID, Pair, take_keys, take_pair};
 /// A queue pair with as many command slots as its depth.
 ///
 /// Futures work on any executor: whoever polls them submits, and the drive's thread wakes them. A future may be
-/// dropped at any time: what it submitted is carried out, or, for a value that was not yet submitted whole, forgotten.
+/// dropped at any time: what it submitted is carried out, or, for a value that was not yet submitted whole, forgotten;
+/// an iterator that nobody learns of is closed.
 pub struct Driver {
     connector: Connector,
     port: Option<Arc<Port>>,
@@ -159,10 +160,15 @@ impl Driver {
     pub async fn seek(&self, key: Option<Key>, into: &mut Region) -> Result<(Iterator, Option<Pair>), Error> {
         let buffer_bytes = answers::pair_bytes(self.max_value_bytes);
         let command = Command::Seek { key, buffer_bytes };
-        self.with_data(command, buffer_bytes, |cqe, memory, buffer| {
-            Ok((Iterator::of(cqe), take_pair(cqe, memory, buffer, buffer_bytes, into)?))
-        })
-        .await
+        let (iterator, pair) = self
+            .with_data(command, buffer_bytes, |cqe, memory, buffer| {
+                Ok((Iterator::of(cqe), take_pair(cqe, memory, buffer, buffer_bytes, into)))
+            })
+            .await?;
+        if pair.is_err() {
+            self.close(iterator).await?;
+        }
+        Ok((iterator, pair?))
     }
 
     /// The iterator's next pair; `None` behind the last.
@@ -196,6 +202,7 @@ impl Driver {
         take: impl FnOnce(&Cqe, &dyn HostMemory, u64) -> Result<T, Status>,
     ) -> Result<T, Error> {
         let mut slot = self.port().slot().await?;
+        slot.opens_iterator = matches!(command, Command::Seek { .. });
         slot.buffer().clear();
         let mut sqe = command.encode(slot.cid(), NSID);
         prp::point_at(&mut sqe, slot.buffer().address(), slot.list_address(), buffer_bytes);

@@ -10,7 +10,7 @@
 //!
 //! The *sequence* is the right to submit inline commands. A value that needs several holds it until its last one is
 //! submitted. When its owner goes away before that, the drive is left inside an unfinished value; before the sequence
-//! passes on, the queue is reset, so that the drive discards it.
+//! passes on, the queue is reset, so that the drive discards it. An iterator whose SEEK nobody waits for is closed.
 
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,10 +20,10 @@ use kvdrive_link::Piece;
 use kvdrive_link::pcie::PAGE_BYTES;
 use kvdrive_link::shared::{CompletionSink, PowerOff, SharedBuffer, SharedLink, SharedQueue};
 use kvdrive_link::transfer::outcome;
-use kvdrive_spec::{Cqe, Sqe};
+use kvdrive_spec::{Command, Cqe, Sqe};
 
 use super::tokens::Tokens;
-use crate::answers;
+use crate::answers::{self, Iterator, NSID};
 
 /// The sequence is one token; its number says nothing.
 const SEQUENCE: u16 = 0;
@@ -40,9 +40,10 @@ enum SlotState {
     Completed(Cqe),
     /// A pipeline's: completions are collected in `Slots::finished`.
     Piped,
-    /// Submitted, and nobody waits for these completions; it may hold the sequence.
+    /// Submitted, and nobody waits for these completions; it may hold the sequence, or open an iterator.
     Abandoned {
         holds_sequence: bool,
+        opens_iterator: bool,
         completions: u32,
     },
 }
@@ -126,6 +127,9 @@ impl Slots {
                 }
             }
             SlotState::Abandoned { completions, .. } if *completions > 1 => *completions -= 1,
+            SlotState::Abandoned { opens_iterator: true, .. } if cqe.status().is_success() => {
+                *state = close_iterator(queue, cqe);
+            }
             SlotState::Abandoned { holds_sequence, .. } => {
                 let holds_sequence = *holds_sequence;
                 *state = SlotState::Idle;
@@ -144,6 +148,14 @@ impl Slots {
         queue.reset();
         self.sequence.put(SEQUENCE)
     }
+}
+
+/// Closes the iterator that the SEEK of `cqe` opened, in the same slot.
+fn close_iterator(queue: &SharedQueue, cqe: &Cqe) -> SlotState {
+    let iterator = Iterator::of(cqe).number();
+    let mut sqes = vec![Command::IterClose { iterator }.encode(cqe.cid.get(), NSID)];
+    assert!(queue.submit(&mut sqes, 0), "the entry of the completed command is free");
+    SlotState::Abandoned { holds_sequence: false, opens_iterator: false, completions: 1 }
 }
 
 impl CompletionSink for Board {
@@ -266,7 +278,7 @@ impl Port {
     pub(super) async fn slot(&self) -> Result<Slot<'_>, PowerOff> {
         let cid = self.claim(|slots| &mut slots.free).await?;
         let outbox = std::mem::take(&mut *lock(&self.memory[usize::from(cid)].outbox));
-        Ok(Slot { port: self, cid, outbox, holds_sequence: false })
+        Ok(Slot { port: self, cid, outbox, opens_iterator: false, holds_sequence: false })
     }
 
     /// Takes every slot and the sequence for a pipeline, waiting for abandoned commands to end.
@@ -311,7 +323,8 @@ impl Port {
             if completions > 0 {
                 let holds_sequence = inside == Some(cid);
                 kept_sequence |= holds_sequence;
-                slots.states[usize::from(cid)] = SlotState::Abandoned { holds_sequence, completions };
+                slots.states[usize::from(cid)] =
+                    SlotState::Abandoned { holds_sequence, opens_iterator: false, completions };
             } else {
                 slots.states[usize::from(cid)] = SlotState::Idle;
                 wakers.extend(slots.free.put(cid));
@@ -334,6 +347,8 @@ pub(super) struct Slot<'a> {
     cid: u16,
     /// Entries to submit next.
     pub(super) outbox: Vec<Sqe>,
+    /// Its command is a SEEK: what it opens is closed if nobody learns of it.
+    pub(super) opens_iterator: bool,
     holds_sequence: bool,
 }
 
@@ -411,11 +426,20 @@ impl Drop for Slot<'_> {
         self.outbox.clear();
         *lock(&self.port.memory[usize::from(self.cid)].outbox) = std::mem::take(&mut self.outbox);
         let mut slots = lock(&self.port.board.slots);
+        let off = slots.off;
         let state = &mut slots.states[usize::from(self.cid)];
-        let holds_sequence = self.holds_sequence;
-        if let SlotState::UnderWay { awaited, .. } = state {
-            *state = SlotState::Abandoned { holds_sequence, completions: awaited.completions };
-            return;
+        let (holds_sequence, opens_iterator) = (self.holds_sequence, self.opens_iterator);
+        match state {
+            SlotState::UnderWay { awaited, .. } => {
+                let completions = awaited.completions;
+                *state = SlotState::Abandoned { holds_sequence, opens_iterator, completions };
+                return;
+            }
+            SlotState::Completed(cqe) if opens_iterator && cqe.status().is_success() && !off => {
+                *state = close_iterator(&self.port.queue, cqe);
+                return;
+            }
+            _ => {}
         }
         *state = SlotState::Idle;
         let next_slot = slots.free.put(self.cid);

@@ -44,6 +44,7 @@ pub struct Counters {
     pub recorded: bool,
     /// Values that miss bytes.
     pub unfinished: usize,
+    pub open_iterators: usize,
 }
 
 pub struct Drive {
@@ -56,6 +57,7 @@ pub struct Drive {
     /// Of quiet commands, for those that are not.
     refused: RefCell<BTreeMap<u16, Status>>,
     cursors: RefCell<Vec<Option<Key>>>,
+    closed_iterators: Cell<usize>,
     store_lock: Mutex,
     commands: Cell<u64>,
     history: Cell<u64>,
@@ -108,6 +110,7 @@ pub fn build_refusing(
         unfinished: RefCell::default(),
         refused: RefCell::default(),
         cursors: RefCell::default(),
+        closed_iterators: Cell::new(0),
         store_lock: Mutex::new(sim),
         commands: Cell::new(0),
         history: Cell::new(0),
@@ -178,6 +181,7 @@ impl Drive {
             power_cut: ended.power_cut,
             recorded: ended.recording.is_ok(),
             unfinished: self.unfinished.borrow().len(),
+            open_iterators: self.cursors.borrow().len() - self.closed_iterators.get(),
         }
     }
 
@@ -254,7 +258,10 @@ impl Drive {
                 let from = last.map_or(Bound::Unbounded, Bound::Excluded);
                 self.answer_pair(sqe, buffer_bytes, iterator, from).await
             }
-            Command::IterClose { .. } => Ok((0, 0)),
+            Command::IterClose { .. } => {
+                self.closed_iterators.set(self.closed_iterators.get() + 1);
+                Ok((0, 0))
+            }
             Command::Express(store) => {
                 let (key, bytes) = (store.key, store.value_bytes);
                 let place = byte_express::receive(fetched.chunks.as_deref(), &key, bytes, self).await?;

@@ -239,6 +239,31 @@ fn values_that_were_dropped_leave_the_drive() {
 }
 
 #[test]
+fn iterators_that_nobody_learned_of_are_closed() {
+    let (connector, serving) = serve();
+    let driver = connector.connect(by("prp"), 8, 2).unwrap();
+    driver.blocking().store(key(1), Piece::Bytes(b"value")).unwrap();
+    let mut region = Region::new();
+    for round in 0..30 {
+        {
+            let mut seek = pin!(driver.seek(None, &mut region));
+            assert!(poll_once(&mut seek).is_pending());
+            if round % 2 == 0 {
+                // The answer is there, and nobody has looked.
+                driver.blocking().exist(key(1)).unwrap();
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+        }
+        driver.blocking().exist(key(1)).unwrap();
+    }
+    let (iterator, pair) = driver.blocking().seek(None, &mut region).unwrap();
+    assert_eq!(pair.map(|pair| pair.value_bytes), Some(5));
+    driver.blocking().close(iterator).unwrap();
+    drop((driver, connector));
+    assert_eq!(serving.join().open_iterators, 0);
+}
+
+#[test]
 fn a_pipeline_that_never_rang_leaves_a_clean_queue() {
     let (connector, serving) = serve();
     let mut driver = connector.connect(by("piggyback"), 8, 2).unwrap();
