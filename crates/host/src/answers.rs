@@ -95,11 +95,13 @@ pub(crate) fn take_keys(memory: &dyn HostMemory, buffer: u64, bytes: u32) -> Res
     reader.map(|key| key.map_err(|_| Status::DATA_TRANSFER_ERROR)).collect()
 }
 
-/// Takes an iterator's answer apart: the pair, and its value into `into`. `None` behind the last pair.
+/// Takes an iterator's answer apart: the pair, and its value into `into`, as far as it fits a buffer of `buffer_bytes`
+/// bytes. `None` behind the last pair.
 pub(crate) fn take_pair(
     cqe: &Cqe,
     memory: &dyn HostMemory,
     buffer: u64,
+    buffer_bytes: u32,
     into: &mut Region,
 ) -> Result<Option<Pair>, Status> {
     into.clear();
@@ -112,6 +114,8 @@ pub(crate) fn take_pair(
     header.copy_to(0, &mut bytes);
     let header = IterHeader::from_bytes(bytes);
     let key = header.key().ok_or(Status::DATA_TRANSFER_ERROR)?;
-    copy_in(memory, buffer + IterHeader::BYTES as u64, header.value_bytes(), into);
+    // The value may have been stored under a larger limit.
+    let bytes = header.value_bytes().min(buffer_bytes - IterHeader::BYTES as u32);
+    copy_in(memory, buffer + IterHeader::BYTES as u64, bytes, into);
     Ok(Some(Pair { key, value_bytes: header.value_bytes() }))
 }

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use kvdrive_link::pcie::PAGE_BYTES;
 use kvdrive_link::transfer::{HostWindow, Method, Next, Progress, StoreRequest, outcome, prp};
 use kvdrive_link::{HostMemory, Link, LocalMemory, Piece, QueuePair, Region};
-use kvdrive_sim::{Mutex, Ns, Resource, WaitQueue};
+use kvdrive_sim::{Mutex, MutexGuard, Ns, Resource, WaitQueue};
 use kvdrive_spec::identify::{IDENTIFY_BYTES, KvNamespace};
 use kvdrive_spec::{Command, Cqe, Key, RetrieveOptions, Sqe, Status, StoreOptions};
 use serde::Deserialize;
@@ -101,6 +101,23 @@ pub struct Driver {
     slots: u32,
     /// `None`: the drive exposes none.
     window: Option<HostWindow>,
+    /// Who waits until a value in the window is answered, because it is full.
+    window_waiting: WaitQueue,
+}
+
+/// How far one store has come. Dropped in the middle it leaves nothing behind that others would wait for.
+struct Course<'a> {
+    driver: &'a Driver,
+    progress: Progress,
+}
+
+impl Drop for Course<'_> {
+    fn drop(&mut self) {
+        if let (Some(window), Some(claim)) = (&self.driver.window, self.progress.claim) {
+            window.end(claim);
+            self.driver.window_waiting.wake_one();
+        }
+    }
 }
 
 impl Driver {
@@ -118,6 +135,7 @@ impl Driver {
             sequence: Mutex::new(sim),
             slots: (entries - 1) / depth,
             window: host.link.window_bytes().map(HostWindow::new),
+            window_waiting: WaitQueue::new(sim),
         }
     }
 
@@ -139,7 +157,7 @@ impl Driver {
             return Err(Status::INVALID_VALUE_SIZE);
         }
         let plain = options == StoreOptions::default();
-        let mut method = if plain { self.method.pick(bytes, self.slots) } else { &prp::Prp };
+        let method = if plain { self.method.pick(bytes, self.slots) } else { &prp::Prp };
         let mut slot = match self.try_take_slot() {
             Some(slot) => slot,
             None => self.take_slot().await,
@@ -155,7 +173,7 @@ impl Driver {
             slots: self.slots,
             window: self.window.as_ref(),
         };
-        let mut sequence = if method.is_inline() {
+        let sequence = if method.is_inline() {
             match self.sequence.try_lock() {
                 None => Some(self.sequence.lock().await),
                 locked => locked,
@@ -163,42 +181,67 @@ impl Driver {
         } else {
             None
         };
+        let status = self.carry_out(method, &request, &mut slot.outbox, sequence).await;
+        self.give_slot(slot);
+        if status.is_success() { Ok(()) } else { Err(status) }
+    }
+
+    /// A store from its first command to its last completion; gives `sequence` back when it may.
+    async fn carry_out(
+        &self,
+        mut method: &dyn Method,
+        request: &StoreRequest<'_>,
+        outbox: &mut Vec<Sqe>,
+        mut sequence: Option<MutexGuard<'_>>,
+    ) -> Status {
+        let bytes = request.value.bytes();
         let staged_bytes = method.staged_bytes(bytes);
         if staged_bytes > 0 {
-            self.stage(&request, staged_bytes).await;
+            self.stage(request, staged_bytes).await;
         }
-        let mut progress = Progress::default();
-        let mut next = method.begin(&request, &mut progress, &mut slot.outbox);
-        let status = loop {
+        let mut course = Course { driver: self, progress: Progress::default() };
+        let progress = &mut course.progress;
+        let mut next = method.begin(request, progress, outbox);
+        loop {
             let completions = match next {
-                Next::Done(status) => break status,
+                Next::Done(status) => return status,
                 Next::Submit => 1,
                 Next::SubmitForAll(completions) => completions,
                 Next::WriteWindow { address, bytes } => {
-                    self.write_window(address, value.slice(0, bytes)).await;
+                    self.write_window(address, request.value.slice(0, bytes)).await;
                     1
+                }
+                Next::WaitForWindow => {
+                    self.window_waiting.wait().await;
+                    next = method.begin(request, progress, outbox);
+                    if next != Next::WaitForWindow {
+                        // There may be room for more than one.
+                        self.window_waiting.wake_one();
+                    }
+                    continue;
                 }
                 Next::ByPrp => {
                     method = &prp::Prp;
                     if bytes > 0 {
-                        self.stage(&request, bytes).await;
+                        self.stage(request, bytes).await;
                     }
-                    progress = Progress::default();
-                    next = method.begin(&request, &mut progress, &mut slot.outbox);
+                    *progress = Progress::default();
+                    next = method.begin(request, progress, outbox);
                     continue;
                 }
             };
-            self.submit(&mut slot.outbox).await;
+            self.submit(outbox).await;
             if progress.sent_bytes == bytes {
                 // Its last command is in the queue: the next value may follow.
-                sequence = None;
+                drop(sequence.take());
             }
-            let cqe = self.completed(slot.cid, completions).await;
-            next = method.on_completion(&request, &mut progress, &cqe, &mut slot.outbox);
-        };
-        drop(sequence);
-        self.give_slot(slot);
-        if status.is_success() { Ok(()) } else { Err(status) }
+            let cqe = self.completed(request.cid, completions).await;
+            let had_claim = progress.claim.is_some();
+            next = method.on_completion(request, progress, &cqe, outbox);
+            if had_claim {
+                self.window_waiting.wake_one();
+            }
+        }
     }
 
     /// Retrieves a value into `into`, from its byte 0; returns the value's size.
@@ -248,10 +291,14 @@ impl Driver {
         let buffer_bytes = answers::pair_bytes(self.host.max_value_bytes);
         let (cqe, pair) = self
             .with_data(Command::Seek { key, buffer_bytes }, buffer_bytes, |cqe, memory, buffer| {
-                take_pair(cqe, memory, buffer, into)
+                take_pair(cqe, memory, buffer, buffer_bytes, into)
             })
             .await?;
-        Ok((Iterator::of(&cqe), pair?))
+        let iterator = Iterator::of(&cqe);
+        if pair.is_err() {
+            self.close(iterator).await?;
+        }
+        Ok((iterator, pair?))
     }
 
     /// The iterator's next pair; `None` behind the last.
@@ -259,7 +306,9 @@ impl Driver {
         let buffer_bytes = answers::pair_bytes(self.host.max_value_bytes);
         let command = Command::Next { iterator: iterator.number(), buffer_bytes };
         let (_, pair) = self
-            .with_data(command, buffer_bytes, |cqe, memory, buffer| take_pair(cqe, memory, buffer, into))
+            .with_data(command, buffer_bytes, |cqe, memory, buffer| {
+                take_pair(cqe, memory, buffer, buffer_bytes, into)
+            })
             .await?;
         pair
     }
@@ -288,8 +337,13 @@ impl Driver {
 
     /// The core copies the value and waits until its lines are flushed.
     async fn write_window(&self, address: u64, piece: Piece<'_>) {
+        let (sim, began) = (self.host.link.sim(), self.host.link.sim().now());
         let _core = self.host.core.acquire().await;
-        self.host.link.sim().sleep(self.host.costs.cxl_setup_ns).await;
+        let span = self.host.costs.cxl_setup_ns;
+        if span > 0 {
+            sim.sleep(span).await;
+            sim.trace().note(began, sim.now() - began, "host", "set up a CXL store", 0, "");
+        }
         self.host.link.cxl_store(address, piece).await;
     }
 

@@ -185,7 +185,11 @@ pub struct Link {
     /// Entries that the drive may take, of all queues.
     visible: Cell<u64>,
     exposed: RefCell<Option<Weak<dyn Exposed>>>,
+    on_reset: RefCell<Option<OnReset>>,
 }
+
+/// What the drive does when a host resets a queue.
+type OnReset = Box<dyn Fn(&QueuePair)>;
 
 impl Link {
     /// A link with an admin queue and no I/O queues.
@@ -200,6 +204,7 @@ impl Link {
             cursor: Cell::new(0),
             visible: Cell::new(0),
             exposed: RefCell::new(None),
+            on_reset: RefCell::new(None),
             sim: sim.clone(),
             fixed: Fixed::new(&config),
             config,
@@ -364,6 +369,18 @@ impl Link {
         }
         // Made where the caller wants it: moving it right after it was written would be a stall.
         Fetched { queue: queue.clone(), sqe, turn, chunks, head: queue.head() }
+    }
+
+    /// Drive: what it does when a host resets a queue.
+    pub fn on_reset(&self, discard: impl Fn(&QueuePair) + 'static) {
+        *self.on_reset.borrow_mut() = Some(Box::new(discard));
+    }
+
+    /// Host: what it has begun on `queue` and not ended it never will. No inline command is under way there.
+    pub fn reset(&self, queue: &QueuePair) {
+        if let Some(discard) = &*self.on_reset.borrow() {
+            discard(queue);
+        }
     }
 
     /// Drive: what its CXL.mem port leads to. The link does not keep it.

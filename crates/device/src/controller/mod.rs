@@ -178,6 +178,12 @@ impl<E: Engine> Controller<E> {
             let exposed: Weak<dyn Exposed> = Rc::downgrade(&(self.clone() as Rc<dyn Exposed>));
             self.link.expose(exposed);
         }
+        let controller = Rc::downgrade(self);
+        self.link.on_reset(move |queue| {
+            if let Some(controller) = controller.upgrade() {
+                controller.discard_unfinished(queue);
+            }
+        });
         for _ in 0..contexts {
             sim.spawn(serve(self.clone()));
         }

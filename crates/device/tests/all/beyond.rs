@@ -200,6 +200,9 @@ fn a_window_takes_each_byte_once_and_passes_when_the_host_asks_for_another() {
     put_tail(&mut tailed, &[7; 10]);
     assert_eq!(rig.one(&queue, tailed), (Status::SUCCESS, 266, 1));
     assert_eq!(rig.stored(key(3)), Some([[6; 64].as_slice(), &[7; 10]].concat()));
+    // A value of no bytes takes none, wherever it lies.
+    assert_eq!(rig.one(&queue, in_window(5, 0, 300, 1)), (Status::SUCCESS, 266, 1));
+    assert_eq!(rig.stored(key(5)), Some(Vec::new()));
     // Another window. A store that comes too late for the old one hits nothing.
     assert_eq!(rig.one(&queue, in_window(2, 10, ASK, 1)), (Status::STALE_WINDOW, 0, 2));
     rig.store_window(1, 0, &[9; 64]);
@@ -217,7 +220,7 @@ fn a_window_takes_each_byte_once_and_passes_when_the_host_asks_for_another() {
     let other = rig.link.create_queue(8);
     assert_eq!(rig.one(&other, in_window(4, 10, 0, 3)), (Status::STALE_WINDOW, 0, 4));
     assert_eq!(rig.one(&queue, in_window(4, 10, 0, 4)), (Status::STALE_WINDOW, 0, 3));
-    rig.controller.discard_unfinished(&queue);
+    rig.link.reset(&queue);
     assert_eq!(rig.one(&queue, in_window(4, 10, 0, 3)), (Status::STALE_WINDOW, 0, 5), "a reset closes it");
     assert_eq!(rig.controller.engine().open_places.get(), 0);
 }

@@ -1,7 +1,9 @@
 //! Commands from the driver to an engine and back: contents, statuses, and every byte that crosses.
 
 use std::collections::BTreeMap;
+use std::future::{Future, poll_fn};
 use std::rc::Rc;
+use std::task::Poll;
 
 use kvdrive_device::controller::Controller;
 use kvdrive_host::modelled::{Driver, Host};
@@ -11,7 +13,7 @@ use kvdrive_sim::{Resource, Rng, Sim, join_all};
 use kvdrive_spec::inline::{put_transfer, put_write};
 use kvdrive_spec::{Command, Key, Sqe, Status, StoreOptions, Write, opcode};
 
-use super::mock_engine::{Jitter, MockEngine};
+use super::mock_engine::{Jitter, MockEngine, Stored};
 use super::rig;
 
 struct Rig {
@@ -38,6 +40,10 @@ fn rig() -> Rig {
 
 impl Rig {
     fn driver(&self, name: &str, depth: u32) -> Driver {
+        self.driver_with(name, 64, depth)
+    }
+
+    fn driver_with(&self, name: &str, entries: u32, depth: u32) -> Driver {
         let config = TransferConfig {
             method: name.into(),
             threshold1_bytes: 128,
@@ -45,7 +51,7 @@ impl Rig {
             alpha: 1.0,
             beta: 1.0,
         };
-        Driver::new(&self.host, method(&config).expect("a row"), 64, depth)
+        Driver::new(&self.host, method(&config).expect("a row"), entries, depth)
     }
 
     /// Stores `bytes` bytes and returns what crossed for it.
@@ -221,6 +227,83 @@ fn a_value_in_a_window_moves_its_flits() {
         let since = rig.link.meter().payload().since(&before);
         assert_eq!((since.of(Class::Cxl), since.of(Class::Sqe)), (136, 128));
     }
+}
+
+/// More stores at once than a window has room for: those that find it full wait, and make no other window of it while
+/// values lie there whose commands have not come.
+#[test]
+fn a_full_window_is_replaced_when_its_values_have_been_taken() {
+    for (name, bytes) in [("cxl", 1_024), ("cxl", 700), ("piggyback-cxl", 1_040), ("adaptive-cxl", 100)] {
+        let rig = rig_with(Sim::new(), 4096, 8, MockEngine::new(2 << 20));
+        let driver = rig.driver_with(name, 256, 128);
+        let before = rig.link.meter().payload();
+        let value = contents(bytes, 3);
+        rig.sim.block_on(async {
+            let stores = (0..500).map(|number| driver.store(key(number), Piece::Bytes(&value)));
+            assert!(join_all(&rig.sim, stores).await.iter().all(Result::is_ok));
+        });
+        let since = rig.link.meter().payload().since(&before);
+        let entries = since.of(Class::Sqe) / 64;
+        assert!(entries < 1_000, "{name}, {bytes} B: {entries} entries for 500 stores");
+        assert_eq!(since.of(Class::ToDrive), 0, "{name}, {bytes} B: nothing went by DMA");
+        assert!((0..500).all(|number| rig.stored(key(number)).as_ref() == Some(&value)), "{name}");
+    }
+}
+
+#[test]
+fn a_store_dropped_while_its_value_is_placed_keeps_nobody_from_a_window() {
+    let rig = rig();
+    let driver = rig.driver("cxl", 8);
+    let value = contents(1_500, 4);
+    rig.sim.block_on(async {
+        driver.store(key(1), Piece::Bytes(&value)).await.expect("stored");
+        for _ in 0..3 {
+            // Somebody else is due, so the first poll ends where time has to pass.
+            let clock = rig.sim.clone();
+            rig.sim.spawn(async move { clock.sleep(1).await });
+            let mut dropped = Box::pin(driver.store(key(2), Piece::Bytes(&value)));
+            let polled = poll_fn(|context| Poll::Ready(dropped.as_mut().poll(context))).await;
+            assert!(polled.is_pending());
+            drop(dropped);
+            for number in 3..9 {
+                driver.store(key(number), Piece::Bytes(&value)).await.expect("stored");
+            }
+        }
+    });
+    assert_eq!(rig.stored(key(2)), None);
+}
+
+/// The drive's values may be larger than what it takes now: an image that was made under another limit.
+#[test]
+fn a_pair_beyond_the_buffer_of_the_host_is_cut_as_a_retrieve_cuts_it() {
+    let rig = rig_with(Sim::new(), 4096, 1, MockEngine::new(4_096));
+    let driver = rig.driver("prp", 1);
+    let value = contents(10_000, 5);
+    let stored = Stored { content: Region::from_bytes(value.clone()), bytes: 10_000 };
+    rig.controller.engine().values.borrow_mut().insert(key(1), stored.into());
+    rig.sim.block_on(async {
+        let mut region = Region::new();
+        let (iterator, pair) = driver.seek(None, &mut region).await.expect("open");
+        assert_eq!(pair.map(|pair| pair.value_bytes), Some(10_000));
+        assert!(region.to_bytes(8_000) == value[..8_000]);
+        driver.close(iterator).await.expect("open");
+        assert_eq!(driver.retrieve(key(1), &mut region).await, Ok(10_000));
+        assert!(region.to_bytes(4_096) == value[..4_096]);
+    });
+}
+
+#[test]
+fn the_trace_says_what_the_host_does_before_it_stores_into_a_window() {
+    let rig = rig();
+    let driver = rig.driver("cxl", 1);
+    rig.crossed(&driver, 100);
+    rig.sim.trace().start();
+    rig.crossed(&driver, 100);
+    let steps = rig.sim.trace().take();
+    let set_up = steps.iter().find(|step| step.what == "set up a CXL store").expect("it is noted");
+    let crossing = steps.iter().find(|step| step.purpose == Class::Cxl.name()).expect("it is noted");
+    assert_eq!((set_up.room, set_up.span_ns), ("host", rig::HOST_COSTS.cxl_setup_ns));
+    assert_eq!(set_up.at + set_up.span_ns, crossing.at);
 }
 
 #[test]

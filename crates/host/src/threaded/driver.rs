@@ -14,7 +14,8 @@ use crate::answers::{self, Iterator, NSID, Pair, take_keys, take_pair};
 /// A queue pair with as many command slots as its depth.
 ///
 /// Futures work on any executor: whoever polls them submits, and the drive's thread wakes them. A future may be
-/// dropped at any time: what it submitted is carried out, or, for a value that was not yet submitted whole, forgotten.
+/// dropped at any time: what it submitted is carried out, or, for a value that was not yet submitted whole, forgotten;
+/// an iterator that nobody learns of is closed.
 pub struct Driver {
     connector: Connector,
     port: Option<Arc<Port>>,
@@ -79,7 +80,9 @@ impl Driver {
         }
         let mut method = self.method(bytes, options);
         let mut slot = self.port().slot().await?;
-        let mut stale = method.is_inline() && slot.take_sequence().await?;
+        if method.is_inline() {
+            slot.take_sequence().await?;
+        }
         let (cid, buffer, list) = (slot.cid(), slot.buffer().address(), slot.list_address());
         let slots = self.port().slots();
         let request =
@@ -95,7 +98,9 @@ impl Driver {
                 Next::Done(status) => return done(status),
                 Next::Submit => slot.submit(1)?,
                 Next::SubmitForAll(completions) => slot.submit(completions)?,
-                Next::WriteWindow { .. } => unreachable!("a window was written to that is not there"),
+                Next::WriteWindow { .. } | Next::WaitForWindow => {
+                    unreachable!("there is no window to write to")
+                }
                 Next::ByPrp => {
                     method = &prp::Prp;
                     slot.buffer().fill(value);
@@ -107,14 +112,7 @@ impl Driver {
                 slot.leave_sequence();
             }
             let cqe = slot.completion().await?;
-            if std::mem::take(&mut stale) && cqe.status() == Status::COMMAND_SEQUENCE_ERROR {
-                // The drive has discarded what was left behind; this value begins anew.
-                stale = slot.take_sequence().await?;
-                progress = Progress::default();
-                next = method.begin(&request, &mut progress, &mut slot.outbox);
-            } else {
-                next = method.on_completion(&request, &mut progress, &cqe, &mut slot.outbox);
-            }
+            next = method.on_completion(&request, &mut progress, &cqe, &mut slot.outbox);
         }
     }
 
@@ -162,18 +160,25 @@ impl Driver {
     pub async fn seek(&self, key: Option<Key>, into: &mut Region) -> Result<(Iterator, Option<Pair>), Error> {
         let buffer_bytes = answers::pair_bytes(self.max_value_bytes);
         let command = Command::Seek { key, buffer_bytes };
-        self.with_data(command, buffer_bytes, |cqe, memory, buffer| {
-            Ok((Iterator::of(cqe), take_pair(cqe, memory, buffer, into)?))
-        })
-        .await
+        let (iterator, pair) = self
+            .with_data(command, buffer_bytes, |cqe, memory, buffer| {
+                Ok((Iterator::of(cqe), take_pair(cqe, memory, buffer, buffer_bytes, into)))
+            })
+            .await?;
+        if pair.is_err() {
+            self.close(iterator).await?;
+        }
+        Ok((iterator, pair?))
     }
 
     /// The iterator's next pair; `None` behind the last.
     pub async fn next(&self, iterator: Iterator, into: &mut Region) -> Result<Option<Pair>, Error> {
         let buffer_bytes = answers::pair_bytes(self.max_value_bytes);
         let command = Command::Next { iterator: iterator.number(), buffer_bytes };
-        self.with_data(command, buffer_bytes, |cqe, memory, buffer| take_pair(cqe, memory, buffer, into))
-            .await
+        self.with_data(command, buffer_bytes, |cqe, memory, buffer| {
+            take_pair(cqe, memory, buffer, buffer_bytes, into)
+        })
+        .await
     }
 
     /// Closes an iterator.
@@ -197,6 +202,7 @@ impl Driver {
         take: impl FnOnce(&Cqe, &dyn HostMemory, u64) -> Result<T, Status>,
     ) -> Result<T, Error> {
         let mut slot = self.port().slot().await?;
+        slot.opens_iterator = matches!(command, Command::Seek { .. });
         slot.buffer().clear();
         let mut sqe = command.encode(slot.cid(), NSID);
         prp::point_at(&mut sqe, slot.buffer().address(), slot.list_address(), buffer_bytes);

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 
-use kvdrive_link::transfer::{Next, Progress, StoreRequest, prp};
+use kvdrive_link::transfer::{Method, Next, Progress, StoreRequest, prp};
 use kvdrive_link::{Pattern, Piece, Region};
 use kvdrive_spec::inline::chunks_for;
 use kvdrive_spec::{Command, Cqe, Key, RetrieveOptions, Sqe, Status, StoreOptions, opcode};
@@ -73,10 +73,18 @@ pub struct Completion<V> {
 }
 
 enum Kind {
-    Store { options: StoreOptions, progress: Progress, stale: bool, awaited: Awaited },
+    /// `by_prp`: it began anew so, whatever the driver's method is.
+    Store {
+        options: StoreOptions,
+        progress: Progress,
+        by_prp: bool,
+        awaited: Awaited,
+    },
     Delete,
     Exist,
-    Retrieve { into: Region },
+    Retrieve {
+        into: Region,
+    },
 }
 
 struct Flight<V> {
@@ -102,15 +110,13 @@ pub struct Pipeline<'a, V> {
     /// The value in the middle of its inline commands, and those that wait for it.
     inside: Option<u16>,
     waiting: VecDeque<u16>,
-    /// May the drive be inside a value that somebody left behind?
-    stale: bool,
 }
 
 impl Driver {
     /// Makes this driver a pipeline, after waiting on this thread for what dropped futures have left under way.
     pub fn pipeline<V: Content>(&mut self) -> Result<Pipeline<'_, V>, Error> {
         let depth = self.depth();
-        let stale = block_on(self.port().take_all())?;
+        block_on(self.port().take_all())?;
         Ok(Pipeline {
             driver: self,
             flights: (0..depth).map(|_| None).collect(),
@@ -121,7 +127,6 @@ impl Driver {
             batch: Vec::with_capacity(depth as usize),
             inside: None,
             waiting: VecDeque::new(),
-            stale,
         })
     }
 }
@@ -145,7 +150,7 @@ impl<V: Content> Pipeline<'_, V> {
     /// Begins a store under a condition.
     pub fn store_with(&mut self, key: Key, value: V, options: StoreOptions) -> Result<(), V> {
         let kind =
-            Kind::Store { options, progress: Progress::default(), stale: false, awaited: Awaited::new(1) };
+            Kind::Store { options, progress: Progress::default(), by_prp: false, awaited: Awaited::new(1) };
         let cid = self.take_off(key, value, kind)?;
         self.begin_store(cid);
         Ok(())
@@ -219,15 +224,12 @@ impl<V: Content> Pipeline<'_, V> {
     /// Puts the first command of a value into the outbox, or queues the value for the sequence.
     fn begin_store(&mut self, cid: u16) {
         let flight = self.flights[usize::from(cid)].as_mut().expect("a store begins with its flight");
-        let Kind::Store { options, progress, stale, awaited } = &mut flight.kind else { return };
+        let Kind::Store { options, progress, by_prp, awaited } = &mut flight.kind else { return };
         let bytes = flight.value.piece().bytes();
         let mut method = self.driver.method(bytes, *options);
-        if method.is_inline() {
-            if self.inside.is_some() {
-                self.waiting.push_back(cid);
-                return;
-            }
-            *stale = std::mem::take(&mut self.stale);
+        if method.is_inline() && self.inside.is_some() {
+            self.waiting.push_back(cid);
+            return;
         }
         let port = self.driver.port();
         let staged_bytes = method.staged_bytes(bytes);
@@ -240,6 +242,7 @@ impl<V: Content> Pipeline<'_, V> {
         let mut next = method.begin(&request, progress, &mut self.outbox);
         if next == Next::ByPrp {
             method = &prp::Prp;
+            *by_prp = true;
             if bytes <= self.driver.max_value_bytes() {
                 port.buffer(cid).fill(flight.value.piece());
             }
@@ -256,35 +259,22 @@ impl<V: Content> Pipeline<'_, V> {
     fn advance(&mut self, cqe: &Cqe) -> Option<Completion<V>> {
         let cid = cqe.cid.get();
         let flight = self.flights[usize::from(cid)].as_mut()?;
-        let mut begin_again = false;
-        if let Kind::Store { options, progress, stale, awaited } = &mut flight.kind {
+        if let Kind::Store { options, progress, by_prp, awaited } = &mut flight.kind {
             let cqe = awaited.take(cqe)?;
-            let status = cqe.status();
             let value = flight.value.piece();
-            let method = self.driver.method(value.bytes(), *options);
+            let method: &dyn Method =
+                if *by_prp { &prp::Prp } else { self.driver.method(value.bytes(), *options) };
             let request = request(self.driver, cid, flight.key, value, *options);
-            let next = if std::mem::take(stale) && status == Status::COMMAND_SEQUENCE_ERROR {
-                begin_again = true;
-                Next::Submit
-            } else {
-                let before = self.outbox.len();
-                let next = method.on_completion(&request, progress, &cqe, &mut self.outbox);
-                if !matches!(next, Next::Done(_)) {
-                    *awaited = Awaited::new(completions(next));
-                    self.quiet += (self.outbox.len() - before) as u32 - awaited.completions;
-                }
-                next
-            };
+            let before = self.outbox.len();
+            let next = method.on_completion(&request, progress, &cqe, &mut self.outbox);
             let ended = matches!(next, Next::Done(_));
-            let over = ended || begin_again || progress.sent_bytes == value.bytes();
-            let resume = over && self.inside == Some(cid);
-            if resume {
+            if !ended {
+                *awaited = Awaited::new(completions(next));
+                self.quiet += (self.outbox.len() - before) as u32 - awaited.completions;
+            }
+            let over = ended || progress.sent_bytes == value.bytes();
+            if over && self.inside == Some(cid) {
                 self.inside = None;
-            }
-            if begin_again {
-                self.begin_store(cid);
-            }
-            if resume {
                 self.begin_waiting();
             }
             return if ended { self.land(cid, &cqe) } else { None };
@@ -353,7 +343,7 @@ fn completions(next: Next) -> u32 {
     match next {
         Next::Submit => 1,
         Next::SubmitForAll(completions) => completions,
-        Next::Done(_) | Next::ByPrp | Next::WriteWindow { .. } => {
+        Next::Done(_) | Next::ByPrp | Next::WriteWindow { .. } | Next::WaitForWindow => {
             unreachable!("nothing to submit, and no window")
         }
     }
@@ -373,6 +363,9 @@ impl<V> Drop for Pipeline<'_, V> {
             };
             owed - self.batch.iter().filter(|cqe| cqe.cid.get() == cid).count() as u32
         };
-        self.driver.port().give_all(&with_drive, self.inside, self.stale);
+        let begins = |sqe: &Sqe, cid: u16| sqe.cid.get() == cid && sqe.opcode != opcode::TRANSFER;
+        // What has its first command in the outbox the drive does not know.
+        let inside = self.inside.filter(|cid| !commands(&self.outbox).any(|sqe| begins(sqe, *cid)));
+        self.driver.port().give_all(&with_drive, inside);
     }
 }

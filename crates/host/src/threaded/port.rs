@@ -9,9 +9,8 @@
 //! ```
 //!
 //! The *sequence* is the right to submit inline commands. A value that needs several holds it until its last one is
-//! submitted. When its owner goes away before that, the drive is left inside an unfinished value; the sequence is then
-//! *stale*, and the next value's first command may be refused with 0Ch, which discards the unfinished one. That
-//! command is repeated.
+//! submitted. When its owner goes away before that, the drive is left inside an unfinished value; before the sequence
+//! passes on, the queue is reset, so that the drive discards it. An iterator whose SEEK nobody waits for is closed.
 
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,10 +20,10 @@ use kvdrive_link::Piece;
 use kvdrive_link::pcie::PAGE_BYTES;
 use kvdrive_link::shared::{CompletionSink, PowerOff, SharedBuffer, SharedLink, SharedQueue};
 use kvdrive_link::transfer::outcome;
-use kvdrive_spec::{Cqe, Sqe};
+use kvdrive_spec::{Command, Cqe, Sqe};
 
 use super::tokens::Tokens;
-use crate::answers;
+use crate::answers::{self, Iterator, NSID};
 
 /// The sequence is one token; its number says nothing.
 const SEQUENCE: u16 = 0;
@@ -41,9 +40,10 @@ enum SlotState {
     Completed(Cqe),
     /// A pipeline's: completions are collected in `Slots::finished`.
     Piped,
-    /// Submitted, and nobody waits for these completions; it may hold the sequence.
+    /// Submitted, and nobody waits for these completions; it may hold the sequence, or open an iterator.
     Abandoned {
         holds_sequence: bool,
+        opens_iterator: bool,
         completions: u32,
     },
 }
@@ -73,8 +73,6 @@ struct Slots {
     states: Vec<SlotState>,
     free: Tokens,
     sequence: Tokens,
-    /// May the drive be inside an unfinished value?
-    stale: bool,
     off: bool,
     /// Completions of piped slots, and who waits for some.
     finished: Vec<Cqe>,
@@ -100,7 +98,6 @@ impl Board {
                 // The last one is taken first: a lone command always has identifier 0.
                 free: Tokens::new((0..depth as u16).rev().collect()),
                 sequence: Tokens::new(vec![SEQUENCE]),
-                stale: false,
                 off: false,
                 finished: Vec::new(),
                 collector: None,
@@ -115,7 +112,7 @@ impl Board {
 }
 
 impl Slots {
-    fn complete(&mut self, cqe: &Cqe, wakers: &mut Vec<Waker>) {
+    fn complete(&mut self, queue: &SharedQueue, cqe: &Cqe, wakers: &mut Vec<Waker>) {
         let cid = cqe.cid.get();
         let Some(state) = self.states.get_mut(usize::from(cid)) else { return };
         match state {
@@ -130,29 +127,42 @@ impl Slots {
                 }
             }
             SlotState::Abandoned { completions, .. } if *completions > 1 => *completions -= 1,
+            SlotState::Abandoned { opens_iterator: true, .. } if cqe.status().is_success() => {
+                *state = close_iterator(queue, cqe);
+            }
             SlotState::Abandoned { holds_sequence, .. } => {
                 let holds_sequence = *holds_sequence;
                 *state = SlotState::Idle;
                 wakers.extend(self.free.put(cid));
                 if holds_sequence {
-                    wakers.extend(self.leave_sequence(true));
+                    wakers.extend(self.abort_sequence(queue));
                 }
             }
             SlotState::Idle | SlotState::Completed(_) => {}
         }
     }
 
-    fn leave_sequence(&mut self, stale: bool) -> Option<Waker> {
-        self.stale |= stale;
+    /// The drive may be inside a value whose rest will not come. Its commands have completed, and so have the inline
+    /// commands before them, which it handled first.
+    fn abort_sequence(&mut self, queue: &SharedQueue) -> Option<Waker> {
+        queue.reset();
         self.sequence.put(SEQUENCE)
     }
 }
 
+/// Closes the iterator that the SEEK of `cqe` opened, in the same slot.
+fn close_iterator(queue: &SharedQueue, cqe: &Cqe) -> SlotState {
+    let iterator = Iterator::of(cqe).number();
+    let mut sqes = vec![Command::IterClose { iterator }.encode(cqe.cid.get(), NSID)];
+    assert!(queue.submit(&mut sqes, 0), "the entry of the completed command is free");
+    SlotState::Abandoned { holds_sequence: false, opens_iterator: false, completions: 1 }
+}
+
 impl CompletionSink for Board {
-    fn complete(&self, cqes: &[Cqe]) {
+    fn complete(&self, queue: &SharedQueue, cqes: &[Cqe]) {
         let mut wakers = lock(&self.wakers);
         let mut slots = lock(&self.slots);
-        cqes.iter().for_each(|cqe| slots.complete(cqe, &mut wakers));
+        cqes.iter().for_each(|cqe| slots.complete(queue, cqe, &mut wakers));
         drop(slots);
         wakers.drain(..).for_each(Waker::wake);
     }
@@ -268,25 +278,18 @@ impl Port {
     pub(super) async fn slot(&self) -> Result<Slot<'_>, PowerOff> {
         let cid = self.claim(|slots| &mut slots.free).await?;
         let outbox = std::mem::take(&mut *lock(&self.memory[usize::from(cid)].outbox));
-        Ok(Slot { port: self, cid, outbox, holds_sequence: false })
+        Ok(Slot { port: self, cid, outbox, opens_iterator: false, holds_sequence: false })
     }
 
-    /// Waits for the sequence; `true` when it is stale.
-    async fn take_sequence(&self) -> Result<bool, PowerOff> {
-        self.claim(|slots| &mut slots.sequence).await?;
-        Ok(std::mem::take(&mut lock(&self.board.slots).stale))
-    }
-
-    /// Takes every slot and the sequence for a pipeline, waiting for abandoned commands to end; `true` when the
-    /// sequence is stale.
-    pub(super) async fn take_all(&self) -> Result<bool, PowerOff> {
+    /// Takes every slot and the sequence for a pipeline, waiting for abandoned commands to end.
+    pub(super) async fn take_all(&self) -> Result<(), PowerOff> {
         for _ in 0..self.depth() {
             self.claim(|slots| &mut slots.free).await?;
         }
-        let stale = self.take_sequence().await?;
+        self.claim(|slots| &mut slots.sequence).await?;
         let mut slots = lock(&self.board.slots);
         slots.states.iter_mut().for_each(|state| *state = SlotState::Piped);
-        Ok(stale)
+        Ok(())
     }
 
     /// Moves completions of piped slots to the empty `to`, waiting for the first.
@@ -308,9 +311,8 @@ impl Port {
     }
 
     /// Takes a pipeline's slots back. `under_way` tells of each command whether the drive still has it, as far as the
-    /// pipeline knows, and how many completions it owes; `inside` is the slot whose value is unfinished, `stale` what [`Port::take_all`] returned if no
-    /// value has been submitted since.
-    pub(super) fn give_all(&self, under_way: &dyn Fn(u16) -> u32, inside: Option<u16>, stale: bool) {
+    /// pipeline knows, and how many completions it owes; `inside` is the slot of the value that the drive has a part of.
+    pub(super) fn give_all(&self, under_way: &dyn Fn(u16) -> u32, inside: Option<u16>) {
         let mut slots = lock(&self.board.slots);
         slots.collector = None;
         let finished: Vec<u16> = slots.finished.drain(..).map(|cqe| cqe.cid.get()).collect();
@@ -321,14 +323,18 @@ impl Port {
             if completions > 0 {
                 let holds_sequence = inside == Some(cid);
                 kept_sequence |= holds_sequence;
-                slots.states[usize::from(cid)] = SlotState::Abandoned { holds_sequence, completions };
+                slots.states[usize::from(cid)] =
+                    SlotState::Abandoned { holds_sequence, opens_iterator: false, completions };
             } else {
                 slots.states[usize::from(cid)] = SlotState::Idle;
                 wakers.extend(slots.free.put(cid));
             }
         }
         if !kept_sequence {
-            wakers.extend(slots.leave_sequence(stale || inside.is_some()));
+            wakers.extend(match inside {
+                Some(_) => slots.abort_sequence(&self.queue),
+                None => slots.sequence.put(SEQUENCE),
+            });
         }
         drop(slots);
         wakers.into_iter().for_each(Waker::wake);
@@ -341,6 +347,8 @@ pub(super) struct Slot<'a> {
     cid: u16,
     /// Entries to submit next.
     pub(super) outbox: Vec<Sqe>,
+    /// Its command is a SEEK: what it opens is closed if nobody learns of it.
+    pub(super) opens_iterator: bool,
     holds_sequence: bool,
 }
 
@@ -357,20 +365,17 @@ impl Slot<'_> {
         self.port.list_address(self.cid)
     }
 
-    /// Waits for the sequence, unless it is held already; `true` when it was got and is stale.
-    pub(super) async fn take_sequence(&mut self) -> Result<bool, PowerOff> {
-        if self.holds_sequence {
-            return Ok(false);
-        }
-        let stale = self.port.take_sequence().await?;
+    /// Waits for the sequence.
+    pub(super) async fn take_sequence(&mut self) -> Result<(), PowerOff> {
+        self.port.claim(|slots| &mut slots.sequence).await?;
         self.holds_sequence = true;
-        Ok(stale)
+        Ok(())
     }
 
     /// The last inline command of a value is submitted: others may follow.
     pub(super) fn leave_sequence(&mut self) {
         if std::mem::take(&mut self.holds_sequence) {
-            let next = lock(&self.port.board.slots).leave_sequence(false);
+            let next = lock(&self.port.board.slots).sequence.put(SEQUENCE);
             next.into_iter().for_each(Waker::wake);
         }
     }
@@ -421,15 +426,24 @@ impl Drop for Slot<'_> {
         self.outbox.clear();
         *lock(&self.port.memory[usize::from(self.cid)].outbox) = std::mem::take(&mut self.outbox);
         let mut slots = lock(&self.port.board.slots);
+        let off = slots.off;
         let state = &mut slots.states[usize::from(self.cid)];
-        let holds_sequence = self.holds_sequence;
-        if let SlotState::UnderWay { awaited, .. } = state {
-            *state = SlotState::Abandoned { holds_sequence, completions: awaited.completions };
-            return;
+        let (holds_sequence, opens_iterator) = (self.holds_sequence, self.opens_iterator);
+        match state {
+            SlotState::UnderWay { awaited, .. } => {
+                let completions = awaited.completions;
+                *state = SlotState::Abandoned { holds_sequence, opens_iterator, completions };
+                return;
+            }
+            SlotState::Completed(cqe) if opens_iterator && cqe.status().is_success() && !off => {
+                *state = close_iterator(&self.port.queue, cqe);
+                return;
+            }
+            _ => {}
         }
         *state = SlotState::Idle;
         let next_slot = slots.free.put(self.cid);
-        let next_value = if holds_sequence { slots.leave_sequence(true) } else { None };
+        let next_value = if holds_sequence { slots.abort_sequence(&self.port.queue) } else { None };
         drop(slots);
         next_slot.into_iter().chain(next_value).for_each(Waker::wake);
     }

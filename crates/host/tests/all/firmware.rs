@@ -42,6 +42,9 @@ pub struct Counters {
     pub content: u64,
     pub power_cut: bool,
     pub recorded: bool,
+    /// Values that miss bytes.
+    pub unfinished: usize,
+    pub open_iterators: usize,
 }
 
 pub struct Drive {
@@ -54,6 +57,7 @@ pub struct Drive {
     /// Of quiet commands, for those that are not.
     refused: RefCell<BTreeMap<u16, Status>>,
     cursors: RefCell<Vec<Option<Key>>>,
+    closed_iterators: Cell<usize>,
     store_lock: Mutex,
     commands: Cell<u64>,
     history: Cell<u64>,
@@ -106,10 +110,17 @@ pub fn build_refusing(
         unfinished: RefCell::default(),
         refused: RefCell::default(),
         cursors: RefCell::default(),
+        closed_iterators: Cell::new(0),
         store_lock: Mutex::new(sim),
         commands: Cell::new(0),
         history: Cell::new(0),
         refusal,
+    });
+    let on_reset = Rc::downgrade(&drive);
+    link.on_reset(move |queue| {
+        if let Some(drive) = on_reset.upgrade() {
+            drive.unfinished.borrow_mut().remove(&queue.id());
+        }
     });
     for _ in 0..CONTEXTS {
         sim.spawn(serve(drive.clone()));
@@ -169,6 +180,8 @@ impl Drive {
             content,
             power_cut: ended.power_cut,
             recorded: ended.recording.is_ok(),
+            unfinished: self.unfinished.borrow().len(),
+            open_iterators: self.cursors.borrow().len() - self.closed_iterators.get(),
         }
     }
 
@@ -245,7 +258,10 @@ impl Drive {
                 let from = last.map_or(Bound::Unbounded, Bound::Excluded);
                 self.answer_pair(sqe, buffer_bytes, iterator, from).await
             }
-            Command::IterClose { .. } => Ok((0, 0)),
+            Command::IterClose { .. } => {
+                self.closed_iterators.set(self.closed_iterators.get() + 1);
+                Ok((0, 0))
+            }
             Command::Express(store) => {
                 let (key, bytes) = (store.key, store.value_bytes);
                 let place = byte_express::receive(fetched.chunks.as_deref(), &key, bytes, self).await?;

@@ -98,6 +98,26 @@ fn a_replay_stops_where_the_power_was_cut() {
 }
 
 #[test]
+fn values_that_were_given_up_are_given_up_in_the_replay() {
+    let tape = Tape::default();
+    let recorder = Recorder::new(Box::new(tape.clone()), "seed = 7").unwrap();
+    let config = ServerConfig { pace: Pace::Off, recorder: Some(recorder) };
+    let (connector, serving) = serve_thread(config, firmware::build).unwrap();
+    let mut driver = connector.connect(by("piggyback"), 8, 2).unwrap();
+    for number in 0..20 {
+        let mut pipeline = driver.pipeline().unwrap();
+        pipeline.store(key(number), value(number, 500)).unwrap();
+        pipeline.ring();
+        drop(pipeline);
+        driver.blocking().store(key(number + 50), Piece::Bytes(&value(number, 200))).unwrap();
+    }
+    drop((driver, connector));
+    let counters = serving.join();
+    let bytes = tape.0.lock().unwrap().clone();
+    assert_eq!(play(&bytes).unwrap(), counters);
+}
+
+#[test]
 fn a_replay_on_another_drive_says_so() {
     let (bytes, _) = record(Pace::Off, false);
     let recording = Recording::open(Box::new(Cursor::new(bytes))).unwrap();

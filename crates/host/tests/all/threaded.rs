@@ -210,6 +210,98 @@ fn a_store_dropped_in_the_middle_leaves_queue_and_slots_usable() {
     serving.join();
 }
 
+/// Many queues, each of which began a value and gave it up, by itself or with its driver: none of these values stays.
+#[test]
+fn values_that_were_dropped_leave_the_drive() {
+    for piped in [false, true] {
+        let (connector, serving) = serve();
+        let long = value(1, 8_000);
+        let mut drivers = Vec::new();
+        for number in 0..40 {
+            let mut driver = connector.connect(by("piggyback"), 8, 2).unwrap();
+            if piped {
+                let mut pipeline = driver.pipeline().unwrap();
+                pipeline.store(key(number), long.clone()).unwrap();
+                pipeline.ring();
+            } else {
+                let mut store = pin!(driver.store(key(number), Piece::Bytes(&long)));
+                assert!(poll_once(&mut store).is_pending());
+            }
+            if number % 2 == 0 {
+                drivers.push(driver);
+            }
+        }
+        let driver = connector.connect(by("piggyback"), 16, 2).unwrap();
+        driver.blocking().store(key(99), Piece::Bytes(&long)).unwrap();
+        drop((drivers, driver, connector));
+        assert_eq!(serving.join().unfinished, 0, "by pipelines: {piped}");
+    }
+}
+
+#[test]
+fn iterators_that_nobody_learned_of_are_closed() {
+    let (connector, serving) = serve();
+    let driver = connector.connect(by("prp"), 8, 2).unwrap();
+    driver.blocking().store(key(1), Piece::Bytes(b"value")).unwrap();
+    let mut region = Region::new();
+    for round in 0..30 {
+        {
+            let mut seek = pin!(driver.seek(None, &mut region));
+            assert!(poll_once(&mut seek).is_pending());
+            if round % 2 == 0 {
+                // The answer is there, and nobody has looked.
+                driver.blocking().exist(key(1)).unwrap();
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+        }
+        driver.blocking().exist(key(1)).unwrap();
+    }
+    let (iterator, pair) = driver.blocking().seek(None, &mut region).unwrap();
+    assert_eq!(pair.map(|pair| pair.value_bytes), Some(5));
+    driver.blocking().close(iterator).unwrap();
+    drop((driver, connector));
+    assert_eq!(serving.join().open_iterators, 0);
+}
+
+#[test]
+fn a_pipeline_that_never_rang_leaves_a_clean_queue() {
+    let (connector, serving) = serve();
+    let mut driver = connector.connect(by("piggyback"), 8, 2).unwrap();
+    let long = value(1, 400);
+    for number in 0..20 {
+        {
+            let mut store = pin!(driver.store(key(900), Piece::Bytes(&long)));
+            assert!(poll_once(&mut store).is_pending());
+        }
+        let mut pipeline = driver.pipeline().unwrap();
+        // Once a value that is one command, once one that is several.
+        pipeline.store(key(901), value(1, if number % 2 == 0 { 20 } else { 400 })).unwrap();
+        drop(pipeline);
+        driver.blocking().store(key(number), Piece::Bytes(&long)).unwrap();
+        assert_eq!(read(&driver, number), Some(long.clone()));
+    }
+    assert_eq!((read(&driver, 900), read(&driver, 901)), (None, None));
+    drop((driver, connector));
+    serving.join();
+}
+
+#[test]
+fn a_pipelined_value_that_goes_by_prp_instead_ends_with_the_answer_to_that() {
+    for status in [Status::COMMAND_INTERRUPTED, Status::INVALID_OPCODE, Status::STALE_WINDOW] {
+        let config = ServerConfig { pace: Pace::Off, recorder: None };
+        let build = move |sim: &_, memory| firmware::build_refusing(sim, memory, Some(status));
+        let (connector, serving) = serve_thread(config, build).unwrap();
+        let mut driver = connector.connect(by("cxl"), 8, 2).unwrap();
+        let mut pipeline = driver.pipeline().unwrap();
+        pipeline.store(key(1), value(1, 100)).unwrap();
+        let completion = pipeline.next_completion().unwrap().expect("a store is under way");
+        assert_eq!(completion.result, Err(status));
+        drop(pipeline);
+        drop((driver, connector));
+        serving.join();
+    }
+}
+
 #[test]
 fn a_real_sequence_error_is_not_hidden() {
     let config = ServerConfig { pace: Pace::Off, recorder: None };
@@ -220,7 +312,6 @@ fn a_real_sequence_error_is_not_hidden() {
     let mut driver = connector.connect(by("piggyback"), 8, 2).unwrap();
     let refused = Err(Error::Status(Status::COMMAND_SEQUENCE_ERROR));
     let long = value(1, 200);
-    // The first leaves the sequence possibly stale, so the second tries twice; both end.
     assert_eq!(driver.blocking().store(key(1), Piece::Bytes(&long)), refused);
     assert_eq!(driver.blocking().store(key(1), Piece::Bytes(&long)), refused);
     let mut pipeline = driver.pipeline().unwrap();

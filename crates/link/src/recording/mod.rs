@@ -12,6 +12,7 @@
 //!                  piece = 0u8 | bytes u32 | bytes    or    1u8 | seed u64 | offset u32 | bytes u32
 //!   4 refused    nth u64                                     the drive's nth write to host memory was refused
 //!   5 end        power cut u8 | events u64 | time u64 | completion doorbells u32
+//!   6 reset      time u64 | queue u16                        the host gave up the value it had begun on a queue
 //! ```
 //!
 //! Numbers are little-endian. A checksum is XXH3 over everything from the start of its frame, seeded with the frame's
@@ -26,6 +27,7 @@ mod recorder;
 mod replay;
 
 use std::io::Read;
+use std::ops::RangeInclusive;
 
 use kvdrive_sim::Ns;
 use kvdrive_spec::Sqe;
@@ -51,7 +53,11 @@ mod kind {
     pub const READ: u8 = 3;
     pub const REFUSED: u8 = 4;
     pub const END: u8 = 5;
+    pub const RESET: u8 = 6;
 }
+
+/// Slots that a queue may have (NVMe base specification).
+const QUEUE_ENTRIES: RangeInclusive<u32> = 2..=1 << 16;
 
 mod piece {
     pub const BYTES: u8 = 0;
@@ -215,8 +221,9 @@ impl Fields<'_> {
     fn frame(&mut self, kind: u8) -> Option<Frame> {
         Some(match kind {
             kind::QUEUE => {
-                let at = self.number_u64()?;
-                Frame::Arrival(Stamped { at, arrived: Arrived::Queue { entries: self.number_u32()? } })
+                let (at, entries) = (self.number_u64()?, self.number_u32()?);
+                QUEUE_ENTRIES.contains(&entries).then_some(())?;
+                Frame::Arrival(Stamped { at, arrived: Arrived::Queue { entries } })
             }
             kind::COMMANDS => {
                 let at = self.number_u64()?;
@@ -236,6 +243,10 @@ impl Fields<'_> {
                     pieces.push(self.piece()?);
                 }
                 Frame::Read((!refused).then_some(pieces))
+            }
+            kind::RESET => {
+                let (at, queue) = (self.number_u64()?, self.number_u16()?);
+                Frame::Arrival(Stamped { at, arrived: Arrived::Reset { queue } })
             }
             kind::REFUSED => Frame::Refused { nth: self.number_u64()? },
             kind::END => Frame::End(End {
@@ -265,6 +276,50 @@ impl Fields<'_> {
                 Some(ReadPiece::Pattern(Pattern { seed, offset, bytes }))
             }
             _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Cursor, Write};
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Tape(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Tape {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().expect("nobody panicked").extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// What is read of a recording with one arrival in it.
+    fn read_back(arrived: Arrived) -> Result<Option<Frame>, RecordingError> {
+        let tape = Tape::default();
+        let recorder = Recorder::new(Box::new(tape.clone()), "").expect("a vector takes everything");
+        recorder.arrival(&Stamped { at: 7, arrived });
+        let bytes = tape.0.lock().expect("nobody panicked").clone();
+        Recording::open(Box::new(Cursor::new(bytes)))?.next(&mut Vec::new())
+    }
+
+    #[test]
+    fn a_queue_of_a_size_that_no_queue_has_is_refused() {
+        for entries in [0, 1, 65_537, u32::MAX] {
+            let error = read_back(Arrived::Queue { entries }).expect_err("it is refused");
+            assert!(error.what.contains("nothing that this program knows"), "{error}");
+        }
+        for entries in [2, 65_536] {
+            let stamped = Stamped { at: 7, arrived: Arrived::Queue { entries } };
+            let read = read_back(Arrived::Queue { entries }).expect("it is read");
+            assert_eq!(read, Some(Frame::Arrival(stamped)));
         }
     }
 }

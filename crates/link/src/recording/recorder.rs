@@ -74,6 +74,11 @@ impl Recorder {
                 out.put(&completion_doorbells.to_le_bytes());
                 sqes.iter().for_each(|sqe| out.put(sqe.as_bytes()));
             }
+            Arrived::Reset { queue } => {
+                out.begin(kind::RESET);
+                out.put(&stamped.at.to_le_bytes());
+                out.put(&queue.to_le_bytes());
+            }
         }
         out.end();
     }

@@ -82,7 +82,9 @@ impl Tape {
             }
             self.sim.sleep_until_external(stamped.at).await;
             if !ports.apply(&stamped.arrived, |_| Box::new(|_| ())) {
-                return Err(self.error("commands for a queue that is full or was never created"));
+                return Err(self.error(
+                    "commands for a queue that is full, or an arrival at one that was never created",
+                ));
             }
         }
         Ok(())

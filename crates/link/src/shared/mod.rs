@@ -44,8 +44,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Where a queue's completions go. Called on the drive's thread; must not block.
 pub trait CompletionSink: Send + Sync {
-    /// Commands have completed, in this order.
-    fn complete(&self, cqes: &[Cqe]);
+    /// Commands of `queue` have completed, in this order.
+    fn complete(&self, queue: &SharedQueue, cqes: &[Cqe]);
     /// The drive is gone; what is under way will never complete.
     fn power_off(&self);
 }
@@ -93,6 +93,8 @@ impl Bell {
 struct Inbox {
     sqes: Vec<Sqe>,
     doorbells: u32,
+    /// Before the first of them that is inline.
+    reset: bool,
 }
 
 /// A queue pair, the application's side.
@@ -143,9 +145,17 @@ impl SharedQueue {
         self.completion_doorbells.0.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Has the drive discard the value that was begun here and will not be sent whole. Every inline command must have
+    /// completed; those that are submitted from now on find a clean queue.
+    pub fn reset(&self) {
+        lock(&self.inbox.0).reset = true;
+        self.filled.store(true, Ordering::Release);
+        self.bell.ring();
+    }
+
     fn complete(&self, cqes: &[Cqe]) {
         self.outstanding.fetch_sub(cqes.len() as u32, Ordering::Relaxed);
-        self.sink.complete(cqes);
+        self.sink.complete(self, cqes);
     }
 }
 

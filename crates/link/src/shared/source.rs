@@ -29,6 +29,8 @@ pub(crate) enum Arrived {
     Queue { entries: u32 },
     /// It rang a queue's doorbell behind these entries.
     Commands { queue: u16, sqes: Vec<Sqe>, submission_doorbells: u32, completion_doorbells: u32 },
+    /// It gave up the value that it had begun on a queue.
+    Reset { queue: u16 },
 }
 
 /// An arrival and the model time it takes effect.
@@ -68,6 +70,11 @@ impl Ports {
                 let fits = sqes.iter().all(|sqe| queue.try_submit(*sqe));
                 self.link.note_arrival(queue);
                 fits
+            }
+            Arrived::Reset { queue } => {
+                let Some(queue) = queues.get(usize::from(*queue)) else { return false };
+                self.link.reset(queue);
+                true
             }
         }
     }
@@ -198,30 +205,35 @@ impl WallSource {
             outbound.push(Rc::new(Outbound { queue: queue.clone(), batch: RefCell::default() }));
         }
         for (number, outbound) in outbound.iter().enumerate() {
-            let arrived = take(&outbound.queue, number as u16, &intake.spare);
-            waiting.extend(arrived.map(|arrived| Stamped { at, arrived }));
+            take(&outbound.queue, number as u16, &intake.spare, |arrived| {
+                waiting.push_back(Stamped { at, arrived });
+            });
         }
         waiting.len() > before
     }
 }
 
 /// Takes what is in a queue's inbox.
-fn take(queue: &SharedQueue, number: u16, spare: &RefCell<Vec<Vec<Sqe>>>) -> Option<Arrived> {
+fn take(queue: &SharedQueue, number: u16, spare: &RefCell<Vec<Vec<Sqe>>>, mut arrive: impl FnMut(Arrived)) {
     if !queue.filled.swap(false, Ordering::Acquire) {
-        return None;
+        return;
     }
     let mut sqes = spare.borrow_mut().pop().unwrap_or_default();
     let mut inbox = lock(&queue.inbox.0);
     std::mem::swap(&mut inbox.sqes, &mut sqes);
     let submission_doorbells = std::mem::take(&mut inbox.doorbells);
+    let reset = std::mem::take(&mut inbox.reset);
     drop(inbox);
+    if reset {
+        arrive(Arrived::Reset { queue: number });
+    }
     if sqes.is_empty() {
-        // They were taken at the last look, between the sender's unlocking and its raising of the flag.
+        // There was a reset alone, or they were taken at the last look, between the sender's unlocking and its raising of the flag.
         spare.borrow_mut().push(sqes);
-        return None;
+        return;
     }
     let completion_doorbells = queue.completion_doorbells.0.swap(0, Ordering::Relaxed);
-    Some(Arrived::Commands { queue: number, sqes, submission_doorbells, completion_doorbells })
+    arrive(Arrived::Commands { queue: number, sqes, submission_doorbells, completion_doorbells });
 }
 
 impl Source for WallSource {

@@ -11,7 +11,7 @@ use kvdrive_spec::window::ASK;
 use kvdrive_spec::{Command, Cqe, Key, Sqe, Status};
 
 use super::prp::Prp;
-use super::{Method, Next, Progress, StoreRequest};
+use super::{Claim, Method, Next, Progress, StoreRequest};
 
 /// A window that was adopted may have passed again before the command arrives; beyond this something else is wrong.
 const MOST_STALE_WINDOWS: u32 = 8;
@@ -39,9 +39,12 @@ pub(super) fn place_or_ask(
     let Some(window) = store.window.filter(|window| window.holds(value_bytes)) else { return Next::ByPrp };
     let stored_bytes = value_bytes - u32::from(tail_bytes);
     let Some(spot) = window.place(value_bytes, stored_bytes) else {
-        outbox.push(command(store, ASK, window.generation(), 0));
+        let Some(generation) = window.ask() else { return Next::WaitForWindow };
+        progress.claim = Some(Claim::Asked);
+        outbox.push(command(store, ASK, generation, 0));
         return Next::Submit;
     };
+    progress.claim = Some(Claim::Placed(spot.generation));
     let mut sqe = command(store, spot.at, spot.generation, tail_bytes);
     put_tail(&mut sqe);
     outbox.push(sqe);
@@ -55,7 +58,10 @@ pub(super) fn place_or_ask(
 
 /// What a completion says of the window and the store. `None`: place the value again.
 pub(super) fn completed(store: &StoreRequest<'_>, progress: &mut Progress, cqe: &Cqe) -> Option<Next> {
-    let asked = progress.sent_bytes < store.value.bytes();
+    let asked = progress.claim == Some(Claim::Asked);
+    if let (Some(window), Some(claim)) = (store.window, progress.claim.take()) {
+        window.end(claim);
+    }
     match (cqe.status(), store.window) {
         (Status::SUCCESS, Some(window)) => {
             window.adopt(cqe);

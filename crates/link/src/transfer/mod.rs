@@ -29,7 +29,7 @@ use serde::Deserialize;
 use crate::payload::Piece;
 
 pub use piggyback::Assembly;
-pub use window::{Exposing, HostWindow, NoWindow};
+pub use window::{Claim, Exposing, HostWindow, NoWindow};
 
 /// Thresholds of the methods that choose by size (BandSlim, section 3.2).
 #[derive(Clone, Debug, Deserialize)]
@@ -75,6 +75,8 @@ pub struct Progress {
     pub sent_bytes: u32,
     /// What the drive was granted of the window for this value.
     pub granted: Option<Grant>,
+    /// What this store has of the window; whoever drops it before its end gives that back ([`HostWindow::end`]).
+    pub claim: Option<Claim>,
     /// Times a window was asked for or had passed.
     pub stale_windows: u32,
 }
@@ -94,6 +96,9 @@ pub enum Next {
         /// How many.
         bytes: u32,
     },
+    /// The window is full of values under way: nothing was submitted. Wait until a [`Claim`] of the queue ends, then
+    /// [`Method::begin`] anew.
+    WaitForWindow,
     /// The method cannot be used for this value now: nothing was submitted; the store begins anew by `prp`.
     ByPrp,
     /// The store has ended.

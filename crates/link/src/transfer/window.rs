@@ -3,7 +3,8 @@
 //!
 //! The host places values itself, in one window a queue at a time: a write pointer, and a log of the values that DMA put
 //! into the same window, whose gaps it fills (`backfill`'s rule, evaluated on the host). The drive is the authority:
-//! it takes no value over bytes that hold one, and a window that it has replaced takes none at all.
+//! it takes no value over bytes that hold one, and a window that it has replaced takes none at all. So the host asks for
+//! another one only when no value in the present one waits for its command.
 //!
 //! ```text
 //!   0      write pointer                              grant            window's end
@@ -41,6 +42,15 @@ pub struct Spot {
     pub address: u64,
 }
 
+/// What a store has of its queue's window, until its command completes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// A value lies in the window of this generation.
+    Placed(u32),
+    /// It asked for another window.
+    Asked,
+}
+
 #[derive(Debug)]
 struct State {
     window_bytes: u32,
@@ -50,6 +60,10 @@ struct State {
     log: VecDeque<(u32, u32)>,
     /// Grants under way.
     grants: Vec<Grant>,
+    /// Values in this window whose commands have not completed.
+    placed: u32,
+    /// Somebody asks for another window.
+    asking: bool,
     /// The drive has none.
     absent: bool,
 }
@@ -67,6 +81,8 @@ impl HostWindow {
             write_pointer: 0,
             log: VecDeque::new(),
             grants: Vec::new(),
+            placed: 0,
+            asking: false,
             absent: false,
         }))
     }
@@ -81,9 +97,28 @@ impl HostWindow {
         !state.absent && bytes <= state.window_bytes
     }
 
-    /// The generation to ask with.
+    /// The generation that is known.
     pub fn generation(&self) -> u32 {
         self.state().generation
+    }
+
+    /// The generation to ask for another window with; the caller asks. `None`: another one would make values that are
+    /// under way stale, or somebody asks already; wait until a [`Claim`] ends.
+    pub fn ask(&self) -> Option<u32> {
+        let state = &mut *self.state();
+        let free = state.placed == 0 && !state.asking;
+        state.asking |= free;
+        free.then_some(state.generation)
+    }
+
+    /// The command of a claim has completed, or will never be sent: who waits may try again.
+    pub fn end(&self, claim: Claim) {
+        let state = &mut *self.state();
+        match claim {
+            Claim::Asked => state.asking = false,
+            Claim::Placed(generation) if generation == state.generation => state.placed -= 1,
+            Claim::Placed(_) => {}
+        }
     }
 
     /// The drive has no windows, as it said.
@@ -91,8 +126,8 @@ impl HostWindow {
         self.state().absent = true;
     }
 
-    /// Takes room for `bytes` bytes, of which the host stores the first `stored_bytes`. `None`: the window is full, or
-    /// there is none.
+    /// Takes room for `bytes` bytes, of which the host stores the first `stored_bytes`, until [`HostWindow::end`].
+    /// `None`: the window is full, or there is none.
     pub fn place(&self, bytes: u32, stored_bytes: u32) -> Option<Spot> {
         let state = &mut *self.state();
         if state.generation == NO_WINDOW {
@@ -117,6 +152,7 @@ impl HostWindow {
         }
         state.log.drain(..passed);
         state.write_pointer = at + bytes;
+        state.placed += 1;
         let address = u64::from(state.generation) * u64::from(state.window_bytes) + u64::from(at);
         Some(Spot { generation: state.generation, at, address })
     }
@@ -132,6 +168,7 @@ impl HostWindow {
         state.generation = generation;
         state.write_pointer = write_pointer;
         state.log.clear();
+        state.placed = 0;
     }
 
     /// Leaves the end of the window, from the next page boundary on, to the drive for a value of `bytes` bytes. `None`
