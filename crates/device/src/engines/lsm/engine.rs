@@ -456,7 +456,6 @@ impl LsmEngine {
         if journal.is_kept() {
             log.attach(&liveness);
         }
-        let has_flash = config.flash.enabled;
         let engine = LsmEngine {
             keys: KeyedLock::new(&sim),
             collecting: Mutex::new(&sim),
@@ -474,7 +473,8 @@ impl LsmEngine {
             log,
             pool,
         };
-        if has_flash {
+        // As it was before the power went: the first flush begins to reserve.
+        if engine.index.pages_in_use() > 0 {
             engine.reserve_for_index();
         }
         Ok(engine)
