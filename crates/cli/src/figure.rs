@@ -4,6 +4,7 @@ use clap::Args;
 use kvdrive_lab::experiments;
 use kvdrive_lab::experiments::runs::Plan;
 use kvdrive_lab::figure::{Planned, svg, terminal};
+use kvdrive_lab::output::check_writable;
 
 use crate::batch::Batch;
 use crate::output;
@@ -28,7 +29,7 @@ impl Figure {
     pub fn run(&self) -> anyhow::Result<()> {
         let Some(name) = &self.figure else { return list() };
         output::check_json(self.json.as_ref())?;
-        self.svg.iter().try_for_each(|path| output::check_writable(path))?;
+        self.svg.iter().try_for_each(|path| check_writable(path))?;
         let mut plan = Plan::new(self.batch.options());
         let planned = Planned::new(read(name)?, &mut plan)?;
         let results = self.batch.run(plan)?;

@@ -1,8 +1,9 @@
 //! Where results go: text to the terminal, JSON to a file or to standard output.
 
-use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::Path;
+
+use kvdrive_lab::output::check_writable;
 
 /// Prints to standard output. A reader that has gone away (`| head`) ends the program quietly.
 pub fn print(text: &str) {
@@ -17,21 +18,6 @@ pub fn print(text: &str) {
         eprintln!("kvdrive: standard output: {error}");
         std::process::exit(1);
     }
-}
-
-/// Says before long work, and not behind it, that a file could not be written. Leaves what there is as it is.
-pub fn check_writable(path: &Path) -> anyhow::Result<()> {
-    let known = std::fs::symlink_metadata(path);
-    if known.as_ref().is_ok_and(|known| !known.is_file() && !known.is_dir()) {
-        return Ok(()); // A pipe is not opened twice, and what a link leads to is not ours to remove.
-    }
-    let is_new = known.is_err();
-    let opened = OpenOptions::new().append(true).create(true).open(path);
-    opened.map_err(|error| anyhow::anyhow!("\"{}\": {error}", path.display()))?;
-    if is_new {
-        std::fs::remove_file(path).map_err(|error| anyhow::anyhow!("\"{}\": {error}", path.display()))?;
-    }
-    Ok(())
 }
 
 /// [`check_writable`] for the file of [`write_json`].

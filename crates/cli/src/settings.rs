@@ -10,11 +10,7 @@ use anyhow::Context;
 use clap::Args;
 use kvdrive_device::engines::hash;
 use kvdrive_lab::config::{Document, Scale, default_profile};
-
-/// Workloads whose values have sizes of their own.
-const OWN_SIZES: &[&str] = &["mixgraph", "w-b", "w-c", "w-d", "w-m"];
-/// How the names of workloads begin that choose keys by the distribution that is asked for.
-const CHOOSERS: &[&str] = &["ycsb-", "plus-"];
+use kvdrive_lab::workload::{has_distribution, has_own_sizes};
 
 /// What drive, what work.
 #[derive(Args, Clone, Default)]
@@ -132,11 +128,11 @@ impl Settings {
     /// Refuses options that the workload would not look at.
     fn check_for_workload(&self, workload: &str) -> anyhow::Result<()> {
         anyhow::ensure!(
-            self.value_size.is_none() || !OWN_SIZES.contains(&workload),
+            self.value_size.is_none() || !has_own_sizes(workload),
             "--value-size: workload {workload} has sizes of its own; --workload w-a stores values of one size"
         );
         anyhow::ensure!(
-            self.distribution.is_none() || CHOOSERS.iter().any(|prefix| workload.starts_with(prefix)),
+            self.distribution.is_none() || has_distribution(workload),
             "--distribution: workload {workload} chooses keys by itself; those of ycsb- and plus- do as asked"
         );
         Ok(())

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
+use kvdrive_lab::output::check_writable;
 
 use crate::batch::threads;
 use crate::output;
@@ -37,7 +38,7 @@ impl Tune {
             self.tolerance
         );
         let document = self.settings.document()?;
-        self.out.iter().try_for_each(|path| output::check_writable(path))?;
+        self.out.iter().try_for_each(|path| check_writable(path))?;
         let ops = self.settings.ops.unwrap_or(DEFAULT_OPS).max(1);
         let tuning = kvdrive_lab::tune::tune(&document, ops, self.tolerance, threads(self.threads))?;
         output::print(&tuning.to_text());

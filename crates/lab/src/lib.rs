@@ -8,6 +8,7 @@ pub mod explain;
 pub mod figure;
 pub mod html;
 pub mod many;
+pub mod output;
 pub mod report;
 pub mod run;
 pub mod setup;

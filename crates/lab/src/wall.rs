@@ -29,6 +29,7 @@ use kvdrive_sim::{Ns, Sim, Summary};
 use kvdrive_spec::{Key, Status};
 
 use crate::config::{Config, Document};
+use crate::output::check_writable;
 use crate::report::Report;
 use crate::run::{DELETE, EXIST, LIST, Loading, NEXT, Outcome, Progress, RETRIEVE, SEEK, STORE, Seen};
 use crate::run::{Snapshot, operations};
@@ -138,7 +139,8 @@ fn open_recorder(
     check_medium(config)?;
     let error = |error| anyhow::anyhow!("{}: {error}", path.display());
     let text = format!("{PROFILE_LINE}{}\n{}", document.profile_name(), document);
-    let file = LateFile::new(path, started.clone()).map_err(error)?;
+    check_writable(path)?;
+    let file = LateFile::new(path, started.clone());
     Recorder::new(Box::new(BufWriter::new(file)), &text).map_err(error)
 }
 

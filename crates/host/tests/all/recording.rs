@@ -4,7 +4,7 @@ use std::io::Cursor;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, mpsc};
 
-use kvdrive_host::threaded::serve_thread;
+use kvdrive_host::threaded::{Connector, serve_thread};
 use kvdrive_link::recording::{Recorder, Recording, ReplayError, replay};
 use kvdrive_link::shared::ServerConfig;
 use kvdrive_link::transfer::METHODS;
@@ -73,6 +73,18 @@ fn record(pace: Pace, cut_power: bool) -> (Vec<u8>, Counters) {
     (bytes, counters)
 }
 
+/// What is on the tape of an unpaced drive that somebody works with, and what the drive did.
+fn recorded(work: impl FnOnce(Connector)) -> (Vec<u8>, Counters) {
+    let tape = Tape::default();
+    let recorder = Recorder::new(Box::new(tape.clone()), "seed = 7").unwrap();
+    let config = ServerConfig { pace: Pace::Off, recorder: Some(recorder) };
+    let (connector, serving) = serve_thread(config, firmware::build).unwrap();
+    work(connector);
+    let counters = serving.join();
+    let bytes = tape.0.lock().unwrap().clone();
+    (bytes, counters)
+}
+
 fn play(bytes: &[u8]) -> Result<Counters, ReplayError> {
     let recording = Recording::open(Box::new(Cursor::new(bytes.to_vec())))?;
     assert_eq!(recording.configuration(), "seed = 7");
@@ -99,21 +111,16 @@ fn a_replay_stops_where_the_power_was_cut() {
 
 #[test]
 fn values_that_were_given_up_are_given_up_in_the_replay() {
-    let tape = Tape::default();
-    let recorder = Recorder::new(Box::new(tape.clone()), "seed = 7").unwrap();
-    let config = ServerConfig { pace: Pace::Off, recorder: Some(recorder) };
-    let (connector, serving) = serve_thread(config, firmware::build).unwrap();
-    let mut driver = connector.connect(by("piggyback"), 8, 2).unwrap();
-    for number in 0..20 {
-        let mut pipeline = driver.pipeline().unwrap();
-        pipeline.store(key(number), value(number, 500)).unwrap();
-        pipeline.ring();
-        drop(pipeline);
-        driver.blocking().store(key(number + 50), Piece::Bytes(&value(number, 200))).unwrap();
-    }
-    drop((driver, connector));
-    let counters = serving.join();
-    let bytes = tape.0.lock().unwrap().clone();
+    let (bytes, counters) = recorded(|connector| {
+        let mut driver = connector.connect(by("piggyback"), 8, 2).unwrap();
+        for number in 0..20 {
+            let mut pipeline = driver.pipeline().unwrap();
+            pipeline.store(key(number), value(number, 500)).unwrap();
+            pipeline.ring();
+            drop(pipeline);
+            driver.blocking().store(key(number + 50), Piece::Bytes(&value(number, 200))).unwrap();
+        }
+    });
     assert_eq!(play(&bytes).unwrap(), counters);
 }
 
@@ -132,17 +139,12 @@ fn a_replay_on_another_drive_says_so() {
 
 #[test]
 fn an_interrupted_recording_is_played_to_its_last_arrival_and_an_altered_one_is_refused_with_its_offset() {
-    let tape = Tape::default();
-    let recorder = Recorder::new(Box::new(tape.clone()), "seed = 7").unwrap();
-    let config = ServerConfig { pace: Pace::Off, recorder: Some(recorder) };
-    let (connector, serving) = serve_thread(config, firmware::build).unwrap();
-    let driver = connector.connect(by("adaptive"), 8, 2).unwrap();
-    for number in 0..6 {
-        driver.blocking().store(key(number), Piece::Bytes(&value(number, number * 60))).unwrap();
-    }
-    drop((driver, connector));
-    serving.join();
-    let bytes = tape.0.lock().unwrap().clone();
+    let (bytes, _) = recorded(|connector| {
+        let driver = connector.connect(by("adaptive"), 8, 2).unwrap();
+        for number in 0..6 {
+            driver.blocking().store(key(number), Piece::Bytes(&value(number, number * 60))).unwrap();
+        }
+    });
     let whole = play(&bytes).unwrap();
     let refused = |error: ReplayError, what: &str| {
         let error = error.to_string();

@@ -1,6 +1,6 @@
 //! A file that is not touched before it is known to be wanted.
 
-use std::fs::{File, OpenOptions, remove_file};
+use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,15 +17,8 @@ pub(super) struct LateFile {
 }
 
 impl LateFile {
-    /// # Errors
-    /// It cannot be written: better said before the run than behind it.
-    pub(super) fn new(path: &Path, started: Arc<AtomicBool>) -> io::Result<LateFile> {
-        let is_new = !path.exists();
-        OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
-        if is_new {
-            remove_file(path)?;
-        }
-        Ok(LateFile { path: path.to_owned(), started, held: Vec::new(), file: None })
+    pub(super) fn new(path: &Path, started: Arc<AtomicBool>) -> LateFile {
+        LateFile { path: path.to_owned(), started, held: Vec::new(), file: None }
     }
 
     /// The file with what was held in it; none before the start.

@@ -149,6 +149,8 @@ pub struct Row {
     pub name: &'static str,
     /// What it does and where it comes from, in one line.
     pub origin: &'static str,
+    /// Its values have sizes of their own, whatever `value_size` says.
+    pub own_sizes: bool,
     /// Builds it.
     pub build: Build,
 }
@@ -158,82 +160,117 @@ pub const WORKLOADS: &[Row] = &[
     Row {
         name: "fillseq",
         origin: "stores of value_size, keys ascending (db_bench fillseq)",
+        own_sizes: false,
         build: fillseq::build,
     },
     Row {
         name: "fillrandom",
         origin: "stores of value_size, keys uniform over num, repeats occur (db_bench fillrandom)",
+        own_sizes: false,
         build: fillrandom::build,
     },
     Row {
         name: "readrandom",
         origin: "retrieves, keys uniform over num preloaded pairs (db_bench readrandom)",
+        own_sizes: false,
         build: readrandom::build,
     },
     Row {
         name: "mixgraph",
         origin: "get/put/seek with modelled keys and Pareto values (db_bench mixgraph; Cao et al., FAST'20)",
+        own_sizes: true,
         build: mixgraph::build,
     },
     Row {
         name: "mixed",
         origin: "stores, retrieves, deletes, exists, seeks and lists by fraction, keys uniform over num (ours)",
+        own_sizes: false,
         build: mixed::build,
     },
     Row {
         name: "w-a",
         origin: "stores of value_size, 4 B keys ascending (BandSlim workload A)",
+        own_sizes: false,
         build: w_a::build,
     },
     Row {
         name: "w-b",
         origin: "stores of 8 B and 2 KiB, nine (or eight) to one, unique 4 B keys (BandSlim workload B)",
+        own_sizes: true,
         build: w_b::build,
     },
     Row {
         name: "w-c",
         origin: "stores of 8 B and 2 KiB, one to nine (or eight), unique 4 B keys (BandSlim workload C)",
+        own_sizes: true,
         build: w_c::build,
     },
     Row {
         name: "w-d",
         origin: "stores of 8, 16, 32 ... 2048 B, equally often, unique 4 B keys (BandSlim workload D)",
+        own_sizes: true,
         build: w_d::build,
     },
     Row {
         name: "w-m",
         origin: "stores of mixgraph All_random's value sizes, unique 4 B keys (BandSlim workload M)",
+        own_sizes: true,
         build: w_m::build,
     },
-    Row { name: "ycsb-a", origin: "half retrieves, half stores (YCSB core workload A)", build: ycsb::build },
-    Row { name: "ycsb-b", origin: "95 % retrieves, 5 % stores (YCSB core workload B)", build: ycsb::build },
-    Row { name: "ycsb-c", origin: "retrieves (YCSB core workload C)", build: ycsb::build },
+    Row {
+        name: "ycsb-a",
+        origin: "half retrieves, half stores (YCSB core workload A)",
+        own_sizes: false,
+        build: ycsb::build,
+    },
+    Row {
+        name: "ycsb-b",
+        origin: "95 % retrieves, 5 % stores (YCSB core workload B)",
+        own_sizes: false,
+        build: ycsb::build,
+    },
+    Row { name: "ycsb-c", origin: "retrieves (YCSB core workload C)", own_sizes: false, build: ycsb::build },
     Row {
         name: "ycsb-d",
         origin: "95 % retrieves of the latest, 5 % inserts (YCSB core workload D)",
+        own_sizes: false,
         build: ycsb::build,
     },
     Row {
         name: "ycsb-e",
         origin: "95 % short scans, 5 % inserts (YCSB core workload E)",
+        own_sizes: false,
         build: ycsb::build,
     },
     Row {
         name: "ycsb-f",
         origin: "half retrieves, half read-modify-writes (YCSB core workload F)",
+        own_sizes: false,
         build: ycsb::build,
     },
-    Row { name: "plus-a", origin: "half retrieves, half stores (Plus, section V)", build: ycsb::build },
-    Row { name: "plus-b", origin: "95 % retrieves, 5 % stores (Plus, section V)", build: ycsb::build },
-    Row { name: "plus-c", origin: "retrieves (Plus, section V)", build: ycsb::build },
+    Row {
+        name: "plus-a",
+        origin: "half retrieves, half stores (Plus, section V)",
+        own_sizes: false,
+        build: ycsb::build,
+    },
+    Row {
+        name: "plus-b",
+        origin: "95 % retrieves, 5 % stores (Plus, section V)",
+        own_sizes: false,
+        build: ycsb::build,
+    },
+    Row { name: "plus-c", origin: "retrieves (Plus, section V)", own_sizes: false, build: ycsb::build },
     Row {
         name: "plus-d",
         origin: "95 % retrieves, 5 % stores, both of the latest (Plus, section V)",
+        own_sizes: false,
         build: ycsb::build,
     },
     Row {
         name: "plus-f",
         origin: "half retrieves, half read-modify-writes (Plus, section V)",
+        own_sizes: false,
         build: ycsb::build,
     },
 ];
@@ -247,6 +284,16 @@ pub fn is_preconditioned(params: &WorkloadParams) -> bool {
 /// The distribution of a workload that has one of its own, whatever is asked for.
 pub fn own_distribution(name: &str) -> Option<&'static str> {
     ycsb::own_distribution(name)
+}
+
+/// Has the workload values of sizes of its own?
+pub fn has_own_sizes(name: &str) -> bool {
+    WORKLOADS.iter().any(|row| row.name == name && row.own_sizes)
+}
+
+/// Does the workload look at `distribution`, if only to say that its own is another one?
+pub fn has_distribution(name: &str) -> bool {
+    ycsb::is_mix(name)
 }
 
 /// Builds the workload that `params.name` names.

@@ -97,11 +97,6 @@ impl HostWindow {
         !state.absent && bytes <= state.window_bytes
     }
 
-    /// The generation that is known.
-    pub fn generation(&self) -> u32 {
-        self.state().generation
-    }
-
     /// The generation to ask for another window with; the caller asks. `None`: another one would make values that are
     /// under way stale, or somebody asks already; wait until a [`Claim`] ends.
     pub fn ask(&self) -> Option<u32> {

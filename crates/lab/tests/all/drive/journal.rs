@@ -1,7 +1,7 @@
 //! A drive whose medium is a file: the checkpoint and the records behind it are at any time the protected image, to the
 //! last byte.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use kvdrive_device::controller::{ENGINES, EngineRow};
 use kvdrive_device::power::file_log::FileLog;
@@ -55,15 +55,21 @@ fn records_fold_into_the_present_image() {
     }
 }
 
+/// A small drive of this engine in this folder, with something on it: its file, and how to run it again.
+fn used(row: &EngineRow, folder: &Path) -> (PathBuf, Document) {
+    let path = folder.join("drive.img");
+    let load = ["workload.name=fillseq", "workload.value_size=1000", "workload.ops=300"];
+    let document = on_file(row, &path, &load);
+    assert_eq!(run(&document, &|_, _| ()).expect("an empty drive comes up").ops.errors, 0);
+    (path, document)
+}
+
 /// Whoever copies the image alone, or was killed twice while a checkpoint was written.
 #[test]
 fn an_image_without_its_protected_memory_is_refused() {
     for row in ENGINES {
         let folder = tempfile::tempdir().expect("a folder for the image");
-        let path = folder.path().join("drive.img");
-        let load = ["workload.name=fillseq", "workload.value_size=1000", "workload.ops=300"];
-        let document = on_file(row, &path, &load);
-        assert_eq!(run(&document, &|_, _| ()).expect("an empty drive comes up").ops.errors, 0);
+        let (_, document) = used(row, folder.path());
         let slots = [0, 1].map(|slot| folder.path().join(format!("drive.img.protected-{slot}")));
         let kept = slots.each_ref().map(|slot| std::fs::read(slot).ok());
         slots.iter().for_each(|slot| _ = std::fs::remove_file(slot));
@@ -83,10 +89,7 @@ fn an_image_without_its_protected_memory_is_refused() {
 fn protected_memory_without_its_image_is_refused() {
     for row in ENGINES {
         let folder = tempfile::tempdir().expect("a folder for the image");
-        let path = folder.path().join("drive.img");
-        let load = ["workload.name=fillseq", "workload.value_size=1000", "workload.ops=300"];
-        let document = on_file(row, &path, &load);
-        assert_eq!(run(&document, &|_, _| ()).expect("an empty drive comes up").ops.errors, 0);
+        let (path, document) = used(row, folder.path());
         let elsewhere = folder.path().join("elsewhere.img");
         std::fs::rename(&path, &elsewhere).expect("the image goes away");
         for _ in 0..3 {
