@@ -17,10 +17,11 @@ use crate::engines::hash::HashConfig;
 use crate::engines::lsm::LsmConfig;
 use crate::engines::{Engine, EngineCounters, Utilization};
 use crate::firmware::Cores;
+use crate::flash::media::file::read_epoch;
 use crate::flash::media::{self, Media, MediaOptions};
 use crate::flash::{FlashConfig, FlashPort, Purpose};
 use crate::ftl::FtlConfig;
-use crate::power::file_log::{FileLog, LogError};
+use crate::power::file_log::{FileError, FileLog, LogError, belongs};
 use crate::power::{ImageError, Journal, Survivors};
 
 /// Everything that makes a drive.
@@ -67,15 +68,24 @@ pub enum PowerOnError {
     /// The protected image.
     #[error(transparent)]
     Image(#[from] ImageError),
-    /// The file of the protected image.
+    /// What the files of the protected image hold.
     #[error(transparent)]
     Log(#[from] LogError),
+    /// One of its files cannot be written, or the image file beside it not be read.
+    #[error(transparent)]
+    File(#[from] FileError),
     /// A medium that was written to, and no protected image.
     #[error("{0}: a drive is on it, whose power-protected memory is missing: {0}.protected-0 or -1, whole")]
     Unprotected(PathBuf),
     /// A protected image, and no medium that it could belong to.
     #[error("{0}: is missing or empty, while {0}.protected-0 or -1 holds a drive that was on it")]
     Imageless(PathBuf),
+    /// A medium and a protected image of different moments.
+    #[error(
+        "{0}: is not of the same moment as {0}.protected-0 or -1: one of them was put back or copied alone; put back all \
+         files of one moment"
+    )]
+    Apart(PathBuf),
 }
 
 /// What an engine is built from.
@@ -402,6 +412,12 @@ fn open_journal(
     // Before anything is written: whoever finds the missing files may put them back.
     if image.is_none() && !medium.is_blank() {
         return Err(PowerOnError::Unprotected(path.to_owned()));
+    }
+    if let Some(found) = &found {
+        let epoch = read_epoch(path).map_err(FileError::at(path))?;
+        if !belongs(epoch, found.epoch) {
+            return Err(PowerOnError::Apart(path.to_owned()));
+        }
     }
     let after = found.map_or(0, |found| found.epoch);
     let log = FileLog::create(path, after, image.as_deref().unwrap_or(&[]), config.media.sync)?;

@@ -2,6 +2,7 @@
 //! and every report is the same as alone. Runs of one session follow each other on one drive, on one core.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -61,20 +62,31 @@ pub fn run_sessions(
 /// # Errors
 /// One line that names the key.
 pub fn check<'a>(drives: impl IntoIterator<Item = &'a Document>) -> anyhow::Result<()> {
-    let mut images: BTreeMap<String, u64> = BTreeMap::new();
+    let mut images: BTreeMap<PathBuf, (String, u64)> = BTreeMap::new();
     for document in drives {
         let config = document.config()?;
         in_model_time(&config)?;
         if config.media.kind == "file" {
-            *images.entry(config.media.path).or_default() += 1;
+            let name = spelled_out(Path::new(&config.media.path));
+            images.entry(name).or_insert((config.media.path, 0)).1 += 1;
         }
     }
-    match images.into_iter().find(|(_, drives)| *drives > 1) {
+    match images.into_values().find(|(_, drives)| *drives > 1) {
         Some((path, drives)) => {
             bail!("media.kind: {drives} drives on one image file, {path}; take ram or tags")
         }
         None => Ok(()),
     }
+}
+
+/// A path by the one name that all its spellings have, as far as its folder is there.
+fn spelled_out(path: &Path) -> PathBuf {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    path.canonicalize()
+        .or_else(|_| {
+            Ok::<_, std::io::Error>(folder.canonicalize()?.join(path.file_name().unwrap_or_default()))
+        })
+        .unwrap_or_else(|_| path.to_owned())
 }
 
 /// Refuses a clock that only `kvdrive run` has.

@@ -6,9 +6,10 @@
 
 use std::fmt::Write as _;
 
+use anyhow::ensure;
 use kvdrive_link::pcie::PAGE_BYTES;
 
-use crate::config::Document;
+use crate::config::{Document, Origin};
 use crate::many::run_many;
 
 /// Sizes at which all methods are measured: powers of two, and where a command more is needed.
@@ -18,6 +19,8 @@ const LADDER: [u32; 34] = [
 ];
 /// The user's weights that are shown.
 const WEIGHTS: [f64; 8] = [0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0];
+/// What the runs differ in, or must have.
+const OWN_KEYS: [&str; 4] = ["workload.name", "workload.value_size", "host.transfer", "nand.enabled"];
 const METHODS: [&str; 3] = ["prp", "piggyback", "hybrid"];
 const PRP: usize = 0;
 const PIGGYBACK: usize = 1;
@@ -59,8 +62,15 @@ pub struct Tuning {
 /// Exploratory runs of `ops` stores each from `document` on, `threads` at once.
 ///
 /// # Errors
-/// Those of a run.
+/// A key set by the user that the runs set themselves, and those of a run.
 pub fn tune(document: &Document, ops: u64, tolerance: f64, threads: usize) -> anyhow::Result<Tuning> {
+    for (key, origin) in document.origins() {
+        let is_own = OWN_KEYS.contains(&key.as_str());
+        ensure!(
+            !is_own || origin != Origin::User,
+            "{key}: the exploratory runs have their own; leave it out"
+        );
+    }
     let probe = Probe { document, ops, threads };
     let all: Vec<(u32, usize)> =
         LADDER.iter().flat_map(|bytes| [PRP, PIGGYBACK, HYBRID].map(|method| (*bytes, method))).collect();
@@ -95,7 +105,7 @@ impl Probe<'_> {
             let all =
                 [traffic.mmio, traffic.sqe, traffic.cqe, traffic.list, traffic.to_drive, traffic.to_host];
             let response_ns = report.latency_ns.get("store").map_or(0.0, |latency| latency.mean);
-            anyhow::ensure!(report.ops.errors == 0, "a store of an exploratory run failed");
+            ensure!(report.ops.errors == 0, "a store of an exploratory run failed");
             Ok(Cost { response_ns, traffic_bytes: all.iter().sum::<u64>() as f64 / self.ops as f64 })
         };
         reports.into_iter().map(cost).collect()

@@ -16,12 +16,17 @@
 //! says. Nothing of it was acknowledged and it is dropped. Anything else that does not fit its checksum is damage, and
 //! a drive that cannot vouch for its newest stores does not come up.
 //!
+//! Before a checkpoint is begun its epoch is noted in the image file: an image file has the epoch of its newest finished
+//! checkpoint or, if the process was killed then, the next one. Any other is of another moment ([`belongs`]).
+//!
 //! What the parts' payloads mean is known to the value log and the index.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+
+use crate::flash::media::file::write_epoch;
 
 const MAGIC: &[u8; 8] = b"kvdrvPL2";
 const HEADER_BYTES: usize = 32;
@@ -31,17 +36,30 @@ const CRC_BYTES: usize = 4;
 /// Records are folded into a new checkpoint when they take this much.
 const CHECKPOINT_AT_BYTES: u64 = 64 << 20;
 
+/// The operating system refused.
+#[derive(Debug, thiserror::Error)]
+#[error("{path}: {error}")]
+pub struct FileError {
+    /// Which file.
+    pub path: PathBuf,
+    /// What it said.
+    pub error: std::io::Error,
+}
+
+impl FileError {
+    /// An error of the file at `path`.
+    pub fn at(path: &Path) -> impl FnOnce(std::io::Error) -> FileError {
+        let path = path.to_owned();
+        move |error| FileError { path, error }
+    }
+}
+
 /// Why a protected image cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
-    /// The operating system refused.
-    #[error("{path}: {error}")]
-    Io {
-        /// Which file.
-        path: PathBuf,
-        /// What it said.
-        error: std::io::Error,
-    },
+    /// It cannot be read or written.
+    #[error(transparent)]
+    File(#[from] FileError),
     /// Bytes that do not fit their checksum.
     #[error("{path}: byte {offset}: {what} is damaged; the drive cannot vouch for its newest stores")]
     Damaged {
@@ -101,7 +119,7 @@ impl FileLog {
             let bytes = match std::fs::read(&path) {
                 Ok(bytes) => bytes,
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
-                Err(error) => return Err(LogError::Io { path, error }),
+                Err(error) => return Err(FileError::at(&path)(error).into()),
             };
             if let Some(found) = parse(&path, &bytes)?
                 && newest.as_ref().is_none_or(|other| found.epoch > other.epoch)
@@ -112,13 +130,13 @@ impl FileLog {
         Ok(newest)
     }
 
-    /// Begins a log with `image` as its checkpoint. `after` is the epoch of the newest finished one, 0 if there is none: that one
+    /// Begins a log of the image file `base` with `image` as its checkpoint. `after` is the epoch of the newest finished one, 0 if there is none: that one
     /// is in the other slot, and stays until the new one is complete. An unfinished one may be written over.
-    pub fn create(base: &Path, after: u64, image: &[u8], sync: bool) -> Result<FileLog, LogError> {
+    pub fn create(base: &Path, after: u64, image: &[u8], sync: bool) -> Result<FileLog, FileError> {
         let epoch = after + 1;
+        write_epoch(base, epoch).map_err(FileError::at(base))?;
         let path = slot_path(base, epoch);
-        let file = write_checkpoint(&path, epoch, image)
-            .map_err(|error| LogError::Io { path: path.clone(), error })?;
+        let file = write_checkpoint(&path, epoch, image).map_err(FileError::at(&path))?;
         let end = (HEADER_BYTES + image.len() + CRC_BYTES) as u64;
         let log = FileLog {
             base: base.to_owned(),
@@ -135,10 +153,10 @@ impl FileLog {
         Ok(log)
     }
 
-    fn forget_other_slot(&self) -> Result<(), LogError> {
+    fn forget_other_slot(&self) -> Result<(), FileError> {
         let path = slot_path(&self.base, self.epoch + 1);
         match std::fs::remove_file(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(LogError::Io { path, error }),
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(FileError { path, error }),
             _ => Ok(()),
         }
     }
@@ -146,6 +164,7 @@ impl FileLog {
     /// A log to which no group can be added.
     #[cfg(test)]
     pub(super) fn on_a_full_disk(base: &Path) -> FileLog {
+        std::fs::write(base, []).unwrap();
         let mut log = FileLog::create(base, 0, b"checkpoint", false).unwrap();
         log.file = File::open(&log.path).unwrap();
         log
@@ -163,7 +182,7 @@ impl FileLog {
 
     /// Writes the group, if anything is in it; it survives the death of this process when this returns, and with `sync`
     /// that of the host.
-    pub fn write(&mut self) -> Result<(), LogError> {
+    pub fn write(&mut self) -> Result<(), FileError> {
         if self.group.is_empty() {
             return Ok(());
         }
@@ -177,7 +196,7 @@ impl FileLog {
         self.group.extend_from_slice(&crc.to_le_bytes());
         let written = self.file.write_all_at(&self.group, self.end);
         let synced = written.and_then(|()| if self.sync { self.file.sync_data() } else { Ok(()) });
-        synced.map_err(|error| LogError::Io { path: self.path.clone(), error })?;
+        synced.map_err(FileError::at(&self.path))?;
         self.end += self.group.len() as u64;
         self.sequence += 1;
         self.group.clear();
@@ -190,10 +209,15 @@ impl FileLog {
     }
 
     /// Folds all records into `image`, the present state.
-    pub fn checkpoint(&mut self, image: &[u8]) -> Result<(), LogError> {
+    pub fn checkpoint(&mut self, image: &[u8]) -> Result<(), FileError> {
         *self = FileLog::create(&self.base, self.epoch, image, self.sync)?;
         Ok(())
     }
+}
+
+/// Can an image file with this epoch be that of a log whose newest finished checkpoint is `checkpoint`?
+pub fn belongs(image_epoch: Option<u64>, checkpoint: u64) -> bool {
+    image_epoch.is_some_and(|epoch| epoch == checkpoint || epoch == checkpoint + 1)
 }
 
 fn write_checkpoint(path: &Path, epoch: u64, image: &[u8]) -> std::io::Result<File> {
@@ -277,6 +301,7 @@ mod tests {
     fn filled() -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let base = folder.path().join("drive.img");
+        std::fs::write(&base, []).unwrap();
         let mut log = FileLog::create(&base, 0, b"checkpoint", false).unwrap();
         log.add(1, b"first");
         log.write().unwrap();

@@ -22,7 +22,7 @@ use std::cell::RefCell;
 use std::panic::panic_any;
 use std::rc::Rc;
 
-use file_log::{FileLog, LogError};
+use file_log::{FileError, FileLog};
 
 use crate::flash::media::file::ImageFailure;
 
@@ -107,7 +107,7 @@ pub struct Journal(Option<Rc<RefCell<FileJournal>>>);
 struct FileJournal {
     log: FileLog,
     /// Why records could not be written. From then on nothing may be acknowledged.
-    failed: Option<LogError>,
+    failed: Option<FileError>,
 }
 
 impl Journal {
@@ -148,12 +148,8 @@ impl Journal {
             return;
         }
         let journal = self.0.as_ref().expect("only a journal that is kept fails").borrow();
-        match journal.failed.as_ref().expect("it has failed") {
-            LogError::Io { path, error } => {
-                panic_any(ImageFailure { path: path.clone(), what: format!("cannot be written: {error}") })
-            }
-            LogError::Damaged { path, offset, what } => panic!("{}: byte {offset}: {what}", path.display()),
-        }
+        let FileError { path, error } = journal.failed.as_ref().expect("it has failed");
+        panic_any(ImageFailure { path: path.clone(), what: format!("cannot be written: {error}") })
     }
 
     /// Is a new checkpoint worth its writing?
@@ -162,7 +158,7 @@ impl Journal {
     }
 
     /// Why records could not be written, if that has happened.
-    pub fn take_failure(&self) -> Option<LogError> {
+    pub fn take_failure(&self) -> Option<FileError> {
         self.0.as_ref().and_then(|journal| journal.borrow_mut().failed.take())
     }
 

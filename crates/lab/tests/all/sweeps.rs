@@ -103,6 +103,12 @@ fn a_wrong_sweep_is_one_line() {
     );
 }
 
+/// Name of the folder that relative paths begin in.
+fn folder_name() -> String {
+    let folder = std::env::current_dir().unwrap();
+    folder.file_name().unwrap().to_str().unwrap().to_owned()
+}
+
 #[test]
 fn rows_that_would_share_an_image_file_are_refused() {
     let wrong = |text: &str| rows("s.toml", text).unwrap_err().to_string();
@@ -111,6 +117,8 @@ fn rows_that_would_share_an_image_file_are_refused() {
     assert_eq!(error, "s.toml: media.kind: 2 drives on one image file, a; take ram or tags");
     assert_eq!(rows("s.toml", &format!("{on_file}workload.value_size = [4]\n")).unwrap().len(), 1);
     assert_eq!(rows("s.toml", &format!("{on_file}media.path = [\"a\", \"b\"]\n")).unwrap().len(), 2);
+    let spellings = wrong(&format!("{on_file}media.path = [\"a\", \"../{}/a\"]\n", folder_name()));
+    assert_eq!(spellings, error);
 }
 
 #[test]

@@ -27,3 +27,15 @@ fn a_fast_link_leaves_nothing_to_hybrid() {
     let tuning = tune(&document, 50, 0.02, 2).expect("it runs");
     assert_eq!((tuning.threshold1_bytes, tuning.threshold2_bytes), (36, 0));
 }
+
+#[test]
+fn settings_that_the_exploratory_runs_have_themselves_are_refused() {
+    for setting in
+        ["workload.name=fillseq", "workload.value_size=100", "host.transfer=hybrid", "nand.enabled=false"]
+    {
+        let mut document = Document::profile("cosmos-plus").expect("an embedded profile");
+        document.set(setting).expect("a key");
+        let refused = tune(&document, 50, 0.02, 2).expect_err("it would be ignored").to_string();
+        assert!(refused.starts_with(setting.split('=').next().unwrap()), "{refused}");
+    }
+}

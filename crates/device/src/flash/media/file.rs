@@ -6,6 +6,7 @@
 //!   | head, twice  | block 0                | block 1                | ...
 //!   +--------------+------------------------+------------------------+---
 //!   head:   "KVDRFILE" | version u32 | geometry 7 x u32 | check u64        at 0 and at 2048
+//!   epoch:  epoch u64 | check u64                                          at 1024 and at 3072
 //!   block:  pages x [header 88 B | header 88 B], rounded up to 4096 | page 0 | page 1 | ...
 //! ```
 //!
@@ -14,6 +15,9 @@
 //! *When is a page programmed?* When one of its two headers fits. Data is written before its headers, so whoever finds
 //! the headers finds the data; a program killed in between leaves a page that still reads as erased. Erasing fills the
 //! headers of a block with zeros and leaves the data. A page is erased when both its headers are all zero.
+//!
+//! *The epoch* is that of the last checkpoint that was begun of the protected image beside it
+//! ([`crate::power::file_log`]): by it files of different moments are told apart.
 //!
 //! *`sync`*: waits for the machine's storage between data and headers, and after the headers, so that the same holds
 //! when the machine loses power.
@@ -58,6 +62,8 @@ const MAGIC: &[u8; 8] = b"KVDRFILE";
 const VERSION: u32 = 1;
 const HEAD_BYTES: u64 = 4096;
 const SECOND_HEAD_AT: usize = 2048;
+const EPOCHS_AT: [u64; 2] = [1024, 3072];
+const EPOCH_BYTES: usize = 16;
 /// Page data starts at a multiple of this, so that it lies in whole pages of the file system.
 const ALIGN: u64 = 4096;
 
@@ -167,6 +173,37 @@ fn open_file(path: &Path) -> std::io::Result<File> {
     }
 }
 
+fn epoch_record(epoch: u64) -> [u8; EPOCH_BYTES] {
+    let mut record = [0; EPOCH_BYTES];
+    record[..8].copy_from_slice(&epoch.to_le_bytes());
+    let check = xxh3_64(&record[..8]);
+    record[8..].copy_from_slice(&check.to_le_bytes());
+    record
+}
+
+/// Notes in an image file that checkpoint `epoch` of its protected image is about to be written.
+pub fn write_epoch(path: &Path, epoch: u64) -> std::io::Result<()> {
+    let file = OpenOptions::new().write(true).open(path)?;
+    EPOCHS_AT.iter().try_for_each(|at| file.write_all_at(&epoch_record(epoch), *at))?;
+    file.sync_data()
+}
+
+/// The epoch that an image file holds; `None` when it has none that is whole.
+pub fn read_epoch(path: &Path) -> std::io::Result<Option<u64>> {
+    let file = File::open(path)?;
+    let mut newest = None;
+    for at in EPOCHS_AT {
+        let mut record = [0; EPOCH_BYTES];
+        match file.read_exact_at(&mut record, at) {
+            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => continue,
+            read => read?,
+        }
+        let epoch = u64::from_le_bytes(record[..8].try_into().expect("8 bytes"));
+        newest = newest.max((record == epoch_record(epoch)).then_some(epoch));
+    }
+    Ok(newest)
+}
+
 fn from_image(geometry: &Geometry, bytes: &[u8]) -> Opened {
     Ok(Box::new(FileMedia::on(geometry, Backing::Memory(RefCell::new(bytes.to_vec())))?))
 }
@@ -181,7 +218,7 @@ impl FileMedia {
         if whole(0) || whole(SECOND_HEAD_AT) {
             return Ok(media);
         }
-        // A new file, or one whose maker was killed before it had written its heads and thus any page.
+        // A new file, or one whose maker was killed before it had written its heads and thus anything else.
         if media.backing.bytes() <= HEAD_BYTES && head.starts_with(trimmed(&block)) {
             block.fill(0);
             block[..head.len()].copy_from_slice(&head);

@@ -101,3 +101,37 @@ fn protected_memory_without_its_image_is_refused() {
         assert!(run(&document, &|_, _| ()).is_ok(), "{}", row.name);
     }
 }
+
+/// Whoever puts a copy of some of the files back.
+#[test]
+fn an_image_and_protected_memory_of_different_moments_are_refused() {
+    for row in ENGINES {
+        let folder = tempfile::tempdir().expect("a folder for the image");
+        let (path, document) = used(row, folder.path());
+        let slots = [0, 1].map(|slot| folder.path().join(format!("drive.img.protected-{slot}")));
+        let files = || [&path, &slots[0], &slots[1]].map(|file| std::fs::read(file).ok());
+        let put = |contents: [&Option<Vec<u8>>; 3]| {
+            for (file, bytes) in [&path, &slots[0], &slots[1]].into_iter().zip(contents) {
+                match bytes {
+                    Some(bytes) => std::fs::write(file, bytes).expect("it can be put back"),
+                    None => _ = std::fs::remove_file(file),
+                }
+            }
+        };
+        let [old_image, old_slots @ ..] = files();
+        assert!(run(&document, &|_, _| ()).is_ok(), "{}", row.name);
+        let [new_image, new_slots @ ..] = files();
+        for (image, slots) in [(&old_image, &new_slots), (&new_image, &old_slots)] {
+            put([image, &slots[0], &slots[1]]);
+            let before = files();
+            let refused =
+                run(&document, &|_, _| ()).expect_err("they know nothing of each other").to_string();
+            assert!(refused.contains("not of the same moment"), "{}: {refused}", row.name);
+            assert!(files() == before, "{}: something was written", row.name);
+        }
+        for (image, slots) in [(&old_image, &old_slots), (&new_image, &new_slots)] {
+            put([image, &slots[0], &slots[1]]);
+            assert!(run(&document, &|_, _| ()).is_ok(), "{}", row.name);
+        }
+    }
+}
