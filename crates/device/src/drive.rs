@@ -159,7 +159,6 @@ trait Powered {
     fn engine_details(&self) -> Vec<(&'static str, u64)>;
     fn dram(&self) -> Vec<(&'static str, u64)>;
     fn utilization(&self) -> Utilization;
-    fn discard_unfinished(&self, queue: &kvdrive_link::QueuePair);
 }
 
 impl<E: Engine> Powered for Controller<E> {
@@ -197,10 +196,6 @@ impl<E: Engine> Powered for Controller<E> {
 
     fn utilization(&self) -> Utilization {
         self.engine().utilization()
-    }
-
-    fn discard_unfinished(&self, queue: &kvdrive_link::QueuePair) {
-        Controller::discard_unfinished(self, queue);
     }
 }
 
@@ -366,11 +361,6 @@ impl Drive {
     /// Model time that power-on took, recovery included.
     pub fn recovery_ns(&self) -> Ns {
         self.recovery_ns
-    }
-
-    /// A queue was reset or deleted: what it left unfinished is discarded.
-    pub fn discard_unfinished(&self, queue: &kvdrive_link::QueuePair) {
-        self.controller.discard_unfinished(queue);
     }
 }
 

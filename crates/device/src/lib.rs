@@ -8,7 +8,7 @@
 //! | [`requests`] | one command, from the doorbell to its completion |
 //! | [`controller`] | what firmware contexts share: costs, unfinished values, iterators, Identify |
 //! | [`firmware`] | its cores, and which takes what kind of step |
-//! | [`engines`] | index and value placement, the seam; [`engines::lsm`] |
+//! | [`engines`] | index and value placement, the seam; [`engines::lsm`] and the FTLs of [`engines::hash`] |
 //! | [`value_log`], [`page_buffer`], [`packing`] | where value bytes go |
 //! | [`ftl`] | logical pages on flash |
 //! | [`flash`] | channels, dies, blocks, pages: time and content; the media |

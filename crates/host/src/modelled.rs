@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use kvdrive_link::pcie::PAGE_BYTES;
-use kvdrive_link::transfer::{HostWindow, Method, Next, Progress, StoreRequest, outcome, prp};
+use kvdrive_link::transfer::{Choice, HostWindow, Method, Next, Progress, StoreRequest, outcome, prp};
 use kvdrive_link::{HostMemory, Link, LocalMemory, Piece, QueuePair, Region};
 use kvdrive_sim::{Mutex, MutexGuard, Ns, Resource, WaitQueue};
 use kvdrive_spec::identify::{IDENTIFY_BYTES, KvNamespace};
@@ -92,7 +92,7 @@ impl Host {
 pub struct Driver {
     host: Rc<Host>,
     queue: Rc<QueuePair>,
-    method: Box<dyn Method>,
+    choice: Box<dyn Choice>,
     free: RefCell<Vec<Slot>>,
     freed: WaitQueue,
     /// Held while an inline value is being submitted.
@@ -122,14 +122,14 @@ impl Drop for Course<'_> {
 
 impl Driver {
     /// A driver with a queue pair of `entries` slots and up to `depth` commands at once.
-    pub fn new(host: &Rc<Host>, method: Box<dyn Method>, entries: u32, depth: u32) -> Driver {
+    pub fn new(host: &Rc<Host>, choice: Box<dyn Choice>, entries: u32, depth: u32) -> Driver {
         assert!(depth < entries, "a queue of {entries} slots holds at most {} commands", entries - 1);
         let sim = host.link.sim();
         let free = (0..depth).map(|cid| new_slot(host, cid as u16)).collect();
         Driver {
             queue: host.link.create_queue(entries),
             host: host.clone(),
-            method,
+            choice,
             free: RefCell::new(free),
             freed: WaitQueue::new(sim),
             sequence: Mutex::new(sim),
@@ -157,7 +157,7 @@ impl Driver {
             return Err(Status::INVALID_VALUE_SIZE);
         }
         let plain = options == StoreOptions::default();
-        let method = if plain { self.method.pick(bytes, self.slots) } else { &prp::Prp };
+        let method = if plain { self.choice.pick(bytes, self.slots) } else { &prp::Prp };
         let mut slot = match self.try_take_slot() {
             Some(slot) => slot,
             None => self.take_slot().await,

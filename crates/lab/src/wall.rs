@@ -32,7 +32,7 @@ use crate::config::{Config, Document};
 use crate::output::check_writable;
 use crate::report::Report;
 use crate::run::{DELETE, EXIST, LIST, Loading, NEXT, Outcome, Progress, RETRIEVE, SEEK, STORE, Seen};
-use crate::run::{Snapshot, operations};
+use crate::run::{Snapshot, content, operations};
 use crate::setup;
 use crate::workload::{self, Op, ValueSpec, Workload};
 use late_file::LateFile;
@@ -299,10 +299,6 @@ fn report_progress(progress: Progress<'_>, done: u64, total: u64) {
     if done.is_multiple_of(PROGRESS_STEP) || done == total {
         progress(done, total);
     }
-}
-
-fn content(key: &Key, value: &ValueSpec) -> Piece<'static> {
-    crate::run::content(key, value)
 }
 
 fn begin(

@@ -24,7 +24,7 @@ pub struct Fetched {
     pub queue: Rc<QueuePair>,
     /// The entry.
     pub sqe: Sqe,
-    /// Its turn among the queue's inline commands; `None` for all others.
+    /// Its turn among the queue's *write*, *hybrid*, *transfer* and CXL store commands; `None` for all others.
     pub turn: Option<u64>,
     /// Of an *express*, the chunk entries behind it; `None` if the host has not published them all, and for all others.
     pub chunks: Option<Box<[Sqe]>>,

@@ -82,7 +82,7 @@ impl<E: Engine> Controller<E> {
         answer.as_bytes().to_vec()
     }
 
-    /// A fixed identifier: the drive has one namespace, and two drives are told apart by their subsystem.
+    /// A fixed identifier: the drive has one namespace, and only one drive is behind a link.
     fn nguid(&self) -> [u8; 16] {
         *b"kvdrive-kv-ns-01"
     }

@@ -199,11 +199,6 @@ impl<E: Engine> Controller<E> {
         self.commands.get()
     }
 
-    /// Largest value accepted, bytes.
-    pub fn max_value_bytes(&self) -> u32 {
-        self.max_value_bytes
-    }
-
     /// A queue is reset or deleted: what it left unfinished is discarded, and its window closed.
     pub fn discard_unfinished(&self, queue: &kvdrive_link::QueuePair) {
         self.discard_value(queue);

@@ -29,7 +29,8 @@ pub const KNOWN_AHEAD: usize = 48;
 pub trait Engine: Exposing + 'static {
     /// A stored value that stays readable while this is held.
     type Found;
-    /// A walk over the pairs that existed when it was opened, in key order.
+    /// A walk over the pairs that existed when it was opened, in the engine's order: of keys, or of a hash table
+    /// ([`crate::controller::EngineRow::ordered`]).
     type Cursor;
 
     /// Makes the bytes at `place` the value of `key`.
@@ -90,7 +91,8 @@ pub trait Engine: Exposing + 'static {
         cursor: &mut Self::Cursor,
     ) -> impl Future<Output = Result<Option<(Key, Self::Found)>, Status>>;
 
-    /// Writes everything buffered to flash, so that a report can count it. Not needed for durability.
+    /// Writes pages that are being filled to flash, so that a report can count them; what an engine keeps of keys in memory
+    /// until it has a table's worth stays there. Not needed for durability.
     fn drain(&self) -> impl Future<Output = ()>;
 
     /// Bytes of live values and the most that fit, for Identify (NUSE, NSZE).

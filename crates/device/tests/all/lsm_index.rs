@@ -33,6 +33,15 @@ fn key(number: u32) -> Key {
     Key::from_u32_be(number)
 }
 
+/// As collection moves a value: `key` refers to the copy at `new` if its newest entry is still `old`. `false` if not.
+async fn repoint(index: &Index, key: &Key, old: &Entry, new: Vaddr) -> Result<bool, Status> {
+    let refers = index.refers(key, old.address).await?;
+    if refers {
+        index.insert(*key, new, old.bytes).await?;
+    }
+    Ok(refers)
+}
+
 /// A value log that only keeps books: every reference that an insertion makes must be given back exactly once.
 #[derive(Clone, Default)]
 struct Values {
@@ -285,7 +294,7 @@ impl Stand {
             // A newer value without bytes, placed behind a full segment, may have the address of an older one that has some.
             let is_newest = oracle.get(&number).is_some_and(|it| *it == (entry.address, entry.bytes));
             let new = self.values.place(entry.bytes);
-            let moved = self.sim.block_on(self.index.repoint(&key, entry.address, new)).unwrap();
+            let moved = self.sim.block_on(repoint(&self.index, &key, &entry, new)).unwrap();
             assert_eq!(moved, is_newest);
             if moved {
                 oracle.insert(number, (new, entry.bytes));
@@ -472,7 +481,7 @@ impl Shared {
                 let number = (key.halves().0 >> 32) as u32;
                 let _guard = self.locks.lock(number).await;
                 let new = values.place(entry.bytes);
-                if self.stand.index.repoint(&key, entry.address, new).await.unwrap() {
+                if repoint(&self.stand.index, &key, &entry, new).await.unwrap() {
                     self.oracle.borrow_mut().insert(number, (new, entry.bytes));
                 } else {
                     values.dead(new, entry.bytes);

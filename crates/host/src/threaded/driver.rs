@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kvdrive_link::transfer::{Method, Next, Progress, StoreRequest, prp};
+use kvdrive_link::transfer::{Choice, Method, Next, Progress, StoreRequest, prp};
 use kvdrive_link::{HostMemory, Piece, Region};
 use kvdrive_spec::{Command, Cqe, Key, RetrieveOptions, Status, StoreOptions};
 
@@ -19,7 +19,7 @@ use crate::answers::{self, Iterator, NSID, Pair, take_keys, take_pair};
 pub struct Driver {
     connector: Connector,
     port: Option<Arc<Port>>,
-    method: Box<dyn Method>,
+    choice: Box<dyn Choice>,
     max_value_bytes: u32,
 }
 
@@ -27,10 +27,10 @@ impl Driver {
     pub(super) fn new(
         connector: Connector,
         port: Arc<Port>,
-        method: Box<dyn Method>,
+        choice: Box<dyn Choice>,
         max_value_bytes: u32,
     ) -> Driver {
-        Driver { connector, port: Some(port), method, max_value_bytes }
+        Driver { connector, port: Some(port), choice, max_value_bytes }
     }
 
     /// Where more queue pairs come from.
@@ -57,11 +57,11 @@ impl Driver {
         self.port.as_ref().expect("a driver has its port until it is dropped")
     }
 
-    /// How a value gets across; no window is reached from here. Conditions need the option byte, which inline commands use for value bytes: such a
-    /// store goes by `prp`.
+    /// How a value gets across; no window is reached from here. Conditions need the option byte, which inline
+    /// commands use for value bytes: such a store goes by `prp`.
     pub(super) fn method(&self, value_bytes: u32, options: StoreOptions) -> &dyn Method {
         if options == StoreOptions::default() {
-            self.method.pick(value_bytes, self.port().slots())
+            self.choice.pick(value_bytes, self.port().slots())
         } else {
             &prp::Prp
         }

@@ -29,7 +29,7 @@ mod tokens;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use kvdrive_link::shared::{PowerOff, SharedLink};
-use kvdrive_link::transfer::Method;
+use kvdrive_link::transfer::Choice;
 use kvdrive_spec::Status;
 use kvdrive_spec::identify::{IDENTIFY_BYTES, KvNamespace};
 
@@ -104,7 +104,7 @@ impl Connector {
     /// thread, the first time.
     ///
     /// Panics when `depth` is 0 or not below `entries`, or `entries` is above 65536 (NVMe base specification).
-    pub fn connect(&self, method: Box<dyn Method>, entries: u32, depth: u32) -> Result<Driver, Error> {
+    pub fn connect(&self, choice: Box<dyn Choice>, entries: u32, depth: u32) -> Result<Driver, Error> {
         assert!(
             depth > 0 && depth < entries && entries <= 1 << 16,
             "a queue of {entries} slots holds at most {} commands, not {depth}",
@@ -129,7 +129,7 @@ impl Connector {
                 Arc::new(Port::new(self.link(), queue, board, answers::buffer_bytes(max_value_bytes)))
             }
         };
-        Ok(Driver::new(self.clone(), port, method, max_value_bytes))
+        Ok(Driver::new(self.clone(), port, choice, max_value_bytes))
     }
 
     fn give_back(&self, port: Arc<Port>) {

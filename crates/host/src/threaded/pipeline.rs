@@ -72,25 +72,17 @@ pub struct Completion<V> {
     pub result: Result<Outcome, Status>,
 }
 
-enum Kind {
-    /// `by_prp`: it began anew so, whatever the driver's method is.
-    Store {
-        options: StoreOptions,
-        progress: Progress,
-        by_prp: bool,
-        awaited: Awaited,
-    },
+enum Kind<'a> {
+    Store { options: StoreOptions, method: &'a dyn Method, progress: Progress, awaited: Awaited },
     Delete,
     Exist,
-    Retrieve {
-        into: Region,
-    },
+    Retrieve { into: Region },
 }
 
-struct Flight<V> {
+struct Flight<'a, V> {
     key: Key,
     value: V,
-    kind: Kind,
+    kind: Kind<'a>,
 }
 
 /// A driver used as a queue of commands.
@@ -99,7 +91,7 @@ struct Flight<V> {
 pub struct Pipeline<'a, V> {
     driver: &'a Driver,
     /// By command identifier.
-    flights: Vec<Option<Flight<V>>>,
+    flights: Vec<Option<Flight<'a, V>>>,
     free: Vec<u16>,
     under_way: u32,
     /// Entries that wait for a doorbell, and how many of them get no completion.
@@ -131,7 +123,7 @@ impl Driver {
     }
 }
 
-impl<V: Content> Pipeline<'_, V> {
+impl<'a, V: Content> Pipeline<'a, V> {
     /// Can one more command begin?
     pub fn has_room(&self) -> bool {
         !self.free.is_empty()
@@ -149,8 +141,8 @@ impl<V: Content> Pipeline<'_, V> {
 
     /// Begins a store under a condition.
     pub fn store_with(&mut self, key: Key, value: V, options: StoreOptions) -> Result<(), V> {
-        let kind =
-            Kind::Store { options, progress: Progress::default(), by_prp: false, awaited: Awaited::new(1) };
+        let method = self.driver.method(value.piece().bytes(), options);
+        let kind = Kind::Store { options, method, progress: Progress::default(), awaited: Awaited::new(1) };
         let cid = self.take_off(key, value, kind)?;
         self.begin_store(cid);
         Ok(())
@@ -210,7 +202,7 @@ impl<V: Content> Pipeline<'_, V> {
         assert!(fits, "a port has fewer slots than its queue");
     }
 
-    fn take_off(&mut self, key: Key, value: V, kind: Kind) -> Result<u16, V> {
+    fn take_off(&mut self, key: Key, value: V, kind: Kind<'a>) -> Result<u16, V> {
         let Some(cid) = self.free.pop() else { return Err(value) };
         self.flights[usize::from(cid)] = Some(Flight { key, value, kind });
         self.under_way += 1;
@@ -224,9 +216,8 @@ impl<V: Content> Pipeline<'_, V> {
     /// Puts the first command of a value into the outbox, or queues the value for the sequence.
     fn begin_store(&mut self, cid: u16) {
         let flight = self.flights[usize::from(cid)].as_mut().expect("a store begins with its flight");
-        let Kind::Store { options, progress, by_prp, awaited } = &mut flight.kind else { return };
+        let Kind::Store { options, method, progress, awaited } = &mut flight.kind else { return };
         let bytes = flight.value.piece().bytes();
-        let mut method = self.driver.method(bytes, *options);
         if method.is_inline() && self.inside.is_some() {
             self.waiting.push_back(cid);
             return;
@@ -241,8 +232,7 @@ impl<V: Content> Pipeline<'_, V> {
         let before = self.outbox.len();
         let mut next = method.begin(&request, progress, &mut self.outbox);
         if next == Next::ByPrp {
-            method = &prp::Prp;
-            *by_prp = true;
+            *method = &prp::Prp;
             if bytes <= self.driver.max_value_bytes() {
                 port.buffer(cid).fill(flight.value.piece());
             }
@@ -259,11 +249,9 @@ impl<V: Content> Pipeline<'_, V> {
     fn advance(&mut self, cqe: &Cqe) -> Option<Completion<V>> {
         let cid = cqe.cid.get();
         let flight = self.flights[usize::from(cid)].as_mut()?;
-        if let Kind::Store { options, progress, by_prp, awaited } = &mut flight.kind {
+        if let Kind::Store { options, method, progress, awaited } = &mut flight.kind {
             let cqe = awaited.take(cqe)?;
             let value = flight.value.piece();
-            let method: &dyn Method =
-                if *by_prp { &prp::Prp } else { self.driver.method(value.bytes(), *options) };
             let request = request(self.driver, cid, flight.key, value, *options);
             let before = self.outbox.len();
             let next = method.on_completion(&request, progress, &cqe, &mut self.outbox);

@@ -227,6 +227,8 @@ pub(super) struct Port {
     queue: Arc<SharedQueue>,
     board: Arc<Board>,
     memory: Vec<SlotMemory>,
+    /// Queue entries that each command may use at once: an equal share, so that there is always room.
+    slots: u32,
 }
 
 impl Port {
@@ -237,7 +239,7 @@ impl Port {
         board: Arc<Board>,
         buffer_bytes: u32,
     ) -> Port {
-        let memory = (0..board.depth())
+        let memory: Vec<SlotMemory> = (0..board.depth())
             .map(|_| {
                 let buffer = link.memory().map(buffer_bytes);
                 let list = link.memory().map(PAGE_BYTES);
@@ -245,7 +247,8 @@ impl Port {
                 SlotMemory { buffer, list, outbox: Mutex::default() }
             })
             .collect();
-        Port { queue, board, memory }
+        let slots = (queue.entries() - 1) / memory.len() as u32;
+        Port { queue, board, memory, slots }
     }
 
     pub(super) fn depth(&self) -> u32 {
@@ -254,7 +257,7 @@ impl Port {
 
     /// Queue entries that each command may use at once: an equal share, so that there is always room.
     pub(super) fn slots(&self) -> u32 {
-        (self.queue.entries() - 1) / self.depth()
+        self.slots
     }
 
     pub(super) fn queue(&self) -> &SharedQueue {

@@ -8,14 +8,14 @@ use kvdrive_host::threaded::{
     Completion, Connector, Driver, Error, Outcome, Serving, block_on, serve_thread,
 };
 use kvdrive_link::shared::{PowerOff, ServerConfig};
-use kvdrive_link::transfer::{METHODS, Method, TransferConfig, method};
+use kvdrive_link::transfer::{Choice, METHODS, TransferConfig, method};
 use kvdrive_link::{Class, Piece, Region};
 use kvdrive_sim::wall::Pace;
 use kvdrive_spec::{Key, Status, StoreOptions};
 
 use crate::firmware::{self, Counters, MAX_VALUE_BYTES};
 
-pub fn by(name: &str) -> Box<dyn Method> {
+pub fn by(name: &str) -> Box<dyn Choice> {
     let config = TransferConfig {
         method: name.to_owned(),
         threshold1_bytes: 128,

@@ -53,8 +53,6 @@ pub struct Link {
     pub max_payload_bytes: u32,
     /// Time of a DMA page beyond its line time.
     pub dma_page_ns: u64,
-    /// Unit of DMA in bytes.
-    pub dma_page_bytes: u32,
     /// Fetch of one submission entry, besides line time.
     pub sqe_fetch_ns: u64,
     /// Write of one completion entry, besides line time.
@@ -143,8 +141,6 @@ pub struct Controller {
     pub memcpy_setup_ns: u64,
     /// Posting a completion.
     pub complete_ns: u64,
-    /// Order among submission queues.
-    pub arbitration: String,
     /// Longest value in bytes.
     pub max_value_bytes: u32,
     /// What DMA lengths are rounded up to, in bytes.

@@ -17,8 +17,8 @@
 //! there yet is drawn again (`CoreWorkload.nextKeynum`): a hash over those that are there would move the hot keys with
 //! every insert.
 //!
-//! A read-modify-write is two operations here: a retrieve, and a store behind it in the stream. The seek of a scan brings
-//! its first pair.
+//! A read-modify-write is one operation of one client, a retrieve and then a store; each of them is counted. The seek of
+//! a scan brings its first pair.
 
 use super::zipf::Zipf;
 use super::{KeyFormat, Op, ValueSpec, Workload, WorkloadParams};

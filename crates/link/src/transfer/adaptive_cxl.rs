@@ -1,11 +1,9 @@
 //! `adaptive-cxl`: `cxl` below `alpha * t1`, `prp` from there on (BandSlim's CXL article, Adaptive-C). A choice by size; the
 //! chosen method does the work. Values that go by `prp` are offered room in the window.
 
-use kvdrive_spec::{Cqe, Sqe};
-
 use super::cxl::Cxl;
 use super::prp::Prp;
-use super::{Method, Next, Progress, StoreRequest, TransferConfig};
+use super::{Choice, Method, TransferConfig};
 
 /// Host half.
 pub struct AdaptiveCxl {
@@ -19,30 +17,8 @@ impl AdaptiveCxl {
     }
 }
 
-impl Method for AdaptiveCxl {
+impl Choice for AdaptiveCxl {
     fn pick(&self, value_bytes: u32, slots: u32) -> &dyn Method {
         if f64::from(value_bytes) < self.cxl_below_bytes { Cxl.pick(value_bytes, slots) } else { &Prp }
-    }
-
-    fn staged_bytes(&self, value_bytes: u32) -> u32 {
-        self.pick(value_bytes, 1).staged_bytes(value_bytes)
-    }
-
-    fn is_inline(&self) -> bool {
-        unreachable!("adaptive-cxl picks another method")
-    }
-
-    fn begin(&self, store: &StoreRequest<'_>, progress: &mut Progress, outbox: &mut Vec<Sqe>) -> Next {
-        self.pick(store.value.bytes(), store.slots).begin(store, progress, outbox)
-    }
-
-    fn on_completion(
-        &self,
-        store: &StoreRequest<'_>,
-        progress: &mut Progress,
-        cqe: &Cqe,
-        outbox: &mut Vec<Sqe>,
-    ) -> Next {
-        self.pick(store.value.bytes(), store.slots).on_completion(store, progress, cqe, outbox)
     }
 }

@@ -14,16 +14,18 @@ use kvdrive_spec::{Command, Cqe, Key, Sqe, Status, Store};
 
 use super::piggyback::take;
 use super::prp::Prp;
-use super::{Arrival, Landing, Method, Next, Progress, StoreRequest};
+use super::{Arrival, Choice, Landing, Method, Next, Progress, StoreRequest};
 
 /// Host half.
 pub struct ByteExpress;
 
-impl Method for ByteExpress {
+impl Choice for ByteExpress {
     fn pick(&self, value_bytes: u32, slots: u32) -> &dyn Method {
         if chunks_for(value_bytes) < slots { self } else { &Prp }
     }
+}
 
+impl Method for ByteExpress {
     fn staged_bytes(&self, _: u32) -> u32 {
         0
     }

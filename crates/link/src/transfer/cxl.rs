@@ -11,7 +11,7 @@ use kvdrive_spec::window::ASK;
 use kvdrive_spec::{Command, Cqe, Key, Sqe, Status};
 
 use super::prp::Prp;
-use super::{Claim, Method, Next, Progress, StoreRequest};
+use super::{Choice, Claim, Method, Next, Progress, StoreRequest};
 
 /// A window that was adopted may have passed again before the command arrives; beyond this something else is wrong.
 const MOST_STALE_WINDOWS: u32 = 8;
@@ -85,11 +85,13 @@ pub(super) fn completed(store: &StoreRequest<'_>, progress: &mut Progress, cqe: 
     }
 }
 
-impl Method for Cxl {
+impl Choice for Cxl {
     fn pick(&self, value_bytes: u32, _: u32) -> &dyn Method {
         if value_bytes == 0 { &Prp } else { self }
     }
+}
 
+impl Method for Cxl {
     fn staged_bytes(&self, _: u32) -> u32 {
         0
     }

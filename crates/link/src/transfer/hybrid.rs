@@ -9,7 +9,7 @@ use kvdrive_spec::{Command, Cqe, Key, Sqe, Status};
 
 use super::piggyback::{Assembly, continue_or_end};
 use super::prp::{Prp, point_at, receive_pages};
-use super::{Arrival, Landing, Method, Next, Progress, StoreRequest};
+use super::{Arrival, Choice, Landing, Method, Next, Progress, StoreRequest};
 use crate::pcie::{Link, PAGE_BYTES};
 use crate::prp::walk;
 
@@ -17,7 +17,6 @@ use crate::prp::walk;
 pub struct Hybrid {
     /// Tails shorter than this many bytes go by *transfer* commands.
     tail_below_bytes: f64,
-    prp: Prp,
 }
 
 impl Hybrid {
@@ -28,20 +27,22 @@ impl Hybrid {
 
     /// Tails of fewer than `tail_below_bytes` bytes go by *transfer* commands.
     pub fn below(tail_below_bytes: f64) -> Hybrid {
-        Hybrid { tail_below_bytes, prp: Prp }
+        Hybrid { tail_below_bytes }
     }
 }
 
-impl Method for Hybrid {
+impl Choice for Hybrid {
     fn pick(&self, value_bytes: u32, _: u32) -> &dyn Method {
         let tail = value_bytes % PAGE_BYTES;
         if value_bytes > PAGE_BYTES && tail > 0 && f64::from(tail) < self.tail_below_bytes {
             self
         } else {
-            &self.prp
+            &Prp
         }
     }
+}
 
+impl Method for Hybrid {
     fn staged_bytes(&self, value_bytes: u32) -> u32 {
         value_bytes / PAGE_BYTES * PAGE_BYTES
     }

@@ -115,11 +115,14 @@ pub fn outcome(first: Cqe, next: Cqe) -> Cqe {
     }
 }
 
-/// The host half of a transfer method. It has no state of its own, so that threads may share it.
-pub trait Method: Send + Sync {
-    /// Which method a value of this size really goes by, with so many queue entries; a method that does not choose is
-    /// its own answer.
+/// Which method a value goes by: the host half of a row of [`METHODS`]. A method that does not choose is its own answer.
+pub trait Choice: Send + Sync {
+    /// The method for a value of `value_bytes` bytes, with so many queue entries.
     fn pick(&self, value_bytes: u32, slots: u32) -> &dyn Method;
+}
+
+/// How a value of a size that was picked for it is sent. It has no state of its own, so that threads may share it.
+pub trait Method: Send + Sync {
     /// How many of the value's first bytes must lie in the DMA buffer before [`Method::begin`].
     fn staged_bytes(&self, value_bytes: u32) -> u32;
     /// Does it occupy its queue's sequence of inline commands?
@@ -143,7 +146,7 @@ pub struct MethodRow {
     /// What it is and where it comes from.
     pub origin: &'static str,
     /// Its host half.
-    pub build: fn(&TransferConfig) -> Box<dyn Method>,
+    pub build: fn(&TransferConfig) -> Box<dyn Choice>,
 }
 
 /// Every transfer method.
@@ -206,7 +209,7 @@ pub const METHODS: &[MethodRow] = &[
 ];
 
 /// The host half called `name`.
-pub fn method(config: &TransferConfig) -> Option<Box<dyn Method>> {
+pub fn method(config: &TransferConfig) -> Option<Box<dyn Choice>> {
     METHODS.iter().find(|row| row.name == config.method).map(|row| (row.build)(config))
 }
 

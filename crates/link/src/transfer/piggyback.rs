@@ -15,7 +15,7 @@ use kvdrive_spec::inline::{
 };
 use kvdrive_spec::{Command, Cqe, Key, Sqe, Write, opcode};
 
-use super::{Landing, Method, Next, Progress, StoreRequest};
+use super::{Choice, Landing, Method, Next, Progress, StoreRequest};
 
 /// Host half.
 pub struct Piggyback;
@@ -61,11 +61,13 @@ pub(super) fn continue_or_end(
     Next::Submit
 }
 
-impl Method for Piggyback {
+impl Choice for Piggyback {
     fn pick(&self, _: u32, _: u32) -> &dyn Method {
         self
     }
+}
 
+impl Method for Piggyback {
     fn staged_bytes(&self, _: u32) -> u32 {
         0
     }

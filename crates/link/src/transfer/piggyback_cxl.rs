@@ -13,7 +13,7 @@ use kvdrive_spec::{Cqe, Sqe};
 
 use super::cxl::{completed, place_or_ask};
 use super::piggyback::{Piggyback, take};
-use super::{Method, Next, Progress, StoreRequest};
+use super::{Choice, Method, Next, Progress, StoreRequest};
 
 /// Host half, for values that a *write* cannot hold.
 pub struct PiggybackCxl;
@@ -24,11 +24,13 @@ fn tail_bytes(value_bytes: u32) -> u8 {
     if rest <= TAIL_INLINE_BYTES as u32 { rest as u8 } else { 0 }
 }
 
-impl Method for PiggybackCxl {
+impl Choice for PiggybackCxl {
     fn pick(&self, value_bytes: u32, _: u32) -> &dyn Method {
         if value_bytes <= WRITE_INLINE_BYTES as u32 { &Piggyback } else { self }
     }
+}
 
+impl Method for PiggybackCxl {
     fn staged_bytes(&self, _: u32) -> u32 {
         0
     }

@@ -14,7 +14,7 @@
 use kvdrive_spec::{Cqe, Sqe};
 
 use super::piggyback::{first, further};
-use super::{Method, Next, Progress, StoreRequest};
+use super::{Choice, Method, Next, Progress, StoreRequest};
 
 /// Host half. The drive's is `piggyback`'s.
 pub struct PiggybackPipelined {
@@ -56,11 +56,13 @@ impl PiggybackPipelined {
     }
 }
 
-impl Method for PiggybackPipelined {
+impl Choice for PiggybackPipelined {
     fn pick(&self, _: u32, _: u32) -> &dyn Method {
         self
     }
+}
 
+impl Method for PiggybackPipelined {
     fn staged_bytes(&self, _: u32) -> u32 {
         0
     }

@@ -6,7 +6,7 @@
 
 use kvdrive_spec::{Command, Cqe, Key, Sqe, Status, Store};
 
-use super::{Arrival, Landing, Method, Next, Progress, StoreRequest};
+use super::{Arrival, Choice, Landing, Method, Next, Progress, StoreRequest};
 use crate::payload::Piece;
 use crate::pcie::{Link, PAGE_BYTES};
 use crate::prp::{Segments, walk};
@@ -24,11 +24,13 @@ pub fn point_at(sqe: &mut Sqe, buffer: u64, list: u64, bytes: u32) {
     sqe.set_prps(if bytes == 0 { 0 } else { buffer }, prp2);
 }
 
-impl Method for Prp {
+impl Choice for Prp {
     fn pick(&self, _: u32, _: u32) -> &dyn Method {
         self
     }
+}
 
+impl Method for Prp {
     fn staged_bytes(&self, value_bytes: u32) -> u32 {
         value_bytes
     }

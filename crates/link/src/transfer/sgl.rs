@@ -10,17 +10,19 @@
 
 use kvdrive_spec::{Command, Cqe, Key, Psdt, SglDescriptor, Sqe, Status, Store};
 
-use super::{Arrival, Landing, Method, Next, Progress, StoreRequest};
+use super::{Arrival, Choice, Landing, Method, Next, Progress, StoreRequest};
 use crate::pcie::Link;
 
 /// Host half.
 pub struct Sgl;
 
-impl Method for Sgl {
+impl Choice for Sgl {
     fn pick(&self, _: u32, _: u32) -> &dyn Method {
         self
     }
+}
 
+impl Method for Sgl {
     fn staged_bytes(&self, value_bytes: u32) -> u32 {
         value_bytes
     }

@@ -2,7 +2,7 @@
 
 use kvdrive_link::Piece;
 use kvdrive_link::transfer::{
-    HostWindow, METHODS, Method, Next, Progress, StoreRequest, TransferConfig, method,
+    Choice, HostWindow, METHODS, Next, Progress, StoreRequest, TransferConfig, method,
 };
 use kvdrive_spec::inline::{commands_for, transfers_for};
 use kvdrive_spec::{Command, Cqe, Key, Sqe, Status, StoreOptions, opcode};
@@ -12,12 +12,12 @@ fn config(name: &str) -> TransferConfig {
     TransferConfig { method: name.into(), threshold1_bytes: 128, threshold2_bytes: 64, alpha: 1.0, beta: 1.0 }
 }
 
-fn build(name: &str) -> Box<dyn Method> {
+fn build(name: &str) -> Box<dyn Choice> {
     method(&config(name)).expect("a row")
 }
 
 /// Opcodes a store of `bytes` bytes submits when everything succeeds.
-fn submitted(method: &dyn Method, bytes: u32) -> Vec<Sqe> {
+fn submitted(choice: &dyn Choice, bytes: u32) -> Vec<Sqe> {
     let value = vec![0xA5; bytes as usize];
     let request = StoreRequest {
         key: Key::new(b"key").expect("a key"),
@@ -30,7 +30,7 @@ fn submitted(method: &dyn Method, bytes: u32) -> Vec<Sqe> {
         slots: 255,
         window: None,
     };
-    let method = method.pick(bytes, request.slots);
+    let method = choice.pick(bytes, request.slots);
     let (mut progress, mut outbox, mut all) = (Progress::default(), Vec::new(), Vec::new());
     let mut next = method.begin(&request, &mut progress, &mut outbox);
     while matches!(next, Next::Submit | Next::SubmitForAll(_)) {
@@ -135,7 +135,7 @@ fn pages_are_named_as_prp_asks() {
 fn pipelined_commands_go_in_rounds_of_the_slots_there_are() {
     let value = vec![7; 35 + 56 * 9 + 1];
     for (name, completions) in [("piggyback-pipelined", [4, 4, 3]), ("piggyback-pipelined-1", [1, 1, 1])] {
-        let method = build(name);
+        let choice = build(name);
         let request = StoreRequest {
             key: Key::new(b"key").expect("a key"),
             value: Piece::Bytes(&value),
@@ -147,6 +147,7 @@ fn pipelined_commands_go_in_rounds_of_the_slots_there_are() {
             slots: 4,
             window: None,
         };
+        let method = choice.pick(value.len() as u32, request.slots);
         let (mut progress, mut outbox) = (Progress::default(), Vec::new());
         let mut next = method.begin(&request, &mut progress, &mut outbox);
         for (round, completions) in completions.into_iter().enumerate() {
@@ -218,8 +219,8 @@ proptest! {
             key: Key::new(b"k").expect("a key"), value: Piece::Bytes(&value), options: StoreOptions::default(),
             nsid: 1, cid: 0, buffer: 0x1000, list: 0x9000, slots: 60, window: Some(&window),
         };
-        let method = build(METHODS[row].name);
-        let method = method.pick(bytes, request.slots);
+        let choice = build(METHODS[row].name);
+        let method = choice.pick(bytes, request.slots);
         let (mut progress, mut outbox) = (Progress::default(), Vec::new());
         let next = method.begin(&request, &mut progress, &mut outbox);
         prop_assert!(!matches!(next, Next::Done(_) | Next::ByPrp));

@@ -307,18 +307,6 @@ impl Index {
         Ok(())
     }
 
-    /// Garbage collection of the value log: lets `key` refer to the copy of its value at `new`, if its newest entry still
-    /// refers to `old`. `false` if it does not. The caller holds the lock of the key.
-    pub async fn repoint(&self, key: &Key, old: Vaddr, new: Vaddr) -> Result<bool, Status> {
-        match self.find(key, Purpose::GcIndex).await? {
-            Some(entry) if entry.address == old && entry.has_bytes() => {
-                self.insert(*key, new, entry.bytes).await?;
-                Ok(true)
-            }
-            _ => Ok(false),
-        }
-    }
-
     /// Garbage collection of the value log: does the newest entry of `key` refer to `address`?
     pub async fn refers(&self, key: &Key, address: Vaddr) -> Result<bool, Status> {
         let newest = self.find(key, Purpose::GcIndex).await?;

@@ -73,10 +73,6 @@ impl Leveled {
 }
 
 impl CompactionPolicy for Leveled {
-    fn name(&self) -> &'static str {
-        "leveled"
-    }
-
     fn levels(&self) -> usize {
         LEVELS
     }

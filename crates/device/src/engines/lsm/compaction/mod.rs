@@ -1,6 +1,6 @@
 //! When tables are merged, and which: a seam with one file per policy.
 //!
-//! A policy looks at the levels and chooses; it moves nothing. [`super::index`] carries the choice out and asks again
+//! A policy looks at the levels and chooses; it moves nothing. `maintenance` carries the choice out and asks again
 //! until there is nothing to do.
 //!
 //! To add a policy: one file here and one row in [`COMPACTIONS`]; the oracle tests run over every row.
@@ -64,9 +64,6 @@ pub enum Choice {
 
 /// When to merge what.
 pub trait CompactionPolicy {
-    /// Name in configurations.
-    fn name(&self) -> &'static str;
-
     /// Number of levels. New tables come to level 0.
     fn levels(&self) -> usize;
 

@@ -23,10 +23,6 @@ impl Tiered {
 }
 
 impl CompactionPolicy for Tiered {
-    fn name(&self) -> &'static str {
-        "tiered"
-    }
-
     fn levels(&self) -> usize {
         self.rings.len()
     }
@@ -62,7 +58,7 @@ mod tests {
     use super::*;
     use crate::engines::lsm::bloom::BloomConfig;
     use crate::engines::lsm::entry::TableId;
-    use crate::engines::lsm::layout::{Part, Shape, layout_row};
+    use crate::engines::lsm::layout::{Shape, layout_row};
 
     /// Page writes and merges by level for `entries` distinct keys in ascending order.
     fn account(entries: u32, bits_per_key: u32) -> (u64, [u32; 3], Vec<usize>) {
@@ -98,6 +94,5 @@ mod tests {
         assert_eq!(account(1_000_000, 32), (2808, [121, 54, 0], vec![2, 13, 54, 0]));
         assert_eq!(account(10_000_000, 32), (36820, [1220, 603, 239], vec![1, 14, 125, 239]));
         assert_eq!(account(10_000_000, 0).0, 27615);
-        assert_eq!(Part::Data as u8, 0);
     }
 }

@@ -87,11 +87,6 @@ impl TableFacts {
     pub fn covers(&self, key: &Key) -> bool {
         self.min <= *key && *key <= self.max
     }
-
-    /// Do the key ranges have a key in common?
-    pub fn overlaps(&self, other: &TableFacts) -> bool {
-        self.min <= other.max && other.min <= self.max
-    }
 }
 
 /// The content of a page was not what its checksum had vouched for, or could not be read.
@@ -212,9 +207,6 @@ pub enum ProbeStep {
 
 /// How tables look; see the module's head.
 pub trait Layout {
-    /// Name in configurations.
-    fn name(&self) -> &'static str;
-
     /// May this pair be indexed? `INVALID_KEY_SIZE`, `INVALID_VALUE_SIZE` or `CAPACITY_EXCEEDED` (an address beyond
     /// what an entry can hold) if not.
     fn accept(&self, key: &Key, address: Vaddr, bytes: u32) -> Result<(), Status>;

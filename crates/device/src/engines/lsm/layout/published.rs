@@ -52,10 +52,6 @@ impl Published {
 }
 
 impl Layout for Published {
-    fn name(&self) -> &'static str {
-        "published"
-    }
-
     fn accept(&self, key: &Key, address: Vaddr, bytes: u32) -> Result<(), Status> {
         if key.len() != KEY_BYTES as usize {
             return Err(Status::INVALID_KEY_SIZE);

@@ -53,10 +53,6 @@ impl Sound {
 }
 
 impl Layout for Sound {
-    fn name(&self) -> &'static str {
-        "sound"
-    }
-
     fn accept(&self, _: &Key, _: Vaddr, _: u32) -> Result<(), Status> {
         Ok(())
     }
