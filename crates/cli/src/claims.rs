@@ -47,6 +47,11 @@ impl Claims {
                     listed(&scales)
                 ));
             }
+            if self.batch.options().is_altered() {
+                output::print(
+                    "a scale or settings of your own: nothing is held against what came true before\n",
+                );
+            }
         }
         if let Some(path) = &self.json {
             output::write_json(path, &outcomes)?;

@@ -297,7 +297,7 @@ impl Planned {
         plan: &mut Plan,
         options: &Options,
     ) -> anyhow::Result<Planned> {
-        let (as_usual, is_altered) = (options.as_usual(), !options.set.is_empty());
+        let (as_usual, is_altered) = (options.as_usual(), options.is_altered());
         let runs =
             claim.plan(figures, plan).map_err(|problem| anyhow::anyhow!("claim {}: {problem}", claim.id))?;
         Ok(Planned { claim, as_usual, is_altered, runs })

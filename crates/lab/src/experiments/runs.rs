@@ -49,6 +49,12 @@ impl Options {
         !self.full && self.set.is_empty() && self.scale.is_none()
     }
 
+    /// Whether runs are neither of the usual nor of the published size, or have settings of their own: nothing is known of
+    /// what comes true then.
+    pub fn is_altered(&self) -> bool {
+        !self.set.is_empty() || self.scale.is_some_and(|scale| !self.full && scale != Scale::FULL)
+    }
+
     /// The size of runs that have a scale.
     pub fn scale(&self, usual: Scale) -> Scale {
         self.scale.unwrap_or(if self.full { Scale::FULL } else { usual })

@@ -75,8 +75,8 @@ pub fn page(content: &Content<'_>) -> String {
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <title>{about}, claim by claim</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
          <h1>{about}, claim by claim</h1>\n\
-         <p class=\"lead\">A key-value SSD in software, kvdrive {}, runs the experiments published as {about} and says of \
-         every published number whether it comes out.</p>\n",
+         <p class=\"lead\">A key-value SSD in software, kvdrive {}, runs the experiments of {about} and says of every \
+         claim whether it comes out.</p>\n",
         escape(content.revision)
     );
     html.push_str(&contents(content));
@@ -158,10 +158,11 @@ fn verdict(outcome: &Outcome) -> String {
     why.extend(outcome.beside.iter().map(|beside| format!("{} with {}.", beside.ours, beside.name)));
     let why: String = why.iter().map(|line| format!("<div class=\"why\">{}</div>", escape(line))).collect();
     format!(
-        "<tr id=\"claim-{}\"><td class=\"what\">{}{why}</td><td class=\"where\">{}</td>\
+        "<tr id=\"claim-{}\"><td class=\"what\"><b>{}</b><br>{}{why}</td><td class=\"where\">{}</td>\
          <td class=\"number\" data-name=\"published\">{}</td><td class=\"number\" data-name=\"ours\">{}</td>\
          <td class=\"kind\">{}</td><td class=\"verdict {class}\">{}</td></tr>\n",
         escape(&outcome.id),
+        escape(&outcome.title),
         escape(&outcome.statement),
         escape(&outcome.source),
         unbroken(&outcome.published),
