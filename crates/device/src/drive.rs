@@ -45,6 +45,14 @@ pub struct DriveConfig {
     pub media: MediaConfig,
 }
 
+impl DriveConfig {
+    /// Can there be such a drive? If not, a line that begins with the key to blame.
+    pub fn check(&self) -> Result<(), PowerOnError> {
+        self.flash.check().map_err(|error| PowerOnError::Config(format!("flash.{error}")))?;
+        (engine_row(&self.engine)?.check)(self)
+    }
+}
+
 /// Where pages are kept.
 #[derive(Clone, Debug)]
 pub struct MediaConfig {
@@ -261,7 +269,7 @@ impl Drive {
     ) -> Result<Drive, PowerOnError> {
         let began = sim.now();
         let row = engine_row(&config.engine)?;
-        config.flash.check().map_err(|error| PowerOnError::Config(format!("flash.{error}")))?;
+        config.check()?;
         let geometry = config.flash.geometry();
         let kind = media::kind(&config.media.kind)
             .ok_or_else(|| PowerOnError::Config(format!("media.kind: no medium {:?}", config.media.kind)))?;

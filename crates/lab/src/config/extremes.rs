@@ -46,7 +46,9 @@ fn extremes(rule: &Rule) -> Vec<String> {
             .map(i64::to_string)
             .collect(),
         Rule::PowerOfTwo(low, high) => [*low, 2 * low, *high].iter().map(i64::to_string).collect(),
-        Rule::Multiple(of, low, high) => [*low, low + of, *high].iter().map(i64::to_string).collect(),
+        Rule::Multiple(of, low, high) => {
+            [*low, low + of, low + 2 * of, *high].iter().map(i64::to_string).collect()
+        }
         Rule::OneOf(list) => list.iter().map(i64::to_string).collect(),
         Rule::Number(low, high) => {
             [*low, (low + high) / 2.0, *high].iter().map(|x| format!("{x:?}")).collect()
