@@ -434,7 +434,7 @@ fn open_journal(
 
 /// Tells drives of different make apart, so that an image of one is refused by another.
 pub fn fingerprint(config: &DriveConfig) -> u64 {
-    let geometry = config.flash.geometry();
-    let (lsm, hash) = (config.lsm.fingerprint(), config.hash.fingerprint());
-    xxh3_64(format!("{} {geometry:?} {lsm} {hash}", config.engine).as_bytes())
+    let row = engine_row(&config.engine).expect("an image is of an engine there is");
+    let (geometry, engine) = (config.flash.geometry(), (row.fingerprint)(config));
+    xxh3_64(format!("{} {geometry:?} {engine}", row.name).as_bytes())
 }

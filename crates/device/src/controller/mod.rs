@@ -59,6 +59,8 @@ pub struct EngineRow {
     pub fold: Fold,
     /// Can there be such a drive? If not, a line that begins with the key to blame.
     pub check: fn(&DriveConfig) -> Result<(), PowerOnError>,
+    /// Which of its settings two drives must have in common to understand each other's images.
+    pub fingerprint: fn(&DriveConfig) -> String,
 }
 
 /// Every engine.
@@ -70,6 +72,7 @@ pub const ENGINES: &[EngineRow] = &[
         start: start::<LsmEngine>,
         fold: LsmEngine::fold,
         check: lsm::check,
+        fingerprint: |config| config.lsm.fingerprint(),
     },
     EngineRow {
         name: hash::original::ROW.name,
@@ -78,6 +81,7 @@ pub const ENGINES: &[EngineRow] = &[
         start: start::<HashEngine>,
         fold: HashEngine::fold,
         check: hash::check,
+        fingerprint: |config| config.hash.of(&hash::original::ROW).fingerprint(),
     },
     EngineRow {
         name: hash::plus::ROW.name,
@@ -86,6 +90,7 @@ pub const ENGINES: &[EngineRow] = &[
         start: start::<HashEngine>,
         fold: HashEngine::fold,
         check: hash::check,
+        fingerprint: |config| config.hash.of(&hash::plus::ROW).fingerprint(),
     },
     EngineRow {
         name: hash::plus2::ROW.name,
@@ -94,6 +99,7 @@ pub const ENGINES: &[EngineRow] = &[
         start: start::<HashEngine>,
         fold: HashEngine::fold,
         check: hash::check,
+        fingerprint: |config| config.hash.of(&hash::plus2::ROW).fingerprint(),
     },
 ];
 

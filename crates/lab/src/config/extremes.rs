@@ -28,7 +28,7 @@ const SMALL: &[&str] = &[
     "workload.value_size=3000",
 ];
 
-fn small(engine: &str) -> Document {
+pub(super) fn small(engine: &str) -> Document {
     let mut document = Document::profile("cosmos-plus").expect("the profile exists");
     for setting in SMALL {
         document.set(setting).unwrap_or_else(|error| panic!("{setting}: {error}"));
@@ -38,7 +38,7 @@ fn small(engine: &str) -> Document {
 }
 
 /// Values at and near the ends of a rule. Upper ends above a few thousand only ask for memory.
-fn extremes(rule: &Rule) -> Vec<String> {
+pub(super) fn extremes(rule: &Rule) -> Vec<String> {
     match rule {
         Rule::Integer(low, high) => [*low, low + 1, low + 2, low + 7, low + 30, low + 1000, *high]
             .iter()

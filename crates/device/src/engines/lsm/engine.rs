@@ -72,7 +72,12 @@ impl LsmConfig {
     pub fn fingerprint(&self) -> String {
         let LsmConfig { packing, index, gc, buffer_entries, .. } = self;
         let (layout, compaction, segment_pages) = (&index.layout, &index.compaction, gc.segment_pages);
-        format!("{} {layout} {compaction} {segment_pages} {buffer_entries}", packing.fingerprint())
+        // A filter does not say how many of its bits were set for a key.
+        let bloom_hashes = index.bloom_hashes;
+        format!(
+            "{} {layout} {compaction} {segment_pages} {buffer_entries} {bloom_hashes}",
+            packing.fingerprint()
+        )
     }
 }
 
