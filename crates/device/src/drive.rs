@@ -45,6 +45,14 @@ pub struct DriveConfig {
     pub media: MediaConfig,
 }
 
+impl DriveConfig {
+    /// Can there be such a drive? If not, a line that begins with the key to blame.
+    pub fn check(&self) -> Result<(), PowerOnError> {
+        self.flash.check().map_err(|error| PowerOnError::Config(format!("flash.{error}")))?;
+        (engine_row(&self.engine)?.check)(self)
+    }
+}
+
 /// Where pages are kept.
 #[derive(Clone, Debug)]
 pub struct MediaConfig {
@@ -256,7 +264,7 @@ impl Drive {
     ) -> Result<Drive, PowerOnError> {
         let began = sim.now();
         let row = engine_row(&config.engine)?;
-        config.flash.check().map_err(|error| PowerOnError::Config(format!("flash.{error}")))?;
+        config.check()?;
         let geometry = config.flash.geometry();
         let kind = media::kind(&config.media.kind)
             .ok_or_else(|| PowerOnError::Config(format!("media.kind: no medium {:?}", config.media.kind)))?;
@@ -416,7 +424,7 @@ fn open_journal(
 
 /// Tells drives of different make apart, so that an image of one is refused by another.
 pub fn fingerprint(config: &DriveConfig) -> u64 {
-    let geometry = config.flash.geometry();
-    let (lsm, hash) = (config.lsm.fingerprint(), config.hash.fingerprint());
-    xxh3_64(format!("{} {geometry:?} {lsm} {hash}", config.engine).as_bytes())
+    let row = engine_row(&config.engine).expect("an image is of an engine there is");
+    let (geometry, engine) = (config.flash.geometry(), (row.fingerprint)(config));
+    xxh3_64(format!("{} {geometry:?} {engine}", row.name).as_bytes())
 }

@@ -18,7 +18,7 @@ use serde::Deserialize;
 use crate::drive::{DriveConfig, PowerOnError, Start, start};
 use crate::engines::Engine;
 use crate::engines::hash::{self, HashEngine};
-use crate::engines::lsm::LsmEngine;
+use crate::engines::lsm::{self, LsmEngine};
 use crate::firmware::{Cores, Roles};
 use crate::power::Journal;
 use crate::requests::serve;
@@ -57,6 +57,10 @@ pub struct EngineRow {
     pub start: Start,
     /// Its [`Engine::fold`].
     pub fold: Fold,
+    /// Can there be such a drive? If not, a line that begins with the key to blame.
+    pub check: fn(&DriveConfig) -> Result<(), PowerOnError>,
+    /// Which of its settings two drives must have in common to understand each other's images.
+    pub fingerprint: fn(&DriveConfig) -> String,
 }
 
 /// Every engine.
@@ -67,6 +71,8 @@ pub const ENGINES: &[EngineRow] = &[
         ordered: true,
         start: start::<LsmEngine>,
         fold: LsmEngine::fold,
+        check: lsm::check,
+        fingerprint: |config| config.lsm.fingerprint(),
     },
     EngineRow {
         name: hash::original::ROW.name,
@@ -74,6 +80,8 @@ pub const ENGINES: &[EngineRow] = &[
         ordered: false,
         start: start::<HashEngine>,
         fold: HashEngine::fold,
+        check: hash::check,
+        fingerprint: |config| config.hash.of(&hash::original::ROW).fingerprint(),
     },
     EngineRow {
         name: hash::plus::ROW.name,
@@ -81,6 +89,8 @@ pub const ENGINES: &[EngineRow] = &[
         ordered: false,
         start: start::<HashEngine>,
         fold: HashEngine::fold,
+        check: hash::check,
+        fingerprint: |config| config.hash.of(&hash::plus::ROW).fingerprint(),
     },
     EngineRow {
         name: hash::plus2::ROW.name,
@@ -88,6 +98,8 @@ pub const ENGINES: &[EngineRow] = &[
         ordered: false,
         start: start::<HashEngine>,
         fold: HashEngine::fold,
+        check: hash::check,
+        fingerprint: |config| config.hash.of(&hash::plus2::ROW).fingerprint(),
     },
 ];
 

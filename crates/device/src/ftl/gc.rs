@@ -42,7 +42,9 @@ impl Ftl {
         let core = &*self.0;
         while let Some(job) = core.next_job(unit, !core.space.is_empty()) {
             let block = core.blocks.borrow_mut().claim(unit, job);
-            core.twins.borrow_mut().retain(|twin| core.geometry.block_of(twin.other) != block);
+            // Either page of a pair may hold something else as soon as its block is written again.
+            let is_here = |ppa| core.geometry.block_of(ppa) == block;
+            core.twins.borrow_mut().retain(|twin| !is_here(twin.mapped) && !is_here(twin.other));
             if matches!(job, Job::Collect(_)) {
                 self.relocate(unit, block).await;
                 core.collected_blocks.set(core.collected_blocks.get() + 1);
@@ -164,5 +166,73 @@ impl Core {
         let mut blocks = self.blocks.borrow_mut();
         blocks.of(source).live -= 1;
         blocks.of(place).live += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flash::media::{self, Media, MediaOptions};
+    use crate::flash::{FlashConfig, FlashPort};
+    use crate::ftl::FtlConfig;
+    use kvdrive_sim::Sim;
+
+    const KIND: u8 = 1;
+
+    fn flash_config() -> FlashConfig {
+        FlashConfig {
+            channels: 1,
+            dies_per_channel: 1,
+            planes: 1,
+            blocks_per_die: 7,
+            pages_per_block: 4,
+            page_bytes: 512,
+            spare_bytes: 192,
+            sense_ns: 1_000,
+            program_ns: 10_000,
+            erase_ns: 50_000,
+            transfer_ns_per_kib: 100,
+            enabled: true,
+            uncharged: Vec::new(),
+        }
+    }
+
+    /// A medium that a power cut has left with pages of these logical pages and sequence numbers, from block 0 on.
+    fn left_behind(blocks: &[[(u64, u64); 4]]) -> Box<dyn Media> {
+        let kind = media::kind("tags").unwrap();
+        let mut medium = (kind.open)(&flash_config().geometry(), &MediaOptions::default()).unwrap();
+        for (at, (lpa, sequence)) in (0..).zip(blocks.iter().flatten()) {
+            let spare = Spare::new(KIND, *lpa, *sequence, [0; 48]);
+            medium.program(Ppa(at), &Rc::new(Region::new()).into(), &spare);
+        }
+        medium
+    }
+
+    /// Page 0 has a twin in block 1, which holds more than all others and stays. The block of its mapped page is erased and
+    /// written again: a later version of page 0 may come to lie where the mapped one lay, and must not have that twin.
+    #[test]
+    fn a_twin_is_forgotten_when_the_block_of_either_page_is_collected() {
+        let medium = left_behind(&[[(0, 1), (1, 2), (2, 3), (3, 4)], [(0, 1), (10, 5), (11, 6), (12, 7)]]);
+        let sim = Sim::new();
+        let config = FtlConfig { over_provisioning: 0.07, victim: "greedy".into(), gc_low_blocks: 2 };
+        sim.block_on(async {
+            let port = FlashPort::new(&sim, flash_config(), medium);
+            let ftl = Ftl::recover(port, &config, &mut |_, _, _| {}).await;
+            let core = &*ftl.0;
+            let pairs =
+                || core.twins.borrow().iter().map(|twin| (twin.mapped, twin.other)).collect::<Vec<_>>();
+            assert_eq!(pairs(), [(Ppa(0), Ppa(4))]);
+            let is_written_again =
+                || core.blocks.borrow().block(BlockId(0)).erases > 0 && core.map.borrow().is_valid(Ppa(0));
+            for number in 0.. {
+                assert!(number < 1000, "block 0 is never written again");
+                if is_written_again() {
+                    break;
+                }
+                ftl.write(Lpa(number % 4), Rc::new(Region::new()), KIND, [0; 48], Purpose::Value).await;
+            }
+            assert_eq!(core.blocks.borrow().block(BlockId(1)).erases, 0);
+            assert_eq!(pairs(), []);
+        });
     }
 }

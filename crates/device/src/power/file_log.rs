@@ -26,7 +26,7 @@ use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use crate::flash::media::file::write_epoch;
+use crate::flash::media::file::{sync_folder, write_epoch};
 
 const MAGIC: &[u8; 8] = b"kvdrvPL2";
 const HEADER_BYTES: usize = 32;
@@ -35,6 +35,9 @@ const RECORD_HEADER_BYTES: usize = 5;
 const CRC_BYTES: usize = 4;
 /// Records are folded into a new checkpoint when they take this much.
 const CHECKPOINT_AT_BYTES: u64 = 64 << 20;
+
+/// No log gets this far; an epoch beyond it is damage. What comes behind one never overflows.
+const EPOCH_LIMIT: u64 = 1 << 63;
 
 /// The operating system refused.
 #[derive(Debug, thiserror::Error)]
@@ -137,6 +140,10 @@ impl FileLog {
         write_epoch(base, epoch).map_err(FileError::at(base))?;
         let path = slot_path(base, epoch);
         let file = write_checkpoint(&path, epoch, image).map_err(FileError::at(&path))?;
+        if sync {
+            // Before the other slot goes: neither may be found after a power cut of the machine otherwise.
+            sync_folder(&path).map_err(FileError::at(&path))?;
+        }
         let end = (HEADER_BYTES + image.len() + CRC_BYTES) as u64;
         let log = FileLog {
             base: base.to_owned(),
@@ -248,6 +255,9 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<Option<Found>, LogError> {
         return Err(damaged(0, "the header"));
     }
     let epoch = number(bytes, 8);
+    if epoch > EPOCH_LIMIT {
+        return Err(damaged(8, "the number of the checkpoint"));
+    }
     let image_end = (HEADER_BYTES as u64).saturating_add(number(bytes, 16));
     if (bytes.len() as u64) < image_end.saturating_add(CRC_BYTES as u64) {
         return Ok(None);
@@ -359,6 +369,21 @@ mod tests {
             let log = FileLog::create(&base, found.epoch, b"third", false).unwrap();
             assert_eq!(log.path, slot_path(&base, 2), "cut at {length}: only the first is whole");
         }
+    }
+
+    /// Whoever made it: its checksums fit.
+    #[test]
+    fn a_checkpoint_that_none_can_follow_is_damage() {
+        let (_folder, base) = filled();
+        for epoch in [EPOCH_LIMIT + 1, u64::MAX - 1, u64::MAX] {
+            drop(write_checkpoint(&slot_path(&base, 0), epoch, b"crafted").unwrap());
+            let refused = FileLog::read(&base).err().expect("no epoch can come behind it").to_string();
+            assert!(refused.contains("the number of the checkpoint is damaged"), "{refused}");
+        }
+        drop(write_checkpoint(&slot_path(&base, 0), EPOCH_LIMIT, b"crafted").unwrap());
+        let found = FileLog::read(&base).unwrap().unwrap();
+        assert!(belongs(Some(EPOCH_LIMIT + 1), found.epoch));
+        drop(FileLog::create(&base, found.epoch, b"next", false).unwrap());
     }
 
     #[test]

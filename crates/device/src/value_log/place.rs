@@ -59,13 +59,14 @@ impl Place {
         let log = &self.log.0;
         let page_bytes = log.shape.page_bytes;
         let within = (self.address.0 & u64::from(page_bytes - 1)) as u32 + at;
-        if let Pages::One(pin) = &self.pages {
-            if let Some(pin) = pin {
-                log.write_page(pin, self.address.0, within, piece);
+        let pins = match &self.pages {
+            Pages::One(Some(pin)) => return log.write_page(pin, self.address.0, within, piece),
+            // A value of 0 bytes has no page.
+            Pages::One(None) => {
+                return assert_eq!(piece.bytes(), 0, "bytes come before the value has landed");
             }
-            return;
-        }
-        let Pages::Several(pins) = &self.pages else { return };
+            Pages::Several(pins) => pins,
+        };
         let (mut within, mut done) = (within, 0);
         while done < piece.bytes() {
             let (page, at) = (within / page_bytes, within % page_bytes);

@@ -452,6 +452,17 @@ fn altered_images_are_refused_or_usable() {
     }
 }
 
+#[test]
+#[should_panic(expected = "bytes come before the value has landed")]
+fn bytes_behind_the_landing_are_not_lost_without_a_word() {
+    let rig = PLAIN.fresh(Sim::new());
+    rig.sim.block_on(async {
+        let mut place = rig.log.reserve(Head::Host, 100, Arrival::Inline).await.unwrap();
+        place.landed();
+        place.write(0, Piece::Bytes(&[1; 100]));
+    });
+}
+
 proptest! {
     #[test]
     fn any_bytes_are_a_record_or_none(bytes in proptest::collection::vec(any::<u8>(), 0..64), tag in 0u8..12) {

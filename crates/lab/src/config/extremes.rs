@@ -28,7 +28,7 @@ const SMALL: &[&str] = &[
     "workload.value_size=3000",
 ];
 
-fn small(engine: &str) -> Document {
+pub(super) fn small(engine: &str) -> Document {
     let mut document = Document::profile("cosmos-plus").expect("the profile exists");
     for setting in SMALL {
         document.set(setting).unwrap_or_else(|error| panic!("{setting}: {error}"));
@@ -38,7 +38,7 @@ fn small(engine: &str) -> Document {
 }
 
 /// Values at and near the ends of a rule. Upper ends above a few thousand only ask for memory.
-fn extremes(rule: &Rule) -> Vec<String> {
+pub(super) fn extremes(rule: &Rule) -> Vec<String> {
     match rule {
         Rule::Integer(low, high) => [*low, low + 1, low + 2, low + 7, low + 30, low + 1000, *high]
             .iter()
@@ -46,7 +46,9 @@ fn extremes(rule: &Rule) -> Vec<String> {
             .map(i64::to_string)
             .collect(),
         Rule::PowerOfTwo(low, high) => [*low, 2 * low, *high].iter().map(i64::to_string).collect(),
-        Rule::Multiple(of, low, high) => [*low, low + of, *high].iter().map(i64::to_string).collect(),
+        Rule::Multiple(of, low, high) => {
+            [*low, low + of, low + 2 * of, *high].iter().map(i64::to_string).collect()
+        }
         Rule::OneOf(list) => list.iter().map(i64::to_string).collect(),
         Rule::Number(low, high) => {
             [*low, (low + high) / 2.0, *high].iter().map(|x| format!("{x:?}")).collect()

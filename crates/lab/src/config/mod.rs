@@ -7,6 +7,8 @@ mod document;
 #[cfg(test)]
 mod extremes;
 mod quantity;
+#[cfg(test)]
+mod reopened;
 mod rules;
 mod scale;
 mod sections;

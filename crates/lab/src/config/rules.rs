@@ -3,6 +3,7 @@
 //! A value is checked when it is set, so that the message can name the key; conditions between keys when the configuration is taken.
 
 use super::{Config, ConfigError};
+use crate::setup;
 use kvdrive_device::controller::ENGINES;
 use kvdrive_device::engines::lsm::{compaction::COMPACTIONS, layout::LAYOUTS};
 use kvdrive_device::firmware::Role;
@@ -278,16 +279,6 @@ const CONDITIONS: &[(&str, Condition)] = &[
             )
         })
     }),
-    ("flash.blocks_per_die", |c| {
-        // The map of the FTL and the addresses in tables count pages in 32 bits.
-        (c.flash.pages() > 1 << 32)
-            .then(|| format!("the drive has {} pages; at most {}", c.flash.pages(), 1u64 << 32))
-    }),
-    ("ftl.gc_low_blocks", |c| {
-        let low = u64::from(c.ftl.gc_low_blocks);
-        (low >= u64::from(c.flash.blocks_per_die))
-            .then(|| format!("{low}; must be below flash.blocks_per_die, {}", c.flash.blocks_per_die))
-    }),
     ("gc.free_segments_reserved", |c| {
         (c.gc.free_segments_reserved >= c.gc.free_segments_low).then(|| {
             format!(
@@ -327,7 +318,7 @@ const CONDITIONS: &[(&str, Condition)] = &[
     }),
 ];
 
-/// Checks the conditions between keys.
+/// Checks the conditions between keys: those of the drive, which knows them itself, and those above.
 ///
 /// # Errors
 /// The first that does not hold.
@@ -337,5 +328,9 @@ pub(super) fn check_conditions(config: &Config) -> Result<(), ConfigError> {
             return Err(ConfigError::new(*key, problem));
         }
     }
-    Ok(())
+    setup::drive(config).check().map_err(|error| {
+        let line = error.to_string();
+        let (key, problem) = line.split_once(": ").expect("the line begins with a key");
+        ConfigError::new(key, problem)
+    })
 }

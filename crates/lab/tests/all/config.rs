@@ -1,9 +1,13 @@
 //! Every profile is whole; every wrong input is one line that names the key and says what is allowed.
 
+use std::rc::Rc;
+
 use kvdrive_device::controller::ENGINES;
+use kvdrive_device::{Drive, DriveConfig};
 use kvdrive_lab::config::{Config, Document, ENGINE_PROFILES, Origin, PROFILES, default_profile};
-use kvdrive_lab::workload;
-use kvdrive_link::LinkConfig;
+use kvdrive_lab::{setup, workload};
+use kvdrive_link::{Link, LinkConfig, LocalMemory};
+use kvdrive_sim::Sim;
 
 fn document() -> Document {
     Document::profile("cosmos-plus").unwrap()
@@ -223,8 +227,21 @@ fn conditions_between_keys_are_one_line_too() {
             &["flash.blocks_per_die=4", "gc.segment_pages=1024", "ftl.gc_low_blocks=2"],
             "gc.segment_pages: 1024 pages make 16 segments of the drive; at least 16 (twice gc.free_segments_low)",
         ),
+        (
+            &["flash.blocks_per_die=1048576"],
+            "flash.blocks_per_die: gives 4294967296 pages, must be less than 2^32 - 1 in all",
+        ),
+        (&["ftl.gc_low_blocks=1023"], "ftl.gc_low_blocks: is 1023, must be 2 to 1022 (blocks of a unit - 2)"),
+        (
+            &["flash.page_bytes=12KiB"],
+            "flash.page_bytes: 12288; allowed with engine.name = \"lsm\": a power of two, 4096 to 65536",
+        ),
+        (
+            &["flash.blocks_per_die=32768", "lsm.layout=published"],
+            "lsm.layout: \"published\" reaches 1099511627776 B; the drive has 1979120926720 B of logical pages",
+        ),
     ];
-    for (sets, expected) in &cases[..5] {
+    for (sets, expected) in cases[..5].iter().chain(&cases[6..]) {
         let mut document = document();
         sets.iter().for_each(|set| document.set(set).unwrap());
         assert_eq!(document.config().unwrap_err().to_string(), *expected);
@@ -238,6 +255,33 @@ fn conditions_between_keys_are_one_line_too() {
         document.config().unwrap_err().to_string(),
         "gc.segment_pages: 1025 pages make 15 segments of the drive; at least 16 (twice gc.free_segments_low)"
     );
+}
+
+/// It is public: not every drive comes from a document.
+#[test]
+fn a_drive_names_the_key_that_it_cannot_be_made_with() {
+    let whole = setup::drive(&config(&[]));
+    let cases: [(fn(&mut DriveConfig), &str); 4] = [
+        (|drive| drive.flash.page_bytes = 12288, "flash.page_bytes: 12288; "),
+        (|drive| drive.ftl.gc_low_blocks = 1023, "ftl.gc_low_blocks: is 1023, "),
+        (|drive| drive.lsm.index.rings.clear(), "lsm.rings: "),
+        (
+            |drive| (drive.flash.blocks_per_die, drive.lsm.index.layout) = (32768, "published".into()),
+            "lsm.layout: \"published\" reaches ",
+        ),
+    ];
+    for (change, expected) in cases {
+        let sim = Sim::new();
+        let link = Link::new(&sim, setup::link(&config(&[])), Rc::new(LocalMemory::new()));
+        let mut drive = whole.clone();
+        change(&mut drive);
+        let refused = sim.block_on(Drive::power_on(&sim, &link, &drive, None)).err();
+        let line = refused.expect("there is no such drive").to_string();
+        assert!(line.starts_with(expected) && line.lines().count() == 1, "{line}");
+    }
+    // What one engine cannot have, another may.
+    config(&["engine.name=plus", "flash.page_bytes=12KiB"]);
+    config(&["engine.name=plus", "flash.blocks_per_die=32768", "lsm.layout=published"]);
 }
 
 #[test]

@@ -115,7 +115,9 @@ impl HashConfig {
 
     /// What two drives must have in common to understand each other's images.
     pub fn fingerprint(&self) -> String {
-        format!("{} {} {}", self.grain_bytes, self.unit_bytes, self.hash_bits)
+        let HashConfig { grain_bytes, unit_bytes, hash_bits, max_probes, .. } = self;
+        // With fewer probes a pair that lies behind the last one would not be found, and stored twice.
+        format!("{grain_bytes} {unit_bytes} {hash_bits} {max_probes}")
     }
 
     /// Says which key cannot be, and why.

@@ -26,6 +26,7 @@ use super::cursor::Cursor;
 use super::entry::Entry;
 use super::index::{Index, IndexParts};
 use super::journal::{self, Liveness, Protected};
+use super::layout::layout_row;
 use super::{FoundTables, IndexConfig};
 use crate::controller::Costs;
 use crate::drive::{DriveConfig, Parts, PowerOnError};
@@ -33,7 +34,7 @@ use crate::engines::{Engine, EngineCounters, Utilization};
 use crate::firmware::{Cores, Role};
 use crate::flash::Purpose;
 use crate::ftl::{Ftl, Lpa};
-use crate::packing::PackingConfig;
+use crate::packing::{PackingConfig, SLOT_BYTES};
 use crate::page_buffer::{Eviction, PageBuffer};
 use crate::power::{ImageError, Journal};
 use crate::value_log::{Head, PastPin, Place, Reserve, SegmentPool, Shape, SnapshotPin, Vaddr, ValueLog};
@@ -71,7 +72,12 @@ impl LsmConfig {
     pub fn fingerprint(&self) -> String {
         let LsmConfig { packing, index, gc, buffer_entries, .. } = self;
         let (layout, compaction, segment_pages) = (&index.layout, &index.compaction, gc.segment_pages);
-        format!("{} {layout} {compaction} {segment_pages} {buffer_entries}", packing.fingerprint())
+        // A filter does not say how many of its bits were set for a key.
+        let bloom_hashes = index.bloom_hashes;
+        format!(
+            "{} {layout} {compaction} {segment_pages} {buffer_entries} {bloom_hashes}",
+            packing.fingerprint()
+        )
     }
 }
 
@@ -138,6 +144,31 @@ pub(super) fn shape(config: &DriveConfig, pool: &SegmentPool) -> Result<Shape, P
 /// As [`shape`], without a drive.
 pub(super) fn shape_of_config(config: &DriveConfig) -> Result<Shape, PowerOnError> {
     shape(config, &pool(config, logical_pages(config), None))
+}
+
+/// Can there be a drive like this with the engine on it? If not, a line that begins with the key to blame.
+pub fn check(config: &DriveConfig) -> Result<(), PowerOnError> {
+    let fail = |line| Err(PowerOnError::Config(line));
+    let index = &config.lsm.index;
+    index.check().or_else(|line| fail(format!("lsm.{line}")))?;
+    let geometry = config.flash.geometry();
+    config.ftl.check(&geometry).or_else(|error| fail(format!("ftl.{error}")))?;
+    // Packing masks addresses; tables count the bytes of a page in 16 bits.
+    let page_bytes = geometry.page_bytes;
+    if !page_bytes.is_power_of_two() || !(SLOT_BYTES..=1 << 16).contains(&page_bytes) {
+        let allowed = format!("a power of two, {SLOT_BYTES} to {}", 1 << 16);
+        return fail(format!(
+            "flash.page_bytes: {page_bytes}; allowed with engine.name = \"lsm\": {allowed}"
+        ));
+    }
+    let bytes = u64::from(logical_pages(config)) * u64::from(page_bytes);
+    match layout_row(&index.layout) {
+        Some(layout) if bytes > layout.reach_bytes => fail(format!(
+            "lsm.layout: \"{}\" reaches {} B; the drive has {bytes} B of logical pages",
+            layout.name, layout.reach_bytes
+        )),
+        _ => Ok(()),
+    }
 }
 
 impl LsmEngine {
@@ -363,15 +394,6 @@ impl Engine for LsmEngine {
 
     async fn power_on(parts: Parts, image: Option<&[u8]>) -> Result<LsmEngine, PowerOnError> {
         let Parts { sim, cores, flash, journal, config } = parts;
-        config
-            .lsm
-            .index
-            .check(config.flash.page_bytes)
-            .map_err(|line| PowerOnError::Config(format!("lsm.{line}")))?;
-        config
-            .ftl
-            .check(&config.flash.geometry())
-            .map_err(|error| PowerOnError::Config(format!("ftl.{error}")))?;
         let protected = image.map(|image| Protected::decode(&config, image)).transpose()?;
         let mut tables = FoundTables::default();
         let mut strays = Vec::new();

@@ -20,7 +20,7 @@
 //! ([`crate::power::file_log`]): by it files of different moments are told apart.
 //!
 //! *`sync`*: waits for the machine's storage between data and headers, and after the headers, so that the same holds
-//! when the machine loses power.
+//! when the machine loses power; of a new file for its folder, too.
 //!
 //! A write that the machine refuses (disk full, I/O error) panics with an [`ImageFailure`]: a drive that cannot keep what it
 //! acknowledges must not go on.
@@ -158,6 +158,9 @@ fn head(geometry: &Geometry) -> Vec<u8> {
 fn open(geometry: &Geometry, options: &MediaOptions) -> Opened {
     let path = options.path.as_deref().ok_or_else(|| ImageError::new(0, "medium file needs a path"))?;
     let file = open_file(path).map_err(|error| ImageError::new(0, format!("{}: {error}", path.display())))?;
+    if options.sync {
+        sync_folder(path).map_err(|error| ImageError::new(0, format!("{}: {error}", path.display())))?;
+    }
     let backing = Backing::File { file, path: path.to_owned(), sync: options.sync };
     Ok(Box::new(FileMedia::on(geometry, backing)?))
 }
@@ -171,6 +174,12 @@ fn open_file(path: &Path) -> std::io::Result<File> {
         Err(TryLockError::Error(error)) => Err(error),
         Err(TryLockError::WouldBlock) => Err(std::io::Error::other("another drive has this image")),
     }
+}
+
+/// Waits until the machine's storage knows of the file at `path`: a file that was made is only then found after a power cut.
+pub fn sync_folder(path: &Path) -> std::io::Result<()> {
+    let path = path.canonicalize()?;
+    File::open(path.parent().expect("a file is in a folder"))?.sync_all()
 }
 
 fn epoch_record(epoch: u64) -> [u8; EPOCH_BYTES] {

@@ -262,6 +262,8 @@ pub struct LayoutRow {
     pub name: &'static str,
     /// What it is and where it comes from, in a line.
     pub origin: &'static str,
+    /// Bytes of value log that its entries can address.
+    pub reach_bytes: u64,
     /// Makes one.
     pub build: fn(Shape) -> Box<dyn Layout>,
 }
@@ -272,11 +274,13 @@ pub const LAYOUTS: &[LayoutRow] = &[
         name: "published",
         origin: "4 B keys, 8 B data entries (40-bit address, 24-bit length), separate index block; after the public \
                  firmware of IterKVSSD/BandSlim",
+        reach_bytes: published::REACH_BYTES,
         build: |shape| Box::new(published::Published::new(shape)),
     },
     LayoutRow {
         name: "sound",
         origin: "keys of 1 to 16 B, sequence numbers, 64-bit addresses, sparse index, filters by page; ours",
+        reach_bytes: u64::MAX,
         build: |shape| Box::new(sound::Sound::new(shape)),
     },
 ];

@@ -29,6 +29,8 @@ use crate::value_log::Vaddr;
 const KEY_BYTES: u32 = 4;
 const ENTRY_BYTES: u32 = 8;
 const ADDRESS_BITS: u32 = 40;
+/// What addresses of so many bits reach.
+pub const REACH_BYTES: u64 = 1 << ADDRESS_BITS;
 const LENGTH_LIMIT: u32 = 1 << 24;
 const REMOVED: u64 = u64::MAX;
 

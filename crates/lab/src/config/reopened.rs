@@ -1,0 +1,156 @@
+//! A drive on a file that is opened again with another value of any key: it is refused, or everything stored is found as
+//! before. Keys that only another engine reads are nothing to it.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::rc::Rc;
+
+use kvdrive_device::Drive;
+use kvdrive_device::controller::ENGINES;
+use kvdrive_host::modelled::{Driver, Host};
+use kvdrive_link::{Link, LocalMemory, Pattern, Piece, Region};
+use kvdrive_sim::{Resource, Rng, Sim};
+use kvdrive_spec::{Key, Status};
+
+use super::Document;
+use super::extremes::{extremes, small};
+use super::rules::RULES;
+use crate::setup;
+
+/// Tables of few entries, keys that collide.
+const SMALL: &[&str] = &[
+    "media.kind=file",
+    "flash.blocks_per_die=32",
+    "lsm.memtable_entries=32",
+    "lsm.rings=[3, 3, 4, 64]",
+    "buffer.entries=64",
+    "hash.hash_bits=5",
+    "hash.max_probes=64",
+    "hash.write_buffer_bytes=262144",
+];
+
+/// What is stored: bytes, and the seed of their content. `None` was deleted.
+type Stored = BTreeMap<Key, Option<(u32, u64)>>;
+
+/// The sections that a drive reads, and whether this engine does.
+fn reads(engine: &str, section: &str) -> Option<bool> {
+    match section {
+        "buffer" | "packing" | "lsm" | "ftl" | "gc" => Some(engine == "lsm"),
+        "hash" => Some(engine != "lsm"),
+        "controller" | "flash" | "power" => Some(true),
+        _ => None,
+    }
+}
+
+fn on_file(engine: &str, folder: &Path) -> Document {
+    let mut document = small(engine);
+    let path = format!("media.path={}", folder.join("drive.img").display());
+    for setting in SMALL.iter().copied().chain([path.as_str()]) {
+        document.set(setting).unwrap_or_else(|error| panic!("{setting}: {error}"));
+    }
+    document
+}
+
+/// Works on the drive; or the line that says why there is none.
+fn with_drive(document: &Document, work: impl AsyncFnOnce(Driver)) -> Result<(), String> {
+    let config = document.config().map_err(|error| error.to_string())?;
+    let sim = Sim::new();
+    let memory = Rc::new(LocalMemory::new());
+    let link = Link::new(&sim, setup::link(&config), memory.clone());
+    let worked = sim.block_on(async {
+        let drive = Drive::power_on(&sim, &link, &setup::drive(&config), None).await;
+        let _drive = drive.map_err(|error| error.to_string())?;
+        let core = Rc::new(Resource::new(&sim, "host.core", 1));
+        let host = Host::connect(link.clone(), memory, core, setup::host_costs(&config)).await;
+        let host = host.expect("a drive identifies itself");
+        work(setup::drivers(&config, &host).expect("a method").remove(0)).await;
+        Ok(())
+    });
+    sim.clear();
+    worked
+}
+
+async fn fill(driver: &Driver) -> Stored {
+    let mut rng = Rng::stream(1, "reopened");
+    let mut stored = Stored::new();
+    for seed in 0..400 {
+        let key = Key::from_u32_be(rng.below(150) as u32);
+        if rng.one_in(8) {
+            driver.delete(key).await.expect("a delete succeeds");
+            stored.insert(key, None);
+        } else {
+            let bytes = rng.below(3000) as u32;
+            let value = Pattern::of_value(&key, seed, bytes);
+            driver.store(key, Piece::Pattern(value)).await.expect("a store succeeds");
+            stored.insert(key, Some((bytes, seed)));
+        }
+    }
+    stored
+}
+
+async fn check(driver: &Driver, stored: &Stored) {
+    let mut region = Region::new();
+    for (key, stored) in stored {
+        match (driver.retrieve(*key, &mut region).await, *stored) {
+            (Err(Status::KEY_NOT_FOUND), None) => {}
+            (Ok(found), Some((bytes, seed))) if found == bytes => {
+                let mut expected = vec![0; bytes as usize];
+                Pattern::of_value(key, seed, bytes).expand(&mut expected);
+                assert_eq!(region.to_bytes(bytes), expected, "{key:?}");
+            }
+            (found, _) => panic!("{key:?} is {found:?} and was stored as {stored:?}"),
+        }
+    }
+}
+
+/// What is wrong with a copy of the drive in `folder` when `setting` is laid over its configuration.
+fn problem_of(engine: &str, folder: &Path, stored: &Stored, setting: &str, is_read: bool) -> Option<String> {
+    let copy = tempfile::tempdir().expect("a folder for the copy");
+    for file in std::fs::read_dir(folder).expect("the folder is there") {
+        let file = file.expect("the folder can be listed");
+        std::fs::copy(file.path(), copy.path().join(file.file_name())).expect("a file can be copied");
+    }
+    let mut document = on_file(engine, copy.path());
+    if document.set(setting).is_err() || document.config().is_err() {
+        return None;
+    }
+    let opened =
+        catch_unwind(AssertUnwindSafe(|| with_drive(&document, async |driver| check(&driver, stored).await)));
+    match opened {
+        Ok(Ok(())) => None,
+        Ok(Err(line)) if is_read => (line.lines().count() != 1).then_some(line),
+        Ok(Err(line)) => Some(format!("refused: {line}")),
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().cloned();
+            Some(text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned())).unwrap_or_default())
+        }
+    }
+}
+
+#[test]
+fn a_drive_with_another_setting_is_refused_or_holds_what_it_held() {
+    let mut problems = Vec::new();
+    for row in ENGINES {
+        let folder = tempfile::tempdir().expect("a folder for the image");
+        let mut stored = Stored::new();
+        with_drive(&on_file(row.name, folder.path()), async |driver| stored = fill(&driver).await)
+            .expect("an empty drive comes up");
+        let as_before = problem_of(row.name, folder.path(), &stored, "run.seed=1", false);
+        assert_eq!(as_before, None, "{}", row.name);
+        for (key, rule) in RULES {
+            let section = key.split('.').next().unwrap_or(key);
+            let Some(is_read) = reads(row.name, section) else { continue };
+            // How long something takes decides nothing of what is found.
+            if key.contains("_ns") {
+                continue;
+            }
+            for value in extremes(rule) {
+                let setting = format!("{key}={value}");
+                let problem = problem_of(row.name, folder.path(), &stored, &setting, is_read);
+                problems.extend(problem.map(|problem| format!("{}, {setting}: {problem}", row.name)));
+            }
+        }
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
