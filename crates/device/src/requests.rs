@@ -229,14 +229,14 @@ async fn express<E: Engine>(drive: &Controller<E>, fetched: &Fetched, command: S
 }
 
 /// A *write* or *hybrid* inside an unfinished value: the host has lost count. That value is discarded, and this
-/// command is refused so that the host learns of it; the next one finds a clean queue.
+/// command is refused so that the host learns of it; the next one finds a clean queue. Behind a quiet command that was
+/// refused this is the one that says so.
 fn refuse_inside_value<E: Engine>(drive: &Controller<E>, fetched: &Fetched) -> Result<(), Status> {
     match drive.unfinished.take(&fetched.queue) {
         None => Ok(()),
-        Some(unfinished) => {
-            if let Unfinished::Value(value) = unfinished {
-                drive.engine.abandon(value.place);
-            }
+        Some(Unfinished::Refused(status)) => Err(status),
+        Some(Unfinished::Value(value)) => {
+            drive.engine.abandon(value.place);
             Err(Status::COMMAND_SEQUENCE_ERROR)
         }
     }
