@@ -360,31 +360,46 @@ async fn list<E: Engine>(drive: &Controller<E>, sqe: &Sqe, start: Option<Key>, b
 
 async fn seek<E: Engine>(drive: &Controller<E>, sqe: &Sqe, key: Option<Key>, buffer_bytes: u32) -> Answer {
     let slot = drive.iterators.reserve()?;
-    let cursor = match drive.engine.open_cursor(key).await {
-        Ok(cursor) => cursor,
+    // Until the first pair is with the host nobody else gets at the cursor: the host does not know its number yet, and
+    // when the pair cannot be sent it never will.
+    match open_and_send(drive, sqe, key, buffer_bytes).await {
+        Ok((cursor, bytes)) => Ok((bytes, drive.iterators.fill(slot, cursor))),
         Err(status) => {
             drive.iterators.cancel(slot);
-            return Err(status);
-        }
-    };
-    let iterator = drive.iterators.fill(slot, cursor);
-    match next(drive, sqe, iterator, buffer_bytes).await {
-        Ok((bytes, _)) => Ok((bytes, iterator)),
-        Err(status) => {
-            drive.iterators.close(iterator)?;
             Err(status)
         }
     }
 }
 
+async fn open_and_send<E: Engine>(
+    drive: &Controller<E>,
+    sqe: &Sqe,
+    key: Option<Key>,
+    buffer_bytes: u32,
+) -> Result<(E::Cursor, u32), Status> {
+    let mut cursor = drive.engine.open_cursor(key).await?;
+    let bytes = send_pair(drive, sqe, &mut cursor, buffer_bytes).await?;
+    Ok((cursor, bytes))
+}
+
 /// Answers the iterator's next pair. Dword 0 is the size of the whole answer, 0 behind the last pair.
 async fn next<E: Engine>(drive: &Controller<E>, sqe: &Sqe, iterator: u32, buffer_bytes: u32) -> Answer {
     let mut cursor = drive.iterators.take(iterator)?;
-    let answer = next_pair(drive, &mut cursor).await;
+    let sent = send_pair(drive, sqe, &mut cursor, buffer_bytes).await;
     drive.iterators.put_back(iterator, cursor);
-    let Some((region, bytes)) = answer? else { return Ok((0, iterator)) };
+    Ok((sent?, iterator))
+}
+
+/// Sends the cursor's next pair, as far as it fits; returns the size of the whole answer, 0 behind the last pair.
+async fn send_pair<E: Engine>(
+    drive: &Controller<E>,
+    sqe: &Sqe,
+    cursor: &mut E::Cursor,
+    buffer_bytes: u32,
+) -> Result<u32, Status> {
+    let Some((region, bytes)) = next_pair(drive, cursor).await? else { return Ok(0) };
     send(drive, sqe, buffer_bytes, &region, bytes.min(buffer_bytes)).await?;
-    Ok((bytes, iterator))
+    Ok(bytes)
 }
 
 async fn next_pair<E: Engine>(

@@ -122,3 +122,42 @@ fn every_opcode_with_every_kind_of_data_pointer() {
         }
     }
 }
+
+/// A SEEK's iterator has a number from its completion on. Another host that guesses the number keeps nobody from closing it.
+#[test]
+fn a_seek_that_fails_says_why_and_leaves_no_iterator_whoever_guesses_its_number() {
+    let mut busy = 0;
+    for delay_ns in (0..12_000).step_by(100) {
+        let rig = rig(2);
+        let queues = [rig.link.create_queue(8), rig.link.create_queue(8)];
+        let buffer = rig.memory.map(4 * PAGE);
+        (1..4).for_each(|number| rig.keep(number, PAGE / 2));
+        let mut seek = Command::Seek { key: None, buffer_bytes: PAGE }.encode(0, 1);
+        seek.set_prps(NOWHERE, 0);
+        let mut guess = Command::Next { iterator: 0, buffer_bytes: PAGE }.encode(0, 1);
+        guess.set_prps(buffer, 0);
+        for (number, sqe) in [seek, guess].into_iter().enumerate() {
+            let (sim, link, queue) = (rig.sim.clone(), rig.link.clone(), queues[number].clone());
+            rig.sim.spawn(async move {
+                sim.sleep(number as u64 * delay_ns).await;
+                assert!(queue.try_submit(sqe));
+                link.ring_submission(&queue).await;
+            });
+        }
+        rig.sim.run();
+        let [sought, guessed] = queues.each_ref().map(|queue| {
+            let cqe = queue.any_completion().expect("one completion");
+            rig.link.ring_completion(queue);
+            cqe.status()
+        });
+        assert_eq!(sought, Status::DATA_TRANSFER_ERROR, "{delay_ns} ns");
+        assert!([Status::COMMAND_INTERRUPTED, Status::NO_SUCH_ITERATOR].contains(&guessed), "{guessed}");
+        busy += u32::from(guessed == Status::COMMAND_INTERRUPTED);
+        // All four are free.
+        seek.set_prps(buffer, 0);
+        for _ in 0..4 {
+            assert_eq!(rig.one(&queues[0], seek).status(), Status::SUCCESS, "{delay_ns} ns");
+        }
+    }
+    assert!(busy > 10, "the guess never met the SEEK: {busy}");
+}
