@@ -315,13 +315,14 @@ async fn retrieve<E: Engine>(drive: &Controller<E>, sqe: &Sqe, key: Key, buffer_
     let value_bytes = drive.engine.value_bytes(&found);
     let mut failed = false;
     let mut sent_bytes = 0;
-    for target in drive.targets(sqe, buffer_bytes, value_bytes.min(buffer_bytes)).await?.iter() {
+    let until = value_bytes.min(buffer_bytes);
+    for target in drive.targets(sqe, buffer_bytes, until).await?.iter() {
         let mut address = target.address;
         let mut deliver = |piece: kvdrive_link::Piece<'_>| {
             failed |= drive.link.write_memory(address, piece).is_err();
             address = address.wrapping_add(u64::from(piece.bytes()));
         };
-        drive.engine.load(&found, sent_bytes, target.bytes, &mut deliver).await?;
+        drive.engine.load(&found, sent_bytes, target.bytes, until, &mut deliver).await?;
         drive.link.dma_to_host(target.moved_bytes).await;
         sent_bytes += target.bytes;
     }
@@ -397,14 +398,16 @@ async fn send_pair<E: Engine>(
     cursor: &mut E::Cursor,
     buffer_bytes: u32,
 ) -> Result<u32, Status> {
-    let Some((region, bytes)) = next_pair(drive, cursor).await? else { return Ok(0) };
+    let Some((region, bytes)) = next_pair(drive, cursor, buffer_bytes).await? else { return Ok(0) };
     send(drive, sqe, buffer_bytes, &region, bytes.min(buffer_bytes)).await?;
     Ok(bytes)
 }
 
+/// The cursor's next pair, as much of it as a buffer of `buffer_bytes` bytes takes, and the size of all of it.
 async fn next_pair<E: Engine>(
     drive: &Controller<E>,
     cursor: &mut E::Cursor,
+    buffer_bytes: u32,
 ) -> Result<Option<(Region, u32)>, Status> {
     let Some((key, found)) = drive.engine.next(cursor).await? else { return Ok(None) };
     let value_bytes = drive.engine.value_bytes(&found);
@@ -415,7 +418,8 @@ async fn next_pair<E: Engine>(
         region.write(at, piece);
         at += piece.bytes();
     };
-    drive.engine.load(&found, 0, value_bytes, &mut append).await?;
+    let fits = value_bytes.min(buffer_bytes.saturating_sub(IterHeader::BYTES as u32));
+    drive.engine.load(&found, 0, fits, fits, &mut append).await?;
     Ok(Some((region, IterHeader::BYTES as u32 + value_bytes)))
 }
 

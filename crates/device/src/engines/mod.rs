@@ -65,7 +65,9 @@ pub trait Engine: Exposing + 'static {
     /// Its size in bytes.
     fn value_bytes(&self, found: &Self::Found) -> u32;
 
-    /// Hands out `bytes` bytes of a value from `at` on, in order, after whatever flash reads that takes.
+    /// Hands out `bytes` bytes of a value from `at` on, in order, after whatever flash reads that takes. Whoever reads a
+    /// value part by part begins at its front and says with each part that the last one ends at byte `until`: what is
+    /// read together from flash does not depend on how large the host's pages are.
     ///
     /// Errors: [`Status::UNRECOVERED_ERROR`] when stored bytes fail their checksum,
     /// [`Status::VALUE_NOT_RESIDENT`] when flash is switched off and the page has left the buffer.
@@ -74,6 +76,7 @@ pub trait Engine: Exposing + 'static {
         found: &Self::Found,
         at: u32,
         bytes: u32,
+        until: u32,
         sink: &mut dyn FnMut(Piece<'_>),
     ) -> impl Future<Output = Result<(), Status>>;
 

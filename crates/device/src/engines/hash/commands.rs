@@ -230,11 +230,11 @@ impl HashEngine {
         }
     }
 
-    /// Reads the pair's read units behind the first.
-    async fn read_rest(&self, found: &Found) -> Result<(), Status> {
+    /// Reads the pair's read units behind the first, up to byte `until` of its value.
+    async fn read_rest(&self, found: &Found, until: u32) -> Result<(), Status> {
         let layout = &self.0.layout;
         let page_bytes = layout.page_bytes();
-        let end = found.at + found.header.pair_bytes();
+        let end = found.at + found.header.bytes() + until;
         let pages = end.div_ceil(page_bytes);
         let read = |index: u32| {
             let from = if index == 0 { found.first_end } else { 0 };
@@ -361,6 +361,7 @@ impl Engine for HashEngine {
         found: &Found,
         at: u32,
         bytes: u32,
+        until: u32,
         sink: &mut dyn FnMut(Piece<'_>),
     ) -> Result<(), Status> {
         let begin = found.at + found.header.bytes() + at;
@@ -370,7 +371,7 @@ impl Engine for HashEngine {
             return Ok(());
         }
         if found.rest.borrow().is_empty() {
-            self.read_rest(found).await?;
+            self.read_rest(found, until).await?;
         }
         let rest = found.rest.borrow();
         let page_bytes = self.0.layout.page_bytes();
