@@ -347,7 +347,7 @@ async fn list<E: Engine>(drive: &Controller<E>, sqe: &Sqe, start: Option<Key>, b
     }
     let mut writer = ListWriter::new(&mut answer);
     let mut cursor = drive.engine.open_cursor(start).await?;
-    while let Some((key, _)) = drive.engine.next(&mut cursor).await? {
+    while let Some((key, _)) = drive.engine.next(&mut cursor).await.map_err(of_own_cursor)? {
         if !writer.push(key) {
             break;
         }
@@ -367,9 +367,14 @@ async fn seek<E: Engine>(drive: &Controller<E>, sqe: &Sqe, key: Option<Key>, buf
         Ok((cursor, bytes)) => Ok((bytes, drive.iterators.fill(slot, cursor))),
         Err(status) => {
             drive.iterators.cancel(slot);
-            Err(status)
+            Err(of_own_cursor(status))
         }
     }
+}
+
+/// What a command answers that opens its cursor itself: sent again it begins at a state of then.
+fn of_own_cursor(status: Status) -> Status {
+    if status == Status::ITERATOR_LOST { Status::COMMAND_INTERRUPTED } else { status }
 }
 
 async fn open_and_send<E: Engine>(
@@ -388,6 +393,9 @@ async fn next<E: Engine>(drive: &Controller<E>, sqe: &Sqe, iterator: u32, buffer
     let mut cursor = drive.iterators.take(iterator)?;
     let sent = send_pair(drive, sqe, &mut cursor, buffer_bytes).await;
     drive.iterators.put_back(iterator, cursor);
+    if sent == Err(Status::ITERATOR_LOST) {
+        drive.iterators.close(iterator).expect("it was put back");
+    }
     Ok((sent?, iterator))
 }
 

@@ -88,6 +88,8 @@ pub trait Engine: Exposing + 'static {
     fn open_cursor(&self, from: Option<Key>) -> impl Future<Output = Result<Self::Cursor, Status>>;
 
     /// The cursor's next pair.
+    ///
+    /// Errors: [`Status::ITERATOR_LOST`] when more has changed since the opening than the engine keeps; so it stays.
     fn next(
         &self,
         cursor: &mut Self::Cursor,

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use kvdrive_device::controller::Controller;
 use kvdrive_link::{Class, HostMemory, Link, LocalMemory, Piece, QueuePair, Region};
 use kvdrive_sim::Sim;
+use kvdrive_spec::iter::IterHeader;
 use kvdrive_spec::opcode::{self, Direction, IO_TABLE, direction};
 use kvdrive_spec::{Command, Cqe, Key, RetrieveOptions, Sqe, Status, Store, StoreOptions, Write};
 
@@ -118,7 +119,10 @@ fn every_opcode_with_every_kind_of_data_pointer() {
                 let crossed = (moved.of(Class::ToDrive), moved.of(Class::ToHost), moved.of(Class::List));
                 assert_eq!(crossed, (0, 0, 0), "{name}, {psdt:02b}b");
             }
-            assert_eq!(rig.controller.engine().open_places.get(), u32::from(opcode == opcode::HYBRID && psdt == 0));
+            assert_eq!(
+                rig.controller.engine().open_places.get(),
+                u32::from(opcode == opcode::HYBRID && psdt == 0)
+            );
         }
     }
 }
@@ -160,4 +164,67 @@ fn a_seek_that_fails_says_why_and_leaves_no_iterator_whoever_guesses_its_number(
         }
     }
     assert!(busy > 10, "the guess never met the SEEK: {busy}");
+}
+
+/// 21h would mean that the same NEXT may succeed later. Commands that open their cursor themselves may well.
+#[test]
+fn an_iterator_that_is_lost_is_closed_and_its_host_told_not_to_try_again() {
+    let rig = rig(1);
+    let queue = rig.link.create_queue(8);
+    let buffer = rig.memory.map(PAGE);
+    (1..4).for_each(|number| rig.keep(number, 100));
+    let [seek, list, next] = [
+        Command::Seek { key: None, buffer_bytes: PAGE },
+        Command::List { start: None, buffer_bytes: PAGE },
+        Command::Next { iterator: 0, buffer_bytes: PAGE },
+    ]
+    .map(|command| {
+        let mut sqe = command.encode(0, 1);
+        sqe.set_prps(buffer, 0);
+        sqe
+    });
+    assert_eq!(rig.one(&queue, seek).status(), Status::SUCCESS);
+    assert_eq!(rig.one(&queue, next).status(), Status::SUCCESS);
+    rig.controller.engine().lost_cursors.set(true);
+    let lost = rig.one(&queue, next);
+    assert_eq!((lost.status(), lost.do_not_retry()), (Status::ITERATOR_LOST, true));
+    assert_eq!(rig.one(&queue, next).status(), Status::NO_SUCH_ITERATOR);
+    for sqe in [seek, list] {
+        let again = rig.one(&queue, sqe);
+        assert_eq!((again.status(), again.do_not_retry()), (Status::COMMAND_INTERRUPTED, false));
+    }
+    rig.controller.engine().lost_cursors.set(false);
+    for _ in 0..4 {
+        assert_eq!(rig.one(&queue, seek).status(), Status::SUCCESS, "all four are free");
+    }
+}
+
+/// What the host has no room for is not loaded, and an engine knows from the first page on how far a reading will go.
+#[test]
+fn a_value_is_loaded_as_far_as_the_host_has_room() {
+    let rig = rig(1);
+    let queue = rig.link.create_queue(8);
+    let buffer = rig.memory.map(2 * PAGE);
+    rig.keep(1, 1 << 20);
+    let header = IterHeader::BYTES as u32;
+    let table = [
+        (
+            Command::Seek { key: None, buffer_bytes: 2 * PAGE },
+            vec![(0, 2 * PAGE - header, 2 * PAGE - header)],
+        ),
+        (Command::Seek { key: None, buffer_bytes: header }, vec![(0, 0, 0)]),
+        (Command::Seek { key: None, buffer_bytes: 3 }, vec![(0, 0, 0)]),
+        (
+            Command::Retrieve { key: key(1), buffer_bytes: 5_000, options: RetrieveOptions::default() },
+            vec![(0, PAGE, 5_000), (PAGE, 5_000 - PAGE, 5_000)],
+        ),
+    ];
+    for (command, loads) in table {
+        let mut sqe = command.encode(0, 1);
+        sqe.set_prps(buffer, buffer + u64::from(PAGE));
+        let cqe = rig.one(&queue, sqe);
+        let whole = (1 << 20) + if sqe.opcode == opcode::SEEK { header } else { 0 };
+        assert_eq!((cqe.status(), cqe.dw0.get()), (Status::SUCCESS, whole));
+        assert_eq!(rig.controller.engine().loads.take(), loads, "{command:?}");
+    }
 }
