@@ -229,14 +229,14 @@ async fn express<E: Engine>(drive: &Controller<E>, fetched: &Fetched, command: S
 }
 
 /// A *write* or *hybrid* inside an unfinished value: the host has lost count. That value is discarded, and this
-/// command is refused so that the host learns of it; the next one finds a clean queue.
+/// command is refused so that the host learns of it; the next one finds a clean queue. Behind a quiet command that was
+/// refused this is the one that says so.
 fn refuse_inside_value<E: Engine>(drive: &Controller<E>, fetched: &Fetched) -> Result<(), Status> {
     match drive.unfinished.take(&fetched.queue) {
         None => Ok(()),
-        Some(unfinished) => {
-            if let Unfinished::Value(value) = unfinished {
-                drive.engine.abandon(value.place);
-            }
+        Some(Unfinished::Refused(status)) => Err(status),
+        Some(Unfinished::Value(value)) => {
+            drive.engine.abandon(value.place);
             Err(Status::COMMAND_SEQUENCE_ERROR)
         }
     }
@@ -315,13 +315,14 @@ async fn retrieve<E: Engine>(drive: &Controller<E>, sqe: &Sqe, key: Key, buffer_
     let value_bytes = drive.engine.value_bytes(&found);
     let mut failed = false;
     let mut sent_bytes = 0;
-    for target in drive.targets(sqe, buffer_bytes, value_bytes.min(buffer_bytes)).await?.iter() {
+    let until = value_bytes.min(buffer_bytes);
+    for target in drive.targets(sqe, buffer_bytes, until).await?.iter() {
         let mut address = target.address;
         let mut deliver = |piece: kvdrive_link::Piece<'_>| {
             failed |= drive.link.write_memory(address, piece).is_err();
             address = address.wrapping_add(u64::from(piece.bytes()));
         };
-        drive.engine.load(&found, sent_bytes, target.bytes, &mut deliver).await?;
+        drive.engine.load(&found, sent_bytes, target.bytes, until, &mut deliver).await?;
         drive.link.dma_to_host(target.moved_bytes).await;
         sent_bytes += target.bytes;
     }
@@ -346,7 +347,7 @@ async fn list<E: Engine>(drive: &Controller<E>, sqe: &Sqe, start: Option<Key>, b
     }
     let mut writer = ListWriter::new(&mut answer);
     let mut cursor = drive.engine.open_cursor(start).await?;
-    while let Some((key, _)) = drive.engine.next(&mut cursor).await? {
+    while let Some((key, _)) = drive.engine.next(&mut cursor).await.map_err(of_own_cursor)? {
         if !writer.push(key) {
             break;
         }
@@ -360,36 +361,61 @@ async fn list<E: Engine>(drive: &Controller<E>, sqe: &Sqe, start: Option<Key>, b
 
 async fn seek<E: Engine>(drive: &Controller<E>, sqe: &Sqe, key: Option<Key>, buffer_bytes: u32) -> Answer {
     let slot = drive.iterators.reserve()?;
-    let cursor = match drive.engine.open_cursor(key).await {
-        Ok(cursor) => cursor,
+    // Until the first pair is with the host nobody else gets at the cursor: the host does not know its number yet, and
+    // when the pair cannot be sent it never will.
+    match open_and_send(drive, sqe, key, buffer_bytes).await {
+        Ok((cursor, bytes)) => Ok((bytes, drive.iterators.fill(slot, cursor))),
         Err(status) => {
             drive.iterators.cancel(slot);
-            return Err(status);
-        }
-    };
-    let iterator = drive.iterators.fill(slot, cursor);
-    match next(drive, sqe, iterator, buffer_bytes).await {
-        Ok((bytes, _)) => Ok((bytes, iterator)),
-        Err(status) => {
-            drive.iterators.close(iterator)?;
-            Err(status)
+            Err(of_own_cursor(status))
         }
     }
+}
+
+/// What a command answers that opens its cursor itself: sent again it begins at a state of then.
+fn of_own_cursor(status: Status) -> Status {
+    if status == Status::ITERATOR_LOST { Status::COMMAND_INTERRUPTED } else { status }
+}
+
+async fn open_and_send<E: Engine>(
+    drive: &Controller<E>,
+    sqe: &Sqe,
+    key: Option<Key>,
+    buffer_bytes: u32,
+) -> Result<(E::Cursor, u32), Status> {
+    let mut cursor = drive.engine.open_cursor(key).await?;
+    let bytes = send_pair(drive, sqe, &mut cursor, buffer_bytes).await?;
+    Ok((cursor, bytes))
 }
 
 /// Answers the iterator's next pair. Dword 0 is the size of the whole answer, 0 behind the last pair.
 async fn next<E: Engine>(drive: &Controller<E>, sqe: &Sqe, iterator: u32, buffer_bytes: u32) -> Answer {
     let mut cursor = drive.iterators.take(iterator)?;
-    let answer = next_pair(drive, &mut cursor).await;
+    let sent = send_pair(drive, sqe, &mut cursor, buffer_bytes).await;
     drive.iterators.put_back(iterator, cursor);
-    let Some((region, bytes)) = answer? else { return Ok((0, iterator)) };
-    send(drive, sqe, buffer_bytes, &region, bytes.min(buffer_bytes)).await?;
-    Ok((bytes, iterator))
+    if sent == Err(Status::ITERATOR_LOST) {
+        drive.iterators.close(iterator).expect("it was put back");
+    }
+    Ok((sent?, iterator))
 }
 
+/// Sends the cursor's next pair, as far as it fits; returns the size of the whole answer, 0 behind the last pair.
+async fn send_pair<E: Engine>(
+    drive: &Controller<E>,
+    sqe: &Sqe,
+    cursor: &mut E::Cursor,
+    buffer_bytes: u32,
+) -> Result<u32, Status> {
+    let Some((region, bytes)) = next_pair(drive, cursor, buffer_bytes).await? else { return Ok(0) };
+    send(drive, sqe, buffer_bytes, &region, bytes.min(buffer_bytes)).await?;
+    Ok(bytes)
+}
+
+/// The cursor's next pair, as much of it as a buffer of `buffer_bytes` bytes takes, and the size of all of it.
 async fn next_pair<E: Engine>(
     drive: &Controller<E>,
     cursor: &mut E::Cursor,
+    buffer_bytes: u32,
 ) -> Result<Option<(Region, u32)>, Status> {
     let Some((key, found)) = drive.engine.next(cursor).await? else { return Ok(None) };
     let value_bytes = drive.engine.value_bytes(&found);
@@ -400,7 +426,8 @@ async fn next_pair<E: Engine>(
         region.write(at, piece);
         at += piece.bytes();
     };
-    drive.engine.load(&found, 0, value_bytes, &mut append).await?;
+    let fits = value_bytes.min(buffer_bytes.saturating_sub(IterHeader::BYTES as u32));
+    drive.engine.load(&found, 0, fits, fits, &mut append).await?;
     Ok(Some((region, IterHeader::BYTES as u32 + value_bytes)))
 }
 

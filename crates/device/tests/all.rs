@@ -31,6 +31,8 @@ mod page_buffer;
 mod random_streams;
 #[path = "all/rig.rs"]
 mod rig;
+#[path = "all/strays.rs"]
+mod strays;
 #[path = "all/support.rs"]
 mod support;
 #[path = "all/value_log.rs"]

@@ -56,7 +56,8 @@ pub struct QueuePair {
     /// Slot of the next completion, and its phase.
     completion_slot: Cell<u32>,
     phase: Cell<bool>,
-    /// Host tasks waiting for the completion of a command identifier.
+    /// Host tasks waiting for the completion of a command identifier, up to the highest that anybody waited for: a
+    /// recording may have thousands of queues of 65 536 slots, and nobody waits at one of them.
     waiters: RefCell<Vec<Option<TaskKey>>>,
     room: WaitQueue,
     turns: Turns,
@@ -81,7 +82,7 @@ impl QueuePair {
             unreleased: Cell::new(0),
             completion_slot: Cell::new(0),
             phase: Cell::new(true),
-            waiters: RefCell::new(vec![None; entries as usize]),
+            waiters: RefCell::default(),
             room: WaitQueue::new(sim),
             turns: Turns { next: Cell::new(0), serving: Cell::new(0), waiting: WaitQueue::new(sim) },
             outlet: RefCell::default(),
@@ -146,7 +147,11 @@ impl QueuePair {
         std::future::poll_fn(|_| match self.try_completion(cid) {
             Some(cqe) => std::task::Poll::Ready(cqe),
             None => {
-                self.waiters.borrow_mut()[usize::from(cid)] = Some(self.sim.current());
+                let (mut waiters, index) = (self.waiters.borrow_mut(), usize::from(cid));
+                if waiters.len() <= index {
+                    waiters.resize(index + 1, None);
+                }
+                waiters[index] = Some(self.sim.current());
                 std::task::Poll::Pending
             }
         })

@@ -93,6 +93,9 @@ impl Status {
     /// 7D3h (vendor): the CXL window named by generation and offset is not the present one; the
     /// completion carries the window to use.
     pub const STALE_WINDOW: Status = Status(0x7D3);
+    /// 7D4h (vendor): more has changed since the iterator was opened than the drive keeps. It is closed; the host
+    /// may open another one at the last key it got.
+    pub const ITERATOR_LOST: Status = Status(0x7D4);
 
     /// Status code type of the vendor's own codes.
     pub const SCT_VENDOR: u8 = 7;
@@ -170,7 +173,7 @@ const fn row(status: Status, name: &'static str) -> StatusRow {
     StatusRow { status, name }
 }
 
-const TABLE: [StatusRow; 31] = [
+const TABLE: [StatusRow; 32] = [
     row(Status::SUCCESS, "success"),
     row(Status::INVALID_OPCODE, "invalid command opcode"),
     row(Status::INVALID_FIELD, "invalid field in command"),
@@ -202,6 +205,7 @@ const TABLE: [StatusRow; 31] = [
     row(Status::TOO_MANY_ITERATORS, "too many iterators"),
     row(Status::VALUE_NOT_RESIDENT, "value not resident"),
     row(Status::STALE_WINDOW, "stale window"),
+    row(Status::ITERATOR_LOST, "iterator lost"),
 ];
 
 // `name` searches by bisection, and a status fits the 11 bits that a completion has for it.

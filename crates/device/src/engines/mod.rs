@@ -66,7 +66,9 @@ pub trait Engine: Exposing + 'static {
     /// Its size in bytes.
     fn value_bytes(&self, found: &Self::Found) -> u32;
 
-    /// Hands out `bytes` bytes of a value from `at` on, in order, after whatever flash reads that takes.
+    /// Hands out `bytes` bytes of a value from `at` on, in order, after whatever flash reads that takes. Whoever reads a
+    /// value part by part begins at its front and says with each part that the last one ends at byte `until`: what is
+    /// read together from flash does not depend on how large the host's pages are.
     ///
     /// Errors: [`Status::UNRECOVERED_ERROR`] when stored bytes fail their checksum,
     /// [`Status::VALUE_NOT_RESIDENT`] when flash is switched off and the page has left the buffer.
@@ -75,6 +77,7 @@ pub trait Engine: Exposing + 'static {
         found: &Self::Found,
         at: u32,
         bytes: u32,
+        until: u32,
         sink: &mut dyn FnMut(Piece<'_>),
     ) -> impl Future<Output = Result<(), Status>>;
 
@@ -86,6 +89,8 @@ pub trait Engine: Exposing + 'static {
     fn open_cursor(&self, from: Option<Key>) -> impl Future<Output = Result<Self::Cursor, Status>>;
 
     /// The cursor's next pair.
+    ///
+    /// Errors: [`Status::ITERATOR_LOST`] when more has changed since the opening than the engine keeps; so it stays.
     fn next(
         &self,
         cursor: &mut Self::Cursor,

@@ -61,7 +61,7 @@ pub const VALUE_PAGE_KIND: u8 = b'V';
 const LARGEST_VALUE_BYTES: u32 = 2 << 20;
 
 /// Multi-page values: pages fetched ahead at a time.
-const READ_AHEAD_PAGES: usize = 16;
+const READ_AHEAD_PAGES: u64 = 16;
 
 /// What a head's pages are, in the segment of this opening.
 fn page_kind(head: Head, opening: u64) -> PageKind {
@@ -241,8 +241,9 @@ impl ValueLog {
         self.0.shape.max_value_bytes
     }
 
-    /// Hands out `bytes` bytes of the value at `address` from its byte `at` on, in order. The caller holds a
-    /// [`PastPin`] or the value cannot die meanwhile.
+    /// Hands out `bytes` bytes of the value at `address` from its byte `at` on, in order; the part of a reading that
+    /// begins at the value's front and will end at its byte `until`. The caller holds a [`PastPin`] or the value cannot
+    /// die meanwhile.
     ///
     /// # Errors
     /// Those of [`PageBuffer::fetch`].
@@ -251,19 +252,22 @@ impl ValueLog {
         address: Vaddr,
         at: u32,
         bytes: u32,
+        until: u32,
         purpose: Purpose,
         sink: &mut dyn FnMut(Piece<'_>),
     ) -> Result<(), Status> {
         let page_bytes = u64::from(self.0.shape.page_bytes);
         let mut from = address.0 + u64::from(at);
         let end = from + u64::from(bytes);
-        let mut ahead = from / page_bytes;
+        let first = address.0 / page_bytes;
         while from < end {
-            let lpa = from / page_bytes;
-            if lpa == ahead && (end - 1) / page_bytes > lpa {
-                ahead = self.read_ahead(lpa, (end - 1) / page_bytes, purpose).await;
+            let (lpa, within) = (from / page_bytes, from % page_bytes);
+            let last = (address.0 + u64::from(until) - 1) / page_bytes;
+            // At the front of each stretch of pages, whichever part of the reading comes there.
+            let begins = from == address.0 || within == 0;
+            if begins && last > lpa && (lpa - first).is_multiple_of(self.ahead_pages()) {
+                self.read_ahead(lpa, last, purpose).await;
             }
-            let within = from % page_bytes;
             let take = (page_bytes - within).min(end - from);
             let pin = self.0.buffer.fetch(lpa as u32, purpose).await?;
             pin.read(within as u32, take as u32, sink);
@@ -272,11 +276,15 @@ impl ValueLog {
         Ok(())
     }
 
+    /// Pages that are fetched ahead at a time.
+    fn ahead_pages(&self) -> u64 {
+        READ_AHEAD_PAGES.min(u64::from(self.0.buffer.entries()) / 8).max(1)
+    }
+
     /// Brings the next pages of a long value into the buffer side by side. Pins none: readers that each hold some pages
-    /// and wait for more could block each other. Returns the first page it did not fetch.
-    async fn read_ahead(&self, first: u64, last: u64, purpose: Purpose) -> u64 {
-        let most = READ_AHEAD_PAGES.min(self.0.buffer.entries() as usize / 8);
-        let stop = (first + most.max(1) as u64).min(last + 1);
+    /// and wait for more could block each other.
+    async fn read_ahead(&self, first: u64, last: u64, purpose: Purpose) {
+        let stop = (first + self.ahead_pages()).min(last + 1);
         let fetches = (first..stop).map(|lpa| {
             let buffer = &self.0.buffer;
             async move {
@@ -285,7 +293,6 @@ impl ValueLog {
             }
         });
         kvdrive_sim::join_all(&self.0.sim, fetches).await;
-        stop
     }
 
     /// Programs every buffered page; see [`PageBuffer::drain`].

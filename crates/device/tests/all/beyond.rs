@@ -162,11 +162,17 @@ fn quiet_commands_are_answered_by_the_last() {
     // A quiet write inside a value discards both.
     let broken = [write(1, 3, 100, false), write(2, 4, 50, true), transfer(5, 9, false)];
     assert_eq!(rig.submit(&queue, &broken), [(1, Status::SUCCESS), (5, Status::COMMAND_SEQUENCE_ERROR)]);
-    // So does a quiet command that is none.
+    // A *write* says it as well as a *transfer* does, and passes it on when it is quiet itself.
+    let too_large = [write(1, 2, 1_001, true), write(3, 6, 10, false), write(4, 6, 10, false)];
+    let told = [(3, Status::INVALID_VALUE_SIZE), (4, Status::SUCCESS)];
+    assert_eq!(rig.submit(&queue, &too_large), told);
+    let passed_on = [write(1, 2, 1_001, true), write(2, 6, 10, true), write(3, 6, 10, false)];
+    assert_eq!(rig.submit(&queue, &passed_on), [(3, Status::INVALID_VALUE_SIZE)]);
+    // A quiet command that is none breaks into a value too.
     let mut no_key = write(1, 5, 100, true);
     no_key.cdw11.set(0);
     let broken = [write(1, 3, 100, false), no_key, write(6, 6, 10, false), write(7, 6, 10, false)];
-    let told = [(1, Status::SUCCESS), (6, Status::COMMAND_SEQUENCE_ERROR), (7, Status::SUCCESS)];
+    let told = [(1, Status::SUCCESS), (6, Status::INVALID_KEY_SIZE), (7, Status::SUCCESS)];
     assert_eq!(rig.submit(&queue, &broken), told);
     assert_eq!(rig.controller.engine().open_places.get(), 0);
     // The bit says nothing on other commands.

@@ -130,7 +130,7 @@ async fn load(engine: &HashEngine, key: Key) -> Result<Option<Vec<u8>>, Status> 
             region.write(at, piece);
             at += piece.bytes();
         };
-        engine.load(&found, at_of(part, bytes), part, &mut sink).await?;
+        engine.load(&found, at_of(part, bytes), part, bytes, &mut sink).await?;
     }
     Ok(Some(region.to_bytes(bytes)))
 }

@@ -1,13 +1,13 @@
 //! What was found in the hash engines by reading them: cases that once went wrong, each by its steps.
 
 use kvdrive_device::engines::Engine;
-use kvdrive_device::engines::hash::{HashEngine, SCHEMES, SchemeRow};
+use kvdrive_device::engines::hash::{HashConfig, HashEngine, SCHEMES, SchemeRow, scheme};
 use kvdrive_device::firmware::{Cores, Role, Roles};
-use kvdrive_device::flash::media::{self, MediaPage};
-use kvdrive_device::flash::{FlashPort, Ppa};
-use kvdrive_link::{Arrival, Landing};
+use kvdrive_device::flash::media::{self, MediaOptions, MediaPage};
+use kvdrive_device::flash::{FlashConfig, FlashPort, Ppa, Purpose};
+use kvdrive_link::{Arrival, Landing, Piece};
 use kvdrive_sim::{Rng, Sim};
-use kvdrive_spec::{Status, StoreOptions};
+use kvdrive_spec::{Key, Status, StoreOptions};
 
 use super::hash::{flash_config, hash_config, key, on_cores, store, value};
 
@@ -205,6 +205,142 @@ fn a_page_whose_first_item_lies_outside_it_is_refused() {
             let refused = come_up(scheme, &medium.image(), &image, 0).unwrap_err();
             assert!(refused.contains("first item of a page lies outside it"), "{}: {refused}", scheme.name);
         }
+        sim.clear();
+    }
+}
+
+/// Stores keys of 8 bytes until the drive is full; returns how many it has.
+async fn fill(engine: &HashEngine, bytes: u32) -> u64 {
+    let mut count = 0;
+    while put(engine, count, 0, bytes).await.is_ok() {
+        count += 1;
+    }
+    assert_eq!(put(engine, count, 0, bytes).await, Err(Status::CAPACITY_EXCEEDED));
+    count
+}
+
+async fn put(engine: &HashEngine, number: u64, version: u64, bytes: u32) -> Result<(), Status> {
+    let key = Key::from_u64_be(number);
+    store(engine, key, value(&key, version, bytes), StoreOptions::default()).await
+}
+
+/// 81h says "do not retry", but the room that an iterator holds comes back when it is closed.
+#[test]
+fn a_full_drive_with_an_open_iterator_answers_21h_where_its_closing_would_make_room() {
+    for scheme in SCHEMES {
+        for (bytes, over_provisioning) in [(40, 0.1), (900, 0.1), (6000, 0.1), (40, 0.0), (900, 0.0)] {
+            let sim = Sim::new();
+            let cores = Cores::new(&sim, Roles::Any(4));
+            let change = |config: &mut HashConfig| config.over_provisioning = over_provisioning;
+            let (_flash, engine) = on_cores(scheme, &sim, "tags", &cores, change);
+            let what = format!("{}, {bytes} B, {over_provisioning}", scheme.name);
+            sim.block_on(async {
+                let count = fill(&engine, bytes).await;
+                let cursor = engine.open_cursor(None).await.expect("it opens");
+                // It holds nothing yet: there is no room for another pair with it or without.
+                assert_eq!(put(&engine, count, 1, bytes).await, Err(Status::CAPACITY_EXCEEDED), "{what}");
+                // What is overwritten or deleted it would have to keep.
+                let mut refused = 0;
+                for number in 0..count {
+                    match put(&engine, number, 1, bytes).await {
+                        Ok(()) => {}
+                        Err(status) => {
+                            assert_eq!(status, Status::COMMAND_INTERRUPTED, "{what}: overwrite {number}");
+                            refused += 1;
+                        }
+                    }
+                }
+                assert!(refused > 0, "{what}");
+                for number in 0..count / 4 {
+                    engine.delete(Key::from_u64_be(number)).await.expect("a delete needs no room");
+                }
+                let one_more = put(&engine, count, 1, bytes).await;
+                assert_eq!(one_more, Err(Status::COMMAND_INTERRUPTED), "{what}");
+                drop(cursor);
+                for number in count / 4..=count {
+                    assert_eq!(put(&engine, number, 2, bytes).await, Ok(()), "{what}: {number} behind it");
+                }
+            });
+            sim.clear();
+        }
+    }
+}
+
+#[test]
+fn inline_copies_are_counted() {
+    for scheme in SCHEMES {
+        let sim = Sim::new();
+        let cores = Cores::new(&sim, Roles::Any(4));
+        let (_flash, engine) = on_cores(scheme, &sim, "tags", &cores, |_| {});
+        let key = key(1);
+        let place = sim.block_on(engine.reserve(&key, 2048, Arrival::Inline)).expect("there is room");
+        let before = sim.now();
+        sim.block_on(engine.copy_in(&place, 0, &[7; 1024]));
+        sim.block_on(engine.copy_in(&place, 1024, &[7; 1024]));
+        let counters = engine.counters();
+        assert_eq!(
+            (counters.memcpy_bytes, counters.memcpy_ns),
+            (2048, sim.now() - before),
+            "{}",
+            scheme.name
+        );
+        assert_eq!(counters.memcpy_ns, 2 * (250 + 50));
+        engine.abandon(place);
+        sim.clear();
+    }
+}
+
+/// So many changes that the cursor's snapshot is given up: it stays so, and another one opens.
+#[test]
+fn a_cursor_that_lost_its_snapshot_says_so_for_good() {
+    let scheme = scheme("plus").expect("a row");
+    let sim = Sim::new();
+    let cores = Cores::new(&sim, Roles::Any(4));
+    let config = FlashConfig { blocks_per_die: 128, ..flash_config() };
+    let medium = (media::kind("tags").expect("a row").open)(&config.geometry(), &MediaOptions::default());
+    let flash = FlashPort::new(&sim, config, medium.expect("it opens"));
+    let mut config = hash_config(scheme);
+    config.dram_bytes = 8 << 20;
+    let engine = HashEngine::new(scheme, &config, &flash, cores);
+    sim.block_on(async {
+        put(&engine, 0, 0, 20).await.expect("there is room");
+        let mut cursor = engine.open_cursor(None).await.expect("it opens");
+        for number in 1..100_000 {
+            put(&engine, number, 0, 20).await.expect("there is room");
+        }
+        for _ in 0..2 {
+            let lost = engine.next(&mut cursor).await.map(|_| ());
+            assert_eq!(lost, Err(Status::ITERATOR_LOST));
+        }
+        let mut cursor = engine.open_cursor(None).await.expect("it opens");
+        assert!(engine.next(&mut cursor).await.expect("nothing has changed").is_some());
+    });
+    sim.clear();
+}
+
+#[test]
+fn of_a_long_pair_no_more_is_read_than_was_asked_for() {
+    for scheme in SCHEMES {
+        let sim = Sim::new();
+        let cores = Cores::new(&sim, Roles::Any(4));
+        let (flash, engine) = on_cores(scheme, &sim, "tags", &cores, |_| {});
+        sim.block_on(async {
+            put(&engine, 1, 0, 10_000).await.expect("there is room");
+            engine.drain().await;
+            let mut reads = Vec::new();
+            for until in [100, 4_000, 10_000] {
+                let before = flash.reads(Purpose::Lookup) + flash.reads(Purpose::Data);
+                let found = engine.find(Key::from_u64_be(1)).await.expect("sound").expect("stored");
+                let mut bytes = 0;
+                for (at, part) in [(0, until / 2), (until / 2, until - until / 2)] {
+                    let mut sink = |piece: Piece<'_>| bytes += piece.bytes();
+                    engine.load(&found, at, part, until, &mut sink).await.expect("sound");
+                }
+                assert_eq!(bytes, until);
+                reads.push(flash.reads(Purpose::Lookup) + flash.reads(Purpose::Data) - before);
+            }
+            assert!(reads[0] < reads[1] && reads[1] < reads[2], "{}: {reads:?}", scheme.name);
+        });
         sim.clear();
     }
 }

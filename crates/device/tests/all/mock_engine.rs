@@ -51,6 +51,10 @@ pub struct MockEngine {
     /// How values arrived.
     pub arrivals: RefCell<Vec<(u32, Arrival)>>,
     pub log_arrivals: bool,
+    /// What was loaded: from where, how much, and up to where it would go on.
+    pub loads: RefCell<Vec<(u32, u32, u32)>>,
+    /// Cursors have lost what they had to show.
+    pub lost_cursors: Cell<bool>,
 }
 
 impl MockEngine {
@@ -179,10 +183,12 @@ impl Engine for MockEngine {
         found: &Rc<Stored>,
         at: u32,
         bytes: u32,
+        until: u32,
         sink: &mut dyn FnMut(Piece<'_>),
     ) -> Result<(), Status> {
         self.wait().await;
-        assert!(at + bytes <= found.bytes, "{at}+{bytes} of {}", found.bytes);
+        assert!(at + bytes <= until && until <= found.bytes, "{at}+{bytes} of {until} of {}", found.bytes);
+        self.loads.borrow_mut().push((at, bytes, until));
         found.content.read(at, bytes, sink);
         Ok(())
     }
@@ -202,6 +208,9 @@ impl Engine for MockEngine {
 
     async fn next(&self, cursor: &mut Self::Cursor) -> Result<Option<(Key, Rc<Stored>)>, Status> {
         self.wait().await;
+        if self.lost_cursors.get() {
+            return Err(Status::ITERATOR_LOST);
+        }
         Ok(cursor.pop())
     }
 

@@ -158,8 +158,13 @@ pub(super) fn content(seed: u64, bytes: u32) -> Piece<'static> {
 }
 
 pub(super) async fn read(log: &ValueLog, value: Value, at: u32, bytes: u32) -> Result<(), Status> {
+    read_of(log, value, at, bytes, at + bytes).await
+}
+
+/// A part of what is read up to byte `until`.
+async fn read_of(log: &ValueLog, value: Value, at: u32, bytes: u32, until: u32) -> Result<(), Status> {
     let mut found = Vec::new();
-    log.read(value.address, at, bytes, Purpose::Lookup, &mut |piece| {
+    log.read(value.address, at, bytes, until, Purpose::Lookup, &mut |piece| {
         let from = found.len();
         found.resize(from + piece.bytes() as usize, 0);
         piece.expand(&mut found[from..]);
@@ -169,6 +174,37 @@ pub(super) async fn read(log: &ValueLog, value: Value, at: u32, bytes: u32) -> R
     content(value.seed, value.bytes).slice(at, bytes).expand(&mut expected);
     assert!(found == expected, "wrong bytes for {value:?}");
     Ok(())
+}
+
+/// Pages of the host are smaller than those of flash; a value of many is read from flash in the same time by either.
+#[test]
+fn a_value_that_is_read_part_by_part_is_read_ahead_as_one_that_is_read_at_once() {
+    let [at_once, by_parts] = [u32::MAX, 4096].map(|part_bytes| {
+        let rig = Setup { entries: 64, ..PLAIN }.fresh(Sim::new());
+        let value = rig.sim.block_on(async {
+            rig.store(3000, Arrival::Dma, 1).await.unwrap();
+            let value = rig.store(7 * PAGE_BYTES, Arrival::Dma, 2).await.unwrap();
+            // Others take its place in the buffer.
+            for seed in 0..80 {
+                rig.store(PAGE_BYTES, Arrival::Dma, 3 + seed).await.unwrap();
+            }
+            rig.log.drain().await;
+            value
+        });
+        let (before, fetched) = (rig.sim.now(), rig.buffer.statistics().fetched);
+        rig.sim.block_on(async {
+            let mut at = 0;
+            while at < value.bytes {
+                let bytes = part_bytes.min(value.bytes - at);
+                read_of(&rig.log, value, at, bytes, value.bytes).await.unwrap();
+                at += bytes;
+            }
+        });
+        let fetched = rig.buffer.statistics().fetched - fetched;
+        assert!(fetched >= 7, "it was in the buffer");
+        (rig.sim.now() - before, fetched)
+    });
+    assert_eq!(by_parts, at_once);
 }
 
 #[test]

@@ -136,7 +136,8 @@ impl World {
                 place.write(at, piece);
                 at += piece.bytes();
             };
-            let moved = self.rig.log.read(old.address, 0, old.bytes, Purpose::ValueGc, write).await;
+            let moved =
+                self.rig.log.read(old.address, 0, old.bytes, old.bytes, Purpose::ValueGc, write).await;
             match moved {
                 Ok(()) => {}
                 Err(Status::COMMAND_INTERRUPTED) => return,

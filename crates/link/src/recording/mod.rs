@@ -286,6 +286,23 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::*;
+    use crate::meter::Class;
+    use crate::pcie::{Link, LinkConfig};
+
+    const LINK: LinkConfig = LinkConfig {
+        generation: 2,
+        lanes: 8,
+        max_payload_bytes: 256,
+        dma_page_ns: 1_000,
+        sqe_fetch_ns: 300,
+        cqe_write_ns: 200,
+        doorbell_ns: 100,
+        interrupt: true,
+        dma_granularity_bytes: 4096,
+        free_to_host: false,
+        cxl_store_ns: 1_000,
+        cxl_line_ns: 100,
+    };
 
     #[derive(Clone, Default)]
     struct Tape(Arc<Mutex<Vec<u8>>>);
@@ -308,6 +325,50 @@ mod tests {
         recorder.arrival(&Stamped { at: 7, arrived });
         let bytes = tape.0.lock().expect("nobody panicked").clone();
         Recording::open(Box::new(Cursor::new(bytes)))?.next(&mut Vec::new())
+    }
+
+    /// Plays what somebody crafted, without a last frame, to a drive that does nothing; returns what crossed of
+    /// doorbells.
+    fn play(arrivals: impl Iterator<Item = Arrived>) -> Result<u64, String> {
+        let tape = Tape::default();
+        let recorder = Recorder::new(Box::new(tape.clone()), "").expect("a vector takes everything");
+        arrivals.for_each(|arrived| recorder.arrival(&Stamped { at: 7, arrived }));
+        let bytes = tape.0.lock().expect("nobody panicked").clone();
+        let recording = Recording::open(Box::new(Cursor::new(bytes))).map_err(|error| error.to_string())?;
+        let played = replay(recording, |sim, memory| {
+            let link = Link::new(sim, LINK, memory);
+            let meter = link.clone();
+            Ok((link, move |_| meter.meter().payload().of(Class::Mmio)))
+        });
+        played.map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn more_queues_than_there_are_numbers_are_refused() {
+        let queues = |count| (0..count).map(|_| Arrived::Queue { entries: 2 });
+        assert_eq!(play(queues(1 << 16)), Ok(0));
+        // A head of 24 bytes without a configuration, and 25 bytes for each queue.
+        let error = play(queues((1 << 16) + 1)).expect_err("queue 65 536 would be queue 0");
+        assert!(error.starts_with(&format!("recording, byte {}: ", 24 + 25 * 65_536)), "{error}");
+        assert!(error.contains("queue"), "{error}");
+    }
+
+    /// As many slots as there can be, of all the queues that there can be: 2 MB of a file.
+    #[test]
+    fn slots_that_nobody_uses_take_no_memory() {
+        assert_eq!(play((0..1 << 16).map(|_| Arrived::Queue { entries: 1 << 16 })), Ok(0));
+    }
+
+    #[test]
+    fn doorbells_are_counted_however_many_they_are() {
+        let rung = Arrived::Commands {
+            queue: 0,
+            sqes: Vec::new(),
+            submission_doorbells: u32::MAX,
+            completion_doorbells: u32::MAX,
+        };
+        let crossed = play([Arrived::Queue { entries: 2 }, rung].into_iter());
+        assert_eq!(crossed, Ok(2 * 4 * u64::from(u32::MAX)));
     }
 
     #[test]

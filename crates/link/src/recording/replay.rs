@@ -40,13 +40,14 @@ struct Tape {
 }
 
 impl Tape {
-    /// Reads up to the next arrival, keeping what DMA will ask for before it. `None` at the end.
-    fn next_arrival(&self) -> Result<Option<Stamped>, RecordingError> {
+    /// Reads up to the next arrival, keeping what DMA will ask for before it; it and where its frame begins. `None` at the
+    /// end.
+    fn next_arrival(&self) -> Result<Option<(u64, Stamped)>, RecordingError> {
         loop {
             let offset = self.recording.borrow().offset;
             let frame = self.recording.borrow_mut().next(&mut self.buffer.borrow_mut())?;
             match frame {
-                Some(Frame::Arrival(stamped)) => return Ok(Some(stamped)),
+                Some(Frame::Arrival(stamped)) => return Ok(Some((offset, stamped))),
                 Some(Frame::Read(pieces)) => self.reads.borrow_mut().push_back(pieces),
                 Some(Frame::Refused { nth }) => self.refused.borrow_mut().push_back(nth),
                 None => {
@@ -76,16 +77,13 @@ impl Tape {
     }
 
     async fn play(&self, ports: &Ports) -> Result<(), RecordingError> {
-        while let Some(stamped) = self.next_arrival()? {
+        while let Some((offset, stamped)) = self.next_arrival()? {
             if stamped.at < self.sim.now() {
-                return Err(self.error("an arrival lies before the one in front of it"));
+                return Err(RecordingError::new(offset, "an arrival lies before the one in front of it"));
             }
             self.sim.sleep_until_external(stamped.at).await;
-            if !ports.apply(&stamped.arrived, |_| Box::new(|_| ())) {
-                return Err(self.error(
-                    "commands for a queue that is full, or an arrival at one that was never created",
-                ));
-            }
+            let applied = ports.apply(&stamped.arrived, |_| Box::new(|_| ()));
+            applied.map_err(|what| RecordingError::new(offset, what))?;
         }
         Ok(())
     }

@@ -51,30 +51,39 @@ impl Ports {
         Ports { link, queues: RefCell::default() }
     }
 
-    /// Lets an arrival take effect. `false` when it makes no sense: an unknown queue, or one that is full.
-    #[must_use]
-    pub(crate) fn apply(&self, arrived: &Arrived, outlet: impl FnOnce(usize) -> Outlet) -> bool {
+    /// Lets an arrival take effect.
+    ///
+    /// Errors: why it makes no sense.
+    pub(crate) fn apply(
+        &self,
+        arrived: &Arrived,
+        outlet: impl FnOnce(usize) -> Outlet,
+    ) -> Result<(), &'static str> {
+        const UNKNOWN: &str = "something arrives at a queue that was never created";
         let mut queues = self.queues.borrow_mut();
         match arrived {
             Arrived::Queue { entries } => {
                 let number = queues.len();
+                if number > usize::from(u16::MAX) {
+                    return Err("one queue more than there are queue identifiers");
+                }
                 let queue =
                     if number == 0 { self.link.admin_queue() } else { self.link.create_queue(*entries) };
                 queue.set_outlet(outlet(number));
                 queues.push(queue);
-                true
+                Ok(())
             }
             Arrived::Commands { queue, sqes, submission_doorbells, completion_doorbells } => {
-                let Some(queue) = queues.get(usize::from(*queue)) else { return false };
-                self.link.count_doorbells(submission_doorbells + completion_doorbells);
+                let queue = queues.get(usize::from(*queue)).ok_or(UNKNOWN)?;
+                self.link.count_doorbells(*submission_doorbells);
+                self.link.count_doorbells(*completion_doorbells);
                 let fits = sqes.iter().all(|sqe| queue.try_submit(*sqe));
                 self.link.note_arrival(queue);
-                fits
+                if fits { Ok(()) } else { Err("commands for a queue that is full") }
             }
             Arrived::Reset { queue } => {
-                let Some(queue) = queues.get(usize::from(*queue)) else { return false };
-                self.link.reset(queue);
-                true
+                self.link.reset(queues.get(usize::from(*queue)).ok_or(UNKNOWN)?);
+                Ok(())
             }
         }
     }
@@ -142,8 +151,8 @@ impl Intake {
             if let Some(recorder) = &self.recorder {
                 recorder.arrival(&stamped);
             }
-            let fits = self.ports.apply(&stamped.arrived, |number| self.outlet(number));
-            assert!(fits, "a shared queue never submits more than its ring holds");
+            let applied = self.ports.apply(&stamped.arrived, |number| self.outlet(number));
+            applied.expect("shared queues have numbers and never submit more than their rings hold");
             if let Arrived::Commands { mut sqes, .. } = stamped.arrived {
                 sqes.clear();
                 self.spare.borrow_mut().push(sqes);

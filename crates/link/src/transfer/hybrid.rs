@@ -9,7 +9,7 @@ use kvdrive_spec::{Command, Cqe, Key, Sqe, Status};
 
 use super::piggyback::{Assembly, continue_or_end};
 use super::prp::{Prp, point_at, receive_pages};
-use super::{Arrival, Choice, Landing, Method, Next, Progress, StoreRequest};
+use super::{Arrival, Choice, Landing, Method, Next, Progress, StoreRequest, sgl};
 use crate::pcie::{Link, PAGE_BYTES};
 use crate::prp::walk;
 
@@ -74,6 +74,8 @@ impl Method for Hybrid {
 
 /// Device half: reserves room for the whole value and brings its whole pages there; the tail is a *transfer*'s work.
 /// The packing's copies wait until the tail is there too.
+///
+/// An SGL has no meaning here: read as PRPs, its length would be an address that the host never named.
 pub async fn receive<L: Landing>(
     link: &Link,
     sqe: &Sqe,
@@ -82,6 +84,9 @@ pub async fn receive<L: Landing>(
     pages_z: u32,
     landing: &L,
 ) -> Result<Assembly<L::Place>, Status> {
+    if sgl::is_used(sqe)? {
+        return Err(Status::INVALID_FIELD);
+    }
     let received_bytes = (pages_z + 1) * PAGE_BYTES;
     let segments = walk(link, sqe, received_bytes).await?;
     let place = landing.reserve(&key, value_bytes, Arrival::Hybrid).await?;

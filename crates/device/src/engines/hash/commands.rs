@@ -9,7 +9,7 @@ use kvdrive_sim::{Ns, join_all};
 use kvdrive_spec::{Key, Status, StoreOptions};
 
 use super::config::HashConfig;
-use super::core::{Aim, Core, PairRead, Spot, Walk};
+use super::core::{Aim, Core, PairRead, Spot, Walk, raise};
 use super::cursor::HashCursor;
 use super::gc;
 use super::image::Protected;
@@ -207,7 +207,7 @@ impl HashEngine {
         let core = &*self.0;
         let grains = core.layout.grains_of(place.header.pair_bytes());
         loop {
-            core.space.admit().await?;
+            core.admit().await?;
             let (spot, old) = match core.walk(key, Aim::Store).await? {
                 Walk::Found(..) if options.add_only => return Err(Status::KEY_EXISTS),
                 // What was read is not needed any more; its superblock may go.
@@ -218,9 +218,7 @@ impl HashEngine {
             };
             core.space.map_room().await;
             let old_grains = old.map_or(0, |(_, old)| core.layout.grains_of(old.pair_bytes()));
-            if core.is_full_for(grains, old_grains) {
-                return Err(Status::CAPACITY_EXCEEDED);
-            }
+            core.check_room(grains, old_grains)?;
             if let Some(grain) = self.put(place, &spot, old.as_ref()) {
                 if core.config.wait_for_program {
                     core.space.page_programmed(core.layout.page(grain)).await;
@@ -230,11 +228,11 @@ impl HashEngine {
         }
     }
 
-    /// Reads the pair's read units behind the first.
-    async fn read_rest(&self, found: &Found) -> Result<(), Status> {
+    /// Reads the pair's read units behind the first, up to byte `until` of its value.
+    async fn read_rest(&self, found: &Found, until: u32) -> Result<(), Status> {
         let layout = &self.0.layout;
         let page_bytes = layout.page_bytes();
-        let end = found.at + found.header.pair_bytes();
+        let end = found.at + found.header.bytes() + until;
         let pages = end.div_ceil(page_bytes);
         let read = |index: u32| {
             let from = if index == 0 { found.first_end } else { 0 };
@@ -288,8 +286,10 @@ impl Landing for HashEngine {
 
     async fn copy_in(&self, place: &Place, at: u32, bytes: &[u8]) {
         self.dma_in(place, at, Piece::Bytes(bytes));
-        let copy = self.0.cores.of(Role::Copy);
-        copy.run_noted(self.memcpy_ns(bytes.len() as u32), "controller", "memcpy").await;
+        let (core, ns) = (&*self.0, self.memcpy_ns(bytes.len() as u32));
+        raise(&core.counters.memcpy_bytes, bytes.len() as u64);
+        raise(&core.counters.memcpy_ns, ns);
+        core.cores.of(Role::Copy).run_noted(ns, "controller", "memcpy").await;
     }
 
     fn dma_in(&self, place: &Place, at: u32, piece: Piece<'_>) {
@@ -361,6 +361,7 @@ impl Engine for HashEngine {
         found: &Found,
         at: u32,
         bytes: u32,
+        until: u32,
         sink: &mut dyn FnMut(Piece<'_>),
     ) -> Result<(), Status> {
         let begin = found.at + found.header.bytes() + at;
@@ -370,7 +371,7 @@ impl Engine for HashEngine {
             return Ok(());
         }
         if found.rest.borrow().is_empty() {
-            self.read_rest(found).await?;
+            self.read_rest(found, until).await?;
         }
         let rest = found.rest.borrow();
         let page_bytes = self.0.layout.page_bytes();
@@ -456,6 +457,8 @@ impl Engine for HashEngine {
     fn counters(&self) -> EngineCounters {
         let counters = &self.0.counters;
         EngineCounters {
+            memcpy_bytes: counters.memcpy_bytes.get(),
+            memcpy_ns: counters.memcpy_ns.get(),
             collected_values: counters.moved_pairs.get(),
             collected_bytes: counters.moved_grains.get() * u64::from(self.0.layout.grain_bytes),
             collected_segments: counters.collected_data.get() + counters.collected_map.get(),

@@ -85,6 +85,9 @@ pub(super) struct Counters {
     /// Pairs that were replaced while collection was about to move them.
     pub outrun_moves: Cell<u64>,
     pub lost_superblocks: Cell<u64>,
+    /// Value bytes that firmware copied, and the time that took, ns.
+    pub memcpy_bytes: Cell<u64>,
+    pub memcpy_ns: Cell<u64>,
 }
 
 pub(super) fn raise(counter: &Cell<u64>, by: u64) {
@@ -204,16 +207,40 @@ impl Core {
 
     /// Grains that are taken: pairs, sections (whether on flash or still in DRAM), invalid pages.
     pub fn used_grains(&self) -> u64 {
+        self.used_grains_without(0)
+    }
+
+    /// As [`Core::used_grains`] when `held` grains of pairs have come free.
+    fn used_grains_without(&self, held: u64) -> u64 {
         let records = self.records.as_ref().map_or(0, Records::grains);
-        let pairs = self.space.with_padding(KIND_DATA, self.space.valid_data());
+        let pairs = self.space.with_padding(KIND_DATA, self.space.valid_data() - held);
         pairs + self.space.with_padding(KIND_MAP, self.cache.table_grains()) + records
     }
 
-    /// Would a pair of `grains` grains in place of one of `old` be too much? What a snapshot may hold gives nothing back.
-    pub fn is_full_for(&self, grains: u32, old: u32) -> bool {
-        let old = if self.snapshots.is_empty() { old } else { 0 };
-        let used = self.used_grains() + u64::from(grains);
-        grains > old && used > self.space.limit_grains() + u64::from(old)
+    /// Is there room for a pair of `grains` grains in place of one of `old`? What a snapshot may hold gives nothing back.
+    ///
+    /// Errors: [`Status::CAPACITY_EXCEEDED`]; [`Status::COMMAND_INTERRUPTED`] if there is when open cursors end.
+    pub fn check_room(&self, grains: u32, old: u32) -> Result<(), Status> {
+        let is_full = |old: u32, held: u64| {
+            let used = self.used_grains_without(held) + u64::from(grains);
+            grains > old && used > self.space.limit_grains() + u64::from(old)
+        };
+        let given_back = if self.snapshots.is_empty() { old } else { 0 };
+        match is_full(given_back, 0) {
+            false => Ok(()),
+            true if is_full(old, self.snapshots.held_grains(&self.layout)) => Err(Status::CAPACITY_EXCEEDED),
+            true => Err(Status::COMMAND_INTERRUPTED),
+        }
+    }
+
+    /// Waits until a host command may take space.
+    ///
+    /// Errors: as [`Core::check_room`], when no space comes free any more.
+    pub async fn admit(&self) -> Result<(), Status> {
+        self.space.admit().await.map_err(|status| match self.snapshots.holds_any() {
+            true => Status::COMMAND_INTERRUPTED,
+            false => status,
+        })
     }
 
     /// Reads the read unit in which the pair at `grain` begins.

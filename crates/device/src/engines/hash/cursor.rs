@@ -50,12 +50,12 @@ impl HashCursor {
 
     /// The next pair.
     ///
-    /// Errors: [`Status::COMMAND_INTERRUPTED`] when more changed since the opening than is kept; the host opens anew.
+    /// Errors: [`Status::ITERATOR_LOST`] when more changed since the opening than is kept; the host opens anew.
     pub(super) async fn next(&mut self, engine: &HashEngine) -> Result<Option<(Key, Found)>, Status> {
         let core = self.core.clone();
         loop {
             if self.snapshot.is_given_up() {
-                return Err(Status::COMMAND_INTERRUPTED);
+                return Err(Status::ITERATOR_LOST);
             }
             let (section, from) = self.snapshot.position();
             let Some(slots) = &self.slots else {

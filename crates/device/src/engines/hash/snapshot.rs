@@ -3,15 +3,15 @@
 //! The table itself is the state of now. A snapshot keeps what differs: for every slot that changed since its creation
 //! and that its cursor has not passed, the pair that was there, if one was. A pair that a store replaced or a delete
 //! removed stays valid for as long as a snapshot holds it; collection moves it like any other. An iterator that stays
-//! open on a full drive therefore makes stores answer 81h, and power loss ends it.
+//! open on a full drive therefore makes stores answer 21h where its end would make room for them, and power loss ends it.
 //!
-//! Changes take DRAM; a snapshot that has [`MOST_CHANGES`] of them is given up, and its cursor says so.
+//! Changes take DRAM; a snapshot that has [`MOST_CHANGES`] of them is given up, and its cursor says so (7D4h).
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use super::layout::Grain;
+use super::layout::{Grain, Layout};
 use super::pair::PairHeader;
 
 /// Changes that one snapshot keeps: 1.5 MiB at 24 B each.
@@ -78,6 +78,17 @@ impl Snapshots {
         let Some((grain, header)) = old.filter(|_| users > 0) else { return false };
         self.held.borrow_mut().insert(grain, Held { header: *header, slot, users });
         true
+    }
+
+    /// Does a snapshot hold anything that is in no slot any more?
+    pub fn holds_any(&self) -> bool {
+        !self.held.borrow().is_empty()
+    }
+
+    /// Grains of the pairs that snapshots hold.
+    pub fn held_grains(&self, layout: &Layout) -> u64 {
+        let grains = |held: &Held| u64::from(layout.grains_of(held.header.pair_bytes()));
+        self.held.borrow().values().map(grains).sum()
     }
 
     /// Does a snapshot hold the pair at `grain`?

@@ -226,7 +226,8 @@ impl LsmEngine {
             content.write(at, piece);
             at += piece.bytes();
         };
-        self.log.read(entry.address, 0, entry.bytes, Purpose::ValueGc, &mut keep).await?;
+        let bytes = entry.bytes;
+        self.log.read(entry.address, 0, bytes, bytes, Purpose::ValueGc, &mut keep).await?;
         let mut place = self.log.reserve(Head::Gc, entry.bytes, Arrival::Inline).await?;
         self.copy(entry.bytes).await;
         let mut at = 0;

@@ -350,9 +350,10 @@ impl Engine for LsmEngine {
         found: &Found,
         at: u32,
         bytes: u32,
+        until: u32,
         sink: &mut dyn FnMut(Piece<'_>),
     ) -> Result<(), Status> {
-        self.log.read(found.entry.address, at, bytes, Purpose::Value, sink).await
+        self.log.read(found.entry.address, at, bytes, until, Purpose::Value, sink).await
     }
 
     async fn delete(&self, key: Key) -> Result<(), Status> {

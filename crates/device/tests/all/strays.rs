@@ -1,0 +1,230 @@
+//! Commands of a host that is wrong, or unlucky: a data pointer of another kind, an iterator that is not its own, memory
+//! that is not there.
+
+use std::rc::Rc;
+
+use kvdrive_device::controller::Controller;
+use kvdrive_link::{Class, HostMemory, Link, LocalMemory, Piece, QueuePair, Region};
+use kvdrive_sim::Sim;
+use kvdrive_spec::iter::IterHeader;
+use kvdrive_spec::opcode::{self, Direction, IO_TABLE, direction};
+use kvdrive_spec::{Command, Cqe, Key, RetrieveOptions, Sqe, Status, Store, StoreOptions, Write};
+
+use super::mock_engine::{MockEngine, Stored};
+use super::rig;
+
+const PAGE: u32 = 4096;
+/// Not mapped by any host here.
+const NOWHERE: u64 = 0x1000;
+
+struct Rig {
+    memory: Rc<LocalMemory>,
+    sim: Sim,
+    link: Rc<Link>,
+    controller: Rc<Controller<MockEngine>>,
+}
+
+fn rig(contexts: u32) -> Rig {
+    let (sim, memory) = (Sim::new(), Rc::new(LocalMemory::new()));
+    let engine = MockEngine::new(1 << 20);
+    let (link, controller) = rig::start(&sim, memory.clone(), rig::link_config(1), contexts, engine);
+    Rig { memory, sim, link, controller }
+}
+
+impl Rig {
+    /// Submits one entry and runs until nothing is due.
+    fn one(&self, queue: &Rc<QueuePair>, sqe: Sqe) -> Cqe {
+        assert!(queue.try_submit(sqe));
+        self.sim.block_on(self.link.ring_submission(queue));
+        self.sim.run();
+        let cqe = queue.any_completion().expect("one completion");
+        self.link.ring_completion(queue);
+        cqe
+    }
+
+    fn keep(&self, number: u32, bytes: u32) {
+        let stored = Stored { content: Region::from_bytes(vec![number as u8; bytes as usize]), bytes };
+        self.controller.engine().values.borrow_mut().insert(key(number), stored.into());
+    }
+}
+
+fn key(number: u32) -> Key {
+    Key::from_u32_be(number)
+}
+
+/// A command that succeeds on a drive that has keys 1 and 2 and, for NEXT and the closing, iterator 0.
+fn example(opcode: u8) -> Command {
+    let (key, value_bytes, buffer_bytes) = (key(1), 3 * PAGE, 3 * PAGE);
+    let options = StoreOptions::default();
+    match opcode {
+        opcode::STORE => Command::Store(Store { key, value_bytes, options }),
+        opcode::RETRIEVE => Command::Retrieve { key, buffer_bytes, options: RetrieveOptions::default() },
+        opcode::LIST => Command::List { start: None, buffer_bytes },
+        opcode::DELETE => Command::Delete { key },
+        opcode::EXIST => Command::Exist { key },
+        opcode::SEEK => Command::Seek { key: None, buffer_bytes },
+        opcode::NEXT => Command::Next { iterator: 0, buffer_bytes },
+        opcode::ITER_CLOSE => Command::IterClose { iterator: 0 },
+        opcode::WRITE => Command::Write(Write { key, value_bytes: 10 }),
+        opcode::HYBRID => Command::Hybrid { key, value_bytes: 3 * PAGE, pages_z: 1 },
+        opcode::TRANSFER => Command::Transfer,
+        opcode::EXPRESS => Command::Express(Store { key, value_bytes: 0, options }),
+        opcode::CXL_STORE => {
+            Command::CxlStore { key, value_bytes: 0, window_offset: 0, generation: 0, tail_bytes: 0 }
+        }
+        _ => panic!("an opcode {opcode:02X}h that the test does not know"),
+    }
+}
+
+/// An SGL is taken for PRPs by nobody: the drive reads and writes what the host named, or refuses.
+#[test]
+fn every_opcode_with_every_kind_of_data_pointer() {
+    for (opcode, name, _) in IO_TABLE {
+        for psdt in 0..4u8 {
+            let rig = rig(1);
+            let queue = rig.link.create_queue(8);
+            let buffer = rig.memory.map(4 * PAGE);
+            (1..3).for_each(|number| rig.keep(number, 3 * PAGE));
+            let mut seek = Command::Seek { key: None, buffer_bytes: PAGE }.encode(0, 1);
+            seek.set_prps(buffer, 0);
+            assert_eq!(rig.one(&queue, seek).status(), Status::SUCCESS);
+            let mut sqe = example(opcode).encode(0, 1);
+            sqe.flags |= psdt << 6;
+            let takes_data = direction(opcode) != Direction::None;
+            if takes_data {
+                // Two pages of PRPs reach as far as a *hybrid*'s do; the others' named memory is a list.
+                let list = rig.memory.map(PAGE);
+                let entries: Vec<u8> =
+                    (1..4).flat_map(|page| (buffer + u64::from(page * PAGE)).to_le_bytes()).collect();
+                rig.memory.write(list, Piece::Bytes(&entries)).expect("mapped");
+                sqe.prp1.set(buffer);
+                sqe.prp2.set(match (psdt, opcode) {
+                    (0, opcode::HYBRID) => buffer + u64::from(PAGE),
+                    (0, _) => list,
+                    _ => u64::from(3 * PAGE),
+                });
+            }
+            let before = rig.link.meter().payload();
+            let status = rig.one(&queue, sqe).status();
+            let moved = rig.link.meter().payload().since(&before);
+            let expected = match (opcode, psdt) {
+                (opcode::TRANSFER, _) => Status::COMMAND_SEQUENCE_ERROR,
+                (opcode::CXL_STORE, _) => Status::STALE_WINDOW,
+                (opcode::HYBRID, 1 | 2) => Status::INVALID_FIELD,
+                (_, 3) if takes_data => Status::INVALID_FIELD,
+                _ => Status::SUCCESS,
+            };
+            assert_eq!(status, expected, "{name}, {psdt:02b}b");
+            if status == Status::INVALID_FIELD {
+                let crossed = (moved.of(Class::ToDrive), moved.of(Class::ToHost), moved.of(Class::List));
+                assert_eq!(crossed, (0, 0, 0), "{name}, {psdt:02b}b");
+            }
+            assert_eq!(
+                rig.controller.engine().open_places.get(),
+                u32::from(opcode == opcode::HYBRID && psdt == 0)
+            );
+        }
+    }
+}
+
+/// A SEEK's iterator has a number from its completion on. Another host that guesses the number keeps nobody from closing it.
+#[test]
+fn a_seek_that_fails_says_why_and_leaves_no_iterator_whoever_guesses_its_number() {
+    let mut busy = 0;
+    for delay_ns in (0..12_000).step_by(100) {
+        let rig = rig(2);
+        let queues = [rig.link.create_queue(8), rig.link.create_queue(8)];
+        let buffer = rig.memory.map(4 * PAGE);
+        (1..4).for_each(|number| rig.keep(number, PAGE / 2));
+        let mut seek = Command::Seek { key: None, buffer_bytes: PAGE }.encode(0, 1);
+        seek.set_prps(NOWHERE, 0);
+        let mut guess = Command::Next { iterator: 0, buffer_bytes: PAGE }.encode(0, 1);
+        guess.set_prps(buffer, 0);
+        for (number, sqe) in [seek, guess].into_iter().enumerate() {
+            let (sim, link, queue) = (rig.sim.clone(), rig.link.clone(), queues[number].clone());
+            rig.sim.spawn(async move {
+                sim.sleep(number as u64 * delay_ns).await;
+                assert!(queue.try_submit(sqe));
+                link.ring_submission(&queue).await;
+            });
+        }
+        rig.sim.run();
+        let [sought, guessed] = queues.each_ref().map(|queue| {
+            let cqe = queue.any_completion().expect("one completion");
+            rig.link.ring_completion(queue);
+            cqe.status()
+        });
+        assert_eq!(sought, Status::DATA_TRANSFER_ERROR, "{delay_ns} ns");
+        assert!([Status::COMMAND_INTERRUPTED, Status::NO_SUCH_ITERATOR].contains(&guessed), "{guessed}");
+        busy += u32::from(guessed == Status::COMMAND_INTERRUPTED);
+        // All four are free.
+        seek.set_prps(buffer, 0);
+        for _ in 0..4 {
+            assert_eq!(rig.one(&queues[0], seek).status(), Status::SUCCESS, "{delay_ns} ns");
+        }
+    }
+    assert!(busy > 10, "the guess never met the SEEK: {busy}");
+}
+
+/// 21h would mean that the same NEXT may succeed later. Commands that open their cursor themselves may well.
+#[test]
+fn an_iterator_that_is_lost_is_closed_and_its_host_told_not_to_try_again() {
+    let rig = rig(1);
+    let queue = rig.link.create_queue(8);
+    let buffer = rig.memory.map(PAGE);
+    (1..4).for_each(|number| rig.keep(number, 100));
+    let [seek, list, next] = [
+        Command::Seek { key: None, buffer_bytes: PAGE },
+        Command::List { start: None, buffer_bytes: PAGE },
+        Command::Next { iterator: 0, buffer_bytes: PAGE },
+    ]
+    .map(|command| {
+        let mut sqe = command.encode(0, 1);
+        sqe.set_prps(buffer, 0);
+        sqe
+    });
+    assert_eq!(rig.one(&queue, seek).status(), Status::SUCCESS);
+    assert_eq!(rig.one(&queue, next).status(), Status::SUCCESS);
+    rig.controller.engine().lost_cursors.set(true);
+    let lost = rig.one(&queue, next);
+    assert_eq!((lost.status(), lost.do_not_retry()), (Status::ITERATOR_LOST, true));
+    assert_eq!(rig.one(&queue, next).status(), Status::NO_SUCH_ITERATOR);
+    for sqe in [seek, list] {
+        let again = rig.one(&queue, sqe);
+        assert_eq!((again.status(), again.do_not_retry()), (Status::COMMAND_INTERRUPTED, false));
+    }
+    rig.controller.engine().lost_cursors.set(false);
+    for _ in 0..4 {
+        assert_eq!(rig.one(&queue, seek).status(), Status::SUCCESS, "all four are free");
+    }
+}
+
+/// What the host has no room for is not loaded, and an engine knows from the first page on how far a reading will go.
+#[test]
+fn a_value_is_loaded_as_far_as_the_host_has_room() {
+    let rig = rig(1);
+    let queue = rig.link.create_queue(8);
+    let buffer = rig.memory.map(2 * PAGE);
+    rig.keep(1, 1 << 20);
+    let header = IterHeader::BYTES as u32;
+    let table = [
+        (
+            Command::Seek { key: None, buffer_bytes: 2 * PAGE },
+            vec![(0, 2 * PAGE - header, 2 * PAGE - header)],
+        ),
+        (Command::Seek { key: None, buffer_bytes: header }, vec![(0, 0, 0)]),
+        (Command::Seek { key: None, buffer_bytes: 3 }, vec![(0, 0, 0)]),
+        (
+            Command::Retrieve { key: key(1), buffer_bytes: 5_000, options: RetrieveOptions::default() },
+            vec![(0, PAGE, 5_000), (PAGE, 5_000 - PAGE, 5_000)],
+        ),
+    ];
+    for (command, loads) in table {
+        let mut sqe = command.encode(0, 1);
+        sqe.set_prps(buffer, buffer + u64::from(PAGE));
+        let cqe = rig.one(&queue, sqe);
+        let whole = (1 << 20) + if sqe.opcode == opcode::SEEK { header } else { 0 };
+        assert_eq!((cqe.status(), cqe.dw0.get()), (Status::SUCCESS, whole));
+        assert_eq!(rig.controller.engine().loads.take(), loads, "{command:?}");
+    }
+}
