@@ -251,7 +251,7 @@ pub struct Latency {
 pub struct Traffic {
     /// As the papers count: 64 + 16 + 2 x 4 B a command, 4096 B a page, 68 B a flit.
     pub payload_bytes: TrafficBytes,
-    /// With packet and link overhead.
+    /// With packet and link overhead; of CXL the same 68 B a flit, without flit headers and responses.
     pub wire_bytes: TrafficBytes,
 }
 

@@ -51,7 +51,7 @@ pub struct Link {
     pub lanes: u32,
     /// Largest TLP payload in bytes.
     pub max_payload_bytes: u32,
-    /// Time of a DMA page beyond its line time.
+    /// Time of a DMA page, or of any part of one, beyond its line time.
     pub dma_page_ns: u64,
     /// Unit of DMA in bytes.
     pub dma_page_bytes: u32,
