@@ -133,9 +133,9 @@ pub struct Controller {
     pub decode_transfer_ns: u64,
     /// Decoding any other command.
     pub decode_other_ns: u64,
-    /// Inserting into the memtable.
+    /// Inserting into the memtable; hash engines have none.
     pub index_insert_ns: u64,
-    /// Probing the memtable or one table.
+    /// Probing the memtable or one table; hash engines have none.
     pub index_probe_ns: u64,
     /// Copying 1 KiB.
     pub memcpy_ns_per_kib: u64,
