@@ -81,7 +81,7 @@ pub struct Host {
     pub submit_ns: u64,
     /// Work behind a completion.
     pub complete_ns: u64,
-    /// Setting a DMA transfer up.
+    /// Setting the DMA transfer of a store up; a retrieve pays none.
     pub dma_setup_ns: u64,
     /// Pinning a page and naming it to the drive.
     pub pin_page_ns: u64,
