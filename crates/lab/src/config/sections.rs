@@ -83,7 +83,7 @@ pub struct Host {
     pub complete_ns: u64,
     /// Setting the DMA transfer of a store up; a retrieve pays none.
     pub dma_setup_ns: u64,
-    /// Pinning a page and naming it to the drive.
+    /// Pinning a page of a store and naming it to the drive.
     pub pin_page_ns: u64,
     /// Each further entry or completion of one doorbell.
     pub entry_ns: u64,

@@ -17,8 +17,8 @@
 //! | cache | FIFO | FIFO with a second chance |
 //! | victims | one queue | a section's valid grain counts four times |
 //!
-//! A pair takes 6.5 B of the cache at 32 pairs a section, and 7.5 B to 8 B on flash. A lookup reads the pair of another
-//! key once in 65536 entries it passes.
+//! A pair takes 6.5 B of the cache at 32 pairs a section, 7 B with what finding the section takes, and 7.5 B
+//! to 8 B on flash. A lookup reads the pair of another key once in 65536 entries it passes.
 //!
 //! Superblocks of sections are few and die fast, those of pairs are many and die slowly. With one queue both are
 //! collected when equally much is valid in them. Space is worth most to what is rewritten most: with write rate `r` and
