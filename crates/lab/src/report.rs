@@ -154,18 +154,20 @@ pub struct Report {
     /// What loading the drive took, if the workload begins with pairs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub precondition: Option<Precondition>,
-    /// Every resource of the model.
+    /// Every resource of the model, over the measured operations: what the drain behind them takes is not in
+    /// it.
     pub resources: Named<Resource>,
 }
 
-/// Loading a drive with pairs and overwriting them, before anything is measured. What was buffered at its end is not in it.
+/// Loading a drive with pairs and overwriting them, before anything is measured. What that left in buffers is
+/// programmed at its end and is in it; a drive that is served in wall time programs it in the run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Precondition {
     /// Stores.
     pub stores: u64,
     /// Bytes of their values.
     pub stored_bytes: u64,
-    /// Model time; none if it was done in no time.
+    /// Model time, the drain at its end included; none if it was done in no time.
     pub virtual_ns: Option<u64>,
     /// Bytes programmed for a byte of value stored.
     pub write_amplification: f64,
@@ -251,7 +253,7 @@ pub struct Latency {
 pub struct Traffic {
     /// As the papers count: 64 + 16 + 2 x 4 B a command, 4096 B a page, 68 B a flit.
     pub payload_bytes: TrafficBytes,
-    /// With packet and link overhead.
+    /// With packet and link overhead; of CXL the same 68 B a flit, without flit headers and responses.
     pub wire_bytes: TrafficBytes,
 }
 
@@ -339,7 +341,7 @@ pub struct Amplification {
     pub write: f64,
 }
 
-/// One resource of the model.
+/// One resource of the model, while the operations of the run were done.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Resource {
     /// Share of the time it was in use.

@@ -5,11 +5,12 @@
 //!                                            └──────────────── a session: once for each of its runs ◄──────────────────┘
 //! ```
 //!
-//! Counters of the report cover the measured operations and the drain behind them; latency and throughput cover the
-//! operations alone. As many tasks run as `host.depth` says, spread over `host.queues` queue pairs; each does its
-//! next operation when its last one has completed and the host's own work between two is done. The same tasks load the
-//! pairs that a workload begins with, and overwrite them as often as it asks, or they are put into the drive in no time
-//! (`workload.timed_load`); what that took is in the report, too.
+//! Counters of the report cover the measured operations and the drain behind them; latency, throughput and
+//! how busy resources were cover the operations alone. As many tasks run as `host.depth` says, spread over
+//! `host.queues` queue pairs; each does its next operation when its last one has completed and the host's own
+//! work between two is done. The same tasks load the pairs that a workload begins with, and overwrite them as
+//! often as it asks, or they are put into the drive in no time (`workload.timed_load`); what that took is in
+//! the report, too.
 
 mod outcome;
 
@@ -145,7 +146,9 @@ struct Bench {
 pub(crate) struct Outcome {
     pub seen: Seen,
     pub began: Snapshot,
-    pub ended_ns: Ns,
+    /// Behind the last operation: what throughput and resources are of.
+    pub ended: Snapshot,
+    /// Behind the drain as well: what is counted.
     pub drained: Snapshot,
     pub notes: Vec<String>,
     pub loading: Option<Loading>,
@@ -213,13 +216,13 @@ impl Bench {
             let began = self.snapshot(&drive);
             stream.left.set(config.workload.ops);
             stream.run_tasks(config, &drivers, &tell).await;
-            let ended_ns = self.sim.now();
+            let ended = self.snapshot(&drive);
             done += stream.done.get();
             drive.drain().await;
             params.num += stream.workload.borrow().inserted();
             before = Some(params);
             let (seen, drained) = (stream.seen.take(), self.snapshot(&drive));
-            outcomes.push(Outcome { seen, began, ended_ns, drained, notes, loading: loading.clone() });
+            outcomes.push(Outcome { seen, began, ended, drained, notes, loading: loading.clone() });
         }
         progress(total, total);
         Ok(outcomes)

@@ -131,8 +131,6 @@ fn costs(config: &Config) -> controller::Costs {
         decode_store_ns: controller.decode_store_ns,
         decode_transfer_ns: controller.decode_transfer_ns,
         decode_other_ns: controller.decode_other_ns,
-        index_insert_ns: controller.index_insert_ns,
-        index_probe_ns: controller.index_probe_ns,
         memcpy_ns_per_kib: controller.memcpy_ns_per_kib,
         memcpy_setup_ns: controller.memcpy_setup_ns,
         complete_ns: controller.complete_ns,

@@ -53,7 +53,7 @@ pub struct WallOptions<'a> {
 
 /// The drive at the end of its run, as it leaves its thread.
 struct DriveEnd {
-    ended_ns: Ns,
+    ended: Snapshot,
     drained: Snapshot,
     lateness: Summary,
     recording: Result<(), std::io::Error>,
@@ -73,12 +73,12 @@ fn build(
     witness::show(move || Snapshot::of(&look_sim, &look_link, &look_drive, None));
     let finish = move |ended: shared::Ended| {
         witness::hide();
-        let ended_ns = sim.now();
+        let at_end = Snapshot::of(&sim, &drive_link, &drive, None);
         if !ended.power_cut {
             sim.block_on(drive.drain());
         }
         DriveEnd {
-            ended_ns,
+            ended: at_end,
             drained: Snapshot::of(&sim, &drive_link, &drive, None),
             lateness: ended.lateness.summary(),
             recording: ended.recording,
@@ -194,11 +194,11 @@ fn report(
     end: DriveEnd,
     notes: Vec<String>,
 ) -> anyhow::Result<Report> {
-    let DriveEnd { ended_ns, drained, .. } = end;
+    let DriveEnd { ended, drained, .. } = end;
     let resources = drained.resources.iter().map(|(name, _)| (name.clone(), Default::default())).collect();
     let power_on = Snapshot { resources, ..Snapshot::default() };
     let began = loading.as_ref().map_or(power_on, |loading| loading.ended.clone());
-    Outcome { seen, began, ended_ns, drained, notes, loading }.into_report(document, config)
+    Outcome { seen, began, ended, drained, notes, loading }.into_report(document, config)
 }
 
 /// What goes through a pipeline with a command: the value, when it began, and what its client stores behind it.

@@ -1,8 +1,10 @@
 //! Bytes over the link, counted by class at the crossing.
 //!
-//! Two sums are kept. *Payload* is what the papers count: 64 bytes a submission entry, 16 a completion, 4 a doorbell,
-//! 4096 a page, 8 a list entry, 68 a CXL flit, nothing for an interrupt. *Wire* adds what the link itself needs
-//! around them (transaction and data link layer), see [`crate::pcie`].
+//! Two sums are kept. *Payload* is what the papers count: 64 bytes a submission entry, 16 a completion, 4 a
+//! doorbell, 4096 a page, 8 a list entry, 68 a CXL flit, nothing for an interrupt. *Wire* adds what the link
+//! itself needs around them (transaction and data link layer), see [`crate::pcie`]. Of CXL both have the
+//! flits of what the host stores, 68 bytes a cache line as the article counts: flit headers and the drive's
+//! responses are in neither.
 
 use std::cell::Cell;
 

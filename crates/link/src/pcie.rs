@@ -1,7 +1,8 @@
 //! PCI Express as bytes and time, and the doorbells and entries that cross it.
 //!
-//! Time of a crossing = line time (wire bytes over generation and lanes, on a FIFO direction) + a constant of the
-//! profile for everything else (round trip, DMA set-up). On the published board the line is a small part.
+//! Time of a crossing = line time (wire bytes over generation and lanes, on a FIFO direction) + a constant of
+//! the profile for everything else (round trip, DMA set-up). On the published board the line is a small part.
+//! What the drive reads takes both directions: its requests go up, then completions with the data come down.
 //!
 //! Wire bytes are those of the transaction and data link layers:
 //!
@@ -11,6 +12,9 @@
 //!   completion     | framing, sequence, LCRC 8 | header 12 | data <= max payload |
 //!   Ack, UpdateFC  | 8 each, one of both for every 4 packets: 4 bytes a packet (an assumption)
 //! ```
+//!
+//! Of CXL.mem a flit of 68 bytes a cache line is counted, as payload and as wire bytes: the accounting of the
+//! published article. Its header slots, its share of flow control and the drive's responses are in neither.
 //!
 //! What this module does not do: replay, credits, ordering between the two directions, bifurcation.
 
@@ -49,7 +53,8 @@ pub struct LinkConfig {
     pub lanes: u32,
     /// Largest payload of one packet in bytes.
     pub max_payload_bytes: u32,
-    /// What a page moved by DMA costs besides its line time, ns.
+    /// What a page moved by DMA costs besides its line time, ns. So does any part of one: there is no source
+    /// for less, and a smaller constant would only make byte-exact DMA look better.
     pub dma_page_ns: Ns,
     /// Round trip of fetching a submission entry or a list page, besides line time, ns.
     pub sqe_fetch_ns: Ns,
@@ -59,7 +64,8 @@ pub struct LinkConfig {
     pub doorbell_ns: Ns,
     /// Does the drive send an interrupt with each completion?
     pub interrupt: bool,
-    /// Unit in which the DMA engine moves bytes for an SGL: 4096, 4 or 1. PRPs always move whole pages.
+    /// Unit in which the DMA engine moves bytes for an SGL: 4096, 4 or 1. PRPs always move whole pages. A
+    /// small unit saves bytes and their line time, nothing of `dma_page_ns`.
     pub dma_granularity_bytes: u32,
     /// Does data to the host cross without taking time? Only to study a published emulator; bytes are still counted.
     pub free_to_host: bool,
@@ -99,9 +105,14 @@ impl LinkConfig {
 
     /// Wire bytes of a read of `bytes`: requests one way, completions with data the other.
     pub fn read_wire_bytes(&self, bytes: u64) -> u64 {
-        let requests = bytes.div_ceil(READ_REQUEST_BYTES) * (REQUEST_HEADER_BYTES + LINK_LAYER_BYTES);
-        bytes + requests + self.packets(bytes) * (COMPLETION_HEADER_BYTES + LINK_LAYER_BYTES)
+        let completions = self.packets(bytes) * (COMPLETION_HEADER_BYTES + LINK_LAYER_BYTES);
+        request_wire_bytes(bytes) + bytes + completions
     }
+}
+
+/// Wire bytes of the requests of a read of `bytes`.
+fn request_wire_bytes(bytes: u64) -> u64 {
+    bytes.div_ceil(READ_REQUEST_BYTES) * (REQUEST_HEADER_BYTES + LINK_LAYER_BYTES)
 }
 
 /// One crossing's bytes and time.
@@ -110,25 +121,41 @@ struct Crossing {
     class: Class,
     payload_bytes: u64,
     wire_bytes: u64,
-    /// How long it holds its direction.
-    line_ns: Ns,
+    /// How long it holds the way up, and then
+    up_ns: Ns,
+    /// the way down.
+    down_ns: Ns,
     /// What it takes besides.
     rest_ns: Ns,
 }
 
 impl Crossing {
-    fn new(config: &LinkConfig, class: Class, payload_bytes: u64, wire_bytes: u64, rest_ns: Ns) -> Crossing {
-        Crossing { class, payload_bytes, wire_bytes, line_ns: config.line_ns(wire_bytes), rest_ns }
+    /// A posted write by the host.
+    fn write_down(config: &LinkConfig, class: Class, bytes: u64, rest_ns: Ns) -> Crossing {
+        let wire_bytes = config.write_wire_bytes(bytes);
+        let down_ns = config.line_ns(wire_bytes);
+        Crossing { class, payload_bytes: bytes, wire_bytes, up_ns: 0, down_ns, rest_ns }
     }
 
-    /// A posted write.
-    fn write(config: &LinkConfig, class: Class, bytes: u64, rest_ns: Ns) -> Crossing {
-        Crossing::new(config, class, bytes, config.write_wire_bytes(bytes), rest_ns)
+    /// A posted write by the drive.
+    fn write_up(config: &LinkConfig, class: Class, bytes: u64, rest_ns: Ns) -> Crossing {
+        let wire_bytes = config.write_wire_bytes(bytes);
+        let up_ns = config.line_ns(wire_bytes);
+        Crossing { class, payload_bytes: bytes, wire_bytes, up_ns, down_ns: 0, rest_ns }
     }
 
     /// A read by the drive.
     fn read(config: &LinkConfig, class: Class, bytes: u64, rest_ns: Ns) -> Crossing {
-        Crossing::new(config, class, bytes, config.read_wire_bytes(bytes), rest_ns)
+        Crossing::reads(config, class, bytes, 1, rest_ns)
+    }
+
+    /// `count` reads of `bytes` bytes behind each other. Line time is rounded up once, for all of their wire
+    /// bytes.
+    fn reads(config: &LinkConfig, class: Class, bytes: u64, count: u64, rest_ns: Ns) -> Crossing {
+        let wire_bytes = count * config.read_wire_bytes(bytes);
+        let up_ns = config.line_ns(count * request_wire_bytes(bytes));
+        let down_ns = config.line_ns(wire_bytes) - up_ns;
+        Crossing { class, payload_bytes: count * bytes, wire_bytes, up_ns, down_ns, rest_ns }
     }
 }
 
@@ -146,11 +173,11 @@ impl Fixed {
     fn new(config: &LinkConfig) -> Fixed {
         let page_bytes = u64::from(PAGE_BYTES);
         Fixed {
-            doorbell: Crossing::write(config, Class::Mmio, DOORBELL_BYTES, config.doorbell_ns),
+            doorbell: Crossing::write_down(config, Class::Mmio, DOORBELL_BYTES, config.doorbell_ns),
             sqe: Crossing::read(config, Class::Sqe, Sqe::BYTES as u64, config.sqe_fetch_ns),
-            cqe: Crossing::write(config, Class::Cqe, Cqe::BYTES as u64, config.cqe_write_ns),
+            cqe: Crossing::write_up(config, Class::Cqe, Cqe::BYTES as u64, config.cqe_write_ns),
             page_to_drive: Crossing::read(config, Class::ToDrive, page_bytes, config.dma_page_ns),
-            page_to_host: Crossing::write(config, Class::ToHost, page_bytes, config.dma_page_ns),
+            page_to_host: Crossing::write_up(config, Class::ToHost, page_bytes, config.dma_page_ns),
             interrupt_wire_bytes: config.write_wire_bytes(INTERRUPT_WIRE_BYTES),
         }
     }
@@ -257,7 +284,7 @@ impl Link {
     /// [`Link::ring_submission`] without a future, where that can be. `false`: [`Link::wait_to_ring`] is to follow.
     #[inline]
     pub fn ring_at_once(&self, queue: &QueuePair) -> bool {
-        let crossed = self.cross_at_once(&self.down, &self.fixed.doorbell);
+        let crossed = self.cross_at_once(&self.fixed.doorbell);
         if crossed {
             self.publish(queue, queue.tail());
         }
@@ -267,7 +294,7 @@ impl Link {
     /// What [`Link::ring_at_once`] could not do.
     pub async fn wait_to_ring(&self, queue: &QueuePair) {
         let tail = queue.tail();
-        self.wait_to_cross(&self.down, &self.fixed.doorbell).await;
+        self.wait_to_cross(&self.fixed.doorbell).await;
         self.publish(queue, tail);
     }
 
@@ -321,15 +348,15 @@ impl Link {
     /// to follow.
     #[inline]
     pub fn fetch_at_once(&self, taken: &Fetched) -> bool {
-        taken.chunks.is_none() && self.cross_at_once(&self.down, &self.fixed.sqe)
+        taken.chunks.is_none() && self.cross_at_once(&self.fixed.sqe)
     }
 
     /// What [`Link::fetch_at_once`] could not do.
     pub async fn wait_to_fetch(&self, taken: &Fetched) {
         match taken.chunks.as_deref() {
-            None => self.wait_to_cross(&self.down, &self.fixed.sqe).await,
+            None => self.wait_to_cross(&self.fixed.sqe).await,
             Some(chunks) => {
-                self.cross(&self.down, &self.fixed.sqe).await;
+                self.cross(&self.fixed.sqe).await;
                 self.fetch_chunks(chunks.len() as u64).await;
             }
         }
@@ -338,10 +365,8 @@ impl Link {
     /// Fetches entries that follow each other: as many reads, of which only the first keeps the drive waiting.
     async fn fetch_chunks(&self, count: u64) {
         if count > 0 {
-            let Crossing { class, payload_bytes, wire_bytes, rest_ns, .. } = self.fixed.sqe;
-            let (payload_bytes, wire_bytes) = (count * payload_bytes, count * wire_bytes);
-            self.cross(&self.down, &Crossing::new(&self.config, class, payload_bytes, wire_bytes, rest_ns))
-                .await;
+            let Crossing { class, payload_bytes, rest_ns, .. } = self.fixed.sqe;
+            self.cross(&Crossing::reads(&self.config, class, payload_bytes, count, rest_ns)).await;
         }
     }
 
@@ -402,10 +427,17 @@ impl Link {
     pub async fn cxl_store(&self, address: u64, piece: Piece<'_>) {
         let lines = ((address % LINE_BYTES) + u64::from(piece.bytes())).div_ceil(LINE_BYTES);
         let flit_bytes = lines * FLIT_BYTES;
+        let down_ns = self.config.line_ns(flit_bytes);
         let all_ns = self.config.cxl_store_ns + lines * self.config.cxl_line_ns;
-        let mut crossing = Crossing::new(&self.config, Class::Cxl, flit_bytes, flit_bytes, 0);
-        crossing.rest_ns = all_ns.saturating_sub(crossing.line_ns);
-        self.cross(&self.down, &crossing).await;
+        let crossing = Crossing {
+            class: Class::Cxl,
+            payload_bytes: flit_bytes,
+            wire_bytes: flit_bytes,
+            up_ns: 0,
+            down_ns,
+            rest_ns: all_ns.saturating_sub(down_ns),
+        };
+        self.cross(&crossing).await;
         if let Some(exposed) = self.exposed() {
             exposed.store(address, piece);
         }
@@ -413,8 +445,8 @@ impl Link {
 
     /// Drive: posts a completion to `queue`; waits while the host leaves it no room.
     pub async fn complete(&self, queue: &QueuePair, cqe: Cqe) {
-        if !self.cross_at_once(&self.up, &self.fixed.cqe) {
-            self.wait_to_cross(&self.up, &self.fixed.cqe).await;
+        if !self.cross_at_once(&self.fixed.cqe) {
+            self.wait_to_cross(&self.fixed.cqe).await;
         }
         if self.config.interrupt {
             self.meter.count(Class::Interrupt, 0, self.fixed.interrupt_wire_bytes);
@@ -427,7 +459,7 @@ impl Link {
     /// Drive: fetches `bytes` bytes of a PRP or SGL list.
     pub async fn fetch_list(&self, address: u64, out: &mut [u8]) -> Result<(), BadAddress> {
         let crossing = Crossing::read(&self.config, Class::List, out.len() as u64, self.config.sqe_fetch_ns);
-        self.cross(&self.down, &crossing).await;
+        self.cross(&crossing).await;
         let mut done = 0;
         self.memory.read(address, out.len() as u32, &mut |piece| {
             let end = done + piece.bytes() as usize;
@@ -451,7 +483,7 @@ impl Link {
                 Crossing::read(&self.config, Class::ToDrive, u64::from(moved_bytes), self.dma_ns(moved_bytes))
             }
         };
-        self.dma(&self.down, &crossing).await;
+        self.dma(&crossing).await;
         self.memory.read(address, bytes, sink)
     }
 
@@ -461,14 +493,15 @@ impl Link {
         let crossing = match moved_bytes {
             PAGE_BYTES => self.fixed.page_to_host,
             _ => {
-                Crossing::write(&self.config, Class::ToHost, u64::from(moved_bytes), self.dma_ns(moved_bytes))
+                let (bytes, rest_ns) = (u64::from(moved_bytes), self.dma_ns(moved_bytes));
+                Crossing::write_up(&self.config, Class::ToHost, bytes, rest_ns)
             }
         };
         if self.config.free_to_host {
             self.meter.count(crossing.class, crossing.payload_bytes, crossing.wire_bytes);
             return;
         }
-        self.dma(&self.up, &crossing).await;
+        self.dma(&crossing).await;
     }
 
     /// Drive: the content of a DMA whose time [`Link::dma_to_host`] took.
@@ -481,39 +514,46 @@ impl Link {
         bytes.next_multiple_of(self.config.dma_granularity_bytes)
     }
 
-    /// The constant is per page; the last part of a transfer costs as much as a whole one.
+    /// The constant is per page; the last part of a transfer costs as much as a whole one, and a byte as much
+    /// as a page.
     fn dma_ns(&self, moved_bytes: u32) -> Ns {
         self.config.dma_page_ns * u64::from(moved_bytes.div_ceil(PAGE_BYTES))
     }
 
-    async fn dma(&self, direction: &Resource, crossing: &Crossing) {
+    async fn dma(&self, crossing: &Crossing) {
         let _engine = self.dma.acquire().await;
-        self.cross(direction, crossing).await;
+        self.cross(crossing).await;
     }
 
-    /// Every crossing: counts the bytes, holds the direction for the line time, then takes the rest.
-    async fn cross(&self, direction: &Resource, crossing: &Crossing) {
-        if !self.cross_at_once(direction, crossing) {
-            self.wait_to_cross(direction, crossing).await;
+    /// Every crossing: counts the bytes, holds each direction for its line time, then takes the rest.
+    async fn cross(&self, crossing: &Crossing) {
+        if !self.cross_at_once(crossing) {
+            self.wait_to_cross(crossing).await;
         }
     }
 
     /// Counts the bytes of a crossing, and makes it if nobody is in its way (see [`Resource::pass`]). `false`: what is
     /// left is to [`Link::wait_to_cross`]. Every command has three of these; few of them are worth a future.
     #[inline]
-    fn cross_at_once(&self, direction: &Resource, crossing: &Crossing) -> bool {
-        self.meter.count(crossing.class, crossing.payload_bytes, crossing.wire_bytes);
+    fn cross_at_once(&self, crossing: &Crossing) -> bool {
+        let Crossing { class, payload_bytes, wire_bytes, up_ns, down_ns, rest_ns } = *crossing;
+        self.meter.count(class, payload_bytes, wire_bytes);
         let began = self.sim.now();
-        let passed = direction.pass(crossing.line_ns, crossing.rest_ns);
+        let passed = match (up_ns, down_ns) {
+            (0, _) => self.down.pass(down_ns, rest_ns),
+            (_, 0) => self.up.pass(up_ns, rest_ns),
+            _ => Resource::pass_both((&self.up, up_ns), (&self.down, down_ns), rest_ns),
+        };
         if passed {
             self.note(began, crossing);
         }
         passed
     }
 
-    async fn wait_to_cross(&self, direction: &Resource, crossing: &Crossing) {
+    async fn wait_to_cross(&self, crossing: &Crossing) {
         let began = self.sim.now();
-        direction.run_then(crossing.line_ns, crossing.rest_ns).await;
+        self.up.run(crossing.up_ns).await;
+        self.down.run_then(crossing.down_ns, crossing.rest_ns).await;
         self.note(began, crossing);
     }
 

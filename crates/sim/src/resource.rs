@@ -89,12 +89,33 @@ impl Resource {
         if self.free.get() == 0 || !self.sim.travel(span.saturating_add(rest), events) {
             return false;
         }
+        self.note_pass(span, began);
+        true
+    }
+
+    /// [`Resource::pass`] of two, one behind the other: `first`, `then`, and `rest` ns without either.
+    #[inline]
+    pub fn pass_both(first: (&Resource, Ns), then: (&Resource, Ns), rest: Ns) -> bool {
+        let ((first, first_ns), (then, then_ns)) = (first, then);
+        let events = u64::from(first_ns > 0) + u64::from(then_ns > 0) + u64::from(rest > 0);
+        let span = first_ns.saturating_add(then_ns).saturating_add(rest);
+        let began = first.sim.now();
+        if first.free.get() == 0 || then.free.get() == 0 || !first.sim.travel(span, events) {
+            return false;
+        }
+        first.note_pass(first_ns, began);
+        then.note_pass(then_ns, began);
+        true
+    }
+
+    /// Somebody who passed since `began` had a server for `span` ns of it, or for nothing while the clock is
+    /// held.
+    #[inline]
+    fn note_pass(&self, span: Ns, began: Ns) {
         if span > 0 {
-            // Less only while the clock is held.
             self.busy_ns.set(self.busy_ns.get() + span.min(self.sim.now() - began));
             self.uses.set(self.uses.get() + 1);
         }
-        true
     }
 
     /// As [`Resource::run`], and says in the trace what for.

@@ -112,10 +112,6 @@ pub struct Costs {
     pub decode_transfer_ns: Ns,
     /// Decoding any other command.
     pub decode_other_ns: Ns,
-    /// Putting an entry into the index's memory component.
-    pub index_insert_ns: Ns,
-    /// Looking into one of the index's components.
-    pub index_probe_ns: Ns,
     /// Copying, per KiB.
     pub memcpy_ns_per_kib: Ns,
     /// Copying, per copy.

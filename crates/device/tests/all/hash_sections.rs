@@ -227,6 +227,19 @@ fn probes_of_a_bucket_table_go_from_section_to_section_with_one_fingerprint() {
     assert_eq!(tags.len(), 1000);
 }
 
+/// Where a section can begin, its length if it varies, and a bit: 26 + 1 bits of a read unit, 32 + 7 + 1 of a
+/// grain; 31 + 1 and 37 + 7 + 1 on 4 TiB.
+#[test]
+fn directories_are_counted_alike() {
+    for (blocks_per_die, expected) in [(16_384, [4, 5, 5]), (16_384 * 32, [4, 6, 6])] {
+        let bytes: Vec<u64> = SCHEMES
+            .iter()
+            .map(|scheme| (scheme.format)(&layout(scheme.grain_bytes, blocks_per_die)).directory_bytes())
+            .collect();
+        assert_eq!(bytes, expected);
+    }
+}
+
 #[test]
 fn a_bucket_on_128_gib_takes_what_the_documentation_says() {
     let format = BucketFormat::new(&layout(64, 16_384));

@@ -50,8 +50,6 @@ pub fn controller_config(contexts: u32) -> ControllerConfig {
             decode_store_ns: 500,
             decode_transfer_ns: 200,
             decode_other_ns: 300,
-            index_insert_ns: 700,
-            index_probe_ns: 100,
             memcpy_ns_per_kib: 100,
             memcpy_setup_ns: 10,
             complete_ns: 50,

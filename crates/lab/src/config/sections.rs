@@ -51,7 +51,7 @@ pub struct Link {
     pub lanes: u32,
     /// Largest TLP payload in bytes.
     pub max_payload_bytes: u32,
-    /// Time of a DMA page beyond its line time.
+    /// Time of a DMA page, or of any part of one, beyond its line time.
     pub dma_page_ns: u64,
     /// Fetch of one submission entry, besides line time.
     pub sqe_fetch_ns: u64,
@@ -79,9 +79,9 @@ pub struct Host {
     pub submit_ns: u64,
     /// Work behind a completion.
     pub complete_ns: u64,
-    /// Setting a DMA transfer up.
+    /// Setting the DMA transfer of a store up; a retrieve pays none.
     pub dma_setup_ns: u64,
-    /// Pinning a page and naming it to the drive.
+    /// Pinning a page of a store and naming it to the drive.
     pub pin_page_ns: u64,
     /// Each further entry or completion of one doorbell.
     pub entry_ns: u64,
@@ -131,9 +131,9 @@ pub struct Controller {
     pub decode_transfer_ns: u64,
     /// Decoding any other command.
     pub decode_other_ns: u64,
-    /// Inserting into the memtable.
+    /// Inserting into the memtable; hash engines have none.
     pub index_insert_ns: u64,
-    /// Probing the memtable or one table.
+    /// Probing the memtable or one table; hash engines have none.
     pub index_probe_ns: u64,
     /// Copying 1 KiB.
     pub memcpy_ns_per_kib: u64,

@@ -1,8 +1,10 @@
 //! DRAM of a drive beside the accounting of the Plus paper.
 //!
-//! The paper counts for 4 TB in 16 K superblocks of 256 MB (section IV-A), its drive of 128 GB has as many. A structure is
-//! taken to 4 TB by capacity, or by superblocks where it has one part for each; the directory by what the table of a drive of
-//! 4 TB would be, since addresses are longer there.
+//! The paper counts for 4 TB in 16 K superblocks of 256 MB (section IV-A), its drive of 128 GB has as many. A
+//! structure is taken to 4 TB by capacity, or by superblocks where it has one part for each; the directory by
+//! what the table of a drive of 4 TB would be, since addresses are longer there. Invalid records are two
+//! structures: a buffer for each superblock, and lists of the pages that full buffers became, of which a
+//! larger drive has more.
 
 use kvdrive_device::engines::hash;
 use kvdrive_device::engines::hash::layout::Layout;
@@ -47,10 +49,16 @@ const STRUCTURES: &[Structure] = &[
         paper: &[("original", Some(GIB)), ("plus", Some(GIB))],
     },
     Structure {
-        // A page of 4 KiB a superblock, and the places of flushed pages: 8 K x 8 K x 4 B.
+        // A page of 4 KiB a superblock.
         name: "invalid_records",
         grows: Grows::Superblocks,
-        paper: &[("plus", Some(64 * MIB + 256 * MIB))],
+        paper: &[("plus", Some(64 * MIB))],
+    },
+    Structure {
+        // The places of flushed pages: 8 K x 8 K x 4 B.
+        name: "invalid_page_lists",
+        grows: Grows::Capacity,
+        paper: &[("plus", Some(256 * MIB))],
     },
     Structure {
         name: "superblocks",

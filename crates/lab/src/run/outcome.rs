@@ -22,7 +22,7 @@ fn counting_of_scans(ops: &report::Ops) -> Option<String> {
 
 impl Outcome {
     pub(crate) fn into_report(self, document: &Document, config: &Config) -> anyhow::Result<Report> {
-        let Outcome { seen, began, ended_ns, drained, mut notes, loading } = self;
+        let Outcome { seen, began, ended, drained, mut notes, loading } = self;
         notes.extend(seen.first_error.map(|error| format!("first of {} errors: {error}", seen.errors)));
         let counts = seen.latency.each_ref().map(|histogram| histogram.summary().count);
         let ops = report::Ops {
@@ -39,13 +39,13 @@ impl Outcome {
         notes.extend(counting_of_scans(&ops));
         let read_bytes = [RETRIEVE, SEEK, NEXT].into_iter().filter(|kind| counts[*kind] > 0);
         let read_bytes = read_bytes.map(|kind| (KINDS[kind], seen.read_bytes[kind])).collect();
-        let span_ns = ended_ns - began.at;
+        let span_ns = ended.at - began.at;
         let counters = drained.counters.since(&began.counters);
         let payload = traffic(&drained.payload.since(&began.payload));
         let programs: report::ByPurpose = counters.programs().collect();
         let stored = seen.stored_bytes;
         let per_value_byte = |bytes: u64| if stored == 0 { 0.0 } else { bytes as f64 / stored as f64 };
-        let resources = resources(&began, &drained);
+        let resources = resources(&began, &ended);
         Ok(Report {
             profile: document.profile_name().to_owned(),
             config: serde_json::to_value(config)?,

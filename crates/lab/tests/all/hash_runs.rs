@@ -147,6 +147,35 @@ fn reports_have_what_the_engine_counts_and_the_dram_it_takes() {
     assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
 }
 
+/// What the others leave is the cache's, and a cached section takes 16 B besides its bytes.
+#[test]
+fn a_budget_for_everything_is_for_everything() {
+    for engine in ["original", "plus", "plus2"] {
+        // Room for every section, with either accounting.
+        let with = |accounting: &str, dram_bytes: u64| {
+            let mut document = on(engine, "plus-a", "uniform");
+            document.set(&format!("hash.dram_accounting={accounting}")).unwrap();
+            document.set(&format!("hash.dram_bytes={dram_bytes}")).unwrap();
+            run(&document, &|_, _| ()).unwrap()
+        };
+        let (published, total) = (with("published", 8 << 20), with("total", 16 << 20));
+        let of = |report: &Report, name: &str| *report.dram.get(name).unwrap();
+        let all: u64 =
+            total.dram.iter().filter(|(name, _)| *name != "section_cache_most").map(|(_, bytes)| bytes).sum();
+        assert_eq!(all, 16 << 20, "{engine}");
+        let lists = of(&total, "invalid_page_lists");
+        // A superblock of 512 pairs fills a buffer of 165 records, none of 510.
+        assert_eq!(lists > 0, engine == "plus2", "{engine}: {lists}");
+        let created = |report: &Report| {
+            report.precondition.as_ref().unwrap().engine.get("sections_created").unwrap()
+                + report.engine.get("sections_created").unwrap()
+        };
+        let (most, published_most) = (of(&total, "section_cache_most"), of(&published, "section_cache_most"));
+        assert_eq!(created(&total), created(&published), "{engine}");
+        assert_eq!(most, published_most + 16 * created(&total), "{engine}");
+    }
+}
+
 #[test]
 fn a_scale_shrinks_drive_load_and_dram_together() {
     let shrunk = |scale: &str, dram: &str| {

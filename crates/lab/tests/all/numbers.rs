@@ -54,6 +54,20 @@ fn payload_bytes_of_a_store() {
     assert!((reduction - 97.90).abs() < 0.005, "{reduction}");
 }
 
+/// Of every 26.6 us the host's core works all but what the link and the drive take. The pages are programmed
+/// by the drain behind the run: they are counted, but nothing of the run was busy with them.
+#[test]
+fn resources_are_of_the_run_and_not_of_the_drain_behind_it() {
+    let report = report(&["workload.ops=1000", "host.transfer=prp", "packing.policy=block"]);
+    assert_eq!((report.time.virtual_ns, report.nand.programs.total()), (26_600_000, 250));
+    let busy = |name: &str| report.resources.get(name).expect("it is in every report").busy_fraction;
+    let host_ns = 940.0 + 1200.0 + 2400.0 + 3000.0 + 6600.0;
+    assert!((busy("host.core") - host_ns / 26_600.0).abs() < 1e-9, "{}", busy("host.core"));
+    // Requests of an entry and of a page, and a completion: 28, 224 and 44 wire bytes at 4 a nanosecond.
+    assert!((busy("link.up") - (7.0 + 56.0 + 11.0) / 26_600.0).abs() < 1e-9, "{}", busy("link.up"));
+    assert_eq!((busy("die"), busy("channel")), (0.0, 0.0));
+}
+
 #[test]
 fn traffic_of_workload_m() {
     let payload = |transfer: &str| {

@@ -13,9 +13,10 @@ use crate::flash::Geometry;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Accounting {
-    /// The section cache alone; everything else is free, as in the published runs.
+    /// The bytes of cached sections alone; everything else is free, as in the published runs.
     Published,
-    /// Every structure; the section cache gets what the others leave.
+    /// Every structure; the section cache gets what the others leave, and each section in it takes 16 B for
+    /// finding it besides its own bytes.
     Total,
 }
 

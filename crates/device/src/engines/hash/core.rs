@@ -16,7 +16,7 @@ use kvdrive_sim::{KeyedLock, Ns, Sim};
 use kvdrive_spec::{Key, Status};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::cache::{Cache, Eviction, Pin};
+use super::cache::{Budget, Cache, Eviction, Pin, SLOT_BYTES};
 use super::config::{Accounting, HashConfig, OPEN_SUPERBLOCKS};
 use super::journal::Journal;
 use super::layout::{Grain, Layout};
@@ -106,7 +106,7 @@ pub(super) struct Core {
     pub space: Rc<Space>,
     pub cache: Rc<Cache>,
     pub snapshots: Snapshots,
-    pub records: Option<Records>,
+    pub records: Option<Rc<Records>>,
     pub cores: Cores,
     pub locks: KeyedLock<Key>,
     pub counters: Counters,
@@ -138,18 +138,27 @@ impl Core {
         let journal = Rc::new(Journal::new(journal));
         let format = (scheme.format)(&layout);
         let validity = (scheme.validity)(&layout);
-        let records = scheme.records.map(|form| Records::new(&layout, form, &journal));
-        let records_bytes = records.as_ref().map_or(0, Records::dram_bytes);
+        let records = scheme.records.map(|form| Rc::new(Records::new(&layout, form, &journal)));
+        let records_bytes = records.as_deref().map_or(0, Records::buffer_bytes);
         let bounds = Bounds::new(config, &layout, &*format, records_bytes, protected_bytes)?;
         let others = validity.dram_bytes()
             + records_bytes
             + bounds.table_bytes
             + bounds.write_buffer_bytes
             + bounds.page_bytes;
-        let budget_bytes = match config.dram_accounting {
-            Accounting::Published => config.dram_bytes,
-            // Nothing, where the others take it all and more: the report says so.
-            Accounting::Total => config.dram_bytes.saturating_sub(others),
+        let budget = match config.dram_accounting {
+            Accounting::Published => {
+                Budget { bytes: config.dram_bytes, slot_bytes: 0, besides: Box::new(|| 0) }
+            }
+            Accounting::Total => {
+                let records = records.clone();
+                Budget {
+                    // Nothing, where the others take it all and more: the report says so.
+                    bytes: config.dram_bytes.saturating_sub(others),
+                    slot_bytes: SLOT_BYTES,
+                    besides: Box::new(move || records.as_deref().map_or(0, Records::list_bytes)),
+                }
+            }
         };
         let usable = layout.superblocks - config.gc_low_superblocks - OPEN_SUPERBLOCKS - 1;
         let usable_grains = u64::from(usable) * u64::from(layout.superblock_grains);
@@ -173,15 +182,7 @@ impl Core {
             sim: flash.sim().clone(),
             scheme,
             layout,
-            cache: Cache::new(
-                flash.sim(),
-                &space,
-                format,
-                budget_bytes,
-                eviction,
-                bounds.altered_bytes,
-                &journal,
-            ),
+            cache: Cache::new(flash.sim(), &space, format, budget, eviction, bounds.altered_bytes, &journal),
             space,
             snapshots: Snapshots::default(),
             records,
@@ -212,7 +213,7 @@ impl Core {
 
     /// As [`Core::used_grains`] when `held` grains of pairs have come free.
     fn used_grains_without(&self, held: u64) -> u64 {
-        let records = self.records.as_ref().map_or(0, Records::grains);
+        let records = self.records.as_deref().map_or(0, Records::grains);
         let pairs = self.space.with_padding(KIND_DATA, self.space.valid_data() - held);
         pairs + self.space.with_padding(KIND_MAP, self.cache.table_grains()) + records
     }
@@ -363,7 +364,8 @@ impl Core {
         }
     }
 
-    /// What the drive's DRAM holds, bytes. What a cache needs to find its sections, some 16 B each, is left out.
+    /// What the drive's DRAM holds, bytes. What the cache needs to find its sections is part of
+    /// `section_cache` where the budget is for everything, and left out where it is as published.
     pub fn dram(&self) -> Vec<(&'static str, u64)> {
         let directory_bytes = self.cache.directory_dram_bytes();
         vec![
@@ -372,7 +374,8 @@ impl Core {
             ("directory", directory_bytes),
             ("superblocks", self.bounds.table_bytes - directory_bytes),
             ("validity", self.space.validity_dram_bytes()),
-            ("invalid_records", self.records.as_ref().map_or(0, Records::dram_bytes)),
+            ("invalid_records", self.records.as_deref().map_or(0, Records::buffer_bytes)),
+            ("invalid_page_lists", self.records.as_deref().map_or(0, Records::list_bytes)),
             ("write_buffer", self.bounds.write_buffer_bytes),
             ("pages_on_their_way", self.bounds.page_bytes),
         ]

@@ -3,7 +3,7 @@
 //! `plus` spends 8 B on a pair's entry, of which half is a slot number that the section implies all but nine bits of,
 //! 256 B on the separators of every section, 4 KiB of DRAM on every superblock's invalid records and a byte on every
 //! 4 KiB. At 100 M pairs of 1000 B on 128 GiB its sections take 20.7 B a pair and 128 MiB hold 6.5 % of them; its other
-//! structures take 150 MB, which leaves nothing to cache with when 128 MiB are all there is. Changed here:
+//! structures take 141 MB, which leaves nothing to cache with when 128 MiB are all there is. Changed here:
 //!
 //! | what | `plus` | `plus2` |
 //! |---|---|---|
@@ -11,14 +11,14 @@
 //! | section | 480 slots, two levels | a bucket, 16 B and its cells ([`super::section::bucket`]) |
 //! | table | one slot a grain, quadratic probing | a section for 680 grains; a full one passes pairs on |
 //! | delete | a tombstone where probes passed | nothing is left |
-//! | directory | 7 B a section | as many bits as an address takes: 5 B |
+//! | directory | 5 B for 480 grains | 5 B for 680 grains |
 //! | invalid record | 8 B, buffers of 4 KiB | 3 B, buffers of 512 B ([`super::records::COMPACT`]) |
 //! | invalid counts | a byte for 4 KiB | two bytes for a flash page, what collection reads |
 //! | cache | FIFO | FIFO with a second chance |
 //! | victims | one queue | a section's valid grain counts four times |
 //!
-//! A pair takes 6.5 B of the cache at 32 pairs a section, and 7.5 B to 8 B on flash. A lookup reads the pair of another
-//! key once in 65536 entries it passes.
+//! A pair takes 6.5 B of the cache at 32 pairs a section, 7 B with what finding the section takes, and 7.5 B
+//! to 8 B on flash. A lookup reads the pair of another key once in 65536 entries it passes.
 //!
 //! Superblocks of sections are few and die fast, those of pairs are many and die slowly. With one queue both are
 //! collected when equally much is valid in them. Space is worth most to what is rewritten most: with write rate `r` and
@@ -50,11 +50,12 @@
 //! | c zipfian | 117.9 → 118.9, x1.01; 0.00 → 0.00 | 115.6 → 117.6, x1.02; 0.00 → 0.00 | 117.6 → 119.9, x1.02; 0.00 → 0.00 |
 //! | f zipfian | 171.9 → 199.0, x1.16; 4.90 → 2.90 | 142.6 → 191.2, x1.34; 5.50 → 2.97 | 169.6 → 212.6, x1.25; 5.11 → 2.60 |
 //!
-//! Filling and overwriting programs 3.08 bytes for a byte with `plus` and 1.90 with `plus2` (published; total-128: 3.20
-//! and 1.94; total-256: 3.11 and 1.85); with the run of A behind it, 3.13 and 1.93. A uniform command of `plus` reads a
-//! section in 92 % of all cases, one of `plus2` in 79 %: 128 MiB hold 7 % and 21 % of the sections. DRAM besides the
-//! section cache at full size, by arithmetic: 150 MB with `plus` (invalid records 67, counts 34, directory 31, pages on
-//! their way 14, write buffer 4), 51 MB with `plus2` (8, 8, 16, 14, 4). `kvdrive claims plus2` holds all of this.
+//! Filling and overwriting programs 3.08 bytes for a byte with `plus` and 1.90 with `plus2` (published;
+//! total-128: 3.20 and 1.94; total-256: 3.11 and 1.85); with the run of A behind it, 3.13 and 1.93. A uniform
+//! command of `plus` reads a section in 92 % of all cases, one of `plus2` in 79 %: 128 MiB hold 7 % and 21 %
+//! of the sections. DRAM besides the section cache at full size, by arithmetic: 141 MB with `plus` (invalid
+//! records 67, counts 34, directory 22, pages on their way 14, write buffer 4), 51 MB with `plus2` (8, 8, 16,
+//! 14, 4). `kvdrive claims plus2` holds all of this.
 //!
 //! At full size (`figure plus-2 --scale 1`, published) it is much the same: uniform A x1.18, B x1.09, C x1.07, F x1.14; D
 //! latest x1.07; zipfian A x1.14, B x1.07, C x1.02, F x1.10. Filling and overwriting programs 1.79 bytes for a byte against

@@ -29,6 +29,8 @@ use crate::flash::Purpose;
 pub const RECORDS_MARK: u8 = 0x49;
 const HEADER_BYTES: usize = 16;
 const GRAIN_BITS: u32 = 24;
+/// Bytes of a place in the list of a superblock's invalid pages: 40 bits of grain, enough for 4 TiB and more.
+const LIST_ENTRY_BYTES: u64 = 5;
 
 /// How long records and their buffers are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,9 +145,14 @@ impl Records {
         self.layout.grains_of(self.page_bytes)
     }
 
-    /// DRAM of the buffers and of the lists (5 B an entry), bytes.
-    pub fn dram_bytes(&self) -> u64 {
-        u64::from(self.layout.superblocks) * u64::from(self.page_bytes) + 5 * self.pages.get()
+    /// DRAM of the buffers, one for each superblock, bytes.
+    pub fn buffer_bytes(&self) -> u64 {
+        u64::from(self.layout.superblocks) * u64::from(self.page_bytes)
+    }
+
+    /// DRAM of the lists of invalid pages, which grow with these, bytes.
+    pub fn list_bytes(&self) -> u64 {
+        LIST_ENTRY_BYTES * self.pages.get()
     }
 
     /// The pair of `slot` at `grain` is no longer valid. While too many pages of sections are on their way buffers grow: a

@@ -36,6 +36,9 @@ const CACHED: u64 = 1 << 63;
 /// Low bits of a directory word on flash: the section's grains.
 const GRAINS_BITS: u32 = 8;
 
+/// What the cache keeps of a section besides its bytes: its number, where it is on flash and in DRAM, its
+/// place in the queue, its state; some 16 B.
+pub(super) const SLOT_BYTES: u32 = 16;
 /// Sections that left and are kept to be loaded again.
 const SPARE_SECTIONS: usize = 64;
 
@@ -101,6 +104,16 @@ pub(super) struct Eviction {
     pub write_ns: Ns,
 }
 
+/// What the cache may take of the DRAM.
+pub(super) struct Budget {
+    /// Bytes for sections, and for what is beside them.
+    pub bytes: u64,
+    /// What each section takes besides its own bytes.
+    pub slot_bytes: u32,
+    /// Bytes that what grows beside them takes now.
+    pub besides: Box<dyn Fn() -> u64>,
+}
+
 /// Directory and cache of one drive.
 pub struct Cache {
     sim: Sim,
@@ -111,7 +124,7 @@ pub struct Cache {
     slots: RefCell<Vec<Slot>>,
     free: RefCell<Vec<u32>>,
     fifo: RefCell<VecDeque<u32>>,
-    budget_bytes: u64,
+    budget: Budget,
     eviction: Eviction,
     /// Firmware time of sections that were written, not taken yet.
     owed_ns: Cell<Ns>,
@@ -133,12 +146,12 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// A cache of at most `budget_bytes` bytes over a table none of whose sections exists yet.
+    /// A cache within `budget` over a table none of whose sections exists yet.
     pub(super) fn new(
         sim: &Sim,
         space: &Rc<Space>,
         format: Box<dyn Format>,
-        budget_bytes: u64,
+        budget: Budget,
         eviction: Eviction,
         altered_limit_bytes: u64,
         journal: &Rc<Journal>,
@@ -153,7 +166,7 @@ impl Cache {
             slots: RefCell::default(),
             free: RefCell::default(),
             fifo: RefCell::default(),
-            budget_bytes,
+            budget,
             eviction,
             owed_ns: Cell::new(0),
             altered_limit_bytes,
@@ -200,14 +213,19 @@ impl Cache {
         self.table_grains.set(table.expect("sections only leave the table they were added to"));
     }
 
-    /// Bytes of sections now, and at most so far.
+    /// Bytes that sections take now, and took at most so far.
     pub fn bytes(&self) -> (u64, u64) {
         (self.bytes.get(), self.most_bytes.get())
     }
 
-    /// Bytes it may take.
+    /// Bytes it may take now.
     pub fn budget_bytes(&self) -> u64 {
-        self.budget_bytes
+        self.budget.bytes.saturating_sub((self.budget.besides)())
+    }
+
+    /// Bytes of its budget that a section takes.
+    fn charge(&self, section: &dyn Section) -> u32 {
+        section.cached_bytes() + self.budget.slot_bytes
     }
 
     /// Bytes of DRAM the directory takes in the drive.
@@ -262,7 +280,7 @@ impl Cache {
 
     fn create(self: &Rc<Self>, id: u64) -> Pin {
         let section = self.format.create();
-        self.make_room(section.cached_bytes().into());
+        self.make_room(self.charge(&*section).into());
         self.add_table(section.bytes().into());
         let slot = self.insert(id, Some(section), None);
         let pin = self.pin(slot);
@@ -278,7 +296,7 @@ impl Cache {
         self.loaded.wake_all();
         match section {
             Ok(section) => {
-                self.make_room(section.cached_bytes().into());
+                self.make_room(self.charge(&*section).into());
                 self.slots.borrow_mut()[slot as usize].section = Some(section);
                 let pin = self.pin(slot);
                 self.enqueue(slot);
@@ -330,7 +348,7 @@ impl Cache {
 
     fn enqueue(&self, slot: u32) {
         let bytes =
-            self.slots.borrow()[slot as usize].section.as_ref().map_or(0, |section| section.cached_bytes());
+            self.slots.borrow()[slot as usize].section.as_ref().map_or(0, |section| self.charge(&**section));
         self.grow(i64::from(bytes));
         self.fifo.borrow_mut().push_back(slot);
     }
@@ -345,7 +363,7 @@ impl Cache {
     fn make_room(&self, bytes: u64) {
         // Once round, or twice: the first round may only take second chances away.
         let mut tries = self.fifo.borrow().len() * if self.eviction.second_chance { 2 } else { 1 };
-        while self.bytes.get() + bytes > self.budget_bytes && tries > 0 {
+        while self.bytes.get() + bytes > self.budget_bytes() && tries > 0 {
             tries -= 1;
             let Some(slot) = self.fifo.borrow_mut().pop_front() else { return };
             if !self.evict(slot) {
@@ -366,7 +384,7 @@ impl Cache {
         let mut slots = self.slots.borrow_mut();
         let leaving = &mut slots[slot as usize];
         let section = leaving.section.take().expect("sections in the queue are loaded");
-        self.grow(-i64::from(section.cached_bytes()));
+        self.grow(-i64::from(self.charge(&*section)));
         if leaving.location.is_none() {
             self.add_table(-i64::from(section.bytes()));
         }

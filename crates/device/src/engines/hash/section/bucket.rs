@@ -21,7 +21,7 @@ use std::rc::Rc;
 
 use strength_reduce::StrengthReducedU64;
 
-use super::{Entry, Format, HEADER_BYTES, Probe, Section, SectionHeader, beginning};
+use super::{Entry, Format, HEADER_BYTES, Probe, Section, SectionHeader, beginning, directory_bytes};
 use crate::engines::hash::layout::{Grain, Layout};
 
 /// Least bytes of a cell: 32 bits of address and 16 of fingerprint on 128 GiB of 64 B grains. A smaller drive has longer
@@ -51,15 +51,13 @@ impl BucketFormat {
         let address_bits = 64 - layout.grains().leading_zeros();
         let cell_bytes = (address_bits + LEAST_TAG_BITS).div_ceil(8).max(CELL_BYTES);
         let most_cells = (layout.unit_bytes - HEADER_BYTES as u32) / cell_bytes;
-        // A location: its grain, its grains in a read unit, and whether it is one at all.
-        let length_bits = 32 - layout.unit_grains.leading_zeros();
         BucketFormat {
             grain_bytes: layout.grain_bytes,
             cell_bytes,
             tag_bits: (8 * cell_bytes - address_bits).min(MOST_TAG_BITS),
             most_cells,
             sections: StrengthReducedU64::new(layout.grains().div_ceil(most_cells.into())),
-            directory_bytes: u64::from(address_bits + length_bits + 1).div_ceil(8),
+            directory_bytes: directory_bytes(layout.grains(), layout.unit_grains),
         }
     }
 
@@ -109,7 +107,7 @@ impl Format for BucketFormat {
         self.bytes(header.cells.into())
     }
 
-    /// Counted to the bit: 5 B on 128 GiB.
+    /// A grain and a length: 5 B on 128 GiB, 6 B on 4 TiB.
     fn directory_bytes(&self) -> u64 {
         self.directory_bytes
     }

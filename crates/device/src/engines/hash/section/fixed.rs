@@ -6,7 +6,9 @@
 use std::hint::black_box;
 use std::rc::Rc;
 
-use super::{Entry, Format, HEADER_BYTES, Packed, Probe, Section, SectionHeader, SlotTable, beginning};
+use super::{
+    Entry, Format, HEADER_BYTES, Packed, Probe, Section, SectionHeader, SlotTable, beginning, directory_bytes,
+};
 use crate::engines::hash::layout::{Grain, Layout};
 
 /// Grains that 4 B entries can name: 32 bits less the passed bit and two codes.
@@ -18,6 +20,7 @@ pub struct FixedFormat {
     unit_bytes: u32,
     entry_bytes: u32,
     table: SlotTable,
+    directory_bytes: u64,
 }
 
 impl FixedFormat {
@@ -25,7 +28,12 @@ impl FixedFormat {
     pub fn new(layout: &Layout) -> FixedFormat {
         let entry_bytes = if layout.grains() <= NARROW_GRAINS { 4 } else { 8 };
         let slots = (layout.unit_bytes - HEADER_BYTES as u32) / entry_bytes;
-        FixedFormat { unit_bytes: layout.unit_bytes, entry_bytes, table: SlotTable::new(layout, slots) }
+        FixedFormat {
+            unit_bytes: layout.unit_bytes,
+            entry_bytes,
+            table: SlotTable::new(layout, slots),
+            directory_bytes: directory_bytes(layout.grains() / u64::from(layout.unit_grains), 0),
+        }
     }
 }
 
@@ -51,8 +59,9 @@ impl Format for FixedFormat {
         self.unit_bytes
     }
 
+    /// The number of a read unit: 4 B on 128 GiB and on 4 TiB.
     fn directory_bytes(&self) -> u64 {
-        u64::from(self.entry_bytes)
+        self.directory_bytes
     }
 }
 

@@ -16,7 +16,9 @@
 use std::hint::black_box;
 use std::rc::Rc;
 
-use super::{Entry, Format, HEADER_BYTES, Packed, Probe, Section, SectionHeader, SlotTable, beginning};
+use super::{
+    Entry, Format, HEADER_BYTES, Packed, Probe, Section, SectionHeader, SlotTable, beginning, directory_bytes,
+};
 use crate::engines::hash::layout::{Grain, Layout};
 
 const ROOT_BYTES: u32 = 256;
@@ -34,6 +36,7 @@ pub struct LiveFormat {
     grain_bytes: u32,
     max_leaves: u8,
     table: SlotTable,
+    directory_bytes: u64,
 }
 
 impl LiveFormat {
@@ -42,7 +45,12 @@ impl LiveFormat {
         // The root has room for 60 separators.
         let leaves = ((layout.unit_bytes - ROOT_BYTES) / LEAF_BYTES).min(60);
         let table = SlotTable::new(layout, leaves * LEAF_ENTRIES as u32);
-        LiveFormat { grain_bytes: layout.grain_bytes, max_leaves: leaves as u8, table }
+        LiveFormat {
+            grain_bytes: layout.grain_bytes,
+            max_leaves: leaves as u8,
+            table,
+            directory_bytes: directory_bytes(layout.grains(), layout.unit_grains),
+        }
     }
 
     fn bytes(&self, leaves: usize) -> u32 {
@@ -73,9 +81,10 @@ impl Format for LiveFormat {
         self.bytes(usize::from(header.form & !BY_OFFSET))
     }
 
-    /// 46 bits of grain and 6 of length; Plus leaves this table out of its memory accounting.
+    /// A grain and a length: 5 B on 128 GiB, 6 B on 4 TiB. Plus leaves this table out of its memory
+    /// accounting.
     fn directory_bytes(&self) -> u64 {
-        7
+        self.directory_bytes
     }
 }
 

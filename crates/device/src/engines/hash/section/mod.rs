@@ -205,6 +205,15 @@ pub trait Format {
     fn directory_bytes(&self) -> u64;
 }
 
+/// Bytes of an entry of a directory whose sections begin at one of `places` places and take up to
+/// `most_grains` grains, 0 where all take as many. As many bits as number the places, and one place more for
+/// a section that was never written; as many as a length takes; and one that says whether it is on flash or
+/// in the cache.
+fn directory_bytes(places: u64, most_grains: u32) -> u64 {
+    let bits = |most: u64| u64::BITS - most.leading_zeros();
+    u64::from(bits(places) + bits(most_grains.into()) + 1).div_ceil(8)
+}
+
 /// The first bytes of every section on flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SectionHeader {
