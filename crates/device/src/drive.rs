@@ -240,6 +240,15 @@ pub fn start<'a, E: Engine>(
 }
 
 impl Drive {
+    /// Says whether there can be a drive of this configuration, without one and before anything is run.
+    ///
+    /// # Errors
+    /// The first key that forbids it.
+    pub fn check(config: &DriveConfig) -> Result<(), PowerOnError> {
+        config.flash.check().map_err(|error| PowerOnError::Config(format!("flash.{error}")))?;
+        (engine_row(&config.engine)?.check)(config)
+    }
+
     /// Powers a drive on behind `link`: empty, with what `survivors` holds, or with what a `file` medium holds.
     pub async fn power_on(
         sim: &Sim,

@@ -57,6 +57,8 @@ pub struct EngineRow {
     pub start: Start,
     /// Its [`Engine::fold`].
     pub fold: Fold,
+    /// Says without a drive why there can be none: a key of its own, or too little power-protected memory.
+    pub check: fn(&DriveConfig) -> Result<(), PowerOnError>,
 }
 
 /// Every engine.
@@ -67,6 +69,7 @@ pub const ENGINES: &[EngineRow] = &[
         ordered: true,
         start: start::<LsmEngine>,
         fold: LsmEngine::fold,
+        check: LsmEngine::check,
     },
     EngineRow {
         name: hash::original::ROW.name,
@@ -74,6 +77,7 @@ pub const ENGINES: &[EngineRow] = &[
         ordered: false,
         start: start::<HashEngine>,
         fold: HashEngine::fold,
+        check: hash::check,
     },
     EngineRow {
         name: hash::plus::ROW.name,
@@ -81,6 +85,7 @@ pub const ENGINES: &[EngineRow] = &[
         ordered: false,
         start: start::<HashEngine>,
         fold: HashEngine::fold,
+        check: hash::check,
     },
     EngineRow {
         name: hash::plus2::ROW.name,
@@ -88,6 +93,7 @@ pub const ENGINES: &[EngineRow] = &[
         ordered: false,
         start: start::<HashEngine>,
         fold: HashEngine::fold,
+        check: hash::check,
     },
 ];
 

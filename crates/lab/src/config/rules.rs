@@ -271,15 +271,6 @@ const CONDITIONS: &[(&str, Condition)] = &[
         (c.controller.roles == "own" && c.controller.cores as usize != roles)
             .then(|| format!("{}; controller.roles = \"own\" takes {roles}, one a role", c.controller.cores))
     }),
-    ("buffer.entries", |c| {
-        let bytes = u64::from(c.buffer.entries) * u64::from(c.flash.page_bytes);
-        (bytes > c.power.protected_bytes).then(|| {
-            format!(
-                "{} pages are {bytes} B; power.protected_bytes is {}",
-                c.buffer.entries, c.power.protected_bytes
-            )
-        })
-    }),
     ("flash.blocks_per_die", |c| {
         // The map of the FTL and the addresses in tables count pages in 32 bits.
         (c.flash.pages() > 1 << 32)
@@ -314,6 +305,15 @@ const CONDITIONS: &[(&str, Condition)] = &[
     ("media.path", |c| {
         (c.media.kind == "file" && c.media.path.is_empty())
             .then(|| "empty; media.kind = \"file\" needs the path of an image".into())
+    }),
+    ("media.path", |c| {
+        (c.media.kind != "file" && !c.media.path.is_empty()).then(|| {
+            format!("{:?}; medium {} has no file: add --media file, or take the path away", c.media.path, c.media.kind)
+        })
+    }),
+    ("media.sync", |c| {
+        (c.media.kind != "file" && c.media.sync)
+            .then(|| format!("true; medium {} has no file: add --media file, or set it to false", c.media.kind))
     }),
     ("workload.timed_load", |c| {
         (!c.workload.timed_load && c.run.clock == "wall")

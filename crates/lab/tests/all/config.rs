@@ -113,7 +113,8 @@ fn settings_take_units_and_leave_a_trace() {
     document.set("host.transfer=prp").unwrap();
     document.set("host.alpha=2").unwrap();
     document.set("lsm.rings=[4, 8, 16, 32]").unwrap();
-    document.set("power.protected_bytes=16MiB").unwrap();
+    document.set("power.protected_bytes=32MiB").unwrap();
+    document.set("media.kind=file").unwrap();
     document.set("media.path=/tmp/1").unwrap();
     let config = document.config().unwrap();
     assert_eq!(config.flash.program_ns, 500_000);
@@ -121,7 +122,7 @@ fn settings_take_units_and_leave_a_trace() {
     assert_eq!(config.host.transfer, "prp");
     assert_eq!(config.host.alpha, 2.0);
     assert_eq!(config.lsm.rings, [4, 8, 16, 32]);
-    assert_eq!(config.power.protected_bytes, 16 << 20);
+    assert_eq!(config.power.protected_bytes, 32 << 20);
     assert_eq!(config.media.path, "/tmp/1");
     let text = document.to_string();
     assert!(text.contains("\nchannels = 16 # [user] instead of 4\n"), "{text}");
@@ -210,8 +211,12 @@ fn conditions_between_keys_are_one_line_too() {
     let cases: &[(&[&str], &str)] = &[
         (&["host.depth=256"], "host.depth: 256; host.queues and host.queue_entries hold 255"),
         (
-            &["buffer.entries=1024"],
-            "buffer.entries: 1024 pages are 16777216 B; power.protected_bytes is 9437184",
+            &["media.path=a.img"],
+            "media.path: \"a.img\"; medium tags has no file: add --media file, or take the path away",
+        ),
+        (
+            &["media.sync=true"],
+            "media.sync: true; medium tags has no file: add --media file, or set it to false",
         ),
         (&["media.kind=file"], "media.path: empty; media.kind = \"file\" needs the path of an image"),
         (
@@ -224,14 +229,14 @@ fn conditions_between_keys_are_one_line_too() {
             "gc.segment_pages: 1024 pages make 16 segments of the drive; at least 16 (twice gc.free_segments_low)",
         ),
     ];
-    for (sets, expected) in &cases[..5] {
+    for (sets, expected) in &cases[..6] {
         let mut document = document();
         sets.iter().for_each(|set| document.set(set).unwrap());
         assert_eq!(document.config().unwrap_err().to_string(), *expected);
     }
     // The least drive of the last case is still one; a segment more a little is not.
     let mut document = document();
-    cases[5].0.iter().for_each(|set| document.set(set).unwrap());
+    cases[6].0.iter().for_each(|set| document.set(set).unwrap());
     document.config().unwrap();
     document.set("gc.segment_pages=1025").unwrap();
     assert_eq!(

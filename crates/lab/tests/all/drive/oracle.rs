@@ -223,7 +223,7 @@ fn hash_engines_do_with_the_protected_memory_they_ask_for() {
         };
         let bench = settings(300_000);
         let refused = bench.sim.block_on(bench.power_on(None)).err().expect("too little").to_string();
-        let needed = refused.split("needs ").nth(1).and_then(|rest| rest.split(':').next());
+        let needed = refused.split("to at least ").nth(1);
         let needed: u64 = needed.and_then(|number| number.parse().ok()).expect(&refused);
         bench.sim.clear();
         let bench = settings(needed);
