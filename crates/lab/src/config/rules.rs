@@ -213,6 +213,11 @@ pub(super) fn check(key: &str, value: &Value) -> Result<(), ConfigError> {
     Err(ConfigError::new(key, format!("{given}; allowed: {}", rule.allowed())))
 }
 
+/// What a key may be, in words.
+pub(super) fn allowed(key: &str) -> String {
+    RULES.iter().find(|(name, _)| *name == key).map_or_else(String::new, |(_, rule)| rule.allowed())
+}
+
 impl Rule {
     fn holds(&self, value: &Value) -> bool {
         let integer = |holds: &dyn Fn(i64) -> bool| value.as_integer().is_some_and(holds);
@@ -308,12 +313,16 @@ const CONDITIONS: &[(&str, Condition)] = &[
     }),
     ("media.path", |c| {
         (c.media.kind != "file" && !c.media.path.is_empty()).then(|| {
-            format!("{:?}; medium {} has no file: add --media file, or take the path away", c.media.path, c.media.kind)
+            format!(
+                "{:?}; medium {} has no file: add --media file, or take the path away",
+                c.media.path, c.media.kind
+            )
         })
     }),
     ("media.sync", |c| {
-        (c.media.kind != "file" && c.media.sync)
-            .then(|| format!("true; medium {} has no file: add --media file, or set it to false", c.media.kind))
+        (c.media.kind != "file" && c.media.sync).then(|| {
+            format!("true; medium {} has no file: add --media file, or set it to false", c.media.kind)
+        })
     }),
     ("workload.timed_load", |c| {
         (!c.workload.timed_load && c.run.clock == "wall")

@@ -2,6 +2,7 @@
 
 use kvdrive_device::controller::ENGINES;
 use kvdrive_lab::config::{Config, Document, ENGINE_PROFILES, Origin, PROFILES, default_profile};
+use kvdrive_lab::input::read_text;
 use kvdrive_lab::workload;
 use kvdrive_link::LinkConfig;
 
@@ -41,12 +42,12 @@ fn every_engine_has_a_profile_that_it_runs_on() {
     let with_profile: Vec<_> = ENGINE_PROFILES.iter().map(|(engine, _)| *engine).collect();
     assert_eq!(with_profile, engines);
     for (engine, profile) in ENGINE_PROFILES {
-        assert_eq!(default_profile(Some(engine)), *profile);
+        assert_eq!(default_profile(engine), *profile);
         let mut document = Document::profile(profile).unwrap();
         document.set(&format!("engine.name={engine}")).unwrap();
         document.config().unwrap();
     }
-    assert_eq!(default_profile(None), PROFILES[0].name);
+    assert_eq!(default_profile("no such engine"), PROFILES[0].name);
 }
 
 #[test]
@@ -153,8 +154,10 @@ fn a_file_holds_any_part_and_is_taken_whole_or_not_at_all() {
     text = "[flash\n";
     let error = document.merge_text("d.toml", text).unwrap_err().to_string();
     assert!(error.starts_with("d.toml:1: ") && !error.contains('\n'), "{error}");
-    let missing = document.merge_file("no/such/file.toml".as_ref()).unwrap_err().to_string();
+    let missing = read_text("no/such/file.toml".as_ref()).unwrap_err().to_string();
     assert!(missing.starts_with("no/such/file.toml: No such file"), "{missing}");
+    let endless = read_text("/dev/zero".as_ref()).unwrap_err().to_string();
+    assert_eq!(endless, "/dev/zero: longer than 4 MiB; expected a TOML file");
 }
 
 #[test]
