@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::Args;
 use kvdrive_device::engines::hash;
-use kvdrive_lab::config::{ConfigError, DEFAULT_PROFILE, Document, Scale, default_profile};
+use kvdrive_lab::config::{ConfigError, DEFAULT_PROFILE, Document, Media, Scale, default_profile};
 use kvdrive_lab::input::read_text;
 use kvdrive_lab::output::shown;
 use kvdrive_lab::setup;
@@ -102,6 +102,7 @@ impl Settings {
         self.lay_over(&mut document, &files)?;
         let config = document.config()?;
         self.check_for(&config.engine.name)?;
+        check_for_medium(&config.media)?;
         setup::check(&config)?;
         Ok(document)
     }
@@ -191,6 +192,20 @@ impl Settings {
             ("run.clock", self.clock.clone()),
         ]
     }
+}
+
+/// Refuses settings of an image file for a medium that has none: whoever names a file expects to find the drive in it.
+fn check_for_medium(media: &Media) -> anyhow::Result<()> {
+    let Media { kind, path, sync } = media;
+    anyhow::ensure!(
+        kind == "file" || path.is_empty(),
+        "media.path: {path:?}; medium {kind} has no file: add --media file, or take the path away"
+    );
+    anyhow::ensure!(
+        kind == "file" || !sync,
+        "media.sync: true; medium {kind} has no file: add --media file, or set it to false"
+    );
+    Ok(())
 }
 
 /// Refuses a drive that is too small for the pairs of the Plus paper, whatever part of both is taken.
@@ -286,6 +301,18 @@ mod tests {
         for engine in ["original", "plus", "plus2"] {
             let hash = refused(&[&format!("engine.name={engine}"), "power.protected_bytes=1MiB"]);
             assert!(hash.contains("set power.protected_bytes to at least "), "{hash}");
+        }
+    }
+
+    #[test]
+    fn an_image_file_is_for_the_medium_that_has_one() {
+        for (set, line) in
+            [("media.path=a.img", "media.path: \"a.img\""), ("media.sync=true", "media.sync: true")]
+        {
+            let settings =
+                Settings { media: Some("ram".into()), set: vec![set.into()], ..Settings::default() };
+            let error = error(&settings);
+            assert!(error.starts_with(line) && error.contains("add --media file"), "{error}");
         }
     }
 

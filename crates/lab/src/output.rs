@@ -36,6 +36,8 @@ pub fn check_is_file(path: &Path) -> anyhow::Result<()> {
 /// Refuses two options, each with its file, that would write over each other or over what is read.
 pub fn check_apart(files: &[(&str, Option<&Path>)]) -> anyhow::Result<()> {
     let given = files.iter().filter_map(|(option, path)| Some((option, (*path)?)));
+    // Devices and pipes keep nothing that could be written over.
+    let given = given.filter(|(_, path)| path.is_file() || !path.exists());
     let given: Vec<_> = given.map(|(option, path)| (option, path, spelled_out(path))).collect();
     for (index, (option, path, name)) in given.iter().enumerate() {
         if let Some((other, ..)) = given[..index].iter().find(|(.., known)| known == name) {
@@ -53,4 +55,25 @@ pub fn spelled_out(path: &Path) -> PathBuf {
             Ok::<_, std::io::Error>(folder.canonicalize()?.join(path.file_name().unwrap_or_default()))
         })
         .unwrap_or_else(|_| path.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_would_write_over_each_other_are_told_apart_by_what_they_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, other) = (folder.path().join("a"), folder.path().join("./b/../a"));
+        std::fs::create_dir(folder.path().join("b")).unwrap();
+        std::fs::write(&file, "").unwrap();
+        let apart =
+            |a: &Path, b: &Path| check_apart(&[("--record", Some(a)), ("--out", None), ("--json", Some(b))]);
+        let error = apart(&file, &other).unwrap_err().to_string();
+        assert_eq!(error, format!("--json: {} is the file of --record; take another", other.display()));
+        apart(&file, &folder.path().join("c")).unwrap();
+        apart(Path::new("/dev/null"), Path::new("/dev/null")).unwrap();
+        assert!(check_writable(Path::new("-")).unwrap_err().to_string().contains("./-"));
+        assert!(check_writable(Path::new("")).unwrap_err().to_string().starts_with("\"\": "));
+    }
 }

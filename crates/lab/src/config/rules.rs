@@ -311,19 +311,6 @@ const CONDITIONS: &[(&str, Condition)] = &[
         (c.media.kind == "file" && c.media.path.is_empty())
             .then(|| "empty; media.kind = \"file\" needs the path of an image".into())
     }),
-    ("media.path", |c| {
-        (c.media.kind != "file" && !c.media.path.is_empty()).then(|| {
-            format!(
-                "{:?}; medium {} has no file: add --media file, or take the path away",
-                c.media.path, c.media.kind
-            )
-        })
-    }),
-    ("media.sync", |c| {
-        (c.media.kind != "file" && c.media.sync).then(|| {
-            format!("true; medium {} has no file: add --media file, or set it to false", c.media.kind)
-        })
-    }),
     ("workload.timed_load", |c| {
         (!c.workload.timed_load && c.run.clock == "wall")
             .then(|| "false; by the wall clock loading takes the time it takes: set it to true".into())
