@@ -12,7 +12,6 @@ use kvdrive_device::engines::hash;
 use kvdrive_lab::config::{ConfigError, DEFAULT_PROFILE, Document, Media, Scale, default_profile};
 use kvdrive_lab::input::read_text;
 use kvdrive_lab::output::shown;
-use kvdrive_lab::setup;
 use kvdrive_lab::workload::{draws_keys, has_distribution, has_own_sizes};
 
 /// Reads a count. The message of the standard library says nothing of what would be right.
@@ -103,7 +102,6 @@ impl Settings {
         let config = document.config()?;
         self.check_for(&config.engine.name)?;
         check_for_medium(&config.media)?;
-        setup::check(&config)?;
         Ok(document)
     }
 

@@ -45,6 +45,14 @@ pub struct DriveConfig {
     pub media: MediaConfig,
 }
 
+impl DriveConfig {
+    /// Can there be such a drive? If not, a line that begins with the key to blame.
+    pub fn check(&self) -> Result<(), PowerOnError> {
+        self.flash.check().map_err(|error| PowerOnError::Config(format!("flash.{error}")))?;
+        (engine_row(&self.engine)?.check)(self)
+    }
+}
+
 /// Where pages are kept.
 #[derive(Clone, Debug)]
 pub struct MediaConfig {
@@ -240,15 +248,6 @@ pub fn start<'a, E: Engine>(
 }
 
 impl Drive {
-    /// Says whether there can be a drive of this configuration, without one and before anything is run.
-    ///
-    /// # Errors
-    /// The first key that forbids it.
-    pub fn check(config: &DriveConfig) -> Result<(), PowerOnError> {
-        config.flash.check().map_err(|error| PowerOnError::Config(format!("flash.{error}")))?;
-        (engine_row(&config.engine)?.check)(config)
-    }
-
     /// Powers a drive on behind `link`: empty, with what `survivors` holds, or with what a `file` medium holds.
     pub async fn power_on(
         sim: &Sim,
@@ -270,7 +269,7 @@ impl Drive {
     ) -> Result<Drive, PowerOnError> {
         let began = sim.now();
         let row = engine_row(&config.engine)?;
-        config.flash.check().map_err(|error| PowerOnError::Config(format!("flash.{error}")))?;
+        config.check()?;
         let geometry = config.flash.geometry();
         let kind = media::kind(&config.media.kind)
             .ok_or_else(|| PowerOnError::Config(format!("media.kind: no medium {:?}", config.media.kind)))?;

@@ -12,7 +12,6 @@ use crate::config::{Config, Document};
 use crate::output::spelled_out;
 use crate::report::Report;
 use crate::run::{run, run_session};
-use crate::setup;
 use crate::workload::is_preconditioned;
 
 /// Runs every document on up to `threads` threads; reports in the order of the documents.
@@ -58,8 +57,8 @@ pub fn run_sessions(
     Ok(reports.into_iter().map(|report| report.expect("every run is in a session")).collect())
 }
 
-/// Refuses drives, by the first run of each, that cannot be had, or not beside each other: with a clock that only `kvdrive run`
-/// has, or with one image file for several, each of which would begin with what another one left.
+/// Refuses drives, by the first run of each, that cannot be had beside each other: with a clock that only `kvdrive run` has, or
+/// with one image file for several, each of which would begin with what another one left.
 ///
 /// # Errors
 /// One line that names the key.
@@ -68,7 +67,6 @@ pub fn check<'a>(drives: impl IntoIterator<Item = &'a Document>) -> anyhow::Resu
     for document in drives {
         let config = document.config()?;
         in_model_time(&config)?;
-        setup::check(&config)?;
         if config.media.kind == "file" {
             let name = spelled_out(Path::new(&config.media.path));
             images.entry(name).or_insert((config.media.path, 0)).1 += 1;

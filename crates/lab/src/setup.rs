@@ -5,7 +5,7 @@ use std::rc::Rc;
 use kvdrive_device::packing::{PackingConfig, PackingCosts};
 use kvdrive_device::page_buffer::Eviction;
 use kvdrive_device::{
-    Drive, DriveConfig, MediaConfig, controller,
+    DriveConfig, MediaConfig, controller,
     engines::{hash, lsm},
     firmware::Roles,
     flash, ftl,
@@ -73,14 +73,6 @@ pub fn drivers(config: &Config, host: &Rc<Host>) -> anyhow::Result<Vec<Driver>> 
 pub fn driver_of_each_task(config: &Config) -> impl Iterator<Item = usize> + use<> {
     let queues = config.host.queues as usize;
     (0..config.host.depth as usize).map(move |task| task % queues)
-}
-
-/// Says before anything is run whether there can be such a drive.
-///
-/// # Errors
-/// The key that forbids it, in one line.
-pub fn check(config: &Config) -> anyhow::Result<()> {
-    Ok(Drive::check(&drive(config))?)
 }
 
 /// The drive.

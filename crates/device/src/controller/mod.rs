@@ -18,7 +18,7 @@ use serde::Deserialize;
 use crate::drive::{DriveConfig, PowerOnError, Start, start};
 use crate::engines::Engine;
 use crate::engines::hash::{self, HashEngine};
-use crate::engines::lsm::LsmEngine;
+use crate::engines::lsm::{self, LsmEngine};
 use crate::firmware::{Cores, Roles};
 use crate::power::Journal;
 use crate::requests::serve;
@@ -57,7 +57,7 @@ pub struct EngineRow {
     pub start: Start,
     /// Its [`Engine::fold`].
     pub fold: Fold,
-    /// Says without a drive why there can be none: a key of its own, or too little power-protected memory.
+    /// Can there be such a drive? If not, a line that begins with the key to blame.
     pub check: fn(&DriveConfig) -> Result<(), PowerOnError>,
 }
 
@@ -69,7 +69,7 @@ pub const ENGINES: &[EngineRow] = &[
         ordered: true,
         start: start::<LsmEngine>,
         fold: LsmEngine::fold,
-        check: LsmEngine::check,
+        check: lsm::check,
     },
     EngineRow {
         name: hash::original::ROW.name,

@@ -3,6 +3,7 @@
 //! A value is checked when it is set, so that the message can name the key; conditions between keys when the configuration is taken.
 
 use super::{Config, ConfigError};
+use crate::setup;
 use kvdrive_device::controller::ENGINES;
 use kvdrive_device::engines::lsm::{compaction::COMPACTIONS, layout::LAYOUTS};
 use kvdrive_device::firmware::Role;
@@ -325,7 +326,7 @@ const CONDITIONS: &[(&str, Condition)] = &[
     }),
 ];
 
-/// Checks the conditions between keys.
+/// Checks the conditions between keys: those of the drive, which knows them itself, and those above.
 ///
 /// # Errors
 /// The first that does not hold.
@@ -335,5 +336,9 @@ pub(super) fn check_conditions(config: &Config) -> Result<(), ConfigError> {
             return Err(ConfigError::new(*key, problem));
         }
     }
-    Ok(())
+    setup::drive(config).check().map_err(|error| {
+        let line = error.to_string();
+        let (key, problem) = line.split_once(": ").expect("the line begins with a key");
+        ConfigError::new(key, problem)
+    })
 }

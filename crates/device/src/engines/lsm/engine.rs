@@ -140,15 +140,18 @@ pub(super) fn shape_of_config(config: &DriveConfig) -> Result<Shape, PowerOnErro
     shape(config, &pool(config, logical_pages(config), None))
 }
 
-impl LsmEngine {
-    /// Whether `config` describes such an engine and has the power-protected memory it needs.
-    ///
-    /// # Errors
-    /// The key that says otherwise.
-    pub fn check(config: &DriveConfig) -> Result<(), PowerOnError> {
-        tables_in_protected_bytes(config, &shape_of_config(config)?).map(drop)
-    }
+/// Can there be a drive like this with the engine on it? If not, a line that begins with the key to blame.
+pub fn check(config: &DriveConfig) -> Result<(), PowerOnError> {
+    let fail = |line| Err(PowerOnError::Config(line));
+    config.lsm.index.check(config.flash.page_bytes).or_else(|line| {
+        let section = if line.starts_with("page_bytes") { "flash" } else { "lsm" };
+        fail(format!("{section}.{line}"))
+    })?;
+    config.ftl.check(&config.flash.geometry()).or_else(|error| fail(format!("ftl.{error}")))?;
+    tables_in_protected_bytes(config, &shape_of_config(config)?).map(drop)
+}
 
+impl LsmEngine {
     pub(super) fn count(&self, change: impl FnOnce(&mut EngineCounters)) {
         let mut counters = self.counters.get();
         change(&mut counters);
@@ -371,15 +374,6 @@ impl Engine for LsmEngine {
 
     async fn power_on(parts: Parts, image: Option<&[u8]>) -> Result<LsmEngine, PowerOnError> {
         let Parts { sim, cores, flash, journal, config } = parts;
-        config
-            .lsm
-            .index
-            .check(config.flash.page_bytes)
-            .map_err(|line| PowerOnError::Config(format!("lsm.{line}")))?;
-        config
-            .ftl
-            .check(&config.flash.geometry())
-            .map_err(|error| PowerOnError::Config(format!("ftl.{error}")))?;
         let protected = image.map(|image| Protected::decode(&config, image)).transpose()?;
         let mut tables = FoundTables::default();
         let mut strays = Vec::new();

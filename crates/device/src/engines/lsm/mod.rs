@@ -21,7 +21,7 @@ mod table;
 
 pub use config::IndexConfig;
 pub use cursor::{Cursor, Snapshot};
-pub use engine::{Found, GcConfig, LsmConfig, LsmEngine, PairCursor};
+pub use engine::{Found, GcConfig, LsmConfig, LsmEngine, PairCursor, check};
 pub use entry::{Entry, TableId, ValueLiveness};
 pub use index::{Index, IndexCounters, IndexParts};
 pub use recovery::{FoundTables, IndexImage, IndexJournal, IndexRecord};
