@@ -34,13 +34,19 @@ impl Batch {
         Options { full: self.full, scale: self.scale, set: self.set.clone() }
     }
 
-    /// Has all runs of `plan` done.
-    pub fn run(&self, plan: Plan) -> anyhow::Result<Results> {
-        let threads = threads(self.threads);
+    /// Refuses, before anything is made or run, what this plan has no use for, and runs that cannot be had.
+    pub fn check(&self, plan: &Plan) -> anyhow::Result<()> {
         anyhow::ensure!(
             self.scale.is_none() || !plan.scales().is_empty(),
             "--scale: none of these runs can be shrunk"
         );
+        plan.check()
+    }
+
+    /// Has all runs of `plan` done.
+    pub fn run(&self, plan: Plan) -> anyhow::Result<Results> {
+        let threads = threads(self.threads);
+        self.check(&plan)?;
         plan.run(|documents, sessions| {
             let bar = TotalBar::of_sessions(documents, sessions)?;
             let reports =

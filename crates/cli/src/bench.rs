@@ -10,15 +10,16 @@ use kvdrive_lab::config::Scale;
 
 use crate::output;
 use crate::progress::Bars;
+use crate::settings::count;
 
 /// Options of `bench`.
 #[derive(Args)]
 pub struct Bench {
     /// Stores of each run in virtual time, and of each in wall time
-    #[arg(long, default_value_t = 1_000_000, value_name = "N")]
+    #[arg(long, default_value_t = 1_000_000, value_name = "N", value_parser = at_least_one, allow_negative_numbers = true)]
     stores: u64,
     /// Pairs whose memory is measured
-    #[arg(long, default_value_t = 10_000_000, value_name = "N")]
+    #[arg(long, default_value_t = 10_000_000, value_name = "N", value_parser = at_least_one, allow_negative_numbers = true)]
     pairs: u64,
     /// Part of the Plus paper's size at which a hash engine runs: 1, or 1/64
     #[arg(long, default_value = "1/64", value_name = "1/N")]
@@ -32,6 +33,13 @@ pub struct Bench {
     /// Only this part, in this process
     #[arg(long, hide = true)]
     part: Option<Part>,
+}
+
+fn at_least_one(text: &str) -> Result<u64, String> {
+    count(text)
+        .ok()
+        .filter(|count| *count > 0)
+        .ok_or_else(|| "allowed: a whole number from 1 on, in digits".to_owned())
 }
 
 #[derive(Clone, Copy, ValueEnum)]

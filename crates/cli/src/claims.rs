@@ -14,8 +14,8 @@ use crate::output;
 pub struct Claims {
     /// Suite of claims: bandslim, plus, or plus2 (ours beside plus)
     suite: String,
-    /// Only claims whose name begins with this; may be repeated
-    #[arg(long, value_name = "NAME")]
+    /// Only claims whose id, as the table has it, begins with this; may be repeated
+    #[arg(long, value_name = "ID")]
     only: Vec<String>,
     #[command(flatten)]
     batch: Batch,
@@ -29,8 +29,16 @@ impl Claims {
     pub fn run(&self) -> anyhow::Result<()> {
         let mut suite = claims::suite(&self.suite)?;
         if !self.only.is_empty() {
+            for name in &self.only {
+                let ids: Vec<&str> = suite.claims.iter().map(|claim| claim.id.as_str()).collect();
+                anyhow::ensure!(
+                    ids.iter().any(|id| id.starts_with(name.as_str())),
+                    "--only: no claim of {} has an id that begins with {name:?}; there are {}",
+                    suite.name,
+                    ids.join(", ")
+                );
+            }
             suite.claims.retain(|claim| self.only.iter().any(|name| claim.id.starts_with(name.as_str())));
-            anyhow::ensure!(!suite.claims.is_empty(), "--only: no claim of {} begins so", suite.name);
         }
         output::check_json(self.json.as_ref())?;
         let mut plan = Plan::new(self.batch.options());

@@ -40,6 +40,12 @@ impl Compare {
         for field in LISTS {
             all = all.iter().flat_map(|settings| expand(settings, *field)).collect();
         }
+        // The path is that of the one medium of several that has a file.
+        if all.iter().any(|settings| settings.media.as_deref() == Some("file")) {
+            for settings in all.iter_mut().filter(|settings| settings.media.as_deref() != Some("file")) {
+                settings.set.extend(["media.path=".to_owned(), "media.sync=false".to_owned()]);
+            }
+        }
         let mut documents: Vec<(Config, Document)> = Vec::with_capacity(all.len());
         for settings in &all {
             let document = settings.document_of_run()?;

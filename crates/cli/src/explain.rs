@@ -37,10 +37,32 @@ impl Explain {
             CommandName::List => Kind::List,
             CommandName::Seek => Kind::Seek,
         };
+        self.refuse_unlooked_at()?;
         let document = self.settings.document()?;
         in_model_time(&document.config()?)?;
         let sources = document.time_sources();
         output::print(&table(&explain(&document, kind)?, &sources));
+        Ok(())
+    }
+
+    /// Refuses options of a run that one command on an idle drive has no use for.
+    fn refuse_unlooked_at(&self) -> anyhow::Result<()> {
+        let settings = &self.settings;
+        let options = [
+            ("--workload", settings.workload.is_some()),
+            ("--distribution", settings.distribution.is_some()),
+            ("--ops", settings.ops.is_some()),
+            ("--num", settings.num.is_some()),
+            ("--depth", settings.depth.is_some()),
+            ("--queues", settings.queues.is_some()),
+            ("--seed", settings.seed.is_some()),
+        ];
+        for (option, is_given) in options {
+            anyhow::ensure!(
+                !is_given,
+                "{option}: explain shows one command on an idle drive and does not look at it; leave it out"
+            );
+        }
         Ok(())
     }
 }

@@ -1,10 +1,13 @@
 //! `kvdrive figure`: the experiment of one figure, every panel as a plot and as numbers.
 
+use std::path::Path;
+
 use clap::Args;
 use kvdrive_lab::experiments;
 use kvdrive_lab::experiments::runs::Plan;
 use kvdrive_lab::figure::{Planned, svg, terminal};
-use kvdrive_lab::output::check_writable;
+use kvdrive_lab::input::read_text;
+use kvdrive_lab::output::{check_apart, check_writable};
 
 use crate::batch::Batch;
 use crate::output;
@@ -28,6 +31,9 @@ impl Figure {
     /// Runs and prints.
     pub fn run(&self) -> anyhow::Result<()> {
         let Some(name) = &self.figure else { return list() };
+        let file = Some(Path::new(name)).filter(|_| name.ends_with(".toml"));
+        let json = output::json_file(self.json.as_ref());
+        check_apart(&[("the figure", file), ("--svg", self.svg.as_deref()), ("--json", json)])?;
         output::check_json(self.json.as_ref())?;
         self.svg.iter().try_for_each(|path| check_writable(path))?;
         let mut plan = Plan::new(self.batch.options());
@@ -50,7 +56,7 @@ impl Figure {
         }
         if let Some(path) = &self.svg {
             let title = format!("{}: {}", figure.source, figure.title);
-            write(path, &svg::file(&title, &charts))?;
+            output::write(path, &svg::file(&title, &charts))?;
         }
         match &self.json {
             Some(path) => output::write_json(path, &charts),
@@ -59,17 +65,11 @@ impl Figure {
     }
 }
 
-/// Writes a text file; the error names it.
-pub fn write(path: &std::path::Path, text: &str) -> anyhow::Result<()> {
-    std::fs::write(path, text).map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))
-}
-
 fn read(name: &str) -> anyhow::Result<experiments::Figure> {
     if !name.ends_with(".toml") {
         return experiments::figure(name);
     }
-    let text = std::fs::read_to_string(name).map_err(|error| anyhow::anyhow!("{name}: {error}"))?;
-    experiments::parse(name, &text)
+    experiments::parse(name, &read_text(Path::new(name))?)
 }
 
 fn list() -> anyhow::Result<()> {

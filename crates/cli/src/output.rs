@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::Path;
 
-use kvdrive_lab::output::check_writable;
+use kvdrive_lab::output::{check_writable, shown};
 
 /// Prints to standard output. A reader that has gone away (`| head`) ends the program quietly.
 pub fn print(text: &str) {
@@ -20,9 +20,14 @@ pub fn print(text: &str) {
     }
 }
 
+/// The file of [`write_json`], if it is one.
+pub fn json_file(path: Option<&String>) -> Option<&Path> {
+    path.filter(|path| *path != "-").map(Path::new)
+}
+
 /// [`check_writable`] for the file of [`write_json`].
 pub fn check_json(path: Option<&String>) -> anyhow::Result<()> {
-    path.filter(|path| *path != "-").map_or(Ok(()), |path| check_writable(Path::new(path)))
+    json_file(path).map_or(Ok(()), check_writable)
 }
 
 /// Writes `value` as JSON to `path`, `-` being standard output.
@@ -32,5 +37,10 @@ pub fn write_json(path: &str, value: &impl serde::Serialize) -> anyhow::Result<(
         print(&text);
         return Ok(());
     }
-    std::fs::write(path, text + "\n").map_err(|error| anyhow::anyhow!("{path}: {error}"))
+    write(Path::new(path), &(text + "\n"))
+}
+
+/// Writes a text file; the error names it.
+pub fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    std::fs::write(path, text).map_err(|error| anyhow::anyhow!("{}: {error}", shown(path)))
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use kvdrive_lab::output::check_apart;
 
 use crate::output;
 
@@ -19,6 +20,9 @@ pub struct Replay {
 impl Replay {
     /// Replays and prints what the drive did.
     pub fn run(&self) -> anyhow::Result<()> {
+        let json = output::json_file(self.json.as_ref());
+        check_apart(&[("the recording", Some(&self.file)), ("--json", json)])?;
+        output::check_json(self.json.as_ref())?;
         let report = kvdrive_lab::wall::replay(&self.file)?;
         if self.json.as_deref() != Some("-") {
             output::print(&report.to_string());

@@ -8,11 +8,11 @@ use kvdrive_lab::experiments::runs::{Plan, Results};
 use kvdrive_lab::experiments::{self, Figure};
 use kvdrive_lab::figure::{Planned, count, svg};
 use kvdrive_lab::html::{Content, page};
+use kvdrive_lab::output::shown;
 
 use crate::batch::Batch;
 use crate::claims::{check, listed, plan_all};
-use crate::figure::write;
-use crate::output;
+use crate::output::{self, write};
 
 /// Options of `report`.
 #[derive(Args)]
@@ -30,9 +30,6 @@ pub struct Report {
 impl Report {
     /// Runs everything and writes the page; an error, after that, when a claim regressed.
     pub fn run(&self) -> anyhow::Result<()> {
-        // A folder that cannot be made should be known before minutes of runs.
-        std::fs::create_dir_all(&self.out)
-            .map_err(|error| anyhow::anyhow!("{}: {error}", self.out.display()))?;
         let options = self.batch.options();
         let mut plan = Plan::new(options.clone());
         let suites =
@@ -48,6 +45,10 @@ impl Report {
             planned.extend(plan_all(suite, &mut plan, &self.batch)?);
         }
         let scales = plan.scales().to_vec();
+        self.batch.check(&plan)?;
+        // A folder that cannot be made should be known before minutes of runs.
+        std::fs::create_dir_all(&self.out)
+            .map_err(|error| anyhow::anyhow!("{}: {error}", shown(&self.out)))?;
         let results = self.batch.run(plan)?;
         let outcomes =
             planned.iter().map(|claim| claim.judge(&results)).collect::<anyhow::Result<Vec<_>>>()?;

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use kvdrive_lab::output::check_apart;
 use kvdrive_lab::run::run;
 use kvdrive_lab::wall::{WallOptions, run_wall};
 use kvdrive_sim::wall::Pace;
@@ -37,6 +38,11 @@ impl Run {
     /// Runs it and prints.
     pub fn run(&self) -> anyhow::Result<()> {
         let document = self.settings.document_of_run()?;
+        let mut files: Vec<_> =
+            self.settings.config.iter().map(|path| ("--config", Some(path.as_path()))).collect();
+        files.push(("--record", self.record.as_deref()));
+        files.push(("--json", output::json_file(self.json.as_ref())));
+        check_apart(&files)?;
         output::check_json(self.json.as_ref())?;
         let bars = Bars::new(&["running".to_owned()]);
         let progress = |done, total| bars.update(0, done, total);

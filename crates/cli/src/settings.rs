@@ -9,8 +9,15 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::Args;
 use kvdrive_device::engines::hash;
-use kvdrive_lab::config::{Document, Scale, default_profile};
-use kvdrive_lab::workload::{has_distribution, has_own_sizes};
+use kvdrive_lab::config::{ConfigError, DEFAULT_PROFILE, Document, Media, Scale, default_profile};
+use kvdrive_lab::input::read_text;
+use kvdrive_lab::output::shown;
+use kvdrive_lab::workload::{draws_keys, has_distribution, has_own_sizes};
+
+/// Reads a count. The message of the standard library says nothing of what would be right.
+pub fn count(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "allowed: a whole number from 0 on, in digits, as 1000000".to_owned())
+}
 
 /// What drive, what work.
 #[derive(Args, Clone, Default)]
@@ -25,7 +32,7 @@ pub struct Settings {
     #[arg(long)]
     pub workload: Option<String>,
     /// Operations to run
-    #[arg(long)]
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     pub ops: Option<u64>,
     /// Which keys `ycsb-` and `plus-` choose: uniform, zipfian or latest
     #[arg(long)]
@@ -37,10 +44,10 @@ pub struct Settings {
     #[arg(long)]
     pub dram: Option<String>,
     /// Size of every value, for workloads with one size: 32, or 4KiB
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", allow_negative_numbers = true)]
     pub value_size: Option<String>,
     /// Keys preloaded and drawn from, for workloads that read or draw
-    #[arg(long)]
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     pub num: Option<u64>,
     /// How values reach the drive (`kvdrive list transfers`)
     #[arg(long)]
@@ -55,16 +62,16 @@ pub struct Settings {
     #[arg(long)]
     pub media: Option<String>,
     /// Flash on or off; off: values land in the buffer, no flash operation happens and none costs time
-    #[arg(long, value_name = "on|off")]
+    #[arg(long, value_name = "on|off", value_parser = ["on", "off"], hide_possible_values = true)]
     pub nand: Option<String>,
     /// Operations under way at once
-    #[arg(long)]
-    pub depth: Option<u32>,
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
+    pub depth: Option<u64>,
     /// Queue pairs
-    #[arg(long)]
-    pub queues: Option<u32>,
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
+    pub queues: Option<u64>,
     /// Seed of every random stream
-    #[arg(long)]
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     pub seed: Option<u64>,
     /// Clock: virtual or wall
     #[arg(long)]
@@ -77,7 +84,9 @@ pub struct Settings {
 impl Settings {
     /// The configuration these options describe.
     pub fn document(&self) -> anyhow::Result<Document> {
-        let mut document = Document::profile(self.profile())?;
+        let read = |path: &PathBuf| Ok((shown(path), read_text(path)?));
+        let files = self.config.iter().map(read).collect::<anyhow::Result<Vec<_>>>()?;
+        let mut document = Document::profile(self.profile(&files)?)?;
         if let Some(dram) = &self.dram {
             document.set_dram(dram)?;
         }
@@ -89,19 +98,24 @@ impl Settings {
             document.shrink(scale)?;
             document.config().with_context(|| format!("--scale {scale}"))?;
         }
-        for path in &self.config {
-            document.merge_file(path)?;
+        self.lay_over(&mut document, &files)?;
+        let config = document.config()?;
+        self.check_for(&config.engine.name)?;
+        check_for_medium(&config.media)?;
+        Ok(document)
+    }
+
+    /// What was asked for beside profile, DRAM and scale.
+    fn lay_over(&self, document: &mut Document, files: &[(String, String)]) -> Result<(), ConfigError> {
+        for (name, text) in files {
+            document.merge_text(name, text)?;
         }
         for (key, value) in self.short_options() {
             if let Some(value) = value {
                 document.set(&format!("{key}={value}"))?;
             }
         }
-        for assignment in &self.set {
-            document.set(assignment)?;
-        }
-        self.check_for(&document.config()?.engine.name)?;
-        Ok(document)
+        self.set.iter().try_for_each(|assignment| document.set(assignment))
     }
 
     /// Refuses options that the engine would not look at.
@@ -132,14 +146,24 @@ impl Settings {
             "--value-size: workload {workload} has sizes of its own; --workload w-a stores values of one size"
         );
         anyhow::ensure!(
+            self.num.is_none() || draws_keys(workload),
+            "--num: workload {workload} draws no keys, each of its operations has one of its own; --workload fillrandom draws"
+        );
+        anyhow::ensure!(
             self.distribution.is_none() || has_distribution(workload),
             "--distribution: workload {workload} chooses keys by itself; those of ycsb- and plus- do as asked"
         );
         Ok(())
     }
 
-    fn profile(&self) -> &str {
-        self.profile.as_deref().unwrap_or_else(|| default_profile(self.engine.as_deref()))
+    /// The profile asked for, or that of the engine, which an option, a file or `--set` names.
+    fn profile(&self, files: &[(String, String)]) -> Result<&str, ConfigError> {
+        if let Some(profile) = &self.profile {
+            return Ok(profile);
+        }
+        let mut document = Document::profile(DEFAULT_PROFILE)?;
+        self.lay_over(&mut document, files)?;
+        Ok(default_profile(document.engine()))
     }
 
     fn short_options(&self) -> [(&'static str, Option<String>); 14] {
@@ -160,12 +184,26 @@ impl Settings {
             ("engine.name", self.engine.clone()),
             ("media.kind", self.media.clone()),
             ("nand.enabled", nand),
-            ("host.depth", number(self.depth.map(u64::from))),
-            ("host.queues", number(self.queues.map(u64::from))),
+            ("host.depth", number(self.depth)),
+            ("host.queues", number(self.queues)),
             ("run.seed", number(self.seed)),
             ("run.clock", self.clock.clone()),
         ]
     }
+}
+
+/// Refuses settings of an image file for a medium that has none: whoever names a file expects to find the drive in it.
+fn check_for_medium(media: &Media) -> anyhow::Result<()> {
+    let Media { kind, path, sync } = media;
+    anyhow::ensure!(
+        kind == "file" || path.is_empty(),
+        "media.path: {path:?}; medium {kind} has no file: add --media file, or take the path away"
+    );
+    anyhow::ensure!(
+        kind == "file" || !sync,
+        "media.sync: true; medium {kind} has no file: add --media file, or set it to false"
+    );
+    Ok(())
 }
 
 /// Refuses a drive that is too small for the pairs of the Plus paper, whatever part of both is taken.
@@ -215,6 +253,10 @@ mod tests {
             let value_size = Settings { value_size: Some("33".into()), ..Settings::default() };
             let is_taken = value_size.check_for_workload(row.name).is_ok();
             assert_eq!(begin(&usual) != begin(&resized), is_taken, "--value-size for {}", row.name);
+            let renumbered = WorkloadParams { num: usual.num + 1, ..usual.clone() };
+            let num = Settings { num: Some(33), ..Settings::default() };
+            let is_taken = num.check_for_workload(row.name).is_ok();
+            assert_eq!(begin(&usual) != begin(&renumbered), is_taken, "--num for {}", row.name);
             // One with a distribution of its own says so in its report, and is compared under it.
             if workload::own_distribution(row.name).is_some() {
                 continue;
@@ -225,6 +267,64 @@ mod tests {
             let is_taken = distribution.check_for_workload(row.name).is_ok();
             assert_eq!(begin(&uniform) != begin(&zipfian), is_taken, "--distribution for {}", row.name);
         }
+    }
+
+    /// Of README and of help.
+    #[test]
+    fn every_example_of_a_setting_is_a_drive_that_can_be_had() {
+        let readme = include_str!("../../../README.md");
+        let examples: Vec<&str> = readme
+            .split("--set ")
+            .skip(1)
+            .filter_map(|rest| rest.split(['`', ' ', ')', '\n']).next())
+            .filter(|example| example.contains('='))
+            .collect();
+        assert!(examples.contains(&"flash.channels=8"), "{examples:?}");
+        for example in examples {
+            let settings = Settings { set: vec![example.to_owned()], ..Settings::default() };
+            settings.document_of_run().unwrap_or_else(|error| panic!("--set {example}: {error}"));
+        }
+    }
+
+    #[test]
+    fn a_drive_without_the_power_protected_memory_it_needs_is_refused_with_what_that_is() {
+        let refused = |set: &[&str]| {
+            let set = set.iter().map(|set| (*set).to_owned()).collect();
+            error(&Settings { set, ..Settings::default() })
+        };
+        let lsm = refused(&["buffer.entries=1024"]);
+        let needed = lsm.split("set power.protected_bytes to at least ").nth(1).expect(&lsm);
+        let set = vec!["buffer.entries=1024".to_owned(), format!("power.protected_bytes={needed}")];
+        Settings { set, ..Settings::default() }.document().unwrap();
+        for engine in ["original", "plus", "plus2"] {
+            let hash = refused(&[&format!("engine.name={engine}"), "power.protected_bytes=1MiB"]);
+            assert!(hash.contains("set power.protected_bytes to at least "), "{hash}");
+        }
+    }
+
+    #[test]
+    fn an_image_file_is_for_the_medium_that_has_one() {
+        for (set, line) in
+            [("media.path=a.img", "media.path: \"a.img\""), ("media.sync=true", "media.sync: true")]
+        {
+            let settings =
+                Settings { media: Some("ram".into()), set: vec![set.into()], ..Settings::default() };
+            let error = error(&settings);
+            assert!(error.starts_with(line) && error.contains("add --media file"), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_engine_brings_its_drive_wherever_it_is_named() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(&file, "engine.name = \"plus2\"\n").unwrap();
+        let by_set = Settings { set: vec!["engine.name=plus".into()], ..Settings::default() };
+        let by_file = Settings { config: vec![file.path().to_owned()], ..Settings::default() };
+        let by_option = Settings { engine: Some("original".into()), ..Settings::default() };
+        for settings in [by_set, by_file, by_option] {
+            assert_eq!(settings.document_of_run().unwrap().profile_name(), "kvvirt");
+        }
+        assert_eq!(Settings::default().document().unwrap().profile_name(), "cosmos-plus");
     }
 
     #[test]

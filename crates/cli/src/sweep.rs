@@ -8,7 +8,9 @@ use std::sync::Mutex;
 use anyhow::{Context, anyhow};
 use clap::Args;
 use kvdrive_lab::config::Document;
+use kvdrive_lab::input::read_text;
 use kvdrive_lab::many::run_each;
+use kvdrive_lab::output::{check_apart, check_is_file, shown};
 use kvdrive_lab::report::Report;
 use kvdrive_lab::sweep::{Finished, Row, rows};
 
@@ -30,10 +32,11 @@ pub struct Sweep {
 impl Sweep {
     /// Runs what is not finished yet.
     pub fn run(&self) -> anyhow::Result<()> {
-        let name = self.file.display().to_string();
-        let text = std::fs::read_to_string(&self.file).map_err(|error| anyhow!("{name}: {error}"))?;
-        let rows = rows(&name, &text)?;
+        let name = shown(&self.file);
+        let rows = rows(&name, &read_text(&self.file)?)?;
         let out = self.out.clone().unwrap_or_else(|| self.file.with_extension("jsonl"));
+        check_is_file(&out)?;
+        check_apart(&[("the sweep", Some(&self.file)), ("--out", Some(&out))])?;
         let (file, finished) = open(&out, &rows)?;
         let left: Vec<&Row> =
             rows.iter().filter(|row| !finished.config_hashes.contains(&row.config_hash)).collect();
@@ -64,7 +67,7 @@ impl Sweep {
 
 /// Opens the file behind its last whole line.
 fn open(path: &Path, rows: &[Row]) -> anyhow::Result<(File, Finished)> {
-    let name = path.display();
+    let name = shown(path);
     let wrong = |error: std::io::Error| anyhow!("{name}: {error}");
     anyhow::ensure!(!path.exists() || path.is_file(), "{name}: is no regular file");
     let content = match std::fs::read(path) {

@@ -6,12 +6,13 @@ use kvdrive_lab::report::compare as comparison;
 
 use crate::compare::run_with_bars;
 use crate::output;
+use crate::settings::count;
 
 /// Options of the tour.
 #[derive(Args)]
 pub struct Tour {
     /// Stores of each run of the tour
-    #[arg(long = "tour-ops", default_value_t = 1_000_000, value_name = "N")]
+    #[arg(long = "tour-ops", default_value_t = 1_000_000, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     ops: u64,
 }
 

@@ -2,9 +2,8 @@
 
 use std::path::PathBuf;
 
-use anyhow::Context;
 use clap::Args;
-use kvdrive_lab::output::check_writable;
+use kvdrive_lab::output::{check_apart, check_writable};
 
 use crate::batch::threads;
 use crate::output;
@@ -19,7 +18,7 @@ pub struct Tune {
     #[command(flatten)]
     settings: Settings,
     /// How much slower than PRP a tail in transfer commands may be: 0.02 is 2 %
-    #[arg(long, default_value_t = 0.02, value_name = "FRACTION")]
+    #[arg(long, default_value_t = 0.02, value_name = "FRACTION", allow_negative_numbers = true)]
     tolerance: f64,
     /// Writes the thresholds as TOML for --config
     #[arg(long, value_name = "FILE")]
@@ -38,12 +37,15 @@ impl Tune {
             self.tolerance
         );
         let document = self.settings.document()?;
+        let out = ("--out", self.out.as_deref());
+        let read = self.settings.config.iter().map(|path| ("--config", Some(path.as_path())));
+        check_apart(&read.chain([out]).collect::<Vec<_>>())?;
         self.out.iter().try_for_each(|path| check_writable(path))?;
         let ops = self.settings.ops.unwrap_or(DEFAULT_OPS).max(1);
         let tuning = kvdrive_lab::tune::tune(&document, ops, self.tolerance, threads(self.threads))?;
         output::print(&tuning.to_text());
         match &self.out {
-            Some(path) => std::fs::write(path, tuning.to_toml()).with_context(|| path.display().to_string()),
+            Some(path) => output::write(path, &tuning.to_toml()),
             None => Ok(()),
         }
     }

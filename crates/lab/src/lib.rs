@@ -7,6 +7,7 @@ pub mod experiments;
 pub mod explain;
 pub mod figure;
 pub mod html;
+pub mod input;
 pub mod many;
 pub mod output;
 pub mod report;

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::{bail, ensure};
 
 use crate::config::{Config, Document};
+use crate::output::spelled_out;
 use crate::report::Report;
 use crate::run::{run, run_session};
 use crate::workload::is_preconditioned;
@@ -77,16 +78,6 @@ pub fn check<'a>(drives: impl IntoIterator<Item = &'a Document>) -> anyhow::Resu
         }
         None => Ok(()),
     }
-}
-
-/// A path by the one name that all its spellings have, as far as its folder is there.
-fn spelled_out(path: &Path) -> PathBuf {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    path.canonicalize()
-        .or_else(|_| {
-            Ok::<_, std::io::Error>(folder.canonicalize()?.join(path.file_name().unwrap_or_default()))
-        })
-        .unwrap_or_else(|_| path.to_owned())
 }
 
 /// Refuses a clock that only `kvdrive run` has.

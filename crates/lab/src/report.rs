@@ -110,6 +110,9 @@ impl Serialize for ByPurpose {
 pub struct Report {
     /// Name of the profile the configuration began as.
     pub profile: String,
+    /// What is not as in the profile, `KEY=VALUE` each, for the text: JSON has the whole configuration.
+    #[serde(skip)]
+    pub set: Vec<String>,
     /// The whole configuration, as JSON.
     pub config: serde_json::Value,
     /// Seed of every random stream.

@@ -57,6 +57,7 @@ struct DriveEnd {
     drained: Snapshot,
     lateness: Summary,
     recording: Result<(), std::io::Error>,
+    ignored_bytes: u64,
 }
 
 /// Builds the drive of `config` on the thread that serves it; the second part ends it.
@@ -82,6 +83,7 @@ fn build(
             drained: Snapshot::of(&sim, &drive_link, &drive, None),
             lateness: ended.lateness.summary(),
             recording: ended.recording,
+            ignored_bytes: ended.ignored_bytes,
         }
     };
     Ok((link, finish))
@@ -172,6 +174,9 @@ pub fn replay(path: &Path) -> anyhow::Result<Report> {
         notes.push(format!(
             "{error}; this is the drive when the last command that was kept arrived, not drained"
         ));
+    }
+    if end.ignored_bytes > 0 {
+        notes.push(format!("{} bytes behind the end of the recording are ignored", end.ignored_bytes));
     }
     let mut report = report(&document, &config, Seen::default(), None, end, notes)?;
     report.time.wall_s = stopwatch.seconds();

@@ -114,6 +114,13 @@ impl Shape {
         self.max_value_bytes
     }
 
+    /// Bytes of power-protected memory such a log needs at most behind a buffer of so many pages: the buffer, two packing
+    /// states, and what is known of each segment.
+    pub fn protected_bytes(&self, buffer_entries: u32) -> u64 {
+        let buffer = u64::from(buffer_entries) * u64::from(self.page_bytes);
+        buffer + self.packing.state_bytes() + 8 + protected::SEGMENT_BYTES * u64::from(self.segments)
+    }
+
     fn segment_bytes(&self) -> u64 {
         u64::from(self.page_bytes) * u64::from(self.segment_pages)
     }
@@ -412,14 +419,6 @@ impl ValueLog {
             table_full_jumps: host.packing.table_full_jumps() + gc.packing.table_full_jumps(),
             ..state.statistics
         }
-    }
-
-    /// Bytes of power-protected memory the log needs at most: the page buffer, two packing states, and what is known of
-    /// each segment.
-    pub fn protected_bytes(&self) -> u64 {
-        let buffer = u64::from(self.0.buffer.entries()) * u64::from(self.0.shape.page_bytes);
-        let table = self.0.shape.packing.state_bytes();
-        buffer + table + 8 + protected::SEGMENT_BYTES * u64::from(self.0.shape.segments)
     }
 
     /// The protected image as it is now.

@@ -332,8 +332,49 @@ fn images_of_other_drives_are_refused() {
     std::fs::write(directory.path().join("image"), b"#!/bin/sh\n").unwrap();
     let options = MediaOptions { path: Some(directory.path().join("image")), sync: false };
     let error = (media::kind("file").unwrap().open)(&geometry, &options).err().unwrap();
-    assert_eq!(error.to_string(), "media image, byte 0: this is no image file of a drive");
+    let path = directory.path().join("image").display().to_string();
+    assert_eq!(
+        error.to_string(),
+        format!("{path}, byte 0: this is no image file of a drive; take another path")
+    );
     assert_eq!(std::fs::read(directory.path().join("image")).unwrap(), b"#!/bin/sh\n", "it was altered");
+}
+
+/// A line says which file it is, and what about it.
+#[test]
+fn an_image_file_that_does_not_fit_says_why() {
+    let geometry = config().geometry();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("image");
+    let name = path.display().to_string();
+    let refused = |geometry: &Geometry, path: &std::path::Path| {
+        let options = MediaOptions { path: Some(path.to_owned()), sync: false };
+        (media::kind("file").unwrap().open)(geometry, &options).err().unwrap().to_string()
+    };
+    drop(furnished("file", &geometry, &directory));
+    let other = Geometry { pages_per_block: 8, spare_bytes: 4096, ..geometry };
+    assert_eq!(
+        refused(&other, &path),
+        format!(
+            "{name}: a drive of another geometry, flash.pages_per_block {} instead of 8, flash.spare_bytes {} instead of \
+             4096: set that, or take another path",
+            geometry.pages_per_block, geometry.spare_bytes
+        )
+    );
+    let mut bytes = std::fs::read(&path).unwrap();
+    for at in [0, 2048] {
+        bytes[at + 8] = 7;
+        let check = xxhash_rust::xxh3::xxh3_64(&bytes[at..at + 40]).to_le_bytes();
+        bytes[at + 40..at + 48].copy_from_slice(&check);
+    }
+    std::fs::write(&path, bytes).unwrap();
+    let version = refused(&geometry, &path);
+    assert!(
+        version.starts_with(&format!("{name}: an image of version 7; this program reads version 1")),
+        "{version}"
+    );
+    let folder = refused(&geometry, directory.path());
+    assert!(folder.starts_with(&format!("{}: Is a directory", directory.path().display())), "{folder}");
 }
 
 #[test]

@@ -27,11 +27,12 @@ pub fn counts(outcomes: &[Outcome]) -> String {
 
 /// The table.
 pub fn text(outcomes: &[Outcome]) -> String {
-    let mut rows: Vec<[String; 6]> =
-        vec![["claim", "where", "published", "ours", "kind", "verdict"].map(str::to_owned)];
+    let mut rows: Vec<[String; 7]> =
+        vec![["id", "claim", "where", "published", "ours", "kind", "verdict"].map(str::to_owned)];
     for outcome in outcomes {
         let regressed = if outcome.regressed.is_some() { "  REGRESSED" } else { "" };
         rows.push([
+            outcome.id.clone(),
             outcome.title.clone(),
             outcome.source.clone(),
             outcome.published.clone(),
@@ -41,12 +42,12 @@ pub fn text(outcomes: &[Outcome]) -> String {
         ]);
     }
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..6).map(width).collect();
-    let rule = "-".repeat(widths.iter().sum::<usize>() + 2 * 5) + "\n";
+    let widths: Vec<usize> = (0..7).map(width).collect();
+    let rule = "-".repeat(widths.iter().sum::<usize>() + 2 * 6) + "\n";
     let mut text = String::new();
     for (index, row) in rows.iter().enumerate() {
         let cells = row.iter().zip(&widths).enumerate().map(|(column, (cell, width))| {
-            if matches!(column, 2 | 3) { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
+            if matches!(column, 3 | 4) { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
         });
         text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
         text.push('\n');

@@ -82,21 +82,10 @@ impl Document {
         self.profile
     }
 
-    /// Lays a TOML file over the document. A file holds any part of the keys.
+    /// Lays a TOML text over the document. It holds any part of the keys; `name` stands in messages about its syntax.
     ///
     /// # Errors
-    /// The file cannot be read, is no TOML, or holds a wrong key, type, unit or value. The document is then unchanged.
-    pub fn merge_file(&mut self, path: &std::path::Path) -> Result<(), ConfigError> {
-        let name = path.display().to_string();
-        let text =
-            std::fs::read_to_string(path).map_err(|error| ConfigError::new(&name, error.to_string()))?;
-        self.merge_text(&name, &text)
-    }
-
-    /// As [`merge_file`](Document::merge_file), from text; `name` stands in messages about its syntax.
-    ///
-    /// # Errors
-    /// As [`merge_file`](Document::merge_file).
+    /// It is no TOML, or holds a wrong key, type, unit or value. The document is then unchanged.
     pub fn merge_text(&mut self, name: &str, text: &str) -> Result<(), ConfigError> {
         let given: DocumentMut = text.parse().map_err(|error: toml_edit::TomlError| {
             let line = error.span().map_or(0, |span| text[..span.start].matches('\n').count() + 1);
@@ -181,6 +170,28 @@ impl Document {
         found.sort();
         found.dedup();
         found.iter().map(Origin::to_string).collect::<Vec<_>>().join(" ")
+    }
+
+    /// The engine, also of a document that is no configuration yet.
+    pub fn engine(&self) -> &str {
+        self.current("engine.name")
+            .and_then(Value::as_str)
+            .expect("the section has the key, and it is a text")
+    }
+
+    /// Every key that is not as in the profile, with what it was set to, in the order of the document.
+    pub fn user_settings(&self) -> Vec<(String, String)> {
+        let mut settings = Vec::new();
+        for (key, _) in RULES {
+            let Some(value) = self.current(key) else { continue };
+            let marked = value.decor().suffix().and_then(|text| text.as_str());
+            if marked.is_some_and(|text| origin_of(text) == Some(Origin::User)) {
+                let plain =
+                    value.as_str().map_or_else(|| value.clone().decorated("", "").to_string(), str::to_owned);
+                settings.push(((*key).to_owned(), plain));
+            }
+        }
+        settings
     }
 
     /// The value of a key that is a count.
@@ -284,7 +295,7 @@ fn convert(key: &str, current: &Value, given: &Value) -> Result<Value, String> {
         (Value::Integer(_), _) => wrong("an integer"),
         (Value::Float(_), _) => wrong("a number"),
         (Value::Boolean(_), _) => wrong("true or false"),
-        (Value::Array(_), _) => wrong("a list of integers"),
+        (Value::Array(_), _) => wrong(&rules::allowed(key)),
         _ => wrong("text in quotes"),
     }
 }

@@ -86,13 +86,13 @@ pub const PROFILES: &[Profile] = &[
 /// The profile of a run that names neither profile nor engine.
 pub const DEFAULT_PROFILE: &str = PROFILES[0].name;
 
-/// Engines, and the profile of a run that names an engine and no profile: the drive the engine was published on.
+/// Engines, and the profile of a run that names no profile, wherever it names the engine: the drive the engine was published on.
 pub const ENGINE_PROFILES: &[(&str, &str)] =
     &[("lsm", DEFAULT_PROFILE), ("original", "kvvirt"), ("plus", "kvvirt"), ("plus2", "kvvirt")];
 
 /// The profile of a run that names none. An engine that there is none of is the configuration's to refuse.
-pub fn default_profile(engine: Option<&str>) -> &'static str {
-    let row = ENGINE_PROFILES.iter().find(|(name, _)| engine == Some(name));
+pub fn default_profile(engine: &str) -> &'static str {
+    let row = ENGINE_PROFILES.iter().find(|(name, _)| engine == *name);
     row.map_or(DEFAULT_PROFILE, |(_, profile)| profile)
 }
 

@@ -212,6 +212,11 @@ pub(super) fn check(key: &str, value: &Value) -> Result<(), ConfigError> {
     Err(ConfigError::new(key, format!("{given}; allowed: {}", rule.allowed())))
 }
 
+/// What a key may be, in words.
+pub(super) fn allowed(key: &str) -> String {
+    RULES.iter().find(|(name, _)| *name == key).map_or_else(String::new, |(_, rule)| rule.allowed())
+}
+
 impl Rule {
     fn holds(&self, value: &Value) -> bool {
         let integer = |holds: &dyn Fn(i64) -> bool| value.as_integer().is_some_and(holds);
@@ -269,15 +274,6 @@ const CONDITIONS: &[(&str, Condition)] = &[
         let roles = Role::ALL.len();
         (c.controller.roles == "own" && c.controller.cores as usize != roles)
             .then(|| format!("{}; controller.roles = \"own\" takes {roles}, one a role", c.controller.cores))
-    }),
-    ("buffer.entries", |c| {
-        let bytes = u64::from(c.buffer.entries) * u64::from(c.flash.page_bytes);
-        (bytes > c.power.protected_bytes).then(|| {
-            format!(
-                "{} pages are {bytes} B; power.protected_bytes is {}",
-                c.buffer.entries, c.power.protected_bytes
-            )
-        })
     }),
     ("gc.free_segments_reserved", |c| {
         (c.gc.free_segments_reserved >= c.gc.free_segments_low).then(|| {

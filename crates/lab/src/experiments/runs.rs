@@ -178,6 +178,14 @@ impl Plan {
         &self.documents
     }
 
+    /// Refuses runs that cannot be had, before any is done.
+    ///
+    /// # Errors
+    /// As [`many::check`](crate::many::check).
+    pub fn check(&self) -> anyhow::Result<()> {
+        crate::many::check(self.sessions.iter().map(|session| &self.documents[session[0]]))
+    }
+
     /// Has every run done by `run_all`, which takes documents and which of them, by their numbers, follow each other on one
     /// drive, and yields the reports in the order of the documents.
     ///

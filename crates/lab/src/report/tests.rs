@@ -332,3 +332,15 @@ fn json_has_the_promised_keys() {
 fn a_name_is_there_once() {
     let _: Named<u64> = [("store", 1), ("store", 2)].into_iter().collect();
 }
+
+#[test]
+fn what_is_not_as_in_the_profile_stands_under_the_head() {
+    let set = (0..9).map(|number| format!("section.key_{number}=value_{number}")).collect();
+    let text = Report { set, ..sample("prp", "all") }.to_string();
+    let lines: Vec<&str> = text.lines().skip(2).take(4).collect();
+    assert!(lines[0].starts_with("set: section.key_0=value_0 section"), "{lines:?}");
+    assert!(lines[1].starts_with("     section.key_"), "{lines:?}");
+    assert!(lines[2].starts_with("     section.key_8=value_8"), "{lines:?}");
+    assert!(lines.iter().all(|line| line.chars().count() <= 100), "{lines:?}");
+    assert!(!sample("prp", "all").to_string().contains("set:"));
+}

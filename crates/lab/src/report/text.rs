@@ -40,10 +40,25 @@ impl Report {
         let mut text = edges(&what.join(" | "), &how) + "\n";
         text.push_str(&"-".repeat(super::table::WIDTH));
         text.push('\n');
+        text.push_str(&self.settings());
         for note in &self.notes {
             text.push_str(&format!("note: {note}\n"));
         }
         text
+    }
+
+    /// What is not as in the profile, wrapped.
+    fn settings(&self) -> String {
+        let mut text = String::new();
+        let mut line = "set:".to_owned();
+        for setting in &self.set {
+            if line.chars().count() + 1 + setting.chars().count() > super::table::WIDTH {
+                text.push_str(&(std::mem::replace(&mut line, "    ".to_owned()) + "\n"));
+            }
+            line.push(' ');
+            line.push_str(setting);
+        }
+        if self.set.is_empty() { text } else { text + &line + "\n" }
     }
 
     fn throughput(&self) -> String {

@@ -48,6 +48,7 @@ impl Outcome {
         let resources = resources(&began, &ended);
         Ok(Report {
             profile: document.profile_name().to_owned(),
+            set: document.user_settings().into_iter().map(|(key, value)| format!("{key}={value}")).collect(),
             config: serde_json::to_value(config)?,
             seed: config.run.seed,
             clock: "virtual".into(),

@@ -23,7 +23,7 @@ use anyhow::{anyhow, bail, ensure};
 use serde_json::{Map, Value};
 use toml_edit::{DocumentMut, Item};
 
-use crate::config::Document;
+use crate::config::{DEFAULT_PROFILE, Document, default_profile};
 use crate::many::check;
 use crate::report::Report;
 
@@ -62,15 +62,15 @@ struct Plan {
 
 impl Plan {
     fn read(toml: &DocumentMut) -> anyhow::Result<Plan> {
-        let mut plan = Plan { base: Document::profile("cosmos-plus")?, grid: Vec::new() };
-        if let Some(profile) = toml.get("profile") {
-            plan.base =
-                Document::profile(profile.as_str().ok_or_else(|| anyhow!("profile: expected text"))?)?;
-        }
+        let set = toml.get("set").map(read_set).transpose()?.unwrap_or_default();
+        let profile = match toml.get("profile") {
+            Some(profile) => profile.as_str().ok_or_else(|| anyhow!("profile: expected text"))?,
+            None => default_profile(document(DEFAULT_PROFILE, &set)?.engine()),
+        };
+        let mut plan = Plan { base: document(profile, &set)?, grid: Vec::new() };
         for (key, item) in toml.iter() {
             match key {
-                "profile" => {}
-                "set" => plan.read_set(item)?,
+                "profile" | "set" => {}
                 "grid" => plan.read_grid(item)?,
                 _ => bail!("{key}: unknown key; a sweep has profile, set and [grid]"),
             }
@@ -80,15 +80,6 @@ impl Plan {
         let rows = rows.unwrap_or(usize::MAX);
         ensure!(rows <= MOST_ROWS, "[grid]: {rows} combinations; at most {MOST_ROWS}");
         Ok(plan)
-    }
-
-    fn read_set(&mut self, item: &Item) -> anyhow::Result<()> {
-        let list = item.as_array().ok_or_else(|| anyhow!("set: expected [\"KEY=VALUE\", ...]"))?;
-        for line in list {
-            let line = line.as_str().ok_or_else(|| anyhow!("set: expected [\"KEY=VALUE\", ...]"))?;
-            self.base.set(line)?;
-        }
-        Ok(())
     }
 
     fn read_grid(&mut self, item: &Item) -> anyhow::Result<()> {
@@ -143,6 +134,17 @@ impl Plan {
         check(rows.iter().map(|row| &row.document))?;
         Ok(rows)
     }
+}
+
+fn read_set(item: &Item) -> anyhow::Result<Vec<&str>> {
+    let wrong = || anyhow!("set: expected [\"KEY=VALUE\", ...]");
+    item.as_array().ok_or_else(wrong)?.iter().map(|line| line.as_str().ok_or_else(wrong)).collect()
+}
+
+fn document(profile: &str, set: &[&str]) -> anyhow::Result<Document> {
+    let mut document = Document::profile(profile)?;
+    set.iter().try_for_each(|line| document.set(line))?;
+    Ok(document)
 }
 
 fn json(value: &toml_edit::Value) -> Value {

@@ -143,6 +143,21 @@ pub trait Workload {
 /// Builds a workload; the error is one line that starts with the parameter at fault.
 pub type Build = fn(&WorkloadParams, seed: u64) -> Result<Box<dyn Workload>, String>;
 
+/// Which keys a workload's operations have, and so which settings it looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keys {
+    /// Each its own: `num` means nothing.
+    Unique,
+    /// Out of `num`, as the workload itself chooses.
+    Drawn,
+    /// Out of `num` pairs that may be overwritten first, as `distribution` says.
+    Asked,
+    /// As those, the latest being the most popular, whatever `distribution` says.
+    Latest,
+}
+
+use Keys::{Asked, Drawn, Latest, Unique};
+
 /// One workload of the table.
 pub struct Row {
     /// Name on the command line.
@@ -151,6 +166,8 @@ pub struct Row {
     pub origin: &'static str,
     /// Its values have sizes of their own, whatever `value_size` says.
     pub own_sizes: bool,
+    /// Which keys it takes.
+    pub keys: Keys,
     /// Builds it.
     pub build: Build,
 }
@@ -161,139 +178,179 @@ pub const WORKLOADS: &[Row] = &[
         name: "fillseq",
         origin: "stores of value_size, keys ascending (db_bench fillseq)",
         own_sizes: false,
+        keys: Unique,
         build: fillseq::build,
     },
     Row {
         name: "fillrandom",
         origin: "stores of value_size, keys uniform over num, repeats occur (db_bench fillrandom)",
         own_sizes: false,
+        keys: Drawn,
         build: fillrandom::build,
     },
     Row {
         name: "readrandom",
         origin: "retrieves, keys uniform over num preloaded pairs (db_bench readrandom)",
         own_sizes: false,
+        keys: Drawn,
         build: readrandom::build,
     },
     Row {
         name: "mixgraph",
         origin: "get/put/seek with modelled keys and Pareto values (db_bench mixgraph; Cao et al., FAST'20)",
         own_sizes: true,
+        keys: Drawn,
         build: mixgraph::build,
     },
     Row {
         name: "mixed",
         origin: "stores, retrieves, deletes, exists, seeks and lists by fraction, keys uniform over num (ours)",
         own_sizes: false,
+        keys: Drawn,
         build: mixed::build,
     },
     Row {
         name: "w-a",
         origin: "stores of value_size, 4 B keys ascending (BandSlim workload A)",
         own_sizes: false,
+        keys: Unique,
         build: w_a::build,
     },
     Row {
         name: "w-b",
         origin: "stores of 8 B and 2 KiB, nine (or eight) to one, unique 4 B keys (BandSlim workload B)",
         own_sizes: true,
+        keys: Unique,
         build: w_b::build,
     },
     Row {
         name: "w-c",
         origin: "stores of 8 B and 2 KiB, one to nine (or eight), unique 4 B keys (BandSlim workload C)",
         own_sizes: true,
+        keys: Unique,
         build: w_c::build,
     },
     Row {
         name: "w-d",
         origin: "stores of 8, 16, 32 ... 2048 B, equally often, unique 4 B keys (BandSlim workload D)",
         own_sizes: true,
+        keys: Unique,
         build: w_d::build,
     },
     Row {
         name: "w-m",
         origin: "stores of mixgraph All_random's value sizes, unique 4 B keys (BandSlim workload M)",
         own_sizes: true,
+        keys: Unique,
         build: w_m::build,
     },
     Row {
         name: "ycsb-a",
         origin: "half retrieves, half stores (YCSB core workload A)",
         own_sizes: false,
+        keys: Asked,
         build: ycsb::build,
     },
     Row {
         name: "ycsb-b",
         origin: "95 % retrieves, 5 % stores (YCSB core workload B)",
         own_sizes: false,
+        keys: Asked,
         build: ycsb::build,
     },
-    Row { name: "ycsb-c", origin: "retrieves (YCSB core workload C)", own_sizes: false, build: ycsb::build },
+    Row {
+        name: "ycsb-c",
+        origin: "retrieves (YCSB core workload C)",
+        own_sizes: false,
+        keys: Asked,
+        build: ycsb::build,
+    },
     Row {
         name: "ycsb-d",
         origin: "95 % retrieves of the latest, 5 % inserts (YCSB core workload D)",
         own_sizes: false,
+        keys: Latest,
         build: ycsb::build,
     },
     Row {
         name: "ycsb-e",
         origin: "95 % short scans, 5 % inserts (YCSB core workload E)",
         own_sizes: false,
+        keys: Asked,
         build: ycsb::build,
     },
     Row {
         name: "ycsb-f",
         origin: "half retrieves, half read-modify-writes (YCSB core workload F)",
         own_sizes: false,
+        keys: Asked,
         build: ycsb::build,
     },
     Row {
         name: "plus-a",
         origin: "half retrieves, half stores (Plus, section V)",
         own_sizes: false,
+        keys: Asked,
         build: ycsb::build,
     },
     Row {
         name: "plus-b",
         origin: "95 % retrieves, 5 % stores (Plus, section V)",
         own_sizes: false,
+        keys: Asked,
         build: ycsb::build,
     },
-    Row { name: "plus-c", origin: "retrieves (Plus, section V)", own_sizes: false, build: ycsb::build },
+    Row {
+        name: "plus-c",
+        origin: "retrieves (Plus, section V)",
+        own_sizes: false,
+        keys: Asked,
+        build: ycsb::build,
+    },
     Row {
         name: "plus-d",
         origin: "95 % retrieves, 5 % stores, both of the latest (Plus, section V)",
         own_sizes: false,
+        keys: Latest,
         build: ycsb::build,
     },
     Row {
         name: "plus-f",
         origin: "half retrieves, half read-modify-writes (Plus, section V)",
         own_sizes: false,
+        keys: Asked,
         build: ycsb::build,
     },
 ];
 
+fn row(name: &str) -> Option<&'static Row> {
+    WORKLOADS.iter().find(|row| row.name == name)
+}
+
 /// Does a run of this begin with a drive whose pairs have been overwritten? That takes long, and such runs may follow
 /// each other on one drive.
 pub fn is_preconditioned(params: &WorkloadParams) -> bool {
-    params.overwrites > 0 && ycsb::is_mix(&params.name)
+    params.overwrites > 0 && has_distribution(&params.name)
 }
 
 /// The distribution of a workload that has one of its own, whatever is asked for.
 pub fn own_distribution(name: &str) -> Option<&'static str> {
-    ycsb::own_distribution(name)
+    row(name).filter(|row| row.keys == Latest).map(|_| "latest")
 }
 
 /// Has the workload values of sizes of its own?
 pub fn has_own_sizes(name: &str) -> bool {
-    WORKLOADS.iter().any(|row| row.name == name && row.own_sizes)
+    row(name).is_some_and(|row| row.own_sizes)
+}
+
+/// Does the workload look at `num`?
+pub fn draws_keys(name: &str) -> bool {
+    row(name).is_some_and(|row| row.keys != Unique)
 }
 
 /// Does the workload look at `distribution`, if only to say that its own is another one?
 pub fn has_distribution(name: &str) -> bool {
-    ycsb::is_mix(name)
+    row(name).is_some_and(|row| matches!(row.keys, Asked | Latest))
 }
 
 /// Builds the workload that `params.name` names.
@@ -301,7 +358,7 @@ pub fn has_distribution(name: &str) -> bool {
 /// # Errors
 /// One line: an unknown name, or a parameter the workload cannot work with.
 pub fn build(params: &WorkloadParams, seed: u64) -> Result<Box<dyn Workload>, String> {
-    match WORKLOADS.iter().find(|row| row.name == params.name) {
+    match row(&params.name) {
         Some(row) => (row.build)(params, seed),
         None => {
             let names: Vec<_> = WORKLOADS.iter().map(|row| row.name).collect();

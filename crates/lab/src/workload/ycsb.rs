@@ -83,15 +83,6 @@ struct Ycsb {
     notes: Vec<String>,
 }
 
-/// Is there a mix of that name?
-pub(super) fn is_mix(name: &str) -> bool {
-    MIXES.iter().any(|mix| mix.name == name)
-}
-
-pub(super) fn own_distribution(name: &str) -> Option<&'static str> {
-    MIXES.iter().any(|mix| mix.name == name && mix.latest).then_some("latest")
-}
-
 pub(super) fn build(params: &WorkloadParams, seed: u64) -> Result<Box<dyn Workload>, String> {
     let mix = MIXES.iter().find(|mix| mix.name == params.name).ok_or("workload.name: no such mix")?;
     let scramble = params.scramble && mix.name.starts_with("ycsb");

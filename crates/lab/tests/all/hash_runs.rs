@@ -243,7 +243,7 @@ fn least_protected_bytes(document: &Document) -> u64 {
     let mut document = document.clone();
     document.set("power.protected_bytes=1000000").unwrap();
     let refused = run(&document, &|_, _| ()).expect_err("a megabyte is too little").to_string();
-    let needed = refused.split("needs ").nth(1).and_then(|rest| rest.split(':').next());
+    let needed = refused.split("to at least ").nth(1);
     needed.and_then(|bytes| bytes.parse().ok()).unwrap_or_else(|| panic!("{refused}"))
 }
 

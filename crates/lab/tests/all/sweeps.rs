@@ -103,6 +103,20 @@ fn a_wrong_sweep_is_one_line() {
     );
 }
 
+#[test]
+fn a_sweep_begins_with_the_drive_of_its_engine() {
+    let profile = |text: &str| rows("s.toml", text).unwrap()[0].document.profile_name();
+    let grid = "[grid]\n\"host.depth\" = [1]\n";
+    assert_eq!(profile(grid), "cosmos-plus");
+    assert_eq!(profile(&format!("set = [\"engine.name=plus\"]\n{grid}")), "kvvirt");
+    let named = format!("profile = \"kvvirt\"\nset = [\"engine.name=lsm\"]\n{grid}");
+    assert_eq!(profile(&named), "kvvirt");
+    // Before anything is run.
+    let impossible = format!("set = [\"power.protected_bytes=1MiB\"]\n{grid}");
+    let error = rows("s.toml", &impossible).unwrap_err().to_string();
+    assert!(error.contains("set power.protected_bytes to at least "), "{error}");
+}
+
 /// Name of the folder that relative paths begin in.
 fn folder_name() -> String {
     let folder = std::env::current_dir().unwrap();

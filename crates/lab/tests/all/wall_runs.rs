@@ -62,6 +62,22 @@ fn a_replay_is_loading_and_the_run() {
     let loading = recorded.precondition.expect("pairs were loaded").nand.programs.total();
     assert_eq!(replayed.nand.programs.total(), loading + recorded.nand.programs.total());
     assert!(replayed.notes[1].contains("loading is part of it"), "{:?}", replayed.notes);
+    // More than there should be, and less.
+    let whole = fs::read(&path).expect("the recording");
+    let last_note = |bytes: &[u8]| {
+        fs::write(&path, bytes).expect("it can be written");
+        replay(&path).expect("it can be replayed").notes.pop().expect("a note")
+    };
+    assert_eq!(
+        last_note(&[&whole[..], b"junk"].concat()),
+        "4 bytes behind the end of the recording are ignored"
+    );
+    let (cut, end_frame) = (whole.len() - 3, 5 + 21 + 8);
+    let in_a_frame =
+        format!("the recording ends at byte {cut}, in the middle of a frame: its run was interrupted; ");
+    assert!(last_note(&whole[..cut]).starts_with(&in_a_frame), "{}", last_note(&whole[..cut]));
+    let between = last_note(&whole[..whole.len() - end_frame]);
+    assert!(between.contains("without the frame that says its run had ended"), "{between}");
 }
 
 /// Inserts stay in the pipeline until its doorbell is rung; the hundreds of nexts behind one must not be its latency.

@@ -154,7 +154,12 @@ impl Recording {
         &self.configuration
     }
 
-    /// Reads the next frame; `buffer` is scratch space. `None` where the file ends before a frame does.
+    /// Reads what follows, which is nothing of a recording, and says how many bytes there are.
+    fn skip_rest(&mut self) -> std::io::Result<u64> {
+        std::io::copy(&mut self.input, &mut std::io::sink())
+    }
+
+    /// Reads the next frame; `buffer` is scratch space, and has what there is of it. `None` where the file ends before a frame does.
     fn next(&mut self, buffer: &mut Vec<u8>) -> Result<Option<Frame>, RecordingError> {
         let offset = self.offset;
         buffer.clear();

@@ -34,9 +34,18 @@ struct Tape {
     refused: RefCell<VecDeque<u64>>,
     writes: Cell<u64>,
     end: Cell<Option<End>>,
-    /// The recording ended before its run did: where in it.
-    interrupted_at: Cell<Option<u64>>,
+    /// The recording ended before its run did.
+    interruption: Cell<Option<Interruption>>,
+    /// Bytes behind the frame that ends it.
+    ignored_bytes: Cell<u64>,
     failure: RefCell<Option<RecordingError>>,
+}
+
+/// Where a recording ends that has no end.
+#[derive(Clone, Copy)]
+struct Interruption {
+    at: u64,
+    in_a_frame: bool,
 }
 
 impl Tape {
@@ -52,7 +61,8 @@ impl Tape {
                 Some(Frame::Refused { nth }) => self.refused.borrow_mut().push_back(nth),
                 None => {
                     // What the drive does from here on, it may have been stopped in by an arrival that is not kept.
-                    self.interrupted_at.set(Some(offset));
+                    let begun = self.buffer.borrow().len() as u64;
+                    self.interruption.set(Some(Interruption { at: offset + begun, in_a_frame: begun > 0 }));
                     self.sim.halt();
                     return Ok(None);
                 }
@@ -60,6 +70,8 @@ impl Tape {
                     // A power cut came between two events, not between two steps of this run.
                     self.sim.step_every_event();
                     self.end.set(Some(end));
+                    let rest = self.recording.borrow_mut().skip_rest();
+                    self.ignored_bytes.set(rest.map_err(|error| self.error(error.to_string()))?);
                     return Ok(None);
                 }
             }
@@ -96,7 +108,7 @@ impl Tape {
         if let Some(failure) = self.failure.take() {
             return Err(failure);
         }
-        if self.interrupted_at.get().is_some() {
+        if self.interruption.get().is_some() {
             return Ok(true);
         }
         let end =
@@ -118,8 +130,13 @@ impl Tape {
 
     /// What is missing of the recording, if it is not whole.
     fn interrupted(&self) -> std::io::Result<()> {
-        let Some(offset) = self.interrupted_at.get() else { return Ok(()) };
-        let what = format!("its run was interrupted: byte {offset} begins no whole frame");
+        let Some(Interruption { at, in_a_frame }) = self.interruption.get() else { return Ok(()) };
+        let how = if in_a_frame {
+            "in the middle of a frame"
+        } else {
+            "without the frame that says its run had ended"
+        };
+        let what = format!("the recording ends at byte {at}, {how}: its run was interrupted");
         Err(std::io::Error::new(ErrorKind::UnexpectedEof, what))
     }
 }
@@ -185,7 +202,8 @@ where
         refused: RefCell::default(),
         writes: Cell::new(0),
         end: Cell::new(None),
-        interrupted_at: Cell::new(None),
+        interruption: Cell::new(None),
+        ignored_bytes: Cell::new(0),
         failure: RefCell::default(),
     });
     let (link, finish) = build(&sim, Rc::new(TapeMemory(tape.clone()))).map_err(ReplayError::Build)?;
@@ -197,7 +215,8 @@ where
     });
     let ended = tape.run(&link);
     let result = ended.map(|power_cut| {
-        finish(Ended { lateness: Histogram::default(), power_cut, recording: tape.interrupted() })
+        let (recording, ignored_bytes) = (tape.interrupted(), tape.ignored_bytes.get());
+        finish(Ended { lateness: Histogram::default(), power_cut, recording, ignored_bytes })
     });
     sim.clear();
     Ok(result?)

@@ -33,6 +33,8 @@ pub struct Ended {
     /// What went wrong while recording, if anything did; the drive was served all the same. Of a replay: is the recording
     /// whole?
     pub recording: Result<(), std::io::Error>,
+    /// Of a replay: how many bytes behind the end of the recording were not looked at.
+    pub ignored_bytes: u64,
 }
 
 /// A drive that has been built and can serve.
@@ -94,7 +96,7 @@ impl<F> Server<F> {
         let end = End { power_cut, events: sim.events(), now: sim.now(), completion_doorbells };
         let recording = self.recorder.map_or(Ok(()), |recorder| recorder.finish(&end));
         drop(self.gone);
-        let result = (self.finish)(Ended { lateness, power_cut, recording });
+        let result = (self.finish)(Ended { lateness, power_cut, recording, ignored_bytes: 0 });
         sim.clear();
         result
     }

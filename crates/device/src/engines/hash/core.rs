@@ -17,6 +17,7 @@ use kvdrive_spec::{Key, Status};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::cache::{Budget, Cache, Eviction, Pin, SLOT_BYTES};
+use super::commands::of_config;
 use super::config::{Accounting, HashConfig, OPEN_SUPERBLOCKS};
 use super::journal::Journal;
 use super::layout::{Grain, Layout};
@@ -27,6 +28,7 @@ use super::scheme::SchemeRow;
 use super::section::{Entry, Probe};
 use super::snapshot::{Held, Released, Snapshots};
 use super::space::{KIND_DATA, KIND_MAP, Limits, Part, Reader, Space};
+use crate::drive::{DriveConfig, PowerOnError};
 use crate::firmware::{Cores, Role};
 use crate::flash::{FlashPort, Purpose};
 use crate::power;
@@ -117,6 +119,21 @@ pub(super) struct Core {
     pub gc_lock: kvdrive_sim::Mutex,
     /// Tells images of different drives apart.
     pub fingerprint: u64,
+}
+
+/// Whether `config` describes a hash engine and has the power-protected memory it needs.
+///
+/// # Errors
+/// The key that says otherwise.
+pub fn check(config: &DriveConfig) -> Result<(), PowerOnError> {
+    let (scheme, hash) = of_config(config)?;
+    let layout = Layout::new(config.flash.geometry(), hash.grain_bytes, hash.unit_bytes);
+    let journal = Rc::new(Journal::new(power::Journal::default()));
+    let records = scheme.records.map(|form| Records::new(&layout, form, &journal));
+    let records_bytes = records.as_ref().map_or(0, Records::dram_bytes);
+    Bounds::new(&hash, &layout, &*(scheme.format)(&layout), records_bytes, config.protected_bytes)
+        .map(drop)
+        .map_err(|what| PowerOnError::Config(format!("power.protected_bytes: {what}")))
 }
 
 impl Core {

@@ -54,6 +54,7 @@ use crate::drive::{DriveConfig, PowerOnError};
 
 pub use commands::{Found, HashEngine, Place, of_config};
 pub use config::{Accounting, HashConfig, HashCosts};
+pub use core::check;
 pub use cursor::HashCursor;
 pub use scheme::{SCHEMES, SchemeRow, scheme};
 

@@ -55,8 +55,9 @@ impl Bounds {
         match protected_bytes.checked_sub(fixed).filter(|rest| *rest >= least) {
             Some(rest) => Ok(Bounds { altered_bytes: rest, ..bounds }),
             None => Err(format!(
-                "{protected_bytes}; the engine needs {}: write buffer {write_buffer_bytes}, pages on their way \
-                 {page_bytes}, directory {table_bytes}, invalid records {records_bytes}, altered sections {least}",
+                "{protected_bytes}; the engine needs more (write buffer {write_buffer_bytes}, pages on their way \
+                 {page_bytes}, directory {table_bytes}, invalid records {records_bytes}, altered sections {least}): set \
+                 power.protected_bytes to at least {}",
                 fixed + least
             )),
         }

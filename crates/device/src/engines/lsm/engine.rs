@@ -167,7 +167,7 @@ pub fn check(config: &DriveConfig) -> Result<(), PowerOnError> {
             "lsm.layout: \"{}\" reaches {} B; the drive has {bytes} B of logical pages",
             layout.name, layout.reach_bytes
         )),
-        _ => Ok(()),
+        _ => tables_in_protected_bytes(config, &shape_of_config(config)?).map(drop),
     }
 }
 
@@ -459,7 +459,7 @@ impl LsmEngine {
                 (log, Some(index))
             }
         };
-        let most_tables = tables_in_protected_bytes(&config, &log)?;
+        let most_tables = tables_in_protected_bytes(&config, &shape)?;
         let liveness = Rc::new(Liveness::new(log.clone(), journal.clone()));
         let parts = IndexParts {
             sim: sim.clone(),
@@ -505,7 +505,7 @@ impl LsmEngine {
 }
 
 /// What must survive without flash has to fit the memory that does. Returns how many tables can be listed there.
-fn tables_in_protected_bytes(config: &DriveConfig, log: &ValueLog) -> Result<u32, PowerOnError> {
+fn tables_in_protected_bytes(config: &DriveConfig, shape: &Shape) -> Result<u32, PowerOnError> {
     /// Key, address, length, sequence number and flags of a memtable record, and its place in the image.
     const RECORD_BYTES: u64 = 40;
     /// Id and level of a table.
@@ -513,11 +513,11 @@ fn tables_in_protected_bytes(config: &DriveConfig, log: &ValueLog) -> Result<u32
     /// So many tables there must be room for.
     const LEAST_TABLES: u64 = 1024;
     let memtables = 2 * u64::from(config.lsm.index.memtable_entries) * RECORD_BYTES;
-    let needed = log.protected_bytes() + memtables + LEAST_TABLES * TABLE_BYTES;
+    let needed = shape.protected_bytes(config.lsm.buffer_entries) + memtables + LEAST_TABLES * TABLE_BYTES;
     let Some(left) = config.protected_bytes.checked_sub(needed) else {
         let line = format!(
             "power.protected_bytes: {}; page buffer, memtables, segments of the value log and {LEAST_TABLES} tables need \
-             {needed}",
+             more: set power.protected_bytes to at least {needed}",
             config.protected_bytes
         );
         return Err(PowerOnError::Config(line));

@@ -36,7 +36,7 @@ use kvdrive_link::Region;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::data::PageData;
-use super::image::geometry_bytes;
+use super::image::{GEOMETRY_KEYS, geometry_bytes, geometry_fields};
 use super::{ImageError, Media, MediaKind, MediaOptions, MediaPage, Opened};
 use crate::flash::geometry::{BlockId, Geometry, Ppa};
 use crate::flash::spare::{SPARE_USED_BYTES, Spare, data_check};
@@ -156,13 +156,13 @@ fn head(geometry: &Geometry) -> Vec<u8> {
 }
 
 fn open(geometry: &Geometry, options: &MediaOptions) -> Opened {
-    let path = options.path.as_deref().ok_or_else(|| ImageError::new(0, "medium file needs a path"))?;
-    let file = open_file(path).map_err(|error| ImageError::new(0, format!("{}: {error}", path.display())))?;
+    let path = options.path.as_deref().ok_or_else(|| ImageError::whole("medium file needs a path"))?;
+    let file = open_file(path).map_err(|error| ImageError::whole(error.to_string()).at(path))?;
     if options.sync {
-        sync_folder(path).map_err(|error| ImageError::new(0, format!("{}: {error}", path.display())))?;
+        sync_folder(path).map_err(|error| ImageError::whole(error.to_string()).at(path))?;
     }
     let backing = Backing::File { file, path: path.to_owned(), sync: options.sync };
-    Ok(Box::new(FileMedia::on(geometry, backing)?))
+    Ok(Box::new(FileMedia::on(geometry, backing).map_err(|error| error.at(path))?))
 }
 
 /// The file is this drive's alone until it is closed, also by a kill.
@@ -236,22 +236,38 @@ impl FileMedia {
             media.backing.settle();
             return Ok(media);
         }
-        Err(FileMedia::refuse(&block))
+        Err(FileMedia::refuse(geometry, &block))
     }
 
-    /// Why `block`, the beginning of a file, is not ours.
-    fn refuse(block: &[u8]) -> ImageError {
-        let size = MAGIC.len() + 4 + 7 * 4;
+    /// Why `block`, the beginning of a file, is not that of a drive of `geometry`.
+    fn refuse(geometry: &Geometry, block: &[u8]) -> ImageError {
+        let fields = geometry_fields(geometry);
+        let size = MAGIC.len() + 4 + 4 * fields.len();
         for at in [0, SECOND_HEAD_AT] {
             let (body, check) = block[at..at + size + 8].split_at(size);
-            if body.starts_with(MAGIC) && check == xxh3_64(body).to_le_bytes() {
-                return ImageError::new(
-                    at + MAGIC.len(),
-                    "the image is of another version or another geometry",
-                );
+            if !body.starts_with(MAGIC) || *check != xxh3_64(body).to_le_bytes()[..8] {
+                continue;
             }
+            let mut numbers = body[MAGIC.len()..]
+                .chunks_exact(4)
+                .map(|number| u32::from_le_bytes(number.try_into().expect("4 bytes")));
+            let version = numbers.next().expect("the head has it");
+            if version != VERSION {
+                return ImageError::whole(format!(
+                    "an image of version {version}; this program reads version {VERSION}: take another path"
+                ));
+            }
+            let names = GEOMETRY_KEYS.iter().zip(numbers).zip(fields);
+            let others = names.filter(|((_, of_image), configured)| of_image != configured);
+            let others = others.map(|((key, of_image), configured)| {
+                format!("flash.{key} {of_image} instead of {configured}")
+            });
+            return ImageError::whole(format!(
+                "a drive of another geometry, {}: set that, or take another path",
+                others.collect::<Vec<_>>().join(", ")
+            ));
         }
-        ImageError::new(0, "this is no image file of a drive")
+        ImageError::new(0, "this is no image file of a drive; take another path")
     }
 
     fn layout(geometry: &Geometry, backing: Backing) -> FileMedia {

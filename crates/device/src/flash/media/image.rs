@@ -41,7 +41,18 @@ pub enum Format {
     Tags = 2,
 }
 
-fn geometry_fields(geometry: &Geometry) -> [u32; 7] {
+/// Names of the [`geometry_fields`], as configurations have them.
+pub(super) const GEOMETRY_KEYS: [&str; 7] = [
+    "channels",
+    "dies_per_channel",
+    "planes",
+    "blocks_per_die",
+    "pages_per_block",
+    "page_bytes",
+    "spare_bytes",
+];
+
+pub(super) fn geometry_fields(geometry: &Geometry) -> [u32; 7] {
     [
         geometry.channels,
         geometry.dies_per_channel,

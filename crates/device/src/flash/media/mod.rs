@@ -15,9 +15,9 @@ pub mod packed;
 pub mod ram;
 pub mod tags;
 
+use std::fmt;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
-
-use std::path::PathBuf;
 
 use super::geometry::{BlockId, Geometry, Ppa};
 use super::spare::Spare;
@@ -96,19 +96,43 @@ pub struct MediaOptions {
     pub sync: bool,
 }
 
-/// Bytes that are no image of a drive.
+/// Bytes that are no image of a drive, or a file that cannot be had.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("media image, byte {offset}: {what}")]
 pub struct ImageError {
-    /// Where.
-    pub offset: u64,
+    /// The file, if it is in one.
+    pub path: Option<PathBuf>,
+    /// Where in the bytes; nowhere if it is not about them.
+    pub offset: Option<u64>,
     /// What is wrong.
     pub what: String,
 }
 
 impl ImageError {
     pub(crate) fn new(offset: usize, what: impl Into<String>) -> ImageError {
-        ImageError { offset: offset as u64, what: what.into() }
+        ImageError { path: None, offset: Some(offset as u64), what: what.into() }
+    }
+
+    /// It is about the whole, and not about a byte of it.
+    pub(crate) fn whole(what: impl Into<String>) -> ImageError {
+        ImageError { path: None, offset: None, what: what.into() }
+    }
+
+    /// It is in this file.
+    pub(crate) fn at(self, path: &Path) -> ImageError {
+        ImageError { path: Some(path.to_owned()), ..self }
+    }
+}
+
+impl fmt::Display for ImageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.path {
+            Some(path) => write!(f, "{}", path.display())?,
+            None => f.write_str("media image")?,
+        }
+        if let Some(offset) = self.offset {
+            write!(f, ", byte {offset}")?;
+        }
+        write!(f, ": {}", self.what)
     }
 }
 
@@ -137,6 +161,6 @@ pub fn kind(name: &str) -> Option<&'static MediaKind> {
 
 /// Rebuilds a medium of kind `name` for a drive of `geometry` from the bytes of [`Media::image`].
 pub fn from_image(name: &str, geometry: &Geometry, bytes: &[u8]) -> Opened {
-    let kind = kind(name).ok_or_else(|| ImageError::new(0, format!("no medium is called {name}")))?;
+    let kind = kind(name).ok_or_else(|| ImageError::whole(format!("no medium is called {name}")))?;
     (kind.from_image)(geometry, bytes)
 }

@@ -214,19 +214,16 @@ fn iterate_while_storing(engine: &str) {
 fn hash_engines_do_with_the_protected_memory_they_ask_for() {
     for row in kvdrive_device::engines::hash::SCHEMES {
         let settings = |protected_bytes: u64| {
-            let document = document(&[
+            document(&[
                 format!("engine.name={}", row.name),
                 format!("power.protected_bytes={protected_bytes}"),
                 "hash.dram_bytes=262144".into(),
-            ]);
-            Bench::new(&document, Sim::new())
+            ])
         };
-        let bench = settings(300_000);
-        let refused = bench.sim.block_on(bench.power_on(None)).err().expect("too little").to_string();
-        let needed = refused.split("needs ").nth(1).and_then(|rest| rest.split(':').next());
+        let refused = settings(300_000).config().expect_err("too little").to_string();
+        let needed = refused.split("to at least ").nth(1);
         let needed: u64 = needed.and_then(|number| number.parse().ok()).expect(&refused);
-        bench.sim.clear();
-        let bench = settings(needed);
+        let bench = Bench::new(&settings(needed), Sim::new());
         bench.sim.block_on(async {
             let drive = bench.power_on(None).await.expect("enough");
             let driver = bench.connect().await;
