@@ -88,6 +88,12 @@ struct Condition {
 }
 
 impl Condition {
+    /// Whether it says something of the key that `assignment` sets.
+    fn sets_as(&self, assignment: &str) -> bool {
+        let key = assignment.split_once('=').map_or(assignment, |(key, _)| key).trim();
+        self.set.iter().any(|(known, _)| known == key)
+    }
+
     /// Puts a run under it, and with it the other runs of its drive.
     fn lay_over(&self, found: &mut Found) {
         for asked in &mut found.session {
@@ -292,12 +298,14 @@ impl Planned {
     /// # Errors
     /// A place that no figure has, or a setting that is wrong.
     pub fn new(
-        claim: Claim,
+        mut claim: Claim,
         figures: &[Figure],
         plan: &mut Plan,
         options: &Options,
     ) -> anyhow::Result<Planned> {
         let (as_usual, is_altered) = (options.as_usual(), options.is_altered());
+        // What is set for all runs is no condition beside them.
+        claim.beside.retain(|condition| !options.set.iter().any(|set| condition.sets_as(set)));
         let runs =
             claim.plan(figures, plan).map_err(|problem| anyhow::anyhow!("claim {}: {problem}", claim.id))?;
         Ok(Planned { claim, as_usual, is_altered, runs })

@@ -124,6 +124,17 @@ fn other_conditions_stand_beside() {
 }
 
 #[test]
+fn what_is_set_for_all_runs_is_no_condition() {
+    let beside = "beside = [{ name = \"seed 2\", set = [\"run.seed=2\"] }, { name = \"seed 3\", set = [\"run.seed=3\"] }, \
+         { name = \"another size\", set = [\"workload.value_size=16\"] }]\n";
+    let text =
+        claim(&format!("{RUNS}value = \"piggy / base\"\nrelation = \">=\"\npublished = 0.4\n{beside}"));
+    let outcome = judge_with(&text, Options { set: vec!["run.seed=9".into()], ..Options::default() });
+    let names: Vec<_> = outcome.beside.iter().map(|beside| beside.name.as_str()).collect();
+    assert_eq!(names, ["another size"]);
+}
+
+#[test]
 fn another_profile_stands_beside() {
     let beside = "beside = [{ name = \"another drive\", profile = \"kvvirt\" }]\n";
     let claim = claim(&format!("{RUNS}order = [\"piggy < base\"]\n{beside}"));

@@ -171,13 +171,14 @@ fn claims_of_every_suite_can_be_planned() {
         }
     }
     // Two drives for YCSB, two for small values, two to be filled: the workloads follow each other. Then two at each of three
-    // budgets, one of which is there already.
+    // budgets, one of which is there already. Beside them two under two conditions for uniform reads, and each of the three engines
+    // with two more seeds.
     let drives = std::cell::Cell::new(0);
     let _ = plan.run(|_, sessions| {
         drives.set(sessions.len());
         anyhow::bail!("planned, not run")
     });
-    assert_eq!(drives.get(), 11);
+    assert_eq!(drives.get(), 11 + 4 + 6);
 }
 
 #[test]

@@ -36,7 +36,8 @@
 //! `kvdrive compare --engine plus,plus2 --profile kvvirt --workload plus-a,plus-b,plus-c,plus-d,plus-f --distribution
 //! uniform,zipfian --scale 1/64 --dram published`, then `total-128` and `total-256`. Thousand operations a second
 //! (modelled) and how many times as many; behind them bytes programmed for a byte stored (counted). B and D store 5 % of
-//! 156 250 operations, a superblock's worth: what is programmed meanwhile is mostly older.
+//! 156 250 operations, a superblock's worth: what is programmed meanwhile is mostly older. Of F's read-modify-write the
+//! retrieve and the store count each.
 //!
 //! | | published | total-128 | total-256 |
 //! |---|---|---|---|
@@ -61,9 +62,13 @@
 //! latest x1.07; zipfian A x1.14, B x1.07, C x1.02, F x1.10. Filling and overwriting programs 1.79 bytes for a byte against
 //! 2.86, A uniform 1.45 kB an operation against 2.49.
 //!
-//! Reads gain least: a section less often, and then still the pair. C zipfian waits for the dies of the hottest pairs,
-//! whatever the table. The weight of sections decides how A fares when little is kept free: with four superblocks of
-//! 256 and a weight of 1 A uniform came to 0.94 of `plus`, with eight to 1.20. `plus` was not run with a weight.
+//! Reads gain least: a section less often, and then still the pair. C zipfian with one seed is no evidence, here or at full
+//! size: where B left the two or three hottest pairs decides, on one die, which every client then waits for whatever the
+//! table, or on several. Above, with `run.seed` 1, it is slower than B; with 2 and 3 it is 201.6 → 210.6, x1.04, and 199.7 →
+//! 206.3, x1.03, faster than B (published accounting).
+//!
+//! The weight of sections decides how A fares when little is kept free: with four superblocks of 256 and a weight of 1 A
+//! uniform came to 0.94 of `plus`, with eight to 1.20. `plus` was not run with a weight.
 
 use super::records;
 use super::scheme::SchemeRow;
