@@ -264,8 +264,9 @@ fn conditions_between_keys_are_one_line_too() {
 /// It is public: not every drive comes from a document.
 #[test]
 fn a_drive_names_the_key_that_it_cannot_be_made_with() {
+    type Change = fn(&mut DriveConfig);
     let whole = setup::drive(&config(&[]));
-    let cases: [(fn(&mut DriveConfig), &str); 4] = [
+    let cases: [(Change, &str); 4] = [
         (|drive| drive.flash.page_bytes = 12288, "flash.page_bytes: 12288; "),
         (|drive| drive.ftl.gc_low_blocks = 1023, "ftl.gc_low_blocks: is 1023, "),
         (|drive| drive.lsm.index.rings.clear(), "lsm.rings: "),

@@ -130,7 +130,7 @@ pub fn check(config: &DriveConfig) -> Result<(), PowerOnError> {
     let layout = Layout::new(config.flash.geometry(), hash.grain_bytes, hash.unit_bytes);
     let journal = Rc::new(Journal::new(power::Journal::default()));
     let records = scheme.records.map(|form| Records::new(&layout, form, &journal));
-    let records_bytes = records.as_ref().map_or(0, Records::dram_bytes);
+    let records_bytes = records.as_ref().map_or(0, Records::buffer_bytes);
     Bounds::new(&hash, &layout, &*(scheme.format)(&layout), records_bytes, config.protected_bytes)
         .map(drop)
         .map_err(|what| PowerOnError::Config(format!("power.protected_bytes: {what}")))

@@ -50,15 +50,8 @@ mod snapshot;
 pub mod space;
 pub mod validity;
 
-use crate::drive::{DriveConfig, PowerOnError};
-
 pub use commands::{Found, HashEngine, Place, of_config};
 pub use config::{Accounting, HashConfig, HashCosts};
 pub use core::check;
 pub use cursor::HashCursor;
 pub use scheme::{SCHEMES, SchemeRow, scheme};
-
-/// Can there be a drive like this with a hash FTL on it? If not, a line that begins with the key to blame.
-pub fn check(config: &DriveConfig) -> Result<(), PowerOnError> {
-    of_config(config).map(|_| ())
-}
