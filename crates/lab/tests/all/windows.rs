@@ -10,7 +10,7 @@ use kvdrive_lab::setup;
 use kvdrive_link::{Link, LocalMemory, Piece, QueuePair, Region};
 use kvdrive_sim::{Resource, Rng, Sim};
 use kvdrive_spec::window::ASK;
-use kvdrive_spec::{Command, Cqe, Key, Status};
+use kvdrive_spec::{Command, Cqe, Key, Status, StoreOptions};
 
 struct Bench {
     sim: Sim,
@@ -21,10 +21,13 @@ struct Bench {
 
 impl Bench {
     fn new(sim: Sim) -> Bench {
+        Bench::with(sim, &["host.transfer=prp"])
+    }
+
+    fn with(sim: Sim, settings: &[&str]) -> Bench {
         let mut document = Document::profile("gen5-cxl").expect("the profile exists");
-        for setting in
-            ["buffer.entries=12", "flash.blocks_per_die=16", "host.transfer=prp", "packing.policy=block"]
-        {
+        let small = ["buffer.entries=12", "flash.blocks_per_die=16", "packing.policy=block"];
+        for setting in small.iter().chain(settings) {
             document.set(setting).expect("a valid setting");
         }
         let config = document.config().expect("valid");
@@ -39,10 +42,14 @@ impl Bench {
     }
 
     async fn driver(&self) -> Driver {
+        self.drivers().await.remove(0)
+    }
+
+    async fn drivers(&self) -> Vec<Driver> {
         let core = Rc::new(Resource::new(&self.sim, "host.core", 1));
         let costs = setup::host_costs(&self.config);
         let host = Host::connect(self.link.clone(), self.memory.clone(), core, costs).await.expect("a drive");
-        setup::drivers(&self.config, &host).expect("a method").remove(0)
+        setup::drivers(&self.config, &host).expect("a method")
     }
 
     /// One CXL store; its completion.
@@ -120,4 +127,24 @@ fn bytes_in_a_window_are_no_value_after_a_power_cut_and_the_window_has_passed() 
         assert_eq!((late.status(), driver.exist(key).await), (Status::STALE_WINDOW, Ok(false)));
     });
     after.sim.clear();
+}
+
+/// The drive has taken room in the window for a value that it then refuses: neither it nor the host may go on counting that
+/// room as used, or the two no longer agree where the next value goes.
+#[test]
+fn a_refused_store_with_a_grant_leaves_the_window_to_those_behind_it() {
+    let bench = Bench::with(Sim::new(), &["host.transfer=adaptive-cxl", "host.threshold1_bytes=128"]);
+    bench.sim.block_on(async {
+        let _drive = bench.power_on(None).await;
+        let driver = bench.driver().await;
+        driver.store(Key::from_u32_be(1), Piece::Bytes(&[1; 100])).await.expect("stored");
+        let add_only = StoreOptions { add_only: true, ..StoreOptions::default() };
+        let again = driver.store_with(Key::from_u32_be(1), Piece::Bytes(&[2; 4_096]), add_only).await;
+        assert_eq!(again, Err(Status::KEY_EXISTS));
+        for number in 2..200 {
+            let stored = driver.store(Key::from_u32_be(number), Piece::Bytes(&[3; 100])).await;
+            assert_eq!(stored, Ok(()), "value {number}");
+        }
+    });
+    bench.sim.clear();
 }

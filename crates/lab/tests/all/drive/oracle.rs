@@ -112,19 +112,15 @@ fn concurrent_stream(sim: Sim, settings: &[&str], seed: u64) {
 
 /// A step on keys that no other task touches.
 async fn own_step(driver: &kvdrive_host::modelled::Driver, oracle: &mut Oracle, rng: &mut Rng, task: u64) {
-    use super::bench::{SIZES, Stored, check_one, value};
+    use super::bench::{SIZES, Stored, check_one, store};
     let key = kvdrive_spec::Key::from_u32_be((task as u32) << 16 | rng.below(15) as u32);
     match rng.below(8) {
         0..=4 => {
             let bytes = SIZES[rng.below(SIZES.len() as u64) as usize];
             let stored = Stored { version: rng.next_u64(), bytes };
-            let piece = kvdrive_link::Piece::Pattern(value(&key, stored));
-            match driver.store(key, piece).await {
-                Ok(()) => {
-                    oracle.pairs.insert(key, stored);
-                }
+            match store(driver, oracle, key, stored).await {
                 // The buffer may be full of other queues' unfinished values: the host tries again.
-                Err(Status::COMMAND_INTERRUPTED | Status::CAPACITY_EXCEEDED) => {}
+                Ok(()) | Err(Status::COMMAND_INTERRUPTED | Status::CAPACITY_EXCEEDED) => {}
                 Err(status) => panic!("store of {bytes} bytes: {status}"),
             }
         }
