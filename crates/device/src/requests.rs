@@ -53,6 +53,11 @@ pub async fn serve<E: Engine>(drive: Rc<Controller<E>>) {
             Some(turn) => {
                 fetched.queue.wait_turn(turn).await;
                 let answer = execute(&drive, &fetched).await;
+                if answer == Err(Status::COMMAND_INTERRUPTED) && fetched.sqe.opcode != opcode::CXL_STORE {
+                    // A long value may need the windows' half of the buffer too. The next try must find it free, and
+                    // queues that are idle would keep theirs.
+                    drive.windows.close_all();
+                }
                 let quiet = fetched.sqe.is_quiet() && fetched.sqe.opcode != opcode::CXL_STORE;
                 if let (true, Err(status)) = (quiet, answer) {
                     remember_refusal(&drive, &fetched, status);

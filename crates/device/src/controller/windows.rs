@@ -151,6 +151,12 @@ impl<W> Windows<W> {
         drop(closed);
     }
 
+    /// Closes every window. Whoever has one is told so by the next command that names it.
+    pub fn close_all(&self) {
+        let closed = std::mem::take(&mut *self.by_queue.borrow_mut());
+        drop(closed);
+    }
+
     /// Gives `queue` a fresh window of `bytes` bytes.
     pub fn open(&self, queue: &QueuePair, window: W, bytes: u32) {
         let index = usize::from(queue.id());

@@ -148,3 +148,51 @@ fn a_refused_store_with_a_grant_leaves_the_window_to_those_behind_it() {
     });
     bench.sim.clear();
 }
+
+/// Every queue has a window, and nobody stores any more but one, whose values come in their commands.
+#[test]
+fn windows_of_idle_queues_leave_room_for_values_in_commands() {
+    for entries in ["8", "12", "64"] {
+        let setting = format!("buffer.entries={entries}");
+        let queues = ["host.queues=40", "host.depth=40", "host.queue_entries=8"];
+        let settings = [&["host.transfer=piggyback-cxl", setting.as_str()], queues.as_slice()].concat();
+        let bench = Bench::with(Sim::new(), &settings);
+        bench.sim.block_on(async {
+            let _drive = bench.power_on(None).await;
+            let drivers = bench.drivers().await;
+            for (number, driver) in (0..).zip(&drivers) {
+                driver.store(Key::from_u32_be(number), Piece::Bytes(&[1; 100])).await.expect("stored");
+            }
+            for (driver, bytes) in drivers.iter().zip([1, 8, 35].iter().cycle()) {
+                let stored = driver.store(Key::from_u32_be(99), Piece::Bytes(&[2; 35][..*bytes])).await;
+                assert_eq!(stored, Ok(()), "{bytes} B, {entries} entries");
+            }
+        });
+        bench.sim.clear();
+    }
+}
+
+/// A long value needs the windows' half of the buffer as well. Nobody uses them any more: the second try gets it.
+#[test]
+fn a_long_value_in_commands_is_taken_when_it_is_tried_again() {
+    let bench = Bench::with(Sim::new(), &["host.transfer=hybrid"]);
+    bench.sim.block_on(async {
+        let _drive = bench.power_on(None).await;
+        let driver = bench.driver().await;
+        let queues = [bench.link.create_queue(8), bench.link.create_queue(8)];
+        let keys = [1, 2].map(Key::from_u32_be);
+        for (queue, generation) in queues.iter().zip(1..) {
+            let asked = bench.store(queue, keys[0], 100, ASK, 0).await;
+            assert_eq!((asked.status(), asked.dw1.get()), (Status::STALE_WINDOW, generation));
+        }
+        let value = [5; 40_000];
+        let first = driver.store(keys[0], Piece::Bytes(&value)).await;
+        assert_eq!(first, Err(Status::COMMAND_INTERRUPTED));
+        assert_eq!(driver.store(keys[0], Piece::Bytes(&value)).await, Ok(()));
+        // The queues find out, and get others.
+        let late = bench.store(&queues[0], keys[1], 100, 0, 1).await;
+        assert_eq!((late.status(), late.dw1.get()), (Status::STALE_WINDOW, 3));
+        assert_eq!(bench.store(&queues[0], keys[1], 100, 0, 3).await.status(), Status::SUCCESS);
+    });
+    bench.sim.clear();
+}
