@@ -37,6 +37,9 @@ use crate::firmware::Role;
 /// The namespace that holds the pairs.
 pub const NSID: u32 = 1;
 
+/// Longest answer to a List, whatever room the host has and however short values are: the drive builds it in its memory.
+const LIST_MAX_BYTES: u32 = 2 << 20;
+
 /// What a command answers besides its status: dwords 0 and 1 of the completion.
 type Answer = Result<(u32, u32), Status>;
 
@@ -376,7 +379,7 @@ async fn delete<E: Engine>(drive: &Controller<E>, key: Key) -> Answer {
 }
 
 async fn list<E: Engine>(drive: &Controller<E>, sqe: &Sqe, start: Option<Key>, buffer_bytes: u32) -> Answer {
-    let mut answer = vec![0; buffer_bytes.min(drive.engine.max_value_bytes()) as usize];
+    let mut answer = vec![0; buffer_bytes.min(LIST_MAX_BYTES) as usize];
     if answer.len() < kvdrive_spec::list::LIST_HEADER_BYTES {
         return Err(Status::INVALID_FIELD);
     }

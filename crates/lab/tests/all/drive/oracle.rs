@@ -238,3 +238,29 @@ fn hash_engines_do_with_the_protected_memory_they_ask_for() {
         bench.sim.clear();
     }
 }
+
+/// A list is no value: it holds keys, however short the values of a drive are.
+#[test]
+fn lists_hold_keys_whatever_the_largest_value() {
+    use super::bench::{Stored, key};
+    for row in ENGINES {
+        let settings = [
+            format!("engine.name={}", row.name),
+            "controller.max_value_bytes=1".into(),
+            "workload.value_size=0".into(),
+        ];
+        let bench = Bench::new(&document(&settings), Sim::new());
+        bench.sim.block_on(async {
+            let _drive = bench.power_on(None).await.expect("an empty drive comes up");
+            let driver = bench.connect().await;
+            let mut oracle = Oracle::of(&bench);
+            for number in 0..50 {
+                let stored = Stored { version: 5, bytes: number as u32 % 2 };
+                let answer = super::bench::store(&driver, &mut oracle, key(number, false), stored).await;
+                assert_eq!(answer, Ok(()), "{}", row.name);
+            }
+            check_all(&driver, &oracle).await;
+        });
+        bench.sim.clear();
+    }
+}
