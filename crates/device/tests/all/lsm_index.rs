@@ -205,7 +205,7 @@ impl Stand {
     }
 
     fn on(sim: Sim, flash: &FlashConfig, config: IndexConfig) -> Stand {
-        config.check(flash.page_bytes).unwrap();
+        config.check().unwrap();
         // `ram` keeps what was trimmed, so that it is found again after a cut; `tags` is for large drives.
         let kind = if config.memtable_entries > 100 { "tags" } else { "ram" };
         let media = (media::kind(kind).unwrap().open)(&flash.geometry(), &MediaOptions::default()).unwrap();
@@ -535,7 +535,7 @@ fn wrong_settings_name_their_key() {
     let wrong = |change: fn(&mut IndexConfig)| {
         let mut config = config("sound", "tiered");
         change(&mut config);
-        config.check(16384).unwrap_err()
+        config.check().unwrap_err()
     };
     assert_eq!(wrong(|config| config.layout = "x".into()), "layout: \"x\" is not one of published, sound");
     assert!(wrong(|config| config.compaction = "x".into()).starts_with("compaction: "));

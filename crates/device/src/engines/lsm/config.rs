@@ -47,8 +47,8 @@ impl Default for IndexConfig {
 }
 
 impl IndexConfig {
-    /// Are these settings possible on pages of `page_bytes`? If not, a line that begins with the key of the setting.
-    pub fn check(&self, page_bytes: u32) -> Result<(), String> {
+    /// Are these settings possible? If not, a line that begins with the key of the setting.
+    pub fn check(&self) -> Result<(), String> {
         let names = |rows: Vec<&str>| rows.join(", ");
         if layout_row(&self.layout).is_none() {
             let known = names(LAYOUTS.iter().map(|row| row.name).collect());
@@ -74,13 +74,18 @@ impl IndexConfig {
         if !(1..=255).contains(&self.rings.len()) {
             return Err(format!("rings: {} levels are not between 1 and 255", self.rings.len()));
         }
-        if !(256..=65536).contains(&page_bytes) || !page_bytes.is_multiple_of(8) {
-            return Err(format!("page_bytes: {page_bytes} is not a multiple of 8 between 256 and 65536"));
-        }
         Ok(())
     }
 
     pub(super) fn bloom(&self) -> BloomConfig {
         BloomConfig { bits_per_key: self.bloom_bits_per_key, hashes: self.bloom_hashes }
     }
+}
+
+/// Can tables be laid out on pages of so many bytes? If not, a line that begins with `page_bytes`.
+pub fn check_page_bytes(page_bytes: u32) -> Result<(), String> {
+    if (256..=65536).contains(&page_bytes) && page_bytes.is_multiple_of(8) {
+        return Ok(());
+    }
+    Err(format!("page_bytes: {page_bytes}; engine lsm takes a multiple of 8 between 256 and 65536"))
 }

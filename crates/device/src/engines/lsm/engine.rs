@@ -22,6 +22,7 @@ use kvdrive_spec::{Key, Status, StoreOptions};
 use serde::{Deserialize, Serialize};
 
 use super::collection::Futile;
+use super::config::check_page_bytes;
 use super::cursor::Cursor;
 use super::entry::Entry;
 use super::index::{Index, IndexParts};
@@ -372,11 +373,9 @@ impl Engine for LsmEngine {
 
     async fn power_on(parts: Parts, image: Option<&[u8]>) -> Result<LsmEngine, PowerOnError> {
         let Parts { sim, cores, flash, journal, config } = parts;
-        config
-            .lsm
-            .index
-            .check(config.flash.page_bytes)
-            .map_err(|line| PowerOnError::Config(format!("lsm.{line}")))?;
+        config.lsm.index.check().map_err(|line| PowerOnError::Config(format!("lsm.{line}")))?;
+        check_page_bytes(config.flash.page_bytes)
+            .map_err(|line| PowerOnError::Config(format!("flash.{line}")))?;
         config
             .ftl
             .check(&config.flash.geometry())

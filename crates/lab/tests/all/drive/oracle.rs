@@ -264,3 +264,19 @@ fn lists_hold_keys_whatever_the_largest_value() {
         bench.sim.clear();
     }
 }
+
+/// Refused at power-on too, by the key that a user knows.
+#[test]
+fn what_an_engine_cannot_work_with_is_refused_by_its_key() {
+    type Change = fn(&mut kvdrive_device::drive::DriveConfig);
+    let large_pages: Change = |config| config.flash.page_bytes = 262_144;
+    for (engine, change, line) in [("lsm", large_pages, "flash.page_bytes: 262144; engine lsm takes")] {
+        let bench = Bench::new(&document(&[format!("engine.name={engine}")]), Sim::new());
+        let mut config = kvdrive_lab::setup::drive(&bench.config);
+        change(&mut config);
+        let power_on = kvdrive_device::Drive::power_on(&bench.sim, &bench.link, &config, None);
+        let refused = bench.sim.block_on(power_on).err().expect("it is refused").to_string();
+        assert!(refused.starts_with(line), "{refused}");
+        bench.sim.clear();
+    }
+}
