@@ -269,8 +269,13 @@ fn lists_hold_keys_whatever_the_largest_value() {
 #[test]
 fn what_an_engine_cannot_work_with_is_refused_by_its_key() {
     type Change = fn(&mut kvdrive_device::drive::DriveConfig);
+    let no_flash: Change = |config| config.flash.enabled = false;
     let large_pages: Change = |config| config.flash.page_bytes = 262_144;
-    for (engine, change, line) in [("lsm", large_pages, "flash.page_bytes: 262144; engine lsm takes")] {
+    for (engine, change, line) in [
+        ("lsm", large_pages, "flash.page_bytes: 262144; engine lsm takes"),
+        ("original", no_flash, "nand.enabled: false; engine original"),
+        ("plus2", no_flash, "nand.enabled: false; engine plus2"),
+    ] {
         let bench = Bench::new(&document(&[format!("engine.name={engine}")]), Sim::new());
         let mut config = kvdrive_lab::setup::drive(&bench.config);
         change(&mut config);
