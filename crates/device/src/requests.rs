@@ -37,6 +37,9 @@ use crate::firmware::Role;
 /// The namespace that holds the pairs.
 pub const NSID: u32 = 1;
 
+/// Longest answer to a List, whatever room the host has and however short values are: the drive builds it in its memory.
+const LIST_MAX_BYTES: u32 = 2 << 20;
+
 /// What a command answers besides its status: dwords 0 and 1 of the completion.
 type Answer = Result<(u32, u32), Status>;
 
@@ -53,6 +56,11 @@ pub async fn serve<E: Engine>(drive: Rc<Controller<E>>) {
             Some(turn) => {
                 fetched.queue.wait_turn(turn).await;
                 let answer = execute(&drive, &fetched).await;
+                if answer == Err(Status::COMMAND_INTERRUPTED) && fetched.sqe.opcode != opcode::CXL_STORE {
+                    // A long value may need the windows' half of the buffer too. The next try must find it free, and
+                    // queues that are idle would keep theirs.
+                    drive.windows.close_all();
+                }
                 let quiet = fetched.sqe.is_quiet() && fetched.sqe.opcode != opcode::CXL_STORE;
                 if let (true, Err(status)) = (quiet, answer) {
                     remember_refusal(&drive, &fetched, status);
@@ -158,7 +166,25 @@ async fn store_granted<E: Engine>(
         let place = prp::receive(link, &fetched.sqe, &key, value_bytes, engine).await?;
         return commit(drive, key, place, options).await;
     };
-    let place = place?;
+    let stored = match place {
+        Ok(place) => store_at(drive, fetched, command, place).await,
+        Err(status) => Err(status),
+    };
+    if stored.is_err() {
+        drive.windows.release(&fetched.queue, grant.generation, at, value_bytes);
+    }
+    stored.map(|_| (at, grant.generation))
+}
+
+/// The rest of a Store whose place was found before.
+async fn store_at<E: Engine>(
+    drive: &Controller<E>,
+    fetched: &Fetched,
+    command: Store,
+    place: E::Place,
+) -> Answer {
+    let Store { key, value_bytes, options } = command;
+    let (link, engine) = (&drive.link, &drive.engine);
     let place = match kvdrive_link::prp::walk(link, &fetched.sqe, value_bytes).await {
         Ok(segments) => prp::receive_into(link, &segments, place, engine).await?,
         Err(status) => {
@@ -166,8 +192,7 @@ async fn store_granted<E: Engine>(
             return Err(status);
         }
     };
-    commit(drive, key, place, options).await?;
-    Ok((at, grant.generation))
+    commit(drive, key, place, options).await
 }
 
 /// A value as a CXL store names it.
@@ -179,8 +204,8 @@ struct InWindow {
 }
 
 async fn cxl_store<E: Engine>(drive: &Controller<E>, fetched: &Fetched, key: Key, value: InWindow) -> Answer {
-    let (queue, engine) = (&fetched.queue, &drive.engine);
-    if engine.window_bytes().is_none() {
+    let queue = &fetched.queue;
+    if drive.engine.window_bytes().is_none() {
         return Err(Status::INVALID_OPCODE);
     }
     drive.check_value_bytes(value.bytes)?;
@@ -192,20 +217,34 @@ async fn cxl_store<E: Engine>(drive: &Controller<E>, fetched: &Fetched, key: Key
             return Err(Status::STALE_WINDOW);
         }
     }
+    if let Err(status) = commit_in_window(drive, fetched, key, &value).await {
+        drive.windows.release(queue, value.generation, value.at, value.bytes);
+        return Err(status);
+    }
+    if !drive.windows.has_room(queue, value.at + value.bytes, value.bytes) {
+        // The next value would have to ask. When there is none to be had it still will.
+        let _ = fresh_window(drive, queue).await;
+    }
+    Ok(drive.windows.present(queue))
+}
+
+/// The value of a CXL store lies in its queue's window but for its tail, and its bytes are taken.
+async fn commit_in_window<E: Engine>(
+    drive: &Controller<E>,
+    fetched: &Fetched,
+    key: Key,
+    value: &InWindow,
+) -> Answer {
+    let engine = &drive.engine;
     let place = |window: &E::Window| engine.place_in(window, &key, value.at, value.bytes);
-    let place = drive.windows.use_window(queue, place).expect("it was found")?;
+    let place = drive.windows.use_window(&fetched.queue, place).expect("it was found")?;
     if value.tail_bytes > 0 {
         let mut tail = [0; TAIL_INLINE_BYTES];
         get_tail(&fetched.sqe, &mut tail);
         let bytes = u32::from(value.tail_bytes);
         engine.copy_in(&place, value.bytes - bytes, &tail[..bytes as usize]).await;
     }
-    commit(drive, key, place, StoreOptions::default()).await?;
-    if !drive.windows.has_room(queue, value.at + value.bytes, value.bytes) {
-        // The next value would have to ask. When there is none to be had it still will.
-        let _ = fresh_window(drive, queue).await;
-    }
-    Ok(drive.windows.present(queue))
+    commit(drive, key, place, StoreOptions::default()).await
 }
 
 /// Closes the window of a queue and opens another. Stores of one queue into windows are handled one at a time.
@@ -341,7 +380,7 @@ async fn delete<E: Engine>(drive: &Controller<E>, key: Key) -> Answer {
 }
 
 async fn list<E: Engine>(drive: &Controller<E>, sqe: &Sqe, start: Option<Key>, buffer_bytes: u32) -> Answer {
-    let mut answer = vec![0; buffer_bytes.min(drive.engine.max_value_bytes()) as usize];
+    let mut answer = vec![0; buffer_bytes.min(LIST_MAX_BYTES) as usize];
     if answer.len() < kvdrive_spec::list::LIST_HEADER_BYTES {
         return Err(Status::INVALID_FIELD);
     }

@@ -44,7 +44,7 @@ pub(crate) fn pair_bytes(max_value_bytes: u32) -> u32 {
     max_value_bytes + ANSWER_HEADER_BYTES
 }
 
-/// Size of a slot's buffer: whole pages that hold the largest answer.
+/// Size of a slot's buffer: whole pages that hold the largest pair, and so a list of many keys however short values are.
 pub(crate) fn buffer_bytes(max_value_bytes: u32) -> u32 {
     pair_bytes(max_value_bytes).next_multiple_of(PAGE_BYTES)
 }

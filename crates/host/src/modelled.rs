@@ -278,7 +278,7 @@ impl Driver {
 
     /// Keys from `start` on (`None`: from the first), in the drive's order, as many as fit `buffer_bytes`.
     pub async fn list(&self, start: Option<Key>, buffer_bytes: u32) -> Result<Vec<Key>, Status> {
-        let buffer_bytes = buffer_bytes.min(self.host.max_value_bytes);
+        let buffer_bytes = buffer_bytes.min(answers::buffer_bytes(self.host.max_value_bytes));
         let command = Command::List { start, buffer_bytes };
         let (_, keys) = self
             .with_data(command, buffer_bytes, |_, memory, buffer| take_keys(memory, buffer, buffer_bytes))

@@ -1,12 +1,13 @@
 //! Finding the thresholds of `adaptive` by exploratory runs, as BandSlim asks of its user (section 3.2): stores of one size
 //! after the other, 4 B to 8 KB, by each method.
 //!
-//! Flash is off in these runs: thresholds weigh transfers, and a page's program would hide them. Stores of one size on
+//! Flash is off in these runs, if the engine works without: thresholds weigh transfers, and a page's program would hide them. Stores of one size on
 //! an idle drive all take the same time until the first memtable is full, so a few hundred are enough.
 
 use std::fmt::Write as _;
 
 use anyhow::ensure;
+use kvdrive_device::engines::hash;
 use kvdrive_link::pcie::PAGE_BYTES;
 
 use crate::config::{Document, Origin};
@@ -115,13 +116,15 @@ impl Probe<'_> {
         let mut document = self.document.clone();
         for setting in [
             "workload.name=w-a".to_owned(),
-            "nand.enabled=false".to_owned(),
             format!("workload.value_size={bytes}"),
             format!("workload.ops={}", self.ops),
             format!("host.transfer={method}"),
         ] {
             document.set(&setting)?;
         }
+        // A hash engine does not work without; it answers from its write buffer all the same.
+        let needs_nand = hash::scheme(&document.config()?.engine.name).is_some();
+        document.set(&format!("nand.enabled={needs_nand}"))?;
         Ok(document)
     }
 

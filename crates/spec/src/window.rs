@@ -19,6 +19,7 @@
 //!
 //! The write pointer is the first byte behind everything in that window. A *grant* says that the host will not store
 //! at or behind this offset before the command has completed: the drive may put the value there, at a 4 KiB boundary.
+//! A command that is refused has taken no bytes of a window.
 
 use zerocopy::little_endian::U32;
 

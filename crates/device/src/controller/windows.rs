@@ -50,6 +50,16 @@ impl Taken {
             self.end = self.end.max(to);
         }
     }
+
+    /// Frees a range that [`Taken::take`] took.
+    fn release(&mut self, from: u32, to: u32) {
+        if from < to {
+            Taken::words(from, to).for_each(|(word, mask)| self.bits[word] &= !mask);
+            if self.end == to {
+                self.end = self.end_of_taken(0, from).unwrap_or(0);
+            }
+        }
+    }
 }
 
 struct Open<W> {
@@ -141,6 +151,12 @@ impl<W> Windows<W> {
         drop(closed);
     }
 
+    /// Closes every window. Whoever has one is told so by the next command that names it.
+    pub fn close_all(&self) {
+        let closed = std::mem::take(&mut *self.by_queue.borrow_mut());
+        drop(closed);
+    }
+
     /// Gives `queue` a fresh window of `bytes` bytes.
     pub fn open(&self, queue: &QueuePair, window: W, bytes: u32) {
         let index = usize::from(queue.id());
@@ -181,6 +197,16 @@ impl<W> Windows<W> {
         .flatten()
     }
 
+    /// The command whose value took `at..at + bytes` of window `generation` is refused: those bytes are nobody's again,
+    /// before the host hears of it. If the window has passed meanwhile there is nothing to give back.
+    pub fn release(&self, queue: &QueuePair, generation: u32, at: u32, bytes: u32) {
+        self.with(queue, |open| {
+            if open.generation == generation {
+                open.taken.release(at, at + bytes);
+            }
+        });
+    }
+
     /// The window of `queue`, for a value in it.
     pub fn use_window<T>(&self, queue: &QueuePair, what: impl FnOnce(&W) -> T) -> Option<T> {
         self.with(queue, |open| what(&open.window))
@@ -217,7 +243,12 @@ mod tests {
                 prop_assert_eq!(open.has_room(at, bytes), fits);
                 prop_assert_eq!(open.take(at, bytes), free);
                 if free {
-                    flags[span].fill(true);
+                    // Some are refused.
+                    if bytes.is_multiple_of(3) {
+                        open.taken.release(at, at + bytes);
+                    } else {
+                        flags[span].fill(true);
+                    }
                 }
                 let end = flags.iter().rposition(|taken| *taken).map_or(0, |last| last + 1);
                 prop_assert_eq!(open.taken.end as usize, end);

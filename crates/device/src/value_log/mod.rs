@@ -13,7 +13,8 @@
 //! **Nobody waits for ever.** Pages of values that arrive in commands stay pinned until the host sends the rest, so the
 //! host may pin a share of the buffer only, and is told to try again beyond it ([`Status::COMMAND_INTERRUPTED`]); all
 //! other pins end by themselves, provided that holders of a [`Place`] call [`Place::landed`] before they wait for
-//! anything else. The shares are in `Log::admits`.
+//! anything else. The shares are in `Log::admits`. A window stays open until its queue asks for another, which may never
+//! be: so windows have half of the host's share and no more ([`WindowShare`]).
 //!
 //! **Power.** What flash does not have yet is in the protected image ([`ProtectedValueLog`]). Every change is handed to
 //! the [`Journal`], if there is one, when it happens and so before it is acknowledged; a page leaves the image when
@@ -45,7 +46,7 @@ use head::{LogHead, OpenSegment};
 use segments::{Life, Segment, Segments};
 
 pub use pin::{PastPin, SnapshotPin};
-pub use place::{Begun, Place};
+pub use place::{Begun, Place, WindowShare};
 pub use pool::{Reserve, SegmentId, SegmentPool, Use};
 pub use protected::{Damaged, ProtectedValueLog};
 pub use record::{Head, Journal, Record};
@@ -184,6 +185,8 @@ struct Log {
     /// Entries that reservations under way will pin, and how many of them for the host.
     promised: Cell<u32>,
     promised_host: Cell<u32>,
+    /// Windows that are open, or about to be.
+    windows: Cell<u32>,
 }
 
 /// The value log; clones are the same one.
@@ -230,6 +233,7 @@ impl ValueLog {
             state: RefCell::new(state),
             promised: Cell::new(0),
             promised_host: Cell::new(0),
+            windows: Cell::new(0),
         }));
         let watch: Weak<dyn PageWatch> = Rc::downgrade(&(log.0.clone() as Rc<dyn PageWatch>));
         buffer.set_watch(watch);

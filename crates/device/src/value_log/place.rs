@@ -152,6 +152,17 @@ impl Drop for Promise<'_> {
     }
 }
 
+/// Leave to keep one page for a host to fill, for as long as this is held. All windows together have half of the host's
+/// share of the buffer: values that arrive in commands always have the other half, however idle the windows are.
+pub struct WindowShare(ValueLog);
+
+impl Drop for WindowShare {
+    fn drop(&mut self) {
+        let windows = &self.0.0.windows;
+        windows.set(windows.get() - 1);
+    }
+}
+
 /// How far a reservation came that has no place without waiting or a search.
 pub enum Begun {
     /// The packing policy has spoken.
@@ -231,6 +242,16 @@ impl ValueLog {
             self.open_pages(head, &mut place, &placed, hold, arrival).await?;
         }
         Ok(place)
+    }
+
+    /// To be had before a window is reserved, and kept with it. `None`: others have all there is.
+    pub fn share_for_window(&self) -> Option<WindowShare> {
+        let log = &self.0;
+        let windows = log.windows.get();
+        (windows < value_share(log.buffer.entries()) / 2).then(|| {
+            log.windows.set(windows + 1);
+            WindowShare(self.clone())
+        })
     }
 
     /// A value without bytes.
@@ -398,7 +419,8 @@ impl Log {
     ///
     /// | who | may pin, of all entries |
     /// |---|---|
-    /// | values whose rest the host has yet to send | 3/8 |
+    /// | open windows | half of 3/8 |
+    /// | those and values whose rest the host has yet to send | 3/8 |
     /// | those and values that DMA brings | 6/8 |
     /// | those and garbage collection | 7/8 |
     ///

@@ -231,6 +231,28 @@ fn a_window_takes_each_byte_once_and_passes_when_the_host_asks_for_another() {
     assert_eq!(rig.controller.engine().open_places.get(), 0);
 }
 
+/// The host, told of no place, goes on storing where the value would have been.
+#[test]
+fn a_granted_store_that_is_refused_leaves_the_window_as_it_was() {
+    let rig = rig(Sim::new(), 2, MockEngine::new(1 << 20));
+    let queue = rig.link.create_queue(8);
+    let buffer = rig.memory.map(4_096);
+    assert_eq!(rig.one(&queue, in_window(1, 10, ASK, 0)), (Status::STALE_WINDOW, 0, 1));
+    let update_only = StoreOptions { update_only: true, ..StoreOptions::default() };
+    for (options, from, status) in [
+        (update_only, buffer, Status::KEY_NOT_FOUND),
+        (StoreOptions::default(), buffer + 2, Status::PRP_OFFSET_INVALID),
+        (StoreOptions::default(), 1 << 60, Status::DATA_TRANSFER_ERROR),
+    ] {
+        let mut sqe = Command::Store(Store { key: key(1), value_bytes: 100, options }).encode(0, 1);
+        sqe.set_prps(from, 0);
+        Grant { generation: 1, from: 0 }.put(&mut sqe);
+        assert_eq!(rig.one(&queue, sqe), (status, 0, 0));
+        assert_eq!(rig.controller.engine().open_places.get(), 0);
+    }
+    assert_eq!(rig.one(&queue, in_window(2, 100, 0, 1)), (Status::SUCCESS, 100, 1), "it is all free");
+}
+
 #[test]
 fn a_granted_store_lands_in_the_window_and_says_where() {
     let rig = rig(Sim::new(), 2, MockEngine::new(1 << 20));

@@ -89,6 +89,7 @@ fn every_command_does_what_it_says() {
     assert_eq!((driver.exist(key(7)), driver.exist(key(8))), (Ok(false), Ok(true)));
     let listed = driver.list(Some(key(5)), 4096).unwrap();
     assert_eq!(listed, (5..20).filter(|number| *number != 7).map(key).collect::<Vec<_>>());
+    assert_eq!(driver.list(None, u32::MAX).unwrap().len(), 19, "as much as a slot holds");
     let mut region = Region::new();
     let (iterator, mut pair) = driver.seek(Some(key(17)), &mut region).unwrap();
     for number in 17..20 {

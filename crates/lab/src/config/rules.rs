@@ -5,6 +5,7 @@
 use super::{Config, ConfigError};
 use crate::setup;
 use kvdrive_device::controller::ENGINES;
+use kvdrive_device::engines::hash;
 use kvdrive_device::engines::lsm::{compaction::COMPACTIONS, layout::LAYOUTS};
 use kvdrive_device::firmware::Role;
 use kvdrive_device::flash::media::MEDIA;
@@ -299,6 +300,11 @@ const CONDITIONS: &[(&str, Condition)] = &[
     ("media.path", |c| {
         (c.media.kind == "file" && c.media.path.is_empty())
             .then(|| "empty; media.kind = \"file\" needs the path of an image".into())
+    }),
+    ("nand.enabled", |c| {
+        // Engine lsm has keys and sizes in memory, and says of a value that it is gone.
+        (!c.nand.enabled && hash::scheme(&c.engine.name).is_some())
+            .then(|| format!("false; engine.name = \"{}\" finds its pairs on flash only", c.engine.name))
     }),
     ("workload.timed_load", |c| {
         (!c.workload.timed_load && c.run.clock == "wall")

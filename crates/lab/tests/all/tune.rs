@@ -39,3 +39,13 @@ fn settings_that_the_exploratory_runs_have_themselves_are_refused() {
         assert!(refused.starts_with(setting.split('=').next().unwrap()), "{refused}");
     }
 }
+
+/// It finds its pairs on flash, and so has it in the exploratory runs, too.
+#[test]
+fn a_hash_engine_is_tuned_with_flash_on() {
+    let mut document = Document::profile("kvvirt").expect("an embedded profile");
+    document.set("engine.name=plus").expect("an engine");
+    document.set("flash.blocks_per_die=64").expect("a small drive");
+    let tuning = tune(&document, 20, 0.02, 2).expect("it runs");
+    assert!(tuning.threshold1_bytes > 0, "{}", tuning.threshold1_bytes);
+}

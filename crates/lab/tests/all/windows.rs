@@ -10,7 +10,7 @@ use kvdrive_lab::setup;
 use kvdrive_link::{Link, LocalMemory, Piece, QueuePair, Region};
 use kvdrive_sim::{Resource, Rng, Sim};
 use kvdrive_spec::window::ASK;
-use kvdrive_spec::{Command, Cqe, Key, Status};
+use kvdrive_spec::{Command, Cqe, Key, Status, StoreOptions};
 
 struct Bench {
     sim: Sim,
@@ -21,10 +21,13 @@ struct Bench {
 
 impl Bench {
     fn new(sim: Sim) -> Bench {
+        Bench::with(sim, &["host.transfer=prp"])
+    }
+
+    fn with(sim: Sim, settings: &[&str]) -> Bench {
         let mut document = Document::profile("gen5-cxl").expect("the profile exists");
-        for setting in
-            ["buffer.entries=12", "flash.blocks_per_die=16", "host.transfer=prp", "packing.policy=block"]
-        {
+        let small = ["buffer.entries=12", "flash.blocks_per_die=16", "packing.policy=block"];
+        for setting in small.iter().chain(settings) {
             document.set(setting).expect("a valid setting");
         }
         let config = document.config().expect("valid");
@@ -39,10 +42,14 @@ impl Bench {
     }
 
     async fn driver(&self) -> Driver {
+        self.drivers().await.remove(0)
+    }
+
+    async fn drivers(&self) -> Vec<Driver> {
         let core = Rc::new(Resource::new(&self.sim, "host.core", 1));
         let costs = setup::host_costs(&self.config);
         let host = Host::connect(self.link.clone(), self.memory.clone(), core, costs).await.expect("a drive");
-        setup::drivers(&self.config, &host).expect("a method").remove(0)
+        setup::drivers(&self.config, &host).expect("a method")
     }
 
     /// One CXL store; its completion.
@@ -120,4 +127,72 @@ fn bytes_in_a_window_are_no_value_after_a_power_cut_and_the_window_has_passed() 
         assert_eq!((late.status(), driver.exist(key).await), (Status::STALE_WINDOW, Ok(false)));
     });
     after.sim.clear();
+}
+
+/// The drive has taken room in the window for a value that it then refuses: neither it nor the host may go on counting that
+/// room as used, or the two no longer agree where the next value goes.
+#[test]
+fn a_refused_store_with_a_grant_leaves_the_window_to_those_behind_it() {
+    let bench = Bench::with(Sim::new(), &["host.transfer=adaptive-cxl", "host.threshold1_bytes=128"]);
+    bench.sim.block_on(async {
+        let _drive = bench.power_on(None).await;
+        let driver = bench.driver().await;
+        driver.store(Key::from_u32_be(1), Piece::Bytes(&[1; 100])).await.expect("stored");
+        let add_only = StoreOptions { add_only: true, ..StoreOptions::default() };
+        let again = driver.store_with(Key::from_u32_be(1), Piece::Bytes(&[2; 4_096]), add_only).await;
+        assert_eq!(again, Err(Status::KEY_EXISTS));
+        for number in 2..200 {
+            let stored = driver.store(Key::from_u32_be(number), Piece::Bytes(&[3; 100])).await;
+            assert_eq!(stored, Ok(()), "value {number}");
+        }
+    });
+    bench.sim.clear();
+}
+
+/// Every queue has a window, and nobody stores any more but one, whose values come in their commands.
+#[test]
+fn windows_of_idle_queues_leave_room_for_values_in_commands() {
+    for entries in ["8", "12", "64"] {
+        let setting = format!("buffer.entries={entries}");
+        let queues = ["host.queues=40", "host.depth=40", "host.queue_entries=8"];
+        let settings = [&["host.transfer=piggyback-cxl", setting.as_str()], queues.as_slice()].concat();
+        let bench = Bench::with(Sim::new(), &settings);
+        bench.sim.block_on(async {
+            let _drive = bench.power_on(None).await;
+            let drivers = bench.drivers().await;
+            for (number, driver) in (0..).zip(&drivers) {
+                driver.store(Key::from_u32_be(number), Piece::Bytes(&[1; 100])).await.expect("stored");
+            }
+            for (driver, bytes) in drivers.iter().zip([1, 8, 35].iter().cycle()) {
+                let stored = driver.store(Key::from_u32_be(99), Piece::Bytes(&[2; 35][..*bytes])).await;
+                assert_eq!(stored, Ok(()), "{bytes} B, {entries} entries");
+            }
+        });
+        bench.sim.clear();
+    }
+}
+
+/// A long value needs the windows' half of the buffer as well. Nobody uses them any more: the second try gets it.
+#[test]
+fn a_long_value_in_commands_is_taken_when_it_is_tried_again() {
+    let bench = Bench::with(Sim::new(), &["host.transfer=hybrid"]);
+    bench.sim.block_on(async {
+        let _drive = bench.power_on(None).await;
+        let driver = bench.driver().await;
+        let queues = [bench.link.create_queue(8), bench.link.create_queue(8)];
+        let keys = [1, 2].map(Key::from_u32_be);
+        for (queue, generation) in queues.iter().zip(1..) {
+            let asked = bench.store(queue, keys[0], 100, ASK, 0).await;
+            assert_eq!((asked.status(), asked.dw1.get()), (Status::STALE_WINDOW, generation));
+        }
+        let value = [5; 40_000];
+        let first = driver.store(keys[0], Piece::Bytes(&value)).await;
+        assert_eq!(first, Err(Status::COMMAND_INTERRUPTED));
+        assert_eq!(driver.store(keys[0], Piece::Bytes(&value)).await, Ok(()));
+        // The queues find out, and get others.
+        let late = bench.store(&queues[0], keys[1], 100, 0, 1).await;
+        assert_eq!((late.status(), late.dw1.get()), (Status::STALE_WINDOW, 3));
+        assert_eq!(bench.store(&queues[0], keys[1], 100, 0, 3).await.status(), Status::SUCCESS);
+    });
+    bench.sim.clear();
 }

@@ -6,6 +6,10 @@
 //! it takes no value over bytes that hold one, and a window that it has replaced takes none at all. So the host asks for
 //! another one only when no value in the present one waits for its command.
 //!
+//! A refused command leaves nothing in a window, whatever it was refused for: the drive gives back what it took for it
+//! before it answers. So a refusal needs to say nothing of windows (its completion has no room for it), and the host
+//! may go on as if the command had never been.
+//!
 //! ```text
 //!   0      write pointer                              grant            window's end
 //!   ######.v............[ DMA'd value ]...............|  the drive's until the command completes
@@ -180,7 +184,7 @@ impl HostWindow {
         Some(grant)
     }
 
-    /// The command of a grant has completed: notes where the value went.
+    /// The command of a grant has completed: notes where the value went. A refused one went nowhere.
     pub fn end_grant(&self, grant: Grant, cqe: &Cqe, bytes: u32) {
         let state = &mut *self.state();
         if let Some(index) = state.grants.iter().position(|other| *other == grant) {

@@ -63,6 +63,10 @@ pub struct Found {
 pub fn of_config(config: &DriveConfig) -> Result<(&'static SchemeRow, HashConfig), PowerOnError> {
     let scheme = scheme(&config.engine)
         .ok_or_else(|| PowerOnError::Config(format!("engine.name: no hash FTL {:?}", config.engine)))?;
+    if !config.flash.enabled {
+        let line = format!("nand.enabled: false; engine {} finds its pairs on flash only", config.engine);
+        return Err(PowerOnError::Config(line));
+    }
     let hash = config.hash.of(scheme);
     hash.check(&config.flash.geometry())
         .map_err(|(key, what)| PowerOnError::Config(format!("hash.{key}: {what}")))?;

@@ -22,6 +22,7 @@ use kvdrive_spec::{Key, Status, StoreOptions};
 use serde::{Deserialize, Serialize};
 
 use super::collection::Futile;
+use super::config::check_page_bytes;
 use super::cursor::Cursor;
 use super::entry::Entry;
 use super::index::{Index, IndexParts};
@@ -37,7 +38,9 @@ use crate::ftl::{Ftl, Lpa};
 use crate::packing::{PackingConfig, SLOT_BYTES};
 use crate::page_buffer::{Eviction, PageBuffer};
 use crate::power::{ImageError, Journal};
-use crate::value_log::{Head, PastPin, Place, Reserve, SegmentPool, Shape, SnapshotPin, Vaddr, ValueLog};
+use crate::value_log::{
+    Head, PastPin, Place, Reserve, SegmentPool, Shape, SnapshotPin, Vaddr, ValueLog, WindowShare,
+};
 
 /// Settings of the engine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -273,32 +276,39 @@ impl Landing for LsmEngine {
     }
 }
 
+/// An open window: a page of the value log, and the leave to keep it.
+pub struct Window {
+    place: Place,
+    _share: WindowShare,
+}
+
 /// A window is a whole page of the value log. What it is packed with is the host's business, and in its granted rest the
 /// controller's; the packing policy sees one value of a page.
 impl Exposing for LsmEngine {
-    type Window = Place;
+    type Window = Window;
 
     fn window_bytes(&self) -> Option<u32> {
         Some(self.config.flash.page_bytes).filter(|bytes| *bytes <= self.log.max_value_bytes())
     }
 
-    async fn open_window(&self) -> Result<Place, Status> {
+    async fn open_window(&self) -> Result<Window, Status> {
+        let share = self.log.share_for_window().ok_or(Status::COMMAND_INTERRUPTED)?;
         self.keep_room().await;
         loop {
             match self.log.reserve(Head::Host, self.config.flash.page_bytes, Arrival::Inline).await {
                 Err(Status::CAPACITY_EXCEEDED) => self.make_room().await?,
-                reserved => return reserved,
+                reserved => return Ok(Window { place: reserved?, _share: share }),
             }
         }
     }
 
-    fn write_window(&self, window: &Place, at: u32, piece: Piece<'_>) {
-        window.write(at, piece);
+    fn write_window(&self, window: &Window, at: u32, piece: Piece<'_>) {
+        window.place.write(at, piece);
     }
 
-    fn place_in(&self, window: &Place, key: &Key, at: u32, bytes: u32) -> Result<Place, Status> {
+    fn place_in(&self, window: &Window, key: &Key, at: u32, bytes: u32) -> Result<Place, Status> {
         self.index.accept(key, Vaddr(0), bytes)?;
-        Ok(window.part(at, bytes))
+        Ok(window.place.part(at, bytes))
     }
 }
 

@@ -12,7 +12,7 @@ use kvdrive_lab::config::{Config, Document};
 use kvdrive_lab::setup;
 use kvdrive_link::{Link, LocalMemory, Pattern, Piece, Region};
 use kvdrive_sim::{Resource, Rng, Sim};
-use kvdrive_spec::{Key, Status};
+use kvdrive_spec::{Key, Status, StoreOptions};
 
 /// Settings that make every mechanism run soon: 4 MiB of flash, segments of 128 KiB, 32 entries in the memtable.
 const SMALL: &[&str] = &[
@@ -132,6 +132,27 @@ pub fn key(number: u64, small: bool) -> Key {
     }
 }
 
+/// Stores, one time in eight under a condition, which must be what decides. Others may refuse it for want of room.
+pub async fn store(driver: &Driver, oracle: &mut Oracle, key: Key, stored: Stored) -> Result<(), Status> {
+    let plain = StoreOptions::default();
+    let exists = oracle.pairs.contains_key(&key);
+    let (options, unmet) = match stored.version % 16 {
+        0 => (StoreOptions { add_only: true, ..plain }, exists.then_some(Status::KEY_EXISTS)),
+        1 => (StoreOptions { update_only: true, ..plain }, (!exists).then_some(Status::KEY_NOT_FOUND)),
+        _ => (plain, None),
+    };
+    let answer = driver.store_with(key, Piece::Pattern(value(&key, stored)), options).await;
+    match (answer, unmet) {
+        (Ok(()), None) => {
+            oracle.pairs.insert(key, stored);
+            Ok(())
+        }
+        (Ok(()), Some(status)) => panic!("{key:?} was stored; its condition says {status}"),
+        (Err(status), Some(unmet)) if status == unmet => Ok(()),
+        (refused, _) => refused,
+    }
+}
+
 /// One random step on `keys` keys, checked against the oracle.
 pub async fn step(driver: &Driver, oracle: &mut Oracle, rng: &mut Rng, keys: u64, small_keys: bool) {
     let key = key(rng.below(keys), small_keys);
@@ -139,11 +160,8 @@ pub async fn step(driver: &Driver, oracle: &mut Oracle, rng: &mut Rng, keys: u64
         0..=10 => {
             let bytes = SIZES[rng.below(SIZES.len() as u64) as usize];
             let stored = Stored { version: rng.next_u64(), bytes };
-            match driver.store(key, Piece::Pattern(value(&key, stored))).await {
-                Ok(()) => {
-                    oracle.pairs.insert(key, stored);
-                }
-                Err(Status::CAPACITY_EXCEEDED) => {}
+            match store(driver, oracle, key, stored).await {
+                Ok(()) | Err(Status::CAPACITY_EXCEEDED) => {}
                 Err(status) => panic!("store of {bytes} bytes: {status}"),
             }
         }

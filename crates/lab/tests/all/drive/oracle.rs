@@ -112,19 +112,15 @@ fn concurrent_stream(sim: Sim, settings: &[&str], seed: u64) {
 
 /// A step on keys that no other task touches.
 async fn own_step(driver: &kvdrive_host::modelled::Driver, oracle: &mut Oracle, rng: &mut Rng, task: u64) {
-    use super::bench::{SIZES, Stored, check_one, value};
+    use super::bench::{SIZES, Stored, check_one, store};
     let key = kvdrive_spec::Key::from_u32_be((task as u32) << 16 | rng.below(15) as u32);
     match rng.below(8) {
         0..=4 => {
             let bytes = SIZES[rng.below(SIZES.len() as u64) as usize];
             let stored = Stored { version: rng.next_u64(), bytes };
-            let piece = kvdrive_link::Piece::Pattern(value(&key, stored));
-            match driver.store(key, piece).await {
-                Ok(()) => {
-                    oracle.pairs.insert(key, stored);
-                }
+            match store(driver, oracle, key, stored).await {
                 // The buffer may be full of other queues' unfinished values: the host tries again.
-                Err(Status::COMMAND_INTERRUPTED | Status::CAPACITY_EXCEEDED) => {}
+                Ok(()) | Err(Status::COMMAND_INTERRUPTED | Status::CAPACITY_EXCEEDED) => {}
                 Err(status) => panic!("store of {bytes} bytes: {status}"),
             }
         }
@@ -236,6 +232,53 @@ fn hash_engines_do_with_the_protected_memory_they_ask_for() {
             }
             check_all(&driver, &oracle).await;
         });
+        bench.sim.clear();
+    }
+}
+
+/// A list is no value: it holds keys, however short the values of a drive are.
+#[test]
+fn lists_hold_keys_whatever_the_largest_value() {
+    use super::bench::{Stored, key};
+    for row in ENGINES {
+        let settings = [
+            format!("engine.name={}", row.name),
+            "controller.max_value_bytes=1".into(),
+            "workload.value_size=0".into(),
+        ];
+        let bench = Bench::new(&document(&settings), Sim::new());
+        bench.sim.block_on(async {
+            let _drive = bench.power_on(None).await.expect("an empty drive comes up");
+            let driver = bench.connect().await;
+            let mut oracle = Oracle::of(&bench);
+            for number in 0..50 {
+                let stored = Stored { version: 5, bytes: number as u32 % 2 };
+                let answer = super::bench::store(&driver, &mut oracle, key(number, false), stored).await;
+                assert_eq!(answer, Ok(()), "{}", row.name);
+            }
+            check_all(&driver, &oracle).await;
+        });
+        bench.sim.clear();
+    }
+}
+
+/// Refused at power-on too, by the key that a user knows.
+#[test]
+fn what_an_engine_cannot_work_with_is_refused_by_its_key() {
+    type Change = fn(&mut kvdrive_device::drive::DriveConfig);
+    let no_flash: Change = |config| config.flash.enabled = false;
+    let large_pages: Change = |config| config.flash.page_bytes = 262_144;
+    for (engine, change, line) in [
+        ("lsm", large_pages, "flash.page_bytes: 262144; engine lsm takes"),
+        ("original", no_flash, "nand.enabled: false; engine original"),
+        ("plus2", no_flash, "nand.enabled: false; engine plus2"),
+    ] {
+        let bench = Bench::new(&document(&[format!("engine.name={engine}")]), Sim::new());
+        let mut config = kvdrive_lab::setup::drive(&bench.config);
+        change(&mut config);
+        let power_on = kvdrive_device::Drive::power_on(&bench.sim, &bench.link, &config, None);
+        let refused = bench.sim.block_on(power_on).err().expect("it is refused").to_string();
+        assert!(refused.starts_with(line), "{refused}");
         bench.sim.clear();
     }
 }
