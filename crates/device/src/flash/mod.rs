@@ -105,7 +105,7 @@ impl std::str::FromStr for Uncharged {
 
 /// A value of a configuration that cannot be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{key} {what}")]
+#[error("{key}: {what}")]
 pub struct ConfigError {
     /// The key, relative to its section.
     pub key: &'static str,

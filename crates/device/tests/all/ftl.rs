@@ -545,12 +545,12 @@ fn wrong_configurations_name_the_key() {
     for (wrong, expected) in [
         (
             FtlConfig { over_provisioning: 1.0, ..config("greedy") },
-            "over_provisioning is 1, must be at least 0 and below 1",
+            "over_provisioning: is 1, must be at least 0 and below 1",
         ),
-        (config("oldest"), "victim is \"oldest\", must be one of greedy, cost-benefit"),
+        (config("oldest"), "victim: is \"oldest\", must be one of greedy, cost-benefit"),
         (
             FtlConfig { gc_low_blocks: 9, ..config("greedy") },
-            "gc_low_blocks is 9, must be 2 to 4 (blocks of a unit - 2)",
+            "gc_low_blocks: is 9, must be 2 to 4 (blocks of a unit - 2)",
         ),
     ] {
         assert_eq!(wrong.check(&geometry).unwrap_err().to_string(), expected);
