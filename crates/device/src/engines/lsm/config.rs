@@ -81,11 +81,3 @@ impl IndexConfig {
         BloomConfig { bits_per_key: self.bloom_bits_per_key, hashes: self.bloom_hashes }
     }
 }
-
-/// Can tables be laid out on pages of so many bytes? If not, a line that begins with `page_bytes`.
-pub fn check_page_bytes(page_bytes: u32) -> Result<(), String> {
-    if (256..=65536).contains(&page_bytes) && page_bytes.is_multiple_of(8) {
-        return Ok(());
-    }
-    Err(format!("page_bytes: {page_bytes}; engine lsm takes a multiple of 8 between 256 and 65536"))
-}

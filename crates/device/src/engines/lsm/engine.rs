@@ -22,7 +22,6 @@ use kvdrive_spec::{Key, Status, StoreOptions};
 use serde::{Deserialize, Serialize};
 
 use super::collection::Futile;
-use super::config::check_page_bytes;
 use super::cursor::Cursor;
 use super::entry::Entry;
 use super::index::{Index, IndexParts};
