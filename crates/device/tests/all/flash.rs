@@ -439,15 +439,15 @@ fn a_power_cut_leaves_what_was_in_flight_old_torn_or_done() {
 #[test]
 fn wrong_configurations_name_the_key() {
     for (wrong, expected) in [
-        (FlashConfig { channels: 0, ..config() }, "channels is 0, must be 1 to 1024"),
+        (FlashConfig { channels: 0, ..config() }, "channels: is 0, must be 1 to 1024"),
         (
             FlashConfig { spare_bytes: 64, ..config() },
-            "spare_bytes is 64, must be at least 176 (page header, twice)",
+            "spare_bytes: is 64, must be at least 176 (page header, twice)",
         ),
-        (FlashConfig { planes: 3, ..config() }, "blocks_per_die must be a multiple of the 3 planes"),
+        (FlashConfig { planes: 3, ..config() }, "blocks_per_die: must be a multiple of the 3 planes"),
         (
             FlashConfig { erase_ns: u64::MAX, ..config() },
-            "erase_ns is 18446744073709551615, must be at most 3600000000000",
+            "erase_ns: is 18446744073709551615, must be at most 3600000000000",
         ),
     ] {
         assert_eq!(wrong.check().unwrap_err().to_string(), expected);

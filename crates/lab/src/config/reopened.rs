@@ -145,7 +145,9 @@ fn a_drive_with_another_setting_is_refused_or_holds_what_it_held() {
             if key.contains("_ns") {
                 continue;
             }
-            for value in extremes(rule) {
+            // Of keys that are nothing to it one value will do: each drive waits for the machine's storage.
+            let values = extremes(rule);
+            for value in values.iter().take(if is_read { values.len() } else { 1 }) {
                 let setting = format!("{key}={value}");
                 let problem = problem_of(row.name, folder.path(), &stored, &setting, is_read);
                 problems.extend(problem.map(|problem| format!("{}, {setting}: {problem}", row.name)));

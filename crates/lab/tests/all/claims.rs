@@ -136,13 +136,13 @@ fn what_is_set_for_all_runs_is_no_condition() {
 
 #[test]
 fn another_profile_stands_beside() {
-    let beside = "beside = [{ name = \"another drive\", profile = \"kvvirt\" }]\n";
+    let beside = "beside = [{ name = \"another drive\", profile = \"gen5-cxl\" }]\n";
     let claim = claim(&format!("{RUNS}order = [\"piggy < base\"]\n{beside}"));
     let claim = parse("c.toml", &claim).unwrap().claims.remove(0);
     let mut plan = Plan::new(Options::default());
     Planned::new(claim, &figures().unwrap(), &mut plan, &Options::default()).unwrap();
     let profiles: Vec<_> = plan.documents().iter().map(|document| document.profile_name()).collect();
-    assert_eq!(profiles, ["cosmos-plus"; 4].into_iter().chain(["kvvirt"; 4]).collect::<Vec<_>>());
+    assert_eq!(profiles, ["cosmos-plus"; 4].into_iter().chain(["gen5-cxl"; 4]).collect::<Vec<_>>());
     let on_top = |document: &Document| document.config().unwrap().host.transfer;
     let (own, beside) = plan.documents().split_at(4);
     assert!(own.iter().map(on_top).eq(beside.iter().map(on_top)), "the run's own settings stay on top");
