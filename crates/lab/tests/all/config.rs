@@ -290,8 +290,9 @@ fn a_drive_names_the_key_that_it_cannot_be_made_with() {
         assert!(line.starts_with(expected) && line.lines().count() == 1, "{line}");
     }
     // What one engine cannot have, another may.
-    config(&["engine.name=plus", "flash.page_bytes=12KiB"]);
-    config(&["engine.name=plus", "flash.blocks_per_die=32768", "lsm.layout=published"]);
+    let plus = ["engine.name=plus", "power.protected_bytes=4GiB"];
+    config(&[&plus[..], &["flash.page_bytes=12KiB"]].concat());
+    config(&[&plus[..], &["flash.blocks_per_die=32768", "lsm.layout=published"]].concat());
 }
 
 #[test]

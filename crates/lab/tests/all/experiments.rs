@@ -109,7 +109,8 @@ fn every_figure_is_drawn_three_ways() {
         assert!(!page.replace("http://www.w3.org/2000/svg", "").contains(outside), "{outside}");
     }
     assert!(
-        page.contains("<title>Plus, claim by claim</title>") && page.contains("published as Plus and says")
+        page.contains("<title>Plus, claim by claim</title>")
+            && page.contains("the experiments of Plus and says")
     );
     assert!(page.contains("What to build, by these numbers"));
     assert_eq!(page.matches(" is never below ").count(), 3, "two panels of blend, one of whole drives");

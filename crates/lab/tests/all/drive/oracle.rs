@@ -269,7 +269,7 @@ fn what_an_engine_cannot_work_with_is_refused_by_its_key() {
     let no_flash: Change = |config| config.flash.enabled = false;
     let large_pages: Change = |config| config.flash.page_bytes = 262_144;
     for (engine, change, line) in [
-        ("lsm", large_pages, "flash.page_bytes: 262144; engine lsm takes"),
+        ("lsm", large_pages, "flash.page_bytes: 262144; allowed with engine.name = \"lsm\""),
         ("original", no_flash, "nand.enabled: false; engine original"),
         ("plus2", no_flash, "nand.enabled: false; engine plus2"),
     ] {
