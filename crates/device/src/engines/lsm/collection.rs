@@ -112,7 +112,8 @@ impl LsmEngine {
     ///   flush now, and what lets it flush when M(4) of the A + U pages are in use: that is all of the memtables and of
     ///   what other commands have under way ([`super::Index::pages_for_stores`]).
     /// * A collection takes a segment before it gives one back; its entries replace others. Stores leave that segment.
-    ///   It begins if the segment can be spared, and merges the index, or ends, when the next flush would be refused.
+    ///   It begins if the segment can be spared, spares it until it has taken it, and has the index merged, or ends, when
+    ///   the next flush would be refused.
     /// * Values leave 2 F more than stores: a flush may come before the next look, and count twice.
     ///
     /// Pages that iterators hold are missing from A until they are closed; meanwhile deletes may be told to try again.
@@ -128,9 +129,14 @@ impl LsmEngine {
         needed_pages
     }
 
-    /// For the one who collects: has the index merge itself if it could not take `more_pages` less and flush.
-    async fn keep_room_to_flush(&self, more_pages: u32) -> Result<(), Status> {
-        let is_short = || self.index.pages_available() < self.index.pages_to_flush() + more_pages;
+    /// For the one who collects: has the index merge itself if it could not flush, when a segment is missing besides, as
+    /// long as this collection has yet to take it.
+    async fn keep_room_to_flush(&self, segments_begun: u64) -> Result<(), Status> {
+        let is_short = || {
+            let has_segment = self.collected_segments_begun() > segments_begun;
+            let segment_pages = if has_segment { 0 } else { self.pool.segment_pages() };
+            self.index.pages_available() < self.index.pages_to_flush() + segment_pages
+        };
         if is_short() {
             self.compact_for_space().await;
         }
@@ -240,12 +246,13 @@ impl LsmEngine {
     /// Errors: a page that cannot be read keeps the segment as it is, for good; without room for the moved values or
     /// their entries some of them stay.
     async fn evacuate(&self, victim: Candidate) -> Result<bool, Status> {
-        self.keep_room_to_flush(self.pool.segment_pages()).await?;
+        let segments_begun = self.collected_segments_begun();
+        self.keep_room_to_flush(segments_begun).await?;
         let addresses = self.log.addresses(victim.segment);
         let began = self.log.frontier(Head::Gc);
         let mut pairs = Vec::new();
         let result = match self.index.references(addresses, &mut pairs).await {
-            Ok(()) => self.move_values(pairs).await,
+            Ok(()) => self.move_values(pairs, segments_begun).await,
             Err(status) => Err(status),
         };
         match result {
@@ -261,14 +268,19 @@ impl LsmEngine {
         result.map(|()| gained)
     }
 
-    async fn move_values(&self, mut pairs: Vec<(Key, Entry)>) -> Result<(), Status> {
+    /// Segments that moved values have taken so far.
+    fn collected_segments_begun(&self) -> u64 {
+        self.log.frontier(Head::Gc).div_ceil(self.segment_bytes())
+    }
+
+    async fn move_values(&self, mut pairs: Vec<(Key, Entry)>, segments_begun: u64) -> Result<(), Status> {
         // In the order of their addresses: each page of the victim is read once.
         pairs.sort_by_key(|(key, entry)| (entry.address, *key));
         let mut content = Region::new();
         let mut work = self.index.counters();
         for (key, entry) in pairs {
             if work != self.index.counters() {
-                self.keep_room_to_flush(0).await?;
+                self.keep_room_to_flush(segments_begun).await?;
                 work = self.index.counters();
             }
             let _key = self.keys.lock(key).await;
