@@ -146,6 +146,48 @@ fn a_full_drive_says_so_and_forgets_nothing() {
     }
 }
 
+/// With no room for a table of its own, the memtable goes into the merge of everything: one step, whenever the power goes.
+#[test]
+fn a_memtable_merged_along_survives_any_cut() {
+    let mut merged_along = 0;
+    for config in configs() {
+        let with_room_for = |segments: usize| -> (Stand, BTreeMap<u32, Vaddr>) {
+            let stand = Stand::new(config.clone());
+            let mut state = BTreeMap::new();
+            for number in (0..KEYS).chain(0..KEYS / 2) {
+                state.insert(number, stand.put(number, 8));
+            }
+            for number in (0..KEYS).step_by(3).take(4) {
+                stand.sim.block_on(stand.index.remove(key(number))).unwrap();
+                state.remove(&number);
+            }
+            let mut taken: Vec<_> = std::iter::from_fn(|| stand.pool.alloc(Use::Index)).collect();
+            taken.drain(..segments).for_each(|id| stand.pool.free(id));
+            (stand, state)
+        };
+        let fits = |segments: &usize| {
+            let (stand, _) = with_room_for(*segments);
+            stand.sim.block_on(stand.index.compact_all()).is_ok()
+        };
+        let least = (0..).find(fits).expect("it fits the empty drive");
+        let (stand, state) = with_room_for(least);
+        let flushes = stand.index.counters().flushes;
+        let states = [state.clone(), state];
+        let mut rng = Rng::stream(5, "cuts");
+        stand.sim.step_every_event();
+        let index = stand.index.clone();
+        let task = stand.sim.spawn(async move { index.compact_all().await });
+        while stand.sim.step() {
+            assert_eq!(*stand.records.image.borrow(), stand.index.image());
+            is_one_of(&stand.next_life(&config, &mut rng), &states);
+        }
+        assert_eq!(task.try_take(), Some(Ok(())));
+        merged_along += u32::from(stand.index.counters().flushes == flushes);
+        is_one_of(&stand, &states);
+    }
+    assert!(merged_along > 0, "it always had a table of its own");
+}
+
 /// A memtable waits for space while collection empties and reuses segments that its replaced entries still name.
 #[test]
 fn what_waited_for_space_does_not_speak_of_reused_segments() {

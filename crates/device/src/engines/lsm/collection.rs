@@ -9,6 +9,8 @@
 //! overwritten is only known to be dead when a merge meets both entries. So before a drive says that it is full it
 //! merges its whole index once, and collects by counters that are exact then.
 
+use std::rc::Rc;
+
 use kvdrive_link::{Arrival, Region};
 use kvdrive_spec::{Key, Status};
 
@@ -49,8 +51,13 @@ impl LsmEngine {
     /// Is there anything for [`LsmEngine::keep_room`] to look at? Almost no store meets something.
     #[inline]
     pub(super) fn is_short_of_room(&self) -> bool {
-        self.index_work.get() != self.index.counters()
-            || self.gc.enabled && self.pool.free_count() <= self.low_mark()
+        !self.has_room_for_entry() || self.gc.enabled && self.pool.free_count() <= self.low_mark()
+    }
+
+    /// Was there room for a store's entry when the index had last done something? Almost always.
+    #[inline]
+    pub(super) fn has_room_for_entry(&self) -> bool {
+        self.index_work.get() == self.index.counters() && !self.index_short.get()
     }
 
     #[inline]
@@ -59,31 +66,81 @@ impl LsmEngine {
         self.gc.free_segments_low.max(reserve.index_segments + reserve.gc_segments + 1)
     }
 
-    /// Values leave the index enough to write all of its tables once more beside the old ones, and it merges itself
-    /// before tombstones have used that room up. So merging everything is possible even when the drive is full, and with
-    /// it every delete.
+    /// After the index has done something: has it merge itself when stores leave it less than they should.
     pub(super) async fn keep_room_for_index(&self) {
-        let work = self.index.counters();
-        if self.index_work.replace(work) == work {
+        if self.index_work.get() == self.index.counters() {
             return;
         }
-        let needed_pages = self.reserve_for_index();
-        if self.index.pages_available() < needed_pages
-            && let Some(_one_at_a_time) = self.collecting.try_lock()
-        {
+        if self.index_is_short() {
+            // Nothing was looked at if somebody else collects: the next one looks again.
+            let Some(_one_at_a_time) = self.collecting.try_lock() else { return };
             self.compact_for_space().await;
-            self.index_work.set(self.index.counters());
+            self.index_is_short();
         }
+        self.index_work.set(self.index.counters());
     }
 
-    /// Has values leave the index what it needs to merge itself as it is now; returns how many free pages that takes.
-    pub(super) fn reserve_for_index(&self) -> u32 {
-        // One insertion can flush, and merge on every level: that many flushes' worth of pages before the next look.
-        let margin = 4 * self.index.flush_pages();
-        let needed_pages = self.index.pages_to_compact_all() + margin;
+    /// Before a store's entry, wherever its value lies. Errors of [`LsmEngine::make_room`].
+    pub(super) async fn make_room_for_entry(&self) -> Result<(), Status> {
+        if self.has_room_for_entry() {
+            return Ok(());
+        }
+        self.keep_room_for_index().await;
+        while self.index_is_short() {
+            self.make_room().await?;
+        }
+        Ok(())
+    }
+
+    /// Has the index less room than stores leave it?
+    pub(super) fn index_is_short(&self) -> bool {
+        let needed_pages = self.reserve_for_index();
+        let is_short = self.index.pages_available() < needed_pages;
+        self.index_short.set(is_short);
+        is_short
+    }
+
+    /// Has values leave the index what it needs, as it is now; returns how many free pages stores leave it.
+    ///
+    /// Let U be the pages in use, A those available, F those of a flush, and M(n) those of one run of everything on flash
+    /// and n memtables of new pairs more. **A >= M(2), always**: everything can be merged at any time, the memtables along
+    /// with the tables. A merge takes no more than it finds but for pairs that are new, so the same holds behind it, the
+    /// memtables are empty, and deletes go on. What takes room keeps to it:
+    ///
+    /// * A flush that would break it is refused (`maintenance.rs`): it needs F + M(3).
+    /// * New pairs take room, and as much to be merged again, when they are merged. So stores leave what lets the index
+    ///   flush now, and what lets it flush when M(4) of the A + U pages are in use: that is all of the memtables and of
+    ///   what other commands have under way ([`super::Index::pages_for_stores`]).
+    /// * A collection takes a segment before it gives one back; its entries replace others. Stores leave that segment.
+    ///   It begins if the segment can be spared, spares it until it has taken it, and has the index merged, or ends, when
+    ///   the next flush would be refused.
+    /// * Values leave 2 F more than stores: a flush may come before the next look, and count twice.
+    ///
+    /// Pages that iterators hold are missing from A until they are closed; meanwhile deletes may be told to try again.
+    fn reserve_for_index(&self) -> u32 {
+        if !self.config.flash.enabled {
+            return 0;
+        }
+        let collected_pages = if self.gc.enabled { self.pool.segment_pages() } else { 0 };
+        let needed_pages = self.index.pages_for_stores() + collected_pages;
+        let margin = 2 * self.index.flush_pages();
         let segments = (needed_pages + margin).div_ceil(self.pool.segment_pages());
         self.pool.keep_for_index(segments.max(self.least_index_segments()));
         needed_pages
+    }
+
+    /// For the one who collects: has the index merge itself if it could not flush, when a segment is missing besides, as
+    /// long as this collection has yet to take it.
+    async fn keep_room_to_flush(&self, segments_begun: u64) -> Result<(), Status> {
+        let is_short = || {
+            let has_segment = self.collected_segments_begun() > segments_begun;
+            let segment_pages = if has_segment { 0 } else { self.pool.segment_pages() };
+            self.index.pages_available() < self.index.pages_to_flush() + segment_pages
+        };
+        if is_short() {
+            self.compact_for_space().await;
+        }
+        if is_short() { Err(Status::CAPACITY_EXCEEDED) } else { Ok(()) }
     }
 
     pub(super) fn least_index_segments(&self) -> u32 {
@@ -95,27 +152,28 @@ impl LsmEngine {
     /// Errors: `CAPACITY_EXCEEDED` when there is nothing left to gain; `COMMAND_INTERRUPTED` when open iterators hold it
     /// until they are closed.
     pub(super) async fn make_room(&self) -> Result<(), Status> {
-        if !self.gc.enabled {
-            return Err(Status::CAPACITY_EXCEEDED);
-        }
-        let free_before = self.pool.free_count();
+        let had_segment = self.pool.may_take(Use::Value);
+        let was_short = self.index_is_short();
         let _one_at_a_time = self.collecting.lock().await;
-        if self.pool.free_count() > free_before && self.pool.may_take(Use::Value) {
-            return Ok(()); // somebody else made room while we waited
+        let is_short = self.index_is_short();
+        if !is_short && (was_short || !had_segment && self.pool.may_take(Use::Value)) {
+            return Ok(()); // somebody else made room while we waited, or the index needs less than it did
         }
-        if self.evacuate_best(EAGER_GAIN).await
+        if is_short && self.compact_for_space().await
+            || self.evacuate_best(EAGER_GAIN).await
             || self.compact_for_space().await
             || self.evacuate_best(LEAST_GAIN).await
         {
             return Ok(());
         }
-        let is_held = self.log.snapshots_hold_segments();
+        let has_cursors = Rc::strong_count(&self.cursors) > 1;
+        let is_held = self.log.snapshots_hold_segments() || has_cursors && self.index.pages_held() > 0;
         Err(if is_held { Status::COMMAND_INTERRUPTED } else { Status::CAPACITY_EXCEEDED })
     }
 
     /// Collects the best victim, if there is one that gains so much. `true` if it gained.
     async fn evacuate_best(&self, gain: u64) -> bool {
-        match self.victim(gain) {
+        match self.victim(gain).filter(|_| self.gc.enabled) {
             Some(victim) => self.evacuate(victim).await.is_ok_and(|gained| gained),
             None => false,
         }
@@ -141,11 +199,14 @@ impl LsmEngine {
     /// counters of live bytes exact.
     async fn compact_for_space(&self) -> bool {
         let changes = self.index.changes();
-        if self.compacted_at.replace(changes) == changes {
+        if self.compacted_at.get() == changes {
             return false;
         }
         let done = self.index.compact_all().await.is_ok();
-        self.compacted_at.set(self.index.changes());
+        if done {
+            self.compacted_at.set(changes);
+            self.reserve_for_index();
+        }
         self.deletes.set(0);
         done
     }
@@ -185,11 +246,13 @@ impl LsmEngine {
     /// Errors: a page that cannot be read keeps the segment as it is, for good; without room for the moved values or
     /// their entries some of them stay.
     async fn evacuate(&self, victim: Candidate) -> Result<bool, Status> {
+        let segments_begun = self.collected_segments_begun();
+        self.keep_room_to_flush(segments_begun).await?;
         let addresses = self.log.addresses(victim.segment);
         let began = self.log.frontier(Head::Gc);
         let mut pairs = Vec::new();
         let result = match self.index.references(addresses, &mut pairs).await {
-            Ok(()) => self.move_values(pairs).await,
+            Ok(()) => self.move_values(pairs, segments_begun).await,
             Err(status) => Err(status),
         };
         match result {
@@ -205,11 +268,21 @@ impl LsmEngine {
         result.map(|()| gained)
     }
 
-    async fn move_values(&self, mut pairs: Vec<(Key, Entry)>) -> Result<(), Status> {
+    /// Segments that moved values have taken so far.
+    fn collected_segments_begun(&self) -> u64 {
+        self.log.frontier(Head::Gc).div_ceil(self.segment_bytes())
+    }
+
+    async fn move_values(&self, mut pairs: Vec<(Key, Entry)>, segments_begun: u64) -> Result<(), Status> {
         // In the order of their addresses: each page of the victim is read once.
         pairs.sort_by_key(|(key, entry)| (entry.address, *key));
         let mut content = Region::new();
+        let mut work = self.index.counters();
         for (key, entry) in pairs {
+            if work != self.index.counters() {
+                self.keep_room_to_flush(segments_begun).await?;
+                work = self.index.counters();
+            }
             let _key = self.keys.lock(key).await;
             if self.index.refers(&key, entry.address).await? {
                 self.move_value(key, entry, &mut content).await?;

@@ -102,8 +102,12 @@ pub struct LsmEngine {
     pub(super) deletes: Cell<u64>,
     /// See [`Futile`].
     pub(super) futile: Cell<Futile>,
-    /// What the index had done when room for its merging was last computed.
+    /// What the index had done when it was last looked at whether it has room.
     pub(super) index_work: Cell<super::IndexCounters>,
+    /// It had less than stores leave it.
+    pub(super) index_short: Cell<bool>,
+    /// Cloned for every open cursor.
+    pub(super) cursors: Rc<()>,
     pub(super) counters: Cell<EngineCounters>,
     pub(super) config: DriveConfig,
 }
@@ -119,6 +123,7 @@ pub struct Found {
 pub struct PairCursor {
     cursor: Cursor,
     _pin: SnapshotPin,
+    _open: Rc<()>,
 }
 
 /// Segments of the logical space; pages behind the last whole one are not used.
@@ -240,6 +245,7 @@ impl Landing for LsmEngine {
         self.index.accept(key, Vaddr(0), bytes)?;
         if self.is_short_of_room() {
             self.keep_room().await;
+            self.make_room_for_entry().await?;
         }
         loop {
             let begun = match self.log.begin_reserve(Head::Host, bytes, arrival) {
@@ -293,6 +299,7 @@ impl Exposing for LsmEngine {
     async fn open_window(&self) -> Result<Window, Status> {
         let share = self.log.share_for_window().ok_or(Status::COMMAND_INTERRUPTED)?;
         self.keep_room().await;
+        self.make_room_for_entry().await?;
         loop {
             match self.log.reserve(Head::Host, self.config.flash.page_bytes, Arrival::Inline).await {
                 Err(Status::CAPACITY_EXCEEDED) => self.make_room().await?,
@@ -318,6 +325,7 @@ impl Engine for LsmEngine {
     async fn commit(&self, key: Key, mut place: Place, options: StoreOptions) -> Result<(), Status> {
         place.landed();
         loop {
+            self.make_room_for_entry().await?;
             match self.commit_once(key, &place, options).await {
                 Err(Status::CAPACITY_EXCEEDED) => self.make_room().await?,
                 committed => return committed,
@@ -333,6 +341,7 @@ impl Engine for LsmEngine {
         place.landed();
         let (address, bytes) = (place.address(), place.bytes());
         if options != StoreOptions::default()
+            || !self.has_room_for_entry()
             || self.keys.is_held(key)
             || self.index.accept(key, address, bytes).is_err()
             || !self.index.pass_insertion()
@@ -379,7 +388,7 @@ impl Engine for LsmEngine {
 
     async fn open_cursor(&self, from: Option<Key>) -> Result<PairCursor, Status> {
         let pin = self.log.pin_snapshot();
-        Ok(PairCursor { cursor: self.index.snapshot().cursor(from), _pin: pin })
+        Ok(PairCursor { cursor: self.index.snapshot().cursor(from), _pin: pin, _open: self.cursors.clone() })
     }
 
     async fn next(&self, cursor: &mut PairCursor) -> Result<Option<(Key, Found)>, Status> {
@@ -480,6 +489,7 @@ impl LsmEngine {
             journal: liveness.clone(),
         };
         let index_config = config.lsm.index.clone();
+        let is_new = image.is_none();
         let index = match image {
             None => Index::new(parts, index_config),
             Some(image) => Index::recover(parts, index_config, image, tables)
@@ -496,6 +506,8 @@ impl LsmEngine {
             deletes: Cell::new(0),
             futile: Cell::default(),
             index_work: Cell::default(),
+            index_short: Cell::new(false),
+            cursors: Rc::default(),
             counters: Cell::default(),
             costs: config.controller.costs,
             gc: config.lsm.gc.clone(),
@@ -505,11 +517,25 @@ impl LsmEngine {
             log,
             pool,
         };
-        // As it was before the power went: the first flush begins to reserve.
-        if engine.index.pages_in_use() > 0 {
-            engine.reserve_for_index();
+        engine.index_is_short();
+        if is_new {
+            engine.check_segments()?;
         }
         Ok(engine)
+    }
+
+    /// Beside what it keeps back, an empty drive has the two segments that packing may hold open, and one to go on with:
+    /// with less, a full one stays full when its values are gone.
+    fn check_segments(&self) -> Result<(), PowerOnError> {
+        let (segments, reserve) = (self.pool.segments(), self.pool.reserve());
+        let least = reserve.index_segments + reserve.gc_segments + 3;
+        if segments >= least {
+            return Ok(());
+        }
+        let pages = self.pool.segment_pages();
+        Err(PowerOnError::Config(format!(
+            "gc.segment_pages: {pages} pages make {segments} segments of the drive; with this index it needs {least}"
+        )))
     }
 }
 

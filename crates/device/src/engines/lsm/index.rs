@@ -349,9 +349,48 @@ impl Index {
         self.0.space.as_ref().map_or(u32::MAX, |space| space.pages_available())
     }
 
-    /// Pages that must be free for [`Index::compact_all`] to succeed: the index beside itself, and two memtables.
-    pub fn pages_to_compact_all(&self) -> u32 {
-        self.pages_in_use() + 3 * self.0.layout.pages_at_most(self.0.config.memtable_entries)
+    /// Available pages that stores leave: what a flush needs now, and what it will need when four memtables of new pairs
+    /// have been merged with all there is.
+    pub fn pages_for_stores(&self) -> u32 {
+        let flush = |memtables: u32| self.flush_pages() + self.pages_to_merge(memtables + 3);
+        let merged = self.pages_to_merge(4) + flush(4);
+        flush(0).max(merged.saturating_sub(self.pages_of_tables()))
+    }
+
+    /// Pages that one run of everything in tables, and of so many full memtables more, takes at most.
+    fn pages_to_merge(&self, memtables: u32) -> u32 {
+        let unwritten = u64::from(memtables) * u64::from(self.0.config.memtable_entries);
+        let tables = self.0.tables.borrow();
+        let on_flash: u64 = tables.newest_first().map(|table| u64::from(table.facts.entries)).sum();
+        let entries = on_flash + unwritten;
+        let pages = self.pages_of_tables() + memtables * self.flush_pages();
+        self.pages_of_run(entries, pages, self.0.policy.bottom(entries).1)
+    }
+
+    fn pages_of_tables(&self) -> u32 {
+        self.0.tables.borrow().newest_first().map(|table| table.facts.total_pages()).sum()
+    }
+
+    /// Pages that one run of so many entries takes at most, which lie on `pages` pages now. By entries, for these may be
+    /// nearly empty; and not much more than they are (what is lost at the end of a page changes), for a layout's entries
+    /// may be smaller than its largest.
+    pub(super) fn pages_of_run(&self, entries: u64, pages: u32, split_entries: Option<u32>) -> u32 {
+        let split = u64::from(split_entries.unwrap_or(u32::MAX));
+        let table_pages = |entries: u64| u64::from(self.0.layout.pages_at_most(entries as u32));
+        let by_entries = entries / split * table_pages(split) + table_pages(entries % split);
+        by_entries.min(u64::from(pages + pages / 8)) as u32
+    }
+
+    /// Available pages at which a memtable is flushed: behind it everything can still be merged, with two memtables more.
+    pub(super) fn pages_to_flush(&self) -> u32 {
+        // A damaged table forbids that merge in any case.
+        let is_damaged = self.0.tables.borrow().newest_first().any(|table| table.is_damaged());
+        self.flush_pages() + if is_damaged { 0 } else { self.pages_to_merge(3) }
+    }
+
+    /// Pages in use that are not the index's any more: whoever reads from them holds them.
+    pub fn pages_held(&self) -> u32 {
+        self.pages_in_use().saturating_sub(self.pages_of_tables())
     }
 
     /// Tables by level.

@@ -12,7 +12,7 @@ use super::compaction::{Choice, Merge};
 use super::entry::{TableId, is_current};
 use super::index::{Frozen, Index};
 use super::layout::Start;
-use super::memtable::Memtable;
+use super::memtable::{Memtable, Pair};
 use super::merge::{Merged, MergedRuns, Source, Step};
 use super::recovery::IndexRecord;
 use super::space::TableSpace;
@@ -76,7 +76,7 @@ impl Index {
 
     /// Writes the memtables, merges all tables into one run and drops what no longer means anything: replaced and stale
     /// entries and all tombstones. For a drive that runs out of space. Does nothing if nothing changed since the last
-    /// time.
+    /// time. A memtable gets a table of its own only if that leaves room for the merge; else it is merged with the tables.
     ///
     /// `CAPACITY_EXCEEDED` when there is no room for the result beside its inputs; `UNRECOVERED_ERROR` when a table is
     /// damaged. Nothing is lost then.
@@ -86,20 +86,35 @@ impl Index {
             return Ok(());
         }
         let _one_at_a_time = inner.maintenance.lock().await;
-        self.flush_frozen().await?;
+        self.flush_or_merge().await?;
         if !inner.active.borrow().is_empty() {
             self.freeze();
-            self.flush_frozen().await?;
+            self.flush_or_merge().await?;
         }
         if inner.one_run_at.get() == inner.next_table.get() {
             return Ok(());
         }
+        self.merge_all().await
+    }
+
+    async fn flush_or_merge(&self) -> Result<(), Status> {
+        match self.flush_frozen().await {
+            Err(Status::CAPACITY_EXCEEDED) => self.merge_all().await,
+            flushed => flushed,
+        }
+    }
+
+    /// Makes one run of all tables and the frozen memtable.
+    async fn merge_all(&self) -> Result<(), Status> {
+        let inner = &*self.0;
         let tables = inner.tables.borrow().clone();
+        let frozen = inner.frozen.borrow().as_ref().map(|frozen| (frozen.age, frozen.entries.sorted()));
         let inputs: Vec<_> = tables.newest_first().map(|table| table.facts.id).collect();
-        if !inputs.is_empty() {
-            let entries = tables.newest_first().map(|table| u64::from(table.facts.entries)).sum();
-            let (to, split_entries) = inner.policy.bottom(entries);
-            self.merge(Merge { inputs, to, split_entries }).await?;
+        if !inputs.is_empty() || frozen.is_some() {
+            let unwritten = frozen.as_ref().map_or(0, |(_, run)| run.len() as u64);
+            let entries: u64 = tables.newest_first().map(|table| u64::from(table.facts.entries)).sum();
+            let (to, split_entries) = inner.policy.bottom(entries + unwritten);
+            self.merge(Merge { inputs, to, split_entries }, frozen).await?;
         }
         inner.one_run_at.set(inner.next_table.get());
         Ok(())
@@ -116,7 +131,8 @@ impl Index {
         assert!(left.is_none(), "a memtable is frozen only when the one before it has been written");
     }
 
-    /// Writes the frozen memtable, if there is one, as a table of level 0.
+    /// Writes the frozen memtable, if there is one, as a table of level 0. `CAPACITY_EXCEEDED` if there would not be room
+    /// to merge everything behind it, with two more memtables: that is how a delete comes through when nothing else does.
     async fn flush_frozen(&self) -> Result<(), Status> {
         let inner = &*self.0;
         let (age, run) = match &*inner.frozen.borrow() {
@@ -127,7 +143,7 @@ impl Index {
         let rewrite = Rewrite {
             sources: vec![(age, Source::Memory(run, 0))],
             entries,
-            pages: inner.layout.pages_at_most(entries as u32),
+            pages: self.pages_to_flush(),
             inputs: Vec::new(),
             flushed: true,
             older: inner.tables.borrow().newest_first().cloned().collect(),
@@ -152,7 +168,7 @@ impl Index {
             match choice.clone() {
                 Choice::Rest => return,
                 Choice::Move { table, to } => self.move_table(table, to),
-                Choice::Merge(merge) => match self.merge(merge).await {
+                Choice::Merge(merge) => match self.merge(merge, None).await {
                     Ok(()) => {}
                     // A table turned out to be damaged: now that this is known there may be something else to do.
                     Err(Status::UNRECOVERED_ERROR) => failed = Some(choice),
@@ -173,7 +189,8 @@ impl Index {
         self.count(|counters| counters.moves += 1);
     }
 
-    async fn merge(&self, merge: Merge) -> Result<(), Status> {
+    /// Merges tables, and the frozen memtable along with all of them.
+    async fn merge(&self, merge: Merge, frozen: Option<(u64, Rc<[Pair]>)>) -> Result<(), Status> {
         let inner = &*self.0;
         let (inputs, older) = inner.tables.borrow().split(&merge.inputs);
         assert_eq!(inputs.len(), merge.inputs.len(), "a policy merges what it saw");
@@ -185,12 +202,19 @@ impl Index {
             let stream = TableStream::new(&*inner.layout, table.clone(), start, READ_AHEAD, purpose);
             (table.facts.age, Source::Table(stream))
         };
+        let unwritten = frozen.as_ref().map_or(0, |(_, run)| run.len() as u32);
+        let entries =
+            inputs.iter().map(|table| u64::from(table.facts.entries)).sum::<u64>() + u64::from(unwritten);
+        let pages_now = inputs.iter().map(|table| table.facts.total_pages()).sum::<u32>()
+            + inner.layout.pages_at_most(unwritten);
+        let flushed = frozen.is_some();
+        let memory = frozen.map(|(age, run)| (age, Source::Memory(run, 0)));
         let rewrite = Rewrite {
-            sources: inputs.iter().map(stream).collect(),
-            entries: inputs.iter().map(|table| u64::from(table.facts.entries)).sum(),
-            pages: inputs.iter().map(|table| table.facts.total_pages()).sum(),
+            sources: memory.into_iter().chain(inputs.iter().map(stream)).collect(),
+            entries,
+            pages: self.pages_of_run(entries, pages_now, merge.split_entries),
             inputs,
-            flushed: false,
+            flushed,
             older,
             to: merge.to,
             split_entries: merge.split_entries,

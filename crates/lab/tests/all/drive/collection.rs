@@ -2,6 +2,8 @@
 //! filled, emptied and filled again.
 
 use kvdrive_device::controller::ENGINES;
+use kvdrive_device::drive::PowerOnError;
+use kvdrive_device::engines::lsm::compaction::COMPACTIONS;
 use kvdrive_link::Piece;
 use kvdrive_sim::{Rng, Sim};
 use kvdrive_spec::{Key, Status};
@@ -16,8 +18,18 @@ async fn store(
     number: u32,
     version: u64,
 ) -> bool {
+    store_sized(driver, oracle, number, version, BYTES).await
+}
+
+async fn store_sized(
+    driver: &kvdrive_host::modelled::Driver,
+    oracle: &mut Oracle,
+    number: u32,
+    version: u64,
+    bytes: u32,
+) -> bool {
     let key = Key::from_u32_be(number);
-    let stored = Stored { version, bytes: BYTES };
+    let stored = Stored { version, bytes };
     match driver.store(key, Piece::Pattern(value(&key, stored))).await {
         Ok(()) => {
             oracle.pairs.insert(key, stored);
@@ -121,6 +133,112 @@ fn filled_emptied_and_filled_ten_times() {
             assert!(*least * 10 >= fitted[0] * 8, "{}: less fits every time: {fitted:?}", row.name);
         });
         bench.sim.clear();
+    }
+}
+
+/// Filled to 81h, changed, emptied and filled again by half, twice; before the second time the power goes while it is full.
+fn fill_and_empty_twice(settings: &[String], bytes: u32) {
+    let name = format!("{settings:?}, {bytes} B");
+    let mut oracle = Oracle::default();
+    let mut rng = Rng::stream(3, "deletes");
+    let mut left = None;
+    for life in 0..2 {
+        let bench = Bench::new(&document(settings), Sim::new());
+        left = bench.sim.block_on(async {
+            let drive = match bench.power_on(left.as_ref()).await {
+                Err(PowerOnError::Config(line)) if life == 0 && line.contains("gc.segment_pages") => {
+                    return None;
+                }
+                powered => powered.expect("it comes up"),
+            };
+            let driver = bench.connect().await;
+            let mut full = oracle.pairs.len() as u32;
+            while store_sized(&driver, &mut oracle, full, life, bytes).await {
+                full += 1;
+            }
+            for version in 0..full.into() {
+                let number = rng.below(full.into()) as u32;
+                if rng.one_in(3) {
+                    let key = Key::from_u32_be(number);
+                    assert_eq!(
+                        driver.delete(key).await,
+                        Ok(()),
+                        "{name}: of {full} pairs, {version} changes"
+                    );
+                    oracle.pairs.remove(&key);
+                } else {
+                    // It may be refused.
+                    store_sized(&driver, &mut oracle, number, 10 + version, bytes).await;
+                }
+            }
+            let mut keys: Vec<Key> = oracle.pairs.keys().copied().collect();
+            for last in (1..keys.len()).rev() {
+                keys.swap(last, rng.below(last as u64 + 1) as usize);
+            }
+            for key in keys {
+                let deleted = driver.delete(key).await;
+                assert_eq!(deleted, Ok(()), "{name}: {} of {full} pairs left", oracle.pairs.len());
+                oracle.pairs.remove(&key);
+            }
+            for half in 0..full / 2 {
+                let is_stored = store_sized(&driver, &mut oracle, half, life, bytes).await;
+                assert!(is_stored, "{name}: {half} of {full} pairs are there again");
+            }
+            check_all(&driver, &oracle).await;
+            let mut again = full / 2;
+            while store_sized(&driver, &mut oracle, again, life, bytes).await {
+                again += 1;
+            }
+            check_all(&driver, &oracle).await;
+            println!("{name}: {full} pairs fit, and again {again}");
+            Some(drive.survivors(&mut rng))
+        });
+        bench.sim.clear();
+        if left.is_none() {
+            println!("{name}: too small");
+            return;
+        }
+    }
+}
+
+/// Small values fill a small drive with the index, and make many entries of what is collected: the index has room to merge
+/// itself whatever happens.
+#[test]
+fn a_full_index_takes_every_delete_and_then_stores_again() {
+    for row in COMPACTIONS {
+        for bytes in [0, 8, 32, 100, 300, 1000, 4096] {
+            let settings = ["engine.name=lsm".to_owned(), format!("lsm.compaction={}", row.name)];
+            fill_and_empty_twice(&settings, bytes);
+        }
+    }
+}
+
+#[test]
+#[ignore = "minutes: random small drives"]
+fn any_full_index_takes_every_delete_and_then_stores_again() {
+    let mut rng = Rng::stream(4, "drives");
+    for _ in 0..100 {
+        let mut pick = |of: &[&str]| of[rng.below(of.len() as u64) as usize].to_owned();
+        let settings = [
+            format!("flash.channels={}", pick(&["1", "2"])),
+            format!("flash.blocks_per_die={}", pick(&["8", "16", "24", "40"])),
+            format!("flash.pages_per_block={}", pick(&["4", "8", "16"])),
+            format!("ftl.over_provisioning={}", pick(&["0.1", "0.2", "0.4"])),
+            format!("lsm.layout={}", pick(&["published", "sound"])),
+            format!("lsm.compaction={}", pick(&["tiered", "leveled"])),
+            format!("lsm.memtable_entries={}", pick(&["16", "32", "100", "500"])),
+            format!("lsm.rings={}", pick(&["[3, 3, 4, 64]", "[3, 3, 3, 200]", "[4, 16, 128, 1024]"])),
+            format!("packing.policy={}", pick(&["all", "block", "selective"])),
+            format!("gc.enabled={}", pick(&["true", "true", "true", "false"])),
+            format!("gc.segment_pages={}", pick(&["2", "4", "8", "16"])),
+            format!("gc.free_segments_low={}", pick(&["2", "3", "6"])),
+            format!("gc.free_segments_reserved={}", pick(&["1", "2", "3"])),
+        ];
+        let bytes = pick(&["0", "8", "32", "100", "300", "1000", "4096", "20000"]);
+        let settings = [&["engine.name=lsm".to_owned()], &settings[..]].concat();
+        if document(&settings).config().is_ok() {
+            fill_and_empty_twice(&settings, bytes.parse().expect("a number"));
+        }
     }
 }
 
