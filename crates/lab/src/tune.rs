@@ -1,8 +1,9 @@
 //! Finding the thresholds of `adaptive` by exploratory runs, as BandSlim asks of its user (section 3.2): stores of one size
 //! after the other, 4 B to 8 KB, by each method.
 //!
-//! Flash is off in these runs, if the engine works without: thresholds weigh transfers, and a page's program would hide them. Stores of one size on
-//! an idle drive all take the same time until the first memtable is full, so a few hundred are enough.
+//! Flash is off in these runs, if the engine works without: thresholds weigh transfers, and a page's program would
+//! hide them. Stores of one size on an idle drive all take the same time until the first memtable is full, so a few
+//! hundred are enough.
 
 use std::fmt::Write as _;
 

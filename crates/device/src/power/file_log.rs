@@ -133,8 +133,9 @@ impl FileLog {
         Ok(newest)
     }
 
-    /// Begins a log of the image file `base` with `image` as its checkpoint. `after` is the epoch of the newest finished one, 0 if there is none: that one
-    /// is in the other slot, and stays until the new one is complete. An unfinished one may be written over.
+    /// Begins a log of the image file `base` with `image` as its checkpoint. `after` is the epoch of the newest
+    /// finished one, 0 if there is none: that one is in the other slot, and stays until the new one is complete. An
+    /// unfinished one may be written over.
     pub fn create(base: &Path, after: u64, image: &[u8], sync: bool) -> Result<FileLog, FileError> {
         let epoch = after + 1;
         write_epoch(base, epoch).map_err(FileError::at(base))?;

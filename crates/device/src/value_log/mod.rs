@@ -271,9 +271,9 @@ impl ValueLog {
         let mut from = address.0 + u64::from(at);
         let end = from + u64::from(bytes);
         let first = address.0 / page_bytes;
+        let last = (address.0 + u64::from(until)).saturating_sub(1) / page_bytes;
         while from < end {
             let (lpa, within) = (from / page_bytes, from % page_bytes);
-            let last = (address.0 + u64::from(until) - 1) / page_bytes;
             // At the front of each stretch of pages, whichever part of the reading comes there.
             let begins = from == address.0 || within == 0;
             if begins && last > lpa && (lpa - first).is_multiple_of(self.ahead_pages()) {

@@ -19,6 +19,11 @@ impl ValueLog {
         SnapshotPin(self.pin_all())
     }
 
+    /// Is a snapshot open?
+    pub fn has_snapshots(&self) -> bool {
+        self.0.state.borrow().segments.snapshots > 0
+    }
+
     /// Are there segments in which nothing lives any more, and that do not come back while snapshots are there?
     pub fn snapshots_hold_segments(&self) -> bool {
         let segments = &self.0.state.borrow().segments;

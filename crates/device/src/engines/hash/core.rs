@@ -128,9 +128,7 @@ pub(super) struct Core {
 pub fn check(config: &DriveConfig) -> Result<(), PowerOnError> {
     let (scheme, hash) = of_config(config)?;
     let layout = Layout::new(config.flash.geometry(), hash.grain_bytes, hash.unit_bytes);
-    let journal = Rc::new(Journal::new(power::Journal::default()));
-    let records = scheme.records.map(|form| Records::new(&layout, form, &journal));
-    let records_bytes = records.as_ref().map_or(0, Records::buffer_bytes);
+    let records_bytes = scheme.records.map_or(0, |form| form.buffer_bytes(&layout));
     Bounds::new(&hash, &layout, &*(scheme.format)(&layout), records_bytes, config.protected_bytes)
         .map(drop)
         .map_err(|what| PowerOnError::Config(format!("power.protected_bytes: {what}")))
@@ -156,7 +154,7 @@ impl Core {
         let format = (scheme.format)(&layout);
         let validity = (scheme.validity)(&layout);
         let records = scheme.records.map(|form| Rc::new(Records::new(&layout, form, &journal)));
-        let records_bytes = records.as_deref().map_or(0, Records::buffer_bytes);
+        let records_bytes = scheme.records.map_or(0, |form| form.buffer_bytes(&layout));
         let bounds = Bounds::new(config, &layout, &*format, records_bytes, protected_bytes)?;
         let others = validity.dram_bytes()
             + records_bytes
@@ -391,7 +389,7 @@ impl Core {
             ("directory", directory_bytes),
             ("superblocks", self.bounds.table_bytes - directory_bytes),
             ("validity", self.space.validity_dram_bytes()),
-            ("invalid_records", self.records.as_deref().map_or(0, Records::buffer_bytes)),
+            ("invalid_records", self.bounds.records_bytes),
             ("invalid_page_lists", self.records.as_deref().map_or(0, Records::list_bytes)),
             ("write_buffer", self.bounds.write_buffer_bytes),
             ("pages_on_their_way", self.bounds.page_bytes),

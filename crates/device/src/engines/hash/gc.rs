@@ -1,10 +1,10 @@
 //! Collection: makes superblocks free by moving what is valid in them.
 //!
-//! One task collects one victim at a time: the superblock whose valid grains cost least to write again, whichever kind it
-//! is, a grain of a section counting as its scheme says ([`super::space::Space::victim`]). Several workers take its pages. Moving a pair alters its section, and altered sections are written sooner or later: a
-//! superblock of pairs can cost more space than it gives back at once, in sections whose old copies then lie invalid
-//! elsewhere. While free superblocks are very few, workers therefore collect superblocks of sections first, which
-//! alter nothing.
+//! One task collects one victim at a time: the superblock whose valid grains cost least to write again, whichever
+//! kind it is, a grain of a section counting as its scheme says ([`super::space::Space::victim`]). Several workers
+//! take its pages. Moving a pair alters its section, and altered sections are written sooner or later: a superblock
+//! of pairs can cost more space than it gives back at once, in sections whose old copies then lie invalid elsewhere.
+//! While free superblocks are very few, workers therefore collect superblocks of sections first, which alter nothing.
 //!
 //! A pair or section that cannot be read is not moved, and its superblock is never erased: who asks for it is told
 //! that it is lost.

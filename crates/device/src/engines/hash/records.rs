@@ -41,6 +41,18 @@ pub struct RecordsForm {
     pub unit_buffers: u32,
 }
 
+impl RecordsForm {
+    /// Bytes of an invalid page, and of the buffer that becomes one.
+    fn page_bytes(&self, layout: &Layout) -> u32 {
+        (layout.unit_bytes / self.unit_buffers).next_multiple_of(layout.grain_bytes)
+    }
+
+    /// DRAM of the buffers, one for each superblock, bytes.
+    pub fn buffer_bytes(&self, layout: &Layout) -> u64 {
+        u64::from(layout.superblocks) * u64::from(self.page_bytes(layout))
+    }
+}
+
 /// As published: slot and grain, and a read unit of DRAM for every superblock.
 pub const PUBLISHED: RecordsForm = RecordsForm { record_bytes: 8, unit_buffers: 1 };
 
@@ -111,7 +123,7 @@ impl Records {
     /// No records.
     pub(super) fn new(layout: &Layout, form: RecordsForm, journal: &Rc<Journal>) -> Records {
         assert!(layout.superblock_grains <= 1 << GRAIN_BITS, "a record has 24 bits for a grain");
-        let page_bytes = (layout.unit_bytes / form.unit_buffers).next_multiple_of(layout.grain_bytes);
+        let page_bytes = form.page_bytes(layout);
         let record_bytes = form.record_bytes as usize;
         Records {
             layout: *layout,
@@ -143,11 +155,6 @@ impl Records {
     /// Grains of an invalid page.
     pub fn page_grains(&self) -> u32 {
         self.layout.grains_of(self.page_bytes)
-    }
-
-    /// DRAM of the buffers, one for each superblock, bytes.
-    pub fn buffer_bytes(&self) -> u64 {
-        u64::from(self.layout.superblocks) * u64::from(self.page_bytes)
     }
 
     /// DRAM of the lists of invalid pages, which grow with these, bytes.

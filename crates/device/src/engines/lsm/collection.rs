@@ -9,8 +9,6 @@
 //! overwritten is only known to be dead when a merge meets both entries. So before a drive says that it is full it
 //! merges its whole index once, and collects by counters that are exact then.
 
-use std::rc::Rc;
-
 use kvdrive_link::{Arrival, Region};
 use kvdrive_spec::{Key, Status};
 
@@ -166,8 +164,8 @@ impl LsmEngine {
         {
             return Ok(());
         }
-        let has_cursors = Rc::strong_count(&self.cursors) > 1;
-        let is_held = self.log.snapshots_hold_segments() || has_cursors && self.index.pages_held() > 0;
+        let pages_are_held = self.log.has_snapshots() && self.index.pages_held() > 0;
+        let is_held = self.log.snapshots_hold_segments() || pages_are_held;
         Err(if is_held { Status::COMMAND_INTERRUPTED } else { Status::CAPACITY_EXCEEDED })
     }
 

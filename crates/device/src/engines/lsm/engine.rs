@@ -106,8 +106,6 @@ pub struct LsmEngine {
     pub(super) index_work: Cell<super::IndexCounters>,
     /// It had less than stores leave it.
     pub(super) index_short: Cell<bool>,
-    /// Cloned for every open cursor.
-    pub(super) cursors: Rc<()>,
     pub(super) counters: Cell<EngineCounters>,
     pub(super) config: DriveConfig,
 }
@@ -123,7 +121,6 @@ pub struct Found {
 pub struct PairCursor {
     cursor: Cursor,
     _pin: SnapshotPin,
-    _open: Rc<()>,
 }
 
 /// Segments of the logical space; pages behind the last whole one are not used.
@@ -388,7 +385,7 @@ impl Engine for LsmEngine {
 
     async fn open_cursor(&self, from: Option<Key>) -> Result<PairCursor, Status> {
         let pin = self.log.pin_snapshot();
-        Ok(PairCursor { cursor: self.index.snapshot().cursor(from), _pin: pin, _open: self.cursors.clone() })
+        Ok(PairCursor { cursor: self.index.snapshot().cursor(from), _pin: pin })
     }
 
     async fn next(&self, cursor: &mut PairCursor) -> Result<Option<(Key, Found)>, Status> {
@@ -507,7 +504,6 @@ impl LsmEngine {
             futile: Cell::default(),
             index_work: Cell::default(),
             index_short: Cell::new(false),
-            cursors: Rc::default(),
             counters: Cell::default(),
             costs: config.controller.costs,
             gc: config.lsm.gc.clone(),
