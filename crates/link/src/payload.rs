@@ -222,7 +222,11 @@ impl Region {
     }
 
     fn place(&mut self, new: Placed) {
-        let index = self.patterns.partition_point(|placed| placed.at < new.at);
+        // Most go behind what is there.
+        let index = match self.patterns.last() {
+            Some(last) if last.at >= new.at => self.patterns.partition_point(|placed| placed.at < new.at),
+            _ => self.patterns.len(),
+        };
         if index > 0 {
             let before = &mut self.patterns[index - 1];
             if before.end() == new.at && before.pattern.continues(&new.pattern) {

@@ -108,6 +108,20 @@ impl Resource {
         true
     }
 
+    /// [`Resource::pass`] of `outer`, held for `outer_ns` alone and then as long as `inner` is: for how long that is.
+    #[inline]
+    pub fn pass_nested(outer: &Resource, outer_ns: Ns, (inner, inner_ns): (&Resource, Ns)) -> bool {
+        let events = u64::from(outer_ns > 0) + u64::from(inner_ns > 0);
+        let span = outer_ns.saturating_add(inner_ns);
+        let began = outer.sim.now();
+        if outer.free.get() == 0 || inner.free.get() == 0 || !outer.sim.travel(span, events) {
+            return false;
+        }
+        outer.note_pass(span, began);
+        inner.note_pass(inner_ns, began);
+        true
+    }
+
     /// Somebody who passed since `began` had a server for `span` ns of it, or for nothing while the clock is
     /// held.
     #[inline]

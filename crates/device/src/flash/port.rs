@@ -200,15 +200,22 @@ impl FlashPort {
         let block = core.geometry.block_of(ppa);
         let unit = self.unit(block);
         let charged = self.is_charged(Operation::Read, purpose, unit);
-        let held = unit.resource.acquire().await;
-        if charged {
-            core.sim.sleep(core.config.sense_ns).await;
-        }
-        let page = take(&**core.media.borrow());
-        if charged {
-            self.channel(unit).run(transfer_ns).await;
-        }
-        drop(held);
+        let channel = self.channel(unit);
+        let page = if charged
+            && Resource::pass_nested(&unit.resource, core.config.sense_ns, (channel, transfer_ns))
+        {
+            take(&**core.media.borrow())
+        } else {
+            let _held = unit.resource.acquire().await;
+            if charged {
+                core.sim.sleep(core.config.sense_ns).await;
+            }
+            let page = take(&**core.media.borrow());
+            if charged {
+                channel.run(transfer_ns).await;
+            }
+            page
+        };
         self.note(since, "read", core.geometry.page_bytes, purpose);
         match page {
             MediaPage::Programmed(page) => Ok(page),

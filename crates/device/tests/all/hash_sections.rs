@@ -92,7 +92,7 @@ impl Checked {
         match step {
             Step::Put { tag, grain } => {
                 let tag = tag % self.tags;
-                match self.section.vacancy(tag) {
+                match self.section.outlook(tag).vacancy {
                     Some(slot) => {
                         self.section.set(slot, tag, Grain(grain));
                         assert_eq!(self.pairs.insert(slot, (tag, Grain(grain))), None, "vacant slot {slot}");
@@ -154,7 +154,7 @@ impl Checked {
             let expected: Vec<_> = self.pairs.iter().filter(|(_, (of, _))| *of == tag).collect();
             let expected: Vec<_> = expected.into_iter().map(|(slot, (_, grain))| (*slot, *grain)).collect();
             assert_eq!(candidates, expected, "tag {tag}");
-            assert!(!self.passed.contains(&tag) || self.section.goes_on(tag), "tag {tag} was passed");
+            assert!(!self.passed.contains(&tag) || self.section.outlook(tag).goes_on, "tag {tag} was passed");
         }
     }
 }
@@ -190,22 +190,22 @@ fn a_full_bucket_is_passed_for_good_and_its_first_free_cell_is_taken_again() {
     let format = BucketFormat::new(&layout(64, 16_384));
     let mut bucket = format.create();
     for number in 0..format.slots() {
-        assert_eq!(bucket.vacancy(5), Some(number));
-        assert!(!bucket.goes_on(5));
+        assert_eq!(bucket.outlook(5).vacancy, Some(number));
+        assert!(!bucket.outlook(5).goes_on);
         bucket.set(number, number % 3, Grain((1 << 31) - 1 - u64::from(number)));
     }
-    assert_eq!((bucket.vacancy(5), format.slots()), (None, 680));
+    assert_eq!((bucket.outlook(5).vacancy, format.slots()), (None, 680));
     assert!((4090..=4096).contains(&bucket.cached_bytes()));
     bucket.mark_passed(5);
     bucket.remove(100);
     bucket.remove(99);
-    assert_eq!(bucket.vacancy(5), Some(99));
-    assert!(bucket.goes_on(0), "whatever the fingerprint: the pair behind may have any");
+    assert_eq!(bucket.outlook(5).vacancy, Some(99));
+    assert!(bucket.outlook(0).goes_on, "whatever the fingerprint: the pair behind may have any");
     for slot in (0..format.slots()).filter(|slot| ![99, 100].contains(slot)) {
         bucket.remove(slot);
     }
     assert_eq!(bucket.cached_bytes(), 16, "free cells at the end are dropped");
-    assert!(bucket.goes_on(0));
+    assert!(bucket.outlook(0).goes_on);
 }
 
 #[test]

@@ -174,7 +174,7 @@ impl HashEngine {
     /// then. `None` when space or place is not there any more.
     fn put(&self, place: &Place, spot: &Spot, old: Option<&(u32, PairHeader)>) -> Option<Grain> {
         let core = &*self.0;
-        let slot = old.map(|(slot, _)| *slot).or_else(|| spot.pin.vacancy(spot.tag));
+        let slot = old.map(|(slot, _)| *slot).or_else(|| spot.pin.outlook(spot.tag).vacancy);
         let slot = slot?;
         let replaced = old.map(|(slot, old)| (spot.pin.get(*slot), old));
         let header = PairHeader { probe: spot.probe, ..place.header };

@@ -21,11 +21,11 @@ use super::commands::of_config;
 use super::config::{Accounting, HashConfig, OPEN_SUPERBLOCKS};
 use super::journal::Journal;
 use super::layout::{Grain, Layout};
-use super::pair::{HEADER_MAX_BYTES, PairHeader};
+use super::pair::PairHeader;
 use super::protected::Bounds;
 use super::records::Records;
 use super::scheme::SchemeRow;
-use super::section::{Entry, Probe};
+use super::section::{Entry, Outlook, Probe};
 use super::snapshot::{Held, Released, Snapshots};
 use super::space::{KIND_DATA, KIND_MAP, Limits, Part, Reader, Space};
 use crate::drive::{DriveConfig, PowerOnError};
@@ -267,10 +267,9 @@ impl Core {
         let at = self.layout.byte_in_page(grain);
         let unit = self.layout.unit_begin(at);
         let part = self.space.read(self.layout.page(grain), unit, self.layout.unit_bytes, purpose).await?;
-        let mut bytes = [0; HEADER_MAX_BYTES];
-        let most = (unit + self.layout.unit_bytes - at).min(HEADER_MAX_BYTES as u32) as usize;
-        part.copy_to(at, &mut bytes[..most]);
-        let header = PairHeader::decode(&bytes).ok_or(Status::UNRECOVERED_ERROR)?;
+        let left_bytes = unit + self.layout.unit_bytes - at;
+        let header = PairHeader::read(left_bytes, |bytes, sink| part.read(at, bytes, sink));
+        let header = header.ok_or(Status::UNRECOVERED_ERROR)?;
         Ok(PairRead { header, grain, part, reader })
     }
 
@@ -299,13 +298,13 @@ impl Core {
             if aim == Aim::Store {
                 self.space.map_room().await;
             }
-            let (has_vacancy, goes_on) = (spot.pin.vacancy(tag).is_some(), spot.pin.goes_on(tag));
-            if aim == Aim::Store && !has_vacancy {
+            let Outlook { vacancy, goes_on } = spot.pin.outlook(tag);
+            if aim == Aim::Store && vacancy.is_none() {
                 spot.pin.mark_passed(tag);
-            } else if has_vacancy {
+            } else if vacancy.is_some() {
                 vacant = vacant.or(Some(spot));
             }
-            if !goes_on && (has_vacancy || aim == Aim::Read) {
+            if !goes_on && (vacancy.is_some() || aim == Aim::Read) {
                 return Ok(Walk::Absent(vacant));
             }
         }
@@ -318,6 +317,7 @@ impl Core {
         let mut from = 0;
         let mut work = costs.probe_ns;
         loop {
+            let seen = self.cache.alterations();
             let (candidate, comparisons) = spot.pin.candidate(spot.tag, from);
             raise(&self.counters.comparisons, comparisons);
             work += comparisons * costs.comparison_ns;
@@ -326,12 +326,13 @@ impl Core {
             }
             let Some((slot, grain)) = candidate else { return Ok(None) };
             from = slot;
-            if spot.pin.get(slot) != Entry::At(grain) {
+            let is_there = || self.cache.alterations() == seen || spot.pin.get(slot) == Entry::At(grain);
+            if !is_there() {
                 // Moved or replaced while that core worked; its page may have been let go.
                 continue;
             }
             let pair = self.read_pair(grain, Purpose::Lookup).await;
-            if spot.pin.get(slot) != Entry::At(grain) {
+            if !is_there() {
                 // Moved or replaced while it was read: look at the slot again.
                 continue;
             }

@@ -12,14 +12,14 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use kvdrive_link::Region;
+use kvdrive_link::{Piece, Region};
 use kvdrive_sim::JoinHandle;
 use kvdrive_spec::Status;
 
 use super::cache::Location;
 use super::core::{Core, raise};
 use super::layout::Grain;
-use super::pair::{HEADER_MAX_BYTES, PairHeader};
+use super::pair::PairHeader;
 use super::records::{RECORDS_MARK, RecordsHeader};
 use super::section::{HEADER_BYTES, Probe, SECTION_MARK, SectionHeader};
 use super::space::{Content, KIND_DATA, KIND_MAP, State, Stream, filling};
@@ -154,11 +154,9 @@ async fn move_pairs(core: &Rc<Core>, victim: &Victim, page: u32) -> Result<(), S
     let mut at = first_item;
     let headers = data.forward();
     while at < layout.page_grains {
-        let mut bytes = [0; HEADER_MAX_BYTES];
         let offset = at * layout.grain_bytes;
-        let most = (layout.page_bytes() - offset).min(HEADER_MAX_BYTES as u32) as usize;
-        headers.copy_to(offset, &mut bytes[..most]);
-        let Some(header) = PairHeader::decode(&bytes) else { break };
+        let read = |bytes, sink: &mut dyn FnMut(Piece<'_>)| headers.read(offset, bytes, sink);
+        let Some(header) = PairHeader::read(layout.page_bytes() - offset, read) else { break };
         let grain = Grain(layout.first_grain(page).0 + u64::from(at));
         at += layout.grains_of(header.pair_bytes());
         if !is_dead(core, victim, grain) {
@@ -195,7 +193,9 @@ async fn move_pair(
     let Probe { section, tag } = core.probe(&header.key, header.probe);
     raise(&core.counters.gc_map_reads, 1);
     let pin = core.cache.fetch(section, Purpose::GcMap).await?;
-    if pin.slot_of(tag, grain).is_none() && !core.snapshots.holds(grain) {
+    let mut slot = pin.slot_of(tag, grain);
+    let seen = core.cache.alterations();
+    if slot.is_none() && !core.snapshots.holds(grain) {
         return Ok(());
     }
     let layout = &core.layout;
@@ -225,7 +225,9 @@ async fn move_pair(
     }
     // From here on nothing waits: a slot still points here, or a snapshot holds what was replaced while the pages were
     // read, or nobody wants it any more.
-    let slot = pin.slot_of(tag, grain);
+    if core.cache.alterations() != seen {
+        slot = pin.slot_of(tag, grain);
+    }
     if slot.is_none() && !core.snapshots.holds(grain) {
         raise(&core.counters.outrun_moves, 1);
         return Ok(());
@@ -256,8 +258,9 @@ async fn move_sections(core: &Rc<Core>, page: u32) -> Result<(), Status> {
     // How many items begin before the end of each read unit.
     let mut ends = Vec::with_capacity(units as usize);
     data.meet_items();
+    let heads = data.forward();
     for unit in 0..units {
-        items_of_unit(core, &data, unit * layout.unit_bytes, &mut |item, at, length| {
+        items_of_unit(core, &heads, unit * layout.unit_bytes, &mut |item, at, length| {
             items.push((item, at, length));
         });
         ends.push(items.len());
@@ -326,7 +329,7 @@ pub(super) enum MapItem {
 /// its length, bytes.
 pub(super) fn items_of_unit(
     core: &Core,
-    data: &PageData,
+    data: &Forward<'_>,
     unit: u32,
     found: &mut dyn FnMut(MapItem, u32, u32),
 ) {

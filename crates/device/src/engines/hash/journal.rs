@@ -384,7 +384,7 @@ impl Folding {
                 (Alteration::Remove { slot }, fits)
             }
             2 => {
-                let fits = self.format.is_tag(tag) && section.vacancy(tag).is_none();
+                let fits = self.format.is_tag(tag) && section.outlook(tag).vacancy.is_none();
                 (Alteration::MarkPassed { tag }, fits)
             }
             _ => return None,

@@ -12,13 +12,19 @@
 //! member of the key's probe sequence the pair was stored under. A page whose first byte at a grain is not 4xh holds
 //! no pair from there on.
 
+use kvdrive_link::Piece;
 use kvdrive_spec::Key;
 
 /// Bytes in front of the key.
 pub const PREFIX_BYTES: u32 = 5;
 /// Most bytes in front of a value.
-pub const HEADER_MAX_BYTES: usize = PREFIX_BYTES as usize + Key::MAX_LEN;
+const HEADER_MAX_BYTES: usize = PREFIX_BYTES as usize + Key::MAX_LEN;
 const MARK: u8 = 0x40;
+
+/// Bytes of the key, which the first byte of a pair says.
+fn key_bytes(first: u8) -> usize {
+    usize::from(first & 0x0F) + 1
+}
 
 /// What stands in front of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,14 +58,30 @@ impl PairHeader {
         out
     }
 
+    /// The header of a pair that begins `left_bytes` before the end of what can be read: `read` hands out so many bytes of
+    /// it, or of what else is there. `None` where no pair begins.
+    pub fn read(left_bytes: u32, read: impl FnOnce(u32, &mut dyn FnMut(Piece<'_>))) -> Option<PairHeader> {
+        let mut bytes = [0; HEADER_MAX_BYTES];
+        let mut done = 0;
+        read(left_bytes.min(HEADER_MAX_BYTES as u32), &mut |piece| {
+            // A value behind the key, which may have to be made, is nothing to the header.
+            if done == 0 || done < PREFIX_BYTES as usize + key_bytes(bytes[0]) {
+                let end = done + piece.bytes() as usize;
+                piece.expand(&mut bytes[done..end]);
+                done = end;
+            }
+        });
+        PairHeader::decode(&bytes)
+    }
+
     /// The header that begins `bytes`; `None` where no pair begins.
-    pub fn decode(bytes: &[u8; HEADER_MAX_BYTES]) -> Option<PairHeader> {
+    fn decode(bytes: &[u8; HEADER_MAX_BYTES]) -> Option<PairHeader> {
         if bytes[0] & 0xF0 != MARK {
             return None;
         }
         let padded = bytes[5..].try_into().expect("16 bytes");
         Some(PairHeader {
-            key: Key::from_padded(padded, usize::from(bytes[0] & 0x0F) + 1)?,
+            key: Key::from_padded(padded, key_bytes(bytes[0]))?,
             value_bytes: u32::from_le_bytes([bytes[2], bytes[3], bytes[4], 0]),
             probe: bytes[1],
         })

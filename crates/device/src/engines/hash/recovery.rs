@@ -19,13 +19,15 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
 
+use kvdrive_link::Piece;
+
 use super::cache::Location;
 use super::consistency;
 use super::core::Core;
 use super::gc::{MapItem, items_of_unit};
 use super::image::{BufferedPage, PageState, Protected};
 use super::layout::Grain;
-use super::pair::{HEADER_MAX_BYTES, PairHeader};
+use super::pair::PairHeader;
 use super::records::RecordsHeader;
 use super::space::{KIND_DATA, KIND_MAP, STREAMS, State};
 use crate::flash::{BlockId, PageData, Purpose, ReadError};
@@ -343,8 +345,9 @@ async fn find_pairs(
         let (live, invalid_pages, missing) = &mut *all.borrow_mut();
         missing.pages[page as usize] = true;
         let end = engine.space.written_grains(layout.superblock_of_page(page));
+        let heads = data.forward();
         for unit in 0..layout.page_bytes() / layout.unit_bytes {
-            items_of_unit(&engine, data, unit * layout.unit_bytes, &mut |item, at, length| {
+            items_of_unit(&engine, &heads, unit * layout.unit_bytes, &mut |item, at, length| {
                 let grain = Grain(layout.first_grain(page).0 + u64::from(at / layout.grain_bytes));
                 live.ensure(layout.within(grain) + layout.grains_of(length) <= end, BEHIND);
                 match item {
@@ -438,11 +441,9 @@ async fn count_pairs(core: &Rc<Core>, superblocks: Range<u32>, live: LivePairs) 
         let end = engine.space.written_grains(layout.superblock_of_page(page));
         while at < layout.page_grains {
             let offset = at * layout.grain_bytes;
-            let mut bytes = [0; HEADER_MAX_BYTES];
-            let most = (layout.page_bytes() - offset).min(HEADER_MAX_BYTES as u32) as usize;
-            data.copy_to(offset, &mut bytes[..most]);
+            let read = |bytes, sink: &mut dyn FnMut(Piece<'_>)| data.read(offset, bytes, sink);
             let grain = Grain(first.0 + u64::from(at));
-            let Some(header) = PairHeader::decode(&bytes) else {
+            let Some(header) = PairHeader::read(layout.page_bytes() - offset, read) else {
                 // A stream goes on right behind its last pair: who looks for pairs does not look behind a gap.
                 let is_open = end > layout.within(first) && end < layout.within(first) + layout.page_grains;
                 live.ensure(

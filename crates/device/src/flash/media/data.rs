@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use kvdrive_link::{Piece, Region, expanding};
 
-use super::items::Items;
+use super::items::{self, Items};
 use super::packed::{self, Packed};
 
 /// A page's data. It may be the very memory of the medium; clones share it, and nothing is copied or unpacked before
@@ -43,8 +43,9 @@ impl PageData {
     /// The page for somebody who goes through it from front to back.
     pub fn forward(&self) -> Forward<'_> {
         match self {
+            PageData::Region(region) => Forward::Region(region),
             PageData::Packed(packed) => Forward::Packed(packed.forward()),
-            page => Forward::Page(page),
+            PageData::Items(items) => Forward::Items(items.forward()),
         }
     }
 
@@ -95,23 +96,31 @@ impl PageData {
 
 /// A page that is read from front to back: reading on behind what was read last costs least, anything else is as right.
 pub enum Forward<'a> {
-    /// Any place is as near as another.
-    Page(&'a PageData),
+    /// As a region: any place is as near as another.
+    Region(&'a Region),
     /// As descriptors.
     Packed(packed::Forward<'a>),
+    /// As whole items.
+    Items(items::Forward<'a>),
 }
 
 impl Forward<'_> {
     /// [`PageData::read`].
     pub fn read(&self, at: u32, bytes: u32, sink: &mut dyn FnMut(Piece<'_>)) {
         match self {
-            Forward::Page(page) => page.read(at, bytes, sink),
+            Forward::Region(region) => region.read(at, bytes, sink),
             Forward::Packed(packed) => packed.read(at, bytes, sink),
+            Forward::Items(items) => items.read(at, bytes, sink),
         }
     }
 
     /// [`PageData::copy_to`].
     pub fn copy_to(&self, at: u32, out: &mut [u8]) {
+        if let Forward::Items(items) = self
+            && let Some(bytes) = items.beginning(at, out.len())
+        {
+            return out.copy_from_slice(bytes);
+        }
         self.read(at, out.len() as u32, &mut expanding(out));
     }
 }

@@ -5,6 +5,7 @@
 //! a cache, a page being filled, the page on its way and the medium nothing is copied. What an item means is its owner's
 //! business; the page knows only that its head outlives it, because owners find an item by the heads of those before it.
 
+use std::cell::Cell;
 use std::hint::black_box;
 use std::mem::size_of;
 use std::rc::Rc;
@@ -13,8 +14,6 @@ use kvdrive_link::{Piece, Region, zeros};
 
 /// So many bytes of an item stay when the rest is let go.
 pub const HEAD_BYTES: usize = 16;
-/// What the machine's memory gives at a time.
-const CACHE_LINE_BYTES: usize = 64;
 
 /// There can be millions: they are no larger than position and reference.
 #[derive(Clone)]
@@ -96,7 +95,13 @@ impl Items {
     /// page is near their place in the list, and a search that jumps would meet more of the machine's memory.
     fn first_behind(&self, at: u32) -> usize {
         let count = self.list.len();
-        let mut index = count.min((u64::from(at) * count as u64 / u64::from(self.end.max(1))) as usize);
+        self.first_behind_near((u64::from(at) * count as u64 / u64::from(self.end.max(1))) as usize, at)
+    }
+
+    /// [`Items::first_behind`], looked for from `guess` on.
+    fn first_behind_near(&self, guess: usize, at: u32) -> usize {
+        let count = self.list.len();
+        let mut index = count.min(guess);
         while index > 0 && self.list[index - 1].end() > at {
             index -= 1;
         }
@@ -116,20 +121,22 @@ impl Items {
 
     /// The first `count` bytes of the item that begins at byte `at`, if they are there.
     pub fn beginning(&self, at: u32, count: usize) -> Option<&[u8]> {
-        let item = self.list.get(self.first_behind(at)).filter(|item| item.at() == at)?;
+        self.beginning_of(self.first_behind(at), at, count)
+    }
+
+    /// For going through it from front to back.
+    pub fn forward(&self) -> Forward<'_> {
+        Forward { items: self, next: Cell::new(0) }
+    }
+
+    fn beginning_of(&self, index: usize, at: u32, count: usize) -> Option<&[u8]> {
+        let item = self.list.get(index).filter(|item| item.at() == at)?;
         item.bytes().get(..count)
     }
 
-    /// Looks at where the item at byte `at` is kept: the list, its place in there, and its bytes, a step each.
-    pub fn meet(&self, at: u32, step: u32) {
-        match step {
-            0 => _ = black_box(self.list.len()),
-            1 => _ = black_box(self.get(at).is_some()),
-            _ => {
-                let bytes = self.get(at).map_or(&[][..], |item| item);
-                bytes.iter().step_by(CACHE_LINE_BYTES).for_each(|byte| _ = black_box(*byte));
-            }
-        }
+    /// Looks at where the list of items is.
+    pub fn meet(&self) {
+        black_box(self.list.len());
     }
 
     /// Looks at the beginnings of all items.
@@ -177,6 +184,26 @@ impl Items {
         let mut region = Region::new();
         self.list.iter().for_each(|item| region.write(item.at(), Piece::Bytes(item.bytes())));
         region
+    }
+}
+
+/// Items, with the place behind the one that was asked for last.
+pub struct Forward<'a> {
+    items: &'a Items,
+    next: Cell<usize>,
+}
+
+impl Forward<'_> {
+    /// [`Items::beginning`].
+    pub fn beginning(&self, at: u32, count: usize) -> Option<&[u8]> {
+        let index = self.items.first_behind_near(self.next.get(), at);
+        self.next.set(index + 1);
+        self.items.beginning_of(index, at, count)
+    }
+
+    /// [`Items::read`].
+    pub fn read(&self, at: u32, bytes: u32, sink: &mut dyn FnMut(Piece<'_>)) {
+        self.items.read(at, bytes, sink);
     }
 }
 

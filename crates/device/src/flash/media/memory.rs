@@ -3,15 +3,13 @@
 //!
 //! How one page is kept is the business of a [`Keep`]: [`super::ram`] and [`super::tags`] have one each.
 
+use std::hint::black_box;
 use std::rc::Rc;
 
 use super::data::PageData;
-use super::{Media, MediaPage, image};
+use super::{CACHE_LINE_BYTES, Media, MediaPage, image};
 use crate::flash::geometry::{BlockId, Geometry, Ppa};
 use crate::flash::spare::Spare;
-
-/// Steps from a page's place in its block to the bytes of one of its parts; see [`Keep::meet`].
-const MEET_STEPS: u32 = 4;
 
 /// One page as a medium keeps it.
 pub trait Keep: Clone + 'static {
@@ -22,11 +20,10 @@ pub trait Keep: Clone + 'static {
     fn keep(data: &PageData, spare: &Spare, scratch: &mut Vec<u8>) -> Self;
     /// Its data. Panics when it was let go.
     fn data(&self) -> PageData;
-    /// Looks at where the part at byte `at` is kept, one step further each time, from 0 to [`MEET_STEPS`]. What it finds is
-    /// handed to [`std::hint::black_box`], so that it is really looked at.
-    fn meet(&self, _at: u32, _step: u32) {}
-    /// The item at byte `at`, if it is kept as one.
-    fn item(&self, _at: u32) -> Option<&Rc<[u8]>> {
+    /// Looks at what says where its parts are, as [`std::hint::black_box`] does: for the machine's caches.
+    fn meet(&self) {}
+    /// Looks at where the part at byte `at` is kept. Returns it if it is kept as one item.
+    fn meet_part(&self, _at: u32) -> Option<&Rc<[u8]>> {
         None
     }
     /// Its header.
@@ -117,18 +114,21 @@ impl<K: Keep> Media for Memory<K> {
     }
 
     fn expect(&self, parts: &[(Ppa, u32)], seen: &mut dyn FnMut(usize, &Rc<[u8]>)) {
-        let held = |ppa: &Ppa| match self.cell(*ppa) {
-            Some(Cell::Held(page)) => Some(page),
+        let held = |(index, (ppa, at)): (usize, &(Ppa, u32))| match self.cell(*ppa) {
+            Some(Cell::Held(page)) => Some((index, page, *at)),
             _ => None,
         };
-        for step in 0..MEET_STEPS {
-            for (page, at) in parts.iter().filter_map(|(ppa, at)| held(ppa).zip(Some(at))) {
-                page.meet(*at, step);
-            }
+        // A step for all of them before the next: the machine waits for many places of its memory at once.
+        let held: Vec<(usize, &K, u32)> = parts.iter().enumerate().filter_map(held).collect();
+        held.iter().for_each(|(_, page, _)| page.meet());
+        let mut items = Vec::with_capacity(held.len());
+        for (index, page, at) in &held {
+            items.extend(page.meet_part(*at).map(|item| (*index, item)));
         }
-        for (index, (ppa, at)) in parts.iter().enumerate() {
-            held(ppa).and_then(|page| page.item(*at)).into_iter().for_each(|item| seen(index, item));
+        for (_, item) in &items {
+            item.iter().step_by(CACHE_LINE_BYTES).for_each(|byte| _ = black_box(*byte));
         }
+        items.iter().for_each(|(index, item)| seen(*index, item));
     }
 
     fn program(&mut self, ppa: Ppa, data: &PageData, spare: &Spare) {

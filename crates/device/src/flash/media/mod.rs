@@ -23,6 +23,9 @@ use super::geometry::{BlockId, Geometry, Ppa};
 use super::spare::Spare;
 pub use data::{Forward, PageData};
 
+/// What the machine's memory gives at a time.
+const CACHE_LINE_BYTES: usize = 64;
+
 /// What lies at a physical page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MediaPage<T> {

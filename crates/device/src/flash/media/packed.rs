@@ -11,12 +11,13 @@
 //!
 //! Pairs of one size are one group, so that the first byte of any of them is found by a division.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::hint::black_box;
 use std::rc::Rc;
 
 use kvdrive_link::{Pattern, Piece, Placed, Region, zeros};
 
+use super::CACHE_LINE_BYTES;
 use crate::flash::spare::{Spare, TAG_BYTES};
 
 /// Literal bytes from which on a page without patterns is kept as it is instead of being copied.
@@ -77,39 +78,32 @@ impl Packed {
     /// Hands out `bytes` bytes of the page from `at` on.
     pub fn read(&self, at: u32, bytes: u32, sink: &mut dyn FnMut(Piece<'_>)) {
         let mark = self.mark.get();
-        let mut runs = if mark.1 <= at { Runs::from(&self.bytes, mark) } else { self.runs() };
-        runs.read(at, bytes, sink);
-        self.mark.set(runs.place.mark);
+        let mut place = if mark.1 <= at { Place::at_mark(mark) } else { self.front() };
+        place.read(&self.bytes, at, bytes, sink);
+        self.mark.set(place.mark);
     }
 
     /// For going through it from front to back.
     pub fn forward(&self) -> Forward<'_> {
-        Forward { packed: self, place: Cell::new(self.runs().place) }
+        Forward { packed: self, place: RefCell::new(self.front()) }
     }
 
-    /// All its runs.
-    fn runs(&self) -> Runs<'_> {
-        Runs::from(&self.bytes, (self.bytes[0].into(), 0))
+    /// In front of its first run.
+    fn front(&self) -> Place {
+        Place::at_mark((self.bytes[0].into(), 0))
     }
 
-    /// Looks at where byte `at` is kept: the header and what lies before it, a step each.
-    pub fn meet(&self, at: u32, step: u32) {
-        match step {
-            0 => _ = black_box(self.bytes[0]),
-            1 if !self.is_discarded() => self.read(at, 1, &mut |piece| {
-                let mut byte = [0];
-                piece.expand(&mut byte);
-                black_box(byte);
-            }),
-            _ => {}
-        }
+    /// Looks at all of it: a few cache lines.
+    pub fn meet(&self) {
+        self.bytes.iter().step_by(CACHE_LINE_BYTES).for_each(|byte| _ = black_box(*byte));
     }
 
     /// The data as a region.
     pub fn unpack(&self) -> Region {
         let mut literal = Vec::new();
         let mut patterns = Vec::new();
-        for run in self.runs() {
+        let mut place = self.front();
+        while let Some(run) = place.next_run(&self.bytes) {
             match run.slice(run.at, run.end()) {
                 Piece::Bytes(bytes) => {
                     literal.resize(run.at as usize, 0);
@@ -125,19 +119,17 @@ impl Packed {
 /// A page with the place behind what was read last.
 pub struct Forward<'a> {
     packed: &'a Packed,
-    place: Cell<Place>,
+    place: RefCell<Place>,
 }
 
 impl Forward<'_> {
     /// [`Packed::read`].
     pub fn read(&self, at: u32, bytes: u32, sink: &mut dyn FnMut(Piece<'_>)) {
-        let place = self.place.get();
-        let mut runs = self.packed.runs();
-        if place.here <= at {
-            runs.place = place;
+        let mut place = self.place.borrow_mut();
+        if place.here > at {
+            *place = self.packed.front();
         }
-        runs.read(at, bytes, sink);
-        self.place.set(runs.place);
+        place.read(&self.packed.bytes, at, bytes, sink);
     }
 }
 
@@ -251,14 +243,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Goes over the runs of a packed page.
-struct Runs<'a> {
-    packed: &'a [u8],
-    place: Place,
-}
-
-/// In front of a run.
-#[derive(Clone, Copy)]
+/// In front of a run of a packed page.
 struct Place {
     /// Where its content begins in the packed bytes, or the next group if none is left of this one.
     at: usize,
@@ -273,38 +258,40 @@ struct Place {
     left: u32,
 }
 
-impl<'a> Runs<'a> {
-    fn from(packed: &'a [u8], mark: (u32, u32)) -> Runs<'a> {
+impl Place {
+    fn at_mark(mark: (u32, u32)) -> Place {
         let (at, here) = (mark.0 as usize, mark.1);
-        let place = Place { at, here, mark, shapes: Default::default(), period: 0, next: 0, left: 0 };
-        Runs { packed, place }
+        Place { at, here, mark, shapes: Default::default(), period: 0, next: 0, left: 0 }
     }
 
     /// `false`: there is no further group.
-    fn open_group(&mut self) -> bool {
-        let place = &mut self.place;
-        let mut rest = &self.packed[place.at..];
+    fn open_group(&mut self, packed: &[u8]) -> bool {
+        let mut rest = &packed[self.at..];
         if rest.is_empty() {
             return false;
         }
-        place.mark = (place.at as u32, place.here);
+        self.mark = (self.at as u32, self.here);
         let head = take(&mut rest);
-        place.period = 1 + (head & 1) as usize;
-        place.left = (head >> 1) as u32;
-        place.next = 0;
-        for shape in &mut place.shapes[..place.period] {
+        self.period = 1 + (head & 1) as usize;
+        self.left = (head >> 1) as u32;
+        self.next = 0;
+        for shape in &mut self.shapes[..self.period] {
             *shape = Shape::unpack(&mut rest);
         }
-        place.at = self.packed.len() - rest.len();
+        self.at = packed.len() - rest.len();
         true
     }
 
     /// Hands out `bytes` bytes of the page from `at` on, which is not in front of the next run.
-    fn read(&mut self, at: u32, bytes: u32, sink: &mut dyn FnMut(Piece<'_>)) {
+    fn read(&mut self, packed: &[u8], at: u32, bytes: u32, sink: &mut dyn FnMut(Piece<'_>)) {
         let (mut here, end) = (at, at + bytes);
+        self.skip_to(packed, at);
         while here < end {
-            self.skip_to(here);
-            let Some(run) = self.next() else { break };
+            let Some(run) = self.next_run(packed) else { break };
+            if run.end() <= here {
+                self.skip_to(packed, here);
+                continue;
+            }
             let (from, to) = (run.at.clamp(here, end), run.end().min(end));
             zeros(from - here, sink);
             here = from;
@@ -317,44 +304,38 @@ impl<'a> Runs<'a> {
     }
 
     /// Passes repetitions that end at or before `at`, if it is not inside one.
-    fn skip_to(&mut self, at: u32) {
-        while self.place.next == 0 && (self.place.left > 0 || self.open_group()) {
-            let place = &mut self.place;
-            let shapes = &place.shapes[..place.period];
+    fn skip_to(&mut self, packed: &[u8], at: u32) {
+        while self.next == 0 && (self.left > 0 || self.open_group(packed)) {
+            let shapes = &self.shapes[..self.period];
             let span: u32 = shapes.iter().map(|shape| shape.gap + shape.bytes).sum();
-            if at - place.here < span {
+            if at - self.here < span {
                 return;
             }
             let content_bytes: usize = shapes.iter().map(Shape::content_bytes).sum();
-            let passed = ((at - place.here) / span).min(place.left);
-            place.here += passed * span;
-            place.at += passed as usize * content_bytes;
-            place.left -= passed;
-            if place.left > 0 {
+            let passed = ((at - self.here) / span).min(self.left);
+            self.here += passed * span;
+            self.at += passed as usize * content_bytes;
+            self.left -= passed;
+            if self.left > 0 {
                 return;
             }
         }
     }
-}
 
-impl<'a> Iterator for Runs<'a> {
-    type Item = Run<'a>;
-
-    fn next(&mut self) -> Option<Run<'a>> {
-        if self.place.left == 0 && !self.open_group() {
+    fn next_run<'a>(&mut self, packed: &'a [u8]) -> Option<Run<'a>> {
+        if self.left == 0 && !self.open_group(packed) {
             return None;
         }
-        let place = &mut self.place;
-        let shape = place.shapes[place.next];
-        let at = place.here + shape.gap;
-        place.here = at + shape.bytes;
-        place.next += 1;
-        if place.next == place.period {
-            place.next = 0;
-            place.left -= 1;
+        let shape = self.shapes[self.next];
+        let at = self.here + shape.gap;
+        self.here = at + shape.bytes;
+        self.next += 1;
+        if self.next == self.period {
+            self.next = 0;
+            self.left -= 1;
         }
-        let content = &self.packed[place.at..][..shape.content_bytes()];
-        place.at += content.len();
+        let content = &packed[self.at..][..shape.content_bytes()];
+        self.at += content.len();
         Some(Run { at, shape, content })
     }
 }
@@ -379,35 +360,12 @@ enum Content<'a> {
 }
 
 fn runs(data: &Region) -> Vec<(Shape, Content<'_>)> {
-    let literal = data.literal();
     let mut runs = Vec::with_capacity(2 * data.patterns().len() + 1);
     // End of the run before: gaps count from here.
     let mut packed = 0;
-    let mut here = 0;
-    let push_literal = |runs: &mut Vec<_>, from: usize, to: usize, packed: &mut usize| {
-        let mut rest = literal.get(from..to.min(literal.len())).unwrap_or_default();
-        let mut at = from;
-        while !rest.is_empty() {
-            let stretches = |zero: bool| rest.chunks(STRETCH_BYTES).take_while(move |it| is_zero(it) == zero);
-            let bytes = stretches(false).map(<[u8]>::len).sum::<usize>();
-            if bytes > 0 {
-                let used = |byte: &u8| *byte != 0;
-                let first = rest.iter().position(used).expect("the first stretch has one");
-                let end = 1 + rest[..bytes].iter().rposition(used).expect("the same or a later one");
-                let end = if bytes - end < TRAILING_ZEROS { bytes } else { end };
-                let gap = (at + first - *packed) as u32;
-                let shape = Shape { gap, bytes: (end - first) as u32, pattern: None };
-                runs.push((shape, Content::Literal(&rest[first..end])));
-                *packed = at + end;
-            }
-            let passed = bytes.max(stretches(true).map(<[u8]>::len).sum());
-            at += passed;
-            rest = &rest[passed..];
-        }
-    };
     for placed in data.patterns() {
         let at = placed.at as usize;
-        push_literal(&mut runs, here, at, &mut packed);
+        packed = push_literal(&mut runs, data.literal(), packed, at);
         let shape = Shape {
             gap: (at - packed) as u32,
             bytes: placed.pattern.bytes,
@@ -415,10 +373,44 @@ fn runs(data: &Region) -> Vec<(Shape, Content<'_>)> {
         };
         runs.push((shape, Content::Seed(placed.pattern.seed)));
         packed = at + placed.pattern.bytes as usize;
-        here = packed;
     }
-    push_literal(&mut runs, here, literal.len(), &mut packed);
+    push_literal(&mut runs, data.literal(), packed, data.literal().len());
     runs
+}
+
+/// Adds the runs of `literal` from the end of the run before, byte `packed`, to byte `to`. Returns the end of the last run.
+fn push_literal<'a>(
+    runs: &mut Vec<(Shape, Content<'a>)>,
+    literal: &'a [u8],
+    mut packed: usize,
+    to: usize,
+) -> usize {
+    let mut at = packed;
+    let mut rest = literal.get(at..to.min(literal.len())).unwrap_or_default();
+    while !rest.is_empty() {
+        let zero = is_zero(&rest[..rest.len().min(STRETCH_BYTES)]);
+        let alike = rest.chunks(STRETCH_BYTES).take_while(|stretch| is_zero(stretch) == zero);
+        let bytes = alike.map(<[u8]>::len).sum();
+        let (stretches, behind) = rest.split_at(bytes);
+        if !zero {
+            let first = zeros_in_front(stretches);
+            let end = 1 + stretches.iter().rposition(|byte| *byte != 0).expect("the first stretch has one");
+            let end = if bytes - end < TRAILING_ZEROS { bytes } else { end };
+            let shape =
+                Shape { gap: (at + first - packed) as u32, bytes: (end - first) as u32, pattern: None };
+            runs.push((shape, Content::Literal(&stretches[first..end])));
+            packed = at + end;
+        }
+        at += bytes;
+        rest = behind;
+    }
+    packed
+}
+
+/// How many bytes before the first that is not zero.
+fn zeros_in_front(bytes: &[u8]) -> usize {
+    let words = bytes.as_chunks::<8>().0.iter().take_while(|word| u64::from_ne_bytes(**word) == 0).count();
+    8 * words + bytes[8 * words..].iter().take_while(|byte| **byte == 0).count()
 }
 
 fn pack_region(out: &mut Vec<u8>, data: &Region) {

@@ -62,15 +62,15 @@ impl Keep for TagsPage {
         }
     }
 
-    fn meet(&self, at: u32, step: u32) {
+    fn meet(&self) {
         match self {
-            TagsPage::Items(items, _) if step > 0 => items.meet(at, step - 1),
-            TagsPage::Packed(packed) if step > 0 => packed.meet(at, step - 1),
-            _ => {}
+            TagsPage::Items(items, _) => items.meet(),
+            TagsPage::Packed(packed) => packed.meet(),
+            TagsPage::Region(..) => {}
         }
     }
 
-    fn item(&self, at: u32) -> Option<&Rc<[u8]>> {
+    fn meet_part(&self, at: u32) -> Option<&Rc<[u8]>> {
         match self {
             TagsPage::Items(items, _) => items.get(at),
             _ => None,

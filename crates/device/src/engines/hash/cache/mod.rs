@@ -135,6 +135,8 @@ pub struct Cache {
     altered: RefCell<VecDeque<u32>>,
     bytes: Cell<u64>,
     most_bytes: Cell<u64>,
+    /// How often a section was altered.
+    alterations: Cell<u64>,
     /// Version of the section written next.
     version: Cell<u64>,
     loaded: WaitQueue,
@@ -174,6 +176,7 @@ impl Cache {
             altered: RefCell::default(),
             bytes: Cell::new(0),
             most_bytes: Cell::new(0),
+            alterations: Cell::new(0),
             version: Cell::new(1),
             loaded: WaitQueue::new(sim),
             table_grains: Cell::new(0),
@@ -195,6 +198,11 @@ impl Cache {
     /// Was a section ever created?
     pub fn exists(&self, id: u64) -> bool {
         self.directory.borrow()[id as usize] != NEVER
+    }
+
+    /// How often a section was altered. As long as this stays the same, a pinned section is as it was.
+    pub fn alterations(&self) -> u64 {
+        self.alterations.get()
     }
 
     /// What it did.

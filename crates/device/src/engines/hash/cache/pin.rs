@@ -5,7 +5,7 @@ use std::rc::Rc;
 use super::{Cache, Location};
 use crate::engines::hash::journal::{Alteration, Change};
 use crate::engines::hash::layout::Grain;
-use crate::engines::hash::section::{Entry, Section};
+use crate::engines::hash::section::{Entry, Outlook, Section};
 
 /// A section that stays in the cache while this is held.
 pub struct Pin {
@@ -44,14 +44,9 @@ impl Pin {
         })
     }
 
-    /// [`Section::vacancy`].
-    pub fn vacancy(&self, tag: u32) -> Option<u32> {
-        self.section(|section| section.vacancy(tag))
-    }
-
-    /// [`Section::goes_on`].
-    pub fn goes_on(&self, tag: u32) -> bool {
-        self.section(|section| section.goes_on(tag))
+    /// [`Section::outlook`].
+    pub fn outlook(&self, tag: u32) -> Outlook {
+        self.section(|section| section.outlook(tag))
     }
 
     /// Calls `found` with every pair of the section.
@@ -86,6 +81,7 @@ impl Pin {
             // alter them.
             slot.is_let_go = self.cache.space.let_go(grain, grains);
         }
+        self.cache.alterations.set(self.cache.alterations.get() + 1);
         let section = slot.section.as_mut().expect("pinned sections stay");
         let before = (section.cached_bytes(), section.bytes());
         alteration.apply(&mut **section);

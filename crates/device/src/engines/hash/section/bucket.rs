@@ -21,7 +21,9 @@ use std::rc::Rc;
 
 use strength_reduce::StrengthReducedU64;
 
-use super::{Entry, Format, HEADER_BYTES, Probe, Section, SectionHeader, beginning, directory_bytes};
+use super::{
+    Entry, Format, HEADER_BYTES, Outlook, Probe, Section, SectionHeader, beginning, directory_bytes,
+};
 use crate::engines::hash::layout::{Grain, Layout};
 
 /// Least bytes of a cell: 32 bits of address and 16 of fingerprint on 128 GiB of 64 B grains. A smaller drive has longer
@@ -204,17 +206,14 @@ impl Section for BucketSection {
         found.map(|(slot, cell)| (slot, self.grain(cell)))
     }
 
-    fn vacancy(&self, _tag: u32) -> Option<u32> {
+    fn outlook(&self, tag: u32) -> Outlook {
         let free = self.cells(0).find(|(_, cell)| *cell == 0).map(|(slot, _)| slot);
-        free.or_else(|| Some(self.count()).filter(|count| *count < self.format.most_cells))
+        let vacancy = free.or_else(|| Some(self.count()).filter(|count| *count < self.format.most_cells));
+        Outlook { vacancy, goes_on: self.is_passed(tag) }
     }
 
-    fn goes_on(&self, _tag: u32) -> bool {
+    fn is_passed(&self, _tag: u32) -> bool {
         self.bytes[1] & PASSED != 0
-    }
-
-    fn is_passed(&self, tag: u32) -> bool {
-        self.goes_on(tag)
     }
 
     fn set(&mut self, slot: u32, tag: u32, grain: Grain) {
@@ -226,7 +225,7 @@ impl Section for BucketSection {
     }
 
     fn mark_passed(&mut self, tag: u32) {
-        assert!(self.vacancy(tag).is_none(), "a section with a vacancy is never passed");
+        assert!(self.outlook(tag).vacancy.is_none(), "a section with a vacancy is never passed");
         self.bytes_mut()[1] |= PASSED;
     }
 

@@ -14,6 +14,7 @@
 //! Sections never shrink, as published.
 
 use std::hint::black_box;
+use std::ops::Range;
 use std::rc::Rc;
 
 use super::{
@@ -108,6 +109,11 @@ fn packed_of(entry: u64) -> Packed {
     Packed(entry & ((1 << PACKED_BITS) - 1))
 }
 
+/// The bytes of a separator.
+fn separator(last_slot: u16) -> [u8; 4] {
+    u32::from(last_slot).to_le_bytes()
+}
+
 impl LiveSection {
     /// Its bytes to alter: a copy from now on if somebody else has them.
     fn bytes_mut(&mut self) -> &mut [u8] {
@@ -120,11 +126,6 @@ impl LiveSection {
 
     fn is_by_offset(&self) -> bool {
         self.bytes[1] & BY_OFFSET != 0
-    }
-
-    fn separator(&self, leaf: usize) -> u32 {
-        let at = HEADER_BYTES + 4 * leaf;
-        u16::from_le_bytes([self.bytes[at], self.bytes[at + 1]]).into()
     }
 
     /// All cells, free ones included.
@@ -144,16 +145,17 @@ impl LiveSection {
     }
 
     /// The cells of the leaf that `slot` belongs to, and the comparisons that took.
-    fn leaf(&self, slot: u32, comparisons: &mut u64) -> std::ops::Range<usize> {
+    fn leaf(&self, slot: u32, comparisons: &mut u64) -> Range<usize> {
+        let separators = self.bytes[HEADER_BYTES..ROOT_BYTES as usize].as_chunks::<4>().0;
         let (mut low, mut high) = (0, self.leaves() - 1);
         while low < high {
             let middle = (low + high) / 2;
             *comparisons += 1;
-            if self.separator(middle) < slot {
-                low = middle + 1;
-            } else {
-                high = middle;
-            }
+            let [a, b, ..] = separators[middle];
+            // Either way is as likely: both ends are chosen without a branch.
+            let is_behind = u32::from(u16::from_le_bytes([a, b])) < slot;
+            low = if is_behind { middle + 1 } else { low };
+            high = if is_behind { high } else { middle };
         }
         low * LEAF_ENTRIES..(low + 1) * LEAF_ENTRIES
     }
@@ -164,32 +166,37 @@ impl LiveSection {
             *comparisons += 1;
             return (packed_of(self.entry(slot as usize)).0 != 0).then_some(slot as usize);
         }
-        let leaf = self.leaf(slot, comparisons);
-        let at = ROOT_BYTES as usize + 8 * leaf.start;
-        let cells = self.bytes[at..at + LEAF_BYTES as usize].as_chunks::<8>().0;
-        let found = cells.iter().position(|cell| {
-            let other = u64::from_le_bytes(*cell);
-            let used = packed_of(other).0 != 0;
-            *comparisons += u64::from(used);
-            used && slot_of(other) == slot
-        });
-        found.map(|index| leaf.start + index)
+        self.cell_of_leaf(self.leaf(slot, comparisons), slot, comparisons)
     }
 
-    fn insert(&mut self, slot: u32, packed: Packed) {
-        let new = entry(slot, packed);
-        if self.is_by_offset() {
-            self.set_entry(slot as usize, new);
-            return;
+    fn cell_of_leaf(&self, leaf: Range<usize>, slot: u32, comparisons: &mut u64) -> Option<usize> {
+        let at = ROOT_BYTES as usize + 8 * leaf.start;
+        let cells = self.bytes[at..at + LEAF_BYTES as usize].as_chunks::<8>().0;
+        // A bit a cell, and all of them looked at: which one it is cannot be foreseen.
+        let (mut used, mut hits) = (0u32, 0u32);
+        for (index, cell) in cells.iter().enumerate() {
+            let other = u64::from_le_bytes(*cell);
+            let is_used = packed_of(other).0 != 0;
+            used |= u32::from(is_used) << index;
+            hits |= u32::from(is_used && slot_of(other) == slot) << index;
         }
-        let free = self.leaf(slot, &mut 0).find(|cell| packed_of(self.entry(*cell)).0 == 0);
-        if let Some(cell) = free {
+        // Those in front of it were compared, too.
+        let compared = used & (hits ^ hits.wrapping_sub(1));
+        *comparisons += u64::from(compared.count_ones());
+        (hits != 0).then(|| leaf.start + hits.trailing_zeros() as usize)
+    }
+
+    /// Takes a new entry in, which belongs into `leaf`.
+    fn insert(&mut self, mut leaf: Range<usize>, new: u64) {
+        if let Some(cell) = leaf.find(|cell| packed_of(self.entry(*cell)).0 == 0) {
             self.set_entry(cell, new);
             return;
         }
-        let mut all: Vec<u64> = self.entries().filter(|entry| packed_of(*entry).0 != 0).collect();
+        let mut all = Vec::with_capacity(self.leaves() * LEAF_ENTRIES + 1);
+        all.extend(self.entries().filter(|entry| packed_of(*entry).0 != 0));
         all.push(new);
-        all.sort_unstable_by_key(|entry| slot_of(*entry));
+        // By slot: it is the upper part of an entry, and there is one of each.
+        all.sort_unstable();
         let full = all.len() > self.leaves() * LEAF_ENTRIES;
         self.spread(&all, self.leaves() + usize::from(full));
     }
@@ -199,37 +206,34 @@ impl LiveSection {
         let by_offset = leaves == usize::from(self.format.max_leaves);
         let form = leaves as u8 | if by_offset { BY_OFFSET } else { 0 };
         let header = SectionHeader { form, cells: 0, id: 0, version: 0 };
-        let count = self.format.bytes(leaves) as usize;
+        let (count, slots) = (self.format.bytes(leaves) as usize, self.format.slots());
         if self.bytes.len() == count {
             self.bytes_mut().fill(0);
         } else {
             self.bytes = vec![0; count].into();
         }
-        self.bytes_mut()[..HEADER_BYTES].copy_from_slice(&header.encode());
+        let (root, cells) = self.bytes_mut().split_at_mut(ROOT_BYTES as usize);
+        let (head, separators) = root.split_at_mut(HEADER_BYTES);
+        let separators = separators.as_chunks_mut::<4>().0;
+        let cells = cells.as_chunks_mut::<8>().0;
+        head.copy_from_slice(&header.encode());
         if by_offset {
-            (0..leaves).for_each(|leaf| self.set_separator(leaf, u16::MAX));
+            separators[..leaves].fill(separator(u16::MAX));
             // Slots come from flash; one that there is not belongs to nobody.
-            let slots = self.format.slots();
             let known = all.iter().filter(|entry| slot_of(**entry) < slots);
-            known.for_each(|entry| self.set_entry(slot_of(*entry) as usize, *entry));
+            known.for_each(|entry| cells[slot_of(*entry) as usize] = entry.to_le_bytes());
             return;
         }
         let mut rest = all;
         // An empty leaf ends where the one before it does.
         let mut end = 0;
-        for leaf in 0..leaves {
+        for (leaf, cells) in cells.chunks_exact_mut(LEAF_ENTRIES).take(leaves).enumerate() {
             let (here, behind) = rest.split_at(rest.len().div_ceil(leaves - leaf));
-            let first = leaf * LEAF_ENTRIES;
-            here.iter().enumerate().for_each(|(index, entry)| self.set_entry(first + index, *entry));
+            cells.iter_mut().zip(here).for_each(|(cell, entry)| *cell = entry.to_le_bytes());
             end = here.last().map_or(end, |last| slot_of(*last) as u16);
-            self.set_separator(leaf, if leaf + 1 < leaves { end } else { u16::MAX });
+            separators[leaf] = separator(if leaf + 1 < leaves { end } else { u16::MAX });
             rest = behind;
         }
-    }
-
-    fn set_separator(&mut self, leaf: usize, separator: u16) {
-        let at = HEADER_BYTES + 4 * leaf;
-        self.bytes_mut()[at..at + 2].copy_from_slice(&separator.to_le_bytes());
     }
 
     fn put(&mut self, cell: usize, packed: Packed) {
@@ -260,12 +264,15 @@ impl Section for LiveSection {
     }
 
     fn set(&mut self, slot: u32, _tag: u32, grain: Grain) {
-        match self.cell(slot, &mut 0) {
-            Some(cell) => {
-                let passed = packed_of(self.entry(cell)).is_passed();
-                self.put(cell, Packed::new(Entry::At(grain), passed));
-            }
-            None => self.insert(slot, Packed::new(Entry::At(grain), false)),
+        let new = |passed| entry(slot, Packed::new(Entry::At(grain), passed));
+        if self.is_by_offset() {
+            let passed = packed_of(self.entry(slot as usize)).is_passed();
+            return self.set_entry(slot as usize, new(passed));
+        }
+        let leaf = self.leaf(slot, &mut 0);
+        match self.cell_of_leaf(leaf.clone(), slot, &mut 0) {
+            Some(cell) => self.set_entry(cell, new(packed_of(self.entry(cell)).is_passed())),
+            None => self.insert(leaf, new(false)),
         }
     }
 

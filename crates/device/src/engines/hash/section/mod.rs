@@ -118,6 +118,15 @@ fn beginning(bytes: Rc<[u8]>, count: usize) -> Option<Rc<[u8]>> {
     if bytes.len() == count { Some(bytes) } else { bytes.get(..count).map(Rc::from) }
 }
 
+/// What a section has to offer for a pair that it does not hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outlook {
+    /// A slot in which it may be put.
+    pub vacancy: Option<u32>,
+    /// Did a store ever probe past its tag, or may it have?
+    pub goes_on: bool,
+}
+
 /// A section in DRAM. Slots are counted from the section's first one; an entry stays in its slot until it is removed.
 /// What the defaults say holds for a [`SlotTable`], where a tag is a slot.
 pub trait Section {
@@ -138,14 +147,11 @@ pub trait Section {
         }
     }
 
-    /// A slot in which a new pair with this tag may be put.
-    fn vacancy(&self, tag: u32) -> Option<u32> {
-        (!matches!(self.get(tag, &mut 0), Entry::At(_))).then_some(tag)
-    }
-
-    /// Did a store ever probe past this tag, or may it have?
-    fn goes_on(&self, tag: u32) -> bool {
-        self.get(tag, &mut 0) != Entry::Empty
+    /// What becomes of a new pair with this tag.
+    fn outlook(&self, tag: u32) -> Outlook {
+        let entry = self.get(tag, &mut 0);
+        let vacancy = (!matches!(entry, Entry::At(_))).then_some(tag);
+        Outlook { vacancy, goes_on: entry != Entry::Empty }
     }
 
     /// Has [`Section::mark_passed`] been here?

@@ -119,7 +119,9 @@ impl Space {
         if self.exhausted.replace(false) {
             self.wanted.wake_all();
         }
-        self.validity.borrow_mut().invalidate(grain, grains);
+        if !self.validity.borrow_mut().invalidate(grain, grains) {
+            return;
+        }
         let last = Grain(grain.0 + u64::from(grains) - 1);
         for page in self.layout.page(grain)..=self.layout.page(last) {
             self.discard_if_dead(page);

@@ -28,11 +28,6 @@ impl Part {
         self.data.read(at - self.base, bytes, sink);
     }
 
-    /// Copies bytes that lie in the part.
-    pub fn copy_to(&self, at: u32, out: &mut [u8]) {
-        self.data.copy_to(at - self.base, out);
-    }
-
     /// [`PageData::item`] for bytes that lie in the part.
     pub fn item(&self, at: u32, bytes: u32) -> Rc<[u8]> {
         self.data.item(at - self.base, bytes)

@@ -100,11 +100,12 @@ impl Space {
         let grain = self.layout.grain(superblock, open.at);
         let mut done = 0;
         while done < grains {
-            let (_, in_page) = self.layout.in_page(open.at);
-            let fits = self.layout.left_in_page(open.at).min(grains - done);
+            let (index, in_page) = self.layout.in_page(open.at);
+            let left = self.layout.page_grains - in_page;
+            let fits = left.min(grains - done);
             let from = done * self.layout.grain_bytes;
             let count = (fits * self.layout.grain_bytes).min(bytes - from);
-            let page = self.open_page(stream, superblock, open);
+            let page = self.open_page(stream, self.layout.first_page(superblock) + index, open);
             put(&mut page.data, in_page * self.layout.grain_bytes, content, from, count);
             if done == 0 {
                 page.first_item = page.first_item.min(in_page);
@@ -127,7 +128,9 @@ impl Space {
             }
             done += fits;
             open.at += fits;
-            self.close_if_full(stream, open);
+            if fits == left {
+                self.close(stream, open);
+            }
         }
         self.note_place(stream, superblock, open.at);
         self.add_valid(stream.kind(), grains.into());
@@ -137,8 +140,7 @@ impl Space {
         Some(grain)
     }
 
-    fn open_page<'a>(&self, stream: Stream, superblock: u32, open: &'a mut OpenStream) -> &'a mut OpenPage {
-        let page = self.layout.first_page(superblock) + self.layout.in_page(open.at).0;
+    fn open_page<'a>(&self, stream: Stream, page: u32, open: &'a mut OpenStream) -> &'a mut OpenPage {
         open.open.get_or_insert_with(|| OpenPage {
             page,
             data: match stream.kind() {
@@ -159,13 +161,16 @@ impl Space {
         }
         self.note_packed(stream.kind(), 0, grains);
         self.validity.borrow_mut().invalidate(self.layout.grain(superblock, open.at), grains);
-        let mut left = grains;
-        while left > 0 {
-            let fits = self.layout.left_in_page(open.at).min(left);
+        let mut missing = grains;
+        while missing > 0 {
+            let left = self.layout.left_in_page(open.at);
+            let fits = left.min(missing);
             // A page that nothing was put into is not programmed: its block is erased as it is.
             open.at += fits;
-            left -= fits;
-            self.close_if_full(stream, open);
+            missing -= fits;
+            if fits == left {
+                self.close(stream, open);
+            }
         }
         self.note_place(stream, superblock, open.at);
     }
@@ -174,10 +179,9 @@ impl Space {
         self.journal.note(Change::Stream { stream: stream as u8, superblock, at });
     }
 
-    fn close_if_full(self: &Rc<Self>, stream: Stream, open: &mut OpenStream) {
-        if self.layout.left_in_page(open.at) == self.layout.page_grains
-            && let Some(page) = open.open.take()
-        {
+    /// Nothing fits the open page any more.
+    fn close(self: &Rc<Self>, stream: Stream, open: &mut OpenStream) {
+        if let Some(page) = open.open.take() {
             self.program(stream, page);
         }
     }

@@ -38,8 +38,9 @@ impl Validity for Bitmap {
         Bitmap::masks(at.0, grains.into(), |word, mask| self.words[word] |= mask);
     }
 
-    fn invalidate(&mut self, at: Grain, grains: u32) {
+    fn invalidate(&mut self, at: Grain, grains: u32) -> bool {
         Bitmap::masks(at.0, grains.into(), |word, mask| self.words[word] &= !mask);
+        true
     }
 
     fn is_dead(&self, at: Grain, grains: u32) -> bool {

@@ -44,17 +44,21 @@ impl Counts {
 impl Validity for Counts {
     fn write(&mut self, _at: Grain, _grains: u32) {}
 
-    fn invalidate(&mut self, at: Grain, grains: u32) {
+    fn invalidate(&mut self, at: Grain, grains: u32) -> bool {
         let counted_grains = self.counted_grains.get();
         let (mut here, end) = (at.0, at.0 + u64::from(grains));
+        let mut index = here / self.counted_grains;
+        let mut any_full = false;
         while here < end {
-            let index = here / self.counted_grains;
             let stop = end.min((index + 1) * counted_grains);
             let count = &mut self.invalid[index as usize];
             *count += (stop - here) as u16;
             assert!(u64::from(*count) <= counted_grains, "a grain of count {index} became invalid twice");
+            any_full |= u64::from(*count) == counted_grains;
             here = stop;
+            index += 1;
         }
+        any_full
     }
 
     fn is_dead(&self, at: Grain, grains: u32) -> bool {
