@@ -21,6 +21,8 @@ mod hash;
 mod hash_found;
 #[path = "all/hash_sections.rs"]
 mod hash_sections;
+#[path = "all/lsm_drive.rs"]
+mod lsm_drive;
 #[path = "all/lsm_index.rs"]
 mod lsm_index;
 #[path = "all/mock_engine.rs"]

@@ -10,7 +10,8 @@ use kvdrive_device::controller::{ENGINES, EngineRow};
 use kvdrive_device::drive::{PowerOnError, fingerprint};
 use kvdrive_device::engines::hash::{HashConfig, SCHEMES};
 use kvdrive_device::engines::lsm::{GcConfig, IndexConfig, LsmConfig};
-use kvdrive_device::flash::FlashConfig;
+use kvdrive_device::flash::media::{self, MediaOptions, MediaPage};
+use kvdrive_device::flash::{FlashConfig, Ppa, Spare};
 use kvdrive_device::ftl::FtlConfig;
 use kvdrive_device::packing::{PackingConfig, PackingCosts};
 use kvdrive_device::page_buffer::Eviction;
@@ -30,9 +31,11 @@ use super::rig;
 
 /// Keys of the drives: so few that most stores overwrite.
 const KEYS: u64 = 60;
+/// Stores and deletes behind a crafted image: with them everything that was on the drive is merged, or moved, and dies.
+const WORK_BEHIND: u32 = 300;
 
 /// 2 MiB of flash, on a file so that records are kept; it collects, flushes and merges within some hundred stores.
-fn config(engine: &str, path: Option<&Path>) -> DriveConfig {
+pub fn config(engine: &str, path: Option<&Path>) -> DriveConfig {
     DriveConfig {
         engine: engine.into(),
         controller: rig::controller_config(2),
@@ -60,12 +63,17 @@ fn config(engine: &str, path: Option<&Path>) -> DriveConfig {
     }
 }
 
-fn key(number: u64) -> Key {
+fn in_memory() -> MediaConfig {
+    MediaConfig { kind: "ram".into(), path: None, sync: false }
+}
+
+/// The keys of the drives.
+pub fn key(number: u64) -> Key {
     Key::from_u32_be(number as u32)
 }
 
 /// A host of the drive behind `link`.
-async fn connect(sim: &Sim, link: &Rc<Link>, memory: &Rc<LocalMemory>) -> Driver {
+pub async fn connect(sim: &Sim, link: &Rc<Link>, memory: &Rc<LocalMemory>) -> Driver {
     let core = Rc::new(Resource::new(sim, "host", 1));
     let host =
         Host::connect(link.clone(), memory.clone(), core, rig::HOST_COSTS).await.expect("Identify works");
@@ -208,27 +216,70 @@ impl Remains {
 
     /// Brings a drive up with what is left and `image`, and works with it.
     fn use_image(&self, image: Vec<u8>) -> Result<(), PowerOnError> {
-        let sim = Sim::new();
-        let memory = Rc::new(LocalMemory::new());
-        let link = Link::new(&sim, rig::link_config(4096), memory.clone());
         let survivors = Survivors { media: self.survivors.media.clone(), protected: image };
-        let used = sim.block_on(async {
-            let _drive = Drive::power_on(&sim, &link, &self.config, Some(&survivors)).await?;
-            let driver = connect(&sim, &link, &memory).await;
-            for number in 0..KEYS {
-                let _ = driver.retrieve(key(number), &mut Region::new()).await;
-            }
-            let _ = driver.list(None, 4096).await;
-            // Of live bytes an index in tables on flash keeps a count alone. That one is wrong is found out when more die.
-            if !self.row.ordered {
-                work(&driver, &mut Rng::stream(8, "work"), 100).await;
-            }
-            Ok(())
-        });
-        sim.clear();
-        used
+        let left = use_survivors(&self.config, &survivors)?;
+        // What it leaves is all of its own making, but out of what was crafted.
+        one_line(use_survivors(&self.config, &left).map(drop));
+        Ok(())
     }
 
+    /// Brings a drive up with a medium on which `change` was done to pages, and works with it.
+    fn use_medium(&self, change: impl FnMut(usize, &mut Vec<u8>, &mut Spare)) -> Result<(), PowerOnError> {
+        let config = DriveConfig { media: in_memory(), ..self.config.clone() };
+        let media = changed_medium(&self.config, &self.survivors.media, change);
+        let survivors = Survivors { media, protected: self.survivors.protected.clone() };
+        use_survivors(&config, &survivors).map(drop)
+    }
+}
+
+/// A medium in memory with the pages of an image of a file; `change` is done to the data and the header of those that can
+/// be read, by their number.
+fn changed_medium(
+    config: &DriveConfig,
+    image: &[u8],
+    mut change: impl FnMut(usize, &mut Vec<u8>, &mut Spare),
+) -> Vec<u8> {
+    let geometry = config.flash.geometry();
+    let before = media::from_image(&config.media.kind, &geometry, image).expect("as the drive left it");
+    let kind = media::kind(&in_memory().kind).expect("a row");
+    let mut after = (kind.open)(&geometry, &MediaOptions::default()).expect("memory is there");
+    let mut number = 0;
+    for ppa in (0..geometry.pages() as u32).map(Ppa) {
+        match (before.read_spare(ppa), before.read(ppa)) {
+            (MediaPage::Programmed(mut spare), MediaPage::Programmed(data)) => {
+                let mut bytes = data.to_bytes(geometry.page_bytes);
+                change(number, &mut bytes, &mut spare);
+                bytes.truncate(geometry.page_bytes as usize);
+                after.program(ppa, &Rc::new(Region::from_bytes(bytes)).into(), &spare);
+                number += 1;
+            }
+            (MediaPage::Erased, _) => {}
+            _ => after.tear(ppa),
+        }
+    }
+    after.image()
+}
+
+/// Brings a drive up and works with it; returns what it leaves.
+fn use_survivors(config: &DriveConfig, survivors: &Survivors) -> Result<Survivors, PowerOnError> {
+    let sim = Sim::new();
+    let memory = Rc::new(LocalMemory::new());
+    let link = Link::new(&sim, rig::link_config(4096), memory.clone());
+    let used = sim.block_on(async {
+        let drive = Drive::power_on(&sim, &link, config, Some(survivors)).await?;
+        let driver = connect(&sim, &link, &memory).await;
+        for number in 0..KEYS {
+            let _ = driver.retrieve(key(number), &mut Region::new()).await;
+        }
+        let _ = driver.list(None, 4096).await;
+        work(&driver, &mut Rng::stream(8, "work"), WORK_BEHIND).await;
+        Ok(drive.survivors(&mut Rng::stream(9, "cut")))
+    });
+    sim.clear();
+    used
+}
+
+impl Remains {
     /// Folds and comes up, or says in a line why not.
     fn use_records(&self, records: &[(u8, Vec<u8>)]) -> Result<(), PowerOnError> {
         self.use_image((self.row.fold)(&self.config, &self.before, records)?)
@@ -289,6 +340,82 @@ fn a_stream_that_stands_elsewhere_is_refused_or_borne() {
             }
         }
     }
+}
+
+/// Where the segments stand in a value log's image: byte positions of their live bytes.
+fn live_positions(part: &[u8]) -> Vec<usize> {
+    let word = |at: usize| u32::from_le_bytes(part[at..at + 4].try_into().expect("4 bytes")) as usize;
+    let host = 4 + 3 * 4 + 8;
+    let gc = host + 4 + word(host);
+    let segments = gc + 4 + word(gc);
+    (0..word(segments)).map(|segment| segments + 4 + segment * 30 + 22).collect()
+}
+
+/// Nobody can tell that too few bytes are said to live before more of them die.
+#[test]
+fn a_segment_that_counts_too_few_live_bytes_costs_values_and_no_drive() {
+    let remains = all_remains().iter().find(|remains| remains.row.name == "lsm").expect("a row");
+    let print = fingerprint(&remains.config);
+    let [log, index] =
+        <[Vec<u8>; 2]>::try_from(unframe(print, &remains.survivors.protected).unwrap()).unwrap();
+    let positions = live_positions(&log);
+    assert!(positions.len() > 5, "{} segments", positions.len());
+    let live = |at: usize| u64::from_le_bytes(log[at..at + 8].try_into().expect("8 bytes"));
+    assert!(
+        positions.iter().map(|at| live(*at)).sum::<u64>() > 50_000,
+        "live bytes are where they are sought"
+    );
+    let lies: [fn(u64) -> u64; 4] = [|_| 0, |_| 1, |live| live / 2, |live| live.saturating_sub(1)];
+    for lie in lies {
+        let one_by_one = positions.iter().map(|at| vec![*at]);
+        for segments in one_by_one.chain([positions.clone()]) {
+            let mut crafted = log.clone();
+            for at in segments {
+                crafted[at..at + 8].copy_from_slice(&lie(live(at)).to_le_bytes());
+            }
+            remains.use_image(frame(print, &[crafted, index.clone()])).expect("it comes up");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    /// Pages whose checks fit, of an engine that reads them without another look.
+    #[test]
+    fn crafted_pages_are_refused_or_borne(
+        which in prop::collection::vec(any::<Index>(), 1..4), changes in prop::collection::vec(change(), 1..4),
+        of_tables in any::<bool>(), part in 0..3u32,
+    ) {
+        let remains = all_remains().iter().find(|remains| remains.row.name == "lsm").expect("a row");
+        let mut pages = Vec::new();
+        changed_medium(&remains.config, &remains.survivors.media, |number, _, spare| {
+            if !of_tables || spare.kind == b'T' {
+                pages.push(number);
+            }
+        });
+        let chosen: Vec<usize> = which.iter().map(|index| *index.get(&pages)).collect();
+        one_line(remains.use_medium(|number, data, spare| {
+            if !chosen.contains(&number) {
+                return;
+            }
+            let mut bytes = match part {
+                0 => std::mem::take(data),
+                1 => spare.tag.to_vec(),
+                _ => [spare.lpa.to_le_bytes(), spare.sequence.to_le_bytes()].concat(),
+            };
+            let before = bytes.len();
+            changes.iter().for_each(|change| change.apply(&mut bytes));
+            bytes.resize(before, 0);
+            let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
+            match part {
+                0 => *data = bytes,
+                1 => spare.tag = bytes.try_into().expect("as long as before"),
+                _ => (spare.lpa, spare.sequence) = (word(0), word(8)),
+            }
+        }));
+    }
+
 }
 
 proptest! {
