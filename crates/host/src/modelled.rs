@@ -8,7 +8,8 @@
 //!
 //! A command may be dropped at any moment. What the drive has of it goes on: a task waits for the completions, and only then
 //! is the slot free, for its identifier and its buffer are the drive's until then. A store that was dropped between
-//! its inline commands has left half a value there; the queue is reset, and no other inline value begins before that.
+//! its inline commands has left half a value there; the queue is reset, and no other inline value begins before that. An
+//! iterator that nobody learns of is closed.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -152,6 +153,9 @@ struct Course<'a> {
     /// Completions to come, and those that came and are not acknowledged.
     awaited: u32,
     unacknowledged: u32,
+    /// It is a SEEK, and whose iterator the caller has not got.
+    opens_iterator: bool,
+    opened: Option<Iterator>,
 }
 
 impl Drop for Course<'_> {
@@ -161,39 +165,72 @@ impl Drop for Course<'_> {
             self.driver.window_waiting.wake_one();
         }
         let lane = self.driver.lane.clone();
-        if lane.host.link.sim().halted() {
+        let sim = lane.host.link.sim().clone();
+        if sim.halted() {
             return;
         }
-        let mut slot = std::mem::take(&mut self.slot);
-        slot.outbox.clear();
-        let is_torn = self.has_begun && self.sequence.is_some();
-        lane.is_torn.set(lane.is_torn.get() || is_torn);
-        let (is_unrung, awaited) = (self.is_unrung, self.awaited);
-        let completions = self.unacknowledged + awaited;
-        if awaited == 0 {
-            return end_course(&lane, slot, completions, is_torn);
+        self.slot.outbox.clear();
+        let rest = Rest {
+            slot: std::mem::take(&mut self.slot),
+            is_torn: self.has_begun && self.sequence.is_some(),
+            is_unrung: self.is_unrung,
+            awaited: self.awaited,
+            unacknowledged: self.unacknowledged,
+            opens_iterator: self.opens_iterator,
+            opened: self.opened,
+        };
+        lane.is_torn.set(lane.is_torn.get() || rest.is_torn);
+        if rest.awaited > 0 || rest.opened.is_some() {
+            sim.spawn(rest.carry_out(lane));
+        } else {
+            rest.end(&lane);
         }
-        lane.host.link.sim().clone().spawn(async move {
-            if is_unrung {
-                lane.host.link.ring_submission(&lane.queue).await;
-            }
-            for _ in 0..awaited {
-                lane.queue.completion(slot.cid).await;
-            }
-            end_course(&lane, slot, completions, is_torn);
-        });
     }
 }
 
-/// Nothing of a command is under way any more.
-fn end_course(lane: &Lane, slot: Slot, unacknowledged: u32, is_torn: bool) {
-    if unacknowledged > 0 {
-        lane.host.link.ring_completions(&lane.queue, unacknowledged);
+/// What is left of a command that nobody waits for; see [`Course`].
+struct Rest {
+    slot: Slot,
+    is_torn: bool,
+    is_unrung: bool,
+    awaited: u32,
+    unacknowledged: u32,
+    opens_iterator: bool,
+    opened: Option<Iterator>,
+}
+
+impl Rest {
+    async fn carry_out(mut self, lane: Rc<Lane>) {
+        let Lane { host, queue, .. } = &*lane;
+        if self.is_unrung {
+            host.link.ring_submission(queue).await;
+        }
+        while self.awaited > 0 {
+            let cqe = queue.completion(self.slot.cid).await;
+            self.opened = Iterator::opened(&cqe).filter(|_| self.opens_iterator);
+            self.awaited -= 1;
+            self.unacknowledged += 1;
+        }
+        if let Some(iterator) = self.opened {
+            let close = Command::IterClose { iterator: iterator.number() };
+            assert!(queue.try_submit(close.encode(self.slot.cid, NSID)), "a command of this slot has ended");
+            host.link.ring_submission(queue).await;
+            queue.completion(self.slot.cid).await;
+            self.unacknowledged += 1;
+        }
+        self.end(&lane);
     }
-    if is_torn {
-        lane.mend();
+
+    /// Nothing of it is under way any more.
+    fn end(self, lane: &Lane) {
+        if self.unacknowledged > 0 {
+            lane.host.link.ring_completions(&lane.queue, self.unacknowledged);
+        }
+        if self.is_torn {
+            lane.mend();
+        }
+        lane.give(self.slot);
     }
-    lane.give(slot);
 }
 
 impl Driver {
@@ -466,6 +503,7 @@ impl Driver {
         let cqe = self.lane.queue.completion(course.slot.cid).await;
         course.awaited -= 1;
         course.unacknowledged += 1;
+        course.opened = Iterator::opened(&cqe).filter(|_| course.opens_iterator);
         cqe
     }
 
@@ -487,6 +525,7 @@ impl Driver {
     ) -> Result<(Cqe, T), Status> {
         let memory = &self.lane.host.memory;
         let mut course = self.begin().await;
+        course.opens_iterator = matches!(command, Command::Seek { .. });
         let Slot { cid, buffer, list, .. } = course.slot;
         memory.clear(buffer);
         let mut sqe = command.encode(cid, NSID);
@@ -494,6 +533,7 @@ impl Driver {
         course.slot.outbox.push(sqe);
         self.submit(&mut course, 1).await;
         let cqe = self.completed(&mut course).await;
+        course.opened = None;
         let success = cqe.status().is_success();
         let taken = success.then(|| take(&cqe, &**memory, buffer));
         taken.map(|taken| (cqe, taken)).ok_or(cqe.status())
@@ -521,6 +561,8 @@ impl Driver {
             is_unrung: false,
             awaited: 0,
             unacknowledged: 0,
+            opens_iterator: false,
+            opened: None,
         })
     }
 }

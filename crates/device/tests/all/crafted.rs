@@ -9,11 +9,13 @@ use std::sync::OnceLock;
 use kvdrive_device::controller::{ENGINES, EngineRow};
 use kvdrive_device::drive::{PowerOnError, fingerprint};
 use kvdrive_device::engines::hash::{HashConfig, SCHEMES};
+use kvdrive_device::engines::lsm::compaction::COMPACTIONS;
+use kvdrive_device::engines::lsm::layout::LAYOUTS;
 use kvdrive_device::engines::lsm::{GcConfig, IndexConfig, LsmConfig};
 use kvdrive_device::flash::media::{self, MediaOptions, MediaPage};
 use kvdrive_device::flash::{FlashConfig, Ppa, Spare};
 use kvdrive_device::ftl::FtlConfig;
-use kvdrive_device::packing::{PackingConfig, PackingCosts};
+use kvdrive_device::packing::{PACKINGS, PackingConfig, PackingCosts, PackingRow};
 use kvdrive_device::page_buffer::Eviction;
 use kvdrive_device::power::file_log::FileLog;
 use kvdrive_device::power::{Survivors, frame, unframe};
@@ -31,8 +33,8 @@ use super::rig;
 
 /// Keys of the drives: so few that most stores overwrite.
 const KEYS: u64 = 60;
-/// Stores and deletes behind a crafted image: with them everything that was on the drive is merged, or moved, and dies.
-const WORK_BEHIND: u32 = 300;
+/// Stores and deletes behind a crafted image: with them all that was on an LSM drive is merged, or moved, and dies.
+const WORK_BEHIND: u32 = 200;
 
 /// 2 MiB of flash, on a file so that records are kept; it collects, flushes and merges within some hundred stores.
 pub fn config(engine: &str, path: Option<&Path>) -> DriveConfig {
@@ -63,7 +65,24 @@ pub fn config(engine: &str, path: Option<&Path>) -> DriveConfig {
     }
 }
 
-fn in_memory() -> MediaConfig {
+/// The drives with this engine: every packing policy, and by turns what else an LSM drive can be.
+pub fn variants(row: &EngineRow) -> Vec<DriveConfig> {
+    let base = config(row.name, None);
+    if row.name != "lsm" {
+        return vec![base];
+    }
+    let variant = |(turn, packing): (usize, &PackingRow)| {
+        let mut config = base.clone();
+        config.lsm.packing.policy = packing.name.into();
+        config.lsm.index.layout = LAYOUTS[turn % LAYOUTS.len()].name.into();
+        config.lsm.index.compaction = COMPACTIONS[turn / 2 % COMPACTIONS.len()].name.into();
+        config.lsm.eviction = [Eviction::Wait, Eviction::Overlap][turn % 3 % 2];
+        config
+    };
+    PACKINGS.iter().enumerate().map(variant).collect()
+}
+
+pub fn in_memory() -> MediaConfig {
     MediaConfig { kind: "ram".into(), path: None, sync: false }
 }
 
@@ -112,10 +131,11 @@ struct Remains {
 }
 
 /// A drive in use, whose image has everything in it and whose records are of every kind that it makes.
-fn remains(row: &'static EngineRow) -> Remains {
+fn remains((row, config): (&'static EngineRow, DriveConfig)) -> Remains {
     let folder = tempfile::tempdir().expect("a folder for the image");
     let path = folder.path().join("drive.img");
-    let on_file = config(row.name, Some(&path));
+    let media = MediaConfig { path: Some(path.clone()), ..config.media.clone() };
+    let on_file = DriveConfig { media, ..config.clone() };
     let sim = Sim::new();
     let memory = Rc::new(LocalMemory::new());
     let link = Link::new(&sim, rig::link_config(4096), memory.clone());
@@ -129,7 +149,6 @@ fn remains(row: &'static EngineRow) -> Remains {
         (drive.survivors(&mut rng), found)
     });
     sim.clear();
-    let config = config(row.name, None);
     let (before, records) = found.records.split_at(found.records.len() / 2);
     let before = (row.fold)(&config, &found.image, before).expect("as the drive wrote it");
     let mut kinds: BTreeMap<(u8, u8), Vec<usize>> = BTreeMap::new();
@@ -214,11 +233,15 @@ impl Remains {
         records
     }
 
-    /// Brings a drive up with what is left and `image`, and works with it.
-    fn use_image(&self, image: Vec<u8>) -> Result<(), PowerOnError> {
+    /// Brings a drive up with what is left and `image`, and works with it; returns what it leaves.
+    fn use_image(&self, image: Vec<u8>) -> Result<Survivors, PowerOnError> {
         let survivors = Survivors { media: self.survivors.media.clone(), protected: image };
-        let left = use_survivors(&self.config, &survivors)?;
-        // What it leaves is all of its own making, but out of what was crafted.
+        use_survivors(&self.config, &survivors)
+    }
+
+    /// The same, and then once more: what it leaves is all of its own making, but out of what was crafted.
+    fn use_image_twice(&self, image: Vec<u8>) -> Result<(), PowerOnError> {
+        let left = self.use_image(image)?;
         one_line(use_survivors(&self.config, &left).map(drop));
         Ok(())
     }
@@ -282,7 +305,7 @@ fn use_survivors(config: &DriveConfig, survivors: &Survivors) -> Result<Survivor
 impl Remains {
     /// Folds and comes up, or says in a line why not.
     fn use_records(&self, records: &[(u8, Vec<u8>)]) -> Result<(), PowerOnError> {
-        self.use_image((self.row.fold)(&self.config, &self.before, records)?)
+        self.use_image_twice((self.row.fold)(&self.config, &self.before, records)?)
     }
 
     /// Comes up with the image after a change of one of its parts, which is framed anew.
@@ -290,13 +313,21 @@ impl Remains {
         let mut parts = unframe(fingerprint(&self.config), &self.survivors.protected)?;
         let part = part.index(parts.len());
         changes.iter().for_each(|change| change.apply(&mut parts[part]));
-        self.use_image(frame(fingerprint(&self.config), &parts))
+        self.use_image_twice(frame(fingerprint(&self.config), &parts))
     }
 }
 
 fn all_remains() -> &'static [Remains] {
     static REMAINS: OnceLock<Vec<Remains>> = OnceLock::new();
-    REMAINS.get_or_init(|| ENGINES.iter().map(remains).collect())
+    REMAINS.get_or_init(|| {
+        let drives =
+            ENGINES.iter().flat_map(|row| variants(row).into_iter().map(move |config| (row, config)));
+        drives.map(remains).collect()
+    })
+}
+
+fn of_lsm() -> impl Iterator<Item = &'static Remains> {
+    all_remains().iter().filter(|remains| remains.row.name == "lsm")
 }
 
 fn one_line(result: Result<(), PowerOnError>) {
@@ -336,7 +367,7 @@ fn a_stream_that_stands_elsewhere_is_refused_or_borne() {
                 let used = remains.use_image(frame(print, &[crafted]));
                 let holds_pairs = stream < 2 && part[at - 4..at] != [0xff; 4];
                 assert!(!holds_pairs || used.is_ok() == (other == stands), "{}: {other}", remains.row.name);
-                one_line(used);
+                one_line(used.map(drop));
             }
         }
     }
@@ -354,7 +385,10 @@ fn live_positions(part: &[u8]) -> Vec<usize> {
 /// Nobody can tell that too few bytes are said to live before more of them die.
 #[test]
 fn a_segment_that_counts_too_few_live_bytes_costs_values_and_no_drive() {
-    let remains = all_remains().iter().find(|remains| remains.row.name == "lsm").expect("a row");
+    of_lsm().for_each(count_too_few);
+}
+
+fn count_too_few(remains: &Remains) {
     let print = fingerprint(&remains.config);
     let [log, index] =
         <[Vec<u8>; 2]>::try_from(unframe(print, &remains.survivors.protected).unwrap()).unwrap();
@@ -373,7 +407,7 @@ fn a_segment_that_counts_too_few_live_bytes_costs_values_and_no_drive() {
             for at in segments {
                 crafted[at..at + 8].copy_from_slice(&lie(live(at)).to_le_bytes());
             }
-            remains.use_image(frame(print, &[crafted, index.clone()])).expect("it comes up");
+            remains.use_image_twice(frame(print, &[crafted, index.clone()])).expect("it comes up");
         }
     }
 }
@@ -387,7 +421,7 @@ proptest! {
         which in prop::collection::vec(any::<Index>(), 1..4), changes in prop::collection::vec(change(), 1..4),
         of_tables in any::<bool>(), part in 0..3u32,
     ) {
-        let remains = all_remains().iter().find(|remains| remains.row.name == "lsm").expect("a row");
+        let remains = of_lsm().nth(which[0].index(PACKINGS.len())).expect("one for each policy");
         let mut pages = Vec::new();
         changed_medium(&remains.config, &remains.survivors.media, |number, _, spare| {
             if !of_tables || spare.kind == b'T' {

@@ -132,3 +132,26 @@ fn other_commands_that_are_dropped_give_their_slot_back() {
         });
     }
 }
+
+#[test]
+fn a_seek_that_is_dropped_leaves_no_iterator() {
+    for at in (0..12_000).step_by(110) {
+        let rig = rig("prp", 2, 2);
+        rig.sim.block_on(async {
+            let (driver, sim) = (&rig.driver, &rig.sim);
+            driver.store(key(1), Piece::Bytes(&contents(1, 100))).await.expect("stored");
+            let mut opened = 0;
+            for _ in 0..6 {
+                let mut into = Region::new();
+                opened += u32::from(drop_after(sim, at, driver.seek(None, &mut into)).await);
+            }
+            // The drive has four.
+            let mut into = Region::new();
+            for _ in opened..4 {
+                let (_, pair) =
+                    driver.seek(None, &mut into).await.expect("those that were dropped are closed");
+                assert_eq!(pair.map(|pair| pair.key), Some(key(1)));
+            }
+        });
+    }
+}
