@@ -412,6 +412,27 @@ fn count_too_few(remains: &Remains) {
     }
 }
 
+/// Insertions and tables are numbered; the image says which number comes next.
+#[test]
+fn an_index_that_has_no_numbers_left_is_refused_or_borne() {
+    for remains in of_lsm() {
+        let print = fingerprint(&remains.config);
+        let [log, index] =
+            <[Vec<u8>; 2]>::try_from(unframe(print, &remains.survivors.protected).unwrap()).unwrap();
+        let with = |at: usize, number: &[u8]| {
+            let mut crafted = index.clone();
+            crafted[at..at + number.len()].copy_from_slice(number);
+            remains.use_image_twice(frame(print, &[log.clone(), crafted]))
+        };
+        for left in 0..3 {
+            one_line(with(0, &(u32::MAX - left).to_le_bytes()));
+            let refused = with(4, &(u64::MAX - u64::from(left)).to_le_bytes());
+            assert!(refused.is_err(), "{left} insertions are left");
+            one_line(refused);
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
