@@ -285,6 +285,15 @@ fn changed_medium(
 
 /// Brings a drive up and works with it; returns what it leaves.
 fn use_survivors(config: &DriveConfig, survivors: &Survivors) -> Result<Survivors, PowerOnError> {
+    use_and_watch(config, survivors, &|_| ())
+}
+
+/// The same; `watch` sees the drive at the end.
+fn use_and_watch(
+    config: &DriveConfig,
+    survivors: &Survivors,
+    watch: &dyn Fn(&Drive),
+) -> Result<Survivors, PowerOnError> {
     let sim = Sim::new();
     let memory = Rc::new(LocalMemory::new());
     let link = Link::new(&sim, rig::link_config(4096), memory.clone());
@@ -296,6 +305,7 @@ fn use_survivors(config: &DriveConfig, survivors: &Survivors) -> Result<Survivor
         }
         let _ = driver.list(None, 4096).await;
         work(&driver, &mut Rng::stream(8, "work"), WORK_BEHIND).await;
+        watch(&drive);
         Ok(drive.survivors(&mut Rng::stream(9, "cut")))
     });
     sim.clear();
@@ -341,6 +351,14 @@ fn what_is_not_crafted_comes_up() {
     for remains in all_remains() {
         assert!(remains.kinds.len() > 3, "{}: {} kinds of records", remains.row.name, remains.kinds.len());
         remains.use_records(&remains.records).expect("as the drive wrote it");
+        let counts_right = |drive: &Drive| {
+            let miscounted = drive.engine_details().into_iter().find(|(name, _)| *name == "miscounted_bytes");
+            assert!(miscounted.is_none_or(|(_, bytes)| bytes == 0), "{miscounted:?}");
+        };
+        let mut survivors = remains.survivors.clone();
+        for _ in 0..5 {
+            survivors = use_and_watch(&remains.config, &survivors, &counts_right).expect("its own image");
+        }
     }
 }
 
