@@ -30,7 +30,7 @@ use kvdrive_spec::list::ListWriter;
 use kvdrive_spec::window::Grant;
 use kvdrive_spec::{Command, Cqe, Key, Sqe, Status, Store, StoreOptions, Write, opcode};
 
-use crate::controller::{Controller, Found, Unfinished};
+use crate::controller::{Controller, Found, PairAnswer, Unfinished, Walk};
 use crate::engines::Engine;
 use crate::firmware::Role;
 
@@ -254,7 +254,11 @@ async fn commit_in_window<E: Engine>(
 async fn fresh_window<E: Engine>(drive: &Controller<E>, queue: &QueuePair) -> Result<(), Status> {
     drive.windows.close(queue);
     let bytes = drive.engine.window_bytes().ok_or(Status::COMMAND_INTERRUPTED)?;
-    let window = drive.engine.open_window().await.map_err(|_| Status::COMMAND_INTERRUPTED)?;
+    let mut opened = drive.engine.open_window().await;
+    if opened.is_err() && drive.windows.close_idle() {
+        opened = drive.engine.open_window().await;
+    }
+    let window = opened.map_err(|_| Status::COMMAND_INTERRUPTED)?;
     drive.windows.open(queue, window, bytes);
     Ok(())
 }
@@ -403,7 +407,7 @@ async fn seek<E: Engine>(drive: &Controller<E>, sqe: &Sqe, key: Option<Key>, buf
     // Until the first pair is with the host nobody else gets at the cursor: the host does not know its number yet, and
     // when the pair cannot be sent it never will.
     match open_and_send(drive, sqe, key, buffer_bytes).await {
-        Ok((cursor, bytes)) => Ok((bytes, drive.iterators.fill(slot, cursor))),
+        Ok((walk, bytes)) => Ok((bytes, drive.iterators.fill(slot, walk))),
         Err(status) => {
             drive.iterators.cancel(slot);
             Err(of_own_cursor(status))
@@ -421,53 +425,70 @@ async fn open_and_send<E: Engine>(
     sqe: &Sqe,
     key: Option<Key>,
     buffer_bytes: u32,
-) -> Result<(E::Cursor, u32), Status> {
-    let mut cursor = drive.engine.open_cursor(key).await?;
-    let bytes = send_pair(drive, sqe, &mut cursor, buffer_bytes).await?;
-    Ok((cursor, bytes))
+) -> Result<(Walk<E::Cursor>, u32), Status> {
+    let mut walk = Walk { cursor: drive.engine.open_cursor(key).await?, unsent: None };
+    let bytes = send_pair(drive, sqe, &mut walk, buffer_bytes).await?;
+    Ok((walk, bytes))
 }
 
 /// Answers the iterator's next pair. Dword 0 is the size of the whole answer, 0 behind the last pair.
 async fn next<E: Engine>(drive: &Controller<E>, sqe: &Sqe, iterator: u32, buffer_bytes: u32) -> Answer {
-    let mut cursor = drive.iterators.take(iterator)?;
-    let sent = send_pair(drive, sqe, &mut cursor, buffer_bytes).await;
-    drive.iterators.put_back(iterator, cursor);
+    let mut walk = drive.iterators.take(iterator)?;
+    let sent = send_pair(drive, sqe, &mut walk, buffer_bytes).await;
+    drive.iterators.put_back(iterator, walk);
     if sent == Err(Status::ITERATOR_LOST) {
         drive.iterators.close(iterator).expect("it was put back");
     }
     Ok((sent?, iterator))
 }
 
-/// Sends the cursor's next pair, as far as it fits; returns the size of the whole answer, 0 behind the last pair.
+/// Sends the iterator's next pair, as far as it fits; returns the size of the whole answer, 0 behind the last pair. A pair
+/// that did not get there stays the next one.
+///
+/// Errors: [`Status::ITERATOR_LOST`] when that cannot be, and sent again the command would pass a pair over.
 async fn send_pair<E: Engine>(
     drive: &Controller<E>,
     sqe: &Sqe,
-    cursor: &mut E::Cursor,
+    walk: &mut Walk<E::Cursor>,
     buffer_bytes: u32,
 ) -> Result<u32, Status> {
-    let Some((region, bytes)) = next_pair(drive, cursor, buffer_bytes).await? else { return Ok(0) };
-    send(drive, sqe, buffer_bytes, &region, bytes.min(buffer_bytes)).await?;
-    Ok(bytes)
+    let pair = match walk.unsent.take() {
+        None => next_pair(drive, &mut walk.cursor, buffer_bytes).await?,
+        // It was read for a smaller buffer.
+        Some(pair) if !pair.fills(buffer_bytes) => return Err(Status::ITERATOR_LOST),
+        unsent => unsent,
+    };
+    let Some(pair) = pair else { return Ok(0) };
+    let bytes = pair.bytes;
+    let sent = send(drive, sqe, buffer_bytes, &pair.content, bytes.min(buffer_bytes)).await;
+    if sent.is_err() {
+        walk.unsent = Some(pair);
+    }
+    sent.map(|()| bytes)
 }
 
-/// The cursor's next pair, as much of it as a buffer of `buffer_bytes` bytes takes, and the size of all of it.
+/// The cursor's next pair, as much of it as a buffer of `buffer_bytes` bytes takes.
 async fn next_pair<E: Engine>(
     drive: &Controller<E>,
     cursor: &mut E::Cursor,
     buffer_bytes: u32,
-) -> Result<Option<(Region, u32)>, Status> {
+) -> Result<Option<PairAnswer>, Status> {
     let Some((key, found)) = drive.engine.next(cursor).await? else { return Ok(None) };
     let value_bytes = drive.engine.value_bytes(&found);
-    let mut region = Region::new();
-    region.write(0, kvdrive_link::Piece::Bytes(IterHeader::new(key, value_bytes).as_bytes()));
+    let mut content = Region::new();
+    content.write(0, kvdrive_link::Piece::Bytes(IterHeader::new(key, value_bytes).as_bytes()));
     let mut at = IterHeader::BYTES as u32;
     let mut append = |piece: kvdrive_link::Piece<'_>| {
-        region.write(at, piece);
+        content.write(at, piece);
         at += piece.bytes();
     };
     let fits = value_bytes.min(buffer_bytes.saturating_sub(IterHeader::BYTES as u32));
-    drive.engine.load(&found, 0, fits, fits, &mut append).await?;
-    Ok(Some((region, IterHeader::BYTES as u32 + value_bytes)))
+    drive.engine.load(&found, 0, fits, fits, &mut append).await.map_err(|status| match status {
+        Status::COMMAND_INTERRUPTED => Status::ITERATOR_LOST,
+        status => status,
+    })?;
+    let bytes = IterHeader::BYTES as u32 + value_bytes;
+    Ok(Some(PairAnswer { content, bytes, room_bytes: buffer_bytes }))
 }
 
 /// Sends the first `bytes` bytes of an answer to the command's host memory of `buffer_bytes`.

@@ -11,6 +11,8 @@ mod commands;
 mod cores;
 #[path = "all/crafted.rs"]
 mod crafted;
+#[path = "all/dropped.rs"]
+mod dropped;
 #[path = "all/flash.rs"]
 mod flash;
 #[path = "all/ftl.rs"]
@@ -21,12 +23,16 @@ mod hash;
 mod hash_found;
 #[path = "all/hash_sections.rs"]
 mod hash_sections;
+#[path = "all/lsm_drive.rs"]
+mod lsm_drive;
 #[path = "all/lsm_index.rs"]
 mod lsm_index;
 #[path = "all/mock_engine.rs"]
 mod mock_engine;
 #[path = "all/page_buffer.rs"]
 mod page_buffer;
+#[path = "all/random_drives.rs"]
+mod random_drives;
 #[path = "all/random_streams.rs"]
 mod random_streams;
 #[path = "all/rig.rs"]

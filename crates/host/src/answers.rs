@@ -33,6 +33,11 @@ impl Iterator {
         Iterator(cqe.dw1.get())
     }
 
+    /// The iterator that a SEEK opened, if it did.
+    pub(crate) fn opened(cqe: &Cqe) -> Option<Iterator> {
+        cqe.status().is_success().then(|| Iterator::of(cqe))
+    }
+
     /// How commands name it.
     pub(crate) fn number(self) -> u32 {
         self.0

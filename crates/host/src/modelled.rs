@@ -5,8 +5,13 @@
 //!
 //! Inline commands of one queue must follow each other without a gap, so a store that uses several of them holds the
 //! queue's sequence until its last one is submitted.
+//!
+//! A command may be dropped at any moment. What the drive has of it goes on: a task waits for the completions, and only then
+//! is the slot free, for its identifier and its buffer are the drive's until then. A store that was dropped between
+//! its inline commands has left half a value there; the queue is reset, and no other inline value begins before that. An
+//! iterator that nobody learns of is closed.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use kvdrive_link::pcie::PAGE_BYTES;
@@ -42,6 +47,7 @@ pub struct HostCosts {
     pub cxl_setup_ns: Ns,
 }
 
+#[derive(Default)]
 struct Slot {
     cid: u16,
     buffer: u64,
@@ -93,13 +99,35 @@ impl Host {
     }
 }
 
-/// Typed commands over one queue pair.
-pub struct Driver {
+/// A queue pair and its slots: what outlives a command that is dropped.
+struct Lane {
     host: Rc<Host>,
     queue: Rc<QueuePair>,
-    choice: Box<dyn Choice>,
     free: RefCell<Vec<Slot>>,
     freed: WaitQueue,
+    /// The drive has half a value of a store that was dropped.
+    is_torn: Cell<bool>,
+    mended: WaitQueue,
+}
+
+impl Lane {
+    fn give(&self, slot: Slot) {
+        self.free.borrow_mut().push(slot);
+        self.freed.wake_one();
+    }
+
+    /// The drive has answered all that a store sent before it was dropped, and will get no more of it.
+    fn mend(&self) {
+        self.host.link.reset(&self.queue);
+        self.is_torn.set(false);
+        self.mended.wake_all();
+    }
+}
+
+/// Typed commands over one queue pair.
+pub struct Driver {
+    lane: Rc<Lane>,
+    choice: Box<dyn Choice>,
     /// Held while an inline value is being submitted.
     sequence: Mutex,
     /// Queue entries that each command may use at once: an equal share, so that nobody waits for room.
@@ -110,10 +138,24 @@ pub struct Driver {
     window_waiting: WaitQueue,
 }
 
-/// How far one store has come. Dropped in the middle it leaves nothing behind that others would wait for.
+/// A command from its slot to its end, and how far it has come. Dropped in the middle it leaves nothing behind that
+/// others would wait for.
 struct Course<'a> {
     driver: &'a Driver,
+    slot: Slot,
     progress: Progress,
+    /// Of a store by inline commands, until the last one is in the queue.
+    sequence: Option<MutexGuard<'a>>,
+    /// Something of it has been in the queue.
+    has_begun: bool,
+    /// Commands in the queue are not rung for.
+    is_unrung: bool,
+    /// Completions to come, and those that came and are not acknowledged.
+    awaited: u32,
+    unacknowledged: u32,
+    /// It is a SEEK, and whose iterator the caller has not got.
+    opens_iterator: bool,
+    opened: Option<Iterator>,
 }
 
 impl Drop for Course<'_> {
@@ -122,6 +164,72 @@ impl Drop for Course<'_> {
             window.end(claim);
             self.driver.window_waiting.wake_one();
         }
+        let lane = self.driver.lane.clone();
+        let sim = lane.host.link.sim().clone();
+        if sim.halted() {
+            return;
+        }
+        self.slot.outbox.clear();
+        let rest = Rest {
+            slot: std::mem::take(&mut self.slot),
+            is_torn: self.has_begun && self.sequence.is_some(),
+            is_unrung: self.is_unrung,
+            awaited: self.awaited,
+            unacknowledged: self.unacknowledged,
+            opens_iterator: self.opens_iterator,
+            opened: self.opened,
+        };
+        lane.is_torn.set(lane.is_torn.get() || rest.is_torn);
+        if rest.awaited > 0 || rest.opened.is_some() {
+            sim.spawn(rest.carry_out(lane));
+        } else {
+            rest.end(&lane);
+        }
+    }
+}
+
+/// What is left of a command that nobody waits for; see [`Course`].
+struct Rest {
+    slot: Slot,
+    is_torn: bool,
+    is_unrung: bool,
+    awaited: u32,
+    unacknowledged: u32,
+    opens_iterator: bool,
+    opened: Option<Iterator>,
+}
+
+impl Rest {
+    async fn carry_out(mut self, lane: Rc<Lane>) {
+        let Lane { host, queue, .. } = &*lane;
+        if self.is_unrung {
+            host.link.ring_submission(queue).await;
+        }
+        while self.awaited > 0 {
+            let cqe = queue.completion(self.slot.cid).await;
+            self.opened = Iterator::opened(&cqe).filter(|_| self.opens_iterator);
+            self.awaited -= 1;
+            self.unacknowledged += 1;
+        }
+        if let Some(iterator) = self.opened {
+            let close = Command::IterClose { iterator: iterator.number() };
+            assert!(queue.try_submit(close.encode(self.slot.cid, NSID)), "a command of this slot has ended");
+            host.link.ring_submission(queue).await;
+            queue.completion(self.slot.cid).await;
+            self.unacknowledged += 1;
+        }
+        self.end(&lane);
+    }
+
+    /// Nothing of it is under way any more.
+    fn end(self, lane: &Lane) {
+        if self.unacknowledged > 0 {
+            lane.host.link.ring_completions(&lane.queue, self.unacknowledged);
+        }
+        if self.is_torn {
+            lane.mend();
+        }
+        lane.give(self.slot);
     }
 }
 
@@ -131,12 +239,17 @@ impl Driver {
         assert!(depth < entries, "a queue of {entries} slots holds at most {} commands", entries - 1);
         let sim = host.link.sim();
         let free = (0..depth).map(|cid| new_slot(host, cid as u16)).collect();
-        Driver {
+        let lane = Lane {
             queue: host.link.create_queue(entries),
             host: host.clone(),
-            choice,
             free: RefCell::new(free),
             freed: WaitQueue::new(sim),
+            is_torn: Cell::new(false),
+            mended: WaitQueue::new(sim),
+        };
+        Driver {
+            lane: Rc::new(lane),
+            choice,
             sequence: Mutex::new(sim),
             slots: (entries - 1) / depth,
             window: host.link.window_bytes().map(HostWindow::new),
@@ -146,7 +259,7 @@ impl Driver {
 
     /// The host this driver belongs to.
     pub fn host(&self) -> &Rc<Host> {
-        &self.host
+        &self.lane.host
     }
 
     /// Stores a value.
@@ -158,15 +271,25 @@ impl Driver {
     /// such a store goes by `prp`.
     pub async fn store_with(&self, key: Key, value: Piece<'_>, options: StoreOptions) -> Result<(), Status> {
         let bytes = value.bytes();
-        if bytes > self.host.max_value_bytes {
+        if bytes > self.lane.host.max_value_bytes {
             return Err(Status::INVALID_VALUE_SIZE);
         }
         let plain = options == StoreOptions::default();
         let method = if plain { self.choice.pick(bytes, self.slots) } else { &prp::Prp };
-        let mut slot = match self.try_take_slot() {
-            Some(slot) => slot,
-            None => self.take_slot().await,
+        let mut course = match self.try_begin() {
+            Some(course) => course,
+            None => self.begin().await,
         };
+        if method.is_inline() {
+            course.sequence = match self.sequence.try_lock() {
+                None => Some(self.sequence.lock().await),
+                locked => locked,
+            };
+            while self.lane.is_torn.get() {
+                self.lane.mended.wait().await;
+            }
+        }
+        let slot = &course.slot;
         let request = StoreRequest {
             key,
             value,
@@ -178,38 +301,29 @@ impl Driver {
             slots: self.slots,
             window: self.window.as_ref(),
         };
-        let sequence = if method.is_inline() {
-            match self.sequence.try_lock() {
-                None => Some(self.sequence.lock().await),
-                locked => locked,
-            }
-        } else {
-            None
-        };
-        let status = self.carry_out(method, &request, &mut slot.outbox, sequence).await;
-        self.give_slot(slot);
+        let status = self.carry_out(method, &request, &mut course).await;
         if status.is_success() { Ok(()) } else { Err(status) }
     }
 
-    /// A store from its first command to its last completion; gives `sequence` back when it may.
+    /// A store from its first command to its last completion; gives the sequence back when it may.
     async fn carry_out(
         &self,
         mut method: &dyn Method,
         request: &StoreRequest<'_>,
-        outbox: &mut Vec<Sqe>,
-        mut sequence: Option<MutexGuard<'_>>,
+        course: &mut Course<'_>,
     ) -> Status {
         let bytes = request.value.bytes();
         let staged_bytes = method.staged_bytes(bytes);
         if staged_bytes > 0 {
             self.stage(request, staged_bytes).await;
         }
-        let mut course = Course { driver: self, progress: Progress::default() };
-        let progress = &mut course.progress;
-        let mut next = method.begin(request, progress, outbox);
+        let mut next = method.begin(request, &mut course.progress, &mut course.slot.outbox);
         loop {
             let completions = match next {
-                Next::Done(status) => return status,
+                Next::Done(status) => {
+                    drop(course.sequence.take());
+                    return status;
+                }
                 Next::Submit => 1,
                 Next::SubmitForAll(completions) => completions,
                 Next::WriteWindow { address, bytes } => {
@@ -218,7 +332,7 @@ impl Driver {
                 }
                 Next::WaitForWindow => {
                     self.window_waiting.wait().await;
-                    next = method.begin(request, progress, outbox);
+                    next = method.begin(request, &mut course.progress, &mut course.slot.outbox);
                     if next != Next::WaitForWindow {
                         // There may be room for more than one.
                         self.window_waiting.wake_one();
@@ -230,19 +344,19 @@ impl Driver {
                     if bytes > 0 {
                         self.stage(request, bytes).await;
                     }
-                    *progress = Progress::default();
-                    next = method.begin(request, progress, outbox);
+                    course.progress = Progress::default();
+                    next = method.begin(request, &mut course.progress, &mut course.slot.outbox);
                     continue;
                 }
             };
-            self.submit(outbox).await;
-            if progress.sent_bytes == bytes {
+            self.submit(course, completions).await;
+            if course.progress.sent_bytes == bytes {
                 // Its last command is in the queue: the next value may follow.
-                drop(sequence.take());
+                drop(course.sequence.take());
             }
-            let cqe = self.completed(request.cid, completions).await;
-            let had_claim = progress.claim.is_some();
-            next = method.on_completion(request, progress, &cqe, outbox);
+            let cqe = self.completed(course).await;
+            let had_claim = course.progress.claim.is_some();
+            next = method.on_completion(request, &mut course.progress, &cqe, &mut course.slot.outbox);
             if had_claim {
                 self.window_waiting.wake_one();
             }
@@ -251,7 +365,7 @@ impl Driver {
 
     /// Retrieves a value into `into`, from its byte 0; returns the value's size.
     pub async fn retrieve(&self, key: Key, into: &mut Region) -> Result<u32, Status> {
-        let buffer_bytes = self.host.max_value_bytes;
+        let buffer_bytes = self.lane.host.max_value_bytes;
         let command = Command::Retrieve { key, buffer_bytes, options: RetrieveOptions::default() };
         let (cqe, ()) = self
             .with_data(command, buffer_bytes, |cqe, memory, buffer| {
@@ -278,7 +392,7 @@ impl Driver {
 
     /// Keys from `start` on (`None`: from the first), in the drive's order, as many as fit `buffer_bytes`.
     pub async fn list(&self, start: Option<Key>, buffer_bytes: u32) -> Result<Vec<Key>, Status> {
-        let buffer_bytes = buffer_bytes.min(answers::buffer_bytes(self.host.max_value_bytes));
+        let buffer_bytes = buffer_bytes.min(answers::buffer_bytes(self.lane.host.max_value_bytes));
         let command = Command::List { start, buffer_bytes };
         let (_, keys) = self
             .with_data(command, buffer_bytes, |_, memory, buffer| take_keys(memory, buffer, buffer_bytes))
@@ -293,7 +407,7 @@ impl Driver {
         key: Option<Key>,
         into: &mut Region,
     ) -> Result<(Iterator, Option<Pair>), Status> {
-        let buffer_bytes = answers::pair_bytes(self.host.max_value_bytes);
+        let buffer_bytes = answers::pair_bytes(self.lane.host.max_value_bytes);
         let (cqe, pair) = self
             .with_data(Command::Seek { key, buffer_bytes }, buffer_bytes, |cqe, memory, buffer| {
                 take_pair(cqe, memory, buffer, buffer_bytes, into)
@@ -308,7 +422,7 @@ impl Driver {
 
     /// The iterator's next pair; `None` behind the last.
     pub async fn next(&self, iterator: Iterator, into: &mut Region) -> Result<Option<Pair>, Status> {
-        let buffer_bytes = answers::pair_bytes(self.host.max_value_bytes);
+        let buffer_bytes = answers::pair_bytes(self.lane.host.max_value_bytes);
         let command = Command::Next { iterator: iterator.number(), buffer_bytes };
         let (_, pair) = self
             .with_data(command, buffer_bytes, |cqe, memory, buffer| {
@@ -326,66 +440,78 @@ impl Driver {
     /// Puts the first `bytes` bytes of a value into the slot's buffer, as an application that hands over a pointer
     /// has them there already: only pinning and naming the pages takes time.
     async fn stage(&self, request: &StoreRequest<'_>, bytes: u32) {
-        self.host.memory.clear(request.buffer);
-        self.host
-            .memory
-            .write(request.buffer, request.value.slice(0, bytes))
-            .expect("a slot's buffer is mapped");
+        let memory = &self.lane.host.memory;
+        memory.clear(request.buffer);
+        memory.write(request.buffer, request.value.slice(0, bytes)).expect("a slot's buffer is mapped");
         self.pin(bytes).await;
     }
 
     async fn pin(&self, bytes: u32) {
         let pages = u64::from(bytes.div_ceil(PAGE_BYTES));
-        let span = self.host.costs.dma_setup_ns + self.host.costs.pin_page_ns * pages;
-        self.host.core.run_noted(span, "host", "name and pin pages").await;
+        let host = &self.lane.host;
+        let span = host.costs.dma_setup_ns + host.costs.pin_page_ns * pages;
+        host.core.run_noted(span, "host", "name and pin pages").await;
     }
 
     /// The core copies the value and waits until its lines are flushed.
     async fn write_window(&self, address: u64, piece: Piece<'_>) {
-        let (sim, began) = (self.host.link.sim(), self.host.link.sim().now());
-        let _core = self.host.core.acquire().await;
-        let span = self.host.costs.cxl_setup_ns;
+        let host = &self.lane.host;
+        let (sim, began) = (host.link.sim(), host.link.sim().now());
+        let _core = host.core.acquire().await;
+        let span = host.costs.cxl_setup_ns;
         if span > 0 {
             sim.sleep(span).await;
             sim.trace().note(began, sim.now() - began, "host", "set up a CXL store", 0, "");
         }
-        self.host.link.cxl_store(address, piece).await;
+        host.link.cxl_store(address, piece).await;
     }
 
-    async fn submit(&self, outbox: &mut Vec<Sqe>) {
-        let further = outbox.len() as u64 - 1;
-        let span = self.host.costs.submit_ns + further * self.host.costs.entry_ns;
-        if !self.host.core.pass_noted(span, "host", "submit") {
-            self.host.core.run_noted(span, "host", "submit").await;
+    /// Puts what is in the outbox into the queue; so many completions are to come.
+    async fn submit(&self, course: &mut Course<'_>, completions: u32) {
+        let Lane { host, queue, .. } = &*self.lane;
+        let further = course.slot.outbox.len() as u64 - 1;
+        let span = host.costs.submit_ns + further * host.costs.entry_ns;
+        if !host.core.pass_noted(span, "host", "submit") {
+            host.core.run_noted(span, "host", "submit").await;
         }
-        for sqe in outbox.drain(..) {
-            assert!(self.queue.try_submit(sqe), "a driver never has more commands than its queue has slots");
+        for sqe in course.slot.outbox.drain(..) {
+            assert!(queue.try_submit(sqe), "a driver never has more commands than its queue has slots");
         }
-        if !self.host.link.ring_at_once(&self.queue) {
-            self.host.link.wait_to_ring(&self.queue).await;
+        (course.has_begun, course.is_unrung, course.awaited) = (true, true, completions);
+        if !host.link.ring_at_once(queue) {
+            host.link.wait_to_ring(queue).await;
         }
+        course.is_unrung = false;
     }
 
-    /// Waits for so many completions of `cid` and acknowledges them; returns what they say together.
-    async fn completed(&self, cid: u16, completions: u32) -> Cqe {
-        let mut cqe = self.queue.completion(cid).await;
-        if !self.host.core.pass_noted(self.host.costs.complete_ns, "host", "complete") {
-            self.host.core.run_noted(self.host.costs.complete_ns, "host", "complete").await;
+    /// Waits for the completions to come and acknowledges them; returns what they say together.
+    async fn completed(&self, course: &mut Course<'_>) -> Cqe {
+        let Lane { host, .. } = &*self.lane;
+        let mut cqe = self.completion(course).await;
+        if !host.core.pass_noted(host.costs.complete_ns, "host", "complete") {
+            host.core.run_noted(host.costs.complete_ns, "host", "complete").await;
         }
-        for _ in 1..completions {
-            cqe = outcome(cqe, self.queue.completion(cid).await);
-            self.host.core.run_noted(self.host.costs.entry_ns, "host", "complete one more").await;
+        while course.awaited > 0 {
+            cqe = outcome(cqe, self.completion(course).await);
+            host.core.run_noted(host.costs.entry_ns, "host", "complete one more").await;
         }
-        self.host.link.ring_completions(&self.queue, completions);
+        host.link.ring_completions(&self.lane.queue, std::mem::take(&mut course.unacknowledged));
+        cqe
+    }
+
+    async fn completion(&self, course: &mut Course<'_>) -> Cqe {
+        let cqe = self.lane.queue.completion(course.slot.cid).await;
+        course.awaited -= 1;
+        course.unacknowledged += 1;
+        course.opened = Iterator::opened(&cqe).filter(|_| course.opens_iterator);
         cqe
     }
 
     async fn without_data(&self, command: Command) -> Result<Cqe, Status> {
-        let mut slot = self.take_slot().await;
-        slot.outbox.push(command.encode(slot.cid, NSID));
-        self.submit(&mut slot.outbox).await;
-        let cqe = self.completed(slot.cid, 1).await;
-        self.give_slot(slot);
+        let mut course = self.begin().await;
+        course.slot.outbox.push(command.encode(course.slot.cid, NSID));
+        self.submit(&mut course, 1).await;
+        let cqe = self.completed(&mut course).await;
         if cqe.status().is_success() { Ok(cqe) } else { Err(cqe.status()) }
     }
 
@@ -397,36 +523,47 @@ impl Driver {
         buffer_bytes: u32,
         take: impl FnOnce(&Cqe, &dyn HostMemory, u64) -> T,
     ) -> Result<(Cqe, T), Status> {
-        let mut slot = self.take_slot().await;
-        self.host.memory.clear(slot.buffer);
-        let mut sqe = command.encode(slot.cid, NSID);
-        prp::point_at(&mut sqe, slot.buffer, slot.list, buffer_bytes);
-        slot.outbox.push(sqe);
-        self.submit(&mut slot.outbox).await;
-        let cqe = self.completed(slot.cid, 1).await;
+        let memory = &self.lane.host.memory;
+        let mut course = self.begin().await;
+        course.opens_iterator = matches!(command, Command::Seek { .. });
+        let Slot { cid, buffer, list, .. } = course.slot;
+        memory.clear(buffer);
+        let mut sqe = command.encode(cid, NSID);
+        prp::point_at(&mut sqe, buffer, list, buffer_bytes);
+        course.slot.outbox.push(sqe);
+        self.submit(&mut course, 1).await;
+        let cqe = self.completed(&mut course).await;
+        course.opened = None;
         let success = cqe.status().is_success();
-        let taken = success.then(|| take(&cqe, &*self.host.memory, slot.buffer));
-        self.give_slot(slot);
+        let taken = success.then(|| take(&cqe, &**memory, buffer));
         taken.map(|taken| (cqe, taken)).ok_or(cqe.status())
     }
 
-    async fn take_slot(&self) -> Slot {
+    /// Begins a command when there is a slot for it.
+    async fn begin(&self) -> Course<'_> {
         loop {
-            if let Some(slot) = self.try_take_slot() {
-                return slot;
+            if let Some(course) = self.try_begin() {
+                return course;
             }
-            self.freed.wait().await;
+            self.lane.freed.wait().await;
         }
     }
 
     #[inline]
-    fn try_take_slot(&self) -> Option<Slot> {
-        self.free.borrow_mut().pop()
-    }
-
-    fn give_slot(&self, slot: Slot) {
-        self.free.borrow_mut().push(slot);
-        self.freed.wake_one();
+    fn try_begin(&self) -> Option<Course<'_>> {
+        let slot = self.lane.free.borrow_mut().pop()?;
+        Some(Course {
+            driver: self,
+            slot,
+            progress: Progress::default(),
+            sequence: None,
+            has_begun: false,
+            is_unrung: false,
+            awaited: 0,
+            unacknowledged: 0,
+            opens_iterator: false,
+            opened: None,
+        })
     }
 }
 

@@ -3,7 +3,34 @@
 
 use std::cell::RefCell;
 
+use kvdrive_link::Region;
 use kvdrive_spec::Status;
+
+/// An open iterator: a cursor, and what it has passed and the host has not got.
+pub struct Walk<C> {
+    /// Goes on behind `unsent`.
+    pub cursor: C,
+    /// What comes first. Staging memory, as much as the answer took: a cursor cannot go back, and the pair's place on flash
+    /// must not be held for a host that may never ask again.
+    pub unsent: Option<PairAnswer>,
+}
+
+/// What SEEK and NEXT answer of one pair.
+pub struct PairAnswer {
+    /// Header and value, as far as there was room.
+    pub content: Region,
+    /// All of it.
+    pub bytes: u32,
+    /// Room that there was.
+    pub room_bytes: u32,
+}
+
+impl PairAnswer {
+    /// Is there what a buffer of `buffer_bytes` bytes has room for?
+    pub fn fills(&self, buffer_bytes: u32) -> bool {
+        self.bytes.min(buffer_bytes) <= self.room_bytes
+    }
+}
 
 /// Bits of an identifier that name the slot.
 const SLOT_BITS: u32 = 12;

@@ -23,6 +23,7 @@ use crate::firmware::{Cores, Roles};
 use crate::power::Journal;
 use crate::requests::serve;
 use iterators::Iterators;
+pub(crate) use iterators::{PairAnswer, Walk};
 pub(crate) use unfinished::{Unfinished, UnfinishedValues};
 pub(crate) use windows::Found;
 use windows::Windows;
@@ -150,7 +151,7 @@ pub struct Controller<E: Engine> {
     pub(crate) engine: E,
     pub(crate) unfinished: UnfinishedValues<E::Place>,
     pub(crate) windows: Windows<E::Window>,
-    pub(crate) iterators: Iterators<E::Cursor>,
+    pub(crate) iterators: Iterators<Walk<E::Cursor>>,
     pub(crate) commands: Cell<u64>,
     pub(crate) journal: Journal,
     max_value_bytes: u32,

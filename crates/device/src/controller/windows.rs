@@ -3,6 +3,10 @@
 //! The rules are [`kvdrive_spec::window`]'s. A window is a reservation whose values are known only when their commands
 //! come: until then the host's bytes are in the buffer and nobody's value. A queue that asks for another window, or whose
 //! last value would not fit a second time, gets a fresh one, and the old one is closed: its page may leave the buffer.
+//!
+//! There are fewer windows than there may be queues. Who has one keeps it as long as it is used: taking windows from each
+//! other, queues would all ask for one with every store. One that is not used goes to the next queue that asks for one
+//! ([`Windows::close_idle`]).
 
 use std::cell::{Cell, RefCell};
 
@@ -62,8 +66,13 @@ impl Taken {
     }
 }
 
+/// A window is idle when the others, and who asked for one in vain, have had so many turns since it was used last.
+const IDLE_TURNS: u64 = 16;
+
 struct Open<W> {
     generation: u32,
+    /// [`Windows::uses`] when it was opened or last took a value.
+    last_use: u64,
     window: W,
     bytes: u32,
     taken: Taken,
@@ -93,6 +102,10 @@ impl<W> Open<W> {
     }
 }
 
+fn last_use<W>(open: &Option<Open<W>>) -> u64 {
+    open.as_ref().map_or(u64::MAX, |open| open.last_use)
+}
+
 /// What a CXL store meets.
 pub enum Found {
     /// The bytes it names are its value's now.
@@ -107,12 +120,14 @@ pub enum Found {
 pub struct Windows<W> {
     by_queue: RefCell<Vec<Option<Open<W>>>>,
     last_generation: Cell<u32>,
+    /// Values for windows, and askings for one.
+    uses: Cell<u64>,
 }
 
 impl<W> Windows<W> {
     /// None.
     pub fn new() -> Windows<W> {
-        Windows { by_queue: RefCell::default(), last_generation: Cell::new(NO_WINDOW) }
+        Windows { by_queue: RefCell::default(), last_generation: Cell::new(NO_WINDOW), uses: Cell::new(0) }
     }
 
     fn with<T>(&self, queue: &QueuePair, what: impl FnOnce(&mut Open<W>) -> T) -> Option<T> {
@@ -120,15 +135,24 @@ impl<W> Windows<W> {
         by_queue.get_mut(usize::from(queue.id()))?.as_mut().map(what)
     }
 
+    fn count_use(&self) -> u64 {
+        self.uses.set(self.uses.get() + 1);
+        self.uses.get()
+    }
+
     /// A CXL store of `queue` names `at..at + bytes` of window `generation`.
     ///
     /// # Errors
     /// [`Status::INVALID_FIELD`] for bytes outside of the window, or that hold a value.
     pub fn find(&self, queue: &QueuePair, generation: u32, at: u32, bytes: u32) -> Result<Found, Status> {
+        let uses = self.count_use();
         let found = self.with(queue, |open| match () {
             () if open.generation != generation => Ok(Found::Stale),
             () if at == ASK => Ok(Found::Missing),
-            () if open.take(at, bytes) => Ok(Found::Taken),
+            () if open.take(at, bytes) => {
+                open.last_use = uses;
+                Ok(Found::Taken)
+            }
             () => Err(Status::INVALID_FIELD),
         });
         found.unwrap_or(Ok(Found::Missing))
@@ -157,6 +181,16 @@ impl<W> Windows<W> {
         drop(closed);
     }
 
+    /// Closes the window that was not used for the longest time, if it is idle. `false`: none is.
+    pub fn close_idle(&self) -> bool {
+        let mut by_queue = self.by_queue.borrow_mut();
+        let turns = by_queue.iter().flatten().count() as u64 * IDLE_TURNS;
+        let oldest = by_queue.iter_mut().filter(|open| open.is_some()).min_by_key(|open| last_use(open));
+        let closed = oldest.filter(|open| last_use(open) + turns < self.uses.get()).and_then(Option::take);
+        drop(by_queue);
+        closed.is_some()
+    }
+
     /// Gives `queue` a fresh window of `bytes` bytes.
     pub fn open(&self, queue: &QueuePair, window: W, bytes: u32) {
         let index = usize::from(queue.id());
@@ -166,7 +200,13 @@ impl<W> Windows<W> {
         if by_queue.len() <= index {
             by_queue.resize_with(index + 1, || None);
         }
-        let before = by_queue[index].replace(Open { generation, window, bytes, taken: Taken::new(bytes) });
+        let before = by_queue[index].replace(Open {
+            generation,
+            last_use: self.uses.get(),
+            window,
+            bytes,
+            taken: Taken::new(bytes),
+        });
         drop(by_queue);
         drop(before);
     }
@@ -180,6 +220,7 @@ impl<W> Windows<W> {
         bytes: u32,
         place: impl FnOnce(&W, u32) -> T,
     ) -> Option<(T, u32)> {
+        let uses = self.count_use();
         self.with(queue, |open| {
             let mut at = grant.from.checked_next_multiple_of(SLOT_BYTES)?;
             while open.generation == grant.generation && bytes > 0 {
@@ -188,6 +229,7 @@ impl<W> Windows<W> {
                     Some(behind) => at = behind.next_multiple_of(SLOT_BYTES),
                     None => {
                         open.taken.take(at, end);
+                        open.last_use = uses;
                         return Some((place(&open.window, at), at));
                     }
                 }
@@ -230,7 +272,7 @@ mod tests {
         /// The bitmap against one flag a byte.
         #[test]
         fn bytes_are_taken_once(ranges in proptest::collection::vec((0u32..520, 0u32..200), 1..40)) {
-            let mut open = Open { generation: 1, window: (), bytes: 512, taken: Taken::new(512) };
+            let mut open = Open { generation: 1, last_use: 0, window: (), bytes: 512, taken: Taken::new(512) };
             let mut flags = [false; 512];
             for (at, bytes) in ranges {
                 let span = at as usize..(at + bytes) as usize;

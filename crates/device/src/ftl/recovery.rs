@@ -18,6 +18,11 @@ use super::{Ftl, Lpa, Twin};
 use crate::flash::spare::TAG_BYTES;
 use crate::flash::{BlockId, FlashPort, Ppa, Purpose, ReadError, Spare};
 
+/// No drive has written so many pages, or erased a block so often: a header that says so is nobody's, and numbers go on from
+/// the others.
+const MOST_PAGES_WRITTEN: u64 = 1 << 60;
+const MOST_ERASES: u32 = 1 << 31;
+
 /// What the scan has found so far. Does not depend on the order in which pages are seen.
 #[derive(Default)]
 struct Findings {
@@ -34,6 +39,9 @@ struct Findings {
 
 impl Findings {
     fn note(&mut self, block: BlockId, ppa: Ppa, spare: Spare) {
+        if spare.sequence >= MOST_PAGES_WRITTEN || spare.block_erases >= MOST_ERASES {
+            return;
+        }
         self.sequence = self.sequence.max(spare.sequence);
         let (erases, youngest) = self.blocks[block.0 as usize].unwrap_or_default();
         self.blocks[block.0 as usize] = Some((erases.max(spare.block_erases), youngest.max(spare.sequence)));

@@ -126,6 +126,13 @@ impl Shape {
         u64::from(self.page_bytes) * u64::from(self.segment_pages)
     }
 
+    /// Can a value of `bytes` bytes lie here? It is whole in a segment.
+    fn has_room_at(&self, address: Vaddr, bytes: u32) -> bool {
+        let segment_bytes = self.segment_bytes();
+        let fits = address.0 % segment_bytes + u64::from(bytes) <= segment_bytes;
+        fits && address.0 / segment_bytes < u64::from(self.segments)
+    }
+
     fn view(&self) -> LogView {
         LogView { page_bytes: self.page_bytes, segment_bytes: self.segment_bytes() }
     }
@@ -166,6 +173,8 @@ pub struct ValueLogStatistics {
     pub segments_freed: u64,
     /// Reservations refused because the host pinned too much of the buffer.
     pub interrupted: u64,
+    /// Bytes that died and were not counted as live: the image that the log came out of said too little.
+    pub miscounted_bytes: u64,
 }
 
 struct State {
@@ -200,8 +209,8 @@ pub struct Candidate {
     pub segment: SegmentId,
     /// Bytes in it that are live.
     pub live_bytes: u64,
-    /// How many segments were opened after it.
-    pub age: u64,
+    /// Number of its opening: the lower, the older. No other segment ever has it.
+    pub opening: u64,
 }
 
 impl ValueLog {
@@ -345,8 +354,10 @@ impl ValueLog {
     }
 
     fn end_live(&self, segment: SegmentId, bytes: u64) {
-        let spent = self.0.state.borrow_mut().segments.end_live(segment, bytes);
-        self.0.record(|| Record::Live { segment, change: -(bytes as i64) });
+        let (died, spent) = self.0.state.borrow_mut().segments.end_live(segment, bytes);
+        if died > 0 {
+            self.0.record(|| Record::Live { segment, change: -(died as i64) });
+        }
         if spent {
             self.0.retire(segment);
         }
@@ -362,8 +373,8 @@ impl ValueLog {
         let state = self.0.state.borrow();
         for (id, segment) in state.segments.known() {
             if segment.life == Life::Sealed && segment.places == 0 {
-                let age = state.segments.next_opening - 1 - segment.opening;
-                found(Candidate { segment: id, live_bytes: segment.live_bytes, age });
+                let Segment { live_bytes, opening, .. } = *segment;
+                found(Candidate { segment: id, live_bytes, opening });
             }
         }
     }
@@ -371,6 +382,14 @@ impl ValueLog {
     /// Segments that hold values or take them.
     pub fn segments_in_use(&self) -> u32 {
         self.0.state.borrow().segments.known().count() as u32
+    }
+
+    /// Is there a value of `bytes` bytes at `address`, as far as the log knows? For an entry that a [`PastPin`] keeps
+    /// readable there is, unless the image or the table it came from was made by somebody else.
+    pub fn holds(&self, address: Vaddr, bytes: u32) -> bool {
+        let state = self.0.state.borrow();
+        self.0.shape.has_room_at(address, bytes)
+            && !matches!(state.segments.get(self.segment_of(address)).life, Life::Absent | Life::Dying(_))
     }
 
     /// The segment of an address.
@@ -421,6 +440,7 @@ impl ValueLog {
         ValueLogStatistics {
             forced_jumps: host.forced_jumps + gc.forced_jumps,
             table_full_jumps: host.packing.table_full_jumps() + gc.packing.table_full_jumps(),
+            miscounted_bytes: state.segments.miscounted_bytes,
             ..state.statistics
         }
     }

@@ -137,12 +137,10 @@ impl ProtectedValueLog {
         }
     }
 
-    /// Can a value of `bytes` bytes lie here? It is whole in a segment, which need not be in use any more: entries that
-    /// newer ones replaced go stale.
+    /// Can a value of `bytes` bytes lie here? The segment need not be in use any more: entries that newer ones replaced
+    /// go stale.
     pub fn holds(&self, address: Vaddr, bytes: u32) -> bool {
-        let segment_bytes = self.shape.segment_bytes();
-        let fits = address.0 % segment_bytes + u64::from(bytes) <= segment_bytes;
-        fits && address.0 / segment_bytes < u64::from(self.shape.segments)
+        self.shape.has_room_at(address, bytes)
     }
 
     fn segment(&mut self, id: SegmentId) -> Result<&mut ProtectedSegment, Damaged> {

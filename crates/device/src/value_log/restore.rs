@@ -22,8 +22,7 @@ impl ValueLog {
         buffer: &PageBuffer,
         image: ProtectedValueLog,
     ) -> Result<ValueLog, Damaged> {
-        let mut segments = Segments::new(shape.segments);
-        segments.next_opening = image.next_opening();
+        let mut segments = Segments::recovered(shape.segments, image.next_opening());
         for (id, segment) in image.segments() {
             if !pool.claim(id) {
                 return Err(Damaged("a segment that somebody else uses"));

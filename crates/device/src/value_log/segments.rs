@@ -51,6 +51,10 @@ const ABSENT: Segment =
 pub(super) struct Segments {
     by_id: Vec<Segment>,
     pub live_bytes: u64,
+    /// Bytes that died where none were counted any more; see [`Segments::end_live`].
+    pub miscounted_bytes: u64,
+    /// Counts come out of an image.
+    recovered: bool,
     pub next_opening: u64,
     /// Pins by moment; the last one is now, and there is always one.
     pins: VecDeque<u32>,
@@ -67,12 +71,19 @@ impl Segments {
         Segments {
             by_id: vec![ABSENT; count as usize],
             live_bytes: 0,
+            miscounted_bytes: 0,
+            recovered: false,
             next_opening: 0,
             pins: VecDeque::from([0]),
             first_moment: 0,
             retired: VecDeque::new(),
             snapshots: 0,
         }
+    }
+
+    /// Those of a log that goes on from an image; its segments are to be restored.
+    pub fn recovered(count: u32, next_opening: u64) -> Segments {
+        Segments { recovered: true, next_opening, ..Segments::new(count) }
     }
 
     #[inline]
@@ -136,15 +147,27 @@ impl Segments {
         self.live_bytes += u64::from(bytes);
     }
 
-    /// `true` when the segment may be retired now.
+    /// Returns how many bytes were counted as live and are not any more, and whether the segment may be retired now.
+    ///
+    /// In a log that was never without power these are all of `bytes`. An image may have been made by somebody who says
+    /// too little, and only all tables of the index together know better: nobody reads them at power-on. So what is not
+    /// counted does not die. Such a segment was given back too early, whatever is there now has counts too low as well,
+    /// and the values it had cannot be read: the image's fault, and no reason to stop.
     #[inline]
-    pub fn end_live(&mut self, id: SegmentId, bytes: u64) -> bool {
+    pub fn end_live(&mut self, id: SegmentId, bytes: u64) -> (u64, bool) {
+        let recovered = self.recovered;
         let segment = self.at(id);
-        let rest = segment.live_bytes.checked_sub(bytes);
-        segment.live_bytes = rest
-            .unwrap_or_else(|| panic!("{bytes} bytes died in {id:?}, where {} lived", segment.live_bytes));
-        self.live_bytes -= bytes;
-        is_spent(self.get(id))
+        let died = bytes.min(segment.live_bytes);
+        assert!(
+            died == bytes || recovered,
+            "{bytes} bytes died in {id:?}, where {} lived",
+            segment.live_bytes
+        );
+        segment.live_bytes -= died;
+        let spent = is_spent(segment);
+        self.live_bytes -= died;
+        self.miscounted_bytes += bytes - died;
+        (died, spent)
     }
 
     /// Is there nothing left to do with it but to retire it?

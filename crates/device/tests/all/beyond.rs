@@ -231,6 +231,36 @@ fn a_window_takes_each_byte_once_and_passes_when_the_host_asks_for_another() {
     assert_eq!(rig.controller.engine().open_places.get(), 0);
 }
 
+/// Two windows for three queues: who uses one keeps it, and one that is not used goes to the queue that has none.
+#[test]
+fn an_idle_window_goes_to_a_queue_that_asks_and_one_in_use_does_not() {
+    let engine = MockEngine { most_windows: Some(2), ..MockEngine::new(1 << 20) };
+    let rig = rig(Sim::new(), 2, engine);
+    let queues = [0; 3].map(|_| rig.link.create_queue(8));
+    let ask = |queue: usize, generation| rig.one(&queues[queue], in_window(9, 10, ASK, generation));
+    assert_eq!(ask(0, 0), (Status::STALE_WINDOW, 0, 1));
+    assert_eq!(ask(1, 0), (Status::STALE_WINDOW, 0, 2));
+    for round in 0..40 {
+        assert_eq!(ask(2, 0).0, Status::COMMAND_INTERRUPTED, "both are in use");
+        for queue in [0, 1] {
+            let store = in_window(queue as u32, 10, 64 * round, queue as u32 + 1);
+            assert_eq!(rig.one(&queues[queue], store).0, Status::SUCCESS);
+        }
+    }
+    // Queue 0 has no more to store.
+    let mut refused = 0;
+    while ask(2, 0) == (Status::COMMAND_INTERRUPTED, 0, 0) {
+        refused += 1;
+        let store = in_window(1, 10, 64 * (39 + refused), 2);
+        assert_eq!(rig.one(&queues[1], store).0, Status::SUCCESS, "the one that is used stays");
+        assert!(refused < 20, "queue 0 keeps a window that it does not use");
+    }
+    assert!(refused > 10, "{refused}: a short pause costs nobody the window");
+    assert_eq!(rig.one(&queues[2], in_window(3, 10, 0, 3)), (Status::SUCCESS, 10, 3));
+    assert_eq!(rig.one(&queues[0], in_window(0, 10, 3_000, 1)).0, Status::COMMAND_INTERRUPTED);
+    assert_eq!(rig.controller.engine().open_places.get(), 0);
+}
+
 /// The host, told of no place, goes on storing where the value would have been.
 #[test]
 fn a_granted_store_that_is_refused_leaves_the_window_as_it_was() {

@@ -9,10 +9,13 @@ use std::sync::OnceLock;
 use kvdrive_device::controller::{ENGINES, EngineRow};
 use kvdrive_device::drive::{PowerOnError, fingerprint};
 use kvdrive_device::engines::hash::{HashConfig, SCHEMES};
+use kvdrive_device::engines::lsm::compaction::COMPACTIONS;
+use kvdrive_device::engines::lsm::layout::LAYOUTS;
 use kvdrive_device::engines::lsm::{GcConfig, IndexConfig, LsmConfig};
-use kvdrive_device::flash::FlashConfig;
+use kvdrive_device::flash::media::{self, MediaOptions, MediaPage};
+use kvdrive_device::flash::{FlashConfig, Ppa, Spare};
 use kvdrive_device::ftl::FtlConfig;
-use kvdrive_device::packing::{PackingConfig, PackingCosts};
+use kvdrive_device::packing::{PACKINGS, PackingConfig, PackingCosts, PackingRow};
 use kvdrive_device::page_buffer::Eviction;
 use kvdrive_device::power::file_log::FileLog;
 use kvdrive_device::power::{Survivors, frame, unframe};
@@ -30,9 +33,11 @@ use super::rig;
 
 /// Keys of the drives: so few that most stores overwrite.
 const KEYS: u64 = 60;
+/// Stores and deletes behind a crafted image: with them all that was on an LSM drive is merged, or moved, and dies.
+const WORK_BEHIND: u32 = 200;
 
 /// 2 MiB of flash, on a file so that records are kept; it collects, flushes and merges within some hundred stores.
-fn config(engine: &str, path: Option<&Path>) -> DriveConfig {
+pub fn config(engine: &str, path: Option<&Path>) -> DriveConfig {
     DriveConfig {
         engine: engine.into(),
         controller: rig::controller_config(2),
@@ -60,12 +65,34 @@ fn config(engine: &str, path: Option<&Path>) -> DriveConfig {
     }
 }
 
-fn key(number: u64) -> Key {
+/// The drives with this engine: every packing policy, and by turns what else an LSM drive can be.
+pub fn variants(row: &EngineRow) -> Vec<DriveConfig> {
+    let base = config(row.name, None);
+    if row.name != "lsm" {
+        return vec![base];
+    }
+    let variant = |(turn, packing): (usize, &PackingRow)| {
+        let mut config = base.clone();
+        config.lsm.packing.policy = packing.name.into();
+        config.lsm.index.layout = LAYOUTS[turn % LAYOUTS.len()].name.into();
+        config.lsm.index.compaction = COMPACTIONS[turn / 2 % COMPACTIONS.len()].name.into();
+        config.lsm.eviction = [Eviction::Wait, Eviction::Overlap][turn % 3 % 2];
+        config
+    };
+    PACKINGS.iter().enumerate().map(variant).collect()
+}
+
+pub fn in_memory() -> MediaConfig {
+    MediaConfig { kind: "ram".into(), path: None, sync: false }
+}
+
+/// The keys of the drives.
+pub fn key(number: u64) -> Key {
     Key::from_u32_be(number as u32)
 }
 
 /// A host of the drive behind `link`.
-async fn connect(sim: &Sim, link: &Rc<Link>, memory: &Rc<LocalMemory>) -> Driver {
+pub async fn connect(sim: &Sim, link: &Rc<Link>, memory: &Rc<LocalMemory>) -> Driver {
     let core = Rc::new(Resource::new(sim, "host", 1));
     let host =
         Host::connect(link.clone(), memory.clone(), core, rig::HOST_COSTS).await.expect("Identify works");
@@ -104,10 +131,11 @@ struct Remains {
 }
 
 /// A drive in use, whose image has everything in it and whose records are of every kind that it makes.
-fn remains(row: &'static EngineRow) -> Remains {
+fn remains((row, config): (&'static EngineRow, DriveConfig)) -> Remains {
     let folder = tempfile::tempdir().expect("a folder for the image");
     let path = folder.path().join("drive.img");
-    let on_file = config(row.name, Some(&path));
+    let media = MediaConfig { path: Some(path.clone()), ..config.media.clone() };
+    let on_file = DriveConfig { media, ..config.clone() };
     let sim = Sim::new();
     let memory = Rc::new(LocalMemory::new());
     let link = Link::new(&sim, rig::link_config(4096), memory.clone());
@@ -121,7 +149,6 @@ fn remains(row: &'static EngineRow) -> Remains {
         (drive.survivors(&mut rng), found)
     });
     sim.clear();
-    let config = config(row.name, None);
     let (before, records) = found.records.split_at(found.records.len() / 2);
     let before = (row.fold)(&config, &found.image, before).expect("as the drive wrote it");
     let mut kinds: BTreeMap<(u8, u8), Vec<usize>> = BTreeMap::new();
@@ -206,32 +233,89 @@ impl Remains {
         records
     }
 
-    /// Brings a drive up with what is left and `image`, and works with it.
-    fn use_image(&self, image: Vec<u8>) -> Result<(), PowerOnError> {
-        let sim = Sim::new();
-        let memory = Rc::new(LocalMemory::new());
-        let link = Link::new(&sim, rig::link_config(4096), memory.clone());
+    /// Brings a drive up with what is left and `image`, and works with it; returns what it leaves.
+    fn use_image(&self, image: Vec<u8>) -> Result<Survivors, PowerOnError> {
         let survivors = Survivors { media: self.survivors.media.clone(), protected: image };
-        let used = sim.block_on(async {
-            let _drive = Drive::power_on(&sim, &link, &self.config, Some(&survivors)).await?;
-            let driver = connect(&sim, &link, &memory).await;
-            for number in 0..KEYS {
-                let _ = driver.retrieve(key(number), &mut Region::new()).await;
-            }
-            let _ = driver.list(None, 4096).await;
-            // Of live bytes an index in tables on flash keeps a count alone. That one is wrong is found out when more die.
-            if !self.row.ordered {
-                work(&driver, &mut Rng::stream(8, "work"), 100).await;
-            }
-            Ok(())
-        });
-        sim.clear();
-        used
+        use_survivors(&self.config, &survivors)
     }
 
+    /// The same, and then once more: what it leaves is all of its own making, but out of what was crafted.
+    fn use_image_twice(&self, image: Vec<u8>) -> Result<(), PowerOnError> {
+        let left = self.use_image(image)?;
+        one_line(use_survivors(&self.config, &left).map(drop));
+        Ok(())
+    }
+
+    /// Brings a drive up with a medium on which `change` was done to pages, and works with it.
+    fn use_medium(&self, change: impl FnMut(usize, &mut Vec<u8>, &mut Spare)) -> Result<(), PowerOnError> {
+        let config = DriveConfig { media: in_memory(), ..self.config.clone() };
+        let media = changed_medium(&self.config, &self.survivors.media, change);
+        let survivors = Survivors { media, protected: self.survivors.protected.clone() };
+        use_survivors(&config, &survivors).map(drop)
+    }
+}
+
+/// A medium in memory with the pages of an image of a file; `change` is done to the data and the header of those that can
+/// be read, by their number.
+fn changed_medium(
+    config: &DriveConfig,
+    image: &[u8],
+    mut change: impl FnMut(usize, &mut Vec<u8>, &mut Spare),
+) -> Vec<u8> {
+    let geometry = config.flash.geometry();
+    let before = media::from_image(&config.media.kind, &geometry, image).expect("as the drive left it");
+    let kind = media::kind(&in_memory().kind).expect("a row");
+    let mut after = (kind.open)(&geometry, &MediaOptions::default()).expect("memory is there");
+    let mut number = 0;
+    for ppa in (0..geometry.pages() as u32).map(Ppa) {
+        match (before.read_spare(ppa), before.read(ppa)) {
+            (MediaPage::Programmed(mut spare), MediaPage::Programmed(data)) => {
+                let mut bytes = data.to_bytes(geometry.page_bytes);
+                change(number, &mut bytes, &mut spare);
+                bytes.truncate(geometry.page_bytes as usize);
+                after.program(ppa, &Rc::new(Region::from_bytes(bytes)).into(), &spare);
+                number += 1;
+            }
+            (MediaPage::Erased, _) => {}
+            _ => after.tear(ppa),
+        }
+    }
+    after.image()
+}
+
+/// Brings a drive up and works with it; returns what it leaves.
+fn use_survivors(config: &DriveConfig, survivors: &Survivors) -> Result<Survivors, PowerOnError> {
+    use_and_watch(config, survivors, &|_| ())
+}
+
+/// The same; `watch` sees the drive at the end.
+fn use_and_watch(
+    config: &DriveConfig,
+    survivors: &Survivors,
+    watch: &dyn Fn(&Drive),
+) -> Result<Survivors, PowerOnError> {
+    let sim = Sim::new();
+    let memory = Rc::new(LocalMemory::new());
+    let link = Link::new(&sim, rig::link_config(4096), memory.clone());
+    let used = sim.block_on(async {
+        let drive = Drive::power_on(&sim, &link, config, Some(survivors)).await?;
+        let driver = connect(&sim, &link, &memory).await;
+        for number in 0..KEYS {
+            let _ = driver.retrieve(key(number), &mut Region::new()).await;
+        }
+        let _ = driver.list(None, 4096).await;
+        work(&driver, &mut Rng::stream(8, "work"), WORK_BEHIND).await;
+        watch(&drive);
+        Ok(drive.survivors(&mut Rng::stream(9, "cut")))
+    });
+    sim.clear();
+    used
+}
+
+impl Remains {
     /// Folds and comes up, or says in a line why not.
     fn use_records(&self, records: &[(u8, Vec<u8>)]) -> Result<(), PowerOnError> {
-        self.use_image((self.row.fold)(&self.config, &self.before, records)?)
+        self.use_image_twice((self.row.fold)(&self.config, &self.before, records)?)
     }
 
     /// Comes up with the image after a change of one of its parts, which is framed anew.
@@ -239,13 +323,21 @@ impl Remains {
         let mut parts = unframe(fingerprint(&self.config), &self.survivors.protected)?;
         let part = part.index(parts.len());
         changes.iter().for_each(|change| change.apply(&mut parts[part]));
-        self.use_image(frame(fingerprint(&self.config), &parts))
+        self.use_image_twice(frame(fingerprint(&self.config), &parts))
     }
 }
 
 fn all_remains() -> &'static [Remains] {
     static REMAINS: OnceLock<Vec<Remains>> = OnceLock::new();
-    REMAINS.get_or_init(|| ENGINES.iter().map(remains).collect())
+    REMAINS.get_or_init(|| {
+        let drives =
+            ENGINES.iter().flat_map(|row| variants(row).into_iter().map(move |config| (row, config)));
+        drives.map(remains).collect()
+    })
+}
+
+fn of_lsm() -> impl Iterator<Item = &'static Remains> {
+    all_remains().iter().filter(|remains| remains.row.name == "lsm")
 }
 
 fn one_line(result: Result<(), PowerOnError>) {
@@ -259,6 +351,14 @@ fn what_is_not_crafted_comes_up() {
     for remains in all_remains() {
         assert!(remains.kinds.len() > 3, "{}: {} kinds of records", remains.row.name, remains.kinds.len());
         remains.use_records(&remains.records).expect("as the drive wrote it");
+        let counts_right = |drive: &Drive| {
+            let miscounted = drive.engine_details().into_iter().find(|(name, _)| *name == "miscounted_bytes");
+            assert!(miscounted.is_none_or(|(_, bytes)| bytes == 0), "{miscounted:?}");
+        };
+        let mut survivors = remains.survivors.clone();
+        for _ in 0..5 {
+            survivors = use_and_watch(&remains.config, &survivors, &counts_right).expect("its own image");
+        }
     }
 }
 
@@ -285,10 +385,110 @@ fn a_stream_that_stands_elsewhere_is_refused_or_borne() {
                 let used = remains.use_image(frame(print, &[crafted]));
                 let holds_pairs = stream < 2 && part[at - 4..at] != [0xff; 4];
                 assert!(!holds_pairs || used.is_ok() == (other == stands), "{}: {other}", remains.row.name);
-                one_line(used);
+                one_line(used.map(drop));
             }
         }
     }
+}
+
+/// Where the segments stand in a value log's image: byte positions of their live bytes.
+fn live_positions(part: &[u8]) -> Vec<usize> {
+    let word = |at: usize| u32::from_le_bytes(part[at..at + 4].try_into().expect("4 bytes")) as usize;
+    let host = 4 + 3 * 4 + 8;
+    let gc = host + 4 + word(host);
+    let segments = gc + 4 + word(gc);
+    (0..word(segments)).map(|segment| segments + 4 + segment * 30 + 22).collect()
+}
+
+/// Nobody can tell that too few bytes are said to live before more of them die.
+#[test]
+fn a_segment_that_counts_too_few_live_bytes_costs_values_and_no_drive() {
+    of_lsm().for_each(count_too_few);
+}
+
+fn count_too_few(remains: &Remains) {
+    let print = fingerprint(&remains.config);
+    let [log, index] =
+        <[Vec<u8>; 2]>::try_from(unframe(print, &remains.survivors.protected).unwrap()).unwrap();
+    let positions = live_positions(&log);
+    assert!(positions.len() > 5, "{} segments", positions.len());
+    let live = |at: usize| u64::from_le_bytes(log[at..at + 8].try_into().expect("8 bytes"));
+    assert!(
+        positions.iter().map(|at| live(*at)).sum::<u64>() > 50_000,
+        "live bytes are where they are sought"
+    );
+    let lies: [fn(u64) -> u64; 4] = [|_| 0, |_| 1, |live| live / 2, |live| live.saturating_sub(1)];
+    for lie in lies {
+        let one_by_one = positions.iter().map(|at| vec![*at]);
+        for segments in one_by_one.chain([positions.clone()]) {
+            let mut crafted = log.clone();
+            for at in segments {
+                crafted[at..at + 8].copy_from_slice(&lie(live(at)).to_le_bytes());
+            }
+            remains.use_image_twice(frame(print, &[crafted, index.clone()])).expect("it comes up");
+        }
+    }
+}
+
+/// Insertions and tables are numbered; the image says which number comes next.
+#[test]
+fn an_index_that_has_no_numbers_left_is_refused_or_borne() {
+    for remains in of_lsm() {
+        let print = fingerprint(&remains.config);
+        let [log, index] =
+            <[Vec<u8>; 2]>::try_from(unframe(print, &remains.survivors.protected).unwrap()).unwrap();
+        let with = |at: usize, number: &[u8]| {
+            let mut crafted = index.clone();
+            crafted[at..at + number.len()].copy_from_slice(number);
+            remains.use_image_twice(frame(print, &[log.clone(), crafted]))
+        };
+        for left in 0..3 {
+            one_line(with(0, &(u32::MAX - left).to_le_bytes()));
+            let refused = with(4, &(u64::MAX - u64::from(left)).to_le_bytes());
+            assert!(refused.is_err(), "{left} insertions are left");
+            one_line(refused);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    /// Pages whose checks fit, of an engine that reads them without another look.
+    #[test]
+    fn crafted_pages_are_refused_or_borne(
+        which in prop::collection::vec(any::<Index>(), 1..4), changes in prop::collection::vec(change(), 1..4),
+        of_tables in any::<bool>(), part in 0..3u32,
+    ) {
+        let remains = of_lsm().nth(which[0].index(PACKINGS.len())).expect("one for each policy");
+        let mut pages = Vec::new();
+        changed_medium(&remains.config, &remains.survivors.media, |number, _, spare| {
+            if !of_tables || spare.kind == b'T' {
+                pages.push(number);
+            }
+        });
+        let chosen: Vec<usize> = which.iter().map(|index| *index.get(&pages)).collect();
+        one_line(remains.use_medium(|number, data, spare| {
+            if !chosen.contains(&number) {
+                return;
+            }
+            let mut bytes = match part {
+                0 => std::mem::take(data),
+                1 => spare.tag.to_vec(),
+                _ => [spare.lpa.to_le_bytes(), spare.sequence.to_le_bytes()].concat(),
+            };
+            let before = bytes.len();
+            changes.iter().for_each(|change| change.apply(&mut bytes));
+            bytes.resize(before, 0);
+            let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
+            match part {
+                0 => *data = bytes,
+                1 => spare.tag = bytes.try_into().expect("as long as before"),
+                _ => (spare.lpa, spare.sequence) = (word(0), word(8)),
+            }
+        }));
+    }
+
 }
 
 proptest! {

@@ -55,6 +55,18 @@ pub struct MockEngine {
     pub loads: RefCell<Vec<(u32, u32, u32)>>,
     /// Cursors have lost what they had to show.
     pub lost_cursors: Cell<bool>,
+    /// So many loads are answered 21h.
+    pub busy_loads: Cell<u32>,
+    /// There are no more windows.
+    pub most_windows: Option<usize>,
+    /// One more than windows that are open.
+    pub windows: Rc<()>,
+}
+
+/// An open window.
+pub struct Window {
+    content: RefCell<Region>,
+    _open: Rc<()>,
 }
 
 impl MockEngine {
@@ -120,28 +132,31 @@ impl Landing for MockEngine {
 }
 
 impl Exposing for MockEngine {
-    type Window = RefCell<Region>;
+    type Window = Window;
 
     fn window_bytes(&self) -> Option<u32> {
         Some(WINDOW_BYTES)
     }
 
-    async fn open_window(&self) -> Result<RefCell<Region>, Status> {
+    async fn open_window(&self) -> Result<Window, Status> {
         self.wait().await;
-        Ok(RefCell::default())
+        if self.most_windows.is_some_and(|most| Rc::strong_count(&self.windows) > most) {
+            return Err(Status::COMMAND_INTERRUPTED);
+        }
+        Ok(Window { content: RefCell::default(), _open: self.windows.clone() })
     }
 
-    fn write_window(&self, window: &RefCell<Region>, at: u32, piece: Piece<'_>) {
+    fn write_window(&self, window: &Window, at: u32, piece: Piece<'_>) {
         assert!(at + piece.bytes() <= WINDOW_BYTES);
-        window.borrow_mut().write(at, piece);
+        window.content.borrow_mut().write(at, piece);
     }
 
-    fn place_in(&self, window: &RefCell<Region>, _: &Key, at: u32, bytes: u32) -> Result<Place, Status> {
+    fn place_in(&self, window: &Window, _: &Key, at: u32, bytes: u32) -> Result<Place, Status> {
         assert!(at + bytes <= WINDOW_BYTES);
         self.open_places.set(self.open_places.get() + 1);
         let mut content = Region::new();
         let mut to = 0;
-        window.borrow().read(at, bytes, &mut |piece| {
+        window.content.borrow().read(at, bytes, &mut |piece| {
             content.write(to, piece);
             to += piece.bytes();
         });
@@ -187,6 +202,10 @@ impl Engine for MockEngine {
         sink: &mut dyn FnMut(Piece<'_>),
     ) -> Result<(), Status> {
         self.wait().await;
+        if let Some(left) = self.busy_loads.get().checked_sub(1) {
+            self.busy_loads.set(left);
+            return Err(Status::COMMAND_INTERRUPTED);
+        }
         assert!(at + bytes <= until && until <= found.bytes, "{at}+{bytes} of {until} of {}", found.bytes);
         self.loads.borrow_mut().push((at, bytes, until));
         found.content.read(at, bytes, sink);

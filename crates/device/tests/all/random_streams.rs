@@ -16,7 +16,7 @@ use proptest::prelude::*;
 use super::mock_engine::{Jitter, MockEngine};
 use super::rig;
 
-const BASE: u64 = 0x10_0000;
+pub const BASE: u64 = 0x10_0000;
 const PAGES: u64 = 24;
 const PAGE: u64 = 4096;
 /// Page of a list that names pages in order, so that whole transfers can succeed.
@@ -25,10 +25,10 @@ const LARGEST: u32 = 40_000;
 
 /// One run of memory at [`BASE`].
 #[derive(Clone, PartialEq, Eq)]
-struct Flat(Vec<u8>);
+pub struct Flat(Vec<u8>);
 
 impl Flat {
-    fn new() -> Flat {
+    pub fn new() -> Flat {
         let mut bytes = vec![0; (PAGES * PAGE) as usize];
         Rng::stream(9, "host memory").fill(&mut bytes);
         let list = (LIST - BASE) as usize;
@@ -44,7 +44,7 @@ impl Flat {
         (at.checked_add(bytes as usize)? <= self.0.len()).then_some(at)
     }
 
-    fn bytes(&self, address: u64, bytes: u32) -> Option<&[u8]> {
+    pub fn bytes(&self, address: u64, bytes: u32) -> Option<&[u8]> {
         let at = self.at(address, bytes)?;
         Some(&self.0[at..at + bytes as usize])
     }
@@ -103,7 +103,7 @@ impl Flat {
     }
 }
 
-struct SharedFlat(RefCell<Flat>);
+pub struct SharedFlat(pub RefCell<Flat>);
 
 impl HostMemory for SharedFlat {
     fn read(&self, address: u64, bytes: u32, sink: &mut dyn FnMut(Piece<'_>)) -> Result<(), BadAddress> {
@@ -122,7 +122,7 @@ impl HostMemory for SharedFlat {
 }
 
 fn any_key() -> impl Strategy<Value = Key> + Clone {
-    (0u8..3, 1usize..4).prop_map(|(byte, len)| Key::new(&[byte; 16][..len]).expect("1 to 3 bytes"))
+    (0u8..3, 1usize..5).prop_map(|(byte, len)| Key::new(&[byte; 16][..len]).expect("1 to 4 bytes"))
 }
 
 fn any_size() -> impl Strategy<Value = u32> + Clone {
@@ -210,7 +210,7 @@ fn any_sqe() -> impl Strategy<Value = [u8; 64]> {
 }
 
 /// Which queue (0 is the admin queue), and what. None is quiet: each must be completed.
-fn any_stream(longest: usize) -> impl Strategy<Value = Vec<(usize, [u8; 64])>> {
+pub fn any_stream(longest: usize) -> impl Strategy<Value = Vec<(usize, [u8; 64])>> {
     let queue = prop_oneof![1 => Just(0usize), 12 => 1usize..3];
     let loud = any_sqe().prop_map(|mut bytes| {
         bytes[1] &= !4;

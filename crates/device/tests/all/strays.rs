@@ -199,6 +199,65 @@ fn an_iterator_that_is_lost_is_closed_and_its_host_told_not_to_try_again() {
     }
 }
 
+/// The host asks again for what did not arrive, with memory that is there.
+#[test]
+fn a_pair_that_did_not_get_to_the_host_is_the_next_one_again() {
+    let rig = rig(1);
+    let queue = rig.link.create_queue(8);
+    let buffer = rig.memory.map(2 * PAGE);
+    (1..6).for_each(|number| rig.keep(number, PAGE));
+    let ask = |command: Command, address: u64| {
+        let mut sqe = command.encode(0, 1);
+        sqe.set_prps(address, address + u64::from(PAGE));
+        let cqe = rig.one(&queue, sqe);
+        let mut key = Region::new();
+        let read = &mut |piece: Piece<'_>| key.write(0, piece);
+        rig.memory.read(buffer, IterHeader::BYTES as u32, read).expect("mapped");
+        let header = key.to_bytes(IterHeader::BYTES as u32).try_into().expect("its size");
+        (cqe.status(), IterHeader::from_bytes(header).key())
+    };
+    let seek = Command::Seek { key: None, buffer_bytes: 2 * PAGE };
+    let next = |buffer_bytes| Command::Next { iterator: 0, buffer_bytes };
+    assert_eq!(ask(seek, buffer), (Status::SUCCESS, Some(key(1))));
+    for (address, status) in [
+        (NOWHERE, Status::DATA_TRANSFER_ERROR),
+        (buffer + 2, Status::PRP_OFFSET_INVALID),
+        (NOWHERE, Status::DATA_TRANSFER_ERROR),
+    ] {
+        assert_eq!(ask(next(2 * PAGE), address), (status, Some(key(1))));
+    }
+    assert_eq!(rig.controller.engine().loads.borrow().len(), 2, "it is read once");
+    assert_eq!(ask(next(2 * PAGE), buffer), (Status::SUCCESS, Some(key(2))));
+    // Room for less of it is enough, room for more than was read is not.
+    assert_eq!(ask(next(2 * PAGE), NOWHERE).0, Status::DATA_TRANSFER_ERROR);
+    assert_eq!(ask(next(PAGE), buffer), (Status::SUCCESS, Some(key(3))));
+    assert_eq!(ask(next(PAGE), NOWHERE).0, Status::DATA_TRANSFER_ERROR);
+    assert_eq!(ask(next(2 * PAGE), buffer).0, Status::ITERATOR_LOST);
+    assert_eq!(ask(next(2 * PAGE), buffer).0, Status::NO_SUCH_ITERATOR);
+}
+
+/// The cursor has passed a pair that could not be read now, and the same command would show the next one.
+#[test]
+fn a_pair_that_cannot_be_read_now_ends_the_iterator_and_not_in_silence() {
+    let rig = rig(1);
+    let queue = rig.link.create_queue(8);
+    let buffer = rig.memory.map(PAGE);
+    (1..4).for_each(|number| rig.keep(number, 100));
+    let [seek, next] =
+        [Command::Seek { key: None, buffer_bytes: PAGE }, Command::Next { iterator: 0, buffer_bytes: PAGE }]
+            .map(|command| {
+                let mut sqe = command.encode(0, 1);
+                sqe.set_prps(buffer, 0);
+                sqe
+            });
+    rig.controller.engine().busy_loads.set(1);
+    assert_eq!(rig.one(&queue, seek).status(), Status::COMMAND_INTERRUPTED);
+    assert_eq!(rig.one(&queue, seek).status(), Status::SUCCESS);
+    rig.controller.engine().busy_loads.set(1);
+    assert_eq!(rig.one(&queue, next).status(), Status::ITERATOR_LOST);
+    assert_eq!(rig.one(&queue, next).status(), Status::NO_SUCH_ITERATOR);
+}
+
 /// What the host has no room for is not loaded, and an engine knows from the first page on how far a reading will go.
 #[test]
 fn a_value_is_loaded_as_far_as_the_host_has_room() {

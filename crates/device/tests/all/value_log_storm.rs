@@ -206,6 +206,7 @@ impl World {
         });
         let living: u64 = pairs.values().map(|value| u64::from(value.bytes)).sum();
         assert_eq!(self.rig.log.live_bytes(), living);
+        assert_eq!(self.rig.log.statistics().miscounted_bytes, 0);
     }
 }
 

@@ -222,9 +222,9 @@ impl LsmEngine {
         let mut best: Option<Candidate> = None;
         self.log.for_each_candidate(&mut |candidate| {
             let better = best.is_none_or(|best| {
-                (candidate.live_bytes, u64::MAX - candidate.age) < (best.live_bytes, u64::MAX - best.age)
+                (candidate.live_bytes, candidate.opening) < (best.live_bytes, best.opening)
             });
-            if better && !damaged.contains(&candidate.segment) {
+            if better && !damaged.contains(&candidate.opening) {
                 best = Some(candidate);
             }
         });
@@ -255,7 +255,7 @@ impl LsmEngine {
         };
         match result {
             Ok(()) => self.log.note_all_dead(victim.segment),
-            Err(Status::UNRECOVERED_ERROR) => self.damaged.borrow_mut().push(victim.segment),
+            Err(Status::UNRECOVERED_ERROR) => self.damaged.borrow_mut().push(victim.opening),
             Err(_) => {}
         }
         let taken_bytes = self.log.frontier(Head::Gc) - began;
@@ -291,6 +291,7 @@ impl LsmEngine {
 
     /// The caller holds the key's lock, and the key's newest entry is `entry`.
     async fn move_value(&self, key: Key, entry: Entry, content: &mut Region) -> Result<(), Status> {
+        self.check_value(&entry)?;
         content.clear();
         let mut at = 0;
         let mut keep = |piece: kvdrive_link::Piece<'_>| {

@@ -96,8 +96,8 @@ pub struct LsmEngine {
     pub(super) collecting: Mutex,
     /// Index changes at the last compaction for want of space; without new ones another is of no use.
     pub(super) compacted_at: Cell<u64>,
-    /// Segments that could not be collected because a page of them, or of a table that names them, is damaged.
-    pub(super) damaged: RefCell<Vec<crate::value_log::SegmentId>>,
+    /// Openings of segments that could not be collected because a page of them, or of a table that names them, is damaged.
+    pub(super) damaged: RefCell<Vec<u64>>,
     /// Deletes since the whole index was last merged.
     pub(super) deletes: Cell<u64>,
     /// See [`Futile`].
@@ -211,6 +211,13 @@ impl LsmEngine {
             None if options.update_only => Err(Status::KEY_NOT_FOUND),
             _ => Ok(()),
         }
+    }
+
+    /// `UNRECOVERED_ERROR` for an entry that is not of this log's making, or whose segment an image gave back too early:
+    /// pages there are not the log's to read.
+    pub(super) fn check_value(&self, entry: &Entry) -> Result<(), Status> {
+        let is_there = !entry.has_bytes() || self.log.holds(entry.address, entry.bytes);
+        if is_there { Ok(()) } else { Err(Status::UNRECOVERED_ERROR) }
     }
 
     /// Puts the entry of a value whose bytes are in place into the index. The caller holds the key's lock.
@@ -352,8 +359,9 @@ impl Engine for LsmEngine {
 
     async fn find(&self, key: Key) -> Result<Option<Found>, Status> {
         let pin = self.log.pin_all();
-        let entry = self.index.get(&key).await?;
-        Ok(entry.map(|entry| Found { entry, _pin: Some(pin) }))
+        let Some(entry) = self.index.get(&key).await? else { return Ok(None) };
+        self.check_value(&entry)?;
+        Ok(Some(Found { entry, _pin: Some(pin) }))
     }
 
     fn value_bytes(&self, found: &Found) -> u32 {
@@ -389,8 +397,9 @@ impl Engine for LsmEngine {
     }
 
     async fn next(&self, cursor: &mut PairCursor) -> Result<Option<(Key, Found)>, Status> {
-        let pair = cursor.cursor.next().await?;
-        Ok(pair.map(|(key, entry)| (key, Found { entry, _pin: None })))
+        let Some((key, entry)) = cursor.cursor.next().await? else { return Ok(None) };
+        self.check_value(&entry)?;
+        Ok(Some((key, Found { entry, _pin: None })))
     }
 
     async fn drain(&self) {
@@ -448,6 +457,13 @@ impl Engine for LsmEngine {
             compactions: index.merges,
             ..self.counters.get()
         }
+    }
+
+    fn details(&self) -> Vec<(&'static str, u64)> {
+        vec![
+            ("lost_segments", self.damaged.borrow().len() as u64),
+            ("miscounted_bytes", self.log.statistics().miscounted_bytes),
+        ]
     }
 }
 

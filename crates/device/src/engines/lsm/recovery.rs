@@ -22,6 +22,9 @@ use super::table::{OfTable, PageTag, Table};
 use crate::ftl::Lpa;
 use crate::value_log::Vaddr;
 
+/// No drive sees so many insertions: numbers for those to come are left.
+const MOST_INSERTIONS: u64 = 1 << 60;
+
 /// A change of the index. Records made without an `.await` between them belong together.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum IndexRecord<'a> {
@@ -128,7 +131,7 @@ impl IndexImage {
             false => None,
             true => Some((from.u64()?, decode_pairs(&mut from)?)),
         };
-        (from.0.is_empty() && next_sequence < u64::MAX).then_some(IndexImage {
+        (from.0.is_empty() && next_sequence < MOST_INSERTIONS).then_some(IndexImage {
             active,
             frozen,
             tables,
@@ -229,8 +232,7 @@ fn decode_pair(from: &mut Reader<'_>) -> Option<(Key, Entry)> {
     let key = Key::new(from.take(length.into())?)?;
     let tombstone = from.flag()?;
     let (address, bytes, sequence) = (Vaddr(from.u64()?), from.u32()?, from.u64()?);
-    // The highest number stays free: the next insertion needs one.
-    (sequence < u64::MAX).then_some((key, Entry { address, bytes, sequence, tombstone }))
+    (sequence < MOST_INSERTIONS - 1).then_some((key, Entry { address, bytes, sequence, tombstone }))
 }
 
 /// Takes numbers off the front of some bytes.

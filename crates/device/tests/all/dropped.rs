@@ -1,0 +1,157 @@
+//! Commands of the modelled host that are dropped in the middle: whatever the drive has of them by then, others go on.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+
+use kvdrive_device::controller::Controller;
+use kvdrive_host::modelled::{Driver, Host};
+use kvdrive_link::transfer::{METHODS, TransferConfig, method};
+use kvdrive_link::{LocalMemory, Piece, Region};
+use kvdrive_sim::{Ns, Resource, Rng, Sim, join_all};
+use kvdrive_spec::Key;
+
+use super::mock_engine::MockEngine;
+use super::rig;
+
+struct Rig {
+    sim: Sim,
+    controller: Rc<Controller<MockEngine>>,
+    driver: Driver,
+}
+
+fn rig(method_name: &str, contexts: u32, depth: u32) -> Rig {
+    let (sim, memory) = (Sim::new(), Rc::new(LocalMemory::new()));
+    let engine = MockEngine::new(1 << 20);
+    let (link, controller) = rig::start(&sim, memory.clone(), rig::link_config(64), contexts, engine);
+    let core = Rc::new(Resource::new(&sim, "host", 1));
+    let host = sim.block_on(Host::connect(link, memory, core, rig::HOST_COSTS)).expect("Identify works");
+    let config = TransferConfig {
+        method: method_name.into(),
+        threshold1_bytes: 128,
+        threshold2_bytes: 64,
+        alpha: 1.0,
+        beta: 1.0,
+    };
+    let driver = Driver::new(&host, method(&config).expect("a row"), 40, depth);
+    Rig { sim, controller, driver }
+}
+
+fn key(number: u32) -> Key {
+    Key::from_u32_be(number)
+}
+
+fn contents(number: u32, bytes: u32) -> Vec<u8> {
+    let mut value = vec![0; bytes as usize];
+    Rng::stream(number.into(), "contents").fill(&mut value);
+    value
+}
+
+/// Drops `future` after so much time; `true` if it had ended by then.
+async fn drop_after(sim: &Sim, span: Ns, future: impl Future) -> bool {
+    // A task of its own: nothing passes by what is due to somebody else.
+    let clock = sim.clone();
+    let end = sim.spawn(async move { clock.sleep(span).await });
+    let (mut future, mut end) = (pin!(future), pin!(end.join()));
+    poll_fn(|context| {
+        let is_over = end.as_mut().poll(context).is_ready();
+        match future.as_mut().poll(context).is_ready() {
+            true => Poll::Ready(true),
+            false if is_over => Poll::Ready(false),
+            false => Poll::Pending,
+        }
+    })
+    .await
+}
+
+/// What was stored is whole, what was dropped is whole or absent.
+async fn check(rig: &Rig, number: u32, bytes: u32, is_there: bool) {
+    let mut found = Region::new();
+    match rig.driver.retrieve(key(number), &mut found).await {
+        Ok(size) => assert!(size == bytes && found.to_bytes(bytes) == contents(number, bytes), "{number}"),
+        Err(status) => assert!(!is_there, "key {number}: {status}"),
+    }
+}
+
+/// Drops a store `at` after its beginning, another one behind it, and has all others work. `true`: it had ended.
+fn drop_stores(name: &str, bytes: u32, contexts: u32, depth: u32, at: Ns) -> bool {
+    let rig = rig(name, contexts, depth);
+    let has_ended = rig.sim.block_on(async {
+        let (driver, sim) = (&rig.driver, &rig.sim);
+        let value = |number| contents(number, bytes);
+        driver.store(key(1), Piece::Bytes(&value(1))).await.expect("stored");
+        let dropped = value(2);
+        let has_ended = drop_after(sim, at, driver.store(key(2), Piece::Bytes(&dropped))).await;
+        let dropped = value(3);
+        drop_after(sim, at / 2, driver.store(key(3), Piece::Bytes(&dropped))).await;
+        let values: Vec<_> = (4..10).map(|number| (number, value(number))).collect();
+        let stores = values.iter().map(|(number, value)| driver.store(key(*number), Piece::Bytes(value)));
+        for (stored, number) in join_all(sim, stores).await.into_iter().zip(4..) {
+            assert_eq!(stored, Ok(()), "{name}, {bytes} B, key {number}, dropped at {at}");
+        }
+        for number in 1..10 {
+            check(&rig, number, bytes, number == 1 || number > 3 || number == 2 && has_ended).await;
+        }
+        has_ended
+    });
+    rig.sim.run();
+    assert_eq!(rig.controller.engine().open_places.get(), 0, "{name}, {bytes} B, dropped at {at}");
+    has_ended
+}
+
+#[test]
+fn a_dropped_store_gives_its_slot_back_and_leaves_no_half_value() {
+    for row in METHODS {
+        for (bytes, contexts, depth) in [(20, 1, 1), (300, 1, 1), (300, 2, 3), (4_160, 2, 3), (9_000, 1, 2)] {
+            let (mut at, mut drops) = (0, 0);
+            while !drop_stores(row.name, bytes, contexts, depth, at) {
+                drops += 1;
+                at += 50 + at / 20;
+                assert!(at < 10_000_000, "{}, {bytes} B: a store takes no 10 ms", row.name);
+            }
+            assert!(drops > 10, "{}, {bytes} B: {drops} stores dropped", row.name);
+        }
+    }
+}
+
+#[test]
+fn other_commands_that_are_dropped_give_their_slot_back() {
+    let bytes = 5_000;
+    for at in (0..20_000).step_by(130) {
+        let rig = rig("prp", 1, 1);
+        rig.sim.block_on(async {
+            let (driver, sim) = (&rig.driver, &rig.sim);
+            driver.store(key(1), Piece::Bytes(&contents(1, bytes))).await.expect("stored");
+            let mut into = Region::new();
+            drop_after(sim, at, driver.retrieve(key(1), &mut into)).await;
+            drop_after(sim, at, driver.exist(key(1))).await;
+            drop_after(sim, at, driver.list(None, 4096)).await;
+            check(&rig, 1, bytes, true).await;
+            assert_eq!(driver.list(None, 4096).await, Ok(vec![key(1)]));
+        });
+    }
+}
+
+#[test]
+fn a_seek_that_is_dropped_leaves_no_iterator() {
+    for at in (0..12_000).step_by(110) {
+        let rig = rig("prp", 2, 2);
+        rig.sim.block_on(async {
+            let (driver, sim) = (&rig.driver, &rig.sim);
+            driver.store(key(1), Piece::Bytes(&contents(1, 100))).await.expect("stored");
+            let mut opened = 0;
+            for _ in 0..6 {
+                let mut into = Region::new();
+                opened += u32::from(drop_after(sim, at, driver.seek(None, &mut into)).await);
+            }
+            // The drive has four.
+            let mut into = Region::new();
+            for _ in opened..4 {
+                let (_, pair) =
+                    driver.seek(None, &mut into).await.expect("those that were dropped are closed");
+                assert_eq!(pair.map(|pair| pair.key), Some(key(1)));
+            }
+        });
+    }
+}

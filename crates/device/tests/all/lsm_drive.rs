@@ -1,0 +1,118 @@
+//! A whole drive with engine `lsm`: what its parts do to each other.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use kvdrive_device::flash::{FlashPort, Ppa, Purpose};
+use kvdrive_device::{Drive, DriveConfig};
+use kvdrive_host::modelled::Driver;
+use kvdrive_link::{Link, LocalMemory, Pattern, Piece, Region};
+use kvdrive_sim::{Rng, Sim};
+use kvdrive_spec::Status;
+
+use super::crafted::{config, connect, key};
+use super::rig;
+
+/// Pairs that stay, and pairs that come and go between them.
+const COLD: u64 = 100;
+const HOT: u64 = 30;
+
+struct Bench {
+    sim: Sim,
+    drive: Drive,
+    flash: FlashPort,
+    driver: Driver,
+    rng: RefCell<Rng>,
+}
+
+impl Bench {
+    fn new(config: &DriveConfig) -> Bench {
+        let (sim, memory) = (Sim::new(), Rc::new(LocalMemory::new()));
+        let link = Link::new(&sim, rig::link_config(4096), memory.clone());
+        let seen = RefCell::new(None);
+        let watch = |flash: &FlashPort| *seen.borrow_mut() = Some(flash.clone());
+        let (drive, driver) = sim.block_on(async {
+            let drive =
+                Drive::power_on_watched(&sim, &link, config, None, &watch).await.expect("it comes up");
+            let driver = connect(&sim, &link, &memory).await;
+            (drive, driver)
+        });
+        let flash = seen.take().expect("a drive has flash");
+        Bench { sim, drive, flash, driver, rng: RefCell::new(Rng::stream(3, "churn")) }
+    }
+
+    fn detail(&self, name: &str) -> u64 {
+        let details = self.drive.engine_details();
+        details.into_iter().find(|(known, _)| *known == name).expect("it is counted").1
+    }
+
+    async fn store(&self, number: u64, seed: u64) -> Result<(), Status> {
+        let key = key(number);
+        self.driver.store(key, Piece::Pattern(Pattern::of_value(&key, seed, 3_000))).await
+    }
+
+    /// Overwrites pairs between those that stay.
+    async fn churn(&self, stores: u64) {
+        for _ in 0..stores {
+            let number = self.rng.borrow_mut().below(HOT);
+            let seed = self.rng.borrow_mut().next_u64();
+            self.store(COLD + number, seed).await.expect("there is room");
+        }
+    }
+
+    /// Destroys the pages of values that lie on flash; returns how many.
+    async fn damage_values(&self) -> u32 {
+        let pages = self.drive_pages();
+        let mut damaged = 0;
+        for ppa in (0..pages).map(Ppa) {
+            if self.flash.read_spare(ppa, Purpose::Recovery).await.is_ok_and(|spare| spare.kind == b'V') {
+                self.flash.damage(ppa);
+                damaged += 1;
+            }
+        }
+        damaged
+    }
+
+    fn drive_pages(&self) -> u32 {
+        self.flash.geometry().pages() as u32
+    }
+}
+
+/// What cannot be read is not moved: its segment stays as it is, until nothing lives in it any more.
+#[test]
+fn a_segment_that_cannot_be_collected_is_counted_and_comes_back_when_its_values_are_gone() {
+    let mut config = config("lsm", None);
+    config.media.kind = "ram".into();
+    // It collects long before it must.
+    config.lsm.gc.free_segments_low = 30;
+    let bench = Bench::new(&config);
+    bench.sim.block_on(async {
+        for number in 0..COLD {
+            bench.store(number, 0).await.expect("there is room");
+            bench.churn(1).await;
+        }
+        assert_eq!(bench.detail("lost_segments"), 0);
+        assert!(bench.damage_values().await > 30);
+        bench.churn(600).await;
+        let lost = bench.detail("lost_segments");
+        assert!(lost > 5, "{lost} segments were met by collection");
+        let mut into = Region::new();
+        let mut unreadable = 0;
+        for number in 0..COLD {
+            unreadable += u32::from(bench.driver.retrieve(key(number), &mut into).await.is_err());
+            bench.store(number, 1).await.expect("there is room");
+            bench.churn(1).await;
+        }
+        assert!(unreadable > 30, "{unreadable} values were lost");
+        // The same segments hold other values now, and are collected like any other.
+        let moved = bench.drive.counters().engine.collected_values;
+        bench.churn(3_000).await;
+        assert_eq!(bench.detail("lost_segments"), lost);
+        let moved = bench.drive.counters().engine.collected_values - moved;
+        assert!(moved > 50, "{moved} values were moved");
+        for number in 0..COLD {
+            bench.driver.retrieve(key(number), &mut into).await.expect("it is there");
+        }
+        assert_eq!(bench.detail("miscounted_bytes"), 0);
+    });
+}
