@@ -115,6 +115,9 @@ pub struct Report {
     pub set: Vec<String>,
     /// The whole configuration, as JSON.
     pub config: serde_json::Value,
+    /// Name of the DRAM point that was asked for, as `total-128`; none where bytes were.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dram_point: Option<String>,
     /// Seed of every random stream.
     pub seed: u64,
     /// `virtual` or `wall`.

@@ -2,16 +2,20 @@
 
 use super::table::{percent, rate, short, time};
 use super::{Report, table};
+use crate::config::DRAM_KEYS;
 use crate::figure::terminal::wrap;
 use serde_json::Value;
 
 /// Settings named in the table at most; where reports differ in more, the profile and those [`ASKED_FOR`] stand for all.
 const SETTINGS: usize = 5;
+/// Stands for the keys of a DRAM point where every report has one: a name that was given, not what it comes to.
+const DRAM_POINT: &str = "hash.dram";
 /// Settings that options of the command line have names for.
 const ASKED_FOR: &[&str] = &[
     "workload.name",
     "workload.distribution",
     "engine.name",
+    DRAM_POINT,
     "hash.dram_accounting",
     "hash.dram_bytes",
     "media.kind",
@@ -269,7 +273,7 @@ fn against_first(reports: &[Report]) -> String {
 
 /// Names of the settings in which reports differ, and each report's values of them.
 fn labels(reports: &[Report]) -> (Vec<String>, Vec<Vec<String>>) {
-    let flat: Vec<Vec<(String, String)>> = reports
+    let mut flat: Vec<Vec<(String, String)>> = reports
         .iter()
         .map(|report| {
             let mut leaves = Vec::new();
@@ -277,6 +281,12 @@ fn labels(reports: &[Report]) -> (Vec<String>, Vec<Vec<String>>) {
             leaves
         })
         .collect();
+    let points: Option<Vec<&String>> = reports.iter().map(|report| report.dram_point.as_ref()).collect();
+    for (leaves, point) in flat.iter_mut().zip(points.into_iter().flatten()) {
+        let at = leaves.iter().position(|(key, _)| DRAM_KEYS.contains(&key.as_str()));
+        leaves.retain(|(key, _)| !DRAM_KEYS.contains(&key.as_str()));
+        leaves.insert(at.unwrap_or(0), (DRAM_POINT.into(), point.clone()));
+    }
     let value = |report: usize, key: &str| {
         flat[report].iter().find(|(known, _)| known == key).map(|(_, value)| value.as_str())
     };

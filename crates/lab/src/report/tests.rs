@@ -137,6 +137,32 @@ fn comparison() {
     "#);
 }
 
+/// What a budget comes to at a scale is nobody's name for it.
+#[test]
+fn a_comparison_names_dram_points_as_they_were_asked_for() {
+    let at = |point: &str, further: &[&str]| {
+        let mut document = Document::profile("kvvirt").unwrap();
+        document.set_dram(point).unwrap();
+        document.set("workload.preset=plus").unwrap();
+        document.shrink("1/256".parse().unwrap()).unwrap();
+        further.iter().for_each(|set| document.set(set).unwrap());
+        Report {
+            config: serde_json::to_value(document.config().unwrap()).unwrap(),
+            dram_point: document.dram_point().map(str::to_owned),
+            ..sample("prp", "block")
+        }
+    };
+    let text = compare(&[at("published", &[]), at("total-128", &[]), at("total-256", &[])]);
+    for line in ["dram       operations", "published   58.05 k/s", "total-128   58.05 k/s", "  total-256   "]
+    {
+        assert!(text.lines().any(|row| row.starts_with(line)), "{line}: {text}");
+    }
+    assert!(!text.contains("dram_bytes"), "{text}");
+    let altered = ["hash.dram_bytes=1MiB"];
+    let text = compare(&[at("published", &altered), at("total-128", &altered)]);
+    assert!(text.contains("dram_accounting") && !text.contains("total-128"), "laid over: {text}");
+}
+
 /// Rows of a table whose operations failed look fast, and what runs say of themselves is said once.
 #[test]
 fn a_comparison_shows_errors_and_notes() {

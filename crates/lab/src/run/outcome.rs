@@ -50,6 +50,7 @@ impl Outcome {
             profile: document.profile_name().to_owned(),
             set: document.user_settings().into_iter().map(|(key, value)| format!("{key}={value}")).collect(),
             config: serde_json::to_value(config)?,
+            dram_point: document.dram_point().map(str::to_owned),
             seed: config.run.seed,
             clock: "virtual".into(),
             revision: crate::REVISION.to_owned(),
