@@ -74,6 +74,31 @@ const RETRIEVE_P99: Figure = Figure {
     read: |report| report.latency_ns.get("retrieve").map(|retrieve| retrieve.p99 as f64),
     show: time,
 };
+/// A scan is a seek and its nexts.
+const SEEK_MEAN: Figure = Figure {
+    heading: ["seek", "mean"],
+    kind: Kind::Timed,
+    read: |report| report.latency_ns.get("seek").map(|seek| seek.mean),
+    show: time,
+};
+const SEEK_P99: Figure = Figure {
+    heading: ["seek", "p99"],
+    kind: Kind::Timed,
+    read: |report| report.latency_ns.get("seek").map(|seek| seek.p99 as f64),
+    show: time,
+};
+const NEXT_MEAN: Figure = Figure {
+    heading: ["next", "mean"],
+    kind: Kind::Timed,
+    read: |report| report.latency_ns.get("next").map(|next| next.mean),
+    show: time,
+};
+const NEXT_P99: Figure = Figure {
+    heading: ["next", "p99"],
+    kind: Kind::Timed,
+    read: |report| report.latency_ns.get("next").map(|next| next.p99 as f64),
+    show: time,
+};
 const PAYLOAD: Figure = Figure {
     heading: ["payload", "B/op"],
     kind: Kind::Counted,
@@ -131,11 +156,39 @@ const READING: (&[Figure], &[Figure]) = (
     &[OPERATIONS, RETRIEVE_MEAN, RETRIEVE_P99, STORE_MEAN, STORE_P99, READS, PROGRAMS, WRITE_AMPLIFICATION],
     &[OPERATIONS, READS, PROGRAMS],
 );
+/// Columns for workloads that scan, with the same.
+const SCANNING: (&[Figure], &[Figure]) = (
+    &[OPERATIONS, SEEK_MEAN, SEEK_P99, NEXT_MEAN, NEXT_P99, STORE_MEAN, READS, PROGRAMS, WRITE_AMPLIFICATION],
+    &[OPERATIONS, READS, PROGRAMS],
+);
+/// Columns where some read and some scan, with the same.
+const READING_AND_SCANNING: (&[Figure], &[Figure]) = (
+    &[
+        OPERATIONS,
+        RETRIEVE_MEAN,
+        RETRIEVE_P99,
+        SEEK_MEAN,
+        NEXT_MEAN,
+        STORE_MEAN,
+        READS,
+        PROGRAMS,
+        WRITE_AMPLIFICATION,
+    ],
+    &[OPERATIONS, READS, PROGRAMS],
+);
 
-/// Which columns suit these reports: one read in ten operations makes a workload that reads.
+/// Which columns suit these reports: one read in ten operations makes a workload that reads, and one scan a workload that scans.
+/// A scan's nexts are of it.
 fn figures(reports: &[Report]) -> (&'static [Figure], &'static [Figure]) {
-    let reads = |report: &Report| report.ops.retrieve * 10 > report.ops.total();
-    if reports.iter().any(reads) { READING } else { STORING }
+    let is_often = |report: &Report, count: u64| count * 10 > report.ops.total() - report.ops.next;
+    let reads = reports.iter().any(|report| is_often(report, report.ops.retrieve));
+    let scans = reports.iter().any(|report| is_often(report, report.ops.seek));
+    match (reads, scans) {
+        (false, false) => STORING,
+        (true, false) => READING,
+        (false, true) => SCANNING,
+        (true, true) => READING_AND_SCANNING,
+    }
 }
 
 /// Several reports side by side, named by the settings they differ in, and how the best of each figure stands to the first report.

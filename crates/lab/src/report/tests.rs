@@ -163,6 +163,38 @@ fn a_comparison_names_dram_points_as_they_were_asked_for() {
     assert!(text.contains("dram_accounting") && !text.contains("total-128"), "laid over: {text}");
 }
 
+/// A workload that scans is judged by its scans, beside others by theirs as well.
+#[test]
+fn a_comparison_shows_the_scans_of_a_workload_that_scans() {
+    let mut scans = sample("prp", "block");
+    scans.ops = Ops { store: 50, seek: 950, next: 50_000, ..Ops::default() };
+    let latency = |mean: f64| Latency { mean, p50: 1, p99: 2 * mean as u64, p999: 3, max: 4 };
+    scans.latency_ns =
+        [("store", latency(10_800.0)), ("seek", latency(31_200.0)), ("next", latency(17_000.0))]
+            .into_iter()
+            .collect();
+    let headings = |text: &str| -> Vec<String> {
+        let rows: Vec<Vec<&str>> =
+            text.lines().skip(2).take(2).map(|row| row.split_whitespace().collect()).collect();
+        vec![rows[0].join(" "), rows[1].join(" ")]
+    };
+    let cells = |text: &str| -> Vec<String> {
+        let rows = text.lines().filter(|line| line.contains(" k/s "));
+        rows.map(|row| row.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
+    };
+    let text = compare(&[scans.clone()]);
+    let expected = ["operations seek seek next next store NAND NAND write", "mean p99 mean p99 mean reads"];
+    assert!(headings(&text)[0].ends_with(expected[0]), "{text}");
+    assert!(headings(&text)[1].starts_with(expected[1]), "{text}");
+    assert!(cells(&text)[0].contains("31.20 us 62.40 us 17.00 us 34.00 us 10.80 us"), "{text}");
+    let mut reads = sample("prp", "backfill");
+    reads.ops = Ops { store: 500, retrieve: 500, ..Ops::default() };
+    let text = compare(&[reads, scans]);
+    assert!(headings(&text)[0].contains("retrieve retrieve seek next store"), "{text}");
+    assert!(cells(&text)[0].contains("85.12 us 180.0 us - - 10.80 us"), "{text}");
+    assert!(cells(&text)[1].contains("- - 31.20 us 17.00 us 10.80 us"), "{text}");
+}
+
 /// Rows of a table whose operations failed look fast, and what runs say of themselves is said once.
 #[test]
 fn a_comparison_shows_errors_and_notes() {
