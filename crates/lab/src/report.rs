@@ -175,8 +175,8 @@ pub struct Precondition {
     pub stored_bytes: u64,
     /// Model time, the drain at its end included; none if it was done in no time.
     pub virtual_ns: Option<u64>,
-    /// Bytes programmed for a byte of value stored.
-    pub write_amplification: f64,
+    /// Bytes programmed for a byte of value stored; none where no byte was.
+    pub write_amplification: Option<f64>,
     /// Flash operations.
     pub nand: Nand,
     /// What the engine counted.
@@ -338,13 +338,13 @@ pub struct Memcpy {
     pub ns: u64,
 }
 
-/// Bytes moved for a byte of value stored.
+/// Bytes moved for a byte of value stored; none where no byte was.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Amplification {
     /// Payload bytes over the link.
-    pub traffic: f64,
+    pub traffic: Option<f64>,
     /// Bytes programmed to flash.
-    pub write: f64,
+    pub write: Option<f64>,
 }
 
 /// One resource of the model, while the operations of the run were done.

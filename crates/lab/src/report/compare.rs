@@ -111,7 +111,7 @@ const PAYLOAD: Figure = Figure {
 const TRAFFIC: Figure = Figure {
     heading: ["traffic", "amp."],
     kind: Kind::Counted,
-    read: |report| (report.value_bytes.stored > 0).then_some(report.amplification.traffic),
+    read: |report| report.amplification.traffic,
     show: short,
 };
 const VALUE_PAGES: Figure = Figure {
@@ -135,7 +135,7 @@ const PROGRAMS: Figure = Figure {
 const WRITE_AMPLIFICATION: Figure = Figure {
     heading: ["write", "amp."],
     kind: Kind::Counted,
-    read: |report| (report.value_bytes.stored > 0).then_some(report.amplification.write),
+    read: |report| report.amplification.write,
     show: short,
 };
 /// A column of its own where some failed.

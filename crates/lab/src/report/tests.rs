@@ -54,8 +54,8 @@ fn sample(transfer: &str, packing: &str) -> Report {
         pages: Pages { value_opened: value_pages },
         memcpy: Memcpy { bytes: 32_000, ns: 940_000 },
         amplification: Amplification {
-            traffic: (88_000 + to_drive) as f64 / 32_000.0,
-            write: (value_pages + 4) as f64 * 16_384.0 / 32_000.0,
+            traffic: Some((88_000 + to_drive) as f64 / 32_000.0),
+            write: Some((value_pages + 4) as f64 * 16_384.0 / 32_000.0),
         },
         resources: [
             ("firmware core 0", Resource { busy_fraction: 0.34, queue_ns_mean: 0.0 }),
@@ -229,6 +229,8 @@ fn a_figure_of_nothing_is_a_dash() {
     let text = report.to_string();
     let figures = text.lines().skip_while(|line| !line.starts_with("AMPLIFICATION")).nth(1).unwrap();
     assert_eq!(figures.split_whitespace().collect::<Vec<_>>(), ["-", "-", "32.00", "kB", "3.200", "kB"]);
+    let json = serde_json::to_value(&report).unwrap();
+    assert_eq!(json["amplification"], serde_json::json!({"traffic": null, "write": null}));
     let text = compare(&[report.clone()]);
     let row = text.lines().find(|line| line.contains(" k/s ")).unwrap();
     let cells: Vec<&str> = row.split_whitespace().collect();

@@ -113,11 +113,6 @@ impl Report {
         if self.ops.total() > 0 { figure } else { "-".to_owned() }
     }
 
-    /// A figure for each byte stored.
-    fn if_stored(&self, figure: String) -> String {
-        if self.value_bytes.stored > 0 { figure } else { "-".to_owned() }
-    }
-
     fn latency(&self) -> String {
         if self.latency_ns.is_empty() {
             return String::new();
@@ -189,8 +184,8 @@ impl Report {
         let mut table = Table::new("AMPLIFICATION", &headings, COUNTED);
         let copied = self.memcpy.bytes as f64;
         let cells = [
-            self.if_stored(short(self.amplification.traffic)),
-            self.if_stored(short(self.amplification.write)),
+            amplification(self.amplification.traffic),
+            amplification(self.amplification.write),
             bytes(copied),
             self.if_operated(bytes(ratio(copied, self.ops.total() as f64))),
         ];
@@ -206,7 +201,7 @@ impl Report {
         let cells = [
             grouped(loading.stores),
             bytes(loading.stored_bytes as f64),
-            short(loading.write_amplification),
+            amplification(loading.write_amplification),
             grouped(loading.nand.programs.total()),
             grouped(loading.nand.erases),
             loading.virtual_ns.map_or_else(|| "untimed".into(), |span_ns| time(span_ns as f64)),
@@ -244,4 +239,9 @@ impl Report {
         }
         table.finish()
     }
+}
+
+/// Bytes for a byte stored, if one was.
+fn amplification(times: Option<f64>) -> String {
+    times.map_or_else(|| "-".to_owned(), short)
 }

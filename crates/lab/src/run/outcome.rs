@@ -44,7 +44,6 @@ impl Outcome {
         let payload = traffic(&drained.payload.since(&began.payload));
         let programs: report::ByPurpose = counters.programs().collect();
         let stored = seen.stored_bytes;
-        let per_value_byte = |bytes: u64| if stored == 0 { 0.0 } else { bytes as f64 / stored as f64 };
         let resources = resources(&began, &ended);
         Ok(Report {
             profile: document.profile_name().to_owned(),
@@ -59,8 +58,8 @@ impl Outcome {
             throughput_ops_per_s: ops.total() as f64 * 1e9 / span_ns.max(1) as f64,
             latency_ns: latencies(&seen.latency),
             amplification: report::Amplification {
-                traffic: per_value_byte(payload.total()),
-                write: per_value_byte(programs.total() * u64::from(config.flash.page_bytes)),
+                traffic: per_value_byte(payload.total(), stored),
+                write: per_value_byte(programs.total() * u64::from(config.flash.page_bytes), stored),
             },
             traffic: report::Traffic {
                 payload_bytes: payload,
@@ -90,11 +89,16 @@ impl Loading {
             stores: self.stores,
             stored_bytes: self.stored_bytes,
             virtual_ns: config.workload.timed_load.then_some(self.ended.at - self.began.at),
-            write_amplification: programmed as f64 / self.stored_bytes.max(1) as f64,
+            write_amplification: per_value_byte(programmed, self.stored_bytes),
             nand: report::Nand { programs, reads: counters.reads().collect(), erases: counters.erases },
             engine: details(&self.began, &self.ended),
         }
     }
+}
+
+/// Bytes moved for each that was stored, if any was.
+fn per_value_byte(bytes: u64, stored: u64) -> Option<f64> {
+    (stored > 0).then(|| bytes as f64 / stored as f64)
 }
 
 /// What the engine counted in between, and its states at the end.
