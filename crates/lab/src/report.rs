@@ -8,6 +8,7 @@ mod dram;
 mod table;
 mod text;
 
+use kvdrive_device::engines::hash;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
@@ -368,6 +369,11 @@ impl Report {
             "" => "modelled".into(),
             sources => format!("modelled: {sources}"),
         }
+    }
+
+    /// Whether the engine keeps values in a log of their own: only then are there pages of it to be counted.
+    fn has_value_log(&self) -> bool {
+        hash::scheme(&self.setting("engine", "name")).is_none()
     }
 
     /// A value of the configuration as plain text; empty when there is none.

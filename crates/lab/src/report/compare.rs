@@ -117,7 +117,7 @@ const TRAFFIC: Figure = Figure {
 const VALUE_PAGES: Figure = Figure {
     heading: ["value", "pages"],
     kind: Kind::Counted,
-    read: |report| Some(report.pages.value_opened as f64),
+    read: |report| report.has_value_log().then_some(report.pages.value_opened as f64),
     show: |pages| table::grouped(pages as u64),
 };
 const READS: Figure = Figure {
@@ -199,7 +199,9 @@ pub fn compare(reports: &[Report]) -> String {
     let (names, labels) = labels(reports);
     let (shown, _) = figures(reports);
     let failed = reports.iter().any(|report| report.ops.errors > 0).then_some(&ERRORS);
-    let shown: Vec<&Figure> = shown.iter().chain(failed).collect();
+    let has_value_pages = reports.iter().any(Report::has_value_log);
+    let shown = shown.iter().filter(|figure| has_value_pages || figure.heading != VALUE_PAGES.heading);
+    let shown: Vec<&Figure> = shown.chain(failed).collect();
     let mut rows: Vec<Vec<String>> = vec![names.clone(), vec![String::new(); names.len()]];
     for figure in &shown {
         rows[0].push(figure.heading[0].into());

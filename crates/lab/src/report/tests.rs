@@ -240,6 +240,18 @@ fn a_figure_of_nothing_is_a_dash() {
 }
 
 #[test]
+fn value_pages_are_those_of_an_engine_with_a_value_log() {
+    let mut hash = sample("prp", "block");
+    hash.config["engine"]["name"] = "plus".into();
+    let lsm = sample("prp", "block");
+    assert!(lsm.to_string().contains("value pages") && !hash.to_string().contains("value pages"));
+    assert!(!compare(&[hash.clone()]).contains("value pages"));
+    let both = compare(&[lsm, hash]);
+    let row = both.lines().find(|line| line.starts_with("plus")).expect(&both);
+    assert!(row.split_whitespace().collect::<Vec<_>>().join(" ").contains(" - 254 "), "{both}");
+}
+
+#[test]
 fn a_wall_run_measures_what_applications_saw_and_models_the_drive() {
     let mut report = sample("prp", "block");
     report.clock = "wall".into();

@@ -175,7 +175,9 @@ impl Report {
         }
         table.row("total", &[grouped(programs.total()), String::new(), grouped(reads.total())]);
         table.row("erases", &[grouped(self.nand.erases)]);
-        table.row("value pages", &[grouped(self.pages.value_opened)]);
+        if self.has_value_log() {
+            table.row("value pages", &[grouped(self.pages.value_opened)]);
+        }
         table.finish()
     }
 
