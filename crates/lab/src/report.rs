@@ -129,7 +129,7 @@ pub struct Report {
     pub time_sources: String,
     /// Departures the workload states.
     pub notes: Vec<String>,
-    /// Operations completed.
+    /// Operations answered.
     pub ops: Ops,
     /// Bytes of values, as applications count them.
     pub value_bytes: ValueBytes,
@@ -138,9 +138,9 @@ pub struct Report {
     pub read_bytes: Named<u64>,
     /// How long it took.
     pub time: Time,
-    /// Operations a second of the run's clock.
+    /// Operations that were not refused, a second of the run's clock.
     pub throughput_ops_per_s: f64,
-    /// Latency of each kind of operation that occurred, in nanoseconds of the run's clock.
+    /// Latency of each kind of operation that occurred and was not refused, in nanoseconds of the run's clock.
     pub latency_ns: Named<Latency>,
     /// Bytes over the link.
     pub traffic: Traffic,
@@ -185,7 +185,7 @@ pub struct Precondition {
     pub engine: Named<u64>,
 }
 
-/// Completed operations.
+/// Operations, by whether and how they were answered.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[expect(missing_docs, reason = "one field an operation, named as it is")]
 pub struct Ops {
@@ -196,12 +196,12 @@ pub struct Ops {
     pub list: u64,
     pub seek: u64,
     pub next: u64,
-    /// Operations answered with an error; not finding a key is none.
+    /// Operations answered with an error, and among no others; not finding a key is none.
     pub errors: u64,
 }
 
 impl Ops {
-    /// Completed operations with their names.
+    /// Operations that were not refused, with their names.
     pub fn by_name(&self) -> [(&'static str, u64); 7] {
         [
             ("store", self.store),
@@ -214,9 +214,14 @@ impl Ops {
         ]
     }
 
-    /// All completed operations.
+    /// All that were not refused.
     pub fn total(&self) -> u64 {
         self.by_name().into_iter().map(|(_, count)| count).sum()
+    }
+
+    /// Refused ones as well: what crosses the link for them is counted, too.
+    pub fn answered(&self) -> u64 {
+        self.total() + self.errors
     }
 }
 

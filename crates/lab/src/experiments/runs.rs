@@ -224,7 +224,8 @@ impl Results {
         for report in &reports {
             if report.ops.errors > 0 {
                 let what = report.config.pointer("/workload/name").and_then(Value::as_str).unwrap_or("?");
-                let first = report.notes.last().map_or("", String::as_str);
+                let first = report.notes.iter().find(|note| note.starts_with("first of "));
+                let first = first.map_or("", String::as_str);
                 bail!("{what} on {}: {} operations failed; {first}", report.profile, report.ops.errors);
             }
         }

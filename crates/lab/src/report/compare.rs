@@ -47,7 +47,7 @@ enum Kind {
 const OPERATIONS: Figure = Figure {
     heading: ["operations", ""],
     kind: Kind::Timed,
-    read: |report| (report.ops.total() > 0).then_some(report.throughput_ops_per_s),
+    read: |report| (report.ops.answered() > 0).then_some(report.throughput_ops_per_s),
     show: rate,
 };
 const STORE_MEAN: Figure = Figure {
@@ -103,7 +103,7 @@ const PAYLOAD: Figure = Figure {
     heading: ["payload", "B/op"],
     kind: Kind::Counted,
     read: |report| {
-        let ops = report.ops.total();
+        let ops = report.ops.answered();
         (ops > 0).then(|| report.traffic.payload_bytes.total() as f64 / ops as f64)
     },
     show: short,

@@ -91,7 +91,7 @@ impl Report {
         }
         if self.clock == "virtual" && self.time.wall_s > 0.0 {
             let loaded = self.precondition.as_ref().map_or(0, |loading| loading.stores);
-            let simulated = self.if_operated(rate((loaded + self.ops.total()) as f64 / self.time.wall_s));
+            let simulated = self.if_operated(rate((loaded + self.ops.answered()) as f64 / self.time.wall_s));
             let took = time(self.time.wall_s * 1e9);
             let line = format!("  simulated at {simulated}, in {took} of this machine's time");
             text.push_str(&super::table::edges(&line, "measured"));
@@ -110,7 +110,7 @@ impl Report {
 
     /// A figure for each operation: of a replay nobody knows the operations.
     fn if_operated(&self, figure: String) -> String {
-        if self.ops.total() > 0 { figure } else { "-".to_owned() }
+        if self.ops.answered() > 0 { figure } else { "-".to_owned() }
     }
 
     fn latency(&self) -> String {
@@ -132,7 +132,7 @@ impl Report {
         let headings = ["payload", "B/op", "share", "wire", "B/op"];
         let mut table = Table::new("TRAFFIC", &headings, COUNTED);
         let (payload, wire) = (&self.traffic.payload_bytes, &self.traffic.wire_bytes);
-        let ops = self.ops.total() as f64;
+        let ops = self.ops.answered() as f64;
         let mut row = |name: &str, payload_bytes: u64, wire_bytes: u64| {
             let cells = [
                 bytes(payload_bytes as f64),
@@ -189,7 +189,7 @@ impl Report {
             amplification(self.amplification.traffic),
             amplification(self.amplification.write),
             bytes(copied),
-            self.if_operated(bytes(ratio(copied, self.ops.total() as f64))),
+            self.if_operated(bytes(ratio(copied, self.ops.answered() as f64))),
         ];
         table.row("", &cells);
         table.finish()
@@ -215,7 +215,7 @@ impl Report {
     /// What the engine counts by names of its own, as far as it happened.
     fn engine(&self) -> String {
         let mut table = Table::new("ENGINE", &["count", "per op"], COUNTED);
-        let ops = self.ops.total() as f64;
+        let ops = self.ops.answered() as f64;
         let mut any = false;
         for (name, count) in self.engine.iter().filter(|(_, count)| **count > 0) {
             let per_op = self.if_operated(short(ratio(*count as f64, ops)));
