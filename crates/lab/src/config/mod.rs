@@ -6,6 +6,7 @@
 mod document;
 #[cfg(test)]
 mod extremes;
+mod ignored;
 mod quantity;
 #[cfg(test)]
 mod reopened;
