@@ -13,7 +13,7 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
 pub use compare::compare;
-pub(crate) use table::grouped;
+pub(crate) use table::{grouped, with_decimals};
 
 /// Values by name, in the order they were added; a JSON object.
 #[derive(Clone, Debug, PartialEq)]

@@ -122,8 +122,8 @@ fn comparison() {
     transfer   packing   operations     store     store  payload  traffic  value      NAND  write
                                          mean       p99     B/op     amp.  pages  programs   amp.
     ---------------------------------------------------------------------------------------------
-    prp        block      58.05 k/s  10.80 us  10.90 us   4142.6    130.8    250       254  130.0
-    prp        backfill   58.05 k/s  10.80 us  10.90 us   4142.6    130.8      2         6  3.072
+    prp        block      58.05 k/s  10.80 us  10.90 us  4 142.6    130.8    250       254  130.0
+    prp        backfill   58.05 k/s  10.80 us  10.90 us  4 142.6    130.8      2         6  3.072
     piggyback  block      58.05 k/s  10.80 us  10.90 us    87.13    2.750    250       254  130.0
     piggyback  backfill   58.05 k/s  10.80 us  10.90 us    87.13    2.750      2         6  3.072
     ---------------------------------------------------------------------------------------------

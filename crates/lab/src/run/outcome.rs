@@ -23,7 +23,10 @@ fn counting_of_scans(ops: &report::Ops) -> Option<String> {
 impl Outcome {
     pub(crate) fn into_report(self, document: &Document, config: &Config) -> anyhow::Result<Report> {
         let Outcome { seen, began, ended, drained, mut notes, loading } = self;
-        notes.extend(seen.first_error.map(|error| format!("first of {} errors: {error}", seen.errors)));
+        notes.extend(
+            seen.first_error
+                .map(|error| format!("first of {} errors: {error}", report::grouped(seen.errors))),
+        );
         let counts = seen.latency.each_ref().map(|histogram| histogram.summary().count);
         let ops = report::Ops {
             store: counts[STORE],
