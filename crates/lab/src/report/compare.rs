@@ -207,9 +207,9 @@ pub fn compare(reports: &[Report]) -> String {
         rows[0].push(figure.heading[0].into());
         rows[1].push(figure.heading[1].into());
     }
-    for (report, label) in reports.iter().zip(labels) {
+    for (report, label) in reports.iter().zip(&labels) {
         let cells = shown.iter().map(|figure| figure.cell(report));
-        rows.push(label.into_iter().chain(cells).collect());
+        rows.push(label.iter().cloned().chain(cells).collect());
     }
     let columns = rows[0].len();
     let widths: Vec<usize> = (0..columns)
@@ -236,7 +236,7 @@ pub fn compare(reports: &[Report]) -> String {
     }
     text.push_str(&rule);
     text.push_str(&legend(reports, &shown));
-    text.push_str(&notes(reports));
+    text.push_str(&notes(reports, &labels));
     if reports.len() > 1 {
         text.push_str(&against_first(reports));
     }
@@ -259,15 +259,22 @@ fn heading(first: &Report, names: &[String]) -> String {
     table::edges(&left, &right) + "\n"
 }
 
-/// What runs say of themselves, once however many say it.
-fn notes(reports: &[Report]) -> String {
-    let mut notes: Vec<&String> = Vec::new();
-    for note in reports.iter().flat_map(|report| &report.notes) {
-        if !notes.contains(&note) {
-            notes.push(note);
+/// What runs say of themselves, once however many say it, with the rows it is about unless these are all.
+fn notes(reports: &[Report], labels: &[Vec<String>]) -> String {
+    let mut notes: Vec<(&String, Vec<String>)> = Vec::new();
+    for (report, label) in reports.iter().zip(labels) {
+        for note in &report.notes {
+            match notes.iter_mut().find(|(known, _)| *known == note) {
+                Some((_, rows)) => rows.push(label.join(" ")),
+                None => notes.push((note, vec![label.join(" ")])),
+            }
         }
     }
-    notes.into_iter().map(|note| wrap(&format!("note: {note}"))).collect()
+    let line = |(note, rows): (&String, Vec<String>)| match rows.len() == reports.len() {
+        true => wrap(&format!("note: {note}")),
+        false => wrap(&format!("note on {}: {note}", rows.join(", "))),
+    };
+    notes.into_iter().map(line).collect()
 }
 
 /// Which columns are counted and which are not.

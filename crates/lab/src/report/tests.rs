@@ -207,7 +207,8 @@ fn a_comparison_shows_errors_and_notes() {
     let rows: Vec<&str> = text.lines().filter(|line| line.contains(" k/s ")).collect();
     assert!(rows[0].ends_with(" 0") && rows[1].ends_with(" 1 234"), "{text}");
     assert_eq!(text.matches("note: keys are 16 B").count(), 1, "{text}");
-    let story = text.lines().skip_while(|line| !line.starts_with("note: first of 1234 errors"));
+    assert!(text.contains("\nnote: keys are 16 B"), "what every row says is of no row: {text}");
+    let story = text.lines().skip_while(|line| !line.starts_with("note on backfill: first of 1234 errors"));
     let story: Vec<&str> = story.take(2).collect();
     assert!(story.iter().all(|line| line.chars().count() <= table::WIDTH), "{text}");
     assert!(story[1].starts_with("    "), "{text}");
