@@ -86,7 +86,8 @@ fn table(explanation: &Explanation, sources: &str) -> String {
         steps.iter().filter(|step| step.room == "link").map(|step| step.bytes).sum()
     };
     text += &format!(
-        "\n{status}: {} ns (modelled: {sources}), {} payload bytes over the link (counted) for a value of {} B\n",
+        "\n{status}: {} ns (modelled: {sources}), {} payload bytes over the link (counted) \
+         for a value of {} B\n",
         count(*latency_ns),
         count(crossed(steps)),
         count(u64::from(*value_bytes))

@@ -32,7 +32,7 @@ pub enum Kind {
 pub struct Explanation {
     /// Every step, in the order of their beginnings. Times count from the call.
     pub steps: Vec<TraceEntry>,
-    /// How many of them, the first ones, ask for a window into the page buffer: the next store finds it there.
+    /// How many of them, the first ones, ask for a window into the page buffer: the next store finds one.
     pub asking: usize,
     /// How long the application waited, ns.
     pub latency_ns: Ns,

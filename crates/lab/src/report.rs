@@ -140,7 +140,7 @@ pub struct Report {
     pub time: Time,
     /// Operations that were not refused, a second of the run's clock.
     pub throughput_ops_per_s: f64,
-    /// Latency of each kind of operation that occurred and was not refused, in nanoseconds of the run's clock.
+    /// Latency of each kind of operation that was not refused, in nanoseconds of the run's clock.
     pub latency_ns: Named<Latency>,
     /// Bytes over the link.
     pub traffic: Traffic,

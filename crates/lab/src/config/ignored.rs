@@ -1,4 +1,5 @@
-//! Settings that a run would not look at. Who asks for one by an option, or makes it an axis of a sweep, expects it to matter.
+//! Settings that a run would not look at. Who asks for one by an option, or makes it an axis of a sweep,
+//! expects it to matter.
 
 use kvdrive_device::engines::hash;
 

@@ -270,7 +270,8 @@ fn is_purpose(name: &str) -> bool {
     purpose.is_some_and(|purpose| Purpose::ALL.iter().any(|(_, known)| *known == purpose))
 }
 
-/// The number, text or null at a dotted path. Names of the report may hold dots themselves (`resources.host.core.busy_fraction`).
+/// The number, text or null at a dotted path. Names of the report may hold dots themselves
+/// (`resources.host.core.busy_fraction`).
 fn leaf_at<'a>(tree: &'a Value, path: &str) -> Option<&'a Value> {
     let Value::Object(map) = tree else { return None };
     map.iter().find_map(|(name, value)| {

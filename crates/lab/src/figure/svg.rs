@@ -9,7 +9,8 @@ use std::fmt::Write;
 use super::{Chart, Line, Mark, Scale, number, precise};
 use crate::experiments::Style;
 
-/// Size of a panel, in pixels at scale 1. It is higher where its title, its legend or the name of its axis is long.
+/// Size of a panel, in pixels at scale 1. It is higher where its title, its legend or the name of its axis
+/// has many rows.
 const WIDTH: f64 = 480.0;
 const HEIGHT: f64 = 330.0;
 /// Space around the frame of a panel. The top grows with the legend, the bottom with slanted labels.
@@ -57,7 +58,8 @@ pub fn file(title: &str, charts: &[Chart]) -> String {
         let y = 26.0 + row as f64 * FILE_TITLE_ROW;
         let _ = writeln!(
             body,
-            "<text x=\"{GAP}\" y=\"{y}\" font-size=\"{FILE_TITLE}\" font-weight=\"600\" fill=\"{INK}\">{}</text>",
+            "<text x=\"{GAP}\" y=\"{y}\" font-size=\"{FILE_TITLE}\" font-weight=\"600\" \
+             fill=\"{INK}\">{}</text>",
             escape(line)
         );
     }
@@ -83,7 +85,8 @@ pub fn file(title: &str, charts: &[Chart]) -> String {
 pub fn panel(chart: &Chart) -> String {
     let (panel, height) = draw(chart);
     format!(
-        "<svg class=\"chart\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{}\">\n{panel}</svg>\n",
+        "<svg class=\"chart\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" \
+         aria-label=\"{}\">\n{panel}</svg>\n",
         escape(&format!("{} in {}", chart.title, chart.unit)),
     )
 }
@@ -171,7 +174,8 @@ fn draw(chart: &Chart) -> (String, f64) {
     (svg, frame.height)
 }
 
-/// What the panel shows, in which unit, and how the numbers came about, on as many rows as it takes; how many these are.
+/// What the panel shows, in which unit, and how the numbers came about, on as many rows as it takes; how
+/// many these are.
 fn title(chart: &Chart) -> (String, usize) {
     let room = WIDTH - 8.0;
     let mut rows: Vec<(String, String)> =
@@ -190,7 +194,8 @@ fn title(chart: &Chart) -> (String, usize) {
     for (row, (title, behind)) in rows.iter().enumerate() {
         let _ = writeln!(
             svg,
-            "<text x=\"4\" y=\"{}\" font-size=\"{TITLE}\" font-weight=\"600\" fill=\"{INK}\" xml:space=\"preserve\">\
+            "<text x=\"4\" y=\"{}\" font-size=\"{TITLE}\" font-weight=\"600\" fill=\"{INK}\" \
+             xml:space=\"preserve\">\
              {}<tspan font-weight=\"400\" font-size=\"{BEHIND}\">{}</tspan></text>",
             16.0 + row as f64 * ROW,
             escape(title),
@@ -200,8 +205,8 @@ fn title(chart: &Chart) -> (String, usize) {
     (svg, rows.len())
 }
 
-/// Rows of series names from `top` on, and how many they are. Series without a value are not named. A name that is longer
-/// than a row has rows of its own.
+/// Rows of series names from `top` on, and how many they are. Series without a value are not named. A name
+/// that is longer than a row has rows of its own.
 fn legend(chart: &Chart, top: f64) -> (String, usize) {
     const BEGIN: f64 = 12.0;
     let drawn = chart.series.iter().enumerate().filter(|(_, line)| line.values.iter().any(Option::is_some));

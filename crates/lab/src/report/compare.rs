@@ -8,7 +8,7 @@ use serde_json::Value;
 
 /// Settings named in the table at most; where reports differ in more, the profile and those [`ASKED_FOR`] stand for all.
 const SETTINGS: usize = 5;
-/// Stands for the keys of a DRAM point where every report has one: a name that was given, not what it comes to.
+/// Stands for the keys of a DRAM point where every report has one: its name, not what it comes to.
 const DRAM_POINT: &str = "hash.dram";
 /// Settings that options of the command line have names for.
 const ASKED_FOR: &[&str] = &[
@@ -177,8 +177,8 @@ const READING_AND_SCANNING: (&[Figure], &[Figure]) = (
     &[OPERATIONS, READS, PROGRAMS],
 );
 
-/// Which columns suit these reports: one read in ten operations makes a workload that reads, and one scan a workload that scans.
-/// A scan's nexts are of it.
+/// Which columns suit these reports: one read in ten operations makes a workload that reads, and one scan in
+/// ten one that scans. A scan's nexts are of it.
 fn figures(reports: &[Report]) -> (&'static [Figure], &'static [Figure]) {
     let is_often = |report: &Report, count: u64| count * 10 > report.ops.total() - report.ops.next;
     let reads = reports.iter().any(|report| is_often(report, report.ops.retrieve));
@@ -261,20 +261,33 @@ fn heading(first: &Report, names: &[String]) -> String {
 
 /// What runs say of themselves, once however many say it, with the rows it is about unless these are all.
 fn notes(reports: &[Report], labels: &[Vec<String>]) -> String {
-    let mut notes: Vec<(&String, Vec<String>)> = Vec::new();
-    for (report, label) in reports.iter().zip(labels) {
+    let mut notes: Vec<(&String, Vec<usize>)> = Vec::new();
+    for (row, report) in reports.iter().enumerate() {
         for note in &report.notes {
             match notes.iter_mut().find(|(known, _)| *known == note) {
-                Some((_, rows)) => rows.push(label.join(" ")),
-                None => notes.push((note, vec![label.join(" ")])),
+                Some((_, rows)) => rows.push(row),
+                None => notes.push((note, vec![row])),
             }
         }
     }
-    let line = |(note, rows): (&String, Vec<String>)| match rows.len() == reports.len() {
+    let line = |(note, rows): (&String, Vec<usize>)| match rows.len() == reports.len() {
         true => wrap(&format!("note: {note}")),
-        false => wrap(&format!("note on {}: {note}", rows.join(", "))),
+        false => wrap(&format!("note on {}: {note}", named(&rows, labels))),
     };
     notes.into_iter().map(line).collect()
+}
+
+/// Rows by what only they have in common, as a workload; one by one where there is no such thing.
+fn named(rows: &[usize], labels: &[Vec<String>]) -> String {
+    let first = &labels[rows[0]];
+    let agree = |column: &usize| rows.iter().all(|row| labels[*row][*column] == first[*column]);
+    let common: Vec<usize> = (0..first.len()).filter(agree).collect();
+    let is_like_them = |label: &&Vec<String>| common.iter().all(|column| label[*column] == first[*column]);
+    if labels.iter().filter(is_like_them).count() == rows.len() {
+        common.iter().map(|column| first[*column].as_str()).collect::<Vec<_>>().join(" ")
+    } else {
+        rows.iter().map(|row| labels[*row].join(" ")).collect::<Vec<_>>().join(", ")
+    }
 }
 
 /// Which columns are counted and which are not.

@@ -214,6 +214,26 @@ fn a_comparison_shows_errors_and_notes() {
     assert!(story[1].starts_with("    "), "{text}");
 }
 
+/// Rows are named by what only they have in common, or each by itself.
+#[test]
+fn a_note_names_the_rows_it_is_about() {
+    let mut reports: Vec<Report> = ["prp", "piggyback"]
+        .iter()
+        .flat_map(|transfer| ["block", "all", "backfill"].map(|packing| sample(transfer, packing)))
+        .collect();
+    for (row, note) in [(1, "of all"), (4, "of all"), (3, "of one"), (0, "of two"), (5, "of two")] {
+        reports[row].notes.push(note.into());
+    }
+    let text = compare(&reports);
+    for line in [
+        "note on all: of all",
+        "note on piggyback block: of one",
+        "note on prp block, piggyback backfill: of two",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}: {text}");
+    }
+}
+
 /// Nothing that was stored has been written more than once, and no store took no time.
 #[test]
 fn a_figure_of_nothing_is_a_dash() {

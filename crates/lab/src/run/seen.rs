@@ -19,7 +19,7 @@ pub(crate) const NEXT: usize = 6;
 /// What applications saw.
 #[derive(Default)]
 pub(crate) struct Seen {
-    /// Of operations that were not refused: saying no takes little time, and would make a full drive look fast.
+    /// Of operations that were not refused: saying no takes little time, and made a full drive look fast.
     pub latency: [Histogram; KINDS.len()],
     pub errors: u64,
     pub first_error: Option<String>,

@@ -44,7 +44,8 @@ pub struct Row {
 /// Every combination that `text` describes, the last key changing fastest.
 ///
 /// # Errors
-/// One line: no TOML, an unknown key, a setting that is wrong or that a row would not look at, or too many rows. `name` stands in messages.
+/// One line: no TOML, an unknown key, a setting that is wrong or that a row would not look at, or too many
+/// rows. `name` stands in messages.
 pub fn rows(name: &str, text: &str) -> anyhow::Result<Vec<Row>> {
     let toml: DocumentMut = text.parse().map_err(|error: toml_edit::TomlError| {
         let line = error.span().map_or(0, |span| text[..span.start].matches('\n').count() + 1);
