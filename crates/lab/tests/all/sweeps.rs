@@ -135,9 +135,9 @@ fn folder_name() -> String {
 fn rows_that_would_share_an_image_file_are_refused() {
     let wrong = |text: &str| rows("s.toml", text).unwrap_err().to_string();
     let on_file = "set = [\"media.kind=file\", \"media.path=a\"]\n[grid]\n";
-    let error = wrong(&format!("{on_file}workload.value_size = [4, 8]\n"));
+    let error = wrong(&format!("{on_file}workload.ops = [4, 8]\n"));
     assert_eq!(error, "s.toml: media.kind: 2 drives on one image file, a; take ram or tags");
-    assert_eq!(rows("s.toml", &format!("{on_file}workload.value_size = [4]\n")).unwrap().len(), 1);
+    assert_eq!(rows("s.toml", &format!("{on_file}workload.ops = [4]\n")).unwrap().len(), 1);
     assert_eq!(rows("s.toml", &format!("{on_file}media.path = [\"a\", \"b\"]\n")).unwrap().len(), 2);
     let spellings = wrong(&format!("{on_file}media.path = [\"a\", \"../{}/a\"]\n", folder_name()));
     assert_eq!(spellings, error);
