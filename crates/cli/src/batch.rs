@@ -10,6 +10,7 @@ use kvdrive_lab::many::run_sessions;
 use kvdrive_lab::run::operations;
 
 use crate::progress::style;
+use crate::settings::at_least_one;
 
 /// Options of commands that do many runs.
 #[derive(Args)]
@@ -24,8 +25,8 @@ pub struct Batch {
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// Runs at once [default: one for each core]
-    #[arg(long, value_name = "N")]
-    threads: Option<usize>,
+    #[arg(long, value_name = "N", value_parser = at_least_one, allow_negative_numbers = true)]
+    threads: Option<u64>,
 }
 
 impl Batch {
@@ -58,8 +59,9 @@ impl Batch {
 }
 
 /// Threads to use: as asked, or one for each core.
-pub fn threads(asked: Option<usize>) -> usize {
-    asked.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
+pub fn threads(asked: Option<u64>) -> usize {
+    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+    asked.map_or_else(cores, |asked| usize::try_from(asked).unwrap_or(usize::MAX))
 }
 
 /// One bar on standard error over the operations of all runs; none when it is not a terminal.

@@ -10,7 +10,7 @@ use kvdrive_lab::config::Scale;
 
 use crate::output;
 use crate::progress::Bars;
-use crate::settings::count;
+use crate::settings::at_least_one;
 
 /// Options of `bench`.
 #[derive(Args)]
@@ -33,13 +33,6 @@ pub struct Bench {
     /// Only this part, in this process
     #[arg(long, hide = true)]
     part: Option<Part>,
-}
-
-fn at_least_one(text: &str) -> Result<u64, String> {
-    count(text)
-        .ok()
-        .filter(|count| *count > 0)
-        .ok_or_else(|| "allowed: a whole number from 1 on, in digits".to_owned())
 }
 
 #[derive(Clone, Copy, ValueEnum)]

@@ -102,6 +102,9 @@ fn label(document: &Document, runs: usize) -> anyhow::Result<String> {
     Ok(match (engine.as_str(), runs) {
         ("lsm", 1) => format!("{workload} {} {}", config.host.transfer, config.packing.policy),
         (_, 1) => format!("{engine} {workload}"),
-        _ => format!("{engine} {} {runs} workloads", config.hash.dram_accounting),
+        _ => {
+            let dram = document.dram_point().unwrap_or(&config.hash.dram_accounting);
+            format!("{engine} {dram} {runs} workloads")
+        }
     })
 }

@@ -2,7 +2,9 @@
 
 use clap::{Args, ValueEnum};
 use kvdrive_lab::explain::{Explanation, Kind, explain};
+use kvdrive_lab::figure::count;
 use kvdrive_lab::many::in_model_time;
+use kvdrive_sim::TraceEntry;
 
 use crate::output;
 use crate::settings::Settings;
@@ -72,19 +74,38 @@ fn table(explanation: &Explanation, sources: &str) -> String {
         "{:>10}  {:>9}  {:<11} {:<28} {:>8}  {}\n",
         "at ns", "takes ns", "room", "step", "bytes", "purpose"
     );
-    for step in &explanation.steps {
-        let bytes = if step.bytes > 0 { step.bytes.to_string() } else { String::new() };
-        let line = format!(
-            "{:>10}  {:>9}  {:<11} {:<28} {bytes:>8}  {}",
-            step.at, step.span_ns, step.room, step.what, step.purpose
-        );
-        text += line.trim_end();
-        text.push('\n');
+    let Explanation { steps, asking, latency_ns, status, value_bytes } = explanation;
+    let (ahead, store) = steps.split_at(*asking);
+    if !ahead.is_empty() {
+        text += "asking for a window, as a store does that finds none, or a full one:\n";
+        ahead.iter().for_each(|step| text += &line(step));
+        text += "the store:\n";
     }
-    let crossed: u64 =
-        explanation.steps.iter().filter(|step| step.room == "link").map(|step| step.bytes).sum();
-    text + &format!(
-        "\n{}: {} ns (modelled: {sources}), {crossed} payload bytes over the link (counted) for a value of {} B\n",
-        explanation.status, explanation.latency_ns, explanation.value_bytes
-    )
+    store.iter().for_each(|step| text += &line(step));
+    let crossed = |steps: &[TraceEntry]| -> u64 {
+        steps.iter().filter(|step| step.room == "link").map(|step| step.bytes).sum()
+    };
+    text += &format!(
+        "\n{status}: {} ns (modelled: {sources}), {} payload bytes over the link (counted) \
+         for a value of {} B\n",
+        count(*latency_ns),
+        count(crossed(steps)),
+        count(u64::from(*value_bytes))
+    );
+    if let (false, Some(first)) = (ahead.is_empty(), store.first()) {
+        text += &format!(
+            "without asking for a window: {} ns, {} payload bytes\n",
+            count(latency_ns - first.at),
+            count(crossed(store))
+        );
+    }
+    text
+}
+
+fn line(step: &TraceEntry) -> String {
+    let bytes = if step.bytes > 0 { count(step.bytes) } else { String::new() };
+    let TraceEntry { at, span_ns, room, what, purpose, .. } = step;
+    let (at, span_ns) = (count(*at), count(*span_ns));
+    let line = format!("{at:>10}  {span_ns:>9}  {room:<11} {what:<28} {bytes:>8}  {purpose}");
+    format!("{}\n", line.trim_end())
 }

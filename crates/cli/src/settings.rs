@@ -8,15 +8,21 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
-use kvdrive_device::engines::hash;
-use kvdrive_lab::config::{ConfigError, DEFAULT_PROFILE, Document, Media, Scale, default_profile};
+use kvdrive_lab::config::{Config, ConfigError, DEFAULT_PROFILE, Document, Media, Scale, default_profile};
 use kvdrive_lab::input::read_text;
 use kvdrive_lab::output::shown;
-use kvdrive_lab::workload::{draws_keys, has_distribution, has_own_sizes};
 
 /// Reads a count. The message of the standard library says nothing of what would be right.
 pub fn count(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| "allowed: a whole number from 0 on, in digits, as 1000000".to_owned())
+}
+
+/// Reads a count that must not be nothing.
+pub fn at_least_one(text: &str) -> Result<u64, String> {
+    count(text)
+        .ok()
+        .filter(|count| *count > 0)
+        .ok_or_else(|| "allowed: a whole number from 1 on, in digits".to_owned())
 }
 
 /// What drive, what work.
@@ -100,7 +106,7 @@ impl Settings {
         }
         self.lay_over(&mut document, &files)?;
         let config = document.config()?;
-        self.check_for(&config.engine.name)?;
+        self.check_for_engine(&config)?;
         check_for_medium(&config.media)?;
         Ok(document)
     }
@@ -119,41 +125,33 @@ impl Settings {
     }
 
     /// Refuses options that the engine would not look at.
-    fn check_for(&self, engine: &str) -> anyhow::Result<()> {
-        let is_hash_engine = hash::scheme(engine).is_some();
-        anyhow::ensure!(
-            is_hash_engine || self.dram.is_none(),
-            "--dram: engine {engine} has no such budget; --engine original, plus or plus2 has"
-        );
-        anyhow::ensure!(
-            !is_hash_engine || self.packing.is_none(),
-            "--packing: engine {engine} places values by itself; --engine lsm does by a policy"
-        );
-        Ok(())
+    fn check_for_engine(&self, config: &Config) -> anyhow::Result<()> {
+        refuse_ignored(
+            config,
+            &[
+                ("--dram", "hash.dram_bytes", self.dram.is_some()),
+                ("--packing", "packing.policy", self.packing.is_some()),
+            ],
+        )
     }
 
     /// The configuration of a run: as [`document`](Settings::document), and no option that its workload would not look at.
     pub fn document_of_run(&self) -> anyhow::Result<Document> {
         let document = self.document()?;
-        self.check_for_workload(&document.config()?.workload.name)?;
+        self.check_for_workload(&document.config()?)?;
         Ok(document)
     }
 
     /// Refuses options that the workload would not look at.
-    fn check_for_workload(&self, workload: &str) -> anyhow::Result<()> {
-        anyhow::ensure!(
-            self.value_size.is_none() || !has_own_sizes(workload),
-            "--value-size: workload {workload} has sizes of its own; --workload w-a stores values of one size"
-        );
-        anyhow::ensure!(
-            self.num.is_none() || draws_keys(workload),
-            "--num: workload {workload} draws no keys, each of its operations has one of its own; --workload fillrandom draws"
-        );
-        anyhow::ensure!(
-            self.distribution.is_none() || has_distribution(workload),
-            "--distribution: workload {workload} chooses keys by itself; those of ycsb- and plus- do as asked"
-        );
-        Ok(())
+    fn check_for_workload(&self, config: &Config) -> anyhow::Result<()> {
+        refuse_ignored(
+            config,
+            &[
+                ("--value-size", "workload.value_size", self.value_size.is_some()),
+                ("--num", "workload.num", self.num.is_some()),
+                ("--distribution", "workload.distribution", self.distribution.is_some()),
+            ],
+        )
     }
 
     /// The profile asked for, or that of the engine, which an option, a file or `--set` names.
@@ -190,6 +188,16 @@ impl Settings {
             ("run.clock", self.clock.clone()),
         ]
     }
+}
+
+/// Refuses those of some options, each with its key, that are given and that a run would not look at.
+fn refuse_ignored(config: &Config, options: &[(&str, &str, bool)]) -> anyhow::Result<()> {
+    for (option, key, is_given) in options {
+        if let Some(why) = config.ignores(key).filter(|_| *is_given) {
+            anyhow::bail!("{option}: {why}");
+        }
+    }
+    Ok(())
 }
 
 /// Refuses settings of an image file for a medium that has none: whoever names a file expects to find the drive in it.
@@ -246,16 +254,18 @@ mod tests {
 
     #[test]
     fn options_that_a_workload_does_not_look_at_are_those_it_refuses() {
-        let params = Document::profile("cosmos-plus").unwrap().config().unwrap().workload;
+        let whole = Document::profile("cosmos-plus").unwrap().config().unwrap();
         for row in WORKLOADS {
-            let usual = WorkloadParams { name: row.name.into(), num: 1000, ops: 1000, ..params.clone() };
+            let usual =
+                WorkloadParams { name: row.name.into(), num: 1000, ops: 1000, ..whole.workload.clone() };
+            let config = Config { workload: usual.clone(), ..whole.clone() };
             let resized = WorkloadParams { value_size: usual.value_size + 1, ..usual.clone() };
             let value_size = Settings { value_size: Some("33".into()), ..Settings::default() };
-            let is_taken = value_size.check_for_workload(row.name).is_ok();
+            let is_taken = value_size.check_for_workload(&config).is_ok();
             assert_eq!(begin(&usual) != begin(&resized), is_taken, "--value-size for {}", row.name);
             let renumbered = WorkloadParams { num: usual.num + 1, ..usual.clone() };
             let num = Settings { num: Some(33), ..Settings::default() };
-            let is_taken = num.check_for_workload(row.name).is_ok();
+            let is_taken = num.check_for_workload(&config).is_ok();
             assert_eq!(begin(&usual) != begin(&renumbered), is_taken, "--num for {}", row.name);
             // One with a distribution of its own says so in its report, and is compared under it.
             if workload::own_distribution(row.name).is_some() {
@@ -264,7 +274,7 @@ mod tests {
             let uniform = WorkloadParams { distribution: "uniform".into(), ..usual.clone() };
             let zipfian = WorkloadParams { distribution: "zipfian".into(), ..usual };
             let distribution = Settings { distribution: Some("zipfian".into()), ..Settings::default() };
-            let is_taken = distribution.check_for_workload(row.name).is_ok();
+            let is_taken = distribution.check_for_workload(&config).is_ok();
             assert_eq!(begin(&uniform) != begin(&zipfian), is_taken, "--distribution for {}", row.name);
         }
     }

@@ -15,6 +15,7 @@ use kvdrive_lab::report::Report;
 use kvdrive_lab::sweep::{Finished, Row, rows};
 
 use crate::batch::{TotalBar, threads};
+use crate::settings::at_least_one;
 
 /// Options of `sweep`.
 #[derive(Args)]
@@ -25,8 +26,8 @@ pub struct Sweep {
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Runs at once [default: one for each core]
-    #[arg(long, value_name = "N")]
-    threads: Option<usize>,
+    #[arg(long, value_name = "N", value_parser = at_least_one, allow_negative_numbers = true)]
+    threads: Option<u64>,
 }
 
 impl Sweep {

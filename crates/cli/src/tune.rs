@@ -7,7 +7,7 @@ use kvdrive_lab::output::{check_apart, check_writable};
 
 use crate::batch::threads;
 use crate::output;
-use crate::settings::Settings;
+use crate::settings::{Settings, at_least_one};
 
 /// Stores of one exploratory run, unless --ops says otherwise: fewer than fill a memtable.
 const DEFAULT_OPS: u64 = 400;
@@ -24,8 +24,8 @@ pub struct Tune {
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Runs at once [default: one for each core]
-    #[arg(long, value_name = "N")]
-    threads: Option<usize>,
+    #[arg(long, value_name = "N", value_parser = at_least_one, allow_negative_numbers = true)]
+    threads: Option<u64>,
 }
 
 impl Tune {

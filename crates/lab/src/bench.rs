@@ -23,6 +23,7 @@ use kvdrive_sim::wall::{Pace, Stopwatch};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Document, Scale};
+use crate::report::{grouped, with_decimals};
 use crate::run::{Progress, run_counted};
 use crate::wall::{WallOptions, run_wall};
 
@@ -356,26 +357,28 @@ impl fmt::Display for Figures {
             writeln!(f, "{what:<28}{figure:>12}   {kind:<9}  {how}")
         };
         line("revision", String::new(), "", format!("{revision}, {machine}, {cores} cores"))?;
-        let how = format!("W(M) adaptive, backfill, {} stores{}", simulated.operations, runs(simulated));
+        let how =
+            format!("W(M) adaptive, backfill, {} stores{}", grouped(simulated.operations), runs(simulated));
         line("simulated stores/s", million(simulated.per_s), "measured", how)?;
         let figure = simulated.per_cpu_s.map_or_else(unknown, million);
         line("the same of CPU time", figure, "measured", "while the thread had a core".into())?;
         let events = simulated.events_each.map_or_else(unknown, |events| format!("{events:.2}"));
         line("events/store", events, "counted", "the same".into())?;
         let (figure, how) = match (instructions.per_store, instructions.counter) {
-            (Some(per_store), Some(name)) => {
-                (format!("{per_store:.0}"), format!("the same, {} stores, {name}", instructions.stores))
-            }
+            (Some(per_store), Some(name)) => (
+                with_decimals(per_store, 0),
+                format!("the same, {} stores, {name}", grouped(instructions.stores)),
+            ),
             _ => (unknown(), "neither perf nor valgrind counts instructions here".into()),
         };
         line("instructions/store", figure, "counted", how)?;
-        let how = format!("{} pairs of {MEMORY_VALUE_BYTES} B by prp on tags media", memory.pairs);
+        let how = format!("{} pairs of {MEMORY_VALUE_BYTES} B by prp on tags media", grouped(memory.pairs));
         line("resident, most", memory.peak_bytes.map_or_else(unknown, mib), "measured", how)?;
         let per_pair = memory.bytes_per_pair().map_or_else(unknown, |bytes| format!("{bytes:.1}"));
         line("resident bytes/pair", per_pair, "measured", "the same, without the program itself".into())?;
         let Collecting { scale, loading, speed, peak_bytes } = collecting;
-        let loads = format!("plus at {scale}, {} loads and overwrites, untimed", loading.operations);
-        let ops = format!("A uniform behind them, {}, timed", speed.operations);
+        let loads = format!("plus at {scale}, {} loads and overwrites, untimed", grouped(loading.operations));
+        let ops = format!("A uniform behind them, {}, timed", grouped(speed.operations));
         for (what, speed, how) in
             [("hash engine's loads/s", loading, loads), ("hash engine's ops/s", speed, ops)]
         {
@@ -386,7 +389,7 @@ impl fmt::Display for Figures {
         line("resident, most", peak_bytes.map_or_else(unknown, mib), "measured", "the same".into())?;
         let how = format!(
             "{WALL_VALUE_BYTES} B at depth {WALL_DEPTH} from one thread, unpaced, {} stores{}",
-            wall.operations,
+            grouped(wall.operations),
             runs(wall)
         );
         line("served stores/s", million(wall.per_s), "measured", how)

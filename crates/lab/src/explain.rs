@@ -32,6 +32,8 @@ pub enum Kind {
 pub struct Explanation {
     /// Every step, in the order of their beginnings. Times count from the call.
     pub steps: Vec<TraceEntry>,
+    /// How many of them, the first ones, ask for a window into the page buffer: the next store finds one.
+    pub asking: usize,
     /// How long the application waited, ns.
     pub latency_ns: Ns,
     /// What the command ended with.
@@ -65,10 +67,17 @@ pub fn explain(document: &Document, kind: Kind) -> anyhow::Result<Explanation> {
             step.at -= began;
         }
         let status = result.err().unwrap_or(Status::SUCCESS);
-        anyhow::Ok(Explanation { steps, latency_ns, status, value_bytes })
+        anyhow::Ok(Explanation { asking: asking(&steps), steps, latency_ns, status, value_bytes })
     })?;
     sim.clear();
     Ok(explanation)
+}
+
+/// Steps of a command that goes ahead of what is stored by CXL.mem: all it can be for is a window.
+fn asking(steps: &[TraceEntry]) -> usize {
+    let by_cxl = steps.iter().position(|step| step.what == "set up a CXL store" || step.purpose == "cxl");
+    let ahead = &steps[..by_cxl.unwrap_or(0)];
+    if ahead.iter().any(|step| step.purpose == "sqe") { ahead.len() } else { 0 }
 }
 
 fn content(key: Key, bytes: u32) -> Piece<'static> {

@@ -8,11 +8,12 @@ mod dram;
 mod table;
 mod text;
 
+use kvdrive_device::engines::hash;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
 pub use compare::compare;
-pub(crate) use table::grouped;
+pub(crate) use table::{grouped, with_decimals};
 
 /// Values by name, in the order they were added; a JSON object.
 #[derive(Clone, Debug, PartialEq)]
@@ -115,6 +116,9 @@ pub struct Report {
     pub set: Vec<String>,
     /// The whole configuration, as JSON.
     pub config: serde_json::Value,
+    /// Name of the DRAM point that was asked for, as `total-128`; none where bytes were.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dram_point: Option<String>,
     /// Seed of every random stream.
     pub seed: u64,
     /// `virtual` or `wall`.
@@ -125,7 +129,7 @@ pub struct Report {
     pub time_sources: String,
     /// Departures the workload states.
     pub notes: Vec<String>,
-    /// Operations completed.
+    /// Operations answered.
     pub ops: Ops,
     /// Bytes of values, as applications count them.
     pub value_bytes: ValueBytes,
@@ -134,9 +138,9 @@ pub struct Report {
     pub read_bytes: Named<u64>,
     /// How long it took.
     pub time: Time,
-    /// Operations a second of the run's clock.
+    /// Operations that were not refused, a second of the run's clock.
     pub throughput_ops_per_s: f64,
-    /// Latency of each kind of operation that occurred, in nanoseconds of the run's clock.
+    /// Latency of each kind of operation that was not refused, in nanoseconds of the run's clock.
     pub latency_ns: Named<Latency>,
     /// Bytes over the link.
     pub traffic: Traffic,
@@ -172,8 +176,8 @@ pub struct Precondition {
     pub stored_bytes: u64,
     /// Model time, the drain at its end included; none if it was done in no time.
     pub virtual_ns: Option<u64>,
-    /// Bytes programmed for a byte of value stored.
-    pub write_amplification: f64,
+    /// Bytes programmed for a byte of value stored; none where no byte was.
+    pub write_amplification: Option<f64>,
     /// Flash operations.
     pub nand: Nand,
     /// What the engine counted.
@@ -181,7 +185,7 @@ pub struct Precondition {
     pub engine: Named<u64>,
 }
 
-/// Completed operations.
+/// Operations, by whether and how they were answered.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[expect(missing_docs, reason = "one field an operation, named as it is")]
 pub struct Ops {
@@ -192,12 +196,12 @@ pub struct Ops {
     pub list: u64,
     pub seek: u64,
     pub next: u64,
-    /// Operations answered with an error; not finding a key is none.
+    /// Operations answered with an error, and among no others; not finding a key is none.
     pub errors: u64,
 }
 
 impl Ops {
-    /// Completed operations with their names.
+    /// Operations that were not refused, with their names.
     pub fn by_name(&self) -> [(&'static str, u64); 7] {
         [
             ("store", self.store),
@@ -210,9 +214,14 @@ impl Ops {
         ]
     }
 
-    /// All completed operations.
+    /// All that were not refused.
     pub fn total(&self) -> u64 {
         self.by_name().into_iter().map(|(_, count)| count).sum()
+    }
+
+    /// Refused ones as well: what crosses the link for them is counted, too.
+    pub fn answered(&self) -> u64 {
+        self.total() + self.errors
     }
 }
 
@@ -335,13 +344,13 @@ pub struct Memcpy {
     pub ns: u64,
 }
 
-/// Bytes moved for a byte of value stored.
+/// Bytes moved for a byte of value stored; none where no byte was.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Amplification {
     /// Payload bytes over the link.
-    pub traffic: f64,
+    pub traffic: Option<f64>,
     /// Bytes programmed to flash.
-    pub write: f64,
+    pub write: Option<f64>,
 }
 
 /// One resource of the model, while the operations of the run were done.
@@ -365,6 +374,11 @@ impl Report {
             "" => "modelled".into(),
             sources => format!("modelled: {sources}"),
         }
+    }
+
+    /// Whether the engine keeps values in a log of their own: only then are there pages of it to be counted.
+    fn has_value_log(&self) -> bool {
+        hash::scheme(&self.setting("engine", "name")).is_none()
     }
 
     /// A value of the configuration as plain text; empty when there is none.

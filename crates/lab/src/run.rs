@@ -13,6 +13,7 @@
 //! the report, too.
 
 mod outcome;
+mod seen;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -20,16 +21,18 @@ use std::rc::Rc;
 
 use kvdrive_device::engines::KNOWN_AHEAD;
 use kvdrive_device::{Counters, Drive};
-use kvdrive_host::modelled::{Driver, Host, Pair};
+use kvdrive_host::modelled::{Driver, Host};
 use kvdrive_link::{Link, LocalMemory, Pattern, Piece, Region, Traffic};
 use kvdrive_sim::wall::Stopwatch;
-use kvdrive_sim::{Histogram, Ns, Resource, Sim, WaitQueue};
+use kvdrive_sim::{Ns, Resource, Sim, WaitQueue};
 use kvdrive_spec::{Key, Status};
 
 use crate::config::{Config, Document};
 use crate::report::Report;
 use crate::setup;
 use crate::workload::{self, Op, ValueSpec, Workload, WorkloadParams};
+
+pub(crate) use seen::{DELETE, EXIST, KINDS, LIST, NEXT, RETRIEVE, SEEK, STORE, Seen};
 
 /// Operations between two calls of a progress hook.
 const PROGRESS_STEP: u64 = 8192;
@@ -83,34 +86,6 @@ fn run_all(documents: &[Document], progress: Progress<'_>) -> anyhow::Result<(Ve
 pub fn operations(config: &Config) -> anyhow::Result<u64> {
     let workload = workload::build(&config.workload, config.run.seed).map_err(anyhow::Error::msg)?;
     Ok(workload.preload() + config.workload.ops)
-}
-
-/// Kinds of operation, in the order of reports.
-pub(crate) const KINDS: [&str; 7] = ["store", "retrieve", "delete", "exist", "list", "seek", "next"];
-pub(crate) const STORE: usize = 0;
-pub(crate) const RETRIEVE: usize = 1;
-pub(crate) const DELETE: usize = 2;
-pub(crate) const EXIST: usize = 3;
-pub(crate) const LIST: usize = 4;
-pub(crate) const SEEK: usize = 5;
-pub(crate) const NEXT: usize = 6;
-
-/// What applications saw.
-#[derive(Default)]
-pub(crate) struct Seen {
-    pub latency: [Histogram; KINDS.len()],
-    pub errors: u64,
-    pub first_error: Option<String>,
-    pub stored_bytes: u64,
-    /// Bytes of the values that came back, by kind of operation.
-    pub read_bytes: [u64; KINDS.len()],
-}
-
-impl Seen {
-    /// A seek or a next has brought a pair, or has found none.
-    pub(crate) fn note_pair(&mut self, kind: usize, pair: Option<Pair>) {
-        self.read_bytes[kind] += pair.map_or(0, |pair| u64::from(pair.value_bytes));
-    }
 }
 
 /// What all tasks of a run share: the operations still to do, and what came of those done.
@@ -372,7 +347,7 @@ impl Stream {
             Some((key, content(&key, &value)))
         });
         if let Err((key, status)) = self.drive.load(&mut pairs).await {
-            self.seen.borrow_mut().first_error = Some(format!("store of {key}: {status}"));
+            self.seen.borrow_mut().note_error(STORE, &key, &status);
         }
     }
 
@@ -434,7 +409,7 @@ impl Stream {
             Op::List { key, host_buffer_bytes } => {
                 (LIST, driver.list(Some(key), host_buffer_bytes).await.map(|_| ()))
             }
-            Op::Seek { key, nexts } => (SEEK, self.scan(driver, key, nexts, buffer).await),
+            Op::Seek { key, nexts } => return self.scan(driver, key, nexts, buffer).await,
             Op::Modify { .. } => unreachable!("it has steps"),
         };
         if self.until_full
@@ -444,44 +419,38 @@ impl Stream {
             self.full.set(true);
             return;
         }
-        let mut seen = seen.borrow_mut();
-        if kind != SEEK {
-            seen.latency[kind].record(self.sim.now() - began);
-        }
-        // Not finding a key is an answer, not an error.
-        if let Err(status) = result
-            && status != Status::KEY_NOT_FOUND
-        {
-            seen.errors += 1;
-            seen.first_error.get_or_insert_with(|| format!("{op:?}: {status}"));
-        }
+        seen.borrow_mut().note(kind, &op.key(), self.sim.now() - began, result);
     }
 
-    async fn scan(&self, driver: &Driver, from: Key, nexts: u32, buffer: &mut Region) -> Result<(), Status> {
+    async fn scan(&self, driver: &Driver, from: Key, nexts: u32, buffer: &mut Region) {
         let seen = &self.seen;
         let began = self.sim.now();
-        let (iterator, mut pair) = driver.seek(Some(from), buffer).await?;
-        seen.borrow_mut().latency[SEEK].record(self.sim.now() - began);
+        let opened = driver.seek(Some(from), buffer).await;
+        seen.borrow_mut().note(SEEK, &from, self.sim.now() - began, opened.map(|_| ()));
+        let Ok((iterator, mut pair)) = opened else { return };
         seen.borrow_mut().note_pair(SEEK, pair);
-        let mut ended = Ok(());
+        let mut refused = false;
         for _ in 0..nexts {
             if pair.is_none() {
                 break;
             }
             let began = self.sim.now();
-            match driver.next(iterator, buffer).await {
-                Ok(next) => pair = next,
-                Err(status) => {
-                    ended = Err(status);
-                    break;
-                }
-            }
-            let mut seen = seen.borrow_mut();
-            seen.latency[NEXT].record(self.sim.now() - began);
-            seen.note_pair(NEXT, pair);
+            let next = driver.next(iterator, buffer).await;
+            seen.borrow_mut().note(NEXT, &from, self.sim.now() - began, next.map(|_| ()));
+            let Ok(next) = next else {
+                refused = true;
+                break;
+            };
+            pair = next;
+            seen.borrow_mut().note_pair(NEXT, pair);
         }
-        // Whatever became of it: the drive has few iterators.
-        ended.and(driver.close(iterator).await)
+        // Whatever became of it: the drive has few iterators. Of one scan, one error is enough.
+        let closed = driver.close(iterator).await;
+        if let Err(status) = closed
+            && !refused
+        {
+            seen.borrow_mut().note_error(SEEK, &from, &status);
+        }
     }
 }
 

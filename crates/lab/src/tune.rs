@@ -13,6 +13,7 @@ use kvdrive_link::pcie::PAGE_BYTES;
 
 use crate::config::{Document, Origin};
 use crate::many::run_many;
+use crate::report::{grouped, with_decimals};
 
 /// Sizes at which all methods are measured: powers of two, and where a command more is needed.
 const LADDER: [u32; 34] = [
@@ -201,8 +202,12 @@ impl Tuning {
             "hybrid us / B"
         );
         for Rung { bytes, costs } in &self.ladder {
-            let cell = |cost: &Cost| format!("{:.2} / {:.0}", cost.response_ns / 1e3, cost.traffic_bytes);
+            let cell = |cost: &Cost| {
+                let (us, bytes) = (cost.response_ns / 1e3, cost.traffic_bytes);
+                format!("{us:.2} / {}", with_decimals(bytes, 0))
+            };
             let [prp, piggyback, hybrid] = costs.each_ref().map(cell);
+            let bytes = grouped(u64::from(*bytes));
             let _ = writeln!(text, "{bytes:>9}{prp:>16}{piggyback:>18}{hybrid:>16}");
         }
         for (longer, weight, sizes) in [(false, "alpha", "4 B to 4 KB"), (true, "beta", "4 KB to 8 KB")] {
@@ -241,8 +246,8 @@ fn scatter(points: &[(f64, Cost)]) -> String {
         if *place == ' ' {
             *place = letter;
         }
-        let (us, bytes) = (cost.response_ns / 1e3, cost.traffic_bytes);
-        let _ = writeln!(legend, "  {letter} = {weight:<4}  {us:>9.2} us  {bytes:>7.0} B");
+        let (us, bytes) = (cost.response_ns / 1e3, with_decimals(cost.traffic_bytes, 0));
+        let _ = writeln!(legend, "  {letter} = {weight:<4}  {us:>9.2} us  {bytes:>7} B");
     }
     let mut text = String::new();
     for (row, line) in canvas.iter().enumerate() {
@@ -254,7 +259,7 @@ fn scatter(points: &[(f64, Cost)]) -> String {
         let line: String = line.iter().collect();
         let _ = writeln!(text, "{label:>10} |{}", line.trim_end());
     }
-    let (left, right) = (format!("{low_x:.0} B"), format!("{:.0} B", low_x + wide));
+    let (left, right) = (with_decimals(low_x, 0) + " B", with_decimals(low_x + wide, 0) + " B");
     let _ = writeln!(
         text,
         "{:>10} +{}\n{:>12}{left}{right:>width$}",

@@ -22,7 +22,7 @@ use kvdrive_host::threaded::{
     Completion, Connector, Content, Driver, Error, Outcome as Ended, Pipeline, serve_thread,
 };
 use kvdrive_link::recording::{Recorder, Recording, replay as play};
-use kvdrive_link::shared::{self, BuildError, ServerConfig};
+use kvdrive_link::shared::{self, BuildError, PowerOff, ServerConfig};
 use kvdrive_link::{HostMemory, Link, Pattern, Piece, Region, transfer};
 use kvdrive_sim::wall::{Pace, Stopwatch};
 use kvdrive_sim::{Ns, Sim, Summary};
@@ -328,8 +328,7 @@ fn begin(
             while pipeline.under_way() > 0 {
                 take_one(pipeline, clock, seen)?;
             }
-            let result = go_through(single, op, clock, seen);
-            note_result(op, result, seen);
+            go_through(single, op, clock, seen)?;
             Ok(())
         }
     };
@@ -337,55 +336,64 @@ fn begin(
 }
 
 /// A scan or a list, waiting on this thread.
-fn go_through(driver: &Driver, op: &Op, clock: &Stopwatch, seen: &mut Seen) -> Result<(), Error> {
+fn go_through(driver: &Driver, op: &Op, clock: &Stopwatch, seen: &mut Seen) -> Result<(), PowerOff> {
     match *op {
         Op::Seek { key, nexts } => scan(driver, key, nexts, clock, seen),
         Op::List { key, host_buffer_bytes } => {
             let began_ns = clock.ns();
-            let result = driver.blocking().list(Some(key), host_buffer_bytes);
-            seen.latency[LIST].record(clock.ns() - began_ns);
-            result.map(|_| ())
+            let listed = answer(driver.blocking().list(Some(key), host_buffer_bytes))?;
+            seen.note(LIST, &key, clock.ns() - began_ns, listed.map(|_| ()));
+            Ok(())
         }
         _ => unreachable!("the pipeline takes the others"),
     }
 }
 
-fn note_result(op: &Op, result: Result<(), Error>, seen: &mut Seen) {
-    if let Err(error) = result {
-        seen.errors += 1;
-        seen.first_error.get_or_insert_with(|| format!("{op:?}: {error}"));
+/// What the drive answered; behind a drive that is off there is no run to go on with.
+fn answer<T>(result: Result<T, Error>) -> Result<Result<T, Status>, PowerOff> {
+    match result {
+        Ok(answer) => Ok(Ok(answer)),
+        Err(Error::Status(status)) => Ok(Err(status)),
+        Err(Error::PowerOff(off)) => Err(off),
     }
 }
 
-fn scan(driver: &Driver, from: Key, nexts: u32, clock: &Stopwatch, seen: &mut Seen) -> Result<(), Error> {
+fn scan(driver: &Driver, from: Key, nexts: u32, clock: &Stopwatch, seen: &mut Seen) -> Result<(), PowerOff> {
     let mut region = Region::new();
     let began_ns = clock.ns();
-    let (iterator, mut pair) = driver.blocking().seek(Some(from), &mut region)?;
-    seen.latency[SEEK].record(clock.ns() - began_ns);
+    let opened = answer(driver.blocking().seek(Some(from), &mut region))?;
+    seen.note(SEEK, &from, clock.ns() - began_ns, opened.as_ref().map(|_| ()).map_err(|status| *status));
+    let Ok((iterator, mut pair)) = opened else { return Ok(()) };
     seen.note_pair(SEEK, pair);
-    let mut ended = Ok(());
+    let mut refused = false;
     for _ in 0..nexts {
         if pair.is_none() {
             break;
         }
         let began_ns = clock.ns();
-        match driver.blocking().next(iterator, &mut region) {
-            Ok(next) => pair = next,
-            Err(error) => {
-                ended = Err(error);
-                break;
-            }
-        }
-        seen.latency[NEXT].record(clock.ns() - began_ns);
+        let next = answer(driver.blocking().next(iterator, &mut region))?;
+        seen.note(NEXT, &from, clock.ns() - began_ns, next.map(|_| ()));
+        let Ok(next) = next else {
+            refused = true;
+            break;
+        };
+        pair = next;
         seen.note_pair(NEXT, pair);
     }
-    // Whatever became of it: the drive has few iterators.
-    ended.and(driver.blocking().close(iterator))
+    // Whatever became of it: the drive has few iterators. Of one scan, one error is enough.
+    let closed = answer(driver.blocking().close(iterator))?;
+    if let Err(status) = closed
+        && !refused
+    {
+        seen.note_error(SEEK, &from, &status);
+    }
+    Ok(())
 }
 
 fn take_one(pipeline: &mut Pipeline<'_, Timed>, clock: &Stopwatch, seen: &mut Seen) -> anyhow::Result<()> {
     let Some(Completion { key, value, result }) = pipeline.next_completion()? else { return Ok(()) };
-    seen.latency[value.kind].record(clock.ns() - value.began_ns);
+    let answered = result.as_ref().map(|_| ()).map_err(|status| *status);
+    seen.note(value.kind, &key, clock.ns() - value.began_ns, answered);
     if let Some(behind) = &value.behind {
         let begun = pipeline.store(key, Timed::store(&key, behind, clock));
         begun.map_err(|_| anyhow::anyhow!("a command has ended and left no room"))?;
@@ -393,12 +401,7 @@ fn take_one(pipeline: &mut Pipeline<'_, Timed>, clock: &Stopwatch, seen: &mut Se
     match result {
         Ok(Ended::Stored) => seen.stored_bytes += u64::from(value.pattern.bytes),
         Ok(Ended::Retrieved(bytes, _)) => seen.read_bytes[RETRIEVE] += u64::from(bytes),
-        Ok(Ended::Deleted | Ended::Exists(_)) | Err(Status::KEY_NOT_FOUND) => {}
-        Err(status) => {
-            seen.errors += 1;
-            seen.first_error
-                .get_or_insert_with(|| format!("{} of {key}: {status}", crate::run::KINDS[value.kind]));
-        }
+        Ok(Ended::Deleted | Ended::Exists(_)) | Err(_) => {}
     }
     Ok(())
 }

@@ -38,6 +38,7 @@ use serde::{Deserialize, Serialize};
 use crate::experiments::expression::{Expression, Order};
 use crate::experiments::runs::{Asked, Assignments, Options, Plan, Results, RunId};
 use crate::experiments::{Figure, Found, Kind, Place, missing};
+use crate::report::with_decimals;
 
 pub use judge::{Beside, Outcome, Verdict};
 pub use parse::parse;
@@ -217,8 +218,7 @@ impl Show {
                 n if n < 99.95 => format!("{value:.2} x"),
                 _ => format!("{value:.1} x"),
             },
-            Show::Plain if value.fract() == 0.0 => format!("{value:.0}"),
-            Show::Plain => format!("{value:.2}"),
+            Show::Plain => with_decimals(value, if value.fract() == 0.0 { 0 } else { 2 }),
         }
     }
 }

@@ -1,7 +1,8 @@
 //! The document: a profile's text with files and settings laid over it, comments kept.
 
 use super::rules::{self, RULES};
-use super::{Config, ConfigError, PROFILES, Profile, WORKLOAD, quantity};
+use super::scale::DRAM_KEYS;
+use super::{Config, ConfigError, DramPoint, PROFILES, Profile, WORKLOAD, quantity};
 use crate::workload::{self, PRESETS};
 use std::fmt;
 use toml_edit::{DocumentMut, Item, Table, TableLike, Value};
@@ -47,6 +48,7 @@ impl fmt::Display for Origin {
 pub struct Document {
     toml: DocumentMut,
     profile: &'static str,
+    pub(super) dram_point: Option<&'static DramPoint>,
 }
 
 impl fmt::Display for Document {
@@ -74,12 +76,17 @@ impl Document {
     fn of(profile: &'static Profile) -> Document {
         let text = format!("{}{WORKLOAD}", profile.text);
         let toml = text.parse().expect("embedded profiles are TOML (tested)");
-        Document { toml, profile: profile.name }
+        Document { toml, profile: profile.name, dram_point: None }
     }
 
     /// Name of the profile this began as.
     pub fn profile_name(&self) -> &'static str {
         self.profile
+    }
+
+    /// The DRAM point it was [set to](Document::set_dram), if nothing was laid over that.
+    pub fn dram_point(&self) -> Option<&'static str> {
+        self.dram_point.map(|point| point.name)
     }
 
     /// Lays a TOML text over the document. It holds any part of the keys; `name` stands in messages about its syntax.
@@ -227,6 +234,9 @@ impl Document {
             }
             let place = self.place(key);
             *place = value;
+            if DRAM_KEYS.contains(&key) {
+                self.dram_point = None;
+            }
         }
         Ok(())
     }

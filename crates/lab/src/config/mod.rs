@@ -6,6 +6,7 @@
 mod document;
 #[cfg(test)]
 mod extremes;
+mod ignored;
 mod quantity;
 #[cfg(test)]
 mod reopened;
@@ -14,6 +15,7 @@ mod scale;
 mod sections;
 
 pub use document::{Document, Origin};
+pub(crate) use scale::DRAM_KEYS;
 pub use scale::{DRAM_POINTS, DramPoint, Scale};
 pub use sections::{
     Buffer, Config, Controller, Flash, Ftl, Gc, Hash, Host, Link, Lsm, Media, Nand, Packing, Power, Run,

@@ -19,6 +19,9 @@ const SHRUNK: &[&str] = &["flash.blocks_per_die", "workload.num", "workload.ops"
 /// Superblocks that are kept free, divided too, with what must be left.
 const KEPT_FREE: &[(&str, u64)] = &[("hash.gc_low_superblocks", 4), ("hash.gc_stall_superblocks", 3)];
 const DRAM: &str = "hash.dram_bytes";
+const ACCOUNTING: &str = "hash.dram_accounting";
+/// What a [`DramPoint`] is made of.
+pub(crate) const DRAM_KEYS: &[&str] = &[ACCOUNTING, DRAM];
 
 /// A part of the full size: 1, 1/64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +88,11 @@ impl Document {
         }
         let kept = if config.hash.dram_accounting == "total" { buffered_bytes(&config) } else { 0 };
         let dram_bytes = config.hash.dram_bytes.saturating_sub(kept) / scale.divisor + kept;
-        self.set(&format!("{DRAM}={dram_bytes}"))
+        // A part of a point is still that point.
+        let point = self.dram_point;
+        self.set(&format!("{DRAM}={dram_bytes}"))?;
+        self.dram_point = point;
+        Ok(())
     }
 }
 
@@ -98,6 +105,7 @@ fn buffered_bytes(config: &Config) -> u64 {
 }
 
 /// What the DRAM of a hash engine is compared at.
+#[derive(Debug)]
 pub struct DramPoint {
     /// Name on the command line.
     pub name: &'static str,
@@ -139,7 +147,9 @@ impl Document {
             let names: Vec<_> = DRAM_POINTS.iter().map(|point| point.name).collect();
             return Err(ConfigError::new("--dram", format!("{name:?}; there are {}", names.join(", "))));
         };
-        self.set(&format!("hash.dram_accounting={}", point.accounting))?;
-        self.set(&format!("{DRAM}={}", point.bytes))
+        self.set(&format!("{ACCOUNTING}={}", point.accounting))?;
+        self.set(&format!("{DRAM}={}", point.bytes))?;
+        self.dram_point = Some(point);
+        Ok(())
     }
 }

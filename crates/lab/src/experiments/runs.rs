@@ -224,7 +224,8 @@ impl Results {
         for report in &reports {
             if report.ops.errors > 0 {
                 let what = report.config.pointer("/workload/name").and_then(Value::as_str).unwrap_or("?");
-                let first = report.notes.last().map_or("", String::as_str);
+                let first = report.notes.iter().find(|note| note.starts_with("first of "));
+                let first = first.map_or("", String::as_str);
                 bail!("{what} on {}: {} operations failed; {first}", report.profile, report.ops.errors);
             }
         }
@@ -249,9 +250,14 @@ impl Results {
     /// One line: a name that is no number of the report.
     pub fn number(&self, run: RunId, expression: &Expression) -> anyhow::Result<f64> {
         let tree = &self.trees[run.0];
-        let names = |name: &str| {
-            let number = number_at(tree, name).or_else(|| is_purpose(name).then_some(0.0));
-            number.ok_or_else(|| format!("{name}: no number of that name in the report"))
+        let names = |name: &str| match leaf_at(tree, name) {
+            Some(Value::Null) => {
+                Err(format!("{name}: null in this report: nothing was stored, or in no time"))
+            }
+            leaf => leaf
+                .and_then(Value::as_f64)
+                .or_else(|| is_purpose(name).then_some(0.0))
+                .ok_or_else(|| format!("{name}: no number of that name in the report")),
         };
         expression.value(&names).map_err(|problem| anyhow!("{expression}: {problem}"))
     }
@@ -264,15 +270,15 @@ fn is_purpose(name: &str) -> bool {
     purpose.is_some_and(|purpose| Purpose::ALL.iter().any(|(_, known)| *known == purpose))
 }
 
-/// The number at a dotted path. Names of the report may hold dots themselves (`resources.host.core.busy_fraction`).
-fn number_at(tree: &Value, path: &str) -> Option<f64> {
+/// The number, text or null at a dotted path. Names of the report may hold dots themselves
+/// (`resources.host.core.busy_fraction`).
+fn leaf_at<'a>(tree: &'a Value, path: &str) -> Option<&'a Value> {
     let Value::Object(map) = tree else { return None };
     map.iter().find_map(|(name, value)| {
         let rest = path.strip_prefix(name.as_str())?;
         match rest.strip_prefix('.') {
-            Some(rest) => number_at(value, rest),
-            None if rest.is_empty() => value.as_f64(),
-            None => None,
+            Some(rest) => leaf_at(value, rest),
+            None => (rest.is_empty() && !value.is_object()).then_some(value),
         }
     })
 }
@@ -284,11 +290,12 @@ mod tests {
     #[test]
     fn numbers_are_found_below_names_with_dots() {
         let tree = serde_json::json!({"a": {"b": 1, "b.c": {"d": 2}}, "a.b": 3, "t": "x"});
-        assert_eq!(number_at(&tree, "a.b"), Some(1.0));
-        assert_eq!(number_at(&tree, "a.b.c.d"), Some(2.0));
-        assert_eq!(number_at(&tree, "t"), None);
-        assert_eq!(number_at(&tree, "a"), None);
-        assert_eq!(number_at(&tree, "ab"), None);
+        let number_at = |path: &str| leaf_at(&tree, path).and_then(Value::as_f64);
+        assert_eq!(number_at("a.b"), Some(1.0));
+        assert_eq!(number_at("a.b.c.d"), Some(2.0));
+        assert_eq!(number_at("t"), None);
+        assert_eq!(number_at("a"), None);
+        assert_eq!(number_at("ab"), None);
     }
 
     #[test]
@@ -355,6 +362,8 @@ mod tests {
         let number = |text| results.number(run, &Expression::parse(text).unwrap());
         assert_eq!(number("nand.reads.gc_map + nand.programs.map").unwrap(), 0.0);
         assert!(number("nand.reads.gc_mop").is_err());
+        let null = number("amplification.write").unwrap_err().to_string();
+        assert!(null.contains("amplification.write: null in this report: nothing was stored"), "{null}");
     }
 
     #[test]

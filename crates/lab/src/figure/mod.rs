@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::experiments::runs::{Plan, Results, RunId};
 use crate::experiments::{Figure, Grid, Kind, Panel, Statement, Style, missing};
-use crate::report::grouped;
+use crate::report::{grouped, with_decimals};
 
 /// One panel, ready to be drawn.
 #[derive(Clone, Debug, Serialize)]
@@ -289,20 +289,17 @@ pub fn count(value: u64) -> String {
     grouped(value)
 }
 
-/// A number with the digits a table should have, four or all of a whole number: `4184`, `10.24`, `0.5403`.
+/// A number with the digits a table should have, four or all of a whole number: `4 184`, `10.24`, `0.5403`.
 pub fn precise(value: f64) -> String {
-    if value.fract() == 0.0 && value.abs() < 1e15 {
-        let digits = grouped(value.abs() as u64);
-        return if value < 0.0 { format!("-{digits}") } else { digits };
-    }
-    match value.abs() {
-        n if n >= 9_999.5 => precise(value.round()),
-        n if n >= 999.95 => format!("{value:.0}"),
-        n if n >= 99.995 => format!("{value:.1}"),
-        n if n >= 9.9995 => format!("{value:.2}"),
-        n if n >= 0.1 => format!("{value:.3}"),
-        _ => format!("{value:.6}"),
-    }
+    let decimals = match value.abs() {
+        _ if value.fract() == 0.0 => 0,
+        n if n >= 999.95 => 0,
+        n if n >= 99.995 => 1,
+        n if n >= 9.9995 => 2,
+        n if n >= 0.1 => 3,
+        _ => 6,
+    };
+    with_decimals(value, decimals)
 }
 
 /// A number with as many digits as the axis of a plot has room for: `4.18 k`, `0.54`, `12`.
@@ -374,7 +371,9 @@ mod tests {
             (10.2419, "10.24"),
             (205.36, "205.4"),
             (0.000_123, "0.000123"),
+            (1_234.5, "1 234"),
             (12_345.6, "12 346"),
+            (-4_184.0, "-4 184"),
             (-2.0, "-2"),
             (0.0, "0"),
         ];

@@ -9,7 +9,8 @@ use std::fmt::Write;
 use super::{Chart, Line, Mark, Scale, number, precise};
 use crate::experiments::Style;
 
-/// Size of a panel, in pixels at scale 1.
+/// Size of a panel, in pixels at scale 1. It is higher where its title, its legend or the name of its axis
+/// has many rows.
 const WIDTH: f64 = 480.0;
 const HEIGHT: f64 = 330.0;
 /// Space around the frame of a panel. The top grows with the legend, the bottom with slanted labels.
@@ -17,14 +18,26 @@ const LEFT: f64 = 52.0;
 const RIGHT: f64 = 10.0;
 const TOP: f64 = 32.0;
 const BOTTOM: f64 = 44.0;
-/// Height of a row of the legend.
-const LEGEND_ROW: f64 = 18.0;
-/// Size of text, and about how wide a character of it is.
+/// Height of a row of a title and of the legend, and rows of a legend that a panel has room for.
+const ROW: f64 = 18.0;
+const LEGEND_ROWS: usize = 2;
+/// Size of text, and about how wide a character of it is: fonts differ, so rather more than less.
 const TEXT: f64 = 13.0;
 const CHARACTER: f64 = 7.4;
 /// The same of the values above bars.
 const SMALL: f64 = 9.5;
 const SMALL_CHARACTER: f64 = 5.3;
+/// The same of a panel's title, which is heavy, and of what stands behind it.
+const TITLE: f64 = 14.0;
+const TITLE_CHARACTER: f64 = 9.2;
+const BEHIND: f64 = 12.0;
+const BEHIND_CHARACTER: f64 = 6.9;
+/// The same of the title of a file, and the height of its row.
+const FILE_TITLE: f64 = 17.0;
+const FILE_TITLE_CHARACTER: f64 = 11.2;
+const FILE_TITLE_ROW: f64 = 22.0;
+/// Most characters of a slanted label; the table has all of them.
+const SLANTED: usize = 24;
 /// Radius of the sign of a published value.
 const RING: f64 = 6.5;
 /// Space between panels of a file.
@@ -38,32 +51,64 @@ const GRID: &str = "#ddd";
 /// All panels of a figure as one SVG file, two beside each other.
 pub fn file(title: &str, charts: &[Chart]) -> String {
     let columns = charts.len().clamp(1, 2);
-    let rows = charts.len().div_ceil(columns);
     let width = columns as f64 * (WIDTH + GAP) + GAP;
-    let top = 40.0;
-    let height = top + rows as f64 * (HEIGHT + GAP);
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" \
-         height=\"{height}\" font-family=\"system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif\">\n\
-         <rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n\
-         <text x=\"{GAP}\" y=\"26\" font-size=\"17\" font-weight=\"600\" fill=\"{INK}\">{}</text>\n",
-        escape(title)
-    );
-    for (index, chart) in charts.iter().enumerate() {
-        let x = GAP + (index % columns) as f64 * (WIDTH + GAP);
-        let y = top + (index / columns) as f64 * (HEIGHT + GAP);
-        let _ = writeln!(svg, "<g transform=\"translate({x} {y})\">\n{}</g>", draw(chart));
+    let mut body = String::new();
+    let lines = wrapped(title, width - 2.0 * GAP, FILE_TITLE_CHARACTER);
+    for (row, line) in lines.iter().enumerate() {
+        let y = 26.0 + row as f64 * FILE_TITLE_ROW;
+        let _ = writeln!(
+            body,
+            "<text x=\"{GAP}\" y=\"{y}\" font-size=\"{FILE_TITLE}\" font-weight=\"600\" \
+             fill=\"{INK}\">{}</text>",
+            escape(line)
+        );
     }
-    svg + "</svg>\n"
+    let mut y = 18.0 + lines.len() as f64 * FILE_TITLE_ROW;
+    for beside in charts.chunks(columns) {
+        let mut highest = 0.0f64;
+        for (column, chart) in beside.iter().enumerate() {
+            let x = GAP + column as f64 * (WIDTH + GAP);
+            let (panel, height) = draw(chart);
+            highest = highest.max(height);
+            let _ = writeln!(body, "<g transform=\"translate({x} {y})\">\n{panel}</g>");
+        }
+        y += highest + GAP;
+    }
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {y}\" width=\"{width}\" \
+         height=\"{y}\" font-family=\"system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif\">\n\
+         <rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n{body}</svg>\n"
+    )
 }
 
 /// One panel, as an element of a page: as wide as there is room, to be read aloud by its title.
 pub fn panel(chart: &Chart) -> String {
+    let (panel, height) = draw(chart);
     format!(
-        "<svg class=\"chart\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">\n{}</svg>\n",
+        "<svg class=\"chart\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" \
+         aria-label=\"{}\">\n{panel}</svg>\n",
         escape(&format!("{} in {}", chart.title, chart.unit)),
-        draw(chart)
     )
+}
+
+/// `text` in lines that fit into `room`, at least one. Words that do not fit are cut.
+fn wrapped(text: &str, room: f64, character: f64) -> Vec<String> {
+    let most = ((room / character) as usize).max(1);
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let letters: Vec<char> = word.chars().collect();
+        for piece in letters.chunks(most) {
+            let line = lines.last_mut().expect("there is one");
+            let used = line.chars().count();
+            if used > 0 && used + 1 + piece.len() > most {
+                lines.push(piece.iter().collect());
+            } else {
+                line.push_str(if used > 0 { " " } else { "" });
+                line.extend(piece);
+            }
+        }
+    }
+    lines
 }
 
 /// `text` as content or attribute of an element.
@@ -79,21 +124,29 @@ struct Frame {
     step: f64,
     scale: Scale,
     slanted: bool,
+    /// Height of the panel.
+    height: f64,
 }
 
 impl Frame {
-    fn new(chart: &Chart, legend_rows: usize) -> Frame {
+    /// Below a title and a legend of so many rows, above an axis whose name has so many.
+    fn new(chart: &Chart, title_rows: usize, legend_rows: usize, axis_rows: usize) -> Frame {
         let step = (WIDTH - LEFT - RIGHT) / chart.points.len() as f64;
-        let longest =
-            chart.points.iter().map(|label| label.chars().count()).max().unwrap_or(0) as f64 * CHARACTER;
-        let slanted = longest > step - 2.0;
-        let room = if slanted { BOTTOM + 0.5 * longest + 2.0 } else { BOTTOM };
+        let longest = chart.points.iter().map(|label| label.chars().count()).max().unwrap_or(0);
+        let slanted = longest as f64 * CHARACTER > step - 2.0;
+        let room =
+            if slanted { BOTTOM + 0.5 * longest.min(SLANTED) as f64 * CHARACTER + 2.0 } else { BOTTOM };
+        let title_more = (title_rows - 1) as f64 * ROW;
+        let legend_more = legend_rows.saturating_sub(LEGEND_ROWS) as f64 * ROW;
+        let axis_more = (axis_rows - 1) as f64 * ROW;
+        let height = HEIGHT + title_more + legend_more + axis_more;
         Frame {
-            top: TOP + legend_rows as f64 * LEGEND_ROW + 4.0,
-            bottom: HEIGHT - room,
+            top: TOP + title_more + legend_rows as f64 * ROW + 4.0,
+            bottom: height - axis_more - room,
             step,
             scale: chart.scale(),
             slanted,
+            height,
         }
     }
 
@@ -106,64 +159,103 @@ impl Frame {
     }
 }
 
-fn draw(chart: &Chart) -> String {
-    let (legend, rows) = legend(chart);
-    let frame = Frame::new(chart, rows);
-    let mut svg = String::new();
-    svg.push_str(&title(chart));
+/// The panel, and its height.
+fn draw(chart: &Chart) -> (String, f64) {
+    let (mut svg, title_rows) = title(chart);
+    let (legend, legend_rows) = legend(chart, TOP + (title_rows - 1) as f64 * ROW);
+    let axis = axis(chart);
+    let frame = Frame::new(chart, title_rows, legend_rows, axis.len());
     svg.push_str(&legend);
-    svg.push_str(&axes(chart, &frame));
+    svg.push_str(&axes(chart, &axis, &frame));
     match chart.style {
         Style::Lines => lines(&mut svg, chart, &frame),
         Style::Bars => bars(&mut svg, chart, &frame),
     }
-    svg
+    (svg, frame.height)
 }
 
-/// What the panel shows, in which unit, and how the numbers came about; smaller where that is long.
-fn title(chart: &Chart) -> String {
-    let title = format!("({}) {}", chart.letter, chart.title);
-    let behind = format!("  [{}]  {}", chart.unit, chart.kind);
-    // Heavy text is a little wider.
-    let width = (1.1 * title.chars().count() as f64 + 0.85 * behind.chars().count() as f64) * CHARACTER;
-    let size = (TEXT + 1.0) * ((WIDTH - 8.0) / width).min(1.0);
-    format!(
-        "<text x=\"4\" y=\"16\" font-size=\"{size:.1}\" font-weight=\"600\" fill=\"{INK}\" xml:space=\"preserve\">\
-         {}<tspan font-weight=\"400\" font-size=\"{:.1}\">{}</tspan></text>\n",
-        escape(&title),
-        0.85 * size,
-        escape(&behind)
-    )
+/// What the panel shows, in which unit, and how the numbers came about, on as many rows as it takes; how
+/// many these are.
+fn title(chart: &Chart) -> (String, usize) {
+    let room = WIDTH - 8.0;
+    let mut rows: Vec<(String, String)> =
+        wrapped(&format!("({}) {}", chart.letter, chart.title), room, TITLE_CHARACTER)
+            .into_iter()
+            .map(|line| (line, String::new()))
+            .collect();
+    let (behind, last) = (format!("[{}]  {}", chart.unit, chart.kind), rows.len() - 1);
+    let width = |text: &str, character: f64| text.chars().count() as f64 * character;
+    if width(&rows[last].0, TITLE_CHARACTER) + width(&behind, BEHIND_CHARACTER) + 12.0 <= room {
+        rows[last].1 = format!("  {behind}");
+    } else {
+        rows.extend(wrapped(&behind, room, BEHIND_CHARACTER).into_iter().map(|line| (String::new(), line)));
+    }
+    let mut svg = String::new();
+    for (row, (title, behind)) in rows.iter().enumerate() {
+        let _ = writeln!(
+            svg,
+            "<text x=\"4\" y=\"{}\" font-size=\"{TITLE}\" font-weight=\"600\" fill=\"{INK}\" \
+             xml:space=\"preserve\">\
+             {}<tspan font-weight=\"400\" font-size=\"{BEHIND}\">{}</tspan></text>",
+            16.0 + row as f64 * ROW,
+            escape(title),
+            escape(behind)
+        );
+    }
+    (svg, rows.len())
 }
 
-/// Rows of series names, and how many they are. Series without a value are not named.
-fn legend(chart: &Chart) -> (String, usize) {
+/// Rows of series names from `top` on, and how many they are. Series without a value are not named. A name
+/// that is longer than a row has rows of its own.
+fn legend(chart: &Chart, top: f64) -> (String, usize) {
+    const BEGIN: f64 = 12.0;
     let drawn = chart.series.iter().enumerate().filter(|(_, line)| line.values.iter().any(Option::is_some));
     let mut entries: Vec<(String, String)> =
         drawn.map(|(index, line)| (marker(chart, index, 0.0, 0.0), line.name.clone())).collect();
     if !chart.marks.is_empty() {
         entries.push((ring(0.0, 0.0, ""), "published".into()));
     }
-    let (mut x, mut row) = (12.0, 0);
+    let (mut x, mut row) = (BEGIN, 0);
     let mut svg = String::new();
     for (sign, name) in entries {
+        let names = wrapped(&name, WIDTH - BEGIN - 15.0, CHARACTER);
         let width = 30.0 + name.chars().count() as f64 * CHARACTER;
-        if x + width > WIDTH && x > 12.0 {
-            (x, row) = (12.0, row + 1);
+        if x + width - 15.0 > WIDTH && x > BEGIN {
+            (x, row) = (BEGIN, row + 1);
         }
-        let y = TOP + 3.0 + row as f64 * LEGEND_ROW;
-        let _ = writeln!(
-            svg,
-            "<g transform=\"translate({x:.1} {y:.1})\">{sign}<text x=\"11\" y=\"4.5\" font-size=\"{TEXT}\" \
-             fill=\"{INK}\">{}</text></g>",
-            escape(&name)
-        );
-        x += width;
+        let y = top + 3.0 + row as f64 * ROW;
+        let _ = write!(svg, "<g transform=\"translate({x:.1} {y:.1})\">{sign}");
+        for (line, name) in names.iter().enumerate() {
+            let y = 4.5 + line as f64 * ROW;
+            let name = escape(name);
+            let _ = write!(svg, "<text x=\"11\" y=\"{y}\" font-size=\"{TEXT}\" fill=\"{INK}\">{name}</text>");
+        }
+        svg.push_str("</g>\n");
+        // Nothing fits behind a name of several rows.
+        (x, row) = if names.len() > 1 { (BEGIN, row + names.len()) } else { (x + width, row) };
     }
-    (svg, row + 1)
+    (svg, if x > BEGIN { row + 1 } else { row.max(1) })
 }
 
-fn axes(chart: &Chart, frame: &Frame) -> String {
+/// The name of the axis and, smaller, where bars begin, row by row.
+fn axis(chart: &Chart) -> Vec<(String, String)> {
+    // As wide as it can be around the middle of the frame.
+    let room = WIDTH - (LEFT - RIGHT) - 8.0;
+    let mut rows: Vec<(String, String)> =
+        wrapped(&chart.axis, room, CHARACTER).into_iter().map(|line| (line, String::new())).collect();
+    if let Some(begin) = chart.bars_begin() {
+        let (note, last) = (format!("({begin})"), rows.len() - 1);
+        let used = rows[last].0.chars().count() as f64 * CHARACTER;
+        if used + (note.chars().count() + 2) as f64 * SMALL_CHARACTER <= room {
+            rows[last].1 = format!("  {note}");
+        } else {
+            rows.push((String::new(), note));
+        }
+    }
+    rows
+}
+
+fn axes(chart: &Chart, axis: &[(String, String)], frame: &Frame) -> String {
     let mut svg = String::new();
     for tick in frame.scale.ticks() {
         let y = frame.y(tick);
@@ -186,23 +278,37 @@ fn axes(chart: &Chart, frame: &Frame) -> String {
     );
     for (point, label) in chart.points.iter().enumerate() {
         let (x, y) = (frame.x(point), frame.bottom + 17.0);
-        let place = if frame.slanted {
-            format!("transform=\"translate({:.1} {:.1}) rotate(-35)\" text-anchor=\"end\"", x + 5.0, y - 3.0)
+        let (label, place) = if frame.slanted {
+            // Leftwards it has the cosine of its length, and no more room than to the edge.
+            let room = ((x / (0.82 * CHARACTER)) as usize).min(SLANTED);
+            let place = format!("translate({:.1} {:.1}) rotate(-35)", x + 5.0, y - 3.0);
+            (shortened(label, room), format!("transform=\"{place}\" text-anchor=\"end\""))
         } else {
-            format!("x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"middle\"")
+            (label.clone(), format!("x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"middle\""))
         };
-        let _ = writeln!(svg, "<text {place} font-size=\"{TEXT}\" fill=\"{INK}\">{}</text>", escape(label));
+        let _ = writeln!(svg, "<text {place} font-size=\"{TEXT}\" fill=\"{INK}\">{}</text>", escape(&label));
     }
-    let _ = writeln!(
-        svg,
-        "<text x=\"{:.1}\" y=\"{:.1}\" font-size=\"{TEXT}\" text-anchor=\"middle\" fill=\"{INK}\">{}\
-         <tspan font-size=\"{SMALL}\">{}</tspan></text>",
-        (LEFT + WIDTH - RIGHT) / 2.0,
-        HEIGHT - 7.0,
-        escape(&chart.axis),
-        chart.bars_begin().map_or(String::new(), |text| format!(" ({text})"))
-    );
+    for (row, (name, note)) in axis.iter().enumerate() {
+        let _ = writeln!(
+            svg,
+            "<text x=\"{:.1}\" y=\"{:.1}\" font-size=\"{TEXT}\" text-anchor=\"middle\" fill=\"{INK}\" \
+             xml:space=\"preserve\">{}<tspan font-size=\"{SMALL}\">{}</tspan></text>",
+            (LEFT + WIDTH - RIGHT) / 2.0,
+            frame.height - 7.0 - (axis.len() - 1 - row) as f64 * ROW,
+            escape(name),
+            escape(note)
+        );
+    }
     svg
+}
+
+/// A label of at most `most` characters.
+fn shortened(label: &str, most: usize) -> String {
+    if label.chars().count() <= most {
+        return label.to_owned();
+    }
+    let begin: String = label.chars().take(most.saturating_sub(1)).collect();
+    format!("{}…", begin.trim_end())
 }
 
 fn lines(svg: &mut String, chart: &Chart, frame: &Frame) {
@@ -350,15 +456,15 @@ mod tests {
 
     #[test]
     fn a_panel_says_how_its_numbers_came_about_and_where_bars_begin() {
-        let svg = draw(&chart(true, 40.0));
+        let (svg, _) = draw(&chart(true, 40.0));
         assert!(svg.contains("modelled-fit"), "{svg}");
         assert!(svg.contains("bars begin at 20, logarithmic"), "{svg}");
-        assert!(!draw(&chart(false, 40.0)).contains("bars begin"));
+        assert!(!draw(&chart(false, 40.0)).0.contains("bars begin"));
         let mut zero = chart(true, 40.0);
         zero.series[0].values[1] = Some(0.0);
-        assert!(!draw(&zero).contains("bars begin"), "zero has no logarithm: the axis is linear");
+        assert!(!draw(&zero).0.contains("bars begin"), "zero has no logarithm: the axis is linear");
         let lines = Chart { style: Style::Lines, ..chart(true, 40.0) };
-        assert!(!draw(&lines).contains("bars begin"));
+        assert!(!draw(&lines).0.contains("bars begin"));
     }
 
     #[test]
@@ -371,11 +477,36 @@ mod tests {
             value.split('"').next().unwrap().parse().unwrap()
         };
         for published in [38.0, 40.0, 41.0, 50.0] {
-            let svg = draw(&chart(true, published));
+            let (svg, _) = draw(&chart(true, published));
             let (label, ring) = (y(&svg, ">40</text>", "y"), y(&svg, "class=\"published\" cx", "cy"));
             assert!(label < ring - 6.5 || label - SMALL > ring + 6.5, "{published}: {label} at {ring}");
         }
-        let svg = draw(&chart(true, 40.0));
+        let (svg, _) = draw(&chart(true, 40.0));
         assert!(y(&svg, ">1k</text>", "y") > 0.0);
+    }
+
+    #[test]
+    fn long_titles_legends_and_axes_have_rows_of_their_own() {
+        let short = draw(&chart(true, 40.0));
+        let words = "what goes into the picture and not out of it ".repeat(4);
+        let mut long = chart(true, 40.0);
+        (long.title, long.axis) = (words.clone(), words.clone());
+        long.series[0].name = words.clone();
+        long.points = vec!["a label of a point that is far too long".into(); 12];
+        long.series[0].values = vec![Some(40.0); 12];
+        let (svg, height) = draw(&long);
+        assert!(height > short.1 + 5.0 * ROW, "{height}");
+        for text in svg.split("</text>") {
+            let Some((_, text)) = text.rsplit_once("<text ") else { continue };
+            let (attributes, content) = text.split_once('>').unwrap();
+            let plain: String = content.split('<').map(|part| part.rsplit('>').next().unwrap()).collect();
+            let length = plain.chars().count() as f64 * CHARACTER;
+            assert!(length <= WIDTH, "{attributes}: {plain}");
+        }
+        assert!(svg.contains(">a label of…<") && svg.contains(">a label of a point that…<"), "{svg}");
+        let file = file(&words, &[long]);
+        let title = file.matches("font-size=\"17\"").count();
+        assert!(title > 2, "{title} rows");
+        assert_eq!(wrapped("abcdefgh ij", 3.0, 1.0), ["abc", "def", "gh", "ij"]);
     }
 }

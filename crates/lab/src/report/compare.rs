@@ -2,16 +2,20 @@
 
 use super::table::{percent, rate, short, time};
 use super::{Report, table};
+use crate::config::DRAM_KEYS;
 use crate::figure::terminal::wrap;
 use serde_json::Value;
 
 /// Settings named in the table at most; where reports differ in more, the profile and those [`ASKED_FOR`] stand for all.
 const SETTINGS: usize = 5;
+/// Stands for the keys of a DRAM point where every report has one: its name, not what it comes to.
+const DRAM_POINT: &str = "hash.dram";
 /// Settings that options of the command line have names for.
 const ASKED_FOR: &[&str] = &[
     "workload.name",
     "workload.distribution",
     "engine.name",
+    DRAM_POINT,
     "hash.dram_accounting",
     "hash.dram_bytes",
     "media.kind",
@@ -43,7 +47,7 @@ enum Kind {
 const OPERATIONS: Figure = Figure {
     heading: ["operations", ""],
     kind: Kind::Timed,
-    read: |report| (report.ops.total() > 0).then_some(report.throughput_ops_per_s),
+    read: |report| (report.ops.answered() > 0).then_some(report.throughput_ops_per_s),
     show: rate,
 };
 const STORE_MEAN: Figure = Figure {
@@ -70,11 +74,36 @@ const RETRIEVE_P99: Figure = Figure {
     read: |report| report.latency_ns.get("retrieve").map(|retrieve| retrieve.p99 as f64),
     show: time,
 };
+/// A scan is a seek and its nexts.
+const SEEK_MEAN: Figure = Figure {
+    heading: ["seek", "mean"],
+    kind: Kind::Timed,
+    read: |report| report.latency_ns.get("seek").map(|seek| seek.mean),
+    show: time,
+};
+const SEEK_P99: Figure = Figure {
+    heading: ["seek", "p99"],
+    kind: Kind::Timed,
+    read: |report| report.latency_ns.get("seek").map(|seek| seek.p99 as f64),
+    show: time,
+};
+const NEXT_MEAN: Figure = Figure {
+    heading: ["next", "mean"],
+    kind: Kind::Timed,
+    read: |report| report.latency_ns.get("next").map(|next| next.mean),
+    show: time,
+};
+const NEXT_P99: Figure = Figure {
+    heading: ["next", "p99"],
+    kind: Kind::Timed,
+    read: |report| report.latency_ns.get("next").map(|next| next.p99 as f64),
+    show: time,
+};
 const PAYLOAD: Figure = Figure {
     heading: ["payload", "B/op"],
     kind: Kind::Counted,
     read: |report| {
-        let ops = report.ops.total();
+        let ops = report.ops.answered();
         (ops > 0).then(|| report.traffic.payload_bytes.total() as f64 / ops as f64)
     },
     show: short,
@@ -82,13 +111,13 @@ const PAYLOAD: Figure = Figure {
 const TRAFFIC: Figure = Figure {
     heading: ["traffic", "amp."],
     kind: Kind::Counted,
-    read: |report| (report.value_bytes.stored > 0).then_some(report.amplification.traffic),
+    read: |report| report.amplification.traffic,
     show: short,
 };
 const VALUE_PAGES: Figure = Figure {
     heading: ["value", "pages"],
     kind: Kind::Counted,
-    read: |report| Some(report.pages.value_opened as f64),
+    read: |report| report.has_value_log().then_some(report.pages.value_opened as f64),
     show: |pages| table::grouped(pages as u64),
 };
 const READS: Figure = Figure {
@@ -106,7 +135,7 @@ const PROGRAMS: Figure = Figure {
 const WRITE_AMPLIFICATION: Figure = Figure {
     heading: ["write", "amp."],
     kind: Kind::Counted,
-    read: |report| (report.value_bytes.stored > 0).then_some(report.amplification.write),
+    read: |report| report.amplification.write,
     show: short,
 };
 /// A column of its own where some failed.
@@ -127,11 +156,39 @@ const READING: (&[Figure], &[Figure]) = (
     &[OPERATIONS, RETRIEVE_MEAN, RETRIEVE_P99, STORE_MEAN, STORE_P99, READS, PROGRAMS, WRITE_AMPLIFICATION],
     &[OPERATIONS, READS, PROGRAMS],
 );
+/// Columns for workloads that scan, with the same.
+const SCANNING: (&[Figure], &[Figure]) = (
+    &[OPERATIONS, SEEK_MEAN, SEEK_P99, NEXT_MEAN, NEXT_P99, STORE_MEAN, READS, PROGRAMS, WRITE_AMPLIFICATION],
+    &[OPERATIONS, READS, PROGRAMS],
+);
+/// Columns where some read and some scan, with the same.
+const READING_AND_SCANNING: (&[Figure], &[Figure]) = (
+    &[
+        OPERATIONS,
+        RETRIEVE_MEAN,
+        RETRIEVE_P99,
+        SEEK_MEAN,
+        NEXT_MEAN,
+        STORE_MEAN,
+        READS,
+        PROGRAMS,
+        WRITE_AMPLIFICATION,
+    ],
+    &[OPERATIONS, READS, PROGRAMS],
+);
 
-/// Which columns suit these reports: one read in ten operations makes a workload that reads.
+/// Which columns suit these reports: one read in ten operations makes a workload that reads, and one scan in
+/// ten one that scans. A scan's nexts are of it.
 fn figures(reports: &[Report]) -> (&'static [Figure], &'static [Figure]) {
-    let reads = |report: &Report| report.ops.retrieve * 10 > report.ops.total();
-    if reports.iter().any(reads) { READING } else { STORING }
+    let is_often = |report: &Report, count: u64| count * 10 > report.ops.total() - report.ops.next;
+    let reads = reports.iter().any(|report| is_often(report, report.ops.retrieve));
+    let scans = reports.iter().any(|report| is_often(report, report.ops.seek));
+    match (reads, scans) {
+        (false, false) => STORING,
+        (true, false) => READING,
+        (false, true) => SCANNING,
+        (true, true) => READING_AND_SCANNING,
+    }
 }
 
 /// Several reports side by side, named by the settings they differ in, and how the best of each figure stands to the first report.
@@ -142,15 +199,17 @@ pub fn compare(reports: &[Report]) -> String {
     let (names, labels) = labels(reports);
     let (shown, _) = figures(reports);
     let failed = reports.iter().any(|report| report.ops.errors > 0).then_some(&ERRORS);
-    let shown: Vec<&Figure> = shown.iter().chain(failed).collect();
+    let has_value_pages = reports.iter().any(Report::has_value_log);
+    let shown = shown.iter().filter(|figure| has_value_pages || figure.heading != VALUE_PAGES.heading);
+    let shown: Vec<&Figure> = shown.chain(failed).collect();
     let mut rows: Vec<Vec<String>> = vec![names.clone(), vec![String::new(); names.len()]];
     for figure in &shown {
         rows[0].push(figure.heading[0].into());
         rows[1].push(figure.heading[1].into());
     }
-    for (report, label) in reports.iter().zip(labels) {
+    for (report, label) in reports.iter().zip(&labels) {
         let cells = shown.iter().map(|figure| figure.cell(report));
-        rows.push(label.into_iter().chain(cells).collect());
+        rows.push(label.iter().cloned().chain(cells).collect());
     }
     let columns = rows[0].len();
     let widths: Vec<usize> = (0..columns)
@@ -177,7 +236,7 @@ pub fn compare(reports: &[Report]) -> String {
     }
     text.push_str(&rule);
     text.push_str(&legend(reports, &shown));
-    text.push_str(&notes(reports));
+    text.push_str(&notes(reports, &labels));
     if reports.len() > 1 {
         text.push_str(&against_first(reports));
     }
@@ -200,15 +259,35 @@ fn heading(first: &Report, names: &[String]) -> String {
     table::edges(&left, &right) + "\n"
 }
 
-/// What runs say of themselves, once however many say it.
-fn notes(reports: &[Report]) -> String {
-    let mut notes: Vec<&String> = Vec::new();
-    for note in reports.iter().flat_map(|report| &report.notes) {
-        if !notes.contains(&note) {
-            notes.push(note);
+/// What runs say of themselves, once however many say it, with the rows it is about unless these are all.
+fn notes(reports: &[Report], labels: &[Vec<String>]) -> String {
+    let mut notes: Vec<(&String, Vec<usize>)> = Vec::new();
+    for (row, report) in reports.iter().enumerate() {
+        for note in &report.notes {
+            match notes.iter_mut().find(|(known, _)| *known == note) {
+                Some((_, rows)) => rows.push(row),
+                None => notes.push((note, vec![row])),
+            }
         }
     }
-    notes.into_iter().map(|note| wrap(&format!("note: {note}"))).collect()
+    let line = |(note, rows): (&String, Vec<usize>)| match rows.len() == reports.len() {
+        true => wrap(&format!("note: {note}")),
+        false => wrap(&format!("note on {}: {note}", named(&rows, labels))),
+    };
+    notes.into_iter().map(line).collect()
+}
+
+/// Rows by what only they have in common, as a workload; one by one where there is no such thing.
+fn named(rows: &[usize], labels: &[Vec<String>]) -> String {
+    let first = &labels[rows[0]];
+    let agree = |column: &usize| rows.iter().all(|row| labels[*row][*column] == first[*column]);
+    let common: Vec<usize> = (0..first.len()).filter(agree).collect();
+    let is_like_them = |label: &&Vec<String>| common.iter().all(|column| label[*column] == first[*column]);
+    if labels.iter().filter(is_like_them).count() == rows.len() {
+        common.iter().map(|column| first[*column].as_str()).collect::<Vec<_>>().join(" ")
+    } else {
+        rows.iter().map(|row| labels[*row].join(" ")).collect::<Vec<_>>().join(", ")
+    }
 }
 
 /// Which columns are counted and which are not.
@@ -269,7 +348,7 @@ fn against_first(reports: &[Report]) -> String {
 
 /// Names of the settings in which reports differ, and each report's values of them.
 fn labels(reports: &[Report]) -> (Vec<String>, Vec<Vec<String>>) {
-    let flat: Vec<Vec<(String, String)>> = reports
+    let mut flat: Vec<Vec<(String, String)>> = reports
         .iter()
         .map(|report| {
             let mut leaves = Vec::new();
@@ -277,6 +356,12 @@ fn labels(reports: &[Report]) -> (Vec<String>, Vec<Vec<String>>) {
             leaves
         })
         .collect();
+    let points: Option<Vec<&String>> = reports.iter().map(|report| report.dram_point.as_ref()).collect();
+    for (leaves, point) in flat.iter_mut().zip(points.into_iter().flatten()) {
+        let at = leaves.iter().position(|(key, _)| DRAM_KEYS.contains(&key.as_str()));
+        leaves.retain(|(key, _)| !DRAM_KEYS.contains(&key.as_str()));
+        leaves.insert(at.unwrap_or(0), (DRAM_POINT.into(), point.clone()));
+    }
     let value = |report: usize, key: &str| {
         flat[report].iter().find(|(known, _)| known == key).map(|(_, value)| value.as_str())
     };

@@ -69,6 +69,15 @@ pub(crate) fn grouped(number: u64) -> String {
     text
 }
 
+/// A number with so many decimals, its whole part as [`grouped`] has it: 1234.56 as `1 234.6`.
+pub(crate) fn with_decimals(number: f64, decimals: usize) -> String {
+    let text = format!("{:.decimals$}", number.abs());
+    let (whole, rest) = text.split_at(text.find('.').unwrap_or(text.len()));
+    let sign = if number < 0.0 { "-" } else { "" };
+    // What is no number, or a larger one than can be counted, stays as it is.
+    format!("{sign}{}{rest}", whole.parse().map_or_else(|_| whole.to_owned(), grouped))
+}
+
 /// A number with as many decimals as make four significant digits.
 pub(super) fn short(number: f64) -> String {
     let decimals = match number.abs() {
@@ -76,7 +85,7 @@ pub(super) fn short(number: f64) -> String {
         n if n >= 10.0 => 2,
         _ => 3,
     };
-    format!("{number:.decimals$}")
+    with_decimals(number, decimals)
 }
 
 fn scaled(number: f64, units: &[(&str, f64)]) -> String {

@@ -54,8 +54,8 @@ fn sample(transfer: &str, packing: &str) -> Report {
         pages: Pages { value_opened: value_pages },
         memcpy: Memcpy { bytes: 32_000, ns: 940_000 },
         amplification: Amplification {
-            traffic: (88_000 + to_drive) as f64 / 32_000.0,
-            write: (value_pages + 4) as f64 * 16_384.0 / 32_000.0,
+            traffic: Some((88_000 + to_drive) as f64 / 32_000.0),
+            write: Some((value_pages + 4) as f64 * 16_384.0 / 32_000.0),
         },
         resources: [
             ("firmware core 0", Resource { busy_fraction: 0.34, queue_ns_mean: 0.0 }),
@@ -122,8 +122,8 @@ fn comparison() {
     transfer   packing   operations     store     store  payload  traffic  value      NAND  write
                                          mean       p99     B/op     amp.  pages  programs   amp.
     ---------------------------------------------------------------------------------------------
-    prp        block      58.05 k/s  10.80 us  10.90 us   4142.6    130.8    250       254  130.0
-    prp        backfill   58.05 k/s  10.80 us  10.90 us   4142.6    130.8      2         6  3.072
+    prp        block      58.05 k/s  10.80 us  10.90 us  4 142.6    130.8    250       254  130.0
+    prp        backfill   58.05 k/s  10.80 us  10.90 us  4 142.6    130.8      2         6  3.072
     piggyback  block      58.05 k/s  10.80 us  10.90 us    87.13    2.750    250       254  130.0
     piggyback  backfill   58.05 k/s  10.80 us  10.90 us    87.13    2.750      2         6  3.072
     ---------------------------------------------------------------------------------------------
@@ -135,6 +135,64 @@ fn comparison() {
       piggyback block      payload B/op   -97.90 %   NAND programs     0.00 %   store mean     0.00 %
       piggyback backfill   payload B/op   -97.90 %   NAND programs   -97.64 %   store mean     0.00 %
     "#);
+}
+
+/// What a budget comes to at a scale is nobody's name for it.
+#[test]
+fn a_comparison_names_dram_points_as_they_were_asked_for() {
+    let at = |point: &str, further: &[&str]| {
+        let mut document = Document::profile("kvvirt").unwrap();
+        document.set_dram(point).unwrap();
+        document.set("workload.preset=plus").unwrap();
+        document.shrink("1/256".parse().unwrap()).unwrap();
+        further.iter().for_each(|set| document.set(set).unwrap());
+        Report {
+            config: serde_json::to_value(document.config().unwrap()).unwrap(),
+            dram_point: document.dram_point().map(str::to_owned),
+            ..sample("prp", "block")
+        }
+    };
+    let text = compare(&[at("published", &[]), at("total-128", &[]), at("total-256", &[])]);
+    for line in ["dram       operations", "published   58.05 k/s", "total-128   58.05 k/s", "  total-256   "]
+    {
+        assert!(text.lines().any(|row| row.starts_with(line)), "{line}: {text}");
+    }
+    assert!(!text.contains("dram_bytes"), "{text}");
+    let altered = ["hash.dram_bytes=1MiB"];
+    let text = compare(&[at("published", &altered), at("total-128", &altered)]);
+    assert!(text.contains("dram_accounting") && !text.contains("total-128"), "laid over: {text}");
+}
+
+/// A workload that scans is judged by its scans, beside others by theirs as well.
+#[test]
+fn a_comparison_shows_the_scans_of_a_workload_that_scans() {
+    let mut scans = sample("prp", "block");
+    scans.ops = Ops { store: 50, seek: 950, next: 50_000, ..Ops::default() };
+    let latency = |mean: f64| Latency { mean, p50: 1, p99: 2 * mean as u64, p999: 3, max: 4 };
+    scans.latency_ns =
+        [("store", latency(10_800.0)), ("seek", latency(31_200.0)), ("next", latency(17_000.0))]
+            .into_iter()
+            .collect();
+    let headings = |text: &str| -> Vec<String> {
+        let rows: Vec<Vec<&str>> =
+            text.lines().skip(2).take(2).map(|row| row.split_whitespace().collect()).collect();
+        vec![rows[0].join(" "), rows[1].join(" ")]
+    };
+    let cells = |text: &str| -> Vec<String> {
+        let rows = text.lines().filter(|line| line.contains(" k/s "));
+        rows.map(|row| row.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
+    };
+    let text = compare(&[scans.clone()]);
+    let expected = ["operations seek seek next next store NAND NAND write", "mean p99 mean p99 mean reads"];
+    assert!(headings(&text)[0].ends_with(expected[0]), "{text}");
+    assert!(headings(&text)[1].starts_with(expected[1]), "{text}");
+    assert!(cells(&text)[0].contains("31.20 us 62.40 us 17.00 us 34.00 us 10.80 us"), "{text}");
+    let mut reads = sample("prp", "backfill");
+    reads.ops = Ops { store: 500, retrieve: 500, ..Ops::default() };
+    let text = compare(&[reads, scans]);
+    assert!(headings(&text)[0].contains("retrieve retrieve seek next store"), "{text}");
+    assert!(cells(&text)[0].contains("85.12 us 180.0 us - - 10.80 us"), "{text}");
+    assert!(cells(&text)[1].contains("- - 31.20 us 17.00 us 10.80 us"), "{text}");
 }
 
 /// Rows of a table whose operations failed look fast, and what runs say of themselves is said once.
@@ -149,10 +207,31 @@ fn a_comparison_shows_errors_and_notes() {
     let rows: Vec<&str> = text.lines().filter(|line| line.contains(" k/s ")).collect();
     assert!(rows[0].ends_with(" 0") && rows[1].ends_with(" 1 234"), "{text}");
     assert_eq!(text.matches("note: keys are 16 B").count(), 1, "{text}");
-    let story = text.lines().skip_while(|line| !line.starts_with("note: first of 1234 errors"));
+    assert!(text.contains("\nnote: keys are 16 B"), "what every row says is of no row: {text}");
+    let story = text.lines().skip_while(|line| !line.starts_with("note on backfill: first of 1234 errors"));
     let story: Vec<&str> = story.take(2).collect();
     assert!(story.iter().all(|line| line.chars().count() <= table::WIDTH), "{text}");
     assert!(story[1].starts_with("    "), "{text}");
+}
+
+/// Rows are named by what only they have in common, or each by itself.
+#[test]
+fn a_note_names_the_rows_it_is_about() {
+    let mut reports: Vec<Report> = ["prp", "piggyback"]
+        .iter()
+        .flat_map(|transfer| ["block", "all", "backfill"].map(|packing| sample(transfer, packing)))
+        .collect();
+    for (row, note) in [(1, "of all"), (4, "of all"), (3, "of one"), (0, "of two"), (5, "of two")] {
+        reports[row].notes.push(note.into());
+    }
+    let text = compare(&reports);
+    for line in [
+        "note on all: of all",
+        "note on piggyback block: of one",
+        "note on prp block, piggyback backfill: of two",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}: {text}");
+    }
 }
 
 /// Nothing that was stored has been written more than once, and no store took no time.
@@ -171,12 +250,26 @@ fn a_figure_of_nothing_is_a_dash() {
     let text = report.to_string();
     let figures = text.lines().skip_while(|line| !line.starts_with("AMPLIFICATION")).nth(1).unwrap();
     assert_eq!(figures.split_whitespace().collect::<Vec<_>>(), ["-", "-", "32.00", "kB", "3.200", "kB"]);
+    let json = serde_json::to_value(&report).unwrap();
+    assert_eq!(json["amplification"], serde_json::json!({"traffic": null, "write": null}));
     let text = compare(&[report.clone()]);
     let row = text.lines().find(|line| line.contains(" k/s ")).unwrap();
     let cells: Vec<&str> = row.split_whitespace().collect();
     assert_eq!(cells[3..], ["85.12", "us", "180.0", "us", "-", "-", "10", "254", "-"], "{text}");
     let text = compare(&[sample("prp", "block"), report]);
     assert!(text.contains("NAND reads     0.00 %"), "{text}");
+}
+
+#[test]
+fn value_pages_are_those_of_an_engine_with_a_value_log() {
+    let mut hash = sample("prp", "block");
+    hash.config["engine"]["name"] = "plus".into();
+    let lsm = sample("prp", "block");
+    assert!(lsm.to_string().contains("value pages") && !hash.to_string().contains("value pages"));
+    assert!(!compare(&[hash.clone()]).contains("value pages"));
+    let both = compare(&[lsm, hash]);
+    let row = both.lines().find(|line| line.starts_with("plus")).expect(&both);
+    assert!(row.split_whitespace().collect::<Vec<_>>().join(" ").contains(" - 254 "), "{both}");
 }
 
 #[test]

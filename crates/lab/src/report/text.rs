@@ -91,7 +91,7 @@ impl Report {
         }
         if self.clock == "virtual" && self.time.wall_s > 0.0 {
             let loaded = self.precondition.as_ref().map_or(0, |loading| loading.stores);
-            let simulated = self.if_operated(rate((loaded + self.ops.total()) as f64 / self.time.wall_s));
+            let simulated = self.if_operated(rate((loaded + self.ops.answered()) as f64 / self.time.wall_s));
             let took = time(self.time.wall_s * 1e9);
             let line = format!("  simulated at {simulated}, in {took} of this machine's time");
             text.push_str(&super::table::edges(&line, "measured"));
@@ -110,12 +110,7 @@ impl Report {
 
     /// A figure for each operation: of a replay nobody knows the operations.
     fn if_operated(&self, figure: String) -> String {
-        if self.ops.total() > 0 { figure } else { "-".to_owned() }
-    }
-
-    /// A figure for each byte stored.
-    fn if_stored(&self, figure: String) -> String {
-        if self.value_bytes.stored > 0 { figure } else { "-".to_owned() }
+        if self.ops.answered() > 0 { figure } else { "-".to_owned() }
     }
 
     fn latency(&self) -> String {
@@ -137,7 +132,7 @@ impl Report {
         let headings = ["payload", "B/op", "share", "wire", "B/op"];
         let mut table = Table::new("TRAFFIC", &headings, COUNTED);
         let (payload, wire) = (&self.traffic.payload_bytes, &self.traffic.wire_bytes);
-        let ops = self.ops.total() as f64;
+        let ops = self.ops.answered() as f64;
         let mut row = |name: &str, payload_bytes: u64, wire_bytes: u64| {
             let cells = [
                 bytes(payload_bytes as f64),
@@ -180,7 +175,9 @@ impl Report {
         }
         table.row("total", &[grouped(programs.total()), String::new(), grouped(reads.total())]);
         table.row("erases", &[grouped(self.nand.erases)]);
-        table.row("value pages", &[grouped(self.pages.value_opened)]);
+        if self.has_value_log() {
+            table.row("value pages", &[grouped(self.pages.value_opened)]);
+        }
         table.finish()
     }
 
@@ -189,10 +186,10 @@ impl Report {
         let mut table = Table::new("AMPLIFICATION", &headings, COUNTED);
         let copied = self.memcpy.bytes as f64;
         let cells = [
-            self.if_stored(short(self.amplification.traffic)),
-            self.if_stored(short(self.amplification.write)),
+            amplification(self.amplification.traffic),
+            amplification(self.amplification.write),
             bytes(copied),
-            self.if_operated(bytes(ratio(copied, self.ops.total() as f64))),
+            self.if_operated(bytes(ratio(copied, self.ops.answered() as f64))),
         ];
         table.row("", &cells);
         table.finish()
@@ -206,7 +203,7 @@ impl Report {
         let cells = [
             grouped(loading.stores),
             bytes(loading.stored_bytes as f64),
-            short(loading.write_amplification),
+            amplification(loading.write_amplification),
             grouped(loading.nand.programs.total()),
             grouped(loading.nand.erases),
             loading.virtual_ns.map_or_else(|| "untimed".into(), |span_ns| time(span_ns as f64)),
@@ -218,7 +215,7 @@ impl Report {
     /// What the engine counts by names of its own, as far as it happened.
     fn engine(&self) -> String {
         let mut table = Table::new("ENGINE", &["count", "per op"], COUNTED);
-        let ops = self.ops.total() as f64;
+        let ops = self.ops.answered() as f64;
         let mut any = false;
         for (name, count) in self.engine.iter().filter(|(_, count)| **count > 0) {
             let per_op = self.if_operated(short(ratio(*count as f64, ops)));
@@ -244,4 +241,9 @@ impl Report {
         }
         table.finish()
     }
+}
+
+/// Bytes for a byte stored, if one was.
+fn amplification(times: Option<f64>) -> String {
+    times.map_or_else(|| "-".to_owned(), short)
 }

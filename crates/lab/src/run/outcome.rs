@@ -23,7 +23,10 @@ fn counting_of_scans(ops: &report::Ops) -> Option<String> {
 impl Outcome {
     pub(crate) fn into_report(self, document: &Document, config: &Config) -> anyhow::Result<Report> {
         let Outcome { seen, began, ended, drained, mut notes, loading } = self;
-        notes.extend(seen.first_error.map(|error| format!("first of {} errors: {error}", seen.errors)));
+        notes.extend(
+            seen.first_error
+                .map(|error| format!("first of {} errors: {error}", report::grouped(seen.errors))),
+        );
         let counts = seen.latency.each_ref().map(|histogram| histogram.summary().count);
         let ops = report::Ops {
             store: counts[STORE],
@@ -44,12 +47,12 @@ impl Outcome {
         let payload = traffic(&drained.payload.since(&began.payload));
         let programs: report::ByPurpose = counters.programs().collect();
         let stored = seen.stored_bytes;
-        let per_value_byte = |bytes: u64| if stored == 0 { 0.0 } else { bytes as f64 / stored as f64 };
         let resources = resources(&began, &ended);
         Ok(Report {
             profile: document.profile_name().to_owned(),
             set: document.user_settings().into_iter().map(|(key, value)| format!("{key}={value}")).collect(),
             config: serde_json::to_value(config)?,
+            dram_point: document.dram_point().map(str::to_owned),
             seed: config.run.seed,
             clock: "virtual".into(),
             revision: crate::REVISION.to_owned(),
@@ -58,8 +61,8 @@ impl Outcome {
             throughput_ops_per_s: ops.total() as f64 * 1e9 / span_ns.max(1) as f64,
             latency_ns: latencies(&seen.latency),
             amplification: report::Amplification {
-                traffic: per_value_byte(payload.total()),
-                write: per_value_byte(programs.total() * u64::from(config.flash.page_bytes)),
+                traffic: per_value_byte(payload.total(), stored),
+                write: per_value_byte(programs.total() * u64::from(config.flash.page_bytes), stored),
             },
             traffic: report::Traffic {
                 payload_bytes: payload,
@@ -89,11 +92,16 @@ impl Loading {
             stores: self.stores,
             stored_bytes: self.stored_bytes,
             virtual_ns: config.workload.timed_load.then_some(self.ended.at - self.began.at),
-            write_amplification: programmed as f64 / self.stored_bytes.max(1) as f64,
+            write_amplification: per_value_byte(programmed, self.stored_bytes),
             nand: report::Nand { programs, reads: counters.reads().collect(), erases: counters.erases },
             engine: details(&self.began, &self.ended),
         }
     }
+}
+
+/// Bytes moved for each that was stored, if any was.
+fn per_value_byte(bytes: u64, stored: u64) -> Option<f64> {
+    (stored > 0).then(|| bytes as f64 / stored as f64)
 }
 
 /// What the engine counted in between, and its states at the end.

@@ -44,7 +44,8 @@ pub struct Row {
 /// Every combination that `text` describes, the last key changing fastest.
 ///
 /// # Errors
-/// One line: no TOML, an unknown key, a setting that is wrong, or too many rows. `name` stands in messages.
+/// One line: no TOML, an unknown key, a setting that is wrong or that a row would not look at, or too many
+/// rows. `name` stands in messages.
 pub fn rows(name: &str, text: &str) -> anyhow::Result<Vec<Row>> {
     let toml: DocumentMut = text.parse().map_err(|error: toml_edit::TomlError| {
         let line = error.span().map_or(0, |span| text[..span.start].matches('\n').count() + 1);
@@ -122,6 +123,12 @@ impl Plan {
         let mut seen = BTreeSet::new();
         let mut rows = Vec::with_capacity(partial.len());
         for (settings, document) in partial {
+            let config = document.config()?;
+            for (key, _) in &self.grid {
+                if let Some(why) = config.ignores(key) {
+                    bail!("{key}: {why}");
+                }
+            }
             let config_hash = config_hash(&document)?;
             ensure!(
                 seen.insert(config_hash.clone()),

@@ -61,8 +61,8 @@ fn made_up(document: &Document) -> Report {
     let roles = kvdrive_device::firmware::Role::ALL;
     report.resources = Named::from_iter(roles.map(|(_, name)| (name, Resource::default())));
     report.dram = Named::from_iter([("section_cache", 1 << 20)]);
-    report.amplification.traffic = 130.75;
-    report.amplification.write = 129.0;
+    report.amplification.traffic = Some(130.75);
+    report.amplification.write = Some(129.0);
     report
 }
 

@@ -3,6 +3,7 @@
 
 use kvdrive_lab::config::Document;
 use kvdrive_lab::explain::{Kind, explain};
+use kvdrive_sim::TraceEntry;
 
 fn document(settings: &[&str]) -> Document {
     let mut document = Document::profile("cosmos-plus").expect("the profile exists");
@@ -65,5 +66,26 @@ fn every_byte_is_among_the_steps() {
         let crossed: u64 =
             explanation.steps.iter().filter(|step| step.room == "link").map(|step| step.bytes).sum();
         assert_eq!(crossed, payload_bytes, "{method}, {bytes} B");
+    }
+}
+
+/// Only what goes through a window asks for one, and what is left is the store: `88 + 68 x ceil(v / 64)`.
+#[test]
+fn asking_for_a_window_is_told_apart_from_the_store() {
+    for (method, bytes, asking, payload_bytes) in [
+        ("cxl", 128, 88, 224),
+        ("piggyback-cxl", 100, 88, 224),
+        ("piggyback-cxl", 20, 0, 88),
+        ("adaptive-cxl", 20, 88, 156),
+        ("prp", 128, 0, 4184),
+        ("piggyback", 128, 0, 264),
+    ] {
+        let settings = [format!("host.transfer={method}"), format!("workload.value_size={bytes}")];
+        let explanation = explain(&document(&[&settings[0], &settings[1]]), Kind::Store).expect("it runs");
+        let (ahead, store) = explanation.steps.split_at(explanation.asking);
+        let crossed = |steps: &[TraceEntry]| -> u64 {
+            steps.iter().filter(|step| step.room == "link").map(|step| step.bytes).sum()
+        };
+        assert_eq!((crossed(ahead), crossed(store)), (asking, payload_bytes), "{method}, {bytes} B");
     }
 }

@@ -152,3 +152,30 @@ fn evicted_values_are_refused_without_flash() {
     ]);
     assert!(report.ops.errors > 1000 && report.ops.errors < 2000, "{:?}", report.ops);
 }
+
+/// A drive that is full says so at once: that is no fast store, and nothing that was stored.
+#[test]
+fn refused_stores_are_counted_as_errors_and_in_no_latency() {
+    let full = |until_full: bool| {
+        report(&[
+            "flash.channels=2",
+            "flash.dies_per_channel=2",
+            "flash.blocks_per_die=16",
+            "flash.pages_per_block=64",
+            "gc.segment_pages=64",
+            "workload.name=fillseq",
+            "workload.value_size=4096",
+            "workload.ops=20000",
+            &format!("workload.until_full={until_full}"),
+        ])
+    };
+    let (ended, went_on) = (full(true), full(false));
+    assert!(ended.ops.errors == 0 && ended.ops.store < 19_000, "{:?}", ended.ops);
+    assert_eq!(went_on.ops.store, ended.ops.store);
+    assert_eq!(went_on.ops.errors, 20_000 - ended.ops.store);
+    assert_eq!(went_on.latency_ns, ended.latency_ns);
+    assert!(went_on.throughput_ops_per_s < ended.throughput_ops_per_s);
+    let note = went_on.notes.iter().find(|note| note.starts_with("first of ")).expect("a note");
+    let key = kvdrive_spec::Key::from_u32_be(ended.ops.store as u32);
+    assert!(note.ends_with(&format!(" errors: store of {key}: capacity exceeded (81h)")), "{note}");
+}

@@ -6,7 +6,7 @@ use kvdrive_lab::report::{ByPurpose, Report};
 use kvdrive_lab::sweep::{Finished, Row, rows};
 use serde_json::Value;
 
-const SWEEP: &str = "set = [\"workload.ops=100\"]\n[grid]\n\"host.transfer\" = [\"prp\", \"piggyback\"]\nworkload.value_size = [4, \"1KiB\"]\n";
+const SWEEP: &str = "set = [\"workload.ops=100\", \"workload.name=w-a\"]\n[grid]\n\"host.transfer\" = [\"prp\", \"piggyback\"]\nworkload.value_size = [4, \"1KiB\"]\n";
 
 fn sweep() -> Vec<Row> {
     rows("s.toml", SWEEP).unwrap()
@@ -94,6 +94,14 @@ fn a_wrong_sweep_is_one_line() {
             .contains("unknown key; did you mean host.transfer?")
     );
     assert!(wrong("[grid]\n\"host.depth\" = [1, 1]\n").contains("two combinations are the same run"));
+    let ignored = wrong("[grid]\n\"workload.distribution\" = [\"uniform\", \"zipfian\"]\n");
+    assert!(ignored.contains("workload.distribution: workload w-m chooses keys by itself"), "{ignored}");
+    let ignored = wrong("set = [\"engine.name=plus\"]\n[grid]\n\"packing.policy\" = [\"all\"]\n");
+    assert!(ignored.contains("packing.policy: engine plus places values by itself"), "{ignored}");
+    let ignored = wrong("[grid]\n\"hash.max_probes\" = [1, 2]\n");
+    assert!(ignored.contains("hash.max_probes: engine lsm does not look at it"), "{ignored}");
+    let some = "[grid]\n\"workload.name\" = [\"w-a\", \"w-d\"]\nworkload.value_size = [4]\n";
+    assert!(wrong(some).contains("workload.value_size: workload w-d has sizes of its own"));
     assert!(wrong("[grid\n").starts_with("s.toml:1: "));
     assert!(wrong("profile = \"x\"\n[grid]\n\"host.depth\" = [1]\n").contains("no such profile"));
     let many = (1..=1500).map(|n| n.to_string()).collect::<Vec<_>>().join(", ");
@@ -127,9 +135,9 @@ fn folder_name() -> String {
 fn rows_that_would_share_an_image_file_are_refused() {
     let wrong = |text: &str| rows("s.toml", text).unwrap_err().to_string();
     let on_file = "set = [\"media.kind=file\", \"media.path=a\"]\n[grid]\n";
-    let error = wrong(&format!("{on_file}workload.value_size = [4, 8]\n"));
+    let error = wrong(&format!("{on_file}workload.ops = [4, 8]\n"));
     assert_eq!(error, "s.toml: media.kind: 2 drives on one image file, a; take ram or tags");
-    assert_eq!(rows("s.toml", &format!("{on_file}workload.value_size = [4]\n")).unwrap().len(), 1);
+    assert_eq!(rows("s.toml", &format!("{on_file}workload.ops = [4]\n")).unwrap().len(), 1);
     assert_eq!(rows("s.toml", &format!("{on_file}media.path = [\"a\", \"b\"]\n")).unwrap().len(), 2);
     let spellings = wrong(&format!("{on_file}media.path = [\"a\", \"../{}/a\"]\n", folder_name()));
     assert_eq!(spellings, error);

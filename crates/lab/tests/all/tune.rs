@@ -17,7 +17,7 @@ fn thresholds_are_where_the_profiles_times_cross() {
     let host = taken.config().expect("valid").host;
     assert_eq!((host.transfer.as_str(), host.threshold1_bytes, host.threshold2_bytes), ("adaptive", 59, 56));
     let text = tuning.to_text();
-    assert!(text.contains("20.00 / 4184") && text.contains("by beta"), "{text}");
+    assert!(text.contains("20.00 / 4 184") && text.contains("by beta"), "{text}");
 }
 
 /// Behind Gen5 a page takes 2.45 us of 13.25: one command pays, a tail never.

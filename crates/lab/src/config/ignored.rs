@@ -1,0 +1,155 @@
+//! Settings that a run would not look at. Who asks for one by an option, or makes it an axis of a sweep,
+//! expects it to matter.
+
+use kvdrive_device::engines::hash;
+
+use super::Config;
+use crate::workload::{draws_keys, has_distribution, has_own_sizes};
+
+/// Keys of workloads, by how they begin, with the workloads that look at them, by how those begin.
+const OF_WORKLOADS: &[(&[&str], &[&str])] = &[
+    (&["large_ratio"], &["w-b", "w-c"]),
+    (
+        &[
+            "read_fraction",
+            "delete_fraction",
+            "exist_fraction",
+            "seek_fraction",
+            "list_fraction",
+            "seek_nexts",
+        ],
+        &["mixed"],
+    ),
+    (
+        &["value_theta", "value_k", "value_sigma", "value_floor_bytes", "mix_max_value_size"],
+        &["mixgraph", "w-m"],
+    ),
+    (&["key_dist_", "keyrange_", "iter_", "mix_"], &["mixgraph"]),
+    (&["scramble"], &["ycsb-"]),
+    (&["zipf_theta", "overwrites"], &["ycsb-", "plus-"]),
+    (&["scan_length_max"], &["ycsb-e"]),
+];
+/// Sections that only the LSM-tree looks at; what else hash engines leave alone is a key here and there.
+const OF_LSM: &[&str] = &["buffer", "packing", "lsm", "gc", "ftl"];
+
+impl Config {
+    /// Why a run of this would not look at `key`, and what would; `None` if it does.
+    pub fn ignores(&self, key: &str) -> Option<String> {
+        let (section, name) = key.split_once('.')?;
+        match section {
+            "workload" => workload_ignores(&self.workload.name, name),
+            _ => engine_ignores(&self.engine.name, section, name),
+        }
+    }
+}
+
+fn workload_ignores(workload: &str, name: &str) -> Option<String> {
+    let problem = match name {
+        "value_size" if has_own_sizes(workload) => {
+            "has sizes of its own; --workload w-a stores values of one size".to_owned()
+        }
+        "num" if !draws_keys(workload) => {
+            "draws no keys, each of its operations has one of its own; --workload fillrandom draws".to_owned()
+        }
+        "distribution" if !has_distribution(workload) => {
+            "chooses keys by itself; those of ycsb- and plus- do as asked".to_owned()
+        }
+        "key_size" if workload.starts_with("w-") => {
+            "has keys of 4 B; --workload fillseq takes the size that is asked for".to_owned()
+        }
+        name => {
+            let is_of = |(keys, _): &&(&[&str], _)| keys.iter().any(|key| name.starts_with(key));
+            let (_, lookers) = OF_WORKLOADS.iter().find(is_of)?;
+            if lookers.iter().any(|looker| workload.starts_with(looker)) {
+                return None;
+            }
+            format!("does not look at it; {} do", lookers.join(", "))
+        }
+    };
+    Some(format!("workload {workload} {problem}"))
+}
+
+fn engine_ignores(engine: &str, section: &str, name: &str) -> Option<String> {
+    let is_hash_engine = hash::scheme(engine).is_some();
+    let problem = match (section, name) {
+        ("packing", _) if is_hash_engine => "places values by itself; --engine lsm does by a policy",
+        ("lsm", "iterators") => return None,
+        (section, _) if is_hash_engine && OF_LSM.contains(&section) => {
+            "does not look at it; --engine lsm does"
+        }
+        ("hash", "dram_bytes" | "dram_accounting") if !is_hash_engine => {
+            "has no such budget; --engine original, plus or plus2 has"
+        }
+        ("hash", _) if !is_hash_engine => "does not look at it; --engine original, plus or plus2 does",
+        _ => return None,
+    };
+    Some(format!("engine {engine} {problem}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Document;
+    use crate::workload::{self, Op, WORKLOADS, WorkloadParams};
+
+    /// The first operations of a workload, those that load before them.
+    fn begin(params: &WorkloadParams) -> Vec<Op> {
+        let mut workload = workload::build(params, 1).unwrap();
+        let load = (0..workload.preload()).map(|index| {
+            let (key, value) = workload.preload_pair(index);
+            Op::Store { key, value }
+        });
+        let mut operations: Vec<Op> = load.collect();
+        operations.extend((0..200).map(|_| workload.next()));
+        operations
+    }
+
+    #[test]
+    fn what_a_workload_ignores_alters_nothing_it_asks_for() {
+        let settings = [
+            "value_size=33",
+            "num=999",
+            "key_size=8",
+            "distribution=uniform",
+            "large_ratio=8:1",
+            "read_fraction=0.25",
+            "delete_fraction=0.25",
+            "exist_fraction=0.25",
+            "seek_fraction=0.25",
+            "list_fraction=0.25",
+            "seek_nexts=3",
+            "key_dist_a=0.002312",
+            "keyrange_num=30",
+            "value_k=0.3",
+            "value_floor_bytes=10",
+            "mix_max_value_size=512",
+            "iter_sigma=10.0",
+            "mix_max_scan_len=3",
+            "mix_get_ratio=0.5",
+            "scramble=false",
+            "zipf_theta=0.5",
+            "overwrites=10",
+            "scan_length_max=3",
+        ];
+        for row in WORKLOADS {
+            let mut usual = Document::profile("cosmos-plus").unwrap();
+            for set in [&format!("workload.name={}", row.name), "workload.num=1000", "workload.ops=1000"] {
+                usual.set(set).unwrap();
+            }
+            for setting in settings {
+                let setting = format!("workload.{setting}");
+                let mut other = usual.clone();
+                other.set(&setting).unwrap_or_else(|error| panic!("{setting}: {error}"));
+                let (key, _) = setting.split_once('=').unwrap();
+                let config = other.config().unwrap();
+                if let Some(why) = config.ignores(key) {
+                    assert!(why.starts_with(&format!("workload {} ", row.name)), "{why}");
+                    assert_eq!(
+                        begin(&config.workload),
+                        begin(&usual.config().unwrap().workload),
+                        "{setting}: {why}"
+                    );
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! What applications saw of a run: how long operations took, what came back, and what was refused.
+
+use std::fmt::Display;
+
+use kvdrive_host::modelled::Pair;
+use kvdrive_sim::{Histogram, Ns};
+use kvdrive_spec::{Key, Status};
+
+/// Kinds of operation, in the order of reports.
+pub(crate) const KINDS: [&str; 7] = ["store", "retrieve", "delete", "exist", "list", "seek", "next"];
+pub(crate) const STORE: usize = 0;
+pub(crate) const RETRIEVE: usize = 1;
+pub(crate) const DELETE: usize = 2;
+pub(crate) const EXIST: usize = 3;
+pub(crate) const LIST: usize = 4;
+pub(crate) const SEEK: usize = 5;
+pub(crate) const NEXT: usize = 6;
+
+/// What applications saw.
+#[derive(Default)]
+pub(crate) struct Seen {
+    /// Of operations that were not refused: saying no takes little time, and made a full drive look fast.
+    pub latency: [Histogram; KINDS.len()],
+    pub errors: u64,
+    pub first_error: Option<String>,
+    pub stored_bytes: u64,
+    /// Bytes of the values that came back, by kind of operation.
+    pub read_bytes: [u64; KINDS.len()],
+}
+
+impl Seen {
+    /// An operation was answered `span_ns` after it began. Not finding a key is an answer, not an error.
+    pub(crate) fn note(&mut self, kind: usize, key: &Key, span_ns: Ns, result: Result<(), Status>) {
+        match result {
+            Err(status) if status != Status::KEY_NOT_FOUND => self.note_error(kind, key, &status),
+            _ => self.latency[kind].record(span_ns),
+        }
+    }
+
+    /// An operation has failed.
+    pub(crate) fn note_error(&mut self, kind: usize, key: &Key, problem: &dyn Display) {
+        self.errors += 1;
+        let what = match kind {
+            LIST | SEEK => format!("{} from", KINDS[kind]),
+            NEXT => "next behind a seek from".to_owned(),
+            _ => format!("{} of", KINDS[kind]),
+        };
+        self.first_error.get_or_insert_with(|| format!("{what} {key}: {problem}"));
+    }
+
+    /// A seek or a next has brought a pair, or has found none.
+    pub(crate) fn note_pair(&mut self, kind: usize, pair: Option<Pair>) {
+        self.read_bytes[kind] += pair.map_or(0, |pair| u64::from(pair.value_bytes));
+    }
+}
