@@ -164,8 +164,8 @@ impl Drop for Course<'_> {
             window.end(claim);
             self.driver.window_waiting.wake_one();
         }
-        let lane = self.driver.lane.clone();
-        let sim = lane.host.link.sim().clone();
+        let lane = &self.driver.lane;
+        let sim = lane.host.link.sim();
         if sim.halted() {
             return;
         }
@@ -179,11 +179,13 @@ impl Drop for Course<'_> {
             opens_iterator: self.opens_iterator,
             opened: self.opened,
         };
-        lane.is_torn.set(lane.is_torn.get() || rest.is_torn);
+        if rest.is_torn {
+            lane.is_torn.set(true);
+        }
         if rest.awaited > 0 || rest.opened.is_some() {
-            sim.spawn(rest.carry_out(lane));
+            sim.spawn(rest.carry_out(lane.clone()));
         } else {
-            rest.end(&lane);
+            rest.end(lane);
         }
     }
 }
