@@ -2,6 +2,7 @@
 
 use clap::Args;
 use kvdrive_lab::config::{DEFAULT_PROFILE, Document};
+use kvdrive_lab::figure::count as grouped;
 use kvdrive_lab::report::compare as comparison;
 
 use crate::compare::run_with_bars;
@@ -27,10 +28,10 @@ impl Tour {
             &["packing.policy=selective"],
             &["packing.policy=backfill"],
         ];
-        let ops = self.ops;
+        let stores = grouped(self.ops);
         output::print(&format!(
             "kvdrive {}: a key-value SSD in software\n\n\
-             Workload W(M): {ops} stores of RocksDB's mixgraph sizes (mean 35 B) under unique 4 B keys, on the\n\
+             Workload W(M): {stores} stores of RocksDB's mixgraph sizes (mean 35 B) under unique 4 B keys, on the\n\
              profile {DEFAULT_PROFILE}: one synchronous command at a time, as in the BandSlim paper.\n\n\
              1. Getting values to the drive (flash off: only the transfer counts)\n",
             env!("CARGO_PKG_VERSION"),
