@@ -96,29 +96,27 @@ impl Resource {
     /// [`Resource::pass`] of two, one behind the other: `first`, `then`, and `rest` ns without either.
     #[inline]
     pub fn pass_both(first: (&Resource, Ns), then: (&Resource, Ns), rest: Ns) -> bool {
-        let ((first, first_ns), (then, then_ns)) = (first, then);
-        let events = u64::from(first_ns > 0) + u64::from(then_ns > 0) + u64::from(rest > 0);
-        let span = first_ns.saturating_add(then_ns).saturating_add(rest);
-        let began = first.sim.now();
-        if first.free.get() == 0 || then.free.get() == 0 || !first.sim.travel(span, events) {
-            return false;
-        }
-        first.note_pass(first_ns, began);
-        then.note_pass(then_ns, began);
-        true
+        Resource::pass_parts(first, then, [first.1, then.1, rest])
     }
 
     /// [`Resource::pass`] of `outer`, held for `outer_ns` alone and then as long as `inner` is: for how long that is.
     #[inline]
-    pub fn pass_nested(outer: &Resource, outer_ns: Ns, (inner, inner_ns): (&Resource, Ns)) -> bool {
-        let events = u64::from(outer_ns > 0) + u64::from(inner_ns > 0);
-        let span = outer_ns.saturating_add(inner_ns);
-        let began = outer.sim.now();
-        if outer.free.get() == 0 || inner.free.get() == 0 || !outer.sim.travel(span, events) {
+    pub fn pass_nested(outer: &Resource, outer_ns: Ns, inner: (&Resource, Ns)) -> bool {
+        Resource::pass_parts((outer, outer_ns.saturating_add(inner.1)), inner, [outer_ns, inner.1, 0])
+    }
+
+    /// [`Resource::pass`] of two that are held for so long each, in parts of so many ns.
+    #[inline]
+    fn pass_parts(one: (&Resource, Ns), other: (&Resource, Ns), parts: [Ns; 3]) -> bool {
+        let sim = &one.0.sim;
+        let events = parts.iter().filter(|part| **part > 0).count() as u64;
+        let span = parts.iter().fold(0, |span: Ns, part| span.saturating_add(*part));
+        let began = sim.now();
+        if one.0.free.get() == 0 || other.0.free.get() == 0 || !sim.travel(span, events) {
             return false;
         }
-        outer.note_pass(span, began);
-        inner.note_pass(inner_ns, began);
+        one.0.note_pass(one.1, began);
+        other.0.note_pass(other.1, began);
         true
     }
 
