@@ -1,4 +1,4 @@
-//! The executor: a slab of tasks, a heap of (time, order, task) events, and the loop that joins them.
+//! The executor: a slab of tasks, an agenda of (time, order, task) events, and the loop that joins them.
 //!
 //! Invariants:
 //! * `now` never goes back, and only this file moves it.
@@ -6,7 +6,7 @@
 //!   [`crate::wall`]) of a time come before everything else of that time. A permuted executor
 //!   ([`Sim::permuted`]) draws the order within one time from a seed instead: a test mode that finds code which
 //!   relies on an order nobody promised.
-//! * A wake-up may be spurious. Every leaf future checks its own condition when polled.
+//! * A wake-up may be spurious, and of a task that would only go to sleep it may be left out ([`Sim::wake_asleep`]). Every leaf future checks its own condition when polled.
 //! * Futures run here must wait on things of this crate: the `Waker` they are polled with does nothing.
 //!
 //! A task that sleeps while nothing else is due earlier is not put away: time moves on under it and it continues in
@@ -14,13 +14,13 @@
 //! to the last of them only, since all others have one behind them that must still see the present time.
 
 use std::cell::{Cell, RefCell};
-use std::cmp::Ordering;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
+use crate::agenda::{Agenda, Event};
 use crate::wait_queue::WaitQueue;
 use crate::{Ns, Rng, Trace};
 
@@ -36,43 +36,13 @@ const ROOT: TaskKey = TaskKey { slot: u32::MAX, generation: 0 };
 /// Set in the order of every internal event, so that external ones of the same time sort before it.
 const INTERNAL: u64 = 1 << 63;
 
-#[derive(Clone, Copy)]
-struct Event {
-    at: Ns,
+/// A task that is due now.
+struct Ready {
     order: u64,
     task: TaskKey,
+    /// It would only begin to sleep so long.
+    sleep_ns: Ns,
 }
-
-impl Event {
-    /// Time and order in one number: a comparison without a branch.
-    #[inline]
-    fn key(&self) -> u128 {
-        u128::from(self.at) << 64 | u128::from(self.order)
-    }
-}
-
-/// The earliest event is the greatest: `BinaryHeap` gives out the greatest first.
-impl Ord for Event {
-    #[inline]
-    fn cmp(&self, other: &Event) -> Ordering {
-        other.key().cmp(&self.key())
-    }
-}
-
-impl PartialOrd for Event {
-    #[inline]
-    fn partial_cmp(&self, other: &Event) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Event {
-    fn eq(&self, other: &Event) -> bool {
-        self.key() == other.key()
-    }
-}
-
-impl Eq for Event {}
 
 type Task = Pin<Box<dyn Future<Output = ()>>>;
 
@@ -94,7 +64,7 @@ struct Core {
     sequence: Cell<u64>,
     events: Cell<u64>,
     current: Cell<TaskKey>,
-    /// Earliest time in `heap`; `Ns::MAX` when it is empty.
+    /// Earliest time in `agenda`; `Ns::MAX` when it is empty.
     next_due: Cell<Ns>,
     /// How many combinators are polling a child that is not their last one; in-place time travel needs zero.
     nested: Cell<u32>,
@@ -104,9 +74,9 @@ struct Core {
     /// How many hold the clock; see [`Sim::hold_clock`].
     clock_holders: Cell<u32>,
     halted: Cell<bool>,
-    heap: RefCell<BinaryHeap<Event>>,
-    /// Events of the present time in order; empty in permuted mode.
-    ready: RefCell<VecDeque<Event>>,
+    agenda: RefCell<Agenda>,
+    /// What is due at the present time, in order; empty in permuted mode.
+    ready: RefCell<VecDeque<Ready>>,
     tasks: RefCell<Tasks>,
     permute: Option<RefCell<Rng>>,
     trace: Trace,
@@ -145,7 +115,7 @@ impl Sim {
             horizon: Cell::new(0),
             clock_holders: Cell::new(0),
             halted: Cell::new(false),
-            heap: RefCell::new(BinaryHeap::new()),
+            agenda: RefCell::default(),
             ready: RefCell::new(VecDeque::new()),
             tasks: RefCell::new(Tasks::default()),
             permute,
@@ -256,16 +226,26 @@ impl Sim {
     /// Schedules `task` at the present time.
     #[inline]
     pub fn wake(&self, task: TaskKey) {
+        self.wake_asleep(task, 0);
+    }
+
+    /// Schedules `task` at the present time, when it would only begin to sleep `span` ns: that happens then, in its place,
+    /// and the task is polled when it is over. `false`: it is polled as by [`Sim::wake`] and must see to its sleep itself.
+    #[inline]
+    pub(crate) fn wake_asleep(&self, task: TaskKey, span: Ns) -> bool {
+        let core = &*self.0;
         if self.halted() {
-            return;
+            return false;
         }
-        self.0.horizon.set(0);
-        let event = Event { at: self.now(), order: self.next_order(), task };
-        if self.0.permute.is_some() {
-            self.push(event);
-        } else {
-            self.0.ready.borrow_mut().push_back(event);
+        core.horizon.set(0);
+        let order = self.next_order();
+        if core.permute.is_some() {
+            self.push(Event { at: self.now(), order, task });
+            return false;
         }
+        let sleep_ns = if core.clock_holders.get() == 0 { span } else { 0 };
+        core.ready.borrow_mut().push_back(Ready { order, task, sleep_ns });
+        sleep_ns > 0
     }
 
     /// Schedules `task` at `at` ahead of everything else of that time.
@@ -289,7 +269,7 @@ impl Sim {
     #[inline]
     fn push(&self, event: Event) {
         let core = &*self.0;
-        core.heap.borrow_mut().push(event);
+        core.agenda.borrow_mut().push(event);
         if event.at < core.next_due.get() {
             core.next_due.set(event.at);
         }
@@ -306,24 +286,25 @@ impl Sim {
         (self.0.next_due.get() != Ns::MAX).then(|| self.0.next_due.get())
     }
 
-    /// Takes the earliest event out and moves the clock to it.
+    /// Takes the earliest event out and moves the clock to it: whose it is, and how long that one begins to sleep.
     #[inline]
-    fn pop(&self) -> Option<TaskKey> {
+    fn pop(&self) -> Option<(TaskKey, Ns)> {
         let core = &*self.0;
         let mut ready = core.ready.borrow_mut();
         if let Some(front) = ready.front() {
-            // What is ready is of the present time; so an event in the heap is rarely older.
-            let heap_first = core.next_due.get() == core.now.get()
-                && core.heap.borrow().peek().is_some_and(|top| top.key() < front.key());
-            if !heap_first {
-                let event = ready.pop_front();
+            // What is ready is of the present time; so an event of the agenda is rarely older.
+            let other_first = core.next_due.get() == core.now.get()
+                && core.agenda.borrow().first().is_some_and(|first| first.order < front.order);
+            if !other_first {
+                let (task, sleep_ns) = (front.task, front.sleep_ns);
+                ready.pop_front();
                 self.open_horizon(ready.is_empty());
-                return event.map(|event| event.task);
+                return Some((task, sleep_ns));
             }
         }
-        let mut heap = core.heap.borrow_mut();
-        let event = heap.pop()?;
-        core.next_due.set(heap.peek().map_or(Ns::MAX, |top| top.at));
+        let mut agenda = core.agenda.borrow_mut();
+        let event = agenda.pop()?;
+        core.next_due.set(agenda.first().map_or(Ns::MAX, |first| first.at));
         assert!(
             event.at >= core.now.get(),
             "the clock would go back from {} to {}",
@@ -332,7 +313,7 @@ impl Sim {
         );
         core.now.set(event.at);
         self.open_horizon(ready.is_empty());
-        Some(event.task)
+        Some((event.task, 0))
     }
 
     #[inline]
@@ -358,9 +339,12 @@ impl Sim {
         if self.halted() {
             return false;
         }
-        let Some(key) = self.pop() else { return false };
+        let Some((key, sleep_ns)) = self.pop() else { return false };
         let core = &*self.0;
         core.events.set(core.events.get() + 1);
+        if sleep_ns > 0 && !self.sleeps_through(key, sleep_ns) {
+            return true;
+        }
         core.current.set(key);
         let mut context = Context::from_waker(Waker::noop());
         if key == ROOT {
@@ -386,6 +370,20 @@ impl Sim {
             entry.future = Some(future);
         }
         true
+    }
+
+    /// A task begins to sleep. `true`: time has moved on to its end.
+    fn sleeps_through(&self, key: TaskKey, span: Ns) -> bool {
+        let core = &*self.0;
+        let is_alive =
+            key == ROOT || core.tasks.borrow().slots[key.slot as usize].generation == key.generation;
+        // While the clock is held, sleeps that have begun before go on.
+        if !is_alive || (core.clock_holders.get() == 0 && self.travel(span, 1)) {
+            return true;
+        }
+        let at = self.now().saturating_add(span);
+        self.push(Event { at, order: self.next_order(), task: key });
+        false
     }
 
     /// Runs until no event is left.

@@ -12,6 +12,7 @@
 //! This crate knows no storage words. It is also the only one that reads the machine's clock and the only source of
 //! randomness ([`Rng::stream`]).
 
+mod agenda;
 mod executor;
 mod lock;
 mod resource;
@@ -23,7 +24,7 @@ pub mod wall;
 
 pub use executor::{ClockHold, JoinHandle, Sim, Sleep, TaskKey, join_all};
 pub use lock::{KeyGuard, KeyedLock, Mutex, MutexGuard};
-pub use resource::{Resource, ResourceGuard, ResourceStatistics};
+pub use resource::{Resource, ResourceGuard, ResourceStatistics, Run};
 pub use rng::Rng;
 pub use statistics::{Histogram, Summary};
 pub use trace::{Trace, TraceEntry};

@@ -4,9 +4,12 @@
 //! long it was busy and how long its users queued.
 
 use std::cell::Cell;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
-use crate::executor::Sim;
-use crate::wait_queue::WaitQueue;
+use crate::executor::{Sim, Sleep};
+use crate::wait_queue::{Wait, WaitQueue};
 use crate::{Ns, Trace};
 
 /// What a resource has done so far. Counted in model time.
@@ -22,13 +25,21 @@ pub struct ResourceStatistics {
     pub servers: u32,
 }
 
+/// Who waits for a server.
+#[derive(Clone, Copy)]
+struct Claim {
+    arrived: Ns,
+    /// How long it will be held; 0: until whoever holds it gives it back.
+    span: Ns,
+}
+
 /// `servers` equal servers with one FIFO queue.
 pub struct Resource {
     sim: Sim,
     name: String,
     servers: u32,
     free: Cell<u32>,
-    queue: WaitQueue,
+    queue: WaitQueue<Claim>,
     busy_ns: Cell<Ns>,
     /// Guards there are, and the sum of the times since which they hold.
     held: Cell<u64>,
@@ -46,7 +57,7 @@ impl Resource {
             name: name.into(),
             servers,
             free: Cell::new(servers),
-            queue: WaitQueue::new(sim),
+            queue: WaitQueue::tagged(sim),
             busy_ns: Cell::new(0),
             held: Cell::new(0),
             held_since_ns: Cell::new(0),
@@ -62,12 +73,8 @@ impl Resource {
 
     /// Waits for a server and holds it for `span` ns. A span of zero does not even queue.
     #[inline]
-    pub async fn run(&self, span: Ns) {
-        if span == 0 || self.pass(span, 0) {
-            return;
-        }
-        let _server = self.acquire().await;
-        self.sim.sleep(span).await;
+    pub fn run(&self, span: Ns) -> Run<'_> {
+        Run::new(self, span, None)
     }
 
     /// [`Resource::run`] for `span` ns, then `rest` ns without the server: a hop that is shared in part.
@@ -131,16 +138,9 @@ impl Resource {
     }
 
     /// As [`Resource::run`], and says in the trace what for.
-    pub async fn run_noted(&self, span: Ns, room: &'static str, what: &'static str) {
-        if span == 0 || self.pass_noted(span, room, what) {
-            return;
-        }
-        let began = self.sim.now();
-        {
-            let _server = self.acquire().await;
-            self.sim.sleep(span).await;
-        }
-        self.sim.trace().note(began, self.sim.now() - began, room, what, 0, "");
+    #[inline]
+    pub fn run_noted(&self, span: Ns, room: &'static str, what: &'static str) -> Run<'_> {
+        Run::new(self, span, Some((room, what)))
     }
 
     /// As [`Resource::pass`], and says in the trace what for.
@@ -157,25 +157,36 @@ impl Resource {
     /// Waits for a server; it is held until the guard is dropped.
     #[inline]
     pub async fn acquire(&self) -> ResourceGuard<'_> {
-        let arrived = self.sim.now();
         if self.free.get() > 0 {
             self.free.set(self.free.get() - 1);
+            self.begin(self.sim.now());
         } else {
             // The one who leaves hands its server over: `free` stays as it is, so nobody can overtake.
-            self.queue.handover((), || self.release()).await;
-            self.queue_ns.set(self.queue_ns.get() + (self.sim.now() - arrived));
+            let claim = Claim { arrived: self.sim.now(), span: 0 };
+            self.queue.handover(claim, || self.end(self.sim.now())).await;
         }
-        self.uses.set(self.uses.get() + 1);
-        let since = self.sim.now();
-        self.held.set(self.held.get() + 1);
-        self.held_since_ns.set(self.held_since_ns.get() + since);
-        ResourceGuard { resource: self, since }
+        ResourceGuard { resource: self, since: self.sim.now() }
     }
 
+    /// Somebody who arrived then has a server from now on.
     #[inline]
-    fn release(&self) {
-        if !self.queue.wake_one() {
-            self.free.set(self.free.get() + 1);
+    fn begin(&self, arrived: Ns) {
+        let now = self.sim.now();
+        self.queue_ns.set(self.queue_ns.get() + (now - arrived));
+        self.uses.set(self.uses.get() + 1);
+        self.held.set(self.held.get() + 1);
+        self.held_since_ns.set(self.held_since_ns.get() + now);
+    }
+
+    /// Who had a server since then has it no longer: it goes to who waits longest.
+    #[inline]
+    fn end(&self, since: Ns) {
+        self.busy_ns.set(self.busy_ns.get() + (self.sim.now() - since));
+        self.held.set(self.held.get() - 1);
+        self.held_since_ns.set(self.held_since_ns.get() - since);
+        match self.queue.wake_first(|claim| claim.span) {
+            Some(claim) => self.begin(claim.arrived),
+            None => self.free.set(self.free.get() + 1),
         }
     }
 
@@ -210,13 +221,106 @@ pub struct ResourceGuard<'a> {
 impl Drop for ResourceGuard<'_> {
     #[inline]
     fn drop(&mut self) {
-        let resource = self.resource;
-        if resource.sim.halted() {
-            return;
+        if !self.resource.sim.halted() {
+            self.resource.end(self.since);
         }
-        resource.busy_ns.set(resource.busy_ns.get() + (resource.sim.now() - self.since));
-        resource.held.set(resource.held.get() - 1);
-        resource.held_since_ns.set(resource.held_since_ns.get() - self.since);
-        resource.release();
+    }
+}
+
+/// See [`Resource::run`]. Dropped earlier, it leaves the queue or gives its server back.
+pub struct Run<'a> {
+    resource: &'a Resource,
+    span: Ns,
+    stage: Stage<'a>,
+    /// When it was first polled, and what the trace is told of it.
+    began: Ns,
+    note: Option<(&'static str, &'static str)>,
+}
+
+enum Stage<'a> {
+    New,
+    Waiting(Wait<'a, Claim>),
+    /// Has a server since then. `None`: the executor has put the task to sleep.
+    Served(Ns, Option<Sleep<'a>>),
+    Over,
+}
+
+impl<'a> Run<'a> {
+    #[inline]
+    fn new(resource: &'a Resource, span: Ns, note: Option<(&'static str, &'static str)>) -> Run<'a> {
+        Run { resource, span, stage: Stage::New, began: 0, note }
+    }
+
+    /// Takes a server or a place in the queue, if it cannot just pass.
+    #[inline]
+    fn begin(&mut self) -> Stage<'a> {
+        let (resource, now) = (self.resource, self.resource.sim.now());
+        self.began = now;
+        if self.span == 0 || resource.pass(self.span, 0) {
+            return Stage::Over;
+        }
+        if resource.free.get() == 0 {
+            return Stage::Waiting(resource.queue.place(Claim { arrived: now, span: self.span }));
+        }
+        resource.free.set(resource.free.get() - 1);
+        resource.begin(now);
+        Stage::Served(now, Some(resource.sim.sleep(self.span)))
+    }
+
+    #[inline]
+    fn poll_stages(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let (resource, span) = (self.resource, self.span);
+        if let Stage::New = self.stage {
+            self.stage = self.begin();
+        }
+        if let Stage::Waiting(wait) = &mut self.stage {
+            let Poll::Ready(grant) = wait.poll_grant() else { return Poll::Pending };
+            let sleep = (!grant.is_asleep).then(|| resource.sim.sleep(span));
+            self.stage = Stage::Served(grant.at, sleep);
+        }
+        if let Stage::Served(since, sleep) = &mut self.stage {
+            let is_over = match sleep {
+                Some(sleep) => Pin::new(sleep).poll(context).is_ready(),
+                None => resource.sim.now() >= since.saturating_add(span) && !resource.sim.halted(),
+            };
+            if !is_over {
+                return Poll::Pending;
+            }
+            let since = *since;
+            self.stage = Stage::Over;
+            resource.end(since);
+        }
+        Poll::Ready(())
+    }
+}
+
+impl Future for Run<'_> {
+    type Output = ();
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let polled = self.poll_stages(context);
+        if let (Poll::Ready(()), Some((room, what))) = (polled, self.note)
+            && self.span > 0
+            && self.resource.sim.trace().is_on()
+        {
+            let sim = &self.resource.sim;
+            sim.trace().note(self.began, sim.now() - self.began, room, what, 0, "");
+        }
+        polled
+    }
+}
+
+impl Drop for Run<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        let since = match &mut self.stage {
+            Stage::New | Stage::Over => None,
+            Stage::Waiting(wait) => wait.leave().map(|grant| grant.at),
+            Stage::Served(since, _) => Some(*since),
+        };
+        if let Some(since) = since.filter(|_| !self.resource.sim.halted()) {
+            self.resource.end(since);
+        }
     }
 }

@@ -10,6 +10,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use crate::Ns;
 use crate::executor::{Sim, TaskKey};
 
 struct Waiter<T> {
@@ -18,12 +19,22 @@ struct Waiter<T> {
     tag: T,
 }
 
+/// What a waiter was given.
+#[derive(Clone, Copy)]
+pub(crate) struct Grant {
+    ticket: u64,
+    /// When it was given.
+    pub at: Ns,
+    /// The waiter was put to sleep with it, and is polled when that is over.
+    pub is_asleep: bool,
+}
+
 /// A FIFO of waiting tasks. `T` says what a waiter waits for, where one queue serves several things.
 pub struct WaitQueue<T = ()> {
     sim: Sim,
     waiting: RefCell<VecDeque<Waiter<T>>>,
-    /// Tickets that were granted and not yet noticed by their waiter. Almost always empty or one long.
-    granted: RefCell<Vec<u64>>,
+    /// What was granted and not yet noticed by its waiter. Almost always empty or short.
+    granted: RefCell<Vec<Grant>>,
     next_ticket: Cell<u64>,
 }
 
@@ -37,7 +48,7 @@ impl WaitQueue {
     /// when the future is first polled.
     #[inline]
     pub fn wait(&self) -> Wait<'_> {
-        Wait { queue: self, tag: (), ticket: None }
+        self.place(())
     }
 
     /// Grants the longest waiting task; `false` if nobody waits.
@@ -75,8 +86,37 @@ impl<T> WaitQueue<T> {
 
     #[inline]
     fn grant(&self, waiter: &Waiter<T>) {
-        self.granted.borrow_mut().push(waiter.ticket);
-        self.sim.wake(waiter.task);
+        self.grant_asleep(waiter, 0);
+    }
+
+    /// Grants a waiter that would do nothing with it but to sleep `span` ns: it need not be woken for that.
+    #[inline]
+    fn grant_asleep(&self, waiter: &Waiter<T>, span: Ns) {
+        let is_asleep = self.sim.wake_asleep(waiter.task, span);
+        let grant = Grant { ticket: waiter.ticket, at: self.sim.now(), is_asleep };
+        self.granted.borrow_mut().push(grant);
+    }
+}
+
+impl<T: Copy> WaitQueue<T> {
+    /// Grants the longest waiting task and lets it sleep first, as long as `span` says of its tag. Its tag.
+    #[inline]
+    pub(crate) fn wake_first(&self, span: impl FnOnce(T) -> Ns) -> Option<T> {
+        let waiter = self.waiting.borrow_mut().pop_front()?;
+        self.grant_asleep(&waiter, span(waiter.tag));
+        Some(waiter.tag)
+    }
+
+    /// A place in the queue, which is taken when it is first asked for its grant.
+    #[inline]
+    pub(crate) fn place(&self, tag: T) -> Wait<'_, T> {
+        Wait { queue: self, tag, ticket: None }
+    }
+
+    /// Waits for a grant that hands something over. If this is dropped between the grant and its next poll,
+    /// `give_back` returns what nobody will use.
+    pub(crate) fn handover<F: FnMut() + Unpin>(&self, tag: T, give_back: F) -> Handover<'_, T, F> {
+        Handover { wait: self.place(tag), give_back }
     }
 }
 
@@ -88,13 +128,6 @@ impl<T: Copy + Eq> WaitQueue<T> {
         let waiter = found.and_then(|index| waiting.remove(index));
         drop(waiting);
         waiter.map(|waiter| self.grant(&waiter)).is_some()
-    }
-
-    /// Waits for a grant that hands something over. If this is dropped between the grant and its next poll,
-    /// `give_back` returns what nobody will use.
-    pub(crate) fn handover<F: FnMut() + Unpin>(&self, tag: T, give_back: F) -> Handover<'_, T, F> {
-        let wait = Wait { queue: self, tag, ticket: None };
-        Handover { wait, give_back }
     }
 }
 
@@ -108,40 +141,35 @@ pub struct Wait<'a, T = ()> {
 impl<T> Wait<'_, T> {
     /// Takes the grant, if there is one.
     #[inline]
-    fn take_grant(&mut self) -> bool {
-        let Some(ticket) = self.ticket else {
-            return false;
-        };
+    fn take_grant(&mut self) -> Option<Grant> {
+        let ticket = self.ticket?;
         let mut granted = self.queue.granted.borrow_mut();
-        let found = granted.iter().position(|other| *other == ticket);
-        if let Some(index) = found {
-            granted.swap_remove(index);
-            self.ticket = None;
-        }
-        found.is_some()
+        let index = granted.iter().position(|grant| grant.ticket == ticket)?;
+        self.ticket = None;
+        Some(granted.swap_remove(index))
     }
 
-    /// Leaves the queue. `true` if it was granted already: the grant is the caller's to pass on.
+    /// Leaves the queue. If it was granted already, the grant is the caller's to pass on.
     #[inline]
-    fn leave(&mut self) -> bool {
+    pub(crate) fn leave(&mut self) -> Option<Grant> {
         if self.ticket.is_none() || self.queue.sim.halted() {
-            return false;
+            return None;
         }
-        if self.take_grant() {
-            return true;
+        let grant = self.take_grant();
+        if grant.is_none() {
+            let mut waiting = self.queue.waiting.borrow_mut();
+            waiting.retain(|waiter| Some(waiter.ticket) != self.ticket);
+            self.ticket = None;
         }
-        let mut waiting = self.queue.waiting.borrow_mut();
-        waiting.retain(|waiter| Some(waiter.ticket) != self.ticket);
-        self.ticket = None;
-        false
+        grant
     }
 }
 
 impl<T: Copy> Wait<'_, T> {
     #[inline]
-    fn poll_grant(&mut self) -> Poll<()> {
+    pub(crate) fn poll_grant(&mut self) -> Poll<Grant> {
         if self.ticket.is_some() {
-            return if self.take_grant() { Poll::Ready(()) } else { Poll::Pending };
+            return self.take_grant().map_or(Poll::Pending, Poll::Ready);
         }
         let queue = self.queue;
         let ticket = queue.next_ticket.get();
@@ -157,14 +185,14 @@ impl Future for Wait<'_> {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
-        self.poll_grant()
+        self.poll_grant().map(|_| ())
     }
 }
 
 impl<T> Drop for Wait<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        if self.leave() {
+        if self.leave().is_some() {
             // Of a queue that hands things over, `Handover` has taken the grant before.
             let next = self.queue.waiting.borrow_mut().pop_front();
             if let Some(waiter) = next {
@@ -185,14 +213,14 @@ impl<T: Copy + Unpin, F: FnMut() + Unpin> Future for Handover<'_, T, F> {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
-        self.wait.poll_grant()
+        self.wait.poll_grant().map(|_| ())
     }
 }
 
 impl<T, F: FnMut()> Drop for Handover<'_, T, F> {
     #[inline]
     fn drop(&mut self) {
-        if self.wait.leave() {
+        if self.wait.leave().is_some() {
             (self.give_back)();
         }
     }
