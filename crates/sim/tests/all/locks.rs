@@ -1,6 +1,7 @@
 //! Who is served when: resources, locks, queues, and waiters that go away.
 
 use std::cell::{Cell, RefCell};
+use std::fmt::Debug;
 use std::future::Future;
 use std::pin::pin;
 use std::rc::Rc;
@@ -9,8 +10,7 @@ use std::task::Poll;
 use kvdrive_sim::{KeyedLock, Mutex, Ns, Resource, Sim, WaitQueue};
 use proptest::prelude::*;
 
-/// `future`'s result, or `None` when model time `deadline` comes first and it is dropped unfinished. `future` must
-/// wait for other tasks only, not for time.
+/// `future`'s result, or `None` when model time `deadline` comes first and it is dropped unfinished.
 async fn before<T>(sim: &Sim, deadline: Ns, future: impl Future<Output = T>) -> Option<T> {
     let over = Rc::new(Cell::new(false));
     let (sim2, over2, task) = (sim.clone(), over.clone(), sim.current());
@@ -228,8 +228,75 @@ fn grant(seed: Option<u64>, servers: u32, what: What, wishes: &[Wish]) -> Rc<Thi
     things
 }
 
+/// Who was served and when, of wishes that are for a server for a while, and of which some leave when their patience ends; in
+/// one call, or in the two that it stands for. At `holds`, the clock is held for an instant.
+fn uses(sim: Sim, servers: u32, wishes: &[Wish], holds: &[Ns], in_one: bool) -> impl PartialEq + Debug {
+    let die = Rc::new(Resource::new(&sim, "die", servers));
+    let served = Rc::new(RefCell::new(Vec::new()));
+    for at in holds.iter().copied() {
+        let sim2 = sim.clone();
+        sim.spawn(async move {
+            // Step by step, so that it comes behind who ends at the same time.
+            for _ in 0..at {
+                sim2.sleep(1).await;
+            }
+            let _hold = sim2.hold_clock();
+            sim2.yield_now().await;
+        });
+    }
+    for (number, wish) in wishes.iter().copied().enumerate() {
+        let (sim2, die, served) = (sim.clone(), die.clone(), served.clone());
+        sim.spawn(async move {
+            sim2.sleep(wish.from).await;
+            let use_it = async {
+                if in_one {
+                    return die.run(wish.span).await;
+                }
+                if wish.span > 0 {
+                    let _server = die.acquire().await;
+                    sim2.sleep(wish.span).await;
+                }
+            };
+            let is_served = match wish.key {
+                0 => before(&sim2, wish.from + wish.patience, use_it).await.is_some(),
+                _ => {
+                    use_it.await;
+                    true
+                }
+            };
+            served.borrow_mut().push((sim2.now(), number, is_served));
+        });
+    }
+    sim.run();
+    assert!(die.is_idle());
+    let mut served = served.take();
+    assert_eq!(served.len(), wishes.len(), "somebody still waits");
+    // Who leaves at the very time at which another is served may do so before or behind that one.
+    served.sort_unstable();
+    (served, die.statistics().busy_ns)
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
+
+    /// Whoever waits to use a resource for a while is put to sleep by the one who leaves. That cannot be told from waiting
+    /// and then sleeping, whoever goes away and whenever.
+    #[test]
+    fn to_use_is_to_wait_and_to_sleep(wishes in wishes(), servers in 1u32..3) {
+        let [in_one, in_two] = [true, false].map(|in_one| uses(Sim::new(), servers, &wishes, &[], in_one));
+        prop_assert_eq!(in_one, in_two);
+    }
+
+    /// And nobody is lost where time stands still for an instant, or where events of one time have any order.
+    #[test]
+    fn nobody_sleeps_for_ever(
+        wishes in wishes(),
+        servers in 1u32..3,
+        holds in proptest::collection::vec(0u64..30, 0..4),
+        seed in any::<Option<u64>>(),
+    ) {
+        uses(seed.map_or_else(Sim::new, Sim::permuted), servers, &wishes, &holds, true);
+    }
 
     #[test]
     fn no_server_is_lost_with_a_waiter(wishes in wishes(), seed in any::<Option<u64>>(), servers in 1u32..3) {
