@@ -341,15 +341,15 @@ impl ValueLog {
         }
     }
 
-    /// Nothing in `segment` is live, whatever was noted: garbage collection found no key that points into it. Does
-    /// nothing while values are arriving there.
-    pub fn note_all_dead(&self, segment: SegmentId) {
+    /// Nothing in the segment of `victim` is live, whatever was noted: garbage collection found no key that points into
+    /// it. Does nothing while values are arriving there, or when it was given back meanwhile and is somebody else's.
+    pub fn note_all_dead(&self, victim: &Candidate) {
         let state = self.0.state.borrow();
-        let known = state.segments.get(segment);
-        let rest = known.live_bytes;
-        if known.life == Life::Sealed && known.places == 0 && rest > 0 {
+        let known = state.segments.get(victim.segment);
+        let (rest, is_victim) = (known.live_bytes, known.opening == victim.opening);
+        if is_victim && known.life == Life::Sealed && known.places == 0 && rest > 0 {
             drop(state);
-            self.end_live(segment, rest);
+            self.end_live(victim.segment, rest);
         }
     }
 

@@ -250,11 +250,11 @@ impl LsmEngine {
         let began = self.log.frontier(Head::Gc);
         let mut pairs = Vec::new();
         let result = match self.index.references(addresses, &mut pairs).await {
-            Ok(()) => self.move_values(pairs, segments_begun).await,
+            Ok(()) => self.move_values(&victim, pairs, segments_begun).await,
             Err(status) => Err(status),
         };
         match result {
-            Ok(()) => self.log.note_all_dead(victim.segment),
+            Ok(()) => self.log.note_all_dead(&victim),
             Err(Status::UNRECOVERED_ERROR) => self.damaged.borrow_mut().push(victim.opening),
             Err(_) => {}
         }
@@ -271,7 +271,14 @@ impl LsmEngine {
         self.log.frontier(Head::Gc).div_ceil(self.segment_bytes())
     }
 
-    async fn move_values(&self, mut pairs: Vec<(Key, Entry)>, segments_begun: u64) -> Result<(), Status> {
+    /// What lives in the victim may die and be merged meanwhile: the segment is given back then, and may be opened again.
+    /// The same addresses mean other values from there on.
+    async fn move_values(
+        &self,
+        victim: &Candidate,
+        mut pairs: Vec<(Key, Entry)>,
+        segments_begun: u64,
+    ) -> Result<(), Status> {
         // In the order of their addresses: each page of the victim is read once.
         pairs.sort_by_key(|(key, entry)| (entry.address, *key));
         let mut content = Region::new();
@@ -282,7 +289,8 @@ impl LsmEngine {
                 work = self.index.counters();
             }
             let _key = self.keys.lock(key).await;
-            if self.index.refers(&key, entry.address).await? {
+            let refers = self.index.refers(&key, entry.address).await?;
+            if refers && self.log.opening_of(entry.address) == Some(victim.opening) {
                 self.move_value(key, entry, &mut content).await?;
             }
         }
