@@ -232,50 +232,35 @@ fn pairs_fit(document: &Document) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use kvdrive_lab::workload::{self, Op, WORKLOADS, WorkloadParams};
-
     use super::*;
 
     fn error(settings: &Settings) -> String {
         settings.document_of_run().map(|_| ()).unwrap_err().to_string()
     }
 
-    /// The first operations of a workload, those that load before them.
-    fn begin(params: &WorkloadParams) -> Vec<Op> {
-        let mut workload = workload::build(params, 1).unwrap();
-        let load = (0..workload.preload()).map(|index| {
-            let (key, value) = workload.preload_pair(index);
-            Op::Store { key, value }
-        });
-        let mut operations: Vec<Op> = load.collect();
-        operations.extend((0..200).map(|_| workload.next()));
-        operations
-    }
-
     #[test]
-    fn options_that_a_workload_does_not_look_at_are_those_it_refuses() {
-        let whole = Document::profile("cosmos-plus").unwrap().config().unwrap();
-        for row in WORKLOADS {
-            let usual =
-                WorkloadParams { name: row.name.into(), num: 1000, ops: 1000, ..whole.workload.clone() };
-            let config = Config { workload: usual.clone(), ..whole.clone() };
-            let resized = WorkloadParams { value_size: usual.value_size + 1, ..usual.clone() };
-            let value_size = Settings { value_size: Some("33".into()), ..Settings::default() };
-            let is_taken = value_size.check_for_workload(&config).is_ok();
-            assert_eq!(begin(&usual) != begin(&resized), is_taken, "--value-size for {}", row.name);
-            let renumbered = WorkloadParams { num: usual.num + 1, ..usual.clone() };
-            let num = Settings { num: Some(33), ..Settings::default() };
-            let is_taken = num.check_for_workload(&config).is_ok();
-            assert_eq!(begin(&usual) != begin(&renumbered), is_taken, "--num for {}", row.name);
-            // One with a distribution of its own says so in its report, and is compared under it.
-            if workload::own_distribution(row.name).is_some() {
-                continue;
-            }
-            let uniform = WorkloadParams { distribution: "uniform".into(), ..usual.clone() };
-            let zipfian = WorkloadParams { distribution: "zipfian".into(), ..usual };
-            let distribution = Settings { distribution: Some("zipfian".into()), ..Settings::default() };
-            let is_taken = distribution.check_for_workload(&config).is_ok();
-            assert_eq!(begin(&uniform) != begin(&zipfian), is_taken, "--distribution for {}", row.name);
+    fn an_option_that_the_workload_or_the_engine_does_not_look_at_is_refused_by_its_name() {
+        let on = |workload: &str, engine: Option<&str>| Settings {
+            workload: Some(workload.into()),
+            engine: engine.map(str::to_owned),
+            ..Settings::default()
+        };
+        let refused = [
+            ("--value-size: workload w-m ", Settings { value_size: Some("33".into()), ..on("w-m", None) }),
+            ("--num: workload fillseq ", Settings { num: Some(33), ..on("fillseq", None) }),
+            (
+                "--distribution: workload fillrandom ",
+                Settings { distribution: Some("zipfian".into()), ..on("fillrandom", None) },
+            ),
+            ("--dram: engine lsm ", Settings { dram: Some("total-128".into()), ..on("w-a", None) }),
+            (
+                "--packing: engine plus ",
+                Settings { packing: Some("block".into()), ..on("plus-a", Some("plus")) },
+            ),
+        ];
+        for (begin, settings) in &refused {
+            let error = error(settings);
+            assert!(error.starts_with(begin), "{begin}: {error}");
         }
     }
 
