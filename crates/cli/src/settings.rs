@@ -202,13 +202,13 @@ fn refuse_ignored(config: &Config, options: &[(&str, &str, bool)]) -> anyhow::Re
 
 /// Refuses settings of an image file for a medium that has none: whoever names a file expects to find the drive in it.
 fn check_for_medium(media: &Media) -> anyhow::Result<()> {
-    let Media { kind, path, sync } = media;
+    let (has_file, Media { kind, path, sync }) = (media.has_file(), media);
     anyhow::ensure!(
-        kind == "file" || path.is_empty(),
+        has_file || path.is_empty(),
         "media.path: {path:?}; medium {kind} has no file: add --media file, or take the path away"
     );
     anyhow::ensure!(
-        kind == "file" || !sync,
+        has_file || !sync,
         "media.sync: true; medium {kind} has no file: add --media file, or set it to false"
     );
     Ok(())

@@ -379,9 +379,10 @@ fn engine_row(name: &str) -> Result<&'static EngineRow, PowerOnError> {
     })
 }
 
-/// The image file of a `file` medium.
+/// The image file of a medium that has one.
 fn image_path(config: &DriveConfig) -> Option<&Path> {
-    config.media.path.as_deref().filter(|_| config.media.kind == "file")
+    let has_file = media::kind(&config.media.kind).is_some_and(|kind| kind.has_file);
+    config.media.path.as_deref().filter(|_| has_file)
 }
 
 /// An image file has its heads before it has a protected image: one without them, beside a protected image, was lost. It

@@ -67,7 +67,7 @@ pub fn check<'a>(drives: impl IntoIterator<Item = &'a Document>) -> anyhow::Resu
     for document in drives {
         let config = document.config()?;
         in_model_time(&config)?;
-        if config.media.kind == "file" {
+        if config.media.has_file() {
             let name = spelled_out(Path::new(&config.media.path));
             images.entry(name).or_insert((config.media.path, 0)).1 += 1;
         }

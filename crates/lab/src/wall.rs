@@ -149,7 +149,7 @@ fn open_recorder(
 /// An image stays where it is; and whoever replays a recording chooses no path by it.
 fn check_medium(config: &Config) -> anyhow::Result<()> {
     anyhow::ensure!(
-        config.media.kind != "file",
+        !config.media.has_file(),
         "media.kind: a recording cannot bring an image file along; use ram"
     );
     Ok(())

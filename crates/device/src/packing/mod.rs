@@ -118,7 +118,7 @@ pub struct PackingConfig {
     pub policy: String,
     /// Capacity of the DMA log table of `backfill`, at least 1. BandSlim has as many as buffer entries: 512.
     pub dlt_entries: u32,
-    /// What `blend` weighs.
+    /// What a policy weighs that does.
     pub costs: PackingCosts,
 }
 
@@ -154,16 +154,20 @@ impl PackingConfig {
 }
 
 impl PackingConfig {
-    /// Bytes of a saved state, at most.
+    fn weighs_costs(&self) -> bool {
+        PACKINGS.iter().any(|row| row.name == self.policy && row.weighs_costs)
+    }
+
+    /// Bytes of a saved state, at most. A policy that weighs costs keeps those of two others besides its own.
     pub fn state_bytes(&self) -> u64 {
         let backfill = 16 + 12 * u64::from(self.dlt_entries);
-        if self.policy == "blend" { 2 * backfill + Blend::STATE_BYTES } else { backfill }
+        if self.weighs_costs() { 2 * backfill + Blend::STATE_BYTES } else { backfill }
     }
 
     /// What decides where values go: two configurations with the same understand each other's images.
     pub fn fingerprint(&self) -> String {
         let PackingConfig { policy, dlt_entries, costs } = self;
-        let costs = (policy == "blend").then_some(costs);
+        let costs = self.weighs_costs().then_some(costs);
         format!("{policy} {dlt_entries} {costs:?}")
     }
 }
@@ -174,6 +178,8 @@ pub struct PackingRow {
     pub name: &'static str,
     /// What it is and where it comes from.
     pub origin: &'static str,
+    /// [`PackingConfig::costs`] decide where values go.
+    pub weighs_costs: bool,
     /// The policy in its first state.
     pub build: fn(&PackingConfig) -> Box<dyn Packing>,
 }
@@ -183,26 +189,31 @@ pub const PACKINGS: &[PackingRow] = &[
     PackingRow {
         name: "block",
         origin: "every value takes whole 4 KiB slots: the NVMe KV baseline of the BandSlim paper",
+        weighs_costs: false,
         build: |_| Box::new(Block::default()),
     },
     PackingRow {
         name: "all",
         origin: "values back to back, DMA'd ones copied down to the write pointer (BandSlim, section 3.3)",
+        weighs_costs: false,
         build: |_| Box::new(All::default()),
     },
     PackingRow {
         name: "selective",
         origin: "DMA'd values stay on their 4 KiB boundary, small ones follow (BandSlim, section 3.3)",
+        weighs_costs: false,
         build: |_| Box::new(Selective::default()),
     },
     PackingRow {
         name: "backfill",
         origin: "selective, and small values fill the gaps by a DMA log table (BandSlim, section 3.3)",
+        weighs_costs: false,
         build: |config| Box::new(Backfill::new(config.dlt_entries)),
     },
     PackingRow {
         name: "blend",
         origin: "of each DMA'd value, all or backfill, whichever costs less (ours; named as open there, section 4.3)",
+        weighs_costs: true,
         build: |config| Box::new(Blend::new(config.costs, config.dlt_entries)),
     },
 ];

@@ -45,6 +45,7 @@ use crate::flash::spare::{SPARE_USED_BYTES, Spare, data_check};
 pub const KIND: MediaKind = MediaKind {
     name: "file",
     origin: "an image file; survives the end of the program, with sync also that of the machine",
+    has_file: true,
     open,
     from_image,
 };

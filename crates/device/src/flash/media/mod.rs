@@ -148,7 +148,9 @@ pub struct MediaKind {
     pub name: &'static str,
     /// What it is, in a line.
     pub origin: &'static str,
-    /// Opens one: empty, except for a `file` that exists.
+    /// It is in a file of the machine's, and outlives the program.
+    pub has_file: bool,
+    /// Opens one: empty, except in a file that exists.
     pub open: fn(&Geometry, &MediaOptions) -> Opened,
     /// Rebuilds one, in memory, from an image.
     pub from_image: fn(&Geometry, &[u8]) -> Opened,

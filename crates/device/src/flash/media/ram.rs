@@ -14,6 +14,7 @@ use crate::flash::spare::Spare;
 pub const KIND: MediaKind = MediaKind {
     name: "ram",
     origin: "real bytes in memory, taken page by page",
+    has_file: false,
     open: |geometry, _| Ok(Box::new(Memory::<RamPage>::new(geometry))),
     from_image: |geometry, bytes| Ok(Box::new(image::read::<RamPage>(geometry, bytes)?)),
 };
