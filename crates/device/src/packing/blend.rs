@@ -24,6 +24,7 @@ use kvdrive_link::Arrival;
 
 use super::backfill::Backfill;
 use super::{All, Choice, LogView, Packing, PackingCosts, SLOT_BYTES};
+use crate::firmware::copy_ns;
 
 /// Worths from 2^-7 to 2^8.
 const CLASSES: usize = 16;
@@ -77,7 +78,7 @@ fn cost_of(choice: Choice, grown: u64, log: &LogView, costs: &PackingCosts) -> u
     let pages_ns = u128::from(grown) * u128::from(costs.page_ns) / u128::from(log.page_bytes);
     let copy_ns = match choice.copied_bytes {
         0 => 0,
-        bytes => costs.memcpy_setup_ns + u64::from(bytes) * costs.memcpy_ns_per_kib / 1024,
+        bytes => copy_ns(bytes, costs.memcpy_setup_ns, costs.memcpy_ns_per_kib),
     };
     (pages_ns as u64).saturating_add(copy_ns).min(LARGEST_NS)
 }

@@ -22,7 +22,7 @@ use super::section::Entry;
 use super::space::{Content, Part, Reader, Stream};
 use crate::drive::{DriveConfig, Parts, PowerOnError, fingerprint};
 use crate::engines::{Engine, EngineCounters, Utilization};
-use crate::firmware::{Cores, Role};
+use crate::firmware::{Cores, Role, copy_ns};
 use crate::flash::{FlashPort, Purpose};
 use crate::power::{self, ImageError};
 
@@ -167,7 +167,7 @@ impl HashEngine {
 
     fn memcpy_ns(&self, bytes: u32) -> Ns {
         let costs = &self.0.config.costs;
-        costs.memcpy_setup_ns + (u64::from(bytes) * costs.memcpy_ns_per_kib).div_ceil(1024)
+        copy_ns(bytes, costs.memcpy_setup_ns, costs.memcpy_ns_per_kib)
     }
 
     /// Puts the pair of `place` under `spot`, in place of `old`, which was found in a slot there; where it lies
