@@ -1,8 +1,8 @@
 //! The options of every command that runs a drive, and the configuration they make.
 //!
-//! An option is short for a key of the configuration: `--transfer prp` is `--set host.transfer=prp`. The order is
-//! profile, `--dram` and `--scale`, then `--config` files, then options, then `--set`: what is given beside a scale is not
-//! shrunk by it.
+//! An option is short for a key of the configuration: `--transfer prp` is `--set host.transfer=prp`. The
+//! order is profile, `--dram` and `--scale`, then `--config` files, then options, then `--set`: what is given
+//! beside a scale is not shrunk by it.
 
 use std::path::PathBuf;
 
@@ -43,7 +43,8 @@ pub struct Settings {
     /// Which keys `ycsb-` and `plus-` choose: uniform, zipfian or latest
     #[arg(long)]
     pub distribution: Option<String>,
-    /// The runs of the Plus paper at a part of their size, 1 or 1/64: drive, pairs, overwrites, operations and DRAM
+    /// The runs of the Plus paper at a part of their size, 1 or 1/64: drive, pairs, overwrites, operations
+    /// and DRAM
     #[arg(long, value_name = "1/N")]
     pub scale: Option<Scale>,
     /// DRAM of hash engines at full size: published, total-128 or total-256 (`kvdrive list dram`)
@@ -135,7 +136,8 @@ impl Settings {
         )
     }
 
-    /// The configuration of a run: as [`document`](Settings::document), and no option that its workload would not look at.
+    /// The configuration of a run: as [`document`](Settings::document), and no option that its workload would
+    /// not look at.
     pub fn document_of_run(&self) -> anyhow::Result<Document> {
         let document = self.document()?;
         self.check_for_workload(&document.config()?)?;
@@ -200,7 +202,8 @@ fn refuse_ignored(config: &Config, options: &[(&str, &str, bool)]) -> anyhow::Re
     Ok(())
 }
 
-/// Refuses settings of an image file for a medium that has none: whoever names a file expects to find the drive in it.
+/// Refuses settings of an image file for a medium that has none: whoever names a file expects to find the
+/// drive in it.
 fn check_for_medium(media: &Media) -> anyhow::Result<()> {
     let (has_file, Media { kind, path, sync }) = (media.has_file(), media);
     anyhow::ensure!(

@@ -1,7 +1,7 @@
 //! The firmware's cores, and which of them takes a step of what kind.
 //!
-//! Work is charged where it is done, with `cores.of(role).run_noted(...)`; this file knows no steps, and of costs only
-//! how a copy's come about.
+//! Work is charged where it is done, with `cores.of(role).run_noted(...)`; this file knows no steps, and of
+//! costs only how a copy's come about.
 
 use std::rc::Rc;
 
@@ -13,8 +13,8 @@ pub fn copy_ns(bytes: u32, setup_ns: Ns, ns_per_kib: Ns) -> Ns {
     setup_ns + (u64::from(bytes) * ns_per_kib).div_ceil(1024)
 }
 
-/// What a step of firmware is for. The emulator of the Plus paper gives each of these a core (section V-A); its fourth
-/// looks for sections to evict and leaves their eviction to the first.
+/// What a step of firmware is for. The emulator of the Plus paper gives each of these a core (section V-A);
+/// its fourth looks for sections to evict and leaves their eviction to the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// What a command waits for but copies: decoding, looking its key up, completing it.

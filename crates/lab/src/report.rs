@@ -1,7 +1,8 @@
 //! The report of a run: every figure by name, as JSON and as tables.
 //!
-//! Plain data. The runner fills it in; nothing here counts, computes a model or reads a clock. The text says of every table whether
-//! its figures are counted (exact), modelled (times from a profile) or measured (on this machine).
+//! Plain data. The runner fills it in; nothing here counts, computes a model or reads a clock. The text says
+//! of every table whether its figures are counted (exact), modelled (times from a profile) or measured (on
+//! this machine).
 
 mod compare;
 mod dram;
@@ -125,7 +126,9 @@ pub struct Report {
     pub clock: String,
     /// Revision of the program.
     pub revision: String,
-    /// Sources of the times in the profile, as [`Document::time_sources`](crate::config::Document::time_sources) lists them. Empty when no modelled time is in the report.
+    /// Sources of the times in the profile, as
+    /// [`Document::time_sources`](crate::config::Document::time_sources) lists them. Empty when no modelled
+    /// time is in the report.
     pub time_sources: String,
     /// Departures the workload states.
     pub notes: Vec<String>,
@@ -133,7 +136,8 @@ pub struct Report {
     pub ops: Ops,
     /// Bytes of values, as applications count them.
     pub value_bytes: ValueBytes,
-    /// Bytes of values that came back, by the kind of operation that brought them; together `value_bytes.retrieved`.
+    /// Bytes of values that came back, by the kind of operation that brought them; together
+    /// `value_bytes.retrieved`.
     #[serde(skip_serializing_if = "Named::is_empty")]
     pub read_bytes: Named<u64>,
     /// How long it took.

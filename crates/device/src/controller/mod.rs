@@ -158,8 +158,8 @@ pub struct Controller<E: Engine> {
 }
 
 impl<E: Engine> Controller<E> {
-    /// A controller around `engine`, whose firmware runs on `cores`. Nothing is served before [`Controller::start`].
-    /// `journal` is where the engine's protected state is kept, if it is.
+    /// A controller around `engine`, whose firmware runs on `cores`. Nothing is served before
+    /// [`Controller::start`]. `journal` is where the engine's protected state is kept, if it is.
     pub fn new(
         link: Rc<Link>,
         cores: Cores,

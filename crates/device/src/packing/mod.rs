@@ -1,14 +1,15 @@
 //! Packing policies: where in the value log the next value goes.
 //!
-//! A policy is a pure state machine. It knows the shape of the log ([`LogView`]) and what it placed before, returns a
-//! [`Choice`] and does no I/O: the value log opens the pages, moves the bytes and charges the copies. Being pure, it
-//! can also be replayed: the protected image keeps a policy of its own and repeats its placements
-//! ([`crate::value_log::ProtectedValueLog`]).
+//! A policy is a pure state machine. It knows the shape of the log ([`LogView`]) and what it placed before,
+//! returns a [`Choice`] and does no I/O: the value log opens the pages, moves the bytes and charges the
+//! copies. Being pure, it can also be replayed: the protected image keeps a policy of its own and repeats its
+//! placements ([`crate::value_log::ProtectedValueLog`]).
 //!
-//! Offsets are *linear*: a log head sees one endless stretch of bytes, cut into segments of equal length, and the
-//! value log maps each to the segment it stands for. No value crosses a segment end. A value of at most one NAND page
-//! does not cross a page end either, so that it is read with one flash read (the released BandSlim firmware forbids it
-//! too; the papers do not say); longer values lie contiguously over consecutive pages.
+//! Offsets are *linear*: a log head sees one endless stretch of bytes, cut into segments of equal length, and
+//! the value log maps each to the segment it stands for. No value crosses a segment end. A value of at most
+//! one NAND page does not cross a page end either, so that it is read with one flash read (the released
+//! BandSlim firmware forbids it too; the papers do not say); longer values lie contiguously over consecutive
+//! pages.
 //!
 //! A new policy is one file and one row in [`PACKINGS`].
 
@@ -45,8 +46,8 @@ impl LogView {
         at & !(u64::from(self.page_bytes) - 1)
     }
 
-    /// First place at or behind `at` where `bytes` bytes cross neither a segment end nor, if they fit into one, a page
-    /// end.
+    /// First place at or behind `at` where `bytes` bytes cross neither a segment end nor, if they fit into
+    /// one, a page end.
     #[inline]
     pub fn uncrossed(&self, at: u64, bytes: u32) -> u64 {
         if bytes <= self.page_bytes {
@@ -75,18 +76,18 @@ fn align_to_slot(at: u64) -> u64 {
 pub struct Choice {
     /// Its first byte, in the head's linear space.
     pub at: u64,
-    /// Bytes that must be copied once more after DMA has delivered them elsewhere. Bytes that arrive inside commands
-    /// are copied anyway and are not counted here.
+    /// Bytes that must be copied once more after DMA has delivered them elsewhere. Bytes that arrive inside
+    /// commands are copied anyway and are not counted here.
     pub copied_bytes: u32,
 }
 
 /// One packing policy at work on one log head.
 ///
-/// The order of calls decides everything: two policies of the same row and configuration that saw the same calls are
-/// in the same state.
+/// The order of calls decides everything: two policies of the same row and configuration that saw the same
+/// calls are in the same state.
 pub trait Packing {
-    /// Places a value of `bytes` bytes; `bytes` is at most a segment. A value of 0 bytes takes no space and changes
-    /// nothing.
+    /// Places a value of `bytes` bytes; `bytes` is at most a segment. A value of 0 bytes takes no space and
+    /// changes nothing.
     fn place(&mut self, bytes: u32, arrival: Arrival, log: &LogView) -> Choice;
 
     /// Gives up every byte before `at` that is still unused: the page before it is leaving the buffer.
@@ -106,7 +107,8 @@ pub trait Packing {
     /// The state as bytes, for the protected image.
     fn save(&self) -> Vec<u8>;
 
-    /// Takes the state back from [`Packing::save`]'s bytes. `false`, and no change, if they cannot be such bytes.
+    /// Takes the state back from [`Packing::save`]'s bytes. `false`, and no change, if they cannot be such
+    /// bytes.
     fn restore(&mut self, saved: &[u8]) -> bool;
 }
 

@@ -1,5 +1,5 @@
-//! The value log, corner by corner, and against bytes from outside. What happens when everything comes together is in
-//! `value_log_storm`.
+//! The value log, corner by corner, and against bytes from outside. What happens when everything comes
+//! together is in `value_log_storm`.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -178,7 +178,8 @@ async fn read_of(log: &ValueLog, value: Value, at: u32, bytes: u32, until: u32) 
     Ok(())
 }
 
-/// Pages of the host are smaller than those of flash; a value of many is read from flash in the same time by either.
+/// Pages of the host are smaller than those of flash; a value of many is read from flash in the same time by
+/// either.
 #[test]
 fn a_value_that_is_read_part_by_part_is_read_ahead_as_one_that_is_read_at_once() {
     let [at_once, by_parts] = [u32::MAX, 4096].map(|part_bytes| {
@@ -439,8 +440,8 @@ fn large_values_side_by_side_all_get_in() {
     }
 }
 
-/// A page that drains half full goes on being filled, and its later bytes survive a cut; one that is on flash only
-/// after a cut gets no more.
+/// A page that drains half full goes on being filled, and its later bytes survive a cut; one that is on flash
+/// only after a cut gets no more.
 #[test]
 fn a_drained_page_is_filled_further_across_cuts() {
     let setup = PLAIN;

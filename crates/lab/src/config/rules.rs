@@ -1,6 +1,7 @@
 //! What every key may be: one row a key, and the conditions between keys.
 //!
-//! A value is checked when it is set, so that the message can name the key; conditions between keys when the configuration is taken.
+//! A value is checked when it is set, so that the message can name the key; conditions between keys when the
+//! configuration is taken.
 
 use super::{Config, ConfigError};
 use crate::setup;

@@ -1,4 +1,5 @@
-//! The typed configuration: one struct a section of the document. Plain data; sources and defaults stand in `profiles/`.
+//! The typed configuration: one struct a section of the document. Plain data; sources and defaults stand in
+//! `profiles/`.
 
 use crate::workload::WorkloadParams;
 use kvdrive_device::flash::media::kind;

@@ -6,7 +6,8 @@ use crate::config::DRAM_KEYS;
 use crate::figure::terminal::wrap;
 use serde_json::Value;
 
-/// Settings named in the table at most; where reports differ in more, the profile and those [`ASKED_FOR`] stand for all.
+/// Settings named in the table at most; where reports differ in more, the profile and those [`ASKED_FOR`]
+/// stand for all.
 const SETTINGS: usize = 5;
 /// Stands for the keys of a DRAM point where every report has one: its name, not what it comes to.
 const DRAM_POINT: &str = "hash.dram";
@@ -191,7 +192,8 @@ fn figures(reports: &[Report]) -> (&'static [Figure], &'static [Figure]) {
     }
 }
 
-/// Several reports side by side, named by the settings they differ in, and how the best of each figure stands to the first report.
+/// Several reports side by side, named by the settings they differ in, and how the best of each figure stands
+/// to the first report.
 pub fn compare(reports: &[Report]) -> String {
     let Some(first) = reports.first() else {
         return "nothing to compare\n".into();

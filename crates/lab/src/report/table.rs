@@ -8,7 +8,8 @@ const LABEL: usize = 15;
 /// Width of every other column, the space in front of it not counted.
 const COLUMN: usize = 10;
 
-/// A table with a title, headings over right-aligned columns, and how its figures came about at the right edge.
+/// A table with a title, headings over right-aligned columns, and how its figures came about at the right
+/// edge.
 pub(super) struct Table {
     title: &'static str,
     headings: Vec<String>,

@@ -1,5 +1,5 @@
-//! Medium `ram`: real bytes in memory. Patterns are expanded when a page is programmed, so that everything above it
-//! meets bytes as a real drive would; a page costs its bytes up to the last one written.
+//! Medium `ram`: real bytes in memory. Patterns are expanded when a page is programmed, so that everything
+//! above it meets bytes as a real drive would; a page costs its bytes up to the last one written.
 
 use std::rc::Rc;
 

@@ -1,9 +1,10 @@
-//! Medium `tags`: literal bytes as bytes, patterns as their descriptors. Made for drives with far more pages than the
-//! machine has memory; it reads back exactly what was programmed.
+//! Medium `tags`: literal bytes as bytes, patterns as their descriptors. Made for drives with far more pages
+//! than the machine has memory; it reads back exactly what was programmed.
 //!
-//! A page becomes a packed string ([`super::packed`]). Two kinds stay as they are, shared with whoever programmed them: a
-//! region of literal bytes alone that is large and mostly filled, and a page of items ([`super::items`]). Discarded pages
-//! keep their headers alone, discarded items their heads. Reading what was discarded is a bug of the owner and panics.
+//! A page becomes a packed string ([`super::packed`]). Two kinds stay as they are, shared with whoever
+//! programmed them: a region of literal bytes alone that is large and mostly filled, and a page of items
+//! ([`super::items`]). Discarded pages keep their headers alone, discarded items their heads. Reading what
+//! was discarded is a bug of the owner and panics.
 
 use std::rc::Rc;
 
