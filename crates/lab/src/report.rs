@@ -9,12 +9,12 @@ mod dram;
 mod table;
 mod text;
 
-use kvdrive_device::engines::hash;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
 pub use compare::compare;
-pub(crate) use table::{grouped, with_decimals};
+pub use table::grouped;
+pub(crate) use table::with_decimals;
 
 /// Values by name, in the order they were added; a JSON object.
 #[derive(Clone, Debug, PartialEq)]
@@ -335,8 +335,8 @@ pub struct Nand {
 /// Pages.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Pages {
-    /// Pages of the value log that were opened.
-    pub value_opened: u64,
+    /// Pages of the value log that were opened; none where the engine has no such log.
+    pub value_opened: Option<u64>,
 }
 
 /// Copies within the controller's memory.
@@ -378,11 +378,6 @@ impl Report {
             "" => "modelled".into(),
             sources => format!("modelled: {sources}"),
         }
-    }
-
-    /// Whether the engine keeps values in a log of their own: only then are there pages of it to be counted.
-    fn has_value_log(&self) -> bool {
-        hash::scheme(&self.setting("engine", "name")).is_none()
     }
 
     /// A value of the configuration as plain text; empty when there is none.

@@ -57,8 +57,8 @@ pub(super) fn edges(left: &str, right: &str) -> String {
     format!("{left}{:gap$}{right}", "").trim_end().to_string()
 }
 
-/// 1234567 as `1 234 567`.
-pub(crate) fn grouped(number: u64) -> String {
+/// A count as people read it: 1234567 as `1 234 567`.
+pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (i, digit) in digits.chars().enumerate() {

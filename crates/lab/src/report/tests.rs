@@ -51,7 +51,7 @@ fn sample(transfer: &str, packing: &str) -> Report {
             reads: [("retrieve", 10)].into_iter().collect(),
             erases: 0,
         },
-        pages: Pages { value_opened: value_pages },
+        pages: Pages { value_opened: Some(value_pages) },
         memcpy: Memcpy { bytes: 32_000, ns: 940_000 },
         amplification: Amplification {
             traffic: Some((88_000 + to_drive) as f64 / 32_000.0),
@@ -264,8 +264,10 @@ fn a_figure_of_nothing_is_a_dash() {
 fn value_pages_are_those_of_an_engine_with_a_value_log() {
     let mut hash = sample("prp", "block");
     hash.config["engine"]["name"] = "plus".into();
+    hash.pages.value_opened = None;
     let lsm = sample("prp", "block");
     assert!(lsm.to_string().contains("value pages") && !hash.to_string().contains("value pages"));
+    assert_eq!(serde_json::to_value(&hash).unwrap()["pages"], serde_json::json!({"value_opened": null}));
     assert!(!compare(&[hash.clone()]).contains("value pages"));
     let both = compare(&[lsm, hash]);
     let row = both.lines().find(|line| line.starts_with("plus")).expect(&both);
