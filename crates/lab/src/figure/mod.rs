@@ -284,11 +284,6 @@ fn divide(series: &mut [Line], base: usize) {
     }
 }
 
-/// A count as `1 234 567`.
-pub fn count(value: u64) -> String {
-    grouped(value)
-}
-
 /// A number with the digits a table should have, four or all of a whole number: `4 184`, `10.24`, `0.5403`.
 pub fn precise(value: f64) -> String {
     let decimals = match value.abs() {

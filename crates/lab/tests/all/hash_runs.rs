@@ -147,8 +147,9 @@ fn reports_have_what_the_engine_counts_and_the_dram_it_takes() {
     assert!(used > 14_000 * 1013 && used < count("capacity_bytes_now"), "{used}");
     assert_eq!(report.dram.get("section_cache"), Some(&65_536));
     assert_eq!(report.dram.get("write_buffer"), Some(&262_144));
+    assert_eq!(report.pages.value_opened, None);
     let text = report.to_string();
-    for part in ["\nPRECONDITION ", "\nENGINE ", "\nDRAM ", "1344.0 MiB", "left out"] {
+    for part in ["\nPRECONDITION ", "\nENGINE ", "\nDRAM ", "1 344.0 MiB", "left out"] {
         assert!(text.contains(part), "{part}: {text}");
     }
     assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
