@@ -8,7 +8,7 @@ use kvdrive_link::Arrival;
 
 use super::{Choice, LogView, Packing, SLOT_BYTES, restore_pointer};
 
-/// See the [module's text](self).
+/// See the head of this file.
 #[derive(Debug, Default)]
 pub struct All {
     write_pointer: u64,

@@ -36,7 +36,7 @@ impl Logged {
     }
 }
 
-/// See the [module's text](self).
+/// See the head of this file.
 ///
 /// Invariants: table entries ascend and are disjoint; the write pointer is at or before the first one; the
 /// frontier is on a slot boundary behind the last one and behind the write pointer.

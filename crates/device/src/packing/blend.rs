@@ -97,7 +97,7 @@ struct Trial {
     last_rest: u32,
 }
 
-/// See the [module's text](self).
+/// See the head of this file.
 #[derive(Debug)]
 pub struct Blend {
     costs: PackingCosts,

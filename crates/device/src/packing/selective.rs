@@ -7,7 +7,7 @@ use kvdrive_link::Arrival;
 
 use super::{Choice, LogView, Packing, align_to_slot, restore_pointer};
 
-/// See the [module's text](self).
+/// See the head of this file.
 #[derive(Debug, Default)]
 pub struct Selective {
     write_pointer: u64,

@@ -32,7 +32,7 @@ struct ProtectedSegment {
     live_bytes: u64,
 }
 
-/// See the [module's text](self).
+/// See the head of this file.
 pub struct ProtectedValueLog {
     shape: Shape,
     packings: [Box<dyn Packing>; 2],

@@ -1,7 +1,7 @@
 //! How much of an engine's memory is power-protected: what each part takes at most, and the check that it
 //! fits.
 //!
-//! Everything of [`super::image`] is in it. The write buffer, pages on their way and the tables have bounds
+//! Everything of `super::image` is in it. The write buffer, pages on their way and the tables have bounds
 //! of their own; altered sections get what those leave ([`Bounds::altered_bytes`]): when there are more, the
 //! oldest are written.
 

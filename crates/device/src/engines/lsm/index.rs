@@ -57,7 +57,7 @@ pub struct IndexParts {
 /// What the index has done so far. Counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IndexCounters {
-    /// Memtables written.
+    /// Memtables written as tables of their own; one that is merged along with all tables counts as a merge.
     pub flushes: u64,
     /// Merges done.
     pub merges: u64,

@@ -6,7 +6,7 @@
 //! so that neighbours in eviction order share a page; that is all the packing there is.
 //!
 //! A fetched section is pinned and does not leave. If everything is pinned the cache exceeds its budget
-//! rather than waiting; [`Cache::most_bytes`] tells by how much.
+//! rather than waiting; `Cache::most_bytes` tells by how much.
 //!
 //! The drive copies sections from flash to DRAM and back; in the machine's memory a section shares its bytes
 //! with the pages it is in ([`crate::flash::media::items`]). When it is altered first, its copy on flash is

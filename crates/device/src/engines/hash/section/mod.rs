@@ -4,7 +4,7 @@
 //! ever probed past it (*passed*): a deleted pair leaves a tombstone only then, since nobody else's probe
 //! sequence leads through the slot otherwise.
 //!
-//! A key's hash gives a sequence of [`Probe`]s. In a table of slots ([`SlotTable`]) a probe leads to one
+//! A key's hash gives a sequence of [`Probe`]s. In a table of slots (`SlotTable`) a probe leads to one
 //! slot; in a table of buckets it leads to a section, any slot of which may hold the key, and the tag is a
 //! fingerprint.
 //!
@@ -129,7 +129,7 @@ pub struct Outlook {
 }
 
 /// A section in DRAM. Slots are counted from the section's first one; an entry stays in its slot until it is
-/// removed. What the defaults say holds for a [`SlotTable`], where a tag is a slot.
+/// removed. What the defaults say holds for a `SlotTable`, where a tag is a slot.
 pub trait Section {
     /// Becomes the section whose bytes begin `bytes`, and may share them until it is altered; `false` when
     /// they are no section of its format. What it was is lost either way.
