@@ -137,6 +137,19 @@ fn comparison() {
     "#);
 }
 
+#[test]
+fn a_column_is_as_wide_as_its_widest_cell() {
+    let mut table = table::Table::new("T", &["one", "two"], "counted");
+    for cells in [["1.0 KiB", "left out"], ["12 345 024.0 MiB", "1 024.0 MiB"], ["", "2 B"]] {
+        table.row("row", &cells.map(str::to_owned));
+    }
+    let text = table.finish();
+    let ends: Vec<usize> = text.lines().skip(1).map(|line| line.chars().count()).collect();
+    assert!(ends[0] == ends[1] && ends[1] == ends[2] && ends[0] > 40, "{text}");
+    let heading = text.lines().next().expect("a heading");
+    assert_eq!(heading.find("two").map(|at| at + 3), Some(ends[0]), "{text}");
+}
+
 /// What a budget comes to at a scale is nobody's name for it.
 #[test]
 fn a_comparison_names_dram_points_as_they_were_asked_for() {
