@@ -9,8 +9,9 @@ use crate::output;
 use crate::progress::Bars;
 use crate::settings::Settings;
 
-/// Options of `compare`: those of `run`, of which distribution, workload, dram, engine, media, packing and transfer take lists.
-/// A drive that is preconditioned (loaded and overwritten, as by `--scale`) is so once: the workloads follow each other on it.
+/// Options of `compare`: those of `run`, of which distribution, workload, dram, engine, media, packing and
+/// transfer take lists. A drive that is preconditioned (loaded and overwritten, as by `--scale`) is so once:
+/// the workloads follow each other on it.
 #[derive(Args)]
 pub struct Compare {
     #[command(flatten)]

@@ -2,8 +2,8 @@
 
 use clap::{Args, ValueEnum};
 use kvdrive_lab::explain::{Explanation, Kind, explain};
-use kvdrive_lab::figure::count;
 use kvdrive_lab::many::in_model_time;
+use kvdrive_lab::report::grouped;
 use kvdrive_sim::TraceEntry;
 
 use crate::output;
@@ -88,24 +88,24 @@ fn table(explanation: &Explanation, sources: &str) -> String {
     text += &format!(
         "\n{status}: {} ns (modelled: {sources}), {} payload bytes over the link (counted) \
          for a value of {} B\n",
-        count(*latency_ns),
-        count(crossed(steps)),
-        count(u64::from(*value_bytes))
+        grouped(*latency_ns),
+        grouped(crossed(steps)),
+        grouped(u64::from(*value_bytes))
     );
     if let (false, Some(first)) = (ahead.is_empty(), store.first()) {
         text += &format!(
             "without asking for a window: {} ns, {} payload bytes\n",
-            count(latency_ns - first.at),
-            count(crossed(store))
+            grouped(latency_ns - first.at),
+            grouped(crossed(store))
         );
     }
     text
 }
 
 fn line(step: &TraceEntry) -> String {
-    let bytes = if step.bytes > 0 { count(step.bytes) } else { String::new() };
+    let bytes = if step.bytes > 0 { grouped(step.bytes) } else { String::new() };
     let TraceEntry { at, span_ns, room, what, purpose, .. } = step;
-    let (at, span_ns) = (count(*at), count(*span_ns));
+    let (at, span_ns) = (grouped(*at), grouped(*span_ns));
     let line = format!("{at:>10}  {span_ns:>9}  {room:<11} {what:<28} {bytes:>8}  {purpose}");
     format!("{}\n", line.trim_end())
 }

@@ -1,7 +1,7 @@
 //! The `kvdrive` command.
 //!
-//! Every subcommand is a file; [`settings`] is what those that run a drive have in common. Nothing is modelled here:
-//! this crate reads the command line, shows progress and prints.
+//! Every subcommand is a file; [`settings`] is what those that run a drive have in common. Nothing is
+//! modelled here: this crate reads the command line, shows progress and prints.
 
 mod batch;
 mod bench;
@@ -23,15 +23,16 @@ mod tune;
 use clap::{Parser, Subcommand};
 use kvdrive_device::flash::media::file::ImageFailure;
 
-/// A run keeps many small pieces of memory for long and meets them at random. With the allocator of the C library one of a hash
-/// engine took a fifth longer; this one backs its heap with huge pages where the system allows.
+/// A run keeps many small pieces of memory for long and meets them at random. With the allocator of the C
+/// library one of a hash engine took a fifth longer; this one backs its heap with huge pages where the system
+/// allows.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// A key-value SSD in software.
 ///
-/// Without a command: the tour, one million stores of workload W(M) through each transfer method and each packing
-/// policy.
+/// Without a command: the tour, one million stores of workload W(M) through each transfer method and each
+/// packing policy.
 #[derive(Parser)]
 #[command(name = "kvdrive", version, max_term_width = 100)]
 struct Arguments {

@@ -6,9 +6,10 @@ use clap::Args;
 use kvdrive_lab::claims;
 use kvdrive_lab::experiments::runs::{Plan, Results};
 use kvdrive_lab::experiments::{self, Figure};
-use kvdrive_lab::figure::{Planned, count, svg};
+use kvdrive_lab::figure::{Planned, svg};
 use kvdrive_lab::html::{Content, page};
 use kvdrive_lab::output::shown;
+use kvdrive_lab::report::grouped;
 
 use crate::batch::Batch;
 use crate::claims::{check, listed, plan_all};
@@ -90,7 +91,7 @@ fn facts(results: &Results, set: &[String], full: bool) -> Vec<(String, String)>
             "program".to_owned(),
             format!("kvdrive {}, revision {}", env!("CARGO_PKG_VERSION"), kvdrive_lab::REVISION),
         ),
-        ("runs".to_owned(), format!("{}, {} operations in all", reports.len(), count(operations))),
+        ("runs".to_owned(), format!("{}, {} operations in all", reports.len(), grouped(operations))),
         ("counts".to_owned(), counts.to_owned()),
         (
             "profiles".to_owned(),

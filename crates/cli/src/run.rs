@@ -23,7 +23,8 @@ enum PaceName {
 pub struct Run {
     #[command(flatten)]
     settings: Settings,
-    /// Wall clock: `model` paces the drive by its model times, `off` lets it run as fast as the machine can [default: model]
+    /// Wall clock: `model` paces the drive by its model times, `off` lets it run as fast as the machine can
+    /// [default: model]
     #[arg(long, value_name = "model|off")]
     pace: Option<PaceName>,
     /// Wall clock: records the run for `kvdrive replay`

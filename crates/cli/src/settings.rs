@@ -1,8 +1,8 @@
 //! The options of every command that runs a drive, and the configuration they make.
 //!
-//! An option is short for a key of the configuration: `--transfer prp` is `--set host.transfer=prp`. The order is
-//! profile, `--dram` and `--scale`, then `--config` files, then options, then `--set`: what is given beside a scale is not
-//! shrunk by it.
+//! An option is short for a key of the configuration: `--transfer prp` is `--set host.transfer=prp`. The
+//! order is profile, `--dram` and `--scale`, then `--config` files, then options, then `--set`: what is given
+//! beside a scale is not shrunk by it.
 
 use std::path::PathBuf;
 
@@ -43,7 +43,8 @@ pub struct Settings {
     /// Which keys `ycsb-` and `plus-` choose: uniform, zipfian or latest
     #[arg(long)]
     pub distribution: Option<String>,
-    /// The runs of the Plus paper at a part of their size, 1 or 1/64: drive, pairs, overwrites, operations and DRAM
+    /// The runs of the Plus paper at a part of their size, 1 or 1/64: drive, pairs, overwrites, operations
+    /// and DRAM
     #[arg(long, value_name = "1/N")]
     pub scale: Option<Scale>,
     /// DRAM of hash engines at full size: published, total-128 or total-256 (`kvdrive list dram`)
@@ -135,7 +136,8 @@ impl Settings {
         )
     }
 
-    /// The configuration of a run: as [`document`](Settings::document), and no option that its workload would not look at.
+    /// The configuration of a run: as [`document`](Settings::document), and no option that its workload would
+    /// not look at.
     pub fn document_of_run(&self) -> anyhow::Result<Document> {
         let document = self.document()?;
         self.check_for_workload(&document.config()?)?;
@@ -200,15 +202,16 @@ fn refuse_ignored(config: &Config, options: &[(&str, &str, bool)]) -> anyhow::Re
     Ok(())
 }
 
-/// Refuses settings of an image file for a medium that has none: whoever names a file expects to find the drive in it.
+/// Refuses settings of an image file for a medium that has none: whoever names a file expects to find the
+/// drive in it.
 fn check_for_medium(media: &Media) -> anyhow::Result<()> {
-    let Media { kind, path, sync } = media;
+    let (has_file, Media { kind, path, sync }) = (media.has_file(), media);
     anyhow::ensure!(
-        kind == "file" || path.is_empty(),
+        has_file || path.is_empty(),
         "media.path: {path:?}; medium {kind} has no file: add --media file, or take the path away"
     );
     anyhow::ensure!(
-        kind == "file" || !sync,
+        has_file || !sync,
         "media.sync: true; medium {kind} has no file: add --media file, or set it to false"
     );
     Ok(())
@@ -232,50 +235,35 @@ fn pairs_fit(document: &Document) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use kvdrive_lab::workload::{self, Op, WORKLOADS, WorkloadParams};
-
     use super::*;
 
     fn error(settings: &Settings) -> String {
         settings.document_of_run().map(|_| ()).unwrap_err().to_string()
     }
 
-    /// The first operations of a workload, those that load before them.
-    fn begin(params: &WorkloadParams) -> Vec<Op> {
-        let mut workload = workload::build(params, 1).unwrap();
-        let load = (0..workload.preload()).map(|index| {
-            let (key, value) = workload.preload_pair(index);
-            Op::Store { key, value }
-        });
-        let mut operations: Vec<Op> = load.collect();
-        operations.extend((0..200).map(|_| workload.next()));
-        operations
-    }
-
     #[test]
-    fn options_that_a_workload_does_not_look_at_are_those_it_refuses() {
-        let whole = Document::profile("cosmos-plus").unwrap().config().unwrap();
-        for row in WORKLOADS {
-            let usual =
-                WorkloadParams { name: row.name.into(), num: 1000, ops: 1000, ..whole.workload.clone() };
-            let config = Config { workload: usual.clone(), ..whole.clone() };
-            let resized = WorkloadParams { value_size: usual.value_size + 1, ..usual.clone() };
-            let value_size = Settings { value_size: Some("33".into()), ..Settings::default() };
-            let is_taken = value_size.check_for_workload(&config).is_ok();
-            assert_eq!(begin(&usual) != begin(&resized), is_taken, "--value-size for {}", row.name);
-            let renumbered = WorkloadParams { num: usual.num + 1, ..usual.clone() };
-            let num = Settings { num: Some(33), ..Settings::default() };
-            let is_taken = num.check_for_workload(&config).is_ok();
-            assert_eq!(begin(&usual) != begin(&renumbered), is_taken, "--num for {}", row.name);
-            // One with a distribution of its own says so in its report, and is compared under it.
-            if workload::own_distribution(row.name).is_some() {
-                continue;
-            }
-            let uniform = WorkloadParams { distribution: "uniform".into(), ..usual.clone() };
-            let zipfian = WorkloadParams { distribution: "zipfian".into(), ..usual };
-            let distribution = Settings { distribution: Some("zipfian".into()), ..Settings::default() };
-            let is_taken = distribution.check_for_workload(&config).is_ok();
-            assert_eq!(begin(&uniform) != begin(&zipfian), is_taken, "--distribution for {}", row.name);
+    fn an_option_that_the_workload_or_the_engine_does_not_look_at_is_refused_by_its_name() {
+        let on = |workload: &str, engine: Option<&str>| Settings {
+            workload: Some(workload.into()),
+            engine: engine.map(str::to_owned),
+            ..Settings::default()
+        };
+        let refused = [
+            ("--value-size: workload w-m ", Settings { value_size: Some("33".into()), ..on("w-m", None) }),
+            ("--num: workload fillseq ", Settings { num: Some(33), ..on("fillseq", None) }),
+            (
+                "--distribution: workload fillrandom ",
+                Settings { distribution: Some("zipfian".into()), ..on("fillrandom", None) },
+            ),
+            ("--dram: engine lsm ", Settings { dram: Some("total-128".into()), ..on("w-a", None) }),
+            (
+                "--packing: engine plus ",
+                Settings { packing: Some("block".into()), ..on("plus-a", Some("plus")) },
+            ),
+        ];
+        for (begin, settings) in &refused {
+            let error = error(settings);
+            assert!(error.starts_with(begin), "{begin}: {error}");
         }
     }
 

@@ -2,8 +2,7 @@
 
 use clap::Args;
 use kvdrive_lab::config::{DEFAULT_PROFILE, Document};
-use kvdrive_lab::figure::count as grouped;
-use kvdrive_lab::report::compare as comparison;
+use kvdrive_lab::report::{compare as comparison, grouped};
 
 use crate::compare::run_with_bars;
 use crate::output;

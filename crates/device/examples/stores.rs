@@ -1,5 +1,5 @@
-//! How fast a drive without an engine is: simulated stores per second of this machine, through the modelled driver, the
-//! link and the controller, on the tests' mock engine.
+//! How fast a drive without an engine is: simulated stores per second of this machine, through the modelled
+//! driver, the link and the controller, on the tests' mock engine.
 //!
 //! `cargo run --release -p kvdrive-device --example stores [COUNT [CASE]]`
 

@@ -1,6 +1,8 @@
-//! A whole drive: from configuration, medium and what survived the last power cut to a controller that serves a link.
+//! A whole drive: from configuration, medium and what survived the last power cut to a controller that serves
+//! a link.
 //!
-//! The engine's type is forgotten here, and only here: commands run in code that knows it ([`crate::requests`]).
+//! The engine's type is forgotten here, and only here: commands run in code that knows it
+//! ([`crate::requests`]).
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -243,7 +245,8 @@ pub fn start<'a, E: Engine>(
 }
 
 impl Drive {
-    /// Powers a drive on behind `link`: empty, with what `survivors` holds, or with what a `file` medium holds.
+    /// Powers a drive on behind `link`: empty, with what `survivors` holds, or with what a `file` medium
+    /// holds.
     pub async fn power_on(
         sim: &Sim,
         link: &Rc<Link>,
@@ -253,8 +256,8 @@ impl Drive {
         Drive::power_on_watched(sim, link, config, survivors, &|_| {}).await
     }
 
-    /// As [`Drive::power_on`]; `watch` gets the flash before anything is done with it. Recovery can be cut again at
-    /// its own events: the medium as it is then, and the protected image it began with, survive.
+    /// As [`Drive::power_on`]; `watch` gets the flash before anything is done with it. Recovery can be cut
+    /// again at its own events: the medium as it is then, and the protected image it began with, survive.
     pub async fn power_on_watched(
         sim: &Sim,
         link: &Rc<Link>,
@@ -300,17 +303,18 @@ impl Drive {
         Ok(Drive { controller, flash, cores, journal, recovery_ns: sim.now() - began })
     }
 
-    /// Stores `pairs` in no time, past link and decoder, as they would arrive by DMA: what is on a drive before a study
-    /// begins. The engine does all its work, and flash counts it.
+    /// Stores `pairs` in no time, past link and decoder, as they would arrive by DMA: what is on a drive
+    /// before a study begins. The engine does all its work, and flash counts it.
     ///
     /// # Errors
-    /// The first key whose store fails, and what it would be answered; some pairs behind it may have been asked for.
+    /// The first key whose store fails, and what it would be answered; some pairs behind it may have been
+    /// asked for.
     pub async fn load<'a>(&'a self, pairs: &'a mut Pairs<'a>) -> Result<(), (Key, Status)> {
         self.controller.load(pairs).await
     }
 
-    /// Commands with these keys will come soon: a simulation that knows can go through the machine's memory for all of them
-    /// at once. Nothing of the drive changes by it.
+    /// Commands with these keys will come soon: a simulation that knows can go through the machine's memory
+    /// for all of them at once. Nothing of the drive changes by it.
     pub fn expect(&self, keys: &mut dyn Iterator<Item = Key>) {
         self.controller.expect(keys);
     }
@@ -379,13 +383,14 @@ fn engine_row(name: &str) -> Result<&'static EngineRow, PowerOnError> {
     })
 }
 
-/// The image file of a `file` medium.
+/// The image file of a medium that has one.
 fn image_path(config: &DriveConfig) -> Option<&Path> {
-    config.media.path.as_deref().filter(|_| config.media.kind == "file")
+    let has_file = media::kind(&config.media.kind).is_some_and(|kind| kind.has_file);
+    config.media.path.as_deref().filter(|_| has_file)
 }
 
-/// An image file has its heads before it has a protected image: one without them, beside a protected image, was lost. It
-/// is looked at before a medium makes a new one in its place.
+/// An image file has its heads before it has a protected image: one without them, beside a protected image,
+/// was lost. It is looked at before a medium makes a new one in its place.
 fn refuse_lost_image(config: &DriveConfig) -> Result<(), PowerOnError> {
     let Some(path) = image_path(config) else { return Ok(()) };
     let is_there = std::fs::metadata(path).is_ok_and(|file| file.len() > 0);
@@ -393,8 +398,8 @@ fn refuse_lost_image(config: &DriveConfig) -> Result<(), PowerOnError> {
     if is_lost { Err(PowerOnError::Imageless(path.to_owned())) } else { Ok(()) }
 }
 
-/// Reads the protected image a `file` medium left, and begins a new journal. The records since the last checkpoint
-/// are folded into the image by the engine they belong to.
+/// Reads the protected image a `file` medium left, and begins a new journal. The records since the last
+/// checkpoint are folded into the image by the engine they belong to.
 fn open_journal(
     config: &DriveConfig,
     row: &EngineRow,

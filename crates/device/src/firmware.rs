@@ -1,13 +1,20 @@
 //! The firmware's cores, and which of them takes a step of what kind.
 //!
-//! Work is charged where it is done, with `cores.of(role).run_noted(...)`; this file knows neither steps nor costs.
+//! Work is charged where it is done, with `cores.of(role).run_noted(...)`; this file knows no steps, and of
+//! costs only how a copy's come about.
 
 use std::rc::Rc;
 
-use kvdrive_sim::{Resource, Sim};
+use kvdrive_sim::{Ns, Resource, Sim};
 
-/// What a step of firmware is for. The emulator of the Plus paper gives each of these a core (section V-A); its fourth
-/// looks for sections to evict and leaves their eviction to the first.
+/// What copying `bytes` bytes takes: `setup_ns`, and so much a KiB.
+#[inline]
+pub fn copy_ns(bytes: u32, setup_ns: Ns, ns_per_kib: Ns) -> Ns {
+    setup_ns + (u64::from(bytes) * ns_per_kib).div_ceil(1024)
+}
+
+/// What a step of firmware is for. The emulator of the Plus paper gives each of these a core (section V-A);
+/// its fourth looks for sections to evict and leaves their eviction to the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// What a command waits for but copies: decoding, looking its key up, completing it.
@@ -75,6 +82,12 @@ impl Cores {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_part_of_a_nanosecond_of_copying_is_one() {
+        let times = [0, 1, 1023, 1024, 1025].map(|bytes| copy_ns(bytes, 50, 250));
+        assert_eq!(times, [50, 51, 300, 300, 301]);
+    }
 
     #[test]
     fn every_role_has_the_core_of_its_name_or_the_pool() {

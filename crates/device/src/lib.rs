@@ -1,5 +1,5 @@
-//! The drive: controller, page buffer, packing, engines, flash translation and flash. It meets the host on the link and
-//! knows nothing of who sits at the other end.
+//! The drive: controller, page buffer, packing, engines, flash translation and flash. It meets the host on
+//! the link and knows nothing of who sits at the other end.
 //!
 //! Begin reading at [`requests`]: the life of one command.
 //!

@@ -14,11 +14,12 @@
 //!     List, SEEK, NEXT            └─ cursor ─► answer in a staging region ─► DMA
 //! ```
 //!
-//! [`serve`] is one firmware context: it runs one command at a time, to its completion. A drive has as many as
-//! `controller.contexts` says; with one, the next command waits, as on the published board.
+//! [`serve`] is one firmware context: it runs one command at a time, to its completion. A drive has as many
+//! as `controller.contexts` says; with one, the next command waits, as on the published board.
 //!
-//! Inline commands (*write*, *hybrid*, *transfer*) of one queue are handled in the order of the queue, whichever
-//! context got them. A *quiet* one is not completed: what it would have said is left to the next that is not.
+//! Inline commands (*write*, *hybrid*, *transfer*) of one queue are handled in the order of the queue,
+//! whichever context got them. A *quiet* one is not completed: what it would have said is left to the next
+//! that is not.
 
 use std::rc::Rc;
 
@@ -37,7 +38,8 @@ use crate::firmware::Role;
 /// The namespace that holds the pairs.
 pub const NSID: u32 = 1;
 
-/// Longest answer to a List, whatever room the host has and however short values are: the drive builds it in its memory.
+/// Longest answer to a List, whatever room the host has and however short values are: the drive builds it in
+/// its memory.
 const LIST_MAX_BYTES: u32 = 2 << 20;
 
 /// What a command answers besides its status: dwords 0 and 1 of the completion.
@@ -57,8 +59,8 @@ pub async fn serve<E: Engine>(drive: Rc<Controller<E>>) {
                 fetched.queue.wait_turn(turn).await;
                 let answer = execute(&drive, &fetched).await;
                 if answer == Err(Status::COMMAND_INTERRUPTED) && fetched.sqe.opcode != opcode::CXL_STORE {
-                    // A long value may need the windows' half of the buffer too. The next try must find it free, and
-                    // queues that are idle would keep theirs.
+                    // A long value may need the windows' half of the buffer too. The next try must find it
+                    // free, and queues that are idle would keep theirs.
                     drive.windows.close_all();
                 }
                 let quiet = fetched.sqe.is_quiet() && fetched.sqe.opcode != opcode::CXL_STORE;
@@ -247,7 +249,8 @@ async fn commit_in_window<E: Engine>(
     commit(drive, key, place, StoreOptions::default()).await
 }
 
-/// Closes the window of a queue and opens another. Stores of one queue into windows are handled one at a time.
+/// Closes the window of a queue and opens another. Stores of one queue into windows are handled one at a
+/// time.
 ///
 /// # Errors
 /// [`Status::COMMAND_INTERRUPTED`]: there is none to be had now, whatever the reason.
@@ -271,9 +274,9 @@ async fn express<E: Engine>(drive: &Controller<E>, fetched: &Fetched, command: S
     commit(drive, key, place, options).await
 }
 
-/// A *write* or *hybrid* inside an unfinished value: the host has lost count. That value is discarded, and this
-/// command is refused so that the host learns of it; the next one finds a clean queue. Behind a quiet command that was
-/// refused this is the one that says so.
+/// A *write* or *hybrid* inside an unfinished value: the host has lost count. That value is discarded, and
+/// this command is refused so that the host learns of it; the next one finds a clean queue. Behind a quiet
+/// command that was refused this is the one that says so.
 fn refuse_inside_value<E: Engine>(drive: &Controller<E>, fetched: &Fetched) -> Result<(), Status> {
     match drive.unfinished.take(&fetched.queue) {
         None => Ok(()),
@@ -404,8 +407,8 @@ async fn list<E: Engine>(drive: &Controller<E>, sqe: &Sqe, start: Option<Key>, b
 
 async fn seek<E: Engine>(drive: &Controller<E>, sqe: &Sqe, key: Option<Key>, buffer_bytes: u32) -> Answer {
     let slot = drive.iterators.reserve()?;
-    // Until the first pair is with the host nobody else gets at the cursor: the host does not know its number yet, and
-    // when the pair cannot be sent it never will.
+    // Until the first pair is with the host nobody else gets at the cursor: the host does not know its number
+    // yet, and when the pair cannot be sent it never will.
     match open_and_send(drive, sqe, key, buffer_bytes).await {
         Ok((walk, bytes)) => Ok((bytes, drive.iterators.fill(slot, walk))),
         Err(status) => {
@@ -442,8 +445,8 @@ async fn next<E: Engine>(drive: &Controller<E>, sqe: &Sqe, iterator: u32, buffer
     Ok((sent?, iterator))
 }
 
-/// Sends the iterator's next pair, as far as it fits; returns the size of the whole answer, 0 behind the last pair. A pair
-/// that did not get there stays the next one.
+/// Sends the iterator's next pair, as far as it fits; returns the size of the whole answer, 0 behind the last
+/// pair. A pair that did not get there stays the next one.
 ///
 /// Errors: [`Status::ITERATOR_LOST`] when that cannot be, and sent again the command would pass a pair over.
 async fn send_pair<E: Engine>(

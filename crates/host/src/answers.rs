@@ -1,5 +1,5 @@
-//! What every driver knows of commands and answers: the shape of a slot's buffer, Identify, and how answers that came
-//! by DMA are taken apart. Nothing here waits or submits.
+//! What every driver knows of commands and answers: the shape of a slot's buffer, Identify, and how answers
+//! that came by DMA are taken apart. Nothing here waits or submits.
 
 use kvdrive_link::pcie::PAGE_BYTES;
 use kvdrive_link::{HostMemory, Region};
@@ -49,7 +49,8 @@ pub(crate) fn pair_bytes(max_value_bytes: u32) -> u32 {
     max_value_bytes + ANSWER_HEADER_BYTES
 }
 
-/// Size of a slot's buffer: whole pages that hold the largest pair, and so a list of many keys however short values are.
+/// Size of a slot's buffer: whole pages that hold the largest pair, and so a list of many keys however short
+/// values are.
 pub(crate) fn buffer_bytes(max_value_bytes: u32) -> u32 {
     pair_bytes(max_value_bytes).next_multiple_of(PAGE_BYTES)
 }
@@ -100,8 +101,8 @@ pub(crate) fn take_keys(memory: &dyn HostMemory, buffer: u64, bytes: u32) -> Res
     reader.map(|key| key.map_err(|_| Status::DATA_TRANSFER_ERROR)).collect()
 }
 
-/// Takes an iterator's answer apart: the pair, and its value into `into`, as far as it fits a buffer of `buffer_bytes`
-/// bytes. `None` behind the last pair.
+/// Takes an iterator's answer apart: the pair, and its value into `into`, as far as it fits a buffer of
+/// `buffer_bytes` bytes. `None` behind the last pair.
 pub(crate) fn take_pair(
     cqe: &Cqe,
     memory: &dyn HostMemory,

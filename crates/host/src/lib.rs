@@ -5,7 +5,8 @@
 //! | [`modelled`] | a modelled core in model time: for experiments |
 //! | [`threaded`] | application threads, beside the thread of the drive: for programs |
 //!
-//! Both pump the same state machines ([`kvdrive_link::transfer::Method`]); neither knows what is behind the link.
+//! Both pump the same state machines ([`kvdrive_link::transfer::Method`]); neither knows what is behind the
+//! link.
 
 mod answers;
 pub mod modelled;

@@ -12,8 +12,8 @@
 //! | its resident bytes | measured | the same, in a process of its own |
 //! | served stores a second | measured | 32 B values at depth 32 from one thread, the drive unpaced on another |
 //!
-//! Seconds depend on what else the machine does: of several runs the best one counts, and all are in the JSON. Nothing
-//! here is modelled.
+//! Seconds depend on what else the machine does: of several runs the best one counts, and all are in the
+//! JSON. Nothing here is modelled.
 
 use std::cell::Cell;
 use std::fmt;
@@ -45,12 +45,13 @@ pub struct Speed {
     pub seconds: Vec<f64>,
     /// Of the fastest run.
     pub per_s: f64,
-    /// Seconds of each run for which its thread had a core; empty where the system does not say, and in wall time, where
-    /// threads wait for each other awake.
+    /// Seconds of each run for which its thread had a core; empty where the system does not say, and in wall
+    /// time, where threads wait for each other awake.
     pub cpu_seconds: Vec<f64>,
     /// Of the run that took the fewest of them.
     pub per_cpu_s: Option<f64>,
-    /// Events of the simulation, of each operation; `None` in wall time, where waiting is made of events too, and beside a load.
+    /// Events of the simulation, of each operation; `None` in wall time, where waiting is made of events too,
+    /// and beside a load.
     pub events_each: Option<f64>,
 }
 
@@ -191,7 +192,8 @@ pub fn wall(stores: u64, runs: u32, progress: Progress<'_>) -> anyhow::Result<Sp
     Ok(Speed::of(stores, seconds, Vec::new(), None))
 }
 
-/// Fills a drive with `pairs` pairs and says what this process needed for it: to be called in a process of its own.
+/// Fills a drive with `pairs` pairs and says what this process needed for it: to be called in a process of
+/// its own.
 pub fn memory(pairs: u64, progress: Progress<'_>) -> anyhow::Result<Memory> {
     let document = document(&[
         "workload.name=fillseq".into(),
@@ -211,7 +213,8 @@ pub fn memory(pairs: u64, progress: Progress<'_>) -> anyhow::Result<Memory> {
     Ok(Memory { pairs, peak_bytes: status_bytes("VmHWM:"), before_bytes })
 }
 
-/// Loads, overwrites and runs YCSB A uniform on `plus` at a part of the paper's size: to be called in a process of its own.
+/// Loads, overwrites and runs YCSB A uniform on `plus` at a part of the paper's size: to be called in a
+/// process of its own.
 pub fn collecting(scale: Scale, progress: Progress<'_>) -> anyhow::Result<Collecting> {
     let mut document = Document::profile(HASH_PROFILE)?;
     document.set("workload.preset=plus")?;
@@ -246,7 +249,8 @@ pub fn collecting(scale: Scale, progress: Progress<'_>) -> anyhow::Result<Collec
 /// Seconds since some time, of the clock and of this thread's core.
 type Times = (f64, Option<f64>);
 
-/// Seconds for which the calling thread has had a core: the first number that Linux's scheduler keeps of it, in ns.
+/// Seconds for which the calling thread has had a core: the first number that Linux's scheduler keeps of it,
+/// in ns.
 fn thread_cpu_seconds() -> Option<f64> {
     let statistics = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     let on_core_ns: u64 = statistics.split_whitespace().next()?.parse().ok()?;
@@ -294,8 +298,8 @@ const COUNTERS: &[Counter] = &[
     },
 ];
 
-/// Counts the instructions of a simulated store. `simulate` makes the command that simulates so many stores, in a
-/// process of its own. What such a process takes without stores is taken off.
+/// Counts the instructions of a simulated store. `simulate` makes the command that simulates so many stores,
+/// in a process of its own. What such a process takes without stores is taken off.
 pub fn instructions(stores: u64, simulate: &dyn Fn(u64) -> Command) -> Instructions {
     for counter in COUNTERS {
         let counted = (stores / counter.slowdown).max(2);

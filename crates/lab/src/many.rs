@@ -1,5 +1,6 @@
-//! Many runs at once: each is single-threaded and knows nothing of the others, so they spread over the machine's cores
-//! and every report is the same as alone. Runs of one session follow each other on one drive, on one core.
+//! Many runs at once: each is single-threaded and knows nothing of the others, so they spread over the
+//! machine's cores and every report is the same as alone. Runs of one session follow each other on one drive,
+//! on one core.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,7 +17,8 @@ use crate::workload::is_preconditioned;
 
 /// Runs every document on up to `threads` threads; reports in the order of the documents.
 ///
-/// `progress` is called with the number of the run, operations done and operations in all, from several threads.
+/// `progress` is called with the number of the run, operations done and operations in all, from several
+/// threads.
 pub fn run_many(
     documents: &[Document],
     threads: usize,
@@ -26,8 +28,9 @@ pub fn run_many(
     run_sessions(documents, &sessions, threads, progress)
 }
 
-/// As [`run_many`], for documents of which those of a session, by their numbers, follow each other on one drive
-/// ([`run_session`]). Every document is in one session. Progress is that of a session, under the number of its first run.
+/// As [`run_many`], for documents of which those of a session, by their numbers, follow each other on one
+/// drive ([`run_session`]). Every document is in one session. Progress is that of a session, under the number
+/// of its first run.
 ///
 /// # Errors
 /// [`check`] refuses one, or one fails.
@@ -57,8 +60,9 @@ pub fn run_sessions(
     Ok(reports.into_iter().map(|report| report.expect("every run is in a session")).collect())
 }
 
-/// Refuses drives, by the first run of each, that cannot be had beside each other: with a clock that only `kvdrive run` has, or
-/// with one image file for several, each of which would begin with what another one left.
+/// Refuses drives, by the first run of each, that cannot be had beside each other: with a clock that only
+/// `kvdrive run` has, or with one image file for several, each of which would begin with what another one
+/// left.
 ///
 /// # Errors
 /// One line that names the key.
@@ -67,7 +71,7 @@ pub fn check<'a>(drives: impl IntoIterator<Item = &'a Document>) -> anyhow::Resu
     for document in drives {
         let config = document.config()?;
         in_model_time(&config)?;
-        if config.media.kind == "file" {
+        if config.media.has_file() {
             let name = spelled_out(Path::new(&config.media.path));
             images.entry(name).or_insert((config.media.path, 0)).1 += 1;
         }
@@ -89,8 +93,8 @@ pub fn in_model_time(config: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Which documents may share a drive: those whose drives are preconditioned alike follow each other on one, in their
-/// order; every other one has its own.
+/// Which documents may share a drive: those whose drives are preconditioned alike follow each other on one,
+/// in their order; every other one has its own.
 ///
 /// # Errors
 /// A document is no configuration.
@@ -116,8 +120,9 @@ fn without_measured(mut config: Config) -> Config {
     config
 }
 
-/// As [`run_many`], but hands each report to `ended` with the number of its run as soon as there is one, from several
-/// threads. No further run begins once `ended` has said false. Who calls it has had the drives [checked](check).
+/// As [`run_many`], but hands each report to `ended` with the number of its run as soon as there is one, from
+/// several threads. No further run begins once `ended` has said false. Who calls it has had the drives
+/// [checked](check).
 pub fn run_each(
     documents: &[Document],
     threads: usize,

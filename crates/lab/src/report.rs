@@ -1,19 +1,20 @@
 //! The report of a run: every figure by name, as JSON and as tables.
 //!
-//! Plain data. The runner fills it in; nothing here counts, computes a model or reads a clock. The text says of every table whether
-//! its figures are counted (exact), modelled (times from a profile) or measured (on this machine).
+//! Plain data. The runner fills it in; nothing here counts, computes a model or reads a clock. The text says
+//! of every table whether its figures are counted (exact), modelled (times from a profile) or measured (on
+//! this machine).
 
 mod compare;
 mod dram;
 mod table;
 mod text;
 
-use kvdrive_device::engines::hash;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
 pub use compare::compare;
-pub(crate) use table::{grouped, with_decimals};
+pub use table::grouped;
+pub(crate) use table::with_decimals;
 
 /// Values by name, in the order they were added; a JSON object.
 #[derive(Clone, Debug, PartialEq)]
@@ -125,7 +126,9 @@ pub struct Report {
     pub clock: String,
     /// Revision of the program.
     pub revision: String,
-    /// Sources of the times in the profile, as [`Document::time_sources`](crate::config::Document::time_sources) lists them. Empty when no modelled time is in the report.
+    /// Sources of the times in the profile, as
+    /// [`Document::time_sources`](crate::config::Document::time_sources) lists them. Empty when no modelled
+    /// time is in the report.
     pub time_sources: String,
     /// Departures the workload states.
     pub notes: Vec<String>,
@@ -133,7 +136,8 @@ pub struct Report {
     pub ops: Ops,
     /// Bytes of values, as applications count them.
     pub value_bytes: ValueBytes,
-    /// Bytes of values that came back, by the kind of operation that brought them; together `value_bytes.retrieved`.
+    /// Bytes of values that came back, by the kind of operation that brought them; together
+    /// `value_bytes.retrieved`.
     #[serde(skip_serializing_if = "Named::is_empty")]
     pub read_bytes: Named<u64>,
     /// How long it took.
@@ -331,8 +335,8 @@ pub struct Nand {
 /// Pages.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Pages {
-    /// Pages of the value log that were opened.
-    pub value_opened: u64,
+    /// Pages of the value log that were opened; none where the engine has no such log.
+    pub value_opened: Option<u64>,
 }
 
 /// Copies within the controller's memory.
@@ -374,11 +378,6 @@ impl Report {
             "" => "modelled".into(),
             sources => format!("modelled: {sources}"),
         }
-    }
-
-    /// Whether the engine keeps values in a log of their own: only then are there pages of it to be counted.
-    fn has_value_log(&self) -> bool {
-        hash::scheme(&self.setting("engine", "name")).is_none()
     }
 
     /// A value of the configuration as plain text; empty when there is none.

@@ -1,4 +1,5 @@
-//! One run, or several behind each other: a drive, a host and workloads in model time, and the reports of what happened.
+//! One run, or several behind each other: a drive, a host and workloads in model time, and the reports of
+//! what happened.
 //!
 //! ```text
 //!   power on ─► connect ─► load ─► drain ─► ┌ measured: tasks take operations, each waits for its own ┐ ─► drain ─► report
@@ -266,8 +267,8 @@ impl Bench {
     }
 }
 
-/// A workload behind another on the same drive: the pairs that were inserted are there, and no version of a value occurs
-/// twice.
+/// A workload behind another on the same drive: the pairs that were inserted are there, and no version of a
+/// value occurs twice.
 fn follow(params: &mut WorkloadParams, before: &WorkloadParams) {
     params.num = before.num;
     params.overwrites = before.num + before.overwrites + before.ops;
@@ -294,7 +295,8 @@ impl Snapshot {
 }
 
 impl Stream {
-    /// The next operation: a store of the next pair while there is one to be loaded. Nothing more is loaded behind an error.
+    /// The next operation: a store of the next pair while there is one to be loaded. Nothing more is loaded
+    /// behind an error.
     fn next(&self) -> Option<Op> {
         if self.seen.borrow().errors == 0
             && let Some((key, value)) = self.next_to_load()
@@ -311,7 +313,8 @@ impl Stream {
         drawn.pop_front()
     }
 
-    /// Draws the next operations and tells the drive of them. One at a time where the drive may be full before them: they have not been drawn then.
+    /// Draws the next operations and tells the drive of them. One at a time where the drive may be full
+    /// before them: they have not been drawn then.
     fn draw(&self, drawn: &mut VecDeque<Op>) {
         let count = self.left.get().min(if self.until_full { 1 } else { KNOWN_AHEAD as u64 });
         self.left.set(self.left.get() - count);

@@ -169,8 +169,8 @@ fn hash_engine(config: &Config) -> hash::HashConfig {
     }
 }
 
-/// With `wait` a store that opens a page waits for a program; otherwise programs run side by side, and what a page costs
-/// is its share of dies and channels.
+/// With `wait` a store that opens a page waits for a program; otherwise programs run side by side, and what a
+/// page costs is its share of dies and channels.
 fn packing_costs(config: &Config) -> PackingCosts {
     let flash = &config.flash;
     let transfer_ns = u64::from(flash.page_bytes + flash.spare_bytes) * flash.transfer_ns_per_kib / 1024;

@@ -1,9 +1,9 @@
-//! Finding the thresholds of `adaptive` by exploratory runs, as BandSlim asks of its user (section 3.2): stores of one size
-//! after the other, 4 B to 8 KB, by each method.
+//! Finding the thresholds of `adaptive` by exploratory runs, as BandSlim asks of its user (section 3.2):
+//! stores of one size after the other, 4 B to 8 KB, by each method.
 //!
-//! Flash is off in these runs, if the engine works without: thresholds weigh transfers, and a page's program would
-//! hide them. Stores of one size on an idle drive all take the same time until the first memtable is full, so a few
-//! hundred are enough.
+//! Flash is off in these runs, if the engine works without: thresholds weigh transfers, and a page's program
+//! would hide them. Stores of one size on an idle drive all take the same time until the first memtable is
+//! full, so a few hundred are enough.
 
 use std::fmt::Write as _;
 
@@ -130,8 +130,8 @@ impl Probe<'_> {
         Ok(document)
     }
 
-    /// The largest of `1..=most` for which the method is at most `tolerance` slower than `prp` at the same size, which
-    /// only gets less likely as it grows; 0 if there is none.
+    /// The largest of `1..=most` for which the method is at most `tolerance` slower than `prp` at the same
+    /// size, which only gets less likely as it grows; 0 if there is none.
     fn largest(&self, most: u32, run: impl Fn(u32) -> (u32, usize), tolerance: f64) -> anyhow::Result<u32> {
         let (mut holds, mut fails) = (0, most + 1);
         while fails - holds > 1 {
@@ -179,7 +179,8 @@ impl Tuning {
         }
     }
 
-    /// Mean cost over the sizes of one page and less (`alpha` decides), or over the longer ones (`beta` decides).
+    /// Mean cost over the sizes of one page and less (`alpha` decides), or over the longer ones (`beta`
+    /// decides).
     fn mean(&self, longer: bool, alpha: f64, beta: f64) -> Cost {
         let rungs = self.ladder.iter().filter(|rung| (rung.bytes > PAGE_BYTES) == longer);
         let costs: Vec<Cost> = rungs.map(|rung| rung.costs[self.method(rung.bytes, alpha, beta)]).collect();
@@ -228,7 +229,8 @@ impl Tuning {
 const HEIGHT: usize = 12;
 const WIDTH: usize = 70;
 
-/// Response upwards, traffic to the right; a letter for each weight, the first one where several fall together.
+/// Response upwards, traffic to the right; a letter for each weight, the first one where several fall
+/// together.
 fn scatter(points: &[(f64, Cost)]) -> String {
     let range = |of: fn(&Cost) -> f64| {
         let values = points.iter().map(|(_, cost)| of(cost));

@@ -1,11 +1,11 @@
-//! Runs in wall time: the drive on a thread of its own, the application on another, and recordings of them that can be
-//! replayed in virtual time.
+//! Runs in wall time: the drive on a thread of its own, the application on another, and recordings of them
+//! that can be replayed in virtual time.
 //!
-//! What the application sees (latency, throughput) is measured on this machine. What the drive does is counted and
-//! modelled as ever: behind the loading of pairs, or from power-on where none are. What loading left in buffers is
-//! programmed in the run: nobody drains a drive that is served. A recording holds the configuration, every arrival with
-//! its model time and every byte that DMA read, so a replay has the same counters and the same model times, loading
-//! included.
+//! What the application sees (latency, throughput) is measured on this machine. What the drive does is
+//! counted and modelled as ever: behind the loading of pairs, or from power-on where none are. What loading
+//! left in buffers is programmed in the run: nobody drains a drive that is served. A recording holds the
+//! configuration, every arrival with its model time and every byte that DMA read, so a replay has the same
+//! counters and the same model times, loading included.
 
 mod late_file;
 mod witness;
@@ -149,13 +149,14 @@ fn open_recorder(
 /// An image stays where it is; and whoever replays a recording chooses no path by it.
 fn check_medium(config: &Config) -> anyhow::Result<()> {
     anyhow::ensure!(
-        config.media.kind != "file",
+        !config.media.has_file(),
         "media.kind: a recording cannot bring an image file along; use ram"
     );
     Ok(())
 }
 
-/// Replays a recording in virtual time. The report has what the drive did; what applications saw is not recorded.
+/// Replays a recording in virtual time. The report has what the drive did; what applications saw is not
+/// recorded.
 pub fn replay(path: &Path) -> anyhow::Result<Report> {
     let stopwatch = Stopwatch::start();
     let at_path = |error: &dyn std::fmt::Display| anyhow::anyhow!("{}: {error}", path.display());
@@ -206,7 +207,8 @@ fn report(
     Outcome { seen, began, ended, drained, notes, loading }.into_report(document, config)
 }
 
-/// What goes through a pipeline with a command: the value, when it began, and what its client stores behind it.
+/// What goes through a pipeline with a command: the value, when it began, and what its client stores behind
+/// it.
 struct Timed {
     pattern: Pattern,
     kind: usize,
@@ -276,7 +278,8 @@ impl Application {
         Ok(Some(Loading { began: Snapshot::default(), ended, stores, stored_bytes }))
     }
 
-    /// Loads, runs and returns what was seen, what loading took, the seconds of the run proper, and the workload's notes.
+    /// Loads, runs and returns what was seen, what loading took, the seconds of the run proper, and the
+    /// workload's notes.
     fn run(&mut self, progress: Progress<'_>) -> anyhow::Result<(Seen, Option<Loading>, f64, Vec<String>)> {
         let loading = self.load(progress)?;
         let preload = self.workload.preload();

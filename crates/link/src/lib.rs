@@ -1,8 +1,8 @@
 //! The wire between host and drive: queues, host memory, PCIe as bytes and time, and the transfer methods.
 //!
-//! Host and drive share nothing but what is here: 64-byte submission entries, 16-byte completion entries, doorbells,
-//! and DMA to host memory. Every byte is counted where it crosses ([`meter`]), in the function that also takes its
-//! time ([`pcie`]), so no method can move anything for free.
+//! Host and drive share nothing but what is here: 64-byte submission entries, 16-byte completion entries,
+//! doorbells, and DMA to host memory. Every byte is counted where it crosses ([`meter`]), in the function
+//! that also takes its time ([`pcie`]), so no method can move anything for free.
 //!
 //! | module | what it is |
 //! |---|---|

@@ -1,5 +1,5 @@
-//! Host memory as the drive's DMA engine sees it: addresses, pieces of content, and the refusal of anything that is
-//! not mapped. What the bytes mean, and what moving them costs, is elsewhere.
+//! Host memory as the drive's DMA engine sees it: addresses, pieces of content, and the refusal of anything
+//! that is not mapped. What the bytes mean, and what moving them costs, is elsewhere.
 
 use std::cell::RefCell;
 
@@ -15,9 +15,11 @@ pub struct BadAddress {
     pub bytes: u32,
 }
 
-/// Memory that a drive may reach by DMA. In-process buffers, capsules of a fabric and guest memory implement it.
+/// Memory that a drive may reach by DMA. In-process buffers, capsules of a fabric and guest memory implement
+/// it.
 pub trait HostMemory {
-    /// Hands out `bytes` bytes from `address` on, in order. Nothing is handed out when any of them is not mapped.
+    /// Hands out `bytes` bytes from `address` on, in order. Nothing is handed out when any of them is not
+    /// mapped.
     fn read(&self, address: u64, bytes: u32, sink: &mut dyn FnMut(Piece<'_>)) -> Result<(), BadAddress>;
     /// Writes `piece` at `address`. Nothing is written when any byte of it is not mapped.
     fn write(&self, address: u64, piece: Piece<'_>) -> Result<(), BadAddress>;
@@ -31,7 +33,8 @@ struct Buffer {
     content: Region,
 }
 
-/// Buffers of one process on one thread. Addresses are made up, page aligned, and never reused for another buffer.
+/// Buffers of one process on one thread. Addresses are made up, page aligned, and never reused for another
+/// buffer.
 #[derive(Default)]
 pub struct LocalMemory {
     buffers: RefCell<Vec<Buffer>>,

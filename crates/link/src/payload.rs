@@ -1,11 +1,12 @@
 //! What travels: bytes, or the description of bytes that a workload generator made.
 //!
-//! A [`Pattern`] names a stretch of an endless pseudo-random byte stream. It is carried from host memory through
-//! DMA, page buffer, flash and GC as 16 bytes, cut and joined like the bytes it stands for, and expanded only where
-//! real bytes are needed (a `ram` or `file` medium, an application that looks). Meters always use its length.
+//! A [`Pattern`] names a stretch of an endless pseudo-random byte stream. It is carried from host memory
+//! through DMA, page buffer, flash and GC as 16 bytes, cut and joined like the bytes it stands for, and
+//! expanded only where real bytes are needed (a `ram` or `file` medium, an application that looks). Meters
+//! always use its length.
 //!
-//! A [`Region`] is a fixed-size piece of memory (a NAND page, a page-buffer entry, a host buffer) whose content is a
-//! mixture of both. It knows nothing of what the bytes mean.
+//! A [`Region`] is a fixed-size piece of memory (a NAND page, a page-buffer entry, a host buffer) whose
+//! content is a mixture of both. It knows nothing of what the bytes mean.
 
 use kvdrive_spec::Key;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -144,7 +145,8 @@ impl Placed {
 
 /// A fixed-size piece of memory. Bytes that were never written are zero.
 ///
-/// `literal` holds real bytes from 0 up to the highest one ever written; `patterns`, sorted and disjoint, lie on top.
+/// `literal` holds real bytes from 0 up to the highest one ever written; `patterns`, sorted and disjoint, lie
+/// on top.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Region {
     literal: Vec<u8>,
@@ -162,8 +164,8 @@ impl Region {
         Region { literal: bytes, patterns: Vec::new() }
     }
 
-    /// A region rebuilt from [`Region::literal`] and [`Region::patterns`]; `None` if the patterns overlap, are out of
-    /// order, empty or longer than positions reach.
+    /// A region rebuilt from [`Region::literal`] and [`Region::patterns`]; `None` if the patterns overlap,
+    /// are out of order, empty or longer than positions reach.
     pub fn from_parts(literal: Vec<u8>, patterns: Vec<Placed>) -> Option<Region> {
         let ends = |Placed { at, pattern: Pattern { offset, bytes, .. } }: &Placed| {
             *bytes > 0 && at.checked_add(*bytes).is_some() && offset.checked_add(*bytes).is_some()

@@ -7,7 +7,8 @@
 //!              the last slot of a list page that is not the last entry names the next list page
 //! ```
 //!
-//! NVMe base specification, section "Physical Region Page Entry and List". Lists are fetched only as far as needed.
+//! NVMe base specification, section "Physical Region Page Entry and List". Lists are fetched only as far as
+//! needed.
 
 use kvdrive_spec::{Sqe, Status};
 
@@ -63,11 +64,13 @@ pub async fn walk(link: &Link, sqe: &Sqe, bytes: u32) -> Result<Segments, Status
     walk_first(link, sqe, bytes, bytes).await
 }
 
-/// Walks the PRPs of `sqe`, which name `named_bytes` bytes, for the first `bytes` of them. What the second entry and
-/// the last slot of a list page are depends on how much is *named*; lists are fetched only as far as they are needed.
+/// Walks the PRPs of `sqe`, which name `named_bytes` bytes, for the first `bytes` of them. What the second
+/// entry and the last slot of a list page are depends on how much is *named*; lists are fetched only as far
+/// as they are needed.
 ///
-/// Errors: [`Status::PRP_OFFSET_INVALID`] for a first entry that is not dword aligned or a later one that is not page
-/// aligned, [`Status::DATA_TRANSFER_ERROR`] for a list that is not mapped or a chain of lists without end.
+/// Errors: [`Status::PRP_OFFSET_INVALID`] for a first entry that is not dword aligned or a later one that is
+/// not page aligned, [`Status::DATA_TRANSFER_ERROR`] for a list that is not mapped or a chain of lists
+/// without end.
 pub async fn walk_first(link: &Link, sqe: &Sqe, named_bytes: u32, bytes: u32) -> Result<Segments, Status> {
     assert!(bytes <= named_bytes, "the first {bytes} of {named_bytes} bytes");
     let none = Segment { address: 0, bytes: 0 };

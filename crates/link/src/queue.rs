@@ -1,14 +1,15 @@
 //! A submission queue and its completion queue: rings of entries in host memory, tails and heads.
 //!
-//! The host writes entries and publishes them with a doorbell ([`crate::Link::ring_submission`]); the drive takes
-//! them in order, posts completions in any order, and the host releases completion slots with the other doorbell.
+//! The host writes entries and publishes them with a doorbell ([`crate::Link::ring_submission`]); the drive
+//! takes them in order, posts completions in any order, and the host releases completion slots with the other
+//! doorbell.
 //!
-//! An *express* is taken together with the chunk entries behind it, all or none: no chunk is ever mistaken for a
-//! command as long as the host publishes them with it.
+//! An *express* is taken together with the chunk entries behind it, all or none: no chunk is ever mistaken
+//! for a command as long as the host publishes them with it.
 //!
-//! Commands that carry value bytes inline (*write*, *hybrid*, *transfer*) belong together by their order in one
-//! queue, and so do the stores into one window. Each gets a turn number when it is taken, and the drive handles it when its turn has come, however many
-//! firmware contexts work on the queue.
+//! Commands that carry value bytes inline (*write*, *hybrid*, *transfer*) belong together by their order in
+//! one queue, and so do the stores into one window. Each gets a turn number when it is taken, and the drive
+//! handles it when its turn has come, however many firmware contexts work on the queue.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -24,9 +25,11 @@ pub struct Fetched {
     pub queue: Rc<QueuePair>,
     /// The entry.
     pub sqe: Sqe,
-    /// Its turn among the queue's *write*, *hybrid*, *transfer* and CXL store commands; `None` for all others.
+    /// Its turn among the queue's *write*, *hybrid*, *transfer* and CXL store commands; `None` for all
+    /// others.
     pub turn: Option<u64>,
-    /// Of an *express*, the chunk entries behind it; `None` if the host has not published them all, and for all others.
+    /// Of an *express*, the chunk entries behind it; `None` if the host has not published them all, and for
+    /// all others.
     pub chunks: Option<Box<[Sqe]>>,
     /// Submission queue head after taking it, for the completion.
     pub head: u16,
@@ -56,8 +59,8 @@ pub struct QueuePair {
     /// Slot of the next completion, and its phase.
     completion_slot: Cell<u32>,
     phase: Cell<bool>,
-    /// Host tasks waiting for the completion of a command identifier, up to the highest that anybody waited for: a
-    /// recording may have thousands of queues of 65 536 slots, and nobody waits at one of them.
+    /// Host tasks waiting for the completion of a command identifier, up to the highest that anybody waited
+    /// for: a recording may have thousands of queues of 65 536 slots, and nobody waits at one of them.
     waiters: RefCell<Vec<Option<TaskKey>>>,
     room: WaitQueue,
     turns: Turns,
@@ -89,9 +92,9 @@ impl QueuePair {
         }
     }
 
-    /// Hands every completion to `outlet` from now on instead of keeping it: a host on another thread reads its ring
-    /// whenever it likes, and when it does must not change what the drive does. Such a host never has more commands
-    /// under way than the ring has slots, so there is always one free.
+    /// Hands every completion to `outlet` from now on instead of keeping it: a host on another thread reads
+    /// its ring whenever it likes, and when it does must not change what the drive does. Such a host never
+    /// has more commands under way than the ring has slots, so there is always one free.
     pub(crate) fn set_outlet(&self, outlet: Outlet) {
         *self.outlet.borrow_mut() = Some(outlet);
     }
@@ -187,7 +190,8 @@ impl QueuePair {
         self.head.get()
     }
 
-    /// Drive: takes the oldest published entry, its turn, and an *express*'s chunks with it. There must be one.
+    /// Drive: takes the oldest published entry, its turn, and an *express*'s chunks with it. There must be
+    /// one.
     #[inline]
     pub(crate) fn take_submission(&self) -> (Sqe, Option<u64>, Option<Box<[Sqe]>>) {
         let sqe = self.submissions.borrow_mut().pop_front().expect("published entries are in the ring");

@@ -108,8 +108,8 @@ pub enum Command {
         key: Key,
         /// Size of the value in bytes.
         value_bytes: u32,
-        /// Where the value begins, in bytes from the start of the window; [`crate::window::ASK`]: there is no value,
-        /// the host asks for another window.
+        /// Where the value begins, in bytes from the start of the window; [`crate::window::ASK`]: there is no
+        /// value, the host asks for another window.
         window_offset: u32,
         /// Which window that was; a drive refuses one that has passed.
         generation: u32,

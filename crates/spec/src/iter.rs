@@ -12,9 +12,9 @@
 //! completion's DW0 says how long the answer is, DW1 which iterator gave it ([`crate::cqe`]).
 //! At the end of the data DW0 is 0 and nothing is transferred.
 //!
-//! A drive keeps only so many changes for an iterator. When there were more, NEXT answers 7D4h, once: the iterator is
-//! closed, and the host opens another, at the last key it got if it likes. (A SEEK or List that meets this answers 21h:
-//! sent again, it begins with the state of then.)
+//! A drive keeps only so many changes for an iterator. When there were more, NEXT answers 7D4h, once: the
+//! iterator is closed, and the host opens another, at the last key it got if it likes. (A SEEK or List that
+//! meets this answers 21h: sent again, it begins with the state of then.)
 //!
 //! Layout only: what an iterator sees, and when it moves, is the controller's.
 

@@ -146,9 +146,9 @@ impl Sqe {
         Flags::from_bits(self.flags).fuse()
     }
 
-    /// Flags bit 2, which NVMe reserves: of a *write*, *hybrid* or *transfer*, that it gets no completion. What it
-    /// would have said, unless it is success, the next such command of the queue says that is not quiet. Other
-    /// commands ignore the bit.
+    /// Flags bit 2, which NVMe reserves: of a *write*, *hybrid* or *transfer*, that it gets no completion.
+    /// What it would have said, unless it is success, the next such command of the queue says that is not
+    /// quiet. Other commands ignore the bit.
     #[inline]
     #[must_use]
     pub fn is_quiet(&self) -> bool {

@@ -93,8 +93,8 @@ impl Status {
     /// 7D3h (vendor): the CXL window named by generation and offset is not the present one; the
     /// completion carries the window to use.
     pub const STALE_WINDOW: Status = Status(0x7D3);
-    /// 7D4h (vendor): more has changed since the iterator was opened than the drive keeps. It is closed; the host
-    /// may open another one at the last key it got.
+    /// 7D4h (vendor): more has changed since the iterator was opened than the drive keeps. It is closed; the
+    /// host may open another one at the last key it got.
     pub const ITERATOR_LOST: Status = Status(0x7D4);
 
     /// Status code type of the vendor's own codes.

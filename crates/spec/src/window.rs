@@ -1,9 +1,10 @@
-//! Windows: stretches of the drive's page buffer that a host stores into by CXL.mem, and what commands and completions
-//! say of them. (BandSlim's CXL article names the parts; fields and rules where it is silent are ours.)
+//! Windows: stretches of the drive's page buffer that a host stores into by CXL.mem, and what commands and
+//! completions say of them. (BandSlim's CXL article names the parts; fields and rules where it is silent are
+//! ours.)
 //!
-//! A window belongs to one queue. Its *generation* is a number that no other window has, not even a later one over the
-//! same memory; 0 is none. The bytes of window `g` lie at addresses `g * window size ..` of the port, so that a store
-//! that comes too late for its window hits nothing.
+//! A window belongs to one queue. Its *generation* is a number that no other window has, not even a later one
+//! over the same memory; 0 is none. The bytes of window `g` lie at addresses `g * window size ..` of the
+//! port, so that a store that comes too late for its window hits nothing.
 //!
 //! ```text
 //!   command                    dword 12                 dword 13
@@ -17,9 +18,9 @@
 //!   of Store, DMA log entry    offset of the value      generation; 0: it did not go into the window
 //! ```
 //!
-//! The write pointer is the first byte behind everything in that window. A *grant* says that the host will not store
-//! at or behind this offset before the command has completed: the drive may put the value there, at a 4 KiB boundary.
-//! A command that is refused has taken no bytes of a window.
+//! The write pointer is the first byte behind everything in that window. A *grant* says that the host will
+//! not store at or behind this offset before the command has completed: the drive may put the value there, at
+//! a 4 KiB boundary. A command that is refused has taken no bytes of a window.
 
 use zerocopy::little_endian::U32;
 

@@ -1,5 +1,6 @@
-//! Admin commands: what the drive says of itself. Identify for the controller, the KV namespace, the KV controller,
-//! the active namespaces and the namespace's descriptors; everything else of the admin set is refused.
+//! Admin commands: what the drive says of itself. Identify for the controller, the KV namespace, the KV
+//! controller, the active namespaces and the namespace's descriptors; everything else of the admin set is
+//! refused.
 //!
 //! The fields answer what initiators check before they touch a KV namespace; the rest is zero.
 

@@ -1,5 +1,5 @@
-//! Open iterators: a bounded table of cursors. An identifier is a slot and a generation, so that one of a closed
-//! iterator finds nothing.
+//! Open iterators: a bounded table of cursors. An identifier is a slot and a generation, so that one of a
+//! closed iterator finds nothing.
 
 use std::cell::RefCell;
 
@@ -10,8 +10,8 @@ use kvdrive_spec::Status;
 pub struct Walk<C> {
     /// Goes on behind `unsent`.
     pub cursor: C,
-    /// What comes first. Staging memory, as much as the answer took: a cursor cannot go back, and the pair's place on flash
-    /// must not be held for a host that may never ask again.
+    /// What comes first. Staging memory, as much as the answer took: a cursor cannot go back, and the pair's
+    /// place on flash must not be held for a host that may never ask again.
     pub unsent: Option<PairAnswer>,
 }
 

@@ -1,9 +1,10 @@
 //! Loading: pairs that are on a drive before anything is asked of it.
 //!
-//! A study often begins on a drive that has been written for hours. What is measured is what comes behind; so pairs can be
-//! handed to the engine here, behind link and decoder, while the clock stands still ([`kvdrive_sim::Sim::hold_clock`]).
-//! Reserving, packing, indexing, programs, evictions and collection run as they always do, and flash counts them; only
-//! time does not pass, so the background never falls behind the stores.
+//! A study often begins on a drive that has been written for hours. What is measured is what comes behind; so
+//! pairs can be handed to the engine here, behind link and decoder, while the clock stands still
+//! ([`kvdrive_sim::Sim::hold_clock`]). Reserving, packing, indexing, programs, evictions and collection run
+//! as they always do, and flash counts them; only time does not pass, so the background never falls behind
+//! the stores.
 
 use kvdrive_link::Piece;
 use kvdrive_link::transfer::Arrival;
@@ -16,7 +17,8 @@ impl<E: Engine> Controller<E> {
     /// Stores `pairs`, one behind the other.
     ///
     /// # Errors
-    /// The first key whose store fails, and what it would be answered; some pairs behind it may have been asked for.
+    /// The first key whose store fails, and what it would be answered; some pairs behind it may have been
+    /// asked for.
     pub(crate) async fn load(
         &self,
         mut pairs: &mut dyn Iterator<Item = (Key, Piece<'static>)>,

@@ -19,7 +19,7 @@ use crate::drive::{DriveConfig, PowerOnError, Start, start};
 use crate::engines::Engine;
 use crate::engines::hash::{self, HashEngine};
 use crate::engines::lsm::{self, LsmEngine};
-use crate::firmware::{Cores, Roles};
+use crate::firmware::{Cores, Roles, copy_ns};
 use crate::power::Journal;
 use crate::requests::serve;
 use iterators::Iterators;
@@ -139,7 +139,7 @@ impl Costs {
 
     /// Time to copy `bytes` bytes.
     pub fn memcpy_ns(&self, bytes: u32) -> Ns {
-        self.memcpy_setup_ns + (u64::from(bytes) * self.memcpy_ns_per_kib).div_ceil(1024)
+        copy_ns(bytes, self.memcpy_setup_ns, self.memcpy_ns_per_kib)
     }
 }
 
@@ -158,8 +158,8 @@ pub struct Controller<E: Engine> {
 }
 
 impl<E: Engine> Controller<E> {
-    /// A controller around `engine`, whose firmware runs on `cores`. Nothing is served before [`Controller::start`].
-    /// `journal` is where the engine's protected state is kept, if it is.
+    /// A controller around `engine`, whose firmware runs on `cores`. Nothing is served before
+    /// [`Controller::start`]. `journal` is where the engine's protected state is kept, if it is.
     pub fn new(
         link: Rc<Link>,
         cores: Cores,

@@ -21,8 +21,8 @@ pub struct Target {
 
 /// One command's runs. The usual single one needs no allocation.
 pub enum Targets {
-    /// By PRP: a page each, and the engine moves whole pages. The read path is not slimmed on the published board
-    /// (BandSlim's firmware), nor is a Retrieve by PRP here.
+    /// By PRP: a page each, and the engine moves whole pages. The read path is not slimmed on the published
+    /// board (BandSlim's firmware), nor is a Retrieve by PRP here.
     Pages(kvdrive_link::prp::Segments),
     /// By SGL: one run.
     Block(Option<Target>),

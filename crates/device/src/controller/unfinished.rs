@@ -1,5 +1,5 @@
-//! Values of which only a part has arrived, one per submission queue at most: *transfer* commands of several queues
-//! never mix.
+//! Values of which only a part has arrived, one per submission queue at most: *transfer* commands of several
+//! queues never mix.
 
 use std::cell::RefCell;
 

@@ -1,12 +1,13 @@
 //! Windows into the page buffer, one a queue at most: which are open, and which of their bytes hold values.
 //!
-//! The rules are [`kvdrive_spec::window`]'s. A window is a reservation whose values are known only when their commands
-//! come: until then the host's bytes are in the buffer and nobody's value. A queue that asks for another window, or whose
-//! last value would not fit a second time, gets a fresh one, and the old one is closed: its page may leave the buffer.
+//! The rules are [`kvdrive_spec::window`]'s. A window is a reservation whose values are known only when their
+//! commands come: until then the host's bytes are in the buffer and nobody's value. A queue that asks for
+//! another window, or whose last value would not fit a second time, gets a fresh one, and the old one is
+//! closed: its page may leave the buffer.
 //!
-//! There are fewer windows than there may be queues. Who has one keeps it as long as it is used: taking windows from each
-//! other, queues would all ask for one with every store. One that is not used goes to the next queue that asks for one
-//! ([`Windows::close_idle`]).
+//! There are fewer windows than there may be queues. Who has one keeps it as long as it is used: taking
+//! windows from each other, queues would all ask for one with every store. One that is not used goes to the
+//! next queue that asks for one ([`Windows::close_idle`]).
 
 use std::cell::{Cell, RefCell};
 
@@ -66,7 +67,8 @@ impl Taken {
     }
 }
 
-/// A window is idle when the others, and who asked for one in vain, have had so many turns since it was used last.
+/// A window is idle when the others, and who asked for one in vain, have had so many turns since it was used
+/// last.
 const IDLE_TURNS: u64 = 16;
 
 struct Open<W> {
@@ -211,8 +213,8 @@ impl<W> Windows<W> {
         drop(before);
     }
 
-    /// Takes room for a value that DMA brings, at a slot boundary of what the host granted. `None`: there is none, or
-    /// the window has passed.
+    /// Takes room for a value that DMA brings, at a slot boundary of what the host granted. `None`: there is
+    /// none, or the window has passed.
     pub fn take_granted<T>(
         &self,
         queue: &QueuePair,
@@ -239,8 +241,9 @@ impl<W> Windows<W> {
         .flatten()
     }
 
-    /// The command whose value took `at..at + bytes` of window `generation` is refused: those bytes are nobody's again,
-    /// before the host hears of it. If the window has passed meanwhile there is nothing to give back.
+    /// The command whose value took `at..at + bytes` of window `generation` is refused: those bytes are
+    /// nobody's again, before the host hears of it. If the window has passed meanwhile there is nothing to
+    /// give back.
     pub fn release(&self, queue: &QueuePair, generation: u32, at: u32, bytes: u32) {
         self.with(queue, |open| {
             if open.generation == generation {

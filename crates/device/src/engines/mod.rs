@@ -1,10 +1,10 @@
-//! Engines: index and value placement of a drive. The controller knows an engine by the traits here and by nothing
-//! else.
+//! Engines: index and value placement of a drive. The controller knows an engine by the traits here and by
+//! nothing else.
 //!
-//! A store reaches an engine in two steps, so that a value whose bytes arrive with several commands needs no waiting
-//! task: first the engine reserves a place and takes bytes there ([`kvdrive_link::Landing`]), then, when the last byte is in,
-//! [`Engine::commit`] makes the value visible under its key. Nothing is visible before, and a place that is not
-//! committed is given back.
+//! A store reaches an engine in two steps, so that a value whose bytes arrive with several commands needs no
+//! waiting task: first the engine reserves a place and takes bytes there ([`kvdrive_link::Landing`]), then,
+//! when the last byte is in, [`Engine::commit`] makes the value visible under its key. Nothing is visible
+//! before, and a place that is not committed is given back.
 //!
 //! A new engine is one folder here and one row in the table of drives ([`crate::controller::ENGINES`]).
 
@@ -19,23 +19,25 @@ use crate::drive::{DriveConfig, Parts, PowerOnError};
 pub mod hash;
 pub mod lsm;
 
-/// Keys of which an engine is told at once ([`Engine::expect`]): what they will meet fits the machine's second cache.
+/// Keys of which an engine is told at once ([`Engine::expect`]): what they will meet fits the machine's
+/// second cache.
 pub const KNOWN_AHEAD: usize = 48;
 
 /// What the controller asks of an engine.
 ///
-/// Errors are the statuses that go to the host. Methods may run side by side for different commands; an engine
-/// orders commands of one key itself.
+/// Errors are the statuses that go to the host. Methods may run side by side for different commands; an
+/// engine orders commands of one key itself.
 pub trait Engine: Exposing + 'static {
     /// A stored value that stays readable while this is held.
     type Found;
-    /// A walk over the pairs that existed when it was opened, in the engine's order: of keys, or of a hash table
-    /// ([`crate::controller::EngineRow::ordered`]).
+    /// A walk over the pairs that existed when it was opened, in the engine's order: of keys, or of a hash
+    /// table ([`crate::controller::EngineRow::ordered`]).
     type Cursor;
 
     /// Makes the bytes at `place` the value of `key`.
     ///
-    /// Errors: [`Status::KEY_NOT_FOUND`] and [`Status::KEY_EXISTS`] as `options` ask; the place is given back then.
+    /// Errors: [`Status::KEY_NOT_FOUND`] and [`Status::KEY_EXISTS`] as `options` ask; the place is given back
+    /// then.
     fn commit(
         &self,
         key: Key,
@@ -48,16 +50,17 @@ pub trait Engine: Exposing + 'static {
         false
     }
 
-    /// The host has yet to send the rest of a value, in commands of its own. Whoever waited for such values could keep the
-    /// firmware from taking their rest, so they may have a part only of what values wait for.
+    /// The host has yet to send the rest of a value, in commands of its own. Whoever waited for such values
+    /// could keep the firmware from taking their rest, so they may have a part only of what values wait for.
     ///
-    /// Errors: [`Status::COMMAND_INTERRUPTED`] when others have that part; the value is to be given up. An engine that
-    /// looks at it when a place is reserved has nothing to add here.
+    /// Errors: [`Status::COMMAND_INTERRUPTED`] when others have that part; the value is to be given up. An
+    /// engine that looks at it when a place is reserved has nothing to add here.
     fn begin_unfinished(&self, _place: &Self::Place) -> Result<(), Status> {
         Ok(())
     }
 
-    /// These keys will be stored or asked for soon. Changes nothing of the model; see [`crate::flash::media::Media::expect`].
+    /// These keys will be stored or asked for soon. Changes nothing of the model; see
+    /// [`crate::flash::media::Media::expect`].
     fn expect(&self, _keys: &mut dyn Iterator<Item = Key>) {}
 
     /// Finds the newest value of `key`.
@@ -66,9 +69,9 @@ pub trait Engine: Exposing + 'static {
     /// Its size in bytes.
     fn value_bytes(&self, found: &Self::Found) -> u32;
 
-    /// Hands out `bytes` bytes of a value from `at` on, in order, after whatever flash reads that takes. Whoever reads a
-    /// value part by part begins at its front and says with each part that the last one ends at byte `until`: what is
-    /// read together from flash does not depend on how large the host's pages are.
+    /// Hands out `bytes` bytes of a value from `at` on, in order, after whatever flash reads that takes.
+    /// Whoever reads a value part by part begins at its front and says with each part that the last one ends
+    /// at byte `until`: what is read together from flash does not depend on how large the host's pages are.
     ///
     /// Errors: [`Status::UNRECOVERED_ERROR`] when stored bytes fail their checksum,
     /// [`Status::VALUE_NOT_RESIDENT`] when flash is switched off and the page has left the buffer.
@@ -90,14 +93,15 @@ pub trait Engine: Exposing + 'static {
 
     /// The cursor's next pair.
     ///
-    /// Errors: [`Status::ITERATOR_LOST`] when more has changed since the opening than the engine keeps; so it stays.
+    /// Errors: [`Status::ITERATOR_LOST`] when more has changed since the opening than the engine keeps; so it
+    /// stays.
     fn next(
         &self,
         cursor: &mut Self::Cursor,
     ) -> impl Future<Output = Result<Option<(Key, Self::Found)>, Status>>;
 
-    /// Writes pages that are being filled to flash, so that a report can count them; what an engine keeps of keys in memory
-    /// until it has a table's worth stays there. Not needed for durability.
+    /// Writes pages that are being filled to flash, so that a report can count them; what an engine keeps of
+    /// keys in memory until it has a table's worth stays there. Not needed for durability.
     fn drain(&self) -> impl Future<Output = ()>;
 
     /// Bytes of live values and the most that fit, for Identify (NUSE, NSZE).
@@ -124,13 +128,14 @@ pub trait Engine: Exposing + 'static {
     /// Counters since power-on.
     fn counters(&self) -> EngineCounters;
 
-    /// What else it counts since power-on, by names of its own. Names that end in `_now` are states, not counts.
+    /// What else it counts since power-on, by names of its own. Names that end in `_now` are states, not
+    /// counts.
     fn details(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }
 
-    /// What its structures take of the drive's DRAM, in bytes, by names of its own; those that end in `_most` have been taken
-    /// at some time and are part of another.
+    /// What its structures take of the drive's DRAM, in bytes, by names of its own; those that end in `_most`
+    /// have been taken at some time and are part of another.
     fn dram(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }

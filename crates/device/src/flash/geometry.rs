@@ -4,8 +4,8 @@
 //!   channel ── die ── plane ── block ── page (data + spare)
 //! ```
 //!
-//! A *unit* is what works on one operation at a time: one plane of one die (planes of a die are independent here).
-//! Dies are numbered channel first, so that neighbouring dies sit on different channels:
+//! A *unit* is what works on one operation at a time: one plane of one die (planes of a die are independent
+//! here). Dies are numbered channel first, so that neighbouring dies sit on different channels:
 //!
 //! ```text
 //!   die  = way * channels + channel          channel = die % channels

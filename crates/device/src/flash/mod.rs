@@ -8,8 +8,8 @@
 //! | [`port`] | the one way to flash: moves data, takes time, counts |
 //! | [`media`] | where the content is kept: `ram`, `tags`, `file` |
 //!
-//! Nothing here knows what a page means, which pages are valid, or when to erase: that is the owner's business
-//! (an FTL, or an engine that lays out its flash itself).
+//! Nothing here knows what a page means, which pages are valid, or when to erase: that is the owner's
+//! business (an FTL, or an engine that lays out its flash itself).
 
 pub mod geometry;
 pub mod media;
@@ -53,7 +53,8 @@ pub struct FlashConfig {
     pub transfer_ns_per_kib: u64,
     /// `false`: there is no flash. Nothing is programmed, read, counted or charged.
     pub enabled: bool,
-    /// Operations that take no time. Only to study a published emulator that left them out; they are still counted.
+    /// Operations that take no time. Only to study a published emulator that left them out; they are still
+    /// counted.
     pub uncharged: Vec<Uncharged>,
 }
 

@@ -33,7 +33,8 @@ pub enum Purpose {
     DataGc,
     /// Garbage collection of mapping pages by a hash engine.
     MapGc,
-    /// Mapping pages that a hash engine reads to move pairs: garbage collection alters the sections of what it moves.
+    /// Mapping pages that a hash engine reads to move pairs: garbage collection alters the sections of what
+    /// it moves.
     GcMap,
     /// Reads after power-on that rebuild what was lost with the power.
     Recovery,

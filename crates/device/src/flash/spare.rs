@@ -8,13 +8,14 @@
 //!     u8    u8     u8      u8  u32      u64    u64        48 B   u64 xxh3     u64 xxh3
 //! ```
 //!
-//! It is kept twice. Whatever damages one copy (a single cell, a few bytes) leaves the other one, so a drive knows
-//! *which* page it has lost and answers an error for it instead of an older version of it. A page of which both
-//! copies are gone was either torn by a power cut, and then nobody was told that it had been written, or destroyed.
-//! Checks are seeded with the page's address: a page in the wrong place is a damaged page.
+//! It is kept twice. Whatever damages one copy (a single cell, a few bytes) leaves the other one, so a drive
+//! knows *which* page it has lost and answers an error for it instead of an older version of it. A page of
+//! which both copies are gone was either torn by a power cut, and then nobody was told that it had been
+//! written, or destroyed. Checks are seeded with the page's address: a page in the wrong place is a damaged
+//! page.
 //!
-//! In memory nobody alters a page behind the program's back, so media that live there write these bytes only when
-//! they become an image; a file writes them with every page.
+//! In memory nobody alters a page behind the program's back, so media that live there write these bytes only
+//! when they become an image; a file writes them with every page.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -39,7 +40,8 @@ const FLAG_LOST: u8 = 1;
 pub struct Spare {
     /// The owner's page kind; 0 is reserved for pages whose owner is unknown.
     pub kind: u8,
-    /// The page holds no data any more: it stands for content that was lost, so that nobody takes an older version.
+    /// The page holds no data any more: it stands for content that was lost, so that nobody takes an older
+    /// version.
     pub lost: bool,
     /// How often the page's block had been erased when it was programmed.
     pub block_erases: u32,

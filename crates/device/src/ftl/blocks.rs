@@ -7,9 +7,9 @@
 //!         ---------> open (copies) ---------+      dirty (after power-on) --------> clean
 //! ```
 //!
-//! Per unit: a heap of clean blocks, least worn first, and a heap of dirty ones; one open block for the host and one
-//! for copies, so that data that has survived a collection does not mix with fresh data. The last clean block of a unit
-//! is never given to the host: it is where the copies of the next victim go.
+//! Per unit: a heap of clean blocks, least worn first, and a heap of dirty ones; one open block for the host
+//! and one for copies, so that data that has survived a collection does not mix with fresh data. The last
+//! clean block of a unit is never given to the host: it is where the copies of the next victim go.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -86,8 +86,8 @@ pub(super) struct Blocks {
     pending: u32,
 }
 
-/// A unit collects only victims with at least `pages / GAIN_DIVISOR` pages to gain, as long as nobody waits: copying
-/// nearly full blocks to be early costs more than it helps.
+/// A unit collects only victims with at least `pages / GAIN_DIVISOR` pages to gain, as long as nobody waits:
+/// copying nearly full blocks to be early costs more than it helps.
 const GAIN_DIVISOR: u32 = 8;
 
 impl Blocks {
@@ -146,7 +146,8 @@ impl Blocks {
         None
     }
 
-    /// The next page of `unit` for `stream`. Its program must be queued at the flash port before anything is awaited.
+    /// The next page of `unit` for `stream`. Its program must be queued at the flash port before anything is
+    /// awaited.
     pub fn take_page(&mut self, unit: u32, stream: Stream) -> Option<Ppa> {
         let home = &mut self.units[unit as usize];
         let open = &mut home.open[stream as usize];
@@ -201,8 +202,8 @@ impl Blocks {
         self.collectors > 0 || self.pending > 0
     }
 
-    /// What `unit` should do next; `None` when it has enough clean blocks or can gain nothing. `eager`: somebody waits
-    /// for space, and any gain will do.
+    /// What `unit` should do next; `None` when it has enough clean blocks or can gain nothing. `eager`:
+    /// somebody waits for space, and any gain will do.
     pub fn next_job(&self, unit: u32, policy: &dyn VictimPolicy, now: u64, eager: bool) -> Option<Job> {
         let home = &self.units[unit as usize];
         if home.clean.len() >= self.low as usize {

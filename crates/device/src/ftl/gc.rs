@@ -1,24 +1,26 @@
 //! Garbage collection: one collector task per unit, started when the unit's clean blocks run low.
 //!
-//! A collector copies the valid pages of its victim into the unit's block for copies and erases the victim. Rules that
-//! keep this right:
+//! A collector copies the valid pages of its victim into the unit's block for copies and erases the victim.
+//! Rules that keep this right:
 //!
-//! * **A copy keeps its sequence number.** So however late a copy is programmed, recovery never prefers it to data the
-//!   host has written meanwhile.
+//! * **A copy keeps its sequence number.** So however late a copy is programmed, recovery never prefers it to
+//!   data the host has written meanwhile.
 //! * **Checked again before the switch.** The map moves to the copy only if it still points at the source.
-//! * **Pins.** A read holds on to the block it reads from; erasing waits for all of them. The collector holds on to its
-//!   own victim, so that no page of it is discarded under its hands.
-//! * **Progress.** The host never gets a unit's last clean block, so a victim's copies always have room. As long as the
-//!   logical space is respected, somewhere a full block has an invalid page (see [`super::logical_pages`]); each round
-//!   then gains at least one page, and nobody waits for anything but flash operations on their way.
+//! * **Pins.** A read holds on to the block it reads from; erasing waits for all of them. The collector holds
+//!   on to its own victim, so that no page of it is discarded under its hands.
+//! * **Progress.** The host never gets a unit's last clean block, so a victim's copies always have room. As
+//!   long as the logical space is respected, somewhere a full block has an invalid page (see
+//!   [`super::logical_pages`]); each round then gains at least one page, and nobody waits for anything but
+//!   flash operations on their way.
 //!
-//! *After a power cut* a unit can be without any clean block: its last one was open for copies when the power went. All
-//! valid pages in that block have a *twin*, the source in the unfinished victim (or, if the cut came while the victim
-//! was being erased, those in the victim have theirs among the copies). Recovery remembers twins; a collector without
-//! any block moves the map to the twins of a block that has one for every valid page, and may erase it.
+//! *After a power cut* a unit can be without any clean block: its last one was open for copies when the power
+//! went. All valid pages in that block have a *twin*, the source in the unfinished victim (or, if the cut
+//! came while the victim was being erased, those in the victim have theirs among the copies). Recovery
+//! remembers twins; a collector without any block moves the map to the twins of a block that has one for
+//! every valid page, and may erase it.
 //!
-//! A page that cannot be read any more is replaced by a page that says so (`lost` in its header): the loss of data
-//! must survive, or an older version of it would come back to life.
+//! A page that cannot be read any more is replaced by a page that says so (`lost` in its header): the loss of
+//! data must survive, or an older version of it would come back to life.
 
 use std::rc::Rc;
 
@@ -104,8 +106,8 @@ impl Ftl {
         }
     }
 
-    /// The header of a page that takes the place of `source`, which cannot be read. `None` if `source` became invalid
-    /// meanwhile.
+    /// The header of a page that takes the place of `source`, which cannot be read. `None` if `source` became
+    /// invalid meanwhile.
     async fn obituary(&self, source: Ppa) -> Option<Spare> {
         let core = &*self.0;
         core.lost_pages.set(core.lost_pages.get() + 1);
@@ -113,8 +115,9 @@ impl Ftl {
             return Some(Spare { lost: true, ..spare });
         }
         let lpa = core.map.borrow().find(source)?;
-        // Nobody knows the number of the lost version. A new one is right if no write of this page that already has its
-        // number is still on its way; such a write needs no space any more, so waiting for it is safe.
+        // Nobody knows the number of the lost version. A new one is right if no write of this page that
+        // already has its number is still on its way; such a write needs no space any more, so waiting for it
+        // is safe.
         while core.is_numbered(lpa) {
             core.written.wait().await;
         }
@@ -159,8 +162,8 @@ impl Core {
         }
     }
 
-    /// Moves the map from one page to another with the same content. The source is not discarded: should the power go
-    /// before its block is erased, either may be found.
+    /// Moves the map from one page to another with the same content. The source is not discarded: should the
+    /// power go before its block is erased, either may be found.
     fn move_to(&self, lpa: Lpa, source: Ppa, place: Ppa) {
         self.map.borrow_mut().set(lpa, Some(place));
         let mut blocks = self.blocks.borrow_mut();
@@ -197,7 +200,8 @@ mod tests {
         }
     }
 
-    /// A medium that a power cut has left with pages of these logical pages and sequence numbers, from block 0 on.
+    /// A medium that a power cut has left with pages of these logical pages and sequence numbers, from block
+    /// 0 on.
     fn left_behind(blocks: &[[(u64, u64); 4]]) -> Box<dyn Media> {
         let kind = media::kind("tags").unwrap();
         let mut medium = (kind.open)(&flash_config().geometry(), &MediaOptions::default()).unwrap();
@@ -208,8 +212,9 @@ mod tests {
         medium
     }
 
-    /// Page 0 has a twin in block 1, which holds more than all others and stays. The block of its mapped page is erased and
-    /// written again: a later version of page 0 may come to lie where the mapped one lay, and must not have that twin.
+    /// Page 0 has a twin in block 1, which holds more than all others and stays. The block of its mapped page
+    /// is erased and written again: a later version of page 0 may come to lie where the mapped one lay, and
+    /// must not have that twin.
     #[test]
     fn a_twin_is_forgotten_when_the_block_of_either_page_is_collected() {
         let medium = left_behind(&[[(0, 1), (1, 2), (2, 3), (3, 4)], [(0, 1), (10, 5), (11, 6), (12, 7)]]);

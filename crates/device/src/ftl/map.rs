@@ -1,7 +1,8 @@
 //! Logical to physical pages, and which physical pages are valid.
 //!
-//! Both tables are flat, made of zeros, and therefore take memory only where they are touched: 4 B a logical page, one
-//! bit a physical page. The way back, from a physical page to its logical one, lies in the page's spare area.
+//! Both tables are flat, made of zeros, and therefore take memory only where they are touched: 4 B a logical
+//! page, one bit a physical page. The way back, from a physical page to its logical one, lies in the page's
+//! spare area.
 
 use super::Lpa;
 use crate::flash::Ppa;

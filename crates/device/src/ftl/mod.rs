@@ -6,16 +6,18 @@
 //!                                                          recovery.rs: all of it again, from the headers of pages
 //! ```
 //!
-//! *Order.* Every page written by the host gets the next sequence number; the highest number of a logical page is its
-//! content. A write is in the map when its program is done; until then reads give the old version, and a power cut
-//! leaves the one or the other. Writes of one logical page happen in the order of their calls; writes of different
-//! pages stripe over all units and run at the same time if the caller does not wait for each.
+//! *Order.* Every page written by the host gets the next sequence number; the highest number of a logical
+//! page is its content. A write is in the map when its program is done; until then reads give the old
+//! version, and a power cut leaves the one or the other. Writes of one logical page happen in the order of
+//! their calls; writes of different pages stripe over all units and run at the same time if the caller does
+//! not wait for each.
 //!
-//! *Memory.* 4 B a logical page and one bit a physical page where touched, 32 B a block. No table of the way back.
+//! *Memory.* 4 B a logical page and one bit a physical page where touched, 32 B a block. No table of the way
+//! back.
 //!
-//! This layer keeps pages, not meanings: it stores its owner's `kind` and `tag` with a page and hands them back after
-//! recovery. It does not know that a trimmed page stays trimmed over a power cut (it may come back as `found`): owners
-//! that trim remember what they own.
+//! This layer keeps pages, not meanings: it stores its owner's `kind` and `tag` with a page and hands them
+//! back after recovery. It does not know that a trimmed page stays trimmed over a power cut (it may come back
+//! as `found`): owners that trim remember what they own.
 
 mod blocks;
 mod gc;
@@ -78,10 +80,11 @@ impl FtlConfig {
     }
 }
 
-/// Logical pages of a drive: what over-provisioning leaves, and never so many that garbage collection could get stuck.
+/// Logical pages of a drive: what over-provisioning leaves, and never so many that garbage collection could
+/// get stuck.
 ///
-/// Each unit has one clean block in reserve, one open for the host, and one open for copies. If no more pages are valid
-/// than the other blocks hold, then some full block of some unit has a page to gain.
+/// Each unit has one clean block in reserve, one open for the host, and one open for copies. If no more pages
+/// are valid than the other blocks hold, then some full block of some unit has a page to gain.
 pub(crate) fn logical_pages(geometry: &Geometry, over_provisioning: f64) -> u32 {
     const WORKING_BLOCKS: u32 = 3;
     let offered = (geometry.pages() as f64 * (1.0 - over_provisioning)) as u64;
@@ -133,8 +136,8 @@ struct Core {
     logical_pages: u32,
     map: RefCell<PageMap>,
     blocks: RefCell<Blocks>,
-    /// In the order of their calls. As long as the owner has writes open at the same time: a handful, up to the entries
-    /// of a page buffer.
+    /// In the order of their calls. As long as the owner has writes open at the same time: a handful, up to
+    /// the entries of a page buffer.
     writing: RefCell<Vec<Writing>>,
     next_ticket: Cell<u64>,
     /// The last one given out.
@@ -164,9 +167,9 @@ impl Ftl {
         Ftl::build(flash, config, State::Clean)
     }
 
-    /// The same over the flash of a drive that was switched off or lost its power. Reads the header of every programmed
-    /// page (purpose `recovery`), all units at the same time, and calls `found` for every logical page that has content,
-    /// in order, with the kind and tag it was last written with.
+    /// The same over the flash of a drive that was switched off or lost its power. Reads the header of every
+    /// programmed page (purpose `recovery`), all units at the same time, and calls `found` for every logical
+    /// page that has content, in order, with the kind and tag it was last written with.
     ///
     /// What a trim had taken away before may be found again.
     pub async fn recover(
@@ -226,7 +229,8 @@ impl Ftl {
         self.0.lookup(lpa).is_some()
     }
 
-    /// The content of `lpa` when the read begins. [`Status::UNRECOVERED_ERROR`] if it has none or it is damaged.
+    /// The content of `lpa` when the read begins. [`Status::UNRECOVERED_ERROR`] if it has none or it is
+    /// damaged.
     pub async fn read(&self, lpa: Lpa, purpose: Purpose) -> Result<Rc<Region>, Status> {
         let core = &*self.0;
         let ppa = core.lookup(lpa).ok_or(Status::UNRECOVERED_ERROR)?;

@@ -1,12 +1,12 @@
 //! After power-on: map, block table and sequence number out of the headers of all programmed pages.
 //!
-//! * The highest sequence number of a logical page wins. Two pages with the same number hold the same content; the other
-//!   one is remembered as a twin (see [`super::gc`]).
-//! * A page whose header cannot be read was in flight when the power went (nobody was told that it was written), or its
-//!   block was being erased. It counts as programmed and holds nothing.
-//! * A block is read up to its first erased page. Nothing is written behind it: an interrupted erase can leave pages that
-//!   only look erased. For the same reason a block without valid pages, even one that looks erased, is erased before
-//!   it is used; collectors do that unit by unit as blocks are needed.
+//! * The highest sequence number of a logical page wins. Two pages with the same number hold the same
+//!   content; the other one is remembered as a twin (see [`super::gc`]).
+//! * A page whose header cannot be read was in flight when the power went (nobody was told that it was
+//!   written), or its block was being erased. It counts as programmed and holds nothing.
+//! * A block is read up to its first erased page. Nothing is written behind it: an interrupted erase can
+//!   leave pages that only look erased. For the same reason a block without valid pages, even one that looks
+//!   erased, is erased before it is used; collectors do that unit by unit as blocks are needed.
 //! * Erase counts come with the headers. A block without any gets the mean of the others.
 //!
 //! While it runs it needs 88 B for every logical page with content.
@@ -18,8 +18,8 @@ use super::{Ftl, Lpa, Twin};
 use crate::flash::spare::TAG_BYTES;
 use crate::flash::{BlockId, FlashPort, Ppa, Purpose, ReadError, Spare};
 
-/// No drive has written so many pages, or erased a block so often: a header that says so is nobody's, and numbers go on from
-/// the others.
+/// No drive has written so many pages, or erased a block so often: a header that says so is nobody's, and
+/// numbers go on from the others.
 const MOST_PAGES_WRITTEN: u64 = 1 << 60;
 const MOST_ERASES: u32 = 1 << 31;
 
@@ -30,7 +30,8 @@ struct Findings {
     /// Index + 1 into `winners`, by logical page.
     index: Vec<u32>,
     winners: Vec<(Ppa, Spare)>,
-    /// Logical page, sequence number, and the page that did not win, with a number that at that time was as high.
+    /// Logical page, sequence number, and the page that did not win, with a number that at that time was as
+    /// high.
     ties: Vec<(Lpa, u64, Ppa)>,
     /// By block, if a header was read in it: erase count and highest sequence number.
     blocks: Vec<Option<(u32, u64)>>,

@@ -1,14 +1,14 @@
 //! `all`: values lie back to back, however they arrive.
 //!
-//! DMA cannot deliver to any byte, so a DMA'd value whose place is not on a slot boundary lands behind it and is
-//! copied down. The densest packing, and the one that copies most. Also used for the head that value-log garbage
-//! collection writes to, where every value is copied anyway.
+//! DMA cannot deliver to any byte, so a DMA'd value whose place is not on a slot boundary lands behind it and
+//! is copied down. The densest packing, and the one that copies most. Also used for the head that value-log
+//! garbage collection writes to, where every value is copied anyway.
 
 use kvdrive_link::Arrival;
 
 use super::{Choice, LogView, Packing, SLOT_BYTES, restore_pointer};
 
-/// See the [module's text](self).
+/// See the head of this file.
 #[derive(Debug, Default)]
 pub struct All {
     write_pointer: u64,

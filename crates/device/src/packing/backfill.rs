@@ -7,12 +7,13 @@
 //!        small values go here      ... then here ...              ... then here
 //! ```
 //!
-//! Two pointers. A DMA'd value goes to the frontier and is noted in the table; the write pointer stays. A small value
-//! goes to the write pointer; when it would run into the oldest DMA'd value of the table, the pointer jumps behind that
-//! value first and what was left of the gap is lost for good (there is no list of gaps; BandSlim, section 3.3).
+//! Two pointers. A DMA'd value goes to the frontier and is noted in the table; the write pointer stays. A
+//! small value goes to the write pointer; when it would run into the oldest DMA'd value of the table, the
+//! pointer jumps behind that value first and what was left of the gap is lost for good (there is no list of
+//! gaps; BandSlim, section 3.3).
 //!
-//! The papers leave open what happens when the table is full (here: the oldest entry is given up, as if the pointer
-//! had reached it) and when a page with a gap must leave the buffer (here: [`Packing::skip_to`]).
+//! The papers leave open what happens when the table is full (here: the oldest entry is given up, as if the
+//! pointer had reached it) and when a page with a gap must leave the buffer (here: [`Packing::skip_to`]).
 //!
 //! Address order is not time order: a small value may be younger than a DMA'd one behind it.
 
@@ -35,10 +36,10 @@ impl Logged {
     }
 }
 
-/// See the [module's text](self).
+/// See the head of this file.
 ///
-/// Invariants: table entries ascend and are disjoint; the write pointer is at or before the first one; the frontier is
-/// on a slot boundary behind the last one and behind the write pointer.
+/// Invariants: table entries ascend and are disjoint; the write pointer is at or before the first one; the
+/// frontier is on a slot boundary behind the last one and behind the write pointer.
 #[derive(Debug)]
 pub struct Backfill {
     write_pointer: u64,

@@ -1,9 +1,9 @@
-//! `blend`: of each DMA'd value, whether to copy it down (`all`) or to leave it where DMA put it (`backfill`), by cost.
-//! BandSlim names such a policy as open (section 4.3); this is ours.
+//! `blend`: of each DMA'd value, whether to copy it down (`all`) or to leave it where DMA put it
+//! (`backfill`), by cost. BandSlim names such a policy as open (section 4.3); this is ours.
 //!
-//! Copying costs firmware time. Leaving costs flash: the value takes whole slots, and of the slack behind it only what
-//! smaller values fill is not lost. How much they fill depends on what else comes, copied values included, so no rule that
-//! looks at one value is good everywhere. This one looks at the recent past:
+//! Copying costs firmware time. Leaving costs flash: the value takes whole slots, and of the slack behind it
+//! only what smaller values fill is not lost. How much they fill depends on what else comes, copied values
+//! included, so no rule that looks at one value is good everywhere. This one looks at the recent past:
 //!
 //! ```text
 //!   worth of a value      flash time that copying it saves / firmware time that copying it takes
@@ -13,10 +13,11 @@
 //!   cost(c)               copying of the classes from c on + time of that space's pages
 //! ```
 //!
-//! The two ends are `backfill` and `all`. What those cost is not estimated: both are run beside, on paper, and the better
-//! one of the recent past is followed. A cut between them is tried when its estimate is clearly better, and given up
-//! for a while, each time longer, when what it then really costs is not (`fill`, how well pieces of one size fill gaps
-//! of another, is a guess, and slots that do not fill pages are left out of it).
+//! The two ends are `backfill` and `all`. What those cost is not estimated: both are run beside, on paper,
+//! and the better one of the recent past is followed. A cut between them is tried when its estimate is
+//! clearly better, and given up for a while, each time longer, when what it then really costs is not (`fill`,
+//! how well pieces of one size fill gaps of another, is a guess, and slots that do not fill pages are left
+//! out of it).
 //!
 //! Values are placed by [`Backfill`], a copied one like a small one.
 
@@ -24,6 +25,7 @@ use kvdrive_link::Arrival;
 
 use super::backfill::Backfill;
 use super::{All, Choice, LogView, Packing, PackingCosts, SLOT_BYTES};
+use crate::firmware::copy_ns;
 
 /// Worths from 2^-7 to 2^8.
 const CLASSES: usize = 16;
@@ -39,8 +41,8 @@ const TRIAL_EPOCHS: u32 = 4;
 const REST_EPOCHS: [u32; 2] = [8, 128];
 /// Words of a saved state that are numbers of its own.
 const WORDS: usize = 4 * (CLASSES + 1) + 13;
-/// Sums grow no further than this when nothing comes that ends an epoch; a saved state beyond it is damaged. Products of
-/// three counts fit 128 bits.
+/// Sums grow no further than this when nothing comes that ends an epoch; a saved state beyond it is damaged.
+/// Products of three counts fit 128 bits.
 const LARGEST_COUNT: u64 = 1 << 40;
 const LARGEST_NS: u64 = 1 << 58;
 
@@ -77,7 +79,7 @@ fn cost_of(choice: Choice, grown: u64, log: &LogView, costs: &PackingCosts) -> u
     let pages_ns = u128::from(grown) * u128::from(costs.page_ns) / u128::from(log.page_bytes);
     let copy_ns = match choice.copied_bytes {
         0 => 0,
-        bytes => costs.memcpy_setup_ns + u64::from(bytes) * costs.memcpy_ns_per_kib / 1024,
+        bytes => copy_ns(bytes, costs.memcpy_setup_ns, costs.memcpy_ns_per_kib),
     };
     (pages_ns as u64).saturating_add(copy_ns).min(LARGEST_NS)
 }
@@ -95,7 +97,7 @@ struct Trial {
     last_rest: u32,
 }
 
-/// See the [module's text](self).
+/// See the head of this file.
 #[derive(Debug)]
 pub struct Blend {
     costs: PackingCosts,
@@ -256,8 +258,8 @@ impl Blend {
     }
 }
 
-/// Slack that is lost because what comes next is longer than what is left of a gap: half a copied value a gap, for the
-/// share that copied values have in the filling.
+/// Slack that is lost because what comes next is longer than what is left of a gap: half a copied value a
+/// gap, for the share that copied values have in the filling.
 fn lost_to_fit(copied: &Class, left: &Class, fillers: u64, slack: u64) -> u64 {
     if copied.values == 0 || left.values == 0 || fillers == 0 {
         return 0;
@@ -348,7 +350,8 @@ impl Packing for Blend {
         self.placing.table_full_jumps()
     }
 
-    /// Its own numbers, `all`'s write pointer, then both `backfill`s' states, the first one's length before it.
+    /// Its own numbers, `all`'s write pointer, then both `backfill`s' states, the first one's length before
+    /// it.
     fn save(&self) -> Vec<u8> {
         let Trial { epochs, own_ns, all_ns, backfill_ns, rest, last_rest } = self.trial;
         let shadow = self.backfill.policy.save();

@@ -6,7 +6,7 @@ use kvdrive_link::Arrival;
 
 use super::{Choice, LogView, Packing, SLOT_BYTES, align_to_slot, restore_pointer};
 
-/// See the [module's text](self).
+/// See the head of this file.
 #[derive(Debug, Default)]
 pub struct Block {
     /// Always on a slot boundary.

@@ -1,14 +1,15 @@
 //! Packing policies: where in the value log the next value goes.
 //!
-//! A policy is a pure state machine. It knows the shape of the log ([`LogView`]) and what it placed before, returns a
-//! [`Choice`] and does no I/O: the value log opens the pages, moves the bytes and charges the copies. Being pure, it
-//! can also be replayed: the protected image keeps a policy of its own and repeats its placements
-//! ([`crate::value_log::ProtectedValueLog`]).
+//! A policy is a pure state machine. It knows the shape of the log ([`LogView`]) and what it placed before,
+//! returns a [`Choice`] and does no I/O: the value log opens the pages, moves the bytes and charges the
+//! copies. Being pure, it can also be replayed: the protected image keeps a policy of its own and repeats its
+//! placements ([`crate::value_log::ProtectedValueLog`]).
 //!
-//! Offsets are *linear*: a log head sees one endless stretch of bytes, cut into segments of equal length, and the
-//! value log maps each to the segment it stands for. No value crosses a segment end. A value of at most one NAND page
-//! does not cross a page end either, so that it is read with one flash read (the released BandSlim firmware forbids it
-//! too; the papers do not say); longer values lie contiguously over consecutive pages.
+//! Offsets are *linear*: a log head sees one endless stretch of bytes, cut into segments of equal length, and
+//! the value log maps each to the segment it stands for. No value crosses a segment end. A value of at most
+//! one NAND page does not cross a page end either, so that it is read with one flash read (the released
+//! BandSlim firmware forbids it too; the papers do not say); longer values lie contiguously over consecutive
+//! pages.
 //!
 //! A new policy is one file and one row in [`PACKINGS`].
 
@@ -45,8 +46,8 @@ impl LogView {
         at & !(u64::from(self.page_bytes) - 1)
     }
 
-    /// First place at or behind `at` where `bytes` bytes cross neither a segment end nor, if they fit into one, a page
-    /// end.
+    /// First place at or behind `at` where `bytes` bytes cross neither a segment end nor, if they fit into
+    /// one, a page end.
     #[inline]
     pub fn uncrossed(&self, at: u64, bytes: u32) -> u64 {
         if bytes <= self.page_bytes {
@@ -75,18 +76,18 @@ fn align_to_slot(at: u64) -> u64 {
 pub struct Choice {
     /// Its first byte, in the head's linear space.
     pub at: u64,
-    /// Bytes that must be copied once more after DMA has delivered them elsewhere. Bytes that arrive inside commands
-    /// are copied anyway and are not counted here.
+    /// Bytes that must be copied once more after DMA has delivered them elsewhere. Bytes that arrive inside
+    /// commands are copied anyway and are not counted here.
     pub copied_bytes: u32,
 }
 
 /// One packing policy at work on one log head.
 ///
-/// The order of calls decides everything: two policies of the same row and configuration that saw the same calls are
-/// in the same state.
+/// The order of calls decides everything: two policies of the same row and configuration that saw the same
+/// calls are in the same state.
 pub trait Packing {
-    /// Places a value of `bytes` bytes; `bytes` is at most a segment. A value of 0 bytes takes no space and changes
-    /// nothing.
+    /// Places a value of `bytes` bytes; `bytes` is at most a segment. A value of 0 bytes takes no space and
+    /// changes nothing.
     fn place(&mut self, bytes: u32, arrival: Arrival, log: &LogView) -> Choice;
 
     /// Gives up every byte before `at` that is still unused: the page before it is leaving the buffer.
@@ -106,7 +107,8 @@ pub trait Packing {
     /// The state as bytes, for the protected image.
     fn save(&self) -> Vec<u8>;
 
-    /// Takes the state back from [`Packing::save`]'s bytes. `false`, and no change, if they cannot be such bytes.
+    /// Takes the state back from [`Packing::save`]'s bytes. `false`, and no change, if they cannot be such
+    /// bytes.
     fn restore(&mut self, saved: &[u8]) -> bool;
 }
 
@@ -118,7 +120,7 @@ pub struct PackingConfig {
     pub policy: String,
     /// Capacity of the DMA log table of `backfill`, at least 1. BandSlim has as many as buffer entries: 512.
     pub dlt_entries: u32,
-    /// What `blend` weighs.
+    /// What a policy weighs that does.
     pub costs: PackingCosts,
 }
 
@@ -154,16 +156,20 @@ impl PackingConfig {
 }
 
 impl PackingConfig {
-    /// Bytes of a saved state, at most.
+    fn weighs_costs(&self) -> bool {
+        PACKINGS.iter().any(|row| row.name == self.policy && row.weighs_costs)
+    }
+
+    /// Bytes of a saved state, at most. A policy that weighs costs keeps those of two others besides its own.
     pub fn state_bytes(&self) -> u64 {
         let backfill = 16 + 12 * u64::from(self.dlt_entries);
-        if self.policy == "blend" { 2 * backfill + Blend::STATE_BYTES } else { backfill }
+        if self.weighs_costs() { 2 * backfill + Blend::STATE_BYTES } else { backfill }
     }
 
     /// What decides where values go: two configurations with the same understand each other's images.
     pub fn fingerprint(&self) -> String {
         let PackingConfig { policy, dlt_entries, costs } = self;
-        let costs = (policy == "blend").then_some(costs);
+        let costs = self.weighs_costs().then_some(costs);
         format!("{policy} {dlt_entries} {costs:?}")
     }
 }
@@ -174,6 +180,8 @@ pub struct PackingRow {
     pub name: &'static str,
     /// What it is and where it comes from.
     pub origin: &'static str,
+    /// [`PackingConfig::costs`] decide where values go.
+    pub weighs_costs: bool,
     /// The policy in its first state.
     pub build: fn(&PackingConfig) -> Box<dyn Packing>,
 }
@@ -183,26 +191,31 @@ pub const PACKINGS: &[PackingRow] = &[
     PackingRow {
         name: "block",
         origin: "every value takes whole 4 KiB slots: the NVMe KV baseline of the BandSlim paper",
+        weighs_costs: false,
         build: |_| Box::new(Block::default()),
     },
     PackingRow {
         name: "all",
         origin: "values back to back, DMA'd ones copied down to the write pointer (BandSlim, section 3.3)",
+        weighs_costs: false,
         build: |_| Box::new(All::default()),
     },
     PackingRow {
         name: "selective",
         origin: "DMA'd values stay on their 4 KiB boundary, small ones follow (BandSlim, section 3.3)",
+        weighs_costs: false,
         build: |_| Box::new(Selective::default()),
     },
     PackingRow {
         name: "backfill",
         origin: "selective, and small values fill the gaps by a DMA log table (BandSlim, section 3.3)",
+        weighs_costs: false,
         build: |config| Box::new(Backfill::new(config.dlt_entries)),
     },
     PackingRow {
         name: "blend",
         origin: "of each DMA'd value, all or backfill, whichever costs less (ours; named as open there, section 4.3)",
+        weighs_costs: true,
         build: |config| Box::new(Blend::new(config.costs, config.dlt_entries)),
     },
 ];

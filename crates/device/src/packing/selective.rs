@@ -1,13 +1,13 @@
 //! `selective`: values that arrive in commands are packed, DMA'd ones stay where DMA put them.
 //!
-//! One write pointer. A DMA'd value goes to the next slot boundary and the pointer moves behind its last byte: the gap
-//! before it is lost, its own tail is not. The policy of the released BandSlim firmware.
+//! One write pointer. A DMA'd value goes to the next slot boundary and the pointer moves behind its last
+//! byte: the gap before it is lost, its own tail is not. The policy of the released BandSlim firmware.
 
 use kvdrive_link::Arrival;
 
 use super::{Choice, LogView, Packing, align_to_slot, restore_pointer};
 
-/// See the [module's text](self).
+/// See the head of this file.
 #[derive(Debug, Default)]
 pub struct Selective {
     write_pointer: u64,

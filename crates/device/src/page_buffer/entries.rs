@@ -1,4 +1,5 @@
-//! The entries of the page buffer: which page lies where, in which state, and who goes next. No time and no I/O.
+//! The entries of the page buffer: which page lies where, in which state, and who goes next. No time and no
+//! I/O.
 //!
 //! An entry is always in exactly one of these places:
 //!
@@ -7,11 +8,12 @@
 //! * resident and on a list;
 //! * resident and on no list: being programmed, or pinned.
 //!
-//! Three lists, each in order of last use: pages still being filled, and of the others the clean and the dirty ones.
-//! Pages being filled go last of all, since a page that leaves gets no more bytes and its rest is lost.
+//! Three lists, each in order of last use: pages still being filled, and of the others the clean and the
+//! dirty ones. Pages being filled go last of all, since a page that leaves gets no more bytes and its rest is
+//! lost.
 //!
-//! A pinned page stays on its list until a search for a victim meets it there, and is put back when its last pin goes:
-//! so a store into the page that the last store went to touches no list at all.
+//! A pinned page stays on its list until a search for a victim meets it there, and is put back when its last
+//! pin goes: so a store into the page that the last store went to touches no list at all.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -322,8 +324,9 @@ impl Entries {
         self.oldest(List::Dirty)
     }
 
-    /// An entry for another page: a free one, else the least recently used page's. `prefer_clean` takes a clean page
-    /// before an older dirty one. `program` says whether dirty pages must be programmed before they go.
+    /// An entry for another page: a free one, else the least recently used page's. `prefer_clean` takes a
+    /// clean page before an older dirty one. `program` says whether dirty pages must be programmed before
+    /// they go.
     pub fn victim(&mut self, prefer_clean: bool, program: bool) -> Victim {
         if let Some(slot) = self.free.pop() {
             return Victim::Entry(slot);
@@ -370,7 +373,8 @@ impl Entries {
         self.loading -= 1;
     }
 
-    /// Puts a page into a detached entry, pinned `pins` times for the drive and `host_pins` times for the host.
+    /// Puts a page into a detached entry, pinned `pins` times for the drive and `host_pins` times for the
+    /// host.
     pub fn install(&mut self, slot: u32, lpa: u32, new: NewPage, pins: u32, host_pins: u32) {
         let entry = self.at(slot);
         assert_eq!(entry.lpa, NONE, "the entry is detached");
@@ -469,7 +473,8 @@ impl Entries {
         (stored, self.settle(slot))
     }
 
-    /// Drops the pages of a segment, unwritten. Those in use go when their use ends; returns how many they are.
+    /// Drops the pages of a segment, unwritten. Those in use go when their use ends; returns how many they
+    /// are.
     pub fn drop_pages(&mut self, lpas: Range<u32>) -> u32 {
         let slots: Vec<u32> = self.by_lpa.range(lpas).map(|(_, slot)| *slot).collect();
         let mut in_use = 0;

@@ -1,15 +1,17 @@
-//! The NAND page buffer: power-protected memory for whole flash pages, write-back, least recently used goes first.
+//! The NAND page buffer: power-protected memory for whole flash pages, write-back, least recently used goes
+//! first.
 //!
-//! A page is *opened* empty, written to while pinned, *closed* when no more bytes will come, and programmed when its
-//! entry is needed for another page, or by [`PageBuffer::drain`]. Nothing is programmed because it is full: that is how
-//! the published board works (BandSlim fact sheet, section 2.3).
+//! A page is *opened* empty, written to while pinned, *closed* when no more bytes will come, and programmed
+//! when its entry is needed for another page, or by [`PageBuffer::drain`]. Nothing is programmed because it
+//! is full: that is how the published board works (BandSlim fact sheet, section 2.3).
 //!
-//! What leaves the buffer gets no more bytes. Pages still being filled therefore leave last, and only after the owner
-//! was told ([`PageWatch::leaving`]) and has closed them. A page that was drained and then filled further is programmed
-//! again under the same address.
+//! What leaves the buffer gets no more bytes. Pages still being filled therefore leave last, and only after
+//! the owner was told ([`PageWatch::leaving`]) and has closed them. A page that was drained and then filled
+//! further is programmed again under the same address.
 //!
-//! The buffer does not know what lies in the pages, and keeps no records: it tells its [`PageWatch`] what changes.
-//! Tasks that call it must run to their end (dropping one in the middle of an eviction leaks an entry).
+//! The buffer does not know what lies in the pages, and keeps no records: it tells its [`PageWatch`] what
+//! changes. Tasks that call it must run to their end (dropping one in the middle of an eviction leaks an
+//! entry).
 
 mod entries;
 
@@ -30,14 +32,15 @@ use entries::{Entries, NewPage, Outcome, Program, Victim};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Eviction {
-    /// Whoever needs the entry programs the least recently used page and waits for it, as on the published board.
+    /// Whoever needs the entry programs the least recently used page and waits for it, as on the published
+    /// board.
     Wait,
     /// Programs run in the background, ahead of need; a clean page goes before a dirty one.
     Overlap,
 }
 
-/// `Overlap` keeps one entry in so many free, clean or on its way there: 64 of the published board's 512, twice its
-/// dies.
+/// `Overlap` keeps one entry in so many free, clean or on its way there: 64 of the published board's 512,
+/// twice its dies.
 const WRITE_AHEAD_SHARE: u32 = 8;
 
 /// Fewest entries a buffer works with: two heads' open pages, one eviction and some readers.
@@ -69,7 +72,8 @@ pub trait PageWatch {
     fn opened(&self, lpa: u32);
     /// A page that is being filled must leave. The watch gives its rest up and closes it.
     fn leaving(&self, lpa: u32);
-    /// A page whose bytes were all on flash is about to be written to: from now on it is protected by the buffer.
+    /// A page whose bytes were all on flash is about to be written to: from now on it is protected by the
+    /// buffer.
     fn dirtied(&self, lpa: u32, content: &Region);
     /// A program has completed and flash has all of the page's bytes (or flash is off and the page is gone).
     fn programmed(&self, lpa: u32);
@@ -121,8 +125,8 @@ struct Buffer {
 pub struct PageBuffer(Rc<Buffer>);
 
 impl PageBuffer {
-    /// A buffer of `entries` pages (at least [`MIN_ENTRIES`]) in front of `ftl`; `None` when flash is switched off, and
-    /// evicted pages are lost.
+    /// A buffer of `entries` pages (at least [`MIN_ENTRIES`]) in front of `ftl`; `None` when flash is
+    /// switched off, and evicted pages are lost.
     pub fn new(sim: &Sim, ftl: Option<Ftl>, entries: u32, eviction: Eviction, page_bytes: u32) -> PageBuffer {
         assert!(entries >= MIN_ENTRIES, "a page buffer needs {MIN_ENTRIES} entries, not {entries}");
         PageBuffer(Rc::new(Buffer {
@@ -210,8 +214,8 @@ impl PageBuffer {
         Pin { buffer: self.clone(), slot, hold }
     }
 
-    /// An entry for page `lpa`, which has no bytes on flash: empty, or as it is if another task opened it. May wait
-    /// for a program.
+    /// An entry for page `lpa`, which has no bytes on flash: empty, or as it is if another task opened it.
+    /// May wait for a program.
     ///
     /// # Errors
     /// [`Status::COMMAND_INTERRUPTED`] when every entry is pinned.
@@ -222,8 +226,8 @@ impl PageBuffer {
     /// The entry of page `lpa`, read from flash if need be.
     ///
     /// # Errors
-    /// [`Status::UNRECOVERED_ERROR`] when flash cannot give the page, [`Status::VALUE_NOT_RESIDENT`] when flash is
-    /// switched off, [`Status::COMMAND_INTERRUPTED`] when every entry is pinned.
+    /// [`Status::UNRECOVERED_ERROR`] when flash cannot give the page, [`Status::VALUE_NOT_RESIDENT`] when
+    /// flash is switched off, [`Status::COMMAND_INTERRUPTED`] when every entry is pinned.
     pub async fn fetch(&self, lpa: u32, purpose: Purpose) -> Result<Pin, Status> {
         if let Some(pin) = self.try_pin(lpa, Hold::Drive) {
             self.count(|statistics| statistics.hits += 1);
@@ -405,8 +409,8 @@ impl PageBuffer {
         }
     }
 
-    /// Programs every page that flash does not have yet; they stay in the buffer, clean. Pages written to meanwhile
-    /// may be dirty again at the end.
+    /// Programs every page that flash does not have yet; they stay in the buffer, clean. Pages written to
+    /// meanwhile may be dirty again at the end.
     pub async fn drain(&self) {
         if self.0.ftl.is_none() {
             return;
@@ -439,8 +443,8 @@ impl PageBuffer {
         }
     }
 
-    /// Forgets pages, written to flash or not, because their segment is free. Returns how many are still in use: being
-    /// programmed, or pinned; [`PageWatch::discarded`] follows for each.
+    /// Forgets pages, written to flash or not, because their segment is free. Returns how many are still in
+    /// use: being programmed, or pinned; [`PageWatch::discarded`] follows for each.
     pub fn drop_pages(&self, lpas: Range<u32>) -> u32 {
         let in_use = self.0.entries.borrow_mut().drop_pages(lpas);
         self.0.released.wake_all();
@@ -454,7 +458,8 @@ impl PageBuffer {
         }
     }
 
-    /// After a power cut: takes a page of the protected image back. `false` when there is no room or it is there.
+    /// After a power cut: takes a page of the protected image back. `false` when there is no room or it is
+    /// there.
     pub fn restore(&self, lpa: u32, kind: PageKind, content: Region, filling: bool) -> bool {
         let mut entries = self.0.entries.borrow_mut();
         if entries.find(lpa).is_some() {

@@ -1,6 +1,6 @@
-//! The protected image of a drive whose medium is a file: a checkpoint of it, and behind that every change since, in
-//! groups that are written before the command that made them is acknowledged and before flash is changed. A group is
-//! there wholly or not at all: what happens between two waits is never found in part.
+//! The protected image of a drive whose medium is a file: a checkpoint of it, and behind that every change
+//! since, in groups that are written before the command that made them is acknowledged and before flash is
+//! changed. A group is there wholly or not at all: what happens between two waits is never found in part.
 //!
 //! ```text
 //!   NAME.protected-0 or -1 (the other slot is gone, or older, or an unfinished checkpoint)
@@ -12,12 +12,13 @@
 //!      payload = records:  part u8 | bytes u32 | bytes ...
 //! ```
 //!
-//! A process that is killed leaves at most one group at the end incomplete: the file is shorter than the group
-//! says. Nothing of it was acknowledged and it is dropped. Anything else that does not fit its checksum is damage, and
-//! a drive that cannot vouch for its newest stores does not come up.
+//! A process that is killed leaves at most one group at the end incomplete: the file is shorter than the
+//! group says. Nothing of it was acknowledged and it is dropped. Anything else that does not fit its checksum
+//! is damage, and a drive that cannot vouch for its newest stores does not come up.
 //!
-//! Before a checkpoint is begun its epoch is noted in the image file: an image file has the epoch of its newest finished
-//! checkpoint or, if the process was killed then, the next one. Any other is of another moment ([`belongs`]).
+//! Before a checkpoint is begun its epoch is noted in the image file: an image file has the epoch of its
+//! newest finished checkpoint or, if the process was killed then, the next one. Any other is of another
+//! moment ([`belongs`]).
 //!
 //! What the parts' payloads mean is known to the value log and the index.
 
@@ -133,9 +134,9 @@ impl FileLog {
         Ok(newest)
     }
 
-    /// Begins a log of the image file `base` with `image` as its checkpoint. `after` is the epoch of the newest
-    /// finished one, 0 if there is none: that one is in the other slot, and stays until the new one is complete. An
-    /// unfinished one may be written over.
+    /// Begins a log of the image file `base` with `image` as its checkpoint. `after` is the epoch of the
+    /// newest finished one, 0 if there is none: that one is in the other slot, and stays until the new one is
+    /// complete. An unfinished one may be written over.
     pub fn create(base: &Path, after: u64, image: &[u8], sync: bool) -> Result<FileLog, FileError> {
         let epoch = after + 1;
         write_epoch(base, epoch).map_err(FileError::at(base))?;
@@ -188,8 +189,8 @@ impl FileLog {
         self.group.extend_from_slice(payload);
     }
 
-    /// Writes the group, if anything is in it; it survives the death of this process when this returns, and with `sync`
-    /// that of the host.
+    /// Writes the group, if anything is in it; it survives the death of this process when this returns, and
+    /// with `sync` that of the host.
     pub fn write(&mut self) -> Result<(), FileError> {
         if self.group.is_empty() {
             return Ok(());

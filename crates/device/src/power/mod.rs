@@ -1,13 +1,13 @@
 //! What survives a power cut, and how it gets out of the drive and back.
 //!
-//! Two byte strings survive: the medium and the *protected image* (page buffer, memtable records, write pointers, DMA
-//! log table, lists of live tables and segments: what the capacitors save). No object crosses; the only way back is
-//! [`crate::Drive::power_on`] with both.
+//! Two byte strings survive: the medium and the *protected image* (page buffer, memtable records, write
+//! pointers, DMA log table, lists of live tables and segments: what the capacitors save). No object crosses;
+//! the only way back is [`crate::Drive::power_on`] with both.
 //!
 //! * A drive on `ram` or `tags` makes its protected image when asked ([`crate::Drive::survivors`]).
-//! * A drive on `file` also keeps every change of it as a record. They are written in groups, before a command is
-//!   acknowledged and before flash is changed ([`file_log`]), so that killing the process at any instruction loses
-//!   nothing and leaves a state that was there between two waits.
+//! * A drive on `file` also keeps every change of it as a record. They are written in groups, before a
+//!   command is acknowledged and before flash is changed ([`file_log`]), so that killing the process at any
+//!   instruction loses nothing and leaves a state that was there between two waits.
 //!
 //! The image is a frame of parts, one for each owner, each under a checksum:
 //!
@@ -128,8 +128,8 @@ impl Journal {
         }
     }
 
-    /// Writes what was kept since the last time, all or nothing. `false`: a record has been lost, now or earlier, and
-    /// nothing may be acknowledged any more.
+    /// Writes what was kept since the last time, all or nothing. `false`: a record has been lost, now or
+    /// earlier, and nothing may be acknowledged any more.
     pub fn settle(&self) -> bool {
         let Some(journal) = &self.0 else { return true };
         let mut journal = journal.borrow_mut();
@@ -141,8 +141,8 @@ impl Journal {
 
     /// [`Journal::settle`], before flash is changed.
     ///
-    /// Panics with an [`ImageFailure`] when a record has been lost: the newest state that can be found again may need what
-    /// would be erased. Refusing commands is not enough, since collection goes on without them.
+    /// Panics with an [`ImageFailure`] when a record has been lost: the newest state that can be found again
+    /// may need what would be erased. Refusing commands is not enough, since collection goes on without them.
     pub fn settle_before_change(&self) {
         if self.settle() {
             return;

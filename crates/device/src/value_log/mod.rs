@@ -5,20 +5,21 @@
 //!   Place: write ... write, landed, then dropped once the index points at the value
 //! ```
 //!
-//! The log keeps bytes and nothing else: no keys, no headers, no lengths. Whoever stores a value keeps its address and
-//! size, says which bytes are live and which have died, and reads with both. A segment none of whose bytes live goes
-//! back to the pool by itself; moving what still lives out of the way is garbage collection and done elsewhere
-//! ([`ValueLog::for_each_candidate`], [`Head::Gc`]).
+//! The log keeps bytes and nothing else: no keys, no headers, no lengths. Whoever stores a value keeps its
+//! address and size, says which bytes are live and which have died, and reads with both. A segment none of
+//! whose bytes live goes back to the pool by itself; moving what still lives out of the way is garbage
+//! collection and done elsewhere ([`ValueLog::for_each_candidate`], [`Head::Gc`]).
 //!
-//! **Nobody waits for ever.** Pages of values that arrive in commands stay pinned until the host sends the rest, so the
-//! host may pin a share of the buffer only, and is told to try again beyond it ([`Status::COMMAND_INTERRUPTED`]); all
-//! other pins end by themselves, provided that holders of a [`Place`] call [`Place::landed`] before they wait for
-//! anything else. The shares are in `Log::admits`. A window stays open until its queue asks for another, which may never
-//! be: so windows have half of the host's share and no more ([`WindowShare`]).
+//! **Nobody waits for ever.** Pages of values that arrive in commands stay pinned until the host sends the
+//! rest, so the host may pin a share of the buffer only, and is told to try again beyond it
+//! ([`Status::COMMAND_INTERRUPTED`]); all other pins end by themselves, provided that holders of a [`Place`]
+//! call [`Place::landed`] before they wait for anything else. The shares are in `Log::admits`. A window stays
+//! open until its queue asks for another, which may never be: so windows have half of the host's share and no
+//! more ([`WindowShare`]).
 //!
-//! **Power.** What flash does not have yet is in the protected image ([`ProtectedValueLog`]). Every change is handed to
-//! the [`Journal`], if there is one, when it happens and so before it is acknowledged; a page leaves the image when
-//! its program has completed, not when it begins.
+//! **Power.** What flash does not have yet is in the protected image ([`ProtectedValueLog`]). Every change is
+//! handed to the [`Journal`], if there is one, when it happens and so before it is acknowledged; a page
+//! leaves the image when its program has completed, not when it begins.
 
 mod head;
 mod pin;
@@ -115,8 +116,8 @@ impl Shape {
         self.max_value_bytes
     }
 
-    /// Bytes of power-protected memory such a log needs at most behind a buffer of so many pages: the buffer, two packing
-    /// states, and what is known of each segment.
+    /// Bytes of power-protected memory such a log needs at most behind a buffer of so many pages: the buffer,
+    /// two packing states, and what is known of each segment.
     pub fn protected_bytes(&self, buffer_entries: u32) -> u64 {
         let buffer = u64::from(buffer_entries) * u64::from(self.page_bytes);
         buffer + self.packing.state_bytes() + 8 + protected::SEGMENT_BYTES * u64::from(self.segments)
@@ -141,8 +142,8 @@ impl Shape {
         id.0 * self.segment_pages..(id.0 + 1) * self.segment_pages
     }
 
-    /// The policies of the two heads in their first state. Moved values are copied anyway, so they go as densely as
-    /// can be.
+    /// The policies of the two heads in their first state. Moved values are copied anyway, so they go as
+    /// densely as can be.
     fn packings(&self) -> [Box<dyn Packing>; 2] {
         let host = self.packing.build().expect("checked when the shape was made");
         [host, Box::new(All::default())]
@@ -249,8 +250,8 @@ impl ValueLog {
         log
     }
 
-    /// From now on every change is recorded. Once; whoever attaches has [`ValueLog::save`]d the state before, and keeps
-    /// the journal (which may keep the log) for as long as it uses the log.
+    /// From now on every change is recorded. Once; whoever attaches has [`ValueLog::save`]d the state before,
+    /// and keeps the journal (which may keep the log) for as long as it uses the log.
     pub fn attach<J: Journal + 'static>(&self, journal: &Rc<J>) {
         let journal: Weak<dyn Journal> = Rc::downgrade(&(journal.clone() as Rc<dyn Journal>));
         assert!(self.0.journal.set(journal).is_ok(), "a value log has one journal");
@@ -261,9 +262,9 @@ impl ValueLog {
         self.0.shape.max_value_bytes
     }
 
-    /// Hands out `bytes` bytes of the value at `address` from its byte `at` on, in order; the part of a reading that
-    /// begins at the value's front and will end at its byte `until`. The caller holds a [`PastPin`] or the value cannot
-    /// die meanwhile.
+    /// Hands out `bytes` bytes of the value at `address` from its byte `at` on, in order; the part of a
+    /// reading that begins at the value's front and will end at its byte `until`. The caller holds a
+    /// [`PastPin`] or the value cannot die meanwhile.
     ///
     /// # Errors
     /// Those of [`PageBuffer::fetch`].
@@ -301,8 +302,8 @@ impl ValueLog {
         READ_AHEAD_PAGES.min(u64::from(self.0.buffer.entries()) / 8).max(1)
     }
 
-    /// Brings the next pages of a long value into the buffer side by side. Pins none: readers that each hold some pages
-    /// and wait for more could block each other.
+    /// Brings the next pages of a long value into the buffer side by side. Pins none: readers that each hold
+    /// some pages and wait for more could block each other.
     async fn read_ahead(&self, first: u64, last: u64, purpose: Purpose) {
         let stop = (first + self.ahead_pages()).min(last + 1);
         let fetches = (first..stop).map(|lpa| {
@@ -320,8 +321,8 @@ impl ValueLog {
         self.0.buffer.drain().await;
     }
 
-    /// `bytes` bytes at `address` are live from now on. To be called before anybody can find the value there, and
-    /// while its [`Place`] is held.
+    /// `bytes` bytes at `address` are live from now on. To be called before anybody can find the value there,
+    /// and while its [`Place`] is held.
     #[inline]
     pub fn note_live(&self, address: Vaddr, bytes: u32) {
         if bytes == 0 {
@@ -332,8 +333,8 @@ impl ValueLog {
         self.0.record(|| Record::Live { segment, change: i64::from(bytes) });
     }
 
-    /// `bytes` bytes at `address` are not live any more. To be called after the value cannot be found there by new
-    /// lookups; those under way hold a [`PastPin`].
+    /// `bytes` bytes at `address` are not live any more. To be called after the value cannot be found there
+    /// by new lookups; those under way hold a [`PastPin`].
     #[inline]
     pub fn note_dead(&self, address: Vaddr, bytes: u32) {
         if bytes > 0 {
@@ -341,15 +342,16 @@ impl ValueLog {
         }
     }
 
-    /// Nothing in `segment` is live, whatever was noted: garbage collection found no key that points into it. Does
-    /// nothing while values are arriving there.
-    pub fn note_all_dead(&self, segment: SegmentId) {
+    /// Nothing in the segment of `victim` is live, whatever was noted: garbage collection found no key that
+    /// points into it. Does nothing while values are arriving there, or when it was given back meanwhile and
+    /// is somebody else's.
+    pub fn note_all_dead(&self, victim: &Candidate) {
         let state = self.0.state.borrow();
-        let known = state.segments.get(segment);
-        let rest = known.live_bytes;
-        if known.life == Life::Sealed && known.places == 0 && rest > 0 {
+        let known = state.segments.get(victim.segment);
+        let (rest, is_victim) = (known.live_bytes, known.opening == victim.opening);
+        if is_victim && known.life == Life::Sealed && known.places == 0 && rest > 0 {
             drop(state);
-            self.end_live(segment, rest);
+            self.end_live(victim.segment, rest);
         }
     }
 
@@ -384,8 +386,9 @@ impl ValueLog {
         self.0.state.borrow().segments.known().count() as u32
     }
 
-    /// Is there a value of `bytes` bytes at `address`, as far as the log knows? For an entry that a [`PastPin`] keeps
-    /// readable there is, unless the image or the table it came from was made by somebody else.
+    /// Is there a value of `bytes` bytes at `address`, as far as the log knows? For an entry that a
+    /// [`PastPin`] keeps readable there is, unless the image or the table it came from was made by somebody
+    /// else.
     pub fn holds(&self, address: Vaddr, bytes: u32) -> bool {
         let state = self.0.state.borrow();
         self.0.shape.has_room_at(address, bytes)
@@ -395,7 +398,8 @@ impl ValueLog {
     /// The segment of an address.
     #[inline]
     pub fn segment_of(&self, address: Vaddr) -> SegmentId {
-        // Every entry that is merged asks this: divisions by powers of two are shifts, and all else one of 32 bits.
+        // Every entry that is merged asks this: divisions by powers of two are shifts, and all else one of 32
+        // bits.
         let shape = &self.0.shape;
         let page = (address.0 >> shape.page_bytes.trailing_zeros()) as u32;
         SegmentId(match shape.segment_pages.is_power_of_two() {
@@ -495,8 +499,8 @@ impl Log {
         spent.into_iter().for_each(|id| self.retire(id));
     }
 
-    /// Closes the pages and seals the segments that the head has passed. Returns those to be retired, once no state is
-    /// borrowed.
+    /// Closes the pages and seals the segments that the head has passed. Returns those to be retired, once no
+    /// state is borrowed.
     #[must_use]
     fn close_passed(&self, head: &mut LogHead, segments: &mut Segments) -> Vec<SegmentId> {
         let mut spent = Vec::new();

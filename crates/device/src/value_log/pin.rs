@@ -1,7 +1,7 @@
 //! Pins of the past: what was in the log at one moment stays readable, though it may die.
 //!
-//! The pin of a lookup lives as long as its command. That of a snapshot lives as long as a host likes: nobody may wait for
-//! it, and room that only it holds is not there ([`ValueLog::snapshots_hold_segments`]).
+//! The pin of a lookup lives as long as its command. That of a snapshot lives as long as a host likes: nobody
+//! may wait for it, and room that only it holds is not there ([`ValueLog::snapshots_hold_segments`]).
 
 use super::ValueLog;
 
@@ -24,7 +24,8 @@ impl ValueLog {
         self.0.state.borrow().segments.snapshots > 0
     }
 
-    /// Are there segments in which nothing lives any more, and that do not come back while snapshots are there?
+    /// Are there segments in which nothing lives any more, and that do not come back while snapshots are
+    /// there?
     pub fn snapshots_hold_segments(&self) -> bool {
         let segments = &self.0.state.borrow().segments;
         segments.snapshots > 0 && segments.has_retired()

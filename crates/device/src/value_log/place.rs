@@ -20,7 +20,8 @@ enum Pages {
 
 /// Where one value goes. Dropped, it is given up, unless its bytes were noted live.
 ///
-/// As long as it is held its segment is not given back. Until [`Place::landed`] its pages stay in the buffer, too.
+/// As long as it is held its segment is not given back. Until [`Place::landed`] its pages stay in the buffer,
+/// too.
 pub struct Place {
     log: ValueLog,
     address: Vaddr,
@@ -83,8 +84,8 @@ impl Place {
         }
     }
 
-    /// A place of its own for the `bytes` bytes from `at` on: a value in a window. Not after [`Place::landed`]; this one
-    /// may be given up before.
+    /// A place of its own for the `bytes` bytes from `at` on: a value in a window. Not after
+    /// [`Place::landed`]; this one may be given up before.
     pub fn part(&self, at: u32, bytes: u32) -> Place {
         assert!(at + bytes <= self.bytes, "{at}+{bytes} is beyond a place of {}", self.bytes);
         let (Some(segment), true) = (self.segment, bytes > 0) else { return self.log.nowhere() };
@@ -152,8 +153,9 @@ impl Drop for Promise<'_> {
     }
 }
 
-/// Leave to keep one page for a host to fill, for as long as this is held. All windows together have half of the host's
-/// share of the buffer: values that arrive in commands always have the other half, however idle the windows are.
+/// Leave to keep one page for a host to fill, for as long as this is held. All windows together have half of
+/// the host's share of the buffer: values that arrive in commands always have the other half, however idle
+/// the windows are.
 pub struct WindowShare(ValueLog);
 
 impl Drop for WindowShare {
@@ -184,13 +186,13 @@ struct Placed {
 }
 
 impl ValueLog {
-    /// A place for a value of `bytes` bytes that arrives as `arrival` says. May wait for programs, if pages must leave
-    /// the buffer for it.
+    /// A place for a value of `bytes` bytes that arrives as `arrival` says. May wait for programs, if pages
+    /// must leave the buffer for it.
     ///
     /// # Errors
-    /// [`Status::INVALID_VALUE_SIZE`] beyond [`ValueLog::max_value_bytes`]; [`Status::CAPACITY_EXCEEDED`] when it takes
-    /// a segment and there is none to be had; [`Status::COMMAND_INTERRUPTED`] when unfinished values of the host pin
-    /// so much of the buffer that the place would have to wait for the host.
+    /// [`Status::INVALID_VALUE_SIZE`] beyond [`ValueLog::max_value_bytes`]; [`Status::CAPACITY_EXCEEDED`]
+    /// when it takes a segment and there is none to be had; [`Status::COMMAND_INTERRUPTED`] when unfinished
+    /// values of the host pin so much of the buffer that the place would have to wait for the host.
     pub async fn reserve(&self, head: Head, bytes: u32, arrival: Arrival) -> Result<Place, Status> {
         match self.begin_reserve(head, bytes, arrival) {
             Ok(place) => Ok(place),
@@ -198,8 +200,9 @@ impl ValueLog {
         }
     }
 
-    /// The part of [`ValueLog::reserve`] that waits for nothing, and is all of it in the usual case: no future is made
-    /// for it then. Whatever else comes of it is for [`ValueLog::end_reserve`], at once and with the same arguments.
+    /// The part of [`ValueLog::reserve`] that waits for nothing, and is all of it in the usual case: no
+    /// future is made for it then. Whatever else comes of it is for [`ValueLog::end_reserve`], at once and
+    /// with the same arguments.
     #[inline]
     pub fn begin_reserve(&self, head: Head, bytes: u32, arrival: Arrival) -> Result<Place, Begun> {
         if bytes == 0 {
@@ -266,11 +269,11 @@ impl ValueLog {
         }
     }
 
-    /// Asks the packing policy. In the usual case the value goes to a page that is being filled, and has its place
-    /// without a search or an allocation.
+    /// Asks the packing policy. In the usual case the value goes to a page that is being filled, and has its
+    /// place without a search or an allocation.
     ///
-    /// Nothing is awaited between the decision and the pin, here and in [`ValueLog::place_at`]: a page that leaves the
-    /// buffer in between would get bytes after it left.
+    /// Nothing is awaited between the decision and the pin, here and in [`ValueLog::place_at`]: a page that
+    /// leaves the buffer in between would get bytes after it left.
     #[inline]
     fn place_in_open_page(
         &self,
@@ -308,7 +311,8 @@ impl ValueLog {
         })
     }
 
-    /// Takes a segment if need be and pins the pages that are in the buffer. Says whether that is all of them.
+    /// Takes a segment if need be and pins the pages that are in the buffer. Says whether that is all of
+    /// them.
     fn place_at(
         &self,
         head_name: Head,
@@ -387,8 +391,8 @@ impl ValueLog {
 }
 
 impl LogHead {
-    /// Remembers the last page of a place that is all there, for the next value. Closes those of its pages that the
-    /// head has passed while they were on their way.
+    /// Remembers the last page of a place that is all there, for the next value. Closes those of its pages
+    /// that the head has passed while they were on their way.
     fn remember_pages(&mut self, pages: &Pages, placed: &Placed, arrival: Arrival, view: &LogView) {
         let pins = match pages {
             Pages::One(pin) => std::slice::from_ref(pin),
@@ -424,8 +428,8 @@ impl Log {
     /// | those and values that DMA brings | 6/8 |
     /// | those and garbage collection | 7/8 |
     ///
-    /// One value needs at most 3/8, so each line leaves room for one value beyond the line above: whoever waits, waits
-    /// for pins that end by themselves.
+    /// One value needs at most 3/8, so each line leaves room for one value beyond the line above: whoever
+    /// waits, waits for pins that end by themselves.
     #[inline]
     fn admits(&self, head: Head, hold: Hold, pages: u32) -> Result<bool, Status> {
         let (entries, pinned, host_pinned) = self.buffer.occupancy();

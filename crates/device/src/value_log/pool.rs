@@ -1,9 +1,9 @@
 //! The segments of the logical page space, and who may take the last ones.
 //!
-//! A segment is `segment_pages` consecutive logical pages. The value log and the index take whole segments from one
-//! pool, so that space moves between them as the workload asks for it. Values are refused first: what they leave
-//! lets the index take a tombstone (a delete never fails for space), and the very last segments let garbage collection
-//! move live values and so free more than it takes.
+//! A segment is `segment_pages` consecutive logical pages. The value log and the index take whole segments
+//! from one pool, so that space moves between them as the workload asks for it. Values are refused first:
+//! what they leave lets the index take a tombstone (a delete never fails for space), and the very last
+//! segments let garbage collection move live values and so free more than it takes.
 //!
 //! Freed segments go to the back of the queue, so that each rests as long as possible.
 
@@ -52,8 +52,8 @@ struct Pool {
 pub struct SegmentPool(Rc<Pool>);
 
 impl SegmentPool {
-    /// A pool over `logical_pages` pages, every segment free. Pages behind the last whole segment are not used.
-    /// `on_free` gets the logical pages of each segment given back: the FTL forgets them there.
+    /// A pool over `logical_pages` pages, every segment free. Pages behind the last whole segment are not
+    /// used. `on_free` gets the logical pages of each segment given back: the FTL forgets them there.
     pub fn new(
         logical_pages: u32,
         segment_pages: u32,
@@ -105,8 +105,8 @@ impl SegmentPool {
         self.0.free.borrow_mut().push_back(id);
     }
 
-    /// Takes a particular segment, for an owner that found it to be its own after a power cut. `false` when there is
-    /// no such segment or it is taken already.
+    /// Takes a particular segment, for an owner that found it to be its own after a power cut. `false` when
+    /// there is no such segment or it is taken already.
     pub fn claim(&self, id: SegmentId) -> bool {
         let mut free = self.0.free.borrow_mut();
         let Some(index) = free.iter().position(|other| *other == id) else {

@@ -1,8 +1,9 @@
-//! The value log's part of the protected image: all that a power cut must not lose, and nothing that flash has.
+//! The value log's part of the protected image: all that a power cut must not lose, and nothing that flash
+//! has.
 //!
-//! The image is a small model of the log of its own. [`ProtectedValueLog::apply`] repeats what a record says happened;
-//! where the packing policy decided something, the image's own policy decides it again. So a placement costs a few
-//! bytes of journal however much state the policy has.
+//! The image is a small model of the log of its own. [`ProtectedValueLog::apply`] repeats what a record says
+//! happened; where the packing policy decided something, the image's own policy decides it again. So a
+//! placement costs a few bytes of journal however much state the policy has.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +32,7 @@ struct ProtectedSegment {
     live_bytes: u64,
 }
 
-/// See the [module's text](self).
+/// See the head of this file.
 pub struct ProtectedValueLog {
     shape: Shape,
     packings: [Box<dyn Packing>; 2],
@@ -137,8 +138,8 @@ impl ProtectedValueLog {
         }
     }
 
-    /// Can a value of `bytes` bytes lie here? The segment need not be in use any more: entries that newer ones replaced
-    /// go stale.
+    /// Can a value of `bytes` bytes lie here? The segment need not be in use any more: entries that newer
+    /// ones replaced go stale.
     pub fn holds(&self, address: Vaddr, bytes: u32) -> bool {
         self.shape.has_room_at(address, bytes)
     }
@@ -153,8 +154,8 @@ impl ProtectedValueLog {
         check(self.segments.contains_key(&segment), "a page of a segment that is not in use")
     }
 
-    /// Does the log own this page of flash, found after a power cut with this kind and tag? Others are left over from
-    /// what the page held before, and can be trimmed.
+    /// Does the log own this page of flash, found after a power cut with this kind and tag? Others are left
+    /// over from what the page held before, and can be trimmed.
     pub fn owns(&self, lpa: u32, kind: u8, tag: &[u8; 48]) -> bool {
         let segment = self.segments.get(&SegmentId(lpa / self.shape.segment_pages));
         segment.is_some_and(|segment| {

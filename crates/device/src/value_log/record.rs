@@ -1,9 +1,9 @@
 //! What changes in the value log, one record each, and the bytes of a record.
 //!
-//! A saved image and the records since then give the present state ([`super::ProtectedValueLog::apply`]). Every record
-//! of an operation is handed out before the operation is acknowledged, in the order of the changes. The journal frames,
-//! numbers and checks them; the bytes here still bear any damage: decoding never panics and never allocates more than
-//! it was given.
+//! A saved image and the records since then give the present state ([`super::ProtectedValueLog::apply`]).
+//! Every record of an operation is handed out before the operation is acknowledged, in the order of the
+//! changes. The journal frames, numbers and checks them; the bytes here still bear any damage: decoding never
+//! panics and never allocates more than it was given.
 
 use std::borrow::Cow;
 
@@ -17,7 +17,8 @@ use super::SegmentId;
 pub enum Head {
     /// Values from the host.
     Host = 0,
-    /// Values moved by garbage collection: it never waits for the host's head, nor mixes old values with new ones.
+    /// Values moved by garbage collection: it never waits for the host's head, nor mixes old values with new
+    /// ones.
     Gc = 1,
 }
 

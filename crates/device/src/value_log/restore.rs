@@ -8,10 +8,12 @@ use crate::page_buffer::PageBuffer;
 use kvdrive_sim::Sim;
 
 impl ValueLog {
-    /// The log of this image. Takes its segments from the pool and its unstored pages into the buffer, both otherwise
-    /// unused by anybody. Values that were arriving are gone; segments in which nothing lives are given back.
+    /// The log of this image. Takes its segments from the pool and its unstored pages into the buffer, both
+    /// otherwise unused by anybody. Values that were arriving are gone; segments in which nothing lives are
+    /// given back.
     ///
-    /// The log goes on from here in a state of its own: whoever attaches a journal [`ValueLog::save`]s it first.
+    /// The log goes on from here in a state of its own: whoever attaches a journal [`ValueLog::save`]s it
+    /// first.
     ///
     /// # Errors
     /// When the image contradicts itself or the drive. Nothing is usable then.
@@ -45,7 +47,8 @@ impl ValueLog {
         Ok(log)
     }
 
-    /// A page that was left half full and is on flash only gets no more bytes, as if it had left the buffer now.
+    /// A page that was left half full and is on flash only gets no more bytes, as if it had left the buffer
+    /// now.
     fn leave_lost_pages_behind(&self, lost: [Option<u64>; 2]) {
         for (head, page_end) in Head::ALL.into_iter().zip(lost) {
             let mut state = self.0.state.borrow_mut();
@@ -102,8 +105,8 @@ fn restore_window(head: &mut LogHead, name: Head, segments: &Segments, shape: &S
     Ok(())
 }
 
-/// End of the last page that the head has begun and may go on filling, but which is not in the image: its first part is
-/// on flash only.
+/// End of the last page that the head has begun and may go on filling, but which is not in the image: its
+/// first part is on flash only.
 fn last_lost_page(image: &ProtectedValueLog, shape: &Shape, head: Head) -> Option<u64> {
     let (from, to) = image.pointers(head);
     let from = shape.view().page_start(from);

@@ -1,4 +1,5 @@
-//! The segments of the value log: what is live in them, who still needs them, and when each can be given back.
+//! The segments of the value log: what is live in them, who still needs them, and when each can be given
+//! back.
 //!
 //! ```text
 //!   open ──► sealed ──► retired ──► dying ──► (pool)
@@ -7,8 +8,9 @@
 //!                       arriving    are gone  has ended
 //! ```
 //!
-//! *Pins of the past* are one mechanism for lookups and snapshots: a pin stands for the moment it was taken, and a
-//! segment is not given back while a pin is older than its retirement. Taking and dropping one costs a counter.
+//! *Pins of the past* are one mechanism for lookups and snapshots: a pin stands for the moment it was taken,
+//! and a segment is not given back while a pin is older than its retirement. Taking and dropping one costs a
+//! counter.
 
 use std::collections::VecDeque;
 
@@ -147,12 +149,14 @@ impl Segments {
         self.live_bytes += u64::from(bytes);
     }
 
-    /// Returns how many bytes were counted as live and are not any more, and whether the segment may be retired now.
+    /// Returns how many bytes were counted as live and are not any more, and whether the segment may be
+    /// retired now.
     ///
-    /// In a log that was never without power these are all of `bytes`. An image may have been made by somebody who says
-    /// too little, and only all tables of the index together know better: nobody reads them at power-on. So what is not
-    /// counted does not die. Such a segment was given back too early, whatever is there now has counts too low as well,
-    /// and the values it had cannot be read: the image's fault, and no reason to stop.
+    /// In a log that was never without power these are all of `bytes`. An image may have been made by
+    /// somebody who says too little, and only all tables of the index together know better: nobody reads them
+    /// at power-on. So what is not counted does not die. Such a segment was given back too early, whatever is
+    /// there now has counts too low as well, and the values it had cannot be read: the image's fault, and no
+    /// reason to stop.
     #[inline]
     pub fn end_live(&mut self, id: SegmentId, bytes: u64) -> (u64, bool) {
         let recovered = self.recovered;
@@ -221,7 +225,8 @@ impl Segments {
         self.retired.pop_front().map(|(_, id)| id)
     }
 
-    /// Forgets a retired segment of which the buffer still uses so many pages. `true` when it can go to the pool.
+    /// Forgets a retired segment of which the buffer still uses so many pages. `true` when it can go to the
+    /// pool.
     pub fn forget(&mut self, id: SegmentId, pages_in_use: u32) -> bool {
         assert_eq!(self.get(id).life, Life::Retired, "{id:?} is forgotten in use");
         *self.at(id) = ABSENT;

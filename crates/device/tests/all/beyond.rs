@@ -1,4 +1,5 @@
-//! What no published drive has: chunks behind an *express*, quiet commands that nobody answers, and windows, told raw.
+//! What no published drive has: chunks behind an *express*, quiet commands that nobody answers, and windows,
+//! told raw.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -231,7 +232,8 @@ fn a_window_takes_each_byte_once_and_passes_when_the_host_asks_for_another() {
     assert_eq!(rig.controller.engine().open_places.get(), 0);
 }
 
-/// Two windows for three queues: who uses one keeps it, and one that is not used goes to the queue that has none.
+/// Two windows for three queues: who uses one keeps it, and one that is not used goes to the queue that has
+/// none.
 #[test]
 fn an_idle_window_goes_to_a_queue_that_asks_and_one_in_use_does_not() {
     let engine = MockEngine { most_windows: Some(2), ..MockEngine::new(1 << 20) };

@@ -90,8 +90,8 @@ fn contents(bytes: u32, seed: u64) -> Vec<u8> {
     value
 }
 
-/// The numbers of the papers and of the fact sheet: 64 a submission entry, 16 a completion, 4 a doorbell, 4096 a
-/// page, 8 a list entry, and lists only when a value needs more than two pages.
+/// The numbers of the papers and of the fact sheet: 64 a submission entry, 16 a completion, 4 a doorbell,
+/// 4096 a page, 8 a list entry, and lists only when a value needs more than two pages.
 #[test]
 fn a_store_moves_the_bytes_of_its_method() {
     let rig = rig();
@@ -186,8 +186,8 @@ fn an_sgl_moves_its_bytes_rounded_up_to_the_unit_of_the_engine() {
     }
 }
 
-/// 68 bytes a flit and one command; another command when the host asks for a window, which only the first value of a size
-/// does: the completion of each names a window that holds the next one like it.
+/// 68 bytes a flit and one command; another command when the host asks for a window, which only the first
+/// value of a size does: the completion of each names a window that holds the next one like it.
 #[test]
 fn a_value_in_a_window_moves_its_flits() {
     for (name, table) in [
@@ -229,8 +229,8 @@ fn a_value_in_a_window_moves_its_flits() {
     }
 }
 
-/// More stores at once than a window has room for: those that find it full wait, and make no other window of it while
-/// values lie there whose commands have not come.
+/// More stores at once than a window has room for: those that find it full wait, and make no other window of
+/// it while values lie there whose commands have not come.
 #[test]
 fn a_full_window_is_replaced_when_its_values_have_been_taken() {
     for (name, bytes) in [("cxl", 1_024), ("cxl", 700), ("piggyback-cxl", 1_040), ("adaptive-cxl", 100)] {
@@ -507,8 +507,8 @@ fn a_dma_that_fails_leaves_nothing_behind() {
     assert!(rig.controller.engine().values.borrow().is_empty());
 }
 
-/// Drivers of several queues, several commands at once each, several contexts, an engine that takes its time, events of
-/// one time in any order: every value is the last one stored under its key.
+/// Drivers of several queues, several commands at once each, several contexts, an engine that takes its time,
+/// events of one time in any order: every value is the last one stored under its key.
 #[test]
 fn stores_side_by_side_do_not_mix() {
     for seed in 0..12 {

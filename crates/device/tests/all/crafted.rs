@@ -1,5 +1,6 @@
-//! Images and journal records that somebody crafted: their checksums fit, what they say does not. Every engine refuses
-//! them, or comes up with some state; it never panics, neither then nor at the commands that follow.
+//! Images and journal records that somebody crafted: their checksums fit, what they say does not. Every
+//! engine refuses them, or comes up with some state; it never panics, neither then nor at the commands that
+//! follow.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -33,10 +34,12 @@ use super::rig;
 
 /// Keys of the drives: so few that most stores overwrite.
 const KEYS: u64 = 60;
-/// Stores and deletes behind a crafted image: with them all that was on an LSM drive is merged, or moved, and dies.
+/// Stores and deletes behind a crafted image: with them all that was on an LSM drive is merged, or moved, and
+/// dies.
 const WORK_BEHIND: u32 = 200;
 
-/// 2 MiB of flash, on a file so that records are kept; it collects, flushes and merges within some hundred stores.
+/// 2 MiB of flash, on a file so that records are kept; it collects, flushes and merges within some hundred
+/// stores.
 pub fn config(engine: &str, path: Option<&Path>) -> DriveConfig {
     DriveConfig {
         engine: engine.into(),
@@ -255,8 +258,8 @@ impl Remains {
     }
 }
 
-/// A medium in memory with the pages of an image of a file; `change` is done to the data and the header of those that can
-/// be read, by their number.
+/// A medium in memory with the pages of an image of a file; `change` is done to the data and the header of
+/// those that can be read, by their number.
 fn changed_medium(
     config: &DriveConfig,
     image: &[u8],
@@ -371,7 +374,8 @@ fn stream_positions(part: &[u8]) -> [usize; 4] {
     [0, 1, 2, 3].map(|stream| streams + 8 * stream + 4)
 }
 
-/// A stream that goes on in front of what it has written would write over it; one that leaves a gap would hide what is behind.
+/// A stream that goes on in front of what it has written would write over it; one that leaves a gap would
+/// hide what is behind.
 #[test]
 fn a_stream_that_stands_elsewhere_is_refused_or_borne() {
     for remains in all_remains().iter().filter(|remains| SCHEMES.iter().any(|s| s.name == remains.row.name)) {

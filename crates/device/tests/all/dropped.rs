@@ -1,4 +1,5 @@
-//! Commands of the modelled host that are dropped in the middle: whatever the drive has of them by then, others go on.
+//! Commands of the modelled host that are dropped in the middle: whatever the drive has of them by then,
+//! others go on.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -74,7 +75,8 @@ async fn check(rig: &Rig, number: u32, bytes: u32, is_there: bool) {
     }
 }
 
-/// Drops a store `at` after its beginning, another one behind it, and has all others work. `true`: it had ended.
+/// Drops a store `at` after its beginning, another one behind it, and has all others work. `true`: it had
+/// ended.
 fn drop_stores(name: &str, bytes: u32, contexts: u32, depth: u32, at: Ns) -> bool {
     let rig = rig(name, contexts, depth);
     let has_ended = rig.sim.block_on(async {

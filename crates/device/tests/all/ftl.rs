@@ -1,5 +1,5 @@
-//! The FTL against an oracle: concurrent writers and readers, collection at high utilization, power cuts at every
-//! event, cuts of the life after a cut, damaged pages.
+//! The FTL against an oracle: concurrent writers and readers, collection at high utilization, power cuts at
+//! every event, cuts of the life after a cut, damaged pages.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -171,7 +171,8 @@ fn the_least_worn_block_is_written_next() {
     assert!(most > 50 && most - fewest <= 2, "{fewest} to {most} erases");
 }
 
-/// Writers on disjoint pages, readers on all of them, trims; everything checked against what was last written.
+/// Writers on disjoint pages, readers on all of them, trims; everything checked against what was last
+/// written.
 fn churn(seed: u64, victim: &str, writers: u32, writes: u32) -> Ftl {
     let sim = Sim::permuted(seed);
     let ftl = fresh(&sim, &flash_config(), victim);
@@ -293,7 +294,8 @@ fn start_writers(ftl: &Ftl, ledger: &Ledger, seed: u64, writers: u32, versions: 
     }
 }
 
-/// Powers a drive on and checks that every page has a version it may have. The ledger then says what was found.
+/// Powers a drive on and checks that every page has a version it may have. The ledger then says what was
+/// found.
 async fn power_on(port: FlashPort, victim: &str, ledger: &Ledger) -> Ftl {
     let mut found = BTreeMap::new();
     let ftl = Ftl::recover(port, &config(victim), &mut |lpa, kind, tag| {
@@ -325,8 +327,8 @@ fn reopened(sim: &Sim, medium: &str, image: &[u8]) -> FlashPort {
     FlashPort::new(sim, flash, media)
 }
 
-/// Cuts the power at every event of a run that collects garbage all the time; every fourth recovered drive is written
-/// full to see that it goes on.
+/// Cuts the power at every event of a run that collects garbage all the time; every fourth recovered drive is
+/// written full to see that it goes on.
 fn cut_at_every_event(medium: &str, victim: &str, seed: u64, events: u32) {
     let sim = Sim::permuted(seed);
     sim.step_every_event();
@@ -387,8 +389,8 @@ fn a_cut_at_every_event_loses_nothing_in_a_file() {
     sim.clear();
 }
 
-/// Life after life, each cut at a random event: while it recovers, erases, collects or writes. A drive that had run into
-/// a corner could not write any more.
+/// Life after life, each cut at a random event: while it recovers, erases, collects or writes. A drive that
+/// had run into a corner could not write any more.
 fn many_lives(seed: u64, flash: &FlashConfig, lives: u32) {
     let mut rng = Rng::stream(seed, "lives");
     let (ledger, versions) = (Ledger::default(), Rc::new(Cell::new(0)));

@@ -1,5 +1,5 @@
-//! Hash engines against an oracle: every scheme stores, overwrites, deletes, loads and lists while collection runs,
-//! on drives so small that nothing stays where it was.
+//! Hash engines against an oracle: every scheme stores, overwrites, deletes, loads and lists while collection
+//! runs, on drives so small that nothing stays where it was.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -264,7 +264,8 @@ fn the_order_of_events_of_one_time_does_not_matter() {
 #[test]
 fn colliding_keys_are_told_apart_and_deletes_keep_them_reachable() {
     for scheme in SCHEMES {
-        // Eight slots to begin in for 480 keys: chains are long, and 81h is not reached before 64 probes each.
+        // Eight slots to begin in for 480 keys: chains are long, and 81h is not reached before 64 probes
+        // each.
         let rig = run_oracle(scheme, Sim::new(), "tags", |config| {
             config.hash_bits = 6;
             config.max_probes = 256;
@@ -328,8 +329,8 @@ fn a_full_drive_answers_81h_keeps_what_it_has_and_takes_more_after_deletes() {
     }
 }
 
-/// Without over-provisioning the drive is full when nothing but the reserve of collection is free, and no superblock
-/// holds anything invalid.
+/// Without over-provisioning the drive is full when nothing but the reserve of collection is free, and no
+/// superblock holds anything invalid.
 #[test]
 fn collection_with_every_victim_full_answers_81h_and_goes_on_after_deletes() {
     for scheme in SCHEMES {
@@ -488,8 +489,8 @@ async fn apply_known(engine: &HashEngine, seed: u64, ops: u64, known: &RefCell<K
     }
 }
 
-/// Brings what survived up on an executor of its own, cuts the power again while it recovers, brings it up once more
-/// and compares it with what was known.
+/// Brings what survived up on an executor of its own, cuts the power again while it recovers, brings it up
+/// once more and compares it with what was known.
 fn revive(scheme: &'static SchemeRow, media_image: &[u8], image: &[u8], known: &Known, seed: u64) {
     let config = hash_config(scheme);
     let open = |sim: &Sim, media_image: &[u8]| {

@@ -11,8 +11,8 @@ use kvdrive_spec::{Key, Status, StoreOptions};
 
 use super::hash::{flash_config, hash_config, key, on_cores, store, value};
 
-/// Values that fill most of the write buffer: the room of the first must come back before its last page is full, since
-/// nobody else can fill that page.
+/// Values that fill most of the write buffer: the room of the first must come back before its last page is
+/// full, since nobody else can fill that page.
 #[test]
 fn large_values_do_not_wait_for_room_that_only_they_could_free() {
     for scheme in SCHEMES {
@@ -31,7 +31,8 @@ fn large_values_do_not_wait_for_room_that_only_they_could_free() {
     }
 }
 
-/// Values whose rest the host has yet to send: all of the write buffer would keep the firmware from taking that rest.
+/// Values whose rest the host has yet to send: all of the write buffer would keep the firmware from taking
+/// that rest.
 #[test]
 fn unfinished_values_leave_room_for_one_that_is_there() {
     for scheme in SCHEMES {
@@ -76,8 +77,8 @@ fn unfinished_values_leave_room_for_one_that_is_there() {
     }
 }
 
-/// A retrieve has found where a pair lies and waits for the core that compares; meanwhile a store replaces the pair, the only
-/// one in its page, and the medium lets go of that page.
+/// A retrieve has found where a pair lies and waits for the core that compares; meanwhile a store replaces
+/// the pair, the only one in its page, and the medium lets go of that page.
 #[test]
 fn a_retrieve_does_not_read_what_was_replaced_while_it_waited_for_a_core() {
     for scheme in SCHEMES {
@@ -109,7 +110,8 @@ fn a_retrieve_does_not_read_what_was_replaced_while_it_waited_for_a_core() {
     }
 }
 
-/// A drive comes up with this medium and protected image; what survives a cut `steps` events behind its recovery.
+/// A drive comes up with this medium and protected image; what survives a cut `steps` events behind its
+/// recovery.
 fn come_up(
     scheme: &'static SchemeRow,
     media: &[u8],
@@ -134,8 +136,8 @@ fn come_up(
     Ok(survived)
 }
 
-/// The power is cut between the erases of a victim's blocks, and again right behind recovery, when nobody knows the victim as
-/// one any more.
+/// The power is cut between the erases of a victim's blocks, and again right behind recovery, when nobody
+/// knows the victim as one any more.
 #[test]
 fn a_drive_comes_up_after_a_second_cut_behind_an_erase_that_was_cut_off() {
     for scheme in SCHEMES {

@@ -1,5 +1,5 @@
-//! Sections of every hash FTL against a map: what is put, replaced, removed, passed and written comes back, whatever the
-//! format; and what is special about buckets.
+//! Sections of every hash FTL against a map: what is put, replaced, removed, passed and written comes back,
+//! whatever the format; and what is special about buckets.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;

@@ -1,6 +1,6 @@
-//! The index against an oracle, in both layouts and under every compaction policy: contents, cursors, snapshots, which
-//! bytes of the value log count as live, garbage collection with reused segments, and the published page counts. Power
-//! cuts, damage and full drives are in [`faults`].
+//! The index against an oracle, in both layouts and under every compaction policy: contents, cursors,
+//! snapshots, which bytes of the value log count as live, garbage collection with reused segments, and the
+//! published page counts. Power cuts, damage and full drives are in [`faults`].
 
 #[path = "lsm_index_faults.rs"]
 mod faults;
@@ -33,7 +33,8 @@ fn key(number: u32) -> Key {
     Key::from_u32_be(number)
 }
 
-/// As collection moves a value: `key` refers to the copy at `new` if its newest entry is still `old`. `false` if not.
+/// As collection moves a value: `key` refers to the copy at `new` if its newest entry is still `old`. `false`
+/// if not.
 async fn repoint(index: &Index, key: &Key, old: &Entry, new: Vaddr) -> Result<bool, Status> {
     let refers = index.refers(key, old.address).await?;
     if refers {
@@ -42,7 +43,8 @@ async fn repoint(index: &Index, key: &Key, old: &Entry, new: Vaddr) -> Result<bo
     Ok(refers)
 }
 
-/// A value log that only keeps books: every reference that an insertion makes must be given back exactly once.
+/// A value log that only keeps books: every reference that an insertion makes must be given back exactly
+/// once.
 #[derive(Clone, Default)]
 struct Values {
     openings: Cell<u64>,
@@ -236,7 +238,8 @@ impl Stand {
         Stand::on(Sim::new(), &flash_config(), config)
     }
 
-    /// Another life: from the medium and the image alone. The books of the value log go on from where they are.
+    /// Another life: from the medium and the image alone. The books of the value log go on from where they
+    /// are.
     fn next_life(&self, config: &IndexConfig, rng: &mut Rng) -> Stand {
         let bytes = self.port.media_image(rng);
         let media = media::from_image("ram", &flash_config().geometry(), &bytes).unwrap();
@@ -291,7 +294,8 @@ impl Stand {
         }
         for (key, entry) in found {
             let number = (key.halves().0 >> 32) as u32;
-            // A newer value without bytes, placed behind a full segment, may have the address of an older one that has some.
+            // A newer value without bytes, placed behind a full segment, may have the address of an older one
+            // that has some.
             let is_newest = oracle.get(&number).is_some_and(|it| *it == (entry.address, entry.bytes));
             let new = self.values.place(entry.bytes);
             let moved = self.sim.block_on(repoint(&self.index, &key, &entry, new)).unwrap();
@@ -492,8 +496,8 @@ impl Shared {
     }
 }
 
-/// Four contexts and a collector that lets segments be used again, while flushes and merges go on; same-time events in a
-/// random order.
+/// Four contexts and a collector that lets segments be used again, while flushes and merges go on; same-time
+/// events in a random order.
 #[test]
 fn contexts_work_side_by_side() {
     for (seed, config) in (0..12).flat_map(|seed| configs().map(move |config| (seed, config))) {
@@ -553,7 +557,8 @@ fn wrong_settings_name_their_key() {
     assert!(wrong(|config| config.rings.clear()).starts_with("rings: "));
 }
 
-/// The page accounting of the public firmware (facts 3.3, models/lsm_pages.py), on the whole road down to flash.
+/// The page accounting of the public firmware (facts 3.3, models/lsm_pages.py), on the whole road down to
+/// flash.
 #[test]
 fn published_tables_take_the_published_pages() {
     let flash = FlashConfig {

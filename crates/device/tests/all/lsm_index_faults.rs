@@ -5,7 +5,8 @@ use super::*;
 /// What must survive: the state before and after the change that was under way.
 type States = [BTreeMap<u32, Vaddr>; 2];
 
-/// Runs insertions and removals on a stand whose events can be stepped; `cut` is called between any two events.
+/// Runs insertions and removals on a stand whose events can be stepped; `cut` is called between any two
+/// events.
 fn live_through(stand: &Stand, seed: u64, changes: u32, mut cut: impl FnMut(&Stand, &States)) {
     let mut rng = Rng::stream(seed, "changes");
     stand.sim.step_every_event();
@@ -146,7 +147,8 @@ fn a_full_drive_says_so_and_forgets_nothing() {
     }
 }
 
-/// With no room for a table of its own, the memtable goes into the merge of everything: one step, whenever the power goes.
+/// With no room for a table of its own, the memtable goes into the merge of everything: one step, whenever
+/// the power goes.
 #[test]
 fn a_memtable_merged_along_survives_any_cut() {
     let mut merged_along = 0;
@@ -188,7 +190,8 @@ fn a_memtable_merged_along_survives_any_cut() {
     assert!(merged_along > 0, "it always had a table of its own");
 }
 
-/// A memtable waits for space while collection empties and reuses segments that its replaced entries still name.
+/// A memtable waits for space while collection empties and reuses segments that its replaced entries still
+/// name.
 #[test]
 fn what_waited_for_space_does_not_speak_of_reused_segments() {
     for config in configs() {

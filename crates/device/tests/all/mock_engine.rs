@@ -1,5 +1,6 @@
-//! An engine that keeps values in a map: what the controller may rely on, without flash and without time of its own.
-//! It asserts everything that it may rely on in turn: bytes inside their place, each place committed or abandoned once.
+//! An engine that keeps values in a map: what the controller may rely on, without flash and without time of
+//! its own. It asserts everything that it may rely on in turn: bytes inside their place, each place committed
+//! or abandoned once.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

@@ -7,7 +7,8 @@ use proptest::prelude::*;
 
 const PAGE_BYTES: u32 = 16384;
 const STORES: u64 = 1_000_000;
-/// Buffer entries of the published board: pages that can lie between Backfill's write pointer and its frontier.
+/// Buffer entries of the published board: pages that can lie between Backfill's write pointer and its
+/// frontier.
 const BUFFER_PAGES: u64 = 512;
 const LOG: LogView = LogView { page_bytes: PAGE_BYTES, segment_bytes: 256 * PAGE_BYTES as u64 };
 
@@ -56,7 +57,8 @@ fn sizes(workload: char) -> Vec<u32> {
         .collect()
 }
 
-/// Pages that a log of these values has, and bytes copied after DMA. Values below the threshold arrive in commands.
+/// Pages that a log of these values has, and bytes copied after DMA. Values below the threshold arrive in
+/// commands.
 fn pages(name: &str, values: &[u32], threshold: u32) -> (u64, u64) {
     let mut packing = policy(name);
     let (mut end, mut copied) = (0, 0);
@@ -100,8 +102,8 @@ fn page_counts_are_those_of_the_rules() {
     }
 }
 
-/// Time of `values` under a policy, ns: what a store takes whatever the policy (20 us of transfer, 50 of index), copies,
-/// and the pages.
+/// Time of `values` under a policy, ns: what a store takes whatever the policy (20 us of transfer, 50 of
+/// index), copies, and the pages.
 fn modelled_ns(name: &str, costs: PackingCosts, values: &[u32], threshold: u32) -> f64 {
     let mut packing = PackingConfig { policy: name.to_string(), dlt_entries: 512, costs }.build().unwrap();
     let (mut end, mut copies_ns) = (0, 0);
@@ -119,8 +121,9 @@ fn modelled_ns(name: &str, costs: PackingCosts, values: &[u32], threshold: u32) 
     (values.len() as u64 * 70_000 + copies_ns + end.div_ceil(u64::from(PAGE_BYTES)) * costs.page_ns) as f64
 }
 
-/// Over a grid of copying and flash costs, for the paper's workloads and three made to be hard: never more than 2 % below
-/// the better of the two, and well above both where some values are cheap to copy and others are not.
+/// Over a grid of copying and flash costs, for the paper's workloads and three made to be hard: never more
+/// than 2 % below the better of the two, and well above both where some values are cheap to copy and others
+/// are not.
 #[test]
 fn blend_is_never_much_worse_than_the_better_and_sometimes_better_than_both() {
     let mut most = 0.0;
@@ -212,8 +215,8 @@ fn call() -> impl Strategy<Value = Call> {
 }
 
 proptest! {
-    /// No value lies over another, behind the frontier, before what was open, or over a page or segment end; saving and
-    /// restoring at any moment changes nothing.
+    /// No value lies over another, behind the frontier, before what was open, or over a page or segment end;
+    /// saving and restoring at any moment changes nothing.
     #[test]
     fn policies_keep_their_promises(calls in proptest::collection::vec(call(), 1..120), row in 0..PACKINGS.len()) {
         let log = LogView { page_bytes: PAGE_BYTES, segment_bytes: 5 * u64::from(PAGE_BYTES) };

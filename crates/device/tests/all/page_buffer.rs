@@ -1,4 +1,5 @@
-//! The page buffer against an oracle, and in the corners: evictions, drains, races for one page, dropped segments.
+//! The page buffer against an oracle, and in the corners: evictions, drains, races for one page, dropped
+//! segments.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

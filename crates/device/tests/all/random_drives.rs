@@ -1,4 +1,5 @@
-//! Any 64 bytes, from any queue, to whole drives: each is completed once, the drive goes on, and what it leaves comes up.
+//! Any 64 bytes, from any queue, to whole drives: each is completed once, the drive goes on, and what it
+//! leaves comes up.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -34,7 +35,8 @@ fn world(sim: Sim, config: &DriveConfig, survivors: Option<&Survivors>) -> World
 }
 
 impl World {
-    /// Submits commands side by side; each is completed once. Meanwhile bytes come to the CXL port, and a queue is reset.
+    /// Submits commands side by side; each is completed once. Meanwhile bytes come to the CXL port, and a
+    /// queue is reset.
     fn burst(&self, burst: &[(usize, [u8; 64])], cxl_address: u64, reset_at: u64) {
         // A recording may reset a queue whenever it likes.
         let (sim, link, queue) = (self.sim.clone(), self.link.clone(), self.queues[1].clone());

@@ -1,5 +1,6 @@
-//! Any 64 bytes, from any queue: exactly one completion each, never a panic, and nothing changes but what a command
-//! that succeeded asked for. The oracle reads commands with `Command::decode` and host memory by itself.
+//! Any 64 bytes, from any queue: exactly one completion each, never a panic, and nothing changes but what a
+//! command that succeeded asked for. The oracle reads commands with `Command::decode` and host memory by
+//! itself.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -384,7 +385,8 @@ proptest! {
             } else if queue > 0 {
                 oracle.refused(queue, command, status);
             }
-            // An answer of the drive's own making, or one that broke off, may lie in the memory the command named.
+            // An answer of the drive's own making, or one that broke off, may lie in the memory the command
+            // named.
             let answers = matches!(command, Ok(Command::List { .. } | Command::Seek { .. } | Command::Next { .. }));
             let broke_off = matches!(command, Ok(Command::Retrieve { .. })) && !status.is_success();
             oracle.check(&world, queue == 0 || answers || broke_off);

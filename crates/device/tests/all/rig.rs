@@ -1,4 +1,5 @@
-//! A controller around the mock engine, at the end of a link. Shared by the tests of commands and of random streams.
+//! A controller around the mock engine, at the end of a link. Shared by the tests of commands and of random
+//! streams.
 
 use std::rc::Rc;
 

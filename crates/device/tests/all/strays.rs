@@ -1,5 +1,5 @@
-//! Commands of a host that is wrong, or unlucky: a data pointer of another kind, an iterator that is not its own, memory
-//! that is not there.
+//! Commands of a host that is wrong, or unlucky: a data pointer of another kind, an iterator that is not its
+//! own, memory that is not there.
 
 use std::rc::Rc;
 
@@ -127,7 +127,8 @@ fn every_opcode_with_every_kind_of_data_pointer() {
     }
 }
 
-/// A SEEK's iterator has a number from its completion on. Another host that guesses the number keeps nobody from closing it.
+/// A SEEK's iterator has a number from its completion on. Another host that guesses the number keeps nobody
+/// from closing it.
 #[test]
 fn a_seek_that_fails_says_why_and_leaves_no_iterator_whoever_guesses_its_number() {
     let mut busy = 0;
@@ -258,7 +259,8 @@ fn a_pair_that_cannot_be_read_now_ends_the_iterator_and_not_in_silence() {
     assert_eq!(rig.one(&queue, next).status(), Status::NO_SUCH_ITERATOR);
 }
 
-/// What the host has no room for is not loaded, and an engine knows from the first page on how far a reading will go.
+/// What the host has no room for is not loaded, and an engine knows from the first page on how far a reading
+/// will go.
 #[test]
 fn a_value_is_loaded_as_far_as_the_host_has_room() {
     let rig = rig(1);

@@ -1,7 +1,8 @@
-//! The value log, corner by corner, and against bytes from outside. What happens when everything comes together is in
-//! `value_log_storm`.
+//! The value log, corner by corner, and against bytes from outside. What happens when everything comes
+//! together is in `value_log_storm`.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 use kvdrive_device::flash::media::{self, MediaOptions};
@@ -10,7 +11,8 @@ use kvdrive_device::ftl::{Ftl, Lpa};
 use kvdrive_device::packing::{PACKINGS, PackingConfig, PackingCosts};
 use kvdrive_device::page_buffer::{Eviction, PageBuffer};
 use kvdrive_device::value_log::{
-    Damaged, Head, Journal, Place, ProtectedValueLog, Record, Reserve, SegmentPool, Shape, Vaddr, ValueLog,
+    Damaged, Head, Journal, Place, ProtectedValueLog, Record, Reserve, SegmentId, SegmentPool, Shape, Vaddr,
+    ValueLog,
 };
 use kvdrive_link::{Arrival, Pattern, Piece};
 use kvdrive_sim::{Rng, Sim};
@@ -176,7 +178,8 @@ async fn read_of(log: &ValueLog, value: Value, at: u32, bytes: u32, until: u32) 
     Ok(())
 }
 
-/// Pages of the host are smaller than those of flash; a value of many is read from flash in the same time by either.
+/// Pages of the host are smaller than those of flash; a value of many is read from flash in the same time by
+/// either.
 #[test]
 fn a_value_that_is_read_part_by_part_is_read_ahead_as_one_that_is_read_at_once() {
     let [at_once, by_parts] = [u32::MAX, 4096].map(|part_bytes| {
@@ -234,6 +237,43 @@ fn a_segment_whose_values_are_dead_is_given_back() {
         assert_eq!(rig.log.statistics().segments_freed, 3);
     });
     rig.check_image();
+}
+
+#[test]
+fn a_segment_that_was_given_back_and_opened_again_is_not_the_one_that_was_collected() {
+    let rig = PLAIN.fresh(Sim::new());
+    let candidate_of = |segment: SegmentId| {
+        let mut found = None;
+        rig.log.for_each_candidate(&mut |candidate| {
+            found = found.or(Some(candidate).filter(|candidate| candidate.segment == segment));
+        });
+        found
+    };
+    rig.sim.block_on(async {
+        let mut values = VecDeque::new();
+        let mut victim = None;
+        for seed in 0.. {
+            values.push_back(rig.store(PAGE_BYTES, Arrival::Dma, seed).await.unwrap());
+            victim = victim.or_else(|| candidate_of(rig.log.segment_of(values[0].address)));
+            // The oldest die: the segments go round.
+            if values.len() > 2 * SEGMENT_PAGES as usize {
+                rig.kill(values.pop_front().expect("there are many"));
+            }
+            let Some(victim) = victim else { continue };
+            if candidate_of(victim.segment).is_some_and(|now| now.opening != victim.opening) {
+                break;
+            }
+        }
+        let victim = victim.expect("a sealed segment");
+        let state = (rig.log.live_bytes(), rig.pool.free_count());
+        rig.log.note_all_dead(&victim);
+        assert_eq!((rig.log.live_bytes(), rig.pool.free_count()), state);
+        for value in &values {
+            read(&rig.log, *value, 0, value.bytes).await.unwrap();
+        }
+        rig.log.note_all_dead(&candidate_of(victim.segment).expect("it is sealed"));
+        assert!(rig.log.live_bytes() < state.0);
+    });
 }
 
 #[test]
@@ -400,8 +440,8 @@ fn large_values_side_by_side_all_get_in() {
     }
 }
 
-/// A page that drains half full goes on being filled, and its later bytes survive a cut; one that is on flash only
-/// after a cut gets no more.
+/// A page that drains half full goes on being filled, and its later bytes survive a cut; one that is on flash
+/// only after a cut gets no more.
 #[test]
 fn a_drained_page_is_filled_further_across_cuts() {
     let setup = PLAIN;

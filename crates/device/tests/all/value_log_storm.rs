@@ -1,5 +1,6 @@
-//! Everything that happens in a value log at the same time: several tasks, every packing policy, both eviction modes,
-//! garbage collection, snapshots, power cuts. At every event the saved image must equal the folded records.
+//! Everything that happens in a value log at the same time: several tasks, every packing policy, both
+//! eviction modes, garbage collection, snapshots, power cuts. At every event the saved image must equal the
+//! folded records.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -72,8 +73,8 @@ impl World {
         })
     }
 
-    /// Makes a value that has landed the value of `key`. Nothing is awaited between its live bytes and the old one's
-    /// death, so a cut sees both or neither.
+    /// Makes a value that has landed the value of `key`. Nothing is awaited between its live bytes and the
+    /// old one's death, so a cut sees both or neither.
     fn commit(&self, key: (usize, u8), place: Place, seed: u64) {
         let value = Value { address: place.address(), bytes: place.bytes(), seed };
         self.rig.log.note_live(value.address, value.bytes);
@@ -210,8 +211,8 @@ impl World {
     }
 }
 
-/// Runs scripts side by side, comparing images after every event. Every `cut_every` events the power is cut, in a copy
-/// of the drive, which must have every pair; the last such copy is handed back with its pairs.
+/// Runs scripts side by side, comparing images after every event. Every `cut_every` events the power is cut,
+/// in a copy of the drive, which must have every pair; the last such copy is handed back with its pairs.
 fn run(world: &Rc<World>, setup: Setup, scripts: &[Vec<Step>], cut_every: u64) -> Option<(Rig, Pairs)> {
     let sim = world.rig.sim.clone();
     sim.step_every_event();

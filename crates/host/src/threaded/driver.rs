@@ -13,9 +13,9 @@ use crate::answers::{self, Iterator, NSID, Pair, take_keys, take_pair};
 
 /// A queue pair with as many command slots as its depth.
 ///
-/// Futures work on any executor: whoever polls them submits, and the drive's thread wakes them. A future may be
-/// dropped at any time: what it submitted is carried out, or, for a value that was not yet submitted whole, forgotten;
-/// an iterator that nobody learns of is closed.
+/// Futures work on any executor: whoever polls them submits, and the drive's thread wakes them. A future may
+/// be dropped at any time: what it submitted is carried out, or, for a value that was not yet submitted
+/// whole, forgotten; an iterator that nobody learns of is closed.
 pub struct Driver {
     connector: Connector,
     port: Option<Arc<Port>>,
@@ -155,8 +155,8 @@ impl Driver {
             .await
     }
 
-    /// Opens an iterator on the pairs as they are now and reads the first one at or after `key`. `None` when there is
-    /// none; the iterator is open all the same.
+    /// Opens an iterator on the pairs as they are now and reads the first one at or after `key`. `None` when
+    /// there is none; the iterator is open all the same.
     pub async fn seek(&self, key: Option<Key>, into: &mut Region) -> Result<(Iterator, Option<Pair>), Error> {
         let buffer_bytes = answers::pair_bytes(self.max_value_bytes);
         let command = Command::Seek { key, buffer_bytes };

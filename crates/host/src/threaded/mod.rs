@@ -1,4 +1,5 @@
-//! The driver on application threads: the drive runs on a thread of its own, in wall time or as fast as it can.
+//! The driver on application threads: the drive runs on a thread of its own, in wall time or as fast as it
+//! can.
 //!
 //! ```no_run
 //! # use kvdrive_host::threaded::{Connector, Error, Serving, serve_thread};
@@ -100,10 +101,11 @@ impl Connector {
         Ok(answers::take_namespace(slot.buffer(), slot.buffer().address()))
     }
 
-    /// A driver with a queue pair of `entries` slots for up to `depth` commands at once. Waits for the drive on this
-    /// thread, the first time.
+    /// A driver with a queue pair of `entries` slots for up to `depth` commands at once. Waits for the drive
+    /// on this thread, the first time.
     ///
-    /// Panics when `depth` is 0 or not below `entries`, or `entries` is above 65536 (NVMe base specification).
+    /// Panics when `depth` is 0 or not below `entries`, or `entries` is above 65536 (NVMe base
+    /// specification).
     pub fn connect(&self, choice: Box<dyn Choice>, entries: u32, depth: u32) -> Result<Driver, Error> {
         assert!(
             depth > 0 && depth < entries && entries <= 1 << 16,

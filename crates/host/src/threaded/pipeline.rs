@@ -1,8 +1,8 @@
 //! Many commands at once from one thread: submit while there is room, take completions, repeat.
 //!
-//! Commands gather until the thread has to wait for the drive, and cross with one doorbell; completions come in batches and
-//! are acknowledged with one. A value belongs to the pipeline until its completion gives it back, so nothing is copied
-//! and nothing is allocated.
+//! Commands gather until the thread has to wait for the drive, and cross with one doorbell; completions come
+//! in batches and are acknowledged with one. A value belongs to the pipeline until its completion gives it
+//! back, so nothing is copied and nothing is allocated.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -105,7 +105,8 @@ pub struct Pipeline<'a, V> {
 }
 
 impl Driver {
-    /// Makes this driver a pipeline, after waiting on this thread for what dropped futures have left under way.
+    /// Makes this driver a pipeline, after waiting on this thread for what dropped futures have left under
+    /// way.
     pub fn pipeline<V: Content>(&mut self) -> Result<Pipeline<'_, V>, Error> {
         let depth = self.depth();
         block_on(self.port().take_all())?;

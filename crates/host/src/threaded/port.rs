@@ -1,5 +1,5 @@
-//! The application's end of one queue pair: command slots, who waits for which completion, and what happens to
-//! commands that nobody waits for any more.
+//! The application's end of one queue pair: command slots, who waits for which completion, and what happens
+//! to commands that nobody waits for any more.
 //!
 //! ```text
 //!            claim            submit                 completion              drop
@@ -8,9 +8,10 @@
 //!                                          └────────► Abandoned ── completion ───────────┘
 //! ```
 //!
-//! The *sequence* is the right to submit inline commands. A value that needs several holds it until its last one is
-//! submitted. When its owner goes away before that, the drive is left inside an unfinished value; before the sequence
-//! passes on, the queue is reset, so that the drive discards it. An iterator whose SEEK nobody waits for is closed.
+//! The *sequence* is the right to submit inline commands. A value that needs several holds it until its last
+//! one is submitted. When its owner goes away before that, the drive is left inside an unfinished value;
+//! before the sequence passes on, the queue is reset, so that the drive discards it. An iterator whose SEEK
+//! nobody waits for is closed.
 
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -142,8 +143,8 @@ impl Slots {
         }
     }
 
-    /// The drive may be inside a value whose rest will not come. Its commands have completed, and so have the inline
-    /// commands before them, which it handled first.
+    /// The drive may be inside a value whose rest will not come. Its commands have completed, and so have the
+    /// inline commands before them, which it handled first.
     fn abort_sequence(&mut self, queue: &SharedQueue) -> Option<Waker> {
         queue.reset();
         self.sequence.put(SEQUENCE)
@@ -313,8 +314,9 @@ impl Port {
         Poll::Pending
     }
 
-    /// Takes a pipeline's slots back. `under_way` tells of each command whether the drive still has it, as far as the
-    /// pipeline knows, and how many completions it owes; `inside` is the slot of the value that the drive has a part of.
+    /// Takes a pipeline's slots back. `under_way` tells of each command whether the drive still has it, as
+    /// far as the pipeline knows, and how many completions it owes; `inside` is the slot of the value that
+    /// the drive has a part of.
     pub(super) fn give_all(&self, under_way: &dyn Fn(u16) -> u32, inside: Option<u16>) {
         let mut slots = lock(&self.board.slots);
         slots.collector = None;

@@ -17,8 +17,8 @@ pub struct Serving<R> {
 }
 
 impl<R> Serving<R> {
-    /// Waits until all connectors and drivers are dropped and the drive has finished its work, or its power was cut;
-    /// returns what its last function returned. Continues a panic of the drive's thread.
+    /// Waits until all connectors and drivers are dropped and the drive has finished its work, or its power
+    /// was cut; returns what its last function returned. Continues a panic of the drive's thread.
     pub fn join(self) -> R {
         match self.thread.join() {
             Ok(result) => result.expect("a drive that was built runs to its end"),
@@ -32,8 +32,9 @@ impl<R> Serving<R> {
     }
 }
 
-/// Builds a drive on a thread of its own and serves it there. `build` gets the executor and the host memory, and returns
-/// the drive's link and a function that is called at the end, with the drive drained of commands, to collect counters.
+/// Builds a drive on a thread of its own and serves it there. `build` gets the executor and the host memory,
+/// and returns the drive's link and a function that is called at the end, with the drive drained of commands,
+/// to collect counters.
 ///
 /// Errors: what `build` returns; the thread has ended then.
 pub fn serve_thread<R, F>(

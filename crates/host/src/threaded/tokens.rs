@@ -1,10 +1,11 @@
-//! Things of which there are a few, handed out first come first served: command slots, the right to the sequence of
-//! inline commands. Not a lock itself: it lives under one.
+//! Things of which there are a few, handed out first come first served: command slots, the right to the
+//! sequence of inline commands. Not a lock itself: it lives under one.
 
 use std::collections::VecDeque;
 use std::task::Waker;
 
-/// Tokens, and who waits for one. A token given back goes straight to the first who waits, so nobody overtakes.
+/// Tokens, and who waits for one. A token given back goes straight to the first who waits, so nobody
+/// overtakes.
 #[derive(Default)]
 pub(super) struct Tokens {
     free: Vec<u16>,

@@ -1,5 +1,6 @@
-//! A drive for driver tests: the device halves of the transfer methods over a map in memory, with a few resources so
-//! that commands of several queues really queue and overlap. It has no flash and forgets everything at the end.
+//! A drive for driver tests: the device halves of the transfer methods over a map in memory, with a few
+//! resources so that commands of several queues really queue and overlap. It has no flash and forgets
+//! everything at the end.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

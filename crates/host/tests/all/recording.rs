@@ -1,4 +1,5 @@
-//! A recorded run in wall time and its replay in virtual time: the same counters, the same times. Damage is found.
+//! A recorded run in wall time and its replay in virtual time: the same counters, the same times. Damage is
+//! found.
 
 use std::io::Cursor;
 use std::io::{self, Write};

@@ -1,4 +1,5 @@
-//! Drivers on threads of their own: every command, values by every method, futures that are dropped, drives that go.
+//! Drivers on threads of their own: every command, values by every method, futures that are dropped, drives
+//! that go.
 
 use std::future::Future;
 use std::pin::pin;
@@ -211,7 +212,8 @@ fn a_store_dropped_in_the_middle_leaves_queue_and_slots_usable() {
     serving.join();
 }
 
-/// Many queues, each of which began a value and gave it up, by itself or with its driver: none of these values stays.
+/// Many queues, each of which began a value and gave it up, by itself or with its driver: none of these
+/// values stays.
 #[test]
 fn values_that_were_dropped_leave_the_drive() {
     for piped in [false, true] {

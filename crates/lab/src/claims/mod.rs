@@ -1,12 +1,13 @@
 //! Published claims as data, and whether they come true here.
 //!
-//! A claim is a row of a TOML file of `claims/` at the root of the repository: where it stands, what it says, which runs
-//! it is about, how its number is computed from their reports, and how the number has to stand to the published one.
-//! Runs are named by their place in a figure, so that a claim and the figure it belongs to share them.
+//! A claim is a row of a TOML file of `claims/` at the root of the repository: where it stands, what it says,
+//! which runs it is about, how its number is computed from their reports, and how the number has to stand to
+//! the published one. Runs are named by their place in a figure, so that a claim and the figure it belongs to
+//! share them.
 //!
-//! The verdict is always computed. What it is *expected* to be stands in the file: some claims cannot be reproduced from
-//! what their papers say, and carry the reason and the value we get instead. A claim [regresses](Outcome::regressed)
-//! when its verdict, or our own value of it, is not the expected one.
+//! The verdict is always computed. What it is *expected* to be stands in the file: some claims cannot be
+//! reproduced from what their papers say, and carry the reason and the value we get instead. A claim
+//! [regresses](Outcome::regressed) when its verdict, or our own value of it, is not the expected one.
 //!
 //! ```toml
 //! [[claim]]

@@ -60,7 +60,8 @@ pub fn text(outcomes: &[Outcome]) -> String {
     text + &counts(outcomes) + "\n"
 }
 
-/// What a reader of the table would ask: what regressed, what is not reproduced and why, what other conditions give.
+/// What a reader of the table would ask: what regressed, what is not reproduced and why, what other
+/// conditions give.
 fn reasons(outcomes: &[Outcome]) -> String {
     let mut text = String::new();
     let mut say = |outcome: &Outcome, what: &str| text.push_str(&wrap(&format!("{}: {what}", outcome.title)));

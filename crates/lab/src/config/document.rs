@@ -89,7 +89,8 @@ impl Document {
         self.dram_point.map(|point| point.name)
     }
 
-    /// Lays a TOML text over the document. It holds any part of the keys; `name` stands in messages about its syntax.
+    /// Lays a TOML text over the document. It holds any part of the keys; `name` stands in messages about its
+    /// syntax.
     ///
     /// # Errors
     /// It is no TOML, or holds a wrong key, type, unit or value. The document is then unchanged.
@@ -111,7 +112,8 @@ impl Document {
         Ok(())
     }
 
-    /// Sets one key: `flash.channels=8`, `flash.erase_ns=5ms`, `host.transfer=prp`, `workload.preset=all_dist`.
+    /// Sets one key: `flash.channels=8`, `flash.erase_ns=5ms`, `host.transfer=prp`,
+    /// `workload.preset=all_dist`.
     ///
     /// # Errors
     /// A wrong key, type, unit or value. The document is then unchanged.
@@ -164,8 +166,8 @@ impl Document {
         origins
     }
 
-    /// Where the times of the model come from, as far as a reader must know to judge them: those of `fit`, `set`, `guess` and
-    /// `user` that occur among the keys in nanoseconds.
+    /// Where the times of the model come from, as far as a reader must know to judge them: those of `fit`,
+    /// `set`, `guess` and `user` that occur among the keys in nanoseconds.
     pub fn time_sources(&self) -> String {
         let mut found: Vec<Origin> = self
             .origins()

@@ -1,5 +1,5 @@
-//! Every number at the ends of what its rule allows, alone and together: a run, or one line that names a key. Never a
-//! panic.
+//! Every number at the ends of what its rule allows, alone and together: a run, or one line that names a key.
+//! Never a panic.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

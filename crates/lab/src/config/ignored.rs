@@ -88,8 +88,17 @@ fn engine_ignores(engine: &str, section: &str, name: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Document;
+    use super::super::{Config, Document};
     use crate::workload::{self, Op, WORKLOADS, WorkloadParams};
+
+    fn config_of(workload: &str, set: &[&str]) -> Config {
+        let mut document = Document::profile("cosmos-plus").unwrap();
+        let common = [&format!("workload.name={workload}"), "workload.num=1000", "workload.ops=1000"];
+        for set in common.iter().chain(set) {
+            document.set(set).unwrap_or_else(|error| panic!("{set}: {error}"));
+        }
+        document.config().unwrap()
+    }
 
     /// The first operations of a workload, those that load before them.
     fn begin(params: &WorkloadParams) -> Vec<Op> {
@@ -131,24 +140,37 @@ mod tests {
             "scan_length_max=3",
         ];
         for row in WORKLOADS {
-            let mut usual = Document::profile("cosmos-plus").unwrap();
-            for set in [&format!("workload.name={}", row.name), "workload.num=1000", "workload.ops=1000"] {
-                usual.set(set).unwrap();
-            }
+            let usual = begin(&config_of(row.name, &[]).workload);
             for setting in settings {
                 let setting = format!("workload.{setting}");
-                let mut other = usual.clone();
-                other.set(&setting).unwrap_or_else(|error| panic!("{setting}: {error}"));
                 let (key, _) = setting.split_once('=').unwrap();
-                let config = other.config().unwrap();
+                let config = config_of(row.name, &[&setting]);
                 if let Some(why) = config.ignores(key) {
                     assert!(why.starts_with(&format!("workload {} ", row.name)), "{why}");
-                    assert_eq!(
-                        begin(&config.workload),
-                        begin(&usual.config().unwrap().workload),
-                        "{setting}: {why}"
-                    );
+                    assert_eq!(begin(&config.workload), usual, "{setting}: {why}");
                 }
+            }
+        }
+    }
+
+    /// Those that options ask for: an option that is taken alters what the workload asks for.
+    #[test]
+    fn what_a_workload_does_not_ignore_alters_what_it_asks_for() {
+        for row in WORKLOADS {
+            let differs = |one: &str, other: &str| {
+                let [one, other] = [one, other].map(|set| begin(&config_of(row.name, &[set]).workload));
+                one != other
+            };
+            let config = config_of(row.name, &[]);
+            let is_taken = |key: &str| config.ignores(key).is_none();
+            let sizes = differs("workload.value_size=32", "workload.value_size=33");
+            assert_eq!(sizes, is_taken("workload.value_size"), "value_size for {}", row.name);
+            let pairs = differs("workload.num=1000", "workload.num=1001");
+            assert_eq!(pairs, is_taken("workload.num"), "num for {}", row.name);
+            // One with a distribution of its own says so in its report, and is compared under it.
+            if workload::own_distribution(row.name).is_none() {
+                let keys = differs("workload.distribution=uniform", "workload.distribution=zipfian");
+                assert_eq!(keys, is_taken("workload.distribution"), "distribution for {}", row.name);
             }
         }
     }

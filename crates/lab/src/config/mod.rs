@@ -1,7 +1,8 @@
 //! The configuration: one TOML document that holds every number of a run, each with its source in a comment.
 //!
-//! A [`Document`] begins as an embedded profile, takes files and single settings on top, prints itself with comments and overrides
-//! visible, and yields a typed [`Config`]. Nothing is read from the environment, and there is no number outside the document.
+//! A [`Document`] begins as an embedded profile, takes files and single settings on top, prints itself with
+//! comments and overrides visible, and yields a typed [`Config`]. Nothing is read from the environment, and
+//! there is no number outside the document.
 
 mod document;
 #[cfg(test)]
@@ -88,7 +89,8 @@ pub const PROFILES: &[Profile] = &[
 /// The profile of a run that names neither profile nor engine.
 pub const DEFAULT_PROFILE: &str = PROFILES[0].name;
 
-/// Engines, and the profile of a run that names no profile, wherever it names the engine: the drive the engine was published on.
+/// Engines, and the profile of a run that names no profile, wherever it names the engine: the drive the
+/// engine was published on.
 pub const ENGINE_PROFILES: &[(&str, &str)] =
     &[("lsm", DEFAULT_PROFILE), ("original", "kvvirt"), ("plus", "kvvirt"), ("plus2", "kvvirt")];
 

@@ -1,4 +1,5 @@
-//! Numbers with units: "600us" for a key that ends in `_ns`, "16KiB" for one that ends in `_bytes` or `_size`.
+//! Numbers with units: "600us" for a key that ends in `_ns`, "16KiB" for one that ends in `_bytes` or
+//! `_size`.
 
 /// Units of one kind of key: name and size in the key's own unit.
 type Units = &'static [(&'static str, u64)];

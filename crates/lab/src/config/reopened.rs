@@ -1,5 +1,5 @@
-//! A drive on a file that is opened again with another value of any key: it is refused, or everything stored is found as
-//! before. Keys that only another engine reads are nothing to it.
+//! A drive on a file that is opened again with another value of any key: it is refused, or everything stored
+//! is found as before. Keys that only another engine reads are nothing to it.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,6 +1,7 @@
 //! What every key may be: one row a key, and the conditions between keys.
 //!
-//! A value is checked when it is set, so that the message can name the key; conditions between keys when the configuration is taken.
+//! A value is checked when it is set, so that the message can name the key; conditions between keys when the
+//! configuration is taken.
 
 use super::{Config, ConfigError};
 use crate::setup;
@@ -298,8 +299,8 @@ const CONDITIONS: &[(&str, Condition)] = &[
         })
     }),
     ("media.path", |c| {
-        (c.media.kind == "file" && c.media.path.is_empty())
-            .then(|| "empty; media.kind = \"file\" needs the path of an image".into())
+        (c.media.has_file() && c.media.path.is_empty())
+            .then(|| format!("empty; media.kind = \"{}\" needs the path of an image", c.media.kind))
     }),
     ("nand.enabled", |c| {
         // Engine lsm has keys and sizes in memory, and says of a value that it is gone.

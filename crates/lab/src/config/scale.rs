@@ -1,8 +1,8 @@
 //! Studies at a part of their size: a drive, what is on it and what is asked of it, all shrunk together.
 //!
-//! What a drive has at once (channels, dies, cores, clients) stays, and so do superblocks, the write buffer and what is on
-//! its way to flash, which belong to dies and clients. Superblocks are therefore fewer, and those that collection keeps free
-//! weigh more: 8 of 16384 at full size; at 1/64 not less than 4 of 256.
+//! What a drive has at once (channels, dies, cores, clients) stays, and so do superblocks, the write buffer
+//! and what is on its way to flash, which belong to dies and clients. Superblocks are therefore fewer, and
+//! those that collection keeps free weigh more: 8 of 16384 at full size; at 1/64 not less than 4 of 256.
 
 use std::fmt;
 use std::str::FromStr;

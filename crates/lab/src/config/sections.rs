@@ -1,6 +1,8 @@
-//! The typed configuration: one struct a section of the document. Plain data; sources and defaults stand in `profiles/`.
+//! The typed configuration: one struct a section of the document. Plain data; sources and defaults stand in
+//! `profiles/`.
 
 use crate::workload::WorkloadParams;
+use kvdrive_device::flash::media::kind;
 use serde::{Deserialize, Serialize};
 
 /// Everything a run depends on.
@@ -317,6 +319,13 @@ pub struct Media {
     pub path: String,
     /// Does a store survive the death of the host too, not only of the process?
     pub sync: bool,
+}
+
+impl Media {
+    /// Is the drive in a file of the machine's?
+    pub fn has_file(&self) -> bool {
+        kind(&self.kind).is_some_and(|kind| kind.has_file)
+    }
 }
 
 /// `[nand]`: whether flash operations happen.

@@ -20,8 +20,8 @@ const PARTS: &[(&str, Has)] = &[
     }),
 ];
 
-/// The first of `needs` that this build lacks. A need is a kind of part and a name: `transfer:cxl`, `engine:plus`,
-/// `packing:blend`, `profile:gen5-cxl`, or a key of the configuration, `key:link.lanes`.
+/// The first of `needs` that this build lacks. A need is a kind of part and a name: `transfer:cxl`,
+/// `engine:plus`, `packing:blend`, `profile:gen5-cxl`, or a key of the configuration, `key:link.lanes`.
 pub fn missing(needs: &[String]) -> Option<&str> {
     needs.iter().map(String::as_str).find(|need| !is_here(need))
 }

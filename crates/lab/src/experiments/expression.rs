@@ -1,4 +1,5 @@
-//! Arithmetic over named numbers: how a figure reads a quantity off a report, and how a claim combines several.
+//! Arithmetic over named numbers: how a figure reads a quantity off a report, and how a claim combines
+//! several.
 //!
 //! ```text
 //!   traffic.payload_bytes.total / ops.store          a quantity of one report
@@ -6,8 +7,8 @@
 //!   all < select < block                             an order: two or more of them compared
 //! ```
 //!
-//! Four operations, parentheses, `min`, `max` and `abs`; no variables, no loops. Names may hold dots, and minus signs
-//! between letters or digits (`gc-read`), so a subtraction has spaces around its sign.
+//! Four operations, parentheses, `min`, `max` and `abs`; no variables, no loops. Names may hold dots, and
+//! minus signs between letters or digits (`gc-read`), so a subtraction has spaces around its sign.
 
 use std::fmt;
 

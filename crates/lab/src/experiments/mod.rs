@@ -1,8 +1,10 @@
-//! Experiments as data: every figure that is reproduced is one TOML file of `experiments/` at the root of the repository.
+//! Experiments as data: every figure that is reproduced is one TOML file of `experiments/` at the root of the
+//! repository.
 //!
-//! A [`Figure`] has grids; a [`Grid`] is series times points, each crossing one run; its [`Panel`]s draw quantities of
-//! these runs. Settings are the `KEY=VALUE` of the command line. What the source states in its text stands beside as
-//! [`Published`]. A new figure is one file and one row in [`FILES`]; `kvdrive figure` and `kvdrive report` find it there.
+//! A [`Figure`] has grids; a [`Grid`] is series times points, each crossing one run; its [`Panel`]s draw
+//! quantities of these runs. Settings are the `KEY=VALUE` of the command line. What the source states in its
+//! text stands beside as [`Published`]. A new figure is one file and one row in [`FILES`]; `kvdrive figure`
+//! and `kvdrive report` find it there.
 //!
 //! ```toml
 //! id = "bandslim-8"
@@ -20,10 +22,12 @@
 //! panel = [{ id = "a", title = "Traffic", y = "traffic.payload_bytes.total / ops.store", unit = "B/store", kind = "counted" }]
 //! ```
 //!
-//! A grid with `scale = "1/64"` states everything at full size and is run at that part of it; `--scale` is another. In one with
-//! `sequence = true` the points of a series follow each other on one drive, which is loaded as the first of them says.
+//! A grid with `scale = "1/64"` states everything at full size and is run at that part of it; `--scale` is
+//! another. In one with `sequence = true` the points of a series follow each other on one drive, which is
+//! loaded as the first of them says.
 //!
-//! A series that needs what this build does not have (`needs = ["transfer:cxl"]`) is left out, and the figure says so.
+//! A series that needs what this build does not have (`needs = ["transfer:cxl"]`) is left out, and the figure
+//! says so.
 
 mod available;
 pub mod expression;
@@ -74,7 +78,8 @@ pub enum Kind {
     Counted,
     /// Times of the model, from constants of which some are fitted, some not.
     Modelled,
-    /// A time whose constants were fitted to this very result: agreement shows that the results are compatible.
+    /// A time whose constants were fitted to this very result: agreement shows that the results are
+    /// compatible.
     ModelledFit,
     /// A time from which a constant was solved: agreement is by construction.
     ModelledSet,
@@ -324,7 +329,8 @@ pub fn figure(id: &str) -> anyhow::Result<Figure> {
         .ok_or_else(|| anyhow!("{id}: no such figure; there are {ids}"))
 }
 
-/// A run by its place in a figure: `bandslim-8 / Piggyback / 32`, or with the grid's name behind the figure's.
+/// A run by its place in a figure: `bandslim-8 / Piggyback / 32`, or with the grid's name behind the
+/// figure's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     figure: String,

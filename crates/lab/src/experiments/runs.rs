@@ -1,9 +1,9 @@
 //! The runs that figures and claims need, each done once however many ask for it.
 //!
-//! A [`Plan`] collects settings and hands out numbers of runs; the same settings are the same run. Runs that follow each
-//! other on one drive are asked for together, as a session; a session is the same if all its runs are. [`Plan::run`] has
-//! them all done and yields [`Results`], from which numbers are read by expression. Who runs them, on how many
-//! threads, with what progress shown, is the caller's business.
+//! A [`Plan`] collects settings and hands out numbers of runs; the same settings are the same run. Runs that
+//! follow each other on one drive are asked for together, as a session; a session is the same if all its runs
+//! are. [`Plan::run`] has them all done and yields [`Results`], from which numbers are read by expression.
+//! Who runs them, on how many threads, with what progress shown, is the caller's business.
 
 use std::collections::BTreeMap;
 
@@ -49,8 +49,8 @@ impl Options {
         !self.full && self.set.is_empty() && self.scale.is_none()
     }
 
-    /// Whether runs are neither of the usual nor of the published size, or have settings of their own: nothing is known of
-    /// what comes true then.
+    /// Whether runs are neither of the usual nor of the published size, or have settings of their own:
+    /// nothing is known of what comes true then.
     pub fn is_altered(&self) -> bool {
         !self.set.is_empty() || self.scale.is_some_and(|scale| !self.full && scale != Scale::FULL)
     }
@@ -72,7 +72,8 @@ pub struct Asked {
     pub settings: Assignments,
     /// To what size the run is shrunk, if it can be.
     pub scale: Option<Scale>,
-    /// Keys that tell it from the runs beside it, each with what it is: labels say them, so nothing is laid over them.
+    /// Keys that tell it from the runs beside it, each with what it is: labels say them, so nothing is laid
+    /// over them.
     pub own: Vec<(String, String)>,
 }
 
@@ -145,7 +146,8 @@ impl Plan {
         Ok(document)
     }
 
-    /// Sets what is asked of every run. A preset sets many keys, so what counts is whether a value is another one.
+    /// Sets what is asked of every run. A preset sets many keys, so what counts is whether a value is another
+    /// one.
     fn lay_over(&self, document: &mut Document, asked: &Asked) -> anyhow::Result<()> {
         if self.options.set.is_empty() {
             return Ok(());
@@ -186,8 +188,8 @@ impl Plan {
         crate::many::check(self.sessions.iter().map(|session| &self.documents[session[0]]))
     }
 
-    /// Has every run done by `run_all`, which takes documents and which of them, by their numbers, follow each other on one
-    /// drive, and yields the reports in the order of the documents.
+    /// Has every run done by `run_all`, which takes documents and which of them, by their numbers, follow
+    /// each other on one drive, and yields the reports in the order of the documents.
     ///
     /// # Errors
     /// A run that failed, or one with operations that did: numbers of such a run mean nothing.
@@ -252,7 +254,7 @@ impl Results {
         let tree = &self.trees[run.0];
         let names = |name: &str| match leaf_at(tree, name) {
             Some(Value::Null) => {
-                Err(format!("{name}: null in this report: nothing was stored, or in no time"))
+                Err(format!("{name}: null in this report: there was nothing that it could be of"))
             }
             leaf => leaf
                 .and_then(Value::as_f64)
@@ -363,7 +365,7 @@ mod tests {
         assert_eq!(number("nand.reads.gc_map + nand.programs.map").unwrap(), 0.0);
         assert!(number("nand.reads.gc_mop").is_err());
         let null = number("amplification.write").unwrap_err().to_string();
-        assert!(null.contains("amplification.write: null in this report: nothing was stored"), "{null}");
+        assert!(null.contains("amplification.write: null in this report"), "{null}");
     }
 
     #[test]

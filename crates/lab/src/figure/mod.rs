@@ -1,8 +1,8 @@
-//! Figures drawn: from the runs of an experiment to charts, and from charts to a terminal ([`terminal`]), to SVG
-//! ([`svg`]) and to a table of numbers ([`numbers`]).
+//! Figures drawn: from the runs of an experiment to charts, and from charts to a terminal ([`terminal`]), to
+//! SVG ([`svg`]) and to a table of numbers ([`numbers`]).
 //!
-//! A [`Chart`] is plain data, one a panel. Published values are part of it, as marks of their own: never mixed into the
-//! lines of ours.
+//! A [`Chart`] is plain data, one a panel. Published values are part of it, as marks of their own: never
+//! mixed into the lines of ours.
 
 pub mod numbers;
 pub mod svg;
@@ -80,8 +80,8 @@ impl Chart {
             .then(|| format!("bars begin at {}, logarithmic", number(scale.low)))
     }
 
-    /// Least and greatest of the axis: from zero, or from the next lower power of ten to the next higher 1, 2 or 5.
-    /// A logarithmic axis of numbers that are not all above zero is a linear one.
+    /// Least and greatest of the axis: from zero, or from the next lower power of ten to the next higher 1, 2
+    /// or 5. A logarithmic axis of numbers that are not all above zero is a linear one.
     fn scale(&self) -> Scale {
         let (low, high) = self.all().fold((f64::MAX, 0.0f64), |(low, high), y| (low.min(y), high.max(y)));
         if high <= 0.0 {
@@ -282,11 +282,6 @@ fn divide(series: &mut [Line], base: usize) {
             *value = value.zip(*base).map(|(value, base)| value / base).filter(|ratio| ratio.is_finite());
         }
     }
-}
-
-/// A count as `1 234 567`.
-pub fn count(value: u64) -> String {
-    grouped(value)
 }
 
 /// A number with the digits a table should have, four or all of a whole number: `4 184`, `10.24`, `0.5403`.

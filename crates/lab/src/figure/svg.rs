@@ -1,8 +1,8 @@
 //! Charts as SVG: one panel for a page ([`panel`]), or all panels of a figure as a file ([`file()`]).
 //!
-//! Written by hand rather than by a plotting library: every point carries its value as a title that browsers show, colours
-//! are attributes that converters for print understand and a page's style sheet can still override, and series differ in
-//! shape as well as in colour. No script, no external font.
+//! Written by hand rather than by a plotting library: every point carries its value as a title that browsers
+//! show, colours are attributes that converters for print understand and a page's style sheet can still
+//! override, and series differ in shape as well as in colour. No script, no external font.
 
 use std::fmt::Write;
 

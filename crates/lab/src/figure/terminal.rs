@@ -171,7 +171,7 @@ fn bar(share: f64, published: Option<f64>, room: usize) -> String {
     cells.into_iter().collect()
 }
 
-/// `text` in lines of at most [`COLUMNS`] characters, all but the first indented.
+/// `text` in lines of at most `COLUMNS` characters, all but the first indented.
 pub fn wrap(text: &str) -> String {
     let mut lines = String::new();
     let mut length = 0;

@@ -1,7 +1,7 @@
 //! The report: figures and claims as one HTML page that needs nothing beside itself, no network, no script.
 //!
-//! The page is a function of its [`Content`] alone: the same runs of the same revision give the same bytes. It is laid out
-//! for a telephone, a screen and paper alike.
+//! The page is a function of its [`Content`] alone: the same runs of the same revision give the same bytes.
+//! It is laid out for a telephone, a screen and paper alike.
 
 use std::fmt::Write;
 

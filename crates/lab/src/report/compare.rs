@@ -1,12 +1,13 @@
 //! Several reports as one table: a row a report, a column a figure.
 
 use super::table::{percent, rate, short, time};
-use super::{Report, table};
+use super::{Latency, Report, table};
 use crate::config::DRAM_KEYS;
 use crate::figure::terminal::wrap;
 use serde_json::Value;
 
-/// Settings named in the table at most; where reports differ in more, the profile and those [`ASKED_FOR`] stand for all.
+/// Settings named in the table at most; where reports differ in more, the profile and those [`ASKED_FOR`]
+/// stand for all.
 const SETTINGS: usize = 5;
 /// Stands for the keys of a DRAM point where every report has one: its name, not what it comes to.
 const DRAM_POINT: &str = "hash.dram";
@@ -27,15 +28,38 @@ const ASKED_FOR: &[&str] = &[
 struct Figure {
     heading: [&'static str; 2],
     kind: Kind,
-    /// None where there is nothing it could be of.
-    read: fn(&Report) -> Option<f64>,
+    read: Read,
     show: fn(f64) -> String,
 }
 
+/// How a figure is read; none where there is nothing it could be of.
+enum Read {
+    Report(fn(&Report) -> Option<f64>),
+    /// Off the latencies of one kind of operation.
+    Latency(&'static str, fn(&Latency) -> f64),
+}
+
 impl Figure {
-    fn cell(&self, report: &Report) -> String {
-        (self.read)(report).map_or_else(|| "-".to_owned(), self.show)
+    fn of(&self, report: &Report) -> Option<f64> {
+        match self.read {
+            Read::Report(read) => read(report),
+            Read::Latency(operation, read) => report.latency_ns.get(operation).map(read),
+        }
     }
+
+    fn cell(&self, report: &Report) -> String {
+        self.of(report).map_or_else(|| "-".to_owned(), self.show)
+    }
+}
+
+const fn mean(operation: &'static str) -> Figure {
+    let read = Read::Latency(operation, |latency| latency.mean);
+    Figure { heading: [operation, "mean"], kind: Kind::Timed, read, show: time }
+}
+
+const fn p99(operation: &'static str) -> Figure {
+    let read = Read::Latency(operation, |latency| latency.p99 as f64);
+    Figure { heading: [operation, "p99"], kind: Kind::Timed, read, show: time }
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -47,102 +71,62 @@ enum Kind {
 const OPERATIONS: Figure = Figure {
     heading: ["operations", ""],
     kind: Kind::Timed,
-    read: |report| (report.ops.answered() > 0).then_some(report.throughput_ops_per_s),
+    read: Read::Report(|report| (report.ops.answered() > 0).then_some(report.throughput_ops_per_s)),
     show: rate,
 };
-const STORE_MEAN: Figure = Figure {
-    heading: ["store", "mean"],
-    kind: Kind::Timed,
-    read: |report| report.latency_ns.get("store").map(|store| store.mean),
-    show: time,
-};
-const STORE_P99: Figure = Figure {
-    heading: ["store", "p99"],
-    kind: Kind::Timed,
-    read: |report| report.latency_ns.get("store").map(|store| store.p99 as f64),
-    show: time,
-};
-const RETRIEVE_MEAN: Figure = Figure {
-    heading: ["retrieve", "mean"],
-    kind: Kind::Timed,
-    read: |report| report.latency_ns.get("retrieve").map(|retrieve| retrieve.mean),
-    show: time,
-};
-const RETRIEVE_P99: Figure = Figure {
-    heading: ["retrieve", "p99"],
-    kind: Kind::Timed,
-    read: |report| report.latency_ns.get("retrieve").map(|retrieve| retrieve.p99 as f64),
-    show: time,
-};
-/// A scan is a seek and its nexts.
-const SEEK_MEAN: Figure = Figure {
-    heading: ["seek", "mean"],
-    kind: Kind::Timed,
-    read: |report| report.latency_ns.get("seek").map(|seek| seek.mean),
-    show: time,
-};
-const SEEK_P99: Figure = Figure {
-    heading: ["seek", "p99"],
-    kind: Kind::Timed,
-    read: |report| report.latency_ns.get("seek").map(|seek| seek.p99 as f64),
-    show: time,
-};
-const NEXT_MEAN: Figure = Figure {
-    heading: ["next", "mean"],
-    kind: Kind::Timed,
-    read: |report| report.latency_ns.get("next").map(|next| next.mean),
-    show: time,
-};
-const NEXT_P99: Figure = Figure {
-    heading: ["next", "p99"],
-    kind: Kind::Timed,
-    read: |report| report.latency_ns.get("next").map(|next| next.p99 as f64),
-    show: time,
-};
+const STORE_MEAN: Figure = mean("store");
+const STORE_P99: Figure = p99("store");
+const RETRIEVE_MEAN: Figure = mean("retrieve");
+const RETRIEVE_P99: Figure = p99("retrieve");
+// A scan is a seek and its nexts.
+const SEEK_MEAN: Figure = mean("seek");
+const SEEK_P99: Figure = p99("seek");
+const NEXT_MEAN: Figure = mean("next");
+const NEXT_P99: Figure = p99("next");
 const PAYLOAD: Figure = Figure {
     heading: ["payload", "B/op"],
     kind: Kind::Counted,
-    read: |report| {
+    read: Read::Report(|report| {
         let ops = report.ops.answered();
         (ops > 0).then(|| report.traffic.payload_bytes.total() as f64 / ops as f64)
-    },
+    }),
     show: short,
 };
 const TRAFFIC: Figure = Figure {
     heading: ["traffic", "amp."],
     kind: Kind::Counted,
-    read: |report| report.amplification.traffic,
+    read: Read::Report(|report| report.amplification.traffic),
     show: short,
 };
 const VALUE_PAGES: Figure = Figure {
     heading: ["value", "pages"],
     kind: Kind::Counted,
-    read: |report| report.has_value_log().then_some(report.pages.value_opened as f64),
+    read: Read::Report(|report| report.pages.value_opened.map(|pages| pages as f64)),
     show: |pages| table::grouped(pages as u64),
 };
 const READS: Figure = Figure {
     heading: ["NAND", "reads"],
     kind: Kind::Counted,
-    read: |report| Some(report.nand.reads.total() as f64),
+    read: Read::Report(|report| Some(report.nand.reads.total() as f64)),
     show: |pages| table::grouped(pages as u64),
 };
 const PROGRAMS: Figure = Figure {
     heading: ["NAND", "programs"],
     kind: Kind::Counted,
-    read: |report| Some(report.nand.programs.total() as f64),
+    read: Read::Report(|report| Some(report.nand.programs.total() as f64)),
     show: |pages| table::grouped(pages as u64),
 };
 const WRITE_AMPLIFICATION: Figure = Figure {
     heading: ["write", "amp."],
     kind: Kind::Counted,
-    read: |report| report.amplification.write,
+    read: Read::Report(|report| report.amplification.write),
     show: short,
 };
 /// A column of its own where some failed.
 const ERRORS: Figure = Figure {
     heading: ["errors", ""],
     kind: Kind::Counted,
-    read: |report| Some(report.ops.errors as f64),
+    read: Read::Report(|report| Some(report.ops.errors as f64)),
     show: |errors| table::grouped(errors as u64),
 };
 
@@ -191,7 +175,8 @@ fn figures(reports: &[Report]) -> (&'static [Figure], &'static [Figure]) {
     }
 }
 
-/// Several reports side by side, named by the settings they differ in, and how the best of each figure stands to the first report.
+/// Several reports side by side, named by the settings they differ in, and how the best of each figure stands
+/// to the first report.
 pub fn compare(reports: &[Report]) -> String {
     let Some(first) = reports.first() else {
         return "nothing to compare\n".into();
@@ -199,7 +184,7 @@ pub fn compare(reports: &[Report]) -> String {
     let (names, labels) = labels(reports);
     let (shown, _) = figures(reports);
     let failed = reports.iter().any(|report| report.ops.errors > 0).then_some(&ERRORS);
-    let has_value_pages = reports.iter().any(Report::has_value_log);
+    let has_value_pages = reports.iter().any(|report| report.pages.value_opened.is_some());
     let shown = shown.iter().filter(|figure| has_value_pages || figure.heading != VALUE_PAGES.heading);
     let shown: Vec<&Figure> = shown.chain(failed).collect();
     let mut rows: Vec<Vec<String>> = vec![names.clone(), vec![String::new(); names.len()]];
@@ -312,10 +297,8 @@ fn legend(reports: &[Report], shown: &[&Figure]) -> String {
 
 /// Some figures of every further report against the first that was asked the same, in percent more or less.
 fn against_first(reports: &[Report]) -> String {
-    let (names, labels) = labels(reports);
-    let label = |index: usize| {
-        if names.is_empty() { String::new() } else { labels[index].join(" ") }
-    };
+    let (_, labels) = labels(reports);
+    let label = |index: usize| labels[index].join(" ");
     let width = (1..reports.len()).map(|index| label(index).chars().count()).max().unwrap_or(0);
     let (_, held) = figures(reports);
     let asked = |report: &Report| ["name", "distribution"].map(|key| report.setting("workload", key));
@@ -333,8 +316,8 @@ fn against_first(reports: &[Report]) -> String {
         }
         let changes = held.iter().map(|figure| {
             let heading = figure.heading.join(" ");
-            let base = (figure.read)(&reports[base]).filter(|base| *base != 0.0);
-            let Some((base, now)) = base.zip((figure.read)(report)) else {
+            let base = figure.of(&reports[base]).filter(|base| *base != 0.0);
+            let Some((base, now)) = base.zip(figure.of(report)) else {
                 return format!("{heading} {:>10}", "-");
             };
             let change = now / base - 1.0;

@@ -11,7 +11,7 @@ use kvdrive_device::engines::hash::layout::Layout;
 use kvdrive_device::flash::Geometry;
 
 use super::Report;
-use super::table::{Table, bytes};
+use super::table::{Table, bytes, with_decimals};
 use crate::config::Config;
 use crate::setup;
 
@@ -131,7 +131,7 @@ impl Report {
         if paper > 0 {
             text.truncate(text.trim_end().len());
             text.push_str(
-                "\n  at 4 TB without section cache. The paper says 1320 MB for plus, and 8 GB for original's bitmap\n  \
+                "\n  at 4 TB without section cache. The paper says 1 320 MB for plus, and 8 GB for original's bitmap\n  \
                  with grains of 64 B; it leaves the directory of sections out.\n\n",
             );
         }
@@ -139,12 +139,12 @@ impl Report {
     }
 }
 
-/// Bytes as the paper counts them: 1344 MiB.
+/// Bytes as the paper counts them: `1 344.0 MiB`.
 fn binary(count: u64) -> String {
     match count {
-        n if n >= 10 * GIB => format!("{:.2} GiB", n as f64 / GIB as f64),
-        n if n >= MIB => format!("{:.1} MiB", n as f64 / MIB as f64),
-        n if n >= 1024 => format!("{:.1} KiB", n as f64 / 1024.0),
+        n if n >= 10 * GIB => with_decimals(n as f64 / GIB as f64, 2) + " GiB",
+        n if n >= MIB => with_decimals(n as f64 / MIB as f64, 1) + " MiB",
+        n if n >= 1024 => with_decimals(n as f64 / 1024.0, 1) + " KiB",
         n => bytes(n as f64),
     }
 }

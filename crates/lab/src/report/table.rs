@@ -5,10 +5,11 @@ pub(super) const WIDTH: usize = 100;
 
 /// Least width of the first column of a [`Table`].
 const LABEL: usize = 15;
-/// Width of every other column, the space in front of it not counted.
+/// Least width of every other column, the space in front of it not counted.
 const COLUMN: usize = 10;
 
-/// A table with a title, headings over right-aligned columns, and how its figures came about at the right edge.
+/// A table with a title, headings over right-aligned columns, and how its figures came about at the right
+/// edge.
 pub(super) struct Table {
     title: &'static str,
     headings: Vec<String>,
@@ -34,10 +35,17 @@ impl Table {
     pub(super) fn finish(self) -> String {
         let longest = self.rows.iter().map(|(label, _)| label.chars().count() + 1);
         let width = longest.max().unwrap_or(0).max(LABEL);
+        let mut columns: Vec<usize> = Vec::new();
+        for cells in std::iter::once(&self.headings).chain(self.rows.iter().map(|(_, cells)| cells)) {
+            columns.resize(columns.len().max(cells.len()), COLUMN);
+            for (column, cell) in columns.iter_mut().zip(cells) {
+                *column = cell.chars().count().max(*column);
+            }
+        }
         let line = |label: &str, cells: &[String]| {
             let mut line = format!("{label:<width$}");
-            for cell in cells {
-                line.push_str(&format!(" {cell:>COLUMN$}"));
+            for (cell, column) in cells.iter().zip(&columns) {
+                line.push_str(&format!(" {cell:>column$}"));
             }
             line
         };
@@ -56,8 +64,8 @@ pub(super) fn edges(left: &str, right: &str) -> String {
     format!("{left}{:gap$}{right}", "").trim_end().to_string()
 }
 
-/// 1234567 as `1 234 567`.
-pub(crate) fn grouped(number: u64) -> String {
+/// A count as people read it: 1234567 as `1 234 567`.
+pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (i, digit) in digits.chars().enumerate() {

@@ -51,7 +51,7 @@ fn sample(transfer: &str, packing: &str) -> Report {
             reads: [("retrieve", 10)].into_iter().collect(),
             erases: 0,
         },
-        pages: Pages { value_opened: value_pages },
+        pages: Pages { value_opened: Some(value_pages) },
         memcpy: Memcpy { bytes: 32_000, ns: 940_000 },
         amplification: Amplification {
             traffic: Some((88_000 + to_drive) as f64 / 32_000.0),
@@ -135,6 +135,19 @@ fn comparison() {
       piggyback block      payload B/op   -97.90 %   NAND programs     0.00 %   store mean     0.00 %
       piggyback backfill   payload B/op   -97.90 %   NAND programs   -97.64 %   store mean     0.00 %
     "#);
+}
+
+#[test]
+fn a_column_is_as_wide_as_its_widest_cell() {
+    let mut table = table::Table::new("T", &["one", "two"], "counted");
+    for cells in [["1.0 KiB", "left out"], ["12 345 024.0 MiB", "1 024.0 MiB"], ["", "2 B"]] {
+        table.row("row", &cells.map(str::to_owned));
+    }
+    let text = table.finish();
+    let ends: Vec<usize> = text.lines().skip(1).map(|line| line.chars().count()).collect();
+    assert!(ends[0] == ends[1] && ends[1] == ends[2] && ends[0] > 40, "{text}");
+    let heading = text.lines().next().expect("a heading");
+    assert_eq!(heading.find("two").map(|at| at + 3), Some(ends[0]), "{text}");
 }
 
 /// What a budget comes to at a scale is nobody's name for it.
@@ -264,8 +277,10 @@ fn a_figure_of_nothing_is_a_dash() {
 fn value_pages_are_those_of_an_engine_with_a_value_log() {
     let mut hash = sample("prp", "block");
     hash.config["engine"]["name"] = "plus".into();
+    hash.pages.value_opened = None;
     let lsm = sample("prp", "block");
     assert!(lsm.to_string().contains("value pages") && !hash.to_string().contains("value pages"));
+    assert_eq!(serde_json::to_value(&hash).unwrap()["pages"], serde_json::json!({"value_opened": null}));
     assert!(!compare(&[hash.clone()]).contains("value pages"));
     let both = compare(&[lsm, hash]);
     let row = both.lines().find(|line| line.starts_with("plus")).expect(&both);

@@ -175,8 +175,8 @@ impl Report {
         }
         table.row("total", &[grouped(programs.total()), String::new(), grouped(reads.total())]);
         table.row("erases", &[grouped(self.nand.erases)]);
-        if self.has_value_log() {
-            table.row("value pages", &[grouped(self.pages.value_opened)]);
+        if let Some(opened) = self.pages.value_opened {
+            table.row("value pages", &[grouped(opened)]);
         }
         table.finish()
     }

@@ -9,13 +9,14 @@
 //! "workload.value_size" = [4, 32, 128]
 //! ```
 //!
-//! A line is flat: the settings of the grid under their keys, then every number of the report under its dotted name
-//! (`latency_ns.store.mean`), so that `pandas.read_json(path, lines=True)` has a column for each. Lines stand in the order
-//! in which runs ended.
+//! A line is flat: the settings of the grid under their keys, then every number of the report under its
+//! dotted name (`latency_ns.store.mean`), so that `pandas.read_json(path, lines=True)` has a column for each.
+//! Lines stand in the order in which runs ended.
 //!
-//! [`Finished`] reads what an earlier call left. A row is finished when its line is whole and its `config_hash` is that of
-//! a row of this sweep. A last line that was cut off, by a kill or a full disk, does not count: it is removed before
-//! anything is added. Anything else that is not of this sweep is an error, and the file stays as it is.
+//! [`Finished`] reads what an earlier call left. A row is finished when its line is whole and its
+//! `config_hash` is that of a row of this sweep. A last line that was cut off, by a kill or a full disk, does
+//! not count: it is removed before anything is added. Anything else that is not of this sweep is an error,
+//! and the file stays as it is.
 
 use std::collections::BTreeSet;
 

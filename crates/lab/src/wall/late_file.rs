@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A file to be written once `started` says so. A drive or a workload that cannot be built leaves what is there: an
-/// earlier recording is worth more than a run that never was.
+/// A file to be written once `started` says so. A drive or a workload that cannot be built leaves what is
+/// there: an earlier recording is worth more than a run that never was.
 pub(super) struct LateFile {
     path: PathBuf,
     started: Arc<AtomicBool>,

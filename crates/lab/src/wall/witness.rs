@@ -1,7 +1,7 @@
 //! A look at the drive from another thread.
 //!
-//! The drive never leaves its thread. But a completion wakes who waits for it there, between two events of the model: a
-//! command whose waker takes a snapshot brings it across, and nothing of the drive notices.
+//! The drive never leaves its thread. But a completion wakes who waits for it there, between two events of
+//! the model: a command whose waker takes a snapshot brings it across, and nothing of the drive notices.
 
 use std::cell::RefCell;
 use std::pin::pin;

@@ -1,5 +1,5 @@
-//! `fillrandom`: stores of one size, keys uniform over `num`. As in `db_bench`, a key may come again: after `num` stores about
-//! 63 % of the keys are there.
+//! `fillrandom`: stores of one size, keys uniform over `num`. As in `db_bench`, a key may come again: after
+//! `num` stores about 63 % of the keys are there.
 
 use super::{KeyFormat, Op, ValueSpec, Workload, WorkloadParams};
 use kvdrive_sim::Rng;

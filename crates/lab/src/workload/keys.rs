@@ -1,4 +1,5 @@
-//! Keys from numbers: RocksDB's layout of an index in a key, and a seeded bijection for unique random-looking keys.
+//! Keys from numbers: RocksDB's layout of an index in a key, and a seeded bijection for unique random-looking
+//! keys.
 //!
 //! Does not choose which key comes next; that is each workload's own.
 
@@ -8,8 +9,8 @@ use kvdrive_spec::Key;
 /// Longest key of the KV command set, in bytes.
 const KEY_MAX_BYTES: u32 = 16;
 
-/// How an index becomes a key of a fixed length: big-endian in the first (at most) eight bytes, the rest filled with ASCII `0`,
-/// as `db_bench` does, so that keys sort as their indices do.
+/// How an index becomes a key of a fixed length: big-endian in the first (at most) eight bytes, the rest
+/// filled with ASCII `0`, as `db_bench` does, so that keys sort as their indices do.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyFormat {
     key_bytes: usize,
@@ -42,7 +43,8 @@ impl KeyFormat {
         })
     }
 
-    /// As [`new`](KeyFormat::new), but a longer key is cut to the longest the command set has; then the second result says so.
+    /// As [`new`](KeyFormat::new), but a longer key is cut to the longest the command set has; then the
+    /// second result says so.
     ///
     /// # Errors
     /// As [`new`](KeyFormat::new), but for the upper limit.
@@ -64,8 +66,8 @@ impl KeyFormat {
 
 /// A seeded bijection of the 32-bit numbers: every key once, in an order without pattern.
 ///
-/// BandSlim stores "unique 4 B hashed keys"; a hash would repeat some. Multiplication by an odd number and `x ^= x >> n` are both
-/// invertible modulo 2^32, and so is any chain of them.
+/// BandSlim stores "unique 4 B hashed keys"; a hash would repeat some. Multiplication by an odd number and `x
+/// ^= x >> n` are both invertible modulo 2^32, and so is any chain of them.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyPermutation {
     offset: u32,
@@ -96,7 +98,8 @@ impl KeyPermutation {
             x = x.wrapping_mul(odd);
         }
         x ^= x >> 15;
-        // A fixed, well-mixing multiplier (golden ratio) behind the seeded ones: an unlucky seed stays without pattern.
+        // A fixed, well-mixing multiplier (golden ratio) behind the seeded ones: an unlucky seed stays
+        // without pattern.
         x = x.wrapping_mul(0x9e37_79b1);
         x ^ (x >> 16)
     }

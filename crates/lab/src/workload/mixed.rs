@@ -1,4 +1,5 @@
-//! `mixed`: every kind of operation by its fraction, stores being the rest, keys uniform over `num` preloaded pairs of one size.
+//! `mixed`: every kind of operation by its fraction, stores being the rest, keys uniform over `num` preloaded
+//! pairs of one size.
 //!
 //! A deleted key may be asked for again; whether it is found is the drive's answer, not the workload's.
 

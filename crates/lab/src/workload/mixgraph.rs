@@ -1,10 +1,11 @@
-//! `mixgraph`: gets, puts and seeks after RocksDB's model of production traces, with its parameters under its flag names.
+//! `mixgraph`: gets, puts and seeks after RocksDB's model of production traces, with its parameters under its
+//! flag names.
 //!
-//! As in RocksDB one uniform draw `r` below `num` decides everything about a query: `r` mod 1000 its kind, `r / num` the size of
-//! a put and the length of a scan, and the key by one of three models: uniform (the draw itself), a power law, or ranges of keys
-//! weighted by a two-term exponential with either of the two inside a range.
-//! Departures: a different generator of random numbers, so other keys from the same distribution; no query rate; a scan's nexts are
-//! asked of the drive one by one; keys are at most 16 B.
+//! As in RocksDB one uniform draw `r` below `num` decides everything about a query: `r` mod 1000 its kind, `r
+//! / num` the size of a put and the length of a scan, and the key by one of three models: uniform (the draw
+//! itself), a power law, or ranges of keys weighted by a two-term exponential with either of the two inside a
+//! range. Departures: a different generator of random numbers, so other keys from the same distribution; no
+//! query rate; a scan's nexts are asked of the drive one by one; keys are at most 16 B.
 
 use super::{KeyFormat, Op, Pareto, ParetoSizes, ValueSpec, Workload, WorkloadParams};
 use kvdrive_sim::Rng;
@@ -56,7 +57,8 @@ impl PowerLaw {
     }
 }
 
-/// A fixed scattering of popularity ranks over the key space (RocksDB seeds a Mersenne twister with the rank): SplitMix64.
+/// A fixed scattering of popularity ranks over the key space (RocksDB seeds a Mersenne twister with the
+/// rank): SplitMix64.
 fn scatter(rank: u64) -> u64 {
     let mut x = rank.wrapping_add(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,11 +1,12 @@
 //! Workloads: what an application asks of the drive, one operation at a time.
 //!
-//! A workload yields operations by description: a key, a value's length and version. It moves no data, takes no time and
-//! knows no drive; the runner expands a [`ValueSpec`] into bytes or into a pattern, and decides when the next operation starts.
+//! A workload yields operations by description: a key, a value's length and version. It moves no data, takes
+//! no time and knows no drive; the runner expands a [`ValueSpec`] into bytes or into a pattern, and decides
+//! when the next operation starts.
 //!
 //! A new workload is one file with a `build` function and one row in [`WORKLOADS`].
-//! Every generator is deterministic across machines: integer arithmetic, named random streams, and `libm` where a power or a
-//! logarithm is needed.
+//! Every generator is deterministic across machines: integer arithmetic, named random streams, and `libm`
+//! where a power or a logarithm is needed.
 
 mod fillrandom;
 mod fillseq;
@@ -116,7 +117,8 @@ pub trait Workload {
     /// The next operation. Allocates nothing.
     fn next(&mut self) -> Op;
 
-    /// How many pairs must be in the drive before the first operation: `preload_pair(0)` to `preload_pair(preload() - 1)`.
+    /// How many pairs must be in the drive before the first operation: `preload_pair(0)` to
+    /// `preload_pair(preload() - 1)`.
     fn preload(&self) -> u64 {
         0
     }
@@ -134,7 +136,8 @@ pub trait Workload {
         0
     }
 
-    /// Where this run departs from what its name promises (a clamped key, say), one sentence each. Reports print them.
+    /// Where this run departs from what its name promises (a clamped key, say), one sentence each. Reports
+    /// print them.
     fn notes(&self) -> &[String] {
         &[]
     }
@@ -327,8 +330,8 @@ fn row(name: &str) -> Option<&'static Row> {
     WORKLOADS.iter().find(|row| row.name == name)
 }
 
-/// Does a run of this begin with a drive whose pairs have been overwritten? That takes long, and such runs may follow
-/// each other on one drive.
+/// Does a run of this begin with a drive whose pairs have been overwritten? That takes long, and such runs
+/// may follow each other on one drive.
 pub fn is_preconditioned(params: &WorkloadParams) -> bool {
     params.overwrites > 0 && has_distribution(&params.name)
 }

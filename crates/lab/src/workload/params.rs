@@ -78,8 +78,9 @@ pub struct WorkloadParams {
     pub zipf_theta: f64,
     /// Stores of uniform keys between loading and the first operation of `ycsb-` and `plus-`.
     pub overwrites: u64,
-    /// Whether pairs are loaded and overwritten by the measured clients, in model time. Otherwise the drive has them at once:
-    /// its firmware and its flash do all the work, and no time passes ([`kvdrive_device::Drive::load`]).
+    /// Whether pairs are loaded and overwritten by the measured clients, in model time. Otherwise the drive
+    /// has them at once: its firmware and its flash do all the work, and no time passes
+    /// ([`kvdrive_device::Drive::load`]).
     pub timed_load: bool,
     /// Most pairs of a scan of `ycsb-e`; the seek brings the first.
     pub scan_length_max: u32,
@@ -97,12 +98,13 @@ pub struct Preset {
     pub sets: &'static [(&'static str, &'static str)],
 }
 
-/// The four models RocksDB publishes for its trace `ZippyDB` (RocksDB wiki, benchmarking with mixgraph; Cao et al., FAST'20),
-/// and the runs of the Plus paper.
+/// The four models RocksDB publishes for its trace `ZippyDB` (RocksDB wiki, benchmarking with mixgraph; Cao
+/// et al., FAST'20), and the runs of the Plus paper.
 ///
-/// The models differ in how keys are chosen. `num` and `ops` stay as they are: the published 50 M pairs and 420 M queries take long.
-/// Their keys are 48 B long, which the KV command set does not have: `mixgraph` clamps them to 16 B and notes it.
-/// The sine of the query rate is left out: operations here follow each other, they have no rate.
+/// The models differ in how keys are chosen. `num` and `ops` stay as they are: the published 50 M pairs and
+/// 420 M queries take long. Their keys are 48 B long, which the KV command set does not have: `mixgraph`
+/// clamps them to 16 B and notes it. The sine of the query rate is left out: operations here follow each
+/// other, they have no rate.
 pub const PRESETS: &[Preset] = &[
     Preset {
         name: "all_random",

@@ -1,9 +1,10 @@
 //! Value sizes from the generalised Pareto distribution, as RocksDB's mixgraph draws them.
 //!
-//! [`Pareto`] is the inverse distribution function; [`ParetoSizes`] is a table of it that makes a draw a few nanoseconds and takes
-//! the power function out of the run.
+//! [`Pareto`] is the inverse distribution function; [`ParetoSizes`] is a table of it that makes a draw a few
+//! nanoseconds and takes the power function out of the run.
 
-/// Inverse of the generalised Pareto distribution: `theta + sigma * (u^-k - 1) / k`, and `theta - sigma * ln u` at `k = 0`.
+/// Inverse of the generalised Pareto distribution: `theta + sigma * (u^-k - 1) / k`, and `theta - sigma * ln
+/// u` at `k = 0`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pareto {
     /// Location.
@@ -15,7 +16,8 @@ pub struct Pareto {
 }
 
 impl Pareto {
-    /// The value, rounded up, below which a share of `1 - u` lies. `None` where the function is infinite (`u = 0`).
+    /// The value, rounded up, below which a share of `1 - u` lies. `None` where the function is infinite (`u
+    /// = 0`).
     pub fn ceil(&self, u: f64) -> Option<i64> {
         let x = if self.k == 0.0 {
             self.theta - self.sigma * libm::log(u)
@@ -33,11 +35,11 @@ const ODD_SIZE_BYTES: u32 = 10;
 /// Buckets of the guide table; a power of two.
 const BUCKETS: u64 = 1024;
 
-/// Sizes of the draws `u = index / num`, `index` in `0..num`, under RocksDB's rules: an infinite or negative size becomes 10 B, one
-/// above the limit is taken modulo the limit.
+/// Sizes of the draws `u = index / num`, `index` in `0..num`, under RocksDB's rules: an infinite or negative
+/// size becomes 10 B, one above the limit is taken modulo the limit.
 ///
-/// The function falls with `u`, so a size is found by comparing the index with thresholds; a guide table says where to begin, and
-/// on average less than one step follows.
+/// The function falls with `u`, so a size is found by comparing the index with thresholds; a guide table says
+/// where to begin, and on average less than one step follows.
 #[derive(Clone, Debug)]
 pub struct ParetoSizes {
     pareto: Pareto,
@@ -84,7 +86,8 @@ impl ParetoSizes {
             guide: Vec::new(),
             bucket_scale: (BUCKETS << 32) / num,
         };
-        // Smallest size of bucket b = number of sizes all of the bucket's indices reach; found at the first index behind it.
+        // Smallest size of bucket b = number of sizes all of the bucket's indices reach; found at the first
+        // index behind it.
         sizes.guide = (0..BUCKETS)
             .map(|bucket| {
                 let last = (((bucket + 1) << 32).div_ceil(sizes.bucket_scale.max(1))).min(num) - 1;
@@ -180,8 +183,8 @@ mod tests {
         }
     }
 
-    /// Published: 69.1 % of the values up to 35 B, mean 34.9 B, maximum 1022 B; the other points are an independent derivation of
-    /// the same distribution on the same grid.
+    /// Published: 69.1 % of the values up to 35 B, mean 34.9 B, maximum 1022 B; the other points are an
+    /// independent derivation of the same distribution on the same grid.
     #[test]
     fn all_random_is_the_published_distribution() {
         let num = 1_000_000;

@@ -1,6 +1,7 @@
 //! `w-b`: BandSlim's workload B. Stores of unique 4 B keys, mostly 8 B values and some of 2 KiB.
 //!
-//! The paper says nine to one; its published code draws one of nine numbers, which is eight to one. The first is the default.
+//! The paper says nine to one; its published code draws one of nine numbers, which is eight to one. The first
+//! is the default.
 
 use super::keys::{KeyPermutation, check_unique};
 use super::{Op, ValueSpec, Workload, WorkloadParams};

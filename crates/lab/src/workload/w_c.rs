@@ -1,4 +1,5 @@
-//! `w-c`: BandSlim's workload C, the reverse of B. Stores of unique 4 B keys, mostly 2 KiB values and some of 8 B.
+//! `w-c`: BandSlim's workload C, the reverse of B. Stores of unique 4 B keys, mostly 2 KiB values and some of
+//! 8 B.
 
 use super::w_b::{LARGE_BYTES, SMALL_BYTES, TwoSizes};
 use super::{Workload, WorkloadParams};

@@ -9,23 +9,25 @@
 //! | e | 95 % scan of 1 to `scan_length_max` pairs, 5 % insert | not run by the paper |
 //! | f | 50 % retrieve, 50 % retrieve and store of one key | the same |
 //!
-//! `num` pairs are loaded in the order of their keys, then `overwrites` stores of uniform keys precondition the drive.
-//! `distribution` chooses keys: `uniform`, `zipfian`, `latest`; letter d is always `latest`. With `scramble`, `ycsb-`
-//! spreads the Zipfian's ranks over the keys by a hash, as YCSB does; `plus-` never does (its client's rank is the key).
+//! `num` pairs are loaded in the order of their keys, then `overwrites` stores of uniform keys precondition
+//! the drive. `distribution` chooses keys: `uniform`, `zipfian`, `latest`; letter d is always `latest`. With
+//! `scramble`, `ycsb-` spreads the Zipfian's ranks over the keys by a hash, as YCSB does; `plus-` never does
+//! (its client's rank is the key).
 //!
-//! Where pairs are inserted, the hash spreads ranks over twice as many new ones as are expected, and a pair that is not
-//! there yet is drawn again (`CoreWorkload.nextKeynum`): a hash over those that are there would move the hot keys with
-//! every insert.
+//! Where pairs are inserted, the hash spreads ranks over twice as many new ones as are expected, and a pair
+//! that is not there yet is drawn again (`CoreWorkload.nextKeynum`): a hash over those that are there would
+//! move the hot keys with every insert.
 //!
-//! A read-modify-write is one operation of one client, a retrieve and then a store; each of them is counted. The seek of
-//! a scan brings its first pair.
+//! A read-modify-write is one operation of one client, a retrieve and then a store; each of them is counted.
+//! The seek of a scan brings its first pair.
 
 use super::zipf::Zipf;
 use super::{KeyFormat, Op, ValueSpec, Workload, WorkloadParams};
 use kvdrive_sim::Rng;
 use kvdrive_spec::Key;
 
-/// Items YCSB's scrambled Zipfian ranks, whatever the number of keys (its `ScrambledZipfianGenerator.ITEM_COUNT`).
+/// Items YCSB's scrambled Zipfian ranks, whatever the number of keys (its
+/// `ScrambledZipfianGenerator.ITEM_COUNT`).
 const SCRAMBLED_ITEMS: u64 = 10_000_000_000;
 
 /// What one letter asks for: shares of 100.

@@ -1,7 +1,7 @@
 //! Zipf-distributed ranks by the method of Gray et al. (SIGMOD'94), as YCSB draws them.
 //!
-//! Rank 0 is the most popular; rank `i` has weight `1 / (i + 1)^theta`. The method is exact for ranks 0 and 1 and a close
-//! curve behind. All functions are `libm`'s: the same ranks on every machine.
+//! Rank 0 is the most popular; rank `i` has weight `1 / (i + 1)^theta`. The method is exact for ranks 0 and 1
+//! and a close curve behind. All functions are `libm`'s: the same ranks on every machine.
 
 use kvdrive_sim::Rng;
 

@@ -1,4 +1,5 @@
-//! Packing `blend` in whole runs: against the better of `all` and `backfill`, over costs of copying and of flash.
+//! Packing `blend` in whole runs: against the better of `all` and `backfill`, over costs of copying and of
+//! flash.
 
 use kvdrive_lab::config::Document;
 

@@ -1,4 +1,5 @@
-//! Every embedded figure and claim is whole: the files are all there, parse, and ask only for runs that can be done.
+//! Every embedded figure and claim is whole: the files are all there, parse, and ask only for runs that can
+//! be done.
 
 use std::collections::BTreeSet;
 
@@ -171,9 +172,9 @@ fn claims_of_every_suite_can_be_planned() {
             PlannedClaim::new(claim, &figures, &mut plan, &options).unwrap();
         }
     }
-    // Two drives for YCSB, two for small values, two to be filled: the workloads follow each other. Then two at each of three
-    // budgets, one of which is there already. Beside them two under two conditions for uniform reads, and each of the three engines
-    // with two more seeds.
+    // Two drives for YCSB, two for small values, two to be filled: the workloads follow each other. Then two
+    // at each of three budgets, one of which is there already. Beside them two under two conditions for
+    // uniform reads, and each of the three engines with two more seeds.
     let drives = std::cell::Cell::new(0);
     let _ = plan.run(|_, sessions| {
         drives.set(sessions.len());

@@ -1,5 +1,5 @@
-//! One synchronous command explained: its steps fill its time without a gap, and every byte that crossed is among them.
-//! On every engine, by every transfer method whose commands follow each other.
+//! One synchronous command explained: its steps fill its time without a gap, and every byte that crossed is
+//! among them. On every engine, by every transfer method whose commands follow each other.
 
 use kvdrive_lab::config::Document;
 use kvdrive_lab::explain::{Kind, explain};

@@ -5,7 +5,8 @@ use kvdrive_lab::many::{run_sessions, sessions};
 use kvdrive_lab::report::{Report, compare};
 use kvdrive_lab::run::{operations, run, run_session};
 
-/// 24 MiB in 48 superblocks of 512 KiB, two thirds full, every pair overwritten once before anything is measured.
+/// 24 MiB in 48 superblocks of 512 KiB, two thirds full, every pair overwritten once before anything is
+/// measured.
 const SMALL: &[&str] = &[
     "flash.channels=2",
     "flash.dies_per_channel=2",
@@ -99,7 +100,8 @@ fn a_drive_loaded_in_no_time_is_as_one_that_was_loaded_in_model_time() {
         assert!(a.virtual_ns.unwrap() > 0 && b.virtual_ns.is_none());
         assert_eq!((a.stores, a.stored_bytes), (b.stores, b.stored_bytes));
         assert_eq!((timed.ops.total(), at_once.ops.errors), (at_once.ops.total(), 0));
-        // Not the same drive to the page: clients that do not wait meet in another order, and pin fewer sections.
+        // Not the same drive to the page: clients that do not wait meet in another order, and pin fewer
+        // sections.
         let near = |what: &str, a: f64, b: f64| {
             assert!((a / b - 1.0).abs() < 0.03, "{engine}: {what} {a} timed, {b} at once");
         };
@@ -138,14 +140,16 @@ fn drives_are_shared_by_what_is_preconditioned_alike() {
 fn reports_have_what_the_engine_counts_and_the_dram_it_takes() {
     let report = run(&on("plus", "plus-a", "uniform"), &|_, _| ()).unwrap();
     let count = |name: &str| *report.engine.get(name).unwrap();
-    // A read-modify-write is none here: every operation looks a key up once, and a probe more for each collision.
+    // A read-modify-write is none here: every operation looks a key up once, and a probe more for each
+    // collision.
     assert!(count("lookups") >= 2000 && count("probes") == count("lookups") + count("collisions"));
     let used = count("used_bytes_now");
     assert!(used > 14_000 * 1013 && used < count("capacity_bytes_now"), "{used}");
     assert_eq!(report.dram.get("section_cache"), Some(&65_536));
     assert_eq!(report.dram.get("write_buffer"), Some(&262_144));
+    assert_eq!(report.pages.value_opened, None);
     let text = report.to_string();
-    for part in ["\nPRECONDITION ", "\nENGINE ", "\nDRAM ", "1344.0 MiB", "left out"] {
+    for part in ["\nPRECONDITION ", "\nENGINE ", "\nDRAM ", "1 344.0 MiB", "left out"] {
         assert!(text.contains(part), "{part}: {text}");
     }
     assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
@@ -198,7 +202,8 @@ fn a_scale_shrinks_drive_load_and_dram_together() {
     assert_eq!((part.workload.ops, part.workload.overwrites), (156_250, 1_562_500));
     assert_eq!((part.hash.gc_low_superblocks, part.hash.gc_stall_superblocks), (4, 3));
     assert_eq!((part.hash.dram_bytes, part.hash.write_buffer_bytes), (2 << 20, 4 << 20));
-    // The write buffer and what is on its way to flash are part of this budget and keep their size: 4 MiB, and 426 pages.
+    // The write buffer and what is on its way to flash are part of this budget and keep their size: 4 MiB,
+    // and 426 pages.
     let kept = (4 << 20) + 426 * (32 << 10);
     assert_eq!(shrunk("1/64", "total-256").hash.dram_bytes, ((256 << 20) - kept) / 64 + kept);
     for wrong in ["2", "1/3", "1/512", "0", "1/0", "1/", "x"] {
@@ -251,8 +256,8 @@ fn least_protected_bytes(document: &Document) -> u64 {
     needed.and_then(|bytes| bytes.parse().ok()).unwrap_or_else(|| panic!("{refused}"))
 }
 
-/// Sections are altered faster than few dies take them, and collection moves pairs of a megabyte: whoever makes pages waits
-/// for the protected memory they lie in meanwhile.
+/// Sections are altered faster than few dies take them, and collection moves pairs of a megabyte: whoever
+/// makes pages waits for the protected memory they lie in meanwhile.
 #[test]
 fn pages_on_their_way_fit_the_least_protected_memory() {
     let small_pairs =
@@ -408,7 +413,8 @@ fn what_random_configurations_found_stays_mended() {
     }
 }
 
-/// Recovery goes over the drive in several passes when the cache's DRAM, which it keeps its bits in, is too small for all.
+/// Recovery goes over the drive in several passes when the cache's DRAM, which it keeps its bits in, is too
+/// small for all.
 #[test]
 fn a_drive_with_hardly_any_dram_comes_up_again() {
     for engine in ["original", "plus", "plus2"] {

@@ -117,7 +117,7 @@ fn value_pages_of_the_packing_policies() {
                 &format!("workload.name={workload}"),
                 &format!("packing.policy={policy}"),
             ]);
-            let opened = report.pages.value_opened as f64 * 10.0;
+            let opened = report.pages.value_opened.unwrap() as f64 * 10.0;
             let off = opened / f64::from(expected) - 1.0;
             assert!(off.abs() < 0.03, "{workload} {policy}: {opened} pages, {expected} expected");
         }

@@ -1,4 +1,5 @@
-//! Scans in whole runs: what a seek and its nexts bring is counted, and a failed one leaves no iterator behind.
+//! Scans in whole runs: what a seek and its nexts bring is counted, and a failed one leaves no iterator
+//! behind.
 
 use kvdrive_lab::config::Document;
 use kvdrive_lab::report::Report;
@@ -22,8 +23,8 @@ fn report(clock: &str, settings: &[&str]) -> Report {
 
 const CLOCKS: [&str; 2] = ["virtual", "wall"];
 
-/// Half of the values left the buffer while flash was off: half of the seeks, and many nexts, are refused. Every seek
-/// that succeeds opens an iterator, and there are four.
+/// Half of the values left the buffer while flash was off: half of the seeks, and many nexts, are refused.
+/// Every seek that succeeds opens an iterator, and there are four.
 #[test]
 fn a_failed_next_leaves_no_iterator_open() {
     for clock in CLOCKS {

@@ -3,8 +3,9 @@
 use kvdrive_lab::config::Document;
 use kvdrive_lab::tune::tune;
 
-/// cosmos-plus, NAND off, in us: PRP 20.0 a page; a write 9.86 + 0.3 + 0.02 a byte, a transfer 8.38 + 0.3 + 0.02 a byte. So
-/// 57 B take 19.98 and 58 B 20.0; a tail of 56 B takes 9.8 where a page takes 9.2 of 29.2, 2.05 % more, and 55 B 1.99 %.
+/// cosmos-plus, NAND off, in us: PRP 20.0 a page; a write 9.86 + 0.3 + 0.02 a byte, a transfer 8.38 + 0.3 +
+/// 0.02 a byte. So 57 B take 19.98 and 58 B 20.0; a tail of 56 B takes 9.8 where a page takes 9.2 of 29.2,
+/// 2.05 % more, and 55 B 1.99 %.
 #[test]
 fn thresholds_are_where_the_profiles_times_cross() {
     let document = Document::profile("cosmos-plus").expect("the profile exists");

@@ -44,7 +44,8 @@ fn loading_is_not_part_of_a_wall_run() {
     let (wall, model) = (wall.expect("pairs were loaded"), model.expect("pairs were loaded"));
     assert_eq!((wall.stores, wall.stored_bytes), (model.stores, model.stored_bytes));
     assert!(wall.virtual_ns > Some(0), "{wall:?}");
-    // Nobody drains a drive that is served: what was buffered behind loading is the run's. Together they are the same.
+    // Nobody drains a drive that is served: what was buffered behind loading is the run's. Together they are
+    // the same.
     let all = |loading: u64, run: &Nand| (loading + run.programs.total()) as f64;
     let wall = all(wall.nand.programs.total(), &by_wall.nand);
     let model = all(model.nand.programs.total(), &by_model.nand);
@@ -80,7 +81,8 @@ fn a_replay_is_loading_and_the_run() {
     assert!(between.contains("without the frame that says its run had ended"), "{between}");
 }
 
-/// Inserts stay in the pipeline until its doorbell is rung; the hundreds of nexts behind one must not be its latency.
+/// Inserts stay in the pipeline until its doorbell is rung; the hundreds of nexts behind one must not be its
+/// latency.
 #[test]
 fn a_store_does_not_wait_for_the_scans_behind_it() {
     let settings = ["workload.name=ycsb-e", "workload.num=2000", "workload.ops=600", "host.depth=32"];

@@ -1,5 +1,5 @@
-//! Windows of the engine `lsm` under pressure: what the host has stored stays until its command comes, whatever the buffer
-//! does meanwhile, and is nobody's value if it never comes.
+//! Windows of the engine `lsm` under pressure: what the host has stored stays until its command comes,
+//! whatever the buffer does meanwhile, and is nobody's value if it never comes.
 
 use std::rc::Rc;
 
@@ -64,8 +64,8 @@ impl Bench {
     }
 }
 
-/// The buffer is drained, then four times as many pages as it holds go through it, between the host's stores and their
-/// commands.
+/// The buffer is drained, then four times as many pages as it holds go through it, between the host's stores
+/// and their commands.
 #[test]
 fn a_page_that_is_flushed_under_the_write_pointer_loses_nothing() {
     let bench = Bench::new(Sim::new());
@@ -129,8 +129,8 @@ fn bytes_in_a_window_are_no_value_after_a_power_cut_and_the_window_has_passed() 
     after.sim.clear();
 }
 
-/// The drive has taken room in the window for a value that it then refuses: neither it nor the host may go on counting that
-/// room as used, or the two no longer agree where the next value goes.
+/// The drive has taken room in the window for a value that it then refuses: neither it nor the host may go on
+/// counting that room as used, or the two no longer agree where the next value goes.
 #[test]
 fn a_refused_store_with_a_grant_leaves_the_window_to_those_behind_it() {
     let bench = Bench::with(Sim::new(), &["host.transfer=adaptive-cxl", "host.threshold1_bytes=128"]);
@@ -172,7 +172,8 @@ fn windows_of_idle_queues_leave_room_for_values_in_commands() {
     }
 }
 
-/// A long value needs the windows' half of the buffer as well. Nobody uses them any more: the second try gets it.
+/// A long value needs the windows' half of the buffer as well. Nobody uses them any more: the second try gets
+/// it.
 #[test]
 fn a_long_value_in_commands_is_taken_when_it_is_tried_again() {
     let bench = Bench::with(Sim::new(), &["host.transfer=hybrid"]);

@@ -195,7 +195,8 @@ fn preloaded_pairs_come_before_later_versions() {
     }
 }
 
-/// Shares of retrieves, stores and seeks among the commands in percent, and the stores of keys that were not loaded.
+/// Shares of retrieves, stores and seeks among the commands in percent, and the stores of keys that were not
+/// loaded.
 fn shares(sets: &[&str]) -> ([f64; 3], f64) {
     let mut workload = build(sets);
     let loaded: std::collections::BTreeSet<_> =
@@ -307,8 +308,8 @@ fn ycsb_d_reads_most_what_was_inserted_last() {
         }
     }
     assert_eq!(workload.inserted(), pairs - 1000);
-    // 1 / zeta(n, 0.99) falls from 13.0 % at 1000 pairs to 9.7 % at the 11 000 of the end: 10.6 % on the whole. Ten ranks
-    // have 2.96 times that, a little more by Gray's method, which is exact for two.
+    // 1 / zeta(n, 0.99) falls from 13.0 % at 1000 pairs to 9.7 % at the 11 000 of the end: 10.6 % on the
+    // whole. Ten ranks have 2.96 times that, a little more by Gray's method, which is exact for two.
     let share = |count: u32| f64::from(count) / f64::from(reads);
     assert!((0.100..0.110).contains(&share(newest)), "{}", share(newest));
     assert!((0.30..0.34).contains(&share(ten)), "{}", share(ten));
@@ -328,7 +329,8 @@ fn ycsb_e_scans_one_to_a_hundred_pairs() {
     assert!((mean(&lengths) - 49.5).abs() < 0.5, "{}", mean(&lengths));
 }
 
-/// YCSB hashes ranks over the pairs that will be there, and draws again for one that is not: inserts move no hot key.
+/// YCSB hashes ranks over the pairs that will be there, and draws again for one that is not: inserts move no
+/// hot key.
 #[test]
 fn ycsb_e_keeps_its_hot_keys_while_it_inserts() {
     let mut workload = build(&["name=ycsb-e", "num=20000", "ops=20000", "key_size=8"]);

@@ -1,5 +1,5 @@
-//! A wall-time run on file: what came to the drive from outside, with model times, so that a virtual-time run repeats
-//! every counter and every time.
+//! A wall-time run on file: what came to the drive from outside, with model times, so that a virtual-time run
+//! repeats every counter and every time.
 //!
 //! ```text
 //!   file    "KVRECORD" | version u32 | configuration bytes u32 | configuration | checksum u64 | frame ...
@@ -15,11 +15,12 @@
 //!   6 reset      time u64 | queue u16                        the host gave up the value it had begun on a queue
 //! ```
 //!
-//! Numbers are little-endian. A checksum is XXH3 over everything from the start of its frame, seeded with the frame's
-//! offset, so a frame that was moved, dropped or doubled is found like one that was altered. Frames are in the order of events: what DMA read between two arrivals lies between them.
+//! Numbers are little-endian. A checksum is XXH3 over everything from the start of its frame, seeded with the
+//! frame's offset, so a frame that was moved, dropped or doubled is found like one that was altered. Frames
+//! are in the order of events: what DMA read between two arrivals lies between them.
 //!
-//! A file that ends inside a frame, or without the last one, is of a run that was interrupted (its program was killed,
-//! the disk was full): its replay ends at the last arrival that is whole.
+//! A file that ends inside a frame, or without the last one, is of a run that was interrupted (its program
+//! was killed, the disk was full): its replay ends at the last arrival that is whole.
 //!
 //! The configuration is text that whoever records wants back; this module does not read it.
 
@@ -159,7 +160,8 @@ impl Recording {
         std::io::copy(&mut self.input, &mut std::io::sink())
     }
 
-    /// Reads the next frame; `buffer` is scratch space, and has what there is of it. `None` where the file ends before a frame does.
+    /// Reads the next frame; `buffer` is scratch space, and has what there is of it. `None` where the file
+    /// ends before a frame does.
     fn next(&mut self, buffer: &mut Vec<u8>) -> Result<Option<Frame>, RecordingError> {
         let offset = self.offset;
         buffer.clear();
@@ -332,8 +334,8 @@ mod tests {
         Recording::open(Box::new(Cursor::new(bytes)))?.next(&mut Vec::new())
     }
 
-    /// Plays what somebody crafted, without a last frame, to a drive that does nothing; returns what crossed of
-    /// doorbells.
+    /// Plays what somebody crafted, without a last frame, to a drive that does nothing; returns what crossed
+    /// of doorbells.
     fn play(arrivals: impl Iterator<Item = Arrived>) -> Result<u64, String> {
         let tape = Tape::default();
         let recorder = Recorder::new(Box::new(tape.clone()), "").expect("a vector takes everything");

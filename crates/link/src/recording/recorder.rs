@@ -1,4 +1,5 @@
-//! Writing a recording while a drive serves. A failed write ends the recording, not the drive; it is told at the end.
+//! Writing a recording while a drive serves. A failed write ends the recording, not the drive; it is told at
+//! the end.
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, Write};

@@ -1,5 +1,5 @@
-//! A recorded run in virtual time: the same arrivals at the same model times, the same bytes for every DMA read, so the
-//! same events.
+//! A recorded run in virtual time: the same arrivals at the same model times, the same bytes for every DMA
+//! read, so the same events.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -49,8 +49,8 @@ struct Interruption {
 }
 
 impl Tape {
-    /// Reads up to the next arrival, keeping what DMA will ask for before it; it and where its frame begins. `None` at the
-    /// end.
+    /// Reads up to the next arrival, keeping what DMA will ask for before it; it and where its frame begins.
+    /// `None` at the end.
     fn next_arrival(&self) -> Result<Option<(u64, Stamped)>, RecordingError> {
         loop {
             let offset = self.recording.borrow().offset;
@@ -60,7 +60,8 @@ impl Tape {
                 Some(Frame::Read(pieces)) => self.reads.borrow_mut().push_back(pieces),
                 Some(Frame::Refused { nth }) => self.refused.borrow_mut().push_back(nth),
                 None => {
-                    // What the drive does from here on, it may have been stopped in by an arrival that is not kept.
+                    // What the drive does from here on, it may have been stopped in by an arrival that is not
+                    // kept.
                     let begun = self.buffer.borrow().len() as u64;
                     self.interruption.set(Some(Interruption { at: offset + begun, in_a_frame: begun > 0 }));
                     self.sim.halt();
@@ -100,8 +101,8 @@ impl Tape {
         Ok(())
     }
 
-    /// Runs to where the recorded run ended and compares what can be compared without knowing the drive. Was the power
-    /// cut there?
+    /// Runs to where the recorded run ended and compares what can be compared without knowing the drive. Was
+    /// the power cut there?
     fn run(&self, link: &Link) -> Result<bool, RecordingError> {
         let reached = |end: End| end.power_cut && self.sim.events() >= end.events;
         while !self.end.get().is_some_and(reached) && self.sim.step() {}
@@ -181,8 +182,9 @@ fn borrow(piece: &ReadPiece) -> Piece<'_> {
     }
 }
 
-/// Plays `recording` to a drive in virtual time. `build` is what [`crate::shared::Server::new`] takes; its second part
-/// gets the end of the run, with the same counters and the same model time as the recorded run had.
+/// Plays `recording` to a drive in virtual time. `build` is what [`crate::shared::Server::new`] takes; its
+/// second part gets the end of the run, with the same counters and the same model time as the recorded run
+/// had.
 ///
 /// The recording of an interrupted run is played up to its last arrival, as if the power had been cut there;
 /// [`Ended::recording`] says so.

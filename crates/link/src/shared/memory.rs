@@ -1,7 +1,7 @@
 //! Host memory of several threads: buffers under locks of their own, found by address.
 //!
-//! A buffer is used by one command at a time, so its lock is free whenever somebody wants it; it is there because the
-//! compiler cannot know.
+//! A buffer is used by one command at a time, so its lock is free whenever somebody wants it; it is there
+//! because the compiler cannot know.
 
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex};
@@ -87,7 +87,8 @@ impl SharedMemory {
     }
 }
 
-/// The memory as the drive's thread sees it: a copy of the table, brought up to date when an address is not in it.
+/// The memory as the drive's thread sees it: a copy of the table, brought up to date when an address is not
+/// in it.
 pub(super) struct DriveView {
     shared: Arc<SharedMemory>,
     known: RefCell<Vec<Arc<SharedBuffer>>>,

@@ -1,5 +1,5 @@
-//! The link between threads: queue pairs and host memory that applications reach from any thread, and the drive from
-//! its own.
+//! The link between threads: queue pairs and host memory that applications reach from any thread, and the
+//! drive from its own.
 //!
 //! ```text
 //!   application threads                                  the drive's thread
@@ -9,12 +9,13 @@
 //!   SharedMemory ◄═════════════════════════════════════ DMA through HostMemory
 //! ```
 //!
-//! Entries cross in batches: an inbox is a vector under a lock that is taken once a doorbell, and the drive looks at
-//! one counter to see whether any inbox has something. A host frees its completion slots the moment a completion is
-//! posted, so when it reads them has no influence on the drive: the events of a run are a function of the stamped
-//! arrivals and of the bytes that DMA read, which is what [`crate::recording`] keeps.
+//! Entries cross in batches: an inbox is a vector under a lock that is taken once a doorbell, and the drive
+//! looks at one counter to see whether any inbox has something. A host frees its completion slots the moment
+//! a completion is posted, so when it reads them has no influence on the drive: the events of a run are a
+//! function of the stamped arrivals and of the bytes that DMA read, which is what [`crate::recording`] keeps.
 //!
-//! What this module does not do: command identifiers, buffers per command, waiting (crate `host`, `threaded`).
+//! What this module does not do: command identifiers, buffers per command, waiting (crate `host`,
+//! `threaded`).
 
 mod memory;
 mod server;
@@ -32,12 +33,14 @@ pub use memory::{SharedBuffer, SharedMemory};
 pub use server::{BuildError, Ended, Server, ServerConfig};
 pub(crate) use source::{Arrived, Ports, Stamped};
 
-/// A value on cache lines of its own (two: processors fetch them in pairs), so that threads do not disturb each other.
+/// A value on cache lines of its own (two: processors fetch them in pairs), so that threads do not disturb
+/// each other.
 #[repr(align(128))]
 #[derive(Default)]
 struct Apart<T>(T);
 
-/// Locks, whatever happened to other holders: everything kept under these locks is valid between any two statements.
+/// Locks, whatever happened to other holders: everything kept under these locks is valid between any two
+/// statements.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -66,7 +69,8 @@ struct Bell {
 
 impl Bell {
     fn ring(&self) {
-        // Sequentially consistent, as in `sleep_unless`: either the sleeper sees the news or the ringer the sleeper.
+        // Sequentially consistent, as in `sleep_unless`: either the sleeper sees the news or the ringer the
+        // sleeper.
         self.news.0.fetch_add(1, Ordering::SeqCst);
         if self.asleep.0.load(Ordering::SeqCst)
             && let Some(thread) = self.thread.get()
@@ -117,9 +121,9 @@ impl SharedQueue {
         self.entries
     }
 
-    /// Submits all of `sqes` with one doorbell and empties it; `quiet` of them get no completion. `false`, and nothing
-    /// is submitted, when the rings have no room for all that are to complete. Room for the quiet ones is the caller's
-    /// business: nobody tells when they have been taken.
+    /// Submits all of `sqes` with one doorbell and empties it; `quiet` of them get no completion. `false`,
+    /// and nothing is submitted, when the rings have no room for all that are to complete. Room for the quiet
+    /// ones is the caller's business: nobody tells when they have been taken.
     #[must_use]
     pub fn submit(&self, sqes: &mut Vec<Sqe>, quiet: u32) -> bool {
         let count = sqes.len() as u32;
@@ -145,8 +149,8 @@ impl SharedQueue {
         self.completion_doorbells.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Has the drive discard the value that was begun here and will not be sent whole. Every inline command must have
-    /// completed; those that are submitted from now on find a clean queue.
+    /// Has the drive discard the value that was begun here and will not be sent whole. Every inline command
+    /// must have completed; those that are submitted from now on find a clean queue.
     pub fn reset(&self) {
         lock(&self.inbox.0).reset = true;
         self.filled.store(true, Ordering::Release);

@@ -30,8 +30,8 @@ pub struct Ended {
     pub lateness: Histogram,
     /// Was the power cut? Then no task runs any more.
     pub power_cut: bool,
-    /// What went wrong while recording, if anything did; the drive was served all the same. Of a replay: is the recording
-    /// whole?
+    /// What went wrong while recording, if anything did; the drive was served all the same. Of a replay: is
+    /// the recording whole?
     pub recording: Result<(), std::io::Error>,
     /// Of a replay: how many bytes behind the end of the recording were not looked at.
     pub ignored_bytes: u64,
@@ -58,8 +58,8 @@ impl Drop for Gone {
 }
 
 impl<F> Server<F> {
-    /// Builds a drive on this thread. `build` gets the executor and the memory that its DMA reaches, and returns the
-    /// drive's link and what to do at the end.
+    /// Builds a drive on this thread. `build` gets the executor and the memory that its DMA reaches, and
+    /// returns the drive's link and what to do at the end.
     pub fn new(
         shared: &Arc<SharedLink>,
         config: ServerConfig,

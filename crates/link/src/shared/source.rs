@@ -237,7 +237,8 @@ fn take(queue: &SharedQueue, number: u16, spare: &RefCell<Vec<Vec<Sqe>>>, mut ar
         arrive(Arrived::Reset { queue: number });
     }
     if sqes.is_empty() {
-        // There was a reset alone, or they were taken at the last look, between the sender's unlocking and its raising of the flag.
+        // There was a reset alone, or they were taken at the last look, between the sender's unlocking and
+        // its raising of the flag.
         spare.borrow_mut().push(sqes);
         return;
     }

@@ -1,5 +1,5 @@
-//! `adaptive-cxl`: `cxl` below `alpha * t1`, `prp` from there on (BandSlim's CXL article, Adaptive-C). A choice by size; the
-//! chosen method does the work. Values that go by `prp` are offered room in the window.
+//! `adaptive-cxl`: `cxl` below `alpha * t1`, `prp` from there on (BandSlim's CXL article, Adaptive-C). A
+//! choice by size; the chosen method does the work. Values that go by `prp` are offered room in the window.
 
 use super::cxl::Cxl;
 use super::prp::Prp;

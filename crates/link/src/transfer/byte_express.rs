@@ -1,13 +1,13 @@
-//! `byte-express`: the value lies in the submission queue, right behind its command, 64 bytes an entry. One doorbell, one
-//! completion, and the command keeps all its fields (ByteExpress, HotStorage'25).
+//! `byte-express`: the value lies in the submission queue, right behind its command, 64 bytes an entry. One
+//! doorbell, one completion, and the command keeps all its fields (ByteExpress, HotStorage'25).
 //!
 //! ```text
 //!   bytes over the link for v: 88 + 64 x ceil(v / 64)
 //! ```
 //!
-//! The drive takes command and chunks together ([`crate::queue`]), so queues and firmware contexts may be as many as
-//! they like; the published prototype works with one queue. The firmware copies each chunk out of its entry's slot. A
-//! value for which the host has too few queue entries goes by `prp`.
+//! The drive takes command and chunks together ([`crate::queue`]), so queues and firmware contexts may be as
+//! many as they like; the published prototype works with one queue. The firmware copies each chunk out of its
+//! entry's slot. A value for which the host has too few queue entries goes by `prp`.
 
 use kvdrive_spec::inline::{CHUNK_BYTES, chunk, chunks_for};
 use kvdrive_spec::{Command, Cqe, Key, Sqe, Status, Store};
@@ -51,8 +51,8 @@ impl Method for ByteExpress {
     }
 }
 
-/// Device half: copies a value out of its chunk entries to a place of the engine's choice. `chunks` is `None` when the
-/// host has not published them all.
+/// Device half: copies a value out of its chunk entries to a place of the engine's choice. `chunks` is `None`
+/// when the host has not published them all.
 pub async fn receive<L: Landing>(
     chunks: Option<&[Sqe]>,
     key: &Key,

@@ -1,5 +1,5 @@
-//! `cxl`: the host stores the value into the drive's page buffer by CXL.mem, flushes the lines, and sends one command with
-//! the key, which says where the value lies (BandSlim's CXL article).
+//! `cxl`: the host stores the value into the drive's page buffer by CXL.mem, flushes the lines, and sends one
+//! command with the key, which says where the value lies (BandSlim's CXL article).
 //!
 //! ```text
 //!   bytes over the link for v: 88 + 68 x ceil(v / 64); and 88 whenever the host must ask for a window
@@ -13,7 +13,8 @@ use kvdrive_spec::{Command, Cqe, Key, Sqe, Status};
 use super::prp::Prp;
 use super::{Choice, Claim, Method, Next, Progress, StoreRequest};
 
-/// A window that was adopted may have passed again before the command arrives; beyond this something else is wrong.
+/// A window that was adopted may have passed again before the command arrives; beyond this something else is
+/// wrong.
 const MOST_STALE_WINDOWS: u32 = 8;
 
 /// Host half.
@@ -26,8 +27,8 @@ fn command(store: &StoreRequest<'_>, window_offset: u32, generation: u32, tail_b
         .encode(store.cid, store.nsid)
 }
 
-/// Places the value in the window, all but its last `tail_bytes`, which `put_tail` puts into the command; or asks for
-/// a window.
+/// Places the value in the window, all but its last `tail_bytes`, which `put_tail` puts into the command; or
+/// asks for a window.
 pub(super) fn place_or_ask(
     store: &StoreRequest<'_>,
     progress: &mut Progress,

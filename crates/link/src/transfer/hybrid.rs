@@ -1,5 +1,5 @@
-//! `hybrid`: a value a little longer than whole pages. One command names the whole pages by PRP; the tail follows in
-//! *transfer* commands and is copied right behind them.
+//! `hybrid`: a value a little longer than whole pages. One command names the whole pages by PRP; the tail
+//! follows in *transfer* commands and is copied right behind them.
 //!
 //! ```text
 //!   bytes over the link for v = 4096 k + t: 88 + 4096 k + 88 x ceil(t / 56)      (k >= 1, t > 0; otherwise `prp`)
@@ -72,8 +72,8 @@ impl Method for Hybrid {
     }
 }
 
-/// Device half: reserves room for the whole value and brings its whole pages there; the tail is a *transfer*'s work.
-/// The packing's copies wait until the tail is there too.
+/// Device half: reserves room for the whole value and brings its whole pages there; the tail is a
+/// *transfer*'s work. The packing's copies wait until the tail is there too.
 ///
 /// An SGL has no meaning here: read as PRPs, its length would be an address that the host never named.
 pub async fn receive<L: Landing>(

@@ -1,10 +1,10 @@
 //! Transfer methods: how a value gets from the application into the drive.
 //!
 //! A method has two halves in two worlds, in one file. The *host half* is a state machine without I/O
-//! ([`Method`]): it is asked what to submit first and what to do on each completion; runners in crate `host` pump it on a
-//! modelled core or a real thread. The *device half* is an async function that brings the value to a place of the
-//! engine's choice ([`Landing`]); it is found by the command's opcode, so the drive does not care which method the
-//! host used.
+//! ([`Method`]): it is asked what to submit first and what to do on each completion; runners in crate `host`
+//! pump it on a modelled core or a real thread. The *device half* is an async function that brings the value
+//! to a place of the engine's choice ([`Landing`]); it is found by the command's opcode, so the drive does
+//! not care which method the host used.
 //!
 //! A new method is one file here and one row in [`METHODS`].
 
@@ -75,7 +75,8 @@ pub struct Progress {
     pub sent_bytes: u32,
     /// What the drive was granted of the window for this value.
     pub granted: Option<Grant>,
-    /// What this store has of the window; whoever drops it before its end gives that back ([`HostWindow::end`]).
+    /// What this store has of the window; whoever drops it before its end gives that back
+    /// ([`HostWindow::end`]).
     pub claim: Option<Claim>,
     /// Times a window was asked for or had passed.
     pub stale_windows: u32,
@@ -86,8 +87,8 @@ pub struct Progress {
 pub enum Next {
     /// Submit what was put into the outbox with one doorbell, then wait for a completion.
     Submit,
-    /// As `Submit`, but wait for so many completions and acknowledge them with one doorbell; [`Method::on_completion`]
-    /// gets what [`outcome`] makes of them.
+    /// As `Submit`, but wait for so many completions and acknowledge them with one doorbell;
+    /// [`Method::on_completion`] gets what [`outcome`] makes of them.
     SubmitForAll(u32),
     /// Store the value's first `bytes` bytes at `address` of the drive's CXL.mem port, then as `Submit`.
     WriteWindow {
@@ -96,8 +97,8 @@ pub enum Next {
         /// How many.
         bytes: u32,
     },
-    /// The window is full of values under way: nothing was submitted. Wait until a [`Claim`] of the queue ends, then
-    /// [`Method::begin`] anew.
+    /// The window is full of values under way: nothing was submitted. Wait until a [`Claim`] of the queue
+    /// ends, then [`Method::begin`] anew.
     WaitForWindow,
     /// The method cannot be used for this value now: nothing was submitted; the store begins anew by `prp`.
     ByPrp,
@@ -105,8 +106,8 @@ pub enum Next {
     Done(Status),
 }
 
-/// What several completions of one store say together: the first that is not success; but a *transfer* that found its
-/// *write* refused says nothing of its own.
+/// What several completions of one store say together: the first that is not success; but a *transfer* that
+/// found its *write* refused says nothing of its own.
 pub fn outcome(first: Cqe, next: Cqe) -> Cqe {
     match (first.status(), next.status()) {
         (Status::SUCCESS, _) => next,
@@ -115,13 +116,15 @@ pub fn outcome(first: Cqe, next: Cqe) -> Cqe {
     }
 }
 
-/// Which method a value goes by: the host half of a row of [`METHODS`]. A method that does not choose is its own answer.
+/// Which method a value goes by: the host half of a row of [`METHODS`]. A method that does not choose is its
+/// own answer.
 pub trait Choice: Send + Sync {
     /// The method for a value of `value_bytes` bytes, with so many queue entries.
     fn pick(&self, value_bytes: u32, slots: u32) -> &dyn Method;
 }
 
-/// How a value of a size that was picked for it is sent. It has no state of its own, so that threads may share it.
+/// How a value of a size that was picked for it is sent. It has no state of its own, so that threads may
+/// share it.
 pub trait Method: Send + Sync {
     /// How many of the value's first bytes must lie in the DMA buffer before [`Method::begin`].
     fn staged_bytes(&self, value_bytes: u32) -> u32;
@@ -224,10 +227,12 @@ pub enum Arrival {
     Hybrid,
 }
 
-/// Where the drive puts a value that arrives. The engine implements it; a transfer method knows no more of an engine.
+/// Where the drive puts a value that arrives. The engine implements it; a transfer method knows no more of an
+/// engine.
 ///
-/// The order is `reserve`, then any mixture of `copy_in` and `dma_in` that covers the value, then `settle`; or
-/// `abandon` at any point after `reserve`. The value is not visible under its key before the engine's commit.
+/// The order is `reserve`, then any mixture of `copy_in` and `dma_in` that covers the value, then `settle`;
+/// or `abandon` at any point after `reserve`. The value is not visible under its key before the engine's
+/// commit.
 pub trait Landing {
     /// A reserved place for one value.
     type Place;

@@ -1,14 +1,14 @@
-//! `piggyback`: the value rides inside commands. A *write* carries the key, the size and the first 35 bytes; *transfer*
-//! commands carry 56 more each. As published, the host sends the next command when the last one has completed, and a
-//! value's success is its last completion.
+//! `piggyback`: the value rides inside commands. A *write* carries the key, the size and the first 35 bytes;
+//! *transfer* commands carry 56 more each. As published, the host sends the next command when the last one
+//! has completed, and a value's success is its last completion.
 //!
 //! ```text
 //!   bytes over the link for v: 88 x (1 + ceil((v - 35) / 56) for v > 35)
 //! ```
 //!
-//! A *transfer* names neither key nor offset: it belongs to the value that its queue has begun. A *write* inside an
-//! unfinished value discards that value and is refused, so that the host learns of the loss; a *transfer* with
-//! nothing begun is refused.
+//! A *transfer* names neither key nor offset: it belongs to the value that its queue has begun. A *write*
+//! inside an unfinished value discards that value and is refused, so that the host learns of the loss; a
+//! *transfer* with nothing begun is refused.
 
 use kvdrive_spec::inline::{
     TRANSFER_INLINE_BYTES, WRITE_INLINE_BYTES, get_transfer, get_write, put_transfer, put_write,
@@ -111,8 +111,8 @@ impl<P> Assembly<P> {
     }
 }
 
-/// Device half of a *write*, behind the reservation of room for the whole value: copies its first bytes there and returns
-/// how many they are. Most values are whole then, and need no [`Assembly`].
+/// Device half of a *write*, behind the reservation of room for the whole value: copies its first bytes there
+/// and returns how many they are. Most values are whole then, and need no [`Assembly`].
 pub async fn copy_write<L: Landing>(sqe: &Sqe, value_bytes: u32, place: &L::Place, landing: &L) -> u32 {
     let mut part = [0; WRITE_INLINE_BYTES];
     get_write(sqe, &mut part);

@@ -1,7 +1,8 @@
-//! `piggyback-cxl`: always one command, and as much of the value in it as pays. The open end of BandSlim's CXL article.
+//! `piggyback-cxl`: always one command, and as much of the value in it as pays. The open end of BandSlim's
+//! CXL article.
 //!
-//! Up to 35 bytes ride inside a *write* (`piggyback`). Of a longer value the last `v mod 64` bytes ride in the command if
-//! they are at most 24, which saves a flit; all others go through the window (`cxl`).
+//! Up to 35 bytes ride inside a *write* (`piggyback`). Of a longer value the last `v mod 64` bytes ride in
+//! the command if they are at most 24, which saves a flit; all others go through the window (`cxl`).
 //!
 //! ```text
 //!   bytes over the link for v <= 35: 88

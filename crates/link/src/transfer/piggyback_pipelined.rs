@@ -1,15 +1,17 @@
-//! `piggyback-pipelined`: the commands of `piggyback`, all of a value behind one doorbell. Two variants: every command
-//! completes, and the host acknowledges all with one doorbell; or (`piggyback-pipelined-1`) all but the last are
-//! *quiet*, and the value has one completion. Not published; BandSlim names pipelined submission as open.
+//! `piggyback-pipelined`: the commands of `piggyback`, all of a value behind one doorbell. Two variants:
+//! every command completes, and the host acknowledges all with one doorbell; or (`piggyback-pipelined-1`) all
+//! but the last are *quiet*, and the value has one completion. Not published; BandSlim names pipelined
+//! submission as open.
 //!
 //! ```text
 //!   bytes over the link for v, n = 1 + ceil((v - 35) / 56) commands for v > 35, else 1:
 //!     all complete  80 n + 8          last completes  64 n + 24
 //! ```
 //!
-//! All commands of a value carry the same identifier: they are one command to the host. (NVMe wants identifiers of
-//! outstanding commands to be unique; only the quiet variant keeps to that, as what gets no completion needs none.)
-//! A value with more commands than the host may have in the queue goes in rounds, each with its own doorbells.
+//! All commands of a value carry the same identifier: they are one command to the host. (NVMe wants
+//! identifiers of outstanding commands to be unique; only the quiet variant keeps to that, as what gets no
+//! completion needs none.) A value with more commands than the host may have in the queue goes in rounds,
+//! each with its own doorbells.
 
 use kvdrive_spec::{Cqe, Sqe};
 

@@ -1,4 +1,5 @@
-//! `prp`: the value lies in host memory pages; one Store command names them; the drive's DMA engine moves whole pages.
+//! `prp`: the value lies in host memory pages; one Store command names them; the drive's DMA engine moves
+//! whole pages.
 //!
 //! ```text
 //!   bytes over the link for v: 64 + 16 + 2 x 4 + 4096 x ceil(v / 4096) + 8 x (pages - 1) if pages > 2
@@ -95,8 +96,8 @@ pub async fn receive_into<L: Landing>(
     Ok(place)
 }
 
-/// Moves `segments` to the first bytes of `place`. Page-unit DMA: the engine moves whole pages, however little of
-/// one is value.
+/// Moves `segments` to the first bytes of `place`. Page-unit DMA: the engine moves whole pages, however
+/// little of one is value.
 pub(super) async fn receive_pages<L: Landing>(
     link: &Link,
     segments: &Segments,

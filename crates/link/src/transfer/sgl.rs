@@ -1,5 +1,5 @@
-//! `sgl`: like `prp`, but the command names bytes instead of pages, so only the value crosses (rounded up to the DMA
-//! engine's unit, `dma_granularity_bytes`; with 1 this is byte-exact DMA).
+//! `sgl`: like `prp`, but the command names bytes instead of pages, so only the value crosses (rounded up to
+//! the DMA engine's unit, `dma_granularity_bytes`; with 1 this is byte-exact DMA).
 //!
 //! ```text
 //!   bytes over the link for v: 64 + 16 + 2 x 4 + v rounded up to the unit
@@ -8,8 +8,8 @@
 //! Fewer bytes save line time alone: each DMA pays `dma_page_ns`, the constant of a whole page, however short
 //! it is. There is no source for less, and a smaller constant would only make byte-exact DMA look better.
 //!
-//! The drive takes a single data block descriptor in the command; segments of further descriptors are refused, and
-//! Identify does not offer them.
+//! The drive takes a single data block descriptor in the command; segments of further descriptors are
+//! refused, and Identify does not offer them.
 
 use kvdrive_spec::{Command, Cqe, Key, Psdt, SglDescriptor, Sqe, Status, Store};
 

@@ -1,14 +1,15 @@
-//! Windows into the drive's page buffer: what a host knows of its own, and what an engine has to offer. Commands and
-//! completions about them are laid out in [`kvdrive_spec::window`].
+//! Windows into the drive's page buffer: what a host knows of its own, and what an engine has to offer.
+//! Commands and completions about them are laid out in [`kvdrive_spec::window`].
 //!
-//! The host places values itself, in one window a queue at a time: a write pointer, and a log of the values that DMA put
-//! into the same window, whose gaps it fills (`backfill`'s rule, evaluated on the host). The drive is the authority:
-//! it takes no value over bytes that hold one, and a window that it has replaced takes none at all. So the host asks for
-//! another one only when no value in the present one waits for its command.
+//! The host places values itself, in one window a queue at a time: a write pointer, and a log of the values
+//! that DMA put into the same window, whose gaps it fills (`backfill`'s rule, evaluated on the host). The
+//! drive is the authority: it takes no value over bytes that hold one, and a window that it has replaced
+//! takes none at all. So the host asks for another one only when no value in the present one waits for its
+//! command.
 //!
-//! A refused command leaves nothing in a window, whatever it was refused for: the drive gives back what it took for it
-//! before it answers. So a refusal needs to say nothing of windows (its completion has no room for it), and the host
-//! may go on as if the command had never been.
+//! A refused command leaves nothing in a window, whatever it was refused for: the drive gives back what it
+//! took for it before it answers. So a refusal needs to say nothing of windows (its completion has no room
+//! for it), and the host may go on as if the command had never been.
 //!
 //! ```text
 //!   0      write pointer                              grant            window's end
@@ -28,8 +29,8 @@ use crate::pcie::PAGE_BYTES;
 
 const LINE_BYTES: u32 = 64;
 
-/// First place at or behind `at` where `bytes` bytes touch no more cache lines than they must: so a value costs as many
-/// flits as its size says.
+/// First place at or behind `at` where `bytes` bytes touch no more cache lines than they must: so a value
+/// costs as many flits as its size says.
 pub fn lined(at: u32, bytes: u32) -> u32 {
     let touched = (at % LINE_BYTES + bytes).div_ceil(LINE_BYTES);
     if touched > bytes.div_ceil(LINE_BYTES) { at.next_multiple_of(LINE_BYTES) } else { at }
@@ -72,7 +73,8 @@ struct State {
     absent: bool,
 }
 
-/// One queue's window as the host knows it. Shared by the commands of the queue, whatever thread they come from.
+/// One queue's window as the host knows it. Shared by the commands of the queue, whatever thread they come
+/// from.
 #[derive(Debug)]
 pub struct HostWindow(Mutex<State>);
 
@@ -101,8 +103,8 @@ impl HostWindow {
         !state.absent && bytes <= state.window_bytes
     }
 
-    /// The generation to ask for another window with; the caller asks. `None`: another one would make values that are
-    /// under way stale, or somebody asks already; wait until a [`Claim`] ends.
+    /// The generation to ask for another window with; the caller asks. `None`: another one would make values
+    /// that are under way stale, or somebody asks already; wait until a [`Claim`] ends.
     pub fn ask(&self) -> Option<u32> {
         let state = &mut *self.state();
         let free = state.placed == 0 && !state.asking;
@@ -125,8 +127,8 @@ impl HostWindow {
         self.state().absent = true;
     }
 
-    /// Takes room for `bytes` bytes, of which the host stores the first `stored_bytes`, until [`HostWindow::end`].
-    /// `None`: the window is full, or there is none.
+    /// Takes room for `bytes` bytes, of which the host stores the first `stored_bytes`, until
+    /// [`HostWindow::end`]. `None`: the window is full, or there is none.
     pub fn place(&self, bytes: u32, stored_bytes: u32) -> Option<Spot> {
         let state = &mut *self.state();
         if state.generation == NO_WINDOW {
@@ -170,8 +172,8 @@ impl HostWindow {
         state.placed = 0;
     }
 
-    /// Leaves the end of the window, from the next page boundary on, to the drive for a value of `bytes` bytes. `None`
-    /// when it would not fit.
+    /// Leaves the end of the window, from the next page boundary on, to the drive for a value of `bytes`
+    /// bytes. `None` when it would not fit.
     pub fn grant(&self, bytes: u32) -> Option<Grant> {
         let state = &mut *self.state();
         let behind = state.log.back().map_or(0, |(_, end)| *end).max(state.write_pointer);
@@ -198,7 +200,8 @@ impl HostWindow {
     }
 }
 
-/// An engine whose page buffer a host can store into. One that cannot implements it with [`NoWindow`] and nothing else.
+/// An engine whose page buffer a host can store into. One that cannot implements it with [`NoWindow`] and
+/// nothing else.
 pub trait Exposing: Landing {
     /// An open window: pages of the buffer that stay there, and are the host's, until it is dropped.
     type Window;
@@ -218,8 +221,8 @@ pub trait Exposing: Landing {
         unreachable!("no window was opened")
     }
 
-    /// A place for a value of `bytes` bytes at byte `at` of the window. What the host stored there has landed.
-    /// Errors: the engine does not take such a key.
+    /// A place for a value of `bytes` bytes at byte `at` of the window. What the host stored there has
+    /// landed. Errors: the engine does not take such a key.
     fn place_in(&self, _: &Self::Window, _: &Key, _at: u32, _bytes: u32) -> Result<Self::Place, Status> {
         unreachable!("no window was opened")
     }

@@ -96,8 +96,8 @@ fn a_chain_that_names_no_pages_ends() {
     assert_eq!(walked(&memory, 0x7000, 0x9ff8, 2 << 20), Err(Status::DATA_TRANSFER_ERROR));
 }
 
-/// Lays out lists for `pages` further pages, the first list `skipped` entries into its page. Returns the address of
-/// the first list, the pages it names, and how many entries there are, chain pointers included.
+/// Lays out lists for `pages` further pages, the first list `skipped` entries into its page. Returns the
+/// address of the first list, the pages it names, and how many entries there are, chain pointers included.
 fn lay_out(memory: &Scattered, pages: usize, skipped: usize) -> (u64, Vec<u64>, u64) {
     let named: Vec<u64> = (0..pages as u64).map(|page| (1 << 40) + (page * 7_919 % 9_973) * PAGE).collect();
     let list_page = |number: u64| (2 << 40) + number * 3 * PAGE;

@@ -173,8 +173,8 @@ fn only_inline_commands_of_io_queues_have_turns() {
 }
 
 proptest! {
-    /// Several contexts, several queues, every order of events: inline commands of a queue are handled one at a time
-    /// and in its order, whatever they wait for inside.
+    /// Several contexts, several queues, every order of events: inline commands of a queue are handled one at
+    /// a time and in its order, whatever they wait for inside.
     #[test]
     fn inline_commands_keep_the_order_of_their_queue(seed in any::<u64>(), contexts in 1usize..6) {
         let sim = Sim::permuted(seed);

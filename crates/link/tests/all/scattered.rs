@@ -1,4 +1,5 @@
-//! Host memory of single pages at any address, as a real host has it; a link over it. Shared by the tests here.
+//! Host memory of single pages at any address, as a real host has it; a link over it. Shared by the tests
+//! here.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -22,7 +22,7 @@ use super::section::Entry;
 use super::space::{Content, Part, Reader, Stream};
 use crate::drive::{DriveConfig, Parts, PowerOnError, fingerprint};
 use crate::engines::{Engine, EngineCounters, Utilization};
-use crate::firmware::{Cores, Role};
+use crate::firmware::{Cores, Role, copy_ns};
 use crate::flash::{FlashPort, Purpose};
 use crate::power::{self, ImageError};
 
@@ -102,7 +102,8 @@ impl HashEngine {
         HashEngine::of(core_of_test(scheme, config, flash, cores))
     }
 
-    /// The engine that `image` and the flash make, and its collection. For tests that have no drive around it.
+    /// The engine that `image` and the flash make, and its collection. For tests that have no drive around
+    /// it.
     ///
     /// Errors: an image that is damaged or of another layout.
     pub async fn recover(
@@ -167,11 +168,11 @@ impl HashEngine {
 
     fn memcpy_ns(&self, bytes: u32) -> Ns {
         let costs = &self.0.config.costs;
-        costs.memcpy_setup_ns + (u64::from(bytes) * costs.memcpy_ns_per_kib).div_ceil(1024)
+        copy_ns(bytes, costs.memcpy_setup_ns, costs.memcpy_ns_per_kib)
     }
 
-    /// Puts the pair of `place` under `spot`, in place of `old`, which was found in a slot there; where it lies
-    /// then. `None` when space or place is not there any more.
+    /// Puts the pair of `place` under `spot`, in place of `old`, which was found in a slot there; where it
+    /// lies then. `None` when space or place is not there any more.
     fn put(&self, place: &Place, spot: &Spot, old: Option<&(u32, PairHeader)>) -> Option<Grain> {
         let core = &*self.0;
         let slot = old.map(|(slot, _)| *slot).or_else(|| spot.pin.outlook(spot.tag).vacancy);

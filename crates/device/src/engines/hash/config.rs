@@ -48,8 +48,8 @@ pub struct HashConfig {
     pub hash_bits: u32,
     /// Lets media forget pages that hold nothing valid. Reading such a page is then a broken invariant.
     pub discard_invalid: bool,
-    /// Does a store that fills a flash page wait until it is programmed? Only to study a published emulator: the write buffer
-    /// is power-protected.
+    /// Does a store that fills a flash page wait until it is programmed? Only to study a published emulator:
+    /// the write buffer is power-protected.
     pub wait_for_program: bool,
     /// What firmware work costs.
     pub costs: HashCosts,
@@ -93,8 +93,9 @@ impl HashConfig {
         HashConfig { grain_bytes, ..self.clone() }
     }
 
-    /// Bytes of the write buffer that values may take whose rest the host has yet to send. A page that is filled may keep its
-    /// own bytes for ever, and what is left behind both must hold the largest pair, or nobody could go on.
+    /// Bytes of the write buffer that values may take whose rest the host has yet to send. A page that is
+    /// filled may keep its own bytes for ever, and what is left behind both must hold the largest pair, or
+    /// nobody could go on.
     pub fn unfinished_bytes(&self, layout: &Layout) -> u64 {
         self.write_buffer_bytes.saturating_sub(layout.page_bytes().into()) / 2
     }

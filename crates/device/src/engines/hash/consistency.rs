@@ -1,5 +1,5 @@
-//! What must hold of a protected image before anything is built on it. An image comes from outside: a checksum that fits
-//! says that nobody damaged it, not that an engine wrote it.
+//! What must hold of a protected image before anything is built on it. An image comes from outside: a
+//! checksum that fits says that nobody damaged it, not that an engine wrote it.
 //!
 //! What only flash can tell is checked while recovery reads it (`recovery`).
 
@@ -10,7 +10,8 @@ use super::section::{Format, Section, SectionHeader};
 use super::space::{KIND_DATA, KIND_MAP, STREAMS, State};
 use crate::power::ImageError;
 
-/// Beyond what any drive counts to; keeps numbers that are counted on inside 48 bits, as wide as headers have them.
+/// Beyond what any drive counts to; keeps numbers that are counted on inside 48 bits, as wide as headers have
+/// them.
 const FAR: u64 = 1 << 47;
 
 /// An error unless something holds.

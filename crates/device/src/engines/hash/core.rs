@@ -1,12 +1,13 @@
 //! What the commands and the collection of one hash engine share, and how a key is found.
 //!
-//! A key's hash gives a sequence of probes, each of which leads to a section and a tag: one slot of it, or a fingerprint
-//! that some of its slots may have. A lookup goes along the sequence until it finds the key or a section that no store
-//! ever went past with that tag; every slot of the tag on the way costs the read of the pair it points to.
+//! A key's hash gives a sequence of probes, each of which leads to a section and a tag: one slot of it, or a
+//! fingerprint that some of its slots may have. A lookup goes along the sequence until it finds the key or a
+//! section that no store ever went past with that tag; every slot of the tag on the way costs the read of the
+//! pair it points to.
 //!
-//! Who finds a pair holds no lock. Garbage collection may move it and another command may replace it while its flash
-//! page is read; the slot is therefore looked at again after every read, and a key's own slot is only written under the
-//! key's lock.
+//! Who finds a pair holds no lock. Garbage collection may move it and another command may replace it while
+//! its flash page is read; the slot is therefore looked at again after every read, and a key's own slot is
+//! only written under the key's lock.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -233,9 +234,11 @@ impl Core {
         pairs + self.space.with_padding(KIND_MAP, self.cache.table_grains()) + records
     }
 
-    /// Is there room for a pair of `grains` grains in place of one of `old`? What a snapshot may hold gives nothing back.
+    /// Is there room for a pair of `grains` grains in place of one of `old`? What a snapshot may hold gives
+    /// nothing back.
     ///
-    /// Errors: [`Status::CAPACITY_EXCEEDED`]; [`Status::COMMAND_INTERRUPTED`] if there is when open cursors end.
+    /// Errors: [`Status::CAPACITY_EXCEEDED`]; [`Status::COMMAND_INTERRUPTED`] if there is when open cursors
+    /// end.
     pub fn check_room(&self, grains: u32, old: u32) -> Result<(), Status> {
         let is_full = |old: u32, held: u64| {
             let used = self.used_grains_without(held) + u64::from(grains);
@@ -338,8 +341,8 @@ impl Core {
             }
             let pair = pair?;
             self.work(Role::Dispatch, costs.compare_key_ns, "compare keys").await;
-            // Nobody else's business can turn this slot into another key's while that core works, except a delete and
-            // a store; then the pair read before them is the answer of before them.
+            // Nobody else's business can turn this slot into another key's while that core works, except a
+            // delete and a store; then the pair read before them is the answer of before them.
             if pair.header.key == *key {
                 return Ok(Some((slot, pair)));
             }

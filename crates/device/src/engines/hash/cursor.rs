@@ -1,9 +1,9 @@
 //! Listing in the order of the hash table.
 //!
-//! A cursor shows the pairs that existed when it was opened ([`super::snapshot`]), each once, in the order of their slots.
-//! It begins at the slot of the key it is opened with, or at the slot that key would have; a host that continues from
-//! the last key it got meets that key again and then those behind it. The KV command set leaves the order of List to the
-//! drive.
+//! A cursor shows the pairs that existed when it was opened ([`super::snapshot`]), each once, in the order of
+//! their slots. It begins at the slot of the key it is opened with, or at the slot that key would have; a
+//! host that continues from the last key it got meets that key again and then those behind it. The KV command
+//! set leaves the order of List to the drive.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -20,7 +20,8 @@ use crate::flash::Purpose;
 pub struct HashCursor {
     core: Rc<Core>,
     snapshot: Rc<Snapshot>,
-    /// Slots of the section at the snapshot's position that may have had pairs; `None` before it was looked at.
+    /// Slots of the section at the snapshot's position that may have had pairs; `None` before it was looked
+    /// at.
     slots: Option<VecDeque<u32>>,
 }
 
@@ -50,7 +51,8 @@ impl HashCursor {
 
     /// The next pair.
     ///
-    /// Errors: [`Status::ITERATOR_LOST`] when more changed since the opening than is kept; the host opens anew.
+    /// Errors: [`Status::ITERATOR_LOST`] when more changed since the opening than is kept; the host opens
+    /// anew.
     pub(super) async fn next(&mut self, engine: &HashEngine) -> Result<Option<(Key, Found)>, Status> {
         let core = self.core.clone();
         loop {

@@ -1,13 +1,14 @@
 //! Collection: makes superblocks free by moving what is valid in them.
 //!
-//! One task collects one victim at a time: the superblock whose valid grains cost least to write again, whichever
-//! kind it is, a grain of a section counting as its scheme says ([`super::space::Space::victim`]). Several workers
-//! take its pages. Moving a pair alters its section, and altered sections are written sooner or later: a superblock
-//! of pairs can cost more space than it gives back at once, in sections whose old copies then lie invalid elsewhere.
-//! While free superblocks are very few, workers therefore collect superblocks of sections first, which alter nothing.
+//! One task collects one victim at a time: the superblock whose valid grains cost least to write again,
+//! whichever kind it is, a grain of a section counting as its scheme says ([`super::space::Space::victim`]).
+//! Several workers take its pages. Moving a pair alters its section, and altered sections are written sooner
+//! or later: a superblock of pairs can cost more space than it gives back at once, in sections whose old
+//! copies then lie invalid elsewhere. While free superblocks are very few, workers therefore collect
+//! superblocks of sections first, which alter nothing.
 //!
-//! A pair or section that cannot be read is not moved, and its superblock is never erased: who asks for it is told
-//! that it is lost.
+//! A pair or section that cannot be read is not moved, and its superblock is never erased: who asks for it is
+//! told that it is lost.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -223,8 +224,8 @@ async fn move_pair(
         }
         core.space.map_room().await;
     }
-    // From here on nothing waits: a slot still points here, or a snapshot holds what was replaced while the pages were
-    // read, or nobody wants it any more.
+    // From here on nothing waits: a slot still points here, or a snapshot holds what was replaced while the
+    // pages were read, or nobody wants it any more.
     if core.cache.alterations() != seen {
         slot = pin.slot_of(tag, grain);
     }
@@ -281,7 +282,8 @@ async fn move_sections(core: &Rc<Core>, page: u32) -> Result<(), Status> {
     Ok(())
 }
 
-/// Moves the section or invalid page of `length` bytes at byte `at` of a page if it is valid and there is space.
+/// Moves the section or invalid page of `length` bytes at byte `at` of a page if it is valid and there is
+/// space.
 fn move_item(core: &Rc<Core>, item: &MapItem, page: u32, data: &PageData, at: u32, length: u32) {
     let grain = Grain(core.layout.first_grain(page).0 + u64::from(at / core.layout.grain_bytes));
     let grains = core.layout.grains_of(length);
@@ -306,8 +308,8 @@ fn move_item(core: &Rc<Core>, item: &MapItem, page: u32, data: &PageData, at: u3
     raise(&core.counters.moved_sections, 1);
 }
 
-/// What is moved of an item. The copy of an altered section nobody reads, and the medium may have let go of it: its header
-/// goes along, and as many bytes as it has.
+/// What is moved of an item. The copy of an altered section nobody reads, and the medium may have let go of
+/// it: its header goes along, and as many bytes as it has.
 fn bytes_to_move(core: &Core, item: &MapItem, data: &PageData, at: u32, length: u32) -> Rc<[u8]> {
     match item {
         MapItem::Section(header) if core.cache.is_altered(header.id) => {
@@ -325,8 +327,8 @@ pub(super) enum MapItem {
     Records(RecordsHeader),
 }
 
-/// Calls `found` with every item of the read unit that begins at byte `unit` of a page: where in the page it begins and
-/// its length, bytes.
+/// Calls `found` with every item of the read unit that begins at byte `unit` of a page: where in the page it
+/// begins and its length, bytes.
 pub(super) fn items_of_unit(
     core: &Core,
     data: &Forward<'_>,

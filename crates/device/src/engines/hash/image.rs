@@ -1,9 +1,10 @@
 //! The protected image of a hash engine: what survives a power cut besides flash, as plain data and as bytes.
 //!
-//! It holds what has not reached flash (open pages, pages whose program had not ended, altered sections, records not
-//! yet in an invalid page) and what flash does not tell (erase counts of free superblocks, their order, the place of
-//! each stream). Everything else is found on flash by `recovery`. The directory of sections could be found there, too, but
-//! not if one of their pages is damaged: an older copy would be taken for the newest.
+//! It holds what has not reached flash (open pages, pages whose program had not ended, altered sections,
+//! records not yet in an invalid page) and what flash does not tell (erase counts of free superblocks, their
+//! order, the place of each stream). Everything else is found on flash by `recovery`. The directory of
+//! sections could be found there, too, but not if one of their pages is damaged: an older copy would be taken
+//! for the newest.
 //!
 //! A frame of one part ([`crate::power::frame`]); numbers are little endian.
 

@@ -1,10 +1,13 @@
-//! Records that keep a copy of the protected image up to date: every change of what it holds, as one of a few steps.
+//! Records that keep a copy of the protected image up to date: every change of what it holds, as one of a few
+//! steps.
 //!
-//! What happens between two waits is written together ([`power::Journal`]), so that a process killed at any instruction
-//! leaves a state that was there between two of them. On media that do not outlive the process nothing of this is done.
+//! What happens between two waits is written together ([`power::Journal`]), so that a process killed at any
+//! instruction leaves a state that was there between two of them. On media that do not outlive the process
+//! nothing of this is done.
 //!
-//! Recovery writes no records of what it finds: the image it began with still stands for it, and a new checkpoint is
-//! written before the first command is served. Programs that end meanwhile are recorded, which fits either.
+//! Recovery writes no records of what it finds: the image it began with still stands for it, and a new
+//! checkpoint is written before the first command is served. Programs that end meanwhile are recorded, which
+//! fits either.
 //!
 //! A step is a byte that says which, then its numbers, little endian.
 
@@ -73,7 +76,8 @@ pub(super) enum Change<'a> {
     Erased { superblock: u32 },
     /// Where a stream goes on.
     Stream { stream: u8, superblock: u32, at: u32 },
-    /// Content of `region` from its byte 0 on is put at a byte of a stream's open page. `first_item`: the page's.
+    /// Content of `region` from its byte 0 on is put at a byte of a stream's open page. `first_item`: the
+    /// page's.
     Put { stream: u8, page: u32, at: u32, first_item: u32, region: &'a Region },
     /// The open page is on its way.
     Program { page: u32, sequence: u64 },

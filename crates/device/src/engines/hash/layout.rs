@@ -36,7 +36,8 @@ pub struct Layout {
     by: Divisors,
 }
 
-/// What addresses are divided by, made multiplications and shifts: a store spent a tenth of the machine's time on dividing.
+/// What addresses are divided by, made multiplications and shifts: a store spent a tenth of the machine's
+/// time on dividing.
 #[derive(Clone, Copy, Debug)]
 struct Divisors {
     grain_bytes: StrengthReducedU32,
@@ -49,7 +50,8 @@ struct Divisors {
 }
 
 impl Layout {
-    /// The layout of a drive. Grains divide units, units divide pages; the configuration was checked for that.
+    /// The layout of a drive. Grains divide units, units divide pages; the configuration was checked for
+    /// that.
     pub fn new(geometry: Geometry, grain_bytes: u32, unit_bytes: u32) -> Layout {
         assert!(unit_bytes.is_multiple_of(grain_bytes) && geometry.page_bytes.is_multiple_of(unit_bytes));
         let page_grains = geometry.page_bytes / grain_bytes;

@@ -15,15 +15,19 @@
 //! | [`protected`] | how much power-protected memory it takes at most |
 //! | `image`, `journal`, `recovery` | the protected image, its changes, and what is rebuilt from flash |
 //!
-//! A value is kept in the write buffer while it arrives. [`Engine::commit`](crate::engines::Engine::commit) looks the
-//! key up, appends the pair to the open page, points the slot at it and drops the old pair, the last three in one step.
-//! The buffer is power-protected, so that step is the acknowledgement; flash is programmed when a page is full.
+//! A value is kept in the write buffer while it arrives. [`Engine::commit`](crate::engines::Engine::commit)
+//! looks the key up, appends the pair to the open page, points the slot at it and drops the old pair, the
+//! last three in one step. The buffer is power-protected, so that step is the acknowledgement; flash is
+//! programmed when a page is full.
 //!
 //! What is different from the published code, and why:
-//! * Deletes leave a tombstone where a store has ever probed past the slot; published deletes cut the probe sequence.
-//! * 81h comes before the space is exhausted. Garbage collection's reads, programs and erases all take their time.
+//! * Deletes leave a tombstone where a store has ever probed past the slot; published deletes cut the probe
+//!   sequence.
+//! * 81h comes before the space is exhausted. Garbage collection's reads, programs and erases all take their
+//!   time.
 //! * Slots are not kept in the spare area: collection hashes the key it reads (see [`pair`]).
-//! * Sections carry their number, so that collection and recovery know them. `original` pays four of 1024 slots for it.
+//! * Sections carry their number, so that collection and recovery know them. `original` pays four of 1024
+//!   slots for it.
 //!
 //! Listing is in the order of the hash table, not of the keys; it begins at a key's slot.
 

@@ -7,10 +7,10 @@
 //!   +------------+-------+-------------+-----+-------+
 //! ```
 //!
-//! The published FTLs keep the hash slot of every grain in the spare area (8 B a grain: 512 B beside 4 KiB of 64 B
-//! grains, far more than flash has). Here garbage collection hashes the key it has just read; `probe` says which
-//! member of the key's probe sequence the pair was stored under. A page whose first byte at a grain is not 4xh holds
-//! no pair from there on.
+//! The published FTLs keep the hash slot of every grain in the spare area (8 B a grain: 512 B beside 4 KiB of
+//! 64 B grains, far more than flash has). Here garbage collection hashes the key it has just read; `probe`
+//! says which member of the key's probe sequence the pair was stored under. A page whose first byte at a
+//! grain is not 4xh holds no pair from there on.
 
 use kvdrive_link::Piece;
 use kvdrive_spec::Key;
@@ -58,8 +58,8 @@ impl PairHeader {
         out
     }
 
-    /// The header of a pair that begins `left_bytes` before the end of what can be read: `read` hands out so many bytes of
-    /// it, or of what else is there. `None` where no pair begins.
+    /// The header of a pair that begins `left_bytes` before the end of what can be read: `read` hands out so
+    /// many bytes of it, or of what else is there. `None` where no pair begins.
     pub fn read(left_bytes: u32, read: impl FnOnce(u32, &mut dyn FnMut(Piece<'_>))) -> Option<PairHeader> {
         let mut bytes = [0; HEADER_MAX_BYTES];
         let mut done = 0;

@@ -1,7 +1,7 @@
 //! `plus`: small grains without a bitmap (Plus, section IV).
 //!
-//! 64 B grains; sections of live entries that grow by a grain; invalid records instead of the bitmap, and one byte for
-//! every 4 KiB page.
+//! 64 B grains; sections of live entries that grow by a grain; invalid records instead of the bitmap, and one
+//! byte for every 4 KiB page.
 
 use super::records;
 use super::scheme::SchemeRow;

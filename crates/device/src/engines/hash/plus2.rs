@@ -1,9 +1,10 @@
 //! `plus2`: what `plus` does, with a third of the bytes for every pair (ours).
 //!
-//! `plus` spends 8 B on a pair's entry, of which half is a slot number that the section implies all but nine bits of,
-//! 256 B on the separators of every section, 4 KiB of DRAM on every superblock's invalid records and a byte on every
-//! 4 KiB. At 100 M pairs of 1000 B on 128 GiB its sections take 20.7 B a pair and 128 MiB hold 6.5 % of them; its other
-//! structures take 141 MB, which leaves nothing to cache with when 128 MiB are all there is. Changed here:
+//! `plus` spends 8 B on a pair's entry, of which half is a slot number that the section implies all but nine
+//! bits of, 256 B on the separators of every section, 4 KiB of DRAM on every superblock's invalid records and
+//! a byte on every 4 KiB. At 100 M pairs of 1000 B on 128 GiB its sections take 20.7 B a pair and 128 MiB
+//! hold 6.5 % of them; its other structures take 141 MB, which leaves nothing to cache with when 128 MiB are
+//! all there is. Changed here:
 //!
 //! | what | `plus` | `plus2` |
 //! |---|---|---|
@@ -20,24 +21,26 @@
 //! A pair takes 6.5 B of the cache at 32 pairs a section, 7 B with what finding the section takes, and 7.5 B
 //! to 8 B on flash. A lookup reads the pair of another key once in 65536 entries it passes.
 //!
-//! Superblocks of sections are few and die fast, those of pairs are many and die slowly. With one queue both are
-//! collected when equally much is valid in them. Space is worth most to what is rewritten most: with write rate `r` and
-//! live bytes `s`, copies are least when spare space is shared as the square root of `r s`, which leaves sections a
-//! spare space of about twice their size and pairs practically all they had. A weight comes near that without knowing
-//! rates.
+//! Superblocks of sections are few and die fast, those of pairs are many and die slowly. With one queue both
+//! are collected when equally much is valid in them. Space is worth most to what is rewritten most: with
+//! write rate `r` and live bytes `s`, copies are least when spare space is shared as the square root of `r
+//! s`, which leaves sections a spare space of about twice their size and pairs practically all they had. A
+//! weight comes near that without knowing rates.
 //!
-//! What is the same: pairs, superblocks, streams, collection, journal and recovery. Left out after the arithmetic:
+//! What is the same: pairs, superblocks, streams, collection, journal and recovery. Left out after the
+//! arithmetic:
 //! * sections of 4 KiB that split as pairs come: a store would rewrite 2.4 KiB where 250 B do;
-//! * reads of collection sorted by section: at full size the 8192 pairs of a superblock lie in 8181 of 3.2 M sections;
+//! * reads of collection sorted by section: at full size the 8192 pairs of a superblock lie in 8181 of 3.2 M
+//!   sections;
 //! * no invalid records at all: every dead pair of a victim would cost a section read.
 //!
 //! # Beside `plus`
 //!
-//! `kvdrive compare --engine plus,plus2 --profile kvvirt --workload plus-a,plus-b,plus-c,plus-d,plus-f --distribution
-//! uniform,zipfian --scale 1/64 --dram published`, then `total-128` and `total-256`. Thousand operations a second
-//! (modelled) and how many times as many; behind them bytes programmed for a byte stored (counted). B and D store 5 % of
-//! 156 250 operations, a superblock's worth: what is programmed meanwhile is mostly older. Of F's read-modify-write the
-//! retrieve and the store count each.
+//! `kvdrive compare --engine plus,plus2 --profile kvvirt --workload plus-a,plus-b,plus-c,plus-d,plus-f
+//! --distribution uniform,zipfian --scale 1/64 --dram published`, then `total-128` and `total-256`. Thousand
+//! operations a second (modelled) and how many times as many; behind them bytes programmed for a byte stored
+//! (counted). B and D store 5 % of 156 250 operations, a superblock's worth: what is programmed meanwhile is
+//! mostly older. Of F's read-modify-write the retrieve and the store count each.
 //!
 //! | | published | total-128 | total-256 |
 //! |---|---|---|---|
@@ -58,25 +61,25 @@
 //! records 67, counts 34, directory 22, pages on their way 14, write buffer 4), 51 MB with `plus2` (8, 8, 16,
 //! 14, 4). `kvdrive claims plus2` holds all of this.
 //!
-//! At full size (`figure plus-2 --scale 1`, published) it is much the same: uniform A x1.18, B x1.09, C x1.07, F x1.14; D
-//! latest x1.07; zipfian A x1.14, B x1.07, C x1.02, F x1.10. Filling and overwriting programs 1.79 bytes for a byte against
-//! 2.86, A uniform 1.45 kB an operation against 2.49.
+//! At full size (`figure plus-2 --scale 1`, published) it is much the same: uniform A x1.18, B x1.09, C
+//! x1.07, F x1.14; D latest x1.07; zipfian A x1.14, B x1.07, C x1.02, F x1.10. Filling and overwriting
+//! programs 1.79 bytes for a byte against 2.86, A uniform 1.45 kB an operation against 2.49.
 //!
-//! Reads gain least: a section less often, and then still the pair. C zipfian with one seed is no evidence, here or at full
-//! size: where B left the two or three hottest pairs decides, on one die, which every client then waits for whatever the
-//! table, or on several. Above, with `run.seed` 1, it is slower than B; with 2 and 3 it is 201.6 → 210.6, x1.04, and 199.7 →
-//! 206.3, x1.03, faster than B (published accounting).
+//! Reads gain least: a section less often, and then still the pair. C zipfian with one seed is no evidence,
+//! here or at full size: where B left the two or three hottest pairs decides, on one die, which every client
+//! then waits for whatever the table, or on several. Above, with `run.seed` 1, it is slower than B; with 2
+//! and 3 it is 201.6 → 210.6, x1.04, and 199.7 → 206.3, x1.03, faster than B (published accounting).
 //!
-//! The weight of sections decides how A fares when little is kept free: with four superblocks of 256 and a weight of 1 A
-//! uniform came to 0.94 of `plus`, with eight to 1.20. `plus` was not run with a weight.
+//! The weight of sections decides how A fares when little is kept free: with four superblocks of 256 and a
+//! weight of 1 A uniform came to 0.94 of `plus`, with eight to 1.20. `plus` was not run with a weight.
 
 use super::records;
 use super::scheme::SchemeRow;
 use super::section::bucket::BucketFormat;
 use super::validity::counts;
 
-/// Pages of sections copied for a page written first, without it and with it: 1.3 and 0.16 with eight superblocks kept
-/// free at 1/64 of the paper's drive, 3.3 and 0.17 with four. Copies of pairs grow by 4 %.
+/// Pages of sections copied for a page written first, without it and with it: 1.3 and 0.16 with eight
+/// superblocks kept free at 1/64 of the paper's drive, 3.3 and 0.17 with four. Copies of pairs grow by 4 %.
 const SECTION_WEIGHT: u64 = 4;
 
 /// The row of `plus2`.

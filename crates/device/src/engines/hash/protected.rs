@@ -1,7 +1,9 @@
-//! How much of an engine's memory is power-protected: what each part takes at most, and the check that it fits.
+//! How much of an engine's memory is power-protected: what each part takes at most, and the check that it
+//! fits.
 //!
-//! Everything of [`super::image`] is in it. The write buffer, pages on their way and the tables have bounds of their own;
-//! altered sections get what those leave ([`Bounds::altered_bytes`]): when there are more, the oldest are written.
+//! Everything of `super::image` is in it. The write buffer, pages on their way and the tables have bounds
+//! of their own; altered sections get what those leave ([`Bounds::altered_bytes`]): when there are more, the
+//! oldest are written.
 
 use super::config::{HashConfig, SUPERBLOCK_PAIRS};
 use super::layout::Layout;
@@ -12,7 +14,8 @@ use super::space::MAP_PAGES_IN_FLIGHT;
 const SUPERBLOCK_BYTES: u64 = 12;
 /// Pages that one alteration ends at most: it can make two sections be written, which lie in two read units.
 const ALTERATION_PAGES: u64 = 2;
-/// Read units of altered sections that there must be room for at least: less would write every section at once.
+/// Read units of altered sections that there must be room for at least: less would write every section at
+/// once.
 const ALTERED_UNITS_LEAST: u64 = 8;
 
 /// What power-protected memory is for, bytes at most.
@@ -31,7 +34,8 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// The bounds of a drive with `protected_bytes` bytes of such memory, `records_bytes` of them for buffers of records.
+    /// The bounds of a drive with `protected_bytes` bytes of such memory, `records_bytes` of them for buffers
+    /// of records.
     ///
     /// Errors: how much more it needs, and for what.
     pub fn new(
@@ -66,11 +70,12 @@ impl Bounds {
 
 /// Bytes of pages that are open or on their way besides those of the write buffer.
 ///
-/// * Collection stops at twice the units and the pages of sections. A worker looks before it begins a page of pairs, which
-///   reach into two, and right before it moves a pair of more than a page, or sections.
-/// * Whoever else writes sections stops at the pages of sections, looks right before, and adds what one alteration can.
-/// * The last page of a superblock of the host's pairs may hold less than the write buffer lost by it; a superblock is full
-///   but for less than the largest pair.
+/// * Collection stops at twice the units and the pages of sections. A worker looks before it begins a page of
+///   pairs, which reach into two, and right before it moves a pair of more than a page, or sections.
+/// * Whoever else writes sections stops at the pages of sections, looks right before, and adds what one
+///   alteration can.
+/// * The last page of a superblock of the host's pairs may hold less than the write buffer lost by it; a
+///   superblock is full but for less than the largest pair.
 pub fn bytes_on_their_way(layout: &Layout, config: &HashConfig) -> u64 {
     let streams = 4;
     let stops = 2 * u64::from(layout.units()) + 2 * u64::from(MAP_PAGES_IN_FLIGHT);

@@ -1,7 +1,9 @@
-//! Invalid records of `plus` and `plus2`: which pairs of a superblock are no longer valid (Plus, section IV-A).
+//! Invalid records of `plus` and `plus2`: which pairs of a superblock are no longer valid (Plus, section
+//! IV-A).
 //!
-//! Every superblock has a buffer in power-protected DRAM. A full buffer becomes an *invalid page* among the sections;
-//! the superblock keeps a list of its pages, which garbage collection reads before it reads the pairs.
+//! Every superblock has a buffer in power-protected DRAM. A full buffer becomes an *invalid page* among the
+//! sections; the superblock keeps a list of its pages, which garbage collection reads before it reads the
+//! pairs.
 //!
 //! ```text
 //!   0      1   2       4            8       12       16
@@ -10,9 +12,9 @@
 //!   +------+---+-------+------------+-------+--------+--------------------------------------------
 //! ```
 //!
-//! The epoch is the superblock's: a page that outlived an erase says nothing about the next life. A record takes 8 B as
-//! published; the 16 B in front take the place of two. A [`RecordsForm`] says how long buffers and records are: what
-//! stands behind a record's first three bytes, nobody ever reads.
+//! The epoch is the superblock's: a page that outlived an erase says nothing about the next life. A record
+//! takes 8 B as published; the 16 B in front take the place of two. A [`RecordsForm`] says how long buffers
+//! and records are: what stands behind a record's first three bytes, nobody ever reads.
 
 use std::cell::{Cell, RefCell};
 use std::hint::black_box;
@@ -162,8 +164,8 @@ impl Records {
         LIST_ENTRY_BYTES * self.pages.get()
     }
 
-    /// The pair of `slot` at `grain` is no longer valid. While too many pages of sections are on their way buffers grow: a
-    /// snapshot can release any number of pairs at once.
+    /// The pair of `slot` at `grain` is no longer valid. While too many pages of sections are on their way
+    /// buffers grow: a snapshot can release any number of pairs at once.
     pub fn add(&self, space: &Rc<Space>, slot: u64, grain: Grain) {
         let superblock = self.layout.superblock(grain);
         let record = slot << GRAIN_BITS | u64::from(self.layout.within(grain));
@@ -223,7 +225,8 @@ impl Records {
         let pages = self.books.borrow()[superblock as usize].pages.clone();
         let epoch = space.superblocks.borrow()[superblock as usize].epoch;
         for page in pages {
-            // Collection of the page's own superblock may have moved it; it is one task, and so it cannot be now.
+            // Collection of the page's own superblock may have moved it; it is one task, and so it cannot be
+            // now.
             let _reader = space.pin(page);
             let at = self.layout.byte_in_page(page);
             let unit = self.layout.unit_begin(at);

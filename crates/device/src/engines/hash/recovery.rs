@@ -1,4 +1,5 @@
-//! From the protected image and the flash back to an engine. Every page that is read is counted and takes its time.
+//! From the protected image and the flash back to an engine. Every page that is read is counted and takes its
+//! time.
 //!
 //! ```text
 //!   1  open pages, and programs that had not begun, go on; a page that was torn stays in the buffer (*stranded*) until
@@ -8,11 +9,12 @@
 //!   3  every page of pairs is read for their lengths
 //! ```
 //!
-//! Which copy of a section is the present one says the directory in the image: after a page of sections was damaged,
-//! lookups in those answer 88h instead of what an older copy says.
+//! Which copy of a section is the present one says the directory in the image: after a page of sections was
+//! damaged, lookups in those answer 88h instead of what an older copy says.
 //!
-//! Between steps 2 and 3 a bit is kept for every grain, in the DRAM of the section cache, which is empty. Where that is
-//! too small for all grains the steps are repeated for as many superblocks at a time as it has room for.
+//! Between steps 2 and 3 a bit is kept for every grain, in the DRAM of the section cache, which is empty.
+//! Where that is too small for all grains the steps are repeated for as many superblocks at a time as it has
+//! room for.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -185,8 +187,8 @@ async fn restore_page(
     Ok(())
 }
 
-/// Calls `on` with every page of those of `superblocks` that are of `kind`: page, content (`None`: it cannot be read),
-/// first item, sequence.
+/// Calls `on` with every page of those of `superblocks` that are of `kind`: page, content (`None`: it cannot
+/// be read), first item, sequence.
 async fn scan(
     core: &Rc<Core>,
     kind: u8,
@@ -387,8 +389,8 @@ async fn find_pairs(
     Ok((live.result()?, invalid_pages))
 }
 
-/// Where one page's pairs end and the next one's begin: what is known of one side only, by the second page, in its
-/// grains. Pages are read in any order; most have nothing of another, and are not in here.
+/// Where one page's pairs end and the next one's begin: what is known of one side only, by the second page,
+/// in its grains. Pages are read in any order; most have nothing of another, and are not in here.
 #[derive(Default)]
 struct Seams {
     /// So far the last pair of the page before reaches.
@@ -426,7 +428,8 @@ async fn count_pairs(core: &Rc<Core>, superblocks: Range<u32>, live: LivePairs) 
         let first = layout.first_grain(page);
         let (live, seams) = (&mut *all.borrow_mut(), &mut *all_seams.borrow_mut());
         let Some(data) = data else {
-            // Nobody knows how long its pairs are; that they are there keeps the superblock from being erased.
+            // Nobody knows how long its pairs are; that they are there keeps the superblock from being
+            // erased.
             let pairs = (0..layout.page_grains).filter(|at| live.take(Grain(first.0 + u64::from(*at))));
             pairs.for_each(|at| engine.space.found(Grain(first.0 + u64::from(at)), 1));
             seams.begin(page, layout.page_grains);
@@ -444,7 +447,8 @@ async fn count_pairs(core: &Rc<Core>, superblocks: Range<u32>, live: LivePairs) 
             let read = |bytes, sink: &mut dyn FnMut(Piece<'_>)| data.read(offset, bytes, sink);
             let grain = Grain(first.0 + u64::from(at));
             let Some(header) = PairHeader::read(layout.page_bytes() - offset, read) else {
-                // A stream goes on right behind its last pair: who looks for pairs does not look behind a gap.
+                // A stream goes on right behind its last pair: who looks for pairs does not look behind a
+                // gap.
                 let is_open = end > layout.within(first) && end < layout.within(first) + layout.page_grains;
                 live.ensure(
                     !is_open || layout.within(grain) == end,
@@ -478,8 +482,8 @@ async fn count_pairs(core: &Rc<Core>, superblocks: Range<u32>, live: LivePairs) 
     }
     let is_found = live.words.iter().all(|word| *word == 0);
     live.ensure(is_found, "a section points at no pair");
-    // An erase that was cut off leaves any pages of its superblock; a drive that came up since, and was cut again, does not know
-    // it as a victim any more, but nothing in it is valid.
+    // An erase that was cut off leaves any pages of its superblock; a drive that came up since, and was cut
+    // again, does not know it as a victim any more, but nothing in it is valid.
     let superblocks = core.space.superblocks.borrow();
     let is_cut = |page: &u32| {
         let superblock = superblocks.get(core.layout.superblock_of_page(*page) as usize);

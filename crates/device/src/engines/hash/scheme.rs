@@ -1,5 +1,5 @@
-//! What tells one hash FTL from another: how sections look, how valid grains are known. A new one is one file with its
-//! row in [`SCHEMES`].
+//! What tells one hash FTL from another: how sections look, how valid grains are known. A new one is one file
+//! with its row in [`SCHEMES`].
 
 use super::layout::Layout;
 use super::records::RecordsForm;
@@ -23,7 +23,8 @@ pub struct SchemeRow {
     pub records: Option<RecordsForm>,
     /// Do sections that the host met again stay in the cache for one more round?
     pub second_chance: bool,
-    /// How much later than pairs sections are collected: 1, as published, when superblocks of both have as much valid.
+    /// How much later than pairs sections are collected: 1, as published, when superblocks of both have as
+    /// much valid.
     pub section_weight: u64,
 }
 

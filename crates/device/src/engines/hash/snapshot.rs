@@ -1,11 +1,13 @@
 //! Snapshots: what cursors still have to show of the state at their creation.
 //!
-//! The table itself is the state of now. A snapshot keeps what differs: for every slot that changed since its creation
-//! and that its cursor has not passed, the pair that was there, if one was. A pair that a store replaced or a delete
-//! removed stays valid for as long as a snapshot holds it; collection moves it like any other. An iterator that stays
-//! open on a full drive therefore makes stores answer 21h where its end would make room for them, and power loss ends it.
+//! The table itself is the state of now. A snapshot keeps what differs: for every slot that changed since its
+//! creation and that its cursor has not passed, the pair that was there, if one was. A pair that a store
+//! replaced or a delete removed stays valid for as long as a snapshot holds it; collection moves it like any
+//! other. An iterator that stays open on a full drive therefore makes stores answer 21h where its end would
+//! make room for them, and power loss ends it.
 //!
-//! Changes take DRAM; a snapshot that has [`MOST_CHANGES`] of them is given up, and its cursor says so (7D4h).
+//! Changes take DRAM; a snapshot that has [`MOST_CHANGES`] of them is given up, and its cursor says so
+//! (7D4h).
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

@@ -1,8 +1,9 @@
 //! Bloom filters: the bits of a table's Bloom part and the probe sequence over them.
 //!
-//! A filter is divided into equal *regions*; a key sets and tests bits of one region only. Layout `published` has one
-//! region, the whole part; ours has one per NAND page, so a lookup reads one page. Probes of a key are
-//! `h1 + i * h2` scaled to the region (double hashing, as the published firmware does with 30 probes at 32 bits a key).
+//! A filter is divided into equal *regions*; a key sets and tests bits of one region only. Layout `published`
+//! has one region, the whole part; ours has one per NAND page, so a lookup reads one page. Probes of a key
+//! are `h1 + i * h2` scaled to the region (double hashing, as the published firmware does with 30 probes at
+//! 32 bits a key).
 
 use kvdrive_spec::Key;
 use serde::{Deserialize, Serialize};
@@ -58,8 +59,8 @@ impl BloomShape {
         }
     }
 
-    /// May `key` be among the keys added to the region with these bytes? Never wrong when it says no. A byte that is
-    /// not there speaks for nothing.
+    /// May `key` be among the keys added to the region with these bytes? Never wrong when it says no. A byte
+    /// that is not there speaks for nothing.
     pub fn may_contain(&self, key: &Key, byte_at: impl Fn(usize) -> Option<u8>) -> bool {
         self.probes(key_hash(key), |bit| {
             byte_at((bit >> 3) as usize).is_none_or(|byte| byte >> (bit & 7) & 1 == 1)

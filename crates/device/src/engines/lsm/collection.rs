@@ -1,13 +1,13 @@
 //! Garbage collection of the value log, and room in general.
 //!
-//! The log keeps value bytes only, so a victim's values are found from the other side: index tables whose addresses
-//! touch the victim are scanned for entries that point into it (`gc_index`). Of each, the value is moved (`value_gc`)
-//! if the newest entry of its key still points there, under the key's lock. Then nobody points into the victim, and it
-//! is given back as soon as nobody reads from it.
+//! The log keeps value bytes only, so a victim's values are found from the other side: index tables whose
+//! addresses touch the victim are scanned for entries that point into it (`gc_index`). Of each, the value is
+//! moved (`value_gc`) if the newest entry of its key still points there, under the key's lock. Then nobody
+//! points into the victim, and it is given back as soon as nobody reads from it.
 //!
-//! The victim is the sealed segment with the fewest live bytes. What the counters call live may not be: a value that was
-//! overwritten is only known to be dead when a merge meets both entries. So before a drive says that it is full it
-//! merges its whole index once, and collects by counters that are exact then.
+//! The victim is the sealed segment with the fewest live bytes. What the counters call live may not be: a
+//! value that was overwritten is only known to be dead when a merge meets both entries. So before a drive
+//! says that it is full it merges its whole index once, and collects by counters that are exact then.
 
 use kvdrive_link::{Arrival, Region};
 use kvdrive_spec::{Key, Status};
@@ -32,8 +32,8 @@ pub struct Futile {
 }
 
 impl LsmEngine {
-    /// Before a store: keeps as much room for the index as it needs to merge itself, and collects a segment when few
-    /// are free and one is worth it. Does not wait for others.
+    /// Before a store: keeps as much room for the index as it needs to merge itself, and collects a segment
+    /// when few are free and one is worth it. Does not wait for others.
     pub(super) async fn keep_room(&self) {
         self.keep_room_for_index().await;
         if self.pool.free_count() > self.low_mark() || !self.gc.enabled {
@@ -100,21 +100,23 @@ impl LsmEngine {
 
     /// Has values leave the index what it needs, as it is now; returns how many free pages stores leave it.
     ///
-    /// Let U be the pages in use, A those available, F those of a flush, and M(n) those of one run of everything on flash
-    /// and n memtables of new pairs more. **A >= M(2), always**: everything can be merged at any time, the memtables along
-    /// with the tables. A merge takes no more than it finds but for pairs that are new, so the same holds behind it, the
-    /// memtables are empty, and deletes go on. What takes room keeps to it:
+    /// Let U be the pages in use, A those available, F those of a flush, and M(n) those of one run of
+    /// everything on flash and n memtables of new pairs more. **A >= M(2), always**: everything can be merged
+    /// at any time, the memtables along with the tables. A merge takes no more than it finds but for pairs
+    /// that are new, so the same holds behind it, the memtables are empty, and deletes go on. What takes room
+    /// keeps to it:
     ///
     /// * A flush that would break it is refused (`maintenance.rs`): it needs F + M(3).
-    /// * New pairs take room, and as much to be merged again, when they are merged. So stores leave what lets the index
-    ///   flush now, and what lets it flush when M(4) of the A + U pages are in use: that is all of the memtables and of
-    ///   what other commands have under way ([`super::Index::pages_for_stores`]).
-    /// * A collection takes a segment before it gives one back; its entries replace others. Stores leave that segment.
-    ///   It begins if the segment can be spared, spares it until it has taken it, and has the index merged, or ends, when
-    ///   the next flush would be refused.
+    /// * New pairs take room, and as much to be merged again, when they are merged. So stores leave what lets
+    ///   the index flush now, and what lets it flush when M(4) of the A + U pages are in use: that is all of
+    ///   the memtables and of what other commands have under way ([`super::Index::pages_for_stores`]).
+    /// * A collection takes a segment before it gives one back; its entries replace others. Stores leave that
+    ///   segment. It begins if the segment can be spared, spares it until it has taken it, and has the index
+    ///   merged, or ends, when the next flush would be refused.
     /// * Values leave 2 F more than stores: a flush may come before the next look, and count twice.
     ///
-    /// Pages that iterators hold are missing from A until they are closed; meanwhile deletes may be told to try again.
+    /// Pages that iterators hold are missing from A until they are closed; meanwhile deletes may be told to
+    /// try again.
     fn reserve_for_index(&self) -> u32 {
         if !self.config.flash.enabled {
             return 0;
@@ -127,8 +129,8 @@ impl LsmEngine {
         needed_pages
     }
 
-    /// For the one who collects: has the index merge itself if it could not flush, when a segment is missing besides, as
-    /// long as this collection has yet to take it.
+    /// For the one who collects: has the index merge itself if it could not flush, when a segment is missing
+    /// besides, as long as this collection has yet to take it.
     async fn keep_room_to_flush(&self, segments_begun: u64) -> Result<(), Status> {
         let is_short = || {
             let has_segment = self.collected_segments_begun() > segments_begun;
@@ -147,8 +149,8 @@ impl LsmEngine {
 
     /// Makes room when there is none.
     ///
-    /// Errors: `CAPACITY_EXCEEDED` when there is nothing left to gain; `COMMAND_INTERRUPTED` when open iterators hold it
-    /// until they are closed.
+    /// Errors: `CAPACITY_EXCEEDED` when there is nothing left to gain; `COMMAND_INTERRUPTED` when open
+    /// iterators hold it until they are closed.
     pub(super) async fn make_room(&self) -> Result<(), Status> {
         let had_segment = self.pool.may_take(Use::Value);
         let was_short = self.index_is_short();
@@ -177,8 +179,9 @@ impl LsmEngine {
         }
     }
 
-    /// After a delete: when a third of the pairs have been deleted, the whole index is merged, so that the space
-    /// comes back without waiting for a full drive. A constant share of the work of the deletes that led to it.
+    /// After a delete: when a third of the pairs have been deleted, the whole index is merged, so that the
+    /// space comes back without waiting for a full drive. A constant share of the work of the deletes that
+    /// led to it.
     #[inline]
     pub(super) async fn forget_deleted(&self) {
         /// Fewer deletes than so many memtables are not worth it.
@@ -193,8 +196,8 @@ impl LsmEngine {
         self.compact_for_space().await;
     }
 
-    /// Merges the whole index, if anything was put into it since the last time. That frees table pages and makes the
-    /// counters of live bytes exact.
+    /// Merges the whole index, if anything was put into it since the last time. That frees table pages and
+    /// makes the counters of live bytes exact.
     async fn compact_for_space(&self) -> bool {
         let changes = self.index.changes();
         if self.compacted_at.get() == changes {
@@ -209,10 +212,11 @@ impl LsmEngine {
         done
     }
 
-    /// The segment whose collection gains most, if that is at least `1/gain` of a segment. Among equals the oldest.
+    /// The segment whose collection gains most, if that is at least `1/gain` of a segment. Among equals the
+    /// oldest.
     ///
-    /// None while open iterators hold segments in which nothing lives any more and little else is free: another would be
-    /// held as well, and what lives in it take room that the index needs.
+    /// None while open iterators hold segments in which nothing lives any more and little else is free:
+    /// another would be held as well, and what lives in it take room that the index needs.
     fn victim(&self, gain: u64) -> Option<Candidate> {
         if self.log.snapshots_hold_segments() && !self.pool.may_take(Use::Value) {
             return None;
@@ -241,8 +245,8 @@ impl LsmEngine {
 
     /// Moves what lives in a segment elsewhere. `true` if that took less than the segment.
     ///
-    /// Errors: a page that cannot be read keeps the segment as it is, for good; without room for the moved values or
-    /// their entries some of them stay.
+    /// Errors: a page that cannot be read keeps the segment as it is, for good; without room for the moved
+    /// values or their entries some of them stay.
     async fn evacuate(&self, victim: Candidate) -> Result<bool, Status> {
         let segments_begun = self.collected_segments_begun();
         self.keep_room_to_flush(segments_begun).await?;
@@ -250,11 +254,11 @@ impl LsmEngine {
         let began = self.log.frontier(Head::Gc);
         let mut pairs = Vec::new();
         let result = match self.index.references(addresses, &mut pairs).await {
-            Ok(()) => self.move_values(pairs, segments_begun).await,
+            Ok(()) => self.move_values(&victim, pairs, segments_begun).await,
             Err(status) => Err(status),
         };
         match result {
-            Ok(()) => self.log.note_all_dead(victim.segment),
+            Ok(()) => self.log.note_all_dead(&victim),
             Err(Status::UNRECOVERED_ERROR) => self.damaged.borrow_mut().push(victim.opening),
             Err(_) => {}
         }
@@ -271,7 +275,14 @@ impl LsmEngine {
         self.log.frontier(Head::Gc).div_ceil(self.segment_bytes())
     }
 
-    async fn move_values(&self, mut pairs: Vec<(Key, Entry)>, segments_begun: u64) -> Result<(), Status> {
+    /// What lives in the victim may die and be merged meanwhile: the segment is given back then, and may be
+    /// opened again. The same addresses mean other values from there on.
+    async fn move_values(
+        &self,
+        victim: &Candidate,
+        mut pairs: Vec<(Key, Entry)>,
+        segments_begun: u64,
+    ) -> Result<(), Status> {
         // In the order of their addresses: each page of the victim is read once.
         pairs.sort_by_key(|(key, entry)| (entry.address, *key));
         let mut content = Region::new();
@@ -282,7 +293,8 @@ impl LsmEngine {
                 work = self.index.counters();
             }
             let _key = self.keys.lock(key).await;
-            if self.index.refers(&key, entry.address).await? {
+            let refers = self.index.refers(&key, entry.address).await?;
+            if refers && self.log.opening_of(entry.address) == Some(victim.opening) {
                 self.move_value(key, entry, &mut content).await?;
             }
         }

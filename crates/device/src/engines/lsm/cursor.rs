@@ -1,7 +1,8 @@
 //! The index as it was at one moment, and walks through it in key order.
 //!
-//! A snapshot costs a sorted copy of the memtables and a pin on the tables; later insertions, flushes and merges do not
-//! change it. It does not pin *values*: whoever wants to read those pins the segments of the value log as well.
+//! A snapshot costs a sorted copy of the memtables and a pin on the tables; later insertions, flushes and
+//! merges do not change it. It does not pin *values*: whoever wants to read those pins the segments of the
+//! value log as well.
 
 use std::rc::Rc;
 
@@ -29,7 +30,8 @@ impl Snapshot {
         Snapshot { layout, memory, tables }
     }
 
-    /// A cursor before the first key that is not below `from` (`None`: before the first key). Reads nothing yet.
+    /// A cursor before the first key that is not below `from` (`None`: before the first key). Reads nothing
+    /// yet.
     pub fn cursor(&self, from: Option<Key>) -> Cursor {
         let memory = self.memory.iter().map(|run| {
             let skip = from.map_or(0, |from| run.partition_point(|(key, _)| *key < from));
@@ -38,7 +40,8 @@ impl Snapshot {
         let wanted =
             self.tables.newest_first().filter(|table| from.is_none_or(|from| table.facts.max >= from));
         let tables = wanted.map(|table| {
-            // Bisection only where it is needed: a table that starts above the key is read from its beginning.
+            // Bisection only where it is needed: a table that starts above the key is read from its
+            // beginning.
             let start = from.filter(|from| table.facts.min < *from).map_or(Start::First, Start::Key);
             Source::Table(TableStream::new(&*self.layout, table.clone(), start, 1, Purpose::Cursor))
         });

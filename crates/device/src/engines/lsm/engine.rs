@@ -5,12 +5,13 @@
 //!   find    ─► pin of the past ─► index ─► value log
 //! ```
 //!
-//! Commands of one key are ordered by a keyed lock, held while the index changes and by garbage collection while it
-//! moves a value ([`super::collection`]). Nobody collects while holding it.
+//! Commands of one key are ordered by a keyed lock, held while the index changes and by garbage collection
+//! while it moves a value ([`super::collection`]). Nobody collects while holding it.
 //!
-//! What is here: the order of steps, so that a power cut between any two leaves a value whole or absent. A value's
-//! bytes are in the protected buffer before its index entry exists, and its bytes count as live before it can be
-//! found; a cut between the two leaves live bytes that nobody refers to, which collection finds out.
+//! What is here: the order of steps, so that a power cut between any two leaves a value whole or absent. A
+//! value's bytes are in the protected buffer before its index entry exists, and its bytes count as live
+//! before it can be found; a cut between the two leaves live bytes that nobody refers to, which collection
+//! finds out.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -96,7 +97,8 @@ pub struct LsmEngine {
     pub(super) collecting: Mutex,
     /// Index changes at the last compaction for want of space; without new ones another is of no use.
     pub(super) compacted_at: Cell<u64>,
-    /// Openings of segments that could not be collected because a page of them, or of a table that names them, is damaged.
+    /// Openings of segments that could not be collected because a page of them, or of a table that names
+    /// them, is damaged.
     pub(super) damaged: RefCell<Vec<u64>>,
     /// Deletes since the whole index was last merged.
     pub(super) deletes: Cell<u64>,
@@ -189,8 +191,8 @@ impl LsmEngine {
         }
     }
 
-    /// [`LsmEngine::copy`] without a future, where that can be ([`kvdrive_sim::Resource::pass`]); or the time that is still to be
-    /// taken.
+    /// [`LsmEngine::copy`] without a future, where that can be ([`kvdrive_sim::Resource::pass`]); or the time
+    /// that is still to be taken.
     #[inline]
     fn copy_at_once(&self, bytes: u32) -> Result<(), Ns> {
         let ns = self.costs.memcpy_ns(bytes);
@@ -213,8 +215,8 @@ impl LsmEngine {
         }
     }
 
-    /// `UNRECOVERED_ERROR` for an entry that is not of this log's making, or whose segment an image gave back too early:
-    /// pages there are not the log's to read.
+    /// `UNRECOVERED_ERROR` for an entry that is not of this log's making, or whose segment an image gave back
+    /// too early: pages there are not the log's to read.
     pub(super) fn check_value(&self, entry: &Entry) -> Result<(), Status> {
         let is_there = !entry.has_bytes() || self.log.holds(entry.address, entry.bytes);
         if is_there { Ok(()) } else { Err(Status::UNRECOVERED_ERROR) }
@@ -291,8 +293,8 @@ pub struct Window {
     _share: WindowShare,
 }
 
-/// A window is a whole page of the value log. What it is packed with is the host's business, and in its granted rest the
-/// controller's; the packing policy sees one value of a page.
+/// A window is a whole page of the value log. What it is packed with is the host's business, and in its
+/// granted rest the controller's; the packing policy sees one value of a page.
 impl Exposing for LsmEngine {
     type Window = Window;
 
@@ -337,8 +339,8 @@ impl Engine for LsmEngine {
         }
     }
 
-    /// The usual case: no condition, nobody has the key, the memtable has room, and nothing else happens until the entry
-    /// is in it.
+    /// The usual case: no condition, nobody has the key, the memtable has room, and nothing else happens
+    /// until the entry is in it.
     #[inline]
     fn commit_at_once(&self, key: &Key, place: &mut Place, options: StoreOptions) -> bool {
         // Before any time passes: somebody may wait for the pages.
@@ -536,8 +538,8 @@ impl LsmEngine {
         Ok(engine)
     }
 
-    /// Beside what it keeps back, an empty drive has the two segments that packing may hold open, and one to go on with:
-    /// with less, a full one stays full when its values are gone.
+    /// Beside what it keeps back, an empty drive has the two segments that packing may hold open, and one to
+    /// go on with: with less, a full one stays full when its values are gone.
     fn check_segments(&self) -> Result<(), PowerOnError> {
         let (segments, reserve) = (self.pool.segments(), self.pool.reserve());
         let least = reserve.index_segments + reserve.gc_segments + 3;
@@ -551,7 +553,8 @@ impl LsmEngine {
     }
 }
 
-/// What must survive without flash has to fit the memory that does. Returns how many tables can be listed there.
+/// What must survive without flash has to fit the memory that does. Returns how many tables can be listed
+/// there.
 fn tables_in_protected_bytes(config: &DriveConfig, shape: &Shape) -> Result<u32, PowerOnError> {
     /// Key, address, length, sequence number and flags of a memtable record, and its place in the image.
     const RECORD_BYTES: u64 = 40;

@@ -4,8 +4,8 @@
 //!   key ──► Entry { address, bytes, sequence, tombstone }
 //! ```
 //!
-//! Also here: [`TableId`], and the trait through which the index tells the value log that nobody refers to some of its
-//! bytes any more. Not here: how an entry is laid out in a table
+//! Also here: [`TableId`], and the trait through which the index tells the value log that nobody refers to
+//! some of its bytes any more. Not here: how an entry is laid out in a table
 //! ([`super::layout`]).
 
 use std::ops::Range;
@@ -25,8 +25,8 @@ pub struct Entry {
     pub address: Vaddr,
     /// Length of the value in bytes.
     pub bytes: u32,
-    /// Number of the insertion that made the entry. 0 when read from a table of layout `published`, which has no
-    /// room for it; nothing but reports may depend on it.
+    /// Number of the insertion that made the entry. 0 when read from a table of layout `published`, which has
+    /// no room for it; nothing but reports may depend on it.
     pub sequence: u64,
     /// The key was removed.
     pub tombstone: bool,
@@ -109,11 +109,12 @@ impl AddressBounds {
 
 /// What the index tells and asks the value log. The value log implements it.
 ///
-/// An overwritten key keeps its old entry in an old table until a merge drops it. Meanwhile garbage collection may have
-/// emptied and reused the segment it refers to, because it moves only what the *newest* entry of a key refers to. Such
-/// an entry is *stale*: its bytes were given up together with the segment, and must not be counted again. To tell stale
-/// entries, the openings of segments are numbered, and every table remembers how many there had been when it was begun
-/// (its *age*): what it says of a segment that was opened later means the segment's earlier life.
+/// An overwritten key keeps its old entry in an old table until a merge drops it. Meanwhile garbage
+/// collection may have emptied and reused the segment it refers to, because it moves only what the *newest*
+/// entry of a key refers to. Such an entry is *stale*: its bytes were given up together with the segment, and
+/// must not be counted again. To tell stale entries, the openings of segments are numbered, and every table
+/// remembers how many there had been when it was begun (its *age*): what it says of a segment that was opened
+/// later means the segment's earlier life.
 pub trait ValueLiveness {
     /// An entry that referred to these bytes is gone, and no other one refers to them.
     fn dead(&self, address: Vaddr, bytes: u32);

@@ -5,10 +5,10 @@
 //!   get    ─► active, frozen, tables newest first
 //! ```
 //!
-//! Insertions and lookups run side by side. Flush and compaction run one at a time, inside the insertion that found the
-//! memtable full (as published: the next command waits); insertions beside it go on until the next memtable is full as
-//! well (`maintenance.rs`). Changes of the table list happen in one step without an `.await`, together with their
-//! [`IndexRecord`].
+//! Insertions and lookups run side by side. Flush and compaction run one at a time, inside the insertion that
+//! found the memtable full (as published: the next command waits); insertions beside it go on until the next
+//! memtable is full as well (`maintenance.rs`). Changes of the table list happen in one step without an
+//! `.await`, together with their [`IndexRecord`].
 //!
 //! The index knows where values are and nothing of their bytes. It says through [`ValueLiveness`] when it has
 //! forgotten one. An engine orders changes of one key by a keyed lock of its own.
@@ -57,7 +57,7 @@ pub struct IndexParts {
 /// What the index has done so far. Counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IndexCounters {
-    /// Memtables written.
+    /// Memtables written as tables of their own; one that is merged along with all tables counts as a merge.
     pub flushes: u64,
     /// Merges done.
     pub merges: u64,
@@ -109,8 +109,9 @@ impl Index {
         Index::recover(parts, config, image, FoundTables::default()).expect("no table, no contradiction")
     }
 
-    /// The index of a drive that lost its power: `image` is its part of the protected image, `found` what the FTL came
-    /// across. The FTL forgets table pages that belong to no table; the pages of those that do are taken from the pool.
+    /// The index of a drive that lost its power: `image` is its part of the protected image, `found` what the
+    /// FTL came across. The FTL forgets table pages that belong to no table; the pages of those that do are
+    /// taken from the pool.
     pub fn recover(
         parts: IndexParts,
         config: IndexConfig,
@@ -184,10 +185,11 @@ impl Index {
         self.0.layout.accept(key, address, bytes)
     }
 
-    /// Makes `address` the place of the value of `key`. The entry it replaces in the memtable is reported dead; one in a
-    /// table is when a merge comes across it.
+    /// Makes `address` the place of the value of `key`. The entry it replaces in the memtable is reported
+    /// dead; one in a table is when a merge comes across it.
     ///
-    /// Errors of [`Index::accept`]; `CAPACITY_EXCEEDED` when the memtable is full and there is no room for a table.
+    /// Errors of [`Index::accept`]; `CAPACITY_EXCEEDED` when the memtable is full and there is no room for a
+    /// table.
     pub async fn insert(&self, key: Key, address: Vaddr, bytes: u32) -> Result<(), Status> {
         self.accept(&key, address, bytes)?;
         self.put(key, Entry { address, bytes, sequence: 0, tombstone: false }).await
@@ -277,10 +279,12 @@ impl Index {
         Snapshot::new(inner.layout.clone(), memory.collect(), inner.tables.borrow().clone())
     }
 
-    /// Garbage collection of the value log: every entry that refers to bytes in `addresses`, also those that are not the
-    /// newest of their key, in no particular order. Tables whose address bounds do not touch the range are not read.
+    /// Garbage collection of the value log: every entry that refers to bytes in `addresses`, also those that
+    /// are not the newest of their key, in no particular order. Tables whose address bounds do not touch the
+    /// range are not read.
     ///
-    /// `UNRECOVERED_ERROR` when a page that may name such an entry is damaged; the segment cannot be emptied then.
+    /// `UNRECOVERED_ERROR` when a page that may name such an entry is damaged; the segment cannot be emptied
+    /// then.
     pub async fn references(&self, addresses: Range<Vaddr>, found: &mut Vec<Pair>) -> Result<(), Status> {
         let inner = &*self.0;
         let tables = inner.tables.borrow().clone();
@@ -349,8 +353,8 @@ impl Index {
         self.0.space.as_ref().map_or(u32::MAX, |space| space.pages_available())
     }
 
-    /// Available pages that stores leave: what a flush needs now, and what it will need when four memtables of new pairs
-    /// have been merged with all there is.
+    /// Available pages that stores leave: what a flush needs now, and what it will need when four memtables
+    /// of new pairs have been merged with all there is.
     pub fn pages_for_stores(&self) -> u32 {
         let flush = |memtables: u32| self.flush_pages() + self.pages_to_merge(memtables + 3);
         let merged = self.pages_to_merge(4) + flush(4);
@@ -371,9 +375,9 @@ impl Index {
         self.0.tables.borrow().newest_first().map(|table| table.facts.total_pages()).sum()
     }
 
-    /// Pages that one run of so many entries takes at most, which lie on `pages` pages now. By entries, for these may be
-    /// nearly empty; and not much more than they are (what is lost at the end of a page changes), for a layout's entries
-    /// may be smaller than its largest.
+    /// Pages that one run of so many entries takes at most, which lie on `pages` pages now. By entries, for
+    /// these may be nearly empty; and not much more than they are (what is lost at the end of a page
+    /// changes), for a layout's entries may be smaller than its largest.
     pub(super) fn pages_of_run(&self, entries: u64, pages: u32, split_entries: Option<u32>) -> u32 {
         let split = u64::from(split_entries.unwrap_or(u32::MAX));
         let table_pages = |entries: u64| u64::from(self.0.layout.pages_at_most(entries as u32));
@@ -381,7 +385,8 @@ impl Index {
         by_entries.min(u64::from(pages + pages / 8)) as u32
     }
 
-    /// Available pages at which a memtable is flushed: behind it everything can still be merged, with two memtables more.
+    /// Available pages at which a memtable is flushed: behind it everything can still be merged, with two
+    /// memtables more.
     pub(super) fn pages_to_flush(&self) -> u32 {
         // A damaged table forbids that merge in any case.
         let is_damaged = self.0.tables.borrow().newest_first().any(|table| table.is_damaged());

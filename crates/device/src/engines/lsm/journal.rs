@@ -1,4 +1,5 @@
-//! The engine's protected image, the records that keep a copy of it up to date, and what joins index and value log.
+//! The engine's protected image, the records that keep a copy of it up to date, and what joins index and
+//! value log.
 //!
 //! ```text
 //!   image   = frame of 2 parts: value log | index

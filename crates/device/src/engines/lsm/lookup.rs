@@ -1,7 +1,8 @@
 //! Finding one key in the tables: newest table first, in each table filter, index and data in turn.
 //!
-//! The release of the published firmware walks the tables of a level from the oldest to the newest and can return a value
-//! that was overwritten; here the newest wins. No page is cached in DRAM, as published: every step is a flash read.
+//! The release of the published firmware walks the tables of a level from the oldest to the newest and can
+//! return a value that was overwritten; here the newest wins. No page is cached in DRAM, as published: every
+//! step is a flash read.
 
 use kvdrive_sim::Resource;
 use kvdrive_spec::{Key, Status};
@@ -12,8 +13,8 @@ use super::levels::Version;
 use super::table::Table;
 use crate::flash::Purpose;
 
-/// The newest entry of `key` in any table of `version`; tombstones are entries, too. Each table looked into costs
-/// `probe_ns` of firmware time.
+/// The newest entry of `key` in any table of `version`; tombstones are entries, too. Each table looked into
+/// costs `probe_ns` of firmware time.
 ///
 /// `UNRECOVERED_ERROR` when a page that had to be read is damaged: what it held might be the newest entry.
 pub async fn find(

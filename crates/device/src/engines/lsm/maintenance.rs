@@ -1,8 +1,8 @@
 //! Flush and compaction: what moves entries from the memtable to flash and from level to level.
 //!
-//! All of it is one operation, [`Index::rewrite`]: merge sorted runs, leave out what nobody needs any more, write new
-//! tables, and put them in the place of their sources in a single step. It runs under one lock. Whatever fails leaves the
-//! index as it was, and what was written for nothing is given back.
+//! All of it is one operation, [`Index::rewrite`]: merge sorted runs, leave out what nobody needs any more,
+//! write new tables, and put them in the place of their sources in a single step. It runs under one lock.
+//! Whatever fails leaves the index as it was, and what was written for nothing is given back.
 
 use std::rc::Rc;
 
@@ -74,12 +74,13 @@ impl Index {
         Ok(())
     }
 
-    /// Writes the memtables, merges all tables into one run and drops what no longer means anything: replaced and stale
-    /// entries and all tombstones. For a drive that runs out of space. Does nothing if nothing changed since the last
-    /// time. A memtable gets a table of its own only if that leaves room for the merge; else it is merged with the tables.
+    /// Writes the memtables, merges all tables into one run and drops what no longer means anything: replaced
+    /// and stale entries and all tombstones. For a drive that runs out of space. Does nothing if nothing
+    /// changed since the last time. A memtable gets a table of its own only if that leaves room for the
+    /// merge; else it is merged with the tables.
     ///
-    /// `CAPACITY_EXCEEDED` when there is no room for the result beside its inputs; `UNRECOVERED_ERROR` when a table is
-    /// damaged. Nothing is lost then.
+    /// `CAPACITY_EXCEEDED` when there is no room for the result beside its inputs; `UNRECOVERED_ERROR` when a
+    /// table is damaged. Nothing is lost then.
     pub async fn compact_all(&self) -> Result<(), Status> {
         let inner = &*self.0;
         if inner.space.is_none() {
@@ -131,8 +132,9 @@ impl Index {
         assert!(left.is_none(), "a memtable is frozen only when the one before it has been written");
     }
 
-    /// Writes the frozen memtable, if there is one, as a table of level 0. `CAPACITY_EXCEEDED` if there would not be room
-    /// to merge everything behind it, with two more memtables: that is how a delete comes through when nothing else does.
+    /// Writes the frozen memtable, if there is one, as a table of level 0. `CAPACITY_EXCEEDED` if there would
+    /// not be room to merge everything behind it, with two more memtables: that is how a delete comes through
+    /// when nothing else does.
     async fn flush_frozen(&self) -> Result<(), Status> {
         let inner = &*self.0;
         let (age, run) = match &*inner.frozen.borrow() {
@@ -170,7 +172,8 @@ impl Index {
                 Choice::Move { table, to } => self.move_table(table, to),
                 Choice::Merge(merge) => match self.merge(merge, None).await {
                     Ok(()) => {}
-                    // A table turned out to be damaged: now that this is known there may be something else to do.
+                    // A table turned out to be damaged: now that this is known there may be something else to
+                    // do.
                     Err(Status::UNRECOVERED_ERROR) => failed = Some(choice),
                     Err(_) => return,
                 },
@@ -246,8 +249,8 @@ impl Index {
         }
     }
 
-    /// Writes what is left of merged runs. Bytes that nobody refers to once the result counts are added to `dead`, with
-    /// the age of the run that referred to them.
+    /// Writes what is left of merged runs. Bytes that nobody refers to once the result counts are added to
+    /// `dead`, with the age of the run that referred to them.
     async fn write_run(
         &self,
         rewrite: &mut Rewrite,

@@ -1,9 +1,9 @@
 //! Entries that are not in a table yet: a hash table for lookups, sorted when it is written or iterated.
 //!
-//! The published firmware keeps a skip list (facts: 4096 nodes, 10 levels). What a skip list costs in firmware time is
-//! a number of the cost table; what it costs here would be a cache miss per level. Pairs stay in the order of
-//! insertion, slots point at them: one probe and one append per insertion. A removed key is an entry, too
-//! (a tombstone), so nothing is ever taken out.
+//! The published firmware keeps a skip list (facts: 4096 nodes, 10 levels). What a skip list costs in
+//! firmware time is a number of the cost table; what it costs here would be a cache miss per level. Pairs
+//! stay in the order of insertion, slots point at them: one probe and one append per insertion. A removed key
+//! is an entry, too (a tombstone), so nothing is ever taken out.
 
 use std::rc::Rc;
 
@@ -108,7 +108,8 @@ struct Place {
     index: u32,
 }
 
-/// Sorts by the heads: one stable pass over all places for each byte in which any two heads differ, last byte first.
+/// Sorts by the heads: one stable pass over all places for each byte in which any two heads differ, last byte
+/// first.
 fn sort_by_head(order: &mut Vec<Place>) {
     /// Below that, the 256 counters of a pass cost more than comparisons.
     const FEW: usize = 256;

@@ -1,7 +1,7 @@
 //! Several sorted runs of entries as one: a heap of their heads, newest run first where keys are equal.
 //!
-//! Used by flushes and compaction (`maintenance`) and by cursors ([`super::cursor`]). A run that starts above the
-//! present key is not touched: its lower bound stands in for its head until the merge gets there.
+//! Used by flushes and compaction (`maintenance`) and by cursors ([`super::cursor`]). A run that starts above
+//! the present key is not touched: its lower bound stands in for its head until the merge gets there.
 
 use std::rc::Rc;
 

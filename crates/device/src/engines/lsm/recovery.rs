@@ -5,9 +5,9 @@
 //!   spare areas of table pages (flash)           everything else about a table: which pages, which keys, how many
 //! ```
 //!
-//! The index reports every change as an [`IndexRecord`]; an [`IndexImage`] that applies them stays equal to the index. A
-//! table exists from the record that names it on, and in the same record its inputs (tables, memtable) cease to. Pages of
-//! tables that no record names, half-written or replaced, are given back.
+//! The index reports every change as an [`IndexRecord`]; an [`IndexImage`] that applies them stays equal to
+//! the index. A table exists from the record that names it on, and in the same record its inputs (tables,
+//! memtable) cease to. Pages of tables that no record names, half-written or replaced, are given back.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -35,7 +35,8 @@ pub enum IndexRecord<'a> {
         /// Its entry.
         entry: Entry,
     },
-    /// The memtable is full: its entries are to be written, new ones go to an empty one. From now on it has this age.
+    /// The memtable is full: its entries are to be written, new ones go to an empty one. From now on it has
+    /// this age.
     Frozen(u64),
     /// This id, and with it every lower one, has been given out.
     IdTaken(TableId),
@@ -180,7 +181,8 @@ const ID_TAKEN: u8 = 3;
 const TABLES_CHANGED: u8 = 4;
 
 impl IndexImage {
-    /// Makes the change that [`IndexRecord::encode`] wrote; `None`, and nothing changed, if the bytes are no record.
+    /// Makes the change that [`IndexRecord::encode`] wrote; `None`, and nothing changed, if the bytes are no
+    /// record.
     pub fn apply_encoded(&mut self, bytes: &[u8]) -> Option<()> {
         let mut from = Reader(bytes);
         let (mut added, mut dropped) = (Vec::new(), Vec::new());
@@ -314,8 +316,8 @@ impl FoundTables {
         self.pages.last_key_value().map(|(id, _)| *id)
     }
 
-    /// Builds the tables of the image, claims their pages, and has the FTL forget the pages of all others. `covered`:
-    /// see [`super::layout::Layout::covered_by_index_page`].
+    /// Builds the tables of the image, claims their pages, and has the FTL forget the pages of all others.
+    /// `covered`: see [`super::layout::Layout::covered_by_index_page`].
     pub(super) fn rebuild(
         mut self,
         image: &IndexImage,

@@ -1,7 +1,8 @@
 //! Where table pages live: logical pages out of segments that the index takes from the common pool.
 //!
-//! The FTL maps every logical page on its own, so the pages of a table need not be neighbours, and a page given back is
-//! reused for whatever comes next. A segment all of whose pages have come back goes back to the pool.
+//! The FTL maps every logical page on its own, so the pages of a table need not be neighbours, and a page
+//! given back is reused for whatever comes next. A segment all of whose pages have come back goes back to the
+//! pool.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,8 +44,8 @@ impl TableSpace {
         TableSpace { sim: sim.clone(), ftl, pool, page_bytes, segments: RefCell::default() }
     }
 
-    /// After a power cut: takes the pages that live tables were found on. `false` when one of them lies in a segment
-    /// that belongs to somebody else, or twice in the list.
+    /// After a power cut: takes the pages that live tables were found on. `false` when one of them lies in a
+    /// segment that belongs to somebody else, or twice in the list.
     pub fn claim(&self, pages: impl Iterator<Item = Lpa>) -> bool {
         let mut segments = self.segments.borrow_mut();
         for Lpa(lpa) in pages {
@@ -159,8 +160,8 @@ impl PagesUnderWay {
         PagesUnderWay { space, pages: Vec::new() }
     }
 
-    /// Writes pages side by side, each with its tag, and returns where they are. Takes every page before it writes
-    /// the first one.
+    /// Writes pages side by side, each with its tag, and returns where they are. Takes every page before it
+    /// writes the first one.
     pub async fn write(
         &mut self,
         contents: Vec<(Vec<u8>, [u8; 48])>,

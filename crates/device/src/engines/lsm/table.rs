@@ -1,4 +1,5 @@
-//! A table on flash: what DRAM keeps of it, the tags of its pages, and the two ways through it (write, read in order).
+//! A table on flash: what DRAM keeps of it, the tags of its pages, and the two ways through it (write, read
+//! in order).
 //!
 //! ```text
 //!   tag, 48 bytes in the spare area of every page, little endian
@@ -10,8 +11,8 @@
 //!           elsewhere: the table's age u64, 3 bytes zero
 //! ```
 //!
-//! The footer is on the page that is issued last. With the tags alone a table is known again after a power cut: no
-//! page of it has to be read ([`super::recovery`]).
+//! The footer is on the page that is issued last. With the tags alone a table is known again after a power
+//! cut: no page of it has to be read ([`super::recovery`]).
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -133,7 +134,8 @@ impl PageTag {
     }
 }
 
-/// A table that exists. Who reads it holds an `Rc`: a merge that replaced it frees its pages when the last one goes.
+/// A table that exists. Who reads it holds an `Rc`: a merge that replaced it frees its pages when the last
+/// one goes.
 pub struct Table {
     /// What is in it.
     pub facts: TableFacts,
@@ -145,7 +147,8 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table on these pages, in the order data, index, Bloom. One whose entries are not all there counts as damaged.
+    /// A table on these pages, in the order data, index, Bloom. One whose entries are not all there counts as
+    /// damaged.
     pub fn new(facts: TableFacts, pages: Box<[Option<Lpa>]>, space: Rc<TableSpace>) -> Table {
         let entries = pages.iter().take(facts.position(Part::Bloom, 0));
         let damaged = pages.is_empty() || entries.into_iter().any(Option::is_none);
@@ -341,7 +344,8 @@ impl TableWriter {
         self.complete >= WRITE_BATCH
     }
 
-    /// Writes the complete pages. `CAPACITY_EXCEEDED` when there is no room; the writer is to be dropped then.
+    /// Writes the complete pages. `CAPACITY_EXCEEDED` when there is no room; the writer is to be dropped
+    /// then.
     pub async fn write_complete(&mut self) -> Result<(), Status> {
         self.charge().await;
         let pages = std::mem::take(self.builder.complete());

@@ -8,8 +8,8 @@ use kvdrive_link::{Piece, Region, expanding};
 use super::items::{self, Items};
 use super::packed::{self, Packed};
 
-/// A page's data. It may be the very memory of the medium; clones share it, and nothing is copied or unpacked before
-/// somebody asks for bytes.
+/// A page's data. It may be the very memory of the medium; clones share it, and nothing is copied or unpacked
+/// before somebody asks for bytes.
 #[derive(Clone)]
 pub enum PageData {
     /// As a region.
@@ -56,7 +56,8 @@ impl PageData {
         out
     }
 
-    /// `bytes` bytes from `at` on, as real bytes: the page's own memory where that is one of its items, else a copy.
+    /// `bytes` bytes from `at` on, as real bytes: the page's own memory where that is one of its items, else
+    /// a copy.
     pub fn item(&self, at: u32, bytes: u32) -> Rc<[u8]> {
         if let PageData::Items(items) = self
             && let Some(item) = items.get(at).filter(|item| item.len() == bytes as usize)
@@ -68,7 +69,8 @@ impl PageData {
         copy.into()
     }
 
-    /// Looks at the beginnings of its items, if it has some: the machine meets all of them in the time of one.
+    /// Looks at the beginnings of its items, if it has some: the machine meets all of them in the time of
+    /// one.
     pub fn meet_items(&self) {
         if let PageData::Items(items) = self {
             items.meet_all();
@@ -94,7 +96,8 @@ impl PageData {
     }
 }
 
-/// A page that is read from front to back: reading on behind what was read last costs least, anything else is as right.
+/// A page that is read from front to back: reading on behind what was read last costs least, anything else is
+/// as right.
 pub enum Forward<'a> {
     /// As a region: any place is as near as another.
     Region(&'a Region),

@@ -1,4 +1,5 @@
-//! Medium `file`: pages at fixed places of an image file. It survives the end of the program at any instruction.
+//! Medium `file`: pages at fixed places of an image file. It survives the end of the program at any
+//! instruction.
 //!
 //! ```text
 //!   0              4096                     4096 + block_bytes
@@ -12,18 +13,19 @@
 //!
 //! The file is as long as its last programmed block and has holes where nothing was programmed.
 //!
-//! *When is a page programmed?* When one of its two headers fits. Data is written before its headers, so whoever finds
-//! the headers finds the data; a program killed in between leaves a page that still reads as erased. Erasing fills the
-//! headers of a block with zeros and leaves the data. A page is erased when both its headers are all zero.
+//! *When is a page programmed?* When one of its two headers fits. Data is written before its headers, so
+//! whoever finds the headers finds the data; a program killed in between leaves a page that still reads as
+//! erased. Erasing fills the headers of a block with zeros and leaves the data. A page is erased when both
+//! its headers are all zero.
 //!
 //! *The epoch* is that of the last checkpoint that was begun of the protected image beside it
 //! ([`crate::power::file_log`]): by it files of different moments are told apart.
 //!
-//! *`sync`*: waits for the machine's storage between data and headers, and after the headers, so that the same holds
-//! when the machine loses power; of a new file for its folder, too.
+//! *`sync`*: waits for the machine's storage between data and headers, and after the headers, so that the
+//! same holds when the machine loses power; of a new file for its folder, too.
 //!
-//! A write that the machine refuses (disk full, I/O error) panics with an [`ImageFailure`]: a drive that cannot keep what it
-//! acknowledges must not go on.
+//! A write that the machine refuses (disk full, I/O error) panics with an [`ImageFailure`]: a drive that
+//! cannot keep what it acknowledges must not go on.
 
 use std::cell::RefCell;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -45,6 +47,7 @@ use crate::flash::spare::{SPARE_USED_BYTES, Spare, data_check};
 pub const KIND: MediaKind = MediaKind {
     name: "file",
     origin: "an image file; survives the end of the program, with sync also that of the machine",
+    has_file: true,
     open,
     from_image,
 };
@@ -176,7 +179,8 @@ fn open_file(path: &Path) -> std::io::Result<File> {
     }
 }
 
-/// Waits until the machine's storage knows of the file at `path`: a file that was made is only then found after a power cut.
+/// Waits until the machine's storage knows of the file at `path`: a file that was made is only then found
+/// after a power cut.
 pub fn sync_folder(path: &Path) -> std::io::Result<()> {
     let path = path.canonicalize()?;
     File::open(path.parent().expect("a file is in a folder"))?.sync_all()

@@ -11,9 +11,9 @@
 //!   data, format 2 (tags):   literal u32 | literal bytes | patterns u32 | patterns x (at u32, seed u64, offset u32, bytes u32)
 //! ```
 //!
-//! Head and frames carry checks of their own: an image whose frame is altered is refused with the place of it. Content
-//! is checked page by page with what the page's header says: altered data gives a page that is damaged, an altered
-//! header is read from its second copy, and a page that lost both is torn.
+//! Head and frames carry checks of their own: an image whose frame is altered is refused with the place of
+//! it. Content is checked page by page with what the page's header says: altered data gives a page that is
+//! damaged, an altered header is read from its second copy, and a page that lost both is torn.
 
 use std::rc::Rc;
 
@@ -113,7 +113,8 @@ fn write_block<K: Keep>(out: &mut Vec<u8>, memory: &Memory<K>, block: BlockId) {
     out.extend_from_slice(&content);
 }
 
-/// Writes a page's content and returns the length of its data. Data that is gone gets a check that does not fit.
+/// Writes a page's content and returns the length of its data. Data that is gone gets a check that does not
+/// fit.
 fn write_page(out: &mut Vec<u8>, ppa: Ppa, spare: &Spare, data: Option<Vec<u8>>) -> u32 {
     let check = match &data {
         Some(data) => data_check(ppa, data),

@@ -1,9 +1,10 @@
-//! A page made of whole items: strings of bytes that are written, read and let go as one, such as the sections of a hash
-//! table. Between them, and behind them, the page is zero.
+//! A page made of whole items: strings of bytes that are written, read and let go as one, such as the
+//! sections of a hash table. Between them, and behind them, the page is zero.
 //!
-//! An item is one allocation that the page shares with whoever wrote it and whoever reads it, so that on the way between
-//! a cache, a page being filled, the page on its way and the medium nothing is copied. What an item means is its owner's
-//! business; the page knows only that its head outlives it, because owners find an item by the heads of those before it.
+//! An item is one allocation that the page shares with whoever wrote it and whoever reads it, so that on the
+//! way between a cache, a page being filled, the page on its way and the medium nothing is copied. What an
+//! item means is its owner's business; the page knows only that its head outlives it, because owners find an
+//! item by the heads of those before it.
 
 use std::cell::Cell;
 use std::hint::black_box;
@@ -48,8 +49,8 @@ impl Item {
         }
     }
 
-    /// Lets go of all but the head; `false` if it was done before. What is shorter than a head, or longer than is counted
-    /// here, stays.
+    /// Lets go of all but the head; `false` if it was done before. What is shorter than a head, or longer
+    /// than is counted here, stays.
     fn let_go(&mut self) -> bool {
         if let Item::Kept { at, bytes } = self
             && let Some(head) = bytes.first_chunk()
@@ -91,8 +92,9 @@ impl Items {
         self.end
     }
 
-    /// The first item that ends behind byte `at`. Items of one kind are about as long as each other: their share of the
-    /// page is near their place in the list, and a search that jumps would meet more of the machine's memory.
+    /// The first item that ends behind byte `at`. Items of one kind are about as long as each other: their
+    /// share of the page is near their place in the list, and a search that jumps would meet more of the
+    /// machine's memory.
     fn first_behind(&self, at: u32) -> usize {
         let count = self.list.len();
         self.first_behind_near((u64::from(at) * count as u64 / u64::from(self.end.max(1))) as usize, at)
@@ -144,8 +146,8 @@ impl Items {
         self.list.iter().for_each(|item| _ = black_box(item.bytes().first().copied()));
     }
 
-    /// Lets go of the items that `bytes` bytes from `at` on cover, with or without their heads; the heads stay. `false` if
-    /// there was none.
+    /// Lets go of the items that `bytes` bytes from `at` on cover, with or without their heads; the heads
+    /// stay. `false` if there was none.
     pub fn discard(&mut self, at: u32, bytes: u32) -> bool {
         let first = self.first_behind(at);
         let covered = self.list[first..].iter_mut().take_while(|item| item.end() <= at + bytes);

@@ -1,5 +1,5 @@
-//! What the media that live in memory share: pages per block, taken as they are programmed. A drive that is mostly
-//! empty costs 24 B a block.
+//! What the media that live in memory share: pages per block, taken as they are programmed. A drive that is
+//! mostly empty costs 24 B a block.
 //!
 //! How one page is kept is the business of a [`Keep`]: [`super::ram`] and [`super::tags`] have one each.
 

@@ -1,10 +1,10 @@
-//! Media: where the content of flash pages is kept. No time, no statistics, no order of operations: that is the
-//! port's. A new medium is one file with its row in [`MEDIA`].
+//! Media: where the content of flash pages is kept. No time, no statistics, no order of operations: that is
+//! the port's. A new medium is one file with its row in [`MEDIA`].
 //!
-//! Every medium can be turned into bytes ([`Media::image`]) and back ([`from_image`]); that is what survives a power
-//! cut in tests. An image from outside may hold anything: reading it gives an [`ImageError`] or pages that say
-//! [`MediaPage::Damaged`], never a panic and never altered data. [`image`] draws the format of the media in memory,
-//! [`mod@file`] that of a file.
+//! Every medium can be turned into bytes ([`Media::image`]) and back ([`from_image`]); that is what survives
+//! a power cut in tests. An image from outside may hold anything: reading it gives an [`ImageError`] or pages
+//! that say [`MediaPage::Damaged`], never a panic and never altered data. [`image`] draws the format of the
+//! media in memory, [`mod@file`] that of a file.
 
 pub mod data;
 pub mod file;
@@ -48,10 +48,10 @@ pub trait Media {
     /// The header of a page alone. It can be readable when the data is not.
     fn read_spare(&self, ppa: Ppa) -> MediaPage<Spare>;
 
-    /// Parts of pages, each with the byte it begins at, will be read soon. Changes nothing: a medium in the machine's memory
-    /// meets all of them at once here, and waits for its slowest part instead of for one after the other. `seen` is called
-    /// with the index of a part that is an item, and the item, where that lies in memory; all that may follow from it is
-    /// what else to expect.
+    /// Parts of pages, each with the byte it begins at, will be read soon. Changes nothing: a medium in the
+    /// machine's memory meets all of them at once here, and waits for its slowest part instead of for one
+    /// after the other. `seen` is called with the index of a part that is an item, and the item, where that
+    /// lies in memory; all that may follow from it is what else to expect.
     fn expect(&self, _parts: &[(Ppa, u32)], _seen: &mut dyn FnMut(usize, &Rc<[u8]>)) {}
 
     /// Programs an erased page.
@@ -71,13 +71,14 @@ pub trait Media {
     /// The owner will not read this page's data any more; a medium may let go of it. Its header stays.
     fn discard(&mut self, _ppa: Ppa) {}
 
-    /// The owner will not read `bytes` bytes of a page from `at` on any more; a medium may let go of any of them. `true` if
-    /// it did.
+    /// The owner will not read `bytes` bytes of a page from `at` on any more; a medium may let go of any of
+    /// them. `true` if it did.
     fn discard_part(&mut self, _ppa: Ppa, _at: u32, _bytes: u32) -> bool {
         false
     }
 
-    /// Makes a page, programmed or not, damaged beyond its header: what an interrupted program or erase leaves.
+    /// Makes a page, programmed or not, damaged beyond its header: what an interrupted program or erase
+    /// leaves.
     fn tear(&mut self, ppa: Ppa);
 
     /// Makes one page look erased: an interrupted erase can leave that, too.
@@ -148,7 +149,9 @@ pub struct MediaKind {
     pub name: &'static str,
     /// What it is, in a line.
     pub origin: &'static str,
-    /// Opens one: empty, except for a `file` that exists.
+    /// It is in a file of the machine's, and outlives the program.
+    pub has_file: bool,
+    /// Opens one: empty, except in a file that exists.
     pub open: fn(&Geometry, &MediaOptions) -> Opened,
     /// Rebuilds one, in memory, from an image.
     pub from_image: fn(&Geometry, &[u8]) -> Opened,

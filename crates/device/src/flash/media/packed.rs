@@ -22,11 +22,11 @@ use crate::flash::spare::{Spare, TAG_BYTES};
 
 /// Literal bytes from which on a page without patterns is kept as it is instead of being copied.
 const SHARE_BYTES: usize = 1024;
-/// Literal bytes are looked at so many at a time: where all are zero they are a gap. Shorter gaps would save little and make
-/// many runs of a page of sections, which are read often.
+/// Literal bytes are looked at so many at a time: where all are zero they are a gap. Shorter gaps would save
+/// little and make many runs of a page of sections, which are read often.
 const STRETCH_BYTES: usize = 256;
-/// So many zeros at the end of a run are left to the gap behind it. A key that ends with a few must look like its
-/// neighbours, so that they make one group.
+/// So many zeros at the end of a run are left to the gap behind it. A key that ends with a few must look like
+/// its neighbours, so that they make one group.
 const TRAILING_ZEROS: usize = 16;
 const FLAG_LOST: u8 = 1;
 const FLAG_DISCARDED: u8 = 2;
@@ -42,7 +42,8 @@ pub struct Packed {
 impl Packed {
     /// Packs a page; `scratch` is anybody's between two calls.
     pub fn pack(data: &Region, spare: &Spare, scratch: &mut Vec<u8>) -> Packed {
-        // Packed elsewhere and copied: a string that shrinks in its place would leave a hole of its former size behind.
+        // Packed elsewhere and copied: a string that shrinks in its place would leave a hole of its former
+        // size behind.
         scratch.clear();
         pack_spare(scratch, spare, 0);
         pack_region(scratch, data);
@@ -378,7 +379,8 @@ fn runs(data: &Region) -> Vec<(Shape, Content<'_>)> {
     runs
 }
 
-/// Adds the runs of `literal` from the end of the run before, byte `packed`, to byte `to`. Returns the end of the last run.
+/// Adds the runs of `literal` from the end of the run before, byte `packed`, to byte `to`. Returns the end of
+/// the last run.
 fn push_literal<'a>(
     runs: &mut Vec<(Shape, Content<'a>)>,
     literal: &'a [u8],

@@ -1,5 +1,5 @@
-//! Medium `ram`: real bytes in memory. Patterns are expanded when a page is programmed, so that everything above it
-//! meets bytes as a real drive would; a page costs its bytes up to the last one written.
+//! Medium `ram`: real bytes in memory. Patterns are expanded when a page is programmed, so that everything
+//! above it meets bytes as a real drive would; a page costs its bytes up to the last one written.
 
 use std::rc::Rc;
 
@@ -14,6 +14,7 @@ use crate::flash::spare::Spare;
 pub const KIND: MediaKind = MediaKind {
     name: "ram",
     origin: "real bytes in memory, taken page by page",
+    has_file: false,
     open: |geometry, _| Ok(Box::new(Memory::<RamPage>::new(geometry))),
     from_image: |geometry, bytes| Ok(Box::new(image::read::<RamPage>(geometry, bytes)?)),
 };

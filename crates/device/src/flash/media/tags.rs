@@ -1,9 +1,10 @@
-//! Medium `tags`: literal bytes as bytes, patterns as their descriptors. Made for drives with far more pages than the
-//! machine has memory; it reads back exactly what was programmed.
+//! Medium `tags`: literal bytes as bytes, patterns as their descriptors. Made for drives with far more pages
+//! than the machine has memory; it reads back exactly what was programmed.
 //!
-//! A page becomes a packed string ([`super::packed`]). Two kinds stay as they are, shared with whoever programmed them: a
-//! region of literal bytes alone that is large and mostly filled, and a page of items ([`super::items`]). Discarded pages
-//! keep their headers alone, discarded items their heads. Reading what was discarded is a bug of the owner and panics.
+//! A page becomes a packed string ([`super::packed`]). Two kinds stay as they are, shared with whoever
+//! programmed them: a region of literal bytes alone that is large and mostly filled, and a page of items
+//! ([`super::items`]). Discarded pages keep their headers alone, discarded items their heads. Reading what
+//! was discarded is a bug of the owner and panics.
 
 use std::rc::Rc;
 
@@ -20,6 +21,7 @@ use crate::flash::spare::Spare;
 pub const KIND: MediaKind = MediaKind {
     name: "tags",
     origin: "literal bytes as bytes, generated values as 16-byte descriptors; for very large drives",
+    has_file: false,
     open: |geometry, _| Ok(Box::new(Memory::<TagsPage>::new(geometry))),
     from_image: |geometry, bytes| Ok(Box::new(image::read::<TagsPage>(geometry, bytes)?)),
 };

@@ -1,7 +1,7 @@
 //! Victim policy `cost-benefit`: space gained per copying, weighted by how long the data has been at rest:
-//! `(1 - u) / 2u * age` with `u` the valid fraction (Kawaguchi, Nishioka, Motoda: A Flash-Memory Based File System,
-//! USENIX 1995, after the log-structured file system of Rosenblum and Ousterhout, 1991). Leaves hot blocks alone until
-//! more of them has become invalid by itself.
+//! `(1 - u) / 2u * age` with `u` the valid fraction (Kawaguchi, Nishioka, Motoda: A Flash-Memory Based File
+//! System, USENIX 1995, after the log-structured file system of Rosenblum and Ousterhout, 1991). Leaves hot
+//! blocks alone until more of them has become invalid by itself.
 
 use super::{Candidate, VictimKind, VictimPolicy};
 

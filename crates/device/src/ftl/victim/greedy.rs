@@ -1,4 +1,5 @@
-//! Victim policy `greedy`: the block with the fewest valid pages. Cheapest now; best when all data is equally hot.
+//! Victim policy `greedy`: the block with the fewest valid pages. Cheapest now; best when all data is equally
+//! hot.
 
 use super::{Candidate, VictimKind, VictimPolicy};
 

@@ -1,4 +1,5 @@
-//! A small drive that collects garbage, flushes and compacts within a few hundred stores, and the oracle beside it.
+//! A small drive that collects garbage, flushes and compacts within a few hundred stores, and the oracle
+//! beside it.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -14,7 +15,8 @@ use kvdrive_link::{Link, LocalMemory, Pattern, Piece, Region};
 use kvdrive_sim::{Resource, Rng, Sim};
 use kvdrive_spec::{Key, Status, StoreOptions};
 
-/// Settings that make every mechanism run soon: 4 MiB of flash, segments of 128 KiB, 32 entries in the memtable.
+/// Settings that make every mechanism run soon: 4 MiB of flash, segments of 128 KiB, 32 entries in the
+/// memtable.
 const SMALL: &[&str] = &[
     "flash.channels=2",
     "flash.dies_per_channel=1",
@@ -132,7 +134,8 @@ pub fn key(number: u64, small: bool) -> Key {
     }
 }
 
-/// Stores, one time in eight under a condition, which must be what decides. Others may refuse it for want of room.
+/// Stores, one time in eight under a condition, which must be what decides. Others may refuse it for want of
+/// room.
 pub async fn store(driver: &Driver, oracle: &mut Oracle, key: Key, stored: Stored) -> Result<(), Status> {
     let plain = StoreOptions::default();
     let exists = oracle.pairs.contains_key(&key);

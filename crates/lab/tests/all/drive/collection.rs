@@ -1,5 +1,5 @@
-//! Garbage collection that really runs: a small drive kept 80 % full and overwritten twenty times, and one that is
-//! filled, emptied and filled again.
+//! Garbage collection that really runs: a small drive kept 80 % full and overwritten twenty times, and one
+//! that is filled, emptied and filled again.
 
 use kvdrive_device::controller::ENGINES;
 use kvdrive_device::drive::PowerOnError;
@@ -136,7 +136,8 @@ fn filled_emptied_and_filled_ten_times() {
     }
 }
 
-/// Filled to 81h, changed, emptied and filled again by half, twice; before the second time the power goes while it is full.
+/// Filled to 81h, changed, emptied and filled again by half, twice; before the second time the power goes
+/// while it is full.
 fn fill_and_empty_twice(settings: &[String], bytes: u32) {
     let name = format!("{settings:?}, {bytes} B");
     let mut oracle = Oracle::default();
@@ -201,8 +202,8 @@ fn fill_and_empty_twice(settings: &[String], bytes: u32) {
     }
 }
 
-/// Small values fill a small drive with the index, and make many entries of what is collected: the index has room to merge
-/// itself whatever happens.
+/// Small values fill a small drive with the index, and make many entries of what is collected: the index has
+/// room to merge itself whatever happens.
 #[test]
 fn a_full_index_takes_every_delete_and_then_stores_again() {
     for row in COMPACTIONS {
@@ -242,8 +243,8 @@ fn any_full_index_takes_every_delete_and_then_stores_again() {
     }
 }
 
-/// What the index needs for its next merge is kept from values from the first command on, so that a drive that is nearly
-/// full can be overwritten on.
+/// What the index needs for its next merge is kept from values from the first command on, so that a drive
+/// that is nearly full can be overwritten on.
 #[test]
 fn a_drive_that_comes_up_again_offers_as_much_as_before() {
     for row in ENGINES {

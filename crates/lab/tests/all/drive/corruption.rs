@@ -1,5 +1,5 @@
-//! Every byte of what survived, flipped once: never a panic, never wrong data. A retrieve answers the value, 88h, or
-//! the drive does not come up and says where the damage is.
+//! Every byte of what survived, flipped once: never a panic, never wrong data. A retrieve answers the value,
+//! 88h, or the drive does not come up and says where the damage is.
 
 use kvdrive_device::controller::ENGINES;
 use kvdrive_device::engines::hash;
@@ -81,7 +81,8 @@ fn check(engine: &str, survivors: &Survivors, oracle: &Oracle) -> bool {
     came_up
 }
 
-/// Flips a bit of every byte that `is_wanted` of the protected image: the drive never comes up without noticing.
+/// Flips a bit of every byte that `is_wanted` of the protected image: the drive never comes up without
+/// noticing.
 fn flip_the_protected_image(is_wanted: fn(usize) -> bool) {
     for row in ENGINES {
         let (survivors, oracle) = a_used_drive(row.name);

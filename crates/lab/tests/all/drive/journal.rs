@@ -1,5 +1,5 @@
-//! A drive whose medium is a file: the checkpoint and the records behind it are at any time the protected image, to the
-//! last byte.
+//! A drive whose medium is a file: the checkpoint and the records behind it are at any time the protected
+//! image, to the last byte.
 
 use std::path::{Path, PathBuf};
 

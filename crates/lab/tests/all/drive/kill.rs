@@ -1,5 +1,6 @@
-//! `kill -9`: a child process works on a drive whose medium is a file and says on its standard output what was
-//! acknowledged; it is killed at a random moment, and the parent finds every acknowledged store in the file.
+//! `kill -9`: a child process works on a drive whose medium is a file and says on its standard output what
+//! was acknowledged; it is killed at a random moment, and the parent finds every acknowledged store in the
+//! file.
 //!
 //! The child is this test binary, running [`child`].
 
@@ -54,7 +55,8 @@ fn child() {
     });
 }
 
-/// Runs the child, kills it after some acknowledgements, and returns the first version it did not acknowledge.
+/// Runs the child, kills it after some acknowledgements, and returns the first version it did not
+/// acknowledge.
 fn run_and_kill(path: &Path, engine: &str, first: u64, rng: &mut Rng) -> u64 {
     let this = std::env::current_exe().expect("a test binary has a path");
     let mut child = Command::new(this)
@@ -69,7 +71,8 @@ fn run_and_kill(path: &Path, engine: &str, first: u64, rng: &mut Rng) -> u64 {
     writeln!(child.stdin.take().expect("a pipe"), "{first}").expect("the child reads");
     let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines().map_while(Result::ok);
     let mut next = first;
-    // The test harness prints around and before the first acknowledgement; a line cut short by the kill is none.
+    // The test harness prints around and before the first acknowledgement; a line cut short by the kill is
+    // none.
     let mut note = |line: String| {
         let version = line.rsplit_once("ack ").and_then(|(_, version)| version.parse::<u64>().ok());
         next += u64::from(version == Some(next));

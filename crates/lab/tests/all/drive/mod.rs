@@ -1,5 +1,5 @@
-//! Whole drives: every engine, transfer method, packing policy and medium of the tables, through the driver, against
-//! an oracle. A new row is tested here without being told.
+//! Whole drives: every engine, transfer method, packing policy and medium of the tables, through the driver,
+//! against an oracle. A new row is tested here without being told.
 
 mod bench;
 mod collection;

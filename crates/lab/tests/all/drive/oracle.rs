@@ -205,7 +205,8 @@ fn iterate_while_storing(engine: &str) {
     bench.sim.clear();
 }
 
-/// With less than it needs a hash engine says how much that is; with exactly that it works, and what would survive fits.
+/// With less than it needs a hash engine says how much that is; with exactly that it works, and what would
+/// survive fits.
 #[test]
 fn hash_engines_do_with_the_protected_memory_they_ask_for() {
     for row in kvdrive_device::engines::hash::SCHEMES {

@@ -1,6 +1,6 @@
-//! Power cuts at every event. The run goes on; beside it, what would survive at this event is recovered in a fresh
-//! drive, which must hold every acknowledged pair with its bytes, the command under way wholly or not at all, and
-//! nothing else. Recovery itself is cut at one of its own events now and then.
+//! Power cuts at every event. The run goes on; beside it, what would survive at this event is recovered in a
+//! fresh drive, which must hold every acknowledged pair with its bytes, the command under way wholly or not
+//! at all, and nothing else. Recovery itself is cut at one of its own events now and then.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -130,8 +130,8 @@ async fn settle_under_way(driver: &Driver, oracle: &mut Oracle, key: Key, stored
     }
 }
 
-/// Begins recovery and cuts it at a random one of its events. Nothing that was protected has been acknowledged
-/// anew, so the protected image is the one recovery began with.
+/// Begins recovery and cuts it at a random one of its events. Nothing that was protected has been
+/// acknowledged anew, so the protected image is the one recovery began with.
 fn cut_recovery(document: &Document, survivors: Survivors, rng: &mut Rng) -> Survivors {
     let bench = Rc::new(Bench::new(document, Sim::new()));
     bench.sim.step_every_event();

@@ -1,5 +1,5 @@
-//! Hosts at the limit and beyond: any 64 bytes from several queues, unfinished values on many queues, and the largest
-//! values there are. Nobody waits for ever, and what others stored stays.
+//! Hosts at the limit and beyond: any 64 bytes from several queues, unfinished values on many queues, and the
+//! largest values there are. Nobody waits for ever, and what others stored stays.
 
 use std::rc::Rc;
 
@@ -33,7 +33,8 @@ fn oracle_key(number: u64) -> Key {
     Key::new(&bytes).expect("16 bytes are a key")
 }
 
-/// Many more unfinished values than the buffer has pages: the host is told to try again, and other commands go on.
+/// Many more unfinished values than the buffer has pages: the host is told to try again, and other commands
+/// go on.
 #[test]
 fn unfinished_values_on_many_queues_block_nobody() {
     let bench = Bench::new(&document(&["controller.contexts=2"]), Sim::new());
@@ -127,8 +128,8 @@ fn stray_memory(bench: &Bench, rng: &mut Rng) -> u64 {
     base
 }
 
-/// Half of the entries are commands that could be meant, a third are those with some bytes changed, the rest is noise. No
-/// key is one of the oracle's.
+/// Half of the entries are commands that could be meant, a third are those with some bytes changed, the rest
+/// is noise. No key is one of the oracle's.
 fn stray(rng: &mut Rng, base: u64, cid: u16) -> Sqe {
     const OPCODES: [u8; 13] = [
         opcode::STORE,

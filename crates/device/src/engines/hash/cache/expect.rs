@@ -1,6 +1,6 @@
-//! What will be asked for soon. Nothing of the drive changes by it: directory, cache and medium of a large drive are larger
-//! than the caches of the machine it runs on, and the machine meets many places of its memory in the time of one. What is
-//! looked at goes to [`black_box`], so that it is really looked at.
+//! What will be asked for soon. Nothing of the drive changes by it: directory, cache and medium of a large
+//! drive are larger than the caches of the machine it runs on, and the machine meets many places of its
+//! memory in the time of one. What is looked at goes to [`black_box`], so that it is really looked at.
 
 use std::hint::black_box;
 use std::rc::Rc;
@@ -22,8 +22,8 @@ impl Cache {
         self.meet(probes, &mut |_, _| ());
     }
 
-    /// [`Cache::expect`]. Returns pairs that the probes lead to: they are to be expected as well, and nothing else may follow
-    /// from them.
+    /// [`Cache::expect`]. Returns pairs that the probes lead to: they are to be expected as well, and nothing
+    /// else may follow from them.
     pub fn expect_pairs(&self, probes: impl Iterator<Item = Probe>) -> Vec<Grain> {
         let mut pairs = Vec::with_capacity(32);
         let mut read = self.format.create();

@@ -1,17 +1,18 @@
 //! The section cache and the directory: where every section of the hash table is.
 //!
-//! The directory has one word a section: never written, on flash at some grain, or in a slot of the cache. Sections
-//! leave in the order in which they came (FIFO, as published), those of a scheme with a *second chance* only when no
-//! command met them since; one that was altered is appended to the stream of sections, so that neighbours in eviction
-//! order share a page; that is all the packing there is.
+//! The directory has one word a section: never written, on flash at some grain, or in a slot of the cache.
+//! Sections leave in the order in which they came (FIFO, as published), those of a scheme with a *second
+//! chance* only when no command met them since; one that was altered is appended to the stream of sections,
+//! so that neighbours in eviction order share a page; that is all the packing there is.
 //!
-//! A fetched section is pinned and does not leave. If everything is pinned the cache exceeds its budget rather than
-//! waiting; [`Cache::most_bytes`] tells by how much.
+//! A fetched section is pinned and does not leave. If everything is pinned the cache exceeds its budget
+//! rather than waiting; `Cache::most_bytes` tells by how much.
 //!
-//! The drive copies sections from flash to DRAM and back; in the machine's memory a section shares its bytes with the pages
-//! it is in ([`crate::flash::media::items`]). When it is altered first, its copy on flash is stale, though it keeps its
-//! place until the section is written. Nobody reads that copy: recovery finds the section in the protected image. So the
-//! medium may let go of it, and a section alone with its bytes is altered where it lies.
+//! The drive copies sections from flash to DRAM and back; in the machine's memory a section shares its bytes
+//! with the pages it is in ([`crate::flash::media::items`]). When it is altered first, its copy on flash is
+//! stale, though it keeps its place until the section is written. Nobody reads that copy: recovery finds the
+//! section in the protected image. So the medium may let go of it, and a section alone with its bytes is
+//! altered where it lies.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -380,7 +381,8 @@ impl Cache {
         }
     }
 
-    /// Lets one section go. `false` when it is pinned, has another chance or there is no room or space to write it.
+    /// Lets one section go. `false` when it is pinned, has another chance or there is no room or space to
+    /// write it.
     fn evict(&self, slot: u32) -> bool {
         let (pins, dirty, touched) = {
             let slot = &mut self.slots.borrow_mut()[slot as usize];
@@ -433,9 +435,10 @@ impl Cache {
         true
     }
 
-    /// Writes the oldest altered sections until the rest fits the power-protected memory; they stay. Without space to
-    /// write to they wait for it; who takes space waits for that before. An image of a drive with more such memory has more
-    /// of them than may be on their way at once: the others wait for the next alterations.
+    /// Writes the oldest altered sections until the rest fits the power-protected memory; they stay. Without
+    /// space to write to they wait for it; who takes space waits for that before. An image of a drive with
+    /// more such memory has more of them than may be on their way at once: the others wait for the next
+    /// alterations.
     fn write_oldest(&self) {
         let mut altered = self.altered.borrow_mut();
         while self.altered_bytes.get() > self.altered_limit_bytes && self.space.has_map_room() {

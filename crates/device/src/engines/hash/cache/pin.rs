@@ -64,8 +64,8 @@ impl Pin {
         self.alter(Alteration::Remove { slot });
     }
 
-    /// A store probes past a tag. Nothing is altered where one did before: a long probe sequence would write all its sections
-    /// for every store.
+    /// A store probes past a tag. Nothing is altered where one did before: a long probe sequence would write
+    /// all its sections for every store.
     pub fn mark_passed(&self, tag: u32) {
         if self.section(|section| section.is_passed(tag)) {
             return;
@@ -77,8 +77,8 @@ impl Pin {
         let mut slots = self.cache.slots.borrow_mut();
         let slot = &mut slots[self.slot as usize];
         if let (false, Some(Location { grain, grains })) = (slot.dirty, slot.location) {
-            // That copy is stale from here on. Without it the section has its bytes to itself, and does not copy them to
-            // alter them.
+            // That copy is stale from here on. Without it the section has its bytes to itself, and does not
+            // copy them to alter them.
             slot.is_let_go = self.cache.space.let_go(grain, grains);
         }
         self.cache.alterations.set(self.cache.alterations.get() + 1);

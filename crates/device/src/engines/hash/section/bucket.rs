@@ -8,13 +8,14 @@
 //!   +-------------------------+    +------------------------------------------+
 //! ```
 //!
-//! A key's hash names a section and a fingerprint; any cell of the section may hold the key. There are so many sections
-//! that a drive full of one-grain pairs fills them to six sevenths, so that their length follows the pairs there are
-//! and no slot has to be named. A full section is *passed*: the next section takes the pair, and lookups go on there
-//! for good. Nothing else outlives a delete; a cell that becomes free takes the next pair, and free cells at the end
-//! are dropped.
+//! A key's hash names a section and a fingerprint; any cell of the section may hold the key. There are so
+//! many sections that a drive full of one-grain pairs fills them to six sevenths, so that their length
+//! follows the pairs there are and no slot has to be named. A full section is *passed*: the next section
+//! takes the pair, and lookups go on there for good. Nothing else outlives a delete; a cell that becomes free
+//! takes the next pair, and free cells at the end are dropped.
 //!
-//! A cell keeps its pair as long as it exists. That is what lets lookups and cursors wait for flash between two cells.
+//! A cell keeps its pair as long as it exists. That is what lets lookups and cursors wait for flash between
+//! two cells.
 
 use std::hint::black_box;
 use std::rc::Rc;
@@ -26,8 +27,8 @@ use super::{
 };
 use crate::engines::hash::layout::{Grain, Layout};
 
-/// Least bytes of a cell: 32 bits of address and 16 of fingerprint on 128 GiB of 64 B grains. A smaller drive has longer
-/// fingerprints rather than shorter cells, so that it behaves as the large one it stands for.
+/// Least bytes of a cell: 32 bits of address and 16 of fingerprint on 128 GiB of 64 B grains. A smaller drive
+/// has longer fingerprints rather than shorter cells, so that it behaves as the large one it stands for.
 const CELL_BYTES: u32 = 6;
 /// Least bits of a fingerprint: one cell in 1024 is another key's with the same one.
 const LEAST_TAG_BITS: u32 = 10;

@@ -1,7 +1,7 @@
 //! Sections of `original`: every slot has its place, used or not (Plus, section III-A).
 //!
-//! A section fills a read unit: the 16 B header and one number a slot, 4 B wide as in the published code, 8 B where the
-//! drive has more grains than 31 bits can name. The header costs four slots of 1024.
+//! A section fills a read unit: the 16 B header and one number a slot, 4 B wide as in the published code, 8 B
+//! where the drive has more grains than 31 bits can name. The header costs four slots of 1024.
 
 use std::hint::black_box;
 use std::rc::Rc;
@@ -65,7 +65,8 @@ impl Format for FixedFormat {
     }
 }
 
-/// A section with a place for every slot, kept as its bytes on flash; the header is put in when it is written.
+/// A section with a place for every slot, kept as its bytes on flash; the header is put in when it is
+/// written.
 struct FixedSection {
     bytes: Rc<[u8]>,
     wide: bool,

@@ -7,11 +7,11 @@
 //!   +-----------+-------------------------------+    +------------------------------------+
 //! ```
 //!
-//! Leaf `i` holds, unsorted, the slots above separator `i - 1` up to separator `i`; the last separator is infinite. A
-//! section begins with two leaves and grows by one when all are full; then, and when one leaf alone is full, its
-//! entries are sorted and spread evenly. The step to sixty leaves (4 KiB) sorts them for good: from then on an entry
-//! lies where its slot says, so that no separator is searched (described in the paper, missing from its code).
-//! Sections never shrink, as published.
+//! Leaf `i` holds, unsorted, the slots above separator `i - 1` up to separator `i`; the last separator is
+//! infinite. A section begins with two leaves and grows by one when all are full; then, and when one leaf
+//! alone is full, its entries are sorted and spread evenly. The step to sixty leaves (4 KiB) sorts them for
+//! good: from then on an entry lies where its slot says, so that no separator is searched (described in the
+//! paper, missing from its code). Sections never shrink, as published.
 
 use std::hint::black_box;
 use std::ops::Range;
@@ -89,8 +89,8 @@ impl Format for LiveFormat {
     }
 }
 
-/// A section of live entries, kept as its bytes on flash; number and version are put in when it is written. An entry is
-/// `slot << 48 | packed`; 0 in its lower part is a free cell.
+/// A section of live entries, kept as its bytes on flash; number and version are put in when it is written.
+/// An entry is `slot << 48 | packed`; 0 in its lower part is a free cell.
 struct LiveSection {
     format: LiveFormat,
     bytes: Rc<[u8]>,

@@ -1,11 +1,12 @@
 //! Sections of the hash table: what is cached, written and read as one. Each FTL brings its own format.
 //!
-//! A slot of the table is empty, a tombstone, or points at a grain. A slot also remembers whether a store ever probed
-//! past it (*passed*): a deleted pair leaves a tombstone only then, since nobody else's probe sequence leads through
-//! the slot otherwise.
+//! A slot of the table is empty, a tombstone, or points at a grain. A slot also remembers whether a store
+//! ever probed past it (*passed*): a deleted pair leaves a tombstone only then, since nobody else's probe
+//! sequence leads through the slot otherwise.
 //!
-//! A key's hash gives a sequence of [`Probe`]s. In a table of slots ([`SlotTable`]) a probe leads to one slot; in a table
-//! of buckets it leads to a section, any slot of which may hold the key, and the tag is a fingerprint.
+//! A key's hash gives a sequence of [`Probe`]s. In a table of slots (`SlotTable`) a probe leads to one
+//! slot; in a table of buckets it leads to a section, any slot of which may hold the key, and the tag is a
+//! fingerprint.
 //!
 //! On flash every section begins with the same 16 bytes:
 //!
@@ -16,8 +17,8 @@
 //!   +------+------+------+------------+----------------+----
 //! ```
 //!
-//! They are what recovery and garbage collection know a section by. Which copy of a section is the present one is the
-//! directory's business; versions tell copies apart for whoever looks at a medium from outside.
+//! They are what recovery and garbage collection know a section by. Which copy of a section is the present
+//! one is the directory's business; versions tell copies apart for whoever looks at a medium from outside.
 
 pub mod bucket;
 pub mod fixed;
@@ -127,11 +128,11 @@ pub struct Outlook {
     pub goes_on: bool,
 }
 
-/// A section in DRAM. Slots are counted from the section's first one; an entry stays in its slot until it is removed.
-/// What the defaults say holds for a [`SlotTable`], where a tag is a slot.
+/// A section in DRAM. Slots are counted from the section's first one; an entry stays in its slot until it is
+/// removed. What the defaults say holds for a `SlotTable`, where a tag is a slot.
 pub trait Section {
-    /// Becomes the section whose bytes begin `bytes`, and may share them until it is altered; `false` when they are no
-    /// section of its format. What it was is lost either way.
+    /// Becomes the section whose bytes begin `bytes`, and may share them until it is altered; `false` when
+    /// they are no section of its format. What it was is lost either way.
     #[must_use]
     fn load(&mut self, bytes: Rc<[u8]>) -> bool;
     /// Looks at its first bytes, as [`std::hint::black_box`] does, for the machine's caches.
@@ -172,8 +173,8 @@ pub trait Section {
 
     /// Calls `found` with every slot that points at a pair, by slot.
     fn pairs(&self, found: &mut dyn FnMut(u32, Grain));
-    /// Its bytes, [`Section::bytes`] of them, under this number and version. Who has them may share them with it until it
-    /// is altered.
+    /// Its bytes, [`Section::bytes`] of them, under this number and version. Who has them may share them with
+    /// it until it is altered.
     fn encode(&mut self, id: u64, version: u64) -> Rc<[u8]>;
 }
 

@@ -1,10 +1,12 @@
-//! Superblocks, the pages that are being filled, and the way back: what is written where, and what may be erased.
+//! Superblocks, the pages that are being filled, and the way back: what is written where, and what may be
+//! erased.
 //!
-//! Four streams append, each to a superblock of its own: pairs and sections, of the host and of garbage collection.
-//! Appending takes no time and never waits: it puts the item into the open page of its stream, in power-protected memory
-//! (pairs are copied, sections and invalid pages shared: [`crate::flash::media::items`]); a page that is full is programmed
-//! by a task of its own. Whoever produces items waits *before*, for room in that memory ([`Space::host_room`],
-//! [`Space::map_room`], [`Space::gc_room`]) and for free superblocks ([`Space::admit`]).
+//! Four streams append, each to a superblock of its own: pairs and sections, of the host and of garbage
+//! collection. Appending takes no time and never waits: it puts the item into the open page of its stream, in
+//! power-protected memory (pairs are copied, sections and invalid pages shared:
+//! [`crate::flash::media::items`]); a page that is full is programmed by a task of its own. Whoever produces
+//! items waits *before*, for room in that memory ([`Space::host_room`], [`Space::map_room`],
+//! [`Space::gc_room`]) and for free superblocks ([`Space::admit`]).
 //!
 //! Knows no keys and no slots.
 //!
@@ -83,9 +85,11 @@ pub struct Space {
     pub(in crate::engines::hash) streams: RefCell<[OpenStream; 4]>,
     /// Pages whose program has not ended.
     pub(in crate::engines::hash) programming: RefCell<BTreeMap<u32, Programming>>,
-    /// Pages that a power cut tore, with their first item: kept in the buffer until their superblock is collected.
+    /// Pages that a power cut tore, with their first item: kept in the buffer until their superblock is
+    /// collected.
     pub(in crate::engines::hash) stranded: RefCell<BTreeMap<u32, (Rc<Region>, u32)>>,
-    /// Grains appended and grains padded, of pairs and of sections: how much of what is valid repacking could gain.
+    /// Grains appended and grains padded, of pairs and of sections: how much of what is valid repacking could
+    /// gain.
     packed: [Cell<(u64, u64)>; 2],
     /// Jobs by unit, so that blocks are programmed in order whatever order tasks run in.
     pub(in crate::engines::hash) jobs: RefCell<Vec<VecDeque<Job>>>,
@@ -98,8 +102,8 @@ pub struct Space {
     map_pages_in_flight: Cell<u32>,
     /// A page has arrived.
     programmed: WaitQueue,
-    /// There is room in the write buffer; fewer pages of sections are on their way; fewer pages of any kind are. Apart, so
-    /// that a page wakes nobody it does not help.
+    /// There is room in the write buffer; fewer pages of sections are on their way; fewer pages of any kind
+    /// are. Apart, so that a page wakes nobody it does not help.
     host_room: WaitQueue,
     host_turn: Mutex,
     map_room: WaitQueue,
@@ -231,7 +235,8 @@ impl Space {
         Ok(())
     }
 
-    /// Takes `bytes` bytes of what unfinished pairs may have of the write buffer. `false`: they have too much of it.
+    /// Takes `bytes` bytes of what unfinished pairs may have of the write buffer. `false`: they have too much
+    /// of it.
     pub fn begin_unfinished(&self, bytes: u64) -> bool {
         let unfinished = self.unfinished_bytes.get() + bytes;
         let fits = unfinished <= self.limits.unfinished_bytes;
@@ -246,7 +251,8 @@ impl Space {
         self.unfinished_bytes.set(self.unfinished_bytes.get() - bytes);
     }
 
-    /// Waits for room in the write buffer for a pair of `bytes` bytes, and takes it. First come, first served.
+    /// Waits for room in the write buffer for a pair of `bytes` bytes, and takes it. First come, first
+    /// served.
     pub async fn host_room(&self, bytes: u64) {
         let _turn = self.host_turn.lock().await;
         while self.buffered_bytes.get() + bytes > self.limits.write_buffer_bytes {
@@ -268,8 +274,8 @@ impl Space {
         }
     }
 
-    /// Waits while too many pages of sections are on their way. Who alters sections, or lets some leave, does so right
-    /// behind this: so no more than one at a time adds to them.
+    /// Waits while too many pages of sections are on their way. Who alters sections, or lets some leave, does
+    /// so right behind this: so no more than one at a time adds to them.
     pub async fn map_room(&self) {
         while !self.has_map_room() {
             self.map_room.wait().await;

@@ -128,15 +128,15 @@ impl Space {
         }
     }
 
-    /// The section or invalid page at `grain` is no longer needed, and nobody is about to read it: it was replaced, not
-    /// moved.
+    /// The section or invalid page at `grain` is no longer needed, and nobody is about to read it: it was
+    /// replaced, not moved.
     pub fn forget(&self, grain: Grain, grains: u32) {
         self.let_go(grain, grains);
         self.invalidate(grain, grains);
     }
 
-    /// Nobody will read the section or invalid page at `grain` any more, but for its header, by which collection finds the
-    /// next one. `true` if the medium has let go of it.
+    /// Nobody will read the section or invalid page at `grain` any more, but for its header, by which
+    /// collection finds the next one. `true` if the medium has let go of it.
     pub fn let_go(&self, grain: Grain, grains: u32) -> bool {
         if !self.limits.discard || self.recovering.get() {
             return false;
@@ -161,8 +161,8 @@ impl Space {
     }
 }
 
-/// Bytes of the spare area's tag in use: the first item. Whatever else is published to lie in the spare area (slots and
-/// lengths of pairs) lies in front of the pairs here, in data space.
+/// Bytes of the spare area's tag in use: the first item. Whatever else is published to lie in the spare area
+/// (slots and lengths of pairs) lies in front of the pairs here, in data space.
 const TAG_USED_BYTES: usize = 4;
 const _: () = assert!(TAG_USED_BYTES <= crate::flash::spare::TAG_BYTES);
 

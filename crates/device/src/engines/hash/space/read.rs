@@ -1,5 +1,5 @@
-//! Reading: pages from flash, or from the buffer where they still are, and the pins that keep superblocks from being
-//! erased meanwhile.
+//! Reading: pages from flash, or from the buffer where they still are, and the pins that keep superblocks
+//! from being erased meanwhile.
 
 use std::hint::black_box;
 use std::rc::Rc;
@@ -62,7 +62,8 @@ impl Space {
         Reader { space: self.clone(), superblock }
     }
 
-    /// Reads bytes `at .. at + bytes` of a page, from the buffer where it still is. The caller holds a [`Reader`].
+    /// Reads bytes `at .. at + bytes` of a page, from the buffer where it still is. The caller holds a
+    /// [`Reader`].
     ///
     /// Errors: [`Status::UNRECOVERED_ERROR`].
     pub async fn read(&self, page: u32, at: u32, bytes: u32, purpose: Purpose) -> Result<Part, Status> {

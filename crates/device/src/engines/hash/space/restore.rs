@@ -100,7 +100,8 @@ impl Space {
         self.validity.borrow_mut().invalidate(grain, grains);
     }
 
-    /// After recovery: collection begins anew. What holds nothing valid is collected first, and so erased again.
+    /// After recovery: collection begins anew. What holds nothing valid is collected first, and so erased
+    /// again.
     pub(in crate::engines::hash) fn settle_states(&self) {
         self.recovering.set(false);
         for superblock in self.superblocks.borrow_mut().iter_mut() {

@@ -84,8 +84,9 @@ impl Space {
         Some(superblock)
     }
 
-    /// The full superblock that gains most when its items are packed anew, of `kind` if given: at least a read unit. One
-    /// with torn pages comes first. A valid grain of a section counts [`super::Limits::section_weight`] times.
+    /// The full superblock that gains most when its items are packed anew, of `kind` if given: at least a
+    /// read unit. One with torn pages comes first. A valid grain of a section counts
+    /// [`super::Limits::section_weight`] times.
     pub fn victim(&self, kind: Option<u8>) -> Option<u32> {
         let superblocks = self.superblocks.borrow();
         let density = [KIND_DATA, KIND_MAP].map(|kind| self.density(kind));

@@ -1,5 +1,5 @@
-//! The grain bitmap of `original`: one bit a grain, all in DRAM (Plus, section III-A). 1 GiB for 4 TiB of 512 B
-//! grains, 8 GiB for 64 B ones: the reason `plus` exists.
+//! The grain bitmap of `original`: one bit a grain, all in DRAM (Plus, section III-A). 1 GiB for 4 TiB of 512
+//! B grains, 8 GiB for 64 B ones: the reason `plus` exists.
 
 use std::hint::black_box;
 

@@ -1,6 +1,6 @@
-//! Invalid grains, counted. `plus`: one byte for a 4 KiB page (Plus, section IV-A). `plus2`: two bytes for a flash page,
-//! since collection reads flash pages; eight times fewer counts of twice the size. A page whose grains are all counted
-//! need not be read; which grains of another page are invalid stands in the records of
+//! Invalid grains, counted. `plus`: one byte for a 4 KiB page (Plus, section IV-A). `plus2`: two bytes for a
+//! flash page, since collection reads flash pages; eight times fewer counts of twice the size. A page whose
+//! grains are all counted need not be read; which grains of another page are invalid stands in the records of
 //! [`crate::engines::hash::records`].
 
 use std::hint::black_box;

@@ -9,7 +9,8 @@ use super::layout::{Grain, Layout};
 pub trait Validity {
     /// Grains were written.
     fn write(&mut self, at: Grain, grains: u32);
-    /// Grains hold nothing any more, or never did (padding). `false`: no page is known to be dead that was not before.
+    /// Grains hold nothing any more, or never did (padding). `false`: no page is known to be dead that was
+    /// not before.
     fn invalidate(&mut self, at: Grain, grains: u32) -> bool;
     /// Is nothing in these grains, a whole page of them, valid for certain?
     fn is_dead(&self, at: Grain, grains: u32) -> bool;

@@ -1,8 +1,9 @@
-//! Policy `leveled`: level 0 holds flushed tables as they come, every deeper level one run cut into tables that share no
-//! keys and ten times as many entries as the level above (LevelDB, RocksDB).
+//! Policy `leveled`: level 0 holds flushed tables as they come, every deeper level one run cut into tables
+//! that share no keys and ten times as many entries as the level above (LevelDB, RocksDB).
 //!
-//! Four tables on level 0 are merged together into level 1. A deeper level that is too large gives away one table: the one
-//! that has the fewest entries to merge with below, for each of its own. A table with nothing below moves as it is.
+//! Four tables on level 0 are merged together into level 1. A deeper level that is too large gives away one
+//! table: the one that has the fewest entries to merge with below, for each of its own. A table with nothing
+//! below moves as it is.
 
 use super::{Choice, CompactionPolicy, CompactionShape, LevelsView, Merge, TableView};
 

@@ -1,7 +1,7 @@
 //! When tables are merged, and which: a seam with one file per policy.
 //!
-//! A policy looks at the levels and chooses; it moves nothing. `maintenance` carries the choice out and asks again
-//! until there is nothing to do.
+//! A policy looks at the levels and chooses; it moves nothing. `maintenance` carries the choice out and asks
+//! again until there is nothing to do.
 //!
 //! To add a policy: one file here and one row in [`COMPACTIONS`]; the oracle tests run over every row.
 
@@ -27,8 +27,8 @@ pub struct TableView {
     pub damaged: bool,
 }
 
-/// What a policy sees: the tables of each level, newest level first. Within a level oldest first, or by key if the
-/// policy keeps that level partitioned.
+/// What a policy sees: the tables of each level, newest level first. Within a level oldest first, or by key
+/// if the policy keeps that level partitioned.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LevelsView {
     /// By level.
@@ -38,7 +38,8 @@ pub struct LevelsView {
 /// A merge of several tables into a run of new ones.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Merge {
-    /// The tables that are replaced. Whatever else may hold one of their keys is newer than all of them or older than all.
+    /// The tables that are replaced. Whatever else may hold one of their keys is newer than all of them or
+    /// older than all.
     pub inputs: Vec<TableId>,
     /// Level of the result.
     pub to: usize,

@@ -1,8 +1,8 @@
 //! Policy `tiered`: the published one (facts 3.3).
 //!
-//! Every level is a ring of overlapping tables. When all but one place of a ring are taken, its two oldest tables become
-//! one table of the next level. Deeper levels are looked at first. The last level is never merged, so duplicates and
-//! tombstones stay there until a merge of everything.
+//! Every level is a ring of overlapping tables. When all but one place of a ring are taken, its two oldest
+//! tables become one table of the next level. Deeper levels are looked at first. The last level is never
+//! merged, so duplicates and tombstones stay there until a merge of everything.
 
 use super::{Choice, CompactionPolicy, CompactionShape, LevelsView, Merge};
 
@@ -35,7 +35,8 @@ impl CompactionPolicy for Tiered {
         for level in (0..self.rings.len() - 1).rev() {
             let tables = &view.levels[level];
             let full = tables.len() >= 2 && tables.len() as u64 + 1 >= u64::from(self.rings[level]);
-            // A damaged table cannot be merged, and merging around it would put newer entries below older ones.
+            // A damaged table cannot be merged, and merging around it would put newer entries below older
+            // ones.
             if full && !tables[..2].iter().any(|table| table.damaged) {
                 let inputs = tables[..2].iter().map(|table| table.id).collect();
                 return Choice::Merge(Merge { inputs, to: level + 1, split_entries: None });

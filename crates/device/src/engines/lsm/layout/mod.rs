@@ -1,9 +1,9 @@
 //! How a table looks on flash: a seam with one file per layout.
 //!
-//! A table has up to three parts, each a row of NAND pages: **data** (entries in key order), **index** (where to find a
-//! key in the data part) and **Bloom** (is the key here at all). A layout turns entries into pages and pages into
-//! entries. It does no I/O: [`Scan`] and [`Layout::probe`] say which page they want to see next, and who drives them
-//! reads it (`table.rs`, `lookup.rs`).
+//! A table has up to three parts, each a row of NAND pages: **data** (entries in key order), **index** (where
+//! to find a key in the data part) and **Bloom** (is the key here at all). A layout turns entries into pages
+//! and pages into entries. It does no I/O: [`Scan`] and [`Layout::probe`] say which page they want to see
+//! next, and who drives them reads it (`table.rs`, `lookup.rs`).
 //!
 //! To add a layout: one file here and one row in [`LAYOUTS`]; the oracle tests run over every row.
 
@@ -103,7 +103,8 @@ impl From<Damaged> for Status {
 #[derive(Clone)]
 pub struct PageBytes {
     region: Rc<Region>,
-    /// The whole page when the region keeps less than that as real bytes (a page whose end was never written).
+    /// The whole page when the region keeps less than that as real bytes (a page whose end was never
+    /// written).
     padded: Option<Rc<[u8]>>,
 }
 
@@ -144,8 +145,8 @@ pub trait Build {
     /// Pages that are complete; the caller takes them out. At least one page is held back until the end.
     fn complete(&mut self) -> &mut Vec<BuiltPage>;
 
-    /// Ends the table: the rest of its pages go to `out` (after those already complete). At least one entry must
-    /// have been pushed.
+    /// Ends the table: the rest of its pages go to `out` (after those already complete). At least one entry
+    /// must have been pushed.
     fn finish(self: Box<Self>, id: TableId, age: u64, out: &mut Vec<BuiltPage>) -> TableFacts;
 }
 
@@ -175,8 +176,8 @@ pub const SCAN_CHUNK: usize = 64;
 
 /// Turns the pages of a table into entries in key order.
 pub trait Scan {
-    /// Appends up to [`SCAN_CHUNK`] of the next entries to `out`, at least one if it returns [`ScanStep::Entries`] and
-    /// none otherwise.
+    /// Appends up to [`SCAN_CHUNK`] of the next entries to `out`, at least one if it returns
+    /// [`ScanStep::Entries`] and none otherwise.
     fn step(&mut self, out: &mut Vec<Pair>) -> Result<ScanStep, Damaged>;
 
     /// The page asked for last.
@@ -207,8 +208,8 @@ pub enum ProbeStep {
 
 /// How tables look; see the module's head.
 pub trait Layout {
-    /// May this pair be indexed? `INVALID_KEY_SIZE`, `INVALID_VALUE_SIZE` or `CAPACITY_EXCEEDED` (an address beyond
-    /// what an entry can hold) if not.
+    /// May this pair be indexed? `INVALID_KEY_SIZE`, `INVALID_VALUE_SIZE` or `CAPACITY_EXCEEDED` (an address
+    /// beyond what an entry can hold) if not.
     fn accept(&self, key: &Key, address: Vaddr, bytes: u32) -> Result<(), Status>;
 
     /// Begins a table of at most `most_entries` entries; the filter is sized for that many.
@@ -431,7 +432,8 @@ pub(super) mod tests {
             check(&*(layout_row("sound").unwrap().build)(Shape { page_bytes, bloom }), page_bytes, &pairs, &probe);
         }
 
-        /// What no checksum vouches for any more must not break anything: any bytes give an answer or `Damaged`.
+        /// What no checksum vouches for any more must not break anything: any bytes give an answer or
+        /// `Damaged`.
         #[test]
         fn pages_of_nonsense_do_no_harm(
             pairs in pairs(true), noise in proptest::collection::vec(any::<u8>(), 512), key in any::<u32>(),

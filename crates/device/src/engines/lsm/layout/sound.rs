@@ -8,9 +8,10 @@
 //!   Bloom page   a filter of its own: a key belongs to one of them
 //! ```
 //!
-//! Every 16th entry of a data page is a restart point, so that a lookup bisects and then walks at most 15 entries. A
-//! lookup reads one Bloom page, one index page (chosen by the fence keys in DRAM) and one data page, whatever the size
-//! of the table. Address bounds let garbage collection read only the data pages that can name its victim.
+//! Every 16th entry of a data page is a restart point, so that a lookup bisects and then walks at most 15
+//! entries. A lookup reads one Bloom page, one index page (chosen by the fence keys in DRAM) and one data
+//! page, whatever the size of the table. Address bounds let garbage collection read only the data pages that
+//! can name its victim.
 
 use std::ops::Range;
 use std::rc::Rc;
