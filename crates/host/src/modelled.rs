@@ -1,15 +1,15 @@
 //! The driver on a modelled core: what the host does takes model time on a core of the profile.
 //!
-//! One [`Driver`] is one I/O queue pair with as many command slots as its depth. A slot has a command identifier, a
-//! DMA buffer and a list page that are set up once, so a command allocates nothing.
+//! One [`Driver`] is one I/O queue pair with as many command slots as its depth. A slot has a command
+//! identifier, a DMA buffer and a list page that are set up once, so a command allocates nothing.
 //!
-//! Inline commands of one queue must follow each other without a gap, so a store that uses several of them holds the
-//! queue's sequence until its last one is submitted.
+//! Inline commands of one queue must follow each other without a gap, so a store that uses several of them
+//! holds the queue's sequence until its last one is submitted.
 //!
-//! A command may be dropped at any moment. What the drive has of it goes on: a task waits for the completions, and only then
-//! is the slot free, for its identifier and its buffer are the drive's until then. A store that was dropped between
-//! its inline commands has left half a value there; the queue is reset, and no other inline value begins before that. An
-//! iterator that nobody learns of is closed.
+//! A command may be dropped at any moment. What the drive has of it goes on: a task waits for the
+//! completions, and only then is the slot free, for its identifier and its buffer are the drive's until
+//! then. A store that was dropped between its inline commands has left half a value there; the queue is
+//! reset, and no other inline value begins before that. An iterator that nobody learns of is closed.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -138,8 +138,8 @@ pub struct Driver {
     window_waiting: WaitQueue,
 }
 
-/// A command from its slot to its end, and how far it has come. Dropped in the middle it leaves nothing behind that
-/// others would wait for.
+/// A command from its slot to its end, and how far it has come. Dropped in the middle it leaves nothing
+/// behind that others would wait for.
 struct Course<'a> {
     driver: &'a Driver,
     slot: Slot,
@@ -269,8 +269,8 @@ impl Driver {
         self.store_with(key, value, StoreOptions::default())
     }
 
-    /// Stores a value under a condition. Conditions need the option byte, which inline commands use for value bytes:
-    /// such a store goes by `prp`.
+    /// Stores a value under a condition. Conditions need the option byte, which inline commands use for
+    /// value bytes: such a store goes by `prp`.
     pub async fn store_with(&self, key: Key, value: Piece<'_>, options: StoreOptions) -> Result<(), Status> {
         let bytes = value.bytes();
         if bytes > self.lane.host.max_value_bytes {
@@ -402,8 +402,8 @@ impl Driver {
         keys
     }
 
-    /// Opens an iterator on the pairs as they are now and reads the first one at or after `key`. `None` when there is
-    /// none; the iterator is open all the same.
+    /// Opens an iterator on the pairs as they are now and reads the first one at or after `key`. `None`
+    /// when there is none; the iterator is open all the same.
     pub async fn seek(
         &self,
         key: Option<Key>,
@@ -439,8 +439,8 @@ impl Driver {
         self.without_data(Command::IterClose { iterator: iterator.number() }).await.map(|_| ())
     }
 
-    /// Puts the first `bytes` bytes of a value into the slot's buffer, as an application that hands over a pointer
-    /// has them there already: only pinning and naming the pages takes time.
+    /// Puts the first `bytes` bytes of a value into the slot's buffer, as an application that hands over a
+    /// pointer has them there already: only pinning and naming the pages takes time.
     async fn stage(&self, request: &StoreRequest<'_>, bytes: u32) {
         let memory = &self.lane.host.memory;
         memory.clear(request.buffer);

@@ -67,7 +67,8 @@ pub struct LinkConfig {
     /// Unit in which the DMA engine moves bytes for an SGL: 4096, 4 or 1. PRPs always move whole pages. A
     /// small unit saves bytes and their line time, nothing of `dma_page_ns`.
     pub dma_granularity_bytes: u32,
-    /// Does data to the host cross without taking time? Only to study a published emulator; bytes are still counted.
+    /// Does data to the host cross without taking time? Only to study a published emulator; bytes are still
+    /// counted.
     pub free_to_host: bool,
     /// What the host waits for a store by CXL.mem and its flush, line time included: this, ns,
     pub cxl_store_ns: Ns,
@@ -76,8 +77,8 @@ pub struct LinkConfig {
 }
 
 impl LinkConfig {
-    /// Data rate of all lanes after line coding, in kB/s (PCI Express base specification: 8b/10b for generations 1
-    /// and 2, 128b/130b from 3 on).
+    /// Data rate of all lanes after line coding, in kB/s (PCI Express base specification: 8b/10b for
+    /// generations 1 and 2, 128b/130b from 3 on).
     fn rate_kb_s(&self) -> u64 {
         let lane = match self.generation {
             1 => 250_000,
@@ -281,7 +282,8 @@ impl Link {
         }
     }
 
-    /// [`Link::ring_submission`] without a future, where that can be. `false`: [`Link::wait_to_ring`] is to follow.
+    /// [`Link::ring_submission`] without a future, where that can be. `false`: [`Link::wait_to_ring`] is to
+    /// follow.
     #[inline]
     pub fn ring_at_once(&self, queue: &QueuePair) -> bool {
         let crossed = self.cross_at_once(&self.fixed.doorbell);
@@ -308,7 +310,8 @@ impl Link {
         self.bell.wake_one();
     }
 
-    /// Counts `doorbells` writes of a host that rang them in its own time: they crossed, but took no model time.
+    /// Counts `doorbells` writes of a host that rang them in its own time: they crossed, but took no model
+    /// time.
     pub(crate) fn count_doorbells(&self, doorbells: u32) {
         let rung = u64::from(doorbells);
         self.meter.count(Class::Mmio, rung * DOORBELL_BYTES, rung * self.fixed.doorbell.wire_bytes);
@@ -344,8 +347,8 @@ impl Link {
         }
     }
 
-    /// Drive: makes the fetch of what was taken without a future, where that can be. `false`: [`Link::wait_to_fetch`] is
-    /// to follow.
+    /// Drive: makes the fetch of what was taken without a future, where that can be. `false`:
+    /// [`Link::wait_to_fetch`] is to follow.
     #[inline]
     pub fn fetch_at_once(&self, taken: &Fetched) -> bool {
         taken.chunks.is_none() && self.cross_at_once(&self.fixed.sqe)
@@ -362,7 +365,8 @@ impl Link {
         }
     }
 
-    /// Fetches entries that follow each other: as many reads, of which only the first keeps the drive waiting.
+    /// Fetches entries that follow each other: as many reads, of which only the first keeps the drive
+    /// waiting.
     async fn fetch_chunks(&self, count: u64) {
         if count > 0 {
             let Crossing { class, payload_bytes, rest_ns, .. } = self.fixed.sqe;
@@ -422,8 +426,8 @@ impl Link {
         self.exposed().map(|exposed| exposed.window_bytes())
     }
 
-    /// Host: stores `piece` at `address` of the CXL.mem port and flushes its cache lines; returns when the drive has
-    /// them. One flit a line: what reading a line for ownership moves is not counted.
+    /// Host: stores `piece` at `address` of the CXL.mem port and flushes its cache lines; returns when the
+    /// drive has them. One flit a line: what reading a line for ownership moves is not counted.
     pub async fn cxl_store(&self, address: u64, piece: Piece<'_>) {
         let lines = ((address % LINE_BYTES) + u64::from(piece.bytes())).div_ceil(LINE_BYTES);
         let flit_bytes = lines * FLIT_BYTES;
@@ -468,8 +472,8 @@ impl Link {
         })
     }
 
-    /// Drive: one DMA from host memory. `moved_bytes` cross the link (the engine's unit), the first `bytes` of them
-    /// are handed to `sink`.
+    /// Drive: one DMA from host memory. `moved_bytes` cross the link (the engine's unit), the first `bytes`
+    /// of them are handed to `sink`.
     pub async fn dma_to_drive(
         &self,
         address: u64,
@@ -532,8 +536,9 @@ impl Link {
         }
     }
 
-    /// Counts the bytes of a crossing, and makes it if nobody is in its way (see [`Resource::pass`]). `false`: what is
-    /// left is to [`Link::wait_to_cross`]. Every command has three of these; few of them are worth a future.
+    /// Counts the bytes of a crossing, and makes it if nobody is in its way (see [`Resource::pass`]).
+    /// `false`: what is left is to [`Link::wait_to_cross`]. Every command has three of these; few of them
+    /// are worth a future.
     #[inline]
     fn cross_at_once(&self, crossing: &Crossing) -> bool {
         let Crossing { class, payload_bytes, wire_bytes, up_ns, down_ns, rest_ns } = *crossing;

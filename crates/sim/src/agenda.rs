@@ -1,8 +1,8 @@
 //! What is due, by time and order.
 //!
-//! Most tasks sleep for a short time: what they are put away for is due before nearly everything else, and soon over. So
-//! the events that are due next lie sorted, where a short sleep finds its place in a few steps and leaves without any;
-//! all others wait in a heap behind them.
+//! Most tasks sleep for a short time: what they are put away for is due before nearly everything else, and
+//! soon over. So the events that are due next lie sorted, where a short sleep finds its place in a few
+//! steps and leaves without any; all others wait in a heap behind them.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -53,8 +53,8 @@ impl PartialEq for Event {
 
 impl Eq for Event {}
 
-/// Events that are to come. Every event in `near` is due before every one in `far`, and there is one in `near` if there is
-/// one at all.
+/// Events that are to come. Every event in `near` is due before every one in `far`, and there is one in
+/// `near` if there is one at all.
 #[derive(Default)]
 pub(crate) struct Agenda {
     /// The earliest is the last.

@@ -2,16 +2,19 @@
 //!
 //! Invariants:
 //! * `now` never goes back, and only this file moves it.
-//! * Events of the same time run in the order in which they were scheduled, except that *external* arrivals (see
+//! * Events of the same time run in the order in which they were scheduled, except that *external* arrivals
+//!   (see
 //!   [`crate::wall`]) of a time come before everything else of that time. A permuted executor
 //!   ([`Sim::permuted`]) draws the order within one time from a seed instead: a test mode that finds code which
 //!   relies on an order nobody promised.
-//! * A wake-up may be spurious, and of a task that would only go to sleep it may be left out ([`Sim::wake_asleep`]). Every leaf future checks its own condition when polled.
+//! * A wake-up may be spurious, and of a task that would only go to sleep it may be left out
+//!   ([`Sim::wake_asleep`]). Every leaf future checks its own condition when polled.
 //! * Futures run here must wait on things of this crate: the `Waker` they are polled with does nothing.
 //!
-//! A task that sleeps while nothing else is due earlier is not put away: time moves on under it and it continues in
-//! place. That is still counted as an event. A combinator that polls several futures in turn ([`join_all`]) allows it
-//! to the last of them only, since all others have one behind them that must still see the present time.
+//! A task that sleeps while nothing else is due earlier is not put away: time moves on under it and it
+//! continues in place. That is still counted as an event. A combinator that polls several futures in turn
+//! ([`join_all`]) allows it to the last of them only, since all others have one behind them that must still
+//! see the present time.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -69,7 +72,8 @@ struct Core {
     /// How many combinators are polling a child that is not their last one; in-place time travel needs zero.
     nested: Cell<u32>,
     in_place: Cell<bool>,
-    /// A task may travel in place to any time before this: up to the next event, nowhere while somebody is ready.
+    /// A task may travel in place to any time before this: up to the next event, nowhere while somebody is
+    /// ready.
     horizon: Cell<Ns>,
     /// How many hold the clock; see [`Sim::hold_clock`].
     clock_holders: Cell<u32>,
@@ -139,7 +143,8 @@ impl Sim {
         &self.0.trace
     }
 
-    /// Makes every event a step of its own: no sleep continues in place. Power-cut tests need to stop between any two.
+    /// Makes every event a step of its own: no sleep continues in place. Power-cut tests need to stop
+    /// between any two.
     pub fn step_every_event(&self) {
         self.0.in_place.set(false);
         self.0.horizon.set(0);
@@ -184,8 +189,9 @@ impl Sim {
         Sleep { sim: self, at, external: true, scheduled: false }
     }
 
-    /// Lets no time pass as long as the guard is held: whoever sleeps goes on at once. Everything else happens as usual,
-    /// to the same end as if every resource worked infinitely fast. For what has to be done before a study begins.
+    /// Lets no time pass as long as the guard is held: whoever sleeps goes on at once. Everything else
+    /// happens as usual, to the same end as if every resource worked infinitely fast. For what has to be
+    /// done before a study begins.
     ///
     /// Sleeps that began before are not cut short; if nothing else is left to be done, time moves on to them.
     pub fn hold_clock(&self) -> ClockHold {
@@ -217,7 +223,8 @@ impl Sim {
         self.0.halted.get()
     }
 
-    /// Power cut: no task runs again and no guard acts when it is dropped. Tasks are dropped when the loop ends.
+    /// Power cut: no task runs again and no guard acts when it is dropped. Tasks are dropped when the loop
+    /// ends.
     pub fn halt(&self) {
         self.0.halted.set(true);
         self.0.horizon.set(0);
@@ -229,8 +236,9 @@ impl Sim {
         self.wake_asleep(task, 0);
     }
 
-    /// Schedules `task` at the present time, when it would only begin to sleep `span` ns: that happens then, in its place,
-    /// and the task is polled when it is over. `false`: it is polled as by [`Sim::wake`] and must see to its sleep itself.
+    /// Schedules `task` at the present time, when it would only begin to sleep `span` ns: that happens
+    /// then, in its place, and the task is polled when it is over. `false`: it is polled as by
+    /// [`Sim::wake`] and must see to its sleep itself.
     #[inline]
     pub(crate) fn wake_asleep(&self, task: TaskKey, span: Ns) -> bool {
         let core = &*self.0;
@@ -286,7 +294,8 @@ impl Sim {
         (self.0.next_due.get() != Ns::MAX).then(|| self.0.next_due.get())
     }
 
-    /// Takes the earliest event out and moves the clock to it: whose it is, and how long that one begins to sleep.
+    /// Takes the earliest event out and moves the clock to it: whose it is, and how long that one begins to
+    /// sleep.
     #[inline]
     fn pop(&self) -> Option<(TaskKey, Ns)> {
         let core = &*self.0;
@@ -393,8 +402,8 @@ impl Sim {
 
     /// Polls `future` as one more task and runs the loop until it is done.
     ///
-    /// Panics when the loop runs dry first (`future` then waits for something that nobody will do) or the power is
-    /// cut.
+    /// Panics when the loop runs dry first (`future` then waits for something that nobody will do) or the
+    /// power is cut.
     pub fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
         let mut future = std::pin::pin!(future);
         let mut result = None;

@@ -1,16 +1,18 @@
 //! Time for a storage model: a single-threaded async executor whose reactor is the clock.
 //!
-//! Firmware, flash and host code are plain sequential `async fn`s. They wait for *time* ([`Sim::sleep`]), for a
-//! busy part of the machine ([`Resource`]) or for each other ([`WaitQueue`], [`KeyedLock`]); there is no other
-//! reason to wait. Two clocks drive the same code:
+//! Firmware, flash and host code are plain sequential `async fn`s. They wait for *time* ([`Sim::sleep`]),
+//! for a busy part of the machine ([`Resource`]) or for each other ([`WaitQueue`], [`KeyedLock`]); there is
+//! no other reason to wait. Two clocks drive the same code:
 //!
-//! * **virtual**: the loop takes the earliest event, sets `now` and polls its task. Same program, same seed, same
+//! * **virtual**: the loop takes the earliest event, sets `now` and polls its task. Same program, same
+//!   seed, same
 //!   order, to the last event.
-//! * **wall** ([`wall`]): the same loop, but it waits until the machine's clock has reached the event, and between
+//! * **wall** ([`wall`]): the same loop, but it waits until the machine's clock has reached the event, and
+//!   between
 //!   events looks at a [`wall::Source`] for arrivals from other threads.
 //!
-//! This crate knows no storage words. It is also the only one that reads the machine's clock and the only source of
-//! randomness ([`Rng::stream`]).
+//! This crate knows no storage words. It is also the only one that reads the machine's clock and the only
+//! source of randomness ([`Rng::stream`]).
 
 mod agenda;
 mod executor;

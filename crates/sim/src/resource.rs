@@ -1,7 +1,7 @@
 //! A part of the machine that serves a fixed number of users at a time: a die, a channel, a firmware core.
 //!
-//! Users are served in the order in which they *arrive*; nothing can be booked ahead. Every resource reports how
-//! long it was busy and how long its users queued.
+//! Users are served in the order in which they *arrive*; nothing can be booked ahead. Every resource
+//! reports how long it was busy and how long its users queued.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -86,9 +86,9 @@ impl Resource {
         }
     }
 
-    /// [`Resource::run_then`] without a future, where that can be: when a server is free and nothing else happens until
-    /// it would be given back, nobody can tell that it was taken, so only the counters move, and the clock. `false`:
-    /// nothing was done, wait for [`Resource::run_then`].
+    /// [`Resource::run_then`] without a future, where that can be: when a server is free and nothing else
+    /// happens until it would be given back, nobody can tell that it was taken, so only the counters move,
+    /// and the clock. `false`: nothing was done, wait for [`Resource::run_then`].
     #[inline]
     pub fn pass(&self, span: Ns, rest: Ns) -> bool {
         let events = u64::from(span > 0) + u64::from(rest > 0);
@@ -106,7 +106,8 @@ impl Resource {
         Resource::pass_parts(first, then, [first.1, then.1, rest])
     }
 
-    /// [`Resource::pass`] of `outer`, held for `outer_ns` alone and then as long as `inner` is: for how long that is.
+    /// [`Resource::pass`] of `outer`, held for `outer_ns` alone and then as long as `inner` is: for how
+    /// long that is.
     #[inline]
     pub fn pass_nested(outer: &Resource, outer_ns: Ns, inner: (&Resource, Ns)) -> bool {
         Resource::pass_parts((outer, outer_ns.saturating_add(inner.1)), inner, [outer_ns, inner.1, 0])

@@ -1,4 +1,5 @@
-//! What happened, step by step, for people who ask (`kvdrive explain`). Off by default and then one flag test.
+//! What happened, step by step, for people who ask (`kvdrive explain`). Off by default and then one flag
+//! test.
 
 use std::cell::{Cell, RefCell};
 

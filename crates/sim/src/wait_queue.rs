@@ -1,8 +1,9 @@
 //! Tasks that wait for each other, first come first served.
 //!
-//! A wake-up given to one waiter is a *grant* that cannot be lost: a waiter dropped after it was granted passes the
-//! grant on. Everything else that waits ([`crate::Resource`], [`crate::Mutex`], [`crate::KeyedLock`]) stands on this;
-//! those hand something over with the grant, so there a dropped waiter gives it back to its owner.
+//! A wake-up given to one waiter is a *grant* that cannot be lost: a waiter dropped after it was granted
+//! passes the grant on. Everything else that waits ([`crate::Resource`], [`crate::Mutex`],
+//! [`crate::KeyedLock`]) stands on this; those hand something over with the grant, so there a dropped
+//! waiter gives it back to its owner.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -44,8 +45,8 @@ impl WaitQueue {
         WaitQueue::tagged(sim)
     }
 
-    /// Waits until granted by [`WaitQueue::wake_one`] or [`WaitQueue::wake_all`]. The place in the queue is taken
-    /// when the future is first polled.
+    /// Waits until granted by [`WaitQueue::wake_one`] or [`WaitQueue::wake_all`]. The place in the queue is
+    /// taken when the future is first polled.
     #[inline]
     pub fn wait(&self) -> Wait<'_> {
         self.place(())

@@ -1,8 +1,9 @@
 //! The wall clock: the same events, when the machine's clock gets there, and arrivals from other threads.
 //!
-//! Every arrival is stamped with a model time later than any event that has run (`max(now + 1, wall)`), and runs
-//! before everything else of that time. So the events of a wall run are a function of its stamped arrivals alone:
-//! feeding the same stamps to a virtual run ([`crate::Sim::sleep_until_external`]) repeats it exactly.
+//! Every arrival is stamped with a model time later than any event that has run (`max(now + 1, wall)`), and
+//! runs before everything else of that time. So the events of a wall run are a function of its stamped
+//! arrivals alone: feeding the same stamps to a virtual run ([`crate::Sim::sleep_until_external`]) repeats
+//! it exactly.
 
 #![expect(clippy::disallowed_methods, reason = "the one place that reads the machine's clock")]
 
@@ -41,7 +42,8 @@ pub trait Source {
 
 /// Events between two looks at the source when unpaced.
 const EVENTS_PER_LOOK: u32 = 32;
-/// Looks without an arrival before the thread is put to sleep: some tens of microseconds, about what waking costs.
+/// Looks without an arrival before the thread is put to sleep: some tens of microseconds, about what waking
+/// costs.
 const IDLE_LOOKS: u32 = 600;
 /// Idle looks between two offers of the core to others: who would send may be waiting for it.
 const LOOKS_PER_YIELD: u32 = 100;
@@ -70,8 +72,8 @@ impl Stopwatch {
     }
 }
 
-/// Runs until the source is closed and nothing is due any more. Returns how late events ran (wall minus model, ns);
-/// empty when unpaced.
+/// Runs until the source is closed and nothing is due any more. Returns how late events ran (wall minus
+/// model, ns); empty when unpaced.
 pub fn run(sim: &Sim, pace: Pace, source: &mut dyn Source) -> Histogram {
     let start = Instant::now();
     let base = sim.now();

@@ -1,5 +1,5 @@
-//! The flash port: the one way to flash. Every read, program and erase passes here, moves its data, takes its time and
-//! is counted by purpose, so nothing is free by omission.
+//! The flash port: the one way to flash. Every read, program and erase passes here, moves its data, takes
+//! its time and is counted by purpose, so nothing is free by omission.
 //!
 //! ```text
 //!   read      |-- unit: sense --|-- channel: transfer --|        the unit is held to the end: the page lies in
@@ -7,15 +7,17 @@
 //!   erase     |-- unit: erase --|
 //! ```
 //!
-//! Units and channels serve in the order in which requests *arrive* at them. Requests for one unit therefore happen in
-//! the order in which their futures were first polled; an owner that allocates a page and calls
-//! [`FlashPort::program`] without awaiting anything in between programs its blocks in order, whatever else runs.
+//! Units and channels serve in the order in which requests *arrive* at them. Requests for one unit
+//! therefore happen in the order in which their futures were first polled; an owner that allocates a page
+//! and calls [`FlashPort::program`] without awaiting anything in between programs its blocks in order,
+//! whatever else runs.
 //!
-//! Content changes at the end of an operation. An operation in flight is remembered, so that a power cut at any instant
-//! leaves the old content, the new content, or neither ([`FlashPort::media_image`]).
+//! Content changes at the end of an operation. An operation in flight is remembered, so that a power cut at
+//! any instant leaves the old content, the new content, or neither ([`FlashPort::media_image`]).
 //!
-//! The future of a program or an erase must be driven to its end (or the power be cut): one that is dropped halfway
-//! leaves its block as it was, and the next program of that block then panics because it is out of order.
+//! The future of a program or an erase must be driven to its end (or the power be cut): one that is dropped
+//! halfway leaves its block as it was, and the next program of that block then panics because it is out of
+//! order.
 
 use std::cell::{Cell, OnceCell, RefCell, RefMut};
 use std::rc::Rc;
@@ -161,8 +163,8 @@ impl FlashPort {
         .await
     }
 
-    /// Reads `bytes` bytes of a page: a sense, and a transfer of that part with its share of the spare area. Only they may
-    /// be taken out of the data.
+    /// Reads `bytes` bytes of a page: a sense, and a transfer of that part with its share of the spare
+    /// area. Only they may be taken out of the data.
     pub async fn read_part(&self, ppa: Ppa, bytes: u32, purpose: Purpose) -> Result<PageData, ReadError> {
         let core = &*self.0;
         let page_bytes = u64::from(core.geometry.page_bytes);
@@ -170,15 +172,16 @@ impl FlashPort {
         self.sense(ppa, purpose, transfer_ns, |media| media.read(ppa)).await
     }
 
-    /// Parts of pages, each with the byte it begins at, will be read soon: [`Media::expect`]. No flash operation.
+    /// Parts of pages, each with the byte it begins at, will be read soon: [`Media::expect`]. No flash
+    /// operation.
     pub fn expect(&self, parts: &[(Ppa, u32)], seen: &mut dyn FnMut(usize, &Rc<[u8]>)) {
         if self.0.config.enabled {
             self.0.media.borrow().expect(parts, seen);
         }
     }
 
-    /// Reads the header of a page: a sense, and a transfer of the header alone. The header can be whole although the
-    /// data is not; only [`FlashPort::read`] tells.
+    /// Reads the header of a page: a sense, and a transfer of the header alone. The header can be whole
+    /// although the data is not; only [`FlashPort::read`] tells.
     pub async fn read_spare(&self, ppa: Ppa, purpose: Purpose) -> Result<Spare, ReadError> {
         let transfer_ns = self.0.spare_transfer_ns;
         self.sense(ppa, purpose, transfer_ns, |media| media.read_spare(ppa)).await
@@ -276,7 +279,8 @@ impl FlashPort {
         self.note(since, "erase", 0, purpose);
     }
 
-    /// Has `write` called before each change of the medium: what the owner knows must not be older than what flash holds.
+    /// Has `write` called before each change of the medium: what the owner knows must not be older than
+    /// what flash holds.
     ///
     /// # Panics
     /// Somebody asked before.
@@ -298,7 +302,8 @@ impl FlashPort {
         }
     }
 
-    /// As [`FlashPort::discard`], for `bytes` bytes of a page from `at` on. `true` if the medium did let go of some.
+    /// As [`FlashPort::discard`], for `bytes` bytes of a page from `at` on. `true` if the medium did let go
+    /// of some.
     pub fn discard_part(&self, ppa: Ppa, at: u32, bytes: u32) -> bool {
         self.0.config.enabled && self.0.media.borrow_mut().discard_part(ppa, at, bytes)
     }
@@ -347,8 +352,9 @@ impl FlashPort {
         ]
     }
 
-    /// What would be found on the medium if the power were cut at this instant. A program in flight is not there, torn
-    /// or done; an erase in flight is not begun, done, or has left any page untouched, torn or looking erased, by `rng`.
+    /// What would be found on the medium if the power were cut at this instant. A program in flight is not
+    /// there, torn or done; an erase in flight is not begun, done, or has left any page untouched, torn or
+    /// looking erased, by `rng`.
     pub fn media_image(&self, rng: &mut Rng) -> Vec<u8> {
         let core = &*self.0;
         let mut media = core.media.borrow().fork();
@@ -394,8 +400,8 @@ impl FlashPort {
         &self.0.channels[unit.channel as usize]
     }
 
-    /// The only page of `block` that may be programmed. Takes no time: it is for refusing a state that contradicts the flash
-    /// before an operation panics for it.
+    /// The only page of `block` that may be programmed. Takes no time: it is for refusing a state that
+    /// contradicts the flash before an operation panics for it.
     pub fn next_page(&self, block: BlockId) -> u32 {
         let next = &mut self.0.next_page.borrow_mut()[block.0 as usize];
         if *next == UNKNOWN {

@@ -228,8 +228,9 @@ fn grant(seed: Option<u64>, servers: u32, what: What, wishes: &[Wish]) -> Rc<Thi
     things
 }
 
-/// Who was served and when, of wishes that are for a server for a while, and of which some leave when their patience ends; in
-/// one call, or in the two that it stands for. At `holds`, the clock is held for an instant.
+/// Who was served and when, of wishes that are for a server for a while, and of which some leave when their
+/// patience ends; in one call, or in the two that it stands for. At `holds`, the clock is held for an
+/// instant.
 fn uses(sim: Sim, servers: u32, wishes: &[Wish], holds: &[Ns], in_one: bool) -> impl PartialEq + Debug {
     let die = Rc::new(Resource::new(&sim, "die", servers));
     let served = Rc::new(RefCell::new(Vec::new()));
@@ -279,8 +280,8 @@ fn uses(sim: Sim, servers: u32, wishes: &[Wish], holds: &[Ns], in_one: bool) -> 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
-    /// Whoever waits to use a resource for a while is put to sleep by the one who leaves. That cannot be told from waiting
-    /// and then sleeping, whoever goes away and whenever.
+    /// Whoever waits to use a resource for a while is put to sleep by the one who leaves. That cannot be
+    /// told from waiting and then sleeping, whoever goes away and whenever.
     #[test]
     fn to_use_is_to_wait_and_to_sleep(wishes in wishes(), servers in 1u32..3) {
         let [in_one, in_two] = [true, false].map(|in_one| uses(Sim::new(), servers, &wishes, &[], in_one));
@@ -342,7 +343,8 @@ proptest! {
         for wish in wishes.iter().copied() {
             let (sim2, queue, served) = (sim.clone(), queue.clone(), served.clone());
             sim.spawn(async move {
-                // All wait before 20; the impatient leave at 20, just when the wake-ups come; the others never.
+                // All wait before 20; the impatient leave at 20, just when the wake-ups come; the others
+                // never.
                 let deadline = if wish.key == 0 { 20 } else { 1_000 };
                 sim2.sleep(wish.from).await;
                 if before(&sim2, deadline, queue.wait()).await.is_some() {

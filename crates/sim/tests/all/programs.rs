@@ -146,7 +146,8 @@ proptest! {
         prop_assert_eq!(in_place, outcome(stepped, &program));
     }
 
-    /// Whatever the order within one time, every program comes to its end, and each task's own steps keep theirs.
+    /// Whatever the order within one time, every program comes to its end, and each task's own steps keep
+    /// theirs.
     #[test]
     fn every_order_within_one_time_comes_to_an_end(
         program in proptest::collection::vec(proptest::collection::vec(step(), 0..6), 1..5),
