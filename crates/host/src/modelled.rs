@@ -108,9 +108,22 @@ struct Lane {
     /// The drive has half a value of a store that was dropped.
     is_torn: Cell<bool>,
     mended: WaitQueue,
+    /// `None`: the drive exposes none.
+    window: Option<HostWindow>,
+    /// Who waits until a value in the window is answered, because it is full.
+    window_waiting: WaitQueue,
 }
 
 impl Lane {
+    /// What a dropped store has of the window comes back, if it still has something.
+    fn end_dropped(&self, progress: &mut Progress, cqe: Option<&Cqe>) {
+        let Some(window) = &self.window else { return };
+        if progress.claim.is_some() || progress.granted.is_some() {
+            window.end_dropped(progress, cqe);
+            self.window_waiting.wake_one();
+        }
+    }
+
     fn give(&self, slot: Slot) {
         self.free.borrow_mut().push(slot);
         self.freed.wake_one();
@@ -132,10 +145,6 @@ pub struct Driver {
     sequence: Mutex,
     /// Queue entries that each command may use at once: an equal share, so that nobody waits for room.
     slots: u32,
-    /// `None`: the drive exposes none.
-    window: Option<HostWindow>,
-    /// Who waits until a value in the window is answered, because it is full.
-    window_waiting: WaitQueue,
 }
 
 /// A command from its slot to its end, and how far it has come. Dropped in the middle it leaves nothing
@@ -150,9 +159,10 @@ struct Course<'a> {
     has_begun: bool,
     /// Commands in the queue are not rung for.
     is_unrung: bool,
-    /// Completions to come, and those that came and are not acknowledged.
+    /// Completions to come, and those that came and are not acknowledged; the last that came.
     awaited: u32,
     unacknowledged: u32,
+    cqe: Option<Cqe>,
     /// It is a SEEK, and whose iterator the caller has not got.
     opens_iterator: bool,
     opened: Option<Iterator>,
@@ -160,10 +170,6 @@ struct Course<'a> {
 
 impl Drop for Course<'_> {
     fn drop(&mut self) {
-        if let (Some(window), Some(claim)) = (&self.driver.window, self.progress.claim) {
-            window.end(claim);
-            self.driver.window_waiting.wake_one();
-        }
         let lane = &self.driver.lane;
         let sim = lane.host.link.sim();
         if sim.halted() {
@@ -172,10 +178,12 @@ impl Drop for Course<'_> {
         self.slot.outbox.clear();
         let rest = Rest {
             slot: std::mem::take(&mut self.slot),
+            progress: self.progress,
             is_torn: self.has_begun && self.sequence.is_some(),
             is_unrung: self.is_unrung,
             awaited: self.awaited,
             unacknowledged: self.unacknowledged,
+            cqe: self.cqe,
             opens_iterator: self.opens_iterator,
             opened: self.opened,
         };
@@ -193,10 +201,12 @@ impl Drop for Course<'_> {
 /// What is left of a command that nobody waits for; see [`Course`].
 struct Rest {
     slot: Slot,
+    progress: Progress,
     is_torn: bool,
     is_unrung: bool,
     awaited: u32,
     unacknowledged: u32,
+    cqe: Option<Cqe>,
     opens_iterator: bool,
     opened: Option<Iterator>,
 }
@@ -212,6 +222,7 @@ impl Rest {
             self.opened = Iterator::opened(&cqe).filter(|_| self.opens_iterator);
             self.awaited -= 1;
             self.unacknowledged += 1;
+            self.cqe = Some(cqe);
         }
         if let Some(iterator) = self.opened {
             let close = Command::IterClose { iterator: iterator.number() };
@@ -224,7 +235,8 @@ impl Rest {
     }
 
     /// Nothing of it is under way any more.
-    fn end(self, lane: &Lane) {
+    fn end(mut self, lane: &Lane) {
+        lane.end_dropped(&mut self.progress, self.cqe.as_ref());
         if self.unacknowledged > 0 {
             lane.host.link.ring_completions(&lane.queue, self.unacknowledged);
         }
@@ -248,15 +260,10 @@ impl Driver {
             freed: WaitQueue::new(sim),
             is_torn: Cell::new(false),
             mended: WaitQueue::new(sim),
-        };
-        Driver {
-            lane: Rc::new(lane),
-            choice,
-            sequence: Mutex::new(sim),
-            slots: (entries - 1) / depth,
             window: host.link.window_bytes().map(HostWindow::new),
             window_waiting: WaitQueue::new(sim),
-        }
+        };
+        Driver { lane: Rc::new(lane), choice, sequence: Mutex::new(sim), slots: (entries - 1) / depth }
     }
 
     /// The host this driver belongs to.
@@ -301,7 +308,7 @@ impl Driver {
             buffer: slot.buffer,
             list: slot.list,
             slots: self.slots,
-            window: self.window.as_ref(),
+            window: self.lane.window.as_ref(),
         };
         let status = self.carry_out(method, &request, &mut course).await;
         if status.is_success() { Ok(()) } else { Err(status) }
@@ -333,11 +340,11 @@ impl Driver {
                     1
                 }
                 Next::WaitForWindow => {
-                    self.window_waiting.wait().await;
+                    self.lane.window_waiting.wait().await;
                     next = method.begin(request, &mut course.progress, &mut course.slot.outbox);
                     if next != Next::WaitForWindow {
                         // There may be room for more than one.
-                        self.window_waiting.wake_one();
+                        self.lane.window_waiting.wake_one();
                     }
                     continue;
                 }
@@ -360,7 +367,7 @@ impl Driver {
             let had_claim = course.progress.claim.is_some();
             next = method.on_completion(request, &mut course.progress, &cqe, &mut course.slot.outbox);
             if had_claim {
-                self.window_waiting.wake_one();
+                self.lane.window_waiting.wake_one();
             }
         }
     }
@@ -480,6 +487,7 @@ impl Driver {
             assert!(queue.try_submit(sqe), "a driver never has more commands than its queue has slots");
         }
         (course.has_begun, course.is_unrung, course.awaited) = (true, true, completions);
+        course.cqe = None;
         if !host.link.ring_at_once(queue) {
             host.link.wait_to_ring(queue).await;
         }
@@ -505,6 +513,7 @@ impl Driver {
         let cqe = self.lane.queue.completion(course.slot.cid).await;
         course.awaited -= 1;
         course.unacknowledged += 1;
+        course.cqe = Some(cqe);
         course.opened = Iterator::opened(&cqe).filter(|_| course.opens_iterator);
         cqe
     }
@@ -563,6 +572,7 @@ impl Driver {
             is_unrung: false,
             awaited: 0,
             unacknowledged: 0,
+            cqe: None,
             opens_iterator: false,
             opened: None,
         })

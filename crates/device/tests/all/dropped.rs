@@ -9,7 +9,7 @@ use std::task::Poll;
 use kvdrive_device::controller::Controller;
 use kvdrive_host::modelled::{Driver, Host};
 use kvdrive_link::transfer::{METHODS, TransferConfig, method};
-use kvdrive_link::{LocalMemory, Piece, Region};
+use kvdrive_link::{Class, Link, LocalMemory, Piece, Region};
 use kvdrive_sim::{Ns, Resource, Rng, Sim, join_all};
 use kvdrive_spec::Key;
 
@@ -18,16 +18,21 @@ use super::rig;
 
 struct Rig {
     sim: Sim,
+    link: Rc<Link>,
     controller: Rc<Controller<MockEngine>>,
     driver: Driver,
 }
 
 fn rig(method_name: &str, contexts: u32, depth: u32) -> Rig {
+    rig_with(method_name, contexts, depth, MockEngine::new(1 << 20))
+}
+
+fn rig_with(method_name: &str, contexts: u32, depth: u32, engine: MockEngine) -> Rig {
     let (sim, memory) = (Sim::new(), Rc::new(LocalMemory::new()));
-    let engine = MockEngine::new(1 << 20);
     let (link, controller) = rig::start(&sim, memory.clone(), rig::link_config(64), contexts, engine);
     let core = Rc::new(Resource::new(&sim, "host", 1));
-    let host = sim.block_on(Host::connect(link, memory, core, rig::HOST_COSTS)).expect("Identify works");
+    let host =
+        sim.block_on(Host::connect(link.clone(), memory, core, rig::HOST_COSTS)).expect("Identify works");
     let config = TransferConfig {
         method: method_name.into(),
         threshold1_bytes: 128,
@@ -36,7 +41,7 @@ fn rig(method_name: &str, contexts: u32, depth: u32) -> Rig {
         beta: 1.0,
     };
     let driver = Driver::new(&host, method(&config).expect("a row"), 40, depth);
-    Rig { sim, controller, driver }
+    Rig { sim, link, controller, driver }
 }
 
 fn key(number: u32) -> Key {
@@ -156,4 +161,33 @@ fn a_seek_that_is_dropped_leaves_no_iterator() {
             }
         });
     }
+}
+
+/// Queue entries of small stores into a window, behind a large one by DMA that was dropped `at` after its
+/// beginning. `None`: it had ended.
+fn entries_behind_a_drop(at: Ns) -> Option<u64> {
+    let engine = MockEngine { window_bytes: 65_536, ..MockEngine::new(1 << 20) };
+    let rig = rig_with("adaptive-cxl", 2, 2, engine);
+    let small = contents(1, 50);
+    rig.sim.block_on(async {
+        rig.driver.store(key(1), Piece::Bytes(&small)).await.expect("it opens a window");
+        let large = contents(2, 4_000);
+        if drop_after(&rig.sim, at, rig.driver.store(key(2), Piece::Bytes(&large))).await {
+            return None;
+        }
+        rig.sim.sleep(1_000_000).await;
+        let before = rig.link.meter().payload();
+        for number in 0..200 {
+            rig.driver.store(key(3 + number), Piece::Bytes(&small)).await.expect("stored");
+        }
+        Some(rig.link.meter().payload().since(&before).of(Class::Sqe) / 64)
+    })
+}
+
+#[test]
+fn what_was_granted_of_a_window_to_a_dropped_store_comes_back() {
+    let entries: Vec<u64> = (0..).step_by(97).map_while(entries_behind_a_drop).collect();
+    assert!(entries.len() > 20, "{entries:?}");
+    // 200 values of a cache line each; a window that ended at the grant would have to be replaced.
+    assert!(entries.iter().all(|entries| *entries == 200), "{entries:?}");
 }

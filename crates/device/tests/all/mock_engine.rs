@@ -29,7 +29,7 @@ pub struct Place {
     in_window: bool,
 }
 
-/// Bytes of a window.
+/// Bytes of a window, unless a test says otherwise.
 pub const WINDOW_BYTES: u32 = 4096;
 
 /// Waits of random length inside every call, so that commands overtake each other.
@@ -58,6 +58,7 @@ pub struct MockEngine {
     pub lost_cursors: Cell<bool>,
     /// So many loads are answered 21h.
     pub busy_loads: Cell<u32>,
+    pub window_bytes: u32,
     /// There are no more windows.
     pub most_windows: Option<usize>,
     /// One more than windows that are open.
@@ -73,7 +74,7 @@ pub struct Window {
 impl MockEngine {
     /// Takes values of up to `largest_value_bytes`.
     pub fn new(largest_value_bytes: u32) -> MockEngine {
-        MockEngine { largest_value_bytes, ..MockEngine::default() }
+        MockEngine { largest_value_bytes, window_bytes: WINDOW_BYTES, ..MockEngine::default() }
     }
 
     async fn wait(&self) {
@@ -136,7 +137,7 @@ impl Exposing for MockEngine {
     type Window = Window;
 
     fn window_bytes(&self) -> Option<u32> {
-        Some(WINDOW_BYTES)
+        Some(self.window_bytes)
     }
 
     async fn open_window(&self) -> Result<Window, Status> {
@@ -148,12 +149,12 @@ impl Exposing for MockEngine {
     }
 
     fn write_window(&self, window: &Window, at: u32, piece: Piece<'_>) {
-        assert!(at + piece.bytes() <= WINDOW_BYTES);
+        assert!(at + piece.bytes() <= self.window_bytes);
         window.content.borrow_mut().write(at, piece);
     }
 
     fn place_in(&self, window: &Window, _: &Key, at: u32, bytes: u32) -> Result<Place, Status> {
-        assert!(at + bytes <= WINDOW_BYTES);
+        assert!(at + bytes <= self.window_bytes);
         self.open_places.set(self.open_places.get() + 1);
         let mut content = Region::new();
         let mut to = 0;

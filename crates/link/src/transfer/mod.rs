@@ -73,10 +73,10 @@ pub struct StoreRequest<'a> {
 pub struct Progress {
     /// Value bytes handed to the drive by commands submitted so far.
     pub sent_bytes: u32,
-    /// What the drive was granted of the window for this value.
+    /// What the drive was granted of the window for this value. Whoever drops the store before its end gives
+    /// this and the claim back ([`HostWindow::end_dropped`]).
     pub granted: Option<Grant>,
-    /// What this store has of the window; whoever drops it before its end gives that back
-    /// ([`HostWindow::end`]).
+    /// What this store has of the window.
     pub claim: Option<Claim>,
     /// Times a window was asked for or had passed.
     pub stale_windows: u32,

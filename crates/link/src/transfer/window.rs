@@ -23,7 +23,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use kvdrive_spec::window::{Grant, NO_WINDOW};
 use kvdrive_spec::{Cqe, Key, Status};
 
-use super::Landing;
+use super::{Landing, Progress};
 use crate::payload::Piece;
 use crate::pcie::PAGE_BYTES;
 
@@ -122,6 +122,21 @@ impl HostWindow {
         }
     }
 
+    /// A store that was dropped has completed, or will never be sent (`None`): what it has of the window comes
+    /// back.
+    pub fn end_dropped(&self, progress: &mut Progress, cqe: Option<&Cqe>) {
+        match (progress.granted.take(), cqe) {
+            (Some(grant), Some(cqe)) => self.end_grant(grant, cqe, progress.sent_bytes),
+            (Some(grant), None) => self.withdraw(grant),
+            (None, _) => {}
+        }
+        let Some(claim) = progress.claim.take() else { return };
+        self.end(claim);
+        cqe.filter(|cqe| matches!(cqe.status(), Status::SUCCESS | Status::STALE_WINDOW))
+            .into_iter()
+            .for_each(|cqe| self.adopt(cqe));
+    }
+
     /// The drive has no windows, as it said.
     pub fn give_up(&self) {
         self.state().absent = true;
@@ -186,12 +201,18 @@ impl HostWindow {
         Some(grant)
     }
 
+    /// The command of a grant will never be sent.
+    fn withdraw(&self, grant: Grant) {
+        let grants = &mut self.state().grants;
+        if let Some(index) = grants.iter().position(|other| *other == grant) {
+            grants.swap_remove(index);
+        }
+    }
+
     /// The command of a grant has completed: notes where the value went. A refused one went nowhere.
     pub fn end_grant(&self, grant: Grant, cqe: &Cqe, bytes: u32) {
+        self.withdraw(grant);
         let state = &mut *self.state();
-        if let Some(index) = state.grants.iter().position(|other| *other == grant) {
-            state.grants.swap_remove(index);
-        }
         let (at, generation) = (cqe.dw0.get(), cqe.dw1.get());
         if cqe.status() == Status::SUCCESS && generation != NO_WINDOW && generation == state.generation {
             let index = state.log.partition_point(|(value_at, _)| *value_at < at);
