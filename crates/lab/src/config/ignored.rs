@@ -4,7 +4,7 @@
 use kvdrive_device::engines::hash;
 
 use super::Config;
-use crate::workload::{draws_keys, has_distribution, has_own_sizes};
+use crate::workload::{WorkloadParams, draws_keys, has_distribution, has_own_sizes};
 
 /// Keys of workloads, by how they begin, with the workloads that look at them, by how those begin.
 const OF_WORKLOADS: &[(&[&str], &[&str])] = &[
@@ -31,19 +31,30 @@ const OF_WORKLOADS: &[(&[&str], &[&str])] = &[
 ];
 /// Sections that only the LSM-tree looks at; what else hash engines leave alone is a key here and there.
 const OF_LSM: &[&str] = &["buffer", "packing", "lsm", "gc", "ftl"];
+/// Keys of `flash` that only its operations look at.
+const OF_FLASH_OPERATIONS: &[&str] =
+    &["sense_ns", "program_ns", "erase_ns", "transfer_ns_per_kib", "uncharged"];
 
 impl Config {
     /// Why a run of this would not look at `key`, and what would; `None` if it does.
     pub fn ignores(&self, key: &str) -> Option<String> {
         let (section, name) = key.split_once('.')?;
         match section {
-            "workload" => workload_ignores(&self.workload.name, name),
+            "workload" => workload_ignores(&self.workload, name),
+            "flash" if !self.nand.enabled => flash_ignores(name),
             _ => engine_ignores(&self.engine.name, section, name),
         }
     }
 }
 
-fn workload_ignores(workload: &str, name: &str) -> Option<String> {
+fn flash_ignores(name: &str) -> Option<String> {
+    OF_FLASH_OPERATIONS.contains(&name).then(|| {
+        "nand.enabled=false leaves out flash operations, and what they take; nand.enabled=true looks at it".into()
+    })
+}
+
+fn workload_ignores(params: &WorkloadParams, name: &str) -> Option<String> {
+    let (workload, distribution) = (params.name.as_str(), params.distribution.as_str());
     let problem = match name {
         "value_size" if has_own_sizes(workload) => {
             "has sizes of its own; --workload w-a stores values of one size".to_owned()
@@ -53,6 +64,12 @@ fn workload_ignores(workload: &str, name: &str) -> Option<String> {
         }
         "distribution" if !has_distribution(workload) => {
             "chooses keys by itself; those of ycsb- and plus- do as asked".to_owned()
+        }
+        "zipf_theta" if has_distribution(workload) && distribution == "uniform" => {
+            "draws all keys alike; --distribution zipfian does not".to_owned()
+        }
+        "scramble" if workload.starts_with("ycsb-") && distribution != "zipfian" => {
+            format!("draws keys {distribution}; --distribution zipfian can be scrambled")
         }
         "key_size" if workload.starts_with("w-") => {
             "has keys of 4 B; --workload fillseq takes the size that is asked for".to_owned()
@@ -139,16 +156,38 @@ mod tests {
             "overwrites=10",
             "scan_length_max=3",
         ];
-        for row in WORKLOADS {
-            let usual = begin(&config_of(row.name, &[]).workload);
+        let distributions = ["uniform", "zipfian", "latest"];
+        for (row, distribution) in WORKLOADS.iter().flat_map(|row| distributions.map(|named| (row, named))) {
+            let distribution = format!("workload.distribution={distribution}");
+            let usual = begin(&config_of(row.name, &[&distribution]).workload);
             for setting in settings {
                 let setting = format!("workload.{setting}");
                 let (key, _) = setting.split_once('=').unwrap();
-                let config = config_of(row.name, &[&setting]);
+                let config = config_of(row.name, &[&distribution, &setting]);
                 if let Some(why) = config.ignores(key) {
                     assert!(why.starts_with(&format!("workload {} ", row.name)), "{why}");
                     assert_eq!(begin(&config.workload), usual, "{setting}: {why}");
                 }
+            }
+        }
+    }
+
+    /// Keys of a distribution are looked at where a run draws by it.
+    #[test]
+    fn what_shapes_a_distribution_matters_under_that_one() {
+        for (distribution, theta, scramble) in
+            [("uniform", false, false), ("zipfian", true, true), ("latest", true, false)]
+        {
+            let distribution = format!("workload.distribution={distribution}");
+            let usual = config_of("ycsb-a", &[&distribution]);
+            for (setting, is_taken) in
+                [("workload.zipf_theta=0.5", theta), ("workload.scramble=false", scramble)]
+            {
+                let (key, _) = setting.split_once('=').unwrap();
+                assert_eq!(usual.ignores(key).is_none(), is_taken, "{key} under {distribution}");
+                let other = config_of("ycsb-a", &[&distribution, setting]);
+                let differs = begin(&other.workload) != begin(&usual.workload);
+                assert_eq!(differs, is_taken, "{setting} under {distribution}");
             }
         }
     }

@@ -54,6 +54,32 @@ fn payload_bytes_of_a_store() {
     assert!((reduction - 97.90).abs() < 0.005, "{reduction}");
 }
 
+#[test]
+fn what_flash_operations_take_alters_nothing_where_there_are_none() {
+    let settings = [
+        "flash.sense_ns=1000000",
+        "flash.program_ns=1",
+        "flash.erase_ns=1",
+        "flash.transfer_ns_per_kib=1000000",
+        "flash.uncharged=[\"program:value\"]",
+    ];
+    for (enabled, is_same) in [("nand.enabled=false", true), ("nand.enabled=true", false)] {
+        // The drive is overwritten and collected.
+        let common = [enabled, "workload.name=fillrandom", "workload.num=2000", "workload.ops=20000"];
+        let small = ["workload.value_size=4096", "flash.blocks_per_die=8", "flash.pages_per_block=16"];
+        let common = [&common[..], &small].concat();
+        let usual = report(&common);
+        for setting in settings {
+            let (key, _) = setting.split_once('=').unwrap();
+            let mut document = Document::profile("cosmos-plus").unwrap();
+            document.set(enabled).unwrap();
+            assert_eq!(document.config().unwrap().ignores(key).is_some(), is_same, "{key} with {enabled}");
+            let other = report(&[&common[..], &[setting]].concat());
+            assert_eq!(other.time.virtual_ns == usual.time.virtual_ns, is_same, "{setting} with {enabled}");
+        }
+    }
+}
+
 /// Of every 26.6 us the host's core works all but what the link and the drive take. The pages are programmed
 /// by the drain behind the run: they are counted, but nothing of the run was busy with them.
 #[test]

@@ -98,6 +98,8 @@ fn a_wrong_sweep_is_one_line() {
     assert!(ignored.contains("workload.distribution: workload w-m chooses keys by itself"), "{ignored}");
     let ignored = wrong("set = [\"engine.name=plus\"]\n[grid]\n\"packing.policy\" = [\"all\"]\n");
     assert!(ignored.contains("packing.policy: engine plus places values by itself"), "{ignored}");
+    let ignored = wrong("set = [\"nand.enabled=false\"]\n[grid]\n\"flash.sense_ns\" = [1, 2]\n");
+    assert!(ignored.contains("flash.sense_ns: nand.enabled=false leaves out flash operations"), "{ignored}");
     let ignored = wrong("[grid]\n\"hash.max_probes\" = [1, 2]\n");
     assert!(ignored.contains("hash.max_probes: engine lsm does not look at it"), "{ignored}");
     let some = "[grid]\n\"workload.name\" = [\"w-a\", \"w-d\"]\nworkload.value_size = [4]\n";
