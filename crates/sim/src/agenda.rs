@@ -80,8 +80,14 @@ impl Agenda {
             // The latest of them gives its place up.
             self.far.push(self.near.remove(0));
         }
-        let behind = self.near.iter().rposition(|other| other.key() > key);
-        self.near.insert(behind.map_or(0, |index| index + 1), event);
+        // Those that are due before it step aside, one after the other: mostly few, or none.
+        self.near.push(event);
+        let mut at = self.near.len() - 1;
+        while at > 0 && self.near[at - 1].key() < key {
+            self.near[at] = self.near[at - 1];
+            at -= 1;
+        }
+        self.near[at] = event;
     }
 
     /// Takes an event in that is due behind all near ones.
