@@ -163,9 +163,8 @@ struct Course<'a> {
     awaited: u32,
     unacknowledged: u32,
     cqe: Option<Cqe>,
-    /// It is a SEEK, and whose iterator the caller has not got.
+    /// It is a SEEK.
     opens_iterator: bool,
-    opened: Option<Iterator>,
 }
 
 impl Drop for Course<'_> {
@@ -185,12 +184,11 @@ impl Drop for Course<'_> {
             unacknowledged: self.unacknowledged,
             cqe: self.cqe,
             opens_iterator: self.opens_iterator,
-            opened: self.opened,
         };
         if rest.is_torn {
             lane.is_torn.set(true);
         }
-        if rest.awaited > 0 || rest.opened.is_some() {
+        if rest.awaited > 0 || rest.opened().is_some() {
             sim.spawn(rest.carry_out(lane.clone()));
         } else {
             rest.end(lane);
@@ -208,10 +206,14 @@ struct Rest {
     unacknowledged: u32,
     cqe: Option<Cqe>,
     opens_iterator: bool,
-    opened: Option<Iterator>,
 }
 
 impl Rest {
+    /// What its last completion opened.
+    fn opened(&self) -> Option<Iterator> {
+        self.cqe.filter(|_| self.opens_iterator).and_then(|cqe| Iterator::opened(&cqe))
+    }
+
     async fn carry_out(mut self, lane: Rc<Lane>) {
         let Lane { host, queue, .. } = &*lane;
         if self.is_unrung {
@@ -219,12 +221,11 @@ impl Rest {
         }
         while self.awaited > 0 {
             let cqe = queue.completion(self.slot.cid).await;
-            self.opened = Iterator::opened(&cqe).filter(|_| self.opens_iterator);
             self.awaited -= 1;
             self.unacknowledged += 1;
             self.cqe = Some(cqe);
         }
-        if let Some(iterator) = self.opened {
+        if let Some(iterator) = self.opened() {
             let close = Command::IterClose { iterator: iterator.number() };
             assert!(queue.try_submit(close.encode(self.slot.cid, NSID)), "a command of this slot has ended");
             host.link.ring_submission(queue).await;
@@ -514,7 +515,6 @@ impl Driver {
         course.awaited -= 1;
         course.unacknowledged += 1;
         course.cqe = Some(cqe);
-        course.opened = Iterator::opened(&cqe).filter(|_| course.opens_iterator);
         cqe
     }
 
@@ -544,7 +544,8 @@ impl Driver {
         course.slot.outbox.push(sqe);
         self.submit(&mut course, 1).await;
         let cqe = self.completed(&mut course).await;
-        course.opened = None;
+        // What it opened is the caller's.
+        course.cqe = None;
         let success = cqe.status().is_success();
         let taken = success.then(|| take(&cqe, &**memory, buffer));
         taken.map(|taken| (cqe, taken)).ok_or(cqe.status())
@@ -574,7 +575,6 @@ impl Driver {
             unacknowledged: 0,
             cqe: None,
             opens_iterator: false,
-            opened: None,
         })
     }
 }

@@ -3,10 +3,9 @@
 //! Invariants:
 //! * `now` never goes back, and only this file moves it.
 //! * Events of the same time run in the order in which they were scheduled, except that *external* arrivals
-//!   (see
-//!   [`crate::wall`]) of a time come before everything else of that time. A permuted executor
-//!   ([`Sim::permuted`]) draws the order within one time from a seed instead: a test mode that finds code which
-//!   relies on an order nobody promised.
+//!   (see [`crate::wall`]) of a time come before everything else of that time. A permuted executor
+//!   ([`Sim::permuted`]) draws the order within one time from a seed instead: a test mode that finds code
+//!   which relies on an order nobody promised.
 //! * A wake-up may be spurious, and of a task that would only go to sleep it may be left out
 //!   ([`Sim::wake_asleep`]). Every leaf future checks its own condition when polled.
 //! * Futures run here must wait on things of this crate: the `Waker` they are polled with does nothing.

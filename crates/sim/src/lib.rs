@@ -5,11 +5,9 @@
 //! no other reason to wait. Two clocks drive the same code:
 //!
 //! * **virtual**: the loop takes the earliest event, sets `now` and polls its task. Same program, same
-//!   seed, same
-//!   order, to the last event.
+//!   seed, same order, to the last event.
 //! * **wall** ([`wall`]): the same loop, but it waits until the machine's clock has reached the event, and
-//!   between
-//!   events looks at a [`wall::Source`] for arrivals from other threads.
+//!   between events looks at a [`wall::Source`] for arrivals from other threads.
 //!
 //! This crate knows no storage words. It is also the only one that reads the machine's clock and the only
 //! source of randomness ([`Rng::stream`]).

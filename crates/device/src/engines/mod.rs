@@ -141,11 +141,11 @@ pub trait Engine: Exposing + 'static {
     }
 }
 
-/// What engines count. One that has no such thing leaves it 0.
+/// What engines count. One that has no such thing leaves it as it is by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EngineCounters {
-    /// NAND pages opened for values.
-    pub value_pages_opened: u64,
+    /// NAND pages opened for values, of an engine that keeps them in pages of their own.
+    pub value_pages_opened: Option<u64>,
     /// Bytes firmware copied to pack values.
     pub memcpy_bytes: u64,
     /// Time that took, ns.
@@ -164,7 +164,10 @@ impl EngineCounters {
     /// What was added since `earlier`.
     pub fn since(&self, earlier: &EngineCounters) -> EngineCounters {
         EngineCounters {
-            value_pages_opened: self.value_pages_opened - earlier.value_pages_opened,
+            value_pages_opened: self
+                .value_pages_opened
+                .zip(earlier.value_pages_opened)
+                .map(|(now, then)| now - then),
             memcpy_bytes: self.memcpy_bytes - earlier.memcpy_bytes,
             memcpy_ns: self.memcpy_ns - earlier.memcpy_ns,
             collected_values: self.collected_values - earlier.collected_values,

@@ -1,7 +1,6 @@
 //! From what was seen and counted to a report.
 
 use kvdrive_device::controller::ENGINES;
-use kvdrive_device::engines::hash;
 use kvdrive_link::Traffic;
 use kvdrive_sim::{Histogram, Summary};
 
@@ -49,7 +48,6 @@ impl Outcome {
         let programs: report::ByPurpose = counters.programs().collect();
         let stored = seen.stored_bytes;
         let resources = resources(&began, &ended);
-        let has_value_log = hash::scheme(&config.engine.name).is_none();
         Ok(Report {
             profile: document.profile_name().to_owned(),
             set: document.user_settings().into_iter().map(|(key, value)| format!("{key}={value}")).collect(),
@@ -71,9 +69,7 @@ impl Outcome {
                 wire_bytes: traffic(&drained.wire.since(&began.wire)),
             },
             nand: report::Nand { programs, reads: counters.reads().collect(), erases: counters.erases },
-            pages: report::Pages {
-                value_opened: has_value_log.then_some(counters.engine.value_pages_opened),
-            },
+            pages: report::Pages { value_opened: counters.engine.value_pages_opened },
             memcpy: report::Memcpy { bytes: counters.engine.memcpy_bytes, ns: counters.engine.memcpy_ns },
             engine: details(&began, &drained),
             dram: drained.dram.iter().copied().collect(),

@@ -132,9 +132,11 @@ impl HostWindow {
         }
         let Some(claim) = progress.claim.take() else { return };
         self.end(claim);
-        cqe.filter(|cqe| matches!(cqe.status(), Status::SUCCESS | Status::STALE_WINDOW))
-            .into_iter()
-            .for_each(|cqe| self.adopt(cqe));
+        if let Some(cqe) = cqe
+            && matches!(cqe.status(), Status::SUCCESS | Status::STALE_WINDOW)
+        {
+            self.adopt(cqe);
+        }
     }
 
     /// The drive has no windows, as it said.

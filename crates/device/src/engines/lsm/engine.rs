@@ -454,7 +454,7 @@ impl Engine for LsmEngine {
         let log = self.log.statistics();
         let index = self.index.counters();
         EngineCounters {
-            value_pages_opened: log.pages_opened.iter().sum(),
+            value_pages_opened: Some(log.pages_opened.iter().sum()),
             collected_segments: log.segments_freed,
             compactions: index.merges,
             ..self.counters.get()
