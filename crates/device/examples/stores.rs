@@ -5,9 +5,10 @@
 
 use std::rc::Rc;
 
+use kvdrive_content::Piece;
 use kvdrive_host::modelled::{Driver, Host, HostCosts};
+use kvdrive_link::LocalMemory;
 use kvdrive_link::transfer::{TransferConfig, method};
-use kvdrive_link::{LocalMemory, Piece};
 use kvdrive_sim::wall::Stopwatch;
 use kvdrive_sim::{Resource, Sim};
 use kvdrive_spec::Key;

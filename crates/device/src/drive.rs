@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::rc::Rc;
 
-use kvdrive_link::{Link, Piece};
+use kvdrive_content::Piece;
+use kvdrive_link::Link;
 use kvdrive_sim::{Ns, ResourceStatistics, Rng, Sim};
 use kvdrive_spec::{Key, Status};
 use xxhash_rust::xxh3::xxh3_64;

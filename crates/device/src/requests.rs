@@ -23,8 +23,9 @@
 
 use std::rc::Rc;
 
+use kvdrive_content::Region;
 use kvdrive_link::transfer::{Assembly, byte_express, piggyback, prp, sgl};
-use kvdrive_link::{Arrival, Fetched, QueuePair, Region};
+use kvdrive_link::{Arrival, Fetched, QueuePair};
 use kvdrive_spec::inline::{TAIL_INLINE_BYTES, get_tail};
 use kvdrive_spec::iter::IterHeader;
 use kvdrive_spec::list::ListWriter;
@@ -364,7 +365,7 @@ async fn retrieve<E: Engine>(drive: &Controller<E>, sqe: &Sqe, key: Key, buffer_
     let until = value_bytes.min(buffer_bytes);
     for target in drive.targets(sqe, buffer_bytes, until).await?.iter() {
         let mut address = target.address;
-        let mut deliver = |piece: kvdrive_link::Piece<'_>| {
+        let mut deliver = |piece: kvdrive_content::Piece<'_>| {
             failed |= drive.link.write_memory(address, piece).is_err();
             address = address.wrapping_add(u64::from(piece.bytes()));
         };
@@ -479,9 +480,9 @@ async fn next_pair<E: Engine>(
     let Some((key, found)) = drive.engine.next(cursor).await? else { return Ok(None) };
     let value_bytes = drive.engine.value_bytes(&found);
     let mut content = Region::new();
-    content.write(0, kvdrive_link::Piece::Bytes(IterHeader::new(key, value_bytes).as_bytes()));
+    content.write(0, kvdrive_content::Piece::Bytes(IterHeader::new(key, value_bytes).as_bytes()));
     let mut at = IterHeader::BYTES as u32;
-    let mut append = |piece: kvdrive_link::Piece<'_>| {
+    let mut append = |piece: kvdrive_content::Piece<'_>| {
         content.write(at, piece);
         at += piece.bytes();
     };

@@ -1,8 +1,9 @@
 //! What every driver knows of commands and answers: the shape of a slot's buffer, Identify, and how answers
 //! that came by DMA are taken apart. Nothing here waits or submits.
 
+use kvdrive_content::Region;
+use kvdrive_link::HostMemory;
 use kvdrive_link::pcie::PAGE_BYTES;
-use kvdrive_link::{HostMemory, Region};
 use kvdrive_spec::identify::{CSI_KV, IDENTIFY_BYTES, KvNamespace, cns};
 use kvdrive_spec::iter::IterHeader;
 use kvdrive_spec::list::ListReader;

@@ -14,9 +14,10 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use kvdrive_content::{Piece, Region};
 use kvdrive_link::pcie::PAGE_BYTES;
 use kvdrive_link::transfer::{Choice, HostWindow, Method, Next, Progress, StoreRequest, outcome, prp};
-use kvdrive_link::{HostMemory, Link, LocalMemory, Piece, QueuePair, Region};
+use kvdrive_link::{HostMemory, Link, LocalMemory, QueuePair};
 use kvdrive_sim::{Mutex, MutexGuard, Ns, Resource, WaitQueue};
 use kvdrive_spec::identify::{IDENTIFY_BYTES, KvNamespace};
 use kvdrive_spec::{Command, Cqe, Key, RetrieveOptions, Sqe, Status, StoreOptions};

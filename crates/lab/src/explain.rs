@@ -2,9 +2,10 @@
 
 use std::rc::Rc;
 
+use kvdrive_content::{Pattern, Piece, Region};
 use kvdrive_device::Drive;
 use kvdrive_host::modelled::{Driver, Host};
-use kvdrive_link::{Link, LocalMemory, Pattern, Piece, Region};
+use kvdrive_link::{Link, LocalMemory};
 use kvdrive_sim::{Ns, Resource, Sim, TraceEntry};
 use kvdrive_spec::{Key, Status};
 

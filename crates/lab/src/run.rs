@@ -20,10 +20,11 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
+use kvdrive_content::{Pattern, Piece, Region};
 use kvdrive_device::engines::KNOWN_AHEAD;
 use kvdrive_device::{Counters, Drive};
 use kvdrive_host::modelled::{Driver, Host};
-use kvdrive_link::{Link, LocalMemory, Pattern, Piece, Region, Traffic};
+use kvdrive_link::{Link, LocalMemory, Traffic};
 use kvdrive_sim::wall::Stopwatch;
 use kvdrive_sim::{Ns, Resource, Sim, WaitQueue};
 use kvdrive_spec::{Key, Status};

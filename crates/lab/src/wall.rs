@@ -17,13 +17,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use kvdrive_content::{Pattern, Piece, Region};
 use kvdrive_device::Drive;
 use kvdrive_host::threaded::{
     Completion, Connector, Content, Driver, Error, Outcome as Ended, Pipeline, serve_thread,
 };
 use kvdrive_link::recording::{Recorder, Recording, replay as play};
 use kvdrive_link::shared::{self, BuildError, PowerOff, ServerConfig};
-use kvdrive_link::{HostMemory, Link, Pattern, Piece, Region, transfer};
+use kvdrive_link::{HostMemory, Link, transfer};
 use kvdrive_sim::wall::{Pace, Stopwatch};
 use kvdrive_sim::{Ns, Sim, Summary};
 use kvdrive_spec::{Key, Status};

@@ -6,7 +6,6 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`payload`] | content on its way: bytes, or patterns that stand for bytes |
 //! | [`memory`] | host memory as the drive's DMA sees it |
 //! | [`meter`] | payload and wire bytes by traffic class |
 //! | [`pcie`] | the link: directions, DMA engine, doorbells, fetches, completions |
@@ -20,7 +19,6 @@
 
 pub mod memory;
 pub mod meter;
-pub mod payload;
 pub mod pcie;
 pub mod prp;
 pub mod queue;
@@ -30,7 +28,6 @@ pub mod transfer;
 
 pub use memory::{BadAddress, HostMemory, LocalMemory};
 pub use meter::{Class, Meter, Traffic};
-pub use payload::{Pattern, Piece, Placed, Region, expanding, zeros};
 pub use pcie::{Exposed, Link, LinkConfig};
 pub use queue::{Fetched, QueuePair};
 pub use transfer::{Arrival, Landing};

@@ -3,7 +3,7 @@
 
 use std::cell::RefCell;
 
-use crate::payload::{Piece, Region};
+use kvdrive_content::{Piece, Region};
 
 /// A DMA to an address range that is not (wholly) mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

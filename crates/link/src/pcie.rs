@@ -27,8 +27,8 @@ use serde::Deserialize;
 
 use crate::memory::{BadAddress, HostMemory};
 use crate::meter::{Class, Meter};
-use crate::payload::Piece;
 use crate::queue::{Fetched, QueuePair};
+use kvdrive_content::Piece;
 
 /// Bytes of a host memory page: the unit of PRP entries.
 pub const PAGE_BYTES: u32 = kvdrive_spec::PAGE_BYTES;

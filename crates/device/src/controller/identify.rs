@@ -4,7 +4,8 @@
 //!
 //! The fields answer what initiators check before they touch a KV namespace; the rest is zero.
 
-use kvdrive_link::{Fetched, Region};
+use kvdrive_content::Region;
+use kvdrive_link::Fetched;
 use kvdrive_spec::identify::{
     CSI_KV, IDENTIFY_BYTES, KvController, KvFormat, KvNamespace, ascii_padded, cns, namespace_descriptors,
 };

@@ -3,7 +3,7 @@
 
 use std::cell::RefCell;
 
-use kvdrive_link::Region;
+use kvdrive_content::Region;
 use kvdrive_spec::Status;
 
 /// An open iterator: a cursor, and what it has passed and the host has not got.

@@ -6,7 +6,7 @@
 //! as they always do, and flash counts them; only time does not pass, so the background never falls behind
 //! the stores.
 
-use kvdrive_link::Piece;
+use kvdrive_content::Piece;
 use kvdrive_link::transfer::Arrival;
 use kvdrive_spec::{Key, Status, StoreOptions};
 

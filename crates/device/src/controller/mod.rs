@@ -10,7 +10,8 @@ mod windows;
 use std::cell::Cell;
 use std::rc::{Rc, Weak};
 
-use kvdrive_link::{Exposed, Link, Piece};
+use kvdrive_content::Piece;
+use kvdrive_link::{Exposed, Link};
 use kvdrive_sim::{Ns, Sim};
 use kvdrive_spec::{Command, Status};
 use serde::Deserialize;

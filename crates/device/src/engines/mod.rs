@@ -10,7 +10,7 @@
 
 use std::future::Future;
 
-use kvdrive_link::Piece;
+use kvdrive_content::Piece;
 use kvdrive_link::transfer::Exposing;
 use kvdrive_spec::{Key, Status, StoreOptions};
 

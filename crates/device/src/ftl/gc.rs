@@ -24,7 +24,7 @@
 
 use std::rc::Rc;
 
-use kvdrive_link::Region;
+use kvdrive_content::Region;
 
 use super::blocks::{Job, State, Stream};
 use super::{Core, Ftl, Lpa, Pin, Twin};

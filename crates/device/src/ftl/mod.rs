@@ -28,7 +28,7 @@ pub mod victim;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use kvdrive_link::Region;
+use kvdrive_content::Region;
 use kvdrive_sim::WaitQueue;
 use kvdrive_spec::Status;
 use serde::{Deserialize, Serialize};

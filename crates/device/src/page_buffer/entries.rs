@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
 
-use kvdrive_link::{Piece, Region};
+use kvdrive_content::{Piece, Region};
 
 use super::{Hold, PageKind};
 use crate::flash::Purpose;

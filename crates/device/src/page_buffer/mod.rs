@@ -19,7 +19,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::ops::Range;
 use std::rc::{Rc, Weak};
 
-use kvdrive_link::{Piece, Region};
+use kvdrive_content::{Piece, Region};
 use kvdrive_sim::{Sim, WaitQueue};
 use kvdrive_spec::Status;
 

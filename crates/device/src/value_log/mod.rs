@@ -35,7 +35,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::{Rc, Weak};
 
-use kvdrive_link::{Piece, Region};
+use kvdrive_content::{Piece, Region};
 use kvdrive_sim::Sim;
 use kvdrive_spec::Status;
 

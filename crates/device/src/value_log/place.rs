@@ -1,6 +1,7 @@
 //! Reserving a place for a value, and filling it.
 
-use kvdrive_link::{Arrival, Piece};
+use kvdrive_content::Piece;
+use kvdrive_link::Arrival;
 use kvdrive_sim::join_all;
 use kvdrive_spec::Status;
 

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use kvdrive_link::Region;
+use kvdrive_content::Region;
 
 use super::record::{Head, Reader, Record, encode_region};
 use super::segments::{Life, Segment};

@@ -7,7 +7,8 @@
 
 use std::borrow::Cow;
 
-use kvdrive_link::{Arrival, Pattern, Piece, Placed, Region};
+use kvdrive_content::{Pattern, Piece, Placed, Region};
+use kvdrive_link::Arrival;
 
 use super::SegmentId;
 

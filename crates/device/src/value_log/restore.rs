@@ -62,7 +62,7 @@ impl ValueLog {
         }
     }
 
-    fn restore_page(&self, lpa: u32, content: kvdrive_link::Region) -> Result<(), Damaged> {
+    fn restore_page(&self, lpa: u32, content: kvdrive_content::Region) -> Result<(), Damaged> {
         let log = &self.0;
         let id = log.pool.segment_of(lpa);
         let state = log.state.borrow();

@@ -4,8 +4,9 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use kvdrive_content::Piece;
 use kvdrive_device::controller::Controller;
-use kvdrive_link::{Class, HostMemory, Link, LocalMemory, Piece, QueuePair};
+use kvdrive_link::{Class, HostMemory, Link, LocalMemory, QueuePair};
 use kvdrive_sim::{Rng, Sim};
 use kvdrive_spec::inline::{chunk, chunks_for, put_tail, put_transfer, put_write};
 use kvdrive_spec::window::{ASK, Grant};

@@ -5,10 +5,11 @@ use std::future::{Future, poll_fn};
 use std::rc::Rc;
 use std::task::Poll;
 
+use kvdrive_content::{Piece, Region};
 use kvdrive_device::controller::Controller;
 use kvdrive_host::modelled::{Driver, Host};
 use kvdrive_link::transfer::{METHODS, TransferConfig, method};
-use kvdrive_link::{Arrival, Class, Link, LocalMemory, Piece, QueuePair, Region};
+use kvdrive_link::{Arrival, Class, Link, LocalMemory, QueuePair};
 use kvdrive_sim::{Resource, Rng, Sim, join_all};
 use kvdrive_spec::inline::{put_transfer, put_write};
 use kvdrive_spec::{Command, Key, Sqe, Status, StoreOptions, Write, opcode};

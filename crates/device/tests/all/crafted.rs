@@ -7,6 +7,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::OnceLock;
 
+use kvdrive_content::{Pattern, Piece, Region};
 use kvdrive_device::controller::{ENGINES, EngineRow};
 use kvdrive_device::drive::{PowerOnError, fingerprint};
 use kvdrive_device::engines::hash::{HashConfig, SCHEMES};
@@ -23,7 +24,7 @@ use kvdrive_device::power::{Survivors, frame, unframe};
 use kvdrive_device::{Drive, DriveConfig, MediaConfig};
 use kvdrive_host::modelled::{Driver, Host};
 use kvdrive_link::transfer::{TransferConfig, method};
-use kvdrive_link::{Link, LocalMemory, Pattern, Piece, Region};
+use kvdrive_link::{Link, LocalMemory};
 use kvdrive_sim::{Resource, Rng, Sim};
 use kvdrive_spec::Key;
 use proptest::prelude::*;

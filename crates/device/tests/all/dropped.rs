@@ -6,10 +6,11 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
+use kvdrive_content::{Piece, Region};
 use kvdrive_device::controller::Controller;
 use kvdrive_host::modelled::{Driver, Host};
 use kvdrive_link::transfer::{METHODS, TransferConfig, method};
-use kvdrive_link::{Class, Link, LocalMemory, Piece, Region};
+use kvdrive_link::{Class, Link, LocalMemory};
 use kvdrive_sim::{Ns, Resource, Rng, Sim, join_all};
 use kvdrive_spec::Key;
 

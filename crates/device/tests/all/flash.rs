@@ -2,12 +2,12 @@
 
 use std::rc::Rc;
 
+use kvdrive_content::{Pattern, Piece, Region};
 use kvdrive_device::flash::media::items::Items;
 use kvdrive_device::flash::media::{self, MEDIA, MediaOptions};
 use kvdrive_device::flash::{
     BlockId, FlashConfig, FlashPort, Geometry, Media, MediaPage, PageData, Ppa, Purpose, ReadError, Spare,
 };
-use kvdrive_link::{Pattern, Piece, Region};
 use kvdrive_sim::{Rng, Sim, join_all};
 
 /// Two channels with two dies each; 1 KiB takes 100 ns on a channel.

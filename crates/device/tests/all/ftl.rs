@@ -5,11 +5,11 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
+use kvdrive_content::{Pattern, Piece, Region};
 use kvdrive_device::flash::media::{self, MediaOptions};
 use kvdrive_device::flash::{FlashConfig, FlashPort, Media, Ppa, Purpose};
 use kvdrive_device::ftl::victim::VICTIMS;
 use kvdrive_device::ftl::{Ftl, FtlConfig, Lpa};
-use kvdrive_link::{Pattern, Piece, Region};
 use kvdrive_sim::{Rng, Sim, join_all};
 use kvdrive_spec::Status;
 use proptest::prelude::*;

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use kvdrive_content::{Pattern, Piece, Region};
 use kvdrive_device::engines::Engine;
 use kvdrive_device::engines::hash::{
     Accounting, HashConfig, HashCosts, HashEngine, SCHEMES, SchemeRow, scheme,
@@ -12,7 +13,7 @@ use kvdrive_device::engines::hash::{
 use kvdrive_device::firmware::{Cores, Roles};
 use kvdrive_device::flash::media::{self, MediaOptions};
 use kvdrive_device::flash::{FlashConfig, FlashPort};
-use kvdrive_link::{Arrival, Landing, Pattern, Piece, Region};
+use kvdrive_link::{Arrival, Landing};
 use kvdrive_sim::{Rng, Sim};
 use kvdrive_spec::{Key, Status, StoreOptions};
 

@@ -1,11 +1,12 @@
 //! What was found in the hash engines by reading them: cases that once went wrong, each by its steps.
 
+use kvdrive_content::Piece;
 use kvdrive_device::engines::Engine;
 use kvdrive_device::engines::hash::{HashConfig, HashEngine, SCHEMES, SchemeRow, scheme};
 use kvdrive_device::firmware::{Cores, Role, Roles};
 use kvdrive_device::flash::media::{self, MediaOptions, MediaPage};
 use kvdrive_device::flash::{FlashConfig, FlashPort, Ppa, Purpose};
-use kvdrive_link::{Arrival, Landing, Piece};
+use kvdrive_link::{Arrival, Landing};
 use kvdrive_sim::{Rng, Sim};
 use kvdrive_spec::{Key, Status, StoreOptions};
 

@@ -6,10 +6,11 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use kvdrive_content::{Piece, Region};
 use kvdrive_device::drive::{DriveConfig, Parts, PowerOnError};
 use kvdrive_device::engines::{Engine, EngineCounters, Utilization};
 use kvdrive_link::transfer::Exposing;
-use kvdrive_link::{Arrival, Landing, Piece, Region};
+use kvdrive_link::{Arrival, Landing};
 use kvdrive_sim::{Ns, Rng, Sim};
 use kvdrive_spec::{Key, Status, StoreOptions};
 

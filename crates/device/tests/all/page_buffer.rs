@@ -5,10 +5,10 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 
+use kvdrive_content::{Piece, Region};
 use kvdrive_device::flash::Purpose;
 use kvdrive_device::ftl::Ftl;
 use kvdrive_device::page_buffer::{Eviction, Hold, PageBuffer, PageKind, PageWatch, Pin};
-use kvdrive_link::{Piece, Region};
 use kvdrive_sim::{Rng, Sim, join_all};
 use kvdrive_spec::Status;
 use proptest::prelude::*;

@@ -4,10 +4,11 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use kvdrive_content::Piece;
 use kvdrive_device::controller::ENGINES;
 use kvdrive_device::power::Survivors;
 use kvdrive_device::{Drive, DriveConfig};
-use kvdrive_link::{Link, Piece, QueuePair};
+use kvdrive_link::{Link, QueuePair};
 use kvdrive_sim::{Rng, Sim};
 use kvdrive_spec::inline::{WRITE_INLINE_BYTES, put_write};
 use kvdrive_spec::{Command, Cqe, Key, RetrieveOptions, Sqe, Status, Write, opcode};

@@ -6,8 +6,9 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use kvdrive_content::Piece;
 use kvdrive_device::controller::Controller;
-use kvdrive_link::{BadAddress, HostMemory, Link, Piece, QueuePair};
+use kvdrive_link::{BadAddress, HostMemory, Link, QueuePair};
 use kvdrive_sim::{Rng, Sim};
 use kvdrive_spec::inline::{TAIL_INLINE_BYTES, WRITE_INLINE_BYTES, get_tail, get_transfer, get_write};
 use kvdrive_spec::window::ASK;

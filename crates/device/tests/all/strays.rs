@@ -3,8 +3,9 @@
 
 use std::rc::Rc;
 
+use kvdrive_content::{Piece, Region};
 use kvdrive_device::controller::Controller;
-use kvdrive_link::{Class, HostMemory, Link, LocalMemory, Piece, QueuePair, Region};
+use kvdrive_link::{Class, HostMemory, Link, LocalMemory, QueuePair};
 use kvdrive_sim::Sim;
 use kvdrive_spec::iter::IterHeader;
 use kvdrive_spec::opcode::{self, Direction, IO_TABLE, direction};

@@ -2,10 +2,10 @@
 
 use std::rc::Rc;
 
+use kvdrive_content::Region;
 use kvdrive_device::flash::media::{self, MediaOptions};
 use kvdrive_device::flash::{FlashConfig, FlashPort, Purpose};
 use kvdrive_device::ftl::{Ftl, FtlConfig, Lpa};
-use kvdrive_link::Region;
 use kvdrive_sim::{Ns, Sim};
 use kvdrive_spec::Status;
 

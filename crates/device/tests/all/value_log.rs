@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
+use kvdrive_content::{Pattern, Piece};
 use kvdrive_device::flash::media::{self, MediaOptions};
 use kvdrive_device::flash::{FlashConfig, FlashPort, Purpose};
 use kvdrive_device::ftl::{Ftl, Lpa};
@@ -14,7 +15,7 @@ use kvdrive_device::value_log::{
     Damaged, Head, Journal, Place, ProtectedValueLog, Record, Reserve, SegmentId, SegmentPool, Shape, Vaddr,
     ValueLog,
 };
-use kvdrive_link::{Arrival, Pattern, Piece};
+use kvdrive_link::Arrival;
 use kvdrive_sim::{Rng, Sim};
 use kvdrive_spec::Status;
 use proptest::prelude::*;

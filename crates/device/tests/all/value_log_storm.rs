@@ -6,11 +6,12 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use kvdrive_content::Piece;
 use kvdrive_device::flash::Purpose;
 use kvdrive_device::packing::PACKINGS;
 use kvdrive_device::page_buffer::Eviction;
 use kvdrive_device::value_log::{Head, PastPin, Place, SegmentId};
-use kvdrive_link::{Arrival, Piece};
+use kvdrive_link::Arrival;
 use kvdrive_sim::{Rng, Sim};
 use kvdrive_spec::Status;
 use proptest::prelude::*;

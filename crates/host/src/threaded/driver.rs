@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use kvdrive_content::{Piece, Region};
+use kvdrive_link::HostMemory;
 use kvdrive_link::transfer::{Choice, Method, Next, Progress, StoreRequest, prp};
-use kvdrive_link::{HostMemory, Piece, Region};
 use kvdrive_spec::{Command, Cqe, Key, RetrieveOptions, Status, StoreOptions};
 
 use super::blocking::block_on;

@@ -3,7 +3,8 @@
 //!
 //! ```no_run
 //! # use kvdrive_host::threaded::{Connector, Error, Serving, serve_thread};
-//! # use kvdrive_link::{Piece, transfer::prp::Prp};
+//! # use kvdrive_content::Piece;
+//! # use kvdrive_link::transfer::prp::Prp;
 //! # fn open() -> (Connector, Serving<()>) { unimplemented!() }
 //! let (connector, serving) = open(); // serve_thread(...) with a closure that builds the drive
 //! let driver = connector.connect(Box::new(Prp), 64, 32)?;

@@ -7,8 +7,8 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 
+use kvdrive_content::{Pattern, Piece, Region};
 use kvdrive_link::transfer::{Method, Next, Progress, StoreRequest, prp};
-use kvdrive_link::{Pattern, Piece, Region};
 use kvdrive_spec::inline::chunks_for;
 use kvdrive_spec::{Command, Cqe, Key, RetrieveOptions, Sqe, Status, StoreOptions, opcode};
 

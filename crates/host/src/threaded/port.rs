@@ -17,7 +17,7 @@ use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use kvdrive_link::Piece;
+use kvdrive_content::Piece;
 use kvdrive_link::pcie::PAGE_BYTES;
 use kvdrive_link::shared::{CompletionSink, PowerOff, SharedBuffer, SharedLink, SharedQueue};
 use kvdrive_link::transfer::outcome;

@@ -7,10 +7,11 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::rc::Rc;
 
+use kvdrive_content::{Piece, Region};
 use kvdrive_link::prp::walk_first;
 use kvdrive_link::shared::{BuildError, Ended};
 use kvdrive_link::transfer::{Assembly, byte_express, hybrid, piggyback, prp, sgl};
-use kvdrive_link::{Arrival, Fetched, HostMemory, Landing, Link, LinkConfig, Piece, Region, Traffic};
+use kvdrive_link::{Arrival, Fetched, HostMemory, Landing, Link, LinkConfig, Traffic};
 use kvdrive_sim::{Mutex, Ns, Resource, ResourceStatistics, Sim};
 use kvdrive_spec::identify::KvNamespace;
 use kvdrive_spec::iter::IterHeader;

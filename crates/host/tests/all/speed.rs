@@ -2,8 +2,8 @@
 //! speed`. The best of many short bursts: what the two threads can do when nobody takes a core away from
 //! them.
 
+use kvdrive_content::Piece;
 use kvdrive_host::threaded::{Connector, Driver};
-use kvdrive_link::Piece;
 use kvdrive_sim::wall::Stopwatch;
 
 use crate::threaded::{by, key, serve};

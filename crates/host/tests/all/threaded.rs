@@ -5,12 +5,13 @@ use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
+use kvdrive_content::{Piece, Region};
 use kvdrive_host::threaded::{
     Completion, Connector, Driver, Error, Outcome, Serving, block_on, serve_thread,
 };
+use kvdrive_link::Class;
 use kvdrive_link::shared::{PowerOff, ServerConfig};
 use kvdrive_link::transfer::{Choice, METHODS, TransferConfig, method};
-use kvdrive_link::{Class, Piece, Region};
 use kvdrive_sim::wall::Pace;
 use kvdrive_spec::{Key, Status, StoreOptions};
 

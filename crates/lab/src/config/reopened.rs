@@ -6,10 +6,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::rc::Rc;
 
+use kvdrive_content::{Pattern, Piece, Region};
 use kvdrive_device::Drive;
 use kvdrive_device::controller::ENGINES;
 use kvdrive_host::modelled::{Driver, Host};
-use kvdrive_link::{Link, LocalMemory, Pattern, Piece, Region};
+use kvdrive_link::{Link, LocalMemory};
 use kvdrive_sim::{Resource, Rng, Sim};
 use kvdrive_spec::{Key, Status};
 

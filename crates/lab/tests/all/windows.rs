@@ -3,11 +3,12 @@
 
 use std::rc::Rc;
 
+use kvdrive_content::{Piece, Region};
 use kvdrive_device::Drive;
 use kvdrive_host::modelled::{Driver, Host};
 use kvdrive_lab::config::{Config, Document};
 use kvdrive_lab::setup;
-use kvdrive_link::{Link, LocalMemory, Piece, QueuePair, Region};
+use kvdrive_link::{Link, LocalMemory, QueuePair};
 use kvdrive_sim::{Resource, Rng, Sim};
 use kvdrive_spec::window::ASK;
 use kvdrive_spec::{Command, Cqe, Key, Status, StoreOptions};

@@ -34,8 +34,8 @@ use kvdrive_sim::Ns;
 use kvdrive_spec::Sqe;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::payload::Pattern;
 use crate::shared::{Arrived, Stamped};
+use kvdrive_content::Pattern;
 
 pub use recorder::Recorder;
 pub(crate) use recorder::RecordingMemory;

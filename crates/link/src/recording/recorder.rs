@@ -9,8 +9,8 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::{CHECKSUM_BYTES, End, FRAME_HEADER_BYTES, MAGIC, VERSION, kind, piece};
 use crate::memory::{BadAddress, HostMemory};
-use crate::payload::Piece;
 use crate::shared::{Arrived, Stamped};
+use kvdrive_content::Piece;
 
 struct Output {
     to: Box<dyn Write + Send>,

@@ -10,9 +10,9 @@ use kvdrive_sim::{Histogram, Sim};
 
 use super::{End, Frame, ReadPiece, Recording, RecordingError};
 use crate::memory::{BadAddress, HostMemory};
-use crate::payload::Piece;
 use crate::pcie::Link;
 use crate::shared::{BuildError, Ended, Ports, Stamped};
+use kvdrive_content::Piece;
 
 /// Why a replay failed.
 #[derive(Debug, thiserror::Error)]

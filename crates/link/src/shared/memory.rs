@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use super::lock;
 use crate::memory::{BadAddress, HostMemory};
-use crate::payload::{Piece, Region};
+use kvdrive_content::{Piece, Region};
 
 /// Address space between two buffers: buffer `n` begins at `(n + 1) << 32`.
 const BUFFER_SHIFT: u32 = 32;

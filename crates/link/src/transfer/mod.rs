@@ -26,7 +26,7 @@ use kvdrive_spec::window::Grant;
 use kvdrive_spec::{Cqe, Key, Sqe, Status, StoreOptions};
 use serde::Deserialize;
 
-use crate::payload::Piece;
+use kvdrive_content::Piece;
 
 pub use piggyback::Assembly;
 pub use window::{Claim, Exposing, HostWindow, NoWindow};

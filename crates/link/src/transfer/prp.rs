@@ -8,9 +8,9 @@
 use kvdrive_spec::{Command, Cqe, Key, Sqe, Status, Store};
 
 use super::{Arrival, Choice, Landing, Method, Next, Progress, StoreRequest};
-use crate::payload::Piece;
 use crate::pcie::{Link, PAGE_BYTES};
 use crate::prp::{Segments, walk};
+use kvdrive_content::Piece;
 
 /// Host half.
 pub struct Prp;

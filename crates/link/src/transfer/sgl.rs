@@ -78,7 +78,7 @@ pub async fn receive<L: Landing>(
     let place = landing.reserve(key, value_bytes, Arrival::Dma).await?;
     if value_bytes > 0 {
         let mut at = 0;
-        let mut deliver = |piece: crate::Piece<'_>| {
+        let mut deliver = |piece: kvdrive_content::Piece<'_>| {
             landing.dma_in(&place, at, piece);
             at += piece.bytes();
         };

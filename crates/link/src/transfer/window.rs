@@ -24,8 +24,8 @@ use kvdrive_spec::window::{Grant, NO_WINDOW};
 use kvdrive_spec::{Cqe, Key, Status};
 
 use super::{Landing, Progress};
-use crate::payload::Piece;
 use crate::pcie::PAGE_BYTES;
+use kvdrive_content::Piece;
 
 const LINE_BYTES: u32 = 64;
 

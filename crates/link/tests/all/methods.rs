@@ -1,6 +1,6 @@
 //! Which method a value goes by, and what the host halves submit.
 
-use kvdrive_link::Piece;
+use kvdrive_content::Piece;
 use kvdrive_link::transfer::{
     Choice, HostWindow, METHODS, Next, Progress, StoreRequest, TransferConfig, method,
 };

@@ -5,8 +5,9 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use kvdrive_content::Piece;
 use kvdrive_link::pcie::PAGE_BYTES;
-use kvdrive_link::{BadAddress, HostMemory, Link, LinkConfig, Piece};
+use kvdrive_link::{BadAddress, HostMemory, Link, LinkConfig};
 use kvdrive_sim::Sim;
 
 /// Pages by address. What is not there is not mapped.

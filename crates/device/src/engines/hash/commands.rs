@@ -3,8 +3,9 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use kvdrive_content::{Piece, Region};
 use kvdrive_link::transfer::{Exposing, NoWindow};
-use kvdrive_link::{Arrival, Landing, Piece, Region};
+use kvdrive_link::{Arrival, Landing};
 use kvdrive_sim::{Ns, join_all};
 use kvdrive_spec::{Key, Status, StoreOptions};
 

@@ -12,7 +12,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use kvdrive_link::Region;
+use kvdrive_content::Region;
 use kvdrive_sim::{KeyedLock, Ns, Sim};
 use kvdrive_spec::{Key, Status};
 use xxhash_rust::xxh3::xxh3_64;

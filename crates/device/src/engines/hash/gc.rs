@@ -13,7 +13,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use kvdrive_link::{Piece, Region};
+use kvdrive_content::{Piece, Region};
 use kvdrive_sim::JoinHandle;
 use kvdrive_spec::Status;
 

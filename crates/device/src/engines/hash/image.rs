@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use kvdrive_link::{Pattern, Placed, Region};
+use kvdrive_content::{Pattern, Placed, Region};
 
 use super::core::Core;
 use super::section::SectionHeader;

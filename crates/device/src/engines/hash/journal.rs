@@ -14,7 +14,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use kvdrive_link::Region;
+use kvdrive_content::Region;
 
 use super::cache::Location;
 use super::config::HashConfig;

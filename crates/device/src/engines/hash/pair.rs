@@ -12,7 +12,7 @@
 //! says which member of the key's probe sequence the pair was stored under. A page whose first byte at a
 //! grain is not 4xh holds no pair from there on.
 
-use kvdrive_link::Piece;
+use kvdrive_content::Piece;
 use kvdrive_spec::Key;
 
 /// Bytes in front of the key.

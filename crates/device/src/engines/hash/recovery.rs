@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
 
-use kvdrive_link::Piece;
+use kvdrive_content::Piece;
 
 use super::cache::Location;
 use super::consistency;

@@ -9,7 +9,8 @@
 //! value that was overwritten is only known to be dead when a merge meets both entries. So before a drive
 //! says that it is full it merges its whole index once, and collects by counters that are exact then.
 
-use kvdrive_link::{Arrival, Region};
+use kvdrive_content::Region;
+use kvdrive_link::Arrival;
 use kvdrive_spec::{Key, Status};
 
 use super::engine::LsmEngine;
@@ -306,7 +307,7 @@ impl LsmEngine {
         self.check_value(&entry)?;
         content.clear();
         let mut at = 0;
-        let mut keep = |piece: kvdrive_link::Piece<'_>| {
+        let mut keep = |piece: kvdrive_content::Piece<'_>| {
             content.write(at, piece);
             at += piece.bytes();
         };

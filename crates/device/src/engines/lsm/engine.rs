@@ -16,8 +16,9 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use kvdrive_content::Piece;
 use kvdrive_link::transfer::Exposing;
-use kvdrive_link::{Arrival, Landing, Piece};
+use kvdrive_link::{Arrival, Landing};
 use kvdrive_sim::{KeyedLock, Mutex, Ns, Sim};
 use kvdrive_spec::{Key, Status, StoreOptions};
 use serde::{Deserialize, Serialize};

@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use kvdrive_link::Region;
+use kvdrive_content::Region;
 use kvdrive_sim::{Sim, join_all};
 use kvdrive_spec::Status;
 

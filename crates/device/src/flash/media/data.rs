@@ -3,7 +3,7 @@
 use std::fmt;
 use std::rc::Rc;
 
-use kvdrive_link::{Piece, Region, expanding};
+use kvdrive_content::{Piece, Region, expanding};
 
 use super::items::{self, Items};
 use super::packed::{self, Packed};

@@ -34,7 +34,7 @@ use std::panic::panic_any;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use kvdrive_link::Region;
+use kvdrive_content::Region;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::data::PageData;

@@ -17,7 +17,7 @@
 
 use std::rc::Rc;
 
-use kvdrive_link::{Pattern, Placed, Region};
+use kvdrive_content::{Pattern, Placed, Region};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::ImageError;

@@ -11,7 +11,7 @@ use std::hint::black_box;
 use std::mem::size_of;
 use std::rc::Rc;
 
-use kvdrive_link::{Piece, Region, zeros};
+use kvdrive_content::{Piece, Region, zeros};
 
 /// So many bytes of an item stay when the rest is let go.
 pub const HEAD_BYTES: usize = 16;
@@ -212,7 +212,7 @@ impl Forward<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kvdrive_link::expanding;
+    use kvdrive_content::expanding;
 
     fn item(byte: u8, length: usize) -> Rc<[u8]> {
         vec![byte; length].into()

@@ -15,7 +15,7 @@ use std::cell::{Cell, RefCell};
 use std::hint::black_box;
 use std::rc::Rc;
 
-use kvdrive_link::{Pattern, Piece, Placed, Region, zeros};
+use kvdrive_content::{Pattern, Piece, Placed, Region, zeros};
 
 use super::CACHE_LINE_BYTES;
 use crate::flash::spare::{Spare, TAG_BYTES};

@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use kvdrive_link::Region;
+use kvdrive_content::Region;
 
 use super::data::PageData;
 use super::memory::{Keep, Memory};

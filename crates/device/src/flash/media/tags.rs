@@ -8,7 +8,7 @@
 
 use std::rc::Rc;
 
-use kvdrive_link::Region;
+use kvdrive_content::Region;
 
 use super::data::PageData;
 use super::items::Items;
@@ -109,7 +109,7 @@ impl Keep for TagsPage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kvdrive_link::{Pattern, Piece};
+    use kvdrive_content::{Pattern, Piece};
 
     const PAGE: u32 = 16384;
 

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use kvdrive_content::{Pattern, Piece, Region};
 use kvdrive_device::Drive;
 use kvdrive_device::controller::ENGINES;
 use kvdrive_device::drive::PowerOnError;
@@ -11,7 +12,7 @@ use kvdrive_device::power::Survivors;
 use kvdrive_host::modelled::{Driver, Host};
 use kvdrive_lab::config::{Config, Document};
 use kvdrive_lab::setup;
-use kvdrive_link::{Link, LocalMemory, Pattern, Piece, Region};
+use kvdrive_link::{Link, LocalMemory};
 use kvdrive_sim::{Resource, Rng, Sim};
 use kvdrive_spec::{Key, Status, StoreOptions};
 

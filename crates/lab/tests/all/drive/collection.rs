@@ -1,10 +1,10 @@
 //! Garbage collection that really runs: a small drive kept 80 % full and overwritten twenty times, and one
 //! that is filled, emptied and filled again.
 
+use kvdrive_content::Piece;
 use kvdrive_device::controller::ENGINES;
 use kvdrive_device::drive::PowerOnError;
 use kvdrive_device::engines::lsm::compaction::COMPACTIONS;
-use kvdrive_link::Piece;
 use kvdrive_sim::{Rng, Sim};
 use kvdrive_spec::{Key, Status};
 
@@ -289,7 +289,7 @@ fn an_open_iterator_holds_room_and_neither_deletes_nor_the_drive() {
             assert!(store(&driver, &mut oracle, number, 0).await);
         }
         for round in 0..4 {
-            let mut region = kvdrive_link::Region::new();
+            let mut region = kvdrive_content::Region::new();
             let (iterator, _) = driver.seek(None, &mut region).await.expect("an iterator opens");
             let mut rng = Rng::stream(round, "overwrites");
             let refused = loop {

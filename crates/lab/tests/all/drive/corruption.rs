@@ -1,10 +1,10 @@
 //! Every byte of what survived, flipped once: never a panic, never wrong data. A retrieve answers the value,
 //! 88h, or the drive does not come up and says where the damage is.
 
+use kvdrive_content::Region;
 use kvdrive_device::controller::ENGINES;
 use kvdrive_device::engines::hash;
 use kvdrive_device::power::Survivors;
-use kvdrive_link::Region;
 use kvdrive_sim::{Rng, Sim};
 use kvdrive_spec::Status;
 

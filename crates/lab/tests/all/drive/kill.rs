@@ -9,8 +9,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use kvdrive_content::{Piece, Region};
 use kvdrive_device::controller::ENGINES;
-use kvdrive_link::{Piece, Region};
 use kvdrive_sim::{Rng, Sim};
 use kvdrive_spec::Key;
 

@@ -177,7 +177,7 @@ fn iterate_while_storing(engine: &str) {
         }
         let mut before = oracle.clone();
         let ordered = !before.unordered;
-        let mut region = kvdrive_link::Region::new();
+        let mut region = kvdrive_content::Region::new();
         let (iterator, mut pair) = driver.seek(None, &mut region).await.expect("an iterator opens");
         while let Some(found) = pair {
             let next = if ordered { *before.pairs.keys().next().expect("one more") } else { found.key };
@@ -187,7 +187,7 @@ fn iterate_while_storing(engine: &str) {
             for _ in 0..25 {
                 let key = key(rng.below(40), false);
                 let stored = Stored { version: rng.next_u64(), bytes: 3000 };
-                match driver.store(key, kvdrive_link::Piece::Pattern(value(&key, stored))).await {
+                match driver.store(key, kvdrive_content::Piece::Pattern(value(&key, stored))).await {
                     Ok(()) => drop(oracle.pairs.insert(key, stored)),
                     // What the iterator holds comes back when it is closed.
                     Err(Status::CAPACITY_EXCEEDED | Status::COMMAND_INTERRUPTED) => {}

@@ -5,6 +5,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use kvdrive_content::{Piece, Region};
 use kvdrive_device::controller::ENGINES;
 use kvdrive_device::flash::FlashPort;
 use kvdrive_device::packing::PACKINGS;
@@ -12,7 +13,6 @@ use kvdrive_device::power::Survivors;
 use kvdrive_host::modelled::Driver;
 use kvdrive_lab::config::Document;
 use kvdrive_link::transfer::METHODS;
-use kvdrive_link::{Piece, Region};
 use kvdrive_sim::{Rng, Sim};
 use kvdrive_spec::{Key, Status};
 

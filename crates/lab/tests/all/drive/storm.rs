@@ -3,9 +3,10 @@
 
 use std::rc::Rc;
 
+use kvdrive_content::Piece;
 use kvdrive_device::controller::ENGINES;
 use kvdrive_host::modelled::Driver;
-use kvdrive_link::{HostMemory, Piece, QueuePair};
+use kvdrive_link::{HostMemory, QueuePair};
 use kvdrive_sim::{Rng, Sim};
 use kvdrive_spec::{Command, Key, SglDescriptor, Sqe, Status, Store, Write, inline, opcode};
 

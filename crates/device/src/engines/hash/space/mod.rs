@@ -22,7 +22,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
-use kvdrive_link::Region;
+use kvdrive_content::Region;
 use kvdrive_sim::{Mutex, Sim, WaitQueue};
 use kvdrive_spec::Status;
 

@@ -4,7 +4,7 @@
 use std::hint::black_box;
 use std::rc::Rc;
 
-use kvdrive_link::{Piece, Region};
+use kvdrive_content::{Piece, Region};
 use kvdrive_spec::Status;
 
 use super::Space;

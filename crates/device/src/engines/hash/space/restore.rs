@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use kvdrive_link::Region;
+use kvdrive_content::Region;
 
 use super::Space;
 use super::program::{Job, Programming, spare};

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use kvdrive_link::{Piece, Region};
+use kvdrive_content::{Piece, Region};
 
 use super::superblock::State;
 use super::{KIND_DATA, KIND_MAP, Space};

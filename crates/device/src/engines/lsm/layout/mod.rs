@@ -13,7 +13,7 @@ mod sound;
 use std::ops::Range;
 use std::rc::Rc;
 
-use kvdrive_link::Region;
+use kvdrive_content::Region;
 use kvdrive_spec::{Key, Status};
 
 use super::bloom::{BloomConfig, BloomShape};
