@@ -36,7 +36,7 @@ fn measure(name: &str, value_bytes: usize, depth: u32, count: u32) {
         entry_ns: 10,
         cxl_setup_ns: 50,
     };
-    let host = sim.block_on(Host::connect(link, memory, core, costs)).expect("Identify works");
+    let host = sim.block_on(|| Host::connect(link, memory, core, costs)).expect("Identify works");
     let config = TransferConfig {
         method: name.into(),
         threshold1_bytes: 128,
@@ -50,11 +50,11 @@ fn measure(name: &str, value_bytes: usize, depth: u32, count: u32) {
     let events = sim.events();
     for lane in 0..depth {
         let driver = driver.clone();
-        sim.spawn(async move {
+        sim.spawn(move || {
             let value = vec![7; value_bytes];
             for number in (lane..count).step_by(depth as usize) {
                 let key = Key::from_u32_be(number % 16);
-                driver.store(key, Piece::Bytes(&value)).await.expect("stored");
+                driver.store(key, Piece::Bytes(&value)).expect("stored");
             }
         });
     }

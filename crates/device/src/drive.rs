@@ -4,9 +4,7 @@
 //! The engine's type is forgotten here, and only here: commands run in code that knows it
 //! ([`crate::requests`]).
 
-use std::future::Future;
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
 use std::rc::Rc;
 
 use kvdrive_content::Piece;
@@ -156,14 +154,11 @@ fn by_purpose(counts: &[u64; Purpose::COUNT]) -> impl Iterator<Item = (&'static 
 /// Pairs to be stored.
 type Pairs<'a> = dyn Iterator<Item = (Key, Piece<'static>)> + 'a;
 
-/// Storing them: the first key whose store fails, and what it would be answered.
-type Load<'a> = dyn Future<Output = Result<(), (Key, Status)>> + 'a;
-
 /// What a drive can do whatever its engine.
 trait Powered {
-    fn load<'a>(&'a self, pairs: &'a mut Pairs<'a>) -> Pin<Box<Load<'a>>>;
+    fn load(&self, pairs: &mut Pairs<'_>) -> Result<(), (Key, Status)>;
     fn expect(&self, keys: &mut dyn Iterator<Item = Key>);
-    fn drain(&self) -> Pin<Box<dyn Future<Output = ()> + '_>>;
+    fn drain(&self);
     fn protected_image(&self) -> Vec<u8>;
     fn commands(&self) -> u64;
     fn engine_counters(&self) -> EngineCounters;
@@ -173,16 +168,16 @@ trait Powered {
 }
 
 impl<E: Engine> Powered for Controller<E> {
-    fn load<'a>(&'a self, pairs: &'a mut Pairs<'a>) -> Pin<Box<Load<'a>>> {
-        Box::pin(Controller::load(self, pairs))
+    fn load(&self, pairs: &mut Pairs<'_>) -> Result<(), (Key, Status)> {
+        Controller::load(self, pairs)
     }
 
     fn expect(&self, keys: &mut dyn Iterator<Item = Key>) {
         self.engine().expect(keys);
     }
 
-    fn drain(&self) -> Pin<Box<dyn Future<Output = ()> + '_>> {
-        Box::pin(self.engine().drain())
+    fn drain(&self) {
+        self.engine().drain();
     }
 
     fn protected_image(&self) -> Vec<u8> {
@@ -220,46 +215,40 @@ pub struct Drive {
 }
 
 /// Builds an engine from its parts and what survived; the rows of [`ENGINES`] name instances of this.
-pub type Start = for<'a> fn(
-    Parts,
-    &'a Rc<Link>,
-    Option<&'a [u8]>,
-) -> Pin<Box<dyn Future<Output = Result<Started, PowerOnError>> + 'a>>;
+pub type Start = fn(Parts, &Rc<Link>, Option<&[u8]>) -> Result<Started, PowerOnError>;
 
 /// A running controller whose engine's type is forgotten.
 pub struct Started(Rc<dyn Powered>);
 
 /// Builds engine `E` and serves `link` with it.
-pub fn start<'a, E: Engine>(
+pub fn start<E: Engine>(
     parts: Parts,
-    link: &'a Rc<Link>,
-    image: Option<&'a [u8]>,
-) -> Pin<Box<dyn Future<Output = Result<Started, PowerOnError>> + 'a>> {
-    Box::pin(async move {
-        let (sim, cores, journal) = (parts.sim.clone(), parts.cores.clone(), parts.journal.clone());
-        let config = parts.config.controller.clone();
-        let engine = E::power_on(parts, image).await?;
-        let controller = Controller::new(link.clone(), cores, &config, journal, engine);
-        controller.start(&sim, config.contexts);
-        Ok(Started(controller))
-    })
+    link: &Rc<Link>,
+    image: Option<&[u8]>,
+) -> Result<Started, PowerOnError> {
+    let (sim, cores, journal) = (parts.sim.clone(), parts.cores.clone(), parts.journal.clone());
+    let config = parts.config.controller.clone();
+    let engine = E::power_on(parts, image)?;
+    let controller = Controller::new(link.clone(), cores, &config, journal, engine);
+    controller.start(&sim, config.contexts);
+    Ok(Started(controller))
 }
 
 impl Drive {
     /// Powers a drive on behind `link`: empty, with what `survivors` holds, or with what a `file` medium
     /// holds.
-    pub async fn power_on(
+    pub fn power_on(
         sim: &Sim,
         link: &Rc<Link>,
         config: &DriveConfig,
         survivors: Option<&Survivors>,
     ) -> Result<Drive, PowerOnError> {
-        Drive::power_on_watched(sim, link, config, survivors, &|_| {}).await
+        Drive::power_on_watched(sim, link, config, survivors, &|_| {})
     }
 
     /// As [`Drive::power_on`]; `watch` gets the flash before anything is done with it. Recovery can be cut
     /// again at its own events: the medium as it is then, and the protected image it began with, survive.
-    pub async fn power_on_watched(
+    pub fn power_on_watched(
         sim: &Sim,
         link: &Rc<Link>,
         config: &DriveConfig,
@@ -294,7 +283,7 @@ impl Drive {
             journal: journal.clone(),
             config: config.clone(),
         };
-        let Started(controller) = (row.start)(parts, link, image.as_deref()).await?;
+        let Started(controller) = (row.start)(parts, link, image.as_deref())?;
         if journal.is_kept() {
             journal.checkpoint(&controller.protected_image());
             journal.take_failure().map_or(Ok(()), Err)?;
@@ -310,8 +299,8 @@ impl Drive {
     /// # Errors
     /// The first key whose store fails, and what it would be answered; some pairs behind it may have been
     /// asked for.
-    pub async fn load<'a>(&'a self, pairs: &'a mut Pairs<'a>) -> Result<(), (Key, Status)> {
-        self.controller.load(pairs).await
+    pub fn load(&self, pairs: &mut Pairs<'_>) -> Result<(), (Key, Status)> {
+        self.controller.load(pairs)
     }
 
     /// Commands with these keys will come soon: a simulation that knows can go through the machine's memory
@@ -321,8 +310,8 @@ impl Drive {
     }
 
     /// Writes everything buffered to flash, so that it is counted.
-    pub async fn drain(&self) {
-        self.controller.drain().await;
+    pub fn drain(&self) {
+        self.controller.drain();
         self.settle();
     }
 

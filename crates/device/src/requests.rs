@@ -47,18 +47,14 @@ const LIST_MAX_BYTES: u32 = 2 << 20;
 type Answer = Result<(u32, u32), Status>;
 
 /// One firmware context: takes commands and completes them, for as long as the drive has power.
-pub async fn serve<E: Engine>(drive: Rc<Controller<E>>) {
+pub fn serve<E: Engine>(drive: Rc<Controller<E>>) {
     loop {
-        drive.link.wait_for_command().await;
-        let fetched = drive.link.take_command();
-        if !drive.link.fetch_at_once(&fetched) {
-            drive.link.wait_to_fetch(&fetched).await;
-        }
+        let fetched = drive.link.next_command();
         let answer = match fetched.turn {
-            None => execute(&drive, &fetched).await,
+            None => execute(&drive, &fetched),
             Some(turn) => {
-                fetched.queue.wait_turn(turn).await;
-                let answer = execute(&drive, &fetched).await;
+                fetched.queue.wait_turn(turn);
+                let answer = execute(&drive, &fetched);
                 if answer == Err(Status::COMMAND_INTERRUPTED) && fetched.sqe.opcode != opcode::CXL_STORE {
                     // A long value may need the windows' half of the buffer too. The next try must find it
                     // free, and queues that are idle would keep theirs.
@@ -87,11 +83,8 @@ pub async fn serve<E: Engine>(drive: Rc<Controller<E>>) {
             Err(status) => Cqe::new(cid, status),
         };
         let cqe = if drive.journal.settle() { cqe } else { Cqe::new(cid, Status::INTERNAL) };
-        let dispatch = drive.cores.of(Role::Dispatch);
-        if !dispatch.pass_noted(drive.costs.complete_ns, "controller", "complete") {
-            dispatch.run_noted(drive.costs.complete_ns, "controller", "complete").await;
-        }
-        drive.link.complete(&fetched.queue, cqe.with_queue(fetched.queue.id(), fetched.head)).await;
+        drive.cores.of(Role::Dispatch).run_noted(drive.costs.complete_ns, "controller", "complete");
+        drive.link.complete(&fetched.queue, cqe.with_queue(fetched.queue.id(), fetched.head));
         if drive.journal.wants_checkpoint() {
             drive.journal.checkpoint(&drive.engine.protected_image());
         }
@@ -104,59 +97,55 @@ fn remember_refusal<E: Engine>(drive: &Controller<E>, fetched: &Fetched, status:
     drive.unfinished.keep(&fetched.queue, Unfinished::Refused(status));
 }
 
-async fn execute<E: Engine>(drive: &Controller<E>, fetched: &Fetched) -> Answer {
+fn execute<E: Engine>(drive: &Controller<E>, fetched: &Fetched) -> Answer {
     let sqe = &fetched.sqe;
     if fetched.queue.is_admin() {
-        return drive.admin(fetched).await;
+        return drive.admin(fetched);
     }
     let command = Command::decode(sqe);
-    let decode_ns = drive.costs.decode_ns(&command);
-    let dispatch = drive.cores.of(Role::Dispatch);
-    if !dispatch.pass_noted(decode_ns, "controller", "decode") {
-        dispatch.run_noted(decode_ns, "controller", "decode").await;
-    }
+    drive.cores.of(Role::Dispatch).run_noted(drive.costs.decode_ns(&command), "controller", "decode");
     let command = command?;
     if sqe.nsid.get() != NSID {
         return Err(Status::INVALID_NAMESPACE);
     }
     match command {
-        Command::Store(command) => store(drive, fetched, command).await,
-        Command::Write(command) => write(drive, fetched, command).await,
+        Command::Store(command) => store(drive, fetched, command),
+        Command::Write(command) => write(drive, fetched, command),
         Command::Hybrid { key, value_bytes, pages_z } => {
-            hybrid(drive, fetched, Write { key, value_bytes }, pages_z).await
+            hybrid(drive, fetched, Write { key, value_bytes }, pages_z)
         }
-        Command::Transfer => transfer(drive, fetched).await,
-        Command::Retrieve { key, buffer_bytes, .. } => retrieve(drive, sqe, key, buffer_bytes).await,
-        Command::Exist { key } => exist(drive, key).await,
-        Command::Delete { key } => delete(drive, key).await,
-        Command::List { start, buffer_bytes } => list(drive, sqe, start, buffer_bytes).await,
-        Command::Seek { key, buffer_bytes } => seek(drive, sqe, key, buffer_bytes).await,
-        Command::Next { iterator, buffer_bytes } => next(drive, sqe, iterator, buffer_bytes).await,
+        Command::Transfer => transfer(drive, fetched),
+        Command::Retrieve { key, buffer_bytes, .. } => retrieve(drive, sqe, key, buffer_bytes),
+        Command::Exist { key } => exist(drive, key),
+        Command::Delete { key } => delete(drive, key),
+        Command::List { start, buffer_bytes } => list(drive, sqe, start, buffer_bytes),
+        Command::Seek { key, buffer_bytes } => seek(drive, sqe, key, buffer_bytes),
+        Command::Next { iterator, buffer_bytes } => next(drive, sqe, iterator, buffer_bytes),
         Command::IterClose { iterator } => drive.iterators.close(iterator).map(|()| (0, 0)),
-        Command::Express(command) => express(drive, fetched, command).await,
+        Command::Express(command) => express(drive, fetched, command),
         Command::CxlStore { key, value_bytes, window_offset, generation, tail_bytes } => {
             let value = InWindow { at: window_offset, bytes: value_bytes, generation, tail_bytes };
-            cxl_store(drive, fetched, key, value).await
+            cxl_store(drive, fetched, key, value)
         }
     }
 }
 
-async fn store<E: Engine>(drive: &Controller<E>, fetched: &Fetched, command: Store) -> Answer {
+fn store<E: Engine>(drive: &Controller<E>, fetched: &Fetched, command: Store) -> Answer {
     let Store { key, value_bytes, options } = command;
     let sqe = &fetched.sqe;
     drive.check_value_bytes(value_bytes)?;
     let place = if sgl::is_used(sqe)? {
-        sgl::receive(&drive.link, sqe, &key, value_bytes, &drive.engine).await?
+        sgl::receive(&drive.link, sqe, &key, value_bytes, &drive.engine)?
     } else if let Some(grant) = Grant::of(sqe) {
-        return store_granted(drive, fetched, command, grant).await;
+        return store_granted(drive, fetched, command, grant);
     } else {
-        prp::receive(&drive.link, sqe, &key, value_bytes, &drive.engine).await?
+        prp::receive(&drive.link, sqe, &key, value_bytes, &drive.engine)?
     };
-    commit(drive, key, place, options).await
+    commit(drive, key, place, options)
 }
 
 /// A Store whose value may go into the queue's window; the completion says whether it did.
-async fn store_granted<E: Engine>(
+fn store_granted<E: Engine>(
     drive: &Controller<E>,
     fetched: &Fetched,
     command: Store,
@@ -166,11 +155,11 @@ async fn store_granted<E: Engine>(
     let (link, engine) = (&drive.link, &drive.engine);
     let place = |window: &E::Window, at| engine.place_in(window, &key, at, value_bytes);
     let Some((place, at)) = drive.windows.take_granted(&fetched.queue, grant, value_bytes, place) else {
-        let place = prp::receive(link, &fetched.sqe, &key, value_bytes, engine).await?;
-        return commit(drive, key, place, options).await;
+        let place = prp::receive(link, &fetched.sqe, &key, value_bytes, engine)?;
+        return commit(drive, key, place, options);
     };
     let stored = match place {
-        Ok(place) => store_at(drive, fetched, command, place).await,
+        Ok(place) => store_at(drive, fetched, command, place),
         Err(status) => Err(status),
     };
     if stored.is_err() {
@@ -180,22 +169,17 @@ async fn store_granted<E: Engine>(
 }
 
 /// The rest of a Store whose place was found before.
-async fn store_at<E: Engine>(
-    drive: &Controller<E>,
-    fetched: &Fetched,
-    command: Store,
-    place: E::Place,
-) -> Answer {
+fn store_at<E: Engine>(drive: &Controller<E>, fetched: &Fetched, command: Store, place: E::Place) -> Answer {
     let Store { key, value_bytes, options } = command;
     let (link, engine) = (&drive.link, &drive.engine);
-    let place = match kvdrive_link::prp::walk(link, &fetched.sqe, value_bytes).await {
-        Ok(segments) => prp::receive_into(link, &segments, place, engine).await?,
+    let place = match kvdrive_link::prp::walk(link, &fetched.sqe, value_bytes) {
+        Ok(segments) => prp::receive_into(link, &segments, place, engine)?,
         Err(status) => {
             engine.abandon(place);
             return Err(status);
         }
     };
-    commit(drive, key, place, options).await
+    commit(drive, key, place, options)
 }
 
 /// A value as a CXL store names it.
@@ -206,7 +190,7 @@ struct InWindow {
     tail_bytes: u8,
 }
 
-async fn cxl_store<E: Engine>(drive: &Controller<E>, fetched: &Fetched, key: Key, value: InWindow) -> Answer {
+fn cxl_store<E: Engine>(drive: &Controller<E>, fetched: &Fetched, key: Key, value: InWindow) -> Answer {
     let queue = &fetched.queue;
     if drive.engine.window_bytes().is_none() {
         return Err(Status::INVALID_OPCODE);
@@ -216,23 +200,23 @@ async fn cxl_store<E: Engine>(drive: &Controller<E>, fetched: &Fetched, key: Key
         Found::Taken => {}
         Found::Stale => return Err(Status::STALE_WINDOW),
         Found::Missing => {
-            fresh_window(drive, queue).await?;
+            fresh_window(drive, queue)?;
             return Err(Status::STALE_WINDOW);
         }
     }
-    if let Err(status) = commit_in_window(drive, fetched, key, &value).await {
+    if let Err(status) = commit_in_window(drive, fetched, key, &value) {
         drive.windows.release(queue, value.generation, value.at, value.bytes);
         return Err(status);
     }
     if !drive.windows.has_room(queue, value.at + value.bytes, value.bytes) {
         // The next value would have to ask. When there is none to be had it still will.
-        let _ = fresh_window(drive, queue).await;
+        let _ = fresh_window(drive, queue);
     }
     Ok(drive.windows.present(queue))
 }
 
 /// The value of a CXL store lies in its queue's window but for its tail, and its bytes are taken.
-async fn commit_in_window<E: Engine>(
+fn commit_in_window<E: Engine>(
     drive: &Controller<E>,
     fetched: &Fetched,
     key: Key,
@@ -245,9 +229,9 @@ async fn commit_in_window<E: Engine>(
         let mut tail = [0; TAIL_INLINE_BYTES];
         get_tail(&fetched.sqe, &mut tail);
         let bytes = u32::from(value.tail_bytes);
-        engine.copy_in(&place, value.bytes - bytes, &tail[..bytes as usize]).await;
+        engine.copy_in(&place, value.bytes - bytes, &tail[..bytes as usize]);
     }
-    commit(drive, key, place, StoreOptions::default()).await
+    commit(drive, key, place, StoreOptions::default())
 }
 
 /// Closes the window of a queue and opens another. Stores of one queue into windows are handled one at a
@@ -255,24 +239,24 @@ async fn commit_in_window<E: Engine>(
 ///
 /// # Errors
 /// [`Status::COMMAND_INTERRUPTED`]: there is none to be had now, whatever the reason.
-async fn fresh_window<E: Engine>(drive: &Controller<E>, queue: &QueuePair) -> Result<(), Status> {
+fn fresh_window<E: Engine>(drive: &Controller<E>, queue: &QueuePair) -> Result<(), Status> {
     drive.windows.close(queue);
     let bytes = drive.engine.window_bytes().ok_or(Status::COMMAND_INTERRUPTED)?;
-    let mut opened = drive.engine.open_window().await;
+    let mut opened = drive.engine.open_window();
     if opened.is_err() && drive.windows.close_idle() {
-        opened = drive.engine.open_window().await;
+        opened = drive.engine.open_window();
     }
     let window = opened.map_err(|_| Status::COMMAND_INTERRUPTED)?;
     drive.windows.open(queue, window, bytes);
     Ok(())
 }
 
-async fn express<E: Engine>(drive: &Controller<E>, fetched: &Fetched, command: Store) -> Answer {
+fn express<E: Engine>(drive: &Controller<E>, fetched: &Fetched, command: Store) -> Answer {
     let Store { key, value_bytes, options } = command;
     drive.check_value_bytes(value_bytes)?;
     let chunks = fetched.chunks.as_deref();
-    let place = byte_express::receive(chunks, &key, value_bytes, &drive.engine).await?;
-    commit(drive, key, place, options).await
+    let place = byte_express::receive(chunks, &key, value_bytes, &drive.engine)?;
+    commit(drive, key, place, options)
 }
 
 /// A *write* or *hybrid* inside an unfinished value: the host has lost count. That value is discarded, and
@@ -289,14 +273,14 @@ fn refuse_inside_value<E: Engine>(drive: &Controller<E>, fetched: &Fetched) -> R
     }
 }
 
-async fn write<E: Engine>(drive: &Controller<E>, fetched: &Fetched, command: Write) -> Answer {
+fn write<E: Engine>(drive: &Controller<E>, fetched: &Fetched, command: Write) -> Answer {
     refuse_inside_value(drive, fetched)?;
     let Write { key, value_bytes } = command;
     drive.check_value_bytes(value_bytes)?;
-    let place = drive.engine.reserve(&key, value_bytes, Arrival::Inline).await?;
-    let received_bytes = piggyback::copy_write(&fetched.sqe, value_bytes, &place, &drive.engine).await;
+    let place = drive.engine.reserve(&key, value_bytes, Arrival::Inline)?;
+    let received_bytes = piggyback::copy_write(&fetched.sqe, value_bytes, &place, &drive.engine);
     if received_bytes == value_bytes {
-        return settle_and_commit(drive, key, place).await;
+        return settle_and_commit(drive, key, place);
     }
     keep(drive, fetched, Assembly { key, value_bytes, received_bytes, place })
 }
@@ -311,90 +295,88 @@ fn keep<E: Engine>(drive: &Controller<E>, fetched: &Fetched, assembly: Assembly<
     Ok((0, 0))
 }
 
-async fn hybrid<E: Engine>(drive: &Controller<E>, fetched: &Fetched, command: Write, pages_z: u32) -> Answer {
+fn hybrid<E: Engine>(drive: &Controller<E>, fetched: &Fetched, command: Write, pages_z: u32) -> Answer {
     refuse_inside_value(drive, fetched)?;
     drive.check_value_bytes(command.value_bytes)?;
     let Write { key, value_bytes } = command;
     let engine = &drive.engine;
-    let assembly =
-        kvdrive_link::transfer::hybrid::receive(&drive.link, &fetched.sqe, key, value_bytes, pages_z, engine)
-            .await?;
+    let assembly = kvdrive_link::transfer::hybrid::receive(
+        &drive.link,
+        &fetched.sqe,
+        key,
+        value_bytes,
+        pages_z,
+        engine,
+    )?;
     if assembly.is_whole() {
-        return settle_and_commit(drive, assembly.key, assembly.place).await;
+        return settle_and_commit(drive, assembly.key, assembly.place);
     }
     keep(drive, fetched, assembly)
 }
 
-async fn transfer<E: Engine>(drive: &Controller<E>, fetched: &Fetched) -> Answer {
+fn transfer<E: Engine>(drive: &Controller<E>, fetched: &Fetched) -> Answer {
     let mut assembly = match drive.unfinished.take(&fetched.queue) {
         Some(Unfinished::Value(value)) => value,
         Some(Unfinished::Refused(status)) => return Err(status),
         None => return Err(Status::COMMAND_SEQUENCE_ERROR),
     };
-    piggyback::receive_transfer(&fetched.sqe, &mut assembly, &drive.engine).await;
+    piggyback::receive_transfer(&fetched.sqe, &mut assembly, &drive.engine);
     if !assembly.is_whole() {
         drive.unfinished.keep(&fetched.queue, Unfinished::Value(assembly));
         return Ok((0, 0));
     }
-    settle_and_commit(drive, assembly.key, assembly.place).await
+    settle_and_commit(drive, assembly.key, assembly.place)
 }
 
 /// The index is touched only after the last byte of a value has arrived.
-async fn settle_and_commit<E: Engine>(drive: &Controller<E>, key: Key, place: E::Place) -> Answer {
-    drive.engine.settle(&place).await;
-    commit(drive, key, place, StoreOptions::default()).await
+fn settle_and_commit<E: Engine>(drive: &Controller<E>, key: Key, place: E::Place) -> Answer {
+    drive.engine.settle(&place);
+    commit(drive, key, place, StoreOptions::default())
 }
 
-async fn commit<E: Engine>(
-    drive: &Controller<E>,
-    key: Key,
-    mut place: E::Place,
-    options: StoreOptions,
-) -> Answer {
-    if !drive.engine.commit_at_once(&key, &mut place, options) {
-        drive.engine.commit(key, place, options).await?;
-    }
+fn commit<E: Engine>(drive: &Controller<E>, key: Key, place: E::Place, options: StoreOptions) -> Answer {
+    drive.engine.commit(key, place, options)?;
     Ok((0, 0))
 }
 
-async fn retrieve<E: Engine>(drive: &Controller<E>, sqe: &Sqe, key: Key, buffer_bytes: u32) -> Answer {
-    let found = drive.engine.find(key).await?.ok_or(Status::KEY_NOT_FOUND)?;
+fn retrieve<E: Engine>(drive: &Controller<E>, sqe: &Sqe, key: Key, buffer_bytes: u32) -> Answer {
+    let found = drive.engine.find(key)?.ok_or(Status::KEY_NOT_FOUND)?;
     let value_bytes = drive.engine.value_bytes(&found);
     let mut failed = false;
     let mut sent_bytes = 0;
     let until = value_bytes.min(buffer_bytes);
-    for target in drive.targets(sqe, buffer_bytes, until).await?.iter() {
+    for target in drive.targets(sqe, buffer_bytes, until)?.iter() {
         let mut address = target.address;
         let mut deliver = |piece: kvdrive_content::Piece<'_>| {
             failed |= drive.link.write_memory(address, piece).is_err();
             address = address.wrapping_add(u64::from(piece.bytes()));
         };
-        drive.engine.load(&found, sent_bytes, target.bytes, until, &mut deliver).await?;
-        drive.link.dma_to_host(target.moved_bytes).await;
+        drive.engine.load(&found, sent_bytes, target.bytes, until, &mut deliver)?;
+        drive.link.dma_to_host(target.moved_bytes);
         sent_bytes += target.bytes;
     }
     if failed { Err(Status::DATA_TRANSFER_ERROR) } else { Ok((value_bytes, 0)) }
 }
 
-async fn exist<E: Engine>(drive: &Controller<E>, key: Key) -> Answer {
-    drive.engine.find(key).await?.ok_or(Status::KEY_NOT_FOUND)?;
+fn exist<E: Engine>(drive: &Controller<E>, key: Key) -> Answer {
+    drive.engine.find(key)?.ok_or(Status::KEY_NOT_FOUND)?;
     Ok((0, 0))
 }
 
 /// Deleting what is not there succeeds, as long as the feature that says otherwise (EDNEK) is off.
-async fn delete<E: Engine>(drive: &Controller<E>, key: Key) -> Answer {
-    drive.engine.delete(key).await?;
+fn delete<E: Engine>(drive: &Controller<E>, key: Key) -> Answer {
+    drive.engine.delete(key)?;
     Ok((0, 0))
 }
 
-async fn list<E: Engine>(drive: &Controller<E>, sqe: &Sqe, start: Option<Key>, buffer_bytes: u32) -> Answer {
+fn list<E: Engine>(drive: &Controller<E>, sqe: &Sqe, start: Option<Key>, buffer_bytes: u32) -> Answer {
     let mut answer = vec![0; buffer_bytes.min(LIST_MAX_BYTES) as usize];
     if answer.len() < kvdrive_spec::list::LIST_HEADER_BYTES {
         return Err(Status::INVALID_FIELD);
     }
     let mut writer = ListWriter::new(&mut answer);
-    let mut cursor = drive.engine.open_cursor(start).await?;
-    while let Some((key, _)) = drive.engine.next(&mut cursor).await.map_err(of_own_cursor)? {
+    let mut cursor = drive.engine.open_cursor(start)?;
+    while let Some((key, _)) = drive.engine.next(&mut cursor).map_err(of_own_cursor)? {
         if !writer.push(key) {
             break;
         }
@@ -402,15 +384,15 @@ async fn list<E: Engine>(drive: &Controller<E>, sqe: &Sqe, start: Option<Key>, b
     let keys = writer.keys();
     let bytes = writer.finish();
     answer.truncate(bytes);
-    send(drive, sqe, buffer_bytes, &Region::from_bytes(answer), bytes as u32).await?;
+    send(drive, sqe, buffer_bytes, &Region::from_bytes(answer), bytes as u32)?;
     Ok((keys, 0))
 }
 
-async fn seek<E: Engine>(drive: &Controller<E>, sqe: &Sqe, key: Option<Key>, buffer_bytes: u32) -> Answer {
+fn seek<E: Engine>(drive: &Controller<E>, sqe: &Sqe, key: Option<Key>, buffer_bytes: u32) -> Answer {
     let slot = drive.iterators.reserve()?;
     // Until the first pair is with the host nobody else gets at the cursor: the host does not know its number
     // yet, and when the pair cannot be sent it never will.
-    match open_and_send(drive, sqe, key, buffer_bytes).await {
+    match open_and_send(drive, sqe, key, buffer_bytes) {
         Ok((walk, bytes)) => Ok((bytes, drive.iterators.fill(slot, walk))),
         Err(status) => {
             drive.iterators.cancel(slot);
@@ -424,21 +406,21 @@ fn of_own_cursor(status: Status) -> Status {
     if status == Status::ITERATOR_LOST { Status::COMMAND_INTERRUPTED } else { status }
 }
 
-async fn open_and_send<E: Engine>(
+fn open_and_send<E: Engine>(
     drive: &Controller<E>,
     sqe: &Sqe,
     key: Option<Key>,
     buffer_bytes: u32,
 ) -> Result<(Walk<E::Cursor>, u32), Status> {
-    let mut walk = Walk { cursor: drive.engine.open_cursor(key).await?, unsent: None };
-    let bytes = send_pair(drive, sqe, &mut walk, buffer_bytes).await?;
+    let mut walk = Walk { cursor: drive.engine.open_cursor(key)?, unsent: None };
+    let bytes = send_pair(drive, sqe, &mut walk, buffer_bytes)?;
     Ok((walk, bytes))
 }
 
 /// Answers the iterator's next pair. Dword 0 is the size of the whole answer, 0 behind the last pair.
-async fn next<E: Engine>(drive: &Controller<E>, sqe: &Sqe, iterator: u32, buffer_bytes: u32) -> Answer {
+fn next<E: Engine>(drive: &Controller<E>, sqe: &Sqe, iterator: u32, buffer_bytes: u32) -> Answer {
     let mut walk = drive.iterators.take(iterator)?;
-    let sent = send_pair(drive, sqe, &mut walk, buffer_bytes).await;
+    let sent = send_pair(drive, sqe, &mut walk, buffer_bytes);
     drive.iterators.put_back(iterator, walk);
     if sent == Err(Status::ITERATOR_LOST) {
         drive.iterators.close(iterator).expect("it was put back");
@@ -450,21 +432,21 @@ async fn next<E: Engine>(drive: &Controller<E>, sqe: &Sqe, iterator: u32, buffer
 /// pair. A pair that did not get there stays the next one.
 ///
 /// Errors: [`Status::ITERATOR_LOST`] when that cannot be, and sent again the command would pass a pair over.
-async fn send_pair<E: Engine>(
+fn send_pair<E: Engine>(
     drive: &Controller<E>,
     sqe: &Sqe,
     walk: &mut Walk<E::Cursor>,
     buffer_bytes: u32,
 ) -> Result<u32, Status> {
     let pair = match walk.unsent.take() {
-        None => next_pair(drive, &mut walk.cursor, buffer_bytes).await?,
+        None => next_pair(drive, &mut walk.cursor, buffer_bytes)?,
         // It was read for a smaller buffer.
         Some(pair) if !pair.fills(buffer_bytes) => return Err(Status::ITERATOR_LOST),
         unsent => unsent,
     };
     let Some(pair) = pair else { return Ok(0) };
     let bytes = pair.bytes;
-    let sent = send(drive, sqe, buffer_bytes, &pair.content, bytes.min(buffer_bytes)).await;
+    let sent = send(drive, sqe, buffer_bytes, &pair.content, bytes.min(buffer_bytes));
     if sent.is_err() {
         walk.unsent = Some(pair);
     }
@@ -472,12 +454,12 @@ async fn send_pair<E: Engine>(
 }
 
 /// The cursor's next pair, as much of it as a buffer of `buffer_bytes` bytes takes.
-async fn next_pair<E: Engine>(
+fn next_pair<E: Engine>(
     drive: &Controller<E>,
     cursor: &mut E::Cursor,
     buffer_bytes: u32,
 ) -> Result<Option<PairAnswer>, Status> {
-    let Some((key, found)) = drive.engine.next(cursor).await? else { return Ok(None) };
+    let Some((key, found)) = drive.engine.next(cursor)? else { return Ok(None) };
     let value_bytes = drive.engine.value_bytes(&found);
     let mut content = Region::new();
     content.write(0, kvdrive_content::Piece::Bytes(IterHeader::new(key, value_bytes).as_bytes()));
@@ -487,7 +469,7 @@ async fn next_pair<E: Engine>(
         at += piece.bytes();
     };
     let fits = value_bytes.min(buffer_bytes.saturating_sub(IterHeader::BYTES as u32));
-    drive.engine.load(&found, 0, fits, fits, &mut append).await.map_err(|status| match status {
+    drive.engine.load(&found, 0, fits, fits, &mut append).map_err(|status| match status {
         Status::COMMAND_INTERRUPTED => Status::ITERATOR_LOST,
         status => status,
     })?;
@@ -496,7 +478,7 @@ async fn next_pair<E: Engine>(
 }
 
 /// Sends the first `bytes` bytes of an answer to the command's host memory of `buffer_bytes`.
-pub(crate) async fn send<E: Engine>(
+pub(crate) fn send<E: Engine>(
     drive: &Controller<E>,
     sqe: &Sqe,
     buffer_bytes: u32,
@@ -505,8 +487,8 @@ pub(crate) async fn send<E: Engine>(
 ) -> Result<(), Status> {
     let mut at = 0;
     let mut failed = false;
-    for target in drive.targets(sqe, buffer_bytes, bytes).await?.iter() {
-        drive.link.dma_to_host(target.moved_bytes).await;
+    for target in drive.targets(sqe, buffer_bytes, bytes)?.iter() {
+        drive.link.dma_to_host(target.moved_bytes);
         let mut address = target.address;
         answer.read(at, target.bytes, &mut |piece| {
             failed |= drive.link.write_memory(address, piece).is_err();

@@ -11,14 +11,14 @@
 //! then. A store that was dropped between its inline commands has left half a value there; the queue is
 //! reset, and no other inline value begins before that. An iterator that nobody learns of is closed.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::rc::Rc;
 
 use kvdrive_content::{Piece, Region};
 use kvdrive_link::pcie::PAGE_BYTES;
 use kvdrive_link::transfer::{Choice, HostWindow, Method, Next, Progress, StoreRequest, outcome, prp};
 use kvdrive_link::{HostMemory, Link, LocalMemory, QueuePair};
-use kvdrive_sim::{Mutex, MutexGuard, Ns, Resource, WaitQueue};
+use kvdrive_sim::{Mutex, MutexGuard, Ns, Resource, TaskCell, WaitQueue};
 use kvdrive_spec::identify::{IDENTIFY_BYTES, KvNamespace};
 use kvdrive_spec::{Command, Cqe, Key, RetrieveOptions, Sqe, Status, StoreOptions};
 use serde::Deserialize;
@@ -67,25 +67,25 @@ pub struct Host {
 
 impl Host {
     /// Asks the drive what it is (Identify over the admin queue) and remembers its limits.
-    pub async fn connect(
+    pub fn connect(
         link: Rc<Link>,
         memory: Rc<LocalMemory>,
         core: Rc<Resource>,
         costs: HostCosts,
     ) -> Result<Rc<Host>, Status> {
         let mut host = Host { link, memory, core, costs, max_value_bytes: 0 };
-        host.max_value_bytes = host.identify().await?.format().value_max_bytes.get();
+        host.max_value_bytes = host.identify()?.format().value_max_bytes.get();
         Ok(Rc::new(host))
     }
 
     /// Identify data of the KV namespace as it is now.
-    pub async fn identify(&self) -> Result<KvNamespace, Status> {
+    pub fn identify(&self) -> Result<KvNamespace, Status> {
         let queue = self.link.admin_queue();
         let buffer = self.memory.map(IDENTIFY_BYTES as u32);
         let sqe = answers::identify_namespace(0, buffer);
         assert!(queue.try_submit(sqe), "the admin queue takes one command at a time");
-        self.link.ring_submission(&queue).await;
-        let cqe = queue.completion(0).await;
+        self.link.ring_submission(&queue);
+        let cqe = queue.completion(0);
         self.link.ring_completion(&queue);
         if cqe.status().is_success() {
             Ok(answers::take_namespace(&*self.memory, buffer))
@@ -104,7 +104,7 @@ impl Host {
 struct Lane {
     host: Rc<Host>,
     queue: Rc<QueuePair>,
-    free: RefCell<Vec<Slot>>,
+    free: TaskCell<Vec<Slot>>,
     freed: WaitQueue,
     /// The drive has half a value of a store that was dropped.
     is_torn: Cell<bool>,
@@ -190,7 +190,8 @@ impl Drop for Course<'_> {
             lane.is_torn.set(true);
         }
         if rest.awaited > 0 || rest.opened().is_some() {
-            sim.spawn(rest.carry_out(lane.clone()));
+            let lane = lane.clone();
+            sim.spawn(move || rest.carry_out(lane));
         } else {
             rest.end(lane);
         }
@@ -215,13 +216,13 @@ impl Rest {
         self.cqe.filter(|_| self.opens_iterator).and_then(|cqe| Iterator::opened(&cqe))
     }
 
-    async fn carry_out(mut self, lane: Rc<Lane>) {
+    fn carry_out(mut self, lane: Rc<Lane>) {
         let Lane { host, queue, .. } = &*lane;
         if self.is_unrung {
-            host.link.ring_submission(queue).await;
+            host.link.ring_submission(queue);
         }
         while self.awaited > 0 {
-            let cqe = queue.completion(self.slot.cid).await;
+            let cqe = queue.completion(self.slot.cid);
             self.awaited -= 1;
             self.unacknowledged += 1;
             self.cqe = Some(cqe);
@@ -229,8 +230,8 @@ impl Rest {
         if let Some(iterator) = self.opened() {
             let close = Command::IterClose { iterator: iterator.number() };
             assert!(queue.try_submit(close.encode(self.slot.cid, NSID)), "a command of this slot has ended");
-            host.link.ring_submission(queue).await;
-            queue.completion(self.slot.cid).await;
+            host.link.ring_submission(queue);
+            queue.completion(self.slot.cid);
             self.unacknowledged += 1;
         }
         self.end(&lane);
@@ -258,7 +259,7 @@ impl Driver {
         let lane = Lane {
             queue: host.link.create_queue(entries),
             host: host.clone(),
-            free: RefCell::new(free),
+            free: TaskCell::new(free),
             freed: WaitQueue::new(sim),
             is_torn: Cell::new(false),
             mended: WaitQueue::new(sim),
@@ -274,30 +275,24 @@ impl Driver {
     }
 
     /// Stores a value.
-    pub fn store(&self, key: Key, value: Piece<'_>) -> impl Future<Output = Result<(), Status>> {
+    pub fn store(&self, key: Key, value: Piece<'_>) -> Result<(), Status> {
         self.store_with(key, value, StoreOptions::default())
     }
 
     /// Stores a value under a condition. Conditions need the option byte, which inline commands use for
     /// value bytes: such a store goes by `prp`.
-    pub async fn store_with(&self, key: Key, value: Piece<'_>, options: StoreOptions) -> Result<(), Status> {
+    pub fn store_with(&self, key: Key, value: Piece<'_>, options: StoreOptions) -> Result<(), Status> {
         let bytes = value.bytes();
         if bytes > self.lane.host.max_value_bytes {
             return Err(Status::INVALID_VALUE_SIZE);
         }
         let plain = options == StoreOptions::default();
         let method = if plain { self.choice.pick(bytes, self.slots) } else { &prp::Prp };
-        let mut course = match self.try_begin() {
-            Some(course) => course,
-            None => self.begin().await,
-        };
+        let mut course = self.begin();
         if method.is_inline() {
-            course.sequence = match self.sequence.try_lock() {
-                None => Some(self.sequence.lock().await),
-                locked => locked,
-            };
+            course.sequence = Some(self.sequence.lock());
             while self.lane.is_torn.get() {
-                self.lane.mended.wait().await;
+                self.lane.mended.wait();
             }
         }
         let slot = &course.slot;
@@ -312,12 +307,12 @@ impl Driver {
             slots: self.slots,
             window: self.lane.window.as_ref(),
         };
-        let status = self.carry_out(method, &request, &mut course).await;
+        let status = self.carry_out(method, &request, &mut course);
         if status.is_success() { Ok(()) } else { Err(status) }
     }
 
     /// A store from its first command to its last completion; gives the sequence back when it may.
-    async fn carry_out(
+    fn carry_out(
         &self,
         mut method: &dyn Method,
         request: &StoreRequest<'_>,
@@ -326,7 +321,7 @@ impl Driver {
         let bytes = request.value.bytes();
         let staged_bytes = method.staged_bytes(bytes);
         if staged_bytes > 0 {
-            self.stage(request, staged_bytes).await;
+            self.stage(request, staged_bytes);
         }
         let mut next = method.begin(request, &mut course.progress, &mut course.slot.outbox);
         loop {
@@ -338,11 +333,11 @@ impl Driver {
                 Next::Submit => 1,
                 Next::SubmitForAll(completions) => completions,
                 Next::WriteWindow { address, bytes } => {
-                    self.write_window(address, request.value.slice(0, bytes)).await;
+                    self.write_window(address, request.value.slice(0, bytes));
                     1
                 }
                 Next::WaitForWindow => {
-                    self.lane.window_waiting.wait().await;
+                    self.lane.window_waiting.wait();
                     next = method.begin(request, &mut course.progress, &mut course.slot.outbox);
                     if next != Next::WaitForWindow {
                         // There may be room for more than one.
@@ -353,19 +348,19 @@ impl Driver {
                 Next::ByPrp => {
                     method = &prp::Prp;
                     if bytes > 0 {
-                        self.stage(request, bytes).await;
+                        self.stage(request, bytes);
                     }
                     course.progress = Progress::default();
                     next = method.begin(request, &mut course.progress, &mut course.slot.outbox);
                     continue;
                 }
             };
-            self.submit(course, completions).await;
+            self.submit(course, completions);
             if course.progress.sent_bytes == bytes {
                 // Its last command is in the queue: the next value may follow.
                 drop(course.sequence.take());
             }
-            let cqe = self.completed(course).await;
+            let cqe = self.completed(course);
             let had_claim = course.progress.claim.is_some();
             next = method.on_completion(request, &mut course.progress, &cqe, &mut course.slot.outbox);
             if had_claim {
@@ -375,26 +370,24 @@ impl Driver {
     }
 
     /// Retrieves a value into `into`, from its byte 0; returns the value's size.
-    pub async fn retrieve(&self, key: Key, into: &mut Region) -> Result<u32, Status> {
+    pub fn retrieve(&self, key: Key, into: &mut Region) -> Result<u32, Status> {
         let buffer_bytes = self.lane.host.max_value_bytes;
         let command = Command::Retrieve { key, buffer_bytes, options: RetrieveOptions::default() };
-        let (cqe, ()) = self
-            .with_data(command, buffer_bytes, |cqe, memory, buffer| {
-                into.clear();
-                copy_in(memory, buffer, cqe.dw0.get().min(buffer_bytes), into);
-            })
-            .await?;
+        let (cqe, ()) = self.with_data(command, buffer_bytes, |cqe, memory, buffer| {
+            into.clear();
+            copy_in(memory, buffer, cqe.dw0.get().min(buffer_bytes), into);
+        })?;
         Ok(cqe.dw0.get())
     }
 
     /// Removes a pair; removing what is not there succeeds.
-    pub async fn delete(&self, key: Key) -> Result<(), Status> {
-        self.without_data(Command::Delete { key }).await.map(|_| ())
+    pub fn delete(&self, key: Key) -> Result<(), Status> {
+        self.without_data(Command::Delete { key }).map(|_| ())
     }
 
     /// Is there a pair?
-    pub async fn exist(&self, key: Key) -> Result<bool, Status> {
-        match self.without_data(Command::Exist { key }).await {
+    pub fn exist(&self, key: Key) -> Result<bool, Status> {
+        match self.without_data(Command::Exist { key }) {
             Ok(_) => Ok(true),
             Err(Status::KEY_NOT_FOUND) => Ok(false),
             Err(status) => Err(status),
@@ -402,149 +395,135 @@ impl Driver {
     }
 
     /// Keys from `start` on (`None`: from the first), in the drive's order, as many as fit `buffer_bytes`.
-    pub async fn list(&self, start: Option<Key>, buffer_bytes: u32) -> Result<Vec<Key>, Status> {
+    pub fn list(&self, start: Option<Key>, buffer_bytes: u32) -> Result<Vec<Key>, Status> {
         let buffer_bytes = buffer_bytes.min(answers::buffer_bytes(self.lane.host.max_value_bytes));
         let command = Command::List { start, buffer_bytes };
         let (_, keys) = self
-            .with_data(command, buffer_bytes, |_, memory, buffer| take_keys(memory, buffer, buffer_bytes))
-            .await?;
+            .with_data(command, buffer_bytes, |_, memory, buffer| take_keys(memory, buffer, buffer_bytes))?;
         keys
     }
 
     /// Opens an iterator on the pairs as they are now and reads the first one at or after `key`. `None`
     /// when there is none; the iterator is open all the same.
-    pub async fn seek(
-        &self,
-        key: Option<Key>,
-        into: &mut Region,
-    ) -> Result<(Iterator, Option<Pair>), Status> {
+    pub fn seek(&self, key: Option<Key>, into: &mut Region) -> Result<(Iterator, Option<Pair>), Status> {
         let buffer_bytes = answers::pair_bytes(self.lane.host.max_value_bytes);
-        let (cqe, pair) = self
-            .with_data(Command::Seek { key, buffer_bytes }, buffer_bytes, |cqe, memory, buffer| {
+        let (cqe, pair) =
+            self.with_data(Command::Seek { key, buffer_bytes }, buffer_bytes, |cqe, memory, buffer| {
                 take_pair(cqe, memory, buffer, buffer_bytes, into)
-            })
-            .await?;
+            })?;
         let iterator = Iterator::of(&cqe);
         if pair.is_err() {
-            self.close(iterator).await?;
+            self.close(iterator)?;
         }
         Ok((iterator, pair?))
     }
 
     /// The iterator's next pair; `None` behind the last.
-    pub async fn next(&self, iterator: Iterator, into: &mut Region) -> Result<Option<Pair>, Status> {
+    pub fn next(&self, iterator: Iterator, into: &mut Region) -> Result<Option<Pair>, Status> {
         let buffer_bytes = answers::pair_bytes(self.lane.host.max_value_bytes);
         let command = Command::Next { iterator: iterator.number(), buffer_bytes };
-        let (_, pair) = self
-            .with_data(command, buffer_bytes, |cqe, memory, buffer| {
-                take_pair(cqe, memory, buffer, buffer_bytes, into)
-            })
-            .await?;
+        let (_, pair) = self.with_data(command, buffer_bytes, |cqe, memory, buffer| {
+            take_pair(cqe, memory, buffer, buffer_bytes, into)
+        })?;
         pair
     }
 
     /// Closes an iterator.
-    pub async fn close(&self, iterator: Iterator) -> Result<(), Status> {
-        self.without_data(Command::IterClose { iterator: iterator.number() }).await.map(|_| ())
+    pub fn close(&self, iterator: Iterator) -> Result<(), Status> {
+        self.without_data(Command::IterClose { iterator: iterator.number() }).map(|_| ())
     }
 
     /// Puts the first `bytes` bytes of a value into the slot's buffer, as an application that hands over a
     /// pointer has them there already: only pinning and naming the pages takes time.
-    async fn stage(&self, request: &StoreRequest<'_>, bytes: u32) {
+    fn stage(&self, request: &StoreRequest<'_>, bytes: u32) {
         let memory = &self.lane.host.memory;
         memory.clear(request.buffer);
         memory.write(request.buffer, request.value.slice(0, bytes)).expect("a slot's buffer is mapped");
-        self.pin(bytes).await;
+        self.pin(bytes);
     }
 
-    async fn pin(&self, bytes: u32) {
+    fn pin(&self, bytes: u32) {
         let pages = u64::from(bytes.div_ceil(PAGE_BYTES));
         let host = &self.lane.host;
         let span = host.costs.dma_setup_ns + host.costs.pin_page_ns * pages;
-        host.core.run_noted(span, "host", "name and pin pages").await;
+        host.core.run_noted(span, "host", "name and pin pages");
     }
 
     /// The core copies the value and waits until its lines are flushed.
-    async fn write_window(&self, address: u64, piece: Piece<'_>) {
+    fn write_window(&self, address: u64, piece: Piece<'_>) {
         let host = &self.lane.host;
         let (sim, began) = (host.link.sim(), host.link.sim().now());
-        let _core = host.core.acquire().await;
+        let _core = host.core.acquire();
         let span = host.costs.cxl_setup_ns;
         if span > 0 {
-            sim.sleep(span).await;
+            sim.sleep(span);
             sim.trace().note(began, sim.now() - began, "host", "set up a CXL store", 0, "");
         }
-        host.link.cxl_store(address, piece).await;
+        host.link.cxl_store(address, piece);
     }
 
     /// Puts what is in the outbox into the queue; so many completions are to come.
-    async fn submit(&self, course: &mut Course<'_>, completions: u32) {
+    fn submit(&self, course: &mut Course<'_>, completions: u32) {
         let Lane { host, queue, .. } = &*self.lane;
         let further = course.slot.outbox.len() as u64 - 1;
         let span = host.costs.submit_ns + further * host.costs.entry_ns;
-        if !host.core.pass_noted(span, "host", "submit") {
-            host.core.run_noted(span, "host", "submit").await;
-        }
+        host.core.run_noted(span, "host", "submit");
         for sqe in course.slot.outbox.drain(..) {
             assert!(queue.try_submit(sqe), "a driver never has more commands than its queue has slots");
         }
         (course.has_begun, course.is_unrung, course.awaited) = (true, true, completions);
         course.cqe = None;
-        if !host.link.ring_at_once(queue) {
-            host.link.wait_to_ring(queue).await;
-        }
+        host.link.ring_submission(queue);
         course.is_unrung = false;
     }
 
     /// Waits for the completions to come and acknowledges them; returns what they say together.
-    async fn completed(&self, course: &mut Course<'_>) -> Cqe {
+    fn completed(&self, course: &mut Course<'_>) -> Cqe {
         let Lane { host, .. } = &*self.lane;
-        let mut cqe = self.completion(course).await;
-        if !host.core.pass_noted(host.costs.complete_ns, "host", "complete") {
-            host.core.run_noted(host.costs.complete_ns, "host", "complete").await;
-        }
+        let mut cqe = self.completion(course);
+        host.core.run_noted(host.costs.complete_ns, "host", "complete");
         while course.awaited > 0 {
-            cqe = outcome(cqe, self.completion(course).await);
-            host.core.run_noted(host.costs.entry_ns, "host", "complete one more").await;
+            cqe = outcome(cqe, self.completion(course));
+            host.core.run_noted(host.costs.entry_ns, "host", "complete one more");
         }
         host.link.ring_completions(&self.lane.queue, std::mem::take(&mut course.unacknowledged));
         cqe
     }
 
-    async fn completion(&self, course: &mut Course<'_>) -> Cqe {
-        let cqe = self.lane.queue.completion(course.slot.cid).await;
+    fn completion(&self, course: &mut Course<'_>) -> Cqe {
+        let cqe = self.lane.queue.completion(course.slot.cid);
         course.awaited -= 1;
         course.unacknowledged += 1;
         course.cqe = Some(cqe);
         cqe
     }
 
-    async fn without_data(&self, command: Command) -> Result<Cqe, Status> {
-        let mut course = self.begin().await;
+    fn without_data(&self, command: Command) -> Result<Cqe, Status> {
+        let mut course = self.begin();
         course.slot.outbox.push(command.encode(course.slot.cid, NSID));
-        self.submit(&mut course, 1).await;
-        let cqe = self.completed(&mut course).await;
+        self.submit(&mut course, 1);
+        let cqe = self.completed(&mut course);
         if cqe.status().is_success() { Ok(cqe) } else { Err(cqe.status()) }
     }
 
     /// A command that brings data to the slot's buffer; `take` reads it before the slot is used again.
     /// Nothing is pinned for it, and taking takes no time: see [`HostCosts`].
-    async fn with_data<T>(
+    fn with_data<T>(
         &self,
         command: Command,
         buffer_bytes: u32,
         take: impl FnOnce(&Cqe, &dyn HostMemory, u64) -> T,
     ) -> Result<(Cqe, T), Status> {
         let memory = &self.lane.host.memory;
-        let mut course = self.begin().await;
+        let mut course = self.begin();
         course.opens_iterator = matches!(command, Command::Seek { .. });
         let Slot { cid, buffer, list, .. } = course.slot;
         memory.clear(buffer);
         let mut sqe = command.encode(cid, NSID);
         prp::point_at(&mut sqe, buffer, list, buffer_bytes);
         course.slot.outbox.push(sqe);
-        self.submit(&mut course, 1).await;
-        let cqe = self.completed(&mut course).await;
+        self.submit(&mut course, 1);
+        let cqe = self.completed(&mut course);
         // What it opened is the caller's.
         course.cqe = None;
         let success = cqe.status().is_success();
@@ -553,19 +532,15 @@ impl Driver {
     }
 
     /// Begins a command when there is a slot for it.
-    async fn begin(&self) -> Course<'_> {
-        loop {
-            if let Some(course) = self.try_begin() {
-                return course;
+    fn begin(&self) -> Course<'_> {
+        let slot = loop {
+            let free = self.lane.free.borrow_mut().pop();
+            match free {
+                Some(slot) => break slot,
+                None => self.lane.freed.wait(),
             }
-            self.lane.freed.wait().await;
-        }
-    }
-
-    #[inline]
-    fn try_begin(&self) -> Option<Course<'_>> {
-        let slot = self.lane.free.borrow_mut().pop()?;
-        Some(Course {
+        };
+        Course {
             driver: self,
             slot,
             progress: Progress::default(),
@@ -576,7 +551,7 @@ impl Driver {
             unacknowledged: 0,
             cqe: None,
             opens_iterator: false,
-        })
+        }
     }
 }
 

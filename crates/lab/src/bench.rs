@@ -5,6 +5,7 @@
 //! | simulated stores a second | measured | W(M), every layer on, in virtual time on one core |
 //! | the same of processor time | measured | without the time in which other work had the core; Linux only |
 //! | events a store | counted | the same |
+//! | deepest stack | measured | the same: what a task had in use of its stack when it gave way
 //! | instructions a store | counted | the same under `perf` or `valgrind`, where the machine has one that works |
 //! | resident bytes a pair | measured | 1000 B values by `prp` on `tags` media, in a process of its own |
 //! | hash engine's loads a second | measured | `plus` on `kvvirt`: load and overwrites in no model time, at a part of the paper's size |
@@ -92,6 +93,8 @@ pub struct Collecting {
     pub speed: Speed,
     /// Most resident bytes the process ever had; `None` where the system does not say.
     pub peak_bytes: Option<u64>,
+    /// The most of its stack that a task had in use when it gave way.
+    pub deepest_stack_bytes: usize,
 }
 
 /// What a process that holds many pairs takes.
@@ -243,6 +246,7 @@ pub fn collecting(scale: Scale, progress: Progress<'_>) -> anyhow::Result<Collec
         loading: speed(loads, began, loaded),
         speed: speed(workload.ops, loaded, ended),
         peak_bytes: status_bytes("VmHWM:"),
+        deepest_stack_bytes: kvdrive_sim::deepest_stack_bytes(),
     })
 }
 
@@ -380,7 +384,7 @@ impl fmt::Display for Figures {
         line("resident, most", memory.peak_bytes.map_or_else(unknown, mib), "measured", how)?;
         let per_pair = memory.bytes_per_pair().map_or_else(unknown, |bytes| format!("{bytes:.1}"));
         line("resident bytes/pair", per_pair, "measured", "the same, without the program itself".into())?;
-        let Collecting { scale, loading, speed, peak_bytes } = collecting;
+        let Collecting { scale, loading, speed, peak_bytes, deepest_stack_bytes } = collecting;
         let loads = format!("plus at {scale}, {} loads and overwrites, untimed", grouped(loading.operations));
         let ops = format!("A uniform behind them, {}, timed", grouped(speed.operations));
         for (what, speed, how) in
@@ -391,6 +395,8 @@ impl fmt::Display for Figures {
             line("the same of CPU time", figure, "measured", "while the thread had a core".into())?;
         }
         line("resident, most", peak_bytes.map_or_else(unknown, mib), "measured", "the same".into())?;
+        let how = format!("of {} that a task has; the same", grouped(kvdrive_sim::STACK_BYTES as u64));
+        line("deepest stack, bytes", grouped(*deepest_stack_bytes as u64), "measured", how)?;
         let how = format!(
             "{WALL_VALUE_BYTES} B at depth {WALL_DEPTH} from one thread, unpaced, {} stores{}",
             grouped(wall.operations),
@@ -431,7 +437,9 @@ mod tests {
             loading: speed.clone(),
             speed: speed.clone(),
             peak_bytes: memory.peak_bytes,
+            deepest_stack_bytes: kvdrive_sim::deepest_stack_bytes(),
         };
+        assert!((1_000..kvdrive_sim::STACK_BYTES).contains(&collecting.deepest_stack_bytes));
         let text = Figures::new(speed, instructions, memory, collecting, speed_on_wall).to_string();
         assert!(text.contains("neither perf nor valgrind"), "{text}");
         if cfg!(target_os = "linux") {

@@ -50,18 +50,18 @@ pub fn explain(document: &Document, kind: Kind) -> anyhow::Result<Explanation> {
     let memory = Rc::new(LocalMemory::new());
     let link = Link::new(&sim, setup::link(&config), memory.clone());
     let core = Rc::new(Resource::new(&sim, "host.core", config.host.cores));
-    let explanation = sim.block_on(async {
-        let _drive = Drive::power_on(&sim, &link, &setup::drive(&config), None).await?;
-        let host = Host::connect(link.clone(), memory, core, setup::host_costs(&config)).await?;
+    let explanation = sim.block_on(|| {
+        let _drive = Drive::power_on(&sim, &link, &setup::drive(&config), None)?;
+        let host = Host::connect(link.clone(), memory, core, setup::host_costs(&config))?;
         let driver = setup::drivers(&config, &host)?.remove(0);
         let value_bytes = config.workload.value_size;
         let present = Key::from_u32_be(1);
         if kind != Kind::Store {
-            driver.store(present, content(present, value_bytes)).await?;
+            driver.store(present, content(present, value_bytes))?;
         }
         let began = sim.now();
         sim.trace().start();
-        let result = perform(&driver, kind, present, value_bytes).await;
+        let result = perform(&driver, kind, present, value_bytes);
         let latency_ns = sim.now() - began;
         let mut steps = sim.trace().take();
         for step in &mut steps {
@@ -85,14 +85,14 @@ fn content(key: Key, bytes: u32) -> Piece<'static> {
     Piece::Pattern(Pattern::of_value(&key, 0, bytes))
 }
 
-async fn perform(driver: &Driver, kind: Kind, key: Key, value_bytes: u32) -> Result<(), Status> {
+fn perform(driver: &Driver, kind: Kind, key: Key, value_bytes: u32) -> Result<(), Status> {
     let mut region = Region::new();
     match kind {
-        Kind::Store => driver.store(key, content(key, value_bytes)).await,
-        Kind::Retrieve => driver.retrieve(key, &mut region).await.map(|_| ()),
-        Kind::Delete => driver.delete(key).await,
-        Kind::Exist => driver.exist(key).await.map(|_| ()),
-        Kind::List => driver.list(None, 4096).await.map(|_| ()),
-        Kind::Seek => driver.seek(None, &mut region).await.map(|_| ()),
+        Kind::Store => driver.store(key, content(key, value_bytes)),
+        Kind::Retrieve => driver.retrieve(key, &mut region).map(|_| ()),
+        Kind::Delete => driver.delete(key),
+        Kind::Exist => driver.exist(key).map(|_| ()),
+        Kind::List => driver.list(None, 4096).map(|_| ()),
+        Kind::Seek => driver.seek(None, &mut region).map(|_| ()),
     }
 }

@@ -69,7 +69,7 @@ fn run_all(documents: &[Document], progress: Progress<'_>) -> anyhow::Result<(Ve
     }
     let stopwatch = Stopwatch::start();
     let bench = Bench::new(&configs[0])?;
-    let outcomes = bench.sim.block_on(bench.measure(&configs, progress))?;
+    let outcomes = bench.sim.block_on(|| bench.measure(&configs, progress))?;
     let mut reports = Vec::with_capacity(outcomes.len());
     for ((outcome, document), config) in outcomes.into_iter().zip(documents).zip(&configs) {
         reports.push(outcome.into_report(document, config)?);
@@ -162,16 +162,15 @@ impl Bench {
         Ok(Bench { sim, link, memory, core })
     }
 
-    async fn measure(&self, configs: &[Config], progress: Progress<'_>) -> anyhow::Result<Vec<Outcome>> {
+    fn measure(&self, configs: &[Config], progress: Progress<'_>) -> anyhow::Result<Vec<Outcome>> {
         let config = &configs[0];
-        let drive = Rc::new(Drive::power_on(&self.sim, &self.link, &setup::drive(config), None).await?);
+        let drive = Rc::new(Drive::power_on(&self.sim, &self.link, &setup::drive(config), None)?);
         let host = Host::connect(
             self.link.clone(),
             self.memory.clone(),
             self.core.clone(),
             setup::host_costs(config),
-        )
-        .await?;
+        )?;
         let drivers: Vec<Rc<Driver>> = setup::drivers(config, &host)?.into_iter().map(Rc::new).collect();
         let total = operations(config)? + configs[1..].iter().map(|config| config.workload.ops).sum::<u64>();
         let (mut outcomes, mut done, mut loading) = (Vec::new(), 0, None);
@@ -185,17 +184,17 @@ impl Bench {
             let mut notes = stream.workload.borrow().notes().to_vec();
             let tell = |now| progress(done + now, total);
             match &before {
-                None => loading = self.load(&stream, config, &drivers, &tell).await?,
+                None => loading = self.load(&stream, config, &drivers, &tell)?,
                 Some(before) => {
                     notes.push(format!("behind {} {} on the same drive", before.name, before.distribution));
                 }
             }
             let began = self.snapshot(&drive);
             stream.left.set(config.workload.ops);
-            stream.run_tasks(config, &drivers, &tell).await;
+            stream.run_tasks(config, &drivers, &tell);
             let ended = self.snapshot(&drive);
             done += stream.done.get();
-            drive.drain().await;
+            drive.drain();
             params.num += stream.workload.borrow().inserted();
             before = Some(params);
             let (seen, drained) = (stream.seen.take(), self.snapshot(&drive));
@@ -233,7 +232,7 @@ impl Bench {
     }
 
     /// Loads the pairs that the workload begins with.
-    async fn load(
+    fn load(
         &self,
         stream: &Rc<Stream>,
         config: &Config,
@@ -247,9 +246,9 @@ impl Bench {
         let began = self.snapshot(&stream.drive);
         stream.load_end.set(stores);
         if config.workload.timed_load {
-            stream.run_tasks(config, drivers, tell).await;
+            stream.run_tasks(config, drivers, tell);
         } else {
-            stream.load_at_once(tell).await;
+            stream.load_at_once(tell);
         }
         tell(stream.done.get());
         let seen = stream.seen.take();
@@ -258,7 +257,7 @@ impl Bench {
             anyhow::bail!("workload.name = {name:?}: loading, {done} of {stores} stores done: {error}");
         }
         // What the load left in buffers is not the run's to program.
-        stream.drive.drain().await;
+        stream.drive.drain();
         let ended = self.snapshot(&stream.drive);
         Ok(Some(Loading { began, ended, stores, stored_bytes: seen.stored_bytes }))
     }
@@ -341,7 +340,7 @@ impl Stream {
     }
 
     /// Puts the pairs to be loaded into the drive, in no time.
-    async fn load_at_once(&self, tell: &dyn Fn(u64)) {
+    fn load_at_once(&self, tell: &dyn Fn(u64)) {
         let mut pairs = std::iter::from_fn(|| {
             let (key, value) = self.next_to_load()?;
             self.seen.borrow_mut().stored_bytes += u64::from(value.bytes);
@@ -350,70 +349,70 @@ impl Stream {
             }
             Some((key, content(&key, &value)))
         });
-        if let Err((key, status)) = self.drive.load(&mut pairs).await {
+        if let Err((key, status)) = self.drive.load(&mut pairs) {
             self.seen.borrow_mut().note_error(STORE, &key, &status);
         }
     }
 
     /// Does all operations: one task in the place of its caller, several as tasks of their own.
-    async fn run_tasks(self: &Rc<Self>, config: &Config, drivers: &[Rc<Driver>], tell: &dyn Fn(u64)) {
+    fn run_tasks(self: &Rc<Self>, config: &Config, drivers: &[Rc<Driver>], tell: &dyn Fn(u64)) {
         if config.host.depth == 1 {
-            return self.application(&drivers[0], tell).await;
+            return self.application(&drivers[0], tell);
         }
         for driver in setup::driver_of_each_task(config) {
             let (stream, driver) = (self.clone(), drivers[driver].clone());
             self.running.set(self.running.get() + 1);
-            self.sim.spawn(async move {
-                stream.application(&driver, &|_| stream.news.wake_all()).await;
+            self.sim.spawn(move || {
+                stream.application(&driver, &|_| stream.news.wake_all());
                 stream.running.set(stream.running.get() - 1);
                 stream.news.wake_all();
             });
         }
         while self.running.get() > 0 {
-            self.news.wait().await;
+            self.news.wait();
             tell(self.done.get());
         }
     }
 
-    async fn application(&self, driver: &Driver, tell: &dyn Fn(u64)) {
+    fn application(&self, driver: &Driver, tell: &dyn Fn(u64)) {
         let mut buffer = Region::new();
         while let Some(op) = self.next() {
             for step in op.steps() {
-                self.perform(driver, &step, &mut buffer).await;
+                self.perform(driver, &step, &mut buffer);
             }
             if self.note_done() {
                 tell(self.done.get());
             }
             if self.think_ns > 0 {
-                self.core.run(self.think_ns).await;
+                self.core.run(self.think_ns);
             }
         }
     }
 
-    async fn perform(&self, driver: &Driver, op: &Op, buffer: &mut Region) {
+    fn perform(&self, driver: &Driver, op: &Op, buffer: &mut Region) {
         let seen = &self.seen;
         let began = self.sim.now();
         let (kind, result) = match *op {
             Op::Store { key, value } => {
-                let result = driver.store(key, content(&key, &value)).await;
+                let result = driver.store(key, content(&key, &value));
                 if result.is_ok() {
                     seen.borrow_mut().stored_bytes += u64::from(value.bytes);
                 }
                 (STORE, result)
             }
             Op::Retrieve { key } => {
-                let result = driver.retrieve(key, buffer).await;
+                let result = driver.retrieve(key, buffer);
                 if let Ok(bytes) = result {
                     seen.borrow_mut().read_bytes[RETRIEVE] += u64::from(bytes);
                 }
                 (RETRIEVE, result.map(|_| ()))
             }
-            Op::Delete { key } => (DELETE, driver.delete(key).await),
-            Op::Exist { key } => (EXIST, driver.exist(key).await.map(|_| ())),
+            Op::Delete { key } => (DELETE, driver.delete(key)),
+            Op::Exist { key } => (EXIST, driver.exist(key).map(|_| ())),
             Op::List { key, host_buffer_bytes } => {
-                (LIST, driver.list(Some(key), host_buffer_bytes).await.map(|_| ()))
+                (LIST, driver.list(Some(key), host_buffer_bytes).map(|_| ()))
             }
-            Op::Seek { key, nexts } => return self.scan(driver, key, nexts, buffer).await,
+            Op::Seek { key, nexts } => return self.scan(driver, key, nexts, buffer),
             Op::Modify { .. } => unreachable!("it has steps"),
         };
         if self.until_full
@@ -426,10 +425,10 @@ impl Stream {
         seen.borrow_mut().note(kind, &op.key(), self.sim.now() - began, result);
     }
 
-    async fn scan(&self, driver: &Driver, from: Key, nexts: u32, buffer: &mut Region) {
+    fn scan(&self, driver: &Driver, from: Key, nexts: u32, buffer: &mut Region) {
         let seen = &self.seen;
         let began = self.sim.now();
-        let opened = driver.seek(Some(from), buffer).await;
+        let opened = driver.seek(Some(from), buffer);
         seen.borrow_mut().note(SEEK, &from, self.sim.now() - began, opened.map(|_| ()));
         let Ok((iterator, mut pair)) = opened else { return };
         seen.borrow_mut().note_pair(SEEK, pair);
@@ -439,7 +438,7 @@ impl Stream {
                 break;
             }
             let began = self.sim.now();
-            let next = driver.next(iterator, buffer).await;
+            let next = driver.next(iterator, buffer);
             seen.borrow_mut().note(NEXT, &from, self.sim.now() - began, next.map(|_| ()));
             let Ok(next) = next else {
                 refused = true;
@@ -449,7 +448,7 @@ impl Stream {
             seen.borrow_mut().note_pair(NEXT, pair);
         }
         // Whatever became of it: the drive has few iterators. Of one scan, one error is enough.
-        let closed = driver.close(iterator).await;
+        let closed = driver.close(iterator);
         if let Err(status) = closed
             && !refused
         {

@@ -68,7 +68,7 @@ fn build(
     memory: Rc<dyn HostMemory>,
 ) -> Result<(Rc<Link>, impl FnOnce(shared::Ended) -> DriveEnd + use<>), BuildError> {
     let link = Link::new(sim, setup::link(config), memory);
-    let drive = sim.block_on(Drive::power_on(sim, &link, &setup::drive(config), None))?;
+    let drive = sim.block_on(|| Drive::power_on(sim, &link, &setup::drive(config), None))?;
     let drive = Rc::new(drive);
     let (sim, drive_link) = (sim.clone(), link.clone());
     let (look_sim, look_link, look_drive) = (sim.clone(), link.clone(), drive.clone());
@@ -77,7 +77,7 @@ fn build(
         witness::hide();
         let at_end = Snapshot::of(&sim, &drive_link, &drive, None);
         if !ended.power_cut {
-            sim.block_on(drive.drain());
+            sim.block_on(|| drive.drain());
         }
         DriveEnd {
             ended: at_end,

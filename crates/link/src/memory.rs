@@ -1,7 +1,7 @@
 //! Host memory as the drive's DMA engine sees it: addresses, pieces of content, and the refusal of anything
 //! that is not mapped. What the bytes mean, and what moving them costs, is elsewhere.
 
-use std::cell::RefCell;
+use kvdrive_sim::TaskCell;
 
 use kvdrive_content::{Piece, Region};
 
@@ -37,7 +37,7 @@ struct Buffer {
 /// buffer.
 #[derive(Default)]
 pub struct LocalMemory {
-    buffers: RefCell<Vec<Buffer>>,
+    buffers: TaskCell<Vec<Buffer>>,
 }
 
 impl LocalMemory {

@@ -18,10 +18,10 @@
 //!
 //! What this module does not do: replay, credits, ordering between the two directions, bifurcation.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::rc::{Rc, Weak};
 
-use kvdrive_sim::{Ns, Resource, Sim, WaitQueue};
+use kvdrive_sim::{Ns, Resource, Sim, TaskCell, WaitQueue};
 use kvdrive_spec::{Cqe, Sqe};
 use serde::Deserialize;
 
@@ -205,15 +205,15 @@ pub struct Link {
     dma: Resource,
     meter: Meter,
     memory: Rc<dyn HostMemory>,
-    queues: RefCell<Vec<Rc<QueuePair>>>,
+    queues: TaskCell<Vec<Rc<QueuePair>>>,
     /// Where firmware contexts wait for doorbells.
     bell: WaitQueue,
     /// Queue at which the next round of arbitration begins.
     cursor: Cell<usize>,
     /// Entries that the drive may take, of all queues.
     visible: Cell<u64>,
-    exposed: RefCell<Option<Weak<dyn Exposed>>>,
-    on_reset: RefCell<Option<OnReset>>,
+    exposed: TaskCell<Option<Weak<dyn Exposed>>>,
+    on_reset: TaskCell<Option<OnReset>>,
 }
 
 /// What the drive does when a host resets a queue.
@@ -227,12 +227,12 @@ impl Link {
             up: Resource::new(sim, "link.up", 1),
             dma: Resource::new(sim, "link.dma", 1),
             meter: Meter::default(),
-            queues: RefCell::default(),
+            queues: TaskCell::default(),
             bell: WaitQueue::new(sim),
             cursor: Cell::new(0),
             visible: Cell::new(0),
-            exposed: RefCell::new(None),
-            on_reset: RefCell::new(None),
+            exposed: TaskCell::new(None),
+            on_reset: TaskCell::new(None),
             sim: sim.clone(),
             fixed: Fixed::new(&config),
             config,
@@ -276,27 +276,9 @@ impl Link {
     }
 
     /// Host: makes everything written to `queue` visible to the drive. Posted: returns when the drive has it.
-    pub async fn ring_submission(&self, queue: &QueuePair) {
-        if !self.ring_at_once(queue) {
-            self.wait_to_ring(queue).await;
-        }
-    }
-
-    /// [`Link::ring_submission`] without a future, where that can be. `false`: [`Link::wait_to_ring`] is to
-    /// follow.
-    #[inline]
-    pub fn ring_at_once(&self, queue: &QueuePair) -> bool {
-        let crossed = self.cross_at_once(&self.fixed.doorbell);
-        if crossed {
-            self.publish(queue, queue.tail());
-        }
-        crossed
-    }
-
-    /// What [`Link::ring_at_once`] could not do.
-    pub async fn wait_to_ring(&self, queue: &QueuePair) {
+    pub fn ring_submission(&self, queue: &QueuePair) {
         let tail = queue.tail();
-        self.wait_to_cross(&self.fixed.doorbell).await;
+        self.cross(&self.fixed.doorbell);
         self.publish(queue, tail);
     }
 
@@ -330,53 +312,30 @@ impl Link {
     }
 
     /// Drive: waits for the next command of any queue, round robin, and fetches it.
-    pub async fn next_command(&self) -> Fetched {
-        self.wait_for_command().await;
+    pub fn next_command(&self) -> Fetched {
+        while self.visible.get() == 0 {
+            self.bell.wait();
+        }
         let fetched = self.take_command();
-        if !self.fetch_at_once(&fetched) {
-            self.wait_to_fetch(&fetched).await;
+        self.cross(&self.fixed.sqe);
+        if let Some(chunks) = &fetched.chunks {
+            self.fetch_chunks(chunks.len() as u64);
         }
         fetched
     }
 
-    /// Drive: waits until there is a command.
-    #[inline]
-    pub async fn wait_for_command(&self) {
-        while self.visible.get() == 0 {
-            self.bell.wait().await;
-        }
-    }
-
-    /// Drive: makes the fetch of what was taken without a future, where that can be. `false`:
-    /// [`Link::wait_to_fetch`] is to follow.
-    #[inline]
-    pub fn fetch_at_once(&self, taken: &Fetched) -> bool {
-        taken.chunks.is_none() && self.cross_at_once(&self.fixed.sqe)
-    }
-
-    /// What [`Link::fetch_at_once`] could not do.
-    pub async fn wait_to_fetch(&self, taken: &Fetched) {
-        match taken.chunks.as_deref() {
-            None => self.wait_to_cross(&self.fixed.sqe).await,
-            Some(chunks) => {
-                self.cross(&self.fixed.sqe).await;
-                self.fetch_chunks(chunks.len() as u64).await;
-            }
-        }
-    }
-
     /// Fetches entries that follow each other: as many reads, of which only the first keeps the drive
     /// waiting.
-    async fn fetch_chunks(&self, count: u64) {
+    fn fetch_chunks(&self, count: u64) {
         if count > 0 {
             let Crossing { class, payload_bytes, rest_ns, .. } = self.fixed.sqe;
-            self.cross(&Crossing::reads(&self.config, class, payload_bytes, count, rest_ns)).await;
+            self.cross(&Crossing::reads(&self.config, class, payload_bytes, count, rest_ns));
         }
     }
 
-    /// Drive: takes the next command of any queue, round robin. There must be one.
+    /// Takes the next command of any queue, round robin. There must be one.
     #[inline]
-    pub fn take_command(&self) -> Fetched {
+    fn take_command(&self) -> Fetched {
         let left = self.visible.get() - 1;
         let queues = self.queues.borrow();
         let mut index = self.cursor.get();
@@ -428,7 +387,7 @@ impl Link {
 
     /// Host: stores `piece` at `address` of the CXL.mem port and flushes its cache lines; returns when the
     /// drive has them. One flit a line: what reading a line for ownership moves is not counted.
-    pub async fn cxl_store(&self, address: u64, piece: Piece<'_>) {
+    pub fn cxl_store(&self, address: u64, piece: Piece<'_>) {
         let lines = ((address % LINE_BYTES) + u64::from(piece.bytes())).div_ceil(LINE_BYTES);
         let flit_bytes = lines * FLIT_BYTES;
         let down_ns = self.config.line_ns(flit_bytes);
@@ -441,29 +400,25 @@ impl Link {
             down_ns,
             rest_ns: all_ns.saturating_sub(down_ns),
         };
-        self.cross(&crossing).await;
+        self.cross(&crossing);
         if let Some(exposed) = self.exposed() {
             exposed.store(address, piece);
         }
     }
 
     /// Drive: posts a completion to `queue`; waits while the host leaves it no room.
-    pub async fn complete(&self, queue: &QueuePair, cqe: Cqe) {
-        if !self.cross_at_once(&self.fixed.cqe) {
-            self.wait_to_cross(&self.fixed.cqe).await;
-        }
+    pub fn complete(&self, queue: &QueuePair, cqe: Cqe) {
+        self.cross(&self.fixed.cqe);
         if self.config.interrupt {
             self.meter.count(Class::Interrupt, 0, self.fixed.interrupt_wire_bytes);
         }
-        if !queue.post_at_once(cqe) {
-            queue.post(cqe).await;
-        }
+        queue.post(cqe);
     }
 
     /// Drive: fetches `bytes` bytes of a PRP or SGL list.
-    pub async fn fetch_list(&self, address: u64, out: &mut [u8]) -> Result<(), BadAddress> {
+    pub fn fetch_list(&self, address: u64, out: &mut [u8]) -> Result<(), BadAddress> {
         let crossing = Crossing::read(&self.config, Class::List, out.len() as u64, self.config.sqe_fetch_ns);
-        self.cross(&crossing).await;
+        self.cross(&crossing);
         let mut done = 0;
         self.memory.read(address, out.len() as u32, &mut |piece| {
             let end = done + piece.bytes() as usize;
@@ -474,7 +429,7 @@ impl Link {
 
     /// Drive: one DMA from host memory. `moved_bytes` cross the link (the engine's unit), the first `bytes`
     /// of them are handed to `sink`.
-    pub async fn dma_to_drive(
+    pub fn dma_to_drive(
         &self,
         address: u64,
         bytes: u32,
@@ -487,13 +442,13 @@ impl Link {
                 Crossing::read(&self.config, Class::ToDrive, u64::from(moved_bytes), self.dma_ns(moved_bytes))
             }
         };
-        self.dma(&crossing).await;
+        self.dma(&crossing);
         self.memory.read(address, bytes, sink)
     }
 
     /// Drive: takes the time of one DMA to host memory of `moved_bytes`; the content follows with
     /// [`Link::write_memory`].
-    pub async fn dma_to_host(&self, moved_bytes: u32) {
+    pub fn dma_to_host(&self, moved_bytes: u32) {
         let crossing = match moved_bytes {
             PAGE_BYTES => self.fixed.page_to_host,
             _ => {
@@ -505,7 +460,7 @@ impl Link {
             self.meter.count(crossing.class, crossing.payload_bytes, crossing.wire_bytes);
             return;
         }
-        self.dma(&crossing).await;
+        self.dma(&crossing);
     }
 
     /// Drive: the content of a DMA whose time [`Link::dma_to_host`] took.
@@ -524,41 +479,19 @@ impl Link {
         self.config.dma_page_ns * u64::from(moved_bytes.div_ceil(PAGE_BYTES))
     }
 
-    async fn dma(&self, crossing: &Crossing) {
-        let _engine = self.dma.acquire().await;
-        self.cross(crossing).await;
+    fn dma(&self, crossing: &Crossing) {
+        let _engine = self.dma.acquire();
+        self.cross(crossing);
     }
 
     /// Every crossing: counts the bytes, holds each direction for its line time, then takes the rest.
-    async fn cross(&self, crossing: &Crossing) {
-        if !self.cross_at_once(crossing) {
-            self.wait_to_cross(crossing).await;
-        }
-    }
-
-    /// Counts the bytes of a crossing, and makes it if nobody is in its way (see [`Resource::pass`]).
-    /// `false`: what is left is to [`Link::wait_to_cross`]. Every command has three of these; few of them
-    /// are worth a future.
     #[inline]
-    fn cross_at_once(&self, crossing: &Crossing) -> bool {
+    fn cross(&self, crossing: &Crossing) {
         let Crossing { class, payload_bytes, wire_bytes, up_ns, down_ns, rest_ns } = *crossing;
         self.meter.count(class, payload_bytes, wire_bytes);
         let began = self.sim.now();
-        let passed = match (up_ns, down_ns) {
-            (0, _) => self.down.pass(down_ns, rest_ns),
-            (_, 0) => self.up.pass(up_ns, rest_ns),
-            _ => Resource::pass_both((&self.up, up_ns), (&self.down, down_ns), rest_ns),
-        };
-        if passed {
-            self.note(began, crossing);
-        }
-        passed
-    }
-
-    async fn wait_to_cross(&self, crossing: &Crossing) {
-        let began = self.sim.now();
-        self.up.run(crossing.up_ns).await;
-        self.down.run_then(crossing.down_ns, crossing.rest_ns).await;
+        self.up.run(up_ns);
+        self.down.run_then(down_ns, rest_ns);
         self.note(began, crossing);
     }
 

@@ -60,8 +60,8 @@ impl Segments {
 /// Walks the PRPs of `sqe` for all of the `bytes` bytes that they name.
 ///
 /// Errors: as [`walk_first`].
-pub async fn walk(link: &Link, sqe: &Sqe, bytes: u32) -> Result<Segments, Status> {
-    walk_first(link, sqe, bytes, bytes).await
+pub fn walk(link: &Link, sqe: &Sqe, bytes: u32) -> Result<Segments, Status> {
+    walk_first(link, sqe, bytes, bytes)
 }
 
 /// Walks the PRPs of `sqe`, which name `named_bytes` bytes, for the first `bytes` of them. What the second
@@ -71,7 +71,7 @@ pub async fn walk(link: &Link, sqe: &Sqe, bytes: u32) -> Result<Segments, Status
 /// Errors: [`Status::PRP_OFFSET_INVALID`] for a first entry that is not dword aligned or a later one that is
 /// not page aligned, [`Status::DATA_TRANSFER_ERROR`] for a list that is not mapped or a chain of lists
 /// without end.
-pub async fn walk_first(link: &Link, sqe: &Sqe, named_bytes: u32, bytes: u32) -> Result<Segments, Status> {
+pub fn walk_first(link: &Link, sqe: &Sqe, named_bytes: u32, bytes: u32) -> Result<Segments, Status> {
     assert!(bytes <= named_bytes, "the first {bytes} of {named_bytes} bytes");
     let none = Segment { address: 0, bytes: 0 };
     let mut segments = Segments { first: [none; 2], rest: Vec::new(), count: 0 };
@@ -96,7 +96,7 @@ pub async fn walk_first(link: &Link, sqe: &Sqe, named_bytes: u32, bytes: u32) ->
     let mut list = prp2;
     // A chain in which every list names a page is never longer than this; one that does not would not end.
     for _ in 0..=left.bytes.div_ceil(PAGE_BYTES) {
-        list = walk_list_page(link, list, &mut left, &mut segments).await?;
+        list = walk_list_page(link, list, &mut left, &mut segments)?;
         if left.bytes == 0 {
             return Ok(segments);
         }
@@ -113,12 +113,7 @@ struct Left {
 }
 
 /// Reads one list page as far as needed; returns where the next one is.
-async fn walk_list_page(
-    link: &Link,
-    list: u64,
-    left: &mut Left,
-    segments: &mut Segments,
-) -> Result<u64, Status> {
+fn walk_list_page(link: &Link, list: u64, left: &mut Left, segments: &mut Segments) -> Result<u64, Status> {
     if !list.is_multiple_of(u64::from(ENTRY_BYTES)) {
         return Err(Status::PRP_OFFSET_INVALID);
     }
@@ -128,7 +123,7 @@ async fn walk_list_page(
     let is_last = u64::from(pages) * u64::from(PAGE_BYTES) >= u64::from(left.bytes);
     let mut entries = [0u8; PAGE_BYTES as usize];
     let entries = &mut entries[..((pages + u32::from(!is_last)) * ENTRY_BYTES) as usize];
-    link.fetch_list(list, entries).await.map_err(|_| Status::DATA_TRANSFER_ERROR)?;
+    link.fetch_list(list, entries).map_err(|_| Status::DATA_TRANSFER_ERROR)?;
     let (pages, next) = entries.split_at((pages * ENTRY_BYTES) as usize);
     for entry in pages.chunks_exact(ENTRY_BYTES as usize) {
         let here = left.bytes.min(PAGE_BYTES);

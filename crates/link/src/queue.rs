@@ -11,11 +11,11 @@
 //! one queue, and so do the stores into one window. Each gets a turn number when it is taken, and the drive
 //! handles it when its turn has come, however many firmware contexts work on the queue.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use kvdrive_sim::{Sim, TaskKey, WaitQueue};
+use kvdrive_sim::{Sim, TaskCell, TaskKey, WaitQueue};
 use kvdrive_spec::inline::chunks_for;
 use kvdrive_spec::{Cqe, Sqe, opcode};
 
@@ -47,13 +47,13 @@ pub struct QueuePair {
     id: u16,
     entries: u32,
     /// Entries between head and tail.
-    submissions: RefCell<VecDeque<Sqe>>,
+    submissions: TaskCell<VecDeque<Sqe>>,
     /// Entries ever written behind the tail, rung for by a doorbell that has arrived, and taken by the drive.
     written: Cell<u64>,
     published: Cell<u64>,
     taken: Cell<u64>,
     head: Cell<u16>,
-    completions: RefCell<VecDeque<Cqe>>,
+    completions: TaskCell<VecDeque<Cqe>>,
     /// Completion slots the host has not released.
     unreleased: Cell<u32>,
     /// Slot of the next completion, and its phase.
@@ -61,10 +61,10 @@ pub struct QueuePair {
     phase: Cell<bool>,
     /// Host tasks waiting for the completion of a command identifier, up to the highest that anybody waited
     /// for: a recording may have thousands of queues of 65 536 slots, and nobody waits at one of them.
-    waiters: RefCell<Vec<Option<TaskKey>>>,
+    waiters: TaskCell<Vec<Option<TaskKey>>>,
     room: WaitQueue,
     turns: Turns,
-    outlet: RefCell<Option<Outlet>>,
+    outlet: TaskCell<Option<Outlet>>,
 }
 
 /// Takes completions at the moment they are posted.
@@ -76,19 +76,19 @@ impl QueuePair {
             sim: sim.clone(),
             id,
             entries,
-            submissions: RefCell::default(),
+            submissions: TaskCell::default(),
             written: Cell::new(0),
             published: Cell::new(0),
             taken: Cell::new(0),
             head: Cell::new(0),
-            completions: RefCell::default(),
+            completions: TaskCell::default(),
             unreleased: Cell::new(0),
             completion_slot: Cell::new(0),
             phase: Cell::new(true),
-            waiters: RefCell::default(),
+            waiters: TaskCell::default(),
             room: WaitQueue::new(sim),
             turns: Turns { next: Cell::new(0), serving: Cell::new(0), waiting: WaitQueue::new(sim) },
-            outlet: RefCell::default(),
+            outlet: TaskCell::default(),
         }
     }
 
@@ -146,19 +146,19 @@ impl QueuePair {
 
     /// Host: waits for the completion of command `cid` and takes it. The slot stays used until
     /// [`crate::Link::ring_completion`].
-    pub async fn completion(&self, cid: u16) -> Cqe {
-        std::future::poll_fn(|_| match self.try_completion(cid) {
-            Some(cqe) => std::task::Poll::Ready(cqe),
-            None => {
-                let (mut waiters, index) = (self.waiters.borrow_mut(), usize::from(cid));
-                if waiters.len() <= index {
-                    waiters.resize(index + 1, None);
-                }
-                waiters[index] = Some(self.sim.current());
-                std::task::Poll::Pending
+    pub fn completion(&self, cid: u16) -> Cqe {
+        loop {
+            if let Some(cqe) = self.try_completion(cid) {
+                return cqe;
             }
-        })
-        .await
+            let (mut waiters, index) = (self.waiters.borrow_mut(), usize::from(cid));
+            if waiters.len() <= index {
+                waiters.resize(index + 1, None);
+            }
+            waiters[index] = Some(self.sim.current());
+            drop(waiters);
+            self.sim.suspend();
+        }
     }
 
     /// Host: takes the completion of `cid` if it is there.
@@ -226,9 +226,9 @@ impl QueuePair {
     }
 
     /// Drive: waits for an inline command's turn.
-    pub async fn wait_turn(&self, turn: u64) {
+    pub fn wait_turn(&self, turn: u64) {
         while self.turns.serving.get() != turn {
-            self.turns.waiting.wait().await;
+            self.turns.waiting.wait();
         }
     }
 
@@ -248,15 +248,14 @@ impl QueuePair {
         phase
     }
 
-    /// Drive: puts a completion into the ring and wakes who waits for it. `false`: there is no free slot.
+    /// Drive: puts a completion into the ring, waiting for a free slot, and wakes who waits for it.
     #[inline]
-    pub(crate) fn post_at_once(&self, cqe: Cqe) -> bool {
+    pub(crate) fn post(&self, cqe: Cqe) {
         if let Some(outlet) = &*self.outlet.borrow() {
-            outlet(cqe.with_phase(self.next_phase()));
-            return true;
+            return outlet(cqe.with_phase(self.next_phase()));
         }
-        if self.unreleased.get() >= self.entries - 1 {
-            return false;
+        while self.unreleased.get() >= self.entries - 1 {
+            self.room.wait();
         }
         self.unreleased.set(self.unreleased.get() + 1);
         let phase = self.next_phase();
@@ -264,14 +263,6 @@ impl QueuePair {
         let waiter = self.waiters.borrow_mut().get_mut(usize::from(cqe.cid.get())).and_then(Option::take);
         if let Some(task) = waiter {
             self.sim.wake(task);
-        }
-        true
-    }
-
-    /// Drive: puts a completion into the ring, waiting for a free slot.
-    pub(crate) async fn post(&self, cqe: Cqe) {
-        while !self.post_at_once(cqe) {
-            self.room.wait().await;
         }
     }
 }

@@ -18,19 +18,19 @@ const COMMANDS: u64 = 3_000_000;
 fn ping_pong(sim: &Sim) {
     let (requests, answers) = (Rc::new(WaitQueue::new(sim)), Rc::new(WaitQueue::new(sim)));
     let (sim2, requests2, answers2) = (sim.clone(), requests.clone(), answers.clone());
-    sim.spawn(async move {
+    sim.spawn(move || {
         loop {
-            requests2.wait().await;
-            sim2.sleep(100).await;
+            requests2.wait();
+            sim2.sleep(100);
             answers2.wake_one();
         }
     });
     let sim2 = sim.clone();
-    sim.block_on(async move {
-        sim2.sleep(1).await;
+    sim.block_on(move || {
+        sim2.sleep(1);
         for _ in 0..COMMANDS {
             requests.wake_one();
-            answers.wait().await;
+            answers.wait();
         }
     });
     sim.clear();
@@ -43,13 +43,13 @@ fn crowd(sim: &Sim) {
     let left = Rc::new(Cell::new(COMMANDS));
     for client in 0..64u64 {
         let (sim2, dies, left) = (sim.clone(), dies.clone(), left.clone());
-        sim.spawn(async move {
+        sim.spawn(move || {
             let mut die = client;
             while left.get() > 0 {
                 left.set(left.get() - 1);
-                sim2.sleep(50 + client).await;
+                sim2.sleep(50 + client);
                 die = die.wrapping_mul(5).wrapping_add(client) % 8;
-                dies[die as usize].run(20).await;
+                dies[die as usize].run(20);
             }
         });
     }

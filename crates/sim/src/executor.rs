@@ -1,29 +1,30 @@
 //! The executor: a slab of tasks, an agenda of (time, order, task) events, and the loop that joins them.
 //!
+//! A task is a closure on a stack of its own ([`crate::coroutine`]). What it calls are plain functions; the
+//! few of them that wait (here, in [`crate::WaitQueue`] and what stands on it) note what they wait for and
+//! give way, and return when that is there.
+//!
 //! Invariants:
 //! * `now` never goes back, and only this file moves it.
 //! * Events of the same time run in the order in which they were scheduled, except that *external* arrivals
 //!   (see [`crate::wall`]) of a time come before everything else of that time. A permuted executor
 //!   ([`Sim::permuted`]) draws the order within one time from a seed instead: a test mode that finds code
 //!   which relies on an order nobody promised.
-//! * A wake-up may be spurious, and of a task that would only go to sleep it may be left out
-//!   ([`Sim::wake_asleep`]). Every leaf future checks its own condition when polled.
-//! * Futures run here must wait on things of this crate: the `Waker` they are polled with does nothing.
+//! * A wake-up may be spurious: whoever waits looks at his own condition when he is resumed.
+//! * Nobody gives way while a [`crate::TaskCell`] is borrowed.
 //!
-//! A task that sleeps while nothing else is due earlier is not put away: time moves on under it and it
-//! continues in place. That is still counted as an event. A combinator that polls several futures in turn
-//! ([`join_all`]) allows it to the last of them only, since all others have one behind them that must still
-//! see the present time.
+//! A task that sleeps while nothing else is due earlier does not give way at all: time moves on under it.
+//! That is still counted as an event. While [`join_all`] begins its branches, only the last of them may do
+//! that, since all others have one behind them that must still see the present time.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::future::Future;
-use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
 
 use crate::agenda::{Agenda, Event};
-use crate::wait_queue::WaitQueue;
+use crate::cell::assert_nothing_borrowed;
+use crate::coroutine::{self, Coroutine};
+use crate::join::JoinHandle;
 use crate::{Ns, Rng, Trace};
 
 /// Names a task for as long as it lives; a key of a task that has ended wakes nobody.
@@ -33,8 +34,10 @@ pub struct TaskKey {
     generation: u32,
 }
 
-/// The task that [`Sim::block_on`] polls from its own stack.
+/// Whoever called [`Sim::block_on`]: it runs on that one's own stack.
 const ROOT: TaskKey = TaskKey { slot: u32::MAX, generation: 0 };
+/// Nothing of this executor runs.
+const NOBODY: TaskKey = TaskKey { slot: u32::MAX, generation: 1 };
 /// Set in the order of every internal event, so that external ones of the same time sort before it.
 const INTERNAL: u64 = 1 << 63;
 
@@ -42,17 +45,15 @@ const INTERNAL: u64 = 1 << 63;
 struct Ready {
     order: u64,
     task: TaskKey,
-    /// It would only begin to sleep so long.
-    sleep_ns: Ns,
 }
-
-type Task = Pin<Box<dyn Future<Output = ()>>>;
 
 #[derive(Default)]
 struct TaskSlot {
     generation: u32,
-    /// `None` while the task is being polled, and in a free slot.
-    future: Option<Task>,
+    /// `None` while the task runs, and in a free slot.
+    coroutine: Option<Coroutine>,
+    /// It is a branch of [`join_all`], whose caller drops it.
+    is_branch: bool,
 }
 
 #[derive(Default)]
@@ -61,14 +62,49 @@ struct Tasks {
     free: Vec<u32>,
 }
 
+impl Tasks {
+    /// A place for a task that is about to begin.
+    fn open(&mut self, is_branch: bool) -> TaskKey {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(TaskSlot::default());
+            (self.slots.len() - 1) as u32
+        });
+        let entry = &mut self.slots[slot as usize];
+        entry.is_branch = is_branch;
+        TaskKey { slot, generation: entry.generation }
+    }
+
+    /// The task itself, to let it run; `None` if it has ended or runs.
+    #[inline]
+    fn take(&mut self, key: TaskKey) -> Option<Coroutine> {
+        let entry = &mut self.slots[key.slot as usize];
+        // A slot changes its generation when its task ends, so the key of an ended task finds none.
+        if entry.generation == key.generation { entry.coroutine.take() } else { None }
+    }
+
+    #[inline]
+    fn put(&mut self, key: TaskKey, coroutine: Coroutine) {
+        self.slots[key.slot as usize].coroutine = Some(coroutine);
+    }
+
+    #[inline]
+    fn close(&mut self, key: TaskKey) {
+        let entry = &mut self.slots[key.slot as usize];
+        entry.generation = entry.generation.wrapping_add(1);
+        self.free.push(key.slot);
+    }
+}
+
 struct Core {
     now: Cell<Ns>,
     sequence: Cell<u64>,
     events: Cell<u64>,
     current: Cell<TaskKey>,
+    /// Who goes on in place when the present task has ended; see [`join_all`].
+    next: Cell<Option<TaskKey>>,
     /// Earliest time in `agenda`; `Ns::MAX` when it is empty.
     next_due: Cell<Ns>,
-    /// How many combinators are polling a child that is not their last one; in-place time travel needs zero.
+    /// How many are beginning a branch that is not their last one; in-place time travel needs zero.
     nested: Cell<u32>,
     in_place: Cell<bool>,
     /// A task may travel in place to any time before this: up to the next event, nowhere while somebody is
@@ -83,6 +119,17 @@ struct Core {
     tasks: RefCell<Tasks>,
     permute: Option<RefCell<Rng>>,
     trace: Trace,
+}
+
+/// What one step did.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ran {
+    /// Nothing: there is no event, or the power is cut.
+    Nothing,
+    /// A task, or a key that names none any more.
+    Task,
+    /// It is the turn of whoever called [`Sim::block_on`].
+    Root,
 }
 
 /// Handle to one executor and its clock; clones are the same executor.
@@ -111,7 +158,8 @@ impl Sim {
             now: Cell::new(0),
             sequence: Cell::new(0),
             events: Cell::new(0),
-            current: Cell::new(ROOT),
+            current: Cell::new(NOBODY),
+            next: Cell::new(None),
             next_due: Cell::new(Ns::MAX),
             nested: Cell::new(0),
             in_place: Cell::new(permute.is_none()),
@@ -132,7 +180,7 @@ impl Sim {
         self.0.now.get()
     }
 
-    /// Events that have run so far: tasks polled, and sleeps that continued in place.
+    /// Events that have run so far: tasks resumed, and sleeps that continued in place.
     pub fn events(&self) -> u64 {
         self.0.events.get()
     }
@@ -150,42 +198,66 @@ impl Sim {
     }
 
     /// Starts a task; it first runs when the loop gets to it, at the present time.
-    pub fn spawn<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> JoinHandle<T> {
-        let join = Rc::new(JoinState { value: Cell::new(None), done: WaitQueue::new(self) });
-        let result = join.clone();
-        let task: Task = Box::pin(async move {
-            let value = future.await;
-            result.value.set(Some(value));
-            result.done.wake_all();
-        });
+    pub fn spawn<T: 'static>(&self, body: impl FnOnce() -> T + 'static) -> JoinHandle<T> {
+        JoinHandle::spawn(self, body)
+    }
+
+    /// A task that begins at the present time, when the loop gets to it.
+    pub(crate) fn schedule(&self, coroutine: Coroutine) -> TaskKey {
         let mut tasks = self.0.tasks.borrow_mut();
-        let slot = tasks.free.pop().unwrap_or_else(|| {
-            tasks.slots.push(TaskSlot::default());
-            (tasks.slots.len() - 1) as u32
-        });
-        let entry = &mut tasks.slots[slot as usize];
-        entry.future = Some(task);
-        let key = TaskKey { slot, generation: entry.generation };
+        let task = tasks.open(false);
+        tasks.put(task, coroutine);
         drop(tasks);
-        self.wake(key);
-        JoinHandle(join)
+        self.wake(task);
+        task
     }
 
     /// Waits `span` ns of model time.
     #[inline]
-    pub fn sleep(&self, span: Ns) -> Sleep<'_> {
-        self.sleep_until(self.now().saturating_add(span))
+    pub fn sleep(&self, span: Ns) {
+        self.sleep_until(self.now().saturating_add(span));
     }
 
     /// Waits until model time `at`; a time in the past does not wait.
     #[inline]
-    pub fn sleep_until(&self, at: Ns) -> Sleep<'_> {
-        Sleep { sim: self, at, external: false, scheduled: false }
+    pub fn sleep_until(&self, at: Ns) {
+        if self.must_wait_for(at) {
+            self.push(Event { at, order: self.next_order(), task: self.current() });
+            self.suspend_until(at);
+        }
     }
 
     /// Waits until `at` as an arrival from outside: it runs before everything else of that time.
-    pub fn sleep_until_external(&self, at: Ns) -> Sleep<'_> {
-        Sleep { sim: self, at, external: true, scheduled: false }
+    pub fn sleep_until_external(&self, at: Ns) {
+        if self.must_wait_for(at) {
+            self.wake_external(self.current(), at);
+            self.suspend_until(at);
+        }
+    }
+
+    /// Must a task give way to wait for `at`? Otherwise it has come.
+    #[inline]
+    fn must_wait_for(&self, at: Ns) -> bool {
+        if self.now() >= at && !self.halted() {
+            return false;
+        }
+        !self.travel_to(at)
+    }
+
+    fn suspend_until(&self, at: Ns) {
+        loop {
+            self.suspend();
+            if self.now() >= at {
+                return;
+            }
+        }
+    }
+
+    /// Gives way until somebody wakes the present task. It may be woken for nothing.
+    #[inline]
+    pub fn suspend(&self) {
+        assert_nothing_borrowed();
+        if self.current() == ROOT { self.run_until_root() } else { coroutine::suspend() }
     }
 
     /// Lets no time pass as long as the guard is held: whoever sleeps goes on at once. Everything else
@@ -199,18 +271,19 @@ impl Sim {
     }
 
     /// Lets other tasks that are ready now run first, if there are any.
-    pub async fn let_others_run(&self) {
+    pub fn let_others_run(&self) {
         if self.next_due() == Some(self.now()) {
-            self.yield_now().await;
+            self.yield_now();
         }
     }
 
     /// Lets other tasks that are due now run first.
-    pub fn yield_now(&self) -> Yield<'_> {
-        Yield { sim: self, yielded: false }
+    pub fn yield_now(&self) {
+        self.wake(self.current());
+        self.suspend();
     }
 
-    /// The task being polled.
+    /// The task that runs.
     #[inline]
     pub fn current(&self) -> TaskKey {
         self.0.current.get()
@@ -232,27 +305,17 @@ impl Sim {
     /// Schedules `task` at the present time.
     #[inline]
     pub fn wake(&self, task: TaskKey) {
-        self.wake_asleep(task, 0);
-    }
-
-    /// Schedules `task` at the present time, when it would only begin to sleep `span` ns: that happens
-    /// then, in its place, and the task is polled when it is over. `false`: it is polled as by
-    /// [`Sim::wake`] and must see to its sleep itself.
-    #[inline]
-    pub(crate) fn wake_asleep(&self, task: TaskKey, span: Ns) -> bool {
         let core = &*self.0;
         if self.halted() {
-            return false;
+            return;
         }
         core.horizon.set(0);
         let order = self.next_order();
         if core.permute.is_some() {
             self.push(Event { at: self.now(), order, task });
-            return false;
+        } else {
+            core.ready.borrow_mut().push_back(Ready { order, task });
         }
-        let sleep_ns = if core.clock_holders.get() == 0 { span } else { 0 };
-        core.ready.borrow_mut().push_back(Ready { order, task, sleep_ns });
-        sleep_ns > 0
     }
 
     /// Schedules `task` at `at` ahead of everything else of that time.
@@ -293,10 +356,9 @@ impl Sim {
         (self.0.next_due.get() != Ns::MAX).then(|| self.0.next_due.get())
     }
 
-    /// Takes the earliest event out and moves the clock to it: whose it is, and how long that one begins to
-    /// sleep.
+    /// Takes the earliest event out and moves the clock to it: whose it is.
     #[inline]
-    fn pop(&self) -> Option<(TaskKey, Ns)> {
+    fn pop(&self) -> Option<TaskKey> {
         let core = &*self.0;
         let mut ready = core.ready.borrow_mut();
         if let Some(front) = ready.front() {
@@ -304,10 +366,10 @@ impl Sim {
             let other_first = core.next_due.get() == core.now.get()
                 && core.agenda.borrow().first().is_some_and(|first| first.order < front.order);
             if !other_first {
-                let (task, sleep_ns) = (front.task, front.sleep_ns);
+                let task = front.task;
                 ready.pop_front();
                 self.open_horizon(ready.is_empty());
-                return Some((task, sleep_ns));
+                return Some(task);
             }
         }
         let mut agenda = core.agenda.borrow_mut();
@@ -321,7 +383,7 @@ impl Sim {
         );
         core.now.set(event.at);
         self.open_horizon(ready.is_empty());
-        Some((event.task, 0))
+        Some(event.task)
     }
 
     #[inline]
@@ -331,7 +393,7 @@ impl Sim {
         core.horizon.set(if open { core.next_due.get() } else { 0 });
     }
 
-    /// A combinator begins (`1`) or ends (`-1`) to poll a child behind which others are still to be polled.
+    /// Somebody begins (`1`) or has begun (`-1`) a branch behind which others are still to begin.
     fn nest(&self, change: i32) {
         let core = &*self.0;
         core.nested.set(core.nested.get().wrapping_add_signed(change));
@@ -340,58 +402,49 @@ impl Sim {
 
     /// Runs one event. `false` when there was none (or the power is cut).
     pub fn step(&self) -> bool {
-        self.step_with(None)
+        let ran = self.step_one();
+        self.0.current.set(NOBODY);
+        ran != Ran::Nothing
     }
 
-    fn step_with(&self, root: Option<&mut dyn FnMut(&mut Context<'_>)>) -> bool {
+    #[inline]
+    fn step_one(&self) -> Ran {
         if self.halted() {
-            return false;
+            return Ran::Nothing;
         }
-        let Some((key, sleep_ns)) = self.pop() else { return false };
-        let core = &*self.0;
-        core.events.set(core.events.get() + 1);
-        if sleep_ns > 0 && !self.sleeps_through(key, sleep_ns) {
-            return true;
-        }
-        core.current.set(key);
-        let mut context = Context::from_waker(Waker::noop());
-        if key == ROOT {
-            if let Some(root) = root {
-                root(&mut context);
-            }
-            return true;
-        }
-        // A slot changes its generation when its task ends, so the key of an ended task finds none.
-        let taken = {
-            let mut tasks = core.tasks.borrow_mut();
-            let entry = &mut tasks.slots[key.slot as usize];
-            if entry.generation == key.generation { entry.future.take() } else { None }
-        };
-        let Some(mut future) = taken else { return true };
-        let finished = future.as_mut().poll(&mut context).is_ready();
-        let mut tasks = core.tasks.borrow_mut();
-        let entry = &mut tasks.slots[key.slot as usize];
-        if finished {
-            entry.generation = entry.generation.wrapping_add(1);
-            tasks.free.push(key.slot);
-        } else {
-            entry.future = Some(future);
-        }
-        true
+        let Some(task) = self.pop() else { return Ran::Nothing };
+        self.0.events.set(self.0.events.get() + 1);
+        self.resume(task)
     }
 
-    /// A task begins to sleep. `true`: time has moved on to its end.
-    fn sleeps_through(&self, key: TaskKey, span: Ns) -> bool {
+    /// Lets a task run, and then in place who waited for its end alone.
+    #[inline]
+    fn resume(&self, mut task: TaskKey) -> Ran {
         let core = &*self.0;
-        let is_alive =
-            key == ROOT || core.tasks.borrow().slots[key.slot as usize].generation == key.generation;
-        // While the clock is held, sleeps that have begun before go on.
-        if !is_alive || (core.clock_holders.get() == 0 && self.travel(span, 1)) {
-            return true;
+        loop {
+            if task == ROOT {
+                return Ran::Root;
+            }
+            let taken = core.tasks.borrow_mut().take(task);
+            let Some(coroutine) = taken else { return Ran::Task };
+            core.current.set(task);
+            self.run_task(task, coroutine);
+            match core.next.take() {
+                Some(next) => task = next,
+                None => return Ran::Task,
+            }
         }
-        let at = self.now().saturating_add(span);
-        self.push(Event { at, order: self.next_order(), task: key });
-        false
+    }
+
+    #[inline]
+    fn run_task(&self, task: TaskKey, mut coroutine: Coroutine) {
+        let has_ended = coroutine.resume();
+        let mut tasks = self.0.tasks.borrow_mut();
+        if has_ended {
+            tasks.close(task);
+        } else {
+            tasks.put(task, coroutine);
+        }
     }
 
     /// Runs until no event is left.
@@ -399,58 +452,86 @@ impl Sim {
         while self.step() {}
     }
 
-    /// Polls `future` as one more task and runs the loop until it is done.
+    /// Runs `body` as one more task, on the caller's own stack, and the loop whenever it gives way.
     ///
-    /// Panics when the loop runs dry first (`future` then waits for something that nobody will do) or the
+    /// Panics when the loop runs dry first (`body` then waits for something that nobody will do) or the
     /// power is cut.
-    pub fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
-        let mut future = std::pin::pin!(future);
-        let mut result = None;
+    pub fn block_on<T>(&self, body: impl FnOnce() -> T) -> T {
+        assert_eq!(self.current(), NOBODY, "somebody runs on this executor already");
+        let _running = Blocking(self);
         self.wake(ROOT);
+        self.run_until_root();
+        body()
+    }
+
+    fn run_until_root(&self) {
         loop {
-            let mut poll_root = |context: &mut Context<'_>| {
-                if let Poll::Ready(value) = future.as_mut().poll(context) {
-                    result = Some(value);
+            match self.step_one() {
+                Ran::Root => return self.0.current.set(ROOT),
+                Ran::Task => {}
+                Ran::Nothing => {
+                    let (now, is_cut) = (self.now(), self.halted());
+                    assert!(!is_cut, "the power was cut at {now} ns and what is waited for is not done");
+                    panic!("nothing is due at {now} ns and what is waited for is not done");
                 }
-            };
-            let ran = self.step_with(Some(&mut poll_root));
-            if let Some(value) = result {
-                return value;
             }
-            assert!(
-                !self.halted(),
-                "the power was cut at {} ns and the awaited future is not done",
-                self.now()
-            );
-            assert!(ran, "nothing is due at {} ns and the awaited future is not done", self.now());
         }
     }
 
     /// Drops every task. For the end of a drive's life: tasks hold handles to it, and would keep it alive.
     pub fn clear(&self) {
         self.halt();
-        let futures: Vec<Option<Task>> =
-            self.0.tasks.borrow_mut().slots.iter_mut().map(|slot| slot.future.take()).collect();
-        drop(futures);
+        for slot in 0.. {
+            let mut tasks = self.0.tasks.borrow_mut();
+            let Some(entry) = tasks.slots.get_mut(slot) else { return };
+            // Branches go with their caller, who has lent them what they work on.
+            let coroutine = if entry.is_branch { None } else { entry.coroutine.take() };
+            drop(tasks);
+            drop(coroutine);
+        }
     }
 
-    /// Moves `span` ns on in place, as `events` events, if nothing else is due by then.
+    /// Begins a branch of the present task at once, before this returns; it is the present task again then.
+    /// Others are still to begin behind it, so time stands still for it.
+    pub(crate) fn begin_branch(&self, coroutine: Coroutine) -> TaskKey {
+        let core = &*self.0;
+        let (caller, branch) = (self.current(), core.tasks.borrow_mut().open(true));
+        self.nest(1);
+        core.current.set(branch);
+        self.run_task(branch, coroutine);
+        core.current.set(caller);
+        self.nest(-1);
+        branch
+    }
+
+    /// Lets `task` go on in place when the present one has ended.
+    pub(crate) fn continue_with(&self, task: TaskKey) {
+        self.0.next.set(Some(task));
+    }
+
+    /// Ends a task where it waits; what lies on its stack is dropped. One that has ended, or does not wait,
+    /// stays as it is.
+    pub(crate) fn drop_task(&self, task: TaskKey) {
+        let taken = self.0.tasks.borrow_mut().take(task);
+        let Some(coroutine) = taken else { return };
+        drop(coroutine);
+        self.0.tasks.borrow_mut().close(task);
+    }
+
+    /// Moves `span` ns on in place, as an event, if nothing else is due by then.
     #[inline]
-    pub(crate) fn travel(&self, span: Ns, events: u64) -> bool {
-        let at = self.now().saturating_add(span);
+    pub(crate) fn travel(&self, span: Ns) -> bool {
+        self.travel_to(self.now().saturating_add(span))
+    }
+
+    #[inline]
+    fn travel_to(&self, at: Ns) -> bool {
         let may = self.may_travel(at);
-        if may {
-            self.travel_to(at, events);
+        if may && self.0.clock_holders.get() == 0 {
+            self.0.now.set(at);
+            self.0.events.set(self.0.events.get() + 1);
         }
         may
-    }
-
-    #[inline]
-    fn travel_to(&self, at: Ns, events: u64) {
-        if self.0.clock_holders.get() == 0 {
-            self.0.now.set(at);
-            self.0.events.set(self.0.events.get() + events);
-        }
     }
 
     #[inline]
@@ -470,119 +551,11 @@ impl Drop for ClockHold {
     }
 }
 
-/// Waits for a point in time; see [`Sim::sleep`].
-pub struct Sleep<'a> {
-    sim: &'a Sim,
-    at: Ns,
-    external: bool,
-    scheduled: bool,
-}
+/// Whoever called [`Sim::block_on`] is running; nobody is when this is dropped.
+struct Blocking<'a>(&'a Sim);
 
-impl Future for Sleep<'_> {
-    type Output = ();
-
-    #[inline]
-    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
-        let sim = self.sim;
-        if sim.now() >= self.at && !sim.halted() {
-            return Poll::Ready(());
-        }
-        if !self.scheduled {
-            if sim.may_travel(self.at) {
-                sim.travel_to(self.at, 1);
-                return Poll::Ready(());
-            }
-            self.scheduled = true;
-            if self.external {
-                sim.wake_external(sim.current(), self.at);
-            } else {
-                let event = Event { at: self.at, order: sim.next_order(), task: sim.current() };
-                sim.push(event);
-            }
-        }
-        Poll::Pending
+impl Drop for Blocking<'_> {
+    fn drop(&mut self) {
+        self.0.0.current.set(NOBODY);
     }
-}
-
-/// Gives way once; see [`Sim::yield_now`].
-pub struct Yield<'a> {
-    sim: &'a Sim,
-    yielded: bool,
-}
-
-impl Future for Yield<'_> {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
-        if self.yielded {
-            return Poll::Ready(());
-        }
-        self.yielded = true;
-        self.sim.wake(self.sim.current());
-        Poll::Pending
-    }
-}
-
-struct JoinState<T> {
-    value: Cell<Option<T>>,
-    done: WaitQueue,
-}
-
-/// Waits for a spawned task and takes its result. Dropping it lets the task go on alone.
-pub struct JoinHandle<T>(Rc<JoinState<T>>);
-
-impl<T> JoinHandle<T> {
-    /// The task's result, once it has ended.
-    pub async fn join(self) -> T {
-        loop {
-            if let Some(value) = self.0.value.take() {
-                return value;
-            }
-            self.0.done.wait().await;
-        }
-    }
-
-    /// The result if the task has ended, without waiting.
-    pub fn try_take(&self) -> Option<T> {
-        self.0.value.take()
-    }
-}
-
-/// A future of [`join_all`], and its result once it has one.
-struct Branch<F: Future> {
-    future: Option<Pin<Box<F>>>,
-    result: Option<F::Output>,
-}
-
-impl<F: Future> Branch<F> {
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        let Some(future) = &mut self.future else { return Poll::Ready(()) };
-        let polled = future.as_mut().poll(context);
-        polled.map(|value| {
-            self.result = Some(value);
-            self.future = None;
-        })
-    }
-}
-
-/// Runs all futures of one task side by side until every one is done; results in the order given.
-pub async fn join_all<F: Future>(sim: &Sim, futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
-    let branch = |future| Branch { future: Some(Box::pin(future)), result: None };
-    let mut branches: Vec<Branch<F>> = futures.into_iter().map(branch).collect();
-    std::future::poll_fn(|context| {
-        let Some(last) = branches.iter().rposition(|branch| branch.future.is_some()) else {
-            return Poll::Ready(());
-        };
-        // Those behind a branch must still see the present time, so only the last one may travel in place.
-        sim.nest(1);
-        let mut waiting = false;
-        for branch in &mut branches[..last] {
-            waiting |= branch.poll(context).is_pending();
-        }
-        sim.nest(-1);
-        waiting |= branches[last].poll(context).is_pending();
-        if waiting { Poll::Pending } else { Poll::Ready(()) }
-    })
-    .await;
-    branches.into_iter().filter_map(|branch| branch.result).collect()
 }

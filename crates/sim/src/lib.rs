@@ -1,10 +1,12 @@
-//! Time for a storage model: a single-threaded async executor whose reactor is the clock.
+//! Time for a storage model: a single-threaded executor of tasks whose reactor is the clock.
 //!
-//! Firmware, flash and host code are plain sequential `async fn`s. They wait for *time* ([`Sim::sleep`]),
-//! for a busy part of the machine ([`Resource`]) or for each other ([`WaitQueue`], [`KeyedLock`]); there is
-//! no other reason to wait. Two clocks drive the same code:
+//! Firmware, flash and host code are plain sequential functions. They wait for *time* ([`Sim::sleep`]), for
+//! a busy part of the machine ([`Resource`]) or for each other ([`WaitQueue`], [`KeyedLock`]); there is no
+//! other reason to wait. A task has a stack of its own, so a function that waits looks like one that does
+//! not, and costs nothing where it need not wait. What tasks share lies in [`TaskCell`]s, which nobody may
+//! have borrowed while he waits. Two clocks drive the same code:
 //!
-//! * **virtual**: the loop takes the earliest event, sets `now` and polls its task. Same program, same
+//! * **virtual**: the loop takes the earliest event, sets `now` and resumes its task. Same program, same
 //!   seed, same order, to the last event.
 //! * **wall** ([`wall`]): the same loop, but it waits until the machine's clock has reached the event, and
 //!   between events looks at a [`wall::Source`] for arrivals from other threads.
@@ -13,7 +15,10 @@
 //! source of randomness ([`Rng::stream`]).
 
 mod agenda;
+mod cell;
+mod coroutine;
 mod executor;
+mod join;
 mod lock;
 mod resource;
 mod rng;
@@ -22,13 +27,16 @@ mod trace;
 mod wait_queue;
 pub mod wall;
 
-pub use executor::{ClockHold, JoinHandle, Sim, Sleep, TaskKey, join_all};
+pub use cell::{TaskCell, TaskRef, TaskRefMut};
+pub use coroutine::{STACK_BYTES, deepest_stack_bytes};
+pub use executor::{ClockHold, Sim, TaskKey};
+pub use join::{JoinHandle, join_all};
 pub use lock::{KeyGuard, KeyedLock, Mutex, MutexGuard};
-pub use resource::{Resource, ResourceGuard, ResourceStatistics, Run};
+pub use resource::{Resource, ResourceGuard, ResourceStatistics};
 pub use rng::Rng;
 pub use statistics::{Histogram, Summary};
 pub use trace::{Trace, TraceEntry};
-pub use wait_queue::{Wait, WaitQueue};
+pub use wait_queue::WaitQueue;
 
 /// A point in model time, or a span of it, in nanoseconds.
 pub type Ns = u64;

@@ -1,4 +1,5 @@
-//! Locks between tasks: held across `.await`, granted in order, inert after a power cut.
+//! Locks between tasks: held while their holders wait for other things, granted in order, inert after a
+//! power cut.
 
 use std::cell::{Cell, RefCell};
 
@@ -20,9 +21,9 @@ impl Mutex {
 
     /// Waits until the lock is ours.
     #[inline]
-    pub async fn lock(&self) -> MutexGuard<'_> {
+    pub fn lock(&self) -> MutexGuard<'_> {
         if self.held.get() {
-            self.queue.handover((), || self.release()).await; // `held` stays set
+            self.queue.handover((), || self.release()); // `held` stays set
         } else {
             self.held.set(true);
         }
@@ -63,7 +64,7 @@ pub struct KeyedLock<K> {
     queue: WaitQueue<K>,
 }
 
-impl<K: Copy + Eq + Unpin> KeyedLock<K> {
+impl<K: Copy + Eq> KeyedLock<K> {
     /// No key is held.
     pub fn new(sim: &Sim) -> KeyedLock<K> {
         KeyedLock { sim: sim.clone(), held: RefCell::default(), queue: WaitQueue::tagged(sim) }
@@ -71,10 +72,10 @@ impl<K: Copy + Eq + Unpin> KeyedLock<K> {
 
     /// Waits until nobody else holds `key`. Waiters of one key are served in order; nobody can overtake them.
     #[inline]
-    pub async fn lock(&self, key: K) -> KeyGuard<'_, K> {
+    pub fn lock(&self, key: K) -> KeyGuard<'_, K> {
         let is_held = self.held.borrow().contains(&key);
         if is_held {
-            self.queue.handover(key, || self.release(key)).await; // stays in `held`
+            self.queue.handover(key, || self.release(key)); // stays in `held`
         } else {
             self.held.borrow_mut().push(key);
         }

@@ -24,8 +24,8 @@ const SGL_SUPPORTED: u32 = 1;
 
 impl<E: Engine> Controller<E> {
     /// Handles one command of the admin queue.
-    pub(crate) async fn admin(&self, fetched: &Fetched) -> Result<(u32, u32), Status> {
-        self.cores.of(Role::Dispatch).run_noted(self.costs.decode_other_ns, "controller", "decode").await;
+    pub(crate) fn admin(&self, fetched: &Fetched) -> Result<(u32, u32), Status> {
+        self.cores.of(Role::Dispatch).run_noted(self.costs.decode_other_ns, "controller", "decode");
         let sqe = &fetched.sqe;
         if sqe.opcode != opcode::admin::IDENTIFY {
             return Err(Status::INVALID_OPCODE);
@@ -33,7 +33,7 @@ impl<E: Engine> Controller<E> {
         let (structure, csi) = (sqe.cdw10.get() as u8, (sqe.cdw11.get() >> 24) as u8);
         let answer = self.identify(structure, csi, sqe.nsid.get())?;
         let bytes = IDENTIFY_BYTES as u32;
-        crate::requests::send(self, sqe, bytes, &Region::from_bytes(answer), bytes).await?;
+        crate::requests::send(self, sqe, bytes, &Region::from_bytes(answer), bytes)?;
         Ok((0, 0))
     }
 

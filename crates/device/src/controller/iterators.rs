@@ -1,7 +1,7 @@
 //! Open iterators: a bounded table of cursors. An identifier is a slot and a generation, so that one of a
 //! closed iterator finds nothing.
 
-use std::cell::RefCell;
+use kvdrive_sim::TaskCell;
 
 use kvdrive_content::Region;
 use kvdrive_spec::Status;
@@ -44,14 +44,14 @@ enum Slot<C> {
 
 /// The table.
 pub struct Iterators<C> {
-    slots: RefCell<Vec<(u32, Slot<C>)>>,
+    slots: TaskCell<Vec<(u32, Slot<C>)>>,
 }
 
 impl<C> Iterators<C> {
     /// Room for `limit` iterators.
     pub fn new(limit: u32) -> Iterators<C> {
         assert!(limit < 1 << SLOT_BITS, "at most {} iterators", (1 << SLOT_BITS) - 1);
-        Iterators { slots: RefCell::new((0..limit).map(|_| (0, Slot::Free)).collect()) }
+        Iterators { slots: TaskCell::new((0..limit).map(|_| (0, Slot::Free)).collect()) }
     }
 
     /// Takes a free slot for a cursor that is being opened.

@@ -19,7 +19,7 @@ impl<E: Engine> Controller<E> {
     /// # Errors
     /// The first key whose store fails, and what it would be answered; some pairs behind it may have been
     /// asked for.
-    pub(crate) async fn load(
+    pub(crate) fn load(
         &self,
         mut pairs: &mut dyn Iterator<Item = (Key, Piece<'static>)>,
     ) -> Result<(), (Key, Status)> {
@@ -33,22 +33,22 @@ impl<E: Engine> Controller<E> {
             }
             self.engine.expect(&mut next.iter().map(|(key, _)| *key));
             for (key, value) in next.drain(..) {
-                self.load_one(key, value).await.map_err(|status| (key, status))?;
+                self.load_one(key, value).map_err(|status| (key, status))?;
                 if self.journal.wants_checkpoint() {
                     self.journal.checkpoint(&self.engine.protected_image());
                 }
-                sim.let_others_run().await;
+                sim.let_others_run();
             }
         }
     }
 
-    async fn load_one(&self, key: Key, value: Piece<'static>) -> Result<(), Status> {
+    fn load_one(&self, key: Key, value: Piece<'static>) -> Result<(), Status> {
         let bytes = value.bytes();
         self.check_value_bytes(bytes)?;
-        let place = self.engine.reserve(&key, bytes, Arrival::Dma).await?;
+        let place = self.engine.reserve(&key, bytes, Arrival::Dma)?;
         self.engine.dma_in(&place, 0, value);
-        self.engine.settle(&place).await;
-        self.engine.commit(key, place, StoreOptions::default()).await?;
+        self.engine.settle(&place);
+        self.engine.commit(key, place, StoreOptions::default())?;
         if self.journal.settle() { Ok(()) } else { Err(Status::INTERNAL) }
     }
 }

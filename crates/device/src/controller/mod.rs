@@ -195,7 +195,8 @@ impl<E: Engine> Controller<E> {
             }
         });
         for _ in 0..contexts {
-            sim.spawn(serve(self.clone()));
+            let controller = self.clone();
+            sim.spawn(move || serve(controller));
         }
     }
 

@@ -46,9 +46,9 @@ impl Targets {
 
 impl<E: Engine> Controller<E> {
     /// The host memory for an answer of `bytes` bytes, of the `buffer_bytes` that `sqe` names.
-    pub(crate) async fn targets(&self, sqe: &Sqe, buffer_bytes: u32, bytes: u32) -> Result<Targets, Status> {
+    pub(crate) fn targets(&self, sqe: &Sqe, buffer_bytes: u32, bytes: u32) -> Result<Targets, Status> {
         if !sgl::is_used(sqe)? {
-            return Ok(Targets::Pages(walk_first(&self.link, sqe, buffer_bytes, bytes).await?));
+            return Ok(Targets::Pages(walk_first(&self.link, sqe, buffer_bytes, bytes)?));
         }
         let address = sgl::data_block(sqe, bytes)?;
         let moved_bytes = self.link.sgl_moved_bytes(bytes);

@@ -1,7 +1,7 @@
 //! Values of which only a part has arrived, one per submission queue at most: *transfer* commands of several
 //! queues never mix.
 
-use std::cell::RefCell;
+use kvdrive_sim::TaskCell;
 
 use kvdrive_link::QueuePair;
 use kvdrive_link::transfer::Assembly;
@@ -17,13 +17,13 @@ pub enum Unfinished<P> {
 
 /// By queue.
 pub struct UnfinishedValues<P> {
-    by_queue: RefCell<Vec<Option<Unfinished<P>>>>,
+    by_queue: TaskCell<Vec<Option<Unfinished<P>>>>,
 }
 
 impl<P> UnfinishedValues<P> {
     /// None.
     pub fn new() -> UnfinishedValues<P> {
-        UnfinishedValues { by_queue: RefCell::new(Vec::new()) }
+        UnfinishedValues { by_queue: TaskCell::new(Vec::new()) }
     }
 
     /// Takes out what `queue` has left.

@@ -9,9 +9,10 @@
 //! windows from each other, queues would all ask for one with every store. One that is not used goes to the
 //! next queue that asks for one ([`Windows::close_idle`]).
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 
 use kvdrive_link::QueuePair;
+use kvdrive_sim::TaskCell;
 use kvdrive_spec::Status;
 use kvdrive_spec::window::{ASK, Grant, NO_WINDOW};
 
@@ -120,7 +121,7 @@ pub enum Found {
 
 /// The open windows.
 pub struct Windows<W> {
-    by_queue: RefCell<Vec<Option<Open<W>>>>,
+    by_queue: TaskCell<Vec<Option<Open<W>>>>,
     last_generation: Cell<u32>,
     /// Values for windows, and askings for one.
     uses: Cell<u64>,
@@ -129,7 +130,7 @@ pub struct Windows<W> {
 impl<W> Windows<W> {
     /// None.
     pub fn new() -> Windows<W> {
-        Windows { by_queue: RefCell::default(), last_generation: Cell::new(NO_WINDOW), uses: Cell::new(0) }
+        Windows { by_queue: TaskCell::default(), last_generation: Cell::new(NO_WINDOW), uses: Cell::new(0) }
     }
 
     fn with<T>(&self, queue: &QueuePair, what: impl FnOnce(&mut Open<W>) -> T) -> Option<T> {

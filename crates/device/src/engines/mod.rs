@@ -8,8 +8,6 @@
 //!
 //! A new engine is one folder here and one row in the table of drives ([`crate::controller::ENGINES`]).
 
-use std::future::Future;
-
 use kvdrive_content::Piece;
 use kvdrive_link::transfer::Exposing;
 use kvdrive_spec::{Key, Status, StoreOptions};
@@ -38,17 +36,7 @@ pub trait Engine: Exposing + 'static {
     ///
     /// Errors: [`Status::KEY_NOT_FOUND`] and [`Status::KEY_EXISTS`] as `options` ask; the place is given back
     /// then.
-    fn commit(
-        &self,
-        key: Key,
-        place: Self::Place,
-        options: StoreOptions,
-    ) -> impl Future<Output = Result<(), Status>>;
-
-    /// [`Engine::commit`] without a future, where that can be. `false`: the place is still to be committed.
-    fn commit_at_once(&self, _key: &Key, _place: &mut Self::Place, _options: StoreOptions) -> bool {
-        false
-    }
+    fn commit(&self, key: Key, place: Self::Place, options: StoreOptions) -> Result<(), Status>;
 
     /// The host has yet to send the rest of a value, in commands of its own. Whoever waited for such values
     /// could keep the firmware from taking their rest, so they may have a part only of what values wait for.
@@ -64,7 +52,7 @@ pub trait Engine: Exposing + 'static {
     fn expect(&self, _keys: &mut dyn Iterator<Item = Key>) {}
 
     /// Finds the newest value of `key`.
-    fn find(&self, key: Key) -> impl Future<Output = Result<Option<Self::Found>, Status>>;
+    fn find(&self, key: Key) -> Result<Option<Self::Found>, Status>;
 
     /// Its size in bytes.
     fn value_bytes(&self, found: &Self::Found) -> u32;
@@ -82,27 +70,24 @@ pub trait Engine: Exposing + 'static {
         bytes: u32,
         until: u32,
         sink: &mut dyn FnMut(Piece<'_>),
-    ) -> impl Future<Output = Result<(), Status>>;
+    ) -> Result<(), Status>;
 
     /// Removes `key`; removing what is not there succeeds. Never fails for lack of space, but may with
     /// [`Status::COMMAND_INTERRUPTED`] as long as open cursors hold it.
-    fn delete(&self, key: Key) -> impl Future<Output = Result<(), Status>>;
+    fn delete(&self, key: Key) -> Result<(), Status>;
 
     /// Opens a cursor before the first pair at or after `from` (`None`: before the first of all).
-    fn open_cursor(&self, from: Option<Key>) -> impl Future<Output = Result<Self::Cursor, Status>>;
+    fn open_cursor(&self, from: Option<Key>) -> Result<Self::Cursor, Status>;
 
     /// The cursor's next pair.
     ///
     /// Errors: [`Status::ITERATOR_LOST`] when more has changed since the opening than the engine keeps; so it
     /// stays.
-    fn next(
-        &self,
-        cursor: &mut Self::Cursor,
-    ) -> impl Future<Output = Result<Option<(Key, Self::Found)>, Status>>;
+    fn next(&self, cursor: &mut Self::Cursor) -> Result<Option<(Key, Self::Found)>, Status>;
 
     /// Writes pages that are being filled to flash, so that a report can count them; what an engine keeps of
     /// keys in memory until it has a table's worth stays there. Not needed for durability.
-    fn drain(&self) -> impl Future<Output = ()>;
+    fn drain(&self);
 
     /// Bytes of live values and the most that fit, for Identify (NUSE, NSZE).
     fn utilization(&self) -> Utilization;
@@ -113,7 +98,7 @@ pub trait Engine: Exposing + 'static {
     /// Builds the engine on its flash: empty, or as `image` and the flash say.
     ///
     /// Errors: an image that is damaged or of another configuration.
-    fn power_on(parts: Parts, image: Option<&[u8]>) -> impl Future<Output = Result<Self, PowerOnError>>
+    fn power_on(parts: Parts, image: Option<&[u8]>) -> Result<Self, PowerOnError>
     where
         Self: Sized;
 

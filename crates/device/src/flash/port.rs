@@ -8,21 +8,20 @@
 //! ```
 //!
 //! Units and channels serve in the order in which requests *arrive* at them. Requests for one unit
-//! therefore happen in the order in which their futures were first polled; an owner that allocates a page
-//! and calls [`FlashPort::program`] without awaiting anything in between programs its blocks in order,
-//! whatever else runs.
+//! therefore happen in the order in which they were asked for; an owner that allocates a page and calls
+//! [`FlashPort::program`] without waiting for anything in between programs its blocks in order, whatever
+//! else runs.
 //!
 //! Content changes at the end of an operation. An operation in flight is remembered, so that a power cut at
 //! any instant leaves the old content, the new content, or neither ([`FlashPort::media_image`]).
 //!
-//! The future of a program or an erase must be driven to its end (or the power be cut): one that is dropped
-//! halfway leaves its block as it was, and the next program of that block then panics because it is out of
-//! order.
+//! A program or an erase must come to its end (or the power be cut): where its task is dropped halfway the
+//! block stays as it was, and the next program of that block then panics because it is out of order.
 
-use std::cell::{Cell, OnceCell, RefCell, RefMut};
+use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
 
-use kvdrive_sim::{Ns, Resource, ResourceStatistics, Rng, Sim};
+use kvdrive_sim::{Ns, Resource, ResourceStatistics, Rng, Sim, TaskCell, TaskRefMut};
 
 use super::geometry::{BlockId, Geometry, Ppa};
 use super::media::{Media, MediaPage, PageData};
@@ -50,7 +49,7 @@ enum InFlight {
 struct Unit {
     resource: Resource,
     channel: u32,
-    in_flight: RefCell<Option<InFlight>>,
+    in_flight: TaskCell<Option<InFlight>>,
 }
 
 /// Value of `next_page` before the medium was asked.
@@ -68,8 +67,8 @@ struct Core {
     units: Vec<Unit>,
     channels: Vec<Resource>,
     /// By block, the only page that may be programmed next.
-    next_page: RefCell<Vec<u32>>,
-    media: RefCell<Box<dyn Media>>,
+    next_page: TaskCell<Vec<u32>>,
+    media: TaskCell<Box<dyn Media>>,
     /// Called before the medium is changed.
     before_change: OnceCell<Box<dyn Fn()>>,
     reads: [Cell<u64>; Purpose::COUNT],
@@ -114,7 +113,7 @@ impl FlashPort {
         let unit = |unit: u32| Unit {
             resource: Resource::new(sim, format!("unit {unit}"), 1),
             channel: geometry.channel_of(geometry.block_of_unit(unit, 0)),
-            in_flight: RefCell::new(None),
+            in_flight: TaskCell::new(None),
         };
         let channel = |channel: u32| Resource::new(sim, format!("channel {channel}"), 1);
         FlashPort(Rc::new(Core {
@@ -125,8 +124,8 @@ impl FlashPort {
             spare_transfer_ns: transfer_ns(SPARE_USED_BYTES as u64),
             units: (0..geometry.units()).map(unit).collect(),
             channels: (0..geometry.channels).map(channel).collect(),
-            next_page: RefCell::new(vec![UNKNOWN; geometry.blocks() as usize]),
-            media: RefCell::new(media),
+            next_page: TaskCell::new(vec![UNKNOWN; geometry.blocks() as usize]),
+            media: TaskCell::new(media),
             before_change: OnceCell::new(),
             reads: Default::default(),
             programs: Default::default(),
@@ -151,7 +150,7 @@ impl FlashPort {
     }
 
     /// Reads a page with its header.
-    pub async fn read(&self, ppa: Ppa, purpose: Purpose) -> Result<(PageData, Spare), ReadError> {
+    pub fn read(&self, ppa: Ppa, purpose: Purpose) -> Result<(PageData, Spare), ReadError> {
         let transfer_ns = self.0.page_transfer_ns;
         self.sense(ppa, purpose, transfer_ns, |media| match (media.read(ppa), media.read_spare(ppa)) {
             (MediaPage::Programmed(data), MediaPage::Programmed(spare)) => {
@@ -160,16 +159,15 @@ impl FlashPort {
             (MediaPage::Erased, _) => MediaPage::Erased,
             _ => MediaPage::Damaged,
         })
-        .await
     }
 
     /// Reads `bytes` bytes of a page: a sense, and a transfer of that part with its share of the spare
     /// area. Only they may be taken out of the data.
-    pub async fn read_part(&self, ppa: Ppa, bytes: u32, purpose: Purpose) -> Result<PageData, ReadError> {
+    pub fn read_part(&self, ppa: Ppa, bytes: u32, purpose: Purpose) -> Result<PageData, ReadError> {
         let core = &*self.0;
         let page_bytes = u64::from(core.geometry.page_bytes);
         let transfer_ns = (core.page_transfer_ns * u64::from(bytes)).div_ceil(page_bytes);
-        self.sense(ppa, purpose, transfer_ns, |media| media.read(ppa)).await
+        self.sense(ppa, purpose, transfer_ns, |media| media.read(ppa))
     }
 
     /// Parts of pages, each with the byte it begins at, will be read soon: [`Media::expect`]. No flash
@@ -182,12 +180,12 @@ impl FlashPort {
 
     /// Reads the header of a page: a sense, and a transfer of the header alone. The header can be whole
     /// although the data is not; only [`FlashPort::read`] tells.
-    pub async fn read_spare(&self, ppa: Ppa, purpose: Purpose) -> Result<Spare, ReadError> {
+    pub fn read_spare(&self, ppa: Ppa, purpose: Purpose) -> Result<Spare, ReadError> {
         let transfer_ns = self.0.spare_transfer_ns;
-        self.sense(ppa, purpose, transfer_ns, |media| media.read_spare(ppa)).await
+        self.sense(ppa, purpose, transfer_ns, |media| media.read_spare(ppa))
     }
 
-    async fn sense<T>(
+    fn sense<T>(
         &self,
         ppa: Ppa,
         purpose: Purpose,
@@ -204,21 +202,15 @@ impl FlashPort {
         let unit = self.unit(block);
         let charged = self.is_charged(Operation::Read, purpose, unit);
         let channel = self.channel(unit);
-        let page = if charged
-            && Resource::pass_nested(&unit.resource, core.config.sense_ns, (channel, transfer_ns))
-        {
-            take(&**core.media.borrow())
-        } else {
-            let _held = unit.resource.acquire().await;
-            if charged {
-                core.sim.sleep(core.config.sense_ns).await;
-            }
-            let page = take(&**core.media.borrow());
-            if charged {
-                channel.run(transfer_ns).await;
-            }
-            page
-        };
+        let held = unit.resource.acquire();
+        if charged {
+            core.sim.sleep(core.config.sense_ns);
+        }
+        let page = take(&**core.media.borrow());
+        if charged {
+            channel.run(transfer_ns);
+        }
+        drop(held);
         self.note(since, "read", core.geometry.page_bytes, purpose);
         match page {
             MediaPage::Programmed(page) => Ok(page),
@@ -228,7 +220,7 @@ impl FlashPort {
     }
 
     /// Programs a page. Panics unless it is the next page of its block.
-    pub async fn program(&self, ppa: Ppa, data: PageData, spare: Spare, purpose: Purpose) {
+    pub fn program(&self, ppa: Ppa, data: PageData, spare: Spare, purpose: Purpose) {
         let core = &*self.0;
         if !core.config.enabled {
             return;
@@ -242,14 +234,14 @@ impl FlashPort {
         let block = core.geometry.block_of(ppa);
         let unit = self.unit(block);
         let charged = self.is_charged(Operation::Program, purpose, unit);
-        let held = unit.resource.acquire().await;
+        let held = unit.resource.acquire();
         if charged {
-            self.channel(unit).run(core.page_transfer_ns).await;
+            self.channel(unit).run(core.page_transfer_ns);
         }
         self.step_block(block, core.geometry.page_of(ppa));
         *unit.in_flight.borrow_mut() = Some(InFlight::Program { ppa, data: data.clone(), spare });
         if charged {
-            core.sim.sleep(core.config.program_ns).await;
+            core.sim.sleep(core.config.program_ns);
         }
         unit.in_flight.borrow_mut().take();
         self.change().program(ppa, &data, &spare);
@@ -259,17 +251,17 @@ impl FlashPort {
     }
 
     /// Erases a block.
-    pub async fn erase(&self, block: BlockId, purpose: Purpose) {
+    pub fn erase(&self, block: BlockId, purpose: Purpose) {
         let core = &*self.0;
         if !core.config.enabled {
             return;
         }
         let since = core.sim.now();
         let unit = self.unit(block);
-        let held = unit.resource.acquire().await;
+        let held = unit.resource.acquire();
         *unit.in_flight.borrow_mut() = Some(InFlight::Erase(block));
         if self.is_charged(Operation::Erase, purpose, unit) {
-            core.sim.sleep(core.config.erase_ns).await;
+            core.sim.sleep(core.config.erase_ns);
         }
         unit.in_flight.borrow_mut().take();
         self.change().erase(block);
@@ -288,7 +280,7 @@ impl FlashPort {
         assert!(self.0.before_change.set(Box::new(write)).is_ok(), "one owner knows what flash holds");
     }
 
-    fn change(&self) -> RefMut<'_, Box<dyn Media>> {
+    fn change(&self) -> TaskRefMut<'_, Box<dyn Media>> {
         if let Some(write) = self.0.before_change.get() {
             write();
         }

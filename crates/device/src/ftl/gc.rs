@@ -36,11 +36,11 @@ impl Ftl {
         let core = &*self.0;
         if core.next_job(unit, eager).is_some() && core.blocks.borrow_mut().begin_collecting(unit) {
             let ftl = self.clone();
-            core.flash.sim().spawn(async move { ftl.collect(unit).await });
+            core.flash.sim().spawn(move || ftl.collect(unit));
         }
     }
 
-    async fn collect(&self, unit: u32) {
+    fn collect(&self, unit: u32) {
         let core = &*self.0;
         while let Some(job) = core.next_job(unit, !core.space.is_empty()) {
             let block = core.blocks.borrow_mut().claim(unit, job);
@@ -48,13 +48,13 @@ impl Ftl {
             let is_here = |ppa| core.geometry.block_of(ppa) == block;
             core.twins.borrow_mut().retain(|twin| !is_here(twin.mapped) && !is_here(twin.other));
             if matches!(job, Job::Collect(_)) {
-                self.relocate(unit, block).await;
+                self.relocate(unit, block);
                 core.collected_blocks.set(core.collected_blocks.get() + 1);
             }
             while core.blocks.borrow().block(block).pins > 0 {
-                core.unpinned.wait().await;
+                core.unpinned.wait();
             }
-            core.flash.erase(block, Purpose::FtlGc).await;
+            core.flash.erase(block, Purpose::FtlGc);
             core.blocks.borrow_mut().erased(block);
             core.space.wake_all();
         }
@@ -62,7 +62,7 @@ impl Ftl {
     }
 
     /// Moves every valid page out of `victim`.
-    async fn relocate(&self, unit: u32, victim: BlockId) {
+    fn relocate(&self, unit: u32, victim: BlockId) {
         let core = &*self.0;
         let pin = Pin::on(core, victim);
         for page in 0..core.geometry.pages_per_block {
@@ -70,15 +70,15 @@ impl Ftl {
             if !core.map.borrow().is_valid(source) {
                 continue;
             }
-            let (data, spare) = match core.flash.read(source, Purpose::FtlGc).await {
+            let (data, spare) = match core.flash.read(source, Purpose::FtlGc) {
                 Ok((data, spare)) => (data.into_region(), spare),
-                Err(_) => match self.obituary(source).await {
+                Err(_) => match self.obituary(source) {
                     Some(spare) => (Rc::new(Region::new()), spare),
                     None => continue,
                 },
             };
             if core.map.borrow().is_valid(source) {
-                self.copy(unit, source, data, spare).await;
+                self.copy(unit, source, data, spare);
             }
         }
         drop(pin);
@@ -91,14 +91,14 @@ impl Ftl {
         );
     }
 
-    async fn copy(&self, unit: u32, source: Ppa, data: Rc<Region>, spare: Spare) {
+    fn copy(&self, unit: u32, source: Ppa, data: Rc<Region>, spare: Spare) {
         let core = &*self.0;
         let lpa = Lpa(spare.lpa as u32);
         let place = core.blocks.borrow_mut().take_page(unit, Stream::Copies);
         let place = place.expect("a unit keeps a clean block for copies");
         let block_erases = core.blocks.borrow_mut().of(place).erases;
         let copy = Spare { block_erases, ..spare };
-        core.flash.program(place, data.into(), copy, Purpose::FtlGc).await;
+        core.flash.program(place, data.into(), copy, Purpose::FtlGc);
         core.copied_pages.set(core.copied_pages.get() + 1);
         core.blocks.borrow_mut().programmed(place, copy.sequence);
         if core.map.borrow().get(lpa) == Some(source) {
@@ -108,10 +108,10 @@ impl Ftl {
 
     /// The header of a page that takes the place of `source`, which cannot be read. `None` if `source` became
     /// invalid meanwhile.
-    async fn obituary(&self, source: Ppa) -> Option<Spare> {
+    fn obituary(&self, source: Ppa) -> Option<Spare> {
         let core = &*self.0;
         core.lost_pages.set(core.lost_pages.get() + 1);
-        if let Ok(spare) = core.flash.read_spare(source, Purpose::FtlGc).await {
+        if let Ok(spare) = core.flash.read_spare(source, Purpose::FtlGc) {
             return Some(Spare { lost: true, ..spare });
         }
         let lpa = core.map.borrow().find(source)?;
@@ -119,7 +119,7 @@ impl Ftl {
         // already has its number is still on its way; such a write needs no space any more, so waiting for it
         // is safe.
         while core.is_numbered(lpa) {
-            core.written.wait().await;
+            core.written.wait();
         }
         let spare = Spare { lost: true, ..Spare::new(0, lpa.0.into(), core.next_sequence(), [0; 48]) };
         core.map.borrow().is_valid(source).then_some(spare)
@@ -220,9 +220,9 @@ mod tests {
         let medium = left_behind(&[[(0, 1), (1, 2), (2, 3), (3, 4)], [(0, 1), (10, 5), (11, 6), (12, 7)]]);
         let sim = Sim::new();
         let config = FtlConfig { over_provisioning: 0.07, victim: "greedy".into(), gc_low_blocks: 2 };
-        sim.block_on(async {
+        sim.block_on(|| {
             let port = FlashPort::new(&sim, flash_config(), medium);
-            let ftl = Ftl::recover(port, &config, &mut |_, _, _| {}).await;
+            let ftl = Ftl::recover(port, &config, &mut |_, _, _| {});
             let core = &*ftl.0;
             let pairs =
                 || core.twins.borrow().iter().map(|twin| (twin.mapped, twin.other)).collect::<Vec<_>>();
@@ -234,7 +234,7 @@ mod tests {
                 if is_written_again() {
                     break;
                 }
-                ftl.write(Lpa(number % 4), Rc::new(Region::new()), KIND, [0; 48], Purpose::Value).await;
+                ftl.write(Lpa(number % 4), Rc::new(Region::new()), KIND, [0; 48], Purpose::Value);
             }
             assert_eq!(core.blocks.borrow().block(BlockId(1)).erases, 0);
             assert_eq!(pairs(), []);

@@ -25,11 +25,11 @@ mod map;
 mod recovery;
 pub mod victim;
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::rc::Rc;
 
 use kvdrive_content::Region;
-use kvdrive_sim::WaitQueue;
+use kvdrive_sim::{TaskCell, WaitQueue};
 use kvdrive_spec::Status;
 use serde::{Deserialize, Serialize};
 
@@ -134,11 +134,11 @@ struct Core {
     geometry: Geometry,
     policy: Box<dyn VictimPolicy>,
     logical_pages: u32,
-    map: RefCell<PageMap>,
-    blocks: RefCell<Blocks>,
+    map: TaskCell<PageMap>,
+    blocks: TaskCell<Blocks>,
     /// In the order of their calls. As long as the owner has writes open at the same time: a handful, up to
     /// the entries of a page buffer.
-    writing: RefCell<Vec<Writing>>,
+    writing: TaskCell<Vec<Writing>>,
     next_ticket: Cell<u64>,
     /// The last one given out.
     sequence: Cell<u64>,
@@ -152,7 +152,7 @@ struct Core {
     collected_blocks: Cell<u64>,
     copied_pages: Cell<u64>,
     lost_pages: Cell<u64>,
-    twins: RefCell<Vec<Twin>>,
+    twins: TaskCell<Vec<Twin>>,
 }
 
 /// Handle to the FTL of one drive; clones are the same FTL.
@@ -172,13 +172,13 @@ impl Ftl {
     /// page that has content, in order, with the kind and tag it was last written with.
     ///
     /// What a trim had taken away before may be found again.
-    pub async fn recover(
+    pub fn recover(
         flash: FlashPort,
         config: &FtlConfig,
         found: &mut dyn FnMut(Lpa, u8, &[u8; TAG_BYTES]),
     ) -> Ftl {
         let ftl = Ftl::build(flash, config, State::Dirty);
-        recovery::rebuild(&ftl, found).await;
+        recovery::rebuild(&ftl, found);
         ftl
     }
 
@@ -192,9 +192,9 @@ impl Ftl {
             geometry,
             policy: (policy.build)(),
             logical_pages,
-            map: RefCell::new(PageMap::new(logical_pages, geometry.pages())),
-            blocks: RefCell::new(Blocks::new(&geometry, config.gc_low_blocks, state)),
-            writing: RefCell::default(),
+            map: TaskCell::new(PageMap::new(logical_pages, geometry.pages())),
+            blocks: TaskCell::new(Blocks::new(&geometry, config.gc_low_blocks, state)),
+            writing: TaskCell::default(),
             next_ticket: Cell::new(0),
             sequence: Cell::new(0),
             space: queue(),
@@ -204,7 +204,7 @@ impl Ftl {
             collected_blocks: Cell::new(0),
             copied_pages: Cell::new(0),
             lost_pages: Cell::new(0),
-            twins: RefCell::default(),
+            twins: TaskCell::default(),
             flash,
         }))
     }
@@ -231,11 +231,11 @@ impl Ftl {
 
     /// The content of `lpa` when the read begins. [`Status::UNRECOVERED_ERROR`] if it has none or it is
     /// damaged.
-    pub async fn read(&self, lpa: Lpa, purpose: Purpose) -> Result<Rc<Region>, Status> {
+    pub fn read(&self, lpa: Lpa, purpose: Purpose) -> Result<Rc<Region>, Status> {
         let core = &*self.0;
         let ppa = core.lookup(lpa).ok_or(Status::UNRECOVERED_ERROR)?;
         let _pin = Pin::on(core, core.geometry.block_of(ppa));
-        match core.flash.read(ppa, purpose).await {
+        match core.flash.read(ppa, purpose) {
             Ok((data, spare)) if !spare.lost => Ok(data.into_region()),
             _ => Err(Status::UNRECOVERED_ERROR),
         }
@@ -245,7 +245,7 @@ impl Ftl {
     ///
     /// Waits for garbage collection only if no unit has room. Panics when `lpa` is not below
     /// [`Ftl::logical_pages`].
-    pub async fn write(&self, lpa: Lpa, data: Rc<Region>, kind: u8, tag: [u8; TAG_BYTES], purpose: Purpose) {
+    pub fn write(&self, lpa: Lpa, data: Rc<Region>, kind: u8, tag: [u8; TAG_BYTES], purpose: Purpose) {
         let core = &*self.0;
         assert!(lpa.0 < core.logical_pages, "logical page {} of {}", lpa.0, core.logical_pages);
         assert!(kind != 0, "page kind 0 is reserved");
@@ -254,9 +254,9 @@ impl Ftl {
         }
         let ticket = core.enter(lpa);
         while core.is_behind(ticket, lpa) {
-            core.written.wait().await;
+            core.written.wait();
         }
-        let Some(place) = self.take_page(ticket).await else {
+        let Some(place) = self.take_page(ticket) else {
             core.leave(ticket);
             return;
         };
@@ -265,7 +265,7 @@ impl Ftl {
         let sequence = core.next_sequence();
         let block_erases = core.blocks.borrow_mut().of(place).erases;
         let spare = Spare { block_erases, ..Spare::new(kind, lpa.0.into(), sequence, tag) };
-        core.flash.program(place, data.into(), spare, purpose).await;
+        core.flash.program(place, data.into(), spare, purpose);
         core.blocks.borrow_mut().programmed(place, sequence);
         if core.leave(ticket) {
             core.discard(place);
@@ -279,7 +279,7 @@ impl Ftl {
     }
 
     /// A page for the write with `ticket`; `None` if it is not wanted any more.
-    async fn take_page(&self, ticket: u64) -> Option<Ppa> {
+    fn take_page(&self, ticket: u64) -> Option<Ppa> {
         let core = &*self.0;
         loop {
             if core.is_trimmed(ticket) {
@@ -297,7 +297,7 @@ impl Ftl {
             }
             let improves = core.blocks.borrow().may_improve();
             assert!(improves, "no block can be emptied, with {} pages live", core.live_pages.get());
-            core.space.wait().await;
+            core.space.wait();
         }
     }
 

@@ -11,12 +11,12 @@
 //!
 //! While it runs it needs 88 B for every logical page with content.
 
-use std::cell::RefCell;
 use std::rc::Rc;
 
 use super::{Ftl, Lpa, Twin};
 use crate::flash::spare::TAG_BYTES;
 use crate::flash::{BlockId, FlashPort, Ppa, Purpose, ReadError, Spare};
+use kvdrive_sim::TaskCell;
 
 /// No drive has written so many pages, or erased a block so often: a header that says so is nobody's, and
 /// numbers go on from the others.
@@ -74,9 +74,9 @@ impl Findings {
 }
 
 /// Fills an FTL in which nothing is known, and calls `found` for every logical page with content.
-pub(super) async fn rebuild(ftl: &Ftl, found: &mut dyn FnMut(Lpa, u8, &[u8; TAG_BYTES])) {
+pub(super) fn rebuild(ftl: &Ftl, found: &mut dyn FnMut(Lpa, u8, &[u8; TAG_BYTES])) {
     let core = &*ftl.0;
-    let findings = Rc::new(RefCell::new(Findings {
+    let findings = Rc::new(TaskCell::new(Findings {
         logical_pages: core.logical_pages,
         index: vec![0; core.logical_pages as usize],
         winners: Vec::new(),
@@ -84,10 +84,13 @@ pub(super) async fn rebuild(ftl: &Ftl, found: &mut dyn FnMut(Lpa, u8, &[u8; TAG_
         blocks: vec![None; core.geometry.blocks() as usize],
         sequence: 0,
     }));
-    let scan = |unit| core.flash.sim().spawn(scan_unit(core.flash.clone(), unit, findings.clone()));
+    let scan = |unit| {
+        let (flash, findings) = (core.flash.clone(), findings.clone());
+        core.flash.sim().spawn(move || scan_unit(flash, unit, findings))
+    };
     let scans: Vec<_> = (0..core.geometry.units()).map(scan).collect();
     for scan in scans {
-        scan.join().await;
+        scan.join();
     }
     let findings = findings.take();
     core.sequence.set(findings.sequence);
@@ -101,13 +104,13 @@ pub(super) async fn rebuild(ftl: &Ftl, found: &mut dyn FnMut(Lpa, u8, &[u8; TAG_
     }
 }
 
-async fn scan_unit(flash: FlashPort, unit: u32, findings: Rc<RefCell<Findings>>) {
+fn scan_unit(flash: FlashPort, unit: u32, findings: Rc<TaskCell<Findings>>) {
     let geometry = *flash.geometry();
     for index in 0..geometry.blocks_per_unit() {
         let block = geometry.block_of_unit(unit, index);
         for page in 0..geometry.pages_per_block {
             let ppa = geometry.ppa(block, page);
-            match flash.read_spare(ppa, Purpose::Recovery).await {
+            match flash.read_spare(ppa, Purpose::Recovery) {
                 Ok(spare) => findings.borrow_mut().note(block, ppa, spare),
                 Err(ReadError::Damaged) => {}
                 Err(ReadError::Erased) => break,

@@ -15,12 +15,12 @@
 
 mod entries;
 
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{Cell, OnceCell};
 use std::ops::Range;
 use std::rc::{Rc, Weak};
 
 use kvdrive_content::{Piece, Region};
-use kvdrive_sim::{Sim, WaitQueue};
+use kvdrive_sim::{Sim, TaskCell, WaitQueue};
 use kvdrive_spec::Status;
 
 use crate::flash::Purpose;
@@ -112,8 +112,8 @@ struct Buffer {
     ftl: Option<Ftl>,
     eviction: Eviction,
     page_bytes: u32,
-    entries: RefCell<Entries>,
-    arriving: RefCell<Vec<Rc<Arriving>>>,
+    entries: TaskCell<Entries>,
+    arriving: TaskCell<Vec<Rc<Arriving>>>,
     /// Somebody has let go of an entry.
     released: WaitQueue,
     watch: OnceCell<Weak<dyn PageWatch>>,
@@ -134,8 +134,8 @@ impl PageBuffer {
             ftl,
             eviction,
             page_bytes,
-            entries: RefCell::new(Entries::new(entries)),
-            arriving: RefCell::default(),
+            entries: TaskCell::new(Entries::new(entries)),
+            arriving: TaskCell::default(),
             released: WaitQueue::new(sim),
             watch: OnceCell::new(),
             statistics: Cell::default(),
@@ -182,8 +182,8 @@ impl PageBuffer {
     }
 
     /// Waits until somebody lets go of an entry.
-    pub async fn wait_for_release(&self) {
-        self.0.released.wait().await;
+    pub fn wait_for_release(&self) {
+        self.0.released.wait();
     }
 
     /// Makes everybody in [`PageBuffer::wait_for_release`] look again.
@@ -219,8 +219,8 @@ impl PageBuffer {
     ///
     /// # Errors
     /// [`Status::COMMAND_INTERRUPTED`] when every entry is pinned.
-    pub async fn open(&self, lpa: u32, kind: PageKind, hold: Hold) -> Result<Pin, Status> {
-        self.bring(lpa, hold, Some(kind), kind.purpose).await
+    pub fn open(&self, lpa: u32, kind: PageKind, hold: Hold) -> Result<Pin, Status> {
+        self.bring(lpa, hold, Some(kind), kind.purpose)
     }
 
     /// The entry of page `lpa`, read from flash if need be.
@@ -228,15 +228,15 @@ impl PageBuffer {
     /// # Errors
     /// [`Status::UNRECOVERED_ERROR`] when flash cannot give the page, [`Status::VALUE_NOT_RESIDENT`] when
     /// flash is switched off, [`Status::COMMAND_INTERRUPTED`] when every entry is pinned.
-    pub async fn fetch(&self, lpa: u32, purpose: Purpose) -> Result<Pin, Status> {
+    pub fn fetch(&self, lpa: u32, purpose: Purpose) -> Result<Pin, Status> {
         if let Some(pin) = self.try_pin(lpa, Hold::Drive) {
             self.count(|statistics| statistics.hits += 1);
             return Ok(pin);
         }
-        self.bring(lpa, Hold::Drive, None, purpose).await
+        self.bring(lpa, Hold::Drive, None, purpose)
     }
 
-    async fn bring(
+    fn bring(
         &self,
         lpa: u32,
         hold: Hold,
@@ -250,7 +250,7 @@ impl PageBuffer {
         if let Some(arriving) = underway {
             let waiting = if hold == Hold::Host { &arriving.waiting_for_host } else { &arriving.waiting };
             waiting.set(waiting.get() + 1);
-            arriving.arrived.wait().await;
+            arriving.arrived.wait();
             // Whoever brought the page pinned it for us, so that it cannot leave in between.
             let slot = arriving.result.get().expect("woken after the page arrived")?;
             return Ok(self.pin_of(slot, hold));
@@ -264,8 +264,8 @@ impl PageBuffer {
         });
         self.0.arriving.borrow_mut().push(arriving.clone());
         let found = match open_as {
-            Some(kind) => self.take_entry().await.map(|slot| (slot, NewPage::Empty(kind))),
-            None => self.load(lpa, purpose).await,
+            Some(kind) => self.take_entry().map(|slot| (slot, NewPage::Empty(kind))),
+            None => self.load(lpa, purpose),
         };
         self.0.arriving.borrow_mut().retain(|other| !Rc::ptr_eq(other, &arriving));
         let result = found.map(|(slot, page)| {
@@ -290,11 +290,11 @@ impl PageBuffer {
         result.map(|slot| self.pin_of(slot, hold))
     }
 
-    async fn load(&self, lpa: u32, purpose: Purpose) -> Result<(u32, NewPage), Status> {
+    fn load(&self, lpa: u32, purpose: Purpose) -> Result<(u32, NewPage), Status> {
         let Some(ftl) = &self.0.ftl else { return Err(Status::VALUE_NOT_RESIDENT) };
-        let slot = self.take_entry().await?;
+        let slot = self.take_entry()?;
         self.0.entries.borrow_mut().begin_load();
-        let read = ftl.read(Lpa(lpa), purpose).await;
+        let read = ftl.read(Lpa(lpa), purpose);
         let mut entries = self.0.entries.borrow_mut();
         entries.end_load();
         match read {
@@ -309,7 +309,7 @@ impl PageBuffer {
     }
 
     /// A detached entry. Programs what must be programmed for it.
-    async fn take_entry(&self) -> Result<u32, Status> {
+    fn take_entry(&self) -> Result<u32, Status> {
         loop {
             let overlap = self.0.eviction == Eviction::Overlap;
             let victim = self.0.entries.borrow_mut().victim(overlap, self.0.ftl.is_some());
@@ -323,27 +323,27 @@ impl PageBuffer {
                     if self.0.entries.borrow().programming() < self.write_ahead_pages() {
                         self.program_in_background(slot);
                     }
-                    self.wait().await;
+                    self.wait();
                 }
                 Victim::Dirty(slot) => {
                     let program = self.0.entries.borrow_mut().begin_program(slot);
                     let lpa = program.lpa;
                     self.count(|statistics| statistics.evicted_dirty += 1);
-                    self.finish_program(program).await;
+                    self.finish_program(program);
                     if self.0.entries.borrow_mut().take_programmed(slot, lpa) {
                         return Ok(slot);
                     }
                 }
                 Victim::Filling(slot) => self.force_out(slot),
-                Victim::Busy => self.wait().await,
+                Victim::Busy => self.wait(),
                 Victim::Pinned => return Err(Status::COMMAND_INTERRUPTED),
             }
         }
     }
 
-    async fn wait(&self) {
+    fn wait(&self) {
         self.count(|statistics| statistics.waits += 1);
-        self.wait_for_release().await;
+        self.wait_for_release();
     }
 
     /// Ends the filling of a page that must leave.
@@ -358,10 +358,10 @@ impl PageBuffer {
         assert!(!still_filling, "page {lpa} must leave and its owner would not close it");
     }
 
-    async fn finish_program(&self, program: Program) {
+    fn finish_program(&self, program: Program) {
         let Program { slot, lpa, region, kind } = program;
         let ftl = self.0.ftl.as_ref().expect("nothing is programmed without flash");
-        ftl.write(Lpa(lpa), region, kind.kind, kind.tag, kind.purpose).await;
+        ftl.write(Lpa(lpa), region, kind.kind, kind.tag, kind.purpose);
         let (stored, outcome) = self.0.entries.borrow_mut().end_program(slot);
         if stored {
             self.tell(|watch| watch.programmed(lpa));
@@ -376,7 +376,7 @@ impl PageBuffer {
         let program = self.0.entries.borrow_mut().begin_program(slot);
         self.count(|statistics| statistics.evicted_dirty += 1);
         let buffer = self.clone();
-        self.0.sim.spawn(async move { buffer.finish_program(program).await });
+        self.0.sim.spawn(move || buffer.finish_program(program));
     }
 
     fn write_ahead_pages(&self) -> u32 {
@@ -411,7 +411,7 @@ impl PageBuffer {
 
     /// Programs every page that flash does not have yet; they stay in the buffer, clean. Pages written to
     /// meanwhile may be dirty again at the end.
-    pub async fn drain(&self) {
+    pub fn drain(&self) {
         if self.0.ftl.is_none() {
             return;
         }
@@ -426,19 +426,19 @@ impl PageBuffer {
             }
             let program = self.0.entries.borrow_mut().begin_program(slot);
             let buffer = self.clone();
-            begun.push(self.0.sim.spawn(async move { buffer.finish_program(program).await }));
+            begun.push(self.0.sim.spawn(move || buffer.finish_program(program)));
         }
         for program in begun {
-            program.join().await;
+            program.join();
         }
         // Pages whose program ran already may have got bytes after it began, and before this call.
         for (lpa, slot) in running {
             while self.0.entries.borrow().is_programming(slot, lpa) {
-                self.wait_for_release().await;
+                self.wait_for_release();
             }
             if self.0.entries.borrow().is_dirty(slot, lpa) {
                 let program = self.0.entries.borrow_mut().begin_program(slot);
-                self.finish_program(program).await;
+                self.finish_program(program);
             }
         }
     }

@@ -18,11 +18,11 @@
 
 pub mod file_log;
 
-use std::cell::RefCell;
 use std::panic::panic_any;
 use std::rc::Rc;
 
 use file_log::{FileError, FileLog};
+use kvdrive_sim::TaskCell;
 
 use crate::flash::media::file::ImageFailure;
 
@@ -102,7 +102,7 @@ pub fn unframe(fingerprint: u64, bytes: &[u8]) -> Result<Vec<Vec<u8>>, ImageErro
 
 /// Where changes of the protected image go, one record each. Nowhere, unless the medium outlives the process.
 #[derive(Clone, Default)]
-pub struct Journal(Option<Rc<RefCell<FileJournal>>>);
+pub struct Journal(Option<Rc<TaskCell<FileJournal>>>);
 
 struct FileJournal {
     log: FileLog,
@@ -113,7 +113,7 @@ struct FileJournal {
 impl Journal {
     /// A journal into `log`.
     pub fn to_file(log: FileLog) -> Journal {
-        Journal(Some(Rc::new(RefCell::new(FileJournal { log, failed: None }))))
+        Journal(Some(Rc::new(TaskCell::new(FileJournal { log, failed: None }))))
     }
 
     /// Does anybody keep the records? If not, do not make them.

@@ -30,13 +30,13 @@ mod record;
 mod restore;
 mod segments;
 
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{Cell, OnceCell};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::{Rc, Weak};
 
 use kvdrive_content::{Piece, Region};
-use kvdrive_sim::Sim;
+use kvdrive_sim::{Sim, TaskCell};
 use kvdrive_spec::Status;
 
 use crate::flash::Purpose;
@@ -47,7 +47,7 @@ use head::{LogHead, OpenSegment};
 use segments::{Life, Segment, Segments};
 
 pub use pin::{PastPin, SnapshotPin};
-pub use place::{Begun, Place, WindowShare};
+pub use place::{Place, WindowShare};
 pub use pool::{Reserve, SegmentId, SegmentPool, Use};
 pub use protected::{Damaged, ProtectedValueLog};
 pub use record::{Head, Journal, Record};
@@ -191,7 +191,7 @@ struct Log {
     pool: SegmentPool,
     buffer: PageBuffer,
     journal: OnceCell<Weak<dyn Journal>>,
-    state: RefCell<State>,
+    state: TaskCell<State>,
     /// Entries that reservations under way will pin, and how many of them for the host.
     promised: Cell<u32>,
     promised_host: Cell<u32>,
@@ -240,7 +240,7 @@ impl ValueLog {
             pool: pool.clone(),
             buffer: buffer.clone(),
             journal: OnceCell::new(),
-            state: RefCell::new(state),
+            state: TaskCell::new(state),
             promised: Cell::new(0),
             promised_host: Cell::new(0),
             windows: Cell::new(0),
@@ -268,7 +268,7 @@ impl ValueLog {
     ///
     /// # Errors
     /// Those of [`PageBuffer::fetch`].
-    pub async fn read(
+    pub fn read(
         &self,
         address: Vaddr,
         at: u32,
@@ -287,10 +287,10 @@ impl ValueLog {
             // At the front of each stretch of pages, whichever part of the reading comes there.
             let begins = from == address.0 || within == 0;
             if begins && last > lpa && (lpa - first).is_multiple_of(self.ahead_pages()) {
-                self.read_ahead(lpa, last, purpose).await;
+                self.read_ahead(lpa, last, purpose);
             }
             let take = (page_bytes - within).min(end - from);
-            let pin = self.0.buffer.fetch(lpa as u32, purpose).await?;
+            let pin = self.0.buffer.fetch(lpa as u32, purpose)?;
             pin.read(within as u32, take as u32, sink);
             from += take;
         }
@@ -304,21 +304,21 @@ impl ValueLog {
 
     /// Brings the next pages of a long value into the buffer side by side. Pins none: readers that each hold
     /// some pages and wait for more could block each other.
-    async fn read_ahead(&self, first: u64, last: u64, purpose: Purpose) {
+    fn read_ahead(&self, first: u64, last: u64, purpose: Purpose) {
         let stop = (first + self.ahead_pages()).min(last + 1);
         let fetches = (first..stop).map(|lpa| {
             let buffer = &self.0.buffer;
-            async move {
+            move || {
                 // What went wrong is found again, and reported, by the fetch that needs the page.
-                drop(buffer.fetch(lpa as u32, purpose).await);
+                drop(buffer.fetch(lpa as u32, purpose));
             }
         });
-        kvdrive_sim::join_all(&self.0.sim, fetches).await;
+        kvdrive_sim::join_all(&self.0.sim, fetches);
     }
 
     /// Programs every buffered page; see [`PageBuffer::drain`].
-    pub async fn drain(&self) {
-        self.0.buffer.drain().await;
+    pub fn drain(&self) {
+        self.0.buffer.drain();
     }
 
     /// `bytes` bytes at `address` are live from now on. To be called before anybody can find the value there,

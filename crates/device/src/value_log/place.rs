@@ -166,14 +166,12 @@ impl Drop for WindowShare {
     }
 }
 
-/// How far a reservation came that has no place without waiting or a search.
-pub enum Begun {
-    /// The packing policy has spoken.
-    Choice(Choice),
-    /// Others pin too much of the buffer.
-    Wait,
-    /// It is refused.
-    Refused(Status),
+/// What the packing policy decided for a value.
+enum Decided {
+    /// It has its place, in a page that is being filled.
+    There(Place),
+    /// Its place is still to be made.
+    At(Choice),
 }
 
 /// What a placement decided, before its pages are in the buffer.
@@ -194,56 +192,25 @@ impl ValueLog {
     /// [`Status::INVALID_VALUE_SIZE`] beyond [`ValueLog::max_value_bytes`]; [`Status::CAPACITY_EXCEEDED`]
     /// when it takes a segment and there is none to be had; [`Status::COMMAND_INTERRUPTED`] when unfinished
     /// values of the host pin so much of the buffer that the place would have to wait for the host.
-    pub async fn reserve(&self, head: Head, bytes: u32, arrival: Arrival) -> Result<Place, Status> {
-        match self.begin_reserve(head, bytes, arrival) {
-            Ok(place) => Ok(place),
-            Err(begun) => self.end_reserve(begun, head, bytes, arrival).await,
-        }
-    }
-
-    /// The part of [`ValueLog::reserve`] that waits for nothing, and is all of it in the usual case: no
-    /// future is made for it then. Whatever else comes of it is for [`ValueLog::end_reserve`], at once and
-    /// with the same arguments.
-    #[inline]
-    pub fn begin_reserve(&self, head: Head, bytes: u32, arrival: Arrival) -> Result<Place, Begun> {
+    pub fn reserve(&self, head: Head, bytes: u32, arrival: Arrival) -> Result<Place, Status> {
         if bytes == 0 {
             return Ok(self.nowhere());
         }
         if bytes > self.0.shape.max_value_bytes {
-            return Err(Begun::Refused(Status::INVALID_VALUE_SIZE));
+            return Err(Status::INVALID_VALUE_SIZE);
         }
-        let hold = hold_of(head, arrival);
-        match self.0.admits(head, hold, self.0.pages_at_most(bytes)) {
-            Ok(true) => self.place_in_open_page(head, bytes, arrival, hold),
-            Ok(false) => Err(Begun::Wait),
-            Err(status) => Err(Begun::Refused(status)),
-        }
-    }
-
-    /// The rest of [`ValueLog::reserve`].
-    pub async fn end_reserve(
-        &self,
-        mut begun: Begun,
-        head: Head,
-        bytes: u32,
-        arrival: Arrival,
-    ) -> Result<Place, Status> {
         let (hold, pages) = (hold_of(head, arrival), self.0.pages_at_most(bytes));
-        let choice = loop {
-            match begun {
-                Begun::Choice(choice) => break choice,
-                Begun::Refused(status) => return Err(status),
-                Begun::Wait => self.0.wait_for_admission(head, hold, pages).await?,
-            }
-            match self.place_in_open_page(head, bytes, arrival, hold) {
-                Ok(place) => return Ok(place),
-                Err(further) => begun = further,
-            }
+        while !self.0.admits(head, hold, pages)? {
+            self.0.buffer.wait_for_release();
+        }
+        let choice = match self.place_in_open_page(head, bytes, arrival, hold)? {
+            Decided::There(place) => return Ok(place),
+            Decided::At(choice) => choice,
         };
         let (mut place, placed, all_there) = self.place_at(head, choice, bytes, arrival, hold);
         if !all_there {
             let _promise = Promise::new(&self.0, pages, hold);
-            self.open_pages(head, &mut place, &placed, hold, arrival).await?;
+            self.open_pages(head, &mut place, &placed, hold, arrival)?;
         }
         Ok(place)
     }
@@ -282,12 +249,12 @@ impl ValueLog {
         bytes: u32,
         arrival: Arrival,
         hold: Hold,
-    ) -> Result<Place, Begun> {
+    ) -> Result<Decided, Status> {
         let log = &*self.0;
         let mut state = log.state.borrow_mut();
         let State { heads, segments, statistics } = &mut *state;
         let head = &mut heads[head_name as usize];
-        let choice = log.choose(head_name, head, bytes, arrival).map_err(Begun::Refused)?;
+        let choice = log.choose(head_name, head, bytes, arrival)?;
         log.record(|| Record::ValuePlaced { head: head_name, bytes, arrival });
         statistics.values[head_name as usize] += 1;
         statistics.copied_bytes[head_name as usize] += u64::from(choice.copied_bytes);
@@ -297,19 +264,21 @@ impl ValueLog {
         let end = choice.at + u64::from(bytes);
         // A value that fills its page ends the filling of it: that takes a search anyway.
         if end >= start + page_bytes || head.packing.oldest_open() >= head.open_from + page_bytes {
-            return Err(Begun::Choice(choice));
+            return Ok(Decided::At(choice));
         }
-        let page = head.open_page(start).ok_or(Begun::Choice(choice))?;
-        let pin = log.buffer.try_pin_at(page.slot, page.lpa, hold).ok_or(Begun::Choice(choice))?;
+        let Some(page) = head.open_page(start) else { return Ok(Decided::At(choice)) };
+        let Some(pin) = log.buffer.try_pin_at(page.slot, page.lpa, hold) else {
+            return Ok(Decided::At(choice));
+        };
         segments.add_place(page.segment);
-        Ok(Place {
+        Ok(Decided::There(Place {
             log: self.clone(),
             address: Vaddr(u64::from(page.lpa) * page_bytes + (choice.at - start)),
             bytes,
             copied_bytes: choice.copied_bytes,
             pages: Pages::One(Some(pin)),
             segment: Some(page.segment),
-        })
+        }))
     }
 
     /// Takes a segment if need be and pins the pages that are in the buffer. Says whether that is all of
@@ -363,7 +332,7 @@ impl ValueLog {
     }
 
     /// Brings the pages of a place that are not in the buffer.
-    async fn open_pages(
+    fn open_pages(
         &self,
         head: Head,
         place: &mut Place,
@@ -373,14 +342,14 @@ impl ValueLog {
     ) -> Result<(), Status> {
         let buffer = &self.0.buffer;
         match &mut place.pages {
-            Pages::One(pin) => *pin = Some(buffer.open(placed.first_lpa, placed.kind, hold).await?),
+            Pages::One(pin) => *pin = Some(buffer.open(placed.first_lpa, placed.kind, hold)?),
             Pages::Several(pins) => {
                 // Side by side, as each may have to wait for a program.
                 let missing: Vec<u32> =
                     (0..placed.pages).filter(|page| pins[*page as usize].is_none()).collect();
-                let opens =
-                    missing.iter().map(|page| buffer.open(placed.first_lpa + page, placed.kind, hold));
-                for (page, pin) in missing.iter().zip(join_all(&self.0.sim, opens).await) {
+                let open = |page: &u32| buffer.open(placed.first_lpa + page, placed.kind, hold);
+                let opens = missing.iter().map(|page| || open(page));
+                for (page, pin) in missing.iter().zip(join_all(&self.0.sim, opens)) {
                     pins[*page as usize] = Some(pin?);
                 }
             }
@@ -446,15 +415,6 @@ impl Log {
         }
         let limit = if head == Head::Gc { entries - entries / 8 } else { 2 * share };
         Ok(pinned + self.promised.get() + pages <= limit)
-    }
-
-    async fn wait_for_admission(&self, head: Head, hold: Hold, pages: u32) -> Result<(), Status> {
-        loop {
-            self.buffer.wait_for_release().await;
-            if self.admits(head, hold, pages)? {
-                return Ok(());
-            }
-        }
     }
 
     /// The policy's choice, undone if it takes a segment that is not to be had.

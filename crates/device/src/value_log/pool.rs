@@ -7,10 +7,12 @@
 //!
 //! Freed segments go to the back of the queue, so that each rests as long as possible.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::rc::Rc;
+
+use kvdrive_sim::TaskCell;
 
 /// A segment: logical pages `id * segment_pages ..`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -40,9 +42,9 @@ struct Pool {
     segments: u32,
     segment_pages: u32,
     reserve: Cell<Reserve>,
-    free: RefCell<VecDeque<SegmentId>>,
+    free: TaskCell<VecDeque<SegmentId>>,
     /// By segment.
-    taken: RefCell<Vec<bool>>,
+    taken: TaskCell<Vec<bool>>,
     lowest_free: Cell<u32>,
     on_free: Box<dyn Fn(Range<u32>)>,
 }
@@ -66,8 +68,8 @@ impl SegmentPool {
             segments,
             segment_pages,
             reserve: Cell::new(reserve),
-            free: RefCell::new((0..segments).map(SegmentId).collect()),
-            taken: RefCell::new(vec![false; segments as usize]),
+            free: TaskCell::new((0..segments).map(SegmentId).collect()),
+            taken: TaskCell::new(vec![false; segments as usize]),
             lowest_free: Cell::new(segments),
             on_free: Box::new(on_free),
         }))
@@ -170,7 +172,7 @@ mod tests {
 
     #[test]
     fn values_leave_the_reserves_and_tables_the_last_one() {
-        let trimmed = Rc::new(RefCell::new(Vec::new()));
+        let trimmed = Rc::new(TaskCell::new(Vec::new()));
         let seen = trimmed.clone();
         let reserve = Reserve { index_segments: 2, gc_segments: 1 };
         let pool = SegmentPool::new(23, 4, reserve, move |pages| seen.borrow_mut().push(pages));

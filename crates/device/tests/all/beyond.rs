@@ -32,7 +32,7 @@ impl Rig {
     /// Submits entries with one doorbell, runs, and returns what completed.
     fn submit(&self, queue: &Rc<QueuePair>, sqes: &[Sqe]) -> Vec<(u16, Status)> {
         sqes.iter().for_each(|sqe| assert!(queue.try_submit(*sqe)));
-        self.sim.block_on(self.link.ring_submission(queue));
+        self.sim.block_on(|| self.link.ring_submission(queue));
         self.sim.run();
         let completed: Vec<_> = std::iter::from_fn(|| queue.any_completion()).collect();
         self.link.ring_completions(queue, completed.len() as u32);
@@ -42,7 +42,7 @@ impl Rig {
     /// Submits one entry; returns status and the two dwords of its completion.
     fn one(&self, queue: &Rc<QueuePair>, sqe: Sqe) -> (Status, u32, u32) {
         assert!(queue.try_submit(sqe));
-        self.sim.block_on(self.link.ring_submission(queue));
+        self.sim.block_on(|| self.link.ring_submission(queue));
         self.sim.run();
         let cqe = queue.any_completion().expect("one completion");
         self.link.ring_completion(queue);
@@ -52,7 +52,7 @@ impl Rig {
     /// Stores bytes at an offset of a window.
     fn store_window(&self, generation: u32, at: u32, bytes: &[u8]) {
         let address = u64::from(generation * WINDOW_BYTES + at);
-        self.sim.block_on(self.link.cxl_store(address, Piece::Bytes(bytes)));
+        self.sim.block_on(|| self.link.cxl_store(address, Piece::Bytes(bytes)));
     }
 
     fn stored(&self, key: Key) -> Option<Vec<u8>> {
@@ -135,7 +135,7 @@ fn no_chunk_is_ever_taken_for_a_command() {
                 assert_eq!(sqes.len() as u32, 1 + chunks_for(bytes));
                 sqes.iter().for_each(|sqe| assert!(queue.try_submit(*sqe)));
                 let (link, queue) = (rig.link.clone(), queue.clone());
-                rig.sim.spawn(async move { link.ring_submission(&queue).await });
+                rig.sim.spawn(move || link.ring_submission(&queue));
             }
             rig.sim.run();
             for (lane, queue) in queues.iter().enumerate() {

@@ -1,9 +1,7 @@
 //! Commands from the driver to an engine and back: contents, statuses, and every byte that crosses.
 
 use std::collections::BTreeMap;
-use std::future::{Future, poll_fn};
 use std::rc::Rc;
-use std::task::Poll;
 
 use kvdrive_content::{Piece, Region};
 use kvdrive_device::controller::Controller;
@@ -30,7 +28,7 @@ fn rig_with(sim: Sim, granularity: u32, contexts: u32, engine: MockEngine) -> Ri
         rig::start(&sim, memory.clone(), rig::link_config(granularity), contexts, engine);
     let core = Rc::new(Resource::new(&sim, "host", 1));
     let host =
-        sim.block_on(Host::connect(link.clone(), memory, core, rig::HOST_COSTS)).expect("Identify works");
+        sim.block_on(|| Host::connect(link.clone(), memory, core, rig::HOST_COSTS)).expect("Identify works");
     Rig { sim, link, controller, host }
 }
 
@@ -59,17 +57,17 @@ impl Rig {
     fn crossed(&self, driver: &Driver, bytes: u32) -> u64 {
         let before = self.link.meter().payload();
         let value = contents(bytes, 1);
-        self.sim.block_on(driver.store(key(1), Piece::Bytes(&value))).expect("stored");
+        self.sim.block_on(|| driver.store(key(1), Piece::Bytes(&value))).expect("stored");
         self.sim.run();
         self.link.meter().payload().since(&before).total()
     }
 
     /// Submits one entry and waits for its status.
     fn raw(&self, queue: &Rc<QueuePair>, sqe: Sqe) -> Status {
-        self.sim.block_on(async {
+        self.sim.block_on(|| {
             assert!(queue.try_submit(sqe));
-            self.link.ring_submission(queue).await;
-            let cqe = queue.completion(sqe.cid.get()).await;
+            self.link.ring_submission(queue);
+            let cqe = queue.completion(sqe.cid.get());
             self.link.ring_completion(queue);
             cqe.status()
         })
@@ -239,9 +237,12 @@ fn a_full_window_is_replaced_when_its_values_have_been_taken() {
         let driver = rig.driver_with(name, 256, 128);
         let before = rig.link.meter().payload();
         let value = contents(bytes, 3);
-        rig.sim.block_on(async {
-            let stores = (0..500).map(|number| driver.store(key(number), Piece::Bytes(&value)));
-            assert!(join_all(&rig.sim, stores).await.iter().all(Result::is_ok));
+        rig.sim.block_on(|| {
+            let stores = (0..500).map(|number| {
+                let (driver, value) = (&driver, &value);
+                move || driver.store(key(number), Piece::Bytes(value))
+            });
+            assert!(join_all(&rig.sim, stores).iter().all(Result::is_ok));
         });
         let since = rig.link.meter().payload().since(&before);
         let entries = since.of(Class::Sqe) / 64;
@@ -254,20 +255,21 @@ fn a_full_window_is_replaced_when_its_values_have_been_taken() {
 #[test]
 fn a_store_dropped_while_its_value_is_placed_keeps_nobody_from_a_window() {
     let rig = rig();
-    let driver = rig.driver("cxl", 8);
+    let driver = Rc::new(rig.driver("cxl", 8));
     let value = contents(1_500, 4);
-    rig.sim.block_on(async {
-        driver.store(key(1), Piece::Bytes(&value)).await.expect("stored");
+    rig.sim.block_on(|| {
+        driver.store(key(1), Piece::Bytes(&value)).expect("stored");
         for _ in 0..3 {
-            // Somebody else is due, so the first poll ends where time has to pass.
+            // Somebody else is due, so the store begins and ends where time has to pass.
             let clock = rig.sim.clone();
-            rig.sim.spawn(async move { clock.sleep(1).await });
-            let mut dropped = Box::pin(driver.store(key(2), Piece::Bytes(&value)));
-            let polled = poll_fn(|context| Poll::Ready(dropped.as_mut().poll(context))).await;
-            assert!(polled.is_pending());
-            drop(dropped);
+            rig.sim.spawn(move || clock.sleep(1));
+            let (dropping, dropped) = (driver.clone(), value.clone());
+            let store = rig.sim.spawn(move || dropping.store(key(2), Piece::Bytes(&dropped)));
+            rig.sim.yield_now();
+            assert!(store.try_take().is_none());
+            store.cancel();
             for number in 3..9 {
-                driver.store(key(number), Piece::Bytes(&value)).await.expect("stored");
+                driver.store(key(number), Piece::Bytes(&value)).expect("stored");
             }
         }
     });
@@ -282,13 +284,13 @@ fn a_pair_beyond_the_buffer_of_the_host_is_cut_as_a_retrieve_cuts_it() {
     let value = contents(10_000, 5);
     let stored = Stored { content: Region::from_bytes(value.clone()), bytes: 10_000 };
     rig.controller.engine().values.borrow_mut().insert(key(1), stored.into());
-    rig.sim.block_on(async {
+    rig.sim.block_on(|| {
         let mut region = Region::new();
-        let (iterator, pair) = driver.seek(None, &mut region).await.expect("open");
+        let (iterator, pair) = driver.seek(None, &mut region).expect("open");
         assert_eq!(pair.map(|pair| pair.value_bytes), Some(10_000));
         assert!(region.to_bytes(8_000) == value[..8_000]);
-        driver.close(iterator).await.expect("open");
-        assert_eq!(driver.retrieve(key(1), &mut region).await, Ok(10_000));
+        driver.close(iterator).expect("open");
+        assert_eq!(driver.retrieve(key(1), &mut region), Ok(10_000));
         assert!(region.to_bytes(4_096) == value[..4_096]);
     });
 }
@@ -331,10 +333,10 @@ fn what_is_stored_is_retrieved() {
                 continue; // 37 449 commands show nothing new
             }
             let value = contents(bytes, 2);
-            rig.sim.block_on(async {
-                driver.store(key(7), Piece::Bytes(&value)).await.expect("stored");
+            rig.sim.block_on(|| {
+                driver.store(key(7), Piece::Bytes(&value)).expect("stored");
                 let mut region = Region::new();
-                assert_eq!(driver.retrieve(key(7), &mut region).await, Ok(bytes), "{}", row.name);
+                assert_eq!(driver.retrieve(key(7), &mut region), Ok(bytes), "{}", row.name);
                 assert!(region.to_bytes(bytes) == value, "{}, {bytes} B", row.name);
             });
         }
@@ -348,7 +350,7 @@ fn a_retrieve_moves_whole_pages_to_the_host() {
     let driver = rig.driver("prp", 1);
     rig.crossed(&driver, 100);
     let before = rig.link.meter().payload();
-    let found = rig.sim.block_on(driver.retrieve(key(1), &mut Region::new()));
+    let found = rig.sim.block_on(|| driver.retrieve(key(1), &mut Region::new()));
     assert_eq!(found, Ok(100));
     let since = rig.link.meter().payload().since(&before);
     assert_eq!((since.total(), since.of(Class::ToHost)), (88 + 4_096, 4_096));
@@ -358,38 +360,38 @@ fn a_retrieve_moves_whole_pages_to_the_host() {
 fn keys_are_found_listed_walked_and_deleted() {
     let rig = rig();
     let driver = rig.driver("adaptive", 1);
-    rig.sim.block_on(async {
+    rig.sim.block_on(|| {
         let mut oracle = BTreeMap::new();
         for number in [5u32, 1, 9, 3, 7] {
             let value = contents(number * 700, u64::from(number));
-            driver.store(key(number), Piece::Bytes(&value)).await.expect("stored");
+            driver.store(key(number), Piece::Bytes(&value)).expect("stored");
             oracle.insert(key(number), value);
         }
-        assert_eq!(driver.exist(key(3)).await, Ok(true));
-        assert_eq!(driver.exist(key(4)).await, Ok(false));
-        assert_eq!(driver.retrieve(key(4), &mut Region::new()).await, Err(Status::KEY_NOT_FOUND));
+        assert_eq!(driver.exist(key(3)), Ok(true));
+        assert_eq!(driver.exist(key(4)), Ok(false));
+        assert_eq!(driver.retrieve(key(4), &mut Region::new()), Err(Status::KEY_NOT_FOUND));
         let all: Vec<Key> = oracle.keys().copied().collect();
-        assert_eq!(driver.list(None, 4_096).await.as_ref(), Ok(&all));
-        assert_eq!(driver.list(Some(key(4)), 4_096).await, Ok(all[2..].to_vec()));
+        assert_eq!(driver.list(None, 4_096).as_ref(), Ok(&all));
+        assert_eq!(driver.list(Some(key(4)), 4_096), Ok(all[2..].to_vec()));
         let mut region = Region::new();
-        let (iterator, mut pair) = driver.seek(Some(key(2)), &mut region).await.expect("open");
-        driver.delete(key(9)).await.expect("deleted");
-        driver.delete(key(9)).await.expect("deleting nothing succeeds");
+        let (iterator, mut pair) = driver.seek(Some(key(2)), &mut region).expect("open");
+        driver.delete(key(9)).expect("deleted");
+        driver.delete(key(9)).expect("deleting nothing succeeds");
         for number in [3, 5, 7, 9] {
             let found = pair.expect("the iterator has the state of its opening");
             assert_eq!((found.key, found.value_bytes), (key(number), number * 700));
             assert!(region.to_bytes(found.value_bytes) == oracle[&key(number)]);
-            pair = driver.next(iterator, &mut region).await.expect("open");
+            pair = driver.next(iterator, &mut region).expect("open");
         }
         assert_eq!(pair, None);
-        driver.close(iterator).await.expect("open");
-        assert_eq!(driver.close(iterator).await, Err(Status::NO_SUCH_ITERATOR));
-        assert_eq!(driver.next(iterator, &mut region).await, Err(Status::NO_SUCH_ITERATOR));
-        assert_eq!(driver.exist(key(9)).await, Ok(false));
+        driver.close(iterator).expect("open");
+        assert_eq!(driver.close(iterator), Err(Status::NO_SUCH_ITERATOR));
+        assert_eq!(driver.next(iterator, &mut region), Err(Status::NO_SUCH_ITERATOR));
+        assert_eq!(driver.exist(key(9)), Ok(false));
         for _ in 0..4 {
-            driver.seek(None, &mut region).await.expect("four may be open");
+            driver.seek(None, &mut region).expect("four may be open");
         }
-        assert_eq!(driver.seek(None, &mut region).await, Err(Status::TOO_MANY_ITERATORS));
+        assert_eq!(driver.seek(None, &mut region), Err(Status::TOO_MANY_ITERATORS));
     });
 }
 
@@ -399,12 +401,12 @@ fn conditions_are_kept_and_travel_by_prp() {
     let driver = rig.driver("piggyback", 1);
     let add = StoreOptions { add_only: true, ..StoreOptions::default() };
     let update = StoreOptions { update_only: true, ..StoreOptions::default() };
-    rig.sim.block_on(async {
+    rig.sim.block_on(|| {
         let store = |value: &'static [u8], options| driver.store_with(key(1), Piece::Bytes(value), options);
-        assert_eq!(store(b"a", update).await, Err(Status::KEY_NOT_FOUND));
-        assert_eq!(store(b"b", add).await, Ok(()));
-        assert_eq!(store(b"c", add).await, Err(Status::KEY_EXISTS));
-        assert_eq!(store(b"d", update).await, Ok(()));
+        assert_eq!(store(b"a", update), Err(Status::KEY_NOT_FOUND));
+        assert_eq!(store(b"b", add), Ok(()));
+        assert_eq!(store(b"c", add), Err(Status::KEY_EXISTS));
+        assert_eq!(store(b"d", update), Ok(()));
     });
     assert_eq!(rig.stored(key(1)).as_deref(), Some(&b"d"[..]));
     assert!(rig.controller.engine().arrivals.borrow().iter().all(|(_, arrival)| *arrival == Arrival::Dma));
@@ -417,7 +419,7 @@ fn a_value_that_is_too_large_never_leaves_the_host_and_is_refused_by_the_drive()
     let driver = rig.driver("prp", 1);
     let value = contents(10_001, 1);
     let before = rig.link.meter().payload();
-    let refused = rig.sim.block_on(driver.store(key(1), Piece::Bytes(&value)));
+    let refused = rig.sim.block_on(|| driver.store(key(1), Piece::Bytes(&value)));
     assert_eq!(refused, Err(Status::INVALID_VALUE_SIZE));
     assert_eq!(rig.link.meter().payload(), before);
     let queue = rig.link.create_queue(8);
@@ -520,18 +522,18 @@ fn stores_side_by_side_do_not_mix() {
         let drivers: Vec<Driver> = METHODS.iter().map(|row| rig.driver(row.name, 4)).collect();
         let lanes = (0..drivers.len() as u32 * 4).map(|lane| {
             let driver = &drivers[lane as usize / 4];
-            async move {
+            move || {
                 for round in 0..6u32 {
                     let bytes = (lane * 1_009 + round * 2_741) % 9_000;
                     let value = contents(bytes, u64::from(lane * 6 + round));
-                    driver.store(key(lane), Piece::Bytes(&value)).await.expect("stored");
+                    driver.store(key(lane), Piece::Bytes(&value)).expect("stored");
                     let mut region = Region::new();
-                    assert_eq!(driver.retrieve(key(lane), &mut region).await, Ok(bytes));
+                    assert_eq!(driver.retrieve(key(lane), &mut region), Ok(bytes));
                     assert!(region.to_bytes(bytes) == value, "seed {seed}, lane {lane}, round {round}");
                 }
             }
         });
-        rig.sim.block_on(join_all(&rig.sim, lanes));
+        rig.sim.block_on(|| join_all(&rig.sim, lanes));
         assert_eq!(rig.controller.engine().open_places.get(), 0);
     }
 }

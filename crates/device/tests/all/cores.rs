@@ -16,22 +16,22 @@ fn beside(roles: Roles, busy: Role) -> (Ns, Ns) {
     let sim = Sim::new();
     let cores = Cores::new(&sim, roles);
     let engine = on_cores(scheme("plus").unwrap(), &sim, "tags", &cores, |_| {}).1;
-    let times = sim.block_on(async {
+    let times = sim.block_on(|| {
         let (here, other) = (key(1), key(2));
-        store(&engine, here, value(&here, 0, 100), StoreOptions::default()).await.unwrap();
-        let place = engine.reserve(&other, 100, Arrival::Inline).await.unwrap();
+        store(&engine, here, value(&here, 0, 100), StoreOptions::default()).unwrap();
+        let place = engine.reserve(&other, 100, Arrival::Inline).unwrap();
         let core = cores.of(busy).clone();
-        let work = sim.spawn(async move { core.run(BUSY_NS).await });
+        let work = sim.spawn(move || core.run(BUSY_NS));
         // A nanosecond for the other task to begin in.
-        sim.sleep(1).await;
+        sim.sleep(1);
         let began = sim.now();
-        assert!(engine.find(here).await.unwrap().is_some());
+        assert!(engine.find(here).unwrap().is_some());
         let found = sim.now() - began;
         let began = sim.now();
-        engine.copy_in(&place, 0, &[7; 100]).await;
+        engine.copy_in(&place, 0, &[7; 100]);
         let copied = sim.now() - began;
         engine.abandon(place);
-        work.join().await;
+        work.join();
         (found, copied)
     });
     sim.clear();
@@ -62,10 +62,10 @@ fn every_step_is_taken_by_the_core_of_its_role() {
     let cores = Cores::new(&sim, Roles::Own);
     // So little cache that sections leave it.
     let engine = on_cores(scheme, &sim, "tags", &cores, |config| config.dram_bytes = 1 << 10).1;
-    sim.block_on(async {
+    sim.block_on(|| {
         for version in 0..OPS {
             let key = key(rng.below(500));
-            store(&engine, key, value(&key, version, 1500), StoreOptions::default()).await.unwrap();
+            store(&engine, key, value(&key, version, 1500), StoreOptions::default()).unwrap();
         }
     });
     let costs = hash_config(scheme).costs;

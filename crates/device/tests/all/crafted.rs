@@ -96,10 +96,9 @@ pub fn key(number: u64) -> Key {
 }
 
 /// A host of the drive behind `link`.
-pub async fn connect(sim: &Sim, link: &Rc<Link>, memory: &Rc<LocalMemory>) -> Driver {
+pub fn connect(sim: &Sim, link: &Rc<Link>, memory: &Rc<LocalMemory>) -> Driver {
     let core = Rc::new(Resource::new(sim, "host", 1));
-    let host =
-        Host::connect(link.clone(), memory.clone(), core, rig::HOST_COSTS).await.expect("Identify works");
+    let host = Host::connect(link.clone(), memory.clone(), core, rig::HOST_COSTS).expect("Identify works");
     let transfer = TransferConfig {
         method: "prp".into(),
         threshold1_bytes: 0,
@@ -111,13 +110,13 @@ pub async fn connect(sim: &Sim, link: &Rc<Link>, memory: &Rc<LocalMemory>) -> Dr
 }
 
 /// Stores and deletes; whatever the drive answers is right.
-async fn work(driver: &Driver, rng: &mut Rng, steps: u32) {
+fn work(driver: &Driver, rng: &mut Rng, steps: u32) {
     for _ in 0..steps {
         let key = key(rng.below(KEYS));
         let bytes = [0, 8, 100, 500, 2048, 4096, 6000][rng.below(7) as usize];
         let _ = match rng.below(8) {
-            0 => driver.delete(key).await,
-            _ => driver.store(key, Piece::Pattern(Pattern::of_value(&key, rng.next_u64(), bytes))).await,
+            0 => driver.delete(key),
+            _ => driver.store(key, Piece::Pattern(Pattern::of_value(&key, rng.next_u64(), bytes))),
         };
     }
 }
@@ -143,11 +142,11 @@ fn remains((row, config): (&'static EngineRow, DriveConfig)) -> Remains {
     let sim = Sim::new();
     let memory = Rc::new(LocalMemory::new());
     let link = Link::new(&sim, rig::link_config(4096), memory.clone());
-    let (survivors, found) = sim.block_on(async {
-        let drive = Drive::power_on(&sim, &link, &on_file, None).await.expect("an empty drive comes up");
-        let driver = connect(&sim, &link, &memory).await;
+    let (survivors, found) = sim.block_on(|| {
+        let drive = Drive::power_on(&sim, &link, &on_file, None).expect("an empty drive comes up");
+        let driver = connect(&sim, &link, &memory);
         let mut rng = Rng::stream(7, "work");
-        work(&driver, &mut rng, 900).await;
+        work(&driver, &mut rng, 900);
         drive.settle();
         let found = FileLog::read(&path).expect("the log is whole").expect("there is a log");
         (drive.survivors(&mut rng), found)
@@ -301,14 +300,14 @@ fn use_and_watch(
     let sim = Sim::new();
     let memory = Rc::new(LocalMemory::new());
     let link = Link::new(&sim, rig::link_config(4096), memory.clone());
-    let used = sim.block_on(async {
-        let drive = Drive::power_on(&sim, &link, config, Some(survivors)).await?;
-        let driver = connect(&sim, &link, &memory).await;
+    let used = sim.block_on(|| {
+        let drive = Drive::power_on(&sim, &link, config, Some(survivors))?;
+        let driver = connect(&sim, &link, &memory);
         for number in 0..KEYS {
-            let _ = driver.retrieve(key(number), &mut Region::new()).await;
+            let _ = driver.retrieve(key(number), &mut Region::new());
         }
-        let _ = driver.list(None, 4096).await;
-        work(&driver, &mut Rng::stream(8, "work"), WORK_BEHIND).await;
+        let _ = driver.list(None, 4096);
+        work(&driver, &mut Rng::stream(8, "work"), WORK_BEHIND);
         watch(&drive);
         Ok(drive.survivors(&mut Rng::stream(9, "cut")))
     });

@@ -1,10 +1,7 @@
 //! Commands of the modelled host that are dropped in the middle: whatever the drive has of them by then,
 //! others go on.
 
-use std::future::{Future, poll_fn};
-use std::pin::pin;
 use std::rc::Rc;
-use std::task::Poll;
 
 use kvdrive_content::{Piece, Region};
 use kvdrive_device::controller::Controller;
@@ -21,7 +18,7 @@ struct Rig {
     sim: Sim,
     link: Rc<Link>,
     controller: Rc<Controller<MockEngine>>,
-    driver: Driver,
+    driver: Rc<Driver>,
 }
 
 fn rig(method_name: &str, contexts: u32, depth: u32) -> Rig {
@@ -33,7 +30,7 @@ fn rig_with(method_name: &str, contexts: u32, depth: u32, engine: MockEngine) ->
     let (link, controller) = rig::start(&sim, memory.clone(), rig::link_config(64), contexts, engine);
     let core = Rc::new(Resource::new(&sim, "host", 1));
     let host =
-        sim.block_on(Host::connect(link.clone(), memory, core, rig::HOST_COSTS)).expect("Identify works");
+        sim.block_on(|| Host::connect(link.clone(), memory, core, rig::HOST_COSTS)).expect("Identify works");
     let config = TransferConfig {
         method: method_name.into(),
         threshold1_bytes: 128,
@@ -41,7 +38,7 @@ fn rig_with(method_name: &str, contexts: u32, depth: u32, engine: MockEngine) ->
         alpha: 1.0,
         beta: 1.0,
     };
-    let driver = Driver::new(&host, method(&config).expect("a row"), 40, depth);
+    let driver = Rc::new(Driver::new(&host, method(&config).expect("a row"), 40, depth));
     Rig { sim, link, controller, driver }
 }
 
@@ -55,27 +52,20 @@ fn contents(number: u32, bytes: u32) -> Vec<u8> {
     value
 }
 
-/// Drops `future` after so much time; `true` if it had ended by then.
-async fn drop_after(sim: &Sim, span: Ns, future: impl Future) -> bool {
-    // A task of its own: nothing passes by what is due to somebody else.
-    let clock = sim.clone();
-    let end = sim.spawn(async move { clock.sleep(span).await });
-    let (mut future, mut end) = (pin!(future), pin!(end.join()));
-    poll_fn(|context| {
-        let is_over = end.as_mut().poll(context).is_ready();
-        match future.as_mut().poll(context).is_ready() {
-            true => Poll::Ready(true),
-            false if is_over => Poll::Ready(false),
-            false => Poll::Pending,
-        }
-    })
-    .await
+/// Begins `body` as a task and drops it after so much time; `true` if it had ended by then.
+fn drop_after<T: 'static>(sim: &Sim, span: Ns, body: impl FnOnce() -> T + 'static) -> bool {
+    let task = sim.spawn(body);
+    sim.sleep(span);
+    sim.yield_now();
+    let has_ended = task.try_take().is_some();
+    task.cancel();
+    has_ended
 }
 
 /// What was stored is whole, what was dropped is whole or absent.
-async fn check(rig: &Rig, number: u32, bytes: u32, is_there: bool) {
+fn check(rig: &Rig, number: u32, bytes: u32, is_there: bool) {
     let mut found = Region::new();
-    match rig.driver.retrieve(key(number), &mut found).await {
+    match rig.driver.retrieve(key(number), &mut found) {
         Ok(size) => assert!(size == bytes && found.to_bytes(bytes) == contents(number, bytes), "{number}"),
         Err(status) => assert!(!is_there, "key {number}: {status}"),
     }
@@ -85,21 +75,23 @@ async fn check(rig: &Rig, number: u32, bytes: u32, is_there: bool) {
 /// ended.
 fn drop_stores(name: &str, bytes: u32, contexts: u32, depth: u32, at: Ns) -> bool {
     let rig = rig(name, contexts, depth);
-    let has_ended = rig.sim.block_on(async {
+    let has_ended = rig.sim.block_on(|| {
         let (driver, sim) = (&rig.driver, &rig.sim);
         let value = |number| contents(number, bytes);
-        driver.store(key(1), Piece::Bytes(&value(1))).await.expect("stored");
-        let dropped = value(2);
-        let has_ended = drop_after(sim, at, driver.store(key(2), Piece::Bytes(&dropped))).await;
-        let dropped = value(3);
-        drop_after(sim, at / 2, driver.store(key(3), Piece::Bytes(&dropped))).await;
+        driver.store(key(1), Piece::Bytes(&value(1))).expect("stored");
+        let store = |number| {
+            let (driver, dropped) = (driver.clone(), value(number));
+            move || driver.store(key(number), Piece::Bytes(&dropped))
+        };
+        let has_ended = drop_after(sim, at, store(2));
+        drop_after(sim, at / 2, store(3));
         let values: Vec<_> = (4..10).map(|number| (number, value(number))).collect();
-        let stores = values.iter().map(|(number, value)| driver.store(key(*number), Piece::Bytes(value)));
-        for (stored, number) in join_all(sim, stores).await.into_iter().zip(4..) {
+        let stores = values.iter().map(|(number, value)| || driver.store(key(*number), Piece::Bytes(value)));
+        for (stored, number) in join_all(sim, stores).into_iter().zip(4..) {
             assert_eq!(stored, Ok(()), "{name}, {bytes} B, key {number}, dropped at {at}");
         }
         for number in 1..10 {
-            check(&rig, number, bytes, number == 1 || number > 3 || number == 2 && has_ended).await;
+            check(&rig, number, bytes, number == 1 || number > 3 || number == 2 && has_ended);
         }
         has_ended
     });
@@ -128,15 +120,23 @@ fn other_commands_that_are_dropped_give_their_slot_back() {
     let bytes = 5_000;
     for at in (0..20_000).step_by(130) {
         let rig = rig("prp", 1, 1);
-        rig.sim.block_on(async {
+        rig.sim.block_on(|| {
             let (driver, sim) = (&rig.driver, &rig.sim);
-            driver.store(key(1), Piece::Bytes(&contents(1, bytes))).await.expect("stored");
-            let mut into = Region::new();
-            drop_after(sim, at, driver.retrieve(key(1), &mut into)).await;
-            drop_after(sim, at, driver.exist(key(1))).await;
-            drop_after(sim, at, driver.list(None, 4096)).await;
-            check(&rig, 1, bytes, true).await;
-            assert_eq!(driver.list(None, 4096).await, Ok(vec![key(1)]));
+            driver.store(key(1), Piece::Bytes(&contents(1, bytes))).expect("stored");
+            drop_after(sim, at, {
+                let driver = driver.clone();
+                move || driver.retrieve(key(1), &mut Region::new())
+            });
+            drop_after(sim, at, {
+                let driver = driver.clone();
+                move || driver.exist(key(1))
+            });
+            drop_after(sim, at, {
+                let driver = driver.clone();
+                move || driver.list(None, 4096)
+            });
+            check(&rig, 1, bytes, true);
+            assert_eq!(driver.list(None, 4096), Ok(vec![key(1)]));
         });
     }
 }
@@ -145,19 +145,18 @@ fn other_commands_that_are_dropped_give_their_slot_back() {
 fn a_seek_that_is_dropped_leaves_no_iterator() {
     for at in (0..12_000).step_by(110) {
         let rig = rig("prp", 2, 2);
-        rig.sim.block_on(async {
+        rig.sim.block_on(|| {
             let (driver, sim) = (&rig.driver, &rig.sim);
-            driver.store(key(1), Piece::Bytes(&contents(1, 100))).await.expect("stored");
+            driver.store(key(1), Piece::Bytes(&contents(1, 100))).expect("stored");
             let mut opened = 0;
             for _ in 0..6 {
-                let mut into = Region::new();
-                opened += u32::from(drop_after(sim, at, driver.seek(None, &mut into)).await);
+                let driver = driver.clone();
+                opened += u32::from(drop_after(sim, at, move || driver.seek(None, &mut Region::new())));
             }
             // The drive has four.
             let mut into = Region::new();
             for _ in opened..4 {
-                let (_, pair) =
-                    driver.seek(None, &mut into).await.expect("those that were dropped are closed");
+                let (_, pair) = driver.seek(None, &mut into).expect("those that were dropped are closed");
                 assert_eq!(pair.map(|pair| pair.key), Some(key(1)));
             }
         });
@@ -170,16 +169,16 @@ fn entries_behind_a_drop(at: Ns) -> Option<u64> {
     let engine = MockEngine { window_bytes: 65_536, ..MockEngine::new(1 << 20) };
     let rig = rig_with("adaptive-cxl", 2, 2, engine);
     let small = contents(1, 50);
-    rig.sim.block_on(async {
-        rig.driver.store(key(1), Piece::Bytes(&small)).await.expect("it opens a window");
-        let large = contents(2, 4_000);
-        if drop_after(&rig.sim, at, rig.driver.store(key(2), Piece::Bytes(&large))).await {
+    rig.sim.block_on(|| {
+        rig.driver.store(key(1), Piece::Bytes(&small)).expect("it opens a window");
+        let (driver, large) = (rig.driver.clone(), contents(2, 4_000));
+        if drop_after(&rig.sim, at, move || driver.store(key(2), Piece::Bytes(&large))) {
             return None;
         }
-        rig.sim.sleep(1_000_000).await;
+        rig.sim.sleep(1_000_000);
         let before = rig.link.meter().payload();
         for number in 0..200 {
-            rig.driver.store(key(3 + number), Piece::Bytes(&small)).await.expect("stored");
+            rig.driver.store(key(3 + number), Piece::Bytes(&small)).expect("stored");
         }
         Some(rig.link.meter().payload().since(&before).of(Class::Sqe) / 64)
     })

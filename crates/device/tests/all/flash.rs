@@ -69,13 +69,13 @@ fn open(name: &str, geometry: &Geometry, directory: &tempfile::TempDir) -> Box<d
 fn operations_take_their_time() {
     let sim = Sim::new();
     let port = drive(&sim, config());
-    sim.block_on(port.program(Ppa(0), page(1), spare(1), Purpose::Value));
+    sim.block_on(|| port.program(Ppa(0), page(1), spare(1), Purpose::Value));
     assert_eq!(sim.now(), 10_200);
-    sim.block_on(port.read(Ppa(0), Purpose::Lookup)).unwrap();
+    sim.block_on(|| port.read(Ppa(0), Purpose::Lookup)).unwrap();
     assert_eq!(sim.now(), 10_200 + 1_200);
-    let (header, since) = (sim.block_on(port.read_spare(Ppa(0), Purpose::Recovery)).unwrap(), sim.now());
+    let (header, since) = (sim.block_on(|| port.read_spare(Ppa(0), Purpose::Recovery)).unwrap(), sim.now());
     assert_eq!((header, since), (spare(1), 11_400 + 1_018), "176 B take 17.2 ns");
-    sim.block_on(port.erase(BlockId(0), Purpose::FtlGc));
+    sim.block_on(|| port.erase(BlockId(0), Purpose::FtlGc));
     assert_eq!(sim.now(), 12_418 + 50_000);
     assert_eq!((port.programs(Purpose::Value), port.programs(Purpose::Index)), (1, 0));
     assert_eq!((port.reads(Purpose::Lookup), port.reads(Purpose::Recovery), port.erases()), (1, 1, 1));
@@ -89,14 +89,15 @@ fn dies_work_at_the_same_time_and_share_channels() {
     let port = drive(&sim, config());
     let first_page = |die: u32| Ppa(die * 16);
     // Four dies, two a channel: the second transfer of a channel waits for the first one.
-    let programs = (0..4).map(|die| port.program(first_page(die), page(1), spare(1), Purpose::Value));
-    sim.block_on(join_all(&sim, programs));
+    let (port, first_page) = (&port, &first_page);
+    let programs = (0..4).map(|die| move || port.program(first_page(die), page(1), spare(1), Purpose::Value));
+    sim.block_on(|| join_all(&sim, programs));
     assert_eq!(sim.now(), 200 + 200 + 10_000);
     // The same die four times: one after the other.
     let since = sim.now();
     let programs =
-        (1..4).map(|page_number| port.program(Ppa(page_number), page(2), spare(2), Purpose::Value));
-    sim.block_on(join_all(&sim, programs));
+        (1..4).map(|page_number| move || port.program(Ppa(page_number), page(2), spare(2), Purpose::Value));
+    sim.block_on(|| join_all(&sim, programs));
     assert_eq!(sim.now() - since, 3 * 10_200);
 }
 
@@ -104,8 +105,9 @@ fn dies_work_at_the_same_time_and_share_channels() {
 fn planes_are_units_of_their_own() {
     let sim = Sim::new();
     let port = drive(&sim, FlashConfig { planes: 2, ..config() });
-    let programs = [Ppa(0), Ppa(4)].map(|ppa| port.program(ppa, page(1), spare(1), Purpose::Value));
-    sim.block_on(join_all(&sim, programs));
+    let port = &port;
+    let programs = [Ppa(0), Ppa(4)].map(|ppa| move || port.program(ppa, page(1), spare(1), Purpose::Value));
+    sim.block_on(|| join_all(&sim, programs));
     assert_eq!(sim.now(), 400 + 10_000);
 }
 
@@ -115,9 +117,9 @@ fn what_is_not_charged_is_counted_and_takes_no_time() {
         let sim = Sim::new();
         let uncharged = uncharged.iter().map(|text| text.parse().unwrap()).collect();
         let port = drive(&sim, FlashConfig { uncharged, ..config() });
-        sim.block_on(port.program(Ppa(0), page(1), spare(1), Purpose::Map));
+        sim.block_on(|| port.program(Ppa(0), page(1), spare(1), Purpose::Map));
         let programmed = sim.now();
-        sim.block_on(port.read(Ppa(0), Purpose::Map)).unwrap();
+        sim.block_on(|| port.read(Ppa(0), Purpose::Map)).unwrap();
         let read = sim.now() - programmed;
         assert_eq!((port.programs(Purpose::Map), port.reads(Purpose::Map)), (1, 1));
         (programmed > 0, read > 0)
@@ -135,9 +137,9 @@ fn what_is_not_charged_is_counted_and_takes_no_time() {
 fn without_flash_nothing_happens() {
     let sim = Sim::new();
     let port = drive(&sim, FlashConfig { enabled: false, ..config() });
-    sim.block_on(port.program(Ppa(3), page(1), spare(1), Purpose::Value));
-    sim.block_on(port.erase(BlockId(0), Purpose::FtlGc));
-    assert_eq!(sim.block_on(port.read(Ppa(3), Purpose::Value)).unwrap_err(), ReadError::Erased);
+    sim.block_on(|| port.program(Ppa(3), page(1), spare(1), Purpose::Value));
+    sim.block_on(|| port.erase(BlockId(0), Purpose::FtlGc));
+    assert_eq!(sim.block_on(|| port.read(Ppa(3), Purpose::Value)).unwrap_err(), ReadError::Erased);
     assert_eq!((sim.now(), port.programs(Purpose::Value), port.erases()), (0, 0, 0));
 }
 
@@ -146,7 +148,7 @@ fn without_flash_nothing_happens() {
 fn pages_out_of_order_are_refused() {
     let sim = Sim::new();
     let port = drive(&sim, config());
-    sim.block_on(port.program(Ppa(1), page(1), spare(1), Purpose::Value));
+    sim.block_on(|| port.program(Ppa(1), page(1), spare(1), Purpose::Value));
 }
 
 #[test]
@@ -155,7 +157,7 @@ fn a_page_is_programmed_once() {
     let sim = Sim::new();
     let port = drive(&sim, config());
     for _ in 0..2 {
-        sim.block_on(port.program(Ppa(0), page(1), spare(1), Purpose::Value));
+        sim.block_on(|| port.program(Ppa(0), page(1), spare(1), Purpose::Value));
     }
 }
 
@@ -164,10 +166,10 @@ fn a_page_is_programmed_once() {
 fn a_discarded_page_must_not_be_read() {
     let sim = Sim::new();
     let port = drive(&sim, config());
-    sim.block_on(port.program(Ppa(0), page(1), spare(1), Purpose::Value));
+    sim.block_on(|| port.program(Ppa(0), page(1), spare(1), Purpose::Value));
     port.discard(Ppa(0));
-    assert_eq!(sim.block_on(port.read_spare(Ppa(0), Purpose::Value)), Ok(spare(1)));
-    let _ = sim.block_on(port.read(Ppa(0), Purpose::Value));
+    assert_eq!(sim.block_on(|| port.read_spare(Ppa(0), Purpose::Value)), Ok(spare(1)));
+    let _ = sim.block_on(|| port.read(Ppa(0), Purpose::Value));
 }
 
 /// Everything a medium shows: header, and data as bytes, of every page.
@@ -398,13 +400,13 @@ fn a_power_cut_leaves_what_was_in_flight_old_torn_or_done() {
     let config = config();
     let port = drive(&sim, config.clone());
     for number in 0..3 {
-        sim.block_on(port.program(Ppa(number), page(number.into()), spare(number.into()), Purpose::Value));
+        sim.block_on(|| port.program(Ppa(number), page(number.into()), spare(number.into()), Purpose::Value));
     }
     sim.step_every_event();
     let running = port.clone();
-    sim.spawn(async move { running.program(Ppa(16), page(5), spare(5), Purpose::Value).await });
+    sim.spawn(move || running.program(Ppa(16), page(5), spare(5), Purpose::Value));
     let running = port.clone();
-    sim.spawn(async move { running.erase(BlockId(0), Purpose::FtlGc).await });
+    sim.spawn(move || running.erase(BlockId(0), Purpose::FtlGc));
     let mut outcomes = std::collections::BTreeSet::new();
     let mut half_erased = 0;
     let since = sim.now();

@@ -71,12 +71,12 @@ fn tag(version: u64) -> [u8; 48] {
     tag
 }
 
-async fn put(ftl: &Ftl, lpa: u32, version: u64) {
-    ftl.write(Lpa(lpa), page(lpa, version), 1, tag(version), Purpose::Value).await;
+fn put(ftl: &Ftl, lpa: u32, version: u64) {
+    ftl.write(Lpa(lpa), page(lpa, version), 1, tag(version), Purpose::Value);
 }
 
-async fn get(ftl: &Ftl, lpa: u32) -> Option<u64> {
-    ftl.read(Lpa(lpa), Purpose::Lookup).await.ok().map(|data| version(lpa, &data))
+fn get(ftl: &Ftl, lpa: u32) -> Option<u64> {
+    ftl.read(Lpa(lpa), Purpose::Lookup).ok().map(|data| version(lpa, &data))
 }
 
 #[test]
@@ -84,15 +84,15 @@ fn pages_are_written_read_and_trimmed() {
     let sim = Sim::new();
     let ftl = fresh(&sim, &flash_config(), "greedy");
     assert_eq!(ftl.logical_pages(), 24);
-    sim.block_on(async {
-        assert_eq!(ftl.read(Lpa(3), Purpose::Lookup).await.unwrap_err(), Status::UNRECOVERED_ERROR);
-        assert_eq!(ftl.read(Lpa(1000), Purpose::Lookup).await.unwrap_err(), Status::UNRECOVERED_ERROR);
-        put(&ftl, 3, 1).await;
-        put(&ftl, 3, 2).await;
-        assert_eq!(get(&ftl, 3).await, Some(2));
+    sim.block_on(|| {
+        assert_eq!(ftl.read(Lpa(3), Purpose::Lookup).unwrap_err(), Status::UNRECOVERED_ERROR);
+        assert_eq!(ftl.read(Lpa(1000), Purpose::Lookup).unwrap_err(), Status::UNRECOVERED_ERROR);
+        put(&ftl, 3, 1);
+        put(&ftl, 3, 2);
+        assert_eq!(get(&ftl, 3), Some(2));
         assert!(ftl.is_mapped(Lpa(3)) && !ftl.is_mapped(Lpa(4)));
         ftl.trim(Lpa(3));
-        assert_eq!(get(&ftl, 3).await, None);
+        assert_eq!(get(&ftl, 3), None);
         assert_eq!(ftl.statistics().live_pages, 0);
     });
 }
@@ -101,8 +101,9 @@ fn pages_are_written_read_and_trimmed() {
 fn writes_that_do_not_wait_use_all_units() {
     let sim = Sim::new();
     let ftl = fresh(&sim, &FlashConfig { dies_per_channel: 4, ..flash_config() }, "greedy");
-    let writes = (0..8).map(|lpa| put(&ftl, lpa, 1));
-    sim.block_on(join_all(&sim, writes));
+    let ftl = &ftl;
+    let writes = (0..8).map(|lpa| move || put(ftl, lpa, 1));
+    sim.block_on(|| join_all(&sim, writes));
     // Four dies share a channel; a page with its spare area takes 704 / 1024 * 100 ns on it.
     assert_eq!(sim.now(), 4 * 69 + 10_000);
 }
@@ -113,17 +114,18 @@ fn writes_of_one_page_keep_their_order_and_a_trim_stops_them() {
         let sim = Sim::permuted(seed);
         let ftl = fresh(&sim, &flash_config(), "greedy");
         let writer = ftl.clone();
-        let writes = sim.spawn({
-            let sim = sim.clone();
-            async move { join_all(&sim, (1..=6).map(|version| put(&writer, 5, version))).await }
+        let sim2 = sim.clone();
+        let writes = sim.spawn(move || {
+            let writer = &writer;
+            join_all(&sim2, (1..=6).map(|version| move || put(writer, 5, version)))
         });
-        sim.block_on(writes.join());
-        assert_eq!(sim.block_on(get(&ftl, 5)), Some(6));
+        sim.block_on(|| writes.join());
+        assert_eq!(sim.block_on(|| get(&ftl, 5)), Some(6));
         let writer = ftl.clone();
-        let write = sim.spawn(async move { put(&writer, 5, 7).await });
-        sim.block_on(sim.sleep(5_000));
+        let write = sim.spawn(move || put(&writer, 5, 7));
+        sim.block_on(|| sim.sleep(5_000));
         ftl.trim(Lpa(5));
-        sim.block_on(write.join());
+        sim.block_on(|| write.join());
         assert_eq!((ftl.is_mapped(Lpa(5)), ftl.statistics().live_pages), (false, 0));
     }
 }
@@ -132,17 +134,23 @@ fn writes_of_one_page_keep_their_order_and_a_trim_stops_them() {
 fn a_later_write_of_a_page_wins_even_on_a_faster_unit() {
     let sim = Sim::new();
     let ftl = fresh(&sim, &flash_config(), "greedy");
-    sim.block_on(async {
-        put(&ftl, 0, 1).await;
-        put(&ftl, 1, 1).await;
+    sim.block_on(|| {
+        put(&ftl, 0, 1);
+        put(&ftl, 1, 1);
         // Unit 0 is busy with reads; the next write goes there and the one after it to unit 1.
         for _ in 0..20 {
             let ftl = ftl.clone();
-            sim.spawn(async move { get(&ftl, 0).await });
+            sim.spawn(move || get(&ftl, 0));
         }
-        sim.yield_now().await;
-        join_all(&sim, [put(&ftl, 5, 7), put(&ftl, 5, 8)]).await;
-        assert_eq!(get(&ftl, 5).await, Some(8));
+        sim.yield_now();
+        join_all(
+            &sim,
+            [7, 8].map(|version| {
+                let ftl = &ftl;
+                move || put(ftl, 5, version)
+            }),
+        );
+        assert_eq!(get(&ftl, 5), Some(8));
     });
 }
 
@@ -151,8 +159,9 @@ fn everything_can_be_overwritten_at_once() {
     let sim = Sim::new();
     let ftl = fresh(&sim, &flash_config(), "greedy");
     for round in 1..20 {
-        let writes = (0..ftl.logical_pages()).map(|lpa| put(&ftl, lpa, round));
-        sim.block_on(join_all(&sim, writes));
+        let ftl = &ftl;
+        let writes = (0..ftl.logical_pages()).map(|lpa| move || put(ftl, lpa, round));
+        sim.block_on(|| join_all(&sim, writes));
     }
 }
 
@@ -162,9 +171,9 @@ fn the_least_worn_block_is_written_next() {
     let flash = FlashConfig { channels: 1, blocks_per_die: 16, ..flash_config() };
     let port = FlashPort::new(&sim, flash.clone(), fresh_media("tags", &flash));
     let ftl = Ftl::new(port, &FtlConfig { gc_low_blocks: 8, ..config("greedy") });
-    sim.block_on(async {
+    sim.block_on(|| {
         for version in 1..4000 {
-            put(&ftl, 0, version).await;
+            put(&ftl, 0, version);
         }
     });
     let (fewest, most) = ftl.statistics().erases;
@@ -181,7 +190,7 @@ fn churn(seed: u64, victim: &str, writers: u32, writes: u32) -> Ftl {
     let running = Rc::new(Cell::new(writers));
     for writer in 0..writers {
         let (ftl, oracle, running) = (ftl.clone(), oracle.clone(), running.clone());
-        sim.spawn(async move {
+        sim.spawn(move || {
             let mut rng = Rng::stream(seed, &format!("writer {writer}"));
             let own = (pages - writer).div_ceil(writers);
             for number in 0..writes {
@@ -192,7 +201,7 @@ fn churn(seed: u64, victim: &str, writers: u32, writes: u32) -> Ftl {
                     continue;
                 }
                 let version = u64::from(number) + 1;
-                put(&ftl, lpa, version).await;
+                put(&ftl, lpa, version);
                 oracle.borrow_mut().insert(lpa, version);
             }
             running.set(running.get() - 1);
@@ -200,24 +209,24 @@ fn churn(seed: u64, victim: &str, writers: u32, writes: u32) -> Ftl {
     }
     for reader in 0..2 {
         let (ftl, running) = (ftl.clone(), running.clone());
-        sim.spawn(async move {
+        sim.spawn(move || {
             let mut rng = Rng::stream(seed, &format!("reader {reader}"));
             let mut newest = BTreeMap::new();
             while running.get() > 0 {
                 let lpa = rng.below(pages.into()) as u32;
-                if let Some(version) = get(&ftl, lpa).await {
+                if let Some(version) = get(&ftl, lpa) {
                     let before = newest.insert(lpa, version).unwrap_or(0);
                     assert!(version >= before, "page {lpa} went back from {before} to {version}");
                 }
-                ftl.flash().sim().sleep(rng.below(3_000)).await;
+                ftl.flash().sim().sleep(rng.below(3_000));
             }
         });
     }
     sim.run();
     assert_eq!(running.get(), 0, "a writer is stuck");
-    sim.block_on(async {
+    sim.block_on(|| {
         for lpa in 0..pages {
-            assert_eq!(get(&ftl, lpa).await, oracle.borrow().get(&lpa).copied(), "page {lpa}, seed {seed}");
+            assert_eq!(get(&ftl, lpa), oracle.borrow().get(&lpa).copied(), "page {lpa}, seed {seed}");
         }
     });
     ftl
@@ -244,13 +253,13 @@ fn a_full_logical_space_can_be_overwritten_for_ever() {
         let sim = Sim::new();
         let ftl = fresh(&sim, &flash_config(), kind.name);
         let mut rng = Rng::stream(7, "full");
-        sim.block_on(async {
+        sim.block_on(|| {
             let pages = ftl.logical_pages();
             for lpa in 0..pages {
-                put(&ftl, lpa, 1).await;
+                put(&ftl, lpa, 1);
             }
             for version in 2..1500 {
-                put(&ftl, rng.below(pages.into()) as u32, version).await;
+                put(&ftl, rng.below(pages.into()) as u32, version);
             }
         });
         assert_eq!(ftl.statistics().live_pages, 24);
@@ -268,9 +277,9 @@ struct Known {
 
 type Ledger = Rc<RefCell<BTreeMap<u32, Known>>>;
 
-async fn put_on_record(ftl: &Ftl, ledger: &Ledger, lpa: u32, version: u64) {
+fn put_on_record(ftl: &Ftl, ledger: &Ledger, lpa: u32, version: u64) {
     ledger.borrow_mut().entry(lpa).or_default().begun.insert(version);
-    put(ftl, lpa, version).await;
+    put(ftl, lpa, version);
     let mut ledger = ledger.borrow_mut();
     let known = ledger.get_mut(&lpa).unwrap();
     known.begun.remove(&version);
@@ -282,13 +291,13 @@ fn start_writers(ftl: &Ftl, ledger: &Ledger, seed: u64, writers: u32, versions: 
     let pages = ftl.logical_pages();
     for writer in 0..writers {
         let (ftl, ledger, versions) = (ftl.clone(), ledger.clone(), versions.clone());
-        ftl.flash().sim().clone().spawn(async move {
+        ftl.flash().sim().clone().spawn(move || {
             let mut rng = Rng::stream(seed, &format!("writer {writer}"));
             let own = (pages - writer).div_ceil(writers);
             loop {
                 let lpa = writer + writers * rng.below(own.into()) as u32;
                 versions.set(versions.get() + 1);
-                put_on_record(&ftl, &ledger, lpa, versions.get()).await;
+                put_on_record(&ftl, &ledger, lpa, versions.get());
             }
         });
     }
@@ -296,17 +305,16 @@ fn start_writers(ftl: &Ftl, ledger: &Ledger, seed: u64, writers: u32, versions: 
 
 /// Powers a drive on and checks that every page has a version it may have. The ledger then says what was
 /// found.
-async fn power_on(port: FlashPort, victim: &str, ledger: &Ledger) -> Ftl {
+fn power_on(port: FlashPort, victim: &str, ledger: &Ledger) -> Ftl {
     let mut found = BTreeMap::new();
     let ftl = Ftl::recover(port, &config(victim), &mut |lpa, kind, tag| {
         assert_eq!(kind, 1);
         found.insert(lpa.0, u64::from_le_bytes(tag[..8].try_into().unwrap()));
-    })
-    .await;
+    });
     let before = ledger.borrow().clone();
     for lpa in 0..ftl.logical_pages() {
         let known = before.get(&lpa).cloned().unwrap_or_default();
-        let version = get(&ftl, lpa).await;
+        let version = get(&ftl, lpa);
         assert_eq!(found.get(&lpa).copied(), version, "page {lpa}: tag and content differ");
         let allowed =
             version == known.acknowledged || version.is_some_and(|version| known.begun.contains(&version));
@@ -341,13 +349,14 @@ fn cut_at_every_event(medium: &str, victim: &str, seed: u64, events: u32) {
         assert!(sim.step(), "the writers are stuck");
         let image = ftl.flash().media_image(&mut rng);
         let (ledger, after) = (ledger_copy(&ledger), Sim::new());
-        after.block_on(async {
-            let ftl = power_on(reopened(&after, medium, &image), victim, &ledger).await;
+        after.block_on(|| {
+            let ftl = power_on(reopened(&after, medium, &image), victim, &ledger);
             if event % 4 == 0 {
-                let writes = (0..ftl.logical_pages()).map(|lpa| put(&ftl, lpa, u64::MAX));
-                join_all(&after, writes).await;
+                let ftl = &ftl;
+                let writes = (0..ftl.logical_pages()).map(|lpa| move || put(ftl, lpa, u64::MAX));
+                join_all(&after, writes);
                 for lpa in 0..ftl.logical_pages() {
-                    assert_eq!(get(&ftl, lpa).await, Some(u64::MAX));
+                    assert_eq!(get(ftl, lpa), Some(u64::MAX));
                 }
             }
         });
@@ -382,7 +391,7 @@ fn a_cut_at_every_event_loses_nothing_in_a_file() {
         assert!(sim.step());
         let image = ftl.flash().media_image(&mut rng);
         let (ledger, after) = (ledger_copy(&ledger), Sim::new());
-        after.block_on(power_on(reopened(&after, "file", &image), "greedy", &ledger));
+        after.block_on(|| power_on(reopened(&after, "file", &image), "greedy", &ledger));
         after.clear();
     }
     assert!(ftl.statistics().copied_pages > 20);
@@ -403,8 +412,8 @@ fn many_lives(seed: u64, flash: &FlashConfig, lives: u32) {
         let (ledger, versions) = (ledger.clone(), versions.clone());
         let (writers, seed) = (1 + rng.below(4) as u32, rng.next_u64());
         let alive = port.clone();
-        sim.spawn(async move {
-            let ftl = power_on(alive, "greedy", &ledger).await;
+        sim.spawn(move || {
+            let ftl = power_on(alive, "greedy", &ledger);
             start_writers(&ftl, &ledger, seed, writers, &versions);
         });
         let before = port.programs(Purpose::Value);
@@ -433,10 +442,10 @@ fn altered_bytes_give_an_error_or_nothing() {
     let sim = Sim::new();
     let flash = flash_config();
     let ftl = fresh(&sim, &flash, "greedy");
-    sim.block_on(async {
+    sim.block_on(|| {
         for version in 1..4 {
             for lpa in 0..12 {
-                put(&ftl, lpa, version * 100 + u64::from(lpa)).await;
+                put(&ftl, lpa, version * 100 + u64::from(lpa));
             }
         }
     });
@@ -451,10 +460,10 @@ fn altered_bytes_give_an_error_or_nothing() {
         };
         let after = Sim::new();
         let port = FlashPort::new(&after, flash.clone(), media);
-        after.block_on(async {
-            let ftl = Ftl::recover(port, &config("greedy"), &mut |_, _, _| {}).await;
+        after.block_on(|| {
+            let ftl = Ftl::recover(port, &config("greedy"), &mut |_, _, _| {});
             for lpa in 0..12 {
-                match get(&ftl, lpa).await {
+                match get(&ftl, lpa) {
                     Some(version) => {
                         assert_eq!(version, 300 + u64::from(lpa), "byte {at} brings an old version back")
                     }
@@ -472,32 +481,31 @@ fn a_damaged_page_stays_an_error_whatever_is_collected() {
     let sim = Sim::new();
     let flash = FlashConfig { channels: 1, ..flash_config() };
     let ftl = fresh(&sim, &flash, "greedy");
-    let image = sim.block_on(async {
-        put(&ftl, 0, 1).await;
-        put(&ftl, 0, 2).await;
+    let image = sim.block_on(|| {
+        put(&ftl, 0, 1);
+        put(&ftl, 0, 2);
         // The first block of the only unit: page 0 is the old version, page 1 the new one.
         ftl.flash().damage(Ppa(1));
-        assert_eq!(get(&ftl, 0).await, None);
+        assert_eq!(get(&ftl, 0), None);
         for version in 0..200 {
-            put(&ftl, 1 + version as u32 % 11, version).await;
+            put(&ftl, 1 + version as u32 % 11, version);
         }
-        assert_eq!(get(&ftl, 0).await, None);
+        assert_eq!(get(&ftl, 0), None);
         ftl.flash().media_image(&mut Rng::stream(1, "cut"))
     });
     assert_eq!(ftl.statistics().lost_pages, 1, "its block was never collected");
     let after = Sim::new();
     let media = media::from_image("tags", &flash.geometry(), &image).unwrap();
     let port = FlashPort::new(&after, flash, media);
-    after.block_on(async {
+    after.block_on(|| {
         let mut kinds = BTreeMap::new();
         let ftl = Ftl::recover(port, &config("greedy"), &mut |lpa, kind, _| {
             kinds.insert(lpa.0, kind);
-        })
-        .await;
+        });
         assert_eq!(kinds.get(&0), Some(&0), "nobody knows what it was");
-        assert_eq!(get(&ftl, 0).await, None);
-        put(&ftl, 0, 3).await;
-        assert_eq!(get(&ftl, 0).await, Some(3));
+        assert_eq!(get(&ftl, 0), None);
+        put(&ftl, 0, 3);
+        assert_eq!(get(&ftl, 0), Some(3));
     });
     after.clear();
 }
@@ -507,16 +515,16 @@ fn recovery_reads_every_header_once_and_all_units_together() {
     let sim = Sim::new();
     let flash = flash_config();
     let ftl = fresh(&sim, &flash, "greedy");
-    sim.block_on(async {
+    sim.block_on(|| {
         for lpa in 0..20 {
-            put(&ftl, lpa, 1).await;
+            put(&ftl, lpa, 1);
         }
     });
     let image = ftl.flash().media_image(&mut Rng::stream(1, "cut"));
     let after = Sim::new();
     let port = reopened(&after, "tags", &image);
     let counted = port.clone();
-    after.block_on(Ftl::recover(port, &config("greedy"), &mut |_, _, _| {}));
+    after.block_on(|| Ftl::recover(port, &config("greedy"), &mut |_, _, _| {}));
     // Per unit: 10 pages in three blocks, and the first erased page of the third to the sixth block.
     assert_eq!(counted.reads(Purpose::Recovery), 2 * (10 + 4));
     assert_eq!(after.now(), 14 * (1_000 + 18));
@@ -536,7 +544,7 @@ fn a_large_empty_drive_costs_little() {
     let flash = FlashConfig { page_bytes: 16384, spare_bytes: 1664, ..flash };
     assert_eq!(flash.geometry().data_bytes(), 64 << 30);
     let ftl = fresh(&sim, &flash, "greedy");
-    sim.block_on(put(&ftl, ftl.logical_pages() - 1, 1));
+    sim.block_on(|| put(&ftl, ftl.logical_pages() - 1, 1));
     let image = ftl.flash().media_image(&mut Rng::stream(1, "cut"));
     assert!(image.len() < 4096);
 }

@@ -103,25 +103,25 @@ pub(super) fn value(key: &Key, version: u64, bytes: u32) -> Pattern {
     Pattern::of_value(key, version, bytes)
 }
 
-pub(super) async fn store(
+pub(super) fn store(
     engine: &HashEngine,
     key: Key,
     value: Pattern,
     options: StoreOptions,
 ) -> Result<(), Status> {
-    let place = engine.reserve(&key, value.bytes, Arrival::Dma).await?;
+    let place = engine.reserve(&key, value.bytes, Arrival::Dma)?;
     // The first byte as a real one, so that both kinds of content are on flash.
     let mut bytes = vec![0; value.bytes.min(1) as usize];
     value.slice(0, value.bytes.min(1)).expand(&mut bytes);
-    engine.copy_in(&place, 0, &bytes).await;
+    engine.copy_in(&place, 0, &bytes);
     let first = bytes.len() as u32;
     engine.dma_in(&place, first, Piece::Pattern(value.slice(first, value.bytes - first)));
-    engine.settle(&place).await;
-    engine.commit(key, place, options).await
+    engine.settle(&place);
+    engine.commit(key, place, options)
 }
 
-async fn load(engine: &HashEngine, key: Key) -> Result<Option<Vec<u8>>, Status> {
-    let Some(found) = engine.find(key).await? else { return Ok(None) };
+fn load(engine: &HashEngine, key: Key) -> Result<Option<Vec<u8>>, Status> {
+    let Some(found) = engine.find(key)? else { return Ok(None) };
     let bytes = engine.value_bytes(&found);
     let mut region = Region::new();
     let mut at = 0;
@@ -131,7 +131,7 @@ async fn load(engine: &HashEngine, key: Key) -> Result<Option<Vec<u8>>, Status> 
             region.write(at, piece);
             at += piece.bytes();
         };
-        engine.load(&found, at_of(part, bytes), part, bytes, &mut sink).await?;
+        engine.load(&found, at_of(part, bytes), part, bytes, &mut sink)?;
     }
     Ok(Some(region.to_bytes(bytes)))
 }
@@ -146,10 +146,10 @@ fn expand(value: &Pattern) -> Vec<u8> {
     bytes
 }
 
-async fn list(engine: &HashEngine) -> Vec<Key> {
-    let mut cursor = engine.open_cursor(None).await.unwrap();
+fn list(engine: &HashEngine) -> Vec<Key> {
+    let mut cursor = engine.open_cursor(None).unwrap();
     let mut keys = Vec::new();
-    while let Some((key, _)) = engine.next(&mut cursor).await.unwrap() {
+    while let Some((key, _)) = engine.next(&mut cursor).unwrap() {
         keys.push(key);
     }
     keys.sort_unstable();
@@ -163,7 +163,7 @@ pub(super) fn detail(engine: &HashEngine, name: &str) -> u64 {
 type Oracle = BTreeMap<Key, Pattern>;
 
 /// One task with keys of its own.
-async fn apply(engine: &HashEngine, task: u64, tasks: u64, ops: u64, keys: u64, oracle: &RefCell<Oracle>) {
+fn apply(engine: &HashEngine, task: u64, tasks: u64, ops: u64, keys: u64, oracle: &RefCell<Oracle>) {
     let mut rng = Rng::stream(task, "hash.ops");
     for version in 0..ops {
         let key = key(rng.below(keys) * tasks + task);
@@ -179,7 +179,7 @@ async fn apply(engine: &HashEngine, task: u64, tasks: u64, ops: u64, keys: u64, 
                 let new = value(&key, version, bytes);
                 let options =
                     StoreOptions { add_only: rng.one_in(8), update_only: false, no_compress: false };
-                let answer = store(engine, key, new, options).await;
+                let answer = store(engine, key, new, options);
                 if options.add_only && expected.is_some() {
                     assert_eq!(answer, Err(Status::KEY_EXISTS));
                 } else {
@@ -188,12 +188,12 @@ async fn apply(engine: &HashEngine, task: u64, tasks: u64, ops: u64, keys: u64, 
                 }
             }
             5 => {
-                engine.delete(key).await.unwrap();
+                engine.delete(key).unwrap();
                 oracle.borrow_mut().remove(&key);
             }
-            6 => assert_eq!(engine.find(key).await.unwrap().is_some(), expected.is_some()),
+            6 => assert_eq!(engine.find(key).unwrap().is_some(), expected.is_some()),
             _ => {
-                let loaded = load(engine, key).await.unwrap();
+                let loaded = load(engine, key).unwrap();
                 assert_eq!(
                     loaded,
                     expected.as_ref().map(expand),
@@ -204,11 +204,11 @@ async fn apply(engine: &HashEngine, task: u64, tasks: u64, ops: u64, keys: u64, 
     }
 }
 
-async fn check(engine: &HashEngine, oracle: &Oracle) {
+fn check(engine: &HashEngine, oracle: &Oracle) {
     for (key, value) in oracle {
-        assert_eq!(load(engine, *key).await.unwrap().as_deref(), Some(&expand(value)[..]), "key {key}");
+        assert_eq!(load(engine, *key).unwrap().as_deref(), Some(&expand(value)[..]), "key {key}");
     }
-    assert_eq!(list(engine).await, oracle.keys().copied().collect::<Vec<_>>());
+    assert_eq!(list(engine), oracle.keys().copied().collect::<Vec<_>>());
     let live: u64 = oracle.values().map(|value| u64::from(value.bytes)).sum();
     assert_eq!(engine.utilization().live_bytes, live);
 }
@@ -225,17 +225,17 @@ fn run_oracle(
     let tasks: Vec<_> = (0..TASKS)
         .map(|task| {
             let (engine, oracle) = (rig.engine.clone(), oracle.clone());
-            rig.sim.spawn(async move { apply(&engine, task, TASKS, 2500, 120, &oracle).await })
+            rig.sim.spawn(move || apply(&engine, task, TASKS, 2500, 120, &oracle))
         })
         .collect();
-    rig.sim.block_on(async {
+    rig.sim.block_on(|| {
         for task in tasks {
-            task.join().await;
+            task.join();
         }
         let oracle = oracle.take();
-        check(&rig.engine, &oracle).await;
-        rig.engine.drain().await;
-        check(&rig.engine, &oracle).await;
+        check(&rig.engine, &oracle);
+        rig.engine.drain();
+        check(&rig.engine, &oracle);
     });
     rig
 }
@@ -283,7 +283,7 @@ fn a_probe_sequence_that_is_full_answers_81h_and_reuses_tombstones() {
             config.hash_bits = 1;
             config.max_probes = 3;
         });
-        rig.sim.block_on(async {
+        rig.sim.block_on(|| {
             let engine = &rig.engine;
             let mut stored = Vec::new();
             let mut refused = 0;
@@ -292,7 +292,7 @@ fn a_probe_sequence_that_is_full_answers_81h_and_reuses_tombstones() {
                 if refused == 10 {
                     break;
                 }
-                match store(engine, key(number), value(&key(number), 0, 20), StoreOptions::default()).await {
+                match store(engine, key(number), value(&key(number), 0, 20), StoreOptions::default()) {
                     Ok(()) => stored.push(key(number)),
                     Err(status) => {
                         assert_eq!(status, Status::CAPACITY_EXCEEDED);
@@ -301,19 +301,15 @@ fn a_probe_sequence_that_is_full_answers_81h_and_reuses_tombstones() {
                 }
             }
             assert!(stored.len() >= 4);
-            engine.delete(stored[0]).await.unwrap();
-            assert!(engine.find(stored[0]).await.unwrap().is_none());
+            engine.delete(stored[0]).unwrap();
+            assert!(engine.find(stored[0]).unwrap().is_none());
             for key in &stored[1..] {
-                assert!(
-                    engine.find(*key).await.unwrap().is_some(),
-                    "{}: {key} behind a deleted key",
-                    scheme.name
-                );
+                assert!(engine.find(*key).unwrap().is_some(), "{}: {key} behind a deleted key", scheme.name);
             }
-            let again = store(engine, stored[0], value(&stored[0], 1, 20), StoreOptions::default()).await;
+            let again = store(engine, stored[0], value(&stored[0], 1, 20), StoreOptions::default());
             assert_eq!(again, Ok(()), "{}: the tombstone's place is free", scheme.name);
             stored.sort_unstable();
-            assert_eq!(list(engine).await, stored);
+            assert_eq!(list(engine), stored);
         });
         rig.sim.clear();
     }
@@ -324,7 +320,7 @@ fn a_full_drive_answers_81h_keeps_what_it_has_and_takes_more_after_deletes() {
     for scheme in SCHEMES {
         for bytes in [40, 900, 6000] {
             let rig = rig(scheme, Sim::new(), "tags", |_| {});
-            rig.sim.block_on(fill_and_empty(&rig.engine, scheme, bytes));
+            rig.sim.block_on(|| fill_and_empty(&rig.engine, scheme, bytes));
             rig.sim.clear();
         }
     }
@@ -337,7 +333,7 @@ fn collection_with_every_victim_full_answers_81h_and_goes_on_after_deletes() {
     for scheme in SCHEMES {
         for bytes in [40, 900] {
             let rig = rig(scheme, Sim::new(), "tags", |config| config.over_provisioning = 0.0);
-            rig.sim.block_on(fill_and_empty(&rig.engine, scheme, bytes));
+            rig.sim.block_on(|| fill_and_empty(&rig.engine, scheme, bytes));
             rig.sim.clear();
         }
     }
@@ -353,24 +349,24 @@ fn a_key_overwritten_while_its_pair_is_moved_keeps_the_newer_value() {
         let tasks: Vec<_> = (0..8)
             .map(|task| {
                 let (engine, versions) = (rig.engine.clone(), versions.clone());
-                rig.sim.spawn(async move {
+                rig.sim.spawn(move || {
                     let mut rng = Rng::stream(task, "hash.overwrites");
                     for version in 1..700 {
                         let number = rng.below(KEYS / 8) * 8 + task;
                         let value = value(&numbered(number), version, 6000);
-                        store(&engine, numbered(number), value, StoreOptions::default()).await.unwrap();
+                        store(&engine, numbered(number), value, StoreOptions::default()).unwrap();
                         versions.borrow_mut()[number as usize] = version;
                     }
                 })
             })
             .collect();
-        rig.sim.block_on(async {
+        rig.sim.block_on(|| {
             for task in tasks {
-                task.join().await;
+                task.join();
             }
             for (number, version) in (0..).zip(versions.take()).filter(|(_, version)| *version > 0) {
                 let expected = expand(&value(&numbered(number), version, 6000));
-                assert_eq!(load(&rig.engine, numbered(number)).await.unwrap(), Some(expected), "{number}");
+                assert_eq!(load(&rig.engine, numbered(number)).unwrap(), Some(expected), "{number}");
             }
         });
         assert!(detail(&rig.engine, "gc_outrun_moves") > 0, "{}: collection was never outrun", scheme.name);
@@ -382,40 +378,35 @@ fn numbered(number: u64) -> Key {
     Key::from_u64_be(number)
 }
 
-async fn fill_and_empty(engine: &HashEngine, scheme: &SchemeRow, bytes: u32) {
+fn fill_and_empty(engine: &HashEngine, scheme: &SchemeRow, bytes: u32) {
     let put = |number: u64, version: u64| {
         let key = numbered(number);
         store(engine, key, value(&key, version, bytes), StoreOptions::default())
     };
     let mut count = 0;
-    while let answer = put(count, 0).await
+    while let answer = put(count, 0)
         && answer.is_ok()
     {
         count += 1;
     }
-    assert_eq!(put(count, 0).await, Err(Status::CAPACITY_EXCEEDED));
+    assert_eq!(put(count, 0), Err(Status::CAPACITY_EXCEEDED));
     let filled =
         f64::from(bytes + 13).max(f64::from(scheme.grain_bytes)) * count as f64 / (32.0 * 128.0 * 1024.0);
     println!("{} {bytes} B: {count} pairs, {:.0} % of the drive", scheme.name, 100.0 * filled);
     assert!(filled > 0.4, "{} {bytes} B: only {count} pairs", scheme.name);
     // Overwrites need no more room than they give back.
     for number in 0..count {
-        assert_eq!(
-            put(number * 7919 % count, 1).await,
-            Ok(()),
-            "{} {bytes} B: overwrite {number}",
-            scheme.name
-        );
+        assert_eq!(put(number * 7919 % count, 1), Ok(()), "{} {bytes} B: overwrite {number}", scheme.name);
     }
     for number in (0..count).step_by(3) {
-        engine.delete(numbered(number)).await.unwrap();
+        engine.delete(numbered(number)).unwrap();
     }
     for number in 0..count {
         let expected = (number % 3 != 0).then(|| expand(&value(&numbered(number), 1, bytes)));
-        assert_eq!(load(engine, numbered(number)).await.unwrap(), expected);
+        assert_eq!(load(engine, numbered(number)).unwrap(), expected);
     }
     for number in 0..count / 4 {
-        assert_eq!(put(count + number, 2).await, Ok(()), "{} {bytes} B: room after deletes", scheme.name);
+        assert_eq!(put(count + number, 2), Ok(()), "{} {bytes} B: room after deletes", scheme.name);
     }
 }
 
@@ -423,23 +414,23 @@ async fn fill_and_empty(engine: &HashEngine, scheme: &SchemeRow, bytes: u32) {
 fn the_largest_and_the_smallest_value_fit() {
     for scheme in SCHEMES {
         let rig = rig(scheme, Sim::new(), "ram", |_| {});
-        rig.sim.block_on(async {
+        rig.sim.block_on(|| {
             let engine = &rig.engine;
             let most = engine.max_value_bytes();
             assert!(most > 10_000, "{}: {most}", scheme.name);
             for (number, bytes) in [(1, most), (2, 0), (3, most - 1), (4, 1)] {
                 let value = value(&key(number), 0, bytes);
-                assert_eq!(store(engine, key(number), value, StoreOptions::default()).await, Ok(()));
-                assert_eq!(load(engine, key(number)).await.unwrap(), Some(expand(&value)));
+                assert_eq!(store(engine, key(number), value, StoreOptions::default()), Ok(()));
+                assert_eq!(load(engine, key(number)).unwrap(), Some(expand(&value)));
             }
-            let refused = engine.reserve(&key(5), most + 1, Arrival::Dma).await.map(|_| ());
+            let refused = engine.reserve(&key(5), most + 1, Arrival::Dma).map(|_| ());
             assert_eq!(refused, Err(Status::INVALID_VALUE_SIZE));
             let update = StoreOptions { update_only: true, ..StoreOptions::default() };
-            let absent = store(engine, key(6), value(&key(6), 0, 5), update).await;
+            let absent = store(engine, key(6), value(&key(6), 0, 5), update);
             assert_eq!(absent, Err(Status::KEY_NOT_FOUND));
             // The room of refused stores came back: as many as the buffer holds, many times over.
             for _ in 0..200 {
-                store(engine, key(6), value(&key(6), 0, most / 2), update).await.unwrap_err();
+                store(engine, key(6), value(&key(6), 0, most / 2), update).unwrap_err();
             }
         });
         rig.sim.clear();
@@ -471,7 +462,7 @@ struct Known {
     under_way: Option<(Key, Option<Pattern>)>,
 }
 
-async fn apply_known(engine: &HashEngine, seed: u64, ops: u64, known: &RefCell<Known>) {
+fn apply_known(engine: &HashEngine, seed: u64, ops: u64, known: &RefCell<Known>) {
     let mut rng = Rng::stream(seed, "hash.cut");
     for version in 0..ops {
         let key = key(rng.below(1500));
@@ -479,11 +470,11 @@ async fn apply_known(engine: &HashEngine, seed: u64, ops: u64, known: &RefCell<K
             let bytes = if rng.one_in(6) { rng.below(9000) } else { rng.below(300) } as u32;
             let new = value(&key, version, bytes);
             known.borrow_mut().under_way = Some((key, Some(new)));
-            store(engine, key, new, StoreOptions::default()).await.unwrap();
+            store(engine, key, new, StoreOptions::default()).unwrap();
             known.borrow_mut().oracle.insert(key, new);
         } else {
             known.borrow_mut().under_way = Some((key, None));
-            engine.delete(key).await.unwrap();
+            engine.delete(key).unwrap();
             known.borrow_mut().oracle.remove(&key);
         }
         known.borrow_mut().under_way = None;
@@ -502,8 +493,8 @@ fn revive(scheme: &'static SchemeRow, media_image: &[u8], image: &[u8], known: &
     let first = Sim::new();
     let (flash, cores) = open(&first, media_image);
     let (config_of_task, flash_of_task, image_of_task) = (config.clone(), flash.clone(), image.to_vec());
-    first.spawn(async move {
-        HashEngine::recover(scheme, &config_of_task, &flash_of_task, cores, &image_of_task).await.map(|_| ())
+    first.spawn(move || {
+        HashEngine::recover(scheme, &config_of_task, &flash_of_task, cores, &image_of_task).map(|_| ())
     });
     let mut rng = Rng::stream(seed, "hash.second cut");
     for _ in 0..rng.below(400) {
@@ -513,11 +504,11 @@ fn revive(scheme: &'static SchemeRow, media_image: &[u8], image: &[u8], known: &
     first.clear();
     let sim = Sim::new();
     let (flash, cores) = open(&sim, &media_image);
-    sim.block_on(async {
-        let engine = HashEngine::recover(scheme, &config, &flash, cores, image).await.unwrap();
+    sim.block_on(|| {
+        let engine = HashEngine::recover(scheme, &config, &flash, cores, image).unwrap();
         let mut oracle = known.oracle.clone();
         if let Some((key, new)) = known.under_way {
-            let found = load(&engine, key).await.unwrap();
+            let found = load(&engine, key).unwrap();
             if found == new.as_ref().map(expand) {
                 match new {
                     Some(new) => oracle.insert(key, new),
@@ -525,11 +516,11 @@ fn revive(scheme: &'static SchemeRow, media_image: &[u8], image: &[u8], known: &
                 };
             }
         }
-        check(&engine, &oracle).await;
+        check(&engine, &oracle);
         // It lives on: collection, overwrites, and what was torn.
         let revived = RefCell::new(Known { oracle, under_way: None });
-        apply_known(&engine, seed, 150, &revived).await;
-        check(&engine, &revived.into_inner().oracle).await;
+        apply_known(&engine, seed, 150, &revived);
+        check(&engine, &revived.into_inner().oracle);
     });
     sim.clear();
 }
@@ -543,7 +534,7 @@ fn a_power_cut_at_any_event_loses_nothing_that_was_acknowledged() {
         let known = Rc::new(RefCell::new(Known::default()));
         let task = {
             let (engine, known) = (rig.engine.clone(), known.clone());
-            sim.spawn(async move { apply_known(&engine, 1, 7000, &known).await })
+            sim.spawn(move || apply_known(&engine, 1, 7000, &known))
         };
         let mut rng = Rng::stream(9, "hash.cuts");
         let (mut events, mut cuts) = (0u64, 0u64);

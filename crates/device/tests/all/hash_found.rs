@@ -21,10 +21,10 @@ fn large_values_do_not_wait_for_room_that_only_they_could_free() {
         let cores = Cores::new(&sim, Roles::Any(4));
         let (_flash, engine) = on_cores(scheme, &sim, "tags", &cores, |c| c.write_buffer_bytes = 40 << 10);
         assert!(engine.max_value_bytes() >= 13_000, "{}", scheme.name);
-        sim.block_on(async {
+        sim.block_on(|| {
             for number in 0..20 {
                 let key = key(number);
-                let answer = store(&engine, key, value(&key, 0, 13_000), StoreOptions::default()).await;
+                let answer = store(&engine, key, value(&key, 0, 13_000), StoreOptions::default());
                 assert_eq!(answer, Ok(()), "{}", scheme.name);
             }
         });
@@ -41,16 +41,14 @@ fn unfinished_values_leave_room_for_one_that_is_there() {
         let cores = Cores::new(&sim, Roles::Any(4));
         let (_flash, engine) = on_cores(scheme, &sim, "tags", &cores, |c| c.write_buffer_bytes = 40 << 10);
         let largest = engine.max_value_bytes();
-        sim.block_on(async {
+        sim.block_on(|| {
             // An open page keeps its own bytes.
-            store(&engine, key(0), value(&key(0), 0, 5000), StoreOptions::default()).await.unwrap();
-            let reserve = |number, bytes| {
-                let engine = engine.clone();
-                async move { engine.reserve(&key(number), bytes, Arrival::Inline).await.expect("there is room") }
-            };
+            store(&engine, key(0), value(&key(0), 0, 5000), StoreOptions::default()).unwrap();
+            let reserve =
+                |number, bytes| engine.reserve(&key(number), bytes, Arrival::Inline).expect("there is room");
             let mut unfinished = Vec::new();
             let refused = loop {
-                let place = reserve(1, 3000).await;
+                let place = reserve(1, 3000);
                 match engine.begin_unfinished(&place) {
                     Ok(()) => unfinished.push(place),
                     Err(status) => break (status, place),
@@ -59,18 +57,18 @@ fn unfinished_values_leave_room_for_one_that_is_there() {
             assert_eq!(refused.0, Status::COMMAND_INTERRUPTED, "{}", scheme.name);
             engine.abandon(refused.1);
             assert!(unfinished.len() > 1, "{}", scheme.name);
-            let whole = store(&engine, key(2), value(&key(2), 0, largest), StoreOptions::default()).await;
+            let whole = store(&engine, key(2), value(&key(2), 0, largest), StoreOptions::default());
             assert_eq!(whole, Ok(()), "{}", scheme.name);
             // One is given up, and one is all there.
             engine.abandon(unfinished.pop().expect("more than one"));
             for number in [3, 4] {
-                let place = reserve(number, 3000).await;
+                let place = reserve(number, 3000);
                 assert_eq!(engine.begin_unfinished(&place), Ok(()), "{}", scheme.name);
-                engine.settle(&place).await;
+                engine.settle(&place);
                 unfinished.push(place);
             }
             unfinished.into_iter().for_each(|place| engine.abandon(place));
-            let alone = reserve(1, largest).await;
+            let alone = reserve(1, largest);
             assert_eq!(engine.begin_unfinished(&alone), Ok(()), "{}", scheme.name);
             engine.abandon(alone);
         });
@@ -86,26 +84,28 @@ fn a_retrieve_does_not_read_what_was_replaced_while_it_waited_for_a_core() {
         let sim = Sim::new();
         let cores = Cores::new(&sim, Roles::Own);
         let (_flash, engine) = on_cores(scheme, &sim, "tags", &cores, |_| {});
-        sim.block_on(async {
+        sim.block_on(|| {
             let key = key(1);
-            let put = |version| {
-                let engine = engine.clone();
-                async move { store(&engine, key, value(&key, version, 900), StoreOptions::default()).await }
+            let put = move |engine: &HashEngine, version| {
+                store(engine, key, value(&key, version, 900), StoreOptions::default())
             };
-            put(0).await.unwrap();
-            engine.drain().await;
-            let storing = sim.spawn(put(1));
-            sim.sleep(20_000).await;
-            let busy = cores.of(Role::Dispatch).acquire().await;
-            sim.sleep(200_000).await;
+            put(&engine, 0).unwrap();
+            engine.drain();
+            let storing = {
+                let engine = engine.clone();
+                sim.spawn(move || put(&engine, 1))
+            };
+            sim.sleep(20_000);
+            let busy = cores.of(Role::Dispatch).acquire();
+            sim.sleep(200_000);
             let finding = {
                 let engine = engine.clone();
-                sim.spawn(async move { engine.find(key).await.map(|found| found.is_some()) })
+                sim.spawn(move || engine.find(key).map(|found| found.is_some()))
             };
-            sim.sleep(1000).await;
+            sim.sleep(1000);
             drop(busy);
-            assert_eq!(storing.join().await, Ok(()));
-            assert_eq!(finding.join().await, Ok(true), "{}", scheme.name);
+            assert_eq!(storing.join(), Ok(()));
+            assert_eq!(finding.join(), Ok(true), "{}", scheme.name);
         });
         sim.clear();
     }
@@ -127,7 +127,7 @@ fn come_up(
     let cores = Cores::new(&sim, Roles::Any(4));
     let config = hash_config(scheme);
     let engine = sim
-        .block_on(HashEngine::recover(scheme, &config, &flash, cores, image))
+        .block_on(|| HashEngine::recover(scheme, &config, &flash, cores, image))
         .map_err(|error| error.to_string())?;
     for _ in 0..steps {
         sim.step();
@@ -149,13 +149,12 @@ fn a_drive_comes_up_after_a_second_cut_behind_an_erase_that_was_cut_off() {
         sim.step_every_event();
         let storing = {
             let engine = engine.clone();
-            sim.spawn(async move {
+            sim.spawn(move || {
                 let mut rng = Rng::stream(3, "pairs");
                 for version in 0..6000 {
                     let key = key(rng.below(300));
                     let bytes = if rng.one_in(6) { rng.below(9000) } else { rng.below(300) } as u32;
-                    let answer =
-                        store(&engine, key, value(&key, version, bytes), StoreOptions::default()).await;
+                    let answer = store(&engine, key, value(&key, version, bytes), StoreOptions::default());
                     assert!(answer.is_ok() || answer == Err(Status::CAPACITY_EXCEEDED));
                 }
             })
@@ -184,12 +183,12 @@ fn a_page_whose_first_item_lies_outside_it_is_refused() {
         let sim = Sim::new();
         let cores = Cores::new(&sim, Roles::Any(4));
         let (flash, engine) = on_cores(scheme, &sim, "tags", &cores, |_| {});
-        sim.block_on(async {
+        sim.block_on(|| {
             for number in 0..200 {
                 let key = key(number);
-                store(&engine, key, value(&key, 0, 100), StoreOptions::default()).await.expect("they fit");
+                store(&engine, key, value(&key, 0, 100), StoreOptions::default()).expect("they fit");
             }
-            engine.drain().await;
+            engine.drain();
         });
         let (media, image) = (flash.media_image(&mut Rng::stream(1, "image")), engine.protected_image());
         let mut medium = media::from_image("tags", flash.geometry(), &media).expect("its own image");
@@ -213,18 +212,18 @@ fn a_page_whose_first_item_lies_outside_it_is_refused() {
 }
 
 /// Stores keys of 8 bytes until the drive is full; returns how many it has.
-async fn fill(engine: &HashEngine, bytes: u32) -> u64 {
+fn fill(engine: &HashEngine, bytes: u32) -> u64 {
     let mut count = 0;
-    while put(engine, count, 0, bytes).await.is_ok() {
+    while put(engine, count, 0, bytes).is_ok() {
         count += 1;
     }
-    assert_eq!(put(engine, count, 0, bytes).await, Err(Status::CAPACITY_EXCEEDED));
+    assert_eq!(put(engine, count, 0, bytes), Err(Status::CAPACITY_EXCEEDED));
     count
 }
 
-async fn put(engine: &HashEngine, number: u64, version: u64, bytes: u32) -> Result<(), Status> {
+fn put(engine: &HashEngine, number: u64, version: u64, bytes: u32) -> Result<(), Status> {
     let key = Key::from_u64_be(number);
-    store(engine, key, value(&key, version, bytes), StoreOptions::default()).await
+    store(engine, key, value(&key, version, bytes), StoreOptions::default())
 }
 
 /// 81h says "do not retry", but the room that an iterator holds comes back when it is closed.
@@ -237,15 +236,15 @@ fn a_full_drive_with_an_open_iterator_answers_21h_where_its_closing_would_make_r
             let change = |config: &mut HashConfig| config.over_provisioning = over_provisioning;
             let (_flash, engine) = on_cores(scheme, &sim, "tags", &cores, change);
             let what = format!("{}, {bytes} B, {over_provisioning}", scheme.name);
-            sim.block_on(async {
-                let count = fill(&engine, bytes).await;
-                let cursor = engine.open_cursor(None).await.expect("it opens");
+            sim.block_on(|| {
+                let count = fill(&engine, bytes);
+                let cursor = engine.open_cursor(None).expect("it opens");
                 // It holds nothing yet: there is no room for another pair with it or without.
-                assert_eq!(put(&engine, count, 1, bytes).await, Err(Status::CAPACITY_EXCEEDED), "{what}");
+                assert_eq!(put(&engine, count, 1, bytes), Err(Status::CAPACITY_EXCEEDED), "{what}");
                 // What is overwritten or deleted it would have to keep.
                 let mut refused = 0;
                 for number in 0..count {
-                    match put(&engine, number, 1, bytes).await {
+                    match put(&engine, number, 1, bytes) {
                         Ok(()) => {}
                         Err(status) => {
                             assert_eq!(status, Status::COMMAND_INTERRUPTED, "{what}: overwrite {number}");
@@ -255,13 +254,13 @@ fn a_full_drive_with_an_open_iterator_answers_21h_where_its_closing_would_make_r
                 }
                 assert!(refused > 0, "{what}");
                 for number in 0..count / 4 {
-                    engine.delete(Key::from_u64_be(number)).await.expect("a delete needs no room");
+                    engine.delete(Key::from_u64_be(number)).expect("a delete needs no room");
                 }
-                let one_more = put(&engine, count, 1, bytes).await;
+                let one_more = put(&engine, count, 1, bytes);
                 assert_eq!(one_more, Err(Status::COMMAND_INTERRUPTED), "{what}");
                 drop(cursor);
                 for number in count / 4..=count {
-                    assert_eq!(put(&engine, number, 2, bytes).await, Ok(()), "{what}: {number} behind it");
+                    assert_eq!(put(&engine, number, 2, bytes), Ok(()), "{what}: {number} behind it");
                 }
             });
             sim.clear();
@@ -276,10 +275,10 @@ fn inline_copies_are_counted() {
         let cores = Cores::new(&sim, Roles::Any(4));
         let (_flash, engine) = on_cores(scheme, &sim, "tags", &cores, |_| {});
         let key = key(1);
-        let place = sim.block_on(engine.reserve(&key, 2048, Arrival::Inline)).expect("there is room");
+        let place = sim.block_on(|| engine.reserve(&key, 2048, Arrival::Inline)).expect("there is room");
         let before = sim.now();
-        sim.block_on(engine.copy_in(&place, 0, &[7; 1024]));
-        sim.block_on(engine.copy_in(&place, 1024, &[7; 1024]));
+        sim.block_on(|| engine.copy_in(&place, 0, &[7; 1024]));
+        sim.block_on(|| engine.copy_in(&place, 1024, &[7; 1024]));
         let counters = engine.counters();
         assert_eq!(
             (counters.memcpy_bytes, counters.memcpy_ns),
@@ -305,18 +304,18 @@ fn a_cursor_that_lost_its_snapshot_says_so_for_good() {
     let mut config = hash_config(scheme);
     config.dram_bytes = 8 << 20;
     let engine = HashEngine::new(scheme, &config, &flash, cores);
-    sim.block_on(async {
-        put(&engine, 0, 0, 20).await.expect("there is room");
-        let mut cursor = engine.open_cursor(None).await.expect("it opens");
+    sim.block_on(|| {
+        put(&engine, 0, 0, 20).expect("there is room");
+        let mut cursor = engine.open_cursor(None).expect("it opens");
         for number in 1..100_000 {
-            put(&engine, number, 0, 20).await.expect("there is room");
+            put(&engine, number, 0, 20).expect("there is room");
         }
         for _ in 0..2 {
-            let lost = engine.next(&mut cursor).await.map(|_| ());
+            let lost = engine.next(&mut cursor).map(|_| ());
             assert_eq!(lost, Err(Status::ITERATOR_LOST));
         }
-        let mut cursor = engine.open_cursor(None).await.expect("it opens");
-        assert!(engine.next(&mut cursor).await.expect("nothing has changed").is_some());
+        let mut cursor = engine.open_cursor(None).expect("it opens");
+        assert!(engine.next(&mut cursor).expect("nothing has changed").is_some());
     });
     sim.clear();
 }
@@ -327,17 +326,17 @@ fn of_a_long_pair_no_more_is_read_than_was_asked_for() {
         let sim = Sim::new();
         let cores = Cores::new(&sim, Roles::Any(4));
         let (flash, engine) = on_cores(scheme, &sim, "tags", &cores, |_| {});
-        sim.block_on(async {
-            put(&engine, 1, 0, 10_000).await.expect("there is room");
-            engine.drain().await;
+        sim.block_on(|| {
+            put(&engine, 1, 0, 10_000).expect("there is room");
+            engine.drain();
             let mut reads = Vec::new();
             for until in [100, 4_000, 10_000] {
                 let before = flash.reads(Purpose::Lookup) + flash.reads(Purpose::Data);
-                let found = engine.find(Key::from_u64_be(1)).await.expect("sound").expect("stored");
+                let found = engine.find(Key::from_u64_be(1)).expect("sound").expect("stored");
                 let mut bytes = 0;
                 for (at, part) in [(0, until / 2), (until / 2, until - until / 2)] {
                     let mut sink = |piece: Piece<'_>| bytes += piece.bytes();
-                    engine.load(&found, at, part, until, &mut sink).await.expect("sound");
+                    engine.load(&found, at, part, until, &mut sink).expect("sound");
                 }
                 assert_eq!(bytes, until);
                 reads.push(flash.reads(Purpose::Lookup) + flash.reads(Purpose::Data) - before);

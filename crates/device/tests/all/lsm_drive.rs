@@ -32,10 +32,9 @@ impl Bench {
         let link = Link::new(&sim, rig::link_config(4096), memory.clone());
         let seen = RefCell::new(None);
         let watch = |flash: &FlashPort| *seen.borrow_mut() = Some(flash.clone());
-        let (drive, driver) = sim.block_on(async {
-            let drive =
-                Drive::power_on_watched(&sim, &link, config, None, &watch).await.expect("it comes up");
-            let driver = connect(&sim, &link, &memory).await;
+        let (drive, driver) = sim.block_on(|| {
+            let drive = Drive::power_on_watched(&sim, &link, config, None, &watch).expect("it comes up");
+            let driver = connect(&sim, &link, &memory);
             (drive, driver)
         });
         let flash = seen.take().expect("a drive has flash");
@@ -47,26 +46,26 @@ impl Bench {
         details.into_iter().find(|(known, _)| *known == name).expect("it is counted").1
     }
 
-    async fn store(&self, number: u64, seed: u64) -> Result<(), Status> {
+    fn store(&self, number: u64, seed: u64) -> Result<(), Status> {
         let key = key(number);
-        self.driver.store(key, Piece::Pattern(Pattern::of_value(&key, seed, 3_000))).await
+        self.driver.store(key, Piece::Pattern(Pattern::of_value(&key, seed, 3_000)))
     }
 
     /// Overwrites pairs between those that stay.
-    async fn churn(&self, stores: u64) {
+    fn churn(&self, stores: u64) {
         for _ in 0..stores {
             let number = self.rng.borrow_mut().below(HOT);
             let seed = self.rng.borrow_mut().next_u64();
-            self.store(COLD + number, seed).await.expect("there is room");
+            self.store(COLD + number, seed).expect("there is room");
         }
     }
 
     /// Destroys the pages of values that lie on flash; returns how many.
-    async fn damage_values(&self) -> u32 {
+    fn damage_values(&self) -> u32 {
         let pages = self.drive_pages();
         let mut damaged = 0;
         for ppa in (0..pages).map(Ppa) {
-            if self.flash.read_spare(ppa, Purpose::Recovery).await.is_ok_and(|spare| spare.kind == b'V') {
+            if self.flash.read_spare(ppa, Purpose::Recovery).is_ok_and(|spare| spare.kind == b'V') {
                 self.flash.damage(ppa);
                 damaged += 1;
             }
@@ -87,32 +86,32 @@ fn a_segment_that_cannot_be_collected_is_counted_and_comes_back_when_its_values_
     // It collects long before it must.
     config.lsm.gc.free_segments_low = 30;
     let bench = Bench::new(&config);
-    bench.sim.block_on(async {
+    bench.sim.block_on(|| {
         for number in 0..COLD {
-            bench.store(number, 0).await.expect("there is room");
-            bench.churn(1).await;
+            bench.store(number, 0).expect("there is room");
+            bench.churn(1);
         }
         assert_eq!(bench.detail("lost_segments"), 0);
-        assert!(bench.damage_values().await > 30);
-        bench.churn(600).await;
+        assert!(bench.damage_values() > 30);
+        bench.churn(600);
         let lost = bench.detail("lost_segments");
         assert!(lost > 5, "{lost} segments were met by collection");
         let mut into = Region::new();
         let mut unreadable = 0;
         for number in 0..COLD {
-            unreadable += u32::from(bench.driver.retrieve(key(number), &mut into).await.is_err());
-            bench.store(number, 1).await.expect("there is room");
-            bench.churn(1).await;
+            unreadable += u32::from(bench.driver.retrieve(key(number), &mut into).is_err());
+            bench.store(number, 1).expect("there is room");
+            bench.churn(1);
         }
         assert!(unreadable > 30, "{unreadable} values were lost");
         // The same segments hold other values now, and are collected like any other.
         let moved = bench.drive.counters().engine.collected_values;
-        bench.churn(3_000).await;
+        bench.churn(3_000);
         assert_eq!(bench.detail("lost_segments"), lost);
         let moved = bench.drive.counters().engine.collected_values - moved;
         assert!(moved > 50, "{moved} values were moved");
         for number in 0..COLD {
-            bench.driver.retrieve(key(number), &mut into).await.expect("it is there");
+            bench.driver.retrieve(key(number), &mut into).expect("it is there");
         }
         assert_eq!(bench.detail("miscounted_bytes"), 0);
     });

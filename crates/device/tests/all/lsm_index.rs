@@ -35,10 +35,10 @@ fn key(number: u32) -> Key {
 
 /// As collection moves a value: `key` refers to the copy at `new` if its newest entry is still `old`. `false`
 /// if not.
-async fn repoint(index: &Index, key: &Key, old: &Entry, new: Vaddr) -> Result<bool, Status> {
-    let refers = index.refers(key, old.address).await?;
+fn repoint(index: &Index, key: &Key, old: &Entry, new: Vaddr) -> Result<bool, Status> {
+    let refers = index.refers(key, old.address)?;
     if refers {
-        index.insert(*key, new, old.bytes).await?;
+        index.insert(*key, new, old.bytes)?;
     }
     Ok(refers)
 }
@@ -248,9 +248,11 @@ impl Stand {
         let sim = Sim::new();
         let port = FlashPort::new(&sim, flash_config(), media);
         let mut found = FoundTables::default();
-        let ftl = sim.block_on(Ftl::recover(port.clone(), &ftl_config(), &mut |lpa, kind, tag| {
-            assert!(found.found(lpa, kind, tag), "only the index writes here");
-        }));
+        let ftl = sim.block_on(|| {
+            Ftl::recover(port.clone(), &ftl_config(), &mut |lpa, kind, tag| {
+                assert!(found.found(lpa, kind, tag), "only the index writes here");
+            })
+        });
         let pool = pool_over(&ftl);
         let records = Rc::new(Records::default());
         let parts = Stand::parts(&sim, ftl.clone(), pool.clone(), values.clone(), records.clone());
@@ -261,12 +263,12 @@ impl Stand {
 
     fn put(&self, number: u32, bytes: u32) -> Vaddr {
         let address = self.values.place(bytes);
-        self.sim.block_on(self.index.insert(key(number), address, bytes)).unwrap();
+        self.sim.block_on(|| self.index.insert(key(number), address, bytes)).unwrap();
         address
     }
 
     fn get(&self, number: u32) -> Result<Option<Vaddr>, Status> {
-        let found = self.sim.block_on(self.index.get(&key(number)))?;
+        let found = self.sim.block_on(|| self.index.get(&key(number)))?;
         Ok(found.map(|entry| entry.address))
     }
 
@@ -274,7 +276,7 @@ impl Stand {
         let mut cursor = snapshot.cursor(Some(key(from)));
         let mut pairs = Vec::new();
         while pairs.len() < most
-            && let Some((key, entry)) = self.sim.block_on(cursor.next()).unwrap()
+            && let Some((key, entry)) = self.sim.block_on(|| cursor.next_pair()).unwrap()
         {
             pairs.push((key, entry.address));
         }
@@ -287,7 +289,7 @@ impl Stand {
             return;
         }
         let mut found: Vec<(Key, Entry)> = Vec::new();
-        self.sim.block_on(self.index.references(Values::addresses(id), &mut found)).unwrap();
+        self.sim.block_on(|| self.index.references(Values::addresses(id), &mut found)).unwrap();
         let live = self.values.segments.borrow()[&id].live.clone();
         for (_, entry) in &found {
             assert_eq!(live.get(&entry.address.0), Some(&entry.bytes), "a stale entry was found");
@@ -298,7 +300,7 @@ impl Stand {
             // that has some.
             let is_newest = oracle.get(&number).is_some_and(|it| *it == (entry.address, entry.bytes));
             let new = self.values.place(entry.bytes);
-            let moved = self.sim.block_on(repoint(&self.index, &key, &entry, new)).unwrap();
+            let moved = self.sim.block_on(|| repoint(&self.index, &key, &entry, new)).unwrap();
             assert_eq!(moved, is_newest);
             if moved {
                 oracle.insert(number, (new, entry.bytes));
@@ -361,7 +363,7 @@ fn run(config: IndexConfig, ops: &[Op]) {
                 oracle.insert(number, (stand.put(number, bytes), bytes));
             }
             Op::Remove(number) => {
-                stand.sim.block_on(stand.index.remove(key(number))).unwrap();
+                stand.sim.block_on(|| stand.index.remove(key(number))).unwrap();
                 oracle.remove(&number);
             }
             Op::Get(number) => {
@@ -373,7 +375,7 @@ fn run(config: IndexConfig, ops: &[Op]) {
                 assert_eq!(found, expected.map(|(number, pair)| (key(*number), pair.0)).collect::<Vec<_>>());
             }
             Op::Snapshot => snapshots.push((stand.index.snapshot(), oracle.clone())),
-            Op::CompactAll => stand.sim.block_on(stand.index.compact_all()).unwrap(),
+            Op::CompactAll => stand.sim.block_on(|| stand.index.compact_all()).unwrap(),
             Op::Collect(id) if stand.values.segments.borrow().contains_key(&id) => {
                 stand.collect(id, &mut oracle);
             }
@@ -386,7 +388,7 @@ fn run(config: IndexConfig, ops: &[Op]) {
         assert_eq!(stand.walk(snapshot, 0, usize::MAX), all, "a snapshot has changed");
     }
     drop(snapshots);
-    stand.sim.block_on(stand.index.compact_all()).unwrap();
+    stand.sim.block_on(|| stand.index.compact_all()).unwrap();
     stand.check_all(&oracle);
     let live: BTreeMap<u64, u32> =
         oracle.values().filter(|(_, bytes)| *bytes > 0).map(|(address, bytes)| (address.0, *bytes)).collect();
@@ -397,9 +399,9 @@ fn run(config: IndexConfig, ops: &[Op]) {
         "one run holds one entry of every key and no tombstone"
     );
     for number in 0..KEYS {
-        stand.sim.block_on(stand.index.remove(key(number))).unwrap();
+        stand.sim.block_on(|| stand.index.remove(key(number))).unwrap();
     }
-    stand.sim.block_on(stand.index.compact_all()).unwrap();
+    stand.sim.block_on(|| stand.index.compact_all()).unwrap();
     assert_eq!((stand.index.pages_in_use(), stand.index.entries()), (0, 0));
     assert_eq!(stand.pool.free_count(), stand.pool.segments(), "pages of dropped tables were kept");
 }
@@ -441,25 +443,25 @@ struct Shared {
 }
 
 impl Shared {
-    async fn work(&self, mut rng: Rng) {
+    fn work(&self, mut rng: Rng) {
         let index = &self.stand.index;
         for _ in 0..200 {
             let number = rng.below(KEYS.into()) as u32;
-            let _guard = self.locks.lock(number).await;
+            let _guard = self.locks.lock(number);
             match rng.below(4) {
                 0 => {
-                    let found = index.get(&key(number)).await.unwrap();
+                    let found = index.get(&key(number)).unwrap();
                     let expected = self.oracle.borrow().get(&number).map(|(address, _)| *address);
                     assert_eq!(found.map(|entry| entry.address), expected);
                 }
                 1 => {
-                    index.remove(key(number)).await.unwrap();
+                    index.remove(key(number)).unwrap();
                     self.oracle.borrow_mut().remove(&number);
                 }
                 _ => {
                     let address = self.stand.values.place(8);
                     self.pending.borrow_mut().push(address.0 / SEGMENT_BYTES);
-                    index.insert(key(number), address, 8).await.unwrap();
+                    index.insert(key(number), address, 8).unwrap();
                     let mut pending = self.pending.borrow_mut();
                     let place = pending.iter().position(|id| *id == address.0 / SEGMENT_BYTES).unwrap();
                     pending.swap_remove(place);
@@ -470,9 +472,9 @@ impl Shared {
     }
 
     /// Empties and frees segments for as long as others work.
-    async fn collect(&self, mut rng: Rng) {
+    fn collect(&self, mut rng: Rng) {
         for _ in 0..100 {
-            self.stand.sim.sleep(20_000).await;
+            self.stand.sim.sleep(20_000);
             let values = &self.stand.values;
             let id = rng.below(values.segments.borrow().len().max(1) as u64);
             let unused = !values.segments.borrow().contains_key(&id) || values.free.borrow().contains(&id);
@@ -480,12 +482,12 @@ impl Shared {
                 continue;
             }
             let mut found = Vec::new();
-            self.stand.index.references(Values::addresses(id), &mut found).await.unwrap();
+            self.stand.index.references(Values::addresses(id), &mut found).unwrap();
             for (key, entry) in found {
                 let number = (key.halves().0 >> 32) as u32;
-                let _guard = self.locks.lock(number).await;
+                let _guard = self.locks.lock(number);
                 let new = values.place(entry.bytes);
-                if repoint(&self.stand.index, &key, &entry, new).await.unwrap() {
+                if repoint(&self.stand.index, &key, &entry, new).unwrap() {
                     self.oracle.borrow_mut().insert(number, (new, entry.bytes));
                 } else {
                     values.dead(new, entry.bytes);
@@ -510,15 +512,15 @@ fn contexts_work_side_by_side() {
         });
         for task in 0..4 {
             let (shared, rng) = (shared.clone(), Rng::stream(seed, &format!("context {task}")));
-            sim.spawn(async move { shared.work(rng).await });
+            sim.spawn(move || shared.work(rng));
         }
         let (collector, rng) = (shared.clone(), Rng::stream(seed, "collector"));
-        let collected = sim.spawn(async move { collector.collect(rng).await });
+        let collected = sim.spawn(move || collector.collect(rng));
         sim.run();
         collected.try_take().expect("the collector ends");
         let (stand, oracle) = (&shared.stand, shared.oracle.borrow());
         stand.check_all(&oracle);
-        sim.block_on(stand.index.compact_all()).unwrap();
+        sim.block_on(|| stand.index.compact_all()).unwrap();
         stand.check_all(&oracle);
         assert_eq!(stand.values.live().len(), oracle.len());
         assert!(
@@ -533,11 +535,11 @@ fn what_a_layout_cannot_hold_is_refused() {
     let stand = Stand::new(config("published", "tiered"));
     let long = Key::new(b"five!").unwrap();
     let insert = |key: Key, address: u64, bytes: u32| {
-        stand.sim.block_on(stand.index.insert(key, Vaddr(address), bytes))
+        stand.sim.block_on(|| stand.index.insert(key, Vaddr(address), bytes))
     };
     assert_eq!(insert(long, 0, 1), Err(Status::INVALID_KEY_SIZE));
-    assert_eq!(stand.sim.block_on(stand.index.get(&long)), Err(Status::INVALID_KEY_SIZE));
-    assert_eq!(stand.sim.block_on(stand.index.remove(long)), Err(Status::INVALID_KEY_SIZE));
+    assert_eq!(stand.sim.block_on(|| stand.index.get(&long)), Err(Status::INVALID_KEY_SIZE));
+    assert_eq!(stand.sim.block_on(|| stand.index.remove(long)), Err(Status::INVALID_KEY_SIZE));
     assert_eq!(insert(key(1), 1 << 40, 1), Err(Status::CAPACITY_EXCEEDED));
     assert_eq!(insert(key(1), 0, 1 << 24), Err(Status::INVALID_VALUE_SIZE));
     assert_eq!(stand.index.entries(), 0);
@@ -571,10 +573,10 @@ fn published_tables_take_the_published_pages() {
         ..flash_config()
     };
     let stand = Stand::on(Sim::new(), &flash, IndexConfig::default());
-    stand.sim.block_on(async {
+    stand.sim.block_on(|| {
         for number in 0..1_000_000u32 {
             // Empty values: the books of the pretended value log are not what is tested here.
-            stand.index.insert(key(number), Vaddr(0), 0).await.unwrap();
+            stand.index.insert(key(number), Vaddr(0), 0).unwrap();
         }
     });
     let programs = stand.port.programs(Purpose::Index) + stand.port.programs(Purpose::Compaction);

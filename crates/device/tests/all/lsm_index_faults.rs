@@ -22,11 +22,11 @@ fn live_through(stand: &Stand, seed: u64, changes: u32, mut cut: impl FnMut(&Sta
         let index = stand.index.clone();
         let task = if rng.one_in(4) {
             after.remove(&number);
-            stand.sim.spawn(async move { index.remove(key(number)).await })
+            stand.sim.spawn(move || index.remove(key(number)))
         } else {
             let address = stand.values.place(8);
             after.insert(number, address);
-            stand.sim.spawn(async move { index.insert(key(number), address, 8).await })
+            stand.sim.spawn(move || index.insert(key(number), address, 8))
         };
         let states = [state, after];
         while stand.sim.step() {
@@ -90,7 +90,7 @@ fn a_damaged_page_costs_its_keys_and_nothing_else() {
             for number in (0..KEYS).chain(0..KEYS / 2) {
                 oracle.insert(number, stand.put(number, 8));
             }
-            if let Err(ReadError::Erased) = stand.sim.block_on(stand.port.read(page, Purpose::Recovery)) {
+            if let Err(ReadError::Erased) = stand.sim.block_on(|| stand.port.read(page, Purpose::Recovery)) {
                 continue;
             }
             stand.port.damage(page);
@@ -132,7 +132,7 @@ fn a_full_drive_says_so_and_forgets_nothing() {
         let mut oracle = BTreeMap::new();
         let refused = (0..20_000u32).find_map(|number| {
             let address = stand.values.place(8);
-            match stand.sim.block_on(stand.index.insert(key(number), address, 8)) {
+            match stand.sim.block_on(|| stand.index.insert(key(number), address, 8)) {
                 Ok(()) => {
                     oracle.insert(number, address);
                     None
@@ -160,7 +160,7 @@ fn a_memtable_merged_along_survives_any_cut() {
                 state.insert(number, stand.put(number, 8));
             }
             for number in (0..KEYS).step_by(3).take(4) {
-                stand.sim.block_on(stand.index.remove(key(number))).unwrap();
+                stand.sim.block_on(|| stand.index.remove(key(number))).unwrap();
                 state.remove(&number);
             }
             let mut taken: Vec<_> = std::iter::from_fn(|| stand.pool.alloc(Use::Index)).collect();
@@ -169,7 +169,7 @@ fn a_memtable_merged_along_survives_any_cut() {
         };
         let fits = |segments: &usize| {
             let (stand, _) = with_room_for(*segments);
-            stand.sim.block_on(stand.index.compact_all()).is_ok()
+            stand.sim.block_on(|| stand.index.compact_all()).is_ok()
         };
         let least = (0..).find(fits).expect("it fits the empty drive");
         let (stand, state) = with_room_for(least);
@@ -178,7 +178,7 @@ fn a_memtable_merged_along_survives_any_cut() {
         let mut rng = Rng::stream(5, "cuts");
         stand.sim.step_every_event();
         let index = stand.index.clone();
-        let task = stand.sim.spawn(async move { index.compact_all().await });
+        let task = stand.sim.spawn(move || index.compact_all());
         while stand.sim.step() {
             assert_eq!(*stand.records.image.borrow(), stand.index.image());
             is_one_of(&stand.next_life(&config, &mut rng), &states);
@@ -210,7 +210,7 @@ fn what_waited_for_space_does_not_speak_of_reused_segments() {
         put(&mut oracle, 0..8);
         assert_eq!(stand.values.head.get(), Some(0), "the segment is used again");
         taken.into_iter().for_each(|id| stand.pool.free(id));
-        stand.sim.block_on(stand.index.compact_all()).unwrap();
+        stand.sim.block_on(|| stand.index.compact_all()).unwrap();
         stand.check_all(&oracle);
         let live = oracle.values().map(|(address, bytes)| (address.0, *bytes)).collect::<BTreeMap<_, _>>();
         assert_eq!(stand.values.live(), live);

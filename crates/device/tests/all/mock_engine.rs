@@ -78,10 +78,10 @@ impl MockEngine {
         MockEngine { largest_value_bytes, window_bytes: WINDOW_BYTES, ..MockEngine::default() }
     }
 
-    async fn wait(&self) {
+    fn wait(&self) {
         let Some(jitter) = &self.jitter else { return };
         let span = jitter.rng.borrow_mut().below(jitter.below_ns);
-        jitter.sim.sleep(span).await;
+        jitter.sim.sleep(span);
     }
 
     fn close_place(&self) {
@@ -102,8 +102,8 @@ impl MockEngine {
 impl Landing for MockEngine {
     type Place = Place;
 
-    async fn reserve(&self, _: &Key, bytes: u32, arrival: Arrival) -> Result<Place, Status> {
-        self.wait().await;
+    fn reserve(&self, _: &Key, bytes: u32, arrival: Arrival) -> Result<Place, Status> {
+        self.wait();
         assert!(bytes <= self.largest_value_bytes, "the controller checks sizes");
         if self.most_places.is_some_and(|most| self.open_places.get() >= most) {
             return Err(Status::CAPACITY_EXCEEDED);
@@ -115,8 +115,8 @@ impl Landing for MockEngine {
         Ok(Place { content: RefCell::default(), bytes, arrived_bytes: Cell::new(0), in_window: false })
     }
 
-    async fn copy_in(&self, place: &Place, at: u32, bytes: &[u8]) {
-        self.wait().await;
+    fn copy_in(&self, place: &Place, at: u32, bytes: &[u8]) {
+        self.wait();
         self.arrive(place, at, Piece::Bytes(bytes));
     }
 
@@ -124,8 +124,8 @@ impl Landing for MockEngine {
         self.arrive(place, at, piece);
     }
 
-    async fn settle(&self, place: &Place) {
-        self.wait().await;
+    fn settle(&self, place: &Place) {
+        self.wait();
         assert_eq!(place.arrived_bytes.get(), place.bytes, "settled before everything arrived");
     }
 
@@ -141,8 +141,8 @@ impl Exposing for MockEngine {
         Some(self.window_bytes)
     }
 
-    async fn open_window(&self) -> Result<Window, Status> {
-        self.wait().await;
+    fn open_window(&self) -> Result<Window, Status> {
+        self.wait();
         if self.most_windows.is_some_and(|most| Rc::strong_count(&self.windows) > most) {
             return Err(Status::COMMAND_INTERRUPTED);
         }
@@ -172,8 +172,8 @@ impl Engine for MockEngine {
     /// The pairs that are left, last first.
     type Cursor = Vec<(Key, Rc<Stored>)>;
 
-    async fn commit(&self, key: Key, place: Place, options: StoreOptions) -> Result<(), Status> {
-        self.wait().await;
+    fn commit(&self, key: Key, place: Place, options: StoreOptions) -> Result<(), Status> {
+        self.wait();
         self.close_place();
         assert_eq!(place.arrived_bytes.get(), place.bytes, "committed before everything arrived");
         let mut values = self.values.borrow_mut();
@@ -187,8 +187,8 @@ impl Engine for MockEngine {
         Ok(())
     }
 
-    async fn find(&self, key: Key) -> Result<Option<Rc<Stored>>, Status> {
-        self.wait().await;
+    fn find(&self, key: Key) -> Result<Option<Rc<Stored>>, Status> {
+        self.wait();
         Ok(self.values.borrow().get(&key).cloned())
     }
 
@@ -196,7 +196,7 @@ impl Engine for MockEngine {
         found.bytes
     }
 
-    async fn load(
+    fn load(
         &self,
         found: &Rc<Stored>,
         at: u32,
@@ -204,7 +204,7 @@ impl Engine for MockEngine {
         until: u32,
         sink: &mut dyn FnMut(Piece<'_>),
     ) -> Result<(), Status> {
-        self.wait().await;
+        self.wait();
         if let Some(left) = self.busy_loads.get().checked_sub(1) {
             self.busy_loads.set(left);
             return Err(Status::COMMAND_INTERRUPTED);
@@ -215,28 +215,28 @@ impl Engine for MockEngine {
         Ok(())
     }
 
-    async fn delete(&self, key: Key) -> Result<(), Status> {
-        self.wait().await;
+    fn delete(&self, key: Key) -> Result<(), Status> {
+        self.wait();
         self.values.borrow_mut().remove(&key);
         Ok(())
     }
 
-    async fn open_cursor(&self, from: Option<Key>) -> Result<Self::Cursor, Status> {
-        self.wait().await;
+    fn open_cursor(&self, from: Option<Key>) -> Result<Self::Cursor, Status> {
+        self.wait();
         let values = self.values.borrow();
         let later = values.iter().filter(|(key, _)| from.is_none_or(|from| **key >= from));
         Ok(later.rev().map(|(key, stored)| (*key, stored.clone())).collect())
     }
 
-    async fn next(&self, cursor: &mut Self::Cursor) -> Result<Option<(Key, Rc<Stored>)>, Status> {
-        self.wait().await;
+    fn next(&self, cursor: &mut Self::Cursor) -> Result<Option<(Key, Rc<Stored>)>, Status> {
+        self.wait();
         if self.lost_cursors.get() {
             return Err(Status::ITERATOR_LOST);
         }
         Ok(cursor.pop())
     }
 
-    async fn drain(&self) {}
+    fn drain(&self) {}
 
     fn utilization(&self) -> Utilization {
         let live_bytes = self.values.borrow().values().map(|stored| u64::from(stored.bytes)).sum();
@@ -247,7 +247,7 @@ impl Engine for MockEngine {
         self.largest_value_bytes
     }
 
-    async fn power_on(_: Parts, _: Option<&[u8]>) -> Result<Self, PowerOnError> {
+    fn power_on(_: Parts, _: Option<&[u8]>) -> Result<Self, PowerOnError> {
         unreachable!("tests build it themselves")
     }
 

@@ -35,19 +35,19 @@ fn rig(entries: u32, eviction: Eviction) -> Rig {
     rig_on(Sim::new(), entries, eviction)
 }
 
-async fn open(buffer: &PageBuffer, lpa: u32) -> Pin {
-    buffer.open(lpa, KIND, Hold::Drive).await.unwrap()
+fn open(buffer: &PageBuffer, lpa: u32) -> Pin {
+    buffer.open(lpa, KIND, Hold::Drive).unwrap()
 }
 
 /// Opens a page, writes one byte and closes it.
-async fn fill(buffer: &PageBuffer, lpa: u32) {
-    let pin = open(buffer, lpa).await;
+fn fill(buffer: &PageBuffer, lpa: u32) {
+    let pin = open(buffer, lpa);
     pin.write(0, Piece::Bytes(&[lpa as u8 + 1]));
     pin.close();
 }
 
-async fn first_byte(buffer: &PageBuffer, lpa: u32) -> Result<u8, Status> {
-    let pin = buffer.fetch(lpa, Purpose::Lookup).await?;
+fn first_byte(buffer: &PageBuffer, lpa: u32) -> Result<u8, Status> {
+    let pin = buffer.fetch(lpa, Purpose::Lookup)?;
     let mut byte = [0];
     pin.read(0, 1, &mut |piece| piece.expand(&mut byte));
     Ok(byte[0])
@@ -98,17 +98,17 @@ impl PageWatch for Diary {
 #[test]
 fn the_least_recently_used_page_is_programmed_and_waited_for() {
     let Rig { sim, ftl, buffer } = rig(8, Eviction::Wait);
-    sim.block_on(async {
+    sim.block_on(|| {
         for lpa in 0..8 {
-            fill(&buffer, lpa).await;
+            fill(&buffer, lpa);
         }
         assert_eq!((sim.now(), ftl.is_mapped_page(0)), (0, false), "a full page is not programmed");
-        assert_eq!(first_byte(&buffer, 0).await, Ok(1)); // 0 was used: 1 is now the oldest
-        fill(&buffer, 8).await;
+        assert_eq!(first_byte(&buffer, 0), Ok(1)); // 0 was used: 1 is now the oldest
+        fill(&buffer, 8);
         assert!(sim.now() >= support::PROGRAM_NS, "the new page waited for a program");
         assert!(ftl.is_mapped_page(1) && !ftl.is_mapped_page(0));
         let before = sim.now();
-        assert_eq!(first_byte(&buffer, 1).await, Ok(2), "back from flash");
+        assert_eq!(first_byte(&buffer, 1), Ok(2), "back from flash");
         assert!(sim.now() >= before + support::PROGRAM_NS, "its entry had to be won by a program");
     });
     let statistics = buffer.statistics();
@@ -118,20 +118,20 @@ fn the_least_recently_used_page_is_programmed_and_waited_for() {
 #[test]
 fn overlapped_programs_are_not_waited_for() {
     let Rig { sim, ftl, buffer } = rig(16, Eviction::Overlap);
-    sim.block_on(async {
+    sim.block_on(|| {
         for lpa in 0..100 {
             let before = sim.now();
-            fill(&buffer, lpa).await;
+            fill(&buffer, lpa);
             assert_eq!(sim.now(), before, "page {lpa} waited");
-            sim.sleep(2 * support::PROGRAM_NS).await;
+            sim.sleep(2 * support::PROGRAM_NS);
         }
         assert_eq!(buffer.statistics().waits, 0);
         for lpa in 100..200 {
-            fill(&buffer, lpa).await; // faster than flash: now it must wait, and still loses nothing
+            fill(&buffer, lpa); // faster than flash: now it must wait, and still loses nothing
         }
         assert!(buffer.statistics().waits > 0);
         for lpa in 0..200 {
-            assert_eq!(first_byte(&buffer, lpa).await, Ok(lpa as u8 + 1));
+            assert_eq!(first_byte(&buffer, lpa), Ok(lpa as u8 + 1));
         }
     });
     assert!((0..150).all(|lpa| ftl.is_mapped_page(lpa)));
@@ -140,17 +140,17 @@ fn overlapped_programs_are_not_waited_for() {
 #[test]
 fn with_every_entry_pinned_a_page_is_refused_not_waited_for() {
     let Rig { sim, buffer, .. } = rig(8, Eviction::Wait);
-    sim.block_on(async {
+    sim.block_on(|| {
         let mut pins = Vec::new();
         for lpa in 0..8 {
-            pins.push(buffer.open(lpa, KIND, Hold::Host).await.unwrap());
+            pins.push(buffer.open(lpa, KIND, Hold::Host).unwrap());
         }
         assert_eq!(buffer.occupancy(), (8, 8, 8));
-        let refused = buffer.open(9, KIND, Hold::Drive).await.err();
+        let refused = buffer.open(9, KIND, Hold::Drive).err();
         assert_eq!(refused, Some(Status::COMMAND_INTERRUPTED));
-        assert_eq!(buffer.fetch(10, Purpose::Lookup).await.err(), Some(Status::COMMAND_INTERRUPTED));
+        assert_eq!(buffer.fetch(10, Purpose::Lookup).err(), Some(Status::COMMAND_INTERRUPTED));
         pins.pop();
-        fill(&buffer, 9).await;
+        fill(&buffer, 9);
         drop(pins);
         assert_eq!(buffer.occupancy(), (8, 0, 0));
     });
@@ -160,17 +160,23 @@ fn with_every_entry_pinned_a_page_is_refused_not_waited_for() {
 fn pages_being_filled_leave_last_and_not_unannounced() {
     let Rig { sim, buffer, .. } = rig(8, Eviction::Wait);
     let diary = Diary::of(&buffer);
-    sim.block_on(async {
-        let half = open(&buffer, 0).await;
+    sim.block_on(|| {
+        let half = open(&buffer, 0);
         half.write(0, Piece::Bytes(&[1; 100]));
         drop(half);
         for lpa in 1..30 {
-            fill(&buffer, lpa).await;
+            fill(&buffer, lpa);
         }
         assert!(buffer.try_pin(0, Hold::Drive).is_some(), "still there, though used long ago");
         assert!(!diary.take().iter().any(|line| line.starts_with("leaving")));
-        let pins: Vec<Pin> = join_all(&sim, (1..8).map(|n| open(&buffer, 100 + n))).await;
-        let _one_more = open(&buffer, 200).await;
+        let pins: Vec<Pin> = join_all(
+            &sim,
+            (1..8).map(|n| {
+                let buffer = &buffer;
+                move || open(buffer, 100 + n)
+            }),
+        );
+        let _one_more = open(&buffer, 200);
         assert_eq!(diary.take().last().unwrap(), "programmed 0");
         assert_eq!(buffer.statistics().forced_out, 1);
         drop(pins);
@@ -182,14 +188,14 @@ fn without_flash_what_leaves_is_lost() {
     let sim = Sim::new();
     let buffer = PageBuffer::new(&sim, None, 8, Eviction::Wait, PAGE_BYTES);
     let diary = Diary::of(&buffer);
-    sim.block_on(async {
+    sim.block_on(|| {
         for lpa in 0..9 {
-            fill(&buffer, lpa).await;
+            fill(&buffer, lpa);
         }
         assert!(diary.take().contains(&"programmed 0".to_string()), "it is no longer protected");
-        assert_eq!(first_byte(&buffer, 1).await, Ok(2));
-        assert_eq!(first_byte(&buffer, 0).await, Err(Status::VALUE_NOT_RESIDENT));
-        buffer.drain().await;
+        assert_eq!(first_byte(&buffer, 1), Ok(2));
+        assert_eq!(first_byte(&buffer, 0), Err(Status::VALUE_NOT_RESIDENT));
+        buffer.drain();
     });
     assert_eq!(sim.now(), 0, "nothing took time");
 }
@@ -198,20 +204,20 @@ fn without_flash_what_leaves_is_lost() {
 fn a_drained_page_can_be_filled_further() {
     let Rig { sim, ftl, buffer } = rig(8, Eviction::Wait);
     let diary = Diary::of(&buffer);
-    sim.block_on(async {
-        let pin = open(&buffer, 3).await;
+    sim.block_on(|| {
+        let pin = open(&buffer, 3);
         pin.write(0, Piece::Bytes(b"first"));
-        buffer.drain().await;
-        buffer.drain().await;
+        buffer.drain();
+        buffer.drain();
         assert_eq!(diary.take(), ["dirtied 3 with 0", "programmed 3"], "the second drain found nothing");
         pin.write(5, Piece::Bytes(b", second"));
         assert_eq!(diary.take(), ["dirtied 3 with 5"], "all of it is protected again");
         pin.close();
         drop(pin);
         for lpa in 10..18 {
-            fill(&buffer, lpa).await;
+            fill(&buffer, lpa);
         }
-        let page = ftl.read_page(3).await.unwrap();
+        let page = ftl.read_page(3).unwrap();
         assert_eq!(page.to_bytes(13), b"first, second");
     });
 }
@@ -225,18 +231,18 @@ fn bytes_that_come_during_a_program_are_not_taken_for_stored() {
         buffer.for_each_unstored(&mut |lpa, region| found.push((lpa, region.written_end())));
         found
     };
-    sim.block_on(async {
-        let pin = open(&buffer, 3).await;
+    sim.block_on(|| {
+        let pin = open(&buffer, 3);
         pin.write(0, Piece::Bytes(b"first"));
         let draining = buffer.clone();
-        let drain = sim.spawn(async move { draining.drain().await });
-        sim.sleep(1).await;
+        let drain = sim.spawn(move || draining.drain());
+        sim.sleep(1);
         assert_eq!(unstored(&buffer), [(3, 5)], "protected until the program has completed");
         pin.write(5, Piece::Bytes(b", second"));
-        drain.join().await;
+        drain.join();
         assert_eq!(unstored(&buffer), [(3, 13)]);
         assert_eq!(diary.take(), ["dirtied 3 with 0"]);
-        buffer.drain().await;
+        buffer.drain();
         assert_eq!(unstored(&buffer), []);
         assert_eq!(diary.take(), ["programmed 3"]);
     });
@@ -246,22 +252,22 @@ fn bytes_that_come_during_a_program_are_not_taken_for_stored() {
 fn a_dropped_segment_waits_for_its_running_programs() {
     let Rig { sim, buffer, .. } = rig(8, Eviction::Wait);
     let diary = Diary::of(&buffer);
-    sim.block_on(async {
-        fill(&buffer, 4).await;
+    sim.block_on(|| {
+        fill(&buffer, 4);
         let draining = buffer.clone();
-        let drain = sim.spawn(async move { draining.drain().await });
-        sim.sleep(1).await;
-        fill(&buffer, 5).await;
-        let reader = open(&buffer, 6).await;
+        let drain = sim.spawn(move || draining.drain());
+        sim.sleep(1);
+        fill(&buffer, 5);
+        let reader = open(&buffer, 6);
         diary.take();
         assert_eq!(buffer.drop_pages(4..8), 2, "4 is being programmed and 6 pinned");
         assert!(buffer.try_pin(5, Hold::Drive).is_none());
         drop(reader);
         assert_eq!(diary.take(), ["discarded 6"]);
-        drain.join().await;
+        drain.join();
         assert_eq!(diary.take(), ["discarded 4"]);
         for lpa in 10..18 {
-            fill(&buffer, lpa).await;
+            fill(&buffer, lpa);
         }
         assert_eq!(buffer.statistics().evicted_dirty, 0, "all eight entries were free");
     });
@@ -272,21 +278,20 @@ fn a_dropped_segment_waits_for_its_running_programs() {
 fn a_page_is_brought_once() {
     for seed in 0..20 {
         let Rig { sim, buffer, .. } = rig_on(Sim::permuted(seed), 8, Eviction::Wait);
-        sim.block_on(async {
+        sim.block_on(|| {
             for lpa in 0..8 {
-                fill(&buffer, lpa).await;
+                fill(&buffer, lpa);
             }
             join_all(
                 &sim,
                 (0..5).map(|at| {
                     let buffer = &buffer;
-                    async move { open(buffer, 20).await.write(at, Piece::Bytes(&[at as u8])) }
+                    move || open(buffer, 20).write(at, Piece::Bytes(&[at as u8]))
                 }),
-            )
-            .await;
+            );
             assert_eq!(buffer.statistics().opened, 9);
             assert_eq!(buffer.statistics().evicted_dirty, 1);
-            join_all(&sim, (0..5).map(|_| first_byte(&buffer, 0))).await;
+            join_all(&sim, (0..5).map(|_| || first_byte(&buffer, 0)));
             assert_eq!(buffer.statistics().fetched, 1);
         });
         assert_eq!(buffer.occupancy(), (8, 0, 0));
@@ -315,7 +320,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 /// One task that fills pages of its own and reads what it wrote.
-async fn live(sim: Sim, buffer: PageBuffer, first_lpa: u32, steps: Vec<Step>) {
+fn live(sim: Sim, buffer: PageBuffer, first_lpa: u32, steps: Vec<Step>) {
     let mut content: BTreeMap<u32, Vec<u8>> = BTreeMap::new();
     let mut filling: Option<u32> = None;
     let mut rng = Rng::stream(u64::from(first_lpa), "bytes");
@@ -330,7 +335,7 @@ async fn live(sim: Sim, buffer: PageBuffer, first_lpa: u32, steps: Vec<Step>) {
                     Some(pin) => pin,
                     None => {
                         filling.inspect(|lpa| buffer.close(*lpa));
-                        open(&buffer, first_lpa + content.len() as u32).await
+                        open(&buffer, first_lpa + content.len() as u32)
                     }
                 };
                 let page = content.entry(pin.lpa()).or_default();
@@ -344,7 +349,7 @@ async fn live(sim: Sim, buffer: PageBuffer, first_lpa: u32, steps: Vec<Step>) {
             Step::Read(_) if content.is_empty() => {}
             Step::Read(which) => {
                 let (lpa, bytes) = content.iter().nth(which % content.len()).unwrap();
-                let pin = buffer.fetch(*lpa, Purpose::Lookup).await.unwrap();
+                let pin = buffer.fetch(*lpa, Purpose::Lookup).unwrap();
                 let mut found = Vec::new();
                 pin.read(0, bytes.len() as u32, &mut |piece| {
                     let from = found.len();
@@ -353,8 +358,8 @@ async fn live(sim: Sim, buffer: PageBuffer, first_lpa: u32, steps: Vec<Step>) {
                 });
                 assert_eq!(found, *bytes, "page {lpa}");
             }
-            Step::Drain => buffer.drain().await,
-            Step::Rest(span) => sim.sleep(span).await,
+            Step::Drain => buffer.drain(),
+            Step::Rest(span) => sim.sleep(span),
         }
     }
 }
@@ -371,9 +376,12 @@ proptest! {
         let eviction = if overlap { Eviction::Overlap } else { Eviction::Wait };
         let Rig { sim, buffer, ftl: _ftl } = rig_on(Sim::permuted(seed), 8, eviction);
         let tasks: Vec<_> = scripts.into_iter().enumerate()
-            .map(|(task, steps)| sim.spawn(live(sim.clone(), buffer.clone(), 60 * task as u32, steps)))
+            .map(|(task, steps)| {
+                let (sim2, buffer) = (sim.clone(), buffer.clone());
+                sim.spawn(move || live(sim2, buffer, 60 * task as u32, steps))
+            })
             .collect();
-        sim.block_on(async { for task in tasks { task.join().await } });
+        sim.block_on(|| { for task in tasks { task.join() } });
         prop_assert_eq!(buffer.occupancy(), (8, 0, 0));
     }
 }

@@ -30,7 +30,7 @@ struct World {
 fn world(sim: Sim, config: &DriveConfig, survivors: Option<&Survivors>) -> World {
     let memory = Rc::new(SharedFlat(RefCell::new(Flat::new())));
     let link = Link::new(&sim, rig::link_config(1), memory.clone());
-    let drive = sim.block_on(Drive::power_on(&sim, &link, config, survivors)).expect("it comes up");
+    let drive = sim.block_on(|| Drive::power_on(&sim, &link, config, survivors)).expect("it comes up");
     let queues = [link.admin_queue(), link.create_queue(16), link.create_queue(16)];
     World { sim, link, memory, drive, queues }
 }
@@ -41,8 +41,8 @@ impl World {
     fn burst(&self, burst: &[(usize, [u8; 64])], cxl_address: u64, reset_at: u64) {
         // A recording may reset a queue whenever it likes.
         let (sim, link, queue) = (self.sim.clone(), self.link.clone(), self.queues[1].clone());
-        self.sim.spawn(async move {
-            sim.sleep(reset_at).await;
+        self.sim.spawn(move || {
+            sim.sleep(reset_at);
             link.reset(&queue);
         });
         let mut submitted: [Vec<u16>; 3] = Default::default();
@@ -55,9 +55,9 @@ impl World {
             assert!(self.queues[*queue].try_submit(sqe));
             submitted[*queue].push(sqe.cid.get());
             let (link, queue) = (self.link.clone(), self.queues[*queue].clone());
-            self.sim.spawn(async move {
-                link.cxl_store(cxl_address, Piece::Bytes(&[7; 100])).await;
-                link.ring_submission(&queue).await;
+            self.sim.spawn(move || {
+                link.cxl_store(cxl_address, Piece::Bytes(&[7; 100]));
+                link.ring_submission(&queue);
             });
         }
         self.sim.run();
@@ -76,7 +76,7 @@ impl World {
     fn one(&self, queue: usize, sqe: Sqe) -> Cqe {
         let queue = &self.queues[queue];
         assert!(queue.try_submit(sqe));
-        self.sim.block_on(self.link.ring_submission(queue));
+        self.sim.block_on(|| self.link.ring_submission(queue));
         self.sim.run();
         let cqe = queue.any_completion().expect("it is completed");
         self.link.ring_completion(queue);

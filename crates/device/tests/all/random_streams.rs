@@ -240,7 +240,7 @@ impl World {
     /// Runs one entry until nothing is due; returns its completion, which must be the only one.
     fn complete(&self, queue: &Rc<QueuePair>, sqe: Sqe) -> Cqe {
         assert!(queue.try_submit(sqe));
-        self.sim.block_on(self.link.ring_submission(queue));
+        self.sim.block_on(|| self.link.ring_submission(queue));
         self.sim.run();
         let cqe = queue.any_completion().expect("every command is completed");
         self.link.ring_completion(queue);
@@ -414,7 +414,7 @@ proptest! {
                 prop_assert!(world.queues[*queue].try_submit(sqe));
                 submitted[*queue].push(sqe.cid.get());
                 let (link, queue) = (world.link.clone(), world.queues[*queue].clone());
-                world.sim.spawn(async move { link.ring_submission(&queue).await });
+                world.sim.spawn(move || { link.ring_submission(&queue) });
             }
             world.sim.run();
             for (queue, mut submitted) in world.queues.iter().zip(submitted) {

@@ -36,7 +36,7 @@ impl Rig {
     /// Submits one entry and runs until nothing is due.
     fn one(&self, queue: &Rc<QueuePair>, sqe: Sqe) -> Cqe {
         assert!(queue.try_submit(sqe));
-        self.sim.block_on(self.link.ring_submission(queue));
+        self.sim.block_on(|| self.link.ring_submission(queue));
         self.sim.run();
         let cqe = queue.any_completion().expect("one completion");
         self.link.ring_completion(queue);
@@ -144,10 +144,10 @@ fn a_seek_that_fails_says_why_and_leaves_no_iterator_whoever_guesses_its_number(
         guess.set_prps(buffer, 0);
         for (number, sqe) in [seek, guess].into_iter().enumerate() {
             let (sim, link, queue) = (rig.sim.clone(), rig.link.clone(), queues[number].clone());
-            rig.sim.spawn(async move {
-                sim.sleep(number as u64 * delay_ns).await;
+            rig.sim.spawn(move || {
+                sim.sleep(number as u64 * delay_ns);
                 assert!(queue.try_submit(sqe));
-                link.ring_submission(&queue).await;
+                link.ring_submission(&queue);
             });
         }
         rig.sim.run();

@@ -51,14 +51,14 @@ pub trait Behind {
     /// Does flash have a version of this page?
     fn is_mapped_page(&self, lpa: u32) -> bool;
     /// What flash has.
-    fn read_page(&self, lpa: u32) -> impl Future<Output = Result<Rc<Region>, Status>>;
+    fn read_page(&self, lpa: u32) -> Result<Rc<Region>, Status>;
 }
 
 impl Behind for Ftl {
     fn is_mapped_page(&self, lpa: u32) -> bool {
         self.is_mapped(Lpa(lpa))
     }
-    async fn read_page(&self, lpa: u32) -> Result<Rc<Region>, Status> {
-        self.read(Lpa(lpa), Purpose::Lookup).await
+    fn read_page(&self, lpa: u32) -> Result<Rc<Region>, Status> {
+        self.read(Lpa(lpa), Purpose::Lookup)
     }
 }

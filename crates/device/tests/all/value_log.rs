@@ -104,9 +104,11 @@ impl Setup {
         let media = media::from_image("tags", &config.geometry(), media).unwrap();
         let port = FlashPort::new(&sim, config, media);
         let mut found = Vec::new();
-        let ftl = sim.block_on(Ftl::recover(port, &support::ftl_config(), &mut |lpa, kind, tag| {
-            found.push((lpa, kind, *tag));
-        }));
+        let ftl = sim.block_on(|| {
+            Ftl::recover(port, &support::ftl_config(), &mut |lpa, kind, tag| {
+                found.push((lpa, kind, *tag));
+            })
+        });
         let (pool, buffer, shape) = self.rooms(&sim, &ftl);
         let image = ProtectedValueLog::decode(image, &shape)?;
         for (lpa, kind, tag) in found {
@@ -136,8 +138,8 @@ impl Rig {
         }
     }
 
-    async fn store(&self, bytes: u32, arrival: Arrival, seed: u64) -> Result<Value, Status> {
-        let mut place = self.log.reserve(Head::Host, bytes, arrival).await?;
+    fn store(&self, bytes: u32, arrival: Arrival, seed: u64) -> Result<Value, Status> {
+        let mut place = self.log.reserve(Head::Host, bytes, arrival)?;
         place.write(0, content(seed, bytes));
         place.landed();
         self.log.note_live(place.address(), bytes);
@@ -160,19 +162,18 @@ pub(super) fn content(seed: u64, bytes: u32) -> Piece<'static> {
     Piece::Pattern(Pattern { seed, offset: 0, bytes })
 }
 
-pub(super) async fn read(log: &ValueLog, value: Value, at: u32, bytes: u32) -> Result<(), Status> {
-    read_of(log, value, at, bytes, at + bytes).await
+pub(super) fn read(log: &ValueLog, value: Value, at: u32, bytes: u32) -> Result<(), Status> {
+    read_of(log, value, at, bytes, at + bytes)
 }
 
 /// A part of what is read up to byte `until`.
-async fn read_of(log: &ValueLog, value: Value, at: u32, bytes: u32, until: u32) -> Result<(), Status> {
+fn read_of(log: &ValueLog, value: Value, at: u32, bytes: u32, until: u32) -> Result<(), Status> {
     let mut found = Vec::new();
     log.read(value.address, at, bytes, until, Purpose::Lookup, &mut |piece| {
         let from = found.len();
         found.resize(from + piece.bytes() as usize, 0);
         piece.expand(&mut found[from..]);
-    })
-    .await?;
+    })?;
     let mut expected = vec![0; bytes as usize];
     content(value.seed, value.bytes).slice(at, bytes).expand(&mut expected);
     assert!(found == expected, "wrong bytes for {value:?}");
@@ -185,22 +186,22 @@ async fn read_of(log: &ValueLog, value: Value, at: u32, bytes: u32, until: u32) 
 fn a_value_that_is_read_part_by_part_is_read_ahead_as_one_that_is_read_at_once() {
     let [at_once, by_parts] = [u32::MAX, 4096].map(|part_bytes| {
         let rig = Setup { entries: 64, ..PLAIN }.fresh(Sim::new());
-        let value = rig.sim.block_on(async {
-            rig.store(3000, Arrival::Dma, 1).await.unwrap();
-            let value = rig.store(7 * PAGE_BYTES, Arrival::Dma, 2).await.unwrap();
+        let value = rig.sim.block_on(|| {
+            rig.store(3000, Arrival::Dma, 1).unwrap();
+            let value = rig.store(7 * PAGE_BYTES, Arrival::Dma, 2).unwrap();
             // Others take its place in the buffer.
             for seed in 0..80 {
-                rig.store(PAGE_BYTES, Arrival::Dma, 3 + seed).await.unwrap();
+                rig.store(PAGE_BYTES, Arrival::Dma, 3 + seed).unwrap();
             }
-            rig.log.drain().await;
+            rig.log.drain();
             value
         });
         let (before, fetched) = (rig.sim.now(), rig.buffer.statistics().fetched);
-        rig.sim.block_on(async {
+        rig.sim.block_on(|| {
             let mut at = 0;
             while at < value.bytes {
                 let bytes = part_bytes.min(value.bytes - at);
-                read_of(&rig.log, value, at, bytes, value.bytes).await.unwrap();
+                read_of(&rig.log, value, at, bytes, value.bytes).unwrap();
                 at += bytes;
             }
         });
@@ -215,10 +216,10 @@ fn a_value_that_is_read_part_by_part_is_read_ahead_as_one_that_is_read_at_once()
 fn a_segment_whose_values_are_dead_is_given_back() {
     let rig = PLAIN.fresh(Sim::new());
     let all = rig.pool.free_count();
-    rig.sim.block_on(async {
+    rig.sim.block_on(|| {
         let mut values = Vec::new();
         for seed in 0..3 * u64::from(SEGMENT_PAGES) {
-            values.push(rig.store(PAGE_BYTES, Arrival::Dma, seed).await.unwrap());
+            values.push(rig.store(PAGE_BYTES, Arrival::Dma, seed).unwrap());
         }
         assert_eq!(rig.pool.free_count(), all - 3);
         let lookup = rig.log.pin_all();
@@ -226,12 +227,12 @@ fn a_segment_whose_values_are_dead_is_given_back() {
         dying.iter().for_each(|value| rig.kill(*value));
         assert_eq!(rig.pool.free_count(), all - 3, "a lookup under way may read it");
         for value in dying {
-            read(&rig.log, value, 0, value.bytes).await.unwrap();
+            read(&rig.log, value, 0, value.bytes).unwrap();
         }
         drop(lookup);
         assert_eq!(rig.pool.free_count(), all - 2);
         for value in values {
-            read(&rig.log, value, 5, value.bytes - 9).await.unwrap();
+            read(&rig.log, value, 5, value.bytes - 9).unwrap();
             rig.kill(value);
         }
         assert_eq!((rig.pool.free_count(), rig.log.live_bytes(), rig.log.segments_in_use()), (all, 0, 0));
@@ -250,11 +251,11 @@ fn a_segment_that_was_given_back_and_opened_again_is_not_the_one_that_was_collec
         });
         found
     };
-    rig.sim.block_on(async {
+    rig.sim.block_on(|| {
         let mut values = VecDeque::new();
         let mut victim = None;
         for seed in 0.. {
-            values.push_back(rig.store(PAGE_BYTES, Arrival::Dma, seed).await.unwrap());
+            values.push_back(rig.store(PAGE_BYTES, Arrival::Dma, seed).unwrap());
             victim = victim.or_else(|| candidate_of(rig.log.segment_of(values[0].address)));
             // The oldest die: the segments go round.
             if values.len() > 2 * SEGMENT_PAGES as usize {
@@ -270,7 +271,7 @@ fn a_segment_that_was_given_back_and_opened_again_is_not_the_one_that_was_collec
         rig.log.note_all_dead(&victim);
         assert_eq!((rig.log.live_bytes(), rig.pool.free_count()), state);
         for value in &values {
-            read(&rig.log, *value, 0, value.bytes).await.unwrap();
+            read(&rig.log, *value, 0, value.bytes).unwrap();
         }
         rig.log.note_all_dead(&candidate_of(victim.segment).expect("it is sealed"));
         assert!(rig.log.live_bytes() < state.0);
@@ -281,10 +282,10 @@ fn a_segment_that_was_given_back_and_opened_again_is_not_the_one_that_was_collec
 fn a_value_that_arrives_keeps_its_segment() {
     let rig = PLAIN.fresh(Sim::new());
     let all = rig.pool.free_count();
-    rig.sim.block_on(async {
-        let mut place = rig.log.reserve(Head::Host, 100, Arrival::Inline).await.unwrap();
-        let fill = rig.store(5 * PAGE_BYTES, Arrival::Dma, 1).await.unwrap();
-        let next = rig.store(5 * PAGE_BYTES, Arrival::Dma, 2).await.unwrap();
+    rig.sim.block_on(|| {
+        let mut place = rig.log.reserve(Head::Host, 100, Arrival::Inline).unwrap();
+        let fill = rig.store(5 * PAGE_BYTES, Arrival::Dma, 1).unwrap();
+        let next = rig.store(5 * PAGE_BYTES, Arrival::Dma, 2).unwrap();
         rig.kill(fill);
         assert_eq!(rig.pool.free_count(), all - 2, "sealed and nothing lives in it, but a value comes");
         place.write(0, content(3, 100));
@@ -292,8 +293,8 @@ fn a_value_that_arrives_keeps_its_segment() {
         rig.log.note_live(place.address(), 100);
         let late = Value { address: place.address(), bytes: 100, seed: 3 };
         drop(place);
-        read(&rig.log, late, 0, 100).await.unwrap();
-        let abandoned = rig.log.reserve(Head::Host, 100, Arrival::Inline).await.unwrap();
+        read(&rig.log, late, 0, 100).unwrap();
+        let abandoned = rig.log.reserve(Head::Host, 100, Arrival::Inline).unwrap();
         rig.kill(late);
         assert_eq!(rig.pool.free_count(), all - 1);
         drop(abandoned);
@@ -305,9 +306,9 @@ fn a_value_that_arrives_keeps_its_segment() {
 #[test]
 fn values_without_bytes_lie_nowhere() {
     let rig = PLAIN.fresh(Sim::new());
-    rig.sim.block_on(async {
-        let value = rig.store(0, Arrival::Inline, 1).await.unwrap();
-        read(&rig.log, value, 0, 0).await.unwrap();
+    rig.sim.block_on(|| {
+        let value = rig.store(0, Arrival::Inline, 1).unwrap();
+        read(&rig.log, value, 0, 0).unwrap();
         rig.kill(value);
     });
     assert_eq!(rig.log.statistics().segments_opened, 0);
@@ -320,12 +321,12 @@ fn a_full_log_refuses_and_takes_values_again_once_others_died() {
         let sizes = [3000, 10, 9000, 700, 20_000];
         for cycle in 0..5 {
             let mut values = Vec::new();
-            let refused = rig.sim.block_on(async {
+            let refused = rig.sim.block_on(|| {
                 loop {
                     let seed = values.len() as u64;
                     let bytes = sizes[values.len() % 5];
                     let arrival = if bytes < 100 { Arrival::Inline } else { Arrival::Dma };
-                    match rig.store(bytes, arrival, seed).await {
+                    match rig.store(bytes, arrival, seed) {
                         Ok(value) => values.push(value),
                         Err(status) => return status,
                     }
@@ -334,14 +335,14 @@ fn a_full_log_refuses_and_takes_values_again_once_others_died() {
             assert_eq!(refused, Status::CAPACITY_EXCEEDED);
             rig.check_image();
             assert_eq!(rig.pool.free_count(), 2, "the reserve is left");
-            rig.sim.block_on(async {
+            rig.sim.block_on(|| {
                 // A refusal changes nothing: what still fits goes in, and it stays refused.
-                let again = rig.store(20_000, Arrival::Dma, 0).await.err();
+                let again = rig.store(20_000, Arrival::Dma, 0).err();
                 assert_eq!(again, Some(Status::CAPACITY_EXCEEDED));
-                let moved = rig.log.reserve(Head::Gc, 20_000, Arrival::Inline).await;
+                let moved = rig.log.reserve(Head::Gc, 20_000, Arrival::Inline);
                 drop(moved.expect("collection may take the reserve"));
                 for value in &values {
-                    read(&rig.log, *value, 0, value.bytes).await.unwrap();
+                    read(&rig.log, *value, 0, value.bytes).unwrap();
                 }
             });
             values.iter().for_each(|value| rig.kill(*value));
@@ -358,12 +359,12 @@ fn values_too_large_for_the_buffer_are_refused_and_all_others_fit() {
             let rig = Setup { row, entries, ..PLAIN }.fresh(Sim::new());
             let most = rig.log.max_value_bytes();
             assert_eq!(most, (entries * 3 / 8 - 1) * PAGE_BYTES);
-            rig.sim.block_on(async {
+            rig.sim.block_on(|| {
                 for arrival in [Arrival::Inline, Arrival::Dma, Arrival::Hybrid] {
-                    rig.store(10, Arrival::Inline, 9).await.unwrap();
-                    let value = rig.store(most, arrival, 1).await.unwrap();
-                    read(&rig.log, value, 0, most).await.unwrap();
-                    let refused = rig.store(most + 1, arrival, 1).await.err();
+                    rig.store(10, Arrival::Inline, 9).unwrap();
+                    let value = rig.store(most, arrival, 1).unwrap();
+                    read(&rig.log, value, 0, most).unwrap();
+                    let refused = rig.store(most + 1, arrival, 1).err();
                     assert_eq!(refused, Some(Status::INVALID_VALUE_SIZE));
                 }
             });
@@ -385,10 +386,10 @@ fn the_published_buffer_takes_values_of_two_mebibytes() {
 #[test]
 fn unfinished_values_interrupt_only_each_other() {
     let rig = PLAIN.fresh(Sim::new());
-    rig.sim.block_on(async {
+    rig.sim.block_on(|| {
         let mut unfinished: Vec<Place> = Vec::new();
         let refused = loop {
-            match rig.log.reserve(Head::Host, PAGE_BYTES, Arrival::Inline).await {
+            match rig.log.reserve(Head::Host, PAGE_BYTES, Arrival::Inline) {
                 Ok(place) => unfinished.push(place),
                 Err(status) => break status,
             }
@@ -396,14 +397,14 @@ fn unfinished_values_interrupt_only_each_other() {
         assert_eq!((refused, unfinished.len()), (Status::COMMAND_INTERRUPTED, 6));
         assert_eq!(rig.log.statistics().interrupted, 1);
         let most = rig.log.max_value_bytes();
-        let large = rig.store(most, Arrival::Dma, 1).await.unwrap();
-        let mut moved = rig.log.reserve(Head::Gc, most, Arrival::Inline).await.unwrap();
+        let large = rig.store(most, Arrival::Dma, 1).unwrap();
+        let mut moved = rig.log.reserve(Head::Gc, most, Arrival::Inline).unwrap();
         moved.write(0, content(2, most));
         moved.landed();
-        rig.buffer.drain().await;
-        read(&rig.log, large, 0, most).await.unwrap();
+        rig.buffer.drain();
+        read(&rig.log, large, 0, most).unwrap();
         unfinished.pop();
-        rig.store(PAGE_BYTES, Arrival::Inline, 3).await.unwrap();
+        rig.store(PAGE_BYTES, Arrival::Inline, 3).unwrap();
         unfinished.clear();
         rig.kill(large);
     });
@@ -419,10 +420,10 @@ fn large_values_side_by_side_all_get_in() {
             let tasks: Vec<_> = (0..12)
                 .map(|task| {
                     let rig = rig.clone();
-                    rig.sim.clone().spawn(async move {
+                    rig.sim.clone().spawn(move || {
                         let bytes = rig.log.max_value_bytes() - task as u32;
-                        let mut place = rig.log.reserve(Head::Host, bytes, Arrival::Dma).await.unwrap();
-                        rig.sim.sleep(50_000 * (task % 3)).await; // DMA takes its time
+                        let mut place = rig.log.reserve(Head::Host, bytes, Arrival::Dma).unwrap();
+                        rig.sim.sleep(50_000 * (task % 3)); // DMA takes its time
                         place.write(0, content(task, bytes));
                         place.landed();
                         rig.log.note_live(place.address(), bytes);
@@ -430,10 +431,10 @@ fn large_values_side_by_side_all_get_in() {
                     })
                 })
                 .collect();
-            rig.sim.block_on(async {
+            rig.sim.block_on(|| {
                 for task in tasks {
-                    let value = task.join().await;
-                    read(&rig.log, value, 0, value.bytes).await.unwrap();
+                    let value = task.join();
+                    read(&rig.log, value, 0, value.bytes).unwrap();
                 }
             });
             rig.check_image();
@@ -450,11 +451,11 @@ fn a_drained_page_is_filled_further_across_cuts() {
     let mut values = Vec::new();
     let mut pages = Vec::new();
     for round in 0..4 {
-        rig.sim.block_on(async {
-            values.push(rig.store(100, Arrival::Inline, 2 * round).await.unwrap());
-            rig.log.drain().await;
+        rig.sim.block_on(|| {
+            values.push(rig.store(100, Arrival::Inline, 2 * round).unwrap());
+            rig.log.drain();
             if round % 2 == 0 {
-                values.push(rig.store(100, Arrival::Inline, 2 * round + 1).await.unwrap());
+                values.push(rig.store(100, Arrival::Inline, 2 * round + 1).unwrap());
             }
         });
         rig.check_image();
@@ -463,9 +464,9 @@ fn a_drained_page_is_filled_further_across_cuts() {
         rig.sim.clear();
         rig = setup.power_on(Sim::new(), &media, &image).unwrap();
         rig.check_image();
-        rig.sim.block_on(async {
+        rig.sim.block_on(|| {
             for value in &values {
-                read(&rig.log, *value, 0, value.bytes).await.unwrap();
+                read(&rig.log, *value, 0, value.bytes).unwrap();
             }
         });
         pages.push(values.last().unwrap().address.0 / u64::from(PAGE_BYTES));
@@ -477,14 +478,14 @@ fn a_drained_page_is_filled_further_across_cuts() {
 #[test]
 fn backfill_gives_gaps_up_when_their_pages_must_leave() {
     let rig = Setup::named("backfill").fresh(Sim::new());
-    rig.sim.block_on(async {
-        let mut values = vec![rig.store(10, Arrival::Inline, 0).await.unwrap()];
+    rig.sim.block_on(|| {
+        let mut values = vec![rig.store(10, Arrival::Inline, 0).unwrap()];
         for seed in 1..60 {
-            values.push(rig.store(4000, Arrival::Dma, seed).await.unwrap());
+            values.push(rig.store(4000, Arrival::Dma, seed).unwrap());
         }
-        values.push(rig.store(10, Arrival::Inline, 60).await.unwrap());
+        values.push(rig.store(10, Arrival::Inline, 60).unwrap());
         for value in values {
-            read(&rig.log, value, 0, value.bytes).await.unwrap();
+            read(&rig.log, value, 0, value.bytes).unwrap();
         }
     });
     let statistics = rig.log.statistics();
@@ -500,14 +501,14 @@ fn backfill_gives_gaps_up_when_their_pages_must_leave() {
 fn altered_images_are_refused_or_usable() {
     let setup = Setup::named("backfill");
     let rig = setup.fresh(Sim::new());
-    rig.sim.block_on(async {
+    rig.sim.block_on(|| {
         for seed in 0..12 {
-            rig.store(10, Arrival::Inline, seed).await.unwrap();
-            rig.store(5000, Arrival::Dma, seed).await.unwrap();
+            rig.store(10, Arrival::Inline, seed).unwrap();
+            rig.store(5000, Arrival::Dma, seed).unwrap();
         }
-        rig.log.drain().await;
-        rig.store(10, Arrival::Inline, 1).await.unwrap();
-        rig.store(5000, Arrival::Dma, 1).await.unwrap();
+        rig.log.drain();
+        rig.store(10, Arrival::Inline, 1).unwrap();
+        rig.store(5000, Arrival::Dma, 1).unwrap();
     });
     let image = rig.log.save().encode();
     assert!(image.len() < 2000, "{} bytes", image.len());
@@ -533,8 +534,8 @@ fn altered_images_are_refused_or_usable() {
 #[should_panic(expected = "bytes come before the value has landed")]
 fn bytes_behind_the_landing_are_not_lost_without_a_word() {
     let rig = PLAIN.fresh(Sim::new());
-    rig.sim.block_on(async {
-        let mut place = rig.log.reserve(Head::Host, 100, Arrival::Inline).await.unwrap();
+    rig.sim.block_on(|| {
+        let mut place = rig.log.reserve(Head::Host, 100, Arrival::Inline).unwrap();
         place.landed();
         place.write(0, Piece::Bytes(&[1; 100]));
     });
@@ -544,7 +545,7 @@ proptest! {
     #[test]
     fn any_bytes_are_a_record_or_none(bytes in proptest::collection::vec(any::<u8>(), 0..64), tag in 0u8..12) {
         let rig = PLAIN.fresh(Sim::new());
-        rig.sim.block_on(async { rig.store(100, Arrival::Inline, 1).await.unwrap() });
+        rig.sim.block_on(|| { rig.store(100, Arrival::Inline, 1).unwrap() });
         let mut image = rig.log.save();
         let mut bytes = bytes;
         if let Some(first) = bytes.first_mut() {

@@ -84,30 +84,30 @@ impl World {
         }
     }
 
-    async fn store(&self, key: (usize, u8), bytes: u32, arrival: Arrival, pieces: u32, rest_ns: u64) {
+    fn store(&self, key: (usize, u8), bytes: u32, arrival: Arrival, pieces: u32, rest_ns: u64) {
         let seed = self.next_seed.replace(self.next_seed.get() + 1);
         for _attempt in 0..3 {
-            match self.rig.log.reserve(Head::Host, bytes, arrival).await {
+            match self.rig.log.reserve(Head::Host, bytes, arrival) {
                 Ok(mut place) => {
                     let cut = |part: u32| u64::from(bytes) * u64::from(part) / u64::from(pieces);
                     for part in 0..pieces {
                         let (from, to) = (cut(part) as u32, cut(part + 1) as u32);
                         place.write(from, content(seed, bytes).slice(from, to - from));
-                        self.rig.sim.sleep(rest_ns / u64::from(pieces)).await;
+                        self.rig.sim.sleep(rest_ns / u64::from(pieces));
                     }
                     place.landed();
                     self.commit(key, place, seed);
                     return;
                 }
-                Err(Status::CAPACITY_EXCEEDED) => self.collect().await,
-                Err(Status::COMMAND_INTERRUPTED) => self.rig.sim.sleep(support::PROGRAM_NS).await,
+                Err(Status::CAPACITY_EXCEEDED) => self.collect(),
+                Err(Status::COMMAND_INTERRUPTED) => self.rig.sim.sleep(support::PROGRAM_NS),
                 Err(status) => panic!("a store of {bytes} bytes came to {status}"),
             }
         }
     }
 
     /// Moves what lives in the segment where least does.
-    async fn collect(&self) {
+    fn collect(&self) {
         if self.collecting.replace(true) {
             return;
         }
@@ -116,12 +116,12 @@ impl World {
             best = best.into_iter().chain([(candidate.live_bytes, candidate.segment)]).min();
         });
         if let Some((_, segment)) = best {
-            self.empty(segment).await;
+            self.empty(segment);
         }
         self.collecting.set(false);
     }
 
-    async fn empty(&self, segment: SegmentId) {
+    fn empty(&self, segment: SegmentId) {
         let _past = self.rig.log.pin_all();
         let addresses = self.rig.log.addresses(segment);
         let living: Vec<_> = {
@@ -130,7 +130,7 @@ impl World {
             pairs.iter().filter(|(_, value)| inside(value)).map(|(key, value)| (*key, *value)).collect()
         };
         for (key, old) in living {
-            let Ok(mut place) = self.rig.log.reserve(Head::Gc, old.bytes, Arrival::Inline).await else {
+            let Ok(mut place) = self.rig.log.reserve(Head::Gc, old.bytes, Arrival::Inline) else {
                 return;
             };
             let mut at = 0;
@@ -138,8 +138,7 @@ impl World {
                 place.write(at, piece);
                 at += piece.bytes();
             };
-            let moved =
-                self.rig.log.read(old.address, 0, old.bytes, old.bytes, Purpose::ValueGc, write).await;
+            let moved = self.rig.log.read(old.address, 0, old.bytes, old.bytes, Purpose::ValueGc, write);
             match moved {
                 Ok(()) => {}
                 Err(Status::COMMAND_INTERRUPTED) => return,
@@ -153,23 +152,23 @@ impl World {
         }
     }
 
-    async fn check(&self, value: Value) {
-        match read(&self.rig.log, value, 0, value.bytes).await {
+    fn check(&self, value: Value) {
+        match read(&self.rig.log, value, 0, value.bytes) {
             Ok(()) | Err(Status::COMMAND_INTERRUPTED) => {}
             Err(status) => panic!("{value:?} came to {status}"),
         }
     }
 
-    async fn live(self: Rc<World>, task: usize, steps: Vec<Step>) {
+    fn live(self: Rc<World>, task: usize, steps: Vec<Step>) {
         let mut snapshot: Option<(PastPin, Pairs)> = None;
         for step in steps {
             match step {
                 Step::Store { key, bytes, arrival, pieces, rest_ns } => {
-                    self.store((task, key), bytes, arrival, pieces, rest_ns).await;
+                    self.store((task, key), bytes, arrival, pieces, rest_ns);
                 }
                 Step::Abandon { bytes, arrival, rest_ns } => {
-                    let place = self.rig.log.reserve(Head::Host, bytes, arrival).await;
-                    self.rig.sim.sleep(rest_ns).await;
+                    let place = self.rig.log.reserve(Head::Host, bytes, arrival);
+                    self.rig.sim.sleep(rest_ns);
                     drop(place);
                 }
                 Step::Delete { key } => {
@@ -180,20 +179,20 @@ impl World {
                 Step::Read { key } => {
                     let _past = self.rig.log.pin_all();
                     let found = self.pairs.borrow().get(&(task, key)).copied();
-                    self.rig.sim.sleep(1000).await; // the lookup
+                    self.rig.sim.sleep(1000); // the lookup
                     if let Some(value) = found {
-                        self.check(value).await;
+                        self.check(value);
                     }
                 }
                 Step::Snapshot => snapshot = Some((self.rig.log.pin_all(), self.pairs.borrow().clone())),
                 Step::CheckSnapshot => {
                     for value in snapshot.iter().flat_map(|(_, pairs)| pairs.values()) {
-                        self.check(*value).await;
+                        self.check(*value);
                     }
                 }
-                Step::Collect => self.collect().await,
-                Step::Drain => self.rig.log.drain().await,
-                Step::Rest(span) => self.rig.sim.sleep(span).await,
+                Step::Collect => self.collect(),
+                Step::Drain => self.rig.log.drain(),
+                Step::Rest(span) => self.rig.sim.sleep(span),
             }
         }
     }
@@ -201,9 +200,9 @@ impl World {
     /// Every pair is there, and nothing else counts as live.
     fn check_all(&self) {
         let pairs = self.pairs.borrow().clone();
-        self.rig.sim.block_on(async {
+        self.rig.sim.block_on(|| {
             for value in pairs.values() {
-                read(&self.rig.log, *value, 0, value.bytes).await.unwrap();
+                read(&self.rig.log, *value, 0, value.bytes).unwrap();
             }
         });
         let living: u64 = pairs.values().map(|value| u64::from(value.bytes)).sum();
@@ -220,7 +219,10 @@ fn run(world: &Rc<World>, setup: Setup, scripts: &[Vec<Step>], cut_every: u64) -
     let tasks: Vec<_> = scripts
         .iter()
         .enumerate()
-        .map(|(task, steps)| sim.spawn(world.clone().live(task, steps.clone())))
+        .map(|(task, steps)| {
+            let (world, steps) = (world.clone(), steps.clone());
+            sim.spawn(move || world.live(task, steps))
+        })
         .collect();
     let mut survivor = None;
     while sim.step() {

@@ -125,19 +125,20 @@ pub fn build_refusing(
         }
     });
     for _ in 0..CONTEXTS {
-        sim.spawn(serve(drive.clone()));
+        let context = drive.clone();
+        sim.spawn(move || serve(context));
     }
     let collect = move |ended: Ended| drive.counters(&ended);
     Ok((link, collect))
 }
 
-async fn serve(drive: Rc<Drive>) {
+fn serve(drive: Rc<Drive>) {
     loop {
-        let fetched = drive.link.next_command().await;
+        let fetched = drive.link.next_command();
         if let Some(turn) = fetched.turn {
-            fetched.queue.wait_turn(turn).await;
+            fetched.queue.wait_turn(turn);
         }
-        let answer = drive.execute(&fetched).await;
+        let answer = drive.execute(&fetched);
         if let (true, Err(status)) = (fetched.turn.is_some() && fetched.sqe.is_quiet(), answer) {
             drive.refused.borrow_mut().insert(fetched.queue.id(), status);
         }
@@ -157,7 +158,7 @@ async fn serve(drive: Rc<Drive>) {
         let dword = u64::from_le_bytes(cqe.as_bytes()[..8].try_into().unwrap());
         let happened = mix(drive.sim.now(), dword ^ u64::from(fetched.queue.id()) << 48 ^ u64::from(cid));
         drive.history.set(mix(drive.history.get(), happened));
-        drive.link.complete(&fetched.queue, cqe.with_queue(fetched.queue.id(), fetched.head)).await;
+        drive.link.complete(&fetched.queue, cqe.with_queue(fetched.queue.id(), fetched.head));
     }
 }
 
@@ -187,15 +188,15 @@ impl Drive {
         }
     }
 
-    async fn execute(&self, fetched: &Fetched) -> Answer {
+    fn execute(&self, fetched: &Fetched) -> Answer {
         let sqe = &fetched.sqe;
-        self.cores.run(300).await;
+        self.cores.run(300);
         if fetched.queue.is_admin() {
             let mut namespace = KvNamespace::new_zeroed();
             namespace.formats[0].value_max_bytes.set(MAX_VALUE_BYTES);
             let answer = namespace.as_bytes().to_vec();
             let bytes = answer.len() as u32;
-            return self.send(sqe, bytes, &Region::from_bytes(answer), bytes).await.map(|()| (0, 0));
+            return self.send(sqe, bytes, &Region::from_bytes(answer), bytes).map(|()| (0, 0));
         }
         if let Some(status) = self.refusal {
             return Err(status);
@@ -204,25 +205,25 @@ impl Drive {
             Command::Store(store) => {
                 let (key, bytes) = (store.key, store.value_bytes);
                 let place = if sgl::is_used(sqe)? {
-                    sgl::receive(&self.link, sqe, &key, bytes, self).await?
+                    sgl::receive(&self.link, sqe, &key, bytes, self)?
                 } else {
-                    prp::receive(&self.link, sqe, &key, bytes, self).await?
+                    prp::receive(&self.link, sqe, &key, bytes, self)?
                 };
-                self.commit(key, place, store.options).await
+                self.commit(key, place, store.options)
             }
             Command::Write(write) => {
                 self.refuse_inside_value(fetched)?;
                 let Write { key, value_bytes } = write;
-                let place = self.reserve(&key, value_bytes, Arrival::Inline).await?;
-                let received_bytes = piggyback::copy_write(sqe, value_bytes, &place, self).await;
+                let place = self.reserve(&key, value_bytes, Arrival::Inline)?;
+                let received_bytes = piggyback::copy_write(sqe, value_bytes, &place, self);
                 let assembly = Assembly { key, value_bytes, received_bytes, place };
-                self.keep_or_commit(fetched, assembly).await
+                self.keep_or_commit(fetched, assembly)
             }
             Command::Hybrid { key, value_bytes, pages_z } => {
                 self.refuse_inside_value(fetched)?;
                 let Write { key, value_bytes } = Write { key, value_bytes };
-                let assembly = hybrid::receive(&self.link, sqe, key, value_bytes, pages_z, self).await?;
-                self.keep_or_commit(fetched, assembly).await
+                let assembly = hybrid::receive(&self.link, sqe, key, value_bytes, pages_z, self)?;
+                self.keep_or_commit(fetched, assembly)
             }
             Command::Transfer => {
                 if let Some(status) = self.refused.borrow_mut().remove(&fetched.queue.id()) {
@@ -230,15 +231,15 @@ impl Drive {
                 }
                 let unfinished = self.unfinished.borrow_mut().remove(&fetched.queue.id());
                 let mut assembly = unfinished.ok_or(Status::COMMAND_SEQUENCE_ERROR)?;
-                piggyback::receive_transfer(sqe, &mut assembly, self).await;
-                self.keep_or_commit(fetched, assembly).await
+                piggyback::receive_transfer(sqe, &mut assembly, self);
+                self.keep_or_commit(fetched, assembly)
             }
             Command::Retrieve { key, buffer_bytes, .. } => {
-                self.flash.run(5_000).await;
+                self.flash.run(5_000);
                 let found = self.pairs.borrow().get(&key).cloned();
                 let (bytes, value) = found.ok_or(Status::KEY_NOT_FOUND)?;
                 let value = value.borrow().clone();
-                self.send(sqe, buffer_bytes, &value, bytes).await?;
+                self.send(sqe, buffer_bytes, &value, bytes)?;
                 Ok((bytes, 0))
             }
             Command::Exist { key } => {
@@ -248,17 +249,17 @@ impl Drive {
                 self.pairs.borrow_mut().remove(&key);
                 Ok((0, 0))
             }
-            Command::List { start, buffer_bytes } => self.list(sqe, start, buffer_bytes).await,
+            Command::List { start, buffer_bytes } => self.list(sqe, start, buffer_bytes),
             Command::Seek { key, buffer_bytes } => {
                 let from = key.map_or(Bound::Unbounded, Bound::Included);
                 let iterator = self.cursors.borrow().len() as u32;
                 self.cursors.borrow_mut().push(None);
-                self.answer_pair(sqe, buffer_bytes, iterator, from).await
+                self.answer_pair(sqe, buffer_bytes, iterator, from)
             }
             Command::Next { iterator, buffer_bytes } => {
                 let last = *self.cursors.borrow().get(iterator as usize).ok_or(Status::NO_SUCH_ITERATOR)?;
                 let from = last.map_or(Bound::Unbounded, Bound::Excluded);
-                self.answer_pair(sqe, buffer_bytes, iterator, from).await
+                self.answer_pair(sqe, buffer_bytes, iterator, from)
             }
             Command::IterClose { .. } => {
                 self.closed_iterators.set(self.closed_iterators.get() + 1);
@@ -266,8 +267,8 @@ impl Drive {
             }
             Command::Express(store) => {
                 let (key, bytes) = (store.key, store.value_bytes);
-                let place = byte_express::receive(fetched.chunks.as_deref(), &key, bytes, self).await?;
-                self.commit(key, place, store.options).await
+                let place = byte_express::receive(fetched.chunks.as_deref(), &key, bytes, self)?;
+                self.commit(key, place, store.options)
             }
             Command::CxlStore { .. } => Err(Status::INVALID_OPCODE),
         }
@@ -280,17 +281,17 @@ impl Drive {
         }
     }
 
-    async fn keep_or_commit(&self, fetched: &Fetched, assembly: Assembly<(u32, Value)>) -> Answer {
+    fn keep_or_commit(&self, fetched: &Fetched, assembly: Assembly<(u32, Value)>) -> Answer {
         if assembly.is_whole() {
-            return self.commit(assembly.key, assembly.place, StoreOptions::default()).await;
+            return self.commit(assembly.key, assembly.place, StoreOptions::default());
         }
         self.unfinished.borrow_mut().insert(fetched.queue.id(), assembly);
         Ok((0, 0))
     }
 
-    async fn commit(&self, key: Key, place: (u32, Value), options: StoreOptions) -> Answer {
-        let _order = self.store_lock.lock().await;
-        self.flash.run(700).await;
+    fn commit(&self, key: Key, place: (u32, Value), options: StoreOptions) -> Answer {
+        let _order = self.store_lock.lock();
+        self.flash.run(700);
         let mut pairs = self.pairs.borrow_mut();
         let exists = pairs.contains_key(&key);
         if options.update_only && !exists {
@@ -303,7 +304,7 @@ impl Drive {
         Ok((0, 0))
     }
 
-    async fn list(&self, sqe: &Sqe, start: Option<Key>, buffer_bytes: u32) -> Answer {
+    fn list(&self, sqe: &Sqe, start: Option<Key>, buffer_bytes: u32) -> Answer {
         let mut answer = vec![0; buffer_bytes as usize];
         let mut writer = ListWriter::new(&mut answer);
         let from = start.map_or(Bound::Unbounded, Bound::Included);
@@ -313,11 +314,11 @@ impl Drive {
             }
         }
         let (keys, bytes) = (writer.keys(), writer.finish());
-        self.send(sqe, buffer_bytes, &Region::from_bytes(answer), bytes as u32).await?;
+        self.send(sqe, buffer_bytes, &Region::from_bytes(answer), bytes as u32)?;
         Ok((keys, 0))
     }
 
-    async fn answer_pair(&self, sqe: &Sqe, room: u32, iterator: u32, from: Bound<Key>) -> Answer {
+    fn answer_pair(&self, sqe: &Sqe, room: u32, iterator: u32, from: Bound<Key>) -> Answer {
         let pair = {
             let pairs = self.pairs.borrow();
             pairs.range((from, Bound::Unbounded)).next().map(|(key, value)| (*key, value.clone()))
@@ -327,16 +328,16 @@ impl Drive {
         let header = IterHeader::new(key, bytes);
         let mut answer = Region::from_bytes(header.as_bytes().to_vec());
         answer.write(IterHeader::BYTES as u32, Piece::Bytes(&value.borrow().to_bytes(bytes)));
-        self.send(sqe, room, &answer, header.answer_bytes()).await?;
+        self.send(sqe, room, &answer, header.answer_bytes())?;
         Ok((header.answer_bytes(), iterator))
     }
 
     /// Sends the first `bytes` bytes of an answer, as far as the `room` bytes that `sqe` names hold them.
-    async fn send(&self, sqe: &Sqe, room: u32, answer: &Region, bytes: u32) -> Result<(), Status> {
+    fn send(&self, sqe: &Sqe, room: u32, answer: &Region, bytes: u32) -> Result<(), Status> {
         let mut at = 0;
         let mut failed = false;
-        for target in walk_first(&self.link, sqe, room, bytes.min(room)).await?.iter() {
-            self.link.dma_to_host(4096).await;
+        for target in walk_first(&self.link, sqe, room, bytes.min(room))?.iter() {
+            self.link.dma_to_host(4096);
             let mut address = target.address;
             answer.read(at, target.bytes, &mut |piece| {
                 failed |= self.link.write_memory(address, piece).is_err();
@@ -351,15 +352,15 @@ impl Drive {
 impl Landing for Drive {
     type Place = (u32, Value);
 
-    async fn reserve(&self, _: &Key, bytes: u32, _: Arrival) -> Result<(u32, Value), Status> {
+    fn reserve(&self, _: &Key, bytes: u32, _: Arrival) -> Result<(u32, Value), Status> {
         if bytes > MAX_VALUE_BYTES {
             return Err(Status::INVALID_VALUE_SIZE);
         }
         Ok((bytes, Value::default()))
     }
 
-    async fn copy_in(&self, place: &(u32, Value), at: u32, bytes: &[u8]) {
-        self.cores.run(bytes.len() as u64).await;
+    fn copy_in(&self, place: &(u32, Value), at: u32, bytes: &[u8]) {
+        self.cores.run(bytes.len() as u64);
         place.1.borrow_mut().write(at, Piece::Bytes(bytes));
     }
 
@@ -367,7 +368,7 @@ impl Landing for Drive {
         place.1.borrow_mut().write(at, piece);
     }
 
-    async fn settle(&self, _: &(u32, Value)) {}
+    fn settle(&self, _: &(u32, Value)) {}
 
     fn abandon(&self, _: (u32, Value)) {}
 }

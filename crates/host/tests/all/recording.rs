@@ -131,7 +131,7 @@ fn a_replay_on_another_drive_says_so() {
     let recording = Recording::open(Box::new(Cursor::new(bytes))).unwrap();
     let other = replay(recording, |sim, memory| {
         let clock = sim.clone();
-        sim.spawn(async move { clock.sleep(5).await });
+        sim.spawn(move || clock.sleep(5));
         firmware::build(sim, memory)
     });
     let error = other.expect_err("it has one task more").to_string();

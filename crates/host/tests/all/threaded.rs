@@ -442,8 +442,8 @@ fn a_panic_of_the_drive_reaches_who_waits_and_who_joins() {
     let config = ServerConfig { pace: Pace::Off, recorder: None };
     let (connector, serving) = serve_thread(config, |sim, memory| {
         let clock = sim.clone();
-        sim.spawn(async move {
-            clock.sleep(1_000_000).await;
+        sim.spawn(move || {
+            clock.sleep(1_000_000);
             panic!("a drive that breaks");
         });
         firmware::build(sim, memory)

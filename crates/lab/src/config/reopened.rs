@@ -54,46 +54,46 @@ fn on_file(engine: &str, folder: &Path) -> Document {
 }
 
 /// Works on the drive; or the line that says why there is none.
-fn with_drive(document: &Document, work: impl AsyncFnOnce(Driver)) -> Result<(), String> {
+fn with_drive(document: &Document, work: impl FnOnce(Driver)) -> Result<(), String> {
     let config = document.config().map_err(|error| error.to_string())?;
     let sim = Sim::new();
     let memory = Rc::new(LocalMemory::new());
     let link = Link::new(&sim, setup::link(&config), memory.clone());
-    let worked = sim.block_on(async {
-        let drive = Drive::power_on(&sim, &link, &setup::drive(&config), None).await;
+    let worked = sim.block_on(|| {
+        let drive = Drive::power_on(&sim, &link, &setup::drive(&config), None);
         let _drive = drive.map_err(|error| error.to_string())?;
         let core = Rc::new(Resource::new(&sim, "host.core", 1));
-        let host = Host::connect(link.clone(), memory, core, setup::host_costs(&config)).await;
+        let host = Host::connect(link.clone(), memory, core, setup::host_costs(&config));
         let host = host.expect("a drive identifies itself");
-        work(setup::drivers(&config, &host).expect("a method").remove(0)).await;
+        work(setup::drivers(&config, &host).expect("a method").remove(0));
         Ok(())
     });
     sim.clear();
     worked
 }
 
-async fn fill(driver: &Driver) -> Stored {
+fn fill(driver: &Driver) -> Stored {
     let mut rng = Rng::stream(1, "reopened");
     let mut stored = Stored::new();
     for seed in 0..400 {
         let key = Key::from_u32_be(rng.below(150) as u32);
         if rng.one_in(8) {
-            driver.delete(key).await.expect("a delete succeeds");
+            driver.delete(key).expect("a delete succeeds");
             stored.insert(key, None);
         } else {
             let bytes = rng.below(3000) as u32;
             let value = Pattern::of_value(&key, seed, bytes);
-            driver.store(key, Piece::Pattern(value)).await.expect("a store succeeds");
+            driver.store(key, Piece::Pattern(value)).expect("a store succeeds");
             stored.insert(key, Some((bytes, seed)));
         }
     }
     stored
 }
 
-async fn check(driver: &Driver, stored: &Stored) {
+fn check(driver: &Driver, stored: &Stored) {
     let mut region = Region::new();
     for (key, stored) in stored {
-        match (driver.retrieve(*key, &mut region).await, *stored) {
+        match (driver.retrieve(*key, &mut region), *stored) {
             (Err(Status::KEY_NOT_FOUND), None) => {}
             (Ok(found), Some((bytes, seed))) if found == bytes => {
                 let mut expected = vec![0; bytes as usize];
@@ -116,8 +116,7 @@ fn problem_of(engine: &str, folder: &Path, stored: &Stored, setting: &str, is_re
     if document.set(setting).is_err() || document.config().is_err() {
         return None;
     }
-    let opened =
-        catch_unwind(AssertUnwindSafe(|| with_drive(&document, async |driver| check(&driver, stored).await)));
+    let opened = catch_unwind(AssertUnwindSafe(|| with_drive(&document, |driver| check(&driver, stored))));
     match opened {
         Ok(Ok(())) => None,
         Ok(Err(line)) if is_read => (line.lines().count() != 1).then_some(line),
@@ -135,7 +134,7 @@ fn a_drive_with_another_setting_is_refused_or_holds_what_it_held() {
     for row in ENGINES {
         let folder = tempfile::tempdir().expect("a folder for the image");
         let mut stored = Stored::new();
-        with_drive(&on_file(row.name, folder.path()), async |driver| stored = fill(&driver).await)
+        with_drive(&on_file(row.name, folder.path()), |driver| stored = fill(&driver))
             .expect("an empty drive comes up");
         let as_before = problem_of(row.name, folder.path(), &stored, "run.seed=1", false);
         assert_eq!(as_before, None, "{}", row.name);

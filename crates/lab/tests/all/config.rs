@@ -285,7 +285,7 @@ fn a_drive_names_the_key_that_it_cannot_be_made_with() {
         let link = Link::new(&sim, setup::link(&config(&[])), Rc::new(LocalMemory::new()));
         let mut drive = whole.clone();
         change(&mut drive);
-        let refused = sim.block_on(Drive::power_on(&sim, &link, &drive, None)).err();
+        let refused = sim.block_on(|| Drive::power_on(&sim, &link, &drive, None)).err();
         let line = refused.expect("there is no such drive").to_string();
         assert!(line.starts_with(expected) && line.lines().count() == 1, "{line}");
     }

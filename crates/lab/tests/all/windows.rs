@@ -37,29 +37,29 @@ impl Bench {
         Bench { sim, link, memory, config }
     }
 
-    async fn power_on(&self, survivors: Option<&kvdrive_device::power::Survivors>) -> Drive {
+    fn power_on(&self, survivors: Option<&kvdrive_device::power::Survivors>) -> Drive {
         let config = setup::drive(&self.config);
-        Drive::power_on(&self.sim, &self.link, &config, survivors).await.expect("it comes up")
+        Drive::power_on(&self.sim, &self.link, &config, survivors).expect("it comes up")
     }
 
-    async fn driver(&self) -> Driver {
-        self.drivers().await.remove(0)
+    fn driver(&self) -> Driver {
+        self.drivers().remove(0)
     }
 
-    async fn drivers(&self) -> Vec<Driver> {
+    fn drivers(&self) -> Vec<Driver> {
         let core = Rc::new(Resource::new(&self.sim, "host.core", 1));
         let costs = setup::host_costs(&self.config);
-        let host = Host::connect(self.link.clone(), self.memory.clone(), core, costs).await.expect("a drive");
+        let host = Host::connect(self.link.clone(), self.memory.clone(), core, costs).expect("a drive");
         setup::drivers(&self.config, &host).expect("a method")
     }
 
     /// One CXL store; its completion.
-    async fn store(&self, queue: &Rc<QueuePair>, key: Key, bytes: u32, at: u32, generation: u32) -> Cqe {
+    fn store(&self, queue: &Rc<QueuePair>, key: Key, bytes: u32, at: u32, generation: u32) -> Cqe {
         let (value_bytes, window_offset) = (bytes, at);
         let command = Command::CxlStore { key, value_bytes, window_offset, generation, tail_bytes: 0 };
         assert!(queue.try_submit(command.encode(0, 1)));
-        self.link.ring_submission(queue).await;
-        let cqe = queue.completion(0).await;
+        self.link.ring_submission(queue);
+        let cqe = queue.completion(0);
         self.link.ring_completion(queue);
         cqe
     }
@@ -70,25 +70,25 @@ impl Bench {
 #[test]
 fn a_page_that_is_flushed_under_the_write_pointer_loses_nothing() {
     let bench = Bench::new(Sim::new());
-    bench.sim.block_on(async {
-        let drive = bench.power_on(None).await;
-        let driver = bench.driver().await;
+    bench.sim.block_on(|| {
+        let drive = bench.power_on(None);
+        let driver = bench.driver();
         let queue = bench.link.create_queue(8);
         let keys = [1, 2].map(Key::from_u32_be);
-        let asked = bench.store(&queue, keys[0], 100, ASK, 0).await;
+        let asked = bench.store(&queue, keys[0], 100, ASK, 0);
         let generation = asked.dw1.get();
         assert_eq!((asked.status(), generation), (Status::STALE_WINDOW, 1));
         let base = u64::from(generation) * u64::from(bench.config.flash.page_bytes);
         for (half, key) in [(0u32, keys[0]), (1, keys[1])] {
             let at = half * 1_000;
-            bench.link.cxl_store(base + u64::from(at), Piece::Bytes(&[half as u8 + 1; 500])).await;
-            drive.drain().await;
-            bench.link.cxl_store(base + u64::from(at) + 500, Piece::Bytes(&[half as u8 + 5; 500])).await;
+            bench.link.cxl_store(base + u64::from(at), Piece::Bytes(&[half as u8 + 1; 500]));
+            drive.drain();
+            bench.link.cxl_store(base + u64::from(at) + 500, Piece::Bytes(&[half as u8 + 5; 500]));
             for number in 0..200u32 {
                 let noise = Key::from_u32_be(1_000 + number % 50);
-                driver.store(noise, Piece::Bytes(&[7; 3_000])).await.expect("stored");
+                driver.store(noise, Piece::Bytes(&[7; 3_000])).expect("stored");
             }
-            let cqe = bench.store(&queue, key, 1_000, at, generation).await;
+            let cqe = bench.store(&queue, key, 1_000, at, generation);
             assert_eq!(
                 (cqe.status(), cqe.dw0.get(), cqe.dw1.get()),
                 (Status::SUCCESS, at + 1_000, generation)
@@ -96,7 +96,7 @@ fn a_page_that_is_flushed_under_the_write_pointer_loses_nothing() {
         }
         for (half, key) in [(0u8, keys[0]), (1, keys[1])] {
             let mut region = Region::new();
-            assert_eq!(driver.retrieve(key, &mut region).await, Ok(1_000));
+            assert_eq!(driver.retrieve(key, &mut region), Ok(1_000));
             assert_eq!(region.to_bytes(1_000), [[half + 1; 500], [half + 5; 500]].concat());
         }
     });
@@ -107,25 +107,25 @@ fn a_page_that_is_flushed_under_the_write_pointer_loses_nothing() {
 fn bytes_in_a_window_are_no_value_after_a_power_cut_and_the_window_has_passed() {
     let bench = Bench::new(Sim::new());
     let key = Key::from_u32_be(9);
-    let survivors = bench.sim.block_on(async {
-        let drive = bench.power_on(None).await;
+    let survivors = bench.sim.block_on(|| {
+        let drive = bench.power_on(None);
         let queue = bench.link.create_queue(8);
-        assert_eq!(bench.store(&queue, key, 64, ASK, 0).await.status(), Status::STALE_WINDOW);
+        assert_eq!(bench.store(&queue, key, 64, ASK, 0).status(), Status::STALE_WINDOW);
         let base = u64::from(bench.config.flash.page_bytes);
-        bench.link.cxl_store(base, Piece::Bytes(&[1; 128])).await;
-        assert!(bench.store(&queue, Key::from_u32_be(8), 64, 0, 1).await.status().is_success());
+        bench.link.cxl_store(base, Piece::Bytes(&[1; 128]));
+        assert!(bench.store(&queue, Key::from_u32_be(8), 64, 0, 1).status().is_success());
         drive.survivors(&mut Rng::stream(1, "cut"))
     });
     bench.sim.clear();
     let after = Bench::new(Sim::new());
-    after.sim.block_on(async {
-        let _drive = after.power_on(Some(&survivors)).await;
-        let driver = after.driver().await;
-        assert_eq!(driver.exist(key).await, Ok(false));
-        assert_eq!(driver.exist(Key::from_u32_be(8)).await, Ok(true));
+    after.sim.block_on(|| {
+        let _drive = after.power_on(Some(&survivors));
+        let driver = after.driver();
+        assert_eq!(driver.exist(key), Ok(false));
+        assert_eq!(driver.exist(Key::from_u32_be(8)), Ok(true));
         let queue = after.link.create_queue(8);
-        let late = after.store(&queue, key, 64, 64, 1).await;
-        assert_eq!((late.status(), driver.exist(key).await), (Status::STALE_WINDOW, Ok(false)));
+        let late = after.store(&queue, key, 64, 64, 1);
+        assert_eq!((late.status(), driver.exist(key)), (Status::STALE_WINDOW, Ok(false)));
     });
     after.sim.clear();
 }
@@ -135,15 +135,15 @@ fn bytes_in_a_window_are_no_value_after_a_power_cut_and_the_window_has_passed() 
 #[test]
 fn a_refused_store_with_a_grant_leaves_the_window_to_those_behind_it() {
     let bench = Bench::with(Sim::new(), &["host.transfer=adaptive-cxl", "host.threshold1_bytes=128"]);
-    bench.sim.block_on(async {
-        let _drive = bench.power_on(None).await;
-        let driver = bench.driver().await;
-        driver.store(Key::from_u32_be(1), Piece::Bytes(&[1; 100])).await.expect("stored");
+    bench.sim.block_on(|| {
+        let _drive = bench.power_on(None);
+        let driver = bench.driver();
+        driver.store(Key::from_u32_be(1), Piece::Bytes(&[1; 100])).expect("stored");
         let add_only = StoreOptions { add_only: true, ..StoreOptions::default() };
-        let again = driver.store_with(Key::from_u32_be(1), Piece::Bytes(&[2; 4_096]), add_only).await;
+        let again = driver.store_with(Key::from_u32_be(1), Piece::Bytes(&[2; 4_096]), add_only);
         assert_eq!(again, Err(Status::KEY_EXISTS));
         for number in 2..200 {
-            let stored = driver.store(Key::from_u32_be(number), Piece::Bytes(&[3; 100])).await;
+            let stored = driver.store(Key::from_u32_be(number), Piece::Bytes(&[3; 100]));
             assert_eq!(stored, Ok(()), "value {number}");
         }
     });
@@ -158,14 +158,14 @@ fn windows_of_idle_queues_leave_room_for_values_in_commands() {
         let queues = ["host.queues=40", "host.depth=40", "host.queue_entries=8"];
         let settings = [&["host.transfer=piggyback-cxl", setting.as_str()], queues.as_slice()].concat();
         let bench = Bench::with(Sim::new(), &settings);
-        bench.sim.block_on(async {
-            let _drive = bench.power_on(None).await;
-            let drivers = bench.drivers().await;
+        bench.sim.block_on(|| {
+            let _drive = bench.power_on(None);
+            let drivers = bench.drivers();
             for (number, driver) in (0..).zip(&drivers) {
-                driver.store(Key::from_u32_be(number), Piece::Bytes(&[1; 100])).await.expect("stored");
+                driver.store(Key::from_u32_be(number), Piece::Bytes(&[1; 100])).expect("stored");
             }
             for (driver, bytes) in drivers.iter().zip([1, 8, 35].iter().cycle()) {
-                let stored = driver.store(Key::from_u32_be(99), Piece::Bytes(&[2; 35][..*bytes])).await;
+                let stored = driver.store(Key::from_u32_be(99), Piece::Bytes(&[2; 35][..*bytes]));
                 assert_eq!(stored, Ok(()), "{bytes} B, {entries} entries");
             }
         });
@@ -178,23 +178,23 @@ fn windows_of_idle_queues_leave_room_for_values_in_commands() {
 #[test]
 fn a_long_value_in_commands_is_taken_when_it_is_tried_again() {
     let bench = Bench::with(Sim::new(), &["host.transfer=hybrid"]);
-    bench.sim.block_on(async {
-        let _drive = bench.power_on(None).await;
-        let driver = bench.driver().await;
+    bench.sim.block_on(|| {
+        let _drive = bench.power_on(None);
+        let driver = bench.driver();
         let queues = [bench.link.create_queue(8), bench.link.create_queue(8)];
         let keys = [1, 2].map(Key::from_u32_be);
         for (queue, generation) in queues.iter().zip(1..) {
-            let asked = bench.store(queue, keys[0], 100, ASK, 0).await;
+            let asked = bench.store(queue, keys[0], 100, ASK, 0);
             assert_eq!((asked.status(), asked.dw1.get()), (Status::STALE_WINDOW, generation));
         }
         let value = [5; 40_000];
-        let first = driver.store(keys[0], Piece::Bytes(&value)).await;
+        let first = driver.store(keys[0], Piece::Bytes(&value));
         assert_eq!(first, Err(Status::COMMAND_INTERRUPTED));
-        assert_eq!(driver.store(keys[0], Piece::Bytes(&value)).await, Ok(()));
+        assert_eq!(driver.store(keys[0], Piece::Bytes(&value)), Ok(()));
         // The queues find out, and get others.
-        let late = bench.store(&queues[0], keys[1], 100, 0, 1).await;
+        let late = bench.store(&queues[0], keys[1], 100, 0, 1);
         assert_eq!((late.status(), late.dw1.get()), (Status::STALE_WINDOW, 3));
-        assert_eq!(bench.store(&queues[0], keys[1], 100, 0, 3).await.status(), Status::SUCCESS);
+        assert_eq!(bench.store(&queues[0], keys[1], 100, 0, 3).status(), Status::SUCCESS);
     });
     bench.sim.clear();
 }

@@ -1,10 +1,11 @@
 //! Writing a recording while a drive serves. A failed write ends the recording, not the drive; it is told at
 //! the end.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::io::{self, Write};
 use std::rc::Rc;
 
+use kvdrive_sim::TaskCell;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::{CHECKSUM_BYTES, End, FRAME_HEADER_BYTES, MAGIC, VERSION, kind, piece};
@@ -43,7 +44,7 @@ impl Output {
 }
 
 /// A recording being written.
-pub struct Recorder(RefCell<Output>);
+pub struct Recorder(TaskCell<Output>);
 
 impl Recorder {
     /// Begins a recording in `to`, which should be buffered; `configuration` is what a replay needs to know.
@@ -56,7 +57,7 @@ impl Recorder {
         to.write_all(&head)?;
         to.write_all(&sum.to_le_bytes())?;
         let offset = (head.len() + CHECKSUM_BYTES) as u64;
-        Ok(Recorder(RefCell::new(Output { to, offset, frame: Vec::new(), failed: None })))
+        Ok(Recorder(TaskCell::new(Output { to, offset, frame: Vec::new(), failed: None })))
     }
 
     pub(crate) fn arrival(&self, stamped: &Stamped) {

@@ -1,12 +1,12 @@
 //! A recorded run in virtual time: the same arrivals at the same model times, the same bytes for every DMA
 //! read, so the same events.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::rc::Rc;
 
-use kvdrive_sim::{Histogram, Sim};
+use kvdrive_sim::{Histogram, Sim, TaskCell};
 
 use super::{End, Frame, ReadPiece, Recording, RecordingError};
 use crate::memory::{BadAddress, HostMemory};
@@ -28,17 +28,17 @@ pub enum ReplayError {
 /// What has been read from the recording and not been used, and how far it has been read.
 struct Tape {
     sim: Sim,
-    recording: RefCell<Recording>,
-    buffer: RefCell<Vec<u8>>,
-    reads: RefCell<VecDeque<Option<Vec<ReadPiece>>>>,
-    refused: RefCell<VecDeque<u64>>,
+    recording: TaskCell<Recording>,
+    buffer: TaskCell<Vec<u8>>,
+    reads: TaskCell<VecDeque<Option<Vec<ReadPiece>>>>,
+    refused: TaskCell<VecDeque<u64>>,
     writes: Cell<u64>,
     end: Cell<Option<End>>,
     /// The recording ended before its run did.
     interruption: Cell<Option<Interruption>>,
     /// Bytes behind the frame that ends it.
     ignored_bytes: Cell<u64>,
-    failure: RefCell<Option<RecordingError>>,
+    failure: TaskCell<Option<RecordingError>>,
 }
 
 /// Where a recording ends that has no end.
@@ -89,12 +89,12 @@ impl Tape {
         self.sim.halt();
     }
 
-    async fn play(&self, ports: &Ports) -> Result<(), RecordingError> {
+    fn play(&self, ports: &Ports) -> Result<(), RecordingError> {
         while let Some((offset, stamped)) = self.next_arrival()? {
             if stamped.at < self.sim.now() {
                 return Err(RecordingError::new(offset, "an arrival lies before the one in front of it"));
             }
-            self.sim.sleep_until_external(stamped.at).await;
+            self.sim.sleep_until_external(stamped.at);
             let applied = ports.apply(&stamped.arrived, |_| Box::new(|_| ()));
             applied.map_err(|what| RecordingError::new(offset, what))?;
         }
@@ -198,20 +198,20 @@ where
     let sim = Sim::new();
     let tape = Rc::new(Tape {
         sim: sim.clone(),
-        recording: RefCell::new(recording),
-        buffer: RefCell::default(),
-        reads: RefCell::default(),
-        refused: RefCell::default(),
+        recording: TaskCell::new(recording),
+        buffer: TaskCell::default(),
+        reads: TaskCell::default(),
+        refused: TaskCell::default(),
         writes: Cell::new(0),
         end: Cell::new(None),
         interruption: Cell::new(None),
         ignored_bytes: Cell::new(0),
-        failure: RefCell::default(),
+        failure: TaskCell::default(),
     });
     let (link, finish) = build(&sim, Rc::new(TapeMemory(tape.clone()))).map_err(ReplayError::Build)?;
     let (player, ports) = (tape.clone(), Ports::new(link.clone()));
-    sim.spawn(async move {
-        if let Err(error) = player.play(&ports).await {
+    sim.spawn(move || {
+        if let Err(error) = player.play(&ports) {
             player.fail(error);
         }
     });

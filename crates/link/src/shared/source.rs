@@ -1,17 +1,15 @@
 //! The drive's side of a shared link: what arrives is stamped, waits for its time and goes into the queues of
 //! [`Link`]; completions go back in batches.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::collections::VecDeque;
-use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::Poll;
 use std::time::Duration;
 
 use kvdrive_sim::wall::{Arrival, Source};
-use kvdrive_sim::{Ns, Sim, TaskKey};
+use kvdrive_sim::{Ns, Sim, TaskCell, TaskKey};
 use kvdrive_spec::{Cqe, Sqe};
 
 use super::{SharedLink, SharedQueue, lock};
@@ -43,12 +41,12 @@ pub(crate) struct Stamped {
 /// The link's queues by number, fed with arrivals. A wall run and its replay both do it here.
 pub(crate) struct Ports {
     pub(crate) link: Rc<Link>,
-    queues: RefCell<Vec<Rc<QueuePair>>>,
+    queues: TaskCell<Vec<Rc<QueuePair>>>,
 }
 
 impl Ports {
     pub(crate) fn new(link: Rc<Link>) -> Ports {
-        Ports { link, queues: RefCell::default() }
+        Ports { link, queues: TaskCell::default() }
     }
 
     /// Lets an arrival take effect.
@@ -92,7 +90,7 @@ impl Ports {
 /// Completions of one queue on their way to its host.
 struct Outbound {
     queue: Arc<SharedQueue>,
-    batch: RefCell<Vec<Cqe>>,
+    batch: TaskCell<Vec<Cqe>>,
 }
 
 impl Outbound {
@@ -108,15 +106,15 @@ impl Outbound {
 /// What the source and the pump task share.
 pub(super) struct Intake {
     ports: Ports,
-    waiting: RefCell<VecDeque<Stamped>>,
-    outbound: RefCell<Vec<Rc<Outbound>>>,
+    waiting: TaskCell<VecDeque<Stamped>>,
+    outbound: TaskCell<Vec<Rc<Outbound>>>,
     /// Completions in batches of `outbound`, as far as the source has to care.
     unflushed: Rc<Cell<bool>>,
     recorder: Option<Rc<Recorder>>,
     /// The pump, once it has run for the first time.
     pump: Cell<Option<TaskKey>>,
     /// Emptied entry vectors, for the next inboxes.
-    spare: RefCell<Vec<Vec<Sqe>>>,
+    spare: TaskCell<Vec<Vec<Sqe>>>,
 }
 
 impl Intake {
@@ -124,19 +122,21 @@ impl Intake {
     pub(super) fn start(sim: &Sim, link: Rc<Link>, recorder: Option<Rc<Recorder>>) -> Rc<Intake> {
         let intake = Rc::new(Intake {
             ports: Ports::new(link),
-            waiting: RefCell::default(),
-            outbound: RefCell::default(),
+            waiting: TaskCell::default(),
+            outbound: TaskCell::default(),
             unflushed: Rc::default(),
             recorder,
             pump: Cell::new(None),
-            spare: RefCell::default(),
+            spare: TaskCell::default(),
         });
         let (pump, clock) = (intake.clone(), sim.clone());
-        sim.spawn(poll_fn(move |_| {
+        sim.spawn(move || {
             pump.pump.set(Some(clock.current()));
-            pump.deliver(clock.now());
-            Poll::<()>::Pending
-        }));
+            loop {
+                pump.deliver(clock.now());
+                clock.suspend();
+            }
+        });
         intake
     }
 
@@ -211,7 +211,7 @@ impl WallSource {
         let mut outbound = intake.outbound.borrow_mut();
         for queue in &lock(&self.shared.registry).queues[outbound.len()..] {
             waiting.push_back(Stamped { at, arrived: Arrived::Queue { entries: queue.entries } });
-            outbound.push(Rc::new(Outbound { queue: queue.clone(), batch: RefCell::default() }));
+            outbound.push(Rc::new(Outbound { queue: queue.clone(), batch: TaskCell::default() }));
         }
         for (number, outbound) in outbound.iter().enumerate() {
             take(&outbound.queue, number as u16, &intake.spare, |arrived| {
@@ -223,7 +223,7 @@ impl WallSource {
 }
 
 /// Takes what is in a queue's inbox.
-fn take(queue: &SharedQueue, number: u16, spare: &RefCell<Vec<Vec<Sqe>>>, mut arrive: impl FnMut(Arrived)) {
+fn take(queue: &SharedQueue, number: u16, spare: &TaskCell<Vec<Vec<Sqe>>>, mut arrive: impl FnMut(Arrived)) {
     if !queue.filled.swap(false, Ordering::Acquire) {
         return;
     }

@@ -53,20 +53,20 @@ impl Method for ByteExpress {
 
 /// Device half: copies a value out of its chunk entries to a place of the engine's choice. `chunks` is `None`
 /// when the host has not published them all.
-pub async fn receive<L: Landing>(
+pub fn receive<L: Landing>(
     chunks: Option<&[Sqe]>,
     key: &Key,
     value_bytes: u32,
     landing: &L,
 ) -> Result<L::Place, Status> {
     let chunks = chunks.ok_or(Status::COMMAND_SEQUENCE_ERROR)?;
-    let place = landing.reserve(key, value_bytes, Arrival::Inline).await?;
+    let place = landing.reserve(key, value_bytes, Arrival::Inline)?;
     let mut at = 0;
     for chunk in chunks {
         let bytes = (value_bytes - at).min(CHUNK_BYTES as u32);
-        landing.copy_in(&place, at, &chunk.as_bytes()[..bytes as usize]).await;
+        landing.copy_in(&place, at, &chunk.as_bytes()[..bytes as usize]);
         at += bytes;
     }
-    landing.settle(&place).await;
+    landing.settle(&place);
     Ok(place)
 }

@@ -76,7 +76,7 @@ impl Method for Hybrid {
 /// *transfer*'s work. The packing's copies wait until the tail is there too.
 ///
 /// An SGL has no meaning here: read as PRPs, its length would be an address that the host never named.
-pub async fn receive<L: Landing>(
+pub fn receive<L: Landing>(
     link: &Link,
     sqe: &Sqe,
     key: Key,
@@ -88,9 +88,9 @@ pub async fn receive<L: Landing>(
         return Err(Status::INVALID_FIELD);
     }
     let received_bytes = (pages_z + 1) * PAGE_BYTES;
-    let segments = walk(link, sqe, received_bytes).await?;
-    let place = landing.reserve(&key, value_bytes, Arrival::Hybrid).await?;
-    if let Err(status) = receive_pages(link, &segments, landing, &place).await {
+    let segments = walk(link, sqe, received_bytes)?;
+    let place = landing.reserve(&key, value_bytes, Arrival::Hybrid)?;
+    if let Err(status) = receive_pages(link, &segments, landing, &place) {
         landing.abandon(place);
         return Err(status);
     }

@@ -2,7 +2,7 @@
 //!
 //! A method has two halves in two worlds, in one file. The *host half* is a state machine without I/O
 //! ([`Method`]): it is asked what to submit first and what to do on each completion; runners in crate `host`
-//! pump it on a modelled core or a real thread. The *device half* is an async function that brings the value
+//! pump it on a modelled core or a real thread. The *device half* is a function that brings the value
 //! to a place of the engine's choice ([`Landing`]); it is found by the command's opcode, so the drive does
 //! not care which method the host used.
 //!
@@ -19,8 +19,6 @@ pub mod piggyback_pipelined;
 pub mod prp;
 pub mod sgl;
 pub mod window;
-
-use std::future::Future;
 
 use kvdrive_spec::window::Grant;
 use kvdrive_spec::{Cqe, Key, Sqe, Status, StoreOptions};
@@ -237,18 +235,13 @@ pub trait Landing {
     /// A reserved place for one value.
     type Place;
     /// Finds room for a value of `bytes` bytes.
-    fn reserve(
-        &self,
-        key: &Key,
-        bytes: u32,
-        arrival: Arrival,
-    ) -> impl Future<Output = Result<Self::Place, Status>>;
+    fn reserve(&self, key: &Key, bytes: u32, arrival: Arrival) -> Result<Self::Place, Status>;
     /// Firmware copies bytes out of a command to byte `at` of the value; takes a core's time.
-    fn copy_in(&self, place: &Self::Place, at: u32, bytes: &[u8]) -> impl Future<Output = ()>;
+    fn copy_in(&self, place: &Self::Place, at: u32, bytes: &[u8]);
     /// The DMA engine delivers a piece to byte `at` of the value; its time was taken on the link.
     fn dma_in(&self, place: &Self::Place, at: u32, piece: Piece<'_>);
     /// All bytes have arrived: makes the copies that the packing of DMA'd values asks for.
-    fn settle(&self, place: &Self::Place) -> impl Future<Output = ()>;
+    fn settle(&self, place: &Self::Place);
     /// Gives a place back; its bytes are lost.
     fn abandon(&self, place: Self::Place);
 }

@@ -113,21 +113,21 @@ impl<P> Assembly<P> {
 
 /// Device half of a *write*, behind the reservation of room for the whole value: copies its first bytes there
 /// and returns how many they are. Most values are whole then, and need no [`Assembly`].
-pub async fn copy_write<L: Landing>(sqe: &Sqe, value_bytes: u32, place: &L::Place, landing: &L) -> u32 {
+pub fn copy_write<L: Landing>(sqe: &Sqe, value_bytes: u32, place: &L::Place, landing: &L) -> u32 {
     let mut part = [0; WRITE_INLINE_BYTES];
     get_write(sqe, &mut part);
     let received_bytes = value_bytes.min(WRITE_INLINE_BYTES as u32);
     if received_bytes > 0 {
-        landing.copy_in(place, 0, &part[..received_bytes as usize]).await;
+        landing.copy_in(place, 0, &part[..received_bytes as usize]);
     }
     received_bytes
 }
 
 /// Device half of a *transfer*: copies the next bytes behind those that have arrived.
-pub async fn receive_transfer<L: Landing>(sqe: &Sqe, assembly: &mut Assembly<L::Place>, landing: &L) {
+pub fn receive_transfer<L: Landing>(sqe: &Sqe, assembly: &mut Assembly<L::Place>, landing: &L) {
     let mut part = [0; TRANSFER_INLINE_BYTES];
     get_transfer(sqe, &mut part);
     let bytes = (assembly.value_bytes - assembly.received_bytes).min(TRANSFER_INLINE_BYTES as u32);
-    landing.copy_in(&assembly.place, assembly.received_bytes, &part[..bytes as usize]).await;
+    landing.copy_in(&assembly.place, assembly.received_bytes, &part[..bytes as usize]);
     assembly.received_bytes += bytes;
 }

@@ -69,36 +69,36 @@ impl Method for Prp {
 }
 
 /// Device half: brings a Store's value to a place of the engine's choice.
-pub async fn receive<L: Landing>(
+pub fn receive<L: Landing>(
     link: &Link,
     sqe: &Sqe,
     key: &Key,
     value_bytes: u32,
     landing: &L,
 ) -> Result<L::Place, Status> {
-    let segments = walk(link, sqe, value_bytes).await?;
-    let place = landing.reserve(key, value_bytes, Arrival::Dma).await?;
-    receive_into(link, &segments, place, landing).await
+    let segments = walk(link, sqe, value_bytes)?;
+    let place = landing.reserve(key, value_bytes, Arrival::Dma)?;
+    receive_into(link, &segments, place, landing)
 }
 
 /// As [`receive`], to a place that was found before: in a window.
-pub async fn receive_into<L: Landing>(
+pub fn receive_into<L: Landing>(
     link: &Link,
     segments: &Segments,
     place: L::Place,
     landing: &L,
 ) -> Result<L::Place, Status> {
-    if let Err(status) = receive_pages(link, segments, landing, &place).await {
+    if let Err(status) = receive_pages(link, segments, landing, &place) {
         landing.abandon(place);
         return Err(status);
     }
-    landing.settle(&place).await;
+    landing.settle(&place);
     Ok(place)
 }
 
 /// Moves `segments` to the first bytes of `place`. Page-unit DMA: the engine moves whole pages, however
 /// little of one is value.
-pub(super) async fn receive_pages<L: Landing>(
+pub(super) fn receive_pages<L: Landing>(
     link: &Link,
     segments: &Segments,
     landing: &L,
@@ -111,7 +111,6 @@ pub(super) async fn receive_pages<L: Landing>(
             at += piece.bytes();
         };
         link.dma_to_drive(segment.address, segment.bytes, PAGE_BYTES, &mut deliver)
-            .await
             .map_err(|_| Status::DATA_TRANSFER_ERROR)?;
     }
     Ok(())

@@ -67,7 +67,7 @@ pub fn is_used(sqe: &Sqe) -> Result<bool, Status> {
 }
 
 /// Device half: brings a Store's value to a place of the engine's choice.
-pub async fn receive<L: Landing>(
+pub fn receive<L: Landing>(
     link: &Link,
     sqe: &Sqe,
     key: &Key,
@@ -75,7 +75,7 @@ pub async fn receive<L: Landing>(
     landing: &L,
 ) -> Result<L::Place, Status> {
     let address = data_block(sqe, value_bytes)?;
-    let place = landing.reserve(key, value_bytes, Arrival::Dma).await?;
+    let place = landing.reserve(key, value_bytes, Arrival::Dma)?;
     if value_bytes > 0 {
         let mut at = 0;
         let mut deliver = |piece: kvdrive_content::Piece<'_>| {
@@ -83,11 +83,11 @@ pub async fn receive<L: Landing>(
             at += piece.bytes();
         };
         let moved = link.sgl_moved_bytes(value_bytes);
-        if link.dma_to_drive(address, value_bytes, moved, &mut deliver).await.is_err() {
+        if link.dma_to_drive(address, value_bytes, moved, &mut deliver).is_err() {
             landing.abandon(place);
             return Err(Status::DATA_TRANSFER_ERROR);
         }
     }
-    landing.settle(&place).await;
+    landing.settle(&place);
     Ok(place)
 }

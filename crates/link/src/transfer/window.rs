@@ -17,7 +17,6 @@
 //! ```
 
 use std::collections::VecDeque;
-use std::future::Future;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use kvdrive_spec::window::{Grant, NO_WINDOW};
@@ -235,8 +234,8 @@ pub trait Exposing: Landing {
     }
 
     /// Opens one. Errors: as [`Landing::reserve`].
-    fn open_window(&self) -> impl Future<Output = Result<Self::Window, Status>> {
-        async { Err(Status::INVALID_OPCODE) }
+    fn open_window(&self) -> Result<Self::Window, Status> {
+        Err(Status::INVALID_OPCODE)
     }
 
     /// The host stored `piece` at byte `at`.

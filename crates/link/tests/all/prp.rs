@@ -19,7 +19,7 @@ fn walked(memory: &Rc<Scattered>, prp1: u64, prp2: u64, bytes: u32) -> Result<(V
     let link = link(&sim, memory);
     let mut sqe = Sqe::new(opcode::STORE, 0, 1);
     sqe.set_prps(prp1, prp2);
-    let segments = sim.block_on(walk(&link, &sqe, bytes))?;
+    let segments = sim.block_on(|| walk(&link, &sqe, bytes))?;
     assert_eq!(segments.iter().count(), segments.len());
     assert_eq!(segments.is_empty(), bytes == 0);
     Ok((segments.iter().collect(), link.meter().payload().of(Class::List)))
@@ -146,7 +146,7 @@ proptest! {
         let mut sqe = Sqe::new(opcode::RETRIEVE, 0, 1);
         sqe.set_prps(prp1, list);
         let first_bytes = (u64::from(bytes) * share / 1_000) as u32;
-        let first: Vec<_> = sim.block_on(walk_first(&link, &sqe, bytes, first_bytes)).expect("sound").iter().collect();
+        let first: Vec<_> = sim.block_on(|| walk_first(&link, &sqe, bytes, first_bytes)).expect("sound").iter().collect();
         prop_assert_eq!(first.iter().map(|segment| segment.bytes).sum::<u32>(), first_bytes);
         for (first, whole) in first.iter().zip(&segments) {
             prop_assert_eq!(first.address, whole.address);

@@ -15,11 +15,11 @@ fn command(opcode: u8, cid: u16) -> Sqe {
 }
 
 /// Takes every command and completes it at once, for ever.
-async fn complete_all(link: Rc<Link>) {
+fn complete_all(link: Rc<Link>) {
     loop {
-        let fetched = link.next_command().await;
+        let fetched = link.next_command();
         let cqe = Cqe::new(fetched.sqe.cid.get(), Status::SUCCESS);
-        link.complete(&fetched.queue, cqe.with_queue(fetched.queue.id(), fetched.head)).await;
+        link.complete(&fetched.queue, cqe.with_queue(fetched.queue.id(), fetched.head));
     }
 }
 
@@ -34,9 +34,9 @@ fn a_ring_of_n_slots_holds_one_less() {
         assert!(queue.try_submit(command(opcode::EXIST, cid)));
     }
     assert!(!queue.try_submit(command(opcode::EXIST, 3)), "full");
-    sim.block_on(link.ring_submission(&queue));
+    sim.block_on(|| link.ring_submission(&queue));
     assert!(!queue.try_submit(command(opcode::EXIST, 3)), "full until the drive has taken one");
-    sim.block_on(link.next_command());
+    sim.block_on(|| link.next_command());
     assert!(queue.try_submit(command(opcode::EXIST, 3)));
 }
 
@@ -47,22 +47,22 @@ fn the_drive_sees_what_was_there_when_the_doorbell_was_rung() {
     let queue = link.create_queue(8);
     assert!(queue.try_submit(command(opcode::EXIST, 0)));
     let (link2, queue2) = (link.clone(), queue.clone());
-    sim.spawn(async move { link2.ring_submission(&queue2).await });
+    sim.spawn(move || link2.ring_submission(&queue2));
     let seen = Rc::new(RefCell::new(Vec::new()));
     let (link2, seen2) = (link.clone(), seen.clone());
-    sim.spawn(async move {
+    sim.spawn(move || {
         loop {
-            let fetched = link2.next_command().await;
+            let fetched = link2.next_command();
             seen2.borrow_mut().push(fetched.sqe.cid.get());
         }
     });
-    sim.block_on(async {
-        sim.sleep(50).await; // the doorbell is under way
+    sim.block_on(|| {
+        sim.sleep(50); // the doorbell is under way
         assert!(queue.try_submit(command(opcode::EXIST, 1)));
-        sim.sleep(10_000).await;
+        sim.sleep(10_000);
         assert_eq!(*seen.borrow(), [0]);
-        link.ring_submission(&queue).await;
-        sim.sleep(10_000).await;
+        link.ring_submission(&queue);
+        sim.sleep(10_000);
         assert_eq!(*seen.borrow(), [0, 1]);
     });
 }
@@ -77,13 +77,13 @@ fn queues_are_served_in_turn() {
             assert!(queue.try_submit(command(opcode::EXIST, cid)));
         }
     }
-    let order = sim.block_on(async {
+    let order = sim.block_on(|| {
         for queue in &queues {
-            link.ring_submission(queue).await;
+            link.ring_submission(queue);
         }
         let mut order = Vec::new();
         for _ in 0..9 {
-            let fetched = link.next_command().await;
+            let fetched = link.next_command();
             order.push((fetched.queue.id(), fetched.sqe.cid.get()));
         }
         order
@@ -97,12 +97,13 @@ fn a_phase_toggles_with_every_pass_over_the_ring_and_the_head_goes_round() {
     let sim = Sim::new();
     let link = link(&sim, &Rc::default());
     let queue = link.create_queue(3);
-    sim.spawn(complete_all(link.clone()));
-    sim.block_on(async {
+    let served = link.clone();
+    sim.spawn(move || complete_all(served));
+    sim.block_on(|| {
         for number in 0..20u16 {
             assert!(queue.try_submit(command(opcode::EXIST, 0)));
-            link.ring_submission(&queue).await;
-            let cqe = queue.completion(0).await;
+            link.ring_submission(&queue);
+            let cqe = queue.completion(0);
             link.ring_completion(&queue);
             assert_eq!(cqe.phase(), (number / 3).is_multiple_of(2), "entry {number}");
             assert_eq!((cqe.sqhd.get(), cqe.sqid.get()), ((number + 1) % 3, 1));
@@ -115,22 +116,23 @@ fn a_full_completion_queue_makes_the_drive_wait() {
     let sim = Sim::new();
     let link = link(&sim, &Rc::default());
     let queue = link.create_queue(3);
-    sim.spawn(complete_all(link.clone()));
-    sim.block_on(async {
+    let served = link.clone();
+    sim.spawn(move || complete_all(served));
+    sim.block_on(|| {
         for cid in 0..2 {
             assert!(queue.try_submit(command(opcode::EXIST, cid)));
         }
-        link.ring_submission(&queue).await;
-        sim.sleep(10_000).await;
+        link.ring_submission(&queue);
+        sim.sleep(10_000);
         // Both are there, neither slot is released.
         assert!(queue.try_submit(command(opcode::EXIST, 2)));
-        link.ring_submission(&queue).await;
-        sim.sleep(10_000).await;
+        link.ring_submission(&queue);
+        sim.sleep(10_000);
         assert!(queue.try_completion(2).is_none(), "no slot, no completion");
         assert_eq!(queue.any_completion().map(|cqe| cqe.cid.get()), Some(0));
         link.ring_completion(&queue);
-        assert_eq!(queue.completion(2).await.cid.get(), 2);
-        assert_eq!(queue.completion(1).await.cid.get(), 1, "taken in any order");
+        assert_eq!(queue.completion(2).cid.get(), 2);
+        assert_eq!(queue.completion(1).cid.get(), 1, "taken in any order");
         link.ring_completion(&queue);
         link.ring_completion(&queue);
     });
@@ -154,12 +156,12 @@ fn only_inline_commands_of_io_queues_have_turns() {
         assert!(queue.try_submit(command(opcode, 0)));
         assert!(link.admin_queue().try_submit(command(opcode, 0)));
     }
-    sim.block_on(async {
-        link.ring_submission(&queue).await;
-        link.ring_submission(&link.admin_queue()).await;
+    sim.block_on(|| {
+        link.ring_submission(&queue);
+        link.ring_submission(&link.admin_queue());
         let (mut turns, mut admin) = (Vec::new(), 0);
         for _ in 0..10 {
-            let fetched = link.next_command().await;
+            let fetched = link.next_command();
             if fetched.queue.is_admin() {
                 assert_eq!(fetched.turn, None);
                 admin += 1;
@@ -185,23 +187,23 @@ proptest! {
         for _ in 0..contexts {
             let (sim2, link, handled) = (sim.clone(), link.clone(), handled.clone());
             let (inside, spans) = (inside.clone(), spans.clone());
-            sim.spawn(async move {
+            sim.spawn(move || {
                 loop {
-                    let fetched = link.next_command().await;
+                    let fetched = link.next_command();
                     let (queue, cid) = (usize::from(fetched.queue.id()), fetched.sqe.cid.get());
                     let span = spans.borrow_mut().below(300);
                     match fetched.turn {
-                        None => sim2.sleep(span).await,
+                        None => sim2.sleep(span),
                         Some(turn) => {
-                            fetched.queue.wait_turn(turn).await;
+                            fetched.queue.wait_turn(turn);
                             assert!(!inside[queue].replace(true), "two at once");
-                            sim2.sleep(span).await;
+                            sim2.sleep(span);
                             handled.borrow_mut()[queue].push(cid);
                             inside[queue].set(false);
                             fetched.queue.end_turn();
                         }
                     }
-                    link.complete(&fetched.queue, Cqe::new(cid, Status::SUCCESS)).await;
+                    link.complete(&fetched.queue, Cqe::new(cid, Status::SUCCESS));
                 }
             });
         }
@@ -217,12 +219,12 @@ proptest! {
                 assert!(queue.try_submit(command(opcode, cid)));
             }
             let (link, queue) = (link.clone(), queue.clone());
-            sim.spawn(async move { link.ring_submission(&queue).await });
+            sim.spawn(move || { link.ring_submission(&queue) });
         }
-        sim.block_on(async {
+        sim.block_on(|| {
             for queue in &queues {
                 for cid in 0..20 {
-                    queue.completion(cid).await;
+                    queue.completion(cid);
                     link.ring_completion(queue);
                 }
             }

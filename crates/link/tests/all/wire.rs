@@ -55,25 +55,23 @@ fn every_crossing_is_counted_and_takes_its_time() {
     let mut times = Vec::new();
     let mut last = 0;
     let mut lap = || times.push(sim.now() - std::mem::replace(&mut last, sim.now()));
-    sim.block_on(async {
+    sim.block_on(|| {
         assert!(queue.try_submit(Sqe::new(opcode::STORE, 7, 1)));
-        link.ring_submission(&queue).await;
+        link.ring_submission(&queue);
         lap();
-        let fetched = link.next_command().await;
+        let fetched = link.next_command();
         lap();
         assert_eq!((fetched.sqe.cid.get(), fetched.head, fetched.turn), (7, 1, None));
         let mut list = [0; 16];
-        link.fetch_list(0x1000, &mut list).await.expect("mapped");
+        link.fetch_list(0x1000, &mut list).expect("mapped");
         lap();
-        link.dma_to_drive(0x1000, 35, 4096, &mut |piece| assert_eq!(piece.bytes(), 35))
-            .await
-            .expect("mapped");
+        link.dma_to_drive(0x1000, 35, 4096, &mut |piece| assert_eq!(piece.bytes(), 35)).expect("mapped");
         lap();
-        link.dma_to_host(8192).await;
+        link.dma_to_host(8192);
         lap();
-        link.complete(&queue, Cqe::new(7, Status::SUCCESS)).await;
+        link.complete(&queue, Cqe::new(7, Status::SUCCESS));
         lap();
-        let cqe = queue.completion(7).await;
+        let cqe = queue.completion(7);
         assert!(cqe.status().is_success());
         link.ring_completion(&queue);
         lap();
@@ -109,7 +107,7 @@ fn a_direction_is_shared_and_its_latency_is_not() {
     let queues = [link.create_queue(4), link.create_queue(4)];
     for queue in &queues {
         let (link, queue) = (link.clone(), queue.clone());
-        sim.spawn(async move { link.ring_submission(&queue).await });
+        sim.spawn(move || link.ring_submission(&queue));
     }
     sim.run();
     assert_eq!(sim.now(), 8 + 8 + 100, "one behind the other on the line, then side by side");
@@ -121,9 +119,9 @@ fn a_dma_of_what_is_not_mapped_says_so() {
     let sim = Sim::new();
     let link = link(&sim, &Rc::default());
     let mut out = [0; 8];
-    sim.block_on(async {
-        assert!(link.fetch_list(0x1000, &mut out).await.is_err());
-        let refused = link.dma_to_drive(0x1000, 1, 4096, &mut |_| panic!("handed out")).await;
+    sim.block_on(|| {
+        assert!(link.fetch_list(0x1000, &mut out).is_err());
+        let refused = link.dma_to_drive(0x1000, 1, 4096, &mut |_| panic!("handed out"));
         assert_eq!(refused.expect_err("not mapped").to_string(), "host memory 0x1000+1 is not mapped");
     });
 }

@@ -1,8 +1,6 @@
 //! Random programs of tasks: what the executor does to go faster must not be seen.
 
 use std::cell::RefCell;
-use std::future::Future;
-use std::pin::Pin;
 use std::rc::Rc;
 
 use kvdrive_sim::{KeyedLock, Mutex, Ns, Resource, ResourceStatistics, Sim, WaitQueue, join_all};
@@ -57,51 +55,51 @@ struct World {
 }
 
 /// One task, or one branch of it.
-fn run(world: Rc<World>, path: Vec<usize>, steps: Vec<Step>) -> Pin<Box<dyn Future<Output = ()>>> {
-    Box::pin(async move {
-        let sim = &world.sim;
-        for (index, step) in steps.into_iter().enumerate() {
-            let inner = |branch: usize| [&path[..], &[index, branch]].concat();
-            match step {
-                Step::Sleep(span) => sim.sleep(span).await,
-                Step::External(span) => sim.sleep_until_external(sim.now() + span).await,
-                Step::Yield => sim.yield_now().await,
-                Step::Use(which, span) => world.resources[which].run(span).await,
-                Step::UseThen(which, span, rest) => world.resources[which].run_then(span, rest).await,
-                Step::Lock(span) => {
-                    let _lock = world.mutex.lock().await;
-                    sim.sleep(span).await;
-                }
-                Step::LockKey(key, span) => {
-                    let _lock = world.keys.lock(key).await;
-                    sim.sleep(span).await;
-                }
-                Step::Signal => {
-                    // Somebody waits, or else somebody is let go: nobody waits for ever.
-                    if !world.signal.wake_one() {
-                        let (sim2, world2) = (sim.clone(), world.clone());
-                        sim.spawn(async move {
-                            sim2.sleep(9).await;
-                            world2.signal.wake_all();
-                        });
-                        world.signal.wait().await;
-                    }
-                }
-                Step::SideBySide(branches) => {
-                    let branches = branches
-                        .into_iter()
-                        .enumerate()
-                        .map(|(branch, steps)| run(world.clone(), inner(branch), steps));
-                    join_all(sim, branches).await;
-                }
-                Step::Child(steps) => {
-                    sim.spawn(run(world.clone(), inner(0), steps)).join().await;
+fn run(world: &Rc<World>, path: Vec<usize>, steps: Vec<Step>) {
+    let sim = &world.sim;
+    for (index, step) in steps.into_iter().enumerate() {
+        let path = &path;
+        let inner = move |branch: usize| [&path[..], &[index, branch]].concat();
+        match step {
+            Step::Sleep(span) => sim.sleep(span),
+            Step::External(span) => sim.sleep_until_external(sim.now() + span),
+            Step::Yield => sim.yield_now(),
+            Step::Use(which, span) => world.resources[which].run(span),
+            Step::UseThen(which, span, rest) => world.resources[which].run_then(span, rest),
+            Step::Lock(span) => {
+                let _lock = world.mutex.lock();
+                sim.sleep(span);
+            }
+            Step::LockKey(key, span) => {
+                let _lock = world.keys.lock(key);
+                sim.sleep(span);
+            }
+            Step::Signal => {
+                // Somebody waits, or else somebody is let go: nobody waits for ever.
+                if !world.signal.wake_one() {
+                    let (sim2, world2) = (sim.clone(), world.clone());
+                    sim.spawn(move || {
+                        sim2.sleep(9);
+                        world2.signal.wake_all();
+                    });
+                    world.signal.wait();
                 }
             }
-            let entry = (sim.now(), path.clone(), index);
-            world.log.borrow_mut().push(entry);
+            Step::SideBySide(branches) => {
+                let branches = branches
+                    .into_iter()
+                    .enumerate()
+                    .map(|(branch, steps)| move || run(world, inner(branch), steps));
+                join_all(sim, branches);
+            }
+            Step::Child(steps) => {
+                let (world2, path) = (world.clone(), inner(0));
+                sim.spawn(move || run(&world2, path, steps)).join();
+            }
         }
-    })
+        let entry = (sim.now(), path.clone(), index);
+        world.log.borrow_mut().push(entry);
+    }
 }
 
 type Outcome = (Vec<Entry>, [ResourceStatistics; 2], u64, Ns);
@@ -118,11 +116,14 @@ fn outcome(sim: Sim, program: &[Vec<Step>]) -> Outcome {
     let tasks: Vec<_> = program
         .iter()
         .enumerate()
-        .map(|(task, steps)| sim.spawn(run(world.clone(), vec![task], steps.clone())))
+        .map(|(task, steps)| {
+            let (world, steps) = (world.clone(), steps.clone());
+            sim.spawn(move || run(&world, vec![task], steps))
+        })
         .collect();
-    sim.block_on(async {
+    sim.block_on(|| {
         for task in tasks {
-            task.join().await;
+            task.join();
         }
     });
     sim.run();

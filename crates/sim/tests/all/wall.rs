@@ -31,15 +31,15 @@ impl Server {
             sim: sim.clone(),
         });
         let server2 = server.clone();
-        sim.spawn(async move {
+        sim.spawn(move || {
             server2.receiver.set(Some(server2.sim.current()));
-            std::future::poll_fn(|_| {
+            loop {
                 while let Some((who, span)) = server2.take() {
-                    server2.sim.spawn(serve(server2.clone(), who, span));
+                    let server = server2.clone();
+                    server2.sim.spawn(move || serve(server, who, span));
                 }
-                std::task::Poll::<()>::Pending
-            })
-            .await;
+                server2.sim.suspend();
+            }
         });
         sim.step();
         server
@@ -58,8 +58,8 @@ impl Server {
     }
 }
 
-async fn serve(server: Rc<Server>, who: u32, span: Ns) {
-    server.resource.run(span).await;
+fn serve(server: Rc<Server>, who: u32, span: Ns) {
+    server.resource.run(span);
     server.note(who, "out");
     server.done.wake_one();
 }
@@ -110,9 +110,9 @@ fn replay(stamps: &[Ns], requests: &[Ns]) -> Vec<(Ns, u32, &'static str)> {
     let server = Server::new();
     let (server2, stamps) = (server.clone(), stamps.to_vec());
     let requests = requests.to_vec();
-    server.sim.spawn(async move {
+    server.sim.spawn(move || {
         for (who, (at, span)) in stamps.into_iter().zip(requests).enumerate() {
-            server2.sim.sleep_until_external(at).await;
+            server2.sim.sleep_until_external(at);
             server2.inbox.borrow_mut().push_back((who as u32, span));
             server2.sim.wake(server2.receiver.get().expect("it waits"));
         }
@@ -157,8 +157,8 @@ fn a_halted_run_ends() {
     let server = source.server.clone();
     let sim = server.sim.clone();
     let server2 = server.clone();
-    sim.spawn(async move {
-        server2.done.wait().await;
+    sim.spawn(move || {
+        server2.done.wait();
         server2.sim.halt();
     });
     wall::run(&sim, Pace::Off, &mut source);

@@ -1,12 +1,12 @@
 //! The commands of a hash engine.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::rc::Rc;
 
 use kvdrive_content::{Piece, Region};
 use kvdrive_link::transfer::{Exposing, NoWindow};
 use kvdrive_link::{Arrival, Landing};
-use kvdrive_sim::{Ns, join_all};
+use kvdrive_sim::{Ns, TaskCell, join_all};
 use kvdrive_spec::{Key, Status, StoreOptions};
 
 use super::config::HashConfig;
@@ -38,7 +38,7 @@ pub struct HashEngine(pub(super) Rc<Core>);
 pub struct Place {
     header: PairHeader,
     /// The pair's bytes; the header is put in front when the probe is known.
-    region: RefCell<Region>,
+    region: TaskCell<Region>,
     room_bytes: u64,
     /// How much of that waits for bytes that the host has yet to send.
     unfinished_bytes: Cell<u64>,
@@ -54,7 +54,7 @@ pub struct Found {
     /// End of what `first` holds, in its page.
     first_end: u32,
     /// The pair's other read units, page by page, once they were asked for.
-    rest: RefCell<Vec<Part>>,
+    rest: TaskCell<Vec<Part>>,
     _reader: Reader,
 }
 
@@ -107,7 +107,7 @@ impl HashEngine {
     /// it.
     ///
     /// Errors: an image that is damaged or of another layout.
-    pub async fn recover(
+    pub fn recover(
         scheme: &'static SchemeRow,
         config: &HashConfig,
         flash: &FlashPort,
@@ -115,12 +115,13 @@ impl HashEngine {
         image: &[u8],
     ) -> Result<HashEngine, ImageError> {
         let core = core_of_test(scheme, config, flash, cores);
-        recover(&core, Protected::decode(&only_part(0, image)?)?).await?;
+        recover(&core, Protected::decode(&only_part(0, image)?)?)?;
         Ok(HashEngine::of(core))
     }
 
     fn of(core: Rc<Core>) -> HashEngine {
-        core.sim.spawn(gc::run(core.clone()));
+        let collected = core.clone();
+        core.sim.spawn(move || gc::run(collected));
         HashEngine(core)
     }
 
@@ -209,12 +210,12 @@ impl HashEngine {
         }
     }
 
-    async fn try_commit(&self, key: &Key, place: &Place, options: StoreOptions) -> Result<(), Status> {
+    fn try_commit(&self, key: &Key, place: &Place, options: StoreOptions) -> Result<(), Status> {
         let core = &*self.0;
         let grains = core.layout.grains_of(place.header.pair_bytes());
         loop {
-            core.admit().await?;
-            let (spot, old) = match core.walk(key, Aim::Store).await? {
+            core.admit()?;
+            let (spot, old) = match core.walk(key, Aim::Store)? {
                 Walk::Found(..) if options.add_only => return Err(Status::KEY_EXISTS),
                 // What was read is not needed any more; its superblock may go.
                 Walk::Found(spot, slot, PairRead { header, .. }) => (spot, Some((slot, header))),
@@ -222,12 +223,12 @@ impl HashEngine {
                 Walk::Absent(Some(spot)) => (spot, None),
                 Walk::Absent(None) => return Err(Status::CAPACITY_EXCEEDED),
             };
-            core.space.map_room().await;
+            core.space.map_room();
             let old_grains = old.map_or(0, |(_, old)| core.layout.grains_of(old.pair_bytes()));
             core.check_room(grains, old_grains)?;
             if let Some(grain) = self.put(place, &spot, old.as_ref()) {
                 if core.config.wait_for_program {
-                    core.space.page_programmed(core.layout.page(grain)).await;
+                    core.space.page_programmed(core.layout.page(grain));
                 }
                 return Ok(());
             }
@@ -235,7 +236,7 @@ impl HashEngine {
     }
 
     /// Reads the pair's read units behind the first, up to byte `until` of its value.
-    async fn read_rest(&self, found: &Found, until: u32) -> Result<(), Status> {
+    fn read_rest(&self, found: &Found, until: u32) -> Result<(), Status> {
         let layout = &self.0.layout;
         let page_bytes = layout.page_bytes();
         let end = found.at + found.header.bytes() + until;
@@ -247,10 +248,7 @@ impl HashEngine {
         };
         let wanted: Vec<u32> =
             (0..pages).filter(|index| *index > 0 || found.first_end < page_bytes.min(end)).collect();
-        let parts = match wanted[..] {
-            [only] => vec![read(only).await],
-            _ => join_all(&self.0.sim, wanted.iter().map(|index| read(*index))).await,
-        };
+        let parts = join_all(&self.0.sim, wanted.iter().map(|index| || read(*index)));
         let mut parts: Vec<Part> = parts.into_iter().collect::<Result<_, _>>()?;
         if wanted.first() != Some(&0) {
             parts.insert(0, found.first.clone());
@@ -268,7 +266,7 @@ impl HashEngine {
             page: layout.page(pair.grain),
             first: pair.part,
             first_end: layout.unit_begin(at) + layout.unit_bytes,
-            rest: RefCell::default(),
+            rest: TaskCell::default(),
             _reader: pair.reader,
         }
     }
@@ -277,7 +275,7 @@ impl HashEngine {
 impl Landing for HashEngine {
     type Place = Place;
 
-    async fn reserve(&self, key: &Key, bytes: u32, _arrival: Arrival) -> Result<Place, Status> {
+    fn reserve(&self, key: &Key, bytes: u32, _arrival: Arrival) -> Result<Place, Status> {
         let core = &*self.0;
         if bytes > self.max_value_bytes() {
             return Err(Status::INVALID_VALUE_SIZE);
@@ -285,17 +283,17 @@ impl Landing for HashEngine {
         let header = PairHeader { key: *key, value_bytes: bytes, probe: 0 };
         let grains = core.layout.grains_of(header.pair_bytes());
         let room_bytes = u64::from(grains * core.layout.grain_bytes);
-        core.space.host_room(room_bytes).await;
-        let region = RefCell::new(core.regions.borrow_mut().pop().unwrap_or_default());
+        core.space.host_room(room_bytes);
+        let region = TaskCell::new(core.regions.borrow_mut().pop().unwrap_or_default());
         Ok(Place { header, region, room_bytes, unfinished_bytes: Cell::new(0) })
     }
 
-    async fn copy_in(&self, place: &Place, at: u32, bytes: &[u8]) {
+    fn copy_in(&self, place: &Place, at: u32, bytes: &[u8]) {
         self.dma_in(place, at, Piece::Bytes(bytes));
         let (core, ns) = (&*self.0, self.memcpy_ns(bytes.len() as u32));
         raise(&core.counters.memcpy_bytes, bytes.len() as u64);
         raise(&core.counters.memcpy_ns, ns);
-        core.cores.of(Role::Copy).run_noted(ns, "controller", "memcpy").await;
+        core.cores.of(Role::Copy).run_noted(ns, "controller", "memcpy");
     }
 
     fn dma_in(&self, place: &Place, at: u32, piece: Piece<'_>) {
@@ -303,7 +301,7 @@ impl Landing for HashEngine {
     }
 
     /// The flash controller gathers a page from the buffer: nothing is copied.
-    async fn settle(&self, place: &Place) {
+    fn settle(&self, place: &Place) {
         self.end_unfinished(place);
     }
 
@@ -323,11 +321,11 @@ impl Engine for HashEngine {
     type Found = Found;
     type Cursor = HashCursor;
 
-    async fn commit(&self, key: Key, place: Place, options: StoreOptions) -> Result<(), Status> {
+    fn commit(&self, key: Key, place: Place, options: StoreOptions) -> Result<(), Status> {
         assert!(place.header.key == key, "a place is committed under the key it was reserved for");
         self.end_unfinished(&place);
-        let _key = self.0.locks.lock(key).await;
-        let result = self.try_commit(&key, &place, options).await;
+        let _key = self.0.locks.lock(key);
+        let result = self.try_commit(&key, &place, options);
         match result {
             // The room comes back when the page has been programmed.
             Ok(()) => self.recycle(place.region.into_inner()),
@@ -351,8 +349,8 @@ impl Engine for HashEngine {
         self.0.records.iter().for_each(|records| records.expect(&replaced));
     }
 
-    async fn find(&self, key: Key) -> Result<Option<Found>, Status> {
-        Ok(match self.0.walk(&key, Aim::Read).await? {
+    fn find(&self, key: Key) -> Result<Option<Found>, Status> {
+        Ok(match self.0.walk(&key, Aim::Read)? {
             Walk::Found(_, _, pair) => Some(self.found(pair)),
             Walk::Absent(_) => None,
         })
@@ -362,7 +360,7 @@ impl Engine for HashEngine {
         found.header.value_bytes
     }
 
-    async fn load(
+    fn load(
         &self,
         found: &Found,
         at: u32,
@@ -377,7 +375,7 @@ impl Engine for HashEngine {
             return Ok(());
         }
         if found.rest.borrow().is_empty() {
-            self.read_rest(found, until).await?;
+            self.read_rest(found, until)?;
         }
         let rest = found.rest.borrow();
         let page_bytes = self.0.layout.page_bytes();
@@ -396,13 +394,13 @@ impl Engine for HashEngine {
         Ok(())
     }
 
-    async fn delete(&self, key: Key) -> Result<(), Status> {
+    fn delete(&self, key: Key) -> Result<(), Status> {
         let core = &*self.0;
-        let _key = core.locks.lock(key).await;
-        let Walk::Found(spot, slot, PairRead { header, .. }) = core.walk(&key, Aim::Read).await? else {
+        let _key = core.locks.lock(key);
+        let Walk::Found(spot, slot, PairRead { header, .. }) = core.walk(&key, Aim::Read)? else {
             return Ok(());
         };
-        core.space.map_room().await;
+        core.space.map_room();
         let Entry::At(grain) = spot.pin.get(slot) else {
             unreachable!("a key's slot changes under the key's lock alone")
         };
@@ -411,17 +409,17 @@ impl Engine for HashEngine {
         Ok(())
     }
 
-    async fn open_cursor(&self, from: Option<Key>) -> Result<HashCursor, Status> {
-        HashCursor::open(self, from).await
+    fn open_cursor(&self, from: Option<Key>) -> Result<HashCursor, Status> {
+        HashCursor::open(self, from)
     }
 
-    async fn next(&self, cursor: &mut HashCursor) -> Result<Option<(Key, Found)>, Status> {
-        cursor.next(self).await
+    fn next(&self, cursor: &mut HashCursor) -> Result<Option<(Key, Found)>, Status> {
+        cursor.next(self)
     }
 
-    async fn drain(&self) {
-        self.0.cache.write_all().await;
-        self.0.space.drain().await;
+    fn drain(&self) {
+        self.0.cache.write_all();
+        self.0.space.drain();
     }
 
     fn utilization(&self) -> Utilization {
@@ -436,7 +434,7 @@ impl Engine for HashEngine {
         self.0.max_value_bytes
     }
 
-    async fn power_on(parts: Parts, image: Option<&[u8]>) -> Result<HashEngine, PowerOnError> {
+    fn power_on(parts: Parts, image: Option<&[u8]>) -> Result<HashEngine, PowerOnError> {
         let config = &parts.config;
         let (scheme, hash) = of_config(config)?;
         let Parts { flash, cores, journal, .. } = &parts;
@@ -444,7 +442,7 @@ impl Engine for HashEngine {
         let core = Core::new(scheme, &hash, flash, cores.clone(), print, journal.clone(), protected_bytes)
             .map_err(|what| PowerOnError::Config(format!("power.protected_bytes: {what}")))?;
         if let Some(image) = image {
-            recover(&core, Protected::decode(&only_part(core.fingerprint, image)?)?).await?;
+            recover(&core, Protected::decode(&only_part(core.fingerprint, image)?)?)?;
         }
         Ok(HashEngine::of(core))
     }

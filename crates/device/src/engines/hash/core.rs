@@ -9,11 +9,11 @@
 //! its flash page is read; the slot is therefore looked at again after every read, and a key's own slot is
 //! only written under the key's lock.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::rc::Rc;
 
 use kvdrive_content::Region;
-use kvdrive_sim::{KeyedLock, Ns, Sim};
+use kvdrive_sim::{KeyedLock, Ns, Sim, TaskCell};
 use kvdrive_spec::{Key, Status};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -116,7 +116,7 @@ pub(super) struct Core {
     /// Live pairs' value bytes.
     pub live_bytes: Cell<u64>,
     /// Regions of pairs that have been appended, for the next ones.
-    pub regions: RefCell<Vec<Region>>,
+    pub regions: TaskCell<Vec<Region>>,
     pub gc_lock: kvdrive_sim::Mutex,
     /// Tells images of different drives apart.
     pub fingerprint: u64,
@@ -206,7 +206,7 @@ impl Core {
             locks: KeyedLock::new(flash.sim()),
             counters: Counters::default(),
             live_bytes: Cell::new(0),
-            regions: RefCell::default(),
+            regions: TaskCell::default(),
             gc_lock: kvdrive_sim::Mutex::new(flash.sim()),
             config: config.clone(),
             bounds,
@@ -255,8 +255,8 @@ impl Core {
     /// Waits until a host command may take space.
     ///
     /// Errors: as [`Core::check_room`], when no space comes free any more.
-    pub async fn admit(&self) -> Result<(), Status> {
-        self.space.admit().await.map_err(|status| match self.snapshots.holds_any() {
+    pub fn admit(&self) -> Result<(), Status> {
+        self.space.admit().map_err(|status| match self.snapshots.holds_any() {
             true => Status::COMMAND_INTERRUPTED,
             false => status,
         })
@@ -265,11 +265,11 @@ impl Core {
     /// Reads the read unit in which the pair at `grain` begins.
     ///
     /// Errors: [`Status::UNRECOVERED_ERROR`], also when no pair begins there.
-    pub async fn read_pair(&self, grain: Grain, purpose: Purpose) -> Result<PairRead, Status> {
+    pub fn read_pair(&self, grain: Grain, purpose: Purpose) -> Result<PairRead, Status> {
         let reader = self.space.pin(grain);
         let at = self.layout.byte_in_page(grain);
         let unit = self.layout.unit_begin(at);
-        let part = self.space.read(self.layout.page(grain), unit, self.layout.unit_bytes, purpose).await?;
+        let part = self.space.read(self.layout.page(grain), unit, self.layout.unit_bytes, purpose)?;
         let left_bytes = unit + self.layout.unit_bytes - at;
         let header = PairHeader::read(left_bytes, |bytes, sink| part.read(at, bytes, sink));
         let header = header.ok_or(Status::UNRECOVERED_ERROR)?;
@@ -277,12 +277,12 @@ impl Core {
     }
 
     /// Takes firmware time; `what` it is for is said in the trace.
-    pub fn work(&self, role: Role, span: Ns, what: &'static str) -> impl Future<Output = ()> + '_ {
+    pub fn work(&self, role: Role, span: Ns, what: &'static str) {
         self.cores.of(role).run_noted(span, "hash", what)
     }
 
     /// Goes along the key's probe sequence.
-    pub async fn walk(&self, key: &Key, aim: Aim) -> Result<Walk, Status> {
+    pub fn walk(&self, key: &Key, aim: Aim) -> Result<Walk, Status> {
         raise(&self.counters.lookups, 1);
         let mut vacant = None;
         for number in 0..self.config.max_probes {
@@ -290,16 +290,16 @@ impl Core {
             let Probe { section, tag } = self.probe(key, number);
             raise(&self.counters.probes, 1);
             if aim == Aim::Read && !self.cache.exists(section) {
-                self.work(Role::Dispatch, self.config.costs.probe_ns, "probe").await;
+                self.work(Role::Dispatch, self.config.costs.probe_ns, "probe");
                 return Ok(Walk::Absent(None));
             }
-            let pin = self.cache.fetch(section, Purpose::Map).await?;
+            let pin = self.cache.fetch(section, Purpose::Map)?;
             let spot = Spot { pin, section, tag, probe: number };
-            if let Some((slot, pair)) = self.look(key, &spot).await? {
+            if let Some((slot, pair)) = self.look(key, &spot)? {
                 return Ok(Walk::Found(spot, slot, pair));
             }
             if aim == Aim::Store {
-                self.space.map_room().await;
+                self.space.map_room();
             }
             let Outlook { vacancy, goes_on } = spot.pin.outlook(tag);
             if aim == Aim::Store && vacancy.is_none() {
@@ -315,7 +315,7 @@ impl Core {
     }
 
     /// Reads the pairs of the spot's tag until one is the key's: its slot, and the pair.
-    async fn look(&self, key: &Key, spot: &Spot) -> Result<Option<(u32, PairRead)>, Status> {
+    fn look(&self, key: &Key, spot: &Spot) -> Result<Option<(u32, PairRead)>, Status> {
         let costs = &self.config.costs;
         let mut from = 0;
         let mut work = costs.probe_ns;
@@ -325,7 +325,7 @@ impl Core {
             raise(&self.counters.comparisons, comparisons);
             work += comparisons * costs.comparison_ns;
             if work > 0 {
-                self.work(Role::Dispatch, std::mem::take(&mut work), "probe").await;
+                self.work(Role::Dispatch, std::mem::take(&mut work), "probe");
             }
             let Some((slot, grain)) = candidate else { return Ok(None) };
             from = slot;
@@ -334,13 +334,13 @@ impl Core {
                 // Moved or replaced while that core worked; its page may have been let go.
                 continue;
             }
-            let pair = self.read_pair(grain, Purpose::Lookup).await;
+            let pair = self.read_pair(grain, Purpose::Lookup);
             if !is_there() {
                 // Moved or replaced while it was read: look at the slot again.
                 continue;
             }
             let pair = pair?;
-            self.work(Role::Dispatch, costs.compare_key_ns, "compare keys").await;
+            self.work(Role::Dispatch, costs.compare_key_ns, "compare keys");
             // Nobody else's business can turn this slot into another key's while that core works, except a
             // delete and a store; then the pair read before them is the answer of before them.
             if pair.header.key == *key {
@@ -348,7 +348,7 @@ impl Core {
             }
             raise(&self.counters.collisions, 1);
             if costs.collision_ns > 0 {
-                self.work(Role::Dispatch, costs.collision_ns, "collision").await;
+                self.work(Role::Dispatch, costs.collision_ns, "collision");
             }
             from = slot + 1;
         }

@@ -34,11 +34,11 @@ impl Drop for HashCursor {
 }
 
 impl HashCursor {
-    pub(super) async fn open(engine: &HashEngine, from: Option<Key>) -> Result<HashCursor, Status> {
+    pub(super) fn open(engine: &HashEngine, from: Option<Key>) -> Result<HashCursor, Status> {
         let core = &engine.0;
         let position = match from {
             None => (0, 0),
-            Some(key) => match core.walk(&key, Aim::Read).await? {
+            Some(key) => match core.walk(&key, Aim::Read)? {
                 Walk::Found(spot, slot, _) => (spot.section, slot),
                 Walk::Absent(_) => {
                     let Probe { section, tag } = core.probe(&key, 0);
@@ -53,7 +53,7 @@ impl HashCursor {
     ///
     /// Errors: [`Status::ITERATOR_LOST`] when more changed since the opening than is kept; the host opens
     /// anew.
-    pub(super) async fn next(&mut self, engine: &HashEngine) -> Result<Option<(Key, Found)>, Status> {
+    pub(super) fn next(&mut self, engine: &HashEngine) -> Result<Option<(Key, Found)>, Status> {
         let core = self.core.clone();
         loop {
             if self.snapshot.is_given_up() {
@@ -64,7 +64,7 @@ impl HashCursor {
                 if section >= core.cache.sections() {
                     return Ok(None);
                 }
-                self.slots = Some(self.slots_of(section, from).await?);
+                self.slots = Some(self.slots_of(section, from)?);
                 continue;
             };
             let Some(slot) = slots.front().copied() else {
@@ -72,13 +72,13 @@ impl HashCursor {
                 self.slots = None;
                 continue;
             };
-            let Some(grain) = self.grain_at(section, slot).await? else {
+            let Some(grain) = self.grain_at(section, slot)? else {
                 self.pass_slot(section, slot);
                 continue;
             };
-            let pair = core.read_pair(grain, Purpose::Cursor).await;
+            let pair = core.read_pair(grain, Purpose::Cursor);
             // Moved, or replaced and released, while it was read: look again.
-            if self.grain_at(section, slot).await? != Some(grain) {
+            if self.grain_at(section, slot)? != Some(grain) {
                 continue;
             }
             self.pass_slot(section, slot);
@@ -97,10 +97,10 @@ impl HashCursor {
     }
 
     /// Slots from `from` on that have or had pairs.
-    async fn slots_of(&self, section: u64, from: u32) -> Result<VecDeque<u32>, Status> {
+    fn slots_of(&self, section: u64, from: u32) -> Result<VecDeque<u32>, Status> {
         let mut slots = Vec::new();
         if self.core.cache.exists(section) {
-            let pin = self.core.cache.fetch(section, Purpose::Cursor).await?;
+            let pin = self.core.cache.fetch(section, Purpose::Cursor)?;
             pin.pairs(&mut |slot, _| {
                 if slot >= from {
                     slots.push(slot);
@@ -113,11 +113,11 @@ impl HashCursor {
     }
 
     /// The pair that a slot had.
-    async fn grain_at(&self, section: u64, slot: u32) -> Result<Option<super::layout::Grain>, Status> {
+    fn grain_at(&self, section: u64, slot: u32) -> Result<Option<super::layout::Grain>, Status> {
         if let Some(before) = self.snapshot.before((section, slot)) {
             return Ok(before);
         }
-        let pin = self.core.cache.fetch(section, Purpose::Cursor).await?;
+        let pin = self.core.cache.fetch(section, Purpose::Cursor)?;
         // It may have changed while its section was read.
         if let Some(before) = self.snapshot.before((section, slot)) {
             return Ok(before);

@@ -31,28 +31,28 @@ use crate::flash::{Forward, PageData, Purpose};
 const CRITICAL_SUPERBLOCKS: u32 = 2;
 
 /// Collects for as long as the drive has power.
-pub(super) async fn run(core: Rc<Core>) {
+pub(super) fn run(core: Rc<Core>) {
     let space = core.space.clone();
     // Collections since somebody could go on: a drive that collects forever without gaining anything is full.
     let mut futile = 0;
     loop {
         while !space.is_low() {
-            space.wanted.wait().await;
+            space.wanted.wait();
         }
-        let collected = collect_one(&core, None).await;
+        let collected = collect_one(&core, None);
         futile = if space.is_stalled() { futile + 1 } else { 0 };
         if !collected || futile > 2 * core.layout.superblocks {
             // Nothing to gain until something becomes invalid; whoever waits for space is told.
             futile = 0;
             space.exhausted.set(true);
             space.freed.wake_all();
-            space.wanted.wait().await;
+            space.wanted.wait();
         }
     }
 }
 
 /// Collects the best victim. `false` when there is none.
-async fn collect_one(core: &Rc<Core>, kind: Option<u8>) -> bool {
+fn collect_one(core: &Rc<Core>, kind: Option<u8>) -> bool {
     let Some(victim) = core.space.victim(kind) else { return false };
     core.space.set_state(victim, State::Victim);
     let kind = core.space.superblocks.borrow()[victim as usize].kind;
@@ -63,7 +63,7 @@ async fn collect_one(core: &Rc<Core>, kind: Option<u8>) -> bool {
     raise(counter, 1);
     let lost = Rc::new(Cell::new(false));
     if core.space.superblocks.borrow()[victim as usize].valid > 0 {
-        move_items(core, victim, kind, &lost).await;
+        move_items(core, victim, kind, &lost);
     }
     if core.space.superblocks.borrow()[victim as usize].valid > 0 {
         // Lost items stay where they are; items for which there was no space wait for another time.
@@ -74,7 +74,7 @@ async fn collect_one(core: &Rc<Core>, kind: Option<u8>) -> bool {
     if let Some(records) = &core.records {
         records.clear(&core.space, victim);
     }
-    core.space.erase(victim, purpose).await;
+    core.space.erase(victim, purpose);
     true
 }
 
@@ -87,23 +87,26 @@ struct Victim {
     lost: Rc<Cell<bool>>,
 }
 
-async fn move_items(core: &Rc<Core>, superblock: u32, kind: u8, lost: &Rc<Cell<bool>>) {
+fn move_items(core: &Rc<Core>, superblock: u32, kind: u8, lost: &Rc<Cell<bool>>) {
     let dead = match &core.records {
         // Without the records every pair is looked up; that is slower and just as right.
-        Some(records) if kind == KIND_DATA => records.gather(&core.space, superblock).await.ok(),
+        Some(records) if kind == KIND_DATA => records.gather(&core.space, superblock).ok(),
         _ => None,
     };
     let victim = Rc::new(Victim { superblock, kind, next_page: Cell::new(0), dead, lost: lost.clone() });
     let workers = core.config.gc_workers.min(core.layout.superblock_pages);
-    let workers: Vec<JoinHandle<()>> =
-        (0..workers).map(|_| core.sim.spawn(work(core.clone(), victim.clone()))).collect();
+    let begin = |_| {
+        let (core, victim) = (core.clone(), victim.clone());
+        core.sim.clone().spawn(move || work(core, victim))
+    };
+    let workers: Vec<JoinHandle<()>> = (0..workers).map(begin).collect();
     for worker in workers {
-        worker.join().await;
+        worker.join();
     }
 }
 
 /// Takes pages of a victim until none is left.
-async fn work(core: Rc<Core>, victim: Rc<Victim>) {
+fn work(core: Rc<Core>, victim: Rc<Victim>) {
     let _reader = core.space.pin(core.layout.grain(victim.superblock, 0));
     loop {
         let index = victim.next_page.get();
@@ -118,12 +121,12 @@ async fn work(core: Rc<Core>, victim: Rc<Victim>) {
             continue;
         }
         if victim.kind == KIND_DATA {
-            make_map_room(&core).await;
+            make_map_room(&core);
         }
-        core.space.gc_room().await;
+        core.space.gc_room();
         let moved = match victim.kind {
-            KIND_DATA => move_pairs(&core, &victim, page).await,
-            _ => move_sections(&core, page).await,
+            KIND_DATA => move_pairs(&core, &victim, page),
+            _ => move_sections(&core, page),
         };
         if moved.is_err() {
             victim.lost.set(true);
@@ -132,24 +135,21 @@ async fn work(core: Rc<Core>, victim: Rc<Victim>) {
 }
 
 /// Collects sections while free superblocks are very few. One worker at a time does; the others wait for it.
-async fn make_map_room(core: &Rc<Core>) {
+fn make_map_room(core: &Rc<Core>) {
     while core.space.free_superblocks() <= CRITICAL_SUPERBLOCKS {
-        let _turn = core.gc_lock.lock().await;
+        let _turn = core.gc_lock.lock();
         if core.space.free_superblocks() > CRITICAL_SUPERBLOCKS {
             return;
         }
-        // Boxed: collecting sections does not come here again, but the compiler cannot know.
-        let collected: std::pin::Pin<Box<dyn Future<Output = bool>>> =
-            Box::pin(collect_one(core, Some(KIND_MAP)));
-        if !collected.await {
+        if !collect_one(core, Some(KIND_MAP)) {
             return;
         }
     }
 }
 
 /// Moves the valid pairs that begin in a page.
-async fn move_pairs(core: &Rc<Core>, victim: &Victim, page: u32) -> Result<(), Status> {
-    let (data, first_item) = core.space.read_page(page, Purpose::DataGc).await?;
+fn move_pairs(core: &Rc<Core>, victim: &Victim, page: u32) -> Result<(), Status> {
+    let (data, first_item) = core.space.read_page(page, Purpose::DataGc)?;
     let layout = &core.layout;
     let mut pairs = Vec::with_capacity(layout.page_grains as usize / 4);
     let mut at = first_item;
@@ -165,12 +165,12 @@ async fn move_pairs(core: &Rc<Core>, victim: &Victim, page: u32) -> Result<(), S
         }
     }
     core.cache.expect(pairs.iter().map(|(_, header)| core.probe(&header.key, header.probe)));
-    core.work(Role::Collection, core.config.costs.gc_item_ns * pairs.len() as u64, "collect").await;
+    core.work(Role::Collection, core.config.costs.gc_item_ns * pairs.len() as u64, "collect");
     let mut result = Ok(());
     let data = data.forward();
     for (grain, header) in &pairs {
-        make_map_room(core).await;
-        let moved = move_pair(core, *grain, header, page, &data).await;
+        make_map_room(core);
+        let moved = move_pair(core, *grain, header, page, &data);
         result = result.and(moved);
     }
     result
@@ -184,7 +184,7 @@ fn is_dead(core: &Core, victim: &Victim, grain: Grain) -> bool {
     victim.dead.as_ref().is_some_and(|dead| dead[(at / 64) as usize] >> (at % 64) & 1 == 1)
 }
 
-async fn move_pair(
+fn move_pair(
     core: &Rc<Core>,
     grain: Grain,
     header: &PairHeader,
@@ -193,7 +193,7 @@ async fn move_pair(
 ) -> Result<(), Status> {
     let Probe { section, tag } = core.probe(&header.key, header.probe);
     raise(&core.counters.gc_map_reads, 1);
-    let pin = core.cache.fetch(section, Purpose::GcMap).await?;
+    let pin = core.cache.fetch(section, Purpose::GcMap)?;
     let mut slot = pin.slot_of(tag, grain);
     let seen = core.cache.alterations();
     if slot.is_none() && !core.snapshots.holds(grain) {
@@ -211,7 +211,7 @@ async fn move_pair(
         for next in 1..end.div_ceil(layout.page_bytes()) {
             let bytes = (header.pair_bytes() - done).min(layout.page_bytes());
             let aligned = bytes.next_multiple_of(layout.unit_bytes);
-            let part = core.space.read(page + next, 0, aligned, Purpose::DataGc).await?;
+            let part = core.space.read(page + next, 0, aligned, Purpose::DataGc)?;
             part.read(0, bytes, &mut filling(&mut whole, done));
             done += bytes;
         }
@@ -220,9 +220,9 @@ async fn move_pair(
     let is_long = header.pair_bytes() > layout.page_bytes();
     while (is_long && !core.space.has_gc_room()) || !core.space.has_map_room() {
         if is_long {
-            core.space.gc_room().await;
+            core.space.gc_room();
         }
-        core.space.map_room().await;
+        core.space.map_room();
     }
     // From here on nothing waits: a slot still points here, or a snapshot holds what was replaced while the
     // pages were read, or nobody wants it any more.
@@ -251,8 +251,8 @@ async fn move_pair(
 }
 
 /// Moves the valid sections and invalid pages of a page.
-async fn move_sections(core: &Rc<Core>, page: u32) -> Result<(), Status> {
-    let (data, _) = core.space.read_page(page, Purpose::MapGc).await?;
+fn move_sections(core: &Rc<Core>, page: u32) -> Result<(), Status> {
+    let (data, _) = core.space.read_page(page, Purpose::MapGc)?;
     let layout = &core.layout;
     let units = layout.page_bytes() / layout.unit_bytes;
     let mut items = Vec::with_capacity(4 * units as usize);
@@ -273,8 +273,8 @@ async fn move_sections(core: &Rc<Core>, page: u32) -> Result<(), Status> {
     let mut begin = 0;
     for end in ends {
         let items = &items[std::mem::replace(&mut begin, end)..end];
-        core.work(Role::Collection, core.config.costs.gc_item_ns * items.len() as u64, "collect").await;
-        core.space.gc_room().await;
+        core.work(Role::Collection, core.config.costs.gc_item_ns * items.len() as u64, "collect");
+        core.space.gc_room();
         for (item, at, length) in items {
             move_item(core, item, page, &data, *at, *length);
         }

@@ -11,10 +11,10 @@
 //!
 //! A step is a byte that says which, then its numbers, little endian.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use kvdrive_content::Region;
+use kvdrive_sim::TaskCell;
 
 use super::cache::Location;
 use super::config::HashConfig;
@@ -103,13 +103,13 @@ pub(super) enum Change<'a> {
 pub(super) struct Journal {
     records: power::Journal,
     /// The change being described, kept for its memory.
-    change: RefCell<Vec<u8>>,
+    change: TaskCell<Vec<u8>>,
 }
 
 impl Journal {
     /// Into `records`.
     pub fn new(records: power::Journal) -> Journal {
-        Journal { records, change: RefCell::default() }
+        Journal { records, change: TaskCell::default() }
     }
 
     /// Does anybody keep the changes? If not, do not describe them.

@@ -16,10 +16,11 @@
 //! takes 8 B as published; the 16 B in front take the place of two. A [`RecordsForm`] says how long buffers
 //! and records are: what stands behind a record's first three bytes, nobody ever reads.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::hint::black_box;
 use std::rc::Rc;
 
+use kvdrive_sim::TaskCell;
 use kvdrive_spec::Status;
 
 use super::journal::{Change, Journal};
@@ -114,10 +115,10 @@ pub struct Records {
     page_bytes: u32,
     /// Records of a page.
     capacity: usize,
-    books: RefCell<Vec<Book>>,
+    books: TaskCell<Vec<Book>>,
     /// Invalid pages of all books.
     pages: Cell<u64>,
-    statistics: RefCell<RecordsStatistics>,
+    statistics: TaskCell<RecordsStatistics>,
     journal: Rc<Journal>,
 }
 
@@ -132,9 +133,9 @@ impl Records {
             record_bytes,
             page_bytes,
             capacity: (page_bytes as usize - HEADER_BYTES) / record_bytes,
-            books: RefCell::new((0..layout.superblocks).map(|_| Book::default()).collect()),
+            books: TaskCell::new((0..layout.superblocks).map(|_| Book::default()).collect()),
             pages: Cell::new(0),
-            statistics: RefCell::default(),
+            statistics: TaskCell::default(),
             journal: journal.clone(),
         }
     }
@@ -213,7 +214,7 @@ impl Records {
     }
 
     /// The invalid grains of a victim, one bit a grain, as far as they are recorded now.
-    pub async fn gather(&self, space: &Rc<Space>, superblock: u32) -> Result<Vec<u64>, Status> {
+    pub fn gather(&self, space: &Rc<Space>, superblock: u32) -> Result<Vec<u64>, Status> {
         let mut dead = vec![0; self.layout.superblock_grains.div_ceil(64) as usize];
         let mut mark = |record: u64| {
             let grain = grain_of(record);
@@ -230,8 +231,7 @@ impl Records {
             let _reader = space.pin(page);
             let at = self.layout.byte_in_page(page);
             let unit = self.layout.unit_begin(at);
-            let read =
-                space.read(self.layout.page(page), unit, self.layout.unit_bytes, Purpose::InvalidMap).await;
+            let read = space.read(self.layout.page(page), unit, self.layout.unit_bytes, Purpose::InvalidMap);
             let bytes = read?.item(at, self.page_bytes);
             self.statistics.borrow_mut().read_bytes += u64::from(self.layout.unit_bytes);
             let header = RecordsHeader::decode(&bytes).filter(|header| header.superblock == superblock);

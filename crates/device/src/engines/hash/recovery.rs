@@ -16,12 +16,12 @@
 //! Where that is too small for all grains the steps are repeated for as many superblocks at a time as it has
 //! room for.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
 
 use kvdrive_content::Piece;
+use kvdrive_sim::TaskCell;
 
 use super::cache::Location;
 use super::consistency;
@@ -51,7 +51,7 @@ const OPEN_SEQUENCE: u64 = u64::MAX;
 type InvalidPages = BTreeMap<(u32, u32, u32), (u64, Grain, RecordsHeader)>;
 
 /// Brings `core`, which is empty, to where the image and the flash are.
-pub(super) async fn recover(core: &Rc<Core>, protected: Protected) -> Result<(), ImageError> {
+pub(super) fn recover(core: &Rc<Core>, protected: Protected) -> Result<(), ImageError> {
     let (layout, format) = (&core.layout, core.cache.format());
     consistency::check(layout, format, &protected)?;
     let Protected { sequence, version, superblocks, free, streams, pages, directory, sections, records } =
@@ -59,7 +59,7 @@ pub(super) async fn recover(core: &Rc<Core>, protected: Protected) -> Result<(),
     core.space.restore(sequence, &superblocks, free, &streams);
     let mut next_pages = NextPages::new(core, &pages)?;
     for (number, page) in pages {
-        restore_page(core, number, page, &mut next_pages).await?;
+        restore_page(core, number, page, &mut next_pages)?;
     }
     next_pages.check()?;
     core.cache.restore_version(version);
@@ -77,8 +77,8 @@ pub(super) async fn recover(core: &Rc<Core>, protected: Protected) -> Result<(),
     let at_once = (bits / u64::from(core.layout.superblock_grains)).clamp(1, core.layout.superblocks.into());
     for first in (0..core.layout.superblocks).step_by(at_once as usize) {
         let superblocks = first..core.layout.superblocks.min(first + at_once as u32);
-        let (live, invalid_pages) = find_pairs(core, &superblocks).await?;
-        count_pairs(core, superblocks, live).await?;
+        let (live, invalid_pages) = find_pairs(core, &superblocks)?;
+        count_pairs(core, superblocks, live)?;
         if first == 0 {
             restore_invalid_pages(core, invalid_pages)?;
         }
@@ -162,7 +162,7 @@ impl<'a> NextPages<'a> {
     }
 }
 
-async fn restore_page(
+fn restore_page(
     core: &Rc<Core>,
     number: u32,
     page: BufferedPage,
@@ -172,30 +172,28 @@ async fn restore_page(
     match page.state {
         PageState::Open => space.restore_open(number, page.stream, page.first_item, page.region),
         PageState::Stranded => space.strand(number, Rc::new(page.region), page.first_item),
-        PageState::Programming => {
-            match space.flash().read(core.layout.ppa(number), Purpose::Recovery).await {
-                Ok(_) => {}
-                Err(ReadError::Damaged) => space.strand(number, Rc::new(page.region), page.first_item),
-                Err(ReadError::Erased) => {
-                    next_pages.begin(number)?;
-                    let stream = STREAMS[usize::from(page.stream)];
-                    space.restart(number, stream, page.first_item, page.sequence, page.region);
-                }
+        PageState::Programming => match space.flash().read(core.layout.ppa(number), Purpose::Recovery) {
+            Ok(_) => {}
+            Err(ReadError::Damaged) => space.strand(number, Rc::new(page.region), page.first_item),
+            Err(ReadError::Erased) => {
+                next_pages.begin(number)?;
+                let stream = STREAMS[usize::from(page.stream)];
+                space.restart(number, stream, page.first_item, page.sequence, page.region);
             }
-        }
+        },
     }
     Ok(())
 }
 
 /// Calls `on` with every page of those of `superblocks` that are of `kind`: page, content (`None`: it cannot
 /// be read), first item, sequence.
-async fn scan(
+fn scan(
     core: &Rc<Core>,
     kind: u8,
     superblocks: Range<u32>,
     on: impl FnMut(u32, Option<&PageData>, u32, u64) + 'static,
 ) {
-    let on = Rc::new(RefCell::new(on));
+    let on = Rc::new(TaskCell::new(on));
     let wanted: Vec<u32> = {
         let all = core.space.superblocks.borrow();
         let used = |superblock: &u32| {
@@ -204,7 +202,7 @@ async fn scan(
         };
         superblocks.filter(used).collect()
     };
-    let pages: Rc<RefCell<Vec<u32>>> = Rc::new(RefCell::new(
+    let pages: Rc<TaskCell<Vec<u32>>> = Rc::new(TaskCell::new(
         wanted
             .into_iter()
             .flat_map(|superblock| {
@@ -217,7 +215,7 @@ async fn scan(
     let scanners: Vec<_> = (0..SCANNERS)
         .map(|_| {
             let (core, pages, on) = (core.clone(), pages.clone(), on.clone());
-            core.sim.clone().spawn(async move {
+            core.sim.clone().spawn(move || {
                 loop {
                     let next = pages.borrow_mut().pop();
                     let Some(page) = next else { return };
@@ -225,7 +223,7 @@ async fn scan(
                         (on.borrow_mut())(page, Some(&data), first_item, OPEN_SEQUENCE);
                         continue;
                     }
-                    let read = core.space.flash().read(core.layout.ppa(page), Purpose::Recovery).await;
+                    let read = core.space.flash().read(core.layout.ppa(page), Purpose::Recovery);
                     match read {
                         Ok((data, spare)) => {
                             let first_item = super::space::first_item(&spare);
@@ -239,7 +237,7 @@ async fn scan(
         })
         .collect();
     for scanner in scanners {
-        scanner.join().await;
+        scanner.join();
     }
 }
 
@@ -330,11 +328,8 @@ impl MissingSections {
 }
 
 /// Step 2: the pairs that sections point at, and the invalid pages.
-async fn find_pairs(
-    core: &Rc<Core>,
-    superblocks: &Range<u32>,
-) -> Result<(LivePairs, InvalidPages), ImageError> {
-    let found = Rc::new(RefCell::new((
+fn find_pairs(core: &Rc<Core>, superblocks: &Range<u32>) -> Result<(LivePairs, InvalidPages), ImageError> {
+    let found = Rc::new(TaskCell::new((
         LivePairs::of(core, superblocks),
         InvalidPages::new(),
         MissingSections::of(core),
@@ -382,8 +377,7 @@ async fn find_pairs(
                 }
             });
         }
-    })
-    .await;
+    });
     let (mut live, invalid_pages, missing) = found.take();
     live.ensure(!missing.any(core), "a section is not where the directory says");
     Ok((live.result()?, invalid_pages))
@@ -417,11 +411,11 @@ impl Seams {
 }
 
 /// Step 3: what is valid, by the lengths that stand with the pairs.
-async fn count_pairs(core: &Rc<Core>, superblocks: Range<u32>, live: LivePairs) -> Result<(), ImageError> {
+fn count_pairs(core: &Rc<Core>, superblocks: Range<u32>, live: LivePairs) -> Result<(), ImageError> {
     let engine = core.clone();
-    let live = Rc::new(RefCell::new(live));
+    let live = Rc::new(TaskCell::new(live));
     let all = live.clone();
-    let seams = Rc::new(RefCell::new(Seams::default()));
+    let seams = Rc::new(TaskCell::new(Seams::default()));
     let all_seams = seams.clone();
     scan(core, KIND_DATA, superblocks, move |page, data, first_item, _| {
         let layout = &engine.layout;
@@ -474,8 +468,7 @@ async fn count_pairs(core: &Rc<Core>, superblocks: Range<u32>, live: LivePairs) 
             let reach = (at - (next - page) * layout.page_grains).min(layout.page_grains);
             live.ensure(seams.reach(next, reach), INSIDE);
         }
-    })
-    .await;
+    });
     let mut live = live.take().result()?;
     if !core.space.flash().is_enabled() {
         return Ok(()); // What was programmed is nowhere; who asks for it is told.

@@ -9,12 +9,13 @@
 //! Changes take DRAM; a snapshot that has [`MOST_CHANGES`] of them is given up, and its cursor says so
 //! (7D4h).
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use super::layout::{Grain, Layout};
 use super::pair::PairHeader;
+use kvdrive_sim::TaskCell;
 
 /// Changes that one snapshot keeps: 1.5 MiB at 24 B each.
 pub(super) const MOST_CHANGES: usize = 1 << 16;
@@ -26,7 +27,7 @@ pub(super) type TableSlot = (u64, u32);
 pub(super) struct Snapshot {
     position: Cell<TableSlot>,
     /// Slots that changed since, and the pair each had.
-    changed: RefCell<BTreeMap<TableSlot, Option<Grain>>>,
+    changed: TaskCell<BTreeMap<TableSlot, Option<Grain>>>,
     given_up: Cell<bool>,
 }
 
@@ -44,8 +45,8 @@ pub(super) type Released = Vec<(Grain, Held)>;
 /// All open snapshots of an engine.
 #[derive(Default)]
 pub(super) struct Snapshots {
-    open: RefCell<Vec<Rc<Snapshot>>>,
-    held: RefCell<BTreeMap<Grain, Held>>,
+    open: TaskCell<Vec<Rc<Snapshot>>>,
+    held: TaskCell<BTreeMap<Grain, Held>>,
 }
 
 impl Snapshots {
@@ -53,7 +54,7 @@ impl Snapshots {
     pub fn open(&self, position: TableSlot) -> Rc<Snapshot> {
         let snapshot = Rc::new(Snapshot {
             position: Cell::new(position),
-            changed: RefCell::default(),
+            changed: TaskCell::default(),
             given_up: Cell::new(false),
         });
         self.open.borrow_mut().push(snapshot.clone());

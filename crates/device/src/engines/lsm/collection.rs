@@ -35,15 +35,15 @@ pub struct Futile {
 impl LsmEngine {
     /// Before a store: keeps as much room for the index as it needs to merge itself, and collects a segment
     /// when few are free and one is worth it. Does not wait for others.
-    pub(super) async fn keep_room(&self) {
-        self.keep_room_for_index().await;
+    pub(super) fn keep_room(&self) {
+        self.keep_room_for_index();
         if self.pool.free_count() > self.low_mark() || !self.gc.enabled {
             return;
         }
         let Some(_one_at_a_time) = self.collecting.try_lock() else { return };
         if let Some(victim) = self.victim(EAGER_GAIN) {
             // What goes wrong now is met again, and reported, when there is no other way.
-            let _ = self.evacuate(victim).await;
+            let _ = self.evacuate(victim);
         }
     }
 
@@ -66,27 +66,27 @@ impl LsmEngine {
     }
 
     /// After the index has done something: has it merge itself when stores leave it less than they should.
-    pub(super) async fn keep_room_for_index(&self) {
+    pub(super) fn keep_room_for_index(&self) {
         if self.index_work.get() == self.index.counters() {
             return;
         }
         if self.index_is_short() {
             // Nothing was looked at if somebody else collects: the next one looks again.
             let Some(_one_at_a_time) = self.collecting.try_lock() else { return };
-            self.compact_for_space().await;
+            self.compact_for_space();
             self.index_is_short();
         }
         self.index_work.set(self.index.counters());
     }
 
     /// Before a store's entry, wherever its value lies. Errors of [`LsmEngine::make_room`].
-    pub(super) async fn make_room_for_entry(&self) -> Result<(), Status> {
+    pub(super) fn make_room_for_entry(&self) -> Result<(), Status> {
         if self.has_room_for_entry() {
             return Ok(());
         }
-        self.keep_room_for_index().await;
+        self.keep_room_for_index();
         while self.index_is_short() {
-            self.make_room().await?;
+            self.make_room()?;
         }
         Ok(())
     }
@@ -132,14 +132,14 @@ impl LsmEngine {
 
     /// For the one who collects: has the index merge itself if it could not flush, when a segment is missing
     /// besides, as long as this collection has yet to take it.
-    async fn keep_room_to_flush(&self, segments_begun: u64) -> Result<(), Status> {
+    fn keep_room_to_flush(&self, segments_begun: u64) -> Result<(), Status> {
         let is_short = || {
             let has_segment = self.collected_segments_begun() > segments_begun;
             let segment_pages = if has_segment { 0 } else { self.pool.segment_pages() };
             self.index.pages_available() < self.index.pages_to_flush() + segment_pages
         };
         if is_short() {
-            self.compact_for_space().await;
+            self.compact_for_space();
         }
         if is_short() { Err(Status::CAPACITY_EXCEEDED) } else { Ok(()) }
     }
@@ -152,18 +152,18 @@ impl LsmEngine {
     ///
     /// Errors: `CAPACITY_EXCEEDED` when there is nothing left to gain; `COMMAND_INTERRUPTED` when open
     /// iterators hold it until they are closed.
-    pub(super) async fn make_room(&self) -> Result<(), Status> {
+    pub(super) fn make_room(&self) -> Result<(), Status> {
         let had_segment = self.pool.may_take(Use::Value);
         let was_short = self.index_is_short();
-        let _one_at_a_time = self.collecting.lock().await;
+        let _one_at_a_time = self.collecting.lock();
         let is_short = self.index_is_short();
         if !is_short && (was_short || !had_segment && self.pool.may_take(Use::Value)) {
             return Ok(()); // somebody else made room while we waited, or the index needs less than it did
         }
-        if is_short && self.compact_for_space().await
-            || self.evacuate_best(EAGER_GAIN).await
-            || self.compact_for_space().await
-            || self.evacuate_best(LEAST_GAIN).await
+        if is_short && self.compact_for_space()
+            || self.evacuate_best(EAGER_GAIN)
+            || self.compact_for_space()
+            || self.evacuate_best(LEAST_GAIN)
         {
             return Ok(());
         }
@@ -173,9 +173,9 @@ impl LsmEngine {
     }
 
     /// Collects the best victim, if there is one that gains so much. `true` if it gained.
-    async fn evacuate_best(&self, gain: u64) -> bool {
+    fn evacuate_best(&self, gain: u64) -> bool {
         match self.victim(gain).filter(|_| self.gc.enabled) {
-            Some(victim) => self.evacuate(victim).await.is_ok_and(|gained| gained),
+            Some(victim) => self.evacuate(victim).is_ok_and(|gained| gained),
             None => false,
         }
     }
@@ -184,27 +184,27 @@ impl LsmEngine {
     /// space comes back without waiting for a full drive. A constant share of the work of the deletes that
     /// led to it.
     #[inline]
-    pub(super) async fn forget_deleted(&self) {
+    pub(super) fn forget_deleted(&self) {
         /// Fewer deletes than so many memtables are not worth it.
         const LEAST_MEMTABLES: u64 = 4;
-        self.keep_room_for_index().await;
+        self.keep_room_for_index();
         self.deletes.set(self.deletes.get() + 1);
         let least = LEAST_MEMTABLES * u64::from(self.config.lsm.index.memtable_entries);
         if self.deletes.get() < least || self.deletes.get() < self.index.entries() / 4 {
             return;
         }
         let Some(_one_at_a_time) = self.collecting.try_lock() else { return };
-        self.compact_for_space().await;
+        self.compact_for_space();
     }
 
     /// Merges the whole index, if anything was put into it since the last time. That frees table pages and
     /// makes the counters of live bytes exact.
-    async fn compact_for_space(&self) -> bool {
+    fn compact_for_space(&self) -> bool {
         let changes = self.index.changes();
         if self.compacted_at.get() == changes {
             return false;
         }
-        let done = self.index.compact_all().await.is_ok();
+        let done = self.index.compact_all().is_ok();
         if done {
             self.compacted_at.set(changes);
             self.reserve_for_index();
@@ -248,14 +248,14 @@ impl LsmEngine {
     ///
     /// Errors: a page that cannot be read keeps the segment as it is, for good; without room for the moved
     /// values or their entries some of them stay.
-    async fn evacuate(&self, victim: Candidate) -> Result<bool, Status> {
+    fn evacuate(&self, victim: Candidate) -> Result<bool, Status> {
         let segments_begun = self.collected_segments_begun();
-        self.keep_room_to_flush(segments_begun).await?;
+        self.keep_room_to_flush(segments_begun)?;
         let addresses = self.log.addresses(victim.segment);
         let began = self.log.frontier(Head::Gc);
         let mut pairs = Vec::new();
-        let result = match self.index.references(addresses, &mut pairs).await {
-            Ok(()) => self.move_values(&victim, pairs, segments_begun).await,
+        let result = match self.index.references(addresses, &mut pairs) {
+            Ok(()) => self.move_values(&victim, pairs, segments_begun),
             Err(status) => Err(status),
         };
         match result {
@@ -278,7 +278,7 @@ impl LsmEngine {
 
     /// What lives in the victim may die and be merged meanwhile: the segment is given back then, and may be
     /// opened again. The same addresses mean other values from there on.
-    async fn move_values(
+    fn move_values(
         &self,
         victim: &Candidate,
         mut pairs: Vec<(Key, Entry)>,
@@ -290,20 +290,20 @@ impl LsmEngine {
         let mut work = self.index.counters();
         for (key, entry) in pairs {
             if work != self.index.counters() {
-                self.keep_room_to_flush(segments_begun).await?;
+                self.keep_room_to_flush(segments_begun)?;
                 work = self.index.counters();
             }
-            let _key = self.keys.lock(key).await;
-            let refers = self.index.refers(&key, entry.address).await?;
+            let _key = self.keys.lock(key);
+            let refers = self.index.refers(&key, entry.address)?;
             if refers && self.log.opening_of(entry.address) == Some(victim.opening) {
-                self.move_value(key, entry, &mut content).await?;
+                self.move_value(key, entry, &mut content)?;
             }
         }
         Ok(())
     }
 
     /// The caller holds the key's lock, and the key's newest entry is `entry`.
-    async fn move_value(&self, key: Key, entry: Entry, content: &mut Region) -> Result<(), Status> {
+    fn move_value(&self, key: Key, entry: Entry, content: &mut Region) -> Result<(), Status> {
         self.check_value(&entry)?;
         content.clear();
         let mut at = 0;
@@ -312,16 +312,16 @@ impl LsmEngine {
             at += piece.bytes();
         };
         let bytes = entry.bytes;
-        self.log.read(entry.address, 0, bytes, bytes, Purpose::ValueGc, &mut keep).await?;
-        let mut place = self.log.reserve(Head::Gc, entry.bytes, Arrival::Inline).await?;
-        self.copy(entry.bytes).await;
+        self.log.read(entry.address, 0, bytes, bytes, Purpose::ValueGc, &mut keep)?;
+        let mut place = self.log.reserve(Head::Gc, entry.bytes, Arrival::Inline)?;
+        self.copy(entry.bytes);
         let mut at = 0;
         content.read(0, entry.bytes, &mut |piece| {
             place.write(at, piece);
             at += piece.bytes();
         });
         place.landed();
-        self.point_at(key, place.address(), entry.bytes).await?;
+        self.point_at(key, place.address(), entry.bytes)?;
         self.count(|counters| {
             counters.collected_values += 1;
             counters.collected_bytes += u64::from(entry.bytes);

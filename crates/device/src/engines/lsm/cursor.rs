@@ -65,8 +65,8 @@ impl Cursor {
     /// The next key that is not removed, and its entry.
     ///
     /// `UNRECOVERED_ERROR` when a page is damaged: which keys it held is not known, so the walk ends there.
-    pub async fn next(&mut self) -> Result<Option<Pair>, Status> {
-        while let Some(merged) = self.runs.next().await? {
+    pub fn next_pair(&mut self) -> Result<Option<Pair>, Status> {
+        while let Some(merged) = self.runs.next_merged()? {
             if merged.newest && !merged.entry.tombstone {
                 let pair: (Key, Entry) = (merged.key, merged.entry);
                 return Ok(Some(pair));

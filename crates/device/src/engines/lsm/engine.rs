@@ -13,13 +13,13 @@
 //! before it can be found; a cut between the two leaves live bytes that nobody refers to, which collection
 //! finds out.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::rc::Rc;
 
 use kvdrive_content::Piece;
 use kvdrive_link::transfer::Exposing;
 use kvdrive_link::{Arrival, Landing};
-use kvdrive_sim::{KeyedLock, Mutex, Ns, Sim};
+use kvdrive_sim::{KeyedLock, Mutex, Sim, TaskCell};
 use kvdrive_spec::{Key, Status, StoreOptions};
 use serde::{Deserialize, Serialize};
 
@@ -100,7 +100,7 @@ pub struct LsmEngine {
     pub(super) compacted_at: Cell<u64>,
     /// Openings of segments that could not be collected because a page of them, or of a table that names
     /// them, is damaged.
-    pub(super) damaged: RefCell<Vec<u64>>,
+    pub(super) damaged: TaskCell<Vec<u64>>,
     /// Deletes since the whole index was last merged.
     pub(super) deletes: Cell<u64>,
     /// See [`Futile`].
@@ -186,30 +186,22 @@ impl LsmEngine {
     }
 
     /// Firmware copies `bytes` bytes.
-    pub(super) async fn copy(&self, bytes: u32) {
-        if let Err(ns) = self.copy_at_once(bytes) {
-            self.cores.of(Role::Copy).run_noted(ns, "controller", "memcpy").await;
-        }
-    }
-
-    /// [`LsmEngine::copy`] without a future, where that can be ([`kvdrive_sim::Resource::pass`]); or the time
-    /// that is still to be taken.
     #[inline]
-    fn copy_at_once(&self, bytes: u32) -> Result<(), Ns> {
+    pub(super) fn copy(&self, bytes: u32) {
         let ns = self.costs.memcpy_ns(bytes);
         self.count(|counters| {
             counters.memcpy_bytes += u64::from(bytes);
             counters.memcpy_ns += ns;
         });
-        if self.cores.of(Role::Copy).pass_noted(ns, "controller", "memcpy") { Ok(()) } else { Err(ns) }
+        self.cores.of(Role::Copy).run_noted(ns, "controller", "memcpy");
     }
 
     /// Is the condition of a store met?
-    async fn check_options(&self, key: &Key, options: StoreOptions) -> Result<(), Status> {
+    fn check_options(&self, key: &Key, options: StoreOptions) -> Result<(), Status> {
         if !options.update_only && !options.add_only {
             return Ok(());
         }
-        match self.index.get(key).await? {
+        match self.index.get(key)? {
             Some(_) if options.add_only => Err(Status::KEY_EXISTS),
             None if options.update_only => Err(Status::KEY_NOT_FOUND),
             _ => Ok(()),
@@ -224,52 +216,46 @@ impl LsmEngine {
     }
 
     /// Puts the entry of a value whose bytes are in place into the index. The caller holds the key's lock.
-    pub(super) async fn point_at(&self, key: Key, address: Vaddr, bytes: u32) -> Result<(), Status> {
+    pub(super) fn point_at(&self, key: Key, address: Vaddr, bytes: u32) -> Result<(), Status> {
         self.log.note_live(address, bytes);
-        let inserted = self.index.insert(key, address, bytes).await;
+        let inserted = self.index.insert(key, address, bytes);
         if inserted.is_err() {
             self.log.note_dead(address, bytes);
         }
         inserted
     }
 
-    async fn commit_once(&self, key: Key, place: &Place, options: StoreOptions) -> Result<(), Status> {
-        let _key = self.keys.lock(key).await;
-        self.check_options(&key, options).await?;
-        self.point_at(key, place.address(), place.bytes()).await
+    fn commit_once(&self, key: Key, place: &Place, options: StoreOptions) -> Result<(), Status> {
+        let _key = self.keys.lock(key);
+        self.check_options(&key, options)?;
+        self.point_at(key, place.address(), place.bytes())
     }
 
-    async fn delete_once(&self, key: Key) -> Result<(), Status> {
-        let _key = self.keys.lock(key).await;
-        self.index.remove(key).await
+    fn delete_once(&self, key: Key) -> Result<(), Status> {
+        let _key = self.keys.lock(key);
+        self.index.remove(key)
     }
 }
 
 impl Landing for LsmEngine {
     type Place = Place;
 
-    async fn reserve(&self, key: &Key, bytes: u32, arrival: Arrival) -> Result<Place, Status> {
+    fn reserve(&self, key: &Key, bytes: u32, arrival: Arrival) -> Result<Place, Status> {
         self.index.accept(key, Vaddr(0), bytes)?;
         if self.is_short_of_room() {
-            self.keep_room().await;
-            self.make_room_for_entry().await?;
+            self.keep_room();
+            self.make_room_for_entry()?;
         }
         loop {
-            let begun = match self.log.begin_reserve(Head::Host, bytes, arrival) {
-                Ok(place) => return Ok(place),
-                Err(begun) => begun,
-            };
-            match self.log.end_reserve(begun, Head::Host, bytes, arrival).await {
-                Err(Status::CAPACITY_EXCEEDED) => self.make_room().await?,
+            match self.log.reserve(Head::Host, bytes, arrival) {
+                Err(Status::CAPACITY_EXCEEDED) => self.make_room()?,
                 reserved => return reserved,
             }
         }
     }
 
-    async fn copy_in(&self, place: &Place, at: u32, bytes: &[u8]) {
-        if let Err(ns) = self.copy_at_once(bytes.len() as u32) {
-            self.cores.of(Role::Copy).run_noted(ns, "controller", "memcpy").await;
-        }
+    fn copy_in(&self, place: &Place, at: u32, bytes: &[u8]) {
+        self.copy(bytes.len() as u32);
         place.write(at, Piece::Bytes(bytes));
     }
 
@@ -277,9 +263,9 @@ impl Landing for LsmEngine {
         place.write(at, piece);
     }
 
-    async fn settle(&self, place: &Place) {
+    fn settle(&self, place: &Place) {
         if place.copied_bytes() > 0 {
-            self.copy(place.copied_bytes()).await;
+            self.copy(place.copied_bytes());
         }
     }
 
@@ -303,13 +289,13 @@ impl Exposing for LsmEngine {
         Some(self.config.flash.page_bytes).filter(|bytes| *bytes <= self.log.max_value_bytes())
     }
 
-    async fn open_window(&self) -> Result<Window, Status> {
+    fn open_window(&self) -> Result<Window, Status> {
         let share = self.log.share_for_window().ok_or(Status::COMMAND_INTERRUPTED)?;
-        self.keep_room().await;
-        self.make_room_for_entry().await?;
+        self.keep_room();
+        self.make_room_for_entry()?;
         loop {
-            match self.log.reserve(Head::Host, self.config.flash.page_bytes, Arrival::Inline).await {
-                Err(Status::CAPACITY_EXCEEDED) => self.make_room().await?,
+            match self.log.reserve(Head::Host, self.config.flash.page_bytes, Arrival::Inline) {
+                Err(Status::CAPACITY_EXCEEDED) => self.make_room()?,
                 reserved => return Ok(Window { place: reserved?, _share: share }),
             }
         }
@@ -329,40 +315,20 @@ impl Engine for LsmEngine {
     type Found = Found;
     type Cursor = PairCursor;
 
-    async fn commit(&self, key: Key, mut place: Place, options: StoreOptions) -> Result<(), Status> {
+    fn commit(&self, key: Key, mut place: Place, options: StoreOptions) -> Result<(), Status> {
         place.landed();
         loop {
-            self.make_room_for_entry().await?;
-            match self.commit_once(key, &place, options).await {
-                Err(Status::CAPACITY_EXCEEDED) => self.make_room().await?,
+            self.make_room_for_entry()?;
+            match self.commit_once(key, &place, options) {
+                Err(Status::CAPACITY_EXCEEDED) => self.make_room()?,
                 committed => return committed,
             }
         }
     }
 
-    /// The usual case: no condition, nobody has the key, the memtable has room, and nothing else happens
-    /// until the entry is in it.
-    #[inline]
-    fn commit_at_once(&self, key: &Key, place: &mut Place, options: StoreOptions) -> bool {
-        // Before any time passes: somebody may wait for the pages.
-        place.landed();
-        let (address, bytes) = (place.address(), place.bytes());
-        if options != StoreOptions::default()
-            || !self.has_room_for_entry()
-            || self.keys.is_held(key)
-            || self.index.accept(key, address, bytes).is_err()
-            || !self.index.pass_insertion()
-        {
-            return false;
-        }
-        self.log.note_live(address, bytes);
-        self.index.insert_now(*key, Entry { address, bytes, sequence: 0, tombstone: false });
-        true
-    }
-
-    async fn find(&self, key: Key) -> Result<Option<Found>, Status> {
+    fn find(&self, key: Key) -> Result<Option<Found>, Status> {
         let pin = self.log.pin_all();
-        let Some(entry) = self.index.get(&key).await? else { return Ok(None) };
+        let Some(entry) = self.index.get(&key)? else { return Ok(None) };
         self.check_value(&entry)?;
         Ok(Some(Found { entry, _pin: Some(pin) }))
     }
@@ -371,7 +337,7 @@ impl Engine for LsmEngine {
         found.entry.bytes
     }
 
-    async fn load(
+    fn load(
         &self,
         found: &Found,
         at: u32,
@@ -379,34 +345,34 @@ impl Engine for LsmEngine {
         until: u32,
         sink: &mut dyn FnMut(Piece<'_>),
     ) -> Result<(), Status> {
-        self.log.read(found.entry.address, at, bytes, until, Purpose::Value, sink).await
+        self.log.read(found.entry.address, at, bytes, until, Purpose::Value, sink)
     }
 
-    async fn delete(&self, key: Key) -> Result<(), Status> {
+    fn delete(&self, key: Key) -> Result<(), Status> {
         loop {
-            match self.delete_once(key).await {
-                Err(Status::CAPACITY_EXCEEDED) => self.make_room().await?,
+            match self.delete_once(key) {
+                Err(Status::CAPACITY_EXCEEDED) => self.make_room()?,
                 deleted => {
-                    self.forget_deleted().await;
+                    self.forget_deleted();
                     return deleted;
                 }
             }
         }
     }
 
-    async fn open_cursor(&self, from: Option<Key>) -> Result<PairCursor, Status> {
+    fn open_cursor(&self, from: Option<Key>) -> Result<PairCursor, Status> {
         let pin = self.log.pin_snapshot();
         Ok(PairCursor { cursor: self.index.snapshot().cursor(from), _pin: pin })
     }
 
-    async fn next(&self, cursor: &mut PairCursor) -> Result<Option<(Key, Found)>, Status> {
-        let Some((key, entry)) = cursor.cursor.next().await? else { return Ok(None) };
+    fn next(&self, cursor: &mut PairCursor) -> Result<Option<(Key, Found)>, Status> {
+        let Some((key, entry)) = cursor.cursor.next_pair()? else { return Ok(None) };
         self.check_value(&entry)?;
         Ok(Some((key, Found { entry, _pin: None })))
     }
 
-    async fn drain(&self) {
-        self.log.drain().await;
+    fn drain(&self) {
+        self.log.drain();
     }
 
     fn utilization(&self) -> Utilization {
@@ -420,7 +386,7 @@ impl Engine for LsmEngine {
         self.log.max_value_bytes()
     }
 
-    async fn power_on(parts: Parts, image: Option<&[u8]>) -> Result<LsmEngine, PowerOnError> {
+    fn power_on(parts: Parts, image: Option<&[u8]>) -> Result<LsmEngine, PowerOnError> {
         let Parts { sim, cores, flash, journal, config } = parts;
         let protected = image.map(|image| Protected::decode(&config, image)).transpose()?;
         let mut tables = FoundTables::default();
@@ -434,7 +400,7 @@ impl Engine for LsmEngine {
                         strays.push(lpa);
                     }
                 };
-                Some(Ftl::recover(flash, &config.ftl, &mut found).await)
+                Some(Ftl::recover(flash, &config.ftl, &mut found))
             }
         };
         if let Some(ftl) = &ftl {
@@ -518,7 +484,7 @@ impl LsmEngine {
             keys: KeyedLock::new(&sim),
             collecting: Mutex::new(&sim),
             compacted_at: Cell::new(u64::MAX),
-            damaged: RefCell::default(),
+            damaged: TaskCell::default(),
             deletes: Cell::new(0),
             futile: Cell::default(),
             index_work: Cell::default(),

@@ -8,16 +8,16 @@
 //! Insertions and lookups run side by side. Flush and compaction run one at a time, inside the insertion that
 //! found the memtable full (as published: the next command waits); insertions beside it go on until the next
 //! memtable is full as well (`maintenance.rs`). Changes of the table list happen in one step without an
-//! `.await`, together with their [`IndexRecord`].
+//! ``, together with their [`IndexRecord`].
 //!
 //! The index knows where values are and nothing of their bytes. It says through [`ValueLiveness`] when it has
 //! forgotten one. An engine orders changes of one key by a keyed lock of its own.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::ops::Range;
 use std::rc::Rc;
 
-use kvdrive_sim::{Mutex, Sim};
+use kvdrive_sim::{Mutex, Sim, TaskCell};
 use kvdrive_spec::{Key, Status};
 
 use super::compaction::{CompactionPolicy, CompactionShape, compaction_row};
@@ -84,11 +84,11 @@ pub(super) struct Inner {
     pub most_tables: u32,
     pub values: Rc<dyn ValueLiveness>,
     pub journal: Rc<dyn IndexJournal>,
-    pub active: RefCell<Memtable>,
+    pub active: TaskCell<Memtable>,
     /// A sorted copy of `active`, as long as it is one.
-    pub sorted: RefCell<Option<Rc<[Pair]>>>,
-    pub frozen: RefCell<Option<Frozen>>,
-    pub tables: RefCell<Rc<Version>>,
+    pub sorted: TaskCell<Option<Rc<[Pair]>>>,
+    pub frozen: TaskCell<Option<Frozen>>,
+    pub tables: TaskCell<Rc<Version>>,
     pub next_table: Cell<u32>,
     pub next_sequence: Cell<u64>,
     /// Held by the one that flushes or merges.
@@ -141,10 +141,10 @@ impl Index {
         };
         let frozen = image.frozen.map(|(age, pairs)| Frozen { age, entries: memtable(pairs) });
         Ok(Index(Rc::new(Inner {
-            active: RefCell::new(memtable(image.active)),
-            sorted: RefCell::new(None),
-            frozen: RefCell::new(frozen),
-            tables: RefCell::new(Rc::new(tables)),
+            active: TaskCell::new(memtable(image.active)),
+            sorted: TaskCell::new(None),
+            frozen: TaskCell::new(frozen),
+            tables: TaskCell::new(Rc::new(tables)),
             next_table: Cell::new(image.next_table.max(on_flash)),
             next_sequence: Cell::new(image.next_sequence),
             maintenance: Mutex::new(&sim),
@@ -190,46 +190,29 @@ impl Index {
     ///
     /// Errors of [`Index::accept`]; `CAPACITY_EXCEEDED` when the memtable is full and there is no room for a
     /// table.
-    pub async fn insert(&self, key: Key, address: Vaddr, bytes: u32) -> Result<(), Status> {
+    pub fn insert(&self, key: Key, address: Vaddr, bytes: u32) -> Result<(), Status> {
         self.accept(&key, address, bytes)?;
-        self.put(key, Entry { address, bytes, sequence: 0, tombstone: false }).await
+        self.put(key, Entry { address, bytes, sequence: 0, tombstone: false })
     }
 
     /// Removes `key`, whether it exists or not: a tombstone. Errors as [`Index::insert`].
-    pub async fn remove(&self, key: Key) -> Result<(), Status> {
+    pub fn remove(&self, key: Key) -> Result<(), Status> {
         self.accept(&key, Vaddr(0), 0)?;
-        self.put(key, Entry::removal(0)).await
+        self.put(key, Entry::removal(0))
     }
 
-    async fn put(&self, key: Key, entry: Entry) -> Result<(), Status> {
-        if !self.pass_insertion() {
-            self.0
-                .cores
-                .of(Role::Dispatch)
-                .run_noted(self.0.config.memtable_insert_ns, "index", "insert into the memtable")
-                .await;
-            while self.is_full() {
-                self.make_room().await?;
-            }
+    fn put(&self, key: Key, entry: Entry) -> Result<(), Status> {
+        let insert_ns = self.0.config.memtable_insert_ns;
+        self.0.cores.of(Role::Dispatch).run_noted(insert_ns, "index", "insert into the memtable");
+        while self.is_full() {
+            self.make_room()?;
         }
-        self.insert_now(key, entry);
+        self.put_now(key, entry);
         Ok(())
     }
 
-    /// Takes the time of an insertion, if the memtable has room and nothing else happens until then
-    /// ([`kvdrive_sim::Resource::pass`]); [`Index::insert_now`] is to follow. `false`: nothing was done.
-    #[inline]
-    pub(super) fn pass_insertion(&self) -> bool {
-        !self.is_full()
-            && self.0.cores.of(Role::Dispatch).pass_noted(
-                self.0.config.memtable_insert_ns,
-                "index",
-                "insert into the memtable",
-            )
-    }
-
     /// Puts an entry into the memtable, which has room.
-    pub(super) fn insert_now(&self, key: Key, entry: Entry) {
+    fn put_now(&self, key: Key, entry: Entry) {
         let inner = &*self.0;
         let sequence = inner.next_sequence.get();
         inner.next_sequence.set(sequence + 1);
@@ -245,21 +228,20 @@ impl Index {
     /// The newest entry of `key`; `None` if there is none or it is a tombstone.
     ///
     /// `INVALID_KEY_SIZE`, or `UNRECOVERED_ERROR` when a table page that had to be read is damaged.
-    pub async fn get(&self, key: &Key) -> Result<Option<Entry>, Status> {
-        self.find(key, Purpose::Lookup).await
+    pub fn get(&self, key: &Key) -> Result<Option<Entry>, Status> {
+        self.find(key, Purpose::Lookup)
     }
 
-    async fn find(&self, key: &Key, purpose: Purpose) -> Result<Option<Entry>, Status> {
+    fn find(&self, key: &Key, purpose: Purpose) -> Result<Option<Entry>, Status> {
         let inner = &*self.0;
         self.accept(key, Vaddr(0), 0)?;
         let probe_ns = inner.config.index_probe_ns;
-        inner.cores.of(Role::Dispatch).run_noted(probe_ns, "index", "look into the memtable").await;
+        inner.cores.of(Role::Dispatch).run_noted(probe_ns, "index", "look into the memtable");
         let newest = match self.find_in_memory(key) {
             Some(entry) => Some(entry),
             None => {
                 let tables = inner.tables.borrow().clone();
-                lookup::find(&tables, &*inner.layout, key, inner.cores.of(Role::Dispatch), probe_ns, purpose)
-                    .await?
+                lookup::find(&tables, &*inner.layout, key, inner.cores.of(Role::Dispatch), probe_ns, purpose)?
             }
         };
         Ok(newest.filter(|entry| !entry.tombstone))
@@ -285,7 +267,7 @@ impl Index {
     ///
     /// `UNRECOVERED_ERROR` when a page that may name such an entry is damaged; the segment cannot be emptied
     /// then.
-    pub async fn references(&self, addresses: Range<Vaddr>, found: &mut Vec<Pair>) -> Result<(), Status> {
+    pub fn references(&self, addresses: Range<Vaddr>, found: &mut Vec<Pair>) -> Result<(), Status> {
         let inner = &*self.0;
         let tables = inner.tables.borrow().clone();
         found.extend(inner.active.borrow().pairs().iter().filter(|(_, entry)| entry.touches(&addresses)));
@@ -303,7 +285,7 @@ impl Index {
                         entry.touches(&addresses)
                             && is_current(&*inner.values, entry.address, table.facts.age)
                     })),
-                    Pull::Blocked => stream.refill().await?,
+                    Pull::Blocked => stream.refill()?,
                     Pull::End => break,
                 }
             }
@@ -312,8 +294,8 @@ impl Index {
     }
 
     /// Garbage collection of the value log: does the newest entry of `key` refer to `address`?
-    pub async fn refers(&self, key: &Key, address: Vaddr) -> Result<bool, Status> {
-        let newest = self.find(key, Purpose::GcIndex).await?;
+    pub fn refers(&self, key: &Key, address: Vaddr) -> Result<bool, Status> {
+        let newest = self.find(key, Purpose::GcIndex)?;
         Ok(newest.is_some_and(|entry| entry.address == address && entry.has_bytes()))
     }
 

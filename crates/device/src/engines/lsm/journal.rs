@@ -6,7 +6,7 @@
 //!   records = part 0: a record of the value log     part 1: a record of the index
 //! ```
 
-use std::cell::RefCell;
+use kvdrive_sim::TaskCell;
 
 use super::engine::shape_of_config;
 use super::entry::{Entry, ValueLiveness};
@@ -24,13 +24,13 @@ pub struct Liveness {
     log: ValueLog,
     journal: Journal,
     /// The record being written, kept for its memory.
-    record: RefCell<Vec<u8>>,
+    record: TaskCell<Vec<u8>>,
 }
 
 impl Liveness {
     /// Between `log` and its index.
     pub fn new(log: ValueLog, journal: Journal) -> Liveness {
-        Liveness { log, journal, record: RefCell::default() }
+        Liveness { log, journal, record: TaskCell::default() }
     }
 
     fn append(&self, part: u8, write: impl FnOnce(&mut Vec<u8>)) {

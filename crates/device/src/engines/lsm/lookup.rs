@@ -17,7 +17,7 @@ use crate::flash::Purpose;
 /// costs `probe_ns` of firmware time.
 ///
 /// `UNRECOVERED_ERROR` when a page that had to be read is damaged: what it held might be the newest entry.
-pub async fn find(
+pub fn find(
     version: &Version,
     layout: &dyn Layout,
     key: &Key,
@@ -26,20 +26,15 @@ pub async fn find(
     purpose: Purpose,
 ) -> Result<Option<Entry>, Status> {
     for table in version.candidates(key) {
-        core.run_noted(probe_ns, "index", "look into a table").await;
-        if let Some(entry) = find_in(table, layout, key, purpose).await? {
+        core.run_noted(probe_ns, "index", "look into a table");
+        if let Some(entry) = find_in(table, layout, key, purpose)? {
             return Ok(Some(entry));
         }
     }
     Ok(None)
 }
 
-async fn find_in(
-    table: &Table,
-    layout: &dyn Layout,
-    key: &Key,
-    purpose: Purpose,
-) -> Result<Option<Entry>, Status> {
+fn find_in(table: &Table, layout: &dyn Layout, key: &Key, purpose: Purpose) -> Result<Option<Entry>, Status> {
     let mut step = layout.probe(&table.facts, key, true);
     loop {
         let want = match step {
@@ -47,7 +42,7 @@ async fn find_in(
             ProbeStep::Absent => return Ok(None),
             ProbeStep::Read(want) => want,
         };
-        step = match table.read(want.part, want.pages.clone(), purpose).await {
+        step = match table.read(want.part, want.pages.clone(), purpose) {
             Ok(pages) => layout.judge(&table.facts, key, &want, &pages)?,
             // Without its filter a table is slower, not wrong.
             Err(_) if want.part == Part::Bloom => layout.probe(&table.facts, key, false),

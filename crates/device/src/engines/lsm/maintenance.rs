@@ -59,17 +59,17 @@ enum Fate {
 
 impl Index {
     /// Flushes and compacts, or waits for the one who does. The memtable need not be empty afterwards.
-    pub(super) async fn make_room(&self) -> Result<(), Status> {
-        let _one_at_a_time = self.0.maintenance.lock().await;
+    pub(super) fn make_room(&self) -> Result<(), Status> {
+        let _one_at_a_time = self.0.maintenance.lock();
         if !self.is_full() {
             return Ok(());
         }
         // Left over from a flush that failed, or from before a power cut.
-        self.flush_frozen().await?;
+        self.flush_frozen()?;
         self.freeze();
         // There is room now. If this flush fails, it is tried again when the memtable is full the next time.
-        if self.flush_frozen().await.is_ok() {
-            self.compact().await;
+        if self.flush_frozen().is_ok() {
+            self.compact();
         }
         Ok(())
     }
@@ -81,32 +81,32 @@ impl Index {
     ///
     /// `CAPACITY_EXCEEDED` when there is no room for the result beside its inputs; `UNRECOVERED_ERROR` when a
     /// table is damaged. Nothing is lost then.
-    pub async fn compact_all(&self) -> Result<(), Status> {
+    pub fn compact_all(&self) -> Result<(), Status> {
         let inner = &*self.0;
         if inner.space.is_none() {
             return Ok(());
         }
-        let _one_at_a_time = inner.maintenance.lock().await;
-        self.flush_or_merge().await?;
+        let _one_at_a_time = inner.maintenance.lock();
+        self.flush_or_merge()?;
         if !inner.active.borrow().is_empty() {
             self.freeze();
-            self.flush_or_merge().await?;
+            self.flush_or_merge()?;
         }
         if inner.one_run_at.get() == inner.next_table.get() {
             return Ok(());
         }
-        self.merge_all().await
+        self.merge_all()
     }
 
-    async fn flush_or_merge(&self) -> Result<(), Status> {
-        match self.flush_frozen().await {
-            Err(Status::CAPACITY_EXCEEDED) => self.merge_all().await,
+    fn flush_or_merge(&self) -> Result<(), Status> {
+        match self.flush_frozen() {
+            Err(Status::CAPACITY_EXCEEDED) => self.merge_all(),
             flushed => flushed,
         }
     }
 
     /// Makes one run of all tables and the frozen memtable.
-    async fn merge_all(&self) -> Result<(), Status> {
+    fn merge_all(&self) -> Result<(), Status> {
         let inner = &*self.0;
         let tables = inner.tables.borrow().clone();
         let frozen = inner.frozen.borrow().as_ref().map(|frozen| (frozen.age, frozen.entries.sorted()));
@@ -115,7 +115,7 @@ impl Index {
             let unwritten = frozen.as_ref().map_or(0, |(_, run)| run.len() as u64);
             let entries: u64 = tables.newest_first().map(|table| u64::from(table.facts.entries)).sum();
             let (to, split_entries) = inner.policy.bottom(entries + unwritten);
-            self.merge(Merge { inputs, to, split_entries }, frozen).await?;
+            self.merge(Merge { inputs, to, split_entries }, frozen)?;
         }
         inner.one_run_at.set(inner.next_table.get());
         Ok(())
@@ -135,7 +135,7 @@ impl Index {
     /// Writes the frozen memtable, if there is one, as a table of level 0. `CAPACITY_EXCEEDED` if there would
     /// not be room to merge everything behind it, with two more memtables: that is how a delete comes through
     /// when nothing else does.
-    async fn flush_frozen(&self) -> Result<(), Status> {
+    fn flush_frozen(&self) -> Result<(), Status> {
         let inner = &*self.0;
         let (age, run) = match &*inner.frozen.borrow() {
             None => return Ok(()),
@@ -153,13 +153,13 @@ impl Index {
             split_entries: None,
             purpose: Purpose::Index,
         };
-        self.rewrite(rewrite).await?;
+        self.rewrite(rewrite)?;
         self.count(|counters| counters.flushes += 1);
         Ok(())
     }
 
     /// Asks the policy until it has no more wishes, or one cannot be fulfilled.
-    async fn compact(&self) {
+    fn compact(&self) {
         let mut failed = None;
         loop {
             let view = self.0.tables.borrow().view();
@@ -170,7 +170,7 @@ impl Index {
             match choice.clone() {
                 Choice::Rest => return,
                 Choice::Move { table, to } => self.move_table(table, to),
-                Choice::Merge(merge) => match self.merge(merge, None).await {
+                Choice::Merge(merge) => match self.merge(merge, None) {
                     Ok(()) => {}
                     // A table turned out to be damaged: now that this is known there may be something else to
                     // do.
@@ -193,7 +193,7 @@ impl Index {
     }
 
     /// Merges tables, and the frozen memtable along with all of them.
-    async fn merge(&self, merge: Merge, frozen: Option<(u64, Rc<[Pair]>)>) -> Result<(), Status> {
+    fn merge(&self, merge: Merge, frozen: Option<(u64, Rc<[Pair]>)>) -> Result<(), Status> {
         let inner = &*self.0;
         let (inputs, older) = inner.tables.borrow().split(&merge.inputs);
         assert_eq!(inputs.len(), merge.inputs.len(), "a policy merges what it saw");
@@ -223,15 +223,15 @@ impl Index {
             split_entries: merge.split_entries,
             purpose: Purpose::Compaction,
         };
-        self.rewrite(rewrite).await?;
+        self.rewrite(rewrite)?;
         self.count(|counters| counters.merges += 1);
         Ok(())
     }
 
     /// Merges runs into new tables and puts these in the place of the old ones.
-    async fn rewrite(&self, mut rewrite: Rewrite) -> Result<(), Status> {
+    fn rewrite(&self, mut rewrite: Rewrite) -> Result<(), Status> {
         let mut dead = Vec::new();
-        match self.write_run(&mut rewrite, &mut dead).await {
+        match self.write_run(&mut rewrite, &mut dead) {
             Ok(outputs) => {
                 self.replace(outputs, &rewrite);
                 // Meanwhile a segment may have been collected and opened again.
@@ -251,7 +251,7 @@ impl Index {
 
     /// Writes what is left of merged runs. Bytes that nobody refers to once the result counts are added to
     /// `dead`, with the age of the run that referred to them.
-    async fn write_run(
+    fn write_run(
         &self,
         rewrite: &mut Rewrite,
         dead: &mut Vec<(Vaddr, u32, u64)>,
@@ -272,7 +272,7 @@ impl Index {
             let merged = match runs.step()? {
                 Step::Pair(merged) => merged,
                 Step::Blocked => {
-                    runs.refill().await?;
+                    runs.refill()?;
                     continue;
                 }
                 Step::End => break,
@@ -297,13 +297,13 @@ impl Index {
             output.push(&merged.key, &merged.entry);
             if output.entries() == split {
                 let whole = writer.take().expect("it has just been written to");
-                outputs.0.push(Rc::new(whole.finish().await?));
+                outputs.0.push(Rc::new(whole.finish()?));
             } else if output.wants_write() {
-                output.write_complete().await?;
+                output.write_complete()?;
             }
         }
         if let Some(last) = writer {
-            outputs.0.push(Rc::new(last.finish().await?));
+            outputs.0.push(Rc::new(last.finish()?));
         }
         Ok(outputs)
     }

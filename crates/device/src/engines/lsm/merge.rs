@@ -157,20 +157,20 @@ impl MergedRuns {
     }
 
     /// Reads the page that is missing.
-    pub async fn refill(&mut self) -> Result<(), Status> {
+    pub fn refill(&mut self) -> Result<(), Status> {
         let top = self.heads.first().map(|head| head.source as usize);
         match top.map(|source| &mut self.runs[source].source) {
-            Some(Source::Table(stream)) => stream.refill().await,
+            Some(Source::Table(stream)) => stream.refill(),
             _ => Ok(()),
         }
     }
 
     /// The next pair; reads what has to be read.
-    pub async fn next(&mut self) -> Result<Option<Merged>, Status> {
+    pub fn next_merged(&mut self) -> Result<Option<Merged>, Status> {
         loop {
             match self.step()? {
                 Step::Pair(merged) => return Ok(Some(merged)),
-                Step::Blocked => self.refill().await?,
+                Step::Blocked => self.refill()?,
                 Step::End => return Ok(None),
             }
         }
@@ -226,12 +226,12 @@ mod tests {
             let mut merge = MergedRuns::new(sources, None);
             let mut last = None;
             for ((number, source), entry) in expected {
-                let merged = Sim::new().block_on(merge.next()).unwrap();
+                let merged = Sim::new().block_on(|| merge.next_merged()).unwrap();
                 let newest = last != Some(number);
                 last = Some(number);
                 prop_assert_eq!(merged, Some(Merged { key: Key::from_u32_be(number), entry, source, newest }));
             }
-            prop_assert_eq!(Sim::new().block_on(merge.next()).unwrap(), None);
+            prop_assert_eq!(Sim::new().block_on(|| merge.next_merged()).unwrap(), None);
         }
     }
 }

@@ -25,7 +25,7 @@ use crate::value_log::Vaddr;
 /// No drive sees so many insertions: numbers for those to come are left.
 const MOST_INSERTIONS: u64 = 1 << 60;
 
-/// A change of the index. Records made without an `.await` between them belong together.
+/// A change of the index. Records made without an `` between them belong together.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum IndexRecord<'a> {
     /// The newest entry of a key went to the memtable; the sequence number in it is the last one given out.

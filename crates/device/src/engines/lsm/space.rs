@@ -4,12 +4,11 @@
 //! given back is reused for whatever comes next. A segment all of whose pages have come back goes back to the
 //! pool.
 
-use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use kvdrive_content::Region;
-use kvdrive_sim::{Sim, join_all};
+use kvdrive_sim::{Sim, TaskCell, join_all};
 use kvdrive_spec::Status;
 
 use super::layout::PageBytes;
@@ -35,13 +34,13 @@ pub struct TableSpace {
     ftl: Ftl,
     pool: SegmentPool,
     page_bytes: u32,
-    segments: RefCell<Segments>,
+    segments: TaskCell<Segments>,
 }
 
 impl TableSpace {
     /// No page is taken.
     pub fn new(sim: &Sim, ftl: Ftl, pool: SegmentPool, page_bytes: u32) -> TableSpace {
-        TableSpace { sim: sim.clone(), ftl, pool, page_bytes, segments: RefCell::default() }
+        TableSpace { sim: sim.clone(), ftl, pool, page_bytes, segments: TaskCell::default() }
     }
 
     /// After a power cut: takes the pages that live tables were found on. `false` when one of them lies in a
@@ -115,18 +114,15 @@ impl TableSpace {
     }
 
     /// Reads one page. `UNRECOVERED_ERROR` when it is damaged or was never found (see [`super::recovery`]).
-    pub async fn read(&self, page: Option<Lpa>, purpose: Purpose) -> Result<PageBytes, Status> {
+    pub fn read(&self, page: Option<Lpa>, purpose: Purpose) -> Result<PageBytes, Status> {
         let page = page.ok_or(Status::UNRECOVERED_ERROR)?;
-        Ok(PageBytes::new(self.ftl.read(page, purpose).await?, self.page_bytes))
+        Ok(PageBytes::new(self.ftl.read(page, purpose)?, self.page_bytes))
     }
 
     /// Reads several pages side by side, in the order given.
-    pub async fn read_all(&self, pages: &[Option<Lpa>], purpose: Purpose) -> Result<Vec<PageBytes>, Status> {
-        if let [page] = pages {
-            return Ok(vec![self.read(*page, purpose).await?]);
-        }
-        let reads = pages.iter().map(|page| self.read(*page, purpose));
-        join_all(&self.sim, reads).await.into_iter().collect()
+    pub fn read_all(&self, pages: &[Option<Lpa>], purpose: Purpose) -> Result<Vec<PageBytes>, Status> {
+        let reads = pages.iter().map(|page| || self.read(*page, purpose));
+        join_all(&self.sim, reads).into_iter().collect()
     }
 
     /// Pages taken and not given back.
@@ -162,20 +158,16 @@ impl PagesUnderWay {
 
     /// Writes pages side by side, each with its tag, and returns where they are. Takes every page before it
     /// writes the first one.
-    pub async fn write(
-        &mut self,
-        contents: Vec<(Vec<u8>, [u8; 48])>,
-        purpose: Purpose,
-    ) -> Result<&[Lpa], Status> {
+    pub fn write(&mut self, contents: Vec<(Vec<u8>, [u8; 48])>, purpose: Purpose) -> Result<&[Lpa], Status> {
         let first = self.pages.len();
         for _ in &contents {
             self.pages.push(self.space.take()?);
         }
         let space = &*self.space;
         let writes = contents.into_iter().zip(&self.pages[first..]).map(|((bytes, tag), lpa)| {
-            space.ftl.write(*lpa, Rc::new(Region::from_bytes(bytes)), TABLE_PAGE_KIND, tag, purpose)
+            move || space.ftl.write(*lpa, Rc::new(Region::from_bytes(bytes)), TABLE_PAGE_KIND, tag, purpose)
         });
-        join_all(&space.sim, writes).await;
+        join_all(&space.sim, writes);
         Ok(&self.pages[first..])
     }
 
@@ -233,16 +225,16 @@ mod tests {
         let space = space(&sim);
         assert_eq!(space.pages_available(), 4, "one of two segments is kept for others");
         let mut kept = PagesUnderWay::new(space.clone());
-        let pages = sim.block_on(kept.write(contents(3), Purpose::Index)).unwrap().to_vec();
+        let pages = sim.block_on(|| kept.write(contents(3), Purpose::Index)).unwrap().to_vec();
         kept.keep();
         let mut under_way = PagesUnderWay::new(space.clone());
-        sim.block_on(under_way.write(contents(1), Purpose::Index)).unwrap();
-        let refused = sim.block_on(under_way.write(contents(1), Purpose::Index));
+        sim.block_on(|| under_way.write(contents(1), Purpose::Index)).unwrap();
+        let refused = sim.block_on(|| under_way.write(contents(1), Purpose::Index));
         assert_eq!(refused.unwrap_err(), Status::CAPACITY_EXCEEDED);
         assert_eq!((space.pages_in_use(), space.pages_available()), (4, 0));
         drop(under_way);
         assert_eq!((space.pages_in_use(), space.pages_available()), (3, 1));
-        let read = sim.block_on(space.read(Some(pages[2]), Purpose::Lookup)).unwrap();
+        let read = sim.block_on(|| space.read(Some(pages[2]), Purpose::Lookup)).unwrap();
         assert_eq!(read.bytes(), [2; 512]);
         space.release(&pages);
         assert_eq!((space.pages_in_use(), space.pages_available()), (0, 4));

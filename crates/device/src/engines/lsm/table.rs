@@ -171,7 +171,7 @@ impl Table {
     }
 
     /// Reads pages of one part side by side.
-    pub async fn read(
+    pub fn read(
         &self,
         part: Part,
         numbers: std::ops::Range<u32>,
@@ -182,7 +182,7 @@ impl Table {
         }
         let from = self.facts.position(part, numbers.start);
         let pages = self.pages.get(from..from + numbers.len()).ok_or(Status::UNRECOVERED_ERROR)?;
-        let read = self.space.read_all(pages, purpose).await;
+        let read = self.space.read_all(pages, purpose);
         // Without its filter a table is as good for a merge as with it.
         if part == Part::Bloom { read } else { read.map_err(|status| self.damage(status)) }
     }
@@ -259,13 +259,13 @@ impl TableStream {
     }
 
     /// Reads the page that is missing and those behind it.
-    pub async fn refill(&mut self) -> Result<(), Status> {
+    pub fn refill(&mut self) -> Result<(), Status> {
         let Some((part, number)) = self.wanted.take() else { return Ok(()) };
         let end = self.table.facts.pages(part).min(number + self.ahead);
         if number >= end {
             return Err(self.table.damage(Status::UNRECOVERED_ERROR));
         }
-        let pages = self.table.read(part, number..end, self.purpose).await?;
+        let pages = self.table.read(part, number..end, self.purpose)?;
         let mut pages = (number..).zip(pages);
         if let Some((_, page)) = pages.next() {
             self.scan.give(page);
@@ -346,36 +346,36 @@ impl TableWriter {
 
     /// Writes the complete pages. `CAPACITY_EXCEEDED` when there is no room; the writer is to be dropped
     /// then.
-    pub async fn write_complete(&mut self) -> Result<(), Status> {
-        self.charge().await;
+    pub fn write_complete(&mut self) -> Result<(), Status> {
+        self.charge();
         let pages = std::mem::take(self.builder.complete());
         self.complete = 0;
-        self.output.write(pages, None).await
+        self.output.write(pages, None)
     }
 
     /// Writes the rest. The table exists from now on, but nobody knows of it yet.
-    pub async fn finish(mut self) -> Result<Table, Status> {
-        self.charge().await;
+    pub fn finish(mut self) -> Result<Table, Status> {
+        self.charge();
         let TableWriter { builder, mut output, .. } = self;
         let mut pages = Vec::new();
         let facts = builder.finish(output.id, output.age, &mut pages);
-        output.write(pages, Some(&facts)).await?;
+        output.write(pages, Some(&facts))?;
         output.written.sort_unstable();
         let pages = output.written.iter().map(|(_, _, lpa)| Some(*lpa)).collect();
         let space = output.pages.keep();
         Ok(Table::new(facts, pages, space))
     }
 
-    async fn charge(&mut self) {
+    fn charge(&mut self) {
         let span = u64::from(self.entries - self.charged) * self.entry_ns;
         self.charged = self.entries;
-        self.core.run_noted(span, "index", "write entries of a table").await;
+        self.core.run_noted(span, "index", "write entries of a table");
     }
 }
 
 impl Output {
     /// Writes pages with their tags; with `end`, the last one gets the footer.
-    async fn write(&mut self, pages: Vec<BuiltPage>, end: Option<&TableFacts>) -> Result<(), Status> {
+    fn write(&mut self, pages: Vec<BuiltPage>, end: Option<&TableFacts>) -> Result<(), Status> {
         let count = pages.len();
         let mut contents = Vec::with_capacity(count);
         let mut names = Vec::with_capacity(count);
@@ -397,7 +397,7 @@ impl Output {
             names.push((page.part, page.number));
             contents.push((page.bytes, tag.encode()));
         }
-        let places = self.pages.write(contents, self.purpose).await?;
+        let places = self.pages.write(contents, self.purpose)?;
         self.written.extend(names.into_iter().zip(places).map(|((part, number), lpa)| (part, number, *lpa)));
         Ok(())
     }

@@ -27,7 +27,6 @@
 //! A write that the machine refuses (disk full, I/O error) panics with an [`ImageFailure`]: a drive that
 //! cannot keep what it acknowledges must not go on.
 
-use std::cell::RefCell;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::FileExt;
 use std::panic::panic_any;
@@ -35,6 +34,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use kvdrive_content::Region;
+use kvdrive_sim::TaskCell;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::data::PageData;
@@ -75,7 +75,7 @@ enum Backing {
     /// In a file.
     File { file: File, path: PathBuf, sync: bool },
     /// In memory: an image, or a fork.
-    Memory(RefCell<Vec<u8>>),
+    Memory(TaskCell<Vec<u8>>),
 }
 
 fn fail(path: &Path, what: &str, error: &std::io::Error) -> ! {
@@ -218,7 +218,7 @@ pub fn read_epoch(path: &Path) -> std::io::Result<Option<u64>> {
 }
 
 fn from_image(geometry: &Geometry, bytes: &[u8]) -> Opened {
-    Ok(Box::new(FileMedia::on(geometry, Backing::Memory(RefCell::new(bytes.to_vec())))?))
+    Ok(Box::new(FileMedia::on(geometry, Backing::Memory(TaskCell::new(bytes.to_vec())))?))
 }
 
 impl FileMedia {
@@ -385,7 +385,7 @@ impl Media for FileMedia {
     }
 
     fn fork(&self) -> Box<dyn Media> {
-        Box::new(FileMedia::layout(&self.geometry, Backing::Memory(RefCell::new(self.image()))))
+        Box::new(FileMedia::layout(&self.geometry, Backing::Memory(TaskCell::new(self.image()))))
     }
 
     fn image(&self) -> Vec<u8> {

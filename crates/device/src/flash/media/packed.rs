@@ -11,11 +11,12 @@
 //!
 //! Pairs of one size are one group, so that the first byte of any of them is found by a division.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::hint::black_box;
 use std::rc::Rc;
 
 use kvdrive_content::{Pattern, Piece, Placed, Region, zeros};
+use kvdrive_sim::TaskCell;
 
 use super::CACHE_LINE_BYTES;
 use crate::flash::spare::{Spare, TAG_BYTES};
@@ -86,7 +87,7 @@ impl Packed {
 
     /// For going through it from front to back.
     pub fn forward(&self) -> Forward<'_> {
-        Forward { packed: self, place: RefCell::new(self.front()) }
+        Forward { packed: self, place: TaskCell::new(self.front()) }
     }
 
     /// In front of its first run.
@@ -120,7 +121,7 @@ impl Packed {
 /// A page with the place behind what was read last.
 pub struct Forward<'a> {
     packed: &'a Packed,
-    place: RefCell<Place>,
+    place: TaskCell<Place>,
 }
 
 impl Forward<'_> {

@@ -67,16 +67,15 @@ impl Bench {
         Bench { sim, link, memory, config }
     }
 
-    pub async fn power_on(&self, survivors: Option<&Survivors>) -> Result<Drive, PowerOnError> {
+    pub fn power_on(&self, survivors: Option<&Survivors>) -> Result<Drive, PowerOnError> {
         let config = setup::drive(&self.config);
-        Drive::power_on(&self.sim, &self.link, &config, survivors).await
+        Drive::power_on(&self.sim, &self.link, &config, survivors)
     }
 
-    pub async fn connect(&self) -> Driver {
+    pub fn connect(&self) -> Driver {
         let core = Rc::new(Resource::new(&self.sim, "host.core", 1));
         let host =
-            Host::connect(self.link.clone(), self.memory.clone(), core, setup::host_costs(&self.config))
-                .await;
+            Host::connect(self.link.clone(), self.memory.clone(), core, setup::host_costs(&self.config));
         let mut drivers =
             setup::drivers(&self.config, &host.expect("a drive identifies itself")).expect("a method");
         drivers.remove(0)
@@ -137,7 +136,7 @@ pub fn key(number: u64, small: bool) -> Key {
 
 /// Stores, one time in eight under a condition, which must be what decides. Others may refuse it for want of
 /// room.
-pub async fn store(driver: &Driver, oracle: &mut Oracle, key: Key, stored: Stored) -> Result<(), Status> {
+pub fn store(driver: &Driver, oracle: &mut Oracle, key: Key, stored: Stored) -> Result<(), Status> {
     let plain = StoreOptions::default();
     let exists = oracle.pairs.contains_key(&key);
     let (options, unmet) = match stored.version % 16 {
@@ -145,7 +144,7 @@ pub async fn store(driver: &Driver, oracle: &mut Oracle, key: Key, stored: Store
         1 => (StoreOptions { update_only: true, ..plain }, (!exists).then_some(Status::KEY_NOT_FOUND)),
         _ => (plain, None),
     };
-    let answer = driver.store_with(key, Piece::Pattern(value(&key, stored)), options).await;
+    let answer = driver.store_with(key, Piece::Pattern(value(&key, stored)), options);
     match (answer, unmet) {
         (Ok(()), None) => {
             oracle.pairs.insert(key, stored);
@@ -158,30 +157,30 @@ pub async fn store(driver: &Driver, oracle: &mut Oracle, key: Key, stored: Store
 }
 
 /// One random step on `keys` keys, checked against the oracle.
-pub async fn step(driver: &Driver, oracle: &mut Oracle, rng: &mut Rng, keys: u64, small_keys: bool) {
+pub fn step(driver: &Driver, oracle: &mut Oracle, rng: &mut Rng, keys: u64, small_keys: bool) {
     let key = key(rng.below(keys), small_keys);
     match rng.below(20) {
         0..=10 => {
             let bytes = SIZES[rng.below(SIZES.len() as u64) as usize];
             let stored = Stored { version: rng.next_u64(), bytes };
-            match store(driver, oracle, key, stored).await {
+            match store(driver, oracle, key, stored) {
                 Ok(()) | Err(Status::CAPACITY_EXCEEDED) => {}
                 Err(status) => panic!("store of {bytes} bytes: {status}"),
             }
         }
         11..=12 => {
-            driver.delete(key).await.expect("a delete never fails");
+            driver.delete(key).expect("a delete never fails");
             oracle.pairs.remove(&key);
         }
-        13..=17 => check_one(driver, oracle, key).await,
-        18 => assert_eq!(driver.exist(key).await, Ok(oracle.pairs.contains_key(&key))),
-        _ => check_list(driver, oracle, Some(key)).await,
+        13..=17 => check_one(driver, oracle, key),
+        18 => assert_eq!(driver.exist(key), Ok(oracle.pairs.contains_key(&key))),
+        _ => check_list(driver, oracle, Some(key)),
     }
 }
 
-pub async fn check_one(driver: &Driver, oracle: &Oracle, key: Key) {
+pub fn check_one(driver: &Driver, oracle: &Oracle, key: Key) {
     let mut region = Region::new();
-    match (driver.retrieve(key, &mut region).await, oracle.pairs.get(&key)) {
+    match (driver.retrieve(key, &mut region), oracle.pairs.get(&key)) {
         (Ok(bytes), Some(stored)) => {
             assert_eq!(bytes, stored.bytes, "size of {key:?}");
             assert!(is_value(&region, &key, *stored), "value of {key:?}");
@@ -192,11 +191,11 @@ pub async fn check_one(driver: &Driver, oracle: &Oracle, key: Key) {
 }
 
 /// Lists from `start` with a small buffer, page by page, and compares with the oracle.
-pub async fn check_list(driver: &Driver, oracle: &Oracle, start: Option<Key>) {
+pub fn check_list(driver: &Driver, oracle: &Oracle, start: Option<Key>) {
     let mut listed = Vec::new();
     let mut from = start;
     loop {
-        let page = driver.list(from, 200).await.expect("a list succeeds");
+        let page = driver.list(from, 200).expect("a list succeeds");
         let fresh: Vec<Key> = page.iter().copied().filter(|key| Some(key) != listed.last()).collect();
         if fresh.is_empty() {
             break;
@@ -232,9 +231,9 @@ pub async fn check_list(driver: &Driver, oracle: &Oracle, start: Option<Key>) {
 }
 
 /// Everything the oracle knows is there, and nothing else.
-pub async fn check_all(driver: &Driver, oracle: &Oracle) {
+pub fn check_all(driver: &Driver, oracle: &Oracle) {
     for key in oracle.pairs.keys() {
-        check_one(driver, oracle, *key).await;
+        check_one(driver, oracle, *key);
     }
-    check_list(driver, oracle, None).await;
+    check_list(driver, oracle, None);
 }

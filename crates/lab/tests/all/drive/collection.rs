@@ -12,16 +12,11 @@ use super::bench::{Bench, Oracle, Stored, check_all, document, value};
 
 const BYTES: u32 = 1500;
 
-async fn store(
-    driver: &kvdrive_host::modelled::Driver,
-    oracle: &mut Oracle,
-    number: u32,
-    version: u64,
-) -> bool {
-    store_sized(driver, oracle, number, version, BYTES).await
+fn store(driver: &kvdrive_host::modelled::Driver, oracle: &mut Oracle, number: u32, version: u64) -> bool {
+    store_sized(driver, oracle, number, version, BYTES)
 }
 
-async fn store_sized(
+fn store_sized(
     driver: &kvdrive_host::modelled::Driver,
     oracle: &mut Oracle,
     number: u32,
@@ -30,7 +25,7 @@ async fn store_sized(
 ) -> bool {
     let key = Key::from_u32_be(number);
     let stored = Stored { version, bytes };
-    match driver.store(key, Piece::Pattern(value(&key, stored))).await {
+    match driver.store(key, Piece::Pattern(value(&key, stored))) {
         Ok(()) => {
             oracle.pairs.insert(key, stored);
             true
@@ -43,15 +38,15 @@ async fn store_sized(
 /// Fills an empty drive to 81h; how many pairs that were.
 fn pairs_until_full(settings: &[String]) -> u32 {
     let bench = Bench::new(&document(settings), Sim::new());
-    let pairs = bench.sim.block_on(async {
-        let _drive = bench.power_on(None).await.expect("an empty drive comes up");
-        let driver = bench.connect().await;
+    let pairs = bench.sim.block_on(|| {
+        let _drive = bench.power_on(None).expect("an empty drive comes up");
+        let driver = bench.connect();
         let mut oracle = Oracle::of(&bench);
         let mut number = 0;
-        while store(&driver, &mut oracle, number, 0).await {
+        while store(&driver, &mut oracle, number, 0) {
             number += 1;
         }
-        check_all(&driver, &oracle).await;
+        check_all(&driver, &oracle);
         number
     });
     bench.sim.clear();
@@ -65,23 +60,23 @@ fn eighty_percent_live_overwritten_twenty_times() {
         let full = pairs_until_full(&settings);
         let live = full * 8 / 10;
         let bench = Bench::new(&document(&settings), Sim::new());
-        bench.sim.block_on(async {
-            let drive = bench.power_on(None).await.expect("an empty drive comes up");
-            let driver = bench.connect().await;
+        bench.sim.block_on(|| {
+            let drive = bench.power_on(None).expect("an empty drive comes up");
+            let driver = bench.connect();
             let mut oracle = Oracle::of(&bench);
             let mut rng = Rng::stream(1, "overwrites");
             for number in 0..live {
-                assert!(store(&driver, &mut oracle, number, 0).await);
+                assert!(store(&driver, &mut oracle, number, 0));
             }
             for version in 1..=u64::from(live) * 20 {
                 let number = rng.below(u64::from(live)) as u32;
                 assert!(
-                    store(&driver, &mut oracle, number, version).await,
+                    store(&driver, &mut oracle, number, version),
                     "full at overwrite {version} of {live}"
                 );
             }
-            check_all(&driver, &oracle).await;
-            drive.drain().await;
+            check_all(&driver, &oracle);
+            drive.drain();
             let counters = drive.counters();
             let collected: u64 =
                 counters.programs().filter(|(name, _)| name.contains("gc")).map(|(_, n)| n).sum();
@@ -106,28 +101,28 @@ fn filled_emptied_and_filled_ten_times() {
     for row in ENGINES {
         let settings = vec![format!("engine.name={}", row.name), "packing.policy=all".to_owned()];
         let bench = Bench::new(&document(&settings), Sim::new());
-        bench.sim.block_on(async {
-            let drive = bench.power_on(None).await.expect("an empty drive comes up");
-            let driver = bench.connect().await;
+        bench.sim.block_on(|| {
+            let drive = bench.power_on(None).expect("an empty drive comes up");
+            let driver = bench.connect();
             let mut fitted = Vec::new();
             for cycle in 0..10 {
                 let mut oracle = Oracle::of(&bench);
                 let mut number = 0;
-                while store(&driver, &mut oracle, number, cycle).await {
+                while store(&driver, &mut oracle, number, cycle) {
                     number += 1;
                 }
                 fitted.push(number);
-                check_all(&driver, &oracle).await;
+                check_all(&driver, &oracle);
                 let full = drive.utilization();
                 for key in oracle.pairs.keys() {
-                    driver.delete(*key).await.expect("a delete never fails for space");
+                    driver.delete(*key).expect("a delete never fails for space");
                 }
                 assert!(
                     drive.utilization().live_bytes < full.live_bytes / 2,
                     "deletes free nothing: {full:?}"
                 );
                 oracle.pairs.clear();
-                check_all(&driver, &oracle).await;
+                check_all(&driver, &oracle);
             }
             let least = fitted.iter().min().expect("ten cycles");
             assert!(*least * 10 >= fitted[0] * 8, "{}: less fits every time: {fitted:?}", row.name);
@@ -145,31 +140,27 @@ fn fill_and_empty_twice(settings: &[String], bytes: u32) {
     let mut left = None;
     for life in 0..2 {
         let bench = Bench::new(&document(settings), Sim::new());
-        left = bench.sim.block_on(async {
-            let drive = match bench.power_on(left.as_ref()).await {
+        left = bench.sim.block_on(|| {
+            let drive = match bench.power_on(left.as_ref()) {
                 Err(PowerOnError::Config(line)) if life == 0 && line.contains("gc.segment_pages") => {
                     return None;
                 }
                 powered => powered.expect("it comes up"),
             };
-            let driver = bench.connect().await;
+            let driver = bench.connect();
             let mut full = oracle.pairs.len() as u32;
-            while store_sized(&driver, &mut oracle, full, life, bytes).await {
+            while store_sized(&driver, &mut oracle, full, life, bytes) {
                 full += 1;
             }
             for version in 0..full.into() {
                 let number = rng.below(full.into()) as u32;
                 if rng.one_in(3) {
                     let key = Key::from_u32_be(number);
-                    assert_eq!(
-                        driver.delete(key).await,
-                        Ok(()),
-                        "{name}: of {full} pairs, {version} changes"
-                    );
+                    assert_eq!(driver.delete(key), Ok(()), "{name}: of {full} pairs, {version} changes");
                     oracle.pairs.remove(&key);
                 } else {
                     // It may be refused.
-                    store_sized(&driver, &mut oracle, number, 10 + version, bytes).await;
+                    store_sized(&driver, &mut oracle, number, 10 + version, bytes);
                 }
             }
             let mut keys: Vec<Key> = oracle.pairs.keys().copied().collect();
@@ -177,20 +168,20 @@ fn fill_and_empty_twice(settings: &[String], bytes: u32) {
                 keys.swap(last, rng.below(last as u64 + 1) as usize);
             }
             for key in keys {
-                let deleted = driver.delete(key).await;
+                let deleted = driver.delete(key);
                 assert_eq!(deleted, Ok(()), "{name}: {} of {full} pairs left", oracle.pairs.len());
                 oracle.pairs.remove(&key);
             }
             for half in 0..full / 2 {
-                let is_stored = store_sized(&driver, &mut oracle, half, life, bytes).await;
+                let is_stored = store_sized(&driver, &mut oracle, half, life, bytes);
                 assert!(is_stored, "{name}: {half} of {full} pairs are there again");
             }
-            check_all(&driver, &oracle).await;
+            check_all(&driver, &oracle);
             let mut again = full / 2;
-            while store_sized(&driver, &mut oracle, again, life, bytes).await {
+            while store_sized(&driver, &mut oracle, again, life, bytes) {
                 again += 1;
             }
-            check_all(&driver, &oracle).await;
+            check_all(&driver, &oracle);
             println!("{name}: {full} pairs fit, and again {again}");
             Some(drive.survivors(&mut rng))
         });
@@ -256,19 +247,19 @@ fn a_drive_that_comes_up_again_offers_as_much_as_before() {
         let mut rng = Rng::stream(2, "overwrites");
         for cut in 0..4 {
             let bench = Bench::new(&document(&settings), Sim::new());
-            left = bench.sim.block_on(async {
+            left = bench.sim.block_on(|| {
                 let survivors = left.as_ref().map(|(survivors, _)| survivors);
-                let drive = bench.power_on(survivors).await.expect("it comes up");
+                let drive = bench.power_on(survivors).expect("it comes up");
                 if let Some((_, capacity_bytes)) = left {
                     assert_eq!(drive.utilization().capacity_bytes, capacity_bytes, "{} {cut}", row.name);
                 }
-                let driver = bench.connect().await;
+                let driver = bench.connect();
                 for number in 0..live {
                     let number = if cut == 0 { number } else { rng.below(u64::from(live)) as u32 };
-                    let is_stored = store(&driver, &mut oracle, number, cut).await;
+                    let is_stored = store(&driver, &mut oracle, number, cut);
                     assert!(is_stored, "{}: full behind cut {cut}", row.name);
                 }
-                check_all(&driver, &oracle).await;
+                check_all(&driver, &oracle);
                 Some((drive.survivors(&mut rng), drive.utilization().capacity_bytes))
             });
             bench.sim.clear();
@@ -281,21 +272,21 @@ fn an_open_iterator_holds_room_and_neither_deletes_nor_the_drive() {
     let settings = vec!["packing.policy=all".to_owned()];
     let live = pairs_until_full(&settings) * 8 / 10;
     let bench = Bench::new(&document(&settings), Sim::new());
-    bench.sim.block_on(async {
-        let _drive = bench.power_on(None).await.expect("an empty drive comes up");
-        let driver = bench.connect().await;
+    bench.sim.block_on(|| {
+        let _drive = bench.power_on(None).expect("an empty drive comes up");
+        let driver = bench.connect();
         let mut oracle = Oracle::of(&bench);
         for number in 0..live {
-            assert!(store(&driver, &mut oracle, number, 0).await);
+            assert!(store(&driver, &mut oracle, number, 0));
         }
         for round in 0..4 {
             let mut region = kvdrive_content::Region::new();
-            let (iterator, _) = driver.seek(None, &mut region).await.expect("an iterator opens");
+            let (iterator, _) = driver.seek(None, &mut region).expect("an iterator opens");
             let mut rng = Rng::stream(round, "overwrites");
             let refused = loop {
                 let key = Key::from_u32_be(rng.below(u64::from(live)) as u32);
                 let stored = Stored { version: 1 + round, bytes: BYTES };
-                match driver.store(key, Piece::Pattern(value(&key, stored))).await {
+                match driver.store(key, Piece::Pattern(value(&key, stored))) {
                     Ok(()) => _ = oracle.pairs.insert(key, stored),
                     Err(status) => break status,
                 }
@@ -303,14 +294,14 @@ fn an_open_iterator_holds_room_and_neither_deletes_nor_the_drive() {
             assert_eq!(refused, Status::COMMAND_INTERRUPTED, "round {round}: what is held comes back");
             for number in 0..150 {
                 let key = Key::from_u32_be(number);
-                driver.delete(key).await.expect("the index has its room");
+                driver.delete(key).expect("the index has its room");
                 oracle.pairs.remove(&key);
             }
-            driver.close(iterator).await.expect("it closes");
+            driver.close(iterator).expect("it closes");
             for number in 0..live {
-                assert!(store(&driver, &mut oracle, number, 100 + round).await, "round {round}: {number}");
+                assert!(store(&driver, &mut oracle, number, 100 + round), "round {round}: {number}");
             }
-            check_all(&driver, &oracle).await;
+            check_all(&driver, &oracle);
         }
     });
     bench.sim.clear();

@@ -31,18 +31,18 @@ fn settings(engine: &str) -> Vec<String> {
 
 fn a_used_drive(engine: &str) -> (Survivors, Oracle) {
     let bench = Bench::new(&document(&settings(engine)), Sim::new());
-    let result = bench.sim.block_on(async {
-        let drive = bench.power_on(None).await.expect("an empty drive comes up");
-        let driver = bench.connect().await;
+    let result = bench.sim.block_on(|| {
+        let drive = bench.power_on(None).expect("an empty drive comes up");
+        let driver = bench.connect();
         let mut oracle = Oracle::of(&bench);
         let mut rng = Rng::stream(21, "steps");
         for index in 0..60 {
-            step(&driver, &mut oracle, &mut rng, 20, false).await;
+            step(&driver, &mut oracle, &mut rng, 20, false);
             if index == 40 {
-                drive.drain().await;
+                drive.drain();
             }
         }
-        check_all(&driver, &oracle).await;
+        check_all(&driver, &oracle);
         (drive.survivors(&mut rng), oracle)
     });
     bench.sim.clear();
@@ -52,12 +52,12 @@ fn a_used_drive(engine: &str) -> (Survivors, Oracle) {
 /// Recovers `survivors` and compares; `true` if the drive came up.
 fn check(engine: &str, survivors: &Survivors, oracle: &Oracle) -> bool {
     let bench = Bench::new(&document(&settings(engine)), Sim::new());
-    let came_up = bench.sim.block_on(async {
-        let Ok(_drive) = bench.power_on(Some(survivors)).await else { return false };
-        let driver = bench.connect().await;
+    let came_up = bench.sim.block_on(|| {
+        let Ok(_drive) = bench.power_on(Some(survivors)) else { return false };
+        let driver = bench.connect();
         let mut region = Region::new();
         for (key, stored) in &oracle.pairs {
-            match driver.retrieve(*key, &mut region).await {
+            match driver.retrieve(*key, &mut region) {
                 Ok(bytes) => {
                     assert!(
                         bytes == stored.bytes && is_value(&region, key, *stored),
@@ -68,7 +68,7 @@ fn check(engine: &str, survivors: &Survivors, oracle: &Oracle) -> bool {
                 Err(status) => panic!("{key:?} answers {status}"),
             }
         }
-        match driver.list(None, 4096).await {
+        match driver.list(None, 4096) {
             Ok(keys) => {
                 assert!(keys.iter().all(|key| oracle.pairs.contains_key(key)), "a key appeared: {keys:?}")
             }

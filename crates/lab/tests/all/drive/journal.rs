@@ -31,13 +31,13 @@ fn records_fold_into_the_present_image() {
         let path = folder.path().join("drive.img");
         let bench = Bench::new(&on_file(row, &path, &[]), Sim::new());
         let config = setup::drive(&bench.config);
-        bench.sim.block_on(async {
-            let drive = bench.power_on(None).await.expect("an empty drive comes up");
-            let driver = bench.connect().await;
+        bench.sim.block_on(|| {
+            let drive = bench.power_on(None).expect("an empty drive comes up");
+            let driver = bench.connect();
             let mut oracle = Oracle::of(&bench);
             let mut rng = Rng::stream(31, "steps");
             for index in 0..2500 {
-                step(&driver, &mut oracle, &mut rng, 60, false).await;
+                step(&driver, &mut oracle, &mut rng, 60, false);
                 if index % 60 == 0 {
                     drive.settle();
                     let found = FileLog::read(&path).expect("the log is whole").expect("there is a log");
@@ -47,7 +47,7 @@ fn records_fold_into_the_present_image() {
                     assert!(folded == present, "{}: the records are not the image at step {index}", row.name);
                 }
             }
-            check_all(&driver, &oracle).await;
+            check_all(&driver, &oracle);
             let collected = drive.counters().engine.collected_segments;
             assert!(collected > 0 || row.ordered, "{}: nothing was collected", row.name);
         });

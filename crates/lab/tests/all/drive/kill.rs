@@ -42,13 +42,13 @@ fn child() {
     std::io::stdin().read_line(&mut first).expect("the parent says where to begin");
     let first: u64 = first.trim().parse().expect("a version");
     let bench = Bench::new(&document(&settings(Path::new(&path), &engine)), Sim::new());
-    bench.sim.block_on(async {
-        let _drive = bench.power_on(None).await.expect("the drive comes up");
-        let driver = bench.connect().await;
+    bench.sim.block_on(|| {
+        let _drive = bench.power_on(None).expect("the drive comes up");
+        let driver = bench.connect();
         let mut out = std::io::stdout();
         for version in first.. {
             let (key, stored) = stored(version);
-            driver.store(key, Piece::Pattern(value(&key, stored))).await.expect("a store succeeds");
+            driver.store(key, Piece::Pattern(value(&key, stored))).expect("a store succeeds");
             out.write_all(format!("ack {version}\n").as_bytes()).expect("the parent listens");
             out.flush().expect("the parent listens");
         }
@@ -114,19 +114,17 @@ fn acknowledged_stores_survive_kill_9() {
 /// Opens the image: all known pairs are there; the one that was under way may be.
 fn check(path: &Path, engine: &str, known: &mut BTreeMap<Key, Stored>, under_way: u64, kill: u32) {
     let bench = Bench::new(&document(&settings(path, engine)), Sim::new());
-    bench.sim.block_on(async {
-        let drive = bench.power_on(None).await;
+    bench.sim.block_on(|| {
+        let drive = bench.power_on(None);
         let _drive = drive.unwrap_or_else(|error| panic!("{engine} after kill {kill}: {error}"));
-        let driver = bench.connect().await;
+        let driver = bench.connect();
         let (late_key, late) = stored(under_way);
         let mut region = Region::new();
-        if driver.retrieve(late_key, &mut region).await == Ok(late.bytes)
-            && is_value(&region, &late_key, late)
-        {
+        if driver.retrieve(late_key, &mut region) == Ok(late.bytes) && is_value(&region, &late_key, late) {
             known.insert(late_key, late);
         }
         for (key, stored) in known.iter() {
-            let bytes = driver.retrieve(*key, &mut region).await;
+            let bytes = driver.retrieve(*key, &mut region);
             assert_eq!(bytes, Ok(stored.bytes), "{engine}: {key:?} after kill {kill}");
             assert!(is_value(&region, key, *stored), "{engine}: {key:?} after kill {kill}: other bytes");
         }

@@ -15,17 +15,17 @@ fn random_stream(settings: &[String], steps: u64, seed: u64) {
     let document = document(settings);
     let small_keys = settings.iter().any(|setting| setting == "lsm.layout=published");
     let bench = Bench::new(&document, Sim::new());
-    bench.sim.block_on(async {
-        let drive = bench.power_on(None).await.expect("an empty drive comes up");
-        let driver = bench.connect().await;
+    bench.sim.block_on(|| {
+        let drive = bench.power_on(None).expect("an empty drive comes up");
+        let driver = bench.connect();
         let mut oracle = Oracle::of(&bench);
         let mut rng = Rng::stream(seed, "steps");
         for _ in 0..steps {
-            step(&driver, &mut oracle, &mut rng, 60, small_keys).await;
+            step(&driver, &mut oracle, &mut rng, 60, small_keys);
         }
-        check_all(&driver, &oracle).await;
-        drive.drain().await;
-        check_all(&driver, &oracle).await;
+        check_all(&driver, &oracle);
+        drive.drain();
+        check_all(&driver, &oracle);
     });
     bench.sim.clear();
 }
@@ -86,49 +86,49 @@ fn concurrent_stream(sim: Sim, settings: &[&str], seed: u64) {
     all.extend(settings);
     let document = document(&all);
     let bench = Bench::new(&document, sim);
-    bench.sim.block_on(async {
-        let drive = bench.power_on(None).await.expect("an empty drive comes up");
-        let drivers = [Rc::new(bench.connect().await), Rc::new(bench.connect().await)];
+    bench.sim.block_on(|| {
+        let drive = bench.power_on(None).expect("an empty drive comes up");
+        let drivers = [Rc::new(bench.connect()), Rc::new(bench.connect())];
         let tasks = (0..4usize).map(|task| {
             let driver = drivers[task % 2].clone();
-            async move {
+            move || {
                 let mut oracle = Oracle::default();
                 let mut rng = Rng::stream(seed, &format!("task {task}"));
                 for _ in 0..250 {
-                    own_step(&driver, &mut oracle, &mut rng, task as u64).await;
+                    own_step(&driver, &mut oracle, &mut rng, task as u64);
                 }
                 oracle
             }
         });
-        let oracles = kvdrive_sim::join_all(&bench.sim, tasks).await;
+        let oracles = kvdrive_sim::join_all(&bench.sim, tasks);
         let mut oracle = Oracle::of(&bench);
         oracle.pairs.extend(oracles.into_iter().flat_map(|other| other.pairs));
-        check_all(&drivers[0], &oracle).await;
-        drive.drain().await;
-        check_all(&drivers[1], &oracle).await;
+        check_all(&drivers[0], &oracle);
+        drive.drain();
+        check_all(&drivers[1], &oracle);
     });
     bench.sim.clear();
 }
 
 /// A step on keys that no other task touches.
-async fn own_step(driver: &kvdrive_host::modelled::Driver, oracle: &mut Oracle, rng: &mut Rng, task: u64) {
+fn own_step(driver: &kvdrive_host::modelled::Driver, oracle: &mut Oracle, rng: &mut Rng, task: u64) {
     use super::bench::{SIZES, Stored, check_one, store};
     let key = kvdrive_spec::Key::from_u32_be((task as u32) << 16 | rng.below(15) as u32);
     match rng.below(8) {
         0..=4 => {
             let bytes = SIZES[rng.below(SIZES.len() as u64) as usize];
             let stored = Stored { version: rng.next_u64(), bytes };
-            match store(driver, oracle, key, stored).await {
+            match store(driver, oracle, key, stored) {
                 // The buffer may be full of other queues' unfinished values: the host tries again.
                 Ok(()) | Err(Status::COMMAND_INTERRUPTED | Status::CAPACITY_EXCEEDED) => {}
                 Err(status) => panic!("store of {bytes} bytes: {status}"),
             }
         }
         5 => {
-            driver.delete(key).await.expect("a delete never fails");
+            driver.delete(key).expect("a delete never fails");
             oracle.pairs.remove(&key);
         }
-        _ => check_one(driver, oracle, key).await,
+        _ => check_one(driver, oracle, key),
     }
 }
 
@@ -167,18 +167,18 @@ fn iterate_while_storing(engine: &str) {
     }
     let document = document(&settings);
     let bench = Bench::new(&document, Sim::new());
-    bench.sim.block_on(async {
-        let drive = bench.power_on(None).await.expect("an empty drive comes up");
-        let driver = bench.connect().await;
+    bench.sim.block_on(|| {
+        let drive = bench.power_on(None).expect("an empty drive comes up");
+        let driver = bench.connect();
         let mut oracle = Oracle::of(&bench);
         let mut rng = Rng::stream(9, "steps");
         for _ in 0..200 {
-            step(&driver, &mut oracle, &mut rng, 40, false).await;
+            step(&driver, &mut oracle, &mut rng, 40, false);
         }
         let mut before = oracle.clone();
         let ordered = !before.unordered;
         let mut region = kvdrive_content::Region::new();
-        let (iterator, mut pair) = driver.seek(None, &mut region).await.expect("an iterator opens");
+        let (iterator, mut pair) = driver.seek(None, &mut region).expect("an iterator opens");
         while let Some(found) = pair {
             let next = if ordered { *before.pairs.keys().next().expect("one more") } else { found.key };
             let stored = before.pairs.remove(&next).expect("a pair that was there, once");
@@ -187,18 +187,18 @@ fn iterate_while_storing(engine: &str) {
             for _ in 0..25 {
                 let key = key(rng.below(40), false);
                 let stored = Stored { version: rng.next_u64(), bytes: 3000 };
-                match driver.store(key, kvdrive_content::Piece::Pattern(value(&key, stored))).await {
+                match driver.store(key, kvdrive_content::Piece::Pattern(value(&key, stored))) {
                     Ok(()) => drop(oracle.pairs.insert(key, stored)),
                     // What the iterator holds comes back when it is closed.
                     Err(Status::CAPACITY_EXCEEDED | Status::COMMAND_INTERRUPTED) => {}
                     Err(status) => panic!("store: {status}"),
                 }
             }
-            pair = driver.next(iterator, &mut region).await.expect("the iterator goes on");
+            pair = driver.next(iterator, &mut region).expect("the iterator goes on");
         }
         assert!(before.pairs.is_empty(), "{engine}: not every pair that was there");
-        driver.close(iterator).await.expect("it closes");
-        check_all(&driver, &oracle).await;
+        driver.close(iterator).expect("it closes");
+        check_all(&driver, &oracle);
         assert!(!ordered || drive.counters().engine.compactions > 0, "nothing was compacted meanwhile");
         assert!(drive.counters().engine.collected_segments > 0, "nothing was collected meanwhile");
     });
@@ -221,17 +221,17 @@ fn hash_engines_do_with_the_protected_memory_they_ask_for() {
         let needed = refused.split("to at least ").nth(1);
         let needed: u64 = needed.and_then(|number| number.parse().ok()).expect(&refused);
         let bench = Bench::new(&settings(needed), Sim::new());
-        bench.sim.block_on(async {
-            let drive = bench.power_on(None).await.expect("enough");
-            let driver = bench.connect().await;
+        bench.sim.block_on(|| {
+            let drive = bench.power_on(None).expect("enough");
+            let driver = bench.connect();
             let mut oracle = Oracle::of(&bench);
             let mut rng = Rng::stream(12, "steps");
             for _ in 0..1500 {
-                step(&driver, &mut oracle, &mut rng, 400, false).await;
+                step(&driver, &mut oracle, &mut rng, 400, false);
                 let saved = drive.survivors(&mut rng).protected.len() as u64;
                 assert!(saved <= needed, "{}: {saved} B of {needed}", row.name);
             }
-            check_all(&driver, &oracle).await;
+            check_all(&driver, &oracle);
         });
         bench.sim.clear();
     }
@@ -248,16 +248,16 @@ fn lists_hold_keys_whatever_the_largest_value() {
             "workload.value_size=0".into(),
         ];
         let bench = Bench::new(&document(&settings), Sim::new());
-        bench.sim.block_on(async {
-            let _drive = bench.power_on(None).await.expect("an empty drive comes up");
-            let driver = bench.connect().await;
+        bench.sim.block_on(|| {
+            let _drive = bench.power_on(None).expect("an empty drive comes up");
+            let driver = bench.connect();
             let mut oracle = Oracle::of(&bench);
             for number in 0..50 {
                 let stored = Stored { version: 5, bytes: number as u32 % 2 };
-                let answer = super::bench::store(&driver, &mut oracle, key(number, false), stored).await;
+                let answer = super::bench::store(&driver, &mut oracle, key(number, false), stored);
                 assert_eq!(answer, Ok(()), "{}", row.name);
             }
-            check_all(&driver, &oracle).await;
+            check_all(&driver, &oracle);
         });
         bench.sim.clear();
     }
@@ -277,7 +277,7 @@ fn what_an_engine_cannot_work_with_is_refused_by_its_key() {
         let bench = Bench::new(&document(&[format!("engine.name={engine}")]), Sim::new());
         let mut config = kvdrive_lab::setup::drive(&bench.config);
         change(&mut config);
-        let power_on = kvdrive_device::Drive::power_on(&bench.sim, &bench.link, &config, None);
+        let power_on = || kvdrive_device::Drive::power_on(&bench.sim, &bench.link, &config, None);
         let refused = bench.sim.block_on(power_on).err().expect("it is refused").to_string();
         assert!(refused.starts_with(line), "{refused}");
         bench.sim.clear();

@@ -27,7 +27,7 @@ struct Known {
 }
 
 /// Stores and deletes of few keys, so that overwriting, deleting and collecting happen.
-async fn application(driver: Driver, known: Rc<RefCell<Known>>, ops: u64, small_keys: bool, seed: u64) {
+fn application(driver: Driver, known: Rc<RefCell<Known>>, ops: u64, small_keys: bool, seed: u64) {
     let mut rng = Rng::stream(seed, "application");
     for _ in 0..ops {
         let key = key(rng.below(12), small_keys);
@@ -35,8 +35,8 @@ async fn application(driver: Driver, known: Rc<RefCell<Known>>, ops: u64, small_
         let stored = rng.below(5).checked_sub(1).map(|_| Stored { version: rng.next_u64(), bytes });
         known.borrow_mut().under_way = Some((key, stored));
         let result = match stored {
-            Some(stored) => driver.store(key, Piece::Pattern(value(&key, stored))).await,
-            None => driver.delete(key).await,
+            Some(stored) => driver.store(key, Piece::Pattern(value(&key, stored))),
+            None => driver.delete(key),
         };
         let mut known = known.borrow_mut();
         known.under_way = None;
@@ -55,11 +55,12 @@ fn cut_everywhere(settings: &[String], ops: u64, every: u64, seed: u64) {
     let small_keys = settings.iter().any(|setting| setting == "lsm.layout=published");
     let bench = Bench::new(&document, Sim::new());
     bench.sim.step_every_event();
-    let drive = bench.sim.block_on(bench.power_on(None)).expect("an empty drive comes up");
-    let driver = bench.sim.block_on(bench.connect());
+    let drive = bench.sim.block_on(|| bench.power_on(None)).expect("an empty drive comes up");
+    let driver = bench.sim.block_on(|| bench.connect());
     let known = Known { acknowledged: Oracle::of(&bench), under_way: None };
     let known = Rc::new(RefCell::new(known));
-    bench.sim.spawn(application(driver, known.clone(), ops, small_keys, seed));
+    let known_there = known.clone();
+    bench.sim.spawn(move || application(driver, known_there, ops, small_keys, seed));
     let mut rng = Rng::stream(seed, "cuts");
     let first = rng.below(every);
     let mut cuts = 0;
@@ -90,19 +91,19 @@ fn recover_and_check(
     rng: &mut Rng,
 ) {
     let bench = Bench::new(document, Sim::new());
-    bench.sim.block_on(async {
-        let drive = bench.power_on(Some(survivors)).await.expect("a drive comes back after a power cut");
-        let driver = bench.connect().await;
+    bench.sim.block_on(|| {
+        let drive = bench.power_on(Some(survivors)).expect("a drive comes back after a power cut");
+        let driver = bench.connect();
         let Known { mut acknowledged, under_way } = known;
         if let Some((key, stored)) = under_way {
-            settle_under_way(&driver, &mut acknowledged, key, stored).await;
+            settle_under_way(&driver, &mut acknowledged, key, stored);
         }
-        check_all(&driver, &acknowledged).await;
+        check_all(&driver, &acknowledged);
         if go_on {
             for _ in 0..40 {
-                step(&driver, &mut acknowledged, rng, 12, small_keys).await;
+                step(&driver, &mut acknowledged, rng, 12, small_keys);
             }
-            check_all(&driver, &acknowledged).await;
+            check_all(&driver, &acknowledged);
         }
         // What a recovered drive counts as live is what lives: only images of somebody else's say too little.
         let miscounted = drive.engine_details().into_iter().find(|(name, _)| *name == "miscounted_bytes");
@@ -112,9 +113,9 @@ fn recover_and_check(
 }
 
 /// The command that was under way happened wholly or not at all; the oracle follows what is found.
-async fn settle_under_way(driver: &Driver, oracle: &mut Oracle, key: Key, stored: Option<Stored>) {
+fn settle_under_way(driver: &Driver, oracle: &mut Oracle, key: Key, stored: Option<Stored>) {
     let mut region = Region::new();
-    let found = driver.retrieve(key, &mut region).await;
+    let found = driver.retrieve(key, &mut region);
     let is = |stored: &Stored| found == Ok(stored.bytes) && is_value(&region, &key, *stored);
     let before = oracle.pairs.get(&key).copied();
     let absent = found == Err(Status::KEY_NOT_FOUND);
@@ -139,7 +140,7 @@ fn cut_recovery(document: &Document, survivors: Survivors, rng: &mut Rng) -> Sur
     let done = Rc::new(Cell::new(false));
     let task = {
         let (bench, flash, done, survivors) = (bench.clone(), flash.clone(), done.clone(), survivors.clone());
-        async move {
+        move || {
             let config = kvdrive_lab::setup::drive(&bench.config);
             let watch = |port: &FlashPort| drop(flash.borrow_mut().replace(port.clone()));
             let drive = kvdrive_device::Drive::power_on_watched(
@@ -149,7 +150,7 @@ fn cut_recovery(document: &Document, survivors: Survivors, rng: &mut Rng) -> Sur
                 Some(&survivors),
                 &watch,
             );
-            drive.await.expect("a drive comes back after a power cut");
+            drive.expect("a drive comes back after a power cut");
             done.set(true);
         }
     };

@@ -15,16 +15,16 @@ use super::bench::{Bench, Oracle, Stored, check_all, check_one, document, value}
 const NSID: u32 = 1;
 
 /// Submits one command and waits for its completion.
-async fn submit(bench: &Bench, queue: &QueuePair, sqe: Sqe) -> Status {
+fn submit(bench: &Bench, queue: &QueuePair, sqe: Sqe) -> Status {
     assert!(queue.try_submit(sqe), "one command at a time fits");
-    bench.link.ring_submission(queue).await;
+    bench.link.ring_submission(queue);
     loop {
         if let Some(cqe) = queue.any_completion() {
             bench.link.ring_completion(queue);
             assert_eq!(cqe.cid, sqe.cid, "a completion of another command");
             return cqe.status();
         }
-        bench.sim.sleep(1000).await;
+        bench.sim.sleep(1000);
     }
 }
 
@@ -39,9 +39,9 @@ fn oracle_key(number: u64) -> Key {
 #[test]
 fn unfinished_values_on_many_queues_block_nobody() {
     let bench = Bench::new(&document(&["controller.contexts=2"]), Sim::new());
-    bench.sim.block_on(async {
-        let _drive = bench.power_on(None).await.expect("an empty drive comes up");
-        let driver = bench.connect().await;
+    bench.sim.block_on(|| {
+        let _drive = bench.power_on(None).expect("an empty drive comes up");
+        let driver = bench.connect();
         let begin = |number: u32| {
             let write = Write { key: Key::from_u32_be(number), value_bytes: 16_000 };
             let mut sqe = Command::Write(write).encode(0, NSID);
@@ -51,7 +51,7 @@ fn unfinished_values_on_many_queues_block_nobody() {
         let queues: Vec<Rc<QueuePair>> = (0..40).map(|_| bench.link.create_queue(4)).collect();
         let mut taken = 0;
         for (number, queue) in (0..).zip(&queues) {
-            match submit(&bench, queue, begin(number)).await {
+            match submit(&bench, queue, begin(number)) {
                 Status::SUCCESS => taken += 1,
                 Status::COMMAND_INTERRUPTED => {}
                 status => panic!("write on queue {number}: {status}"),
@@ -62,18 +62,18 @@ fn unfinished_values_on_many_queues_block_nobody() {
         for number in 0..60 {
             let key = oracle_key(number);
             let stored = Stored { version: number, bytes: 9000 };
-            driver.store(key, Piece::Pattern(value(&key, stored))).await.expect("other commands go on");
+            driver.store(key, Piece::Pattern(value(&key, stored))).expect("other commands go on");
             oracle.pairs.insert(key, stored);
         }
-        check_all(&driver, &oracle).await;
+        check_all(&driver, &oracle);
         // A write inside an unfinished value is refused and discards it; the next one works.
-        assert_eq!(submit(&bench, &queues[0], begin(0)).await, Status::COMMAND_SEQUENCE_ERROR);
-        assert_eq!(submit(&bench, &queues[0], begin(0)).await, Status::SUCCESS);
+        assert_eq!(submit(&bench, &queues[0], begin(0)), Status::COMMAND_SEQUENCE_ERROR);
+        assert_eq!(submit(&bench, &queues[0], begin(0)), Status::SUCCESS);
         // A stray transfer is refused.
         let stray = bench.link.create_queue(4);
         let sqe = Sqe::new(opcode::TRANSFER, 0, NSID);
-        assert_eq!(submit(&bench, &stray, sqe).await, Status::COMMAND_SEQUENCE_ERROR);
-        check_all(&driver, &oracle).await;
+        assert_eq!(submit(&bench, &stray, sqe), Status::COMMAND_SEQUENCE_ERROR);
+        check_all(&driver, &oracle);
     });
     bench.sim.clear();
 }
@@ -87,22 +87,22 @@ fn two_mebibytes() {
         document.set(&format!("host.transfer={}", row.name)).expect("a method of the table");
         document.set("flash.blocks_per_die=64").expect("a number");
         let bench = Bench::new(&document, Sim::new());
-        bench.sim.block_on(async {
-            let _drive = bench.power_on(None).await.expect("an empty drive comes up");
-            let driver = bench.connect().await;
+        bench.sim.block_on(|| {
+            let _drive = bench.power_on(None).expect("an empty drive comes up");
+            let driver = bench.connect();
             let mut oracle = Oracle::default();
             for (number, bytes) in [(1, 2 << 20), (2, (1 << 20) + 77), (3, 0)] {
                 let key = Key::from_u32_be(number);
                 let stored = Stored { version: 0, bytes };
-                let result = driver.store(key, Piece::Pattern(value(&key, stored))).await;
+                let result = driver.store(key, Piece::Pattern(value(&key, stored)));
                 assert_eq!(result, Ok(()), "{}: {bytes} B", row.name);
                 oracle.pairs.insert(key, stored);
             }
             let key = Key::from_u32_be(4);
             let stored = Stored { version: 0, bytes: (2 << 20) + 1 };
-            let result = driver.store(key, Piece::Pattern(value(&key, stored))).await;
+            let result = driver.store(key, Piece::Pattern(value(&key, stored)));
             assert_eq!(result, Err(Status::INVALID_VALUE_SIZE), "{}", row.name);
-            check_all(&driver, &oracle).await;
+            check_all(&driver, &oracle);
         });
         bench.sim.clear();
     }
@@ -181,7 +181,7 @@ fn stray(rng: &mut Rng, base: u64, cid: u16) -> Sqe {
 }
 
 /// Keeps up to six stray commands under way on a queue; each is completed once.
-async fn send_strays(bench: &Bench, queue: &QueuePair, base: u64, commands: u16, rng: &mut Rng) -> [u32; 2] {
+fn send_strays(bench: &Bench, queue: &QueuePair, base: u64, commands: u16, rng: &mut Rng) -> [u32; 2] {
     let mut under_way: Vec<(u16, u64)> = Vec::new();
     let mut outcomes = [0; 2];
     let mut next = 0;
@@ -190,7 +190,7 @@ async fn send_strays(bench: &Bench, queue: &QueuePair, base: u64, commands: u16,
             under_way.push((next, bench.sim.now()));
             next += 1;
         }
-        bench.link.ring_submission(queue).await;
+        bench.link.ring_submission(queue);
         while let Some(cqe) = queue.any_completion() {
             bench.link.ring_completion(queue);
             let at = under_way.iter().position(|(cid, _)| *cid == cqe.cid.get());
@@ -200,23 +200,23 @@ async fn send_strays(bench: &Bench, queue: &QueuePair, base: u64, commands: u16,
         for (cid, since) in &under_way {
             assert!(bench.sim.now() - since < PATIENCE_NS, "command {cid} is never completed");
         }
-        bench.sim.sleep(2000).await;
+        bench.sim.sleep(2000);
     }
     outcomes
 }
 
 /// Stores, overwrites and deletes beside the storm.
-async fn work_beside(driver: &Driver, oracle: &mut Oracle, rng: &mut Rng) {
+fn work_beside(driver: &Driver, oracle: &mut Oracle, rng: &mut Rng) {
     for _ in 0..250 {
         let key = oracle_key(rng.below(60));
         let stored = Stored { version: rng.next_u64(), bytes: rng.below(9000) as u32 };
         match rng.below(8) {
             0 => {
-                driver.delete(key).await.expect("a delete never fails");
+                driver.delete(key).expect("a delete never fails");
                 oracle.pairs.remove(&key);
             }
-            1..=3 => check_one(driver, oracle, key).await,
-            _ => match driver.store(key, Piece::Pattern(value(&key, stored))).await {
+            1..=3 => check_one(driver, oracle, key),
+            _ => match driver.store(key, Piece::Pattern(value(&key, stored))) {
                 Ok(()) => drop(oracle.pairs.insert(key, stored)),
                 Err(Status::CAPACITY_EXCEEDED | Status::COMMAND_INTERRUPTED) => {}
                 Err(status) => panic!("store of {stored:?}: {status}"),
@@ -229,9 +229,9 @@ fn any_64_bytes(engine: &str, seed: u64) {
     let settings = [format!("engine.name={engine}"), "flash.blocks_per_die=96".to_owned()];
     let bench = Rc::new(Bench::new(&document(&settings), Sim::permuted(seed)));
     let sim = bench.sim.clone();
-    sim.block_on(async {
-        let _drive = bench.power_on(None).await.expect("an empty drive comes up");
-        let driver = bench.connect().await;
+    sim.block_on(|| {
+        let _drive = bench.power_on(None).expect("an empty drive comes up");
+        let driver = bench.connect();
         let mut oracle = Oracle::of(&bench);
         let mut rng = Rng::stream(seed, "storm");
         let base = stray_memory(&bench, &mut rng);
@@ -239,17 +239,16 @@ fn any_64_bytes(engine: &str, seed: u64) {
             .map(|number| {
                 let queue = bench.link.create_queue(8);
                 let (bench, mut rng) = (bench.clone(), Rng::stream(seed + number, "stray commands"));
-                let storm = async move { send_strays(&bench, &queue, base, 700, &mut rng).await };
-                sim.spawn(storm)
+                sim.spawn(move || send_strays(&bench, &queue, base, 700, &mut rng))
             })
             .collect();
-        work_beside(&driver, &mut oracle, &mut rng).await;
+        work_beside(&driver, &mut oracle, &mut rng);
         for storm in storms {
-            let [refused, succeeded] = storm.join().await;
+            let [refused, succeeded] = storm.join();
             assert!(refused > 100 && succeeded > 100, "{refused} refused, {succeeded} succeeded");
         }
         for number in 0..60 {
-            check_one(&driver, &oracle, oracle_key(number)).await;
+            check_one(&driver, &oracle, oracle_key(number));
         }
     });
     sim.clear();

@@ -14,11 +14,11 @@
 //! section in the protected image. So the medium may let go of it, and a section alone with its bytes is
 //! altered where it lies.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use kvdrive_sim::{Ns, Resource, Sim, WaitQueue};
+use kvdrive_sim::{Ns, Resource, Sim, TaskCell, WaitQueue};
 use kvdrive_spec::Status;
 
 use crate::engines::hash::journal::{Change, Journal};
@@ -121,10 +121,10 @@ pub struct Cache {
     space: Rc<Space>,
     format: Box<dyn Format>,
     journal: Rc<Journal>,
-    directory: RefCell<Vec<u64>>,
-    slots: RefCell<Vec<Slot>>,
-    free: RefCell<Vec<u32>>,
-    fifo: RefCell<VecDeque<u32>>,
+    directory: TaskCell<Vec<u64>>,
+    slots: TaskCell<Vec<Slot>>,
+    free: TaskCell<Vec<u32>>,
+    fifo: TaskCell<VecDeque<u32>>,
     budget: Budget,
     eviction: Eviction,
     /// Firmware time of sections that were written, not taken yet.
@@ -133,7 +133,7 @@ pub struct Cache {
     altered_limit_bytes: u64,
     altered_bytes: Cell<u64>,
     /// Slots in the order in which their sections were altered first; those of some have been written since.
-    altered: RefCell<VecDeque<u32>>,
+    altered: TaskCell<VecDeque<u32>>,
     bytes: Cell<u64>,
     most_bytes: Cell<u64>,
     /// How often a section was altered.
@@ -145,7 +145,7 @@ pub struct Cache {
     table_grains: Cell<u64>,
     statistics: Cell<CacheStatistics>,
     /// Sections that left, for the next ones to load.
-    spare: RefCell<Vec<Box<dyn Section>>>,
+    spare: TaskCell<Vec<Box<dyn Section>>>,
 }
 
 impl Cache {
@@ -165,16 +165,16 @@ impl Cache {
             space: space.clone(),
             format,
             journal: journal.clone(),
-            directory: RefCell::new(vec![NEVER; sections as usize]),
-            slots: RefCell::default(),
-            free: RefCell::default(),
-            fifo: RefCell::default(),
+            directory: TaskCell::new(vec![NEVER; sections as usize]),
+            slots: TaskCell::default(),
+            free: TaskCell::default(),
+            fifo: TaskCell::default(),
             budget,
             eviction,
             owed_ns: Cell::new(0),
             altered_limit_bytes,
             altered_bytes: Cell::new(0),
-            altered: RefCell::default(),
+            altered: TaskCell::default(),
             bytes: Cell::new(0),
             most_bytes: Cell::new(0),
             alterations: Cell::new(0),
@@ -182,7 +182,7 @@ impl Cache {
             loaded: WaitQueue::new(sim),
             table_grains: Cell::new(0),
             statistics: Cell::default(),
-            spare: RefCell::default(),
+            spare: TaskCell::default(),
         })
     }
 
@@ -245,7 +245,7 @@ impl Cache {
     /// The section, from the cache or from flash; one that never existed is created.
     ///
     /// Errors: [`Status::UNRECOVERED_ERROR`] when it cannot be read.
-    pub async fn fetch(self: &Rc<Self>, id: u64, purpose: Purpose) -> Result<Pin, Status> {
+    pub fn fetch(self: &Rc<Self>, id: u64, purpose: Purpose) -> Result<Pin, Status> {
         let pin = loop {
             let word = self.directory.borrow()[id as usize];
             if word & CACHED != 0 {
@@ -258,28 +258,28 @@ impl Cache {
                     }
                     break self.pin(slot);
                 }
-                self.loaded.wait().await;
+                self.loaded.wait();
                 continue;
             }
             if word == NEVER {
                 if !self.space.has_map_room() {
-                    self.space.map_room().await;
+                    self.space.map_room();
                     continue;
                 }
                 self.count(|s| s.created += 1);
                 break self.create(id);
             }
-            break self.load(id, Location::of_word(word), purpose).await?;
+            break self.load(id, Location::of_word(word), purpose)?;
         };
         if self.owed_ns.get() > 0 {
-            self.take_owed().await;
+            self.take_owed();
         }
         Ok(pin)
     }
 
     /// Takes the firmware time of sections that were written where nothing can wait.
-    async fn take_owed(&self) {
-        self.eviction.core.run_noted(self.owed_ns.take(), "hash", "write sections").await;
+    fn take_owed(&self) {
+        self.eviction.core.run_noted(self.owed_ns.take(), "hash", "write sections");
     }
 
     fn pin(self: &Rc<Self>, slot: u32) -> Pin {
@@ -297,11 +297,11 @@ impl Cache {
         pin
     }
 
-    async fn load(self: &Rc<Self>, id: u64, location: Location, purpose: Purpose) -> Result<Pin, Status> {
+    fn load(self: &Rc<Self>, id: u64, location: Location, purpose: Purpose) -> Result<Pin, Status> {
         self.count(|s| s.misses += 1);
         let slot = self.insert(id, None, Some(location));
-        let section = self.read(id, location, purpose).await;
-        self.space.map_room().await;
+        let section = self.read(id, location, purpose);
+        self.space.map_room();
         self.loaded.wake_all();
         match section {
             Ok(section) => {
@@ -321,12 +321,12 @@ impl Cache {
     }
 
     /// Reads a section. Like the published FTLs it reads the whole read unit.
-    async fn read(&self, id: u64, location: Location, purpose: Purpose) -> Result<Box<dyn Section>, Status> {
+    fn read(&self, id: u64, location: Location, purpose: Purpose) -> Result<Box<dyn Section>, Status> {
         let layout = &self.space.layout;
         let _reader = self.space.pin(location.grain);
         let at = layout.byte_in_page(location.grain);
         let unit = layout.unit_begin(at);
-        let part = self.space.read(layout.page(location.grain), unit, layout.unit_bytes, purpose).await?;
+        let part = self.space.read(layout.page(location.grain), unit, layout.unit_bytes, purpose)?;
         let bytes = part.item(at, location.grains * layout.grain_bytes);
         let mut section = self.spare_section();
         let is_it = SectionHeader::decode(&bytes).is_some_and(|header| header.id == id);
@@ -464,7 +464,7 @@ impl Cache {
     }
 
     /// Writes every altered section; they stay.
-    pub async fn write_all(&self) {
+    pub fn write_all(&self) {
         let count = self.slots.borrow().len() as u32;
         for slot in 0..count {
             let dirty = {
@@ -473,8 +473,8 @@ impl Cache {
             };
             if dirty {
                 self.write(slot);
-                self.take_owed().await;
-                self.space.map_room().await;
+                self.take_owed();
+                self.space.map_room();
             }
         }
     }

@@ -18,12 +18,12 @@
 //! | `read` | pages from flash or buffer, pins |
 //! | `restore` | what recovery puts back |
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 use kvdrive_content::Region;
-use kvdrive_sim::{Mutex, Sim, WaitQueue};
+use kvdrive_sim::{Mutex, Sim, TaskCell, WaitQueue};
 use kvdrive_spec::Status;
 
 use super::journal::Journal;
@@ -80,20 +80,20 @@ pub struct Space {
     pub(in crate::engines::hash) layout: Layout,
     limits: Limits,
     journal: Rc<Journal>,
-    pub(in crate::engines::hash) superblocks: RefCell<Vec<Superblock>>,
-    pub(in crate::engines::hash) free: RefCell<VecDeque<u32>>,
-    pub(in crate::engines::hash) streams: RefCell<[OpenStream; 4]>,
+    pub(in crate::engines::hash) superblocks: TaskCell<Vec<Superblock>>,
+    pub(in crate::engines::hash) free: TaskCell<VecDeque<u32>>,
+    pub(in crate::engines::hash) streams: TaskCell<[OpenStream; 4]>,
     /// Pages whose program has not ended.
-    pub(in crate::engines::hash) programming: RefCell<BTreeMap<u32, Programming>>,
+    pub(in crate::engines::hash) programming: TaskCell<BTreeMap<u32, Programming>>,
     /// Pages that a power cut tore, with their first item: kept in the buffer until their superblock is
     /// collected.
-    pub(in crate::engines::hash) stranded: RefCell<BTreeMap<u32, (Rc<Region>, u32)>>,
+    pub(in crate::engines::hash) stranded: TaskCell<BTreeMap<u32, (Rc<Region>, u32)>>,
     /// Grains appended and grains padded, of pairs and of sections: how much of what is valid repacking could
     /// gain.
     packed: [Cell<(u64, u64)>; 2],
     /// Jobs by unit, so that blocks are programmed in order whatever order tasks run in.
-    pub(in crate::engines::hash) jobs: RefCell<Vec<VecDeque<Job>>>,
-    pub(in crate::engines::hash) validity: RefCell<Box<dyn Validity>>,
+    pub(in crate::engines::hash) jobs: TaskCell<Vec<VecDeque<Job>>>,
+    pub(in crate::engines::hash) validity: TaskCell<Box<dyn Validity>>,
     /// Valid grains of pairs, and of sections and invalid pages.
     pub(in crate::engines::hash) valid: [Cell<u64>; 2],
     pub(in crate::engines::hash) sequence: Cell<u64>,
@@ -109,7 +109,7 @@ pub struct Space {
     map_room: WaitQueue,
     gc_room: WaitQueue,
     /// Regions of pages that have arrived, for the next ones.
-    spare_regions: RefCell<Vec<Rc<Region>>>,
+    spare_regions: TaskCell<Vec<Rc<Region>>>,
     /// A superblock became free, or none will.
     pub(in crate::engines::hash) freed: WaitQueue,
     /// Collection has something to do.
@@ -148,14 +148,14 @@ impl Space {
             layout,
             journal: journal.clone(),
             limits,
-            superblocks: RefCell::new(vec![superblock; layout.superblocks as usize]),
-            free: RefCell::new((0..layout.superblocks).collect()),
-            streams: RefCell::default(),
-            programming: RefCell::default(),
-            stranded: RefCell::default(),
+            superblocks: TaskCell::new(vec![superblock; layout.superblocks as usize]),
+            free: TaskCell::new((0..layout.superblocks).collect()),
+            streams: TaskCell::default(),
+            programming: TaskCell::default(),
+            stranded: TaskCell::default(),
             packed: Default::default(),
-            jobs: RefCell::new((0..layout.units()).map(|_| VecDeque::new()).collect()),
-            validity: RefCell::new(validity),
+            jobs: TaskCell::new((0..layout.units()).map(|_| VecDeque::new()).collect()),
+            validity: TaskCell::new(validity),
             valid: Default::default(),
             sequence: Cell::new(1),
             buffered_bytes: Cell::new(0),
@@ -166,7 +166,7 @@ impl Space {
             host_turn: Mutex::new(sim),
             map_room: WaitQueue::new(sim),
             gc_room: WaitQueue::new(sim),
-            spare_regions: RefCell::default(),
+            spare_regions: TaskCell::default(),
             freed: WaitQueue::new(sim),
             wanted: WaitQueue::new(sim),
             quiet: WaitQueue::new(sim),
@@ -224,13 +224,13 @@ impl Space {
     /// Waits until a host command may take space.
     ///
     /// Errors: [`Status::CAPACITY_EXCEEDED`] when no space comes free any more.
-    pub async fn admit(&self) -> Result<(), Status> {
+    pub fn admit(&self) -> Result<(), Status> {
         while self.is_stalled() {
             if self.exhausted.get() {
                 return Err(Status::CAPACITY_EXCEEDED);
             }
             self.wanted.wake_all();
-            self.freed.wait().await;
+            self.freed.wait();
         }
         Ok(())
     }
@@ -253,10 +253,10 @@ impl Space {
 
     /// Waits for room in the write buffer for a pair of `bytes` bytes, and takes it. First come, first
     /// served.
-    pub async fn host_room(&self, bytes: u64) {
-        let _turn = self.host_turn.lock().await;
+    pub fn host_room(&self, bytes: u64) {
+        let _turn = self.host_turn.lock();
         while self.buffered_bytes.get() + bytes > self.limits.write_buffer_bytes {
-            self.host_room.wait().await;
+            self.host_room.wait();
         }
         self.buffered_bytes.set(self.buffered_bytes.get() + bytes);
     }
@@ -268,17 +268,17 @@ impl Space {
     }
 
     /// Waits for the program of a page, if it has one under way.
-    pub async fn page_programmed(&self, page: u32) {
+    pub fn page_programmed(&self, page: u32) {
         while self.programming.borrow().contains_key(&page) {
-            self.programmed.wait().await;
+            self.programmed.wait();
         }
     }
 
     /// Waits while too many pages of sections are on their way. Who alters sections, or lets some leave, does
     /// so right behind this: so no more than one at a time adds to them.
-    pub async fn map_room(&self) {
+    pub fn map_room(&self) {
         while !self.has_map_room() {
-            self.map_room.wait().await;
+            self.map_room.wait();
         }
     }
 
@@ -288,9 +288,9 @@ impl Space {
     }
 
     /// Waits while too many pages are on their way for collection to add to them.
-    pub async fn gc_room(&self) {
+    pub fn gc_room(&self) {
         while !self.has_gc_room() {
-            self.gc_room.wait().await;
+            self.gc_room.wait();
         }
     }
 

@@ -60,13 +60,13 @@ impl Space {
         let unit = self.layout.unit_of_page(job.page) as usize;
         self.jobs.borrow_mut()[unit].push_back(job);
         let space = self.clone();
-        self.sim.spawn(async move { space.program_next(unit).await });
+        self.sim.spawn(move || space.program_next(unit));
     }
 
-    async fn program_next(self: Rc<Self>, unit: usize) {
+    fn program_next(self: Rc<Self>, unit: usize) {
         let job = self.jobs.borrow_mut()[unit].pop_front().expect("as many tasks as jobs");
         let ppa = self.layout.ppa(job.page);
-        self.flash.program(ppa, job.what.data, job.what.spare, job.what.stream.purpose()).await;
+        self.flash.program(ppa, job.what.data, job.what.spare, job.what.stream.purpose());
         let arrived = self.programming.borrow_mut().remove(&job.page);
         self.keep_region(arrived.expect("it was on its way").data);
         self.journal.note(Change::Programmed { page: job.page });

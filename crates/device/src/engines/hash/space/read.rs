@@ -66,11 +66,11 @@ impl Space {
     /// [`Reader`].
     ///
     /// Errors: [`Status::UNRECOVERED_ERROR`].
-    pub async fn read(&self, page: u32, at: u32, bytes: u32, purpose: Purpose) -> Result<Part, Status> {
+    pub fn read(&self, page: u32, at: u32, bytes: u32, purpose: Purpose) -> Result<Part, Status> {
         if let Some(part) = self.buffered(page, at, bytes) {
             return Ok(part);
         }
-        let read = self.flash.read_part(self.layout.ppa(page), bytes, purpose).await;
+        let read = self.flash.read_part(self.layout.ppa(page), bytes, purpose);
         Ok(Part { data: read.map_err(|_| Status::UNRECOVERED_ERROR)?, base: 0 })
     }
 
@@ -116,11 +116,11 @@ impl Space {
     /// Reads a whole page of a victim with the first item's grain.
     ///
     /// Errors: [`Status::UNRECOVERED_ERROR`].
-    pub async fn read_page(&self, page: u32, purpose: Purpose) -> Result<(PageData, u32), Status> {
+    pub fn read_page(&self, page: u32, purpose: Purpose) -> Result<(PageData, u32), Status> {
         if let Some((region, first_item)) = self.stranded.borrow().get(&page) {
             return Ok((region.clone().into(), *first_item));
         }
-        let read = self.flash.read(self.layout.ppa(page), purpose).await;
+        let read = self.flash.read(self.layout.ppa(page), purpose);
         let (data, spare) = read.map_err(|_| Status::UNRECOVERED_ERROR)?;
         Ok((data, first_item(&spare)))
     }

@@ -187,7 +187,7 @@ impl Space {
     }
 
     /// Fills the open pages up and waits until everything is on flash.
-    pub async fn drain(self: &Rc<Self>) {
+    pub fn drain(self: &Rc<Self>) {
         for stream in STREAMS {
             let mut streams = self.streams.borrow_mut();
             let open = &mut streams[stream as usize];
@@ -197,7 +197,7 @@ impl Space {
             }
         }
         while !self.programming.borrow().is_empty() {
-            self.programmed.wait().await;
+            self.programmed.wait();
         }
     }
 }

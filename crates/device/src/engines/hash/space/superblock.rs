@@ -139,27 +139,27 @@ impl Space {
     }
 
     /// Waits until nobody reads or programs a victim.
-    pub async fn wait_quiet(&self, superblock: u32) {
+    pub fn wait_quiet(&self, superblock: u32) {
         loop {
             let now = self.superblocks.borrow()[superblock as usize];
             if now.readers == 0 && now.programming == 0 {
                 return;
             }
-            self.quiet.wait().await;
+            self.quiet.wait();
         }
     }
 
     /// Erases a victim without valid grains and makes it free.
-    pub async fn erase(self: &Rc<Self>, superblock: u32, purpose: Purpose) {
-        self.wait_quiet(superblock).await;
+    pub fn erase(self: &Rc<Self>, superblock: u32, purpose: Purpose) {
+        self.wait_quiet(superblock);
         let erases: Vec<_> = (0..self.layout.units())
             .map(|unit| {
                 let (flash, block) = (self.flash.clone(), self.layout.block(superblock, unit));
-                self.sim.spawn(async move { flash.erase(block, purpose).await })
+                self.sim.spawn(move || flash.erase(block, purpose))
             })
             .collect();
         for erase in erases {
-            erase.join().await;
+            erase.join();
         }
         self.validity.borrow_mut().reset(superblock);
         let first = self.layout.first_page(superblock);
