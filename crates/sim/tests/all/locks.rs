@@ -7,12 +7,13 @@ use std::rc::Rc;
 use kvdrive_sim::{KeyedLock, Mutex, Ns, Resource, Sim, WaitQueue};
 use proptest::prelude::*;
 
-/// A task that waits for something from now on, and at model time `deadline` is dropped where it waits unless
-/// it has been served by then, which `body` says by setting its argument.
-fn impatient(sim: &Sim, deadline: Ns, body: impl FnOnce(&Cell<bool>) + 'static) {
+/// A task that waits for something from now on. If there is a `deadline` it is dropped then where it waits,
+/// unless it has been served, which `body` says by setting its argument.
+fn impatient(sim: &Sim, deadline: impl Into<Option<Ns>>, body: impl FnOnce(&Cell<bool>) + 'static) {
     let served = Rc::new(Cell::new(false));
     let (sim2, served2) = (sim.clone(), served.clone());
     let waiting = sim.spawn(move || body(&served));
+    let Some(deadline) = deadline.into() else { return };
     sim.spawn(move || {
         sim2.sleep_until(deadline);
         if !served2.get() {
@@ -242,7 +243,7 @@ fn uses(sim: Sim, servers: u32, wishes: &[Wish], holds: &[Ns], in_one: bool) -> 
     }
     for (number, wish) in wishes.iter().copied().enumerate() {
         let (sim2, die, served) = (sim.clone(), die.clone(), served.clone());
-        let deadline = if wish.key == 0 { wish.from + wish.patience } else { Ns::MAX };
+        let deadline = (wish.key == 0).then_some(wish.from + wish.patience);
         impatient(&sim, deadline, move |is_served| {
             sim2.sleep(wish.from);
             if in_one {
