@@ -7,13 +7,12 @@
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use kvdrive_content::Piece;
 use kvdrive_link::Link;
 use kvdrive_sim::{Ns, ResourceStatistics, Rng, Sim};
 use kvdrive_spec::{Key, Status};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::controller::{Controller, ControllerConfig, ENGINES, EngineRow};
+use crate::controller::{BLOCK, Controller, ControllerConfig, ENGINES, EngineRow};
 use crate::engines::hash::HashConfig;
 use crate::engines::lsm::LsmConfig;
 use crate::engines::{Engine, EngineCounters, Utilization};
@@ -22,13 +21,15 @@ use crate::flash::media::file::read_epoch;
 use crate::flash::media::{self, Media, MediaOptions};
 use crate::flash::{FlashConfig, FlashPort, Purpose};
 use crate::ftl::FtlConfig;
+use crate::namespaces::kv::KvNamespace;
+use crate::namespaces::{Namespace, Pairs};
 use crate::power::file_log::{FileError, FileLog, LogError, belongs};
 use crate::power::{ImageError, Journal, Survivors};
 
 /// Everything that makes a drive.
 #[derive(Clone, Debug)]
 pub struct DriveConfig {
-    /// Name of a row of [`ENGINES`].
+    /// Name of a row of [`ENGINES`], or of [`BLOCK`].
     pub engine: String,
     /// Firmware.
     pub controller: ControllerConfig,
@@ -151,87 +152,28 @@ fn by_purpose(counts: &[u64; Purpose::COUNT]) -> impl Iterator<Item = (&'static 
     Purpose::ALL.iter().zip(counts).map(|((_, name), count)| (*name, *count)).filter(|(_, count)| *count > 0)
 }
 
-/// Pairs to be stored.
-type Pairs<'a> = dyn Iterator<Item = (Key, Piece<'static>)> + 'a;
-
-/// What a drive can do whatever its engine.
-trait Powered {
-    fn load(&self, pairs: &mut Pairs<'_>) -> Result<(), (Key, Status)>;
-    fn expect(&self, keys: &mut dyn Iterator<Item = Key>);
-    fn drain(&self);
-    fn protected_image(&self) -> Vec<u8>;
-    fn commands(&self) -> u64;
-    fn engine_counters(&self) -> EngineCounters;
-    fn engine_details(&self) -> Vec<(&'static str, u64)>;
-    fn dram(&self) -> Vec<(&'static str, u64)>;
-    fn utilization(&self) -> Utilization;
-}
-
-impl<E: Engine> Powered for Controller<E> {
-    fn load(&self, pairs: &mut Pairs<'_>) -> Result<(), (Key, Status)> {
-        Controller::load(self, pairs)
-    }
-
-    fn expect(&self, keys: &mut dyn Iterator<Item = Key>) {
-        self.engine().expect(keys);
-    }
-
-    fn drain(&self) {
-        self.engine().drain();
-    }
-
-    fn protected_image(&self) -> Vec<u8> {
-        self.engine().protected_image()
-    }
-
-    fn commands(&self) -> u64 {
-        Controller::commands(self)
-    }
-
-    fn engine_counters(&self) -> EngineCounters {
-        self.engine().counters()
-    }
-
-    fn engine_details(&self) -> Vec<(&'static str, u64)> {
-        self.engine().details()
-    }
-
-    fn dram(&self) -> Vec<(&'static str, u64)> {
-        self.engine().dram()
-    }
-
-    fn utilization(&self) -> Utilization {
-        self.engine().utilization()
-    }
-}
-
 /// A drive with power. Dropping it does not stop it: its tasks live on its executor.
 pub struct Drive {
-    controller: Rc<dyn Powered>,
+    controller: Rc<Controller>,
     flash: FlashPort,
     cores: Cores,
     journal: Journal,
     recovery_ns: Ns,
 }
 
-/// Builds an engine from its parts and what survived; the rows of [`ENGINES`] name instances of this.
-pub type Start = fn(Parts, &Rc<Link>, Option<&[u8]>) -> Result<Started, PowerOnError>;
+/// Builds a namespace from its parts and what survived; the rows of [`ENGINES`] name instances of this.
+pub type Start = fn(Parts, &Rc<Link>, Option<&[u8]>) -> Result<Rc<dyn Namespace>, PowerOnError>;
 
-/// A running controller whose engine's type is forgotten.
-pub struct Started(Rc<dyn Powered>);
-
-/// Builds engine `E` and serves `link` with it.
+/// A namespace of pairs in engine `E`.
 pub fn start<E: Engine>(
     parts: Parts,
     link: &Rc<Link>,
     image: Option<&[u8]>,
-) -> Result<Started, PowerOnError> {
-    let (sim, cores, journal) = (parts.sim.clone(), parts.cores.clone(), parts.journal.clone());
+) -> Result<Rc<dyn Namespace>, PowerOnError> {
+    let (cores, journal) = (parts.cores.clone(), parts.journal.clone());
     let config = parts.config.controller.clone();
     let engine = E::power_on(parts, image)?;
-    let controller = Controller::new(link.clone(), cores, &config, journal, engine);
-    controller.start(&sim, config.contexts);
-    Ok(Started(controller))
+    Ok(KvNamespace::new(link.clone(), cores, &config, journal, engine))
 }
 
 impl Drive {
@@ -283,9 +225,12 @@ impl Drive {
             journal: journal.clone(),
             config: config.clone(),
         };
-        let Started(controller) = (row.start)(parts, link, image.as_deref())?;
+        let namespace = (row.start)(parts, link, image.as_deref())?;
+        let costs = config.controller.costs;
+        let controller = Controller::new(link.clone(), cores.clone(), costs, journal.clone(), namespace);
+        controller.start(sim, config.controller.contexts);
         if journal.is_kept() {
-            journal.checkpoint(&controller.protected_image());
+            journal.checkpoint(&controller.namespace.protected_image());
             journal.take_failure().map_or(Ok(()), Err)?;
             let journal = journal.clone();
             flash.before_change(move || journal.settle_before_change());
@@ -300,18 +245,18 @@ impl Drive {
     /// The first key whose store fails, and what it would be answered; some pairs behind it may have been
     /// asked for.
     pub fn load(&self, pairs: &mut Pairs<'_>) -> Result<(), (Key, Status)> {
-        self.controller.load(pairs)
+        self.controller.namespace.load(pairs)
     }
 
     /// Commands with these keys will come soon: a simulation that knows can go through the machine's memory
     /// for all of them at once. Nothing of the drive changes by it.
     pub fn expect(&self, keys: &mut dyn Iterator<Item = Key>) {
-        self.controller.expect(keys);
+        self.controller.namespace.expect(keys);
     }
 
     /// Writes everything buffered to flash, so that it is counted.
     pub fn drain(&self) {
-        self.controller.drain();
+        self.controller.namespace.drain();
         self.settle();
     }
 
@@ -322,7 +267,10 @@ impl Drive {
 
     /// What would survive if power failed now. Operations under way on flash end old, torn or done, by `rng`.
     pub fn survivors(&self, rng: &mut Rng) -> Survivors {
-        Survivors { media: self.flash.media_image(rng), protected: self.controller.protected_image() }
+        Survivors {
+            media: self.flash.media_image(rng),
+            protected: self.controller.namespace.protected_image(),
+        }
     }
 
     /// Counters from power-on to now.
@@ -335,18 +283,18 @@ impl Drive {
             reads: by_purpose(FlashPort::reads),
             erases: self.flash.erases(),
             commands: self.controller.commands(),
-            engine: self.controller.engine_counters(),
+            engine: self.controller.namespace.counters(),
         }
     }
 
     /// What the engine counts by names of its own: [`Engine::details`].
     pub fn engine_details(&self) -> Vec<(&'static str, u64)> {
-        self.controller.engine_details()
+        self.controller.namespace.details()
     }
 
     /// What the engine's structures take of the DRAM, in bytes: [`Engine::dram`].
     pub fn dram(&self) -> Vec<(&'static str, u64)> {
-        self.controller.dram()
+        self.controller.namespace.dram()
     }
 
     /// Firmware cores, channels and dies with what they did.
@@ -357,7 +305,7 @@ impl Drive {
 
     /// How full it is.
     pub fn utilization(&self) -> Utilization {
-        self.controller.utilization()
+        self.controller.namespace.utilization()
     }
 
     /// Model time that power-on took, recovery included.
@@ -367,8 +315,9 @@ impl Drive {
 }
 
 fn engine_row(name: &str) -> Result<&'static EngineRow, PowerOnError> {
-    ENGINES.iter().find(|row| row.name == name).ok_or_else(|| {
-        let names: Vec<_> = ENGINES.iter().map(|row| row.name).collect();
+    let rows = || ENGINES.iter().chain([&BLOCK]);
+    rows().find(|row| row.name == name).ok_or_else(|| {
+        let names: Vec<_> = rows().map(|row| row.name).collect();
         PowerOnError::Config(format!("engine.name: no engine {name:?}; there are {}", names.join(", ")))
     })
 }

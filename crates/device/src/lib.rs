@@ -6,7 +6,8 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`requests`] | one command, from the doorbell to its completion |
-//! | [`controller`] | what firmware contexts share: costs, unfinished values, iterators, Identify |
+//! | [`controller`] | what firmware contexts share: costs, Identify |
+//! | [`namespaces`] | what commands are for: pairs in an engine, or blocks |
 //! | [`firmware`] | its cores, and which takes what kind of step |
 //! | [`engines`] | index and value placement, the seam; [`engines::lsm`] and the FTLs of [`engines::hash`] |
 //! | [`value_log`], [`page_buffer`], [`packing`] | where value bytes go |
@@ -21,6 +22,7 @@ pub mod engines;
 pub mod firmware;
 pub mod flash;
 pub mod ftl;
+pub mod namespaces;
 pub mod packing;
 pub mod page_buffer;
 pub mod power;

@@ -32,82 +32,95 @@ use kvdrive_spec::list::ListWriter;
 use kvdrive_spec::window::Grant;
 use kvdrive_spec::{Command, Cqe, Key, Sqe, Status, Store, StoreOptions, Write, opcode};
 
-use crate::controller::{Controller, Found, PairAnswer, Unfinished, Walk};
+use crate::controller::{Controller, send, targets};
 use crate::engines::Engine;
 use crate::firmware::Role;
-
-/// The namespace that holds the pairs.
-pub const NSID: u32 = 1;
+use crate::namespaces::kv::{Found, KvNamespace, PairAnswer, Unfinished, Walk};
+use crate::namespaces::{Answer, NSID};
 
 /// Longest answer to a List, whatever room the host has and however short values are: the drive builds it in
 /// its memory.
 const LIST_MAX_BYTES: u32 = 2 << 20;
 
-/// What a command answers besides its status: dwords 0 and 1 of the completion.
-type Answer = Result<(u32, u32), Status>;
-
 /// One firmware context: takes commands and completes them, for as long as the drive has power.
-pub fn serve<E: Engine>(drive: Rc<Controller<E>>) {
+pub fn serve(drive: Rc<Controller>) {
     loop {
         let fetched = drive.link.next_command();
-        let answer = match fetched.turn {
-            None => execute(&drive, &fetched),
+        let completion = match fetched.turn {
+            None => execute_any(&drive, &fetched),
             Some(turn) => {
                 fetched.queue.wait_turn(turn);
-                let answer = execute(&drive, &fetched);
-                if answer == Err(Status::COMMAND_INTERRUPTED) && fetched.sqe.opcode != opcode::CXL_STORE {
-                    // A long value may need the windows' half of the buffer too. The next try must find it
-                    // free, and queues that are idle would keep theirs.
-                    drive.windows.close_all();
-                }
-                let quiet = fetched.sqe.is_quiet() && fetched.sqe.opcode != opcode::CXL_STORE;
-                if let (true, Err(status)) = (quiet, answer) {
-                    remember_refusal(&drive, &fetched, status);
-                }
+                let completion = execute_any(&drive, &fetched);
                 fetched.queue.end_turn();
-                if quiet {
-                    drive.commands.set(drive.commands.get() + 1);
-                    continue;
-                }
-                answer
+                completion
             }
         };
         drive.commands.set(drive.commands.get() + 1);
-        let cid = fetched.sqe.cid.get();
-        let cqe = match answer {
-            Ok((dw0, dw1)) => Cqe::new(cid, Status::SUCCESS).with_result(dw0, dw1),
-            Err(Status::STALE_WINDOW) => {
-                let (write_pointer, generation) = drive.windows.present(&fetched.queue);
-                Cqe::new(cid, Status::STALE_WINDOW).with_result(write_pointer, generation)
-            }
-            Err(status) => Cqe::new(cid, status),
-        };
-        let cqe = if drive.journal.settle() { cqe } else { Cqe::new(cid, Status::INTERNAL) };
+        let Some(cqe) = completion else { continue };
+        let cqe = if drive.journal.settle() { cqe } else { Cqe::new(cqe.cid.get(), Status::INTERNAL) };
         drive.cores.of(Role::Dispatch).run_noted(drive.costs.complete_ns, "controller", "complete");
         drive.link.complete(&fetched.queue, cqe.with_queue(fetched.queue.id(), fetched.head));
         if drive.journal.wants_checkpoint() {
-            drive.journal.checkpoint(&drive.engine.protected_image());
+            drive.journal.checkpoint(&drive.namespace.protected_image());
         }
     }
 }
 
+/// Whoever a command is for executes it. `None`: nothing is posted for it.
+fn execute_any(drive: &Controller, fetched: &Fetched) -> Option<Cqe> {
+    let answer = if fetched.queue.is_admin() {
+        drive.admin(fetched)
+    } else if fetched.sqe.nsid.get() == NSID {
+        return drive.namespace.execute(fetched);
+    } else {
+        drive.cores.of(Role::Dispatch).run_noted(drive.costs.decode_other_ns, "controller", "decode");
+        Err(Status::INVALID_NAMESPACE)
+    };
+    Some(completion_of(fetched, answer))
+}
+
+/// The completion that says what a command answered.
+pub(crate) fn completion_of(fetched: &Fetched, answer: Answer) -> Cqe {
+    let cid = fetched.sqe.cid.get();
+    match answer {
+        Ok((dw0, dw1)) => Cqe::new(cid, Status::SUCCESS).with_result(dw0, dw1),
+        Err(status) => Cqe::new(cid, status),
+    }
+}
+
+/// Executes a command for pairs. `None`: it is quiet, and a later one of its queue completes for it.
+pub(crate) fn execute<E: Engine>(drive: &KvNamespace<E>, fetched: &Fetched) -> Option<Cqe> {
+    let answer = answer_to(drive, fetched);
+    let in_turn = fetched.turn.is_some() && fetched.sqe.opcode != opcode::CXL_STORE;
+    if in_turn && answer == Err(Status::COMMAND_INTERRUPTED) {
+        // A long value may need the windows' half of the buffer too. The next try must find it free, and
+        // queues that are idle would keep theirs.
+        drive.windows.close_all();
+    }
+    if in_turn && fetched.sqe.is_quiet() {
+        if let Err(status) = answer {
+            remember_refusal(drive, fetched, status);
+        }
+        return None;
+    }
+    if answer == Err(Status::STALE_WINDOW) {
+        let (write_pointer, generation) = drive.windows.present(&fetched.queue);
+        return Some(completion_of(fetched, answer).with_result(write_pointer, generation));
+    }
+    Some(completion_of(fetched, answer))
+}
+
 /// A quiet command was refused: whatever its queue has begun is lost, and a later command says why.
-fn remember_refusal<E: Engine>(drive: &Controller<E>, fetched: &Fetched, status: Status) {
+fn remember_refusal<E: Engine>(drive: &KvNamespace<E>, fetched: &Fetched, status: Status) {
     drive.discard_value(&fetched.queue);
     drive.unfinished.keep(&fetched.queue, Unfinished::Refused(status));
 }
 
-fn execute<E: Engine>(drive: &Controller<E>, fetched: &Fetched) -> Answer {
+fn answer_to<E: Engine>(drive: &KvNamespace<E>, fetched: &Fetched) -> Answer {
     let sqe = &fetched.sqe;
-    if fetched.queue.is_admin() {
-        return drive.admin(fetched);
-    }
     let command = Command::decode(sqe);
     drive.cores.of(Role::Dispatch).run_noted(drive.costs.decode_ns(&command), "controller", "decode");
     let command = command?;
-    if sqe.nsid.get() != NSID {
-        return Err(Status::INVALID_NAMESPACE);
-    }
     match command {
         Command::Store(command) => store(drive, fetched, command),
         Command::Write(command) => write(drive, fetched, command),
@@ -130,7 +143,7 @@ fn execute<E: Engine>(drive: &Controller<E>, fetched: &Fetched) -> Answer {
     }
 }
 
-fn store<E: Engine>(drive: &Controller<E>, fetched: &Fetched, command: Store) -> Answer {
+fn store<E: Engine>(drive: &KvNamespace<E>, fetched: &Fetched, command: Store) -> Answer {
     let Store { key, value_bytes, options } = command;
     let sqe = &fetched.sqe;
     drive.check_value_bytes(value_bytes)?;
@@ -146,7 +159,7 @@ fn store<E: Engine>(drive: &Controller<E>, fetched: &Fetched, command: Store) ->
 
 /// A Store whose value may go into the queue's window; the completion says whether it did.
 fn store_granted<E: Engine>(
-    drive: &Controller<E>,
+    drive: &KvNamespace<E>,
     fetched: &Fetched,
     command: Store,
     grant: Grant,
@@ -169,7 +182,7 @@ fn store_granted<E: Engine>(
 }
 
 /// The rest of a Store whose place was found before.
-fn store_at<E: Engine>(drive: &Controller<E>, fetched: &Fetched, command: Store, place: E::Place) -> Answer {
+fn store_at<E: Engine>(drive: &KvNamespace<E>, fetched: &Fetched, command: Store, place: E::Place) -> Answer {
     let Store { key, value_bytes, options } = command;
     let (link, engine) = (&drive.link, &drive.engine);
     let place = match kvdrive_link::prp::walk(link, &fetched.sqe, value_bytes) {
@@ -190,7 +203,7 @@ struct InWindow {
     tail_bytes: u8,
 }
 
-fn cxl_store<E: Engine>(drive: &Controller<E>, fetched: &Fetched, key: Key, value: InWindow) -> Answer {
+fn cxl_store<E: Engine>(drive: &KvNamespace<E>, fetched: &Fetched, key: Key, value: InWindow) -> Answer {
     let queue = &fetched.queue;
     if drive.engine.window_bytes().is_none() {
         return Err(Status::INVALID_OPCODE);
@@ -217,7 +230,7 @@ fn cxl_store<E: Engine>(drive: &Controller<E>, fetched: &Fetched, key: Key, valu
 
 /// The value of a CXL store lies in its queue's window but for its tail, and its bytes are taken.
 fn commit_in_window<E: Engine>(
-    drive: &Controller<E>,
+    drive: &KvNamespace<E>,
     fetched: &Fetched,
     key: Key,
     value: &InWindow,
@@ -239,7 +252,7 @@ fn commit_in_window<E: Engine>(
 ///
 /// # Errors
 /// [`Status::COMMAND_INTERRUPTED`]: there is none to be had now, whatever the reason.
-fn fresh_window<E: Engine>(drive: &Controller<E>, queue: &QueuePair) -> Result<(), Status> {
+fn fresh_window<E: Engine>(drive: &KvNamespace<E>, queue: &QueuePair) -> Result<(), Status> {
     drive.windows.close(queue);
     let bytes = drive.engine.window_bytes().ok_or(Status::COMMAND_INTERRUPTED)?;
     let mut opened = drive.engine.open_window();
@@ -251,7 +264,7 @@ fn fresh_window<E: Engine>(drive: &Controller<E>, queue: &QueuePair) -> Result<(
     Ok(())
 }
 
-fn express<E: Engine>(drive: &Controller<E>, fetched: &Fetched, command: Store) -> Answer {
+fn express<E: Engine>(drive: &KvNamespace<E>, fetched: &Fetched, command: Store) -> Answer {
     let Store { key, value_bytes, options } = command;
     drive.check_value_bytes(value_bytes)?;
     let chunks = fetched.chunks.as_deref();
@@ -262,7 +275,7 @@ fn express<E: Engine>(drive: &Controller<E>, fetched: &Fetched, command: Store) 
 /// A *write* or *hybrid* inside an unfinished value: the host has lost count. That value is discarded, and
 /// this command is refused so that the host learns of it; the next one finds a clean queue. Behind a quiet
 /// command that was refused this is the one that says so.
-fn refuse_inside_value<E: Engine>(drive: &Controller<E>, fetched: &Fetched) -> Result<(), Status> {
+fn refuse_inside_value<E: Engine>(drive: &KvNamespace<E>, fetched: &Fetched) -> Result<(), Status> {
     match drive.unfinished.take(&fetched.queue) {
         None => Ok(()),
         Some(Unfinished::Refused(status)) => Err(status),
@@ -273,7 +286,7 @@ fn refuse_inside_value<E: Engine>(drive: &Controller<E>, fetched: &Fetched) -> R
     }
 }
 
-fn write<E: Engine>(drive: &Controller<E>, fetched: &Fetched, command: Write) -> Answer {
+fn write<E: Engine>(drive: &KvNamespace<E>, fetched: &Fetched, command: Write) -> Answer {
     refuse_inside_value(drive, fetched)?;
     let Write { key, value_bytes } = command;
     drive.check_value_bytes(value_bytes)?;
@@ -286,7 +299,7 @@ fn write<E: Engine>(drive: &Controller<E>, fetched: &Fetched, command: Write) ->
 }
 
 /// Keeps a value whose rest the host has yet to send.
-fn keep<E: Engine>(drive: &Controller<E>, fetched: &Fetched, assembly: Assembly<E::Place>) -> Answer {
+fn keep<E: Engine>(drive: &KvNamespace<E>, fetched: &Fetched, assembly: Assembly<E::Place>) -> Answer {
     if let Err(status) = drive.engine.begin_unfinished(&assembly.place) {
         drive.engine.abandon(assembly.place);
         return Err(status);
@@ -295,7 +308,7 @@ fn keep<E: Engine>(drive: &Controller<E>, fetched: &Fetched, assembly: Assembly<
     Ok((0, 0))
 }
 
-fn hybrid<E: Engine>(drive: &Controller<E>, fetched: &Fetched, command: Write, pages_z: u32) -> Answer {
+fn hybrid<E: Engine>(drive: &KvNamespace<E>, fetched: &Fetched, command: Write, pages_z: u32) -> Answer {
     refuse_inside_value(drive, fetched)?;
     drive.check_value_bytes(command.value_bytes)?;
     let Write { key, value_bytes } = command;
@@ -314,7 +327,7 @@ fn hybrid<E: Engine>(drive: &Controller<E>, fetched: &Fetched, command: Write, p
     keep(drive, fetched, assembly)
 }
 
-fn transfer<E: Engine>(drive: &Controller<E>, fetched: &Fetched) -> Answer {
+fn transfer<E: Engine>(drive: &KvNamespace<E>, fetched: &Fetched) -> Answer {
     let mut assembly = match drive.unfinished.take(&fetched.queue) {
         Some(Unfinished::Value(value)) => value,
         Some(Unfinished::Refused(status)) => return Err(status),
@@ -329,23 +342,23 @@ fn transfer<E: Engine>(drive: &Controller<E>, fetched: &Fetched) -> Answer {
 }
 
 /// The index is touched only after the last byte of a value has arrived.
-fn settle_and_commit<E: Engine>(drive: &Controller<E>, key: Key, place: E::Place) -> Answer {
+fn settle_and_commit<E: Engine>(drive: &KvNamespace<E>, key: Key, place: E::Place) -> Answer {
     drive.engine.settle(&place);
     commit(drive, key, place, StoreOptions::default())
 }
 
-fn commit<E: Engine>(drive: &Controller<E>, key: Key, place: E::Place, options: StoreOptions) -> Answer {
+fn commit<E: Engine>(drive: &KvNamespace<E>, key: Key, place: E::Place, options: StoreOptions) -> Answer {
     drive.engine.commit(key, place, options)?;
     Ok((0, 0))
 }
 
-fn retrieve<E: Engine>(drive: &Controller<E>, sqe: &Sqe, key: Key, buffer_bytes: u32) -> Answer {
+fn retrieve<E: Engine>(drive: &KvNamespace<E>, sqe: &Sqe, key: Key, buffer_bytes: u32) -> Answer {
     let found = drive.engine.find(key)?.ok_or(Status::KEY_NOT_FOUND)?;
     let value_bytes = drive.engine.value_bytes(&found);
     let mut failed = false;
     let mut sent_bytes = 0;
     let until = value_bytes.min(buffer_bytes);
-    for target in drive.targets(sqe, buffer_bytes, until)?.iter() {
+    for target in targets(&drive.link, sqe, buffer_bytes, until)?.iter() {
         let mut address = target.address;
         let mut deliver = |piece: kvdrive_content::Piece<'_>| {
             failed |= drive.link.write_memory(address, piece).is_err();
@@ -358,18 +371,18 @@ fn retrieve<E: Engine>(drive: &Controller<E>, sqe: &Sqe, key: Key, buffer_bytes:
     if failed { Err(Status::DATA_TRANSFER_ERROR) } else { Ok((value_bytes, 0)) }
 }
 
-fn exist<E: Engine>(drive: &Controller<E>, key: Key) -> Answer {
+fn exist<E: Engine>(drive: &KvNamespace<E>, key: Key) -> Answer {
     drive.engine.find(key)?.ok_or(Status::KEY_NOT_FOUND)?;
     Ok((0, 0))
 }
 
 /// Deleting what is not there succeeds, as long as the feature that says otherwise (EDNEK) is off.
-fn delete<E: Engine>(drive: &Controller<E>, key: Key) -> Answer {
+fn delete<E: Engine>(drive: &KvNamespace<E>, key: Key) -> Answer {
     drive.engine.delete(key)?;
     Ok((0, 0))
 }
 
-fn list<E: Engine>(drive: &Controller<E>, sqe: &Sqe, start: Option<Key>, buffer_bytes: u32) -> Answer {
+fn list<E: Engine>(drive: &KvNamespace<E>, sqe: &Sqe, start: Option<Key>, buffer_bytes: u32) -> Answer {
     let mut answer = vec![0; buffer_bytes.min(LIST_MAX_BYTES) as usize];
     if answer.len() < kvdrive_spec::list::LIST_HEADER_BYTES {
         return Err(Status::INVALID_FIELD);
@@ -384,11 +397,11 @@ fn list<E: Engine>(drive: &Controller<E>, sqe: &Sqe, start: Option<Key>, buffer_
     let keys = writer.keys();
     let bytes = writer.finish();
     answer.truncate(bytes);
-    send(drive, sqe, buffer_bytes, &Region::from_bytes(answer), bytes as u32)?;
+    send(&drive.link, sqe, buffer_bytes, &Region::from_bytes(answer), bytes as u32)?;
     Ok((keys, 0))
 }
 
-fn seek<E: Engine>(drive: &Controller<E>, sqe: &Sqe, key: Option<Key>, buffer_bytes: u32) -> Answer {
+fn seek<E: Engine>(drive: &KvNamespace<E>, sqe: &Sqe, key: Option<Key>, buffer_bytes: u32) -> Answer {
     let slot = drive.iterators.reserve()?;
     // Until the first pair is with the host nobody else gets at the cursor: the host does not know its number
     // yet, and when the pair cannot be sent it never will.
@@ -407,7 +420,7 @@ fn of_own_cursor(status: Status) -> Status {
 }
 
 fn open_and_send<E: Engine>(
-    drive: &Controller<E>,
+    drive: &KvNamespace<E>,
     sqe: &Sqe,
     key: Option<Key>,
     buffer_bytes: u32,
@@ -418,7 +431,7 @@ fn open_and_send<E: Engine>(
 }
 
 /// Answers the iterator's next pair. Dword 0 is the size of the whole answer, 0 behind the last pair.
-fn next<E: Engine>(drive: &Controller<E>, sqe: &Sqe, iterator: u32, buffer_bytes: u32) -> Answer {
+fn next<E: Engine>(drive: &KvNamespace<E>, sqe: &Sqe, iterator: u32, buffer_bytes: u32) -> Answer {
     let mut walk = drive.iterators.take(iterator)?;
     let sent = send_pair(drive, sqe, &mut walk, buffer_bytes);
     drive.iterators.put_back(iterator, walk);
@@ -433,7 +446,7 @@ fn next<E: Engine>(drive: &Controller<E>, sqe: &Sqe, iterator: u32, buffer_bytes
 ///
 /// Errors: [`Status::ITERATOR_LOST`] when that cannot be, and sent again the command would pass a pair over.
 fn send_pair<E: Engine>(
-    drive: &Controller<E>,
+    drive: &KvNamespace<E>,
     sqe: &Sqe,
     walk: &mut Walk<E::Cursor>,
     buffer_bytes: u32,
@@ -446,7 +459,7 @@ fn send_pair<E: Engine>(
     };
     let Some(pair) = pair else { return Ok(0) };
     let bytes = pair.bytes;
-    let sent = send(drive, sqe, buffer_bytes, &pair.content, bytes.min(buffer_bytes));
+    let sent = send(&drive.link, sqe, buffer_bytes, &pair.content, bytes.min(buffer_bytes));
     if sent.is_err() {
         walk.unsent = Some(pair);
     }
@@ -455,7 +468,7 @@ fn send_pair<E: Engine>(
 
 /// The cursor's next pair, as much of it as a buffer of `buffer_bytes` bytes takes.
 fn next_pair<E: Engine>(
-    drive: &Controller<E>,
+    drive: &KvNamespace<E>,
     cursor: &mut E::Cursor,
     buffer_bytes: u32,
 ) -> Result<Option<PairAnswer>, Status> {
@@ -475,26 +488,4 @@ fn next_pair<E: Engine>(
     })?;
     let bytes = IterHeader::BYTES as u32 + value_bytes;
     Ok(Some(PairAnswer { content, bytes, room_bytes: buffer_bytes }))
-}
-
-/// Sends the first `bytes` bytes of an answer to the command's host memory of `buffer_bytes`.
-pub(crate) fn send<E: Engine>(
-    drive: &Controller<E>,
-    sqe: &Sqe,
-    buffer_bytes: u32,
-    answer: &Region,
-    bytes: u32,
-) -> Result<(), Status> {
-    let mut at = 0;
-    let mut failed = false;
-    for target in drive.targets(sqe, buffer_bytes, bytes)?.iter() {
-        drive.link.dma_to_host(target.moved_bytes);
-        let mut address = target.address;
-        answer.read(at, target.bytes, &mut |piece| {
-            failed |= drive.link.write_memory(address, piece).is_err();
-            address = address.wrapping_add(u64::from(piece.bytes()));
-        });
-        at += target.bytes;
-    }
-    if failed { Err(Status::DATA_TRANSFER_ERROR) } else { Ok(()) }
 }

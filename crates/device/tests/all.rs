@@ -5,6 +5,8 @@ mod packing;
 
 #[path = "all/beyond.rs"]
 mod beyond;
+#[path = "all/blocks.rs"]
+mod blocks;
 #[path = "all/commands.rs"]
 mod commands;
 #[path = "all/cores.rs"]

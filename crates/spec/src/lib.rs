@@ -10,6 +10,7 @@
 //! | [`inline`] | value bytes carried inside entries (*write*, *transfer*, chunks) |
 //! | [`window`] | windows into the drive's page buffer (CXL.mem) |
 //! | [`list`], [`iter`] | the data a List, a SEEK or a NEXT returns |
+//! | [`nvm`] | commands and Identify data of a namespace of blocks |
 //! | [`identify`] | Identify data structures, 4096 bytes each |
 //!
 //! Multi-byte fields are little endian, as everywhere in NVMe. A field whose name ends in `_z` is
@@ -26,6 +27,7 @@ pub mod inline;
 pub mod iter;
 pub mod key;
 pub mod list;
+pub mod nvm;
 pub mod opcode;
 pub mod sqe;
 pub mod status;

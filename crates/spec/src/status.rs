@@ -58,6 +58,8 @@ impl Status {
     pub const PRP_OFFSET_INVALID: Status = Status(0x13);
     /// 21h: interrupted by something that will pass; try again.
     pub const COMMAND_INTERRUPTED: Status = Status(0x21);
+    /// 80h: blocks beyond the end of the namespace.
+    pub const LBA_OUT_OF_RANGE: Status = Status(0x80);
     /// 81h: no room for this pair.
     pub const CAPACITY_EXCEEDED: Status = Status(0x81);
     /// 82h: the namespace cannot be used yet.
@@ -83,6 +85,9 @@ impl Status {
     pub const INVALID_LOG_PAGE: Status = Status(0x109);
     /// 10Ch (SCT 1): a completion queue is deleted before its submission queues.
     pub const INVALID_QUEUE_DELETION: Status = Status(0x10C);
+
+    /// 281h (SCT 2): blocks are there but cannot be read any more.
+    pub const UNRECOVERED_READ_ERROR: Status = Status(0x281);
 
     /// 7D0h (vendor): no iterator with this number is open.
     pub const NO_SUCH_ITERATOR: Status = Status(0x7D0);
@@ -173,7 +178,7 @@ const fn row(status: Status, name: &'static str) -> StatusRow {
     StatusRow { status, name }
 }
 
-const TABLE: [StatusRow; 32] = [
+const TABLE: [StatusRow; 34] = [
     row(Status::SUCCESS, "success"),
     row(Status::INVALID_OPCODE, "invalid command opcode"),
     row(Status::INVALID_FIELD, "invalid field in command"),
@@ -189,6 +194,7 @@ const TABLE: [StatusRow; 32] = [
     row(Status::SGL_TYPE_INVALID, "SGL descriptor type invalid"),
     row(Status::PRP_OFFSET_INVALID, "PRP offset invalid"),
     row(Status::COMMAND_INTERRUPTED, "command interrupted"),
+    row(Status::LBA_OUT_OF_RANGE, "LBA out of range"),
     row(Status::CAPACITY_EXCEEDED, "capacity exceeded"),
     row(Status::NAMESPACE_NOT_READY, "namespace not ready"),
     row(Status::INVALID_VALUE_SIZE, "invalid value size"),
@@ -201,6 +207,7 @@ const TABLE: [StatusRow; 32] = [
     row(Status::INVALID_QUEUE_SIZE, "invalid queue size"),
     row(Status::INVALID_LOG_PAGE, "invalid log page"),
     row(Status::INVALID_QUEUE_DELETION, "invalid queue deletion"),
+    row(Status::UNRECOVERED_READ_ERROR, "unrecovered read error"),
     row(Status::NO_SUCH_ITERATOR, "no such iterator"),
     row(Status::TOO_MANY_ITERATORS, "too many iterators"),
     row(Status::VALUE_NOT_RESIDENT, "value not resident"),

@@ -1,30 +1,27 @@
-//! Admin commands: what the drive says of itself. Identify for the controller, the KV namespace, the KV
-//! controller, the active namespaces and the namespace's descriptors; everything else of the admin set is
+//! Admin commands: what the drive says of itself. Identify for the controller, the active namespaces, the
+//! namespace and its descriptors, and both as its command set has them; everything else of the admin set is
 //! refused.
 //!
-//! The fields answer what initiators check before they touch a KV namespace; the rest is zero.
+//! The fields answer what initiators check before they touch a namespace; the rest is zero.
 
 use kvdrive_content::Region;
 use kvdrive_link::Fetched;
-use kvdrive_spec::identify::{
-    CSI_KV, IDENTIFY_BYTES, KvController, KvFormat, KvNamespace, ascii_padded, cns, namespace_descriptors,
-};
-use kvdrive_spec::{Key, Status, identify, opcode};
+use kvdrive_spec::identify::{CSI_NVM, IDENTIFY_BYTES, ascii_padded, cns, namespace_descriptors};
+use kvdrive_spec::{Status, identify, nvm, opcode};
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::Controller;
-use crate::engines::Engine;
+use super::{Controller, send};
 use crate::firmware::Role;
-use crate::requests::NSID;
+use crate::namespaces::{Answer, NSID};
 
 /// NVMe base specification version of the answers: 2.0.
 const VERSION: u32 = 0x0002_0000;
 /// SGLs for I/O commands: supported, any alignment and granularity (SGLS bits 1:0 = 01b).
 const SGL_SUPPORTED: u32 = 1;
 
-impl<E: Engine> Controller<E> {
+impl Controller {
     /// Handles one command of the admin queue.
-    pub(crate) fn admin(&self, fetched: &Fetched) -> Result<(u32, u32), Status> {
+    pub(crate) fn admin(&self, fetched: &Fetched) -> Answer {
         self.cores.of(Role::Dispatch).run_noted(self.costs.decode_other_ns, "controller", "decode");
         let sqe = &fetched.sqe;
         if sqe.opcode != opcode::admin::IDENTIFY {
@@ -33,26 +30,25 @@ impl<E: Engine> Controller<E> {
         let (structure, csi) = (sqe.cdw10.get() as u8, (sqe.cdw11.get() >> 24) as u8);
         let answer = self.identify(structure, csi, sqe.nsid.get())?;
         let bytes = IDENTIFY_BYTES as u32;
-        crate::requests::send(self, sqe, bytes, &Region::from_bytes(answer), bytes)?;
+        send(&self.link, sqe, bytes, &Region::from_bytes(answer), bytes)?;
         Ok((0, 0))
     }
 
     fn identify(&self, structure: u8, csi: u8, nsid: u32) -> Result<Vec<u8>, Status> {
-        match (structure, csi) {
-            (cns::CONTROLLER, _) => Ok(self.identify_controller()),
-            (cns::ACTIVE_NAMESPACES, _) => Ok(active_namespaces(nsid)),
-            (cns::CSI_CONTROLLER, CSI_KV) => {
-                let mut answer = KvController::new_zeroed();
-                answer.version.set(KvController::VERSION_1_3);
-                Ok(answer.as_bytes().to_vec())
-            }
-            (cns::NAMESPACE_DESCRIPTORS | cns::CSI_NAMESPACE, _) if nsid != NSID => {
+        let command_set = self.namespace.command_set();
+        let of_namespace = || self.namespace.identify(structure).ok_or(Status::INVALID_FIELD);
+        match structure {
+            cns::CONTROLLER => Ok(self.identify_controller()),
+            cns::ACTIVE_NAMESPACES => Ok(active_namespaces(nsid)),
+            cns::CSI_CONTROLLER if csi == command_set => of_namespace(),
+            cns::NAMESPACE | cns::NAMESPACE_DESCRIPTORS | cns::CSI_NAMESPACE if nsid != NSID => {
                 Err(Status::INVALID_NAMESPACE)
             }
-            (cns::NAMESPACE_DESCRIPTORS, _) => {
-                Ok(namespace_descriptors(CSI_KV, self.nguid(), self.nguid()).to_vec())
+            cns::NAMESPACE_DESCRIPTORS => {
+                Ok(namespace_descriptors(command_set, Controller::NGUID, Controller::NGUID).to_vec())
             }
-            (cns::CSI_NAMESPACE, CSI_KV) => Ok(self.identify_kv_namespace()),
+            cns::NAMESPACE if command_set == CSI_NVM => of_namespace(),
+            cns::CSI_NAMESPACE if csi == command_set => of_namespace(),
             _ => Err(Status::INVALID_FIELD),
         }
     }
@@ -69,24 +65,11 @@ impl<E: Engine> Controller<E> {
         answer.cqe_log2 = 0x44;
         answer.namespaces.set(1);
         answer.sgl.set(SGL_SUPPORTED);
+        answer.transfer_max_log2 = self.namespace.transfer_max_log2();
+        if self.namespace.command_set() == CSI_NVM {
+            answer.optional_commands.set(nvm::OPTIONAL_COMMANDS);
+        }
         answer.as_bytes().to_vec()
-    }
-
-    fn identify_kv_namespace(&self) -> Vec<u8> {
-        let used = self.engine.utilization();
-        let mut answer = KvNamespace::new_zeroed();
-        answer.size_bytes.set(used.capacity_bytes);
-        answer.used_bytes.set(used.live_bytes.min(used.capacity_bytes));
-        answer.nguid = self.nguid();
-        let format: &mut KvFormat = &mut answer.formats[0];
-        format.key_max_bytes.set(Key::MAX_LEN as u16);
-        format.value_max_bytes.set(self.max_value_bytes);
-        answer.as_bytes().to_vec()
-    }
-
-    /// A fixed identifier: the drive has one namespace, and only one drive is behind a link.
-    fn nguid(&self) -> [u8; 16] {
-        *b"kvdrive-kv-ns-01"
     }
 }
 

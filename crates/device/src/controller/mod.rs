@@ -1,17 +1,13 @@
-//! The controller: what one drive's firmware contexts share. Commands themselves are in [`crate::requests`].
+//! The controller: what one drive's firmware contexts share, whatever its namespace keeps. The life of a
+//! command is in [`crate::requests`].
 
 mod identify;
-mod iterators;
-mod loading;
 mod targets;
-mod unfinished;
-mod windows;
 
 use std::cell::Cell;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 
-use kvdrive_content::Piece;
-use kvdrive_link::{Exposed, Link};
+use kvdrive_link::Link;
 use kvdrive_sim::{Ns, Sim};
 use kvdrive_spec::{Command, Status};
 use serde::Deserialize;
@@ -21,13 +17,10 @@ use crate::engines::Engine;
 use crate::engines::hash::{self, HashEngine};
 use crate::engines::lsm::{self, LsmEngine};
 use crate::firmware::{Cores, Roles, copy_ns};
+use crate::namespaces::{Namespace, block};
 use crate::power::Journal;
 use crate::requests::serve;
-use iterators::Iterators;
-pub(crate) use iterators::{PairAnswer, Walk};
-pub(crate) use unfinished::{Unfinished, UnfinishedValues};
-pub(crate) use windows::Found;
-use windows::Windows;
+pub(crate) use targets::{receive, send, targets};
 
 /// The controller's part of a profile.
 #[derive(Clone, Debug)]
@@ -44,7 +37,7 @@ pub struct ControllerConfig {
     pub costs: Costs,
 }
 
-/// Applies journal records to a protected image: [`Engine::fold`].
+/// Applies journal records to a protected image: [`crate::engines::Engine::fold`].
 pub type Fold = fn(&DriveConfig, &[u8], &[(u8, Vec<u8>)]) -> Result<Vec<u8>, PowerOnError>;
 
 /// One engine.
@@ -57,7 +50,7 @@ pub struct EngineRow {
     pub ordered: bool,
     /// Powers a drive with it on.
     pub start: Start,
-    /// Its [`Engine::fold`].
+    /// Its [`crate::engines::Engine::fold`].
     pub fold: Fold,
     /// Can there be such a drive? If not, a line that begins with the key to blame.
     pub check: fn(&DriveConfig) -> Result<(), PowerOnError>,
@@ -105,6 +98,17 @@ pub const ENGINES: &[EngineRow] = &[
     },
 ];
 
+/// A drive of blocks: no engine, and nothing that the tests of engines could ask it.
+pub const BLOCK: EngineRow = EngineRow {
+    name: "block",
+    origin: "one namespace of 4 KiB blocks on the flash translation layer (NVM command set)",
+    ordered: true,
+    start: block::start,
+    fold: block::fold,
+    check: block::check,
+    fingerprint: |config| format!("{:?}", config.ftl.over_provisioning),
+};
+
 /// Time of firmware work on one core, ns. Sources are in the profiles.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub struct Costs {
@@ -144,54 +148,38 @@ impl Costs {
     }
 }
 
-/// One drive's controller around its engine.
-pub struct Controller<E: Engine> {
+/// A controller: it takes commands from its queues, has its namespace execute them, and completes them.
+pub struct Controller {
     pub(crate) link: Rc<Link>,
     pub(crate) cores: Cores,
     pub(crate) costs: Costs,
-    pub(crate) engine: E,
-    pub(crate) unfinished: UnfinishedValues<E::Place>,
-    pub(crate) windows: Windows<E::Window>,
-    pub(crate) iterators: Iterators<Walk<E::Cursor>>,
-    pub(crate) commands: Cell<u64>,
     pub(crate) journal: Journal,
-    max_value_bytes: u32,
+    pub(crate) namespace: Rc<dyn Namespace>,
+    pub(crate) commands: Cell<u64>,
 }
 
-impl<E: Engine> Controller<E> {
-    /// A controller around `engine`, whose firmware runs on `cores`. Nothing is served before
-    /// [`Controller::start`]. `journal` is where the engine's protected state is kept, if it is.
+impl Controller {
+    /// The namespace's globally unique identifier: fixed, since one drive is behind a link.
+    pub(crate) const NGUID: [u8; 16] = *b"kvdrive-kv-ns-01";
+
+    /// A controller in front of `namespace`, whose firmware runs on `cores`. Nothing is served before
+    /// [`Controller::start`]. `journal` is where protected state is kept, if it is.
     pub fn new(
         link: Rc<Link>,
         cores: Cores,
-        config: &ControllerConfig,
+        costs: Costs,
         journal: Journal,
-        engine: E,
-    ) -> Rc<Controller<E>> {
-        Rc::new(Controller {
-            link,
-            cores,
-            costs: config.costs,
-            unfinished: UnfinishedValues::new(),
-            windows: Windows::new(),
-            iterators: Iterators::new(config.iterators),
-            commands: Cell::new(0),
-            journal,
-            max_value_bytes: config.max_value_bytes.min(engine.max_value_bytes()),
-            engine,
-        })
+        namespace: Rc<dyn Namespace>,
+    ) -> Rc<Controller> {
+        Rc::new(Controller { link, cores, costs, journal, namespace, commands: Cell::new(0) })
     }
 
     /// Starts `contexts` firmware contexts.
     pub fn start(self: &Rc<Self>, sim: &Sim, contexts: u32) {
-        if self.engine.window_bytes().is_some() {
-            let exposed: Weak<dyn Exposed> = Rc::downgrade(&(self.clone() as Rc<dyn Exposed>));
-            self.link.expose(exposed);
-        }
-        let controller = Rc::downgrade(self);
+        let namespace = Rc::downgrade(&self.namespace);
         self.link.on_reset(move |queue| {
-            if let Some(controller) = controller.upgrade() {
-                controller.discard_unfinished(queue);
+            if let Some(namespace) = namespace.upgrade() {
+                namespace.end_queue(queue);
             }
         });
         for _ in 0..contexts {
@@ -200,46 +188,8 @@ impl<E: Engine> Controller<E> {
         }
     }
 
-    /// The engine inside.
-    pub fn engine(&self) -> &E {
-        &self.engine
-    }
-
     /// Commands handled so far.
     pub fn commands(&self) -> u64 {
         self.commands.get()
-    }
-
-    /// A queue is reset or deleted: what it left unfinished is discarded, and its window closed.
-    pub fn discard_unfinished(&self, queue: &kvdrive_link::QueuePair) {
-        self.discard_value(queue);
-        self.windows.close(queue);
-    }
-
-    /// Gives up the value that `queue` has begun.
-    pub(crate) fn discard_value(&self, queue: &kvdrive_link::QueuePair) {
-        if let Some(Unfinished::Value(value)) = self.unfinished.take(queue) {
-            self.engine.abandon(value.place);
-        }
-    }
-
-    pub(crate) fn check_value_bytes(&self, value_bytes: u32) -> Result<(), Status> {
-        if value_bytes > self.max_value_bytes { Err(Status::INVALID_VALUE_SIZE) } else { Ok(()) }
-    }
-}
-
-/// Bytes of window `g` lie at `g` times its size: addresses that no other window ever has.
-impl<E: Engine> Exposed for Controller<E> {
-    fn window_bytes(&self) -> u32 {
-        self.engine.window_bytes().expect("only engines with windows are exposed")
-    }
-
-    fn store(&self, address: u64, piece: Piece<'_>) {
-        let window_bytes = u64::from(Exposed::window_bytes(self));
-        let at = (address % window_bytes) as u32;
-        if u64::from(at) + u64::from(piece.bytes()) <= window_bytes {
-            let write = |window: &E::Window| self.engine.write_window(window, at, piece);
-            self.windows.of_generation(address / window_bytes, write);
-        }
     }
 }

@@ -26,6 +26,7 @@ mod recovery;
 pub mod victim;
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use kvdrive_content::Region;
@@ -111,9 +112,8 @@ pub struct FtlStatistics {
 }
 
 /// A write between its call and its end.
+#[derive(Default)]
 struct Writing {
-    ticket: u64,
-    lpa: Lpa,
     /// It has its sequence number, and its program is queued.
     numbered: bool,
     /// The page was trimmed after the call: what is written is not wanted any more.
@@ -136,9 +136,9 @@ struct Core {
     logical_pages: u32,
     map: TaskCell<PageMap>,
     blocks: TaskCell<Blocks>,
-    /// In the order of their calls. As long as the owner has writes open at the same time: a handful, up to
-    /// the entries of a page buffer.
-    writing: TaskCell<Vec<Writing>>,
+    /// By page and ticket, so those of one page in the order of their calls. A page buffer has a handful of
+    /// them open, a host that writes blocks thousands.
+    writing: TaskCell<BTreeMap<(Lpa, u64), Writing>>,
     next_ticket: Cell<u64>,
     /// The last one given out.
     sequence: Cell<u64>,
@@ -253,21 +253,21 @@ impl Ftl {
             return;
         }
         let ticket = core.enter(lpa);
-        while core.is_behind(ticket, lpa) {
+        while core.is_behind(lpa, ticket) {
             core.written.wait();
         }
-        let Some(place) = self.take_page(ticket) else {
-            core.leave(ticket);
+        let Some(place) = self.take_page(lpa, ticket) else {
+            core.leave(lpa, ticket);
             return;
         };
         // From here to the program nothing is awaited: pages of a block are queued in order.
-        core.number(ticket);
+        core.number(lpa, ticket);
         let sequence = core.next_sequence();
         let block_erases = core.blocks.borrow_mut().of(place).erases;
         let spare = Spare { block_erases, ..Spare::new(kind, lpa.0.into(), sequence, tag) };
         core.flash.program(place, data.into(), spare, purpose);
         core.blocks.borrow_mut().programmed(place, sequence);
-        if core.leave(ticket) {
+        if core.leave(lpa, ticket) {
             core.discard(place);
         } else {
             core.blocks.borrow_mut().of(place).live += 1;
@@ -278,11 +278,11 @@ impl Ftl {
         }
     }
 
-    /// A page for the write with `ticket`; `None` if it is not wanted any more.
-    fn take_page(&self, ticket: u64) -> Option<Ppa> {
+    /// A page for the write of `lpa` with `ticket`; `None` if it is not wanted any more.
+    fn take_page(&self, lpa: Lpa, ticket: u64) -> Option<Ppa> {
         let core = &*self.0;
         loop {
-            if core.is_trimmed(ticket) {
+            if core.is_trimmed(lpa, ticket) {
                 return None;
             }
             let place = core.blocks.borrow_mut().take_host_page();
@@ -304,8 +304,8 @@ impl Ftl {
     /// Takes the content of `lpa` away. A write of it that is under way will leave nothing either.
     pub fn trim(&self, lpa: Lpa) {
         let core = &*self.0;
-        for writing in core.writing.borrow_mut().iter_mut() {
-            writing.trimmed |= writing.lpa == lpa;
+        for (_, writing) in core.writing.borrow_mut().range_mut((lpa, 0)..=(lpa, u64::MAX)) {
+            writing.trimmed = true;
         }
         core.remap(lpa, None);
         if !core.space.is_empty() {
@@ -360,17 +360,13 @@ impl Core {
     fn enter(&self, lpa: Lpa) -> u64 {
         let ticket = self.next_ticket.get();
         self.next_ticket.set(ticket + 1);
-        self.writing.borrow_mut().push(Writing { ticket, lpa, numbered: false, trimmed: false });
+        self.writing.borrow_mut().insert((lpa, ticket), Writing::default());
         ticket
     }
 
     /// Ends a write; tells whether it was trimmed.
-    fn leave(&self, ticket: u64) -> bool {
-        let mut writing = self.writing.borrow_mut();
-        let index =
-            writing.iter().position(|writing| writing.ticket == ticket).expect("the write has entered");
-        let ended = writing.remove(index);
-        drop(writing);
+    fn leave(&self, lpa: Lpa, ticket: u64) -> bool {
+        let ended = self.writing.borrow_mut().remove(&(lpa, ticket)).expect("the write has entered");
         if !self.written.is_empty() {
             self.written.wake_all();
         }
@@ -378,23 +374,22 @@ impl Core {
     }
 
     /// Does an earlier write of the same page go first?
-    fn is_behind(&self, ticket: u64, lpa: Lpa) -> bool {
-        self.writing.borrow().iter().any(|writing| writing.lpa == lpa && writing.ticket < ticket)
+    fn is_behind(&self, lpa: Lpa, ticket: u64) -> bool {
+        self.writing.borrow().range((lpa, 0)..(lpa, ticket)).next().is_some()
     }
 
-    fn is_trimmed(&self, ticket: u64) -> bool {
-        self.writing.borrow().iter().any(|writing| writing.ticket == ticket && writing.trimmed)
+    fn is_trimmed(&self, lpa: Lpa, ticket: u64) -> bool {
+        self.writing.borrow().get(&(lpa, ticket)).is_some_and(|writing| writing.trimmed)
     }
 
-    fn number(&self, ticket: u64) {
+    fn number(&self, lpa: Lpa, ticket: u64) {
         let mut writing = self.writing.borrow_mut();
-        let own = writing.iter_mut().find(|writing| writing.ticket == ticket);
-        own.expect("the write has entered").numbered = true;
+        writing.get_mut(&(lpa, ticket)).expect("the write has entered").numbered = true;
     }
 
     /// Is a write of `lpa` that has its sequence number under way?
     fn is_numbered(&self, lpa: Lpa) -> bool {
-        self.writing.borrow().iter().any(|writing| writing.lpa == lpa && writing.numbered)
+        self.writing.borrow().range((lpa, 0)..=(lpa, u64::MAX)).any(|(_, writing)| writing.numbered)
     }
 }
 

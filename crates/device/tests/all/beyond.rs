@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use kvdrive_content::Piece;
-use kvdrive_device::controller::Controller;
+use kvdrive_device::namespaces::kv::KvNamespace;
 use kvdrive_link::{Class, HostMemory, Link, LocalMemory, QueuePair};
 use kvdrive_sim::{Rng, Sim};
 use kvdrive_spec::inline::{chunk, chunks_for, put_tail, put_transfer, put_write};
@@ -19,13 +19,13 @@ struct Rig {
     memory: Rc<LocalMemory>,
     sim: Sim,
     link: Rc<Link>,
-    controller: Rc<Controller<MockEngine>>,
+    namespace: Rc<KvNamespace<MockEngine>>,
 }
 
 fn rig(sim: Sim, contexts: u32, engine: MockEngine) -> Rig {
     let memory = Rc::new(LocalMemory::new());
-    let (link, controller) = rig::start(&sim, memory.clone(), rig::link_config(1), contexts, engine);
-    Rig { memory, sim, link, controller }
+    let (link, namespace) = rig::start(&sim, memory.clone(), rig::link_config(1), contexts, engine);
+    Rig { memory, sim, link, namespace }
 }
 
 impl Rig {
@@ -56,7 +56,7 @@ impl Rig {
     }
 
     fn stored(&self, key: Key) -> Option<Vec<u8>> {
-        let values = self.controller.engine().values.borrow();
+        let values = self.namespace.engine().values.borrow();
         values.get(&key).map(|stored| stored.content.to_bytes(stored.bytes))
     }
 }
@@ -112,7 +112,7 @@ fn chunks_are_taken_with_their_command_or_refused_with_it() {
     let mut huge = express(10, 3, &[]);
     huge[0].cdw10.set(u32::MAX);
     assert_eq!(rig.submit(&queue, &huge), [(10, Status::INVALID_VALUE_SIZE)]);
-    assert_eq!(rig.controller.engine().open_places.get(), 0);
+    assert_eq!(rig.namespace.engine().open_places.get(), 0);
 }
 
 /// Chunks look like any command, queues interleave, contexts overtake each other, and the ring wraps.
@@ -176,7 +176,7 @@ fn quiet_commands_are_answered_by_the_last() {
     let broken = [write(1, 3, 100, false), no_key, write(6, 6, 10, false), write(7, 6, 10, false)];
     let told = [(1, Status::SUCCESS), (6, Status::INVALID_KEY_SIZE), (7, Status::SUCCESS)];
     assert_eq!(rig.submit(&queue, &broken), told);
-    assert_eq!(rig.controller.engine().open_places.get(), 0);
+    assert_eq!(rig.namespace.engine().open_places.get(), 0);
     // The bit says nothing on other commands.
     let mut exist = Command::Exist { key: key(6) }.encode(8, 1);
     exist.set_quiet();
@@ -230,7 +230,7 @@ fn a_window_takes_each_byte_once_and_passes_when_the_host_asks_for_another() {
     assert_eq!(rig.one(&queue, in_window(4, 10, 0, 4)), (Status::STALE_WINDOW, 0, 3));
     rig.link.reset(&queue);
     assert_eq!(rig.one(&queue, in_window(4, 10, 0, 3)), (Status::STALE_WINDOW, 0, 5), "a reset closes it");
-    assert_eq!(rig.controller.engine().open_places.get(), 0);
+    assert_eq!(rig.namespace.engine().open_places.get(), 0);
 }
 
 /// Two windows for three queues: who uses one keeps it, and one that is not used goes to the queue that has
@@ -261,7 +261,7 @@ fn an_idle_window_goes_to_a_queue_that_asks_and_one_in_use_does_not() {
     assert!(refused > 10, "{refused}: a short pause costs nobody the window");
     assert_eq!(rig.one(&queues[2], in_window(3, 10, 0, 3)), (Status::SUCCESS, 10, 3));
     assert_eq!(rig.one(&queues[0], in_window(0, 10, 3_000, 1)).0, Status::COMMAND_INTERRUPTED);
-    assert_eq!(rig.controller.engine().open_places.get(), 0);
+    assert_eq!(rig.namespace.engine().open_places.get(), 0);
 }
 
 /// The host, told of no place, goes on storing where the value would have been.
@@ -281,7 +281,7 @@ fn a_granted_store_that_is_refused_leaves_the_window_as_it_was() {
         sqe.set_prps(from, 0);
         Grant { generation: 1, from: 0 }.put(&mut sqe);
         assert_eq!(rig.one(&queue, sqe), (status, 0, 0));
-        assert_eq!(rig.controller.engine().open_places.get(), 0);
+        assert_eq!(rig.namespace.engine().open_places.get(), 0);
     }
     assert_eq!(rig.one(&queue, in_window(2, 100, 0, 1)), (Status::SUCCESS, 100, 1), "it is all free");
 }
@@ -309,5 +309,5 @@ fn a_granted_store_lands_in_the_window_and_says_where() {
     assert_eq!(rig.stored(key(3)), Some(vec![3; 100]));
     assert_eq!(rig.one(&queue, in_window(4, 10, 50, 1)).0, Status::INVALID_FIELD, "it is taken");
     assert_eq!(rig.one(&queue, store(1, 100, 1, 0)), elsewhere, "the only slot is taken");
-    assert_eq!(rig.controller.engine().open_places.get(), 0);
+    assert_eq!(rig.namespace.engine().open_places.get(), 0);
 }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use kvdrive_content::{Piece, Region};
-use kvdrive_device::controller::Controller;
+use kvdrive_device::namespaces::Namespace;
+use kvdrive_device::namespaces::kv::KvNamespace;
 use kvdrive_host::modelled::{Driver, Host};
 use kvdrive_link::transfer::{METHODS, TransferConfig, method};
 use kvdrive_link::{Arrival, Class, Link, LocalMemory, QueuePair};
@@ -18,18 +19,17 @@ use super::rig;
 struct Rig {
     sim: Sim,
     link: Rc<Link>,
-    controller: Rc<Controller<MockEngine>>,
+    namespace: Rc<KvNamespace<MockEngine>>,
     host: Rc<Host>,
 }
 
 fn rig_with(sim: Sim, granularity: u32, contexts: u32, engine: MockEngine) -> Rig {
     let memory = Rc::new(LocalMemory::new());
-    let (link, controller) =
-        rig::start(&sim, memory.clone(), rig::link_config(granularity), contexts, engine);
+    let (link, namespace) = rig::start(&sim, memory.clone(), rig::link_config(granularity), contexts, engine);
     let core = Rc::new(Resource::new(&sim, "host", 1));
     let host =
         sim.block_on(|| Host::connect(link.clone(), memory, core, rig::HOST_COSTS)).expect("Identify works");
-    Rig { sim, link, controller, host }
+    Rig { sim, link, namespace, host }
 }
 
 fn rig() -> Rig {
@@ -74,7 +74,7 @@ impl Rig {
     }
 
     fn stored(&self, key: Key) -> Option<Vec<u8>> {
-        let values = self.controller.engine().values.borrow();
+        let values = self.namespace.engine().values.borrow();
         values.get(&key).map(|stored| stored.content.to_bytes(stored.bytes))
     }
 }
@@ -283,7 +283,7 @@ fn a_pair_beyond_the_buffer_of_the_host_is_cut_as_a_retrieve_cuts_it() {
     let driver = rig.driver("prp", 1);
     let value = contents(10_000, 5);
     let stored = Stored { content: Region::from_bytes(value.clone()), bytes: 10_000 };
-    rig.controller.engine().values.borrow_mut().insert(key(1), stored.into());
+    rig.namespace.engine().values.borrow_mut().insert(key(1), stored.into());
     rig.sim.block_on(|| {
         let mut region = Region::new();
         let (iterator, pair) = driver.seek(None, &mut region).expect("open");
@@ -319,7 +319,7 @@ fn the_engine_learns_how_a_value_arrives() {
         ("hybrid", 5_000, Arrival::Hybrid),
     ] {
         rig.crossed(&rig.driver(name, 1), bytes);
-        assert_eq!(rig.controller.engine().arrivals.borrow_mut().pop(), Some((bytes, arrival)));
+        assert_eq!(rig.namespace.engine().arrivals.borrow_mut().pop(), Some((bytes, arrival)));
     }
 }
 
@@ -341,7 +341,7 @@ fn what_is_stored_is_retrieved() {
             });
         }
     }
-    assert_eq!(rig.controller.engine().open_places.get(), 0);
+    assert_eq!(rig.namespace.engine().open_places.get(), 0);
 }
 
 #[test]
@@ -409,8 +409,8 @@ fn conditions_are_kept_and_travel_by_prp() {
         assert_eq!(store(b"d", update), Ok(()));
     });
     assert_eq!(rig.stored(key(1)).as_deref(), Some(&b"d"[..]));
-    assert!(rig.controller.engine().arrivals.borrow().iter().all(|(_, arrival)| *arrival == Arrival::Dma));
-    assert_eq!(rig.controller.engine().open_places.get(), 0);
+    assert!(rig.namespace.engine().arrivals.borrow().iter().all(|(_, arrival)| *arrival == Arrival::Dma));
+    assert_eq!(rig.namespace.engine().open_places.get(), 0);
 }
 
 #[test]
@@ -451,9 +451,9 @@ fn a_write_inside_a_value_discards_it_and_is_refused_and_the_next_one_works() {
     let queue = rig.link.create_queue(8);
     for intruder in [write(2, 10), hybrid(2, 5_000, 0)] {
         assert_eq!(rig.raw(&queue, write(1, 100)), Status::SUCCESS);
-        assert_eq!(rig.controller.engine().open_places.get(), 1);
+        assert_eq!(rig.namespace.engine().open_places.get(), 1);
         assert_eq!(rig.raw(&queue, intruder), Status::COMMAND_SEQUENCE_ERROR);
-        assert_eq!(rig.controller.engine().open_places.get(), 0, "discarded");
+        assert_eq!(rig.namespace.engine().open_places.get(), 0, "discarded");
         assert_eq!(rig.raw(&queue, transfer()), Status::COMMAND_SEQUENCE_ERROR, "a stray transfer");
         assert_eq!((rig.stored(key(1)), rig.stored(key(2))), (None, None));
     }
@@ -484,9 +484,9 @@ fn unfinished_values_of_queues_do_not_mix_and_a_reset_discards() {
     assert_eq!(rig.raw(&queues[1], write(2, 60)), Status::SUCCESS);
     assert_eq!(rig.raw(&queues[1], transfer()), Status::SUCCESS);
     assert_eq!((rig.stored(key(1)).is_some(), rig.stored(key(2)).is_some()), (false, true));
-    rig.controller.discard_unfinished(&queues[0]);
-    rig.controller.discard_unfinished(&queues[1]);
-    assert_eq!(rig.controller.engine().open_places.get(), 0);
+    rig.namespace.end_queue(&queues[0]);
+    rig.namespace.end_queue(&queues[1]);
+    assert_eq!(rig.namespace.engine().open_places.get(), 0);
     assert_eq!(rig.raw(&queues[0], transfer()), Status::COMMAND_SEQUENCE_ERROR);
 }
 
@@ -506,8 +506,8 @@ fn a_dma_that_fails_leaves_nothing_behind() {
     tail.set_prps(0x1000, 0);
     assert_eq!(rig.raw(&queue, tail), Status::DATA_TRANSFER_ERROR);
     assert_eq!(rig.raw(&queue, transfer()), Status::COMMAND_SEQUENCE_ERROR);
-    assert_eq!(rig.controller.engine().open_places.get(), 0);
-    assert!(rig.controller.engine().values.borrow().is_empty());
+    assert_eq!(rig.namespace.engine().open_places.get(), 0);
+    assert!(rig.namespace.engine().values.borrow().is_empty());
 }
 
 /// Drivers of several queues, several commands at once each, several contexts, an engine that takes its time,
@@ -534,6 +534,6 @@ fn stores_side_by_side_do_not_mix() {
             }
         });
         rig.sim.block_on(|| join_all(&rig.sim, lanes));
-        assert_eq!(rig.controller.engine().open_places.get(), 0);
+        assert_eq!(rig.namespace.engine().open_places.get(), 0);
     }
 }

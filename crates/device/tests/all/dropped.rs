@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use kvdrive_content::{Piece, Region};
-use kvdrive_device::controller::Controller;
+use kvdrive_device::namespaces::kv::KvNamespace;
 use kvdrive_host::modelled::{Driver, Host};
 use kvdrive_link::transfer::{METHODS, TransferConfig, method};
 use kvdrive_link::{Class, Link, LocalMemory};
@@ -17,7 +17,7 @@ use super::rig;
 struct Rig {
     sim: Sim,
     link: Rc<Link>,
-    controller: Rc<Controller<MockEngine>>,
+    namespace: Rc<KvNamespace<MockEngine>>,
     driver: Rc<Driver>,
 }
 
@@ -27,7 +27,7 @@ fn rig(method_name: &str, contexts: u32, depth: u32) -> Rig {
 
 fn rig_with(method_name: &str, contexts: u32, depth: u32, engine: MockEngine) -> Rig {
     let (sim, memory) = (Sim::new(), Rc::new(LocalMemory::new()));
-    let (link, controller) = rig::start(&sim, memory.clone(), rig::link_config(64), contexts, engine);
+    let (link, namespace) = rig::start(&sim, memory.clone(), rig::link_config(64), contexts, engine);
     let core = Rc::new(Resource::new(&sim, "host", 1));
     let host =
         sim.block_on(|| Host::connect(link.clone(), memory, core, rig::HOST_COSTS)).expect("Identify works");
@@ -39,7 +39,7 @@ fn rig_with(method_name: &str, contexts: u32, depth: u32, engine: MockEngine) ->
         beta: 1.0,
     };
     let driver = Rc::new(Driver::new(&host, method(&config).expect("a row"), 40, depth));
-    Rig { sim, link, controller, driver }
+    Rig { sim, link, namespace, driver }
 }
 
 fn key(number: u32) -> Key {
@@ -96,7 +96,7 @@ fn drop_stores(name: &str, bytes: u32, contexts: u32, depth: u32, at: Ns) -> boo
         has_ended
     });
     rig.sim.run();
-    assert_eq!(rig.controller.engine().open_places.get(), 0, "{name}, {bytes} B, dropped at {at}");
+    assert_eq!(rig.namespace.engine().open_places.get(), 0, "{name}, {bytes} B, dropped at {at}");
     has_ended
 }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use kvdrive_content::Piece;
-use kvdrive_device::controller::Controller;
+use kvdrive_device::namespaces::kv::KvNamespace;
 use kvdrive_link::{BadAddress, HostMemory, Link, QueuePair};
 use kvdrive_sim::{Rng, Sim};
 use kvdrive_spec::inline::{TAIL_INLINE_BYTES, WRITE_INLINE_BYTES, get_tail, get_transfer, get_write};
@@ -224,16 +224,16 @@ pub fn any_stream(longest: usize) -> impl Strategy<Value = Vec<(usize, [u8; 64])
 struct World {
     sim: Sim,
     link: Rc<Link>,
-    controller: Rc<Controller<MockEngine>>,
+    namespace: Rc<KvNamespace<MockEngine>>,
     memory: Rc<SharedFlat>,
     queues: Vec<Rc<QueuePair>>,
 }
 
 fn world(sim: Sim, contexts: u32, engine: MockEngine) -> World {
     let memory = Rc::new(SharedFlat(RefCell::new(Flat::new())));
-    let (link, controller) = rig::start(&sim, memory.clone(), rig::link_config(1), contexts, engine);
+    let (link, namespace) = rig::start(&sim, memory.clone(), rig::link_config(1), contexts, engine);
     let queues = vec![link.admin_queue(), link.create_queue(16), link.create_queue(16)];
-    World { sim, link, controller, memory, queues }
+    World { sim, link, namespace, memory, queues }
 }
 
 impl World {
@@ -351,11 +351,11 @@ impl Oracle {
     }
 
     fn check(&mut self, world: &World, moved_freely: bool) {
-        let values = world.controller.engine().values.borrow();
+        let values = world.namespace.engine().values.borrow();
         let stored = values.iter().map(|(key, stored)| (*key, stored.content.to_bytes(stored.bytes)));
         assert!(stored.eq(self.pairs.iter().map(|(key, value)| (*key, value.clone()))), "pairs differ");
         let unfinished = self.unfinished.iter().flatten().count();
-        assert_eq!(world.controller.engine().open_places.get() as usize, unfinished);
+        assert_eq!(world.namespace.engine().open_places.get() as usize, unfinished);
         let memory = world.memory.0.borrow();
         if moved_freely {
             self.memory.clone_from(&memory);
@@ -429,7 +429,7 @@ proptest! {
                 prop_assert_eq!(submitted, completed);
             }
         }
-        prop_assert!(world.controller.engine().open_places.get() <= 2);
+        prop_assert!(world.namespace.engine().open_places.get() <= 2);
         // An unfinished value costs the next *write* a refusal, and no more than one.
         for (number, queue) in world.queues[1..].iter().enumerate() {
             let key = Key::from_u32_be(number as u32);
@@ -440,9 +440,9 @@ proptest! {
                 prop_assert_eq!(first, Status::COMMAND_SEQUENCE_ERROR);
                 prop_assert_eq!(world.complete(queue, sqe).status(), Status::SUCCESS);
             }
-            let stored = world.controller.engine().values.borrow()[&key].clone();
+            let stored = world.namespace.engine().values.borrow()[&key].clone();
             prop_assert_eq!(stored.content.to_bytes(stored.bytes), vec![number as u8; 30]);
         }
-        prop_assert_eq!(world.controller.engine().open_places.get(), 0);
+        prop_assert_eq!(world.namespace.engine().open_places.get(), 0);
     }
 }

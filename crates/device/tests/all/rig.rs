@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use kvdrive_device::controller::{Controller, ControllerConfig, Costs};
 use kvdrive_device::firmware::{Cores, Roles};
+use kvdrive_device::namespaces::kv::KvNamespace;
 use kvdrive_device::power::Journal;
 use kvdrive_host::modelled::HostCosts;
 use kvdrive_link::{HostMemory, Link, LinkConfig};
@@ -58,18 +59,19 @@ pub fn controller_config(contexts: u32) -> ControllerConfig {
     }
 }
 
-/// Starts a controller around `engine` on a new link over `memory`.
+/// Starts a controller in front of `engine` on a new link over `memory`: the link, and the namespace.
 pub fn start(
     sim: &Sim,
     memory: Rc<dyn HostMemory>,
     link: LinkConfig,
     contexts: u32,
     engine: MockEngine,
-) -> (Rc<Link>, Rc<Controller<MockEngine>>) {
+) -> (Rc<Link>, Rc<KvNamespace<MockEngine>>) {
     let link = Link::new(sim, link, memory);
     let config = controller_config(contexts);
     let cores = Cores::new(sim, config.roles);
-    let controller = Controller::new(link.clone(), cores, &config, Journal::default(), engine);
-    controller.start(sim, contexts);
-    (link, controller)
+    let journal = Journal::default();
+    let namespace = KvNamespace::new(link.clone(), cores.clone(), &config, journal.clone(), engine);
+    Controller::new(link.clone(), cores, config.costs, journal, namespace.clone()).start(sim, contexts);
+    (link, namespace)
 }

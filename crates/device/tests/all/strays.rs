@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use kvdrive_content::{Piece, Region};
-use kvdrive_device::controller::Controller;
+use kvdrive_device::namespaces::kv::KvNamespace;
 use kvdrive_link::{Class, HostMemory, Link, LocalMemory, QueuePair};
 use kvdrive_sim::Sim;
 use kvdrive_spec::iter::IterHeader;
@@ -22,14 +22,14 @@ struct Rig {
     memory: Rc<LocalMemory>,
     sim: Sim,
     link: Rc<Link>,
-    controller: Rc<Controller<MockEngine>>,
+    namespace: Rc<KvNamespace<MockEngine>>,
 }
 
 fn rig(contexts: u32) -> Rig {
     let (sim, memory) = (Sim::new(), Rc::new(LocalMemory::new()));
     let engine = MockEngine::new(1 << 20);
-    let (link, controller) = rig::start(&sim, memory.clone(), rig::link_config(1), contexts, engine);
-    Rig { memory, sim, link, controller }
+    let (link, namespace) = rig::start(&sim, memory.clone(), rig::link_config(1), contexts, engine);
+    Rig { memory, sim, link, namespace }
 }
 
 impl Rig {
@@ -45,7 +45,7 @@ impl Rig {
 
     fn keep(&self, number: u32, bytes: u32) {
         let stored = Stored { content: Region::from_bytes(vec![number as u8; bytes as usize]), bytes };
-        self.controller.engine().values.borrow_mut().insert(key(number), stored.into());
+        self.namespace.engine().values.borrow_mut().insert(key(number), stored.into());
     }
 }
 
@@ -121,7 +121,7 @@ fn every_opcode_with_every_kind_of_data_pointer() {
                 assert_eq!(crossed, (0, 0, 0), "{name}, {psdt:02b}b");
             }
             assert_eq!(
-                rig.controller.engine().open_places.get(),
+                rig.namespace.engine().open_places.get(),
                 u32::from(opcode == opcode::HYBRID && psdt == 0)
             );
         }
@@ -187,7 +187,7 @@ fn an_iterator_that_is_lost_is_closed_and_its_host_told_not_to_try_again() {
     });
     assert_eq!(rig.one(&queue, seek).status(), Status::SUCCESS);
     assert_eq!(rig.one(&queue, next).status(), Status::SUCCESS);
-    rig.controller.engine().lost_cursors.set(true);
+    rig.namespace.engine().lost_cursors.set(true);
     let lost = rig.one(&queue, next);
     assert_eq!((lost.status(), lost.do_not_retry()), (Status::ITERATOR_LOST, true));
     assert_eq!(rig.one(&queue, next).status(), Status::NO_SUCH_ITERATOR);
@@ -195,7 +195,7 @@ fn an_iterator_that_is_lost_is_closed_and_its_host_told_not_to_try_again() {
         let again = rig.one(&queue, sqe);
         assert_eq!((again.status(), again.do_not_retry()), (Status::COMMAND_INTERRUPTED, false));
     }
-    rig.controller.engine().lost_cursors.set(false);
+    rig.namespace.engine().lost_cursors.set(false);
     for _ in 0..4 {
         assert_eq!(rig.one(&queue, seek).status(), Status::SUCCESS, "all four are free");
     }
@@ -228,7 +228,7 @@ fn a_pair_that_did_not_get_to_the_host_is_the_next_one_again() {
     ] {
         assert_eq!(ask(next(2 * PAGE), address), (status, Some(key(1))));
     }
-    assert_eq!(rig.controller.engine().loads.borrow().len(), 2, "it is read once");
+    assert_eq!(rig.namespace.engine().loads.borrow().len(), 2, "it is read once");
     assert_eq!(ask(next(2 * PAGE), buffer), (Status::SUCCESS, Some(key(2))));
     // Room for less of it is enough, room for more than was read is not.
     assert_eq!(ask(next(2 * PAGE), NOWHERE).0, Status::DATA_TRANSFER_ERROR);
@@ -252,10 +252,10 @@ fn a_pair_that_cannot_be_read_now_ends_the_iterator_and_not_in_silence() {
                 sqe.set_prps(buffer, 0);
                 sqe
             });
-    rig.controller.engine().busy_loads.set(1);
+    rig.namespace.engine().busy_loads.set(1);
     assert_eq!(rig.one(&queue, seek).status(), Status::COMMAND_INTERRUPTED);
     assert_eq!(rig.one(&queue, seek).status(), Status::SUCCESS);
-    rig.controller.engine().busy_loads.set(1);
+    rig.namespace.engine().busy_loads.set(1);
     assert_eq!(rig.one(&queue, next).status(), Status::ITERATOR_LOST);
     assert_eq!(rig.one(&queue, next).status(), Status::NO_SUCH_ITERATOR);
 }
@@ -287,6 +287,6 @@ fn a_value_is_loaded_as_far_as_the_host_has_room() {
         let cqe = rig.one(&queue, sqe);
         let whole = (1 << 20) + if sqe.opcode == opcode::SEEK { header } else { 0 };
         assert_eq!((cqe.status(), cqe.dw0.get()), (Status::SUCCESS, whole));
-        assert_eq!(rig.controller.engine().loads.take(), loads, "{command:?}");
+        assert_eq!(rig.namespace.engine().loads.take(), loads, "{command:?}");
     }
 }

@@ -1,7 +1,9 @@
 //! One command of each kind, byte for byte, as the specification draws it. The bytes are typed in
 //! here from the drawings and come from no function of the crate.
 
+use kvdrive_spec::nvm::{Blocks, NvmCommand, Range};
 use kvdrive_spec::*;
+use zerocopy::IntoBytes;
 
 const CID: u16 = 0x1234;
 const NSID: u32 = 1;
@@ -292,4 +294,39 @@ fn key_padding_is_ignored() {
     bytes[11..16].fill(0xEE);
     bytes[56..].fill(0xEE);
     assert_eq!(Command::decode(&Sqe::from_bytes(bytes)), Ok(Command::Exist { key: key3() }));
+}
+
+/// Commands of the NVM command set, byte for byte where they differ from an empty entry.
+#[test]
+fn blocks() {
+    let blocks = Blocks { first: 0x0102_0304_0506_0708, count: 3 };
+    let place = [(40, 0x08), (41, 7), (42, 6), (43, 5), (44, 4), (45, 3), (46, 2), (47, 1), (48, 2)];
+    let deallocate = [(0, 0x09), (40, 4), (44, 0b100)];
+    let with = |opcode: u8| [&[(0, opcode)], &place[..]].concat();
+    let rows: [(NvmCommand, Vec<(usize, u8)>); 5] = [
+        (NvmCommand::Flush, vec![(0, 0x00)]),
+        (NvmCommand::Write(blocks), with(0x01)),
+        (NvmCommand::Read(blocks), with(0x02)),
+        (NvmCommand::WriteZeroes(blocks), with(0x08)),
+        (NvmCommand::Deallocate { ranges: 5 }, deallocate.to_vec()),
+    ];
+    for (command, bytes) in rows {
+        let mut entry = *Sqe::new(0, CID, NSID).as_bytes();
+        bytes.iter().for_each(|(at, byte)| entry[*at] = *byte);
+        assert_eq!(command.encode(CID, NSID).as_bytes(), &entry, "{command:?}");
+        assert_eq!(NvmCommand::decode(&Sqe::from_bytes(entry)), Ok(command));
+    }
+    let mut entry = NvmCommand::Write(blocks).encode(CID, NSID);
+    entry.cdw12.set(0xFFFF);
+    assert_eq!(NvmCommand::decode(&entry), Ok(NvmCommand::Write(Blocks { count: 65_536, ..blocks })));
+    entry.cdw12.set(1 << 29);
+    assert_eq!(NvmCommand::decode(&entry), Err(Status::INVALID_FIELD), "it asks for protection information");
+    assert_eq!(
+        NvmCommand::decode(&Sqe::new(0x10, CID, NSID)),
+        Err(Status::INVALID_OPCODE),
+        "Delete is of pairs"
+    );
+    let range = Range { attributes: 0.into(), blocks: 2.into(), first: 0x0A0B.into() };
+    assert_eq!(range.as_bytes(), [0, 0, 0, 0, 2, 0, 0, 0, 0x0B, 0x0A, 0, 0, 0, 0, 0, 0]);
+    assert!(!Blocks { first: u64::MAX, count: 1 }.fit(u64::MAX) && Blocks { first: 7, count: 3 }.fit(10));
 }

@@ -10,19 +10,16 @@ use kvdrive_content::Piece;
 use kvdrive_link::transfer::Arrival;
 use kvdrive_spec::{Key, Status, StoreOptions};
 
-use super::Controller;
+use super::{KvNamespace, Pairs};
 use crate::engines::{Engine, KNOWN_AHEAD};
 
-impl<E: Engine> Controller<E> {
+impl<E: Engine> KvNamespace<E> {
     /// Stores `pairs`, one behind the other.
     ///
     /// # Errors
     /// The first key whose store fails, and what it would be answered; some pairs behind it may have been
     /// asked for.
-    pub(crate) fn load(
-        &self,
-        mut pairs: &mut dyn Iterator<Item = (Key, Piece<'static>)>,
-    ) -> Result<(), (Key, Status)> {
+    pub(super) fn load_pairs(&self, mut pairs: &mut Pairs<'_>) -> Result<(), (Key, Status)> {
         let sim = self.link.sim();
         let _hold = sim.hold_clock();
         let mut next = Vec::with_capacity(KNOWN_AHEAD);

@@ -1,0 +1,405 @@
+//! A namespace of blocks: 4 KiB each, on logical pages of the flash translation layer and nothing between.
+//!
+//! * A write is acknowledged when its pages are programmed, so it is durable then, and Flush has nothing to do.
+//!   Pages of one command are written and read side by side, on all units of the flash.
+//! * Where a page has several blocks, a write of some of them reads the page and writes all of it again, one
+//!   command at a time for each page.
+//! * Deallocated blocks read zeros, and so do blocks that were never written. The translation layer forgets
+//!   after a power cut what was trimmed (the old page may be found again), so which pages are *away* lies in
+//!   power-protected memory, one bit a page:
+//!
+//! ```text
+//!   image    frame of one part: bit n of the bitmap, lowest first, is set while logical page n is away
+//!   records  part 0:  kind (u8: 1 away, 2 there) | first page (u32) | pages (u32)
+//! ```
+//!
+//! A page is there again when its program is done; a power cut between the two leaves the zeros that were
+//! acknowledged last.
+
+use std::rc::Rc;
+
+use kvdrive_content::{Piece, Region, zeros};
+use kvdrive_link::{Fetched, Link};
+use kvdrive_sim::{KeyedLock, Sim, TaskCell, join_all};
+use kvdrive_spec::identify::{CSI_NVM, IDENTIFY_BYTES, cns};
+use kvdrive_spec::nvm::{
+    BLOCK_BYTES, BLOCK_BYTES_LOG2, BlockNamespace as IdentifyNamespace, Blocks, NvmCommand, Range,
+};
+use kvdrive_spec::{Cqe, Key, Status};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+use super::{Answer, Namespace, Pairs};
+use crate::controller::{Controller, Costs, receive, send};
+use crate::drive::{DriveConfig, Parts, PowerOnError, fingerprint};
+use crate::engines::{EngineCounters, Utilization};
+use crate::firmware::{Cores, Role};
+use crate::flash::Purpose;
+use crate::flash::spare::TAG_BYTES;
+use crate::ftl::{Ftl, Lpa, logical_pages};
+use crate::power::{self, ImageError, Journal};
+use crate::requests::completion_of;
+
+/// Kind of a page of blocks, for the translation layer.
+const PAGE_KIND: u8 = 1;
+/// Most data of one command, as a power of two of 4096 bytes: 2 MiB.
+const TRANSFER_MAX_LOG2: u8 = 9;
+const TRANSFER_MAX_BYTES: u32 = 4096 << TRANSFER_MAX_LOG2;
+
+const AWAY: u8 = 1;
+const THERE: u8 = 2;
+const RECORD_BYTES: usize = 9;
+
+/// Which logical pages are away: never written again since they were deallocated.
+#[derive(Clone)]
+struct AwayPages(Vec<u8>);
+
+impl AwayPages {
+    fn none(pages: u32) -> AwayPages {
+        AwayPages(vec![0; AwayPages::bytes(pages)])
+    }
+
+    fn bytes(pages: u32) -> usize {
+        pages.div_ceil(8) as usize
+    }
+
+    fn has(&self, page: u32) -> bool {
+        self.0[page as usize / 8] >> (page % 8) & 1 == 1
+    }
+
+    fn set(&mut self, page: u32, is_away: bool) {
+        let (byte, bit) = (&mut self.0[page as usize / 8], 1 << (page % 8));
+        *byte = if is_away { *byte | bit } else { *byte & !bit };
+    }
+
+    fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+        (0..self.0.len() as u32 * 8).filter(|page| self.has(*page))
+    }
+
+    /// The part of an image. It must be of a drive with as many pages.
+    fn from_part(part: &[u8], pages: u32) -> Result<AwayPages, ImageError> {
+        let beyond = part.last().is_some_and(|last| !pages.is_multiple_of(8) && last >> (pages % 8) > 0);
+        if part.len() != AwayPages::bytes(pages) || beyond {
+            return Err(ImageError::new(0, format!("it is of a drive with other than {pages} pages")));
+        }
+        Ok(AwayPages(part.to_vec()))
+    }
+
+    fn apply(&mut self, record: &[u8], pages: u32) -> Result<(), ImageError> {
+        let wrong = || ImageError::new(0, "a record of its blocks says nothing that this program knows");
+        let record: &[u8; RECORD_BYTES] = record.try_into().map_err(|_| wrong())?;
+        let word =
+            |at: usize| u32::from_le_bytes([record[at], record[at + 1], record[at + 2], record[at + 3]]);
+        let (first, count) = (word(1), word(5));
+        let end = first.checked_add(count).filter(|end| *end <= pages).ok_or_else(wrong)?;
+        let is_away = match record[0] {
+            AWAY => true,
+            THERE => false,
+            _ => return Err(wrong()),
+        };
+        (first..end).for_each(|page| self.set(page, is_away));
+        Ok(())
+    }
+}
+
+/// The blocks of a drive.
+pub struct BlockNamespace {
+    link: Rc<Link>,
+    sim: Sim,
+    cores: Cores,
+    costs: Costs,
+    ftl: Ftl,
+    journal: Journal,
+    fingerprint: u64,
+    page_bytes: u32,
+    away: TaskCell<AwayPages>,
+    /// Held by who writes a part of a page, or all of a page that has parts.
+    pages: KeyedLock<u32>,
+}
+
+/// The part of a command that lies in one page.
+#[derive(Clone, Copy)]
+struct InPage {
+    page: u32,
+    /// First byte within the page, and within the command's data.
+    at: u32,
+    data_at: u32,
+    bytes: u32,
+}
+
+/// Can there be a drive of blocks like this? If not, a line that begins with the key to blame.
+pub fn check(config: &DriveConfig) -> Result<(), PowerOnError> {
+    let fail = |line| Err(PowerOnError::Config(line));
+    let geometry = config.flash.geometry();
+    config.ftl.check(&geometry).or_else(|error| fail(format!("ftl.{error}")))?;
+    if !config.flash.enabled {
+        return fail("nand.enabled: false; a drive of blocks has nothing but flash".into());
+    }
+    if !geometry.page_bytes.is_multiple_of(BLOCK_BYTES) {
+        let bytes = geometry.page_bytes;
+        return fail(format!("flash.page_bytes: {bytes}; blocks need a multiple of {BLOCK_BYTES}"));
+    }
+    let needed = AwayPages::bytes(logical_pages(&geometry, config.ftl.over_provisioning)) as u64;
+    if needed > config.protected_bytes {
+        let has = config.protected_bytes;
+        return fail(format!("power.protected_bytes: {has}; a bit for each page needs {needed}"));
+    }
+    Ok(())
+}
+
+fn pages_of(config: &DriveConfig) -> u32 {
+    logical_pages(&config.flash.geometry(), config.ftl.over_provisioning)
+}
+
+fn unframe(config: &DriveConfig, image: &[u8]) -> Result<AwayPages, PowerOnError> {
+    let parts = power::unframe(fingerprint(config), image)?;
+    match &parts[..] {
+        [part] => Ok(AwayPages::from_part(part, pages_of(config))?),
+        _ => Err(ImageError::new(0, format!("{} parts, blocks have one", parts.len())).into()),
+    }
+}
+
+/// Applies journal records to a protected image.
+pub fn fold(config: &DriveConfig, image: &[u8], records: &[(u8, Vec<u8>)]) -> Result<Vec<u8>, PowerOnError> {
+    let mut away = unframe(config, image)?;
+    for (part, record) in records {
+        if *part != 0 {
+            return Err(ImageError::new(0, format!("a record of part {part}, blocks have part 0")).into());
+        }
+        away.apply(record, pages_of(config))?;
+    }
+    Ok(power::frame(fingerprint(config), &[away.0]))
+}
+
+/// The namespace of an empty drive, or of what `image` and the flash hold.
+pub fn start(parts: Parts, link: &Rc<Link>, image: Option<&[u8]>) -> Result<Rc<dyn Namespace>, PowerOnError> {
+    let Parts { sim, cores, flash, journal, config } = parts;
+    check(&config)?;
+    let (ftl, away) = match image {
+        None => (Ftl::new(flash, &config.ftl), AwayPages::none(pages_of(&config))),
+        Some(image) => {
+            let away = unframe(&config, image)?;
+            (Ftl::recover(flash, &config.ftl, &mut |_, _, _| {}), away)
+        }
+    };
+    away.iter().for_each(|page| ftl.trim(Lpa(page)));
+    Ok(Rc::new(BlockNamespace {
+        link: link.clone(),
+        pages: KeyedLock::new(&sim),
+        sim,
+        cores,
+        costs: config.controller.costs,
+        page_bytes: ftl.page_bytes(),
+        ftl,
+        journal,
+        fingerprint: fingerprint(&config),
+        away: TaskCell::new(away),
+    }))
+}
+
+impl BlockNamespace {
+    fn blocks(&self) -> u64 {
+        u64::from(self.ftl.logical_pages()) * u64::from(self.page_bytes / BLOCK_BYTES)
+    }
+
+    /// The blocks of a command that moves or clears them, when they are there.
+    fn in_range(&self, blocks: Blocks) -> Result<Blocks, Status> {
+        if blocks.fit(self.blocks()) { Ok(blocks) } else { Err(Status::LBA_OUT_OF_RANGE) }
+    }
+
+    /// Bytes of a command that moves blocks, when they are there and not too many.
+    fn data_bytes(&self, blocks: Blocks) -> Result<u32, Status> {
+        let bytes = self.in_range(blocks)?.count.checked_mul(BLOCK_BYTES);
+        bytes.filter(|bytes| *bytes <= TRANSFER_MAX_BYTES).ok_or(Status::INVALID_FIELD)
+    }
+
+    /// A command's blocks page by page.
+    fn by_page(&self, blocks: Blocks) -> impl Iterator<Item = InPage> + use<> {
+        let page_bytes = u64::from(self.page_bytes);
+        let begin = blocks.first * u64::from(BLOCK_BYTES);
+        let end = begin + u64::from(blocks.count) * u64::from(BLOCK_BYTES);
+        (begin / page_bytes..end.div_ceil(page_bytes)).map(move |page| {
+            let (from, to) = ((page * page_bytes).max(begin), ((page + 1) * page_bytes).min(end));
+            InPage {
+                page: page as u32,
+                at: (from % page_bytes) as u32,
+                data_at: (from - begin) as u32,
+                bytes: (to - from) as u32,
+            }
+        })
+    }
+
+    fn answer_to(&self, fetched: &Fetched) -> Answer {
+        let sqe = &fetched.sqe;
+        let command = NvmCommand::decode(sqe);
+        let decode_ns = match &command {
+            Ok(NvmCommand::Write(_)) => self.costs.decode_store_ns,
+            _ => self.costs.decode_other_ns,
+        };
+        self.cores.of(Role::Dispatch).run_noted(decode_ns, "controller", "decode");
+        match command? {
+            NvmCommand::Flush | NvmCommand::Hint => {}
+            NvmCommand::Read(blocks) => {
+                let bytes = self.data_bytes(blocks)?;
+                let data = self.read(blocks)?;
+                send(&self.link, sqe, bytes, &data, bytes)?;
+            }
+            NvmCommand::Write(blocks) => {
+                let bytes = self.data_bytes(blocks)?;
+                let mut data = Region::new();
+                let mut at = 0;
+                receive(&self.link, sqe, bytes, &mut |piece| {
+                    data.write(at, piece);
+                    at += piece.bytes();
+                })?;
+                self.write(blocks, &data)?;
+            }
+            NvmCommand::WriteZeroes(blocks) => self.clear(self.in_range(blocks)?)?,
+            NvmCommand::Deallocate { ranges } => self.deallocate(fetched, ranges)?,
+        }
+        Ok((0, 0))
+    }
+
+    /// The content of a page; `None`: zeros.
+    fn page(&self, page: u32) -> Result<Option<Rc<Region>>, Status> {
+        if !self.ftl.is_mapped(Lpa(page)) {
+            return Ok(None);
+        }
+        let read = self.ftl.read(Lpa(page), Purpose::Data);
+        read.map(Some).map_err(|_| Status::UNRECOVERED_READ_ERROR)
+    }
+
+    fn read(&self, blocks: Blocks) -> Result<Region, Status> {
+        let parts: Vec<InPage> = self.by_page(blocks).collect();
+        let pages = join_all(&self.sim, parts.iter().map(|part| || self.page(part.page)));
+        let mut data = Region::new();
+        for (part, page) in parts.iter().zip(pages) {
+            copy(page?.as_deref(), part.at, part.bytes, &mut data, part.data_at);
+        }
+        Ok(data)
+    }
+
+    fn write(&self, blocks: Blocks, data: &Region) -> Result<(), Status> {
+        let parts: Vec<InPage> = self.by_page(blocks).collect();
+        let writes = parts.iter().map(|part| || self.write_page(*part, Some(data)));
+        join_all(&self.sim, writes).into_iter().collect()
+    }
+
+    /// Writes a command's part of a page; without data, zeros.
+    fn write_page(&self, part: InPage, data: Option<&Region>) -> Result<(), Status> {
+        let InPage { page, at, data_at, bytes } = part;
+        let _turn = (self.page_bytes > BLOCK_BYTES).then(|| self.pages.lock(page));
+        if data.is_none() && bytes == self.page_bytes {
+            self.note_away(page, true);
+            self.ftl.trim(Lpa(page));
+            return Ok(());
+        }
+        let mut content = Region::new();
+        if bytes < self.page_bytes {
+            copy(self.page(page)?.as_deref(), 0, self.page_bytes, &mut content, 0);
+        }
+        copy(data, data_at, bytes, &mut content, at);
+        self.ftl.write(Lpa(page), Rc::new(content), PAGE_KIND, [0; TAG_BYTES], Purpose::Data);
+        if self.away.borrow().has(page) {
+            self.note_away(page, false);
+        }
+        Ok(())
+    }
+
+    fn note_away(&self, page: u32, is_away: bool) {
+        self.away.borrow_mut().set(page, is_away);
+        if self.journal.is_kept() {
+            let mut record = [0; RECORD_BYTES];
+            record[0] = if is_away { AWAY } else { THERE };
+            record[1..5].copy_from_slice(&page.to_le_bytes());
+            record[5..].copy_from_slice(&1u32.to_le_bytes());
+            self.journal.append(0, &record);
+        }
+    }
+
+    /// Makes blocks read zeros: whole pages go away, of others a part is written.
+    fn clear(&self, blocks: Blocks) -> Result<(), Status> {
+        self.by_page(blocks).try_for_each(|part| self.write_page(part, None))
+    }
+
+    fn deallocate(&self, fetched: &Fetched, ranges: u32) -> Result<(), Status> {
+        let mut bytes = vec![0; ranges as usize * Range::BYTES];
+        let mut at = 0;
+        receive(&self.link, &fetched.sqe, bytes.len() as u32, &mut |piece: Piece<'_>| {
+            let end = at + piece.bytes() as usize;
+            piece.expand(&mut bytes[at..end]);
+            at = end;
+        })?;
+        let ranges = <[Range]>::ref_from_bytes(&bytes).expect("bytes need no alignment");
+        // All or none: nothing changes for a command that names what is not there.
+        let blocks: Result<Vec<Blocks>, Status> =
+            ranges.iter().map(|range| self.in_range(range.blocks())).collect();
+        blocks?.into_iter().filter(|blocks| blocks.count > 0).try_for_each(|blocks| self.clear(blocks))
+    }
+
+    fn identify_namespace(&self) -> Vec<u8> {
+        let mut answer = IdentifyNamespace::new_zeroed();
+        answer.size_blocks.set(self.blocks());
+        answer.capacity_blocks.set(self.blocks());
+        answer.used_blocks.set(self.utilization().live_bytes / u64::from(BLOCK_BYTES));
+        answer.deallocated = IdentifyNamespace::DEALLOCATED_READ_ZEROS;
+        answer.nguid = Controller::NGUID;
+        answer.formats[0].block_bytes_log2 = BLOCK_BYTES_LOG2;
+        answer.as_bytes().to_vec()
+    }
+}
+
+/// Copies `bytes` bytes of a page, or of zeros, to byte `to` of `data`.
+fn copy(page: Option<&Region>, at: u32, bytes: u32, data: &mut Region, to: u32) {
+    let mut to = to;
+    let mut put = |piece: Piece<'_>| {
+        data.write(to, piece);
+        to += piece.bytes();
+    };
+    match page {
+        Some(page) => page.read(at, bytes, &mut put),
+        None => zeros(bytes, &mut put),
+    }
+}
+
+impl Namespace for BlockNamespace {
+    fn command_set(&self) -> u8 {
+        CSI_NVM
+    }
+
+    fn execute(&self, fetched: &Fetched) -> Option<Cqe> {
+        Some(completion_of(fetched, self.answer_to(fetched)))
+    }
+
+    fn identify(&self, structure: u8) -> Option<Vec<u8>> {
+        match structure {
+            cns::NAMESPACE => Some(self.identify_namespace()),
+            // What the NVM command set adds: nothing that this drive has.
+            cns::CSI_NAMESPACE | cns::CSI_CONTROLLER => Some(vec![0; IDENTIFY_BYTES]),
+            _ => None,
+        }
+    }
+
+    fn transfer_max_log2(&self) -> u8 {
+        TRANSFER_MAX_LOG2
+    }
+
+    fn load(&self, pairs: &mut Pairs<'_>) -> Result<(), (Key, Status)> {
+        pairs.next().map_or(Ok(()), |(key, _)| Err((key, Status::INVALID_OPCODE)))
+    }
+
+    fn protected_image(&self) -> Vec<u8> {
+        power::frame(self.fingerprint, &[self.away.borrow().0.clone()])
+    }
+
+    fn counters(&self) -> EngineCounters {
+        EngineCounters::default()
+    }
+
+    fn utilization(&self) -> Utilization {
+        let page_bytes = u64::from(self.page_bytes);
+        Utilization {
+            live_bytes: self.ftl.statistics().live_pages * page_bytes,
+            capacity_bytes: u64::from(self.ftl.logical_pages()) * page_bytes,
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! A namespace of pairs: an engine, and what commands of the KV command set leave behind between them, by
+//! queue (unfinished values, windows) or by iterator. The commands themselves are in [`crate::requests`].
+
+mod iterators;
+mod loading;
+mod unfinished;
+mod windows;
+
+use std::rc::{Rc, Weak};
+
+use kvdrive_content::Piece;
+use kvdrive_link::{Exposed, Fetched, Link, QueuePair};
+use kvdrive_spec::identify::{CSI_KV, KvController, KvFormat, KvNamespace as IdentifyNamespace, cns};
+use kvdrive_spec::{Cqe, Key, Status};
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::{Namespace, Pairs};
+use crate::controller::{Controller, ControllerConfig, Costs};
+use crate::engines::{Engine, EngineCounters, Utilization};
+use crate::firmware::Cores;
+use crate::power::Journal;
+use crate::requests;
+use iterators::Iterators;
+pub(crate) use iterators::{PairAnswer, Walk};
+pub(crate) use unfinished::{Unfinished, UnfinishedValues};
+pub(crate) use windows::Found;
+use windows::Windows;
+
+/// Pairs in engine `E`.
+pub struct KvNamespace<E: Engine> {
+    pub(crate) link: Rc<Link>,
+    pub(crate) cores: Cores,
+    pub(crate) costs: Costs,
+    pub(crate) engine: E,
+    pub(crate) unfinished: UnfinishedValues<E::Place>,
+    pub(crate) windows: Windows<E::Window>,
+    pub(crate) iterators: Iterators<Walk<E::Cursor>>,
+    journal: Journal,
+    max_value_bytes: u32,
+}
+
+impl<E: Engine> KvNamespace<E> {
+    /// A namespace around `engine`, whose firmware runs on `cores`. `journal` is where the engine's protected
+    /// state is kept, if it is. If the engine has windows, the link's CXL.mem port leads to them.
+    pub fn new(
+        link: Rc<Link>,
+        cores: Cores,
+        config: &ControllerConfig,
+        journal: Journal,
+        engine: E,
+    ) -> Rc<KvNamespace<E>> {
+        let namespace = Rc::new(KvNamespace {
+            cores,
+            costs: config.costs,
+            unfinished: UnfinishedValues::new(),
+            windows: Windows::new(),
+            iterators: Iterators::new(config.iterators),
+            journal,
+            max_value_bytes: config.max_value_bytes.min(engine.max_value_bytes()),
+            engine,
+            link,
+        });
+        if namespace.engine.window_bytes().is_some() {
+            let exposed: Weak<dyn Exposed> = Rc::downgrade(&(namespace.clone() as Rc<dyn Exposed>));
+            namespace.link.expose(exposed);
+        }
+        namespace
+    }
+
+    /// The engine inside.
+    pub fn engine(&self) -> &E {
+        &self.engine
+    }
+
+    /// Gives up the value that `queue` has begun.
+    pub(crate) fn discard_value(&self, queue: &QueuePair) {
+        if let Some(Unfinished::Value(value)) = self.unfinished.take(queue) {
+            self.engine.abandon(value.place);
+        }
+    }
+
+    pub(crate) fn check_value_bytes(&self, value_bytes: u32) -> Result<(), Status> {
+        if value_bytes > self.max_value_bytes { Err(Status::INVALID_VALUE_SIZE) } else { Ok(()) }
+    }
+
+    fn identify_namespace(&self) -> Vec<u8> {
+        let used = self.engine.utilization();
+        let mut answer = IdentifyNamespace::new_zeroed();
+        answer.size_bytes.set(used.capacity_bytes);
+        answer.used_bytes.set(used.live_bytes.min(used.capacity_bytes));
+        answer.nguid = Controller::NGUID;
+        let format: &mut KvFormat = &mut answer.formats[0];
+        format.key_max_bytes.set(Key::MAX_LEN as u16);
+        format.value_max_bytes.set(self.max_value_bytes);
+        answer.as_bytes().to_vec()
+    }
+}
+
+impl<E: Engine> Namespace for KvNamespace<E> {
+    fn command_set(&self) -> u8 {
+        CSI_KV
+    }
+
+    fn execute(&self, fetched: &Fetched) -> Option<Cqe> {
+        requests::execute(self, fetched)
+    }
+
+    fn identify(&self, structure: u8) -> Option<Vec<u8>> {
+        match structure {
+            cns::CSI_NAMESPACE => Some(self.identify_namespace()),
+            cns::CSI_CONTROLLER => {
+                let mut answer = KvController::new_zeroed();
+                answer.version.set(KvController::VERSION_1_3);
+                Some(answer.as_bytes().to_vec())
+            }
+            _ => None,
+        }
+    }
+
+    fn end_queue(&self, queue: &QueuePair) {
+        self.discard_value(queue);
+        self.windows.close(queue);
+    }
+
+    fn load(&self, pairs: &mut Pairs<'_>) -> Result<(), (Key, Status)> {
+        self.load_pairs(pairs)
+    }
+
+    fn expect(&self, keys: &mut dyn Iterator<Item = Key>) {
+        self.engine.expect(keys);
+    }
+
+    fn drain(&self) {
+        self.engine.drain();
+    }
+
+    fn protected_image(&self) -> Vec<u8> {
+        self.engine.protected_image()
+    }
+
+    fn counters(&self) -> EngineCounters {
+        self.engine.counters()
+    }
+
+    fn details(&self) -> Vec<(&'static str, u64)> {
+        self.engine.details()
+    }
+
+    fn dram(&self) -> Vec<(&'static str, u64)> {
+        self.engine.dram()
+    }
+
+    fn utilization(&self) -> Utilization {
+        self.engine.utilization()
+    }
+}
+
+/// Bytes of window `g` lie at `g` times its size: addresses that no other window ever has.
+impl<E: Engine> Exposed for KvNamespace<E> {
+    fn window_bytes(&self) -> u32 {
+        self.engine.window_bytes().expect("only engines with windows are exposed")
+    }
+
+    fn store(&self, address: u64, piece: Piece<'_>) {
+        let window_bytes = u64::from(Exposed::window_bytes(self));
+        let at = (address % window_bytes) as u32;
+        if u64::from(at) + u64::from(piece.bytes()) <= window_bytes {
+            let write = |window: &E::Window| self.engine.write_window(window, at, piece);
+            self.windows.of_generation(address / window_bytes, write);
+        }
+    }
+}

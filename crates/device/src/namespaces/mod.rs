@@ -1,0 +1,83 @@
+//! Namespaces: what takes a command of an I/O queue. What an opcode means depends on the command set of the
+//! namespace it names: 02h is Retrieve of pairs and Read of blocks.
+//!
+//! | module | what it keeps |
+//! |---|---|
+//! | [`kv`] | pairs, in an engine (KV command set and the vendor commands beside it) |
+//! | [`block`] | numbered blocks, on the flash translation layer alone (NVM command set) |
+//!
+//! A controller fetches commands, keeps their turns, posts completions and speaks of itself
+//! ([`crate::controller`]); of what is stored it knows this trait and nothing else.
+
+pub mod block;
+pub mod kv;
+
+use kvdrive_content::Piece;
+use kvdrive_link::{Fetched, QueuePair};
+use kvdrive_spec::{Cqe, Key, Status};
+
+use crate::engines::{EngineCounters, Utilization};
+
+/// The namespace that a drive has.
+pub const NSID: u32 = 1;
+
+/// What a command answers besides its status: dwords 0 and 1 of the completion.
+pub type Answer = Result<(u32, u32), Status>;
+
+/// Pairs to be stored.
+pub type Pairs<'a> = dyn Iterator<Item = (Key, Piece<'static>)> + 'a;
+
+/// One namespace of a drive.
+pub trait Namespace {
+    /// Its command set identifier: [`kvdrive_spec::identify::CSI_KV`] or
+    /// [`kvdrive_spec::identify::CSI_NVM`].
+    fn command_set(&self) -> u8;
+
+    /// Executes a command of an I/O queue that names this namespace, in its turn. `None`: nothing is posted
+    /// for it, as the host asked.
+    fn execute(&self, fetched: &Fetched) -> Option<Cqe>;
+
+    /// Identify data of CNS `structure`, of those that depend on the namespace's command set; `None`: it has
+    /// no such structure.
+    fn identify(&self, structure: u8) -> Option<Vec<u8>>;
+
+    /// A queue was reset or deleted: what it left unfinished here is discarded.
+    fn end_queue(&self, _queue: &QueuePair) {}
+
+    /// MDTS: the most data that a command moves, 4096 bytes times 2 to this; 0: no limit.
+    fn transfer_max_log2(&self) -> u8 {
+        0
+    }
+
+    /// Stores pairs in no model time: what is on a drive before a study begins.
+    ///
+    /// # Errors
+    /// The first key whose store fails, and what it would be answered; some pairs behind it may have been
+    /// asked for.
+    fn load(&self, pairs: &mut Pairs<'_>) -> Result<(), (Key, Status)>;
+
+    /// Commands with these keys will come soon: [`crate::engines::Engine::expect`].
+    fn expect(&self, _keys: &mut dyn Iterator<Item = Key>) {}
+
+    /// Writes everything buffered to flash, so that it is counted.
+    fn drain(&self) {}
+
+    /// Everything that must survive a power cut and is not on flash.
+    fn protected_image(&self) -> Vec<u8>;
+
+    /// What its engine counts.
+    fn counters(&self) -> EngineCounters;
+
+    /// What else it counts, by names of its own: [`crate::engines::Engine::details`].
+    fn details(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+
+    /// What its structures take of the drive's DRAM, in bytes: [`crate::engines::Engine::dram`].
+    fn dram(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+
+    /// How full it is.
+    fn utilization(&self) -> Utilization;
+}

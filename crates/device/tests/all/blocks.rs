@@ -1,0 +1,403 @@
+//! A drive of blocks against an array of them: data, ranges, deallocation, power cuts, strays.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use kvdrive_content::{Pattern, Piece, Region};
+use kvdrive_device::power::Survivors;
+use kvdrive_device::{Drive, DriveConfig};
+use kvdrive_link::transfer::prp;
+use kvdrive_link::{HostMemory, Link, LocalMemory, QueuePair};
+use kvdrive_sim::{Rng, Sim, join_all};
+use kvdrive_spec::identify::{CSI_NVM, cns};
+use kvdrive_spec::nvm::{BLOCK_BYTES, BlockNamespace, Blocks, NvmCommand, Range};
+use kvdrive_spec::{Command, Cqe, Key, SglDescriptor, Sqe, Status, opcode};
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::crafted::{config, in_memory};
+use super::rig;
+
+const NSID: u32 = 1;
+/// Blocks that the tests work on: few, so that they meet.
+const SPAN: u64 = 96;
+const BUFFER_BYTES: u32 = 64 * BLOCK_BYTES;
+
+/// Pages of one block, and of four.
+const PAGES: [u32; 2] = [BLOCK_BYTES, 4 * BLOCK_BYTES];
+
+fn blocks_config(page_bytes: u32) -> DriveConfig {
+    let mut config = config("block", None);
+    config.flash.page_bytes = page_bytes;
+    config.controller.contexts = 4;
+    config.media = in_memory();
+    config
+}
+
+/// A host with a queue pair: one command at a time of each buffer.
+struct Host {
+    link: Rc<Link>,
+    memory: Rc<LocalMemory>,
+    queue: Rc<QueuePair>,
+    cid: Cell<u16>,
+}
+
+impl Host {
+    fn new(link: &Rc<Link>, memory: &Rc<LocalMemory>) -> Host {
+        Host { link: link.clone(), memory: memory.clone(), queue: link.create_queue(64), cid: Cell::new(0) }
+    }
+
+    fn submit(&self, mut sqe: Sqe) -> Cqe {
+        let cid = self.cid.replace(self.cid.get().wrapping_add(1));
+        sqe.cid.set(cid);
+        assert!(self.queue.try_submit(sqe), "the queue has room");
+        self.link.ring_submission(&self.queue);
+        let cqe = self.queue.completion(cid);
+        self.link.ring_completion(&self.queue);
+        cqe
+    }
+
+    /// A buffer with its list page.
+    fn buffer(&self) -> (u64, u64) {
+        let (buffer, list) = (self.memory.map(BUFFER_BYTES), self.memory.map(4096));
+        let pages = (1..u64::from(BUFFER_BYTES / 4096)).flat_map(|page| (buffer + page * 4096).to_le_bytes());
+        let entries: Vec<u8> = pages.collect();
+        self.memory.write(list, Piece::Bytes(&entries)).expect("it is mapped");
+        (buffer, list)
+    }
+
+    fn carry_out(&self, command: NvmCommand, data: Option<Piece<'_>>, bytes: u32) -> (Status, Vec<u8>) {
+        let (buffer, list) = self.buffer();
+        if let Some(data) = data {
+            self.memory.write(buffer, data).expect("it is mapped");
+        }
+        let mut sqe = command.encode(0, NSID);
+        prp::point_at(&mut sqe, buffer, list, bytes);
+        let status = self.submit(sqe).status();
+        let mut found = vec![0; bytes as usize];
+        let mut at = 0;
+        let mut take = |piece: Piece<'_>| {
+            let end = at + piece.bytes() as usize;
+            piece.expand(&mut found[at..end]);
+            at = end;
+        };
+        self.memory.read(buffer, bytes, &mut take).expect("it is mapped");
+        (status, found)
+    }
+
+    fn read(&self, first: u64, count: u32) -> Result<Vec<u8>, Status> {
+        let bytes = count * BLOCK_BYTES;
+        let (status, found) = self.carry_out(NvmCommand::Read(Blocks { first, count }), None, bytes);
+        if status.is_success() { Ok(found) } else { Err(status) }
+    }
+
+    fn write(&self, first: u64, count: u32, version: u64) -> Status {
+        let bytes = count * BLOCK_BYTES;
+        let mut data = Region::new();
+        for block in 0..count {
+            let content = content(first.wrapping_add(block.into()), version);
+            data.write(block * BLOCK_BYTES, Piece::Pattern(content));
+        }
+        let data = data.to_bytes(bytes);
+        self.carry_out(NvmCommand::Write(Blocks { first, count }), Some(Piece::Bytes(&data)), bytes).0
+    }
+
+    fn deallocate(&self, ranges: &[Blocks]) -> Status {
+        let ranges: Vec<Range> = ranges
+            .iter()
+            .map(|range| Range {
+                attributes: 0.into(),
+                blocks: range.count.into(),
+                first: range.first.into(),
+            })
+            .collect();
+        let command = NvmCommand::Deallocate { ranges: ranges.len() as u32 };
+        let bytes = ranges.as_bytes();
+        self.carry_out(command, Some(Piece::Bytes(bytes)), bytes.len() as u32).0
+    }
+}
+
+fn content(block: u64, version: u64) -> Pattern {
+    Pattern::of_value(&Key::from_u32_be(block as u32), version, BLOCK_BYTES)
+}
+
+/// What a block reads: a version, or zeros (`None`).
+fn bytes_of(block: u64, version: Option<u64>) -> Vec<u8> {
+    let mut bytes = vec![0; BLOCK_BYTES as usize];
+    if let Some(version) = version {
+        content(block, version).expand(&mut bytes);
+    }
+    bytes
+}
+
+/// What was acknowledged last of each block, and what is under way.
+#[derive(Clone, Default)]
+struct Oracle {
+    acknowledged: BTreeMap<u64, Option<u64>>,
+    under_way: BTreeMap<u64, Option<u64>>,
+}
+
+impl Oracle {
+    fn check(&self, host: &Host) {
+        for block in 0..SPAN {
+            let found = host.read(block, 1).expect("a block can be read");
+            let known = self.acknowledged.get(&block).copied().flatten();
+            let may_be = [Some(known), self.under_way.get(&block).copied()];
+            let is_one = may_be.into_iter().flatten().any(|version| found == bytes_of(block, version));
+            assert!(is_one, "block {block} is neither {known:?} nor what was under way");
+        }
+    }
+}
+
+/// One random command; the oracle knows of it before and behind it.
+fn step(host: &Host, oracle: &RefCell<Oracle>, rng: &mut Rng, versions: &Cell<u64>, lane: (u64, u64)) {
+    let (from, span) = lane;
+    let first = from + rng.below(span);
+    let count = 1 + rng.below((from + span - first).min(12)) as u32;
+    let version = versions.replace(versions.get() + 1);
+    let blocks = first..first + u64::from(count);
+    let (is_read, content) = match rng.below(8) {
+        0..=3 => (false, Some(version)),
+        4 => (false, None),
+        5 => (false, None),
+        _ => (true, None),
+    };
+    if is_read {
+        let found = host.read(first, count).expect("blocks can be read");
+        let oracle = oracle.borrow();
+        let expected: Vec<u8> = blocks
+            .flat_map(|block| bytes_of(block, oracle.acknowledged.get(&block).copied().flatten()))
+            .collect();
+        assert!(found == expected, "blocks {first}+{count}");
+        return;
+    }
+    oracle.borrow_mut().under_way.extend(blocks.clone().map(|block| (block, content)));
+    let status = match content {
+        Some(version) => host.write(first, count, version),
+        None if rng.one_in(2) => {
+            let half = count / 2;
+            let ranges = [
+                Blocks { first, count: half },
+                Blocks { first: first + u64::from(half), count: count - half },
+            ];
+            host.deallocate(&ranges)
+        }
+        None => host.carry_out(NvmCommand::WriteZeroes(Blocks { first, count }), None, 0).0,
+    };
+    assert_eq!(status, Status::SUCCESS);
+    let mut oracle = oracle.borrow_mut();
+    for block in blocks {
+        oracle.under_way.remove(&block);
+        oracle.acknowledged.insert(block, content);
+    }
+}
+
+struct Bench {
+    sim: Sim,
+    link: Rc<Link>,
+    memory: Rc<LocalMemory>,
+}
+
+impl Bench {
+    fn new(sim: Sim) -> Bench {
+        let memory = Rc::new(LocalMemory::new());
+        Bench { link: Link::new(&sim, rig::link_config(4096), memory.clone()), memory, sim }
+    }
+
+    fn power_on(&self, config: &DriveConfig, survivors: Option<&Survivors>) -> Drive {
+        Drive::power_on(&self.sim, &self.link, config, survivors).expect("a drive of blocks comes up")
+    }
+
+    fn host(&self) -> Host {
+        Host::new(&self.link, &self.memory)
+    }
+}
+
+/// Four hosts, each on blocks of its own that share pages with its neighbours'.
+#[test]
+fn blocks_read_what_was_written() {
+    for page_bytes in PAGES {
+        for seed in 0..4 {
+            let bench = Bench::new(if seed == 0 { Sim::new() } else { Sim::permuted(seed) });
+            bench.sim.block_on(|| {
+                let drive = bench.power_on(&blocks_config(page_bytes), None);
+                let oracle = RefCell::new(Oracle::default());
+                let versions = Cell::new(1);
+                let lanes = (0..4u64).map(|lane| {
+                    let (bench, oracle, versions) = (&bench, &oracle, &versions);
+                    move || {
+                        let (host, mut rng) = (bench.host(), Rng::stream(seed * 4 + lane, "lane"));
+                        for _ in 0..120 {
+                            step(&host, oracle, &mut rng, versions, (lane * 23 + 1, 23));
+                        }
+                    }
+                });
+                join_all(&bench.sim, lanes);
+                oracle.borrow().check(&bench.host());
+                let mut rng = Rng::stream(seed, "survivors");
+                let survivors = drive.survivors(&mut rng);
+                let again = Bench::new(Sim::new());
+                again.sim.block_on(|| {
+                    let _drive = again.power_on(&blocks_config(page_bytes), Some(&survivors));
+                    oracle.borrow().check(&again.host());
+                });
+                again.sim.clear();
+            });
+            bench.sim.clear();
+        }
+    }
+}
+
+#[test]
+fn acknowledged_blocks_survive_a_power_cut_at_any_event() {
+    for page_bytes in PAGES {
+        let bench = Bench::new(Sim::permuted(7));
+        bench.sim.step_every_event();
+        let config = blocks_config(page_bytes);
+        let drive = bench.sim.block_on(|| bench.power_on(&config, None));
+        let (oracle, versions) = (Rc::new(RefCell::new(Oracle::default())), Rc::new(Cell::new(1)));
+        for lane in 0..3u64 {
+            let (host, oracle, versions) = (bench.host(), oracle.clone(), versions.clone());
+            bench.sim.spawn(move || {
+                let mut rng = Rng::stream(lane, "cut lane");
+                loop {
+                    step(&host, &oracle, &mut rng, &versions, (lane * 31 + 1, 31));
+                }
+            });
+        }
+        let mut rng = Rng::stream(1, "cut");
+        for event in 0..6_000 {
+            assert!(bench.sim.step(), "the hosts are stuck");
+            if event % 29 == 0 {
+                let (survivors, known) = (drive.survivors(&mut rng), oracle.borrow().clone());
+                let again = Bench::new(Sim::new());
+                again.sim.block_on(|| {
+                    let _drive = again.power_on(&config, Some(&survivors));
+                    known.check(&again.host());
+                });
+                again.sim.clear();
+            }
+        }
+        bench.sim.clear();
+    }
+}
+
+/// On a file every change of what is away is a record: the drive comes back from copies of its files, taken
+/// while it runs.
+#[test]
+fn what_was_deallocated_stays_away_when_the_process_is_killed() {
+    let (folder, copies) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+    let on = |folder: &tempfile::TempDir| {
+        let mut config = config("block", Some(&folder.path().join("blocks.img")));
+        config.flash.page_bytes = 2 * BLOCK_BYTES;
+        config
+    };
+    let bench = Bench::new(Sim::new());
+    bench.sim.block_on(|| {
+        let _drive = bench.power_on(&on(&folder), None);
+        let host = bench.host();
+        assert_eq!(host.write(0, 16, 1), Status::SUCCESS);
+        assert_eq!(host.deallocate(&[Blocks { first: 2, count: 5 }]), Status::SUCCESS);
+        assert_eq!(host.write(4, 1, 2), Status::SUCCESS);
+        for file in std::fs::read_dir(folder.path()).expect("it is there") {
+            let file = file.expect("it can be listed");
+            std::fs::copy(file.path(), copies.path().join(file.file_name())).expect("it can be copied");
+        }
+    });
+    bench.sim.clear();
+    let again = Bench::new(Sim::new());
+    again.sim.block_on(|| {
+        let _drive = again.power_on(&on(&copies), None);
+        let host = again.host();
+        let versions = [1, 1, 0, 0, 2, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1];
+        for (block, version) in (0..).zip(versions) {
+            let expected = bytes_of(block, Some(version).filter(|version| *version > 0));
+            assert!(host.read(block, 1).expect("it can be read") == expected, "block {block}");
+        }
+    });
+    again.sim.clear();
+}
+
+#[test]
+fn what_is_not_there_is_refused_and_changes_nothing() {
+    let bench = Bench::new(Sim::new());
+    bench.sim.block_on(|| {
+        let drive = bench.power_on(&blocks_config(4 * BLOCK_BYTES), None);
+        let host = bench.host();
+        assert_eq!(host.write(0, 8, 1), Status::SUCCESS);
+        let size = drive.utilization().capacity_bytes / u64::from(BLOCK_BYTES);
+        let written = drive.counters().programs().map(|(_, pages)| pages).sum::<u64>();
+        assert_eq!(written, 2, "pages of four blocks");
+        for (first, count) in [(size, 1), (size - 1, 2), (u64::MAX, 1), (u64::MAX - 3, 8)] {
+            assert_eq!(host.write(first, count, 2), Status::LBA_OUT_OF_RANGE, "{first}+{count}");
+            assert_eq!(host.read(first, count), Err(Status::LBA_OUT_OF_RANGE), "{first}+{count}");
+            // All ranges or none.
+            let ranges = [Blocks { first: 0, count: 8 }, Blocks { first, count }];
+            assert_eq!(host.deallocate(&ranges), Status::LBA_OUT_OF_RANGE, "{first}+{count}");
+        }
+        let command = |opcode: u8| Sqe::new(opcode, 0, NSID);
+        let mut checked = NvmCommand::Read(Blocks { first: 0, count: 1 }).encode(0, NSID);
+        checked.cdw12.set(1 << 26);
+        let mut large = NvmCommand::Write(Blocks { first: 0, count: 513 }).encode(0, NSID);
+        large.set_sgl(SglDescriptor::data_block(host.buffer().0, 513 * BLOCK_BYTES));
+        let mut unmapped = NvmCommand::Write(Blocks { first: 0, count: 1 }).encode(0, NSID);
+        unmapped.set_prps(0x1000, 0);
+        let key = Key::from_u32_be(1);
+        let rows = [
+            (command(opcode::DELETE), Status::INVALID_OPCODE),
+            (Command::Exist { key }.encode(0, NSID), Status::INVALID_OPCODE),
+            (command(0xA8), Status::INVALID_OPCODE),
+            (NvmCommand::Flush.encode(0, 2), Status::INVALID_NAMESPACE),
+            (checked, Status::INVALID_FIELD),
+            (large, Status::INVALID_FIELD),
+            (unmapped, Status::DATA_TRANSFER_ERROR),
+            (NvmCommand::Flush.encode(0, NSID), Status::SUCCESS),
+            (NvmCommand::Hint.encode(0, NSID), Status::SUCCESS),
+        ];
+        for (sqe, status) in rows {
+            assert_eq!(host.submit(sqe).status(), status, "{:02X}h", sqe.opcode);
+        }
+        for block in 0..8 {
+            assert!(host.read(block, 1).expect("it is there") == bytes_of(block, Some(1)), "block {block}");
+        }
+    });
+    bench.sim.clear();
+}
+
+#[test]
+fn a_host_can_tell_that_these_are_blocks() {
+    let bench = Bench::new(Sim::new());
+    bench.sim.block_on(|| {
+        let _drive = bench.power_on(&blocks_config(4 * BLOCK_BYTES), None);
+        let (queue, buffer) = (bench.link.admin_queue(), bench.memory.map(4096));
+        let identify = |structure: u8, csi: u8| {
+            let mut sqe = Sqe::new(opcode::admin::IDENTIFY, 0, NSID);
+            sqe.cdw10.set(structure.into());
+            sqe.cdw11.set(u32::from(csi) << 24);
+            sqe.set_prps(buffer, 0);
+            assert!(queue.try_submit(sqe));
+            bench.link.ring_submission(&queue);
+            let status = queue.completion(0).status();
+            bench.link.ring_completion(&queue);
+            let mut answer = Region::new();
+            let mut at = 0;
+            let mut take = |piece: Piece<'_>| {
+                answer.write(at, piece);
+                at += piece.bytes();
+            };
+            bench.memory.read(buffer, 4096, &mut take).expect("it is mapped");
+            if status.is_success() { Ok(answer.to_bytes(4096)) } else { Err(status) }
+        };
+        let answer = identify(cns::NAMESPACE, 0).expect("a block namespace has it");
+        let namespace = BlockNamespace::read_from_bytes(&answer).expect("4096 bytes");
+        assert_eq!((namespace.formats_z, namespace.formats[0].block_bytes_log2), (0, 12));
+        assert_eq!(namespace.size_blocks.get() % 4, 0);
+        assert_eq!(namespace.deallocated & 0b111, 0b001, "they read zeros");
+        let descriptors = identify(cns::NAMESPACE_DESCRIPTORS, 0).expect("every namespace has them");
+        assert!(descriptors.windows(5).any(|bytes| bytes == [4, 1, 0, 0, CSI_NVM]), "its command set");
+        let controller = identify(cns::CONTROLLER, 0).expect("a controller");
+        assert_eq!((controller[77], controller[520]), (9, 0b1100), "MDTS and ONCS");
+        assert_eq!(identify(cns::CSI_NAMESPACE, 1), Err(Status::INVALID_FIELD), "no pairs here");
+    });
+    bench.sim.clear();
+}
