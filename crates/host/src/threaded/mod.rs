@@ -30,7 +30,7 @@ mod tokens;
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use kvdrive_link::shared::{PowerOff, SharedLink};
+use kvdrive_link::shared::{NoQueue, PowerOff, SharedLink};
 use kvdrive_link::transfer::Choice;
 use kvdrive_spec::Status;
 use kvdrive_spec::identify::{IDENTIFY_BYTES, KvNamespace};
@@ -52,6 +52,18 @@ pub enum Error {
     /// The drive is off: its thread has ended.
     #[error(transparent)]
     PowerOff(#[from] PowerOff),
+    /// The drive has as many queue pairs as it can have.
+    #[error(transparent)]
+    NoQueue(NoQueue),
+}
+
+impl From<NoQueue> for Error {
+    fn from(reason: NoQueue) -> Error {
+        match reason {
+            NoQueue::PowerOff(off) => Error::PowerOff(off),
+            NoQueue::NoIdentifier => Error::NoQueue(reason),
+        }
+    }
 }
 
 struct Shared {
@@ -103,7 +115,11 @@ impl Connector {
     }
 
     /// A driver with a queue pair of `entries` slots for up to `depth` commands at once. Waits for the drive
-    /// on this thread, the first time.
+    /// on this thread, the first time. The queue pair of a driver that was dropped is used again by the next
+    /// one of the same `entries` and `depth`.
+    ///
+    /// # Errors
+    /// The drive is off, or has as many queue pairs as there are identifiers.
     ///
     /// Panics when `depth` is 0 or not below `entries`, or `entries` is above 65536 (NVMe base
     /// specification).
