@@ -27,6 +27,7 @@ mod pipeline;
 mod port;
 mod thread;
 mod tokens;
+mod unclaimed;
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -42,6 +43,7 @@ pub use driver::{Blocking, Driver};
 pub use pipeline::{Completion, Content, Outcome, Pipeline};
 use port::{Board, Port};
 pub use thread::{Serving, serve_thread};
+use unclaimed::Unclaimed;
 
 /// Why a command failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -71,6 +73,7 @@ struct Shared {
     /// The admin queue's one slot takes one command at a time.
     admin: Port,
     max_value_bytes: OnceLock<u32>,
+    unclaimed: Arc<Unclaimed>,
     /// Queue pairs whose drivers are gone, for the next ones.
     idle: Mutex<Vec<Arc<Port>>>,
 }
@@ -87,14 +90,20 @@ pub struct Connector(Arc<Shared>);
 
 impl Connector {
     fn new() -> Connector {
-        let board = Board::new(1);
+        let unclaimed: Arc<Unclaimed> = Arc::default();
+        let board = Board::new(1, unclaimed.clone());
         let (link, queue) = SharedLink::new(board.clone());
         let admin = Port::new(&link, queue, board, IDENTIFY_BYTES as u32);
-        Connector(Arc::new(Shared { link, admin, max_value_bytes: OnceLock::new(), idle: Mutex::default() }))
+        let (max_value_bytes, idle) = (OnceLock::new(), Mutex::default());
+        Connector(Arc::new(Shared { link, admin, max_value_bytes, unclaimed, idle }))
     }
 
     fn link(&self) -> &Arc<SharedLink> {
         &self.0.link
+    }
+
+    fn unclaimed(&self) -> &Unclaimed {
+        &self.0.unclaimed
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<Arc<Port>>> {
@@ -143,7 +152,7 @@ impl Connector {
         let port = match known {
             Some(port) => port,
             None => {
-                let board = Board::new(depth);
+                let board = Board::new(depth, self.0.unclaimed.clone());
                 let queue = self.link().create_queue(entries, board.clone())?;
                 Arc::new(Port::new(self.link(), queue, board, answers::buffer_bytes(max_value_bytes)))
             }
