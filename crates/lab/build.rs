@@ -1,18 +1,92 @@
-//! Puts the revision of the source into the program, for reports. A tree without git says `unknown`.
+//! Puts the revision of the source into the program, for reports: `91ba31d8f0` as committed, otherwise
+//! `91ba31d8f0-dirty.1f0c9a34` with a digest of what differs, and the names of the files that do. A tree
+//! without git says `unknown`.
+//!
+//! What counts is what numbers come from: this crate, those below it, and what decides how they are built.
+//! A change of anything else, as of the command line or of a test, neither makes a revision dirty nor has
+//! this crate built again.
 
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// Besides the crates; from the root of the workspace.
+const ALSO: &[&str] = &["Cargo.toml", "Cargo.lock", ".cargo", "claims", "experiments"];
+/// Of each crate.
+const OF_CRATES: &[&str] = &["Cargo.toml", "build.rs", "src", "profiles"];
+/// Names that are told; of more only the number is.
+const NAMED: usize = 4;
+
 fn main() {
-    let git = |arguments: &[&str]| {
-        let output = Command::new("git").args(arguments).output().ok()?;
+    let package = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo says where it is"));
+    let root = package.ancestors().nth(2).expect("the package is in a folder of the workspace");
+    let mut crates = BTreeSet::new();
+    with_those_below(root, package.file_name().expect("a package has a folder").as_ref(), &mut crates);
+    let sources = ALSO.iter().map(|name| root.join(name)).chain(
+        crates
+            .iter()
+            .flat_map(|name| OF_CRATES.iter().map(move |part| root.join("crates").join(name).join(part))),
+    );
+    // Cargo takes a file that is not there for one that always changes.
+    let sources: Vec<PathBuf> = sources.filter(|path| path.exists()).collect();
+    sources.iter().for_each(|path| println!("cargo::rerun-if-changed={}", path.display()));
+    let (revision, differs) = revision(&package, root, &sources).unwrap_or(("unknown".into(), String::new()));
+    println!("cargo::rustc-env=KVDRIVE_REVISION={revision}");
+    println!("cargo::rustc-env=KVDRIVE_DIFFERS={differs}");
+}
+
+/// The crate in folder `name` of the workspace, and all of the workspace's that it depends on.
+fn with_those_below(root: &Path, name: &Path, crates: &mut BTreeSet<PathBuf>) {
+    let Ok(manifest) = std::fs::read_to_string(root.join("crates").join(name).join("Cargo.toml")) else {
+        return;
+    };
+    if !crates.insert(name.to_owned()) {
+        return;
+    }
+    let ours = manifest.lines().filter_map(|line| line.strip_prefix("kvdrive-"));
+    for below in ours.filter_map(|rest| rest.split(['.', ' ', '=']).next()) {
+        with_those_below(root, below.as_ref(), crates);
+    }
+}
+
+/// The commit, dirty or not, and what differs from it; `None` where git knows nothing of this source.
+fn revision(package: &Path, root: &Path, sources: &[PathBuf]) -> Option<(String, String)> {
+    let git = |arguments: &[&str], paths: &[PathBuf]| {
+        let mut command = Command::new("git");
+        command.current_dir(root).env("GIT_OPTIONAL_LOCKS", "0").args(arguments);
+        let output = command.arg("--").args(paths).output().ok()?;
+        output.status.success().then_some(output.stdout)
+    };
+    let line = |arguments: &[&str]| {
+        let output = Command::new("git").current_dir(root).args(arguments).output().ok()?;
         output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
     };
-    let revision =
-        git(&["describe", "--always", "--dirty", "--abbrev=10"]).unwrap_or_else(|| "unknown".into());
-    println!("cargo::rustc-env=KVDRIVE_REVISION={revision}");
-    // The present revision changes with HEAD and with the branch it names.
-    if let Some(folder) = git(&["rev-parse", "--absolute-git-dir"]) {
-        println!("cargo::rerun-if-changed={folder}/HEAD");
-        println!("cargo::rerun-if-changed={folder}/logs/HEAD");
+    // A source that lies within a checkout of something else has no revision there.
+    git(&["ls-files", "--error-unmatch"], &[package.join("Cargo.toml")])?;
+    let commit = line(&["describe", "--always", "--abbrev=10"])?;
+    // The present commit changes with HEAD and with the branch it names.
+    let folder = PathBuf::from(line(&["rev-parse", "--absolute-git-dir"])?);
+    let heads = [folder.join("HEAD"), folder.join("logs/HEAD")];
+    heads.iter().filter(|path| path.exists()).for_each(|path| {
+        println!("cargo::rerun-if-changed={}", path.display());
+    });
+    let changed = git(&["diff", "HEAD", "--name-only", "--relative", "-z"], sources)?;
+    let new = git(&["ls-files", "--others", "--exclude-standard", "-z"], sources)?;
+    let names = [changed, new].concat();
+    let names: BTreeSet<&[u8]> = names.split(|byte| *byte == 0).filter(|name| !name.is_empty()).collect();
+    if names.is_empty() {
+        return Some((commit, String::new()));
     }
+    let names: Vec<String> = names.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
+    let mut digest = DefaultHasher::new();
+    for name in &names {
+        (name, std::fs::read(root.join(OsStr::new(name))).ok()).hash(&mut digest);
+    }
+    let mut differs = names[..names.len().min(NAMED)].join(", ");
+    if names.len() > NAMED {
+        differs += &format!(" and {} more", names.len() - NAMED);
+    }
+    Some((format!("{commit}-dirty.{:08x}", digest.finish() as u32), differs))
 }

@@ -44,18 +44,22 @@ impl Compare {
         // The path is that of the one medium of several that has a file.
         if all.iter().any(|settings| settings.media.as_deref() == Some("file")) {
             for settings in all.iter_mut().filter(|settings| settings.media.as_deref() != Some("file")) {
+                let is_of_file =
+                    |set: &String| set.starts_with("media.path") || set.starts_with("media.sync");
+                settings.set.retain(|set| !is_of_file(set));
                 settings.set.extend(["media.path=".to_owned(), "media.sync=false".to_owned()]);
             }
         }
         let mut documents: Vec<(Config, Document)> = Vec::with_capacity(all.len());
         for settings in &all {
-            let document = settings.document_of_run()?;
+            let document = settings.document_of_one_run()?;
             let config = document.config()?;
             // A workload with a distribution of its own is the same whatever distributions are asked for.
             if documents.iter().all(|(known, _)| *known != config) {
                 documents.push((config, document));
             }
         }
+        self.settings.check_looked_at(documents.iter().map(|(config, _)| config))?;
         Ok(documents.into_iter().map(|(_, document)| document).collect())
     }
 }

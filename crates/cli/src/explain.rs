@@ -1,6 +1,7 @@
 //! `kvdrive explain`: every step of one command.
 
 use clap::{Args, ValueEnum};
+use kvdrive_lab::config::Document;
 use kvdrive_lab::explain::{Explanation, Kind, explain};
 use kvdrive_lab::many::in_model_time;
 use kvdrive_lab::report::grouped;
@@ -39,8 +40,8 @@ impl Explain {
             CommandName::List => Kind::List,
             CommandName::Seek => Kind::Seek,
         };
-        self.refuse_unlooked_at()?;
         let document = self.settings.document()?;
+        self.refuse_unlooked_at(&document)?;
         in_model_time(&document.config()?)?;
         let sources = document.time_sources();
         output::print(&table(&explain(&document, kind)?, &sources));
@@ -48,7 +49,7 @@ impl Explain {
     }
 
     /// Refuses options of a run that one command on an idle drive has no use for.
-    fn refuse_unlooked_at(&self) -> anyhow::Result<()> {
+    fn refuse_unlooked_at(&self, document: &Document) -> anyhow::Result<()> {
         let settings = &self.settings;
         let options = [
             ("--workload", settings.workload.is_some()),
@@ -59,13 +60,25 @@ impl Explain {
             ("--queues", settings.queues.is_some()),
             ("--seed", settings.seed.is_some()),
         ];
-        for (option, is_given) in options {
+        let is_of_run = |key: &str| match key.split_once('.') {
+            Some(("workload", name)) => name != "value_size",
+            _ => ["host.depth", "host.queues", "host.think_ns", "run.seed"].contains(&key),
+        };
+        let sets =
+            settings.set.iter().map(|set| (set, set.split_once('=').map_or("", |(key, _)| key.trim())));
+        let sets = sets.map(|(set, key)| (format!("--set {set}"), is_of_run(key)));
+        for (option, is_given) in
+            options.map(|(option, is_given)| (option.to_owned(), is_given)).into_iter().chain(sets)
+        {
             anyhow::ensure!(
                 !is_given,
                 "{option}: explain shows one command on an idle drive and does not look at it; leave it out"
             );
         }
-        Ok(())
+        // Its value has the size that is asked for, as those of this workload.
+        let mut document = document.clone();
+        document.set("workload.name=w-a")?;
+        Ok(settings.check_looked_at([&document.config()?])?)
     }
 }
 

@@ -91,6 +91,14 @@ fn facts(results: &Results, set: &[String], full: bool) -> Vec<(String, String)>
             "program".to_owned(),
             format!("kvdrive {}, revision {}", env!("CARGO_PKG_VERSION"), kvdrive_lab::REVISION),
         ),
+        (
+            "source".to_owned(),
+            match (kvdrive_lab::REVISION, kvdrive_lab::DIFFERS) {
+                ("unknown", _) => "of no known revision".to_owned(),
+                (_, "") => "as committed".to_owned(),
+                (_, files) => format!("differs from the revision in {files}"),
+            },
+        ),
         ("runs".to_owned(), format!("{}, {} operations in all", reports.len(), grouped(operations))),
         ("counts".to_owned(), counts.to_owned()),
         (

@@ -1,14 +1,16 @@
 //! The options of every command that runs a drive, and the configuration they make.
 //!
 //! An option is short for a key of the configuration: `--transfer prp` is `--set host.transfer=prp`. The
-//! order is profile, `--dram` and `--scale`, then `--config` files, then options, then `--set`: what is given
-//! beside a scale is not shrunk by it.
+//! order is profile, `--dram` and `--scale`, then `--config` files, then options and `--set`: what is given
+//! beside a scale is not shrunk by it. Options and `--set` contradict each other or do not; none of them wins.
 
 use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
-use kvdrive_lab::config::{Config, ConfigError, DEFAULT_PROFILE, Document, Media, Scale, default_profile};
+use kvdrive_lab::config::{
+    Assigned, Config, ConfigError, DEFAULT_PROFILE, Document, Media, Scale, default_profile,
+};
 use kvdrive_lab::input::read_text;
 use kvdrive_lab::output::shown;
 
@@ -106,6 +108,11 @@ impl Settings {
             document.config().with_context(|| format!("--scale {scale}"))?;
         }
         self.lay_over(&mut document, &files)?;
+        // A point that something else was laid over is none any more.
+        let over = self.set.iter().find(|set| set.trim_start().starts_with("hash.dram_"));
+        if let (Some(dram), None, Some(set)) = (&self.dram, document.dram_point(), over) {
+            anyhow::bail!("--set {set}: --dram {dram} sets it too, to another value; leave one of them out");
+        }
         let config = document.config()?;
         self.check_for_engine(&config)?;
         check_for_medium(&config.media)?;
@@ -117,12 +124,24 @@ impl Settings {
         for (name, text) in files {
             document.merge_text(name, text)?;
         }
-        for (key, value) in self.short_options() {
-            if let Some(value) = value {
-                document.set(&format!("{key}={value}"))?;
-            }
-        }
-        self.set.iter().try_for_each(|assignment| document.set(assignment))
+        let options = self.short_options().into_iter().filter_map(|(option, key, value)| {
+            let value = value?;
+            Some((format!("{option} {value}"), format!("{key}={value}")))
+        });
+        Assigned::lay_over(document, options.chain(self.settings())).map(drop)
+    }
+
+    /// Every `--set`, with its name in messages.
+    fn settings(&self) -> impl Iterator<Item = (String, String)> {
+        self.set.iter().map(|assignment| (format!("--set {assignment}"), assignment.clone()))
+    }
+
+    /// Refuses a `--set` that none of these runs, which were made of it, would look at.
+    pub fn check_looked_at<'a>(
+        &self,
+        runs: impl IntoIterator<Item = &'a Config> + Clone,
+    ) -> Result<(), ConfigError> {
+        Assigned::lay_over(&mut Document::profile(DEFAULT_PROFILE)?, self.settings())?.check_looked_at(runs)
     }
 
     /// Refuses options that the engine would not look at.
@@ -136,9 +155,16 @@ impl Settings {
         )
     }
 
-    /// The configuration of a run: as [`document`](Settings::document), and no option that its workload would
+    /// The configuration of a run: as [`document`](Settings::document), and no option or `--set` that it would
     /// not look at.
     pub fn document_of_run(&self) -> anyhow::Result<Document> {
+        let document = self.document_of_one_run()?;
+        self.check_looked_at([&document.config()?])?;
+        Ok(document)
+    }
+
+    /// The configuration of one of several runs: a `--set` may be for the others.
+    pub fn document_of_one_run(&self) -> anyhow::Result<Document> {
         let document = self.document()?;
         self.check_for_workload(&document.config()?)?;
         Ok(document)
@@ -166,7 +192,8 @@ impl Settings {
         Ok(default_profile(document.engine()))
     }
 
-    fn short_options(&self) -> [(&'static str, Option<String>); 14] {
+    /// The options that stand for a key each, as they were given.
+    fn short_options(&self) -> [(&'static str, &'static str, Option<String>); 14] {
         let number = |value: Option<u64>| value.map(|value| value.to_string());
         let nand = self.nand.as_deref().map(|value| match value {
             "on" => "true".to_owned(),
@@ -174,20 +201,20 @@ impl Settings {
             other => other.to_owned(),
         });
         [
-            ("workload.name", self.workload.clone()),
-            ("workload.distribution", self.distribution.clone()),
-            ("workload.ops", number(self.ops)),
-            ("workload.value_size", self.value_size.clone()),
-            ("workload.num", number(self.num)),
-            ("host.transfer", self.transfer.clone()),
-            ("packing.policy", self.packing.clone()),
-            ("engine.name", self.engine.clone()),
-            ("media.kind", self.media.clone()),
-            ("nand.enabled", nand),
-            ("host.depth", number(self.depth)),
-            ("host.queues", number(self.queues)),
-            ("run.seed", number(self.seed)),
-            ("run.clock", self.clock.clone()),
+            ("--workload", "workload.name", self.workload.clone()),
+            ("--distribution", "workload.distribution", self.distribution.clone()),
+            ("--ops", "workload.ops", number(self.ops)),
+            ("--value-size", "workload.value_size", self.value_size.clone()),
+            ("--num", "workload.num", number(self.num)),
+            ("--transfer", "host.transfer", self.transfer.clone()),
+            ("--packing", "packing.policy", self.packing.clone()),
+            ("--engine", "engine.name", self.engine.clone()),
+            ("--media", "media.kind", self.media.clone()),
+            ("--nand", "nand.enabled", nand),
+            ("--depth", "host.depth", number(self.depth)),
+            ("--queues", "host.queues", number(self.queues)),
+            ("--seed", "run.seed", number(self.seed)),
+            ("--clock", "run.clock", self.clock.clone()),
         ]
     }
 }
@@ -264,6 +291,53 @@ mod tests {
         for (begin, settings) in &refused {
             let error = error(settings);
             assert!(error.starts_with(begin), "{begin}: {error}");
+        }
+    }
+
+    fn with_sets(sets: &[&str]) -> Settings {
+        Settings { set: sets.iter().map(|set| (*set).to_owned()).collect(), ..Settings::default() }
+    }
+
+    #[test]
+    fn settings_that_contradict_each_other_are_refused_with_both_named() {
+        let seed = Settings { seed: Some(2), ..with_sets(&["run.seed=3"]) };
+        let size = Settings { value_size: Some("4KiB".into()), ..with_sets(&["workload.value_size=4095"]) };
+        let size = Settings { workload: Some("w-a".into()), ..size };
+        let dram = Settings { dram: Some("total-128".into()), ..with_sets(&["hash.dram_bytes=1MiB"]) };
+        let dram = Settings { engine: Some("plus".into()), ..dram };
+        let presets = ["workload.preset=all_random", "workload.preset=all_dist"];
+        for (settings, first, second) in [
+            (seed, "--seed 2", "--set run.seed=3"),
+            (size, "--value-size 4KiB", "--set workload.value_size=4095"),
+            (dram, "--dram total-128", "--set hash.dram_bytes=1MiB"),
+            (with_sets(&["run.seed=2", "run.seed=3"]), "--set run.seed=2", "--set run.seed=3"),
+            (with_sets(&presets), "--set workload.preset=all_random", "--set workload.preset=all_dist"),
+        ] {
+            let error = error(&settings);
+            assert!(error.starts_with(&format!("{second}: {first} sets ")), "{error}");
+        }
+        // One value, however it is written.
+        let size = Settings { value_size: Some("4KiB".into()), ..with_sets(&["workload.value_size=4096"]) };
+        Settings { workload: Some("w-a".into()), ..size }.document_of_run().unwrap();
+    }
+
+    #[test]
+    fn a_preset_is_where_settings_begin_wherever_it_stands() {
+        let theta = |sets: &[&str]| with_sets(sets).document_of_run().unwrap().config().unwrap().workload;
+        let (ahead, behind) = ("workload.key_dist_a=0.5", "workload.preset=all_dist");
+        assert_eq!(theta(&[ahead, behind]), theta(&[behind, ahead]));
+        assert_eq!(theta(&[ahead, behind]).key_dist_a, 0.5);
+    }
+
+    #[test]
+    fn a_setting_that_the_run_does_not_look_at_is_refused_by_its_name() {
+        for (sets, line) in [
+            (&["host.transfer=piggyback", "host.alpha=2"][..], "--set host.alpha=2: transfer piggyback "),
+            (&["packing.policy=all", "packing.dlt_entries=4"], "--set packing.dlt_entries=4: the policy "),
+            (&["workload.scan_length_max=4"], "--set workload.scan_length_max=4: workload w-m "),
+        ] {
+            let error = error(&with_sets(sets));
+            assert!(error.starts_with(line), "{error}");
         }
     }
 

@@ -1,7 +1,7 @@
 //! `kvdrive sweep`: every combination of some settings, one JSON object a line.
 
-use std::fs::File;
-use std::io::{Seek, SeekFrom, Write};
+use std::fs::{File, TryLockError};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
@@ -66,15 +66,20 @@ impl Sweep {
     }
 }
 
-/// Opens the file behind its last whole line.
+/// Opens the file behind its last whole line. It is this sweep's alone until it is closed, also by a kill.
 fn open(path: &Path, rows: &[Row]) -> anyhow::Result<(File, Finished)> {
     let name = shown(path);
     let wrong = |error: std::io::Error| anyhow!("{name}: {error}");
     anyhow::ensure!(!path.exists() || path.is_file(), "{name}: is no regular file");
-    let content = match std::fs::read(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
-        content => content.map_err(wrong)?,
-    };
+    let mut file =
+        File::options().read(true).write(true).create(true).truncate(false).open(path).map_err(wrong)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => anyhow::bail!("{name}: another sweep is writing to it"),
+        Err(TryLockError::Error(error)) => return Err(wrong(error)),
+    }
+    let mut content = Vec::new();
+    file.read_to_end(&mut content).map_err(wrong)?;
     let finished = Finished::read(&content, rows).map_err(|problem| anyhow!("{name}: {problem}"))?;
     if finished.cut_off {
         eprintln!("{name}: the last line was cut off; its row is run again");
@@ -83,7 +88,6 @@ fn open(path: &Path, rows: &[Row]) -> anyhow::Result<(File, Finished)> {
         let revisions = finished.revisions.iter().cloned().collect::<Vec<_>>().join(", ");
         eprintln!("{name}: has rows of {revisions}; this is {}", kvdrive_lab::REVISION);
     }
-    let mut file = File::options().write(true).create(true).truncate(false).open(path).map_err(wrong)?;
     file.set_len(finished.whole_bytes as u64).map_err(wrong)?;
     file.seek(SeekFrom::End(0)).map_err(wrong)?;
     Ok((file, finished))
@@ -106,5 +110,22 @@ impl Sink {
             self.error.get_or_insert(error);
         }
         self.error.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_takes_the_lines_of_one_sweep_at_a_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out.jsonl");
+        let rows = rows("s.toml", "[grid]\n\"host.depth\" = [1, 2]\n").unwrap();
+        let (first, _) = open(&path, &rows).unwrap();
+        let error = open(&path, &rows).map(drop).unwrap_err().to_string();
+        assert_eq!(error, format!("{}: another sweep is writing to it", path.display()));
+        drop(first);
+        open(&path, &rows).unwrap();
     }
 }

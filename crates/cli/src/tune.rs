@@ -37,6 +37,8 @@ impl Tune {
             self.tolerance
         );
         let document = self.settings.document()?;
+        let runs = kvdrive_lab::tune::configs(&document)?;
+        self.settings.check_looked_at(&runs)?;
         let out = ("--out", self.out.as_deref());
         let read = self.settings.config.iter().map(|path| ("--config", Some(path.as_path())));
         check_apart(&read.chain([out]).collect::<Vec<_>>())?;

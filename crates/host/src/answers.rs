@@ -39,6 +39,11 @@ impl Iterator {
         cqe.status().is_success().then(|| Iterator::of(cqe))
     }
 
+    /// The iterator that commands name so.
+    pub(crate) fn numbered(number: u32) -> Iterator {
+        Iterator(number)
+    }
+
     /// How commands name it.
     pub(crate) fn number(self) -> u32 {
         self.0

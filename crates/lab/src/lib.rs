@@ -18,5 +18,7 @@ pub mod tune;
 pub mod wall;
 pub mod workload;
 
-/// Revision of the source this program was built from.
+/// Revision of the source this program was built from; one that is `dirty` has a digest of what differs.
 pub const REVISION: &str = env!("KVDRIVE_REVISION");
+/// Files of the source that were not as in the revision; none of one that is clean.
+pub const DIFFERS: &str = env!("KVDRIVE_DIFFERS");

@@ -11,7 +11,7 @@ use anyhow::ensure;
 use kvdrive_device::engines::hash;
 use kvdrive_link::pcie::PAGE_BYTES;
 
-use crate::config::{Document, Origin};
+use crate::config::{Config, Document, Origin};
 use crate::many::run_many;
 use crate::report::{grouped, with_decimals};
 
@@ -60,6 +60,15 @@ pub struct Tuning {
     pub profile: &'static str,
     /// Costs over all sizes.
     pub ladder: Vec<Rung>,
+}
+
+/// What the exploratory runs are, one by each method.
+///
+/// # Errors
+/// A configuration that cannot be had.
+pub fn configs(document: &Document) -> anyhow::Result<Vec<Config>> {
+    let probe = Probe { document, ops: 1, threads: 1 };
+    METHODS.iter().map(|method| Ok(probe.document(LADDER[0], method)?.config()?)).collect()
 }
 
 /// Exploratory runs of `ops` stores each from `document` on, `threads` at once.

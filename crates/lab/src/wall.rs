@@ -359,6 +359,7 @@ fn answer<T>(result: Result<T, Error>) -> Result<Result<T, Status>, PowerOff> {
         Ok(answer) => Ok(Ok(answer)),
         Err(Error::Status(status)) => Ok(Err(status)),
         Err(Error::PowerOff(off)) => Err(off),
+        Err(Error::NoQueue(_)) => unreachable!("a command has its queue"),
     }
 }
 

@@ -9,6 +9,7 @@ mod all {
     mod explain;
     mod hash_runs;
     mod numbers;
+    mod revision;
     mod scans;
     mod sweeps;
     mod tune;

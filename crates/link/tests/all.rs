@@ -5,6 +5,7 @@ mod all {
     mod prp;
     mod queues;
     mod scattered;
+    mod shared;
     mod windows;
     mod wire;
 }

@@ -182,6 +182,8 @@ pub struct PackingRow {
     pub origin: &'static str,
     /// [`PackingConfig::costs`] decide where values go.
     pub weighs_costs: bool,
+    /// It keeps a DMA log table, of [`PackingConfig::dlt_entries`].
+    pub has_dlt: bool,
     /// The policy in its first state.
     pub build: fn(&PackingConfig) -> Box<dyn Packing>,
 }
@@ -192,30 +194,35 @@ pub const PACKINGS: &[PackingRow] = &[
         name: "block",
         origin: "every value takes whole 4 KiB slots: the NVMe KV baseline of the BandSlim paper",
         weighs_costs: false,
+        has_dlt: false,
         build: |_| Box::new(Block::default()),
     },
     PackingRow {
         name: "all",
         origin: "values back to back, DMA'd ones copied down to the write pointer (BandSlim, section 3.3)",
         weighs_costs: false,
+        has_dlt: false,
         build: |_| Box::new(All::default()),
     },
     PackingRow {
         name: "selective",
         origin: "DMA'd values stay on their 4 KiB boundary, small ones follow (BandSlim, section 3.3)",
         weighs_costs: false,
+        has_dlt: false,
         build: |_| Box::new(Selective::default()),
     },
     PackingRow {
         name: "backfill",
         origin: "selective, and small values fill the gaps by a DMA log table (BandSlim, section 3.3)",
         weighs_costs: false,
+        has_dlt: true,
         build: |config| Box::new(Backfill::new(config.dlt_entries)),
     },
     PackingRow {
         name: "blend",
         origin: "of each DMA'd value, all or backfill, whichever costs less (ours; named as open there, section 4.3)",
         weighs_costs: true,
+        has_dlt: true,
         build: |config| Box::new(Blend::new(config.costs, config.dlt_entries)),
     },
 ];

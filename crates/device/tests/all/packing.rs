@@ -265,3 +265,22 @@ proptest! {
         }
     }
 }
+
+/// Sizes of which some arrive by DMA and leave gaps that the next ones fill: what a longer table is for.
+#[test]
+fn a_policy_has_a_dma_log_table_or_does_not_look_at_its_length() {
+    // No value is copied without need.
+    let costs = PackingCosts { memcpy_setup_ns: 1_000_000_000, ..COSTS };
+    for row in PACKINGS {
+        let placed = |dlt_entries: u32| {
+            let policy = PackingConfig { policy: row.name.into(), dlt_entries, costs };
+            let (mut policy, mut rng) = (policy.build().unwrap(), Rng::stream(3, "sizes"));
+            let mut place = |_| match rng.below(2) {
+                0 => policy.place(2048 + rng.below(2000) as u32, Arrival::Dma, &LOG),
+                _ => policy.place(1 + rng.below(1000) as u32, Arrival::Inline, &LOG),
+            };
+            (0..1000).map(|index| place(index).at).collect::<Vec<_>>()
+        };
+        assert_eq!(placed(1) != placed(64), row.has_dlt, "{}", row.name);
+    }
+}

@@ -8,7 +8,7 @@ use kvdrive_link::transfer::{Choice, Method, Next, Progress, StoreRequest, prp};
 use kvdrive_spec::{Command, Cqe, Key, RetrieveOptions, Status, StoreOptions};
 
 use super::blocking::block_on;
-use super::port::Port;
+use super::port::{Port, Walk};
 use super::{Connector, Error};
 use crate::answers::{self, Iterator, NSID, Pair, take_keys, take_pair};
 
@@ -16,7 +16,8 @@ use crate::answers::{self, Iterator, NSID, Pair, take_keys, take_pair};
 ///
 /// Futures work on any executor: whoever polls them submits, and the drive's thread wakes them. A future may
 /// be dropped at any time: what it submitted is carried out, or, for a value that was not yet submitted
-/// whole, forgotten; an iterator that nobody learns of is closed.
+/// whole, forgotten; an iterator that nobody learns of is closed, and a pair that nobody learns of is the next
+/// one that [`Driver::next`] returns.
 pub struct Driver {
     connector: Connector,
     port: Option<Arc<Port>>,
@@ -172,8 +173,13 @@ impl Driver {
         Ok((iterator, pair?))
     }
 
-    /// The iterator's next pair; `None` behind the last.
+    /// The iterator's next pair; `None` behind the last. One whose future was dropped is not lost: the next
+    /// call returns it.
     pub async fn next(&self, iterator: Iterator, into: &mut Region) -> Result<Option<Pair>, Error> {
+        if let Some(mut answer) = self.connector.unclaimed().claim(iterator).await {
+            std::mem::swap(into, &mut answer.value);
+            return Ok(answer.pair?);
+        }
         let buffer_bytes = answers::pair_bytes(self.max_value_bytes);
         let command = Command::Next { iterator: iterator.number(), buffer_bytes };
         self.with_data(command, buffer_bytes, |cqe, memory, buffer| {
@@ -184,7 +190,9 @@ impl Driver {
 
     /// Closes an iterator.
     pub async fn close(&self, iterator: Iterator) -> Result<(), Error> {
-        self.without_data(Command::IterClose { iterator: iterator.number() }).await
+        let closed = self.without_data(Command::IterClose { iterator: iterator.number() }).await;
+        self.connector.unclaimed().forget(|other| other == iterator);
+        closed
     }
 
     async fn without_data(&self, command: Command) -> Result<(), Error> {
@@ -203,7 +211,13 @@ impl Driver {
         take: impl FnOnce(&Cqe, &dyn HostMemory, u64) -> Result<T, Status>,
     ) -> Result<T, Error> {
         let mut slot = self.port().slot().await?;
-        slot.opens_iterator = matches!(command, Command::Seek { .. });
+        slot.walk = match command {
+            Command::Seek { .. } => Walk::Opens,
+            Command::Next { iterator, .. } => {
+                Walk::Steps { iterator: Iterator::numbered(iterator), buffer_bytes }
+            }
+            _ => Walk::None,
+        };
         slot.buffer().clear();
         let mut sqe = command.encode(slot.cid(), NSID);
         prp::point_at(&mut sqe, slot.buffer().address(), slot.list_address(), buffer_bytes);

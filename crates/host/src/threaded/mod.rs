@@ -27,10 +27,11 @@ mod pipeline;
 mod port;
 mod thread;
 mod tokens;
+mod unclaimed;
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use kvdrive_link::shared::{PowerOff, SharedLink};
+use kvdrive_link::shared::{NoQueue, PowerOff, SharedLink};
 use kvdrive_link::transfer::Choice;
 use kvdrive_spec::Status;
 use kvdrive_spec::identify::{IDENTIFY_BYTES, KvNamespace};
@@ -42,6 +43,7 @@ pub use driver::{Blocking, Driver};
 pub use pipeline::{Completion, Content, Outcome, Pipeline};
 use port::{Board, Port};
 pub use thread::{Serving, serve_thread};
+use unclaimed::Unclaimed;
 
 /// Why a command failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -52,6 +54,18 @@ pub enum Error {
     /// The drive is off: its thread has ended.
     #[error(transparent)]
     PowerOff(#[from] PowerOff),
+    /// The drive has as many queue pairs as it can have.
+    #[error(transparent)]
+    NoQueue(NoQueue),
+}
+
+impl From<NoQueue> for Error {
+    fn from(reason: NoQueue) -> Error {
+        match reason {
+            NoQueue::PowerOff(off) => Error::PowerOff(off),
+            NoQueue::NoIdentifier => Error::NoQueue(reason),
+        }
+    }
 }
 
 struct Shared {
@@ -59,6 +73,7 @@ struct Shared {
     /// The admin queue's one slot takes one command at a time.
     admin: Port,
     max_value_bytes: OnceLock<u32>,
+    unclaimed: Arc<Unclaimed>,
     /// Queue pairs whose drivers are gone, for the next ones.
     idle: Mutex<Vec<Arc<Port>>>,
 }
@@ -75,14 +90,20 @@ pub struct Connector(Arc<Shared>);
 
 impl Connector {
     fn new() -> Connector {
-        let board = Board::new(1);
+        let unclaimed: Arc<Unclaimed> = Arc::default();
+        let board = Board::new(1, unclaimed.clone());
         let (link, queue) = SharedLink::new(board.clone());
         let admin = Port::new(&link, queue, board, IDENTIFY_BYTES as u32);
-        Connector(Arc::new(Shared { link, admin, max_value_bytes: OnceLock::new(), idle: Mutex::default() }))
+        let (max_value_bytes, idle) = (OnceLock::new(), Mutex::default());
+        Connector(Arc::new(Shared { link, admin, max_value_bytes, unclaimed, idle }))
     }
 
     fn link(&self) -> &Arc<SharedLink> {
         &self.0.link
+    }
+
+    fn unclaimed(&self) -> &Unclaimed {
+        &self.0.unclaimed
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<Arc<Port>>> {
@@ -103,7 +124,11 @@ impl Connector {
     }
 
     /// A driver with a queue pair of `entries` slots for up to `depth` commands at once. Waits for the drive
-    /// on this thread, the first time.
+    /// on this thread, the first time. The queue pair of a driver that was dropped is used again by the next
+    /// one of the same `entries` and `depth`.
+    ///
+    /// # Errors
+    /// The drive is off, or has as many queue pairs as there are identifiers.
     ///
     /// Panics when `depth` is 0 or not below `entries`, or `entries` is above 65536 (NVMe base
     /// specification).
@@ -127,7 +152,7 @@ impl Connector {
         let port = match known {
             Some(port) => port,
             None => {
-                let board = Board::new(depth);
+                let board = Board::new(depth, self.0.unclaimed.clone());
                 let queue = self.link().create_queue(entries, board.clone())?;
                 Arc::new(Port::new(self.link(), queue, board, answers::buffer_bytes(max_value_bytes)))
             }

@@ -11,19 +11,21 @@
 //! The *sequence* is the right to submit inline commands. A value that needs several holds it until its last
 //! one is submitted. When its owner goes away before that, the drive is left inside an unfinished value;
 //! before the sequence passes on, the queue is reset, so that the drive discards it. An iterator whose SEEK
-//! nobody waits for is closed.
+//! nobody waits for is closed; what a NEXT answers that nobody waits for is kept for the next one who asks
+//! ([`Unclaimed`]).
 
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use kvdrive_content::Piece;
+use kvdrive_content::{Piece, Region};
 use kvdrive_link::pcie::PAGE_BYTES;
 use kvdrive_link::shared::{CompletionSink, PowerOff, SharedBuffer, SharedLink, SharedQueue};
 use kvdrive_link::transfer::outcome;
 use kvdrive_spec::{Command, Cqe, Sqe};
 
 use super::tokens::Tokens;
+use super::unclaimed::{Answer, Unclaimed};
 use crate::answers::{self, Iterator, NSID};
 
 /// The sequence is one token; its number says nothing.
@@ -41,12 +43,23 @@ enum SlotState {
     Completed(Cqe),
     /// A pipeline's: completions are collected in `Slots::finished`.
     Piped,
-    /// Submitted, and nobody waits for these completions; it may hold the sequence, or open an iterator.
+    /// Submitted, and nobody waits for these completions; it may hold the sequence, or be of an iterator.
     Abandoned {
         holds_sequence: bool,
-        opens_iterator: bool,
+        walk: Walk,
         completions: u32,
     },
+}
+
+/// What a command does with an iterator, if anything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Walk {
+    #[default]
+    None,
+    /// What it opens is closed if nobody learns of it.
+    Opens,
+    /// What it brings, into this much of the slot's buffer, is kept if nobody learns of it.
+    Steps { iterator: Iterator, buffer_bytes: u32 },
 }
 
 /// Completions of one submission that have not come, and what those say that have.
@@ -85,6 +98,9 @@ pub(super) struct Board {
     slots: Mutex<Slots>,
     /// Scratch space of the drive's thread.
     wakers: Mutex<Vec<Waker>>,
+    /// By slot; the port maps them.
+    buffers: OnceLock<Vec<Arc<SharedBuffer>>>,
+    unclaimed: Arc<Unclaimed>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -92,7 +108,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Board {
-    pub(super) fn new(depth: u32) -> Arc<Board> {
+    pub(super) fn new(depth: u32, unclaimed: Arc<Unclaimed>) -> Arc<Board> {
         Arc::new(Board {
             slots: Mutex::new(Slots {
                 states: (0..depth).map(|_| SlotState::Idle).collect(),
@@ -104,16 +120,31 @@ impl Board {
                 collector: None,
             }),
             wakers: Mutex::default(),
+            buffers: OnceLock::new(),
+            unclaimed,
         })
     }
 
     fn depth(&self) -> usize {
         lock(&self.slots).states.len()
     }
+
+    /// Keeps what a NEXT brought that nobody waits for.
+    fn keep_answer(&self, cqe: &Cqe, iterator: Iterator, buffer_bytes: u32, wakers: &mut Vec<Waker>) {
+        let buffers = self.buffers.get().expect("a port that submits has its buffers");
+        let buffer = &*buffers[usize::from(cqe.cid.get())];
+        let mut value = Region::new();
+        let pair = if cqe.status().is_success() {
+            answers::take_pair(cqe, buffer, buffer.address(), buffer_bytes, &mut value)
+        } else {
+            Err(cqe.status())
+        };
+        self.unclaimed.arrive(iterator, Answer { pair, value }, wakers);
+    }
 }
 
 impl Slots {
-    fn complete(&mut self, queue: &SharedQueue, cqe: &Cqe, wakers: &mut Vec<Waker>) {
+    fn complete(&mut self, board: &Board, queue: &SharedQueue, cqe: &Cqe, wakers: &mut Vec<Waker>) {
         let cid = cqe.cid.get();
         let Some(state) = self.states.get_mut(usize::from(cid)) else { return };
         match state {
@@ -128,11 +159,14 @@ impl Slots {
                 }
             }
             SlotState::Abandoned { completions, .. } if *completions > 1 => *completions -= 1,
-            SlotState::Abandoned { opens_iterator: true, .. } if cqe.status().is_success() => {
+            SlotState::Abandoned { walk: Walk::Opens, .. } if cqe.status().is_success() => {
                 *state = close_iterator(queue, cqe);
             }
-            SlotState::Abandoned { holds_sequence, .. } => {
+            SlotState::Abandoned { holds_sequence, walk, .. } => {
                 let holds_sequence = *holds_sequence;
+                if let Walk::Steps { iterator, buffer_bytes } = *walk {
+                    board.keep_answer(cqe, iterator, buffer_bytes, wakers);
+                }
                 *state = SlotState::Idle;
                 wakers.extend(self.free.put(cid));
                 if holds_sequence {
@@ -156,14 +190,14 @@ fn close_iterator(queue: &SharedQueue, cqe: &Cqe) -> SlotState {
     let iterator = Iterator::of(cqe).number();
     let mut sqes = vec![Command::IterClose { iterator }.encode(cqe.cid.get(), NSID)];
     assert!(queue.submit(&mut sqes, 0), "the entry of the completed command is free");
-    SlotState::Abandoned { holds_sequence: false, opens_iterator: false, completions: 1 }
+    SlotState::Abandoned { holds_sequence: false, walk: Walk::None, completions: 1 }
 }
 
 impl CompletionSink for Board {
     fn complete(&self, queue: &SharedQueue, cqes: &[Cqe]) {
         let mut wakers = lock(&self.wakers);
         let mut slots = lock(&self.slots);
-        cqes.iter().for_each(|cqe| slots.complete(queue, cqe, &mut wakers));
+        cqes.iter().for_each(|cqe| slots.complete(self, queue, cqe, &mut wakers));
         drop(slots);
         wakers.drain(..).for_each(Waker::wake);
     }
@@ -180,6 +214,7 @@ impl CompletionSink for Board {
         }));
         drop(slots);
         wakers.into_iter().for_each(Waker::wake);
+        self.unclaimed.forget(|_| true);
     }
 }
 
@@ -248,6 +283,8 @@ impl Port {
                 SlotMemory { buffer, list, outbox: Mutex::default() }
             })
             .collect();
+        let buffers = memory.iter().map(|slot| slot.buffer.clone()).collect();
+        assert!(board.buffers.set(buffers).is_ok(), "a board is of one port");
         let slots = (queue.entries() - 1) / memory.len() as u32;
         Port { queue, board, memory, slots }
     }
@@ -282,7 +319,7 @@ impl Port {
     pub(super) async fn slot(&self) -> Result<Slot<'_>, PowerOff> {
         let cid = self.claim(|slots| &mut slots.free).await?;
         let outbox = std::mem::take(&mut *lock(&self.memory[usize::from(cid)].outbox));
-        Ok(Slot { port: self, cid, outbox, opens_iterator: false, holds_sequence: false })
+        Ok(Slot { port: self, cid, outbox, walk: Walk::None, holds_sequence: false })
     }
 
     /// Takes every slot and the sequence for a pipeline, waiting for abandoned commands to end.
@@ -329,7 +366,7 @@ impl Port {
                 let holds_sequence = inside == Some(cid);
                 kept_sequence |= holds_sequence;
                 slots.states[usize::from(cid)] =
-                    SlotState::Abandoned { holds_sequence, opens_iterator: false, completions };
+                    SlotState::Abandoned { holds_sequence, walk: Walk::None, completions };
             } else {
                 slots.states[usize::from(cid)] = SlotState::Idle;
                 wakers.extend(slots.free.put(cid));
@@ -352,8 +389,8 @@ pub(super) struct Slot<'a> {
     cid: u16,
     /// Entries to submit next.
     pub(super) outbox: Vec<Sqe>,
-    /// Its command is a SEEK: what it opens is closed if nobody learns of it.
-    pub(super) opens_iterator: bool,
+    /// Its command is of an iterator.
+    pub(super) walk: Walk,
     holds_sequence: bool,
 }
 
@@ -433,16 +470,26 @@ impl Drop for Slot<'_> {
         let mut slots = lock(&self.port.board.slots);
         let off = slots.off;
         let state = &mut slots.states[usize::from(self.cid)];
-        let (holds_sequence, opens_iterator) = (self.holds_sequence, self.opens_iterator);
+        let (holds_sequence, walk) = (self.holds_sequence, self.walk);
+        let mut wakers = Vec::new();
         match state {
             SlotState::UnderWay { awaited, .. } => {
                 let completions = awaited.completions;
-                *state = SlotState::Abandoned { holds_sequence, opens_iterator, completions };
+                if let Walk::Steps { iterator, .. } = walk {
+                    self.port.board.unclaimed.expect(iterator);
+                }
+                *state = SlotState::Abandoned { holds_sequence, walk, completions };
                 return;
             }
-            SlotState::Completed(cqe) if opens_iterator && cqe.status().is_success() && !off => {
+            SlotState::Completed(cqe) if walk == Walk::Opens && cqe.status().is_success() && !off => {
                 *state = close_iterator(&self.port.queue, cqe);
                 return;
+            }
+            SlotState::Completed(cqe) => {
+                if let Walk::Steps { iterator, buffer_bytes } = walk {
+                    self.port.board.unclaimed.expect(iterator);
+                    self.port.board.keep_answer(cqe, iterator, buffer_bytes, &mut wakers);
+                }
             }
             _ => {}
         }
@@ -450,6 +497,6 @@ impl Drop for Slot<'_> {
         let next_slot = slots.free.put(self.cid);
         let next_value = if holds_sequence { slots.abort_sequence(&self.port.queue) } else { None };
         drop(slots);
-        next_slot.into_iter().chain(next_value).for_each(Waker::wake);
+        next_slot.into_iter().chain(next_value).chain(wakers).for_each(Waker::wake);
     }
 }

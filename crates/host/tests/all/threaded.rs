@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use kvdrive_content::{Piece, Region};
 use kvdrive_host::threaded::{
-    Completion, Connector, Driver, Error, Outcome, Serving, block_on, serve_thread,
+    Completion, Connector, Driver, Error, Outcome, Pair, Serving, block_on, serve_thread,
 };
 use kvdrive_link::Class;
 use kvdrive_link::shared::{PowerOff, ServerConfig};
@@ -240,6 +240,53 @@ fn values_that_were_dropped_leave_the_drive() {
         drop((drivers, driver, connector));
         assert_eq!(serving.join().unfinished, 0, "by pipelines: {piped}");
     }
+}
+
+/// A select or a time-out drops the future before or behind its completion.
+#[test]
+fn a_next_that_is_dropped_loses_no_pair() {
+    const PAIRS: u32 = 300;
+    let (connector, serving) = serve();
+    let driver = connector.connect(by("prp"), 4, 1).unwrap();
+    let other = connector.connect(by("prp"), 8, 2).unwrap();
+    for number in 0..PAIRS {
+        driver.blocking().store(key(number), Piece::Bytes(&value(number, 200))).unwrap();
+    }
+    let mut region = Region::new();
+    let (iterator, first) = driver.blocking().seek(None, &mut region).unwrap();
+    let (mut seen, mut dropped) = (0, 0);
+    let mut learn = |pair: Option<Pair>, region: &Region| {
+        let Some(pair) = pair else { return false };
+        assert_eq!((pair.key, region.to_bytes(pair.value_bytes)), (key(seen), value(seen, 200)));
+        seen += 1;
+        true
+    };
+    let mut goes_on = learn(first, &region);
+    let mut turn = 0;
+    while goes_on {
+        turn += 1;
+        let driver = [&driver, &other][turn / 2 % 2];
+        if turn % 5 == 0 {
+            goes_on = learn(driver.blocking().next(iterator, &mut region).unwrap(), &region);
+            continue;
+        }
+        let polled = {
+            let mut next = pin!(driver.next(iterator, &mut region));
+            poll_once(&mut next)
+        };
+        match polled {
+            Poll::Pending => dropped += 1,
+            Poll::Ready(kept) => goes_on = learn(kept.unwrap(), &region),
+        }
+        if turn % 3 == 0 {
+            // Long enough for the completion to come.
+            other.blocking().exist(key(0)).unwrap();
+        }
+    }
+    assert!(seen == PAIRS && dropped > 50, "{seen} pairs, {dropped} futures dropped");
+    driver.blocking().close(iterator).unwrap();
+    drop((driver, other, connector));
+    serving.join();
 }
 
 #[test]

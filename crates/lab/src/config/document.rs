@@ -58,7 +58,7 @@ impl fmt::Display for Document {
 }
 
 /// `workload.preset` is no value of its own: it sets the flags of a published model or run.
-const PRESET: &str = "workload.preset";
+pub(super) const PRESET: &str = "workload.preset";
 
 impl Document {
     /// The embedded profile of that name.
@@ -210,6 +210,11 @@ impl Document {
     pub(super) fn integer(&self, key: &str) -> u64 {
         let value = self.current(key).and_then(Value::as_integer);
         value.and_then(|value| value.try_into().ok()).expect("a key that is known to be a count")
+    }
+
+    /// The value of a key, without its comments.
+    pub(super) fn plain(&self, key: &str) -> Option<String> {
+        self.current(key).map(|value| value.clone().decorated("", "").to_string())
     }
 
     fn current(&self, key: &str) -> Option<&Value> {

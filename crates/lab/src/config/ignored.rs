@@ -2,6 +2,8 @@
 //! expects it to matter.
 
 use kvdrive_device::engines::hash;
+use kvdrive_device::packing::PACKINGS;
+use kvdrive_link::transfer::{METHODS, MethodRow};
 
 use super::Config;
 use crate::workload::{WorkloadParams, draws_keys, has_distribution, has_own_sizes};
@@ -42,9 +44,42 @@ impl Config {
         match section {
             "workload" => workload_ignores(&self.workload, name),
             "flash" if !self.nand.enabled => flash_ignores(name),
-            _ => engine_ignores(&self.engine.name, section, name),
+            "host" | "link" => transfer_ignores(&self.host.transfer, key),
+            _ => engine_ignores(&self.engine.name, section, name)
+                .or_else(|| self.switch_ignores(key).map(str::to_owned)),
         }
     }
+
+    /// Keys that another key, of the same engine, turns off.
+    fn switch_ignores(&self, key: &str) -> Option<&'static str> {
+        let policy = PACKINGS.iter().find(|row| row.name == self.packing.policy);
+        match key {
+            "packing.dlt_entries" if policy.is_some_and(|row| !row.has_dlt) => {
+                Some("the policy of packing keeps no DMA log table; --packing backfill does")
+            }
+            "gc.free_segments_low" if !self.gc.enabled => {
+                Some("gc.enabled=false collects nothing; gc.enabled=true looks at it")
+            }
+            "lsm.bloom_hashes" if self.lsm.bloom_bits_per_key == 0 => {
+                Some("lsm.bloom_bits_per_key=0 leaves out the filters; any other number looks at it")
+            }
+            _ => None,
+        }
+    }
+}
+
+fn transfer_ignores(transfer: &str, key: &str) -> Option<String> {
+    let method = METHODS.iter().find(|row| row.name == transfer)?;
+    let (section, name) = key.split_once('.')?;
+    let has = |row: &MethodRow| match (section, name) {
+        ("host", "threshold1_bytes" | "threshold2_bytes" | "alpha" | "beta") => {
+            row.thresholds.contains(&name)
+        }
+        ("host", "cxl_setup_ns") | ("link", "cxl_store_ns" | "cxl_line_ns") => row.by_window,
+        _ => true,
+    };
+    let lookers = || METHODS.iter().filter(|row| has(row)).map(|row| row.name).collect::<Vec<_>>().join(", ");
+    (!has(method)).then(|| format!("transfer {transfer} does not look at it; {} do", lookers()))
 }
 
 fn flash_ignores(name: &str) -> Option<String> {
@@ -91,6 +126,9 @@ fn engine_ignores(engine: &str, section: &str, name: &str) -> Option<String> {
     let problem = match (section, name) {
         ("packing", _) if is_hash_engine => "places values by itself; --engine lsm does by a policy",
         ("lsm", "iterators") => return None,
+        ("controller", "index_insert_ns" | "index_probe_ns") if is_hash_engine => {
+            "has neither memtable nor tables; --engine lsm does"
+        }
         (section, _) if is_hash_engine && OF_LSM.contains(&section) => {
             "does not look at it; --engine lsm does"
         }

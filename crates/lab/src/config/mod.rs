@@ -4,6 +4,7 @@
 //! comments and overrides visible, and yields a typed [`Config`]. Nothing is read from the environment, and
 //! there is no number outside the document.
 
+mod assigned;
 mod document;
 #[cfg(test)]
 mod extremes;
@@ -15,6 +16,7 @@ mod rules;
 mod scale;
 mod sections;
 
+pub use assigned::Assigned;
 pub use document::{Document, Origin};
 pub(crate) use scale::DRAM_KEYS;
 pub use scale::{DRAM_POINTS, DramPoint, Scale};

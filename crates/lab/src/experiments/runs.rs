@@ -12,7 +12,7 @@ use kvdrive_device::flash::Purpose;
 use serde_json::Value;
 
 use super::expression::Expression;
-use crate::config::{Document, Scale};
+use crate::config::{Assigned, Document, Scale};
 use crate::report::Report;
 use crate::workload::is_preconditioned;
 
@@ -44,6 +44,10 @@ pub struct Options {
 }
 
 impl Options {
+    fn settings(&self) -> impl Iterator<Item = (String, String)> {
+        self.set.iter().map(|assignment| (format!("--set {assignment}"), assignment.clone()))
+    }
+
     /// Whether runs are as the files say.
     pub fn as_usual(&self) -> bool {
         !self.full && self.set.is_empty() && self.scale.is_none()
@@ -153,9 +157,7 @@ impl Plan {
             return Ok(());
         }
         let before = serde_json::to_value(document.config()?)?;
-        for assignment in &self.options.set {
-            document.set(assignment)?;
-        }
+        Assigned::lay_over(document, self.options.settings())?;
         let after = serde_json::to_value(document.config()?)?;
         for (key, what) in &asked.own {
             let pointer = format!("/{}", key.replace('.', "/"));
@@ -183,8 +185,12 @@ impl Plan {
     /// Refuses runs that cannot be had, before any is done.
     ///
     /// # Errors
-    /// As [`many::check`](crate::many::check).
+    /// A `--set` that no run looks at, and as [`many::check`](crate::many::check).
     pub fn check(&self) -> anyhow::Result<()> {
+        if let Some(first) = self.documents.first() {
+            let configs = self.documents.iter().map(Document::config).collect::<Result<Vec<_>, _>>()?;
+            Assigned::lay_over(&mut first.clone(), self.options.settings())?.check_looked_at(&configs)?;
+        }
         crate::many::check(self.sessions.iter().map(|session| &self.documents[session[0]]))
     }
 

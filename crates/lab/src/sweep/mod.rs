@@ -24,7 +24,7 @@ use anyhow::{anyhow, bail, ensure};
 use serde_json::{Map, Value};
 use toml_edit::{DocumentMut, Item};
 
-use crate::config::{DEFAULT_PROFILE, Document, default_profile};
+use crate::config::{Assigned, DEFAULT_PROFILE, Document, default_profile};
 use crate::many::check;
 use crate::report::Report;
 
@@ -58,6 +58,8 @@ pub fn rows(name: &str, text: &str) -> anyhow::Result<Vec<Row>> {
 /// A sweep as its file has it.
 struct Plan {
     base: Document,
+    /// What it says of every row.
+    set: Assigned,
     /// Keys with their values.
     grid: Vec<(String, Vec<toml_edit::Value>)>,
 }
@@ -67,9 +69,10 @@ impl Plan {
         let set = toml.get("set").map(read_set).transpose()?.unwrap_or_default();
         let profile = match toml.get("profile") {
             Some(profile) => profile.as_str().ok_or_else(|| anyhow!("profile: expected text"))?,
-            None => default_profile(document(DEFAULT_PROFILE, &set)?.engine()),
+            None => default_profile(document(DEFAULT_PROFILE, &set)?.0.engine()),
         };
-        let mut plan = Plan { base: document(profile, &set)?, grid: Vec::new() };
+        let (base, set) = document(profile, &set)?;
+        let mut plan = Plan { base, set, grid: Vec::new() };
         for (key, item) in toml.iter() {
             match key {
                 "profile" | "set" => {}
@@ -138,6 +141,8 @@ impl Plan {
             );
             rows.push(Row { settings, document, config_hash });
         }
+        let configs = rows.iter().map(|row| row.document.config()).collect::<Result<Vec<_>, _>>()?;
+        self.set.check_looked_at(&configs)?;
         // Of all rows, not of those that are left: the image would hold what a finished row wrote.
         check(rows.iter().map(|row| &row.document))?;
         Ok(rows)
@@ -149,10 +154,11 @@ fn read_set(item: &Item) -> anyhow::Result<Vec<&str>> {
     item.as_array().ok_or_else(wrong)?.iter().map(|line| line.as_str().ok_or_else(wrong)).collect()
 }
 
-fn document(profile: &str, set: &[&str]) -> anyhow::Result<Document> {
+fn document(profile: &str, set: &[&str]) -> anyhow::Result<(Document, Assigned)> {
     let mut document = Document::profile(profile)?;
-    set.iter().try_for_each(|line| document.set(line))?;
-    Ok(document)
+    let named = set.iter().map(|line| (format!("set {line:?}"), (*line).to_owned()));
+    let assigned = Assigned::lay_over(&mut document, named)?;
+    Ok((document, assigned))
 }
 
 fn json(value: &toml_edit::Value) -> Value {

@@ -80,6 +80,68 @@ fn what_flash_operations_take_alters_nothing_where_there_are_none() {
     }
 }
 
+/// What a run of `common` and one with `setting` besides differ in: time, bytes over the link, programs.
+fn differs(common: &[&str], setting: &str) -> bool {
+    let [usual, other] = [common.to_vec(), [common, &[setting]].concat()].map(|settings| {
+        let report = report(&settings);
+        (report.time.virtual_ns, report.traffic.payload_bytes.total(), report.nand.programs.total())
+    });
+    usual != other
+}
+
+fn is_ignored(common: &[&str], setting: &str) -> bool {
+    let mut document = Document::profile("cosmos-plus").unwrap();
+    common.iter().for_each(|setting| document.set(setting).unwrap());
+    document.config().unwrap().ignores(setting.split_once('=').unwrap().0).is_some()
+}
+
+/// Two sizes: one around the first threshold, one with a tail around the second.
+#[test]
+fn what_a_transfer_method_ignores_alters_nothing_and_what_it_looks_at_does() {
+    let settings = [
+        "host.alpha=0.25",
+        "host.beta=0.25",
+        "host.threshold1_bytes=32",
+        "host.threshold2_bytes=8",
+        "host.cxl_setup_ns=1",
+        "link.cxl_store_ns=1",
+        "link.cxl_line_ns=1",
+    ];
+    for row in kvdrive_link::transfer::METHODS {
+        let transfer = format!("host.transfer={}", row.name);
+        for setting in settings {
+            let is_looked_at = ["workload.value_size=100", "workload.value_size=4136"].iter().any(|size| {
+                let common = ["nand.enabled=false", "workload.name=w-a", "workload.ops=20", &transfer, size];
+                differs(&common, setting)
+            });
+            assert_eq!(is_ignored(&[&transfer], setting), !is_looked_at, "{setting} with {}", row.name);
+        }
+    }
+}
+
+#[test]
+fn what_another_key_turns_off_is_ignored_and_alters_nothing() {
+    let drive =
+        ["workload.name=mixed", "workload.num=4000", "workload.ops=40000", "workload.value_size=4096"];
+    let small = [
+        "flash.blocks_per_die=8",
+        "flash.pages_per_block=16",
+        "gc.segment_pages=32",
+        "lsm.memtable_entries=64",
+    ];
+    for (off, on, setting) in [
+        ("gc.enabled=false", "gc.enabled=true", "gc.free_segments_low=50"),
+        ("lsm.bloom_bits_per_key=0", "lsm.bloom_bits_per_key=8", "lsm.bloom_hashes=1"),
+    ] {
+        for (switch, is_same) in [(off, true), (on, false)] {
+            let busy = ["host.depth=4", "controller.contexts=4", "workload.delete_fraction=0.3", switch];
+            let common = [&drive[..], &small, &busy].concat();
+            assert_eq!(is_ignored(&common, setting), is_same, "{setting} with {switch}");
+            assert_eq!(differs(&common, setting), !is_same, "{setting} with {switch}");
+        }
+    }
+}
+
 /// Of every 26.6 us the host's core works all but what the link and the drive take. The pages are programmed
 /// by the drain behind the run: they are counted, but nothing of the run was busy with them.
 #[test]

@@ -104,6 +104,13 @@ fn a_wrong_sweep_is_one_line() {
     assert!(ignored.contains("hash.max_probes: engine lsm does not look at it"), "{ignored}");
     let some = "[grid]\n\"workload.name\" = [\"w-a\", \"w-d\"]\nworkload.value_size = [4]\n";
     assert!(wrong(some).contains("workload.value_size: workload w-d has sizes of its own"));
+    let ignored = wrong("set = [\"host.alpha=2\"]\n[grid]\n\"host.transfer\" = [\"prp\", \"sgl\"]\n");
+    assert!(ignored.contains("set \"host.alpha=2\": transfer prp does not look at it"), "{ignored}");
+    // One that does is enough.
+    rows("s.toml", "set = [\"host.alpha=2\"]\n[grid]\n\"host.transfer\" = [\"prp\", \"adaptive\"]\n")
+        .unwrap();
+    let both = wrong("set = [\"run.seed=2\", \"run.seed=3\"]\n[grid]\n\"host.depth\" = [2, 3]\n");
+    assert!(both.contains("set \"run.seed=3\": set \"run.seed=2\" sets run.seed too"), "{both}");
     assert!(wrong("[grid\n").starts_with("s.toml:1: "));
     assert!(wrong("profile = \"x\"\n[grid]\n\"host.depth\" = [1]\n").contains("no such profile"));
     let many = (1..=1500).map(|n| n.to_string()).collect::<Vec<_>>().join(", ");

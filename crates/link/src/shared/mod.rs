@@ -58,6 +58,20 @@ pub trait CompletionSink: Send + Sync {
 #[error("the drive is off")]
 pub struct PowerOff;
 
+/// Why there is no queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoQueue {
+    /// There is no drive any more.
+    #[error(transparent)]
+    PowerOff(#[from] PowerOff),
+    /// A queue identifier has 16 bits.
+    #[error("the drive has {} queue pairs, as many as there are identifiers; it takes no more", MOST_QUEUES)]
+    NoIdentifier,
+}
+
+/// Queue pairs of a drive, the admin queue among them: identifiers 0 to 65535 (NVMe base specification).
+const MOST_QUEUES: usize = 1 << 16;
+
 /// How the drive's thread hears of news, asleep or not.
 #[derive(Default)]
 struct Bell {
@@ -198,14 +212,14 @@ impl SharedLink {
         &self.memory
     }
 
-    /// Creates a queue pair of `entries` slots.
+    /// Creates a queue pair of `entries` slots. Its identifier is never given to another one.
     ///
-    /// Errors: [`PowerOff`] when the drive's thread has ended.
+    /// Errors: the drive's thread has ended, or there are as many queue pairs as identifiers.
     pub fn create_queue(
         &self,
         entries: u32,
         sink: Arc<dyn CompletionSink>,
-    ) -> Result<Arc<SharedQueue>, PowerOff> {
+    ) -> Result<Arc<SharedQueue>, NoQueue> {
         let queue = Arc::new(SharedQueue {
             entries,
             bell: self.bell.clone(),
@@ -217,7 +231,10 @@ impl SharedLink {
         });
         let mut registry = lock(&self.registry);
         if registry.gone {
-            return Err(PowerOff);
+            return Err(NoQueue::PowerOff(PowerOff));
+        }
+        if registry.queues.len() >= MOST_QUEUES {
+            return Err(NoQueue::NoIdentifier);
         }
         registry.queues.push(queue.clone());
         drop(registry);

@@ -148,6 +148,10 @@ pub struct MethodRow {
     pub origin: &'static str,
     /// Its host half.
     pub build: fn(&TransferConfig) -> Box<dyn Choice>,
+    /// Fields of [`TransferConfig`] that decide how a value goes.
+    pub thresholds: &'static [&'static str],
+    /// Whether the host stores values into a window of the page buffer, over the drive's CXL.mem port.
+    pub by_window: bool,
 }
 
 /// Every transfer method.
@@ -156,56 +160,78 @@ pub const METHODS: &[MethodRow] = &[
         name: "prp",
         origin: "page-unit DMA of whole 4 KiB pages: the NVMe KV baseline of all papers",
         build: |_| Box::new(prp::Prp),
+        thresholds: &[],
+        by_window: false,
     },
     MethodRow {
         name: "sgl",
         origin: "DMA of a scatter-gather list, rounded up to dma_granularity_bytes (NVMe base specification)",
         build: |_| Box::new(sgl::Sgl),
+        thresholds: &[],
+        by_window: false,
     },
     MethodRow {
         name: "piggyback",
         origin: "value bytes inside write and transfer commands (BandSlim, section 3.2)",
         build: |_| Box::new(piggyback::Piggyback),
+        thresholds: &[],
+        by_window: false,
     },
     MethodRow {
         name: "hybrid",
         origin: "whole pages by DMA, the tail in transfer commands (BandSlim, section 3.2)",
         build: |_| Box::new(hybrid::Hybrid::always()),
+        thresholds: &[],
+        by_window: false,
     },
     MethodRow {
         name: "adaptive",
         origin: "piggyback, hybrid or prp by thresholds alpha*t1, beta*t2 (BandSlim, section 3.2)",
         build: |config| Box::new(adaptive::Adaptive::new(config)),
+        thresholds: &["threshold1_bytes", "threshold2_bytes", "alpha", "beta"],
+        by_window: false,
     },
     MethodRow {
         name: "cxl",
         origin: "CXL.mem stores into the exposed page buffer, one command with the key (BandSlim's CXL article)",
         build: |_| Box::new(cxl::Cxl),
+        thresholds: &[],
+        by_window: true,
     },
     MethodRow {
         name: "adaptive-cxl",
         origin: "cxl below alpha*t1, prp from there on (BandSlim's CXL article)",
         build: |config| Box::new(adaptive_cxl::AdaptiveCxl::new(config)),
+        thresholds: &["threshold1_bytes", "alpha"],
+        by_window: true,
     },
     MethodRow {
         name: "piggyback-cxl",
         origin: "35 bytes in the command, longer values by CXL.mem with a short tail in it (ours; named as open there)",
         build: |_| Box::new(piggyback_cxl::PiggybackCxl),
+        thresholds: &[],
+        by_window: true,
     },
     MethodRow {
         name: "piggyback-pipelined",
         origin: "piggyback with all commands of a value behind one doorbell (ours)",
         build: |_| Box::new(piggyback_pipelined::PiggybackPipelined::all_complete()),
+        thresholds: &[],
+        by_window: false,
     },
     MethodRow {
         name: "piggyback-pipelined-1",
         origin: "piggyback-pipelined with one completion for the whole value (ours)",
         build: |_| Box::new(piggyback_pipelined::PiggybackPipelined::last_completes()),
+        thresholds: &[],
+        by_window: false,
     },
     MethodRow {
         name: "byte-express",
         origin: "the value in 64-byte queue entries behind its command (ByteExpress, HotStorage'25)",
         build: |_| Box::new(byte_express::ByteExpress),
+        thresholds: &[],
+        by_window: false,
     },
 ];
 

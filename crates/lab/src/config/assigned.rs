@@ -1,0 +1,74 @@
+//! Settings that somebody asks for by name, beside profile and files: `--seed 2`, `--set run.seed=2`, a line
+//! of a sweep. Each is expected to matter: two of them that want different values of one key are refused, and
+//! so is one that no run looks at.
+
+use super::document::PRESET;
+use super::{Config, ConfigError, Document};
+
+/// One setting.
+#[derive(Clone, Debug)]
+struct Asked {
+    /// How it was asked for, as messages name it.
+    name: String,
+    key: String,
+    /// The value as the document has it: 4 KiB and 4096 are one.
+    value: String,
+}
+
+/// Settings that were laid over a document.
+#[derive(Clone, Debug, Default)]
+pub struct Assigned {
+    asked: Vec<Asked>,
+}
+
+impl Assigned {
+    /// Lays `settings`, each with the name it was asked for by and KEY=VALUE, over `document`. A preset is a
+    /// starting point and goes ahead of all others, wherever it stands.
+    ///
+    /// # Errors
+    /// A wrong setting, or two that contradict each other.
+    pub fn lay_over(
+        document: &mut Document,
+        settings: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<Assigned, ConfigError> {
+        let mut settings: Vec<_> = settings.into_iter().collect();
+        settings.sort_by_key(|(_, assignment)| key_of(assignment) != PRESET);
+        let mut assigned = Assigned::default();
+        for (name, assignment) in settings {
+            document.set(&assignment)?;
+            let key = key_of(&assignment).to_owned();
+            // A preset is no key of the document; its name is all there is to compare.
+            let value = document.plain(&key).unwrap_or_else(|| assignment.clone());
+            if let Some(first) = assigned.asked.iter().find(|first| first.key == key && first.value != value)
+            {
+                let problem =
+                    format!("{} sets {key} too, to another value; leave one of them out", first.name);
+                return Err(ConfigError::new(name, problem));
+            }
+            assigned.asked.push(Asked { name, key, value });
+        }
+        Ok(assigned)
+    }
+
+    /// Refuses a setting that none of the runs would look at.
+    ///
+    /// # Errors
+    /// It is named, with the reason of the first run.
+    pub fn check_looked_at<'a>(
+        &self,
+        runs: impl IntoIterator<Item = &'a Config> + Clone,
+    ) -> Result<(), ConfigError> {
+        for Asked { name, key, .. } in &self.asked {
+            let reasons: Vec<_> = runs.clone().into_iter().map(|run| run.ignores(key)).collect();
+            if let Some(Some(why)) = reasons.first().filter(|_| reasons.iter().all(Option::is_some)) {
+                return Err(ConfigError::new(name, why));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What stands before the first `=`.
+fn key_of(assignment: &str) -> &str {
+    assignment.split_once('=').map_or(assignment, |(key, _)| key).trim()
+}
