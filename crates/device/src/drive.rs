@@ -20,11 +20,11 @@ use crate::engines::hash::HashConfig;
 use crate::engines::lsm::LsmConfig;
 use crate::engines::{Engine, EngineCounters, Utilization};
 use crate::firmware::Cores;
-use crate::flash::media::file::read_epoch;
+use crate::flash::media::file::Moment;
 use crate::flash::media::{self, Media, MediaOptions};
 use crate::flash::{FlashConfig, FlashPort, Purpose};
 use crate::ftl::FtlConfig;
-use crate::power::file_log::{FileError, FileLog, LogError, belongs};
+use crate::power::file_log::{FileError, FileLog, Found, LogError};
 use crate::power::{ImageError, Journal, Survivors};
 
 /// Everything that makes a drive.
@@ -91,12 +91,6 @@ pub enum PowerOnError {
     /// A protected image, and no medium that it could belong to.
     #[error("{0}: is missing or empty, while {0}.protected-0 or -1 holds a drive that was on it")]
     Imageless(PathBuf),
-    /// A medium and a protected image of different moments.
-    #[error(
-        "{0}: is not of the same moment as {0}.protected-0 or -1: one of them was put back or copied alone; put back all \
-         files of one moment"
-    )]
-    Apart(PathBuf),
 }
 
 /// What an engine is built from.
@@ -395,7 +389,7 @@ fn image_path(config: &DriveConfig) -> Option<&Path> {
 fn refuse_lost_image(config: &DriveConfig) -> Result<(), PowerOnError> {
     let Some(path) = image_path(config) else { return Ok(()) };
     let is_there = std::fs::metadata(path).is_ok_and(|file| file.len() > 0);
-    let is_lost = !is_there && FileLog::read(path)?.is_some_and(|found| !found.image.is_empty());
+    let is_lost = !is_there && FileLog::newest(path)?.is_some_and(|found| !found.image.is_empty());
     if is_lost { Err(PowerOnError::Imageless(path.to_owned())) } else { Ok(()) }
 }
 
@@ -417,13 +411,7 @@ fn open_journal(
     if image.is_none() && !medium.is_blank() {
         return Err(PowerOnError::Unprotected(path.to_owned()));
     }
-    if let Some(found) = &found {
-        let epoch = read_epoch(path).map_err(FileError::at(path))?;
-        if !belongs(epoch, found.epoch) {
-            return Err(PowerOnError::Apart(path.to_owned()));
-        }
-    }
-    let after = found.map_or(0, |found| found.epoch);
+    let after = found.as_ref().map_or_else(Moment::default, Found::moment);
     let log = FileLog::create(path, after, image.as_deref().unwrap_or(&[]), config.media.sync)?;
     Ok((image, Journal::to_file(log)))
 }

@@ -7,7 +7,7 @@
 //!   | head, twice  | block 0                | block 1                | ...
 //!   +--------------+------------------------+------------------------+---
 //!   head:   "KVDRFILE" | version u32 | geometry 7 x u32 | check u64        at 0 and at 2048
-//!   epoch:  epoch u64 | check u64                                          at 1024 and at 3072
+//!   moment: begun u64 | checkpoint u64 | groups u64 | check u64            at 1024 and at 3072
 //!   block:  pages x [header 88 B | header 88 B], rounded up to 4096 | page 0 | page 1 | ...
 //! ```
 //!
@@ -18,8 +18,9 @@
 //! erased. Erasing fills the headers of a block with zeros and leaves the data. A page is erased when both
 //! its headers are all zero.
 //!
-//! *The epoch* is that of the last checkpoint that was begun of the protected image beside it
-//! ([`crate::power::file_log`]): by it files of different moments are told apart.
+//! *The moment* says how far the protected image beside it had come ([`crate::power::file_log`]): by it files
+//! of different moments are told apart. Both copies are written at a checkpoint, one of them at every group
+//! of records, by turns: what damages one leaves the other, which is one group older.
 //!
 //! *`sync`*: waits for the machine's storage between data and headers, and after the headers, so that the
 //! same holds when the machine loses power; of a new file for its folder, too.
@@ -65,8 +66,9 @@ const MAGIC: &[u8; 8] = b"KVDRFILE";
 const VERSION: u32 = 1;
 const HEAD_BYTES: u64 = 4096;
 const SECOND_HEAD_AT: usize = 2048;
-const EPOCHS_AT: [u64; 2] = [1024, 3072];
-const EPOCH_BYTES: usize = 16;
+/// Where an image file has its moment, twice.
+pub(crate) const MOMENTS_AT: [u64; 2] = [1024, 3072];
+const MOMENT_BYTES: usize = 32;
 /// Page data starts at a multiple of this, so that it lies in whole pages of the file system.
 const ALIGN: u64 = 4096;
 
@@ -186,35 +188,72 @@ pub fn sync_folder(path: &Path) -> std::io::Result<()> {
     File::open(path.parent().expect("a file is in a folder"))?.sync_all()
 }
 
-fn epoch_record(epoch: u64) -> [u8; EPOCH_BYTES] {
-    let mut record = [0; EPOCH_BYTES];
-    record[..8].copy_from_slice(&epoch.to_le_bytes());
-    let check = xxh3_64(&record[..8]);
-    record[8..].copy_from_slice(&check.to_le_bytes());
-    record
+/// How far a protected image had come: what it is compared with when a drive comes up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Moment {
+    /// Its newest finished checkpoint; 0 before the first one.
+    pub checkpoint: u64,
+    /// Groups of records behind that.
+    pub groups: u64,
+    /// The checkpoint that was begun last: this one, or the next.
+    pub begun: u64,
 }
 
-/// Notes in an image file that checkpoint `epoch` of its protected image is about to be written.
-pub fn write_epoch(path: &Path, epoch: u64) -> std::io::Result<()> {
-    let file = OpenOptions::new().write(true).open(path)?;
-    EPOCHS_AT.iter().try_for_each(|at| file.write_all_at(&epoch_record(epoch), *at))?;
-    file.sync_data()
-}
-
-/// The epoch that an image file holds; `None` when it has none that is whole.
-pub fn read_epoch(path: &Path) -> std::io::Result<Option<u64>> {
-    let file = File::open(path)?;
-    let mut newest = None;
-    for at in EPOCHS_AT {
-        let mut record = [0; EPOCH_BYTES];
-        match file.read_exact_at(&mut record, at) {
-            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => continue,
-            read => read?,
+impl Moment {
+    fn record(&self) -> [u8; MOMENT_BYTES] {
+        let mut record = [0; MOMENT_BYTES];
+        for (at, number) in [self.begun, self.checkpoint, self.groups].into_iter().enumerate() {
+            record[8 * at..8 * at + 8].copy_from_slice(&number.to_le_bytes());
         }
-        let epoch = u64::from_le_bytes(record[..8].try_into().expect("8 bytes"));
-        newest = newest.max((record == epoch_record(epoch)).then_some(epoch));
+        let check = xxh3_64(&record[..MOMENT_BYTES - 8]);
+        record[MOMENT_BYTES - 8..].copy_from_slice(&check.to_le_bytes());
+        record
     }
-    Ok(newest)
+
+    fn of_record(record: &[u8; MOMENT_BYTES]) -> Option<Moment> {
+        let [begun, checkpoint, groups] =
+            [0, 8, 16].map(|at| u64::from_le_bytes(record[at..at + 8].try_into().expect("8 bytes")));
+        let moment = Moment { checkpoint, groups, begun };
+        (*record == moment.record()).then_some(moment)
+    }
+}
+
+/// Where an image file keeps its moment.
+pub struct MomentCell(File);
+
+impl MomentCell {
+    /// That of the image file at `path`.
+    pub fn of(path: &Path) -> std::io::Result<MomentCell> {
+        OpenOptions::new().read(true).write(true).open(path).map(MomentCell)
+    }
+
+    /// The newest moment it holds: the beginning, if none was ever written. `None` when what was written is
+    /// damaged.
+    pub fn read(&self) -> std::io::Result<Option<Moment>> {
+        let mut newest = None;
+        let mut is_written = false;
+        for at in MOMENTS_AT {
+            let mut record = [0; MOMENT_BYTES];
+            match self.0.read_exact_at(&mut record, at) {
+                Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => continue,
+                read => read?,
+            }
+            is_written |= record != [0; MOMENT_BYTES];
+            newest = newest.max(Moment::of_record(&record));
+        }
+        Ok(if is_written { newest } else { Some(Moment::default()) })
+    }
+
+    /// A checkpoint begins or has ended. With `sync` this is on the machine's storage when it returns.
+    pub fn write(&self, moment: &Moment, sync: bool) -> std::io::Result<()> {
+        MOMENTS_AT.iter().try_for_each(|at| self.0.write_all_at(&moment.record(), *at))?;
+        if sync { self.0.sync_data() } else { Ok(()) }
+    }
+
+    /// One more group has been written. Survives the end of the program.
+    pub fn step(&self, moment: &Moment) -> std::io::Result<()> {
+        self.0.write_all_at(&moment.record(), MOMENTS_AT[(moment.groups % 2) as usize])
+    }
 }
 
 fn from_image(geometry: &Geometry, bytes: &[u8]) -> Opened {
