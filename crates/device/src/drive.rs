@@ -24,8 +24,9 @@ use crate::flash::media::file::Moment;
 use crate::flash::media::{self, Media, MediaOptions};
 use crate::flash::{FlashConfig, FlashPort, Purpose};
 use crate::ftl::FtlConfig;
+use crate::identity::Identity;
 use crate::power::file_log::{FileError, FileLog, Found, LogError};
-use crate::power::{ImageError, Journal, Survivors};
+use crate::power::{self, IDENTITY_AT, ImageError, Journal, Owner, Survivors};
 
 /// Everything that makes a drive.
 #[derive(Clone, Debug)]
@@ -46,6 +47,8 @@ pub struct DriveConfig {
     pub protected_bytes: u64,
     /// Where pages are kept.
     pub media: MediaConfig,
+    /// What the identity of a drive in memory is derived from.
+    pub seed: u64,
 }
 
 impl DriveConfig {
@@ -103,6 +106,8 @@ pub struct Parts {
     pub flash: FlashPort,
     /// Where changes of protected state go.
     pub journal: Journal,
+    /// Whose its protected image is.
+    pub owner: Owner,
     /// The configuration.
     pub config: DriveConfig,
 }
@@ -210,6 +215,7 @@ pub struct Drive {
     flash: FlashPort,
     cores: Cores,
     journal: Journal,
+    identity: Identity,
     recovery_ns: Ns,
 }
 
@@ -231,9 +237,10 @@ pub fn start<'a, E: Engine>(
 ) -> Pin<Box<dyn Future<Output = Result<Started, PowerOnError>> + 'a>> {
     Box::pin(async move {
         let (sim, cores, journal) = (parts.sim.clone(), parts.cores.clone(), parts.journal.clone());
+        let identity = parts.owner.identity;
         let config = parts.config.controller.clone();
         let engine = E::power_on(parts, image).await?;
-        let controller = Controller::new(link.clone(), cores, &config, journal, engine);
+        let controller = Controller::new(link.clone(), cores, &config, journal, identity, engine);
         controller.start(&sim, config.contexts);
         Ok(Started(controller))
     })
@@ -270,7 +277,11 @@ impl Drive {
             Some(survivors) => (kind.from_image)(&geometry, &survivors.media)?,
             None => {
                 refuse_lost_image(config)?;
-                let options = MediaOptions { path: config.media.path.clone(), sync: config.media.sync };
+                let options = MediaOptions {
+                    path: config.media.path.clone(),
+                    sync: config.media.sync,
+                    identity: if kind.has_file { Identity::drawn() } else { Identity::of_seed(config.seed) },
+                };
                 (kind.open)(&geometry, &options)?
             }
         };
@@ -278,6 +289,10 @@ impl Drive {
             Some(survivors) => (Some(survivors.protected.clone()), Journal::default()),
             None => open_journal(config, row, &*medium)?,
         };
+        let owner = Owner { fingerprint: fingerprint(config), identity: medium.identity() };
+        if let Some(image) = &image {
+            check_identity(image, owner.identity)?;
+        }
         let flash = FlashPort::new(sim, config.flash.clone(), medium);
         watch(&flash);
         let cores = Cores::new(sim, config.controller.roles);
@@ -286,6 +301,7 @@ impl Drive {
             cores: cores.clone(),
             flash: flash.clone(),
             journal: journal.clone(),
+            owner,
             config: config.clone(),
         };
         let Started(controller) = (row.start)(parts, link, image.as_deref()).await?;
@@ -295,7 +311,8 @@ impl Drive {
             let journal = journal.clone();
             flash.before_change(move || journal.settle_before_change());
         }
-        Ok(Drive { controller, flash, cores, journal, recovery_ns: sim.now() - began })
+        let identity = owner.identity;
+        Ok(Drive { controller, flash, cores, journal, identity, recovery_ns: sim.now() - began })
     }
 
     /// Stores `pairs` in no time, past link and decoder, as they would arrive by DMA: what is on a drive
@@ -328,6 +345,11 @@ impl Drive {
     /// What would survive if power failed now. Operations under way on flash end old, torn or done, by `rng`.
     pub fn survivors(&self, rng: &mut Rng) -> Survivors {
         Survivors { media: self.flash.media_image(rng), protected: self.controller.protected_image() }
+    }
+
+    /// Who it is.
+    pub fn identity(&self) -> Identity {
+        self.identity
     }
 
     /// Counters from power-on to now.
@@ -378,6 +400,15 @@ fn engine_row(name: &str) -> Result<&'static EngineRow, PowerOnError> {
     })
 }
 
+/// Is a protected image that of the drive the medium was made for?
+fn check_identity(image: &[u8], medium: Identity) -> Result<(), ImageError> {
+    let image = power::owner_of(image)?.identity;
+    if image == medium {
+        return Ok(());
+    }
+    Err(ImageError::new(IDENTITY_AT, format!("it is of drive {image}, and the medium of drive {medium}")))
+}
+
 /// The image file of a medium that has one.
 fn image_path(config: &DriveConfig) -> Option<&Path> {
     let has_file = media::kind(&config.media.kind).is_some_and(|kind| kind.has_file);
@@ -401,7 +432,7 @@ fn open_journal(
     medium: &dyn Media,
 ) -> Result<(Option<Vec<u8>>, Journal), PowerOnError> {
     let Some(path) = image_path(config) else { return Ok((None, Journal::default())) };
-    let found = FileLog::read(path)?;
+    let found = FileLog::read(path, medium.identity())?;
     let image = match &found {
         Some(found) if found.image.is_empty() => None,
         Some(found) => Some((row.fold)(config, &found.image, &found.records)?),
@@ -412,7 +443,8 @@ fn open_journal(
         return Err(PowerOnError::Unprotected(path.to_owned()));
     }
     let after = found.as_ref().map_or_else(Moment::default, Found::moment);
-    let log = FileLog::create(path, after, image.as_deref().unwrap_or(&[]), config.media.sync)?;
+    let log =
+        FileLog::create(path, medium.identity(), after, image.as_deref().unwrap_or(&[]), config.media.sync)?;
     Ok((image, Journal::to_file(log)))
 }
 

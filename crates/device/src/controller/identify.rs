@@ -59,7 +59,7 @@ impl<E: Engine> Controller<E> {
 
     fn identify_controller(&self) -> Vec<u8> {
         let mut answer = identify::Controller::new_zeroed();
-        answer.serial = ascii_padded("KVDRIVE-1");
+        answer.serial = ascii_padded(&self.identity.serial());
         answer.model = ascii_padded("kvdrive key-value SSD");
         answer.firmware = ascii_padded(env!("CARGO_PKG_VERSION"));
         answer.version.set(VERSION);
@@ -84,9 +84,9 @@ impl<E: Engine> Controller<E> {
         answer.as_bytes().to_vec()
     }
 
-    /// A fixed identifier: the drive has one namespace, and only one drive is behind a link.
+    /// The drive has one namespace, which has its identity.
     fn nguid(&self) -> [u8; 16] {
-        *b"kvdrive-kv-ns-01"
+        self.identity.to_bytes()
     }
 }
 

@@ -5,8 +5,9 @@
 //! ```text
 //!   NAME.protected-0 or -1 (the other slot is gone, or older, or an unfinished checkpoint)
 //!
-//!    0 magic "kvdrvPL3"   8 epoch   16 image bytes   24 flags u32 (1: sync)   28 header crc32c
-//!   32 image ...                    image crc32c
+//!    0 magic "kvdrvPL3"   8 epoch   16 image bytes   24 identity of the drive (16 B)
+//!   40 flags u32 (1: sync)   44 header crc32c
+//!   48 image ...                    image crc32c
 //!      group:  0 payload bytes  4 zero  8 sequence  16 header crc32c  20 payload ...  payload crc32c
 //!      group ...
 //!      payload = records:  part u8 | bytes u32 | bytes ...
@@ -50,9 +51,12 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use crate::flash::media::file::{MOMENTS_AT, Moment, MomentCell, sync_folder};
+use crate::identity::{IDENTITY_BYTES, Identity};
 
 const MAGIC: &[u8; 8] = b"kvdrvPL3";
-const HEADER_BYTES: usize = 32;
+const IDENTITY_AT: usize = 24;
+const FLAGS_AT: usize = IDENTITY_AT + IDENTITY_BYTES;
+const HEADER_BYTES: usize = 48;
 /// Bytes of the header that its checksum covers.
 const CHECKED_BYTES: usize = HEADER_BYTES - CRC_BYTES;
 /// Flag of a header: groups wait for the machine's storage.
@@ -100,6 +104,18 @@ pub enum LogError {
         /// What stands there.
         what: &'static str,
     },
+    /// Image and log are of two drives.
+    #[error("{log}: is of drive {found}, and {image} of drive {expected}: put back all files of one drive")]
+    Stranger {
+        /// The image file.
+        image: PathBuf,
+        /// The file of the log.
+        log: PathBuf,
+        /// Whose the image is.
+        expected: Identity,
+        /// Whose the log is.
+        found: Identity,
+    },
     /// The image file's moment cannot be read.
     #[error("{image}: byte {at}: what tells how far {image}.protected-0 or -1 had come is damaged", at = MOMENTS_AT[0])]
     NoMoment {
@@ -141,6 +157,8 @@ pub enum LogError {
 pub struct Found {
     /// The checkpoint.
     pub image: Vec<u8>,
+    /// Which drive's.
+    pub identity: Identity,
     /// Which checkpoint of the log it is.
     pub epoch: u64,
     /// Groups behind it.
@@ -175,6 +193,7 @@ impl Found {
 /// An open log.
 pub struct FileLog {
     base: PathBuf,
+    identity: Identity,
     path: PathBuf,
     file: File,
     /// In the image file.
@@ -204,11 +223,13 @@ fn crc_at(bytes: &[u8], at: usize) -> u32 {
 }
 
 impl FileLog {
-    /// Reads the newest finished checkpoint and its records. `None` when there is no log yet.
+    /// Reads the newest finished checkpoint of drive `identity` and its records. `None` when there is no log
+    /// yet.
     ///
     /// # Errors
-    /// When it is not as long as the image file `base` says it was, or one of the files is damaged.
-    pub fn read(base: &Path) -> Result<Option<Found>, LogError> {
+    /// When it is another drive's, not as long as the image file `base` says it was, or one of the files is
+    /// damaged.
+    pub fn read(base: &Path, identity: Identity) -> Result<Option<Found>, LogError> {
         let cell = MomentCell::of(base).and_then(|cell| cell.read()).map_err(FileError::at(base))?;
         let expected = cell.ok_or_else(|| LogError::NoMoment { image: base.to_owned() })?;
         match FileLog::newest(base)? {
@@ -217,6 +238,12 @@ impl FileLog {
                 image: base.to_owned(),
                 checkpoint: expected.checkpoint,
                 groups: expected.groups,
+            }),
+            Some(found) if found.identity != identity => Err(LogError::Stranger {
+                image: base.to_owned(),
+                log: found.path,
+                expected: identity,
+                found: found.identity,
             }),
             Some(found) if found.belongs(&expected) => Ok(Some(found)),
             Some(found) => Err(LogError::Apart {
@@ -247,15 +274,21 @@ impl FileLog {
         Ok(newest)
     }
 
-    /// Begins a log of the image file `base` with `image` as its checkpoint. `after` is how far the present
-    /// one goes, the beginning if there is none: that one is in the other slot, and stays until the new one
-    /// is complete. An unfinished one may be written over.
-    pub fn create(base: &Path, after: Moment, image: &[u8], sync: bool) -> Result<FileLog, FileError> {
+    /// Begins a log of drive `identity`, whose image file is `base`, with `image` as its checkpoint. `after`
+    /// is how far the present one goes, the beginning if there is none: that one is in the other slot, and
+    /// stays until the new one is complete. An unfinished one may be written over.
+    pub fn create(
+        base: &Path,
+        identity: Identity,
+        after: Moment,
+        image: &[u8],
+        sync: bool,
+    ) -> Result<FileLog, FileError> {
         let epoch = after.checkpoint + 1;
         let cell = MomentCell::of(base).map_err(FileError::at(base))?;
         cell.write(&Moment { begun: epoch, ..after }, true).map_err(FileError::at(base))?;
         let path = slot_path(base, epoch);
-        let file = write_checkpoint(&path, epoch, image, sync).map_err(FileError::at(&path))?;
+        let file = write_checkpoint(&path, identity, epoch, image, sync).map_err(FileError::at(&path))?;
         if sync {
             // Before the other slot goes: neither may be found after a power cut of the machine otherwise.
             sync_folder(&path).map_err(FileError::at(&path))?;
@@ -265,6 +298,7 @@ impl FileLog {
         let end = (HEADER_BYTES + image.len() + CRC_BYTES) as u64;
         let log = FileLog {
             base: base.to_owned(),
+            identity,
             path,
             file,
             cell,
@@ -291,7 +325,8 @@ impl FileLog {
     #[cfg(test)]
     pub(super) fn on_a_full_disk(base: &Path) -> FileLog {
         std::fs::write(base, []).unwrap();
-        let mut log = FileLog::create(base, Moment::default(), b"checkpoint", false).unwrap();
+        let mut log =
+            FileLog::create(base, Identity::default(), Moment::default(), b"checkpoint", false).unwrap();
         log.file = File::open(&log.path).unwrap();
         log
     }
@@ -341,17 +376,24 @@ impl FileLog {
 
     /// Folds all records into `image`, the present state.
     pub fn checkpoint(&mut self, image: &[u8]) -> Result<(), FileError> {
-        *self = FileLog::create(&self.base, self.moment(), image, self.sync)?;
+        *self = FileLog::create(&self.base, self.identity, self.moment(), image, self.sync)?;
         Ok(())
     }
 }
 
-fn write_checkpoint(path: &Path, epoch: u64, image: &[u8], sync: bool) -> std::io::Result<File> {
+fn write_checkpoint(
+    path: &Path,
+    identity: Identity,
+    epoch: u64,
+    image: &[u8],
+    sync: bool,
+) -> std::io::Result<File> {
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(path)?;
     let mut header = Vec::with_capacity(HEADER_BYTES);
     header.extend_from_slice(MAGIC);
     header.extend_from_slice(&epoch.to_le_bytes());
     header.extend_from_slice(&(image.len() as u64).to_le_bytes());
+    header.extend_from_slice(&identity.to_bytes());
     header.extend_from_slice(&(if sync { FLAG_SYNC } else { 0 }).to_le_bytes());
     let crc = crc32c::crc32c(&header);
     header.extend_from_slice(&crc.to_le_bytes());
@@ -407,8 +449,10 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<Option<Found>, LogError> {
         groups += 1;
         at = payload_end + CRC_BYTES;
     }
-    let sync = bytes[24..CHECKED_BYTES] == FLAG_SYNC.to_le_bytes();
-    Ok(Some(Found { image: image.to_vec(), epoch, groups, records, sync, path: path.to_owned() }))
+    let identity = bytes[IDENTITY_AT..FLAGS_AT].try_into().expect("16 bytes");
+    let identity = Identity::from_bytes(identity);
+    let sync = bytes[FLAGS_AT..CHECKED_BYTES] == FLAG_SYNC.to_le_bytes();
+    Ok(Some(Found { image: image.to_vec(), identity, epoch, groups, records, sync, path: path.to_owned() }))
 }
 
 /// Takes the records of a group apart; `None` when one says it is longer than the group.
@@ -426,6 +470,8 @@ fn take_records(mut group: &[u8], records: &mut Vec<(u8, Vec<u8>)>) -> Option<()
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const DRIVE: Identity = Identity::from_bytes([7; IDENTITY_BYTES]);
 
     /// The image file and both slots: what stands in them.
     type Files = [Option<Vec<u8>>; 3];
@@ -460,7 +506,7 @@ mod tests {
 
     fn filled() -> (tempfile::TempDir, PathBuf) {
         let (folder, base) = empty();
-        let mut log = FileLog::create(&base, Moment::default(), b"checkpoint", false).unwrap();
+        let mut log = FileLog::create(&base, DRIVE, Moment::default(), b"checkpoint", false).unwrap();
         log.add(1, b"first");
         log.write().unwrap();
         log.add(2, b"");
@@ -477,12 +523,12 @@ mod tests {
     #[test]
     fn records_come_back_and_a_checkpoint_replaces_them() {
         let (_folder, base) = filled();
-        let found = FileLog::read(&base).unwrap().unwrap();
+        let found = FileLog::read(&base, DRIVE).unwrap().unwrap();
         assert_eq!((found.image.as_slice(), &found.records), (&b"checkpoint"[..], &expected()));
-        let mut log = FileLog::create(&base, found.moment(), b"second", true).unwrap();
+        let mut log = FileLog::create(&base, DRIVE, found.moment(), b"second", true).unwrap();
         log.add(3, b"after");
         log.write().unwrap();
-        let found = FileLog::read(&base).unwrap().unwrap();
+        let found = FileLog::read(&base, DRIVE).unwrap().unwrap();
         assert_eq!((found.image.as_slice(), found.records), (&b"second"[..], vec![(3, b"after".to_vec())]));
     }
 
@@ -517,7 +563,7 @@ mod tests {
 
     /// Checkpoint or number of the last group of what is found, and all of its records.
     fn position(base: &Path) -> Option<(u64, u64)> {
-        let found = FileLog::read(base).unwrap_or_else(|error| panic!("{error}"))?;
+        let found = FileLog::read(base, DRIVE).unwrap_or_else(|error| panic!("{error}"))?;
         assert_eq!(found.records.len() as u64, found.groups, "each has one");
         Some((found.epoch, found.groups))
     }
@@ -539,7 +585,7 @@ mod tests {
                     (present.checkpoint, present.groups + 1)
                 };
                 match &mut log {
-                    None => log = Some(FileLog::create(&base, present, b"none", sync).unwrap()),
+                    None => log = Some(FileLog::create(&base, DRIVE, present, b"none", sync).unwrap()),
                     Some(log) if is_checkpoint => log.checkpoint(&[step; 9]).unwrap(),
                     Some(log) => {
                         log.add(step, &[step; 5]);
@@ -564,7 +610,7 @@ mod tests {
     fn a_log_cut_anywhere_is_refused_and_named() {
         for sync in [false, true] {
             let (_folder, base) = empty();
-            let mut log = FileLog::create(&base, Moment::default(), b"checkpoint", sync).unwrap();
+            let mut log = FileLog::create(&base, DRIVE, Moment::default(), b"checkpoint", sync).unwrap();
             for number in 0..4 {
                 log.add(number, b"record");
                 log.write().unwrap();
@@ -573,11 +619,11 @@ mod tests {
             for end in 0..whole.len() {
                 std::fs::write(slot_path(&base, 1), &whole[..end]).unwrap();
                 let refused =
-                    FileLog::read(&base).err().unwrap_or_else(|| panic!("cut at {end}")).to_string();
+                    FileLog::read(&base, DRIVE).err().unwrap_or_else(|| panic!("cut at {end}")).to_string();
                 assert!(refused.contains("group 4 of checkpoint 1"), "{refused}");
             }
             std::fs::remove_file(slot_path(&base, 1)).unwrap();
-            assert!(FileLog::read(&base).is_err());
+            assert!(FileLog::read(&base, DRIVE).is_err());
         }
     }
 
@@ -586,7 +632,7 @@ mod tests {
     fn an_image_fits_the_log_of_its_moment_and_the_one_right_behind() {
         for sync in [false, true] {
             let (_folder, base) = empty();
-            let mut log = FileLog::create(&base, Moment::default(), b"image", sync).unwrap();
+            let mut log = FileLog::create(&base, DRIVE, Moment::default(), b"image", sync).unwrap();
             let mut moments = vec![(log.moment(), files(&base))];
             for step in 1..12 {
                 if step % 5 == 0 {
@@ -603,7 +649,7 @@ mod tests {
                     let ahead = log.groups.checked_sub(image.groups);
                     let fits =
                         log.checkpoint == image.checkpoint && ahead.is_some_and(|ahead| ahead <= 1 || sync);
-                    assert_eq!(FileLog::read(&base).is_ok(), fits, "image {image:?}, log {log:?}");
+                    assert_eq!(FileLog::read(&base, DRIVE).is_ok(), fits, "image {image:?}, log {log:?}");
                 }
             }
         }
@@ -622,7 +668,7 @@ mod tests {
                 let mut bytes = whole.clone();
                 damaged.iter().for_each(|at| bytes[*at] ^= 4);
                 std::fs::write(&base, bytes).unwrap();
-                assert_eq!(FileLog::read(&base).is_ok(), damaged.len() == 1, "{damaged:?}");
+                assert_eq!(FileLog::read(&base, DRIVE).is_ok(), damaged.len() == 1, "{damaged:?}");
             }
         }
     }
@@ -632,15 +678,15 @@ mod tests {
     fn a_checkpoint_that_none_can_follow_is_damage() {
         let (_folder, base) = empty();
         for epoch in [EPOCH_LIMIT + 1, u64::MAX - 1, u64::MAX] {
-            drop(write_checkpoint(&slot_path(&base, 0), epoch, b"crafted", false).unwrap());
-            let refused = FileLog::read(&base).err().expect("no epoch can come behind it").to_string();
+            drop(write_checkpoint(&slot_path(&base, 0), DRIVE, epoch, b"crafted", false).unwrap());
+            let refused = FileLog::read(&base, DRIVE).err().expect("no epoch can come behind it").to_string();
             assert!(refused.contains("the number of the checkpoint is damaged"), "{refused}");
         }
-        drop(write_checkpoint(&slot_path(&base, 0), EPOCH_LIMIT, b"crafted", false).unwrap());
+        drop(write_checkpoint(&slot_path(&base, 0), DRIVE, EPOCH_LIMIT, b"crafted", false).unwrap());
         let moment = Moment { checkpoint: EPOCH_LIMIT, groups: 0, begun: EPOCH_LIMIT };
         MomentCell::of(&base).unwrap().write(&moment, false).unwrap();
-        let found = FileLog::read(&base).unwrap().unwrap();
-        drop(FileLog::create(&base, found.moment(), b"next", false).unwrap());
+        let found = FileLog::read(&base, DRIVE).unwrap().unwrap();
+        drop(FileLog::create(&base, DRIVE, found.moment(), b"next", false).unwrap());
     }
 
     #[test]
@@ -652,7 +698,7 @@ mod tests {
             let mut bytes = whole.clone();
             bytes[at] ^= 0x40;
             std::fs::write(&path, &bytes).unwrap();
-            assert!(FileLog::read(&base).is_err(), "byte {at} flipped and nobody noticed");
+            assert!(FileLog::read(&base, DRIVE).is_err(), "byte {at} flipped and nobody noticed");
         }
     }
 }

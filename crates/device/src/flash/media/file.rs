@@ -6,7 +6,8 @@
 //!   +--------------+------------------------+------------------------+---
 //!   | head, twice  | block 0                | block 1                | ...
 //!   +--------------+------------------------+------------------------+---
-//!   head:   "KVDRFILE" | version u32 | geometry 7 x u32 | check u64        at 0 and at 2048
+//!   head:   "KVDRFILE" | version u32 | geometry 7 x u32 | check u64
+//!           | identity of the drive 16 B | check u64                       at 0 and at 2048
 //!   moment: begun u64 | checkpoint u64 | groups u64 | check u64            at 1024 and at 3072
 //!   block:  pages x [header 88 B | header 88 B], rounded up to 4096 | page 0 | page 1 | ...
 //! ```
@@ -43,6 +44,7 @@ use super::image::{GEOMETRY_KEYS, geometry_bytes, geometry_fields};
 use super::{ImageError, Media, MediaKind, MediaOptions, MediaPage, Opened};
 use crate::flash::geometry::{BlockId, Geometry, Ppa};
 use crate::flash::spare::{SPARE_USED_BYTES, Spare, data_check};
+use crate::identity::{IDENTITY_BYTES, Identity};
 
 /// The row of `file` in [`super::MEDIA`].
 pub const KIND: MediaKind = MediaKind {
@@ -63,7 +65,7 @@ pub struct ImageFailure {
 }
 
 const MAGIC: &[u8; 8] = b"KVDRFILE";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const HEAD_BYTES: u64 = 4096;
 const SECOND_HEAD_AT: usize = 2048;
 /// Where an image file has its moment, twice.
@@ -143,6 +145,7 @@ impl Backing {
 /// Pages in the layout of an image file.
 pub struct FileMedia {
     geometry: Geometry,
+    identity: Identity,
     backing: Backing,
     /// Bytes before the first page of a block.
     table_bytes: u64,
@@ -151,13 +154,36 @@ pub struct FileMedia {
     scratch: Vec<u8>,
 }
 
-fn head(geometry: &Geometry) -> Vec<u8> {
-    let mut head = MAGIC.to_vec();
-    head.extend_from_slice(&VERSION.to_le_bytes());
-    head.extend_from_slice(&geometry_bytes(geometry));
+/// The part of a head that all drives of a geometry have.
+fn make(geometry: &Geometry) -> Vec<u8> {
+    let mut make = MAGIC.to_vec();
+    make.extend_from_slice(&VERSION.to_le_bytes());
+    make.extend_from_slice(&geometry_bytes(geometry));
+    let check = xxh3_64(&make);
+    make.extend_from_slice(&check.to_le_bytes());
+    make
+}
+
+fn head(geometry: &Geometry, identity: Identity) -> Vec<u8> {
+    let mut head = make(geometry);
+    head.extend_from_slice(&identity.to_bytes());
     let check = xxh3_64(&head);
     head.extend_from_slice(&check.to_le_bytes());
     head
+}
+
+/// Whose head begins `bytes`; `None` if it is not one of a drive of this geometry.
+fn identity_in(geometry: &Geometry, bytes: &[u8]) -> Option<Identity> {
+    let identity = bytes.get(make(geometry).len()..)?.first_chunk::<IDENTITY_BYTES>()?;
+    let identity = Identity::from_bytes(*identity);
+    bytes.starts_with(&head(geometry, identity)).then_some(identity)
+}
+
+/// Was the maker of a file that begins with `block` killed before it had written its first head?
+fn is_unfinished(geometry: &Geometry, block: &[u8]) -> bool {
+    let (make, written) = (make(geometry), trimmed(block));
+    let common = make.len().min(written.len());
+    written.len() <= head(geometry, Identity::default()).len() && written[..common] == make[..common]
 }
 
 fn open(geometry: &Geometry, options: &MediaOptions) -> Opened {
@@ -167,7 +193,7 @@ fn open(geometry: &Geometry, options: &MediaOptions) -> Opened {
         sync_folder(path).map_err(|error| ImageError::whole(error.to_string()).at(path))?;
     }
     let backing = Backing::File { file, path: path.to_owned(), sync: options.sync };
-    Ok(Box::new(FileMedia::on(geometry, backing).map_err(|error| error.at(path))?))
+    Ok(Box::new(FileMedia::on(geometry, backing, options.identity).map_err(|error| error.at(path))?))
 }
 
 /// The file is this drive's alone until it is closed, also by a kill.
@@ -257,21 +283,23 @@ impl MomentCell {
 }
 
 fn from_image(geometry: &Geometry, bytes: &[u8]) -> Opened {
-    Ok(Box::new(FileMedia::on(geometry, Backing::Memory(RefCell::new(bytes.to_vec())))?))
+    let backing = Backing::Memory(RefCell::new(bytes.to_vec()));
+    Ok(Box::new(FileMedia::on(geometry, backing, Identity::default())?))
 }
 
 impl FileMedia {
-    fn on(geometry: &Geometry, backing: Backing) -> Result<FileMedia, ImageError> {
-        let media = FileMedia::layout(geometry, backing);
-        let head = head(geometry);
+    /// What is on `backing`, or a new drive `new` if nothing is.
+    fn on(geometry: &Geometry, backing: Backing, new: Identity) -> Result<FileMedia, ImageError> {
         let mut block = vec![0; HEAD_BYTES as usize];
-        media.backing.read_at(0, &mut block);
-        let whole = |at: usize| block[at..at + head.len()] == head[..];
-        if whole(0) || whole(SECOND_HEAD_AT) {
-            return Ok(media);
+        backing.read_at(0, &mut block);
+        let found = [0, SECOND_HEAD_AT].into_iter().find_map(|at| identity_in(geometry, &block[at..]));
+        if let Some(identity) = found {
+            return Ok(FileMedia::layout(geometry, backing, identity));
         }
         // A new file, or one whose maker was killed before it had written its heads and thus anything else.
-        if media.backing.bytes() <= HEAD_BYTES && head.starts_with(trimmed(&block)) {
+        if backing.bytes() <= HEAD_BYTES && is_unfinished(geometry, &block) {
+            let media = FileMedia::layout(geometry, backing, new);
+            let head = head(geometry, new);
             block.fill(0);
             block[..head.len()].copy_from_slice(&head);
             block[SECOND_HEAD_AT..SECOND_HEAD_AT + head.len()].copy_from_slice(&head);
@@ -313,11 +341,11 @@ impl FileMedia {
         ImageError::new(0, "this is no image file of a drive; take another path")
     }
 
-    fn layout(geometry: &Geometry, backing: Backing) -> FileMedia {
+    fn layout(geometry: &Geometry, backing: Backing, identity: Identity) -> FileMedia {
         let pages = u64::from(geometry.pages_per_block);
         let table_bytes = (pages * SPARE_USED_BYTES as u64).next_multiple_of(ALIGN);
         let block_bytes = (table_bytes + pages * u64::from(geometry.page_bytes)).next_multiple_of(ALIGN);
-        FileMedia { geometry: *geometry, backing, table_bytes, block_bytes, scratch: Vec::new() }
+        FileMedia { geometry: *geometry, identity, backing, table_bytes, block_bytes, scratch: Vec::new() }
     }
 
     fn block_at(&self, block: BlockId) -> u64 {
@@ -355,6 +383,10 @@ fn trimmed(bytes: &[u8]) -> &[u8] {
 impl Media for FileMedia {
     fn geometry(&self) -> &Geometry {
         &self.geometry
+    }
+
+    fn identity(&self) -> Identity {
+        self.identity
     }
 
     fn read(&self, ppa: Ppa) -> MediaPage<PageData> {
@@ -424,7 +456,8 @@ impl Media for FileMedia {
     }
 
     fn fork(&self) -> Box<dyn Media> {
-        Box::new(FileMedia::layout(&self.geometry, Backing::Memory(RefCell::new(self.image()))))
+        let image = Backing::Memory(RefCell::new(self.image()));
+        Box::new(FileMedia::layout(&self.geometry, image, self.identity))
     }
 
     fn image(&self) -> Vec<u8> {

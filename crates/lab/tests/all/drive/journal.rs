@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use kvdrive_device::controller::{ENGINES, EngineRow};
+use kvdrive_device::power::Survivors;
 use kvdrive_device::power::file_log::FileLog;
 use kvdrive_lab::config::Document;
 use kvdrive_lab::run::run;
@@ -40,7 +41,9 @@ fn records_fold_into_the_present_image() {
                 step(&driver, &mut oracle, &mut rng, 60, false).await;
                 if index % 60 == 0 {
                     drive.settle();
-                    let found = FileLog::read(&path).expect("the log is whole").expect("there is a log");
+                    let found = FileLog::read(&path, drive.identity())
+                        .expect("the log is whole")
+                        .expect("there is a log");
                     let folded = (row.fold)(&config, &found.image, &found.records);
                     let folded = folded.unwrap_or_else(|error| panic!("{}: {error}", row.name));
                     let present = drive.survivors(&mut rng).protected;
@@ -194,6 +197,66 @@ fn refusal(document: &Document, path: &Path, files: &Files) -> Option<String> {
     bench.sim.clear();
     assert!(refused.is_none() || Files::of(path) == *files, "{refused:?}, and something was written");
     refused
+}
+
+/// Two drives of one configuration with the same history: nothing but who they are tells them apart.
+#[test]
+fn files_of_another_drive_are_refused() {
+    for row in ENGINES {
+        let folder = tempfile::tempdir().expect("a folder for the images");
+        let [(files, who), (others, other)] = ["one.img", "another.img"].map(|name| {
+            let path = folder.path().join(name);
+            let files = moments(row, &path, 40).pop().expect("there were stores");
+            let bench = Bench::new(&on_file(row, &path, &[]), Sim::new());
+            let drive = bench.sim.block_on(bench.power_on(None)).expect("its own files");
+            bench.sim.clear();
+            (files, drive.identity().to_string())
+        });
+        assert_ne!(who, other, "{}", row.name);
+        let path = folder.path().join("mixed.img");
+        let document = on_file(row, &path, &[]);
+        let ([image, ..], [_, slots @ ..]) = (files.0.clone(), others.0);
+        let [first, second] = slots;
+        let refused = refusal(&document, &path, &Files([image, first, second]));
+        let refused = refused.unwrap_or_else(|| panic!("{}: it came up", row.name));
+        assert!(refused.contains(&who) && refused.contains(&other), "{}: {refused}", row.name);
+        assert_eq!(refusal(&document, &path, &files), None, "{}: its own, elsewhere", row.name);
+    }
+}
+
+/// The same of drives in memory, which are told apart by their seeds.
+#[test]
+fn survivors_of_another_drive_are_refused() {
+    for row in ENGINES {
+        let settings = |seed: u64| [format!("engine.name={}", row.name), format!("run.seed={seed}")];
+        let [one, another] = [1, 2].map(|seed| {
+            let bench = Bench::new(&document(&settings(seed)), Sim::new());
+            let survivors = bench.sim.block_on(async {
+                let drive = bench.power_on(None).await.expect("an empty drive comes up");
+                let (driver, mut oracle) = (bench.connect().await, Oracle::of(&bench));
+                let mut rng = Rng::stream(seed, "steps");
+                for _ in 0..40 {
+                    step(&driver, &mut oracle, &mut rng, 60, false).await;
+                }
+                let namespace = driver.host().identify().await.expect("it says");
+                assert_eq!(namespace.nguid, drive.identity().to_bytes(), "Identify tells who it is");
+                (drive.survivors(&mut rng), drive.identity().to_string())
+            });
+            bench.sim.clear();
+            survivors
+        });
+        let come_up = |media: &Survivors, protected: &Survivors| {
+            let bench = Bench::new(&document(&settings(1)), Sim::new());
+            let both = Survivors { media: media.media.clone(), protected: protected.protected.clone() };
+            let came =
+                bench.sim.block_on(async { bench.power_on(Some(&both)).await.map(|drive| drive.identity()) });
+            bench.sim.clear();
+            came.map(|identity| identity.to_string()).map_err(|error| error.to_string())
+        };
+        let refused = come_up(&one.0, &another.0).expect_err("they are two drives'");
+        assert!(refused.contains(&one.1) && refused.contains(&another.1), "{}: {refused}", row.name);
+        assert_eq!(come_up(&another.0, &another.0), Ok(another.1), "{}: whatever the seed", row.name);
+    }
 }
 
 /// With pages on flash and without, cut off anywhere: what is missing was acknowledged.
