@@ -467,23 +467,41 @@ fn an_index_that_has_no_numbers_left_is_refused_or_borne() {
     }
 }
 
+/// New tables get the numbers from the image's next one on; a table that cannot be found has only its number.
+#[test]
+fn a_table_numbered_like_one_that_is_yet_to_come_is_refused() {
+    for remains in of_lsm() {
+        let [log, index] = remains.parts();
+        let word = |at: usize| u32::from_le_bytes(index[at..at + 4].try_into().expect("4 bytes"));
+        let (next, tables) = (word(0), word(12));
+        assert!(tables > 0 && (0..tables).all(|table| word(16 + 5 * table as usize) < next));
+        for ahead in 0..3 {
+            let mut crafted = index.clone();
+            crafted[16..20].copy_from_slice(&(next + ahead).to_le_bytes());
+            let refused = remains.use_image_twice(remains.framed(&[log.clone(), crafted]));
+            assert!(refused.is_err(), "a table has number {} of {next}", next + ahead);
+            one_line(refused);
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
-    /// Pages whose checks fit, of an engine that reads them without another look.
+    /// Pages whose checks fit: of tables and of values, of pairs and of sections.
     #[test]
     fn crafted_pages_are_refused_or_borne(
         which in prop::collection::vec(any::<Index>(), 1..4), changes in prop::collection::vec(change(), 1..4),
-        of_tables in any::<bool>(), part in 0..3u32,
+        engine in any::<Index>(), kind in any::<Index>(), part in 0..3u32,
     ) {
-        let remains = of_lsm().nth(which[0].index(PACKINGS.len())).expect("one for each policy");
-        let mut pages = Vec::new();
+        let remains = engine.get(all_remains());
+        let mut by_kind: BTreeMap<u8, Vec<usize>> = BTreeMap::new();
         changed_medium(&remains.config, &remains.survivors.media, |number, _, spare| {
-            if !of_tables || spare.kind == b'T' {
-                pages.push(number);
-            }
+            by_kind.entry(spare.kind).or_default().push(number);
         });
-        let chosen: Vec<usize> = which.iter().map(|index| *index.get(&pages)).collect();
+        let pages = &by_kind.into_values().collect::<Vec<_>>()[..];
+        let pages = kind.get(pages);
+        let chosen: Vec<usize> = which.iter().map(|index| *index.get(pages)).collect();
         one_line(remains.use_medium(|number, data, spare| {
             if !chosen.contains(&number) {
                 return;
