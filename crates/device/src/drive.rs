@@ -17,14 +17,15 @@ use crate::engines::hash::HashConfig;
 use crate::engines::lsm::LsmConfig;
 use crate::engines::{Engine, EngineCounters, Utilization};
 use crate::firmware::Cores;
-use crate::flash::media::file::read_epoch;
+use crate::flash::media::file::Moment;
 use crate::flash::media::{self, Media, MediaOptions};
 use crate::flash::{FlashConfig, FlashPort, Purpose};
 use crate::ftl::FtlConfig;
+use crate::identity::Identity;
 use crate::namespaces::kv::KvNamespace;
 use crate::namespaces::{Namespace, Pairs};
-use crate::power::file_log::{FileError, FileLog, LogError, belongs};
-use crate::power::{ImageError, Journal, Survivors};
+use crate::power::file_log::{FileError, FileLog, Found, LogError};
+use crate::power::{self, IDENTITY_AT, ImageError, Journal, Owner, Survivors};
 
 /// Everything that makes a drive.
 #[derive(Clone, Debug)]
@@ -45,6 +46,8 @@ pub struct DriveConfig {
     pub protected_bytes: u64,
     /// Where pages are kept.
     pub media: MediaConfig,
+    /// What the identity of a drive in memory is derived from.
+    pub seed: u64,
 }
 
 impl DriveConfig {
@@ -90,12 +93,6 @@ pub enum PowerOnError {
     /// A protected image, and no medium that it could belong to.
     #[error("{0}: is missing or empty, while {0}.protected-0 or -1 holds a drive that was on it")]
     Imageless(PathBuf),
-    /// A medium and a protected image of different moments.
-    #[error(
-        "{0}: is not of the same moment as {0}.protected-0 or -1: one of them was put back or copied alone; put back all \
-         files of one moment"
-    )]
-    Apart(PathBuf),
 }
 
 /// What an engine is built from.
@@ -108,6 +105,8 @@ pub struct Parts {
     pub flash: FlashPort,
     /// Where changes of protected state go.
     pub journal: Journal,
+    /// Whose its protected image is.
+    pub owner: Owner,
     /// The configuration.
     pub config: DriveConfig,
 }
@@ -158,6 +157,7 @@ pub struct Drive {
     flash: FlashPort,
     cores: Cores,
     journal: Journal,
+    identity: Identity,
     recovery_ns: Ns,
 }
 
@@ -207,7 +207,11 @@ impl Drive {
             Some(survivors) => (kind.from_image)(&geometry, &survivors.media)?,
             None => {
                 refuse_lost_image(config)?;
-                let options = MediaOptions { path: config.media.path.clone(), sync: config.media.sync };
+                let options = MediaOptions {
+                    path: config.media.path.clone(),
+                    sync: config.media.sync,
+                    identity: if kind.has_file { Identity::drawn() } else { Identity::of_seed(config.seed) },
+                };
                 (kind.open)(&geometry, &options)?
             }
         };
@@ -215,6 +219,10 @@ impl Drive {
             Some(survivors) => (Some(survivors.protected.clone()), Journal::default()),
             None => open_journal(config, row, &*medium)?,
         };
+        let owner = Owner { fingerprint: fingerprint(config), identity: medium.identity() };
+        if let Some(image) = &image {
+            check_identity(image, owner.identity)?;
+        }
         let flash = FlashPort::new(sim, config.flash.clone(), medium);
         watch(&flash);
         let cores = Cores::new(sim, config.controller.roles);
@@ -223,11 +231,14 @@ impl Drive {
             cores: cores.clone(),
             flash: flash.clone(),
             journal: journal.clone(),
+            owner,
             config: config.clone(),
         };
         let namespace = (row.start)(parts, link, image.as_deref())?;
         let costs = config.controller.costs;
-        let controller = Controller::new(link.clone(), cores.clone(), costs, journal.clone(), namespace);
+        let identity = owner.identity;
+        let controller =
+            Controller::new(link.clone(), cores.clone(), costs, journal.clone(), identity, namespace);
         controller.start(sim, config.controller.contexts);
         if journal.is_kept() {
             journal.checkpoint(&controller.namespace.protected_image());
@@ -235,7 +246,7 @@ impl Drive {
             let journal = journal.clone();
             flash.before_change(move || journal.settle_before_change());
         }
-        Ok(Drive { controller, flash, cores, journal, recovery_ns: sim.now() - began })
+        Ok(Drive { controller, flash, cores, journal, identity, recovery_ns: sim.now() - began })
     }
 
     /// Stores `pairs` in no time, past link and decoder, as they would arrive by DMA: what is on a drive
@@ -271,6 +282,11 @@ impl Drive {
             media: self.flash.media_image(rng),
             protected: self.controller.namespace.protected_image(),
         }
+    }
+
+    /// Who it is.
+    pub fn identity(&self) -> Identity {
+        self.identity
     }
 
     /// Counters from power-on to now.
@@ -322,6 +338,15 @@ fn engine_row(name: &str) -> Result<&'static EngineRow, PowerOnError> {
     })
 }
 
+/// Is a protected image that of the drive the medium was made for?
+fn check_identity(image: &[u8], medium: Identity) -> Result<(), ImageError> {
+    let image = power::owner_of(image)?.identity;
+    if image == medium {
+        return Ok(());
+    }
+    Err(ImageError::new(IDENTITY_AT, format!("it is of drive {image}, and the medium of drive {medium}")))
+}
+
 /// The image file of a medium that has one.
 fn image_path(config: &DriveConfig) -> Option<&Path> {
     let has_file = media::kind(&config.media.kind).is_some_and(|kind| kind.has_file);
@@ -333,7 +358,7 @@ fn image_path(config: &DriveConfig) -> Option<&Path> {
 fn refuse_lost_image(config: &DriveConfig) -> Result<(), PowerOnError> {
     let Some(path) = image_path(config) else { return Ok(()) };
     let is_there = std::fs::metadata(path).is_ok_and(|file| file.len() > 0);
-    let is_lost = !is_there && FileLog::read(path)?.is_some_and(|found| !found.image.is_empty());
+    let is_lost = !is_there && FileLog::newest(path)?.is_some_and(|found| !found.image.is_empty());
     if is_lost { Err(PowerOnError::Imageless(path.to_owned())) } else { Ok(()) }
 }
 
@@ -345,7 +370,7 @@ fn open_journal(
     medium: &dyn Media,
 ) -> Result<(Option<Vec<u8>>, Journal), PowerOnError> {
     let Some(path) = image_path(config) else { return Ok((None, Journal::default())) };
-    let found = FileLog::read(path)?;
+    let found = FileLog::read(path, medium.identity())?;
     let image = match &found {
         Some(found) if found.image.is_empty() => None,
         Some(found) => Some((row.fold)(config, &found.image, &found.records)?),
@@ -355,14 +380,9 @@ fn open_journal(
     if image.is_none() && !medium.is_blank() {
         return Err(PowerOnError::Unprotected(path.to_owned()));
     }
-    if let Some(found) = &found {
-        let epoch = read_epoch(path).map_err(FileError::at(path))?;
-        if !belongs(epoch, found.epoch) {
-            return Err(PowerOnError::Apart(path.to_owned()));
-        }
-    }
-    let after = found.map_or(0, |found| found.epoch);
-    let log = FileLog::create(path, after, image.as_deref().unwrap_or(&[]), config.media.sync)?;
+    let after = found.as_ref().map_or_else(Moment::default, Found::moment);
+    let log =
+        FileLog::create(path, medium.identity(), after, image.as_deref().unwrap_or(&[]), config.media.sync)?;
     Ok((image, Journal::to_file(log)))
 }
 

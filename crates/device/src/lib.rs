@@ -14,6 +14,7 @@
 //! | [`ftl`] | logical pages on flash |
 //! | [`flash`] | channels, dies, blocks, pages: time and content; the media |
 //! | [`power`] | what survives a power cut |
+//! | [`identity`] | who a drive is |
 //! | [`drive`] | all of it together |
 
 pub mod controller;
@@ -22,6 +23,7 @@ pub mod engines;
 pub mod firmware;
 pub mod flash;
 pub mod ftl;
+pub mod identity;
 pub mod namespaces;
 pub mod packing;
 pub mod page_buffer;
@@ -30,3 +32,4 @@ pub mod requests;
 pub mod value_log;
 
 pub use drive::{Counters, Drive, DriveConfig, MediaConfig};
+pub use identity::Identity;

@@ -33,6 +33,8 @@ mod lsm_index;
 mod mock_engine;
 #[path = "all/page_buffer.rs"]
 mod page_buffer;
+#[path = "all/put_back.rs"]
+mod put_back;
 #[path = "all/random_drives.rs"]
 mod random_drives;
 #[path = "all/random_streams.rs"]

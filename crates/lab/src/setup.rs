@@ -122,6 +122,7 @@ pub fn drive(config: &Config) -> DriveConfig {
             path: (!config.media.path.is_empty()).then(|| config.media.path.clone().into()),
             sync: config.media.sync,
         },
+        seed: config.run.seed,
     }
 }
 

@@ -36,7 +36,9 @@ impl Controller {
 
     fn identify(&self, structure: u8, csi: u8, nsid: u32) -> Result<Vec<u8>, Status> {
         let command_set = self.namespace.command_set();
-        let of_namespace = || self.namespace.identify(structure).ok_or(Status::INVALID_FIELD);
+        // The drive has one namespace, which has its identity.
+        let nguid = self.identity.to_bytes();
+        let of_namespace = || self.namespace.identify(structure, nguid).ok_or(Status::INVALID_FIELD);
         match structure {
             cns::CONTROLLER => Ok(self.identify_controller()),
             cns::ACTIVE_NAMESPACES => Ok(active_namespaces(nsid)),
@@ -44,9 +46,7 @@ impl Controller {
             cns::NAMESPACE | cns::NAMESPACE_DESCRIPTORS | cns::CSI_NAMESPACE if nsid != NSID => {
                 Err(Status::INVALID_NAMESPACE)
             }
-            cns::NAMESPACE_DESCRIPTORS => {
-                Ok(namespace_descriptors(command_set, Controller::NGUID, Controller::NGUID).to_vec())
-            }
+            cns::NAMESPACE_DESCRIPTORS => Ok(namespace_descriptors(command_set, nguid, nguid).to_vec()),
             cns::NAMESPACE if command_set == CSI_NVM => of_namespace(),
             cns::CSI_NAMESPACE if csi == command_set => of_namespace(),
             _ => Err(Status::INVALID_FIELD),
@@ -55,7 +55,7 @@ impl Controller {
 
     fn identify_controller(&self) -> Vec<u8> {
         let mut answer = identify::Controller::new_zeroed();
-        answer.serial = ascii_padded("KVDRIVE-1");
+        answer.serial = ascii_padded(&self.identity.serial());
         answer.model = ascii_padded("kvdrive key-value SSD");
         answer.firmware = ascii_padded(env!("CARGO_PKG_VERSION"));
         answer.version.set(VERSION);

@@ -17,6 +17,7 @@ use crate::engines::Engine;
 use crate::engines::hash::{self, HashEngine};
 use crate::engines::lsm::{self, LsmEngine};
 use crate::firmware::{Cores, Roles, copy_ns};
+use crate::identity::Identity;
 use crate::namespaces::{Namespace, block};
 use crate::power::Journal;
 use crate::requests::serve;
@@ -155,23 +156,23 @@ pub struct Controller {
     pub(crate) costs: Costs,
     pub(crate) journal: Journal,
     pub(crate) namespace: Rc<dyn Namespace>,
+    pub(crate) identity: Identity,
     pub(crate) commands: Cell<u64>,
 }
 
 impl Controller {
-    /// The namespace's globally unique identifier: fixed, since one drive is behind a link.
-    pub(crate) const NGUID: [u8; 16] = *b"kvdrive-kv-ns-01";
-
     /// A controller in front of `namespace`, whose firmware runs on `cores`. Nothing is served before
-    /// [`Controller::start`]. `journal` is where protected state is kept, if it is.
+    /// [`Controller::start`]. `journal` is where protected state is kept, if it is; `identity` is told to
+    /// hosts.
     pub fn new(
         link: Rc<Link>,
         cores: Cores,
         costs: Costs,
         journal: Journal,
+        identity: Identity,
         namespace: Rc<dyn Namespace>,
     ) -> Rc<Controller> {
-        Rc::new(Controller { link, cores, costs, journal, namespace, commands: Cell::new(0) })
+        Rc::new(Controller { link, cores, costs, journal, namespace, identity, commands: Cell::new(0) })
     }
 
     /// Starts `contexts` firmware contexts.

@@ -19,6 +19,7 @@
 //! back after recovery. It does not know that a trimmed page stays trimmed over a power cut (it may come back
 //! as `found`): owners that trim remember what they own.
 
+pub(crate) mod away;
 mod blocks;
 mod gc;
 mod map;

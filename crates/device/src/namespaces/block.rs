@@ -4,17 +4,10 @@
 //!   Pages of one command are written and read side by side, on all units of the flash.
 //! * Where a page has several blocks, a write of some of them reads the page and writes all of it again, one
 //!   command at a time for each page.
-//! * Deallocated blocks read zeros, and so do blocks that were never written. The translation layer forgets
-//!   after a power cut what was trimmed (the old page may be found again), so which pages are *away* lies in
-//!   power-protected memory, one bit a page:
-//!
-//! ```text
-//!   image    frame of one part: bit n of the bitmap, lowest first, is set while logical page n is away
-//!   records  part 0:  kind (u8: 1 away, 2 there) | first page (u32) | pages (u32)
-//! ```
-//!
-//! A page is there again when its program is done; a power cut between the two leaves the zeros that were
-//! acknowledged last.
+//! * Deallocated blocks read zeros, and so do blocks that were never written. Which pages are away lies in
+//!   power-protected memory ([`crate::ftl::away`]): one part of the image, and part 0 of the records. A page is
+//!   there again when its program is done; a power cut between the two leaves the zeros that were
+//!   acknowledged last.
 
 use std::rc::Rc;
 
@@ -29,14 +22,15 @@ use kvdrive_spec::{Cqe, Key, Status};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::{Answer, Namespace, Pairs};
-use crate::controller::{Controller, Costs, receive, send};
+use crate::controller::{Costs, receive, send};
 use crate::drive::{DriveConfig, Parts, PowerOnError, fingerprint};
 use crate::engines::{EngineCounters, Utilization};
 use crate::firmware::{Cores, Role};
 use crate::flash::Purpose;
 use crate::flash::spare::TAG_BYTES;
+use crate::ftl::away::AwayPages;
 use crate::ftl::{Ftl, Lpa, logical_pages};
-use crate::power::{self, ImageError, Journal};
+use crate::power::{self, ImageError, Journal, Owner};
 use crate::requests::completion_of;
 
 /// Kind of a page of blocks, for the translation layer.
@@ -44,62 +38,6 @@ const PAGE_KIND: u8 = 1;
 /// Most data of one command, as a power of two of 4096 bytes: 2 MiB.
 const TRANSFER_MAX_LOG2: u8 = 9;
 const TRANSFER_MAX_BYTES: u32 = 4096 << TRANSFER_MAX_LOG2;
-
-const AWAY: u8 = 1;
-const THERE: u8 = 2;
-const RECORD_BYTES: usize = 9;
-
-/// Which logical pages are away: never written again since they were deallocated.
-#[derive(Clone)]
-struct AwayPages(Vec<u8>);
-
-impl AwayPages {
-    fn none(pages: u32) -> AwayPages {
-        AwayPages(vec![0; AwayPages::bytes(pages)])
-    }
-
-    fn bytes(pages: u32) -> usize {
-        pages.div_ceil(8) as usize
-    }
-
-    fn has(&self, page: u32) -> bool {
-        self.0[page as usize / 8] >> (page % 8) & 1 == 1
-    }
-
-    fn set(&mut self, page: u32, is_away: bool) {
-        let (byte, bit) = (&mut self.0[page as usize / 8], 1 << (page % 8));
-        *byte = if is_away { *byte | bit } else { *byte & !bit };
-    }
-
-    fn iter(&self) -> impl Iterator<Item = u32> + '_ {
-        (0..self.0.len() as u32 * 8).filter(|page| self.has(*page))
-    }
-
-    /// The part of an image. It must be of a drive with as many pages.
-    fn from_part(part: &[u8], pages: u32) -> Result<AwayPages, ImageError> {
-        let beyond = part.last().is_some_and(|last| !pages.is_multiple_of(8) && last >> (pages % 8) > 0);
-        if part.len() != AwayPages::bytes(pages) || beyond {
-            return Err(ImageError::new(0, format!("it is of a drive with other than {pages} pages")));
-        }
-        Ok(AwayPages(part.to_vec()))
-    }
-
-    fn apply(&mut self, record: &[u8], pages: u32) -> Result<(), ImageError> {
-        let wrong = || ImageError::new(0, "a record of its blocks says nothing that this program knows");
-        let record: &[u8; RECORD_BYTES] = record.try_into().map_err(|_| wrong())?;
-        let word =
-            |at: usize| u32::from_le_bytes([record[at], record[at + 1], record[at + 2], record[at + 3]]);
-        let (first, count) = (word(1), word(5));
-        let end = first.checked_add(count).filter(|end| *end <= pages).ok_or_else(wrong)?;
-        let is_away = match record[0] {
-            AWAY => true,
-            THERE => false,
-            _ => return Err(wrong()),
-        };
-        (first..end).for_each(|page| self.set(page, is_away));
-        Ok(())
-    }
-}
 
 /// The blocks of a drive.
 pub struct BlockNamespace {
@@ -109,7 +47,7 @@ pub struct BlockNamespace {
     costs: Costs,
     ftl: Ftl,
     journal: Journal,
-    fingerprint: u64,
+    owner: Owner,
     page_bytes: u32,
     away: TaskCell<AwayPages>,
     /// Held by who writes a part of a page, or all of a page that has parts.
@@ -150,34 +88,34 @@ fn pages_of(config: &DriveConfig) -> u32 {
     logical_pages(&config.flash.geometry(), config.ftl.over_provisioning)
 }
 
-fn unframe(config: &DriveConfig, image: &[u8]) -> Result<AwayPages, PowerOnError> {
-    let parts = power::unframe(fingerprint(config), image)?;
+fn unframe(config: &DriveConfig, image: &[u8]) -> Result<(Owner, AwayPages), PowerOnError> {
+    let (owner, parts) = power::unframe(fingerprint(config), image)?;
     match &parts[..] {
-        [part] => Ok(AwayPages::from_part(part, pages_of(config))?),
+        [part] => Ok((owner, AwayPages::from_part(part, pages_of(config))?)),
         _ => Err(ImageError::new(0, format!("{} parts, blocks have one", parts.len())).into()),
     }
 }
 
 /// Applies journal records to a protected image.
 pub fn fold(config: &DriveConfig, image: &[u8], records: &[(u8, Vec<u8>)]) -> Result<Vec<u8>, PowerOnError> {
-    let mut away = unframe(config, image)?;
+    let (owner, mut away) = unframe(config, image)?;
     for (part, record) in records {
         if *part != 0 {
             return Err(ImageError::new(0, format!("a record of part {part}, blocks have part 0")).into());
         }
         away.apply(record, pages_of(config))?;
     }
-    Ok(power::frame(fingerprint(config), &[away.0]))
+    Ok(power::frame(&owner, &[away.to_part()]))
 }
 
 /// The namespace of an empty drive, or of what `image` and the flash hold.
 pub fn start(parts: Parts, link: &Rc<Link>, image: Option<&[u8]>) -> Result<Rc<dyn Namespace>, PowerOnError> {
-    let Parts { sim, cores, flash, journal, config } = parts;
+    let Parts { sim, cores, flash, journal, owner, config } = parts;
     check(&config)?;
     let (ftl, away) = match image {
         None => (Ftl::new(flash, &config.ftl), AwayPages::none(pages_of(&config))),
         Some(image) => {
-            let away = unframe(&config, image)?;
+            let (_, away) = unframe(&config, image)?;
             (Ftl::recover(flash, &config.ftl, &mut |_, _, _| {}), away)
         }
     };
@@ -191,7 +129,7 @@ pub fn start(parts: Parts, link: &Rc<Link>, image: Option<&[u8]>) -> Result<Rc<d
         page_bytes: ftl.page_bytes(),
         ftl,
         journal,
-        fingerprint: fingerprint(&config),
+        owner,
         away: TaskCell::new(away),
     }))
 }
@@ -308,11 +246,7 @@ impl BlockNamespace {
     fn note_away(&self, page: u32, is_away: bool) {
         self.away.borrow_mut().set(page, is_away);
         if self.journal.is_kept() {
-            let mut record = [0; RECORD_BYTES];
-            record[0] = if is_away { AWAY } else { THERE };
-            record[1..5].copy_from_slice(&page.to_le_bytes());
-            record[5..].copy_from_slice(&1u32.to_le_bytes());
-            self.journal.append(0, &record);
+            self.journal.append(0, &AwayPages::record(page, 1, is_away));
         }
     }
 
@@ -336,13 +270,13 @@ impl BlockNamespace {
         blocks?.into_iter().filter(|blocks| blocks.count > 0).try_for_each(|blocks| self.clear(blocks))
     }
 
-    fn identify_namespace(&self) -> Vec<u8> {
+    fn identify_namespace(&self, nguid: [u8; 16]) -> Vec<u8> {
         let mut answer = IdentifyNamespace::new_zeroed();
         answer.size_blocks.set(self.blocks());
         answer.capacity_blocks.set(self.blocks());
         answer.used_blocks.set(self.utilization().live_bytes / u64::from(BLOCK_BYTES));
         answer.deallocated = IdentifyNamespace::DEALLOCATED_READ_ZEROS;
-        answer.nguid = Controller::NGUID;
+        answer.nguid = nguid;
         answer.formats[0].block_bytes_log2 = BLOCK_BYTES_LOG2;
         answer.as_bytes().to_vec()
     }
@@ -370,9 +304,9 @@ impl Namespace for BlockNamespace {
         Some(completion_of(fetched, self.answer_to(fetched)))
     }
 
-    fn identify(&self, structure: u8) -> Option<Vec<u8>> {
+    fn identify(&self, structure: u8, nguid: [u8; 16]) -> Option<Vec<u8>> {
         match structure {
-            cns::NAMESPACE => Some(self.identify_namespace()),
+            cns::NAMESPACE => Some(self.identify_namespace(nguid)),
             // What the NVM command set adds: nothing that this drive has.
             cns::CSI_NAMESPACE | cns::CSI_CONTROLLER => Some(vec![0; IDENTIFY_BYTES]),
             _ => None,
@@ -388,7 +322,7 @@ impl Namespace for BlockNamespace {
     }
 
     fn protected_image(&self) -> Vec<u8> {
-        power::frame(self.fingerprint, &[self.away.borrow().0.clone()])
+        power::frame(&self.owner, &[self.away.borrow().to_part()])
     }
 
     fn counters(&self) -> EngineCounters {

@@ -38,8 +38,8 @@ pub trait Namespace {
     fn execute(&self, fetched: &Fetched) -> Option<Cqe>;
 
     /// Identify data of CNS `structure`, of those that depend on the namespace's command set; `None`: it has
-    /// no such structure.
-    fn identify(&self, structure: u8) -> Option<Vec<u8>>;
+    /// no such structure. `nguid` is the namespace's globally unique identifier.
+    fn identify(&self, structure: u8, nguid: [u8; 16]) -> Option<Vec<u8>>;
 
     /// A queue was reset or deleted: what it left unfinished here is discarded.
     fn end_queue(&self, _queue: &QueuePair) {}

@@ -5,8 +5,9 @@
 //! ```text
 //!   NAME.protected-0 or -1 (the other slot is gone, or older, or an unfinished checkpoint)
 //!
-//!    0 magic "kvdrvPL2"   8 epoch   16 image bytes   24 header crc32c   28 zero
-//!   32 image ...                    image crc32c
+//!    0 magic "kvdrvPL3"   8 epoch   16 image bytes   24 identity of the drive (16 B)
+//!   40 flags u32 (1: sync)   44 header crc32c
+//!   48 image ...                    image crc32c
 //!      group:  0 payload bytes  4 zero  8 sequence  16 header crc32c  20 payload ...  payload crc32c
 //!      group ...
 //!      payload = records:  part u8 | bytes u32 | bytes ...
@@ -16,9 +17,31 @@
 //! group says. Nothing of it was acknowledged and it is dropped. Anything else that does not fit its checksum
 //! is damage, and a drive that cannot vouch for its newest stores does not come up.
 //!
-//! Before a checkpoint is begun its epoch is noted in the image file: an image file has the epoch of its
-//! newest finished checkpoint or, if the process was killed then, the next one. Any other is of another
-//! moment ([`belongs`]).
+//! *What is missing is noticed.* The image file's head has a [`Moment`]: checkpoint, groups behind it, and
+//! the checkpoint that was begun last. Everything is written in this order:
+//!
+//! ```text
+//!   checkpoint E+1:  moment (E, n, begun E+1) | slot of E+1 | moment (E+1, 0, begun E+1) | other slot goes
+//!   group n:         group n | moment (E, n, begun E) | what follows: acknowledgement, change of flash
+//! ```
+//!
+//! So the moment is never ahead of the log, and a kill at any instruction leaves it at most one step behind.
+//! A log that ends before the moment was shortened, or is that of an earlier moment; an image whose moment is
+//! more than a step behind is itself of an earlier one; without a log there was none only before the first
+//! checkpoint was whole. All others are refused, before anything is written, with both ends named
+//! ([`LogError::Apart`]).
+//!
+//! The moment of a group is 32 B, written in place, without waiting for storage: a second system call for
+//! each group. Measured on a virtual machine at 1.7 to 2.2 us, beside 2.3 to 2.9 us for the group itself. A
+//! log of a length that is fixed ahead, or a moment with every program of flash alone, would cost next to
+//! nothing; but then an older log, or one whose end reads as zeros, passes for as long as nothing is
+//! programmed, and that is megabytes of stores.
+//!
+//! With `sync` a group is on storage before its moment is written, and its moment is with the next change of
+//! flash. After the *machine* has lost its power the moment can be any number of groups behind, between which
+//! flash was not changed; that is allowed by the flag `sync`. A log that somebody shortens then besides, by
+//! groups since the last change of flash, goes unnoticed: to notice it, each group would have to wait for
+//! storage twice.
 //!
 //! What the parts' payloads mean is known to the value log and the index.
 
@@ -27,10 +50,17 @@ use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use crate::flash::media::file::{sync_folder, write_epoch};
+use crate::flash::media::file::{MOMENTS_AT, Moment, MomentCell, sync_folder};
+use crate::identity::{IDENTITY_BYTES, Identity};
 
-const MAGIC: &[u8; 8] = b"kvdrvPL2";
-const HEADER_BYTES: usize = 32;
+const MAGIC: &[u8; 8] = b"kvdrvPL3";
+const IDENTITY_AT: usize = 24;
+const FLAGS_AT: usize = IDENTITY_AT + IDENTITY_BYTES;
+const HEADER_BYTES: usize = 48;
+/// Bytes of the header that its checksum covers.
+const CHECKED_BYTES: usize = HEADER_BYTES - CRC_BYTES;
+/// Flag of a header: groups wait for the machine's storage.
+const FLAG_SYNC: u32 = 1;
 const GROUP_HEADER_BYTES: usize = 20;
 const RECORD_HEADER_BYTES: usize = 5;
 const CRC_BYTES: usize = 4;
@@ -74,27 +104,105 @@ pub enum LogError {
         /// What stands there.
         what: &'static str,
     },
+    /// Image and log are of two drives.
+    #[error("{log}: is of drive {found}, and {image} of drive {expected}: put back all files of one drive")]
+    Stranger {
+        /// The image file.
+        image: PathBuf,
+        /// The file of the log.
+        log: PathBuf,
+        /// Whose the image is.
+        expected: Identity,
+        /// Whose the log is.
+        found: Identity,
+    },
+    /// The image file's moment cannot be read.
+    #[error("{image}: byte {at}: what tells how far {image}.protected-0 or -1 had come is damaged", at = MOMENTS_AT[0])]
+    NoMoment {
+        /// The image file.
+        image: PathBuf,
+    },
+    /// There is no whole checkpoint, and there was one.
+    #[error(
+        "{image}: a drive is on it, whose power-protected memory is missing: {image}.protected-{}, whole, with group \
+         {groups} of checkpoint {checkpoint}", checkpoint % 2
+    )]
+    Missing {
+        /// The image file.
+        image: PathBuf,
+        /// The checkpoint it was written after.
+        checkpoint: u64,
+        /// The last group behind that.
+        groups: u64,
+    },
+    /// Image and log are not of one moment.
+    #[error(
+        "{image}: is not of the same moment as {log}, which ends with group {} of checkpoint {}, while the image was \
+         written after group {} of checkpoint {}: one of them was shortened, put back or copied alone; put back all \
+         files of one moment", found.groups, found.checkpoint, expected.groups, expected.checkpoint
+    )]
+    Apart {
+        /// The image file.
+        image: PathBuf,
+        /// The file of the log.
+        log: PathBuf,
+        /// How far the image says that the log goes.
+        expected: Moment,
+        /// How far it goes.
+        found: Moment,
+    },
 }
 
 /// What was found when a log was opened.
 pub struct Found {
     /// The checkpoint.
     pub image: Vec<u8>,
+    /// Which drive's.
+    pub identity: Identity,
     /// Which checkpoint of the log it is.
     pub epoch: u64,
-    /// Records behind it: part and payload, in order.
+    /// Groups behind it.
+    pub groups: u64,
+    /// Records in them: part and payload, in order.
     pub records: Vec<(u8, Vec<u8>)>,
+    /// Did groups wait for the machine's storage?
+    sync: bool,
+    path: PathBuf,
+}
+
+impl Found {
+    /// How far it goes.
+    pub fn moment(&self) -> Moment {
+        Moment { checkpoint: self.epoch, groups: self.groups, begun: self.epoch }
+    }
+
+    /// Can a process that was killed at some instruction, or with `sync` a machine without power, have left
+    /// this beside an image of `moment`?
+    fn belongs(&self, moment: &Moment) -> bool {
+        if self.epoch == moment.checkpoint {
+            let ahead = self.groups.checked_sub(moment.groups);
+            ahead.is_some_and(|groups| groups <= 1 || self.sync)
+        } else {
+            // It was just whole.
+            let is_next = moment.checkpoint.checked_add(1) == Some(self.epoch);
+            is_next && moment.begun == self.epoch && self.groups == 0
+        }
+    }
 }
 
 /// An open log.
 pub struct FileLog {
     base: PathBuf,
+    identity: Identity,
     path: PathBuf,
     file: File,
+    /// In the image file.
+    cell: MomentCell,
     epoch: u64,
     end: u64,
     checkpoint_end: u64,
-    sequence: u64,
+    /// Groups behind the checkpoint.
+    groups: u64,
     sync: bool,
     /// Header and records of the next group.
     group: Vec<u8>,
@@ -115,8 +223,40 @@ fn crc_at(bytes: &[u8], at: usize) -> u32 {
 }
 
 impl FileLog {
-    /// Reads the newest finished checkpoint and its records. `None` when there is no log yet.
-    pub fn read(base: &Path) -> Result<Option<Found>, LogError> {
+    /// Reads the newest finished checkpoint of drive `identity` and its records. `None` when there is no log
+    /// yet.
+    ///
+    /// # Errors
+    /// When it is another drive's, not as long as the image file `base` says it was, or one of the files is
+    /// damaged.
+    pub fn read(base: &Path, identity: Identity) -> Result<Option<Found>, LogError> {
+        let cell = MomentCell::of(base).and_then(|cell| cell.read()).map_err(FileError::at(base))?;
+        let expected = cell.ok_or_else(|| LogError::NoMoment { image: base.to_owned() })?;
+        match FileLog::newest(base)? {
+            None if expected.checkpoint == 0 => Ok(None),
+            None => Err(LogError::Missing {
+                image: base.to_owned(),
+                checkpoint: expected.checkpoint,
+                groups: expected.groups,
+            }),
+            Some(found) if found.identity != identity => Err(LogError::Stranger {
+                image: base.to_owned(),
+                log: found.path,
+                expected: identity,
+                found: found.identity,
+            }),
+            Some(found) if found.belongs(&expected) => Ok(Some(found)),
+            Some(found) => Err(LogError::Apart {
+                image: base.to_owned(),
+                log: found.path.clone(),
+                expected,
+                found: found.moment(),
+            }),
+        }
+    }
+
+    /// The newest finished checkpoint, whether or not it belongs to an image.
+    pub fn newest(base: &Path) -> Result<Option<Found>, LogError> {
         let mut newest: Option<Found> = None;
         for slot in 0..2 {
             let path = slot_path(base, slot);
@@ -134,27 +274,38 @@ impl FileLog {
         Ok(newest)
     }
 
-    /// Begins a log of the image file `base` with `image` as its checkpoint. `after` is the epoch of the
-    /// newest finished one, 0 if there is none: that one is in the other slot, and stays until the new one is
-    /// complete. An unfinished one may be written over.
-    pub fn create(base: &Path, after: u64, image: &[u8], sync: bool) -> Result<FileLog, FileError> {
-        let epoch = after + 1;
-        write_epoch(base, epoch).map_err(FileError::at(base))?;
+    /// Begins a log of drive `identity`, whose image file is `base`, with `image` as its checkpoint. `after`
+    /// is how far the present one goes, the beginning if there is none: that one is in the other slot, and
+    /// stays until the new one is complete. An unfinished one may be written over.
+    pub fn create(
+        base: &Path,
+        identity: Identity,
+        after: Moment,
+        image: &[u8],
+        sync: bool,
+    ) -> Result<FileLog, FileError> {
+        let epoch = after.checkpoint + 1;
+        let cell = MomentCell::of(base).map_err(FileError::at(base))?;
+        cell.write(&Moment { begun: epoch, ..after }, true).map_err(FileError::at(base))?;
         let path = slot_path(base, epoch);
-        let file = write_checkpoint(&path, epoch, image).map_err(FileError::at(&path))?;
+        let file = write_checkpoint(&path, identity, epoch, image, sync).map_err(FileError::at(&path))?;
         if sync {
             // Before the other slot goes: neither may be found after a power cut of the machine otherwise.
             sync_folder(&path).map_err(FileError::at(&path))?;
         }
+        let moment = Moment { checkpoint: epoch, groups: 0, begun: epoch };
+        cell.write(&moment, sync).map_err(FileError::at(base))?;
         let end = (HEADER_BYTES + image.len() + CRC_BYTES) as u64;
         let log = FileLog {
             base: base.to_owned(),
+            identity,
             path,
             file,
+            cell,
             epoch,
             end,
             checkpoint_end: end,
-            sequence: 0,
+            groups: 0,
             sync,
             group: Vec::new(),
         };
@@ -174,7 +325,8 @@ impl FileLog {
     #[cfg(test)]
     pub(super) fn on_a_full_disk(base: &Path) -> FileLog {
         std::fs::write(base, []).unwrap();
-        let mut log = FileLog::create(base, 0, b"checkpoint", false).unwrap();
+        let mut log =
+            FileLog::create(base, Identity::default(), Moment::default(), b"checkpoint", false).unwrap();
         log.file = File::open(&log.path).unwrap();
         log
     }
@@ -198,7 +350,7 @@ impl FileLog {
         let payload_bytes = (self.group.len() - GROUP_HEADER_BYTES) as u32;
         let (header, payload) = self.group.split_at_mut(GROUP_HEADER_BYTES);
         header[..4].copy_from_slice(&payload_bytes.to_le_bytes());
-        header[8..16].copy_from_slice(&self.sequence.to_le_bytes());
+        header[8..16].copy_from_slice(&self.groups.to_le_bytes());
         let crc = crc32c::crc32c(&header[..16]);
         header[16..].copy_from_slice(&crc.to_le_bytes());
         let crc = crc32c::crc32c(payload);
@@ -207,9 +359,14 @@ impl FileLog {
         let synced = written.and_then(|()| if self.sync { self.file.sync_data() } else { Ok(()) });
         synced.map_err(FileError::at(&self.path))?;
         self.end += self.group.len() as u64;
-        self.sequence += 1;
+        self.groups += 1;
         self.group.clear();
-        Ok(())
+        self.cell.step(&self.moment()).map_err(FileError::at(&self.base))
+    }
+
+    /// How far it goes.
+    fn moment(&self) -> Moment {
+        Moment { checkpoint: self.epoch, groups: self.groups, begun: self.epoch }
     }
 
     /// Have the records grown so long that a new checkpoint is worth it?
@@ -219,25 +376,27 @@ impl FileLog {
 
     /// Folds all records into `image`, the present state.
     pub fn checkpoint(&mut self, image: &[u8]) -> Result<(), FileError> {
-        *self = FileLog::create(&self.base, self.epoch, image, self.sync)?;
+        *self = FileLog::create(&self.base, self.identity, self.moment(), image, self.sync)?;
         Ok(())
     }
 }
 
-/// Can an image file with this epoch be that of a log whose newest finished checkpoint is `checkpoint`?
-pub fn belongs(image_epoch: Option<u64>, checkpoint: u64) -> bool {
-    image_epoch.is_some_and(|epoch| epoch == checkpoint || epoch == checkpoint + 1)
-}
-
-fn write_checkpoint(path: &Path, epoch: u64, image: &[u8]) -> std::io::Result<File> {
+fn write_checkpoint(
+    path: &Path,
+    identity: Identity,
+    epoch: u64,
+    image: &[u8],
+    sync: bool,
+) -> std::io::Result<File> {
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(path)?;
     let mut header = Vec::with_capacity(HEADER_BYTES);
     header.extend_from_slice(MAGIC);
     header.extend_from_slice(&epoch.to_le_bytes());
     header.extend_from_slice(&(image.len() as u64).to_le_bytes());
+    header.extend_from_slice(&identity.to_bytes());
+    header.extend_from_slice(&(if sync { FLAG_SYNC } else { 0 }).to_le_bytes());
     let crc = crc32c::crc32c(&header);
     header.extend_from_slice(&crc.to_le_bytes());
-    header.resize(HEADER_BYTES, 0);
     header.extend_from_slice(image);
     header.extend_from_slice(&crc32c::crc32c(image).to_le_bytes());
     file.write_all(&header)?;
@@ -252,8 +411,7 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<Option<Found>, LogError> {
     if bytes.len() < HEADER_BYTES {
         return Ok(None);
     }
-    let padding = &bytes[28..HEADER_BYTES];
-    if &bytes[..8] != MAGIC || crc32c::crc32c(&bytes[..24]) != crc_at(bytes, 24) || padding != [0; 4] {
+    if &bytes[..8] != MAGIC || crc32c::crc32c(&bytes[..CHECKED_BYTES]) != crc_at(bytes, CHECKED_BYTES) {
         return Err(damaged(0, "the header"));
     }
     let epoch = number(bytes, 8);
@@ -271,10 +429,10 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<Option<Found>, LogError> {
     }
     let mut records = Vec::new();
     let mut at = image_end + CRC_BYTES;
-    let mut sequence = 0;
+    let mut groups = 0;
     while bytes.len() - at >= GROUP_HEADER_BYTES {
         let header = &bytes[at..at + GROUP_HEADER_BYTES];
-        let in_order = number(header, 8) == sequence;
+        let in_order = number(header, 8) == groups;
         if crc32c::crc32c(&header[..16]) != crc_at(header, 16) || !in_order {
             return Err(damaged(at, "the header of a group"));
         }
@@ -288,10 +446,13 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<Option<Found>, LogError> {
             return Err(damaged(payload_at, "a group"));
         }
         take_records(payload, &mut records).ok_or_else(|| damaged(payload_at, "a record"))?;
-        sequence += 1;
+        groups += 1;
         at = payload_end + CRC_BYTES;
     }
-    Ok(Some(Found { image: image.to_vec(), epoch, records }))
+    let identity = bytes[IDENTITY_AT..FLAGS_AT].try_into().expect("16 bytes");
+    let identity = Identity::from_bytes(identity);
+    let sync = bytes[FLAGS_AT..CHECKED_BYTES] == FLAG_SYNC.to_le_bytes();
+    Ok(Some(Found { image: image.to_vec(), identity, epoch, groups, records, sync, path: path.to_owned() }))
 }
 
 /// Takes the records of a group apart; `None` when one says it is longer than the group.
@@ -310,11 +471,42 @@ fn take_records(mut group: &[u8], records: &mut Vec<(u8, Vec<u8>)>) -> Option<()
 mod tests {
     use super::*;
 
-    fn filled() -> (tempfile::TempDir, PathBuf) {
+    const DRIVE: Identity = Identity::from_bytes([7; IDENTITY_BYTES]);
+
+    /// The image file and both slots: what stands in them.
+    type Files = [Option<Vec<u8>>; 3];
+
+    fn paths(base: &Path) -> [PathBuf; 3] {
+        [base.to_owned(), slot_path(base, 0), slot_path(base, 1)]
+    }
+
+    fn files(base: &Path) -> Files {
+        paths(base).map(|path| std::fs::read(path).ok())
+    }
+
+    fn put(base: &Path, files: &Files) {
+        for (path, bytes) in paths(base).iter().zip(files) {
+            match bytes {
+                // A new file: some file systems wait for storage when an old one is written over.
+                Some(bytes) => {
+                    let _ = std::fs::remove_file(path);
+                    std::fs::write(path, bytes).unwrap();
+                }
+                None => _ = std::fs::remove_file(path),
+            }
+        }
+    }
+
+    fn empty() -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let base = folder.path().join("drive.img");
         std::fs::write(&base, []).unwrap();
-        let mut log = FileLog::create(&base, 0, b"checkpoint", false).unwrap();
+        (folder, base)
+    }
+
+    fn filled() -> (tempfile::TempDir, PathBuf) {
+        let (folder, base) = empty();
+        let mut log = FileLog::create(&base, DRIVE, Moment::default(), b"checkpoint", false).unwrap();
         log.add(1, b"first");
         log.write().unwrap();
         log.add(2, b"");
@@ -331,61 +523,170 @@ mod tests {
     #[test]
     fn records_come_back_and_a_checkpoint_replaces_them() {
         let (_folder, base) = filled();
-        let found = FileLog::read(&base).unwrap().unwrap();
-        assert_eq!((found.image.as_slice(), found.records), (&b"checkpoint"[..], expected()));
-        let mut log = FileLog::create(&base, found.epoch, b"second", true).unwrap();
+        let found = FileLog::read(&base, DRIVE).unwrap().unwrap();
+        assert_eq!((found.image.as_slice(), &found.records), (&b"checkpoint"[..], &expected()));
+        let mut log = FileLog::create(&base, DRIVE, found.moment(), b"second", true).unwrap();
         log.add(3, b"after");
         log.write().unwrap();
-        let found = FileLog::read(&base).unwrap().unwrap();
+        let found = FileLog::read(&base, DRIVE).unwrap().unwrap();
         assert_eq!((found.image.as_slice(), found.records), (&b"second"[..], vec![(3, b"after".to_vec())]));
     }
 
+    /// States of the files that a kill can leave between `before` and `after`, in which slot `slot` has grown
+    /// or was written anew: `begun` is the image before anything else, if it is written first.
+    fn between(before: &Files, begun: Option<Vec<u8>>, slot: usize, after: &Files) -> Vec<Files> {
+        let mut state = before.clone();
+        let mut states = vec![state.clone()];
+        if begun.is_some() {
+            state[0] = begun;
+            states.push(state.clone());
+        }
+        let old = before[slot].as_deref().unwrap_or_default();
+        let new = after[slot].as_ref().expect("it was written");
+        let kept = if new.starts_with(old) { old.len() } else { 0 };
+        for end in kept..=new.len() {
+            state[slot] = Some(new[..end].to_vec());
+            states.push(state.clone());
+        }
+        state[0] = after[0].clone();
+        states.push(state);
+        states.push(after.clone());
+        states
+    }
+
+    /// The image of `files` with this moment.
+    fn with_moment(base: &Path, files: &Files, moment: Moment) -> Option<Vec<u8>> {
+        put(base, files);
+        MomentCell::of(base).unwrap().write(&moment, false).unwrap();
+        std::fs::read(base).ok()
+    }
+
+    /// Checkpoint or number of the last group of what is found, and all of its records.
+    fn position(base: &Path) -> Option<(u64, u64)> {
+        let found = FileLog::read(base, DRIVE).unwrap_or_else(|error| panic!("{error}"))?;
+        assert_eq!(found.records.len() as u64, found.groups, "each has one");
+        Some((found.epoch, found.groups))
+    }
+
     #[test]
-    fn a_log_cut_anywhere_keeps_the_groups_that_were_whole() {
-        let (_folder, base) = filled();
-        let path = slot_path(&base, 1);
-        let whole = std::fs::read(&path).unwrap();
-        for length in 0..whole.len() {
-            std::fs::write(&path, &whole[..length]).unwrap();
-            match FileLog::read(&base).unwrap() {
-                None => assert!(length < HEADER_BYTES + 10 + CRC_BYTES),
-                Some(found) => {
-                    assert!(expected().starts_with(&found.records), "cut at {length}");
-                    assert_ne!(found.records.len(), 2, "cut at {length}: half a group");
+    fn killed_at_any_write_it_goes_on_where_it_was() {
+        for sync in [false, true] {
+            // The log goes on in files of its own.
+            let ((_folder, base), (_scene, scene)) = (empty(), empty());
+            let mut before = files(&base);
+            let mut stood = None;
+            let mut log: Option<FileLog> = None;
+            for step in 0..9 {
+                let present = log.as_ref().map_or(Moment::default(), FileLog::moment);
+                let is_checkpoint = step % 4 == 0;
+                let next = if is_checkpoint {
+                    (present.checkpoint + 1, 0)
+                } else {
+                    (present.checkpoint, present.groups + 1)
+                };
+                match &mut log {
+                    None => log = Some(FileLog::create(&base, DRIVE, present, b"none", sync).unwrap()),
+                    Some(log) if is_checkpoint => log.checkpoint(&[step; 9]).unwrap(),
+                    Some(log) => {
+                        log.add(step, &[step; 5]);
+                        log.write().unwrap();
+                    }
+                }
+                let after = files(&base);
+                let begun = Moment { begun: next.0, ..present };
+                let begun = is_checkpoint.then(|| with_moment(&scene, &before, begun)).flatten();
+                for state in between(&before, begun, 1 + (next.0 % 2) as usize, &after) {
+                    put(&scene, &state);
+                    let found = position(&scene);
+                    assert!(found == stood || found == Some(next), "step {step}: {found:?} from {stood:?}");
+                }
+                assert_eq!(position(&base), Some(next));
+                (before, stood) = (after, Some(next));
+            }
+        }
+    }
+
+    #[test]
+    fn a_log_cut_anywhere_is_refused_and_named() {
+        for sync in [false, true] {
+            let (_folder, base) = empty();
+            let mut log = FileLog::create(&base, DRIVE, Moment::default(), b"checkpoint", sync).unwrap();
+            for number in 0..4 {
+                log.add(number, b"record");
+                log.write().unwrap();
+            }
+            let whole = std::fs::read(slot_path(&base, 1)).unwrap();
+            for end in 0..whole.len() {
+                std::fs::write(slot_path(&base, 1), &whole[..end]).unwrap();
+                let refused =
+                    FileLog::read(&base, DRIVE).err().unwrap_or_else(|| panic!("cut at {end}")).to_string();
+                assert!(refused.contains("group 4 of checkpoint 1"), "{refused}");
+            }
+            std::fs::remove_file(slot_path(&base, 1)).unwrap();
+            assert!(FileLog::read(&base, DRIVE).is_err());
+        }
+    }
+
+    /// All pairs of an image and a log of one life: those that a kill can leave, and no others.
+    #[test]
+    fn an_image_fits_the_log_of_its_moment_and_the_one_right_behind() {
+        for sync in [false, true] {
+            let (_folder, base) = empty();
+            let mut log = FileLog::create(&base, DRIVE, Moment::default(), b"image", sync).unwrap();
+            let mut moments = vec![(log.moment(), files(&base))];
+            for step in 1..12 {
+                if step % 5 == 0 {
+                    log.checkpoint(&[step]).unwrap();
+                } else {
+                    log.add(step, b"record");
+                    log.write().unwrap();
+                }
+                moments.push((log.moment(), files(&base)));
+            }
+            for (image, of_image) in &moments {
+                for (log, of_log) in &moments {
+                    put(&base, &[of_image[0].clone(), of_log[1].clone(), of_log[2].clone()]);
+                    let ahead = log.groups.checked_sub(image.groups);
+                    let fits =
+                        log.checkpoint == image.checkpoint && ahead.is_some_and(|ahead| ahead <= 1 || sync);
+                    assert_eq!(FileLog::read(&base, DRIVE).is_ok(), fits, "image {image:?}, log {log:?}");
                 }
             }
         }
     }
 
     #[test]
-    fn a_checkpoint_that_was_cut_anywhere_is_written_over_and_not_the_whole_one_beside_it() {
+    fn either_copy_of_the_moment_may_be_damaged_and_not_both() {
         let (_folder, base) = filled();
-        let first = std::fs::read(slot_path(&base, 1)).unwrap();
-        drop(FileLog::create(&base, 1, b"second", false).unwrap());
-        let second = std::fs::read(slot_path(&base, 2)).unwrap();
-        for length in 0..second.len() {
-            std::fs::write(slot_path(&base, 1), &first).unwrap();
-            std::fs::write(slot_path(&base, 2), &second[..length]).unwrap();
-            let found = FileLog::read(&base).unwrap().expect("the first is whole");
-            assert_eq!((found.image.as_slice(), found.epoch), (&b"checkpoint"[..], 1), "cut at {length}");
-            let log = FileLog::create(&base, found.epoch, b"third", false).unwrap();
-            assert_eq!(log.path, slot_path(&base, 2), "cut at {length}: only the first is whole");
+        let whole = std::fs::read(&base).unwrap();
+        for at in 0..MOMENTS_AT[1] as usize - MOMENTS_AT[0] as usize {
+            let [first, second] = MOMENTS_AT.map(|copy| copy as usize + at);
+            if whole.get(second).is_none() {
+                break;
+            }
+            for damaged in [vec![first], vec![second], vec![first, second]] {
+                let mut bytes = whole.clone();
+                damaged.iter().for_each(|at| bytes[*at] ^= 4);
+                std::fs::write(&base, bytes).unwrap();
+                assert_eq!(FileLog::read(&base, DRIVE).is_ok(), damaged.len() == 1, "{damaged:?}");
+            }
         }
     }
 
     /// Whoever made it: its checksums fit.
     #[test]
     fn a_checkpoint_that_none_can_follow_is_damage() {
-        let (_folder, base) = filled();
+        let (_folder, base) = empty();
         for epoch in [EPOCH_LIMIT + 1, u64::MAX - 1, u64::MAX] {
-            drop(write_checkpoint(&slot_path(&base, 0), epoch, b"crafted").unwrap());
-            let refused = FileLog::read(&base).err().expect("no epoch can come behind it").to_string();
+            drop(write_checkpoint(&slot_path(&base, 0), DRIVE, epoch, b"crafted", false).unwrap());
+            let refused = FileLog::read(&base, DRIVE).err().expect("no epoch can come behind it").to_string();
             assert!(refused.contains("the number of the checkpoint is damaged"), "{refused}");
         }
-        drop(write_checkpoint(&slot_path(&base, 0), EPOCH_LIMIT, b"crafted").unwrap());
-        let found = FileLog::read(&base).unwrap().unwrap();
-        assert!(belongs(Some(EPOCH_LIMIT + 1), found.epoch));
-        drop(FileLog::create(&base, found.epoch, b"next", false).unwrap());
+        drop(write_checkpoint(&slot_path(&base, 0), DRIVE, EPOCH_LIMIT, b"crafted", false).unwrap());
+        let moment = Moment { checkpoint: EPOCH_LIMIT, groups: 0, begun: EPOCH_LIMIT };
+        MomentCell::of(&base).unwrap().write(&moment, false).unwrap();
+        let found = FileLog::read(&base, DRIVE).unwrap().unwrap();
+        drop(FileLog::create(&base, DRIVE, found.moment(), b"next", false).unwrap());
     }
 
     #[test]
@@ -397,7 +698,7 @@ mod tests {
             let mut bytes = whole.clone();
             bytes[at] ^= 0x40;
             std::fs::write(&path, &bytes).unwrap();
-            assert!(FileLog::read(&base).is_err(), "byte {at} flipped and nobody noticed");
+            assert!(FileLog::read(&base, DRIVE).is_err(), "byte {at} flipped and nobody noticed");
         }
     }
 }

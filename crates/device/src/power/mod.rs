@@ -12,7 +12,8 @@
 //! The image is a frame of parts, one for each owner, each under a checksum:
 //!
 //! ```text
-//!   0 magic "kvdrvIM1"   8 fingerprint of the configuration   16 parts (u32)
+//!   0 magic "kvdrvIM2"   8 fingerprint of the configuration   16 identity of the drive (16 B)
+//!   32 parts (u32)
 //!   part:  u32 bytes | u32 crc32c | bytes ...
 //! ```
 
@@ -25,9 +26,12 @@ use file_log::{FileError, FileLog};
 use kvdrive_sim::TaskCell;
 
 use crate::flash::media::file::ImageFailure;
+use crate::identity::{IDENTITY_BYTES, Identity};
 
-const MAGIC: &[u8; 8] = b"kvdrvIM1";
-const FRAME_BYTES: usize = 20;
+const MAGIC: &[u8; 8] = b"kvdrvIM2";
+pub(crate) const IDENTITY_AT: usize = 16;
+const PARTS_AT: usize = IDENTITY_AT + IDENTITY_BYTES;
+const FRAME_BYTES: usize = PARTS_AT + 4;
 const PART_HEADER_BYTES: usize = 8;
 
 /// What is left of a drive without power.
@@ -56,11 +60,21 @@ impl ImageError {
     }
 }
 
-/// Frames the parts of an image.
-pub fn frame(fingerprint: u64, parts: &[Vec<u8>]) -> Vec<u8> {
+/// Whose a protected image is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Owner {
+    /// Of the configuration: [`crate::drive::fingerprint`].
+    pub fingerprint: u64,
+    /// The drive.
+    pub identity: Identity,
+}
+
+/// Frames the parts of an image of `owner`'s.
+pub fn frame(owner: &Owner, parts: &[Vec<u8>]) -> Vec<u8> {
     let mut out = Vec::new();
     out.extend_from_slice(MAGIC);
-    out.extend_from_slice(&fingerprint.to_le_bytes());
+    out.extend_from_slice(&owner.fingerprint.to_le_bytes());
+    out.extend_from_slice(&owner.identity.to_bytes());
     out.extend_from_slice(&(parts.len() as u32).to_le_bytes());
     for part in parts {
         out.extend_from_slice(&(part.len() as u32).to_le_bytes());
@@ -70,18 +84,27 @@ pub fn frame(fingerprint: u64, parts: &[Vec<u8>]) -> Vec<u8> {
     out
 }
 
-/// Takes a framed image apart. It must be of a drive with the same `fingerprint`.
-pub fn unframe(fingerprint: u64, bytes: &[u8]) -> Result<Vec<Vec<u8>>, ImageError> {
-    let word = |at: usize| -> Option<u32> {
-        bytes.get(at..at + 4).map(|word| u32::from_le_bytes(word.try_into().expect("4 bytes")))
-    };
+/// Whose a framed image is.
+pub fn owner_of(bytes: &[u8]) -> Result<Owner, ImageError> {
     if bytes.len() < FRAME_BYTES || &bytes[..8] != MAGIC {
         return Err(ImageError::new(0, "this is no protected image"));
     }
-    if bytes[8..16] != fingerprint.to_le_bytes() {
+    let fingerprint = u64::from_le_bytes(bytes[8..IDENTITY_AT].try_into().expect("8 bytes"));
+    let identity = bytes[IDENTITY_AT..PARTS_AT].try_into().expect("16 bytes");
+    Ok(Owner { fingerprint, identity: Identity::from_bytes(identity) })
+}
+
+/// Takes a framed image apart, into its owner and its parts. It must be of a drive with the same
+/// `fingerprint`.
+pub fn unframe(fingerprint: u64, bytes: &[u8]) -> Result<(Owner, Vec<Vec<u8>>), ImageError> {
+    let word = |at: usize| -> Option<u32> {
+        bytes.get(at..at + 4).map(|word| u32::from_le_bytes(word.try_into().expect("4 bytes")))
+    };
+    let owner = owner_of(bytes)?;
+    if owner.fingerprint != fingerprint {
         return Err(ImageError::new(8, "it was made by a drive of another configuration"));
     }
-    let count = word(16).expect("the frame is complete");
+    let count = word(PARTS_AT).expect("the frame is complete");
     let mut parts = Vec::new();
     let mut at = FRAME_BYTES;
     for _ in 0..count {
@@ -97,7 +120,7 @@ pub fn unframe(fingerprint: u64, bytes: &[u8]) -> Result<Vec<Vec<u8>>, ImageErro
     if at != bytes.len() {
         return Err(ImageError::new(at, "something follows the last part"));
     }
-    Ok(parts)
+    Ok((owner, parts))
 }
 
 /// Where changes of the protected image go, one record each. Nowhere, unless the medium outlives the process.

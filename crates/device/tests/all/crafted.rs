@@ -20,7 +20,7 @@ use kvdrive_device::ftl::FtlConfig;
 use kvdrive_device::packing::{PACKINGS, PackingConfig, PackingCosts, PackingRow};
 use kvdrive_device::page_buffer::Eviction;
 use kvdrive_device::power::file_log::FileLog;
-use kvdrive_device::power::{Survivors, frame, unframe};
+use kvdrive_device::power::{Survivors, frame, owner_of, unframe};
 use kvdrive_device::{Drive, DriveConfig, MediaConfig};
 use kvdrive_host::modelled::{Driver, Host};
 use kvdrive_link::transfer::{TransferConfig, method};
@@ -66,6 +66,7 @@ pub fn config(engine: &str, path: Option<&Path>) -> DriveConfig {
         hash: HashConfig { grain_bytes: 0, discard_invalid: false, ..hash_config(SCHEMES[0]) },
         protected_bytes: 9 << 20,
         media: MediaConfig { kind: "file".into(), path: path.map(Path::to_owned), sync: false },
+        seed: 1,
     }
 }
 
@@ -148,7 +149,8 @@ fn remains((row, config): (&'static EngineRow, DriveConfig)) -> Remains {
         let mut rng = Rng::stream(7, "work");
         work(&driver, &mut rng, 900);
         drive.settle();
-        let found = FileLog::read(&path).expect("the log is whole").expect("there is a log");
+        let found =
+            FileLog::read(&path, drive.identity()).expect("the log is whole").expect("there is a log");
         (drive.survivors(&mut rng), found)
     });
     sim.clear();
@@ -236,6 +238,18 @@ impl Remains {
         records
     }
 
+    /// The parts of the protected image.
+    fn parts<const N: usize>(&self) -> [Vec<u8>; N] {
+        let (_, parts) =
+            unframe(fingerprint(&self.config), &self.survivors.protected).expect("its own image");
+        parts.try_into().expect("as many as its engine has")
+    }
+
+    /// A protected image of these parts.
+    fn framed(&self, parts: &[Vec<u8>]) -> Vec<u8> {
+        frame(&owner_of(&self.survivors.protected).expect("its own image"), parts)
+    }
+
     /// Brings a drive up with what is left and `image`, and works with it; returns what it leaves.
     fn use_image(&self, image: Vec<u8>) -> Result<Survivors, PowerOnError> {
         let survivors = Survivors { media: self.survivors.media.clone(), protected: image };
@@ -268,7 +282,9 @@ fn changed_medium(
     let geometry = config.flash.geometry();
     let before = media::from_image(&config.media.kind, &geometry, image).expect("as the drive left it");
     let kind = media::kind(&in_memory().kind).expect("a row");
-    let mut after = (kind.open)(&geometry, &MediaOptions::default()).expect("memory is there");
+    let mut after =
+        (kind.open)(&geometry, &MediaOptions { identity: before.identity(), ..MediaOptions::default() })
+            .expect("memory is there");
     let mut number = 0;
     for ppa in (0..geometry.pages() as u32).map(Ppa) {
         match (before.read_spare(ppa), before.read(ppa)) {
@@ -323,10 +339,10 @@ impl Remains {
 
     /// Comes up with the image after a change of one of its parts, which is framed anew.
     fn use_changed_image(&self, part: Index, changes: &[Change]) -> Result<(), PowerOnError> {
-        let mut parts = unframe(fingerprint(&self.config), &self.survivors.protected)?;
+        let (_, mut parts) = unframe(fingerprint(&self.config), &self.survivors.protected)?;
         let part = part.index(parts.len());
         changes.iter().for_each(|change| change.apply(&mut parts[part]));
-        self.use_image_twice(frame(fingerprint(&self.config), &parts))
+        self.use_image_twice(self.framed(&parts))
     }
 }
 
@@ -379,14 +395,13 @@ fn stream_positions(part: &[u8]) -> [usize; 4] {
 #[test]
 fn a_stream_that_stands_elsewhere_is_refused_or_borne() {
     for remains in all_remains().iter().filter(|remains| SCHEMES.iter().any(|s| s.name == remains.row.name)) {
-        let print = fingerprint(&remains.config);
-        let [part] = <[Vec<u8>; 1]>::try_from(unframe(print, &remains.survivors.protected).unwrap()).unwrap();
+        let [part] = remains.parts();
         for (stream, at) in stream_positions(&part).into_iter().enumerate() {
             let stands = u32::from_le_bytes(part[at..at + 4].try_into().expect("4 bytes"));
             for other in stands.saturating_sub(130)..stands + 130 {
                 let mut crafted = part.clone();
                 crafted[at..at + 4].copy_from_slice(&other.to_le_bytes());
-                let used = remains.use_image(frame(print, &[crafted]));
+                let used = remains.use_image(remains.framed(&[crafted]));
                 let holds_pairs = stream < 2 && part[at - 4..at] != [0xff; 4];
                 assert!(!holds_pairs || used.is_ok() == (other == stands), "{}: {other}", remains.row.name);
                 one_line(used.map(drop));
@@ -411,9 +426,7 @@ fn a_segment_that_counts_too_few_live_bytes_costs_values_and_no_drive() {
 }
 
 fn count_too_few(remains: &Remains) {
-    let print = fingerprint(&remains.config);
-    let [log, index] =
-        <[Vec<u8>; 2]>::try_from(unframe(print, &remains.survivors.protected).unwrap()).unwrap();
+    let [log, index] = remains.parts();
     let positions = live_positions(&log);
     assert!(positions.len() > 5, "{} segments", positions.len());
     let live = |at: usize| u64::from_le_bytes(log[at..at + 8].try_into().expect("8 bytes"));
@@ -429,7 +442,7 @@ fn count_too_few(remains: &Remains) {
             for at in segments {
                 crafted[at..at + 8].copy_from_slice(&lie(live(at)).to_le_bytes());
             }
-            remains.use_image_twice(frame(print, &[crafted, index.clone()])).expect("it comes up");
+            remains.use_image_twice(remains.framed(&[crafted, index.clone()])).expect("it comes up");
         }
     }
 }
@@ -438,13 +451,11 @@ fn count_too_few(remains: &Remains) {
 #[test]
 fn an_index_that_has_no_numbers_left_is_refused_or_borne() {
     for remains in of_lsm() {
-        let print = fingerprint(&remains.config);
-        let [log, index] =
-            <[Vec<u8>; 2]>::try_from(unframe(print, &remains.survivors.protected).unwrap()).unwrap();
+        let [log, index] = remains.parts();
         let with = |at: usize, number: &[u8]| {
             let mut crafted = index.clone();
             crafted[at..at + number.len()].copy_from_slice(number);
-            remains.use_image_twice(frame(print, &[log.clone(), crafted]))
+            remains.use_image_twice(remains.framed(&[log.clone(), crafted]))
         };
         for left in 0..3 {
             one_line(with(0, &(u32::MAX - left).to_le_bytes()));
@@ -455,23 +466,41 @@ fn an_index_that_has_no_numbers_left_is_refused_or_borne() {
     }
 }
 
+/// New tables get the numbers from the image's next one on; a table that cannot be found has only its number.
+#[test]
+fn a_table_numbered_like_one_that_is_yet_to_come_is_refused() {
+    for remains in of_lsm() {
+        let [log, index] = remains.parts();
+        let word = |at: usize| u32::from_le_bytes(index[at..at + 4].try_into().expect("4 bytes"));
+        let (next, tables) = (word(0), word(12));
+        assert!(tables > 0 && (0..tables).all(|table| word(16 + 5 * table as usize) < next));
+        for ahead in 0..3 {
+            let mut crafted = index.clone();
+            crafted[16..20].copy_from_slice(&(next + ahead).to_le_bytes());
+            let refused = remains.use_image_twice(remains.framed(&[log.clone(), crafted]));
+            assert!(refused.is_err(), "a table has number {} of {next}", next + ahead);
+            one_line(refused);
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
-    /// Pages whose checks fit, of an engine that reads them without another look.
+    /// Pages whose checks fit: of tables and of values, of pairs and of sections.
     #[test]
     fn crafted_pages_are_refused_or_borne(
         which in prop::collection::vec(any::<Index>(), 1..4), changes in prop::collection::vec(change(), 1..4),
-        of_tables in any::<bool>(), part in 0..3u32,
+        engine in any::<Index>(), kind in any::<Index>(), part in 0..3u32,
     ) {
-        let remains = of_lsm().nth(which[0].index(PACKINGS.len())).expect("one for each policy");
-        let mut pages = Vec::new();
+        let remains = engine.get(all_remains());
+        let mut by_kind: BTreeMap<u8, Vec<usize>> = BTreeMap::new();
         changed_medium(&remains.config, &remains.survivors.media, |number, _, spare| {
-            if !of_tables || spare.kind == b'T' {
-                pages.push(number);
-            }
+            by_kind.entry(spare.kind).or_default().push(number);
         });
-        let chosen: Vec<usize> = which.iter().map(|index| *index.get(&pages)).collect();
+        let pages = &by_kind.into_values().collect::<Vec<_>>()[..];
+        let pages = kind.get(pages);
+        let chosen: Vec<usize> = which.iter().map(|index| *index.get(pages)).collect();
         one_line(remains.use_medium(|number, data, spare| {
             if !chosen.contains(&number) {
                 return;

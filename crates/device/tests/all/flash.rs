@@ -61,7 +61,8 @@ fn spare(number: u64) -> Spare {
 }
 
 fn open(name: &str, geometry: &Geometry, directory: &tempfile::TempDir) -> Box<dyn Media> {
-    let options = MediaOptions { path: Some(directory.path().join("image")), sync: false };
+    let options =
+        MediaOptions { path: Some(directory.path().join("image")), sync: false, ..Default::default() };
     (media::kind(name).unwrap().open)(geometry, &options).unwrap()
 }
 
@@ -332,7 +333,8 @@ fn images_of_other_drives_are_refused() {
     }
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("image"), b"#!/bin/sh\n").unwrap();
-    let options = MediaOptions { path: Some(directory.path().join("image")), sync: false };
+    let options =
+        MediaOptions { path: Some(directory.path().join("image")), sync: false, ..Default::default() };
     let error = (media::kind("file").unwrap().open)(&geometry, &options).err().unwrap();
     let path = directory.path().join("image").display().to_string();
     assert_eq!(
@@ -350,7 +352,7 @@ fn an_image_file_that_does_not_fit_says_why() {
     let path = directory.path().join("image");
     let name = path.display().to_string();
     let refused = |geometry: &Geometry, path: &std::path::Path| {
-        let options = MediaOptions { path: Some(path.to_owned()), sync: false };
+        let options = MediaOptions { path: Some(path.to_owned()), sync: false, ..Default::default() };
         (media::kind("file").unwrap().open)(geometry, &options).err().unwrap().to_string()
     };
     drop(furnished("file", &geometry, &directory));
@@ -372,7 +374,7 @@ fn an_image_file_that_does_not_fit_says_why() {
     std::fs::write(&path, bytes).unwrap();
     let version = refused(&geometry, &path);
     assert!(
-        version.starts_with(&format!("{name}: an image of version 7; this program reads version 1")),
+        version.starts_with(&format!("{name}: an image of version 7; this program reads version 2")),
         "{version}"
     );
     let folder = refused(&geometry, directory.path());
@@ -384,7 +386,8 @@ fn a_file_is_there_when_it_is_opened_again() {
     let geometry = config().geometry();
     let directory = tempfile::tempdir().unwrap();
     let seen = content(&*furnished("file", &geometry, &directory));
-    let options = MediaOptions { path: Some(directory.path().join("image")), sync: true };
+    let options =
+        MediaOptions { path: Some(directory.path().join("image")), sync: true, ..Default::default() };
     let mut again = (media::kind("file").unwrap().open)(&geometry, &options).unwrap();
     assert_eq!(content(&*again), seen);
     again.program(Ppa(43), &page(43), &spare(43));

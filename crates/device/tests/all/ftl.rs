@@ -380,7 +380,7 @@ fn a_cut_at_every_event_loses_nothing_on_ram() {
 fn a_cut_at_every_event_loses_nothing_in_a_file() {
     let path = tempfile::tempdir().unwrap();
     let flash = flash_config();
-    let options = MediaOptions { path: Some(path.path().join("image")), sync: false };
+    let options = MediaOptions { path: Some(path.path().join("image")), sync: false, ..Default::default() };
     let empty = (media::kind("file").unwrap().open)(&flash.geometry(), &options).unwrap().image();
     let (sim, ledger, versions) = (Sim::new(), Ledger::default(), Rc::new(Cell::new(0)));
     sim.step_every_event();

@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 
+use kvdrive_device::Identity;
 use kvdrive_device::controller::{Controller, ControllerConfig, Costs};
 use kvdrive_device::firmware::{Cores, Roles};
 use kvdrive_device::namespaces::kv::KvNamespace;
@@ -70,8 +71,9 @@ pub fn start(
     let link = Link::new(sim, link, memory);
     let config = controller_config(contexts);
     let cores = Cores::new(sim, config.roles);
-    let journal = Journal::default();
+    let (journal, identity) = (Journal::default(), Identity::default());
     let namespace = KvNamespace::new(link.clone(), cores.clone(), &config, journal.clone(), engine);
-    Controller::new(link.clone(), cores, config.costs, journal, namespace.clone()).start(sim, contexts);
+    let controller = Controller::new(link.clone(), cores, config.costs, journal, identity, namespace.clone());
+    controller.start(sim, contexts);
     (link, namespace)
 }

@@ -25,7 +25,7 @@ use crate::drive::{DriveConfig, Parts, PowerOnError, fingerprint};
 use crate::engines::{Engine, EngineCounters, Utilization};
 use crate::firmware::{Cores, Role, copy_ns};
 use crate::flash::{FlashPort, Purpose};
-use crate::power::{self, ImageError};
+use crate::power::{self, ImageError, Owner};
 
 /// Regions kept for the next pairs.
 const SPARE_REGIONS: usize = 64;
@@ -81,15 +81,15 @@ fn core_of_test(
     flash: &FlashPort,
     cores: Cores,
 ) -> Rc<Core> {
-    let core = Core::new(scheme, config, flash, cores, 0, power::Journal::default(), u64::MAX);
+    let core = Core::new(scheme, config, flash, cores, Owner::default(), power::Journal::default(), u64::MAX);
     core.expect("everything fits")
 }
 
-fn only_part(fingerprint: u64, image: &[u8]) -> Result<Vec<u8>, ImageError> {
-    let parts = power::unframe(fingerprint, image)?;
+fn only_part(fingerprint: u64, image: &[u8]) -> Result<(Owner, Vec<u8>), ImageError> {
+    let (owner, parts) = power::unframe(fingerprint, image)?;
     let [part] = <[Vec<u8>; 1]>::try_from(parts)
         .map_err(|parts| ImageError::new(0, format!("it has {} parts instead of 1", parts.len())))?;
-    Ok(part)
+    Ok((owner, part))
 }
 
 impl HashEngine {
@@ -115,7 +115,7 @@ impl HashEngine {
         image: &[u8],
     ) -> Result<HashEngine, ImageError> {
         let core = core_of_test(scheme, config, flash, cores);
-        recover(&core, Protected::decode(&only_part(0, image)?)?)?;
+        recover(&core, Protected::decode(&only_part(0, image)?.1)?)?;
         Ok(HashEngine::of(core))
     }
 
@@ -438,24 +438,24 @@ impl Engine for HashEngine {
         let config = &parts.config;
         let (scheme, hash) = of_config(config)?;
         let Parts { flash, cores, journal, .. } = &parts;
-        let (print, protected_bytes) = (fingerprint(config), config.protected_bytes);
-        let core = Core::new(scheme, &hash, flash, cores.clone(), print, journal.clone(), protected_bytes)
+        let (owner, protected_bytes) = (parts.owner, config.protected_bytes);
+        let core = Core::new(scheme, &hash, flash, cores.clone(), owner, journal.clone(), protected_bytes)
             .map_err(|what| PowerOnError::Config(format!("power.protected_bytes: {what}")))?;
         if let Some(image) = image {
-            recover(&core, Protected::decode(&only_part(core.fingerprint, image)?)?)?;
+            recover(&core, Protected::decode(&only_part(owner.fingerprint, image)?.1)?)?;
         }
         Ok(HashEngine::of(core))
     }
 
     fn protected_image(&self) -> Vec<u8> {
-        power::frame(self.0.fingerprint, &[Protected::of(&self.0).encode()])
+        power::frame(&self.0.owner, &[Protected::of(&self.0).encode()])
     }
 
     fn fold(config: &DriveConfig, image: &[u8], records: &[(u8, Vec<u8>)]) -> Result<Vec<u8>, PowerOnError> {
         let (scheme, hash) = of_config(config)?;
-        let part = only_part(fingerprint(config), image)?;
+        let (owner, part) = only_part(fingerprint(config), image)?;
         let folded = journal::fold(scheme, &hash, &config.flash.geometry(), &part, records)?;
-        Ok(power::frame(fingerprint(config), &[folded]))
+        Ok(power::frame(&owner, &[folded]))
     }
 
     fn counters(&self) -> EngineCounters {

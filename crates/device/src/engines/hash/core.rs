@@ -119,7 +119,7 @@ pub(super) struct Core {
     pub regions: TaskCell<Vec<Region>>,
     pub gc_lock: kvdrive_sim::Mutex,
     /// Tells images of different drives apart.
-    pub fingerprint: u64,
+    pub owner: power::Owner,
 }
 
 /// Whether `config` describes a hash engine and has the power-protected memory it needs.
@@ -144,7 +144,7 @@ impl Core {
         config: &HashConfig,
         flash: &FlashPort,
         cores: Cores,
-        fingerprint: u64,
+        owner: power::Owner,
         journal: power::Journal,
         protected_bytes: u64,
     ) -> Result<Rc<Core>, String> {
@@ -211,7 +211,7 @@ impl Core {
             config: config.clone(),
             bounds,
             max_value_bytes: config.largest_value_bytes(&layout),
-            fingerprint,
+            owner,
         }))
     }
 

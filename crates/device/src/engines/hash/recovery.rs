@@ -9,6 +9,9 @@
 //!   3  every page of pairs is read for their lengths
 //! ```
 //!
+//! A page whose header says that it was written elsewhere, or in another life of its superblock, is as good
+//! as damaged: it was put there behind the drive's back, and what it stands for is lost.
+//!
 //! Which copy of a section is the present one says the directory in the image: after a page of sections was
 //! damaged, lookups in those answer 88h instead of what an older copy says.
 //!
@@ -31,8 +34,8 @@ use super::image::{BufferedPage, PageState, Protected};
 use super::layout::Grain;
 use super::pair::PairHeader;
 use super::records::RecordsHeader;
-use super::space::{KIND_DATA, KIND_MAP, STREAMS, State};
-use crate::flash::{BlockId, PageData, Purpose, ReadError};
+use super::space::{KIND_DATA, KIND_MAP, STREAMS, Space, State};
+use crate::flash::{BlockId, PageData, Purpose, ReadError, Spare};
 use crate::power::ImageError;
 
 /// What is wrong when the pages of a superblock do not follow each other.
@@ -173,8 +176,8 @@ fn restore_page(
         PageState::Open => space.restore_open(number, page.stream, page.first_item, page.region),
         PageState::Stranded => space.strand(number, Rc::new(page.region), page.first_item),
         PageState::Programming => match space.flash().read(core.layout.ppa(number), Purpose::Recovery) {
-            Ok(_) => {}
-            Err(ReadError::Damaged) => space.strand(number, Rc::new(page.region), page.first_item),
+            Ok((_, spare)) if is_page(space, number, &page, &spare) => {}
+            Ok(_) | Err(ReadError::Damaged) => space.strand(number, Rc::new(page.region), page.first_item),
             Err(ReadError::Erased) => {
                 next_pages.begin(number)?;
                 let stream = STREAMS[usize::from(page.stream)];
@@ -183,6 +186,12 @@ fn restore_page(
         },
     }
     Ok(())
+}
+
+/// Is this the header of a page that was on its way?
+fn is_page(space: &Space, number: u32, page: &BufferedPage, spare: &Spare) -> bool {
+    let kind = STREAMS[usize::from(page.stream)].kind();
+    space.is_own(number, kind, spare) && spare.sequence == page.sequence
 }
 
 /// Calls `on` with every page of those of `superblocks` that are of `kind`: page, content (`None`: it cannot
@@ -225,6 +234,10 @@ fn scan(
                     }
                     let read = core.space.flash().read(core.layout.ppa(page), Purpose::Recovery);
                     match read {
+                        Ok((_, spare)) if !core.space.is_own(page, kind, &spare) => {
+                            core.space.disown(page);
+                            (on.borrow_mut())(page, None, 0, 0);
+                        }
                         Ok((data, spare)) => {
                             let first_item = super::space::first_item(&spare);
                             (on.borrow_mut())(page, Some(&data), first_item, spare.sequence);
@@ -459,7 +472,7 @@ fn count_pairs(core: &Rc<Core>, superblocks: Range<u32>, live: LivePairs) -> Res
                 engine.space.found(grain, grains);
                 engine.live_bytes.set(engine.live_bytes.get() + u64::from(header.value_bytes));
             } else {
-                engine.space.found_dead(grain, grains);
+                live.ensure(engine.space.found_dead(grain, grains), INSIDE);
             }
             at += grains;
         }

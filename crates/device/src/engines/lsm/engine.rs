@@ -38,7 +38,7 @@ use crate::flash::Purpose;
 use crate::ftl::{Ftl, Lpa};
 use crate::packing::{PackingConfig, SLOT_BYTES};
 use crate::page_buffer::{Eviction, PageBuffer};
-use crate::power::{ImageError, Journal};
+use crate::power::{ImageError, Journal, Owner};
 use crate::value_log::{
     Head, PastPin, Place, Reserve, SegmentPool, Shape, SnapshotPin, Vaddr, ValueLog, WindowShare,
 };
@@ -111,6 +111,7 @@ pub struct LsmEngine {
     pub(super) index_short: Cell<bool>,
     pub(super) counters: Cell<EngineCounters>,
     pub(super) config: DriveConfig,
+    owner: Owner,
 }
 
 /// A value found: its entry, and what keeps it readable.
@@ -387,7 +388,7 @@ impl Engine for LsmEngine {
     }
 
     fn power_on(parts: Parts, image: Option<&[u8]>) -> Result<LsmEngine, PowerOnError> {
-        let Parts { sim, cores, flash, journal, config } = parts;
+        let Parts { sim, cores, flash, journal, owner, config } = parts;
         let protected = image.map(|image| Protected::decode(&config, image)).transpose()?;
         let mut tables = FoundTables::default();
         let mut strays = Vec::new();
@@ -406,11 +407,11 @@ impl Engine for LsmEngine {
         if let Some(ftl) = &ftl {
             strays.into_iter().for_each(|lpa| ftl.trim(lpa));
         }
-        LsmEngine::assemble(sim, cores, config, journal, ftl, protected, tables)
+        LsmEngine::assemble(sim, cores, (config, owner), journal, ftl, protected, tables)
     }
 
     fn protected_image(&self) -> Vec<u8> {
-        Protected::of(&self.config, &self.log, &self.index)
+        Protected::of(self.owner, &self.log, &self.index)
     }
 
     fn fold(config: &DriveConfig, image: &[u8], records: &[(u8, Vec<u8>)]) -> Result<Vec<u8>, PowerOnError> {
@@ -440,7 +441,7 @@ impl LsmEngine {
     fn assemble(
         sim: Sim,
         cores: Cores,
-        config: DriveConfig,
+        (config, owner): (DriveConfig, Owner),
         journal: Journal,
         ftl: Option<Ftl>,
         protected: Option<Protected>,
@@ -453,7 +454,7 @@ impl LsmEngine {
         let buffer = PageBuffer::new(&sim, ftl.clone(), entries, config.lsm.eviction, page_bytes);
         let (log, image) = match protected {
             None => (ValueLog::new(&sim, &shape, &pool, &buffer), None),
-            Some(Protected { values, index }) => {
+            Some(Protected { values, index, .. }) => {
                 let log = ValueLog::restore(&sim, &shape, &pool, &buffer, values)
                     .map_err(|error| ImageError::new(0, error.to_string()))?;
                 (log, Some(index))
@@ -493,6 +494,7 @@ impl LsmEngine {
             costs: config.controller.costs,
             gc: config.lsm.gc.clone(),
             config,
+            owner,
             cores,
             index,
             log,

@@ -13,7 +13,7 @@ use super::entry::{Entry, ValueLiveness};
 use super::index::Index;
 use super::recovery::{IndexImage, IndexJournal, IndexRecord};
 use crate::drive::{DriveConfig, PowerOnError, fingerprint};
-use crate::power::{self, ImageError, Journal};
+use crate::power::{self, ImageError, Journal, Owner};
 use crate::value_log::{self, ProtectedValueLog, Record, Vaddr, ValueLog};
 
 const VALUE_LOG: u8 = 0;
@@ -71,6 +71,8 @@ impl IndexJournal for Liveness {
 
 /// The engine's part of the protected image, taken apart.
 pub struct Protected {
+    /// Whose it is.
+    pub owner: Owner,
     /// The value log's.
     pub values: ProtectedValueLog,
     /// The index's.
@@ -79,17 +81,17 @@ pub struct Protected {
 
 impl Protected {
     /// The image as it is now, as bytes.
-    pub fn of(config: &DriveConfig, log: &ValueLog, index: &Index) -> Vec<u8> {
-        Protected { values: log.save(), index: index.image() }.encode(config)
+    pub fn of(owner: Owner, log: &ValueLog, index: &Index) -> Vec<u8> {
+        Protected { owner, values: log.save(), index: index.image() }.encode()
     }
 
-    fn encode(&self, config: &DriveConfig) -> Vec<u8> {
-        power::frame(fingerprint(config), &[self.values.encode(), self.index.to_bytes()])
+    fn encode(&self) -> Vec<u8> {
+        power::frame(&self.owner, &[self.values.encode(), self.index.to_bytes()])
     }
 
     /// Takes an image apart.
     pub fn decode(config: &DriveConfig, image: &[u8]) -> Result<Protected, PowerOnError> {
-        let parts = power::unframe(fingerprint(config), image)?;
+        let (owner, parts) = power::unframe(fingerprint(config), image)?;
         let [values, index] = parts.as_slice() else {
             return Err(ImageError::new(0, format!("it has {} parts instead of 2", parts.len())).into());
         };
@@ -101,7 +103,7 @@ impl Protected {
         if !index.entries().all(fits) {
             return Err(ImageError::new(0, "a value is where none can be").into());
         }
-        Ok(Protected { values, index })
+        Ok(Protected { owner, values, index })
     }
 }
 
@@ -120,5 +122,5 @@ pub fn fold(config: &DriveConfig, image: &[u8], records: &[(u8, Vec<u8>)]) -> Re
             other => return Err(bad(&format!("unknown part {other}")).into()),
         }
     }
-    Ok(protected.encode(config))
+    Ok(protected.encode())
 }

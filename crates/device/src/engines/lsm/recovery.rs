@@ -132,7 +132,9 @@ impl IndexImage {
             false => None,
             true => Some((from.u64()?, decode_pairs(&mut from)?)),
         };
-        (from.0.is_empty() && next_sequence < MOST_INSERTIONS).then_some(IndexImage {
+        // A table that is yet to come must not get the id of one there is.
+        let are_numbered = tables.last_key_value().is_none_or(|(id, _)| id.0 < next_table);
+        (from.0.is_empty() && are_numbered && next_sequence < MOST_INSERTIONS).then_some(IndexImage {
             active,
             frozen,
             tables,

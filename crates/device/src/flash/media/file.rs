@@ -6,8 +6,9 @@
 //!   +--------------+------------------------+------------------------+---
 //!   | head, twice  | block 0                | block 1                | ...
 //!   +--------------+------------------------+------------------------+---
-//!   head:   "KVDRFILE" | version u32 | geometry 7 x u32 | check u64        at 0 and at 2048
-//!   epoch:  epoch u64 | check u64                                          at 1024 and at 3072
+//!   head:   "KVDRFILE" | version u32 | geometry 7 x u32 | check u64
+//!           | identity of the drive 16 B | check u64                       at 0 and at 2048
+//!   moment: begun u64 | checkpoint u64 | groups u64 | check u64            at 1024 and at 3072
 //!   block:  pages x [header 88 B | header 88 B], rounded up to 4096 | page 0 | page 1 | ...
 //! ```
 //!
@@ -18,8 +19,9 @@
 //! erased. Erasing fills the headers of a block with zeros and leaves the data. A page is erased when both
 //! its headers are all zero.
 //!
-//! *The epoch* is that of the last checkpoint that was begun of the protected image beside it
-//! ([`crate::power::file_log`]): by it files of different moments are told apart.
+//! *The moment* says how far the protected image beside it had come ([`crate::power::file_log`]): by it files
+//! of different moments are told apart. Both copies are written at a checkpoint, one of them at every group
+//! of records, by turns: what damages one leaves the other, which is one group older.
 //!
 //! *`sync`*: waits for the machine's storage between data and headers, and after the headers, so that the
 //! same holds when the machine loses power; of a new file for its folder, too.
@@ -42,6 +44,7 @@ use super::image::{GEOMETRY_KEYS, geometry_bytes, geometry_fields};
 use super::{ImageError, Media, MediaKind, MediaOptions, MediaPage, Opened};
 use crate::flash::geometry::{BlockId, Geometry, Ppa};
 use crate::flash::spare::{SPARE_USED_BYTES, Spare, data_check};
+use crate::identity::{IDENTITY_BYTES, Identity};
 
 /// The row of `file` in [`super::MEDIA`].
 pub const KIND: MediaKind = MediaKind {
@@ -62,11 +65,12 @@ pub struct ImageFailure {
 }
 
 const MAGIC: &[u8; 8] = b"KVDRFILE";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const HEAD_BYTES: u64 = 4096;
 const SECOND_HEAD_AT: usize = 2048;
-const EPOCHS_AT: [u64; 2] = [1024, 3072];
-const EPOCH_BYTES: usize = 16;
+/// Where an image file has its moment, twice.
+pub(crate) const MOMENTS_AT: [u64; 2] = [1024, 3072];
+const MOMENT_BYTES: usize = 32;
 /// Page data starts at a multiple of this, so that it lies in whole pages of the file system.
 const ALIGN: u64 = 4096;
 
@@ -141,6 +145,7 @@ impl Backing {
 /// Pages in the layout of an image file.
 pub struct FileMedia {
     geometry: Geometry,
+    identity: Identity,
     backing: Backing,
     /// Bytes before the first page of a block.
     table_bytes: u64,
@@ -149,13 +154,36 @@ pub struct FileMedia {
     scratch: Vec<u8>,
 }
 
-fn head(geometry: &Geometry) -> Vec<u8> {
-    let mut head = MAGIC.to_vec();
-    head.extend_from_slice(&VERSION.to_le_bytes());
-    head.extend_from_slice(&geometry_bytes(geometry));
+/// The part of a head that all drives of a geometry have.
+fn make(geometry: &Geometry) -> Vec<u8> {
+    let mut make = MAGIC.to_vec();
+    make.extend_from_slice(&VERSION.to_le_bytes());
+    make.extend_from_slice(&geometry_bytes(geometry));
+    let check = xxh3_64(&make);
+    make.extend_from_slice(&check.to_le_bytes());
+    make
+}
+
+fn head(geometry: &Geometry, identity: Identity) -> Vec<u8> {
+    let mut head = make(geometry);
+    head.extend_from_slice(&identity.to_bytes());
     let check = xxh3_64(&head);
     head.extend_from_slice(&check.to_le_bytes());
     head
+}
+
+/// Whose head begins `bytes`; `None` if it is not one of a drive of this geometry.
+fn identity_in(geometry: &Geometry, bytes: &[u8]) -> Option<Identity> {
+    let identity = bytes.get(make(geometry).len()..)?.first_chunk::<IDENTITY_BYTES>()?;
+    let identity = Identity::from_bytes(*identity);
+    bytes.starts_with(&head(geometry, identity)).then_some(identity)
+}
+
+/// Was the maker of a file that begins with `block` killed before it had written its first head?
+fn is_unfinished(geometry: &Geometry, block: &[u8]) -> bool {
+    let (make, written) = (make(geometry), trimmed(block));
+    let common = make.len().min(written.len());
+    written.len() <= head(geometry, Identity::default()).len() && written[..common] == make[..common]
 }
 
 fn open(geometry: &Geometry, options: &MediaOptions) -> Opened {
@@ -165,7 +193,7 @@ fn open(geometry: &Geometry, options: &MediaOptions) -> Opened {
         sync_folder(path).map_err(|error| ImageError::whole(error.to_string()).at(path))?;
     }
     let backing = Backing::File { file, path: path.to_owned(), sync: options.sync };
-    Ok(Box::new(FileMedia::on(geometry, backing).map_err(|error| error.at(path))?))
+    Ok(Box::new(FileMedia::on(geometry, backing, options.identity).map_err(|error| error.at(path))?))
 }
 
 /// The file is this drive's alone until it is closed, also by a kill.
@@ -186,53 +214,92 @@ pub fn sync_folder(path: &Path) -> std::io::Result<()> {
     File::open(path.parent().expect("a file is in a folder"))?.sync_all()
 }
 
-fn epoch_record(epoch: u64) -> [u8; EPOCH_BYTES] {
-    let mut record = [0; EPOCH_BYTES];
-    record[..8].copy_from_slice(&epoch.to_le_bytes());
-    let check = xxh3_64(&record[..8]);
-    record[8..].copy_from_slice(&check.to_le_bytes());
-    record
+/// How far a protected image had come: what it is compared with when a drive comes up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Moment {
+    /// Its newest finished checkpoint; 0 before the first one.
+    pub checkpoint: u64,
+    /// Groups of records behind that.
+    pub groups: u64,
+    /// The checkpoint that was begun last: this one, or the next.
+    pub begun: u64,
 }
 
-/// Notes in an image file that checkpoint `epoch` of its protected image is about to be written.
-pub fn write_epoch(path: &Path, epoch: u64) -> std::io::Result<()> {
-    let file = OpenOptions::new().write(true).open(path)?;
-    EPOCHS_AT.iter().try_for_each(|at| file.write_all_at(&epoch_record(epoch), *at))?;
-    file.sync_data()
-}
-
-/// The epoch that an image file holds; `None` when it has none that is whole.
-pub fn read_epoch(path: &Path) -> std::io::Result<Option<u64>> {
-    let file = File::open(path)?;
-    let mut newest = None;
-    for at in EPOCHS_AT {
-        let mut record = [0; EPOCH_BYTES];
-        match file.read_exact_at(&mut record, at) {
-            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => continue,
-            read => read?,
+impl Moment {
+    fn record(&self) -> [u8; MOMENT_BYTES] {
+        let mut record = [0; MOMENT_BYTES];
+        for (at, number) in [self.begun, self.checkpoint, self.groups].into_iter().enumerate() {
+            record[8 * at..8 * at + 8].copy_from_slice(&number.to_le_bytes());
         }
-        let epoch = u64::from_le_bytes(record[..8].try_into().expect("8 bytes"));
-        newest = newest.max((record == epoch_record(epoch)).then_some(epoch));
+        let check = xxh3_64(&record[..MOMENT_BYTES - 8]);
+        record[MOMENT_BYTES - 8..].copy_from_slice(&check.to_le_bytes());
+        record
     }
-    Ok(newest)
+
+    fn of_record(record: &[u8; MOMENT_BYTES]) -> Option<Moment> {
+        let [begun, checkpoint, groups] =
+            [0, 8, 16].map(|at| u64::from_le_bytes(record[at..at + 8].try_into().expect("8 bytes")));
+        let moment = Moment { checkpoint, groups, begun };
+        (*record == moment.record()).then_some(moment)
+    }
+}
+
+/// Where an image file keeps its moment.
+pub struct MomentCell(File);
+
+impl MomentCell {
+    /// That of the image file at `path`.
+    pub fn of(path: &Path) -> std::io::Result<MomentCell> {
+        OpenOptions::new().read(true).write(true).open(path).map(MomentCell)
+    }
+
+    /// The newest moment it holds: the beginning, if none was ever written. `None` when what was written is
+    /// damaged.
+    pub fn read(&self) -> std::io::Result<Option<Moment>> {
+        let mut newest = None;
+        let mut is_written = false;
+        for at in MOMENTS_AT {
+            let mut record = [0; MOMENT_BYTES];
+            match self.0.read_exact_at(&mut record, at) {
+                Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => continue,
+                read => read?,
+            }
+            is_written |= record != [0; MOMENT_BYTES];
+            newest = newest.max(Moment::of_record(&record));
+        }
+        Ok(if is_written { newest } else { Some(Moment::default()) })
+    }
+
+    /// A checkpoint begins or has ended. With `sync` this is on the machine's storage when it returns.
+    pub fn write(&self, moment: &Moment, sync: bool) -> std::io::Result<()> {
+        MOMENTS_AT.iter().try_for_each(|at| self.0.write_all_at(&moment.record(), *at))?;
+        if sync { self.0.sync_data() } else { Ok(()) }
+    }
+
+    /// One more group has been written. Survives the end of the program.
+    pub fn step(&self, moment: &Moment) -> std::io::Result<()> {
+        self.0.write_all_at(&moment.record(), MOMENTS_AT[(moment.groups % 2) as usize])
+    }
 }
 
 fn from_image(geometry: &Geometry, bytes: &[u8]) -> Opened {
-    Ok(Box::new(FileMedia::on(geometry, Backing::Memory(TaskCell::new(bytes.to_vec())))?))
+    let backing = Backing::Memory(TaskCell::new(bytes.to_vec()));
+    Ok(Box::new(FileMedia::on(geometry, backing, Identity::default())?))
 }
 
 impl FileMedia {
-    fn on(geometry: &Geometry, backing: Backing) -> Result<FileMedia, ImageError> {
-        let media = FileMedia::layout(geometry, backing);
-        let head = head(geometry);
+    /// What is on `backing`, or a new drive `new` if nothing is.
+    fn on(geometry: &Geometry, backing: Backing, new: Identity) -> Result<FileMedia, ImageError> {
         let mut block = vec![0; HEAD_BYTES as usize];
-        media.backing.read_at(0, &mut block);
-        let whole = |at: usize| block[at..at + head.len()] == head[..];
-        if whole(0) || whole(SECOND_HEAD_AT) {
-            return Ok(media);
+        backing.read_at(0, &mut block);
+        let found = [0, SECOND_HEAD_AT].into_iter().find_map(|at| identity_in(geometry, &block[at..]));
+        if let Some(identity) = found {
+            return Ok(FileMedia::layout(geometry, backing, identity));
         }
         // A new file, or one whose maker was killed before it had written its heads and thus anything else.
-        if media.backing.bytes() <= HEAD_BYTES && head.starts_with(trimmed(&block)) {
+        if backing.bytes() <= HEAD_BYTES && is_unfinished(geometry, &block) {
+            let media = FileMedia::layout(geometry, backing, new);
+            let head = head(geometry, new);
             block.fill(0);
             block[..head.len()].copy_from_slice(&head);
             block[SECOND_HEAD_AT..SECOND_HEAD_AT + head.len()].copy_from_slice(&head);
@@ -274,11 +341,11 @@ impl FileMedia {
         ImageError::new(0, "this is no image file of a drive; take another path")
     }
 
-    fn layout(geometry: &Geometry, backing: Backing) -> FileMedia {
+    fn layout(geometry: &Geometry, backing: Backing, identity: Identity) -> FileMedia {
         let pages = u64::from(geometry.pages_per_block);
         let table_bytes = (pages * SPARE_USED_BYTES as u64).next_multiple_of(ALIGN);
         let block_bytes = (table_bytes + pages * u64::from(geometry.page_bytes)).next_multiple_of(ALIGN);
-        FileMedia { geometry: *geometry, backing, table_bytes, block_bytes, scratch: Vec::new() }
+        FileMedia { geometry: *geometry, identity, backing, table_bytes, block_bytes, scratch: Vec::new() }
     }
 
     fn block_at(&self, block: BlockId) -> u64 {
@@ -316,6 +383,10 @@ fn trimmed(bytes: &[u8]) -> &[u8] {
 impl Media for FileMedia {
     fn geometry(&self) -> &Geometry {
         &self.geometry
+    }
+
+    fn identity(&self) -> Identity {
+        self.identity
     }
 
     fn read(&self, ppa: Ppa) -> MediaPage<PageData> {
@@ -385,7 +456,8 @@ impl Media for FileMedia {
     }
 
     fn fork(&self) -> Box<dyn Media> {
-        Box::new(FileMedia::layout(&self.geometry, Backing::Memory(TaskCell::new(self.image()))))
+        let image = Backing::Memory(TaskCell::new(self.image()));
+        Box::new(FileMedia::layout(&self.geometry, image, self.identity))
     }
 
     fn image(&self) -> Vec<u8> {

@@ -1,7 +1,7 @@
 //! The image of a medium that lives in memory, as bytes. Numbers are little endian.
 //!
 //! ```text
-//!   head   "KVDMEDIA" | format u32 | geometry 7 x u32 | blocks u32 | check u64
+//!   head   "KVDMEDIA" | format u32 | geometry 7 x u32 | identity 16 B | blocks u32 | check u64
 //!   block  block u32 | pages u32 | pages x (state u8, data bytes u32) | check u64      the frame
 //!          pages x [header 88 B | header 88 B | data]                                 the content
 //!   block  ...                                   only blocks that are not erased, in order
@@ -24,6 +24,7 @@ use super::ImageError;
 use super::memory::{Cell, Keep, Memory};
 use crate::flash::geometry::{BlockId, Geometry, Ppa};
 use crate::flash::spare::{SPARE_USED_BYTES, Spare, data_check};
+use crate::identity::{IDENTITY_BYTES, Identity};
 
 const MAGIC: &[u8; 8] = b"KVDMEDIA";
 const ERASED: u8 = 0;
@@ -77,6 +78,7 @@ pub(super) fn write<K: Keep>(memory: &Memory<K>) -> Vec<u8> {
     out.extend_from_slice(MAGIC);
     out.extend_from_slice(&(K::FORMAT as u32).to_le_bytes());
     out.extend_from_slice(&geometry_bytes(&memory.geometry));
+    out.extend_from_slice(&memory.identity.to_bytes());
     out.extend_from_slice(&(used.len() as u32).to_le_bytes());
     let check = xxh3_64(&out);
     out.extend_from_slice(&check.to_le_bytes());
@@ -188,6 +190,8 @@ pub(super) fn read<K: Keep>(geometry: &Geometry, bytes: &[u8]) -> Result<Memory<
     }
     let format = reader.u32()?;
     let fields = reader.take(geometry_bytes(geometry).len())?;
+    let identity = reader.take(IDENTITY_BYTES)?.try_into().expect("16 bytes");
+    let identity = Identity::from_bytes(identity);
     let blocks = reader.u32()?;
     reader.check(0, "head")?;
     if format != K::FORMAT as u32 {
@@ -196,7 +200,7 @@ pub(super) fn read<K: Keep>(geometry: &Geometry, bytes: &[u8]) -> Result<Memory<
     if fields != geometry_bytes(geometry) {
         return Err(ImageError::new(12, "the image is of a drive with another geometry"));
     }
-    let mut memory = Memory::<K>::new(geometry);
+    let mut memory = Memory::<K>::new(geometry, identity);
     for _ in 0..blocks {
         read_block(&mut reader, &mut memory)?;
     }

@@ -10,6 +10,7 @@ use super::data::PageData;
 use super::{CACHE_LINE_BYTES, Media, MediaPage, image};
 use crate::flash::geometry::{BlockId, Geometry, Ppa};
 use crate::flash::spare::Spare;
+use crate::identity::Identity;
 
 /// One page as a medium keeps it.
 pub trait Keep: Clone + 'static {
@@ -55,6 +56,7 @@ pub(super) enum Cell<K> {
 #[derive(Clone)]
 pub struct Memory<K> {
     pub(super) geometry: Geometry,
+    pub(super) identity: Identity,
     /// By block, the pages up to the last one that is not erased.
     pub(super) blocks: Vec<Vec<Cell<K>>>,
     scratch: Vec<u8>,
@@ -62,9 +64,9 @@ pub struct Memory<K> {
 
 impl<K: Keep> Memory<K> {
     /// A fresh drive.
-    pub fn new(geometry: &Geometry) -> Memory<K> {
+    pub fn new(geometry: &Geometry, identity: Identity) -> Memory<K> {
         let blocks = vec![Vec::new(); geometry.blocks() as usize];
-        Memory { geometry: *geometry, blocks, scratch: Vec::new() }
+        Memory { geometry: *geometry, identity, blocks, scratch: Vec::new() }
     }
 
     fn cell(&self, ppa: Ppa) -> Option<&Cell<K>> {
@@ -94,6 +96,10 @@ impl<K: Keep> Memory<K> {
 impl<K: Keep> Media for Memory<K> {
     fn geometry(&self) -> &Geometry {
         &self.geometry
+    }
+
+    fn identity(&self) -> Identity {
+        self.identity
     }
 
     fn read(&self, ppa: Ppa) -> MediaPage<PageData> {

@@ -21,6 +21,7 @@ use std::rc::Rc;
 
 use super::geometry::{BlockId, Geometry, Ppa};
 use super::spare::Spare;
+use crate::identity::Identity;
 pub use data::{Forward, PageData};
 
 /// What the machine's memory gives at a time.
@@ -41,6 +42,9 @@ pub enum MediaPage<T> {
 pub trait Media {
     /// The geometry it was made for.
     fn geometry(&self) -> &Geometry;
+
+    /// The drive it was made for.
+    fn identity(&self) -> Identity;
 
     /// Data of a page. Panics for a page that was discarded.
     fn read(&self, ppa: Ppa) -> MediaPage<PageData>;
@@ -98,6 +102,8 @@ pub struct MediaOptions {
     pub path: Option<PathBuf>,
     /// Wait until the machine has written every page to its own storage; only `file` knows it.
     pub sync: bool,
+    /// The drive that a new one is made for.
+    pub identity: Identity,
 }
 
 /// Bytes that are no image of a drive, or a file that cannot be had.

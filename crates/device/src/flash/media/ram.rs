@@ -15,7 +15,7 @@ pub const KIND: MediaKind = MediaKind {
     name: "ram",
     origin: "real bytes in memory, taken page by page",
     has_file: false,
-    open: |geometry, _| Ok(Box::new(Memory::<RamPage>::new(geometry))),
+    open: |geometry, options| Ok(Box::new(Memory::<RamPage>::new(geometry, options.identity))),
     from_image: |geometry, bytes| Ok(Box::new(image::read::<RamPage>(geometry, bytes)?)),
 };
 

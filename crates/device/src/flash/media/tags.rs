@@ -22,7 +22,7 @@ pub const KIND: MediaKind = MediaKind {
     name: "tags",
     origin: "literal bytes as bytes, generated values as 16-byte descriptors; for very large drives",
     has_file: false,
-    open: |geometry, _| Ok(Box::new(Memory::<TagsPage>::new(geometry))),
+    open: |geometry, options| Ok(Box::new(Memory::<TagsPage>::new(geometry, options.identity))),
     from_image: |geometry, bytes| Ok(Box::new(image::read::<TagsPage>(geometry, bytes)?)),
 };
 

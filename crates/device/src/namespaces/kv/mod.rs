@@ -15,7 +15,7 @@ use kvdrive_spec::{Cqe, Key, Status};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::{Namespace, Pairs};
-use crate::controller::{Controller, ControllerConfig, Costs};
+use crate::controller::{ControllerConfig, Costs};
 use crate::engines::{Engine, EngineCounters, Utilization};
 use crate::firmware::Cores;
 use crate::power::Journal;
@@ -83,12 +83,12 @@ impl<E: Engine> KvNamespace<E> {
         if value_bytes > self.max_value_bytes { Err(Status::INVALID_VALUE_SIZE) } else { Ok(()) }
     }
 
-    fn identify_namespace(&self) -> Vec<u8> {
+    fn identify_namespace(&self, nguid: [u8; 16]) -> Vec<u8> {
         let used = self.engine.utilization();
         let mut answer = IdentifyNamespace::new_zeroed();
         answer.size_bytes.set(used.capacity_bytes);
         answer.used_bytes.set(used.live_bytes.min(used.capacity_bytes));
-        answer.nguid = Controller::NGUID;
+        answer.nguid = nguid;
         let format: &mut KvFormat = &mut answer.formats[0];
         format.key_max_bytes.set(Key::MAX_LEN as u16);
         format.value_max_bytes.set(self.max_value_bytes);
@@ -105,9 +105,9 @@ impl<E: Engine> Namespace for KvNamespace<E> {
         requests::execute(self, fetched)
     }
 
-    fn identify(&self, structure: u8) -> Option<Vec<u8>> {
+    fn identify(&self, structure: u8, nguid: [u8; 16]) -> Option<Vec<u8>> {
         match structure {
-            cns::CSI_NAMESPACE => Some(self.identify_namespace()),
+            cns::CSI_NAMESPACE => Some(self.identify_namespace(nguid)),
             cns::CSI_CONTROLLER => {
                 let mut answer = KvController::new_zeroed();
                 answer.version.set(KvController::VERSION_1_3);

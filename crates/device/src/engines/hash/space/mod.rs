@@ -19,7 +19,7 @@
 //! | `restore` | what recovery puts back |
 
 use std::cell::Cell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
 use kvdrive_content::Region;
@@ -88,6 +88,8 @@ pub struct Space {
     /// Pages that a power cut tore, with their first item: kept in the buffer until their superblock is
     /// collected.
     pub(in crate::engines::hash) stranded: TaskCell<BTreeMap<u32, (Rc<Region>, u32)>>,
+    /// Pages with content that was not written there ([`Space::is_own`]): as good as damaged.
+    strangers: TaskCell<BTreeSet<u32>>,
     /// Grains appended and grains padded, of pairs and of sections: how much of what is valid repacking could
     /// gain.
     packed: [Cell<(u64, u64)>; 2],
@@ -153,6 +155,7 @@ impl Space {
             streams: TaskCell::default(),
             programming: TaskCell::default(),
             stranded: TaskCell::default(),
+            strangers: TaskCell::default(),
             packed: Default::default(),
             jobs: TaskCell::new((0..layout.units()).map(|_| VecDeque::new()).collect()),
             validity: TaskCell::new(validity),

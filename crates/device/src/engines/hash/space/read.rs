@@ -71,7 +71,13 @@ impl Space {
             return Ok(part);
         }
         let read = self.flash.read_part(self.layout.ppa(page), bytes, purpose);
+        self.check_own(page)?;
         Ok(Part { data: read.map_err(|_| Status::UNRECOVERED_ERROR)?, base: 0 })
+    }
+
+    /// Errors: [`Status::UNRECOVERED_ERROR`] for a page that was disowned.
+    fn check_own(&self, page: u32) -> Result<(), Status> {
+        if self.strangers.borrow().contains(&page) { Err(Status::UNRECOVERED_ERROR) } else { Ok(()) }
     }
 
     /// What lies at these grains will be read soon: [`crate::flash::FlashPort::expect`].
@@ -121,6 +127,7 @@ impl Space {
             return Ok((region.clone().into(), *first_item));
         }
         let read = self.flash.read(self.layout.ppa(page), purpose);
+        self.check_own(page)?;
         let (data, spare) = read.map_err(|_| Status::UNRECOVERED_ERROR)?;
         Ok((data, first_item(&spare)))
     }

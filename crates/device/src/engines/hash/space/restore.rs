@@ -9,7 +9,7 @@ use super::program::{Job, Programming, spare};
 use super::stream::{OpenPage, OpenStream, Stream};
 use super::superblock::State;
 use crate::engines::hash::layout::Grain;
-use crate::flash::FlashPort;
+use crate::flash::{FlashPort, Spare};
 
 impl Space {
     /// The flash itself.
@@ -95,9 +95,28 @@ impl Space {
         self.validity.borrow_mut().write(grain, grains);
     }
 
-    /// Recovery has found something that is not valid.
-    pub(in crate::engines::hash) fn found_dead(&self, grain: Grain, grains: u32) {
-        self.validity.borrow_mut().invalidate(grain, grains);
+    /// Recovery has found something that is not valid. `false`: it cannot be, something else is there.
+    #[must_use]
+    pub(in crate::engines::hash) fn found_dead(&self, grain: Grain, grains: u32) -> bool {
+        let mut validity = self.validity.borrow_mut();
+        let can_be = validity.can_invalidate(grain, grains);
+        if can_be {
+            validity.invalidate(grain, grains);
+        }
+        can_be
+    }
+
+    /// Did a page of `kind` with this header get to where it lies, in the present life of its superblock?
+    /// Nobody knows what one that did not has replaced: what should be there is lost.
+    pub(in crate::engines::hash) fn is_own(&self, page: u32, kind: u8, spare: &Spare) -> bool {
+        let epoch = self.superblocks.borrow()[self.layout.superblock_of_page(page) as usize].epoch;
+        let is_here = (spare.kind, spare.lpa, spare.block_erases) == (kind, page.into(), epoch);
+        is_here && spare.sequence < self.sequence.get()
+    }
+
+    /// What lies on flash at this page is not what was written there: nobody reads it.
+    pub(in crate::engines::hash) fn disown(&self, page: u32) {
+        self.strangers.borrow_mut().insert(page);
     }
 
     /// After recovery: collection begins anew. What holds nothing valid is collected first, and so erased

@@ -163,9 +163,9 @@ impl Space {
         }
         self.validity.borrow_mut().reset(superblock);
         let first = self.layout.first_page(superblock);
-        self.stranded
-            .borrow_mut()
-            .retain(|page, _| !(first..first + self.layout.superblock_pages).contains(page));
+        let erased = first..first + self.layout.superblock_pages;
+        self.stranded.borrow_mut().retain(|page, _| !erased.contains(page));
+        self.strangers.borrow_mut().retain(|page| !erased.contains(page));
         {
             let mut superblocks = self.superblocks.borrow_mut();
             let erased = &mut superblocks[superblock as usize];

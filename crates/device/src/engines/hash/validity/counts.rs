@@ -39,6 +39,19 @@ impl Counts {
             count_bytes,
         }
     }
+
+    /// Calls `on` with every count that `grains` grains from `at` on touch, and how many of them it counts.
+    #[inline]
+    fn parts(counted_grains: StrengthReducedU64, at: Grain, grains: u32, mut on: impl FnMut(usize, u64)) {
+        let (mut here, end) = (at.0, at.0 + u64::from(grains));
+        let mut index = here / counted_grains;
+        while here < end {
+            let stop = end.min((index + 1) * counted_grains.get());
+            on(index as usize, stop - here);
+            here = stop;
+            index += 1;
+        }
+    }
 }
 
 impl Validity for Counts {
@@ -46,19 +59,22 @@ impl Validity for Counts {
 
     fn invalidate(&mut self, at: Grain, grains: u32) -> bool {
         let counted_grains = self.counted_grains.get();
-        let (mut here, end) = (at.0, at.0 + u64::from(grains));
-        let mut index = here / self.counted_grains;
         let mut any_full = false;
-        while here < end {
-            let stop = end.min((index + 1) * counted_grains);
-            let count = &mut self.invalid[index as usize];
-            *count += (stop - here) as u16;
+        Counts::parts(self.counted_grains, at, grains, |index, part| {
+            let count = &mut self.invalid[index];
+            *count += part as u16;
             assert!(u64::from(*count) <= counted_grains, "a grain of count {index} became invalid twice");
             any_full |= u64::from(*count) == counted_grains;
-            here = stop;
-            index += 1;
-        }
+        });
         any_full
+    }
+
+    fn can_invalidate(&self, at: Grain, grains: u32) -> bool {
+        let mut fits = true;
+        Counts::parts(self.counted_grains, at, grains, |index, part| {
+            fits &= u64::from(self.invalid[index]) + part <= self.counted_grains.get();
+        });
+        fits
     }
 
     fn is_dead(&self, at: Grain, grains: u32) -> bool {

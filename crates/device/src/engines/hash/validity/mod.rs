@@ -12,6 +12,11 @@ pub trait Validity {
     /// Grains hold nothing any more, or never did (padding). `false`: no page is known to be dead that was
     /// not before.
     fn invalidate(&mut self, at: Grain, grains: u32) -> bool;
+    /// Can so many grains from `at` on become invalid? Recovery asks: of pages that nobody wrote some may be
+    /// already.
+    fn can_invalidate(&self, _at: Grain, _grains: u32) -> bool {
+        true
+    }
     /// Is nothing in these grains, a whole page of them, valid for certain?
     fn is_dead(&self, at: Grain, grains: u32) -> bool;
     /// Looks at what there is about a grain, as [`std::hint::black_box`] does, for the machine's caches.
