@@ -19,6 +19,7 @@
 //! | Retrieve | full size of the value in bytes, also when the buffer was smaller | 0 |
 //! | List | number of keys returned | 0 |
 //! | SEEK, NEXT | full size of the answer in bytes ([`crate::iter`]); 0: no pair left | number of the iterator |
+//! | batch | requests applied, in order, whatever the status ([`crate::batch`]) | 0 |
 //! | CXL store, Store with a grant | see [`crate::window`] | |
 //! | others | 0 | 0 |
 //!

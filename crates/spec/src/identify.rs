@@ -19,6 +19,11 @@
 //!    29  KVFC              328  reserved
 //!    32  NOVG, bytes      3840  vendor specific
 //!
+//!  Vendor specific bytes of a KV namespace
+//!     0  tag "kvdrive\0"         8  features: bit 0 batch, bit 1 atomic batches
+//!    10  most requests in a batch, 0's based
+//!    12  most bytes of a structured value, head included
+//!
 //!  Controller (CNS 01h): offsets stand beside the fields.
 //! ```
 //!
@@ -123,7 +128,75 @@ pub struct KvNamespace {
     /// Zero.
     pub reserved_328: [u8; 3512],
     /// Vendor specific.
-    pub vendor: [u8; 256],
+    pub vendor: VendorNamespace,
+}
+
+/// What a KV namespace of this drive says beyond the standard: 256 bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct VendorNamespace {
+    /// [`VendorNamespace::TAG`]; without it the other fields are another vendor's.
+    pub tag: [u8; 8],
+    /// Bit 0: batch ([`crate::opcode::BATCH`]); bit 1: batches may be atomic.
+    pub features: U16,
+    /// Most requests in a batch, 0's based.
+    pub batch_requests_z: U16,
+    /// Most bytes of a structured value, head included.
+    pub batch_max_bytes: U32,
+    /// Zero.
+    pub reserved_16: [u8; 240],
+}
+
+/// The batches that a namespace takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BatchLimits {
+    /// Most requests.
+    pub requests: u32,
+    /// Most bytes of the structured value, head included.
+    pub bytes: u32,
+    /// Whether a batch may be atomic.
+    pub atomic: bool,
+}
+
+impl VendorNamespace {
+    /// How the area begins on a drive of ours.
+    pub const TAG: [u8; 8] = *b"kvdrive\0";
+    const BATCH: u16 = 1 << 0;
+    const ATOMIC_BATCH: u16 = 1 << 1;
+
+    /// The area of a namespace that takes batches within these limits, of 1 to 65536 requests; `None`: no
+    /// batches.
+    ///
+    /// # Panics
+    /// Another number of requests.
+    #[must_use]
+    pub fn new(batches: Option<BatchLimits>) -> VendorNamespace {
+        let mut vendor = VendorNamespace {
+            tag: Self::TAG,
+            features: U16::ZERO,
+            batch_requests_z: U16::ZERO,
+            batch_max_bytes: U32::ZERO,
+            reserved_16: [0; 240],
+        };
+        if let Some(BatchLimits { requests, bytes, atomic }) = batches {
+            let requests_z = requests.checked_sub(1).and_then(|z| u16::try_from(z).ok());
+            vendor.batch_requests_z = U16::new(requests_z.expect("a batch has 1 to 65536 requests"));
+            vendor.features = U16::new(Self::BATCH | if atomic { Self::ATOMIC_BATCH } else { 0 });
+            vendor.batch_max_bytes = U32::new(bytes);
+        }
+        vendor
+    }
+
+    /// The batches that the namespace takes; `None`: none, or it is another vendor's.
+    #[must_use]
+    pub fn batches(&self) -> Option<BatchLimits> {
+        let features = self.features.get();
+        (self.tag == Self::TAG && features & Self::BATCH != 0).then(|| BatchLimits {
+            requests: u32::from(self.batch_requests_z.get()) + 1,
+            bytes: self.batch_max_bytes.get(),
+            atomic: features & Self::ATOMIC_BATCH != 0,
+        })
+    }
 }
 
 impl KvNamespace {
@@ -327,6 +400,10 @@ const _: () = {
     assert!(offset_of!(KvNamespace, formats) == 72);
     assert!(offset_of!(KvNamespace, reserved_328) == 328);
     assert!(offset_of!(KvNamespace, vendor) == 3840);
+    assert!(size_of::<VendorNamespace>() == 256);
+    assert!(offset_of!(VendorNamespace, features) == 8);
+    assert!(offset_of!(VendorNamespace, batch_requests_z) == 10);
+    assert!(offset_of!(VendorNamespace, batch_max_bytes) == 12);
     assert!(size_of::<KvController>() == IDENTIFY_BYTES);
 };
 

@@ -10,6 +10,7 @@
 //! | [`inline`] | value bytes carried inside entries (*write*, *transfer*, chunks) |
 //! | [`window`] | windows into the drive's page buffer (CXL.mem) |
 //! | [`list`], [`iter`] | the data a List, a SEEK or a NEXT returns |
+//! | [`batch`] | the structured value of a batch: many stores and deletes in one value |
 //! | [`nvm`] | commands and Identify data of a namespace of blocks |
 //! | [`identify`] | Identify data structures, 4096 bytes each |
 //!
@@ -20,6 +21,7 @@
 //! What this crate does not do: no queues, no I/O, no time, no policy, no limits of a particular
 //! drive. Any bytes may be handed to it; malformed ones give a [`Status`] or an error, never a panic.
 
+pub mod batch;
 pub mod command;
 pub mod cqe;
 pub mod identify;

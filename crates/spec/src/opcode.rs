@@ -65,6 +65,8 @@ pub const HYBRID: u8 = 0xA9;
 pub const TRANSFER: u8 = 0xAC;
 /// Store whose value follows in the next entries of its queue, 64 bytes each (ByteExpress; vendor).
 pub const EXPRESS: u8 = 0xB0;
+/// Batch: many stores and deletes in one structured value ([`crate::batch`]; vendor, advertised).
+pub const BATCH: u8 = 0xB1;
 /// Store of a value that the host has put into the exposed page buffer by CXL.mem (vendor).
 pub const CXL_STORE: u8 = 0xB8;
 
@@ -94,7 +96,7 @@ pub mod admin {
     pub const KEEP_ALIVE: u8 = 0x18;
 }
 
-/// Every I/O opcode of this drive with its name and direction, ascending.
+/// Every I/O opcode that all our drives answer with its name and direction, ascending.
 pub const IO_TABLE: [(u8, &str, Direction); 13] = [
     (STORE, "store", Direction::ToDrive),
     (RETRIEVE, "retrieve", Direction::ToHost),
@@ -111,10 +113,14 @@ pub const IO_TABLE: [(u8, &str, Direction); 13] = [
     (CXL_STORE, "cxl-store", Direction::None),
 ];
 
-/// The name of an I/O opcode; `None` if this drive does not know it.
+/// Opcodes that a drive may lack: a host finds in Identify whether they are there
+/// ([`crate::identify::VendorNamespace`]). Where one is not, it is an invalid opcode.
+pub const ADVERTISED_TABLE: [(u8, &str, Direction); 1] = [(BATCH, "batch", Direction::ToDrive)];
+
+/// The name of an I/O opcode; `None` if no drive of ours knows it.
 #[must_use]
 pub fn name(opcode: u8) -> Option<&'static str> {
-    IO_TABLE.iter().find(|row| row.0 == opcode).map(|row| row.1)
+    IO_TABLE.iter().chain(&ADVERTISED_TABLE).find(|row| row.0 == opcode).map(|row| row.1)
 }
 
 // The bits must say what the table says, the rows must ascend, and only the five standard commands
@@ -126,6 +132,13 @@ const _: () = {
         assert!(direction(opcode) as u8 == promised as u8, "opcode bits 1:0 are not the direction");
         assert!(row == 0 || IO_TABLE[row - 1].0 < opcode, "opcodes do not ascend");
         assert!((opcode >= 0x80) == (row >= 5), "vendor opcodes start at 80h");
+        row += 1;
+    }
+    let mut row = 0;
+    while row < ADVERTISED_TABLE.len() {
+        let (opcode, _, promised) = ADVERTISED_TABLE[row];
+        assert!(direction(opcode) as u8 == promised as u8, "opcode bits 1:0 are not the direction");
+        assert!(opcode >= 0x80, "vendor opcodes start at 80h");
         row += 1;
     }
     assert!(matches!(direction(admin::IDENTIFY), Direction::ToHost));

@@ -1,6 +1,7 @@
 //! The one integration test binary of the crate: bytes written out by hand, and properties.
 
 mod all {
+    mod batch;
     mod by_hand;
     mod layouts;
     mod properties;

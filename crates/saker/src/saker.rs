@@ -1,0 +1,199 @@
+//! What clients share: the pending table, the read cache, and who there is.
+
+use std::sync::atomic::{AtomicU64 as Gauge, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+
+use crate::batch::Batch;
+use crate::cache::{self, Cache};
+use crate::client::{Client, Failure};
+use crate::config::{BatchSize, Config, ConfigError, Containers};
+use crate::counters::{COUNTS, Count, Counters};
+use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, lock};
+use crate::table::PendingTable;
+
+/// Which client, in the order in which they were made, from 0.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ClientId(pub u32);
+
+/// SAKER in front of one namespace of one drive.
+pub struct Saker {
+    pub(crate) config: Config,
+    pub(crate) table: PendingTable,
+    pub(crate) cache: Option<Box<dyn Cache>>,
+    pub(crate) pending: PendingBytes,
+    /// Batches of dropped clients that can be sent: the next client that is called sends them.
+    orphans: Mutex<Vec<Arc<Batch>>>,
+    has_orphans: AtomicBool,
+    lanes: Mutex<Vec<Weak<Lane>>>,
+    shared: Option<Arc<Lane>>,
+    counters: Mutex<Vec<Arc<Counters>>>,
+    batches: AtomicU64,
+}
+
+/// One container after the other, and the closed batches of it that are not answered.
+#[derive(Default)]
+pub(crate) struct Lane(Mutex<LaneState>);
+
+/// What a lane has.
+#[derive(Default)]
+pub(crate) struct LaneState {
+    pub(crate) open: Option<Arc<Batch>>,
+    /// Closed ones, oldest first; answered ones may still be there.
+    pub(crate) closed: Vec<Arc<Batch>>,
+}
+
+impl Lane {
+    pub(crate) fn lock(&self) -> crate::sync::MutexGuard<'_, LaneState> {
+        lock(&self.0)
+    }
+}
+
+impl LaneState {
+    /// The oldest closed batch that is not answered, and how many there are.
+    pub(crate) fn unanswered(&mut self) -> (Option<&Arc<Batch>>, u32) {
+        if self.open.as_ref().is_some_and(|open| open.is_closed()) {
+            // Another client has closed it.
+            self.shelve();
+        }
+        self.closed.retain(|batch| !batch.is_answered());
+        (self.closed.first(), self.closed.len() as u32)
+    }
+
+    /// Every closed batch has been answered.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.closed.iter().rev().all(|batch| batch.is_answered())
+    }
+
+    /// The container is closed, by whomever.
+    pub(crate) fn shelve(&mut self) {
+        self.closed.extend(self.open.take());
+    }
+}
+
+/// What a client has written, as far as it must still hear of it.
+#[derive(Default)]
+pub(crate) struct Writer {
+    /// Requests in containers and batches that are not answered.
+    pub(crate) unanswered: AtomicU64,
+    pub(crate) failures: Mutex<Vec<Failure>>,
+}
+
+/// Bytes of containers and unanswered batches, heads included, and the most there ever were.
+#[derive(Default)]
+pub(crate) struct PendingBytes {
+    now: Gauge,
+    most: Gauge,
+}
+
+impl PendingBytes {
+    pub(crate) fn add(&self, bytes: u32) {
+        let now = self.now.fetch_add(u64::from(bytes), Relaxed) + u64::from(bytes);
+        if now > self.most.load(Relaxed) {
+            self.most.fetch_max(now, Relaxed);
+        }
+    }
+
+    pub(crate) fn sub(&self, bytes: u32) {
+        self.now.fetch_sub(u64::from(bytes), Relaxed);
+    }
+}
+
+impl Saker {
+    /// SAKER with these settings. A drive that takes no batches needs `batch` = 1.
+    ///
+    /// # Errors
+    /// A setting that cannot be.
+    pub fn new(config: Config) -> Result<Arc<Saker>, ConfigError> {
+        config.check()?;
+        let shared = (config.containers == Containers::Shared).then(Arc::<Lane>::default);
+        let saker = Saker {
+            table: PendingTable::new(config.buckets),
+            cache: cache::new(&config.cache),
+            pending: PendingBytes::default(),
+            orphans: Mutex::default(),
+            has_orphans: AtomicBool::new(false),
+            lanes: Mutex::new(shared.iter().map(Arc::downgrade).collect()),
+            shared,
+            counters: Mutex::default(),
+            batches: AtomicU64::new(0),
+            config,
+        };
+        Ok(Arc::new(saker))
+    }
+
+    /// A client, for one thread.
+    pub fn client(self: &Arc<Saker>) -> Client {
+        let counters = Arc::<Counters>::default();
+        let mut all = lock(&self.counters);
+        let id = ClientId(all.len() as u32);
+        all.push(counters.clone());
+        drop(all);
+        let lane = self.shared.clone().unwrap_or_else(|| {
+            let lane = Arc::<Lane>::default();
+            let mut lanes = lock(&self.lanes);
+            lanes.retain(|lane| lane.strong_count() > 0);
+            lanes.push(Arc::downgrade(&lane));
+            lane
+        });
+        Client::new(self.clone(), id, lane, counters)
+    }
+
+    /// The settings.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// A count over all clients there were.
+    pub fn count(&self, count: Count) -> u64 {
+        lock(&self.counters).iter().map(|counters| counters.get(count)).sum()
+    }
+
+    /// Every count with its name.
+    pub fn counts(&self) -> Vec<(&'static str, u64)> {
+        COUNTS.iter().map(|&(count, name)| (name, self.count(count))).collect()
+    }
+
+    /// Most bytes that were pending at a time: containers and unanswered batches, heads included.
+    pub fn most_pending_bytes(&self) -> u64 {
+        self.pending.most.load(Relaxed)
+    }
+
+    /// Bytes pending now.
+    pub fn pending_bytes(&self) -> u64 {
+        self.pending.now.load(Relaxed)
+    }
+
+    /// Bytes of keys and values in the cache.
+    pub fn cache_bytes(&self) -> u64 {
+        self.cache.as_ref().map_or(0, |cache| cache.bytes())
+    }
+
+    pub(crate) fn is_adaptive(&self) -> bool {
+        self.config.batch == BatchSize::Adaptive
+    }
+
+    pub(crate) fn next_number(&self) -> u64 {
+        self.batches.fetch_add(1, Ordering::SeqCst)
+    }
+
+    pub(crate) fn lanes(&self) -> Vec<Arc<Lane>> {
+        lock(&self.lanes).iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Leaves batches for the next client that is called.
+    pub(crate) fn leave(&self, batches: impl Iterator<Item = Arc<Batch>>) {
+        let mut orphans = lock(&self.orphans);
+        orphans.extend(batches);
+        self.has_orphans.store(!orphans.is_empty(), Ordering::SeqCst);
+    }
+
+    /// Takes what dropped clients have left.
+    pub(crate) fn adopt(&self) -> Vec<Arc<Batch>> {
+        if !self.has_orphans.load(Ordering::SeqCst) {
+            return Vec::new();
+        }
+        let mut orphans = lock(&self.orphans);
+        self.has_orphans.store(false, Ordering::SeqCst);
+        std::mem::take(&mut *orphans)
+    }
+}

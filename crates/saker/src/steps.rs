@@ -1,0 +1,60 @@
+//! What SAKER's work is made of, so that a model can charge time for it.
+//!
+//! A call reports its steps while it runs, some of them under a lock: a runner adds them up and takes their
+//! time when the call has returned.
+
+/// One step of work.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// A bucket of the pending table was locked and searched.
+    Bucket,
+    /// A request was put into a container.
+    Append {
+        /// Bytes copied: head, key and value.
+        bytes: u32,
+    },
+    /// A container was closed and its head written.
+    Close,
+    /// A pending value was read.
+    Unpack {
+        /// Its bytes.
+        bytes: u32,
+    },
+    /// The cache was searched; of a hit, the value copied.
+    CacheProbe {
+        /// Bytes of the value; 0 for a miss.
+        bytes: u32,
+    },
+    /// A pair was put into the cache, or its value replaced.
+    CacheInsert {
+        /// Bytes of the value.
+        bytes: u32,
+    },
+    /// Pairs left the cache for others.
+    CacheEvict {
+        /// How many.
+        pairs: u32,
+    },
+    /// Two places of one key were compared to merge a range.
+    Merge,
+}
+
+/// Who hears of steps, and knows the time.
+pub trait Steps {
+    /// A step was done. Locks may be held: this must not wait.
+    fn step(&mut self, step: Step);
+
+    /// The time in ns; asked only when `max_age_ns` is set.
+    fn now_ns(&self) -> u64 {
+        0
+    }
+}
+
+/// Nobody: the steps take their own time.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoSteps;
+
+impl Steps for NoSteps {
+    #[inline]
+    fn step(&mut self, _: Step) {}
+}

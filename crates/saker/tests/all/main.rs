@@ -1,0 +1,8 @@
+//! The one integration test binary of the crate.
+
+mod cache;
+mod counted;
+mod drive;
+
+mod oracle;
+mod races;
