@@ -14,8 +14,11 @@
 //! ```
 //!
 //! A process that is killed leaves at most one group at the end incomplete: the file is shorter than the
-//! group says. Nothing of it was acknowledged and it is dropped. Anything else that does not fit its checksum
-//! is damage, and a drive that cannot vouch for its newest stores does not come up.
+//! group says. A machine that loses its power can leave that group's bytes torn, too, or zeros where its file
+//! system knew of the length before the bytes. Nothing of it was acknowledged and it is dropped: a group that
+//! the image's moment (below) does not count, and behind which no whole group follows, since each waits for
+//! the one before it. The same goes for a checkpoint that was begun and never counted. Anything else that
+//! does not fit its checksum is damage, and a drive that cannot vouch for its newest stores does not come up.
 //!
 //! *What is missing is noticed.* The image file's head has a [`Moment`]: checkpoint, groups behind it, and
 //! the checkpoint that was begun last. Everything is written in this order:
@@ -232,7 +235,7 @@ impl FileLog {
     pub fn read(base: &Path, identity: Identity) -> Result<Option<Found>, LogError> {
         let cell = MomentCell::of(base).and_then(|cell| cell.read()).map_err(FileError::at(base))?;
         let expected = cell.ok_or_else(|| LogError::NoMoment { image: base.to_owned() })?;
-        match FileLog::newest(base)? {
+        match FileLog::newest_beside(base, Some(&expected))? {
             None if expected.checkpoint == 0 => Ok(None),
             None => Err(LogError::Missing {
                 image: base.to_owned(),
@@ -257,7 +260,13 @@ impl FileLog {
 
     /// The newest finished checkpoint, whether or not it belongs to an image.
     pub fn newest(base: &Path) -> Result<Option<Found>, LogError> {
+        FileLog::newest_beside(base, None)
+    }
+
+    /// The same. What is torn in it, and does not count by the `moment` of its image, was never promised.
+    fn newest_beside(base: &Path, moment: Option<&Moment>) -> Result<Option<Found>, LogError> {
         let mut newest: Option<Found> = None;
+        let unfinished = moment.filter(|moment| moment.begun != moment.checkpoint);
         for slot in 0..2 {
             let path = slot_path(base, slot);
             let bytes = match std::fs::read(&path) {
@@ -265,7 +274,15 @@ impl FileLog {
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
                 Err(error) => return Err(FileError::at(&path)(error).into()),
             };
-            if let Some(found) = parse(&path, &bytes)?
+            let promised = |epoch| match moment {
+                Some(moment) if moment.checkpoint == epoch => moment.groups,
+                _ => u64::MAX,
+            };
+            let found = match parse(&path, &bytes, promised) {
+                Err(LogError::Damaged { .. }) if unfinished.is_some_and(|it| it.begun % 2 == slot) => None,
+                parsed => parsed?,
+            };
+            if let Some(found) = found
                 && newest.as_ref().is_none_or(|other| found.epoch > other.epoch)
             {
                 newest = Some(found);
@@ -404,8 +421,9 @@ fn write_checkpoint(
     Ok(file)
 }
 
-/// Takes a slot apart; `None` for a checkpoint that was never finished.
-fn parse(path: &Path, bytes: &[u8]) -> Result<Option<Found>, LogError> {
+/// Takes a slot apart; `None` for a checkpoint that was never finished. `promised`: how many groups behind a
+/// checkpoint there must be; behind them one may be torn.
+fn parse(path: &Path, bytes: &[u8], promised: impl Fn(u64) -> u64) -> Result<Option<Found>, LogError> {
     let damaged =
         |offset: usize, what| LogError::Damaged { path: path.to_owned(), offset: offset as u64, what };
     if bytes.len() < HEADER_BYTES {
@@ -431,28 +449,55 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<Option<Found>, LogError> {
     let mut at = image_end + CRC_BYTES;
     let mut groups = 0;
     while bytes.len() - at >= GROUP_HEADER_BYTES {
-        let header = &bytes[at..at + GROUP_HEADER_BYTES];
-        let in_order = number(header, 8) == groups;
-        if crc32c::crc32c(&header[..16]) != crc_at(header, 16) || !in_order {
-            return Err(damaged(at, "the header of a group"));
+        match take_group(&bytes[at..], groups) {
+            Ok(None) => break, // being written when the process died
+            Ok(Some(payload)) => {
+                let payload_at = at + GROUP_HEADER_BYTES;
+                take_records(payload, &mut records).ok_or_else(|| damaged(payload_at, "a record"))?;
+                groups += 1;
+                at = payload_at + payload.len() + CRC_BYTES;
+            }
+            Err(_) if groups >= promised(epoch) && !is_followed(&bytes[at + 1..], groups) => break,
+            Err((offset, what)) => return Err(damaged(at + offset, what)),
         }
-        let payload_at = at + GROUP_HEADER_BYTES;
-        let payload_end = payload_at + u32::from_le_bytes(header[..4].try_into().expect("4 bytes")) as usize;
-        if bytes.len() < payload_end + CRC_BYTES {
-            break; // being written when the process died
-        }
-        let payload = &bytes[payload_at..payload_end];
-        if crc32c::crc32c(payload) != crc_at(bytes, payload_end) {
-            return Err(damaged(payload_at, "a group"));
-        }
-        take_records(payload, &mut records).ok_or_else(|| damaged(payload_at, "a record"))?;
-        groups += 1;
-        at = payload_end + CRC_BYTES;
     }
     let identity = bytes[IDENTITY_AT..FLAGS_AT].try_into().expect("16 bytes");
     let identity = Identity::from_bytes(identity);
     let sync = bytes[FLAGS_AT..CHECKED_BYTES] == FLAG_SYNC.to_le_bytes();
     Ok(Some(Found { image: image.to_vec(), identity, epoch, groups, records, sync, path: path.to_owned() }))
+}
+
+/// The sequence number in the header of a group, if `bytes` begin with one.
+fn group_header(bytes: &[u8]) -> Option<u64> {
+    let header = bytes.get(..GROUP_HEADER_BYTES)?;
+    (crc32c::crc32c(&header[..16]) == crc_at(header, 16)).then(|| number(header, 8))
+}
+
+/// The payload of group `sequence`, with which `bytes` begin; `None` when they end inside it. Errors: where
+/// something does not fit, and what.
+fn take_group(bytes: &[u8], sequence: u64) -> Result<Option<&[u8]>, (usize, &'static str)> {
+    if group_header(bytes) != Some(sequence) {
+        return Err((0, "the header of a group"));
+    }
+    let payload_bytes = u32::from_le_bytes(bytes[..4].try_into().expect("4 bytes")) as usize;
+    let payload_end = GROUP_HEADER_BYTES + payload_bytes;
+    if bytes.len() < payload_end + CRC_BYTES {
+        return Ok(None);
+    }
+    let payload = &bytes[GROUP_HEADER_BYTES..payload_end];
+    if crc32c::crc32c(payload) != crc_at(bytes, payload_end) {
+        return Err((GROUP_HEADER_BYTES, "a group"));
+    }
+    Ok(Some(payload))
+}
+
+/// Does a group behind `sequence` begin anywhere in `bytes`?
+fn is_followed(bytes: &[u8], sequence: u64) -> bool {
+    let most = bytes.len() as u64;
+    (0..bytes.len().saturating_sub(GROUP_HEADER_BYTES)).any(|at| {
+        let ahead = number(bytes, at + 8).wrapping_sub(sequence);
+        (1..=most).contains(&ahead) && group_header(&bytes[at..]).is_some()
+    })
 }
 
 /// Takes the records of a group apart; `None` when one says it is longer than the group.
@@ -624,6 +669,72 @@ mod tests {
             }
             std::fs::remove_file(slot_path(&base, 1)).unwrap();
             assert!(FileLog::read(&base, DRIVE).is_err());
+        }
+    }
+
+    /// Puts what is written next where bytes may be anything: cut off, zeros, or torn inside.
+    fn torn(whole: &[u8], from: usize) -> Vec<Vec<u8>> {
+        let mut torn = Vec::new();
+        for end in from..whole.len() {
+            let zeros = |to: usize| [&whole[..end], &vec![0; to - end]].concat();
+            torn.extend([zeros(end), zeros(whole.len()), zeros(whole.len() + 4096)]);
+            let mut hole = whole.to_vec();
+            hole[from..=end].fill(0);
+            torn.push(hole);
+        }
+        torn
+    }
+
+    /// A file system may know of a length before it has the bytes.
+    #[test]
+    fn a_group_or_checkpoint_that_was_torn_and_never_promised_is_dropped() {
+        for sync in [false, true] {
+            let ((_folder, base), (_scene, scene)) = (empty(), empty());
+            let mut log = FileLog::create(&base, DRIVE, Moment::default(), b"checkpoint", sync).unwrap();
+            let mut before = files(&base);
+            for step in 1..8 {
+                let stood = (log.epoch, log.groups);
+                let begun = Moment { begun: log.epoch + 1, ..log.moment() };
+                if step % 3 == 0 {
+                    log.checkpoint(&[step; 9]).unwrap();
+                    before[0] = with_moment(&scene, &before, begun);
+                } else {
+                    log.add(step, b"a record");
+                    log.write().unwrap();
+                }
+                let after = files(&base);
+                let slot = 1 + (log.epoch % 2) as usize;
+                let from = if step % 3 == 0 { 0 } else { before[slot].as_ref().expect("it is there").len() };
+                for bytes in torn(after[slot].as_ref().expect("it is there"), from) {
+                    let mut state = before.clone();
+                    state[slot] = Some(bytes);
+                    put(&scene, &state);
+                    assert_eq!(position(&scene), Some(stood), "step {step}");
+                }
+                before = after;
+            }
+        }
+    }
+
+    /// With `sync` the moment can be behind: what tells is that another group waited for this one.
+    #[test]
+    fn a_damaged_group_that_another_follows_is_no_torn_one() {
+        let (_folder, base) = empty();
+        let mut log = FileLog::create(&base, DRIVE, Moment::default(), b"checkpoint", true).unwrap();
+        let behind = std::fs::read(&base).unwrap();
+        let mut ends = Vec::new();
+        for number in 0..3 {
+            log.add(number, b"a record");
+            log.write().unwrap();
+            ends.push(log.end as usize);
+        }
+        std::fs::write(&base, behind).unwrap();
+        let whole = std::fs::read(slot_path(&base, 1)).unwrap();
+        for at in HEADER_BYTES + 14..whole.len() {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 0x40;
+            std::fs::write(slot_path(&base, 1), bytes).unwrap();
+            assert_eq!(FileLog::read(&base, DRIVE).is_ok(), at >= ends[1], "byte {at} of {ends:?}");
         }
     }
 

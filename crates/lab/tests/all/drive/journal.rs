@@ -285,6 +285,31 @@ fn protected_memory_that_was_cut_off_is_refused() {
     }
 }
 
+/// What a machine without power can leave of a group that nobody was told of: its length, and not its bytes.
+#[test]
+fn a_group_that_was_torn_and_never_promised_is_dropped() {
+    for row in ENGINES {
+        let folder = tempfile::tempdir().expect("a folder for the image");
+        let path = folder.path().join("drive.img");
+        let document = on_file(row, &path, &["media.sync=true"]);
+        let moments = moments(row, &path, 30);
+        let mut torn = 0;
+        for pair in moments.windows(2) {
+            let (mut before, mut after) = (pair[0].clone(), pair[1].clone());
+            let (begin, whole) = (before.slot().clone().expect("one"), after.slot().clone().expect("one"));
+            if begin.len() < whole.len() && whole.starts_with(&begin) {
+                for kept in [begin.len(), begin.len() + 10, begin.len() + 25] {
+                    let zeros = vec![0; whole.len() - kept + 100];
+                    *before.slot() = Some([&whole[..kept], &zeros[..]].concat());
+                    assert_eq!(refusal(&document, &path, &before), None, "{}: {kept} bytes", row.name);
+                    torn += 1;
+                }
+            }
+        }
+        assert!(torn > 10, "{}: {torn} groups", row.name);
+    }
+}
+
 /// Image and protected memory of two moments of one life, between which no checkpoint was made.
 #[test]
 fn files_of_two_moments_of_one_life_are_refused() {
