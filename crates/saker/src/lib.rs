@@ -17,6 +17,7 @@
 //! | [`batch`] | a container while it is filled, a batch from then on |
 //! | `table` | where the newest pending version of a key is; one lock a bucket |
 //! | [`cache`] | the read cache; what leaves it is a seam |
+//! | [`threaded`] | a runner: threads in front of any drive with queues |
 //! | [`steps`] | what the work is made of, for who charges time for it |
 //! | [`counters`] | what was counted |
 //!
@@ -50,9 +51,13 @@ mod saker;
 pub mod steps;
 mod sync;
 mod table;
+pub mod threaded;
 
 pub use batch::{Batch, Payload, Whereabouts};
 pub use client::{Ask, Client, Failure, Read, Sync, Write};
 pub use config::{BatchSize, CacheConfig, Config, ConfigError, Containers};
 pub use saker::{ClientId, Saker};
 pub use steps::{NoSteps, Step, Steps};
+
+#[cfg(test)]
+mod shuttled;

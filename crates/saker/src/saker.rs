@@ -51,10 +51,6 @@ impl Lane {
 impl LaneState {
     /// The oldest closed batch that is not answered, and how many there are.
     pub(crate) fn unanswered(&mut self) -> (Option<&Arc<Batch>>, u32) {
-        if self.open.as_ref().is_some_and(|open| open.is_closed()) {
-            // Another client has closed it.
-            self.shelve();
-        }
         self.closed.retain(|batch| !batch.is_answered());
         (self.closed.first(), self.closed.len() as u32)
     }
