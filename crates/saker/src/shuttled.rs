@@ -8,6 +8,7 @@ use kvdrive_content::{Piece, Region};
 use kvdrive_spec::batch::RequestKind;
 use kvdrive_spec::{Key, Status, StoreOptions};
 use shuttle::rand::Rng;
+use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::thread;
 
 use crate::batch::Batch;
@@ -16,6 +17,18 @@ use crate::{BatchSize, Client, Config, NoSteps, Read, Saker, Sync, Write};
 
 /// Stores, and deletes without a value.
 type Requests = Vec<(Key, Option<Vec<u8>>)>;
+
+/// The same orders in every run.
+fn in_many_orders(test: impl Fn() + Send + std::marker::Sync + 'static, orders: usize) {
+    in_many_orders_by(RandomScheduler::new_from_seed(7, orders), test);
+}
+
+fn in_many_orders_by(
+    scheduler: impl Scheduler + 'static,
+    test: impl Fn() + Send + std::marker::Sync + 'static,
+) {
+    shuttle::Runner::new(scheduler, shuttle::Config::new()).run(test);
+}
 
 #[derive(Default)]
 struct Drive {
@@ -79,6 +92,7 @@ fn answer_one(client: &mut Client, drive: &Shared) -> bool {
 
 fn wait(client: &mut Client, drive: &Shared, batch: &Batch) {
     while !batch.is_answered() {
+        send(client, drive);
         if !answer_one(client, drive) {
             thread::yield_now();
         }
@@ -177,23 +191,23 @@ fn writers(config: Config, threads: u64) {
 
 #[test]
 fn writers_of_the_same_keys() {
-    shuttle::check_random(|| writers(config(BatchSize::Fixed(3)), 3), 1500);
+    in_many_orders(|| writers(config(BatchSize::Fixed(3)), 3), 1500);
 }
 
 #[test]
 fn writers_of_the_same_keys_with_few_switches() {
-    shuttle::check_pct(|| writers(config(BatchSize::Fixed(2)), 2), 1500, 4);
+    in_many_orders_by(PctScheduler::new_from_seed(7, 4, 1500), || writers(config(BatchSize::Fixed(2)), 2));
 }
 
 #[test]
 fn adaptive_writers() {
-    shuttle::check_random(|| writers(config(BatchSize::Adaptive), 2), 1000);
+    in_many_orders(|| writers(config(BatchSize::Adaptive), 2), 1000);
 }
 
 #[test]
 fn writers_of_one_container() {
     let shared = || Config { containers: crate::Containers::Shared, ..config(BatchSize::Fixed(3)) };
-    shuttle::check_random(move || writers(shared(), 2), 1000);
+    in_many_orders(move || writers(shared(), 2), 1000);
 }
 
 /// One thread retrieves while another one writes: when both are done the cache has the drive's version, or none.
@@ -216,7 +230,7 @@ fn a_fill_beside_a_write() {
         writing.join().unwrap();
         assert_eq!(get(&mut saker.client(), &drive, 1).unwrap(), b"new");
     };
-    shuttle::check_random(run, 3000);
+    in_many_orders(run, 3000);
 }
 
 /// A client goes while another one writes the same key: nothing is lost, and nobody waits for ever.
@@ -240,5 +254,5 @@ fn a_client_is_dropped_beside_another() {
         assert_eq!(saker.pending_bytes(), 0);
         assert_eq!(lock(&drive).pairs.len(), 3);
     };
-    shuttle::check_random(run, 2000);
+    in_many_orders(run, 2000);
 }

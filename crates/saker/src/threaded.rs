@@ -454,7 +454,8 @@ impl<D: Drive> Handle<D> {
                         self.take(&carrier, is_gone, true)?;
                     }
                 }
-                Whereabouts::Open | Whereabouts::Between => std::thread::yield_now(),
+                // Soon elsewhere; of what was left, here.
+                Whereabouts::Open | Whereabouts::Between | Whereabouts::Left => std::thread::yield_now(),
             }
             self.send()?;
         }
