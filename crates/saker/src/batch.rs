@@ -54,6 +54,7 @@ enum Stage {
     Open,
     Held,
     With(ClientId),
+    Left,
     Answered,
 }
 
@@ -62,7 +63,6 @@ struct Closed {
     content: Region,
     requests: Vec<Request>,
     bytes: u32,
-    is_atomic: bool,
 }
 
 /// What a closed batch is on the wire.
@@ -88,8 +88,6 @@ pub enum Payload {
         bytes: u32,
         /// Requests in it.
         requests: u32,
-        /// All or none.
-        is_atomic: bool,
     },
 }
 
@@ -104,6 +102,8 @@ pub enum Whereabouts {
     Between,
     /// It was handed out to that client, which sends it or has sent it.
     With(ClientId),
+    /// A client that was dropped had not sent it: whoever asks [`crate::Client::next_batch`] gets it.
+    Left,
     /// The drive has answered it.
     Answered,
 }
@@ -177,13 +177,13 @@ impl Batch {
     /// # Panics
     /// When it is open, or bypasses.
     pub fn payload(&self) -> Payload {
-        let Closed { requests, bytes, is_atomic, .. } = self.closed();
+        let Closed { requests, bytes, .. } = self.closed();
         match requests[..] {
             [Request { kind: RequestKind::Store, key, value_at, value_bytes }] => {
                 Payload::Store { key, at: value_at, bytes: value_bytes }
             }
             [Request { kind: RequestKind::Delete, key, .. }] => Payload::Delete { key },
-            _ => Payload::Batch { bytes: *bytes, requests: requests.len() as u32, is_atomic: *is_atomic },
+            _ => Payload::Batch { bytes: *bytes, requests: requests.len() as u32 },
         }
     }
 
@@ -221,6 +221,7 @@ impl Batch {
         match state.stage {
             Stage::Open => Whereabouts::Open,
             Stage::With(carrier) => Whereabouts::With(carrier),
+            Stage::Left => Whereabouts::Left,
             Stage::Answered => Whereabouts::Answered,
             Stage::Held => match state.behind.iter().find(|older| !older.is_answered()) {
                 Some(older) => Whereabouts::Behind(older.clone()),
@@ -252,19 +253,14 @@ impl Batch {
 
     /// Closes it if it is open; whether this call did.
     pub(crate) fn close(&self, state: &mut State) -> bool {
-        self.close_as(state, false)
-    }
-
-    /// Closes it as all or nothing, or not.
-    pub(crate) fn close_as(&self, state: &mut State, is_atomic: bool) -> bool {
         if state.stage != Stage::Open {
             return false;
         }
         state.stage = Stage::Held;
         let mut content = std::mem::take(&mut state.content);
-        content.write(0, Piece::Bytes(&state.builder.head(is_atomic)));
+        content.write(0, Piece::Bytes(&state.builder.head(false)));
         let requests = std::mem::take(&mut state.requests);
-        let closed = Closed { content, requests, bytes: state.builder.bytes(), is_atomic };
+        let closed = Closed { content, requests, bytes: state.builder.bytes() };
         assert!(self.closed.set(closed).is_ok(), "a batch is closed once");
         true
     }
@@ -279,6 +275,11 @@ impl Batch {
         let mut state = self.lock();
         state.stage = Stage::With(carrier);
         state.behind.clear();
+    }
+
+    /// Who was to send it is gone.
+    pub(crate) fn leave(&self) {
+        self.lock().stage = Stage::Left;
     }
 
     /// It is sent only when `older`, which is closed, has been answered. `state` is that of this batch, open.

@@ -9,6 +9,7 @@
 //! is in, whether that one must be closed first, and that this one waits for it. Search, append and entry are
 //! one step for everyone who looks at the key.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -90,13 +91,13 @@ pub struct Client {
     lane: Arc<Lane>,
     writer: Arc<Writer>,
     /// Batches handed out to this client, until the runner takes them.
-    outbox: VecDeque<Arc<Batch>>,
+    outbox: RefCell<VecDeque<Arc<Batch>>>,
     counters: Arc<Counters>,
 }
 
 impl Client {
     pub(crate) fn new(saker: Arc<Saker>, id: ClientId, lane: Arc<Lane>, counters: Arc<Counters>) -> Client {
-        Client { saker, id, lane, writer: Arc::default(), outbox: VecDeque::new(), counters }
+        Client { saker, id, lane, writer: Arc::default(), outbox: RefCell::default(), counters }
     }
 
     /// Which client this is.
@@ -109,10 +110,15 @@ impl Client {
         &self.saker
     }
 
-    /// The next batch to send. The runner asks until there is none, after every call.
+    /// The next batch to send: of those that calls have handed out, and that dropped clients have left. The
+    /// runner asks until there is none, after every call; and again while it waits, for a client may
+    /// be dropped meanwhile.
     #[must_use]
     pub fn next_batch(&mut self) -> Option<Arc<Batch>> {
-        self.outbox.pop_front()
+        for batch in self.saker.adopt() {
+            self.hand_out(batch);
+        }
+        self.outbox.get_mut().pop_front()
     }
 
     /// Requests of this client that are not known to be durable: unanswered, or failed and not reported.
@@ -131,26 +137,23 @@ impl Client {
         options: StoreOptions,
         steps: &mut impl Steps,
     ) -> Write {
-        self.adopt();
         self.write(RequestKind::Store, key, value, options, steps)
     }
 
     /// Removes a pair; removing what is not there succeeds.
     pub fn delete(&mut self, key: Key, steps: &mut impl Steps) -> Write {
-        self.adopt();
         self.write(RequestKind::Delete, key, Piece::Bytes(&[]), StoreOptions::default(), steps)
     }
 
     /// Reads a pair's value to byte 0 of `into`, from what is pending or from the cache. Unless it is found,
     /// `into` is as it was.
     pub fn retrieve(&mut self, key: Key, into: &mut Region, steps: &mut impl Steps) -> Read {
-        self.adopt();
-        let saker = self.saker.clone();
+        let saker = &*self.saker;
         let bucket = saker.table.bucket(&key);
         steps.step(Step::Bucket);
         if let Some(place) = bucket.find(&key) {
             return match place.pending {
-                Pending::Unknown => self.waits(&place.batch.clone(), Read::Wait),
+                Pending::Unknown => self.waits(&place.batch, Read::Wait),
                 Pending::Delete => self.counted(Count::PendingHits, Read::Missing),
                 Pending::Store => {
                     into.clear();
@@ -178,13 +181,12 @@ impl Client {
 
     /// Asks whether a pair is there.
     pub fn exist(&mut self, key: Key, steps: &mut impl Steps) -> Read {
-        self.adopt();
-        let saker = self.saker.clone();
+        let saker = &*self.saker;
         let bucket = saker.table.bucket(&key);
         steps.step(Step::Bucket);
         if let Some(place) = bucket.find(&key) {
             return match place.pending {
-                Pending::Unknown => self.waits(&place.batch.clone(), Read::Wait),
+                Pending::Unknown => self.waits(&place.batch, Read::Wait),
                 Pending::Delete => self.counted(Count::PendingHits, Read::Missing),
                 Pending::Store => self.counted(Count::PendingHits, Read::Found(0)),
             };
@@ -221,11 +223,8 @@ impl Client {
 
     /// Waits for all that this client wrote before. Call again as long as it says so.
     pub fn sync(&mut self, steps: &mut impl Steps) -> Sync {
-        self.adopt();
-        let lane = self.lane.clone();
-        let mut lane = lane.lock();
-        let writer = self.writer.clone();
-        let waits = || writer.unanswered.load(Ordering::SeqCst) > 0;
+        let mut lane = self.lane.lock();
+        let waits = || self.writer.unanswered.load(Ordering::SeqCst) > 0;
         if waits() {
             let full = lane.unanswered().1 >= self.saker.config.in_flight;
             if !full && let Some(open) = lane.open.clone() {
@@ -233,7 +232,7 @@ impl Client {
             }
             // Answered between the two looks, or by a thread that is about to release it.
             if let (Some(oldest), _) = lane.unanswered() {
-                return self.waits(&oldest.clone(), Sync::Wait);
+                return self.waits(oldest, Sync::Wait);
             }
         }
         assert!(!waits(), "unanswered requests are in batches of their lane");
@@ -243,7 +242,6 @@ impl Client {
     /// Closes containers, anybody's, that are `max_age_ns` old; returns when the next one will be, in ns as
     /// [`Steps::now_ns`] has it.
     pub fn send_overdue(&mut self, steps: &mut impl Steps) -> Option<u64> {
-        self.adopt();
         let max_age_ns = self.saker.config.max_age_ns;
         if max_age_ns == 0 {
             return None;
@@ -271,7 +269,10 @@ impl Client {
         match batch.bypass_key() {
             Some(key) => {
                 steps.step(Step::Bucket);
-                self.saker.table.bucket(&key).leave(&key, batch, 0);
+                let mut bucket = self.saker.table.bucket(&key);
+                if let Some(pending) = bucket.leave(&key, batch, 0) {
+                    self.saker.remembered.answered(batch, 0, pending, key);
+                }
             }
             None => self.leave_table(batch, status, applied, steps),
         }
@@ -294,7 +295,7 @@ impl Client {
     }
 
     /// The requests of an answered batch are pending no more; writers hear of those that failed.
-    fn leave_table(&mut self, batch: &Arc<Batch>, status: Status, applied: u32, steps: &mut impl Steps) {
+    fn leave_table(&self, batch: &Arc<Batch>, status: Status, applied: u32, steps: &mut impl Steps) {
         let requests = batch.requests();
         let count = requests.len() as u32;
         let status = match status.is_success() && applied < count {
@@ -306,14 +307,15 @@ impl Client {
         for (index, request) in requests.iter().enumerate() {
             let mut bucket = self.saker.table.bucket(&request.key);
             steps.step(Step::Bucket);
-            let was_newest = bucket.leave(&request.key, batch, index as u32);
-            if was_newest
-                && index as u32 >= applied
-                && let Some(cache) = &self.saker.cache
-            {
-                // The cache has the version that failed.
+            // A newer version is somebody else's to answer for.
+            let Some(pending) = bucket.leave(&request.key, batch, index as u32) else { continue };
+            let failed = index as u32 >= applied;
+            if failed && let Some(cache) = &self.saker.cache {
+                // It has the version that failed.
                 cache.remove(&request.key);
             }
+            let pending = if failed { Pending::Unknown } else { pending };
+            self.saker.remembered.answered(batch, index as u32, pending, request.key);
         }
         let writers = batch.lock().take_writers();
         for (run, (first, writer)) in writers.iter().enumerate() {
@@ -334,14 +336,14 @@ impl Client {
     }
 
     fn write(
-        &mut self,
+        &self,
         kind: RequestKind,
         key: Key,
         value: Piece<'_>,
         options: StoreOptions,
         steps: &mut impl Steps,
     ) -> Write {
-        let saker = self.saker.clone();
+        let saker = &*self.saker;
         let config = &saker.config;
         let bytes = request_bytes(key.len(), value.bytes());
         let fits = u64::from(BATCH_HEAD_BYTES) + bytes <= u64::from(config.container_bytes);
@@ -366,8 +368,7 @@ impl Client {
                 None => self.bypass(&mut bucket, key),
             };
         }
-        let lane = self.lane.clone();
-        let mut lane = lane.lock();
+        let mut lane = self.lane.lock();
         if let Some(place) = &newest
             && lane.open.as_ref().is_none_or(|own| !Arc::ptr_eq(own, &place.batch))
         {
@@ -412,12 +413,12 @@ impl Client {
     /// The container that the next request of `bytes` bytes goes into. Where that would leave more closed
     /// batches unanswered than the lane may have: the oldest of them.
     fn container(
-        &mut self,
+        &self,
         lane: &mut LaneState,
         bytes: u32,
         steps: &mut impl Steps,
     ) -> Result<Arc<Batch>, Arc<Batch>> {
-        let saker = self.saker.clone();
+        let saker = &*self.saker;
         let (most_requests, in_flight) = (saker.config.most_requests(), saker.config.in_flight);
         loop {
             let Some(open) = lane.open.clone() else {
@@ -495,7 +496,7 @@ impl Client {
 
     /// A request goes on its own. Nothing of its key is pending; until it is answered, readers of the key wait,
     /// and later writes are ordered behind it.
-    fn bypass(&mut self, bucket: &mut MutexGuard<'_, Bucket>, key: Key) -> Write {
+    fn bypass(&self, bucket: &mut MutexGuard<'_, Bucket>, key: Key) -> Write {
         let batch = Batch::bypass(self.saker.next_number(), key, self.id);
         bucket.enter(key, Place { batch: batch.clone(), index: 0, pending: Pending::Unknown });
         if let Some(cache) = &self.saker.cache {
@@ -506,13 +507,13 @@ impl Client {
     }
 
     /// Closes the lane's container.
-    fn close(&mut self, lane: &mut LaneState, open: &Arc<Batch>, reason: Count, steps: &mut impl Steps) {
+    fn close(&self, lane: &mut LaneState, open: &Arc<Batch>, reason: Count, steps: &mut impl Steps) {
         self.close_batch(open, reason, steps);
         lane.shelve();
     }
 
     /// Closes a batch, whosever it is, if it is open; hands it out if nothing is ahead of it.
-    fn close_batch(&mut self, batch: &Arc<Batch>, reason: Count, steps: &mut impl Steps) {
+    fn close_batch(&self, batch: &Arc<Batch>, reason: Count, steps: &mut impl Steps) {
         let is_closed_now = batch.close(&mut batch.lock());
         if !is_closed_now {
             return;
@@ -526,16 +527,9 @@ impl Client {
         }
     }
 
-    fn hand_out(&mut self, batch: Arc<Batch>) {
+    fn hand_out(&self, batch: Arc<Batch>) {
         batch.give(self.id);
-        self.outbox.push_back(batch);
-    }
-
-    /// What dropped clients have left is sent by the first that is called.
-    fn adopt(&mut self) {
-        for batch in self.saker.adopt() {
-            self.hand_out(batch);
-        }
+        self.outbox.borrow_mut().push_back(batch);
     }
 
     fn counted<T>(&self, count: Count, answer: T) -> T {
@@ -551,13 +545,14 @@ impl Client {
 /// Its container is sent by another client; [`Count::Unsynced`] counts what nobody waited for.
 impl Drop for Client {
     fn drop(&mut self) {
-        let lane = self.lane.clone();
-        let mut lane = lane.lock();
+        let mut lane = self.lane.lock();
         if let Some(open) = lane.open.clone() {
             self.close(&mut lane, &open, Count::ClosedByDrop, &mut NoSteps);
         }
         self.counters.add(Count::Unsynced, self.unsynced());
-        self.saker.leave(self.outbox.drain(..));
+        let unsent = self.outbox.take();
+        unsent.iter().for_each(|batch| batch.leave());
+        self.saker.leave(unsent.into_iter());
     }
 }
 

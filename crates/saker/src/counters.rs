@@ -52,14 +52,10 @@ pub enum Count {
     LostFills,
     /// Pairs that left the cache for others.
     Evicted,
-    /// Transactions that were committed.
-    Commits,
-    /// Transactions that met a conflict.
-    Conflicts,
 }
 
 /// Every count with its name, in the order of [`Count`].
-pub const COUNTS: [(Count, &str); 24] = [
+pub const COUNTS: [(Count, &str); 22] = [
     (Count::Batches, "batches"),
     (Count::Singles, "singles"),
     (Count::Requests, "requests"),
@@ -82,8 +78,6 @@ pub const COUNTS: [(Count, &str); 24] = [
     (Count::Rejected, "rejected"),
     (Count::LostFills, "lost_fills"),
     (Count::Evicted, "evicted"),
-    (Count::Commits, "commits"),
-    (Count::Conflicts, "conflicts"),
 ];
 
 const _: () = {

@@ -17,6 +17,8 @@
 //! | [`batch`] | a container while it is filled, a batch from then on |
 //! | `table` | where the newest pending version of a key is; one lock a bucket |
 //! | [`cache`] | the read cache; what leaves it is a seam |
+//! | [`range`] | what is pending, laid over a drive's cursor |
+//! | [`threaded`] | a runner: threads in front of any drive with queues |
 //! | [`steps`] | what the work is made of, for who charges time for it |
 //! | [`counters`] | what was counted |
 //!
@@ -46,13 +48,18 @@ pub mod cache;
 pub mod client;
 mod config;
 pub mod counters;
+pub mod range;
 mod saker;
 pub mod steps;
 mod sync;
 mod table;
+pub mod threaded;
 
 pub use batch::{Batch, Payload, Whereabouts};
 pub use client::{Ask, Client, Failure, Read, Sync, Write};
 pub use config::{BatchSize, CacheConfig, Config, ConfigError, Containers};
 pub use saker::{ClientId, Saker};
 pub use steps::{NoSteps, Step, Steps};
+
+#[cfg(test)]
+mod shuttled;

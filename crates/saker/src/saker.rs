@@ -8,6 +8,7 @@ use crate::cache::{self, Cache};
 use crate::client::{Client, Failure};
 use crate::config::{BatchSize, Config, ConfigError, Containers};
 use crate::counters::{COUNTS, Count, Counters};
+use crate::range::Remembered;
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, lock};
 use crate::table::PendingTable;
 
@@ -21,7 +22,8 @@ pub struct Saker {
     pub(crate) table: PendingTable,
     pub(crate) cache: Option<Box<dyn Cache>>,
     pub(crate) pending: PendingBytes,
-    /// Batches of dropped clients that can be sent: the next client that is called sends them.
+    pub(crate) remembered: Remembered,
+    /// Batches of dropped clients that can be sent: the next client that asks for its own gets them.
     orphans: Mutex<Vec<Arc<Batch>>>,
     has_orphans: AtomicBool,
     lanes: Mutex<Vec<Weak<Lane>>>,
@@ -51,10 +53,6 @@ impl Lane {
 impl LaneState {
     /// The oldest closed batch that is not answered, and how many there are.
     pub(crate) fn unanswered(&mut self) -> (Option<&Arc<Batch>>, u32) {
-        if self.open.as_ref().is_some_and(|open| open.is_closed()) {
-            // Another client has closed it.
-            self.shelve();
-        }
         self.closed.retain(|batch| !batch.is_answered());
         (self.closed.first(), self.closed.len() as u32)
     }
@@ -110,6 +108,7 @@ impl Saker {
             table: PendingTable::new(config.buckets),
             cache: cache::new(&config.cache),
             pending: PendingBytes::default(),
+            remembered: Remembered::default(),
             orphans: Mutex::default(),
             has_orphans: AtomicBool::new(false),
             lanes: Mutex::new(shared.iter().map(Arc::downgrade).collect()),
@@ -180,7 +179,7 @@ impl Saker {
         lock(&self.lanes).iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Leaves batches for the next client that is called.
+    /// Leaves batches for the next client that asks.
     pub(crate) fn leave(&self, batches: impl Iterator<Item = Arc<Batch>>) {
         let mut orphans = lock(&self.orphans);
         orphans.extend(batches);

@@ -35,8 +35,6 @@ pub enum Step {
         /// How many.
         pairs: u32,
     },
-    /// Two places of one key were compared to merge a range.
-    Merge,
 }
 
 /// Who hears of steps, and knows the time.

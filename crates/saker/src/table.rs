@@ -52,17 +52,19 @@ impl Bucket {
         }
     }
 
+    /// Keys with their newest pending versions.
+    pub(crate) fn entries(&self) -> &[(Key, Place)] {
+        &self.entries
+    }
+
     /// The drive has answered that version. Unless a newer one has entered since, nothing of the key is
-    /// pending any more; whether that is so.
+    /// pending any more, and what it was is returned.
     #[inline]
-    pub(crate) fn leave(&mut self, key: &Key, batch: &Arc<Batch>, index: u32) -> bool {
+    pub(crate) fn leave(&mut self, key: &Key, batch: &Arc<Batch>, index: u32) -> Option<Pending> {
         let found = self.entries.iter().position(|(other, place)| {
             other == key && Arc::ptr_eq(&place.batch, batch) && place.index == index
         });
-        if let Some(at) = found {
-            self.entries.swap_remove(at);
-        }
-        found.is_some()
+        found.map(|at| self.entries.swap_remove(at).1.pending)
     }
 }
 
@@ -94,6 +96,11 @@ impl PendingTable {
     pub(crate) fn index(&self, key: &Key) -> usize {
         // The high half: the cache's tables use the low one.
         (hash(key) >> 32) as usize & (self.buckets.len() - 1)
+    }
+
+    /// All buckets, in the order in which everyone who takes several takes them.
+    pub(crate) fn all(&self) -> Vec<MutexGuard<'_, Bucket>> {
+        self.buckets.iter().map(lock).collect()
     }
 
     #[inline]

@@ -31,6 +31,7 @@ fn fillseq(value_bytes: u32, sync_every: u64) -> Vec<Command> {
             let patterns = batch.content().patterns().len();
             assert_eq!(patterns as u32, commands.last().unwrap().0);
             under_way.push(batch);
+            assert!(under_way.len() <= 32, "more than in_flight under way");
         }
     };
     let mut bypassed = Vec::new();

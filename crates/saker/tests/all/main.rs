@@ -6,3 +6,4 @@ mod drive;
 
 mod oracle;
 mod races;
+mod threaded;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use kvdrive_content::{Piece, Region};
 use kvdrive_saker::cache::EVICTIONS;
 use kvdrive_saker::counters::Count;
+use kvdrive_saker::range::Merged;
 use kvdrive_saker::{Ask, BatchSize, Client, Config, Containers, NoSteps, Read, Sync, Write};
 use kvdrive_sim::Rng;
 use kvdrive_spec::{Key, StoreOptions};
@@ -21,7 +22,7 @@ enum Doing {
     Nothing,
     Write(Key, Option<Vec<u8>>),
     /// A store on its own that is under way.
-    Bypass(Arc<kvdrive_saker::Batch>),
+    Bypass(Arc<kvdrive_saker::Batch>, Key),
     /// A question, and how many versions the key had when the read began.
     Read(Key, Ask, usize),
     /// A sync, and what the client had written of each key when it began.
@@ -38,6 +39,8 @@ struct Rig {
     written: Vec<BTreeMap<Key, usize>>,
     durable: BTreeMap<Key, usize>,
     values: u64,
+    /// Ranges that were read to their end.
+    ranges: u64,
 }
 
 impl Rig {
@@ -67,6 +70,7 @@ impl Rig {
             written: vec![BTreeMap::new(); clients as usize],
             durable: BTreeMap::new(),
             values: 0,
+            ranges: 0,
         }
     }
 
@@ -94,8 +98,8 @@ impl Rig {
         let next = match doing {
             Doing::Nothing => self.begin(who),
             Doing::Write(key, value) => self.write(who, key, value),
-            Doing::Bypass(batch) if batch.is_answered() => Doing::Nothing,
-            Doing::Bypass(batch) => Doing::Bypass(batch),
+            Doing::Bypass(batch, _) if batch.is_answered() => Doing::Nothing,
+            Doing::Bypass(batch, key) => Doing::Bypass(batch, key),
             Doing::Read(key, ask, from) => self.asked(who, key, ask, from),
             Doing::Sync(written) => self.sync(who, written),
         };
@@ -138,7 +142,7 @@ impl Rig {
                     Some(before) => self.written[who].insert(key, before),
                     None => self.written[who].remove(&key),
                 };
-                return Doing::Bypass(batch);
+                return Doing::Bypass(batch, key);
             }
             Write::Refused(status) => panic!("{status}"),
         }
@@ -224,13 +228,62 @@ impl Rig {
         }
     }
 
-    fn finish(&mut self) {
-        for who in (0..self.clients.len()).cycle() {
-            let doing = &self.clients[who].1;
-            let all_idle = self.clients.iter().all(|(_, doing)| matches!(doing, Doing::Nothing));
-            if all_idle {
-                break;
+    /// Client `who` reads a range while the others go on: what it finds is what is readable at its end.
+    fn range(&mut self, who: usize) {
+        let range = self.clients[who].0.begin_range();
+        self.step_others(who);
+        let mut cursor = self.drive.pairs.clone().into_iter().peekable();
+        self.step_others(who);
+        let start = key(self.rng.below(KEYS));
+        let Some(mut view) = self.clients[who].0.view(range, Some(start), &mut NoSteps) else { return };
+        while cursor.next_if(|(key, _)| *key < start).is_some() {}
+        let mut found = BTreeMap::new();
+        loop {
+            let at = cursor.peek().map(|(key, _)| *key);
+            match view.merge(at) {
+                Merged::Here(key, value) => {
+                    cursor.next_if(|(other, _)| *other == key);
+                    let mut bytes = vec![0; value.piece().bytes() as usize];
+                    value.piece().expand(&mut bytes);
+                    found.insert(key, bytes);
+                }
+                Merged::Drive => found.extend(cursor.next()),
+                Merged::Deleted => drop(cursor.next()),
+                Merged::End => break,
             }
+        }
+        self.ranges += 1;
+        for (key, versions) in self.versions.range(start..) {
+            // A store on its own that is under way may show or not.
+            let is_alone = |doing: &Doing| matches!(doing, Doing::Bypass(batch, of) if of == key && !batch.is_answered());
+            let open = self.clients.iter().any(|(_, doing)| is_alone(doing));
+            let allowed = &versions[versions.len() - 1 - usize::from(open)..];
+            assert!(
+                allowed.contains(&found.get(key).cloned()),
+                "{key}: {:?}, not {allowed:?}",
+                found.get(key)
+            );
+        }
+    }
+
+    fn step_others(&mut self, who: usize) {
+        for _ in 0..self.rng.below(12) {
+            let other = self.rng.below(self.clients.len() as u64) as usize;
+            if other != who {
+                self.step_client(other);
+            }
+            self.step_drive();
+        }
+    }
+
+    fn finish(&mut self) {
+        let is_busy = |rig: &Rig| rig.clients.iter().any(|(_, doing)| !matches!(doing, Doing::Nothing));
+        let mut turns = 0;
+        while is_busy(self) {
+            let who = turns % self.clients.len();
+            let doing = &self.clients[who].1;
+            turns += 1;
+            assert!(turns < 100_000, "somebody waits for ever");
             if !matches!(doing, Doing::Nothing) {
                 self.step_client(who);
             }
@@ -257,7 +310,7 @@ impl Rig {
 
 #[test]
 fn clients_in_any_order_over_a_drive_in_any_order() {
-    let (mut held, mut by_order, mut lost) = (0, 0, 0);
+    let (mut held, mut by_order, mut lost, mut ranges) = (0, 0, 0, 0);
     for seed in 0..400 {
         let mut rig = Rig::new(seed);
         // Some drives are slow, so that much is pending.
@@ -269,6 +322,9 @@ fn clients_in_any_order_over_a_drive_in_any_order() {
             } else {
                 rig.step_client(who);
             }
+            if rig.rng.one_in(20) {
+                rig.range(who);
+            }
             rig.check_survivors();
         }
         rig.finish();
@@ -276,7 +332,9 @@ fn clients_in_any_order_over_a_drive_in_any_order() {
         held += saker.count(Count::Held);
         by_order += saker.count(Count::ClosedByOrder);
         lost += saker.count(Count::LostFills);
+        ranges += rig.ranges;
     }
+    assert!(ranges > 5000, "{ranges} ranges");
     assert!(
         held > 500 && by_order > 500 && lost > 100,
         "{held} held, {by_order} by order, {lost} lost fills"

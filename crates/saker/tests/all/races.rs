@@ -244,6 +244,34 @@ fn a_conditional_store_behind_a_pending_delete() {
     assert!(matches!(update(&mut b, 1, b"other"), Write::Bypass(_)));
 }
 
+/// A range while batches are answered: the cursor of the drive and what is laid over it make one moment.
+#[test]
+fn a_cursor_while_batches_complete() {
+    let (_, mut a, mut b, mut drive) = rig(2);
+    put(&mut a, 1, b"a1");
+    put(&mut a, 2, b"a2");
+    drive.take(&mut a);
+    let range = b.begin_range();
+    let cursor = drive.pairs.clone();
+    // Answered behind the cursor's back: neither there nor pending any more.
+    drive.answer(0, &mut a);
+    put(&mut b, 3, b"b3");
+    let view = b.view(range, Some(key(2)), &mut NoSteps).unwrap();
+    assert!(cursor.is_empty());
+    let keys: Vec<_> = view.entries().iter().map(|(key, _)| *key).collect();
+    assert_eq!(keys, [key(2), key(3)]);
+    assert!(view.get(&key(2)).unwrap().is_some());
+    // A request on its own in between: nobody has its value, so the range begins again.
+    let range = b.begin_range();
+    let large = vec![1; 5000];
+    let store = a.store(key(9), Piece::Bytes(&large), StoreOptions::default(), &mut NoSteps);
+    let Write::Bypass(alone) = store else { panic!("{store:?}") };
+    a.complete(&alone, Status::SUCCESS, 1, &mut NoSteps);
+    assert!(b.view(range, None, &mut NoSteps).is_none());
+    let range = b.begin_range();
+    assert_eq!(b.view(range, None, &mut NoSteps).unwrap().entries().len(), 1);
+}
+
 /// What a dropped client has written is sent by the others; how much it had not synced is said.
 #[test]
 fn a_client_dropped() {
@@ -288,7 +316,7 @@ fn a_batch_that_fails_in_the_middle() {
     // A success that counts less than was asked is not believed.
     (1..=4).for_each(|number| put(&mut a, number, b"last"));
     let batch = a.next_batch().unwrap();
-    assert!(matches!(batch.payload(), Payload::Batch { requests: 4, is_atomic: false, .. }));
+    assert!(matches!(batch.payload(), Payload::Batch { requests: 4, .. }));
     a.complete(&batch, Status::SUCCESS, 3, &mut NoSteps);
     let failed = sync_done(&mut a);
     assert_eq!((failed.len(), failed[0].key, failed[0].status), (1, key(4), Status::INTERNAL));
