@@ -2,6 +2,7 @@
 
 mod all {
     mod by_hand;
+    mod fabrics;
     mod layouts;
     mod properties;
 }
