@@ -16,13 +16,14 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
-use std::thread::{self, JoinHandle};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use kvdrive_content::{Piece, Region};
 use kvdrive_link::shared::{
-    BuildError, CompletionSink, Ended, Server, ServerConfig, SharedBuffer, SharedLink, SharedQueue,
+    BuildError, CompletionSink, Ended, ServerConfig, Serving, SharedBuffer, SharedLink, SharedQueue,
+    serve_thread,
 };
 use kvdrive_link::{HostMemory, Link};
 use kvdrive_sim::Sim;
@@ -138,28 +139,6 @@ pub struct DriveNamespace {
     entry: Vec<Sqe>,
 }
 
-/// A drive's thread.
-pub struct DriveThread<R> {
-    link: Arc<SharedLink>,
-    thread: JoinHandle<Option<R>>,
-}
-
-impl<R> DriveThread<R> {
-    /// Waits until the namespace is dropped and the drive has finished its work, or its power was cut; returns
-    /// what its last function returned. Continues a panic of the drive's thread.
-    pub fn join(self) -> R {
-        match self.thread.join() {
-            Ok(result) => result.expect("a drive that was built runs to its end"),
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
-    }
-
-    /// Cuts the drive's power: nothing under way completes, and every later command fails.
-    pub fn cut_power(&self) {
-        self.link.cut_power();
-    }
-}
-
 /// Builds a drive on a thread of its own and serves it there, for commands that move up to
 /// `transfer_max_bytes`. `build` gets the executor and the host memory, and returns the drive's link and a
 /// function that is called at the end.
@@ -171,7 +150,7 @@ pub fn power_on<R, F>(
     bell: Arc<Bell>,
     transfer_max_bytes: u32,
     build: impl FnOnce(&Sim, Rc<dyn HostMemory>) -> Result<(Rc<Link>, F), BuildError> + Send + 'static,
-) -> Result<(DriveNamespace, DriveThread<R>), BuildError>
+) -> Result<(DriveNamespace, Serving<R>), BuildError>
 where
     F: FnOnce(Ended) -> R + 'static,
     R: Send + 'static,
@@ -183,31 +162,7 @@ where
         bell,
     });
     let (link, admin) = SharedLink::new(Arc::new(Outlet { number: ADMIN as u32, inbox: inbox.clone() }));
-    let (built, outcome) = mpsc::channel();
-    let shared = link.clone();
-    let thread = thread::Builder::new().name("kvdrive".into()).spawn(move || {
-        match Server::new(&shared, config, build) {
-            Ok(server) => {
-                // A receiver that is gone panicked; the drive then ends with its namespace.
-                let _ = built.send(Ok(()));
-                Some(server.run())
-            }
-            Err(error) => {
-                let _ = built.send(Err(error));
-                None
-            }
-        }
-    })?;
-    let thread = DriveThread { link: link.clone(), thread };
-    match outcome.recv() {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => return Err(error),
-        // The builder panicked: so does this thread, with the same message.
-        Err(_) => {
-            thread.join();
-            unreachable!("a thread that sent nothing has panicked")
-        }
-    }
+    let serving = serve_thread(&link, config, build)?;
     let slots = admin.entries() - 1;
     let mut namespace = DriveNamespace {
         link,
@@ -228,7 +183,7 @@ where
         thread::sleep(LOOK);
         namespace.poll(&mut Vec::new());
     }
-    Ok((namespace, thread))
+    Ok((namespace, serving))
 }
 
 impl DriveNamespace {

@@ -39,9 +39,10 @@ use crate::answers;
 pub use crate::answers::{Iterator, Pair};
 pub use blocking::block_on;
 pub use driver::{Blocking, Driver};
+pub use kvdrive_link::shared::Serving;
 pub use pipeline::{Completion, Content, Outcome, Pipeline};
 use port::{Board, Port};
-pub use thread::{Serving, serve_thread};
+pub use thread::serve_thread;
 
 /// Why a command failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

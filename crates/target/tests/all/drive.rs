@@ -5,8 +5,16 @@ use std::collections::BTreeMap;
 use std::net::Shutdown;
 
 use kvdrive_host::tcp::{Data, Error, Initiator, Options as HostOptions, discover};
-use kvdrive_spec::{Command, Key, Status, Store, StoreOptions};
+use kvdrive_lab::config::Document;
+use kvdrive_lab::wall::{ServedDrive, served};
+use kvdrive_link::shared::{ServerConfig, Serving};
+use kvdrive_sim::wall::Pace;
+use kvdrive_spec::{Command, Key, Sqe, Status, Store, StoreOptions, Write, opcode};
+use kvdrive_target::buffer::Budget;
+use kvdrive_target::drive::{DriveNamespace, power_on};
+use kvdrive_target::namespace::{Completion, Namespace, Session, Tag};
 use kvdrive_target::subsystem::Options;
+use kvdrive_target::tcp::listener::Sockets;
 
 use super::served::{Behind, serve};
 
@@ -164,4 +172,64 @@ fn discovery_tells_the_address_the_host_used() {
         ("127.0.0.1", server.at.port().to_string())
     );
     server.end();
+}
+
+/// A drive as a namespace, without sockets in front of it.
+fn namespace() -> (DriveNamespace, Serving<ServedDrive>) {
+    let config = Document::profile("cosmos-plus").unwrap().config().unwrap();
+    let sockets = Sockets::new().unwrap();
+    let server = ServerConfig { pace: Pace::Off, recorder: None };
+    power_on(server, sockets.bell().clone(), 1 << 20, served(config)).unwrap()
+}
+
+/// Has a command carried out and returns what it came to.
+fn carry_out(namespace: &mut DriveNamespace, session: Session, sqe: &Sqe, room: usize) -> Completion {
+    let budget = Budget::new(64 << 10);
+    namespace.submit(session, Tag::default(), sqe, budget.take(room).unwrap());
+    let mut done = Vec::new();
+    while done.is_empty() {
+        namespace.poll(&mut done);
+        std::thread::yield_now();
+    }
+    done.pop().unwrap()
+}
+
+#[test]
+fn a_session_that_ends_leaves_no_iterator_and_no_half_value() {
+    let (mut drive, serving) = namespace();
+    let key = Key::new(b"key").unwrap();
+    for round in 0..200 {
+        let session = drive.open(8).unwrap();
+        let transfer = Command::Transfer.encode(0, 1);
+        let stray = carry_out(&mut drive, session, &transfer, 0).status;
+        assert_eq!(stray, Status::COMMAND_SEQUENCE_ERROR, "round {round}: it finds another's value");
+        let seek = Command::Seek { key: None, buffer_bytes: 4096 }.encode(0, 1);
+        assert_eq!(carry_out(&mut drive, session, &seek, 4096).status, Status::SUCCESS, "round {round}");
+        let write = Command::Write(Write { key, value_bytes: 100 }).encode(0, 1);
+        assert_eq!(carry_out(&mut drive, session, &write, 0).status, Status::SUCCESS);
+        drive.close(session);
+    }
+    // What needs more than a network has is refused and does nothing.
+    let session = drive.open(8).unwrap();
+    for opcode in [opcode::CXL_STORE, opcode::EXPRESS, opcode::HYBRID] {
+        let sqe = Sqe::new(opcode, 0, 1);
+        assert_eq!(carry_out(&mut drive, session, &sqe, 0).status, Status::INVALID_OPCODE);
+    }
+    drop(drive);
+    serving.join();
+}
+
+#[test]
+fn a_drive_without_power_answers_that_it_has_none() {
+    let (mut drive, serving) = namespace();
+    let session = drive.open(8).unwrap();
+    let exist = Command::Exist { key: Key::new(b"key").unwrap() }.encode(0, 1);
+    assert_eq!(carry_out(&mut drive, session, &exist, 0).status, Status::KEY_NOT_FOUND);
+    serving.cut_power();
+    serving.join();
+    let status = carry_out(&mut drive, session, &exist, 0).status;
+    assert!([Status::NAMESPACE_NOT_READY, Status::INTERNAL].contains(&status), "{status}");
+    assert_eq!(drive.open(8), Err(Status::NAMESPACE_NOT_READY));
+    assert!(!drive.poll(&mut Vec::new()), "nothing is under way");
+    drive.close(session);
 }
