@@ -15,6 +15,7 @@ mod progress;
 mod replay;
 mod report;
 mod run;
+mod serve;
 mod settings;
 mod sweep;
 mod tour;
@@ -58,6 +59,8 @@ enum Command {
     Sweep(sweep::Sweep),
     /// Runs all experiments and claims and writes one HTML page that needs no network.
     Report(report::Report),
+    /// Serves a drive to hosts over NVMe/TCP.
+    Serve(serve::Serve),
     /// Repeats a recorded wall-time run in virtual time: same counters, same model times.
     Replay(replay::Replay),
     /// Measures this program on this machine: stores a second, instructions, memory.
@@ -94,6 +97,7 @@ fn main() {
         Some(Command::Figure(figure)) => figure.run(),
         Some(Command::Sweep(sweep)) => sweep.run(),
         Some(Command::Report(report)) => report.run(),
+        Some(Command::Serve(serve)) => serve.run(),
         Some(Command::Replay(replay)) => replay.run(),
         Some(Command::Bench(bench)) => bench.run(),
         Some(Command::Tune(tune)) => tune.run(),

@@ -4,10 +4,12 @@
 //! |---|---|
 //! | [`modelled`] | a modelled core in model time: for experiments |
 //! | [`threaded`] | application threads, beside the thread of the drive: for programs |
+//! | [`tcp`] | a network: NVMe/TCP, to any drive that speaks it |
 //!
 //! Both pump the same state machines ([`kvdrive_link::transfer::Method`]); neither knows what is behind the
 //! link.
 
 mod answers;
 pub mod modelled;
+pub mod tcp;
 pub mod threaded;

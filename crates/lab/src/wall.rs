@@ -90,6 +90,36 @@ fn build(
     Ok((link, finish))
 }
 
+/// A drive that was served, at its end.
+pub struct ServedDrive(DriveEnd);
+
+impl ServedDrive {
+    /// The report of a drive that `document` describes and that others than a workload used for `seconds`. Like
+    /// a replay's it has what the drive did; what hosts saw they know themselves.
+    pub fn into_report(self, document: &Document, seconds: f64) -> anyhow::Result<Report> {
+        let notes = vec!["served: what the drive did; what its hosts saw is not in here".to_owned()];
+        let mut report = report(document, &document.config()?, Seen::default(), None, self.0, notes)?;
+        report.clock = "wall".into();
+        report.time.wall_s = seconds;
+        Ok(report)
+    }
+}
+
+/// What builds the drive of `config` on the thread that is to serve it. Its namespace is the same as that of a
+/// run; there is no workload.
+pub fn served(config: Config) -> impl FnOnce(&Sim, Rc<dyn HostMemory>) -> ServedBuild + Send + 'static {
+    move |sim, memory| {
+        let (link, finish) = build(&config, sim, memory)?;
+        let finish: Finish = Box::new(move |ended| ServedDrive(finish(ended)));
+        Ok((link, finish))
+    }
+}
+
+/// Ends a served drive.
+pub type Finish = Box<dyn FnOnce(shared::Ended) -> ServedDrive>;
+/// A served drive, or why there is none.
+pub type ServedBuild = Result<(Rc<Link>, Finish), BuildError>;
+
 /// Runs what `document` describes in wall time.
 pub fn run_wall(
     document: &Document,

@@ -2,10 +2,12 @@
 //!
 //! | CNS | CSI | structure |
 //! |---|---|---|
+//! | 00h | - | [`BlockNamespace`] |
 //! | 01h | - | [`Controller`] |
 //! | 03h | - | [`namespace_descriptors`] |
 //! | 05h | 01h | [`KvNamespace`] |
 //! | 06h | 01h | [`KvController`] |
+//! | 08h | - | [`IndependentNamespace`] |
 //!
 //! ```text
 //!  KV namespace (CNS 05h, CSI 01h)             KV format
@@ -207,6 +209,55 @@ impl KvNamespace {
     }
 }
 
+/// Namespace as the NVM command set has it (CNS 00h). Hosts look at it of a KV namespace too: SPDK and xNVMe
+/// take one without NCAP for inactive.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct BlockNamespace {
+    /// 0: NSZE, blocks.
+    pub size_blocks: U64,
+    /// 8: NCAP, blocks.
+    pub capacity_blocks: U64,
+    /// 16: NUSE, blocks.
+    pub used_blocks: U64,
+    /// 24: NSFEAT to byte 127.
+    pub reserved_24: [u8; 104],
+    /// 128: LBAF0.MS, bytes of metadata.
+    pub metadata_bytes: U16,
+    /// 130: LBAF0.LBADS, bytes of a block as a power of two.
+    pub block_log2: u8,
+    /// 131: the other formats, vendor specific.
+    pub reserved_131: [u8; 3965],
+}
+
+/// Namespace, independent of its command set (CNS 08h). Linux shows no other one of KV without it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct IndependentNamespace {
+    /// 0: NSFEAT.
+    pub features: u8,
+    /// 1: NMIC, sharing between controllers.
+    pub sharing: u8,
+    /// 2: RESCAP.
+    pub reservations: u8,
+    /// 3: FPI.
+    pub format_progress: u8,
+    /// 4: ANAGRPID.
+    pub ana_group: U32,
+    /// 8: NSATTR; bit 0, write protected.
+    pub attributes: u8,
+    /// 9.
+    pub reserved_9: u8,
+    /// 10: NVMSETID.
+    pub nvm_set: U16,
+    /// 12: ENDGID.
+    pub endurance_group: U16,
+    /// 14: NSTAT; bit 0, NRDY: it is ready.
+    pub status: u8,
+    /// 15.
+    pub reserved_15: [u8; 4081],
+}
+
 /// KV controller (CNS 06h, CSI 01h).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -405,6 +456,10 @@ const _: () = {
     assert!(offset_of!(VendorNamespace, batch_requests_z) == 10);
     assert!(offset_of!(VendorNamespace, batch_max_bytes) == 12);
     assert!(size_of::<KvController>() == IDENTIFY_BYTES);
+    assert!(size_of::<BlockNamespace>() == IDENTIFY_BYTES && offset_of!(BlockNamespace, block_log2) == 130);
+    assert!(size_of::<IndependentNamespace>() == IDENTIFY_BYTES);
+    assert!(offset_of!(IndependentNamespace, attributes) == 8);
+    assert!(offset_of!(IndependentNamespace, status) == 14);
 };
 
 const _: () = {

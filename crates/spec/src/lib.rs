@@ -13,6 +13,9 @@
 //! | [`batch`] | the structured value of a batch: many stores and deletes in one value |
 //! | [`nvm`] | commands and Identify data of a namespace of blocks |
 //! | [`identify`] | Identify data structures, 4096 bytes each |
+//! | [`log`], [`feature`], [`discovery`] | log pages, features and events, the discovery log |
+//! | [`fabrics`], [`property`] | commands that reach a controller over a network, and its properties |
+//! | [`tcp`] | NVMe/TCP protocol data units |
 //!
 //! Multi-byte fields are little endian, as everywhere in NVMe. A field whose name ends in `_z` is
 //! 0's based (0 means one). Layouts are drawn in the module that owns them and asserted at compile
@@ -24,15 +27,21 @@
 pub mod batch;
 pub mod command;
 pub mod cqe;
+pub mod discovery;
+pub mod fabrics;
+pub mod feature;
 pub mod identify;
 pub mod inline;
 pub mod iter;
 pub mod key;
 pub mod list;
+pub mod log;
 pub mod nvm;
 pub mod opcode;
+pub mod property;
 pub mod sqe;
 pub mod status;
+pub mod tcp;
 pub mod window;
 
 pub use command::{Command, RetrieveOptions, Store, StoreOptions, Write};

@@ -70,6 +70,9 @@ pub const BATCH: u8 = 0xB1;
 /// Store of a value that the host has put into the exposed page buffer by CXL.mem (vendor).
 pub const CXL_STORE: u8 = 0xB8;
 
+/// Fabrics commands, on any queue of a network transport ([`crate::fabrics`]); their type has the direction.
+pub const FABRICS: u8 = 0x7F;
+
 /// Opcodes of the admin queue (NVMe base specification).
 pub mod admin {
     /// Delete I/O Submission Queue.

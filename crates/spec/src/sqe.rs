@@ -243,6 +243,20 @@ impl SglDescriptor {
             kind: Self::DATA_BLOCK,
         }
     }
+
+    /// `length` bytes that lie in the capsule, behind the entry.
+    #[inline]
+    #[must_use]
+    pub fn in_capsule(length: u32) -> SglDescriptor {
+        SglDescriptor { kind: Self::DATA_BLOCK_OFFSET, ..Self::data_block(0, length) }
+    }
+
+    /// `length` bytes that the transport moves when it is asked to.
+    #[inline]
+    #[must_use]
+    pub fn transport(length: u32) -> SglDescriptor {
+        SglDescriptor { kind: Self::TRANSPORT, ..Self::data_block(0, length) }
+    }
 }
 
 const _: () = {

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Phase, "more" and "do not retry" are bits of the completion entry and not of a [`Status`]; they
-//! are laid out in [`crate::cqe`]. Sources: NVMe base specification (SCT 0 below 80h, SCT 1), KV
+//! are laid out in [`crate::cqe`]. Sources: NVMe base specification (SCT 0 below 80h, SCT 1; 180h to 185h are of Fabrics), KV
 //! command set (85h..89h), vendor codes ours. The released BandSlim firmware answers 7C1h for a
 //! missing key; the standard has 87h for that, so C1h stays unused here.
 
@@ -34,6 +34,8 @@ impl Status {
     pub const INVALID_OPCODE: Status = Status(0x01);
     /// 02h: a field has a value it must not have.
     pub const INVALID_FIELD: Status = Status(0x02);
+    /// 03h: a command with this identifier is under way on the queue.
+    pub const CID_CONFLICT: Status = Status(0x03);
     /// 04h: moving data or metadata failed.
     pub const DATA_TRANSFER_ERROR: Status = Status(0x04);
     /// 05h: aborted because power is going away.
@@ -56,8 +58,12 @@ impl Status {
     pub const SGL_TYPE_INVALID: Status = Status(0x11);
     /// 13h: a PRP entry has a page offset it must not have.
     pub const PRP_OFFSET_INVALID: Status = Status(0x13);
+    /// 16h: data that a descriptor offsets into the capsule do not lie there.
+    pub const SGL_OFFSET_INVALID: Status = Status(0x16);
     /// 21h: interrupted by something that will pass; try again.
     pub const COMMAND_INTERRUPTED: Status = Status(0x21);
+    /// 22h: the transport spoilt something on the way; the same command may well succeed.
+    pub const TRANSIENT_TRANSPORT_ERROR: Status = Status(0x22);
     /// 80h: blocks beyond the end of the namespace.
     pub const LBA_OUT_OF_RANGE: Status = Status(0x80);
     /// 81h: no room for this pair.
@@ -81,11 +87,29 @@ impl Status {
     pub const INVALID_QUEUE_ID: Status = Status(0x101);
     /// 102h (SCT 1): a queue size out of range.
     pub const INVALID_QUEUE_SIZE: Status = Status(0x102);
+    /// 105h (SCT 1): more Asynchronous Event Requests than Identify allows.
+    pub const ASYNC_EVENT_LIMIT: Status = Status(0x105);
     /// 109h (SCT 1): no such log page.
     pub const INVALID_LOG_PAGE: Status = Status(0x109);
     /// 10Ch (SCT 1): a completion queue is deleted before its submission queues.
     pub const INVALID_QUEUE_DELETION: Status = Status(0x10C);
 
+    /// 10Dh (SCT 1): a feature that is not kept over power cycles.
+    pub const FEATURE_NOT_SAVEABLE: Status = Status(0x10D);
+    /// 10Eh (SCT 1): a feature whose value stays as it is.
+    pub const FEATURE_NOT_CHANGEABLE: Status = Status(0x10E);
+
+    /// 180h (SCT 1): a Connect in a format that is unknown here.
+    pub const CONNECT_FORMAT: Status = Status(0x180);
+    /// 181h (SCT 1): the controller, or every one of them, is in use.
+    pub const CONTROLLER_BUSY: Status = Status(0x181);
+    /// 182h (SCT 1): a Connect that asks for what cannot be; dword 0 says at which byte
+    /// ([`crate::fabrics::invalid_parameter`]).
+    pub const CONNECT_INVALID_PARAMETERS: Status = Status(0x182);
+    /// 184h (SCT 1): this host may not use this subsystem.
+    pub const CONNECT_INVALID_HOST: Status = Status(0x184);
+    /// 185h (SCT 1): not on this type of queue.
+    pub const INVALID_QUEUE_TYPE: Status = Status(0x185);
     /// 281h (SCT 2): blocks are there but cannot be read any more.
     pub const UNRECOVERED_READ_ERROR: Status = Status(0x281);
 
@@ -155,6 +179,8 @@ impl Status {
                 | Status::ABORTED_SQ_DELETION
                 | Status::COMMAND_SEQUENCE_ERROR
                 | Status::COMMAND_INTERRUPTED
+                | Status::TRANSIENT_TRANSPORT_ERROR
+                | Status::CONTROLLER_BUSY
                 | Status::NAMESPACE_NOT_READY
                 | Status::TOO_MANY_ITERATORS
         )
@@ -178,10 +204,11 @@ const fn row(status: Status, name: &'static str) -> StatusRow {
     StatusRow { status, name }
 }
 
-const TABLE: [StatusRow; 34] = [
+const TABLE: [StatusRow; 45] = [
     row(Status::SUCCESS, "success"),
     row(Status::INVALID_OPCODE, "invalid command opcode"),
     row(Status::INVALID_FIELD, "invalid field in command"),
+    row(Status::CID_CONFLICT, "command identifier conflict"),
     row(Status::DATA_TRANSFER_ERROR, "data transfer error"),
     row(Status::ABORTED_POWER_LOSS, "aborted due to power loss notification"),
     row(Status::INTERNAL, "internal error"),
@@ -193,7 +220,9 @@ const TABLE: [StatusRow; 34] = [
     row(Status::SGL_LENGTH_INVALID, "data SGL length invalid"),
     row(Status::SGL_TYPE_INVALID, "SGL descriptor type invalid"),
     row(Status::PRP_OFFSET_INVALID, "PRP offset invalid"),
+    row(Status::SGL_OFFSET_INVALID, "SGL offset invalid"),
     row(Status::COMMAND_INTERRUPTED, "command interrupted"),
+    row(Status::TRANSIENT_TRANSPORT_ERROR, "transient transport error"),
     row(Status::LBA_OUT_OF_RANGE, "LBA out of range"),
     row(Status::CAPACITY_EXCEEDED, "capacity exceeded"),
     row(Status::NAMESPACE_NOT_READY, "namespace not ready"),
@@ -205,8 +234,16 @@ const TABLE: [StatusRow; 34] = [
     row(Status::COMPLETION_QUEUE_INVALID, "completion queue invalid"),
     row(Status::INVALID_QUEUE_ID, "invalid queue identifier"),
     row(Status::INVALID_QUEUE_SIZE, "invalid queue size"),
+    row(Status::ASYNC_EVENT_LIMIT, "asynchronous event request limit exceeded"),
     row(Status::INVALID_LOG_PAGE, "invalid log page"),
     row(Status::INVALID_QUEUE_DELETION, "invalid queue deletion"),
+    row(Status::FEATURE_NOT_SAVEABLE, "feature identifier not saveable"),
+    row(Status::FEATURE_NOT_CHANGEABLE, "feature not changeable"),
+    row(Status::CONNECT_FORMAT, "connect incompatible format"),
+    row(Status::CONTROLLER_BUSY, "controller busy"),
+    row(Status::CONNECT_INVALID_PARAMETERS, "connect invalid parameters"),
+    row(Status::CONNECT_INVALID_HOST, "connect invalid host"),
+    row(Status::INVALID_QUEUE_TYPE, "invalid queue type"),
     row(Status::UNRECOVERED_READ_ERROR, "unrecovered read error"),
     row(Status::NO_SUCH_ITERATOR, "no such iterator"),
     row(Status::TOO_MANY_ITERATORS, "too many iterators"),

@@ -3,6 +3,7 @@
 mod all {
     mod batch;
     mod by_hand;
+    mod fabrics;
     mod layouts;
     mod properties;
 }

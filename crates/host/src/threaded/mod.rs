@@ -40,9 +40,10 @@ use crate::answers;
 pub use crate::answers::{Iterator, Pair};
 pub use blocking::block_on;
 pub use driver::{Blocking, Driver};
+pub use kvdrive_link::shared::Serving;
 pub use pipeline::{Completion, Content, Outcome, Pipeline};
 use port::{Board, Port};
-pub use thread::{Serving, serve_thread};
+pub use thread::serve_thread;
 use unclaimed::Unclaimed;
 
 /// Why a command failed.

@@ -1,40 +1,16 @@
-//! The drive's thread. Everything of the drive is built on it and never leaves it; only its last result does.
+//! The drive's thread, and the connector to it.
 
 use std::rc::Rc;
-use std::sync::{Arc, mpsc};
-use std::thread::{self, JoinHandle};
 
-use kvdrive_link::shared::{BuildError, Ended, Server, ServerConfig, SharedLink};
+use kvdrive_link::shared::{self, BuildError, Ended, ServerConfig, Serving};
 use kvdrive_link::{HostMemory, Link};
 use kvdrive_sim::Sim;
 
 use super::Connector;
 
-/// A drive that is being served.
-pub struct Serving<R> {
-    link: Arc<SharedLink>,
-    thread: JoinHandle<Option<R>>,
-}
-
-impl<R> Serving<R> {
-    /// Waits until all connectors and drivers are dropped and the drive has finished its work, or its power
-    /// was cut; returns what its last function returned. Continues a panic of the drive's thread.
-    pub fn join(self) -> R {
-        match self.thread.join() {
-            Ok(result) => result.expect("a drive that was built runs to its end"),
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
-    }
-
-    /// Cuts the drive's power: nothing under way completes, and every waiting or later command fails.
-    pub fn cut_power(&self) {
-        self.link.cut_power();
-    }
-}
-
-/// Builds a drive on a thread of its own and serves it there. `build` gets the executor and the host memory,
-/// and returns the drive's link and a function that is called at the end, with the drive drained of commands,
-/// to collect counters.
+/// Builds a drive on a thread of its own and serves it there, until all connectors and drivers are dropped.
+/// `build` gets the executor and the host memory, and returns the drive's link and a function that is called
+/// at the end, with the drive drained of commands, to collect counters.
 ///
 /// Errors: what `build` returns; the thread has ended then.
 pub fn serve_thread<R, F>(
@@ -46,30 +22,6 @@ where
     R: Send + 'static,
 {
     let connector = Connector::new();
-    let link = connector.link().clone();
-    let (built, outcome) = mpsc::channel();
-    let shared = link.clone();
-    let thread = thread::Builder::new().name("kvdrive".into()).spawn(move || {
-        match Server::new(&shared, config, build) {
-            Ok(server) => {
-                // A receiver that is gone panicked; the drive then ends with the connector.
-                let _ = built.send(Ok(()));
-                Some(server.run())
-            }
-            Err(error) => {
-                let _ = built.send(Err(error));
-                None
-            }
-        }
-    })?;
-    let serving = Serving { link, thread };
-    match outcome.recv() {
-        Ok(Ok(())) => Ok((connector, serving)),
-        Ok(Err(error)) => Err(error),
-        // The builder panicked: so does this thread, with the same message.
-        Err(_) => {
-            serving.join();
-            unreachable!("a thread that sent nothing has panicked")
-        }
-    }
+    let serving = shared::serve_thread(connector.link(), config, build)?;
+    Ok((connector, serving))
 }

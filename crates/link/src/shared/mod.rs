@@ -20,6 +20,7 @@
 mod memory;
 mod server;
 mod source;
+mod thread;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -32,6 +33,7 @@ use crate::pcie::ADMIN_ENTRIES;
 pub use memory::{SharedBuffer, SharedMemory};
 pub use server::{BuildError, Ended, Server, ServerConfig};
 pub(crate) use source::{Arrived, Ports, Stamped};
+pub use thread::{Serving, serve_thread};
 
 /// A value on cache lines of its own (two: processors fetch them in pairs), so that threads do not disturb
 /// each other.

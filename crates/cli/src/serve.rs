@@ -1,0 +1,223 @@
+//! `kvdrive serve`: a drive that hosts reach over NVMe/TCP.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::thread;
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use kvdrive_lab::config::Config;
+use kvdrive_lab::wall::served;
+use kvdrive_link::shared::ServerConfig;
+use kvdrive_sim::wall::{Pace, Stopwatch};
+use kvdrive_spec::opcode;
+use kvdrive_target::drive::power_on;
+use kvdrive_target::subsystem::{Options, Served, Subsystem, nqn_of};
+use kvdrive_target::tcp::Core;
+use kvdrive_target::tcp::connection::Limits;
+use kvdrive_target::tcp::listener::{Server, Sockets, Stop};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::output;
+use crate::settings::{Settings, at_least_one};
+
+/// The namespace that the drive is.
+const NSID: u32 = 1;
+/// Least that one command may move, bytes.
+const TRANSFER_MIN_BYTES: u32 = 1 << 20;
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum PaceName {
+    Model,
+    Off,
+}
+
+/// Options of `serve`.
+#[derive(Args)]
+pub struct Serve {
+    #[command(flatten)]
+    settings: Settings,
+    /// Where to listen, as tcp://127.0.0.1:4420 or tcp://[::1]:4420; port 0: one that is free; may be repeated
+    #[arg(long, value_name = "tcp://ADDRESS:PORT", default_value = "tcp://127.0.0.1:4420")]
+    listen: Vec<String>,
+    /// `model` paces the drive by its model times, `off` lets it run as fast as the machine can
+    #[arg(long, value_name = "model|off", default_value = "model")]
+    pace: PaceName,
+    /// Name of the subsystem [default: one made from this machine's and the first address]
+    #[arg(long)]
+    nqn: Option<String>,
+    /// Name of a host that may connect; may be repeated [default: any, on addresses that only this machine
+    /// reaches]
+    #[arg(long, value_name = "NQN")]
+    host: Vec<String>,
+    /// Lets any host connect, on any address
+    #[arg(long, conflicts_with = "host")]
+    allow_any_host: bool,
+    /// Most entries of an I/O queue
+    #[arg(long, value_name = "N", default_value = "1024", value_parser = at_least_one)]
+    queue_entries: u64,
+    /// Most data in the capsule of an I/O command, bytes
+    #[arg(long, value_name = "BYTES", default_value = "8192")]
+    in_capsule: u32,
+    /// Memory for data on their way, MiB
+    #[arg(long, value_name = "MIB", default_value = "64", value_parser = at_least_one)]
+    memory: u64,
+    /// Ends when the last host has gone
+    #[arg(long)]
+    once: bool,
+    /// Writes the report as JSON to a file, or to standard output (-) instead of the tables
+    #[arg(long, value_name = "FILE|-")]
+    json: Option<String>,
+}
+
+impl Serve {
+    /// Serves until a signal, and prints what was served.
+    pub fn run(&self) -> anyhow::Result<()> {
+        self.refuse_workload()?;
+        let document = self.settings.document()?;
+        output::check_json(self.json.as_ref())?;
+        let config = document.config()?;
+        let addresses = self.listen.iter().map(|text| address(text)).collect::<anyhow::Result<Vec<_>>>()?;
+        let subsystem = Subsystem::new(self.options(&config, &addresses)?)?;
+        let nqn = subsystem.options().nqn.clone();
+
+        let mut sockets = Sockets::new()?;
+        let mut bound = Vec::new();
+        for at in addresses {
+            bound.push(sockets.listen(at).with_context(|| format!("--listen tcp://{at}"))?);
+        }
+        let pace = if self.pace == PaceName::Off { Pace::Off } else { Pace::Model };
+        let transfer_max_bytes = subsystem.options().transfer_max_bytes;
+        let (namespace, drive) = power_on(
+            ServerConfig { pace, recorder: None },
+            sockets.bell().clone(),
+            transfer_max_bytes,
+            served(config),
+        )
+        .map_err(|error| anyhow::anyhow!("{error}"))?;
+        let memory_bytes = usize::try_from(self.memory).ok().and_then(|mib| mib.checked_mul(1 << 20));
+        let memory_bytes = memory_bytes.with_context(|| format!("--memory: {} MiB", self.memory))?;
+        let mut core = Core::new(subsystem, memory_bytes);
+        core.subsystem.attach(NSID, Box::new(namespace));
+        let server = Server::new(sockets, core, Limits::default());
+        end_by_signal(server.stop_handle())?;
+        announce(&nqn, &bound);
+
+        let clock = Stopwatch::start();
+        let core = server.run(self.once)?;
+        let counts = core.subsystem.served().clone();
+        drop(core);
+        let report = drive.join().into_report(&document, clock.seconds())?;
+        if self.json.as_deref() != Some("-") {
+            output::print(&report.to_string());
+            output::print(&summary(&counts));
+        }
+        match &self.json {
+            Some(path) => output::write_json(path, &report),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses what describes work: the hosts bring it.
+    fn refuse_workload(&self) -> anyhow::Result<()> {
+        let Settings { workload, ops, distribution, value_size, num, transfer, depth, queues, clock, .. } =
+            &self.settings;
+        let given = [
+            ("--workload", workload.is_some()),
+            ("--ops", ops.is_some()),
+            ("--distribution", distribution.is_some()),
+            ("--value-size", value_size.is_some()),
+            ("--num", num.is_some()),
+            ("--transfer", transfer.is_some()),
+            ("--depth", depth.is_some()),
+            ("--queues", queues.is_some()),
+            ("--clock", clock.is_some()),
+        ];
+        match given.iter().find(|(_, given)| *given) {
+            Some((option, _)) => anyhow::bail!("{option}: serve does not look at it; hosts bring the work"),
+            None => Ok(()),
+        }
+    }
+
+    fn options(&self, config: &Config, addresses: &[SocketAddr]) -> anyhow::Result<Options> {
+        let only_here = addresses.iter().all(|at| at.ip().is_loopback());
+        anyhow::ensure!(
+            only_here || self.allow_any_host || !self.host.is_empty(),
+            "--listen: others than this machine reach that address; say who may connect with --host NQN, or \
+             --allow-any-host"
+        );
+        let largest = config.controller.max_value_bytes.max(TRANSFER_MIN_BYTES);
+        let machine = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
+        let nqn =
+            self.nqn.clone().unwrap_or_else(|| nqn_of(&format!("{} {:?}", machine.trim(), self.listen)));
+        Ok(Options {
+            nqn,
+            transfer_max_bytes: largest.checked_next_power_of_two().unwrap_or(1 << 31),
+            in_capsule_bytes: self.in_capsule,
+            queue_entries_max: u32::try_from(self.queue_entries).unwrap_or(u32::MAX),
+            hosts: (!self.host.is_empty()).then(|| self.host.clone()),
+            ..Options::default()
+        })
+    }
+}
+
+/// The address in `tcp://ADDRESS:PORT`.
+fn address(text: &str) -> anyhow::Result<SocketAddr> {
+    let wrong = || format!("--listen: {text:?}; allowed: tcp://ADDRESS:PORT, as tcp://127.0.0.1:4420");
+    let rest = text.strip_prefix("tcp://").with_context(wrong)?;
+    rest.to_socket_addrs().with_context(wrong)?.next().with_context(wrong)
+}
+
+/// SIGTERM and SIGINT: commands under way are finished; a second one ends at once.
+fn end_by_signal(stop: Stop) -> anyhow::Result<()> {
+    let mut signals = Signals::new([SIGTERM, SIGINT])?;
+    thread::Builder::new().name("signals".into()).spawn(move || {
+        for _ in signals.forever() {
+            stop.stop();
+        }
+    })?;
+    Ok(())
+}
+
+/// What a user or a script needs to connect; the last line says that it can be done.
+fn announce(nqn: &str, bound: &[SocketAddr]) {
+    let mut text = format!("subsystem  {nqn}\n");
+    for at in bound {
+        text += &format!("listening  tcp://{at}\n");
+        let host = if at.ip().is_unspecified() { "ADDRESS".to_owned() } else { at.ip().to_string() };
+        text += &format!("           nvme connect -t tcp -a {host} -s {} -n {nqn}\n", at.port());
+    }
+    output::print(&(text + "ready"));
+}
+
+/// What hosts asked for: counted.
+fn summary(served: &Served) -> String {
+    let mut text = format!(
+        "served: {} controllers, {} queues, {} admin commands; {} hosts fell silent\n",
+        served.controllers, served.queues, served.admin_commands, served.expired
+    );
+    let named = |opcode: usize| opcode::name(opcode as u8).unwrap_or("of unknown opcodes");
+    for (opcode, count) in served.io_commands.iter().enumerate().filter(|(_, count)| **count > 0) {
+        text += &format!("  {:02X}h {:<12} {count}\n", opcode, named(opcode));
+    }
+    text += &format!(
+        "  {} I/O commands did not succeed; {} bytes came, {} bytes went\n",
+        served.io_errors, served.written_bytes, served.read_bytes
+    );
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_tcp_and_a_wrong_one_says_what_is_allowed() {
+        assert_eq!(address("tcp://127.0.0.1:4420").unwrap(), "127.0.0.1:4420".parse().unwrap());
+        assert_eq!(address("tcp://[::1]:0").unwrap(), "[::1]:0".parse().unwrap());
+        for wrong in ["127.0.0.1:4420", "rdma://127.0.0.1:4420", "tcp://127.0.0.1", "tcp://", ""] {
+            let error = address(wrong).unwrap_err().to_string();
+            assert!(error.contains("allowed: tcp://ADDRESS:PORT"), "{wrong}: {error}");
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! The one integration test binary of the crate.
+
+mod all {
+    mod serve;
+}

@@ -1,0 +1,92 @@
+//! NVMe/TCP initiator: a host's end of controllers and queues on a network, blocking.
+//!
+//! ```no_run
+//! # use kvdrive_host::tcp::{Error, Initiator, Options};
+//! let options = Options::default();
+//! let mut controller = Initiator::connect("127.0.0.1:4420", "nqn.2014-08.org.nvmexpress:uuid:...", &options)?;
+//! let mut queue = controller.io_queue(1, 128)?;
+//! let key = kvdrive_spec::Key::new(b"key").unwrap();
+//! queue.store(key, b"value")?;
+//! assert_eq!(queue.retrieve(key, 4096)?.1, b"value");
+//! # Ok::<(), Error>(())
+//! ```
+//!
+//! | item | what |
+//! |---|---|
+//! | [`Initiator`] | a controller: its admin queue, properties, Identify, logs, features |
+//! | [`Queue`] | one connection: any command with its data, several at a time; typed KV commands |
+//! | [`discover`] | what a discovery controller knows |
+//!
+//! What it does not do: reconnect, keep alive by itself, TLS.
+
+mod controller;
+mod queue;
+
+use std::io;
+
+use kvdrive_spec::Status;
+
+pub use controller::{Discovered, Initiator, discover};
+pub use queue::{Completed, Data, Queue};
+
+/// How to connect.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// HOSTNQN: who asks.
+    pub host_nqn: String,
+    /// Host identifier.
+    pub host_id: [u8; 16],
+    /// Ask for header digests.
+    pub header_digest: bool,
+    /// Ask for data digests.
+    pub data_digest: bool,
+    /// Compute data digests as if zeros filled the data up to a multiple of 4, as SPDK does, and not over the
+    /// bytes as they are, as Linux does.
+    pub padded_digest: bool,
+    /// KATO, ms; 0: the controller waits for ever.
+    pub keep_alive_ms: u32,
+    /// Put data into the capsule where the controller takes them there.
+    pub in_capsule: bool,
+    /// Ask for flow control of submission queues.
+    pub flow_control: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            host_nqn: "nqn.2014-08.org.nvmexpress:uuid:6b766472-6976-8500-8000-0000000000ff".into(),
+            host_id: *b"kvdrive-host-001",
+            header_digest: false,
+            data_digest: false,
+            padded_digest: false,
+            keep_alive_ms: 0,
+            in_capsule: true,
+            flow_control: true,
+        }
+    }
+}
+
+/// Why something on a connection failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The socket.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// The controller answered so.
+    #[error("{0}")]
+    Status(#[from] Status),
+    /// The controller refused a Connect; dword 0 says at which byte.
+    #[error("connect: {0}, dword 0 is {1:X}h")]
+    Refused(Status, u32),
+    /// The controller ended the connection.
+    #[error("the controller ended the connection: reason {reason:02X}h, information {information:X}h")]
+    Terminated {
+        /// FES.
+        reason: u16,
+        /// FEI.
+        information: u32,
+    },
+    /// The controller sent what it must not.
+    #[error("the controller broke the protocol: {0}")]
+    Protocol(&'static str),
+}

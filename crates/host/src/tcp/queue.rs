@@ -1,0 +1,363 @@
+//! One connection, which is one queue: commands out, completions in, with data in both directions.
+
+use std::io::{BufReader, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+
+use kvdrive_spec::list::ListReader;
+use kvdrive_spec::tcp::{self, DIGEST_BYTES, Header, digests, flag, kind};
+use kvdrive_spec::{Command, Cqe, Key, RetrieveOptions, SglDescriptor, Sqe, Status, Store, StoreOptions};
+use zerocopy::little_endian::{U16, U32};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+use super::{Error, Options};
+use crate::answers::NSID;
+
+/// Bytes that are read from the socket at a time.
+const READ_BYTES: usize = 64 << 10;
+
+/// The data of a command.
+#[derive(Clone, Copy, Debug)]
+pub enum Data<'a> {
+    /// There are none.
+    None,
+    /// They go with it.
+    Out(&'a [u8]),
+    /// There is room for so many bytes of an answer.
+    In(u32),
+}
+
+/// A command that has completed.
+#[derive(Clone, Debug)]
+pub struct Completed {
+    /// Its completion.
+    pub cqe: Cqe,
+    /// What it returned.
+    pub data: Vec<u8>,
+}
+
+impl Completed {
+    /// # Errors
+    /// The status, if it is not success.
+    pub fn ok(self) -> Result<Completed, Error> {
+        let status = self.cqe.status();
+        if status.is_success() { Ok(self) } else { Err(Error::Status(status)) }
+    }
+}
+
+/// A command under way.
+struct Pending {
+    out: Vec<u8>,
+    data: Vec<u8>,
+    room: u32,
+}
+
+/// One connection.
+pub struct Queue {
+    stream: BufReader<TcpStream>,
+    pending: Vec<Option<Pending>>,
+    digests: u8,
+    padded_digest: bool,
+    data_max_bytes: u32,
+    /// Most data in a capsule, bytes.
+    pub(super) in_capsule_bytes: u32,
+    /// Namespace of the typed commands.
+    pub nsid: u32,
+    outbox: Vec<u8>,
+}
+
+impl Queue {
+    /// Connects and initializes; the first command has to be Connect.
+    pub(super) fn open(at: impl ToSocketAddrs, options: &Options) -> Result<Queue, Error> {
+        let mut stream = TcpStream::connect(at)?;
+        stream.set_nodelay(true)?;
+        let wanted =
+            u8::from(options.header_digest) * digests::HEADER + u8::from(options.data_digest) * digests::DATA;
+        let mut request = tcp::InitializeRequest::new_zeroed();
+        request.header = Header::new(kind::IC_REQ, 128);
+        request.digests = wanted;
+        stream.write_all(request.as_bytes())?;
+        let mut response = tcp::InitializeResponse::new_zeroed();
+        stream.read_exact(response.as_mut_bytes())?;
+        if response.header != Header::new(kind::IC_RESP, 128) || response.data_alignment_z != 0 {
+            return Err(Error::Protocol("no ICResp that fits"));
+        }
+        if response.digests & !wanted != 0 || response.data_max_bytes.get() < 4096 {
+            return Err(Error::Protocol("an ICResp with what was not asked for"));
+        }
+        Ok(Queue {
+            stream: BufReader::with_capacity(READ_BYTES, stream),
+            pending: Vec::new(),
+            digests: response.digests,
+            padded_digest: options.padded_digest,
+            data_max_bytes: response.data_max_bytes.get(),
+            in_capsule_bytes: if options.in_capsule { tcp::ADMIN_IN_CAPSULE_BYTES } else { 1024 },
+            nsid: NSID,
+            outbox: Vec::new(),
+        })
+    }
+
+    /// The socket, for whoever wants to break it.
+    pub fn socket(&self) -> &TcpStream {
+        self.stream.get_ref()
+    }
+
+    /// Commands under way.
+    pub fn under_way(&self) -> usize {
+        self.pending.iter().flatten().count()
+    }
+
+    fn has(&self, digest: u8) -> bool {
+        self.digests & digest != 0
+    }
+
+    fn data_digest(&self, data: &[u8]) -> u32 {
+        let padding = if self.padded_digest { data.len().next_multiple_of(4) - data.len() } else { 0 };
+        crc32c::crc32c_append(crc32c::crc32c(data), &[0; 3][..padding])
+    }
+
+    /// Adds a unit to the outbox, with digests, PDO and PLEN as they must be.
+    fn put(&mut self, header: &mut [u8], data: &[u8]) {
+        let mut bytes = header.len() + if self.has(digests::HEADER) { DIGEST_BYTES } else { 0 };
+        if self.has(digests::HEADER) {
+            header[1] |= flag::HEADER_DIGEST;
+        }
+        if !data.is_empty() {
+            header[3] = bytes as u8;
+            bytes += data.len();
+            if self.has(digests::DATA) {
+                header[1] |= flag::DATA_DIGEST;
+                bytes += DIGEST_BYTES;
+            }
+        }
+        header[4..8].copy_from_slice(&(bytes as u32).to_le_bytes());
+        self.outbox.extend_from_slice(header);
+        if self.has(digests::HEADER) {
+            self.outbox.extend_from_slice(&crc32c::crc32c(header).to_le_bytes());
+        }
+        self.outbox.extend_from_slice(data);
+        if !data.is_empty() && self.has(digests::DATA) {
+            self.outbox.extend_from_slice(&self.data_digest(data).to_le_bytes());
+        }
+    }
+
+    fn flush(&mut self) -> Result<(), Error> {
+        let sent = self.stream.get_mut().write_all(&self.outbox);
+        self.outbox.clear();
+        Ok(sent?)
+    }
+
+    /// Sends a command; its identifier and data pointer are made here. Returns the identifier.
+    ///
+    /// # Errors
+    /// The socket.
+    pub fn submit(&mut self, mut sqe: Sqe, data: Data<'_>) -> Result<u16, Error> {
+        let cid = self.pending.iter().position(Option::is_none).unwrap_or(self.pending.len());
+        if cid == self.pending.len() {
+            self.pending.push(None);
+        }
+        sqe.cid = U16::new(cid as u16);
+        let mut pending = Pending { out: Vec::new(), data: Vec::new(), room: 0 };
+        let mut in_capsule: &[u8] = &[];
+        match data {
+            Data::None => {
+                // Inline commands have bytes of a value where others have their descriptor.
+                sqe.flags |= 0x40;
+            }
+            Data::Out(bytes) if bytes.len() <= self.in_capsule_bytes as usize => {
+                sqe.set_sgl(SglDescriptor::in_capsule(bytes.len() as u32));
+                in_capsule = bytes;
+            }
+            Data::Out(bytes) => {
+                sqe.set_sgl(SglDescriptor::transport(bytes.len() as u32));
+                pending.out = bytes.to_vec();
+            }
+            Data::In(room) => {
+                sqe.set_sgl(SglDescriptor::transport(room));
+                pending.room = room;
+            }
+        }
+        self.pending[cid] = Some(pending);
+        let mut capsule = tcp::CommandCapsule { header: Header::new(kind::CAPSULE_CMD, 72), sqe };
+        self.put(capsule.as_mut_bytes(), in_capsule);
+        self.flush()?;
+        Ok(cid as u16)
+    }
+
+    /// Waits for the next completion.
+    ///
+    /// # Errors
+    /// The socket, a termination, or what the controller sent and must not.
+    pub fn next_completion(&mut self) -> Result<Completed, Error> {
+        loop {
+            let mut header = [0; 128];
+            self.stream.read_exact(&mut header[..Header::BYTES])?;
+            let header_bytes = usize::from(header[2]);
+            if Some(header[2]) != tcp::header_bytes(header[0]) {
+                return Err(Error::Protocol("a header of another length"));
+            }
+            self.stream.read_exact(&mut header[Header::BYTES..header_bytes])?;
+            if header[0] == kind::C2H_TERM_REQ {
+                let unit = tcp::Termination::read_from_bytes(&header[..24]).expect("it has its size");
+                let (reason, information) = (unit.reason.get(), unit.information.get());
+                return Err(Error::Terminated { reason, information });
+            }
+            self.check_header_digest(&header[..header_bytes])?;
+            match header[0] {
+                kind::CAPSULE_RESP => {
+                    let unit = tcp::ResponseCapsule::read_from_bytes(&header[..24]).expect("it has its size");
+                    let slot = self.pending.get_mut(usize::from(unit.cqe.cid.get())).and_then(Option::take);
+                    let pending = slot.ok_or(Error::Protocol("a response to nothing"))?;
+                    return Ok(Completed { cqe: unit.cqe, data: pending.data });
+                }
+                kind::C2H_DATA => self.take_data(&header[..24])?,
+                kind::R2T => self.send_data(&header[..24])?,
+                _ => return Err(Error::Protocol("a unit that only hosts send")),
+            }
+        }
+    }
+
+    fn check_header_digest(&mut self, header: &[u8]) -> Result<(), Error> {
+        if !self.has(digests::HEADER) {
+            return Ok(());
+        }
+        let mut digest = [0; DIGEST_BYTES];
+        self.stream.read_exact(&mut digest)?;
+        if header[1] & flag::HEADER_DIGEST == 0 || crc32c::crc32c(header).to_le_bytes() != digest {
+            return Err(Error::Protocol("a header digest is wrong"));
+        }
+        Ok(())
+    }
+
+    fn take_data(&mut self, header: &[u8]) -> Result<(), Error> {
+        let unit = tcp::Transfer::read_from_bytes(header).expect("it has its size");
+        let before = 24 + if self.has(digests::HEADER) { DIGEST_BYTES } else { 0 };
+        let padding = usize::from(unit.header.data_at)
+            .checked_sub(before)
+            .ok_or(Error::Protocol("data inside their header"))?;
+        let behind = if self.has(digests::DATA) { DIGEST_BYTES } else { 0 };
+        let bytes = unit.length.get() as usize;
+        if unit.header.bytes.get() as usize != before + padding + bytes + behind {
+            return Err(Error::Protocol("data of another length than their unit"));
+        }
+        let pending = self.pending.get_mut(usize::from(unit.cid.get())).and_then(Option::as_mut);
+        let pending = pending.ok_or(Error::Protocol("data for nothing"))?;
+        if unit.offset.get() as usize != pending.data.len()
+            || pending.data.len() + bytes > pending.room as usize
+        {
+            return Err(Error::Protocol("data that do not follow on, or too many"));
+        }
+        let mut skipped = [0; 255];
+        self.stream.read_exact(&mut skipped[..padding])?;
+        let mut data = vec![0; bytes];
+        self.stream.read_exact(&mut data)?;
+        if behind > 0 {
+            let mut digest = [0; DIGEST_BYTES];
+            self.stream.read_exact(&mut digest)?;
+            if self.data_digest(&data) != u32::from_le_bytes(digest) {
+                return Err(Error::Protocol("a data digest is wrong"));
+            }
+        }
+        let pending = self.pending[usize::from(unit.cid.get())].as_mut().expect("it was there");
+        pending.data.extend_from_slice(&data);
+        Ok(())
+    }
+
+    /// The controller is ready for data.
+    fn send_data(&mut self, header: &[u8]) -> Result<(), Error> {
+        let unit = tcp::Transfer::read_from_bytes(header).expect("it has its size");
+        let (from, bytes) = (unit.offset.get() as usize, unit.length.get() as usize);
+        let pending = self.pending.get_mut(usize::from(unit.cid.get())).and_then(Option::as_mut);
+        let pending = pending.ok_or(Error::Protocol("an R2T for nothing"))?;
+        let out = std::mem::take(&mut pending.out);
+        let wanted = out.get(from..).and_then(|rest| rest.get(..bytes)).filter(|wanted| !wanted.is_empty());
+        let Some(wanted) = wanted else { return Err(Error::Protocol("an R2T for data there are not")) };
+        let most = self.data_max_bytes as usize;
+        for (index, piece) in wanted.chunks(most).enumerate() {
+            let at = index * most;
+            let mut data = tcp::Transfer::new_zeroed();
+            data.header = Header::new(kind::H2C_DATA, 24);
+            data.header.flags = if at + piece.len() == bytes { flag::LAST } else { 0 };
+            data.cid = unit.cid;
+            data.tag = unit.tag;
+            data.offset = U32::new((from + at) as u32);
+            data.length = U32::new(piece.len() as u32);
+            self.put(data.as_mut_bytes(), piece);
+        }
+        if let Some(pending) = &mut self.pending[usize::from(unit.cid.get())] {
+            pending.out = out;
+        }
+        self.flush()
+    }
+
+    /// Sends a command and waits for it. Nothing else may be under way.
+    ///
+    /// # Errors
+    /// As [`Queue::next_completion`]; a status other than success is none here.
+    pub fn execute(&mut self, sqe: Sqe, data: Data<'_>) -> Result<Completed, Error> {
+        self.submit(sqe, data)?;
+        self.next_completion()
+    }
+
+    /// Stores a value.
+    ///
+    /// # Errors
+    /// The status, or as [`Queue::next_completion`].
+    pub fn store(&mut self, key: Key, value: &[u8]) -> Result<(), Error> {
+        self.store_with(key, value, StoreOptions::default())
+    }
+
+    /// Stores a value under a condition.
+    ///
+    /// # Errors
+    /// The status, or as [`Queue::next_completion`].
+    pub fn store_with(&mut self, key: Key, value: &[u8], options: StoreOptions) -> Result<(), Error> {
+        let store = Store { key, value_bytes: value.len() as u32, options };
+        self.execute(Command::Store(store).encode(0, self.nsid), Data::Out(value))?.ok().map(|_| ())
+    }
+
+    /// Retrieves a value, of which `room` bytes are wanted; returns its size and those bytes.
+    ///
+    /// # Errors
+    /// The status, or as [`Queue::next_completion`].
+    pub fn retrieve(&mut self, key: Key, room: u32) -> Result<(u32, Vec<u8>), Error> {
+        let command = Command::Retrieve { key, buffer_bytes: room, options: RetrieveOptions::default() };
+        let completed = self.execute(command.encode(0, self.nsid), Data::In(room))?.ok()?;
+        let (value_bytes, mut data) = (completed.cqe.dw0.get(), completed.data);
+        // A controller may fill the last dword up.
+        data.truncate(value_bytes as usize);
+        Ok((value_bytes, data))
+    }
+
+    /// Removes a pair.
+    ///
+    /// # Errors
+    /// The status, or as [`Queue::next_completion`].
+    pub fn delete(&mut self, key: Key) -> Result<(), Error> {
+        let sqe = Command::Delete { key }.encode(0, self.nsid);
+        self.execute(sqe, Data::None)?.ok().map(|_| ())
+    }
+
+    /// Is there a pair?
+    ///
+    /// # Errors
+    /// The status, or as [`Queue::next_completion`].
+    pub fn exist(&mut self, key: Key) -> Result<bool, Error> {
+        let sqe = Command::Exist { key }.encode(0, self.nsid);
+        match self.execute(sqe, Data::None)?.ok() {
+            Ok(_) => Ok(true),
+            Err(Error::Status(Status::KEY_NOT_FOUND)) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Keys from `start` on, as many as fit `room` bytes.
+    ///
+    /// # Errors
+    /// The status, or as [`Queue::next_completion`].
+    pub fn list(&mut self, start: Option<Key>, room: u32) -> Result<Vec<Key>, Error> {
+        let sqe = Command::List { start, buffer_bytes: room }.encode(0, self.nsid);
+        let completed = self.execute(sqe, Data::In(room))?.ok()?;
+        let keys = ListReader::new(&completed.data).map_err(|_| Error::Protocol("a list cut short"))?;
+        keys.map(|key| key.map_err(|_| Error::Protocol("a list that contradicts itself"))).collect()
+    }
+}

@@ -1,0 +1,234 @@
+//! Fabrics commands: how a host on a network reaches a controller's queues and properties (opcode 7Fh).
+//!
+//! ```text
+//!  byte   0     1      2     4        5         24          40                     64
+//!       +-----+------+-----+--------+----------+-----------+----------------------+
+//!       | 7Fh | PSDT | CID | FCTYPE | reserved | SGL 1     | of the type          |
+//!       +-----+------+-----+--------+----------+-----------+----------------------+
+//!
+//!  FCTYPE                  40          42    44      46      48
+//!  01h  Connect            RECFMT 0    QID   SQSIZE  CATTR   KATO, ms      1024 bytes of data
+//!  04h  Property Get       attribute   -     offset  -       -
+//!  00h  Property Set       attribute   -     offset  -       value, 8 bytes
+//!  08h  Disconnect         RECFMT 0    -     -       -       -
+//! ```
+//!
+//! Bits 1:0 of FCTYPE give the direction of the data, as those of an opcode do. Authentication (05h, 06h) is
+//! not laid out here. SQSIZE is 0's based.
+//!
+//! What an entry says of itself is checked here; whether there is such a controller or queue is not.
+
+use zerocopy::little_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::opcode;
+use crate::sqe::Sqe;
+use crate::status::Status;
+
+/// Types of Fabrics commands (byte 4 of the entry).
+pub mod fctype {
+    /// Property Set.
+    pub const PROPERTY_SET: u8 = 0x00;
+    /// Connect.
+    pub const CONNECT: u8 = 0x01;
+    /// Property Get.
+    pub const PROPERTY_GET: u8 = 0x04;
+    /// Disconnect: ends one I/O queue.
+    pub const DISCONNECT: u8 = 0x08;
+}
+
+/// Name of the discovery subsystem that every port has.
+pub const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
+/// Longest NVMe qualified name, without the zero behind it.
+pub const NQN_MAX_BYTES: usize = 223;
+/// Controller identifier in a Connect that leaves the choice to the subsystem.
+pub const ANY_CONTROLLER: u16 = 0xFFFF;
+/// SQHD of a queue whose host asked for no flow control.
+pub const NO_FLOW_CONTROL_HEAD: u16 = 0xFFFF;
+
+/// Connect, as its entry has it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Connect {
+    /// RECFMT: format of the data; 0 is the one there is.
+    pub record_format: u16,
+    /// Which queue; 0 is the admin queue.
+    pub queue_id: u16,
+    /// SQSIZE: entries of the queue, 0's based.
+    pub entries_z: u16,
+    /// CATTR; bit 2: no flow control of the submission queue.
+    pub attributes: u8,
+    /// KATO: how long the controller waits for a sign of its host, ms; 0: for ever.
+    pub keep_alive_ms: u32,
+}
+
+impl Connect {
+    /// CATTR bit 2: the host does not want to hear of the queue's head.
+    pub const NO_FLOW_CONTROL: u8 = 1 << 2;
+    /// Where the entry names the queue, for "invalid parameters".
+    pub const QUEUE_ID_AT: u16 = 42;
+    /// Where it names the queue's size.
+    pub const ENTRIES_AT: u16 = 44;
+}
+
+/// A Fabrics command.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fabrics {
+    /// Makes this connection a queue of a controller.
+    Connect(Connect),
+    /// Reads a property.
+    PropertyGet {
+        /// Eight bytes, not four.
+        wide: bool,
+        /// Which one ([`property`]).
+        offset: u32,
+    },
+    /// Writes a property.
+    PropertySet {
+        /// Eight bytes, not four.
+        wide: bool,
+        /// Which one ([`property`]).
+        offset: u32,
+        /// The value; of a narrow one the low half counts.
+        value: u64,
+    },
+    /// Ends this I/O queue.
+    Disconnect,
+}
+
+/// The type of a Fabrics command, with the direction in bits 1:0.
+#[inline]
+#[must_use]
+pub fn fctype_of(sqe: &Sqe) -> u8 {
+    sqe.nsid.get() as u8
+}
+
+impl Fabrics {
+    /// What this entry, whose opcode is 7Fh, asks for.
+    ///
+    /// # Errors
+    /// [`Status::INVALID_OPCODE`] for another type; [`Status::INVALID_FIELD`] for a size of property that
+    /// there is not.
+    pub fn decode(sqe: &Sqe) -> Result<Fabrics, Status> {
+        let wide = match sqe.cdw10.get() & 0b111 {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(Status::INVALID_FIELD),
+        };
+        match fctype_of(sqe) {
+            fctype::CONNECT => Ok(Fabrics::Connect(Connect {
+                record_format: sqe.cdw10.get() as u16,
+                queue_id: (sqe.cdw10.get() >> 16) as u16,
+                entries_z: sqe.cdw11.get() as u16,
+                attributes: (sqe.cdw11.get() >> 16) as u8,
+                keep_alive_ms: sqe.cdw12.get(),
+            })),
+            fctype::PROPERTY_GET => Ok(Fabrics::PropertyGet { wide: wide?, offset: sqe.cdw11.get() }),
+            fctype::PROPERTY_SET => Ok(Fabrics::PropertySet {
+                wide: wide?,
+                offset: sqe.cdw11.get(),
+                value: u64::from(sqe.cdw13.get()) << 32 | u64::from(sqe.cdw12.get()),
+            }),
+            fctype::DISCONNECT => Ok(Fabrics::Disconnect),
+            _ => Err(Status::INVALID_OPCODE),
+        }
+    }
+
+    /// The entry that asks for this. The data pointer is zero.
+    #[must_use]
+    pub fn encode(&self, cid: u16) -> Sqe {
+        let kind = match self {
+            Fabrics::Connect(_) => fctype::CONNECT,
+            Fabrics::PropertyGet { .. } => fctype::PROPERTY_GET,
+            Fabrics::PropertySet { .. } => fctype::PROPERTY_SET,
+            Fabrics::Disconnect => fctype::DISCONNECT,
+        };
+        let mut sqe = Sqe::new(opcode::FABRICS, cid, u32::from(kind));
+        match *self {
+            Fabrics::Connect(connect) => {
+                sqe.cdw10 = U32::new(u32::from(connect.queue_id) << 16 | u32::from(connect.record_format));
+                sqe.cdw11 = U32::new(u32::from(connect.attributes) << 16 | u32::from(connect.entries_z));
+                sqe.cdw12 = U32::new(connect.keep_alive_ms);
+            }
+            Fabrics::PropertyGet { wide, offset } => {
+                sqe.cdw10 = U32::new(u32::from(wide));
+                sqe.cdw11 = U32::new(offset);
+            }
+            Fabrics::PropertySet { wide, offset, value } => {
+                sqe.cdw10 = U32::new(u32::from(wide));
+                sqe.cdw11 = U32::new(offset);
+                sqe.cdw12 = U32::new(value as u32);
+                sqe.cdw13 = U32::new((value >> 32) as u32);
+            }
+            Fabrics::Disconnect => {}
+        }
+        sqe
+    }
+}
+
+/// What a Connect brings: 1024 bytes.
+///
+/// ```text
+///  byte 0                16       18         256       512        768        1024
+///     +-----------------+--------+----------+---------+----------+----------+
+///     | host identifier | CNTLID | reserved | SUBNQN  | HOSTNQN  | reserved |
+///     +-----------------+--------+----------+---------+----------+----------+
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct ConnectData {
+    /// Host identifier: which machine, however many names it has.
+    pub host_id: [u8; 16],
+    /// CNTLID: [`ANY_CONTROLLER`] for an admin queue, the controller's own for an I/O queue.
+    pub controller_id: U16,
+    /// Zero.
+    pub reserved_18: [u8; 238],
+    /// SUBNQN: which subsystem, zero padded.
+    pub subsystem_nqn: [u8; 256],
+    /// HOSTNQN: who asks, zero padded.
+    pub host_nqn: [u8; 256],
+    /// Zero.
+    pub reserved_768: [u8; 256],
+}
+
+impl ConnectData {
+    /// Size in bytes.
+    pub const BYTES: usize = 1024;
+    /// Where the data name the controller, for "invalid parameters".
+    pub const CONTROLLER_ID_AT: u16 = 16;
+    /// Where they name the subsystem.
+    pub const SUBSYSTEM_NQN_AT: u16 = 256;
+    /// Where they name the host.
+    pub const HOST_NQN_AT: u16 = 512;
+}
+
+/// The name in a field of 256 bytes; `None` if it does not end there, is empty, longer than a name may be,
+/// no text, or none of "nqn.".
+#[must_use]
+pub fn nqn(field: &[u8; 256]) -> Option<&str> {
+    let end = field.iter().position(|byte| *byte == 0)?;
+    let name = std::str::from_utf8(&field[..end]).ok()?;
+    (name.len() <= NQN_MAX_BYTES && name.starts_with("nqn.")).then_some(name)
+}
+
+/// A name in a field of 256 bytes; `None` if it is too long.
+#[must_use]
+pub fn nqn_field(name: &str) -> Option<[u8; 256]> {
+    let mut field = [0; 256];
+    field.get_mut(..name.len()).filter(|_| name.len() <= NQN_MAX_BYTES)?.copy_from_slice(name.as_bytes());
+    Some(field)
+}
+
+/// Dword 0 of a refused Connect ([`Status::CONNECT_INVALID_PARAMETERS`]): which byte is wrong, of the data or
+/// of the entry.
+#[must_use]
+pub fn invalid_parameter(at: u16, in_data: bool) -> u32 {
+    u32::from(in_data) << 16 | u32::from(at)
+}
+
+const _: () = {
+    use std::mem::offset_of;
+    assert!(size_of::<ConnectData>() == ConnectData::BYTES);
+    assert!(offset_of!(ConnectData, controller_id) == 16);
+    assert!(offset_of!(ConnectData, subsystem_nqn) == 256);
+    assert!(offset_of!(ConnectData, host_nqn) == 512);
+};

@@ -1,0 +1,431 @@
+//! A namespace that is a drive: its thread, and commands to it over `kvdrive_link::shared`.
+//!
+//! An entry goes to the drive as the host made it, but for what belongs to the way it came: identifier,
+//! namespace and data pointer. So the drive answers Store, Retrieve, List, Delete, Exist and the vendor
+//! commands as it does on any other way. What a network cannot carry is refused here: windows, entries that
+//! are value bytes, PRP pages with a tail, and completions left out.
+//!
+//! ```text
+//!   submit ─► a slot of the session's queue ─► SharedQueue ═══ the drive's thread
+//!   poll  ◄── slot, answer copied out       ◄── inbox, bell ◄═╝
+//! ```
+//!
+//! Queues of the drive outlive sessions: one that ends gives its queue to a later one, after its commands have
+//! come back, the value it had begun is discarded and its iterators are closed.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use kvdrive_content::{Piece, Region};
+use kvdrive_link::shared::{
+    BuildError, CompletionSink, Ended, ServerConfig, Serving, SharedBuffer, SharedLink, SharedQueue,
+    serve_thread,
+};
+use kvdrive_link::{HostMemory, Link};
+use kvdrive_sim::Sim;
+use kvdrive_spec::identify::{CSI_KV, IDENTIFY_BYTES, KvNamespace, cns};
+use kvdrive_spec::opcode::{self, Direction};
+use kvdrive_spec::{Command, Cqe, SglDescriptor, Sqe, Status};
+use zerocopy::little_endian::{U16, U32};
+use zerocopy::{FromBytes, FromZeros};
+
+use crate::bell::Bell;
+use crate::buffer::Buffer;
+use crate::namespace::{Completion, Namespace, Session, Tag};
+use crate::subsystem::NOT_OVER_NETWORKS;
+
+/// The one namespace of a drive.
+const DRIVE_NSID: u32 = 1;
+/// Bit 2 of an entry's flags: no completion.
+const QUIET: u8 = 1 << 2;
+/// Buffers of the drive that have grown beyond this are not kept at this size.
+const KEPT_BYTES: u32 = 256 << 10;
+/// Between two looks whether a drive that was switched on says what it is.
+const LOOK: Duration = Duration::from_micros(200);
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What the drive's thread has for ours: completions with the number of their queue.
+struct Inbox {
+    completions: Mutex<Vec<(u32, Cqe)>>,
+    filled: AtomicBool,
+    off: AtomicBool,
+    bell: Arc<Bell>,
+}
+
+/// Where one queue's completions go.
+struct Outlet {
+    number: u32,
+    inbox: Arc<Inbox>,
+}
+
+impl CompletionSink for Outlet {
+    fn complete(&self, _: &SharedQueue, cqes: &[Cqe]) {
+        lock(&self.inbox.completions).extend(cqes.iter().map(|cqe| (self.number, *cqe)));
+        self.inbox.filled.store(true, Ordering::Release);
+        self.inbox.bell.ring();
+    }
+
+    fn power_off(&self) {
+        self.inbox.off.store(true, Ordering::Release);
+        self.inbox.bell.ring();
+    }
+}
+
+/// Whom a command of the drive is for.
+enum For {
+    Nobody,
+    Host(Tag, Buffer),
+    /// Identify: the namespace's own look at itself, for a host or for nobody.
+    Identify(Option<(Tag, Buffer)>),
+    /// An iterator that nobody uses any more is closed.
+    Cleanup,
+}
+
+struct Slot {
+    whom: For,
+    opcode: u8,
+    /// Of NEXT and close: which iterator.
+    iterator: u32,
+    memory: Option<Arc<SharedBuffer>>,
+}
+
+struct Queue {
+    queue: Arc<SharedQueue>,
+    slots: Vec<Slot>,
+    free: Vec<u16>,
+    is_open: bool,
+    iterators: Vec<u32>,
+}
+
+impl Queue {
+    fn new(queue: Arc<SharedQueue>, slots: u32) -> Queue {
+        let slot = || Slot { whom: For::Nobody, opcode: 0, iterator: 0, memory: None };
+        let slots: Vec<Slot> = (0..slots).map(|_| slot()).collect();
+        let free = (0..slots.len()).rev().map(|slot| slot as u16).collect();
+        Queue { queue, slots, free, is_open: true, iterators: Vec::new() }
+    }
+
+    fn under_way(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+}
+
+/// Number of the admin queue in [`DriveNamespace::queues`].
+const ADMIN: usize = 0;
+
+/// A drive as a namespace. Dropped, it has the drive end.
+pub struct DriveNamespace {
+    link: Arc<SharedLink>,
+    inbox: Arc<Inbox>,
+    identity: KvNamespace,
+    queues: Vec<Queue>,
+    idle: Vec<usize>,
+    /// Size of the drive's view of a buffer; memory is taken as it is written.
+    buffer_bytes: u32,
+    spare: Vec<Arc<SharedBuffer>>,
+    under_way: usize,
+    /// Identify commands that wait for room on the admin queue.
+    identifying: VecDeque<(Tag, Buffer)>,
+    /// Refused here, to be told at the next look.
+    refused: Vec<Completion>,
+    taken: Vec<(u32, Cqe)>,
+    entry: Vec<Sqe>,
+}
+
+/// Builds a drive on a thread of its own and serves it there, for commands that move up to
+/// `transfer_max_bytes`. `build` gets the executor and the host memory, and returns the drive's link and a
+/// function that is called at the end.
+///
+/// # Errors
+/// What `build` returns; the thread has ended then.
+pub fn power_on<R, F>(
+    config: ServerConfig,
+    bell: Arc<Bell>,
+    transfer_max_bytes: u32,
+    build: impl FnOnce(&Sim, Rc<dyn HostMemory>) -> Result<(Rc<Link>, F), BuildError> + Send + 'static,
+) -> Result<(DriveNamespace, Serving<R>), BuildError>
+where
+    F: FnOnce(Ended) -> R + 'static,
+    R: Send + 'static,
+{
+    let inbox = Arc::new(Inbox {
+        completions: Mutex::default(),
+        filled: AtomicBool::new(false),
+        off: AtomicBool::new(false),
+        bell,
+    });
+    let (link, admin) = SharedLink::new(Arc::new(Outlet { number: ADMIN as u32, inbox: inbox.clone() }));
+    let serving = serve_thread(&link, config, build)?;
+    let slots = admin.entries() - 1;
+    let mut namespace = DriveNamespace {
+        link,
+        inbox,
+        identity: KvNamespace::new_zeroed(),
+        queues: vec![Queue::new(admin, slots)],
+        idle: Vec::new(),
+        buffer_bytes: transfer_max_bytes.max(IDENTIFY_BYTES as u32),
+        spare: Vec::new(),
+        under_way: 0,
+        identifying: VecDeque::new(),
+        refused: Vec::new(),
+        taken: Vec::new(),
+        entry: Vec::new(),
+    };
+    namespace.look_at_itself(None);
+    while namespace.under_way > 0 {
+        thread::sleep(LOOK);
+        namespace.poll(&mut Vec::new());
+    }
+    Ok((namespace, serving))
+}
+
+impl DriveNamespace {
+    fn is_off(&self) -> bool {
+        self.inbox.off.load(Ordering::Acquire)
+    }
+
+    /// Sends Identify to the drive; there must be room on its admin queue.
+    fn look_at_itself(&mut self, whom: Option<(Tag, Buffer)>) {
+        let mut sqe = Sqe::new(opcode::admin::IDENTIFY, 0, DRIVE_NSID);
+        sqe.cdw10 = U32::new(u32::from(cns::CSI_NAMESPACE));
+        sqe.cdw11 = U32::new(u32::from(CSI_KV) << 24);
+        self.send(ADMIN, sqe, For::Identify(whom), IDENTIFY_BYTES as u32);
+    }
+
+    /// Sends an entry to the drive, with memory for `data_bytes` bytes; a host's own bytes are in there if the
+    /// command brings some.
+    fn send(&mut self, number: usize, mut sqe: Sqe, whom: For, data_bytes: u32) {
+        let memory = (data_bytes > 0)
+            .then(|| self.spare.pop().unwrap_or_else(|| self.link.memory().map(self.buffer_bytes)));
+        if let Some(memory) = &memory {
+            match &whom {
+                For::Host(_, data) if opcode::direction(sqe.opcode) == Direction::ToDrive => {
+                    memory.fill(Piece::Bytes(data));
+                }
+                _ => memory.clear(),
+            }
+            sqe.set_sgl(SglDescriptor::data_block(memory.address(), data_bytes));
+        }
+        let queue = &mut self.queues[number];
+        let slot = queue.free.pop().expect("a session has no more commands than its queue has slots");
+        sqe.cid = U16::new(slot);
+        let iterator = sqe.cdw12.get();
+        queue.slots[usize::from(slot)] = Slot { whom, opcode: sqe.opcode, iterator, memory };
+        self.entry.push(sqe);
+        let fits = queue.queue.submit(&mut self.entry, 0);
+        assert!(fits, "a queue of the drive has an entry for each of its slots");
+        self.under_way += 1;
+    }
+
+    /// Completes everything that a drive without power will not.
+    fn fail_all(&mut self, done: &mut Vec<Completion>) {
+        for queue in &mut self.queues {
+            for (index, slot) in queue.slots.iter_mut().enumerate() {
+                let whom = std::mem::replace(&mut slot.whom, For::Nobody);
+                slot.memory = None;
+                match whom {
+                    For::Nobody => continue,
+                    For::Host(tag, data) | For::Identify(Some((tag, data))) => {
+                        done.push(Completion::failed(tag, Status::INTERNAL, data));
+                    }
+                    For::Identify(None) | For::Cleanup => {}
+                }
+                queue.free.push(index as u16);
+            }
+        }
+        let waiting = self.identifying.drain(..);
+        done.extend(waiting.map(|(tag, data)| Completion::failed(tag, Status::INTERNAL, data)));
+        self.under_way = 0;
+    }
+
+    /// A command of the drive has completed.
+    fn take(&mut self, number: u32, cqe: &Cqe, done: &mut Vec<Completion>) {
+        let number = number as usize;
+        let queue = &mut self.queues[number];
+        let Some(slot) = queue.slots.get_mut(usize::from(cqe.cid.get())) else { return };
+        let whom = std::mem::replace(&mut slot.whom, For::Nobody);
+        if matches!(whom, For::Nobody) {
+            // It was given up when the power went.
+            return;
+        }
+        let (opcode, iterator, memory) = (slot.opcode, slot.iterator, slot.memory.take());
+        queue.free.push(cqe.cid.get());
+        queue.queue.ring_completion();
+        self.under_way -= 1;
+        let status = cqe.status();
+        match whom {
+            For::Nobody | For::Cleanup => {}
+            For::Host(tag, mut data) => {
+                note_iterator(&mut queue.iterators, opcode, iterator, cqe);
+                let mut data_bytes = 0;
+                if let Some(memory) = &memory
+                    && opcode::direction(opcode) == Direction::ToHost
+                    && status.is_success()
+                {
+                    data_bytes = copy_answer(memory, &mut data);
+                }
+                let (dw0, dw1) = (cqe.dw0.get(), cqe.dw1.get());
+                done.push(Completion { tag, status, dw0, dw1, data, data_bytes });
+            }
+            For::Identify(whom) => {
+                let mut page = [0; IDENTIFY_BYTES];
+                if let (Some(memory), true) = (&memory, status.is_success()) {
+                    copy_answer(memory, &mut page);
+                    self.identity = KvNamespace::read_from_bytes(&page).expect("Identify data has its size");
+                }
+                if let Some((tag, mut data)) = whom {
+                    let data_bytes = data.len().min(IDENTIFY_BYTES);
+                    data[..data_bytes].copy_from_slice(&page[..data_bytes]);
+                    done.push(Completion { tag, status, dw0: 0, dw1: 0, data, data_bytes });
+                }
+            }
+        }
+        self.spare.extend(memory);
+        if number != ADMIN && !self.queues[number].is_open {
+            self.clean_up(number);
+        }
+    }
+
+    /// A session has ended: once all of its commands are back, its iterators are closed and its queue is for
+    /// somebody else.
+    fn clean_up(&mut self, number: usize) {
+        let queue = &mut self.queues[number];
+        if queue.under_way() > 0 || self.inbox.off.load(Ordering::Acquire) {
+            return;
+        }
+        if let Some(iterator) = queue.iterators.pop() {
+            let sqe = Command::IterClose { iterator }.encode(0, DRIVE_NSID);
+            self.send(number, sqe, For::Cleanup, 0);
+            return;
+        }
+        queue.queue.reset();
+        self.idle.push(number);
+    }
+}
+
+/// Keeps track of the iterators that a session has open.
+fn note_iterator(iterators: &mut Vec<u32>, opcode: u8, iterator: u32, cqe: &Cqe) {
+    let status = cqe.status();
+    match opcode {
+        opcode::SEEK if status.is_success() => iterators.push(cqe.dw1.get()),
+        opcode::ITER_CLOSE if status.is_success() => iterators.retain(|open| *open != iterator),
+        opcode::NEXT if status == Status::ITERATOR_LOST => iterators.retain(|open| *open != iterator),
+        _ => {}
+    }
+}
+
+/// Copies what the drive wrote; returns how much that was.
+fn copy_answer(memory: &SharedBuffer, to: &mut [u8]) -> usize {
+    let mut content = Region::new();
+    memory.swap(&mut content);
+    let bytes = (content.written_end() as usize).min(to.len());
+    content.copy_to(0, &mut to[..bytes]);
+    if content.written_end() <= KEPT_BYTES {
+        content.clear();
+        memory.swap(&mut content);
+    }
+    bytes
+}
+
+impl Namespace for DriveNamespace {
+    fn identity(&self) -> &KvNamespace {
+        &self.identity
+    }
+
+    fn open(&mut self, entries: u32) -> Result<Session, Status> {
+        if self.is_off() {
+            return Err(Status::NAMESPACE_NOT_READY);
+        }
+        let fits = |number: &usize| self.queues[*number].slots.len() as u32 >= entries;
+        if let Some(at) = self.idle.iter().position(fits) {
+            let number = self.idle.swap_remove(at);
+            self.queues[number].is_open = true;
+            return Ok(Session(number as u32));
+        }
+        let slots = entries.next_power_of_two().min(1 << 16);
+        let number = self.queues.len();
+        let outlet = Outlet { number: number as u32, inbox: self.inbox.clone() };
+        // One entry of a ring always stays empty.
+        let queue = self.link.create_queue(slots + 1, Arc::new(outlet));
+        let queue = queue.map_err(|_| Status::NAMESPACE_NOT_READY)?;
+        self.queues.push(Queue::new(queue, slots));
+        Ok(Session(number as u32))
+    }
+
+    fn close(&mut self, session: Session) {
+        let number = session.0 as usize;
+        self.queues[number].is_open = false;
+        self.clean_up(number);
+    }
+
+    fn submit(&mut self, session: Session, tag: Tag, sqe: &Sqe, data: Buffer) {
+        let number = session.0 as usize;
+        let refusal = if self.is_off() {
+            Some(Status::NAMESPACE_NOT_READY)
+        } else if NOT_OVER_NETWORKS.contains(&sqe.opcode) {
+            Some(Status::INVALID_OPCODE)
+        } else if data.len() > self.buffer_bytes as usize {
+            Some(Status::INVALID_FIELD)
+        } else if self.queues[number].free.is_empty() {
+            Some(Status::COMMAND_INTERRUPTED)
+        } else {
+            None
+        };
+        if let Some(status) = refusal {
+            self.refused.push(Completion::failed(tag, status, data));
+            return;
+        }
+        let mut sqe = *sqe;
+        sqe.nsid = U32::new(DRIVE_NSID);
+        sqe.flags &= !QUIET;
+        let bytes = data.len() as u32;
+        self.send(number, sqe, For::Host(tag, data), bytes);
+    }
+
+    fn identify(&mut self, tag: Tag, data: Buffer) {
+        if self.is_off() {
+            self.refused.push(Completion::failed(tag, Status::NAMESPACE_NOT_READY, data));
+        } else if self.queues[ADMIN].free.is_empty() {
+            self.identifying.push_back((tag, data));
+        } else {
+            self.look_at_itself(Some((tag, data)));
+        }
+    }
+
+    fn set_error_on_missing_key(&mut self, on: bool) -> Result<(), Status> {
+        if on { Err(Status::FEATURE_NOT_CHANGEABLE) } else { Ok(()) }
+    }
+
+    fn poll(&mut self, done: &mut Vec<Completion>) -> bool {
+        done.append(&mut self.refused);
+        if self.inbox.filled.swap(false, Ordering::Acquire) {
+            let mut taken = std::mem::take(&mut self.taken);
+            std::mem::swap(&mut *lock(&self.inbox.completions), &mut taken);
+            for (number, cqe) in taken.drain(..) {
+                self.take(number, &cqe, done);
+            }
+            self.taken = taken;
+            while !self.queues[ADMIN].free.is_empty() {
+                let Some(next) = self.identifying.pop_front() else { break };
+                self.look_at_itself(Some(next));
+            }
+        }
+        if self.under_way > 0 && self.is_off() {
+            self.fail_all(done);
+        }
+        self.under_way > 0
+    }
+}
+
+impl Drop for DriveNamespace {
+    fn drop(&mut self) {
+        self.link.close();
+    }
+}

@@ -1,0 +1,295 @@
+//! One controller: what a host has of a subsystem between its first Connect and the end of its admin queue.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::rc::Rc;
+
+use kvdrive_spec::feature::{self, event};
+use kvdrive_spec::log::lid;
+use kvdrive_spec::property::{self, Capabilities, Configuration, ControllerStatus, VERSION_2_0};
+use kvdrive_spec::{Cqe, Status};
+
+use super::{Address, Options};
+use crate::namespace::QueueId;
+
+/// Asynchronous Event Requests that may wait at a time (AERL and one). SPDK posts four if it may.
+pub const ASYNC_REQUESTS_MAX: usize = 4;
+/// Errors that are kept for the log (ELPE and one).
+pub const ERRORS_MAX: usize = 64;
+/// Changed namespaces that the log can name; beyond them it says "many".
+pub const CHANGED_MAX: usize = 1024;
+/// Longest time from enabling to ready, in units of 500 ms. It takes none; hosts wait at least this long.
+const READY_500MS: u8 = 10;
+/// CC.CSS: all I/O command sets that there are; admin commands alone; NVM, which hosts of old say.
+const COMMAND_SETS: [u8; 3] = [0b110, 0b111, 0b000];
+/// A host may be late by this much: its timer and ours are two clocks, and a command is on its way for a while.
+const KEEP_ALIVE_GRACE_MS: u64 = 1000;
+
+/// What a controller is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    Io,
+    Discovery,
+}
+
+/// Features that are only kept: with the bits that can be set. (Nothing here arbitrates between queues, saves
+/// power, gets warm or retries for a limited time.)
+const KEPT: [(u8, u32); 4] = [
+    (feature::ARBITRATION, 0xFFFF_FF07),
+    (feature::POWER, 0),
+    (feature::TEMPERATURE, 0x003F_FFFF),
+    (feature::ERROR_RECOVERY, 0x0001_FFFF),
+];
+
+/// A command of the host that has failed.
+#[derive(Clone, Copy)]
+pub(super) struct Failure {
+    pub count: u64,
+    pub queue: u16,
+    pub cid: u16,
+    pub status: Status,
+}
+
+/// Events that a host can be told of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Notice {
+    Namespaces,
+    Discovery,
+}
+
+const NOTICES: [Notice; 2] = [Notice::Namespaces, Notice::Discovery];
+
+impl Notice {
+    /// The bit of feature 0Bh that asks for it.
+    fn wanted_by(self) -> u32 {
+        match self {
+            Notice::Namespaces => event::NAMESPACE_ATTRIBUTES,
+            Notice::Discovery => event::DISCOVERY_LOG,
+        }
+    }
+
+    /// The log page that says more, and ends it.
+    fn page(self) -> u8 {
+        match self {
+            Notice::Namespaces => lid::CHANGED_NAMESPACES,
+            Notice::Discovery => lid::DISCOVERY,
+        }
+    }
+
+    fn dword(self) -> u32 {
+        let information = match self {
+            Notice::Namespaces => event::NAMESPACE_CHANGED,
+            Notice::Discovery => event::DISCOVERY_CHANGED,
+        };
+        event::dword(event::NOTICE, information, self.page())
+    }
+}
+
+/// How far the host knows of a notice.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+enum Told {
+    /// There is nothing to tell.
+    #[default]
+    Nothing,
+    /// It has happened and the host does not know.
+    Pending,
+    /// The host was told and has not read the log page: it is not told again.
+    Masked,
+}
+
+pub(super) struct Controller {
+    pub kind: Kind,
+    pub host_nqn: String,
+    pub host_id: [u8; 16],
+    pub admin: QueueId,
+    /// I/O queue `n` at `n - 1`.
+    pub io: Vec<Option<QueueId>>,
+    pub reached_at: Rc<Address>,
+    pub configuration: Configuration,
+    pub status: ControllerStatus,
+    pub keep_alive_ms: u32,
+    pub last_sign_ms: u64,
+    pub wanted_events: u32,
+    pub error_on_missing_key: bool,
+    /// Newest first.
+    pub failures: VecDeque<Failure>,
+    pub changed_namespaces: BTreeSet<u32>,
+    kept: [u32; KEPT.len()],
+    /// Asynchronous Event Requests that wait: transport's slot, command identifier.
+    requests: VecDeque<(u16, u16)>,
+    told: [Told; NOTICES.len()],
+    errors: u64,
+}
+
+impl Controller {
+    pub(super) fn new(
+        kind: Kind,
+        host: &str,
+        host_id: [u8; 16],
+        admin: QueueId,
+        reached_at: Rc<Address>,
+    ) -> Controller {
+        Controller {
+            kind,
+            host_nqn: host.to_owned(),
+            host_id,
+            admin,
+            io: Vec::new(),
+            reached_at,
+            configuration: Configuration::new(),
+            status: ControllerStatus::new(),
+            keep_alive_ms: 0,
+            last_sign_ms: 0,
+            wanted_events: 0,
+            error_on_missing_key: false,
+            failures: VecDeque::new(),
+            changed_namespaces: BTreeSet::new(),
+            kept: [0; KEPT.len()],
+            requests: VecDeque::new(),
+            told: [Told::Nothing; NOTICES.len()],
+            errors: 0,
+        }
+    }
+
+    /// Reads a property.
+    pub(super) fn property(&self, options: &Options, offset: u32, wide: bool) -> Result<u64, Status> {
+        match (offset, wide) {
+            (property::CAP, true) => Ok(capabilities(options).into_bits()),
+            (property::VS, false) => Ok(u64::from(VERSION_2_0)),
+            (property::CC, false) => Ok(u64::from(self.configuration.into_bits())),
+            (property::CSTS, false) => Ok(u64::from(self.status.into_bits())),
+            // No reset of the subsystem: CAP does not offer it, and it reads as zero.
+            (property::NSSR, false) => Ok(0),
+            _ => Err(Status::INVALID_FIELD),
+        }
+    }
+
+    /// Writes CC: enables, resets or shuts down.
+    pub(super) fn configure(&mut self, wanted: Configuration) {
+        let was_enabled = self.configuration.enable();
+        self.configuration = wanted;
+        if was_enabled && !wanted.enable() {
+            self.reset();
+        }
+        if !was_enabled && wanted.enable() {
+            let fits = wanted.page_log2() == 0
+                && wanted.arbitration() == 0
+                && COMMAND_SETS.contains(&wanted.command_set())
+                && matches!(wanted.sqe_log2(), 0 | 6)
+                && matches!(wanted.cqe_log2(), 0 | 4);
+            self.status.set_ready(fits);
+            self.status.set_fatal(!fits);
+        }
+        if wanted.shutdown() != 0 {
+            // Whatever was acknowledged is safe already.
+            self.status.set_shutdown(ControllerStatus::SHUTDOWN_DONE);
+        }
+    }
+
+    /// What a controller level reset leaves: the admin queue, and what Connect set.
+    fn reset(&mut self) {
+        self.status = ControllerStatus::new();
+        self.wanted_events = 0;
+        self.kept = [0; KEPT.len()];
+        self.requests.clear();
+        self.told = [Told::Nothing; NOTICES.len()];
+        self.changed_namespaces.clear();
+    }
+
+    /// Has nothing been heard of the host for too long?
+    pub(super) fn expired(&self, now_ms: u64) -> bool {
+        let silent_ms = now_ms.saturating_sub(self.last_sign_ms);
+        self.keep_alive_ms != 0 && silent_ms > u64::from(self.keep_alive_ms) + KEEP_ALIVE_GRACE_MS
+    }
+
+    /// The value of a feature that is only kept.
+    pub(super) fn kept(&self, id: u8) -> Option<u32> {
+        let at = KEPT.iter().position(|(of, _)| *of == id)?;
+        Some(self.kept[at])
+    }
+
+    /// Keeps the value of such a feature.
+    pub(super) fn keep(&mut self, id: u8, value: u32) -> Result<(), Status> {
+        let at = KEPT.iter().position(|(of, _)| *of == id).ok_or(Status::INVALID_FIELD)?;
+        if value & !KEPT[at].1 != 0 {
+            return Err(Status::INVALID_FIELD);
+        }
+        self.kept[at] = value;
+        Ok(())
+    }
+
+    /// Parks an Asynchronous Event Request.
+    pub(super) fn park(&mut self, slot: u16, cid: u16) -> Result<(), Status> {
+        if self.requests.len() >= ASYNC_REQUESTS_MAX {
+            return Err(Status::ASYNC_EVENT_LIMIT);
+        }
+        self.requests.push_back((slot, cid));
+        Ok(())
+    }
+
+    /// Takes a parked request away; returns its slot.
+    pub(super) fn unpark(&mut self, cid: u16) -> Option<u16> {
+        let at = self.requests.iter().position(|(_, of)| *of == cid)?;
+        self.requests.remove(at).map(|(slot, _)| slot)
+    }
+
+    pub(super) fn note_namespace(&mut self, nsid: u32) {
+        if self.kind == Kind::Io {
+            self.changed_namespaces.insert(nsid);
+            self.note(Notice::Namespaces);
+        }
+    }
+
+    pub(super) fn note_discovery(&mut self) {
+        if self.kind == Kind::Discovery {
+            self.note(Notice::Discovery);
+        }
+    }
+
+    fn note(&mut self, notice: Notice) {
+        let told = &mut self.told[notice as usize];
+        if self.wanted_events & notice.wanted_by() != 0 && *told == Told::Nothing {
+            *told = Told::Pending;
+        }
+    }
+
+    /// The host has read a log page: what that tells of may be told again.
+    pub(super) fn note_read(&mut self, page: u8) {
+        for notice in NOTICES {
+            if notice.page() == page {
+                self.told[notice as usize] = Told::Nothing;
+            }
+        }
+    }
+
+    /// A parked request and what to tell with it.
+    pub(super) fn next_event(&mut self) -> Option<(u16, u32)> {
+        let notice = NOTICES.into_iter().find(|notice| self.told[*notice as usize] == Told::Pending)?;
+        let (slot, _) = self.requests.pop_front()?;
+        self.told[notice as usize] = Told::Masked;
+        Some((slot, notice.dword()))
+    }
+
+    /// Keeps a failure for the error log.
+    pub(super) fn note_error(&mut self, queue: u16, cid: u16, status: Status) {
+        self.errors += 1;
+        self.failures.push_front(Failure { count: self.errors, queue, cid, status });
+        self.failures.truncate(ERRORS_MAX);
+    }
+}
+
+impl Failure {
+    /// The status as a completion entry has it.
+    pub(super) fn status_field(&self) -> u16 {
+        let bytes = *Cqe::new(self.cid, self.status).as_bytes();
+        u16::from_le_bytes([bytes[14], bytes[15]])
+    }
+}
+
+/// CAP.
+pub(super) fn capabilities(options: &Options) -> Capabilities {
+    Capabilities::new()
+        .with_entries_max_z((options.queue_entries_max - 1) as u16)
+        .with_contiguous(true)
+        .with_ready_500ms(READY_500MS)
+        .with_command_sets(Capabilities::CSS_NVM | Capabilities::CSS_IO_SETS)
+}

@@ -1,0 +1,545 @@
+//! A subsystem: hosts, controllers, their queues, and namespaces. No sockets, no clock: a transport brings
+//! queues and commands, says what time it is, and carries the answers.
+//!
+//! ```text
+//!   transport                         subsystem                                  namespace
+//!   connect ─────────────────────────► [`connect`]    a controller, a queue
+//!   a command with its buffer ───────► [`Subsystem::execute`]
+//!                                        properties, admin commands ─► events
+//!                                        I/O commands ─────────────────────────► submit
+//!   tick, poll ──────────────────────► [`Subsystem::poll`] ◄──────────────────── poll
+//!   [`Subsystem::next_event`] ◄──────── answers, queues to close
+//! ```
+//!
+//! | file | what |
+//! |---|---|
+//! | [`connect`] | Connect: which controller, which queue, or why not |
+//! | `controller` | one controller: properties, asynchronous events, keep-alive, features, errors |
+//! | `admin` | the admin command set |
+//! | `identify`, `logs` | the data that Identify and Get Log Page return |
+//! | `transfer` | how much data a command moves, which way, and where it says they are |
+//!
+//! Any command is answered: with a status if it makes no sense, and then nothing else has changed.
+
+mod admin;
+pub mod connect;
+mod controller;
+mod identify;
+mod logs;
+pub mod transfer;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use kvdrive_spec::fabrics::Fabrics;
+use kvdrive_spec::opcode::{self, Direction};
+use kvdrive_spec::{Sqe, Status, property};
+use xxhash_rust::xxh3::xxh3_128_with_seed;
+
+use crate::buffer::Buffer;
+use crate::namespace::{Completion, Namespace, QueueId, Session, Tag};
+pub use controller::ASYNC_REQUESTS_MAX;
+use controller::Controller;
+pub(crate) use logs::NOT_OVER_NETWORKS;
+
+/// What a subsystem is called, and its limits.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Its name.
+    pub nqn: String,
+    /// MDTS: most data that one command moves, bytes; 4096 times a power of two.
+    pub transfer_max_bytes: u32,
+    /// Most data in the capsule of an I/O command, bytes; a multiple of 16, at most 8192.
+    pub in_capsule_bytes: u32,
+    /// Entries of an I/O queue, at most 32768.
+    pub queue_entries_max: u32,
+    /// I/O queues of one controller, at most 64.
+    pub io_queues_max: u16,
+    /// Controllers at a time.
+    pub controllers_max: u16,
+    /// Names of the hosts that may use it; `None`: all.
+    pub hosts: Option<Vec<String>>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            nqn: "nqn.2014-08.org.nvmexpress:uuid:6b766472-6976-8500-8000-000000000001".into(),
+            transfer_max_bytes: 1 << 20,
+            in_capsule_bytes: 8192,
+            queue_entries_max: 1024,
+            io_queues_max: 64,
+            controllers_max: 4096,
+            hosts: None,
+        }
+    }
+}
+
+/// Why a subsystem cannot be had as it is described.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum OptionError {
+    /// The name.
+    #[error("nqn: {0:?}; a name begins with \"nqn.\" and has at most 223 bytes")]
+    Nqn(String),
+    /// MDTS.
+    #[error("transfer_max_bytes: {0}; allowed: 4096 times a power of two, to 2 GiB")]
+    TransferMax(u32),
+    /// In-capsule data.
+    #[error("in_capsule_bytes: {0}; allowed: a multiple of 16, to 8192")]
+    InCapsule(u32),
+    /// Queue size.
+    #[error("queue_entries_max: {0}; allowed: 2 to 32768")]
+    QueueEntries(u32),
+    /// Number of queues.
+    #[error("io_queues_max: {0}; allowed: 1 to 64")]
+    IoQueues(u16),
+    /// Number of controllers.
+    #[error("controllers_max: {0}; allowed: 1 to 65519")]
+    Controllers(u16),
+}
+
+impl Options {
+    /// # Errors
+    /// What is wrong, with what is allowed.
+    pub fn check(&self) -> Result<(), OptionError> {
+        if !self.nqn.starts_with("nqn.") || kvdrive_spec::fabrics::nqn_field(&self.nqn).is_none() {
+            return Err(OptionError::Nqn(self.nqn.clone()));
+        }
+        if self.transfer_max_bytes < 4096 || !self.transfer_max_bytes.is_power_of_two() {
+            return Err(OptionError::TransferMax(self.transfer_max_bytes));
+        }
+        if !self.in_capsule_bytes.is_multiple_of(16) || self.in_capsule_bytes > 8192 {
+            return Err(OptionError::InCapsule(self.in_capsule_bytes));
+        }
+        if !(2..=1 << 15).contains(&self.queue_entries_max) {
+            return Err(OptionError::QueueEntries(self.queue_entries_max));
+        }
+        if !(1..=64).contains(&self.io_queues_max) {
+            return Err(OptionError::IoQueues(self.io_queues_max));
+        }
+        // FFF0h to FFFFh are reserved (Fabrics: CNTLID).
+        if !(1..=0xFFEF).contains(&self.controllers_max) {
+            return Err(OptionError::Controllers(self.controllers_max));
+        }
+        Ok(())
+    }
+}
+
+/// An address of this subsystem, as discovery tells it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Address {
+    /// TRTYPE.
+    pub transport: u8,
+    /// ADRFAM.
+    pub family: u8,
+    /// TRADDR.
+    pub address: String,
+    /// TRSVCID.
+    pub service: String,
+}
+
+/// What a transport has to do next.
+pub enum Event {
+    /// Carry this answer to its host.
+    Completed(Completion),
+    /// End this queue: nothing of it is left here.
+    Close(QueueId),
+}
+
+/// What was served since the beginning: counted.
+#[derive(Clone, Debug)]
+pub struct Served {
+    /// I/O commands by opcode.
+    pub io_commands: [u64; 256],
+    /// Those of them that did not succeed.
+    pub io_errors: u64,
+    /// Admin and Fabrics commands.
+    pub admin_commands: u64,
+    /// Bytes that I/O commands brought.
+    pub written_bytes: u64,
+    /// Bytes that were returned to them.
+    pub read_bytes: u64,
+    /// Controllers that hosts had.
+    pub controllers: u64,
+    /// Queues that hosts had, admin queues among them.
+    pub queues: u64,
+    /// Controllers that ended because nothing was heard of their host.
+    pub expired: u64,
+}
+
+impl Default for Served {
+    fn default() -> Served {
+        Served {
+            io_commands: [0; 256],
+            io_errors: 0,
+            admin_commands: 0,
+            written_bytes: 0,
+            read_bytes: 0,
+            controllers: 0,
+            queues: 0,
+            expired: 0,
+        }
+    }
+}
+
+struct Queue {
+    /// Index of its controller.
+    controller: usize,
+    /// QID; 0 is the admin queue.
+    number: u16,
+    entries: u32,
+    sessions: Vec<(u32, Session)>,
+}
+
+#[derive(Default)]
+struct QueueSlot {
+    generation: u32,
+    queue: Option<Queue>,
+}
+
+/// How a command went on.
+enum Step {
+    /// It has succeeded.
+    Done { dw0: u32, data_bytes: usize },
+    /// It has succeeded, and both dwords of the completion are the answer.
+    Property(u64),
+    /// It waits for an asynchronous event.
+    Parked,
+    /// A namespace has to say what it is.
+    Identify(u32),
+    /// A namespace has to do it.
+    Submit(u32, Session),
+    /// It has succeeded, and its queue ends.
+    Disconnect,
+}
+
+impl Step {
+    /// Success with nothing to say.
+    const SUCCESS: Step = Step::Done { dw0: 0, data_bytes: 0 };
+}
+
+/// A subsystem, and the discovery subsystem beside it.
+pub struct Subsystem {
+    options: Options,
+    namespaces: BTreeMap<u32, Box<dyn Namespace>>,
+    /// Controller `n` has the identifier `n + 1`.
+    controllers: Vec<Option<Controller>>,
+    queues: Vec<QueueSlot>,
+    free_queues: Vec<u32>,
+    events: VecDeque<Event>,
+    /// Identify commands that a namespace answers: what the subsystem knows better is put in afterwards.
+    identifying: Vec<(Tag, u32)>,
+    discovery_generation: u64,
+    served: Served,
+    completed: Vec<Completion>,
+}
+
+impl Subsystem {
+    /// A subsystem without namespaces.
+    ///
+    /// # Errors
+    /// What of the options cannot be.
+    pub fn new(options: Options) -> Result<Subsystem, OptionError> {
+        options.check()?;
+        Ok(Subsystem {
+            options,
+            namespaces: BTreeMap::new(),
+            controllers: Vec::new(),
+            queues: Vec::new(),
+            free_queues: Vec::new(),
+            events: VecDeque::new(),
+            identifying: Vec::new(),
+            discovery_generation: 1,
+            served: Served::default(),
+            completed: Vec::new(),
+        })
+    }
+
+    /// Its options.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// What it served.
+    pub fn served(&self) -> &Served {
+        &self.served
+    }
+
+    /// Controllers that hosts have now.
+    pub fn controllers(&self) -> usize {
+        self.controllers.iter().flatten().count()
+    }
+
+    /// Puts a namespace behind `nsid` and tells the hosts. Panics for an identifier that has one, and for the two
+    /// that no namespace has, 0 and FFFFFFFFh.
+    pub fn attach(&mut self, nsid: u32, namespace: Box<dyn Namespace>) {
+        assert!(nsid != 0 && nsid != u32::MAX, "no namespace has the identifier {nsid:X}h");
+        assert!(self.namespaces.insert(nsid, namespace).is_none(), "there is a namespace {nsid}");
+        self.namespace_changed(nsid);
+    }
+
+    /// Tells the hosts that a namespace is another one now.
+    pub fn namespace_changed(&mut self, nsid: u32) {
+        for index in 0..self.controllers.len() {
+            if let Some(controller) = &mut self.controllers[index] {
+                controller.note_namespace(nsid);
+                self.deliver_events(index);
+            }
+        }
+    }
+
+    /// Tells the hosts that stay connected to discovery that there is news.
+    pub fn discovery_changed(&mut self) {
+        self.discovery_generation += 1;
+        for index in 0..self.controllers.len() {
+            if let Some(controller) = &mut self.controllers[index] {
+                controller.note_discovery();
+                self.deliver_events(index);
+            }
+        }
+    }
+
+    /// Completes Asynchronous Event Requests for which there is an event.
+    fn deliver_events(&mut self, index: usize) {
+        let Some(controller) = &mut self.controllers[index] else { return };
+        while let Some((slot, dw0)) = controller.next_event() {
+            let tag = Tag { queue: controller.admin, slot };
+            self.events.push_back(Event::Completed(done(tag, dw0, 0, Buffer::empty())));
+        }
+    }
+
+    fn queue(&self, id: QueueId) -> Option<&Queue> {
+        let slot = self.queues.get(id.index as usize)?;
+        slot.queue.as_ref().filter(|_| slot.generation == id.generation)
+    }
+
+    fn controller_of(&mut self, id: QueueId) -> Option<&mut Controller> {
+        let index = self.queue(id)?.controller;
+        self.controllers[index].as_mut()
+    }
+
+    fn add_queue(&mut self, queue: Queue) -> QueueId {
+        self.served.queues += 1;
+        let index = self.free_queues.pop().unwrap_or_else(|| {
+            self.queues.push(QueueSlot::default());
+            self.queues.len() as u32 - 1
+        });
+        let slot = &mut self.queues[index as usize];
+        slot.queue = Some(queue);
+        QueueId { index, generation: slot.generation }
+    }
+
+    /// Forgets a queue; returns what it was.
+    fn remove_queue(&mut self, id: QueueId) -> Option<Queue> {
+        self.queue(id)?;
+        let slot = &mut self.queues[id.index as usize];
+        slot.generation = slot.generation.wrapping_add(1);
+        let queue = slot.queue.take()?;
+        self.free_queues.push(id.index);
+        for (nsid, session) in &queue.sessions {
+            if let Some(namespace) = self.namespaces.get_mut(nsid) {
+                namespace.close(*session);
+            }
+        }
+        Some(queue)
+    }
+
+    /// The transport lost this queue, or ended it. Without its admin queue a controller ends, and with it its
+    /// I/O queues.
+    pub fn disconnect(&mut self, id: QueueId) {
+        let Some(queue) = self.remove_queue(id) else { return };
+        if queue.number == 0 {
+            self.close_io_queues(queue.controller);
+            self.controllers[queue.controller] = None;
+        } else if let Some(controller) = &mut self.controllers[queue.controller] {
+            controller.io[usize::from(queue.number) - 1] = None;
+        }
+    }
+
+    fn close_io_queues(&mut self, index: usize) {
+        let Some(controller) = &mut self.controllers[index] else { return };
+        let queues: Vec<QueueId> = controller.io.iter_mut().filter_map(Option::take).collect();
+        for id in queues {
+            self.remove_queue(id);
+            self.events.push_back(Event::Close(id));
+        }
+    }
+
+    /// Ends a controller and all of its queues.
+    fn end_controller(&mut self, index: usize) {
+        let Some(controller) = &self.controllers[index] else { return };
+        let admin = controller.admin;
+        self.disconnect(admin);
+        self.events.push_back(Event::Close(admin));
+    }
+
+    /// Ends every controller, as at a shutdown.
+    pub fn end_all(&mut self) {
+        (0..self.controllers.len()).for_each(|index| self.end_controller(index));
+    }
+
+    /// Ends controllers of which nothing was heard for longer than their keep-alive timeout. `now_ms` comes
+    /// from any clock that does not go back.
+    pub fn tick(&mut self, now_ms: u64) {
+        for index in 0..self.controllers.len() {
+            if self.controllers[index].as_ref().is_some_and(|controller| controller.expired(now_ms)) {
+                self.served.expired += 1;
+                self.end_controller(index);
+            }
+        }
+    }
+
+    /// Takes a command of a queue, with the bytes it brought or the room for its answer.
+    pub fn execute(&mut self, tag: Tag, sqe: &Sqe, mut data: Buffer, now_ms: u64) {
+        let Some(queue) = self.queue(tag.queue) else { return };
+        let (number, index) = (queue.number, queue.controller);
+        let Some(controller) = &mut self.controllers[index] else { return };
+        controller.last_sign_ms = now_ms;
+        let step = if sqe.opcode == opcode::FABRICS {
+            self.served.admin_commands += 1;
+            self.fabrics(index, number, sqe)
+        } else if !controller.status.ready() {
+            Err(Status::COMMAND_SEQUENCE_ERROR)
+        } else if number == 0 {
+            self.served.admin_commands += 1;
+            self.admin(index, tag, sqe, &mut data)
+        } else {
+            self.served.io_commands[usize::from(sqe.opcode)] += 1;
+            if opcode::direction(sqe.opcode) == Direction::ToDrive {
+                self.served.written_bytes += data.len() as u64;
+            }
+            self.io(tag.queue, sqe.nsid.get())
+        };
+        match step {
+            Ok(Step::Done { dw0, data_bytes }) => {
+                self.events.push_back(Event::Completed(done(tag, dw0, data_bytes, data)));
+            }
+            Ok(Step::Property(value)) => {
+                let answer = done(tag, value as u32, 0, data);
+                let dw1 = (value >> 32) as u32;
+                self.events.push_back(Event::Completed(Completion { dw1, ..answer }));
+            }
+            Ok(Step::Parked) => self.deliver_events(index),
+            Ok(Step::Identify(nsid)) => {
+                self.identifying.push((tag, nsid));
+                if let Some(namespace) = self.namespaces.get_mut(&nsid) {
+                    namespace.identify(tag, data);
+                }
+            }
+            Ok(Step::Submit(nsid, session)) => {
+                if let Some(namespace) = self.namespaces.get_mut(&nsid) {
+                    namespace.submit(session, tag, sqe, data);
+                }
+            }
+            Ok(Step::Disconnect) => {
+                self.events.push_back(Event::Completed(done(tag, 0, 0, data)));
+                self.disconnect(tag.queue);
+                self.events.push_back(Event::Close(tag.queue));
+            }
+            Err(status) => {
+                let failed = Completion::failed(tag, status, data);
+                self.note_failure(number, sqe.cid.get(), &failed);
+                self.events.push_back(Event::Completed(failed));
+            }
+        }
+    }
+
+    /// Who has this I/O command: its namespace, in a session of its queue.
+    fn io(&mut self, id: QueueId, nsid: u32) -> Result<Step, Status> {
+        let namespace = self.namespaces.get_mut(&nsid).ok_or(Status::INVALID_NAMESPACE)?;
+        let queue = self.queues[id.index as usize].queue.as_mut().ok_or(Status::INTERNAL)?;
+        let known = queue.sessions.iter().find(|(of, _)| *of == nsid);
+        let session = match known {
+            Some((_, session)) => *session,
+            None => {
+                let session = namespace.open(queue.entries)?;
+                queue.sessions.push((nsid, session));
+                session
+            }
+        };
+        Ok(Step::Submit(nsid, session))
+    }
+
+    /// A Fabrics command of a queue that is connected.
+    fn fabrics(&mut self, index: usize, number: u16, sqe: &Sqe) -> Result<Step, Status> {
+        let controller = self.controllers[index].as_mut().ok_or(Status::INTERNAL)?;
+        match Fabrics::decode(sqe)? {
+            Fabrics::Connect(_) => Err(Status::COMMAND_SEQUENCE_ERROR),
+            Fabrics::Disconnect if number == 0 => Err(Status::INVALID_QUEUE_TYPE),
+            Fabrics::Disconnect => Ok(Step::Disconnect),
+            _ if number != 0 => Err(Status::INVALID_FIELD),
+            Fabrics::PropertyGet { wide, offset } => {
+                let value = controller.property(&self.options, offset, wide)?;
+                Ok(Step::Property(value))
+            }
+            Fabrics::PropertySet { wide, offset, value } => {
+                if wide || offset != property::CC {
+                    return Err(Status::INVALID_FIELD);
+                }
+                let was_enabled = controller.configuration.enable();
+                controller.configure(property::Configuration::from_bits(value as u32));
+                if was_enabled && !controller.configuration.enable() {
+                    self.close_io_queues(index);
+                }
+                Ok(Step::SUCCESS)
+            }
+        }
+    }
+
+    /// Takes what namespaces have completed; `true` while they have commands under way.
+    pub fn poll(&mut self) -> bool {
+        let mut completed = std::mem::take(&mut self.completed);
+        let mut under_way = false;
+        for namespace in self.namespaces.values_mut() {
+            under_way |= namespace.poll(&mut completed);
+        }
+        for mut completion in completed.drain(..) {
+            if let Some(at) = self.identifying.iter().position(|(tag, _)| *tag == completion.tag) {
+                let (_, nsid) = self.identifying.swap_remove(at);
+                self.amend_identity(nsid, &mut completion);
+            }
+            let Some(queue) = self.queue(completion.tag.queue) else { continue };
+            if queue.number != 0 {
+                self.served.read_bytes += completion.data_bytes as u64;
+                if !completion.status.is_success() {
+                    self.served.io_errors += 1;
+                }
+            }
+            self.events.push_back(Event::Completed(completion));
+        }
+        self.completed = completed;
+        under_way
+    }
+
+    /// What the transport has to do next.
+    pub fn next_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Keeps a failure of a queue's command for the error log, unless it is one that hosts cause by asking.
+    fn note_failure(&mut self, number: u16, cid: u16, failed: &Completion) {
+        if number != 0 {
+            self.served.io_errors += 1;
+        }
+        if let Some(controller) = self.controller_of(failed.tag.queue) {
+            controller.note_error(number, cid, failed.status);
+        }
+    }
+
+    /// A number for this subsystem that no other has, as far as names differ; another one for each `of`.
+    fn identifier(&self, of: u64) -> u128 {
+        xxh3_128_with_seed(self.options.nqn.as_bytes(), of)
+    }
+}
+
+/// A name for a subsystem, made from a text: the same text has the same name, others have others.
+pub fn nqn_of(text: &str) -> String {
+    let id = identify::as_uuid(xxh3_128_with_seed(text.as_bytes(), 0).to_be_bytes());
+    let digits: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
+    let (time, rest) = digits.split_at(8);
+    let [a, b, c] = [0, 4, 8].map(|at| &rest[at..at + 4]);
+    format!("nqn.2014-08.org.nvmexpress:uuid:{time}-{a}-{b}-{c}-{}", &rest[12..])
+}
+
+fn done(tag: Tag, dw0: u32, data_bytes: usize, data: Buffer) -> Completion {
+    Completion { tag, status: Status::SUCCESS, dw0, dw1: 0, data, data_bytes }
+}

@@ -1,0 +1,828 @@
+//! One NVMe/TCP connection, as a state machine over bytes: what a host sent goes in, in pieces of any size,
+//! and what it is to be sent comes out. No socket, no clock.
+//!
+//! ```text
+//!   ICReq ─► ICResp ─► Connect ─► a queue of a controller
+//!
+//!   a command's slot      in-capsule data                                    answer
+//!   free ──────► receiving ────────────────────► at the subsystem ─────────────► free
+//!          │                                      ▲        ▲         C2HData, CapsuleResp
+//!          ├──► waits for memory ─► R2T, H2CData ─┘        │
+//!          └──► waits for memory ──────────────────────────┘  an answer's room
+//! ```
+//!
+//! What breaks the protocol ends the connection with a C2HTermReq that names the field; what breaks a command
+//! is that command's status. A data digest that is wrong fails its command as a transient transport error.
+//! Nothing of a command reaches the subsystem before its last byte is here.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use kvdrive_spec::fabrics::{Fabrics, NO_FLOW_CONTROL_HEAD, fctype, fctype_of};
+use kvdrive_spec::tcp::{self, DIGEST_BYTES, Header, digests, fatal, flag, kind};
+use kvdrive_spec::{Cqe, Sqe, Status, opcode};
+use zerocopy::little_endian::{U16, U32};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+use super::digest::{self, DataDigest, Reading};
+use super::output::Output;
+use super::{Core, Use};
+use crate::buffer::Buffer;
+use crate::namespace::{Completion, QueueId, Tag};
+use crate::subsystem::Address;
+use crate::subsystem::transfer::{Transfer, transfer};
+
+/// Longest header, with its digest.
+const HEADER_MAX_BYTES: usize = 128 + DIGEST_BYTES;
+/// A host that has more than this to read is not read from.
+const OUTPUT_MAX_BYTES: usize = 1 << 20;
+/// From the first byte to Connect, at most.
+const HANDSHAKE_MS: u64 = 10_000;
+/// Between two bytes of something begun, at most.
+const STALL_MS: u64 = 30_000;
+/// Size of a queue that is not connected yet: there is one command, Connect.
+const UNCONNECTED_ENTRIES: u32 = 2;
+
+/// Identifier of a slot without a command; those of commands have 16 bits.
+const NO_CID: u32 = u32::MAX;
+
+/// What connections are offered.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// MAXH2CDATA: most data in one H2CData, bytes; at least 4096, a multiple of 4.
+    pub data_max_bytes: u32,
+    /// Which digests may be used ([`digests`]).
+    pub digests: u8,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { data_max_bytes: 256 << 10, digests: digests::HEADER | digests::DATA }
+    }
+}
+
+/// Why a connection has to end: FES and FEI.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Fatal {
+    reason: u16,
+    information: u32,
+}
+
+const fn fatal(reason: u16, information: u32) -> Fatal {
+    Fatal { reason, information }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    /// ICReq is to come.
+    Initializing,
+    /// Commands come.
+    Open,
+    /// What is in the output is the last.
+    Ending,
+}
+
+/// What comes next.
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    /// A header.
+    Header,
+    /// Bytes between the header and the data.
+    Padding { left: u32, then: Body },
+    /// Data.
+    Data(Body),
+    /// The digest of data.
+    Digest { body: Body, got: usize, bytes: [u8; DIGEST_BYTES] },
+}
+
+/// The data of a unit: whose, and how much is to come.
+#[derive(Clone, Copy, Debug)]
+struct Body {
+    /// `None`: nobody wants them.
+    slot: Option<u16>,
+    /// Where the next byte goes within the command's data.
+    at: u32,
+    left: u32,
+    has_digest: bool,
+    digest: DataDigest,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Step {
+    Free,
+    /// In-capsule data come, as soon as there is memory.
+    Receiving,
+    /// Memory is missing.
+    WaitsForMemory,
+    /// R2T is sent; so many bytes have come.
+    FromHost {
+        received: u32,
+    },
+    AtSubsystem,
+}
+
+struct Slot {
+    step: Step,
+    cid: u16,
+    sqe: Sqe,
+    transfer: Transfer,
+    buffer: Option<Buffer>,
+    /// Some of its data had a wrong digest.
+    spoilt: bool,
+}
+
+/// A connection.
+pub struct Connection {
+    /// How those in line for memory are named.
+    key: usize,
+    limits: Limits,
+    reached_at: Rc<Address>,
+    state: State,
+    digests: u8,
+    /// Data to the host begin at multiples of this.
+    alignment_bytes: usize,
+    reading: Reading,
+
+    header: [u8; HEADER_MAX_BYTES],
+    filled: usize,
+    stage: Stage,
+
+    queue: Option<QueueId>,
+    is_admin: bool,
+    entries: u32,
+    flow_control: bool,
+    /// Commands that have come.
+    head: u32,
+    slots: Vec<Slot>,
+    /// Identifiers of the slots' commands, close together, as every command looks at all of them.
+    cids: Vec<u32>,
+    free: Vec<u16>,
+    /// Slots that wait for memory, in their order, for each [`Use`]. Who has one is in line.
+    waiting: [VecDeque<u16>; 2],
+
+    output: Output,
+    opened_ms: u64,
+    heard_ms: u64,
+}
+
+impl Connection {
+    /// A connection that was accepted at `reached_at`.
+    pub fn new(key: usize, limits: Limits, reached_at: Rc<Address>, now_ms: u64) -> Connection {
+        Connection {
+            key,
+            limits,
+            reached_at,
+            state: State::Initializing,
+            digests: 0,
+            alignment_bytes: 4,
+            reading: Reading::Unknown,
+            header: [0; HEADER_MAX_BYTES],
+            filled: 0,
+            stage: Stage::Header,
+            queue: None,
+            is_admin: true,
+            entries: UNCONNECTED_ENTRIES,
+            flow_control: true,
+            head: 0,
+            slots: Vec::new(),
+            cids: Vec::new(),
+            free: Vec::new(),
+            waiting: Default::default(),
+            output: Output::default(),
+            opened_ms: now_ms,
+            heard_ms: now_ms,
+        }
+    }
+
+    /// The queue it is, once it is one.
+    pub fn queue(&self) -> Option<QueueId> {
+        self.queue
+    }
+
+    /// What is to be sent.
+    pub fn output(&mut self) -> &mut Output {
+        &mut self.output
+    }
+
+    /// So many bytes of the output are sent.
+    pub fn sent(&mut self, bytes: usize, now_ms: u64) {
+        self.heard_ms = now_ms;
+        self.output.advance(bytes);
+    }
+
+    /// Can it go on with bytes of its host? Not while memory is missing for what came, or while the host does
+    /// not read.
+    pub fn wants_input(&self) -> bool {
+        self.state != State::Ending && self.output.bytes() < OUTPUT_MAX_BYTES && !self.is_stalled()
+    }
+
+    /// Is it over, once its output is sent?
+    pub fn is_ending(&self) -> bool {
+        self.state == State::Ending
+    }
+
+    fn is_stalled(&self) -> bool {
+        match self.stage {
+            Stage::Data(Body { slot: Some(slot), .. }) => self.slots[usize::from(slot)].buffer.is_none(),
+            _ => false,
+        }
+    }
+
+    /// Takes bytes of the host; returns how many. The others are to be brought again when
+    /// [`Connection::wants_input`].
+    pub fn receive(&mut self, core: &mut Core, bytes: &[u8]) -> usize {
+        self.heard_ms = core.now_ms;
+        let mut rest = bytes;
+        while !rest.is_empty() && self.state != State::Ending && !self.is_stalled() {
+            if let Err(reason) = self.step(core, &mut rest) {
+                self.terminate(core, reason);
+            }
+        }
+        // Whatever comes behind the end is not looked at.
+        if self.state == State::Ending { bytes.len() } else { bytes.len() - rest.len() }
+    }
+
+    fn step(&mut self, core: &mut Core, rest: &mut &[u8]) -> Result<(), Fatal> {
+        match self.stage {
+            Stage::Header => self.gather_header(core, rest),
+            Stage::Padding { left, then } => {
+                let skipped = take(rest, left as usize).len() as u32;
+                self.stage = match left - skipped {
+                    0 => Stage::Data(then),
+                    left => Stage::Padding { left, then },
+                };
+                Ok(())
+            }
+            Stage::Data(mut body) => {
+                let came = take(rest, body.left as usize);
+                if let Some(buffer) = body.slot.and_then(|slot| self.slots[usize::from(slot)].buffer.as_mut())
+                {
+                    let at = body.at as usize;
+                    buffer[at..at + came.len()].copy_from_slice(came);
+                }
+                if body.has_digest {
+                    body.digest.add(came);
+                }
+                body.at += came.len() as u32;
+                body.left -= came.len() as u32;
+                if body.left > 0 {
+                    self.stage = Stage::Data(body);
+                } else if body.has_digest {
+                    self.stage = Stage::Digest { body, got: 0, bytes: [0; DIGEST_BYTES] };
+                } else {
+                    self.end_unit(core, body);
+                }
+                Ok(())
+            }
+            Stage::Digest { body, mut got, mut bytes } => {
+                let came = take(rest, DIGEST_BYTES - got);
+                bytes[got..got + came.len()].copy_from_slice(came);
+                got += came.len();
+                if got < DIGEST_BYTES {
+                    self.stage = Stage::Digest { body, got, bytes };
+                    return Ok(());
+                }
+                match (body.digest.check(u32::from_le_bytes(bytes)), body.slot) {
+                    (Some(Reading::Unknown), _) => {}
+                    (Some(reading), _) => self.reading = reading,
+                    (None, Some(slot)) => self.slots[usize::from(slot)].spoilt = true,
+                    (None, None) => {}
+                }
+                self.end_unit(core, body);
+                Ok(())
+            }
+        }
+    }
+
+    fn has_header_digest(&self) -> bool {
+        self.digests & digests::HEADER != 0
+    }
+
+    /// Bytes of the header that is coming, with its digest.
+    fn header_needs(&self) -> usize {
+        let (kind, header_bytes) = (self.header[0], usize::from(self.header[2]));
+        let digest = self.has_header_digest() && kind != kind::H2C_TERM_REQ;
+        header_bytes + if digest { DIGEST_BYTES } else { 0 }
+    }
+
+    fn gather_header(&mut self, core: &mut Core, rest: &mut &[u8]) -> Result<(), Fatal> {
+        let is_common = self.filled < Header::BYTES;
+        let needs = if is_common { Header::BYTES } else { self.header_needs() };
+        let came = take(rest, needs - self.filled);
+        self.header[self.filled..self.filled + came.len()].copy_from_slice(came);
+        self.filled += came.len();
+        if self.filled < needs {
+            return Ok(());
+        }
+        if is_common {
+            // They tell how many bytes follow, and must make sense first.
+            return self.check_common();
+        }
+        let header_bytes = usize::from(self.header[2]);
+        if self.filled > header_bytes {
+            let (covered, received) = self.header[..self.filled].split_at(header_bytes);
+            if digest::header(covered) != received {
+                let received = u32::from_le_bytes([received[0], received[1], received[2], received[3]]);
+                return Err(fatal(fatal::HEADER_DIGEST, received));
+            }
+        }
+        self.filled = 0;
+        self.begin_unit(core)
+    }
+
+    fn common(&self) -> Header {
+        let mut common = Header::new(0, 0);
+        common.as_mut_bytes().copy_from_slice(&self.header[..Header::BYTES]);
+        common
+    }
+
+    /// Most data in a capsule.
+    fn in_capsule_max(&self, core: &Core) -> u32 {
+        if self.is_admin { tcp::ADMIN_IN_CAPSULE_BYTES } else { core.subsystem.options().in_capsule_bytes }
+    }
+
+    /// The eight bytes that every unit begins with.
+    fn check_common(&self) -> Result<(), Fatal> {
+        const AT_KIND: u32 = 0;
+        const AT_FLAGS: u32 = 1;
+        const AT_HEADER_BYTES: u32 = 2;
+        const AT_BYTES: u32 = 4;
+        let common = self.common();
+        let expected = match (self.state, common.kind) {
+            (State::Initializing, kind::IC_REQ) => true,
+            (State::Initializing, _) | (_, kind::IC_REQ) => return Err(fatal(fatal::SEQUENCE, AT_KIND)),
+            (_, kind::CAPSULE_CMD | kind::H2C_DATA | kind::H2C_TERM_REQ) => true,
+            _ => false,
+        };
+        if !expected {
+            return Err(fatal(fatal::INVALID_HEADER, AT_KIND));
+        }
+        if Some(common.header_bytes) != tcp::header_bytes(common.kind) {
+            return Err(fatal(fatal::INVALID_HEADER, AT_HEADER_BYTES));
+        }
+        let has_digests = matches!(common.kind, kind::CAPSULE_CMD | kind::H2C_DATA);
+        let header_digest = common.flags & flag::HEADER_DIGEST != 0;
+        let data_digest = common.flags & flag::DATA_DIGEST != 0;
+        if header_digest != (has_digests && self.has_header_digest())
+            || data_digest && !(has_digests && self.digests & digests::DATA != 0)
+        {
+            return Err(fatal(fatal::INVALID_HEADER, AT_FLAGS));
+        }
+        if (common.bytes.get() as usize) < self.header_needs() {
+            return Err(fatal(fatal::INVALID_HEADER, AT_BYTES));
+        }
+        Ok(())
+    }
+
+    /// A header is whole.
+    fn begin_unit(&mut self, core: &mut Core) -> Result<(), Fatal> {
+        match self.common().kind {
+            kind::IC_REQ => self.initialize(),
+            kind::CAPSULE_CMD => self.begin_command(core),
+            kind::H2C_DATA => self.begin_data(),
+            // The host has had enough of us. What follows is not looked at.
+            _ => {
+                self.end(core);
+                Ok(())
+            }
+        }
+    }
+
+    fn initialize(&mut self) -> Result<(), Fatal> {
+        const AT_FORMAT: u32 = 8;
+        const AT_ALIGNMENT: u32 = 10;
+        const AT_BYTES: u32 = 4;
+        let Ok(request) = tcp::InitializeRequest::read_from_bytes(&self.header[..128]) else {
+            return Err(fatal(fatal::INVALID_HEADER, AT_BYTES));
+        };
+        if request.header.bytes.get() != 128 {
+            return Err(fatal(fatal::INVALID_HEADER, AT_BYTES));
+        }
+        if request.format_version.get() != tcp::FORMAT_VERSION {
+            return Err(fatal(fatal::UNSUPPORTED, AT_FORMAT));
+        }
+        // 31 is the largest there is: 128 bytes.
+        if request.data_alignment_z > 31 {
+            return Err(fatal(fatal::INVALID_HEADER, AT_ALIGNMENT));
+        }
+        self.digests = request.digests & self.limits.digests;
+        self.alignment_bytes = (usize::from(request.data_alignment_z) + 1) * 4;
+        let mut response = tcp::InitializeResponse::new_zeroed();
+        response.header = Header::new(kind::IC_RESP, 128);
+        response.digests = self.digests;
+        response.data_max_bytes = U32::new(self.limits.data_max_bytes);
+        self.output.put(response.as_bytes());
+        self.state = State::Open;
+        Ok(())
+    }
+
+    /// Where the data of the present unit lie: padding behind the header, and how many bytes.
+    fn extent(&self, data_max_bytes: u32) -> Result<(u32, u32, bool), Fatal> {
+        const AT_FLAGS: u32 = 1;
+        const AT_DATA: u32 = 3;
+        const AT_BYTES: u32 = 4;
+        let common = self.common();
+        let header_bytes =
+            u32::from(common.header_bytes) + if self.has_header_digest() { DIGEST_BYTES as u32 } else { 0 };
+        if common.bytes.get() == header_bytes {
+            return Ok((0, 0, false));
+        }
+        let data_at = u32::from(common.data_at);
+        if data_at < header_bytes || !data_at.is_multiple_of(4) {
+            return Err(fatal(fatal::INVALID_HEADER, AT_DATA));
+        }
+        let has_digest = common.flags & flag::DATA_DIGEST != 0;
+        let behind = if has_digest { DIGEST_BYTES as u32 } else { 0 };
+        let data_bytes = common.bytes.get().checked_sub(data_at + behind).filter(|bytes| *bytes > 0);
+        let data_bytes = data_bytes.ok_or(fatal(fatal::INVALID_HEADER, AT_BYTES))?;
+        if data_bytes > data_max_bytes {
+            return Err(fatal(fatal::DATA_LIMIT, AT_BYTES));
+        }
+        if self.digests & digests::DATA != 0 && !has_digest {
+            return Err(fatal(fatal::INVALID_HEADER, AT_FLAGS));
+        }
+        Ok((data_at - header_bytes, data_bytes, has_digest))
+    }
+
+    fn begin_command(&mut self, core: &mut Core) -> Result<(), Fatal> {
+        let (padding, data_bytes, has_digest) = self.extent(self.in_capsule_max(core))?;
+        let mut sqe = Sqe::from_bytes([0; Sqe::BYTES]);
+        sqe.as_mut_bytes().copy_from_slice(&self.header[8..8 + Sqe::BYTES]);
+        self.head = self.head.wrapping_add(1);
+        let receiver = self.admit(core, sqe, data_bytes)?;
+        let body =
+            Body { slot: receiver, at: 0, left: data_bytes, has_digest, digest: DataDigest::default() };
+        if data_bytes == 0 {
+            self.stage = Stage::Header;
+        } else if padding > 0 {
+            self.stage = Stage::Padding { left: padding, then: body };
+        } else {
+            self.stage = Stage::Data(body);
+        }
+        Ok(())
+    }
+
+    /// Takes a command; returns the slot that in-capsule data are for, if they are for one. What is refused is
+    /// answered here.
+    fn admit(&mut self, core: &mut Core, sqe: Sqe, data_bytes: u32) -> Result<Option<u16>, Fatal> {
+        let cid = sqe.cid.get();
+        if self.cids.contains(&u32::from(cid)) {
+            self.respond(Cqe::new(cid, Status::CID_CONFLICT));
+            return Ok(None);
+        }
+        let is_connect = sqe.opcode == opcode::FABRICS && fctype_of(&sqe) == fctype::CONNECT;
+        if self.queue.is_none() && !is_connect {
+            self.respond(Cqe::new(cid, Status::COMMAND_SEQUENCE_ERROR));
+            return Ok(None);
+        }
+        let limit_bytes = core.subsystem.options().transfer_max_bytes;
+        let transfer = match transfer(&sqe, limit_bytes) {
+            Ok(Transfer::InCapsule { bytes }) if bytes != data_bytes => Err(Status::SGL_LENGTH_INVALID),
+            other => other,
+        };
+        let transfer = match transfer {
+            Ok(transfer) => transfer,
+            Err(status) => {
+                self.respond(Cqe::new(cid, status));
+                return Ok(None);
+            }
+        };
+        let slot = self.new_slot(cid, sqe, transfer)?;
+        match transfer {
+            Transfer::None => {
+                self.slots[usize::from(slot)].buffer = Some(Buffer::empty());
+                self.submit(core, slot);
+                Ok(None)
+            }
+            Transfer::InCapsule { .. } => {
+                self.slots[usize::from(slot)].step = Step::Receiving;
+                self.ask_for_memory(core, slot);
+                Ok(Some(slot))
+            }
+            Transfer::FromHost { .. } | Transfer::ToHost { .. } => {
+                self.slots[usize::from(slot)].step = Step::WaitsForMemory;
+                self.ask_for_memory(core, slot);
+                Ok(None)
+            }
+        }
+    }
+
+    fn new_slot(&mut self, cid: u16, sqe: Sqe, transfer: Transfer) -> Result<u16, Fatal> {
+        const AT_COMMAND: u32 = 8;
+        let new = Slot { step: Step::AtSubsystem, cid, sqe, transfer, buffer: None, spoilt: false };
+        if let Some(slot) = self.free.pop() {
+            self.slots[usize::from(slot)] = new;
+            self.cids[usize::from(slot)] = u32::from(cid);
+            return Ok(slot);
+        }
+        // More commands than the queue holds: the host has lost count.
+        if self.slots.len() as u32 >= self.entries.min(u32::from(u16::MAX)) {
+            return Err(fatal(fatal::SEQUENCE, AT_COMMAND));
+        }
+        self.slots.push(new);
+        self.cids.push(u32::from(cid));
+        Ok(self.slots.len() as u16 - 1)
+    }
+
+    /// Takes memory for a slot, or gets it in line.
+    fn ask_for_memory(&mut self, core: &mut Core, slot: u16) {
+        let transfer = self.slots[usize::from(slot)].transfer;
+        let of = use_of(transfer);
+        let memory = core.memory(of);
+        let buffer =
+            if memory.line.is_empty() { memory.budget.take(transfer.bytes() as usize) } else { None };
+        match buffer {
+            Some(buffer) => self.go_on(core, slot, buffer),
+            None => {
+                let waiting = &mut self.waiting[of as usize];
+                if waiting.is_empty() {
+                    memory.line.push_back(self.key);
+                }
+                waiting.push_back(slot);
+            }
+        }
+    }
+
+    /// Its turn has come, and it is out of the line: the first of its commands that waits gets memory, and if
+    /// there is another, that one stands behind all others. `false` while there is not enough; then it is to be
+    /// put back to where it stood.
+    pub fn retry(&mut self, core: &mut Core, of: Use) -> bool {
+        let Some(slot) = self.waiting[of as usize].front().copied() else { return true };
+        let bytes = self.slots[usize::from(slot)].transfer.bytes() as usize;
+        let Some(buffer) = core.memory(of).budget.take(bytes) else { return false };
+        self.waiting[of as usize].pop_front();
+        if !self.waiting[of as usize].is_empty() {
+            core.memory(of).line.push_back(self.key);
+        }
+        self.go_on(core, slot, buffer);
+        true
+    }
+
+    /// A slot has its memory.
+    fn go_on(&mut self, core: &mut Core, slot: u16, buffer: Buffer) {
+        let command = &mut self.slots[usize::from(slot)];
+        command.buffer = Some(buffer);
+        match command.transfer {
+            Transfer::FromHost { bytes } => {
+                command.step = Step::FromHost { received: 0 };
+                let cid = command.cid;
+                let mut request = tcp::Transfer::new_zeroed();
+                request.header = Header::new(kind::R2T, 24);
+                request.cid = U16::new(cid);
+                request.tag = U16::new(slot);
+                request.length = U32::new(bytes);
+                self.put(request.as_mut_bytes(), 0, None);
+            }
+            Transfer::ToHost { .. } => self.submit(core, slot),
+            // Its data come with the next bytes.
+            Transfer::InCapsule { .. } | Transfer::None => {}
+        }
+    }
+
+    fn begin_data(&mut self) -> Result<(), Fatal> {
+        const AT_FLAGS: u32 = 1;
+        const AT_BYTES: u32 = 4;
+        const AT_CID: u32 = 8;
+        const AT_TAG: u32 = 10;
+        const AT_OFFSET: u32 = 12;
+        const AT_LENGTH: u32 = 16;
+        let (padding, data_bytes, has_digest) = self.extent(self.limits.data_max_bytes)?;
+        let Ok(data) = tcp::Transfer::read_from_bytes(&self.header[..24]) else {
+            return Err(fatal(fatal::INVALID_HEADER, AT_BYTES));
+        };
+        let slot = data.tag.get();
+        let Some(Slot { step: Step::FromHost { received }, cid, transfer, .. }) =
+            self.slots.get(usize::from(slot))
+        else {
+            return Err(fatal(fatal::INVALID_HEADER, AT_TAG));
+        };
+        if data.cid.get() != *cid {
+            return Err(fatal(fatal::INVALID_HEADER, AT_CID));
+        }
+        if data.length.get() != data_bytes || data_bytes == 0 {
+            return Err(fatal(fatal::INVALID_HEADER, AT_LENGTH));
+        }
+        if data.offset.get() != *received {
+            return Err(fatal(fatal::DATA_OUT_OF_RANGE, AT_OFFSET));
+        }
+        let left = transfer.bytes() - received;
+        if data_bytes > left {
+            return Err(fatal(fatal::DATA_OUT_OF_RANGE, AT_LENGTH));
+        }
+        // That the last one says so is not insisted on; that another one does would lose data.
+        if data.header.flags & flag::LAST != 0 && data_bytes < left {
+            return Err(fatal(fatal::INVALID_HEADER, AT_FLAGS));
+        }
+        let body = Body {
+            slot: Some(slot),
+            at: *received,
+            left: data_bytes,
+            has_digest,
+            digest: DataDigest::default(),
+        };
+        self.stage =
+            if padding > 0 { Stage::Padding { left: padding, then: body } } else { Stage::Data(body) };
+        Ok(())
+    }
+
+    /// The data of a unit are here.
+    fn end_unit(&mut self, core: &mut Core, body: Body) {
+        self.stage = Stage::Header;
+        let Some(slot) = body.slot else { return };
+        let command = &mut self.slots[usize::from(slot)];
+        if let Step::FromHost { received } = &mut command.step {
+            *received = body.at;
+        }
+        if body.at < command.transfer.bytes() {
+            return;
+        }
+        if command.spoilt {
+            self.answer(slot, Status::TRANSIENT_TRANSPORT_ERROR, 0, 0);
+        } else {
+            self.submit(core, slot);
+        }
+    }
+
+    /// A command is whole.
+    fn submit(&mut self, core: &mut Core, slot: u16) {
+        let command = &mut self.slots[usize::from(slot)];
+        command.step = Step::AtSubsystem;
+        let buffer = command.buffer.take().unwrap_or(Buffer::empty());
+        match self.queue {
+            Some(queue) => {
+                let sqe = command.sqe;
+                core.subsystem.execute(Tag { queue, slot }, &sqe, buffer, core.now_ms);
+            }
+            None => self.connect(core, slot, &buffer),
+        }
+    }
+
+    fn connect(&mut self, core: &mut Core, slot: u16, data: &[u8]) {
+        let command = Fabrics::decode(&self.slots[usize::from(slot)].sqe);
+        let Ok(Fabrics::Connect(connect)) = command else {
+            self.answer(slot, Status::COMMAND_SEQUENCE_ERROR, 0, 0);
+            return;
+        };
+        match core.subsystem.connect(&connect, data, &self.reached_at, core.now_ms) {
+            Ok(connected) => {
+                self.queue = Some(connected.queue);
+                self.is_admin = connected.is_admin;
+                self.entries = connected.entries;
+                self.flow_control = connected.flow_control;
+                self.answer(slot, Status::SUCCESS, u32::from(connected.controller_id), 0);
+            }
+            Err(refused) => self.answer(slot, refused.status, refused.dw0, 0),
+        }
+    }
+
+    /// A command of this connection has completed.
+    pub fn complete(&mut self, completion: Completion) {
+        let Completion { tag, status, dw0, dw1, mut data, data_bytes } = completion;
+        let Some(command) = self.slots.get(usize::from(tag.slot)) else { return };
+        if command.step != Step::AtSubsystem {
+            return;
+        }
+        let mut bytes = data_bytes.min(data.len());
+        let wants_data = matches!(command.transfer, Transfer::ToHost { .. });
+        if status.is_success() && wants_data && bytes > 0 {
+            let room = bytes.next_multiple_of(4);
+            let has_digest = self.digests & digests::DATA != 0;
+            if has_digest && self.reading == Reading::Unknown && room <= data.len() {
+                data[bytes..room].fill(0);
+                bytes = room;
+            }
+            let mut unit = tcp::Transfer::new_zeroed();
+            unit.header = Header::new(kind::C2H_DATA, 24);
+            unit.header.flags = flag::LAST;
+            unit.cid = U16::new(command.cid);
+            unit.length = U32::new(bytes as u32);
+            self.put(unit.as_mut_bytes(), bytes, Some(data));
+        }
+        self.answer(tag.slot, status, dw0, dw1);
+    }
+
+    /// Sends a slot's response and frees it.
+    fn answer(&mut self, slot: u16, status: Status, dw0: u32, dw1: u32) {
+        let command = &mut self.slots[usize::from(slot)];
+        let cqe = Cqe::new(command.cid, status).with_result(dw0, dw1);
+        command.step = Step::Free;
+        command.buffer = None;
+        self.cids[usize::from(slot)] = NO_CID;
+        self.free.push(slot);
+        self.respond(cqe);
+    }
+
+    fn respond(&mut self, cqe: Cqe) {
+        let head = if self.flow_control { (self.head % self.entries) as u16 } else { NO_FLOW_CONTROL_HEAD };
+        let mut unit = tcp::ResponseCapsule {
+            header: Header::new(kind::CAPSULE_RESP, 24),
+            cqe: cqe.with_queue(0, head),
+        };
+        self.put(unit.as_mut_bytes(), 0, None);
+    }
+
+    /// Sends a unit: its header, with digest, PDO and PLEN as they must be, and `bytes` bytes of data.
+    fn put(&mut self, header: &mut [u8], bytes: usize, data: Option<Buffer>) {
+        let has_header_digest = self.has_header_digest();
+        let mut end = header.len() + if has_header_digest { DIGEST_BYTES } else { 0 };
+        let padding = end.next_multiple_of(self.alignment_bytes) - end;
+        let has_data_digest = data.is_some() && self.digests & digests::DATA != 0;
+        if has_header_digest {
+            header[1] |= flag::HEADER_DIGEST;
+        }
+        if data.is_some() {
+            header[3] = (end + padding) as u8;
+            end += padding + bytes + if has_data_digest { DIGEST_BYTES } else { 0 };
+        }
+        if has_data_digest {
+            header[1] |= flag::DATA_DIGEST;
+        }
+        header[4..8].copy_from_slice(&(end as u32).to_le_bytes());
+        self.output.put(header);
+        if has_header_digest {
+            self.output.put(&digest::header(header));
+        }
+        let Some(data) = data else { return };
+        self.output.put(&[0; 128][..padding]);
+        let mut digest = DataDigest::default();
+        if has_data_digest {
+            digest.add(&data[..bytes]);
+        }
+        self.output.put_data(data, bytes);
+        if has_data_digest {
+            self.output.put(&digest.value(self.reading).to_le_bytes());
+        }
+    }
+
+    /// Ends the connection and says why: the last it sends is the header that is the reason.
+    fn terminate(&mut self, core: &mut Core, reason: Fatal) {
+        let about = self.filled_header();
+        let mut unit = tcp::Termination::new_zeroed();
+        unit.header = Header::new(kind::C2H_TERM_REQ, 24);
+        unit.header.bytes = U32::new((24 + about.len()) as u32);
+        unit.reason = U16::new(reason.reason);
+        unit.information = U32::new(reason.information);
+        self.end(core);
+        self.output.put(unit.as_bytes());
+        self.output.put(&about);
+    }
+
+    fn filled_header(&self) -> Vec<u8> {
+        let whole = usize::from(self.header[2]).min(tcp::TERM_HEADER_MAX_BYTES);
+        // Once it is whole it counts as not begun.
+        let bytes = match self.filled {
+            0 => whole,
+            Header::BYTES => Header::BYTES,
+            filled => filled.min(whole),
+        };
+        self.header[..bytes].to_vec()
+    }
+
+    /// Ends the connection: its queue, its commands, its memory. What was to be sent still is.
+    pub fn end(&mut self, core: &mut Core) {
+        self.state = State::Ending;
+        self.stage = Stage::Header;
+        self.slots.clear();
+        self.cids.clear();
+        self.free.clear();
+        for of in Use::ALL {
+            if !std::mem::take(&mut self.waiting[of as usize]).is_empty() {
+                core.memory(of).line.retain(|key| *key != self.key);
+            }
+        }
+        if let Some(queue) = self.queue.take() {
+            core.subsystem.disconnect(queue);
+        }
+    }
+
+    /// Ends it, and nothing more is sent: nobody reads.
+    pub fn abandon(&mut self, core: &mut Core) {
+        self.end(core);
+        self.output.clear();
+    }
+
+    /// Ends a connection that does not get on: that has not become a queue in time, or began something and does
+    /// not go on with it.
+    pub fn tick(&mut self, core: &mut Core) {
+        let handshake_late = self.queue.is_none() && core.now_ms > self.opened_ms + HANDSHAKE_MS;
+        let is_inside = self.filled > 0
+            || !matches!(self.stage, Stage::Header) && !self.is_stalled()
+            || self.slots.iter().any(|slot| matches!(slot.step, Step::FromHost { .. }))
+            || !self.output.is_empty();
+        if handshake_late || is_inside && core.now_ms > self.heard_ms + STALL_MS {
+            self.abandon(core);
+        }
+    }
+}
+
+/// Whose memory a transfer needs.
+fn use_of(transfer: Transfer) -> Use {
+    if matches!(transfer, Transfer::InCapsule { .. }) { Use::Capsule } else { Use::Transfer }
+}
+
+/// Takes up to `bytes` bytes off the front.
+fn take<'a>(rest: &mut &'a [u8], bytes: usize) -> &'a [u8] {
+    let (front, behind) = rest.split_at(bytes.min(rest.len()));
+    *rest = behind;
+    front
+}

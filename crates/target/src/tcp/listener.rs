@@ -1,0 +1,436 @@
+//! Sockets: one thread waits for all of them, and runs what came to its end.
+//!
+//! A turn: read from those that have something, at most [`TURN_BYTES`] each, so that nobody starves; take what
+//! namespaces have completed; hand memory that came back to those in line; send everything there is, each
+//! connection's in one call. While commands are under way the thread looks a few times more before it sleeps:
+//! waking it takes longer than a fast drive does.
+
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::net::{IpAddr, Shutdown, SocketAddr};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use kvdrive_sim::wall::Stopwatch;
+use kvdrive_spec::discovery::DiscoveryEntry;
+use mio::net::{TcpListener, TcpStream};
+use mio::{Events, Interest, Poll, Token};
+
+use super::connection::{Connection, Limits};
+use super::{Core, Use};
+use crate::bell::Bell;
+use crate::namespace::QueueId;
+use crate::subsystem::{Address, Event};
+
+/// Most bytes that one connection is read in one turn.
+const TURN_BYTES: usize = 256 << 10;
+/// Most pieces in one send.
+const SLICES: usize = 64;
+/// Events that are taken from the system at a time.
+const EVENTS: usize = 1024;
+/// Between two looks at timeouts.
+const TICK: Duration = Duration::from_millis(100);
+/// Looks without news, while commands are under way, before the thread sleeps.
+const IDLE_LOOKS: u32 = 64;
+/// How long a host may take to read why its connection was ended.
+const LINGER_MS: u64 = 1_000;
+/// How long commands that are under way may take when the server is asked to end.
+const DRAIN_MS: u64 = 5_000;
+
+const BELL: Token = Token(usize::MAX);
+
+/// How a server is told to end, from any thread.
+#[derive(Clone)]
+pub struct Stop {
+    bell: Arc<Bell>,
+    drain: Arc<AtomicBool>,
+    at_once: Arc<AtomicBool>,
+}
+
+impl Stop {
+    /// Take no more commands, finish those under way, and end. Asked again: end at once.
+    pub fn stop(&self) {
+        if self.drain.swap(true, Ordering::SeqCst) {
+            self.at_once.store(true, Ordering::SeqCst);
+        }
+        self.bell.ring();
+    }
+}
+
+struct Peer {
+    socket: TcpStream,
+    connection: Connection,
+    /// Came, and could not be taken yet.
+    rest: Vec<u8>,
+    readable: bool,
+    writable: bool,
+    /// The host will send no more.
+    closed: bool,
+    /// We have said our last: until then what the host sends is read and not looked at. (A socket that is
+    /// closed with something unread takes back what the other end has not read yet.)
+    linger_until_ms: Option<u64>,
+}
+
+/// Where the thread sleeps, before there is anything to serve: drives need its bell.
+pub struct Sockets {
+    poll: Poll,
+    bell: Arc<Bell>,
+    listeners: Vec<TcpListener>,
+}
+
+impl Sockets {
+    /// # Errors
+    /// What the system says.
+    pub fn new() -> io::Result<Sockets> {
+        let poll = Poll::new()?;
+        let bell = Arc::new(Bell::new(mio::Waker::new(poll.registry(), BELL)?));
+        Ok(Sockets { poll, bell, listeners: Vec::new() })
+    }
+
+    /// What wakes its thread.
+    pub fn bell(&self) -> &Arc<Bell> {
+        &self.bell
+    }
+
+    /// Listens; returns the address, with the port if the system chose it.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn listen(&mut self, at: SocketAddr) -> io::Result<SocketAddr> {
+        let mut listener = TcpListener::bind(at)?;
+        let token = Token(self.listeners.len());
+        self.poll.registry().register(&mut listener, token, Interest::READABLE)?;
+        let address = listener.local_addr()?;
+        self.listeners.push(listener);
+        Ok(address)
+    }
+}
+
+/// A server: sockets, connections, and a subsystem behind them.
+pub struct Server {
+    sockets: Sockets,
+    limits: Limits,
+    core: Core,
+    clock: Stopwatch,
+    peers: Vec<Option<Peer>>,
+    free: Vec<usize>,
+    /// By index of a queue: its generation, and who it is.
+    by_queue: Vec<(u32, usize)>,
+    /// Peers that may have something to read.
+    ready: Vec<usize>,
+    /// Peers that may have something to send.
+    touched: Vec<usize>,
+    scratch: Vec<u8>,
+    stop: Stop,
+    accepted: u64,
+}
+
+impl Server {
+    /// A server on `sockets`.
+    pub fn new(sockets: Sockets, core: Core, limits: Limits) -> Server {
+        let stop = Stop { bell: sockets.bell.clone(), drain: Arc::default(), at_once: Arc::default() };
+        Server {
+            sockets,
+            limits,
+            core,
+            clock: Stopwatch::start(),
+            peers: Vec::new(),
+            free: Vec::new(),
+            by_queue: Vec::new(),
+            ready: Vec::new(),
+            touched: Vec::new(),
+            scratch: vec![0; TURN_BYTES],
+            stop,
+            accepted: 0,
+        }
+    }
+
+    /// How to end it.
+    pub fn stop_handle(&self) -> Stop {
+        self.stop.clone()
+    }
+
+    /// Serves until it is told to end; with `once`, until nobody is connected any more. Returns what it served
+    /// with: the subsystem has the counts.
+    ///
+    /// # Errors
+    /// What the system says when it cannot wait for sockets.
+    pub fn run(mut self, once: bool) -> io::Result<Core> {
+        let mut events = Events::with_capacity(EVENTS);
+        let (mut idle_looks, mut ticked_ms, mut drain_until_ms) = (0, 0, None);
+        loop {
+            let under_way = self.core.subsystem.poll();
+            let busy = !self.ready.is_empty() || self.deliver();
+            idle_looks = if busy { 0 } else { idle_looks + 1 };
+            let timeout = if !self.ready.is_empty() || under_way && idle_looks < IDLE_LOOKS {
+                Duration::ZERO
+            } else {
+                self.rest()
+            };
+            match self.sockets.poll.poll(&mut events, Some(timeout)) {
+                Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
+                _ => self.sockets.bell.is_awake(),
+            }
+            self.core.now_ms = self.clock.ns() / 1_000_000;
+            for event in &events {
+                self.note(event);
+            }
+            if !events.is_empty() {
+                idle_looks = 0;
+            }
+            let draining = self.stop.drain.load(Ordering::SeqCst);
+            if !draining {
+                self.read_all();
+            }
+            if self.core.now_ms >= ticked_ms + TICK.as_millis() as u64 {
+                ticked_ms = self.core.now_ms;
+                self.tick();
+            }
+            if draining {
+                let until_ms = *drain_until_ms.get_or_insert(self.core.now_ms + DRAIN_MS);
+                let idle = !self.core.subsystem.poll() && !self.deliver() && !self.is_sending();
+                if idle || self.core.now_ms >= until_ms || self.stop.at_once.load(Ordering::SeqCst) {
+                    break;
+                }
+            }
+            if once && self.accepted > 0 && self.peers.iter().flatten().count() == 0 {
+                break;
+            }
+        }
+        for peer in self.peers.iter_mut().flatten() {
+            peer.connection.end(&mut self.core);
+        }
+        Ok(self.core)
+    }
+
+    /// How long to sleep: a tick, unless something came while nobody would have woken us.
+    fn rest(&mut self) -> Duration {
+        self.sockets.bell.sleeps();
+        let _ = self.core.subsystem.poll();
+        if self.deliver() || self.stop.drain.load(Ordering::SeqCst) { Duration::ZERO } else { TICK }
+    }
+
+    fn is_sending(&mut self) -> bool {
+        self.peers.iter_mut().flatten().any(|peer| !peer.connection.output().is_empty())
+    }
+
+    fn note(&mut self, event: &mio::event::Event) {
+        if event.token() == BELL {
+            return;
+        }
+        let listeners = self.sockets.listeners.len();
+        let Token(token) = event.token();
+        if token < listeners {
+            self.accept(token);
+            return;
+        }
+        let key = token - listeners;
+        let Some(Some(peer)) = self.peers.get_mut(key) else { return };
+        if event.is_readable() || event.is_read_closed() || event.is_error() {
+            peer.readable = true;
+            self.ready.push(key);
+        }
+        if event.is_writable() {
+            peer.writable = true;
+            self.touched.push(key);
+        }
+    }
+
+    fn accept(&mut self, listener: usize) {
+        // What is lost by an error here is one connection that its host makes again; the listener goes on.
+        while let Ok((mut socket, _)) = self.sockets.listeners[listener].accept() {
+            let Ok(local) = socket.local_addr() else { continue };
+            // Answers are whole when they are sent: waiting for more would only delay them.
+            let _ = socket.set_nodelay(true);
+            let key = self.free.pop().unwrap_or_else(|| {
+                self.peers.push(None);
+                self.peers.len() - 1
+            });
+            let token = Token(self.sockets.listeners.len() + key);
+            let interest = Interest::READABLE | Interest::WRITABLE;
+            if self.sockets.poll.registry().register(&mut socket, token, interest).is_err() {
+                self.free.push(key);
+                continue;
+            }
+            self.accepted += 1;
+            let connection = Connection::new(key, self.limits, Rc::new(address(local)), self.core.now_ms);
+            self.peers[key] = Some(Peer {
+                socket,
+                connection,
+                rest: Vec::new(),
+                readable: true,
+                writable: true,
+                closed: false,
+                linger_until_ms: None,
+            });
+            self.ready.push(key);
+        }
+    }
+
+    fn read_all(&mut self) {
+        let mut ready = std::mem::take(&mut self.ready);
+        for key in ready.drain(..) {
+            if self.read(key) {
+                self.ready.push(key);
+            }
+            self.touched.push(key);
+        }
+        // What is left of `ready` is its memory.
+        if self.ready.is_empty() {
+            self.ready = ready;
+        }
+    }
+
+    /// Reads one connection's share of a turn; `true` if there may be more.
+    fn read(&mut self, key: usize) -> bool {
+        let Some(Some(peer)) = self.peers.get_mut(key) else { return false };
+        let connection = &mut peer.connection;
+        if !peer.rest.is_empty() && connection.wants_input() {
+            let taken = connection.receive(&mut self.core, &peer.rest);
+            peer.rest.drain(..taken);
+        }
+        let mut more = false;
+        if peer.readable && (connection.is_ending() || peer.rest.is_empty() && connection.wants_input()) {
+            match peer.socket.read(&mut self.scratch) {
+                Ok(0) => peer.closed = true,
+                Ok(bytes) => {
+                    let taken = connection.receive(&mut self.core, &self.scratch[..bytes]);
+                    peer.rest.extend_from_slice(&self.scratch[taken..bytes]);
+                    more = true;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => peer.readable = false,
+                Err(error) if error.kind() == ErrorKind::Interrupted => more = true,
+                Err(_) => peer.closed = true,
+            }
+        }
+        if let Some(queue) = connection.queue() {
+            let index = queue.index as usize;
+            if self.by_queue.len() <= index {
+                self.by_queue.resize(index + 1, (0, usize::MAX));
+            }
+            self.by_queue[index] = (queue.generation, key);
+        }
+        more
+    }
+
+    fn peer_of(&mut self, queue: QueueId) -> Option<(usize, &mut Peer)> {
+        let (generation, key) = *self.by_queue.get(queue.index as usize)?;
+        let peer = self.peers.get_mut(key)?.as_mut()?;
+        (generation == queue.generation && peer.connection.queue() == Some(queue)).then_some((key, peer))
+    }
+
+    /// Carries what the subsystem has for hosts, gives memory to those in line, sends, and forgets who is gone.
+    /// `true` if there was anything.
+    fn deliver(&mut self) -> bool {
+        let mut any = false;
+        while let Some(event) = self.core.subsystem.next_event() {
+            any = true;
+            let queue = match &event {
+                Event::Completed(completion) => completion.tag.queue,
+                Event::Close(queue) => *queue,
+            };
+            // A queue that the subsystem has ended is still its connection's.
+            let Some((key, peer)) = self.peer_of(queue) else { continue };
+            match event {
+                Event::Completed(completion) => peer.connection.complete(completion),
+                Event::Close(_) => {
+                    let Some(Some(peer)) = self.peers.get_mut(key) else { continue };
+                    peer.connection.end(&mut self.core);
+                }
+            }
+            self.touched.push(key);
+        }
+        for of in Use::ALL {
+            while let Some(key) = self.core.memory(of).line.pop_front() {
+                let Some(Some(peer)) = self.peers.get_mut(key) else { continue };
+                if !peer.connection.retry(&mut self.core, of) {
+                    self.core.memory(of).line.push_front(key);
+                    break;
+                }
+                any = true;
+                self.touched.push(key);
+                self.ready.push(key);
+            }
+        }
+        let mut touched = std::mem::take(&mut self.touched);
+        for key in touched.drain(..) {
+            any |= self.send(key);
+        }
+        self.touched = touched;
+        any
+    }
+
+    /// Sends what there is; `true` if anything went out.
+    fn send(&mut self, key: usize) -> bool {
+        let Some(Some(peer)) = self.peers.get_mut(key) else { return false };
+        let mut any = false;
+        let was_full = !peer.connection.wants_input();
+        while peer.writable && !peer.connection.output().is_empty() {
+            let mut slices = [IoSlice::new(&[]); SLICES];
+            let count = peer.connection.output().slices(&mut slices);
+            match peer.socket.write_vectored(&slices[..count]) {
+                Ok(0) => peer.closed = true,
+                Ok(bytes) => {
+                    any = true;
+                    peer.connection.sent(bytes, self.core.now_ms);
+                    continue;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => peer.writable = false,
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(_) => peer.closed = true,
+            }
+            break;
+        }
+        if was_full && peer.connection.wants_input() {
+            self.ready.push(key);
+        }
+        let said_all = peer.connection.is_ending() && peer.connection.output().is_empty();
+        if said_all && !peer.closed && peer.linger_until_ms.is_none() {
+            peer.linger_until_ms = Some(self.core.now_ms + LINGER_MS);
+            peer.closed |= peer.socket.shutdown(Shutdown::Write).is_err();
+            self.ready.push(key);
+        }
+        if peer.closed {
+            self.forget(key);
+        }
+        any
+    }
+
+    fn forget(&mut self, key: usize) {
+        let Some(mut peer) = self.peers[key].take() else { return };
+        peer.connection.abandon(&mut self.core);
+        let _ = self.sockets.poll.registry().deregister(&mut peer.socket);
+        self.free.push(key);
+    }
+
+    fn tick(&mut self) {
+        self.core.subsystem.tick(self.core.now_ms);
+        // Those that the system had no room for when they came.
+        (0..self.sockets.listeners.len()).for_each(|listener| self.accept(listener));
+        for key in 0..self.peers.len() {
+            if let Some(peer) = &mut self.peers[key] {
+                peer.connection.tick(&mut self.core);
+                peer.closed |= peer.linger_until_ms.is_some_and(|until_ms| self.core.now_ms > until_ms);
+                if peer.connection.is_ending() {
+                    self.touched.push(key);
+                }
+            }
+        }
+    }
+}
+
+/// An address as discovery tells it: the one that the host used.
+fn address(local: SocketAddr) -> Address {
+    let ip = local.ip().to_canonical();
+    let family = match ip {
+        IpAddr::V4(_) => DiscoveryEntry::IPV4,
+        IpAddr::V6(_) => DiscoveryEntry::IPV6,
+    };
+    Address {
+        transport: DiscoveryEntry::TCP,
+        family,
+        address: ip.to_string(),
+        service: local.port().to_string(),
+    }
+}

@@ -1,0 +1,235 @@
+//! A real drive behind a socket: what our own initiator stores it retrieves, whatever is agreed on and
+//! whoever breaks off.
+
+use std::collections::BTreeMap;
+use std::net::Shutdown;
+
+use kvdrive_host::tcp::{Data, Error, Initiator, Options as HostOptions, discover};
+use kvdrive_lab::config::Document;
+use kvdrive_lab::wall::{ServedDrive, served};
+use kvdrive_link::shared::{ServerConfig, Serving};
+use kvdrive_sim::wall::Pace;
+use kvdrive_spec::{Command, Key, Sqe, Status, Store, StoreOptions, Write, opcode};
+use kvdrive_target::buffer::Budget;
+use kvdrive_target::drive::{DriveNamespace, power_on};
+use kvdrive_target::namespace::{Completion, Namespace, Session, Tag};
+use kvdrive_target::subsystem::Options;
+use kvdrive_target::tcp::listener::Sockets;
+
+use super::served::{Behind, serve};
+
+/// A value that tells its key and size.
+fn value(seed: u32, bytes: usize) -> Vec<u8> {
+    (0..bytes as u32).map(|at| (at.wrapping_mul(31).wrapping_add(seed) >> 3) as u8).collect()
+}
+
+fn drive() -> Behind {
+    Behind::Drive(Vec::new())
+}
+
+#[test]
+fn a_pair_goes_to_the_drive_and_comes_back() {
+    let server = serve(drive(), Options::default(), 16 << 20);
+    let mut controller = Initiator::connect(server.at, &server.nqn, &HostOptions::default()).unwrap();
+    let mut queue = controller.io_queue(1, 32).unwrap();
+    let key = Key::new(b"first").unwrap();
+    queue.store(key, b"a value").unwrap();
+    assert_eq!(queue.retrieve(key, 4096).unwrap(), (7, b"a value".to_vec()));
+    drop((controller, queue));
+    let end = server.end();
+    assert_eq!(end.served.io_commands[1], 1);
+    assert_eq!((end.leaked_bytes, end.controllers), (0, 0));
+}
+
+#[test]
+fn every_agreement_and_size_gives_the_same_pairs_and_statuses() {
+    let server = serve(drive(), Options::default(), 16 << 20);
+    let agreements = [(false, false, false), (true, false, false), (true, true, false), (true, true, true)];
+    for (seed, (header_digest, data_digest, padded_digest)) in (0u32..).zip(agreements) {
+        for in_capsule in [true, false] {
+            let options = HostOptions {
+                header_digest,
+                data_digest,
+                padded_digest,
+                in_capsule,
+                flow_control: in_capsule,
+                ..HostOptions::default()
+            };
+            let mut controller = Initiator::connect(server.at, &server.nqn, &options).unwrap();
+            let mut queue = controller.io_queue(1, 32).unwrap();
+            // Values around every limit: the capsule, MAXH2CDATA, a page, no multiple of 4.
+            let sizes = [1, 7, 4096, 8191, 8192, 8193, 16 << 10, (16 << 10) + 1, 100_003, 1 << 20];
+            let largest = controller.identify_namespace(1).unwrap().format().value_max_bytes.get() as usize;
+            for bytes in sizes.into_iter().filter(|bytes| *bytes <= largest) {
+                let key = Key::new(format!("k{bytes}").as_bytes()).unwrap();
+                let value = value(seed, bytes);
+                queue.store(key, &value).unwrap();
+                let room = (bytes as u32).next_multiple_of(4096);
+                assert_eq!(queue.retrieve(key, room).unwrap(), (bytes as u32, value.clone()));
+                // Less room than there is value: its size all the same.
+                let part = queue.retrieve(key, (bytes as u32).div_ceil(2)).unwrap();
+                assert_eq!(part, (bytes as u32, value[..bytes.div_ceil(2)].to_vec()));
+            }
+            let absent = Key::new(b"absent").unwrap();
+            assert!(matches!(queue.retrieve(absent, 64), Err(Error::Status(Status::KEY_NOT_FOUND))));
+            let key = Key::new(b"k7").unwrap();
+            let add_only = StoreOptions { add_only: true, ..StoreOptions::default() };
+            let refused = queue.store_with(key, b"x", add_only);
+            assert!(matches!(refused, Err(Error::Status(Status::KEY_EXISTS))), "{refused:?}");
+            assert!(queue.exist(key).unwrap() && !queue.exist(absent).unwrap());
+            queue.delete(key).unwrap();
+            queue.delete(absent).unwrap();
+            assert!(!queue.exist(key).unwrap());
+            let keys = queue.list(None, 4096).unwrap();
+            assert!(keys.contains(&Key::new(b"k1").unwrap()) && !keys.contains(&key));
+            controller.shut_down().unwrap();
+        }
+    }
+    assert_eq!(server.end().leaked_bytes, 0);
+}
+
+#[test]
+fn many_commands_of_several_queues_and_hosts_are_under_way_at_once() {
+    let server = serve(drive(), Options::default(), 1 << 20);
+    let mut expected = BTreeMap::new();
+    let mut hosts: Vec<_> = (0..2)
+        .map(|_| Initiator::connect(server.at, &server.nqn, &HostOptions::default()).unwrap())
+        .collect();
+    let mut queues: Vec<_> =
+        hosts.iter_mut().flat_map(|host| [1, 2].map(|number| host.io_queue(number, 64).unwrap())).collect();
+    let content = |index: u32, round: u32, slot: u32| {
+        // Above and below what goes into a capsule: memory is short, and R2Ts wait in line.
+        let value = value(round * 7 + slot, (slot as usize * 997 + 1) % 50_000);
+        (Key::from_u32_be(index << 16 | slot), value)
+    };
+    std::thread::scope(|scope| {
+        for (index, queue) in (0..).zip(&mut queues) {
+            scope.spawn(move || {
+                for round in 0..4u32 {
+                    for slot in 0..60u32 {
+                        let (key, value) = content(index, round, slot);
+                        let options = StoreOptions::default();
+                        let store = Store { key, value_bytes: value.len() as u32, options };
+                        queue.submit(Command::Store(store).encode(0, 1), Data::Out(&value)).unwrap();
+                    }
+                    while queue.under_way() > 0 {
+                        queue.next_completion().unwrap().ok().unwrap();
+                    }
+                }
+            });
+        }
+    });
+    for index in 0..queues.len() as u32 {
+        expected.extend((0..60).map(|slot| content(index, 3, slot)));
+    }
+    for (key, value) in &expected {
+        assert_eq!(&queues[3].retrieve(*key, 50_000).unwrap().1, value);
+    }
+    drop((hosts, queues));
+    assert_eq!(server.end().leaked_bytes, 0);
+}
+
+#[test]
+fn a_host_that_breaks_off_leaves_nothing_and_comes_back() {
+    let server = serve(drive(), Options::default(), 1 << 20);
+    let key = Key::new(b"kept").unwrap();
+    let large = value(3, 300_000);
+    for round in 0..20u32 {
+        let mut controller = Initiator::connect(server.at, &server.nqn, &HostOptions::default()).unwrap();
+        let mut queue = controller.io_queue(1, 32).unwrap();
+        if round > 0 {
+            assert_eq!(queue.retrieve(key, 4096).unwrap().1, value(round - 1, 1000));
+        }
+        queue.store(key, &value(round, 1000)).unwrap();
+        // A value that is announced and never sent, one that is on its way to nobody, and a socket that closes.
+        let store = Store { key, value_bytes: large.len() as u32, options: StoreOptions::default() };
+        queue.submit(Command::Store(store).encode(0, 1), Data::Out(&large)).unwrap();
+        for _ in 0..4 {
+            let retrieve = Command::Retrieve { key, buffer_bytes: 100_000, options: Default::default() };
+            queue.submit(retrieve.encode(0, 1), Data::In(100_000)).unwrap();
+        }
+        if round % 2 == 0 {
+            queue.socket().shutdown(Shutdown::Both).unwrap();
+            controller.keep_alive().unwrap();
+        }
+    }
+    let mut controller = Initiator::connect(server.at, &server.nqn, &HostOptions::default()).unwrap();
+    let mut queue = controller.io_queue(1, 32).unwrap();
+    assert_eq!(queue.retrieve(key, 4096).unwrap().1, value(19, 1000));
+    drop((controller, queue));
+    let end = server.end();
+    assert_eq!((end.leaked_bytes, end.controllers), (0, 0));
+}
+
+#[test]
+fn discovery_tells_the_address_the_host_used() {
+    let server = serve(Behind::Memory, Options::default(), 1 << 20);
+    let found = discover(server.at, &HostOptions::default()).unwrap();
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].nqn, server.nqn);
+    assert_eq!(
+        (found[0].address.as_str(), found[0].service.clone()),
+        ("127.0.0.1", server.at.port().to_string())
+    );
+    server.end();
+}
+
+/// A drive as a namespace, without sockets in front of it.
+fn namespace() -> (DriveNamespace, Serving<ServedDrive>) {
+    let config = Document::profile("cosmos-plus").unwrap().config().unwrap();
+    let sockets = Sockets::new().unwrap();
+    let server = ServerConfig { pace: Pace::Off, recorder: None };
+    power_on(server, sockets.bell().clone(), 1 << 20, served(config)).unwrap()
+}
+
+/// Has a command carried out and returns what it came to.
+fn carry_out(namespace: &mut DriveNamespace, session: Session, sqe: &Sqe, room: usize) -> Completion {
+    let budget = Budget::new(64 << 10);
+    namespace.submit(session, Tag::default(), sqe, budget.take(room).unwrap());
+    let mut done = Vec::new();
+    while done.is_empty() {
+        namespace.poll(&mut done);
+        std::thread::yield_now();
+    }
+    done.pop().unwrap()
+}
+
+#[test]
+fn a_session_that_ends_leaves_no_iterator_and_no_half_value() {
+    let (mut drive, serving) = namespace();
+    let key = Key::new(b"key").unwrap();
+    for round in 0..200 {
+        let session = drive.open(8).unwrap();
+        let transfer = Command::Transfer.encode(0, 1);
+        let stray = carry_out(&mut drive, session, &transfer, 0).status;
+        assert_eq!(stray, Status::COMMAND_SEQUENCE_ERROR, "round {round}: it finds another's value");
+        let seek = Command::Seek { key: None, buffer_bytes: 4096 }.encode(0, 1);
+        assert_eq!(carry_out(&mut drive, session, &seek, 4096).status, Status::SUCCESS, "round {round}");
+        let write = Command::Write(Write { key, value_bytes: 100 }).encode(0, 1);
+        assert_eq!(carry_out(&mut drive, session, &write, 0).status, Status::SUCCESS);
+        drive.close(session);
+    }
+    // What needs more than a network has is refused and does nothing.
+    let session = drive.open(8).unwrap();
+    for opcode in [opcode::CXL_STORE, opcode::EXPRESS, opcode::HYBRID] {
+        let sqe = Sqe::new(opcode, 0, 1);
+        assert_eq!(carry_out(&mut drive, session, &sqe, 0).status, Status::INVALID_OPCODE);
+    }
+    drop(drive);
+    serving.join();
+}
+
+#[test]
+fn a_drive_without_power_answers_that_it_has_none() {
+    let (mut drive, serving) = namespace();
+    let session = drive.open(8).unwrap();
+    let exist = Command::Exist { key: Key::new(b"key").unwrap() }.encode(0, 1);
+    assert_eq!(carry_out(&mut drive, session, &exist, 0).status, Status::KEY_NOT_FOUND);
+    serving.cut_power();
+    serving.join();
+    let status = carry_out(&mut drive, session, &exist, 0).status;
+    assert!([Status::NAMESPACE_NOT_READY, Status::INTERNAL].contains(&status), "{status}");
+    assert_eq!(drive.open(8), Err(Status::NAMESPACE_NOT_READY));
+    assert!(!drive.poll(&mut Vec::new()), "nothing is under way");
+    drive.close(session);
+}
