@@ -10,6 +10,7 @@ use kvdrive_device::engines::hash;
 use kvdrive_device::engines::lsm::{compaction::COMPACTIONS, layout::LAYOUTS};
 use kvdrive_device::firmware::Role;
 use kvdrive_device::flash::media::MEDIA;
+use kvdrive_device::flash::timing::TIMINGS;
 use kvdrive_device::ftl::victim::VICTIMS;
 use kvdrive_device::packing::PACKINGS;
 use kvdrive_device::page_buffer::MIN_ENTRIES;
@@ -117,11 +118,16 @@ pub(super) const RULES: &[(&str, Rule)] = &[
     ("flash.pages_per_block", Integer(4, 1 << 16)),
     ("flash.page_bytes", Multiple(4096, 4096, 1 << 18)),
     ("flash.spare_bytes", Integer(64, 1 << 16)),
+    ("flash.timing", Row(|| TIMINGS.iter().map(|row| row.name).collect())),
     ("flash.sense_ns", TIME),
     ("flash.program_ns", TIME),
     ("flash.erase_ns", TIME),
     ("flash.transfer_ns_per_kib", TIME),
     ("flash.uncharged", Parsed(is_uncharged, "a list of OPERATION:PURPOSE[:CHANNEL], as [\"read:data_gc\"]")),
+    ("flash.flat.read_latency_ns", TIME),
+    ("flash.flat.read_mib_s", Integer(1, 1 << 20)),
+    ("flash.flat.write_latency_ns", TIME),
+    ("flash.flat.write_mib_s", Integer(1, 1 << 20)),
     ("ftl.over_provisioning", Number(0.02, 0.9)),
     ("ftl.victim", Row(|| VICTIMS.iter().map(|row| row.name).collect())),
     ("ftl.gc_low_blocks", Integer(2, 1 << 20)),

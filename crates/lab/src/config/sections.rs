@@ -209,6 +209,8 @@ pub struct Flash {
     pub page_bytes: u32,
     /// Spare bytes of a page.
     pub spare_bytes: u32,
+    /// Name in the device's table of timings.
+    pub timing: String,
     /// Cell array to register.
     pub sense_ns: u64,
     /// Register to cell array.
@@ -219,6 +221,22 @@ pub struct Flash {
     pub transfer_ns_per_kib: u64,
     /// Operations that take no time.
     pub uncharged: Vec<String>,
+    /// What timing `flat` looks at.
+    pub flat: FlatFlash,
+}
+
+/// `[flash.flat]`: flash as two latencies and two bandwidths.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FlatFlash {
+    /// What a read takes besides its bytes.
+    pub read_latency_ns: u64,
+    /// What all reads together move, MiB a second.
+    pub read_mib_s: u32,
+    /// What a program takes besides its bytes.
+    pub write_latency_ns: u64,
+    /// What all programs together move, MiB a second.
+    pub write_mib_s: u32,
 }
 
 impl Flash {

@@ -22,6 +22,11 @@ fn config(sets: &[&str]) -> Config {
     document.config().unwrap()
 }
 
+/// How many there are, those in sections of sections too.
+fn fields(json: &serde_json::Value) -> usize {
+    json.as_object().map_or(1, |section| section.values().map(fields).sum())
+}
+
 #[test]
 fn profiles_have_the_same_keys_and_every_value_an_origin() {
     let keys =
@@ -33,8 +38,7 @@ fn profiles_have_the_same_keys_and_every_value_an_origin() {
         assert_eq!(keys(&document), first, "{}", profile.name);
         // A value without an origin would be missing in `keys`, and there as a field.
         let json = serde_json::to_value(&config).unwrap();
-        let fields: usize = json.as_object().unwrap().values().map(|s| s.as_object().unwrap().len()).sum();
-        assert_eq!(fields, first.len(), "{}", profile.name);
+        assert_eq!(fields(&json), first.len(), "{}", profile.name);
         assert!(document.origins().iter().all(|(_, origin)| *origin != Origin::User));
         workload::build(&config.workload, 1).unwrap_or_else(|e| panic!("{e}"));
     }
@@ -106,6 +110,20 @@ fn fitted_sums_hold_with_the_line_time_of_the_link() {
     let channel_ns = u64::from(flash.page_bytes + flash.spare_bytes) * flash.transfer_ns_per_kib / 1024;
     assert_eq!(flash.program_ns + channel_ns, 600_000);
     assert_eq!(flash.pages() * u64::from(flash.page_bytes), 64 << 30);
+}
+
+#[test]
+fn what_one_timing_looks_at_the_other_ignores() {
+    let looked_at = |sets: &[&str], keys: &[&str]| {
+        let config = config(sets);
+        keys.iter().map(|key| config.ignores(key).is_none()).collect::<Vec<_>>()
+    };
+    let flash = ["flash.sense_ns", "flash.flat.read_mib_s", "flash.timing", "flash.channels"];
+    assert_eq!(looked_at(&[], &flash), [true, false, true, true]);
+    assert_eq!(looked_at(&["flash.timing=flat"], &flash), [false, true, true, true]);
+    assert_eq!(looked_at(&["nand.enabled=false"], &flash), [false, false, false, true]);
+    let why = config(&[]).ignores("flash.flat.write_latency_ns").unwrap();
+    assert_eq!(why, "flash.timing=dies does not look at it; flash.timing=flat does");
 }
 
 #[test]
