@@ -230,7 +230,7 @@ pub fn start<E: Engine>(
     let config = parts.config.controller.clone();
     let engine = E::power_on(parts, image)?;
     let controller = Controller::new(link.clone(), cores, &config, journal, engine);
-    controller.start(&sim, config.contexts);
+    controller.start(&sim, config.dispatch);
     Ok(Started(controller))
 }
 
@@ -275,7 +275,7 @@ impl Drive {
         };
         let flash = FlashPort::new(sim, config.flash.clone(), medium);
         watch(&flash);
-        let cores = Cores::new(sim, config.controller.roles);
+        let cores = Cores::new(sim, config.controller.dispatch.roles());
         let parts = Parts {
             sim: sim.clone(),
             cores: cores.clone(),

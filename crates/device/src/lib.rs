@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`requests`] | one command, from the doorbell to its completion |
 //! | [`controller`] | what firmware contexts share: costs, unfinished values, iterators, Identify |
+//! | [`dispatch`] | who takes commands: contexts, or a dispatcher and I/O threads |
 //! | [`firmware`] | its cores, and which takes what kind of step |
 //! | [`engines`] | index and value placement, the seam; [`engines::lsm`] and the FTLs of [`engines::hash`] |
 //! | [`value_log`], [`page_buffer`], [`packing`] | where value bytes go |
@@ -16,6 +17,7 @@
 //! | [`drive`] | all of it together |
 
 pub mod controller;
+pub mod dispatch;
 pub mod drive;
 pub mod engines;
 pub mod firmware;

@@ -14,8 +14,10 @@
 //!     List, SEEK, NEXT            └─ cursor ─► answer in a staging region ─► DMA
 //! ```
 //!
-//! [`serve`] is one firmware context: it runs one command at a time, to its completion. A drive has as many
-//! as `controller.contexts` says; with one, the next command waits, as on the published board.
+//! [`serve`] is one firmware context: it runs one command at a time, to its completion. A drive has as
+//! many as `controller.contexts` says; with one, the next command waits, as on the published board. A
+//! drive may also have a dispatcher, which fetches and decodes, and threads that do the rest
+//! ([`crate::dispatch`]).
 //!
 //! Inline commands (*write*, *hybrid*, *transfer*) of one queue are handled in the order of the queue,
 //! whichever context got them. A *quiet* one is not completed: what it would have said is left to the next
@@ -50,44 +52,52 @@ type Answer = Result<(u32, u32), Status>;
 pub fn serve<E: Engine>(drive: Rc<Controller<E>>) {
     loop {
         let fetched = drive.link.next_command();
-        let answer = match fetched.turn {
-            None => execute(&drive, &fetched),
-            Some(turn) => {
-                fetched.queue.wait_turn(turn);
-                let answer = execute(&drive, &fetched);
-                if answer == Err(Status::COMMAND_INTERRUPTED) && fetched.sqe.opcode != opcode::CXL_STORE {
-                    // A long value may need the windows' half of the buffer too. The next try must find it
-                    // free, and queues that are idle would keep theirs.
-                    drive.windows.close_all();
-                }
-                let quiet = fetched.sqe.is_quiet() && fetched.sqe.opcode != opcode::CXL_STORE;
-                if let (true, Err(status)) = (quiet, answer) {
-                    remember_refusal(&drive, &fetched, status);
-                }
-                fetched.queue.end_turn();
-                if quiet {
-                    drive.commands.set(drive.commands.get() + 1);
-                    continue;
-                }
-                answer
+        handle(&drive, &fetched, None);
+    }
+}
+
+/// What a submission entry says.
+pub(crate) type Decoded = Result<Command, Status>;
+
+/// A fetched command, to its completion; `decoded` if somebody has spent that time on it already.
+pub(crate) fn handle<E: Engine>(drive: &Controller<E>, fetched: &Fetched, decoded: Option<Decoded>) {
+    let answer = match fetched.turn {
+        None => execute(drive, fetched, decoded),
+        Some(turn) => {
+            fetched.queue.wait_turn(turn);
+            let answer = execute(drive, fetched, decoded);
+            if answer == Err(Status::COMMAND_INTERRUPTED) && fetched.sqe.opcode != opcode::CXL_STORE {
+                // A long value may need the windows' half of the buffer too. The next try must find it
+                // free, and queues that are idle would keep theirs.
+                drive.windows.close_all();
             }
-        };
-        drive.commands.set(drive.commands.get() + 1);
-        let cid = fetched.sqe.cid.get();
-        let cqe = match answer {
-            Ok((dw0, dw1)) => Cqe::new(cid, Status::SUCCESS).with_result(dw0, dw1),
-            Err(Status::STALE_WINDOW) => {
-                let (write_pointer, generation) = drive.windows.present(&fetched.queue);
-                Cqe::new(cid, Status::STALE_WINDOW).with_result(write_pointer, generation)
+            let quiet = fetched.sqe.is_quiet() && fetched.sqe.opcode != opcode::CXL_STORE;
+            if let (true, Err(status)) = (quiet, answer) {
+                remember_refusal(drive, fetched, status);
             }
-            Err(status) => Cqe::new(cid, status),
-        };
-        let cqe = if drive.journal.settle() { cqe } else { Cqe::new(cid, Status::INTERNAL) };
-        drive.cores.of(Role::Dispatch).run_noted(drive.costs.complete_ns, "controller", "complete");
-        drive.link.complete(&fetched.queue, cqe.with_queue(fetched.queue.id(), fetched.head));
-        if drive.journal.wants_checkpoint() {
-            drive.journal.checkpoint(&drive.engine.protected_image());
+            fetched.queue.end_turn();
+            if quiet {
+                drive.commands.set(drive.commands.get() + 1);
+                return;
+            }
+            answer
         }
+    };
+    drive.commands.set(drive.commands.get() + 1);
+    let cid = fetched.sqe.cid.get();
+    let cqe = match answer {
+        Ok((dw0, dw1)) => Cqe::new(cid, Status::SUCCESS).with_result(dw0, dw1),
+        Err(Status::STALE_WINDOW) => {
+            let (write_pointer, generation) = drive.windows.present(&fetched.queue);
+            Cqe::new(cid, Status::STALE_WINDOW).with_result(write_pointer, generation)
+        }
+        Err(status) => Cqe::new(cid, status),
+    };
+    let cqe = if drive.journal.settle() { cqe } else { Cqe::new(cid, Status::INTERNAL) };
+    drive.cores.of(Role::Dispatch).run_noted(drive.costs.complete_ns, "controller", "complete");
+    drive.link.complete(&fetched.queue, cqe.with_queue(fetched.queue.id(), fetched.head));
+    if drive.journal.wants_checkpoint() {
+        drive.journal.checkpoint(&drive.engine.protected_image());
     }
 }
 
@@ -97,14 +107,19 @@ fn remember_refusal<E: Engine>(drive: &Controller<E>, fetched: &Fetched, status:
     drive.unfinished.keep(&fetched.queue, Unfinished::Refused(status));
 }
 
-fn execute<E: Engine>(drive: &Controller<E>, fetched: &Fetched) -> Answer {
+/// Decodes an entry of an I/O queue, and takes the time for it.
+pub(crate) fn decode<E: Engine>(drive: &Controller<E>, sqe: &Sqe) -> Decoded {
+    let command = Command::decode(sqe);
+    drive.cores.of(Role::Dispatch).run_noted(drive.costs.decode_ns(&command), "controller", "decode");
+    command
+}
+
+fn execute<E: Engine>(drive: &Controller<E>, fetched: &Fetched, decoded: Option<Decoded>) -> Answer {
     let sqe = &fetched.sqe;
     if fetched.queue.is_admin() {
         return drive.admin(fetched);
     }
-    let command = Command::decode(sqe);
-    drive.cores.of(Role::Dispatch).run_noted(drive.costs.decode_ns(&command), "controller", "decode");
-    let command = command?;
+    let command = decoded.unwrap_or_else(|| decode(drive, sqe))?;
     if sqe.nsid.get() != NSID {
         return Err(Status::INVALID_NAMESPACE);
     }

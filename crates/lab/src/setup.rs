@@ -6,6 +6,7 @@ use kvdrive_device::packing::{PackingConfig, PackingCosts};
 use kvdrive_device::page_buffer::Eviction;
 use kvdrive_device::{
     DriveConfig, MediaConfig, controller,
+    dispatch::Dispatch,
     engines::{hash, lsm},
     firmware::Roles,
     flash, ftl,
@@ -81,11 +82,7 @@ pub fn drive(config: &Config) -> DriveConfig {
     DriveConfig {
         engine: config.engine.name.clone(),
         controller: controller::ControllerConfig {
-            contexts: controller.contexts,
-            roles: match controller.roles.as_str() {
-                "own" => Roles::Own,
-                _ => Roles::Any(controller.cores),
-            },
+            dispatch: dispatch(controller),
             max_value_bytes: controller.max_value_bytes,
             iterators: lsm.iterators,
             costs: costs(config),
@@ -123,6 +120,19 @@ pub fn drive(config: &Config) -> DriveConfig {
             path: (!config.media.path.is_empty()).then(|| config.media.path.clone().into()),
             sync: config.media.sync,
         },
+    }
+}
+
+fn dispatch(controller: &config::Controller) -> Dispatch {
+    let roles = match controller.roles.as_str() {
+        "own" => Roles::Own,
+        _ => Roles::Any(controller.cores),
+    };
+    match controller.dispatch.as_str() {
+        "round-robin" => {
+            Dispatch::RoundRobin { io_threads: controller.io_threads, deal_ns: controller.deal_ns }
+        }
+        _ => Dispatch::Context { contexts: controller.contexts, roles },
     }
 }
 

@@ -16,13 +16,13 @@ use kvdrive_sim::{Ns, Sim};
 use kvdrive_spec::{Command, Status};
 use serde::Deserialize;
 
+use crate::dispatch::{self, Dispatch};
 use crate::drive::{DriveConfig, PowerOnError, Start, start};
 use crate::engines::Engine;
 use crate::engines::hash::{self, HashEngine};
 use crate::engines::lsm::{self, LsmEngine};
-use crate::firmware::{Cores, Roles, copy_ns};
+use crate::firmware::{Cores, copy_ns};
 use crate::power::Journal;
-use crate::requests::serve;
 use iterators::Iterators;
 pub(crate) use iterators::{PairAnswer, Walk};
 pub(crate) use unfinished::{Unfinished, UnfinishedValues};
@@ -32,10 +32,8 @@ use windows::Windows;
 /// The controller's part of a profile.
 #[derive(Clone, Debug)]
 pub struct ControllerConfig {
-    /// Commands the firmware works on at once.
-    pub contexts: u32,
-    /// Firmware cores, and who takes which step.
-    pub roles: Roles,
+    /// Who takes commands, and on which cores they are worked on.
+    pub dispatch: Dispatch,
     /// Largest value accepted, bytes; the engine may accept less.
     pub max_value_bytes: u32,
     /// Iterators open at once.
@@ -182,8 +180,8 @@ impl<E: Engine> Controller<E> {
         })
     }
 
-    /// Starts `contexts` firmware contexts.
-    pub fn start(self: &Rc<Self>, sim: &Sim, contexts: u32) {
+    /// Starts whoever takes commands.
+    pub fn start(self: &Rc<Self>, sim: &Sim, dispatch: Dispatch) {
         if self.engine.window_bytes().is_some() {
             let exposed: Weak<dyn Exposed> = Rc::downgrade(&(self.clone() as Rc<dyn Exposed>));
             self.link.expose(exposed);
@@ -194,10 +192,7 @@ impl<E: Engine> Controller<E> {
                 controller.discard_unfinished(queue);
             }
         });
-        for _ in 0..contexts {
-            let controller = self.clone();
-            sim.spawn(move || serve(controller));
-        }
+        dispatch::start(self, sim, dispatch);
     }
 
     /// The engine inside.

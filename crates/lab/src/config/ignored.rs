@@ -39,12 +39,17 @@ const OF_TIMINGS: &[(&str, &[&str])] = &[
     ("flat", &["flat.read_latency_ns", "flat.read_mib_s", "flat.write_latency_ns", "flat.write_mib_s"]),
 ];
 
+/// Keys of `controller` that one way of dispatching looks at alone.
+const OF_DISPATCHES: &[(&str, &[&str])] =
+    &[("context", &["contexts", "cores", "roles"]), ("round-robin", &["io_threads", "deal_ns"])];
+
 impl Config {
     /// Why a run of this would not look at `key`, and what would; `None` if it does.
     pub fn ignores(&self, key: &str) -> Option<String> {
         let (section, name) = key.split_once('.')?;
         match section {
             "workload" => workload_ignores(&self.workload, name),
+            "controller" => dispatch_ignores(&self.controller.dispatch, name),
             "flash" => flash_ignores(self, name),
             _ => engine_ignores(&self.engine.name, section, name),
         }
@@ -60,6 +65,13 @@ fn flash_ignores(config: &Config, name: &str) -> Option<String> {
     let timing = &config.flash.timing;
     let looker = looker.filter(|looker| looker != timing)?;
     Some(format!("flash.timing={timing} does not look at it; flash.timing={looker} does"))
+}
+
+fn dispatch_ignores(dispatch: &str, name: &str) -> Option<String> {
+    let (looker, _) = OF_DISPATCHES.iter().find(|(_, keys)| keys.contains(&name))?;
+    (*looker != dispatch).then(|| {
+        format!("controller.dispatch={dispatch} does not look at it; --set controller.dispatch={looker} does")
+    })
 }
 
 fn workload_ignores(params: &WorkloadParams, name: &str) -> Option<String> {

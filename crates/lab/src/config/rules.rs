@@ -86,9 +86,12 @@ pub(super) const RULES: &[(&str, Rule)] = &[
     ("host.alpha", Positive),
     ("host.beta", Positive),
     ("engine.name", Row(|| ENGINES.iter().map(|row| row.name).collect())),
+    ("controller.dispatch", Word(&["context", "round-robin"])),
     ("controller.contexts", Integer(1, 65536)),
     ("controller.cores", Integer(1, 1024)),
     ("controller.roles", Word(&["any", "own"])),
+    ("controller.io_threads", Integer(1, 256)),
+    ("controller.deal_ns", TIME),
     ("controller.decode_store_ns", TIME),
     ("controller.decode_transfer_ns", TIME),
     ("controller.decode_other_ns", TIME),
@@ -280,7 +283,8 @@ const CONDITIONS: &[(&str, Condition)] = &[
     }),
     ("controller.cores", |c| {
         let roles = Role::ALL.len();
-        (c.controller.roles == "own" && c.controller.cores as usize != roles)
+        let is_looked_at = c.controller.dispatch == "context";
+        (is_looked_at && c.controller.roles == "own" && c.controller.cores as usize != roles)
             .then(|| format!("{}; controller.roles = \"own\" takes {roles}, one a role", c.controller.cores))
     }),
     ("gc.free_segments_reserved", |c| {

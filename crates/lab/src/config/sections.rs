@@ -121,12 +121,18 @@ pub struct Engine {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Controller {
-    /// Commands worked on at once.
+    /// `context` or `round-robin`.
+    pub dispatch: String,
+    /// Commands worked on at once, under `context`.
     pub contexts: u32,
     /// Firmware cores.
     pub cores: u32,
     /// `any` or `own`.
     pub roles: String,
+    /// Under `round-robin`: threads that run commands.
+    pub io_threads: u32,
+    /// Under `round-robin`: dealing a command to one of them.
+    pub deal_ns: u64,
     /// Decoding a store or write.
     pub decode_store_ns: u64,
     /// Decoding a transfer.

@@ -113,7 +113,7 @@ fn fitted_sums_hold_with_the_line_time_of_the_link() {
 }
 
 #[test]
-fn what_one_timing_looks_at_the_other_ignores() {
+fn what_one_timing_or_dispatch_looks_at_the_other_ignores() {
     let looked_at = |sets: &[&str], keys: &[&str]| {
         let config = config(sets);
         keys.iter().map(|key| config.ignores(key).is_none()).collect::<Vec<_>>()
@@ -124,6 +124,11 @@ fn what_one_timing_looks_at_the_other_ignores() {
     assert_eq!(looked_at(&["nand.enabled=false"], &flash), [false, false, false, true]);
     let why = config(&[]).ignores("flash.flat.write_latency_ns").unwrap();
     assert_eq!(why, "flash.timing=dies does not look at it; flash.timing=flat does");
+    let controller =
+        ["controller.contexts", "controller.cores", "controller.io_threads", "controller.deal_ns"];
+    assert_eq!(looked_at(&[], &controller), [true, true, false, false]);
+    let round_robin = ["controller.dispatch=round-robin", "controller.roles=own"];
+    assert_eq!(looked_at(&round_robin, &controller), [false, false, true, true]);
 }
 
 #[test]
