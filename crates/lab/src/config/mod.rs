@@ -54,6 +54,9 @@ pub struct Profile {
 /// itself.
 const FLAT_LOW: &str = include_str!("../../profiles/flat-low.toml");
 
+/// What the classes of the SAKER paper have in common.
+const SAKER: &str = include_str!("../../profiles/saker.toml");
+
 /// Every embedded profile; the first is the default.
 pub const PROFILES: &[Profile] = &[
     Profile {
@@ -97,6 +100,24 @@ pub const PROFILES: &[Profile] = &[
         origin: "kvvirt with those omissions of the published emulator that can be modelled, named in its head",
         text: include_str!("../../profiles/kvvirt-published.toml"),
         flat: FLAT_LOW,
+    },
+    Profile {
+        name: "saker-low",
+        origin: "the emulated drive of the SAKER paper, class Low (after a Samsung 970 PRO): flat flash, a dispatcher and 4 I/O threads",
+        text: SAKER,
+        flat: FLAT_LOW,
+    },
+    Profile {
+        name: "saker-mid",
+        origin: "the emulated drive of the SAKER paper, class Mid (after a Samsung 980 PRO): flat flash, a dispatcher and 4 I/O threads",
+        text: SAKER,
+        flat: include_str!("../../profiles/flat-mid.toml"),
+    },
+    Profile {
+        name: "saker-high",
+        origin: "the emulated drive of the SAKER paper, class High (after a Crucial T700): flat flash, a dispatcher and 4 I/O threads",
+        text: SAKER,
+        flat: include_str!("../../profiles/flat-high.toml"),
     },
 ];
 

@@ -112,6 +112,25 @@ fn fitted_sums_hold_with_the_line_time_of_the_link() {
     assert_eq!(flash.pages() * u64::from(flash.page_bytes), 64 << 30);
 }
 
+/// The three classes differ in their four numbers alone, and the dispatcher's time is the one solved from the
+/// published ratio of class Low: 4 threads, each 0.36 us a pair and 32 of 4096 B of a block that takes 60 us.
+#[test]
+fn saker_profiles_are_one_drive_and_their_dispatcher_takes_what_was_solved() {
+    let of = |name: &str| Document::profile(name).unwrap().config().unwrap();
+    let (low, mid, high) = (of("saker-low"), of("saker-mid"), of("saker-high"));
+    for other in [&mid, &high] {
+        assert_ne!(other.flash.flat, low.flash.flat);
+        let mut alike = other.clone();
+        alike.flash.flat = low.flash.flat.clone();
+        assert_eq!(alike, low);
+    }
+    let link = setup::link(&low);
+    let fetch_ns = link.sqe_fetch_ns + link.line_ns(link.read_wire_bytes(64));
+    let taken_ns = fetch_ns + low.controller.decode_store_ns + low.controller.deal_ns;
+    let host_ns_a_pair = (360.0 + 32.0 / 4096.0 * low.flash.flat.write_latency_ns as f64) / 4.0;
+    assert!((taken_ns as f64 - 5.5 * host_ns_a_pair).abs() < 1.0, "{taken_ns} ns");
+}
+
 #[test]
 fn what_one_timing_or_dispatch_looks_at_the_other_ignores() {
     let looked_at = |sets: &[&str], keys: &[&str]| {
@@ -236,7 +255,7 @@ fn a_wrong_setting_is_one_line_that_says_what_is_allowed() {
     }
     assert_eq!(
         Document::profile("cosmos").unwrap_err().to_string(),
-        "cosmos: no such profile; there are cosmos-plus, nvmevirt-970pro, gen5-cxl, gen5-cxl-line, gen5-cxl-300ns, kvvirt, kvvirt-published"
+        "cosmos: no such profile; there are cosmos-plus, nvmevirt-970pro, gen5-cxl, gen5-cxl-line, gen5-cxl-300ns, kvvirt, kvvirt-published, saker-low, saker-mid, saker-high"
     );
 }
 
