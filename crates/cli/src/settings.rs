@@ -79,6 +79,9 @@ pub struct Settings {
     /// Queue pairs
     #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     pub queues: Option<u64>,
+    /// Threads of the drive that run commands, behind a dispatcher that deals them out in turn
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
+    pub io_threads: Option<u64>,
     /// Seed of every random stream
     #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     pub seed: Option<u64>,
@@ -114,7 +117,7 @@ impl Settings {
             anyhow::bail!("--set {set}: --dram {dram} sets it too, to another value; leave one of them out");
         }
         let config = document.config()?;
-        self.check_for_engine(&config)?;
+        self.check_for_drive(&config)?;
         check_for_medium(&config.media)?;
         Ok(document)
     }
@@ -144,13 +147,14 @@ impl Settings {
         Assigned::lay_over(&mut Document::profile(DEFAULT_PROFILE)?, self.settings())?.check_looked_at(runs)
     }
 
-    /// Refuses options that the engine would not look at.
-    fn check_for_engine(&self, config: &Config) -> anyhow::Result<()> {
+    /// Refuses options that the drive would not look at.
+    fn check_for_drive(&self, config: &Config) -> anyhow::Result<()> {
         refuse_ignored(
             config,
             &[
                 ("--dram", "hash.dram_bytes", self.dram.is_some()),
                 ("--packing", "packing.policy", self.packing.is_some()),
+                ("--io-threads", "controller.io_threads", self.io_threads.is_some()),
             ],
         )
     }
@@ -193,7 +197,7 @@ impl Settings {
     }
 
     /// The options that stand for a key each, as they were given.
-    fn short_options(&self) -> [(&'static str, &'static str, Option<String>); 14] {
+    fn short_options(&self) -> [(&'static str, &'static str, Option<String>); 15] {
         let number = |value: Option<u64>| value.map(|value| value.to_string());
         let nand = self.nand.as_deref().map(|value| match value {
             "on" => "true".to_owned(),
@@ -213,6 +217,7 @@ impl Settings {
             ("--nand", "nand.enabled", nand),
             ("--depth", "host.depth", number(self.depth)),
             ("--queues", "host.queues", number(self.queues)),
+            ("--io-threads", "controller.io_threads", number(self.io_threads)),
             ("--seed", "run.seed", number(self.seed)),
             ("--clock", "run.clock", self.clock.clone()),
         ]
@@ -281,6 +286,10 @@ mod tests {
             (
                 "--distribution: workload fillrandom ",
                 Settings { distribution: Some("zipfian".into()), ..on("fillrandom", None) },
+            ),
+            (
+                "--io-threads: controller.dispatch=context does not ",
+                Settings { io_threads: Some(2), ..on("w-a", None) },
             ),
             ("--dram: engine lsm ", Settings { dram: Some("total-128".into()), ..on("w-a", None) }),
             (

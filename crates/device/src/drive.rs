@@ -170,10 +170,10 @@ pub fn start<E: Engine>(
     link: &Rc<Link>,
     image: Option<&[u8]>,
 ) -> Result<Rc<dyn Namespace>, PowerOnError> {
-    let (cores, journal) = (parts.cores.clone(), parts.journal.clone());
+    let journal = parts.journal.clone();
     let config = parts.config.controller.clone();
     let engine = E::power_on(parts, image)?;
-    Ok(KvNamespace::new(link.clone(), cores, &config, journal, engine))
+    Ok(KvNamespace::new(link.clone(), &config, journal, engine))
 }
 
 impl Drive {
@@ -225,7 +225,7 @@ impl Drive {
         }
         let flash = FlashPort::new(sim, config.flash.clone(), medium);
         watch(&flash);
-        let cores = Cores::new(sim, config.controller.roles);
+        let cores = Cores::new(sim, config.controller.dispatch.roles());
         let parts = Parts {
             sim: sim.clone(),
             cores: cores.clone(),
@@ -239,7 +239,7 @@ impl Drive {
         let identity = owner.identity;
         let controller =
             Controller::new(link.clone(), cores.clone(), costs, journal.clone(), identity, namespace);
-        controller.start(sim, config.controller.contexts);
+        controller.start(sim, config.controller.dispatch);
         if journal.is_kept() {
             journal.checkpoint(&controller.namespace.protected_image());
             journal.take_failure().map_or(Ok(()), Err)?;

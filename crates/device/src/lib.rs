@@ -6,7 +6,8 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`requests`] | one command, from the doorbell to its completion |
-//! | [`controller`] | what firmware contexts share: costs, Identify |
+//! | [`controller`] | what whoever takes commands shares: costs, Identify |
+//! | [`dispatch`] | who takes commands: contexts, or a dispatcher and I/O threads |
 //! | [`namespaces`] | what commands are for: pairs in an engine, or blocks |
 //! | [`firmware`] | its cores, and which takes what kind of step |
 //! | [`engines`] | index and value placement, the seam; [`engines::lsm`] and the FTLs of [`engines::hash`] |
@@ -18,6 +19,7 @@
 //! | [`drive`] | all of it together |
 
 pub mod controller;
+pub mod dispatch;
 pub mod drive;
 pub mod engines;
 pub mod firmware;

@@ -14,8 +14,10 @@
 //!     List, SEEK, NEXT            └─ cursor ─► answer in a staging region ─► DMA
 //! ```
 //!
-//! [`serve`] is one firmware context: it runs one command at a time, to its completion. A drive has as many
-//! as `controller.contexts` says; with one, the next command waits, as on the published board.
+//! [`serve`] is one firmware context: it runs one command at a time, to its completion. A drive has as
+//! many as `controller.contexts` says; with one, the next command waits, as on the published board. A
+//! drive may also have a dispatcher, which fetches and decodes, and threads that do the rest
+//! ([`crate::dispatch`]).
 //!
 //! Inline commands (*write*, *hybrid*, *transfer*) of one queue are handled in the order of the queue,
 //! whichever context got them. A *quiet* one is not completed: what it would have said is left to the next
@@ -46,36 +48,55 @@ const LIST_MAX_BYTES: u32 = 2 << 20;
 pub fn serve(drive: Rc<Controller>) {
     loop {
         let fetched = drive.link.next_command();
-        let completion = match fetched.turn {
-            None => execute_any(&drive, &fetched),
-            Some(turn) => {
-                fetched.queue.wait_turn(turn);
-                let completion = execute_any(&drive, &fetched);
-                fetched.queue.end_turn();
-                completion
-            }
-        };
-        drive.commands.set(drive.commands.get() + 1);
-        let Some(cqe) = completion else { continue };
-        let cqe = if drive.journal.settle() { cqe } else { Cqe::new(cqe.cid.get(), Status::INTERNAL) };
-        drive.cores.of(Role::Dispatch).run_noted(drive.costs.complete_ns, "controller", "complete");
-        drive.link.complete(&fetched.queue, cqe.with_queue(fetched.queue.id(), fetched.head));
-        if drive.journal.wants_checkpoint() {
-            drive.journal.checkpoint(&drive.namespace.protected_image());
-        }
+        handle(&drive, &fetched, false);
     }
 }
 
-/// Whoever a command is for executes it. `None`: nothing is posted for it.
-fn execute_any(drive: &Controller, fetched: &Fetched) -> Option<Cqe> {
-    let answer = if fetched.queue.is_admin() {
-        drive.admin(fetched)
-    } else if fetched.sqe.nsid.get() == NSID {
-        return drive.namespace.execute(fetched);
-    } else {
-        drive.cores.of(Role::Dispatch).run_noted(drive.costs.decode_other_ns, "controller", "decode");
-        Err(Status::INVALID_NAMESPACE)
+/// A fetched command, to its completion; `is_decoded` if somebody has spent the time of that on it already.
+pub(crate) fn handle(drive: &Controller, fetched: &Fetched, is_decoded: bool) {
+    let completion = match fetched.turn {
+        None => execute_any(drive, fetched, is_decoded),
+        Some(turn) => {
+            fetched.queue.wait_turn(turn);
+            let completion = execute_any(drive, fetched, is_decoded);
+            fetched.queue.end_turn();
+            completion
+        }
     };
+    drive.commands.set(drive.commands.get() + 1);
+    let Some(cqe) = completion else { return };
+    let cqe = if drive.journal.settle() { cqe } else { Cqe::new(cqe.cid.get(), Status::INTERNAL) };
+    drive.cores.of(Role::Dispatch).run_noted(drive.costs.complete_ns, "controller", "complete");
+    drive.link.complete(&fetched.queue, cqe.with_queue(fetched.queue.id(), fetched.head));
+    if drive.journal.wants_checkpoint() {
+        drive.journal.checkpoint(&drive.namespace.protected_image());
+    }
+}
+
+/// Spends the time of decoding a command.
+pub(crate) fn decode(drive: &Controller, fetched: &Fetched) {
+    let span_ns = if is_for_namespace(fetched) {
+        drive.namespace.decode_ns(&fetched.sqe)
+    } else {
+        drive.costs.decode_other_ns
+    };
+    drive.cores.of(Role::Dispatch).run_noted(span_ns, "controller", "decode");
+}
+
+fn is_for_namespace(fetched: &Fetched) -> bool {
+    !fetched.queue.is_admin() && fetched.sqe.nsid.get() == NSID
+}
+
+/// Whoever a command is for executes it. `None`: nothing is posted for it.
+fn execute_any(drive: &Controller, fetched: &Fetched, is_decoded: bool) -> Option<Cqe> {
+    if !is_decoded {
+        decode(drive, fetched);
+    }
+    if is_for_namespace(fetched) {
+        return drive.namespace.execute(fetched);
+    }
+    let is_admin = fetched.queue.is_admin();
+    let answer = if is_admin { drive.admin(fetched) } else { Err(Status::INVALID_NAMESPACE) };
     Some(completion_of(fetched, answer))
 }
 
@@ -118,9 +139,7 @@ fn remember_refusal<E: Engine>(drive: &KvNamespace<E>, fetched: &Fetched, status
 
 fn answer_to<E: Engine>(drive: &KvNamespace<E>, fetched: &Fetched) -> Answer {
     let sqe = &fetched.sqe;
-    let command = Command::decode(sqe);
-    drive.cores.of(Role::Dispatch).run_noted(drive.costs.decode_ns(&command), "controller", "decode");
-    let command = command?;
+    let command = Command::decode(sqe)?;
     match command {
         Command::Store(command) => store(drive, fetched, command),
         Command::Write(command) => write(drive, fetched, command),

@@ -13,6 +13,8 @@ mod commands;
 mod cores;
 #[path = "all/crafted.rs"]
 mod crafted;
+#[path = "all/dispatch.rs"]
+mod dispatch;
 #[path = "all/dropped.rs"]
 mod dropped;
 #[path = "all/flash.rs"]

@@ -6,6 +6,7 @@ use kvdrive_device::packing::{PackingConfig, PackingCosts};
 use kvdrive_device::page_buffer::Eviction;
 use kvdrive_device::{
     DriveConfig, MediaConfig, controller,
+    dispatch::Dispatch,
     engines::{hash, lsm},
     firmware::Roles,
     flash, ftl,
@@ -14,7 +15,7 @@ use kvdrive_host::modelled::{Driver, Host, HostCosts};
 use kvdrive_link::LinkConfig;
 use kvdrive_link::transfer::{self, TransferConfig};
 
-use crate::config::Config;
+use crate::config::{self, Config};
 
 /// The link.
 pub fn link(config: &Config) -> LinkConfig {
@@ -81,11 +82,7 @@ pub fn drive(config: &Config) -> DriveConfig {
     DriveConfig {
         engine: config.engine.name.clone(),
         controller: controller::ControllerConfig {
-            contexts: controller.contexts,
-            roles: match controller.roles.as_str() {
-                "own" => Roles::Own,
-                _ => Roles::Any(controller.cores),
-            },
+            dispatch: dispatch(controller),
             max_value_bytes: controller.max_value_bytes,
             iterators: lsm.iterators,
             costs: costs(config),
@@ -102,6 +99,7 @@ pub fn drive(config: &Config) -> DriveConfig {
             program_ns: flash.program_ns,
             erase_ns: flash.erase_ns,
             transfer_ns_per_kib: flash.transfer_ns_per_kib,
+            timing: timing(flash),
             enabled: config.nand.enabled,
             uncharged: flash
                 .uncharged
@@ -123,6 +121,31 @@ pub fn drive(config: &Config) -> DriveConfig {
             sync: config.media.sync,
         },
         seed: config.run.seed,
+    }
+}
+
+fn dispatch(controller: &config::Controller) -> Dispatch {
+    let roles = match controller.roles.as_str() {
+        "own" => Roles::Own,
+        _ => Roles::Any(controller.cores),
+    };
+    match controller.dispatch.as_str() {
+        "round-robin" => {
+            Dispatch::RoundRobin { io_threads: controller.io_threads, deal_ns: controller.deal_ns }
+        }
+        _ => Dispatch::Context { contexts: controller.contexts, roles },
+    }
+}
+
+fn timing(flash: &config::Flash) -> flash::TimingConfig {
+    flash::TimingConfig {
+        name: flash.timing.clone(),
+        flat: flash::timing::flat::FlatConfig {
+            read_latency_ns: flash.flat.read_latency_ns,
+            read_mib_s: flash.flat.read_mib_s,
+            write_latency_ns: flash.flat.write_latency_ns,
+            write_mib_s: flash.flat.write_mib_s,
+        },
     }
 }
 
@@ -171,18 +194,26 @@ fn hash_engine(config: &Config) -> hash::HashConfig {
 }
 
 /// With `wait` a store that opens a page waits for a program; otherwise programs run side by side, and what a
-/// page costs is its share of dies and channels.
+/// page costs is its share of what they share.
 fn packing_costs(config: &Config) -> PackingCosts {
     let flash = &config.flash;
-    let transfer_ns = u64::from(flash.page_bytes + flash.spare_bytes) * flash.transfer_ns_per_kib / 1024;
-    let (channels, dies) = (u64::from(flash.channels), u64::from(flash.channels * flash.dies_per_channel));
+    let (alone_ns, share_ns) = match flash.timing.as_str() {
+        "flat" => {
+            let line_ns = timing(flash).flat.write_line_ns(flash.page_bytes);
+            (flash.flat.write_latency_ns + line_ns, line_ns)
+        }
+        _ => {
+            let moved_bytes = u64::from(flash.page_bytes + flash.spare_bytes);
+            let transfer_ns = moved_bytes * flash.transfer_ns_per_kib / 1024;
+            let (channels, dies) =
+                (u64::from(flash.channels), u64::from(flash.channels * flash.dies_per_channel));
+            (flash.program_ns + transfer_ns, (flash.program_ns / dies).max(transfer_ns / channels))
+        }
+    };
     PackingCosts {
         memcpy_ns_per_kib: config.controller.memcpy_ns_per_kib,
         memcpy_setup_ns: config.controller.memcpy_setup_ns,
-        page_ns: match config.buffer.eviction.as_str() {
-            "overlap" => (flash.program_ns / dies).max(transfer_ns / channels),
-            _ => flash.program_ns + transfer_ns,
-        },
+        page_ns: if config.buffer.eviction == "overlap" { share_ns } else { alone_ns },
     }
 }
 

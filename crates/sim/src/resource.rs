@@ -22,6 +22,18 @@ pub struct ResourceStatistics {
     pub servers: u32,
 }
 
+impl ResourceStatistics {
+    /// What several resources did together.
+    pub fn sum(all: impl Iterator<Item = ResourceStatistics>) -> ResourceStatistics {
+        all.fold(ResourceStatistics::default(), |sum, one| ResourceStatistics {
+            busy_ns: sum.busy_ns + one.busy_ns,
+            queue_ns: sum.queue_ns + one.queue_ns,
+            uses: sum.uses + one.uses,
+            servers: sum.servers + one.servers,
+        })
+    }
+}
+
 /// `servers` equal servers with one FIFO queue.
 pub struct Resource {
     sim: Sim,

@@ -11,7 +11,6 @@ use kvdrive_spec::{Status, identify, nvm, opcode};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::{Controller, send};
-use crate::firmware::Role;
 use crate::namespaces::{Answer, NSID};
 
 /// NVMe base specification version of the answers: 2.0.
@@ -22,7 +21,6 @@ const SGL_SUPPORTED: u32 = 1;
 impl Controller {
     /// Handles one command of the admin queue.
     pub(crate) fn admin(&self, fetched: &Fetched) -> Answer {
-        self.cores.of(Role::Dispatch).run_noted(self.costs.decode_other_ns, "controller", "decode");
         let sqe = &fetched.sqe;
         if sqe.opcode != opcode::admin::IDENTIFY {
             return Err(Status::INVALID_OPCODE);

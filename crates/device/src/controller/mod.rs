@@ -12,24 +12,22 @@ use kvdrive_sim::{Ns, Sim};
 use kvdrive_spec::{Command, Status};
 use serde::Deserialize;
 
+use crate::dispatch::{self, Dispatch};
 use crate::drive::{DriveConfig, PowerOnError, Start, start};
 use crate::engines::Engine;
 use crate::engines::hash::{self, HashEngine};
 use crate::engines::lsm::{self, LsmEngine};
-use crate::firmware::{Cores, Roles, copy_ns};
+use crate::firmware::{Cores, copy_ns};
 use crate::identity::Identity;
 use crate::namespaces::{Namespace, block};
 use crate::power::Journal;
-use crate::requests::serve;
 pub(crate) use targets::{receive, send, targets};
 
 /// The controller's part of a profile.
 #[derive(Clone, Debug)]
 pub struct ControllerConfig {
-    /// Commands the firmware works on at once.
-    pub contexts: u32,
-    /// Firmware cores, and who takes which step.
-    pub roles: Roles,
+    /// Who takes commands, and on which cores they are worked on.
+    pub dispatch: Dispatch,
     /// Largest value accepted, bytes; the engine may accept less.
     pub max_value_bytes: u32,
     /// Iterators open at once.
@@ -175,18 +173,15 @@ impl Controller {
         Rc::new(Controller { link, cores, costs, journal, namespace, identity, commands: Cell::new(0) })
     }
 
-    /// Starts `contexts` firmware contexts.
-    pub fn start(self: &Rc<Self>, sim: &Sim, contexts: u32) {
+    /// Starts whoever takes commands.
+    pub fn start(self: &Rc<Self>, sim: &Sim, dispatch: Dispatch) {
         let namespace = Rc::downgrade(&self.namespace);
         self.link.on_reset(move |queue| {
             if let Some(namespace) = namespace.upgrade() {
                 namespace.end_queue(queue);
             }
         });
-        for _ in 0..contexts {
-            let controller = self.clone();
-            sim.spawn(move || serve(controller));
-        }
+        dispatch::start(self, sim, dispatch);
     }
 
     /// Commands handled so far.

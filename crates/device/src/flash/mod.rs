@@ -6,6 +6,7 @@
 //! | [`purpose`] | what an operation is for |
 //! | [`spare`] | the header beside every page's data |
 //! | [`port`] | the one way to flash: moves data, takes time, counts |
+//! | [`timing`] | how long that takes: `dies`, `flat` |
 //! | [`media`] | where the content is kept: `ram`, `tags`, `file` |
 //!
 //! Nothing here knows what a page means, which pages are valid, or when to erase: that is the owner's
@@ -16,6 +17,7 @@ pub mod media;
 pub mod port;
 pub mod purpose;
 pub mod spare;
+pub mod timing;
 
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +26,7 @@ pub use media::{Forward, ImageError, Media, MediaPage, PageData};
 pub use port::{FlashPort, ReadError};
 pub use purpose::Purpose;
 pub use spare::Spare;
+pub use timing::TimingConfig;
 
 /// Size and speed of a drive's flash.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -51,6 +54,8 @@ pub struct FlashConfig {
     pub erase_ns: u64,
     /// Time for 1024 B on a channel, ns.
     pub transfer_ns_per_kib: u64,
+    /// Which of these times are looked at, and what else.
+    pub timing: TimingConfig,
     /// `false`: there is no flash. Nothing is programmed, read, counted or charged.
     pub enabled: bool,
     /// Operations that take no time. Only to study a published emulator that left them out; they are still
@@ -139,19 +144,11 @@ impl FlashConfig {
             );
             return Err(ConfigError { key: "spare_bytes", what });
         }
-        /// An hour: beyond that a time is a typing error, and sums of times could overflow.
-        const LONGEST_NS: u64 = 3_600_000_000_000;
-        let times = [
-            ("sense_ns", self.sense_ns),
-            ("program_ns", self.program_ns),
-            ("erase_ns", self.erase_ns),
-            ("transfer_ns_per_kib", self.transfer_ns_per_kib),
-        ];
-        for (key, value) in times {
-            if value > LONGEST_NS {
-                return Err(ConfigError { key, what: format!("is {value}, must be at most {LONGEST_NS}") });
-            }
-        }
-        Ok(())
+        let Some(timing) = timing::row(&self.timing.name) else {
+            let names: Vec<_> = timing::TIMINGS.iter().map(|row| row.name).collect();
+            let what = format!("is {:?}, must be one of {}", self.timing.name, names.join(", "));
+            return Err(ConfigError { key: "timing", what });
+        };
+        (timing.check)(self)
     }
 }

@@ -1,32 +1,32 @@
 //! The flash port: the one way to flash. Every read, program and erase passes here, moves its data, takes
 //! its time and is counted by purpose, so nothing is free by omission.
 //!
-//! ```text
-//!   read      |-- unit: sense --|-- channel: transfer --|        the unit is held to the end: the page lies in
-//!   program   |-- channel: transfer --|-- unit: program --|      its page register
-//!   erase     |-- unit: erase --|
-//! ```
+//! How long an operation takes, and what it waits for, is the business of a [timing](super::timing).
+//! Whatever that is, operations on one unit take effect in the order in which they were asked for: an
+//! owner that allocates a page and calls [`FlashPort::program`] without waiting for anything in between
+//! programs its blocks in order, whatever else runs; a read sees what was programmed before it was asked
+//! for, and nothing of an erase that was asked for later. A unit that works on one operation at a time
+//! (timing `dies`) has that by itself. Where several programs of a unit may be in flight at once (`flat`)
+//! each ends behind those before it, an erase waits for all of them, and a read of a page waits for the
+//! page's program.
 //!
-//! Units and channels serve in the order in which requests *arrive* at them. Requests for one unit
-//! therefore happen in the order in which they were asked for; an owner that allocates a page and calls
-//! [`FlashPort::program`] without waiting for anything in between programs its blocks in order, whatever
-//! else runs.
-//!
-//! Content changes at the end of an operation. An operation in flight is remembered, so that a power cut at
+//! Content changes at the end of an operation. Operations in flight are remembered, so that a power cut at
 //! any instant leaves the old content, the new content, or neither ([`FlashPort::media_image`]).
 //!
 //! A program or an erase must come to its end (or the power be cut): where its task is dropped halfway the
-//! block stays as it was, and the next program of that block then panics because it is out of order.
+//! block stays as it was, and whoever alters the unit behind it waits for ever.
 
 use std::cell::{Cell, OnceCell};
+use std::collections::VecDeque;
 use std::rc::Rc;
 
-use kvdrive_sim::{Ns, Resource, ResourceStatistics, Rng, Sim, TaskCell, TaskRefMut};
+use kvdrive_sim::{Ns, Resource, ResourceStatistics, Rng, Sim, TaskCell, TaskRefMut, WaitQueue};
 
 use super::geometry::{BlockId, Geometry, Ppa};
 use super::media::{Media, MediaPage, PageData};
 use super::purpose::Purpose;
-use super::spare::{SPARE_USED_BYTES, Spare};
+use super::spare::Spare;
+use super::timing::{self, Moved, Timing};
 use super::{FlashConfig, Operation};
 
 /// A page that cannot be read.
@@ -45,11 +45,36 @@ enum InFlight {
     Erase(BlockId),
 }
 
+impl InFlight {
+    fn is_program_of(&self, page: Ppa) -> bool {
+        matches!(self, InFlight::Program { ppa, .. } if *ppa == page)
+    }
+}
+
 /// One plane of one die.
 struct Unit {
+    /// Held while it works on an operation alone, or by the one that is next to begin.
     resource: Resource,
     channel: u32,
-    in_flight: TaskCell<Option<InFlight>>,
+    /// In the order in which they were asked for, which is that of their ends.
+    in_flight: TaskCell<VecDeque<InFlight>>,
+    /// Who waits for one of them to end.
+    ended: WaitQueue,
+}
+
+impl Unit {
+    /// Waits until what is in flight is as `is_so` wants it.
+    fn wait_until(&self, is_so: impl Fn(&VecDeque<InFlight>) -> bool) {
+        while !is_so(&self.in_flight.borrow()) {
+            self.ended.wait();
+        }
+    }
+
+    /// The operation in front has come to its end.
+    fn end_first(&self) {
+        self.in_flight.borrow_mut().pop_front();
+        self.ended.wake_all();
+    }
 }
 
 /// Value of `next_page` before the medium was asked.
@@ -61,11 +86,8 @@ struct Core {
     geometry: Geometry,
     /// By operation, purpose and channel: does it take time?
     charged: Vec<bool>,
-    /// Time on the channel for a page with its spare area, and for the used part of the spare area alone, ns.
-    page_transfer_ns: Ns,
-    spare_transfer_ns: Ns,
+    timing: Box<dyn Timing>,
     units: Vec<Unit>,
-    channels: Vec<Resource>,
     /// By block, the only page that may be programmed next.
     next_page: TaskCell<Vec<u32>>,
     media: TaskCell<Box<dyn Media>>,
@@ -108,22 +130,20 @@ impl FlashPort {
         config.check().expect("a flash configuration is checked when it is loaded");
         let geometry = config.geometry();
         assert_eq!(media.geometry(), &geometry, "the medium was made for another drive");
-        let transfer_ns = |bytes: u64| (bytes * config.transfer_ns_per_kib).div_ceil(1024);
+        let timing = timing::row(&config.timing.name).expect("the timing was checked");
         let charged = charged(&config);
         let unit = |unit: u32| Unit {
             resource: Resource::new(sim, format!("unit {unit}"), 1),
             channel: geometry.channel_of(geometry.block_of_unit(unit, 0)),
-            in_flight: TaskCell::new(None),
+            in_flight: TaskCell::default(),
+            ended: WaitQueue::new(sim),
         };
-        let channel = |channel: u32| Resource::new(sim, format!("channel {channel}"), 1);
         FlashPort(Rc::new(Core {
             sim: sim.clone(),
             geometry,
             charged,
-            page_transfer_ns: transfer_ns(u64::from(config.page_bytes) + u64::from(config.spare_bytes)),
-            spare_transfer_ns: transfer_ns(SPARE_USED_BYTES as u64),
+            timing: (timing.build)(sim, &config),
             units: (0..geometry.units()).map(unit).collect(),
-            channels: (0..geometry.channels).map(channel).collect(),
             next_page: TaskCell::new(vec![UNKNOWN; geometry.blocks() as usize]),
             media: TaskCell::new(media),
             before_change: OnceCell::new(),
@@ -151,8 +171,8 @@ impl FlashPort {
 
     /// Reads a page with its header.
     pub fn read(&self, ppa: Ppa, purpose: Purpose) -> Result<(PageData, Spare), ReadError> {
-        let transfer_ns = self.0.page_transfer_ns;
-        self.sense(ppa, purpose, transfer_ns, |media| match (media.read(ppa), media.read_spare(ppa)) {
+        let whole = Moved::Data(self.0.geometry.page_bytes);
+        self.sense(ppa, purpose, whole, |media| match (media.read(ppa), media.read_spare(ppa)) {
             (MediaPage::Programmed(data), MediaPage::Programmed(spare)) => {
                 MediaPage::Programmed((data, spare))
             }
@@ -164,10 +184,7 @@ impl FlashPort {
     /// Reads `bytes` bytes of a page: a sense, and a transfer of that part with its share of the spare
     /// area. Only they may be taken out of the data.
     pub fn read_part(&self, ppa: Ppa, bytes: u32, purpose: Purpose) -> Result<PageData, ReadError> {
-        let core = &*self.0;
-        let page_bytes = u64::from(core.geometry.page_bytes);
-        let transfer_ns = (core.page_transfer_ns * u64::from(bytes)).div_ceil(page_bytes);
-        self.sense(ppa, purpose, transfer_ns, |media| media.read(ppa))
+        self.sense(ppa, purpose, Moved::Data(bytes), |media| media.read(ppa))
     }
 
     /// Parts of pages, each with the byte it begins at, will be read soon: [`Media::expect`]. No flash
@@ -181,15 +198,14 @@ impl FlashPort {
     /// Reads the header of a page: a sense, and a transfer of the header alone. The header can be whole
     /// although the data is not; only [`FlashPort::read`] tells.
     pub fn read_spare(&self, ppa: Ppa, purpose: Purpose) -> Result<Spare, ReadError> {
-        let transfer_ns = self.0.spare_transfer_ns;
-        self.sense(ppa, purpose, transfer_ns, |media| media.read_spare(ppa))
+        self.sense(ppa, purpose, Moved::Header, |media| media.read_spare(ppa))
     }
 
     fn sense<T>(
         &self,
         ppa: Ppa,
         purpose: Purpose,
-        transfer_ns: Ns,
+        moved: Moved,
         take: impl FnOnce(&dyn Media) -> MediaPage<T>,
     ) -> Result<T, ReadError> {
         let core = &*self.0;
@@ -201,14 +217,15 @@ impl FlashPort {
         let block = core.geometry.block_of(ppa);
         let unit = self.unit(block);
         let charged = self.is_charged(Operation::Read, purpose, unit);
-        let channel = self.channel(unit);
         let held = unit.resource.acquire();
+        unit.wait_until(|in_flight| !in_flight.iter().any(|other| other.is_program_of(ppa)));
         if charged {
-            core.sim.sleep(core.config.sense_ns);
+            core.timing.before(Operation::Read, unit.channel, moved);
         }
         let page = take(&**core.media.borrow());
+        let held = core.timing.holds_units().then_some(held);
         if charged {
-            channel.run(transfer_ns);
+            core.timing.after(Operation::Read, unit.channel, moved);
         }
         drop(held);
         self.note(since, "read", core.geometry.page_bytes, purpose);
@@ -234,16 +251,19 @@ impl FlashPort {
         let block = core.geometry.block_of(ppa);
         let unit = self.unit(block);
         let charged = self.is_charged(Operation::Program, purpose, unit);
+        let moved = Moved::Data(core.geometry.page_bytes);
         let held = unit.resource.acquire();
         if charged {
-            self.channel(unit).run(core.page_transfer_ns);
+            core.timing.before(Operation::Program, unit.channel, moved);
         }
         self.step_block(block, core.geometry.page_of(ppa));
-        *unit.in_flight.borrow_mut() = Some(InFlight::Program { ppa, data: data.clone(), spare });
+        unit.in_flight.borrow_mut().push_back(InFlight::Program { ppa, data: data.clone(), spare });
+        let held = core.timing.holds_units().then_some(held);
         if charged {
-            core.sim.sleep(core.config.program_ns);
+            core.timing.after(Operation::Program, unit.channel, moved);
         }
-        unit.in_flight.borrow_mut().take();
+        unit.wait_until(|in_flight| in_flight.front().is_some_and(|first| first.is_program_of(ppa)));
+        unit.end_first();
         self.change().program(ppa, &data, &spare);
         bump(&core.programs[purpose.index()]);
         drop(held);
@@ -258,12 +278,15 @@ impl FlashPort {
         }
         let since = core.sim.now();
         let unit = self.unit(block);
+        // Held to the end by every timing: what comes next may be a program of the erased block.
         let held = unit.resource.acquire();
-        *unit.in_flight.borrow_mut() = Some(InFlight::Erase(block));
+        unit.wait_until(VecDeque::is_empty);
+        unit.in_flight.borrow_mut().push_back(InFlight::Erase(block));
         if self.is_charged(Operation::Erase, purpose, unit) {
-            core.sim.sleep(core.config.erase_ns);
+            core.timing.before(Operation::Erase, unit.channel, Moved::Nothing);
+            core.timing.after(Operation::Erase, unit.channel, Moved::Nothing);
         }
-        unit.in_flight.borrow_mut().take();
+        unit.end_first();
         self.change().erase(block);
         core.next_page.borrow_mut()[block.0 as usize] = 0;
         bump(&core.erases[purpose.index()]);
@@ -325,47 +348,41 @@ impl FlashPort {
         self.0.erases[purpose.index()].get()
     }
 
-    /// What units (`die`) and channels (`channel`) did, each kind summed up.
+    /// What operations waited for, by its kinds: under timing `dies` units (`die`) and channels (`channel`),
+    /// each kind summed up.
     pub fn resources(&self) -> [(String, ResourceStatistics); 2] {
-        let sum = |resources: &mut dyn Iterator<Item = &Resource>| {
-            resources.map(Resource::statistics).fold(ResourceStatistics::default(), |sum, one| {
-                ResourceStatistics {
-                    busy_ns: sum.busy_ns + one.busy_ns,
-                    queue_ns: sum.queue_ns + one.queue_ns,
-                    uses: sum.uses + one.uses,
-                    servers: sum.servers + one.servers,
-                }
-            })
-        };
-        let core = &*self.0;
-        [
-            ("die".to_owned(), sum(&mut core.units.iter().map(|unit| &unit.resource))),
-            ("channel".to_owned(), sum(&mut core.channels.iter())),
-        ]
+        let units = self.0.units.iter().map(|unit| unit.resource.statistics());
+        self.0.timing.resources(ResourceStatistics::sum(units))
     }
 
     /// What would be found on the medium if the power were cut at this instant. A program in flight is not
     /// there, torn or done; an erase in flight is not begun, done, or has left any page untouched, torn or
-    /// looking erased, by `rng`.
+    /// looking erased, by `rng`. Of several programs of one unit none has begun before the one ahead of it is
+    /// done.
     pub fn media_image(&self, rng: &mut Rng) -> Vec<u8> {
         let core = &*self.0;
         let mut media = core.media.borrow().fork();
         for unit in &core.units {
-            match &*unit.in_flight.borrow() {
-                None => {}
-                Some(InFlight::Program { ppa, data, spare }) => match rng.below(3) {
-                    0 => {}
-                    1 => media.tear(*ppa),
-                    _ => media.program(*ppa, data, spare),
-                },
-                Some(InFlight::Erase(block)) => match rng.below(3) {
-                    0 => {}
-                    1 => self.half_erase(&mut *media, *block, rng),
-                    _ => media.erase(*block),
-                },
+            for operation in &*unit.in_flight.borrow() {
+                if !self.cut(operation, &mut *media, rng) {
+                    break;
+                }
             }
         }
         media.image()
+    }
+
+    /// Leaves on `media` what a power cut leaves of an operation; `false` when that is not all of it.
+    fn cut(&self, operation: &InFlight, media: &mut dyn Media, rng: &mut Rng) -> bool {
+        let done = rng.below(3);
+        match (operation, done) {
+            (_, 0) => {}
+            (InFlight::Program { ppa, .. }, 1) => media.tear(*ppa),
+            (InFlight::Program { ppa, data, spare }, _) => media.program(*ppa, data, spare),
+            (InFlight::Erase(block), 1) => self.half_erase(media, *block, rng),
+            (InFlight::Erase(block), _) => media.erase(*block),
+        }
+        done == 2
     }
 
     fn half_erase(&self, media: &mut dyn Media, block: BlockId, rng: &mut Rng) {
@@ -386,10 +403,6 @@ impl FlashPort {
     fn is_charged(&self, operation: Operation, purpose: Purpose, unit: &Unit) -> bool {
         let core = &*self.0;
         core.charged[charge_index(&core.config, operation, purpose, unit.channel)]
-    }
-
-    fn channel(&self, unit: &Unit) -> &Resource {
-        &self.0.channels[unit.channel as usize]
     }
 
     /// The only page of `block` that may be programmed. Takes no time: it is for refusing a state that

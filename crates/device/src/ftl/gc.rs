@@ -176,7 +176,7 @@ impl Core {
 mod tests {
     use super::*;
     use crate::flash::media::{self, Media, MediaOptions};
-    use crate::flash::{FlashConfig, FlashPort};
+    use crate::flash::{FlashConfig, FlashPort, TimingConfig};
     use crate::ftl::FtlConfig;
     use kvdrive_sim::Sim;
 
@@ -195,6 +195,7 @@ mod tests {
             program_ns: 10_000,
             erase_ns: 50_000,
             transfer_ns_per_kib: 100,
+            timing: TimingConfig::default(),
             enabled: true,
             uncharged: Vec::new(),
         }

@@ -13,19 +13,18 @@ use std::rc::Rc;
 
 use kvdrive_content::{Piece, Region, zeros};
 use kvdrive_link::{Fetched, Link};
-use kvdrive_sim::{KeyedLock, Sim, TaskCell, join_all};
+use kvdrive_sim::{KeyedLock, Ns, Sim, TaskCell, join_all};
 use kvdrive_spec::identify::{CSI_NVM, IDENTIFY_BYTES, cns};
 use kvdrive_spec::nvm::{
     BLOCK_BYTES, BLOCK_BYTES_LOG2, BlockNamespace as IdentifyNamespace, Blocks, NvmCommand, Range,
 };
-use kvdrive_spec::{Cqe, Key, Status};
+use kvdrive_spec::{Cqe, Key, Sqe, Status};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::{Answer, Namespace, Pairs};
 use crate::controller::{Costs, receive, send};
 use crate::drive::{DriveConfig, Parts, PowerOnError, fingerprint};
 use crate::engines::{EngineCounters, Utilization};
-use crate::firmware::{Cores, Role};
 use crate::flash::Purpose;
 use crate::flash::spare::TAG_BYTES;
 use crate::ftl::away::AwayPages;
@@ -43,7 +42,6 @@ const TRANSFER_MAX_BYTES: u32 = 4096 << TRANSFER_MAX_LOG2;
 pub struct BlockNamespace {
     link: Rc<Link>,
     sim: Sim,
-    cores: Cores,
     costs: Costs,
     ftl: Ftl,
     journal: Journal,
@@ -110,7 +108,7 @@ pub fn fold(config: &DriveConfig, image: &[u8], records: &[(u8, Vec<u8>)]) -> Re
 
 /// The namespace of an empty drive, or of what `image` and the flash hold.
 pub fn start(parts: Parts, link: &Rc<Link>, image: Option<&[u8]>) -> Result<Rc<dyn Namespace>, PowerOnError> {
-    let Parts { sim, cores, flash, journal, owner, config } = parts;
+    let Parts { sim, flash, journal, owner, config, .. } = parts;
     check(&config)?;
     let (ftl, away) = match image {
         None => (Ftl::new(flash, &config.ftl), AwayPages::none(pages_of(&config))),
@@ -124,7 +122,6 @@ pub fn start(parts: Parts, link: &Rc<Link>, image: Option<&[u8]>) -> Result<Rc<d
         link: link.clone(),
         pages: KeyedLock::new(&sim),
         sim,
-        cores,
         costs: config.controller.costs,
         page_bytes: ftl.page_bytes(),
         ftl,
@@ -168,13 +165,7 @@ impl BlockNamespace {
 
     fn answer_to(&self, fetched: &Fetched) -> Answer {
         let sqe = &fetched.sqe;
-        let command = NvmCommand::decode(sqe);
-        let decode_ns = match &command {
-            Ok(NvmCommand::Write(_)) => self.costs.decode_store_ns,
-            _ => self.costs.decode_other_ns,
-        };
-        self.cores.of(Role::Dispatch).run_noted(decode_ns, "controller", "decode");
-        match command? {
+        match NvmCommand::decode(sqe)? {
             NvmCommand::Flush | NvmCommand::Hint => {}
             NvmCommand::Read(blocks) => {
                 let bytes = self.data_bytes(blocks)?;
@@ -298,6 +289,13 @@ fn copy(page: Option<&Region>, at: u32, bytes: u32, data: &mut Region, to: u32) 
 impl Namespace for BlockNamespace {
     fn command_set(&self) -> u8 {
         CSI_NVM
+    }
+
+    fn decode_ns(&self, sqe: &Sqe) -> Ns {
+        match NvmCommand::decode(sqe) {
+            Ok(NvmCommand::Write(_)) => self.costs.decode_store_ns,
+            _ => self.costs.decode_other_ns,
+        }
     }
 
     fn execute(&self, fetched: &Fetched) -> Option<Cqe> {

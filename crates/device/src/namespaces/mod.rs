@@ -14,7 +14,8 @@ pub mod kv;
 
 use kvdrive_content::Piece;
 use kvdrive_link::{Fetched, QueuePair};
-use kvdrive_spec::{Cqe, Key, Status};
+use kvdrive_sim::Ns;
+use kvdrive_spec::{Cqe, Key, Sqe, Status};
 
 use crate::engines::{EngineCounters, Utilization};
 
@@ -33,8 +34,11 @@ pub trait Namespace {
     /// [`kvdrive_spec::identify::CSI_NVM`].
     fn command_set(&self) -> u8;
 
-    /// Executes a command of an I/O queue that names this namespace, in its turn. `None`: nothing is posted
-    /// for it, as the host asked.
+    /// What decoding such an entry takes a firmware core.
+    fn decode_ns(&self, sqe: &Sqe) -> Ns;
+
+    /// Executes a command of an I/O queue that names this namespace, decoded and in its turn. `None`: nothing
+    /// is posted for it, as the host asked.
     fn execute(&self, fetched: &Fetched) -> Option<Cqe>;
 
     /// Identify data of CNS `structure`, of those that depend on the namespace's command set; `None`: it has

@@ -29,7 +29,7 @@ const PAGES: [u32; 2] = [BLOCK_BYTES, 4 * BLOCK_BYTES];
 fn blocks_config(page_bytes: u32) -> DriveConfig {
     let mut config = config("block", None);
     config.flash.page_bytes = page_bytes;
-    config.controller.contexts = 4;
+    config.controller.dispatch = rig::on_contexts(4);
     config.media = in_memory();
     config
 }

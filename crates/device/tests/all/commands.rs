@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use kvdrive_content::{Piece, Region};
+use kvdrive_device::dispatch::Dispatch;
 use kvdrive_device::namespaces::Namespace;
 use kvdrive_device::namespaces::kv::KvNamespace;
 use kvdrive_host::modelled::{Driver, Host};
@@ -24,8 +25,13 @@ struct Rig {
 }
 
 fn rig_with(sim: Sim, granularity: u32, contexts: u32, engine: MockEngine) -> Rig {
+    rig_on(sim, granularity, rig::on_contexts(contexts), engine)
+}
+
+fn rig_on(sim: Sim, granularity: u32, dispatch: Dispatch, engine: MockEngine) -> Rig {
     let memory = Rc::new(LocalMemory::new());
-    let (link, namespace) = rig::start(&sim, memory.clone(), rig::link_config(granularity), contexts, engine);
+    let (link, namespace) =
+        rig::start_with(&sim, memory.clone(), rig::link_config(granularity), dispatch, engine);
     let core = Rc::new(Resource::new(&sim, "host", 1));
     let host =
         sim.block_on(|| Host::connect(link.clone(), memory, core, rig::HOST_COSTS)).expect("Identify works");
@@ -510,15 +516,17 @@ fn a_dma_that_fails_leaves_nothing_behind() {
     assert!(rig.namespace.engine().values.borrow().is_empty());
 }
 
-/// Drivers of several queues, several commands at once each, several contexts, an engine that takes its time,
-/// events of one time in any order: every value is the last one stored under its key.
+/// Drivers of several queues, several commands at once each, several contexts or I/O threads, an engine that
+/// takes its time, events of one time in any order: every value is the last one stored under its key.
 #[test]
 fn stores_side_by_side_do_not_mix() {
-    for seed in 0..12 {
+    let threads = |io_threads| Dispatch::RoundRobin { io_threads, deal_ns: 100 };
+    let dispatches = [rig::on_contexts(4), threads(1), rig::on_contexts(4), threads(3)];
+    for (seed, dispatch) in (0..12).zip(dispatches.into_iter().cycle()) {
         let sim = Sim::permuted(seed);
         let rng = Rng::stream(seed, "jitter").into();
         let jitter = Some(Jitter { sim: sim.clone(), rng, below_ns: 5_000 });
-        let rig = rig_with(sim, 1, 4, MockEngine { jitter, ..MockEngine::new(1 << 20) });
+        let rig = rig_on(sim, 1, dispatch, MockEngine { jitter, ..MockEngine::new(1 << 20) });
         let drivers: Vec<Driver> = METHODS.iter().map(|row| rig.driver(row.name, 4)).collect();
         let lanes = (0..drivers.len() as u32 * 4).map(|lane| {
             let driver = &drivers[lane as usize / 4];

@@ -44,7 +44,7 @@ const WORK_BEHIND: u32 = 200;
 pub fn config(engine: &str, path: Option<&Path>) -> DriveConfig {
     DriveConfig {
         engine: engine.into(),
-        controller: rig::controller_config(2),
+        controller: rig::controller_config(rig::on_contexts(2)),
         flash: FlashConfig { dies_per_channel: 1, ..flash_config() },
         ftl: FtlConfig { over_provisioning: 0.2, victim: "greedy".into(), gc_low_blocks: 2 },
         lsm: LsmConfig {

@@ -5,8 +5,11 @@ use std::rc::Rc;
 use kvdrive_content::{Pattern, Piece, Region};
 use kvdrive_device::flash::media::items::Items;
 use kvdrive_device::flash::media::{self, MEDIA, MediaOptions};
+use kvdrive_device::flash::timing::TIMINGS;
+use kvdrive_device::flash::timing::flat::FlatConfig;
 use kvdrive_device::flash::{
     BlockId, FlashConfig, FlashPort, Geometry, Media, MediaPage, PageData, Ppa, Purpose, ReadError, Spare,
+    TimingConfig,
 };
 use kvdrive_sim::{Rng, Sim, join_all};
 
@@ -24,6 +27,7 @@ fn config() -> FlashConfig {
         program_ns: 10_000,
         erase_ns: 50_000,
         transfer_ns_per_kib: 100,
+        timing: TimingConfig::default(),
         enabled: true,
         uncharged: Vec::new(),
     }
@@ -132,6 +136,134 @@ fn what_is_not_charged_is_counted_and_takes_no_time() {
     for wrong in ["map", "program", "write:map", "read:mop", "read:map:x", "read:map:1:2", ""] {
         assert!(wrong.parse::<kvdrive_device::flash::Uncharged>().is_err(), "{wrong}");
     }
+}
+
+/// The same flash with four numbers: a page of 1 KiB takes 1 us on the line of reads and 2 us on that of
+/// writes (rounded up), and 5 or 20 us behind it.
+fn flat() -> FlashConfig {
+    let flat =
+        FlatConfig { read_latency_ns: 5_000, read_mib_s: 977, write_latency_ns: 20_000, write_mib_s: 489 };
+    FlashConfig { timing: TimingConfig { name: "flat".to_owned(), flat }, ..config() }
+}
+
+const FLAT_READ_NS: u64 = 1_000;
+const FLAT_WRITE_NS: u64 = 1_998;
+
+#[test]
+fn flat_flash_takes_bytes_over_bandwidth_and_a_latency() {
+    let sim = Sim::new();
+    let port = drive(&sim, flat());
+    sim.block_on(|| port.program(Ppa(0), page(1), spare(1), Purpose::Value));
+    assert_eq!(sim.now(), FLAT_WRITE_NS + 20_000);
+    let taking = |operation: &dyn Fn()| {
+        let since = sim.now();
+        sim.block_on(operation);
+        sim.now() - since
+    };
+    let whole = taking(&|| assert_eq!(port.read(Ppa(0), Purpose::Lookup), Ok((page(1), spare(1)))));
+    assert_eq!(whole, FLAT_READ_NS + 5_000);
+    let part = taking(&|| drop(port.read_part(Ppa(0), 512, Purpose::Lookup).unwrap()));
+    assert_eq!(part, FLAT_READ_NS / 2 + 5_000);
+    let header = taking(&|| assert_eq!(port.read_spare(Ppa(0), Purpose::Recovery), Ok(spare(1))));
+    assert_eq!(header, 172 + 5_000, "176 B");
+    assert_eq!(taking(&|| drop(port.read_part(Ppa(0), 0, Purpose::Lookup).unwrap())), 5_000, "no bytes");
+    assert_eq!(taking(&|| port.erase(BlockId(0), Purpose::FtlGc)), 0);
+    assert_eq!(sim.block_on(|| port.read(Ppa(0), Purpose::Lookup)).unwrap_err(), ReadError::Erased);
+    assert_eq!((port.programs(Purpose::Value), port.reads(Purpose::Lookup), port.erases()), (1, 4, 1));
+    let [(reads, read), (writes, written)] = port.resources();
+    assert_eq!((reads.as_str(), read.uses, read.busy_ns), ("flash.reads", 4, 2 * FLAT_READ_NS + 500 + 172));
+    assert_eq!((writes.as_str(), written.uses, written.busy_ns), ("flash.writes", 1, FLAT_WRITE_NS));
+}
+
+/// On one block, which one die would work off page by page.
+#[test]
+fn many_operations_reach_the_bandwidth_of_flat_flash_and_its_directions_are_in_nobodys_way() {
+    let sim = Sim::new();
+    let port = &drive(&sim, FlashConfig { pages_per_block: 64, ..flat() });
+    let program = |page_number| move || port.program(Ppa(page_number), page(1), spare(1), Purpose::Value);
+    sim.block_on(|| join_all(&sim, (0..32).map(program)));
+    assert_eq!(sim.now(), 32 * FLAT_WRITE_NS + 20_000);
+    let since = sim.now();
+    let read = |page_number| move || assert!(port.read(Ppa(page_number), Purpose::Value).is_ok());
+    sim.block_on(|| join_all(&sim, (0..32).map(read)));
+    assert_eq!(sim.now() - since, 32 * FLAT_READ_NS + 5_000);
+    // Half and half: each direction is as long as if it were alone.
+    let since = sim.now();
+    let mixed = |number: u32| {
+        move || {
+            match number % 2 {
+                0 => program(32 + number / 2)(),
+                _ => read(number / 2)(),
+            }
+            sim_now(port)
+        }
+    };
+    let ends = sim.block_on(|| join_all(&sim, (0..32).map(mixed)));
+    assert_eq!(ends[31] - since, 16 * FLAT_READ_NS + 5_000);
+    assert_eq!(ends[30] - since, 16 * FLAT_WRITE_NS + 20_000);
+}
+
+fn sim_now(port: &FlashPort) -> u64 {
+    port.sim().now()
+}
+
+/// Operations on one block are asked for at once: they happen in that order, whatever each of them takes, and
+/// whatever order events of one time have.
+#[test]
+fn operations_of_a_unit_take_effect_in_the_order_of_their_calls_under_every_timing() {
+    for row in TIMINGS {
+        for (seed, uncharged) in (0..24).zip(["", "program:map", "read:value"].into_iter().cycle()) {
+            let sim = Sim::permuted(seed);
+            let uncharged = uncharged.parse().into_iter().collect();
+            let timing = TimingConfig { name: row.name.to_owned(), ..flat().timing };
+            let port = &drive(&sim, FlashConfig { uncharged, timing, ..config() });
+            let program = |number, seed, purpose| port.program(Ppa(number), page(seed), spare(seed), purpose);
+            let read = |number| port.read(Ppa(number), Purpose::Value).map(|(_, spare)| spare);
+            let steps: [Box<dyn FnOnce() + '_>; 9] = [
+                Box::new(|| assert_eq!(read(0), Err(ReadError::Erased))),
+                Box::new(|| program(0, 1, Purpose::Value)),
+                Box::new(|| program(1, 2, Purpose::Map)),
+                Box::new(|| assert_eq!(read(1), Ok(spare(2)))),
+                Box::new(|| program(2, 3, Purpose::Map)),
+                Box::new(|| assert_eq!(read(0), Ok(spare(1)))),
+                Box::new(|| port.erase(BlockId(0), Purpose::FtlGc)),
+                Box::new(|| assert_eq!(read(1), Err(ReadError::Erased))),
+                Box::new(|| program(0, 4, Purpose::Value)),
+            ];
+            sim.block_on(|| join_all(&sim, steps));
+            assert_eq!(sim.block_on(|| read(0)), Ok(spare(4)), "{}", row.name);
+        }
+    }
+}
+
+/// The pages of a block that a cut leaves: none is there, whole or torn, behind one that is not whole.
+#[test]
+fn programs_in_flight_on_one_block_are_cut_in_their_order() {
+    let sim = Sim::new();
+    sim.step_every_event();
+    let port = drive(&sim, flat());
+    let geometry = *port.geometry();
+    for number in 0..4 {
+        let port = port.clone();
+        sim.spawn(move || port.program(Ppa(number), page(7), spare(number.into()), Purpose::Value));
+    }
+    let mut rng = Rng::stream(1, "cuts");
+    let mut found = std::collections::BTreeSet::new();
+    while sim.step() {
+        for _ in 0..40 {
+            let media = media::from_image("tags", &geometry, &port.media_image(&mut rng)).unwrap();
+            let pages: String = (0..4)
+                .map(|number| match media.read(Ppa(number)) {
+                    MediaPage::Programmed(_) => 'w',
+                    MediaPage::Damaged => 't',
+                    MediaPage::Erased => '-',
+                })
+                .collect();
+            found.insert(pages);
+        }
+    }
+    let all = ["----", "t---", "w---", "wt--", "ww--", "wwt-", "www-", "wwwt", "wwww"];
+    assert_eq!(found.into_iter().collect::<Vec<_>>(), all);
 }
 
 #[test]
@@ -453,6 +585,14 @@ fn wrong_configurations_name_the_key() {
         (
             FlashConfig { erase_ns: u64::MAX, ..config() },
             "erase_ns: is 18446744073709551615, must be at most 3600000000000",
+        ),
+        (
+            FlashConfig { timing: TimingConfig { name: "none".to_owned(), ..flat().timing }, ..config() },
+            "timing: is \"none\", must be one of dies, flat",
+        ),
+        (
+            FlashConfig { timing: TimingConfig { flat: FlatConfig::default(), ..flat().timing }, ..config() },
+            "flat.read_mib_s: is 0, must be at least 1",
         ),
     ] {
         assert_eq!(wrong.check().unwrap_err().to_string(), expected);

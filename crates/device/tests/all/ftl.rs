@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use kvdrive_content::{Pattern, Piece, Region};
 use kvdrive_device::flash::media::{self, MediaOptions};
-use kvdrive_device::flash::{FlashConfig, FlashPort, Media, Ppa, Purpose};
+use kvdrive_device::flash::{FlashConfig, FlashPort, Media, Ppa, Purpose, TimingConfig};
 use kvdrive_device::ftl::victim::VICTIMS;
 use kvdrive_device::ftl::{Ftl, FtlConfig, Lpa};
 use kvdrive_sim::{Rng, Sim, join_all};
@@ -28,6 +28,7 @@ fn flash_config() -> FlashConfig {
         program_ns: 10_000,
         erase_ns: 50_000,
         transfer_ns_per_kib: 100,
+        timing: TimingConfig::default(),
         enabled: true,
         uncharged: Vec::new(),
     }

@@ -12,7 +12,7 @@ use kvdrive_device::engines::hash::{
 };
 use kvdrive_device::firmware::{Cores, Roles};
 use kvdrive_device::flash::media::{self, MediaOptions};
-use kvdrive_device::flash::{FlashConfig, FlashPort};
+use kvdrive_device::flash::{FlashConfig, FlashPort, TimingConfig};
 use kvdrive_link::{Arrival, Landing};
 use kvdrive_sim::{Rng, Sim};
 use kvdrive_spec::{Key, Status, StoreOptions};
@@ -30,6 +30,7 @@ pub(super) fn flash_config() -> FlashConfig {
         program_ns: 185_000,
         erase_ns: 1_000_000,
         transfer_ns_per_kib: 1200,
+        timing: TimingConfig::default(),
         enabled: true,
         uncharged: Vec::new(),
     }

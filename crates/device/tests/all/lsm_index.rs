@@ -18,7 +18,7 @@ use kvdrive_device::engines::lsm::{
 };
 use kvdrive_device::firmware::{Cores, Roles};
 use kvdrive_device::flash::media::{self, MediaOptions};
-use kvdrive_device::flash::{FlashConfig, FlashPort, Ppa, Purpose, ReadError};
+use kvdrive_device::flash::{FlashConfig, FlashPort, Ppa, Purpose, ReadError, TimingConfig};
 use kvdrive_device::ftl::{Ftl, FtlConfig, Lpa};
 use kvdrive_device::value_log::{Reserve, SegmentPool, Use, Vaddr};
 use kvdrive_sim::{KeyedLock, Rng, Sim};
@@ -156,6 +156,7 @@ fn flash_config() -> FlashConfig {
         program_ns: 10_000,
         erase_ns: 50_000,
         transfer_ns_per_kib: 100,
+        timing: TimingConfig::default(),
         enabled: true,
         uncharged: Vec::new(),
     }

@@ -107,12 +107,12 @@ proptest! {
 
     #[test]
     fn whole_drives_complete_each_command_once_go_on_and_come_up(
-        engine in any::<Index>(), stream in any_stream(250), seed in any::<u64>(), contexts in 1u32..4,
+        engine in any::<Index>(), stream in any_stream(250), seed in any::<u64>(), dispatch in rig::any_dispatch(),
         cxl_address in 0u64..40_000, reset_at in 0u64..100_000,
     ) {
         let configs: Vec<DriveConfig> = ENGINES.iter().flat_map(variants).collect();
         let mut config = DriveConfig { media: in_memory(), ..engine.get(&configs).clone() };
-        config.controller.contexts = contexts;
+        config.controller.dispatch = dispatch;
         let world_before = world(Sim::permuted(seed), &config, None);
         for burst in stream.chunks(14) {
             world_before.burst(burst, cxl_address, reset_at);

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use kvdrive_content::Piece;
+use kvdrive_device::dispatch::Dispatch;
 use kvdrive_device::namespaces::kv::KvNamespace;
 use kvdrive_link::{BadAddress, HostMemory, Link, QueuePair};
 use kvdrive_sim::{Rng, Sim};
@@ -229,9 +230,9 @@ struct World {
     queues: Vec<Rc<QueuePair>>,
 }
 
-fn world(sim: Sim, contexts: u32, engine: MockEngine) -> World {
+fn world(sim: Sim, dispatch: Dispatch, engine: MockEngine) -> World {
     let memory = Rc::new(SharedFlat(RefCell::new(Flat::new())));
-    let (link, namespace) = rig::start(&sim, memory.clone(), rig::link_config(1), contexts, engine);
+    let (link, namespace) = rig::start_with(&sim, memory.clone(), rig::link_config(1), dispatch, engine);
     let queues = vec![link.admin_queue(), link.create_queue(16), link.create_queue(16)];
     World { sim, link, namespace, memory, queues }
 }
@@ -369,7 +370,7 @@ proptest! {
 
     #[test]
     fn one_by_one_only_what_succeeds_changes_anything(stream in any_stream(60)) {
-        let world = world(Sim::new(), 1, MockEngine::new(LARGEST));
+        let world = world(Sim::new(), rig::on_contexts(1), MockEngine::new(LARGEST));
         let mut oracle = Oracle {
             pairs: BTreeMap::new(),
             unfinished: Default::default(),
@@ -396,13 +397,13 @@ proptest! {
 
     #[test]
     fn side_by_side_each_is_completed_once_and_the_drive_goes_on(
-        stream in any_stream(90), seed in any::<u64>(), contexts in 1u32..5, most_places in 0u32..4,
+        stream in any_stream(90), seed in any::<u64>(), dispatch in rig::any_dispatch(), most_places in 0u32..4,
     ) {
         let sim = Sim::permuted(seed);
         let jitter = Some(Jitter { sim: sim.clone(), rng: Rng::stream(seed, "jitter").into(), below_ns: 3_000 });
         let most_places = (most_places > 0).then_some(most_places + 2);
         let engine = MockEngine { jitter, most_places, ..MockEngine::new(LARGEST) };
-        let world = world(sim, contexts, engine);
+        let world = world(sim, dispatch, engine);
         for burst in stream.chunks(14) {
             let mut submitted: [Vec<u16>; 3] = Default::default();
             for (queue, bytes) in burst {

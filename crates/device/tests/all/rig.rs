@@ -5,12 +5,14 @@ use std::rc::Rc;
 
 use kvdrive_device::Identity;
 use kvdrive_device::controller::{Controller, ControllerConfig, Costs};
+use kvdrive_device::dispatch::Dispatch;
 use kvdrive_device::firmware::{Cores, Roles};
 use kvdrive_device::namespaces::kv::KvNamespace;
 use kvdrive_device::power::Journal;
 use kvdrive_host::modelled::HostCosts;
 use kvdrive_link::{HostMemory, Link, LinkConfig};
 use kvdrive_sim::Sim;
+use proptest::prelude::*;
 
 use super::mock_engine::MockEngine;
 
@@ -42,11 +44,21 @@ pub fn link_config(dma_granularity_bytes: u32) -> LinkConfig {
     }
 }
 
-/// Two cores, `contexts` contexts, four iterators.
-pub fn controller_config(contexts: u32) -> ControllerConfig {
+/// So many contexts on two cores.
+pub fn on_contexts(contexts: u32) -> Dispatch {
+    Dispatch::Context { contexts, roles: Roles::Any(2) }
+}
+
+/// Everybody who may take commands: some contexts, or a dispatcher and some I/O threads.
+pub fn any_dispatch() -> impl Strategy<Value = Dispatch> {
+    let threads = |io_threads| Dispatch::RoundRobin { io_threads, deal_ns: 70 };
+    prop_oneof![(1u32..5).prop_map(on_contexts), (1u32..5).prop_map(threads)]
+}
+
+/// Four iterators, and whoever takes commands.
+pub fn controller_config(dispatch: Dispatch) -> ControllerConfig {
     ControllerConfig {
-        contexts,
-        roles: Roles::Any(2),
+        dispatch,
         max_value_bytes: 2 << 20,
         iterators: 4,
         costs: Costs {
@@ -60,7 +72,8 @@ pub fn controller_config(contexts: u32) -> ControllerConfig {
     }
 }
 
-/// Starts a controller in front of `engine` on a new link over `memory`: the link, and the namespace.
+/// Starts a controller with `contexts` contexts on two cores in front of `engine`, on a new link over `memory`:
+/// the link, and the namespace.
 pub fn start(
     sim: &Sim,
     memory: Rc<dyn HostMemory>,
@@ -68,12 +81,23 @@ pub fn start(
     contexts: u32,
     engine: MockEngine,
 ) -> (Rc<Link>, Rc<KvNamespace<MockEngine>>) {
+    start_with(sim, memory, link, on_contexts(contexts), engine)
+}
+
+/// As [`start`], with whoever takes commands.
+pub fn start_with(
+    sim: &Sim,
+    memory: Rc<dyn HostMemory>,
+    link: LinkConfig,
+    dispatch: Dispatch,
+    engine: MockEngine,
+) -> (Rc<Link>, Rc<KvNamespace<MockEngine>>) {
     let link = Link::new(sim, link, memory);
-    let config = controller_config(contexts);
-    let cores = Cores::new(sim, config.roles);
+    let config = controller_config(dispatch);
+    let cores = Cores::new(sim, dispatch.roles());
     let (journal, identity) = (Journal::default(), Identity::default());
-    let namespace = KvNamespace::new(link.clone(), cores.clone(), &config, journal.clone(), engine);
+    let namespace = KvNamespace::new(link.clone(), &config, journal.clone(), engine);
     let controller = Controller::new(link.clone(), cores, config.costs, journal, identity, namespace.clone());
-    controller.start(sim, contexts);
+    controller.start(sim, dispatch);
     (link, namespace)
 }

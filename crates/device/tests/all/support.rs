@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use kvdrive_content::Region;
 use kvdrive_device::flash::media::{self, MediaOptions};
-use kvdrive_device::flash::{FlashConfig, FlashPort, Purpose};
+use kvdrive_device::flash::{FlashConfig, FlashPort, Purpose, TimingConfig};
 use kvdrive_device::ftl::{Ftl, FtlConfig, Lpa};
 use kvdrive_sim::{Ns, Sim};
 use kvdrive_spec::Status;
@@ -28,6 +28,7 @@ pub fn flash_config() -> FlashConfig {
         program_ns: PROGRAM_NS,
         erase_ns: 3_000_000,
         transfer_ns_per_kib: 2_500,
+        timing: TimingConfig::default(),
         enabled: true,
         uncharged: Vec::new(),
     }

@@ -74,7 +74,7 @@ impl Document {
     }
 
     fn of(profile: &'static Profile) -> Document {
-        let text = format!("{}{WORKLOAD}", profile.text);
+        let text = format!("{}{}{WORKLOAD}", profile.text, profile.flat);
         let toml = text.parse().expect("embedded profiles are TOML (tested)");
         Document { toml, profile: profile.name, dram_point: None }
     }
@@ -149,18 +149,8 @@ impl Document {
     pub fn origins(&self) -> Vec<(String, Origin)> {
         let mut origins = Vec::new();
         for (name, item) in self.toml.iter() {
-            let Some(table) = item.as_table() else {
-                continue;
-            };
-            for (key, item) in table.iter() {
-                let Some(value) = item.as_value() else {
-                    continue;
-                };
-                let above = table.key(key).and_then(|key| key.leaf_decor().prefix());
-                let behind = value.decor().suffix();
-                let texts = [behind, above].map(|text| text.and_then(|t| t.as_str()));
-                let origin = texts.into_iter().flatten().find_map(origin_of);
-                origins.extend(origin.map(|origin| (format!("{name}.{key}"), origin)));
+            if let Some(table) = item.as_table() {
+                collect_origins(table, name, &mut origins);
             }
         }
         origins
@@ -218,8 +208,10 @@ impl Document {
     }
 
     fn current(&self, key: &str) -> Option<&Value> {
-        let (section, name) = key.split_once('.')?;
-        self.toml.get(section)?.as_table()?.get(name)?.as_value()
+        let (section, name) = key.rsplit_once('.')?;
+        let table =
+            section.split('.').try_fold(self.toml.as_table(), |table, name| table.get(name)?.as_table());
+        table?.get(name)?.as_value()
     }
 
     fn assign(&mut self, key: &str, given: &Value) -> Result<(), ConfigError> {
@@ -263,13 +255,32 @@ impl Document {
     }
 
     fn place(&mut self, key: &str) -> &mut Value {
-        let (section, name) = key.split_once('.').expect("a known key has a section");
-        self.toml
-            .get_mut(section)
-            .and_then(Item::as_table_mut)
-            .and_then(|table: &mut Table| table.get_mut(name))
+        let (section, name) = key.rsplit_once('.').expect("a known key has a section");
+        let table = section.split('.').try_fold(self.toml.as_table_mut(), |table, name| {
+            table.get_mut(name).and_then(Item::as_table_mut)
+        });
+        table
+            .and_then(|table| table.get_mut(name))
             .and_then(Item::as_value_mut)
             .expect("a known key has a value")
+    }
+}
+
+/// The keys of a table, and of those in it, with the origins their comments state.
+fn collect_origins(table: &Table, path: &str, origins: &mut Vec<(String, Origin)>) {
+    for (key, item) in table.iter() {
+        let path = format!("{path}.{key}");
+        if let Some(table) = item.as_table() {
+            collect_origins(table, &path, origins);
+        }
+        let Some(value) = item.as_value() else {
+            continue;
+        };
+        let above = table.key(key).and_then(|key| key.leaf_decor().prefix());
+        let behind = value.decor().suffix();
+        let texts = [behind, above].map(|text| text.and_then(|t| t.as_str()));
+        let origin = texts.into_iter().flatten().find_map(origin_of);
+        origins.extend(origin.map(|origin| (path, origin)));
     }
 }
 

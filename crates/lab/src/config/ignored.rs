@@ -33,9 +33,17 @@ const OF_WORKLOADS: &[(&[&str], &[&str])] = &[
 ];
 /// Sections that only the LSM-tree looks at; what else hash engines leave alone is a key here and there.
 const OF_LSM: &[&str] = &["buffer", "packing", "lsm", "gc", "ftl"];
-/// Keys of `flash` that only its operations look at.
-const OF_FLASH_OPERATIONS: &[&str] =
-    &["sense_ns", "program_ns", "erase_ns", "transfer_ns_per_kib", "uncharged"];
+/// Keys of `flash` that only its operations look at,
+const OF_FLASH_OPERATIONS: &[&str] = &["timing", "uncharged"];
+/// and that only operations of one timing do.
+const OF_TIMINGS: &[(&str, &[&str])] = &[
+    ("dies", &["sense_ns", "program_ns", "erase_ns", "transfer_ns_per_kib"]),
+    ("flat", &["flat.read_latency_ns", "flat.read_mib_s", "flat.write_latency_ns", "flat.write_mib_s"]),
+];
+
+/// Keys of `controller` that one way of dispatching looks at alone.
+const OF_DISPATCHES: &[(&str, &[&str])] =
+    &[("context", &["contexts", "cores", "roles"]), ("round-robin", &["io_threads", "deal_ns"])];
 
 impl Config {
     /// Why a run of this would not look at `key`, and what would; `None` if it does.
@@ -43,7 +51,8 @@ impl Config {
         let (section, name) = key.split_once('.')?;
         match section {
             "workload" => workload_ignores(&self.workload, name),
-            "flash" if !self.nand.enabled => flash_ignores(name),
+            "controller" => dispatch_ignores(&self.controller.dispatch, name),
+            "flash" => flash_ignores(self, name),
             "host" | "link" => transfer_ignores(&self.host.transfer, key),
             _ => engine_ignores(&self.engine.name, section, name)
                 .or_else(|| self.switch_ignores(key).map(str::to_owned)),
@@ -82,9 +91,21 @@ fn transfer_ignores(transfer: &str, key: &str) -> Option<String> {
     (!has(method)).then(|| format!("transfer {transfer} does not look at it; {} do", lookers()))
 }
 
-fn flash_ignores(name: &str) -> Option<String> {
-    OF_FLASH_OPERATIONS.contains(&name).then(|| {
-        "nand.enabled=false leaves out flash operations, and what they take; nand.enabled=true looks at it".into()
+fn flash_ignores(config: &Config, name: &str) -> Option<String> {
+    let looker = OF_TIMINGS.iter().find(|(_, keys)| keys.contains(&name)).map(|(timing, _)| *timing);
+    if !config.nand.enabled && (looker.is_some() || OF_FLASH_OPERATIONS.contains(&name)) {
+        let why = "leaves out flash operations, and what they take; nand.enabled=true looks at it";
+        return Some(format!("nand.enabled=false {why}"));
+    }
+    let timing = &config.flash.timing;
+    let looker = looker.filter(|looker| looker != timing)?;
+    Some(format!("flash.timing={timing} does not look at it; flash.timing={looker} does"))
+}
+
+fn dispatch_ignores(dispatch: &str, name: &str) -> Option<String> {
+    let (looker, _) = OF_DISPATCHES.iter().find(|(_, keys)| keys.contains(&name))?;
+    (*looker != dispatch).then(|| {
+        format!("controller.dispatch={dispatch} does not look at it; --set controller.dispatch={looker} does")
     })
 }
 

@@ -10,6 +10,7 @@ use kvdrive_device::engines::hash;
 use kvdrive_device::engines::lsm::{compaction::COMPACTIONS, layout::LAYOUTS};
 use kvdrive_device::firmware::Role;
 use kvdrive_device::flash::media::MEDIA;
+use kvdrive_device::flash::timing::TIMINGS;
 use kvdrive_device::ftl::victim::VICTIMS;
 use kvdrive_device::packing::PACKINGS;
 use kvdrive_device::page_buffer::MIN_ENTRIES;
@@ -85,9 +86,12 @@ pub(super) const RULES: &[(&str, Rule)] = &[
     ("host.alpha", Positive),
     ("host.beta", Positive),
     ("engine.name", Row(|| ENGINES.iter().map(|row| row.name).collect())),
+    ("controller.dispatch", Word(&["context", "round-robin"])),
     ("controller.contexts", Integer(1, 65536)),
     ("controller.cores", Integer(1, 1024)),
     ("controller.roles", Word(&["any", "own"])),
+    ("controller.io_threads", Integer(1, 256)),
+    ("controller.deal_ns", TIME),
     ("controller.decode_store_ns", TIME),
     ("controller.decode_transfer_ns", TIME),
     ("controller.decode_other_ns", TIME),
@@ -117,11 +121,16 @@ pub(super) const RULES: &[(&str, Rule)] = &[
     ("flash.pages_per_block", Integer(4, 1 << 16)),
     ("flash.page_bytes", Multiple(4096, 4096, 1 << 18)),
     ("flash.spare_bytes", Integer(64, 1 << 16)),
+    ("flash.timing", Row(|| TIMINGS.iter().map(|row| row.name).collect())),
     ("flash.sense_ns", TIME),
     ("flash.program_ns", TIME),
     ("flash.erase_ns", TIME),
     ("flash.transfer_ns_per_kib", TIME),
     ("flash.uncharged", Parsed(is_uncharged, "a list of OPERATION:PURPOSE[:CHANNEL], as [\"read:data_gc\"]")),
+    ("flash.flat.read_latency_ns", TIME),
+    ("flash.flat.read_mib_s", Integer(1, 1 << 20)),
+    ("flash.flat.write_latency_ns", TIME),
+    ("flash.flat.write_mib_s", Integer(1, 1 << 20)),
     ("ftl.over_provisioning", Number(0.02, 0.9)),
     ("ftl.victim", Row(|| VICTIMS.iter().map(|row| row.name).collect())),
     ("ftl.gc_low_blocks", Integer(2, 1 << 20)),
@@ -274,7 +283,8 @@ const CONDITIONS: &[(&str, Condition)] = &[
     }),
     ("controller.cores", |c| {
         let roles = Role::ALL.len();
-        (c.controller.roles == "own" && c.controller.cores as usize != roles)
+        let is_looked_at = c.controller.dispatch == "context";
+        (is_looked_at && c.controller.roles == "own" && c.controller.cores as usize != roles)
             .then(|| format!("{}; controller.roles = \"own\" takes {roles}, one a role", c.controller.cores))
     }),
     ("gc.free_segments_reserved", |c| {

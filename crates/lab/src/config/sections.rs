@@ -121,12 +121,18 @@ pub struct Engine {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Controller {
-    /// Commands worked on at once.
+    /// `context` or `round-robin`.
+    pub dispatch: String,
+    /// Commands worked on at once, under `context`.
     pub contexts: u32,
     /// Firmware cores.
     pub cores: u32,
     /// `any` or `own`.
     pub roles: String,
+    /// Under `round-robin`: threads that run commands.
+    pub io_threads: u32,
+    /// Under `round-robin`: dealing a command to one of them.
+    pub deal_ns: u64,
     /// Decoding a store or write.
     pub decode_store_ns: u64,
     /// Decoding a transfer.
@@ -209,6 +215,8 @@ pub struct Flash {
     pub page_bytes: u32,
     /// Spare bytes of a page.
     pub spare_bytes: u32,
+    /// Name in the device's table of timings.
+    pub timing: String,
     /// Cell array to register.
     pub sense_ns: u64,
     /// Register to cell array.
@@ -219,6 +227,22 @@ pub struct Flash {
     pub transfer_ns_per_kib: u64,
     /// Operations that take no time.
     pub uncharged: Vec<String>,
+    /// What timing `flat` looks at.
+    pub flat: FlatFlash,
+}
+
+/// `[flash.flat]`: flash as two latencies and two bandwidths.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FlatFlash {
+    /// What a read takes besides its bytes.
+    pub read_latency_ns: u64,
+    /// What all reads together move, MiB a second.
+    pub read_mib_s: u32,
+    /// What a program takes besides its bytes.
+    pub write_latency_ns: u64,
+    /// What all programs together move, MiB a second.
+    pub write_mib_s: u32,
 }
 
 impl Flash {

@@ -22,6 +22,11 @@ fn config(sets: &[&str]) -> Config {
     document.config().unwrap()
 }
 
+/// How many there are, those in sections of sections too.
+fn fields(json: &serde_json::Value) -> usize {
+    json.as_object().map_or(1, |section| section.values().map(fields).sum())
+}
+
 #[test]
 fn profiles_have_the_same_keys_and_every_value_an_origin() {
     let keys =
@@ -33,8 +38,7 @@ fn profiles_have_the_same_keys_and_every_value_an_origin() {
         assert_eq!(keys(&document), first, "{}", profile.name);
         // A value without an origin would be missing in `keys`, and there as a field.
         let json = serde_json::to_value(&config).unwrap();
-        let fields: usize = json.as_object().unwrap().values().map(|s| s.as_object().unwrap().len()).sum();
-        assert_eq!(fields, first.len(), "{}", profile.name);
+        assert_eq!(fields(&json), first.len(), "{}", profile.name);
         assert!(document.origins().iter().all(|(_, origin)| *origin != Origin::User));
         workload::build(&config.workload, 1).unwrap_or_else(|e| panic!("{e}"));
     }
@@ -106,6 +110,44 @@ fn fitted_sums_hold_with_the_line_time_of_the_link() {
     let channel_ns = u64::from(flash.page_bytes + flash.spare_bytes) * flash.transfer_ns_per_kib / 1024;
     assert_eq!(flash.program_ns + channel_ns, 600_000);
     assert_eq!(flash.pages() * u64::from(flash.page_bytes), 64 << 30);
+}
+
+/// The three classes differ in their four numbers alone, and the dispatcher's time is the one solved from the
+/// published ratio of class Low: 4 threads, each 0.36 us a pair and 32 of 4096 B of a block that takes 60 us.
+#[test]
+fn saker_profiles_are_one_drive_and_their_dispatcher_takes_what_was_solved() {
+    let of = |name: &str| Document::profile(name).unwrap().config().unwrap();
+    let (low, mid, high) = (of("saker-low"), of("saker-mid"), of("saker-high"));
+    for other in [&mid, &high] {
+        assert_ne!(other.flash.flat, low.flash.flat);
+        let mut alike = other.clone();
+        alike.flash.flat = low.flash.flat.clone();
+        assert_eq!(alike, low);
+    }
+    let link = setup::link(&low);
+    let fetch_ns = link.sqe_fetch_ns + link.line_ns(link.read_wire_bytes(64));
+    let taken_ns = fetch_ns + low.controller.decode_store_ns + low.controller.deal_ns;
+    let host_ns_a_pair = (360.0 + 32.0 / 4096.0 * low.flash.flat.write_latency_ns as f64) / 4.0;
+    assert!((taken_ns as f64 - 5.5 * host_ns_a_pair).abs() < 1.0, "{taken_ns} ns");
+}
+
+#[test]
+fn what_one_timing_or_dispatch_looks_at_the_other_ignores() {
+    let looked_at = |sets: &[&str], keys: &[&str]| {
+        let config = config(sets);
+        keys.iter().map(|key| config.ignores(key).is_none()).collect::<Vec<_>>()
+    };
+    let flash = ["flash.sense_ns", "flash.flat.read_mib_s", "flash.timing", "flash.channels"];
+    assert_eq!(looked_at(&[], &flash), [true, false, true, true]);
+    assert_eq!(looked_at(&["flash.timing=flat"], &flash), [false, true, true, true]);
+    assert_eq!(looked_at(&["nand.enabled=false"], &flash), [false, false, false, true]);
+    let why = config(&[]).ignores("flash.flat.write_latency_ns").unwrap();
+    assert_eq!(why, "flash.timing=dies does not look at it; flash.timing=flat does");
+    let controller =
+        ["controller.contexts", "controller.cores", "controller.io_threads", "controller.deal_ns"];
+    assert_eq!(looked_at(&[], &controller), [true, true, false, false]);
+    let round_robin = ["controller.dispatch=round-robin", "controller.roles=own"];
+    assert_eq!(looked_at(&round_robin, &controller), [false, false, true, true]);
 }
 
 #[test]
@@ -213,7 +255,7 @@ fn a_wrong_setting_is_one_line_that_says_what_is_allowed() {
     }
     assert_eq!(
         Document::profile("cosmos").unwrap_err().to_string(),
-        "cosmos: no such profile; there are cosmos-plus, nvmevirt-970pro, gen5-cxl, gen5-cxl-line, gen5-cxl-300ns, kvvirt, kvvirt-published"
+        "cosmos: no such profile; there are cosmos-plus, nvmevirt-970pro, gen5-cxl, gen5-cxl-line, gen5-cxl-300ns, kvvirt, kvvirt-published, saker-low, saker-mid, saker-high"
     );
 }
 

@@ -190,7 +190,7 @@ impl Core {
         };
         let eviction = Eviction {
             second_chance: scheme.second_chance,
-            core: cores.of(Role::Eviction).clone(),
+            cores: cores.clone(),
             write_ns: config.costs.evict_ns,
         };
         let space = Space::new(flash, layout, limits, validity, &journal);

@@ -188,7 +188,7 @@ impl Drop for PagesUnderWay {
 mod tests {
     use super::*;
     use crate::flash::media::{self, MediaOptions};
-    use crate::flash::{FlashConfig, FlashPort};
+    use crate::flash::{FlashConfig, FlashPort, TimingConfig};
     use crate::ftl::FtlConfig;
     use crate::value_log::Reserve;
 
@@ -205,6 +205,7 @@ mod tests {
             program_ns: 1,
             erase_ns: 1,
             transfer_ns_per_kib: 1,
+            timing: TimingConfig::default(),
             enabled: true,
             uncharged: Vec::new(),
         };

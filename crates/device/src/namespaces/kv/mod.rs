@@ -10,14 +10,14 @@ use std::rc::{Rc, Weak};
 
 use kvdrive_content::Piece;
 use kvdrive_link::{Exposed, Fetched, Link, QueuePair};
+use kvdrive_sim::Ns;
 use kvdrive_spec::identify::{CSI_KV, KvController, KvFormat, KvNamespace as IdentifyNamespace, cns};
-use kvdrive_spec::{Cqe, Key, Status};
+use kvdrive_spec::{Command, Cqe, Key, Sqe, Status};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::{Namespace, Pairs};
 use crate::controller::{ControllerConfig, Costs};
 use crate::engines::{Engine, EngineCounters, Utilization};
-use crate::firmware::Cores;
 use crate::power::Journal;
 use crate::requests;
 use iterators::Iterators;
@@ -29,7 +29,6 @@ use windows::Windows;
 /// Pairs in engine `E`.
 pub struct KvNamespace<E: Engine> {
     pub(crate) link: Rc<Link>,
-    pub(crate) cores: Cores,
     pub(crate) costs: Costs,
     pub(crate) engine: E,
     pub(crate) unfinished: UnfinishedValues<E::Place>,
@@ -40,17 +39,10 @@ pub struct KvNamespace<E: Engine> {
 }
 
 impl<E: Engine> KvNamespace<E> {
-    /// A namespace around `engine`, whose firmware runs on `cores`. `journal` is where the engine's protected
+    /// A namespace around `engine`. `journal` is where the engine's protected
     /// state is kept, if it is. If the engine has windows, the link's CXL.mem port leads to them.
-    pub fn new(
-        link: Rc<Link>,
-        cores: Cores,
-        config: &ControllerConfig,
-        journal: Journal,
-        engine: E,
-    ) -> Rc<KvNamespace<E>> {
+    pub fn new(link: Rc<Link>, config: &ControllerConfig, journal: Journal, engine: E) -> Rc<KvNamespace<E>> {
         let namespace = Rc::new(KvNamespace {
-            cores,
             costs: config.costs,
             unfinished: UnfinishedValues::new(),
             windows: Windows::new(),
@@ -99,6 +91,10 @@ impl<E: Engine> KvNamespace<E> {
 impl<E: Engine> Namespace for KvNamespace<E> {
     fn command_set(&self) -> u8 {
         CSI_KV
+    }
+
+    fn decode_ns(&self, sqe: &Sqe) -> Ns {
+        self.costs.decode_ns(&Command::decode(sqe))
     }
 
     fn execute(&self, fetched: &Fetched) -> Option<Cqe> {

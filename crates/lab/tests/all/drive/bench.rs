@@ -42,6 +42,22 @@ const SMALL: &[&str] = &[
     "media.kind=ram",
 ];
 
+/// A dispatcher with I/O threads in place of contexts, and flash on which much of a block may be in
+/// flight: each in the way of the other's mistakes.
+pub const ROUND_ROBIN_ON_FLAT: &[&str] = &[
+    "controller.dispatch=round-robin",
+    "controller.io_threads=3",
+    "flash.timing=flat",
+    "buffer.eviction=overlap",
+];
+
+/// `settings` on the drive as it is, and with the settings above.
+pub fn usual_and_flat(settings: &[&str]) -> [Vec<String>; 2] {
+    let usual: Vec<String> = settings.iter().map(|setting| (*setting).to_owned()).collect();
+    let flat = usual.iter().cloned().chain(ROUND_ROBIN_ON_FLAT.iter().map(|s| (*s).to_owned())).collect();
+    [usual, flat]
+}
+
 /// The small drive with `settings` on top.
 pub fn document<S: AsRef<str>>(settings: &[S]) -> Document {
     let mut document = Document::profile("cosmos-plus").expect("the profile exists");

@@ -4,6 +4,7 @@
 mod bench;
 mod collection;
 mod corruption;
+mod flat;
 mod journal;
 mod kill;
 mod loading;

@@ -8,7 +8,7 @@ use kvdrive_link::transfer::METHODS;
 use kvdrive_sim::{Rng, Sim};
 use kvdrive_spec::Status;
 
-use super::bench::{Bench, Oracle, check_all, document, step};
+use super::bench::{Bench, Oracle, ROUND_ROBIN_ON_FLAT, check_all, document, step, usual_and_flat};
 
 /// Runs `steps` random steps on the small drive with `settings`.
 fn random_stream(settings: &[String], steps: u64, seed: u64) {
@@ -33,7 +33,9 @@ fn random_stream(settings: &[String], steps: u64, seed: u64) {
 #[test]
 fn every_engine() {
     for row in ENGINES {
-        random_stream(&[format!("engine.name={}", row.name)], 1500, 1);
+        for settings in usual_and_flat(&[&format!("engine.name={}", row.name)]) {
+            random_stream(&settings, 1500, 1);
+        }
     }
 }
 
@@ -139,6 +141,19 @@ fn several_queues_and_contexts() {
     }
     for packing in PACKINGS {
         concurrent_stream(Sim::new(), &[&format!("packing.policy={}", packing.name)], 7);
+    }
+}
+
+/// What belongs together (*write*, *transfer*) comes by several I/O threads, in any order of events.
+#[test]
+fn several_queues_and_io_threads() {
+    for (seed, method) in (0..).zip(METHODS) {
+        let method = format!("host.transfer={}", method.name);
+        concurrent_stream(Sim::permuted(seed), &[ROUND_ROBIN_ON_FLAT, &[&method]].concat(), 6);
+    }
+    for (seed, engine) in (0..).zip(ENGINES) {
+        let engine = format!("engine.name={}", engine.name);
+        concurrent_stream(Sim::permuted(seed), &[ROUND_ROBIN_ON_FLAT, &[&engine]].concat(), 7);
     }
 }
 

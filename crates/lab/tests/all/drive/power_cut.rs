@@ -16,7 +16,10 @@ use kvdrive_link::transfer::METHODS;
 use kvdrive_sim::{Rng, Sim};
 use kvdrive_spec::{Key, Status};
 
-use super::bench::{Bench, Oracle, SIZES, Stored, check_all, document, is_value, key, step, value};
+use super::bench::{
+    Bench, Oracle, ROUND_ROBIN_ON_FLAT, SIZES, Stored, check_all, document, is_value, key, step,
+    usual_and_flat, value,
+};
 
 /// What the application knows at an event.
 #[derive(Clone)]
@@ -198,7 +201,9 @@ fn the_full_product() {
 #[test]
 fn every_event_of_a_short_run() {
     for row in ENGINES {
-        cut_everywhere(&[format!("engine.name={}", row.name)], 40, 1, 1);
+        let [usual, flat] = usual_and_flat(&[&format!("engine.name={}", row.name)]);
+        cut_everywhere(&usual, 40, 1, 1);
+        cut_everywhere(&flat, 25, 1, 2);
     }
 }
 
@@ -251,5 +256,8 @@ fn while_garbage_is_collected() {
             "flash.blocks_per_die=16".to_owned(),
         ];
         cut_everywhere(&settings, 700, 197, 5);
+        let flat =
+            settings.into_iter().chain(ROUND_ROBIN_ON_FLAT.iter().map(|setting| (*setting).to_owned()));
+        cut_everywhere(&flat.collect::<Vec<_>>(), 700, 397, 6);
     }
 }

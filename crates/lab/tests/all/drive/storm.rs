@@ -10,7 +10,7 @@ use kvdrive_link::{HostMemory, QueuePair};
 use kvdrive_sim::{Rng, Sim};
 use kvdrive_spec::{Command, Key, SglDescriptor, Sqe, Status, Store, Write, inline, opcode};
 
-use super::bench::{Bench, Oracle, Stored, check_all, check_one, document, value};
+use super::bench::{Bench, Oracle, Stored, check_all, check_one, document, usual_and_flat, value};
 
 const NSID: u32 = 1;
 
@@ -225,9 +225,8 @@ fn work_beside(driver: &Driver, oracle: &mut Oracle, rng: &mut Rng) {
     }
 }
 
-fn any_64_bytes(engine: &str, seed: u64) {
-    let settings = [format!("engine.name={engine}"), "flash.blocks_per_die=96".to_owned()];
-    let bench = Rc::new(Bench::new(&document(&settings), Sim::permuted(seed)));
+fn any_64_bytes(settings: &[String], seed: u64) {
+    let bench = Rc::new(Bench::new(&document(settings), Sim::permuted(seed)));
     let sim = bench.sim.clone();
     sim.block_on(|| {
         let _drive = bench.power_on(None).expect("an empty drive comes up");
@@ -257,6 +256,9 @@ fn any_64_bytes(engine: &str, seed: u64) {
 #[test]
 fn any_64_bytes_from_several_queues_harm_nobody() {
     for row in ENGINES {
-        (0..3).for_each(|seed| any_64_bytes(row.name, seed));
+        let engine = format!("engine.name={}", row.name);
+        let [usual, flat] = usual_and_flat(&[&engine, "flash.blocks_per_die=96"]);
+        (0..3).for_each(|seed| any_64_bytes(&usual, seed));
+        (3..5).for_each(|seed| any_64_bytes(&flat, seed));
     }
 }

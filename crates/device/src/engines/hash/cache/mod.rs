@@ -18,13 +18,14 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use kvdrive_sim::{Ns, Resource, Sim, TaskCell, WaitQueue};
+use kvdrive_sim::{Ns, Sim, TaskCell, WaitQueue};
 use kvdrive_spec::Status;
 
 use crate::engines::hash::journal::{Change, Journal};
 use crate::engines::hash::layout::Grain;
 use crate::engines::hash::section::{Format, Section, SectionHeader};
 use crate::engines::hash::space::{Content, Space, Stream};
+use crate::firmware::{Cores, Role};
 use crate::flash::Purpose;
 
 mod expect;
@@ -99,8 +100,8 @@ pub struct CacheStatistics {
 pub(super) struct Eviction {
     /// [`crate::engines::hash::scheme::SchemeRow::second_chance`].
     pub second_chance: bool,
-    /// Who writes altered ones.
-    pub core: Rc<Resource>,
+    /// Whose core of that role writes altered ones.
+    pub cores: Cores,
     /// Its time for each, ns.
     pub write_ns: Ns,
 }
@@ -279,7 +280,7 @@ impl Cache {
 
     /// Takes the firmware time of sections that were written where nothing can wait.
     fn take_owed(&self) {
-        self.eviction.core.run_noted(self.owed_ns.take(), "hash", "write sections");
+        self.eviction.cores.of(Role::Eviction).run_noted(self.owed_ns.take(), "hash", "write sections");
     }
 
     fn pin(self: &Rc<Self>, slot: u32) -> Pin {
