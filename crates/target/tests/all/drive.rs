@@ -162,6 +162,23 @@ fn a_host_that_breaks_off_leaves_nothing_and_comes_back() {
 }
 
 #[test]
+fn connects_and_disconnects_leave_nothing() {
+    let server = serve(Behind::Memory, Options::default(), 1 << 20);
+    for round in 0..300 {
+        let mut host = Initiator::connect(server.at, &server.nqn, &HostOptions::default()).unwrap();
+        let mut queue = host.io_queue(1, 32).unwrap();
+        assert!(!queue.exist(Key::new(b"key").unwrap()).unwrap());
+        // The one before may still be on its way out.
+        assert!(host.controller_id() <= 8, "round {round}: controller {}", host.controller_id());
+        if round % 2 == 0 {
+            host.shut_down().unwrap();
+        }
+    }
+    let end = server.end();
+    assert_eq!((end.leaked_bytes, end.controllers, end.served.queues), (0, 0, 600));
+}
+
+#[test]
 fn discovery_tells_the_address_the_host_used() {
     let server = serve(Behind::Memory, Options::default(), 1 << 20);
     let found = discover(server.at, &HostOptions::default()).unwrap();

@@ -69,7 +69,9 @@ fn random_bytes_in_every_state_are_answered_or_end_the_connection() {
         if rng.one_in(3) {
             pair.io = Connection::new(1, Limits::default(), address(), 0);
             if rng.one_in(2) {
-                pair.send(&ic_req());
+                let mut request = ic_req();
+                request[11] = rng.below(4) as u8;
+                pair.send(&request);
             }
         }
         let sent = bring(&mut rng, &mut pair, &bytes);
