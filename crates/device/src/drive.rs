@@ -25,6 +25,7 @@ use crate::flash::media::{self, Media, MediaOptions};
 use crate::flash::{FlashConfig, FlashPort, Purpose};
 use crate::ftl::FtlConfig;
 use crate::power::file_log::{FileError, FileLog, LogError, belongs};
+use crate::power::machine_file::WriteFailure;
 use crate::power::{ImageError, Journal, Survivors};
 
 /// Everything that makes a drive.
@@ -85,6 +86,9 @@ pub enum PowerOnError {
     /// One of its files cannot be written, or the image file beside it not be read.
     #[error(transparent)]
     File(#[from] FileError),
+    /// A new drive that cannot be kept.
+    #[error("{}: {}", .0.path.display(), .0.what)]
+    Unwritable(WriteFailure),
     /// A medium that was written to, and no protected image.
     #[error("{0}: a drive is on it, whose power-protected memory is missing: {0}.protected-0 or -1, whole")]
     Unprotected(PathBuf),
@@ -297,9 +301,11 @@ impl Drive {
         let Started(controller) = (row.start)(parts, link, image.as_deref()).await?;
         if journal.is_kept() {
             journal.checkpoint(&controller.protected_image());
-            journal.take_failure().map_or(Ok(()), Err)?;
+            if let (None, Some(failure)) = (&image, journal.write_failure()) {
+                return Err(PowerOnError::Unwritable(failure));
+            }
             let journal = journal.clone();
-            flash.before_change(move || journal.settle_before_change());
+            flash.before_change(move || _ = journal.settle());
         }
         Ok(Drive { controller, flash, cores, journal, recovery_ns: sim.now() - began })
     }
@@ -334,6 +340,14 @@ impl Drive {
     /// What would survive if power failed now. Operations under way on flash end old, torn or done, by `rng`.
     pub fn survivors(&self, rng: &mut Rng) -> Survivors {
         Survivors { media: self.flash.media_image(rng), protected: self.controller.protected_image() }
+    }
+
+    /// Why it is read-only, if it is: one of its files could not be written. Commands that would change a
+    /// pair are answered [`Status::NAMESPACE_WRITE_PROTECTED`], reads go on, and nothing that was
+    /// acknowledged is missing on the files. What a refused store has left in memory may be read until the
+    /// drive ends.
+    pub fn write_failure(&self) -> Option<WriteFailure> {
+        self.journal.write_failure()
     }
 
     /// Counters from power-on to now.
@@ -424,8 +438,17 @@ fn open_journal(
         }
     }
     let after = found.map_or(0, |found| found.epoch);
-    let log = FileLog::create(path, after, image.as_deref().unwrap_or(&[]), config.media.sync)?;
-    Ok((image, Journal::to_file(log)))
+    let protection = medium.protection();
+    let log = match FileLog::create(path, after, image.as_deref().unwrap_or(&[]), config.media.sync) {
+        Ok(log) => Some(log),
+        // A full disk can be read.
+        Err(FileError { path, error }) if image.is_some() => {
+            protection.turn_on(&path, "cannot be written", &error);
+            None
+        }
+        Err(error) => return Err(error.into()),
+    };
+    Ok((image, Journal::to_file(log, protection)))
 }
 
 /// Tells drives of different make apart, so that an image of one is refused by another.

@@ -86,7 +86,8 @@ pub async fn serve<E: Engine>(drive: Rc<Controller<E>>) {
             }
             Err(status) => Cqe::new(cid, status),
         };
-        let cqe = if drive.journal.settle() { cqe } else { Cqe::new(cid, Status::INTERNAL) };
+        let is_kept = drive.journal.settle() || answer.is_err() || !changes_pairs(&fetched);
+        let cqe = if is_kept { cqe } else { Cqe::new(cid, Status::NAMESPACE_WRITE_PROTECTED) };
         let dispatch = drive.cores.of(Role::Dispatch);
         if !dispatch.pass_noted(drive.costs.complete_ns, "controller", "complete") {
             dispatch.run_noted(drive.costs.complete_ns, "controller", "complete").await;
@@ -96,6 +97,22 @@ pub async fn serve<E: Engine>(drive: Rc<Controller<E>>) {
             drive.journal.checkpoint(&drive.engine.protected_image());
         }
     }
+}
+
+/// Is it a command that a read-only drive refuses?
+fn changes_pairs(fetched: &Fetched) -> bool {
+    let is_io = !fetched.queue.is_admin();
+    is_io
+        && (is_inline(fetched)
+            || matches!(
+                fetched.sqe.opcode,
+                opcode::STORE | opcode::DELETE | opcode::EXPRESS | opcode::CXL_STORE
+            ))
+}
+
+/// Is it one of those that bring a value together?
+fn is_inline(fetched: &Fetched) -> bool {
+    matches!(fetched.sqe.opcode, opcode::WRITE | opcode::HYBRID | opcode::TRANSFER)
 }
 
 /// A quiet command was refused: whatever its queue has begun is lost, and a later command says why.
@@ -118,6 +135,12 @@ async fn execute<E: Engine>(drive: &Controller<E>, fetched: &Fetched) -> Answer 
     let command = command?;
     if sqe.nsid.get() != NSID {
         return Err(Status::INVALID_NAMESPACE);
+    }
+    if drive.journal.is_protected() && changes_pairs(fetched) {
+        if is_inline(fetched) {
+            drive.discard_value(&fetched.queue);
+        }
+        return Err(Status::NAMESPACE_WRITE_PROTECTED);
     }
     match command {
         Command::Store(command) => store(drive, fetched, command).await,

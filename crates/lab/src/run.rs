@@ -196,6 +196,9 @@ impl Bench {
             let ended = self.snapshot(&drive);
             done += stream.done.get();
             drive.drain().await;
+            if let Some(failure) = drive.write_failure() {
+                return Err(failure.into());
+            }
             params.num += stream.workload.borrow().inserted();
             before = Some(params);
             let (seen, drained) = (stream.seen.take(), self.snapshot(&drive));

@@ -1,4 +1,4 @@
-//! Admin commands: what the drive says of itself. Identify for the controller, the KV namespace, the KV
+//! Admin commands: what the drive says of itself. The log page of write protection; Identify for the controller, the KV namespace, the KV
 //! controller, the active namespaces and the namespace's descriptors; everything else of the admin set is
 //! refused.
 //!
@@ -9,7 +9,7 @@ use kvdrive_link::Fetched;
 use kvdrive_spec::identify::{
     CSI_KV, IDENTIFY_BYTES, KvController, KvFormat, KvNamespace, ascii_padded, cns, namespace_descriptors,
 };
-use kvdrive_spec::{Key, Status, identify, opcode};
+use kvdrive_spec::{Key, Sqe, Status, identify, opcode, write_protection};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::Controller;
@@ -27,13 +27,28 @@ impl<E: Engine> Controller<E> {
     pub(crate) async fn admin(&self, fetched: &Fetched) -> Result<(u32, u32), Status> {
         self.cores.of(Role::Dispatch).run_noted(self.costs.decode_other_ns, "controller", "decode").await;
         let sqe = &fetched.sqe;
-        if sqe.opcode != opcode::admin::IDENTIFY {
-            return Err(Status::INVALID_OPCODE);
+        match sqe.opcode {
+            opcode::admin::GET_LOG_PAGE => return self.log_page(sqe).await,
+            opcode::admin::IDENTIFY => {}
+            _ => return Err(Status::INVALID_OPCODE),
         }
         let (structure, csi) = (sqe.cdw10.get() as u8, (sqe.cdw11.get() >> 24) as u8);
         let answer = self.identify(structure, csi, sqe.nsid.get())?;
         let bytes = IDENTIFY_BYTES as u32;
         crate::requests::send(self, sqe, bytes, &Region::from_bytes(answer), bytes).await?;
+        Ok((0, 0))
+    }
+
+    async fn log_page(&self, sqe: &Sqe) -> Result<(u32, u32), Status> {
+        if sqe.cdw10.get() as u8 != write_protection::LOG_PAGE {
+            return Err(Status::INVALID_LOG_PAGE);
+        }
+        // Dwords, 0's based.
+        let asked_bytes = ((sqe.cdw10.get() >> 16) + 1) * 4;
+        let reason = self.journal.write_failure().map(|failure| failure.to_string());
+        let bytes = asked_bytes.min(write_protection::BYTES as u32);
+        let answer = write_protection::encode(reason.as_deref());
+        crate::requests::send(self, sqe, bytes, &Region::from_bytes(answer.to_vec()), bytes).await?;
         Ok((0, 0))
     }
 

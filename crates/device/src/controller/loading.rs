@@ -49,6 +49,6 @@ impl<E: Engine> Controller<E> {
         self.engine.dma_in(&place, 0, value);
         self.engine.settle(&place).await;
         self.engine.commit(key, place, StoreOptions::default()).await?;
-        if self.journal.settle() { Ok(()) } else { Err(Status::INTERNAL) }
+        if self.journal.settle() { Ok(()) } else { Err(Status::NAMESPACE_WRITE_PROTECTED) }
     }
 }

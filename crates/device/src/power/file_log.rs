@@ -22,11 +22,10 @@
 //!
 //! What the parts' payloads mean is known to the value log and the index.
 
-use std::fs::{File, OpenOptions};
-use std::io::Write;
-use std::os::unix::fs::FileExt;
+use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 
+use super::machine_file::{MachineFile, read_whole};
 use crate::flash::media::file::{sync_folder, write_epoch};
 
 const MAGIC: &[u8; 8] = b"kvdrvPL2";
@@ -90,7 +89,7 @@ pub struct Found {
 pub struct FileLog {
     base: PathBuf,
     path: PathBuf,
-    file: File,
+    file: MachineFile,
     epoch: u64,
     end: u64,
     checkpoint_end: u64,
@@ -120,7 +119,7 @@ impl FileLog {
         let mut newest: Option<Found> = None;
         for slot in 0..2 {
             let path = slot_path(base, slot);
-            let bytes = match std::fs::read(&path) {
+            let bytes = match read_whole(&path) {
                 Ok(bytes) => bytes,
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
                 Err(error) => return Err(FileError::at(&path)(error).into()),
@@ -175,7 +174,7 @@ impl FileLog {
     pub(super) fn on_a_full_disk(base: &Path) -> FileLog {
         std::fs::write(base, []).unwrap();
         let mut log = FileLog::create(base, 0, b"checkpoint", false).unwrap();
-        log.file = File::open(&log.path).unwrap();
+        log.file = MachineFile::open(&log.path, OpenOptions::new().read(true)).unwrap();
         log
     }
 
@@ -203,8 +202,8 @@ impl FileLog {
         header[16..].copy_from_slice(&crc.to_le_bytes());
         let crc = crc32c::crc32c(payload);
         self.group.extend_from_slice(&crc.to_le_bytes());
-        let written = self.file.write_all_at(&self.group, self.end);
-        let synced = written.and_then(|()| if self.sync { self.file.sync_data() } else { Ok(()) });
+        let written = self.file.write_at(self.end, &self.group);
+        let synced = written.and_then(|()| if self.sync { self.file.sync() } else { Ok(()) });
         synced.map_err(FileError::at(&self.path))?;
         self.end += self.group.len() as u64;
         self.sequence += 1;
@@ -229,8 +228,8 @@ pub fn belongs(image_epoch: Option<u64>, checkpoint: u64) -> bool {
     image_epoch.is_some_and(|epoch| epoch == checkpoint || epoch == checkpoint + 1)
 }
 
-fn write_checkpoint(path: &Path, epoch: u64, image: &[u8]) -> std::io::Result<File> {
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(path)?;
+fn write_checkpoint(path: &Path, epoch: u64, image: &[u8]) -> std::io::Result<MachineFile> {
+    let file = MachineFile::open(path, OpenOptions::new().write(true).create(true).truncate(true))?;
     let mut header = Vec::with_capacity(HEADER_BYTES);
     header.extend_from_slice(MAGIC);
     header.extend_from_slice(&epoch.to_le_bytes());
@@ -240,8 +239,8 @@ fn write_checkpoint(path: &Path, epoch: u64, image: &[u8]) -> std::io::Result<Fi
     header.resize(HEADER_BYTES, 0);
     header.extend_from_slice(image);
     header.extend_from_slice(&crc32c::crc32c(image).to_le_bytes());
-    file.write_all(&header)?;
-    file.sync_data()?;
+    file.write_at(0, &header)?;
+    file.sync()?;
     Ok(file)
 }
 
