@@ -398,19 +398,23 @@ fn engine_row(name: &str) -> Result<&'static EngineRow, PowerOnError> {
     })
 }
 
-/// The image file of a medium that has one.
-fn image_path(config: &DriveConfig) -> Option<&Path> {
+/// The image file of a medium that has one, itself and not a symbolic link to it: the protected image lies
+/// beside it, whatever name it is opened by.
+fn image_path(config: &DriveConfig) -> Option<PathBuf> {
     let has_file = media::kind(&config.media.kind).is_some_and(|kind| kind.has_file);
-    config.media.path.as_deref().filter(|_| has_file)
+    let path = config.media.path.as_deref().filter(|_| has_file)?;
+    let target = std::fs::read_link(path).map(|target| path.parent().unwrap_or(Path::new("")).join(target));
+    // One that leads nowhere yet is followed a step, to where the file will be.
+    Some(path.canonicalize().or(target).unwrap_or_else(|_| path.to_owned()))
 }
 
 /// An image file has its heads before it has a protected image: one without them, beside a protected image,
 /// was lost. It is looked at before a medium makes a new one in its place.
 fn refuse_lost_image(config: &DriveConfig) -> Result<(), PowerOnError> {
     let Some(path) = image_path(config) else { return Ok(()) };
-    let is_there = std::fs::metadata(path).is_ok_and(|file| file.len() > 0);
-    let is_lost = !is_there && FileLog::read(path)?.is_some_and(|found| !found.image.is_empty());
-    if is_lost { Err(PowerOnError::Imageless(path.to_owned())) } else { Ok(()) }
+    let is_there = std::fs::metadata(&path).is_ok_and(|file| file.len() > 0);
+    let is_lost = !is_there && FileLog::read(&path)?.is_some_and(|found| !found.image.is_empty());
+    if is_lost { Err(PowerOnError::Imageless(path)) } else { Ok(()) }
 }
 
 /// Reads the protected image a `file` medium left, and begins a new journal. The records since the last
@@ -421,6 +425,7 @@ fn open_journal(
     medium: &dyn Media,
 ) -> Result<(Option<Vec<u8>>, Journal), PowerOnError> {
     let Some(path) = image_path(config) else { return Ok((None, Journal::default())) };
+    let path = &*path;
     let found = FileLog::read(path)?;
     let image = match &found {
         Some(found) if found.image.is_empty() => None,

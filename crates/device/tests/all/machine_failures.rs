@@ -218,3 +218,28 @@ fn a_read_that_fails_costs_what_lies_there_and_never_the_drive() {
         }
     }
 }
+
+/// The protected image lies beside the file that the link leads to.
+#[test]
+fn a_drive_is_the_same_through_a_symbolic_link() {
+    let prepared = Prepared::new("lsm");
+    let mut config = prepared.config.clone();
+    let link = prepared.folder.path().join("link.img");
+    std::os::unix::fs::symlink("drive.img", &link).expect("a link");
+    config.media.path = Some(link);
+    let unreadable = powered(&config, async |_, driver| prepared.known.check(driver, "by the link").await);
+    assert_eq!(unreadable, Ok(0));
+    // And one that is made through a link is there without it.
+    let folder = folder();
+    let (link, path) = (folder.path().join("link.img"), folder.path().join("new.img"));
+    std::os::unix::fs::symlink("new.img", &link).expect("a link");
+    let mut known = Known::new();
+    for path in [link, path] {
+        config.media.path = Some(path);
+        let mut rng = Rng::stream(5, "links");
+        let used = powered(&config, async |_, driver| {
+            (known.check(driver, "at first").await, known.work(driver, &mut rng, 50).await)
+        });
+        assert_eq!(used, Ok((0, Vec::new())));
+    }
+}
