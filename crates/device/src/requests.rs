@@ -57,7 +57,10 @@ pub fn serve(drive: Rc<Controller>) {
         };
         drive.commands.set(drive.commands.get() + 1);
         let Some(cqe) = completion else { continue };
-        let cqe = if drive.journal.settle() { cqe } else { Cqe::new(cqe.cid.get(), Status::INTERNAL) };
+        let (cid, sqe) = (cqe.cid.get(), &fetched.sqe);
+        let changes = || !fetched.queue.is_admin() && drive.namespace.changes(sqe);
+        let is_kept = drive.journal.settle() || !cqe.status().is_success() || !changes();
+        let cqe = if is_kept { cqe } else { Cqe::new(cid, Status::NAMESPACE_WRITE_PROTECTED) };
         drive.cores.of(Role::Dispatch).run_noted(drive.costs.complete_ns, "controller", "complete");
         drive.link.complete(&fetched.queue, cqe.with_queue(fetched.queue.id(), fetched.head));
         if drive.journal.wants_checkpoint() {
@@ -110,6 +113,19 @@ pub(crate) fn execute<E: Engine>(drive: &KvNamespace<E>, fetched: &Fetched) -> O
     Some(completion_of(fetched, answer))
 }
 
+/// Is it one that a read-only drive refuses?
+pub(crate) fn changes_pairs(command: &Command) -> bool {
+    matches!(
+        command,
+        Command::Store(_) | Command::Delete { .. } | Command::Express(_) | Command::CxlStore { .. }
+    ) || is_inline(command)
+}
+
+/// Is it one of those that bring a value together?
+fn is_inline(command: &Command) -> bool {
+    matches!(command, Command::Write(_) | Command::Hybrid { .. } | Command::Transfer)
+}
+
 /// A quiet command was refused: whatever its queue has begun is lost, and a later command says why.
 fn remember_refusal<E: Engine>(drive: &KvNamespace<E>, fetched: &Fetched, status: Status) {
     drive.discard_value(&fetched.queue);
@@ -121,6 +137,12 @@ fn answer_to<E: Engine>(drive: &KvNamespace<E>, fetched: &Fetched) -> Answer {
     let command = Command::decode(sqe);
     drive.cores.of(Role::Dispatch).run_noted(drive.costs.decode_ns(&command), "controller", "decode");
     let command = command?;
+    if drive.journal.is_protected() && changes_pairs(&command) {
+        if is_inline(&command) {
+            drive.discard_value(&fetched.queue);
+        }
+        return Err(Status::NAMESPACE_WRITE_PROTECTED);
+    }
     match command {
         Command::Store(command) => store(drive, fetched, command),
         Command::Write(command) => write(drive, fetched, command),

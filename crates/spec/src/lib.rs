@@ -34,6 +34,7 @@ pub mod opcode;
 pub mod sqe;
 pub mod status;
 pub mod window;
+pub mod write_protection;
 
 pub use command::{Command, RetrieveOptions, Store, StoreOptions, Write};
 pub use cqe::Cqe;

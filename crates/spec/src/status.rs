@@ -56,6 +56,8 @@ impl Status {
     pub const SGL_TYPE_INVALID: Status = Status(0x11);
     /// 13h: a PRP entry has a page offset it must not have.
     pub const PRP_OFFSET_INVALID: Status = Status(0x13);
+    /// 20h: the namespace is write protected; reads go on.
+    pub const NAMESPACE_WRITE_PROTECTED: Status = Status(0x20);
     /// 21h: interrupted by something that will pass; try again.
     pub const COMMAND_INTERRUPTED: Status = Status(0x21);
     /// 80h: blocks beyond the end of the namespace.
@@ -178,7 +180,7 @@ const fn row(status: Status, name: &'static str) -> StatusRow {
     StatusRow { status, name }
 }
 
-const TABLE: [StatusRow; 34] = [
+const TABLE: [StatusRow; 35] = [
     row(Status::SUCCESS, "success"),
     row(Status::INVALID_OPCODE, "invalid command opcode"),
     row(Status::INVALID_FIELD, "invalid field in command"),
@@ -193,6 +195,7 @@ const TABLE: [StatusRow; 34] = [
     row(Status::SGL_LENGTH_INVALID, "data SGL length invalid"),
     row(Status::SGL_TYPE_INVALID, "SGL descriptor type invalid"),
     row(Status::PRP_OFFSET_INVALID, "PRP offset invalid"),
+    row(Status::NAMESPACE_WRITE_PROTECTED, "namespace is write protected"),
     row(Status::COMMAND_INTERRUPTED, "command interrupted"),
     row(Status::LBA_OUT_OF_RANGE, "LBA out of range"),
     row(Status::CAPACITY_EXCEEDED, "capacity exceeded"),

@@ -18,7 +18,7 @@ use kvdrive_spec::identify::{CSI_NVM, IDENTIFY_BYTES, cns};
 use kvdrive_spec::nvm::{
     BLOCK_BYTES, BLOCK_BYTES_LOG2, BlockNamespace as IdentifyNamespace, Blocks, NvmCommand, Range,
 };
-use kvdrive_spec::{Cqe, Key, Status};
+use kvdrive_spec::{Cqe, Key, Sqe, Status};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::{Answer, Namespace, Pairs};
@@ -174,7 +174,11 @@ impl BlockNamespace {
             _ => self.costs.decode_other_ns,
         };
         self.cores.of(Role::Dispatch).run_noted(decode_ns, "controller", "decode");
-        match command? {
+        let command = command?;
+        if self.journal.is_protected() && changes_blocks(&command) {
+            return Err(Status::NAMESPACE_WRITE_PROTECTED);
+        }
+        match command {
             NvmCommand::Flush | NvmCommand::Hint => {}
             NvmCommand::Read(blocks) => {
                 let bytes = self.data_bytes(blocks)?;
@@ -282,6 +286,11 @@ impl BlockNamespace {
     }
 }
 
+/// Is it one that a read-only drive refuses?
+fn changes_blocks(command: &NvmCommand) -> bool {
+    matches!(command, NvmCommand::Write(_) | NvmCommand::WriteZeroes(_) | NvmCommand::Deallocate { .. })
+}
+
 /// Copies `bytes` bytes of a page, or of zeros, to byte `to` of `data`.
 fn copy(page: Option<&Region>, at: u32, bytes: u32, data: &mut Region, to: u32) {
     let mut to = to;
@@ -302,6 +311,10 @@ impl Namespace for BlockNamespace {
 
     fn execute(&self, fetched: &Fetched) -> Option<Cqe> {
         Some(completion_of(fetched, self.answer_to(fetched)))
+    }
+
+    fn changes(&self, sqe: &Sqe) -> bool {
+        NvmCommand::decode(sqe).is_ok_and(|command| changes_blocks(&command))
     }
 
     fn identify(&self, structure: u8, nguid: [u8; 16]) -> Option<Vec<u8>> {

@@ -14,7 +14,7 @@ pub mod kv;
 
 use kvdrive_content::Piece;
 use kvdrive_link::{Fetched, QueuePair};
-use kvdrive_spec::{Cqe, Key, Status};
+use kvdrive_spec::{Cqe, Key, Sqe, Status};
 
 use crate::engines::{EngineCounters, Utilization};
 
@@ -36,6 +36,9 @@ pub trait Namespace {
     /// Executes a command of an I/O queue that names this namespace, in its turn. `None`: nothing is posted
     /// for it, as the host asked.
     fn execute(&self, fetched: &Fetched) -> Option<Cqe>;
+
+    /// Does a command alter what is stored? Such a one is refused by a read-only drive.
+    fn changes(&self, sqe: &Sqe) -> bool;
 
     /// Identify data of CNS `structure`, of those that depend on the namespace's command set; `None`: it has
     /// no such structure. `nguid` is the namespace's globally unique identifier.

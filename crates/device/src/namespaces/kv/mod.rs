@@ -11,7 +11,7 @@ use std::rc::{Rc, Weak};
 use kvdrive_content::Piece;
 use kvdrive_link::{Exposed, Fetched, Link, QueuePair};
 use kvdrive_spec::identify::{CSI_KV, KvController, KvFormat, KvNamespace as IdentifyNamespace, cns};
-use kvdrive_spec::{Cqe, Key, Status};
+use kvdrive_spec::{Command, Cqe, Key, Sqe, Status};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::{Namespace, Pairs};
@@ -35,7 +35,7 @@ pub struct KvNamespace<E: Engine> {
     pub(crate) unfinished: UnfinishedValues<E::Place>,
     pub(crate) windows: Windows<E::Window>,
     pub(crate) iterators: Iterators<Walk<E::Cursor>>,
-    journal: Journal,
+    pub(crate) journal: Journal,
     max_value_bytes: u32,
 }
 
@@ -103,6 +103,10 @@ impl<E: Engine> Namespace for KvNamespace<E> {
 
     fn execute(&self, fetched: &Fetched) -> Option<Cqe> {
         requests::execute(self, fetched)
+    }
+
+    fn changes(&self, sqe: &Sqe) -> bool {
+        Command::decode(sqe).is_ok_and(|command| requests::changes_pairs(&command))
     }
 
     fn identify(&self, structure: u8, nguid: [u8; 16]) -> Option<Vec<u8>> {
