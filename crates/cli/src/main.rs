@@ -22,7 +22,6 @@ mod tour;
 mod tune;
 
 use clap::{Parser, Subcommand};
-use kvdrive_device::flash::media::file::ImageFailure;
 
 /// A run keeps many small pieces of memory for long and meets them at random. With the allocator of the C
 /// library one of a hash engine took a fifth longer; this one backs its heap with huge pages where the system
@@ -73,20 +72,7 @@ enum Command {
     Config(settings::Settings),
 }
 
-/// A full disk under an image file is no defect of the program: it ends with a line that says so.
-fn tell_image_failures() {
-    let usual = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| match panic.payload().downcast_ref::<ImageFailure>() {
-        Some(ImageFailure { path, what }) => {
-            eprintln!("kvdrive: {}: {what}", path.display());
-            std::process::exit(1);
-        }
-        None => usual(panic),
-    }));
-}
-
 fn main() {
-    tell_image_failures();
     let arguments = Arguments::parse();
     let result = match &arguments.command {
         None => arguments.tour.run(),

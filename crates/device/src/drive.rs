@@ -25,6 +25,7 @@ use crate::identity::Identity;
 use crate::namespaces::kv::KvNamespace;
 use crate::namespaces::{Namespace, Pairs};
 use crate::power::file_log::{FileError, FileLog, Found, LogError};
+use crate::power::machine_file::WriteFailure;
 use crate::power::{self, IDENTITY_AT, ImageError, Journal, Owner, Survivors};
 
 /// Everything that makes a drive.
@@ -87,6 +88,9 @@ pub enum PowerOnError {
     /// One of its files cannot be written, or the image file beside it not be read.
     #[error(transparent)]
     File(#[from] FileError),
+    /// A new drive that cannot be kept.
+    #[error("{}: {}", .0.path.display(), .0.what)]
+    Unwritable(WriteFailure),
     /// A medium that was written to, and no protected image.
     #[error("{0}: a drive is on it, whose power-protected memory is missing: {0}.protected-0 or -1, whole")]
     Unprotected(PathBuf),
@@ -242,9 +246,11 @@ impl Drive {
         controller.start(sim, config.controller.dispatch);
         if journal.is_kept() {
             journal.checkpoint(&controller.namespace.protected_image());
-            journal.take_failure().map_or(Ok(()), Err)?;
+            if let (None, Some(failure)) = (&image, journal.write_failure()) {
+                return Err(PowerOnError::Unwritable(failure));
+            }
             let journal = journal.clone();
-            flash.before_change(move || journal.settle_before_change());
+            flash.before_change(move || _ = journal.settle());
         }
         Ok(Drive { controller, flash, cores, journal, identity, recovery_ns: sim.now() - began })
     }
@@ -287,6 +293,14 @@ impl Drive {
     /// Who it is.
     pub fn identity(&self) -> Identity {
         self.identity
+    }
+
+    /// Why it is read-only, if it is: one of its files could not be written. Commands that would change a
+    /// pair are answered [`Status::NAMESPACE_WRITE_PROTECTED`], reads go on, and nothing that was
+    /// acknowledged is missing on the files. What a refused store has left in memory may be read until the
+    /// drive ends.
+    pub fn write_failure(&self) -> Option<WriteFailure> {
+        self.journal.write_failure()
     }
 
     /// Counters from power-on to now.
@@ -347,19 +361,23 @@ fn check_identity(image: &[u8], medium: Identity) -> Result<(), ImageError> {
     Err(ImageError::new(IDENTITY_AT, format!("it is of drive {image}, and the medium of drive {medium}")))
 }
 
-/// The image file of a medium that has one.
-fn image_path(config: &DriveConfig) -> Option<&Path> {
+/// The image file of a medium that has one, itself and not a symbolic link to it: the protected image lies
+/// beside it, whatever name it is opened by.
+fn image_path(config: &DriveConfig) -> Option<PathBuf> {
     let has_file = media::kind(&config.media.kind).is_some_and(|kind| kind.has_file);
-    config.media.path.as_deref().filter(|_| has_file)
+    let path = config.media.path.as_deref().filter(|_| has_file)?;
+    let target = std::fs::read_link(path).map(|target| path.parent().unwrap_or(Path::new("")).join(target));
+    // One that leads nowhere yet is followed a step, to where the file will be.
+    Some(path.canonicalize().or(target).unwrap_or_else(|_| path.to_owned()))
 }
 
 /// An image file has its heads before it has a protected image: one without them, beside a protected image,
 /// was lost. It is looked at before a medium makes a new one in its place.
 fn refuse_lost_image(config: &DriveConfig) -> Result<(), PowerOnError> {
     let Some(path) = image_path(config) else { return Ok(()) };
-    let is_there = std::fs::metadata(path).is_ok_and(|file| file.len() > 0);
-    let is_lost = !is_there && FileLog::newest(path)?.is_some_and(|found| !found.image.is_empty());
-    if is_lost { Err(PowerOnError::Imageless(path.to_owned())) } else { Ok(()) }
+    let is_there = std::fs::metadata(&path).is_ok_and(|file| file.len() > 0);
+    let is_lost = !is_there && FileLog::newest(&path)?.is_some_and(|found| !found.image.is_empty());
+    if is_lost { Err(PowerOnError::Imageless(path)) } else { Ok(()) }
 }
 
 /// Reads the protected image a `file` medium left, and begins a new journal. The records since the last
@@ -370,6 +388,7 @@ fn open_journal(
     medium: &dyn Media,
 ) -> Result<(Option<Vec<u8>>, Journal), PowerOnError> {
     let Some(path) = image_path(config) else { return Ok((None, Journal::default())) };
+    let path = &*path;
     let found = FileLog::read(path, medium.identity())?;
     let image = match &found {
         Some(found) if found.image.is_empty() => None,
@@ -381,9 +400,21 @@ fn open_journal(
         return Err(PowerOnError::Unprotected(path.to_owned()));
     }
     let after = found.as_ref().map_or_else(Moment::default, Found::moment);
-    let log =
-        FileLog::create(path, medium.identity(), after, image.as_deref().unwrap_or(&[]), config.media.sync)?;
-    Ok((image, Journal::to_file(log)))
+    let protection = medium.protection();
+    if protection.is_on() {
+        return Ok((image, Journal::to_file(None, protection)));
+    }
+    let content = image.as_deref().unwrap_or(&[]);
+    let log = match FileLog::create(path, medium.identity(), after, content, config.media.sync) {
+        Ok(log) => Some(log),
+        // A full disk can be read.
+        Err(FileError { path, error }) if image.is_some() => {
+            protection.turn_on(&path, "cannot be written", &error);
+            None
+        }
+        Err(error) => return Err(error.into()),
+    };
+    Ok((image, Journal::to_file(log, protection)))
 }
 
 /// Tells drives of different make apart, so that an image of one is refused by another.

@@ -65,7 +65,9 @@ pub(crate) fn handle(drive: &Controller, fetched: &Fetched, is_decoded: bool) {
     };
     drive.commands.set(drive.commands.get() + 1);
     let Some(cqe) = completion else { return };
-    let cqe = if drive.journal.settle() { cqe } else { Cqe::new(cqe.cid.get(), Status::INTERNAL) };
+    let changes = || is_for_namespace(fetched) && drive.namespace.changes(&fetched.sqe);
+    let is_kept = drive.journal.settle() || !cqe.status().is_success() || !changes();
+    let cqe = if is_kept { cqe } else { Cqe::new(cqe.cid.get(), Status::NAMESPACE_WRITE_PROTECTED) };
     drive.cores.of(Role::Dispatch).run_noted(drive.costs.complete_ns, "controller", "complete");
     drive.link.complete(&fetched.queue, cqe.with_queue(fetched.queue.id(), fetched.head));
     if drive.journal.wants_checkpoint() {
@@ -131,6 +133,19 @@ pub(crate) fn execute<E: Engine>(drive: &KvNamespace<E>, fetched: &Fetched) -> O
     Some(completion_of(fetched, answer))
 }
 
+/// Is it one that a read-only drive refuses?
+pub(crate) fn changes_pairs(command: &Command) -> bool {
+    matches!(
+        command,
+        Command::Store(_) | Command::Delete { .. } | Command::Express(_) | Command::CxlStore { .. }
+    ) || is_inline(command)
+}
+
+/// Is it one of those that bring a value together?
+fn is_inline(command: &Command) -> bool {
+    matches!(command, Command::Write(_) | Command::Hybrid { .. } | Command::Transfer)
+}
+
 /// A quiet command was refused: whatever its queue has begun is lost, and a later command says why.
 fn remember_refusal<E: Engine>(drive: &KvNamespace<E>, fetched: &Fetched, status: Status) {
     drive.discard_value(&fetched.queue);
@@ -140,6 +155,12 @@ fn remember_refusal<E: Engine>(drive: &KvNamespace<E>, fetched: &Fetched, status
 fn answer_to<E: Engine>(drive: &KvNamespace<E>, fetched: &Fetched) -> Answer {
     let sqe = &fetched.sqe;
     let command = Command::decode(sqe)?;
+    if drive.journal.is_protected() && changes_pairs(&command) {
+        if is_inline(&command) {
+            drive.discard_value(&fetched.queue);
+        }
+        return Err(Status::NAMESPACE_WRITE_PROTECTED);
+    }
     match command {
         Command::Store(command) => store(drive, fetched, command),
         Command::Write(command) => write(drive, fetched, command),

@@ -31,6 +31,8 @@ mod hash_sections;
 mod lsm_drive;
 #[path = "all/lsm_index.rs"]
 mod lsm_index;
+#[path = "all/machine_failures.rs"]
+mod machine_failures;
 #[path = "all/mock_engine.rs"]
 mod mock_engine;
 #[path = "all/page_buffer.rs"]

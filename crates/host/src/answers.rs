@@ -7,7 +7,7 @@ use kvdrive_link::pcie::PAGE_BYTES;
 use kvdrive_spec::identify::{CSI_KV, IDENTIFY_BYTES, KvNamespace, cns};
 use kvdrive_spec::iter::IterHeader;
 use kvdrive_spec::list::ListReader;
-use kvdrive_spec::{Cqe, Key, Sqe, Status, opcode};
+use kvdrive_spec::{Cqe, Key, Sqe, Status, opcode, write_protection};
 use zerocopy::FromBytes;
 
 /// Namespace that drivers talk to.
@@ -85,6 +85,24 @@ pub(crate) fn take_namespace(memory: &dyn HostMemory, buffer: u64) -> KvNamespac
     copy_in(memory, buffer, IDENTIFY_BYTES as u32, &mut data);
     let bytes = data.to_bytes(IDENTIFY_BYTES as u32);
     KvNamespace::read_from_bytes(&bytes).expect("Identify data has its size")
+}
+
+/// Asks for the log page of write protection, to the page at `buffer`.
+pub(crate) fn write_protection_log(cid: u16, buffer: u64) -> Sqe {
+    let mut sqe = Sqe::new(opcode::admin::GET_LOG_PAGE, cid, 0);
+    let dwords_z = write_protection::BYTES as u32 / 4 - 1;
+    sqe.cdw10.set(u32::from(write_protection::LOG_PAGE) | dwords_z << 16);
+    sqe.set_prps(buffer, 0);
+    sqe
+}
+
+/// The answer to [`write_protection_log`].
+pub(crate) fn take_write_protection(memory: &dyn HostMemory, buffer: u64) -> Option<String> {
+    let mut data = Region::new();
+    copy_in(memory, buffer, write_protection::BYTES as u32, &mut data);
+    let mut page = [0; write_protection::BYTES];
+    data.copy_to(0, &mut page);
+    write_protection::decode(&page)
 }
 
 /// Appends `bytes` bytes of a driver's own buffer to the front of an empty region.

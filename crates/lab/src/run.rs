@@ -195,6 +195,9 @@ impl Bench {
             let ended = self.snapshot(&drive);
             done += stream.done.get();
             drive.drain();
+            if let Some(failure) = drive.write_failure() {
+                return Err(failure.into());
+            }
             params.num += stream.workload.borrow().inserted();
             before = Some(params);
             let (seen, drained) = (stream.seen.take(), self.snapshot(&drive));
@@ -252,6 +255,9 @@ impl Bench {
         }
         tell(stream.done.get());
         let seen = stream.seen.take();
+        if let Some(failure) = stream.drive.write_failure() {
+            return Err(failure.into());
+        }
         if let Some(error) = seen.first_error {
             let (name, done) = (&config.workload.name, stream.done.get());
             anyhow::bail!("workload.name = {name:?}: loading, {done} of {stores} stores done: {error}");

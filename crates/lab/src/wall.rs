@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use kvdrive_content::{Pattern, Piece, Region};
 use kvdrive_device::Drive;
+use kvdrive_device::power::machine_file::WriteFailure;
 use kvdrive_host::threaded::{
     Completion, Connector, Content, Driver, Error, Outcome as Ended, Pipeline, serve_thread,
 };
@@ -54,6 +55,7 @@ pub struct WallOptions<'a> {
 
 /// The drive at the end of its run, as it leaves its thread.
 struct DriveEnd {
+    write_failure: Option<WriteFailure>,
     ended: Snapshot,
     drained: Snapshot,
     lateness: Summary,
@@ -80,6 +82,7 @@ fn build(
             sim.block_on(|| drive.drain());
         }
         DriveEnd {
+            write_failure: drive.write_failure(),
             ended: at_end,
             drained: Snapshot::of(&sim, &drive_link, &drive, None),
             lateness: ended.lateness.summary(),
@@ -144,6 +147,7 @@ pub fn run_wall(
     });
     drop(connector);
     let end = serving.join();
+    end.write_failure.clone().map_or(Ok(()), Err)?;
     let (seen, loading, seconds, mut notes) = outcome?;
     if loading.is_some() {
         notes.push("what loading left in buffers is programmed in the run, and counted there".to_owned());

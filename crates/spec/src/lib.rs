@@ -43,6 +43,7 @@ pub mod sqe;
 pub mod status;
 pub mod tcp;
 pub mod window;
+pub mod write_protection;
 
 pub use command::{Command, RetrieveOptions, Store, StoreOptions, Write};
 pub use cqe::Cqe;

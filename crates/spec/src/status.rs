@@ -60,6 +60,8 @@ impl Status {
     pub const PRP_OFFSET_INVALID: Status = Status(0x13);
     /// 16h: data that a descriptor offsets into the capsule do not lie there.
     pub const SGL_OFFSET_INVALID: Status = Status(0x16);
+    /// 20h: the namespace is write protected; reads go on.
+    pub const NAMESPACE_WRITE_PROTECTED: Status = Status(0x20);
     /// 21h: interrupted by something that will pass; try again.
     pub const COMMAND_INTERRUPTED: Status = Status(0x21);
     /// 22h: the transport spoilt something on the way; the same command may well succeed.
@@ -204,7 +206,7 @@ const fn row(status: Status, name: &'static str) -> StatusRow {
     StatusRow { status, name }
 }
 
-const TABLE: [StatusRow; 45] = [
+const TABLE: [StatusRow; 46] = [
     row(Status::SUCCESS, "success"),
     row(Status::INVALID_OPCODE, "invalid command opcode"),
     row(Status::INVALID_FIELD, "invalid field in command"),
@@ -221,6 +223,7 @@ const TABLE: [StatusRow; 45] = [
     row(Status::SGL_TYPE_INVALID, "SGL descriptor type invalid"),
     row(Status::PRP_OFFSET_INVALID, "PRP offset invalid"),
     row(Status::SGL_OFFSET_INVALID, "SGL offset invalid"),
+    row(Status::NAMESPACE_WRITE_PROTECTED, "namespace is write protected"),
     row(Status::COMMAND_INTERRUPTED, "command interrupted"),
     row(Status::TRANSIENT_TRANSPORT_ERROR, "transient transport error"),
     row(Status::LBA_OUT_OF_RANGE, "LBA out of range"),

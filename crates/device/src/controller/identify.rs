@@ -1,13 +1,13 @@
-//! Admin commands: what the drive says of itself. Identify for the controller, the active namespaces, the
-//! namespace and its descriptors, and both as its command set has them; everything else of the admin set is
-//! refused.
+//! Admin commands: what the drive says of itself. The log page of write protection; Identify for the
+//! controller, the active namespaces, the namespace and its descriptors, and both as its command set has
+//! them; everything else of the admin set is refused.
 //!
 //! The fields answer what initiators check before they touch a namespace; the rest is zero.
 
 use kvdrive_content::Region;
 use kvdrive_link::Fetched;
 use kvdrive_spec::identify::{CSI_NVM, IDENTIFY_BYTES, ascii_padded, cns, namespace_descriptors};
-use kvdrive_spec::{Status, identify, nvm, opcode};
+use kvdrive_spec::{Sqe, Status, identify, nvm, opcode, write_protection};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::{Controller, send};
@@ -22,13 +22,28 @@ impl Controller {
     /// Handles one command of the admin queue.
     pub(crate) fn admin(&self, fetched: &Fetched) -> Answer {
         let sqe = &fetched.sqe;
-        if sqe.opcode != opcode::admin::IDENTIFY {
-            return Err(Status::INVALID_OPCODE);
+        match sqe.opcode {
+            opcode::admin::GET_LOG_PAGE => return self.log_page(sqe),
+            opcode::admin::IDENTIFY => {}
+            _ => return Err(Status::INVALID_OPCODE),
         }
         let (structure, csi) = (sqe.cdw10.get() as u8, (sqe.cdw11.get() >> 24) as u8);
         let answer = self.identify(structure, csi, sqe.nsid.get())?;
         let bytes = IDENTIFY_BYTES as u32;
         send(&self.link, sqe, bytes, &Region::from_bytes(answer), bytes)?;
+        Ok((0, 0))
+    }
+
+    fn log_page(&self, sqe: &Sqe) -> Answer {
+        if sqe.cdw10.get() as u8 != write_protection::LOG_PAGE {
+            return Err(Status::INVALID_LOG_PAGE);
+        }
+        // Dwords, 0's based.
+        let asked_bytes = ((sqe.cdw10.get() >> 16) + 1) * 4;
+        let reason = self.journal.write_failure().map(|failure| failure.to_string());
+        let bytes = asked_bytes.min(write_protection::BYTES as u32);
+        let answer = write_protection::encode(reason.as_deref());
+        send(&self.link, sqe, bytes, &Region::from_bytes(answer.to_vec()), bytes)?;
         Ok((0, 0))
     }
 

@@ -165,7 +165,11 @@ impl BlockNamespace {
 
     fn answer_to(&self, fetched: &Fetched) -> Answer {
         let sqe = &fetched.sqe;
-        match NvmCommand::decode(sqe)? {
+        let command = NvmCommand::decode(sqe)?;
+        if self.journal.is_protected() && changes_blocks(&command) {
+            return Err(Status::NAMESPACE_WRITE_PROTECTED);
+        }
+        match command {
             NvmCommand::Flush | NvmCommand::Hint => {}
             NvmCommand::Read(blocks) => {
                 let bytes = self.data_bytes(blocks)?;
@@ -273,6 +277,11 @@ impl BlockNamespace {
     }
 }
 
+/// Is it one that a read-only drive refuses?
+fn changes_blocks(command: &NvmCommand) -> bool {
+    matches!(command, NvmCommand::Write(_) | NvmCommand::WriteZeroes(_) | NvmCommand::Deallocate { .. })
+}
+
 /// Copies `bytes` bytes of a page, or of zeros, to byte `to` of `data`.
 fn copy(page: Option<&Region>, at: u32, bytes: u32, data: &mut Region, to: u32) {
     let mut to = to;
@@ -300,6 +309,10 @@ impl Namespace for BlockNamespace {
 
     fn execute(&self, fetched: &Fetched) -> Option<Cqe> {
         Some(completion_of(fetched, self.answer_to(fetched)))
+    }
+
+    fn changes(&self, sqe: &Sqe) -> bool {
+        NvmCommand::decode(sqe).is_ok_and(|command| changes_blocks(&command))
     }
 
     fn identify(&self, structure: u8, nguid: [u8; 16]) -> Option<Vec<u8>> {

@@ -41,6 +41,9 @@ pub trait Namespace {
     /// is posted for it, as the host asked.
     fn execute(&self, fetched: &Fetched) -> Option<Cqe>;
 
+    /// Does a command alter what is stored? Such a one is refused by a read-only drive.
+    fn changes(&self, sqe: &Sqe) -> bool;
+
     /// Identify data of CNS `structure`, of those that depend on the namespace's command set; `None`: it has
     /// no such structure. `nguid` is the namespace's globally unique identifier.
     fn identify(&self, structure: u8, nguid: [u8; 16]) -> Option<Vec<u8>>;

@@ -513,6 +513,17 @@ impl Pin {
         self.buffer.write_to(self.slot, at, piece);
     }
 
+    /// The page holds a value, of which no byte may have been written: what was not reads as zero, and goes
+    /// to flash like any other.
+    pub fn claim(&self) {
+        let entries = self.buffer.0.entries.borrow();
+        let is_untouched = entries.is_clean(self.slot) && entries.region(self.slot).written_end() == 0;
+        drop(entries);
+        if is_untouched {
+            self.buffer.write_to(self.slot, 0, Piece::Bytes(&[]));
+        }
+    }
+
     /// Hands out `bytes` bytes of the page from `at` on.
     pub fn read(&self, at: u32, bytes: u32, sink: &mut dyn FnMut(Piece<'_>)) {
         let region = self.buffer.0.entries.borrow().region(self.slot).clone();

@@ -48,12 +48,11 @@
 //!
 //! What the parts' payloads mean is known to the value log and the index.
 
-use std::fs::{File, OpenOptions};
-use std::io::Write;
-use std::os::unix::fs::FileExt;
+use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 
-use crate::flash::media::file::{MOMENTS_AT, Moment, MomentCell, sync_folder};
+use super::machine_file::{self, MachineFile, read_whole};
+use crate::flash::media::file::{MOMENTS_AT, Moment, MomentCell};
 use crate::identity::{IDENTITY_BYTES, Identity};
 
 const MAGIC: &[u8; 8] = b"kvdrvPL3";
@@ -198,7 +197,7 @@ pub struct FileLog {
     base: PathBuf,
     identity: Identity,
     path: PathBuf,
-    file: File,
+    file: MachineFile,
     /// In the image file.
     cell: MomentCell,
     epoch: u64,
@@ -269,7 +268,7 @@ impl FileLog {
         let unfinished = moment.filter(|moment| moment.begun != moment.checkpoint);
         for slot in 0..2 {
             let path = slot_path(base, slot);
-            let bytes = match std::fs::read(&path) {
+            let bytes = match read_whole(&path) {
                 Ok(bytes) => bytes,
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
                 Err(error) => return Err(FileError::at(&path)(error).into()),
@@ -308,7 +307,7 @@ impl FileLog {
         let file = write_checkpoint(&path, identity, epoch, image, sync).map_err(FileError::at(&path))?;
         if sync {
             // Before the other slot goes: neither may be found after a power cut of the machine otherwise.
-            sync_folder(&path).map_err(FileError::at(&path))?;
+            machine_file::sync_folder(&path).map_err(FileError::at(&path))?;
         }
         let moment = Moment { checkpoint: epoch, groups: 0, begun: epoch };
         cell.write(&moment, sync).map_err(FileError::at(base))?;
@@ -332,7 +331,7 @@ impl FileLog {
 
     fn forget_other_slot(&self) -> Result<(), FileError> {
         let path = slot_path(&self.base, self.epoch + 1);
-        match std::fs::remove_file(&path) {
+        match machine_file::remove(&path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(FileError { path, error }),
             _ => Ok(()),
         }
@@ -344,7 +343,7 @@ impl FileLog {
         std::fs::write(base, []).unwrap();
         let mut log =
             FileLog::create(base, Identity::default(), Moment::default(), b"checkpoint", false).unwrap();
-        log.file = File::open(&log.path).unwrap();
+        log.file = MachineFile::open(&log.path, OpenOptions::new().read(true)).unwrap();
         log
     }
 
@@ -372,8 +371,8 @@ impl FileLog {
         header[16..].copy_from_slice(&crc.to_le_bytes());
         let crc = crc32c::crc32c(payload);
         self.group.extend_from_slice(&crc.to_le_bytes());
-        let written = self.file.write_all_at(&self.group, self.end);
-        let synced = written.and_then(|()| if self.sync { self.file.sync_data() } else { Ok(()) });
+        let written = self.file.write_at(self.end, &self.group);
+        let synced = written.and_then(|()| if self.sync { self.file.sync() } else { Ok(()) });
         synced.map_err(FileError::at(&self.path))?;
         self.end += self.group.len() as u64;
         self.groups += 1;
@@ -404,8 +403,8 @@ fn write_checkpoint(
     epoch: u64,
     image: &[u8],
     sync: bool,
-) -> std::io::Result<File> {
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(path)?;
+) -> std::io::Result<MachineFile> {
+    let file = MachineFile::open(path, OpenOptions::new().write(true).create(true).truncate(true))?;
     let mut header = Vec::with_capacity(HEADER_BYTES);
     header.extend_from_slice(MAGIC);
     header.extend_from_slice(&epoch.to_le_bytes());
@@ -416,8 +415,8 @@ fn write_checkpoint(
     header.extend_from_slice(&crc.to_le_bytes());
     header.extend_from_slice(image);
     header.extend_from_slice(&crc32c::crc32c(image).to_le_bytes());
-    file.write_all(&header)?;
-    file.sync_data()?;
+    file.write_at(0, &header)?;
+    file.sync()?;
     Ok(file)
 }
 

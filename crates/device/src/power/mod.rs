@@ -18,14 +18,14 @@
 //! ```
 
 pub mod file_log;
+pub mod machine_file;
 
-use std::panic::panic_any;
 use std::rc::Rc;
 
 use file_log::{FileError, FileLog};
 use kvdrive_sim::TaskCell;
+use machine_file::{WriteFailure, WriteProtection};
 
-use crate::flash::media::file::ImageFailure;
 use crate::identity::{IDENTITY_BYTES, Identity};
 
 const MAGIC: &[u8; 8] = b"kvdrvIM2";
@@ -125,18 +125,21 @@ pub fn unframe(fingerprint: u64, bytes: &[u8]) -> Result<(Owner, Vec<Vec<u8>>), 
 
 /// Where changes of the protected image go, one record each. Nowhere, unless the medium outlives the process.
 #[derive(Clone, Default)]
-pub struct Journal(Option<Rc<TaskCell<FileJournal>>>);
+pub struct Journal(Option<Rc<FileJournal>>);
 
 struct FileJournal {
-    log: FileLog,
-    /// Why records could not be written. From then on nothing may be acknowledged.
-    failed: Option<FileError>,
+    /// None of a drive that was read-only from the start.
+    log: TaskCell<Option<FileLog>>,
+    /// On when a record or a page could not be written: from then on nothing is acknowledged that changes a
+    /// pair.
+    protection: WriteProtection,
 }
 
 impl Journal {
-    /// A journal into `log`.
-    pub fn to_file(log: FileLog) -> Journal {
-        Journal(Some(Rc::new(TaskCell::new(FileJournal { log, failed: None }))))
+    /// A journal into `log`, of a drive with this protection. Without a log it is on.
+    pub fn to_file(log: Option<FileLog>, protection: WriteProtection) -> Journal {
+        assert!(log.is_some() || protection.is_on(), "a drive that writes has a log");
+        Journal(Some(Rc::new(FileJournal { log: TaskCell::new(log), protection })))
     }
 
     /// Does anybody keep the records? If not, do not make them.
@@ -144,54 +147,55 @@ impl Journal {
         self.0.is_some()
     }
 
+    /// The log, while the drive may write.
+    fn with_log(&self, write: impl FnOnce(&mut FileLog) -> Result<(), FileError>) {
+        let Some(journal) = self.0.as_ref().filter(|journal| !journal.protection.is_on()) else { return };
+        if let Some(log) = &mut *journal.log.borrow_mut()
+            && let Err(FileError { path, error }) = write(log)
+        {
+            journal.protection.turn_on(&path, "cannot be written", &error);
+        }
+    }
+
     /// Keeps one record of `part`; it is written with those before it by [`Journal::settle`].
     pub fn append(&self, part: u8, payload: &[u8]) {
-        if let Some(journal) = &self.0 {
-            journal.borrow_mut().log.add(part, payload);
-        }
+        self.with_log(|log| {
+            log.add(part, payload);
+            Ok(())
+        });
     }
 
-    /// Writes what was kept since the last time, all or nothing. `false`: a record has been lost, now or
-    /// earlier, and nothing may be acknowledged any more.
-    pub fn settle(&self) -> bool {
-        let Some(journal) = &self.0 else { return true };
-        let mut journal = journal.borrow_mut();
-        if journal.failed.is_none() {
-            journal.failed = journal.log.write().err();
-        }
-        journal.failed.is_none()
-    }
-
-    /// [`Journal::settle`], before flash is changed.
+    /// Writes what was kept since the last time, all or nothing. `false`: the drive may not write, and what
+    /// changed may not be acknowledged.
     ///
-    /// Panics with an [`ImageFailure`] when a record has been lost: the newest state that can be found again
-    /// may need what would be erased. Refusing commands is not enough, since collection goes on without them.
-    pub fn settle_before_change(&self) {
-        if self.settle() {
-            return;
-        }
-        let journal = self.0.as_ref().expect("only a journal that is kept fails").borrow();
-        let FileError { path, error } = journal.failed.as_ref().expect("it has failed");
-        panic_any(ImageFailure { path: path.clone(), what: format!("cannot be written: {error}") })
+    /// Flash is changed behind this, whatever it says: a medium that may not be written keeps its content.
+    pub fn settle(&self) -> bool {
+        self.with_log(FileLog::write);
+        !self.is_protected()
+    }
+
+    /// Is the drive read-only, because one of its files could not be written?
+    pub fn is_protected(&self) -> bool {
+        self.0.as_ref().is_some_and(|journal| journal.protection.is_on())
+    }
+
+    /// Why the drive is read-only, if it is.
+    pub fn write_failure(&self) -> Option<WriteFailure> {
+        self.0.as_ref().and_then(|journal| journal.protection.reason().cloned())
     }
 
     /// Is a new checkpoint worth its writing?
     pub fn wants_checkpoint(&self) -> bool {
-        self.0.as_ref().is_some_and(|journal| journal.borrow().log.wants_checkpoint())
-    }
-
-    /// Why records could not be written, if that has happened.
-    pub fn take_failure(&self) -> Option<FileError> {
-        self.0.as_ref().and_then(|journal| journal.borrow_mut().failed.take())
+        let wants = |journal: &Rc<FileJournal>| {
+            !journal.protection.is_on()
+                && journal.log.borrow().as_ref().is_some_and(FileLog::wants_checkpoint)
+        };
+        self.0.as_ref().is_some_and(wants)
     }
 
     /// Replaces all records by `image`, the present state.
     pub fn checkpoint(&self, image: &[u8]) {
-        let Some(journal) = &self.0 else { return };
-        let mut journal = journal.borrow_mut();
-        if let Err(error) = journal.log.checkpoint(image) {
-            journal.failed = Some(error);
-        }
+        self.with_log(|log| log.checkpoint(image));
     }
 }
 
@@ -200,16 +204,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flash_is_not_changed_behind_a_record_that_was_lost() {
+    fn a_record_that_was_lost_makes_the_drive_read_only_and_says_why() {
         let folder = tempfile::tempdir().unwrap();
-        let journal = Journal::to_file(FileLog::on_a_full_disk(&folder.path().join("drive.img")));
-        assert!(journal.settle(), "nothing is to be written");
-        journal.settle_before_change();
+        let log = FileLog::on_a_full_disk(&folder.path().join("drive.img"));
+        let protection = WriteProtection::default();
+        let journal = Journal::to_file(Some(log), protection.clone());
+        assert!(journal.settle() && !protection.is_on(), "nothing is to be written");
         journal.append(1, b"a record");
-        assert!(!journal.settle() && !journal.settle(), "it is lost for good");
-        let change = std::panic::AssertUnwindSafe(|| journal.settle_before_change());
-        let stopped = std::panic::catch_unwind(change).expect_err("an erase would lose more");
-        let failure = stopped.downcast::<ImageFailure>().expect("what happened and where");
+        assert!(!journal.settle() && !journal.settle() && protection.is_on(), "it is lost for good");
+        let failure = journal.write_failure().expect("what happened and where");
         assert!(failure.path.ends_with("drive.img.protected-1"), "{failure:?}");
     }
 }

@@ -86,7 +86,7 @@ impl Place {
     }
 
     /// A place of its own for the `bytes` bytes from `at` on: a value in a window. Not after
-    /// [`Place::landed`]; this one may be given up before.
+    /// [`Place::landed`]; this one may be given up before. Bytes that the host never stored are zero.
     pub fn part(&self, at: u32, bytes: u32) -> Place {
         assert!(at + bytes <= self.bytes, "{at}+{bytes} is beyond a place of {}", self.bytes);
         let (Some(segment), true) = (self.segment, bytes > 0) else { return self.log.nowhere() };
@@ -95,7 +95,11 @@ impl Place {
         let page_bytes = u64::from(log.shape.page_bytes);
         let first = (address.0 / page_bytes) as u32;
         let last = ((address.0 + u64::from(bytes) - 1) / page_bytes) as u32;
-        let pin = |lpa| Some(log.buffer.try_pin(lpa, Hold::Drive).expect("the whole place pins its pages"));
+        let pin = |lpa| {
+            let pin = log.buffer.try_pin(lpa, Hold::Drive).expect("the whole place pins its pages");
+            pin.claim();
+            Some(pin)
+        };
         let pages = if first == last {
             Pages::One(pin(first))
         } else {

@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use kvdrive_content::{Pattern, Piece, Region};
 use kvdrive_device::power::Survivors;
+use kvdrive_device::power::machine_file::faults::{Call, Fault, arm};
 use kvdrive_device::{Drive, DriveConfig};
 use kvdrive_link::transfer::prp;
 use kvdrive_link::{HostMemory, Link, LocalMemory, QueuePair};
@@ -314,6 +315,44 @@ fn what_was_deallocated_stays_away_when_the_process_is_killed() {
             let expected = bytes_of(block, Some(version).filter(|version| *version > 0));
             assert!(host.read(block, 1).expect("it can be read") == expected, "block {block}");
         }
+    });
+    again.sim.clear();
+}
+
+#[test]
+fn blocks_whose_file_takes_no_write_are_read_only_and_still_there() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = config("block", Some(&folder.path().join("blocks.img")));
+    let bench = Bench::new(Sim::new());
+    bench.sim.block_on(|| {
+        let drive = bench.power_on(&config, None);
+        let host = bench.host();
+        assert_eq!(host.write(0, 8, 1), Status::SUCCESS);
+        let full = Fault { call: Call::Write, which: 0..u64::MAX, error: std::io::ErrorKind::StorageFull };
+        arm(Some(full));
+        let blocks = Blocks { first: 2, count: 2 };
+        for refused in [
+            host.write(0, 1, 2),
+            host.write(0, 1, 2),
+            host.deallocate(&[blocks]),
+            host.carry_out(NvmCommand::WriteZeroes(blocks), None, 0).0,
+        ] {
+            assert_eq!(refused, Status::NAMESPACE_WRITE_PROTECTED);
+        }
+        arm(None);
+        assert!(drive.write_failure().is_some_and(|failure| failure.path.ends_with("blocks.img")));
+        assert_eq!(host.carry_out(NvmCommand::Flush, None, 0).0, Status::SUCCESS);
+        assert!(host.read(2, 1) == Ok(bytes_of(2, Some(1))));
+    });
+    bench.sim.clear();
+    let again = Bench::new(Sim::new());
+    again.sim.block_on(|| {
+        let _drive = again.power_on(&config, None);
+        let host = again.host();
+        for block in 0..8 {
+            assert!(host.read(block, 1) == Ok(bytes_of(block, Some(1))), "block {block}");
+        }
+        assert_eq!(host.write(0, 1, 3), Status::SUCCESS);
     });
     again.sim.clear();
 }

@@ -9,7 +9,7 @@ use kvdrive_device::{Drive, DriveConfig};
 use kvdrive_host::modelled::Driver;
 use kvdrive_link::{Link, LocalMemory};
 use kvdrive_sim::{Rng, Sim};
-use kvdrive_spec::Status;
+use kvdrive_spec::{Command, Status};
 
 use super::crafted::{config, connect, key};
 use super::rig;
@@ -114,5 +114,50 @@ fn a_segment_that_cannot_be_collected_is_counted_and_comes_back_when_its_values_
             bench.driver.retrieve(key(number), &mut into).expect("it is there");
         }
         assert_eq!(bench.detail("miscounted_bytes"), 0);
+    });
+}
+
+/// A command that names bytes of a window which nobody stored: its value is zeros, in the buffer and when the
+/// page has been to flash.
+#[test]
+fn a_value_in_a_window_that_the_host_stored_nothing_into_is_zeros() {
+    let mut config = config("lsm", None);
+    config.media.kind = "ram".into();
+    let (sim, memory) = (Sim::new(), Rc::new(LocalMemory::new()));
+    let link = Link::new(&sim, rig::link_config(4096), memory.clone());
+    sim.block_on(|| {
+        let _drive = Drive::power_on(&sim, &link, &config, None).expect("it comes up");
+        let driver = connect(&sim, &link, &memory);
+        let queue = link.create_queue(8);
+        let mut generation = 0;
+        for expected in [Status::STALE_WINDOW, Status::SUCCESS] {
+            let store = Command::CxlStore {
+                key: key(1),
+                value_bytes: 700,
+                window_offset: 0,
+                generation,
+                tail_bytes: 0,
+            };
+            assert!(queue.try_submit(store.encode(0, 1)));
+            link.ring_submission(&queue);
+            let cqe = loop {
+                if let Some(cqe) = queue.any_completion() {
+                    break cqe;
+                }
+                sim.sleep(1_000);
+            };
+            link.ring_completions(&queue, 1);
+            assert_eq!(cqe.status(), expected);
+            generation = cqe.dw1.get();
+        }
+        // The window is closed, and its page leaves the buffer.
+        link.reset(&queue);
+        let mut into = Region::new();
+        for number in 100..300 {
+            assert_eq!(driver.retrieve(key(1), &mut into), Ok(700), "behind {} stores", number - 100);
+            assert_eq!(into.to_bytes(700), [0; 700]);
+            let value = Pattern::of_value(&key(number), number, 3_000);
+            driver.store(key(number % 60 + 100), Piece::Pattern(value)).expect("there is room");
+        }
     });
 }

@@ -31,10 +31,11 @@ mod unclaimed;
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use kvdrive_link::HostMemory;
 use kvdrive_link::shared::{NoQueue, PowerOff, SharedLink};
 use kvdrive_link::transfer::Choice;
-use kvdrive_spec::Status;
 use kvdrive_spec::identify::{IDENTIFY_BYTES, KvNamespace};
+use kvdrive_spec::{Sqe, Status};
 
 use crate::answers;
 pub use crate::answers::{Iterator, Pair};
@@ -113,15 +114,30 @@ impl Connector {
 
     /// Identify data of the KV namespace as it is now.
     pub async fn identify(&self) -> Result<KvNamespace, Error> {
+        self.admin(answers::identify_namespace, answers::take_namespace).await
+    }
+
+    /// Why the drive is read-only, if it is: what is behind [`Status::NAMESPACE_WRITE_PROTECTED`].
+    pub async fn write_failure(&self) -> Result<Option<String>, Error> {
+        self.admin(answers::write_protection_log, answers::take_write_protection).await
+    }
+
+    /// An admin command that brings data to the page at the slot's buffer, and what to make of it.
+    async fn admin<T>(
+        &self,
+        command: fn(u16, u64) -> Sqe,
+        take: fn(&dyn HostMemory, u64) -> T,
+    ) -> Result<T, Error> {
         let mut slot = self.0.admin.slot().await?;
-        let sqe = answers::identify_namespace(slot.cid(), slot.buffer().address());
+        slot.buffer().clear();
+        let sqe = command(slot.cid(), slot.buffer().address());
         slot.outbox.push(sqe);
         slot.submit(1)?;
         let status = slot.completion().await?.status();
         if !status.is_success() {
             return Err(status.into());
         }
-        Ok(answers::take_namespace(slot.buffer(), slot.buffer().address()))
+        Ok(take(slot.buffer(), slot.buffer().address()))
     }
 
     /// A driver with a queue pair of `entries` slots for up to `depth` commands at once. Waits for the drive

@@ -73,7 +73,8 @@ impl<F> Server<F> {
             None => Rc::new(view),
             Some(recorder) => Rc::new(RecordingMemory::new(view, recorder.clone())),
         };
-        let (link, finish) = build(&sim, memory)?;
+        // Tasks of a drive that does not come up would keep what it has, as the lock of an image.
+        let (link, finish) = build(&sim, memory).inspect_err(|_| sim.clear())?;
         Ok(Server { sim, shared: shared.clone(), pace: config.pace, recorder, link, finish, gone })
     }
 

@@ -26,13 +26,14 @@
 //! *`sync`*: waits for the machine's storage between data and headers, and after the headers, so that the
 //! same holds when the machine loses power; of a new file for its folder, too.
 //!
-//! A write that the machine refuses (disk full, I/O error) panics with an [`ImageFailure`]: a drive that
-//! cannot keep what it acknowledges must not go on.
+//! *What the machine refuses*: a page that cannot be read is damaged. When something cannot be written (disk
+//! full, I/O error) the file stays as it is then, and later changes are kept in memory
+//! ([`crate::power::machine_file`]).
 
-use std::fs::{File, OpenOptions, TryLockError};
-use std::os::unix::fs::FileExt;
-use std::panic::panic_any;
-use std::path::{Path, PathBuf};
+use std::fs::{OpenOptions, TryLockError};
+use std::io::ErrorKind;
+use std::ops::Range;
+use std::path::Path;
 use std::rc::Rc;
 
 use kvdrive_content::Region;
@@ -45,6 +46,7 @@ use super::{ImageError, Media, MediaKind, MediaOptions, MediaPage, Opened};
 use crate::flash::geometry::{BlockId, Geometry, Ppa};
 use crate::flash::spare::{SPARE_USED_BYTES, Spare, data_check};
 use crate::identity::{IDENTITY_BYTES, Identity};
+use crate::power::machine_file::{self, MachineFile, Shadow, WriteProtection};
 
 /// The row of `file` in [`super::MEDIA`].
 pub const KIND: MediaKind = MediaKind {
@@ -55,15 +57,6 @@ pub const KIND: MediaKind = MediaKind {
     from_image,
 };
 
-/// What a drive panics with whose image file the machine does not let it read or write.
-#[derive(Clone, Debug)]
-pub struct ImageFailure {
-    /// The file.
-    pub path: PathBuf,
-    /// What could not be done, and why.
-    pub what: String,
-}
-
 const MAGIC: &[u8; 8] = b"KVDRFILE";
 const VERSION: u32 = 2;
 const HEAD_BYTES: u64 = 4096;
@@ -73,55 +66,80 @@ pub(crate) const MOMENTS_AT: [u64; 2] = [1024, 3072];
 const MOMENT_BYTES: usize = 32;
 /// Page data starts at a multiple of this, so that it lies in whole pages of the file system.
 const ALIGN: u64 = 4096;
+/// What a torn header holds.
+const UNREADABLE: u8 = 0xA5;
 
 /// Where the bytes of the layout are.
 enum Backing {
-    /// In a file.
-    File { file: File, path: PathBuf, sync: bool },
+    /// In a file, and when that takes no more, in its shadow.
+    File {
+        file: MachineFile,
+        sync: bool,
+        protection: WriteProtection,
+        shadow: Shadow,
+        /// What could not be read once. It is not read again before it is written, so that a page which
+        /// recovery took for damaged does not come back.
+        unreadable: TaskCell<Vec<Range<u64>>>,
+    },
     /// In memory: an image, or a fork.
     Memory(TaskCell<Vec<u8>>),
-}
-
-fn fail(path: &Path, what: &str, error: &std::io::Error) -> ! {
-    panic_any(ImageFailure { path: path.to_owned(), what: format!("{what}: {error}") })
 }
 
 impl Backing {
     fn bytes(&self) -> u64 {
         match self {
-            Backing::File { file, .. } => file.metadata().expect("the size of the image file").len(),
+            // A length that cannot be had says nothing of where pages end.
+            Backing::File { file, shadow, .. } => file.bytes().unwrap_or(u64::MAX).max(shadow.end()),
             Backing::Memory(bytes) => bytes.borrow().len() as u64,
         }
     }
 
-    /// Fills `out` from byte `at` on; what lies beyond the end reads as zero.
-    fn read_at(&self, at: u64, out: &mut [u8]) {
-        out.fill(0);
+    /// Fills `out` from byte `at` on; what lies beyond the end reads as zero. What cannot be read is not
+    /// tried again.
+    fn read_at(&self, at: u64, out: &mut [u8]) -> std::io::Result<()> {
+        let read = self.look_at(at, out);
+        if let (Err(_), Backing::File { unreadable, .. }) = (&read, self) {
+            let range = at..at + out.len() as u64;
+            let mut unreadable = unreadable.borrow_mut();
+            if !unreadable.contains(&range) {
+                unreadable.push(range);
+            }
+        }
+        read
+    }
+
+    /// As [`Backing::read_at`], of more than somebody will need: a part of it may be read.
+    fn look_at(&self, at: u64, out: &mut [u8]) -> std::io::Result<()> {
         match self {
-            Backing::File { file, path, .. } => {
-                let mut done = 0;
-                while done < out.len() {
-                    match file.read_at(&mut out[done..], at + done as u64) {
-                        Ok(0) => return,
-                        Ok(count) => done += count,
-                        Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                        Err(error) => fail(path, "cannot be read", &error),
-                    }
-                }
+            Backing::File { file, shadow, unreadable, .. } => {
+                let end = at + out.len() as u64;
+                let is_known = unreadable.borrow().iter().any(|known| at < known.end && known.start < end);
+                let read = if is_known { Err(ErrorKind::Other.into()) } else { file.read_at(at, out) };
+                if shadow.read_over(at, out) { Ok(()) } else { read }
             }
             Backing::Memory(bytes) => {
+                out.fill(0);
                 let bytes = bytes.borrow();
                 let from = (at as usize).min(bytes.len());
                 let count = out.len().min(bytes.len() - from);
                 out[..count].copy_from_slice(&bytes[from..from + count]);
+                Ok(())
             }
         }
     }
 
     fn write_at(&self, at: u64, data: &[u8]) {
         match self {
-            Backing::File { file, path, .. } => {
-                file.write_all_at(data, at).unwrap_or_else(|error| fail(path, "cannot be written", &error));
+            Backing::File { file, protection, shadow, unreadable, .. } => {
+                let end = at + data.len() as u64;
+                unreadable.borrow_mut().retain(|known| known.start < at || end < known.end);
+                if !protection.is_on() {
+                    match file.write_at(at, data) {
+                        Ok(()) => return,
+                        Err(error) => protection.turn_on(file.path(), "cannot be written", &error),
+                    }
+                }
+                shadow.write_at(file, at, data);
             }
             Backing::Memory(bytes) => {
                 let mut bytes = bytes.borrow_mut();
@@ -136,8 +154,18 @@ impl Backing {
 
     /// Waits until everything written is on the machine's storage, if that was asked for.
     fn settle(&self) {
-        if let Backing::File { file, path, sync: true } = self {
-            file.sync_data().unwrap_or_else(|error| fail(path, "cannot be synced", &error));
+        if let Backing::File { file, sync: true, protection, .. } = self
+            && !protection.is_on()
+            && let Err(error) = file.sync()
+        {
+            protection.turn_on(file.path(), "cannot be synced", &error);
+        }
+    }
+
+    fn protection(&self) -> WriteProtection {
+        match self {
+            Backing::File { protection, .. } => protection.clone(),
+            Backing::Memory(_) => WriteProtection::default(),
         }
     }
 }
@@ -189,29 +217,27 @@ fn is_unfinished(geometry: &Geometry, block: &[u8]) -> bool {
 fn open(geometry: &Geometry, options: &MediaOptions) -> Opened {
     let path = options.path.as_deref().ok_or_else(|| ImageError::whole("medium file needs a path"))?;
     let file = open_file(path).map_err(|error| ImageError::whole(error.to_string()).at(path))?;
-    if options.sync {
-        sync_folder(path).map_err(|error| ImageError::whole(error.to_string()).at(path))?;
+    let protection = WriteProtection::default();
+    if options.sync
+        && let Err(error) = machine_file::sync_folder(path)
+    {
+        protection.turn_on(path, "cannot be synced", &error);
     }
-    let backing = Backing::File { file, path: path.to_owned(), sync: options.sync };
+    let (shadow, unreadable) = (Shadow::default(), TaskCell::default());
+    let backing = Backing::File { file, sync: options.sync, protection, shadow, unreadable };
     Ok(Box::new(FileMedia::on(geometry, backing, options.identity).map_err(|error| error.at(path))?))
 }
 
 /// The file is this drive's alone until it is closed, also by a kill.
-fn open_file(path: &Path) -> std::io::Result<File> {
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
-    match file.try_lock() {
-        Ok(()) if !file.metadata()?.is_file() => Err(std::io::Error::other("is no regular file")),
+fn open_file(path: &Path) -> std::io::Result<MachineFile> {
+    let mut options = OpenOptions::new();
+    let file = MachineFile::open(path, options.read(true).write(true).create(true).truncate(false))?;
+    match file.file().try_lock() {
+        Ok(()) if !file.file().metadata()?.is_file() => Err(std::io::Error::other("is no regular file")),
         Ok(()) => Ok(file),
         Err(TryLockError::Error(error)) => Err(error),
         Err(TryLockError::WouldBlock) => Err(std::io::Error::other("another drive has this image")),
     }
-}
-
-/// Waits until the machine's storage knows of the file at `path`: a file that was made is only then found
-/// after a power cut.
-pub fn sync_folder(path: &Path) -> std::io::Result<()> {
-    let path = path.canonicalize()?;
-    File::open(path.parent().expect("a file is in a folder"))?.sync_all()
 }
 
 /// How far a protected image had come: what it is compared with when a drive comes up.
@@ -245,12 +271,12 @@ impl Moment {
 }
 
 /// Where an image file keeps its moment.
-pub struct MomentCell(File);
+pub struct MomentCell(MachineFile);
 
 impl MomentCell {
     /// That of the image file at `path`.
     pub fn of(path: &Path) -> std::io::Result<MomentCell> {
-        OpenOptions::new().read(true).write(true).open(path).map(MomentCell)
+        MachineFile::open(path, OpenOptions::new().read(true).write(true)).map(MomentCell)
     }
 
     /// The newest moment it holds: the beginning, if none was ever written. `None` when what was written is
@@ -260,10 +286,7 @@ impl MomentCell {
         let mut is_written = false;
         for at in MOMENTS_AT {
             let mut record = [0; MOMENT_BYTES];
-            match self.0.read_exact_at(&mut record, at) {
-                Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => continue,
-                read => read?,
-            }
+            self.0.read_at(at, &mut record)?;
             is_written |= record != [0; MOMENT_BYTES];
             newest = newest.max(Moment::of_record(&record));
         }
@@ -272,13 +295,13 @@ impl MomentCell {
 
     /// A checkpoint begins or has ended. With `sync` this is on the machine's storage when it returns.
     pub fn write(&self, moment: &Moment, sync: bool) -> std::io::Result<()> {
-        MOMENTS_AT.iter().try_for_each(|at| self.0.write_all_at(&moment.record(), *at))?;
-        if sync { self.0.sync_data() } else { Ok(()) }
+        MOMENTS_AT.iter().try_for_each(|at| self.0.write_at(*at, &moment.record()))?;
+        if sync { self.0.sync() } else { Ok(()) }
     }
 
     /// One more group has been written. Survives the end of the program.
     pub fn step(&self, moment: &Moment) -> std::io::Result<()> {
-        self.0.write_all_at(&moment.record(), MOMENTS_AT[(moment.groups % 2) as usize])
+        self.0.write_at(MOMENTS_AT[(moment.groups % 2) as usize], &moment.record())
     }
 }
 
@@ -291,7 +314,9 @@ impl FileMedia {
     /// What is on `backing`, or a new drive `new` if nothing is.
     fn on(geometry: &Geometry, backing: Backing, new: Identity) -> Result<FileMedia, ImageError> {
         let mut block = vec![0; HEAD_BYTES as usize];
-        backing.read_at(0, &mut block);
+        let unreadable =
+            |error: std::io::Error| ImageError::new(0, format!("the head cannot be read: {error}"));
+        backing.read_at(0, &mut block).map_err(unreadable)?;
         let found = [0, SECOND_HEAD_AT].into_iter().find_map(|at| identity_in(geometry, &block[at..]));
         if let Some(identity) = found {
             return Ok(FileMedia::layout(geometry, backing, identity));
@@ -305,6 +330,9 @@ impl FileMedia {
             block[SECOND_HEAD_AT..SECOND_HEAD_AT + head.len()].copy_from_slice(&head);
             media.backing.write_at(0, &block);
             media.backing.settle();
+            if let Some(failure) = media.backing.protection().reason() {
+                return Err(ImageError::whole(failure.what.clone()));
+            }
             return Ok(media);
         }
         Err(FileMedia::refuse(geometry, &block))
@@ -366,7 +394,9 @@ impl FileMedia {
 
     fn header(&self, ppa: Ppa) -> MediaPage<(Spare, u64)> {
         let mut headers = [0; SPARE_USED_BYTES];
-        self.backing.read_at(self.header_at(ppa), &mut headers);
+        if self.backing.read_at(self.header_at(ppa), &mut headers).is_err() {
+            return MediaPage::Damaged;
+        }
         match Spare::decode_pair(ppa, &headers) {
             Some(found) => MediaPage::Programmed(found),
             None if headers.iter().all(|byte| *byte == 0) => MediaPage::Erased,
@@ -396,8 +426,8 @@ impl Media for FileMedia {
             MediaPage::Damaged => return MediaPage::Damaged,
         };
         let mut data = vec![0; self.geometry.page_bytes as usize];
-        self.backing.read_at(self.data_at(ppa), &mut data);
-        if data_check(ppa, &data) != check {
+        let is_read = self.backing.read_at(self.data_at(ppa), &mut data).is_ok();
+        if !is_read || data_check(ppa, &data) != check {
             return MediaPage::Damaged;
         }
         MediaPage::Programmed(PageData::Region(Rc::new(Region::from_bytes(data))))
@@ -409,6 +439,10 @@ impl Media for FileMedia {
             MediaPage::Erased => MediaPage::Erased,
             MediaPage::Damaged => MediaPage::Damaged,
         }
+    }
+
+    fn protection(&self) -> WriteProtection {
+        self.backing.protection()
     }
 
     fn program(&mut self, ppa: Ppa, data: &PageData, spare: &Spare) {
@@ -442,13 +476,19 @@ impl Media for FileMedia {
             return 0;
         }
         let mut headers = vec![0; self.geometry.pages_per_block as usize * SPARE_USED_BYTES];
-        self.backing.read_at(self.block_at(block), &mut headers);
+        if self.backing.look_at(self.block_at(block), &mut headers).is_err() {
+            // Which page it is that cannot be read: that one is not erased.
+            let pages = (0..self.geometry.pages_per_block).rev();
+            let last = pages.map(|page| self.geometry.ppa(block, page));
+            let last = last.into_iter().find(|ppa| self.header(*ppa) != MediaPage::Erased);
+            return last.map_or(0, |ppa| self.geometry.page_of(ppa) + 1);
+        }
         let last = headers.iter().rposition(|byte| *byte != 0);
         last.map_or(0, |last| (last / SPARE_USED_BYTES) as u32 + 1)
     }
 
     fn tear(&mut self, ppa: Ppa) {
-        self.backing.write_at(self.header_at(ppa), &[0xA5; SPARE_USED_BYTES]);
+        self.backing.write_at(self.header_at(ppa), &[UNREADABLE; SPARE_USED_BYTES]);
     }
 
     fn blank(&mut self, ppa: Ppa) {
@@ -462,7 +502,11 @@ impl Media for FileMedia {
 
     fn image(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.backing.bytes() as usize];
-        self.backing.read_at(0, &mut bytes);
+        for (index, piece) in bytes.chunks_mut(ALIGN as usize).enumerate() {
+            if self.backing.read_at(index as u64 * ALIGN, piece).is_err() {
+                piece.fill(UNREADABLE); // neither erased nor a header
+            }
+        }
         bytes
     }
 }

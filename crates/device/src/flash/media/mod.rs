@@ -22,6 +22,7 @@ use std::rc::Rc;
 use super::geometry::{BlockId, Geometry, Ppa};
 use super::spare::Spare;
 use crate::identity::Identity;
+use crate::power::machine_file::WriteProtection;
 pub use data::{Forward, PageData};
 
 /// What the machine's memory gives at a time.
@@ -57,6 +58,11 @@ pub trait Media {
     /// after the other. `seen` is called with the index of a part that is an item, and the item, where that
     /// lies in memory; all that may follow from it is what else to expect.
     fn expect(&self, _parts: &[(Ppa, u32)], _seen: &mut dyn FnMut(usize, &Rc<[u8]>)) {}
+
+    /// Whether it takes changes for good; one in memory always does.
+    fn protection(&self) -> WriteProtection {
+        WriteProtection::default()
+    }
 
     /// Programs an erased page.
     fn program(&mut self, ppa: Ppa, data: &PageData, spare: &Spare);

@@ -46,6 +46,6 @@ impl<E: Engine> KvNamespace<E> {
         self.engine.dma_in(&place, 0, value);
         self.engine.settle(&place);
         self.engine.commit(key, place, StoreOptions::default())?;
-        if self.journal.settle() { Ok(()) } else { Err(Status::INTERNAL) }
+        if self.journal.settle() { Ok(()) } else { Err(Status::NAMESPACE_WRITE_PROTECTED) }
     }
 }

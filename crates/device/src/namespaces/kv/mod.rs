@@ -34,7 +34,7 @@ pub struct KvNamespace<E: Engine> {
     pub(crate) unfinished: UnfinishedValues<E::Place>,
     pub(crate) windows: Windows<E::Window>,
     pub(crate) iterators: Iterators<Walk<E::Cursor>>,
-    journal: Journal,
+    pub(crate) journal: Journal,
     max_value_bytes: u32,
 }
 
@@ -99,6 +99,10 @@ impl<E: Engine> Namespace for KvNamespace<E> {
 
     fn execute(&self, fetched: &Fetched) -> Option<Cqe> {
         requests::execute(self, fetched)
+    }
+
+    fn changes(&self, sqe: &Sqe) -> bool {
+        Command::decode(sqe).is_ok_and(|command| requests::changes_pairs(&command))
     }
 
     fn identify(&self, structure: u8, nguid: [u8; 16]) -> Option<Vec<u8>> {

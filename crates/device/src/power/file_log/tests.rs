@@ -1,6 +1,9 @@
 //! What a log on files says of what was done to them.
 
+use std::io::ErrorKind;
+
 use super::*;
+use crate::power::machine_file::faults::{Call, Fault, arm};
 
 const DRIVE: Identity = Identity::from_bytes([7; IDENTITY_BYTES]);
 
@@ -296,5 +299,50 @@ fn a_flipped_byte_is_damage_and_never_another_content() {
         bytes[at] ^= 0x40;
         std::fs::write(&path, &bytes).unwrap();
         assert!(FileLog::read(&base, DRIVE).is_err(), "byte {at} flipped and nobody noticed");
+    }
+}
+
+/// What `write` does to a log with one group while call `number` of this kind fails.
+fn failing(
+    base: &Path,
+    call: Call,
+    number: u64,
+    write: fn(&mut FileLog) -> Result<(), FileError>,
+) -> Option<PathBuf> {
+    std::fs::write(base, []).unwrap();
+    let mut log = FileLog::create(base, DRIVE, Moment::default(), b"checkpoint", true).unwrap();
+    log.add(1, b"first");
+    log.write().unwrap();
+    log.add(1, b"second");
+    arm(Some(Fault { call, which: number..u64::MAX, error: ErrorKind::StorageFull }));
+    let written = write(&mut log);
+    arm(None);
+    written.err().map(|error| error.path)
+}
+
+/// Group, then moment: what fails is named, and what was there before is there.
+#[test]
+fn each_call_of_a_group_or_checkpoint_may_fail_and_its_file_is_named() {
+    let (_folder, base) = empty();
+    let (old, new) = (slot_path(&base, 1), slot_path(&base, 0));
+    let group = |call, number| failing(&base, call, number, FileLog::write);
+    for (call, number, file, groups) in
+        [(Call::Write, 0, &old, 1), (Call::Sync, 0, &old, 2), (Call::Write, 1, &base, 2)]
+    {
+        assert_eq!(group(call, number).as_ref(), Some(file), "{call:?} {number}");
+        assert_eq!(position(&base), Some((1, groups)), "{call:?} {number}");
+    }
+    assert_eq!(group(Call::Write, 2), None);
+    let checkpoint = |log: &mut FileLog| log.checkpoint(b"next");
+    let writes = [(&base, false), (&base, false), (&new, false), (&base, true), (&base, true), (&old, true)];
+    let syncs = [(&base, false), (&new, true), (&new, true), (&base, true)];
+    for (call, files) in [(Call::Write, &writes[..]), (Call::Sync, &syncs[..])] {
+        for (number, (file, is_new)) in files.iter().enumerate() {
+            let named = failing(&base, call, number as u64, checkpoint);
+            assert_eq!(named.as_ref(), Some(*file), "{call:?} {number}");
+            let found = if *is_new { (2, 0) } else { (1, 1) };
+            assert_eq!(position(&base), Some(found), "{call:?} {number}");
+        }
+        assert_eq!(failing(&base, call, files.len() as u64, checkpoint), None);
     }
 }
