@@ -2,6 +2,7 @@
 
 use clap::{Args, ValueEnum};
 use kvdrive_device::controller::ENGINES;
+use kvdrive_device::faults::FAULTS;
 use kvdrive_device::flash::media::MEDIA;
 use kvdrive_device::packing::PACKINGS;
 use kvdrive_lab::config::{DRAM_POINTS, PROFILES};
@@ -26,9 +27,10 @@ enum Kind {
     Engines,
     Dram,
     Media,
+    Faults,
 }
 
-const KINDS: [(Kind, &str); 7] = [
+const KINDS: [(Kind, &str); 8] = [
     (Kind::Profiles, "profiles"),
     (Kind::Workloads, "workloads"),
     (Kind::Transfers, "transfers"),
@@ -36,6 +38,7 @@ const KINDS: [(Kind, &str); 7] = [
     (Kind::Engines, "engines"),
     (Kind::Dram, "dram"),
     (Kind::Media, "media"),
+    (Kind::Faults, "faults"),
 ];
 
 impl List {
@@ -68,6 +71,7 @@ fn rows(kind: Kind) -> Vec<(&'static str, &'static str)> {
         Kind::Packings => PACKINGS.iter().map(|row| (row.name, row.origin)).collect(),
         Kind::Engines => ENGINES.iter().map(|row| (row.name, row.origin)).collect(),
         Kind::Dram => DRAM_POINTS.iter().map(|row| (row.name, row.origin)).collect(),
+        Kind::Faults => FAULTS.iter().map(|row| (row.name, row.origin)).collect(),
         Kind::Media => MEDIA.iter().map(|row| (row.name, row.origin)).collect(),
     }
 }

@@ -64,7 +64,7 @@ enum Command {
     Bench(bench::Bench),
     /// Finds the thresholds of the adaptive transfer method by exploratory runs.
     Tune(tune::Tune),
-    /// Lists what there is: profiles, workloads, transfers, packings, engines, DRAM points, media.
+    /// Lists what there is: profiles, workloads, transfers, packings, engines, DRAM points, media, faults.
     List(list::List),
     /// Prints a whole configuration as TOML, every number with its source.
     Config(settings::Settings),

@@ -8,9 +8,12 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
+use kvdrive_device::faults::Rule;
 use kvdrive_lab::config::{Config, ConfigError, DEFAULT_PROFILE, Document, Media, Scale, default_profile};
+use kvdrive_lab::faults;
 use kvdrive_lab::input::read_text;
 use kvdrive_lab::output::shown;
+use kvdrive_lab::setup;
 
 /// Reads a count. The message of the standard library says nothing of what would be right.
 pub fn count(text: &str) -> Result<u64, String> {
@@ -23,6 +26,13 @@ pub fn at_least_one(text: &str) -> Result<u64, String> {
         .ok()
         .filter(|count| *count > 0)
         .ok_or_else(|| "allowed: a whole number from 1 on, in digits".to_owned())
+}
+
+/// The rules of a file, for the drive of `document`.
+pub fn fault_rules(file: Option<&PathBuf>, document: &Document) -> anyhow::Result<Vec<Rule>> {
+    let Some(path) = file else { return Ok(Vec::new()) };
+    let geometry = setup::drive(&document.config()?).flash.geometry();
+    faults::rules(&shown(path), &read_text(path)?, &geometry)
 }
 
 /// What drive, what work.

@@ -17,6 +17,7 @@ use crate::controller::{Controller, ControllerConfig, ENGINES, EngineRow};
 use crate::engines::hash::HashConfig;
 use crate::engines::lsm::LsmConfig;
 use crate::engines::{Engine, EngineCounters, Utilization};
+use crate::faults::Faults;
 use crate::firmware::Cores;
 use crate::flash::media::file::read_epoch;
 use crate::flash::media::{self, Media, MediaOptions};
@@ -228,8 +229,9 @@ pub fn start<E: Engine>(
 ) -> Result<Started, PowerOnError> {
     let (sim, cores, journal) = (parts.sim.clone(), parts.cores.clone(), parts.journal.clone());
     let config = parts.config.controller.clone();
+    let faults = parts.flash.faults().clone();
     let engine = E::power_on(parts, image)?;
-    let controller = Controller::new(link.clone(), cores, &config, journal, engine);
+    let controller = Controller::new(link.clone(), cores, &config, journal, faults, engine);
     controller.start(&sim, config.contexts);
     Ok(Started(controller))
 }
@@ -323,6 +325,11 @@ impl Drive {
     /// What would survive if power failed now. Operations under way on flash end old, torn or done, by `rng`.
     pub fn survivors(&self, rng: &mut Rng) -> Survivors {
         Survivors { media: self.flash.media_image(rng), protected: self.controller.protected_image() }
+    }
+
+    /// The rules by which it fails; none as it comes up.
+    pub fn faults(&self) -> &Faults {
+        self.flash.faults()
     }
 
     /// Counters from power-on to now.

@@ -12,12 +12,14 @@
 //! | [`value_log`], [`page_buffer`], [`packing`] | where value bytes go |
 //! | [`ftl`] | logical pages on flash |
 //! | [`flash`] | channels, dies, blocks, pages: time and content; the media |
+//! | [`faults`] | rules by which flash and commands fail |
 //! | [`power`] | what survives a power cut |
 //! | [`drive`] | all of it together |
 
 pub mod controller;
 pub mod drive;
 pub mod engines;
+pub mod faults;
 pub mod firmware;
 pub mod flash;
 pub mod ftl;

@@ -34,6 +34,7 @@ use kvdrive_spec::{Command, Cqe, Key, Sqe, Status, Store, StoreOptions, Write, o
 
 use crate::controller::{Controller, Found, PairAnswer, Unfinished, Walk};
 use crate::engines::Engine;
+use crate::faults;
 use crate::firmware::Role;
 
 /// The namespace that holds the pairs.
@@ -44,50 +45,62 @@ pub const NSID: u32 = 1;
 const LIST_MAX_BYTES: u32 = 2 << 20;
 
 /// What a command answers besides its status: dwords 0 and 1 of the completion.
-type Answer = Result<(u32, u32), Status>;
+pub(crate) type Answer = Result<(u32, u32), Status>;
 
 /// One firmware context: takes commands and completes them, for as long as the drive has power.
 pub fn serve<E: Engine>(drive: Rc<Controller<E>>) {
     loop {
-        let fetched = drive.link.next_command();
-        let answer = match fetched.turn {
-            None => execute(&drive, &fetched),
-            Some(turn) => {
-                fetched.queue.wait_turn(turn);
-                let answer = execute(&drive, &fetched);
-                if answer == Err(Status::COMMAND_INTERRUPTED) && fetched.sqe.opcode != opcode::CXL_STORE {
-                    // A long value may need the windows' half of the buffer too. The next try must find it
-                    // free, and queues that are idle would keep theirs.
-                    drive.windows.close_all();
-                }
-                let quiet = fetched.sqe.is_quiet() && fetched.sqe.opcode != opcode::CXL_STORE;
-                if let (true, Err(status)) = (quiet, answer) {
-                    remember_refusal(&drive, &fetched, status);
-                }
-                fetched.queue.end_turn();
-                if quiet {
-                    drive.commands.set(drive.commands.get() + 1);
-                    continue;
-                }
-                answer
-            }
-        };
-        drive.commands.set(drive.commands.get() + 1);
-        let cid = fetched.sqe.cid.get();
-        let cqe = match answer {
-            Ok((dw0, dw1)) => Cqe::new(cid, Status::SUCCESS).with_result(dw0, dw1),
-            Err(Status::STALE_WINDOW) => {
-                let (write_pointer, generation) = drive.windows.present(&fetched.queue);
-                Cqe::new(cid, Status::STALE_WINDOW).with_result(write_pointer, generation)
-            }
-            Err(status) => Cqe::new(cid, status),
-        };
-        let cqe = if drive.journal.settle() { cqe } else { Cqe::new(cid, Status::INTERNAL) };
-        drive.cores.of(Role::Dispatch).run_noted(drive.costs.complete_ns, "controller", "complete");
-        drive.link.complete(&fetched.queue, cqe.with_queue(fetched.queue.id(), fetched.head));
-        if drive.journal.wants_checkpoint() {
-            drive.journal.checkpoint(&drive.engine.protected_image());
+        let Some(fetched) = faults::commands::pass(&drive, drive.link.next_command()) else { continue };
+        if let Some(answer) = in_turn(&drive, &fetched, || execute(&drive, &fetched)) {
+            complete(&drive, &fetched, answer);
         }
+    }
+}
+
+/// Does `execute` when it is the command's turn. `None`: it is a quiet one, of which the host hears by a later
+/// command.
+pub(crate) fn in_turn<E: Engine>(
+    drive: &Controller<E>,
+    fetched: &Fetched,
+    execute: impl FnOnce() -> Answer,
+) -> Option<Answer> {
+    let Some(turn) = fetched.turn else { return Some(execute()) };
+    fetched.queue.wait_turn(turn);
+    let answer = execute();
+    if answer == Err(Status::COMMAND_INTERRUPTED) && fetched.sqe.opcode != opcode::CXL_STORE {
+        // A long value may need the windows' half of the buffer too. The next try must find it
+        // free, and queues that are idle would keep theirs.
+        drive.windows.close_all();
+    }
+    let quiet = fetched.sqe.is_quiet() && fetched.sqe.opcode != opcode::CXL_STORE;
+    if let (true, Err(status)) = (quiet, answer) {
+        remember_refusal(drive, fetched, status);
+    }
+    fetched.queue.end_turn();
+    if quiet {
+        drive.commands.set(drive.commands.get() + 1);
+        return None;
+    }
+    Some(answer)
+}
+
+/// Tells the host what came of a command.
+pub(crate) fn complete<E: Engine>(drive: &Controller<E>, fetched: &Fetched, answer: Answer) {
+    drive.commands.set(drive.commands.get() + 1);
+    let cid = fetched.sqe.cid.get();
+    let cqe = match answer {
+        Ok((dw0, dw1)) => Cqe::new(cid, Status::SUCCESS).with_result(dw0, dw1),
+        Err(Status::STALE_WINDOW) => {
+            let (write_pointer, generation) = drive.windows.present(&fetched.queue);
+            Cqe::new(cid, Status::STALE_WINDOW).with_result(write_pointer, generation)
+        }
+        Err(status) => Cqe::new(cid, status),
+    };
+    let cqe = if drive.journal.settle() { cqe } else { Cqe::new(cid, Status::INTERNAL) };
+    drive.cores.of(Role::Dispatch).run_noted(drive.costs.complete_ns, "controller", "complete");
+    drive.link.complete(&fetched.queue, cqe.with_queue(fetched.queue.id(), fetched.head));
+    if drive.journal.wants_checkpoint() {
+        drive.journal.checkpoint(&drive.engine.protected_image());
     }
 }
 

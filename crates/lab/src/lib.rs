@@ -5,6 +5,7 @@ pub mod claims;
 pub mod config;
 pub mod experiments;
 pub mod explain;
+pub mod faults;
 pub mod figure;
 pub mod html;
 pub mod input;

@@ -20,6 +20,7 @@ use crate::drive::{DriveConfig, PowerOnError, Start, start};
 use crate::engines::Engine;
 use crate::engines::hash::{self, HashEngine};
 use crate::engines::lsm::{self, LsmEngine};
+use crate::faults::Faults;
 use crate::firmware::{Cores, Roles, copy_ns};
 use crate::power::Journal;
 use crate::requests::serve;
@@ -155,17 +156,20 @@ pub struct Controller<E: Engine> {
     pub(crate) iterators: Iterators<Walk<E::Cursor>>,
     pub(crate) commands: Cell<u64>,
     pub(crate) journal: Journal,
+    pub(crate) faults: Faults,
     max_value_bytes: u32,
 }
 
 impl<E: Engine> Controller<E> {
     /// A controller around `engine`, whose firmware runs on `cores`. Nothing is served before
-    /// [`Controller::start`]. `journal` is where the engine's protected state is kept, if it is.
+    /// [`Controller::start`]. `journal` is where the engine's protected state is kept, if it is; `faults`
+    /// strike commands.
     pub fn new(
         link: Rc<Link>,
         cores: Cores,
         config: &ControllerConfig,
         journal: Journal,
+        faults: Faults,
         engine: E,
     ) -> Rc<Controller<E>> {
         Rc::new(Controller {
@@ -177,6 +181,7 @@ impl<E: Engine> Controller<E> {
             iterators: Iterators::new(config.iterators),
             commands: Cell::new(0),
             journal,
+            faults,
             max_value_bytes: config.max_value_bytes.min(engine.max_value_bytes()),
             engine,
         })

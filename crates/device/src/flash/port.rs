@@ -28,6 +28,7 @@ use super::media::{Media, MediaPage, PageData};
 use super::purpose::Purpose;
 use super::spare::{SPARE_USED_BYTES, Spare};
 use super::{FlashConfig, Operation};
+use crate::faults::{Effect, Faults, Moment, Struck, Subject};
 
 /// A page that cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -69,6 +70,7 @@ struct Core {
     /// By block, the only page that may be programmed next.
     next_page: TaskCell<Vec<u32>>,
     media: TaskCell<Box<dyn Media>>,
+    faults: Faults,
     /// Called before the medium is changed.
     before_change: OnceCell<Box<dyn Fn()>>,
     reads: [Cell<u64>; Purpose::COUNT],
@@ -126,6 +128,7 @@ impl FlashPort {
             channels: (0..geometry.channels).map(channel).collect(),
             next_page: TaskCell::new(vec![UNKNOWN; geometry.blocks() as usize]),
             media: TaskCell::new(media),
+            faults: Faults::new(sim),
             before_change: OnceCell::new(),
             reads: Default::default(),
             programs: Default::default(),
@@ -142,6 +145,17 @@ impl FlashPort {
     /// The executor it runs on.
     pub fn sim(&self) -> &Sim {
         &self.0.sim
+    }
+
+    /// The rules by which the drive fails: flash here, commands elsewhere.
+    pub fn faults(&self) -> &Faults {
+        &self.0.faults
+    }
+
+    /// What strikes an operation on `block`.
+    fn strike(&self, moment: Moment, block: BlockId, purpose: Purpose) -> Struck {
+        let die = self.0.geometry.die_of(block);
+        self.0.faults.strike(moment, Subject::Flash { purpose, die, block: block.0 })
     }
 
     /// `false`: there is no flash; programs vanish and reads find erased pages.
@@ -203,10 +217,16 @@ impl FlashPort {
         let charged = self.is_charged(Operation::Read, purpose, unit);
         let channel = self.channel(unit);
         let held = unit.resource.acquire();
-        if charged {
-            core.sim.sleep(core.config.sense_ns);
+        let struck = self.strike(Moment::Read, block, purpose);
+        let sense_ns = if charged { core.config.sense_ns } else { 0 };
+        core.sim.sleep(sense_ns.saturating_add(struck.delay_ns));
+        if struck.effect == Some(Effect::Flip) {
+            self.change().flip(ppa);
         }
-        let page = take(&**core.media.borrow());
+        let mut page = take(&**core.media.borrow());
+        if struck.effect == Some(Effect::Unreadable) && !matches!(page, MediaPage::Erased) {
+            page = MediaPage::Damaged;
+        }
         if charged {
             channel.run(transfer_ns);
         }
@@ -240,11 +260,14 @@ impl FlashPort {
         }
         self.step_block(block, core.geometry.page_of(ppa));
         *unit.in_flight.borrow_mut() = Some(InFlight::Program { ppa, data: data.clone(), spare });
-        if charged {
-            core.sim.sleep(core.config.program_ns);
-        }
+        let struck = self.strike(Moment::Program, block, purpose);
+        let program_ns = if charged { core.config.program_ns } else { 0 };
+        core.sim.sleep(program_ns.saturating_add(struck.delay_ns));
         unit.in_flight.borrow_mut().take();
         self.change().program(ppa, &data, &spare);
+        if struck.effect == Some(Effect::Flip) {
+            self.change().flip(ppa);
+        }
         bump(&core.programs[purpose.index()]);
         drop(held);
         self.note(since, "program", core.geometry.page_bytes, purpose);
@@ -260,9 +283,10 @@ impl FlashPort {
         let unit = self.unit(block);
         let held = unit.resource.acquire();
         *unit.in_flight.borrow_mut() = Some(InFlight::Erase(block));
-        if self.is_charged(Operation::Erase, purpose, unit) {
-            core.sim.sleep(core.config.erase_ns);
-        }
+        let struck = self.strike(Moment::Erase, block, purpose);
+        let erase_ns =
+            if self.is_charged(Operation::Erase, purpose, unit) { core.config.erase_ns } else { 0 };
+        core.sim.sleep(erase_ns.saturating_add(struck.delay_ns));
         unit.in_flight.borrow_mut().take();
         self.change().erase(block);
         core.next_page.borrow_mut()[block.0 as usize] = 0;

@@ -4,6 +4,7 @@
 use std::rc::Rc;
 
 use kvdrive_device::controller::{Controller, ControllerConfig, Costs};
+use kvdrive_device::faults::Faults;
 use kvdrive_device::firmware::{Cores, Roles};
 use kvdrive_device::power::Journal;
 use kvdrive_host::modelled::HostCosts;
@@ -69,7 +70,8 @@ pub fn start(
     let link = Link::new(sim, link, memory);
     let config = controller_config(contexts);
     let cores = Cores::new(sim, config.roles);
-    let controller = Controller::new(link.clone(), cores, &config, Journal::default(), engine);
+    let controller =
+        Controller::new(link.clone(), cores, &config, Journal::default(), Faults::new(sim), engine);
     controller.start(sim, contexts);
     (link, controller)
 }

@@ -16,6 +16,7 @@ mod scale;
 mod sections;
 
 pub use document::{Document, Origin};
+pub(crate) use quantity::parse as parse_quantity;
 pub(crate) use scale::DRAM_KEYS;
 pub use scale::{DRAM_POINTS, DramPoint, Scale};
 pub use sections::{

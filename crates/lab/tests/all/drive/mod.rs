@@ -4,6 +4,7 @@
 mod bench;
 mod collection;
 mod corruption;
+mod faults;
 mod journal;
 mod kill;
 mod loading;
