@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
-use kvdrive_device::faults::Rule;
+use kvdrive_device::faults::{Effect, Rule};
 use kvdrive_lab::config::{Config, ConfigError, DEFAULT_PROFILE, Document, Media, Scale, default_profile};
 use kvdrive_lab::faults;
 use kvdrive_lab::input::read_text;
@@ -30,9 +30,21 @@ pub fn at_least_one(text: &str) -> Result<u64, String> {
 
 /// The rules of a file, for the drive of `document`.
 pub fn fault_rules(file: Option<&PathBuf>, document: &Document) -> anyhow::Result<Vec<Rule>> {
-    let Some(path) = file else { return Ok(Vec::new()) };
+    let (rules, cuts_power) = crash_rules(file, document)?;
+    anyhow::ensure!(
+        !cuts_power,
+        "--faults: power-cut rules are for kvdrive crash, which checks what is left"
+    );
+    Ok(rules)
+}
+
+/// As [`fault_rules`], and whether one of them cuts the power.
+pub fn crash_rules(file: Option<&PathBuf>, document: &Document) -> anyhow::Result<(Vec<Rule>, bool)> {
+    let Some(path) = file else { return Ok((Vec::new(), false)) };
     let geometry = setup::drive(&document.config()?).flash.geometry();
-    faults::rules(&shown(path), &read_text(path)?, &geometry)
+    let rules = faults::rules(&shown(path), &read_text(path)?, &geometry)?;
+    let cuts_power = rules.iter().any(|rule| matches!(rule.effect, Effect::CutPower { .. }));
+    Ok((rules, cuts_power))
 }
 
 /// What drive, what work.

@@ -327,6 +327,12 @@ impl Drive {
         Survivors { media: self.flash.media_image(rng), protected: self.controller.protected_image() }
     }
 
+    /// As [`Drive::survivors`], and no page is torn: what was under way is as before or as afterwards.
+    pub fn survivors_untorn(&self, rng: &mut Rng) -> Survivors {
+        let media = self.flash.untorn_media_image(rng);
+        Survivors { media, protected: self.controller.protected_image() }
+    }
+
     /// The rules by which it fails; none as it comes up.
     pub fn faults(&self) -> &Faults {
         self.flash.faults()

@@ -105,6 +105,7 @@ impl Reader<'_> {
             status: self.status()?,
             delay_ns: self.duration("delay_ns")?,
             timeout_ns: self.duration("timeout_ns")?,
+            torn: self.flag("torn")?,
         };
         let effect = (kind.effect)(&settings).or_else(|what| {
             let key = what.split(':').next().unwrap_or_default();
@@ -231,6 +232,14 @@ impl Reader<'_> {
         match by_name.or_else(by_number) {
             Some(status) => Ok(Some(status)),
             None => wrong(self.span("status"), format!("status: {text:?}; expected \"88h\", or its name")),
+        }
+    }
+
+    fn flag(&self, key: &str) -> Result<Option<bool>, Problem> {
+        let Some(value) = self.value(key)? else { return Ok(None) };
+        match value.as_bool() {
+            Some(flag) => Ok(Some(flag)),
+            None => wrong(value.span(), format!("{key}: expected true or false")),
         }
     }
 

@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod claims;
 pub mod config;
+pub mod crash;
 pub mod experiments;
 pub mod explain;
 pub mod faults;

@@ -20,6 +20,7 @@ pub mod commands;
 mod delay;
 mod flip;
 mod lose;
+mod power_cut;
 mod read_error;
 mod status;
 
@@ -82,6 +83,11 @@ pub enum Effect {
     /// The command is not executed. Nobody hears of it until its host gives up and aborts it, so many ns
     /// later.
     Lose(Ns),
+    /// The power goes. Operations under way may be left torn, or only as before or as afterwards.
+    CutPower {
+        /// They may.
+        torn: bool,
+    },
 }
 
 /// Settings of one rule that only some kinds look at ([`FaultKind::keys`]).
@@ -93,6 +99,8 @@ pub struct Settings {
     pub delay_ns: Option<Ns>,
     /// `timeout_ns`: when a host gives a command up.
     pub timeout_ns: Option<Ns>,
+    /// `torn`: may a power cut tear a page that is being programmed?
+    pub torn: Option<bool>,
 }
 
 /// One kind of fault.
@@ -112,7 +120,8 @@ pub struct FaultKind {
 }
 
 /// Every kind of fault.
-pub const FAULTS: &[FaultKind] = &[read_error::KIND, flip::KIND, status::KIND, delay::KIND, lose::KIND];
+pub const FAULTS: &[FaultKind] =
+    &[read_error::KIND, flip::KIND, status::KIND, delay::KIND, lose::KIND, power_cut::KIND];
 
 /// The kind called `name`.
 pub fn kind(name: &str) -> Option<&'static FaultKind> {
@@ -264,6 +273,8 @@ struct Core {
     /// There are rules.
     is_armed: Cell<bool>,
     rules: TaskCell<Vec<Active>>,
+    /// A rule has cut the power, and nobody has looked yet; may pages be torn?
+    power_cut: Cell<Option<bool>>,
 }
 
 /// The rules of one drive; clones are the same rules.
@@ -273,7 +284,12 @@ pub struct Faults(Rc<Core>);
 impl Faults {
     /// None yet.
     pub fn new(sim: &Sim) -> Faults {
-        Faults(Rc::new(Core { sim: sim.clone(), is_armed: Cell::new(false), rules: TaskCell::default() }))
+        Faults(Rc::new(Core {
+            sim: sim.clone(),
+            is_armed: Cell::new(false),
+            rules: TaskCell::default(),
+            power_cut: Cell::new(None),
+        }))
     }
 
     /// Replaces all rules; they count from 0. Rules that leave something to chance draw from streams of
@@ -301,6 +317,11 @@ impl Faults {
         rules.iter().map(count).collect()
     }
 
+    /// Has a rule cut the power since the last call? If so, whether pages under way may be torn by that.
+    pub fn take_power_cut(&self) -> Option<bool> {
+        self.0.power_cut.take()
+    }
+
     /// Are there rules?
     #[inline]
     pub fn is_armed(&self) -> bool {
@@ -325,6 +346,7 @@ impl Faults {
             self.0.sim.trace().note(self.0.sim.now(), 0, "fault", active.rule.kind.name, 0, purpose);
             match active.rule.effect {
                 Effect::Delay(span_ns) => struck.delay_ns = struck.delay_ns.saturating_add(span_ns),
+                Effect::CutPower { torn } => self.0.power_cut.set(Some(torn)),
                 effect => {
                     struck.effect = Some(effect);
                     break;

@@ -46,6 +46,18 @@ enum InFlight {
     Erase(BlockId),
 }
 
+/// What a power cut leaves of an operation.
+#[derive(Clone, Copy)]
+enum Left {
+    Before,
+    Halfway,
+    Done,
+}
+
+impl Left {
+    const OF_A_CUT: [Left; 3] = [Left::Before, Left::Halfway, Left::Done];
+}
+
 /// One plane of one die.
 struct Unit {
     resource: Resource,
@@ -372,20 +384,30 @@ impl FlashPort {
     /// there, torn or done; an erase in flight is not begun, done, or has left any page untouched, torn or
     /// looking erased, by `rng`.
     pub fn media_image(&self, rng: &mut Rng) -> Vec<u8> {
+        self.image_after(&mut |rng| Left::OF_A_CUT[rng.below(3) as usize], rng)
+    }
+
+    /// As [`FlashPort::media_image`], and nothing is torn: an operation in flight has not begun or is done.
+    pub fn untorn_media_image(&self, rng: &mut Rng) -> Vec<u8> {
+        self.image_after(&mut |rng| if rng.one_in(2) { Left::Before } else { Left::Done }, rng)
+    }
+
+    /// What would be on the medium if every operation in flight were left as `left` says.
+    fn image_after(&self, left: &mut dyn FnMut(&mut Rng) -> Left, rng: &mut Rng) -> Vec<u8> {
         let core = &*self.0;
         let mut media = core.media.borrow().fork();
         for unit in &core.units {
             match &*unit.in_flight.borrow() {
                 None => {}
-                Some(InFlight::Program { ppa, data, spare }) => match rng.below(3) {
-                    0 => {}
-                    1 => media.tear(*ppa),
-                    _ => media.program(*ppa, data, spare),
+                Some(InFlight::Program { ppa, data, spare }) => match left(rng) {
+                    Left::Before => {}
+                    Left::Halfway => media.tear(*ppa),
+                    Left::Done => media.program(*ppa, data, spare),
                 },
-                Some(InFlight::Erase(block)) => match rng.below(3) {
-                    0 => {}
-                    1 => self.half_erase(&mut *media, *block, rng),
-                    _ => media.erase(*block),
+                Some(InFlight::Erase(block)) => match left(rng) {
+                    Left::Before => {}
+                    Left::Halfway => self.half_erase(&mut *media, *block, rng),
+                    Left::Done => media.erase(*block),
                 },
             }
         }
