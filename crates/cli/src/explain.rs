@@ -1,5 +1,7 @@
 //! `kvdrive explain`: every step of one command.
 
+use std::path::PathBuf;
+
 use clap::{Args, ValueEnum};
 use kvdrive_lab::config::Document;
 use kvdrive_lab::explain::{Explanation, Kind, explain};
@@ -8,13 +10,16 @@ use kvdrive_lab::report::grouped;
 use kvdrive_sim::TraceEntry;
 
 use crate::output;
-use crate::settings::Settings;
+use crate::settings::{Settings, fault_rules};
 
 /// Options of `explain`.
 #[derive(Args)]
 pub struct Explain {
     /// Which command
     command: CommandName,
+    /// Rules by which the drive fails, a TOML file (`kvdrive list faults`)
+    #[arg(long, value_name = "FILE")]
+    faults: Option<PathBuf>,
     #[command(flatten)]
     settings: Settings,
 }
@@ -43,8 +48,9 @@ impl Explain {
         let document = self.settings.document()?;
         self.refuse_unlooked_at(&document)?;
         in_model_time(&document.config()?)?;
+        let rules = fault_rules(self.faults.as_ref(), &document)?;
         let sources = document.time_sources();
-        output::print(&table(&explain(&document, kind)?, &sources));
+        output::print(&table(&explain(&document, kind, &rules)?, &sources));
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 
 use clap::{Args, ValueEnum};
 use kvdrive_device::controller::ENGINES;
+use kvdrive_device::faults::FAULTS;
 use kvdrive_device::flash::media::MEDIA;
 use kvdrive_device::flash::timing::TIMINGS;
 use kvdrive_device::packing::PACKINGS;
@@ -27,10 +28,11 @@ enum Kind {
     Engines,
     Dram,
     Media,
+    Faults,
     Timings,
 }
 
-const KINDS: [(Kind, &str); 8] = [
+const KINDS: [(Kind, &str); 9] = [
     (Kind::Profiles, "profiles"),
     (Kind::Workloads, "workloads"),
     (Kind::Transfers, "transfers"),
@@ -38,6 +40,7 @@ const KINDS: [(Kind, &str); 8] = [
     (Kind::Engines, "engines"),
     (Kind::Dram, "dram"),
     (Kind::Media, "media"),
+    (Kind::Faults, "faults"),
     (Kind::Timings, "timings"),
 ];
 
@@ -71,6 +74,7 @@ fn rows(kind: Kind) -> Vec<(&'static str, &'static str)> {
         Kind::Packings => PACKINGS.iter().map(|row| (row.name, row.origin)).collect(),
         Kind::Engines => ENGINES.iter().map(|row| (row.name, row.origin)).collect(),
         Kind::Dram => DRAM_POINTS.iter().map(|row| (row.name, row.origin)).collect(),
+        Kind::Faults => FAULTS.iter().map(|row| (row.name, row.origin)).collect(),
         Kind::Media => MEDIA.iter().map(|row| (row.name, row.origin)).collect(),
         Kind::Timings => TIMINGS.iter().map(|row| (row.name, row.origin)).collect(),
     }

@@ -7,6 +7,7 @@ mod batch;
 mod bench;
 mod claims;
 mod compare;
+mod crash;
 mod explain;
 mod figure;
 mod list;
@@ -48,6 +49,11 @@ enum Command {
     Run(run::Run),
     /// Runs every combination of the given methods, policies and workloads and prints them side by side.
     Compare(compare::Compare),
+    /// Cuts the power at events of a run and checks what comes back; exit status 1 if a pair is lost.
+    ///
+    /// Without --ops it does 2000 operations, without --num on 1000 pairs; a --config file, --set and --scale
+    /// have their own.
+    Crash(crash::Crash),
     /// Shows every step of one command: time, room, bytes, purpose.
     Explain(explain::Explain),
     /// Says of every published claim whether it comes true here; exit status 1 if one regressed.
@@ -66,7 +72,7 @@ enum Command {
     Bench(bench::Bench),
     /// Finds the thresholds of the adaptive transfer method by exploratory runs.
     Tune(tune::Tune),
-    /// Lists what there is: profiles, workloads, transfers, packings, engines, DRAM points, media, timings.
+    /// Lists what there is: profiles, workloads, transfers, packings, engines, DRAM points, media, timings, faults.
     List(list::List),
     /// Prints a whole configuration as TOML, every number with its source.
     Config(settings::Settings),
@@ -78,6 +84,7 @@ fn main() {
         None => arguments.tour.run(),
         Some(Command::Run(run)) => run.run(),
         Some(Command::Compare(compare)) => compare.run(),
+        Some(Command::Crash(crash)) => crash.run(),
         Some(Command::Explain(explain)) => explain.run(),
         Some(Command::Claims(claims)) => claims.run(),
         Some(Command::Figure(figure)) => figure.run(),

@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use kvdrive_lab::output::check_apart;
-use kvdrive_lab::run::run;
+use kvdrive_lab::run::run_faulty;
 use kvdrive_lab::wall::{WallOptions, run_wall};
 use kvdrive_sim::wall::Pace;
 
 use crate::output;
 use crate::progress::Bars;
-use crate::settings::Settings;
+use crate::settings::{Settings, fault_rules};
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum PaceName {
@@ -30,6 +30,9 @@ pub struct Run {
     /// Wall clock: records the run for `kvdrive replay`
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
+    /// Rules by which the drive fails, a TOML file (`kvdrive list faults`); in model time
+    #[arg(long, value_name = "FILE")]
+    faults: Option<PathBuf>,
     /// Writes the report as JSON to a file, or to standard output (-) instead of the tables
     #[arg(long, value_name = "FILE|-")]
     json: Option<String>,
@@ -41,13 +44,16 @@ impl Run {
         let document = self.settings.document_of_run()?;
         let mut files: Vec<_> =
             self.settings.config.iter().map(|path| ("--config", Some(path.as_path()))).collect();
+        files.push(("--faults", self.faults.as_deref()));
         files.push(("--record", self.record.as_deref()));
         files.push(("--json", output::json_file(self.json.as_ref())));
         check_apart(&files)?;
         output::check_json(self.json.as_ref())?;
+        let rules = fault_rules(self.faults.as_ref(), &document)?;
         let bars = Bars::new(&["running".to_owned()]);
         let progress = |done, total| bars.update(0, done, total);
         let report = if document.config()?.run.clock == "wall" {
+            anyhow::ensure!(self.faults.is_none(), "--faults: only in model time (--clock virtual)");
             let pace = match self.pace {
                 None | Some(PaceName::Model) => Pace::Model,
                 Some(PaceName::Off) => Pace::Off,
@@ -59,7 +65,7 @@ impl Run {
                 "--record: only a wall-time run can be recorded (--clock wall)"
             );
             anyhow::ensure!(self.pace.is_none(), "--pace: only a wall-time run has one (--clock wall)");
-            run(&document, &progress)?
+            run_faulty(&document, &rules, &progress)?
         };
         if self.json.as_deref() != Some("-") {
             output::print(&report.to_string());

@@ -8,11 +8,14 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
+use kvdrive_device::faults::{Effect, Rule};
 use kvdrive_lab::config::{
     Assigned, Config, ConfigError, DEFAULT_PROFILE, Document, Media, Scale, default_profile,
 };
+use kvdrive_lab::faults;
 use kvdrive_lab::input::read_text;
 use kvdrive_lab::output::shown;
+use kvdrive_lab::setup;
 
 /// Reads a count. The message of the standard library says nothing of what would be right.
 pub fn count(text: &str) -> Result<u64, String> {
@@ -25,6 +28,25 @@ pub fn at_least_one(text: &str) -> Result<u64, String> {
         .ok()
         .filter(|count| *count > 0)
         .ok_or_else(|| "allowed: a whole number from 1 on, in digits".to_owned())
+}
+
+/// The rules of a file, for the drive of `document`.
+pub fn fault_rules(file: Option<&PathBuf>, document: &Document) -> anyhow::Result<Vec<Rule>> {
+    let (rules, cuts_power) = crash_rules(file, document)?;
+    anyhow::ensure!(
+        !cuts_power,
+        "--faults: power-cut rules are for kvdrive crash, which checks what is left"
+    );
+    Ok(rules)
+}
+
+/// As [`fault_rules`], and whether one of them cuts the power.
+pub fn crash_rules(file: Option<&PathBuf>, document: &Document) -> anyhow::Result<(Vec<Rule>, bool)> {
+    let Some(path) = file else { return Ok((Vec::new(), false)) };
+    let geometry = setup::drive(&document.config()?).flash.geometry();
+    let rules = faults::rules(&shown(path), &read_text(path)?, &geometry)?;
+    let cuts_power = rules.iter().any(|rule| matches!(rule.effect, Effect::CutPower { .. }));
+    Ok((rules, cuts_power))
 }
 
 /// What drive, what work.

@@ -116,9 +116,9 @@ fn deal(drive: &Controller, queues: &[Rc<IoQueue>], deal_ns: Ns) {
 }
 
 /// One I/O thread.
-fn run(drive: &Controller, thread: u32, queue: &IoQueue) {
+fn run(drive: &Rc<Controller>, thread: u32, queue: &IoQueue) {
     drive.cores.run_as(Thread::Io(thread));
     loop {
-        handle(drive, &queue.take(), true);
+        handle(drive, queue.take(), true);
     }
 }

@@ -16,6 +16,7 @@ use crate::controller::{BLOCK, Controller, ControllerConfig, ENGINES, EngineRow}
 use crate::engines::hash::HashConfig;
 use crate::engines::lsm::LsmConfig;
 use crate::engines::{Engine, EngineCounters, Utilization};
+use crate::faults::Faults;
 use crate::firmware::Cores;
 use crate::flash::media::file::Moment;
 use crate::flash::media::{self, Media, MediaOptions};
@@ -240,9 +241,9 @@ impl Drive {
         };
         let namespace = (row.start)(parts, link, image.as_deref())?;
         let costs = config.controller.costs;
-        let identity = owner.identity;
+        let (identity, faults) = (owner.identity, flash.faults().clone());
         let controller =
-            Controller::new(link.clone(), cores.clone(), costs, journal.clone(), identity, namespace);
+            Controller::new(link.clone(), cores.clone(), costs, journal.clone(), identity, faults, namespace);
         controller.start(sim, config.controller.dispatch);
         if journal.is_kept() {
             journal.checkpoint(&controller.namespace.protected_image());
@@ -301,6 +302,17 @@ impl Drive {
     /// drive ends.
     pub fn write_failure(&self) -> Option<WriteFailure> {
         self.journal.write_failure()
+    }
+
+    /// As [`Drive::survivors`], and no page is torn: what was under way is as before or as afterwards.
+    pub fn survivors_untorn(&self, rng: &mut Rng) -> Survivors {
+        let media = self.flash.untorn_media_image(rng);
+        Survivors { media, protected: self.controller.namespace.protected_image() }
+    }
+
+    /// The rules by which it fails; none as it comes up.
+    pub fn faults(&self) -> &Faults {
+        self.flash.faults()
     }
 
     /// Counters from power-on to now.

@@ -14,6 +14,7 @@
 //! | [`value_log`], [`page_buffer`], [`packing`] | where value bytes go |
 //! | [`ftl`] | logical pages on flash |
 //! | [`flash`] | channels, dies, blocks, pages: time and content; the media |
+//! | [`faults`] | rules by which flash and commands fail |
 //! | [`power`] | what survives a power cut |
 //! | [`identity`] | who a drive is |
 //! | [`drive`] | all of it together |
@@ -22,6 +23,7 @@ pub mod controller;
 pub mod dispatch;
 pub mod drive;
 pub mod engines;
+pub mod faults;
 pub mod firmware;
 pub mod flash;
 pub mod ftl;

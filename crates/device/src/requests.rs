@@ -36,6 +36,7 @@ use kvdrive_spec::{Command, Cqe, Key, Sqe, Status, Store, StoreOptions, Write, o
 
 use crate::controller::{Controller, send, targets};
 use crate::engines::Engine;
+use crate::faults;
 use crate::firmware::Role;
 use crate::namespaces::kv::{Found, KvNamespace, PairAnswer, Unfinished, Walk};
 use crate::namespaces::{Answer, NSID};
@@ -47,22 +48,28 @@ const LIST_MAX_BYTES: u32 = 2 << 20;
 /// One firmware context: takes commands and completes them, for as long as the drive has power.
 pub fn serve(drive: Rc<Controller>) {
     loop {
-        let fetched = drive.link.next_command();
-        handle(&drive, &fetched, false);
+        handle(&drive, drive.link.next_command(), false);
     }
 }
 
 /// A fetched command, to its completion; `is_decoded` if somebody has spent the time of that on it already.
-pub(crate) fn handle(drive: &Controller, fetched: &Fetched, is_decoded: bool) {
-    let completion = match fetched.turn {
-        None => execute_any(drive, fetched, is_decoded),
-        Some(turn) => {
-            fetched.queue.wait_turn(turn);
-            let completion = execute_any(drive, fetched, is_decoded);
-            fetched.queue.end_turn();
-            completion
-        }
-    };
+pub(crate) fn handle(drive: &Rc<Controller>, fetched: Fetched, is_decoded: bool) {
+    let Some(fetched) = faults::commands::pass(drive, fetched) else { return };
+    let completion = in_turn(&fetched, || execute_any(drive, &fetched, is_decoded));
+    complete(drive, &fetched, completion);
+}
+
+/// Does `execute` when it is the command's turn.
+pub(crate) fn in_turn(fetched: &Fetched, execute: impl FnOnce() -> Option<Cqe>) -> Option<Cqe> {
+    let Some(turn) = fetched.turn else { return execute() };
+    fetched.queue.wait_turn(turn);
+    let completion = execute();
+    fetched.queue.end_turn();
+    completion
+}
+
+/// Tells the host what came of a command. `None`: it was a quiet one, of which the host hears by a later one.
+pub(crate) fn complete(drive: &Controller, fetched: &Fetched, completion: Option<Cqe>) {
     drive.commands.set(drive.commands.get() + 1);
     let Some(cqe) = completion else { return };
     let changes = || is_for_namespace(fetched) && drive.namespace.changes(&fetched.sqe);
@@ -113,7 +120,19 @@ pub(crate) fn completion_of(fetched: &Fetched, answer: Answer) -> Cqe {
 
 /// Executes a command for pairs. `None`: it is quiet, and a later one of its queue completes for it.
 pub(crate) fn execute<E: Engine>(drive: &KvNamespace<E>, fetched: &Fetched) -> Option<Cqe> {
-    let answer = answer_to(drive, fetched);
+    conclude(drive, fetched, answer_to(drive, fetched))
+}
+
+/// Answers a command for pairs that is not executed. A value that its queue has begun lacks its part for good.
+pub(crate) fn refuse<E: Engine>(drive: &KvNamespace<E>, fetched: &Fetched, status: Status) -> Option<Cqe> {
+    if fetched.turn.is_some() {
+        drive.discard_value(&fetched.queue);
+    }
+    conclude(drive, fetched, Err(status))
+}
+
+/// What the host hears of a command's answer.
+fn conclude<E: Engine>(drive: &KvNamespace<E>, fetched: &Fetched, answer: Answer) -> Option<Cqe> {
     let in_turn = fetched.turn.is_some() && fetched.sqe.opcode != opcode::CXL_STORE;
     if in_turn && answer == Err(Status::COMMAND_INTERRUPTED) {
         // A long value may need the windows' half of the buffer too. The next try must find it free, and

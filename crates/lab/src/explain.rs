@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use kvdrive_content::{Pattern, Piece, Region};
 use kvdrive_device::Drive;
+use kvdrive_device::faults::Rule;
 use kvdrive_host::modelled::{Driver, Host};
 use kvdrive_link::{Link, LocalMemory};
 use kvdrive_sim::{Ns, Resource, Sim, TraceEntry};
@@ -43,15 +44,15 @@ pub struct Explanation {
     pub value_bytes: u32,
 }
 
-/// Runs one command of `kind` on a drive that holds one pair, and records it.
-pub fn explain(document: &Document, kind: Kind) -> anyhow::Result<Explanation> {
+/// Runs one command of `kind` on a drive that holds one pair, and records it. `rules` are what may strike it.
+pub fn explain(document: &Document, kind: Kind, rules: &[Rule]) -> anyhow::Result<Explanation> {
     let config = document.config()?;
     let sim = Sim::new();
     let memory = Rc::new(LocalMemory::new());
     let link = Link::new(&sim, setup::link(&config), memory.clone());
     let core = Rc::new(Resource::new(&sim, "host.core", config.host.cores));
     let explanation = sim.block_on(|| {
-        let _drive = Drive::power_on(&sim, &link, &setup::drive(&config), None)?;
+        let drive = Drive::power_on(&sim, &link, &setup::drive(&config), None)?;
         let host = Host::connect(link.clone(), memory, core, setup::host_costs(&config))?;
         let driver = setup::drivers(&config, &host)?.remove(0);
         let value_bytes = config.workload.value_size;
@@ -59,6 +60,7 @@ pub fn explain(document: &Document, kind: Kind) -> anyhow::Result<Explanation> {
         if kind != Kind::Store {
             driver.store(present, content(present, value_bytes))?;
         }
+        drive.faults().set(rules, config.run.seed);
         let began = sim.now();
         sim.trace().start();
         let result = perform(&driver, kind, present, value_bytes);

@@ -3,8 +3,10 @@
 pub mod bench;
 pub mod claims;
 pub mod config;
+pub mod crash;
 pub mod experiments;
 pub mod explain;
+pub mod faults;
 pub mod figure;
 pub mod html;
 pub mod input;

@@ -162,6 +162,9 @@ pub struct Report {
     /// What the engine's structures take of the DRAM, in bytes.
     #[serde(skip_serializing_if = "Named::is_empty")]
     pub dram: Named<u64>,
+    /// Rules by which the drive failed, in their order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub faults: Vec<Fault>,
     /// What loading the drive took, if the workload begins with pairs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub precondition: Option<Precondition>,
@@ -187,6 +190,19 @@ pub struct Precondition {
     /// What the engine counted.
     #[serde(skip_serializing_if = "Named::is_empty")]
     pub engine: Named<u64>,
+}
+
+/// What became of one rule by which the drive fails.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Fault {
+    /// The rule's name.
+    pub rule: String,
+    /// What kind of fault it is.
+    pub fault: &'static str,
+    /// Commands or flash operations that it matched, until it was used up.
+    pub matched: u64,
+    /// How often it struck.
+    pub fired: u64,
 }
 
 /// Operations, by whether and how they were answered.

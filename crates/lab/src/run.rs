@@ -22,6 +22,7 @@ use std::rc::Rc;
 
 use kvdrive_content::{Pattern, Piece, Region};
 use kvdrive_device::engines::KNOWN_AHEAD;
+use kvdrive_device::faults::{FaultCount, Rule};
 use kvdrive_device::{Counters, Drive};
 use kvdrive_host::modelled::{Driver, Host};
 use kvdrive_link::{Link, LocalMemory, Traffic};
@@ -47,9 +48,16 @@ pub fn run(document: &Document, progress: Progress<'_>) -> anyhow::Result<Report
     run_counted(document, progress).map(|(report, _)| report)
 }
 
+/// As [`run`], with rules by which the drive fails. They hold from the first measured operation on: what a
+/// workload begins with is loaded without them.
+pub fn run_faulty(document: &Document, rules: &[Rule], progress: Progress<'_>) -> anyhow::Result<Report> {
+    let (mut reports, _) = run_all(std::slice::from_ref(document), rules, progress)?;
+    Ok(reports.pop().expect("a report for the run"))
+}
+
 /// As [`run`], and says how many events of the simulation it took, from power-on to the end.
 pub fn run_counted(document: &Document, progress: Progress<'_>) -> anyhow::Result<(Report, u64)> {
-    let (mut reports, events) = run_all(std::slice::from_ref(document), progress)?;
+    let (mut reports, events) = run_all(std::slice::from_ref(document), &[], progress)?;
     Ok((reports.pop().expect("a report for the run"), events))
 }
 
@@ -58,10 +66,14 @@ pub fn run_counted(document: &Document, progress: Progress<'_>) -> anyhow::Resul
 /// # Errors
 /// Two of them describe different drives or hosts, or a run fails.
 pub fn run_session(documents: &[Document], progress: Progress<'_>) -> anyhow::Result<Vec<Report>> {
-    run_all(documents, progress).map(|(reports, _)| reports)
+    run_all(documents, &[], progress).map(|(reports, _)| reports)
 }
 
-fn run_all(documents: &[Document], progress: Progress<'_>) -> anyhow::Result<(Vec<Report>, u64)> {
+fn run_all(
+    documents: &[Document],
+    rules: &[Rule],
+    progress: Progress<'_>,
+) -> anyhow::Result<(Vec<Report>, u64)> {
     let configs = documents.iter().map(Document::config).collect::<Result<Vec<_>, _>>()?;
     for config in &configs[1..] {
         let same = Config { workload: configs[0].workload.clone(), ..config.clone() } == configs[0];
@@ -69,7 +81,7 @@ fn run_all(documents: &[Document], progress: Progress<'_>) -> anyhow::Result<(Ve
     }
     let stopwatch = Stopwatch::start();
     let bench = Bench::new(&configs[0])?;
-    let outcomes = bench.sim.block_on(|| bench.measure(&configs, progress))?;
+    let outcomes = bench.sim.block_on(|| bench.measure(&configs, rules, progress))?;
     let mut reports = Vec::with_capacity(outcomes.len());
     for ((outcome, document), config) in outcomes.into_iter().zip(documents).zip(&configs) {
         reports.push(outcome.into_report(document, config)?);
@@ -151,6 +163,7 @@ pub(crate) struct Snapshot {
     pub dram: Vec<(&'static str, u64)>,
     pub resources: Vec<(String, kvdrive_sim::ResourceStatistics)>,
     pub recovery_ns: Ns,
+    pub faults: Vec<FaultCount>,
 }
 
 impl Bench {
@@ -162,7 +175,12 @@ impl Bench {
         Ok(Bench { sim, link, memory, core })
     }
 
-    fn measure(&self, configs: &[Config], progress: Progress<'_>) -> anyhow::Result<Vec<Outcome>> {
+    fn measure(
+        &self,
+        configs: &[Config],
+        rules: &[Rule],
+        progress: Progress<'_>,
+    ) -> anyhow::Result<Vec<Outcome>> {
         let config = &configs[0];
         let drive = Rc::new(Drive::power_on(&self.sim, &self.link, &setup::drive(config), None)?);
         let host = Host::connect(
@@ -184,7 +202,10 @@ impl Bench {
             let mut notes = stream.workload.borrow().notes().to_vec();
             let tell = |now| progress(done + now, total);
             match &before {
-                None => loading = self.load(&stream, config, &drivers, &tell)?,
+                None => {
+                    loading = self.load(&stream, config, &drivers, &tell)?;
+                    drive.faults().set(rules, config.run.seed);
+                }
                 Some(before) => {
                     notes.push(format!("behind {} {} on the same drive", before.name, before.distribution));
                 }
@@ -296,6 +317,7 @@ impl Snapshot {
             dram: drive.dram(),
             resources,
             recovery_ns: drive.recovery_ns(),
+            faults: drive.faults().counts(),
         }
     }
 }

@@ -17,6 +17,7 @@ use crate::drive::{DriveConfig, PowerOnError, Start, start};
 use crate::engines::Engine;
 use crate::engines::hash::{self, HashEngine};
 use crate::engines::lsm::{self, LsmEngine};
+use crate::faults::Faults;
 use crate::firmware::{Cores, copy_ns};
 use crate::identity::Identity;
 use crate::namespaces::{Namespace, block};
@@ -155,22 +156,25 @@ pub struct Controller {
     pub(crate) journal: Journal,
     pub(crate) namespace: Rc<dyn Namespace>,
     pub(crate) identity: Identity,
+    pub(crate) faults: Faults,
     pub(crate) commands: Cell<u64>,
 }
 
 impl Controller {
     /// A controller in front of `namespace`, whose firmware runs on `cores`. Nothing is served before
     /// [`Controller::start`]. `journal` is where protected state is kept, if it is; `identity` is told to
-    /// hosts.
+    /// hosts; `faults` strike commands.
     pub fn new(
         link: Rc<Link>,
         cores: Cores,
         costs: Costs,
         journal: Journal,
         identity: Identity,
+        faults: Faults,
         namespace: Rc<dyn Namespace>,
     ) -> Rc<Controller> {
-        Rc::new(Controller { link, cores, costs, journal, namespace, identity, commands: Cell::new(0) })
+        let commands = Cell::new(0);
+        Rc::new(Controller { link, cores, costs, journal, namespace, identity, faults, commands })
     }
 
     /// Starts whoever takes commands.

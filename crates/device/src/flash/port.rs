@@ -28,6 +28,7 @@ use super::purpose::Purpose;
 use super::spare::Spare;
 use super::timing::{self, Moved, Timing};
 use super::{FlashConfig, Operation};
+use crate::faults::{Effect, Faults, Moment, Struck, Subject};
 
 /// A page that cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -49,6 +50,18 @@ impl InFlight {
     fn is_program_of(&self, page: Ppa) -> bool {
         matches!(self, InFlight::Program { ppa, .. } if *ppa == page)
     }
+}
+
+/// What a power cut leaves of an operation.
+#[derive(Clone, Copy)]
+enum Left {
+    Before,
+    Halfway,
+    Done,
+}
+
+impl Left {
+    const OF_A_CUT: [Left; 3] = [Left::Before, Left::Halfway, Left::Done];
 }
 
 /// One plane of one die.
@@ -91,6 +104,7 @@ struct Core {
     /// By block, the only page that may be programmed next.
     next_page: TaskCell<Vec<u32>>,
     media: TaskCell<Box<dyn Media>>,
+    faults: Faults,
     /// Called before the medium is changed.
     before_change: OnceCell<Box<dyn Fn()>>,
     reads: [Cell<u64>; Purpose::COUNT],
@@ -146,6 +160,7 @@ impl FlashPort {
             units: (0..geometry.units()).map(unit).collect(),
             next_page: TaskCell::new(vec![UNKNOWN; geometry.blocks() as usize]),
             media: TaskCell::new(media),
+            faults: Faults::new(sim),
             before_change: OnceCell::new(),
             reads: Default::default(),
             programs: Default::default(),
@@ -162,6 +177,17 @@ impl FlashPort {
     /// The executor it runs on.
     pub fn sim(&self) -> &Sim {
         &self.0.sim
+    }
+
+    /// The rules by which the drive fails: flash here, commands elsewhere.
+    pub fn faults(&self) -> &Faults {
+        &self.0.faults
+    }
+
+    /// What strikes an operation on `block`.
+    fn strike(&self, moment: Moment, block: BlockId, purpose: Purpose) -> Struck {
+        let die = self.0.geometry.die_of(block);
+        self.0.faults.strike(moment, Subject::Flash { purpose, die, block: block.0 })
     }
 
     /// `false`: there is no flash; programs vanish and reads find erased pages.
@@ -219,10 +245,18 @@ impl FlashPort {
         let charged = self.is_charged(Operation::Read, purpose, unit);
         let held = unit.resource.acquire();
         unit.wait_until(|in_flight| !in_flight.iter().any(|other| other.is_program_of(ppa)));
+        let struck = self.strike(Moment::Read, block, purpose);
+        core.sim.sleep(struck.delay_ns);
         if charged {
             core.timing.before(Operation::Read, unit.channel, moved);
         }
-        let page = take(&**core.media.borrow());
+        if struck.effect == Some(Effect::Flip) {
+            self.change().flip(ppa);
+        }
+        let mut page = take(&**core.media.borrow());
+        if struck.effect == Some(Effect::Unreadable) && !matches!(page, MediaPage::Erased) {
+            page = MediaPage::Damaged;
+        }
         let held = core.timing.holds_units().then_some(held);
         if charged {
             core.timing.after(Operation::Read, unit.channel, moved);
@@ -258,6 +292,8 @@ impl FlashPort {
         }
         self.step_block(block, core.geometry.page_of(ppa));
         unit.in_flight.borrow_mut().push_back(InFlight::Program { ppa, data: data.clone(), spare });
+        let struck = self.strike(Moment::Program, block, purpose);
+        core.sim.sleep(struck.delay_ns);
         let held = core.timing.holds_units().then_some(held);
         if charged {
             core.timing.after(Operation::Program, unit.channel, moved);
@@ -265,6 +301,9 @@ impl FlashPort {
         unit.wait_until(|in_flight| in_flight.front().is_some_and(|first| first.is_program_of(ppa)));
         unit.end_first();
         self.change().program(ppa, &data, &spare);
+        if struck.effect == Some(Effect::Flip) {
+            self.change().flip(ppa);
+        }
         bump(&core.programs[purpose.index()]);
         drop(held);
         self.note(since, "program", core.geometry.page_bytes, purpose);
@@ -282,6 +321,8 @@ impl FlashPort {
         let held = unit.resource.acquire();
         unit.wait_until(VecDeque::is_empty);
         unit.in_flight.borrow_mut().push_back(InFlight::Erase(block));
+        let struck = self.strike(Moment::Erase, block, purpose);
+        core.sim.sleep(struck.delay_ns);
         if self.is_charged(Operation::Erase, purpose, unit) {
             core.timing.before(Operation::Erase, unit.channel, Moved::Nothing);
             core.timing.after(Operation::Erase, unit.channel, Moved::Nothing);
@@ -360,11 +401,23 @@ impl FlashPort {
     /// looking erased, by `rng`. Of several programs of one unit none has begun before the one ahead of it is
     /// done.
     pub fn media_image(&self, rng: &mut Rng) -> Vec<u8> {
+        self.image_after(&mut |rng| Left::OF_A_CUT[rng.below(3) as usize], rng)
+    }
+
+    /// As [`FlashPort::media_image`], and nothing is torn: an operation in flight has not begun or is done.
+    pub fn untorn_media_image(&self, rng: &mut Rng) -> Vec<u8> {
+        self.image_after(&mut |rng| if rng.one_in(2) { Left::Before } else { Left::Done }, rng)
+    }
+
+    /// What would be on the medium if every operation in flight were left as `left` says.
+    fn image_after(&self, left: &mut dyn FnMut(&mut Rng) -> Left, rng: &mut Rng) -> Vec<u8> {
         let core = &*self.0;
         let mut media = core.media.borrow().fork();
         for unit in &core.units {
             for operation in &*unit.in_flight.borrow() {
-                if !self.cut(operation, &mut *media, rng) {
+                let left = left(rng);
+                self.cut(operation, left, &mut *media, rng);
+                if !matches!(left, Left::Done) {
                     break;
                 }
             }
@@ -372,17 +425,15 @@ impl FlashPort {
         media.image()
     }
 
-    /// Leaves on `media` what a power cut leaves of an operation; `false` when that is not all of it.
-    fn cut(&self, operation: &InFlight, media: &mut dyn Media, rng: &mut Rng) -> bool {
-        let done = rng.below(3);
-        match (operation, done) {
-            (_, 0) => {}
-            (InFlight::Program { ppa, .. }, 1) => media.tear(*ppa),
-            (InFlight::Program { ppa, data, spare }, _) => media.program(*ppa, data, spare),
-            (InFlight::Erase(block), 1) => self.half_erase(media, *block, rng),
-            (InFlight::Erase(block), _) => media.erase(*block),
+    /// Leaves on `media` what a power cut leaves of an operation.
+    fn cut(&self, operation: &InFlight, left: Left, media: &mut dyn Media, rng: &mut Rng) {
+        match (operation, left) {
+            (_, Left::Before) => {}
+            (InFlight::Program { ppa, .. }, Left::Halfway) => media.tear(*ppa),
+            (InFlight::Program { ppa, data, spare }, Left::Done) => media.program(*ppa, data, spare),
+            (InFlight::Erase(block), Left::Halfway) => self.half_erase(media, *block, rng),
+            (InFlight::Erase(block), Left::Done) => media.erase(*block),
         }
-        done == 2
     }
 
     fn half_erase(&self, media: &mut dyn Media, block: BlockId, rng: &mut Rng) {

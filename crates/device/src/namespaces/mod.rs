@@ -18,6 +18,7 @@ use kvdrive_sim::Ns;
 use kvdrive_spec::{Cqe, Key, Sqe, Status};
 
 use crate::engines::{EngineCounters, Utilization};
+use crate::requests::completion_of;
 
 /// The namespace that a drive has.
 pub const NSID: u32 = 1;
@@ -40,6 +41,12 @@ pub trait Namespace {
     /// Executes a command of an I/O queue that names this namespace, decoded and in its turn. `None`: nothing
     /// is posted for it, as the host asked.
     fn execute(&self, fetched: &Fetched) -> Option<Cqe>;
+
+    /// Answers such a command with `status` instead of executing it, in its turn. `None` as of
+    /// [`Namespace::execute`].
+    fn refuse(&self, fetched: &Fetched, status: Status) -> Option<Cqe> {
+        Some(completion_of(fetched, Err(status)))
+    }
 
     /// Does a command alter what is stored? Such a one is refused by a read-only drive.
     fn changes(&self, sqe: &Sqe) -> bool;

@@ -6,6 +6,7 @@ use kvdrive_content::Region;
 use kvdrive_device::Identity;
 use kvdrive_device::controller::Controller;
 use kvdrive_device::dispatch::Dispatch;
+use kvdrive_device::faults::Faults;
 use kvdrive_device::firmware::Cores;
 use kvdrive_device::namespaces::kv::KvNamespace;
 use kvdrive_device::power::Journal;
@@ -44,8 +45,16 @@ fn rig(dispatch: Dispatch) -> Rig {
     let config = rig::controller_config(dispatch);
     let (journal, identity) = (Journal::default(), Identity::default());
     let namespace = KvNamespace::new(link.clone(), &config, journal.clone(), engine);
-    Controller::new(link.clone(), cores.clone(), config.costs, journal, identity, namespace)
-        .start(&sim, dispatch);
+    Controller::new(
+        link.clone(),
+        cores.clone(),
+        config.costs,
+        journal,
+        identity,
+        Faults::new(&sim),
+        namespace,
+    )
+    .start(&sim, dispatch);
     let queue = link.create_queue(64);
     Rig { sim, link, cores, memory, queue }
 }

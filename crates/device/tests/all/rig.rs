@@ -6,6 +6,7 @@ use std::rc::Rc;
 use kvdrive_device::Identity;
 use kvdrive_device::controller::{Controller, ControllerConfig, Costs};
 use kvdrive_device::dispatch::Dispatch;
+use kvdrive_device::faults::Faults;
 use kvdrive_device::firmware::{Cores, Roles};
 use kvdrive_device::namespaces::kv::KvNamespace;
 use kvdrive_device::power::Journal;
@@ -95,9 +96,10 @@ pub fn start_with(
     let link = Link::new(sim, link, memory);
     let config = controller_config(dispatch);
     let cores = Cores::new(sim, dispatch.roles());
-    let (journal, identity) = (Journal::default(), Identity::default());
+    let (journal, identity, faults) = (Journal::default(), Identity::default(), Faults::new(sim));
     let namespace = KvNamespace::new(link.clone(), &config, journal.clone(), engine);
-    let controller = Controller::new(link.clone(), cores, config.costs, journal, identity, namespace.clone());
+    let controller =
+        Controller::new(link.clone(), cores, config.costs, journal, identity, faults, namespace.clone());
     controller.start(sim, dispatch);
     (link, namespace)
 }

@@ -18,6 +18,7 @@ mod sections;
 
 pub use assigned::Assigned;
 pub use document::{Document, Origin};
+pub(crate) use quantity::parse as parse_quantity;
 pub(crate) use scale::DRAM_KEYS;
 pub use scale::{DRAM_POINTS, DramPoint, Scale};
 pub use sections::{

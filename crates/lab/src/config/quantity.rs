@@ -21,7 +21,7 @@ fn units(key: &str) -> Units {
 ///
 /// # Errors
 /// What is wrong with it, in a few words.
-pub(super) fn parse(key: &str, text: &str) -> Result<i64, String> {
+pub(crate) fn parse(key: &str, text: &str) -> Result<i64, String> {
     let text = text.trim();
     let end = text.find(|c: char| !(c.is_ascii_digit() || "._-+".contains(c))).unwrap_or(text.len());
     let (number, unit) = (text[..end].replace('_', ""), text[end..].trim());

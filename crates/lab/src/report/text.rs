@@ -17,6 +17,7 @@ impl fmt::Display for Report {
         f.write_str(&self.traffic())?;
         f.write_str(&self.flash())?;
         f.write_str(&self.amplification())?;
+        f.write_str(&self.faults())?;
         f.write_str(&self.precondition())?;
         f.write_str(&self.engine())?;
         f.write_str(&self.dram_table())?;
@@ -192,6 +193,18 @@ impl Report {
             self.if_operated(bytes(ratio(copied, self.ops.answered() as f64))),
         ];
         table.row("", &cells);
+        table.finish()
+    }
+
+    /// What became of the rules by which the drive fails, if there are any.
+    fn faults(&self) -> String {
+        if self.faults.is_empty() {
+            return String::new();
+        }
+        let mut table = Table::new("FAULTS", &["fault", "matched", "fired"], COUNTED);
+        for fault in &self.faults {
+            table.row(&fault.rule, &[fault.fault.to_owned(), grouped(fault.matched), grouped(fault.fired)]);
+        }
         table.finish()
     }
 

@@ -1,6 +1,7 @@
 //! From what was seen and counted to a report.
 
 use kvdrive_device::controller::ENGINES;
+use kvdrive_device::faults::FaultCount;
 use kvdrive_link::Traffic;
 use kvdrive_sim::{Histogram, Summary};
 
@@ -73,6 +74,7 @@ impl Outcome {
             memcpy: report::Memcpy { bytes: counters.engine.memcpy_bytes, ns: counters.engine.memcpy_ns },
             engine: details(&began, &drained),
             dram: drained.dram.iter().copied().collect(),
+            faults: drained.faults.into_iter().map(fault).collect(),
             precondition: loading.map(|loading| loading.into_report(config)),
             resources,
             value_bytes: report::ValueBytes { stored, retrieved: seen.read_bytes.iter().sum() },
@@ -97,6 +99,11 @@ impl Loading {
             engine: details(&self.began, &self.ended),
         }
     }
+}
+
+fn fault(count: FaultCount) -> report::Fault {
+    let FaultCount { name, kind, matched, fired } = count;
+    report::Fault { rule: name, fault: kind, matched, fired }
 }
 
 /// Bytes moved for each that was stored, if any was.

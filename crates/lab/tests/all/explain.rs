@@ -45,7 +45,7 @@ fn follow_each_other(document: &Document) {
     let config = document.config().expect("it is whole");
     let name = format!("{} {}", config.engine.name, config.host.transfer);
     for kind in [Kind::Store, Kind::Retrieve, Kind::Delete, Kind::Exist, Kind::List, Kind::Seek] {
-        let explanation = explain(document, kind).expect("it runs");
+        let explanation = explain(document, kind, &[]).expect("it runs");
         assert!(explanation.status.is_success());
         let mut at = 0;
         for step in &explanation.steps {
@@ -62,7 +62,8 @@ fn every_byte_is_among_the_steps() {
         [("prp", 128, 4184), ("piggyback", 35, 88), ("piggyback", 128, 264), ("hybrid", 4096 + 32, 4272)]
     {
         let settings = [format!("host.transfer={method}"), format!("workload.value_size={bytes}")];
-        let explanation = explain(&document(&[&settings[0], &settings[1]]), Kind::Store).expect("it runs");
+        let explanation =
+            explain(&document(&[&settings[0], &settings[1]]), Kind::Store, &[]).expect("it runs");
         let crossed: u64 =
             explanation.steps.iter().filter(|step| step.room == "link").map(|step| step.bytes).sum();
         assert_eq!(crossed, payload_bytes, "{method}, {bytes} B");
@@ -81,7 +82,8 @@ fn asking_for_a_window_is_told_apart_from_the_store() {
         ("piggyback", 128, 0, 264),
     ] {
         let settings = [format!("host.transfer={method}"), format!("workload.value_size={bytes}")];
-        let explanation = explain(&document(&[&settings[0], &settings[1]]), Kind::Store).expect("it runs");
+        let explanation =
+            explain(&document(&[&settings[0], &settings[1]]), Kind::Store, &[]).expect("it runs");
         let (ahead, store) = explanation.steps.split_at(explanation.asking);
         let crossed = |steps: &[TraceEntry]| -> u64 {
             steps.iter().filter(|step| step.room == "link").map(|step| step.bytes).sum()

@@ -491,6 +491,18 @@ impl Media for FileMedia {
         self.backing.write_at(self.header_at(ppa), &[UNREADABLE; SPARE_USED_BYTES]);
     }
 
+    /// One bit, in a byte that the page's address chooses.
+    fn flip(&mut self, ppa: Ppa) {
+        if let MediaPage::Programmed(_) = self.read(ppa) {
+            let at = self.data_at(ppa) + u64::from(ppa.0 % self.geometry.page_bytes);
+            let mut byte = [0];
+            // One that the machine cannot read is damaged already.
+            if self.backing.read_at(at, &mut byte).is_ok() {
+                self.backing.write_at(at, &[byte[0] ^ 1 << (ppa.0 % 8)]);
+            }
+        }
+    }
+
     fn blank(&mut self, ppa: Ppa) {
         self.backing.write_at(self.header_at(ppa), &[0; SPARE_USED_BYTES]);
     }

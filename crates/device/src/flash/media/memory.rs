@@ -167,6 +167,14 @@ impl<K: Keep> Media for Memory<K> {
         self.set(ppa, Cell::Torn);
     }
 
+    /// Pages in memory have no check before they become an image: what it would say is noted.
+    fn flip(&mut self, ppa: Ppa) {
+        if let Some(Cell::Held(page)) = self.cell(ppa) {
+            let spare = Box::new(page.spare());
+            self.set(ppa, Cell::Unreadable(spare));
+        }
+    }
+
     fn blank(&mut self, ppa: Ppa) {
         if self.cell(ppa).is_some() {
             self.set(ppa, Cell::Blank);

@@ -91,6 +91,10 @@ pub trait Media {
     /// leaves.
     fn tear(&mut self, ppa: Ppa);
 
+    /// Alters a bit of a programmed page's data, so that its check tells. Its header stays whole. Nothing
+    /// happens to a page that is not programmed.
+    fn flip(&mut self, ppa: Ppa);
+
     /// Makes one page look erased: an interrupted erase can leave that, too.
     fn blank(&mut self, ppa: Ppa);
 

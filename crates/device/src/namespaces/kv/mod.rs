@@ -101,6 +101,10 @@ impl<E: Engine> Namespace for KvNamespace<E> {
         requests::execute(self, fetched)
     }
 
+    fn refuse(&self, fetched: &Fetched, status: Status) -> Option<Cqe> {
+        requests::refuse(self, fetched, status)
+    }
+
     fn changes(&self, sqe: &Sqe) -> bool {
         Command::decode(sqe).is_ok_and(|command| requests::changes_pairs(&command))
     }

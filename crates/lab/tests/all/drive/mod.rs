@@ -4,6 +4,7 @@
 mod bench;
 mod collection;
 mod corruption;
+mod faults;
 mod flat;
 mod journal;
 mod kill;

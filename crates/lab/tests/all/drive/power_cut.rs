@@ -1,178 +1,52 @@
-//! Power cuts at every event. The run goes on; beside it, what would survive at this event is recovered in a
-//! fresh drive, which must hold every acknowledged pair with its bytes, the command under way wholly or not
-//! at all, and nothing else. Recovery itself is cut at one of its own events now and then.
+//! Power cuts at every event ([`kvdrive_lab::crash`]): whatever drive, what was acknowledged is there afterwards.
 
-use std::cell::{Cell, RefCell};
-use std::rc::Rc;
-
-use kvdrive_content::{Piece, Region};
+use kvdrive_content::{Pattern, Piece};
 use kvdrive_device::controller::ENGINES;
-use kvdrive_device::flash::FlashPort;
 use kvdrive_device::packing::PACKINGS;
-use kvdrive_device::power::Survivors;
-use kvdrive_host::modelled::Driver;
-use kvdrive_lab::config::Document;
+use kvdrive_lab::crash::{Cuts, Ledger, Verdict, crash, crash_workload};
+use kvdrive_lab::faults::rules;
+use kvdrive_lab::setup;
+use kvdrive_lab::workload::{Op, ValueSpec, Workload};
 use kvdrive_link::transfer::METHODS;
 use kvdrive_sim::{Rng, Sim};
-use kvdrive_spec::{Key, Status};
 
-use super::bench::{
-    Bench, Oracle, ROUND_ROBIN_ON_FLAT, SIZES, Stored, check_all, document, is_value, key, step,
-    usual_and_flat, value,
-};
-
-/// What the application knows at an event.
-#[derive(Clone)]
-struct Known {
-    acknowledged: Oracle,
-    /// The command under way: its key, and the value it gives it (`None`: it deletes it).
-    under_way: Option<(Key, Option<Stored>)>,
-}
+use super::bench::{Bench, ROUND_ROBIN_ON_FLAT, SIZES, document, key, usual_and_flat};
 
 /// Stores and deletes of few keys, so that overwriting, deleting and collecting happen.
-fn application(driver: Driver, known: Rc<RefCell<Known>>, ops: u64, small_keys: bool, seed: u64) {
-    let mut rng = Rng::stream(seed, "application");
-    for _ in 0..ops {
-        let key = key(rng.below(12), small_keys);
-        let bytes = SIZES[rng.below(SIZES.len() as u64) as usize];
-        let stored = rng.below(5).checked_sub(1).map(|_| Stored { version: rng.next_u64(), bytes });
-        known.borrow_mut().under_way = Some((key, stored));
-        let result = match stored {
-            Some(stored) => driver.store(key, Piece::Pattern(value(&key, stored))),
-            None => driver.delete(key),
-        };
-        let mut known = known.borrow_mut();
-        known.under_way = None;
-        match (result, stored) {
-            (Ok(()), Some(stored)) => drop(known.acknowledged.pairs.insert(key, stored)),
-            (Ok(()), None) => drop(known.acknowledged.pairs.remove(&key)),
-            (Err(Status::CAPACITY_EXCEEDED), Some(_)) => {}
-            (Err(status), _) => panic!("{key:?} {stored:?}: {status}"),
-        }
-    }
-}
-
-/// Cuts a run of `ops` commands at every `every`-th event.
-fn cut_everywhere(settings: &[String], ops: u64, every: u64, seed: u64) {
-    let document = document(settings);
-    let small_keys = settings.iter().any(|setting| setting == "lsm.layout=published");
-    let bench = Bench::new(&document, Sim::new());
-    bench.sim.step_every_event();
-    let drive = bench.sim.block_on(|| bench.power_on(None)).expect("an empty drive comes up");
-    let driver = bench.sim.block_on(|| bench.connect());
-    let known = Known { acknowledged: Oracle::of(&bench), under_way: None };
-    let known = Rc::new(RefCell::new(known));
-    let known_there = known.clone();
-    bench.sim.spawn(move || application(driver, known_there, ops, small_keys, seed));
-    let mut rng = Rng::stream(seed, "cuts");
-    let first = rng.below(every);
-    let mut cuts = 0;
-    for event in 0.. {
-        if !bench.sim.step() {
-            break;
-        }
-        if event % every == first {
-            let survivors = drive.survivors(&mut rng);
-            let known = known.borrow().clone();
-            let survivors =
-                if cuts % 7 == 3 { cut_recovery(&document, survivors, &mut rng) } else { survivors };
-            recover_and_check(&document, &survivors, known, small_keys, cuts % 5 == 0, &mut rng);
-            cuts += 1;
-        }
-    }
-    assert!(cuts > ops / every, "{cuts} cuts of {ops} commands");
-    bench.sim.clear();
-}
-
-/// A fresh drive takes what survived, is compared with what was known, and, if `go_on`, works on for a while.
-fn recover_and_check(
-    document: &Document,
-    survivors: &Survivors,
-    known: Known,
+struct FewKeys {
+    rng: Rng,
     small_keys: bool,
-    go_on: bool,
-    rng: &mut Rng,
-) {
-    let bench = Bench::new(document, Sim::new());
-    bench.sim.block_on(|| {
-        let drive = bench.power_on(Some(survivors)).expect("a drive comes back after a power cut");
-        let driver = bench.connect();
-        let Known { mut acknowledged, under_way } = known;
-        if let Some((key, stored)) = under_way {
-            settle_under_way(&driver, &mut acknowledged, key, stored);
-        }
-        check_all(&driver, &acknowledged);
-        if go_on {
-            for _ in 0..40 {
-                step(&driver, &mut acknowledged, rng, 12, small_keys);
-            }
-            check_all(&driver, &acknowledged);
-        }
-        // What a recovered drive counts as live is what lives: only images of somebody else's say too little.
-        let miscounted = drive.engine_details().into_iter().find(|(name, _)| *name == "miscounted_bytes");
-        assert!(miscounted.is_none_or(|(_, bytes)| bytes == 0), "{miscounted:?}");
-    });
-    bench.sim.clear();
 }
 
-/// The command that was under way happened wholly or not at all; the oracle follows what is found.
-fn settle_under_way(driver: &Driver, oracle: &mut Oracle, key: Key, stored: Option<Stored>) {
-    let mut region = Region::new();
-    let found = driver.retrieve(key, &mut region);
-    let is = |stored: &Stored| found == Ok(stored.bytes) && is_value(&region, &key, *stored);
-    let before = oracle.pairs.get(&key).copied();
-    let absent = found == Err(Status::KEY_NOT_FOUND);
-    let as_before = before.map_or(absent, |before| is(&before));
-    let as_after = stored.map_or(absent, |after| is(&after));
-    assert!(as_before || as_after, "{key:?} is neither {before:?} nor {stored:?}: {found:?}");
-    if as_before {
-        return;
-    }
-    match stored {
-        Some(stored) => drop(oracle.pairs.insert(key, stored)),
-        None => drop(oracle.pairs.remove(&key)),
+impl Workload for FewKeys {
+    fn next(&mut self) -> Op {
+        let key = key(self.rng.below(12), self.small_keys);
+        let bytes = SIZES[self.rng.below(SIZES.len() as u64) as usize];
+        match self.rng.below(5) {
+            0 => Op::Delete { key },
+            _ => Op::Store { key, value: ValueSpec { bytes, version: self.rng.next_u64() } },
+        }
     }
 }
 
-/// Begins recovery and cuts it at a random one of its events. Nothing that was protected has been
-/// acknowledged anew, so the protected image is the one recovery began with.
-fn cut_recovery(document: &Document, survivors: Survivors, rng: &mut Rng) -> Survivors {
-    let bench = Rc::new(Bench::new(document, Sim::new()));
-    bench.sim.step_every_event();
-    let flash: Rc<RefCell<Option<FlashPort>>> = Rc::default();
-    let done = Rc::new(Cell::new(false));
-    let task = {
-        let (bench, flash, done, survivors) = (bench.clone(), flash.clone(), done.clone(), survivors.clone());
-        move || {
-            let config = kvdrive_lab::setup::drive(&bench.config);
-            let watch = |port: &FlashPort| drop(flash.borrow_mut().replace(port.clone()));
-            let drive = kvdrive_device::Drive::power_on_watched(
-                &bench.sim,
-                &bench.link,
-                &config,
-                Some(&survivors),
-                &watch,
-            );
-            drive.expect("a drive comes back after a power cut");
-            done.set(true);
-        }
+/// Cuts a run of `ops` commands as `cuts` says.
+fn cut(settings: &[String], ops: u64, cuts: Cuts, seed: u64) -> Verdict {
+    let small_keys = settings.iter().any(|setting| setting == "lsm.layout=published");
+    let own = [format!("workload.ops={ops}"), format!("run.seed={seed}")];
+    let build = |seed| {
+        let workload = FewKeys { rng: Rng::stream(seed, "application"), small_keys };
+        Ok(Box::new(workload) as Box<dyn Workload>)
     };
-    bench.sim.spawn(task);
-    let mut media = survivors.media;
-    // Reservoir of one: every event is as likely to be the cut.
-    for event in 1.. {
-        if !bench.sim.step() || done.get() {
-            break;
-        }
-        let port = flash.borrow().clone();
-        if let Some(port) = port
-            && rng.one_in(event)
-        {
-            media = port.media_image(rng);
-        }
-    }
-    bench.sim.clear();
-    Survivors { media, protected: survivors.protected }
+    let verdict = crash_workload(&document(&[&own, settings].concat()), &[], cuts, &build).expect("it runs");
+    assert_eq!(verdict.lost, None, "{settings:?}");
+    assert_eq!(verdict.operations, ops, "{settings:?}");
+    verdict
+}
+
+/// Cuts it at every `every`-th event.
+fn cut_everywhere(settings: &[String], ops: u64, every: u64, seed: u64) {
+    let verdict = cut(settings, ops, Cuts::Every(every), seed);
+    assert!(verdict.cuts > ops / every, "{} cuts of {ops} commands", verdict.cuts);
 }
 
 /// The full product takes long; `cargo test -- --ignored the_full_product` runs it.
@@ -260,4 +134,78 @@ fn while_garbage_is_collected() {
             settings.into_iter().chain(ROUND_ROBIN_ON_FLAT.iter().map(|setting| (*setting).to_owned()));
         cut_everywhere(&flat.collect::<Vec<_>>(), 700, 397, 6);
     }
+}
+
+/// Several commands are under way at once, some of one key.
+#[test]
+fn at_depth_eight() {
+    for row in ENGINES {
+        let settings = [format!("engine.name={}", row.name), "host.depth=8".into(), "host.queues=2".into()];
+        cut_everywhere(&settings, 200, 23, 6);
+    }
+}
+
+/// What is drawn at a cut depends on its event alone.
+#[test]
+fn one_cut_is_repeated_without_the_others() {
+    let settings = ["host.depth=4".to_owned()];
+    let all = cut(&settings, 40, Cuts::Random(30), 7);
+    assert_eq!((all.cuts, cut(&settings, 40, Cuts::Random(30), 7)), (30, all.clone()));
+    let one = cut(&settings, 40, Cuts::At(all.events / 2), 7);
+    assert_eq!((one.cuts, one.events), (1, all.events));
+}
+
+/// Where a rule says, in the middle of programs and erases, with workloads of the table.
+#[test]
+fn where_rules_cut() {
+    for (torn, at) in [("true", "program"), ("false", "program"), ("true", "erase"), ("false", "erase")] {
+        let document = document(&[
+            "workload.name=ycsb-a",
+            "workload.num=60",
+            "workload.ops=1200",
+            "workload.value_size=16000",
+        ]);
+        let text = format!("[[rule]]\nfault = \"power-cut\"\nat = \"{at}\"\ntorn = {torn}\ntimes = 5\n");
+        let geometry = setup::drive(&document.config().unwrap()).flash.geometry();
+        let rules = rules("faults.toml", &text, &geometry).expect("a rule");
+        let verdict = crash(&document, &rules, Cuts::Rules).expect("it runs");
+        assert_eq!((verdict.lost, verdict.cuts), (None, 5), "torn {torn} at {at}");
+    }
+}
+
+/// A checker that accepts everything would pass all tests above.
+#[test]
+fn what_is_lost_is_told() {
+    let bench = Bench::new(&document::<&str>(&[]), Sim::new());
+    bench.sim.block_on(|| {
+        let _drive = bench.power_on(None).expect("an empty drive comes up");
+        let driver = bench.connect();
+        let value = |version| ValueSpec { bytes: 300, version };
+        let store = |ledger: &mut Ledger, number, version| {
+            let ticket = ledger.begin(key(number, true), Some(value(version)));
+            ledger.end(key(number, true), ticket, Ok(()));
+        };
+        let mut known = Ledger::default();
+        for number in 0..3 {
+            let key = key(number, true);
+            driver.store(key, Piece::Pattern(Pattern::of_value(&key, number, 300))).expect("there is room");
+            store(&mut known, number, number);
+        }
+        assert_eq!(known.clone().check(&driver, false), Ok((3, 0)));
+        let told = |known: &Ledger, change: &dyn Fn(&mut Ledger)| {
+            let mut ledger = known.clone();
+            change(&mut ledger);
+            ledger.check(&driver, false).expect_err("something is wrong")
+        };
+        let missing = told(&known, &|ledger| store(ledger, 3, 3));
+        assert!(missing.starts_with("00000003: key does not exist (87h); it may have"), "{missing}");
+        let old = told(&known, &|ledger| store(ledger, 2, 7));
+        assert!(old.starts_with("00000002: 300 bytes; it may have"), "{old}");
+        let alien = told(&Ledger::default(), &|ledger| {
+            store(ledger, 0, 0);
+            store(ledger, 1, 1);
+        });
+        assert_eq!(alien, "00000002: is listed and not there");
+    });
+    bench.sim.clear();
 }

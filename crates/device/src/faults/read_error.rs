@@ -1,0 +1,16 @@
+//! `read-error`: a page cannot be read, this time. What is on flash stays as it is.
+//!
+//! The flash of the model has no retries of its own: the error is what is left behind all of them. A host
+//! gets 88h for a value that lies there; an FTL that was about to move the page marks it as lost.
+
+use super::{Effect, FaultKind, Moment};
+
+/// The row of `read-error` in [`super::FAULTS`].
+pub const KIND: FaultKind = FaultKind {
+    name: "read-error",
+    origin: "a page of flash cannot be read, this time; a host gets 88h",
+    moments: &[Moment::Read],
+    keys: &[],
+    example: "",
+    effect: |_| Ok(Effect::Unreadable),
+};

@@ -1,0 +1,280 @@
+//! Every kind of fault, on every engine: it fires, is counted, stops, and changes nothing else. Whatever is
+//! answered while it does is right or an error.
+
+use std::collections::BTreeMap;
+
+use kvdrive_content::{Piece, Region};
+use kvdrive_device::controller::ENGINES;
+use kvdrive_device::faults::{Effect, FAULTS, FaultKind, Moment, Rule};
+use kvdrive_host::modelled::Driver;
+use kvdrive_lab::config::Document;
+use kvdrive_lab::explain::{Kind, explain};
+use kvdrive_lab::faults::rules;
+use kvdrive_lab::report::Report;
+use kvdrive_lab::run::{run, run_faulty};
+use kvdrive_lab::setup;
+use kvdrive_link::transfer::METHODS;
+use kvdrive_sim::{Rng, Sim};
+use kvdrive_spec::{Key, Status};
+
+use super::bench::{Bench, SIZES, Stored, document, is_value, key, value};
+
+fn parse(document: &Document, text: &str) -> anyhow::Result<Vec<Rule>> {
+    let config = document.config().expect("a test's configuration is valid");
+    rules("faults.toml", text, &setup::drive(&config).flash.geometry())
+}
+
+/// A rule of this kind at this moment that is due as `when` says.
+fn rule_text(kind: &FaultKind, moment: Moment, when: &str) -> String {
+    let (name, example, at) = (kind.name, kind.example, moment.name());
+    format!("[[rule]]\nfault = \"{name}\"\nat = \"{at}\"\n{example}\n{when}\n")
+}
+
+/// What may lie under a key: one state after a command that succeeded, several after one that failed.
+#[derive(Default)]
+struct Possible(BTreeMap<Key, Vec<Option<Stored>>>);
+
+impl Possible {
+    fn of(&mut self, key: Key) -> &mut Vec<Option<Stored>> {
+        self.0.entry(key).or_insert_with(|| vec![None])
+    }
+
+    /// A command that would make it `state` was answered `result`.
+    fn note(&mut self, key: Key, state: Option<Stored>, result: Result<(), Status>) {
+        match result {
+            Ok(()) => *self.of(key) = vec![state],
+            // The drive is full and says so before it changes anything.
+            Err(Status::CAPACITY_EXCEEDED) => {}
+            Err(_) => self.of(key).push(state),
+        }
+    }
+
+    /// Retrieves, and holds that what comes back may be there. An error says nothing.
+    fn check(&mut self, driver: &Driver, key: Key) -> Result<(), Status> {
+        let mut region = Region::new();
+        let found = driver.retrieve(key, &mut region);
+        let states = self.of(key);
+        let fits = |state: &Option<Stored>| match (found, state) {
+            (Ok(bytes), Some(stored)) => bytes == stored.bytes && is_value(&region, &key, *stored),
+            (Err(Status::KEY_NOT_FOUND), None) => true,
+            _ => false,
+        };
+        match found {
+            Ok(_) | Err(Status::KEY_NOT_FOUND) => {
+                let state = states.iter().copied().find(fits);
+                let state = state.unwrap_or_else(|| panic!("{key:?}: {found:?}, expected {states:?}"));
+                *states = vec![state];
+                Ok(())
+            }
+            Err(status) => Err(status),
+        }
+    }
+}
+
+/// Random commands under `rules`: everything that is answered is right or an error. Returns the errors, in
+/// order, each with the number of its command.
+fn work(driver: &Driver, possible: &mut Possible, rng: &mut Rng, steps: u64) -> Vec<(u64, Status)> {
+    let mut errors = Vec::new();
+    for number in 0..steps {
+        let key = key(rng.below(24), false);
+        let result = match rng.below(10) {
+            0..=4 => {
+                let bytes = SIZES[rng.below(SIZES.len() as u64) as usize];
+                let stored = Stored { version: rng.next_u64(), bytes };
+                let result = driver.store(key, Piece::Pattern(value(&key, stored)));
+                possible.note(key, Some(stored), result);
+                result
+            }
+            5 => {
+                let result = driver.delete(key);
+                possible.note(key, None, result);
+                result
+            }
+            6 => driver.exist(key).map(|_| ()),
+            _ => possible.check(driver, key),
+        };
+        if let Err(status) = result {
+            errors.push((number, status));
+        }
+    }
+    errors
+}
+
+/// A drive of its own for each rule: 3 that match pass, then each second is struck, three times.
+fn fires_and_stops(settings: &[String], kind: &FaultKind, moment: Moment) {
+    let document = document(settings);
+    let rules =
+        parse(&document, &rule_text(kind, moment, "after = 3\nevery = 2\ntimes = 3")).expect("a rule");
+    let what = format!("{} at {} with {settings:?}", kind.name, moment.name());
+    let bench = Bench::new(&document, Sim::new());
+    bench.sim.block_on(|| {
+        let drive = bench.power_on(None).expect("an empty drive comes up");
+        let driver = bench.connect();
+        let (mut possible, mut rng) = (Possible::default(), Rng::stream(3, "commands"));
+        assert_eq!(work(&driver, &mut possible, &mut rng, 150), [], "{what}: nothing was asked for");
+        drive.faults().set(&rules, 1);
+        let count = || drive.faults().counts().remove(0);
+        let mut failed = 0;
+        for _ in 0..40 {
+            if count().fired == 3 {
+                break;
+            }
+            failed += work(&driver, &mut possible, &mut rng, 100).len();
+            drive.drain();
+        }
+        let count = count();
+        assert_eq!((count.matched, count.fired), (9, 3), "{what}");
+        // A command that is struck is one that fails, and spoils none of those around it.
+        let refuses = matches!(rules[0].effect, Effect::Refuse(_) | Effect::Lose(_));
+        let allowed = if refuses { 1..=3 } else { 0..=0 };
+        assert!(moment != Moment::Command || allowed.contains(&failed), "{what}: {failed} failed");
+        // What was altered on flash is lost; nothing else fails any more.
+        let errors = work(&driver, &mut possible, &mut rng, 200);
+        let lost = errors.iter().filter(|(_, status)| *status == Status::UNRECOVERED_ERROR).count();
+        assert_eq!(lost, errors.len(), "{what}: {errors:?}");
+        let damages = matches!(rules[0].effect, Effect::Flip | Effect::Unreadable);
+        assert!(lost == 0 || damages, "{what}: {errors:?}");
+    });
+    bench.sim.clear();
+}
+
+#[test]
+fn every_fault_fires_and_stops_on_every_engine() {
+    for row in ENGINES {
+        for kind in FAULTS {
+            for moment in kind.moments {
+                fires_and_stops(&[format!("engine.name={}", row.name)], kind, *moment);
+            }
+        }
+    }
+}
+
+/// Inline commands have turns, windows and halves of values to give back.
+#[test]
+fn commands_of_every_transfer_method_are_struck() {
+    for row in METHODS {
+        for kind in FAULTS.iter().filter(|kind| kind.moments.contains(&Moment::Command)) {
+            fires_and_stops(&[format!("host.transfer={}", row.name)], kind, Moment::Command);
+        }
+    }
+}
+
+/// A run on a drive that collects garbage.
+fn small_run(settings: &[&str]) -> Document {
+    let mut all =
+        vec!["workload.name=ycsb-a", "workload.num=60", "workload.ops=600", "workload.value_size=2000"];
+    all.extend(settings);
+    document(&all)
+}
+
+/// What a report says of everything but rules and the machine's time.
+fn plain(report: Report) -> Report {
+    let time = kvdrive_lab::report::Time { wall_s: 0.0, ..report.time };
+    Report { faults: Vec::new(), time, ..report }
+}
+
+#[test]
+fn a_rule_that_never_fires_changes_nothing() {
+    for row in ENGINES {
+        let engine = format!("engine.name={}", row.name);
+        let document = small_run(&[&engine]);
+        let without = plain(run(&document, &|_, _| {}).expect("it runs"));
+        for kind in FAULTS {
+            for moment in kind.moments {
+                let rules = parse(&document, &rule_text(kind, *moment, "after = 1000000")).expect("a rule");
+                let with = run_faulty(&document, &rules, &|_, _| {}).expect("it runs");
+                let [fault] = &with.faults[..] else { panic!("one rule, {:?}", with.faults) };
+                assert_eq!((fault.fault, fault.fired), (kind.name, 0));
+                assert_eq!(plain(with), without, "{} at {}, {}", kind.name, moment.name(), row.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_faults() {
+    let document = small_run(&["buffer.entries=8"]);
+    let text = "[[rule]]\nfault = \"read-error\"\nprobability = \"20%\"\n\
+                [[rule]]\nfault = \"delay\"\nat = \"program\"\nprobability = 0.3\ndelay_ns = \"1ms\"\n";
+    let rules = parse(&document, text).expect("rules");
+    let faulty = |document: &Document| run_faulty(document, &rules, &|_, _| {}).expect("it runs");
+    let first = faulty(&document);
+    assert!(first.faults.iter().all(|fault| fault.fired > 0), "{:?}", first.faults);
+    assert!(first.ops.errors > 0, "reads that fail are answered so");
+    let again = faulty(&document);
+    assert_eq!((&first.faults, plain(first.clone())), (&again.faults, plain(again.clone())));
+    let other = faulty(&small_run(&["buffer.entries=8", "run.seed=2"]));
+    assert_ne!(first.faults, other.faults);
+}
+
+#[test]
+fn a_fault_is_a_step_of_what_is_explained() {
+    let document = document::<&str>(&[]);
+    let rules = parse(&document, "[[rule]]\nfault = \"delay\"\nopcode = [\"write\"]\ndelay_ns = \"7us\"\n");
+    let without = explain(&document, Kind::Store, &[]).expect("it runs");
+    let with = explain(&document, Kind::Store, &rules.expect("a rule")).expect("it runs");
+    assert_eq!(with.latency_ns, without.latency_ns + 7_000);
+    let step = with.steps.iter().find(|step| step.room == "fault").expect("it is a step");
+    assert_eq!((step.what, step.purpose), ("delay", "write"));
+}
+
+#[test]
+fn rules_say_what_they_match() {
+    let document = document::<&str>(&[]);
+    let text = "[[rule]]\nfault = \"status\"\nstatus = \"key exists\"\nopcode = [\"02h\", \"exist\"]\n\
+                keys = [\"0x00\", \"k9\"]\nnamespace = 1\n";
+    let rule = parse(&document, text).expect("a rule").remove(0);
+    assert_eq!(rule.matches.opcodes, [0x02, 0x14]);
+    assert_eq!(rule.matches.keys, Some(Key::new(&[0]).unwrap()..=Key::new(b"k9").unwrap()));
+    assert_eq!((rule.name.as_str(), rule.matches.namespaces), ("status 1", vec![1]));
+}
+
+#[test]
+fn what_is_wrong_with_a_file_is_one_line_that_says_where() {
+    let document = document::<&str>(&[]);
+    let wrong = |text: &str| parse(&document, text).err().expect("it is wrong").to_string();
+    let table = [
+        ("[[rule]\n", "faults.toml:1:8: unclosed array table"),
+        ("rules = 1\n", "faults.toml:1:1: rules: unknown; the file has [[rule]] tables only"),
+        ("[[rule]]\ndie = 1\n", "faults.toml:1:1: fault: missing; there are read-error"),
+        ("[[rule]]\nfault = \"oops\"\n", "faults.toml:2:9: fault: no \"oops\"; there are read-error"),
+        (
+            "[[rule]]\nfault = \"flip\"\nat = \"erase\"\n",
+            "faults.toml:3:6: at: no \"erase\"; flip strikes at read, program",
+        ),
+        (
+            "[[rule]]\nfault = \"flip\"\nkey = \"a\"\n",
+            "faults.toml:3:1: key: a flip at a read does not look at it",
+        ),
+        (
+            "[[rule]]\nfault = \"flip\"\ndie = [0, 9]\n",
+            "faults.toml:3:11: die: expected a whole number, 0 to 1",
+        ),
+        (
+            "[[rule]]\nfault = \"flip\"\npurpose = \"x\"\n",
+            "faults.toml:3:11: purpose: no \"x\"; there are value",
+        ),
+        ("[[rule]]\nfault = \"flip\"\nnth = 2\ntimes = 1\n", "faults.toml:3:7: nth: is one time"),
+        ("[[rule]]\nfault = \"flip\"\nprobability = 7\n", "faults.toml:3:15: probability: expected 0 to 1"),
+        (
+            "[[rule]]\nfault = \"flip\"\nevery = 0\n",
+            "faults.toml:3:9: every: expected a whole number from 1 on",
+        ),
+        ("[[rule]]\nfault = \"status\"\n", "faults.toml:1:1: status: missing"),
+        ("[[rule]]\nfault = \"status\"\nstatus = \"00h\"\n", "faults.toml:3:10: status: success is no fault"),
+        ("[[rule]]\nfault = \"status\"\nstatus = \"x\"\n", "faults.toml:3:10: status: \"x\"; expected"),
+        (
+            "[[rule]]\nfault = \"delay\"\ndelay_ns = \"5 parsecs\"\n",
+            "faults.toml:3:12: delay_ns: unknown unit",
+        ),
+        (
+            "[[rule]]\nfault = \"lose\"\nkeys = [\"b\", \"a\"]\n",
+            "faults.toml:3:8: keys: expected [FIRST, LAST], in order",
+        ),
+        ("[[rule]]\nfault = \"lose\"\nkey = \"0x1\"\n", "faults.toml:3:7: key: \"0x1\": expected two"),
+    ];
+    let said = table.map(|(text, line)| (wrong(text), line));
+    let other: Vec<_> =
+        said.iter().filter(|(said, line)| !said.starts_with(line) || said.contains('\n')).collect();
+    assert!(other.is_empty(), "{other:#?}");
+}
