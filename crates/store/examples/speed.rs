@@ -90,7 +90,7 @@ fn main() {
     let only = arguments.next();
     for row in STORES.iter().filter(|row| only.as_ref().is_none_or(|only| only == row.name)) {
         // Room for three times the pairs, and for what every store needs beside them.
-        let count = (pairs * 32 * 3 / 4096 + (1 << 16)) as usize;
+        let count = (pairs * 32 * 3 / 4096 + (1 << 20)) as usize;
         let memory = Rc::new(Memory {
             pages: RefCell::new(vec![None; count]),
             blank: Rc::new(Region::new()),

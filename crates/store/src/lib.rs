@@ -17,6 +17,7 @@ pub mod cpu;
 mod frame;
 pub mod hashlog;
 mod key_hash;
+pub mod lsmtree;
 pub mod pages;
 mod records;
 mod space;
@@ -40,6 +41,8 @@ pub struct StoreOptions {
     pub hashlog: hashlog::HashlogOptions,
     /// Of `btree`.
     pub btree: btree::BtreeOptions,
+    /// Of `lsmtree`.
+    pub lsmtree: lsmtree::LsmtreeOptions,
 }
 
 /// A row of [`STORES`].
@@ -56,7 +59,7 @@ pub struct StoreRow {
 }
 
 /// Every store there is.
-pub const STORES: &[StoreRow] = &[hashlog::ROW, btree::ROW];
+pub const STORES: &[StoreRow] = &[hashlog::ROW, lsmtree::ROW, btree::ROW];
 
 /// The row with this name.
 pub fn store_row(name: &str) -> Option<&'static StoreRow> {

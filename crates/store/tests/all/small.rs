@@ -10,11 +10,23 @@ pub struct Small {
     pub options: StoreOptions,
     pub page_bytes: u32,
     pub pages: u64,
+    /// A full store takes puts again as soon as pairs were deleted. `lsmtree` does not: a merge that would
+    /// bring many deletes to what they delete may need more room than there is.
+    pub has_room_at_once: bool,
 }
 
 /// Every store in every variant. A row that is not known here comes with its defaults.
 pub fn all() -> Vec<Small> {
     STORES.iter().flat_map(variants).collect()
+}
+
+/// Options with which every store takes the longest values there are on 256 MiB.
+pub fn for_long_values() -> StoreOptions {
+    let mut options = StoreOptions::default();
+    options.lsmtree.write_buffer_size = 4 << 20;
+    options.lsmtree.max_bytes_for_level_base = 8 << 20;
+    options.lsmtree.target_file_size_base = 2 << 20;
+    options
 }
 
 fn variants(row: &'static StoreRow) -> Vec<Small> {
@@ -25,6 +37,7 @@ fn variants(row: &'static StoreRow) -> Vec<Small> {
         options: options.clone(),
         page_bytes,
         pages,
+        has_room_at_once: row.name != "lsmtree",
     };
     match row.name {
         "hashlog" => {
@@ -35,6 +48,25 @@ fn variants(row: &'static StoreRow) -> Vec<Small> {
             options.hashlog.write = WriteMode::Overlap;
             options.hashlog.blocks_under_way = 3;
             vec![wait, small("overlap", &options, 512, 20 * 8)]
+        }
+        "lsmtree" => {
+            let lsmtree = &mut options.lsmtree;
+            lsmtree.write_buffer_size = 2048;
+            lsmtree.level0_file_num_compaction_trigger = 2;
+            lsmtree.level0_slowdown_writes_trigger = 4;
+            lsmtree.level0_stop_writes_trigger = 6;
+            lsmtree.max_bytes_for_level_base = 8192;
+            lsmtree.max_bytes_for_level_multiplier = 4;
+            lsmtree.target_file_size_base = 4096;
+            lsmtree.block_size = 512;
+            let bare = small("bare", &options, 512, 960);
+            options.lsmtree.bloom_bits = 10;
+            options.lsmtree.row_cache_bytes = 2000;
+            options.lsmtree.block_size = 1024;
+            options.lsmtree.max_write_buffer_number = 3;
+            let caches = small("filter and cache", &options, 512, 1000);
+            options.lsmtree.wal = false;
+            vec![bare, caches, small("no log", &options, 512, 1000)]
         }
         "btree" => {
             options.btree.buffer_bytes = 16 * 512;

@@ -1,0 +1,585 @@
+//! `lsmtree`: a log-structured merge tree with its values in the tables, after LevelDB and RocksDB.
+//!
+//! ```text
+//!   pages   | manifest slot 0 | manifest slot 1 | write-ahead log, a ring | tables, anywhere ... |
+//! ```
+//!
+//! A pair goes to the log and to a memtable; a full memtable becomes a table of level 0; tables of level 0,
+//! which may share keys, are merged into level 1, and from there on down, each level one run of tables that
+//! share none. Options have RocksDB's names and defaults. What is not here: a block cache (blocks and filters
+//! of tables are in memory, data pages are read from the pages below), compression, column families.
+//!
+//! Flushes of memtables and merges are *jobs*: [`Store::background_step`] does one, whoever calls it. A reader
+//! or cursor keeps the tables it began with; pages of tables are given back when nobody has them any more and
+//! the manifest does not name them.
+
+mod bloom;
+mod cursor;
+mod jobs;
+mod layout;
+mod memtable;
+mod options;
+mod recovery;
+mod table;
+mod version;
+mod wal;
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::hash::BuildHasherDefault;
+use std::rc::Rc;
+
+use kvdrive_spec::Key;
+use lru::LruCache;
+
+pub use options::LsmtreeOptions;
+
+use crate::StoreRow;
+use crate::cpu::{Step, Thread, Turns};
+use crate::key_hash::KeyHasher;
+use crate::pages::Purpose;
+use crate::records::Flags;
+use crate::space::{Extent, FreePages};
+use crate::store::{Applied, Cursor, Ground, Recovered, Request, Space, Store, StoreError};
+use crate::value::{Kept, Value};
+use layout::Layout;
+use memtable::Memtable;
+use table::Table;
+use version::{Header, Version};
+use wal::{MOST_UNDER_WAY, Wal};
+
+/// The store's row.
+pub const ROW: StoreRow = StoreRow {
+    name: "lsmtree",
+    about: "memtables, tables and leveled merges, with RocksDB's options (SAKER's LSM-store)",
+    check: |options, page_bytes, pages, _threads| options.lsmtree.check(page_bytes, pages),
+    make: |options, ground| Rc::new(Lsmtree(Rc::new(Tree::new(&options.lsmtree, ground)))),
+};
+
+/// The store.
+struct Lsmtree(Rc<Tree>);
+
+/// What the store and its cursors share.
+struct Tree {
+    ground: Ground,
+    options: LsmtreeOptions,
+    layout: Layout,
+    state: RefCell<State>,
+    /// Whoever changes which tables there are.
+    installing: Turns,
+}
+
+/// Counts since the store was made.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counters {
+    flushes: u64,
+    merges: u64,
+    moves: u64,
+    merged_entries: u64,
+    slowed_puts: u64,
+    stopped_puts: u64,
+    row_cache_hits: u64,
+    row_cache_misses: u64,
+    filtered: u64,
+    blocks_read: u64,
+}
+
+/// What is in memory.
+struct State {
+    sequence: u64,
+    active: Rc<Memtable>,
+    /// Full memtables, oldest first.
+    full: VecDeque<Rc<Memtable>>,
+    wal: Wal,
+    version: Rc<Version>,
+    header: Header,
+    edition: u64,
+    free: FreePages,
+    /// Tables that the manifest does not name any more, and somebody may still read.
+    obsolete: Vec<Rc<Table>>,
+    is_flushing: bool,
+    is_merging: bool,
+    rows: LruCache<(u64, Key), Kept, BuildHasherDefault<KeyHasher>>,
+    row_bytes: u64,
+    /// A write failed: what was not certain may never be.
+    failed: Option<StoreError>,
+    counters: Counters,
+}
+
+/// Hashes and links of a cached row, bytes.
+const ROW_BYTES: u64 = 96;
+
+impl State {
+    /// The first position of the log that a memtable needs.
+    fn oldest_needed(&self) -> u64 {
+        self.full.front().unwrap_or(&self.active).wal_from
+    }
+
+    fn check(&self) -> Result<(), StoreError> {
+        self.failed.clone().map_or(Ok(()), Err)
+    }
+
+    /// The active memtable is full; another one begins.
+    fn rotate(&mut self) {
+        self.wal.close_page();
+        let next = Rc::new(Memtable::new(self.wal.next));
+        self.full.push_back(std::mem::replace(&mut self.active, next));
+    }
+
+    fn cache_row(&mut self, table: u64, key: Key, value: &Kept, most: u64) {
+        let own = match value {
+            Kept::Pattern(_) => value.clone(),
+            _ => Kept::Bytes(value.to_bytes().into()),
+        };
+        let bytes = |value: &Kept| match value {
+            // Counted with its length, as if it were bytes.
+            Kept::Pattern(pattern) => ROW_BYTES + u64::from(pattern.bytes),
+            other => ROW_BYTES + u64::from(other.bytes()),
+        };
+        self.row_bytes += bytes(&own);
+        if let Some((_, old)) = self.rows.push((table, key), own) {
+            self.row_bytes -= bytes(&old);
+        }
+        while self.row_bytes > most
+            && let Some((_, old)) = self.rows.pop_lru()
+        {
+            self.row_bytes -= bytes(&old);
+        }
+    }
+}
+
+/// What must be waited for before a put.
+enum Stall {
+    No,
+    /// The rate is limited.
+    Slow,
+    /// A job has to end first.
+    Stop,
+    /// There is no room, unless merges find some.
+    Full,
+}
+
+impl Tree {
+    fn new(options: &LsmtreeOptions, ground: Ground) -> Tree {
+        let layout = Layout::new(options, ground.pages.page_bytes(), ground.pages.pages());
+        let wal = Wal::new(&layout);
+        let state = State {
+            sequence: 0,
+            active: Rc::new(Memtable::new(0)),
+            full: VecDeque::new(),
+            wal,
+            version: Rc::default(),
+            header: Header::default(),
+            edition: 0,
+            free: FreePages::default(),
+            obsolete: Vec::new(),
+            is_flushing: false,
+            is_merging: false,
+            rows: LruCache::unbounded_with_hasher(BuildHasherDefault::default()),
+            row_bytes: 0,
+            failed: None,
+            counters: Counters::default(),
+        };
+        Tree {
+            ground,
+            options: options.clone(),
+            layout,
+            state: RefCell::new(state),
+            installing: Turns::default(),
+        }
+    }
+
+    fn work(&self, thread: Thread, steps: &[(Step, u64)]) {
+        self.ground.cpu.work(thread, steps);
+    }
+
+    fn free_bytes(&self) -> u64 {
+        self.state.borrow().free.pages() * u64::from(self.layout.page_bytes)
+    }
+
+    fn stall(&self, records: &[(Key, u32)]) -> Result<Stall, StoreError> {
+        let mut state = self.state.borrow_mut();
+        state.check()?;
+        let most_full = self.options.max_write_buffer_number as usize - 1;
+        if self.options.wal {
+            let pages = state.wal.pages_for(records.iter().map(|(key, bytes)| (key, *bytes))) + 1;
+            if !state.wal.could_have_room(pages) {
+                return Err(StoreError::Full);
+            }
+            if !state.wal.has_room(pages, state.oldest_needed()) {
+                if !state.active.is_empty() && state.full.len() < most_full {
+                    state.rotate();
+                }
+                return Ok(Stall::Stop);
+            }
+        }
+        if state.active.bytes.get() >= self.options.write_buffer_size {
+            if state.full.len() >= most_full {
+                return Ok(Stall::Stop);
+            }
+            state.rotate();
+        }
+        let top = state.version.levels[0].len();
+        if top >= self.options.level0_stop_writes_trigger as usize {
+            return Ok(Stall::Stop);
+        }
+        let bytes: u64 = records.iter().map(|(_, bytes)| u64::from(*bytes)).sum();
+        let free = state.free.pages() * u64::from(self.layout.page_bytes);
+        if free < self.options.reserve_bytes() + 2 * bytes {
+            return Ok(Stall::Full);
+        }
+        Ok(match top >= self.options.level0_slowdown_writes_trigger as usize {
+            true => Stall::Slow,
+            false => Stall::No,
+        })
+    }
+
+    /// Waits until records may be put. Suspends nobody between its last look and its return.
+    fn make_room(&self, thread: Thread, records: &[(Key, u32)], is_put: bool) -> Result<(), StoreError> {
+        let (mut is_slowed, mut merged) = (false, 0);
+        loop {
+            match self.stall(records)? {
+                Stall::No => return Ok(()),
+                Stall::Slow if is_slowed => return Ok(()),
+                Stall::Slow => {
+                    is_slowed = true;
+                    self.state.borrow_mut().counters.slowed_puts += 1;
+                    let bytes: u64 =
+                        records.iter().map(|(key, bytes)| key.len() as u64 + u64::from(*bytes)).sum();
+                    let span_ns = bytes * 1_000_000_000 / self.options.delayed_write_rate;
+                    self.ground.cpu.pause(thread, span_ns);
+                }
+                Stall::Stop => {
+                    self.state.borrow_mut().counters.stopped_puts += 1;
+                    self.ground.cpu.wake();
+                    if self.ground.has_background || !self.job(thread)? {
+                        self.ground.cpu.wait(thread);
+                    }
+                }
+                Stall::Full => {
+                    let before = self.free_bytes();
+                    self.reclaim(thread)?;
+                    if self.free_bytes() > before {
+                        continue;
+                    }
+                    // Merges give room back for as long as something is dead.
+                    merged += 1;
+                    let tables = self.state.borrow().version.tables().count();
+                    if merged > 4 * tables + 64 || !self.merge_for_room(thread)? {
+                        // Deletes go on: sooner or later they meet what they delete, and both are gone.
+                        if !is_put {
+                            return Ok(());
+                        }
+                        let is_held = !self.state.borrow().obsolete.is_empty();
+                        return Err(if is_held { StoreError::HeldByCursors } else { StoreError::Full });
+                    }
+                }
+            }
+        }
+    }
+
+    /// Writes closed pages of the log; waits only when many are under way, or for all of them.
+    fn write_wal(&self, thread: Thread, most_under_way: usize) -> Result<(), StoreError> {
+        loop {
+            let taken = self.state.borrow_mut().wal.take_closed();
+            let Some((first, run)) = taken else { break };
+            let bytes = run.len() as u64 * u64::from(self.layout.page_bytes);
+            self.work(thread, &[(Step::ChecksumByte, bytes)]);
+            let page = self.state.borrow().wal.page_of(first);
+            match self.ground.pages.start_write(thread, page, &run, Purpose::Wal) {
+                Ok(writing) => self.state.borrow_mut().wal.under_way.push_back((first, writing)),
+                Err(error) => return self.end_wal_write(first, Err(error.into())),
+            }
+            self.ground.cpu.wake();
+        }
+        loop {
+            let oldest = {
+                let mut state = self.state.borrow_mut();
+                if state.wal.under_way.len() <= most_under_way {
+                    return Ok(());
+                }
+                state.wal.under_way.pop_front().expect("more than none are under way")
+            };
+            let result = self.ground.pages.finish_write(thread, oldest.1);
+            self.end_wal_write(oldest.0, result.map_err(StoreError::from))?;
+        }
+    }
+
+    fn end_wal_write(&self, first: u64, result: Result<(), StoreError>) -> Result<(), StoreError> {
+        let mut state = self.state.borrow_mut();
+        state.wal.writing.remove(&first);
+        if let Err(error) = &result {
+            state.failed.get_or_insert(error.clone());
+        }
+        drop(state);
+        self.ground.cpu.wake();
+        result
+    }
+
+    /// Makes certain what is in memtables.
+    fn sync(&self, thread: Thread) -> Result<(), StoreError> {
+        self.state.borrow().check()?;
+        if !self.options.wal {
+            return self.flush_all(thread);
+        }
+        let upto = {
+            let mut state = self.state.borrow_mut();
+            state.wal.close_page();
+            state.wal.next
+        };
+        if self.state.borrow().wal.certain >= upto {
+            return Ok(());
+        }
+        loop {
+            self.write_wal(thread, 0)?;
+            self.state.borrow().check()?;
+            if self.state.borrow().wal.writing.first().is_none_or(|oldest| *oldest >= upto) {
+                break;
+            }
+            self.ground.cpu.wait(thread);
+        }
+        self.ground.pages.flush(thread, Purpose::Wal)?;
+        let mut state = self.state.borrow_mut();
+        state.wal.certain = state.wal.certain.max(upto);
+        Ok(())
+    }
+
+    /// Writes every memtable to a table.
+    fn flush_all(&self, thread: Thread) -> Result<(), StoreError> {
+        let last = {
+            let mut state = self.state.borrow_mut();
+            if !state.active.is_empty() {
+                state.rotate();
+            }
+            state.full.back().cloned()
+        };
+        let Some(last) = last else { return Ok(()) };
+        while self.state.borrow().full.iter().any(|full| Rc::ptr_eq(full, &last)) {
+            if !self.flush_job(thread)? {
+                self.ground.cpu.wait(thread);
+            }
+        }
+        Ok(())
+    }
+
+    fn apply(&self, thread: Thread, batch: &[Request<'_>]) -> Result<(), StoreError> {
+        let most = self.max_value_bytes();
+        let mut records = Vec::with_capacity(batch.len());
+        for (key, value) in batch.iter().map(Request::parts) {
+            let bytes = value.map_or(0, |value| value.bytes());
+            if bytes > most {
+                return Err(StoreError::ValueTooLong { bytes, most });
+            }
+            records.push((key, bytes));
+        }
+        let count = batch.len() as u64;
+        let copied: u64 = records.iter().map(|(key, bytes)| key.len() as u64 + u64::from(*bytes)).sum();
+        self.work(thread, &[(Step::Insert, count), (Step::CopyByte, copied * 2)]);
+        let is_put = batch.iter().any(|request| matches!(request, Request::Put(..)));
+        self.make_room(thread, &records, is_put)?;
+        {
+            let mut guard = self.state.borrow_mut();
+            let state = &mut *guard;
+            for (index, (key, value)) in batch.iter().map(Request::parts).enumerate() {
+                state.sequence += 1;
+                let mut flags = if batch.len() > 1 { Flags::MEMBER } else { Flags::NONE };
+                if batch.len() > 1 && index == 0 {
+                    flags = flags.with(Flags::FIRST);
+                }
+                if batch.len() > 1 && index + 1 == batch.len() {
+                    flags = flags.with(Flags::LAST);
+                }
+                if self.options.wal {
+                    state.wal.append(&key, value.as_ref(), state.sequence, flags);
+                }
+                state.active.insert(key, state.sequence, value.as_ref().map(Kept::of));
+            }
+        }
+        self.write_wal(thread, MOST_UNDER_WAY)?;
+        if self.ground.has_background {
+            if self.is_due() {
+                self.ground.cpu.wake();
+            }
+            return Ok(());
+        }
+        while self.is_due() && self.job(thread)? {}
+        Ok(())
+    }
+
+    fn get(&self, thread: Thread, key: &Key) -> Result<Option<Kept>, StoreError> {
+        self.work(thread, &[(Step::Probe, 1)]);
+        let (in_memory, version) = {
+            let state = self.state.borrow();
+            let memtables = std::iter::once(&state.active).chain(state.full.iter().rev());
+            (
+                memtables.map(|memtable| memtable.get(key)).find(Option::is_some).flatten(),
+                state.version.clone(),
+            )
+        };
+        if let Some(found) = in_memory {
+            return Ok(found);
+        }
+        let hash = bloom::hash_of(key);
+        for table in version.candidates(key) {
+            if let Some(found) = self.get_from(thread, table, key, hash)? {
+                return Ok(found);
+            }
+        }
+        Ok(None)
+    }
+
+    /// What a table says of a key.
+    fn get_from(
+        &self,
+        thread: Thread,
+        table: &Rc<Table>,
+        key: &Key,
+        hash: u64,
+    ) -> Result<Option<Option<Kept>>, StoreError> {
+        let most = self.options.row_cache_bytes;
+        if most > 0 {
+            self.work(thread, &[(Step::Probe, 1)]);
+            let mut state = self.state.borrow_mut();
+            if let Some(row) = state.rows.get(&(table.number, *key)).cloned() {
+                state.counters.row_cache_hits += 1;
+                return Ok(Some(Some(row)));
+            }
+            state.counters.row_cache_misses += 1;
+        }
+        if !table.filter.is_empty() {
+            self.work(thread, &[(Step::BloomCheck, 1)]);
+            if !bloom::may_have(&table.filter, hash, self.options.bloom_bits) {
+                self.state.borrow_mut().counters.filtered += 1;
+                return Ok(None);
+            }
+        }
+        let Some(block) = table.block_for(key) else { return Ok(None) };
+        let pages = table::read_pages(&self.ground.pages, thread, &table.extents, block, Purpose::Lookup)?;
+        let checked = pages.len() as u64 * u64::from(self.layout.page_bytes);
+        self.work(thread, &[(Step::IndexSearch, 1), (Step::BlockSearch, 1), (Step::ChecksumByte, checked)]);
+        let format = table::data_format(self.layout.page_bytes);
+        let found = table::find_in_block(&format, table, &pages, key)?;
+        let mut state = self.state.borrow_mut();
+        state.counters.blocks_read += 1;
+        if let (Some(Some(value)), true) = (&found, most > 0) {
+            state.cache_row(table.number, *key, value, most);
+        }
+        Ok(found)
+    }
+
+    fn max_value_bytes(&self) -> u32 {
+        let ring = self.layout.wal_pages.saturating_sub(8) as u32 / 2;
+        let by_log = wal::format(self.layout.page_bytes).longest_value(ring);
+        if self.options.wal { by_log } else { crate::MAX_VALUE_BYTES }
+    }
+
+    /// Takes pages for tables.
+    fn take_pages(&self, pages: u32) -> Result<Vec<Extent>, StoreError> {
+        self.state.borrow_mut().free.take_runs(pages, usize::MAX).ok_or(StoreError::Full)
+    }
+
+    /// Gives back the pages of tables that nobody has any more.
+    fn reclaim(&self, thread: Thread) -> Result<(), StoreError> {
+        loop {
+            let table = {
+                let mut state = self.state.borrow_mut();
+                let unused = state.obsolete.iter().position(|table| Rc::strong_count(table) == 1);
+                match unused {
+                    Some(index) => state.obsolete.swap_remove(index),
+                    None => return Ok(()),
+                }
+            };
+            for extent in &table.extents {
+                let trimmed = self.ground.pages.trim(thread, extent.first, extent.pages, Purpose::Compaction);
+                self.state.borrow_mut().free.give(*extent);
+                trimmed?;
+            }
+        }
+    }
+}
+
+/// Which level a table is on, and the table.
+type Placed = (usize, Rc<Table>);
+
+impl Store for Lsmtree {
+    fn recover(&self, thread: Thread) -> Result<Recovered, StoreError> {
+        self.0.recover(thread)
+    }
+
+    fn put(&self, thread: Thread, key: Key, value: Value<'_>) -> Result<(), StoreError> {
+        self.0.apply(thread, &[Request::Put(key, value)])
+    }
+
+    fn get(&self, thread: Thread, key: Key) -> Result<Option<Kept>, StoreError> {
+        self.0.get(thread, &key)
+    }
+
+    fn delete(&self, thread: Thread, key: Key) -> Result<(), StoreError> {
+        self.0.apply(thread, &[Request::Delete(key)])
+    }
+
+    fn apply(&self, thread: Thread, batch: &[Request<'_>], atomic: bool) -> Applied {
+        if atomic {
+            let error = if batch.is_empty() { None } else { self.0.apply(thread, batch).err() };
+            return Applied { requests: if error.is_none() { batch.len() as u32 } else { 0 }, error };
+        }
+        crate::store::apply_in_order(self, thread, batch)
+    }
+
+    fn cursor(&self, thread: Thread, from: Option<Key>) -> Result<Box<dyn Cursor>, StoreError> {
+        Ok(Box::new(cursor::Walk::open(&self.0, thread, from)))
+    }
+
+    fn sync(&self, thread: Thread) -> Result<(), StoreError> {
+        self.0.sync(thread)
+    }
+
+    fn background_due(&self) -> bool {
+        self.0.is_due()
+    }
+
+    fn background_step(&self, thread: Thread) -> Result<bool, StoreError> {
+        self.0.job(thread)
+    }
+
+    fn max_value_bytes(&self) -> u32 {
+        self.0.max_value_bytes()
+    }
+
+    fn space(&self) -> Space {
+        let page = u64::from(self.0.layout.page_bytes);
+        let all = (self.0.layout.pages - self.0.layout.first_free) * page;
+        let capacity_bytes = all.saturating_sub(self.0.options.reserve_bytes());
+        Space { live_bytes: all - self.0.free_bytes(), capacity_bytes }
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let state = self.0.state.borrow();
+        let counters = &state.counters;
+        vec![
+            ("flushes", counters.flushes),
+            ("merges", counters.merges),
+            ("moved_tables", counters.moves),
+            ("merged_entries", counters.merged_entries),
+            ("slowed_puts", counters.slowed_puts),
+            ("stopped_puts", counters.stopped_puts),
+            ("row_cache_hits", counters.row_cache_hits),
+            ("row_cache_misses", counters.row_cache_misses),
+            ("filtered_lookups", counters.filtered),
+            ("blocks_read", counters.blocks_read),
+            ("tables_now", state.version.tables().count() as u64),
+            ("level0_tables_now", state.version.levels[0].len() as u64),
+            ("free_pages_now", state.free.pages()),
+        ]
+    }
+
+    fn dram(&self) -> Vec<(&'static str, u64)> {
+        let state = self.0.state.borrow();
+        let full: u64 = state.full.iter().map(|memtable| memtable.bytes.get()).sum();
+        vec![
+            ("memtables", full + state.active.bytes.get()),
+            ("blocks_and_filters", state.version.tables().map(|(_, table)| table.memory_bytes()).sum()),
+            ("row_cache", state.row_bytes),
+        ]
+    }
+}
