@@ -37,7 +37,7 @@ enum PaceName {
 pub struct Serve {
     #[command(flatten)]
     settings: Settings,
-    /// Where to listen, as tcp://127.0.0.1:4420 or tcp://[::1]:4420; port 0: one that is free; may be repeated
+    /// Where to listen, as `tcp://127.0.0.1:4420` or `tcp://[::1]:4420`; port 0: one that is free; may be repeated
     #[arg(long, value_name = "tcp://ADDRESS:PORT", default_value = "tcp://127.0.0.1:4420")]
     listen: Vec<String>,
     /// `model` paces the drive by its model times, `off` lets it run as fast as the machine can

@@ -1,7 +1,7 @@
 //! The flash port: the one way to flash. Every read, program and erase passes here, moves its data, takes
 //! its time and is counted by purpose, so nothing is free by omission.
 //!
-//! How long an operation takes, and what it waits for, is the business of a [timing](super::timing).
+//! How long an operation takes, and what it waits for, is the business of [`super::timing`].
 //! Whatever that is, operations on one unit take effect in the order in which they were asked for: an
 //! owner that allocates a page and calls [`FlashPort::program`] without waiting for anything in between
 //! programs its blocks in order, whatever else runs; a read sees what was programmed before it was asked

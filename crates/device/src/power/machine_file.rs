@@ -1,5 +1,5 @@
 //! The files of a drive on the machine, and what to do when the machine refuses: every read, write and sync
-//! of an image file ([`crate::flash::media::mod@file`]) and of a protected image ([`super::file_log`]) passes
+//! of an image file ([`crate::flash::media::file`]) and of a protected image ([`super::file_log`]) passes
 //! here.
 //!
 //! *A read that fails* is the business of whoever asked: a page, and so one value.
