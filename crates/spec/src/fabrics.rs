@@ -79,14 +79,14 @@ pub enum Fabrics {
     PropertyGet {
         /// Eight bytes, not four.
         wide: bool,
-        /// Which one ([`property`]).
+        /// Which one ([`crate::property`]).
         offset: u32,
     },
     /// Writes a property.
     PropertySet {
         /// Eight bytes, not four.
         wide: bool,
-        /// Which one ([`property`]).
+        /// Which one ([`crate::property`]).
         offset: u32,
         /// The value; of a narrow one the low half counts.
         value: u64,
