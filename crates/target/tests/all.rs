@@ -8,5 +8,6 @@ mod all {
     mod memory;
     mod oracle;
     mod served;
+    mod speed;
     mod wire;
 }

@@ -141,7 +141,7 @@ fn a_host_that_breaks_off_leaves_nothing_and_comes_back() {
             assert_eq!(queue.retrieve(key, 4096).unwrap().1, value(round - 1, 1000));
         }
         queue.store(key, &value(round, 1000)).unwrap();
-        // A value that is announced and never sent, one that is on its way to nobody, and a socket that closes.
+        // A value that is announced and never sent, some on their way to nobody, a socket that closes.
         let store = Store { key, value_bytes: large.len() as u32, options: StoreOptions::default() };
         queue.submit(Command::Store(store).encode(0, 1), Data::Out(&large)).unwrap();
         for _ in 0..4 {

@@ -14,21 +14,26 @@
 //! What breaks the protocol ends the connection with a C2HTermReq that names the field; what breaks a command
 //! is that command's status. A data digest that is wrong fails its command as a transient transport error.
 //! Nothing of a command reaches the subsystem before its last byte is here.
+//!
+//! Bytes become units in `framing`, answers become bytes in `answers`; what a command goes through is here.
+
+mod answers;
+mod framing;
 
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use kvdrive_spec::fabrics::{Fabrics, NO_FLOW_CONTROL_HEAD, fctype, fctype_of};
+use kvdrive_spec::fabrics::{Fabrics, fctype, fctype_of};
 use kvdrive_spec::tcp::{self, DIGEST_BYTES, Header, digests, fatal, flag, kind};
 use kvdrive_spec::{Cqe, Sqe, Status, opcode};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use super::digest::{self, DataDigest, Reading};
+use super::digest::{DataDigest, Reading};
 use super::output::Output;
 use super::{Core, Use};
 use crate::buffer::Buffer;
-use crate::namespace::{Completion, QueueId, Tag};
+use crate::namespace::{QueueId, Tag};
 use crate::subsystem::Address;
 use crate::subsystem::transfer::{Transfer, transfer};
 
@@ -242,138 +247,6 @@ impl Connection {
         if self.state == State::Ending { bytes.len() } else { bytes.len() - rest.len() }
     }
 
-    fn step(&mut self, core: &mut Core, rest: &mut &[u8]) -> Result<(), Fatal> {
-        match self.stage {
-            Stage::Header => self.gather_header(core, rest),
-            Stage::Padding { left, then } => {
-                let skipped = take(rest, left as usize).len() as u32;
-                self.stage = match left - skipped {
-                    0 => Stage::Data(then),
-                    left => Stage::Padding { left, then },
-                };
-                Ok(())
-            }
-            Stage::Data(mut body) => {
-                let came = take(rest, body.left as usize);
-                if let Some(buffer) = body.slot.and_then(|slot| self.slots[usize::from(slot)].buffer.as_mut())
-                {
-                    let at = body.at as usize;
-                    buffer[at..at + came.len()].copy_from_slice(came);
-                }
-                if body.has_digest {
-                    body.digest.add(came);
-                }
-                body.at += came.len() as u32;
-                body.left -= came.len() as u32;
-                if body.left > 0 {
-                    self.stage = Stage::Data(body);
-                } else if body.has_digest {
-                    self.stage = Stage::Digest { body, got: 0, bytes: [0; DIGEST_BYTES] };
-                } else {
-                    self.end_unit(core, body);
-                }
-                Ok(())
-            }
-            Stage::Digest { body, mut got, mut bytes } => {
-                let came = take(rest, DIGEST_BYTES - got);
-                bytes[got..got + came.len()].copy_from_slice(came);
-                got += came.len();
-                if got < DIGEST_BYTES {
-                    self.stage = Stage::Digest { body, got, bytes };
-                    return Ok(());
-                }
-                match (body.digest.check(u32::from_le_bytes(bytes)), body.slot) {
-                    (Some(Reading::Unknown), _) => {}
-                    (Some(reading), _) => self.reading = reading,
-                    (None, Some(slot)) => self.slots[usize::from(slot)].spoilt = true,
-                    (None, None) => {}
-                }
-                self.end_unit(core, body);
-                Ok(())
-            }
-        }
-    }
-
-    fn has_header_digest(&self) -> bool {
-        self.digests & digests::HEADER != 0
-    }
-
-    /// Bytes of the header that is coming, with its digest.
-    fn header_needs(&self) -> usize {
-        let (kind, header_bytes) = (self.header[0], usize::from(self.header[2]));
-        let digest = self.has_header_digest() && kind != kind::H2C_TERM_REQ;
-        header_bytes + if digest { DIGEST_BYTES } else { 0 }
-    }
-
-    fn gather_header(&mut self, core: &mut Core, rest: &mut &[u8]) -> Result<(), Fatal> {
-        let is_common = self.filled < Header::BYTES;
-        let needs = if is_common { Header::BYTES } else { self.header_needs() };
-        let came = take(rest, needs - self.filled);
-        self.header[self.filled..self.filled + came.len()].copy_from_slice(came);
-        self.filled += came.len();
-        if self.filled < needs {
-            return Ok(());
-        }
-        if is_common {
-            // They tell how many bytes follow, and must make sense first.
-            return self.check_common();
-        }
-        let header_bytes = usize::from(self.header[2]);
-        if self.filled > header_bytes {
-            let (covered, received) = self.header[..self.filled].split_at(header_bytes);
-            if digest::header(covered) != received {
-                let received = u32::from_le_bytes([received[0], received[1], received[2], received[3]]);
-                return Err(fatal(fatal::HEADER_DIGEST, received));
-            }
-        }
-        self.filled = 0;
-        self.begin_unit(core)
-    }
-
-    fn common(&self) -> Header {
-        let mut common = Header::new(0, 0);
-        common.as_mut_bytes().copy_from_slice(&self.header[..Header::BYTES]);
-        common
-    }
-
-    /// Most data in a capsule.
-    fn in_capsule_max(&self, core: &Core) -> u32 {
-        if self.is_admin { tcp::ADMIN_IN_CAPSULE_BYTES } else { core.subsystem.options().in_capsule_bytes }
-    }
-
-    /// The eight bytes that every unit begins with.
-    fn check_common(&self) -> Result<(), Fatal> {
-        const AT_KIND: u32 = 0;
-        const AT_FLAGS: u32 = 1;
-        const AT_HEADER_BYTES: u32 = 2;
-        const AT_BYTES: u32 = 4;
-        let common = self.common();
-        let expected = match (self.state, common.kind) {
-            (State::Initializing, kind::IC_REQ) => true,
-            (State::Initializing, _) | (_, kind::IC_REQ) => return Err(fatal(fatal::SEQUENCE, AT_KIND)),
-            (_, kind::CAPSULE_CMD | kind::H2C_DATA | kind::H2C_TERM_REQ) => true,
-            _ => false,
-        };
-        if !expected {
-            return Err(fatal(fatal::INVALID_HEADER, AT_KIND));
-        }
-        if Some(common.header_bytes) != tcp::header_bytes(common.kind) {
-            return Err(fatal(fatal::INVALID_HEADER, AT_HEADER_BYTES));
-        }
-        let has_digests = matches!(common.kind, kind::CAPSULE_CMD | kind::H2C_DATA);
-        let header_digest = common.flags & flag::HEADER_DIGEST != 0;
-        let data_digest = common.flags & flag::DATA_DIGEST != 0;
-        if header_digest != (has_digests && self.has_header_digest())
-            || data_digest && !(has_digests && self.digests & digests::DATA != 0)
-        {
-            return Err(fatal(fatal::INVALID_HEADER, AT_FLAGS));
-        }
-        if (common.bytes.get() as usize) < self.header_needs() {
-            return Err(fatal(fatal::INVALID_HEADER, AT_BYTES));
-        }
-        Ok(())
-    }
-
     /// A header is whole.
     fn begin_unit(&mut self, core: &mut Core) -> Result<(), Fatal> {
         match self.common().kind {
@@ -414,34 +287,6 @@ impl Connection {
         self.output.put(response.as_bytes());
         self.state = State::Open;
         Ok(())
-    }
-
-    /// Where the data of the present unit lie: padding behind the header, and how many bytes.
-    fn extent(&self, data_max_bytes: u32) -> Result<(u32, u32, bool), Fatal> {
-        const AT_FLAGS: u32 = 1;
-        const AT_DATA: u32 = 3;
-        const AT_BYTES: u32 = 4;
-        let common = self.common();
-        let header_bytes =
-            u32::from(common.header_bytes) + if self.has_header_digest() { DIGEST_BYTES as u32 } else { 0 };
-        if common.bytes.get() == header_bytes {
-            return Ok((0, 0, false));
-        }
-        let data_at = u32::from(common.data_at);
-        if data_at < header_bytes || !data_at.is_multiple_of(4) {
-            return Err(fatal(fatal::INVALID_HEADER, AT_DATA));
-        }
-        let has_digest = common.flags & flag::DATA_DIGEST != 0;
-        let behind = if has_digest { DIGEST_BYTES as u32 } else { 0 };
-        let data_bytes = common.bytes.get().checked_sub(data_at + behind).filter(|bytes| *bytes > 0);
-        let data_bytes = data_bytes.ok_or(fatal(fatal::INVALID_HEADER, AT_BYTES))?;
-        if data_bytes > data_max_bytes {
-            return Err(fatal(fatal::DATA_LIMIT, AT_BYTES));
-        }
-        if self.digests & digests::DATA != 0 && !has_digest {
-            return Err(fatal(fatal::INVALID_HEADER, AT_FLAGS));
-        }
-        Ok((data_at - header_bytes, data_bytes, has_digest))
     }
 
     fn begin_command(&mut self, core: &mut Core) -> Result<(), Fatal> {
@@ -675,109 +520,6 @@ impl Connection {
         }
     }
 
-    /// A command of this connection has completed.
-    pub fn complete(&mut self, completion: Completion) {
-        let Completion { tag, status, dw0, dw1, mut data, data_bytes } = completion;
-        let Some(command) = self.slots.get(usize::from(tag.slot)) else { return };
-        if command.step != Step::AtSubsystem {
-            return;
-        }
-        let mut bytes = data_bytes.min(data.len());
-        let wants_data = matches!(command.transfer, Transfer::ToHost { .. });
-        if status.is_success() && wants_data && bytes > 0 {
-            let room = bytes.next_multiple_of(4);
-            let has_digest = self.digests & digests::DATA != 0;
-            if has_digest && self.reading == Reading::Unknown && room <= data.len() {
-                data[bytes..room].fill(0);
-                bytes = room;
-            }
-            let mut unit = tcp::Transfer::new_zeroed();
-            unit.header = Header::new(kind::C2H_DATA, 24);
-            unit.header.flags = flag::LAST;
-            unit.cid = U16::new(command.cid);
-            unit.length = U32::new(bytes as u32);
-            self.put(unit.as_mut_bytes(), bytes, Some(data));
-        }
-        self.answer(tag.slot, status, dw0, dw1);
-    }
-
-    /// Sends a slot's response and frees it.
-    fn answer(&mut self, slot: u16, status: Status, dw0: u32, dw1: u32) {
-        let command = &mut self.slots[usize::from(slot)];
-        let cqe = Cqe::new(command.cid, status).with_result(dw0, dw1);
-        command.step = Step::Free;
-        command.buffer = None;
-        self.cids[usize::from(slot)] = NO_CID;
-        self.free.push(slot);
-        self.respond(cqe);
-    }
-
-    fn respond(&mut self, cqe: Cqe) {
-        let head = if self.flow_control { (self.head % self.entries) as u16 } else { NO_FLOW_CONTROL_HEAD };
-        let mut unit = tcp::ResponseCapsule {
-            header: Header::new(kind::CAPSULE_RESP, 24),
-            cqe: cqe.with_queue(0, head),
-        };
-        self.put(unit.as_mut_bytes(), 0, None);
-    }
-
-    /// Sends a unit: its header, with digest, PDO and PLEN as they must be, and `bytes` bytes of data.
-    fn put(&mut self, header: &mut [u8], bytes: usize, data: Option<Buffer>) {
-        let has_header_digest = self.has_header_digest();
-        let mut end = header.len() + if has_header_digest { DIGEST_BYTES } else { 0 };
-        let padding = end.next_multiple_of(self.alignment_bytes) - end;
-        let has_data_digest = data.is_some() && self.digests & digests::DATA != 0;
-        if has_header_digest {
-            header[1] |= flag::HEADER_DIGEST;
-        }
-        if data.is_some() {
-            header[3] = (end + padding) as u8;
-            end += padding + bytes + if has_data_digest { DIGEST_BYTES } else { 0 };
-        }
-        if has_data_digest {
-            header[1] |= flag::DATA_DIGEST;
-        }
-        header[4..8].copy_from_slice(&(end as u32).to_le_bytes());
-        self.output.put(header);
-        if has_header_digest {
-            self.output.put(&digest::header(header));
-        }
-        let Some(data) = data else { return };
-        self.output.put(&[0; 128][..padding]);
-        let mut digest = DataDigest::default();
-        if has_data_digest {
-            digest.add(&data[..bytes]);
-        }
-        self.output.put_data(data, bytes);
-        if has_data_digest {
-            self.output.put(&digest.value(self.reading).to_le_bytes());
-        }
-    }
-
-    /// Ends the connection and says why: the last it sends is the header that is the reason.
-    fn terminate(&mut self, core: &mut Core, reason: Fatal) {
-        let about = self.filled_header();
-        let mut unit = tcp::Termination::new_zeroed();
-        unit.header = Header::new(kind::C2H_TERM_REQ, 24);
-        unit.header.bytes = U32::new((24 + about.len()) as u32);
-        unit.reason = U16::new(reason.reason);
-        unit.information = U32::new(reason.information);
-        self.end(core);
-        self.output.put(unit.as_bytes());
-        self.output.put(&about);
-    }
-
-    fn filled_header(&self) -> Vec<u8> {
-        let whole = usize::from(self.header[2]).min(tcp::TERM_HEADER_MAX_BYTES);
-        // Once it is whole it counts as not begun.
-        let bytes = match self.filled {
-            0 => whole,
-            Header::BYTES => Header::BYTES,
-            filled => filled.min(whole),
-        };
-        self.header[..bytes].to_vec()
-    }
-
     /// Ends the connection: its queue, its commands, its memory. What was to be sent still is.
     pub fn end(&mut self, core: &mut Core) {
         self.state = State::Ending;
@@ -818,11 +560,4 @@ impl Connection {
 /// Whose memory a transfer needs.
 fn use_of(transfer: Transfer) -> Use {
     if matches!(transfer, Transfer::InCapsule { .. }) { Use::Capsule } else { Use::Transfer }
-}
-
-/// Takes up to `bytes` bytes off the front.
-fn take<'a>(rest: &mut &'a [u8], bytes: usize) -> &'a [u8] {
-    let (front, behind) = rest.split_at(bytes.min(rest.len()));
-    *rest = behind;
-    front
 }
