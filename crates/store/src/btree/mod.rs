@@ -1,0 +1,521 @@
+//! `btree`: a copy-on-write B+-tree, after Rodeh, "B-trees, shadowing, and clones" (ACM TOS 3(4), 2008).
+//!
+//! ```text
+//!   pages   | root slot 0 | root slot 1 | nodes and long values, anywhere ... |
+//!
+//!   root    | frame 32 B | root page u64 (all ones: none) | level u32 | 0 u32 | pairs u64 |
+//! ```
+//!
+//! A node that the tree of the last checkpoint has is never altered: the way from the root to it is copied
+//! (*shadowed*) to new pages, and the copies are altered in memory and on their pages as often as need be,
+//! until the next checkpoint writes all of them and then a root slot, the older one of the two. Every tree has
+//! a *generation*, every node knows in which it was made. To clone a tree is to keep its root and to begin
+//! another generation: that is the snapshot of a cursor.
+//!
+//! Rodeh counts references to nodes, because clones may be altered. Here only the newest tree is: a page made
+//! in generation `b` and left in generation `l` is needed by the trees of generations `b` to `l - 1` and by no
+//! other, so it is free when none of those is the last checkpoint or a cursor's. Nothing of that has to be
+//! kept on pages: recovery walks the tree and finds out what is free.
+//!
+//! Altered nodes stay in memory until the buffer is full; nothing is certain before a checkpoint. A sync is
+//! one. What cannot be told apart is a root slot that was torn while it was written and one that was lost
+//! afterwards: then the tree of the other slot is taken, unless its pages were used again.
+
+mod cursor;
+mod node;
+mod options;
+mod recovery;
+mod state;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use kvdrive_content::{Piece, Region};
+use kvdrive_spec::Key;
+
+pub use options::BtreeOptions;
+
+use crate::StoreRow;
+use crate::cpu::{Step, Thread, Turns};
+use crate::frame::{self, Facts, Kind};
+use crate::pages::{Page, PageId, Purpose};
+use crate::store::{Applied, Cursor, Ground, MAX_VALUE_BYTES, Recovered, Request, Space, Store, StoreError};
+use crate::value::{Kept, Part, Value};
+use node::{Elsewhere, Item, MOST_RUNS, Node};
+use state::{FREE_FOR_DELETES, Frame, Need, ROOT_SLOTS, State};
+
+/// The store's row.
+pub const ROW: StoreRow = StoreRow {
+    name: "btree",
+    about: "copy-on-write B+-tree with a write-back buffer (Rodeh; SAKER's Tree-store)",
+    check: |options, page_bytes, pages, _threads| options.btree.check(page_bytes, pages),
+    make: |options, ground| Rc::new(Btree(Rc::new(Tree::new(&options.btree, ground)))),
+};
+
+/// Pages that are written at a time.
+const WRITES_AT_ONCE: usize = 64;
+
+/// The store.
+struct Btree(Rc<Tree>);
+
+/// What the store and its cursors share.
+struct Tree {
+    ground: Ground,
+    options: BtreeOptions,
+    state: RefCell<State>,
+    /// Whoever alters the tree.
+    writers: Turns,
+}
+
+/// What a change gives a key.
+type Change = (Key, Option<Item>);
+
+impl Tree {
+    fn new(options: &BtreeOptions, ground: Ground) -> Tree {
+        let state = RefCell::new(State::new(ground.pages.page_bytes()));
+        Tree { ground, options: options.clone(), state, writers: Turns::default() }
+    }
+
+    fn page_bytes(&self) -> u32 {
+        self.ground.pages.page_bytes()
+    }
+
+    /// Asks `call` again and again, until every node it needs is in memory.
+    fn with_nodes<T>(
+        &self,
+        thread: Thread,
+        why: Purpose,
+        mut call: impl FnMut(&mut State) -> Result<T, Need>,
+    ) -> Result<Option<T>, StoreError> {
+        loop {
+            let answer = call(&mut self.state.borrow_mut());
+            match answer {
+                Ok(answer) => return Ok(Some(answer)),
+                Err(Need::Room) => return Ok(None),
+                Err(Need::Node(page, level)) => self.load(thread, page, level, why)?,
+            }
+        }
+    }
+
+    /// Brings a node into memory. Only one caller reads it; the others wait for that.
+    fn load(&self, thread: Thread, page: PageId, level: u32, why: Purpose) -> Result<(), StoreError> {
+        if !self.state.borrow_mut().loading.insert(page) {
+            self.ground.cpu.wait(thread);
+            return Ok(());
+        }
+        let mut out = Vec::with_capacity(1);
+        let read = self.ground.pages.read(thread, page, 1, why, &mut out);
+        self.ground.cpu.work(thread, &[(Step::ChecksumByte, self.page_bytes().into())]);
+        let mut state = self.state.borrow_mut();
+        state.loading.remove(&page);
+        self.ground.cpu.wake();
+        read?;
+        let node = Node::from_page(&state.format, &out[0], page, level)?;
+        state.counters.loaded += 1;
+        state.buffer.put(page, Frame { node: Rc::new(node), is_dirty: false });
+        Ok(())
+    }
+
+    /// Most nodes in memory.
+    fn most_nodes(&self) -> usize {
+        (self.options.buffer_bytes / u64::from(self.page_bytes())) as usize
+    }
+
+    /// A reader has loaded nodes: unaltered ones make room for them.
+    fn drop_clean_nodes(&self) {
+        let mut state = self.state.borrow_mut();
+        while state.buffer.len() > self.most_nodes() && !state.is_gathering {
+            let clean = state.buffer.iter().rev().take(WRITES_AT_ONCE).find(|(_, frame)| !frame.is_dirty);
+            let Some(page) = clean.map(|(page, _)| *page) else { return };
+            state.buffer.pop(&page);
+        }
+    }
+
+    /// A writer, whose turn it is, brings the buffer back to its size.
+    fn shrink_buffer(&self, thread: Thread) -> Result<(), StoreError> {
+        while self.state.borrow().buffer.len() > self.most_nodes() {
+            let oldest: Vec<PageId> = {
+                let state = self.state.borrow();
+                let oldest = state.buffer.iter().rev().take(WRITES_AT_ONCE);
+                oldest.filter(|(_, frame)| frame.is_dirty).map(|(page, _)| *page).collect()
+            };
+            self.state.borrow_mut().counters.evicted += oldest.len() as u64;
+            self.write_nodes(thread, oldest, Purpose::Node)?;
+            let mut state = self.state.borrow_mut();
+            for _ in 0..WRITES_AT_ONCE {
+                let is_clean = state.buffer.peek_lru().is_some_and(|(_, frame)| !frame.is_dirty);
+                if state.buffer.len() <= self.most_nodes() || !is_clean {
+                    break;
+                }
+                state.buffer.pop_lru();
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes altered nodes; nobody alters any meanwhile.
+    fn write_nodes(&self, thread: Thread, mut nodes: Vec<PageId>, why: Purpose) -> Result<(), StoreError> {
+        nodes.sort_unstable();
+        let pages: Vec<(PageId, Page)> = {
+            let state = self.state.borrow();
+            let encode = |page: &PageId| {
+                let frame = state.buffer.peek(page)?;
+                Some((*page, frame.node.to_page(&state.format, *page)))
+            };
+            nodes.iter().filter_map(encode).collect()
+        };
+        let bytes = pages.len() as u64 * u64::from(self.page_bytes());
+        self.ground.cpu.work(thread, &[(Step::CopyByte, bytes), (Step::ChecksumByte, bytes)]);
+        self.write_pages(thread, &pages, why)?;
+        let mut state = self.state.borrow_mut();
+        for (page, _) in pages {
+            // A cursor that closed may have freed it.
+            if let Some(frame) = state.buffer.peek_mut(&page)
+                && std::mem::take(&mut frame.is_dirty)
+            {
+                state.dirty -= 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes pages in order, neighbours together, all at the same time.
+    fn write_pages(&self, thread: Thread, pages: &[(PageId, Page)], why: Purpose) -> Result<(), StoreError> {
+        let mut under_way = Vec::new();
+        let mut result = Ok(());
+        for run in pages.chunk_by(|(a, _), (b, _)| a.plus(1) == *b) {
+            let contents: Vec<Page> = run.iter().map(|(_, page)| page.clone()).collect();
+            match self.ground.pages.start_write(thread, run[0].0, &contents, why) {
+                Ok(writing) => under_way.push(writing),
+                Err(error) => {
+                    result = Err(error);
+                    break;
+                }
+            }
+        }
+        for writing in under_way {
+            result = result.and(self.ground.pages.finish_write(thread, writing));
+        }
+        result.map_err(StoreError::from)
+    }
+
+    /// Makes the present tree certain; it is the caller's turn to write.
+    fn checkpoint(&self, thread: Thread) -> Result<(), StoreError> {
+        let root = {
+            let mut state = self.state.borrow_mut();
+            if !state.is_changed {
+                return Ok(());
+            }
+            let root = state.root;
+            state.root.generation += 1;
+            root
+        };
+        loop {
+            let dirty: Vec<PageId> = {
+                let state = self.state.borrow();
+                let dirty = state.buffer.iter().filter(|(_, frame)| frame.is_dirty).map(|(page, _)| *page);
+                dirty.take(WRITES_AT_ONCE * 16).collect()
+            };
+            if dirty.is_empty() {
+                break;
+            }
+            self.write_nodes(thread, dirty, Purpose::Checkpoint)?;
+        }
+        self.ground.pages.flush(thread, Purpose::Checkpoint)?;
+        let (slot, page) = {
+            let mut state = self.state.borrow_mut();
+            let slot = PageId(state.counters.checkpoints_ever % ROOT_SLOTS);
+            state.counters.checkpoints_ever += 1;
+            (slot, root_page(self.page_bytes(), slot, &root))
+        };
+        self.ground.pages.write(thread, slot, &[page], Purpose::Checkpoint)?;
+        self.ground.pages.flush(thread, Purpose::Checkpoint)?;
+        let mut state = self.state.borrow_mut();
+        state.durable = root.generation;
+        (state.is_changed, state.changed_bytes) = (false, 0);
+        state.counters.checkpoints += 1;
+        state.reclaim();
+        Ok(())
+    }
+
+    /// There is no room: makes some, once; then it is an error.
+    fn make_room(&self, thread: Thread, is_second: bool) -> Result<(), StoreError> {
+        if is_second {
+            let is_held = self.state.borrow().is_held();
+            return Err(if is_held { StoreError::HeldByCursors } else { StoreError::Full });
+        }
+        self.checkpoint(thread)
+    }
+
+    /// Writes a value that is too long for a leaf; it is the caller's turn to write.
+    fn write_long(&self, thread: Thread, value: &Value<'_>) -> Result<Elsewhere, StoreError> {
+        let pages = node::overflow_count(self.page_bytes(), value.bytes());
+        let mut is_second = false;
+        let at = loop {
+            let taken = {
+                let mut state = self.state.borrow_mut();
+                let keep = state.most_pages() + FREE_FOR_DELETES;
+                let fits = state.free.pages() >= u64::from(pages) + keep;
+                let runs = if fits { state.free.take_runs(pages, MOST_RUNS) } else { None };
+                runs.map(|runs| Elsewhere { born: state.root.generation, bytes: value.bytes(), runs })
+            };
+            match taken {
+                Some(at) => break at,
+                None => self.make_room(thread, is_second)?,
+            }
+            is_second = true;
+        };
+        let pages = node::overflow_pages(self.page_bytes(), value, &at);
+        for some in pages.chunks(WRITES_AT_ONCE) {
+            if let Err(error) = self.write_pages(thread, some, Purpose::Overflow) {
+                self.release_item(&Item::Elsewhere(at));
+                return Err(error);
+            }
+        }
+        Ok(at)
+    }
+
+    fn release_item(&self, item: &Item) {
+        if let Item::Elsewhere(at) = item {
+            let mut state = self.state.borrow_mut();
+            at.runs.iter().for_each(|run| state.release(*run, at.born));
+        }
+    }
+
+    /// The item for a value.
+    fn item_of(&self, thread: Thread, value: &Value<'_>) -> Result<Item, StoreError> {
+        if value.bytes() <= self.state.borrow().inline_bytes() {
+            return Ok(Item::Value(Kept::of(value)));
+        }
+        self.write_long(thread, value).map(Item::Elsewhere)
+    }
+
+    /// Carries changes out as one; it is the caller's turn to write.
+    fn change_all(&self, thread: Thread, changes: &[Change]) -> Result<(), StoreError> {
+        let mut is_second = false;
+        loop {
+            let has_room = {
+                let state = self.state.borrow();
+                let is_put = changes.iter().any(|(_, item)| item.is_some());
+                let keep = if is_put { FREE_FOR_DELETES } else { 0 };
+                // Splits may add levels while the changes go on.
+                let more = if changes.len() > 1 { 4 } else { 0 };
+                let most = (state.most_pages() + more) * changes.len() as u64;
+                state.free.pages() >= most + keep
+            };
+            if !has_room {
+                self.make_room(thread, is_second)?;
+                is_second = true;
+                continue;
+            }
+            let is_batch = changes.len() > 1;
+            self.state.borrow_mut().is_gathering = is_batch;
+            let done = self.with_nodes(thread, Purpose::Node, |state| {
+                changes.iter().try_for_each(|(key, _)| state.has_path(key))?;
+                let change = |(key, item): &Change| {
+                    let old = state.change(key, item.clone(), is_batch);
+                    old.unwrap_or_else(|need| panic!("a change has all it needs, and not {need:?}"))
+                };
+                Ok(changes.iter().filter_map(change).collect::<Vec<_>>())
+            });
+            self.state.borrow_mut().is_gathering = false;
+            let replaced = done?.expect("nothing here asks for room");
+            replaced.iter().for_each(|item| self.release_item(item));
+            break;
+        }
+        if changes.len() > 1 {
+            for (key, _) in changes.iter().filter(|(_, item)| item.is_none()) {
+                // An empty leaf that cannot be taken out does no harm.
+                if self.with_nodes(thread, Purpose::Node, |state| state.prune(key)).is_err() {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn apply(&self, thread: Thread, batch: &[Request<'_>]) -> Result<(), StoreError> {
+        let (mut copied, most) = (0, MAX_VALUE_BYTES);
+        for (key, value) in batch.iter().map(Request::parts) {
+            let bytes = value.map_or(0, |value| value.bytes());
+            if bytes > most {
+                return Err(StoreError::ValueTooLong { bytes, most });
+            }
+            copied += key.len() as u64 + u64::from(bytes);
+        }
+        let before = self.state.borrow().counters;
+        {
+            let _turn = self.writers.take(&self.ground.cpu, thread);
+            let mut changes: Vec<Change> = Vec::with_capacity(batch.len());
+            for (key, value) in batch.iter().map(Request::parts) {
+                let item = value.map(|value| self.item_of(thread, &value)).transpose();
+                match item {
+                    Ok(item) => changes.push((key, item)),
+                    Err(error) => {
+                        changes.iter().flat_map(|(_, item)| item).for_each(|item| self.release_item(item));
+                        return Err(error);
+                    }
+                }
+            }
+            if let Err(error) = self.change_all(thread, &changes) {
+                changes.iter().flat_map(|(_, item)| item).for_each(|item| self.release_item(item));
+                return Err(error);
+            }
+            self.shrink_buffer(thread)?;
+            if self.state.borrow().changed_bytes >= self.options.checkpoint_bytes {
+                self.checkpoint(thread)?;
+            }
+        }
+        let (after, levels) = {
+            let state = self.state.borrow();
+            (state.counters, u64::from(state.root.level + 1))
+        };
+        let (shadows, splits) = (after.shadows - before.shadows, after.splits - before.splits);
+        let searches = levels * batch.len() as u64;
+        let steps = [
+            (Step::NodeSearch, searches),
+            (Step::Shadow, shadows),
+            (Step::Split, splits),
+            (Step::CopyByte, copied),
+        ];
+        self.ground.cpu.work(thread, &steps);
+        Ok(())
+    }
+
+    /// The item of a key in the present tree.
+    fn item(&self, thread: Thread, key: &Key) -> Result<Option<Item>, StoreError> {
+        let leaf = self.with_nodes(thread, Purpose::Lookup, |state| {
+            let root = state.root;
+            state.leaf(&root, key)
+        })?;
+        self.drop_clean_nodes();
+        Ok(leaf.flatten().and_then(|leaf| leaf.find(key).ok().map(|index| leaf.entries[index].1.clone())))
+    }
+
+    fn get(&self, thread: Thread, key: &Key) -> Result<Option<Kept>, StoreError> {
+        let levels = u64::from(self.state.borrow().root.level + 1);
+        self.ground.cpu.work(thread, &[(Step::NodeSearch, levels)]);
+        let mut item = self.item(thread, key)?;
+        loop {
+            let at = match item {
+                Some(Item::Elsewhere(at)) => at,
+                Some(Item::Value(value)) => return Ok(Some(value)),
+                _ => return Ok(None),
+            };
+            let value = self.read_long(thread, &at, Purpose::Lookup);
+            // If the key has another value by now, those pages may have been anybody's.
+            item = self.item(thread, key)?;
+            if matches!(&item, Some(Item::Elsewhere(now)) if *now == at) {
+                return value.map(Some);
+            }
+        }
+    }
+
+    /// Reads a value from its own pages.
+    fn read_long(&self, thread: Thread, at: &Elsewhere, why: Purpose) -> Result<Kept, StoreError> {
+        let page_bytes = self.page_bytes();
+        let body = page_bytes - frame::FRAME_BYTES;
+        let (mut parts, mut missing) = (Vec::new(), at.bytes);
+        for run in &at.runs {
+            let mut pages = Vec::with_capacity(run.pages as usize);
+            self.ground.pages.read(thread, run.first, run.pages, why, &mut pages)?;
+            for (number, page) in (run.first.0..).map(PageId).zip(pages) {
+                let facts = frame::open(&page, number, page_bytes)?;
+                if facts != node::overflow_facts(at) {
+                    let what = "is no part of the value that should be there".into();
+                    return Err(StoreError::Damaged { page: number, what });
+                }
+                let bytes = missing.min(body);
+                missing -= bytes;
+                parts.push(Part { page, at: frame::FRAME_BYTES, bytes });
+            }
+        }
+        self.ground.cpu.work(thread, &[(Step::ChecksumByte, at.bytes.into())]);
+        Ok(Kept::of_parts(parts))
+    }
+}
+
+/// A root slot that holds `root`.
+fn root_page(page_bytes: u32, slot: PageId, root: &state::Root) -> Page {
+    let mut region = Region::new();
+    let mut head = [0; (frame::FRAME_BYTES + ROOT_BYTES) as usize];
+    let (own, page) = (frame::FRAME_BYTES as usize, root.page.map_or(u64::MAX, |page| page.0));
+    head[own..own + 8].copy_from_slice(&page.to_le_bytes());
+    head[own + 8..own + 12].copy_from_slice(&root.level.to_le_bytes());
+    head[own + 16..own + 24].copy_from_slice(&root.pairs.to_le_bytes());
+    region.write(0, Piece::Bytes(&head));
+    let head_bytes = frame::FRAME_BYTES + ROOT_BYTES;
+    let facts = Facts { kind: Kind::Root, head_bytes, count: 1, sequence: root.generation };
+    frame::seal(&mut region, slot, page_bytes, facts);
+    Rc::new(region)
+}
+
+/// Bytes of a root slot behind the frame.
+const ROOT_BYTES: u32 = 24;
+
+impl Store for Btree {
+    fn recover(&self, thread: Thread) -> Result<Recovered, StoreError> {
+        self.0.recover(thread)
+    }
+
+    fn put(&self, thread: Thread, key: Key, value: Value<'_>) -> Result<(), StoreError> {
+        self.0.apply(thread, &[Request::Put(key, value)])
+    }
+
+    fn get(&self, thread: Thread, key: Key) -> Result<Option<Kept>, StoreError> {
+        self.0.get(thread, &key)
+    }
+
+    fn delete(&self, thread: Thread, key: Key) -> Result<(), StoreError> {
+        self.0.apply(thread, &[Request::Delete(key)])
+    }
+
+    fn apply(&self, thread: Thread, batch: &[Request<'_>], atomic: bool) -> Applied {
+        if atomic {
+            let error = if batch.is_empty() { None } else { self.0.apply(thread, batch).err() };
+            return Applied { requests: if error.is_none() { batch.len() as u32 } else { 0 }, error };
+        }
+        crate::store::apply_in_order(self, thread, batch)
+    }
+
+    fn cursor(&self, thread: Thread, from: Option<Key>) -> Result<Box<dyn Cursor>, StoreError> {
+        Ok(Box::new(cursor::Walk::open(&self.0, thread, from)))
+    }
+
+    fn sync(&self, thread: Thread) -> Result<(), StoreError> {
+        let _turn = self.0.writers.take(&self.0.ground.cpu, thread);
+        self.0.checkpoint(thread)
+    }
+
+    fn max_value_bytes(&self) -> u32 {
+        MAX_VALUE_BYTES
+    }
+
+    fn space(&self) -> Space {
+        let state = self.0.state.borrow();
+        let all = self.0.ground.pages.pages() - ROOT_SLOTS;
+        let page = u64::from(self.0.page_bytes());
+        let capacity_bytes = all.saturating_sub(state.most_pages() + FREE_FOR_DELETES) * page;
+        Space { live_bytes: (all - state.free.pages()) * page, capacity_bytes }
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let state = self.0.state.borrow();
+        let counters = &state.counters;
+        vec![
+            ("shadowed_nodes", counters.shadows),
+            ("split_nodes", counters.splits),
+            ("checkpoints", counters.checkpoints),
+            ("evicted_nodes", counters.evicted),
+            ("loaded_nodes", counters.loaded),
+            ("pairs_now", state.root.pairs),
+            ("levels_now", if state.root.page.is_some() { u64::from(state.root.level) + 1 } else { 0 }),
+            ("free_pages_now", state.free.pages()),
+        ]
+    }
+
+    fn dram(&self) -> Vec<(&'static str, u64)> {
+        let state = self.0.state.borrow();
+        vec![("buffer", state.buffer.len() as u64 * u64::from(self.0.page_bytes()))]
+    }
+}

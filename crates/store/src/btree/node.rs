@@ -1,0 +1,267 @@
+//! Nodes of the tree, in memory and on their pages.
+//!
+//! ```text
+//!   page   | frame 32 B | level u32 | 0 u32 | records ([`crate::records`]) in the order of keys |
+//!
+//!   level 0: a record is a pair; one with flag `ELSEWHERE` has instead of its value
+//!            | born u64 | value bytes u32 | first page u64, pages u32 | ... |     runs of pages of the value
+//!   above:   a record is a child: the lowest key that may be in it, and
+//!            | page u64 |
+//! ```
+//!
+//! The frame's sequence is the generation in which the node was made (*born*).
+
+use kvdrive_content::{Piece, Region, expanding};
+use kvdrive_spec::Key;
+
+use crate::frame::{self, Kind};
+use crate::pages::{Page, PageId};
+use crate::records::{Flags, Format, HEAD_BYTES, OpenPage, records};
+use crate::space::Extent;
+use crate::store::StoreError;
+use crate::value::{Kept, Value};
+
+/// Bytes between frame and records.
+pub const OWN_BYTES: u32 = 8;
+/// Most runs of pages that a value in pages of its own lies in.
+pub const MOST_RUNS: usize = 16;
+
+/// A value in pages of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Elsewhere {
+    /// Generation in which it was written.
+    pub born: u64,
+    /// Its length.
+    pub bytes: u32,
+    /// Where it is.
+    pub runs: Vec<Extent>,
+}
+
+impl Elsewhere {
+    fn to_bytes(&self) -> Vec<u8> {
+        let mut out = self.born.to_le_bytes().to_vec();
+        out.extend(self.bytes.to_le_bytes());
+        for run in &self.runs {
+            out.extend(run.first.0.to_le_bytes());
+            out.extend(run.pages.to_le_bytes());
+        }
+        out
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Elsewhere> {
+        let (born, rest) = bytes.split_first_chunk::<8>()?;
+        let (length, mut rest) = rest.split_first_chunk::<4>()?;
+        let mut runs = Vec::new();
+        while let Some((first, more)) = rest.split_first_chunk::<8>() {
+            let (pages, more) = more.split_first_chunk::<4>()?;
+            let first = PageId(u64::from_le_bytes(*first));
+            runs.push(Extent { first, pages: u32::from_le_bytes(*pages) });
+            rest = more;
+        }
+        let (born, bytes) = (u64::from_le_bytes(*born), u32::from_le_bytes(*length));
+        Some(Elsewhere { born, bytes, runs })
+    }
+}
+
+/// What a node has under a key.
+#[derive(Clone, Debug)]
+pub enum Item {
+    /// A value.
+    Value(Kept),
+    /// A value that is too long for a node.
+    Elsewhere(Elsewhere),
+    /// A node one level below.
+    Child(PageId),
+}
+
+/// What an entry takes of its page.
+pub fn entry_bytes(key: &Key, item: &Item) -> u32 {
+    let item = match item {
+        Item::Value(kept) => kept.bytes(),
+        Item::Elsewhere(elsewhere) => 12 + 12 * elsewhere.runs.len() as u32,
+        Item::Child(_) => 8,
+    };
+    HEAD_BYTES + key.len() as u32 + item
+}
+
+/// A node.
+#[derive(Clone, Debug, Default)]
+pub struct Node {
+    /// Generation in which it was made.
+    pub born: u64,
+    /// 0: pairs; above: children.
+    pub level: u32,
+    /// In the order of keys. Of the first child of a node the key says nothing.
+    pub entries: Vec<(Key, Item)>,
+    /// What the entries take of a page.
+    pub bytes: u32,
+}
+
+impl Node {
+    /// A node of these entries.
+    pub fn new(born: u64, level: u32, entries: Vec<(Key, Item)>) -> Node {
+        let bytes = entries.iter().map(|(key, item)| entry_bytes(key, item)).sum();
+        Node { born, level, entries, bytes }
+    }
+
+    /// Where `key` is, or belongs.
+    pub fn find(&self, key: &Key) -> Result<usize, usize> {
+        self.entries.binary_search_by(|(other, _)| other.cmp(key))
+    }
+
+    /// Which child may have `key`.
+    pub fn child_for(&self, key: &Key) -> usize {
+        self.entries.partition_point(|(first, _)| first <= key).saturating_sub(1)
+    }
+
+    /// The page of a child.
+    pub fn child(&self, index: usize) -> PageId {
+        match self.entries.get(index) {
+            Some((_, Item::Child(page))) => *page,
+            other => unreachable!("a node above the leaves has children, not {other:?}"),
+        }
+    }
+
+    /// Sets the item of `key` and returns what it replaces.
+    pub fn set(&mut self, key: Key, item: Item) -> Option<Item> {
+        self.bytes += entry_bytes(&key, &item);
+        match self.find(&key) {
+            Ok(index) => {
+                let old = std::mem::replace(&mut self.entries[index].1, item);
+                self.bytes -= entry_bytes(&key, &old);
+                Some(old)
+            }
+            Err(index) => {
+                self.entries.insert(index, (key, item));
+                None
+            }
+        }
+    }
+
+    /// Puts an entry in front of the one at `index`.
+    pub fn insert(&mut self, index: usize, key: Key, item: Item) {
+        self.bytes += entry_bytes(&key, &item);
+        self.entries.insert(index, (key, item));
+    }
+
+    /// Takes an entry out.
+    pub fn remove(&mut self, index: usize) -> Item {
+        let (key, item) = self.entries.remove(index);
+        self.bytes -= entry_bytes(&key, &item);
+        item
+    }
+
+    /// Gives the upper half away; all but the last entry stay when the last one was the newest, so that
+    /// ascending keys fill their nodes.
+    pub fn split(&mut self, newest: usize) -> Node {
+        let at = if newest + 1 == self.entries.len() {
+            self.entries.len() - 1
+        } else {
+            let (mut sum, half) = (0, self.bytes / 2);
+            let fills = |(key, item): &(Key, Item)| {
+                sum += entry_bytes(key, item);
+                sum > half
+            };
+            self.entries.iter().position(fills).unwrap_or(0).clamp(1, self.entries.len() - 1)
+        };
+        let upper = Node::new(self.born, self.level, self.entries.split_off(at));
+        self.bytes -= upper.bytes;
+        upper
+    }
+
+    /// Its page.
+    pub fn to_page(&self, format: &Format, page: PageId) -> Page {
+        let kind = if self.level == 0 { Kind::Leaf } else { Kind::Inner };
+        let mut open = OpenPage::new(Format { kind, ..*format }, page, Region::new());
+        for (key, item) in &self.entries {
+            match item {
+                Item::Value(kept) => open.begin_record(key, &Value::Kept(kept), self.born, Flags::NONE),
+                Item::Elsewhere(elsewhere) => {
+                    let bytes = elsewhere.to_bytes();
+                    open.begin_record(key, &Value::from(&bytes[..]), self.born, Flags::ELSEWHERE)
+                }
+                Item::Child(child) => {
+                    let bytes = child.0.to_le_bytes();
+                    open.begin_record(key, &Value::from(&bytes[..]), self.born, Flags::NONE)
+                }
+            };
+        }
+        let mut own = [0; OWN_BYTES as usize];
+        own[..4].copy_from_slice(&self.level.to_le_bytes());
+        open.close(&own).0
+    }
+
+    /// The node of a page, which has to be on `level`.
+    pub fn from_page(format: &Format, page: &Page, id: PageId, level: u32) -> Result<Node, StoreError> {
+        let damaged = |what: &str| StoreError::Damaged { page: id, what: what.into() };
+        let kind = if level == 0 { Kind::Leaf } else { Kind::Inner };
+        let facts = frame::expect(page, id, format.page_bytes, kind)?;
+        let heads = frame::heads_of(page, format.start.min(facts.head_bytes));
+        let own = heads.get(frame::FRAME_BYTES as usize..).and_then(|own| own.first_chunk::<4>());
+        if own.map(|own| u32::from_le_bytes(*own)) != Some(level) {
+            return Err(damaged(&format!("is a node of another level than {level}")));
+        }
+        let mut entries: Vec<(Key, Item)> = Vec::with_capacity(facts.count.into());
+        let mut on_page = records(format, page, id, facts);
+        while let Some(record) = on_page.next()? {
+            let key = record.key.filter(|key| entries.last().is_none_or(|(last, _)| last < key));
+            let key = key.ok_or_else(|| damaged("its keys are out of order"))?;
+            if !record.is_ended() {
+                return Err(damaged("has a record that does not fit on it"));
+            }
+            let bytes = || {
+                let mut bytes = vec![0; record.bytes as usize];
+                page.read(record.at, record.bytes, &mut expanding(&mut bytes));
+                bytes
+            };
+            let item = match (level, record.flags.has(Flags::ELSEWHERE)) {
+                (0, false) => Item::Value(Kept::in_page(page, record.at, record.bytes)),
+                (0, true) => {
+                    Item::Elsewhere(Elsewhere::from_bytes(&bytes()).ok_or_else(|| damaged("points nowhere"))?)
+                }
+                _ => {
+                    let child = <[u8; 8]>::try_from(bytes()).map_err(|_| damaged("points nowhere"))?;
+                    Item::Child(PageId(u64::from_le_bytes(child)))
+                }
+            };
+            entries.push((key, item));
+        }
+        if entries.is_empty() && level > 0 {
+            return Err(damaged("is a node without children"));
+        }
+        Ok(Node::new(facts.sequence, level, entries))
+    }
+}
+
+/// Writes a value into pages of its own: page, content, in the order of its runs.
+pub fn overflow_pages(page_bytes: u32, value: &Value<'_>, at: &Elsewhere) -> Vec<(PageId, Page)> {
+    let body = page_bytes - frame::FRAME_BYTES;
+    let numbers = at.runs.iter().flat_map(|run| run.first.0..run.end());
+    let mut from = 0;
+    let mut pages = Vec::new();
+    for number in numbers.map(PageId) {
+        let bytes = body.min(value.bytes() - from);
+        let mut region = Region::new();
+        region.write(0, Piece::Bytes(&[0; frame::FRAME_BYTES as usize]));
+        let mut end = frame::FRAME_BYTES;
+        value.read(from, bytes, &mut |piece| {
+            region.write(end, piece);
+            end += piece.bytes();
+        });
+        from += bytes;
+        let facts = overflow_facts(at);
+        frame::seal(&mut region, number, page_bytes, facts);
+        pages.push((number, std::rc::Rc::new(region)));
+    }
+    pages
+}
+
+/// What the frame of a page of a long value says.
+pub fn overflow_facts(at: &Elsewhere) -> frame::Facts {
+    frame::Facts { kind: Kind::OverflowBody, head_bytes: frame::FRAME_BYTES, count: 0, sequence: at.born }
+}
+
+/// Pages that a value of so many bytes takes of its own.
+pub fn overflow_count(page_bytes: u32, bytes: u32) -> u32 {
+    bytes.div_ceil(page_bytes - frame::FRAME_BYTES)
+}

@@ -1,0 +1,348 @@
+//! Cleaning: the segments with the fewest live bytes are emptied, made certain elsewhere, trimmed and free.
+
+use kvdrive_spec::Key;
+
+use super::Log;
+use super::state::{FREE_FOR_RECOVERY, Phase, Place, Shape, Stage, State, Victim};
+use crate::cpu::{Step, Thread};
+use crate::frame::{self, FRAME_BYTES, Facts, Kind};
+use crate::pages::{Page, PageId, Purpose};
+use crate::records::{Flags, Record, records};
+use crate::store::StoreError;
+use crate::value::{Kept, Part, Value};
+
+/// As long as the key of any void record.
+const VOID_KEY: Key = Key::from_u32_be(0);
+/// Segments that are emptied before one sync.
+const MOST_AT_ONCE: usize = 8;
+/// Pages read at a time.
+pub const SCAN_PAGES: u32 = 64;
+
+/// A record of a segment, whole.
+pub struct Whole {
+    /// Its first head.
+    pub record: Record,
+    /// Where that is.
+    pub place: Place,
+    /// Its value.
+    pub parts: Vec<Part>,
+}
+
+/// What was found on the pages of a segment.
+#[derive(Default)]
+pub struct Scanned {
+    /// Records that are whole.
+    pub whole: Vec<Whole>,
+    /// First heads, and orphaned parts, of records that are not.
+    pub broken: Vec<(Place, u64)>,
+    /// Pages that are not what was written there, with the error.
+    pub bad: Vec<(u32, StoreError)>,
+    /// A page is whole, and not of this store or of one with other options.
+    pub foreign: Option<StoreError>,
+    /// Pages with nothing on them, in front of others.
+    pub holes: Vec<u32>,
+    /// The readable pages: number, sequence of the first record, watermark.
+    pub pages: Vec<(u32, u64, u64)>,
+}
+
+impl State {
+    /// The segments to clean next: those with the fewest live bytes, as many as there is room to empty.
+    fn victims_to_be(&self) -> Vec<u32> {
+        let sealed = |segment: &&u32| self.segments[**segment as usize].phase == Phase::Sealed;
+        let all: Vec<u32> = (0..self.shape.segments).collect();
+        let mut candidates: Vec<(u64, u32)> =
+            all.iter().filter(sealed).map(|at| (self.segments[*at as usize].live, *at)).collect();
+        candidates.sort_unstable();
+        let spare = (self.free.len() as u64).saturating_sub(FREE_FOR_RECOVERY.into());
+        let room = self.shape.usable() * spare;
+        let mut moved = 0;
+        candidates
+            .into_iter()
+            .take(MOST_AT_ONCE)
+            .take_while(|(live, _)| {
+                moved += live;
+                // A segment that is counted full gives nothing.
+                *live < self.shape.usable() && moved <= room
+            })
+            .map(|(_, segment)| segment)
+            .collect()
+    }
+
+    /// Victims at a stage that nothing keeps from the next one.
+    fn victims_at(&self, stage: Stage) -> Vec<u32> {
+        let oldest_cursor = self.cursors.first_key_value().map_or(u64::MAX, |(opened, _)| *opened);
+        let is_held =
+            |victim: &Victim| self.segments[victim.segment as usize].pins > 0 || oldest_cursor <= victim.upto;
+        let ready = self.victims.iter().filter(|victim| match stage {
+            Stage::Emptied => victim.upto <= self.synced,
+            Stage::Void => !is_held(victim),
+            Stage::Trimmed => true,
+        });
+        ready.filter(|victim| victim.stage == stage).map(|victim| victim.segment).collect()
+    }
+
+    fn advance(&mut self, segments: &[u32], stage: Stage) {
+        let moved = self.victims.iter_mut().filter(|victim| segments.contains(&victim.segment));
+        moved.for_each(|victim| victim.stage = stage);
+    }
+}
+
+impl Log {
+    /// Cleans until `need` segments are free.
+    pub(super) fn clean(&self, thread: Thread, need: u32) -> Result<(), StoreError> {
+        let _turn = self.cleaning.take(&self.ground.cpu, thread);
+        let most_rounds = 4 * self.state.borrow().shape.segments;
+        for _ in 0..most_rounds {
+            let (free, is_pending) = {
+                let state = self.state.borrow();
+                (state.free.len(), !state.victims.is_empty())
+            };
+            if free as u32 >= need {
+                return Ok(());
+            }
+            // What is held must not be joined by more, which would use up the room to move things.
+            if !is_pending {
+                let victims = self.state.borrow().victims_to_be();
+                if victims.is_empty() {
+                    return Err(StoreError::Full);
+                }
+                for segment in victims {
+                    self.empty_segment(thread, segment, false)?;
+                }
+            }
+            self.sync(thread)?;
+            self.give_back(thread)?;
+            let (is_pinned, is_held) = {
+                let state = self.state.borrow();
+                let pinned = |victim: &Victim| state.segments[victim.segment as usize].pins > 0;
+                (state.victims.iter().any(pinned), !state.victims.is_empty())
+            };
+            match () {
+                () if self.state.borrow().free.len() > free || !is_held => {}
+                () if is_pinned => self.ground.cpu.wait(thread),
+                () => return Err(StoreError::HeldByCursors),
+            }
+        }
+        Err(StoreError::Full)
+    }
+
+    /// Voids the victims whose copies are certain, trims those that nothing is in the way of, and makes that
+    /// certain. The caller cleans, and nobody else does.
+    pub(super) fn give_back(&self, thread: Thread) -> Result<(), StoreError> {
+        let emptied = self.state.borrow().victims_at(Stage::Emptied);
+        if !emptied.is_empty() {
+            let cleaner = {
+                let mut state = self.state.borrow_mut();
+                for segment in &emptied {
+                    let needed = state.segments_for(state.cleaner(), [(&VOID_KEY, 0)].into_iter());
+                    if needed as usize > state.free.len() {
+                        return Err(StoreError::Full);
+                    }
+                    state.append_void(*segment);
+                }
+                let cleaner = state.cleaner();
+                state.close_page(cleaner);
+                cleaner
+            };
+            self.write_blocks(thread, cleaner, true)?;
+            let mark = self.state.borrow().write_mark();
+            self.await_writes(thread, mark)?;
+            self.flush(thread)?;
+            self.state.borrow_mut().advance(&emptied, Stage::Void);
+        }
+        let ready = self.state.borrow().victims_at(Stage::Void);
+        let shape = self.state.borrow().shape;
+        for segment in &ready {
+            let first = PageId(shape.first_page(*segment).into());
+            self.ground.pages.trim(thread, first, shape.segment_pages, Purpose::Cleaning)?;
+        }
+        if ready.is_empty() {
+            return Ok(());
+        }
+        self.state.borrow_mut().advance(&ready, Stage::Trimmed);
+        self.flush(thread)
+    }
+
+    /// Makes writes and trims certain; what was trimmed is free then.
+    pub(super) fn flush(&self, thread: Thread) -> Result<(), StoreError> {
+        let trimmed = self.state.borrow().victims_at(Stage::Trimmed);
+        self.ground.pages.flush(thread, Purpose::Log)?;
+        let mut state = self.state.borrow_mut();
+        trimmed.into_iter().for_each(|segment| state.free_victim(segment));
+        Ok(())
+    }
+
+    /// Moves the live records of a segment to the stream of cleaning. `is_torn`: the segment may have pages
+    /// and records that are not whole, and never became certain.
+    pub(super) fn empty_segment(
+        &self,
+        thread: Thread,
+        segment: u32,
+        is_torn: bool,
+    ) -> Result<(), StoreError> {
+        let scanned = self.scan_segment(thread, segment, Purpose::Cleaning)?;
+        let is_whole = scanned.bad.is_empty() && scanned.broken.is_empty();
+        if !is_torn && !is_whole {
+            self.state.borrow_mut().segments[segment as usize].phase = Phase::Damaged;
+            return Ok(());
+        }
+        let keep = if is_torn { 0 } else { FREE_FOR_RECOVERY };
+        let copied = self.state.borrow().segments[segment as usize].live;
+        let count = scanned.whole.len() as u64;
+        self.work(thread, &[(Step::MergeEntry, count), (Step::Probe, count), (Step::CopyByte, copied)]);
+        let mut state = self.state.borrow_mut();
+        let cleaner = state.cleaner();
+        let mut keys: Vec<Key> = Vec::new();
+        for Whole { record, place, parts } in scanned.whole {
+            let key = record.key.expect("a whole record has a key");
+            let is_tombstone = record.flags.has(Flags::TOMBSTONE);
+            if record.flags.has(Flags::VOID) || state.ignored.contains(&(place.page, place.slot)) {
+                continue;
+            }
+            if !is_tombstone {
+                keys.push(key);
+            }
+            if state.index.get(&key).is_none_or(|entry| entry.place != place) {
+                continue;
+            }
+            let needed = state.segments_for(cleaner, [(&key, record.value_bytes)].into_iter());
+            if needed + keep > state.free.len() as u32 {
+                return Err(StoreError::Full);
+            }
+            let kept = (!is_tombstone).then(|| Kept::of_parts(parts));
+            let value = kept.as_ref().map(Value::Kept);
+            state.append(cleaner, &key, value.as_ref(), Flags::NONE);
+            state.counters.moved += 1;
+        }
+        let upto = state.next_sequence - 1;
+        state.segments[segment as usize].phase = Phase::Victim;
+        state.victims.push(Victim { segment, upto, keys, stage: Stage::Emptied });
+        drop(state);
+        self.write_blocks(thread, cleaner, false)
+    }
+
+    /// Reads all pages of a segment. What is not as it should be is in what is returned.
+    pub(super) fn scan_segment(
+        &self,
+        thread: Thread,
+        segment: u32,
+        why: Purpose,
+    ) -> Result<Scanned, StoreError> {
+        let shape = self.state.borrow().shape;
+        let (first, end) = (shape.first_page(segment), shape.first_page(segment + 1));
+        let mut scan = Scan::default();
+        for from in (first..end).step_by(SCAN_PAGES as usize) {
+            let count = SCAN_PAGES.min(end - from);
+            let mut pages = Vec::with_capacity(count as usize);
+            let read = self.ground.pages.read(thread, PageId(from.into()), count, why, &mut pages);
+            if read.is_err() {
+                pages.clear();
+            }
+            for page in from..from + count {
+                let in_memory = self.state.borrow().unwritten.get(&page).cloned();
+                let content = match (in_memory, pages.get((page - from) as usize)) {
+                    (Some(page), _) => Ok(page),
+                    (None, Some(page)) => Ok(page.clone()),
+                    // One of the run cannot be read: each by itself.
+                    (None, None) => self.read_page(thread, page, why),
+                };
+                self.scan_page(&mut scan, page, content);
+            }
+        }
+        scan.break_pending();
+        let last = scan.found.pages.last().map(|(page, ..)| *page);
+        scan.found.holes.retain(|hole| last.is_some_and(|last| *hole < last));
+        Ok(scan.found)
+    }
+
+    fn read_page(&self, thread: Thread, page: u32, why: Purpose) -> Result<Page, StoreError> {
+        let mut out = Vec::with_capacity(1);
+        self.ground.pages.read(thread, PageId(page.into()), 1, why, &mut out)?;
+        Ok(out.swap_remove(0))
+    }
+
+    fn scan_page(&self, scan: &mut Scan, number: u32, content: Result<Page, StoreError>) {
+        let shape = self.state.borrow().shape;
+        let id = PageId(number.into());
+        let opened = content.and_then(|page| {
+            if frame::is_blank(&page) {
+                return Ok(None);
+            }
+            let facts = frame::open(&page, id, shape.format.page_bytes)?;
+            Ok(Some((page, facts)))
+        });
+        match opened {
+            Err(error) => {
+                scan.break_pending();
+                scan.found.bad.push((number, error));
+            }
+            Ok(None) => {
+                scan.break_pending();
+                scan.found.holes.push(number);
+            }
+            Ok(Some((page, facts))) => {
+                if let Err(error) = scan.page(&shape, number, &page, facts) {
+                    scan.found.foreign.get_or_insert(error);
+                }
+            }
+        }
+    }
+}
+
+/// The records of a segment, page by page.
+#[derive(Default)]
+struct Scan {
+    found: Scanned,
+    pending: Option<Whole>,
+}
+
+impl Scan {
+    fn page(&mut self, shape: &Shape, number: u32, page: &Page, facts: Facts) -> Result<(), StoreError> {
+        let id = PageId(number.into());
+        frame::expect_kind(facts, id, Kind::Log)?;
+        let own = frame::heads_of(page, shape.format.start);
+        let word = |at: usize| u32::from_le_bytes(own[at..at + 4].try_into().expect("four bytes"));
+        let at = FRAME_BYTES as usize;
+        let (low, high, segment_pages) = (word(at), word(at + 4), word(at + 8));
+        if segment_pages != shape.segment_pages {
+            let what =
+                format!("was written with segments of {segment_pages} pages, not {}", shape.segment_pages);
+            return Err(StoreError::Damaged { page: id, what });
+        }
+        let watermark = u64::from(high) << 32 | u64::from(low);
+        self.found.pages.push((number, facts.sequence, watermark));
+        let mut on_page = records(&shape.format, page, id, facts);
+        while let Some(record) = on_page.next()? {
+            self.record(number, page, record);
+        }
+        Ok(())
+    }
+
+    fn record(&mut self, page_number: u32, page: &Page, record: Record) {
+        let place = Place { page: page_number, slot: record.slot, pages: 1 };
+        if record.flags.has(Flags::CONTINUES) {
+            let missing = self.pending.as_ref().map(|whole| {
+                let have: u32 = whole.parts.iter().map(|part| part.bytes).sum();
+                (whole.record.value_bytes - have, whole.record.sequence)
+            });
+            if record.slot != 0 || missing != Some((record.value_bytes, record.sequence)) {
+                self.break_pending();
+                self.found.broken.push((place, record.sequence));
+                return;
+            }
+        } else {
+            self.break_pending();
+            self.pending = Some(Whole { record, place: Place { pages: 0, ..place }, parts: Vec::new() });
+        }
+        let Some(mut whole) = self.pending.take() else { return };
+        whole.place.pages += 1;
+        whole.parts.push(record.part(page));
+        if record.is_ended() { self.found.whole.push(whole) } else { self.pending = Some(whole) }
+    }
+
+    fn break_pending(&mut self) {
+        if let Some(whole) = self.pending.take() {
+            self.found.broken.push((whole.place, whole.record.sequence));
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Key-value stores that only need pages.
+//!
+//! A store keeps pairs in numbered pages ([`PageStore`]) and says what work it does ([`Cpu`]); it does not
+//! know on which side of the wire it runs. On a host its pages are blocks of a drive and its work an
+//! application's time; in a drive they are logical pages of the flash translation layer and the time of a
+//! firmware core.
+//!
+//! Stores are plain functions. A call of a page store or a processor may suspend whoever makes it, and others
+//! are inside the same store meanwhile: so no `RefCell` is borrowed across such a call. Each store keeps to
+//! that by being two things: a *state* whose methods never suspend, and the store around it, which borrows the
+//! state for as long as it takes to ask it one thing.
+//!
+//! A new store is one file or folder here with its options, and one row in [`STORES`].
+
+pub mod btree;
+pub mod cpu;
+mod frame;
+pub mod hashlog;
+mod key_hash;
+pub mod pages;
+mod records;
+mod space;
+pub mod store;
+pub mod value;
+
+use std::rc::Rc;
+
+use serde::{Deserialize, Serialize};
+
+pub use cpu::{Cpu, Step, Thread};
+pub use pages::{Page, PageError, PageId, PageStore, Purpose, Trouble, Writing};
+pub use store::{Applied, Cursor, Ground, MAX_VALUE_BYTES, Recovered, Request, Space, Store, StoreError};
+pub use value::{Kept, Part, Value};
+
+/// Options of every store: a field for each row of [`STORES`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct StoreOptions {
+    /// Of `hashlog`.
+    pub hashlog: hashlog::HashlogOptions,
+    /// Of `btree`.
+    pub btree: btree::BtreeOptions,
+}
+
+/// A row of [`STORES`].
+pub struct StoreRow {
+    /// Its name in configurations.
+    pub name: &'static str,
+    /// What it is, in a line.
+    pub about: &'static str,
+    /// Are these options possible on so many pages of so many bytes, with so many threads? If not, a line that
+    /// begins with the key of the option.
+    pub check: fn(&StoreOptions, page_bytes: u32, pages: u64, threads: u32) -> Result<(), String>,
+    /// Makes one whose options have been checked. [`Store::recover`] has to be its first call.
+    pub make: fn(&StoreOptions, Ground) -> Rc<dyn Store>,
+}
+
+/// Every store there is.
+pub const STORES: &[StoreRow] = &[hashlog::ROW, btree::ROW];
+
+/// The row with this name.
+pub fn store_row(name: &str) -> Option<&'static StoreRow> {
+    STORES.iter().find(|row| row.name == name)
+}

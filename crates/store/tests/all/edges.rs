@@ -1,0 +1,189 @@
+//! Sizes at edges, and stores that are full.
+
+use std::collections::BTreeMap;
+
+use kvdrive_content::Pattern;
+use kvdrive_sim::Rng;
+use kvdrive_spec::Key;
+use kvdrive_store::{STORES, Store, StoreError, StoreOptions, Value};
+
+use crate::ground::{MAIN, World, value_of};
+use crate::small;
+
+fn get(store: &dyn Store, key: &Key) -> Option<Vec<u8>> {
+    store.get(MAIN, *key).unwrap().map(|value| value.to_bytes())
+}
+
+#[test]
+fn values_at_the_edges_of_pages_come_back() {
+    for small in small::all() {
+        let world = World::new(small.page_bytes, small.pages);
+        let mut store = world.open(small.row, &small.options);
+        let page = small.page_bytes;
+        let keys = [Key::new(&[7]).unwrap(), Key::new(&[7; 16]).unwrap()];
+        let sizes = (0..3).chain(page - 100..page + 2).chain(2 * page - 60..2 * page + 2);
+        for (number, bytes) in (1..).zip(sizes) {
+            let (key, value) = (keys[number as usize % 2], value_of(number, bytes));
+            store.put(MAIN, key, Value::from(&value[..])).unwrap();
+            assert_eq!(get(&*store, &key), Some(value.clone()), "{} {bytes} B", small.row.name);
+            if number % 16 == 0 {
+                store.sync(MAIN).unwrap();
+                store = world.open(small.row, &small.options);
+                assert_eq!(get(&*store, &key), Some(value), "{} {bytes} B", small.row.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_longest_value_comes_back_and_a_longer_one_is_refused() {
+    for row in STORES {
+        let options = StoreOptions::default();
+        let world = World::new(4096, 1 << 16);
+        let store = world.open(row, &options);
+        let most = store.max_value_bytes();
+        assert_eq!(most, 2 << 20, "{}", row.name);
+        let key = Key::new(&[1; 16]).unwrap();
+        for seed in 0..3 {
+            let value = Pattern { seed, offset: 0, bytes: most };
+            store.put(MAIN, key, Value::from(value)).unwrap();
+        }
+        let bytes = most + 1;
+        let longer = Value::from(Pattern { seed: 1, offset: 0, bytes });
+        assert_eq!(store.put(MAIN, key, longer), Err(StoreError::ValueTooLong { bytes, most }));
+        store.sync(MAIN).unwrap();
+        let store = world.open(row, &options);
+        let mut expected = vec![0; most as usize];
+        Pattern { seed: 2, offset: 0, bytes: most }.expand(&mut expected);
+        assert!(get(&*store, &key) == Some(expected), "{}", row.name);
+    }
+}
+
+/// A value that is only moved is never expanded.
+#[test]
+fn patterns_stay_patterns() {
+    for small in small::all() {
+        let world = World::new(small.page_bytes, small.pages);
+        let store = world.open(small.row, &small.options);
+        for round in 0..40u64 {
+            for number in 0..8u32 {
+                let value = Pattern { seed: round, offset: number, bytes: 300 };
+                store.put(MAIN, Key::from_u32_be(number), Value::from(value)).unwrap();
+            }
+        }
+        store.sync(MAIN).unwrap();
+        for number in 0..8u32 {
+            let value = store.get(MAIN, Key::from_u32_be(number)).unwrap().unwrap();
+            value.read(0, 300, &mut |piece| match piece {
+                kvdrive_content::Piece::Pattern(pattern) => assert_eq!(pattern.seed, 39),
+                bytes => panic!("{}: {bytes:?}", small.row.name),
+            });
+        }
+    }
+}
+
+/// Puts pairs until there is no room; returns them.
+fn fill(store: &dyn Store, bytes: u32) -> BTreeMap<Key, Vec<u8>> {
+    let mut pairs = BTreeMap::new();
+    for number in 0u64.. {
+        let (key, value) =
+            (Key::from_u64_be(number.wrapping_mul(0x9E37_79B9_7F4A_7C15)), value_of(number, bytes));
+        match store.put(MAIN, key, Value::from(&value[..])) {
+            Ok(()) => pairs.insert(key, value),
+            Err(StoreError::Full) => return pairs,
+            Err(error) => panic!("{error}"),
+        };
+    }
+    unreachable!()
+}
+
+#[test]
+fn a_full_store_says_so_and_takes_deletes() {
+    for small in small::all() {
+        for bytes in [0, 16, 200, 900] {
+            let world = World::new(small.page_bytes, small.pages);
+            let mut store = world.open(small.row, &small.options);
+            let mut pairs = fill(&*store, bytes);
+            let space = u64::from(small.page_bytes) * small.pages;
+            let used = pairs.len() as u64 * u64::from(bytes + 16);
+            let name = small.row.name;
+            assert!(used * 100 > space * 15, "{name}: {} pairs of {bytes} B in {space} B", pairs.len());
+            // What is there stays, overwriting is possible again after some deletes.
+            let some: Vec<Key> = pairs.keys().step_by(3).copied().collect();
+            for key in &some {
+                store.delete(MAIN, *key).unwrap();
+                pairs.remove(key);
+            }
+            store.sync(MAIN).unwrap();
+            store = world.open(small.row, &small.options);
+            for (number, key) in (0..).zip(&some[..some.len() / 2]) {
+                let value = value_of(1 << 40 | number, bytes);
+                store.put(MAIN, *key, Value::from(&value[..])).unwrap();
+                pairs.insert(*key, value);
+            }
+            for (key, value) in &pairs {
+                assert_eq!(get(&*store, key).as_ref(), Some(value), "{name} {bytes} B");
+            }
+            assert!(some[some.len() / 2..].iter().all(|key| get(&*store, key).is_none()), "{name}");
+        }
+    }
+}
+
+#[test]
+fn twenty_overwrites_at_80_percent() {
+    for small in small::all() {
+        let world = World::new(small.page_bytes, small.pages);
+        let most = fill(&*world.open(small.row, &small.options), 100).len();
+        let world = World::new(small.page_bytes, small.pages);
+        let store = world.open(small.row, &small.options);
+        let keys: Vec<Key> = (0..most as u32 * 8 / 10).map(Key::from_u32_be).collect();
+        let mut rng = Rng::stream(7, "overwrites");
+        let mut newest = vec![0; keys.len()];
+        for number in 0..keys.len() as u64 * 20 {
+            let at = match number < keys.len() as u64 {
+                true => number,
+                false => rng.below(keys.len() as u64),
+            };
+            newest[at as usize] = number;
+            let value = value_of(number, 100);
+            let put = store.put(MAIN, keys[at as usize], Value::from(&value[..]));
+            put.unwrap_or_else(|error| panic!("{} {}: put {number}: {error}", small.row.name, small.label));
+        }
+        for (key, number) in keys.iter().zip(newest) {
+            assert_eq!(get(&*store, key), Some(value_of(number, 100)), "{}", small.row.name);
+        }
+    }
+}
+
+/// Everything is deleted and put again, over and over: nothing that was deleted takes room for good.
+#[test]
+fn what_was_deleted_gives_its_room_back() {
+    for small in small::all() {
+        let world = World::new(small.page_bytes, small.pages);
+        let most = fill(&*world.open(small.row, &small.options), 60).len() as u64 * 7 / 10;
+        let world = World::new(small.page_bytes, small.pages);
+        let store = world.open(small.row, &small.options);
+        for round in 0..12u64 {
+            let key = |number: u64| Key::from_u64_be(round << 32 | number);
+            for number in 0..most {
+                let put = store.put(MAIN, key(number), Value::from(&value_of(number, 60)[..]));
+                put.unwrap_or_else(|error| {
+                    panic!("{} {}: round {round}: {error}", small.row.name, small.label)
+                });
+            }
+            assert_eq!(get(&*store, &key(most / 2)), Some(value_of(most / 2, 60)));
+            for number in 0..most {
+                store.delete(MAIN, key(number)).unwrap();
+            }
+        }
+        assert!(store.cursor(MAIN, None).unwrap().next(MAIN).unwrap().is_none());
+    }
+}
+
+#[test]
+fn options_that_make_no_sense_are_named() {
+    for row in STORES {
+        let error = (row.check)(&StoreOptions::default(), 4096, 3, 4).unwrap_err();
+        assert!(error.contains(": "), "{}: {error}", row.name);
+    }
+}

@@ -1,0 +1,402 @@
+//! What stores stand on in tests: pages in memory that can be cut off at any moment, and a processor that
+//! lets callers alternate wherever a call may suspend them.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
+
+use corosensei::stack::DefaultStack;
+use corosensei::{Coroutine, CoroutineResult, Yielder};
+use kvdrive_content::{Piece, Region};
+use kvdrive_sim::Rng;
+use kvdrive_store::{
+    Cpu, Ground, Page, PageError, PageId, PageStore, Purpose, Step, Store, StoreOptions, StoreRow, Thread,
+    Trouble, Writing,
+};
+use scoped_tls::{ScopedKey, scoped_thread_local};
+
+type Yield = Yielder<(), ()>;
+scoped_thread_local!(static YIELD_0: Yield);
+scoped_thread_local!(static YIELD_1: Yield);
+scoped_thread_local!(static YIELD_2: Yield);
+scoped_thread_local!(static YIELD_3: Yield);
+static YIELDS: [&ScopedKey<Yield>; 4] = [&YIELD_0, &YIELD_1, &YIELD_2, &YIELD_3];
+
+/// Threads of a test.
+pub const THREADS: u32 = YIELDS.len() as u32;
+/// The one that calls when nobody alternates.
+pub const MAIN: Thread = Thread(0);
+
+/// What a page holds.
+#[derive(Clone)]
+enum Content {
+    Page(Page),
+    Torn,
+}
+
+/// A write or a trim of a page that is not certain.
+#[derive(Clone)]
+struct Change {
+    page: u64,
+    content: Content,
+    is_ended: bool,
+    write: u64,
+}
+
+/// Everything pages would have after a cut is one choice out of these.
+#[derive(Clone, Default)]
+struct Contents {
+    certain: BTreeMap<u64, Content>,
+    changes: Vec<Change>,
+}
+
+/// What could be on the pages if the power were cut now, and when that is.
+#[derive(Clone)]
+pub struct Cut {
+    pub at: u64,
+    contents: Contents,
+}
+
+/// Pages and processor of one store.
+pub struct World {
+    pub page_bytes: u32,
+    pages: u64,
+    contents: RefCell<Contents>,
+    now: RefCell<HashMap<u64, Content>>,
+    clock: Cell<u64>,
+    next_write: Cell<u64>,
+    /// Threads that wait.
+    waiting: RefCell<[bool; THREADS as usize]>,
+    is_alternating: Cell<bool>,
+    /// Cuts, if they are collected.
+    cuts: RefCell<Option<Vec<Cut>>>,
+    /// Counts by purpose: pages read and written.
+    pub read: RefCell<BTreeMap<&'static str, u64>>,
+    pub written: RefCell<BTreeMap<&'static str, u64>>,
+    pub steps: RefCell<BTreeMap<&'static str, u64>>,
+    /// Reads and writes from this number on fail.
+    fails_from: Cell<u64>,
+}
+
+impl World {
+    pub fn new(page_bytes: u32, pages: u64) -> Rc<World> {
+        World::with(page_bytes, pages, BTreeMap::new())
+    }
+
+    fn with(page_bytes: u32, pages: u64, certain: BTreeMap<u64, Content>) -> Rc<World> {
+        let now = certain.iter().map(|(page, content)| (*page, content.clone())).collect();
+        Rc::new(World {
+            page_bytes,
+            pages,
+            contents: RefCell::new(Contents { certain, changes: Vec::new() }),
+            now: RefCell::new(now),
+            clock: Cell::new(1),
+            next_write: Cell::new(0),
+            waiting: RefCell::default(),
+            is_alternating: Cell::new(false),
+            cuts: RefCell::new(None),
+            read: RefCell::default(),
+            written: RefCell::default(),
+            steps: RefCell::default(),
+            fails_from: Cell::new(u64::MAX),
+        })
+    }
+
+    /// A store of that row on these pages, not recovered.
+    pub fn make(self: &Rc<World>, row: &StoreRow, options: &StoreOptions) -> Rc<dyn Store> {
+        (row.check)(options, self.page_bytes, self.pages, THREADS).unwrap();
+        let ground =
+            Ground { pages: self.clone(), cpu: self.clone(), threads: THREADS, has_background: false };
+        (row.make)(options, ground)
+    }
+
+    /// As [`World::make`], recovered.
+    pub fn open(self: &Rc<World>, row: &StoreRow, options: &StoreOptions) -> Rc<dyn Store> {
+        let store = self.make(row, options);
+        store.recover(MAIN).unwrap();
+        store
+    }
+
+    /// A moment that is later than every one before.
+    pub fn tick(&self) -> u64 {
+        self.clock.set(self.clock.get() + 1);
+        self.clock.get()
+    }
+
+    /// Remembers what a cut would leave, at every change of the pages from now on.
+    pub fn collect_cuts(&self) {
+        *self.cuts.borrow_mut() = Some(Vec::new());
+    }
+
+    pub fn take_cuts(&self) -> Vec<Cut> {
+        self.cuts.borrow_mut().take().unwrap_or_default()
+    }
+
+    fn event(&self) {
+        let at = self.tick();
+        if let Some(cuts) = self.cuts.borrow_mut().as_mut() {
+            cuts.push(Cut { at, contents: self.contents.borrow().clone() });
+        }
+    }
+
+    /// Every call from the one with this number on fails.
+    pub fn fail_from(&self, call: u64) {
+        self.fails_from.set(call);
+    }
+
+    fn fails(&self, page: PageId, trouble: Trouble) -> Result<(), PageError> {
+        let left = self.fails_from.get();
+        if left == 0 {
+            return Err(PageError { page, trouble });
+        }
+        self.fails_from.set(left.saturating_sub(u64::from(left < u64::MAX)));
+        Ok(())
+    }
+
+    /// Overwrites a page behind the store's back.
+    pub fn scribble(&self, page: u64, region: Region) {
+        let content = Content::Page(Rc::new(region));
+        self.now.borrow_mut().insert(page, content.clone());
+        self.contents.borrow_mut().certain.insert(page, content);
+    }
+
+    /// The pages that hold something, with what it is.
+    pub fn used(&self) -> Vec<(u64, Page)> {
+        let now = self.now.borrow();
+        let mut pages: Vec<_> = now
+            .iter()
+            .filter_map(|(page, content)| match content {
+                Content::Page(content) => Some((*page, content.clone())),
+                Content::Torn => None,
+            })
+            .collect();
+        pages.sort_by_key(|(page, _)| *page);
+        pages
+    }
+
+    /// The same pages with their patterns as bytes.
+    pub fn expanded(&self) -> Rc<World> {
+        let bytes = |page: &Page| Content::Page(Rc::new(Region::from_bytes(page.to_bytes(self.page_bytes))));
+        let certain = self.used().iter().map(|(page, content)| (*page, bytes(content))).collect();
+        World::with(self.page_bytes, self.pages, certain)
+    }
+
+    /// Everybody may be inside the store at once: each task is a thread, alternating as `seed` says.
+    pub fn alternate(self: &Rc<World>, seed: u64, tasks: Vec<Box<dyn FnOnce()>>) {
+        let mut rng = Rng::stream(seed, "schedule");
+        let mut threads: Vec<Option<Coroutine<(), (), ()>>> = tasks
+            .into_iter()
+            .zip(YIELDS)
+            .map(|(task, key)| {
+                let stack = DefaultStack::new(2 << 20).unwrap();
+                Some(Coroutine::with_stack(stack, move |yielder: &Yield, ()| key.set(yielder, task)))
+            })
+            .collect();
+        self.is_alternating.set(true);
+        loop {
+            let waiting = *self.waiting.borrow();
+            let unfinished: Vec<usize> = (0..threads.len()).filter(|at| threads[*at].is_some()).collect();
+            if unfinished.is_empty() {
+                break;
+            }
+            let ready: Vec<usize> = unfinished.into_iter().filter(|at| !waiting[*at]).collect();
+            assert!(!ready.is_empty(), "everybody waits, and nobody will wake them");
+            let at = ready[rng.below(ready.len() as u64) as usize];
+            let thread = threads[at].as_mut().unwrap();
+            if let CoroutineResult::Return(()) = thread.resume(()) {
+                threads[at] = None;
+            }
+        }
+        self.is_alternating.set(false);
+    }
+
+    fn suspend(&self, thread: Thread) {
+        if self.is_alternating.get() {
+            YIELDS[thread.0 as usize].with(|yielder| yielder.suspend(()));
+        }
+    }
+
+    fn change(&self, page: u64, content: Content, write: u64) {
+        self.now.borrow_mut().insert(page, content.clone());
+        self.contents.borrow_mut().changes.push(Change { page, content, is_ended: false, write });
+    }
+
+    fn end(&self, write: u64) {
+        let mut contents = self.contents.borrow_mut();
+        contents.changes.iter_mut().filter(|c| c.write == write).for_each(|c| c.is_ended = true);
+    }
+
+    fn blank() -> Content {
+        Content::Page(Rc::new(Region::new()))
+    }
+}
+
+impl Cut {
+    /// One of the worlds that this cut may leave.
+    pub fn world(&self, of: &World, seed: u64) -> Rc<World> {
+        let mut rng = Rng::stream(seed, "cut");
+        // Some cuts keep everything, some nothing, most a part.
+        let keep = [0, 50, 90, 100][rng.below(4) as usize];
+        let tear = [0, 10][rng.below(2) as usize];
+        let mut pages = self.contents.certain.clone();
+        for change in &self.contents.changes {
+            if rng.below(100) < tear {
+                let torn = torn(of.page_bytes, pages.get(&change.page), &change.content, &mut rng);
+                pages.insert(change.page, torn);
+            } else if rng.below(100) < keep {
+                pages.insert(change.page, change.content.clone());
+            }
+        }
+        World::with(of.page_bytes, of.pages, pages)
+    }
+}
+
+/// Half of it old, half of it new, or nothing that can be read.
+fn torn(page_bytes: u32, old: Option<&Content>, new: &Content, rng: &mut Rng) -> Content {
+    let blank = World::blank();
+    let (Content::Page(old), Content::Page(new)) = (old.unwrap_or(&blank), new) else { return Content::Torn };
+    if rng.one_in(2) || !old.patterns().is_empty() || !new.patterns().is_empty() {
+        return Content::Torn;
+    }
+    let (old, mut mixed) = (old.to_bytes(page_bytes), new.to_bytes(page_bytes));
+    for (at, byte) in old.iter().enumerate() {
+        if at / 64 % 2 == 1 {
+            mixed[at] = *byte;
+        }
+    }
+    if rng.one_in(2) {
+        let half = page_bytes as usize / 2;
+        mixed[half..].copy_from_slice(&old[half..]);
+    }
+    Content::Page(Rc::new(Region::from_bytes(mixed)))
+}
+
+impl PageStore for World {
+    fn page_bytes(&self) -> u32 {
+        self.page_bytes
+    }
+
+    fn pages(&self) -> u64 {
+        self.pages
+    }
+
+    fn read(
+        &self,
+        thread: Thread,
+        first: PageId,
+        count: u32,
+        why: Purpose,
+        out: &mut Vec<Page>,
+    ) -> Result<(), PageError> {
+        assert!(first.0 + u64::from(count) <= self.pages, "page {first} + {count} of {}", self.pages);
+        self.suspend(thread);
+        self.fails(first, Trouble::Unreadable)?;
+        *self.read.borrow_mut().entry(why.name()).or_default() += u64::from(count);
+        for page in first.0..first.0 + u64::from(count) {
+            match self.now.borrow().get(&page) {
+                Some(Content::Page(content)) => out.push(content.clone()),
+                Some(Content::Torn) => {
+                    return Err(PageError { page: PageId(page), trouble: Trouble::Unreadable });
+                }
+                None => out.push(Rc::new(Region::new())),
+            }
+        }
+        self.suspend(thread);
+        Ok(())
+    }
+
+    fn start_write(
+        &self,
+        thread: Thread,
+        first: PageId,
+        run: &[Page],
+        why: Purpose,
+    ) -> Result<Writing, PageError> {
+        assert!(first.0 + run.len() as u64 <= self.pages, "page {first} + {} of {}", run.len(), self.pages);
+        self.suspend(thread);
+        self.fails(first, Trouble::ReadOnly)?;
+        *self.written.borrow_mut().entry(why.name()).or_default() += run.len() as u64;
+        let write = self.next_write.replace(self.next_write.get() + 1);
+        for (page, content) in (first.0..).zip(run) {
+            assert!(content.written_end() <= self.page_bytes, "page {page} is too long");
+            self.change(page, Content::Page(content.clone()), write);
+        }
+        self.event();
+        self.suspend(thread);
+        Ok(Writing(write))
+    }
+
+    fn finish_write(&self, thread: Thread, writing: Writing) -> Result<(), PageError> {
+        self.suspend(thread);
+        self.end(writing.0);
+        Ok(())
+    }
+
+    fn trim(&self, thread: Thread, first: PageId, count: u32, _why: Purpose) -> Result<(), PageError> {
+        self.suspend(thread);
+        self.fails(first, Trouble::ReadOnly)?;
+        let write = self.next_write.replace(self.next_write.get() + 1);
+        (first.0..first.0 + u64::from(count)).for_each(|page| self.change(page, World::blank(), write));
+        self.event();
+        self.suspend(thread);
+        self.end(write);
+        Ok(())
+    }
+
+    fn flush(&self, thread: Thread, _why: Purpose) -> Result<(), PageError> {
+        self.fails(PageId(0), Trouble::ReadOnly)?;
+        let before = self.next_write.get();
+        let ended = |change: &Change| change.is_ended && change.write < before;
+        let covered: Vec<u64> =
+            self.contents.borrow().changes.iter().filter(|c| ended(c)).map(|c| c.write).collect();
+        self.suspend(thread);
+        let mut contents = self.contents.borrow_mut();
+        let Contents { certain, changes } = &mut *contents;
+        for change in changes.iter().filter(|change| covered.contains(&change.write)) {
+            certain.insert(change.page, change.content.clone());
+        }
+        changes.retain(|change| !covered.contains(&change.write));
+        drop(contents);
+        self.event();
+        self.suspend(thread);
+        Ok(())
+    }
+}
+
+impl Cpu for World {
+    fn work(&self, thread: Thread, steps: &[(Step, u64)]) {
+        for (step, times) in steps {
+            *self.steps.borrow_mut().entry(step.name()).or_default() += times;
+        }
+        self.suspend(thread);
+    }
+
+    fn pause(&self, thread: Thread, _span_ns: u64) {
+        self.suspend(thread);
+    }
+
+    fn wait(&self, thread: Thread) {
+        assert!(self.is_alternating.get(), "a store waits for somebody else, and there is nobody");
+        self.waiting.borrow_mut()[thread.0 as usize] = true;
+        self.suspend(thread);
+    }
+
+    fn wake(&self) {
+        *self.waiting.borrow_mut() = Default::default();
+    }
+}
+
+/// Bytes that differ from those of every other number.
+pub fn value_of(number: u64, bytes: u32) -> Vec<u8> {
+    let word = number.to_le_bytes();
+    (0..bytes as usize).map(|at| word[at % 8] ^ (at / 8) as u8).collect()
+}
+
+/// A page of random bytes.
+pub fn random_page(rng: &mut Rng, page_bytes: u32) -> Region {
+    let mut bytes = vec![0; page_bytes as usize];
+    rng.fill(&mut bytes);
+    let mut region = Region::new();
+    region.write(0, Piece::Bytes(&bytes));
+    region
+}

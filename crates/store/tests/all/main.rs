@@ -1,0 +1,9 @@
+//! Every store of the table, on pages in memory.
+
+mod damage;
+mod edges;
+mod ground;
+mod history;
+mod oracle;
+mod small;
+mod together;
