@@ -17,6 +17,7 @@ use crate::drive::{DriveConfig, PowerOnError, Start, start};
 use crate::engines::Engine;
 use crate::engines::hash::{self, HashEngine};
 use crate::engines::lsm::{self, LsmEngine};
+use crate::engines::stored;
 use crate::faults::Faults;
 use crate::firmware::{Cores, copy_ns};
 use crate::identity::Identity;
@@ -96,6 +97,7 @@ pub const ENGINES: &[EngineRow] = &[
         check: hash::check,
         fingerprint: |config| config.hash.of(&hash::plus2::ROW).fingerprint(),
     },
+    stored::row(&kvdrive_store::hashlog::ROW),
 ];
 
 /// A drive of blocks: no engine, and nothing that the tests of engines could ask it.
