@@ -15,7 +15,6 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::controller::{BLOCK, Controller, ControllerConfig, ENGINES, EngineRow};
 use crate::engines::hash::HashConfig;
 use crate::engines::lsm::LsmConfig;
-use crate::engines::stored::StoredConfig;
 use crate::engines::{Engine, EngineCounters, Utilization};
 use crate::faults::Faults;
 use crate::firmware::Cores;
@@ -45,8 +44,6 @@ pub struct DriveConfig {
     pub lsm: LsmConfig,
     /// Engines that are hash FTLs.
     pub hash: HashConfig,
-    /// Engines that are stores over pages.
-    pub stored: StoredConfig,
     /// Power-protected memory, bytes. Needing more is a broken invariant.
     pub protected_bytes: u64,
     /// Where pages are kept.
@@ -77,9 +74,6 @@ pub struct MediaConfig {
 /// Why a drive does not come up.
 #[derive(Debug, thiserror::Error)]
 pub enum PowerOnError {
-    /// The pages of a store.
-    #[error("what the store finds on its pages: {0}")]
-    Store(kvdrive_store::StoreError),
     /// A name or number of the configuration.
     #[error("{0}")]
     Config(String),

@@ -7,15 +7,13 @@ use kvdrive_device::page_buffer::Eviction;
 use kvdrive_device::{
     DriveConfig, MediaConfig, controller,
     dispatch::Dispatch,
-    engines::{hash, lsm, stored},
+    engines::{hash, lsm},
     firmware::Roles,
     flash, ftl,
 };
 use kvdrive_host::modelled::{Driver, Host, HostCosts};
 use kvdrive_link::LinkConfig;
 use kvdrive_link::transfer::{self, TransferConfig};
-use kvdrive_store::hashlog::{HashlogOptions, WriteMode};
-use kvdrive_store::{Step, StoreOptions};
 
 use crate::config::{self, Config};
 
@@ -116,7 +114,6 @@ pub fn drive(config: &Config) -> DriveConfig {
         },
         lsm: lsm_engine(config),
         hash: hash_engine(config),
-        stored: stored_engine(config),
         protected_bytes: config.power.protected_bytes,
         media: MediaConfig {
             kind: config.media.kind.clone(),
@@ -193,37 +190,6 @@ fn hash_engine(config: &Config) -> hash::HashConfig {
             memcpy_ns_per_kib: controller.memcpy_ns_per_kib,
             memcpy_setup_ns: controller.memcpy_setup_ns,
         },
-    }
-}
-
-fn stored_engine(config: &Config) -> stored::StoredConfig {
-    let Config { store, hashlog, .. } = config;
-    let hashlog = HashlogOptions {
-        block_bytes: hashlog.block_bytes,
-        write: match hashlog.write.as_str() {
-            "overlap" => WriteMode::Overlap,
-            _ => WriteMode::Wait,
-        },
-        blocks_under_way: hashlog.blocks_under_way,
-        segment_bytes: hashlog.segment_bytes,
-    };
-    stored::StoredConfig {
-        options: StoreOptions { hashlog, ..StoreOptions::default() },
-        operations_bytes: store.operations_bytes,
-        costs_ps: Step::ALL.map(|(step, _)| match step {
-            Step::Probe => store.probe_ps,
-            Step::Insert => store.insert_ps,
-            Step::Compare => store.compare_ps,
-            Step::CopyByte => store.copy_byte_ps,
-            Step::ChecksumByte => store.checksum_byte_ps,
-            Step::BloomCheck => store.bloom_check_ps,
-            Step::IndexSearch => store.index_search_ps,
-            Step::BlockSearch => store.block_search_ps,
-            Step::MergeEntry => store.merge_entry_ps,
-            Step::NodeSearch => store.node_search_ps,
-            Step::Shadow => store.shadow_ps,
-            Step::Split => store.split_ps,
-        }),
     }
 }
 

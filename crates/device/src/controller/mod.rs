@@ -17,7 +17,6 @@ use crate::drive::{DriveConfig, PowerOnError, Start, start};
 use crate::engines::Engine;
 use crate::engines::hash::{self, HashEngine};
 use crate::engines::lsm::{self, LsmEngine};
-use crate::engines::stored;
 use crate::faults::Faults;
 use crate::firmware::{Cores, copy_ns};
 use crate::identity::Identity;
@@ -97,7 +96,6 @@ pub const ENGINES: &[EngineRow] = &[
         check: hash::check,
         fingerprint: |config| config.hash.of(&hash::plus2::ROW).fingerprint(),
     },
-    stored::row(&kvdrive_store::hashlog::ROW),
 ];
 
 /// A drive of blocks: no engine, and nothing that the tests of engines could ask it.

@@ -16,7 +16,6 @@ use crate::drive::{DriveConfig, Parts, PowerOnError};
 
 pub mod hash;
 pub mod lsm;
-pub mod stored;
 
 /// Keys of which an engine is told at once ([`Engine::expect`]): what they will meet fits the machine's
 /// second cache.

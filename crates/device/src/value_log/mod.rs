@@ -51,7 +51,6 @@ pub use place::{Place, WindowShare};
 pub use pool::{Reserve, SegmentId, SegmentPool, Use};
 pub use protected::{Damaged, ProtectedValueLog};
 pub use record::{Head, Journal, Record};
-pub(crate) use record::{Reader, encode_region};
 
 /// Byte address of a value in the log: logical page x page size + offset within the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -14,7 +14,6 @@ use kvdrive_device::engines::hash::{HashConfig, SCHEMES};
 use kvdrive_device::engines::lsm::compaction::COMPACTIONS;
 use kvdrive_device::engines::lsm::layout::LAYOUTS;
 use kvdrive_device::engines::lsm::{GcConfig, IndexConfig, LsmConfig};
-use kvdrive_device::engines::stored::StoredConfig;
 use kvdrive_device::flash::media::{self, MediaOptions, MediaPage};
 use kvdrive_device::flash::{FlashConfig, Ppa, Spare};
 use kvdrive_device::ftl::FtlConfig;
@@ -64,7 +63,6 @@ pub fn config(engine: &str, path: Option<&Path>) -> DriveConfig {
             },
             gc: GcConfig { enabled: true, segment_pages: 8, free_segments_low: 6, free_segments_reserved: 3 },
         },
-        stored: StoredConfig { operations_bytes: 65_536, ..StoredConfig::default() },
         hash: HashConfig { grain_bytes: 0, discard_invalid: false, ..hash_config(SCHEMES[0]) },
         protected_bytes: 9 << 20,
         media: MediaConfig { kind: "file".into(), path: path.map(Path::to_owned), sync: false },

@@ -39,10 +39,6 @@ pub struct Config {
     pub nand: Nand,
     /// The run itself.
     pub run: Run,
-    /// Engines that are stores over pages.
-    pub store: Store,
-    /// The store `hashlog`.
-    pub hashlog: Hashlog,
     /// What is asked of the drive.
     pub workload: WorkloadParams,
 }
@@ -372,50 +368,4 @@ pub struct Run {
     pub seed: u64,
     /// `virtual` or `wall`.
     pub clock: String,
-}
-
-/// `[store]`: engines that are stores over pages. Steps of work, in picoseconds of a firmware core.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Store {
-    /// Most bytes of operations that are not on pages; 0: half of what the protected memory has for them.
-    pub operations_bytes: u64,
-    /// A look into a hash table in memory.
-    pub probe_ps: u64,
-    /// An entry is put into an index in memory.
-    pub insert_ps: u64,
-    /// Two keys are compared.
-    pub compare_ps: u64,
-    /// One byte is copied.
-    pub copy_byte_ps: u64,
-    /// One byte is run through a checksum.
-    pub checksum_byte_ps: u64,
-    /// A filter is asked about a key.
-    pub bloom_check_ps: u64,
-    /// A key's place in a table's index is searched.
-    pub index_search_ps: u64,
-    /// A key is searched in a block or page.
-    pub block_search_ps: u64,
-    /// An entry passes through a merge or scan.
-    pub merge_entry_ps: u64,
-    /// A key is searched in a node.
-    pub node_search_ps: u64,
-    /// A node is copied.
-    pub shadow_ps: u64,
-    /// A node becomes two.
-    pub split_ps: u64,
-}
-
-/// `[hashlog]`: the store `hashlog`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Hashlog {
-    /// Bytes written at a time; 0: a page.
-    pub block_bytes: u32,
-    /// `wait` or `overlap`.
-    pub write: String,
-    /// With `overlap`: blocks on their way.
-    pub blocks_under_way: u32,
-    /// Bytes cleaned at a time; 0: a share of the drive.
-    pub segment_bytes: u64,
 }
