@@ -16,7 +16,7 @@
 mod outcome;
 mod seen;
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
@@ -27,7 +27,7 @@ use kvdrive_device::{Counters, Drive};
 use kvdrive_host::modelled::{Driver, Host};
 use kvdrive_link::{Link, LocalMemory, Traffic};
 use kvdrive_sim::wall::Stopwatch;
-use kvdrive_sim::{Ns, Resource, Sim, WaitQueue};
+use kvdrive_sim::{Ns, Resource, Sim, TaskCell, WaitQueue};
 use kvdrive_spec::{Key, Status};
 
 use crate::config::{Config, Document};
@@ -108,9 +108,9 @@ struct Stream {
     core: Rc<Resource>,
     think_ns: Ns,
     drive: Rc<Drive>,
-    workload: RefCell<Box<dyn Workload>>,
+    workload: TaskCell<Box<dyn Workload>>,
     /// Operations that were drawn.
-    drawn: RefCell<VecDeque<Op>>,
+    drawn: TaskCell<VecDeque<Op>>,
     /// Pairs that are loaded already, and where loading ends.
     loaded: Cell<u64>,
     load_end: Cell<u64>,
@@ -119,7 +119,7 @@ struct Stream {
     until_full: bool,
     full: Cell<bool>,
     done: Cell<u64>,
-    seen: RefCell<Seen>,
+    seen: TaskCell<Seen>,
     /// Tasks that have not ended, and where the run waits for them and for word of their progress.
     running: Cell<usize>,
     news: WaitQueue,
@@ -241,15 +241,15 @@ impl Bench {
             core: self.core.clone(),
             think_ns: config.host.think_ns,
             drive: drive.clone(),
-            workload: RefCell::new(source),
-            drawn: RefCell::default(),
+            workload: TaskCell::new(source),
+            drawn: TaskCell::default(),
             loaded: Cell::new(0),
             load_end: Cell::new(0),
             left: Cell::new(0),
             until_full: config.workload.until_full,
             full: Cell::new(false),
             done: Cell::new(0),
-            seen: RefCell::default(),
+            seen: TaskCell::default(),
             running: Cell::new(0),
             news: WaitQueue::new(&self.sim),
         }))
