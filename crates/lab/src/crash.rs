@@ -12,7 +12,7 @@
 //! is drawn at a cut depends on the run's seed and the number of the event alone, so one cut can be repeated
 //! without the others.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -23,7 +23,7 @@ use kvdrive_device::flash::FlashPort;
 use kvdrive_device::power::Survivors;
 use kvdrive_host::modelled::{Driver, Host};
 use kvdrive_link::{Link, LocalMemory};
-use kvdrive_sim::{Ns, Resource, Rng, Sim, TaskCell};
+use kvdrive_sim::{Ns, Resource, Rng, Sim};
 use kvdrive_spec::{Key, Status};
 
 use crate::config::{Config, Document};
@@ -297,19 +297,19 @@ impl Life {
 
 /// Operations still to do, and what came of those done.
 struct Stream {
-    workload: TaskCell<Box<dyn Workload>>,
+    workload: RefCell<Box<dyn Workload>>,
     left: Cell<u64>,
     answered: Cell<u64>,
-    ledger: TaskCell<Ledger>,
+    ledger: RefCell<Ledger>,
 }
 
 impl Stream {
     fn new(workload: Box<dyn Workload>, left: u64, ledger: Ledger) -> Stream {
         Stream {
-            workload: TaskCell::new(workload),
+            workload: RefCell::new(workload),
             left: Cell::new(left),
             answered: Cell::new(0),
-            ledger: TaskCell::new(ledger),
+            ledger: RefCell::new(ledger),
         }
     }
 
@@ -470,7 +470,7 @@ impl Cutter<'_> {
     fn cut_recovery(&self, survivors: Survivors, rng: &mut Rng) -> anyhow::Result<Survivors> {
         let life = Life::new(self.config);
         life.sim.step_every_event();
-        let flash: Rc<TaskCell<Option<FlashPort>>> = Rc::default();
+        let flash: Rc<RefCell<Option<FlashPort>>> = Rc::default();
         let done = Rc::new(Cell::new(false));
         let recovery = {
             let (sim, link, config) = (life.sim.clone(), life.link.clone(), setup::drive(self.config));
