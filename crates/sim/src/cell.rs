@@ -71,11 +71,6 @@ impl<T> TaskCell<T> {
     pub fn into_inner(self) -> T {
         self.0.into_inner()
     }
-
-    /// The value, of a cell that nobody else can reach.
-    pub fn get_mut(&mut self) -> &mut T {
-        self.0.get_mut()
-    }
 }
 
 impl<T: Default> TaskCell<T> {

@@ -84,13 +84,6 @@ impl<K: Copy + Eq> KeyedLock<K> {
 }
 
 impl<K: Copy + Eq> KeyedLock<K> {
-    /// Does anybody hold `key`? Who finds it free needs no lock for what it does before it waits for
-    /// anything.
-    #[inline]
-    pub fn is_held(&self, key: &K) -> bool {
-        self.held.borrow().contains(key)
-    }
-
     #[inline]
     fn release(&self, key: K) {
         if self.queue.wake_tagged(key) {
