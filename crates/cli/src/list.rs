@@ -2,10 +2,10 @@
 
 use clap::{Args, ValueEnum};
 use kvdrive_device::controller::ENGINES;
-use kvdrive_device::faults::FAULTS;
-use kvdrive_device::flash::media::MEDIA;
-use kvdrive_device::flash::timing::TIMINGS;
-use kvdrive_device::packing::PACKINGS;
+use kvdrive_engines::packing::PACKINGS;
+use kvdrive_flash::faults::FAULTS;
+use kvdrive_flash::media::MEDIA;
+use kvdrive_flash::timing::TIMINGS;
 use kvdrive_lab::config::{DRAM_POINTS, PROFILES};
 use kvdrive_lab::workload::WORKLOADS;
 use kvdrive_link::transfer::METHODS;

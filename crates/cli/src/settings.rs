@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
-use kvdrive_device::faults::{Effect, Rule};
+use kvdrive_flash::faults::{Effect, Rule};
 use kvdrive_lab::config::{
     Assigned, Config, ConfigError, DEFAULT_PROFILE, Document, Media, Scale, default_profile,
 };

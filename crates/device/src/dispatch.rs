@@ -19,11 +19,11 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
+use kvdrive_engines::firmware::{Role, Roles, Thread};
 use kvdrive_link::Fetched;
 use kvdrive_sim::{Ns, Sim, TaskCell, WaitQueue};
 
 use crate::controller::Controller;
-use crate::firmware::{Role, Roles, Thread};
 use crate::requests::{decode, handle, serve};
 
 /// Who takes commands.

@@ -7,27 +7,28 @@
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use kvdrive_engines::firmware::Cores;
+use kvdrive_engines::hash::HashConfig;
+use kvdrive_engines::lsm::LsmConfig;
+use kvdrive_engines::{Engine, EngineConfig, EngineCounters, Parts, Utilization};
+use kvdrive_flash::faults::Faults;
+use kvdrive_flash::ftl::FtlConfig;
+use kvdrive_flash::identity::Identity;
+use kvdrive_flash::media::file::Moment;
+use kvdrive_flash::media::{self, Media, MediaOptions};
+use kvdrive_flash::power::file_log::{FileError, FileLog, Found};
+use kvdrive_flash::power::machine_file::WriteFailure;
+use kvdrive_flash::power::{
+    self, IDENTITY_AT, ImageError, Journal, MAKE_AT, Make, Owner, PowerOnError, Survivors,
+};
+use kvdrive_flash::{FlashConfig, FlashPort, Geometry, Purpose};
 use kvdrive_link::Link;
 use kvdrive_sim::{Ns, ResourceStatistics, Rng, Sim};
 use kvdrive_spec::{Key, Status};
-use xxhash_rust::xxh3::xxh3_64;
 
 use crate::controller::{BLOCK, Controller, ControllerConfig, ENGINES, EngineRow};
-use crate::engines::hash::HashConfig;
-use crate::engines::lsm::LsmConfig;
-use crate::engines::{Engine, EngineCounters, Utilization};
-use crate::faults::Faults;
-use crate::firmware::Cores;
-use crate::flash::media::file::Moment;
-use crate::flash::media::{self, Media, MediaOptions};
-use crate::flash::{FlashConfig, FlashPort, Purpose};
-use crate::ftl::FtlConfig;
-use crate::identity::Identity;
 use crate::namespaces::kv::KvNamespace;
 use crate::namespaces::{Namespace, Pairs};
-use crate::power::file_log::{FileError, FileLog, Found, LogError};
-use crate::power::machine_file::WriteFailure;
-use crate::power::{self, IDENTITY_AT, ImageError, Journal, Owner, Survivors};
 
 /// Everything that makes a drive.
 #[derive(Clone, Debug)]
@@ -56,7 +57,49 @@ impl DriveConfig {
     /// Can there be such a drive? If not, a line that begins with the key to blame.
     pub fn check(&self) -> Result<(), PowerOnError> {
         self.flash.check().map_err(|error| PowerOnError::Config(format!("flash.{error}")))?;
-        (engine_row(&self.engine)?.check)(self)
+        (engine_row(&self.engine)?.check)(&self.of_engine())
+    }
+
+    /// What its engine sees of it.
+    pub fn of_engine(&self) -> EngineConfig {
+        EngineConfig {
+            name: self.engine.clone(),
+            flash: self.flash.clone(),
+            ftl: self.ftl.clone(),
+            lsm: self.lsm.clone(),
+            hash: self.hash.clone(),
+            copy: self.controller.costs.copy,
+            protected_bytes: self.protected_bytes,
+        }
+    }
+
+    /// What two drives must have in common to understand each other's images.
+    ///
+    /// # Panics
+    /// If there is no such engine: [`DriveConfig::check`].
+    pub fn make(&self) -> Make {
+        let row = engine_row(&self.engine).expect("the configuration was checked");
+        let Geometry {
+            channels,
+            dies_per_channel,
+            planes,
+            blocks_per_die,
+            pages_per_block,
+            page_bytes,
+            spare_bytes,
+        } = self.flash.geometry();
+        let geometry = [
+            ("flash.channels", channels),
+            ("flash.dies_per_channel", dies_per_channel),
+            ("flash.planes", planes),
+            ("flash.blocks_per_die", blocks_per_die),
+            ("flash.pages_per_block", pages_per_block),
+            ("flash.page_bytes", page_bytes),
+            ("flash.spare_bytes", spare_bytes),
+        ];
+        let geometry = geometry.into_iter().map(|(key, value)| (key, value.to_string()));
+        let engine = std::iter::once(("engine.name", self.engine.clone()));
+        Make::new(engine.chain(geometry).chain((row.make)(&self.of_engine())))
     }
 }
 
@@ -69,51 +112,6 @@ pub struct MediaConfig {
     pub path: Option<PathBuf>,
     /// For `file`: does a store survive the death of the host too?
     pub sync: bool,
-}
-
-/// Why a drive does not come up.
-#[derive(Debug, thiserror::Error)]
-pub enum PowerOnError {
-    /// A name or number of the configuration.
-    #[error("{0}")]
-    Config(String),
-    /// The medium's image.
-    #[error(transparent)]
-    Media(#[from] media::ImageError),
-    /// The protected image.
-    #[error(transparent)]
-    Image(#[from] ImageError),
-    /// What the files of the protected image hold.
-    #[error(transparent)]
-    Log(#[from] LogError),
-    /// One of its files cannot be written, or the image file beside it not be read.
-    #[error(transparent)]
-    File(#[from] FileError),
-    /// A new drive that cannot be kept.
-    #[error("{}: {}", .0.path.display(), .0.what)]
-    Unwritable(WriteFailure),
-    /// A medium that was written to, and no protected image.
-    #[error("{0}: a drive is on it, whose power-protected memory is missing: {0}.protected-0 or -1, whole")]
-    Unprotected(PathBuf),
-    /// A protected image, and no medium that it could belong to.
-    #[error("{0}: is missing or empty, while {0}.protected-0 or -1 holds a drive that was on it")]
-    Imageless(PathBuf),
-}
-
-/// What an engine is built from.
-pub struct Parts {
-    /// The executor.
-    pub sim: Sim,
-    /// Firmware cores.
-    pub cores: Cores,
-    /// The flash, with whatever is on it.
-    pub flash: FlashPort,
-    /// Where changes of protected state go.
-    pub journal: Journal,
-    /// Whose its protected image is.
-    pub owner: Owner,
-    /// The configuration.
-    pub config: DriveConfig,
 }
 
 /// Counters of a drive, from its power-on.
@@ -167,18 +165,19 @@ pub struct Drive {
 }
 
 /// Builds a namespace from its parts and what survived; the rows of [`ENGINES`] name instances of this.
-pub type Start = fn(Parts, &Rc<Link>, Option<&[u8]>) -> Result<Rc<dyn Namespace>, PowerOnError>;
+pub type Start =
+    fn(Parts, &ControllerConfig, &Rc<Link>, Option<&[u8]>) -> Result<Rc<dyn Namespace>, PowerOnError>;
 
 /// A namespace of pairs in engine `E`.
 pub fn start<E: Engine>(
     parts: Parts,
+    config: &ControllerConfig,
     link: &Rc<Link>,
     image: Option<&[u8]>,
 ) -> Result<Rc<dyn Namespace>, PowerOnError> {
     let journal = parts.journal.clone();
-    let config = parts.config.controller.clone();
     let engine = E::power_on(parts, image)?;
-    Ok(KvNamespace::new(link.clone(), &config, journal, engine))
+    Ok(KvNamespace::new(link.clone(), config, journal, engine))
 }
 
 impl Drive {
@@ -220,13 +219,13 @@ impl Drive {
                 (kind.open)(&geometry, &options)?
             }
         };
+        let owner = Owner { make: config.make(), identity: medium.identity() };
         let (image, journal) = match survivors {
             Some(survivors) => (Some(survivors.protected.clone()), Journal::default()),
-            None => open_journal(config, row, &*medium)?,
+            None => open_journal(config, row, &owner, &*medium)?,
         };
-        let owner = Owner { fingerprint: fingerprint(config), identity: medium.identity() };
         if let Some(image) = &image {
-            check_identity(image, owner.identity)?;
+            check_owner(image, &owner)?;
         }
         let flash = FlashPort::new(sim, config.flash.clone(), medium);
         watch(&flash);
@@ -236,10 +235,10 @@ impl Drive {
             cores: cores.clone(),
             flash: flash.clone(),
             journal: journal.clone(),
-            owner,
-            config: config.clone(),
+            owner: owner.clone(),
+            config: config.of_engine(),
         };
-        let namespace = (row.start)(parts, link, image.as_deref())?;
+        let namespace = (row.start)(parts, &config.controller, link, image.as_deref())?;
         let costs = config.controller.costs;
         let (identity, faults) = (owner.identity, flash.faults().clone());
         let controller =
@@ -364,13 +363,18 @@ fn engine_row(name: &str) -> Result<&'static EngineRow, PowerOnError> {
     })
 }
 
-/// Is a protected image that of the drive the medium was made for?
-fn check_identity(image: &[u8], medium: Identity) -> Result<(), ImageError> {
-    let image = power::owner_of(image)?.identity;
-    if image == medium {
-        return Ok(());
+/// Was a protected image made by a drive like this, and by this one?
+fn check_owner(image: &[u8], drive: &Owner) -> Result<(), ImageError> {
+    let image = power::owner_of(image)?;
+    if let Some(difference) = drive.make.difference(&image.make) {
+        let what = format!("it was made by a drive of another configuration: {difference}");
+        return Err(ImageError::new(MAKE_AT, what));
     }
-    Err(ImageError::new(IDENTITY_AT, format!("it is of drive {image}, and the medium of drive {medium}")))
+    if image.identity != drive.identity {
+        let what = format!("it is of drive {}, and the medium of drive {}", image.identity, drive.identity);
+        return Err(ImageError::new(IDENTITY_AT, what));
+    }
+    Ok(())
 }
 
 /// The image file of a medium that has one, itself and not a symbolic link to it: the protected image lies
@@ -397,6 +401,7 @@ fn refuse_lost_image(config: &DriveConfig) -> Result<(), PowerOnError> {
 fn open_journal(
     config: &DriveConfig,
     row: &EngineRow,
+    owner: &Owner,
     medium: &dyn Media,
 ) -> Result<(Option<Vec<u8>>, Journal), PowerOnError> {
     let Some(path) = image_path(config) else { return Ok((None, Journal::default())) };
@@ -404,7 +409,10 @@ fn open_journal(
     let found = FileLog::read(path, medium.identity())?;
     let image = match &found {
         Some(found) if found.image.is_empty() => None,
-        Some(found) => Some((row.fold)(config, &found.image, &found.records)?),
+        Some(found) => {
+            check_owner(&found.image, owner)?;
+            Some((row.fold)(&config.of_engine(), &found.image, &found.records)?)
+        }
         None => None,
     };
     // Before anything is written: whoever finds the missing files may put them back.
@@ -427,11 +435,4 @@ fn open_journal(
         Err(error) => return Err(error.into()),
     };
     Ok((image, Journal::to_file(log, protection)))
-}
-
-/// Tells drives of different make apart, so that an image of one is refused by another.
-pub fn fingerprint(config: &DriveConfig) -> u64 {
-    let row = engine_row(&config.engine).expect("an image is of an engine there is");
-    let (geometry, engine) = (config.flash.geometry(), (row.fingerprint)(config));
-    xxh3_64(format!("{} {geometry:?} {engine}", row.name).as_bytes())
 }

@@ -26,6 +26,8 @@
 use std::rc::Rc;
 
 use kvdrive_content::Region;
+use kvdrive_engines::Engine;
+use kvdrive_engines::firmware::Role;
 use kvdrive_link::transfer::{Assembly, byte_express, piggyback, prp, sgl};
 use kvdrive_link::{Arrival, Fetched, QueuePair};
 use kvdrive_spec::inline::{TAIL_INLINE_BYTES, get_tail};
@@ -35,9 +37,7 @@ use kvdrive_spec::window::Grant;
 use kvdrive_spec::{Command, Cqe, Key, Sqe, Status, Store, StoreOptions, Write, opcode};
 
 use crate::controller::{Controller, send, targets};
-use crate::engines::Engine;
 use crate::faults;
-use crate::firmware::Role;
 use crate::namespaces::kv::{Found, KvNamespace, PairAnswer, Unfinished, Walk};
 use crate::namespaces::{Answer, NSID};
 
@@ -54,7 +54,7 @@ pub fn serve(drive: Rc<Controller>) {
 
 /// A fetched command, to its completion; `is_decoded` if somebody has spent the time of that on it already.
 pub(crate) fn handle(drive: &Rc<Controller>, fetched: Fetched, is_decoded: bool) {
-    let Some(fetched) = faults::commands::pass(drive, fetched) else { return };
+    let Some(fetched) = faults::pass(drive, fetched) else { return };
     let completion = in_turn(&fetched, || execute_any(drive, &fetched, is_decoded));
     complete(drive, &fetched, completion);
 }

@@ -18,9 +18,9 @@ use std::rc::Rc;
 
 use kvdrive_content::{Piece, Region};
 use kvdrive_device::Drive;
-use kvdrive_device::faults::{Effect, Rule};
-use kvdrive_device::flash::FlashPort;
-use kvdrive_device::power::Survivors;
+use kvdrive_flash::FlashPort;
+use kvdrive_flash::faults::{Effect, Rule};
+use kvdrive_flash::power::Survivors;
 use kvdrive_host::modelled::{Driver, Host};
 use kvdrive_link::{Link, LocalMemory};
 use kvdrive_sim::{Ns, Resource, Rng, Sim};

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use kvdrive_content::{Pattern, Piece, Region};
 use kvdrive_device::Drive;
-use kvdrive_device::faults::Rule;
+use kvdrive_flash::faults::Rule;
 use kvdrive_host::modelled::{Driver, Host};
 use kvdrive_link::{Link, LocalMemory};
 use kvdrive_sim::{Ns, Resource, Sim, TraceEntry};

@@ -2,7 +2,7 @@
 //!
 //! ```toml
 //! [[rule]]
-//! fault = "read-error"            # a row of kvdrive_device::faults::FAULTS
+//! fault = "read-error"            # a row of kvdrive_flash::faults::FAULTS
 //! purpose = ["value", "lookup"]   # what it matches; without: everything
 //! die = 1
 //! after = 100                     # when: 100 that match are let pass,
@@ -22,8 +22,8 @@
 
 use std::ops::Range;
 
-use kvdrive_device::faults::{self, FAULTS, FaultKind, Matches, Moment, Rule, Settings, When};
-use kvdrive_device::flash::{Geometry, Purpose};
+use kvdrive_flash::faults::{self, FAULTS, FaultKind, Matches, Moment, Rule, Settings, When};
+use kvdrive_flash::{Geometry, Purpose};
 use kvdrive_spec::{Key, Status, opcode};
 use toml_edit::{Item, Table, Value};
 

@@ -21,9 +21,9 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use kvdrive_content::{Pattern, Piece, Region};
-use kvdrive_device::engines::KNOWN_AHEAD;
-use kvdrive_device::faults::{FaultCount, Rule};
 use kvdrive_device::{Counters, Drive};
+use kvdrive_engines::KNOWN_AHEAD;
+use kvdrive_flash::faults::{FaultCount, Rule};
 use kvdrive_host::modelled::{Driver, Host};
 use kvdrive_link::{Link, LocalMemory, Traffic};
 use kvdrive_sim::wall::Stopwatch;
@@ -34,7 +34,6 @@ use crate::config::{Config, Document};
 use crate::report::Report;
 use crate::setup;
 use crate::workload::{self, Op, ValueSpec, Workload, WorkloadParams};
-
 pub(crate) use seen::{DELETE, EXIST, KINDS, LIST, NEXT, RETRIEVE, SEEK, STORE, Seen};
 
 /// Operations between two calls of a progress hook.

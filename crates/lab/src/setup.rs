@@ -2,15 +2,13 @@
 
 use std::rc::Rc;
 
-use kvdrive_device::packing::{PackingConfig, PackingCosts};
-use kvdrive_device::page_buffer::Eviction;
-use kvdrive_device::{
-    DriveConfig, MediaConfig, controller,
-    dispatch::Dispatch,
-    engines::{hash, lsm},
-    firmware::Roles,
-    flash, ftl,
-};
+use kvdrive_device::dispatch::Dispatch;
+use kvdrive_device::{DriveConfig, MediaConfig, controller};
+use kvdrive_engines::firmware::{CopyCosts, Roles};
+use kvdrive_engines::packing::{PackingConfig, PackingCosts};
+use kvdrive_engines::page_buffer::Eviction;
+use kvdrive_engines::{hash, lsm};
+use kvdrive_flash::{self as flash, ftl};
 use kvdrive_host::modelled::{Driver, Host, HostCosts};
 use kvdrive_link::LinkConfig;
 use kvdrive_link::transfer::{self, TransferConfig};
@@ -155,14 +153,18 @@ fn costs(config: &Config) -> controller::Costs {
         decode_store_ns: controller.decode_store_ns,
         decode_transfer_ns: controller.decode_transfer_ns,
         decode_other_ns: controller.decode_other_ns,
-        memcpy_ns_per_kib: controller.memcpy_ns_per_kib,
-        memcpy_setup_ns: controller.memcpy_setup_ns,
+        copy: copy_costs(config),
         complete_ns: controller.complete_ns,
     }
 }
 
+fn copy_costs(config: &Config) -> CopyCosts {
+    let controller = &config.controller;
+    CopyCosts { setup_ns: controller.memcpy_setup_ns, ns_per_kib: controller.memcpy_ns_per_kib }
+}
+
 fn hash_engine(config: &Config) -> hash::HashConfig {
-    let Config { hash, controller, .. } = config;
+    let hash = &config.hash;
     hash::HashConfig {
         grain_bytes: hash.grain_bytes,
         unit_bytes: hash.unit_bytes,
@@ -187,8 +189,7 @@ fn hash_engine(config: &Config) -> hash::HashConfig {
             collision_ns: hash.collision_ns,
             gc_item_ns: hash.gc_item_ns,
             evict_ns: hash.evict_ns,
-            memcpy_ns_per_kib: controller.memcpy_ns_per_kib,
-            memcpy_setup_ns: controller.memcpy_setup_ns,
+            copy: copy_costs(config),
         },
     }
 }
@@ -211,8 +212,7 @@ fn packing_costs(config: &Config) -> PackingCosts {
         }
     };
     PackingCosts {
-        memcpy_ns_per_kib: config.controller.memcpy_ns_per_kib,
-        memcpy_setup_ns: config.controller.memcpy_setup_ns,
+        copy: copy_costs(config),
         page_ns: if config.buffer.eviction == "overlap" { share_ns } else { alone_ns },
     }
 }

@@ -8,7 +8,7 @@
 use std::fmt::Write as _;
 
 use anyhow::ensure;
-use kvdrive_device::engines::hash;
+use kvdrive_engines::hash;
 use kvdrive_link::pcie::PAGE_BYTES;
 
 use crate::config::{Config, Document, Origin};

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use kvdrive_content::{Pattern, Piece, Region};
 use kvdrive_device::Drive;
-use kvdrive_device::power::machine_file::WriteFailure;
+use kvdrive_flash::power::machine_file::WriteFailure;
 use kvdrive_host::threaded::{
     Completion, Connector, Content, Driver, Error, Outcome as Ended, Pipeline, serve_thread,
 };

@@ -7,21 +7,21 @@ mod targets;
 use std::cell::Cell;
 use std::rc::Rc;
 
+use kvdrive_engines::firmware::{CopyCosts, Cores};
+use kvdrive_engines::hash::{self, HashEngine};
+use kvdrive_engines::lsm::{self, LsmEngine};
+use kvdrive_engines::{Engine, EngineConfig};
+use kvdrive_flash::faults::Faults;
+use kvdrive_flash::identity::Identity;
+use kvdrive_flash::power::{Journal, PowerOnError};
 use kvdrive_link::Link;
 use kvdrive_sim::{Ns, Sim};
 use kvdrive_spec::{Command, Status};
 use serde::Deserialize;
 
 use crate::dispatch::{self, Dispatch};
-use crate::drive::{DriveConfig, PowerOnError, Start, start};
-use crate::engines::Engine;
-use crate::engines::hash::{self, HashEngine};
-use crate::engines::lsm::{self, LsmEngine};
-use crate::faults::Faults;
-use crate::firmware::{Cores, copy_ns};
-use crate::identity::Identity;
+use crate::drive::{Start, start};
 use crate::namespaces::{Namespace, block};
-use crate::power::Journal;
 pub(crate) use targets::{receive, send, targets};
 
 /// The controller's part of a profile.
@@ -37,8 +37,8 @@ pub struct ControllerConfig {
     pub costs: Costs,
 }
 
-/// Applies journal records to a protected image: [`crate::engines::Engine::fold`].
-pub type Fold = fn(&DriveConfig, &[u8], &[(u8, Vec<u8>)]) -> Result<Vec<u8>, PowerOnError>;
+/// Applies journal records to a protected image: [`kvdrive_engines::Engine::fold`].
+pub type Fold = fn(&EngineConfig, &[u8], &[(u8, Vec<u8>)]) -> Result<Vec<u8>, PowerOnError>;
 
 /// One engine.
 pub struct EngineRow {
@@ -50,12 +50,12 @@ pub struct EngineRow {
     pub ordered: bool,
     /// Powers a drive with it on.
     pub start: Start,
-    /// Its [`crate::engines::Engine::fold`].
+    /// Its [`kvdrive_engines::Engine::fold`].
     pub fold: Fold,
     /// Can there be such a drive? If not, a line that begins with the key to blame.
-    pub check: fn(&DriveConfig) -> Result<(), PowerOnError>,
+    pub check: fn(&EngineConfig) -> Result<(), PowerOnError>,
     /// Which of its settings two drives must have in common to understand each other's images.
-    pub fingerprint: fn(&DriveConfig) -> String,
+    pub make: fn(&EngineConfig) -> Vec<(&'static str, String)>,
 }
 
 /// Every engine.
@@ -67,7 +67,7 @@ pub const ENGINES: &[EngineRow] = &[
         start: start::<LsmEngine>,
         fold: LsmEngine::fold,
         check: lsm::check,
-        fingerprint: |config| config.lsm.fingerprint(),
+        make: |config| config.lsm.make(),
     },
     EngineRow {
         name: hash::original::ROW.name,
@@ -76,7 +76,7 @@ pub const ENGINES: &[EngineRow] = &[
         start: start::<HashEngine>,
         fold: HashEngine::fold,
         check: hash::check,
-        fingerprint: |config| config.hash.of(&hash::original::ROW).fingerprint(),
+        make: |config| config.hash.of(&hash::original::ROW).make(),
     },
     EngineRow {
         name: hash::plus::ROW.name,
@@ -85,7 +85,7 @@ pub const ENGINES: &[EngineRow] = &[
         start: start::<HashEngine>,
         fold: HashEngine::fold,
         check: hash::check,
-        fingerprint: |config| config.hash.of(&hash::plus::ROW).fingerprint(),
+        make: |config| config.hash.of(&hash::plus::ROW).make(),
     },
     EngineRow {
         name: hash::plus2::ROW.name,
@@ -94,7 +94,7 @@ pub const ENGINES: &[EngineRow] = &[
         start: start::<HashEngine>,
         fold: HashEngine::fold,
         check: hash::check,
-        fingerprint: |config| config.hash.of(&hash::plus2::ROW).fingerprint(),
+        make: |config| config.hash.of(&hash::plus2::ROW).make(),
     },
 ];
 
@@ -106,7 +106,7 @@ pub const BLOCK: EngineRow = EngineRow {
     start: block::start,
     fold: block::fold,
     check: block::check,
-    fingerprint: |config| format!("{:?}", config.ftl.over_provisioning),
+    make: |config| vec![("ftl.over_provisioning", config.ftl.over_provisioning.to_string())],
 };
 
 /// Time of firmware work on one core, ns. Sources are in the profiles.
@@ -118,10 +118,8 @@ pub struct Costs {
     pub decode_transfer_ns: Ns,
     /// Decoding any other command.
     pub decode_other_ns: Ns,
-    /// Copying, per KiB.
-    pub memcpy_ns_per_kib: Ns,
-    /// Copying, per copy.
-    pub memcpy_setup_ns: Ns,
+    /// Copying.
+    pub copy: CopyCosts,
     /// Building a completion.
     pub complete_ns: Ns,
 }
@@ -140,11 +138,6 @@ impl Costs {
             Ok(Command::Transfer) => self.decode_transfer_ns,
             _ => self.decode_other_ns,
         }
-    }
-
-    /// Time to copy `bytes` bytes.
-    pub fn memcpy_ns(&self, bytes: u32) -> Ns {
-        copy_ns(bytes, self.memcpy_setup_ns, self.memcpy_ns_per_kib)
     }
 }
 

@@ -5,13 +5,22 @@
 //! * Where a page has several blocks, a write of some of them reads the page and writes all of it again, one
 //!   command at a time for each page.
 //! * Deallocated blocks read zeros, and so do blocks that were never written. Which pages are away lies in
-//!   power-protected memory ([`crate::ftl::away`]): one part of the image, and part 0 of the records. A page is
+//!   power-protected memory ([`kvdrive_flash::ftl::away`]): one part of the image, and part 0 of the records. A page is
 //!   there again when its program is done; a power cut between the two leaves the zeros that were
 //!   acknowledged last.
 
 use std::rc::Rc;
 
 use kvdrive_content::{Piece, Region, zeros};
+use kvdrive_engines::EngineConfig;
+use kvdrive_engines::Parts;
+use kvdrive_engines::{EngineCounters, Utilization};
+use kvdrive_flash::Purpose;
+use kvdrive_flash::ftl::away::AwayPages;
+use kvdrive_flash::ftl::{Ftl, Lpa, logical_pages};
+use kvdrive_flash::power::PowerOnError;
+use kvdrive_flash::power::{self, ImageError, Journal, Owner};
+use kvdrive_flash::spare::TAG_BYTES;
 use kvdrive_link::{Fetched, Link};
 use kvdrive_sim::{KeyedLock, Ns, Sim, TaskCell, join_all};
 use kvdrive_spec::identify::{CSI_NVM, IDENTIFY_BYTES, cns};
@@ -22,14 +31,8 @@ use kvdrive_spec::{Cqe, Key, Sqe, Status};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::{Answer, Namespace, Pairs};
+use crate::controller::ControllerConfig;
 use crate::controller::{Costs, receive, send};
-use crate::drive::{DriveConfig, Parts, PowerOnError, fingerprint};
-use crate::engines::{EngineCounters, Utilization};
-use crate::flash::Purpose;
-use crate::flash::spare::TAG_BYTES;
-use crate::ftl::away::AwayPages;
-use crate::ftl::{Ftl, Lpa, logical_pages};
-use crate::power::{self, ImageError, Journal, Owner};
 use crate::requests::completion_of;
 
 /// Kind of a page of blocks, for the translation layer.
@@ -63,7 +66,7 @@ struct InPage {
 }
 
 /// Can there be a drive of blocks like this? If not, a line that begins with the key to blame.
-pub fn check(config: &DriveConfig) -> Result<(), PowerOnError> {
+pub fn check(config: &EngineConfig) -> Result<(), PowerOnError> {
     let fail = |line| Err(PowerOnError::Config(line));
     let geometry = config.flash.geometry();
     config.ftl.check(&geometry).or_else(|error| fail(format!("ftl.{error}")))?;
@@ -82,12 +85,12 @@ pub fn check(config: &DriveConfig) -> Result<(), PowerOnError> {
     Ok(())
 }
 
-fn pages_of(config: &DriveConfig) -> u32 {
+fn pages_of(config: &EngineConfig) -> u32 {
     logical_pages(&config.flash.geometry(), config.ftl.over_provisioning)
 }
 
-fn unframe(config: &DriveConfig, image: &[u8]) -> Result<(Owner, AwayPages), PowerOnError> {
-    let (owner, parts) = power::unframe(fingerprint(config), image)?;
+fn unframe(config: &EngineConfig, image: &[u8]) -> Result<(Owner, AwayPages), PowerOnError> {
+    let (owner, parts) = power::unframe(image)?;
     match &parts[..] {
         [part] => Ok((owner, AwayPages::from_part(part, pages_of(config))?)),
         _ => Err(ImageError::new(0, format!("{} parts, blocks have one", parts.len())).into()),
@@ -95,7 +98,7 @@ fn unframe(config: &DriveConfig, image: &[u8]) -> Result<(Owner, AwayPages), Pow
 }
 
 /// Applies journal records to a protected image.
-pub fn fold(config: &DriveConfig, image: &[u8], records: &[(u8, Vec<u8>)]) -> Result<Vec<u8>, PowerOnError> {
+pub fn fold(config: &EngineConfig, image: &[u8], records: &[(u8, Vec<u8>)]) -> Result<Vec<u8>, PowerOnError> {
     let (owner, mut away) = unframe(config, image)?;
     for (part, record) in records {
         if *part != 0 {
@@ -107,7 +110,12 @@ pub fn fold(config: &DriveConfig, image: &[u8], records: &[(u8, Vec<u8>)]) -> Re
 }
 
 /// The namespace of an empty drive, or of what `image` and the flash hold.
-pub fn start(parts: Parts, link: &Rc<Link>, image: Option<&[u8]>) -> Result<Rc<dyn Namespace>, PowerOnError> {
+pub fn start(
+    parts: Parts,
+    controller: &ControllerConfig,
+    link: &Rc<Link>,
+    image: Option<&[u8]>,
+) -> Result<Rc<dyn Namespace>, PowerOnError> {
     let Parts { sim, flash, journal, owner, config, .. } = parts;
     check(&config)?;
     let (ftl, away) = match image {
@@ -122,7 +130,7 @@ pub fn start(parts: Parts, link: &Rc<Link>, image: Option<&[u8]>) -> Result<Rc<d
         link: link.clone(),
         pages: KeyedLock::new(&sim),
         sim,
-        costs: config.controller.costs,
+        costs: controller.costs,
         page_bytes: ftl.page_bytes(),
         ftl,
         journal,

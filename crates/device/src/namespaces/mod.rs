@@ -13,11 +13,11 @@ pub mod block;
 pub mod kv;
 
 use kvdrive_content::Piece;
+use kvdrive_engines::{EngineCounters, Utilization};
 use kvdrive_link::{Fetched, QueuePair};
 use kvdrive_sim::Ns;
 use kvdrive_spec::{Cqe, Key, Sqe, Status};
 
-use crate::engines::{EngineCounters, Utilization};
 use crate::requests::completion_of;
 
 /// The namespace that a drive has.
@@ -70,7 +70,7 @@ pub trait Namespace {
     /// asked for.
     fn load(&self, pairs: &mut Pairs<'_>) -> Result<(), (Key, Status)>;
 
-    /// Commands with these keys will come soon: [`crate::engines::Engine::expect`].
+    /// Commands with these keys will come soon: [`kvdrive_engines::Engine::expect`].
     fn expect(&self, _keys: &mut dyn Iterator<Item = Key>) {}
 
     /// Writes everything buffered to flash, so that it is counted.
@@ -82,12 +82,12 @@ pub trait Namespace {
     /// What its engine counts.
     fn counters(&self) -> EngineCounters;
 
-    /// What else it counts, by names of its own: [`crate::engines::Engine::details`].
+    /// What else it counts, by names of its own: [`kvdrive_engines::Engine::details`].
     fn details(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }
 
-    /// What its structures take of the drive's DRAM, in bytes: [`crate::engines::Engine::dram`].
+    /// What its structures take of the drive's DRAM, in bytes: [`kvdrive_engines::Engine::dram`].
     fn dram(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use kvdrive_content::{Pattern, Piece, Region};
-use kvdrive_device::power::Survivors;
-use kvdrive_device::power::machine_file::faults::{Call, Fault, arm};
 use kvdrive_device::{Drive, DriveConfig};
+use kvdrive_flash::power::Survivors;
+use kvdrive_flash::power::machine_file::faults::{Call, Fault, arm};
 use kvdrive_link::transfer::prp;
 use kvdrive_link::{HostMemory, Link, LocalMemory, QueuePair};
 use kvdrive_sim::{Rng, Sim, join_all};

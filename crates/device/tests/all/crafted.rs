@@ -9,19 +9,19 @@ use std::sync::OnceLock;
 
 use kvdrive_content::{Pattern, Piece, Region};
 use kvdrive_device::controller::{ENGINES, EngineRow};
-use kvdrive_device::drive::{PowerOnError, fingerprint};
-use kvdrive_device::engines::hash::{HashConfig, SCHEMES};
-use kvdrive_device::engines::lsm::compaction::COMPACTIONS;
-use kvdrive_device::engines::lsm::layout::LAYOUTS;
-use kvdrive_device::engines::lsm::{GcConfig, IndexConfig, LsmConfig};
-use kvdrive_device::flash::media::{self, MediaOptions, MediaPage};
-use kvdrive_device::flash::{FlashConfig, Ppa, Spare};
-use kvdrive_device::ftl::FtlConfig;
-use kvdrive_device::packing::{PACKINGS, PackingConfig, PackingCosts, PackingRow};
-use kvdrive_device::page_buffer::Eviction;
-use kvdrive_device::power::file_log::FileLog;
-use kvdrive_device::power::{Survivors, frame, owner_of, unframe};
 use kvdrive_device::{Drive, DriveConfig, MediaConfig};
+use kvdrive_engines::hash::{HashConfig, SCHEMES};
+use kvdrive_engines::lsm::compaction::COMPACTIONS;
+use kvdrive_engines::lsm::layout::LAYOUTS;
+use kvdrive_engines::lsm::{GcConfig, IndexConfig, LsmConfig};
+use kvdrive_engines::packing::{PACKINGS, PackingConfig, PackingCosts, PackingRow};
+use kvdrive_engines::page_buffer::Eviction;
+use kvdrive_flash::ftl::FtlConfig;
+use kvdrive_flash::media::{self, MediaOptions, MediaPage};
+use kvdrive_flash::power::PowerOnError;
+use kvdrive_flash::power::file_log::FileLog;
+use kvdrive_flash::power::{Survivors, frame, owner_of, unframe};
+use kvdrive_flash::{FlashConfig, Ppa, Spare};
 use kvdrive_host::modelled::{Driver, Host};
 use kvdrive_link::transfer::{TransferConfig, method};
 use kvdrive_link::{Link, LocalMemory};
@@ -30,8 +30,8 @@ use kvdrive_spec::Key;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-use super::hash::{flash_config, hash_config};
 use super::rig;
+use super::small_hash::{flash_config, hash_config};
 
 /// Keys of the drives: so few that most stores overwrite.
 const KEYS: u64 = 60;
@@ -155,7 +155,7 @@ fn remains((row, config): (&'static EngineRow, DriveConfig)) -> Remains {
     });
     sim.clear();
     let (before, records) = found.records.split_at(found.records.len() / 2);
-    let before = (row.fold)(&config, &found.image, before).expect("as the drive wrote it");
+    let before = (row.fold)(&config.of_engine(), &found.image, before).expect("as the drive wrote it");
     let mut kinds: BTreeMap<(u8, u8), Vec<usize>> = BTreeMap::new();
     for (number, (part, payload)) in records.iter().enumerate() {
         kinds.entry((*part, payload[0])).or_default().push(number);
@@ -240,8 +240,7 @@ impl Remains {
 
     /// The parts of the protected image.
     fn parts<const N: usize>(&self) -> [Vec<u8>; N] {
-        let (_, parts) =
-            unframe(fingerprint(&self.config), &self.survivors.protected).expect("its own image");
+        let (_, parts) = unframe(&self.survivors.protected).expect("its own image");
         parts.try_into().expect("as many as its engine has")
     }
 
@@ -334,12 +333,12 @@ fn use_and_watch(
 impl Remains {
     /// Folds and comes up, or says in a line why not.
     fn use_records(&self, records: &[(u8, Vec<u8>)]) -> Result<(), PowerOnError> {
-        self.use_image_twice((self.row.fold)(&self.config, &self.before, records)?)
+        self.use_image_twice((self.row.fold)(&self.config.of_engine(), &self.before, records)?)
     }
 
     /// Comes up with the image after a change of one of its parts, which is framed anew.
     fn use_changed_image(&self, part: Index, changes: &[Change]) -> Result<(), PowerOnError> {
-        let (_, mut parts) = unframe(fingerprint(&self.config), &self.survivors.protected)?;
+        let (_, mut parts) = unframe(&self.survivors.protected)?;
         let part = part.index(parts.len());
         changes.iter().for_each(|change| change.apply(&mut parts[part]));
         self.use_image_twice(self.framed(&parts))

@@ -3,13 +3,13 @@
 use std::rc::Rc;
 
 use kvdrive_content::Region;
-use kvdrive_device::Identity;
 use kvdrive_device::controller::Controller;
 use kvdrive_device::dispatch::Dispatch;
-use kvdrive_device::faults::Faults;
-use kvdrive_device::firmware::Cores;
 use kvdrive_device::namespaces::kv::KvNamespace;
-use kvdrive_device::power::Journal;
+use kvdrive_engines::firmware::Cores;
+use kvdrive_flash::Identity;
+use kvdrive_flash::faults::Faults;
+use kvdrive_flash::power::Journal;
 use kvdrive_link::{Link, LinkConfig, LocalMemory, QueuePair};
 use kvdrive_sim::{Ns, ResourceStatistics, Sim};
 use kvdrive_spec::{Command, Key, RetrieveOptions, Sqe, Status};

@@ -10,8 +10,8 @@ use std::rc::Rc;
 
 use kvdrive_content::{Pattern, Piece, Region};
 use kvdrive_device::controller::ENGINES;
-use kvdrive_device::power::machine_file::faults::{Call, Fault, arm};
 use kvdrive_device::{Drive, DriveConfig};
+use kvdrive_flash::power::machine_file::faults::{Call, Fault, arm};
 use kvdrive_host::modelled::Driver;
 use kvdrive_link::{Link, LocalMemory};
 use kvdrive_sim::{Rng, Sim};

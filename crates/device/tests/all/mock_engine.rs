@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use kvdrive_content::{Piece, Region};
-use kvdrive_device::drive::{DriveConfig, Parts, PowerOnError};
-use kvdrive_device::engines::{Engine, EngineCounters, Utilization};
+use kvdrive_engines::{Engine, EngineCounters, Utilization};
+use kvdrive_engines::{EngineConfig, Parts};
+use kvdrive_flash::power::PowerOnError;
 use kvdrive_link::transfer::Exposing;
 use kvdrive_link::{Arrival, Landing};
 use kvdrive_sim::{Ns, Rng, Sim};
@@ -255,7 +256,7 @@ impl Engine for MockEngine {
         Vec::new()
     }
 
-    fn fold(_: &DriveConfig, _: &[u8], _: &[(u8, Vec<u8>)]) -> Result<Vec<u8>, PowerOnError> {
+    fn fold(_: &EngineConfig, _: &[u8], _: &[(u8, Vec<u8>)]) -> Result<Vec<u8>, PowerOnError> {
         unreachable!("nothing keeps its journal")
     }
 

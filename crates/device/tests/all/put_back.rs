@@ -9,11 +9,11 @@ use std::rc::Rc;
 
 use kvdrive_content::{Pattern, Piece, Region};
 use kvdrive_device::controller::{ENGINES, EngineRow};
-use kvdrive_device::engines::hash::scheme;
-use kvdrive_device::flash::media::{self, Media, MediaOptions, MediaPage};
-use kvdrive_device::flash::{Ppa, Spare};
-use kvdrive_device::power::Survivors;
 use kvdrive_device::{Drive, DriveConfig};
+use kvdrive_engines::hash::scheme;
+use kvdrive_flash::media::{self, Media, MediaOptions, MediaPage};
+use kvdrive_flash::power::Survivors;
+use kvdrive_flash::{Ppa, Spare};
 use kvdrive_host::modelled::Driver;
 use kvdrive_link::{Link, LocalMemory};
 use kvdrive_sim::{Rng, Sim};

@@ -6,8 +6,8 @@ use std::rc::Rc;
 
 use kvdrive_content::Piece;
 use kvdrive_device::controller::ENGINES;
-use kvdrive_device::power::Survivors;
 use kvdrive_device::{Drive, DriveConfig};
+use kvdrive_flash::power::Survivors;
 use kvdrive_link::{Link, QueuePair};
 use kvdrive_sim::{Rng, Sim};
 use kvdrive_spec::inline::{WRITE_INLINE_BYTES, put_write};

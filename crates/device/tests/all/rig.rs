@@ -3,13 +3,14 @@
 
 use std::rc::Rc;
 
-use kvdrive_device::Identity;
 use kvdrive_device::controller::{Controller, ControllerConfig, Costs};
 use kvdrive_device::dispatch::Dispatch;
-use kvdrive_device::faults::Faults;
-use kvdrive_device::firmware::{Cores, Roles};
 use kvdrive_device::namespaces::kv::KvNamespace;
-use kvdrive_device::power::Journal;
+use kvdrive_engines::firmware::CopyCosts;
+use kvdrive_engines::firmware::{Cores, Roles};
+use kvdrive_flash::Identity;
+use kvdrive_flash::faults::Faults;
+use kvdrive_flash::power::Journal;
 use kvdrive_host::modelled::HostCosts;
 use kvdrive_link::{HostMemory, Link, LinkConfig};
 use kvdrive_sim::Sim;
@@ -66,8 +67,7 @@ pub fn controller_config(dispatch: Dispatch) -> ControllerConfig {
             decode_store_ns: 500,
             decode_transfer_ns: 200,
             decode_other_ns: 300,
-            memcpy_ns_per_kib: 100,
-            memcpy_setup_ns: 10,
+            copy: CopyCosts { setup_ns: 10, ns_per_kib: 100 },
             complete_ns: 50,
         },
     }

@@ -1,8 +1,8 @@
 //! Settings that a run would not look at. Who asks for one by an option, or makes it an axis of a sweep,
 //! expects it to matter.
 
-use kvdrive_device::engines::hash;
-use kvdrive_device::packing::PACKINGS;
+use kvdrive_engines::hash;
+use kvdrive_engines::packing::PACKINGS;
 use kvdrive_link::transfer::{METHODS, MethodRow};
 
 use super::Config;

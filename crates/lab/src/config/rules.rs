@@ -3,19 +3,20 @@
 //! A value is checked when it is set, so that the message can name the key; conditions between keys when the
 //! configuration is taken.
 
-use super::{Config, ConfigError};
-use crate::setup;
 use kvdrive_device::controller::ENGINES;
-use kvdrive_device::engines::hash;
-use kvdrive_device::engines::lsm::{compaction::COMPACTIONS, layout::LAYOUTS};
-use kvdrive_device::firmware::Role;
-use kvdrive_device::flash::media::MEDIA;
-use kvdrive_device::flash::timing::TIMINGS;
-use kvdrive_device::ftl::victim::VICTIMS;
-use kvdrive_device::packing::PACKINGS;
-use kvdrive_device::page_buffer::MIN_ENTRIES;
+use kvdrive_engines::firmware::Role;
+use kvdrive_engines::hash;
+use kvdrive_engines::lsm::{compaction::COMPACTIONS, layout::LAYOUTS};
+use kvdrive_engines::packing::PACKINGS;
+use kvdrive_engines::page_buffer::MIN_ENTRIES;
+use kvdrive_flash::ftl::victim::VICTIMS;
+use kvdrive_flash::media::MEDIA;
+use kvdrive_flash::timing::TIMINGS;
 use kvdrive_link::transfer::METHODS;
 use toml_edit::Value;
+
+use super::{Config, ConfigError};
+use crate::setup;
 
 /// What one key may be.
 pub(super) enum Rule {
@@ -205,7 +206,7 @@ pub(super) const RULES: &[(&str, Rule)] = &[
 ];
 
 fn is_uncharged(text: &str) -> bool {
-    text.parse::<kvdrive_device::flash::Uncharged>().is_ok()
+    text.parse::<kvdrive_flash::Uncharged>().is_ok()
 }
 
 /// Whether a key may be `value`.

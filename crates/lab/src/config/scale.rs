@@ -7,9 +7,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use kvdrive_device::engines::hash;
-use kvdrive_device::engines::hash::layout::Layout;
-use kvdrive_device::engines::hash::protected::bytes_on_their_way;
+use kvdrive_engines::hash;
+use kvdrive_engines::hash::layout::Layout;
+use kvdrive_engines::hash::protected::bytes_on_their_way;
 
 use super::{Config, ConfigError, Document};
 use crate::setup;
@@ -99,7 +99,7 @@ impl Document {
 /// Bytes of the write buffer and of pages on their way: part of a budget for everything, and not shrunk.
 fn buffered_bytes(config: &Config) -> u64 {
     let drive = setup::drive(config);
-    let Ok((_, hash)) = hash::of_config(&drive) else { return 0 };
+    let Ok((_, hash)) = hash::of_config(&drive.of_engine()) else { return 0 };
     let layout = Layout::new(drive.flash.geometry(), hash.grain_bytes, hash.unit_bytes);
     hash.write_buffer_bytes + bytes_on_their_way(&layout, &hash)
 }

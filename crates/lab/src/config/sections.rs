@@ -1,9 +1,10 @@
 //! The typed configuration: one struct a section of the document. Plain data; sources and defaults stand in
 //! `profiles/`.
 
-use crate::workload::WorkloadParams;
-use kvdrive_device::flash::media::kind;
+use kvdrive_flash::media::kind;
 use serde::{Deserialize, Serialize};
+
+use crate::workload::WorkloadParams;
 
 /// Everything a run depends on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -1,7 +1,7 @@
 //! What this build has, for experiments and claims that need a part it may lack.
 
 use kvdrive_device::controller::ENGINES;
-use kvdrive_device::packing::PACKINGS;
+use kvdrive_engines::packing::PACKINGS;
 use kvdrive_link::transfer::METHODS;
 
 use crate::config::{Document, PROFILES};

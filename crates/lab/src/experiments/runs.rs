@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, anyhow, bail, ensure};
-use kvdrive_device::flash::Purpose;
+use kvdrive_flash::Purpose;
 use serde_json::Value;
 
 use super::expression::Expression;

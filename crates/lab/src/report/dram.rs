@@ -6,9 +6,9 @@
 //! structures: a buffer for each superblock, and lists of the pages that full buffers became, of which a
 //! larger drive has more.
 
-use kvdrive_device::engines::hash;
-use kvdrive_device::engines::hash::layout::Layout;
-use kvdrive_device::flash::Geometry;
+use kvdrive_engines::hash;
+use kvdrive_engines::hash::layout::Layout;
+use kvdrive_flash::Geometry;
 
 use super::Report;
 use super::table::{Table, bytes, with_decimals};
@@ -78,7 +78,7 @@ impl Report {
     fn paper_directory_bytes(&self) -> Option<u64> {
         let config: Config = serde_json::from_value(self.config.clone()).ok()?;
         let drive = setup::drive(&config);
-        let (scheme, hash) = hash::of_config(&drive).ok()?;
+        let (scheme, hash) = hash::of_config(&drive.of_engine()).ok()?;
         let geometry = drive.flash.geometry();
         let times = u32::try_from(PAPER_BYTES / geometry.data_bytes()).ok()?.max(1);
         let blocks_per_die = geometry.blocks_per_die.checked_mul(times)?;

@@ -1,7 +1,7 @@
 //! From what was seen and counted to a report.
 
 use kvdrive_device::controller::ENGINES;
-use kvdrive_device::faults::FaultCount;
+use kvdrive_flash::faults::FaultCount;
 use kvdrive_link::Traffic;
 use kvdrive_sim::{Histogram, Summary};
 

@@ -59,7 +59,7 @@ fn made_up(document: &Document) -> Report {
     let counted =
         ["lookups", "probes", "comparisons", "section_hits", "section_misses", "invalid_written_bytes"];
     report.engine = counted.into_iter().map(|name| (name, 100)).collect();
-    let roles = kvdrive_device::firmware::Role::ALL;
+    let roles = kvdrive_engines::firmware::Role::ALL;
     report.resources = Named::from_iter(roles.map(|(_, name)| (name, Resource::default())));
     report.dram = Named::from_iter([("section_cache", 1 << 20)]);
     report.amplification.traffic = Some(130.75);

@@ -37,7 +37,7 @@ impl Bench {
         Bench { sim, link, memory, config }
     }
 
-    fn power_on(&self, survivors: Option<&kvdrive_device::power::Survivors>) -> Drive {
+    fn power_on(&self, survivors: Option<&kvdrive_flash::power::Survivors>) -> Drive {
         let config = setup::drive(&self.config);
         Drive::power_on(&self.sim, &self.link, &config, survivors).expect("it comes up")
     }

@@ -7,11 +7,11 @@
 //! the stores.
 
 use kvdrive_content::Piece;
+use kvdrive_engines::{Engine, KNOWN_AHEAD};
 use kvdrive_link::transfer::Arrival;
 use kvdrive_spec::{Key, Status, StoreOptions};
 
 use super::{KvNamespace, Pairs};
-use crate::engines::{Engine, KNOWN_AHEAD};
 
 impl<E: Engine> KvNamespace<E> {
     /// Stores `pairs`, one behind the other.

@@ -9,6 +9,8 @@ mod windows;
 use std::rc::{Rc, Weak};
 
 use kvdrive_content::Piece;
+use kvdrive_engines::{Engine, EngineCounters, Utilization};
+use kvdrive_flash::power::Journal;
 use kvdrive_link::{Exposed, Fetched, Link, QueuePair};
 use kvdrive_sim::Ns;
 use kvdrive_spec::identify::{CSI_KV, KvController, KvFormat, KvNamespace as IdentifyNamespace, cns};
@@ -17,8 +19,6 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use super::{Namespace, Pairs};
 use crate::controller::{ControllerConfig, Costs};
-use crate::engines::{Engine, EngineCounters, Utilization};
-use crate::power::Journal;
 use crate::requests;
 use iterators::Iterators;
 pub(crate) use iterators::{PairAnswer, Walk};

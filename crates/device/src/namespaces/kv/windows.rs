@@ -11,13 +11,12 @@
 
 use std::cell::Cell;
 
+use kvdrive_engines::packing::SLOT_BYTES;
 use kvdrive_link::QueuePair;
+use kvdrive_link::transfer::window::lined;
 use kvdrive_sim::TaskCell;
 use kvdrive_spec::Status;
 use kvdrive_spec::window::{ASK, Grant, NO_WINDOW};
-
-use crate::packing::SLOT_BYTES;
-use kvdrive_link::transfer::window::lined;
 
 /// Which bytes of a window hold a value.
 struct Taken {

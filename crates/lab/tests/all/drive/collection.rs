@@ -3,8 +3,8 @@
 
 use kvdrive_content::Piece;
 use kvdrive_device::controller::ENGINES;
-use kvdrive_device::drive::PowerOnError;
-use kvdrive_device::engines::lsm::compaction::COMPACTIONS;
+use kvdrive_engines::lsm::compaction::COMPACTIONS;
+use kvdrive_flash::power::PowerOnError;
 use kvdrive_sim::{Rng, Sim};
 use kvdrive_spec::{Key, Status};
 

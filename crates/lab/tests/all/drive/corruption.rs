@@ -3,8 +3,8 @@
 
 use kvdrive_content::Region;
 use kvdrive_device::controller::ENGINES;
-use kvdrive_device::engines::hash;
-use kvdrive_device::power::Survivors;
+use kvdrive_engines::hash;
+use kvdrive_flash::power::Survivors;
 use kvdrive_sim::{Rng, Sim};
 use kvdrive_spec::Status;
 

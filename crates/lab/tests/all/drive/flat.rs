@@ -1,7 +1,7 @@
 //! The same run on flash of every timing: the same operations, another time.
 
 use kvdrive_device::controller::ENGINES;
-use kvdrive_device::flash::timing::TIMINGS;
+use kvdrive_flash::timing::TIMINGS;
 use kvdrive_sim::{Ns, Rng, Sim};
 
 use super::bench::{Bench, Oracle, SIZES, Stored, check_one, document, key, store};

@@ -4,8 +4,8 @@
 use std::path::{Path, PathBuf};
 
 use kvdrive_device::controller::{ENGINES, EngineRow};
-use kvdrive_device::power::Survivors;
-use kvdrive_device::power::file_log::FileLog;
+use kvdrive_flash::power::Survivors;
+use kvdrive_flash::power::file_log::FileLog;
 use kvdrive_lab::config::Document;
 use kvdrive_lab::run::run;
 use kvdrive_lab::setup;
@@ -44,7 +44,7 @@ fn records_fold_into_the_present_image() {
                     let found = FileLog::read(&path, drive.identity())
                         .expect("the log is whole")
                         .expect("there is a log");
-                    let folded = (row.fold)(&config, &found.image, &found.records);
+                    let folded = (row.fold)(&config.of_engine(), &found.image, &found.records);
                     let folded = folded.unwrap_or_else(|error| panic!("{}: {error}", row.name));
                     let present = drive.survivors(&mut rng).protected;
                     assert!(folded == present, "{}: the records are not the image at step {index}", row.name);
@@ -65,6 +65,18 @@ fn used(row: &EngineRow, folder: &Path) -> (PathBuf, Document) {
     let document = on_file(row, &path, &load);
     assert_eq!(run(&document, &|_, _| ()).expect("an empty drive comes up").ops.errors, 0);
     (path, document)
+}
+
+/// The drive that is asked for names what the one that is there has in its place.
+#[test]
+fn a_drive_of_another_configuration_is_refused_with_the_keys_that_differ() {
+    for (row, other) in ENGINES.iter().zip(ENGINES.iter().cycle().skip(1)) {
+        let folder = tempfile::tempdir().expect("a folder for the image");
+        let (path, _) = used(row, folder.path());
+        let error = run(&on_file(other, &path, &[]), &|_, _| ()).expect_err("another engine").to_string();
+        let named = format!("engine.name = {} (here {})", row.name, other.name);
+        assert!(error.contains(&named) && !error.contains('\n'), "{error}");
+    }
 }
 
 /// Whoever copies the image alone, or was killed twice while a checkpoint was written.

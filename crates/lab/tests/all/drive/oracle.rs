@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use kvdrive_device::controller::ENGINES;
-use kvdrive_device::packing::PACKINGS;
+use kvdrive_engines::packing::PACKINGS;
 use kvdrive_link::transfer::METHODS;
 use kvdrive_sim::{Rng, Sim};
 use kvdrive_spec::Status;
@@ -177,7 +177,7 @@ fn an_iterator_shows_the_state_at_its_creation() {
 fn iterate_while_storing(engine: &str) {
     use super::bench::{Stored, is_value, key, value};
     let mut settings = vec!["lsm.iterators=4".to_owned(), format!("engine.name={engine}")];
-    if kvdrive_device::engines::hash::scheme(engine).is_some() {
+    if kvdrive_engines::hash::scheme(engine).is_some() {
         settings.push("flash.blocks_per_die=14".into());
     }
     let document = document(&settings);
@@ -224,7 +224,7 @@ fn iterate_while_storing(engine: &str) {
 /// survive fits.
 #[test]
 fn hash_engines_do_with_the_protected_memory_they_ask_for() {
-    for row in kvdrive_device::engines::hash::SCHEMES {
+    for row in kvdrive_engines::hash::SCHEMES {
         let settings = |protected_bytes: u64| {
             document(&[
                 format!("engine.name={}", row.name),

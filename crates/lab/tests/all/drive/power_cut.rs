@@ -2,7 +2,7 @@
 
 use kvdrive_content::{Pattern, Piece};
 use kvdrive_device::controller::ENGINES;
-use kvdrive_device::packing::PACKINGS;
+use kvdrive_engines::packing::PACKINGS;
 use kvdrive_lab::crash::{Cuts, Ledger, Verdict, crash, crash_workload};
 use kvdrive_lab::faults::rules;
 use kvdrive_lab::setup;

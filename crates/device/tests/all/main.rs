@@ -1,0 +1,18 @@
+//! The one integration-test binary of this crate.
+
+mod beyond;
+mod blocks;
+mod commands;
+mod crafted;
+mod dispatch;
+mod dropped;
+mod lsm_drive;
+mod machine_failures;
+mod mock_engine;
+mod put_back;
+mod random_drives;
+mod random_streams;
+mod rig;
+#[path = "../../../engines/tests/all/small_hash.rs"]
+mod small_hash;
+mod strays;

@@ -1,0 +1,45 @@
+//! What an engine is built from.
+
+use kvdrive_flash::ftl::FtlConfig;
+use kvdrive_flash::power::{Journal, Owner};
+use kvdrive_flash::{FlashConfig, FlashPort};
+use kvdrive_sim::Sim;
+
+use crate::firmware::{CopyCosts, Cores};
+use crate::hash::HashConfig;
+use crate::lsm::LsmConfig;
+
+/// What engines see of a drive's configuration.
+#[derive(Clone, Debug)]
+pub struct EngineConfig {
+    /// Name of the engine.
+    pub name: String,
+    /// Flash.
+    pub flash: FlashConfig,
+    /// Page mapping, for engines that stand on it.
+    pub ftl: FtlConfig,
+    /// Engine `lsm`.
+    pub lsm: LsmConfig,
+    /// Engines that are hash FTLs.
+    pub hash: HashConfig,
+    /// What copying costs.
+    pub copy: CopyCosts,
+    /// Power-protected memory, bytes. Needing more is a broken invariant.
+    pub protected_bytes: u64,
+}
+
+/// What an engine is built from.
+pub struct Parts {
+    /// The executor.
+    pub sim: Sim,
+    /// Firmware cores.
+    pub cores: Cores,
+    /// The flash, with whatever is on it.
+    pub flash: FlashPort,
+    /// Where changes of protected state go.
+    pub journal: Journal,
+    /// Whose its protected image is.
+    pub owner: Owner,
+    /// The configuration.
+    pub config: EngineConfig,
+}

@@ -1,0 +1,575 @@
+//! The section cache and the directory: where every section of the hash table is.
+//!
+//! The directory has one word a section: never written, on flash at some grain, or in a slot of the cache.
+//! Sections leave in the order in which they came (FIFO, as published), those of a scheme with a *second
+//! chance* only when no command met them since; one that was altered is appended to the stream of sections,
+//! so that neighbours in eviction order share a page; that is all the packing there is.
+//!
+//! A fetched section is pinned and does not leave. If everything is pinned the cache exceeds its budget
+//! rather than waiting; `Cache::most_bytes` tells by how much.
+//!
+//! The drive copies sections from flash to DRAM and back; in the machine's memory a section shares its bytes
+//! with the pages it is in ([`kvdrive_flash::media::items`]). When it is altered first, its copy on flash is
+//! stale, though it keeps its place until the section is written. Nobody reads that copy: recovery finds the
+//! section in the protected image. So the medium may let go of it, and a section alone with its bytes is
+//! altered where it lies.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use kvdrive_flash::Purpose;
+use kvdrive_sim::{Ns, Sim, TaskCell, WaitQueue};
+use kvdrive_spec::Status;
+
+use crate::firmware::{Cores, Role};
+use crate::hash::journal::{Change, Journal};
+use crate::hash::layout::Grain;
+use crate::hash::section::{Format, Section, SectionHeader};
+use crate::hash::space::{Content, Space, Stream};
+
+mod expect;
+mod pin;
+
+pub use pin::Pin;
+
+const NEVER: u64 = 0;
+const CACHED: u64 = 1 << 63;
+/// Low bits of a directory word on flash: the section's grains.
+const GRAINS_BITS: u32 = 8;
+
+/// What the cache keeps of a section besides its bytes: its number, where it is on flash and in DRAM, its
+/// place in the queue, its state; some 16 B.
+pub(super) const SLOT_BYTES: u32 = 16;
+/// Sections that left and are kept to be loaded again.
+const SPARE_SECTIONS: usize = 64;
+
+/// Where a section is on flash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Location {
+    /// Its first grain.
+    pub grain: Grain,
+    /// Its grains.
+    pub grains: u32,
+}
+
+impl Location {
+    /// It as a number, which is not 0.
+    pub(super) fn word(self) -> u64 {
+        self.grain.0 << GRAINS_BITS | u64::from(self.grains)
+    }
+
+    /// The location that a number stands for.
+    pub(super) fn of_word(word: u64) -> Location {
+        Location { grain: Grain(word >> GRAINS_BITS), grains: (word & ((1 << GRAINS_BITS) - 1)) as u32 }
+    }
+}
+
+struct Slot {
+    id: u64,
+    /// `None` while it is read.
+    section: Option<Box<dyn Section>>,
+    /// The copy on flash, stale when `dirty`.
+    location: Option<Location>,
+    dirty: bool,
+    /// The medium has let go of that copy.
+    is_let_go: bool,
+    pins: u32,
+    /// A command met it since it came or was last passed over.
+    touched: bool,
+}
+
+/// What the cache has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheStatistics {
+    /// Fetches that found their section.
+    pub hits: u64,
+    /// Fetches that read it.
+    pub misses: u64,
+    /// Fetches that created it.
+    pub created: u64,
+    /// Sections that left unaltered.
+    pub evicted_clean: u64,
+    /// Sections that left and were written.
+    pub evicted_dirty: u64,
+    /// Bytes of sections written.
+    pub written_bytes: u64,
+}
+
+/// How sections leave.
+pub(super) struct Eviction {
+    /// [`crate::hash::scheme::SchemeRow::second_chance`].
+    pub second_chance: bool,
+    /// Whose core of that role writes altered ones.
+    pub cores: Cores,
+    /// Its time for each, ns.
+    pub write_ns: Ns,
+}
+
+/// What the cache may take of the DRAM.
+pub(super) struct Budget {
+    /// Bytes for sections, and for what is beside them.
+    pub bytes: u64,
+    /// What each section takes besides its own bytes.
+    pub slot_bytes: u32,
+    /// Bytes that what grows beside them takes now.
+    pub besides: Box<dyn Fn() -> u64>,
+}
+
+/// Directory and cache of one drive.
+pub struct Cache {
+    sim: Sim,
+    space: Rc<Space>,
+    format: Box<dyn Format>,
+    journal: Rc<Journal>,
+    directory: TaskCell<Vec<u64>>,
+    slots: TaskCell<Vec<Slot>>,
+    free: TaskCell<Vec<u32>>,
+    fifo: TaskCell<VecDeque<u32>>,
+    budget: Budget,
+    eviction: Eviction,
+    /// Firmware time of sections that were written, not taken yet.
+    owed_ns: Cell<Ns>,
+    /// Bytes that altered sections may take, and take.
+    altered_limit_bytes: u64,
+    altered_bytes: Cell<u64>,
+    /// Slots in the order in which their sections were altered first; those of some have been written since.
+    altered: TaskCell<VecDeque<u32>>,
+    bytes: Cell<u64>,
+    most_bytes: Cell<u64>,
+    /// How often a section was altered.
+    alterations: Cell<u64>,
+    /// Version of the section written next.
+    version: Cell<u64>,
+    loaded: WaitQueue,
+    /// Grains of all sections at their present size.
+    table_grains: Cell<u64>,
+    statistics: Cell<CacheStatistics>,
+    /// Sections that left, for the next ones to load.
+    spare: TaskCell<Vec<Box<dyn Section>>>,
+}
+
+impl Cache {
+    /// A cache within `budget` over a table none of whose sections exists yet.
+    pub(super) fn new(
+        sim: &Sim,
+        space: &Rc<Space>,
+        format: Box<dyn Format>,
+        budget: Budget,
+        eviction: Eviction,
+        altered_limit_bytes: u64,
+        journal: &Rc<Journal>,
+    ) -> Rc<Cache> {
+        let sections = format.sections();
+        Rc::new(Cache {
+            sim: sim.clone(),
+            space: space.clone(),
+            format,
+            journal: journal.clone(),
+            directory: TaskCell::new(vec![NEVER; sections as usize]),
+            slots: TaskCell::default(),
+            free: TaskCell::default(),
+            fifo: TaskCell::default(),
+            budget,
+            eviction,
+            owed_ns: Cell::new(0),
+            altered_limit_bytes,
+            altered_bytes: Cell::new(0),
+            altered: TaskCell::default(),
+            bytes: Cell::new(0),
+            most_bytes: Cell::new(0),
+            alterations: Cell::new(0),
+            version: Cell::new(1),
+            loaded: WaitQueue::new(sim),
+            table_grains: Cell::new(0),
+            statistics: Cell::default(),
+            spare: TaskCell::default(),
+        })
+    }
+
+    /// How sections look.
+    pub fn format(&self) -> &dyn Format {
+        &*self.format
+    }
+
+    /// Sections there can be.
+    pub fn sections(&self) -> u64 {
+        self.directory.borrow().len() as u64
+    }
+
+    /// Was a section ever created?
+    pub fn exists(&self, id: u64) -> bool {
+        self.directory.borrow()[id as usize] != NEVER
+    }
+
+    /// How often a section was altered. As long as this stays the same, a pinned section is as it was.
+    pub fn alterations(&self) -> u64 {
+        self.alterations.get()
+    }
+
+    /// What it did.
+    pub fn statistics(&self) -> CacheStatistics {
+        self.statistics.get()
+    }
+
+    /// Grains of all sections, those in DRAM at their present size.
+    pub fn table_grains(&self) -> u64 {
+        self.table_grains.get()
+    }
+
+    fn add_table(&self, bytes: i64) {
+        let grains = bytes / i64::from(self.space.layout.grain_bytes);
+        let table = self.table_grains.get().checked_add_signed(grains);
+        self.table_grains.set(table.expect("sections only leave the table they were added to"));
+    }
+
+    /// Bytes that sections take now, and took at most so far.
+    pub fn bytes(&self) -> (u64, u64) {
+        (self.bytes.get(), self.most_bytes.get())
+    }
+
+    /// Bytes it may take now.
+    pub fn budget_bytes(&self) -> u64 {
+        self.budget.bytes.saturating_sub((self.budget.besides)())
+    }
+
+    /// Bytes of its budget that a section takes.
+    fn charge(&self, section: &dyn Section) -> u32 {
+        section.cached_bytes() + self.budget.slot_bytes
+    }
+
+    /// Bytes of DRAM the directory takes in the drive.
+    pub fn directory_dram_bytes(&self) -> u64 {
+        self.sections() * self.format.directory_bytes()
+    }
+
+    /// The section, from the cache or from flash; one that never existed is created.
+    ///
+    /// Errors: [`Status::UNRECOVERED_ERROR`] when it cannot be read.
+    pub fn fetch(self: &Rc<Self>, id: u64, purpose: Purpose) -> Result<Pin, Status> {
+        let pin = loop {
+            let word = self.directory.borrow()[id as usize];
+            if word & CACHED != 0 {
+                let slot = (word & !CACHED) as u32;
+                if self.slots.borrow()[slot as usize].section.is_some() {
+                    self.count(|s| s.hits += 1);
+                    // Collection goes through all pairs alike: what it meets is not warmer for it.
+                    if purpose != Purpose::GcMap {
+                        self.slots.borrow_mut()[slot as usize].touched = true;
+                    }
+                    break self.pin(slot);
+                }
+                self.loaded.wait();
+                continue;
+            }
+            if word == NEVER {
+                if !self.space.has_map_room() {
+                    self.space.map_room();
+                    continue;
+                }
+                self.count(|s| s.created += 1);
+                break self.create(id);
+            }
+            break self.load(id, Location::of_word(word), purpose)?;
+        };
+        if self.owed_ns.get() > 0 {
+            self.take_owed();
+        }
+        Ok(pin)
+    }
+
+    /// Takes the firmware time of sections that were written where nothing can wait.
+    fn take_owed(&self) {
+        self.eviction.cores.of(Role::Eviction).run_noted(self.owed_ns.take(), "hash", "write sections");
+    }
+
+    fn pin(self: &Rc<Self>, slot: u32) -> Pin {
+        self.slots.borrow_mut()[slot as usize].pins += 1;
+        Pin { cache: self.clone(), slot }
+    }
+
+    fn create(self: &Rc<Self>, id: u64) -> Pin {
+        let section = self.format.create();
+        self.make_room(self.charge(&*section).into());
+        self.add_table(section.bytes().into());
+        let slot = self.insert(id, Some(section), None);
+        let pin = self.pin(slot);
+        self.enqueue(slot);
+        pin
+    }
+
+    fn load(self: &Rc<Self>, id: u64, location: Location, purpose: Purpose) -> Result<Pin, Status> {
+        self.count(|s| s.misses += 1);
+        let slot = self.insert(id, None, Some(location));
+        let section = self.read(id, location, purpose);
+        self.space.map_room();
+        self.loaded.wake_all();
+        match section {
+            Ok(section) => {
+                self.make_room(self.charge(&*section).into());
+                self.slots.borrow_mut()[slot as usize].section = Some(section);
+                let pin = self.pin(slot);
+                self.enqueue(slot);
+                Ok(pin)
+            }
+            Err(status) => {
+                let location = self.slots.borrow()[slot as usize].location.expect("it was on flash");
+                self.directory.borrow_mut()[id as usize] = location.word();
+                self.free.borrow_mut().push(slot);
+                Err(status)
+            }
+        }
+    }
+
+    /// Reads a section. Like the published FTLs it reads the whole read unit.
+    fn read(&self, id: u64, location: Location, purpose: Purpose) -> Result<Box<dyn Section>, Status> {
+        let layout = &self.space.layout;
+        let _reader = self.space.pin(location.grain);
+        let at = layout.byte_in_page(location.grain);
+        let unit = layout.unit_begin(at);
+        let part = self.space.read(layout.page(location.grain), unit, layout.unit_bytes, purpose)?;
+        let bytes = part.item(at, location.grains * layout.grain_bytes);
+        let mut section = self.spare_section();
+        let is_it = SectionHeader::decode(&bytes).is_some_and(|header| header.id == id);
+        if is_it && section.load(bytes) { Ok(section) } else { Err(Status::UNRECOVERED_ERROR) }
+    }
+
+    /// A section to load, if there is one that left.
+    fn spare_section(&self) -> Box<dyn Section> {
+        self.spare.borrow_mut().pop().unwrap_or_else(|| self.format.create())
+    }
+
+    fn insert(&self, id: u64, section: Option<Box<dyn Section>>, location: Option<Location>) -> u32 {
+        let new = Slot { id, section, location, dirty: false, is_let_go: false, pins: 0, touched: false };
+        let mut slots = self.slots.borrow_mut();
+        let slot = match self.free.borrow_mut().pop() {
+            Some(slot) => {
+                slots[slot as usize] = new;
+                slot
+            }
+            None => {
+                slots.push(new);
+                slots.len() as u32 - 1
+            }
+        };
+        self.directory.borrow_mut()[id as usize] = CACHED | u64::from(slot);
+        slot
+    }
+
+    fn enqueue(&self, slot: u32) {
+        let bytes =
+            self.slots.borrow()[slot as usize].section.as_ref().map_or(0, |section| self.charge(&**section));
+        self.grow(i64::from(bytes));
+        self.fifo.borrow_mut().push_back(slot);
+    }
+
+    fn grow(&self, by: i64) {
+        let bytes = self.bytes.get().checked_add_signed(by).expect("what leaves was there");
+        self.bytes.set(bytes);
+        self.most_bytes.set(self.most_bytes.get().max(bytes));
+    }
+
+    /// Lets sections go, oldest first, until `bytes` more fit.
+    fn make_room(&self, bytes: u64) {
+        // Once round, or twice: the first round may only take second chances away.
+        let mut tries = self.fifo.borrow().len() * if self.eviction.second_chance { 2 } else { 1 };
+        while self.bytes.get() + bytes > self.budget_bytes() && tries > 0 {
+            tries -= 1;
+            let Some(slot) = self.fifo.borrow_mut().pop_front() else { return };
+            if !self.evict(slot) {
+                self.fifo.borrow_mut().push_back(slot);
+            }
+        }
+    }
+
+    /// Lets one section go. `false` when it is pinned, has another chance or there is no room or space to
+    /// write it.
+    fn evict(&self, slot: u32) -> bool {
+        let (pins, dirty, touched) = {
+            let slot = &mut self.slots.borrow_mut()[slot as usize];
+            (slot.pins, slot.dirty, std::mem::take(&mut slot.touched) && self.eviction.second_chance)
+        };
+        if pins > 0 || touched || (dirty && !(self.space.has_map_room() && self.write(slot))) {
+            return false;
+        }
+        let mut slots = self.slots.borrow_mut();
+        let leaving = &mut slots[slot as usize];
+        let section = leaving.section.take().expect("sections in the queue are loaded");
+        self.grow(-i64::from(self.charge(&*section)));
+        if leaving.location.is_none() {
+            self.add_table(-i64::from(section.bytes()));
+        }
+        self.directory.borrow_mut()[leaving.id as usize] = leaving.location.map_or(NEVER, Location::word);
+        self.free.borrow_mut().push(slot);
+        let mut spare = self.spare.borrow_mut();
+        if spare.len() < SPARE_SECTIONS {
+            spare.push(section);
+        }
+        self.count(|s| if dirty { s.evicted_dirty += 1 } else { s.evicted_clean += 1 });
+        true
+    }
+
+    /// Writes a section; its old copy becomes invalid. `false` when there is no space.
+    fn write(&self, slot: u32) -> bool {
+        let mut slots = self.slots.borrow_mut();
+        let slot = &mut slots[slot as usize];
+        let section = slot.section.as_mut().expect("only loaded sections are written");
+        let bytes = section.encode(slot.id, self.version.get());
+        let count = bytes.len() as u32;
+        let Some(grain) = self.space.append(Stream::Map, Content::Item(&bytes), count) else {
+            return false;
+        };
+        self.version.set(self.version.get() + 1);
+        match slot.location {
+            Some(old) if slot.is_let_go => self.space.invalidate(old.grain, old.grains),
+            Some(old) => self.space.forget(old.grain, old.grains),
+            None => {}
+        }
+        slot.is_let_go = false;
+        let location = Location { grain, grains: self.space.layout.grains_of(count) };
+        slot.location = Some(location);
+        self.altered_bytes.set(self.altered_bytes.get() - u64::from(count));
+        self.journal.note(Change::Written { section: slot.id, location });
+        slot.dirty = false;
+        self.count(|s| s.written_bytes += u64::from(count));
+        self.owed_ns.set(self.owed_ns.get() + self.eviction.write_ns);
+        true
+    }
+
+    /// Writes the oldest altered sections until the rest fits the power-protected memory; they stay. Without
+    /// space to write to they wait for it; who takes space waits for that before. An image of a drive with
+    /// more such memory has more of them than may be on their way at once: the others wait for the next
+    /// alterations.
+    fn write_oldest(&self) {
+        let mut altered = self.altered.borrow_mut();
+        while self.altered_bytes.get() > self.altered_limit_bytes && self.space.has_map_room() {
+            let slot = *altered.front().expect("what is altered is in the queue");
+            if self.slots.borrow()[slot as usize].dirty && !self.write(slot) {
+                return;
+            }
+            altered.pop_front();
+        }
+        // Those that left the cache altered were written then: forget them now and then.
+        if altered.len() > 2 * self.slots.borrow().len() + 16 {
+            altered.clear();
+            let slots = self.slots.borrow();
+            altered.extend(
+                (0..).zip(slots.iter()).filter(|(_, slot)| slot.dirty).map(|(index, _)| index as u32),
+            );
+        }
+    }
+
+    /// Bytes of altered sections now.
+    pub fn altered_bytes(&self) -> u64 {
+        self.altered_bytes.get()
+    }
+
+    /// Writes every altered section; they stay.
+    pub fn write_all(&self) {
+        let count = self.slots.borrow().len() as u32;
+        for slot in 0..count {
+            let dirty = {
+                let slots = self.slots.borrow();
+                slots[slot as usize].dirty && slots[slot as usize].section.is_some()
+            };
+            if dirty {
+                self.write(slot);
+                self.take_owed();
+                self.space.map_room();
+            }
+        }
+    }
+
+    /// Where a section's copy on flash is; `None` when it has none.
+    pub fn location(&self, id: u64) -> Option<Location> {
+        let word = *self.directory.borrow().get(id as usize)?;
+        match word {
+            NEVER => None,
+            word if word & CACHED != 0 => self.slots.borrow()[(word & !CACHED) as usize].location,
+            word => Some(Location::of_word(word)),
+        }
+    }
+
+    /// Is a section altered? Nobody will read its copy on flash then.
+    pub fn is_altered(&self, id: u64) -> bool {
+        let word = self.directory.borrow()[id as usize];
+        word & CACHED != 0 && self.slots.borrow()[(word & !CACHED) as usize].dirty
+    }
+
+    /// Garbage collection has moved a section's copy on flash.
+    pub fn relocate(&self, id: u64, to: Location) {
+        self.journal.note(Change::Moved { section: id, location: to });
+        let word = &mut self.directory.borrow_mut()[id as usize];
+        if *word & CACHED != 0 {
+            let slot = &mut self.slots.borrow_mut()[(*word & !CACHED) as usize];
+            slot.location = Some(to);
+            slot.is_let_go = false;
+        } else {
+            *word = to.word();
+        }
+    }
+
+    fn count(&self, raise: impl FnOnce(&mut CacheStatistics)) {
+        let mut statistics = self.statistics.get();
+        raise(&mut statistics);
+        self.statistics.set(statistics);
+    }
+
+    // --- what recovery needs ---
+
+    /// Every altered section: its number and bytes.
+    pub(super) fn dirty(&self, found: &mut dyn FnMut(u64, &[u8])) {
+        let mut slots = self.slots.borrow_mut();
+        for slot in slots.iter_mut().filter(|slot| slot.dirty) {
+            let Some(section) = &mut slot.section else { continue };
+            found(slot.id, &section.encode(slot.id, self.version.get()));
+        }
+    }
+
+    /// By section, where its copy on flash is: [`Location::word`], 0 for none.
+    pub(super) fn locations(&self) -> Vec<u64> {
+        (0..self.sections()).map(|id| self.location(id).map_or(NEVER, Location::word)).collect()
+    }
+
+    /// Calls `found` with the pairs of every altered section.
+    pub(super) fn dirty_pairs(&self, found: &mut dyn FnMut(Grain)) {
+        let slots = self.slots.borrow();
+        for section in slots.iter().filter(|slot| slot.dirty).filter_map(|slot| slot.section.as_ref()) {
+            section.pairs(&mut |_, grain| found(grain));
+        }
+    }
+
+    /// Is the section as the copy at `location` says?
+    pub(super) fn is_as_at(&self, id: u64, location: Location) -> bool {
+        self.directory.borrow().get(id as usize).is_some_and(|word| *word == location.word())
+    }
+
+    /// Version of the section written next.
+    pub(super) fn version(&self) -> u64 {
+        self.version.get()
+    }
+
+    /// Starts with the sections that were found on flash.
+    pub(super) fn restore_directory(&self, id: u64, location: Location) {
+        self.directory.borrow_mut()[id as usize] = location.word();
+        self.add_table(i64::from(location.grains * self.space.layout.grain_bytes));
+    }
+
+    /// Continues with this version.
+    pub(super) fn restore_version(&self, version: u64) {
+        self.version.set(version);
+    }
+
+    /// Takes an altered section back.
+    pub(super) fn restore_dirty(&self, id: u64, section: Box<dyn Section>) {
+        let location = self.location(id);
+        let known = location.map_or(0, |location| location.grains * self.space.layout.grain_bytes);
+        self.add_table(i64::from(section.bytes()) - i64::from(known));
+        let slot = self.insert(id, Some(section), location);
+        self.slots.borrow_mut()[slot as usize].dirty = true;
+        let bytes = self.slots.borrow()[slot as usize].section.as_ref().map_or(0, |section| section.bytes());
+        self.altered_bytes.set(self.altered_bytes.get() + u64::from(bytes));
+        self.altered.borrow_mut().push_back(slot);
+        self.enqueue(slot);
+    }
+}

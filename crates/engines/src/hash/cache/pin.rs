@@ -1,0 +1,116 @@
+//! Pins: a section that somebody looks at or alters, and that stays in the cache meanwhile.
+
+use std::rc::Rc;
+
+use super::{Cache, Location};
+use crate::hash::journal::{Alteration, Change};
+use crate::hash::layout::Grain;
+use crate::hash::section::{Entry, Outlook, Section};
+
+/// A section that stays in the cache while this is held.
+pub struct Pin {
+    pub(super) cache: Rc<Cache>,
+    pub(super) slot: u32,
+}
+
+impl Pin {
+    fn section<T>(&self, ask: impl FnOnce(&dyn Section) -> T) -> T {
+        let slots = self.cache.slots.borrow();
+        ask(&**slots[self.slot as usize].section.as_ref().expect("pinned sections stay"))
+    }
+
+    /// What a slot of the section holds.
+    pub fn get(&self, slot: u32) -> Entry {
+        self.section(|section| section.get(slot, &mut 0))
+    }
+
+    /// [`Section::candidate`], and the comparisons it took.
+    pub fn candidate(&self, tag: u32, from: u32) -> (Option<(u32, Grain)>, u64) {
+        let mut comparisons = 0;
+        (self.section(|section| section.candidate(tag, from, &mut comparisons)), comparisons)
+    }
+
+    /// The slot that points at this pair, which has this tag.
+    pub fn slot_of(&self, tag: u32, grain: Grain) -> Option<u32> {
+        let mut from = 0;
+        self.section(|section| {
+            while let Some((slot, at)) = section.candidate(tag, from, &mut 0) {
+                if at == grain {
+                    return Some(slot);
+                }
+                from = slot + 1;
+            }
+            None
+        })
+    }
+
+    /// [`Section::outlook`].
+    pub fn outlook(&self, tag: u32) -> Outlook {
+        self.section(|section| section.outlook(tag))
+    }
+
+    /// Calls `found` with every pair of the section.
+    pub fn pairs(&self, found: &mut dyn FnMut(u32, Grain)) {
+        self.section(|section| section.pairs(found));
+    }
+
+    /// Makes a slot point at a pair.
+    pub fn set(&self, slot: u32, tag: u32, grain: Grain) {
+        self.alter(Alteration::Set { slot, tag, grain });
+    }
+
+    /// Takes the pair out of a slot.
+    pub fn remove(&self, slot: u32) {
+        self.alter(Alteration::Remove { slot });
+    }
+
+    /// A store probes past a tag. Nothing is altered where one did before: a long probe sequence would write
+    /// all its sections for every store.
+    pub fn mark_passed(&self, tag: u32) {
+        if self.section(|section| section.is_passed(tag)) {
+            return;
+        }
+        self.alter(Alteration::MarkPassed { tag });
+    }
+
+    fn alter(&self, alteration: Alteration) {
+        let mut slots = self.cache.slots.borrow_mut();
+        let slot = &mut slots[self.slot as usize];
+        if let (false, Some(Location { grain, grains })) = (slot.dirty, slot.location) {
+            // That copy is stale from here on. Without it the section has its bytes to itself, and does not
+            // copy them to alter them.
+            slot.is_let_go = self.cache.space.let_go(grain, grains);
+        }
+        self.cache.alterations.set(self.cache.alterations.get() + 1);
+        let section = slot.section.as_mut().expect("pinned sections stay");
+        let before = (section.cached_bytes(), section.bytes());
+        alteration.apply(&mut **section);
+        let journal = &self.cache.journal;
+        if journal.is_kept() {
+            if slot.dirty {
+                journal.note(Change::Slot { section: slot.id, alteration });
+            } else {
+                let bytes = section.encode(slot.id, self.cache.version.get());
+                journal.note(Change::Section { bytes: &bytes });
+            }
+        }
+        let was = if std::mem::replace(&mut slot.dirty, true) { before.1 } else { 0 };
+        let altered = self.cache.altered_bytes.get() - u64::from(was) + u64::from(section.bytes());
+        self.cache.altered_bytes.set(altered);
+        self.cache.grow(i64::from(section.cached_bytes()) - i64::from(before.0));
+        self.cache.add_table(i64::from(section.bytes()) - i64::from(before.1));
+        if was == 0 {
+            self.cache.altered.borrow_mut().push_back(self.slot);
+        }
+        drop(slots);
+        self.cache.write_oldest();
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        if !self.cache.sim.halted() {
+            self.cache.slots.borrow_mut()[self.slot as usize].pins -= 1;
+        }
+    }
+}

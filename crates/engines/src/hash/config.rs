@@ -1,0 +1,186 @@
+//! What a hash engine is configured with. Values and their sources stand in the profiles.
+
+use kvdrive_flash::Geometry;
+use kvdrive_sim::Ns;
+use kvdrive_spec::Key;
+use serde::{Deserialize, Serialize};
+
+use super::layout::Layout;
+use super::pair::PREFIX_BYTES;
+use super::scheme::SchemeRow;
+use crate::firmware::CopyCosts;
+
+/// What the DRAM budget is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Accounting {
+    /// The bytes of cached sections alone; everything else is free, as in the published runs.
+    Published,
+    /// Every structure; the section cache gets what the others leave, and each section in it takes 16 B for
+    /// finding it besides its own bytes.
+    Total,
+}
+
+/// The hash engine's part of a profile.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HashConfig {
+    /// Bytes of a grain; 0: as published for the FTL.
+    pub grain_bytes: u32,
+    /// Bytes of a read unit, also the most a section takes.
+    pub unit_bytes: u32,
+    /// Bytes of power-protected write buffer for pairs that are not programmed yet.
+    pub write_buffer_bytes: u64,
+    /// The DRAM budget, bytes.
+    pub dram_bytes: u64,
+    /// What the budget is for.
+    pub dram_accounting: Accounting,
+    /// Share of the superblocks that pairs and sections never fill.
+    pub over_provisioning: f64,
+    /// Collection runs while so many superblocks are free, or fewer.
+    pub gc_low_superblocks: u32,
+    /// Host commands wait while no more than so many are free.
+    pub gc_stall_superblocks: u32,
+    /// Pages of a victim that are worked on at once.
+    pub gc_workers: u32,
+    /// Slots (sections, in `plus2`) of a key's probe sequence before a store gives up.
+    pub max_probes: u32,
+    /// Bits of the key's hash that count; fewer force collisions.
+    pub hash_bits: u32,
+    /// Lets media forget pages that hold nothing valid. Reading such a page is then a broken invariant.
+    pub discard_invalid: bool,
+    /// Does a store that fills a flash page wait until it is programmed? Only to study a published emulator:
+    /// the write buffer is power-protected.
+    pub wait_for_program: bool,
+    /// What firmware work costs.
+    pub costs: HashCosts,
+}
+
+/// Time of firmware work on one core, ns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HashCosts {
+    /// Finding a section in the directory.
+    pub probe_ns: Ns,
+    /// One comparison while searching a section.
+    pub comparison_ns: Ns,
+    /// Comparing a key with the one found on flash.
+    pub compare_key_ns: Ns,
+    /// What else a pair of another key costs, found where a key was looked for.
+    pub collision_ns: Ns,
+    /// Work of garbage collection on one pair or section, lookups not included.
+    pub gc_item_ns: Ns,
+    /// Choosing and encoding an altered section that is written.
+    pub evict_ns: Ns,
+    /// Copying from a command.
+    pub copy: CopyCosts,
+}
+
+/// Superblocks that are open at a time: two of pairs, two of sections.
+pub const OPEN_SUPERBLOCKS: u32 = 4;
+
+/// A pair is at most this part of a superblock, so that little is wasted at its end.
+pub const SUPERBLOCK_PAIRS: u64 = 8;
+/// Pairs say their value's length in 24 bits; the rest of the drive stops here.
+const VALUE_MAX_BYTES: u64 = 2 << 20;
+const PAIR_HEADER_BYTES: u64 = PREFIX_BYTES as u64 + Key::MAX_LEN as u64;
+
+impl HashConfig {
+    /// The configuration of one hash FTL: a grain of 0 bytes stands for the published one.
+    pub fn of(&self, scheme: &SchemeRow) -> HashConfig {
+        let grain_bytes = if self.grain_bytes == 0 { scheme.grain_bytes } else { self.grain_bytes };
+        HashConfig { grain_bytes, ..self.clone() }
+    }
+
+    /// Bytes of the write buffer that values may take whose rest the host has yet to send. A page that is
+    /// filled may keep its own bytes for ever, and what is left behind both must hold the largest pair, or
+    /// nobody could go on.
+    pub fn unfinished_bytes(&self, layout: &Layout) -> u64 {
+        self.write_buffer_bytes.saturating_sub(layout.page_bytes().into()) / 2
+    }
+
+    /// Largest value it takes, bytes.
+    pub fn largest_value_bytes(&self, layout: &Layout) -> u32 {
+        let superblock = u64::from(layout.superblock_pages) * u64::from(layout.page_bytes());
+        let most = (superblock / SUPERBLOCK_PAIRS).min(self.unfinished_bytes(layout));
+        let grain_bytes = u64::from(layout.grain_bytes);
+        let pair_bytes = most / grain_bytes * grain_bytes;
+        pair_bytes.saturating_sub(PAIR_HEADER_BYTES).min(VALUE_MAX_BYTES) as u32
+    }
+
+    /// Flash pages that the largest pair reaches into at most.
+    pub fn largest_pair_pages(&self, layout: &Layout) -> u64 {
+        let bytes = u64::from(self.largest_value_bytes(layout)) + PAIR_HEADER_BYTES;
+        bytes.div_ceil(layout.page_bytes().into()) + 1
+    }
+
+    /// What two drives must have in common to understand each other's images: [`kvdrive_flash::power::Make`].
+    pub fn make(&self) -> Vec<(&'static str, String)> {
+        vec![
+            ("hash.grain_bytes", self.grain_bytes.to_string()),
+            ("hash.unit_bytes", self.unit_bytes.to_string()),
+            ("hash.hash_bits", self.hash_bits.to_string()),
+            // With fewer a pair that lies behind the last one would not be found, and stored twice.
+            ("hash.max_probes", self.max_probes.to_string()),
+        ]
+    }
+
+    /// Says which key cannot be, and why.
+    pub fn check(&self, geometry: &Geometry) -> Result<(), (&'static str, String)> {
+        let fail = |key, what: String| Err((key, what));
+        if !self.grain_bytes.is_power_of_two() || !(32..=4096).contains(&self.grain_bytes) {
+            return fail(
+                "grain_bytes",
+                format!("is {}, must be a power of two, 32 to 4096", self.grain_bytes),
+            );
+        }
+        let grains = self.unit_bytes / self.grain_bytes;
+        let whole = self.unit_bytes.is_multiple_of(self.grain_bytes);
+        if !whole || !(1024..=65536).contains(&self.unit_bytes) || !(1..256).contains(&grains) {
+            let what = format!("is {}, must be 1024 to 65536 and 1 to 255 grains", self.unit_bytes);
+            return fail("unit_bytes", what);
+        }
+        if !geometry.page_bytes.is_multiple_of(self.unit_bytes) {
+            let what = format!("is {}, must divide a flash page, {}", self.unit_bytes, geometry.page_bytes);
+            return fail("unit_bytes", what);
+        }
+        let superblock = u64::from(geometry.units()) * u64::from(geometry.pages_per_block);
+        if superblock * u64::from(geometry.page_bytes / self.grain_bytes) > 1 << 24 {
+            return fail("grain_bytes", "gives a superblock more than 2^24 grains".into());
+        }
+        if !(1..=64).contains(&self.hash_bits) {
+            return fail("hash_bits", format!("is {}, must be 1 to 64", self.hash_bits));
+        }
+        let least = 2 * u64::from(geometry.page_bytes);
+        if self.write_buffer_bytes < least {
+            let what = format!("is {}, must be at least two flash pages, {least}", self.write_buffer_bytes);
+            return fail("write_buffer_bytes", what);
+        }
+        if !(0.0..0.9).contains(&self.over_provisioning) {
+            return fail("over_provisioning", format!("is {}, must be 0 to 0.9", self.over_provisioning));
+        }
+        if self.gc_stall_superblocks < 2 || self.gc_low_superblocks <= self.gc_stall_superblocks {
+            let what = format!(
+                "is {}, must be 2 or more and below gc_low_superblocks, {}",
+                self.gc_stall_superblocks, self.gc_low_superblocks
+            );
+            return fail("gc_stall_superblocks", what);
+        }
+        let needed = self.gc_low_superblocks + OPEN_SUPERBLOCKS + 2;
+        if geometry.blocks_per_unit() <= needed {
+            let what = format!(
+                "is {}; the drive has {} superblocks, must have more than {needed}",
+                self.gc_low_superblocks,
+                geometry.blocks_per_unit()
+            );
+            return fail("gc_low_superblocks", what);
+        }
+        if !(1..=256).contains(&self.max_probes) {
+            return fail("max_probes", format!("is {}, must be 1 to 256", self.max_probes));
+        }
+        if self.gc_workers == 0 {
+            return fail("gc_workers", "is 0, must be at least 1".into());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,403 @@
+//! What the commands and the collection of one hash engine share, and how a key is found.
+//!
+//! A key's hash gives a sequence of probes, each of which leads to a section and a tag: one slot of it, or a
+//! fingerprint that some of its slots may have. A lookup goes along the sequence until it finds the key or a
+//! section that no store ever went past with that tag; every slot of the tag on the way costs the read of the
+//! pair it points to.
+//!
+//! Who finds a pair holds no lock. Garbage collection may move it and another command may replace it while
+//! its flash page is read; the slot is therefore looked at again after every read, and a key's own slot is
+//! only written under the key's lock.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use kvdrive_content::Region;
+use kvdrive_flash::power;
+use kvdrive_flash::power::PowerOnError;
+use kvdrive_flash::{FlashPort, Purpose};
+use kvdrive_sim::{KeyedLock, Ns, Sim, TaskCell};
+use kvdrive_spec::{Key, Status};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::cache::{Budget, Cache, Eviction, Pin, SLOT_BYTES};
+use super::commands::of_config;
+use super::config::{Accounting, HashConfig, OPEN_SUPERBLOCKS};
+use super::journal::Journal;
+use super::layout::{Grain, Layout};
+use super::pair::PairHeader;
+use super::protected::Bounds;
+use super::records::Records;
+use super::scheme::SchemeRow;
+use super::section::{Entry, Outlook, Probe};
+use super::snapshot::{Held, Released, Snapshots};
+use super::space::{KIND_DATA, KIND_MAP, Limits, Part, Reader, Space};
+use crate::config::EngineConfig;
+use crate::firmware::{Cores, Role};
+
+/// A place of the hash table in a section that is held.
+pub(super) struct Spot {
+    pub pin: Pin,
+    /// The section.
+    pub section: u64,
+    /// What was looked for in it.
+    pub tag: u32,
+    /// Number of the probe that led here.
+    pub probe: u8,
+}
+
+/// A pair as it was read: its first read unit.
+pub(super) struct PairRead {
+    pub header: PairHeader,
+    pub grain: Grain,
+    /// The read unit the pair begins in.
+    pub part: Part,
+    pub reader: Reader,
+}
+
+/// Where a lookup ended.
+pub(super) enum Walk {
+    /// At the key, in a slot of the section.
+    Found(Spot, u32, PairRead),
+    /// The key is not there. The first place of its sequence that has a vacancy; `None`: there is none.
+    Absent(Option<Spot>),
+}
+
+/// Why somebody walks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Aim {
+    /// To read: sections that never existed are not created.
+    Read,
+    /// To store: sections that are passed remember it.
+    Store,
+}
+
+/// Counts of one engine that no other part counts.
+#[derive(Default)]
+pub(super) struct Counters {
+    pub lookups: Cell<u64>,
+    pub probes: Cell<u64>,
+    pub collisions: Cell<u64>,
+    pub comparisons: Cell<u64>,
+    pub collected_data: Cell<u64>,
+    pub collected_map: Cell<u64>,
+    pub moved_pairs: Cell<u64>,
+    pub moved_grains: Cell<u64>,
+    pub moved_sections: Cell<u64>,
+    pub gc_map_reads: Cell<u64>,
+    pub skipped_pages: Cell<u64>,
+    /// Pairs that were replaced while collection was about to move them.
+    pub outrun_moves: Cell<u64>,
+    pub lost_superblocks: Cell<u64>,
+    /// Value bytes that firmware copied, and the time that took, ns.
+    pub memcpy_bytes: Cell<u64>,
+    pub memcpy_ns: Cell<u64>,
+}
+
+pub(super) fn raise(counter: &Cell<u64>, by: u64) {
+    counter.set(counter.get() + by);
+}
+
+/// Sections, space and counters of one engine.
+pub(super) struct Core {
+    pub sim: Sim,
+    pub scheme: &'static SchemeRow,
+    pub config: HashConfig,
+    bounds: Bounds,
+    /// [`HashConfig::largest_value_bytes`].
+    pub max_value_bytes: u32,
+    pub layout: Layout,
+    pub space: Rc<Space>,
+    pub cache: Rc<Cache>,
+    pub snapshots: Snapshots,
+    pub records: Option<Rc<Records>>,
+    pub cores: Cores,
+    pub locks: KeyedLock<Key>,
+    pub counters: Counters,
+    /// Live pairs' value bytes.
+    pub live_bytes: Cell<u64>,
+    /// Regions of pairs that have been appended, for the next ones.
+    pub regions: TaskCell<Vec<Region>>,
+    pub gc_lock: kvdrive_sim::Mutex,
+    /// Tells images of different drives apart.
+    pub owner: power::Owner,
+}
+
+/// Whether `config` describes a hash engine and has the power-protected memory it needs.
+///
+/// # Errors
+/// The key that says otherwise.
+pub fn check(config: &EngineConfig) -> Result<(), PowerOnError> {
+    let (scheme, hash) = of_config(config)?;
+    let layout = Layout::new(config.flash.geometry(), hash.grain_bytes, hash.unit_bytes);
+    let records_bytes = scheme.records.map_or(0, |form| form.buffer_bytes(&layout));
+    Bounds::new(&hash, &layout, &*(scheme.format)(&layout), records_bytes, config.protected_bytes)
+        .map(drop)
+        .map_err(|what| PowerOnError::Config(format!("power.protected_bytes: {what}")))
+}
+
+impl Core {
+    /// An engine on an empty drive.
+    ///
+    /// Errors: why `protected_bytes` bytes of power-protected memory are too few.
+    pub fn new(
+        scheme: &'static SchemeRow,
+        config: &HashConfig,
+        flash: &FlashPort,
+        cores: Cores,
+        owner: power::Owner,
+        journal: power::Journal,
+        protected_bytes: u64,
+    ) -> Result<Rc<Core>, String> {
+        let geometry = flash.geometry();
+        config.check(geometry).expect("a configuration is checked when it is loaded");
+        let layout = Layout::new(*geometry, config.grain_bytes, config.unit_bytes);
+        let journal = Rc::new(Journal::new(journal));
+        let format = (scheme.format)(&layout);
+        let validity = (scheme.validity)(&layout);
+        let records = scheme.records.map(|form| Rc::new(Records::new(&layout, form, &journal)));
+        let records_bytes = scheme.records.map_or(0, |form| form.buffer_bytes(&layout));
+        let bounds = Bounds::new(config, &layout, &*format, records_bytes, protected_bytes)?;
+        let others = validity.dram_bytes()
+            + records_bytes
+            + bounds.table_bytes
+            + bounds.write_buffer_bytes
+            + bounds.page_bytes;
+        let budget = match config.dram_accounting {
+            Accounting::Published => {
+                Budget { bytes: config.dram_bytes, slot_bytes: 0, besides: Box::new(|| 0) }
+            }
+            Accounting::Total => {
+                let records = records.clone();
+                Budget {
+                    // Nothing, where the others take it all and more: the report says so.
+                    bytes: config.dram_bytes.saturating_sub(others),
+                    slot_bytes: SLOT_BYTES,
+                    besides: Box::new(move || records.as_deref().map_or(0, Records::list_bytes)),
+                }
+            }
+        };
+        let usable = layout.superblocks - config.gc_low_superblocks - OPEN_SUPERBLOCKS - 1;
+        let usable_grains = u64::from(usable) * u64::from(layout.superblock_grains);
+        let limits = Limits {
+            page_bytes: bounds.write_buffer_bytes + bounds.page_bytes,
+            write_buffer_bytes: config.write_buffer_bytes,
+            unfinished_bytes: config.unfinished_bytes(&layout),
+            low: config.gc_low_superblocks,
+            stall: config.gc_stall_superblocks,
+            valid_grains: (usable_grains as f64 * (1.0 - config.over_provisioning)) as u64,
+            discard: config.discard_invalid,
+            section_weight: scheme.section_weight,
+        };
+        let eviction = Eviction {
+            second_chance: scheme.second_chance,
+            cores: cores.clone(),
+            write_ns: config.costs.evict_ns,
+        };
+        let space = Space::new(flash, layout, limits, validity, &journal);
+        Ok(Rc::new(Core {
+            sim: flash.sim().clone(),
+            scheme,
+            layout,
+            cache: Cache::new(flash.sim(), &space, format, budget, eviction, bounds.altered_bytes, &journal),
+            space,
+            snapshots: Snapshots::default(),
+            records,
+            cores,
+            locks: KeyedLock::new(flash.sim()),
+            counters: Counters::default(),
+            live_bytes: Cell::new(0),
+            regions: TaskCell::default(),
+            gc_lock: kvdrive_sim::Mutex::new(flash.sim()),
+            config: config.clone(),
+            bounds,
+            max_value_bytes: config.largest_value_bytes(&layout),
+            owner,
+        }))
+    }
+
+    /// Where probe `number` of `key` leads.
+    pub fn probe(&self, key: &Key, number: u8) -> Probe {
+        let bytes = key.to_array();
+        let hash = xxh3_64(&bytes[..key.len()]) & (u64::MAX >> (64 - self.config.hash_bits));
+        self.cache.format().probe(hash, number)
+    }
+
+    /// Grains that are taken: pairs, sections (whether on flash or still in DRAM), invalid pages.
+    pub fn used_grains(&self) -> u64 {
+        self.used_grains_without(0)
+    }
+
+    /// As [`Core::used_grains`] when `held` grains of pairs have come free.
+    fn used_grains_without(&self, held: u64) -> u64 {
+        let records = self.records.as_deref().map_or(0, Records::grains);
+        let pairs = self.space.with_padding(KIND_DATA, self.space.valid_data() - held);
+        pairs + self.space.with_padding(KIND_MAP, self.cache.table_grains()) + records
+    }
+
+    /// Is there room for a pair of `grains` grains in place of one of `old`? What a snapshot may hold gives
+    /// nothing back.
+    ///
+    /// Errors: [`Status::CAPACITY_EXCEEDED`]; [`Status::COMMAND_INTERRUPTED`] if there is when open cursors
+    /// end.
+    pub fn check_room(&self, grains: u32, old: u32) -> Result<(), Status> {
+        let is_full = |old: u32, held: u64| {
+            let used = self.used_grains_without(held) + u64::from(grains);
+            grains > old && used > self.space.limit_grains() + u64::from(old)
+        };
+        let given_back = if self.snapshots.is_empty() { old } else { 0 };
+        match is_full(given_back, 0) {
+            false => Ok(()),
+            true if is_full(old, self.snapshots.held_grains(&self.layout)) => Err(Status::CAPACITY_EXCEEDED),
+            true => Err(Status::COMMAND_INTERRUPTED),
+        }
+    }
+
+    /// Waits until a host command may take space.
+    ///
+    /// Errors: as [`Core::check_room`], when no space comes free any more.
+    pub fn admit(&self) -> Result<(), Status> {
+        self.space.admit().map_err(|status| match self.snapshots.holds_any() {
+            true => Status::COMMAND_INTERRUPTED,
+            false => status,
+        })
+    }
+
+    /// Reads the read unit in which the pair at `grain` begins.
+    ///
+    /// Errors: [`Status::UNRECOVERED_ERROR`], also when no pair begins there.
+    pub fn read_pair(&self, grain: Grain, purpose: Purpose) -> Result<PairRead, Status> {
+        let reader = self.space.pin(grain);
+        let at = self.layout.byte_in_page(grain);
+        let unit = self.layout.unit_begin(at);
+        let part = self.space.read(self.layout.page(grain), unit, self.layout.unit_bytes, purpose)?;
+        let left_bytes = unit + self.layout.unit_bytes - at;
+        let header = PairHeader::read(left_bytes, |bytes, sink| part.read(at, bytes, sink));
+        let header = header.ok_or(Status::UNRECOVERED_ERROR)?;
+        Ok(PairRead { header, grain, part, reader })
+    }
+
+    /// Takes firmware time; `what` it is for is said in the trace.
+    pub fn work(&self, role: Role, span: Ns, what: &'static str) {
+        self.cores.of(role).run_noted(span, "hash", what)
+    }
+
+    /// Goes along the key's probe sequence.
+    pub fn walk(&self, key: &Key, aim: Aim) -> Result<Walk, Status> {
+        raise(&self.counters.lookups, 1);
+        let mut vacant = None;
+        for number in 0..self.config.max_probes {
+            let number = number as u8;
+            let Probe { section, tag } = self.probe(key, number);
+            raise(&self.counters.probes, 1);
+            if aim == Aim::Read && !self.cache.exists(section) {
+                self.work(Role::Dispatch, self.config.costs.probe_ns, "probe");
+                return Ok(Walk::Absent(None));
+            }
+            let pin = self.cache.fetch(section, Purpose::Map)?;
+            let spot = Spot { pin, section, tag, probe: number };
+            if let Some((slot, pair)) = self.look(key, &spot)? {
+                return Ok(Walk::Found(spot, slot, pair));
+            }
+            if aim == Aim::Store {
+                self.space.map_room();
+            }
+            let Outlook { vacancy, goes_on } = spot.pin.outlook(tag);
+            if aim == Aim::Store && vacancy.is_none() {
+                spot.pin.mark_passed(tag);
+            } else if vacancy.is_some() {
+                vacant = vacant.or(Some(spot));
+            }
+            if !goes_on && (vacancy.is_some() || aim == Aim::Read) {
+                return Ok(Walk::Absent(vacant));
+            }
+        }
+        Ok(Walk::Absent(vacant))
+    }
+
+    /// Reads the pairs of the spot's tag until one is the key's: its slot, and the pair.
+    fn look(&self, key: &Key, spot: &Spot) -> Result<Option<(u32, PairRead)>, Status> {
+        let costs = &self.config.costs;
+        let mut from = 0;
+        let mut work = costs.probe_ns;
+        loop {
+            let seen = self.cache.alterations();
+            let (candidate, comparisons) = spot.pin.candidate(spot.tag, from);
+            raise(&self.counters.comparisons, comparisons);
+            work += comparisons * costs.comparison_ns;
+            if work > 0 {
+                self.work(Role::Dispatch, std::mem::take(&mut work), "probe");
+            }
+            let Some((slot, grain)) = candidate else { return Ok(None) };
+            from = slot;
+            let is_there = || self.cache.alterations() == seen || spot.pin.get(slot) == Entry::At(grain);
+            if !is_there() {
+                // Moved or replaced while that core worked; its page may have been let go.
+                continue;
+            }
+            let pair = self.read_pair(grain, Purpose::Lookup);
+            if !is_there() {
+                // Moved or replaced while it was read: look at the slot again.
+                continue;
+            }
+            let pair = pair?;
+            self.work(Role::Dispatch, costs.compare_key_ns, "compare keys");
+            // Nobody else's business can turn this slot into another key's while that core works, except a
+            // delete and a store; then the pair read before them is the answer of before them.
+            if pair.header.key == *key {
+                return Ok(Some((slot, pair)));
+            }
+            raise(&self.counters.collisions, 1);
+            if costs.collision_ns > 0 {
+                self.work(Role::Dispatch, costs.collision_ns, "collision");
+            }
+            from = slot + 1;
+        }
+    }
+
+    /// The pair of `header` at `grain`, found in a slot of `section`, is no longer the key's.
+    pub fn drop_pair(&self, header: &PairHeader, grain: Grain, section: u64, slot: u32) {
+        self.live_bytes.set(self.live_bytes.get() - u64::from(header.value_bytes));
+        if self.snapshots.is_empty() {
+            self.invalidate_pair(header, grain, section, slot);
+        } else {
+            if !self.snapshots.note((section, slot), Some((grain, header))) {
+                self.invalidate_pair(header, grain, section, slot);
+            }
+            self.drop_released(self.snapshots.give_up_large());
+        }
+    }
+
+    /// No snapshot holds these pairs any more.
+    pub fn drop_released(&self, released: Released) {
+        for (grain, Held { header, slot: (section, slot), .. }) in released {
+            self.invalidate_pair(&header, grain, section, slot);
+        }
+    }
+
+    fn invalidate_pair(&self, header: &PairHeader, grain: Grain, section: u64, slot: u32) {
+        let grains = self.layout.grains_of(header.pair_bytes());
+        self.space.invalidate(grain, grains);
+        if let Some(records) = &self.records {
+            let table_slot = section * u64::from(self.cache.format().slots()) + u64::from(slot);
+            records.add(&self.space, table_slot, grain);
+        }
+    }
+
+    /// What the drive's DRAM holds, bytes. What the cache needs to find its sections is part of
+    /// `section_cache` where the budget is for everything, and left out where it is as published.
+    pub fn dram(&self) -> Vec<(&'static str, u64)> {
+        let directory_bytes = self.cache.directory_dram_bytes();
+        vec![
+            ("section_cache", self.cache.budget_bytes()),
+            ("section_cache_most", self.cache.bytes().1),
+            ("directory", directory_bytes),
+            ("superblocks", self.bounds.table_bytes - directory_bytes),
+            ("validity", self.space.validity_dram_bytes()),
+            ("invalid_records", self.bounds.records_bytes),
+            ("invalid_page_lists", self.records.as_deref().map_or(0, Records::list_bytes)),
+            ("write_buffer", self.bounds.write_buffer_bytes),
+            ("pages_on_their_way", self.bounds.page_bytes),
+        ]
+    }
+}

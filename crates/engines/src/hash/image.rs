@@ -1,0 +1,300 @@
+//! The protected image of a hash engine: what survives a power cut besides flash, as plain data and as bytes.
+//!
+//! It holds what has not reached flash (open pages, pages whose program had not ended, altered sections,
+//! records not yet in an invalid page) and what flash does not tell (erase counts of free superblocks, their
+//! order, the place of each stream). Everything else is found on flash by `recovery`. The directory of
+//! sections could be found there, too, but not if one of their pages is damaged: an older copy would be taken
+//! for the newest.
+//!
+//! A frame of one part ([`kvdrive_flash::power::frame`]); numbers are little endian.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use kvdrive_content::{Pattern, Placed, Region};
+use kvdrive_flash::PageData;
+use kvdrive_flash::power::ImageError;
+
+use super::core::Core;
+use super::section::SectionHeader;
+use super::space::{KIND_DATA, KIND_MAP, State};
+
+/// What a page in the image is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PageState {
+    /// Its stream fills it.
+    Open,
+    /// Its program had begun or was waiting.
+    Programming,
+    /// A power cut tore it; it lives in the buffer until its superblock is collected.
+    Stranded,
+}
+
+/// A page that is not on flash for certain.
+#[derive(Clone, Debug)]
+pub(super) struct BufferedPage {
+    pub state: PageState,
+    pub stream: u8,
+    pub first_item: u32,
+    pub sequence: u64,
+    pub region: Region,
+}
+
+/// The image, taken apart.
+#[derive(Debug, Default)]
+pub(super) struct Protected {
+    pub sequence: u64,
+    pub version: u64,
+    /// State, kind and erase count of each superblock.
+    pub superblocks: Vec<(State, u8, u32)>,
+    pub free: Vec<u32>,
+    /// Superblock and next grain of each stream.
+    pub streams: [Option<(u32, u32)>; 4],
+    pub pages: BTreeMap<u32, BufferedPage>,
+    /// By section, where its copy on flash is: [`Location::word`](super::cache::Location), 0 for none.
+    pub directory: Vec<u64>,
+    /// Bytes of the altered sections, by number.
+    pub sections: BTreeMap<u64, Vec<u8>>,
+    /// Records that are in no invalid page, by superblock.
+    pub records: BTreeMap<u32, Vec<u64>>,
+}
+
+const NONE: u32 = u32::MAX;
+
+/// A page as a region of its own.
+fn flat(page: &PageData) -> Region {
+    Rc::unwrap_or_clone(page.clone().into_region())
+}
+
+impl Protected {
+    /// The engine's, as it is now.
+    pub fn of(core: &Core) -> Protected {
+        let space = &core.space;
+        let mut pages = BTreeMap::new();
+        let mut streams = [None; 4];
+        for (index, stream) in space.streams.borrow().iter().enumerate() {
+            streams[index] = stream.superblock.map(|superblock| (superblock, stream.at));
+            if let Some(open) = &stream.open {
+                let page = BufferedPage {
+                    state: PageState::Open,
+                    stream: index as u8,
+                    first_item: open.first_item,
+                    sequence: 0,
+                    region: flat(&open.data),
+                };
+                pages.insert(open.page, page);
+            }
+        }
+        for (page, programming) in space.programming.borrow().iter() {
+            let page_of = BufferedPage {
+                state: PageState::Programming,
+                stream: programming.stream as u8,
+                first_item: super::space::first_item(&programming.spare),
+                sequence: programming.spare.sequence,
+                region: flat(&programming.data),
+            };
+            pages.insert(*page, page_of);
+        }
+        for (page, (region, first_item)) in space.stranded.borrow().iter() {
+            let page_of = BufferedPage {
+                state: PageState::Stranded,
+                stream: 0,
+                first_item: *first_item,
+                sequence: 0,
+                region: Region::clone(region),
+            };
+            pages.insert(*page, page_of);
+        }
+        let mut sections = BTreeMap::new();
+        core.cache.dirty(&mut |id, bytes| drop(sections.insert(id, bytes.to_vec())));
+        let mut records = BTreeMap::new();
+        if let Some(book) = &core.records {
+            book.buffers(&mut |superblock, buffer| drop(records.insert(superblock, buffer.to_vec())));
+        }
+        Protected {
+            sequence: space.sequence.get(),
+            version: core.cache.version(),
+            superblocks: space.superblocks.borrow().iter().map(|s| (s.state, s.kind, s.epoch)).collect(),
+            free: space.free.borrow().iter().copied().collect(),
+            streams,
+            pages,
+            directory: core.cache.locations(),
+            sections,
+            records,
+        }
+    }
+
+    /// Its bytes, without a frame.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        put64(&mut out, self.sequence);
+        put64(&mut out, self.version);
+        put32(&mut out, self.superblocks.len() as u32);
+        for (state, kind, epoch) in &self.superblocks {
+            out.extend_from_slice(&[state.code(), *kind]);
+            put32(&mut out, *epoch);
+        }
+        put32(&mut out, self.free.len() as u32);
+        self.free.iter().for_each(|superblock| put32(&mut out, *superblock));
+        for stream in &self.streams {
+            let (superblock, at) = stream.unwrap_or((NONE, 0));
+            put32(&mut out, superblock);
+            put32(&mut out, at);
+        }
+        put32(&mut out, self.pages.len() as u32);
+        for (number, page) in &self.pages {
+            put32(&mut out, *number);
+            out.extend_from_slice(&[page.state as u8, page.stream]);
+            put32(&mut out, page.first_item);
+            put64(&mut out, page.sequence);
+            put_region(&mut out, &page.region);
+        }
+        put32(&mut out, self.directory.len() as u32);
+        self.directory.iter().for_each(|word| put64(&mut out, *word));
+        put32(&mut out, self.sections.len() as u32);
+        self.sections.values().for_each(|section| put_bytes(&mut out, section));
+        put32(&mut out, self.records.len() as u32);
+        for (superblock, records) in &self.records {
+            put32(&mut out, *superblock);
+            put32(&mut out, records.len() as u32);
+            records.iter().for_each(|record| put64(&mut out, *record));
+        }
+        out
+    }
+
+    /// Takes bytes apart.
+    pub fn decode(bytes: &[u8]) -> Result<Protected, ImageError> {
+        let mut reader = Reader::new(bytes);
+        let protected =
+            reader.protected().ok_or_else(|| ImageError::new(reader.at, "the image contradicts itself"))?;
+        if reader.at != bytes.len() {
+            return Err(ImageError::new(reader.at, "something follows the last record"));
+        }
+        Ok(protected)
+    }
+}
+
+pub(super) fn put32(out: &mut Vec<u8>, number: u32) {
+    out.extend_from_slice(&number.to_le_bytes());
+}
+
+pub(super) fn put64(out: &mut Vec<u8>, number: u64) {
+    out.extend_from_slice(&number.to_le_bytes());
+}
+
+pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    put32(out, bytes.len() as u32);
+    out.extend_from_slice(bytes);
+}
+
+pub(super) fn put_region(out: &mut Vec<u8>, region: &Region) {
+    put_bytes(out, region.literal());
+    put32(out, region.patterns().len() as u32);
+    for Placed { at, pattern } in region.patterns() {
+        put32(out, *at);
+        put64(out, pattern.seed);
+        put32(out, pattern.offset);
+        put32(out, pattern.bytes);
+    }
+}
+
+/// Bytes from outside; `None` where they end or cannot be.
+pub(super) struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    pub fn new(bytes: &'a [u8]) -> Reader<'a> {
+        Reader { bytes, at: 0 }
+    }
+
+    pub fn is_at_end(&self) -> bool {
+        self.at == self.bytes.len()
+    }
+
+    fn take(&mut self, count: usize) -> Option<&[u8]> {
+        let end = self.at.checked_add(count)?;
+        let taken = self.bytes.get(self.at..end)?;
+        self.at = end;
+        Some(taken)
+    }
+
+    pub fn u8(&mut self) -> Option<u8> {
+        self.take(1).map(|bytes| bytes[0])
+    }
+
+    pub fn u32(&mut self) -> Option<u32> {
+        self.take(4).map(|bytes| u32::from_le_bytes(bytes.try_into().expect("4 bytes")))
+    }
+
+    pub fn u64(&mut self) -> Option<u64> {
+        self.take(8).map(|bytes| u64::from_le_bytes(bytes.try_into().expect("8 bytes")))
+    }
+
+    pub fn bytes(&mut self) -> Option<Vec<u8>> {
+        let count = self.u32()?;
+        self.take(count as usize).map(<[u8]>::to_vec)
+    }
+
+    pub fn region(&mut self) -> Option<Region> {
+        let literal = self.bytes()?;
+        let count = self.u32()?;
+        let mut patterns = Vec::new();
+        for _ in 0..count {
+            let (at, seed, offset, bytes) = (self.u32()?, self.u64()?, self.u32()?, self.u32()?);
+            at.checked_add(bytes)?;
+            offset.checked_add(bytes)?;
+            patterns.push(Placed { at, pattern: Pattern { seed, offset, bytes } });
+        }
+        Region::from_parts(literal, patterns)
+    }
+
+    fn protected(&mut self) -> Option<Protected> {
+        let mut protected = Protected { sequence: self.u64()?, version: self.u64()?, ..Protected::default() };
+        for _ in 0..self.u32()? {
+            let state = State::of_code(self.u8()?)?;
+            let kind = self.u8().filter(|kind| [KIND_DATA, KIND_MAP].contains(kind))?;
+            protected.superblocks.push((state, kind, self.u32()?));
+        }
+        for _ in 0..self.u32()? {
+            protected.free.push(self.u32()?);
+        }
+        for stream in &mut protected.streams {
+            let (superblock, at) = (self.u32()?, self.u32()?);
+            *stream = (superblock != NONE).then_some((superblock, at));
+        }
+        for _ in 0..self.u32()? {
+            let number = self.u32()?;
+            let state = match self.u8()? {
+                0 => PageState::Open,
+                1 => PageState::Programming,
+                2 => PageState::Stranded,
+                _ => return None,
+            };
+            let stream = self.u8().filter(|stream| *stream < 4)?;
+            let page = BufferedPage {
+                state,
+                stream,
+                first_item: self.u32()?,
+                sequence: self.u64()?,
+                region: self.region()?,
+            };
+            protected.pages.insert(number, page);
+        }
+        for _ in 0..self.u32()? {
+            protected.directory.push(self.u64()?);
+        }
+        for _ in 0..self.u32()? {
+            let bytes = self.bytes()?;
+            protected.sections.insert(SectionHeader::decode(&bytes)?.id, bytes);
+        }
+        for _ in 0..self.u32()? {
+            let superblock = self.u32()?;
+            let count = self.u32()?;
+            let records = (0..count).map(|_| self.u64()).collect::<Option<Vec<u64>>>()?;
+            protected.records.insert(superblock, records);
+        }
+        Some(protected)
+    }
+}

@@ -1,0 +1,314 @@
+//! Superblocks, the pages that are being filled, and the way back: what is written where, and what may be
+//! erased.
+//!
+//! Four streams append, each to a superblock of its own: pairs and sections, of the host and of garbage
+//! collection. Appending takes no time and never waits: it puts the item into the open page of its stream, in
+//! power-protected memory (pairs are copied, sections and invalid pages shared:
+//! [`kvdrive_flash::media::items`]); a page that is full is programmed by a task of its own. Whoever produces
+//! items waits *before*, for room in that memory ([`Space::host_room`], [`Space::map_room`],
+//! [`Space::gc_room`]) and for free superblocks ([`Space::admit`]).
+//!
+//! Knows no keys and no slots.
+//!
+//! | file | what |
+//! |---|---|
+//! | `stream` | who appends, and to which page |
+//! | `superblock` | states, victims, erases |
+//! | `program` | pages on their way to flash |
+//! | `read` | pages from flash or buffer, pins |
+//! | `restore` | what recovery puts back |
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
+
+use kvdrive_content::Region;
+use kvdrive_flash::FlashPort;
+use kvdrive_sim::{Mutex, Sim, TaskCell, WaitQueue};
+use kvdrive_spec::Status;
+
+use super::journal::Journal;
+use super::layout::Layout;
+use super::validity::Validity;
+
+mod program;
+mod read;
+mod restore;
+mod stream;
+mod superblock;
+
+pub use program::first_item;
+pub use read::{Part, Reader};
+pub use stream::{Content, STREAMS, Stream, filling};
+pub use superblock::{State, Superblock};
+
+use program::{Job, Programming};
+use stream::OpenStream;
+
+/// Kind of a page of pairs, in its header.
+pub const KIND_DATA: u8 = 1;
+/// Kind of a page of sections and invalid records.
+pub const KIND_MAP: u8 = 2;
+/// Pages of sections in flight before those who evict wait.
+pub(super) const MAP_PAGES_IN_FLIGHT: u32 = 64;
+
+/// Limits that the configuration sets.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Bytes of pairs between arrival and program.
+    pub write_buffer_bytes: u64,
+    /// Of these, bytes of pairs that are not all there and wait for the host.
+    pub unfinished_bytes: u64,
+    /// Collection runs while so many superblocks are free, or fewer.
+    pub low: u32,
+    /// Host commands wait while no more are free.
+    pub stall: u32,
+    /// Valid grains that pairs and sections may have.
+    pub valid_grains: u64,
+    /// Bytes of pages that may be open or on their way to flash.
+    pub page_bytes: u64,
+    /// Media may forget dead pages.
+    pub discard: bool,
+    /// What a valid grain of a section counts when a victim is chosen, a pair's being 1.
+    pub section_weight: u64,
+}
+
+/// The space of one drive.
+pub struct Space {
+    sim: Sim,
+    flash: FlashPort,
+    pub(in crate::hash) layout: Layout,
+    limits: Limits,
+    journal: Rc<Journal>,
+    pub(in crate::hash) superblocks: TaskCell<Vec<Superblock>>,
+    pub(in crate::hash) free: TaskCell<VecDeque<u32>>,
+    pub(in crate::hash) streams: TaskCell<[OpenStream; 4]>,
+    /// Pages whose program has not ended.
+    pub(in crate::hash) programming: TaskCell<BTreeMap<u32, Programming>>,
+    /// Pages that a power cut tore, with their first item: kept in the buffer until their superblock is
+    /// collected.
+    pub(in crate::hash) stranded: TaskCell<BTreeMap<u32, (Rc<Region>, u32)>>,
+    /// Pages with content that was not written there ([`Space::is_own`]): as good as damaged.
+    strangers: TaskCell<BTreeSet<u32>>,
+    /// Grains appended and grains padded, of pairs and of sections: how much of what is valid repacking could
+    /// gain.
+    packed: [Cell<(u64, u64)>; 2],
+    /// Jobs by unit, so that blocks are programmed in order whatever order tasks run in.
+    pub(in crate::hash) jobs: TaskCell<Vec<VecDeque<Job>>>,
+    pub(in crate::hash) validity: TaskCell<Box<dyn Validity>>,
+    /// Valid grains of pairs, and of sections and invalid pages.
+    pub(in crate::hash) valid: [Cell<u64>; 2],
+    pub(in crate::hash) sequence: Cell<u64>,
+    buffered_bytes: Cell<u64>,
+    unfinished_bytes: Cell<u64>,
+    map_pages_in_flight: Cell<u32>,
+    /// A page has arrived.
+    programmed: WaitQueue,
+    /// There is room in the write buffer; fewer pages of sections are on their way; fewer pages of any kind
+    /// are. Apart, so that a page wakes nobody it does not help.
+    host_room: WaitQueue,
+    host_turn: Mutex,
+    map_room: WaitQueue,
+    gc_room: WaitQueue,
+    /// Regions of pages that have arrived, for the next ones.
+    spare_regions: TaskCell<Vec<Rc<Region>>>,
+    /// A superblock became free, or none will.
+    pub(in crate::hash) freed: WaitQueue,
+    /// Collection has something to do.
+    pub(in crate::hash) wanted: WaitQueue,
+    quiet: WaitQueue,
+    /// Collection has found nothing to gain.
+    pub(in crate::hash) exhausted: Cell<bool>,
+    /// Nothing is known to be dead yet.
+    recovering: Cell<bool>,
+    /// Grains that hold nothing because an item did not fit behind them.
+    pub(in crate::hash) padded_grains: Cell<u64>,
+}
+
+impl Space {
+    /// An empty drive's space.
+    pub(super) fn new(
+        flash: &FlashPort,
+        layout: Layout,
+        limits: Limits,
+        validity: Box<dyn Validity>,
+        journal: &Rc<Journal>,
+    ) -> Rc<Space> {
+        let sim = flash.sim();
+        let superblock = Superblock {
+            state: State::Free,
+            kind: KIND_DATA,
+            valid: 0,
+            epoch: 0,
+            readers: 0,
+            programming: 0,
+            stranded: 0,
+        };
+        Rc::new(Space {
+            sim: sim.clone(),
+            flash: flash.clone(),
+            layout,
+            journal: journal.clone(),
+            limits,
+            superblocks: TaskCell::new(vec![superblock; layout.superblocks as usize]),
+            free: TaskCell::new((0..layout.superblocks).collect()),
+            streams: TaskCell::default(),
+            programming: TaskCell::default(),
+            stranded: TaskCell::default(),
+            strangers: TaskCell::default(),
+            packed: Default::default(),
+            jobs: TaskCell::new((0..layout.units()).map(|_| VecDeque::new()).collect()),
+            validity: TaskCell::new(validity),
+            valid: Default::default(),
+            sequence: Cell::new(1),
+            buffered_bytes: Cell::new(0),
+            unfinished_bytes: Cell::new(0),
+            map_pages_in_flight: Cell::new(0),
+            programmed: WaitQueue::new(sim),
+            host_room: WaitQueue::new(sim),
+            host_turn: Mutex::new(sim),
+            map_room: WaitQueue::new(sim),
+            gc_room: WaitQueue::new(sim),
+            spare_regions: TaskCell::default(),
+            freed: WaitQueue::new(sim),
+            wanted: WaitQueue::new(sim),
+            quiet: WaitQueue::new(sim),
+            exhausted: Cell::new(false),
+            recovering: Cell::new(false),
+            padded_grains: Cell::new(0),
+        })
+    }
+
+    /// Free superblocks.
+    pub fn free_superblocks(&self) -> u32 {
+        self.free.borrow().len() as u32
+    }
+
+    /// Should collection run?
+    pub fn is_low(&self) -> bool {
+        self.free_superblocks() <= self.limits.low
+            || (!self.stranded.borrow().is_empty() && self.has_full_stranded())
+    }
+
+    /// Is there a superblock with torn pages that can be collected?
+    fn has_full_stranded(&self) -> bool {
+        let superblocks = self.superblocks.borrow();
+        let stranded = self.stranded.borrow();
+        let mut pages =
+            stranded.keys().map(|page| superblocks[self.layout.superblock_of_page(*page) as usize]);
+        pages.any(|superblock| superblock.state == State::Full)
+    }
+
+    /// Do host commands wait?
+    pub fn is_stalled(&self) -> bool {
+        self.free_superblocks() <= self.limits.stall
+    }
+
+    /// Grains that may be valid at most.
+    pub fn limit_grains(&self) -> u64 {
+        self.limits.valid_grains
+    }
+
+    /// Valid grains of pairs.
+    pub fn valid_data(&self) -> u64 {
+        self.valid[0].get()
+    }
+
+    /// DRAM of what knows valid grains, bytes.
+    pub fn validity_dram_bytes(&self) -> u64 {
+        self.validity.borrow().dram_bytes()
+    }
+
+    fn add_valid(&self, kind: u8, grains: i64) {
+        let valid = &self.valid[usize::from(kind == KIND_MAP)];
+        valid.set(valid.get().checked_add_signed(grains).expect("only what is valid becomes invalid"));
+    }
+
+    /// Waits until a host command may take space.
+    ///
+    /// Errors: [`Status::CAPACITY_EXCEEDED`] when no space comes free any more.
+    pub fn admit(&self) -> Result<(), Status> {
+        while self.is_stalled() {
+            if self.exhausted.get() {
+                return Err(Status::CAPACITY_EXCEEDED);
+            }
+            self.wanted.wake_all();
+            self.freed.wait();
+        }
+        Ok(())
+    }
+
+    /// Takes `bytes` bytes of what unfinished pairs may have of the write buffer. `false`: they have too much
+    /// of it.
+    pub fn begin_unfinished(&self, bytes: u64) -> bool {
+        let unfinished = self.unfinished_bytes.get() + bytes;
+        let fits = unfinished <= self.limits.unfinished_bytes;
+        if fits {
+            self.unfinished_bytes.set(unfinished);
+        }
+        fits
+    }
+
+    /// The host has sent the rest of a pair, or given it up.
+    pub fn end_unfinished(&self, bytes: u64) {
+        self.unfinished_bytes.set(self.unfinished_bytes.get() - bytes);
+    }
+
+    /// Waits for room in the write buffer for a pair of `bytes` bytes, and takes it. First come, first
+    /// served.
+    pub fn host_room(&self, bytes: u64) {
+        let _turn = self.host_turn.lock();
+        while self.buffered_bytes.get() + bytes > self.limits.write_buffer_bytes {
+            self.host_room.wait();
+        }
+        self.buffered_bytes.set(self.buffered_bytes.get() + bytes);
+    }
+
+    /// Gives room back that was not used.
+    pub fn return_room(&self, bytes: u64) {
+        self.buffered_bytes.set(self.buffered_bytes.get() - bytes);
+        self.host_room.wake_all();
+    }
+
+    /// Waits for the program of a page, if it has one under way.
+    pub fn page_programmed(&self, page: u32) {
+        while self.programming.borrow().contains_key(&page) {
+            self.programmed.wait();
+        }
+    }
+
+    /// Waits while too many pages of sections are on their way. Who alters sections, or lets some leave, does
+    /// so right behind this: so no more than one at a time adds to them.
+    pub fn map_room(&self) {
+        while !self.has_map_room() {
+            self.map_room.wait();
+        }
+    }
+
+    /// Would [`Space::map_room`] not wait?
+    pub fn has_map_room(&self) -> bool {
+        self.map_pages_in_flight.get() < MAP_PAGES_IN_FLIGHT
+    }
+
+    /// Waits while too many pages are on their way for collection to add to them.
+    pub fn gc_room(&self) {
+        while !self.has_gc_room() {
+            self.gc_room.wait();
+        }
+    }
+
+    /// Would [`Space::gc_room`] not wait?
+    pub fn has_gc_room(&self) -> bool {
+        self.programming.borrow().len() < self.gc_pages_in_flight()
+    }
+
+    /// Pages on their way before collection adds no more to them.
+    fn gc_pages_in_flight(&self) -> usize {
+        (2 * self.layout.units() + MAP_PAGES_IN_FLIGHT) as usize
+    }
+
+    /// Write-buffer bytes in use.
+    pub fn buffered_bytes(&self) -> u64 {
+        self.buffered_bytes.get()
+    }
+}

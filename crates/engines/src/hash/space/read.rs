@@ -1,0 +1,147 @@
+//! Reading: pages from flash, or from the buffer where they still are, and the pins that keep superblocks
+//! from being erased meanwhile.
+
+use std::hint::black_box;
+use std::rc::Rc;
+
+use kvdrive_content::{Piece, Region};
+use kvdrive_flash::{PageData, Purpose};
+use kvdrive_spec::Status;
+
+use super::Space;
+use super::program::first_item;
+use super::stream::filling;
+use super::superblock::State;
+use crate::hash::layout::Grain;
+
+/// Bytes of a page, from flash or from the buffer. Positions are those of the page.
+#[derive(Clone)]
+pub struct Part {
+    data: PageData,
+    /// Where the data begins in the page.
+    base: u32,
+}
+
+impl Part {
+    /// Hands out bytes that lie in the part.
+    pub fn read(&self, at: u32, bytes: u32, sink: &mut dyn FnMut(Piece<'_>)) {
+        self.data.read(at - self.base, bytes, sink);
+    }
+
+    /// [`PageData::item`] for bytes that lie in the part.
+    pub fn item(&self, at: u32, bytes: u32) -> Rc<[u8]> {
+        self.data.item(at - self.base, bytes)
+    }
+}
+
+/// Keeps a superblock from being erased.
+pub struct Reader {
+    space: Rc<Space>,
+    superblock: u32,
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        if self.space.sim.halted() {
+            return;
+        }
+        let mut superblocks = self.space.superblocks.borrow_mut();
+        let superblock = &mut superblocks[self.superblock as usize];
+        superblock.readers -= 1;
+        if superblock.readers == 0 && superblock.state == State::Victim {
+            self.space.quiet.wake_all();
+        }
+    }
+}
+
+impl Space {
+    /// Keeps the superblock of `grain` from being erased.
+    pub fn pin(self: &Rc<Self>, grain: Grain) -> Reader {
+        let superblock = self.layout.superblock(grain);
+        self.superblocks.borrow_mut()[superblock as usize].readers += 1;
+        Reader { space: self.clone(), superblock }
+    }
+
+    /// Reads bytes `at .. at + bytes` of a page, from the buffer where it still is. The caller holds a
+    /// [`Reader`].
+    ///
+    /// Errors: [`Status::UNRECOVERED_ERROR`].
+    pub fn read(&self, page: u32, at: u32, bytes: u32, purpose: Purpose) -> Result<Part, Status> {
+        if let Some(part) = self.buffered(page, at, bytes) {
+            return Ok(part);
+        }
+        let read = self.flash.read_part(self.layout.ppa(page), bytes, purpose);
+        self.check_own(page)?;
+        Ok(Part { data: read.map_err(|_| Status::UNRECOVERED_ERROR)?, base: 0 })
+    }
+
+    /// Errors: [`Status::UNRECOVERED_ERROR`] for a page that was disowned.
+    fn check_own(&self, page: u32) -> Result<(), Status> {
+        if self.strangers.borrow().contains(&page) { Err(Status::UNRECOVERED_ERROR) } else { Ok(()) }
+    }
+
+    /// What lies at these grains will be read soon: [`kvdrive_flash::FlashPort::expect`].
+    pub fn expect(&self, grains: &[Grain], seen: &mut dyn FnMut(usize, &Rc<[u8]>)) {
+        let part =
+            |grain: &Grain| (self.layout.ppa(self.layout.page(*grain)), self.layout.byte_in_page(*grain));
+        let parts: Vec<_> = grains.iter().map(part).collect();
+        self.flash.expect(&parts, seen);
+    }
+
+    /// What lies at these grains will become invalid soon.
+    pub fn expect_invalid(&self, grains: impl Iterator<Item = Grain>) {
+        let (validity, superblocks) = (self.validity.borrow(), self.superblocks.borrow());
+        for grain in grains {
+            validity.meet(grain);
+            black_box(superblocks[self.layout.superblock(grain) as usize].valid);
+        }
+    }
+
+    fn buffered(&self, page: u32, at: u32, bytes: u32) -> Option<Part> {
+        let superblock = self.superblocks.borrow()[self.layout.superblock_of_page(page) as usize];
+        if superblock.state != State::Open && superblock.programming == 0 && superblock.stranded == 0 {
+            return None;
+        }
+        if let Some(programming) = self.programming.borrow().get(&page) {
+            return Some(Part { data: programming.data.clone(), base: 0 });
+        }
+        if let Some((region, _)) = self.stranded.borrow().get(&page) {
+            return Some(Part { data: region.clone().into(), base: 0 });
+        }
+        let streams = self.streams.borrow();
+        let open = streams.iter().filter_map(|stream| stream.open.as_ref()).find(|open| open.page == page)?;
+        if let PageData::Items(_) = open.data {
+            return Some(Part { data: open.data.clone(), base: 0 });
+        }
+        // A copy: the stream writes on in the region, the reader may wait.
+        let mut region = Region::new();
+        open.data.read(at, bytes, &mut filling(&mut region, 0));
+        Some(Part { data: Rc::new(region).into(), base: at })
+    }
+
+    /// Reads a whole page of a victim with the first item's grain.
+    ///
+    /// Errors: [`Status::UNRECOVERED_ERROR`].
+    pub fn read_page(&self, page: u32, purpose: Purpose) -> Result<(PageData, u32), Status> {
+        if let Some((region, first_item)) = self.stranded.borrow().get(&page) {
+            return Ok((region.clone().into(), *first_item));
+        }
+        let read = self.flash.read(self.layout.ppa(page), purpose);
+        self.check_own(page)?;
+        let (data, spare) = read.map_err(|_| Status::UNRECOVERED_ERROR)?;
+        Ok((data, first_item(&spare)))
+    }
+
+    /// A page that is in the buffer, with its first item.
+    pub(in crate::hash) fn buffered_page(&self, page: u32) -> Option<(PageData, u32)> {
+        if let Some((region, first_item)) = self.stranded.borrow().get(&page) {
+            return Some((region.clone().into(), *first_item));
+        }
+        if let Some(programming) = self.programming.borrow().get(&page) {
+            return Some((programming.data.clone(), first_item(&programming.spare)));
+        }
+        let streams = self.streams.borrow();
+        let open = streams.iter().filter_map(|stream| stream.open.as_ref()).find(|open| open.page == page)?;
+        Some((open.data.clone(), open.first_item))
+    }
+}

@@ -1,0 +1,126 @@
+//! What recovery needs of the space: to put back what the protected image and the flash say.
+
+use std::rc::Rc;
+
+use kvdrive_content::Region;
+use kvdrive_flash::{FlashPort, Spare};
+
+use super::Space;
+use super::program::{Job, Programming, spare};
+use super::stream::{OpenPage, OpenStream, Stream};
+use super::superblock::State;
+use crate::hash::layout::Grain;
+
+impl Space {
+    /// The flash itself.
+    pub(in crate::hash) fn flash(&self) -> &FlashPort {
+        &self.flash
+    }
+
+    /// Starts where an image says.
+    pub(in crate::hash) fn restore(
+        &self,
+        sequence: u64,
+        superblocks: &[(State, u8, u32)],
+        free: Vec<u32>,
+        streams: &[Option<(u32, u32)>; 4],
+    ) {
+        self.recovering.set(true);
+        self.sequence.set(sequence);
+        for (here, (state, kind, epoch)) in self.superblocks.borrow_mut().iter_mut().zip(superblocks) {
+            (here.state, here.kind, here.epoch) = (*state, *kind, *epoch);
+        }
+        *self.free.borrow_mut() = free.into();
+        for (here, stream) in self.streams.borrow_mut().iter_mut().zip(streams) {
+            if let Some((superblock, at)) = stream {
+                *here = OpenStream { superblock: Some(*superblock), at: *at, open: None };
+            }
+        }
+    }
+
+    /// Where a superblock is written to: the grain its stream goes on at, or its end.
+    pub(in crate::hash) fn written_grains(&self, superblock: u32) -> u32 {
+        let streams = self.streams.borrow();
+        let open = streams.iter().find(|open| open.superblock == Some(superblock));
+        open.map_or(self.layout.superblock_grains, |open| open.at)
+    }
+
+    /// Do so many pages on their way fit the power-protected memory?
+    pub(in crate::hash) fn has_room_for(&self, pages: usize) -> bool {
+        pages as u64 * u64::from(self.layout.page_bytes()) <= self.limits.page_bytes
+    }
+
+    /// Takes an open page back. Its bytes owe the write buffer nothing.
+    pub(in crate::hash) fn restore_open(&self, page: u32, stream: u8, first_item: u32, region: Region) {
+        self.streams.borrow_mut()[usize::from(stream)].open =
+            Some(OpenPage { page, data: Rc::new(region).into(), first_item, credit: 0 });
+    }
+
+    /// Programs a page whose program had not begun.
+    pub(in crate::hash) fn restart(
+        self: &Rc<Self>,
+        page: u32,
+        stream: Stream,
+        first_item: u32,
+        sequence: u64,
+        region: Region,
+    ) {
+        let epoch = self.superblocks.borrow()[self.layout.superblock_of_page(page) as usize].epoch;
+        let spare = spare(stream, page, first_item, sequence, epoch);
+        let data = Rc::new(region).into();
+        self.start(Job { page, what: Programming { stream, data, spare }, credit: 0 });
+    }
+
+    /// Keeps a torn page in the buffer.
+    pub(in crate::hash) fn strand(&self, page: u32, region: Rc<Region>, first_item: u32) {
+        self.superblocks.borrow_mut()[self.layout.superblock_of_page(page) as usize].stranded += 1;
+        self.stranded.borrow_mut().insert(page, (region, first_item));
+    }
+
+    /// Recovery has found something valid.
+    pub(in crate::hash) fn found(&self, grain: Grain, grains: u32) {
+        let superblock = self.layout.superblock(grain) as usize;
+        let kind = {
+            let superblock = &mut self.superblocks.borrow_mut()[superblock];
+            superblock.valid += grains;
+            superblock.kind
+        };
+        self.add_valid(kind, grains.into());
+        self.validity.borrow_mut().write(grain, grains);
+    }
+
+    /// Recovery has found something that is not valid. `false`: it cannot be, something else is there.
+    #[must_use]
+    pub(in crate::hash) fn found_dead(&self, grain: Grain, grains: u32) -> bool {
+        let mut validity = self.validity.borrow_mut();
+        let can_be = validity.can_invalidate(grain, grains);
+        if can_be {
+            validity.invalidate(grain, grains);
+        }
+        can_be
+    }
+
+    /// Did a page of `kind` with this header get to where it lies, in the present life of its superblock?
+    /// Nobody knows what one that did not has replaced: what should be there is lost.
+    pub(in crate::hash) fn is_own(&self, page: u32, kind: u8, spare: &Spare) -> bool {
+        let epoch = self.superblocks.borrow()[self.layout.superblock_of_page(page) as usize].epoch;
+        let is_here = (spare.kind, spare.lpa, spare.block_erases) == (kind, page.into(), epoch);
+        is_here && spare.sequence < self.sequence.get()
+    }
+
+    /// What lies on flash at this page is not what was written there: nobody reads it.
+    pub(in crate::hash) fn disown(&self, page: u32) {
+        self.strangers.borrow_mut().insert(page);
+    }
+
+    /// After recovery: collection begins anew. What holds nothing valid is collected first, and so erased
+    /// again.
+    pub(in crate::hash) fn settle_states(&self) {
+        self.recovering.set(false);
+        for superblock in self.superblocks.borrow_mut().iter_mut() {
+            if superblock.state == State::Victim {
+                superblock.state = State::Full;
+            }
+        }
+    }
+}

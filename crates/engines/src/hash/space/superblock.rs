@@ -1,0 +1,186 @@
+//! Superblocks: what each is, which is collected next, and how one becomes free again.
+
+use std::rc::Rc;
+
+use kvdrive_flash::Purpose;
+
+use super::stream::Stream;
+use super::{KIND_DATA, KIND_MAP, Space};
+use crate::hash::journal::Change;
+
+/// What a superblock is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Erased.
+    Free,
+    /// A stream appends to it.
+    Open,
+    /// Written to its end, or as far as its stream got.
+    Full,
+    /// Being collected.
+    Victim,
+    /// Holds what can neither be read nor moved; never erased, so that it is not mistaken for anything else.
+    Lost,
+}
+
+/// The states by the numbers that stand for them in images and records.
+const STATES: [State; 5] = [State::Free, State::Open, State::Full, State::Victim, State::Lost];
+
+impl State {
+    /// The number that stands for it.
+    pub fn code(self) -> u8 {
+        STATES.iter().position(|known| *known == self).expect("every state is listed") as u8
+    }
+
+    /// The state that a number stands for.
+    pub fn of_code(code: u8) -> Option<State> {
+        STATES.get(usize::from(code)).copied()
+    }
+}
+
+/// One superblock.
+#[derive(Clone, Copy, Debug)]
+pub struct Superblock {
+    /// What it is.
+    pub state: State,
+    /// [`KIND_DATA`] or [`KIND_MAP`]; whatever it was last, when free.
+    pub kind: u8,
+    /// Valid grains.
+    pub valid: u32,
+    /// How often it was erased: records of an earlier life do not count.
+    pub epoch: u32,
+    pub(super) readers: u32,
+    pub(super) programming: u32,
+    /// Pages of it that were torn and live in the buffer.
+    pub(super) stranded: u32,
+}
+
+impl Space {
+    /// A superblock that is not free is something else now.
+    pub fn set_state(&self, superblock: u32, state: State) {
+        self.superblocks.borrow_mut()[superblock as usize].state = state;
+        self.journal.note(Change::State { superblock, state });
+    }
+
+    /// A free superblock for `stream`, if it may have one.
+    pub(super) fn take_superblock(&self, stream: Stream) -> Option<u32> {
+        let reserved = if stream == Stream::Data { self.limits.stall } else { 0 };
+        let mut free = self.free.borrow_mut();
+        if free.len() as u32 <= reserved {
+            drop(free);
+            self.wanted.wake_all();
+            return None;
+        }
+        let superblock = free.pop_front().expect("not empty");
+        let is_low = free.len() as u32 <= self.limits.low;
+        let mut superblocks = self.superblocks.borrow_mut();
+        let taken = &mut superblocks[superblock as usize];
+        assert!(taken.state == State::Free && taken.valid == 0, "superblock {superblock} is not free");
+        taken.state = State::Open;
+        taken.kind = stream.kind();
+        self.journal.note(Change::Taken { superblock, kind: stream.kind() });
+        if is_low {
+            self.wanted.wake_all();
+        }
+        Some(superblock)
+    }
+
+    /// The full superblock that gains most when its items are packed anew, of `kind` if given: at least a
+    /// read unit. One with torn pages comes first. A valid grain of a section counts
+    /// [`super::Limits::section_weight`] times.
+    pub fn victim(&self, kind: Option<u8>) -> Option<u32> {
+        let superblocks = self.superblocks.borrow();
+        let density = [KIND_DATA, KIND_MAP].map(|kind| self.density(kind));
+        let candidates = superblocks.iter().enumerate().filter(|(_, superblock)| {
+            superblock.state == State::Full
+                && superblock.programming == 0
+                && kind.is_none_or(|kind| superblock.kind == kind)
+        });
+        // Collecting writes what is valid, and padding between it.
+        let cost = |superblock: &Superblock| {
+            if superblock.stranded > 0 {
+                return 0;
+            }
+            let (appended, padded) = density[usize::from(superblock.kind == KIND_MAP)];
+            u64::from(superblock.valid) * (appended + padded) / appended
+        };
+        let most = u64::from(self.layout.superblock_grains - self.layout.unit_grains);
+        let weight = |superblock: &Superblock| match superblock.kind {
+            KIND_MAP => self.limits.section_weight,
+            _ => 1,
+        };
+        let costs = candidates
+            .map(|(index, superblock)| (cost(superblock), weight(superblock), index as u32))
+            .filter(|(cost, ..)| *cost <= most);
+        costs.map(|(cost, weight, index)| (cost * weight, index)).min().map(|(_, index)| index)
+    }
+
+    /// Grains appended and padded of a kind; never zero.
+    fn density(&self, kind: u8) -> (u64, u64) {
+        let (appended, padded) = self.packed[usize::from(kind == KIND_MAP)].get();
+        (appended.max(1), padded)
+    }
+
+    /// Grains that `grains` grains of a kind take with the padding between items.
+    pub fn with_padding(&self, kind: u8, grains: u64) -> u64 {
+        let (appended, padded) = self.density(kind);
+        (u128::from(grains) * u128::from(appended + padded) / u128::from(appended)) as u64
+    }
+
+    pub(super) fn note_packed(&self, kind: u8, appended: u32, padded: u32) {
+        let packed = &self.packed[usize::from(kind == KIND_MAP)];
+        let (mut all, mut lost) = packed.get();
+        all += u64::from(appended);
+        lost += u64::from(padded);
+        // Recent items count more: halve both now and then.
+        if all > 64 * u64::from(self.layout.superblock_grains) {
+            (all, lost) = (all / 2, lost / 2);
+        }
+        packed.set((all, lost));
+    }
+
+    /// Waits until nobody reads or programs a victim.
+    pub fn wait_quiet(&self, superblock: u32) {
+        loop {
+            let now = self.superblocks.borrow()[superblock as usize];
+            if now.readers == 0 && now.programming == 0 {
+                return;
+            }
+            self.quiet.wait();
+        }
+    }
+
+    /// Erases a victim without valid grains and makes it free.
+    pub fn erase(self: &Rc<Self>, superblock: u32, purpose: Purpose) {
+        self.wait_quiet(superblock);
+        let erases: Vec<_> = (0..self.layout.units())
+            .map(|unit| {
+                let (flash, block) = (self.flash.clone(), self.layout.block(superblock, unit));
+                self.sim.spawn(move || flash.erase(block, purpose))
+            })
+            .collect();
+        for erase in erases {
+            erase.join();
+        }
+        self.validity.borrow_mut().reset(superblock);
+        let first = self.layout.first_page(superblock);
+        let erased = first..first + self.layout.superblock_pages;
+        self.stranded.borrow_mut().retain(|page, _| !erased.contains(page));
+        self.strangers.borrow_mut().retain(|page| !erased.contains(page));
+        {
+            let mut superblocks = self.superblocks.borrow_mut();
+            let erased = &mut superblocks[superblock as usize];
+            assert!(
+                erased.valid == 0 && erased.state == State::Victim,
+                "superblock {superblock} holds valid grains"
+            );
+            erased.state = State::Free;
+            erased.epoch += 1;
+            erased.stranded = 0;
+        }
+        self.journal.note(Change::Erased { superblock });
+        self.free.borrow_mut().push_back(superblock);
+        self.exhausted.set(false);
+        self.freed.wake_all();
+    }
+}

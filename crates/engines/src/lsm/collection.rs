@@ -1,0 +1,331 @@
+//! Garbage collection of the value log, and room in general.
+//!
+//! The log keeps value bytes only, so a victim's values are found from the other side: index tables whose
+//! addresses touch the victim are scanned for entries that point into it (`gc_index`). Of each, the value is
+//! moved (`value_gc`) if the newest entry of its key still points there, under the key's lock. Then nobody
+//! points into the victim, and it is given back as soon as nobody reads from it.
+//!
+//! The victim is the sealed segment with the fewest live bytes. What the counters call live may not be: a
+//! value that was overwritten is only known to be dead when a merge meets both entries. So before a drive
+//! says that it is full it merges its whole index once, and collects by counters that are exact then.
+
+use kvdrive_content::Region;
+use kvdrive_flash::Purpose;
+use kvdrive_link::Arrival;
+use kvdrive_spec::{Key, Status};
+
+use super::engine::LsmEngine;
+use super::entry::Entry;
+use crate::value_log::{Candidate, Head, Use};
+
+/// Collection ahead of need is worth it while it gains at least 1/8 of a segment.
+const EAGER_GAIN: u64 = 8;
+/// A drive is full when the best victim gains less than 1/32 of a segment.
+const LEAST_GAIN: u64 = 32;
+
+/// The last evacuation that gained nothing: what lived in the victim filled as much elsewhere.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Futile {
+    /// Live bytes of that victim. Fuller ones will do no better.
+    victim_bytes: u64,
+    /// Live bytes of the whole log then. Fewer of them are reason to try again.
+    live_bytes: u64,
+}
+
+impl LsmEngine {
+    /// Before a store: keeps as much room for the index as it needs to merge itself, and collects a segment
+    /// when few are free and one is worth it. Does not wait for others.
+    pub(super) fn keep_room(&self) {
+        self.keep_room_for_index();
+        if self.pool.free_count() > self.low_mark() || !self.gc.enabled {
+            return;
+        }
+        let Some(_one_at_a_time) = self.collecting.try_lock() else { return };
+        if let Some(victim) = self.victim(EAGER_GAIN) {
+            // What goes wrong now is met again, and reported, when there is no other way.
+            let _ = self.evacuate(victim);
+        }
+    }
+
+    /// Is there anything for [`LsmEngine::keep_room`] to look at? Almost no store meets something.
+    #[inline]
+    pub(super) fn is_short_of_room(&self) -> bool {
+        !self.has_room_for_entry() || self.gc.enabled && self.pool.free_count() <= self.low_mark()
+    }
+
+    /// Was there room for a store's entry when the index had last done something? Almost always.
+    #[inline]
+    pub(super) fn has_room_for_entry(&self) -> bool {
+        self.index_work.get() == self.index.counters() && !self.index_short.get()
+    }
+
+    #[inline]
+    fn low_mark(&self) -> u32 {
+        let reserve = self.pool.reserve();
+        self.gc.free_segments_low.max(reserve.index_segments + reserve.gc_segments + 1)
+    }
+
+    /// After the index has done something: has it merge itself when stores leave it less than they should.
+    pub(super) fn keep_room_for_index(&self) {
+        if self.index_work.get() == self.index.counters() {
+            return;
+        }
+        if self.index_is_short() {
+            // Nothing was looked at if somebody else collects: the next one looks again.
+            let Some(_one_at_a_time) = self.collecting.try_lock() else { return };
+            self.compact_for_space();
+            self.index_is_short();
+        }
+        self.index_work.set(self.index.counters());
+    }
+
+    /// Before a store's entry, wherever its value lies. Errors of [`LsmEngine::make_room`].
+    pub(super) fn make_room_for_entry(&self) -> Result<(), Status> {
+        if self.has_room_for_entry() {
+            return Ok(());
+        }
+        self.keep_room_for_index();
+        while self.index_is_short() {
+            self.make_room()?;
+        }
+        Ok(())
+    }
+
+    /// Has the index less room than stores leave it?
+    pub(super) fn index_is_short(&self) -> bool {
+        let needed_pages = self.reserve_for_index();
+        let is_short = self.index.pages_available() < needed_pages;
+        self.index_short.set(is_short);
+        is_short
+    }
+
+    /// Has values leave the index what it needs, as it is now; returns how many free pages stores leave it.
+    ///
+    /// Let U be the pages in use, A those available, F those of a flush, and M(n) those of one run of
+    /// everything on flash and n memtables of new pairs more. **A >= M(2), always**: everything can be merged
+    /// at any time, the memtables along with the tables. A merge takes no more than it finds but for pairs
+    /// that are new, so the same holds behind it, the memtables are empty, and deletes go on. What takes room
+    /// keeps to it:
+    ///
+    /// * A flush that would break it is refused (`maintenance.rs`): it needs F + M(3).
+    /// * New pairs take room, and as much to be merged again, when they are merged. So stores leave what lets
+    ///   the index flush now, and what lets it flush when M(4) of the A + U pages are in use: that is all of
+    ///   the memtables and of what other commands have under way ([`super::Index::pages_for_stores`]).
+    /// * A collection takes a segment before it gives one back; its entries replace others. Stores leave that
+    ///   segment. It begins if the segment can be spared, spares it until it has taken it, and has the index
+    ///   merged, or ends, when the next flush would be refused.
+    /// * Values leave 2 F more than stores: a flush may come before the next look, and count twice.
+    ///
+    /// Pages that iterators hold are missing from A until they are closed; meanwhile deletes may be told to
+    /// try again.
+    fn reserve_for_index(&self) -> u32 {
+        if !self.config.flash.enabled {
+            return 0;
+        }
+        let collected_pages = if self.gc.enabled { self.pool.segment_pages() } else { 0 };
+        let needed_pages = self.index.pages_for_stores() + collected_pages;
+        let margin = 2 * self.index.flush_pages();
+        let segments = (needed_pages + margin).div_ceil(self.pool.segment_pages());
+        self.pool.keep_for_index(segments.max(self.least_index_segments()));
+        needed_pages
+    }
+
+    /// For the one who collects: has the index merge itself if it could not flush, when a segment is missing
+    /// besides, as long as this collection has yet to take it.
+    fn keep_room_to_flush(&self, segments_begun: u64) -> Result<(), Status> {
+        let is_short = || {
+            let has_segment = self.collected_segments_begun() > segments_begun;
+            let segment_pages = if has_segment { 0 } else { self.pool.segment_pages() };
+            self.index.pages_available() < self.index.pages_to_flush() + segment_pages
+        };
+        if is_short() {
+            self.compact_for_space();
+        }
+        if is_short() { Err(Status::CAPACITY_EXCEEDED) } else { Ok(()) }
+    }
+
+    pub(super) fn least_index_segments(&self) -> u32 {
+        self.gc.free_segments_reserved.saturating_sub(self.pool.reserve().gc_segments)
+    }
+
+    /// Makes room when there is none.
+    ///
+    /// Errors: `CAPACITY_EXCEEDED` when there is nothing left to gain; `COMMAND_INTERRUPTED` when open
+    /// iterators hold it until they are closed.
+    pub(super) fn make_room(&self) -> Result<(), Status> {
+        let had_segment = self.pool.may_take(Use::Value);
+        let was_short = self.index_is_short();
+        let _one_at_a_time = self.collecting.lock();
+        let is_short = self.index_is_short();
+        if !is_short && (was_short || !had_segment && self.pool.may_take(Use::Value)) {
+            return Ok(()); // somebody else made room while we waited, or the index needs less than it did
+        }
+        if is_short && self.compact_for_space()
+            || self.evacuate_best(EAGER_GAIN)
+            || self.compact_for_space()
+            || self.evacuate_best(LEAST_GAIN)
+        {
+            return Ok(());
+        }
+        let pages_are_held = self.log.has_snapshots() && self.index.pages_held() > 0;
+        let is_held = self.log.snapshots_hold_segments() || pages_are_held;
+        Err(if is_held { Status::COMMAND_INTERRUPTED } else { Status::CAPACITY_EXCEEDED })
+    }
+
+    /// Collects the best victim, if there is one that gains so much. `true` if it gained.
+    fn evacuate_best(&self, gain: u64) -> bool {
+        match self.victim(gain).filter(|_| self.gc.enabled) {
+            Some(victim) => self.evacuate(victim).is_ok_and(|gained| gained),
+            None => false,
+        }
+    }
+
+    /// After a delete: when a third of the pairs have been deleted, the whole index is merged, so that the
+    /// space comes back without waiting for a full drive. A constant share of the work of the deletes that
+    /// led to it.
+    #[inline]
+    pub(super) fn forget_deleted(&self) {
+        /// Fewer deletes than so many memtables are not worth it.
+        const LEAST_MEMTABLES: u64 = 4;
+        self.keep_room_for_index();
+        self.deletes.set(self.deletes.get() + 1);
+        let least = LEAST_MEMTABLES * u64::from(self.config.lsm.index.memtable_entries);
+        if self.deletes.get() < least || self.deletes.get() < self.index.entries() / 4 {
+            return;
+        }
+        let Some(_one_at_a_time) = self.collecting.try_lock() else { return };
+        self.compact_for_space();
+    }
+
+    /// Merges the whole index, if anything was put into it since the last time. That frees table pages and
+    /// makes the counters of live bytes exact.
+    fn compact_for_space(&self) -> bool {
+        let changes = self.index.changes();
+        if self.compacted_at.get() == changes {
+            return false;
+        }
+        let done = self.index.compact_all().is_ok();
+        if done {
+            self.compacted_at.set(changes);
+            self.reserve_for_index();
+        }
+        self.deletes.set(0);
+        done
+    }
+
+    /// The segment whose collection gains most, if that is at least `1/gain` of a segment. Among equals the
+    /// oldest.
+    ///
+    /// None while open iterators hold segments in which nothing lives any more and little else is free:
+    /// another would be held as well, and what lives in it take room that the index needs.
+    fn victim(&self, gain: u64) -> Option<Candidate> {
+        if self.log.snapshots_hold_segments() && !self.pool.may_take(Use::Value) {
+            return None;
+        }
+        let segment_bytes = self.segment_bytes();
+        let damaged = self.damaged.borrow();
+        let mut best: Option<Candidate> = None;
+        self.log.for_each_candidate(&mut |candidate| {
+            let better = best.is_none_or(|best| {
+                (candidate.live_bytes, candidate.opening) < (best.live_bytes, best.opening)
+            });
+            if better && !damaged.contains(&candidate.opening) {
+                best = Some(candidate);
+            }
+        });
+        let futile = self.futile.get();
+        let hopeless = |bytes| bytes >= futile.victim_bytes && self.log.live_bytes() >= futile.live_bytes;
+        best.filter(|victim| victim.live_bytes + segment_bytes / gain <= segment_bytes)
+            .filter(|victim| futile.live_bytes == 0 || !hopeless(victim.live_bytes))
+    }
+
+    fn segment_bytes(&self) -> u64 {
+        let addresses = self.log.addresses(crate::value_log::SegmentId(0));
+        addresses.end.0 - addresses.start.0
+    }
+
+    /// Moves what lives in a segment elsewhere. `true` if that took less than the segment.
+    ///
+    /// Errors: a page that cannot be read keeps the segment as it is, for good; without room for the moved
+    /// values or their entries some of them stay.
+    fn evacuate(&self, victim: Candidate) -> Result<bool, Status> {
+        let segments_begun = self.collected_segments_begun();
+        self.keep_room_to_flush(segments_begun)?;
+        let addresses = self.log.addresses(victim.segment);
+        let began = self.log.frontier(Head::Gc);
+        let mut pairs = Vec::new();
+        let result = match self.index.references(addresses, &mut pairs) {
+            Ok(()) => self.move_values(&victim, pairs, segments_begun),
+            Err(status) => Err(status),
+        };
+        match result {
+            Ok(()) => self.log.note_all_dead(&victim),
+            Err(Status::UNRECOVERED_ERROR) => self.damaged.borrow_mut().push(victim.opening),
+            Err(_) => {}
+        }
+        let taken_bytes = self.log.frontier(Head::Gc) - began;
+        let gained = taken_bytes + self.segment_bytes() / LEAST_GAIN <= self.segment_bytes();
+        if !gained {
+            self.futile.set(Futile { victim_bytes: victim.live_bytes, live_bytes: self.log.live_bytes() });
+        }
+        result.map(|()| gained)
+    }
+
+    /// Segments that moved values have taken so far.
+    fn collected_segments_begun(&self) -> u64 {
+        self.log.frontier(Head::Gc).div_ceil(self.segment_bytes())
+    }
+
+    /// What lives in the victim may die and be merged meanwhile: the segment is given back then, and may be
+    /// opened again. The same addresses mean other values from there on.
+    fn move_values(
+        &self,
+        victim: &Candidate,
+        mut pairs: Vec<(Key, Entry)>,
+        segments_begun: u64,
+    ) -> Result<(), Status> {
+        // In the order of their addresses: each page of the victim is read once.
+        pairs.sort_by_key(|(key, entry)| (entry.address, *key));
+        let mut content = Region::new();
+        let mut work = self.index.counters();
+        for (key, entry) in pairs {
+            if work != self.index.counters() {
+                self.keep_room_to_flush(segments_begun)?;
+                work = self.index.counters();
+            }
+            let _key = self.keys.lock(key);
+            let refers = self.index.refers(&key, entry.address)?;
+            if refers && self.log.opening_of(entry.address) == Some(victim.opening) {
+                self.move_value(key, entry, &mut content)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The caller holds the key's lock, and the key's newest entry is `entry`.
+    fn move_value(&self, key: Key, entry: Entry, content: &mut Region) -> Result<(), Status> {
+        self.check_value(&entry)?;
+        content.clear();
+        let mut at = 0;
+        let mut keep = |piece: kvdrive_content::Piece<'_>| {
+            content.write(at, piece);
+            at += piece.bytes();
+        };
+        let bytes = entry.bytes;
+        self.log.read(entry.address, 0, bytes, bytes, Purpose::ValueGc, &mut keep)?;
+        let mut place = self.log.reserve(Head::Gc, entry.bytes, Arrival::Inline)?;
+        self.copy(entry.bytes);
+        let mut at = 0;
+        content.read(0, entry.bytes, &mut |piece| {
+            place.write(at, piece);
+            at += piece.bytes();
+        });
+        place.landed();
+        self.point_at(key, place.address(), entry.bytes)?;
+        self.count(|counters| {
+            counters.collected_values += 1;
+            counters.collected_bytes += u64::from(entry.bytes);
+        });
+        Ok(())
+    }
+}

@@ -1,0 +1,372 @@
+//! Flush and compaction: what moves entries from the memtable to flash and from level to level.
+//!
+//! All of it is one operation, [`Index::rewrite`]: merge sorted runs, leave out what nobody needs any more,
+//! write new tables, and put them in the place of their sources in a single step. It runs under one lock.
+//! Whatever fails leaves the index as it was, and what was written for nothing is given back.
+
+use std::rc::Rc;
+
+use kvdrive_flash::Purpose;
+use kvdrive_spec::Status;
+
+use super::compaction::{Choice, Merge};
+use super::entry::{TableId, is_current};
+use super::index::{Frozen, Index};
+use super::layout::Start;
+use super::memtable::{Memtable, Pair};
+use super::merge::{Merged, MergedRuns, Source, Step};
+use super::recovery::IndexRecord;
+use super::space::TableSpace;
+use super::table::{READ_AHEAD, Table, TableStream, TableWriter};
+use crate::firmware::Role;
+use crate::value_log::Vaddr;
+
+/// Runs to be merged into new tables, and what becomes of them.
+struct Rewrite {
+    /// Newest first, each with its age.
+    sources: Vec<(u64, Source)>,
+    /// Entries in all of them.
+    entries: u64,
+    /// Free pages without which it is not worth a try.
+    pages: u32,
+    /// Tables that the result replaces.
+    inputs: Vec<Rc<Table>>,
+    /// The result replaces the frozen memtable.
+    flushed: bool,
+    /// Tables that may hold older entries than the runs.
+    older: Vec<Rc<Table>>,
+    to: usize,
+    split_entries: Option<u32>,
+    purpose: Purpose,
+}
+
+/// Tables written and not yet part of the index: if they never are, their pages are given back.
+struct NewTables(Vec<Rc<Table>>);
+
+impl Drop for NewTables {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|table| table.set_obsolete());
+    }
+}
+
+/// What becomes of a pair in a merge.
+enum Fate {
+    Keep,
+    Forget,
+    /// It is gone, and the bytes it refers to are dead.
+    Bury,
+}
+
+impl Index {
+    /// Flushes and compacts, or waits for the one who does. The memtable need not be empty afterwards.
+    pub(super) fn make_room(&self) -> Result<(), Status> {
+        let _one_at_a_time = self.0.maintenance.lock();
+        if !self.is_full() {
+            return Ok(());
+        }
+        // Left over from a flush that failed, or from before a power cut.
+        self.flush_frozen()?;
+        self.freeze();
+        // There is room now. If this flush fails, it is tried again when the memtable is full the next time.
+        if self.flush_frozen().is_ok() {
+            self.compact();
+        }
+        Ok(())
+    }
+
+    /// Writes the memtables, merges all tables into one run and drops what no longer means anything: replaced
+    /// and stale entries and all tombstones. For a drive that runs out of space. Does nothing if nothing
+    /// changed since the last time. A memtable gets a table of its own only if that leaves room for the
+    /// merge; else it is merged with the tables.
+    ///
+    /// `CAPACITY_EXCEEDED` when there is no room for the result beside its inputs; `UNRECOVERED_ERROR` when a
+    /// table is damaged. Nothing is lost then.
+    pub fn compact_all(&self) -> Result<(), Status> {
+        let inner = &*self.0;
+        if inner.space.is_none() {
+            return Ok(());
+        }
+        let _one_at_a_time = inner.maintenance.lock();
+        self.flush_or_merge()?;
+        if !inner.active.borrow().is_empty() {
+            self.freeze();
+            self.flush_or_merge()?;
+        }
+        if inner.one_run_at.get() == inner.next_table.get() {
+            return Ok(());
+        }
+        self.merge_all()
+    }
+
+    fn flush_or_merge(&self) -> Result<(), Status> {
+        match self.flush_frozen() {
+            Err(Status::CAPACITY_EXCEEDED) => self.merge_all(),
+            flushed => flushed,
+        }
+    }
+
+    /// Makes one run of all tables and the frozen memtable.
+    fn merge_all(&self) -> Result<(), Status> {
+        let inner = &*self.0;
+        let tables = inner.tables.borrow().clone();
+        let frozen = inner.frozen.borrow().as_ref().map(|frozen| (frozen.age, frozen.entries.sorted()));
+        let inputs: Vec<_> = tables.newest_first().map(|table| table.facts.id).collect();
+        if !inputs.is_empty() || frozen.is_some() {
+            let unwritten = frozen.as_ref().map_or(0, |(_, run)| run.len() as u64);
+            let entries: u64 = tables.newest_first().map(|table| u64::from(table.facts.entries)).sum();
+            let (to, split_entries) = inner.policy.bottom(entries + unwritten);
+            self.merge(Merge { inputs, to, split_entries }, frozen)?;
+        }
+        inner.one_run_at.set(inner.next_table.get());
+        Ok(())
+    }
+
+    /// The memtable stops to take entries; an empty one takes its place.
+    fn freeze(&self) {
+        let inner = &*self.0;
+        let age = inner.values.next_opening();
+        inner.journal.record(IndexRecord::Frozen(age));
+        *inner.sorted.borrow_mut() = None;
+        let entries = inner.active.replace(Memtable::new(inner.config.memtable_entries));
+        let left = inner.frozen.replace(Some(Frozen { age, entries }));
+        assert!(left.is_none(), "a memtable is frozen only when the one before it has been written");
+    }
+
+    /// Writes the frozen memtable, if there is one, as a table of level 0. `CAPACITY_EXCEEDED` if there would
+    /// not be room to merge everything behind it, with two more memtables: that is how a delete comes through
+    /// when nothing else does.
+    fn flush_frozen(&self) -> Result<(), Status> {
+        let inner = &*self.0;
+        let (age, run) = match &*inner.frozen.borrow() {
+            None => return Ok(()),
+            Some(frozen) => (frozen.age, frozen.entries.sorted()),
+        };
+        let entries = run.len() as u64;
+        let rewrite = Rewrite {
+            sources: vec![(age, Source::Memory(run, 0))],
+            entries,
+            pages: self.pages_to_flush(),
+            inputs: Vec::new(),
+            flushed: true,
+            older: inner.tables.borrow().newest_first().cloned().collect(),
+            to: 0,
+            split_entries: None,
+            purpose: Purpose::Index,
+        };
+        self.rewrite(rewrite)?;
+        self.count(|counters| counters.flushes += 1);
+        Ok(())
+    }
+
+    /// Asks the policy until it has no more wishes, or one cannot be fulfilled.
+    fn compact(&self) {
+        let mut failed = None;
+        loop {
+            let view = self.0.tables.borrow().view();
+            let choice = self.0.policy.choose(&view);
+            if failed.as_ref() == Some(&choice) {
+                return;
+            }
+            match choice.clone() {
+                Choice::Rest => return,
+                Choice::Move { table, to } => self.move_table(table, to),
+                Choice::Merge(merge) => match self.merge(merge, None) {
+                    Ok(()) => {}
+                    // A table turned out to be damaged: now that this is known there may be something else to
+                    // do.
+                    Err(Status::UNRECOVERED_ERROR) => failed = Some(choice),
+                    Err(_) => return,
+                },
+            }
+        }
+    }
+
+    fn move_table(&self, id: TableId, to: usize) {
+        let inner = &*self.0;
+        let present = inner.tables.borrow().clone();
+        let table = present.newest_first().find(|table| table.facts.id == id);
+        let table = table.expect("a policy moves what it saw").clone();
+        let added = [(id, to as u8)];
+        inner.journal.record(IndexRecord::TablesChanged { added: &added, dropped: &[id], flushed: false });
+        *inner.tables.borrow_mut() = Rc::new(present.changed(&[id], std::iter::once((to, table))));
+        self.count(|counters| counters.moves += 1);
+    }
+
+    /// Merges tables, and the frozen memtable along with all of them.
+    fn merge(&self, merge: Merge, frozen: Option<(u64, Rc<[Pair]>)>) -> Result<(), Status> {
+        let inner = &*self.0;
+        let (inputs, older) = inner.tables.borrow().split(&merge.inputs);
+        assert_eq!(inputs.len(), merge.inputs.len(), "a policy merges what it saw");
+        if inputs.iter().any(|table| table.is_damaged()) {
+            return Err(Status::UNRECOVERED_ERROR);
+        }
+        let stream = |table: &Rc<Table>| {
+            let (start, purpose) = (Start::First, Purpose::Compaction);
+            let stream = TableStream::new(&*inner.layout, table.clone(), start, READ_AHEAD, purpose);
+            (table.facts.age, Source::Table(stream))
+        };
+        let unwritten = frozen.as_ref().map_or(0, |(_, run)| run.len() as u32);
+        let entries =
+            inputs.iter().map(|table| u64::from(table.facts.entries)).sum::<u64>() + u64::from(unwritten);
+        let pages_now = inputs.iter().map(|table| table.facts.total_pages()).sum::<u32>()
+            + inner.layout.pages_at_most(unwritten);
+        let flushed = frozen.is_some();
+        let memory = frozen.map(|(age, run)| (age, Source::Memory(run, 0)));
+        let rewrite = Rewrite {
+            sources: memory.into_iter().chain(inputs.iter().map(stream)).collect(),
+            entries,
+            pages: self.pages_of_run(entries, pages_now, merge.split_entries),
+            inputs,
+            flushed,
+            older,
+            to: merge.to,
+            split_entries: merge.split_entries,
+            purpose: Purpose::Compaction,
+        };
+        self.rewrite(rewrite)?;
+        self.count(|counters| counters.merges += 1);
+        Ok(())
+    }
+
+    /// Merges runs into new tables and puts these in the place of the old ones.
+    fn rewrite(&self, mut rewrite: Rewrite) -> Result<(), Status> {
+        let mut dead = Vec::new();
+        match self.write_run(&mut rewrite, &mut dead) {
+            Ok(outputs) => {
+                self.replace(outputs, &rewrite);
+                // Meanwhile a segment may have been collected and opened again.
+                let values = &*self.0.values;
+                for (address, bytes, _) in dead.into_iter().filter(|dead| is_current(values, dead.0, dead.2))
+                {
+                    values.dead(address, bytes);
+                }
+                Ok(())
+            }
+            Err(status) => {
+                self.count(|counters| counters.failures += 1);
+                Err(status)
+            }
+        }
+    }
+
+    /// Writes what is left of merged runs. Bytes that nobody refers to once the result counts are added to
+    /// `dead`, with the age of the run that referred to them.
+    fn write_run(
+        &self,
+        rewrite: &mut Rewrite,
+        dead: &mut Vec<(Vaddr, u32, u64)>,
+    ) -> Result<NewTables, Status> {
+        let inner = &*self.0;
+        let space = inner.space.as_ref().expect("without flash nothing is ever flushed");
+        if space.pages_available() < rewrite.pages {
+            return Err(Status::CAPACITY_EXCEEDED);
+        }
+        let (ages, sources): (Vec<u64>, Vec<Source>) =
+            std::mem::take(&mut rewrite.sources).into_iter().unzip();
+        let mut runs = MergedRuns::new(sources, None);
+        let mut outputs = NewTables(Vec::new());
+        let mut writer: Option<TableWriter> = None;
+        let split = rewrite.split_entries.unwrap_or(u32::MAX);
+        let mut left = rewrite.entries;
+        loop {
+            let merged = match runs.step()? {
+                Step::Pair(merged) => merged,
+                Step::Blocked => {
+                    runs.refill()?;
+                    continue;
+                }
+                Step::End => break,
+            };
+            let most = left.min(split.into()).max(1) as u32;
+            left = left.saturating_sub(1);
+            match self.judge(&merged, ages[merged.source], &rewrite.older) {
+                Fate::Keep => {}
+                Fate::Forget => continue,
+                Fate::Bury => {
+                    dead.push((merged.entry.address, merged.entry.bytes, ages[merged.source]));
+                    continue;
+                }
+            }
+            let output = match &mut writer {
+                Some(output) => output,
+                None => {
+                    self.check_list(rewrite.inputs.len(), outputs.0.len() + 1)?;
+                    writer.insert(self.begin_table(most, space, rewrite.purpose)?)
+                }
+            };
+            output.push(&merged.key, &merged.entry);
+            if output.entries() == split {
+                let whole = writer.take().expect("it has just been written to");
+                outputs.0.push(Rc::new(whole.finish()?));
+            } else if output.wants_write() {
+                output.write_complete()?;
+            }
+        }
+        if let Some(last) = writer {
+            outputs.0.push(Rc::new(last.finish()?));
+        }
+        Ok(outputs)
+    }
+
+    /// What becomes of a pair of a run of this age, with `older` tables below.
+    #[inline]
+    fn judge(&self, merged: &Merged, age: u64, older: &[Rc<Table>]) -> Fate {
+        let entry = &merged.entry;
+        if entry.has_bytes() {
+            // What a stale entry meant has been moved or replaced: a newer entry of its key is elsewhere.
+            match (is_current(&*self.0.values, entry.address, age), merged.newest) {
+                (false, _) => Fate::Forget,
+                (true, false) => Fate::Bury,
+                (true, true) => Fate::Keep,
+            }
+        } else if !merged.newest
+            || entry.tombstone && !older.iter().any(|table| table.facts.covers(&merged.key))
+        {
+            // A tombstone is needed as long as an older table may hold its key.
+            Fate::Forget
+        } else {
+            Fate::Keep
+        }
+    }
+
+    /// `CAPACITY_EXCEEDED` when so many tables fewer and more cannot be listed in power-protected memory.
+    fn check_list(&self, fewer: usize, more: usize) -> Result<(), Status> {
+        let tables = self.tables_by_level().iter().sum::<usize>() - fewer + more;
+        if tables > self.0.most_tables as usize { Err(Status::CAPACITY_EXCEEDED) } else { Ok(()) }
+    }
+
+    /// `INTERNAL` when there is no table id left.
+    fn begin_table(
+        &self,
+        most_entries: u32,
+        space: &Rc<TableSpace>,
+        purpose: Purpose,
+    ) -> Result<TableWriter, Status> {
+        let inner = &*self.0;
+        let id = TableId(inner.next_table.get());
+        inner.next_table.set(id.0.checked_add(1).ok_or(Status::INTERNAL)?);
+        inner.journal.record(IndexRecord::IdTaken(id));
+        let name = (id, inner.values.next_opening());
+        let entry_ns = inner.config.table_entry_ns;
+        let core = inner.cores.of(Role::Collection);
+        Ok(TableWriter::new(name, &*inner.layout, most_entries, space, purpose, core, entry_ns))
+    }
+
+    /// From here on the new tables count and the old ones do not.
+    fn replace(&self, mut outputs: NewTables, rewrite: &Rewrite) {
+        let inner = &*self.0;
+        let to = rewrite.to;
+        let outputs = std::mem::take(&mut outputs.0);
+        let added: Vec<_> = outputs.iter().map(|table| (table.facts.id, to as u8)).collect();
+        let dropped: Vec<_> = rewrite.inputs.iter().map(|table| table.facts.id).collect();
+        let flushed = rewrite.flushed;
+        inner.journal.record(IndexRecord::TablesChanged { added: &added, dropped: &dropped, flushed });
+        let present = inner.tables.borrow().clone();
+        let next = present.changed(&dropped, outputs.into_iter().map(|table| (to, table)));
+        *inner.tables.borrow_mut() = Rc::new(next);
+        if flushed {
+            *inner.frozen.borrow_mut() = None;
+        }
+        rewrite.inputs.iter().for_each(|table| table.set_obsolete());
+    }
+}

@@ -1,0 +1,250 @@
+//! Packing policies: where in the value log the next value goes.
+//!
+//! A policy is a pure state machine. It knows the shape of the log ([`LogView`]) and what it placed before,
+//! returns a [`Choice`] and does no I/O: the value log opens the pages, moves the bytes and charges the
+//! copies. Being pure, it can also be replayed: the protected image keeps a policy of its own and repeats its
+//! placements ([`crate::value_log::ProtectedValueLog`]).
+//!
+//! Offsets are *linear*: a log head sees one endless stretch of bytes, cut into segments of equal length, and
+//! the value log maps each to the segment it stands for. No value crosses a segment end. A value of at most
+//! one NAND page does not cross a page end either, so that it is read with one flash read (the released
+//! BandSlim firmware forbids it too; the papers do not say); longer values lie contiguously over consecutive
+//! pages.
+//!
+//! A new policy is one file and one row in [`PACKINGS`].
+
+mod all;
+mod backfill;
+mod blend;
+mod block;
+mod selective;
+
+use kvdrive_link::Arrival;
+
+use crate::firmware::CopyCosts;
+pub use all::All;
+pub use backfill::Backfill;
+pub use blend::Blend;
+pub use block::Block;
+pub use selective::Selective;
+
+/// Unit of page-unit DMA, and the slot of the block baseline, in bytes (BandSlim, section 2).
+pub const SLOT_BYTES: u32 = 4096;
+
+/// The shape of the log that a policy packs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogView {
+    /// A NAND page, in bytes: a power of two and a multiple of [`SLOT_BYTES`].
+    pub page_bytes: u32,
+    /// A segment, in bytes: a multiple of `page_bytes`.
+    pub segment_bytes: u64,
+}
+
+impl LogView {
+    /// Start of the page that holds byte `at`.
+    #[inline]
+    pub fn page_start(&self, at: u64) -> u64 {
+        at & !(u64::from(self.page_bytes) - 1)
+    }
+
+    /// First place at or behind `at` where `bytes` bytes cross neither a segment end nor, if they fit into
+    /// one, a page end.
+    #[inline]
+    pub fn uncrossed(&self, at: u64, bytes: u32) -> u64 {
+        if bytes <= self.page_bytes {
+            let page = u64::from(self.page_bytes);
+            let within = at & (page - 1);
+            if within + u64::from(bytes) <= page { at } else { at - within + page }
+        } else {
+            let within = at % self.segment_bytes;
+            if within + u64::from(bytes) <= self.segment_bytes {
+                at
+            } else {
+                at - within + self.segment_bytes
+            }
+        }
+    }
+}
+
+/// First slot boundary at or behind `at`.
+#[inline]
+fn align_to_slot(at: u64) -> u64 {
+    at.next_multiple_of(u64::from(SLOT_BYTES))
+}
+
+/// Where a value goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// Its first byte, in the head's linear space.
+    pub at: u64,
+    /// Bytes that must be copied once more after DMA has delivered them elsewhere. Bytes that arrive inside
+    /// commands are copied anyway and are not counted here.
+    pub copied_bytes: u32,
+}
+
+/// One packing policy at work on one log head.
+///
+/// The order of calls decides everything: two policies of the same row and configuration that saw the same
+/// calls are in the same state.
+pub trait Packing {
+    /// Places a value of `bytes` bytes; `bytes` is at most a segment. A value of 0 bytes takes no space and
+    /// changes nothing.
+    fn place(&mut self, bytes: u32, arrival: Arrival, log: &LogView) -> Choice;
+
+    /// Gives up every byte before `at` that is still unused: the page before it is leaving the buffer.
+    fn skip_to(&mut self, at: u64);
+
+    /// No later value gets a byte before this offset. Never goes back.
+    fn oldest_open(&self) -> u64;
+
+    /// No value placed so far has a byte at or behind this offset. Never goes back.
+    fn frontier(&self) -> u64;
+
+    /// How often a full DMA log table made the write pointer jump.
+    fn table_full_jumps(&self) -> u64 {
+        0
+    }
+
+    /// The state as bytes, for the protected image.
+    fn save(&self) -> Vec<u8>;
+
+    /// Takes the state back from [`Packing::save`]'s bytes. `false`, and no change, if they cannot be such
+    /// bytes.
+    fn restore(&mut self, saved: &[u8]) -> bool;
+}
+
+/// Which policy, and its parameters.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PackingConfig {
+    /// Name of a row of [`PACKINGS`].
+    pub policy: String,
+    /// Capacity of the DMA log table of `backfill`, at least 1. BandSlim has as many as buffer entries: 512.
+    pub dlt_entries: u32,
+    /// What a policy weighs that does.
+    pub costs: PackingCosts,
+}
+
+/// Times that a policy may weigh, ns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PackingCosts {
+    /// Copying.
+    pub copy: CopyCosts,
+    /// What one more NAND page of values costs a store that opens it.
+    pub page_ns: u64,
+}
+
+impl PackingConfig {
+    /// The policy in its first state.
+    ///
+    /// # Errors
+    /// One line that names the key when there is no such policy or a parameter is out of range.
+    pub fn build(&self) -> Result<Box<dyn Packing>, String> {
+        if self.dlt_entries == 0 {
+            return Err("packing.dlt_entries: 0; allowed: 1 or more".to_string());
+        }
+        match PACKINGS.iter().find(|row| row.name == self.policy) {
+            Some(row) => Ok((row.build)(self)),
+            None => {
+                let names: Vec<&str> = PACKINGS.iter().map(|row| row.name).collect();
+                Err(format!("packing.policy: {:?}; allowed: {}", self.policy, names.join(", ")))
+            }
+        }
+    }
+}
+
+impl PackingConfig {
+    fn weighs_costs(&self) -> bool {
+        PACKINGS.iter().any(|row| row.name == self.policy && row.weighs_costs)
+    }
+
+    /// Bytes of a saved state, at most. A policy that weighs costs keeps those of two others besides its own.
+    pub fn state_bytes(&self) -> u64 {
+        let backfill = 16 + 12 * u64::from(self.dlt_entries);
+        if self.weighs_costs() { 2 * backfill + Blend::STATE_BYTES } else { backfill }
+    }
+
+    /// What decides where values go: two configurations with the same understand each other's images
+    /// ([`kvdrive_flash::power::Make`]).
+    pub fn make(&self) -> Vec<(&'static str, String)> {
+        let PackingConfig { policy, dlt_entries, costs } = self;
+        let mut make =
+            vec![("packing.policy", policy.clone()), ("packing.dlt_entries", dlt_entries.to_string())];
+        if self.weighs_costs() {
+            let PackingCosts { copy, page_ns } = costs;
+            make.push(("controller.memcpy_setup_ns", copy.setup_ns.to_string()));
+            make.push(("controller.memcpy_ns_per_kib", copy.ns_per_kib.to_string()));
+            // Of the times of flash and of `buffer.eviction`.
+            make.push(("time of a page", format!("{page_ns} ns")));
+        }
+        make
+    }
+}
+
+/// One packing policy.
+pub struct PackingRow {
+    /// Name in configurations and reports.
+    pub name: &'static str,
+    /// What it is and where it comes from.
+    pub origin: &'static str,
+    /// [`PackingConfig::costs`] decide where values go.
+    pub weighs_costs: bool,
+    /// It keeps a DMA log table, of [`PackingConfig::dlt_entries`].
+    pub has_dlt: bool,
+    /// The policy in its first state.
+    pub build: fn(&PackingConfig) -> Box<dyn Packing>,
+}
+
+/// Every packing policy.
+pub const PACKINGS: &[PackingRow] = &[
+    PackingRow {
+        name: "block",
+        origin: "every value takes whole 4 KiB slots: the NVMe KV baseline of the BandSlim paper",
+        weighs_costs: false,
+        has_dlt: false,
+        build: |_| Box::new(Block::default()),
+    },
+    PackingRow {
+        name: "all",
+        origin: "values back to back, DMA'd ones copied down to the write pointer (BandSlim, section 3.3)",
+        weighs_costs: false,
+        has_dlt: false,
+        build: |_| Box::new(All::default()),
+    },
+    PackingRow {
+        name: "selective",
+        origin: "DMA'd values stay on their 4 KiB boundary, small ones follow (BandSlim, section 3.3)",
+        weighs_costs: false,
+        has_dlt: false,
+        build: |_| Box::new(Selective::default()),
+    },
+    PackingRow {
+        name: "backfill",
+        origin: "selective, and small values fill the gaps by a DMA log table (BandSlim, section 3.3)",
+        weighs_costs: false,
+        has_dlt: true,
+        build: |config| Box::new(Backfill::new(config.dlt_entries)),
+    },
+    PackingRow {
+        name: "blend",
+        origin: "of each DMA'd value, all or backfill, whichever costs less (ours; named as open there, section 4.3)",
+        weighs_costs: true,
+        has_dlt: true,
+        build: |config| Box::new(Blend::new(config.costs, config.dlt_entries)),
+    },
+];
+
+/// No log gets this far; an offset beyond it in a saved state is damage. Keeps all sums below inside 64 bits.
+const LINEAR_END: u64 = 1 << 60;
+
+/// State of the policies that have one write pointer and nothing else: eight bytes.
+fn restore_pointer(pointer: &mut u64, saved: &[u8]) -> bool {
+    match <[u8; 8]>::try_from(saved).map(u64::from_le_bytes) {
+        Ok(saved) if saved <= LINEAR_END => {
+            *pointer = saved;
+            true
+        }
+        _ => false,
+    }
+}

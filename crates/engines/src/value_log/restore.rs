@@ -1,0 +1,127 @@
+//! A value log after a power cut: out of its protected image, over the flash that survived.
+
+use kvdrive_sim::Sim;
+
+use super::head::{LogHead, OpenSegment};
+use super::protected::{Damaged, ProtectedValueLog};
+use super::segments::{Life, Segment, Segments};
+use super::{Head, SegmentPool, Shape, State, ValueLog, ValueLogStatistics, page_kind};
+use crate::page_buffer::PageBuffer;
+
+impl ValueLog {
+    /// The log of this image. Takes its segments from the pool and its unstored pages into the buffer, both
+    /// otherwise unused by anybody. Values that were arriving are gone; segments in which nothing lives are
+    /// given back.
+    ///
+    /// The log goes on from here in a state of its own: whoever attaches a journal [`ValueLog::save`]s it
+    /// first.
+    ///
+    /// # Errors
+    /// When the image contradicts itself or the drive. Nothing is usable then.
+    pub fn restore(
+        sim: &Sim,
+        shape: &Shape,
+        pool: &SegmentPool,
+        buffer: &PageBuffer,
+        image: ProtectedValueLog,
+    ) -> Result<ValueLog, Damaged> {
+        let mut segments = Segments::recovered(shape.segments, image.next_opening());
+        for (id, segment) in image.segments() {
+            if !pool.claim(id) {
+                return Err(Damaged("a segment that somebody else uses"));
+            }
+            segments.restore(id, segment);
+        }
+        let lost = Head::ALL.map(|head| last_lost_page(&image, shape, head));
+        let (packings, pages) = image.into_parts();
+        let mut heads = packings.map(LogHead::new);
+        for head in Head::ALL {
+            restore_window(&mut heads[head as usize], head, &segments, shape)?;
+        }
+        let state = State { heads, segments, statistics: ValueLogStatistics::default() };
+        let log = ValueLog::with_state(sim, shape, pool, buffer, state);
+        log.leave_lost_pages_behind(lost);
+        for (lpa, content) in pages {
+            log.restore_page(lpa, content)?;
+        }
+        log.retire_spent();
+        Ok(log)
+    }
+
+    /// A page that was left half full and is on flash only gets no more bytes, as if it had left the buffer
+    /// now.
+    fn leave_lost_pages_behind(&self, lost: [Option<u64>; 2]) {
+        for (head, page_end) in Head::ALL.into_iter().zip(lost) {
+            let mut state = self.0.state.borrow_mut();
+            let State { heads, segments, .. } = &mut *state;
+            let head = &mut heads[head as usize];
+            if let Some(page_end) = page_end {
+                head.packing.skip_to(page_end);
+            }
+            // Spent segments are retired with all others at the end.
+            let _ = self.0.close_passed(head, segments);
+        }
+    }
+
+    fn restore_page(&self, lpa: u32, content: kvdrive_content::Region) -> Result<(), Damaged> {
+        let log = &self.0;
+        let id = log.pool.segment_of(lpa);
+        let state = log.state.borrow();
+        let Segment { life, head, base, opening, .. } = *state.segments.get(id);
+        let page = u64::from(lpa - log.pool.lpas(id).start);
+        let start = base + page * u64::from(log.view.page_bytes);
+        let filling = life == Life::Open && start >= state.heads[head as usize].open_from;
+        drop(state);
+        let room = log.buffer.restore(lpa, page_kind(head, opening), content, filling);
+        if room { Ok(()) } else { Err(Damaged("it has more pages than the buffer")) }
+    }
+
+    fn retire_spent(&self) {
+        let state = self.0.state.borrow();
+        let spent =
+            state.segments.known().map(|(id, _)| id).filter(|id| state.segments.is_spent(*id)).collect();
+        drop(state);
+        self.0.retire_all(spent);
+    }
+}
+
+/// The head's open segments, oldest first, which must be one stretch that the policy's pointers are in.
+fn restore_window(head: &mut LogHead, name: Head, segments: &Segments, shape: &Shape) -> Result<(), Damaged> {
+    let open = segments.known().filter(|(_, segment)| segment.life == Life::Open && segment.head == name);
+    let mut window: Vec<OpenSegment> =
+        open.map(|(id, segment)| OpenSegment { base: segment.base, id }).collect();
+    window.sort_by_key(|segment| segment.base);
+    let bytes = shape.segment_bytes();
+    let (from, to) = (head.packing.oldest_open(), head.packing.frontier());
+    let one_stretch = window.windows(2).all(|pair| pair[0].base + bytes == pair[1].base);
+    let pointers_inside = match (window.first(), window.last()) {
+        (Some(first), Some(last)) => first.base % bytes == 0 && first.base <= from && to <= last.base + bytes,
+        _ => from == to,
+    };
+    if !one_stretch || !pointers_inside {
+        return Err(Damaged("a head does not fit its segments"));
+    }
+    head.open_from = shape.view().page_start(from);
+    head.window = window.into();
+    Ok(())
+}
+
+/// End of the last page that the head has begun and may go on filling, but which is not in the image: its
+/// first part is on flash only.
+fn last_lost_page(image: &ProtectedValueLog, shape: &Shape, head: Head) -> Option<u64> {
+    let (from, to) = image.pointers(head);
+    let from = shape.view().page_start(from);
+    let mut last = None;
+    for (id, segment) in image.segments() {
+        if segment.life != Life::Open || segment.head != head {
+            continue;
+        }
+        for (lpa, page) in shape.lpas(id).zip(0u64..) {
+            let start = segment.base + page * u64::from(shape.page_bytes);
+            if start >= from && start < to && !image.has_page(lpa) {
+                last = last.max(Some(start + u64::from(shape.page_bytes)));
+            }
+        }
+    }
+    last
+}

@@ -1,0 +1,508 @@
+//! Hash engines against an oracle: every scheme stores, overwrites, deletes, loads and lists while collection
+//! runs, on drives so small that nothing stays where it was.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use kvdrive_content::{Pattern, Piece, Region};
+use kvdrive_engines::Engine;
+use kvdrive_engines::firmware::{Cores, Roles};
+use kvdrive_engines::hash::{HashConfig, HashEngine, SCHEMES, SchemeRow, scheme};
+use kvdrive_flash::FlashPort;
+use kvdrive_flash::media::{self, MediaOptions};
+use kvdrive_link::{Arrival, Landing};
+use kvdrive_sim::{Rng, Sim};
+use kvdrive_spec::{Key, Status, StoreOptions};
+
+use super::small_hash::{flash_config, hash_config};
+
+struct Rig {
+    sim: Sim,
+    flash: FlashPort,
+    engine: HashEngine,
+}
+
+fn rig(scheme: &'static SchemeRow, sim: Sim, media_name: &str, change: impl FnOnce(&mut HashConfig)) -> Rig {
+    let cores = Cores::new(&sim, Roles::Any(4));
+    let (flash, engine) = on_cores(scheme, &sim, media_name, &cores, change);
+    Rig { sim, flash, engine }
+}
+
+pub(super) fn on_cores(
+    scheme: &'static SchemeRow,
+    sim: &Sim,
+    media_name: &str,
+    cores: &Cores,
+    change: impl FnOnce(&mut HashConfig),
+) -> (FlashPort, HashEngine) {
+    let flash_config = flash_config();
+    let medium =
+        (media::kind(media_name).unwrap().open)(&flash_config.geometry(), &MediaOptions::default()).unwrap();
+    let flash = FlashPort::new(sim, flash_config, medium);
+    let mut config = hash_config(scheme);
+    change(&mut config);
+    let engine = HashEngine::new(scheme, &config, &flash, cores.clone());
+    (flash, engine)
+}
+
+pub(super) fn key(number: u64) -> Key {
+    // Lengths 2 to 16, and keys that are others with zeros behind.
+    let mut bytes = [0; 16];
+    bytes[..2].copy_from_slice(&(number as u16).to_be_bytes());
+    Key::from_padded(bytes, 2 + (number % 15) as usize).unwrap()
+}
+
+pub(super) fn value(key: &Key, version: u64, bytes: u32) -> Pattern {
+    Pattern::of_value(key, version, bytes)
+}
+
+pub(super) fn store(
+    engine: &HashEngine,
+    key: Key,
+    value: Pattern,
+    options: StoreOptions,
+) -> Result<(), Status> {
+    let place = engine.reserve(&key, value.bytes, Arrival::Dma)?;
+    // The first byte as a real one, so that both kinds of content are on flash.
+    let mut bytes = vec![0; value.bytes.min(1) as usize];
+    value.slice(0, value.bytes.min(1)).expand(&mut bytes);
+    engine.copy_in(&place, 0, &bytes);
+    let first = bytes.len() as u32;
+    engine.dma_in(&place, first, Piece::Pattern(value.slice(first, value.bytes - first)));
+    engine.settle(&place);
+    engine.commit(key, place, options)
+}
+
+fn load(engine: &HashEngine, key: Key) -> Result<Option<Vec<u8>>, Status> {
+    let Some(found) = engine.find(key)? else { return Ok(None) };
+    let bytes = engine.value_bytes(&found);
+    let mut region = Region::new();
+    let mut at = 0;
+    // In two pieces, as a host with a small page would.
+    for part in [bytes / 3, bytes - bytes / 3] {
+        let mut sink = |piece: Piece<'_>| {
+            region.write(at, piece);
+            at += piece.bytes();
+        };
+        engine.load(&found, at_of(part, bytes), part, bytes, &mut sink)?;
+    }
+    Ok(Some(region.to_bytes(bytes)))
+}
+
+fn at_of(part: u32, bytes: u32) -> u32 {
+    if part == bytes / 3 && part != bytes - bytes / 3 { 0 } else { bytes / 3 }
+}
+
+fn expand(value: &Pattern) -> Vec<u8> {
+    let mut bytes = vec![0; value.bytes as usize];
+    value.expand(&mut bytes);
+    bytes
+}
+
+fn list(engine: &HashEngine) -> Vec<Key> {
+    let mut cursor = engine.open_cursor(None).unwrap();
+    let mut keys = Vec::new();
+    while let Some((key, _)) = engine.next(&mut cursor).unwrap() {
+        keys.push(key);
+    }
+    keys.sort_unstable();
+    keys
+}
+
+pub(super) fn detail(engine: &HashEngine, name: &str) -> u64 {
+    engine.details().into_iter().find(|(known, _)| *known == name).unwrap().1
+}
+
+type Oracle = BTreeMap<Key, Pattern>;
+
+/// One task with keys of its own.
+fn apply(engine: &HashEngine, task: u64, tasks: u64, ops: u64, keys: u64, oracle: &RefCell<Oracle>) {
+    let mut rng = Rng::stream(task, "hash.ops");
+    for version in 0..ops {
+        let key = key(rng.below(keys) * tasks + task);
+        let expected = oracle.borrow().get(&key).copied();
+        match rng.below(10) {
+            0..=4 => {
+                let bytes = match rng.below(8) {
+                    0 => 0,
+                    1 => rng.below(4000) as u32,
+                    2 => rng.below(10_000) as u32,
+                    _ => rng.below(300) as u32,
+                };
+                let new = value(&key, version, bytes);
+                let options =
+                    StoreOptions { add_only: rng.one_in(8), update_only: false, no_compress: false };
+                let answer = store(engine, key, new, options);
+                if options.add_only && expected.is_some() {
+                    assert_eq!(answer, Err(Status::KEY_EXISTS));
+                } else {
+                    assert_eq!(answer, Ok(()), "key {key} of task {task}");
+                    oracle.borrow_mut().insert(key, new);
+                }
+            }
+            5 => {
+                engine.delete(key).unwrap();
+                oracle.borrow_mut().remove(&key);
+            }
+            6 => assert_eq!(engine.find(key).unwrap().is_some(), expected.is_some()),
+            _ => {
+                let loaded = load(engine, key).unwrap();
+                assert_eq!(
+                    loaded,
+                    expected.as_ref().map(expand),
+                    "key {key} of task {task}, version {version}"
+                );
+            }
+        }
+    }
+}
+
+fn check(engine: &HashEngine, oracle: &Oracle) {
+    for (key, value) in oracle {
+        assert_eq!(load(engine, *key).unwrap().as_deref(), Some(&expand(value)[..]), "key {key}");
+    }
+    assert_eq!(list(engine), oracle.keys().copied().collect::<Vec<_>>());
+    let live: u64 = oracle.values().map(|value| u64::from(value.bytes)).sum();
+    assert_eq!(engine.utilization().live_bytes, live);
+}
+
+fn run_oracle(
+    scheme: &'static SchemeRow,
+    sim: Sim,
+    media: &str,
+    change: impl FnOnce(&mut HashConfig),
+) -> Rig {
+    const TASKS: u64 = 8;
+    let rig = rig(scheme, sim, media, change);
+    let oracle = Rc::new(RefCell::new(Oracle::new()));
+    let tasks: Vec<_> = (0..TASKS)
+        .map(|task| {
+            let (engine, oracle) = (rig.engine.clone(), oracle.clone());
+            rig.sim.spawn(move || apply(&engine, task, TASKS, 2500, 120, &oracle))
+        })
+        .collect();
+    rig.sim.block_on(|| {
+        for task in tasks {
+            task.join();
+        }
+        let oracle = oracle.take();
+        check(&rig.engine, &oracle);
+        rig.engine.drain();
+        check(&rig.engine, &oracle);
+    });
+    rig
+}
+
+#[test]
+fn every_scheme_keeps_what_an_oracle_keeps_while_it_collects() {
+    for scheme in SCHEMES {
+        // So little cache that sections are written, and therefore collected, too.
+        let rig = run_oracle(scheme, Sim::new(), "ram", |config| config.dram_bytes = 1 << 10);
+        println!("{}: {:?} {:?}", scheme.name, rig.engine.details(), rig.engine.dram());
+        for counter in ["gc_data_superblocks", "gc_map_superblocks", "gc_moved_pairs", "gc_moved_sections"] {
+            assert!(detail(&rig.engine, counter) > 0, "{}: {counter} is 0", scheme.name);
+        }
+        rig.sim.clear();
+    }
+}
+
+#[test]
+fn the_order_of_events_of_one_time_does_not_matter() {
+    for scheme in SCHEMES {
+        for seed in 0..3 {
+            run_oracle(scheme, Sim::permuted(seed), "tags", |_| {}).sim.clear();
+        }
+    }
+}
+
+#[test]
+fn colliding_keys_are_told_apart_and_deletes_keep_them_reachable() {
+    for scheme in SCHEMES {
+        // Eight slots to begin in for 480 keys: chains are long, and 81h is not reached before 64 probes
+        // each.
+        let rig = run_oracle(scheme, Sim::new(), "tags", |config| {
+            config.hash_bits = 6;
+            config.max_probes = 256;
+        });
+        assert!(detail(&rig.engine, "collisions") > 1000, "{}", scheme.name);
+        rig.sim.clear();
+    }
+}
+
+#[test]
+fn a_probe_sequence_that_is_full_answers_81h_and_reuses_tombstones() {
+    for scheme in SCHEMES {
+        let rig = rig(scheme, Sim::new(), "tags", |config| {
+            config.hash_bits = 1;
+            config.max_probes = 3;
+        });
+        rig.sim.block_on(|| {
+            let engine = &rig.engine;
+            let mut stored = Vec::new();
+            let mut refused = 0;
+            // Two sequences of three slots or three buckets.
+            for number in 0.. {
+                if refused == 10 {
+                    break;
+                }
+                match store(engine, key(number), value(&key(number), 0, 20), StoreOptions::default()) {
+                    Ok(()) => stored.push(key(number)),
+                    Err(status) => {
+                        assert_eq!(status, Status::CAPACITY_EXCEEDED);
+                        refused += 1;
+                    }
+                }
+            }
+            assert!(stored.len() >= 4);
+            engine.delete(stored[0]).unwrap();
+            assert!(engine.find(stored[0]).unwrap().is_none());
+            for key in &stored[1..] {
+                assert!(engine.find(*key).unwrap().is_some(), "{}: {key} behind a deleted key", scheme.name);
+            }
+            let again = store(engine, stored[0], value(&stored[0], 1, 20), StoreOptions::default());
+            assert_eq!(again, Ok(()), "{}: the tombstone's place is free", scheme.name);
+            stored.sort_unstable();
+            assert_eq!(list(engine), stored);
+        });
+        rig.sim.clear();
+    }
+}
+
+#[test]
+fn a_full_drive_answers_81h_keeps_what_it_has_and_takes_more_after_deletes() {
+    for scheme in SCHEMES {
+        for bytes in [40, 900, 6000] {
+            let rig = rig(scheme, Sim::new(), "tags", |_| {});
+            rig.sim.block_on(|| fill_and_empty(&rig.engine, scheme, bytes));
+            rig.sim.clear();
+        }
+    }
+}
+
+/// Without over-provisioning the drive is full when nothing but the reserve of collection is free, and no
+/// superblock holds anything invalid.
+#[test]
+fn collection_with_every_victim_full_answers_81h_and_goes_on_after_deletes() {
+    for scheme in SCHEMES {
+        for bytes in [40, 900] {
+            let rig = rig(scheme, Sim::new(), "tags", |config| config.over_provisioning = 0.0);
+            rig.sim.block_on(|| fill_and_empty(&rig.engine, scheme, bytes));
+            rig.sim.clear();
+        }
+    }
+}
+
+/// Pairs over two pages, so that collection waits for the second one while others store the same keys.
+#[test]
+fn a_key_overwritten_while_its_pair_is_moved_keeps_the_newer_value() {
+    const KEYS: u64 = 300;
+    for scheme in SCHEMES {
+        let rig = rig(scheme, Sim::new(), "tags", |_| {});
+        let versions = Rc::new(RefCell::new(vec![0u64; KEYS as usize]));
+        let tasks: Vec<_> = (0..8)
+            .map(|task| {
+                let (engine, versions) = (rig.engine.clone(), versions.clone());
+                rig.sim.spawn(move || {
+                    let mut rng = Rng::stream(task, "hash.overwrites");
+                    for version in 1..700 {
+                        let number = rng.below(KEYS / 8) * 8 + task;
+                        let value = value(&numbered(number), version, 6000);
+                        store(&engine, numbered(number), value, StoreOptions::default()).unwrap();
+                        versions.borrow_mut()[number as usize] = version;
+                    }
+                })
+            })
+            .collect();
+        rig.sim.block_on(|| {
+            for task in tasks {
+                task.join();
+            }
+            for (number, version) in (0..).zip(versions.take()).filter(|(_, version)| *version > 0) {
+                let expected = expand(&value(&numbered(number), version, 6000));
+                assert_eq!(load(&rig.engine, numbered(number)).unwrap(), Some(expected), "{number}");
+            }
+        });
+        assert!(detail(&rig.engine, "gc_outrun_moves") > 0, "{}: collection was never outrun", scheme.name);
+        rig.sim.clear();
+    }
+}
+
+fn numbered(number: u64) -> Key {
+    Key::from_u64_be(number)
+}
+
+fn fill_and_empty(engine: &HashEngine, scheme: &SchemeRow, bytes: u32) {
+    let put = |number: u64, version: u64| {
+        let key = numbered(number);
+        store(engine, key, value(&key, version, bytes), StoreOptions::default())
+    };
+    let mut count = 0;
+    while let answer = put(count, 0)
+        && answer.is_ok()
+    {
+        count += 1;
+    }
+    assert_eq!(put(count, 0), Err(Status::CAPACITY_EXCEEDED));
+    let filled =
+        f64::from(bytes + 13).max(f64::from(scheme.grain_bytes)) * count as f64 / (32.0 * 128.0 * 1024.0);
+    println!("{} {bytes} B: {count} pairs, {:.0} % of the drive", scheme.name, 100.0 * filled);
+    assert!(filled > 0.4, "{} {bytes} B: only {count} pairs", scheme.name);
+    // Overwrites need no more room than they give back.
+    for number in 0..count {
+        assert_eq!(put(number * 7919 % count, 1), Ok(()), "{} {bytes} B: overwrite {number}", scheme.name);
+    }
+    for number in (0..count).step_by(3) {
+        engine.delete(numbered(number)).unwrap();
+    }
+    for number in 0..count {
+        let expected = (number % 3 != 0).then(|| expand(&value(&numbered(number), 1, bytes)));
+        assert_eq!(load(engine, numbered(number)).unwrap(), expected);
+    }
+    for number in 0..count / 4 {
+        assert_eq!(put(count + number, 2), Ok(()), "{} {bytes} B: room after deletes", scheme.name);
+    }
+}
+
+#[test]
+fn the_largest_and_the_smallest_value_fit() {
+    for scheme in SCHEMES {
+        let rig = rig(scheme, Sim::new(), "ram", |_| {});
+        rig.sim.block_on(|| {
+            let engine = &rig.engine;
+            let most = engine.max_value_bytes();
+            assert!(most > 10_000, "{}: {most}", scheme.name);
+            for (number, bytes) in [(1, most), (2, 0), (3, most - 1), (4, 1)] {
+                let value = value(&key(number), 0, bytes);
+                assert_eq!(store(engine, key(number), value, StoreOptions::default()), Ok(()));
+                assert_eq!(load(engine, key(number)).unwrap(), Some(expand(&value)));
+            }
+            let refused = engine.reserve(&key(5), most + 1, Arrival::Dma).map(|_| ());
+            assert_eq!(refused, Err(Status::INVALID_VALUE_SIZE));
+            let update = StoreOptions { update_only: true, ..StoreOptions::default() };
+            let absent = store(engine, key(6), value(&key(6), 0, 5), update);
+            assert_eq!(absent, Err(Status::KEY_NOT_FOUND));
+            // The room of refused stores came back: as many as the buffer holds, many times over.
+            for _ in 0..200 {
+                store(engine, key(6), value(&key(6), 0, most / 2), update).unwrap_err();
+            }
+        });
+        rig.sim.clear();
+    }
+}
+
+#[test]
+fn ram_and_tags_give_the_same_report() {
+    for scheme in SCHEMES {
+        let [ram, tags] = ["ram", "tags"].map(|media| {
+            let rig = run_oracle(scheme, Sim::new(), media, |_| {});
+            rig.sim.clear();
+            let reads: Vec<_> = kvdrive_flash::Purpose::ALL
+                .iter()
+                .map(|(purpose, _)| (rig.flash.reads(*purpose), rig.flash.programs(*purpose)))
+                .collect();
+            (rig.sim.now(), rig.engine.details(), reads)
+        });
+        assert_eq!(ram, tags, "{}", scheme.name);
+    }
+    assert!(scheme("plus").is_some() && scheme("no such").is_none());
+}
+
+/// What was acknowledged when the power went.
+#[derive(Clone, Default)]
+struct Known {
+    oracle: Oracle,
+    /// The operation under way: its key and the value it stores, or deletes.
+    under_way: Option<(Key, Option<Pattern>)>,
+}
+
+fn apply_known(engine: &HashEngine, seed: u64, ops: u64, known: &RefCell<Known>) {
+    let mut rng = Rng::stream(seed, "hash.cut");
+    for version in 0..ops {
+        let key = key(rng.below(1500));
+        if rng.below(5) > 0 {
+            let bytes = if rng.one_in(6) { rng.below(9000) } else { rng.below(300) } as u32;
+            let new = value(&key, version, bytes);
+            known.borrow_mut().under_way = Some((key, Some(new)));
+            store(engine, key, new, StoreOptions::default()).unwrap();
+            known.borrow_mut().oracle.insert(key, new);
+        } else {
+            known.borrow_mut().under_way = Some((key, None));
+            engine.delete(key).unwrap();
+            known.borrow_mut().oracle.remove(&key);
+        }
+        known.borrow_mut().under_way = None;
+    }
+}
+
+/// Brings what survived up on an executor of its own, cuts the power again while it recovers, brings it up
+/// once more and compares it with what was known.
+fn revive(scheme: &'static SchemeRow, media_image: &[u8], image: &[u8], known: &Known, seed: u64) {
+    let config = hash_config(scheme);
+    let open = |sim: &Sim, media_image: &[u8]| {
+        let flash_config = flash_config();
+        let medium = media::from_image("tags", &flash_config.geometry(), media_image).unwrap();
+        (FlashPort::new(sim, flash_config, medium), Cores::new(sim, Roles::Any(4)))
+    };
+    let first = Sim::new();
+    let (flash, cores) = open(&first, media_image);
+    let (config_of_task, flash_of_task, image_of_task) = (config.clone(), flash.clone(), image.to_vec());
+    first.spawn(move || {
+        HashEngine::recover(scheme, &config_of_task, &flash_of_task, cores, &image_of_task).map(|_| ())
+    });
+    let mut rng = Rng::stream(seed, "hash.second cut");
+    for _ in 0..rng.below(400) {
+        first.step();
+    }
+    let media_image = flash.media_image(&mut rng);
+    first.clear();
+    let sim = Sim::new();
+    let (flash, cores) = open(&sim, &media_image);
+    sim.block_on(|| {
+        let engine = HashEngine::recover(scheme, &config, &flash, cores, image).unwrap();
+        let mut oracle = known.oracle.clone();
+        if let Some((key, new)) = known.under_way {
+            let found = load(&engine, key).unwrap();
+            if found == new.as_ref().map(expand) {
+                match new {
+                    Some(new) => oracle.insert(key, new),
+                    None => oracle.remove(&key),
+                };
+            }
+        }
+        check(&engine, &oracle);
+        // It lives on: collection, overwrites, and what was torn.
+        let revived = RefCell::new(Known { oracle, under_way: None });
+        apply_known(&engine, seed, 150, &revived);
+        check(&engine, &revived.into_inner().oracle);
+    });
+    sim.clear();
+}
+
+#[test]
+fn a_power_cut_at_any_event_loses_nothing_that_was_acknowledged() {
+    for scheme in SCHEMES {
+        let sim = Sim::new();
+        let rig = rig(scheme, sim.clone(), "tags", |_| {});
+        sim.step_every_event();
+        let known = Rc::new(RefCell::new(Known::default()));
+        let task = {
+            let (engine, known) = (rig.engine.clone(), known.clone());
+            sim.spawn(move || apply_known(&engine, 1, 7000, &known))
+        };
+        let mut rng = Rng::stream(9, "hash.cuts");
+        let (mut events, mut cuts) = (0u64, 0u64);
+        while task.try_take().is_none() && sim.step() {
+            events += 1;
+            // Dense at first, then here and there.
+            if events < 40 || rng.one_in(400) {
+                cuts += 1;
+                let media_image = rig.flash.media_image(&mut rng);
+                revive(scheme, &media_image, &rig.engine.protected_image(), &known.borrow(), cuts);
+            }
+        }
+        println!("{}: {cuts} cuts in {events} events, {:?}", scheme.name, rig.engine.details());
+        assert!(detail(&rig.engine, "gc_moved_pairs") > 0 && cuts > 80, "{}: {cuts}", scheme.name);
+        rig.sim.clear();
+    }
+}

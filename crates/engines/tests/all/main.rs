@@ -1,0 +1,13 @@
+//! The one integration-test binary of this crate.
+
+mod cores;
+mod hash;
+mod hash_found;
+mod hash_sections;
+mod lsm_index;
+mod packing;
+mod page_buffer;
+mod small_hash;
+mod support;
+mod value_log;
+mod value_log_storm;

@@ -1,0 +1,413 @@
+//! Faults that are asked for: rules that say where something goes wrong, what it happens to, when, and what.
+//!
+//! ```text
+//!   a flash operation  ─► FlashPort ──┐                                    ┌─► the operation fails, takes longer,
+//!                                     ├─► Faults::strike: which rule fires ┤   or leaves an altered page
+//!   a command          ─► requests ───┘   (matched, then due)              └─► the command is refused, late, or lost
+//! ```
+//!
+//! A kind of fault is one file and one row of [`FAULTS`]: its name, at which [`Moment`]s it can strike, which
+//! keys of its own it has, and the [`Effect`] it chooses. The mechanism acts: flash in
+//! [`crate::port`], commands in the controller. A rule ([`Rule`]) is a kind with what it matches and when
+//! it is due; where rules are written down as text is not known here.
+//!
+//! What is injected is an error that the drive, or the host, gets to see. Wrong data is never passed off as
+//! right: a flipped bit is found by the page's checksum.
+//!
+//! A drive without rules pays one test of a flag for each command and each flash operation.
+
+mod delay;
+mod flip;
+mod lose;
+mod power_cut;
+mod read_error;
+mod status;
+
+use std::cell::Cell;
+use std::ops::RangeInclusive;
+use std::rc::Rc;
+
+use kvdrive_sim::{Ns, Rng, Sim, TaskCell};
+use kvdrive_spec::{Key, Status};
+
+use crate::Purpose;
+
+/// When in the life of a drive a fault can strike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// A command of an I/O queue was fetched and is about to be executed.
+    Command,
+    /// A page of flash is about to be sensed, wholly or in part.
+    Read,
+    /// A page is about to be programmed.
+    Program,
+    /// A block is about to be erased.
+    Erase,
+}
+
+impl Moment {
+    /// Every moment with its name in rules.
+    pub const ALL: [(Moment, &'static str); 4] = [
+        (Moment::Command, "command"),
+        (Moment::Read, "read"),
+        (Moment::Program, "program"),
+        (Moment::Erase, "erase"),
+    ];
+
+    /// Its name in rules.
+    pub fn name(self) -> &'static str {
+        Moment::ALL[self as usize].1
+    }
+
+    /// Keys of a rule that say what it matches at this moment.
+    pub fn matching_keys(self) -> &'static [&'static str] {
+        match self {
+            Moment::Command => &["opcode", "key", "keys", "namespace"],
+            Moment::Read | Moment::Program | Moment::Erase => &["purpose", "die", "block"],
+        }
+    }
+}
+
+/// What a fault does. A kind chooses it; the port and the controller carry it out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// What is read is answered as damaged. The page itself is as it was.
+    Unreadable,
+    /// A bit of the page's data is altered on the medium.
+    Flip,
+    /// The command or operation takes so much longer, ns.
+    Delay(Ns),
+    /// The command is answered with this status and not executed.
+    Refuse(Status),
+    /// The command is not executed. Nobody hears of it until its host gives up and aborts it, so many ns
+    /// later.
+    Lose(Ns),
+    /// The power goes. Operations under way may be left torn, or only as before or as afterwards.
+    CutPower {
+        /// They may.
+        torn: bool,
+    },
+}
+
+/// Settings of one rule that only some kinds look at ([`FaultKind::keys`]).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Settings {
+    /// `status`: what a command is answered.
+    pub status: Option<Status>,
+    /// `delay_ns`: how much longer something takes.
+    pub delay_ns: Option<Ns>,
+    /// `timeout_ns`: when a host gives a command up.
+    pub timeout_ns: Option<Ns>,
+    /// `torn`: may a power cut tear a page that is being programmed?
+    pub torn: Option<bool>,
+}
+
+/// One kind of fault.
+pub struct FaultKind {
+    /// Its name in rules and reports.
+    pub name: &'static str,
+    /// What it does, in a line.
+    pub origin: &'static str,
+    /// When it can strike; a rule that does not say takes the first.
+    pub moments: &'static [Moment],
+    /// The [`Settings`] it looks at, by name.
+    pub keys: &'static [&'static str],
+    /// Those of them that it needs, as a rule has them; a line each.
+    pub example: &'static str,
+    /// What it does with these settings; an error says which is missing or wrong.
+    pub effect: fn(&Settings) -> Result<Effect, String>,
+}
+
+/// Every kind of fault.
+pub const FAULTS: &[FaultKind] =
+    &[read_error::KIND, flip::KIND, status::KIND, delay::KIND, lose::KIND, power_cut::KIND];
+
+/// The kind called `name`.
+pub fn kind(name: &str) -> Option<&'static FaultKind> {
+    FAULTS.iter().find(|kind| kind.name == name)
+}
+
+/// What a rule matches; an empty list matches everything.
+#[derive(Clone, Debug, Default)]
+pub struct Matches {
+    /// Opcodes of commands.
+    pub opcodes: Vec<u8>,
+    /// Keys that commands name, first and last. Commands that name none do not match.
+    pub keys: Option<RangeInclusive<Key>>,
+    /// Namespaces of commands.
+    pub namespaces: Vec<u32>,
+    /// What flash operations are for.
+    pub purposes: Vec<Purpose>,
+    /// Dies, by number.
+    pub dies: Vec<u32>,
+    /// Blocks, by their number on the drive.
+    pub blocks: Vec<u32>,
+}
+
+/// When a rule is due, of the times that it matches.
+#[derive(Clone, Debug, PartialEq)]
+pub struct When {
+    /// So many that match are let pass first.
+    pub after: u64,
+    /// Of those behind, each so-many-th is due: 1 is each of them.
+    pub every: u64,
+    /// Of those, this part fires, by the rule's own random stream; 1 is all of them.
+    pub probability: f64,
+    /// It fires at most so many times.
+    pub times: Option<u64>,
+}
+
+impl Default for When {
+    fn default() -> When {
+        When { after: 0, every: 1, probability: 1.0, times: None }
+    }
+}
+
+/// One rule.
+#[derive(Clone)]
+pub struct Rule {
+    /// Its name in reports; names its random stream too.
+    pub name: String,
+    /// Its kind.
+    pub kind: &'static FaultKind,
+    /// When it strikes: one of the kind's moments.
+    pub moment: Moment,
+    /// What it does.
+    pub effect: Effect,
+    /// To what.
+    pub matches: Matches,
+    /// How often.
+    pub when: When,
+}
+
+/// What became of a rule so far.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FaultCount {
+    /// The rule's name.
+    pub name: String,
+    /// Its kind's name.
+    pub kind: &'static str,
+    /// Commands or operations that it matched while it was not used up.
+    pub matched: u64,
+    /// How often it struck.
+    pub fired: u64,
+}
+
+/// What rules are asked about.
+#[derive(Clone, Copy)]
+pub enum Subject {
+    /// A command: opcode, the key it names, and its namespace.
+    Command {
+        /// Its opcode.
+        opcode: u8,
+        /// The key it names.
+        key: Option<Key>,
+        /// Its namespace.
+        namespace: u32,
+    },
+    /// A flash operation.
+    Flash {
+        /// Why it happens.
+        purpose: Purpose,
+        /// The die it happens on.
+        die: u32,
+        /// The block it happens to.
+        block: u32,
+    },
+}
+
+/// What has struck a command or an operation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Struck {
+    /// Delays, summed up, ns.
+    pub delay_ns: Ns,
+    /// What else; rules behind the one that chose it were not asked.
+    pub effect: Option<Effect>,
+}
+
+struct Active {
+    rule: Rule,
+    rng: Rng,
+    matched: u64,
+    fired: u64,
+}
+
+impl Active {
+    /// Does it strike now? Counts.
+    fn is_due(&mut self, moment: Moment, subject: &Subject) -> bool {
+        let when = &self.rule.when;
+        let used_up = when.times.is_some_and(|times| self.fired >= times);
+        if used_up || self.rule.moment != moment || !self.rule.matches.fit(subject) {
+            return false;
+        }
+        self.matched += 1;
+        let behind = self.matched.saturating_sub(when.after);
+        let due = behind > 0 && behind.is_multiple_of(when.every);
+        let fires = due && (when.probability >= 1.0 || self.rng.unit_f64() < when.probability);
+        self.fired += u64::from(fires);
+        fires
+    }
+}
+
+impl Matches {
+    fn fit(&self, subject: &Subject) -> bool {
+        fn among<T: PartialEq>(list: &[T], item: &T) -> bool {
+            list.is_empty() || list.contains(item)
+        }
+        match subject {
+            Subject::Command { opcode, key, namespace } => {
+                among(&self.opcodes, opcode)
+                    && among(&self.namespaces, namespace)
+                    && self.keys.as_ref().is_none_or(|keys| key.is_some_and(|key| keys.contains(&key)))
+            }
+            Subject::Flash { purpose, die, block } => {
+                among(&self.purposes, purpose) && among(&self.dies, die) && among(&self.blocks, block)
+            }
+        }
+    }
+}
+
+struct Core {
+    sim: Sim,
+    /// There are rules.
+    is_armed: Cell<bool>,
+    rules: TaskCell<Vec<Active>>,
+    /// A rule has cut the power, and nobody has looked yet; may pages be torn?
+    power_cut: Cell<Option<bool>>,
+}
+
+/// The rules of one drive; clones are the same rules.
+#[derive(Clone)]
+pub struct Faults(Rc<Core>);
+
+impl Faults {
+    /// None yet.
+    pub fn new(sim: &Sim) -> Faults {
+        Faults(Rc::new(Core {
+            sim: sim.clone(),
+            is_armed: Cell::new(false),
+            rules: TaskCell::default(),
+            power_cut: Cell::new(None),
+        }))
+    }
+
+    /// Replaces all rules; they count from 0. Rules that leave something to chance draw from streams of
+    /// `seed` and their names.
+    pub fn set(&self, rules: &[Rule], seed: u64) {
+        let active = |rule: &Rule| Active {
+            rng: Rng::stream(seed, &format!("fault {}", rule.name)),
+            rule: rule.clone(),
+            matched: 0,
+            fired: 0,
+        };
+        *self.0.rules.borrow_mut() = rules.iter().map(active).collect();
+        self.0.is_armed.set(!rules.is_empty());
+    }
+
+    /// Every rule with what became of it, in the order in which they were set.
+    pub fn counts(&self) -> Vec<FaultCount> {
+        let rules = self.0.rules.borrow();
+        let count = |active: &Active| FaultCount {
+            name: active.rule.name.clone(),
+            kind: active.rule.kind.name,
+            matched: active.matched,
+            fired: active.fired,
+        };
+        rules.iter().map(count).collect()
+    }
+
+    /// Has a rule cut the power since the last call? If so, whether pages under way may be torn by that.
+    pub fn take_power_cut(&self) -> Option<bool> {
+        self.0.power_cut.take()
+    }
+
+    /// Are there rules?
+    #[inline]
+    pub fn is_armed(&self) -> bool {
+        self.0.is_armed.get()
+    }
+
+    /// What strikes `subject` at `moment`. Rules are asked in their order; delays add up, and the first other
+    /// effect ends the asking.
+    pub fn strike(&self, moment: Moment, subject: Subject) -> Struck {
+        let mut struck = Struck::default();
+        if !self.is_armed() {
+            return struck;
+        }
+        let purpose = match subject {
+            Subject::Flash { purpose, .. } => purpose.name(),
+            Subject::Command { opcode, .. } => kvdrive_spec::opcode::name(opcode).unwrap_or(""),
+        };
+        for active in self.0.rules.borrow_mut().iter_mut() {
+            if !active.is_due(moment, &subject) {
+                continue;
+            }
+            self.0.sim.trace().note(self.0.sim.now(), 0, "fault", active.rule.kind.name, 0, purpose);
+            match active.rule.effect {
+                Effect::Delay(span_ns) => struck.delay_ns = struck.delay_ns.saturating_add(span_ns),
+                Effect::CutPower { torn } => self.0.power_cut.set(Some(torn)),
+                effect => {
+                    struck.effect = Some(effect);
+                    break;
+                }
+            }
+        }
+        struck
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn strikes(when: When, count: u64) -> Vec<u64> {
+        let faults = Faults::new(&Sim::new());
+        let rule = Rule {
+            name: "a rule".into(),
+            kind: kind("read-error").expect("it is in the table"),
+            moment: Moment::Read,
+            effect: Effect::Unreadable,
+            matches: Matches { dies: vec![1], ..Matches::default() },
+            when,
+        };
+        faults.set(&[rule], 1);
+        let mut fired = Vec::new();
+        for number in 1..=count {
+            // What it does not match does not count.
+            for die in [0, 1] {
+                let subject = Subject::Flash { purpose: Purpose::Value, die, block: 0 };
+                let struck = faults.strike(Moment::Read, subject).effect.is_some();
+                assert!(!struck || die == 1);
+                if struck {
+                    fired.push(number);
+                }
+            }
+            let subject = Subject::Flash { purpose: Purpose::Value, die: 1, block: 0 };
+            assert_eq!(faults.strike(Moment::Program, subject), Struck::default(), "another moment");
+        }
+        assert_eq!(faults.counts()[0].fired, fired.len() as u64);
+        fired
+    }
+
+    #[test]
+    fn rules_are_due_as_they_say() {
+        let all = When::default();
+        assert_eq!(strikes(all.clone(), 4), [1, 2, 3, 4]);
+        assert_eq!(strikes(When { after: 2, ..all.clone() }, 5), [3, 4, 5]);
+        assert_eq!(strikes(When { after: 1, every: 3, ..all.clone() }, 10), [4, 7, 10]);
+        assert_eq!(strikes(When { times: Some(2), every: 2, ..all.clone() }, 10), [2, 4]);
+        let half = strikes(When { probability: 0.5, ..all }, 1000);
+        assert!((400..600).contains(&half.len()), "{} of 1000", half.len());
+    }
+
+    #[test]
+    fn every_kind_has_a_moment_and_a_name_of_its_own() {
+        for (row, kind) in FAULTS.iter().enumerate() {
+            assert!(!kind.moments.is_empty(), "{}", kind.name);
+            assert!(FAULTS[..row].iter().all(|other| other.name != kind.name), "{} twice", kind.name);
+        }
+        for (row, (moment, name)) in Moment::ALL.iter().enumerate() {
+            assert_eq!((*moment as usize, moment.name()), (row, *name));
+        }
+    }
+}

@@ -1,0 +1,423 @@
+//! Flash translation layer: logical pages that can be written again and again, on flash that cannot.
+//!
+//! ```text
+//!   write(lpa) ─► map.rs: lpa -> ppa ─► flash port        blocks.rs: where the next page goes
+//!                                                          gc.rs: making room;  victim/: at whose expense
+//!                                                          recovery.rs: all of it again, from the headers of pages
+//! ```
+//!
+//! *Order.* Every page written by the host gets the next sequence number; the highest number of a logical
+//! page is its content. A write is in the map when its program is done; until then reads give the old
+//! version, and a power cut leaves the one or the other. Writes of one logical page happen in the order of
+//! their calls; writes of different pages stripe over all units and run at the same time if the caller does
+//! not wait for each.
+//!
+//! *Memory.* 4 B a logical page and one bit a physical page where touched, 32 B a block. No table of the way
+//! back.
+//!
+//! This layer keeps pages, not meanings: it stores its owner's `kind` and `tag` with a page and hands them
+//! back after recovery. It does not know that a trimmed page stays trimmed over a power cut (it may come back
+//! as `found`): owners that trim remember what they own.
+
+pub mod away;
+mod blocks;
+mod gc;
+mod map;
+mod recovery;
+pub mod victim;
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use kvdrive_content::Region;
+use kvdrive_sim::{TaskCell, WaitQueue};
+use kvdrive_spec::Status;
+use serde::{Deserialize, Serialize};
+
+use crate::spare::TAG_BYTES;
+use crate::{BlockId, ConfigError, FlashPort, Geometry, Ppa, Purpose, Spare};
+use blocks::{Blocks, State};
+use map::PageMap;
+use victim::VictimPolicy;
+
+/// Logical page address: what the owner of the FTL addresses by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Lpa(pub u32);
+
+/// How a drive's pages are managed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FtlConfig {
+    /// Fraction of the physical pages that is not offered as logical pages, 0 to below 1.
+    pub over_provisioning: f64,
+    /// Victim policy, a name in [`victim::VICTIMS`].
+    pub victim: String,
+    /// Clean blocks of a unit below which it collects garbage; at least 2.
+    pub gc_low_blocks: u32,
+}
+
+impl FtlConfig {
+    /// Says which value cannot be, on a drive of `geometry`.
+    pub fn check(&self, geometry: &Geometry) -> Result<(), ConfigError> {
+        if !(0.0..1.0).contains(&self.over_provisioning) {
+            let what = format!("is {}, must be at least 0 and below 1", self.over_provisioning);
+            return Err(ConfigError { key: "over_provisioning", what });
+        }
+        if victim::kind(&self.victim).is_none() {
+            let names: Vec<&str> = victim::VICTIMS.iter().map(|kind| kind.name).collect();
+            let what = format!("is {:?}, must be one of {}", self.victim, names.join(", "));
+            return Err(ConfigError { key: "victim", what });
+        }
+        let most = geometry.blocks_per_unit().saturating_sub(2);
+        if self.gc_low_blocks < 2 || self.gc_low_blocks > most {
+            let what = format!("is {}, must be 2 to {most} (blocks of a unit - 2)", self.gc_low_blocks);
+            return Err(ConfigError { key: "gc_low_blocks", what });
+        }
+        if logical_pages(geometry, self.over_provisioning) == 0 {
+            let what = format!("is {}, leaves no logical page", self.over_provisioning);
+            return Err(ConfigError { key: "over_provisioning", what });
+        }
+        Ok(())
+    }
+}
+
+/// Logical pages of a drive: what over-provisioning leaves, and never so many that garbage collection could
+/// get stuck.
+///
+/// Each unit has one clean block in reserve, one open for the host, and one open for copies. If no more pages
+/// are valid than the other blocks hold, then some full block of some unit has a page to gain.
+pub fn logical_pages(geometry: &Geometry, over_provisioning: f64) -> u32 {
+    const WORKING_BLOCKS: u32 = 3;
+    let offered = (geometry.pages() as f64 * (1.0 - over_provisioning)) as u64;
+    let usable_blocks = geometry.blocks_per_unit().saturating_sub(WORKING_BLOCKS);
+    let usable = u64::from(geometry.units()) * u64::from(usable_blocks) * u64::from(geometry.pages_per_block);
+    offered.min(usable) as u32
+}
+
+/// What the FTL has done and has left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FtlStatistics {
+    /// Logical pages that hold something.
+    pub live_pages: u64,
+    /// Blocks ready to be written.
+    pub clean_blocks: u64,
+    /// Blocks that garbage collection has emptied.
+    pub collected_blocks: u64,
+    /// Pages that it has copied.
+    pub copied_pages: u64,
+    /// Pages that it found unreadable.
+    pub lost_pages: u64,
+    /// Fewest and most erases of any block.
+    pub erases: (u32, u32),
+}
+
+/// A write between its call and its end.
+#[derive(Default)]
+struct Writing {
+    /// It has its sequence number, and its program is queued.
+    numbered: bool,
+    /// The page was trimmed after the call: what is written is not wanted any more.
+    trimmed: bool,
+}
+
+/// Two pages with the same version of a logical page: a copy whose source was not erased when the power went.
+#[derive(Clone, Copy)]
+struct Twin {
+    lpa: Lpa,
+    /// The one in the map.
+    mapped: Ppa,
+    other: Ppa,
+}
+
+struct Core {
+    flash: FlashPort,
+    geometry: Geometry,
+    policy: Box<dyn VictimPolicy>,
+    logical_pages: u32,
+    map: TaskCell<PageMap>,
+    blocks: TaskCell<Blocks>,
+    /// By page and ticket, so those of one page in the order of their calls. A page buffer has a handful of
+    /// them open, a host that writes blocks thousands.
+    writing: TaskCell<BTreeMap<(Lpa, u64), Writing>>,
+    next_ticket: Cell<u64>,
+    /// The last one given out.
+    sequence: Cell<u64>,
+    /// Writes that found no page.
+    space: WaitQueue,
+    /// Whoever waits for the end of a write of the same page.
+    written: WaitQueue,
+    /// Collectors that wait for readers.
+    unpinned: WaitQueue,
+    live_pages: Cell<u64>,
+    collected_blocks: Cell<u64>,
+    copied_pages: Cell<u64>,
+    lost_pages: Cell<u64>,
+    twins: TaskCell<Vec<Twin>>,
+}
+
+/// Handle to the FTL of one drive; clones are the same FTL.
+#[derive(Clone)]
+pub struct Ftl(Rc<Core>);
+
+impl Ftl {
+    /// The FTL of a fresh drive: every block of `flash` is erased.
+    ///
+    /// Panics when `config` does not pass [`FtlConfig::check`].
+    pub fn new(flash: FlashPort, config: &FtlConfig) -> Ftl {
+        Ftl::build(flash, config, State::Clean)
+    }
+
+    /// The same over the flash of a drive that was switched off or lost its power. Reads the header of every
+    /// programmed page (purpose `recovery`), all units at the same time, and calls `found` for every logical
+    /// page that has content, in order, with the kind and tag it was last written with.
+    ///
+    /// What a trim had taken away before may be found again.
+    pub fn recover(
+        flash: FlashPort,
+        config: &FtlConfig,
+        found: &mut dyn FnMut(Lpa, u8, &[u8; TAG_BYTES]),
+    ) -> Ftl {
+        let ftl = Ftl::build(flash, config, State::Dirty);
+        recovery::rebuild(&ftl, found);
+        ftl
+    }
+
+    fn build(flash: FlashPort, config: &FtlConfig, state: State) -> Ftl {
+        let geometry = *flash.geometry();
+        config.check(&geometry).expect("an FTL configuration is checked when it is loaded");
+        let policy = victim::kind(&config.victim).expect("the victim policy was checked");
+        let logical_pages = logical_pages(&geometry, config.over_provisioning);
+        let queue = || WaitQueue::new(flash.sim());
+        Ftl(Rc::new(Core {
+            geometry,
+            policy: (policy.build)(),
+            logical_pages,
+            map: TaskCell::new(PageMap::new(logical_pages, geometry.pages())),
+            blocks: TaskCell::new(Blocks::new(&geometry, config.gc_low_blocks, state)),
+            writing: TaskCell::default(),
+            next_ticket: Cell::new(0),
+            sequence: Cell::new(0),
+            space: queue(),
+            written: queue(),
+            unpinned: queue(),
+            live_pages: Cell::new(0),
+            collected_blocks: Cell::new(0),
+            copied_pages: Cell::new(0),
+            lost_pages: Cell::new(0),
+            twins: TaskCell::default(),
+            flash,
+        }))
+    }
+
+    /// Logical pages there are: addresses 0 up to this number.
+    pub fn logical_pages(&self) -> u32 {
+        self.0.logical_pages
+    }
+
+    /// Data bytes of a page.
+    pub fn page_bytes(&self) -> u32 {
+        self.0.geometry.page_bytes
+    }
+
+    /// The flash below.
+    pub fn flash(&self) -> &FlashPort {
+        &self.0.flash
+    }
+
+    /// Does `lpa` have content?
+    pub fn is_mapped(&self, lpa: Lpa) -> bool {
+        self.0.lookup(lpa).is_some()
+    }
+
+    /// The content of `lpa` when the read begins. [`Status::UNRECOVERED_ERROR`] if it has none or it is
+    /// damaged.
+    pub fn read(&self, lpa: Lpa, purpose: Purpose) -> Result<Rc<Region>, Status> {
+        let core = &*self.0;
+        let ppa = core.lookup(lpa).ok_or(Status::UNRECOVERED_ERROR)?;
+        let _pin = Pin::on(core, core.geometry.block_of(ppa));
+        match core.flash.read(ppa, purpose) {
+            Ok((data, spare)) if !spare.lost => Ok(data.into_region()),
+            _ => Err(Status::UNRECOVERED_ERROR),
+        }
+    }
+
+    /// Gives `lpa` new content; done when it is on flash. `kind` (not 0) and `tag` are kept beside it.
+    ///
+    /// Waits for garbage collection only if no unit has room. Panics when `lpa` is not below
+    /// [`Ftl::logical_pages`].
+    pub fn write(&self, lpa: Lpa, data: Rc<Region>, kind: u8, tag: [u8; TAG_BYTES], purpose: Purpose) {
+        let core = &*self.0;
+        assert!(lpa.0 < core.logical_pages, "logical page {} of {}", lpa.0, core.logical_pages);
+        assert!(kind != 0, "page kind 0 is reserved");
+        if !core.flash.is_enabled() {
+            return;
+        }
+        let ticket = core.enter(lpa);
+        while core.is_behind(lpa, ticket) {
+            core.written.wait();
+        }
+        let Some(place) = self.take_page(lpa, ticket) else {
+            core.leave(lpa, ticket);
+            return;
+        };
+        // From here to the program nothing is awaited: pages of a block are queued in order.
+        core.number(lpa, ticket);
+        let sequence = core.next_sequence();
+        let block_erases = core.blocks.borrow_mut().of(place).erases;
+        let spare = Spare { block_erases, ..Spare::new(kind, lpa.0.into(), sequence, tag) };
+        core.flash.program(place, data.into(), spare, purpose);
+        core.blocks.borrow_mut().programmed(place, sequence);
+        if core.leave(lpa, ticket) {
+            core.discard(place);
+        } else {
+            core.blocks.borrow_mut().of(place).live += 1;
+            core.remap(lpa, Some(place));
+        }
+        if !core.space.is_empty() {
+            core.space.wake_all();
+        }
+    }
+
+    /// A page for the write of `lpa` with `ticket`; `None` if it is not wanted any more.
+    fn take_page(&self, lpa: Lpa, ticket: u64) -> Option<Ppa> {
+        let core = &*self.0;
+        loop {
+            if core.is_trimmed(lpa, ticket) {
+                return None;
+            }
+            let place = core.blocks.borrow_mut().take_host_page();
+            if let Some(place) = place {
+                if core.geometry.page_of(place) == 0 {
+                    self.kick(core.geometry.unit_of(core.geometry.block_of(place)), false);
+                }
+                return Some(place);
+            }
+            for unit in 0..core.geometry.units() {
+                self.kick(unit, true);
+            }
+            let improves = core.blocks.borrow().may_improve();
+            assert!(improves, "no block can be emptied, with {} pages live", core.live_pages.get());
+            core.space.wait();
+        }
+    }
+
+    /// Takes the content of `lpa` away. A write of it that is under way will leave nothing either.
+    pub fn trim(&self, lpa: Lpa) {
+        let core = &*self.0;
+        for (_, writing) in core.writing.borrow_mut().range_mut((lpa, 0)..=(lpa, u64::MAX)) {
+            writing.trimmed = true;
+        }
+        core.remap(lpa, None);
+        if !core.space.is_empty() {
+            core.space.wake_all();
+        }
+    }
+
+    /// What it has done and has left. Walks over all blocks.
+    pub fn statistics(&self) -> FtlStatistics {
+        let core = &*self.0;
+        let blocks = core.blocks.borrow();
+        let erases = || blocks.iter().map(|block| block.erases);
+        FtlStatistics {
+            live_pages: core.live_pages.get(),
+            clean_blocks: blocks.clean() as u64,
+            collected_blocks: core.collected_blocks.get(),
+            copied_pages: core.copied_pages.get(),
+            lost_pages: core.lost_pages.get(),
+            erases: (erases().min().unwrap_or(0), erases().max().unwrap_or(0)),
+        }
+    }
+}
+
+impl Core {
+    fn lookup(&self, lpa: Lpa) -> Option<Ppa> {
+        if lpa.0 < self.logical_pages { self.map.borrow().get(lpa) } else { None }
+    }
+
+    fn next_sequence(&self) -> u64 {
+        self.sequence.set(self.sequence.get() + 1);
+        self.sequence.get()
+    }
+
+    /// Moves `lpa` to `place`, or to nowhere, and lets go of the page it had.
+    fn remap(&self, lpa: Lpa, place: Option<Ppa>) {
+        let old = self.map.borrow_mut().set(lpa, place);
+        let live = self.live_pages.get() + u64::from(place.is_some()) - u64::from(old.is_some());
+        self.live_pages.set(live);
+        if let Some(old) = old {
+            self.blocks.borrow_mut().of(old).live -= 1;
+            self.discard(old);
+        }
+    }
+
+    /// Nobody will read `ppa` again, unless somebody is doing so now.
+    fn discard(&self, ppa: Ppa) {
+        if self.blocks.borrow_mut().of(ppa).pins == 0 {
+            self.flash.discard(ppa);
+        }
+    }
+
+    fn enter(&self, lpa: Lpa) -> u64 {
+        let ticket = self.next_ticket.get();
+        self.next_ticket.set(ticket + 1);
+        self.writing.borrow_mut().insert((lpa, ticket), Writing::default());
+        ticket
+    }
+
+    /// Ends a write; tells whether it was trimmed.
+    fn leave(&self, lpa: Lpa, ticket: u64) -> bool {
+        let ended = self.writing.borrow_mut().remove(&(lpa, ticket)).expect("the write has entered");
+        if !self.written.is_empty() {
+            self.written.wake_all();
+        }
+        ended.trimmed
+    }
+
+    /// Does an earlier write of the same page go first?
+    fn is_behind(&self, lpa: Lpa, ticket: u64) -> bool {
+        self.writing.borrow().range((lpa, 0)..(lpa, ticket)).next().is_some()
+    }
+
+    fn is_trimmed(&self, lpa: Lpa, ticket: u64) -> bool {
+        self.writing.borrow().get(&(lpa, ticket)).is_some_and(|writing| writing.trimmed)
+    }
+
+    fn number(&self, lpa: Lpa, ticket: u64) {
+        let mut writing = self.writing.borrow_mut();
+        writing.get_mut(&(lpa, ticket)).expect("the write has entered").numbered = true;
+    }
+
+    /// Is a write of `lpa` that has its sequence number under way?
+    fn is_numbered(&self, lpa: Lpa) -> bool {
+        self.writing.borrow().range((lpa, 0)..=(lpa, u64::MAX)).any(|(_, writing)| writing.numbered)
+    }
+}
+
+/// Holds on to a block: it is not erased, and no page of it is discarded.
+struct Pin<'a> {
+    core: &'a Core,
+    block: BlockId,
+}
+
+impl<'a> Pin<'a> {
+    fn on(core: &'a Core, block: BlockId) -> Pin<'a> {
+        core.blocks.borrow_mut().block_mut(block).pins += 1;
+        Pin { core, block }
+    }
+}
+
+impl Drop for Pin<'_> {
+    fn drop(&mut self) {
+        if self.core.flash.sim().halted() {
+            return;
+        }
+        let mut blocks = self.core.blocks.borrow_mut();
+        let entry = blocks.block_mut(self.block);
+        entry.pins -= 1;
+        if entry.pins == 0 {
+            drop(blocks);
+            self.core.unpinned.wake_all();
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! After power-on: map, block table and sequence number out of the headers of all programmed pages.
+//!
+//! * The highest sequence number of a logical page wins. Two pages with the same number hold the same
+//!   content; the other one is remembered as a twin (see [`super::gc`]).
+//! * A page whose header cannot be read was in flight when the power went (nobody was told that it was
+//!   written), or its block was being erased. It counts as programmed and holds nothing.
+//! * A block is read up to its first erased page. Nothing is written behind it: an interrupted erase can
+//!   leave pages that only look erased. For the same reason a block without valid pages, even one that looks
+//!   erased, is erased before it is used; collectors do that unit by unit as blocks are needed.
+//! * Erase counts come with the headers. A block without any gets the mean of the others.
+//!
+//! While it runs it needs 88 B for every logical page with content.
+
+use std::rc::Rc;
+
+use kvdrive_sim::TaskCell;
+
+use super::{Ftl, Lpa, Twin};
+use crate::spare::TAG_BYTES;
+use crate::{BlockId, FlashPort, Ppa, Purpose, ReadError, Spare};
+
+/// No drive has written so many pages, or erased a block so often: a header that says so is nobody's, and
+/// numbers go on from the others.
+const MOST_PAGES_WRITTEN: u64 = 1 << 60;
+const MOST_ERASES: u32 = 1 << 31;
+
+/// What the scan has found so far. Does not depend on the order in which pages are seen.
+#[derive(Default)]
+struct Findings {
+    logical_pages: u32,
+    /// Index + 1 into `winners`, by logical page.
+    index: Vec<u32>,
+    winners: Vec<(Ppa, Spare)>,
+    /// Logical page, sequence number, and the page that did not win, with a number that at that time was as
+    /// high.
+    ties: Vec<(Lpa, u64, Ppa)>,
+    /// By block, if a header was read in it: erase count and highest sequence number.
+    blocks: Vec<Option<(u32, u64)>>,
+    sequence: u64,
+}
+
+impl Findings {
+    fn note(&mut self, block: BlockId, ppa: Ppa, spare: Spare) {
+        if spare.sequence >= MOST_PAGES_WRITTEN || spare.block_erases >= MOST_ERASES {
+            return;
+        }
+        self.sequence = self.sequence.max(spare.sequence);
+        let (erases, youngest) = self.blocks[block.0 as usize].unwrap_or_default();
+        self.blocks[block.0 as usize] = Some((erases.max(spare.block_erases), youngest.max(spare.sequence)));
+        if spare.lpa >= u64::from(self.logical_pages) {
+            return;
+        }
+        let lpa = Lpa(spare.lpa as u32);
+        let index = &mut self.index[lpa.0 as usize];
+        if *index == 0 {
+            self.winners.push((ppa, spare));
+            *index = self.winners.len() as u32;
+            return;
+        }
+        let best = &mut self.winners[*index as usize - 1];
+        if spare.sequence < best.1.sequence {
+            return;
+        }
+        let mut loser = ppa;
+        if spare.sequence > best.1.sequence || ppa < best.0 {
+            loser = best.0;
+            let tied = spare.sequence == best.1.sequence;
+            *best = (ppa, spare);
+            if !tied {
+                return;
+            }
+        }
+        self.ties.push((lpa, spare.sequence, loser));
+    }
+}
+
+/// Fills an FTL in which nothing is known, and calls `found` for every logical page with content.
+pub(super) fn rebuild(ftl: &Ftl, found: &mut dyn FnMut(Lpa, u8, &[u8; TAG_BYTES])) {
+    let core = &*ftl.0;
+    let findings = Rc::new(TaskCell::new(Findings {
+        logical_pages: core.logical_pages,
+        index: vec![0; core.logical_pages as usize],
+        winners: Vec::new(),
+        ties: Vec::new(),
+        blocks: vec![None; core.geometry.blocks() as usize],
+        sequence: 0,
+    }));
+    let scan = |unit| {
+        let (flash, findings) = (core.flash.clone(), findings.clone());
+        core.flash.sim().spawn(move || scan_unit(flash, unit, findings))
+    };
+    let scans: Vec<_> = (0..core.geometry.units()).map(scan).collect();
+    for scan in scans {
+        scan.join();
+    }
+    let findings = findings.take();
+    core.sequence.set(findings.sequence);
+    adopt(ftl, &findings);
+    for index in findings.index.iter().filter(|index| **index > 0) {
+        let (_, spare) = &findings.winners[*index as usize - 1];
+        found(Lpa(spare.lpa as u32), spare.kind, &spare.tag);
+    }
+    for unit in 0..core.geometry.units() {
+        ftl.kick(unit, false);
+    }
+}
+
+fn scan_unit(flash: FlashPort, unit: u32, findings: Rc<TaskCell<Findings>>) {
+    let geometry = *flash.geometry();
+    for index in 0..geometry.blocks_per_unit() {
+        let block = geometry.block_of_unit(unit, index);
+        for page in 0..geometry.pages_per_block {
+            let ppa = geometry.ppa(block, page);
+            match flash.read_spare(ppa, Purpose::Recovery) {
+                Ok(spare) => findings.borrow_mut().note(block, ppa, spare),
+                Err(ReadError::Damaged) => {}
+                Err(ReadError::Erased) => break,
+            }
+        }
+    }
+}
+
+/// Takes over what was found.
+fn adopt(ftl: &Ftl, findings: &Findings) {
+    let core = &*ftl.0;
+    let mut map = core.map.borrow_mut();
+    let mut blocks = core.blocks.borrow_mut();
+    for (ppa, spare) in &findings.winners {
+        map.set(Lpa(spare.lpa as u32), Some(*ppa));
+        blocks.of(*ppa).live += 1;
+    }
+    core.live_pages.set(findings.winners.len() as u64);
+    let winner = |lpa: Lpa| &findings.winners[findings.index[lpa.0 as usize] as usize - 1];
+    let twins = findings.ties.iter().filter(|(lpa, sequence, _)| winner(*lpa).1.sequence == *sequence);
+    *core.twins.borrow_mut() =
+        twins.map(|(lpa, _, other)| Twin { lpa: *lpa, mapped: winner(*lpa).0, other: *other }).collect();
+    let known = || findings.blocks.iter().flatten();
+    let mean = known().map(|(erases, _)| u64::from(*erases)).sum::<u64>() / known().count().max(1) as u64;
+    for (number, block) in findings.blocks.iter().enumerate() {
+        let id = BlockId(number as u32);
+        let entry = blocks.block_mut(id);
+        (entry.erases, entry.youngest) = block.unwrap_or((mean as u32, 0));
+        blocks.settle(id);
+    }
+}

@@ -1,0 +1,524 @@
+//! Medium `file`: pages at fixed places of an image file. It survives the end of the program at any
+//! instruction.
+//!
+//! ```text
+//!   0              4096                     4096 + block_bytes
+//!   +--------------+------------------------+------------------------+---
+//!   | head, twice  | block 0                | block 1                | ...
+//!   +--------------+------------------------+------------------------+---
+//!   head:   "KVDRFILE" | version u32 | geometry 7 x u32 | check u64
+//!           | identity of the drive 16 B | check u64                       at 0 and at 2048
+//!   moment: begun u64 | checkpoint u64 | groups u64 | check u64            at 1024 and at 3072
+//!   block:  pages x [header 88 B | header 88 B], rounded up to 4096 | page 0 | page 1 | ...
+//! ```
+//!
+//! The file is as long as its last programmed block and has holes where nothing was programmed.
+//!
+//! *When is a page programmed?* When one of its two headers fits. Data is written before its headers, so
+//! whoever finds the headers finds the data; a program killed in between leaves a page that still reads as
+//! erased. Erasing fills the headers of a block with zeros and leaves the data. A page is erased when both
+//! its headers are all zero.
+//!
+//! *The moment* says how far the protected image beside it had come ([`crate::power::file_log`]): by it files
+//! of different moments are told apart. Both copies are written at a checkpoint, one of them at every group
+//! of records, by turns: what damages one leaves the other, which is one group older.
+//!
+//! *`sync`*: waits for the machine's storage between data and headers, and after the headers, so that the
+//! same holds when the machine loses power; of a new file for its folder, too.
+//!
+//! *What the machine refuses*: a page that cannot be read is damaged. When something cannot be written (disk
+//! full, I/O error) the file stays as it is then, and later changes are kept in memory
+//! ([`crate::power::machine_file`]).
+
+use std::fs::{OpenOptions, TryLockError};
+use std::io::ErrorKind;
+use std::ops::Range;
+use std::path::Path;
+use std::rc::Rc;
+
+use kvdrive_content::Region;
+use kvdrive_sim::TaskCell;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::data::PageData;
+use super::image::{GEOMETRY_KEYS, geometry_bytes, geometry_fields};
+use super::{ImageError, Media, MediaKind, MediaOptions, MediaPage, Opened};
+use crate::geometry::{BlockId, Geometry, Ppa};
+use crate::identity::{IDENTITY_BYTES, Identity};
+use crate::power::machine_file::{self, MachineFile, Shadow, WriteProtection};
+use crate::spare::{SPARE_USED_BYTES, Spare, data_check};
+
+/// The row of `file` in [`super::MEDIA`].
+pub const KIND: MediaKind = MediaKind {
+    name: "file",
+    origin: "an image file; survives the end of the program, with sync also that of the machine",
+    has_file: true,
+    open,
+    from_image,
+};
+
+const MAGIC: &[u8; 8] = b"KVDRFILE";
+const VERSION: u32 = 2;
+const HEAD_BYTES: u64 = 4096;
+const SECOND_HEAD_AT: usize = 2048;
+/// Where an image file has its moment, twice.
+pub(crate) const MOMENTS_AT: [u64; 2] = [1024, 3072];
+const MOMENT_BYTES: usize = 32;
+/// Page data starts at a multiple of this, so that it lies in whole pages of the file system.
+const ALIGN: u64 = 4096;
+/// What a torn header holds.
+const UNREADABLE: u8 = 0xA5;
+
+/// Where the bytes of the layout are.
+enum Backing {
+    /// In a file, and when that takes no more, in its shadow.
+    File {
+        file: MachineFile,
+        sync: bool,
+        protection: WriteProtection,
+        shadow: Shadow,
+        /// What could not be read once. It is not read again before it is written, so that a page which
+        /// recovery took for damaged does not come back.
+        unreadable: TaskCell<Vec<Range<u64>>>,
+    },
+    /// In memory: an image, or a fork.
+    Memory(TaskCell<Vec<u8>>),
+}
+
+impl Backing {
+    fn bytes(&self) -> u64 {
+        match self {
+            // A length that cannot be had says nothing of where pages end.
+            Backing::File { file, shadow, .. } => file.bytes().unwrap_or(u64::MAX).max(shadow.end()),
+            Backing::Memory(bytes) => bytes.borrow().len() as u64,
+        }
+    }
+
+    /// Fills `out` from byte `at` on; what lies beyond the end reads as zero. What cannot be read is not
+    /// tried again.
+    fn read_at(&self, at: u64, out: &mut [u8]) -> std::io::Result<()> {
+        let read = self.look_at(at, out);
+        if let (Err(_), Backing::File { unreadable, .. }) = (&read, self) {
+            let range = at..at + out.len() as u64;
+            let mut unreadable = unreadable.borrow_mut();
+            if !unreadable.contains(&range) {
+                unreadable.push(range);
+            }
+        }
+        read
+    }
+
+    /// As [`Backing::read_at`], of more than somebody will need: a part of it may be read.
+    fn look_at(&self, at: u64, out: &mut [u8]) -> std::io::Result<()> {
+        match self {
+            Backing::File { file, shadow, unreadable, .. } => {
+                let end = at + out.len() as u64;
+                let is_known = unreadable.borrow().iter().any(|known| at < known.end && known.start < end);
+                let read = if is_known { Err(ErrorKind::Other.into()) } else { file.read_at(at, out) };
+                if shadow.read_over(at, out) { Ok(()) } else { read }
+            }
+            Backing::Memory(bytes) => {
+                out.fill(0);
+                let bytes = bytes.borrow();
+                let from = (at as usize).min(bytes.len());
+                let count = out.len().min(bytes.len() - from);
+                out[..count].copy_from_slice(&bytes[from..from + count]);
+                Ok(())
+            }
+        }
+    }
+
+    fn write_at(&self, at: u64, data: &[u8]) {
+        match self {
+            Backing::File { file, protection, shadow, unreadable, .. } => {
+                let end = at + data.len() as u64;
+                unreadable.borrow_mut().retain(|known| known.start < at || end < known.end);
+                if !protection.is_on() {
+                    match file.write_at(at, data) {
+                        Ok(()) => return,
+                        Err(error) => protection.turn_on(file.path(), "cannot be written", &error),
+                    }
+                }
+                shadow.write_at(file, at, data);
+            }
+            Backing::Memory(bytes) => {
+                let mut bytes = bytes.borrow_mut();
+                let end = at as usize + data.len();
+                if bytes.len() < end {
+                    bytes.resize(end, 0);
+                }
+                bytes[at as usize..end].copy_from_slice(data);
+            }
+        }
+    }
+
+    /// Waits until everything written is on the machine's storage, if that was asked for.
+    fn settle(&self) {
+        if let Backing::File { file, sync: true, protection, .. } = self
+            && !protection.is_on()
+            && let Err(error) = file.sync()
+        {
+            protection.turn_on(file.path(), "cannot be synced", &error);
+        }
+    }
+
+    fn protection(&self) -> WriteProtection {
+        match self {
+            Backing::File { protection, .. } => protection.clone(),
+            Backing::Memory(_) => WriteProtection::default(),
+        }
+    }
+}
+
+/// Pages in the layout of an image file.
+pub struct FileMedia {
+    geometry: Geometry,
+    identity: Identity,
+    backing: Backing,
+    /// Bytes before the first page of a block.
+    table_bytes: u64,
+    block_bytes: u64,
+    /// A page on its way to the file.
+    scratch: Vec<u8>,
+}
+
+/// The part of a head that all drives of a geometry have.
+fn make(geometry: &Geometry) -> Vec<u8> {
+    let mut make = MAGIC.to_vec();
+    make.extend_from_slice(&VERSION.to_le_bytes());
+    make.extend_from_slice(&geometry_bytes(geometry));
+    let check = xxh3_64(&make);
+    make.extend_from_slice(&check.to_le_bytes());
+    make
+}
+
+fn head(geometry: &Geometry, identity: Identity) -> Vec<u8> {
+    let mut head = make(geometry);
+    head.extend_from_slice(&identity.to_bytes());
+    let check = xxh3_64(&head);
+    head.extend_from_slice(&check.to_le_bytes());
+    head
+}
+
+/// Whose head begins `bytes`; `None` if it is not one of a drive of this geometry.
+fn identity_in(geometry: &Geometry, bytes: &[u8]) -> Option<Identity> {
+    let identity = bytes.get(make(geometry).len()..)?.first_chunk::<IDENTITY_BYTES>()?;
+    let identity = Identity::from_bytes(*identity);
+    bytes.starts_with(&head(geometry, identity)).then_some(identity)
+}
+
+/// Was the maker of a file that begins with `block` killed before it had written its first head?
+fn is_unfinished(geometry: &Geometry, block: &[u8]) -> bool {
+    let (make, written) = (make(geometry), trimmed(block));
+    let common = make.len().min(written.len());
+    written.len() <= head(geometry, Identity::default()).len() && written[..common] == make[..common]
+}
+
+fn open(geometry: &Geometry, options: &MediaOptions) -> Opened {
+    let path = options.path.as_deref().ok_or_else(|| ImageError::whole("medium file needs a path"))?;
+    let file = open_file(path).map_err(|error| ImageError::whole(error.to_string()).at(path))?;
+    let protection = WriteProtection::default();
+    if options.sync
+        && let Err(error) = machine_file::sync_folder(path)
+    {
+        protection.turn_on(path, "cannot be synced", &error);
+    }
+    let (shadow, unreadable) = (Shadow::default(), TaskCell::default());
+    let backing = Backing::File { file, sync: options.sync, protection, shadow, unreadable };
+    Ok(Box::new(FileMedia::on(geometry, backing, options.identity).map_err(|error| error.at(path))?))
+}
+
+/// The file is this drive's alone until it is closed, also by a kill.
+fn open_file(path: &Path) -> std::io::Result<MachineFile> {
+    let mut options = OpenOptions::new();
+    let file = MachineFile::open(path, options.read(true).write(true).create(true).truncate(false))?;
+    match file.file().try_lock() {
+        Ok(()) if !file.file().metadata()?.is_file() => Err(std::io::Error::other("is no regular file")),
+        Ok(()) => Ok(file),
+        Err(TryLockError::Error(error)) => Err(error),
+        Err(TryLockError::WouldBlock) => Err(std::io::Error::other("another drive has this image")),
+    }
+}
+
+/// How far a protected image had come: what it is compared with when a drive comes up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Moment {
+    /// Its newest finished checkpoint; 0 before the first one.
+    pub checkpoint: u64,
+    /// Groups of records behind that.
+    pub groups: u64,
+    /// The checkpoint that was begun last: this one, or the next.
+    pub begun: u64,
+}
+
+impl Moment {
+    fn record(&self) -> [u8; MOMENT_BYTES] {
+        let mut record = [0; MOMENT_BYTES];
+        for (at, number) in [self.begun, self.checkpoint, self.groups].into_iter().enumerate() {
+            record[8 * at..8 * at + 8].copy_from_slice(&number.to_le_bytes());
+        }
+        let check = xxh3_64(&record[..MOMENT_BYTES - 8]);
+        record[MOMENT_BYTES - 8..].copy_from_slice(&check.to_le_bytes());
+        record
+    }
+
+    fn of_record(record: &[u8; MOMENT_BYTES]) -> Option<Moment> {
+        let [begun, checkpoint, groups] =
+            [0, 8, 16].map(|at| u64::from_le_bytes(record[at..at + 8].try_into().expect("8 bytes")));
+        let moment = Moment { checkpoint, groups, begun };
+        (*record == moment.record()).then_some(moment)
+    }
+}
+
+/// Where an image file keeps its moment.
+pub struct MomentCell(MachineFile);
+
+impl MomentCell {
+    /// That of the image file at `path`.
+    pub fn of(path: &Path) -> std::io::Result<MomentCell> {
+        MachineFile::open(path, OpenOptions::new().read(true).write(true)).map(MomentCell)
+    }
+
+    /// The newest moment it holds: the beginning, if none was ever written. `None` when what was written is
+    /// damaged.
+    pub fn read(&self) -> std::io::Result<Option<Moment>> {
+        let mut newest = None;
+        let mut is_written = false;
+        for at in MOMENTS_AT {
+            let mut record = [0; MOMENT_BYTES];
+            self.0.read_at(at, &mut record)?;
+            is_written |= record != [0; MOMENT_BYTES];
+            newest = newest.max(Moment::of_record(&record));
+        }
+        Ok(if is_written { newest } else { Some(Moment::default()) })
+    }
+
+    /// A checkpoint begins or has ended. With `sync` this is on the machine's storage when it returns.
+    pub fn write(&self, moment: &Moment, sync: bool) -> std::io::Result<()> {
+        MOMENTS_AT.iter().try_for_each(|at| self.0.write_at(*at, &moment.record()))?;
+        if sync { self.0.sync() } else { Ok(()) }
+    }
+
+    /// One more group has been written. Survives the end of the program.
+    pub fn step(&self, moment: &Moment) -> std::io::Result<()> {
+        self.0.write_at(MOMENTS_AT[(moment.groups % 2) as usize], &moment.record())
+    }
+}
+
+fn from_image(geometry: &Geometry, bytes: &[u8]) -> Opened {
+    let backing = Backing::Memory(TaskCell::new(bytes.to_vec()));
+    Ok(Box::new(FileMedia::on(geometry, backing, Identity::default())?))
+}
+
+impl FileMedia {
+    /// What is on `backing`, or a new drive `new` if nothing is.
+    fn on(geometry: &Geometry, backing: Backing, new: Identity) -> Result<FileMedia, ImageError> {
+        let mut block = vec![0; HEAD_BYTES as usize];
+        let unreadable =
+            |error: std::io::Error| ImageError::new(0, format!("the head cannot be read: {error}"));
+        backing.read_at(0, &mut block).map_err(unreadable)?;
+        let found = [0, SECOND_HEAD_AT].into_iter().find_map(|at| identity_in(geometry, &block[at..]));
+        if let Some(identity) = found {
+            return Ok(FileMedia::layout(geometry, backing, identity));
+        }
+        // A new file, or one whose maker was killed before it had written its heads and thus anything else.
+        if backing.bytes() <= HEAD_BYTES && is_unfinished(geometry, &block) {
+            let media = FileMedia::layout(geometry, backing, new);
+            let head = head(geometry, new);
+            block.fill(0);
+            block[..head.len()].copy_from_slice(&head);
+            block[SECOND_HEAD_AT..SECOND_HEAD_AT + head.len()].copy_from_slice(&head);
+            media.backing.write_at(0, &block);
+            media.backing.settle();
+            if let Some(failure) = media.backing.protection().reason() {
+                return Err(ImageError::whole(failure.what.clone()));
+            }
+            return Ok(media);
+        }
+        Err(FileMedia::refuse(geometry, &block))
+    }
+
+    /// Why `block`, the beginning of a file, is not that of a drive of `geometry`.
+    fn refuse(geometry: &Geometry, block: &[u8]) -> ImageError {
+        let fields = geometry_fields(geometry);
+        let size = MAGIC.len() + 4 + 4 * fields.len();
+        for at in [0, SECOND_HEAD_AT] {
+            let (body, check) = block[at..at + size + 8].split_at(size);
+            if !body.starts_with(MAGIC) || *check != xxh3_64(body).to_le_bytes()[..8] {
+                continue;
+            }
+            let mut numbers = body[MAGIC.len()..]
+                .chunks_exact(4)
+                .map(|number| u32::from_le_bytes(number.try_into().expect("4 bytes")));
+            let version = numbers.next().expect("the head has it");
+            if version != VERSION {
+                return ImageError::whole(format!(
+                    "an image of version {version}; this program reads version {VERSION}: take another path"
+                ));
+            }
+            let names = GEOMETRY_KEYS.iter().zip(numbers).zip(fields);
+            let others = names.filter(|((_, of_image), configured)| of_image != configured);
+            let others = others.map(|((key, of_image), configured)| {
+                format!("flash.{key} {of_image} instead of {configured}")
+            });
+            return ImageError::whole(format!(
+                "a drive of another geometry, {}: set that, or take another path",
+                others.collect::<Vec<_>>().join(", ")
+            ));
+        }
+        ImageError::new(0, "this is no image file of a drive; take another path")
+    }
+
+    fn layout(geometry: &Geometry, backing: Backing, identity: Identity) -> FileMedia {
+        let pages = u64::from(geometry.pages_per_block);
+        let table_bytes = (pages * SPARE_USED_BYTES as u64).next_multiple_of(ALIGN);
+        let block_bytes = (table_bytes + pages * u64::from(geometry.page_bytes)).next_multiple_of(ALIGN);
+        FileMedia { geometry: *geometry, identity, backing, table_bytes, block_bytes, scratch: Vec::new() }
+    }
+
+    fn block_at(&self, block: BlockId) -> u64 {
+        HEAD_BYTES + u64::from(block.0) * self.block_bytes
+    }
+
+    fn header_at(&self, ppa: Ppa) -> u64 {
+        let page = u64::from(self.geometry.page_of(ppa));
+        self.block_at(self.geometry.block_of(ppa)) + page * SPARE_USED_BYTES as u64
+    }
+
+    fn data_at(&self, ppa: Ppa) -> u64 {
+        let page = u64::from(self.geometry.page_of(ppa));
+        self.block_at(self.geometry.block_of(ppa))
+            + self.table_bytes
+            + page * u64::from(self.geometry.page_bytes)
+    }
+
+    fn header(&self, ppa: Ppa) -> MediaPage<(Spare, u64)> {
+        let mut headers = [0; SPARE_USED_BYTES];
+        if self.backing.read_at(self.header_at(ppa), &mut headers).is_err() {
+            return MediaPage::Damaged;
+        }
+        match Spare::decode_pair(ppa, &headers) {
+            Some(found) => MediaPage::Programmed(found),
+            None if headers.iter().all(|byte| *byte == 0) => MediaPage::Erased,
+            None => MediaPage::Damaged,
+        }
+    }
+}
+
+fn trimmed(bytes: &[u8]) -> &[u8] {
+    let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    &bytes[..end]
+}
+
+impl Media for FileMedia {
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    fn read(&self, ppa: Ppa) -> MediaPage<PageData> {
+        let (_, check) = match self.header(ppa) {
+            MediaPage::Programmed(found) => found,
+            MediaPage::Erased => return MediaPage::Erased,
+            MediaPage::Damaged => return MediaPage::Damaged,
+        };
+        let mut data = vec![0; self.geometry.page_bytes as usize];
+        let is_read = self.backing.read_at(self.data_at(ppa), &mut data).is_ok();
+        if !is_read || data_check(ppa, &data) != check {
+            return MediaPage::Damaged;
+        }
+        MediaPage::Programmed(PageData::Region(Rc::new(Region::from_bytes(data))))
+    }
+
+    fn read_spare(&self, ppa: Ppa) -> MediaPage<Spare> {
+        match self.header(ppa) {
+            MediaPage::Programmed((spare, _)) => MediaPage::Programmed(spare),
+            MediaPage::Erased => MediaPage::Erased,
+            MediaPage::Damaged => MediaPage::Damaged,
+        }
+    }
+
+    fn protection(&self) -> WriteProtection {
+        self.backing.protection()
+    }
+
+    fn program(&mut self, ppa: Ppa, data: &PageData, spare: &Spare) {
+        self.scratch.resize(self.geometry.page_bytes as usize, 0);
+        data.copy_to(0, &mut self.scratch);
+        let header = spare.encode(ppa, data_check(ppa, &self.scratch));
+        let mut headers = [0; SPARE_USED_BYTES];
+        headers[..header.len()].copy_from_slice(&header);
+        headers[header.len()..].copy_from_slice(&header);
+        self.backing.write_at(self.data_at(ppa), &self.scratch);
+        self.backing.settle();
+        self.backing.write_at(self.header_at(ppa), &headers);
+        self.backing.settle();
+    }
+
+    fn erase(&mut self, block: BlockId) {
+        let headers = vec![0; self.geometry.pages_per_block as usize * SPARE_USED_BYTES];
+        self.backing.write_at(self.block_at(block), &headers);
+        self.backing.settle();
+    }
+
+    fn is_blank(&self) -> bool {
+        let end = self.backing.bytes();
+        let mut blocks =
+            (0..self.geometry.blocks()).map(BlockId).take_while(|block| self.block_at(*block) < end);
+        blocks.all(|block| self.programmed_pages(block) == 0)
+    }
+
+    fn programmed_pages(&self, block: BlockId) -> u32 {
+        if self.block_at(block) >= self.backing.bytes() {
+            return 0;
+        }
+        let mut headers = vec![0; self.geometry.pages_per_block as usize * SPARE_USED_BYTES];
+        if self.backing.look_at(self.block_at(block), &mut headers).is_err() {
+            // Which page it is that cannot be read: that one is not erased.
+            let pages = (0..self.geometry.pages_per_block).rev();
+            let last = pages.map(|page| self.geometry.ppa(block, page));
+            let last = last.into_iter().find(|ppa| self.header(*ppa) != MediaPage::Erased);
+            return last.map_or(0, |ppa| self.geometry.page_of(ppa) + 1);
+        }
+        let last = headers.iter().rposition(|byte| *byte != 0);
+        last.map_or(0, |last| (last / SPARE_USED_BYTES) as u32 + 1)
+    }
+
+    fn tear(&mut self, ppa: Ppa) {
+        self.backing.write_at(self.header_at(ppa), &[UNREADABLE; SPARE_USED_BYTES]);
+    }
+
+    /// One bit, in a byte that the page's address chooses.
+    fn flip(&mut self, ppa: Ppa) {
+        if let MediaPage::Programmed(_) = self.read(ppa) {
+            let at = self.data_at(ppa) + u64::from(ppa.0 % self.geometry.page_bytes);
+            let mut byte = [0];
+            // One that the machine cannot read is damaged already.
+            if self.backing.read_at(at, &mut byte).is_ok() {
+                self.backing.write_at(at, &[byte[0] ^ 1 << (ppa.0 % 8)]);
+            }
+        }
+    }
+
+    fn blank(&mut self, ppa: Ppa) {
+        self.backing.write_at(self.header_at(ppa), &[0; SPARE_USED_BYTES]);
+    }
+
+    fn fork(&self) -> Box<dyn Media> {
+        let image = Backing::Memory(TaskCell::new(self.image()));
+        Box::new(FileMedia::layout(&self.geometry, image, self.identity))
+    }
+
+    fn image(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.backing.bytes() as usize];
+        for (index, piece) in bytes.chunks_mut(ALIGN as usize).enumerate() {
+            if self.backing.read_at(index as u64 * ALIGN, piece).is_err() {
+                piece.fill(UNREADABLE); // neither erased nor a header
+            }
+        }
+        bytes
+    }
+}

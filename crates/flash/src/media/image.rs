@@ -1,0 +1,274 @@
+//! The image of a medium that lives in memory, as bytes. Numbers are little endian.
+//!
+//! ```text
+//!   head   "KVDMEDIA" | format u32 | geometry 7 x u32 | identity 16 B | blocks u32 | check u64
+//!   block  block u32 | pages u32 | pages x (state u8, data bytes u32) | check u64      the frame
+//!          pages x [header 88 B | header 88 B | data]                                 the content
+//!   block  ...                                   only blocks that are not erased, in order
+//!
+//!   state: 0 erased, 1 programmed, 2 torn (no content)
+//!   data, format 1 (bytes):  the page up to the last byte written; the rest is zero
+//!   data, format 2 (tags):   literal u32 | literal bytes | patterns u32 | patterns x (at u32, seed u64, offset u32, bytes u32)
+//! ```
+//!
+//! Head and frames carry checks of their own: an image whose frame is altered is refused with the place of
+//! it. Content is checked page by page with what the page's header says: altered data gives a page that is
+//! damaged, an altered header is read from its second copy, and a page that lost both is torn.
+
+use std::rc::Rc;
+
+use kvdrive_content::{Pattern, Placed, Region};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::ImageError;
+use super::memory::{Cell, Keep, Memory};
+use crate::geometry::{BlockId, Geometry, Ppa};
+use crate::identity::{IDENTITY_BYTES, Identity};
+use crate::spare::{SPARE_USED_BYTES, Spare, data_check};
+
+const MAGIC: &[u8; 8] = b"KVDMEDIA";
+const ERASED: u8 = 0;
+const PROGRAMMED: u8 = 1;
+const TORN: u8 = 2;
+/// Bytes of a page in the frame.
+const ROW_BYTES: usize = 5;
+
+/// How a page's data is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// As real bytes.
+    Bytes = 1,
+    /// As literal bytes and pattern descriptors.
+    Tags = 2,
+}
+
+/// Names of the [`geometry_fields`], as configurations have them.
+pub(super) const GEOMETRY_KEYS: [&str; 7] = [
+    "channels",
+    "dies_per_channel",
+    "planes",
+    "blocks_per_die",
+    "pages_per_block",
+    "page_bytes",
+    "spare_bytes",
+];
+
+pub(super) fn geometry_fields(geometry: &Geometry) -> [u32; 7] {
+    [
+        geometry.channels,
+        geometry.dies_per_channel,
+        geometry.planes,
+        geometry.blocks_per_die,
+        geometry.pages_per_block,
+        geometry.page_bytes,
+        geometry.spare_bytes,
+    ]
+}
+
+/// The geometry as bytes, for heads of images.
+pub(super) fn geometry_bytes(geometry: &Geometry) -> Vec<u8> {
+    geometry_fields(geometry).iter().flat_map(|field| field.to_le_bytes()).collect()
+}
+
+/// The whole content of `memory` as bytes.
+pub(super) fn write<K: Keep>(memory: &Memory<K>) -> Vec<u8> {
+    let used: Vec<usize> =
+        (0..memory.blocks.len()).filter(|block| !memory.blocks[*block].is_empty()).collect();
+    let mut out = Vec::new();
+    out.extend_from_slice(MAGIC);
+    out.extend_from_slice(&(K::FORMAT as u32).to_le_bytes());
+    out.extend_from_slice(&geometry_bytes(&memory.geometry));
+    out.extend_from_slice(&memory.identity.to_bytes());
+    out.extend_from_slice(&(used.len() as u32).to_le_bytes());
+    let check = xxh3_64(&out);
+    out.extend_from_slice(&check.to_le_bytes());
+    for block in used {
+        write_block(&mut out, memory, BlockId(block as u32));
+    }
+    out
+}
+
+fn write_block<K: Keep>(out: &mut Vec<u8>, memory: &Memory<K>, block: BlockId) {
+    let pages = &memory.blocks[block.0 as usize];
+    let mut frame = Vec::with_capacity(16 + pages.len() * ROW_BYTES);
+    let mut content = Vec::new();
+    frame.extend_from_slice(&block.0.to_le_bytes());
+    frame.extend_from_slice(&(pages.len() as u32).to_le_bytes());
+    for (page, cell) in pages.iter().enumerate() {
+        let ppa = memory.geometry.ppa(block, page as u32);
+        let (state, data_bytes) = match cell {
+            Cell::Blank => (ERASED, 0),
+            Cell::Torn => (TORN, 0),
+            Cell::Unreadable(spare) => (PROGRAMMED, write_page(&mut content, ppa, spare, None)),
+            Cell::Held(held) if held.has_data() => {
+                let data = encode_region(K::FORMAT, &held.data().into_region());
+                (PROGRAMMED, write_page(&mut content, ppa, &held.spare(), Some(data)))
+            }
+            Cell::Held(held) => (PROGRAMMED, write_page(&mut content, ppa, &held.spare(), None)),
+        };
+        frame.push(state);
+        frame.extend_from_slice(&data_bytes.to_le_bytes());
+    }
+    let check = xxh3_64(&frame);
+    out.extend_from_slice(&frame);
+    out.extend_from_slice(&check.to_le_bytes());
+    out.extend_from_slice(&content);
+}
+
+/// Writes a page's content and returns the length of its data. Data that is gone gets a check that does not
+/// fit.
+fn write_page(out: &mut Vec<u8>, ppa: Ppa, spare: &Spare, data: Option<Vec<u8>>) -> u32 {
+    let check = match &data {
+        Some(data) => data_check(ppa, data),
+        None => !data_check(ppa, &[]),
+    };
+    let header = spare.encode(ppa, check);
+    out.extend_from_slice(&header);
+    out.extend_from_slice(&header);
+    let data = data.unwrap_or_default();
+    out.extend_from_slice(&data);
+    data.len() as u32
+}
+
+fn encode_region(format: Format, data: &Region) -> Vec<u8> {
+    match format {
+        Format::Bytes => data.to_bytes(data.written_end()),
+        Format::Tags => {
+            let mut out = Vec::with_capacity(8 + data.literal().len() + data.patterns().len() * 20);
+            out.extend_from_slice(&(data.literal().len() as u32).to_le_bytes());
+            out.extend_from_slice(data.literal());
+            out.extend_from_slice(&(data.patterns().len() as u32).to_le_bytes());
+            for placed in data.patterns() {
+                out.extend_from_slice(&placed.at.to_le_bytes());
+                out.extend_from_slice(&placed.pattern.seed.to_le_bytes());
+                out.extend_from_slice(&placed.pattern.offset.to_le_bytes());
+                out.extend_from_slice(&placed.pattern.bytes.to_le_bytes());
+            }
+            out
+        }
+    }
+}
+
+/// Bytes from outside, taken from the front with their place.
+struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, count: usize) -> Result<&'a [u8], ImageError> {
+        let end = self.at.checked_add(count).filter(|end| *end <= self.bytes.len());
+        let end = end.ok_or_else(|| ImageError::new(self.at, "the image ends too early"))?;
+        let taken = &self.bytes[self.at..end];
+        self.at = end;
+        Ok(taken)
+    }
+
+    fn u32(&mut self) -> Result<u32, ImageError> {
+        Ok(u32::from_le_bytes(self.take(4)?.try_into().expect("4 bytes")))
+    }
+
+    fn u64(&mut self) -> Result<u64, ImageError> {
+        Ok(u64::from_le_bytes(self.take(8)?.try_into().expect("8 bytes")))
+    }
+
+    /// Compares the check that comes next with what lies from `from` to here.
+    fn check(&mut self, from: usize, what: &str) -> Result<(), ImageError> {
+        let expected = xxh3_64(&self.bytes[from..self.at]);
+        if self.u64()? == expected {
+            return Ok(());
+        }
+        Err(ImageError::new(from, format!("the {what} does not fit its check")))
+    }
+}
+
+/// Rebuilds what [`write`] wrote.
+pub(super) fn read<K: Keep>(geometry: &Geometry, bytes: &[u8]) -> Result<Memory<K>, ImageError> {
+    let mut reader = Reader { bytes, at: 0 };
+    if reader.take(MAGIC.len())? != MAGIC {
+        return Err(ImageError::new(0, "this is no image of a drive in memory"));
+    }
+    let format = reader.u32()?;
+    let fields = reader.take(geometry_bytes(geometry).len())?;
+    let identity = reader.take(IDENTITY_BYTES)?.try_into().expect("16 bytes");
+    let identity = Identity::from_bytes(identity);
+    let blocks = reader.u32()?;
+    reader.check(0, "head")?;
+    if format != K::FORMAT as u32 {
+        return Err(ImageError::new(8, format!("the image has format {format}, not {}", K::FORMAT as u32)));
+    }
+    if fields != geometry_bytes(geometry) {
+        return Err(ImageError::new(12, "the image is of a drive with another geometry"));
+    }
+    let mut memory = Memory::<K>::new(geometry, identity);
+    for _ in 0..blocks {
+        read_block(&mut reader, &mut memory)?;
+    }
+    if reader.at != bytes.len() {
+        return Err(ImageError::new(reader.at, "bytes behind the last block"));
+    }
+    Ok(memory)
+}
+
+fn read_block<K: Keep>(reader: &mut Reader<'_>, memory: &mut Memory<K>) -> Result<(), ImageError> {
+    let start = reader.at;
+    let (block, pages) = (reader.u32()?, reader.u32()?);
+    let rows = reader.take((pages as usize).saturating_mul(ROW_BYTES))?;
+    reader.check(start, "frame of a block")?;
+    let geometry = memory.geometry;
+    if block >= geometry.blocks() || pages > geometry.pages_per_block {
+        return Err(ImageError::new(start, format!("block {block} with {pages} pages is not of this drive")));
+    }
+    let mut cells = Vec::with_capacity(pages as usize);
+    for (page, row) in rows.chunks_exact(ROW_BYTES).enumerate() {
+        let ppa = geometry.ppa(BlockId(block), page as u32);
+        let data_bytes = u32::from_le_bytes(row[1..].try_into().expect("4 bytes")) as usize;
+        cells.push(match row[0] {
+            ERASED => Cell::Blank,
+            TORN => Cell::Torn,
+            PROGRAMMED => {
+                let headers = reader.take(SPARE_USED_BYTES)?;
+                let data = reader.take(data_bytes)?;
+                read_page(ppa, headers, data, geometry.page_bytes)
+            }
+            other => {
+                return Err(ImageError::new(start, format!("page {page} has the unknown state {other}")));
+            }
+        });
+    }
+    memory.blocks[block as usize] = cells;
+    Ok(())
+}
+
+fn read_page<K: Keep>(ppa: Ppa, headers: &[u8], data: &[u8], page_bytes: u32) -> Cell<K> {
+    let Some((spare, check)) = Spare::decode_pair(ppa, headers) else {
+        return Cell::Torn;
+    };
+    let region =
+        if data_check(ppa, data) == check { decode_region(K::FORMAT, data, page_bytes) } else { None };
+    match region {
+        Some(region) => Cell::Held(K::keep(&Rc::new(region).into(), &spare, &mut Vec::new())),
+        None => Cell::Unreadable(Box::new(spare)),
+    }
+}
+
+/// `None` when the bytes describe no page, whatever their check says.
+fn decode_region(format: Format, data: &[u8], page_bytes: u32) -> Option<Region> {
+    if format == Format::Bytes {
+        return (data.len() <= page_bytes as usize).then(|| Region::from_bytes(data.to_vec()));
+    }
+    let mut reader = Reader { bytes: data, at: 0 };
+    let literal_bytes = reader.u32().ok()?;
+    let literal = reader.take(literal_bytes as usize).ok()?.to_vec();
+    let count = reader.u32().ok()?;
+    let mut patterns = Vec::new();
+    for _ in 0..count {
+        let (at, seed) = (reader.u32().ok()?, reader.u64().ok()?);
+        let (offset, bytes) = (reader.u32().ok()?, reader.u32().ok()?);
+        at.checked_add(bytes)?;
+        offset.checked_add(bytes)?;
+        patterns.push(Placed { at, pattern: Pattern { seed, offset, bytes } });
+    }
+    let region = Region::from_parts(literal, patterns)?;
+    (reader.at == data.len() && region.written_end() <= page_bytes).then_some(region)
+}

@@ -1,0 +1,191 @@
+//! What the media that live in memory share: pages per block, taken as they are programmed. A drive that is
+//! mostly empty costs 24 B a block.
+//!
+//! How one page is kept is the business of a [`Keep`]: [`super::ram`] and [`super::tags`] have one each.
+
+use std::hint::black_box;
+use std::rc::Rc;
+
+use super::data::PageData;
+use super::{CACHE_LINE_BYTES, Media, MediaPage, image};
+use crate::geometry::{BlockId, Geometry, Ppa};
+use crate::identity::Identity;
+use crate::spare::Spare;
+
+/// One page as a medium keeps it.
+pub trait Keep: Clone + 'static {
+    /// Which format its images have.
+    const FORMAT: image::Format;
+
+    /// Takes a page in. `scratch` is anybody's between two calls.
+    fn keep(data: &PageData, spare: &Spare, scratch: &mut Vec<u8>) -> Self;
+    /// Its data. Panics when it was let go.
+    fn data(&self) -> PageData;
+    /// Looks at what says where its parts are, as [`std::hint::black_box`] does: for the machine's caches.
+    fn meet(&self) {}
+    /// Looks at where the part at byte `at` is kept. Returns it if it is kept as one item.
+    fn meet_part(&self, _at: u32) -> Option<&Rc<[u8]>> {
+        None
+    }
+    /// Its header.
+    fn spare(&self) -> Spare;
+    /// Lets the data go if that saves something. The header stays.
+    fn let_go(&mut self);
+    /// Lets a part of the data go if that saves something, and says whether it did.
+    fn let_go_part(&mut self, _at: u32, _bytes: u32) -> bool {
+        false
+    }
+    /// Is the data still there?
+    fn has_data(&self) -> bool;
+}
+
+/// State of a page that is not beyond the last programmed one of its block.
+#[derive(Clone)]
+pub(super) enum Cell<K> {
+    /// Looks erased (after an interrupted erase).
+    Blank,
+    /// Neither header nor data can be read.
+    Torn,
+    /// The header can be read, the data cannot.
+    Unreadable(Box<Spare>),
+    /// Whole.
+    Held(K),
+}
+
+/// Pages in memory, each as a `K`.
+#[derive(Clone)]
+pub struct Memory<K> {
+    pub(super) geometry: Geometry,
+    pub(super) identity: Identity,
+    /// By block, the pages up to the last one that is not erased.
+    pub(super) blocks: Vec<Vec<Cell<K>>>,
+    scratch: Vec<u8>,
+}
+
+impl<K: Keep> Memory<K> {
+    /// A fresh drive.
+    pub fn new(geometry: &Geometry, identity: Identity) -> Memory<K> {
+        let blocks = vec![Vec::new(); geometry.blocks() as usize];
+        Memory { geometry: *geometry, identity, blocks, scratch: Vec::new() }
+    }
+
+    fn cell(&self, ppa: Ppa) -> Option<&Cell<K>> {
+        let (block, page) = (self.geometry.block_of(ppa), self.geometry.page_of(ppa));
+        self.blocks[block.0 as usize].get(page as usize)
+    }
+
+    fn cell_mut(&mut self, ppa: Ppa) -> Option<&mut Cell<K>> {
+        let (block, page) = (self.geometry.block_of(ppa), self.geometry.page_of(ppa));
+        self.blocks[block.0 as usize].get_mut(page as usize)
+    }
+
+    fn set(&mut self, ppa: Ppa, cell: Cell<K>) {
+        let (block, page) = (self.geometry.block_of(ppa), self.geometry.page_of(ppa) as usize);
+        let pages = &mut self.blocks[block.0 as usize];
+        while pages.len() < page {
+            pages.push(Cell::Blank);
+        }
+        if page == pages.len() {
+            pages.push(cell);
+        } else {
+            pages[page] = cell;
+        }
+    }
+}
+
+impl<K: Keep> Media for Memory<K> {
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    fn read(&self, ppa: Ppa) -> MediaPage<PageData> {
+        match self.cell(ppa) {
+            None | Some(Cell::Blank) => MediaPage::Erased,
+            Some(Cell::Torn | Cell::Unreadable(_)) => MediaPage::Damaged,
+            Some(Cell::Held(page)) => MediaPage::Programmed(page.data()),
+        }
+    }
+
+    fn read_spare(&self, ppa: Ppa) -> MediaPage<Spare> {
+        match self.cell(ppa) {
+            None | Some(Cell::Blank) => MediaPage::Erased,
+            Some(Cell::Torn) => MediaPage::Damaged,
+            Some(Cell::Unreadable(spare)) => MediaPage::Programmed(**spare),
+            Some(Cell::Held(page)) => MediaPage::Programmed(page.spare()),
+        }
+    }
+
+    fn expect(&self, parts: &[(Ppa, u32)], seen: &mut dyn FnMut(usize, &Rc<[u8]>)) {
+        let held = |(index, (ppa, at)): (usize, &(Ppa, u32))| match self.cell(*ppa) {
+            Some(Cell::Held(page)) => Some((index, page, *at)),
+            _ => None,
+        };
+        // A step for all of them before the next: the machine waits for many places of its memory at once.
+        let held: Vec<(usize, &K, u32)> = parts.iter().enumerate().filter_map(held).collect();
+        held.iter().for_each(|(_, page, _)| page.meet());
+        let mut items = Vec::with_capacity(held.len());
+        for (index, page, at) in &held {
+            items.extend(page.meet_part(*at).map(|item| (*index, item)));
+        }
+        for (_, item) in &items {
+            item.iter().step_by(CACHE_LINE_BYTES).for_each(|byte| _ = black_box(*byte));
+        }
+        items.iter().for_each(|(index, item)| seen(*index, item));
+    }
+
+    fn program(&mut self, ppa: Ppa, data: &PageData, spare: &Spare) {
+        let page = K::keep(data, spare, &mut self.scratch);
+        self.set(ppa, Cell::Held(page));
+    }
+
+    fn erase(&mut self, block: BlockId) {
+        self.blocks[block.0 as usize] = Vec::new();
+    }
+
+    fn programmed_pages(&self, block: BlockId) -> u32 {
+        self.blocks[block.0 as usize].len() as u32
+    }
+
+    fn discard(&mut self, ppa: Ppa) {
+        if let Some(Cell::Held(held)) = self.cell_mut(ppa) {
+            held.let_go();
+        }
+    }
+
+    fn discard_part(&mut self, ppa: Ppa, at: u32, bytes: u32) -> bool {
+        match self.cell_mut(ppa) {
+            Some(Cell::Held(held)) => held.let_go_part(at, bytes),
+            _ => false,
+        }
+    }
+
+    fn tear(&mut self, ppa: Ppa) {
+        self.set(ppa, Cell::Torn);
+    }
+
+    /// Pages in memory have no check before they become an image: what it would say is noted.
+    fn flip(&mut self, ppa: Ppa) {
+        if let Some(Cell::Held(page)) = self.cell(ppa) {
+            let spare = Box::new(page.spare());
+            self.set(ppa, Cell::Unreadable(spare));
+        }
+    }
+
+    fn blank(&mut self, ppa: Ppa) {
+        if self.cell(ppa).is_some() {
+            self.set(ppa, Cell::Blank);
+        }
+    }
+
+    fn fork(&self) -> Box<dyn Media> {
+        Box::new(self.clone())
+    }
+
+    fn image(&self) -> Vec<u8> {
+        image::write(self)
+    }
+}

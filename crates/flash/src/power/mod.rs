@@ -1,0 +1,223 @@
+//! What survives a power cut, and how it gets out of the drive and back.
+//!
+//! Two byte strings survive: the medium and the *protected image* (page buffer, memtable records, write
+//! pointers, DMA log table, lists of live tables and segments: what the capacitors save). No object crosses;
+//! the only way back is to power a drive on with both.
+//!
+//! * A drive on `ram` or `tags` makes its protected image when asked.
+//! * A drive on `file` also keeps every change of it as a record. They are written in groups, before a
+//!   command is acknowledged and before flash is changed ([`file_log`]), so that killing the process at any
+//!   instruction loses nothing and leaves a state that was there between two waits.
+//!
+//! The image is a frame of parts, each under a checksum. The first says what the drive is made of ([`Make`]);
+//! the others belong to its engine:
+//!
+//! ```text
+//!   0 magic "kvdrvIM3"   8 identity of the drive (16 B)   24 parts (u32)
+//!   part:  u32 bytes | u32 crc32c | bytes ...
+//! ```
+
+mod error;
+pub mod file_log;
+pub mod machine_file;
+mod make;
+
+use std::rc::Rc;
+
+use kvdrive_sim::TaskCell;
+
+use crate::identity::{IDENTITY_BYTES, Identity};
+pub use error::PowerOnError;
+use file_log::{FileError, FileLog};
+use machine_file::{WriteFailure, WriteProtection};
+pub use make::Make;
+
+const MAGIC: &[u8; 8] = b"kvdrvIM3";
+/// Where an image has the identity of its drive.
+pub const IDENTITY_AT: usize = 8;
+const PARTS_AT: usize = IDENTITY_AT + IDENTITY_BYTES;
+/// Where an image has what its drive is made of.
+pub const MAKE_AT: usize = FRAME_BYTES;
+const FRAME_BYTES: usize = PARTS_AT + 4;
+const PART_HEADER_BYTES: usize = 8;
+
+/// What is left of a drive without power.
+#[derive(Clone, Debug)]
+pub struct Survivors {
+    /// Image of the medium.
+    pub media: Vec<u8>,
+    /// The protected image.
+    pub protected: Vec<u8>,
+}
+
+/// A protected image that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("protected image, byte {offset}: {what}")]
+pub struct ImageError {
+    /// Where.
+    pub offset: usize,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl ImageError {
+    /// An error at `offset`.
+    pub fn new(offset: usize, what: impl Into<String>) -> ImageError {
+        ImageError { offset, what: what.into() }
+    }
+}
+
+/// Whose a protected image is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Owner {
+    /// What the drive is made of.
+    pub make: Make,
+    /// The drive.
+    pub identity: Identity,
+}
+
+/// Frames the parts of an image of `owner`'s.
+pub fn frame(owner: &Owner, parts: &[Vec<u8>]) -> Vec<u8> {
+    let mut out = Vec::new();
+    out.extend_from_slice(MAGIC);
+    out.extend_from_slice(&owner.identity.to_bytes());
+    out.extend_from_slice(&(parts.len() as u32 + 1).to_le_bytes());
+    for part in std::iter::once(owner.make.as_bytes()).chain(parts.iter().map(Vec::as_slice)) {
+        out.extend_from_slice(&(part.len() as u32).to_le_bytes());
+        out.extend_from_slice(&crc32c::crc32c(part).to_le_bytes());
+        out.extend_from_slice(part);
+    }
+    out
+}
+
+/// Whose a framed image is.
+pub fn owner_of(bytes: &[u8]) -> Result<Owner, ImageError> {
+    unframe(bytes).map(|(owner, _)| owner)
+}
+
+/// Takes a framed image apart, into its owner and the parts of its engine.
+pub fn unframe(bytes: &[u8]) -> Result<(Owner, Vec<Vec<u8>>), ImageError> {
+    if bytes.len() < FRAME_BYTES || &bytes[..8] != MAGIC {
+        return Err(ImageError::new(0, "this is no protected image"));
+    }
+    let identity = Identity::from_bytes(bytes[IDENTITY_AT..PARTS_AT].try_into().expect("16 bytes"));
+    let word = |at: usize| -> Option<u32> {
+        bytes.get(at..at + 4).map(|word| u32::from_le_bytes(word.try_into().expect("4 bytes")))
+    };
+    let count = word(PARTS_AT).expect("the frame is complete");
+    let mut parts = Vec::new();
+    let mut at = FRAME_BYTES;
+    for _ in 0..count {
+        let header = word(at).zip(word(at + 4)).ok_or_else(|| ImageError::new(at, "the image ends early"))?;
+        let body = at + PART_HEADER_BYTES..(at + PART_HEADER_BYTES).saturating_add(header.0 as usize);
+        let part = bytes.get(body.clone()).ok_or_else(|| ImageError::new(at, "the image ends early"))?;
+        if crc32c::crc32c(part) != header.1 {
+            return Err(ImageError::new(body.start, "a part is damaged"));
+        }
+        parts.push(part.to_vec());
+        at = body.end;
+    }
+    if at != bytes.len() {
+        return Err(ImageError::new(at, "something follows the last part"));
+    }
+    if parts.is_empty() {
+        return Err(ImageError::new(PARTS_AT, "it does not say what its drive is made of"));
+    }
+    let make = Make::from_bytes(&parts.remove(0))
+        .ok_or_else(|| ImageError::new(MAKE_AT, "what its drive is made of is no text"))?;
+    Ok((Owner { make, identity }, parts))
+}
+
+/// Where changes of the protected image go, one record each. Nowhere, unless the medium outlives the process.
+#[derive(Clone, Default)]
+pub struct Journal(Option<Rc<FileJournal>>);
+
+struct FileJournal {
+    /// None of a drive that was read-only from the start.
+    log: TaskCell<Option<FileLog>>,
+    /// On when a record or a page could not be written: from then on nothing is acknowledged that changes a
+    /// pair.
+    protection: WriteProtection,
+}
+
+impl Journal {
+    /// A journal into `log`, of a drive with this protection. Without a log it is on.
+    pub fn to_file(log: Option<FileLog>, protection: WriteProtection) -> Journal {
+        assert!(log.is_some() || protection.is_on(), "a drive that writes has a log");
+        Journal(Some(Rc::new(FileJournal { log: TaskCell::new(log), protection })))
+    }
+
+    /// Does anybody keep the records? If not, do not make them.
+    pub fn is_kept(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// The log, while the drive may write.
+    fn with_log(&self, write: impl FnOnce(&mut FileLog) -> Result<(), FileError>) {
+        let Some(journal) = self.0.as_ref().filter(|journal| !journal.protection.is_on()) else { return };
+        if let Some(log) = &mut *journal.log.borrow_mut()
+            && let Err(FileError { path, error }) = write(log)
+        {
+            journal.protection.turn_on(&path, "cannot be written", &error);
+        }
+    }
+
+    /// Keeps one record of `part`; it is written with those before it by [`Journal::settle`].
+    pub fn append(&self, part: u8, payload: &[u8]) {
+        self.with_log(|log| {
+            log.add(part, payload);
+            Ok(())
+        });
+    }
+
+    /// Writes what was kept since the last time, all or nothing. `false`: the drive may not write, and what
+    /// changed may not be acknowledged.
+    ///
+    /// Flash is changed behind this, whatever it says: a medium that may not be written keeps its content.
+    pub fn settle(&self) -> bool {
+        self.with_log(FileLog::write);
+        !self.is_protected()
+    }
+
+    /// Is the drive read-only, because one of its files could not be written?
+    pub fn is_protected(&self) -> bool {
+        self.0.as_ref().is_some_and(|journal| journal.protection.is_on())
+    }
+
+    /// Why the drive is read-only, if it is.
+    pub fn write_failure(&self) -> Option<WriteFailure> {
+        self.0.as_ref().and_then(|journal| journal.protection.reason().cloned())
+    }
+
+    /// Is a new checkpoint worth its writing?
+    pub fn wants_checkpoint(&self) -> bool {
+        let wants = |journal: &Rc<FileJournal>| {
+            !journal.protection.is_on()
+                && journal.log.borrow().as_ref().is_some_and(FileLog::wants_checkpoint)
+        };
+        self.0.as_ref().is_some_and(wants)
+    }
+
+    /// Replaces all records by `image`, the present state.
+    pub fn checkpoint(&self, image: &[u8]) {
+        self.with_log(|log| log.checkpoint(image));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_that_was_lost_makes_the_drive_read_only_and_says_why() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = FileLog::on_a_full_disk(&folder.path().join("drive.img"));
+        let protection = WriteProtection::default();
+        let journal = Journal::to_file(Some(log), protection.clone());
+        assert!(journal.settle() && !protection.is_on(), "nothing is to be written");
+        journal.append(1, b"a record");
+        assert!(!journal.settle() && !journal.settle() && protection.is_on(), "it is lost for good");
+        let failure = journal.write_failure().expect("what happened and where");
+        assert!(failure.path.ends_with("drive.img.protected-1"), "{failure:?}");
+    }
+}

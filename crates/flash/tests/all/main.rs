@@ -1,0 +1,4 @@
+//! The one integration-test binary of this crate.
+
+mod flash;
+mod ftl;
