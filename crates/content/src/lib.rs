@@ -7,9 +7,15 @@
 //!
 //! A [`Region`] is a fixed-size piece of memory (a NAND page, a page-buffer entry, a host buffer) whose
 //! content is a mixture of both. It knows nothing of what the bytes mean.
+//!
+//! A [`Decoder`] reads both, and numbers, off bytes that may be anything.
+
+mod decode;
 
 use kvdrive_spec::Key;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+pub use decode::Decoder;
 
 /// Bytes `offset .. offset + bytes` of the stream `seed`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

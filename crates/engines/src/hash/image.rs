@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use kvdrive_content::{Pattern, Placed, Region};
+use kvdrive_content::{Decoder, Region};
 use kvdrive_flash::PageData;
 use kvdrive_flash::power::ImageError;
 
@@ -147,7 +147,7 @@ impl Protected {
             out.extend_from_slice(&[page.state as u8, page.stream]);
             put32(&mut out, page.first_item);
             put64(&mut out, page.sequence);
-            put_region(&mut out, &page.region);
+            page.region.encode(&mut out);
         }
         put32(&mut out, self.directory.len() as u32);
         self.directory.iter().for_each(|word| put64(&mut out, *word));
@@ -164,11 +164,11 @@ impl Protected {
 
     /// Takes bytes apart.
     pub fn decode(bytes: &[u8]) -> Result<Protected, ImageError> {
-        let mut reader = Reader::new(bytes);
+        let mut from = Decoder::new(bytes);
         let protected =
-            reader.protected().ok_or_else(|| ImageError::new(reader.at, "the image contradicts itself"))?;
-        if reader.at != bytes.len() {
-            return Err(ImageError::new(reader.at, "something follows the last record"));
+            protected(&mut from).ok_or_else(|| ImageError::new(from.at(), "the image contradicts itself"))?;
+        if !from.is_at_end() {
+            return Err(ImageError::new(from.at(), "something follows the last record"));
         }
         Ok(protected)
     }
@@ -187,114 +187,50 @@ pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-pub(super) fn put_region(out: &mut Vec<u8>, region: &Region) {
-    put_bytes(out, region.literal());
-    put32(out, region.patterns().len() as u32);
-    for Placed { at, pattern } in region.patterns() {
-        put32(out, *at);
-        put64(out, pattern.seed);
-        put32(out, pattern.offset);
-        put32(out, pattern.bytes);
+fn protected(from: &mut Decoder<'_>) -> Option<Protected> {
+    let mut protected = Protected { sequence: from.u64()?, version: from.u64()?, ..Protected::default() };
+    for _ in 0..from.u32()? {
+        let state = State::of_code(from.u8()?)?;
+        let kind = from.u8().filter(|kind| [KIND_DATA, KIND_MAP].contains(kind))?;
+        protected.superblocks.push((state, kind, from.u32()?));
     }
-}
-
-/// Bytes from outside; `None` where they end or cannot be.
-pub(super) struct Reader<'a> {
-    bytes: &'a [u8],
-    at: usize,
-}
-
-impl<'a> Reader<'a> {
-    pub fn new(bytes: &'a [u8]) -> Reader<'a> {
-        Reader { bytes, at: 0 }
+    for _ in 0..from.u32()? {
+        protected.free.push(from.u32()?);
     }
-
-    pub fn is_at_end(&self) -> bool {
-        self.at == self.bytes.len()
+    for stream in &mut protected.streams {
+        let (superblock, at) = (from.u32()?, from.u32()?);
+        *stream = (superblock != NONE).then_some((superblock, at));
     }
-
-    fn take(&mut self, count: usize) -> Option<&[u8]> {
-        let end = self.at.checked_add(count)?;
-        let taken = self.bytes.get(self.at..end)?;
-        self.at = end;
-        Some(taken)
+    for _ in 0..from.u32()? {
+        let number = from.u32()?;
+        let state = match from.u8()? {
+            0 => PageState::Open,
+            1 => PageState::Programming,
+            2 => PageState::Stranded,
+            _ => return None,
+        };
+        let stream = from.u8().filter(|stream| *stream < 4)?;
+        let page = BufferedPage {
+            state,
+            stream,
+            first_item: from.u32()?,
+            sequence: from.u64()?,
+            region: from.region()?,
+        };
+        protected.pages.insert(number, page);
     }
-
-    pub fn u8(&mut self) -> Option<u8> {
-        self.take(1).map(|bytes| bytes[0])
+    for _ in 0..from.u32()? {
+        protected.directory.push(from.u64()?);
     }
-
-    pub fn u32(&mut self) -> Option<u32> {
-        self.take(4).map(|bytes| u32::from_le_bytes(bytes.try_into().expect("4 bytes")))
+    for _ in 0..from.u32()? {
+        let bytes = from.counted()?;
+        protected.sections.insert(SectionHeader::decode(bytes)?.id, bytes.to_vec());
     }
-
-    pub fn u64(&mut self) -> Option<u64> {
-        self.take(8).map(|bytes| u64::from_le_bytes(bytes.try_into().expect("8 bytes")))
+    for _ in 0..from.u32()? {
+        let superblock = from.u32()?;
+        let count = from.u32()?;
+        let records = (0..count).map(|_| from.u64()).collect::<Option<Vec<u64>>>()?;
+        protected.records.insert(superblock, records);
     }
-
-    pub fn bytes(&mut self) -> Option<Vec<u8>> {
-        let count = self.u32()?;
-        self.take(count as usize).map(<[u8]>::to_vec)
-    }
-
-    pub fn region(&mut self) -> Option<Region> {
-        let literal = self.bytes()?;
-        let count = self.u32()?;
-        let mut patterns = Vec::new();
-        for _ in 0..count {
-            let (at, seed, offset, bytes) = (self.u32()?, self.u64()?, self.u32()?, self.u32()?);
-            at.checked_add(bytes)?;
-            offset.checked_add(bytes)?;
-            patterns.push(Placed { at, pattern: Pattern { seed, offset, bytes } });
-        }
-        Region::from_parts(literal, patterns)
-    }
-
-    fn protected(&mut self) -> Option<Protected> {
-        let mut protected = Protected { sequence: self.u64()?, version: self.u64()?, ..Protected::default() };
-        for _ in 0..self.u32()? {
-            let state = State::of_code(self.u8()?)?;
-            let kind = self.u8().filter(|kind| [KIND_DATA, KIND_MAP].contains(kind))?;
-            protected.superblocks.push((state, kind, self.u32()?));
-        }
-        for _ in 0..self.u32()? {
-            protected.free.push(self.u32()?);
-        }
-        for stream in &mut protected.streams {
-            let (superblock, at) = (self.u32()?, self.u32()?);
-            *stream = (superblock != NONE).then_some((superblock, at));
-        }
-        for _ in 0..self.u32()? {
-            let number = self.u32()?;
-            let state = match self.u8()? {
-                0 => PageState::Open,
-                1 => PageState::Programming,
-                2 => PageState::Stranded,
-                _ => return None,
-            };
-            let stream = self.u8().filter(|stream| *stream < 4)?;
-            let page = BufferedPage {
-                state,
-                stream,
-                first_item: self.u32()?,
-                sequence: self.u64()?,
-                region: self.region()?,
-            };
-            protected.pages.insert(number, page);
-        }
-        for _ in 0..self.u32()? {
-            protected.directory.push(self.u64()?);
-        }
-        for _ in 0..self.u32()? {
-            let bytes = self.bytes()?;
-            protected.sections.insert(SectionHeader::decode(&bytes)?.id, bytes);
-        }
-        for _ in 0..self.u32()? {
-            let superblock = self.u32()?;
-            let count = self.u32()?;
-            let records = (0..count).map(|_| self.u64()).collect::<Option<Vec<u64>>>()?;
-            protected.records.insert(superblock, records);
-        }
-        Some(protected)
-    }
+    Some(protected)
 }

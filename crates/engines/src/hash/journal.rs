@@ -13,7 +13,7 @@
 
 use std::collections::BTreeMap;
 
-use kvdrive_content::Region;
+use kvdrive_content::{Decoder, Region};
 use kvdrive_flash::Geometry;
 use kvdrive_flash::power::{self, ImageError};
 use kvdrive_sim::TaskCell;
@@ -21,7 +21,7 @@ use kvdrive_sim::TaskCell;
 use super::cache::Location;
 use super::config::HashConfig;
 use super::consistency;
-use super::image::{BufferedPage, PageState, Protected, Reader, put_bytes, put_region, put32, put64};
+use super::image::{BufferedPage, PageState, Protected, put_bytes, put32, put64};
 use super::layout::{Grain, Layout};
 use super::scheme::SchemeRow;
 use super::section::{Entry, Format, Section};
@@ -155,7 +155,7 @@ impl Change<'_> {
                 put32(out, page);
                 put32(out, at);
                 put32(out, first_item);
-                put_region(out, region);
+                region.encode(out);
             }
             Change::Program { page, sequence } => {
                 put_all32(out, 5, &[page]);
@@ -232,7 +232,7 @@ pub(super) fn fold(
     }
     let mut folding = Folding { protected, format, sections, layout };
     for (number, (part, payload)) in records.iter().enumerate() {
-        let mut reader = Reader::new(payload);
+        let mut reader = Decoder::new(payload);
         while *part != PART || !reader.is_at_end() {
             let known = *part == PART;
             known
@@ -254,7 +254,7 @@ impl Folding {
     }
 
     /// Applies one change; `None` when it cannot be.
-    fn apply(&mut self, reader: &mut Reader<'_>) -> Option<()> {
+    fn apply(&mut self, reader: &mut Decoder<'_>) -> Option<()> {
         match reader.u8()? {
             code @ 0..=3 => self.apply_superblock(code, reader),
             code @ 4..=6 => self.apply_page(code, reader),
@@ -268,7 +268,7 @@ impl Folding {
         self.protected.superblocks.get_mut(superblock as usize)
     }
 
-    fn apply_superblock(&mut self, code: u8, reader: &mut Reader<'_>) -> Option<()> {
+    fn apply_superblock(&mut self, code: u8, reader: &mut Decoder<'_>) -> Option<()> {
         match code {
             0 => {
                 let kind = reader.u8().filter(|kind| [KIND_DATA, KIND_MAP].contains(kind))?;
@@ -308,7 +308,7 @@ impl Folding {
         Some(())
     }
 
-    fn apply_page(&mut self, code: u8, reader: &mut Reader<'_>) -> Option<()> {
+    fn apply_page(&mut self, code: u8, reader: &mut Decoder<'_>) -> Option<()> {
         match code {
             4 => {
                 let stream = reader.u8().filter(|stream| *stream < 4)?;
@@ -352,11 +352,11 @@ impl Folding {
         Some(())
     }
 
-    fn apply_section(&mut self, code: u8, reader: &mut Reader<'_>) -> Option<()> {
+    fn apply_section(&mut self, code: u8, reader: &mut Decoder<'_>) -> Option<()> {
         match code {
             7 => {
-                let bytes = reader.bytes()?;
-                self.sections.extend([consistency::section(&self.layout, &*self.format, &bytes)?]);
+                let bytes = reader.counted()?;
+                self.sections.extend([consistency::section(&self.layout, &*self.format, bytes)?]);
             }
             8 => self.apply_slot(reader)?,
             code => {
@@ -374,7 +374,7 @@ impl Folding {
         Some(())
     }
 
-    fn apply_slot(&mut self, reader: &mut Reader<'_>) -> Option<()> {
+    fn apply_slot(&mut self, reader: &mut Decoder<'_>) -> Option<()> {
         let what = reader.u8()?;
         let section = self.sections.get_mut(&reader.u64()?)?;
         let (slot, tag, grain) = (reader.u32()?, reader.u32()?, Grain(reader.u64()?));
@@ -396,7 +396,7 @@ impl Folding {
         fits.then(|| alteration.apply(&mut **section))
     }
 
-    fn apply_records(&mut self, code: u8, reader: &mut Reader<'_>) -> Option<()> {
+    fn apply_records(&mut self, code: u8, reader: &mut Decoder<'_>) -> Option<()> {
         let superblock = reader.u32().filter(|superblock| *superblock < self.layout.superblocks)?;
         let records = &mut self.protected.records;
         match code {

@@ -12,6 +12,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use kvdrive_content::Decoder;
 use kvdrive_flash::ftl::Lpa;
 use kvdrive_spec::Key;
 
@@ -121,7 +122,7 @@ impl IndexImage {
 
     /// Reads what [`IndexImage::to_bytes`] wrote; `None` if that is not what the bytes are.
     pub fn from_bytes(bytes: &[u8]) -> Option<IndexImage> {
-        let mut from = Reader(bytes);
+        let mut from = Decoder::new(bytes);
         let (next_table, next_sequence) = (from.u32()?, from.u64()?);
         let mut tables = BTreeMap::new();
         for _ in 0..from.u32()? {
@@ -134,7 +135,7 @@ impl IndexImage {
         };
         // A table that is yet to come must not get the id of one there is.
         let are_numbered = tables.last_key_value().is_none_or(|(id, _)| id.0 < next_table);
-        (from.0.is_empty() && are_numbered && next_sequence < MOST_INSERTIONS).then_some(IndexImage {
+        (from.is_at_end() && are_numbered && next_sequence < MOST_INSERTIONS).then_some(IndexImage {
             active,
             frozen,
             tables,
@@ -186,7 +187,7 @@ impl IndexImage {
     /// Makes the change that [`IndexRecord::encode`] wrote; `None`, and nothing changed, if the bytes are no
     /// record.
     pub fn apply_encoded(&mut self, bytes: &[u8]) -> Option<()> {
-        let mut from = Reader(bytes);
+        let mut from = Decoder::new(bytes);
         let (mut added, mut dropped) = (Vec::new(), Vec::new());
         let record = match from.u8()? {
             INSERTED => {
@@ -200,14 +201,14 @@ impl IndexImage {
                 for _ in 0..from.u32()? {
                     added.push((TableId(from.u32()?), from.u8()?));
                 }
-                while !from.0.is_empty() {
+                while !from.is_at_end() {
                     dropped.push(TableId(from.u32()?));
                 }
                 IndexRecord::TablesChanged { added: &added, dropped: &dropped, flushed }
             }
             _ => return None,
         };
-        from.0.is_empty().then(|| self.apply(&record))
+        from.is_at_end().then(|| self.apply(&record))
     }
 }
 
@@ -227,51 +228,16 @@ fn encode_pair(key: &Key, entry: &Entry, out: &mut Vec<u8>) {
     out.extend_from_slice(&entry.sequence.to_le_bytes());
 }
 
-fn decode_pairs(from: &mut Reader<'_>) -> Option<BTreeMap<Key, Entry>> {
+fn decode_pairs(from: &mut Decoder<'_>) -> Option<BTreeMap<Key, Entry>> {
     (0..from.u32()?).map(|_| decode_pair(from)).collect()
 }
 
-fn decode_pair(from: &mut Reader<'_>) -> Option<(Key, Entry)> {
+fn decode_pair(from: &mut Decoder<'_>) -> Option<(Key, Entry)> {
     let length = from.u8()?;
     let key = Key::new(from.take(length.into())?)?;
     let tombstone = from.flag()?;
     let (address, bytes, sequence) = (Vaddr(from.u64()?), from.u32()?, from.u64()?);
     (sequence < MOST_INSERTIONS - 1).then_some((key, Entry { address, bytes, sequence, tombstone }))
-}
-
-/// Takes numbers off the front of some bytes.
-struct Reader<'a>(&'a [u8]);
-
-impl<'a> Reader<'a> {
-    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(count)?;
-        self.0 = rest;
-        Some(taken)
-    }
-
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        self.take(N)?.try_into().ok()
-    }
-
-    fn u8(&mut self) -> Option<u8> {
-        self.array().map(u8::from_le_bytes)
-    }
-
-    fn flag(&mut self) -> Option<bool> {
-        match self.u8()? {
-            0 => Some(false),
-            1 => Some(true),
-            _ => None,
-        }
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        self.array().map(u32::from_le_bytes)
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        self.array().map(u64::from_le_bytes)
-    }
 }
 
 /// Why an index could not be built again.

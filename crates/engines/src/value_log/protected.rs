@@ -7,9 +7,10 @@
 
 use std::collections::BTreeMap;
 
+use kvdrive_content::Decoder;
 use kvdrive_content::Region;
 
-use super::record::{Head, Reader, Record, encode_region};
+use super::record::{Head, Record, head};
 use super::segments::{Life, Segment};
 use super::{SegmentId, Shape, Vaddr};
 use crate::packing::Packing;
@@ -186,7 +187,7 @@ impl ProtectedValueLog {
         out.extend_from_slice(&(self.pages.len() as u32).to_le_bytes());
         for (lpa, region) in &self.pages {
             out.extend_from_slice(&lpa.to_le_bytes());
-            encode_region(region, &mut out);
+            region.encode(&mut out);
         }
         out
     }
@@ -196,16 +197,16 @@ impl ProtectedValueLog {
     /// # Errors
     /// When they are not such an image.
     pub fn decode(bytes: &[u8], shape: &Shape) -> Result<ProtectedValueLog, Damaged> {
-        let mut reader = Reader(bytes);
+        let mut reader = Decoder::new(bytes);
         let image = ProtectedValueLog::read(&mut reader, shape)?;
-        check(reader.0.is_empty(), "something follows it")?;
+        check(reader.is_at_end(), "something follows it")?;
         Ok(image)
     }
 
-    fn read(reader: &mut Reader<'_>, shape: &Shape) -> Result<ProtectedValueLog, Damaged> {
+    fn read(reader: &mut Decoder<'_>, shape: &Shape) -> Result<ProtectedValueLog, Damaged> {
         let short = || Damaged("it ends early");
         let mut image = ProtectedValueLog::new(shape);
-        check(reader.bytes(4).ok_or_else(short)? == MAGIC, "it begins otherwise")?;
+        check(reader.take(4).ok_or_else(short)? == MAGIC, "it begins otherwise")?;
         for word in [shape.page_bytes, shape.segment_pages, shape.segments] {
             check(reader.u32().ok_or_else(short)? == word, "it is of a drive of another shape")?;
         }
@@ -213,7 +214,7 @@ impl ProtectedValueLog {
         check(image.next_opening < FAR, "too many openings")?;
         for packing in &mut image.packings {
             let length = reader.u32().ok_or_else(short)? as usize;
-            let saved = reader.bytes(length).ok_or_else(short)?;
+            let saved = reader.take(length).ok_or_else(short)?;
             check(packing.restore(saved), "the state of a packing policy")?;
         }
         for _ in 0..reader.u32().ok_or_else(short)? {
@@ -268,9 +269,9 @@ impl ProtectedValueLog {
 /// Beyond what any log reaches; keeps sums of offsets inside 64 bits.
 const FAR: u64 = 1 << 60;
 
-fn read_segment(reader: &mut Reader<'_>) -> Option<(SegmentId, ProtectedSegment)> {
+fn read_segment(reader: &mut Decoder<'_>) -> Option<(SegmentId, ProtectedSegment)> {
     let id = SegmentId(reader.u32()?);
-    let (head, sealed) = (reader.head()?, reader.u8()? != 0);
+    let (head, sealed) = (head(reader)?, reader.u8()? != 0);
     let (base, opening, live_bytes) = (reader.u64()?, reader.u64()?, reader.u64()?);
     Some((id, ProtectedSegment { head, sealed, base, opening, live_bytes }))
 }

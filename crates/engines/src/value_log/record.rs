@@ -7,7 +7,7 @@
 
 use std::borrow::Cow;
 
-use kvdrive_content::{Pattern, Piece, Placed, Region};
+use kvdrive_content::{Decoder, Piece, Region};
 use kvdrive_link::Arrival;
 
 use super::SegmentId;
@@ -108,73 +108,8 @@ pub trait Journal {
     fn record(&self, record: &Record<'_>);
 }
 
-/// Writes a region's parts.
-pub(super) fn encode_region(region: &Region, out: &mut Vec<u8>) {
-    out.extend_from_slice(&(region.literal().len() as u32).to_le_bytes());
-    out.extend_from_slice(region.literal());
-    out.extend_from_slice(&(region.patterns().len() as u32).to_le_bytes());
-    for placed in region.patterns() {
-        out.extend_from_slice(&placed.at.to_le_bytes());
-        encode_pattern(&placed.pattern, out);
-    }
-}
-
-fn encode_pattern(pattern: &Pattern, out: &mut Vec<u8>) {
-    out.extend_from_slice(&pattern.seed.to_le_bytes());
-    out.extend_from_slice(&pattern.offset.to_le_bytes());
-    out.extend_from_slice(&pattern.bytes.to_le_bytes());
-}
-
-/// Reads numbers off the front of bytes that may be anything.
-pub(super) struct Reader<'a>(pub &'a [u8]);
-
-impl<'a> Reader<'a> {
-    pub fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(count)?;
-        self.0 = rest;
-        Some(taken)
-    }
-
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (taken, rest) = self.0.split_first_chunk::<N>()?;
-        self.0 = rest;
-        Some(*taken)
-    }
-
-    pub fn u8(&mut self) -> Option<u8> {
-        self.array::<1>().map(|[byte]| byte)
-    }
-
-    pub fn u32(&mut self) -> Option<u32> {
-        self.array().map(u32::from_le_bytes)
-    }
-
-    pub fn u64(&mut self) -> Option<u64> {
-        self.array().map(u64::from_le_bytes)
-    }
-
-    pub fn head(&mut self) -> Option<Head> {
-        Head::from_byte(self.u8()?)
-    }
-
-    fn pattern(&mut self) -> Option<Pattern> {
-        let pattern = Pattern { seed: self.u64()?, offset: self.u32()?, bytes: self.u32()? };
-        pattern.offset.checked_add(pattern.bytes)?;
-        Some(pattern)
-    }
-
-    pub fn region(&mut self) -> Option<Region> {
-        let literal_bytes = self.u32()? as usize;
-        let literal = self.bytes(literal_bytes)?.to_vec();
-        let count = self.u32()?;
-        let mut patterns = Vec::new();
-        for _ in 0..count {
-            let placed = Placed { at: self.u32()?, pattern: self.pattern()? };
-            placed.at.checked_add(placed.pattern.bytes)?;
-            patterns.push(placed);
-        }
-        Region::from_parts(literal, patterns)
-    }
+pub(super) fn head(reader: &mut Decoder<'_>) -> Option<Head> {
+    Head::from_byte(reader.u8()?)
 }
 
 /// First byte of each record's bytes.
@@ -203,14 +138,14 @@ impl<'a> Record<'a> {
         match self {
             Record::PageDirtied { lpa, content } => {
                 put(tag::PAGE_DIRTIED, &[&lpa.to_le_bytes()]);
-                encode_region(content, out);
+                content.encode(out);
             }
             Record::BufferWrite { lpa, at, piece: Piece::Bytes(bytes) } => {
                 put(tag::WRITE_BYTES, &[&lpa.to_le_bytes(), &at.to_le_bytes(), bytes]);
             }
             Record::BufferWrite { lpa, at, piece: Piece::Pattern(pattern) } => {
                 put(tag::WRITE_PATTERN, &[&lpa.to_le_bytes(), &at.to_le_bytes()]);
-                encode_pattern(pattern, out);
+                pattern.encode(out);
             }
             Record::PageProgrammed { lpa } => put(tag::PAGE_PROGRAMMED, &[&lpa.to_le_bytes()]),
             Record::SegmentOpened { segment, head, base, opening } => put(
@@ -233,14 +168,14 @@ impl<'a> Record<'a> {
 
     /// The record of exactly these bytes; `None` when they are none.
     pub fn decode(bytes: &'a [u8]) -> Option<Record<'a>> {
-        let mut reader = Reader(bytes);
+        let mut reader = Decoder::new(bytes);
         let record = match reader.u8()? {
             tag::PAGE_DIRTIED => {
                 Record::PageDirtied { lpa: reader.u32()?, content: Cow::Owned(reader.region()?) }
             }
             tag::WRITE_BYTES => {
                 let (lpa, at) = (reader.u32()?, reader.u32()?);
-                let rest = reader.bytes(reader.0.len())?;
+                let rest = reader.take(reader.rest().len())?;
                 Record::BufferWrite { lpa, at, piece: Piece::Bytes(rest) }
             }
             tag::WRITE_PATTERN => {
@@ -250,23 +185,23 @@ impl<'a> Record<'a> {
             tag::PAGE_PROGRAMMED => Record::PageProgrammed { lpa: reader.u32()? },
             tag::SEGMENT_OPENED => Record::SegmentOpened {
                 segment: SegmentId(reader.u32()?),
-                head: reader.head()?,
+                head: head(&mut reader)?,
                 base: reader.u64()?,
                 opening: reader.u64()?,
             },
             tag::SEGMENT_SEALED => Record::SegmentSealed { segment: SegmentId(reader.u32()?) },
             tag::SEGMENT_FREED => Record::SegmentFreed { segment: SegmentId(reader.u32()?) },
             tag::VALUE_PLACED => Record::ValuePlaced {
-                head: reader.head()?,
+                head: head(&mut reader)?,
                 bytes: reader.u32()?,
                 arrival: *ARRIVALS.get(reader.u8()? as usize)?,
             },
-            tag::SKIPPED => Record::Skipped { head: reader.head()?, at: reader.u64()? },
+            tag::SKIPPED => Record::Skipped { head: head(&mut reader)?, at: reader.u64()? },
             tag::LIVE => {
                 Record::Live { segment: SegmentId(reader.u32()?), change: reader.u64()?.cast_signed() }
             }
             _ => return None,
         };
-        reader.0.is_empty().then_some(record)
+        reader.is_at_end().then_some(record)
     }
 }

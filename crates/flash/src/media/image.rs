@@ -17,7 +17,7 @@
 
 use std::rc::Rc;
 
-use kvdrive_content::{Pattern, Placed, Region};
+use kvdrive_content::{Decoder, Region};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::ImageError;
@@ -135,47 +135,35 @@ fn encode_region(format: Format, data: &Region) -> Vec<u8> {
         Format::Bytes => data.to_bytes(data.written_end()),
         Format::Tags => {
             let mut out = Vec::with_capacity(8 + data.literal().len() + data.patterns().len() * 20);
-            out.extend_from_slice(&(data.literal().len() as u32).to_le_bytes());
-            out.extend_from_slice(data.literal());
-            out.extend_from_slice(&(data.patterns().len() as u32).to_le_bytes());
-            for placed in data.patterns() {
-                out.extend_from_slice(&placed.at.to_le_bytes());
-                out.extend_from_slice(&placed.pattern.seed.to_le_bytes());
-                out.extend_from_slice(&placed.pattern.offset.to_le_bytes());
-                out.extend_from_slice(&placed.pattern.bytes.to_le_bytes());
-            }
+            data.encode(&mut out);
             out
         }
     }
 }
 
-/// Bytes from outside, taken from the front with their place.
-struct Reader<'a> {
-    bytes: &'a [u8],
-    at: usize,
-}
+/// Bytes of an image: what is missing is an error with its place.
+struct Reader<'a>(Decoder<'a>);
 
 impl<'a> Reader<'a> {
+    fn or_short<T>(&self, read: Option<T>) -> Result<T, ImageError> {
+        read.ok_or_else(|| ImageError::new(self.0.at(), "the image ends too early"))
+    }
+
     fn take(&mut self, count: usize) -> Result<&'a [u8], ImageError> {
-        let end = self.at.checked_add(count).filter(|end| *end <= self.bytes.len());
-        let end = end.ok_or_else(|| ImageError::new(self.at, "the image ends too early"))?;
-        let taken = &self.bytes[self.at..end];
-        self.at = end;
-        Ok(taken)
+        let taken = self.0.take(count);
+        self.or_short(taken)
     }
 
     fn u32(&mut self) -> Result<u32, ImageError> {
-        Ok(u32::from_le_bytes(self.take(4)?.try_into().expect("4 bytes")))
-    }
-
-    fn u64(&mut self) -> Result<u64, ImageError> {
-        Ok(u64::from_le_bytes(self.take(8)?.try_into().expect("8 bytes")))
+        let number = self.0.u32();
+        self.or_short(number)
     }
 
     /// Compares the check that comes next with what lies from `from` to here.
     fn check(&mut self, from: usize, what: &str) -> Result<(), ImageError> {
-        let expected = xxh3_64(&self.bytes[from..self.at]);
-        if self.u64()? == expected {
+        let expected = xxh3_64(self.0.read_since(from));
+        let check = self.0.u64();
+        if self.or_short(check)? == expected {
             return Ok(());
         }
         Err(ImageError::new(from, format!("the {what} does not fit its check")))
@@ -184,7 +172,7 @@ impl<'a> Reader<'a> {
 
 /// Rebuilds what [`write`] wrote.
 pub(super) fn read<K: Keep>(geometry: &Geometry, bytes: &[u8]) -> Result<Memory<K>, ImageError> {
-    let mut reader = Reader { bytes, at: 0 };
+    let mut reader = Reader(Decoder::new(bytes));
     if reader.take(MAGIC.len())? != MAGIC {
         return Err(ImageError::new(0, "this is no image of a drive in memory"));
     }
@@ -204,14 +192,14 @@ pub(super) fn read<K: Keep>(geometry: &Geometry, bytes: &[u8]) -> Result<Memory<
     for _ in 0..blocks {
         read_block(&mut reader, &mut memory)?;
     }
-    if reader.at != bytes.len() {
-        return Err(ImageError::new(reader.at, "bytes behind the last block"));
+    if !reader.0.is_at_end() {
+        return Err(ImageError::new(reader.0.at(), "bytes behind the last block"));
     }
     Ok(memory)
 }
 
 fn read_block<K: Keep>(reader: &mut Reader<'_>, memory: &mut Memory<K>) -> Result<(), ImageError> {
-    let start = reader.at;
+    let start = reader.0.at();
     let (block, pages) = (reader.u32()?, reader.u32()?);
     let rows = reader.take((pages as usize).saturating_mul(ROW_BYTES))?;
     reader.check(start, "frame of a block")?;
@@ -257,18 +245,7 @@ fn decode_region(format: Format, data: &[u8], page_bytes: u32) -> Option<Region>
     if format == Format::Bytes {
         return (data.len() <= page_bytes as usize).then(|| Region::from_bytes(data.to_vec()));
     }
-    let mut reader = Reader { bytes: data, at: 0 };
-    let literal_bytes = reader.u32().ok()?;
-    let literal = reader.take(literal_bytes as usize).ok()?.to_vec();
-    let count = reader.u32().ok()?;
-    let mut patterns = Vec::new();
-    for _ in 0..count {
-        let (at, seed) = (reader.u32().ok()?, reader.u64().ok()?);
-        let (offset, bytes) = (reader.u32().ok()?, reader.u32().ok()?);
-        at.checked_add(bytes)?;
-        offset.checked_add(bytes)?;
-        patterns.push(Placed { at, pattern: Pattern { seed, offset, bytes } });
-    }
-    let region = Region::from_parts(literal, patterns)?;
-    (reader.at == data.len() && region.written_end() <= page_bytes).then_some(region)
+    let mut from = Decoder::new(data);
+    let region = from.region()?;
+    (from.is_at_end() && region.written_end() <= page_bytes).then_some(region)
 }

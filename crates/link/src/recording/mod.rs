@@ -35,6 +35,7 @@ use kvdrive_spec::Sqe;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::shared::{Arrived, Stamped};
+use kvdrive_content::Decoder;
 use kvdrive_content::Pattern;
 
 pub use recorder::Recorder;
@@ -179,8 +180,8 @@ impl Recording {
         if split_checksum(buffer) != xxh3_64_with_seed(buffer, offset) {
             return Err(RecordingError::new(offset, "the frame is damaged"));
         }
-        let mut fields = Fields(&buffer[FRAME_HEADER_BYTES..]);
-        let frame = fields.frame(buffer[4]).filter(|_| fields.0.is_empty());
+        let mut fields = Fields(Decoder::new(&buffer[FRAME_HEADER_BYTES..]));
+        let frame = fields.frame(buffer[4]).filter(|_| fields.0.is_at_end());
         let unknown = || RecordingError::new(offset, "the frame says nothing that this program knows");
         frame.ok_or_else(unknown).map(Some)
     }
@@ -199,89 +200,55 @@ fn split_checksum(bytes: &mut Vec<u8>) -> u64 {
     sum
 }
 
-/// Payload bytes not read yet.
-struct Fields<'a>(&'a [u8]);
+/// The frame of a payload.
+struct Fields<'a>(Decoder<'a>);
 
 impl Fields<'_> {
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (array, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        Some(*array)
-    }
-
-    fn number_u8(&mut self) -> Option<u8> {
-        self.array().map(u8::from_le_bytes)
-    }
-
-    fn number_u16(&mut self) -> Option<u16> {
-        self.array().map(u16::from_le_bytes)
-    }
-
-    fn number_u32(&mut self) -> Option<u32> {
-        self.array().map(u32::from_le_bytes)
-    }
-
-    fn number_u64(&mut self) -> Option<u64> {
-        self.array().map(u64::from_le_bytes)
-    }
-
     fn frame(&mut self, kind: u8) -> Option<Frame> {
         Some(match kind {
             kind::QUEUE => {
-                let (at, entries) = (self.number_u64()?, self.number_u32()?);
+                let (at, entries) = (self.0.u64()?, self.0.u32()?);
                 QUEUE_ENTRIES.contains(&entries).then_some(())?;
                 Frame::Arrival(Stamped { at, arrived: Arrived::Queue { entries } })
             }
             kind::COMMANDS => {
-                let at = self.number_u64()?;
-                let (queue, submission_doorbells) = (self.number_u16()?, self.number_u32()?);
-                let completion_doorbells = self.number_u32()?;
-                let mut sqes = Vec::with_capacity(self.0.len() / Sqe::BYTES);
-                while !self.0.is_empty() {
-                    sqes.push(Sqe::from_bytes(self.array()?));
+                let at = self.0.u64()?;
+                let (queue, submission_doorbells) = (self.0.u16()?, self.0.u32()?);
+                let completion_doorbells = self.0.u32()?;
+                let mut sqes = Vec::with_capacity(self.0.rest().len() / Sqe::BYTES);
+                while !self.0.is_at_end() {
+                    sqes.push(Sqe::from_bytes(self.0.array()?));
                 }
                 let arrived = Arrived::Commands { queue, sqes, submission_doorbells, completion_doorbells };
                 Frame::Arrival(Stamped { at, arrived })
             }
             kind::READ => {
-                let refused = self.number_u8()? != 0;
+                let refused = self.0.u8()? != 0;
                 let mut pieces = Vec::new();
-                while !self.0.is_empty() {
+                while !self.0.is_at_end() {
                     pieces.push(self.piece()?);
                 }
                 Frame::Read((!refused).then_some(pieces))
             }
             kind::RESET => {
-                let (at, queue) = (self.number_u64()?, self.number_u16()?);
+                let (at, queue) = (self.0.u64()?, self.0.u16()?);
                 Frame::Arrival(Stamped { at, arrived: Arrived::Reset { queue } })
             }
-            kind::REFUSED => Frame::Refused { nth: self.number_u64()? },
+            kind::REFUSED => Frame::Refused { nth: self.0.u64()? },
             kind::END => Frame::End(End {
-                power_cut: self.number_u8()? != 0,
-                events: self.number_u64()?,
-                now: self.number_u64()?,
-                completion_doorbells: self.number_u32()?,
+                power_cut: self.0.u8()? != 0,
+                events: self.0.u64()?,
+                now: self.0.u64()?,
+                completion_doorbells: self.0.u32()?,
             }),
             _ => return None,
         })
     }
 
     fn piece(&mut self) -> Option<ReadPiece> {
-        match self.number_u8()? {
-            piece::BYTES => {
-                let (bytes, rest) = {
-                    let count = self.number_u32()? as usize;
-                    self.0.split_at_checked(count)?
-                };
-                let piece = ReadPiece::Bytes(bytes.to_vec());
-                self.0 = rest;
-                Some(piece)
-            }
-            piece::PATTERN => {
-                let (seed, offset, bytes) = (self.number_u64()?, self.number_u32()?, self.number_u32()?);
-                offset.checked_add(bytes)?;
-                Some(ReadPiece::Pattern(Pattern { seed, offset, bytes }))
-            }
+        match self.0.u8()? {
+            piece::BYTES => Some(ReadPiece::Bytes(self.0.counted()?.to_vec())),
+            piece::PATTERN => Some(ReadPiece::Pattern(self.0.pattern()?)),
             _ => None,
         }
     }

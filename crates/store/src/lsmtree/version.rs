@@ -13,6 +13,7 @@
 
 use std::rc::Rc;
 
+use kvdrive_content::Decoder;
 use kvdrive_spec::Key;
 
 use super::table::Table;
@@ -124,14 +125,14 @@ pub fn manifest(header: &Header, version: &Version) -> Vec<u8> {
 
 /// Takes the bytes of a manifest apart; `None` if they make no sense. Tables have no blocks and filters yet.
 pub fn parse_manifest(bytes: &[u8]) -> Option<(Header, Vec<(usize, Table)>)> {
-    let mut at = Bytes(bytes.get(4..)?);
+    let mut at = Decoder::new(bytes.get(4..)?);
     let (wal_pages, epoch, wal_from) = (at.u64()?, at.u64()?, at.u64()?);
     let header = Header { wal_pages, epoch, wal_from, next_table: at.u64()?, sequence: at.u64()? };
     let count = at.u32()?;
     let mut tables = Vec::new();
     for _ in 0..count {
         let (number, level) = (at.u64()?, usize::from(at.u8()?));
-        let (min, max) = (at.key()?, at.key()?);
+        let (min, max) = (key(&mut at)?, key(&mut at)?);
         let (entries, data_pages, meta_bytes) = (at.u64()?, at.u32()?, at.u32()?);
         let mut extents = Vec::new();
         for _ in 0..at.u32()? {
@@ -147,29 +148,7 @@ pub fn parse_manifest(bytes: &[u8]) -> Option<(Header, Vec<(usize, Table)>)> {
     Some((header, tables))
 }
 
-struct Bytes<'a>(&'a [u8]);
-
-impl Bytes<'_> {
-    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (taken, rest) = self.0.split_first_chunk::<N>()?;
-        self.0 = rest;
-        Some(*taken)
-    }
-
-    fn u8(&mut self) -> Option<u8> {
-        self.take::<1>().map(|bytes| bytes[0])
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        self.take().map(u32::from_le_bytes)
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        self.take().map(u64::from_le_bytes)
-    }
-
-    fn key(&mut self) -> Option<Key> {
-        let len = self.u8()?;
-        Key::from_padded(self.take()?, len.into())
-    }
+fn key(from: &mut Decoder<'_>) -> Option<Key> {
+    let len = from.u8()?;
+    Key::from_padded(from.array()?, len.into())
 }
