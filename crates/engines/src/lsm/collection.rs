@@ -56,7 +56,7 @@ impl LsmEngine {
     /// Was there room for a store's entry when the index had last done something? Almost always.
     #[inline]
     pub(super) fn has_room_for_entry(&self) -> bool {
-        self.index_work.get() == self.index.counters() && !self.index_short.get()
+        self.index_work.get() == self.index.work() && !self.index_short.get()
     }
 
     #[inline]
@@ -67,7 +67,7 @@ impl LsmEngine {
 
     /// After the index has done something: has it merge itself when stores leave it less than they should.
     pub(super) fn keep_room_for_index(&self) {
-        if self.index_work.get() == self.index.counters() {
+        if self.index_work.get() == self.index.work() {
             return;
         }
         if self.index_is_short() {
@@ -76,7 +76,7 @@ impl LsmEngine {
             self.compact_for_space();
             self.index_is_short();
         }
-        self.index_work.set(self.index.counters());
+        self.index_work.set(self.index.work());
     }
 
     /// Before a store's entry, wherever its value lies. Errors of [`LsmEngine::make_room`].
@@ -99,32 +99,20 @@ impl LsmEngine {
         is_short
     }
 
-    /// Has values leave the index what it needs, as it is now; returns how many free pages stores leave it.
+    /// Has values leave the index what it needs, as it is now; returns how many free pages stores leave it
+    /// ([`super::room`]).
     ///
-    /// Let U be the pages in use, A those available, F those of a flush, and M(n) those of one run of
-    /// everything on flash and n memtables of new pairs more. **A >= M(2), always**: everything can be merged
-    /// at any time, the memtables along with the tables. A merge takes no more than it finds but for pairs
-    /// that are new, so the same holds behind it, the memtables are empty, and deletes go on. What takes room
-    /// keeps to it:
-    ///
-    /// * A flush that would break it is refused (`maintenance.rs`): it needs F + M(3).
-    /// * New pairs take room, and as much to be merged again, when they are merged. So stores leave what lets
-    ///   the index flush now, and what lets it flush when M(4) of the A + U pages are in use: that is all of
-    ///   the memtables and of what other commands have under way ([`super::Index::pages_for_stores`]).
-    /// * A collection takes a segment before it gives one back; its entries replace others. Stores leave that
-    ///   segment. It begins if the segment can be spared, spares it until it has taken it, and has the index
-    ///   merged, or ends, when the next flush would be refused.
-    /// * Values leave 2 F more than stores: a flush may come before the next look, and count twice.
-    ///
-    /// Pages that iterators hold are missing from A until they are closed; meanwhile deletes may be told to
-    /// try again.
+    /// A collection begins if the segment that it takes first can be spared, spares it until it has taken it,
+    /// and has the index merged, or ends, when the next flush would be refused. Values leave two flushes more
+    /// than stores: one may come before the next look, and count twice.
     fn reserve_for_index(&self) -> u32 {
         if !self.config.flash.enabled {
             return 0;
         }
         let collected_pages = if self.gc.enabled { self.pool.segment_pages() } else { 0 };
-        let needed_pages = self.index.pages_for_stores() + collected_pages;
-        let margin = 2 * self.index.flush_pages();
+        let (for_stores, flush) = self.index.ledger(|ledger| (ledger.for_stores(), ledger.flush()));
+        let needed_pages = for_stores + collected_pages;
+        let margin = 2 * flush;
         let segments = (needed_pages + margin).div_ceil(self.pool.segment_pages());
         self.pool.keep_for_index(segments.max(self.least_index_segments()));
         needed_pages
@@ -136,7 +124,7 @@ impl LsmEngine {
         let is_short = || {
             let has_segment = self.collected_segments_begun() > segments_begun;
             let segment_pages = if has_segment { 0 } else { self.pool.segment_pages() };
-            self.index.pages_available() < self.index.pages_to_flush() + segment_pages
+            self.index.pages_available() < self.index.ledger(|ledger| ledger.to_flush()) + segment_pages
         };
         if is_short() {
             self.compact_for_space();
@@ -287,11 +275,11 @@ impl LsmEngine {
         // In the order of their addresses: each page of the victim is read once.
         pairs.sort_by_key(|(key, entry)| (entry.address, *key));
         let mut content = Region::new();
-        let mut work = self.index.counters();
+        let mut work = self.index.work();
         for (key, entry) in pairs {
-            if work != self.index.counters() {
+            if work != self.index.work() {
                 self.keep_room_to_flush(segments_begun)?;
-                work = self.index.counters();
+                work = self.index.work();
             }
             let _key = self.keys.lock(key);
             let refers = self.index.refers(&key, entry.address)?;

@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 use super::collection::Futile;
 use super::cursor::Cursor;
 use super::entry::Entry;
-use super::index::{Index, IndexParts};
+use super::index::{Index, IndexParts, IndexWork};
 use super::journal::{self, Liveness, Protected};
 use super::layout::layout_row;
 use super::{FoundTables, IndexConfig};
@@ -109,8 +109,8 @@ pub struct LsmEngine {
     pub(super) deletes: Cell<u64>,
     /// See [`Futile`].
     pub(super) futile: Cell<Futile>,
-    /// What the index had done when it was last looked at whether it has room.
-    pub(super) index_work: Cell<super::IndexCounters>,
+    /// The state of the index when it was last looked at whether it has room.
+    pub(super) index_work: Cell<IndexWork>,
     /// It had less than stores leave it.
     pub(super) index_short: Cell<bool>,
     pub(super) counters: Cell<EngineCounters>,

@@ -31,6 +31,7 @@ use super::levels::Version;
 use super::lookup;
 use super::memtable::{Memtable, Pair};
 use super::recovery::{FoundTables, IndexImage, IndexJournal, IndexRecord, RecoverError};
+use super::room::Ledger;
 use super::space::TableSpace;
 use super::table::{Pull, TableStream};
 use crate::firmware::{Cores, Role};
@@ -67,6 +68,11 @@ pub struct IndexCounters {
     pub failures: u64,
 }
 
+/// A state of the index's tables: who remembers one knows later whether anything was flushed, merged or moved,
+/// or tried to be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct IndexWork(u64);
+
 /// A full memtable on its way to flash.
 pub(super) struct Frozen {
     /// See [`ValueLiveness`].
@@ -96,6 +102,7 @@ pub(super) struct Inner {
     /// `next_table` when everything was in one run, the last time it was.
     pub one_run_at: Cell<u32>,
     pub counters: Cell<IndexCounters>,
+    pub work: Cell<IndexWork>,
 }
 
 /// The index of one drive; clones are the same index.
@@ -150,6 +157,7 @@ impl Index {
             maintenance: Mutex::new(&sim),
             one_run_at: Cell::new(0),
             counters: Cell::default(),
+            work: Cell::default(),
             cores,
             space,
             config,
@@ -309,10 +317,17 @@ impl Index {
         self.0.space.is_some() && entries >= self.0.config.memtable_entries as usize
     }
 
+    /// Counts an attempt to flush, merge or move tables. Room and tables are another [`IndexWork`] then.
     pub(super) fn count(&self, change: impl FnOnce(&mut IndexCounters)) {
+        self.0.work.set(IndexWork(self.0.work.get().0 + 1));
         let mut counters = self.0.counters.get();
         change(&mut counters);
         self.0.counters.set(counters);
+    }
+
+    /// Which state its tables are in: another one behind every flush, merge or move that was tried.
+    pub(super) fn work(&self) -> IndexWork {
+        self.0.work.get()
     }
 
     /// What it has done so far.
@@ -325,59 +340,39 @@ impl Index {
         self.0.space.as_ref().map_or(0, |space| space.pages_in_use())
     }
 
-    /// Pages that a flush writes at most.
-    pub fn flush_pages(&self) -> u32 {
-        self.0.layout.pages_at_most(self.0.config.memtable_entries)
-    }
-
     /// Flash pages that new tables could take now.
     pub fn pages_available(&self) -> u32 {
         self.0.space.as_ref().map_or(u32::MAX, |space| space.pages_available())
     }
 
-    /// Available pages that stores leave: what a flush needs now, and what it will need when four memtables
-    /// of new pairs have been merged with all there is.
-    pub fn pages_for_stores(&self) -> u32 {
-        let flush = |memtables: u32| self.flush_pages() + self.pages_to_merge(memtables + 3);
-        let merged = self.pages_to_merge(4) + flush(4);
-        flush(0).max(merged.saturating_sub(self.pages_of_tables()))
+    /// What the pages of the index are, for `read` to reckon with.
+    pub(super) fn ledger<T>(&self, read: impl FnOnce(&Ledger<'_>) -> T) -> T {
+        let inner = &*self.0;
+        let (mut table_entries, mut table_pages, mut is_damaged) = (0, 0, false);
+        for table in inner.tables.borrow().newest_first() {
+            table_entries += u64::from(table.facts.entries);
+            table_pages += table.facts.total_pages();
+            is_damaged |= table.is_damaged();
+        }
+        read(&Ledger {
+            pages_at_most: &|entries| inner.layout.pages_at_most(entries),
+            split_entries: &|entries| inner.policy.bottom(entries).1,
+            memtable_entries: inner.config.memtable_entries,
+            table_entries,
+            table_pages,
+            is_damaged,
+        })
     }
 
-    /// Pages that one run of everything in tables, and of so many full memtables more, takes at most.
-    fn pages_to_merge(&self, memtables: u32) -> u32 {
-        let unwritten = u64::from(memtables) * u64::from(self.0.config.memtable_entries);
-        let tables = self.0.tables.borrow();
-        let on_flash: u64 = tables.newest_first().map(|table| u64::from(table.facts.entries)).sum();
-        let entries = on_flash + unwritten;
-        let pages = self.pages_of_tables() + memtables * self.flush_pages();
-        self.pages_of_run(entries, pages, self.0.policy.bottom(entries).1)
-    }
-
-    fn pages_of_tables(&self) -> u32 {
-        self.0.tables.borrow().newest_first().map(|table| table.facts.total_pages()).sum()
-    }
-
-    /// Pages that one run of so many entries takes at most, which lie on `pages` pages now. By entries, for
-    /// these may be nearly empty; and not much more than they are (what is lost at the end of a page
-    /// changes), for a layout's entries may be smaller than its largest.
-    pub(super) fn pages_of_run(&self, entries: u64, pages: u32, split_entries: Option<u32>) -> u32 {
-        let split = u64::from(split_entries.unwrap_or(u32::MAX));
-        let table_pages = |entries: u64| u64::from(self.0.layout.pages_at_most(entries as u32));
-        let by_entries = entries / split * table_pages(split) + table_pages(entries % split);
-        by_entries.min(u64::from(pages + pages / 8)) as u32
-    }
-
-    /// Available pages at which a memtable is flushed: behind it everything can still be merged, with two
-    /// memtables more.
-    pub(super) fn pages_to_flush(&self) -> u32 {
-        // A damaged table forbids that merge in any case.
-        let is_damaged = self.0.tables.borrow().newest_first().any(|table| table.is_damaged());
-        self.flush_pages() + if is_damaged { 0 } else { self.pages_to_merge(3) }
+    /// Behind a flush or a merge: [`Ledger::check`].
+    pub(super) fn check_room(&self) {
+        let held = self.pages_held();
+        self.ledger(|ledger| ledger.check(self.pages_available(), held));
     }
 
     /// Pages in use that are not the index's any more: whoever reads from them holds them.
     pub fn pages_held(&self) -> u32 {
-        self.pages_in_use().saturating_sub(self.pages_of_tables())
+        self.pages_in_use().saturating_sub(self.ledger(|ledger| ledger.table_pages))
     }
 
     /// Tables by level.

@@ -145,7 +145,7 @@ impl Index {
         let rewrite = Rewrite {
             sources: vec![(age, Source::Memory(run, 0))],
             entries,
-            pages: self.pages_to_flush(),
+            pages: self.ledger(|ledger| ledger.to_flush()),
             inputs: Vec::new(),
             flushed: true,
             older: inner.tables.borrow().newest_first().cloned().collect(),
@@ -155,6 +155,7 @@ impl Index {
         };
         self.rewrite(rewrite)?;
         self.count(|counters| counters.flushes += 1);
+        self.check_room();
         Ok(())
     }
 
@@ -215,7 +216,7 @@ impl Index {
         let rewrite = Rewrite {
             sources: memory.into_iter().chain(inputs.iter().map(stream)).collect(),
             entries,
-            pages: self.pages_of_run(entries, pages_now, merge.split_entries),
+            pages: self.ledger(|ledger| ledger.run(entries, pages_now, merge.split_entries)),
             inputs,
             flushed,
             older,
@@ -225,6 +226,7 @@ impl Index {
         };
         self.rewrite(rewrite)?;
         self.count(|counters| counters.merges += 1);
+        self.check_room();
         Ok(())
     }
 

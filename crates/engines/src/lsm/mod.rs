@@ -16,6 +16,7 @@ mod maintenance;
 mod memtable;
 mod merge;
 pub mod recovery;
+mod room;
 mod space;
 mod table;
 

@@ -1,0 +1,148 @@
+//! The ledger of flash pages: how many must be free so that a drive that is nearly full goes on. Arithmetic
+//! only; it looks at nothing, takes nothing and waits for nobody.
+//!
+//! Let U be the pages in tables, A the pages available for new ones, F those that a flush of a memtable takes,
+//! and M(n) those of one run of everything in tables and n memtables of new pairs more ([`Ledger::merged`]).
+//! **A >= M(2), always**: everything can be merged at any time, both memtables along with the tables. A merge
+//! takes no more than it finds but for pairs that are new, so the same holds behind it, the memtables are
+//! empty, and deletes go on. What takes room keeps to it:
+//!
+//! * A flush that would break it is refused: it needs F + M(3) ([`Ledger::to_flush`]).
+//! * New pairs take room, and as much to be merged again, when they are merged. So stores leave what lets the
+//!   index flush now, and what lets it flush when M(4) of the A + U pages are in use: that is all of the
+//!   memtables and of what other commands have under way ([`Ledger::for_stores`]).
+//! * A collection takes a segment before it gives one back; its entries replace others. Stores leave that
+//!   segment too ([`super::collection`]).
+//!
+//! Pages that iterators hold are missing from A until they are closed.
+//!
+//! **An example.** A memtable has 100 entries, and a table of n entries takes at most n / 100 + 1 pages, so
+//! F = 2. One table of 1 000 entries is there: U = 11. One run of it and of n memtables more has
+//! 1 000 + 100 n entries: M(n) = 11 + n. A flush needs F + M(3) = 2 + 14 = 16 pages. Stores leave the larger
+//! one of these 16 and of what is missing from M(4) + F + M(7) = 15 + 2 + 18 = 35 when the 11 pages of the
+//! table have come back: 24.
+
+/// Pages of the index at one moment.
+pub(super) struct Ledger<'a> {
+    /// Pages of a table of so many entries, at most.
+    pub pages_at_most: &'a dyn Fn(u32) -> u32,
+    /// Entries of a table in one run of so many entries; `None`: it is one table.
+    pub split_entries: &'a dyn Fn(u64) -> Option<u32>,
+    /// Entries of a memtable.
+    pub memtable_entries: u32,
+    /// Entries in tables.
+    pub table_entries: u64,
+    /// Pages they lie on: U.
+    pub table_pages: u32,
+    /// A table cannot be read whole, which forbids to merge everything.
+    pub is_damaged: bool,
+}
+
+impl Ledger<'_> {
+    /// Pages that a flush takes at most: F.
+    pub fn flush(&self) -> u32 {
+        (self.pages_at_most)(self.memtable_entries)
+    }
+
+    /// Pages that one run of everything in tables, and of so many full memtables more, takes at most: M(n).
+    pub fn merged(&self, memtables: u32) -> u32 {
+        let entries = self.table_entries + u64::from(memtables) * u64::from(self.memtable_entries);
+        let pages = self.table_pages + memtables * self.flush();
+        self.run(entries, pages, (self.split_entries)(entries))
+    }
+
+    /// Available pages at which a memtable is flushed: behind it everything can still be merged, with two
+    /// memtables more.
+    pub fn to_flush(&self) -> u32 {
+        self.flush() + if self.is_damaged { 0 } else { self.merged(3) }
+    }
+
+    /// Available pages that stores leave: what a flush needs now, and what it will need when four memtables
+    /// of new pairs have been merged with all there is.
+    pub fn for_stores(&self) -> u32 {
+        let to_flush_behind = |memtables: u32| self.flush() + self.merged(memtables + 3);
+        let later = (self.merged(4) + to_flush_behind(4)).saturating_sub(self.table_pages);
+        let needed = to_flush_behind(0).max(later);
+        assert!(needed >= self.to_flush(), "stores leave {needed} pages, a flush needs {}", self.to_flush());
+        needed
+    }
+
+    /// Pages that one run of so many entries takes at most, which lie on `pages` pages now. By entries, for
+    /// these may be nearly empty; and not much more than they are (what is lost at the end of a page
+    /// changes), for a layout's entries may be smaller than its largest.
+    pub fn run(&self, entries: u64, pages: u32, split_entries: Option<u32>) -> u32 {
+        let split = u64::from(split_entries.unwrap_or(u32::MAX));
+        let table_pages = |entries: u64| u64::from((self.pages_at_most)(entries as u32));
+        let by_entries = entries / split * table_pages(split) + table_pages(entries % split);
+        by_entries.min(u64::from(pages + pages / 8)) as u32
+    }
+
+    /// Behind a flush or a merge.
+    ///
+    /// # Panics
+    /// If everything could not be merged with so many pages available and so many that iterators hold.
+    pub fn check(&self, available: u32, held: u32) {
+        let needed = self.merged(2);
+        assert!(
+            self.is_damaged || available.saturating_add(held) >= needed,
+            "{available} pages are available and {held} held, {needed} are needed to merge everything"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The example above.
+    #[test]
+    fn a_ledger_adds_up_as_its_example_says() {
+        let ledger = Ledger {
+            pages_at_most: &|entries| entries.div_ceil(100) + 1,
+            split_entries: &|_| None,
+            memtable_entries: 100,
+            table_entries: 1_000,
+            table_pages: 11,
+            is_damaged: false,
+        };
+        assert_eq!((ledger.flush(), ledger.merged(0), ledger.merged(3)), (2, 11, 14));
+        assert_eq!((ledger.to_flush(), ledger.for_stores()), (16, 24));
+        ledger.check(13, 0);
+        ledger.check(3, 10);
+        // A damaged table cannot be merged: only the flush itself has to fit.
+        let damaged = Ledger { is_damaged: true, ..ledger };
+        assert_eq!(damaged.to_flush(), 2);
+        damaged.check(0, 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "12 pages are available and 0 held, 13 are needed")]
+    fn too_few_pages_to_merge_everything_are_a_broken_invariant() {
+        let ledger = Ledger {
+            pages_at_most: &|entries| entries.div_ceil(100) + 1,
+            split_entries: &|_| None,
+            memtable_entries: 100,
+            table_entries: 1_000,
+            table_pages: 11,
+            is_damaged: false,
+        };
+        ledger.check(12, 0);
+    }
+
+    /// Runs of nearly empty tables take what their entries take; small entries take what they took, and an
+    /// eighth.
+    #[test]
+    fn a_run_takes_the_lesser_of_what_its_entries_and_its_pages_say() {
+        let ledger = Ledger {
+            pages_at_most: &|entries| entries.div_ceil(100) + 1,
+            split_entries: &|_| Some(200),
+            memtable_entries: 100,
+            table_entries: 0,
+            table_pages: 0,
+            is_damaged: false,
+        };
+        assert_eq!(ledger.run(450, 1_000, Some(200)), 2 * 3 + 2);
+        assert_eq!(ledger.run(450, 4, Some(200)), 4);
+        assert_eq!(ledger.run(45_000, 400, None), 450);
+    }
+}
