@@ -48,7 +48,7 @@ impl Claims {
         let outcomes =
             planned.iter().map(|claim| claim.judge(&results)).collect::<anyhow::Result<Vec<_>>>()?;
         if self.json.as_deref() != Some("-") {
-            output::print(&claims::text(&outcomes));
+            output::print(&claims::text(&outcomes, in_colour()));
             if !scales.is_empty() {
                 output::print(&format!(
                     "scale {}: drive, pairs, operations and DRAM; --scale 1 is the published size\n",
@@ -66,6 +66,11 @@ impl Claims {
         }
         check(&outcomes)
     }
+}
+
+/// Whether standard output is a terminal that shows colours, and nobody asked for none.
+fn in_colour() -> bool {
+    anstream::AutoStream::choice(&std::io::stdout()) != anstream::ColorChoice::Never
 }
 
 /// Scales in words.

@@ -5,8 +5,10 @@ use std::fmt;
 use anyhow::anyhow;
 use serde::{Serialize, Serializer};
 
-use super::{Claim, Planned, Test};
+use super::prose::Prose;
+use super::{Claim, Planned, Standing, Test};
 use crate::experiments::Kind;
+use crate::experiments::expression::{Comparison, Expression};
 use crate::experiments::runs::{Results, RunId};
 
 /// Whether a claim comes true.
@@ -20,6 +22,13 @@ pub enum Verdict {
     NotReproduced,
     /// This build lacks what the claim needs, named here.
     Skipped(String),
+}
+
+impl Verdict {
+    /// Whether the claim comes true.
+    pub fn comes_true(&self) -> bool {
+        matches!(self, Verdict::Reproduced | Verdict::Holds)
+    }
 }
 
 impl fmt::Display for Verdict {
@@ -48,6 +57,45 @@ pub struct Beside {
     pub ours: String,
 }
 
+/// A comparison of an order, with its numbers, at a point.
+#[derive(Clone, Debug, Serialize)]
+pub struct Compared {
+    /// The point, and the seed if it is not that of the claim's runs; empty if there is but one.
+    pub at: String,
+    /// The numbers.
+    #[serde(flatten)]
+    pub comparison: Comparison,
+}
+
+impl fmt::Display for Compared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Comparison { left, sign, right, margin, .. } = &self.comparison;
+        if !self.at.is_empty() {
+            write!(f, "at {}, ", self.at)?;
+        }
+        let side = |(text, value): &(String, f64)| match text.parse::<f64>() {
+            Ok(_) => text.clone(),
+            Err(_) => format!("{text} = {}", significant(*value)),
+        };
+        write!(f, "{} {sign} {}", side(left), side(right))?;
+        if *margin == 0.0 { f.write_str(", equal") } else { write!(f, ", by {}", percent(*margin)) }
+    }
+}
+
+/// Four significant digits, and every digit of the whole part.
+fn significant(value: f64) -> String {
+    let whole = value.abs().max(1e-9).log10().floor() as i32;
+    let decimals = (3 - whole).clamp(0, 9) as usize;
+    let text = crate::report::with_decimals(value, decimals);
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+}
+
+/// A margin, without rounding a small one to nothing.
+fn percent(margin: f64) -> String {
+    let percent = 100.0 * margin;
+    if percent.abs() < 0.095 { format!("{percent:.3} %") } else { format!("{percent:.1} %") }
+}
+
 /// A claim and what became of it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
@@ -61,14 +109,20 @@ pub struct Outcome {
     pub statement: String,
     /// How our number comes about.
     pub kind: Kind,
+    /// What the verdict is worth.
+    pub standing: Standing,
     /// The published number, as text; `order` for an order.
     pub published: String,
     /// The published number.
     pub published_value: Option<f64>,
-    /// Ours, as text: one, a range over the points, or how many points an order holds at.
+    /// Ours, as text: one, a range over the points, or by how much an order holds where it is tightest.
     pub ours: String,
-    /// Ours, a value a point; empty for an order.
+    /// Ours, a value a point, the mean if there are several seeds; empty for an order.
     pub values: Vec<f64>,
+    /// Every comparison of an order at every point; empty for a number.
+    pub comparisons: Vec<Compared>,
+    /// Smallest and largest value of several seeds, over all points, as text; empty with one.
+    pub seeds: String,
     /// Points the values belong to; empty if there is but one.
     pub points: Vec<String>,
     /// Computed.
@@ -83,11 +137,14 @@ pub struct Outcome {
     pub beside: Vec<Beside>,
 }
 
-/// Values at every point, or whether the order holds there.
+/// Values at every point, or the comparisons there.
 enum Found {
     Values(Vec<f64>),
-    Holds(Vec<bool>),
+    Compared(Vec<Vec<Comparison>>),
 }
+
+/// Runs of one condition, by point, by name.
+type Points = [Vec<(String, RunId)>];
 
 /// Judges a claim.
 ///
@@ -97,72 +154,108 @@ pub(super) fn judge(planned: &Planned, results: &Results) -> anyhow::Result<Outc
     let claim = &planned.claim;
     let runs = match &planned.runs {
         Ok(runs) => runs,
-        Err(lacks) => {
-            let mut skipped =
-                outcome(claim, "-".into(), Vec::new(), Verdict::Skipped(lacks.clone()), Vec::new());
-            skipped.because = format!("This build lacks {lacks}.");
-            return Ok(skipped);
-        }
+        Err(lacks) => return Ok(skipped(claim, lacks)),
     };
-    let mut found = runs.iter().map(|points| find(claim, points, results));
-    let ours = found.next().ok_or_else(|| anyhow!("no runs"))??;
-    let verdict = verdict(claim, &ours);
-    let beside = claim
-        .beside
-        .iter()
-        .zip(found)
-        .map(|(condition, found)| Ok(Beside { name: condition.name.clone(), ours: found?.text(claim) }));
+    let mut conditions = runs.iter();
+    let own = conditions.next().ok_or_else(|| anyhow!("no runs"))?;
+    let first = find(claim, own, results)?;
+    let seeds = conditions.by_ref().take(claim.seeds.len()).map(|points| find(claim, points, results));
+    let all: Vec<Found> = std::iter::once(Ok(first)).chain(seeds).collect::<anyhow::Result<Vec<Found>>>()?;
+    let beside = claim.beside.iter().zip(conditions).map(|(condition, points)| {
+        let ours = find(claim, points, results)?.text(claim);
+        Ok(Beside { name: condition.name.clone(), ours })
+    });
     let beside = beside.collect::<anyhow::Result<_>>()?;
+    let seeds = if all.len() > 1 { spread(claim, &all) } else { String::new() };
+    let comparisons = compared(claim, &all);
+    let ours = together(all);
     let text = ours.text(claim);
+    let verdict = verdict(claim, &ours);
     let values = match ours {
         Found::Values(values) => values,
-        Found::Holds(_) => Vec::new(),
+        Found::Compared(_) => Vec::new(),
     };
-    let mut outcome = outcome(claim, text, values, verdict, beside);
+    let prose = |prose: &Prose| {
+        prose.text(&|expression: &Expression, point: Option<&str>| {
+            let at = |index: &usize| {
+                point.is_none_or(|point| claim.each.get(*index).is_some_and(|it| it == point))
+            };
+            let values = (0..own.len()).filter(at).map(|index| {
+                let names = |name: &str| number(claim, &own[index], results, name);
+                expression.value(&names).map_err(anyhow::Error::msg)
+            });
+            values.collect()
+        })
+    };
+    let (reading, because) = (prose(&claim.reading)?, prose(&claim.because)?);
+    let numbers = Numbers { ours: text, values, comparisons, seeds, beside };
+    let mut outcome = outcome(claim, numbers, verdict, reading, because);
     outcome.regressed = regression(planned, &outcome);
     Ok(outcome)
 }
 
-fn outcome(claim: &Claim, ours: String, values: Vec<f64>, verdict: Verdict, beside: Vec<Beside>) -> Outcome {
+/// What runs gave of a claim.
+#[derive(Default)]
+struct Numbers {
+    ours: String,
+    values: Vec<f64>,
+    comparisons: Vec<Compared>,
+    seeds: String,
+    beside: Vec<Beside>,
+}
+
+fn skipped(claim: &Claim, lacks: &str) -> Outcome {
+    let numbers = Numbers { ours: "-".into(), ..Numbers::default() };
+    let because = format!("This build lacks {lacks}.");
+    outcome(claim, numbers, Verdict::Skipped(lacks.to_owned()), claim.reading.without_numbers(), because)
+}
+
+fn outcome(claim: &Claim, numbers: Numbers, verdict: Verdict, reading: String, because: String) -> Outcome {
     let published_value = match &claim.test {
         Test::Value { published, .. } => Some(*published),
         Test::Order(_) => None,
     };
+    let Numbers { ours, values, comparisons, seeds, beside } = numbers;
     Outcome {
         id: claim.id.clone(),
         source: claim.source.clone(),
         title: claim.title.clone(),
         statement: claim.statement.clone(),
         kind: claim.kind,
+        standing: claim.standing(),
         published: claim.test.to_string(),
         published_value,
         ours,
         values,
+        comparisons,
+        seeds,
         points: claim.each.clone(),
         verdict,
         regressed: None,
-        reading: claim.reading.clone(),
-        because: claim.expected.because.clone(),
+        reading,
+        because,
         beside,
     }
 }
 
 /// Values of the claim at every point.
-fn find(claim: &Claim, points: &[Vec<(String, RunId)>], results: &Results) -> anyhow::Result<Found> {
+fn find(claim: &Claim, points: &Points, results: &Results) -> anyhow::Result<Found> {
     let mut values = Vec::new();
-    let mut holds = Vec::new();
+    let mut compared = Vec::new();
     for runs in points {
         let names = |name: &str| number(claim, runs, results, name);
         match &claim.test {
             Test::Value { value, .. } => values.push(value.value(&names).map_err(anyhow::Error::msg)?),
             Test::Order(orders) => {
-                let all = orders.iter().map(|order| order.holds(&names).map_err(anyhow::Error::msg));
-                let all = all.collect::<anyhow::Result<Vec<bool>>>()?;
-                holds.push(all.into_iter().all(|holds| holds));
+                let mut all = Vec::new();
+                for order in orders {
+                    all.extend(order.compare(&names).map_err(anyhow::Error::msg)?);
+                }
+                compared.push(all);
             }
         }
     }
-    Ok(if holds.is_empty() { Found::Values(values) } else { Found::Holds(holds) })
+    Ok(if compared.is_empty() { Found::Values(values) } else { Found::Compared(compared) })
 }
 
 /// The number behind `run` or `run.quantity`.
@@ -172,6 +265,54 @@ fn number(claim: &Claim, runs: &[(String, RunId)], results: &Results, name: &str
     let quantity = claim.quantities.iter().find(|(known, _)| known == quantity);
     let (_, quantity) = quantity.ok_or_else(|| format!("no quantity {name}"))?;
     results.number(*run, quantity).map_err(|problem| problem.to_string())
+}
+
+/// What several seeds gave as one: means at every point, and every comparison, which all must hold.
+fn together(seeds: Vec<Found>) -> Found {
+    let count = seeds.len() as f64;
+    let mut seeds = seeds.into_iter();
+    let first = seeds.next().unwrap_or(Found::Values(Vec::new()));
+    let mut sum = seeds.fold(first, |mut sum, more| {
+        match (&mut sum, more) {
+            (Found::Values(sums), Found::Values(values)) => {
+                sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
+            }
+            (Found::Compared(points), Found::Compared(more)) => {
+                points.iter_mut().zip(more).for_each(|(point, more)| point.extend(more));
+            }
+            _ => {}
+        }
+        sum
+    });
+    if let Found::Values(sums) = &mut sum {
+        sums.iter_mut().for_each(|sum| *sum /= count);
+    }
+    sum
+}
+
+/// The range of what several seeds gave.
+fn spread(claim: &Claim, seeds: &[Found]) -> String {
+    let each = seeds.iter().map(|found| found.text(claim)).collect::<Vec<_>>().join(", ");
+    let names: Vec<_> =
+        claim.seeds.iter().flat_map(|condition| &condition.set).map(|(_, seed)| seed.as_str()).collect();
+    format!("{each} with the usual seed and {}", names.join(", "))
+}
+
+/// Every comparison of an order with the point it is at.
+fn compared(claim: &Claim, seeds: &[Found]) -> Vec<Compared> {
+    let mut all = Vec::new();
+    for (seed, found) in seeds.iter().enumerate() {
+        let Found::Compared(points) = found else { continue };
+        for (index, comparisons) in points.iter().enumerate() {
+            let mut at = claim.each.get(index).cloned().unwrap_or_default();
+            if let Some(condition) = seed.checked_sub(1).and_then(|seed| claim.seeds.get(seed)) {
+                at = format!("{at} {}", condition.name).trim().to_owned();
+            }
+            let with_point = |one: &Comparison| Compared { at: at.clone(), comparison: one.clone() };
+            all.extend(comparisons.iter().map(with_point));
+        }
+    }
+    all
 }
 
 impl Found {
@@ -187,15 +328,16 @@ impl Found {
                     format!("{} .. {high}", low.trim_end_matches([' ', '%', 'x']))
                 }
             }
-            (Found::Holds(holds), _) if holds.len() == 1 => {
-                if holds[0] {
-                    "holds".into()
-                } else {
-                    "does not".into()
+            (Found::Compared(points), _) => {
+                let all = points.iter().flatten();
+                let least = all.map(|one| one.margin).fold(f64::INFINITY, f64::min);
+                let by = if least == 0.0 { "equal".to_owned() } else { format!("by {}", percent(least)) };
+                let holding = points.iter().filter(|point| point.iter().all(|one| one.holds)).count();
+                match points.len() {
+                    1 => by,
+                    all if all == holding => by,
+                    all => format!("at {holding} of {all}, {by}"),
                 }
-            }
-            (Found::Holds(holds), _) => {
-                format!("at {} of {}", holds.iter().filter(|holds| **holds).count(), holds.len())
             }
             (Found::Values(_), Test::Order(_)) => String::new(),
         }
@@ -207,7 +349,7 @@ fn verdict(claim: &Claim, found: &Found) -> Verdict {
         (Found::Values(values), Test::Value { published, relation, tolerance, .. }) => {
             values.iter().all(|ours| relation.holds(*ours, *published, *tolerance))
         }
-        (Found::Holds(holds), _) => holds.iter().all(|holds| *holds),
+        (Found::Compared(points), _) => points.iter().flatten().all(|one| one.holds),
         (Found::Values(_), Test::Order(_)) => false,
     };
     match (comes_true, &claim.test) {
@@ -217,14 +359,20 @@ fn verdict(claim: &Claim, found: &Found) -> Verdict {
     }
 }
 
+impl Outcome {
+    /// The comparison of an order that is nearest to turning, or farthest beyond it.
+    pub fn tightest(&self) -> Option<&Compared> {
+        self.comparisons.iter().min_by(|a, b| a.comparison.margin.total_cmp(&b.comparison.margin))
+    }
+}
+
 /// What differs from what is expected. Our own values are only expected of the runs they were taken from.
 fn regression(planned: &Planned, outcome: &Outcome) -> Option<String> {
     if planned.is_altered {
         return None;
     }
     let expected = &planned.claim.expected;
-    let comes_true = matches!(outcome.verdict, Verdict::Reproduced | Verdict::Holds);
-    if comes_true != expected.comes_true {
+    if outcome.verdict.comes_true() != expected.comes_true {
         let should = if expected.comes_true { "came true" } else { "was not reproduced" };
         return Some(format!("{}; this {should} before", outcome.verdict));
     }

@@ -27,9 +27,16 @@
 //! ours = 0.97897                                              # what we get; a drift from it is a regression
 //! drift = 0.00001
 //! ```
+//!
+//! `order = ["piggy < base"]` in place of `value` and what belongs to it holds or does not; how far its sides are
+//! apart stands beside. `reading` and `because` have numbers of the run between braces ([`prose`]); `also` names
+//! quantities for them that the test does without. `seeds = [2, 3]` has the claim run with these seeds as well:
+//! its verdict is that of the mean, its spread stands beside.
 
 mod judge;
 mod parse;
+mod prose;
+mod standing;
 mod table;
 
 use std::fmt;
@@ -41,9 +48,11 @@ use crate::experiments::runs::{Asked, Assignments, Options, Plan, Results, RunId
 use crate::experiments::{Figure, Found, Kind, Place, missing};
 use crate::report::with_decimals;
 
-pub use judge::{Beside, Outcome, Verdict};
+pub use judge::{Beside, Compared, Outcome, Verdict};
 pub use parse::parse;
-pub use table::{counts, text};
+use prose::Prose;
+pub use standing::{Standing, counts};
+pub use table::text;
 
 /// The embedded files with their names.
 pub const FILES: &[(&str, &str)] = &[
@@ -68,13 +77,17 @@ pub struct Claim {
     pub kind: Kind,
     /// What is computed and what it is held against.
     pub test: Test,
-    /// How the source is understood, where it leaves a choice.
-    pub reading: String,
     /// What the verdict should be.
     pub expected: Expected,
     runs: Vec<(String, Source)>,
     each: Vec<String>,
     quantities: Vec<(String, Expression)>,
+    /// How the source is understood, where it leaves a choice.
+    reading: Prose,
+    /// Why it is not reproduced, with the arithmetic that shows it.
+    because: Prose,
+    /// Seeds that it is run with besides that of its runs.
+    seeds: Vec<Condition>,
     beside: Vec<Condition>,
 }
 
@@ -113,13 +126,11 @@ fn lay_over(asked: &mut Asked, set: &Assignments, what: &str) {
     asked.own.extend(set.iter().map(|(key, _)| (key.clone(), what.to_owned())));
 }
 
-/// What the verdict should be, and why.
+/// What the verdict should be.
 #[derive(Clone, Debug)]
 pub struct Expected {
     /// Whether the claim comes true.
     pub comes_true: bool,
-    /// Why not, with the arithmetic that shows it.
-    pub because: String,
     /// Our own value, one or one a point; none: only the verdict counts.
     pub ours: Vec<f64>,
     /// How far ours may be from that, in the unit of the value.
@@ -290,7 +301,7 @@ pub struct Planned {
     runs: Result<Runs, String>,
 }
 
-/// Runs of a claim: by condition (the claim's own first, then those beside), by point, by name.
+/// Runs of a claim: by condition (the claim's own first, then its seeds, then those beside), by point, by name.
 type Runs = Vec<Vec<Vec<(String, RunId)>>>;
 
 impl Planned {
@@ -306,7 +317,9 @@ impl Planned {
     ) -> anyhow::Result<Planned> {
         let (as_usual, is_altered) = (options.as_usual(), options.is_altered());
         // What is set for all runs is no condition beside them.
-        claim.beside.retain(|condition| !options.set.iter().any(|set| condition.sets_as(set)));
+        let is_free = |condition: &Condition| !options.set.iter().any(|set| condition.sets_as(set));
+        claim.seeds.retain(is_free);
+        claim.beside.retain(is_free);
         let runs =
             claim.plan(figures, plan).map_err(|problem| anyhow::anyhow!("claim {}: {problem}", claim.id))?;
         Ok(Planned { claim, as_usual, is_altered, runs })
@@ -327,6 +340,11 @@ impl Planned {
 }
 
 impl Claim {
+    /// What a verdict on it is worth.
+    pub fn standing(&self) -> Standing {
+        Standing::of(self.kind, &self.source)
+    }
+
     /// Points the claim is about; one without a name if it is about none in particular.
     fn points(&self) -> Vec<Option<&str>> {
         if self.each.is_empty() {
@@ -339,7 +357,7 @@ impl Claim {
     /// The runs, or what this build lacks for them.
     fn plan(&self, figures: &[Figure], plan: &mut Plan) -> anyhow::Result<Result<Runs, String>> {
         let mut all = Vec::new();
-        for condition in std::iter::once(None).chain(self.beside.iter().map(Some)) {
+        for condition in std::iter::once(None).chain(self.seeds.iter().chain(&self.beside).map(Some)) {
             let mut points = Vec::new();
             for point in self.points() {
                 let mut runs = Vec::new();

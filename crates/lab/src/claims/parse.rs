@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{anyhow, bail, ensure};
 use serde::Deserialize;
 
-use super::{Claim, Condition, Expected, Relation, Show, Source, Suite, Test};
+use super::{Claim, Condition, Expected, Prose, Relation, Show, Source, Suite, Test};
 use crate::config::Document;
 use crate::experiments::expression::{Expression, Order};
 use crate::experiments::runs::{Asked, Counts};
@@ -33,6 +33,9 @@ struct RawClaim {
     #[serde(default)]
     each: Vec<String>,
     quantity: Quantity,
+    /// Quantities that only texts name.
+    #[serde(default)]
+    also: BTreeMap<String, String>,
     value: Option<String>,
     #[serde(default)]
     show: Show,
@@ -49,6 +52,8 @@ struct RawClaim {
     because: String,
     ours: Option<OneOrMany>,
     drift: Option<f64>,
+    #[serde(default)]
+    seeds: Vec<u64>,
     #[serde(default)]
     beside: Vec<RawBeside>,
 }
@@ -130,19 +135,36 @@ pub fn parse(name: &str, text: &str) -> anyhow::Result<Suite> {
 impl RawClaim {
     fn check(self) -> anyhow::Result<Claim> {
         let expression = |text: &String| Expression::parse(text).map_err(anyhow::Error::msg);
-        let quantities = match &self.quantity {
+        let named = |many: &BTreeMap<String, String>| {
+            let one = |(name, text): (&String, &String)| Ok((name.clone(), expression(text)?));
+            many.iter().map(one).collect::<anyhow::Result<Vec<_>>>()
+        };
+        let mut quantities = match &self.quantity {
             Quantity::One(text) => vec![(String::new(), expression(text)?)],
-            Quantity::Many(many) => many
-                .iter()
-                .map(|(name, text)| Ok((name.clone(), expression(text)?)))
-                .collect::<anyhow::Result<_>>()?,
+            Quantity::Many(many) => named(many)?,
         };
         let test = self.test()?;
         let expected = self.expected(&test)?;
-        let names = names(self.runs.keys(), &quantities);
-        for name in test.names() {
-            ensure!(names.contains(&name.to_owned()), "no run {name}; there are {}", names.join(", "));
-        }
+        let check = |what: &[&str], quantities: &[(String, Expression)]| {
+            let names = names(self.runs.keys(), quantities);
+            let unknown = what.iter().find(|name| !names.iter().any(|known| known == *name));
+            match unknown {
+                Some(name) => bail!("no run {name}; there are {}", names.join(", ")),
+                None => Ok(()),
+            }
+        };
+        check(&test.names(), &quantities)?;
+        quantities.extend(named(&self.also)?);
+        let prose = |what: &str, text: &str| {
+            let prose = Prose::parse(text).map_err(|problem| anyhow!("{what}: {problem}"))?;
+            check(&prose.names(), &quantities).map_err(|problem| anyhow!("{what}: {problem}"))?;
+            let mut points = prose.points().into_iter();
+            match points.find(|point| !self.each.iter().any(|known| known == point)) {
+                Some(point) => bail!("{what}: no point {point}; each has {}", self.each.join(", ")),
+                None => Ok(prose),
+            }
+        };
+        let (reading, because) = (prose("reading", &self.reading)?, prose("because", &self.because)?);
         ensure!(
             self.kind != Kind::Modelled,
             "kind: modelled is for figures; say modelled-fit, -set or -check"
@@ -153,6 +175,11 @@ impl RawClaim {
             runs.iter().any(|(_, source)| matches!(source, Source::Place(place, _) if place.is_open()));
         ensure!(open != self.each.is_empty(), "each and runs that end in * belong together");
         let beside = self.beside.into_iter().map(RawBeside::check);
+        let seed = |seed: &u64| Condition {
+            name: format!("run.seed = {seed}"),
+            profile: None,
+            set: vec![("run.seed".into(), seed.to_string())],
+        };
         Ok(Claim {
             beside: beside.collect::<anyhow::Result<_>>()?,
             id: self.id,
@@ -161,7 +188,9 @@ impl RawClaim {
             statement: self.statement,
             kind: self.kind,
             test,
-            reading: self.reading,
+            reading,
+            because,
+            seeds: self.seeds.iter().map(seed).collect(),
             expected,
             runs,
             each: self.each,
@@ -208,8 +237,7 @@ impl RawClaim {
             "ours: as many values as each has points"
         );
         ensure!(ours.is_empty() != self.drift.is_some(), "ours and drift belong together");
-        let because = self.because.clone();
-        Ok(Expected { comes_true, because, ours, drift: self.drift.unwrap_or(0.0) })
+        Ok(Expected { comes_true, ours, drift: self.drift.unwrap_or(0.0) })
     }
 }
 

@@ -1,32 +1,25 @@
 //! Outcomes as an aligned table, and the reasons below it.
 
-use super::{Outcome, Verdict};
+use anstyle::{AnsiColor, Style};
+
+use super::{Outcome, Standing, Verdict, counts};
 use crate::figure::terminal::wrap;
 
-/// How many outcomes of each verdict, in words, regressions last.
-pub fn counts(outcomes: &[Outcome]) -> String {
-    let count =
-        |verdict: fn(&Verdict) -> bool| outcomes.iter().filter(|outcome| verdict(&outcome.verdict)).count();
-    let regressed = outcomes.iter().filter(|outcome| outcome.regressed.is_some()).count();
-    let skipped = count(|verdict| matches!(verdict, Verdict::Skipped(_)));
-    let mut text = format!(
-        "{} claims: {} reproduced, {} hold, {} not reproduced",
-        outcomes.len(),
-        count(|verdict| *verdict == Verdict::Reproduced),
-        count(|verdict| *verdict == Verdict::Holds),
-        count(|verdict| *verdict == Verdict::NotReproduced),
-    );
-    if skipped > 0 {
-        text.push_str(&format!(", {skipped} skipped"));
-    }
-    text + &match regressed {
-        0 => "; none regressed".to_owned(),
-        some => format!("; {some} REGRESSED"),
-    }
+/// How a verdict is painted: what is evidence stands out from what is not.
+fn style(outcome: &Outcome) -> Style {
+    let colour = match (&outcome.verdict, outcome.standing) {
+        _ if outcome.regressed.is_some() => return AnsiColor::BrightRed.on_default().bold().invert(),
+        (Verdict::Skipped(_), _) => return Style::new().dimmed(),
+        (Verdict::NotReproduced, _) => AnsiColor::Red,
+        (_, Standing::Evidence) => AnsiColor::Green,
+        (_, Standing::Fit | Standing::Set) => AnsiColor::Yellow,
+        (_, Standing::Ours) => AnsiColor::Cyan,
+    };
+    colour.on_default()
 }
 
-/// The table.
-pub fn text(outcomes: &[Outcome]) -> String {
+/// The table, with colours if `in_colour`: a terminal shows them.
+pub fn text(outcomes: &[Outcome], in_colour: bool) -> String {
     let mut rows: Vec<[String; 7]> =
         vec![["id", "claim", "where", "published", "ours", "kind", "verdict"].map(str::to_owned)];
     for outcome in outcomes {
@@ -49,7 +42,14 @@ pub fn text(outcomes: &[Outcome]) -> String {
         let cells = row.iter().zip(&widths).enumerate().map(|(column, (cell, width))| {
             if matches!(column, 3 | 4) { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
         });
-        text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
+        let mut cells: Vec<String> = cells.collect();
+        if let (true, Some(verdict), Some(outcome)) =
+            (in_colour, cells.last_mut(), index.checked_sub(1).map(|index| &outcomes[index]))
+        {
+            let style = style(outcome);
+            *verdict = format!("{style}{}{style:#}", verdict.trim_end());
+        }
+        text.push_str(cells.join("  ").trim_end());
         text.push('\n');
         if index == 0 {
             text.push_str(&rule);
@@ -74,6 +74,12 @@ fn reasons(outcomes: &[Outcome]) -> String {
         say(outcome, if outcome.because.is_empty() { "not reproduced." } else { &outcome.because });
     }
     for outcome in outcomes {
+        if let Some(tightest) = outcome.tightest() {
+            say(outcome, &format!("{tightest}."));
+        }
+        if !outcome.seeds.is_empty() {
+            say(outcome, &format!("{}.", outcome.seeds));
+        }
         for beside in &outcome.beside {
             say(outcome, &format!("{} with {}.", beside.ours, beside.name));
         }

@@ -12,6 +12,8 @@
 
 use std::fmt;
 
+use serde::Serialize;
+
 /// A parsed expression.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expression {
@@ -23,8 +25,24 @@ pub struct Expression {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Order {
     text: String,
-    first: Node,
-    rest: Vec<(Sign, Node)>,
+    first: Expression,
+    rest: Vec<(Sign, Expression)>,
+}
+
+/// One sign of an order and the numbers on both sides of it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Comparison {
+    /// What stands on the left, as the order has it, and its value.
+    pub left: (String, f64),
+    /// `<`, `<=`, `==`, `>=` or `>`.
+    pub sign: &'static str,
+    /// What stands on the right.
+    pub right: (String, f64),
+    /// Whether the sign holds.
+    pub holds: bool,
+    /// How far the sides are apart as a share of the larger one: positive in the direction of the sign,
+    /// negative against it. `==` never has more than 0.
+    pub margin: f64,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -112,10 +130,10 @@ impl Order {
     /// One line: what was expected, and where.
     pub fn parse(text: &str) -> Result<Order, String> {
         let mut parser = Parser::new(text)?;
-        let first = parser.sum()?;
+        let first = parser.side()?;
         let mut rest = Vec::new();
         while let Some(sign) = parser.sign() {
-            rest.push((sign, parser.sum()?));
+            rest.push((sign, parser.side()?));
         }
         parser.end()?;
         if rest.is_empty() {
@@ -124,22 +142,16 @@ impl Order {
         Ok(Order { text: text.trim().to_owned(), first, rest })
     }
 
-    /// Whether every sign holds.
+    /// Every sign with the numbers on both sides; the order holds if all of them do.
     ///
     /// # Errors
     /// A name without a number.
-    pub fn holds(&self, names: Names<'_>) -> Result<bool, String> {
-        let mut left = self.first.value(names)?;
-        let mut all = true;
-        for (sign, node) in &self.rest {
-            let right = node.value(names)?;
-            all &= match sign {
-                Sign::Less => left < right,
-                Sign::LessOrEqual => left <= right,
-                Sign::Equal => left == right,
-                Sign::GreaterOrEqual => left >= right,
-                Sign::Greater => left > right,
-            };
+    pub fn compare(&self, names: Names<'_>) -> Result<Vec<Comparison>, String> {
+        let mut left = (self.first.text.clone(), self.first.value(names)?);
+        let mut all = Vec::with_capacity(self.rest.len());
+        for (sign, expression) in &self.rest {
+            let right = (expression.text.clone(), expression.value(names)?);
+            all.push(sign.compare(left, right.clone()));
             left = right;
         }
         Ok(all)
@@ -147,16 +159,31 @@ impl Order {
 
     /// Every name in it.
     pub fn names(&self) -> Vec<&str> {
-        let mut names = Vec::new();
-        self.first.collect(&mut names);
-        self.rest.iter().for_each(|(_, node)| node.collect(&mut names));
-        names
+        let rest = self.rest.iter().flat_map(|(_, expression)| expression.names());
+        self.first.names().into_iter().chain(rest).collect()
     }
 }
 
 impl fmt::Display for Order {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
+    }
+}
+
+impl Sign {
+    fn compare(self, left: (String, f64), right: (String, f64)) -> Comparison {
+        let (a, b) = (left.1, right.1);
+        let largest = a.abs().max(b.abs());
+        let share = |difference: f64| if largest == 0.0 { 0.0 } else { difference / largest };
+        let (holds, margin) = match self {
+            Sign::Less => (a < b, share(b - a)),
+            Sign::LessOrEqual => (a <= b, share(b - a)),
+            Sign::Equal => (a == b, -share((a - b).abs())),
+            Sign::GreaterOrEqual => (a >= b, share(a - b)),
+            Sign::Greater => (a > b, share(a - b)),
+        };
+        let sign = SIGNS.iter().find(|(_, sign)| *sign == self).map_or("", |(text, _)| text);
+        Comparison { left, sign, right, holds, margin }
     }
 }
 
@@ -211,6 +238,13 @@ impl<'a> Parser<'a> {
             return Err(format!("an expression of {} bytes; at most {LONGEST}", text.len()));
         }
         Ok(Parser { text, at: 0 })
+    }
+
+    /// One side of an order, with its text.
+    fn side(&mut self) -> Result<Expression, String> {
+        let start = self.at;
+        let root = self.sum()?;
+        Ok(Expression { text: self.text[start..self.at].trim().to_owned(), root })
     }
 
     fn sum(&mut self) -> Result<Node, String> {
@@ -351,12 +385,18 @@ mod tests {
 
     #[test]
     fn orders_hold_as_a_chain() {
-        let holds = |text| Order::parse(text).unwrap().holds(&names).unwrap();
+        let compare = |text| Order::parse(text).unwrap().compare(&names).unwrap();
+        let holds = |text| compare(text).iter().all(|one| one.holds);
         assert!(holds("b.c < gc-read < a"));
         assert!(!holds("b.c < a < gc-read"));
         assert!(holds("a == 4 * b.c >= 8"));
         assert!(!holds("a > 8"));
         assert_eq!(Order::parse("b.c <= a").unwrap().names(), ["b.c", "a"]);
+        let [first, second] = &compare("a > 2 * b.c <= gc-read")[..] else { panic!("two signs") };
+        assert_eq!((&first.left, first.sign), (&("a".to_owned(), 8.0), ">"));
+        assert_eq!((&first.right, first.holds, first.margin), (&("2 * b.c".to_owned(), 4.0), true, 0.5));
+        assert_eq!((&second.left, second.holds, second.margin), (&first.right, false, -0.25));
+        assert_eq!((compare("a == 8")[0].margin, compare("a == 4")[0].margin), (0.0, -0.5));
     }
 
     #[test]

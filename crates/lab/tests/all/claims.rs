@@ -77,11 +77,89 @@ fn relations() {
 fn orders_hold_or_not() {
     let holds = judge(&format!("{RUNS}order = [\"piggy < base\", \"base < 3 * piggy\"]\n"));
     assert_eq!(
-        (holds.verdict, holds.ours.as_str(), holds.published.as_str()),
-        (Verdict::Holds, "at 2 of 2", "order")
+        (&holds.verdict, holds.ours.as_str(), holds.published.as_str()),
+        (&Verdict::Holds, "by 33.3 %", "order")
     );
+    let tightest = holds.tightest().unwrap();
+    assert_eq!(tightest.to_string(), "at 4, base = 20 000 < 3 * piggy = 30 000, by 33.3 %");
+    assert_eq!(holds.comparisons.len(), 4, "two signs at two points");
+    let json = serde_json::to_value(&holds).unwrap();
+    assert_eq!(json["comparisons"][0]["at"], "4");
+    assert_eq!(json["comparisons"][0]["left"], serde_json::json!(["piggy", 10_000.0]));
+    assert_eq!((&json["comparisons"][0]["margin"], &json["standing"]), (&0.5.into(), &"evidence".into()));
+    let table = claims::text(&[holds], false);
+    assert!(table.contains("t: at 4, base = 20 000 < 3 * piggy = 30 000, by 33.3 %."), "{table}");
+
     let not = judge(&format!("{RUNS}order = [\"2 * piggy <= base\"]\n"));
-    assert_eq!((not.verdict, not.ours.as_str()), (Verdict::NotReproduced, "at 1 of 2"));
+    assert_eq!((not.verdict, not.ours.as_str()), (Verdict::NotReproduced, "at 1 of 2, by -9.1 %"));
+}
+
+#[test]
+fn texts_have_the_numbers_of_the_run() {
+    let also = "also = { stores = \"ops.store\" }\n";
+    let text = "reading = \"{piggy / 1000 at 8 | 1} us of {base / 1000 | 0}\"\n";
+    let not = "expect = \"not reproduced\"\ndrift = 1\nours = 0.5\nbecause = \"{base.stores | 0} store, {1 - piggy / base | 0 %}\"\n";
+    let outcome = judge(&format!("{RUNS}{RATIO}published = 0.9\n{also}{text}{not}"));
+    assert_eq!(outcome.reading, "11.0 us of 20");
+    assert_eq!(outcome.because, "1 store, 45 to 50 %");
+}
+
+#[test]
+fn the_tally_keeps_evidence_apart() {
+    let of = |kind: &str, source: &str| {
+        let text = claim(&format!("{RUNS}order = [\"piggy < base\"]\n")).replace("Fig. 1", source);
+        judge_with(&text.replace("modelled-check", kind), Options::default())
+    };
+    let failed = judge(&format!("{RUNS}order = [\"piggy > base\"]\n"));
+    let outcomes = [
+        of("counted", "Fig. 1"),
+        of("modelled-check", "Fig. 1"),
+        of("modelled-fit", "Fig. 1"),
+        of("modelled-set", "Fig. 1"),
+        of("counted", "ours"),
+        failed,
+    ];
+    assert_eq!(
+        claims::counts(&outcomes),
+        "6 claims; evidence: 2 of 3 come true (1 of 1 counted, 1 of 2 modelled); fit: 1 of 1 come true; \
+         set: 1 of 1 come true; ours: 1 of 1 come true; 1 REGRESSED"
+    );
+    let (plain, painted) = (claims::text(&outcomes, false), claims::text(&outcomes, true));
+    assert!(!plain.contains('\u{1b}'));
+    let colours: Vec<&str> =
+        painted.split("\u{1b}[").skip(1).map(|rest| rest.split('m').next().unwrap()).collect();
+    let each = |index: usize| colours[2 * index];
+    assert!(each(0) == each(1) && each(2) == each(3), "{colours:?}");
+    assert!(each(0) != each(2) && each(2) != each(4) && each(0) != each(4), "{colours:?}");
+}
+
+#[test]
+fn several_seeds_are_judged_by_their_mean() {
+    let of_seed = |document: &Document| {
+        let config = document.config().unwrap();
+        let mut report = made_up(document);
+        if config.host.transfer == "piggyback" {
+            let mean = if config.workload.value_size == 8 { 11_000.0 } else { 10_000.0 };
+            let mean = mean * config.run.seed as f64;
+            report.latency_ns = Named::from_iter([("store", Latency { mean, ..Latency::default() })]);
+        }
+        report
+    };
+    let judge_of = |rest: &str| {
+        let figures = figures().unwrap();
+        let mut plan = Plan::new(Options::default());
+        let claim = parse("c.toml", &claim(rest)).unwrap().claims.remove(0);
+        let planned = Planned::new(claim, &figures, &mut plan, &Options::default()).unwrap();
+        let results = plan.run(|documents, _| Ok(documents.iter().map(of_seed).collect())).unwrap();
+        planned.judge(&results).unwrap()
+    };
+    let mean = judge_of(&format!("{RUNS}{RATIO}published = 1.05\nseeds = [2, 3]\n").replace("0.01", "0.06"));
+    assert_eq!(mean.verdict, Verdict::Reproduced);
+    assert!((mean.values[0] - 1.0).abs() < 1e-9 && (mean.values[1] - 1.1).abs() < 1e-9, "{:?}", mean.values);
+    assert!(mean.seeds.contains("0.500 .. 0.550 x, 1.000 .. 1.100 x, 1.500 .. 1.650 x"), "{}", mean.seeds);
+    let order = judge_of(&format!("{RUNS}order = [\"piggy < base\"]\nseeds = [2]\n"));
+    assert_eq!(order.verdict, Verdict::NotReproduced, "with seed 2 it is 20 to 20");
+    assert!(order.tightest().unwrap().to_string().starts_with("at 8 run.seed = 2, "));
 }
 
 #[test]
@@ -101,7 +179,7 @@ fn expected_failures_are_no_regressions_but_surprises_are() {
             .replace("0.01", "0.03"),
     );
     assert_eq!(true_now.regressed.as_deref(), Some("reproduced; this was not reproduced before"));
-    let table = claims::text(&[true_now]);
+    let table = claims::text(&[true_now], false);
     assert!(table.contains("REGRESSED") && table.contains("1 REGRESSED"), "{table}");
 }
 
@@ -111,7 +189,7 @@ fn what_a_build_lacks_is_skipped() {
     let outcome = judge(&format!("{runs}order = [\"a > 0\"]\n"));
     assert_eq!(outcome.verdict, Verdict::Skipped("transfer:pigeon".into()));
     assert_eq!(outcome.regressed, None);
-    assert!(claims::text(&[outcome]).contains("this build lacks transfer:pigeon"));
+    assert!(claims::text(&[outcome], false).contains("this build lacks transfer:pigeon"));
 }
 
 #[test]
@@ -177,6 +255,10 @@ fn a_wrong_claim_is_one_line() {
         wrong("runs = { a = \"bandslim-8 / Baseline / *\" }\norder = [\"a > 0\"]\n")
             .contains("belong together")
     );
+    let said = |what: &str| wrong(&format!("{RUNS}order = [\"piggy < base\"]\nreading = \"{what}\"\n"));
+    assert!(said("{bass | 1}").ends_with("reading: no run bass; there are base, piggy"));
+    assert!(said("{base at 5 | 1}").ends_with("reading: no point 5; each has 4, 8"));
+    assert!(said("{base}").contains("reading: {base}: no | and decimals"));
     assert!(wrong("runs = { a = \"bandslim-8\" }\norder = [\"a > 0\"]\n").contains("expected FIGURE"));
     let beside = |beside: &str| wrong(&format!("{RUNS}order = [\"piggy < base\"]\nbeside = [{beside}]\n"));
     let unknown = beside("{ name = \"other\", profile = \"kvvirtual\" }");

@@ -1,0 +1,75 @@
+//! What a verdict is worth, and the tally that keeps evidence apart from the rest.
+
+use serde::Serialize;
+
+use super::{Outcome, Verdict};
+use crate::experiments::Kind;
+
+/// What it says about the model that a claim comes true.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Standing {
+    /// A published claim that nothing here was chosen by: it could have failed.
+    Evidence,
+    /// A published claim that constants were fitted to, or that follows from such a one.
+    Fit,
+    /// A published claim that a constant was solved from, or that follows from such a one.
+    Set,
+    /// A statement of ours, not published.
+    Ours,
+}
+
+/// Where a claim stands that nobody published: in what we found, or in our goals.
+const NOT_PUBLISHED: [&str; 2] = ["ours", "goal"];
+
+/// In the order of the tally.
+const STANDINGS: [(Standing, &str); 4] = [
+    (Standing::Evidence, "evidence"),
+    (Standing::Fit, "fit"),
+    (Standing::Set, "set"),
+    (Standing::Ours, "ours"),
+];
+
+impl Standing {
+    /// Of a claim of that kind and source.
+    pub(super) fn of(kind: Kind, source: &str) -> Standing {
+        match kind {
+            _ if NOT_PUBLISHED.contains(&source) => Standing::Ours,
+            Kind::ModelledFit => Standing::Fit,
+            Kind::ModelledSet => Standing::Set,
+            Kind::Counted | Kind::Modelled | Kind::ModelledCheck | Kind::Measured => Standing::Evidence,
+        }
+    }
+}
+
+/// How many outcomes of each standing come true, in words, regressions last.
+pub fn counts(outcomes: &[Outcome]) -> String {
+    let is_skipped = |outcome: &Outcome| matches!(outcome.verdict, Verdict::Skipped(_));
+    // How many come true, and of how many.
+    let count = |belongs: &dyn Fn(&Outcome) -> bool| {
+        let all: Vec<_> = outcomes.iter().filter(|one| belongs(one) && !is_skipped(one)).collect();
+        (all.iter().filter(|one| one.verdict.comes_true()).count(), all.len())
+    };
+    let mut parts = Vec::new();
+    for (standing, name) in STANDINGS {
+        let (good, all) = count(&|one| one.standing == standing);
+        if all == 0 {
+            continue;
+        }
+        let mut part = format!("{name}: {good} of {all} come true");
+        if standing == Standing::Evidence {
+            let (counted, of) = count(&|one| one.standing == standing && one.kind == Kind::Counted);
+            part += &format!(" ({counted} of {of} counted, {} of {} modelled)", good - counted, all - of);
+        }
+        parts.push(part);
+    }
+    let skipped = outcomes.iter().filter(|one| is_skipped(one)).count();
+    if skipped > 0 {
+        parts.push(format!("{skipped} skipped"));
+    }
+    parts.push(match outcomes.iter().filter(|outcome| outcome.regressed.is_some()).count() {
+        0 => "none regressed".to_owned(),
+        some => format!("{some} REGRESSED"),
+    });
+    format!("{} claims; {}", outcomes.len(), parts.join("; "))
+}
