@@ -34,11 +34,6 @@ impl Iterator {
         Iterator(cqe.dw1.get())
     }
 
-    /// The iterator that a SEEK opened, if it did.
-    pub(crate) fn opened(cqe: &Cqe) -> Option<Iterator> {
-        cqe.status().is_success().then(|| Iterator::of(cqe))
-    }
-
     /// The iterator that commands name so.
     pub(crate) fn numbered(number: u32) -> Iterator {
         Iterator(number)
@@ -148,4 +143,13 @@ pub(crate) fn take_pair(
     let bytes = header.value_bytes().min(buffer_bytes - IterHeader::BYTES as u32);
     copy_in(memory, buffer + IterHeader::BYTES as u64, bytes, into);
     Ok(Some(Pair { key, value_bytes: header.value_bytes() }))
+}
+
+/// The answer to an Exist.
+pub(crate) fn found(answer: Result<(), Status>) -> Result<bool, Status> {
+    match answer {
+        Ok(()) => Ok(true),
+        Err(Status::KEY_NOT_FOUND) => Ok(false),
+        Err(status) => Err(status),
+    }
 }

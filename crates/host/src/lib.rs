@@ -10,6 +10,9 @@
 //! link.
 
 mod answers;
+mod course;
 pub mod modelled;
+mod slot;
 pub mod tcp;
 pub mod threaded;
+mod unclaimed;

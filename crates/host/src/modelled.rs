@@ -16,15 +16,18 @@ use std::rc::Rc;
 
 use kvdrive_content::{Piece, Region};
 use kvdrive_link::pcie::PAGE_BYTES;
-use kvdrive_link::transfer::{Choice, HostWindow, Method, Next, Progress, StoreRequest, outcome, prp};
+use kvdrive_link::transfer::{Choice, HostWindow, Progress};
 use kvdrive_link::{HostMemory, Link, LocalMemory, QueuePair};
 use kvdrive_sim::{Mutex, MutexGuard, Ns, Resource, TaskCell, WaitQueue};
 use kvdrive_spec::identify::{IDENTIFY_BYTES, KvNamespace};
-use kvdrive_spec::{Command, Cqe, Key, RetrieveOptions, Sqe, Status, StoreOptions};
+use kvdrive_spec::{Cqe, Key, Sqe, Status, StoreOptions};
 use serde::Deserialize;
 
-use crate::answers::{self, NSID, copy_in, take_keys, take_pair};
+use crate::answers::{self, copy_in, found, take_keys, take_pair};
 pub use crate::answers::{Iterator, Pair};
+use crate::course::{Course, Lot, NO_VALUE, Step, Terms};
+use crate::slot::{Arrived, Left, Slot};
+use crate::unclaimed::{Answer, Claimed, Unclaimed};
 
 /// What the host's work costs on its core, ns. Sources are in the profiles.
 ///
@@ -48,8 +51,9 @@ pub struct HostCosts {
     pub cxl_setup_ns: Ns,
 }
 
+/// What a slot's commands use: set up once, so that a command allocates nothing.
 #[derive(Default)]
-struct Slot {
+struct SlotMemory {
     cid: u16,
     buffer: u64,
     list: u64,
@@ -63,6 +67,9 @@ pub struct Host {
     core: Rc<Resource>,
     costs: HostCosts,
     max_value_bytes: u32,
+    /// What NEXT answered to nobody, and who waits for some of it.
+    unclaimed: TaskCell<Unclaimed>,
+    unclaimed_came: WaitQueue,
 }
 
 impl Host {
@@ -73,7 +80,8 @@ impl Host {
         core: Rc<Resource>,
         costs: HostCosts,
     ) -> Result<Rc<Host>, Status> {
-        let mut host = Host { link, memory, core, costs, max_value_bytes: 0 };
+        let (unclaimed, unclaimed_came) = (TaskCell::default(), WaitQueue::new(link.sim()));
+        let mut host = Host { link, memory, core, costs, max_value_bytes: 0, unclaimed, unclaimed_came };
         host.max_value_bytes = host.identify()?.format().value_max_bytes.get();
         Ok(Rc::new(host))
     }
@@ -104,7 +112,7 @@ impl Host {
 struct Lane {
     host: Rc<Host>,
     queue: Rc<QueuePair>,
-    free: TaskCell<Vec<Slot>>,
+    free: TaskCell<Vec<SlotMemory>>,
     freed: WaitQueue,
     /// The drive has half a value of a store that was dropped.
     is_torn: Cell<bool>,
@@ -125,8 +133,8 @@ impl Lane {
         }
     }
 
-    fn give(&self, slot: Slot) {
-        self.free.borrow_mut().push(slot);
+    fn give(&self, memory: SlotMemory) {
+        self.free.borrow_mut().push(memory);
         self.freed.wake_one();
     }
 
@@ -148,105 +156,102 @@ pub struct Driver {
     slots: u32,
 }
 
-/// A command from its slot to its end, and how far it has come. Dropped in the middle it leaves nothing
-/// behind that others would wait for.
-struct Course<'a> {
+/// A command under way, as long as somebody waits for it. Dropped in the middle it leaves nothing behind that
+/// others would wait for.
+struct Flight<'a> {
     driver: &'a Driver,
-    slot: Slot,
-    progress: Progress,
+    course: Course<'a>,
     /// Of a store by inline commands, until the last one is in the queue.
     sequence: Option<MutexGuard<'a>>,
-    /// Something of it has been in the queue.
-    has_begun: bool,
-    /// Commands in the queue are not rung for.
-    is_unrung: bool,
-    /// Completions to come, and those that came and are not acknowledged; the last that came.
-    awaited: u32,
-    unacknowledged: u32,
-    cqe: Option<Cqe>,
-    /// It is a SEEK.
-    opens_iterator: bool,
+    entries: Entries,
 }
 
-impl Drop for Course<'_> {
+/// What a command has in its queue, whoever waits for it.
+#[derive(Default)]
+struct Entries {
+    slot: Slot,
+    memory: SlotMemory,
+    /// Commands in the queue are not rung for.
+    is_unrung: bool,
+    /// Completions that came and are not acknowledged; the last that came.
+    unacknowledged: u32,
+    cqe: Option<Cqe>,
+}
+
+impl Drop for Flight<'_> {
     fn drop(&mut self) {
         let lane = &self.driver.lane;
         let sim = lane.host.link.sim();
         if sim.halted() {
             return;
         }
-        self.slot.outbox.clear();
-        let rest = Rest {
-            slot: std::mem::take(&mut self.slot),
-            progress: self.progress,
-            is_torn: self.has_begun && self.sequence.is_some(),
-            is_unrung: self.is_unrung,
-            awaited: self.awaited,
-            unacknowledged: self.unacknowledged,
-            cqe: self.cqe,
-            opens_iterator: self.opens_iterator,
-        };
-        if rest.is_torn {
+        let mut entries = std::mem::take(&mut self.entries);
+        entries.memory.outbox.clear();
+        if let Some(iterator) = entries.slot.steps() {
+            lane.host.unclaimed.borrow_mut().expect(iterator);
+        }
+        if entries.slot.is_inside() {
             lane.is_torn.set(true);
         }
-        if rest.awaited > 0 || rest.opened().is_some() {
-            let lane = lane.clone();
-            sim.spawn(move || rest.carry_out(lane));
-        } else {
-            rest.end(lane);
+        let progress = self.course.progress();
+        match entries.slot.abandon() {
+            left @ Left::Over { .. } => entries.end(lane, progress, left),
+            left => {
+                let lane = lane.clone();
+                sim.spawn(move || entries.carry_out(&lane, progress, left));
+            }
         }
     }
 }
 
-/// What is left of a command that nobody waits for; see [`Course`].
-struct Rest {
-    slot: Slot,
-    progress: Progress,
-    is_torn: bool,
-    is_unrung: bool,
-    awaited: u32,
-    unacknowledged: u32,
-    cqe: Option<Cqe>,
-    opens_iterator: bool,
-}
-
-impl Rest {
-    /// What its last completion opened.
-    fn opened(&self) -> Option<Iterator> {
-        self.cqe.filter(|_| self.opens_iterator).and_then(|cqe| Iterator::opened(&cqe))
+impl Entries {
+    fn completion(&mut self, queue: &QueuePair) -> Arrived {
+        let cqe = queue.completion(self.memory.cid);
+        self.unacknowledged += 1;
+        self.cqe = Some(cqe);
+        self.slot.arrived(&cqe)
     }
 
-    fn carry_out(mut self, lane: Rc<Lane>) {
-        let Lane { host, queue, .. } = &*lane;
+    /// Waits for what is under way of a command that nobody waits for.
+    fn carry_out(mut self, lane: &Lane, progress: Progress, mut left: Left) {
+        let Lane { host, queue, .. } = lane;
         if self.is_unrung {
             host.link.ring_submission(queue);
         }
-        while self.awaited > 0 {
-            let cqe = queue.completion(self.slot.cid);
-            self.awaited -= 1;
-            self.unacknowledged += 1;
-            self.cqe = Some(cqe);
+        loop {
+            match left {
+                Left::Wait => match self.completion(queue) {
+                    Arrived::Left(next) => left = next,
+                    Arrived::More | Arrived::Answered => unreachable!("nobody waits for it"),
+                },
+                Left::Close(sqe) => {
+                    assert!(queue.try_submit(sqe), "a command of this slot has ended");
+                    host.link.ring_submission(queue);
+                    left = Left::Wait;
+                }
+                Left::Over { .. } => return self.end(lane, progress, left),
+            }
         }
-        if let Some(iterator) = self.opened() {
-            let close = Command::IterClose { iterator: iterator.number() };
-            assert!(queue.try_submit(close.encode(self.slot.cid, NSID)), "a command of this slot has ended");
-            host.link.ring_submission(queue);
-            queue.completion(self.slot.cid);
-            self.unacknowledged += 1;
-        }
-        self.end(&lane);
     }
 
     /// Nothing of it is under way any more.
-    fn end(mut self, lane: &Lane) {
-        lane.end_dropped(&mut self.progress, self.cqe.as_ref());
-        if self.unacknowledged > 0 {
-            lane.host.link.ring_completions(&lane.queue, self.unacknowledged);
+    fn end(self, lane: &Lane, mut progress: Progress, left: Left) {
+        let host = &*lane.host;
+        let Left::Over { is_torn, unclaimed } = left else { unreachable!("all has come") };
+        lane.end_dropped(&mut progress, self.cqe.as_ref());
+        if let Some((iterator, buffer_bytes, cqe)) = unclaimed {
+            let answer = Answer::take(&cqe, &*host.memory, self.memory.buffer, buffer_bytes);
+            if host.unclaimed.borrow_mut().arrive(iterator, answer) {
+                host.unclaimed_came.wake_all();
+            }
         }
-        if self.is_torn {
+        if self.unacknowledged > 0 {
+            host.link.ring_completions(&lane.queue, self.unacknowledged);
+        }
+        if is_torn {
             lane.mend();
         }
-        lane.give(self.slot);
+        lane.give(self.memory);
     }
 }
 
@@ -279,167 +284,158 @@ impl Driver {
         self.store_with(key, value, StoreOptions::default())
     }
 
-    /// Stores a value under a condition. Conditions need the option byte, which inline commands use for
-    /// value bytes: such a store goes by `prp`.
+    /// Stores a value under a condition; such a store goes by `prp`, whatever the driver's method is.
     pub fn store_with(&self, key: Key, value: Piece<'_>, options: StoreOptions) -> Result<(), Status> {
-        let bytes = value.bytes();
-        if bytes > self.lane.host.max_value_bytes {
-            return Err(Status::INVALID_VALUE_SIZE);
-        }
-        let plain = options == StoreOptions::default();
-        let method = if plain { self.choice.pick(bytes, self.slots) } else { &prp::Prp };
-        let mut course = self.begin();
-        if method.is_inline() {
-            course.sequence = Some(self.sequence.lock());
-            while self.lane.is_torn.get() {
-                self.lane.mended.wait();
-            }
-        }
-        let slot = &course.slot;
-        let request = StoreRequest {
-            key,
-            value,
-            options,
-            nsid: NSID,
-            cid: slot.cid,
-            buffer: slot.buffer,
-            list: slot.list,
-            slots: self.slots,
-            window: self.lane.window.as_ref(),
-        };
-        let status = self.carry_out(method, &request, &mut course);
-        if status.is_success() { Ok(()) } else { Err(status) }
+        let course = Course::store(self.terms(), key, value.bytes(), options)?;
+        self.carry_out(course, value, |_, _, _| ())
     }
 
-    /// A store from its first command to its last completion; gives the sequence back when it may.
-    fn carry_out(
+    fn terms(&self) -> Terms<'_> {
+        let max_value_bytes = self.lane.host.max_value_bytes;
+        Terms { choice: &*self.choice, entries: self.slots, max_value_bytes }
+    }
+
+    /// A command from its slot to its last completion; `take` reads what it brought, before the slot is used
+    /// again. Nothing is pinned for that, and taking takes no time: see [`HostCosts`].
+    fn carry_out<T>(
         &self,
-        mut method: &dyn Method,
-        request: &StoreRequest<'_>,
-        course: &mut Course<'_>,
-    ) -> Status {
-        let bytes = request.value.bytes();
-        let staged_bytes = method.staged_bytes(bytes);
-        if staged_bytes > 0 {
-            self.stage(request, staged_bytes);
-        }
-        let mut next = method.begin(request, &mut course.progress, &mut course.slot.outbox);
-        loop {
-            let completions = match next {
-                Next::Done(status) => {
-                    drop(course.sequence.take());
-                    return status;
-                }
-                Next::Submit => 1,
-                Next::SubmitForAll(completions) => completions,
-                Next::WriteWindow { address, bytes } => {
-                    self.write_window(address, request.value.slice(0, bytes));
-                    1
-                }
-                Next::WaitForWindow => {
-                    self.lane.window_waiting.wait();
-                    next = method.begin(request, &mut course.progress, &mut course.slot.outbox);
-                    if next != Next::WaitForWindow {
-                        // There may be room for more than one.
-                        self.lane.window_waiting.wake_one();
+        course: Course<'_>,
+        value: Piece<'_>,
+        take: impl FnOnce(&Cqe, &dyn HostMemory, u64) -> T,
+    ) -> Result<T, Status> {
+        let mut flight = self.begin(course);
+        let mut step = flight.step(value);
+        let status = loop {
+            step = match step {
+                Step::Done(status) => break status,
+                Step::Submit(completions) => {
+                    self.submit(&mut flight, completions);
+                    if flight.course.is_whole(value.bytes()) {
+                        // Its last command is in the queue: the next value may follow.
+                        flight.leave_sequence();
                     }
-                    continue;
+                    let cqe = self.completed(&mut flight);
+                    flight.completed(value, &cqe)
                 }
-                Next::ByPrp => {
-                    method = &prp::Prp;
-                    if bytes > 0 {
-                        self.stage(request, bytes);
-                    }
-                    course.progress = Progress::default();
-                    next = method.begin(request, &mut course.progress, &mut course.slot.outbox);
-                    continue;
+                other => {
+                    self.prepare(&mut flight, value, other);
+                    flight.step_behind(other, value)
                 }
             };
-            self.submit(course, completions);
-            if course.progress.sent_bytes == bytes {
-                // Its last command is in the queue: the next value may follow.
-                drop(course.sequence.take());
+        };
+        flight.leave_sequence();
+        let cqe = flight.entries.slot.outcome();
+        // What it opened or brought is the caller's.
+        flight.entries.slot.settled();
+        match cqe {
+            Some(cqe) if status.is_success() => {
+                Ok(take(&cqe, &*self.lane.host.memory, flight.entries.memory.buffer))
             }
-            let cqe = self.completed(course);
-            let had_claim = course.progress.claim.is_some();
-            next = method.on_completion(request, &mut course.progress, &cqe, &mut course.slot.outbox);
-            if had_claim {
-                self.lane.window_waiting.wake_one();
-            }
+            _ => Err(status),
         }
+    }
+
+    /// What a command needs before it can be submitted.
+    fn prepare<'a>(&'a self, flight: &mut Flight<'a>, value: Piece<'_>, step: Step) {
+        let buffer = flight.entries.memory.buffer;
+        match step {
+            Step::TakeSequence => {
+                flight.sequence = Some(self.sequence.lock());
+                while self.lane.is_torn.get() {
+                    self.lane.mended.wait();
+                }
+            }
+            Step::Stage(bytes) => self.stage(buffer, value.slice(0, bytes)),
+            Step::Clear => self.lane.host.memory.clear(buffer),
+            Step::WriteWindow { address, bytes } => self.write_window(address, value.slice(0, bytes)),
+            Step::WaitForWindow => self.lane.window_waiting.wait(),
+            Step::Submit(_) | Step::Done(_) => unreachable!("no preparations"),
+        }
+    }
+
+    /// A command that brings no data.
+    fn plain(&self, course: Course<'_>) -> Result<(), Status> {
+        self.carry_out(course, NO_VALUE, |_, _, _| ())
     }
 
     /// Retrieves a value into `into`, from its byte 0; returns the value's size.
     pub fn retrieve(&self, key: Key, into: &mut Region) -> Result<u32, Status> {
-        let buffer_bytes = self.lane.host.max_value_bytes;
-        let command = Command::Retrieve { key, buffer_bytes, options: RetrieveOptions::default() };
-        let (cqe, ()) = self.with_data(command, buffer_bytes, |cqe, memory, buffer| {
+        let course = Course::retrieve(self.terms(), key);
+        let room = course.room();
+        self.carry_out(course, NO_VALUE, |cqe, memory, buffer| {
             into.clear();
-            copy_in(memory, buffer, cqe.dw0.get().min(buffer_bytes), into);
-        })?;
-        Ok(cqe.dw0.get())
+            copy_in(memory, buffer, cqe.dw0.get().min(room), into);
+            cqe.dw0.get()
+        })
     }
 
     /// Removes a pair; removing what is not there succeeds.
     pub fn delete(&self, key: Key) -> Result<(), Status> {
-        self.without_data(Command::Delete { key }).map(|_| ())
+        self.plain(Course::delete(key))
     }
 
     /// Is there a pair?
     pub fn exist(&self, key: Key) -> Result<bool, Status> {
-        match self.without_data(Command::Exist { key }) {
-            Ok(_) => Ok(true),
-            Err(Status::KEY_NOT_FOUND) => Ok(false),
-            Err(status) => Err(status),
-        }
+        found(self.plain(Course::exist(key)))
     }
 
     /// Keys from `start` on (`None`: from the first), in the drive's order, as many as fit `buffer_bytes`.
     pub fn list(&self, start: Option<Key>, buffer_bytes: u32) -> Result<Vec<Key>, Status> {
-        let buffer_bytes = buffer_bytes.min(answers::buffer_bytes(self.lane.host.max_value_bytes));
-        let command = Command::List { start, buffer_bytes };
-        let (_, keys) = self
-            .with_data(command, buffer_bytes, |_, memory, buffer| take_keys(memory, buffer, buffer_bytes))?;
-        keys
+        let course = Course::list(self.terms(), start, buffer_bytes);
+        let room = course.room();
+        self.carry_out(course, NO_VALUE, |_, memory, buffer| take_keys(memory, buffer, room))?
     }
 
     /// Opens an iterator on the pairs as they are now and reads the first one at or after `key`. `None`
     /// when there is none; the iterator is open all the same.
     pub fn seek(&self, key: Option<Key>, into: &mut Region) -> Result<(Iterator, Option<Pair>), Status> {
-        let buffer_bytes = answers::pair_bytes(self.lane.host.max_value_bytes);
-        let (cqe, pair) =
-            self.with_data(Command::Seek { key, buffer_bytes }, buffer_bytes, |cqe, memory, buffer| {
-                take_pair(cqe, memory, buffer, buffer_bytes, into)
-            })?;
-        let iterator = Iterator::of(&cqe);
+        let course = Course::seek(self.terms(), key);
+        let room = course.room();
+        let (iterator, pair) = self.carry_out(course, NO_VALUE, |cqe, memory, buffer| {
+            (Iterator::of(cqe), take_pair(cqe, memory, buffer, room, into))
+        })?;
         if pair.is_err() {
             self.close(iterator)?;
         }
         Ok((iterator, pair?))
     }
 
-    /// The iterator's next pair; `None` behind the last.
+    /// The iterator's next pair; `None` behind the last. One that was dropped before it was answered is not
+    /// lost: the next call returns it.
     pub fn next(&self, iterator: Iterator, into: &mut Region) -> Result<Option<Pair>, Status> {
-        let buffer_bytes = answers::pair_bytes(self.lane.host.max_value_bytes);
-        let command = Command::Next { iterator: iterator.number(), buffer_bytes };
-        let (_, pair) = self.with_data(command, buffer_bytes, |cqe, memory, buffer| {
-            take_pair(cqe, memory, buffer, buffer_bytes, into)
-        })?;
-        pair
+        let host = &self.lane.host;
+        loop {
+            let claimed = host.unclaimed.borrow_mut().claim(iterator);
+            match claimed {
+                Claimed::Nothing => break,
+                Claimed::Expected => host.unclaimed_came.wait(),
+                Claimed::Answer(answer) => {
+                    *into = answer.value;
+                    return answer.pair;
+                }
+            }
+        }
+        let course = Course::next(self.terms(), iterator);
+        let room = course.room();
+        self.carry_out(course, NO_VALUE, |cqe, memory, buffer| take_pair(cqe, memory, buffer, room, into))?
     }
 
     /// Closes an iterator.
     pub fn close(&self, iterator: Iterator) -> Result<(), Status> {
-        self.without_data(Command::IterClose { iterator: iterator.number() }).map(|_| ())
+        let closed = self.plain(Course::close(iterator));
+        let host = &self.lane.host;
+        host.unclaimed.borrow_mut().forget(|other| other == iterator);
+        host.unclaimed_came.wake_all();
+        closed
     }
 
-    /// Puts the first `bytes` bytes of a value into the slot's buffer, as an application that hands over a
-    /// pointer has them there already: only pinning and naming the pages takes time.
-    fn stage(&self, request: &StoreRequest<'_>, bytes: u32) {
+    /// Puts the first bytes of a value into the slot's buffer, as an application that hands over a pointer has
+    /// them there already: only pinning and naming the pages takes time.
+    fn stage(&self, buffer: u64, piece: Piece<'_>) {
         let memory = &self.lane.host.memory;
-        memory.clear(request.buffer);
-        memory.write(request.buffer, request.value.slice(0, bytes)).expect("a slot's buffer is mapped");
-        self.pin(bytes);
+        memory.clear(buffer);
+        memory.write(buffer, piece).expect("a slot's buffer is mapped");
+        self.pin(piece.bytes());
     }
 
     fn pin(&self, bytes: u32) {
@@ -463,104 +459,92 @@ impl Driver {
     }
 
     /// Puts what is in the outbox into the queue; so many completions are to come.
-    fn submit(&self, course: &mut Course<'_>, completions: u32) {
+    fn submit(&self, flight: &mut Flight<'_>, completions: u32) {
         let Lane { host, queue, .. } = &*self.lane;
-        let further = course.slot.outbox.len() as u64 - 1;
+        let entries = &mut flight.entries;
+        let further = entries.memory.outbox.len() as u64 - 1;
         let span = host.costs.submit_ns + further * host.costs.entry_ns;
         host.core.run_noted(span, "host", "submit");
-        for sqe in course.slot.outbox.drain(..) {
+        for sqe in entries.memory.outbox.drain(..) {
             assert!(queue.try_submit(sqe), "a driver never has more commands than its queue has slots");
         }
-        (course.has_begun, course.is_unrung, course.awaited) = (true, true, completions);
-        course.cqe = None;
+        entries.slot.submitted(completions, flight.course.walk(), flight.sequence.is_some());
+        (entries.is_unrung, entries.cqe) = (true, None);
         host.link.ring_submission(queue);
-        course.is_unrung = false;
+        entries.is_unrung = false;
     }
 
     /// Waits for the completions to come and acknowledges them; returns what they say together.
-    fn completed(&self, course: &mut Course<'_>) -> Cqe {
-        let Lane { host, .. } = &*self.lane;
-        let mut cqe = self.completion(course);
+    fn completed(&self, flight: &mut Flight<'_>) -> Cqe {
+        let Lane { host, queue, .. } = &*self.lane;
+        let entries = &mut flight.entries;
+        let mut arrived = entries.completion(queue);
         host.core.run_noted(host.costs.complete_ns, "host", "complete");
-        while course.awaited > 0 {
-            cqe = outcome(cqe, self.completion(course));
+        while arrived == Arrived::More {
+            arrived = entries.completion(queue);
             host.core.run_noted(host.costs.entry_ns, "host", "complete one more");
         }
-        host.link.ring_completions(&self.lane.queue, std::mem::take(&mut course.unacknowledged));
-        cqe
-    }
-
-    fn completion(&self, course: &mut Course<'_>) -> Cqe {
-        let cqe = self.lane.queue.completion(course.slot.cid);
-        course.awaited -= 1;
-        course.unacknowledged += 1;
-        course.cqe = Some(cqe);
-        cqe
-    }
-
-    fn without_data(&self, command: Command) -> Result<Cqe, Status> {
-        let mut course = self.begin();
-        course.slot.outbox.push(command.encode(course.slot.cid, NSID));
-        self.submit(&mut course, 1);
-        let cqe = self.completed(&mut course);
-        if cqe.status().is_success() { Ok(cqe) } else { Err(cqe.status()) }
-    }
-
-    /// A command that brings data to the slot's buffer; `take` reads it before the slot is used again.
-    /// Nothing is pinned for it, and taking takes no time: see [`HostCosts`].
-    fn with_data<T>(
-        &self,
-        command: Command,
-        buffer_bytes: u32,
-        take: impl FnOnce(&Cqe, &dyn HostMemory, u64) -> T,
-    ) -> Result<(Cqe, T), Status> {
-        let memory = &self.lane.host.memory;
-        let mut course = self.begin();
-        course.opens_iterator = matches!(command, Command::Seek { .. });
-        let Slot { cid, buffer, list, .. } = course.slot;
-        memory.clear(buffer);
-        let mut sqe = command.encode(cid, NSID);
-        prp::point_at(&mut sqe, buffer, list, buffer_bytes);
-        course.slot.outbox.push(sqe);
-        self.submit(&mut course, 1);
-        let cqe = self.completed(&mut course);
-        // What it opened is the caller's.
-        course.cqe = None;
-        let success = cqe.status().is_success();
-        let taken = success.then(|| take(&cqe, &**memory, buffer));
-        taken.map(|taken| (cqe, taken)).ok_or(cqe.status())
+        host.link.ring_completions(queue, std::mem::take(&mut entries.unacknowledged));
+        entries.slot.outcome().expect("the last completion has come")
     }
 
     /// Begins a command when there is a slot for it.
-    fn begin(&self) -> Course<'_> {
-        let slot = loop {
+    fn begin<'a>(&'a self, course: Course<'a>) -> Flight<'a> {
+        let memory = loop {
             let free = self.lane.free.borrow_mut().pop();
             match free {
-                Some(slot) => break slot,
+                Some(memory) => break memory,
                 None => self.lane.freed.wait(),
             }
         };
-        Course {
-            driver: self,
-            slot,
-            progress: Progress::default(),
-            sequence: None,
-            has_begun: false,
-            is_unrung: false,
-            awaited: 0,
-            unacknowledged: 0,
-            cqe: None,
-            opens_iterator: false,
-        }
+        let entries = Entries { slot: Slot::new(memory.cid), memory, ..Entries::default() };
+        Flight { driver: self, course, sequence: None, entries }
     }
 }
 
-fn new_slot(host: &Host, cid: u16) -> Slot {
+impl Flight<'_> {
+    fn step(&mut self, value: Piece<'_>) -> Step {
+        let SlotMemory { cid, buffer, list, ref mut outbox } = self.entries.memory;
+        let window = self.driver.lane.window.as_ref();
+        let lot = Lot { cid, buffer, list, entries: self.driver.slots, window };
+        self.course.step(&lot, value, outbox)
+    }
+
+    /// The next step behind one that has been done.
+    fn step_behind(&mut self, done: Step, value: Piece<'_>) -> Step {
+        let step = self.step(value);
+        if done == Step::WaitForWindow && step != Step::WaitForWindow {
+            // There may be room for more than one.
+            self.driver.lane.window_waiting.wake_one();
+        }
+        step
+    }
+
+    fn completed(&mut self, value: Piece<'_>, cqe: &Cqe) -> Step {
+        let SlotMemory { cid, buffer, list, ref mut outbox } = self.entries.memory;
+        let window = self.driver.lane.window.as_ref();
+        let lot = Lot { cid, buffer, list, entries: self.driver.slots, window };
+        let had_claim = self.course.progress().claim.is_some();
+        let step = self.course.completed(&lot, value, cqe, outbox);
+        if had_claim {
+            self.driver.lane.window_waiting.wake_one();
+        }
+        step
+    }
+
+    /// The next value may be submitted.
+    fn leave_sequence(&mut self) {
+        self.entries.slot.leave_sequence();
+        drop(self.sequence.take());
+    }
+}
+
+fn new_slot(host: &Host, cid: u16) -> SlotMemory {
     let bytes = answers::buffer_bytes(host.max_value_bytes);
     let buffer = host.memory.map(bytes);
     let list = host.memory.map(PAGE_BYTES);
     host.memory
         .write(list, Piece::Bytes(&answers::list_page(buffer, bytes)))
         .expect("a slot's list is mapped");
-    Slot { cid, buffer, list, outbox: Vec::new() }
+    SlotMemory { cid, buffer, list, outbox: Vec::new() }
 }

@@ -8,7 +8,7 @@ use kvdrive_device::namespaces::kv::KvNamespace;
 use kvdrive_host::modelled::{Driver, Host};
 use kvdrive_link::transfer::{METHODS, TransferConfig, method};
 use kvdrive_link::{Class, Link, LocalMemory};
-use kvdrive_sim::{Ns, Resource, Rng, Sim, join_all};
+use kvdrive_sim::{Ns, Resource, Rng, Sim, TaskCell, join_all};
 use kvdrive_spec::Key;
 
 use super::mock_engine::MockEngine;
@@ -161,6 +161,50 @@ fn a_seek_that_is_dropped_leaves_no_iterator() {
             }
         });
     }
+}
+
+/// The drive has passed a pair that a dropped NEXT brought; the next one that asks gets it.
+#[test]
+fn a_next_that_is_dropped_loses_no_pair() {
+    const PAIRS: u32 = 8;
+    let mut dropped = 0;
+    for at in (0..6_000).step_by(90) {
+        let rig = rig("prp", 2, 2);
+        rig.sim.block_on(|| {
+            let (driver, sim) = (&rig.driver, &rig.sim);
+            for number in 0..PAIRS {
+                driver.store(key(number), Piece::Bytes(&contents(number, 100))).expect("stored");
+            }
+            let (iterator, first) = driver.seek(None, &mut Region::new()).expect("it has an iterator");
+            let seen: Rc<TaskCell<Vec<_>>> = Rc::new(TaskCell::new(vec![(first, contents(0, 100))]));
+            let next = || {
+                let (driver, seen) = (driver.clone(), seen.clone());
+                move || {
+                    let mut into = Region::new();
+                    let pair = driver.next(iterator, &mut into).expect("the iterator is open");
+                    seen.borrow_mut().push((pair, into.to_bytes(100)));
+                }
+            };
+            for turn in 0.. {
+                if turn % 3 == 2 {
+                    next()();
+                } else {
+                    dropped += u32::from(!drop_after(sim, at, next()));
+                }
+                if seen.borrow().last().is_some_and(|(pair, _)| pair.is_none()) {
+                    break;
+                }
+            }
+            let seen = seen.take();
+            assert_eq!(seen.len() as u32, PAIRS + 1, "dropped after {at}");
+            for ((pair, value), number) in seen.into_iter().zip(0..PAIRS) {
+                assert_eq!(pair.map(|pair| pair.key), Some(key(number)), "dropped after {at}");
+                assert!(value == contents(number, 100), "the value of key {number}, dropped after {at}");
+            }
+            assert_eq!(driver.close(iterator), Ok(()));
+        });
+    }
+    assert!(dropped > 200, "{dropped} dropped");
 }
 
 /// Queue entries of small stores into a window, behind a large one by DMA that was dropped `at` after its

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use kvdrive_content::{Piece, Region};
-use kvdrive_link::HostMemory;
-use kvdrive_link::transfer::{Choice, Method, Next, Progress, StoreRequest, prp};
-use kvdrive_spec::{Command, Cqe, Key, RetrieveOptions, Status, StoreOptions};
+use kvdrive_link::shared::SharedBuffer;
+use kvdrive_link::transfer::Choice;
+use kvdrive_spec::{Cqe, Key, Status, StoreOptions};
 
 use super::blocking::block_on;
-use super::port::{Port, Walk};
+use super::port::Port;
 use super::{Connector, Error};
-use crate::answers::{self, Iterator, NSID, Pair, take_keys, take_pair};
+use crate::answers::{Iterator, Pair, take_keys, take_pair};
+use crate::course::{Course, NO_VALUE, Step, Terms};
 
 /// A queue pair with as many command slots as its depth.
 ///
@@ -59,14 +60,56 @@ impl Driver {
         self.port.as_ref().expect("a driver has its port until it is dropped")
     }
 
-    /// How a value gets across; no window is reached from here. Conditions need the option byte, which inline
-    /// commands use for value bytes: such a store goes by `prp`.
-    pub(super) fn method(&self, value_bytes: u32, options: StoreOptions) -> &dyn Method {
-        if options == StoreOptions::default() {
-            self.choice.pick(value_bytes, self.port().slots())
-        } else {
-            &prp::Prp
+    pub(super) fn terms(&self) -> Terms<'_> {
+        let (entries, max_value_bytes) = (self.port().slots(), self.max_value_bytes);
+        Terms { choice: &*self.choice, entries, max_value_bytes }
+    }
+
+    /// A command from its slot to its last completion; `take` reads what it brought, before the slot is used
+    /// again.
+    async fn carry_out<T>(
+        &self,
+        mut course: Course<'_>,
+        value: Piece<'_>,
+        take: impl FnOnce(&Cqe, &SharedBuffer) -> Result<T, Status>,
+    ) -> Result<T, Error> {
+        let mut slot = self.port().slot().await?;
+        let lot = slot.lot();
+        let mut step = course.step(&lot, value, &mut slot.outbox);
+        loop {
+            step = match step {
+                Step::Submit(completions) => {
+                    slot.submit(completions, course.walk())?;
+                    if course.is_whole(value.bytes()) {
+                        // Its last command is submitted: the next value may follow.
+                        slot.leave_sequence();
+                    }
+                    let cqe = slot.completion().await?;
+                    match course.completed(&lot, value, &cqe, &mut slot.outbox) {
+                        Step::Done(status) if status.is_success() => return Ok(take(&cqe, slot.buffer())?),
+                        step => step,
+                    }
+                }
+                Step::Done(status) => {
+                    slot.leave_sequence();
+                    return Err(status.into());
+                }
+                other => {
+                    match other {
+                        Step::TakeSequence => slot.take_sequence().await?,
+                        Step::Stage(bytes) => slot.buffer().fill(value.slice(0, bytes)),
+                        Step::Clear => slot.buffer().clear(),
+                        _ => unreachable!("there is no window to write to"),
+                    }
+                    course.step(&lot, value, &mut slot.outbox)
+                }
+            };
         }
+    }
+
+    /// A command that brings no data.
+    async fn plain(&self, course: Course<'_>) -> Result<(), Error> {
+        self.carry_out(course, NO_VALUE, |_, _| Ok(())).await
     }
 
     /// Stores a value.
@@ -74,75 +117,30 @@ impl Driver {
         self.store_with(key, value, StoreOptions::default()).await
     }
 
-    /// Stores a value under a condition.
+    /// Stores a value under a condition; such a store goes by `prp`, whatever the driver's method is.
     pub async fn store_with(&self, key: Key, value: Piece<'_>, options: StoreOptions) -> Result<(), Error> {
-        let bytes = value.bytes();
-        if bytes > self.max_value_bytes {
-            return Err(Status::INVALID_VALUE_SIZE.into());
-        }
-        let mut method = self.method(bytes, options);
-        let mut slot = self.port().slot().await?;
-        if method.is_inline() {
-            slot.take_sequence().await?;
-        }
-        let (cid, buffer, list) = (slot.cid(), slot.buffer().address(), slot.list_address());
-        let slots = self.port().slots();
-        let request =
-            StoreRequest { key, value, options, nsid: NSID, cid, buffer, list, slots, window: None };
-        let staged_bytes = method.staged_bytes(bytes);
-        if staged_bytes > 0 {
-            slot.buffer().fill(value.slice(0, staged_bytes));
-        }
-        let mut progress = Progress::default();
-        let mut next = method.begin(&request, &mut progress, &mut slot.outbox);
-        loop {
-            match next {
-                Next::Done(status) => return done(status),
-                Next::Submit => slot.submit(1)?,
-                Next::SubmitForAll(completions) => slot.submit(completions)?,
-                Next::WriteWindow { .. } | Next::WaitForWindow => {
-                    unreachable!("there is no window to write to")
-                }
-                Next::ByPrp => {
-                    method = &prp::Prp;
-                    slot.buffer().fill(value);
-                    next = method.begin(&request, &mut progress, &mut slot.outbox);
-                    continue;
-                }
-            }
-            if progress.sent_bytes == bytes {
-                slot.leave_sequence();
-            }
-            let cqe = slot.completion().await?;
-            next = method.on_completion(&request, &mut progress, &cqe, &mut slot.outbox);
-        }
+        let course = Course::store(self.terms(), key, value.bytes(), options)?;
+        self.carry_out(course, value, |_, _| Ok(())).await
     }
 
     /// Retrieves a value into `into`, from its byte 0; returns the value's size.
     pub async fn retrieve(&self, key: Key, into: &mut Region) -> Result<u32, Error> {
-        let buffer_bytes = self.max_value_bytes;
-        let command = Command::Retrieve { key, buffer_bytes, options: RetrieveOptions::default() };
-        let mut slot = self.port().slot().await?;
-        slot.buffer().clear();
-        let mut sqe = command.encode(slot.cid(), NSID);
-        prp::point_at(&mut sqe, slot.buffer().address(), slot.list_address(), buffer_bytes);
-        slot.outbox.push(sqe);
-        slot.submit(1)?;
-        let cqe = slot.completion().await?;
-        done(cqe.status())?;
-        into.clear();
-        slot.buffer().swap(into);
-        Ok(cqe.dw0.get())
+        self.carry_out(Course::retrieve(self.terms(), key), NO_VALUE, |cqe, buffer| {
+            into.clear();
+            buffer.swap(into);
+            Ok(cqe.dw0.get())
+        })
+        .await
     }
 
     /// Removes a pair; removing what is not there succeeds.
     pub async fn delete(&self, key: Key) -> Result<(), Error> {
-        self.without_data(Command::Delete { key }).await
+        self.plain(Course::delete(key)).await
     }
 
     /// Is there a pair?
     pub async fn exist(&self, key: Key) -> Result<bool, Error> {
-        match self.without_data(Command::Exist { key }).await {
+        match self.plain(Course::exist(key)).await {
             Ok(()) => Ok(true),
             Err(Error::Status(Status::KEY_NOT_FOUND)) => Ok(false),
             Err(error) => Err(error),
@@ -151,20 +149,19 @@ impl Driver {
 
     /// Keys from `start` on (`None`: from the first), in the drive's order, as many as fit `buffer_bytes`.
     pub async fn list(&self, start: Option<Key>, buffer_bytes: u32) -> Result<Vec<Key>, Error> {
-        let buffer_bytes = buffer_bytes.min(answers::buffer_bytes(self.max_value_bytes));
-        let command = Command::List { start, buffer_bytes };
-        self.with_data(command, buffer_bytes, |_, memory, buffer| take_keys(memory, buffer, buffer_bytes))
-            .await
+        let course = Course::list(self.terms(), start, buffer_bytes);
+        let room = course.room();
+        self.carry_out(course, NO_VALUE, |_, buffer| take_keys(buffer, buffer.address(), room)).await
     }
 
     /// Opens an iterator on the pairs as they are now and reads the first one at or after `key`. `None` when
     /// there is none; the iterator is open all the same.
     pub async fn seek(&self, key: Option<Key>, into: &mut Region) -> Result<(Iterator, Option<Pair>), Error> {
-        let buffer_bytes = answers::pair_bytes(self.max_value_bytes);
-        let command = Command::Seek { key, buffer_bytes };
+        let course = Course::seek(self.terms(), key);
+        let room = course.room();
         let (iterator, pair) = self
-            .with_data(command, buffer_bytes, |cqe, memory, buffer| {
-                Ok((Iterator::of(cqe), take_pair(cqe, memory, buffer, buffer_bytes, into)))
+            .carry_out(course, NO_VALUE, |cqe, buffer| {
+                Ok((Iterator::of(cqe), take_pair(cqe, buffer, buffer.address(), room, into)))
             })
             .await?;
         if pair.is_err() {
@@ -180,52 +177,17 @@ impl Driver {
             std::mem::swap(into, &mut answer.value);
             return Ok(answer.pair?);
         }
-        let buffer_bytes = answers::pair_bytes(self.max_value_bytes);
-        let command = Command::Next { iterator: iterator.number(), buffer_bytes };
-        self.with_data(command, buffer_bytes, |cqe, memory, buffer| {
-            take_pair(cqe, memory, buffer, buffer_bytes, into)
-        })
-        .await
+        let course = Course::next(self.terms(), iterator);
+        let room = course.room();
+        self.carry_out(course, NO_VALUE, |cqe, buffer| take_pair(cqe, buffer, buffer.address(), room, into))
+            .await
     }
 
     /// Closes an iterator.
     pub async fn close(&self, iterator: Iterator) -> Result<(), Error> {
-        let closed = self.without_data(Command::IterClose { iterator: iterator.number() }).await;
+        let closed = self.plain(Course::close(iterator)).await;
         self.connector.unclaimed().forget(|other| other == iterator);
         closed
-    }
-
-    async fn without_data(&self, command: Command) -> Result<(), Error> {
-        let mut slot = self.port().slot().await?;
-        let sqe = command.encode(slot.cid(), NSID);
-        slot.outbox.push(sqe);
-        slot.submit(1)?;
-        done(slot.completion().await?.status())
-    }
-
-    /// A command that brings data to the slot's buffer; `take` reads it before the slot is used again.
-    async fn with_data<T>(
-        &self,
-        command: Command,
-        buffer_bytes: u32,
-        take: impl FnOnce(&Cqe, &dyn HostMemory, u64) -> Result<T, Status>,
-    ) -> Result<T, Error> {
-        let mut slot = self.port().slot().await?;
-        slot.walk = match command {
-            Command::Seek { .. } => Walk::Opens,
-            Command::Next { iterator, .. } => {
-                Walk::Steps { iterator: Iterator::numbered(iterator), buffer_bytes }
-            }
-            _ => Walk::None,
-        };
-        slot.buffer().clear();
-        let mut sqe = command.encode(slot.cid(), NSID);
-        prp::point_at(&mut sqe, slot.buffer().address(), slot.list_address(), buffer_bytes);
-        slot.outbox.push(sqe);
-        slot.submit(1)?;
-        let cqe = slot.completion().await?;
-        done(cqe.status())?;
-        Ok(take(&cqe, slot.buffer(), slot.buffer().address())?)
     }
 }
 
@@ -235,10 +197,6 @@ impl Drop for Driver {
             self.connector.give_back(port);
         }
     }
-}
-
-fn done(status: Status) -> Result<(), Error> {
-    if status.is_success() { Ok(()) } else { Err(status.into()) }
 }
 
 /// A driver's commands, each waiting on the calling thread. See [`Driver`] for what they do.

@@ -39,13 +39,15 @@ use kvdrive_spec::{Sqe, Status};
 
 use crate::answers;
 pub use crate::answers::{Iterator, Pair};
+use crate::course::Lot;
+use crate::slot::Walk;
 pub use blocking::block_on;
 pub use driver::{Blocking, Driver};
 pub use kvdrive_link::shared::Serving;
 pub use pipeline::{Completion, Content, Outcome, Pipeline};
 use port::{Board, Port};
 pub use thread::serve_thread;
-use unclaimed::Unclaimed;
+use unclaimed::SharedUnclaimed;
 
 /// Why a command failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -75,7 +77,7 @@ struct Shared {
     /// The admin queue's one slot takes one command at a time.
     admin: Port,
     max_value_bytes: OnceLock<u32>,
-    unclaimed: Arc<Unclaimed>,
+    unclaimed: Arc<SharedUnclaimed>,
     /// Queue pairs whose drivers are gone, for the next ones.
     idle: Mutex<Vec<Arc<Port>>>,
 }
@@ -92,7 +94,7 @@ pub struct Connector(Arc<Shared>);
 
 impl Connector {
     fn new() -> Connector {
-        let unclaimed: Arc<Unclaimed> = Arc::default();
+        let unclaimed: Arc<SharedUnclaimed> = Arc::default();
         let board = Board::new(1, unclaimed.clone());
         let (link, queue) = SharedLink::new(board.clone());
         let admin = Port::new(&link, queue, board, IDENTIFY_BYTES as u32);
@@ -104,7 +106,7 @@ impl Connector {
         &self.0.link
     }
 
-    fn unclaimed(&self) -> &Unclaimed {
+    fn unclaimed(&self) -> &SharedUnclaimed {
         &self.0.unclaimed
     }
 
@@ -130,9 +132,9 @@ impl Connector {
     ) -> Result<T, Error> {
         let mut slot = self.0.admin.slot().await?;
         slot.buffer().clear();
-        let sqe = command(slot.cid(), slot.buffer().address());
-        slot.outbox.push(sqe);
-        slot.submit(1)?;
+        let Lot { cid, buffer, .. } = slot.lot();
+        slot.outbox.push(command(cid, buffer));
+        slot.submit(1, Walk::None)?;
         let status = slot.completion().await?.status();
         if !status.is_success() {
             return Err(status.into());

@@ -8,15 +8,13 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 
 use kvdrive_content::{Pattern, Piece, Region};
-use kvdrive_link::transfer::{Method, Next, Progress, StoreRequest, prp};
-use kvdrive_spec::inline::chunks_for;
-use kvdrive_spec::{Command, Cqe, Key, RetrieveOptions, Sqe, Status, StoreOptions, opcode};
+use kvdrive_spec::{Cqe, Key, Sqe, Status, StoreOptions};
 
 use super::Error;
 use super::blocking::block_on;
 use super::driver::Driver;
-use super::port::Awaited;
-use crate::answers::NSID;
+use crate::course::{Course, Step};
+use crate::slot::{Arrived, Slot, Walk};
 
 /// A value that a pipeline can keep until it is stored; also what identifies a command to its owner.
 pub trait Content {
@@ -72,17 +70,25 @@ pub struct Completion<V> {
     pub result: Result<Outcome, Status>,
 }
 
-enum Kind<'a> {
-    Store { options: StoreOptions, method: &'a dyn Method, progress: Progress, awaited: Awaited },
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Store,
     Delete,
     Exist,
-    Retrieve { into: Region },
+    Retrieve,
 }
 
 struct Flight<'a, V> {
     key: Key,
     value: V,
-    kind: Kind<'a>,
+    kind: Kind,
+    /// Of a retrieve: where the value goes.
+    into: Region,
+    course: Course<'a>,
+    slot: Slot,
+    /// How often the doorbell had been rung when its first entries were put into the outbox, and its last.
+    begun_at: Option<u64>,
+    put_at: u64,
 }
 
 /// A driver used as a queue of commands.
@@ -94,9 +100,12 @@ pub struct Pipeline<'a, V> {
     flights: Vec<Option<Flight<'a, V>>>,
     free: Vec<u16>,
     under_way: u32,
-    /// Entries that wait for a doorbell, and how many of them get no completion.
+    /// Entries that wait for a doorbell, how many of them get no completion, and doorbells so far.
     outbox: Vec<Sqe>,
     quiet: u32,
+    doorbells: u64,
+    /// Commands that were refused before they were submitted.
+    refused: VecDeque<Completion<V>>,
     /// Completions that were taken over and not looked at, latest first.
     batch: Vec<Cqe>,
     /// The value in the middle of its inline commands, and those that wait for it.
@@ -117,6 +126,8 @@ impl Driver {
             under_way: 0,
             outbox: Vec::with_capacity(depth as usize),
             quiet: 0,
+            doorbells: 0,
+            refused: VecDeque::new(),
             batch: Vec::with_capacity(depth as usize),
             inside: None,
             waiting: VecDeque::new(),
@@ -127,12 +138,12 @@ impl Driver {
 impl<'a, V: Content> Pipeline<'a, V> {
     /// Can one more command begin?
     pub fn has_room(&self) -> bool {
-        !self.free.is_empty()
+        !self.free.is_empty() && self.refused.is_empty()
     }
 
-    /// Commands that have not ended.
+    /// Commands whose completion has not been taken.
     pub fn under_way(&self) -> u32 {
-        self.under_way
+        self.under_way + self.refused.len() as u32
     }
 
     /// Begins a store. Gives `value` back when there is no room: take a completion first.
@@ -142,48 +153,43 @@ impl<'a, V: Content> Pipeline<'a, V> {
 
     /// Begins a store under a condition.
     pub fn store_with(&mut self, key: Key, value: V, options: StoreOptions) -> Result<(), V> {
-        let method = self.driver.method(value.piece().bytes(), options);
-        let kind = Kind::Store { options, method, progress: Progress::default(), awaited: Awaited::new(1) };
-        let cid = self.take_off(key, value, kind)?;
-        self.begin_store(cid);
-        Ok(())
+        if !self.has_room() {
+            return Err(value);
+        }
+        match Course::store(self.driver.terms(), key, value.piece().bytes(), options) {
+            Ok(course) => self.take_off(key, value, Kind::Store, course, Region::new()),
+            Err(status) => {
+                self.refused.push_back(Completion { key, value, result: Err(status) });
+                Ok(())
+            }
+        }
     }
 
     /// Begins a retrieve; the value comes back in `into`'s place. `tag` is the caller's.
     pub fn retrieve(&mut self, key: Key, tag: V, into: Region) -> Result<(), V> {
-        let cid = self.take_off(key, tag, Kind::Retrieve { into })?;
-        let port = self.driver.port();
-        let buffer = port.buffer(cid);
-        buffer.clear();
-        let buffer_bytes = self.driver.max_value_bytes();
-        let command = Command::Retrieve { key, buffer_bytes, options: RetrieveOptions::default() };
-        let mut sqe = command.encode(cid, NSID);
-        prp::point_at(&mut sqe, buffer.address(), port.list_address(cid), buffer_bytes);
-        self.outbox.push(sqe);
-        Ok(())
+        self.take_off(key, tag, Kind::Retrieve, Course::retrieve(self.driver.terms(), key), into)
     }
 
     /// Begins a delete. `tag` is the caller's.
     pub fn delete(&mut self, key: Key, tag: V) -> Result<(), V> {
-        let cid = self.take_off(key, tag, Kind::Delete)?;
-        self.outbox.push(Command::Delete { key }.encode(cid, NSID));
-        Ok(())
+        self.take_off(key, tag, Kind::Delete, Course::delete(key), Region::new())
     }
 
     /// Begins an exist. `tag` is the caller's.
     pub fn exist(&mut self, key: Key, tag: V) -> Result<(), V> {
-        let cid = self.take_off(key, tag, Kind::Exist)?;
-        self.outbox.push(Command::Exist { key }.encode(cid, NSID));
-        Ok(())
+        self.take_off(key, tag, Kind::Exist, Course::exist(key), Region::new())
     }
 
     /// The next command that has ended, waiting on this thread if none has; `None` when nothing is under way.
     ///
     /// Errors: the drive is off; what is under way has not been answered.
     pub fn next_completion(&mut self) -> Result<Option<Completion<V>>, Error> {
+        if let Some(refused) = self.refused.pop_front() {
+            return Ok(Some(refused));
+        }
         while self.under_way > 0 {
             while let Some(cqe) = self.batch.pop() {
-                if let Some(completion) = self.advance(&cqe) {
+                if let Some(completion) = self.arrived(&cqe) {
                     return Ok(Some(completion));
                 }
             }
@@ -201,96 +207,119 @@ impl<'a, V: Content> Pipeline<'a, V> {
         let quiet = std::mem::take(&mut self.quiet);
         let fits = self.driver.port().queue().submit(&mut self.outbox, quiet);
         assert!(fits, "a port has fewer slots than its queue");
+        self.doorbells += 1;
     }
 
-    fn take_off(&mut self, key: Key, value: V, kind: Kind<'a>) -> Result<u16, V> {
+    fn take_off(
+        &mut self,
+        key: Key,
+        value: V,
+        kind: Kind,
+        course: Course<'a>,
+        into: Region,
+    ) -> Result<(), V> {
         let Some(cid) = self.free.pop() else { return Err(value) };
-        self.flights[usize::from(cid)] = Some(Flight { key, value, kind });
-        self.under_way += 1;
         // The drive begins with the first half while the second is being made.
         if self.outbox.len() >= self.flights.len() / 2 {
             self.ring();
         }
-        Ok(cid)
+        let (slot, put_at) = (Slot::new(cid), self.doorbells);
+        self.flights[usize::from(cid)] =
+            Some(Flight { key, value, kind, into, course, slot, begun_at: None, put_at });
+        self.under_way += 1;
+        self.go_on(cid);
+        self.begin_waiting();
+        Ok(())
     }
 
-    /// Puts the first command of a value into the outbox, or queues the value for the sequence.
-    fn begin_store(&mut self, cid: u16) {
-        let flight = self.flights[usize::from(cid)].as_mut().expect("a store begins with its flight");
-        let Kind::Store { options, method, progress, awaited } = &mut flight.kind else { return };
-        let bytes = flight.value.piece().bytes();
-        if method.is_inline() && self.inside.is_some() {
-            self.waiting.push_back(cid);
-            return;
-        }
-        let port = self.driver.port();
-        let staged_bytes = method.staged_bytes(bytes);
-        if bytes <= self.driver.max_value_bytes() && staged_bytes > 0 {
-            port.buffer(cid).fill(flight.value.piece().slice(0, staged_bytes));
-        }
-        let request = request(self.driver, cid, flight.key, flight.value.piece(), *options);
-        *progress = Progress::default();
+    /// Takes a command of which nothing is under way to its first submission, or to where it waits for the
+    /// sequence.
+    fn go_on(&mut self, cid: u16) {
+        let lot = self.driver.port().lot(cid);
+        let flight = self.flights[usize::from(cid)].as_mut().expect("a command goes on that has begun");
         let before = self.outbox.len();
-        let mut next = method.begin(&request, progress, &mut self.outbox);
-        if next == Next::ByPrp {
-            *method = &prp::Prp;
-            if bytes <= self.driver.max_value_bytes() {
-                port.buffer(cid).fill(flight.value.piece());
+        let step = flight.course.step(&lot, flight.value.piece(), &mut self.outbox);
+        self.follow(cid, step, before);
+    }
+
+    /// Does what steps say until something is in the outbox, which had `before` entries, or the value waits
+    /// for the sequence.
+    fn follow(&mut self, cid: u16, mut step: Step, before: usize) {
+        let port = self.driver.port();
+        let (lot, buffer) = (port.lot(cid), port.buffer(cid));
+        let flight = self.flights[usize::from(cid)].as_mut().expect("a command goes on that has begun");
+        loop {
+            match step {
+                Step::TakeSequence if self.inside.is_some() => return self.waiting.push_back(cid),
+                Step::TakeSequence => self.inside = Some(cid),
+                Step::Stage(bytes) => buffer.fill(flight.value.piece().slice(0, bytes)),
+                Step::Clear => buffer.clear(),
+                Step::Submit(completions) => return self.put(cid, completions, before),
+                other => unreachable!("{other:?}: there is no window, and nothing has been answered"),
             }
-            next = method.begin(&request, progress, &mut self.outbox);
+            step = flight.course.step(&lot, flight.value.piece(), &mut self.outbox);
         }
-        *awaited = Awaited::new(completions(next));
-        self.quiet += (self.outbox.len() - before) as u32 - awaited.completions;
-        if method.is_inline() && progress.sent_bytes < bytes {
-            self.inside = Some(cid);
+    }
+
+    /// Notes that a command has put entries into the outbox, which had `before` of them.
+    fn put(&mut self, cid: u16, completions: u32, before: usize) {
+        let flight = self.flights[usize::from(cid)].as_mut().expect("it has put something into the outbox");
+        self.quiet += (self.outbox.len() - before) as u32 - completions;
+        (flight.put_at, flight.begun_at) = (self.doorbells, Some(flight.begun_at.unwrap_or(self.doorbells)));
+        let is_inside = self.inside == Some(cid);
+        flight.slot.submitted(completions, Walk::None, is_inside);
+        if is_inside && flight.course.is_whole(flight.value.piece().bytes()) {
+            flight.slot.leave_sequence();
+            self.inside = None;
         }
     }
 
     /// Takes a command one step further; returns it when it has ended.
-    fn advance(&mut self, cqe: &Cqe) -> Option<Completion<V>> {
+    fn arrived(&mut self, cqe: &Cqe) -> Option<Completion<V>> {
         let cid = cqe.cid.get();
         let flight = self.flights[usize::from(cid)].as_mut()?;
-        if let Kind::Store { options, method, progress, awaited } = &mut flight.kind {
-            let cqe = awaited.take(cqe)?;
-            let value = flight.value.piece();
-            let request = request(self.driver, cid, flight.key, value, *options);
-            let before = self.outbox.len();
-            let next = method.on_completion(&request, progress, &cqe, &mut self.outbox);
-            let ended = matches!(next, Next::Done(_));
-            if !ended {
-                *awaited = Awaited::new(completions(next));
-                self.quiet += (self.outbox.len() - before) as u32 - awaited.completions;
-            }
-            let over = ended || progress.sent_bytes == value.bytes();
-            if over && self.inside == Some(cid) {
-                self.inside = None;
-                self.begin_waiting();
-            }
-            return if ended { self.land(cid, &cqe) } else { None };
+        if flight.slot.arrived(cqe) != Arrived::Answered {
+            return None;
         }
-        self.land(cid, cqe)
+        let cqe = flight.slot.outcome()?;
+        let lot = self.driver.port().lot(cid);
+        let before = self.outbox.len();
+        let ended = match flight.course.completed(&lot, flight.value.piece(), &cqe, &mut self.outbox) {
+            Step::Done(status) => {
+                if self.inside == Some(cid) {
+                    self.inside = None;
+                }
+                self.land(cid, status, &cqe)
+            }
+            step => {
+                self.follow(cid, step, before);
+                None
+            }
+        };
+        self.begin_waiting();
+        ended
     }
 
     /// Begins values that waited for the sequence, until one holds it again.
     fn begin_waiting(&mut self) {
         while self.inside.is_none() {
             let Some(cid) = self.waiting.pop_front() else { return };
-            self.begin_store(cid);
+            self.inside = Some(cid);
+            self.go_on(cid);
         }
     }
 
-    fn land(&mut self, cid: u16, cqe: &Cqe) -> Option<Completion<V>> {
-        let Flight { key, value, kind } = self.flights[usize::from(cid)].take()?;
+    fn land(&mut self, cid: u16, status: Status, cqe: &Cqe) -> Option<Completion<V>> {
+        let Flight { key, value, kind, mut into, .. } = self.flights[usize::from(cid)].take()?;
         self.free.push(cid);
         self.under_way -= 1;
-        let status = cqe.status();
         let result = match (kind, status) {
             (Kind::Exist, Status::KEY_NOT_FOUND) => Ok(Outcome::Exists(false)),
             (_, status) if !status.is_success() => Err(status),
-            (Kind::Store { .. }, _) => Ok(Outcome::Stored),
+            (Kind::Store, _) => Ok(Outcome::Stored),
             (Kind::Delete, _) => Ok(Outcome::Deleted),
             (Kind::Exist, _) => Ok(Outcome::Exists(true)),
-            (Kind::Retrieve { mut into }, _) => {
+            (Kind::Retrieve, _) => {
                 into.clear();
                 self.driver.port().buffer(cid).swap(&mut into);
                 Ok(Outcome::Retrieved(cqe.dw0.get(), into))
@@ -300,61 +329,18 @@ impl<'a, V: Content> Pipeline<'a, V> {
     }
 }
 
-fn request<'v>(
-    driver: &Driver,
-    cid: u16,
-    key: Key,
-    value: Piece<'v>,
-    options: StoreOptions,
-) -> StoreRequest<'v> {
-    let port = driver.port();
-    let (buffer, list, slots) = (port.buffer(cid).address(), port.list_address(cid), port.slots());
-    StoreRequest { key, value, options, nsid: NSID, cid, buffer, list, slots, window: None }
-}
-
-/// The commands among entries: all but the chunks behind an *express*.
-fn commands(entries: &[Sqe]) -> impl Iterator<Item = &Sqe> {
-    let mut chunks = 0;
-    entries.iter().filter(move |sqe| {
-        if chunks > 0 {
-            chunks -= 1;
-            return false;
-        }
-        if sqe.opcode == opcode::EXPRESS {
-            chunks = chunks_for(sqe.cdw10.get());
-        }
-        true
-    })
-}
-
-/// Completions that what was put into the outbox will get.
-fn completions(next: Next) -> u32 {
-    match next {
-        Next::Submit => 1,
-        Next::SubmitForAll(completions) => completions,
-        Next::Done(_) | Next::ByPrp | Next::WriteWindow { .. } | Next::WaitForWindow => {
-            unreachable!("nothing to submit, and no window")
-        }
-    }
-}
-
 impl<V> Drop for Pipeline<'_, V> {
     fn drop(&mut self) {
-        let with_drive = |cid: u16| {
-            let Some(flight) = &self.flights[usize::from(cid)] else { return 0 };
-            // Commands of one slot are submitted together: either all are in the outbox or none.
-            if self.waiting.contains(&cid) || commands(&self.outbox).any(|sqe| sqe.cid.get() == cid) {
-                return 0;
+        let slot = |cid: u16| {
+            let Some(flight) = &self.flights[usize::from(cid)] else { return Slot::new(cid) };
+            let mut slot = flight.slot;
+            let has_rung = |at: u64| at < self.doorbells;
+            if !has_rung(flight.put_at) {
+                // What is in the outbox the drive does not know.
+                slot.withdrawn(flight.begun_at.is_some_and(has_rung));
             }
-            let owed = match &flight.kind {
-                Kind::Store { awaited, .. } => awaited.completions,
-                _ => 1,
-            };
-            owed - self.batch.iter().filter(|cqe| cqe.cid.get() == cid).count() as u32
+            slot
         };
-        let begins = |sqe: &Sqe, cid: u16| sqe.cid.get() == cid && sqe.opcode != opcode::TRANSFER;
-        // What has its first command in the outbox the drive does not know.
-        let inside = self.inside.filter(|cid| !commands(&self.outbox).any(|sqe| begins(sqe, *cid)));
-        self.driver.port().give_all(&with_drive, inside);
+        self.driver.port().give_all(slot, self.batch.iter().rev().copied());
     }
 }

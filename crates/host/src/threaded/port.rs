@@ -1,94 +1,43 @@
-//! The application's end of one queue pair: command slots, who waits for which completion, and what happens
-//! to commands that nobody waits for any more.
-//!
-//! ```text
-//!            claim            submit                 completion              drop
-//!   free ───────────► Idle ───────────► UnderWay ─────────────► Completed ───────────► free
-//!                                          │ drop                                        ▲
-//!                                          └────────► Abandoned ── completion ───────────┘
-//! ```
+//! The application's end of one queue pair: command slots under one lock, who waits for which completion, and
+//! the drive's thread that brings them. What a completion means, and what is left of a command that nobody
+//! waits for any more, is [`crate::slot`]'s; it is carried out by whichever thread finds it.
 //!
 //! The *sequence* is the right to submit inline commands. A value that needs several holds it until its last
 //! one is submitted. When its owner goes away before that, the drive is left inside an unfinished value;
-//! before the sequence passes on, the queue is reset, so that the drive discards it. An iterator whose SEEK
-//! nobody waits for is closed; what a NEXT answers that nobody waits for is kept for the next one who asks
-//! ([`Unclaimed`]).
+//! before the sequence passes on, the queue is reset, so that the drive discards it.
 
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use kvdrive_content::{Piece, Region};
+use kvdrive_content::Piece;
 use kvdrive_link::pcie::PAGE_BYTES;
 use kvdrive_link::shared::{CompletionSink, PowerOff, SharedBuffer, SharedLink, SharedQueue};
-use kvdrive_link::transfer::outcome;
-use kvdrive_spec::{Command, Cqe, Sqe};
+use kvdrive_spec::{Cqe, Sqe};
 
 use super::tokens::Tokens;
-use super::unclaimed::{Answer, Unclaimed};
-use crate::answers::{self, Iterator, NSID};
+use super::unclaimed::SharedUnclaimed;
+use crate::answers;
+use crate::course::Lot;
+use crate::slot::{Arrived, Left, Slot, Walk};
+use crate::unclaimed::Answer;
 
 /// The sequence is one token; its number says nothing.
 const SEQUENCE: u16 = 0;
 
-/// Where one slot's command is.
-enum SlotState {
-    /// Nothing is under way.
-    Idle,
-    /// Submitted; who waits for it.
-    UnderWay {
-        waiter: Option<Waker>,
-        awaited: Awaited,
-    },
-    Completed(Cqe),
-    /// A pipeline's: completions are collected in `Slots::finished`.
-    Piped,
-    /// Submitted, and nobody waits for these completions; it may hold the sequence, or be of an iterator.
-    Abandoned {
-        holds_sequence: bool,
-        walk: Walk,
-        completions: u32,
-    },
-}
-
-/// What a command does with an iterator, if anything.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Walk {
-    #[default]
-    None,
-    /// What it opens is closed if nobody learns of it.
-    Opens,
-    /// What it brings, into this much of the slot's buffer, is kept if nobody learns of it.
-    Steps { iterator: Iterator, buffer_bytes: u32 },
-}
-
-/// Completions of one submission that have not come, and what those say that have.
-#[derive(Clone, Copy)]
-pub(super) struct Awaited {
-    pub(super) completions: u32,
-    outcome: Option<Cqe>,
-}
-
-impl Awaited {
-    pub(super) fn new(completions: u32) -> Awaited {
-        Awaited { completions, outcome: None }
-    }
-
-    /// Takes one; returns what all say when it was the last.
-    pub(super) fn take(&mut self, cqe: &Cqe) -> Option<Cqe> {
-        let outcome = self.outcome.map_or(*cqe, |first| outcome(first, *cqe));
-        self.outcome = Some(outcome);
-        self.completions -= 1;
-        (self.completions == 0).then_some(outcome)
-    }
+/// One slot, and who waits for its command.
+struct Seat {
+    slot: Slot,
+    waiter: Option<Waker>,
 }
 
 struct Slots {
-    states: Vec<SlotState>,
+    seats: Vec<Seat>,
     free: Tokens,
     sequence: Tokens,
     off: bool,
-    /// Completions of piped slots, and who waits for some.
+    /// A pipeline has all slots: their completions are collected, and it may wait for some.
+    is_piped: bool,
     finished: Vec<Cqe>,
     collector: Option<Waker>,
 }
@@ -100,7 +49,7 @@ pub(super) struct Board {
     wakers: Mutex<Vec<Waker>>,
     /// By slot; the port maps them.
     buffers: OnceLock<Vec<Arc<SharedBuffer>>>,
-    unclaimed: Arc<Unclaimed>,
+    unclaimed: Arc<SharedUnclaimed>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -108,14 +57,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Board {
-    pub(super) fn new(depth: u32, unclaimed: Arc<Unclaimed>) -> Arc<Board> {
+    pub(super) fn new(depth: u32, unclaimed: Arc<SharedUnclaimed>) -> Arc<Board> {
         Arc::new(Board {
             slots: Mutex::new(Slots {
-                states: (0..depth).map(|_| SlotState::Idle).collect(),
+                seats: (0..depth as u16).map(|cid| Seat { slot: Slot::new(cid), waiter: None }).collect(),
                 // The last one is taken first: a lone command always has identifier 0.
                 free: Tokens::new((0..depth as u16).rev().collect()),
                 sequence: Tokens::new(vec![SEQUENCE]),
                 off: false,
+                is_piped: false,
                 finished: Vec::new(),
                 collector: None,
             }),
@@ -126,71 +76,71 @@ impl Board {
     }
 
     fn depth(&self) -> usize {
-        lock(&self.slots).states.len()
+        lock(&self.slots).seats.len()
     }
 
-    /// Keeps what a NEXT brought that nobody waits for.
-    fn keep_answer(&self, cqe: &Cqe, iterator: Iterator, buffer_bytes: u32, wakers: &mut Vec<Waker>) {
+    /// What a NEXT brought that nobody waits for.
+    fn answer(&self, cqe: &Cqe, buffer_bytes: u32) -> Answer {
         let buffers = self.buffers.get().expect("a port that submits has its buffers");
         let buffer = &*buffers[usize::from(cqe.cid.get())];
-        let mut value = Region::new();
-        let pair = if cqe.status().is_success() {
-            answers::take_pair(cqe, buffer, buffer.address(), buffer_bytes, &mut value)
-        } else {
-            Err(cqe.status())
-        };
-        self.unclaimed.arrive(iterator, Answer { pair, value }, wakers);
+        Answer::take(cqe, buffer, buffer.address(), buffer_bytes)
     }
 }
 
 impl Slots {
     fn complete(&mut self, board: &Board, queue: &SharedQueue, cqe: &Cqe, wakers: &mut Vec<Waker>) {
-        let cid = cqe.cid.get();
-        let Some(state) = self.states.get_mut(usize::from(cid)) else { return };
-        match state {
-            SlotState::Piped => {
-                self.finished.push(*cqe);
-                wakers.extend(self.collector.take());
-            }
-            SlotState::UnderWay { waiter, awaited } => {
-                if let Some(outcome) = awaited.take(cqe) {
-                    wakers.extend(waiter.take());
-                    *state = SlotState::Completed(outcome);
-                }
-            }
-            SlotState::Abandoned { completions, .. } if *completions > 1 => *completions -= 1,
-            SlotState::Abandoned { walk: Walk::Opens, .. } if cqe.status().is_success() => {
-                *state = close_iterator(queue, cqe);
-            }
-            SlotState::Abandoned { holds_sequence, walk, .. } => {
-                let holds_sequence = *holds_sequence;
-                if let Walk::Steps { iterator, buffer_bytes } = *walk {
-                    board.keep_answer(cqe, iterator, buffer_bytes, wakers);
-                }
-                *state = SlotState::Idle;
-                wakers.extend(self.free.put(cid));
-                if holds_sequence {
-                    wakers.extend(self.abort_sequence(queue));
-                }
-            }
-            SlotState::Idle | SlotState::Completed(_) => {}
+        if self.is_piped {
+            self.finished.push(*cqe);
+            wakers.extend(self.collector.take());
+            return;
+        }
+        let Some(seat) = self.seats.get_mut(usize::from(cqe.cid.get())) else { return };
+        match seat.slot.arrived(cqe) {
+            Arrived::More => {}
+            Arrived::Answered => wakers.extend(seat.waiter.take()),
+            Arrived::Left(left) => self.carry_out(board, queue, cqe.cid.get(), left, wakers),
         }
     }
 
-    /// The drive may be inside a value whose rest will not come. Its commands have completed, and so have the
-    /// inline commands before them, which it handled first.
-    fn abort_sequence(&mut self, queue: &SharedQueue) -> Option<Waker> {
-        queue.reset();
-        self.sequence.put(SEQUENCE)
+    /// Nobody waits any more for the command of a slot.
+    fn abandon(&mut self, board: &Board, queue: &SharedQueue, cid: u16, wakers: &mut Vec<Waker>) {
+        let seat = &mut self.seats[usize::from(cid)];
+        seat.waiter = None;
+        if let Some(iterator) = seat.slot.steps() {
+            board.unclaimed.expect(iterator);
+        }
+        let left = seat.slot.abandon();
+        self.carry_out(board, queue, cid, left, wakers);
     }
-}
 
-/// Closes the iterator that the SEEK of `cqe` opened, in the same slot.
-fn close_iterator(queue: &SharedQueue, cqe: &Cqe) -> SlotState {
-    let iterator = Iterator::of(cqe).number();
-    let mut sqes = vec![Command::IterClose { iterator }.encode(cqe.cid.get(), NSID)];
-    assert!(queue.submit(&mut sqes, 0), "the entry of the completed command is free");
-    SlotState::Abandoned { holds_sequence: false, walk: Walk::None, completions: 1 }
+    /// Does what is left of a command that nobody waits for.
+    fn carry_out(
+        &mut self,
+        board: &Board,
+        queue: &SharedQueue,
+        cid: u16,
+        left: Left,
+        wakers: &mut Vec<Waker>,
+    ) {
+        match left {
+            Left::Wait => {}
+            Left::Close(sqe) => {
+                assert!(queue.submit(&mut vec![sqe], 0), "the entry of the completed command is free");
+            }
+            Left::Over { is_torn, unclaimed } => {
+                if let Some((iterator, buffer_bytes, cqe)) = unclaimed {
+                    board.unclaimed.arrive(iterator, board.answer(&cqe, buffer_bytes), wakers);
+                }
+                wakers.extend(self.free.put(cid));
+                if is_torn {
+                    // Its commands have completed, and so have the inline commands before them, which the
+                    // drive handled first.
+                    queue.reset();
+                    wakers.extend(self.sequence.put(SEQUENCE));
+                }
+            }
+        }
+    }
 }
 
 impl CompletionSink for Board {
@@ -205,13 +155,10 @@ impl CompletionSink for Board {
     fn power_off(&self) {
         let mut slots = lock(&self.slots);
         slots.off = true;
-        let Slots { states, free, sequence, collector, .. } = &mut *slots;
+        let Slots { seats, free, sequence, collector, .. } = &mut *slots;
         let mut wakers: Vec<Waker> = free.drain_waiting().chain(sequence.drain_waiting()).collect();
         wakers.extend(collector.take());
-        wakers.extend(states.iter_mut().filter_map(|state| match state {
-            SlotState::UnderWay { waiter, .. } => waiter.take(),
-            _ => None,
-        }));
+        wakers.extend(seats.iter_mut().filter_map(|seat| seat.waiter.take()));
         drop(slots);
         wakers.into_iter().for_each(Waker::wake);
         self.unclaimed.forget(|_| true);
@@ -306,8 +253,11 @@ impl Port {
         &self.memory[usize::from(cid)].buffer
     }
 
-    pub(super) fn list_address(&self, cid: u16) -> u64 {
-        self.memory[usize::from(cid)].list.address()
+    /// What a slot offers its command; no window is reached from here.
+    pub(super) fn lot(&self, cid: u16) -> Lot<'static> {
+        let SlotMemory { buffer, list, .. } = &self.memory[usize::from(cid)];
+        let (buffer, list) = (buffer.address(), list.address());
+        Lot { cid, buffer, list, entries: self.slots, window: None }
     }
 
     async fn claim(&self, select: Select) -> Result<u16, PowerOff> {
@@ -316,10 +266,10 @@ impl Port {
     }
 
     /// Waits for a free slot.
-    pub(super) async fn slot(&self) -> Result<Slot<'_>, PowerOff> {
+    pub(super) async fn slot(&self) -> Result<Claimed<'_>, PowerOff> {
         let cid = self.claim(|slots| &mut slots.free).await?;
         let outbox = std::mem::take(&mut *lock(&self.memory[usize::from(cid)].outbox));
-        Ok(Slot { port: self, cid, outbox, walk: Walk::None, holds_sequence: false })
+        Ok(Claimed { port: self, cid, outbox, holds_sequence: false })
     }
 
     /// Takes every slot and the sequence for a pipeline, waiting for abandoned commands to end.
@@ -328,8 +278,7 @@ impl Port {
             self.claim(|slots| &mut slots.free).await?;
         }
         self.claim(|slots| &mut slots.sequence).await?;
-        let mut slots = lock(&self.board.slots);
-        slots.states.iter_mut().for_each(|state| *state = SlotState::Piped);
+        lock(&self.board.slots).is_piped = true;
         Ok(())
     }
 
@@ -351,32 +300,24 @@ impl Port {
         Poll::Pending
     }
 
-    /// Takes a pipeline's slots back. `under_way` tells of each command whether the drive still has it, as
-    /// far as the pipeline knows, and how many completions it owes; `inside` is the slot of the value that
-    /// the drive has a part of.
-    pub(super) fn give_all(&self, under_way: &dyn Fn(u16) -> u32, inside: Option<u16>) {
+    /// Takes a pipeline's slots back, as far as it knows them: `slot` says how one is, and `batch` are completions
+    /// that it has taken over and not looked at, in their order.
+    pub(super) fn give_all(&self, mut slot: impl FnMut(u16) -> Slot, batch: impl Iterator<Item = Cqe>) {
         let mut slots = lock(&self.board.slots);
-        slots.collector = None;
-        let finished: Vec<u16> = slots.finished.drain(..).map(|cqe| cqe.cid.get()).collect();
-        let (mut wakers, mut kept_sequence) = (Vec::new(), false);
+        (slots.is_piped, slots.collector) = (false, None);
+        let finished = std::mem::take(&mut slots.finished);
+        let (mut wakers, mut is_inside) = (Vec::new(), false);
         for cid in (0..self.depth() as u16).rev() {
-            let came = finished.iter().filter(|other| **other == cid).count() as u32;
-            let completions = under_way(cid).saturating_sub(came);
-            if completions > 0 {
-                let holds_sequence = inside == Some(cid);
-                kept_sequence |= holds_sequence;
-                slots.states[usize::from(cid)] =
-                    SlotState::Abandoned { holds_sequence, walk: Walk::None, completions };
-            } else {
-                slots.states[usize::from(cid)] = SlotState::Idle;
-                wakers.extend(slots.free.put(cid));
-            }
+            let slot = slot(cid);
+            is_inside |= slot.is_inside();
+            slots.seats[usize::from(cid)].slot = slot;
+            slots.abandon(&self.board, &self.queue, cid, &mut wakers);
         }
-        if !kept_sequence {
-            wakers.extend(match inside {
-                Some(_) => slots.abort_sequence(&self.queue),
-                None => slots.sequence.put(SEQUENCE),
-            });
+        if !is_inside {
+            wakers.extend(slots.sequence.put(SEQUENCE));
+        }
+        for cqe in batch.chain(finished) {
+            slots.complete(&self.board, &self.queue, &cqe, &mut wakers);
         }
         drop(slots);
         wakers.into_iter().for_each(Waker::wake);
@@ -384,27 +325,22 @@ impl Port {
 }
 
 /// A claimed slot. Dropping it gives it back, at once or when its command completes.
-pub(super) struct Slot<'a> {
+pub(super) struct Claimed<'a> {
     port: &'a Port,
     cid: u16,
     /// Entries to submit next.
     pub(super) outbox: Vec<Sqe>,
-    /// Its command is of an iterator.
-    pub(super) walk: Walk,
     holds_sequence: bool,
 }
 
-impl Slot<'_> {
-    pub(super) fn cid(&self) -> u16 {
-        self.cid
+impl Claimed<'_> {
+    /// What it offers its command; no window is reached from here.
+    pub(super) fn lot(&self) -> Lot<'static> {
+        self.port.lot(self.cid)
     }
 
     pub(super) fn buffer(&self) -> &SharedBuffer {
         self.port.buffer(self.cid)
-    }
-
-    pub(super) fn list_address(&self) -> u64 {
-        self.port.list_address(self.cid)
     }
 
     /// Waits for the sequence.
@@ -417,45 +353,44 @@ impl Slot<'_> {
     /// The last inline command of a value is submitted: others may follow.
     pub(super) fn leave_sequence(&mut self) {
         if std::mem::take(&mut self.holds_sequence) {
-            let next = lock(&self.port.board.slots).sequence.put(SEQUENCE);
+            let mut slots = lock(&self.port.board.slots);
+            slots.seats[usize::from(self.cid)].slot.leave_sequence();
+            let next = slots.sequence.put(SEQUENCE);
+            drop(slots);
             next.into_iter().for_each(Waker::wake);
         }
     }
 
     /// Submits the outbox with one doorbell; so many completions will come.
-    pub(super) fn submit(&mut self, completions: u32) -> Result<(), PowerOff> {
+    pub(super) fn submit(&mut self, completions: u32, walk: Walk) -> Result<(), PowerOff> {
         let mut slots = lock(&self.port.board.slots);
         if slots.off {
             return Err(PowerOff);
         }
-        slots.states[usize::from(self.cid)] =
-            SlotState::UnderWay { waiter: None, awaited: Awaited::new(completions) };
+        slots.seats[usize::from(self.cid)].slot.submitted(completions, walk, self.holds_sequence);
         drop(slots);
         let quiet = self.outbox.len() as u32 - completions;
         assert!(self.port.queue.submit(&mut self.outbox, quiet), "a port has fewer slots than its queue");
         Ok(())
     }
 
-    /// Waits until what was submitted has completed, and acknowledges it with one doorbell.
+    /// Waits until what was submitted has completed, and acknowledges it with one doorbell. What it opened or
+    /// brought is the caller's.
     pub(super) async fn completion(&mut self) -> Result<Cqe, PowerOff> {
         let board = &self.port.board;
         let cqe = poll_fn(|context| {
             let mut slots = lock(&board.slots);
             let off = slots.off;
-            let state = &mut slots.states[usize::from(self.cid)];
-            match state {
-                SlotState::Completed(cqe) => {
-                    let cqe = *cqe;
-                    *state = SlotState::Idle;
-                    Poll::Ready(Ok(cqe))
-                }
-                _ if off => Poll::Ready(Err(PowerOff)),
-                SlotState::UnderWay { waiter, .. } => {
-                    *waiter = Some(context.waker().clone());
-                    Poll::Pending
-                }
-                _ => unreachable!("who waits has submitted"),
+            let seat = &mut slots.seats[usize::from(self.cid)];
+            if let Some(cqe) = seat.slot.outcome() {
+                seat.slot.settled();
+                return Poll::Ready(Ok(cqe));
             }
+            if off {
+                return Poll::Ready(Err(PowerOff));
+            }
+            seat.waiter = Some(context.waker().clone());
+            Poll::Pending
         })
         .await?;
         self.port.queue.ring_completion();
@@ -463,40 +398,18 @@ impl Slot<'_> {
     }
 }
 
-impl Drop for Slot<'_> {
+impl Drop for Claimed<'_> {
     fn drop(&mut self) {
+        let port = self.port;
         self.outbox.clear();
-        *lock(&self.port.memory[usize::from(self.cid)].outbox) = std::mem::take(&mut self.outbox);
-        let mut slots = lock(&self.port.board.slots);
-        let off = slots.off;
-        let state = &mut slots.states[usize::from(self.cid)];
-        let (holds_sequence, walk) = (self.holds_sequence, self.walk);
+        *lock(&port.memory[usize::from(self.cid)].outbox) = std::mem::take(&mut self.outbox);
         let mut wakers = Vec::new();
-        match state {
-            SlotState::UnderWay { awaited, .. } => {
-                let completions = awaited.completions;
-                if let Walk::Steps { iterator, .. } = walk {
-                    self.port.board.unclaimed.expect(iterator);
-                }
-                *state = SlotState::Abandoned { holds_sequence, walk, completions };
-                return;
-            }
-            SlotState::Completed(cqe) if walk == Walk::Opens && cqe.status().is_success() && !off => {
-                *state = close_iterator(&self.port.queue, cqe);
-                return;
-            }
-            SlotState::Completed(cqe) => {
-                if let Walk::Steps { iterator, buffer_bytes } = walk {
-                    self.port.board.unclaimed.expect(iterator);
-                    self.port.board.keep_answer(cqe, iterator, buffer_bytes, &mut wakers);
-                }
-            }
-            _ => {}
+        let mut slots = lock(&port.board.slots);
+        if self.holds_sequence && !slots.seats[usize::from(self.cid)].slot.is_inside() {
+            wakers.extend(slots.sequence.put(SEQUENCE));
         }
-        *state = SlotState::Idle;
-        let next_slot = slots.free.put(self.cid);
-        let next_value = if holds_sequence { slots.abort_sequence(&self.port.queue) } else { None };
+        slots.abandon(&port.board, &port.queue, self.cid, &mut wakers);
         drop(slots);
-        next_slot.into_iter().chain(next_value).chain(wakers).for_each(Waker::wake);
+        wakers.into_iter().for_each(Waker::wake);
     }
 }

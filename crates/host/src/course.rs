@@ -1,0 +1,358 @@
+//! One command from the first thing its host does for it to the answer: what to do next, and what a completion
+//! means. No I/O, no clock, no lock: a runner does what a [`Step`] says and asks for the next one.
+//!
+//! ```text
+//!   step ─► TakeSequence ─► Stage ─► Submit ─► (completed) ─► Submit ─► (completed) ─► Done      a store
+//!                                       └ the sequence may pass on as soon as `is_whole`
+//!   step ─► Clear ─► Submit ─► (completed) ─► Done                                               all others
+//! ```
+//!
+//! Where a value goes is the transfer method's choice; what the drive has of a command that is dropped is
+//! [`crate::slot`]'s.
+
+use kvdrive_content::Piece;
+use kvdrive_link::transfer::{Choice, HostWindow, Method, Next, Progress, StoreRequest, prp};
+use kvdrive_spec::{Command, Cqe, Key, RetrieveOptions, Sqe, Status, StoreOptions};
+
+use crate::answers::{self, Iterator, NSID};
+use crate::slot::Walk;
+
+/// The value of a command that has none.
+pub(crate) const NO_VALUE: Piece<'static> = Piece::Bytes(&[]);
+
+/// What the runner does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Wait for the queue's sequence: no inline command of others goes between those of this value.
+    TakeSequence,
+    /// Put the value's first so many bytes into the slot's buffer.
+    Stage(u32),
+    /// Make the slot's buffer empty: an answer comes into it.
+    Clear,
+    /// Store the value's first bytes into the drive's window.
+    WriteWindow { address: u64, bytes: u32 },
+    /// Wait until a value in the window is answered.
+    WaitForWindow,
+    /// Submit the outbox with one doorbell, wait for so many completions, and hand [`Course::completed`] what
+    /// they say together.
+    Submit(u32),
+    /// The command has ended so.
+    Done(Status),
+}
+
+/// What a slot offers its command.
+#[derive(Clone, Copy)]
+pub(crate) struct Lot<'a> {
+    pub(crate) cid: u16,
+    /// Addresses of its buffer and of the list page that names the buffer's pages.
+    pub(crate) buffer: u64,
+    pub(crate) list: u64,
+    /// Queue entries that the command may use at once.
+    pub(crate) entries: u32,
+    pub(crate) window: Option<&'a HostWindow>,
+}
+
+/// What a driver knows of its drive when a command begins.
+#[derive(Clone, Copy)]
+pub(crate) struct Terms<'m> {
+    pub(crate) choice: &'m dyn Choice,
+    pub(crate) entries: u32,
+    pub(crate) max_value_bytes: u32,
+}
+
+#[derive(Clone, Copy)]
+enum What<'m> {
+    Store {
+        key: Key,
+        options: StoreOptions,
+        method: &'m dyn Method,
+    },
+    /// A command whose answer has room for so many bytes; 0: it brings no data.
+    Other {
+        command: Command,
+        room: u32,
+    },
+}
+
+/// What is next.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Begin,
+    Stage,
+    Send,
+    /// What is in the outbox goes behind what was stored into the window.
+    Behind,
+    Sent,
+}
+
+/// One command; see above.
+pub(crate) struct Course<'m> {
+    what: What<'m>,
+    phase: Phase,
+    progress: Progress,
+}
+
+impl<'m> Course<'m> {
+    fn new(what: What<'m>) -> Course<'m> {
+        Course { what, phase: Phase::Begin, progress: Progress::default() }
+    }
+
+    /// A store of a value of `bytes` bytes, which each step is handed. Conditions need the option byte, which
+    /// inline commands use for value bytes: such a store goes by `prp`. Errors: it fits no buffer.
+    pub(crate) fn store(
+        terms: Terms<'m>,
+        key: Key,
+        bytes: u32,
+        options: StoreOptions,
+    ) -> Result<Course<'m>, Status> {
+        if bytes > terms.max_value_bytes {
+            return Err(Status::INVALID_VALUE_SIZE);
+        }
+        let plain = options == StoreOptions::default();
+        let method = if plain { terms.choice.pick(bytes, terms.entries) } else { &prp::Prp };
+        Ok(Course::new(What::Store { key, options, method }))
+    }
+
+    fn other(command: Command, room: u32) -> Course<'m> {
+        Course::new(What::Other { command, room })
+    }
+
+    pub(crate) fn retrieve(terms: Terms<'m>, key: Key) -> Course<'m> {
+        let (buffer_bytes, options) = (terms.max_value_bytes, RetrieveOptions::default());
+        Course::other(Command::Retrieve { key, buffer_bytes, options }, buffer_bytes)
+    }
+
+    pub(crate) fn delete(key: Key) -> Course<'m> {
+        Course::other(Command::Delete { key }, 0)
+    }
+
+    pub(crate) fn exist(key: Key) -> Course<'m> {
+        Course::other(Command::Exist { key }, 0)
+    }
+
+    /// As many keys as fit `buffer_bytes`, and the slot's buffer.
+    pub(crate) fn list(terms: Terms<'m>, start: Option<Key>, buffer_bytes: u32) -> Course<'m> {
+        let buffer_bytes = buffer_bytes.min(answers::buffer_bytes(terms.max_value_bytes));
+        Course::other(Command::List { start, buffer_bytes }, buffer_bytes)
+    }
+
+    pub(crate) fn seek(terms: Terms<'m>, key: Option<Key>) -> Course<'m> {
+        let buffer_bytes = answers::pair_bytes(terms.max_value_bytes);
+        Course::other(Command::Seek { key, buffer_bytes }, buffer_bytes)
+    }
+
+    pub(crate) fn next(terms: Terms<'m>, iterator: Iterator) -> Course<'m> {
+        let buffer_bytes = answers::pair_bytes(terms.max_value_bytes);
+        let command = Command::Next { iterator: iterator.number(), buffer_bytes };
+        Course::other(command, buffer_bytes)
+    }
+
+    pub(crate) fn close(iterator: Iterator) -> Course<'m> {
+        Course::other(Command::IterClose { iterator: iterator.number() }, 0)
+    }
+
+    /// Bytes that its answer has room for.
+    pub(crate) fn room(&self) -> u32 {
+        match self.what {
+            What::Store { .. } => 0,
+            What::Other { room, .. } => room,
+        }
+    }
+
+    /// What it does with an iterator.
+    pub(crate) fn walk(&self) -> Walk {
+        match self.what {
+            What::Other { command: Command::Seek { .. }, .. } => Walk::Opens,
+            What::Other { command: Command::Next { iterator, buffer_bytes }, .. } => {
+                Walk::Steps { iterator: Iterator::numbered(iterator), buffer_bytes }
+            }
+            _ => Walk::None,
+        }
+    }
+
+    /// Has every byte of a value of `bytes` bytes been put into a command or lies where one says? Then other
+    /// values may follow, as soon as that command is submitted.
+    pub(crate) fn is_whole(&self, bytes: u32) -> bool {
+        self.progress.sent_bytes == bytes
+    }
+
+    /// What it has of its queue's window.
+    pub(crate) fn progress(&self) -> Progress {
+        self.progress
+    }
+
+    /// What to do next, as long as nothing is under way.
+    pub(crate) fn step(&mut self, lot: &Lot<'_>, value: Piece<'_>, outbox: &mut Vec<Sqe>) -> Step {
+        loop {
+            match (self.phase, self.what) {
+                (Phase::Begin, What::Store { method, .. }) => {
+                    self.phase = Phase::Stage;
+                    if method.is_inline() {
+                        return Step::TakeSequence;
+                    }
+                }
+                (Phase::Begin, What::Other { room, .. }) => {
+                    self.phase = Phase::Send;
+                    if room > 0 {
+                        return Step::Clear;
+                    }
+                }
+                (Phase::Stage, What::Store { method, .. }) => {
+                    self.phase = Phase::Send;
+                    let bytes = method.staged_bytes(value.bytes());
+                    if bytes > 0 {
+                        return Step::Stage(bytes);
+                    }
+                }
+                (Phase::Send, What::Store { key, options, method }) => {
+                    let request = request(lot, key, value, options);
+                    let next = method.begin(&request, &mut self.progress, outbox);
+                    if let Some(step) = self.follow(next) {
+                        return step;
+                    }
+                }
+                (Phase::Send, What::Other { command, room }) => {
+                    let mut sqe = command.encode(lot.cid, NSID);
+                    if room > 0 {
+                        prp::point_at(&mut sqe, lot.buffer, lot.list, room);
+                    }
+                    outbox.push(sqe);
+                    self.phase = Phase::Sent;
+                    return Step::Submit(1);
+                }
+                (Phase::Behind, _) => {
+                    self.phase = Phase::Sent;
+                    return Step::Submit(1);
+                }
+                (Phase::Sent, _) | (Phase::Stage, What::Other { .. }) => {
+                    unreachable!("what is under way has a completion to come")
+                }
+            }
+        }
+    }
+
+    /// All completions of the last submission have come, and this is what they say; what to do next.
+    pub(crate) fn completed(
+        &mut self,
+        lot: &Lot<'_>,
+        value: Piece<'_>,
+        cqe: &Cqe,
+        outbox: &mut Vec<Sqe>,
+    ) -> Step {
+        let What::Store { key, options, method } = self.what else { return Step::Done(cqe.status()) };
+        let request = request(lot, key, value, options);
+        let next = method.on_completion(&request, &mut self.progress, cqe, outbox);
+        self.follow(next).unwrap_or_else(|| self.step(lot, value, outbox))
+    }
+
+    /// What a method says is next; `None`: something comes before it.
+    fn follow(&mut self, next: Next) -> Option<Step> {
+        self.phase = Phase::Sent;
+        match next {
+            Next::Submit => Some(Step::Submit(1)),
+            Next::SubmitForAll(completions) => Some(Step::Submit(completions)),
+            Next::WriteWindow { address, bytes } => {
+                self.phase = Phase::Behind;
+                Some(Step::WriteWindow { address, bytes })
+            }
+            Next::WaitForWindow => {
+                self.phase = Phase::Send;
+                Some(Step::WaitForWindow)
+            }
+            Next::Done(status) => Some(Step::Done(status)),
+            Next::ByPrp => {
+                let What::Store { method, .. } = &mut self.what else {
+                    unreachable!("only a store has a method")
+                };
+                *method = &prp::Prp;
+                (self.phase, self.progress) = (Phase::Stage, Progress::default());
+                None
+            }
+        }
+    }
+}
+
+fn request<'v>(lot: &Lot<'v>, key: Key, value: Piece<'v>, options: StoreOptions) -> StoreRequest<'v> {
+    let Lot { cid, buffer, list, entries, window } = *lot;
+    StoreRequest { key, value, options, nsid: NSID, cid, buffer, list, slots: entries, window }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kvdrive_link::transfer::{METHODS, TransferConfig, method};
+    use kvdrive_spec::opcode;
+
+    const LOT: Lot<'static> = Lot { cid: 5, buffer: 1 << 20, list: 1 << 30, entries: 8, window: None };
+
+    /// Every step of a store to a drive that takes everything.
+    fn steps(name: &str, bytes: u32) -> Vec<Step> {
+        let config = TransferConfig {
+            method: name.into(),
+            threshold1_bytes: 128,
+            threshold2_bytes: 64,
+            alpha: 1.0,
+            beta: 1.0,
+        };
+        let choice = method(&config).expect("a row");
+        let terms = Terms { choice: &*choice, entries: LOT.entries, max_value_bytes: 1 << 16 };
+        let key = Key::from_u32_be(1);
+        let mut course = match Course::store(terms, key, bytes, StoreOptions::default()) {
+            Ok(course) => course,
+            Err(status) => return vec![Step::Done(status)],
+        };
+        let value = vec![7; bytes as usize];
+        let (mut steps, mut outbox) = (Vec::new(), Vec::new());
+        let mut step = course.step(&LOT, Piece::Bytes(&value), &mut outbox);
+        loop {
+            steps.push(step);
+            step = match step {
+                Step::Done(_) => return steps,
+                Step::Submit(completions) => {
+                    assert!(!outbox.is_empty() && completions as usize <= outbox.len(), "{name} {bytes}");
+                    outbox.clear();
+                    let cqe = Cqe::new(LOT.cid, Status::SUCCESS);
+                    course.completed(&LOT, Piece::Bytes(&value), &cqe, &mut outbox)
+                }
+                _ => course.step(&LOT, Piece::Bytes(&value), &mut outbox),
+            };
+        }
+    }
+
+    #[test]
+    fn a_store_takes_the_steps_of_its_method() {
+        const DONE: Step = Step::Done(Status::SUCCESS);
+        assert_eq!(steps("prp", 5_000), [Step::Stage(5_000), Step::Submit(1), DONE]);
+        assert_eq!(steps("prp", 0), [Step::Submit(1), DONE]);
+        let one = Step::Submit(1);
+        assert_eq!(steps("piggyback", 100), [Step::TakeSequence, one, one, one, DONE]);
+        assert_eq!(steps("piggyback-pipelined", 100), [Step::TakeSequence, Step::Submit(3), DONE]);
+        assert_eq!(steps("hybrid", 4_100), [Step::TakeSequence, Step::Stage(4_096), one, one, DONE]);
+        assert_eq!(steps("cxl", 100), [Step::Stage(100), one, DONE], "no window: by prp");
+    }
+
+    #[test]
+    fn every_method_ends_and_refuses_what_is_too_long() {
+        for row in METHODS {
+            for bytes in [0, 1, 35, 36, 4_095, 4_096, 4_097, 12_000, 1 << 16] {
+                assert_eq!(steps(row.name, bytes).last(), Some(&Step::Done(Status::SUCCESS)));
+            }
+            assert_eq!(steps(row.name, (1 << 16) + 1), [Step::Done(Status::INVALID_VALUE_SIZE)]);
+        }
+    }
+
+    #[test]
+    fn a_command_that_brings_data_has_an_empty_buffer() {
+        let terms = Terms { choice: &prp::Prp, entries: 8, max_value_bytes: 1 << 16 };
+        let mut outbox = Vec::new();
+        let none = Piece::Bytes(&[]);
+        let mut course = Course::next(terms, Iterator::numbered(4));
+        assert_eq!(course.step(&LOT, none, &mut outbox), Step::Clear);
+        assert_eq!(course.step(&LOT, none, &mut outbox), Step::Submit(1));
+        assert_eq!(outbox[0].opcode, opcode::NEXT);
+        let buffer_bytes = course.room();
+        assert_eq!(course.walk(), Walk::Steps { iterator: Iterator::numbered(4), buffer_bytes });
+        let mut course = Course::delete(Key::from_u32_be(1));
+        assert_eq!(course.step(&LOT, none, &mut outbox), Step::Submit(1));
+    }
+}

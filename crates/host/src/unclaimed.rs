@@ -1,0 +1,82 @@
+//! What NEXT answered to nobody: whoever asked was dropped before he learned of it (a select, a time-out). The
+//! drive has passed the pair, so the next one that asks for that iterator's next pair gets it from here. Shared
+//! by all drivers of one drive, since any of them may use an iterator. It waits for nothing and locks nothing:
+//! its runners do.
+
+use std::collections::VecDeque;
+
+use kvdrive_content::Region;
+use kvdrive_link::HostMemory;
+use kvdrive_spec::{Cqe, Status};
+
+use crate::answers::{Iterator, Pair, take_pair};
+
+/// An iterator's answer, with the value.
+pub(crate) struct Answer {
+    pub(crate) pair: Result<Option<Pair>, Status>,
+    pub(crate) value: Region,
+}
+
+impl Answer {
+    /// What a NEXT has brought to `buffer`.
+    pub(crate) fn take(cqe: &Cqe, memory: &dyn HostMemory, buffer: u64, buffer_bytes: u32) -> Answer {
+        let mut value = Region::new();
+        let pair = if cqe.status().is_success() {
+            take_pair(cqe, memory, buffer, buffer_bytes, &mut value)
+        } else {
+            Err(cqe.status())
+        };
+        Answer { pair, value }
+    }
+}
+
+/// What there is for one who asks.
+pub(crate) enum Claimed {
+    /// Nothing: he asks the drive.
+    Nothing,
+    /// It is on its way: he waits and asks again.
+    Expected,
+    Answer(Answer),
+}
+
+/// The answers that wait for somebody.
+#[derive(Default)]
+pub(crate) struct Unclaimed {
+    /// Iterators whose NEXT is under way and nobody waits for it.
+    expected: Vec<Iterator>,
+    /// In the order in which they came.
+    arrived: VecDeque<(Iterator, Answer)>,
+}
+
+impl Unclaimed {
+    /// Nobody waits any more for the NEXT of `iterator` that is under way.
+    pub(crate) fn expect(&mut self, iterator: Iterator) {
+        self.expected.push(iterator);
+    }
+
+    /// One that was expected has come; `true`: who waits has to look. An iterator that was busy has passed
+    /// nothing.
+    pub(crate) fn arrive(&mut self, iterator: Iterator, answer: Answer) -> bool {
+        let Some(index) = self.expected.iter().position(|other| *other == iterator) else { return false };
+        self.expected.swap_remove(index);
+        if answer.pair != Err(Status::COMMAND_INTERRUPTED) {
+            self.arrived.push_back((iterator, answer));
+        }
+        true
+    }
+
+    /// The iterator is closed, or the drive is off.
+    pub(crate) fn forget(&mut self, is_over: impl Fn(Iterator) -> bool) {
+        self.expected.retain(|iterator| !is_over(*iterator));
+        self.arrived.retain(|(iterator, _)| !is_over(*iterator));
+    }
+
+    /// Takes the oldest answer of `iterator`.
+    pub(crate) fn claim(&mut self, iterator: Iterator) -> Claimed {
+        if let Some(index) = self.arrived.iter().position(|(other, _)| *other == iterator) {
+            let (_, answer) = self.arrived.remove(index).expect("it was found there");
+            return Claimed::Answer(answer);
+        }
+        if self.expected.contains(&iterator) { Claimed::Expected } else { Claimed::Nothing }
+    }
+}
