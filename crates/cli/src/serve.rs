@@ -1,12 +1,14 @@
 //! `kvdrive serve`: a drive that hosts reach over NVMe/TCP.
 
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::thread;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use kvdrive_lab::config::Config;
-use kvdrive_lab::wall::served;
+use kvdrive_lab::wall::{open_recorder, served};
 use kvdrive_link::shared::ServerConfig;
 use kvdrive_sim::wall::{Pace, Stopwatch};
 use kvdrive_spec::opcode;
@@ -65,6 +67,9 @@ pub struct Serve {
     /// Ends when the last host has gone
     #[arg(long)]
     once: bool,
+    /// Records what happens to the drive, for `replay`
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
     /// Writes the report as JSON to a file, or to standard output (-) instead of the tables
     #[arg(long, value_name = "FILE|-")]
     json: Option<String>,
@@ -88,13 +93,15 @@ impl Serve {
         }
         let pace = if self.pace == PaceName::Off { Pace::Off } else { Pace::Model };
         let transfer_max_bytes = subsystem.options().transfer_max_bytes;
+        let (recorder, started) = open_recorder(&document, self.record.as_deref())?;
         let (namespace, drive) = power_on(
-            ServerConfig { pace, recorder: None },
+            ServerConfig { pace, recorder },
             sockets.bell().clone(),
             transfer_max_bytes,
-            served(config),
+            served(config, None),
         )
         .map_err(|error| anyhow::anyhow!("{error}"))?;
+        started.store(true, Ordering::Release);
         let memory_bytes = usize::try_from(self.memory).ok().and_then(|mib| mib.checked_mul(1 << 20));
         let memory_bytes = memory_bytes.with_context(|| format!("--memory: {} MiB", self.memory))?;
         let mut core = Core::new(subsystem, memory_bytes);

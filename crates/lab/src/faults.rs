@@ -38,7 +38,20 @@ const COMMON: [&str; 8] = ["fault", "name", "at", "nth", "after", "every", "prob
 /// One line that begins with the spot: no TOML, an unknown key, a value that cannot be, or a key that this
 /// rule does not look at.
 pub fn rules(name: &str, text: &str, geometry: &Geometry) -> anyhow::Result<Vec<Rule>> {
-    read(text, geometry).map_err(|Problem { span, what }| {
+    rules_beside(name, text, geometry, &[])
+}
+
+/// As [`rules`], for a drive that has rules of the names `taken`.
+///
+/// # Errors
+/// As [`rules`]; or one has a name that is taken.
+pub fn rules_beside(
+    name: &str,
+    text: &str,
+    geometry: &Geometry,
+    taken: &[String],
+) -> anyhow::Result<Vec<Rule>> {
+    read(text, geometry, taken).map_err(|Problem { span, what }| {
         let before = &text[..span.map_or(0, |span| span.start).min(text.len())];
         let line = before.matches('\n').count() + 1;
         let column = before.rsplit('\n').next().map_or(0, |last| last.chars().count()) + 1;
@@ -56,7 +69,7 @@ fn wrong<T>(span: Option<Range<usize>>, what: impl Into<String>) -> Result<T, Pr
     Err(Problem { span, what: what.into() })
 }
 
-fn read(text: &str, geometry: &Geometry) -> Result<Vec<Rule>, Problem> {
+fn read(text: &str, geometry: &Geometry, taken: &[String]) -> Result<Vec<Rule>, Problem> {
     let document = toml_edit::Document::parse(text)
         .map_err(|error| Problem { span: error.span(), what: error.message().replace('\n', "; ") })?;
     let root = document.as_table();
@@ -70,8 +83,10 @@ fn read(text: &str, geometry: &Geometry) -> Result<Vec<Rule>, Problem> {
     let mut rules: Vec<Rule> = Vec::new();
     for table in tables {
         let reader = Reader { table, geometry };
-        let rule = reader.rule(rules.len() + 1)?;
-        if rules.iter().any(|other| other.name == rule.name) {
+        let has =
+            |name: &str| taken.iter().chain(rules.iter().map(|rule| &rule.name)).any(|other| other == name);
+        let rule = reader.rule(rules.len() + 1, &has)?;
+        if has(&rule.name) {
             let span = table.get("name").map_or(table.span(), Item::span);
             return wrong(span, format!("name: there is another rule {:?}", rule.name));
         }
@@ -91,8 +106,9 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Rule number `number` of the file.
-    fn rule(&self, number: usize) -> Result<Rule, Problem> {
+    /// Rule number `number` of the file. One without a name is called after its kind and that number, or the
+    /// next one that no other rule has.
+    fn rule(&self, number: usize, is_taken: &dyn Fn(&str) -> bool) -> Result<Rule, Problem> {
         let Some(fault) = self.text("fault")? else {
             return wrong(self.table.span(), format!("fault: missing; there are {}", names(FAULTS)));
         };
@@ -112,7 +128,10 @@ impl Reader<'_> {
             wrong(self.span(key).or(self.table.span()), what)
         })?;
         Ok(Rule {
-            name: self.text("name")?.unwrap_or_else(|| format!("{} {number}", kind.name)),
+            name: self.text("name")?.unwrap_or_else(|| {
+                let mut names = (number..).map(|number| format!("{} {number}", kind.name));
+                names.find(|name| !is_taken(name)).expect("there are more numbers than rules")
+            }),
             kind,
             moment,
             effect,

@@ -151,17 +151,26 @@ pub(crate) struct Loading {
     pub stored_bytes: u64,
 }
 
-/// Everything a report takes the difference of.
+/// Everything a report takes the difference of: counted or modelled, from power-on.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Snapshot {
+pub struct Snapshot {
+    /// Model time.
     pub at: Ns,
+    /// Bytes over the link as the papers count them.
     pub payload: Traffic,
+    /// Bytes over the link with what the layers below add.
     pub wire: Traffic,
+    /// Of the drive.
     pub counters: Counters,
+    /// What its engine counts by names of its own.
     pub details: Vec<(&'static str, u64)>,
+    /// What its structures take of the DRAM, bytes.
     pub dram: Vec<(&'static str, u64)>,
+    /// Host core, link, firmware cores, channels and dies with what they did.
     pub resources: Vec<(String, kvdrive_sim::ResourceStatistics)>,
+    /// Model time that power-on took.
     pub recovery_ns: Ns,
+    /// Fault rules with how often they matched and struck.
     pub faults: Vec<FaultCount>,
 }
 

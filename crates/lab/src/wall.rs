@@ -7,8 +7,8 @@
 //! configuration, every arrival with its model time and every byte that DMA read, so a replay has the same
 //! counters and the same model times, loading included.
 
+mod control;
 mod late_file;
-mod witness;
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter};
@@ -19,15 +19,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use kvdrive_content::{Pattern, Piece, Region};
 use kvdrive_device::Drive;
+use kvdrive_flash::power::Survivors;
 use kvdrive_flash::power::machine_file::WriteFailure;
 use kvdrive_host::threaded::{
     Completion, Connector, Content, Driver, Error, Outcome as Ended, Pipeline, serve_thread,
 };
 use kvdrive_link::recording::{Recorder, Recording, replay as play};
-use kvdrive_link::shared::{self, BuildError, PowerOff, ServerConfig};
+use kvdrive_link::shared::{self, BuildError, Built, Control, PowerOff, ServerConfig};
 use kvdrive_link::{HostMemory, Link, transfer};
 use kvdrive_sim::wall::{Pace, Stopwatch};
-use kvdrive_sim::{Ns, Sim, Summary};
+use kvdrive_sim::{Ns, Rng, Sim, Summary};
 use kvdrive_spec::{Key, Status};
 
 use crate::config::{Config, Document};
@@ -38,6 +39,9 @@ use crate::run::{Snapshot, content, operations};
 use crate::setup;
 use crate::workload::{self, Op, ValueSpec, Workload};
 use late_file::LateFile;
+
+pub use crate::run::Snapshot as DriveSnapshot;
+pub use control::{Change, Running};
 
 /// Operations between two calls of a progress hook.
 const PROGRESS_STEP: u64 = 8192;
@@ -63,20 +67,27 @@ struct DriveEnd {
     ignored_bytes: u64,
 }
 
-/// Builds the drive of `config` on the thread that serves it; the second part ends it.
+/// Builds the drive of `config`, from what survived of it if anything did, on the thread that serves it.
 fn build(
     config: &Config,
+    survivors: Option<&Survivors>,
     sim: &Sim,
     memory: Rc<dyn HostMemory>,
-) -> Result<(Rc<Link>, impl FnOnce(shared::Ended) -> DriveEnd + use<>), BuildError> {
+) -> Result<Built<Running, impl FnOnce(shared::Ended) -> DriveEnd + use<>>, BuildError> {
     let link = Link::new(sim, setup::link(config), memory);
-    let drive = sim.block_on(|| Drive::power_on(sim, &link, &setup::drive(config), None))?;
+    let drive_config = setup::drive(config);
+    let drive = sim.block_on(|| Drive::power_on(sim, &link, &drive_config, survivors))?;
+    drive.faults().halt_at_power_cut();
     let drive = Rc::new(drive);
     let (sim, drive_link) = (sim.clone(), link.clone());
-    let (look_sim, look_link, look_drive) = (sim.clone(), link.clone(), drive.clone());
-    witness::show(move || Snapshot::of(&look_sim, &look_link, &look_drive, None));
+    let running = Running {
+        sim: sim.clone(),
+        link: link.clone(),
+        drive: drive.clone(),
+        geometry: drive_config.flash.geometry(),
+        seed: config.run.seed,
+    };
     let finish = move |ended: shared::Ended| {
-        witness::hide();
         let at_end = Snapshot::of(&sim, &drive_link, &drive, None);
         if !ended.power_cut {
             sim.block_on(|| drive.drain());
@@ -90,38 +101,59 @@ fn build(
             ignored_bytes: ended.ignored_bytes,
         }
     };
-    Ok((link, finish))
+    Ok(Built { link, drive: running, finish })
 }
 
 /// A drive that was served, at its end.
-pub struct ServedDrive(DriveEnd);
+pub struct ServedDrive {
+    end: DriveEnd,
+    survivors: Option<Survivors>,
+}
 
 impl ServedDrive {
+    /// What the next power-on of a drive in memory begins with, if the power was cut; what a drive on files
+    /// begins with is on its files.
+    pub fn take_survivors(&mut self) -> Option<Survivors> {
+        self.survivors.take()
+    }
+
     /// The report of a drive that `document` describes and that others than a workload used for `seconds`. Like
     /// a replay's it has what the drive did; what hosts saw they know themselves.
     pub fn into_report(self, document: &Document, seconds: f64) -> anyhow::Result<Report> {
+        self.end.recording.as_ref().map_err(|error| anyhow::anyhow!("the recording: {error}"))?;
         let notes = vec!["served: what the drive did; what its hosts saw is not in here".to_owned()];
-        let mut report = report(document, &document.config()?, Seen::default(), None, self.0, notes)?;
+        let mut report = report(document, &document.config()?, Seen::default(), None, self.end, notes)?;
         report.clock = "wall".into();
         report.time.wall_s = seconds;
         Ok(report)
     }
 }
 
-/// What builds the drive of `config` on the thread that is to serve it. Its namespace is the same as that of a
-/// run; there is no workload.
-pub fn served(config: Config) -> impl FnOnce(&Sim, Rc<dyn HostMemory>) -> ServedBuild + Send + 'static {
+/// What builds the drive of `config` on the thread that is to serve it, from what survived a power cut if it
+/// had one. Its namespace is the same as that of a run; there is no workload.
+pub fn served(
+    config: Config,
+    survivors: Option<Survivors>,
+) -> impl FnOnce(&Sim, Rc<dyn HostMemory>) -> ServedBuild + Send + 'static {
     move |sim, memory| {
-        let (link, finish) = build(&config, sim, memory)?;
-        let finish: Finish = Box::new(move |ended| ServedDrive(finish(ended)));
-        Ok((link, finish))
+        let Built { link, drive, finish } = build(&config, survivors.as_ref(), sim, memory)?;
+        let powered = drive.drive.clone();
+        let finish: Finish = Box::new(move |ended| {
+            let survivors = (ended.power_cut && !config.media.has_file()).then(|| {
+                let mut rng = Rng::stream(config.run.seed, "power cut");
+                let torn = powered.faults().take_power_cut().unwrap_or(true);
+                if torn { powered.survivors(&mut rng) } else { powered.survivors_untorn(&mut rng) }
+            });
+            ServedDrive { end: finish(ended), survivors }
+        });
+        Ok(Built { link, drive, finish })
     }
 }
 
 /// Ends a served drive.
 pub type Finish = Box<dyn FnOnce(shared::Ended) -> ServedDrive>;
 /// A served drive, or why there is none.
-pub type ServedBuild = Result<(Rc<Link>, Finish), BuildError>;
+pub type ServedBuild = Result<Built<Running, Finish>, BuildError>;
 
 /// Runs what `document` describes in wall time.
 pub fn run_wall(
@@ -135,16 +167,17 @@ pub fn run_wall(
         !config.workload.until_full,
         "workload.until_full: true; a wall-time run does all of its ops"
     );
-    let started = Arc::new(AtomicBool::new(false));
-    let recorder = options.record.map(|path| open_recorder(document, &config, path, &started)).transpose()?;
+    let (recorder, started) = open_recorder(document, options.record)?;
     let drive_config = config.clone();
     let server = ServerConfig { pace: options.pace, recorder };
-    let (connector, serving) = serve_thread(server, move |sim, memory| build(&drive_config, sim, memory))
-        .map_err(|error| anyhow::anyhow!("{error}"))?;
-    let outcome = Application::new(&config, &connector).and_then(|mut application| {
-        started.store(true, Ordering::Release);
-        application.run(progress)
-    });
+    let (connector, serving) =
+        serve_thread(server, move |sim, memory| build(&drive_config, None, sim, memory))
+            .map_err(|error| anyhow::anyhow!("{error}"))?;
+    let outcome =
+        Application::new(&config, &connector, serving.control().clone()).and_then(|mut application| {
+            started.store(true, Ordering::Release);
+            application.run(progress)
+        });
     drop(connector);
     let end = serving.join();
     end.write_failure.clone().map_or(Ok(()), Err)?;
@@ -167,18 +200,24 @@ pub fn run_wall(
     Ok(report)
 }
 
-fn open_recorder(
+/// A recorder of what happens to the drive of `document`, if a file is wanted. The file is not touched before
+/// the flag beside it is raised.
+///
+/// # Errors
+/// The drive has an image file, or the recording cannot be written.
+pub fn open_recorder(
     document: &Document,
-    config: &Config,
-    path: &Path,
-    started: &Arc<AtomicBool>,
-) -> anyhow::Result<Recorder> {
-    check_medium(config)?;
+    path: Option<&Path>,
+) -> anyhow::Result<(Option<Recorder>, Arc<AtomicBool>)> {
+    let started = Arc::new(AtomicBool::new(false));
+    let Some(path) = path else { return Ok((None, started)) };
+    check_medium(&document.config()?)?;
     let error = |error| anyhow::anyhow!("{}: {error}", path.display());
     let text = format!("{PROFILE_LINE}{}\n{}", document.profile_name(), document);
     check_writable(path)?;
     let file = LateFile::new(path, started.clone());
-    Recorder::new(Box::new(BufWriter::new(file)), &text).map_err(error)
+    let recorder = Recorder::new(Box::new(BufWriter::new(file)), &text).map_err(error)?;
+    Ok((Some(recorder), started))
 }
 
 /// An image stays where it is; and whoever replays a recording chooses no path by it.
@@ -200,7 +239,8 @@ pub fn replay(path: &Path) -> anyhow::Result<Report> {
     let document = recorded_document(recording.configuration()).map_err(|error| at_path(&error))?;
     let config = document.config()?;
     check_medium(&config).map_err(|error| at_path(&error))?;
-    let end = play(recording, |sim, memory| build(&config, sim, memory)).map_err(|error| at_path(&error))?;
+    let end =
+        play(recording, |sim, memory| build(&config, None, sim, memory)).map_err(|error| at_path(&error))?;
     let mut notes =
         vec!["a replay: what the drive did; what applications saw is not in a recording".to_owned()];
     if operations(&config)? > config.workload.ops {
@@ -275,12 +315,13 @@ struct Application {
     ops: u64,
     piped: Driver,
     single: Driver,
+    control: Control<Running>,
     clock: Stopwatch,
     seen: Seen,
 }
 
 impl Application {
-    fn new(config: &Config, connector: &Connector) -> anyhow::Result<Application> {
+    fn new(config: &Config, connector: &Connector, control: Control<Running>) -> anyhow::Result<Application> {
         let connect = |depth| {
             let method = transfer::method(&setup::transfer(config))
                 .ok_or_else(|| anyhow::anyhow!("host.transfer: no method {:?}", config.host.transfer))?;
@@ -291,6 +332,7 @@ impl Application {
             ops: config.workload.ops,
             piped: connect(config.host.depth)?,
             single: connect(1)?,
+            control,
             clock: Stopwatch::start(),
             seen: Seen::default(),
         })
@@ -309,7 +351,7 @@ impl Application {
         if stores == 0 {
             return Ok(None);
         }
-        let ended = witness::look(self.single.connector())?;
+        let ended = self.control.look(|_, running| running.snapshot())?;
         Ok(Some(Loading { began: Snapshot::default(), ended, stores, stored_bytes }))
     }
 
@@ -320,7 +362,7 @@ impl Application {
         let preload = self.workload.preload();
         let total = preload + self.ops;
         self.clock = Stopwatch::start();
-        let Application { workload, ops, piped, single, clock, seen } = self;
+        let Application { workload, ops, piped, single, clock, seen, .. } = self;
         let mut pipeline = piped.pipeline()?;
         for done in 0..*ops {
             let op = workload.next();

@@ -21,11 +21,11 @@ use std::thread;
 use std::time::Duration;
 
 use kvdrive_content::{Piece, Region};
+use kvdrive_link::HostMemory;
 use kvdrive_link::shared::{
-    BuildError, CompletionSink, Ended, ServerConfig, Serving, SharedBuffer, SharedLink, SharedQueue,
-    serve_thread,
+    BuildError, Built, CompletionSink, Controlled, Ended, ServerConfig, Serving, SharedBuffer, SharedLink,
+    SharedQueue, serve_thread,
 };
-use kvdrive_link::{HostMemory, Link};
 use kvdrive_sim::Sim;
 use kvdrive_spec::identify::{CSI_KV, IDENTIFY_BYTES, KvNamespace, cns};
 use kvdrive_spec::opcode::{self, Direction};
@@ -140,18 +140,19 @@ pub struct DriveNamespace {
 }
 
 /// Builds a drive on a thread of its own and serves it there, for commands that move up to
-/// `transfer_max_bytes`. `build` gets the executor and the host memory, and returns the drive's link and a
-/// function that is called at the end.
+/// `transfer_max_bytes`. `build` gets the executor and the host memory. The second part of what is returned
+/// reaches the drive past all queues ([`Serving::control`]), and waits for its end.
 ///
 /// # Errors
 /// What `build` returns; the thread has ended then.
-pub fn power_on<R, F>(
+pub fn power_on<D, R, F>(
     config: ServerConfig,
     bell: Arc<Bell>,
     transfer_max_bytes: u32,
-    build: impl FnOnce(&Sim, Rc<dyn HostMemory>) -> Result<(Rc<Link>, F), BuildError> + Send + 'static,
-) -> Result<(DriveNamespace, Serving<R>), BuildError>
+    build: impl FnOnce(&Sim, Rc<dyn HostMemory>) -> Result<Built<D, F>, BuildError> + Send + 'static,
+) -> Result<(DriveNamespace, Serving<D, R>), BuildError>
 where
+    D: Controlled,
     F: FnOnce(Ended) -> R + 'static,
     R: Send + 'static,
 {

@@ -272,8 +272,10 @@ struct Core {
     /// There are rules.
     is_armed: Cell<bool>,
     rules: TaskCell<Vec<Active>>,
-    /// A rule has cut the power, and nobody has looked yet; may pages be torn?
+    /// The power was cut, and nobody has looked yet; may pages be torn?
     power_cut: Cell<Option<bool>>,
+    /// A power cut halts the executor.
+    halts: Cell<bool>,
 }
 
 /// The rules of one drive; clones are the same rules.
@@ -288,20 +290,37 @@ impl Faults {
             is_armed: Cell::new(false),
             rules: TaskCell::default(),
             power_cut: Cell::new(None),
+            halts: Cell::new(false),
         }))
     }
 
     /// Replaces all rules; they count from 0. Rules that leave something to chance draw from streams of
     /// `seed` and their names.
     pub fn set(&self, rules: &[Rule], seed: u64) {
+        self.clear(None);
+        self.add(rules, seed);
+    }
+
+    /// Adds rules behind those there are, which go on as they were; otherwise as [`Faults::set`].
+    pub fn add(&self, rules: &[Rule], seed: u64) {
         let active = |rule: &Rule| Active {
             rng: Rng::stream(seed, &format!("fault {}", rule.name)),
             rule: rule.clone(),
             matched: 0,
             fired: 0,
         };
-        *self.0.rules.borrow_mut() = rules.iter().map(active).collect();
-        self.0.is_armed.set(!rules.is_empty());
+        let mut all = self.0.rules.borrow_mut();
+        all.extend(rules.iter().map(active));
+        self.0.is_armed.set(!all.is_empty());
+    }
+
+    /// Takes the rules called `name` away, all if there is no name; returns how many that were.
+    pub fn clear(&self, name: Option<&str>) -> usize {
+        let mut all = self.0.rules.borrow_mut();
+        let before = all.len();
+        all.retain(|active| name.is_some_and(|name| active.rule.name != name));
+        self.0.is_armed.set(!all.is_empty());
+        before - all.len()
     }
 
     /// Every rule with what became of it, in the order in which they were set.
@@ -316,7 +335,20 @@ impl Faults {
         rules.iter().map(count).collect()
     }
 
-    /// Has a rule cut the power since the last call? If so, whether pages under way may be torn by that.
+    /// From now on a power cut halts the executor at once: for drives that nobody steps event by event.
+    pub fn halt_at_power_cut(&self) {
+        self.0.halts.set(true);
+    }
+
+    /// Cuts the power, as a rule would.
+    pub fn cut_power(&self, torn: bool) {
+        self.0.power_cut.set(Some(torn));
+        if self.0.halts.get() {
+            self.0.sim.halt();
+        }
+    }
+
+    /// Was the power cut since the last call? If so, whether pages under way may be torn by that.
     pub fn take_power_cut(&self) -> Option<bool> {
         self.0.power_cut.take()
     }
@@ -345,7 +377,7 @@ impl Faults {
             self.0.sim.trace().note(self.0.sim.now(), 0, "fault", active.rule.kind.name, 0, purpose);
             match active.rule.effect {
                 Effect::Delay(span_ns) => struck.delay_ns = struck.delay_ns.saturating_add(span_ns),
-                Effect::CutPower { torn } => self.0.power_cut.set(Some(torn)),
+                Effect::CutPower { torn } => self.cut_power(torn),
                 effect => {
                     struck.effect = Some(effect);
                     break;

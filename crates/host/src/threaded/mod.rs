@@ -5,7 +5,7 @@
 //! # use kvdrive_host::threaded::{Connector, Error, Serving, serve_thread};
 //! # use kvdrive_content::Piece;
 //! # use kvdrive_link::transfer::prp::Prp;
-//! # fn open() -> (Connector, Serving<()>) { unimplemented!() }
+//! # fn open() -> (Connector, Serving<(), ()>) { unimplemented!() }
 //! let (connector, serving) = open(); // serve_thread(...) with a closure that builds the drive
 //! let driver = connector.connect(Box::new(Prp), 64, 32)?;
 //! let key = kvdrive_spec::Key::new(b"key").unwrap();
@@ -20,6 +20,7 @@
 //! | [`Driver`] | one command at a time, or many futures |
 //! | [`Pipeline`] | many commands at once from one thread, with few doorbells and locks |
 //! | [`serve_thread`] | the drive's thread |
+//! | [`Control`](kvdrive_link::shared::Control) | looking at the drive and changing it while it is served: [`Serving::control`] |
 
 mod blocking;
 mod driver;

@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use kvdrive_content::{Piece, Region};
 use kvdrive_link::prp::walk_first;
-use kvdrive_link::shared::{BuildError, Ended};
+use kvdrive_link::shared::{BuildError, Built, Controlled, Ended, Outcome};
 use kvdrive_link::transfer::{Assembly, byte_express, hybrid, piggyback, prp, sgl};
 use kvdrive_link::{Arrival, Fetched, HostMemory, Landing, Link, LinkConfig, Traffic};
 use kvdrive_sim::{Mutex, Ns, Resource, ResourceStatistics, Sim};
@@ -65,6 +65,25 @@ pub struct Drive {
     history: Cell<u64>,
     /// Refuses every command on I/O queues with this.
     refusal: Option<Status>,
+    /// What a command takes of a core, ns: a change sets it.
+    command_ns: Cell<Ns>,
+}
+
+/// The drive as its control channel reaches it.
+pub struct Steered(Rc<Drive>);
+
+impl Steered {
+    /// Commands that have completed.
+    pub fn commands(&self) -> u64 {
+        self.0.commands.get()
+    }
+}
+
+impl Controlled for Steered {
+    fn change(&self, change: &str) -> Outcome {
+        let command_ns = change.parse().map_err(|error| format!("{change:?}: {error}"))?;
+        Ok(format!("{} ns before", self.0.command_ns.replace(command_ns)))
+    }
 }
 
 fn mix(state: u64, with: u64) -> u64 {
@@ -93,7 +112,7 @@ fn link_config() -> LinkConfig {
 pub fn build(
     sim: &Sim,
     memory: Rc<dyn HostMemory>,
-) -> Result<(Rc<Link>, impl FnOnce(Ended) -> Counters + use<>), BuildError> {
+) -> Result<Built<Steered, impl FnOnce(Ended) -> Counters + use<>>, BuildError> {
     build_refusing(sim, memory, None)
 }
 
@@ -101,7 +120,7 @@ pub fn build_refusing(
     sim: &Sim,
     memory: Rc<dyn HostMemory>,
     refusal: Option<Status>,
-) -> Result<(Rc<Link>, impl FnOnce(Ended) -> Counters + use<>), BuildError> {
+) -> Result<Built<Steered, impl FnOnce(Ended) -> Counters + use<>>, BuildError> {
     let link = Link::new(sim, link_config(), memory);
     let drive = Rc::new(Drive {
         sim: sim.clone(),
@@ -117,6 +136,7 @@ pub fn build_refusing(
         commands: Cell::new(0),
         history: Cell::new(0),
         refusal,
+        command_ns: Cell::new(300),
     });
     let on_reset = Rc::downgrade(&drive);
     link.on_reset(move |queue| {
@@ -128,8 +148,9 @@ pub fn build_refusing(
         let context = drive.clone();
         sim.spawn(move || serve(context));
     }
+    let steered = Steered(drive.clone());
     let collect = move |ended: Ended| drive.counters(&ended);
-    Ok((link, collect))
+    Ok(Built { link, drive: steered, finish: collect })
 }
 
 fn serve(drive: Rc<Drive>) {
@@ -190,7 +211,7 @@ impl Drive {
 
     fn execute(&self, fetched: &Fetched) -> Answer {
         let sqe = &fetched.sqe;
-        self.cores.run(300);
+        self.cores.run(self.command_ns.get());
         if fetched.queue.is_admin() {
             let mut namespace = KvNamespace::new_zeroed();
             namespace.formats[0].value_max_bytes.set(MAX_VALUE_BYTES);

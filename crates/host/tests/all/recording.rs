@@ -102,6 +102,34 @@ fn a_replay_repeats_every_counter_and_every_time() {
 }
 
 #[test]
+fn a_replay_makes_the_same_changes_at_the_same_events_and_takes_no_notice_of_looks() {
+    for pace in [Pace::Off, Pace::Model] {
+        let tape = Tape::default();
+        let recorder = Recorder::new(Box::new(tape.clone()), "seed = 7").unwrap();
+        let config = ServerConfig { pace, recorder: Some(recorder) };
+        let (connector, serving) = serve_thread(config, firmware::build).unwrap();
+        let mut driver = connector.connect(by("prp"), 32, 16).unwrap();
+        let mut pipeline = driver.pipeline().unwrap();
+        for number in 0..400 {
+            while !pipeline.has_room() {
+                pipeline.next_completion().unwrap();
+            }
+            pipeline.store(key(number % 50), value(number, 100)).unwrap();
+            if number % 37 == 0 {
+                serving.control().change(["900", "150", "no time"][number as usize % 3]).unwrap().ok();
+                serving.control().look(|_, drive| drive.commands()).unwrap();
+            }
+        }
+        while let Ok(Some(_)) = pipeline.next_completion() {}
+        drop(pipeline);
+        drop((driver, connector));
+        let counters = serving.join();
+        let bytes = std::mem::take(&mut *tape.0.lock().unwrap());
+        assert_eq!(play(&bytes).unwrap(), counters);
+    }
+}
+
+#[test]
 fn a_replay_stops_where_the_power_was_cut() {
     for pace in [Pace::Off, Pace::Model] {
         let (bytes, counters) = record(pace, true);

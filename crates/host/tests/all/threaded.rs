@@ -15,7 +15,7 @@ use kvdrive_link::transfer::{Choice, METHODS, TransferConfig, method};
 use kvdrive_sim::wall::Pace;
 use kvdrive_spec::{Key, Status, StoreOptions};
 
-use crate::firmware::{self, Counters, MAX_VALUE_BYTES};
+use crate::firmware::{self, Counters, MAX_VALUE_BYTES, Steered};
 
 pub fn by(name: &str) -> Box<dyn Choice> {
     let config = TransferConfig {
@@ -28,7 +28,7 @@ pub fn by(name: &str) -> Box<dyn Choice> {
     method(&config).expect("a row of METHODS")
 }
 
-pub fn serve() -> (Connector, Serving<Counters>) {
+pub fn serve() -> (Connector, Serving<Steered, Counters>) {
     let config = ServerConfig { pace: Pace::Off, recorder: None };
     serve_thread(config, firmware::build).expect("the test drive can be built")
 }
@@ -482,6 +482,54 @@ fn commands_fail_when_the_power_is_cut() {
     assert_eq!(driver.blocking().exist(key(1)), Err(Error::PowerOff(PowerOff)));
     assert_eq!(driver.pipeline::<Vec<u8>>().err(), Some(Error::PowerOff(PowerOff)));
     assert_eq!(connector.connect(by("prp"), 16, 4).err(), Some(Error::PowerOff(PowerOff)));
+}
+
+#[test]
+fn looks_and_changes_are_answered_while_the_drive_serves_and_by_nobody_behind_its_end() {
+    let (connector, serving) = serve();
+    let control = serving.control().clone();
+    let driver = connector.connect(by("prp"), 16, 4).unwrap();
+    driver.blocking().store(key(1), Piece::Bytes(b"x")).unwrap();
+    // Identify, and a store.
+    assert_eq!(control.look(|_, drive| drive.commands()), Ok(2));
+    assert_eq!(control.change("800"), Ok(Ok("300 ns before".to_owned())));
+    let refused = control.change("fast").unwrap().unwrap_err();
+    assert!(refused.starts_with("\"fast\": "), "{refused}");
+    assert_eq!(control.change("300"), Ok(Ok("800 ns before".to_owned())));
+    // Several threads at once, and a drive that works.
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                for _ in 0..200 {
+                    let before = control.look(|_, drive| drive.commands()).unwrap();
+                    assert_eq!(control.change("300").unwrap().unwrap(), "300 ns before");
+                    assert!(control.look(|_, drive| drive.commands()).unwrap() >= before);
+                }
+            });
+        }
+        for number in 0..500 {
+            driver.blocking().store(key(number), Piece::Bytes(b"y")).unwrap();
+        }
+    });
+    assert_eq!(control.look(|_, drive| drive.commands()), Ok(502));
+    serving.cut_power();
+    serving.join();
+    assert_eq!(control.look(|_, drive| drive.commands()), Err(PowerOff));
+    assert_eq!(control.change("300"), Err(PowerOff));
+}
+
+#[test]
+fn who_asks_a_drive_that_breaks_is_not_left_waiting() {
+    let config = ServerConfig { pace: Pace::Off, recorder: None };
+    let (connector, serving) = serve_thread(config, firmware::build).unwrap();
+    let control = serving.control().clone();
+    let (looking, asked) = (control.clone(), control.clone());
+    let broken = std::thread::spawn(move || looking.look(|_, _| -> u64 { panic!("a look that breaks") }));
+    assert_eq!(broken.join().unwrap(), Err(PowerOff));
+    assert_eq!(asked.change("300"), Err(PowerOff));
+    let joined = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| serving.join()));
+    assert!(joined.is_err());
+    drop(connector);
 }
 
 #[test]

@@ -2,13 +2,20 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
+use kvdrive_content::{Piece, Region};
+use kvdrive_host::threaded::serve_thread;
 use kvdrive_lab::config::Document;
 use kvdrive_lab::report::{Nand, Report};
 use kvdrive_lab::run::run;
-use kvdrive_lab::wall::{WallOptions, replay, run_wall};
+use kvdrive_lab::setup;
+use kvdrive_lab::wall::{Change, WallOptions, open_recorder, replay, run_wall, served};
 use kvdrive_link::recording::Recorder;
+use kvdrive_link::shared::ServerConfig;
+use kvdrive_link::transfer::method as method_of;
 use kvdrive_sim::wall::Pace;
+use kvdrive_spec::Key;
 
 fn document(settings: &[&str]) -> Document {
     let mut document = Document::profile("cosmos-plus").expect("the profile exists");
@@ -124,6 +131,57 @@ fn a_run_that_does_not_start_leaves_an_earlier_recording() {
     let nowhere = folder.path().join("none/recording");
     let error = wall(&["workload.ops=10"], Some(&nowhere)).expect_err("there is no such folder").to_string();
     assert!(error.contains(&nowhere.display().to_string()), "{error}");
+}
+
+/// Rules that come and go while a drive is served, and one of them that cuts its power: a replay has the same
+/// counters, of the drive and of the rules.
+#[test]
+fn a_replay_has_the_same_faults_at_the_same_commands() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("recording");
+    let document = document(&["lsm.memtable_entries=64"]);
+    let (recorder, started) = open_recorder(&document, Some(&path)).expect("it can be written");
+    started.store(true, Ordering::Release);
+    let server = ServerConfig { pace: Pace::Off, recorder };
+    let config = document.config().expect("a valid configuration");
+    let (connector, serving) = serve_thread(server, served(config, None)).expect("it comes up");
+    let method = setup::transfer(&document.config().expect("a valid configuration"));
+    let driver = connector.connect(method_of(&method).expect("a row"), 16, 4).expect("it is on");
+    let change = |change: Change| serving.control().change(change).expect("it is on").expect("it fits");
+    let mut failed = 0;
+    for number in 0..3000u32 {
+        match number {
+            500 => {
+                _ = change(Change::AddFaults(
+                    "[[rule]]\nfault = \"read-error\"\nprobability = \"20%\"\n\
+                 [[rule]]\nfault = \"delay\"\nat = \"command\"\nevery = 3\ndelay_ns = 5000\n"
+                        .into(),
+                ))
+            }
+            1500 => _ = change(Change::ClearFaults(Some("delay 2".into()))),
+            2000 => {
+                _ = change(Change::AddFaults(
+                    "[[rule]]\nfault = \"power-cut\"\nat = \"command\"\nafter = 600\n".into(),
+                ))
+            }
+            _ => {}
+        }
+        let key = Key::from_u32_be(number % 700);
+        let value = vec![number as u8; 1 + number as usize % 300];
+        failed += u32::from(driver.blocking().store(key, Piece::Bytes(&value)).is_err());
+        failed += u32::from(driver.blocking().retrieve(key, &mut Region::new()).is_err());
+    }
+    assert!(failed > 1000, "the power went: {failed}");
+    drop((driver, connector));
+    let served = serving.join().into_report(&document, 1.0).expect("a report");
+    let replayed = replay(&path).expect("it can be replayed");
+    let seen = |report: &Report| {
+        serde_json::to_value((&report.nand, &report.traffic, &report.faults)).expect("JSON")
+    };
+    assert_eq!(seen(&served), seen(&replayed));
+    let struck: Vec<_> = served.faults.iter().map(|fault| (fault.rule.as_str(), fault.fired)).collect();
+    assert!(struck[0].1 > 0, "{struck:?}");
+    assert_eq!(struck.last(), Some(&("power-cut 1", 1)), "{struck:?}");
 }
 
 #[test]

@@ -13,6 +13,7 @@
 //!   4 refused    nth u64                                     the drive's nth write to host memory was refused
 //!   5 end        power cut u8 | events u64 | time u64 | completion doorbells u32
 //!   6 reset      time u64 | queue u16                        the host gave up the value it had begun on a queue
+//!   7 change     time u64 | text                             what the drive was told by its control channel
 //! ```
 //!
 //! Numbers are little-endian. A checksum is XXH3 over everything from the start of its frame, seeded with the
@@ -56,6 +57,7 @@ mod kind {
     pub const REFUSED: u8 = 4;
     pub const END: u8 = 5;
     pub const RESET: u8 = 6;
+    pub const CHANGE: u8 = 7;
 }
 
 /// Slots that a queue may have (NVMe base specification).
@@ -234,6 +236,11 @@ impl Fields<'_> {
                 let (at, queue) = (self.0.u64()?, self.0.u16()?);
                 Frame::Arrival(Stamped { at, arrived: Arrived::Reset { queue } })
             }
+            kind::CHANGE => {
+                let at = self.0.u64()?;
+                let change = std::str::from_utf8(self.0.take(self.0.rest().len())?).ok()?.to_owned();
+                Frame::Arrival(Stamped { at, arrived: Arrived::Change { change } })
+            }
             kind::REFUSED => Frame::Refused { nth: self.0.u64()? },
             kind::END => Frame::End(End {
                 power_cut: self.0.u8()? != 0,
@@ -262,6 +269,7 @@ mod tests {
     use super::*;
     use crate::meter::Class;
     use crate::pcie::{Link, LinkConfig};
+    use crate::shared::Built;
 
     const LINK: LinkConfig = LinkConfig {
         generation: 2,
@@ -312,7 +320,8 @@ mod tests {
         let played = replay(recording, |sim, memory| {
             let link = Link::new(sim, LINK, memory);
             let meter = link.clone();
-            Ok((link, move |_| meter.meter().payload().of(Class::Mmio)))
+            let finish = move |_| meter.meter().payload().of(Class::Mmio);
+            Ok(Built { link, drive: (), finish })
         });
         played.map_err(|error| error.to_string())
     }

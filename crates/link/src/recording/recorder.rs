@@ -81,6 +81,11 @@ impl Recorder {
                 out.put(&stamped.at.to_le_bytes());
                 out.put(&queue.to_le_bytes());
             }
+            Arrived::Change { change } => {
+                out.begin(kind::CHANGE);
+                out.put(&stamped.at.to_le_bytes());
+                out.put(change.as_bytes());
+            }
         }
         out.end();
     }

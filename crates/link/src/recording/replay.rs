@@ -11,7 +11,7 @@ use kvdrive_sim::{Histogram, Sim, TaskCell};
 use super::{End, Frame, ReadPiece, Recording, RecordingError};
 use crate::memory::{BadAddress, HostMemory};
 use crate::pcie::Link;
-use crate::shared::{BuildError, Ended, Ports, Stamped};
+use crate::shared::{BuildError, Built, Controlled, Ended, Ports, Stamped};
 use kvdrive_content::Piece;
 
 /// Why a replay failed.
@@ -95,7 +95,7 @@ impl Tape {
                 return Err(RecordingError::new(offset, "an arrival lies before the one in front of it"));
             }
             self.sim.sleep_until_external(stamped.at);
-            let applied = ports.apply(&stamped.arrived, |_| Box::new(|_| ()));
+            let applied = ports.apply(&stamped.arrived, |_| Box::new(|_| ()), |_| ());
             applied.map_err(|what| RecordingError::new(offset, what))?;
         }
         Ok(())
@@ -182,17 +182,18 @@ fn borrow(piece: &ReadPiece) -> Piece<'_> {
     }
 }
 
-/// Plays `recording` to a drive in virtual time. `build` is what [`crate::shared::Server::new`] takes; its
-/// second part gets the end of the run, with the same counters and the same model time as the recorded run
+/// Plays `recording` to a drive in virtual time. `build` is what [`crate::shared::Server::new`] takes; what
+/// it does at the end gets the end of the run, with the same counters and the same model time as the recorded run
 /// had.
 ///
 /// The recording of an interrupted run is played up to its last arrival, as if the power had been cut there;
 /// [`Ended::recording`] says so.
-pub fn replay<R, F>(
+pub fn replay<D, R, F>(
     recording: Recording,
-    build: impl FnOnce(&Sim, Rc<dyn HostMemory>) -> Result<(Rc<Link>, F), BuildError>,
+    build: impl FnOnce(&Sim, Rc<dyn HostMemory>) -> Result<Built<D, F>, BuildError>,
 ) -> Result<R, ReplayError>
 where
+    D: Controlled,
     F: FnOnce(Ended) -> R,
 {
     let sim = Sim::new();
@@ -208,8 +209,9 @@ where
         ignored_bytes: Cell::new(0),
         failure: TaskCell::default(),
     });
-    let (link, finish) = build(&sim, Rc::new(TapeMemory(tape.clone()))).map_err(ReplayError::Build)?;
-    let (player, ports) = (tape.clone(), Ports::new(link.clone()));
+    let Built { link, drive, finish } =
+        build(&sim, Rc::new(TapeMemory(tape.clone()))).map_err(ReplayError::Build)?;
+    let (player, ports) = (tape.clone(), Ports::new(link.clone(), Rc::new(drive)));
     sim.spawn(move || {
         if let Err(error) = player.play(&ports) {
             player.fail(error);

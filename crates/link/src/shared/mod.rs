@@ -7,6 +7,7 @@
 //!                                                          └► pump task    at that time: Link queues, firmware wakes
 //!   CompletionSink::complete ◄══════ outlet of a queue ◄── Link::complete  in batches, or at the next look
 //!   SharedMemory ◄═════════════════════════════════════ DMA through HostMemory
+//!   Control::look, change ──► desk ──► bell ══════════► looks between two events; changes are stamped, too
 //! ```
 //!
 //! Entries cross in batches: an inbox is a vector under a lock that is taken once a doorbell, and the drive
@@ -17,6 +18,7 @@
 //! What this module does not do: command identifiers, buffers per command, waiting (crate `host`,
 //! `threaded`).
 
+mod control;
 mod memory;
 mod server;
 mod source;
@@ -30,8 +32,9 @@ use kvdrive_spec::{Cqe, Sqe};
 
 use crate::pcie::ADMIN_ENTRIES;
 
+pub use control::{Control, Controlled, Outcome};
 pub use memory::{SharedBuffer, SharedMemory};
-pub use server::{BuildError, Ended, Server, ServerConfig};
+pub use server::{BuildError, Built, Ended, Server, ServerConfig};
 pub(crate) use source::{Arrived, Ports, Stamped};
 pub use thread::{Serving, serve_thread};
 

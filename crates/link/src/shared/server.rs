@@ -7,8 +7,9 @@ use kvdrive_sim::wall::{self, Pace};
 use kvdrive_sim::{Histogram, Sim};
 
 use super::SharedLink;
+use super::control::{Control, Controlled, Desk};
 use super::memory::DriveView;
-use super::source::{Intake, WallSource};
+use super::source::{Intake, Ports, WallSource};
 use crate::memory::HostMemory;
 use crate::pcie::Link;
 use crate::recording::{End, Recorder, RecordingMemory};
@@ -37,35 +38,51 @@ pub struct Ended {
     pub ignored_bytes: u64,
 }
 
+/// A drive, as whoever builds it hands it over.
+pub struct Built<D, F> {
+    /// What it serves.
+    pub link: Rc<Link>,
+    /// What its control channel reaches.
+    pub drive: D,
+    /// What to do at the end, with the drive drained of commands: to collect counters.
+    pub finish: F,
+}
+
 /// A drive that has been built and can serve.
-pub struct Server<F> {
+pub struct Server<D, F> {
     sim: Sim,
     shared: Arc<SharedLink>,
     pace: Pace,
     recorder: Option<Rc<Recorder>>,
     link: Rc<Link>,
+    drive: Rc<D>,
     finish: F,
-    gone: Gone,
+    gone: Gone<D>,
 }
 
-/// Tells the applications, also when the drive's thread panics.
-struct Gone(Arc<SharedLink>);
+/// Tells applications and whoever controls the drive, also when its thread panics.
+struct Gone<D> {
+    shared: Arc<SharedLink>,
+    desk: Arc<Desk<D>>,
+}
 
-impl Drop for Gone {
+impl<D> Drop for Gone<D> {
     fn drop(&mut self) {
-        self.0.mark_gone();
+        self.shared.mark_gone();
+        self.desk.close();
     }
 }
 
-impl<F> Server<F> {
-    /// Builds a drive on this thread. `build` gets the executor and the memory that its DMA reaches, and
-    /// returns the drive's link and what to do at the end.
+impl<D: Controlled, F> Server<D, F> {
+    /// Builds a drive on this thread, which `control` is to reach. `build` gets the executor and the memory
+    /// that the drive's DMA reaches.
     pub fn new(
         shared: &Arc<SharedLink>,
+        control: &Control<D>,
         config: ServerConfig,
-        build: impl FnOnce(&Sim, Rc<dyn HostMemory>) -> Result<(Rc<Link>, F), BuildError>,
-    ) -> Result<Server<F>, BuildError> {
-        let gone = Gone(shared.clone());
+        build: impl FnOnce(&Sim, Rc<dyn HostMemory>) -> Result<Built<D, F>, BuildError>,
+    ) -> Result<Server<D, F>, BuildError> {
+        let gone = Gone { shared: shared.clone(), desk: control.desk().clone() };
         let sim = Sim::new();
         let recorder = config.recorder.map(Rc::new);
         let view = DriveView::new(shared.memory.clone());
@@ -74,8 +91,9 @@ impl<F> Server<F> {
             Some(recorder) => Rc::new(RecordingMemory::new(view, recorder.clone())),
         };
         // Tasks of a drive that does not come up would keep what it has, as the lock of an image.
-        let (link, finish) = build(&sim, memory).inspect_err(|_| sim.clear())?;
-        Ok(Server { sim, shared: shared.clone(), pace: config.pace, recorder, link, finish, gone })
+        let Built { link, drive, finish } = build(&sim, memory).inspect_err(|_| sim.clear())?;
+        let (shared, drive) = (shared.clone(), Rc::new(drive));
+        Ok(Server { sim, shared, pace: config.pace, recorder, link, drive, finish, gone })
     }
 
     /// Serves until the link is closed and nothing is due any more, or the power is cut.
@@ -86,8 +104,11 @@ impl<F> Server<F> {
         let sim = self.sim;
         // The thread that runs is the one to wake; there is only one run.
         let _ = self.shared.bell.thread.set(std::thread::current());
-        let intake = Intake::start(&sim, self.link, self.recorder.clone());
-        let mut source = WallSource::new(&sim, self.shared, intake.clone());
+        let (desk, answering) = (self.gone.desk.clone(), self.gone.desk.clone());
+        let ports = Ports::new(self.link, self.drive.clone());
+        let intake =
+            Intake::start(&sim, ports, self.recorder.clone(), move |outcome| answering.answer(outcome));
+        let mut source = WallSource::new(&sim, self.shared, self.drive, desk, intake.clone());
         let lateness = wall::run(&sim, self.pace, &mut source);
         let power_cut = sim.halted();
         if !power_cut {

@@ -12,6 +12,7 @@ use kvdrive_sim::wall::{Arrival, Source};
 use kvdrive_sim::{Ns, Sim, TaskCell, TaskKey};
 use kvdrive_spec::{Cqe, Sqe};
 
+use super::control::{Controlled, Desk, Outcome, Request};
 use super::{SharedLink, SharedQueue, lock};
 use crate::pcie::Link;
 use crate::queue::{Outlet, QueuePair};
@@ -29,6 +30,8 @@ pub(crate) enum Arrived {
     Commands { queue: u16, sqes: Vec<Sqe>, submission_doorbells: u32, completion_doorbells: u32 },
     /// It gave up the value that it had begun on a queue.
     Reset { queue: u16 },
+    /// Whoever controls the drive changed it.
+    Change { change: String },
 }
 
 /// An arrival and the model time it takes effect.
@@ -41,21 +44,24 @@ pub(crate) struct Stamped {
 /// The link's queues by number, fed with arrivals. A wall run and its replay both do it here.
 pub(crate) struct Ports {
     pub(crate) link: Rc<Link>,
+    drive: Rc<dyn Controlled>,
     queues: TaskCell<Vec<Rc<QueuePair>>>,
 }
 
 impl Ports {
-    pub(crate) fn new(link: Rc<Link>) -> Ports {
-        Ports { link, queues: TaskCell::default() }
+    pub(crate) fn new(link: Rc<Link>, drive: Rc<dyn Controlled>) -> Ports {
+        Ports { link, drive, queues: TaskCell::default() }
     }
 
-    /// Lets an arrival take effect.
+    /// Lets an arrival take effect. `outlet` makes the outlet of a new queue, `changed` hears what came of a
+    /// change.
     ///
     /// Errors: why it makes no sense.
     pub(crate) fn apply(
         &self,
         arrived: &Arrived,
         outlet: impl FnOnce(usize) -> Outlet,
+        changed: impl FnOnce(Outcome),
     ) -> Result<(), &'static str> {
         const UNKNOWN: &str = "something arrives at a queue that was never created";
         let mut queues = self.queues.borrow_mut();
@@ -81,6 +87,11 @@ impl Ports {
             }
             Arrived::Reset { queue } => {
                 self.link.reset(queues.get(usize::from(*queue)).ok_or(UNKNOWN)?);
+                Ok(())
+            }
+            Arrived::Change { change } => {
+                drop(queues);
+                changed(self.drive.change(change));
                 Ok(())
             }
         }
@@ -115,19 +126,27 @@ pub(super) struct Intake {
     pump: Cell<Option<TaskKey>>,
     /// Emptied entry vectors, for the next inboxes.
     spare: TaskCell<Vec<Vec<Sqe>>>,
+    /// Tells who asked for the oldest change what came of it.
+    changed: Box<dyn Fn(Outcome)>,
 }
 
 impl Intake {
-    /// Starts the pump.
-    pub(super) fn start(sim: &Sim, link: Rc<Link>, recorder: Option<Rc<Recorder>>) -> Rc<Intake> {
+    /// Starts the pump of `ports`; `changed` hears what came of each change, in their order.
+    pub(super) fn start(
+        sim: &Sim,
+        ports: Ports,
+        recorder: Option<Rc<Recorder>>,
+        changed: impl Fn(Outcome) + 'static,
+    ) -> Rc<Intake> {
         let intake = Rc::new(Intake {
-            ports: Ports::new(link),
+            ports,
             waiting: TaskCell::default(),
             outbound: TaskCell::default(),
             unflushed: Rc::default(),
             recorder,
             pump: Cell::new(None),
             spare: TaskCell::default(),
+            changed: Box::new(changed),
         });
         let (pump, clock) = (intake.clone(), sim.clone());
         sim.spawn(move || {
@@ -151,7 +170,11 @@ impl Intake {
             if let Some(recorder) = &self.recorder {
                 recorder.arrival(&stamped);
             }
-            let applied = self.ports.apply(&stamped.arrived, |number| self.outlet(number));
+            let applied = self.ports.apply(
+                &stamped.arrived,
+                |number| self.outlet(number),
+                |outcome| (self.changed)(outcome),
+            );
             applied.expect("shared queues have numbers and never submit more than their rings hold");
             if let Arrived::Commands { mut sqes, .. } = stamped.arrived {
                 sqes.clear();
@@ -190,24 +213,42 @@ impl Intake {
 }
 
 /// Arrivals from other threads.
-pub(super) struct WallSource {
+pub(super) struct WallSource<D> {
     sim: Sim,
     shared: Arc<SharedLink>,
+    drive: Rc<D>,
+    desk: Arc<Desk<D>>,
     intake: Rc<Intake>,
     /// State of the bell at the last look.
     seen: u64,
     closed: bool,
 }
 
-impl WallSource {
-    pub(super) fn new(sim: &Sim, shared: Arc<SharedLink>, intake: Rc<Intake>) -> WallSource {
-        WallSource { sim: sim.clone(), shared, intake, seen: 0, closed: false }
+impl<D> WallSource<D> {
+    pub(super) fn new(
+        sim: &Sim,
+        shared: Arc<SharedLink>,
+        drive: Rc<D>,
+        desk: Arc<Desk<D>>,
+        intake: Rc<Intake>,
+    ) -> WallSource<D> {
+        WallSource { sim: sim.clone(), shared, drive, desk, intake, seen: 0, closed: false }
     }
 
+    /// Lets everybody look who asked to, and stamps changes and what hosts did with `at`; `true` if there is
+    /// something for the pump.
     fn take_all(&self, at: Ns) -> bool {
+        let mut changes = Vec::new();
+        for request in self.desk.take() {
+            match request {
+                Request::Look(look) => look(&self.sim, &self.drive),
+                Request::Change(change) => changes.push(change),
+            }
+        }
         let intake = &*self.intake;
         let mut waiting = intake.waiting.borrow_mut();
         let before = waiting.len();
+        waiting.extend(changes.into_iter().map(|change| Stamped { at, arrived: Arrived::Change { change } }));
         let mut outbound = intake.outbound.borrow_mut();
         for queue in &lock(&self.shared.registry).queues[outbound.len()..] {
             waiting.push_back(Stamped { at, arrived: Arrived::Queue { entries: queue.entries } });
@@ -246,7 +287,7 @@ fn take(queue: &SharedQueue, number: u16, spare: &TaskCell<Vec<Vec<Sqe>>>, mut a
     arrive(Arrived::Commands { queue: number, sqes, submission_doorbells, completion_doorbells });
 }
 
-impl Source for WallSource {
+impl<D> Source for WallSource<D> {
     fn poll(&mut self, at: Ns) -> Arrival {
         self.intake.flush();
         let news = self.shared.bell.news();

@@ -6,17 +6,17 @@ use std::thread::{self, JoinHandle};
 
 use kvdrive_sim::Sim;
 
-use super::{BuildError, Ended, Server, ServerConfig, SharedLink};
+use super::{BuildError, Built, Control, Controlled, Ended, Server, ServerConfig, SharedLink};
 use crate::memory::HostMemory;
-use crate::pcie::Link;
 
 /// A drive that is being served.
-pub struct Serving<R> {
+pub struct Serving<D, R> {
     link: Arc<SharedLink>,
+    control: Control<D>,
     thread: JoinHandle<Option<R>>,
 }
 
-impl<R> Serving<R> {
+impl<D: Controlled, R> Serving<D, R> {
     /// Waits until the link is closed and the drive has finished its work, or its power was cut; returns what
     /// its last function returned. Continues a panic of the drive's thread.
     pub fn join(self) -> R {
@@ -26,6 +26,11 @@ impl<R> Serving<R> {
         }
     }
 
+    /// How to look at the drive and change it while it is served.
+    pub fn control(&self) -> &Control<D> {
+        &self.control
+    }
+
     /// Cuts the drive's power: nothing under way completes, and every waiting or later command fails.
     pub fn cut_power(&self) {
         self.link.cut_power();
@@ -33,23 +38,24 @@ impl<R> Serving<R> {
 }
 
 /// Builds a drive behind `link` on a thread of its own and serves it there. `build` gets the executor and the
-/// host memory, and returns the drive's link and a function that is called at the end, with the drive drained
-/// of commands, to collect counters.
+/// host memory.
 ///
 /// Errors: what `build` returns; the thread has ended then.
-pub fn serve_thread<R, F>(
+pub fn serve_thread<D, R, F>(
     link: &Arc<SharedLink>,
     config: ServerConfig,
-    build: impl FnOnce(&Sim, Rc<dyn HostMemory>) -> Result<(Rc<Link>, F), BuildError> + Send + 'static,
-) -> Result<Serving<R>, BuildError>
+    build: impl FnOnce(&Sim, Rc<dyn HostMemory>) -> Result<Built<D, F>, BuildError> + Send + 'static,
+) -> Result<Serving<D, R>, BuildError>
 where
+    D: Controlled,
     F: FnOnce(Ended) -> R + 'static,
     R: Send + 'static,
 {
     let (built, outcome) = mpsc::channel();
-    let shared = link.clone();
+    let control = Control::new(link);
+    let (shared, controlled) = (link.clone(), control.clone());
     let thread = thread::Builder::new().name("kvdrive".into()).spawn(move || {
-        match Server::new(&shared, config, build) {
+        match Server::new(&shared, &controlled, config, build) {
             Ok(server) => {
                 // A receiver that is gone panicked; the drive then ends with its link.
                 let _ = built.send(Ok(()));
@@ -61,7 +67,7 @@ where
             }
         }
     })?;
-    let serving = Serving { link: link.clone(), thread };
+    let serving = Serving { link: link.clone(), control, thread };
     match outcome.recv() {
         Ok(Ok(())) => Ok(serving),
         Ok(Err(error)) => Err(error),

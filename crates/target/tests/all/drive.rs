@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 use std::net::Shutdown;
 
+use kvdrive_flash::power::Survivors;
 use kvdrive_host::tcp::{Data, Error, Initiator, Options as HostOptions, discover};
 use kvdrive_lab::config::Document;
-use kvdrive_lab::wall::{ServedDrive, served};
+use kvdrive_lab::wall::{Change, Running, ServedDrive, served};
 use kvdrive_link::shared::{ServerConfig, Serving};
 use kvdrive_sim::wall::Pace;
 use kvdrive_spec::{Command, Key, Sqe, Status, Store, StoreOptions, Write, opcode};
@@ -192,11 +193,16 @@ fn discovery_tells_the_address_the_host_used() {
 }
 
 /// A drive as a namespace, without sockets in front of it.
-fn namespace() -> (DriveNamespace, Serving<ServedDrive>) {
+fn namespace() -> (DriveNamespace, Serving<Running, ServedDrive>) {
+    powered_on(None)
+}
+
+/// The same, from what survived a power cut.
+fn powered_on(survivors: Option<Survivors>) -> (DriveNamespace, Serving<Running, ServedDrive>) {
     let config = Document::profile("cosmos-plus").unwrap().config().unwrap();
     let sockets = Sockets::new().unwrap();
     let server = ServerConfig { pace: Pace::Off, recorder: None };
-    power_on(server, sockets.bell().clone(), 1 << 20, served(config)).unwrap()
+    power_on(server, sockets.bell().clone(), 1 << 20, served(config, survivors)).unwrap()
 }
 
 /// Has a command carried out and returns what it came to.
@@ -249,4 +255,108 @@ fn a_drive_without_power_answers_that_it_has_none() {
     assert_eq!(drive.open(8), Err(Status::NAMESPACE_NOT_READY));
     assert!(!drive.poll(&mut Vec::new()), "nothing is under way");
     drive.close(session);
+}
+
+fn store(key: Key, bytes: usize) -> Sqe {
+    Command::Store(Store { key, value_bytes: bytes as u32, options: StoreOptions::default() }).encode(0, 1)
+}
+
+/// Stores a value that tells its number.
+fn put(drive: &mut DriveNamespace, session: Session, number: u32) -> Status {
+    let budget = Budget::new(64 << 10);
+    let value = value(number, 100 + number as usize);
+    let mut data = budget.take(value.len()).unwrap();
+    data.copy_from_slice(&value);
+    drive.submit(session, Tag::default(), &store(Key::from_u32_be(number), value.len()), data);
+    let mut done = Vec::new();
+    while done.is_empty() {
+        drive.poll(&mut done);
+        std::thread::yield_now();
+    }
+    done.pop().unwrap().status
+}
+
+/// Is the value there?
+fn has(drive: &mut DriveNamespace, session: Session, number: u32) -> Result<(), Status> {
+    let sqe =
+        Command::Retrieve { key: Key::from_u32_be(number), buffer_bytes: 4096, options: Default::default() }
+            .encode(0, 1);
+    let got = carry_out(drive, session, &sqe, 4096);
+    if !got.status.is_success() {
+        return Err(got.status);
+    }
+    assert_eq!(got.data[..got.data_bytes], value(number, 100 + number as usize));
+    Ok(())
+}
+
+#[test]
+fn rules_are_set_counted_and_cleared_while_it_serves() {
+    let (mut drive, serving) = namespace();
+    let control = serving.control();
+    let session = drive.open(8).unwrap();
+    let refuse = |opcode: &str, status: &str| {
+        let rule = format!("[[rule]]\nfault = \"status\"\nopcode = \"{opcode}\"\nstatus = \"{status}\"\n");
+        control.change(Change::AddFaults(rule)).unwrap()
+    };
+    assert_eq!(put(&mut drive, session, 1), Status::SUCCESS);
+    assert_eq!(refuse("store", "81h"), Ok("status 1\n".to_owned()));
+    assert_eq!(refuse("retrieve", "88h"), Ok("status 2\n".to_owned()));
+    assert_eq!(put(&mut drive, session, 2), Status::CAPACITY_EXCEEDED);
+    assert_eq!(has(&mut drive, session, 1), Err(Status::UNRECOVERED_ERROR));
+    assert_eq!(has(&mut drive, session, 2), Err(Status::UNRECOVERED_ERROR));
+    let counts = control.look(|_, running| running.faults()).unwrap();
+    assert_eq!(counts.iter().map(|count| count.fired).collect::<Vec<_>>(), [1, 2]);
+    let clear = |name: Option<&str>| control.change(Change::ClearFaults(name.map(str::to_owned))).unwrap();
+    assert_eq!(clear(Some("status 3")), Err("\"status 3\": no such rule".to_owned()));
+    assert_eq!(clear(Some("status 2")), Ok("1".to_owned()));
+    assert_eq!(
+        (has(&mut drive, session, 1), has(&mut drive, session, 2)),
+        (Ok(()), Err(Status::KEY_NOT_FOUND))
+    );
+    assert_eq!(put(&mut drive, session, 2), Status::CAPACITY_EXCEEDED, "the other one goes on");
+    let wrong =
+        control.change(Change::AddFaults("[[rule]]\nfault = \"fire\"\n".into())).unwrap().unwrap_err();
+    assert!(wrong.starts_with("rules:2:"), "{wrong}");
+    assert_eq!(clear(None), Ok("1".to_owned()));
+    assert_eq!(put(&mut drive, session, 2), Status::SUCCESS);
+    assert_eq!(control.look(|_, running| running.snapshot().faults.len()), Ok(0));
+    drop(drive);
+    serving.join();
+}
+
+#[test]
+fn power_that_was_cut_comes_on_again_and_every_acknowledged_pair_is_there() {
+    let mut survivors = None;
+    let mut acknowledged = Vec::new();
+    let rule = "[[rule]]\nfault = \"power-cut\"\nat = \"command\"\nopcode = \"store\"\nafter = 70\n";
+    let cuts =
+        [Change::CutPower { torn: true }, Change::CutPower { torn: false }, Change::AddFaults(rule.into())];
+    for (round, cut) in (0u32..).zip(cuts) {
+        let (mut drive, serving) = powered_on(survivors.take());
+        let session = drive.open(8).unwrap();
+        for number in &acknowledged {
+            assert_eq!(has(&mut drive, session, *number), Ok(()), "round {round}, pair {number}");
+        }
+        let by_rule = matches!(cut, Change::AddFaults(_));
+        if by_rule {
+            serving.control().change(cut.clone()).unwrap().unwrap();
+        }
+        for number in round * 1000..round * 1000 + 100 {
+            match put(&mut drive, session, number) {
+                Status::SUCCESS => acknowledged.push(number),
+                _ => break,
+            }
+        }
+        assert_eq!(acknowledged.len() as u32, if by_rule { round * 100 + 70 } else { (round + 1) * 100 });
+        if !by_rule {
+            assert_eq!(serving.control().change(cut), Ok(Ok(String::new())));
+        }
+        survivors = Some(serving.join().take_survivors().expect("the power was cut"));
+        assert_eq!(drive.open(8), Err(Status::NAMESPACE_NOT_READY));
+    }
+    let (mut drive, serving) = powered_on(survivors);
+    let session = drive.open(8).unwrap();
+    acknowledged.iter().for_each(|number| assert_eq!(has(&mut drive, session, *number), Ok(())));
+    drop(drive);
+    assert!(serving.join().take_survivors().is_none(), "it ended as it should");
 }

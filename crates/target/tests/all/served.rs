@@ -55,7 +55,7 @@ pub fn serve(behind: Behind, options: Options, memory_bytes: usize) -> Running {
                 settings.iter().for_each(|setting| document.set(setting).unwrap());
                 let config = ServerConfig { pace: Pace::Off, recorder: None };
                 let limit_bytes = subsystem.options().transfer_max_bytes;
-                let build = served(document.config().unwrap());
+                let build = served(document.config().unwrap(), None);
                 let (namespace, drive) =
                     drive::power_on(config, sockets.bell().clone(), limit_bytes, build).unwrap();
                 subsystem.attach(1, Box::new(namespace));

@@ -1,0 +1,151 @@
+//! What can be seen and changed of a drive in wall time while it is served.
+//!
+//! A change is text, so that a recording keeps it. Its first line says what is to be done, what follows is for
+//! that:
+//!
+//! ```text
+//!   faults add              faults clear              power cut torn
+//!   [[rule]] ...            NAME of a rule, or none   (or: power cut whole)
+//! ```
+
+use std::fmt::{self, Display, Formatter};
+use std::rc::Rc;
+use std::str::FromStr;
+
+use kvdrive_device::Drive;
+use kvdrive_flash::Geometry;
+use kvdrive_flash::faults::FaultCount;
+use kvdrive_link::Link;
+use kvdrive_link::shared::{Controlled, Outcome};
+use kvdrive_sim::Sim;
+
+use crate::faults::rules_beside;
+use crate::run::Snapshot;
+
+const ADD: &str = "faults add";
+const CLEAR: &str = "faults clear";
+const CUT_TORN: &str = "power cut torn";
+const CUT_WHOLE: &str = "power cut whole";
+
+/// What can be changed of a drive that is served. Its text is what
+/// [`Control::change`](kvdrive_link::shared::Control::change) takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Rules join those there are: a file of fault rules ([`crate::faults`]). The answer has their names, a
+    /// line each.
+    AddFaults(String),
+    /// The rule of this name goes, or all do. The answer says how many that were.
+    ClearFaults(Option<String>),
+    /// The power goes. What survives is with the drive's end.
+    CutPower {
+        /// May pages be torn that are being programmed?
+        torn: bool,
+    },
+}
+
+impl Display for Change {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Change::AddFaults(rules) => write!(f, "{ADD}\n{rules}"),
+            Change::ClearFaults(name) => write!(f, "{CLEAR}\n{}", name.as_deref().unwrap_or_default()),
+            Change::CutPower { torn } => f.write_str(if *torn { CUT_TORN } else { CUT_WHOLE }),
+        }
+    }
+}
+
+impl From<Change> for String {
+    fn from(change: Change) -> String {
+        change.to_string()
+    }
+}
+
+impl FromStr for Change {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Change, String> {
+        let (what, rest) = text.split_once('\n').unwrap_or((text, ""));
+        match (what, rest) {
+            (ADD, rules) => Ok(Change::AddFaults(rules.to_owned())),
+            (CLEAR, name) => Ok(Change::ClearFaults((!name.is_empty()).then(|| name.to_owned()))),
+            (CUT_TORN | CUT_WHOLE, "") => Ok(Change::CutPower { torn: what == CUT_TORN }),
+            _ => Err(format!("{what:?}: no such change; there are {ADD}, {CLEAR}, {CUT_TORN}, {CUT_WHOLE}")),
+        }
+    }
+}
+
+/// A drive in wall time, as its control channel reaches it.
+pub struct Running {
+    pub(super) sim: Sim,
+    pub(super) link: Rc<Link>,
+    pub(super) drive: Rc<Drive>,
+    pub(super) geometry: Geometry,
+    /// What rules draw their chances from.
+    pub(super) seed: u64,
+}
+
+impl Running {
+    /// Counters, model time, traffic, resources and fault rules as they are now.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot::of(&self.sim, &self.link, &self.drive, None)
+    }
+
+    /// Every fault rule with how often it matched and struck, in the order in which they are asked.
+    pub fn faults(&self) -> Vec<FaultCount> {
+        self.drive.faults().counts()
+    }
+
+    /// The drive, to be looked at and not to be changed.
+    pub fn drive(&self) -> &Drive {
+        &self.drive
+    }
+
+    fn add_faults(&self, text: &str) -> Outcome {
+        let faults = self.drive.faults();
+        let taken: Vec<String> = faults.counts().into_iter().map(|count| count.name).collect();
+        let rules = rules_beside("rules", text, &self.geometry, &taken).map_err(|error| error.to_string())?;
+        faults.add(&rules, self.seed);
+        Ok(rules.into_iter().map(|rule| rule.name + "\n").collect())
+    }
+
+    fn clear_faults(&self, name: Option<&str>) -> Outcome {
+        match (self.drive.faults().clear(name), name) {
+            (0, Some(name)) => Err(format!("{name:?}: no such rule")),
+            (cleared, _) => Ok(cleared.to_string()),
+        }
+    }
+}
+
+impl Controlled for Running {
+    fn change(&self, change: &str) -> Outcome {
+        match change.parse()? {
+            Change::AddFaults(rules) => self.add_faults(&rules),
+            Change::ClearFaults(name) => self.clear_faults(name.as_deref()),
+            Change::CutPower { torn } => {
+                self.drive.faults().cut_power(torn);
+                Ok(String::new())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_is_what_its_text_says() {
+        for change in [
+            Change::AddFaults("[[rule]]\nfault = \"lose\"\n".into()),
+            Change::ClearFaults(None),
+            Change::ClearFaults(Some("read-error 1".into())),
+            Change::CutPower { torn: true },
+            Change::CutPower { torn: false },
+        ] {
+            assert_eq!(change.to_string().parse(), Ok(change));
+        }
+        for wrong in ["", "faults", "power cut", "power cut torn\nnow"] {
+            let error = wrong.parse::<Change>().unwrap_err();
+            assert!(error.contains("there are faults add, "), "{error}");
+        }
+    }
+}
