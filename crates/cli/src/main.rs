@@ -8,6 +8,7 @@ mod bench;
 mod claims;
 mod compare;
 mod crash;
+mod ctl;
 mod explain;
 mod figure;
 mod list;
@@ -66,6 +67,8 @@ enum Command {
     Report(report::Report),
     /// Serves a drive to hosts over NVMe/TCP.
     Serve(serve::Serve),
+    /// Looks at a drive that is served, makes it fail, cuts its power.
+    Ctl(ctl::Ctl),
     /// Repeats a recorded wall-time run in virtual time: same counters, same model times.
     Replay(replay::Replay),
     /// Measures this program on this machine: stores a second, instructions, memory.
@@ -91,6 +94,7 @@ fn main() {
         Some(Command::Sweep(sweep)) => sweep.run(),
         Some(Command::Report(report)) => report.run(),
         Some(Command::Serve(serve)) => serve.run(),
+        Some(Command::Ctl(ctl)) => ctl.run(),
         Some(Command::Replay(replay)) => replay.run(),
         Some(Command::Bench(bench)) => bench.run(),
         Some(Command::Tune(tune)) => tune.run(),

@@ -404,6 +404,10 @@ impl Namespace for DriveNamespace {
         if on { Err(Status::FEATURE_NOT_CHANGEABLE) } else { Ok(()) }
     }
 
+    fn is_off(&self) -> bool {
+        DriveNamespace::is_off(self)
+    }
+
     fn poll(&mut self, done: &mut Vec<Completion>) -> bool {
         done.append(&mut self.refused);
         if self.inbox.filled.swap(false, Ordering::Acquire) {

@@ -78,6 +78,11 @@ pub trait Namespace {
     /// [`Status::FEATURE_NOT_CHANGEABLE`] if it cannot.
     fn set_error_on_missing_key(&mut self, on: bool) -> Result<(), Status>;
 
+    /// Is it without power? Then it completes what it was given as failed, and nothing more comes of it.
+    fn is_off(&self) -> bool {
+        false
+    }
+
     /// Appends what has completed to `done`; `true` while commands are under way.
     fn poll(&mut self, done: &mut Vec<Completion>) -> bool;
 }

@@ -1,6 +1,7 @@
 //! `kvdrive serve` as a program: it says when it can be reached, serves, and ends as it is told to.
 
 use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use kvdrive_host::tcp::{Initiator, Options};
@@ -11,12 +12,23 @@ struct Served {
     output: BufReader<std::process::ChildStdout>,
     nqn: String,
     address: String,
+    _folder: tempfile::TempDir,
+}
+
+/// A test that fails leaves no server behind.
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.program.kill();
+    }
 }
 
 fn serve(more: &[&str]) -> Served {
+    // Tests run side by side, and each has its folder for the socket.
+    let folder = tempfile::tempdir().unwrap();
     let mut program = Command::new(env!("CARGO_BIN_EXE_kvdrive"))
         .args(["serve", "--listen", "tcp://127.0.0.1:0", "--pace", "off"])
         .args(more)
+        .env("XDG_RUNTIME_DIR", folder.path())
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -33,7 +45,7 @@ fn serve(more: &[&str]) -> Served {
     let connect =
         format!("nvme connect -t tcp -a 127.0.0.1 -s {} -n {nqn}", address.split_once(':').unwrap().1);
     assert!(text.contains(&connect), "{text}");
-    Served { program, output, nqn, address }
+    Served { program, output, nqn, address, _folder: folder }
 }
 
 fn store_and_retrieve(served: &Served) {
@@ -78,4 +90,77 @@ fn what_it_does_not_look_at_and_who_may_connect_is_said_in_a_line() {
         assert!(!program.status.success() && error.contains(line), "{arguments:?}: {error}");
         assert_eq!(error.lines().count(), 1, "{error}");
     }
+}
+
+/// `kvdrive ctl` with these arguments: what it printed, or what it said was wrong.
+fn ctl(socket: &Path, arguments: &[&str]) -> Result<String, String> {
+    let output = Command::new(env!("CARGO_BIN_EXE_kvdrive"))
+        .args(["ctl", "--control"])
+        .arg(socket)
+        .args(arguments)
+        .output()
+        .unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
+}
+
+#[test]
+fn a_served_drive_fails_on_command_and_loses_its_power_and_no_pair() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("drive.sock");
+    let mut served = serve(&["--control", socket.to_str().unwrap()]);
+    let key = Key::new(b"user42").unwrap();
+    let mut host = Initiator::connect(&served.address[..], &served.nqn, &Options::default()).unwrap();
+    let mut queue = host.io_queue(1, 32).unwrap();
+    queue.store(key, b"hello").unwrap();
+
+    let names =
+        ctl(&socket, &["inject", "status", "--opcode", "retrieve", "--status", "88h", "--times", "1"]);
+    assert_eq!(names.as_deref(), Ok("status 1\n"));
+    assert!(queue.retrieve(key, 4096).unwrap_err().to_string().contains("88h"));
+    assert_eq!(queue.retrieve(key, 4096).unwrap(), (5, b"hello".to_vec()), "it was once");
+    let faults = ctl(&socket, &["--json", "faults"]).unwrap();
+    assert!(faults.contains("\"fired\": 1") && faults.contains("\"name\": \"status 1\""), "{faults}");
+    assert_eq!(ctl(&socket, &["faults", "clear", "status 1"]).as_deref(), Ok("1 rules are gone\n"));
+    let error = ctl(&socket, &["inject", "red-error"]).unwrap_err();
+    assert!(error.contains("there are read-error") && error.lines().count() == 1, "{error}");
+    let error = ctl(&socket, &["inject", "lose", "--die", "1"]).unwrap_err();
+    assert!(error.contains("die") && error.lines().count() == 1, "{error}");
+
+    let hosts = ctl(&socket, &["hosts"]).unwrap();
+    assert!(hosts.contains("io") && hosts.lines().count() == 2, "{hosts}");
+    let status = ctl(&socket, &["status"]).unwrap();
+    assert!(status.contains("power       on, life 1") && status.contains("retrieve     2"), "{status}");
+
+    let error = ctl(&socket, &["power", "on"]).unwrap_err();
+    assert!(error.contains("the drive has power"), "{error}");
+    ctl(&socket, &["power", "cut", "--torn"]).unwrap();
+    queue.retrieve(key, 4096).expect_err("the drive has vanished");
+    assert!(Initiator::connect(&served.address[..], &served.nqn, &Options::default()).is_err());
+    assert!(ctl(&socket, &["status"]).unwrap().contains("power       off"));
+    let error = ctl(&socket, &["inject", "flip"]).unwrap_err();
+    assert!(error.contains("kvdrive ctl power on"), "{error}");
+    assert!(ctl(&socket, &["power", "on"]).unwrap().contains("of model time"));
+    let mut host = Initiator::connect(&served.address[..], &served.nqn, &Options::default()).unwrap();
+    let mut queue = host.io_queue(1, 32).unwrap();
+    assert_eq!(queue.retrieve(key, 4096).unwrap(), (5, b"hello".to_vec()));
+
+    // The power goes by itself after two more commands.
+    ctl(&socket, &["power", "cut", "--after", "2"]).unwrap();
+    queue.store(key, b"once").unwrap();
+    queue.store(key, b"more").unwrap();
+    queue.store(key, b"lost").expect_err("the power has gone");
+    while !ctl(&socket, &["status"]).unwrap().contains("power       off") {}
+    ctl(&socket, &["power", "on"]).unwrap();
+    let mut host = Initiator::connect(&served.address[..], &served.nqn, &Options::default()).unwrap();
+    assert_eq!(host.io_queue(1, 32).unwrap().retrieve(key, 4096).unwrap(), (4, b"more".to_vec()));
+
+    ctl(&socket, &["drain"]).unwrap();
+    let mut report = String::new();
+    served.output.read_to_string(&mut report).unwrap();
+    assert!(served.program.wait().unwrap().success(), "{report}");
+    assert!(report.contains("powered on 3 times"), "{report}");
+    assert!(!socket.exists(), "its socket is gone");
+    let error = ctl(&socket, &["status"]).unwrap_err();
+    assert!(error.contains("no server answers") && error.lines().count() == 1, "{error}");
 }

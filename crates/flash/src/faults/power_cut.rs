@@ -2,15 +2,16 @@
 //!
 //! The drive cannot cut its own power: the rule says when, and whoever owns the drive looks for it
 //! ([`super::Faults::take_power_cut`]) behind every event, takes what survives and powers a drive on with it
-//! (`kvdrive crash`); a drive in wall time halts there ([`super::Faults::halt_at_power_cut`]). A page that is being programmed and a block that is being erased are then as before, as
-//! afterwards, or, unless the rule says `torn = false`, torn.
+//! (`kvdrive crash`); a drive in wall time halts there ([`super::Faults::halt_at_power_cut`]). A page that is
+//! being programmed and a block that is being erased are then as before, as afterwards, or, unless the rule
+//! says `torn = false`, torn.
 
 use super::{Effect, FaultKind, Moment};
 
 /// The row of `power-cut` in [`super::FAULTS`].
 pub const KIND: FaultKind = FaultKind {
     name: "power-cut",
-    origin: "the power goes; pages under way may be torn (torn = false: not). For kvdrive crash",
+    origin: "the power goes; pages under way may be torn (torn = false: not). For kvdrive crash and serve",
     moments: &[Moment::Program, Moment::Erase, Moment::Read, Moment::Command],
     keys: &["torn"],
     example: "",

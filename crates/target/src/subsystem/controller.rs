@@ -269,6 +269,11 @@ impl Controller {
         Some((slot, notice.dword()))
     }
 
+    /// Commands of the host that have failed.
+    pub fn errors(&self) -> u64 {
+        self.errors
+    }
+
     /// Keeps a failure for the error log.
     pub(super) fn note_error(&mut self, queue: u16, cid: u16, status: Status) {
         self.errors += 1;

@@ -231,6 +231,27 @@ pub struct Subsystem {
     discovery_generation: u64,
     served: Served,
     completed: Vec<Completion>,
+    /// A namespace has lost its power: nobody is connected, and nobody can be, until there is another one.
+    is_dark: bool,
+}
+
+/// What there is to tell of a controller that a host has now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostStatus {
+    /// Name of the host.
+    pub host_nqn: String,
+    /// CNTLID.
+    pub controller: u16,
+    /// It is for discovery, and has no I/O queues.
+    pub is_discovery: bool,
+    /// I/O queues that it has.
+    pub io_queues: u32,
+    /// The address of ours that it used.
+    pub reached_at: Address,
+    /// Time since its last command, ms.
+    pub silent_ms: u64,
+    /// Commands of it that failed.
+    pub failures: u64,
 }
 
 impl Subsystem {
@@ -251,6 +272,7 @@ impl Subsystem {
             discovery_generation: 1,
             served: Served::default(),
             completed: Vec::new(),
+            is_dark: false,
         })
     }
 
@@ -267,6 +289,39 @@ impl Subsystem {
     /// Controllers that hosts have now.
     pub fn controllers(&self) -> usize {
         self.controllers.iter().flatten().count()
+    }
+
+    /// The controllers that hosts have at `now_ms`.
+    pub fn hosts(&self, now_ms: u64) -> Vec<HostStatus> {
+        let there = self.controllers.iter().enumerate();
+        let there = there.filter_map(|(index, controller)| Some((index, controller.as_ref()?)));
+        there
+            .map(|(index, controller)| HostStatus {
+                host_nqn: controller.host_nqn.clone(),
+                controller: index as u16 + 1,
+                is_discovery: controller.kind == controller::Kind::Discovery,
+                io_queues: controller.io.iter().flatten().count() as u32,
+                reached_at: (*controller.reached_at).clone(),
+                silent_ms: now_ms.saturating_sub(controller.last_sign_ms),
+                failures: controller.errors(),
+            })
+            .collect()
+    }
+
+    /// Is a namespace without power? Hosts have seen all of the subsystem vanish then, and a transport takes
+    /// no connections until [`Subsystem::replace`].
+    pub fn is_dark(&self) -> bool {
+        self.is_dark
+    }
+
+    /// Puts another namespace behind an `nsid` that has one, whose power has gone.
+    ///
+    /// # Panics
+    /// If the one there has power, or there is none.
+    pub fn replace(&mut self, nsid: u32, namespace: Box<dyn Namespace>) {
+        let before = self.namespaces.insert(nsid, namespace);
+        assert!(before.is_some_and(|before| before.is_off()), "namespace {nsid} has power");
+        self.is_dark = self.namespaces.values().any(|namespace| namespace.is_off());
     }
 
     /// Puts a namespace behind `nsid` and tells the hosts. Panics for an identifier that has one, and for the two
@@ -491,6 +546,10 @@ impl Subsystem {
         let mut under_way = false;
         for namespace in self.namespaces.values_mut() {
             under_way |= namespace.poll(&mut completed);
+        }
+        if !self.is_dark && self.namespaces.values().any(|namespace| namespace.is_off()) {
+            self.is_dark = true;
+            self.end_all();
         }
         for mut completion in completed.drain(..) {
             if let Some(at) = self.identifying.iter().position(|(tag, _)| *tag == completion.tag) {

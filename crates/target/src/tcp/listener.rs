@@ -8,8 +8,8 @@
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
 use kvdrive_sim::wall::Stopwatch;
@@ -40,15 +40,55 @@ const DRAIN_MS: u64 = 5_000;
 
 const BELL: Token = Token(usize::MAX);
 
-/// How a server is told to end, from any thread.
+type Order = Box<dyn FnOnce(&mut Core) + Send>;
+
+/// A server, for other threads than its own.
 #[derive(Clone)]
-pub struct Stop {
+pub struct Handle {
     bell: Arc<Bell>,
     drain: Arc<AtomicBool>,
     at_once: Arc<AtomicBool>,
+    /// What is to be done on its thread. `None`: it has ended.
+    orders: Arc<Mutex<Option<Vec<Order>>>>,
 }
 
-impl Stop {
+/// The server has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the server has ended")]
+pub struct ServerEnded;
+
+impl Handle {
+    /// Runs `act` on the server's thread, between two turns, and waits for what it returns. On that thread
+    /// this would wait for ever.
+    ///
+    /// # Errors
+    /// The server has ended.
+    pub fn ask<T: Send + 'static>(
+        &self,
+        act: impl FnOnce(&mut Core) -> T + Send + 'static,
+    ) -> Result<T, ServerEnded> {
+        let (answer, answered) = mpsc::channel();
+        // One who went away does not wait.
+        let order: Order = Box::new(move |core| _ = answer.send(act(core)));
+        self.orders().as_mut().ok_or(ServerEnded)?.push(order);
+        self.bell.ring();
+        answered.recv().map_err(|_| ServerEnded)
+    }
+
+    fn orders(&self) -> MutexGuard<'_, Option<Vec<Order>>> {
+        self.orders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run_orders(&self, core: &mut Core) {
+        let orders = self.orders().as_mut().map_or_else(Vec::new, std::mem::take);
+        orders.into_iter().for_each(|order| order(core));
+    }
+
+    /// Is it asked to end?
+    pub fn is_draining(&self) -> bool {
+        self.drain.load(Ordering::SeqCst)
+    }
+
     /// Take no more commands, finish those under way, and end. Asked again: end at once.
     pub fn stop(&self) {
         if self.drain.swap(true, Ordering::SeqCst) {
@@ -122,14 +162,19 @@ pub struct Server {
     /// Peers that may have something to send.
     touched: Vec<usize>,
     scratch: Vec<u8>,
-    stop: Stop,
+    handle: Handle,
     accepted: u64,
 }
 
 impl Server {
     /// A server on `sockets`.
     pub fn new(sockets: Sockets, core: Core, limits: Limits) -> Server {
-        let stop = Stop { bell: sockets.bell.clone(), drain: Arc::default(), at_once: Arc::default() };
+        let handle = Handle {
+            bell: sockets.bell.clone(),
+            drain: Arc::default(),
+            at_once: Arc::default(),
+            orders: Arc::new(Mutex::new(Some(Vec::new()))),
+        };
         Server {
             sockets,
             limits,
@@ -141,14 +186,14 @@ impl Server {
             ready: Vec::new(),
             touched: Vec::new(),
             scratch: vec![0; TURN_BYTES],
-            stop,
+            handle,
             accepted: 0,
         }
     }
 
-    /// How to end it.
-    pub fn stop_handle(&self) -> Stop {
-        self.stop.clone()
+    /// How other threads reach it.
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
     }
 
     /// Serves until it is told to end; with `once`, until nobody is connected any more. Returns what it served
@@ -160,6 +205,7 @@ impl Server {
         let mut events = Events::with_capacity(EVENTS);
         let (mut idle_looks, mut ticked_ms, mut drain_until_ms) = (0, 0, None);
         loop {
+            self.handle.run_orders(&mut self.core);
             let under_way = self.core.subsystem.poll();
             let busy = !self.ready.is_empty() || self.deliver();
             idle_looks = if busy { 0 } else { idle_looks + 1 };
@@ -179,7 +225,7 @@ impl Server {
             if !events.is_empty() {
                 idle_looks = 0;
             }
-            let draining = self.stop.drain.load(Ordering::SeqCst);
+            let draining = self.handle.is_draining();
             if !draining {
                 self.read_all();
             }
@@ -190,17 +236,20 @@ impl Server {
             if draining {
                 let until_ms = *drain_until_ms.get_or_insert(self.core.now_ms + DRAIN_MS);
                 let idle = !self.core.subsystem.poll() && !self.deliver() && !self.is_sending();
-                if idle || self.core.now_ms >= until_ms || self.stop.at_once.load(Ordering::SeqCst) {
+                if idle || self.core.now_ms >= until_ms || self.handle.at_once.load(Ordering::SeqCst) {
                     break;
                 }
             }
-            if once && self.accepted > 0 && self.peers.iter().flatten().count() == 0 {
+            let has_power = !self.core.subsystem.is_dark();
+            if once && has_power && self.accepted > 0 && self.peers.iter().flatten().count() == 0 {
                 break;
             }
         }
         for peer in self.peers.iter_mut().flatten() {
             peer.connection.end(&mut self.core);
         }
+        // Whoever still waits is told that nobody will answer.
+        *self.handle.orders() = None;
         Ok(self.core)
     }
 
@@ -208,7 +257,8 @@ impl Server {
     fn rest(&mut self) -> Duration {
         self.sockets.bell.sleeps();
         let _ = self.core.subsystem.poll();
-        if self.deliver() || self.stop.drain.load(Ordering::SeqCst) { Duration::ZERO } else { TICK }
+        let has_orders = self.handle.orders().as_ref().is_some_and(|orders| !orders.is_empty());
+        if self.deliver() || has_orders || self.handle.is_draining() { Duration::ZERO } else { TICK }
     }
 
     fn is_sending(&mut self) -> bool {
@@ -240,6 +290,10 @@ impl Server {
     fn accept(&mut self, listener: usize) {
         // What is lost by an error here is one connection that its host makes again; the listener goes on.
         while let Ok((mut socket, _)) = self.sockets.listeners[listener].accept() {
+            // A drive without power hears nobody.
+            if self.core.subsystem.is_dark() {
+                continue;
+            }
             let Ok(local) = socket.local_addr() else { continue };
             // Answers are whole when they are sent: waiting for more would only delay them.
             let _ = socket.set_nodelay(true);

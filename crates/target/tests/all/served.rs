@@ -12,7 +12,7 @@ use kvdrive_target::drive;
 use kvdrive_target::subsystem::{Options, Served, Subsystem};
 use kvdrive_target::tcp::Core;
 use kvdrive_target::tcp::connection::Limits;
-use kvdrive_target::tcp::listener::{Server, Sockets, Stop};
+use kvdrive_target::tcp::listener::{Handle, Server, Sockets};
 
 use super::memory::Memory;
 
@@ -35,7 +35,7 @@ pub struct End {
 pub struct Running {
     pub at: SocketAddr,
     pub nqn: String,
-    stop: Stop,
+    stop: Handle,
     thread: JoinHandle<End>,
 }
 
@@ -64,7 +64,7 @@ pub fn serve(behind: Behind, options: Options, memory_bytes: usize) -> Running {
         }
         let limits = Limits { data_max_bytes: 16 << 10, ..Limits::default() };
         let server = Server::new(sockets, Core::new(subsystem, memory_bytes), limits);
-        started.send((at, server.stop_handle())).unwrap();
+        started.send((at, server.handle())).unwrap();
         let core = server.run(false).unwrap();
         let end = End {
             served: core.subsystem.served().clone(),

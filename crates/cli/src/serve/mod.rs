@@ -1,7 +1,18 @@
-//! `kvdrive serve`: a drive that hosts reach over NVMe/TCP.
+//! `kvdrive serve`: a drive that hosts reach over NVMe/TCP, and that others on this machine look at and make fail.
+//!
+//! | file | what |
+//! |---|---|
+//! | [`station`] | the drive and its server, for other threads; its power |
+//! | [`control`] | the control socket: requests and answers |
+//! | [`seen`] | what there is to see |
+
+pub mod control;
+pub mod seen;
+mod station;
 
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
 
@@ -10,15 +21,16 @@ use clap::{Args, ValueEnum};
 use kvdrive_lab::config::Config;
 use kvdrive_lab::wall::{open_recorder, served};
 use kvdrive_link::shared::ServerConfig;
-use kvdrive_sim::wall::{Pace, Stopwatch};
+use kvdrive_sim::wall::Pace;
 use kvdrive_spec::opcode;
 use kvdrive_target::drive::power_on;
 use kvdrive_target::subsystem::{Options, Served, Subsystem, nqn_of};
 use kvdrive_target::tcp::Core;
 use kvdrive_target::tcp::connection::Limits;
-use kvdrive_target::tcp::listener::{Server, Sockets, Stop};
+use kvdrive_target::tcp::listener::{Handle, Server, Sockets};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use station::{Made, Station};
 
 use crate::output;
 use crate::settings::{Settings, at_least_one};
@@ -64,6 +76,9 @@ pub struct Serve {
     /// Memory for data on their way, MiB
     #[arg(long, value_name = "MIB", default_value = "64", value_parser = at_least_one)]
     memory: u64,
+    /// The socket for `kvdrive ctl` [default: kvdrive.sock in the user's runtime folder]
+    #[arg(long, value_name = "PATH")]
+    control: Option<PathBuf>,
     /// Ends when the last host has gone
     #[arg(long)]
     once: bool,
@@ -94,11 +109,12 @@ impl Serve {
         let pace = if self.pace == PaceName::Off { Pace::Off } else { Pace::Model };
         let transfer_max_bytes = subsystem.options().transfer_max_bytes;
         let (recorder, started) = open_recorder(&document, self.record.as_deref())?;
-        let (namespace, drive) = power_on(
+        let bell = sockets.bell().clone();
+        let (namespace, serving) = power_on(
             ServerConfig { pace, recorder },
-            sockets.bell().clone(),
+            bell.clone(),
             transfer_max_bytes,
-            served(config, None),
+            served(config.clone(), None),
         )
         .map_err(|error| anyhow::anyhow!("{error}"))?;
         started.store(true, Ordering::Release);
@@ -107,21 +123,37 @@ impl Serve {
         let mut core = Core::new(subsystem, memory_bytes);
         core.subsystem.attach(NSID, Box::new(namespace));
         let server = Server::new(sockets, core, Limits::default());
-        end_by_signal(server.stop_handle())?;
-        announce(&nqn, &bound);
+        end_by_signal(server.handle())?;
+        let station = Arc::new(Station::new(Made {
+            nqn: nqn.clone(),
+            listening: bound.iter().map(|at| format!("tcp://{at}")).collect(),
+            config,
+            pace,
+            bell,
+            transfer_max_bytes,
+            server: server.handle(),
+            serving,
+        }));
+        let path = self.control.clone().unwrap_or_else(control::free_path);
+        let socket = control::listen(&path, station.clone())?;
+        announce(&nqn, &bound, &path);
 
-        let clock = Stopwatch::start();
         let core = server.run(self.once)?;
         let counts = core.subsystem.served().clone();
-        drop(core);
-        let report = drive.join().into_report(&document, clock.seconds())?;
+        drop((core, socket));
+        let seconds = station.seconds();
+        let (drive, lives) = station.end();
+        let report = drive.map(|drive| drive.into_report(&document, seconds)).transpose()?;
         if self.json.as_deref() != Some("-") {
-            output::print(&report.to_string());
+            report.iter().for_each(|report| output::print(&report.to_string()));
             output::print(&summary(&counts));
+            if lives > 1 {
+                output::print(&format!("the drive was powered on {lives} times; the report is of the last"));
+            }
         }
-        match &self.json {
-            Some(path) => output::write_json(path, &report),
-            None => Ok(()),
+        match (&self.json, &report) {
+            (Some(path), Some(report)) => output::write_json(path, report),
+            _ => Ok(()),
         }
     }
 
@@ -176,24 +208,25 @@ fn address(text: &str) -> anyhow::Result<SocketAddr> {
 }
 
 /// SIGTERM and SIGINT: commands under way are finished; a second one ends at once.
-fn end_by_signal(stop: Stop) -> anyhow::Result<()> {
+fn end_by_signal(server: Handle) -> anyhow::Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGINT])?;
     thread::Builder::new().name("signals".into()).spawn(move || {
         for _ in signals.forever() {
-            stop.stop();
+            server.stop();
         }
     })?;
     Ok(())
 }
 
 /// What a user or a script needs to connect; the last line says that it can be done.
-fn announce(nqn: &str, bound: &[SocketAddr]) {
+fn announce(nqn: &str, bound: &[SocketAddr], control: &Path) {
     let mut text = format!("subsystem  {nqn}\n");
     for at in bound {
         text += &format!("listening  tcp://{at}\n");
         let host = if at.ip().is_unspecified() { "ADDRESS".to_owned() } else { at.ip().to_string() };
         text += &format!("           nvme connect -t tcp -a {host} -s {} -n {nqn}\n", at.port());
     }
+    text += &format!("control    {}\n           kvdrive ctl --control {0} status\n", control.display());
     output::print(&(text + "ready"));
 }
 

@@ -1,0 +1,204 @@
+//! What there is to see of a drive that is served: one snapshot for `ctl status`, metrics, page and `top`.
+
+use std::collections::BTreeMap;
+
+use kvdrive_lab::run::Snapshot;
+use kvdrive_spec::opcode;
+use kvdrive_target::subsystem::{HostStatus, Served};
+use kvdrive_target::tcp::Core;
+use serde::{Deserialize, Serialize};
+
+/// A drive that is served, as it is now. Counted but where a name ends in a unit of time: `uptime_ms` is
+/// measured, the other times are modelled.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Seen {
+    /// Name of the subsystem.
+    pub nqn: String,
+    /// Where it listens.
+    pub listening: Vec<String>,
+    /// Has the drive power?
+    pub has_power: bool,
+    /// How often it was powered on.
+    pub lives: u32,
+    /// Time since the server began, ms.
+    pub uptime_ms: u64,
+    /// What hosts asked for.
+    pub hosts: SeenHosts,
+    /// The drive since it was last powered on; `None` without power.
+    pub drive: Option<SeenDrive>,
+}
+
+/// What hosts asked for since the server began.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SeenHosts {
+    /// Controllers that hosts have now.
+    pub controllers: u64,
+    /// I/O commands by the name of their opcode.
+    pub io_commands: BTreeMap<String, u64>,
+    /// Those of them that did not succeed.
+    pub io_errors: u64,
+    /// Admin and Fabrics commands.
+    pub admin_commands: u64,
+    /// Bytes that I/O commands brought.
+    pub written_bytes: u64,
+    /// Bytes that were returned to them.
+    pub read_bytes: u64,
+    /// Memory for data on their way that is given out, and the most there is.
+    pub buffer_used_bytes: u64,
+    /// The most there is.
+    pub buffer_limit_bytes: u64,
+}
+
+/// One drive.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SeenDrive {
+    /// Model time.
+    pub model_ns: u64,
+    /// Model time that its power-on took, recovery included.
+    pub recovery_ns: u64,
+    /// Why it is read-only, if it is.
+    pub read_only: Option<String>,
+    /// Commands it has handled.
+    pub commands: u64,
+    /// Bytes over its link as the papers count them.
+    pub payload_bytes: u64,
+    /// Bytes over its link with what the layers below add.
+    pub wire_bytes: u64,
+    /// NAND pages programmed, by purpose.
+    pub programs: BTreeMap<String, u64>,
+    /// NAND pages read, by purpose.
+    pub reads: BTreeMap<String, u64>,
+    /// Blocks erased.
+    pub erases: u64,
+    /// Bytes of live values.
+    pub live_bytes: u64,
+    /// Bytes of values that fit.
+    pub capacity_bytes: u64,
+    /// Firmware cores, link, channels and dies.
+    pub resources: Vec<SeenResource>,
+    /// Fault rules.
+    pub faults: Vec<SeenFault>,
+}
+
+/// What a resource did.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SeenResource {
+    /// Its name.
+    pub name: String,
+    /// Sum over its servers of the time they were held, ns.
+    pub busy_ns: u64,
+    /// Sum over its users of the time they waited, ns.
+    pub queue_ns: u64,
+    /// How often it was used.
+    pub uses: u64,
+    /// How many users it serves at once.
+    pub servers: u32,
+}
+
+/// What became of a fault rule.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SeenFault {
+    /// Its name.
+    pub name: String,
+    /// Its kind.
+    pub kind: String,
+    /// Commands or operations that it matched while it was not used up.
+    pub matched: u64,
+    /// How often it struck.
+    pub fired: u64,
+}
+
+/// A host that is connected.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SeenHost {
+    /// Its name.
+    pub nqn: String,
+    /// CNTLID.
+    pub controller: u16,
+    /// `io`, or `discovery`.
+    pub kind: String,
+    /// I/O queues that it has.
+    pub io_queues: u32,
+    /// The address of ours that it used.
+    pub reached_at: String,
+    /// Time since its last command, ms.
+    pub silent_ms: u64,
+    /// Commands of it that failed.
+    pub failures: u64,
+}
+
+impl SeenHosts {
+    /// What the subsystem of `core` has counted.
+    pub fn of(core: &Core) -> SeenHosts {
+        let Served { io_commands, io_errors, admin_commands, written_bytes, read_bytes, .. } =
+            core.subsystem.served();
+        let name = |code: usize| match opcode::name(code as u8) {
+            Some(name) => name.to_owned(),
+            None => format!("{code:02X}h"),
+        };
+        let counted = io_commands.iter().enumerate().filter(|(_, count)| **count > 0);
+        SeenHosts {
+            controllers: core.subsystem.controllers() as u64,
+            io_commands: counted.map(|(code, count)| (name(code), *count)).collect(),
+            io_errors: *io_errors,
+            admin_commands: *admin_commands,
+            written_bytes: *written_bytes,
+            read_bytes: *read_bytes,
+            buffer_used_bytes: core.used_bytes() as u64,
+            buffer_limit_bytes: core.limit_bytes() as u64,
+        }
+    }
+}
+
+impl From<HostStatus> for SeenHost {
+    fn from(host: HostStatus) -> SeenHost {
+        SeenHost {
+            nqn: host.host_nqn,
+            controller: host.controller,
+            kind: if host.is_discovery { "discovery" } else { "io" }.to_owned(),
+            io_queues: host.io_queues,
+            reached_at: format!("{}:{}", host.reached_at.address, host.reached_at.service),
+            silent_ms: host.silent_ms,
+            failures: host.failures,
+        }
+    }
+}
+
+impl SeenDrive {
+    /// What a snapshot of a drive has; how full it is and whether it may be written is not part of one.
+    pub fn of(snapshot: Snapshot) -> SeenDrive {
+        let named = |(name, count): (&'static str, u64)| (name.to_owned(), count);
+        SeenDrive {
+            model_ns: snapshot.at,
+            recovery_ns: snapshot.recovery_ns,
+            commands: snapshot.counters.commands,
+            payload_bytes: snapshot.payload.total(),
+            wire_bytes: snapshot.wire.total(),
+            programs: snapshot.counters.programs().map(named).collect(),
+            reads: snapshot.counters.reads().map(named).collect(),
+            erases: snapshot.counters.erases,
+            resources: snapshot
+                .resources
+                .into_iter()
+                .map(|(name, statistics)| SeenResource {
+                    name,
+                    busy_ns: statistics.busy_ns,
+                    queue_ns: statistics.queue_ns,
+                    uses: statistics.uses,
+                    servers: statistics.servers,
+                })
+                .collect(),
+            faults: snapshot
+                .faults
+                .into_iter()
+                .map(|count| SeenFault {
+                    name: count.name,
+                    kind: count.kind.to_owned(),
+                    matched: count.matched,
+                    fired: count.fired,
+                })
+                .collect(),
+            ..SeenDrive::default()
+        }
+    }
+}

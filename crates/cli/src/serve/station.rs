@@ -1,0 +1,199 @@
+//! A drive that is served, for threads that look at it or change it: whether it has power, and how to reach it
+//! and its server.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context;
+use kvdrive_flash::power::Survivors;
+use kvdrive_lab::config::Config;
+use kvdrive_lab::wall::{Change, Running, ServedDrive, served};
+use kvdrive_link::shared::{Control, ServerConfig, Serving};
+use kvdrive_sim::wall::{Pace, Stopwatch};
+use kvdrive_target::bell::Bell;
+use kvdrive_target::drive::power_on;
+use kvdrive_target::tcp::listener::Handle;
+
+use super::NSID;
+use super::seen::{Seen, SeenDrive, SeenFault, SeenHost, SeenHosts};
+
+/// Between two looks whether hosts have seen the power go.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// A drive and its thread.
+pub type ServingDrive = Serving<Running, ServedDrive>;
+
+/// The drive's lives so far.
+struct Lives {
+    count: u32,
+    /// The one that has power, or whose power has gone and that nobody has looked at since.
+    serving: Option<ServingDrive>,
+    /// What a drive in memory comes up with, once its thread has ended without power.
+    survivors: Option<Survivors>,
+}
+
+/// See the module.
+pub struct Station {
+    nqn: String,
+    listening: Vec<String>,
+    config: Config,
+    pace: Pace,
+    bell: Arc<Bell>,
+    transfer_max_bytes: u32,
+    server: Handle,
+    clock: Stopwatch,
+    lives: Mutex<Lives>,
+}
+
+/// What a [`Station`] is made of.
+pub struct Made {
+    /// Name of the subsystem.
+    pub nqn: String,
+    /// Where it listens.
+    pub listening: Vec<String>,
+    /// The drive's configuration.
+    pub config: Config,
+    /// Its pace.
+    pub pace: Pace,
+    /// The bell of the server's thread.
+    pub bell: Arc<Bell>,
+    /// Most bytes that a command moves.
+    pub transfer_max_bytes: u32,
+    /// The server.
+    pub server: Handle,
+    /// The drive, which has power.
+    pub serving: ServingDrive,
+}
+
+impl Station {
+    /// Of a drive that has just been powered on.
+    pub fn new(made: Made) -> Station {
+        let Made { nqn, listening, config, pace, bell, transfer_max_bytes, server, serving } = made;
+        let lives = Mutex::new(Lives { count: 1, serving: Some(serving), survivors: None });
+        let clock = Stopwatch::start();
+        Station { nqn, listening, config, pace, bell, transfer_max_bytes, server, clock, lives }
+    }
+
+    /// The server.
+    pub fn server(&self) -> &Handle {
+        &self.server
+    }
+
+    /// Time since the beginning, s.
+    pub fn seconds(&self) -> f64 {
+        self.clock.seconds()
+    }
+
+    fn lives(&self) -> MutexGuard<'_, Lives> {
+        self.lives.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The drive, whose power may have gone.
+    fn control(&self) -> Option<Control<Running>> {
+        self.lives().serving.as_ref().map(|serving| serving.control().clone())
+    }
+
+    fn powered(&self) -> anyhow::Result<Control<Running>> {
+        self.control().context(OFF)
+    }
+
+    /// What there is to see now.
+    pub fn seen(&self) -> anyhow::Result<Seen> {
+        let drive = self.control().and_then(|control| control.look(|_, running| seen_drive(running)).ok());
+        let hosts = self.server.ask(|core| SeenHosts::of(core))?;
+        Ok(Seen {
+            nqn: self.nqn.clone(),
+            listening: self.listening.clone(),
+            has_power: drive.is_some(),
+            lives: self.lives().count,
+            uptime_ms: (self.clock.seconds() * 1e3) as u64,
+            hosts,
+            drive,
+        })
+    }
+
+    /// Who is connected.
+    pub fn hosts(&self) -> anyhow::Result<Vec<SeenHost>> {
+        let hosts = self.server.ask(|core| core.subsystem.hosts(core.now_ms))?;
+        Ok(hosts.into_iter().map(SeenHost::from).collect())
+    }
+
+    /// Adds fault rules; returns their names, a line each.
+    pub fn inject(&self, rules: String) -> anyhow::Result<String> {
+        self.change(Change::AddFaults(rules))
+    }
+
+    /// The fault rules there are.
+    pub fn faults(&self) -> anyhow::Result<Vec<SeenFault>> {
+        self.powered()?.look(|_, running| seen_drive(running).faults).map_err(|_| anyhow::anyhow!(OFF))
+    }
+
+    /// Takes a fault rule away, or all; returns how many.
+    pub fn clear_faults(&self, name: Option<String>) -> anyhow::Result<u64> {
+        Ok(self.change(Change::ClearFaults(name))?.parse()?)
+    }
+
+    fn change(&self, change: Change) -> anyhow::Result<String> {
+        let outcome = self.powered()?.change(change).map_err(|_| anyhow::anyhow!(OFF))?;
+        outcome.map_err(anyhow::Error::msg)
+    }
+
+    /// Cuts the power, and returns when hosts have seen the drive vanish.
+    pub fn cut_power(&self, torn: bool) -> anyhow::Result<()> {
+        // The drive may end before it has answered.
+        if let Ok(Err(what)) = self.powered()?.change(Change::CutPower { torn }) {
+            anyhow::bail!(what);
+        }
+        while !self.server.ask(|core| core.subsystem.is_dark())? {
+            thread::sleep(LOOK);
+        }
+        Ok(())
+    }
+
+    /// Gives a drive whose power has gone its power back; returns the model time that its power-on took, ns.
+    /// What happens from here on is in no recording.
+    pub fn power_on(&self) -> anyhow::Result<u64> {
+        let mut lives = self.lives();
+        anyhow::ensure!(self.server.ask(|core| core.subsystem.is_dark())?, "the drive has power");
+        if let Some(ended) = lives.serving.take() {
+            lives.survivors = ended.join().take_survivors();
+        }
+        let survivors = lives.survivors.clone();
+        let (config, bell) = (self.config.clone(), self.bell.clone());
+        let (pace, transfer_max_bytes) = (self.pace, self.transfer_max_bytes);
+        // Nobody is connected: nobody waits for the server's thread meanwhile.
+        let serving = self.server.ask(move |core| {
+            let server = ServerConfig { pace, recorder: None };
+            let (namespace, serving) = power_on(server, bell, transfer_max_bytes, served(config, survivors))
+                .map_err(|error| error.to_string())?;
+            core.subsystem.replace(NSID, Box::new(namespace));
+            Ok::<ServingDrive, String>(serving)
+        })?;
+        let serving = serving.map_err(anyhow::Error::msg)?;
+        let recovery_ns = serving.control().look(|_, running| running.drive().recovery_ns());
+        lives.serving = Some(serving);
+        lives.survivors = None;
+        lives.count += 1;
+        recovery_ns.map_err(|_| anyhow::anyhow!(OFF))
+    }
+
+    /// The last life, when the server has ended; `None` if the drive could not be powered on again. And how
+    /// many there were.
+    pub fn end(&self) -> (Option<ServedDrive>, u32) {
+        let mut lives = self.lives();
+        (lives.serving.take().map(ServingDrive::join), lives.count)
+    }
+}
+
+const OFF: &str = "the drive has no power; `kvdrive ctl power on` gives it some";
+
+fn seen_drive(running: &Running) -> SeenDrive {
+    let utilization = running.drive().utilization();
+    SeenDrive {
+        read_only: running.drive().write_failure().map(|failure| failure.to_string()),
+        live_bytes: utilization.live_bytes,
+        capacity_bytes: utilization.capacity_bytes,
+        ..SeenDrive::of(running.snapshot())
+    }
+}
