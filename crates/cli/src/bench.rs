@@ -3,6 +3,7 @@
 //! Memory and instructions are those of a whole process, so this one starts itself again for them.
 
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use kvdrive_lab::bench::{self, Figures};
@@ -78,7 +79,8 @@ impl Bench {
         bars.update(2, 1, 1);
         let memory = answer(part("memory", "--pairs", pairs.to_string()))?;
         let collecting = answer(part("collecting", "--scale", scale.to_string()))?;
-        let figures = Figures::new(simulated, instructions, memory, collecting, wall);
+        let idle = bench::idle(Duration::from_secs(1))?;
+        let figures = Figures::new(simulated, instructions, memory, collecting, wall, idle);
         if self.json.as_deref() != Some("-") {
             output::print(&figures.to_string());
         }

@@ -12,6 +12,8 @@
 //! | its operations a second | measured | A uniform behind them, in virtual time |
 //! | its resident bytes | measured | the same, in a process of its own |
 //! | served stores a second | measured | 32 B values at depth 32 from one thread, the drive unpaced on another |
+//! | an idle drive's share of a core | measured | a drive that is served unpaced and that nobody asks; Linux only |
+//! | its wake-ups a second | counted | the same |
 //!
 //! Seconds depend on what else the machine does: of several runs the best one counts, and all are in the
 //! JSON. Nothing here is modelled.
@@ -19,14 +21,17 @@
 use std::cell::Cell;
 use std::fmt;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
+use kvdrive_host::threaded::serve_thread;
+use kvdrive_link::shared::ServerConfig;
 use kvdrive_sim::wall::{Pace, Stopwatch};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Document, Scale};
 use crate::report::{grouped, with_decimals};
 use crate::run::{Progress, run_counted};
-use crate::wall::{WallOptions, run_wall};
+use crate::wall::{WallOptions, run_wall, served};
 
 const PROFILE: &str = "cosmos-plus";
 const HASH_PROFILE: &str = "kvvirt";
@@ -115,6 +120,17 @@ impl Memory {
     }
 }
 
+/// A drive that is served and that nobody asks.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Idle {
+    /// How long nobody asked.
+    pub seconds: f64,
+    /// For how much of that its thread had a core; `None` where the system does not say.
+    pub cpu_seconds: Option<f64>,
+    /// How often it woke up.
+    pub wake_ups: u64,
+}
+
 /// All figures.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figures {
@@ -134,6 +150,8 @@ pub struct Figures {
     pub collecting: Collecting,
     /// Stores in wall time, drive unpaced.
     pub wall: Speed,
+    /// Nothing in wall time.
+    pub idle: Idle,
 }
 
 fn document(settings: &[String]) -> anyhow::Result<Document> {
@@ -193,6 +211,23 @@ pub fn wall(stores: u64, runs: u32, progress: Progress<'_>) -> anyhow::Result<Sp
         seconds.push(report.time.wall_s);
     }
     Ok(Speed::of(stores, seconds, Vec::new(), None))
+}
+
+/// Serves a drive that nobody asks anything for `span`.
+pub fn idle(span: Duration) -> anyhow::Result<Idle> {
+    let config = document(&[])?.config()?;
+    let server = ServerConfig { pace: Pace::Off, recorder: None };
+    let (connector, serving) =
+        serve_thread(server, served(config, None)).map_err(|error| anyhow::anyhow!("{error}"))?;
+    let look = || serving.control().look(|_, _| thread_cpu_seconds());
+    // The first looks wake it up as it comes to rest.
+    std::thread::sleep(Duration::from_millis(1));
+    let (before, stopwatch) = (look()?, Stopwatch::start());
+    std::thread::sleep(span);
+    let (after, seconds) = (look()?, stopwatch.seconds());
+    drop(connector);
+    let cpu_seconds = before.zip(after).map(|(before, after)| after - before);
+    Ok(Idle { seconds, cpu_seconds, wake_ups: serving.join().sleeps() })
 }
 
 /// Fills a drive with `pairs` pairs and says what this process needed for it: to be called in a process of
@@ -337,6 +372,7 @@ impl Figures {
         memory: Memory,
         collecting: Collecting,
         wall: Speed,
+        idle: Idle,
     ) -> Figures {
         Figures {
             revision: crate::REVISION,
@@ -347,13 +383,15 @@ impl Figures {
             memory,
             collecting,
             wall,
+            idle,
         }
     }
 }
 
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Figures { revision, cores, machine, simulated, instructions, memory, collecting, wall } = self;
+        let Figures { revision, cores, machine, simulated, instructions, memory, collecting, wall, idle } =
+            self;
         let runs = |speed: &Speed| match speed.seconds.len() {
             1 => String::new(),
             runs => format!(", best of {runs}"),
@@ -402,7 +440,11 @@ impl fmt::Display for Figures {
             grouped(wall.operations),
             runs(wall)
         );
-        line("served stores/s", million(wall.per_s), "measured", how)
+        line("served stores/s", million(wall.per_s), "measured", how)?;
+        let share =
+            idle.cpu_seconds.map(|cpu_s| format!("{} %", with_decimals(cpu_s / idle.seconds * 100.0, 3)));
+        let how = format!("of a core, {} wake-ups in {} s", idle.wake_ups, with_decimals(idle.seconds, 1));
+        line("an idle drive", share.unwrap_or_else(unknown), "measured", how)
     }
 }
 
@@ -428,6 +470,9 @@ mod tests {
         assert_eq!(speed.seconds.len(), 2);
         assert!(speed.events_each.unwrap() > 1.0 && speed.per_s > 0.0);
         let memory = memory(500, &|_, _| {}).unwrap();
+        let idle = idle(Duration::from_millis(100)).unwrap();
+        // Three looks and the end wake it up.
+        assert!(idle.wake_ups <= 8, "{idle:?}");
         let speed_on_wall = wall(500, 1, &|_, _| {}).unwrap();
         assert!(speed_on_wall.per_s > 0.0);
         let instructions = instructions(500, &|_| Command::new("/nonexistent"));
@@ -440,7 +485,7 @@ mod tests {
             deepest_stack_bytes: kvdrive_sim::deepest_stack_bytes(),
         };
         assert!((1_000..kvdrive_sim::STACK_BYTES).contains(&collecting.deepest_stack_bytes));
-        let text = Figures::new(speed, instructions, memory, collecting, speed_on_wall).to_string();
+        let text = Figures::new(speed, instructions, memory, collecting, speed_on_wall, idle).to_string();
         assert!(text.contains("neither perf nor valgrind"), "{text}");
         if cfg!(target_os = "linux") {
             assert!(memory.peak_bytes.unwrap() >= memory.before_bytes.unwrap());

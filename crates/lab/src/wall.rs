@@ -63,6 +63,7 @@ struct DriveEnd {
     ended: Snapshot,
     drained: Snapshot,
     lateness: Summary,
+    sleeps: u64,
     recording: Result<(), std::io::Error>,
     ignored_bytes: u64,
 }
@@ -97,6 +98,7 @@ fn build(
             ended: at_end,
             drained: Snapshot::of(&sim, &drive_link, &drive, None),
             lateness: ended.lateness.summary(),
+            sleeps: ended.sleeps,
             recording: ended.recording,
             ignored_bytes: ended.ignored_bytes,
         }
@@ -111,6 +113,11 @@ pub struct ServedDrive {
 }
 
 impl ServedDrive {
+    /// How often its thread slept.
+    pub fn sleeps(&self) -> u64 {
+        self.end.sleeps
+    }
+
     /// What the next power-on of a drive in memory begins with, if the power was cut; what a drive on files
     /// begins with is on its files.
     pub fn take_survivors(&mut self) -> Option<Survivors> {

@@ -6,6 +6,7 @@ mod all {
     mod hostile;
     mod hosts;
     mod memory;
+    mod one_loop;
     mod oracle;
     mod served;
     mod speed;

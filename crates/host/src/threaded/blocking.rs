@@ -1,4 +1,5 @@
-//! Waiting on an application's own thread: a future run to its end, first spinning, then parked.
+//! Waiting on an application's own thread: a future run to its end, spinning for a moment where a core is to
+//! spare, then parked.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -8,35 +9,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
-/// Looks before the thread is parked: some tens of microseconds, about what waking costs.
-const SPINS: u32 = 400;
-/// Looks between two offers of the core to others: the drive may be waiting for it.
-const SPINS_PER_YIELD: u32 = 100;
+use kvdrive_sim::wall::Patience;
 
 struct Parker {
     thread: Thread,
     woken: AtomicBool,
-    spins: u32,
 }
 
 impl Parker {
-    fn new() -> Arc<Parker> {
-        let alone = thread::available_parallelism().is_ok_and(|threads| threads.get() == 1);
-        let spins = if alone { 0 } else { SPINS };
-        Arc::new(Parker { thread: thread::current(), woken: AtomicBool::new(false), spins })
-    }
-
-    fn wait(&self) {
-        for spin in 1..=self.spins {
-            if self.woken.load(Ordering::Acquire) {
-                return;
-            }
-            if spin % SPINS_PER_YIELD == 0 {
-                thread::yield_now();
-            } else {
-                std::hint::spin_loop();
-            }
+    fn wait(&self, patience: &mut Patience) {
+        while !self.woken.load(Ordering::Acquire) && patience.look_again() {
+            std::hint::spin_loop();
         }
+        patience.end();
         while !self.woken.load(Ordering::Acquire) {
             thread::park();
         }
@@ -57,24 +42,24 @@ impl Wake for Parker {
 
 thread_local! {
     /// This thread's parker, while no call uses it.
-    static PARKER: Cell<Option<(Arc<Parker>, Waker)>> = const { Cell::new(None) };
+    static PARKER: Cell<Option<(Arc<Parker>, Waker, Patience)>> = const { Cell::new(None) };
 }
 
 /// Runs `future` to its end on this thread.
 pub fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
-    let (parker, waker) = PARKER.take().unwrap_or_else(|| {
-        let parker = Parker::new();
-        (parker.clone(), Waker::from(parker))
+    let (parker, waker, mut patience) = PARKER.take().unwrap_or_else(|| {
+        let parker = Arc::new(Parker { thread: thread::current(), woken: AtomicBool::new(false) });
+        (parker.clone(), Waker::from(parker), Patience::default())
     });
     let mut context = Context::from_waker(&waker);
     let output = loop {
         parker.woken.store(false, Ordering::Release);
         match future.as_mut().poll(&mut context) {
             Poll::Ready(output) => break output,
-            Poll::Pending => parker.wait(),
+            Poll::Pending => parker.wait(&mut patience),
         }
     };
-    PARKER.set(Some((parker, waker)));
+    PARKER.set(Some((parker, waker, patience)));
     output
 }

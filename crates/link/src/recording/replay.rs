@@ -220,7 +220,7 @@ where
     let ended = tape.run(&link);
     let result = ended.map(|power_cut| {
         let (recording, ignored_bytes) = (tape.interrupted(), tape.ignored_bytes.get());
-        finish(Ended { lateness: Histogram::default(), power_cut, recording, ignored_bytes })
+        finish(Ended { lateness: Histogram::default(), sleeps: 0, power_cut, recording, ignored_bytes })
     });
     sim.clear();
     Ok(result?)

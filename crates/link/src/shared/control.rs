@@ -15,8 +15,9 @@ use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex};
 
 use kvdrive_sim::Sim;
+use kvdrive_sim::wall::Bell;
 
-use super::{Bell, PowerOff, SharedLink, lock};
+use super::{PowerOff, SharedLink, lock};
 
 /// What came of a change: an answer for whoever asked, or why nothing has changed.
 pub type Outcome = Result<String, String>;

@@ -24,10 +24,10 @@ mod server;
 mod source;
 mod thread;
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread::Thread;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use kvdrive_sim::wall::{Apart, Bell};
 use kvdrive_spec::{Cqe, Sqe};
 
 use crate::pcie::ADMIN_ENTRIES;
@@ -37,12 +37,6 @@ pub use memory::{SharedBuffer, SharedMemory};
 pub use server::{BuildError, Built, Ended, Server, ServerConfig};
 pub(crate) use source::{Arrived, Ports, Stamped};
 pub use thread::{Serving, serve_thread};
-
-/// A value on cache lines of its own (two: processors fetch them in pairs), so that threads do not disturb
-/// each other.
-#[repr(align(128))]
-#[derive(Default)]
-struct Apart<T>(T);
 
 /// Locks, whatever happened to other holders: everything kept under these locks is valid between any two
 /// statements.
@@ -76,41 +70,6 @@ pub enum NoQueue {
 
 /// Queue pairs of a drive, the admin queue among them: identifiers 0 to 65535 (NVMe base specification).
 const MOST_QUEUES: usize = 1 << 16;
-
-/// How the drive's thread hears of news, asleep or not.
-#[derive(Default)]
-struct Bell {
-    /// Grows with everything the drive has to look at.
-    news: Apart<AtomicU64>,
-    asleep: Apart<AtomicBool>,
-    thread: OnceLock<Thread>,
-}
-
-impl Bell {
-    fn ring(&self) {
-        // Sequentially consistent, as in `sleep_unless`: either the sleeper sees the news or the ringer the
-        // sleeper.
-        self.news.0.fetch_add(1, Ordering::SeqCst);
-        if self.asleep.0.load(Ordering::SeqCst)
-            && let Some(thread) = self.thread.get()
-        {
-            thread.unpark();
-        }
-    }
-
-    fn news(&self) -> u64 {
-        self.news.0.load(Ordering::Acquire)
-    }
-
-    /// Parks the calling (the drive's) thread unless there are news since `seen`.
-    fn sleep_unless_news(&self, seen: u64, timeout: std::time::Duration) {
-        self.asleep.0.store(true, Ordering::SeqCst);
-        if self.news.0.load(Ordering::SeqCst) == seen {
-            std::thread::park_timeout(timeout);
-        }
-        self.asleep.0.store(false, Ordering::SeqCst);
-    }
-}
 
 #[derive(Default)]
 struct Inbox {

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use kvdrive_sim::wall::{self, Pace};
+use kvdrive_sim::wall::{self, Pace, Park, Ran, Rest, Source};
 use kvdrive_sim::{Histogram, Sim};
 
 use super::SharedLink;
@@ -29,6 +29,8 @@ pub struct ServerConfig {
 pub struct Ended {
     /// How late events ran, wall minus model, ns; empty when unpaced or replayed.
     pub lateness: Histogram,
+    /// How often the drive's thread slept.
+    pub sleeps: u64,
     /// Was the power cut? Then no task runs any more.
     pub power_cut: bool,
     /// What went wrong while recording, if anything did; the drive was served all the same. Of a replay: is
@@ -101,15 +103,32 @@ impl<D: Controlled, F> Server<D, F> {
     where
         F: FnOnce(Ended) -> R,
     {
+        // The thread that runs is the one to wake.
+        let thread = std::thread::current();
+        self.run_beside(&mut [], &mut Park, move || thread.unpark())
+    }
+
+    /// The same, and looks at `others` between the drive's events; it ends when they are closed, too. The thread
+    /// sleeps in `rest`, and `wake` wakes it there, from any thread.
+    pub fn run_beside<R>(
+        self,
+        others: &mut [&mut dyn Source],
+        rest: &mut dyn Rest,
+        wake: impl Fn() + Send + Sync + 'static,
+    ) -> R
+    where
+        F: FnOnce(Ended) -> R,
+    {
         let sim = self.sim;
-        // The thread that runs is the one to wake; there is only one run.
-        let _ = self.shared.bell.thread.set(std::thread::current());
+        self.shared.bell.set_wake(wake);
         let (desk, answering) = (self.gone.desk.clone(), self.gone.desk.clone());
         let ports = Ports::new(self.link, self.drive.clone());
         let intake =
             Intake::start(&sim, ports, self.recorder.clone(), move |outcome| answering.answer(outcome));
         let mut source = WallSource::new(&sim, self.shared, self.drive, desk, intake.clone());
-        let lateness = wall::run(&sim, self.pace, &mut source);
+        let mut sources: Vec<&mut dyn Source> = vec![&mut source];
+        sources.extend(others.iter_mut().map(|other| &mut **other as &mut dyn Source));
+        let Ran { lateness, sleeps } = wall::run(&sim, self.pace, &mut sources, rest);
         let power_cut = sim.halted();
         if !power_cut {
             intake.flush();
@@ -118,7 +137,7 @@ impl<D: Controlled, F> Server<D, F> {
         let end = End { power_cut, events: sim.events(), now: sim.now(), completion_doorbells };
         let recording = self.recorder.map_or(Ok(()), |recorder| recorder.finish(&end));
         drop(self.gone);
-        let result = (self.finish)(Ended { lateness, power_cut, recording, ignored_bytes: 0 });
+        let result = (self.finish)(Ended { lateness, sleeps, power_cut, recording, ignored_bytes: 0 });
         sim.clear();
         result
     }

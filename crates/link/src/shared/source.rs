@@ -306,7 +306,11 @@ impl<D> Source for WallSource<D> {
         if self.take_all(at) && !awaited { Arrival::Some(pump) } else { Arrival::None }
     }
 
-    fn park(&mut self, timeout: Duration) {
-        self.shared.bell.sleep_unless_news(self.seen, timeout);
+    fn arm(&mut self) -> Duration {
+        if self.shared.bell.sleeps(self.seen) { Duration::ZERO } else { Duration::MAX }
+    }
+
+    fn disarm(&mut self) {
+        self.shared.bell.is_awake();
     }
 }

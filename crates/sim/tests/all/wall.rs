@@ -3,9 +3,10 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use kvdrive_sim::wall::{self, Arrival, Pace, Source, Stopwatch};
+use kvdrive_sim::wall::{self, Arrival, Bell, Pace, Park, Rest, Source, Stopwatch};
 use kvdrive_sim::{Ns, Resource, Sim, TaskKey, WaitQueue};
 
 /// A drive in small: takes requests in order, each keeps a resource busy for its span.
@@ -71,7 +72,7 @@ struct Script {
     looks_between: u32,
     looks: u32,
     stamps: Vec<Ns>,
-    parked: Duration,
+    armed: u32,
 }
 
 impl Source for Script {
@@ -88,8 +89,19 @@ impl Source for Script {
         Arrival::Some(self.server.receiver.get().expect("it waits"))
     }
 
-    fn park(&mut self, timeout: Duration) {
-        self.parked += timeout;
+    fn arm(&mut self) -> Duration {
+        self.armed += 1;
+        Duration::from_micros(500)
+    }
+
+    fn disarm(&mut self) {}
+}
+
+/// Sleeps as long as it may.
+struct Nap;
+
+impl Rest for Nap {
+    fn sleep(&mut self, timeout: Duration) {
         std::thread::sleep(timeout);
     }
 }
@@ -101,7 +113,7 @@ fn script(looks_between: u32, requests: &[Ns]) -> Script {
         looks_between,
         looks: 0,
         stamps: Vec::new(),
-        parked: Duration::ZERO,
+        armed: 0,
     }
 }
 
@@ -127,7 +139,7 @@ fn unpaced_everything_arrives_is_served_and_replays_exactly() {
         let requests: Vec<Ns> = (0..500).map(|index| index * 37 % 11).collect();
         let mut source = script(looks_between, &requests);
         let sim = source.server.sim.clone();
-        let lateness = wall::run(&sim, Pace::Off, &mut source);
+        let lateness = wall::run(&sim, Pace::Off, &mut [&mut source], &mut Nap).lateness;
         assert_eq!(lateness.summary().count, 0, "nothing is late when unpaced");
         assert!(source.stamps.is_sorted_by(|a, b| a < b));
         let log = source.server.log.take();
@@ -142,7 +154,7 @@ fn paced_no_event_runs_before_its_time() {
     let mut source = script(3, &requests);
     let sim = source.server.sim.clone();
     let watch = Stopwatch::start();
-    let lateness = wall::run(&sim, Pace::Model, &mut source);
+    let lateness = wall::run(&sim, Pace::Model, &mut [&mut source], &mut Nap).lateness;
     let measured_ns = watch.seconds() * 1e9;
     assert!(sim.now() >= 3_000_500);
     assert!(measured_ns >= sim.now() as f64, "{measured_ns}");
@@ -161,16 +173,96 @@ fn a_halted_run_ends() {
         server2.done.wait();
         server2.sim.halt();
     });
-    wall::run(&sim, Pace::Off, &mut source);
+    wall::run(&sim, Pace::Off, &mut [&mut source], &mut Nap);
     assert!(sim.halted());
     assert!(server.log.borrow().iter().filter(|entry| entry.2 == "out").count() < 2);
 }
 
+/// Requests that another thread puts in, with a bell.
+struct Rung {
+    server: Rc<Server>,
+    bell: Arc<Bell>,
+    requests: Arc<Mutex<Vec<(u32, Ns)>>>,
+    seen: u64,
+    taken: u32,
+    last: u32,
+}
+
+impl Source for Rung {
+    fn poll(&mut self, _: Ns) -> Arrival {
+        let news = self.bell.news();
+        if std::mem::replace(&mut self.seen, news) == news {
+            return if self.taken == self.last { Arrival::Closed } else { Arrival::None };
+        }
+        let requests = std::mem::take(&mut *self.requests.lock().unwrap());
+        self.taken += requests.len() as u32;
+        self.server.inbox.borrow_mut().extend(requests);
+        Arrival::Some(self.server.receiver.get().expect("it waits"))
+    }
+
+    fn arm(&mut self) -> Duration {
+        if self.bell.sleeps(self.seen) { Duration::ZERO } else { Duration::MAX }
+    }
+
+    fn disarm(&mut self) {
+        self.bell.is_awake();
+    }
+}
+
+/// Two sources, each with a thread that puts something in `count` times, `between` apart; the thread of the
+/// run has nothing else to do. Returns how often it slept, and how often each bell rang.
+fn rung(pace: Pace, count: u32, between: Duration) -> (u64, u64) {
+    let server = Server::new();
+    let thread = std::thread::current();
+    let source = || {
+        let thread = thread.clone();
+        let bell = Arc::new(Bell::waking(move || thread.unpark()));
+        Rung { server: server.clone(), bell, requests: Arc::default(), seen: 0, taken: 0, last: count }
+    };
+    let (mut one, mut other) = (source(), source());
+    let sim = server.sim.clone();
+    let ran = std::thread::scope(|scope| {
+        for source in [&one, &other] {
+            let (bell, requests) = (source.bell.clone(), source.requests.clone());
+            scope.spawn(move || {
+                for who in 0..count {
+                    std::thread::sleep(between);
+                    requests.lock().unwrap().push((who, 100));
+                    bell.ring();
+                }
+            });
+        }
+        wall::run(&sim, pace, &mut [&mut one, &mut other], &mut Park)
+    });
+    assert_eq!(server.log.borrow().len(), 4 * count as usize, "each came in and went out");
+    (ran.sleeps, one.bell.news() + other.bell.news())
+}
+
+/// Nobody wakes up without a reason: a ring, or an event that is due.
 #[test]
-fn an_idle_run_sleeps_until_something_arrives() {
+fn an_idle_run_sleeps_until_somebody_rings() {
+    let (sleeps, rings) = rung(Pace::Off, 6, Duration::from_millis(40));
+    assert_eq!(rings, 12);
+    // A token of an earlier unpark may be left once for each ring.
+    assert!((1..=2 * rings + 2).contains(&sleeps), "it slept {sleeps} times");
+    // Each request has two events more to wait for, of 100 ns.
+    let (sleeps, rings) = rung(Pace::Model, 6, Duration::from_millis(40));
+    assert!((1..=4 * rings + 4).contains(&sleeps), "it slept {sleeps} times");
+}
+
+/// Rings that come right when the thread falls asleep are not lost: it would sleep for ever.
+#[test]
+fn no_ring_is_lost() {
+    for between in [0, 40, 60, 80, 120] {
+        rung(Pace::Off, 500, Duration::from_micros(between));
+    }
+}
+
+#[test]
+fn a_source_with_a_timer_of_its_own_is_looked_at_when_that_ends() {
     let mut source = script(2_010, &[5]);
     let sim = source.server.sim.clone();
-    wall::run(&sim, Pace::Off, &mut source);
-    assert!(source.parked > Duration::ZERO);
+    let ran = wall::run(&sim, Pace::Off, &mut [&mut source], &mut Nap);
+    assert!(ran.sleeps > 0 && ran.sleeps == u64::from(source.armed));
     assert_eq!(source.server.log.borrow().len(), 2);
 }
