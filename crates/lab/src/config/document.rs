@@ -74,8 +74,19 @@ impl Document {
     }
 
     fn of(profile: &'static Profile) -> Document {
-        let text = format!("{}{}{WORKLOAD}", profile.text, profile.flat);
-        let toml = text.parse().expect("embedded profiles are TOML (tested)");
+        let text = |text: &str| -> DocumentMut { text.parse().expect("embedded profiles are TOML (tested)") };
+        let mut toml = text(profile.text);
+        if let Some((base, head)) = take_base(&mut toml) {
+            let base = Document::profile(&base).expect("a profile stands on another (tested)");
+            let mut whole = base.toml;
+            if let (false, Some((_, first))) = (head.is_empty(), whole.iter_mut().next()) {
+                first.as_table_mut().expect("profiles begin with a section").decor_mut().set_prefix(head);
+            }
+            lay_over(&mut whole, toml.as_table());
+            toml = whole;
+        } else {
+            toml = text(&format!("{}{WORKLOAD}", profile.text));
+        }
         Document { toml, profile: profile.name, dram_point: None }
     }
 
@@ -266,6 +277,32 @@ impl Document {
     }
 }
 
+/// Takes `base` out of a profile's text: the name, and the comment in front of it, which is the profile's.
+fn take_base(toml: &mut DocumentMut) -> Option<(String, String)> {
+    let (key, name) = toml.remove_entry("base")?;
+    let comment = key.leaf_decor().prefix().and_then(|prefix| prefix.as_str()).unwrap_or("");
+    let head = if comment.trim().is_empty() { String::new() } else { format!("{comment}\n") };
+    Some((name.as_str().expect("a profile's base is a name").to_owned(), head))
+}
+
+/// Puts the keys of `over` in the places of those of `table`, with their comments. A section keeps its comment
+/// unless there is one in `over`.
+fn lay_over(table: &mut Table, over: &Table) {
+    for (name, item) in over.iter() {
+        let key = over.key(name).expect("it is in the table");
+        match (item.as_table(), table.get_mut(name).and_then(Item::as_table_mut)) {
+            (Some(over), Some(section)) => {
+                if over.decor().prefix().and_then(|text| text.as_str()).is_some_and(|text| text.contains('#'))
+                {
+                    *section.decor_mut() = over.decor().clone();
+                }
+                lay_over(section, over);
+            }
+            _ => _ = table.insert_formatted(key, item.clone()),
+        }
+    }
+}
+
 /// The keys of a table, and of those in it, with the origins their comments state.
 fn collect_origins(table: &Table, path: &str, origins: &mut Vec<(String, Origin)>) {
     for (key, item) in table.iter() {
@@ -358,5 +395,53 @@ fn unknown(key: &str) -> ConfigError {
                 ConfigError::new(key, problem)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Document, DocumentMut, PROFILES, Table, take_base};
+
+    /// The keys of `over`, those in its sections too, that `table` has with the same value and comment.
+    fn said_twice(table: &Table, over: &Table, path: &str, found: &mut Vec<String>) {
+        for (name, item) in over.iter() {
+            let path = format!("{path}.{name}");
+            match (table[name].as_table(), item.as_table()) {
+                (Some(table), Some(over)) => said_twice(table, over, &path, found),
+                _ => {
+                    let text = |table: &Table| {
+                        let comment = table.key(name).and_then(|key| key.leaf_decor().prefix()?.as_str());
+                        format!("{}{}", comment.unwrap_or_default(), table[name])
+                    };
+                    found.extend((text(table) == text(over)).then_some(path));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_profile_says_only_what_its_base_does_not() {
+        let mut found = Vec::new();
+        for profile in PROFILES {
+            let mut toml: DocumentMut = profile.text.parse().unwrap();
+            if let Some((base, _)) = take_base(&mut toml) {
+                let base = Document::profile(&base).unwrap();
+                said_twice(base.toml.as_table(), toml.as_table(), profile.name, &mut found);
+            }
+        }
+        assert_eq!(found, Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_profile_is_its_base_but_for_what_it_says() {
+        let [base, line] = ["gen5-cxl", "gen5-cxl-line"].map(|name| Document::profile(name).unwrap());
+        let (base, line) = (base.to_string(), line.to_string());
+        let lines = |text: &'static str| [&base, &line].map(|whole| whole.contains(text));
+        assert_eq!(lines("\ndma_page_ns = 1100\n# [guess] From the doorbell's"), [true, false]);
+        assert_eq!(lines("less.\ndma_page_ns = 866\n# [guess] From the doorbell's"), [false, true]);
+        assert_eq!(lines("\n# [paper] PCIe generation: 5"), [true, true]);
+        assert_eq!([&base, &line].map(|whole| whole.starts_with("# gen5-cxl: ")), [true, false]);
+        assert!(line.starts_with("# gen5-cxl-line: ") && line.contains("understood as well.\n\n[link]\n"));
+        assert!(!line.contains("base ="));
     }
 }

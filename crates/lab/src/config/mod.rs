@@ -48,17 +48,10 @@ pub struct Profile {
     pub name: &'static str,
     /// What it is and where it comes from, in one line.
     pub origin: &'static str,
+    /// Every key of the configuration but those of `[workload]`; or `base`, the profile that it is but for
+    /// the keys that follow, each with its comment.
     text: &'static str,
-    /// The section `[flash.flat]`, the same behind every profile of a class.
-    flat: &'static str,
 }
-
-/// Class Low of the SAKER paper: what every profile takes with `flash.timing = "flat"` that is no class
-/// itself.
-const FLAT_LOW: &str = include_str!("../../profiles/flat-low.toml");
-
-/// What the classes of the SAKER paper have in common.
-const SAKER: &str = include_str!("../../profiles/saker.toml");
 
 /// Every embedded profile; the first is the default.
 pub const PROFILES: &[Profile] = &[
@@ -66,61 +59,51 @@ pub const PROFILES: &[Profile] = &[
         name: "cosmos-plus",
         origin: "Cosmos+ OpenSSD with BandSlim's firmware (ICPP'24), one synchronous host thread",
         text: include_str!("../../profiles/cosmos-plus.toml"),
-        flat: FLAT_LOW,
     },
     Profile {
         name: "nvmevirt-970pro",
         origin: "flash and link as NVMeVirt models a Samsung 970 PRO, the same firmware on top",
         text: include_str!("../../profiles/nvmevirt-970pro.toml"),
-        flat: FLAT_LOW,
     },
     Profile {
         name: "gen5-cxl",
         origin: "cosmos-plus behind PCIe Gen5, as BandSlim's CXL article (IEEE Micro) estimates it",
         text: include_str!("../../profiles/gen5-cxl.toml"),
-        flat: FLAT_LOW,
     },
     Profile {
         name: "gen5-cxl-line",
         origin: "gen5-cxl with the line rate of Gen5 (7.9 times Gen2) instead of the article's 6.4",
         text: include_str!("../../profiles/gen5-cxl-line.toml"),
-        flat: FLAT_LOW,
     },
     Profile {
         name: "gen5-cxl-300ns",
         origin: "gen5-cxl with CXL.mem stores of 300 ns and no set-up of DMA before them",
         text: include_str!("../../profiles/gen5-cxl-300ns.toml"),
-        flat: FLAT_LOW,
     },
     Profile {
         name: "kvvirt",
         origin: "the 128 GB drive of the Plus paper, flash times of its emulator, everything charged",
         text: include_str!("../../profiles/kvvirt.toml"),
-        flat: FLAT_LOW,
     },
     Profile {
         name: "kvvirt-published",
         origin: "kvvirt with those omissions of the published emulator that can be modelled, named in its head",
         text: include_str!("../../profiles/kvvirt-published.toml"),
-        flat: FLAT_LOW,
     },
     Profile {
         name: "saker-low",
         origin: "the emulated drive of the SAKER paper, class Low (after a Samsung 970 PRO): flat flash, a dispatcher and 4 I/O threads",
-        text: SAKER,
-        flat: FLAT_LOW,
+        text: include_str!("../../profiles/saker-low.toml"),
     },
     Profile {
         name: "saker-mid",
         origin: "the emulated drive of the SAKER paper, class Mid (after a Samsung 980 PRO): flat flash, a dispatcher and 4 I/O threads",
-        text: SAKER,
-        flat: include_str!("../../profiles/flat-mid.toml"),
+        text: include_str!("../../profiles/saker-mid.toml"),
     },
     Profile {
         name: "saker-high",
         origin: "the emulated drive of the SAKER paper, class High (after a Crucial T700): flat flash, a dispatcher and 4 I/O threads",
-        text: SAKER,
-        flat: include_str!("../../profiles/flat-high.toml"),
+        text: include_str!("../../profiles/saker-high.toml"),
     },
 ];
 
