@@ -3,14 +3,14 @@
 use clap::Args;
 use kvdrive_lab::config::{Config, Document};
 use kvdrive_lab::many::{run_sessions, sessions};
-use kvdrive_lab::report::{Report, compare as comparison};
+use kvdrive_lab::output::check_apart;
+use kvdrive_lab::report::{Report, compare as comparison, record};
 
 use crate::output;
 use crate::progress::Bars;
 use crate::settings::Settings;
 
-/// Options of `compare`: those of `run`, of which distribution, workload, dram, engine, media, packing and
-/// transfer take lists. A drive that is preconditioned (loaded and overwritten, as by `--scale`) is so once:
+/// Options of `compare`: those of `run`, of which [`LISTS`] take lists. A drive that is preconditioned (loaded and overwritten, as by `--scale`) is so once:
 /// the workloads follow each other on it.
 #[derive(Args)]
 pub struct Compare {
@@ -19,63 +19,86 @@ pub struct Compare {
     /// Writes the reports as a JSON array to a file, or to standard output (-) instead of the table
     #[arg(long, value_name = "FILE|-")]
     json: Option<String>,
+    /// Writes the reports as flat records, a JSON array that a data frame takes as it is; instead of the table
+    /// if to standard output (-)
+    #[arg(long, value_name = "FILE|-")]
+    records: Option<String>,
 }
 
 impl Compare {
     /// Runs all and prints.
     pub fn run(&self) -> anyhow::Result<()> {
-        let documents = self.documents()?;
-        output::check_json(self.json.as_ref())?;
+        let documents = documents(&self.settings)?;
+        let files = [&self.json, &self.records].map(Option::as_ref);
+        let to_output = files.iter().flatten().filter(|path| **path == "-").count();
+        anyhow::ensure!(to_output < 2, "--records: --json goes to standard output; give one of them a file");
+        let [json, records] = files.map(output::json_file);
+        check_apart(&[("--json", json), ("--records", records)])?;
+        files.into_iter().try_for_each(output::check_json)?;
         let reports = run_with_bars(&documents)?;
-        if self.json.as_deref() != Some("-") {
+        if to_output == 0 {
             output::print(&comparison(&reports));
+        }
+        if let Some(path) = &self.records {
+            output::write_json(path, &reports.iter().map(record).collect::<Vec<_>>())?;
         }
         match &self.json {
             Some(path) => output::write_json(path, &reports),
             None => Ok(()),
         }
     }
+}
 
-    fn documents(&self) -> anyhow::Result<Vec<Document>> {
-        let mut all = vec![self.settings.clone()];
-        for field in LISTS {
-            all = all.iter().flat_map(|settings| expand(settings, *field)).collect();
-        }
-        // The path is that of the one medium of several that has a file.
-        if all.iter().any(|settings| settings.media.as_deref() == Some("file")) {
-            for settings in all.iter_mut().filter(|settings| settings.media.as_deref() != Some("file")) {
-                let is_of_file =
-                    |set: &String| set.starts_with("media.path") || set.starts_with("media.sync");
-                settings.set.retain(|set| !is_of_file(set));
-                settings.set.extend(["media.path=".to_owned(), "media.sync=false".to_owned()]);
-            }
-        }
-        let mut documents: Vec<(Config, Document)> = Vec::with_capacity(all.len());
-        for settings in &all {
-            let document = settings.document_of_one_run()?;
-            let config = document.config()?;
-            // A workload with a distribution of its own is the same whatever distributions are asked for.
-            if documents.iter().all(|(known, _)| *known != config) {
-                documents.push((config, document));
-            }
-        }
-        self.settings.check_looked_at(documents.iter().map(|(config, _)| config))?;
-        Ok(documents.into_iter().map(|(_, document)| document).collect())
+/// Every combination of what `settings` has lists of.
+pub fn documents(settings: &Settings) -> anyhow::Result<Vec<Document>> {
+    let mut all = vec![settings.clone()];
+    for (_, field) in LISTS {
+        all = all.iter().flat_map(|settings| expand(settings, *field)).collect();
     }
+    // The path is that of the one medium of several that has a file.
+    if all.iter().any(|settings| settings.media.as_deref() == Some("file")) {
+        for settings in all.iter_mut().filter(|settings| settings.media.as_deref() != Some("file")) {
+            let is_of_file = |set: &String| set.starts_with("media.path") || set.starts_with("media.sync");
+            settings.set.retain(|set| !is_of_file(set));
+            settings.set.extend(["media.path=".to_owned(), "media.sync=false".to_owned()]);
+        }
+    }
+    let mut documents: Vec<(Config, Document)> = Vec::with_capacity(all.len());
+    for settings in &all {
+        let document = settings.document_of_one_run()?;
+        let config = document.config()?;
+        // A workload with a distribution of its own is the same whatever distributions are asked for.
+        if documents.iter().all(|(known, _)| *known != config) {
+            documents.push((config, document));
+        }
+    }
+    settings.check_looked_at(documents.iter().map(|(config, _)| config))?;
+    Ok(documents.into_iter().map(|(_, document)| document).collect())
 }
 
 type Field = fn(&mut Settings) -> &mut Option<String>;
 
 /// Options that take a list, the slowest changing first.
-const LISTS: &[Field] = &[
-    |s| &mut s.distribution,
-    |s| &mut s.workload,
-    |s| &mut s.dram,
-    |s| &mut s.engine,
-    |s| &mut s.media,
-    |s| &mut s.packing,
-    |s| &mut s.transfer,
+const LISTS: &[(&str, Field)] = &[
+    ("--distribution", |s| &mut s.distribution),
+    ("--workload", |s| &mut s.workload),
+    ("--dram", |s| &mut s.dram),
+    ("--engine", |s| &mut s.engine),
+    ("--media", |s| &mut s.media),
+    ("--packing", |s| &mut s.packing),
+    ("--transfer", |s| &mut s.transfer),
+    ("--seed", |s| &mut s.seed),
 ];
+
+/// What help says of lists.
+pub fn help_of_lists() -> String {
+    let options: Vec<_> = LISTS.iter().map(|(option, _)| *option).collect();
+    format!(
+        "These options take lists, as --transfer prp,piggyback: {}. Every combination is run; runs that differ in \
+         nothing but the seed are one row, with mean and spread.",
+        options.join(", ")
+    )
+}
 
 fn expand(settings: &Settings, field: Field) -> Vec<Settings> {
     let mut settings = settings.clone();

@@ -51,6 +51,7 @@ pub struct Crash {
 impl Crash {
     /// Runs it and prints the verdict; an error if a pair is lost.
     pub fn run(&self) -> anyhow::Result<()> {
+        self.settings.refuse_load("crash")?;
         let mut document = self.settings.document()?;
         for (key, given, default) in
             [("ops", self.settings.ops, DEFAULT_OPS), ("num", self.settings.num, DEFAULT_NUM)]

@@ -57,6 +57,7 @@ impl Explain {
     /// Refuses options of a run that one command on an idle drive has no use for.
     fn refuse_unlooked_at(&self, document: &Document) -> anyhow::Result<()> {
         let settings = &self.settings;
+        settings.refuse_load("explain")?;
         let options = [
             ("--workload", settings.workload.is_some()),
             ("--distribution", settings.distribution.is_some()),

@@ -7,7 +7,7 @@ use kvdrive_flash::faults::FAULTS;
 use kvdrive_flash::media::MEDIA;
 use kvdrive_flash::timing::TIMINGS;
 use kvdrive_lab::config::{DRAM_POINTS, PROFILES};
-use kvdrive_lab::workload::WORKLOADS;
+use kvdrive_lab::workload::{FORMATS, TRACE, WORKLOADS};
 use kvdrive_link::transfer::METHODS;
 
 use crate::output;
@@ -30,9 +30,10 @@ enum Kind {
     Media,
     Faults,
     Timings,
+    Traces,
 }
 
-const KINDS: [(Kind, &str); 9] = [
+const KINDS: [(Kind, &str); 10] = [
     (Kind::Profiles, "profiles"),
     (Kind::Workloads, "workloads"),
     (Kind::Transfers, "transfers"),
@@ -42,6 +43,7 @@ const KINDS: [(Kind, &str); 9] = [
     (Kind::Media, "media"),
     (Kind::Faults, "faults"),
     (Kind::Timings, "timings"),
+    (Kind::Traces, "traces"),
 ];
 
 impl List {
@@ -69,13 +71,14 @@ impl List {
 fn rows(kind: Kind) -> Vec<(&'static str, &'static str)> {
     match kind {
         Kind::Profiles => PROFILES.iter().map(|row| (row.name, row.origin)).collect(),
-        Kind::Workloads => WORKLOADS.iter().map(|row| (row.name, row.origin)).collect(),
+        Kind::Workloads => WORKLOADS.iter().chain([&TRACE]).map(|row| (row.name, row.origin)).collect(),
         Kind::Transfers => METHODS.iter().map(|row| (row.name, row.origin)).collect(),
         Kind::Packings => PACKINGS.iter().map(|row| (row.name, row.origin)).collect(),
         Kind::Engines => ENGINES.iter().map(|row| (row.name, row.origin)).collect(),
         Kind::Dram => DRAM_POINTS.iter().map(|row| (row.name, row.origin)).collect(),
         Kind::Faults => FAULTS.iter().map(|row| (row.name, row.origin)).collect(),
         Kind::Media => MEDIA.iter().map(|row| (row.name, row.origin)).collect(),
+        Kind::Traces => FORMATS.iter().map(|row| (row.name, row.origin)).collect(),
         Kind::Timings => TIMINGS.iter().map(|row| (row.name, row.origin)).collect(),
     }
 }

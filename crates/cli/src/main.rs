@@ -5,6 +5,7 @@
 
 mod batch;
 mod bench;
+mod check;
 mod claims;
 mod compare;
 mod crash;
@@ -19,9 +20,13 @@ mod report;
 mod run;
 mod serve;
 mod settings;
+mod shell;
 mod sweep;
 mod tour;
 mod tune;
+mod watch;
+
+use std::sync::LazyLock;
 
 use clap::{Parser, Subcommand};
 
@@ -31,12 +36,16 @@ use clap::{Parser, Subcommand};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// Version of the program, and revision of its source.
+static VERSION: LazyLock<String> =
+    LazyLock::new(|| format!("{} ({})", env!("CARGO_PKG_VERSION"), kvdrive_lab::REVISION));
+
 /// A key-value SSD in software.
 ///
 /// Without a command: the tour, one million stores of workload W(M) through each transfer method and each
 /// packing policy.
 #[derive(Parser)]
-#[command(name = "kvdrive", version, max_term_width = 100)]
+#[command(name = "kvdrive", version = VERSION.as_str(), max_term_width = 100)]
 struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
@@ -49,12 +58,18 @@ enum Command {
     /// Runs one workload on one drive and prints the report.
     Run(run::Run),
     /// Runs every combination of the given methods, policies and workloads and prints them side by side.
+    #[command(after_help = compare::help_of_lists())]
     Compare(compare::Compare),
     /// Cuts the power at events of a run and checks what comes back; exit status 1 if a pair is lost.
     ///
     /// Without --ops it does 2000 operations, without --num on 1000 pairs; a --config file, --set and --scale
     /// have their own.
     Crash(crash::Crash),
+    /// Reads an image from end to end and says what is whole, damaged and lost; exit status 1 if not all is
+    /// whole.
+    Check(check::Check),
+    /// Prints every pair of an image as a line of JSON; exit status 1 if not all is whole.
+    Dump(check::Dump),
     /// Shows every step of one command: time, room, bytes, purpose.
     Explain(explain::Explain),
     /// Says of every published claim whether it comes true here; exit status 1 if one regressed.
@@ -75,10 +90,15 @@ enum Command {
     Bench(bench::Bench),
     /// Finds the thresholds of the adaptive transfer method by exploratory runs.
     Tune(tune::Tune),
-    /// Lists what there is: profiles, workloads, transfers, packings, engines, DRAM points, media, timings, faults.
+    /// Lists what there is: profiles, workloads, transfers, packings, engines, DRAM points, media, timings, faults,
+    /// formats of traces.
     List(list::List),
     /// Prints a whole configuration as TOML, every number with its source.
     Config(settings::Settings),
+    /// Prints what completes commands and options in a shell.
+    Completions(shell::Completions),
+    /// Prints a page for man: kvdrive man run | man -l -
+    Man(shell::Man),
 }
 
 fn main() {
@@ -88,6 +108,10 @@ fn main() {
         Some(Command::Run(run)) => run.run(),
         Some(Command::Compare(compare)) => compare.run(),
         Some(Command::Crash(crash)) => crash.run(),
+        Some(Command::Check(check)) => check.run(),
+        Some(Command::Dump(dump)) => dump.run(),
+        Some(Command::Completions(completions)) => completions.run(),
+        Some(Command::Man(man)) => man.run(),
         Some(Command::Explain(explain)) => explain.run(),
         Some(Command::Claims(claims)) => claims.run(),
         Some(Command::Figure(figure)) => figure.run(),

@@ -39,8 +39,9 @@ impl Bars {
         let bar = &self.bars[index];
         if bar.length().is_none() {
             self.all.add(bar.clone());
-            bar.set_length(total);
         }
+        // Of a trace it is found out as it is read.
+        bar.set_length(total);
         bar.set_position(done);
         if done == total {
             bar.finish_and_clear();

@@ -4,13 +4,16 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use kvdrive_lab::output::check_apart;
-use kvdrive_lab::run::run_faulty;
-use kvdrive_lab::wall::{WallOptions, run_wall};
+use kvdrive_lab::report::{Verified, compare as comparison};
+use kvdrive_lab::run::run_watched;
+use kvdrive_lab::wall::{WallOptions, run_wall_watched};
 use kvdrive_sim::wall::Pace;
 
+use crate::compare::{documents, run_with_bars};
 use crate::output;
 use crate::progress::Bars;
 use crate::settings::{Settings, fault_rules};
+use crate::watch::{Looking, STOPPED};
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum PaceName {
@@ -23,6 +26,8 @@ enum PaceName {
 pub struct Run {
     #[command(flatten)]
     settings: Settings,
+    #[command(flatten)]
+    looking: Looking,
     /// Wall clock: `model` paces the drive by its model times, `off` lets it run as fast as the machine can
     /// [default: model]
     #[arg(long, value_name = "model|off")]
@@ -41,37 +46,78 @@ pub struct Run {
 impl Run {
     /// Runs it and prints.
     pub fn run(&self) -> anyhow::Result<()> {
+        if self.settings.seed.as_ref().is_some_and(|seeds| seeds.contains(',')) {
+            return self.run_seeds();
+        }
         let document = self.settings.document_of_run()?;
         let mut files: Vec<_> =
             self.settings.config.iter().map(|path| ("--config", Some(path.as_path()))).collect();
         files.push(("--faults", self.faults.as_deref()));
         files.push(("--record", self.record.as_deref()));
+        files.extend(self.looking.files());
         files.push(("--json", output::json_file(self.json.as_ref())));
         check_apart(&files)?;
         output::check_json(self.json.as_ref())?;
         let rules = fault_rules(self.faults.as_ref(), &document)?;
         let bars = Bars::new(&["running".to_owned()]);
         let progress = |done, total| bars.update(0, done, total);
-        let report = if document.config()?.run.clock == "wall" {
+        let set: Vec<_> =
+            document.user_settings().into_iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let of = [document.profile_name(), &set.join(" ")].join(" ");
+        let what = format!("kvdrive {}: {of}", kvdrive_lab::REVISION);
+        let looker = self.looking.begin(&what, self.json.as_deref())?;
+        let watch = looker.watch(&progress);
+        let ran = if document.config()?.run.clock == "wall" {
             anyhow::ensure!(self.faults.is_none(), "--faults: only in model time (--clock virtual)");
             let pace = match self.pace {
                 None | Some(PaceName::Model) => Pace::Model,
                 Some(PaceName::Off) => Pace::Off,
             };
-            run_wall(&document, &WallOptions { pace, record: self.record.as_deref() }, &progress)?
+            run_wall_watched(&document, &WallOptions { pace, record: self.record.as_deref() }, &watch)?
         } else {
             anyhow::ensure!(
                 self.record.is_none(),
                 "--record: only a wall-time run can be recorded (--clock wall)"
             );
             anyhow::ensure!(self.pace.is_none(), "--pace: only a wall-time run has one (--clock wall)");
-            run_faulty(&document, &rules, &progress)?
+            run_watched(&document, &rules, &watch)?
         };
+        looker.end(&ran)?;
+        let report = ran.report;
         if self.json.as_deref() != Some("-") {
             output::print(&report.to_string());
         }
+        if let Some(path) = &self.json {
+            output::write_json(path, &report)?;
+        }
+        if ran.is_stopped {
+            eprintln!("kvdrive: stopped; this was the report so far");
+            std::process::exit(STOPPED);
+        }
+        let is_whole = report.verified.as_ref().is_none_or(Verified::is_whole);
+        anyhow::ensure!(is_whole, "--verify: not everything came back as it was stored");
+        Ok(())
+    }
+
+    /// The same run with several seeds: mean and spread, and every report as JSON.
+    fn run_seeds(&self) -> anyhow::Result<()> {
+        let given = [
+            ("--faults", self.faults.is_some()),
+            ("--record", self.record.is_some()),
+            ("--pace", self.pace.is_some()),
+            ("--interval and --histogram", self.looking.is_asked_for()),
+        ];
+        if let Some((option, _)) = given.iter().find(|(_, given)| *given) {
+            anyhow::bail!("--seed: {option} are of one run; give one seed");
+        }
+        let documents = documents(&self.settings)?;
+        output::check_json(self.json.as_ref())?;
+        let reports = run_with_bars(&documents)?;
+        if self.json.as_deref() != Some("-") {
+            output::print(&comparison(&reports));
+        }
         match &self.json {
-            Some(path) => output::write_json(path, &report),
+            Some(path) => output::write_json(path, &reports),
             None => Ok(()),
         }
     }

@@ -10,16 +10,31 @@ use anyhow::Context;
 use clap::Args;
 use kvdrive_flash::faults::{Effect, Rule};
 use kvdrive_lab::config::{
-    Assigned, Config, ConfigError, DEFAULT_PROFILE, Document, Media, Scale, default_profile,
+    Assigned, Config, ConfigError, DEFAULT_PROFILE, Document, Media, Scale, default_profile, parse_count,
+    parse_span,
 };
 use kvdrive_lab::faults;
 use kvdrive_lab::input::read_text;
 use kvdrive_lab::output::shown;
 use kvdrive_lab::setup;
 
+/// Operations of a trace are as many as it has; this is more.
+const TRACE_OPS: u64 = 1 << 48;
+
 /// Reads a count. The message of the standard library says nothing of what would be right.
 pub fn count(text: &str) -> Result<u64, String> {
-    text.parse().map_err(|_| "allowed: a whole number from 0 on, in digits, as 1000000".to_owned())
+    parse_count(text).map_err(|_| "allowed: a whole number from 0 on, as 1000000 or 1M".to_owned())
+}
+
+/// Reads counts behind commas.
+fn seeds(text: &str) -> Result<String, String> {
+    let seeds = text.split(',').map(|seed| count(seed.trim()).map(|seed| seed.to_string()));
+    Ok(seeds.collect::<Result<Vec<_>, _>>()?.join(","))
+}
+
+/// Reads a span of time.
+pub fn span(text: &str) -> Result<u64, String> {
+    parse_span(text).map_err(|_| "allowed: a time with its unit, as 100ms or 10s".to_owned())
 }
 
 /// Reads a count that must not be nothing.
@@ -27,7 +42,7 @@ pub fn at_least_one(text: &str) -> Result<u64, String> {
     count(text)
         .ok()
         .filter(|count| *count > 0)
-        .ok_or_else(|| "allowed: a whole number from 1 on, in digits".to_owned())
+        .ok_or_else(|| "allowed: a whole number from 1 on, as 1000000 or 1M".to_owned())
 }
 
 /// The rules of a file, for the drive of `document`.
@@ -58,12 +73,31 @@ pub struct Settings {
     /// TOML file with keys that override the profile; may be repeated
     #[arg(long, value_name = "FILE")]
     pub config: Vec<PathBuf>,
-    /// Workload (`kvdrive list workloads`)
+    /// Workload (`kvdrive list workloads`), or trace:FILE, operations that were recorded (`kvdrive list
+    /// traces`)
     #[arg(long)]
     pub workload: Option<String>,
     /// Operations to run
     #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     pub ops: Option<u64>,
+    /// Operations that begin in a second whatever the drive does, as 100k/s; latency counts from when one was to
+    /// begin. As many as --depth are under way at once [default: a client begins its next operation when its
+    /// last one has ended]
+    #[arg(long, value_name = "N/s", allow_negative_numbers = true)]
+    pub rate: Option<String>,
+    /// With --rate: equally spaced (fixed), or at random (poisson) [default: fixed]. trace: operations of a trace
+    /// begin when they did
+    #[arg(long, value_name = "fixed|poisson|trace")]
+    pub arrivals: Option<String>,
+    /// Ends the run when so much of its clock has passed, as 10s or 100ms, or behind --ops
+    #[arg(long, value_name = "TIME", value_parser = span, allow_negative_numbers = true)]
+    pub duration: Option<u64>,
+    /// Holds every value that is read back against what was stored; exit status 1 if one differs
+    #[arg(long)]
+    pub verify: bool,
+    /// Stores nothing: reads and checks what an earlier run with the same options left in an image
+    #[arg(long, conflicts_with = "verify")]
+    pub verify_only: bool,
     /// Which keys `ycsb-` and `plus-` choose: uniform, zipfian or latest
     #[arg(long)]
     pub distribution: Option<String>,
@@ -104,9 +138,9 @@ pub struct Settings {
     /// Threads of the drive that run commands, behind a dispatcher that deals them out in turn
     #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     pub io_threads: Option<u64>,
-    /// Seed of every random stream
-    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
-    pub seed: Option<u64>,
+    /// Seed of every random stream; of run and compare several, as 1,2,3: tables have mean and spread
+    #[arg(long, value_name = "N", value_parser = seeds, allow_negative_numbers = true)]
+    pub seed: Option<String>,
     /// Clock: virtual or wall
     #[arg(long)]
     pub clock: Option<String>,
@@ -147,7 +181,11 @@ impl Settings {
     /// What was asked for beside profile, DRAM and scale.
     fn lay_over(&self, document: &mut Document, files: &[(String, String)]) -> Result<(), ConfigError> {
         for (name, text) in files {
-            document.merge_text(name, text)?;
+            document.merge_text(name, text).map_err(|error| match error.key.starts_with(name.as_str()) {
+                true => error,
+                // Of a key, and not of the syntax.
+                false => ConfigError { key: format!("{name}: {}", error.key), ..error },
+            })?;
         }
         let options = self.short_options().into_iter().filter_map(|(option, key, value)| {
             let value = value?;
@@ -203,6 +241,7 @@ impl Settings {
             &[
                 ("--value-size", "workload.value_size", self.value_size.is_some()),
                 ("--num", "workload.num", self.num.is_some()),
+                ("--arrivals", "workload.arrivals", self.arrivals.is_some()),
                 ("--distribution", "workload.distribution", self.distribution.is_some()),
             ],
         )
@@ -218,18 +257,75 @@ impl Settings {
         Ok(default_profile(document.engine()))
     }
 
+    /// Options that describe work, and whether they are given.
+    fn work(&self) -> [(&'static str, bool); 9] {
+        [
+            ("--workload", self.workload.is_some()),
+            ("--ops", self.ops.is_some()),
+            ("--distribution", self.distribution.is_some()),
+            ("--value-size", self.value_size.is_some()),
+            ("--num", self.num.is_some()),
+            ("--transfer", self.transfer.is_some()),
+            ("--depth", self.depth.is_some()),
+            ("--queues", self.queues.is_some()),
+            ("--clock", self.clock.is_some()),
+        ]
+    }
+
+    /// Options of load, and whether they are given.
+    fn load(&self) -> [(&'static str, bool); 5] {
+        [
+            ("--rate", self.rate.is_some()),
+            ("--arrivals", self.arrivals.is_some()),
+            ("--duration", self.duration.is_some()),
+            ("--verify", self.verify),
+            ("--verify-only", self.verify_only),
+        ]
+    }
+
+    /// Refuses what describes work, for a command whose work comes from elsewhere.
+    pub fn refuse_work(&self, command: &str, whence: &str) -> anyhow::Result<()> {
+        match self.work().into_iter().chain(self.load()).find(|(_, given)| *given) {
+            Some((option, _)) => anyhow::bail!("{option}: {command} does not look at it; {whence}"),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses options of load, for a command that does one operation behind the other.
+    pub fn refuse_load(&self, command: &str) -> anyhow::Result<()> {
+        match self.load().into_iter().find(|(_, given)| *given) {
+            Some((option, _)) => anyhow::bail!("{option}: {command} does not look at it; kvdrive run does"),
+            None => Ok(()),
+        }
+    }
+
     /// The options that stand for a key each, as they were given.
-    fn short_options(&self) -> [(&'static str, &'static str, Option<String>); 15] {
+    fn short_options(&self) -> [(&'static str, &'static str, Option<String>); 21] {
         let number = |value: Option<u64>| value.map(|value| value.to_string());
+        let trace = self.workload.as_deref().and_then(|workload| workload.strip_prefix("trace:"));
+        // All of a trace, unless somebody says how many.
+        let sets_ops = self.set.iter().any(|set| set.trim_start().starts_with("workload.ops"));
+        let whole_trace = (trace.is_some() && self.ops.is_none() && !sets_ops).then(|| TRACE_OPS.to_string());
+        let verify = match (self.verify, self.verify_only) {
+            (true, _) => Some("values"),
+            (_, true) => Some("only"),
+            _ => None,
+        };
         let nand = self.nand.as_deref().map(|value| match value {
             "on" => "true".to_owned(),
             "off" => "false".to_owned(),
             other => other.to_owned(),
         });
         [
-            ("--workload", "workload.name", self.workload.clone()),
+            ("--workload", "workload.name", trace.map(|_| "trace".to_owned()).or(self.workload.clone())),
+            ("--workload", "workload.trace", trace.map(str::to_owned)),
+            ("--ops", "workload.ops", whole_trace),
             ("--distribution", "workload.distribution", self.distribution.clone()),
             ("--ops", "workload.ops", number(self.ops)),
+            ("--rate", "workload.rate_per_s", self.rate.clone()),
+            ("--arrivals", "workload.arrivals", self.arrivals.clone()),
+            ("--duration", "workload.duration_ns", number(self.duration)),
+            ("--verify", "workload.verify", verify.map(str::to_owned)),
             ("--value-size", "workload.value_size", self.value_size.clone()),
             ("--num", "workload.num", number(self.num)),
             ("--transfer", "host.transfer", self.transfer.clone()),
@@ -240,7 +336,7 @@ impl Settings {
             ("--depth", "host.depth", number(self.depth)),
             ("--queues", "host.queues", number(self.queues)),
             ("--io-threads", "controller.io_threads", number(self.io_threads)),
-            ("--seed", "run.seed", number(self.seed)),
+            ("--seed", "run.seed", self.seed.clone()),
             ("--clock", "run.clock", self.clock.clone()),
         ]
     }
@@ -331,7 +427,7 @@ mod tests {
 
     #[test]
     fn settings_that_contradict_each_other_are_refused_with_both_named() {
-        let seed = Settings { seed: Some(2), ..with_sets(&["run.seed=3"]) };
+        let seed = Settings { seed: Some("2".into()), ..with_sets(&["run.seed=3"]) };
         let size = Settings { value_size: Some("4KiB".into()), ..with_sets(&["workload.value_size=4095"]) };
         let size = Settings { workload: Some("w-a".into()), ..size };
         let dram = Settings { dram: Some("total-128".into()), ..with_sets(&["hash.dram_bytes=1MiB"]) };

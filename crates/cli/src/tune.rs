@@ -36,6 +36,7 @@ impl Tune {
             "--tolerance: {}; allowed: 0 or more",
             self.tolerance
         );
+        self.settings.refuse_load("tune")?;
         let document = self.settings.document()?;
         let runs = kvdrive_lab::tune::configs(&document)?;
         self.settings.check_looked_at(&runs)?;

@@ -9,6 +9,7 @@ pub mod explain;
 pub mod faults;
 pub mod figure;
 pub mod html;
+pub mod image;
 pub mod input;
 pub mod many;
 pub mod output;

@@ -116,6 +116,8 @@ fn without_measured(mut config: Config) -> Config {
     let workload = &mut config.workload;
     workload.name.clear();
     workload.distribution.clear();
+    workload.arrivals.clear();
+    (workload.rate_per_s, workload.duration_ns) = (0, 0);
     (workload.ops, workload.scramble, workload.zipf_theta, workload.scan_length_max) = (0, false, 0.0, 0);
     config
 }

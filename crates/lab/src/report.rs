@@ -11,6 +11,7 @@ mod text;
 
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
+use serde_json::Value;
 
 pub use compare::compare;
 pub use table::grouped;
@@ -165,6 +166,9 @@ pub struct Report {
     /// Rules by which the drive failed, in their order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<Fault>,
+    /// What came of checking the values that were read back, where that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verified: Option<Verified>,
     /// What loading the drive took, if the workload begins with pairs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub precondition: Option<Precondition>,
@@ -190,6 +194,28 @@ pub struct Precondition {
     /// What the engine counted.
     #[serde(skip_serializing_if = "Named::is_empty")]
     pub engine: Named<u64>,
+}
+
+/// Values read back, held against what was stored.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Verified {
+    /// Reads that were judged.
+    pub checked: u64,
+    /// Those that brought a value that was not stored.
+    pub wrong: u64,
+    /// Those that found nothing where something was stored.
+    pub missing: u64,
+    /// Reads that were answered with an error: nothing is known of them. They are among the errors, too.
+    pub unread: u64,
+    /// Reads of what the drive brought along from an earlier life, which nobody can judge.
+    pub unknown: u64,
+}
+
+impl Verified {
+    /// Whether everything that was looked at is as it was stored.
+    pub fn is_whole(&self) -> bool {
+        self.wrong == 0 && self.missing == 0 && self.unread == 0
+    }
 }
 
 /// What became of one rule by which the drive fails.
@@ -272,10 +298,14 @@ pub struct Latency {
     pub mean: f64,
     /// Median.
     pub p50: u64,
+    /// 95th percentile.
+    pub p95: u64,
     /// 99th percentile.
     pub p99: u64,
     /// 99.9th percentile.
     pub p999: u64,
+    /// 99.99th percentile.
+    pub p9999: u64,
     /// Largest.
     pub max: u64,
 }
@@ -402,6 +432,33 @@ impl Report {
             Some(serde_json::Value::String(text)) => text.clone(),
             Some(value) => value.to_string(),
             None => String::new(),
+        }
+    }
+}
+
+/// A report as one flat record, for a data frame: what lies in something is named with dots, as
+/// `latency_ns.store.p99`; of a list, its parts behind each other.
+pub fn record(report: &Report) -> serde_json::Map<String, Value> {
+    let mut record = serde_json::Map::new();
+    flatten(serde_json::to_value(report).expect("a report is JSON"), "", &mut record);
+    record
+}
+
+fn flatten(value: Value, path: &str, record: &mut serde_json::Map<String, Value>) {
+    match value {
+        Value::Object(map) => {
+            for (name, value) in map {
+                let path = if path.is_empty() { name } else { format!("{path}.{name}") };
+                flatten(value, &path, record);
+            }
+        }
+        Value::Array(parts) => {
+            let text = |part: &Value| part.as_str().map_or_else(|| part.to_string(), str::to_owned);
+            let parts: Vec<_> = parts.iter().map(text).collect();
+            record.insert(path.to_owned(), parts.join("; ").into());
+        }
+        value => {
+            record.insert(path.to_owned(), value);
         }
     }
 }

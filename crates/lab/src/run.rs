@@ -13,28 +13,41 @@
 //! often as it asks, or they are put into the drive in no time (`workload.timed_load`); what that took is in
 //! the report, too.
 
+mod arrivals;
+mod histogram_log;
+mod intervals;
 mod outcome;
 mod seen;
+mod verify;
+mod watch;
 
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use kvdrive_content::{Pattern, Piece, Region};
 use kvdrive_device::{Counters, Drive};
 use kvdrive_engines::KNOWN_AHEAD;
 use kvdrive_flash::faults::{FaultCount, Rule};
-use kvdrive_host::modelled::{Driver, Host};
+use kvdrive_host::modelled::{Driver, Host, Pair};
 use kvdrive_link::{Link, LocalMemory, Traffic};
 use kvdrive_sim::wall::Stopwatch;
-use kvdrive_sim::{Ns, Resource, Sim, TaskCell, WaitQueue};
+use kvdrive_sim::{Histogram, Ns, Resource, Sim, TaskCell, WaitQueue};
 use kvdrive_spec::{Key, Status};
 
 use crate::config::{Config, Document};
-use crate::report::Report;
+use crate::report::{self, Report, grouped};
 use crate::setup;
 use crate::workload::{self, Op, ValueSpec, Workload, WorkloadParams};
+use arrivals::Arrivals;
+pub use histogram_log::HistogramLog;
+pub use intervals::Interval;
+use intervals::Slices;
 pub(crate) use seen::{DELETE, EXIST, KINDS, LIST, NEXT, RETRIEVE, SEEK, STORE, Seen};
+use verify::{ReadBack, Reading, Verifier, Writing};
+pub use watch::{OnInterval, Watch};
 
 /// Operations between two calls of a progress hook.
 const PROGRESS_STEP: u64 = 8192;
@@ -50,14 +63,29 @@ pub fn run(document: &Document, progress: Progress<'_>) -> anyhow::Result<Report
 /// As [`run`], with rules by which the drive fails. They hold from the first measured operation on: what a
 /// workload begins with is loaded without them.
 pub fn run_faulty(document: &Document, rules: &[Rule], progress: Progress<'_>) -> anyhow::Result<Report> {
-    let (mut reports, _) = run_all(std::slice::from_ref(document), rules, progress)?;
-    Ok(reports.pop().expect("a report for the run"))
+    run_watched(document, rules, &Watch::progress(progress)).map(|ran| ran.report)
+}
+
+/// A run that has ended.
+pub struct Ran {
+    /// Its report.
+    pub report: Report,
+    /// Latencies of its operations by kind, in ns; of those kinds that occurred.
+    pub latencies: Vec<(&'static str, Histogram)>,
+    /// Whether somebody had it stop.
+    pub is_stopped: bool,
+}
+
+/// As [`run_faulty`], with somebody who looks on and may end it.
+pub fn run_watched(document: &Document, rules: &[Rule], watch: &Watch<'_>) -> anyhow::Result<Ran> {
+    let (mut ran, _) = run_all(std::slice::from_ref(document), rules, watch)?;
+    Ok(ran.pop().expect("a report for the run"))
 }
 
 /// As [`run`], and says how many events of the simulation it took, from power-on to the end.
 pub fn run_counted(document: &Document, progress: Progress<'_>) -> anyhow::Result<(Report, u64)> {
-    let (mut reports, events) = run_all(std::slice::from_ref(document), &[], progress)?;
-    Ok((reports.pop().expect("a report for the run"), events))
+    let (mut ran, events) = run_all(std::slice::from_ref(document), &[], &Watch::progress(progress))?;
+    Ok((ran.pop().expect("a report for the run").report, events))
 }
 
 /// Runs what `documents` describe, behind each other on one drive. It is loaded as the first of them says.
@@ -65,14 +93,11 @@ pub fn run_counted(document: &Document, progress: Progress<'_>) -> anyhow::Resul
 /// # Errors
 /// Two of them describe different drives or hosts, or a run fails.
 pub fn run_session(documents: &[Document], progress: Progress<'_>) -> anyhow::Result<Vec<Report>> {
-    run_all(documents, &[], progress).map(|(reports, _)| reports)
+    let (ran, _) = run_all(documents, &[], &Watch::progress(progress))?;
+    Ok(ran.into_iter().map(|ran| ran.report).collect())
 }
 
-fn run_all(
-    documents: &[Document],
-    rules: &[Rule],
-    progress: Progress<'_>,
-) -> anyhow::Result<(Vec<Report>, u64)> {
+fn run_all(documents: &[Document], rules: &[Rule], watch: &Watch<'_>) -> anyhow::Result<(Vec<Ran>, u64)> {
     let configs = documents.iter().map(Document::config).collect::<Result<Vec<_>, _>>()?;
     for config in &configs[1..] {
         let same = Config { workload: configs[0].workload.clone(), ..config.clone() } == configs[0];
@@ -80,16 +105,18 @@ fn run_all(
     }
     let stopwatch = Stopwatch::start();
     let bench = Bench::new(&configs[0])?;
-    let outcomes = bench.sim.block_on(|| bench.measure(&configs, rules, progress))?;
-    let mut reports = Vec::with_capacity(outcomes.len());
+    let outcomes = bench.sim.block_on(|| bench.measure(&configs, rules, watch))?;
+    let mut all = Vec::with_capacity(outcomes.len());
     for ((outcome, document), config) in outcomes.into_iter().zip(documents).zip(&configs) {
-        reports.push(outcome.into_report(document, config)?);
+        let latencies = outcome.seen.latencies();
+        let report = outcome.into_report(document, config)?;
+        all.push(Ran { report, latencies, is_stopped: watch.is_stopped() });
     }
     // Of the whole session: who runs several things at once cannot say which took the machine's time.
-    reports.iter_mut().for_each(|report| report.time.wall_s = stopwatch.seconds() / documents.len() as f64);
+    all.iter_mut().for_each(|ran| ran.report.time.wall_s = stopwatch.seconds() / documents.len() as f64);
     let events = bench.sim.events();
     bench.sim.clear();
-    Ok((reports, events))
+    Ok((all, events))
 }
 
 /// Operations of a run, those that load included.
@@ -97,6 +124,10 @@ fn run_all(
 /// # Errors
 /// The workload cannot be built.
 pub fn operations(config: &Config) -> anyhow::Result<u64> {
+    if config.workload.name == workload::TRACE.name {
+        // How many a trace has nobody knows before its end.
+        return Ok(config.workload.ops);
+    }
     let workload = workload::build(&config.workload, config.run.seed).map_err(anyhow::Error::msg)?;
     Ok(workload.preload() + config.workload.ops)
 }
@@ -108,8 +139,20 @@ struct Stream {
     think_ns: Ns,
     drive: Rc<Drive>,
     workload: TaskCell<Box<dyn Workload>>,
-    /// Operations that were drawn.
-    drawn: TaskCell<VecDeque<Op>>,
+    /// Operations that were drawn, each with the moment it is to begin if it does not wait for others.
+    drawn: TaskCell<VecDeque<(Op, Option<Ns>)>>,
+    /// When operations are to begin, and when the measured ones began; none begins at `until` or later.
+    arrivals: TaskCell<Option<Arrivals>>,
+    start: Cell<Ns>,
+    until: Cell<Ns>,
+    /// Operations begin when a trace says.
+    at_recorded_times: Cell<bool>,
+    is_over: Cell<bool>,
+    stop: Arc<AtomicBool>,
+    /// What the workload could not go on for.
+    failure: TaskCell<Option<String>>,
+    /// Where values are checked.
+    verifier: Option<Rc<TaskCell<Verifier>>>,
     /// Pairs that are loaded already, and where loading ends.
     loaded: Cell<u64>,
     load_end: Cell<u64>,
@@ -140,6 +183,8 @@ pub(crate) struct Outcome {
     pub drained: Snapshot,
     pub notes: Vec<String>,
     pub loading: Option<Loading>,
+    /// What came of checking values, and the first that was wrong.
+    pub verified: Option<(report::Verified, Option<String>)>,
 }
 
 /// What it took to load a drive and to overwrite its pairs.
@@ -183,13 +228,10 @@ impl Bench {
         Ok(Bench { sim, link, memory, core })
     }
 
-    fn measure(
-        &self,
-        configs: &[Config],
-        rules: &[Rule],
-        progress: Progress<'_>,
-    ) -> anyhow::Result<Vec<Outcome>> {
-        let config = &configs[0];
+    fn measure(&self, configs: &[Config], rules: &[Rule], watch: &Watch<'_>) -> anyhow::Result<Vec<Outcome>> {
+        let (config, progress) = (&configs[0], watch.progress);
+        let has_past = config.media.has_file() && std::fs::exists(&config.media.path).unwrap_or(true);
+        let verifier = Rc::new(TaskCell::new(Verifier::new(has_past)));
         let drive = Rc::new(Drive::power_on(&self.sim, &self.link, &setup::drive(config), None)?);
         let host = Host::connect(
             self.link.clone(),
@@ -206,9 +248,22 @@ impl Bench {
             if let Some(before) = &before {
                 follow(&mut params, before);
             }
-            let stream = self.stream(config, &drive, &params, config.run.seed + index as u64)?;
-            let mut notes = stream.workload.borrow().notes().to_vec();
-            let tell = |now| progress(done + now, total);
+            let mut ops = config.workload.ops;
+            let mut source =
+                workload::open(&params, config.run.seed + index as u64).map_err(anyhow::Error::msg)?;
+            if params.verify == "only" {
+                let read_back = ReadBack::of(source, ops, config.host.depth, &mut verifier.borrow_mut());
+                let read_back = read_back.map_err(anyhow::Error::msg)?;
+                ops = read_back.keys();
+                source = Box::new(read_back);
+            }
+            let checks = (params.verify != "off").then(|| verifier.clone());
+            let stream = self.stream(config, &drive, source, checks, watch);
+            let mut notes = Vec::new();
+            let tell = |now| match stream.workload.borrow().read_share().filter(|share| *share > 0.0) {
+                Some(share) => progress(done + now, total.min(done + (now as f64 / share) as u64)),
+                None => progress(done + now, total),
+            };
             match &before {
                 None => {
                     loading = self.load(&stream, config, &drivers, &tell)?;
@@ -219,10 +274,21 @@ impl Bench {
                 }
             }
             let began = self.snapshot(&drive);
-            stream.left.set(config.workload.ops);
+            stream.begin(config, ops, began.at);
+            let slices = self.cut_into_slices(&stream, watch, &began);
+            let loaded = stream.done.get();
             stream.run_tasks(config, &drivers, &tell);
             let ended = self.snapshot(&drive);
+            if let Some(slices) = slices {
+                slices.borrow_mut().end(ended.clone(), &mut stream.seen.borrow_mut());
+            }
             done += stream.done.get();
+            if let Some(failure) = stream.failure.take() {
+                anyhow::bail!(failure);
+            }
+            // A trace has some to add as it is read.
+            notes.splice(0..0, stream.workload.borrow().notes().iter().cloned());
+            notes.extend(stream.notes_at_end(&config.workload, ops, stream.done.get() - loaded));
             drive.drain();
             if let Some(failure) = drive.write_failure() {
                 return Err(failure.into());
@@ -230,27 +296,63 @@ impl Bench {
             params.num += stream.workload.borrow().inserted();
             before = Some(params);
             let (seen, drained) = (stream.seen.take(), self.snapshot(&drive));
-            outcomes.push(Outcome { seen, began, ended, drained, notes, loading: loading.clone() });
+            let verified = stream.verifier.as_ref().map(|verifier| verifier.borrow_mut().take());
+            let loading = loading.clone();
+            outcomes.push(Outcome { seen, began, ended, drained, notes, loading, verified });
         }
         progress(total, total);
         Ok(outcomes)
+    }
+
+    /// Has the run that begins told in intervals, if anybody wants to hear of them. Its last one ends with it.
+    fn cut_into_slices(
+        &self,
+        stream: &Rc<Stream>,
+        watch: &Watch<'_>,
+        began: &Snapshot,
+    ) -> Option<Rc<TaskCell<Slices>>> {
+        let (length_ns, tell) = watch.intervals.clone()?;
+        stream.seen.borrow_mut().recent = Some(Box::default());
+        let slices = Rc::new(TaskCell::new(Slices::new(length_ns, tell, began.clone())));
+        let (sim, link, core) = (self.sim.clone(), self.link.clone(), self.core.clone());
+        let (stream, cut) = (stream.clone(), slices.clone());
+        self.sim.spawn(move || {
+            loop {
+                let end = cut.borrow().next_end();
+                sim.sleep_until(end);
+                if stream.is_over.get() {
+                    return;
+                }
+                let now = Snapshot::of(&sim, &link, &stream.drive, Some(&core));
+                cut.borrow_mut().end(now, &mut stream.seen.borrow_mut());
+            }
+        });
+        Some(slices)
     }
 
     fn stream(
         &self,
         config: &Config,
         drive: &Rc<Drive>,
-        params: &WorkloadParams,
-        seed: u64,
-    ) -> anyhow::Result<Rc<Stream>> {
-        let source = workload::build(params, seed).map_err(anyhow::Error::msg)?;
-        Ok(Rc::new(Stream {
+        source: Box<dyn Workload>,
+        verifier: Option<Rc<TaskCell<Verifier>>>,
+        watch: &Watch<'_>,
+    ) -> Rc<Stream> {
+        Rc::new(Stream {
             sim: self.sim.clone(),
             core: self.core.clone(),
             think_ns: config.host.think_ns,
             drive: drive.clone(),
             workload: TaskCell::new(source),
             drawn: TaskCell::default(),
+            arrivals: TaskCell::default(),
+            start: Cell::new(0),
+            until: Cell::new(Ns::MAX),
+            at_recorded_times: Cell::new(false),
+            is_over: Cell::new(false),
+            stop: watch.stop.clone(),
+            failure: TaskCell::default(),
+            verifier,
             loaded: Cell::new(0),
             load_end: Cell::new(0),
             left: Cell::new(0),
@@ -260,7 +362,7 @@ impl Bench {
             seen: TaskCell::default(),
             running: Cell::new(0),
             news: WaitQueue::new(&self.sim),
-        }))
+        })
     }
 
     /// Loads the pairs that the workload begins with.
@@ -291,6 +393,8 @@ impl Bench {
             let (name, done) = (&config.workload.name, stream.done.get());
             anyhow::bail!("workload.name = {name:?}: loading, {done} of {stores} stores done: {error}");
         }
+        let done = stream.done.get();
+        anyhow::ensure!(done == stores, "stopped while loading, with {done} of {stores} stores done");
         // What the load left in buffers is not the run's to program.
         stream.drive.drain();
         let ended = self.snapshot(&stream.drive);
@@ -333,30 +437,87 @@ impl Snapshot {
 impl Stream {
     /// The next operation: a store of the next pair while there is one to be loaded. Nothing more is loaded
     /// behind an error.
-    fn next(&self) -> Option<Op> {
+    fn next(&self) -> Option<(Op, Option<Ns>)> {
+        if self.stop.load(Ordering::Relaxed) {
+            return None;
+        }
         if self.seen.borrow().errors == 0
             && let Some((key, value)) = self.next_to_load()
         {
-            return Some(Op::Store { key, value });
+            return Some((Op::Store { key, value }, None));
         }
-        if self.full.get() {
+        if self.full.get() || self.sim.now() >= self.until.get() {
             return None;
         }
         let mut drawn = self.drawn.borrow_mut();
         if drawn.is_empty() {
             self.draw(&mut drawn);
         }
+        // Who is late does not wait; who is too late does not begin.
+        let (_, at) = drawn.front()?;
+        if at.is_some_and(|at| at >= self.until.get()) {
+            return None;
+        }
         drawn.pop_front()
     }
 
-    /// Draws the next operations and tells the drive of them. One at a time where the drive may be full
-    /// before them: they have not been drawn then.
-    fn draw(&self, drawn: &mut VecDeque<Op>) {
-        let count = self.left.get().min(if self.until_full { 1 } else { KNOWN_AHEAD as u64 });
+    /// Draws the next operations and tells the drive of them. One at a time where the run may end before them:
+    /// they have not been drawn then.
+    fn draw(&self, drawn: &mut VecDeque<(Op, Option<Ns>)>) {
+        let may_end = self.until_full || self.until.get() < Ns::MAX;
+        let count = self.left.get().min(if may_end { 1 } else { KNOWN_AHEAD as u64 });
         self.left.set(self.left.get() - count);
-        let mut workload = self.workload.borrow_mut();
-        drawn.extend((0..count).map(|_| workload.next()));
-        self.drive.expect(&mut drawn.iter().map(Op::key));
+        let (mut workload, mut arrivals) = (self.workload.borrow_mut(), self.arrivals.borrow_mut());
+        for _ in 0..count {
+            match workload.draw() {
+                Ok(Some((op, recorded))) => {
+                    let at = match &mut *arrivals {
+                        Some(arrivals) => Some(arrivals.next()),
+                        None => recorded.filter(|_| self.at_recorded_times.get()),
+                    };
+                    let at = at.map(|at| self.start.get().saturating_add(at));
+                    drawn.push_back((op, at));
+                }
+                Ok(None) => {
+                    self.left.set(0);
+                    break;
+                }
+                Err(problem) => {
+                    self.left.set(0);
+                    self.failure.borrow_mut().get_or_insert(problem);
+                    break;
+                }
+            }
+        }
+        self.drive.expect(&mut drawn.iter().map(|(op, _)| op.key()));
+    }
+
+    /// From now on operations are measured.
+    fn begin(&self, config: &Config, ops: u64, now: Ns) {
+        let params = &config.workload;
+        self.left.set(ops);
+        self.start.set(now);
+        self.at_recorded_times.set(params.arrivals == "trace");
+        *self.arrivals.borrow_mut() = Arrivals::of(params, config.run.seed);
+        if params.duration_ns > 0 {
+            self.until.set(now.saturating_add(params.duration_ns));
+        }
+    }
+
+    /// What there is to say of how operations began and why they ended, `done` of `ops` being done.
+    fn notes_at_end(&self, params: &WorkloadParams, ops: u64, done: u64) -> Vec<String> {
+        let mut notes = Vec::new();
+        if params.rate_per_s > 0 {
+            let how = if params.arrivals == "poisson" { "at random" } else { "equally spaced" };
+            notes.push(format!(
+                "operations began at {}/s, {how}; latency counts from when one was to begin",
+                grouped(params.rate_per_s)
+            ));
+        }
+        let (is_stopped, is_timed) = (self.stop.load(Ordering::Relaxed), params.duration_ns > 0);
+        let is_out_of_time = self.sim.now() >= self.until.get() || self.left.get() > 0;
+        notes.extend(note_of_end(is_stopped, is_timed && !self.full.get(), is_out_of_time, done, ops));
+        notes
     }
 
     fn next_to_load(&self) -> Option<(Key, ValueSpec)> {
@@ -379,7 +540,13 @@ impl Stream {
     fn load_at_once(&self, tell: &dyn Fn(u64)) {
         let mut pairs = std::iter::from_fn(|| {
             let (key, value) = self.next_to_load()?;
+            if self.stop.load(Ordering::Relaxed) {
+                return None;
+            }
             self.seen.borrow_mut().stored_bytes += u64::from(value.bytes);
+            if let Some(verifier) = &self.verifier {
+                verifier.borrow_mut().settle(key, Some(value));
+            }
             if self.note_done() {
                 tell(self.done.get());
             }
@@ -392,8 +559,10 @@ impl Stream {
 
     /// Does all operations: one task in the place of its caller, several as tasks of their own.
     fn run_tasks(self: &Rc<Self>, config: &Config, drivers: &[Rc<Driver>], tell: &dyn Fn(u64)) {
+        self.is_over.set(false);
         if config.host.depth == 1 {
-            return self.application(&drivers[0], tell);
+            self.application(&drivers[0], tell);
+            return self.is_over.set(true);
         }
         for driver in setup::driver_of_each_task(config) {
             let (stream, driver) = (self.clone(), drivers[driver].clone());
@@ -408,13 +577,18 @@ impl Stream {
             self.news.wait();
             tell(self.done.get());
         }
+        self.is_over.set(true);
     }
 
     fn application(&self, driver: &Driver, tell: &dyn Fn(u64)) {
         let mut buffer = Region::new();
-        while let Some(op) = self.next() {
+        while let Some((op, mut at)) = self.next() {
+            if let Some(at) = at {
+                self.sim.sleep_until(at);
+            }
             for step in op.steps() {
-                self.perform(driver, &step, &mut buffer);
+                let began = at.take().unwrap_or_else(|| self.sim.now());
+                self.perform(driver, &step, began, &mut buffer);
             }
             if self.note_done() {
                 tell(self.done.get());
@@ -425,9 +599,11 @@ impl Stream {
         }
     }
 
-    fn perform(&self, driver: &Driver, op: &Op, buffer: &mut Region) {
+    /// Does one step, which was to begin at `began`.
+    fn perform(&self, driver: &Driver, op: &Op, began: Ns, buffer: &mut Region) {
         let seen = &self.seen;
-        let began = self.sim.now();
+        let writing = self.begin_write(op);
+        let reading = self.begin_read(op);
         let (kind, result) = match *op {
             Op::Store { key, value } => {
                 let result = driver.store(key, content(&key, &value));
@@ -441,6 +617,7 @@ impl Stream {
                 if let Ok(bytes) = result {
                     seen.borrow_mut().read_bytes[RETRIEVE] += u64::from(bytes);
                 }
+                self.check(reading, &key, result, buffer);
                 (RETRIEVE, result.map(|_| ()))
             }
             Op::Delete { key } => (DELETE, driver.delete(key)),
@@ -448,9 +625,14 @@ impl Stream {
             Op::List { key, host_buffer_bytes } => {
                 (LIST, driver.list(Some(key), host_buffer_bytes).map(|_| ()))
             }
-            Op::Seek { key, nexts } => return self.scan(driver, key, nexts, buffer),
+            Op::Seek { key, nexts } => {
+                self.scan(driver, key, nexts, began, reading, buffer);
+                return self.end_read(reading);
+            }
             Op::Modify { .. } => unreachable!("it has steps"),
         };
+        self.end_write(op, writing, result);
+        self.end_read(reading);
         if self.until_full
             && result == Err(Status::CAPACITY_EXCEEDED)
             && self.load_end.get() <= self.loaded.get()
@@ -461,13 +643,21 @@ impl Stream {
         seen.borrow_mut().note(kind, &op.key(), self.sim.now() - began, result);
     }
 
-    fn scan(&self, driver: &Driver, from: Key, nexts: u32, buffer: &mut Region) {
+    fn scan(
+        &self,
+        driver: &Driver,
+        from: Key,
+        nexts: u32,
+        began: Ns,
+        reading: Option<Reading>,
+        buffer: &mut Region,
+    ) {
         let seen = &self.seen;
-        let began = self.sim.now();
         let opened = driver.seek(Some(from), buffer);
         seen.borrow_mut().note(SEEK, &from, self.sim.now() - began, opened.map(|_| ()));
         let Ok((iterator, mut pair)) = opened else { return };
         seen.borrow_mut().note_pair(SEEK, pair);
+        self.check_pair(reading, pair, buffer);
         let mut refused = false;
         for _ in 0..nexts {
             if pair.is_none() {
@@ -482,6 +672,7 @@ impl Stream {
             };
             pair = next;
             seen.borrow_mut().note_pair(NEXT, pair);
+            self.check_pair(reading, pair, buffer);
         }
         // Whatever became of it: the drive has few iterators. Of one scan, one error is enough.
         let closed = driver.close(iterator);
@@ -489,6 +680,71 @@ impl Stream {
             && !refused
         {
             seen.borrow_mut().note_error(SEEK, &from, &status);
+        }
+    }
+}
+
+/// What there is to say where a run of so many operations did not end behind the last of them, or where it did
+/// although its time was not over.
+pub(crate) fn note_of_end(
+    is_stopped: bool,
+    is_timed: bool,
+    is_out_of_time: bool,
+    done: u64,
+    ops: u64,
+) -> Option<String> {
+    let of_all = format!("{} of {} operations", grouped(done), grouped(ops));
+    match (is_stopped, is_timed, is_out_of_time) {
+        (true, ..) => Some(format!("stopped from outside with {of_all} done: this is the report so far")),
+        (false, true, true) => Some(format!("ended at workload.duration_ns with {of_all} done")),
+        (false, true, false) => {
+            Some("ended before workload.duration_ns: workload.ops has no more".to_owned())
+        }
+        (false, false, _) => None,
+    }
+}
+
+/// Values that are read back, held against what was stored, where that is asked for.
+impl Stream {
+    fn begin_write(&self, op: &Op) -> Option<Writing> {
+        let verifier = self.verifier.as_ref()?;
+        match *op {
+            Op::Store { key, value } => Some(verifier.borrow_mut().begin_write(key, Some(value))),
+            Op::Delete { key } => Some(verifier.borrow_mut().begin_write(key, None)),
+            _ => None,
+        }
+    }
+
+    fn end_write(&self, op: &Op, writing: Option<Writing>, result: Result<(), Status>) {
+        if let Some((verifier, writing)) = self.verifier.as_ref().zip(writing) {
+            verifier.borrow_mut().end_write(&op.key(), writing, result);
+        }
+    }
+
+    fn begin_read(&self, op: &Op) -> Option<Reading> {
+        let is_read = matches!(op, Op::Retrieve { .. } | Op::Seek { .. });
+        self.verifier.as_ref().filter(|_| is_read).map(|verifier| verifier.borrow_mut().begin_read())
+    }
+
+    fn end_read(&self, reading: Option<Reading>) {
+        if let Some((verifier, reading)) = self.verifier.as_ref().zip(reading) {
+            verifier.borrow_mut().end_read(reading);
+        }
+    }
+
+    fn check(&self, reading: Option<Reading>, key: &Key, found: Result<u32, Status>, buffer: &Region) {
+        let Some((verifier, reading)) = self.verifier.as_ref().zip(reading) else { return };
+        let mut verifier = verifier.borrow_mut();
+        match found {
+            Ok(bytes) => verifier.check(reading, key, Some(bytes), buffer),
+            Err(Status::KEY_NOT_FOUND) => verifier.check(reading, key, None, buffer),
+            Err(_) => verifier.unread(),
+        }
+    }
+
+    fn check_pair(&self, reading: Option<Reading>, pair: Option<Pair>, buffer: &Region) {
+        if let Some(pair) = pair {
+            self.check(reading, &pair.key, Ok(pair.value_bytes), buffer);
         }
     }
 }

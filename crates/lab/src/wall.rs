@@ -34,14 +34,13 @@ use kvdrive_spec::{Key, Status};
 use crate::config::{Config, Document};
 use crate::output::check_writable;
 use crate::report::Report;
-use crate::run::{DELETE, EXIST, LIST, Loading, NEXT, Outcome, Progress, RETRIEVE, SEEK, STORE, Seen};
-use crate::run::{Snapshot, content, operations};
+pub use crate::run::Snapshot as DriveSnapshot;
+use crate::run::{DELETE, EXIST, LIST, Loading, NEXT, Outcome, Progress, RETRIEVE, Ran, SEEK, STORE, Seen};
+use crate::run::{Snapshot, Watch, content, note_of_end, operations};
 use crate::setup;
 use crate::workload::{self, Op, ValueSpec, Workload};
-use late_file::LateFile;
-
-pub use crate::run::Snapshot as DriveSnapshot;
 pub use control::{Change, Running};
+use late_file::LateFile;
 
 /// Operations between two calls of a progress hook.
 const PROGRESS_STEP: u64 = 8192;
@@ -168,6 +167,16 @@ pub fn run_wall(
     options: &WallOptions<'_>,
     progress: Progress<'_>,
 ) -> anyhow::Result<Report> {
+    run_wall_watched(document, options, &Watch::progress(progress)).map(|ran| ran.report)
+}
+
+/// As [`run_wall`], with somebody who looks on and may end it.
+pub fn run_wall_watched(
+    document: &Document,
+    options: &WallOptions<'_>,
+    watch: &Watch<'_>,
+) -> anyhow::Result<Ran> {
+    anyhow::ensure!(watch.intervals.is_none(), "--interval: only in model time (--clock virtual)");
     let config = document.config()?;
     anyhow::ensure!(config.host.queues == 1, "host.queues: {}; a wall-time run uses 1", config.host.queues);
     anyhow::ensure!(
@@ -183,7 +192,7 @@ pub fn run_wall(
     let outcome =
         Application::new(&config, &connector, serving.control().clone()).and_then(|mut application| {
             started.store(true, Ordering::Release);
-            application.run(progress)
+            application.run(watch)
         });
     drop(connector);
     let end = serving.join();
@@ -194,6 +203,7 @@ pub fn run_wall(
     }
     let lateness = end.lateness;
     end.recording.as_ref().map_err(|error| anyhow::anyhow!("the recording: {error}"))?;
+    let latencies = seen.latencies();
     let mut report = report(document, &config, seen, loading, end, notes)?;
     report.clock = "wall".into();
     report.time.wall_s = seconds;
@@ -204,7 +214,7 @@ pub fn run_wall(
             .notes
             .push(format!("events ran late by {p50} ns (median), {p99} ns (p99), {max} ns (most): measured"));
     }
-    Ok(report)
+    Ok(Ran { report, latencies, is_stopped: watch.is_stopped() })
 }
 
 /// A recorder of what happens to the drive of `document`, if a file is wanted. The file is not touched before
@@ -286,7 +296,7 @@ fn report(
     let resources = drained.resources.iter().map(|(name, _)| (name.clone(), Default::default())).collect();
     let power_on = Snapshot { resources, ..Snapshot::default() };
     let began = loading.as_ref().map_or(power_on, |loading| loading.ended.clone());
-    Outcome { seen, began, ended, drained, notes, loading }.into_report(document, config)
+    Outcome { seen, began, ended, drained, notes, loading, verified: None }.into_report(document, config)
 }
 
 /// What goes through a pipeline with a command: the value, when it began, and what its client stores behind
@@ -320,6 +330,8 @@ impl Content for Timed {
 struct Application {
     workload: Box<dyn Workload>,
     ops: u64,
+    /// No operation begins later than so long behind the first.
+    duration_ns: Ns,
     piped: Driver,
     single: Driver,
     control: Control<Running>,
@@ -335,8 +347,12 @@ impl Application {
             anyhow::Ok(connector.connect(method, config.host.queue_entries, depth)?)
         };
         Ok(Application {
-            workload: workload::build(&config.workload, config.run.seed).map_err(anyhow::Error::msg)?,
+            workload: workload::open(&config.workload, config.run.seed).map_err(anyhow::Error::msg)?,
             ops: config.workload.ops,
+            duration_ns: match config.workload.duration_ns {
+                0 => Ns::MAX,
+                duration_ns => duration_ns,
+            },
             piped: connect(config.host.depth)?,
             single: connect(1)?,
             control,
@@ -346,14 +362,18 @@ impl Application {
     }
 
     /// Loads the pairs that the workload begins with.
-    fn load(&mut self, progress: Progress<'_>) -> anyhow::Result<Option<Loading>> {
+    fn load(&mut self, watch: &Watch<'_>) -> anyhow::Result<Option<Loading>> {
         let stores = self.workload.preload();
         let mut stored_bytes = 0;
         for index in 0..stores {
+            anyhow::ensure!(
+                !watch.is_stopped(),
+                "stopped while loading, with {index} of {stores} stores done"
+            );
             let (key, value) = self.workload.preload_pair(index);
             self.single.blocking().store(key, content(&key, &value))?;
             stored_bytes += u64::from(value.bytes);
-            report_progress(progress, index + 1, stores + self.ops);
+            report_progress(watch.progress, index + 1, stores + self.ops);
         }
         if stores == 0 {
             return Ok(None);
@@ -364,26 +384,33 @@ impl Application {
 
     /// Loads, runs and returns what was seen, what loading took, the seconds of the run proper, and the
     /// workload's notes.
-    fn run(&mut self, progress: Progress<'_>) -> anyhow::Result<(Seen, Option<Loading>, f64, Vec<String>)> {
-        let loading = self.load(progress)?;
+    fn run(&mut self, watch: &Watch<'_>) -> anyhow::Result<(Seen, Option<Loading>, f64, Vec<String>)> {
+        let loading = self.load(watch)?;
         let preload = self.workload.preload();
         let total = preload + self.ops;
         self.clock = Stopwatch::start();
-        let Application { workload, ops, piped, single, clock, seen, .. } = self;
+        let Application { workload, ops, duration_ns, piped, single, clock, seen, .. } = self;
         let mut pipeline = piped.pipeline()?;
-        for done in 0..*ops {
-            let op = workload.next();
+        let mut begun = 0;
+        while begun < *ops && clock.ns() < *duration_ns && !watch.is_stopped() {
+            let Some((op, _)) = workload.draw().map_err(anyhow::Error::msg)? else { break };
             while !pipeline.has_room() {
                 take_one(&mut pipeline, clock, seen)?;
             }
             begin(&mut pipeline, single, &op, clock, seen)?;
-            report_progress(progress, preload + done + 1, total);
+            begun += 1;
+            report_progress(watch.progress, preload + begun, total);
         }
+        let is_timed = *duration_ns < Ns::MAX;
+        let is_out_of_time = clock.ns() >= *duration_ns;
         while pipeline.under_way() > 0 {
             take_one(&mut pipeline, clock, seen)?;
         }
         drop(pipeline);
-        Ok((std::mem::take(seen), loading, clock.seconds(), workload.notes().to_vec()))
+        (watch.progress)(total, total);
+        let mut notes = workload.notes().to_vec();
+        notes.extend(note_of_end(watch.is_stopped(), is_timed, is_out_of_time, begun, *ops));
+        Ok((std::mem::take(seen), loading, clock.seconds(), notes))
     }
 }
 

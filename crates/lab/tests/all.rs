@@ -8,10 +8,12 @@ mod all {
     mod experiments;
     mod explain;
     mod hash_runs;
+    mod load;
     mod numbers;
     mod revision;
     mod scans;
     mod sweeps;
+    mod traces;
     mod tune;
     mod wall_runs;
     mod windows;

@@ -3,6 +3,7 @@
 use crate::Ns;
 
 /// Values with three significant digits (HDR histogram), plus their exact sum.
+#[derive(Clone)]
 pub struct Histogram {
     values: hdrhistogram::Histogram<u64>,
     sum: u128,
@@ -18,10 +19,14 @@ pub struct Summary {
     pub mean: f64,
     /// Median, three digits.
     pub p50: Ns,
+    /// 95th percentile, three digits.
+    pub p95: Ns,
     /// 99th percentile, three digits.
     pub p99: Ns,
     /// 99.9th percentile, three digits.
     pub p999: Ns,
+    /// 99.99th percentile, three digits.
+    pub p9999: Ns,
     /// Exact maximum.
     pub max: Ns,
 }
@@ -41,6 +46,11 @@ impl Histogram {
         self.max = self.max.max(value);
     }
 
+    /// Its values, as tools that know such histograms take them.
+    pub fn values(&self) -> &hdrhistogram::Histogram<u64> {
+        &self.values
+    }
+
     /// The figures so far; all zero when nothing was recorded.
     pub fn summary(&self) -> Summary {
         let count = self.values.len();
@@ -52,8 +62,10 @@ impl Histogram {
             count,
             mean: self.sum as f64 / count as f64,
             p50: quantile(0.5),
+            p95: quantile(0.95),
             p99: quantile(0.99),
             p999: quantile(0.999),
+            p9999: quantile(0.9999),
             max: self.max,
         }
     }

@@ -93,7 +93,7 @@ pub struct Serve {
 impl Serve {
     /// Serves until a signal, and prints what was served.
     pub fn run(&self) -> anyhow::Result<()> {
-        self.refuse_workload()?;
+        self.settings.refuse_work("serve", "hosts bring the work")?;
         let document = self.settings.document()?;
         output::check_json(self.json.as_ref())?;
         let config = document.config()?;
@@ -154,27 +154,6 @@ impl Serve {
         match (&self.json, &report) {
             (Some(path), Some(report)) => output::write_json(path, report),
             _ => Ok(()),
-        }
-    }
-
-    /// Refuses what describes work: the hosts bring it.
-    fn refuse_workload(&self) -> anyhow::Result<()> {
-        let Settings { workload, ops, distribution, value_size, num, transfer, depth, queues, clock, .. } =
-            &self.settings;
-        let given = [
-            ("--workload", workload.is_some()),
-            ("--ops", ops.is_some()),
-            ("--distribution", distribution.is_some()),
-            ("--value-size", value_size.is_some()),
-            ("--num", num.is_some()),
-            ("--transfer", transfer.is_some()),
-            ("--depth", depth.is_some()),
-            ("--queues", queues.is_some()),
-            ("--clock", clock.is_some()),
-        ];
-        match given.iter().find(|(_, given)| *given) {
-            Some((option, _)) => anyhow::bail!("{option}: serve does not look at it; hosts bring the work"),
-            None => Ok(()),
         }
     }
 

@@ -68,7 +68,13 @@ impl Document {
     pub fn profile(name: &str) -> Result<Document, ConfigError> {
         let Some(profile) = PROFILES.iter().find(|profile| profile.name == name) else {
             let names: Vec<_> = PROFILES.iter().map(|profile| profile.name).collect();
-            return Err(ConfigError::new(name, format!("no such profile; there are {}", names.join(", "))));
+            let meant = match workload::nearest(name, &names) {
+                _ if name.ends_with(".toml") => format!("; --config {name} lays a file over a profile"),
+                Some(meant) => format!("; did you mean {meant}?"),
+                None => String::new(),
+            };
+            let problem = format!("no such profile; there are {}{meant}", names.join(", "));
+            return Err(ConfigError::new(name, problem));
         };
         Ok(Document::of(profile))
     }

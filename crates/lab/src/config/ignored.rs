@@ -30,6 +30,7 @@ const OF_WORKLOADS: &[(&[&str], &[&str])] = &[
     (&["scramble"], &["ycsb-"]),
     (&["zipf_theta", "overwrites"], &["ycsb-", "plus-"]),
     (&["scan_length_max"], &["ycsb-e"]),
+    (&["trace"], &["trace"]),
 ];
 /// Sections that only the LSM-tree looks at; what else hash engines leave alone is a key here and there.
 const OF_LSM: &[&str] = &["buffer", "packing", "lsm", "gc", "ftl"];
@@ -126,6 +127,10 @@ fn workload_ignores(params: &WorkloadParams, name: &str) -> Option<String> {
         }
         "scramble" if workload.starts_with("ycsb-") && distribution != "zipfian" => {
             format!("draws keys {distribution}; --distribution zipfian can be scrambled")
+        }
+        "arrivals" if params.rate_per_s == 0 && params.arrivals != "trace" => {
+            "has no rate: clients begin an operation when their last one has ended; --rate gives it one"
+                .to_owned()
         }
         "key_size" if workload.starts_with("w-") => {
             "has keys of 4 B; --workload fillseq takes the size that is asked for".to_owned()

@@ -19,6 +19,7 @@ mod sections;
 pub use assigned::Assigned;
 pub use document::{Document, Origin};
 pub(crate) use quantity::parse as parse_quantity;
+pub use quantity::{parse_count, parse_span};
 pub(crate) use scale::DRAM_KEYS;
 pub use scale::{DRAM_POINTS, DramPoint, Scale};
 pub use sections::{

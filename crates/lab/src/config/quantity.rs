@@ -1,20 +1,61 @@
-//! Numbers with units: "600us" for a key that ends in `_ns`, "16KiB" for one that ends in `_bytes` or
-//! `_size`.
+//! Numbers with units: "600us" for a key that ends in `_ns`, "16KiB" for one that ends in `_bytes` or `_size`,
+//! "100k/s" for one that ends in `_per_s`, "1M" for any other.
+//!
+//! A bare k or M is a thousand and a million of what is counted. Of bytes it is refused: some mean 1000 by it
+//! and some 1024.
 
 /// Units of one kind of key: name and size in the key's own unit.
 type Units = &'static [(&'static str, u64)];
 
 const TIME: Units = &[("ns", 1), ("us", 1_000), ("µs", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
-const SIZE: Units = &[("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)];
+const SIZE: Units = &[
+    ("B", 1),
+    ("kB", 1_000),
+    ("MB", 1_000_000),
+    ("GB", 1_000_000_000),
+    ("KiB", 1 << 10),
+    ("MiB", 1 << 20),
+    ("GiB", 1 << 30),
+];
+const COUNT: Units = &[
+    ("k", 1_000),
+    ("M", 1_000_000),
+    ("G", 1_000_000_000),
+    ("Ki", 1 << 10),
+    ("Mi", 1 << 20),
+    ("Gi", 1 << 30),
+];
+const RATE: Units =
+    &[("/s", 1), ("k/s", 1_000), ("M/s", 1_000_000), ("k", 1_000), ("M", 1_000_000), ("G", 1_000_000_000)];
 
 fn units(key: &str) -> Units {
     if key.ends_with("_ns") || key.ends_with("_ns_per_kib") {
         TIME
     } else if key.ends_with("_bytes") || key.ends_with("_size") {
         SIZE
+    } else if key.ends_with("_per_s") {
+        RATE
     } else {
-        &[]
+        COUNT
     }
+}
+
+/// Reads a count of anything but bytes: `1000000`, `1M`.
+///
+/// # Errors
+/// What is wrong with it, in a few words.
+pub fn parse_count(text: &str) -> Result<u64, String> {
+    parse("count", text)?.try_into().map_err(|_| format!("\"{}\" is below 0", text.trim()))
+}
+
+/// Reads a span of time, in ns: `100ms`.
+///
+/// # Errors
+/// What is wrong with it, in a few words; a number without a unit is.
+pub fn parse_span(text: &str) -> Result<u64, String> {
+    let is_bare = text.trim().ends_with(|last: char| last.is_ascii_digit());
+    let span = if is_bare { None } else { parse("span_ns", text).ok().and_then(|ns| u64::try_from(ns).ok()) };
+    span.ok_or_else(|| format!("\"{}\" is no span of time; expected one as 100ms or 10s", text.trim()))
 }
 
 /// Reads an integer, with a unit if the key has one.
@@ -29,7 +70,7 @@ pub(crate) fn parse(key: &str, text: &str) -> Result<i64, String> {
     let factor = match (unit, units.iter().find(|(name, _)| *name == unit)) {
         ("", _) => 1,
         (_, Some((_, factor))) => *factor,
-        _ if units.is_empty() => return Err(format!("expected an integer, got \"{text}\"")),
+        _ if number.is_empty() => return Err(format!("expected an integer, got \"{text}\"")),
         _ => {
             let names: Vec<_> = units.iter().map(|(name, _)| *name).collect();
             return Err(format!("unknown unit \"{unit}\"; allowed: {}", names.join(", ")));
@@ -48,7 +89,7 @@ pub(crate) fn parse(key: &str, text: &str) -> Result<i64, String> {
     }
     // 0.1 is not a binary number; 0.1us is 100 ns all the same.
     if (scaled - scaled.round()).abs() > 1e-6 {
-        let own = units.first().map_or("", |(name, _)| *name);
+        let own = units.first().filter(|(_, size)| *size == 1).map_or("", |(name, _)| *name);
         return Err(format!("\"{text}\" is not a whole number {own}").trim_end().into());
     }
     Ok(scaled.round() as i64)
@@ -56,7 +97,7 @@ pub(crate) fn parse(key: &str, text: &str) -> Result<i64, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::parse;
+    use super::{parse, parse_count, parse_span};
 
     #[test]
     fn units_follow_the_key() {
@@ -67,14 +108,26 @@ mod tests {
         assert_eq!(parse("workload.value_size", "4KiB"), Ok(4096));
         assert_eq!(parse("controller.memcpy_ns_per_kib", "20.48us"), Ok(20480));
         assert_eq!(parse("flash.channels", "1_000"), Ok(1000));
+        assert_eq!(parse("workload.ops", "1M"), Ok(1_000_000));
+        assert_eq!(parse("workload.ops", "2.5k"), Ok(2_500));
+        assert_eq!(parse("workload.num", "4Mi"), Ok(4 << 20));
+        assert_eq!(parse("workload.value_size", "2kB"), Ok(2000));
+        assert_eq!(parse("workload.rate_per_s", "100k/s"), Ok(100_000));
+        assert_eq!(parse("workload.rate_per_s", "100k"), Ok(100_000));
+        assert_eq!(parse_count("10k"), Ok(10_000));
+        assert_eq!(parse_span("100ms"), Ok(100_000_000));
     }
 
     #[test]
     fn what_is_no_quantity_is_refused() {
         let wrong = |key, text| parse(key, text).unwrap_err();
         assert_eq!(wrong("a_ns", "5KiB"), "unknown unit \"KiB\"; allowed: ns, us, µs, ms, s");
-        assert_eq!(wrong("a_bytes", "1kb"), "unknown unit \"kb\"; allowed: B, KiB, MiB, GiB");
-        assert_eq!(wrong("channels", "8x"), "expected an integer, got \"8x\"");
+        assert_eq!(wrong("a_bytes", "1kb"), "unknown unit \"kb\"; allowed: B, kB, MB, GB, KiB, MiB, GiB");
+        assert!(wrong("a_bytes", "1k").starts_with("unknown unit \"k\""), "1000 or 1024?");
+        assert_eq!(wrong("channels", "8x"), "unknown unit \"x\"; allowed: k, M, G, Ki, Mi, Gi");
+        assert_eq!(wrong("channels", "many"), "expected an integer, got \"many\"");
+        assert_eq!(parse_count("-1").unwrap_err(), "\"-1\" is below 0");
+        assert!(parse_span("100").unwrap_err().contains("100ms"), "of what?");
         assert_eq!(wrong("a_ns", "us"), "expected an integer, got \"us\"");
         assert_eq!(wrong("a_ns", "1.5"), "\"1.5\" is not a whole number ns");
         assert_eq!(wrong("a_ns", "9223372036854775807s"), "\"9223372036854775807s\" is too large");

@@ -17,6 +17,7 @@ use toml_edit::Value;
 
 use super::{Config, ConfigError};
 use crate::setup;
+use crate::workload::nearest;
 
 /// What one key may be.
 pub(super) enum Rule {
@@ -203,6 +204,12 @@ pub(super) const RULES: &[(&str, Rule)] = &[
     ("workload.timed_load", Flag),
     ("workload.scan_length_max", Integer(1, 1 << 20)),
     ("workload.until_full", Flag),
+    ("workload.rate_per_s", Integer(0, 1_000_000_000)),
+    ("workload.arrivals", Word(&["fixed", "poisson", "trace"])),
+    ("workload.duration_ns", Integer(0, 1 << 60)),
+    ("workload.verify", Word(&["off", "values", "only"])),
+    ("workload.trace", Text),
+    ("workload.trace_format", Text),
 ];
 
 fn is_uncharged(text: &str) -> bool {
@@ -221,7 +228,9 @@ pub(super) fn check(key: &str, value: &Value) -> Result<(), ConfigError> {
         return Ok(());
     }
     let given = value.clone().decorated("", "");
-    Err(ConfigError::new(key, format!("{given}; allowed: {}", rule.allowed())))
+    let meant = value.as_str().and_then(|word| nearest(word, &rule.words()));
+    let meant = meant.map_or_else(String::new, |meant| format!("; did you mean {meant}?"));
+    Err(ConfigError::new(key, format!("{given}; allowed: {}{meant}", rule.allowed())))
 }
 
 /// What a key may be, in words.
@@ -251,6 +260,15 @@ impl Rule {
                 array.len() == *length
                     && array.iter().all(|n| n.as_integer().is_some_and(|n| (*low..=*high).contains(&n)))
             }),
+        }
+    }
+
+    /// The words it may be, if it is one of some.
+    fn words(&self) -> Vec<&'static str> {
+        match self {
+            Word(list) => list.to_vec(),
+            Row(names) => names(),
+            _ => Vec::new(),
         }
     }
 
@@ -321,6 +339,35 @@ const CONDITIONS: &[(&str, Condition)] = &[
     ("workload.timed_load", |c| {
         (!c.workload.timed_load && c.run.clock == "wall")
             .then(|| "false; by the wall clock loading takes the time it takes: set it to true".into())
+    }),
+    ("workload.trace", |c| {
+        (c.workload.name == "trace" && c.workload.trace.is_empty())
+            .then(|| "empty; workload.name = \"trace\" needs the path of one".to_owned())
+    }),
+    ("workload.arrivals", |c| {
+        let problem = match (c.workload.arrivals.as_str(), c.run.clock.as_str()) {
+            ("trace", "wall") => "is for model time; set run.clock to virtual",
+            ("trace", _) if c.workload.name != "trace" => "is for workload.name = \"trace\"",
+            ("trace", _) if c.workload.rate_per_s > 0 => "contradicts workload.rate_per_s; leave out one",
+            _ => return None,
+        };
+        Some(format!("{:?}; {problem}", c.workload.arrivals))
+    }),
+    ("workload.rate_per_s", |c| {
+        (c.workload.rate_per_s > 0 && c.run.clock == "wall")
+            .then(|| "is for model time; set run.clock to virtual".to_owned())
+    }),
+    ("workload.verify", |c| {
+        let problem = match c.workload.verify.as_str() {
+            "off" => return None,
+            _ if c.run.clock == "wall" => "is for model time; set run.clock to virtual",
+            "only" if !c.media.has_file() => "reads what an image holds; set media.kind to file",
+            "only" if c.workload.duration_ns > 0 || c.workload.until_full => {
+                "has to know how many operations were done; leave out workload.duration_ns and until_full"
+            }
+            _ => return None,
+        };
+        Some(format!("{:?}; {problem}", c.workload.verify))
     }),
     ("workload.value_size", |c| {
         (c.workload.value_size > c.controller.max_value_bytes).then(|| {

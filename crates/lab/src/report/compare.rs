@@ -40,16 +40,60 @@ enum Read {
 }
 
 impl Figure {
-    fn of(&self, report: &Report) -> Option<f64> {
+    fn of_report(&self, report: &Report) -> Option<f64> {
         match self.read {
             Read::Report(read) => read(report),
             Read::Latency(operation, read) => report.latency_ns.get(operation).map(read),
         }
     }
 
-    fn cell(&self, report: &Report) -> String {
-        self.of(report).map_or_else(|| "-".to_owned(), self.show)
+    /// The mean over the seeds of a row.
+    fn of(&self, row: &Row<'_>) -> Option<f64> {
+        let sum: Option<f64> = row.0.iter().map(|report| self.of_report(report)).sum();
+        sum.map(|sum| sum / row.0.len() as f64)
     }
+
+    /// Half of what lies between the least and the most of the seeds of a row, against their mean.
+    fn spread(&self, row: &Row<'_>) -> Option<f64> {
+        let values: Option<Vec<f64>> = row.0.iter().map(|report| self.of_report(report)).collect();
+        let (values, mean) = (values.filter(|values| values.len() > 1)?, self.of(row)?);
+        let (least, most) = values
+            .iter()
+            .fold((f64::MAX, f64::MIN), |(low, high), value| (low.min(*value), high.max(*value)));
+        Some(if mean == 0.0 { 0.0 } else { (most - least) / 2.0 / mean })
+    }
+
+    fn cell(&self, row: &Row<'_>) -> String {
+        let cell = self.of(row).map_or_else(|| "-".to_owned(), self.show);
+        match self.spread(row) {
+            Some(spread) => format!("{cell} ±{:.1} %", 100.0 * spread),
+            None => cell,
+        }
+    }
+}
+
+/// Reports that differ in nothing but their seeds: one row of the table.
+struct Row<'a>(Vec<&'a Report>);
+
+/// Reports by rows, in the order of their first ones.
+fn rows(reports: &[Report]) -> Vec<Row<'_>> {
+    let asked = |report: &Report| {
+        let mut config = report.config.clone();
+        if let Some(seed) = config.pointer_mut("/run/seed") {
+            *seed = Value::Null;
+        }
+        (report.profile.clone(), config, report.dram_point.clone())
+    };
+    let mut rows: Vec<(_, Row<'_>)> = Vec::new();
+    for report in reports {
+        let this = asked(report);
+        let same_seed = |row: &Row<'_>| row.0.iter().any(|known| known.seed == report.seed);
+        match rows.iter_mut().find(|(known, row)| *known == this && !same_seed(row)) {
+            Some((_, row)) => row.0.push(report),
+            None => rows.push((this, Row(vec![report]))),
+        }
+    }
+    rows.into_iter().map(|(_, row)| row).collect()
 }
 
 const fn mean(operation: &'static str) -> Figure {
@@ -181,7 +225,9 @@ pub fn compare(reports: &[Report]) -> String {
     let Some(first) = reports.first() else {
         return "nothing to compare\n".into();
     };
-    let (names, labels) = labels(reports);
+    let grouped = self::rows(reports);
+    let firsts: Vec<Report> = grouped.iter().map(|row| row.0[0].clone()).collect();
+    let (names, labels) = labels(&firsts);
     let (shown, _) = figures(reports);
     let failed = reports.iter().any(|report| report.ops.errors > 0).then_some(&ERRORS);
     let has_value_pages = reports.iter().any(|report| report.pages.value_opened.is_some());
@@ -192,15 +238,15 @@ pub fn compare(reports: &[Report]) -> String {
         rows[0].push(figure.heading[0].into());
         rows[1].push(figure.heading[1].into());
     }
-    for (report, label) in reports.iter().zip(&labels) {
-        let cells = shown.iter().map(|figure| figure.cell(report));
+    for (row, label) in grouped.iter().zip(&labels) {
+        let cells = shown.iter().map(|figure| figure.cell(row));
         rows.push(label.iter().cloned().chain(cells).collect());
     }
     let columns = rows[0].len();
     let widths: Vec<usize> = (0..columns)
         .map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0))
         .collect();
-    let mut text = heading(first, &names);
+    let mut text = heading(first, &names, &grouped);
     let line = |row: &[String]| {
         let mut line = String::new();
         for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
@@ -221,15 +267,19 @@ pub fn compare(reports: &[Report]) -> String {
     }
     text.push_str(&rule);
     text.push_str(&legend(reports, &shown));
-    text.push_str(&notes(reports, &labels));
-    if reports.len() > 1 {
-        text.push_str(&against_first(reports));
+    if grouped.iter().any(|row| row.0.len() > 1) {
+        text.push_str("means over the seeds | ± half of what lies between the least and the most of them\n");
+    }
+    text.push_str(&different_profiles(&firsts));
+    text.push_str(&notes(&grouped, &labels));
+    if grouped.len() > 1 {
+        text.push_str(&against_first(reports, &grouped, &labels));
     }
     text
 }
 
 /// What all of them were asked, and how.
-fn heading(first: &Report, names: &[String]) -> String {
+fn heading(first: &Report, names: &[String], rows: &[Row<'_>]) -> String {
     let asked = first.setting("workload", "ops").parse().ok();
     let asked = asked.filter(|_| first.setting("workload", "until_full") != "true");
     let ops = table::grouped(asked.unwrap_or(first.ops.total()));
@@ -240,22 +290,32 @@ fn heading(first: &Report, names: &[String]) -> String {
     if !names.contains(&"workload".to_owned()) {
         left = format!("{}, {left}", first.setting("workload", "name"));
     }
-    let right = format!("seed {}, {} clock, {}", first.seed, first.clock, first.revision);
+    let mut seeds: Vec<u64> = rows.iter().flat_map(|row| row.0.iter().map(|report| report.seed)).collect();
+    seeds.sort_unstable();
+    seeds.dedup();
+    let several = if rows.iter().any(|row| row.0.len() > 1) { "seeds" } else { "seed" };
+    let seeds = match several {
+        "seeds" => seeds.iter().map(u64::to_string).collect::<Vec<_>>().join(", "),
+        _ => first.seed.to_string(),
+    };
+    let right = format!("{several} {seeds}, {} clock, {}", first.clock, first.revision);
     table::edges(&left, &right) + "\n"
 }
 
 /// What runs say of themselves, once however many say it, with the rows it is about unless these are all.
-fn notes(reports: &[Report], labels: &[Vec<String>]) -> String {
+fn notes(rows: &[Row<'_>], labels: &[Vec<String>]) -> String {
     let mut notes: Vec<(&String, Vec<usize>)> = Vec::new();
-    for (row, report) in reports.iter().enumerate() {
-        for note in &report.notes {
+    for (row, reports) in rows.iter().enumerate() {
+        for note in reports.0.iter().flat_map(|report| &report.notes) {
             match notes.iter_mut().find(|(known, _)| *known == note) {
+                Some((_, rows)) if rows.contains(&row) => {}
                 Some((_, rows)) => rows.push(row),
                 None => notes.push((note, vec![row])),
             }
         }
     }
-    let line = |(note, rows): (&String, Vec<usize>)| match rows.len() == reports.len() {
+    let all = rows.len();
+    let line = |(note, rows): (&String, Vec<usize>)| match rows.len() == all {
         true => wrap(&format!("note: {note}")),
         false => wrap(&format!("note on {}: {note}", named(&rows, labels))),
     };
@@ -296,18 +356,17 @@ fn legend(reports: &[Report], shown: &[&Figure]) -> String {
 }
 
 /// Some figures of every further report against the first that was asked the same, in percent more or less.
-fn against_first(reports: &[Report]) -> String {
-    let (_, labels) = labels(reports);
+fn against_first(reports: &[Report], rows: &[Row<'_>], labels: &[Vec<String>]) -> String {
     let label = |index: usize| labels[index].join(" ");
-    let width = (1..reports.len()).map(|index| label(index).chars().count()).max().unwrap_or(0);
+    let width = (1..rows.len()).map(|index| label(index).chars().count()).max().unwrap_or(0);
     let (_, held) = figures(reports);
     let asked = |report: &Report| ["name", "distribution"].map(|key| report.setting("workload", key));
     let base_of =
-        |report: &Report| reports.iter().position(|first| asked(first) == asked(report)).unwrap_or(0);
+        |row: &Row<'_>| rows.iter().position(|first| asked(first.0[0]) == asked(row.0[0])).unwrap_or(0);
     let mut text = String::new();
     let mut last_base = None;
-    for (index, report) in reports.iter().enumerate() {
-        let base = base_of(report);
+    for (index, row) in rows.iter().enumerate() {
+        let base = base_of(row);
         if base == index {
             continue;
         }
@@ -316,8 +375,8 @@ fn against_first(reports: &[Report]) -> String {
         }
         let changes = held.iter().map(|figure| {
             let heading = figure.heading.join(" ");
-            let base = figure.of(&reports[base]).filter(|base| *base != 0.0);
-            let Some((base, now)) = base.zip(figure.of(report)) else {
+            let base = figure.of(&rows[base]).filter(|base| *base != 0.0);
+            let Some((base, now)) = base.zip(figure.of(row)) else {
                 return format!("{heading} {:>10}", "-");
             };
             let change = now / base - 1.0;
@@ -327,6 +386,19 @@ fn against_first(reports: &[Report]) -> String {
         text.push_str(&format!("  {:<width$}   {}\n", label(index), changes.collect::<Vec<_>>().join("   ")));
     }
     text
+}
+
+/// That drives differ in more than what was chosen, where they do.
+fn different_profiles(reports: &[Report]) -> String {
+    let mut profiles: Vec<&str> = reports.iter().map(|report| report.profile.as_str()).collect();
+    profiles.dedup();
+    profiles.sort_unstable();
+    profiles.dedup();
+    if profiles.len() < 2 {
+        return String::new();
+    }
+    let problem = "these are drives of different profiles: their flash, link and firmware differ as well";
+    wrap(&format!("note: {problem} ({}); --profile takes one for all", profiles.join(", ")))
 }
 
 /// Names of the settings in which reports differ, and each report's values of them.

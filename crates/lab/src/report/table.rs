@@ -49,7 +49,13 @@ impl Table {
             }
             line
         };
-        let mut text = edges(&line(self.title, &self.headings), &self.kind) + "\n";
+        let heading = line(self.title, &self.headings);
+        let mut text = if heading.chars().count() + 2 + self.kind.chars().count() <= WIDTH {
+            edges(&heading, &self.kind) + "\n"
+        } else {
+            // There is no room behind the headings.
+            edges(self.title, &self.kind) + "\n" + &line("", &self.headings) + "\n"
+        };
         for (label, cells) in &self.rows {
             text.push_str(line(label, cells).trim_end());
             text.push('\n');

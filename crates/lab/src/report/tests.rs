@@ -3,6 +3,10 @@
 use super::*;
 use crate::config::Document;
 
+fn latency(mean: f64, [p50, p95, p99, p999, p9999, max]: [u64; 6]) -> Latency {
+    Latency { mean, p50, p95, p99, p999, p9999, max }
+}
+
 /// A run whose counts can be checked by head: 1000 stores of 32 B, one command each.
 fn sample(transfer: &str, packing: &str) -> Report {
     let mut document = Document::profile("cosmos-plus").unwrap();
@@ -25,8 +29,8 @@ fn sample(transfer: &str, packing: &str) -> Report {
         time: Time { virtual_ns: 17_400_000, wall_s: 0.001, recovery_ns: 0 },
         throughput_ops_per_s: 58_045.9,
         latency_ns: [
-            ("store", Latency { mean: 10_800.0, p50: 10_800, p99: 10_900, p999: 610_800, max: 1_200_000 }),
-            ("retrieve", Latency { mean: 85_123.4, p50: 80_000, p99: 180_000, p999: 180_000, max: 180_000 }),
+            ("store", latency(10_800.0, [10_800, 10_800, 10_900, 610_800, 1_100_000, 1_200_000])),
+            ("retrieve", latency(85_123.4, [80_000, 180_000, 180_000, 180_000, 180_000, 180_000])),
         ]
         .into_iter()
         .collect(),
@@ -83,9 +87,10 @@ fn text() {
                      58.05 k/s   17.40 ms
       simulated at 1.010 M/s, in 1.000 ms of this machine's time                                measured
 
-    LATENCY               mean        p50        p99      p99.9        max       modelled: fit set guess
-      store           10.80 us   10.80 us   10.90 us   610.8 us   1.200 ms
-      retrieve        85.12 us   80.00 us   180.0 us   180.0 us   180.0 us
+    LATENCY                                                                      modelled: fit set guess
+                          mean        p50        p95        p99      p99.9     p99.99        max
+      store           10.80 us   10.80 us   10.80 us   10.90 us   610.8 us   1.100 ms   1.200 ms
+      retrieve        85.12 us   80.00 us   180.0 us   180.0 us   180.0 us   180.0 us   180.0 us
 
     TRAFFIC            payload       B/op      share       wire       B/op                       counted
       mmio            8.000 kB      7.921     9.09 %   56.00 kB      55.45
@@ -181,7 +186,7 @@ fn a_comparison_names_dram_points_as_they_were_asked_for() {
 fn a_comparison_shows_the_scans_of_a_workload_that_scans() {
     let mut scans = sample("prp", "block");
     scans.ops = Ops { store: 50, seek: 950, next: 50_000, ..Ops::default() };
-    let latency = |mean: f64| Latency { mean, p50: 1, p99: 2 * mean as u64, p999: 3, max: 4 };
+    let latency = |mean: f64| latency(mean, [1, 1, 2 * mean as u64, 3, 3, 4]);
     scans.latency_ns =
         [("store", latency(10_800.0)), ("seek", latency(31_200.0)), ("next", latency(17_000.0))]
             .into_iter()
@@ -358,15 +363,19 @@ fn json_has_the_promised_keys() {
         "store": {
           "mean": 10800.0,
           "p50": 10800,
+          "p95": 10800,
           "p99": 10900,
           "p999": 610800,
+          "p9999": 1100000,
           "max": 1200000
         },
         "retrieve": {
           "mean": 85123.4,
           "p50": 80000,
+          "p95": 180000,
           "p99": 180000,
           "p999": 180000,
+          "p9999": 180000,
           "max": 180000
         }
       },
@@ -451,4 +460,49 @@ fn what_is_not_as_in_the_profile_stands_under_the_head() {
     assert!(lines[2].starts_with("     section.key_8=value_8"), "{lines:?}");
     assert!(lines.iter().all(|line| line.chars().count() <= 100), "{lines:?}");
     assert!(!sample("prp", "all").to_string().contains("set:"));
+}
+
+/// Seeds are rows of nobody: their mean is, and how far they lie apart.
+#[test]
+fn reports_that_differ_in_their_seeds_are_one_row() {
+    let seeded = |seed: u64, throughput: f64, packing: &str| {
+        let mut report = sample("prp", packing);
+        report.config["run"]["seed"] = seed.into();
+        Report { seed, throughput_ops_per_s: throughput, ..report }
+    };
+    let reports = [
+        seeded(1, 10_000.0, "block"),
+        seeded(1, 20_000.0, "all"),
+        seeded(2, 12_000.0, "block"),
+        seeded(2, 20_000.0, "all"),
+        seeded(3, 11_000.0, "block"),
+        seeded(3, 20_000.0, "all"),
+    ];
+    let text = compare(&reports);
+    let rows: Vec<&str> = text.lines().filter(|line| line.contains(" k/s ")).collect();
+    assert_eq!(rows.len(), 2, "{text}");
+    assert!(rows[0].contains("11.00 k/s ±9.1 %") && rows[1].contains("20.00 k/s ±0.0 %"), "{text}");
+    assert!(text.contains("seeds 1, 2, 3,") && text.contains("means over the seeds"), "{text}");
+    let twice = compare(&[seeded(1, 1.0, "block"), seeded(1, 2.0, "block")]);
+    assert!(!twice.contains("±"), "the same run twice is two rows: {twice}");
+}
+
+#[test]
+fn drives_of_different_profiles_are_said_to_be() {
+    let other = Report { profile: "kvvirt".into(), ..sample("piggyback", "block") };
+    let text = compare(&[sample("prp", "block"), other]);
+    assert!(text.contains("drives of different profiles"), "{text}");
+    assert!(text.contains("cosmos-plus, kvvirt"), "{text}");
+    assert!(!compare(&[sample("prp", "block"), sample("prp", "all")]).contains("different profiles"));
+}
+
+#[test]
+fn a_record_is_flat_and_has_everything() {
+    let report = sample("prp", "block");
+    let record = record(&report);
+    assert!(record.values().all(|value| !value.is_object() && !value.is_array()));
+    assert_eq!(record["latency_ns.store.p9999"], 1_100_000);
+    assert_eq!(record["config.workload.name"], "w-m");
+    assert_eq!(record["nand.programs.total"], 254);
+    assert!(record["notes"].as_str().unwrap().starts_with("keys are 16 B"));
 }

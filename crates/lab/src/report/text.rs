@@ -1,7 +1,7 @@
 //! One report as tables.
 
 use super::table::{Table, bytes, edges, grouped, percent, rate, ratio, short, time};
-use super::{ByPurpose, Report};
+use super::{ByPurpose, Latency, Report};
 use std::fmt;
 
 const COUNTED: &str = "counted";
@@ -17,6 +17,7 @@ impl fmt::Display for Report {
         f.write_str(&self.traffic())?;
         f.write_str(&self.flash())?;
         f.write_str(&self.amplification())?;
+        f.write_str(&self.verified())?;
         f.write_str(&self.faults())?;
         f.write_str(&self.precondition())?;
         f.write_str(&self.engine())?;
@@ -118,10 +119,11 @@ impl Report {
         if self.latency_ns.is_empty() {
             return String::new();
         }
-        let headings = ["mean", "p50", "p99", "p99.9", "max"];
+        let headings = ["mean", "p50", "p95", "p99", "p99.9", "p99.99", "max"];
         let mut table = Table::new("LATENCY", &headings, &self.time_kind());
         for (name, latency) in self.latency_ns.iter() {
-            let tail = [latency.p50, latency.p99, latency.p999, latency.max];
+            let Latency { p50, p95, p99, p999, p9999, max, .. } = *latency;
+            let tail = [p50, p95, p99, p999, p9999, max];
             let cells: Vec<_> =
                 std::iter::once(time(latency.mean)).chain(tail.map(|ns| time(ns as f64))).collect();
             table.row(name, &cells);
@@ -193,6 +195,16 @@ impl Report {
             self.if_operated(bytes(ratio(copied, self.ops.answered() as f64))),
         ];
         table.row("", &cells);
+        table.finish()
+    }
+
+    /// What came of checking values, if they were.
+    fn verified(&self) -> String {
+        let Some(verified) = &self.verified else { return String::new() };
+        let headings = ["checked", "wrong", "missing", "unread", "unknown"];
+        let mut table = Table::new("VERIFIED", &headings, COUNTED);
+        let super::Verified { checked, wrong, missing, unread, unknown } = *verified;
+        table.row("", &[checked, wrong, missing, unread, unknown].map(grouped));
         table.finish()
     }
 

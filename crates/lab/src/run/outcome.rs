@@ -23,7 +23,9 @@ fn counting_of_scans(ops: &report::Ops) -> Option<String> {
 
 impl Outcome {
     pub(crate) fn into_report(self, document: &Document, config: &Config) -> anyhow::Result<Report> {
-        let Outcome { seen, began, ended, drained, mut notes, loading } = self;
+        let Outcome { seen, began, ended, drained, mut notes, loading, verified } = self;
+        let (verified, first_wrong) = verified.map_or((None, None), |(counts, first)| (Some(counts), first));
+        notes.extend(first_wrong.map(|what| format!("first value that was not as stored: {what}")));
         notes.extend(
             seen.first_error
                 .map(|error| format!("first of {} errors: {error}", report::grouped(seen.errors))),
@@ -75,6 +77,7 @@ impl Outcome {
             engine: details(&began, &drained),
             dram: drained.dram.iter().copied().collect(),
             faults: drained.faults.into_iter().map(fault).collect(),
+            verified,
             precondition: loading.map(|loading| loading.into_report(config)),
             resources,
             value_bytes: report::ValueBytes { stored, retrieved: seen.read_bytes.iter().sum() },
@@ -121,7 +124,15 @@ fn details(began: &Snapshot, ended: &Snapshot) -> Named<u64> {
 }
 
 fn latencies(histograms: &[Histogram; KINDS.len()]) -> Named<report::Latency> {
-    let latency = |Summary { mean, p50, p99, p999, max, .. }| report::Latency { mean, p50, p99, p999, max };
+    let latency = |Summary { mean, p50, p95, p99, p999, p9999, max, .. }| report::Latency {
+        mean,
+        p50,
+        p95,
+        p99,
+        p999,
+        p9999,
+        max,
+    };
     let pairs = KINDS.iter().zip(histograms).map(|(name, histogram)| (*name, histogram.summary()));
     pairs.filter(|(_, summary)| summary.count > 0).map(|(name, summary)| (name, latency(summary))).collect()
 }

@@ -6,6 +6,8 @@ use kvdrive_host::modelled::Pair;
 use kvdrive_sim::{Histogram, Ns};
 use kvdrive_spec::{Key, Status};
 
+use super::intervals::Recent;
+
 /// Kinds of operation, in the order of reports.
 pub(crate) const KINDS: [&str; 7] = ["store", "retrieve", "delete", "exist", "list", "seek", "next"];
 pub(crate) const STORE: usize = 0;
@@ -26,6 +28,8 @@ pub(crate) struct Seen {
     pub stored_bytes: u64,
     /// Bytes of the values that came back, by kind of operation.
     pub read_bytes: [u64; KINDS.len()],
+    /// The same of the interval that goes on, where somebody wants to hear of intervals.
+    pub recent: Option<Box<Recent>>,
 }
 
 impl Seen {
@@ -33,19 +37,34 @@ impl Seen {
     pub(crate) fn note(&mut self, kind: usize, key: &Key, span_ns: Ns, result: Result<(), Status>) {
         match result {
             Err(status) if status != Status::KEY_NOT_FOUND => self.note_error(kind, key, &status),
-            _ => self.latency[kind].record(span_ns),
+            _ => {
+                self.latency[kind].record(span_ns);
+                if let Some(recent) = &mut self.recent {
+                    recent.latency[kind].record(span_ns);
+                }
+            }
         }
     }
 
     /// An operation has failed.
     pub(crate) fn note_error(&mut self, kind: usize, key: &Key, problem: &dyn Display) {
         self.errors += 1;
+        if let Some(recent) = &mut self.recent {
+            recent.errors += 1;
+        }
         let what = match kind {
             LIST | SEEK => format!("{} from", KINDS[kind]),
             NEXT => "next behind a seek from".to_owned(),
             _ => format!("{} of", KINDS[kind]),
         };
         self.first_error.get_or_insert_with(|| format!("{what} {key}: {problem}"));
+    }
+
+    /// Latencies by kind, of those kinds that occurred.
+    pub(crate) fn latencies(&self) -> Vec<(&'static str, Histogram)> {
+        let pairs = KINDS.into_iter().zip(&self.latency);
+        let pairs = pairs.filter(|(_, histogram)| histogram.summary().count > 0);
+        pairs.map(|(kind, histogram)| (kind, histogram.clone())).collect()
     }
 
     /// A seek or a next has brought a pair, or has found none.

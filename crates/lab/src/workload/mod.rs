@@ -16,6 +16,7 @@ mod mixgraph;
 mod params;
 mod readrandom;
 mod sizes;
+mod trace;
 mod w_a;
 mod w_b;
 mod w_c;
@@ -24,11 +25,13 @@ mod w_m;
 mod ycsb;
 mod zipf;
 
+use kvdrive_sim::Ns;
 use kvdrive_spec::Key;
 
 pub use keys::{KeyFormat, KeyPermutation};
 pub use params::{PRESETS, Preset, WorkloadParams};
 pub use sizes::{Pareto, ParetoSizes};
+pub use trace::{FORMATS, FormatRow};
 pub use zipf::Zipf;
 
 /// The value of a store, by description.
@@ -112,10 +115,19 @@ impl Op {
     }
 }
 
-/// A stream of operations. It has no end: how many are asked for is the runner's business.
+/// A stream of operations. One that is generated has no end: how many are asked for is the runner's business.
 pub trait Workload {
     /// The next operation. Allocates nothing.
     fn next(&mut self) -> Op;
+
+    /// The next operation of one that may end, and the moment it began where that is recorded, in ns behind the
+    /// first one's; none behind the last.
+    ///
+    /// # Errors
+    /// What it is read from is damaged: one line that says where.
+    fn draw(&mut self) -> Result<Option<(Op, Option<Ns>)>, String> {
+        Ok(Some((self.next(), None)))
+    }
 
     /// How many pairs must be in the drive before the first operation: `preload_pair(0)` to
     /// `preload_pair(preload() - 1)`.
@@ -134,6 +146,11 @@ pub trait Workload {
     /// How many pairs it has added to those that were loaded.
     fn inserted(&self) -> u64 {
         0
+    }
+
+    /// How much of what it is read from has been read, from 0 to 1; none where nobody knows.
+    fn read_share(&self) -> Option<f64> {
+        None
     }
 
     /// Where this run departs from what its name promises (a clamped key, say), one sentence each. Reports
@@ -326,8 +343,21 @@ pub const WORKLOADS: &[Row] = &[
     },
 ];
 
+/// The workload that is read from a file: of `kvdrive run` alone, and no row of [`WORKLOADS`], which are
+/// generated and have no end.
+pub const TRACE: Row = Row {
+    name: "trace",
+    origin: "what somebody recorded: --workload trace:FILE (kvdrive list traces)",
+    own_sizes: true,
+    keys: Unique,
+    build: |params, _| {
+        let file = &params.trace;
+        Err(format!("workload.name: trace, of {file:?}; only kvdrive run, compare and sweep can read one"))
+    },
+};
+
 fn row(name: &str) -> Option<&'static Row> {
-    WORKLOADS.iter().find(|row| row.name == name)
+    WORKLOADS.iter().chain([&TRACE]).find(|row| row.name == name)
 }
 
 /// Does a run of this begin with a drive whose pairs have been overwritten? That takes long, and such runs
@@ -364,8 +394,37 @@ pub fn build(params: &WorkloadParams, seed: u64) -> Result<Box<dyn Workload>, St
     match row(&params.name) {
         Some(row) => (row.build)(params, seed),
         None => {
-            let names: Vec<_> = WORKLOADS.iter().map(|row| row.name).collect();
-            Err(format!("workload.name: no workload {:?}; there are {}", params.name, names.join(", ")))
+            let names: Vec<_> = WORKLOADS.iter().chain([&TRACE]).map(|row| row.name).collect();
+            Err(no_such("workload.name", "workload", &params.name, &names))
         }
     }
+}
+
+/// As [`build`], and traces as well: who draws from it hears of its end and of what is wrong with its file.
+///
+/// # Errors
+/// As of [`build`]; or the file cannot be opened.
+pub fn open(params: &WorkloadParams, seed: u64) -> Result<Box<dyn Workload>, String> {
+    match params.name == TRACE.name {
+        true => Ok(Box::new(trace::build(params)?)),
+        false => build(params, seed),
+    }
+}
+
+/// That there is nothing of that name, what there is, and which of it is the nearest.
+fn no_such(key: &str, what: &str, name: &str, names: &[&str]) -> String {
+    let nearest =
+        nearest(name, names).map_or_else(String::new, |nearest| format!("; did you mean {nearest}?"));
+    format!("{key}: no {what} {name:?}{nearest}; there are {}", names.join(", "))
+}
+
+/// That of `names` which is so near to `name` that it may have been meant.
+pub(crate) fn nearest<'a>(name: &str, names: &[&'a str]) -> Option<&'a str> {
+    let name = name.to_lowercase();
+    // Of short words, one slip of the hand is all that can be told from another word.
+    let is_slip = |known: &str| name.len() > 2 && strsim::damerau_levenshtein(&name, known) == 1;
+    let likeness =
+        |known: &str| strsim::jaro_winkler(&name, known).max(if is_slip(known) { 0.9 } else { 0.0 });
+    let nearest = names.iter().copied().max_by(|a, b| likeness(a).total_cmp(&likeness(b)))?;
+    (likeness(nearest) > 0.8).then_some(nearest)
 }

@@ -86,6 +86,22 @@ pub struct WorkloadParams {
     pub scan_length_max: u32,
     /// Whether a run ends, without an error, at the first store that does not fit any more.
     pub until_full: bool,
+    /// Operations that begin in a second, whatever the drive does; 0: each client begins its next one when its
+    /// last one has ended.
+    pub rate_per_s: u64,
+    /// When operations begin: of a rate, `fixed`, equally spaced, or `poisson`, at random; of a trace, `trace`,
+    /// when they did.
+    pub arrivals: String,
+    /// The run ends when this much of its clock has passed, or behind `ops`; 0: behind `ops`.
+    pub duration_ns: u64,
+    /// What is made of values that are read back: `off`, `values` (each is held against what was stored), or
+    /// `only` (nothing is stored; what an earlier run of the same workload left in an image is read and
+    /// checked).
+    pub verify: String,
+    /// File of workload `trace`.
+    pub trace: String,
+    /// Name in [`FORMATS`](super::FORMATS); empty: told by how the file begins.
+    pub trace_format: String,
 }
 
 /// A published set of workload flags.

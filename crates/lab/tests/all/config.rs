@@ -235,7 +235,7 @@ fn a_wrong_setting_is_one_line_that_says_what_is_allowed() {
         (
             "host.transfer=ppr",
             "host.transfer: \"ppr\"; allowed: prp, sgl, piggyback, hybrid, adaptive, cxl, adaptive-cxl, \
-             piggyback-cxl, piggyback-pipelined, piggyback-pipelined-1, byte-express",
+             piggyback-cxl, piggyback-pipelined, piggyback-pipelined-1, byte-express; did you mean prp?",
         ),
         ("gc.enabled=1", "gc.enabled: expected true or false, got 1"),
         ("lsm.rings=[4, 8]", "lsm.rings: [4, 8]; allowed: 4 integers, each 3 to 1048576"),
@@ -255,7 +255,7 @@ fn a_wrong_setting_is_one_line_that_says_what_is_allowed() {
     }
     assert_eq!(
         Document::profile("cosmos").unwrap_err().to_string(),
-        "cosmos: no such profile; there are cosmos-plus, nvmevirt-970pro, gen5-cxl, gen5-cxl-line, gen5-cxl-300ns, kvvirt, kvvirt-published, saker-low, saker-mid, saker-high"
+        "cosmos: no such profile; there are cosmos-plus, nvmevirt-970pro, gen5-cxl, gen5-cxl-line, gen5-cxl-300ns, kvvirt, kvvirt-published, saker-low, saker-mid, saker-high; did you mean cosmos-plus?"
     );
 }
 

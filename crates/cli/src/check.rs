@@ -1,0 +1,127 @@
+//! `kvdrive check` and `kvdrive dump`: an image file from end to end.
+
+use std::io::{BufWriter, Write};
+use std::path::PathBuf;
+
+use clap::Args;
+use kvdrive_lab::config::Document;
+use kvdrive_lab::image::{Found, Tally, read_image};
+use kvdrive_lab::output::shown;
+use kvdrive_spec::Key;
+
+use crate::output;
+use crate::settings::Settings;
+
+/// Wrong keys that are named one by one; of more, the count is.
+const NAMED: u64 = 20;
+
+/// Options of `check`.
+#[derive(Args)]
+pub struct Check {
+    /// The image (`--media file --set media.path=IMAGE`)
+    image: PathBuf,
+    /// Deletes pairs that are damaged or lost, behind naming them all; the exit status stays 1
+    #[arg(long)]
+    repair: bool,
+    /// Names every key that is wrong, and not only the first
+    #[arg(long)]
+    all: bool,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+/// Options of `dump`.
+#[derive(Args)]
+pub struct Dump {
+    /// The image (`--media file --set media.path=IMAGE`)
+    image: PathBuf,
+    /// Keys and sizes, without the values
+    #[arg(long)]
+    keys: bool,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+/// The drive that an image is of: as it was made, on that file.
+fn document(command: &str, settings: &Settings, image: &std::path::Path) -> anyhow::Result<Document> {
+    settings.refuse_work(command, "an image is read as it is")?;
+    let mut settings = settings.clone();
+    settings.media = Some("file".to_owned());
+    settings.set.push(format!("media.path={}", image.display()));
+    settings.document()
+}
+
+impl Check {
+    /// Reads everything and says what it found.
+    pub fn run(&self) -> anyhow::Result<()> {
+        let document = document("check", &self.settings, &self.image)?;
+        let mut named = 0;
+        let tally = read_image(&document, self.repair, &mut |key, found| {
+            let what = match found {
+                Found::Whole(_) => return,
+                Found::Damaged(status) => format!("damaged: {status}"),
+                Found::Lost => "lost: listed and not found".to_owned(),
+            };
+            named += 1;
+            // Whoever has pairs deleted sees which.
+            if named <= NAMED || self.all || self.repair {
+                output::print(&format!("{key}  {what}"));
+            }
+        })?;
+        if named > NAMED && !self.all && !self.repair {
+            output::print(&format!("and {} more; --all names them", named - NAMED));
+        }
+        output::print(&summary(&shown(&self.image), &tally));
+        anyhow::ensure!(tally.is_whole(), "{}: not everything is whole", shown(&self.image));
+        Ok(())
+    }
+}
+
+fn summary(image: &str, tally: &Tally) -> String {
+    let Tally { whole, whole_bytes, damaged, lost, removed, listing_failed } = tally;
+    let mut text =
+        format!("{image}: {whole} pairs whole, {whole_bytes} bytes; {damaged} damaged, {lost} lost");
+    if *removed > 0 {
+        text += &format!("; {removed} deleted: they are gone, and answer as keys that were never stored");
+    }
+    if let Some(status) = listing_failed {
+        text += &format!("\nthe listing ended early, {status}: keys behind that are not known");
+    }
+    text
+}
+
+impl Dump {
+    /// Prints every pair as a line of JSON.
+    pub fn run(&self) -> anyhow::Result<()> {
+        let document = document("dump", &self.settings, &self.image)?;
+        let mut out = BufWriter::new(std::io::stdout().lock());
+        let mut written = Ok(());
+        let tally = read_image(&document, false, &mut |key, found| {
+            if written.is_ok() {
+                written = writeln!(out, "{}", self.line(key, found));
+            }
+        })?;
+        if let Err(error) = written.and_then(|()| out.flush()) {
+            anyhow::ensure!(error.kind() == std::io::ErrorKind::BrokenPipe, "standard output: {error}");
+            return Ok(());
+        }
+        anyhow::ensure!(tally.is_whole(), "{}", summary(&shown(&self.image), &tally));
+        Ok(())
+    }
+
+    fn line(&self, key: &Key, found: Found<'_>) -> serde_json::Value {
+        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        match found {
+            Found::Whole(value) if self.keys => {
+                serde_json::json!({"key": key.to_string(), "bytes": value.len()})
+            }
+            Found::Whole(value) => {
+                serde_json::json!({"key": key.to_string(), "bytes": value.len(), "value": hex(value)})
+            }
+            Found::Damaged(status) => {
+                serde_json::json!({"key": key.to_string(), "damaged": status.to_string()})
+            }
+            Found::Lost => serde_json::json!({"key": key.to_string(), "lost": true}),
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! `kvdrive run` as a program: load, checks, logs, and what it says when it is stopped.
+
+use std::io::Read;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+fn kvdrive(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_kvdrive")).args(arguments).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn numbers_have_units_wherever_one_is_asked_for() {
+    let output = kvdrive(&[
+        "run",
+        "--workload",
+        "fillseq",
+        "--ops",
+        "2k",
+        "--value-size",
+        "1KiB",
+        "--rate",
+        "10k/s",
+        "--duration",
+        "100ms",
+        "--depth",
+        "4",
+        "--set",
+        "buffer.entries=1k",
+        "--set",
+        "power.protected_bytes=64MiB",
+        "--json",
+        "-",
+    ]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["ops"]["store"], 1000);
+    assert_eq!(report["config"]["workload"]["value_size"], 1024);
+    for (arguments, line) in [
+        (["--ops", "1X"], "as 1000000 or 1M"),
+        (["--value-size", "1k"], "unknown unit \"k\""),
+        (["--duration", "10"], "100ms or 10s"),
+        (["--rate", "fast"], "workload.rate_per_s"),
+    ] {
+        let output = kvdrive(&[&["run", "--workload", "fillseq"], &arguments[..]].concat());
+        assert!(!output.status.success() && text(&output.stderr).contains(line), "{}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn a_check_of_an_image_ends_with_a_status() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = format!("media.path={}", folder.path().join("image").display());
+    let image = ["--workload", "fillseq", "--ops", "500", "--media", "file", "--set", &path];
+    let run = |more: &[&str]| kvdrive(&[&["run"], &image[..], more].concat());
+    assert!(run(&[]).status.success());
+    let whole = run(&["--verify-only"]);
+    assert!(whole.status.success() && text(&whole.stdout).contains("VERIFIED"), "{}", text(&whole.stderr));
+    let other = run(&["--verify-only", "--value-size", "33"]);
+    assert_eq!(other.status.code(), Some(1));
+    assert!(text(&other.stderr).contains("--verify: "), "{}", text(&other.stderr));
+    assert!(text(&other.stdout).contains("stored were 33"), "{}", text(&other.stdout));
+}
+
+#[test]
+fn intervals_and_latencies_go_where_they_are_asked_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let (lines, log) = (file("lines"), file("log.hlog"));
+    let load = ["run", "--workload", "ycsb-a", "--num", "1k", "--ops", "5k", "--interval", "50ms"];
+    let output =
+        kvdrive(&[&load[..], &["--interval-file", &lines, "--histogram", &log, "--json", "-"]].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let read = |path: &str| std::fs::read_to_string(Path::new(path)).unwrap();
+    let intervals: Vec<serde_json::Value> =
+        read(&lines).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let ops: u64 = intervals.iter().map(|line| line["ops"].as_u64().unwrap()).sum();
+    assert!(ops == 5000 && intervals.len() > 2, "{intervals:?}");
+    let tagged = |tag: &str| read(&log).lines().filter(|line| line.starts_with(tag)).count();
+    assert_eq!(tagged("Tag=store,"), intervals.len());
+    assert_eq!(tagged("Tag=retrieve,"), intervals.len());
+    let both = kvdrive(&[&load[..], &["--json", "-"]].concat());
+    assert!(text(&both.stderr).contains("--interval: "), "{}", text(&both.stderr));
+}
+
+#[test]
+fn ctrl_c_prints_the_report_so_far_and_says_so() {
+    let program = Command::new(env!("CARGO_BIN_EXE_kvdrive"))
+        .args(["run", "--workload", "fillseq", "--set", "workload.key_size=8", "--ops", "1G"])
+        .args(["--interval", "1ms", "--interval-file", "-"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let mut program = program.unwrap();
+    let mut out = program.stdout.take().unwrap();
+    let mut first = [0; 64];
+    out.read_exact(&mut first).unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(Command::new("kill").args(["-INT", &program.id().to_string()]).status().unwrap().success());
+    let mut rest = String::new();
+    out.read_to_string(&mut rest).unwrap();
+    assert_eq!(program.wait().unwrap().code(), Some(130));
+    assert!(rest.contains("of 1 000 000 000 operations done: this is the report so far"), "{rest}");
+    assert!(rest.contains("LATENCY"), "{rest}");
+}
