@@ -20,11 +20,11 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use kvdrive_engines::firmware::{Role, Roles, Thread};
-use kvdrive_link::Fetched;
+use kvdrive_link::Port;
 use kvdrive_sim::{Ns, Sim, TaskCell, WaitQueue};
 
 use crate::controller::Controller;
-use crate::requests::{decode, handle, serve};
+use crate::requests::{Fetched, decode, fetch, handle, serve};
 
 /// Who takes commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,22 +57,22 @@ impl Dispatch {
 }
 
 /// The commands of one I/O thread, in the order in which they were dealt.
-struct IoQueue {
-    commands: TaskCell<VecDeque<Fetched>>,
+struct IoQueue<R> {
+    commands: TaskCell<VecDeque<Fetched<R>>>,
     bell: WaitQueue,
 }
 
-impl IoQueue {
-    fn new(sim: &Sim) -> IoQueue {
+impl<R> IoQueue<R> {
+    fn new(sim: &Sim) -> IoQueue<R> {
         IoQueue { commands: TaskCell::default(), bell: WaitQueue::new(sim) }
     }
 
-    fn put(&self, decoded: Fetched) {
+    fn put(&self, decoded: Fetched<R>) {
         self.commands.borrow_mut().push_back(decoded);
         self.bell.wake_one();
     }
 
-    fn take(&self) -> Fetched {
+    fn take(&self) -> Fetched<R> {
         loop {
             let next = self.commands.borrow_mut().pop_front();
             match next {
@@ -84,7 +84,8 @@ impl IoQueue {
 }
 
 /// Starts whoever takes the commands of `drive`, for as long as it has power.
-pub fn start(drive: &Rc<Controller>, sim: &Sim, dispatch: Dispatch) {
+pub fn start<P: Port>(drive: &Rc<Controller<P>>, dispatch: Dispatch) {
+    let sim = drive.port.sim();
     match dispatch {
         Dispatch::Context { contexts, .. } => {
             for _ in 0..contexts {
@@ -93,7 +94,8 @@ pub fn start(drive: &Rc<Controller>, sim: &Sim, dispatch: Dispatch) {
             }
         }
         Dispatch::RoundRobin { io_threads, deal_ns } => {
-            let queues: Vec<Rc<IoQueue>> = (0..io_threads).map(|_| Rc::new(IoQueue::new(sim))).collect();
+            let queues: Vec<Rc<IoQueue<P::Request>>> =
+                (0..io_threads).map(|_| Rc::new(IoQueue::new(sim))).collect();
             for (thread, queue) in (0..).zip(queues.clone()) {
                 let drive = drive.clone();
                 sim.spawn(move || run(&drive, thread, &queue));
@@ -105,18 +107,18 @@ pub fn start(drive: &Rc<Controller>, sim: &Sim, dispatch: Dispatch) {
 }
 
 /// The dispatcher.
-fn deal(drive: &Controller, queues: &[Rc<IoQueue>], deal_ns: Ns) {
+fn deal<P: Port>(drive: &Controller<P>, queues: &[Rc<IoQueue<P::Request>>], deal_ns: Ns) {
     drive.cores.run_as(Thread::Dispatcher);
     for queue in queues.iter().cycle() {
-        let fetched = drive.link.next_command();
-        decode(drive, &fetched);
+        let fetched = fetch(drive);
+        decode(drive, fetched.asked.as_ref());
         drive.cores.of(Role::Dispatch).run_noted(deal_ns, "controller", "deal");
         queue.put(fetched);
     }
 }
 
 /// One I/O thread.
-fn run(drive: &Rc<Controller>, thread: u32, queue: &IoQueue) {
+fn run<P: Port>(drive: &Rc<Controller<P>>, thread: u32, queue: &IoQueue<P::Request>) {
     drive.cores.run_as(Thread::Io(thread));
     loop {
         handle(drive, queue.take(), true);

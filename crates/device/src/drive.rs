@@ -4,6 +4,7 @@
 //! The engine's type is forgotten here, and only here: commands run in code that knows it
 //! ([`crate::requests`]).
 
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -22,7 +23,7 @@ use kvdrive_flash::power::{
     self, IDENTITY_AT, ImageError, Journal, MAKE_AT, Make, Owner, PowerOnError, Survivors,
 };
 use kvdrive_flash::{FlashConfig, FlashPort, Geometry, Purpose};
-use kvdrive_link::Link;
+use kvdrive_link::{Link, PciePort};
 use kvdrive_sim::{Ns, ResourceStatistics, Rng, Sim};
 use kvdrive_spec::{Key, Status};
 
@@ -156,7 +157,8 @@ fn by_purpose(counts: &[u64; Purpose::COUNT]) -> impl Iterator<Item = (&'static 
 
 /// A drive with power. Dropping it does not stop it: its tasks live on its executor.
 pub struct Drive {
-    controller: Rc<Controller>,
+    namespace: Rc<dyn Namespace>,
+    commands: Rc<Cell<u64>>,
     flash: FlashPort,
     cores: Cores,
     journal: Journal,
@@ -165,19 +167,17 @@ pub struct Drive {
 }
 
 /// Builds a namespace from its parts and what survived; the rows of [`ENGINES`] name instances of this.
-pub type Start =
-    fn(Parts, &ControllerConfig, &Rc<Link>, Option<&[u8]>) -> Result<Rc<dyn Namespace>, PowerOnError>;
+pub type Start = fn(Parts, &ControllerConfig, Option<&[u8]>) -> Result<Rc<dyn Namespace>, PowerOnError>;
 
 /// A namespace of pairs in engine `E`.
 pub fn start<E: Engine>(
     parts: Parts,
     config: &ControllerConfig,
-    link: &Rc<Link>,
     image: Option<&[u8]>,
 ) -> Result<Rc<dyn Namespace>, PowerOnError> {
-    let journal = parts.journal.clone();
+    let (sim, journal) = (parts.sim.clone(), parts.journal.clone());
     let engine = E::power_on(parts, image)?;
-    Ok(KvNamespace::new(link.clone(), config, journal, engine))
+    Ok(KvNamespace::new(&sim, config, journal, engine))
 }
 
 impl Drive {
@@ -238,21 +238,29 @@ impl Drive {
             owner: owner.clone(),
             config: config.of_engine(),
         };
-        let namespace = (row.start)(parts, &config.controller, link, image.as_deref())?;
+        let namespace = (row.start)(parts, &config.controller, image.as_deref())?;
         let costs = config.controller.costs;
         let (identity, faults) = (owner.identity, flash.faults().clone());
-        let controller =
-            Controller::new(link.clone(), cores.clone(), costs, journal.clone(), identity, faults, namespace);
-        controller.start(sim, config.controller.dispatch);
+        let controller = Controller::new(
+            PciePort::new(link),
+            cores.clone(),
+            costs,
+            journal.clone(),
+            identity,
+            faults,
+            namespace.clone(),
+        );
+        controller.start(config.controller.dispatch);
         if journal.is_kept() {
-            journal.checkpoint(&controller.namespace.protected_image());
+            journal.checkpoint(&namespace.protected_image());
             if let (None, Some(failure)) = (&image, journal.write_failure()) {
                 return Err(PowerOnError::Unwritable(failure));
             }
             let journal = journal.clone();
             flash.before_change(move || _ = journal.settle());
         }
-        Ok(Drive { controller, flash, cores, journal, identity, recovery_ns: sim.now() - began })
+        let commands = controller.commands();
+        Ok(Drive { namespace, commands, flash, cores, journal, identity, recovery_ns: sim.now() - began })
     }
 
     /// Stores `pairs` in no time, past link and decoder, as they would arrive by DMA: what is on a drive
@@ -262,18 +270,18 @@ impl Drive {
     /// The first key whose store fails, and what it would be answered; some pairs behind it may have been
     /// asked for.
     pub fn load(&self, pairs: &mut Pairs<'_>) -> Result<(), (Key, Status)> {
-        self.controller.namespace.load(pairs)
+        self.namespace.load(pairs)
     }
 
     /// Commands with these keys will come soon: a simulation that knows can go through the machine's memory
     /// for all of them at once. Nothing of the drive changes by it.
     pub fn expect(&self, keys: &mut dyn Iterator<Item = Key>) {
-        self.controller.namespace.expect(keys);
+        self.namespace.expect(keys);
     }
 
     /// Writes everything buffered to flash, so that it is counted.
     pub fn drain(&self) {
-        self.controller.namespace.drain();
+        self.namespace.drain();
         self.settle();
     }
 
@@ -284,10 +292,7 @@ impl Drive {
 
     /// What would survive if power failed now. Operations under way on flash end old, torn or done, by `rng`.
     pub fn survivors(&self, rng: &mut Rng) -> Survivors {
-        Survivors {
-            media: self.flash.media_image(rng),
-            protected: self.controller.namespace.protected_image(),
-        }
+        Survivors { media: self.flash.media_image(rng), protected: self.namespace.protected_image() }
     }
 
     /// Who it is.
@@ -306,7 +311,7 @@ impl Drive {
     /// As [`Drive::survivors`], and no page is torn: what was under way is as before or as afterwards.
     pub fn survivors_untorn(&self, rng: &mut Rng) -> Survivors {
         let media = self.flash.untorn_media_image(rng);
-        Survivors { media, protected: self.controller.namespace.protected_image() }
+        Survivors { media, protected: self.namespace.protected_image() }
     }
 
     /// The rules by which it fails; none as it comes up.
@@ -323,19 +328,19 @@ impl Drive {
             programs: by_purpose(FlashPort::programs),
             reads: by_purpose(FlashPort::reads),
             erases: self.flash.erases(),
-            commands: self.controller.commands(),
-            engine: self.controller.namespace.counters(),
+            commands: self.commands.get(),
+            engine: self.namespace.counters(),
         }
     }
 
     /// What the engine counts by names of its own: [`Engine::details`].
     pub fn engine_details(&self) -> Vec<(&'static str, u64)> {
-        self.controller.namespace.details()
+        self.namespace.details()
     }
 
     /// What the engine's structures take of the DRAM, in bytes: [`Engine::dram`].
     pub fn dram(&self) -> Vec<(&'static str, u64)> {
-        self.controller.namespace.dram()
+        self.namespace.dram()
     }
 
     /// Firmware cores, channels and dies with what they did.
@@ -346,7 +351,7 @@ impl Drive {
 
     /// How full it is.
     pub fn utilization(&self) -> Utilization {
-        self.controller.namespace.utilization()
+        self.namespace.utilization()
     }
 
     /// Model time that power-on took, recovery included.

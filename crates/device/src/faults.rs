@@ -3,12 +3,13 @@
 use std::rc::Rc;
 
 use kvdrive_flash::faults::{Effect, Moment, Subject};
-use kvdrive_link::Fetched;
+use kvdrive_link::{Port, Request};
 use kvdrive_sim::Ns;
 use kvdrive_spec::{Command, Key, Status};
 
 use crate::controller::Controller;
-use crate::requests::{complete, in_turn};
+use crate::namespaces::Asked;
+use crate::requests::{Fetched, complete, in_turn};
 
 /// A command that is not executed.
 struct Refusal {
@@ -21,18 +22,21 @@ struct Refusal {
 ///
 /// A command that is late holds its context. One that is refused takes its turn among the inline commands of
 /// its queue, as the refused ones of the drive's own do.
-pub fn pass(drive: &Rc<Controller>, fetched: Fetched) -> Option<Fetched> {
-    if !drive.faults.is_armed() || fetched.queue.is_admin() {
+pub(crate) fn pass<P: Port>(
+    drive: &Rc<Controller<P>>,
+    fetched: Fetched<P::Request>,
+) -> Option<Fetched<P::Request>> {
+    if !drive.faults.is_armed() || fetched.request.is_admin() {
         return Some(fetched);
     }
     let subject = Subject::Command {
-        opcode: fetched.sqe.opcode,
-        key: Command::decode(&fetched.sqe).ok().and_then(|command| key_of(&command)),
-        namespace: fetched.sqe.nsid.get(),
+        opcode: fetched.request.sqe().opcode,
+        key: fetched.asked.as_ref().and_then(key_of),
+        namespace: fetched.request.sqe().nsid.get(),
     };
     let struck = drive.faults.strike(Moment::Command, subject);
     if struck.delay_ns > 0 {
-        drive.link.sim().sleep(struck.delay_ns);
+        drive.port.sim().sleep(struck.delay_ns);
     }
     let refusal = match struck.effect {
         Some(Effect::Refuse(status)) => Refusal { status, after_ns: 0 },
@@ -43,21 +47,23 @@ pub fn pass(drive: &Rc<Controller>, fetched: Fetched) -> Option<Fetched> {
     None
 }
 
-fn refuse(drive: &Rc<Controller>, fetched: Fetched, refusal: Refusal) {
+fn refuse<P: Port>(drive: &Rc<Controller<P>>, fetched: Fetched<P::Request>, refusal: Refusal) {
     let Refusal { status, after_ns } = refusal;
-    let completion = in_turn(&fetched, || drive.namespace.refuse(&fetched, status));
+    let request = &fetched.request;
+    let completion = in_turn(request, || drive.namespace.refuse(request, status));
     if after_ns == 0 || completion.is_none() {
-        return complete(drive, &fetched, completion);
+        return complete(drive, fetched, completion);
     }
     let drive = drive.clone();
-    drive.link.sim().clone().spawn(move || {
-        drive.link.sim().sleep(after_ns);
-        complete(&drive, &fetched, completion);
+    drive.port.sim().clone().spawn(move || {
+        drive.port.sim().sleep(after_ns);
+        complete(&drive, fetched, completion);
     });
 }
 
 /// The key that a command names.
-fn key_of(command: &Command) -> Option<Key> {
+fn key_of(asked: &Asked) -> Option<Key> {
+    let Asked::Pairs(command) = asked else { return None };
     match *command {
         Command::Store(store) | Command::Express(store) => Some(store.key),
         Command::Write(write) => Some(write.key),

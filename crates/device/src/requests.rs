@@ -25,93 +25,122 @@
 
 use std::rc::Rc;
 
-use kvdrive_content::Region;
+use kvdrive_content::{Piece, Region};
 use kvdrive_engines::Engine;
 use kvdrive_engines::firmware::Role;
-use kvdrive_link::transfer::{Assembly, byte_express, piggyback, prp, sgl};
-use kvdrive_link::{Arrival, Fetched, QueuePair};
+use kvdrive_link::transfer::{Assembly, byte_express, hybrid as hybrid_transfer, piggyback, prp};
+use kvdrive_link::{Arrival, Port, Request, Session};
 use kvdrive_spec::inline::{TAIL_INLINE_BYTES, get_tail};
 use kvdrive_spec::iter::IterHeader;
 use kvdrive_spec::list::ListWriter;
 use kvdrive_spec::window::Grant;
-use kvdrive_spec::{Command, Cqe, Key, Sqe, Status, Store, StoreOptions, Write, opcode};
+use kvdrive_spec::{Command, Cqe, Key, Psdt, Status, Store, StoreOptions, Write, opcode};
 
-use crate::controller::{Controller, send, targets};
+use crate::controller::Controller;
 use crate::faults;
 use crate::namespaces::kv::{Found, KvNamespace, PairAnswer, Unfinished, Walk};
-use crate::namespaces::{Answer, NSID};
+use crate::namespaces::{Answer, Asked, NSID};
 
 /// Longest answer to a List, whatever room the host has and however short values are: the drive builds it in
 /// its memory.
 const LIST_MAX_BYTES: u32 = 2 << 20;
 
+/// A command that was taken from its queue, and what it asks of the namespace that it names; `None`: it names
+/// none that is there, or is an admin command.
+pub(crate) struct Fetched<R> {
+    pub(crate) request: R,
+    pub(crate) asked: Option<Asked>,
+}
+
+/// Takes the next command and looks at what it asks. The time of decoding is [`decode`]'s.
+pub(crate) fn fetch<P: Port>(drive: &Controller<P>) -> Fetched<P::Request> {
+    let request = drive.port.next();
+    let is_for_namespace = !request.is_admin() && request.sqe().nsid.get() == NSID;
+    let asked = is_for_namespace.then(|| drive.namespace.decode(request.sqe()));
+    Fetched { request, asked }
+}
+
 /// One firmware context: takes commands and completes them, for as long as the drive has power.
-pub fn serve(drive: Rc<Controller>) {
+pub fn serve<P: Port>(drive: Rc<Controller<P>>) {
     loop {
-        handle(&drive, drive.link.next_command(), false);
+        handle(&drive, fetch(&drive), false);
     }
 }
 
 /// A fetched command, to its completion; `is_decoded` if somebody has spent the time of that on it already.
-pub(crate) fn handle(drive: &Rc<Controller>, fetched: Fetched, is_decoded: bool) {
+pub(crate) fn handle<P: Port>(drive: &Rc<Controller<P>>, fetched: Fetched<P::Request>, is_decoded: bool) {
     let Some(fetched) = faults::pass(drive, fetched) else { return };
-    let completion = in_turn(&fetched, || execute_any(drive, &fetched, is_decoded));
-    complete(drive, &fetched, completion);
+    let completion = in_turn(&fetched.request, || execute_any(drive, &fetched, is_decoded));
+    complete(drive, fetched, completion);
 }
 
 /// Does `execute` when it is the command's turn.
-pub(crate) fn in_turn(fetched: &Fetched, execute: impl FnOnce() -> Option<Cqe>) -> Option<Cqe> {
-    let Some(turn) = fetched.turn else { return execute() };
-    fetched.queue.wait_turn(turn);
+pub(crate) fn in_turn(request: &impl Request, execute: impl FnOnce() -> Option<Cqe>) -> Option<Cqe> {
+    let Some(turn) = request.turn() else { return execute() };
+    request.session().wait_turn(turn);
     let completion = execute();
-    fetched.queue.end_turn();
+    request.session().end_turn();
     completion
 }
 
 /// Tells the host what came of a command. `None`: it was a quiet one, of which the host hears by a later one.
-pub(crate) fn complete(drive: &Controller, fetched: &Fetched, completion: Option<Cqe>) {
+pub(crate) fn complete<P: Port>(
+    drive: &Controller<P>,
+    fetched: Fetched<P::Request>,
+    completion: Option<Cqe>,
+) {
     drive.commands.set(drive.commands.get() + 1);
-    let Some(cqe) = completion else { return };
-    let changes = || is_for_namespace(fetched) && drive.namespace.changes(&fetched.sqe);
+    let Fetched { request, asked } = fetched;
+    let Some(cqe) = completion else { return request.omit() };
+    let changes = || asked.is_some_and(|asked| asked.changes_content());
     let is_kept = drive.journal.settle() || !cqe.status().is_success() || !changes();
     let cqe = if is_kept { cqe } else { Cqe::new(cqe.cid.get(), Status::NAMESPACE_WRITE_PROTECTED) };
     drive.cores.of(Role::Dispatch).run_noted(drive.costs.complete_ns, "controller", "complete");
-    drive.link.complete(&fetched.queue, cqe.with_queue(fetched.queue.id(), fetched.head));
+    request.complete(cqe);
     if drive.journal.wants_checkpoint() {
         drive.journal.checkpoint(&drive.namespace.protected_image());
     }
 }
 
 /// Spends the time of decoding a command.
-pub(crate) fn decode(drive: &Controller, fetched: &Fetched) {
-    let span_ns = if is_for_namespace(fetched) {
-        drive.namespace.decode_ns(&fetched.sqe)
-    } else {
-        drive.costs.decode_other_ns
-    };
+pub(crate) fn decode<P: Port>(drive: &Controller<P>, asked: Option<&Asked>) {
+    let span_ns = asked.map_or(drive.costs.decode_other_ns, |asked| drive.costs.decode_ns(asked));
     drive.cores.of(Role::Dispatch).run_noted(span_ns, "controller", "decode");
 }
 
-fn is_for_namespace(fetched: &Fetched) -> bool {
-    !fetched.queue.is_admin() && fetched.sqe.nsid.get() == NSID
+/// Whoever a command is for executes it. `None`: nothing is posted for it.
+fn execute_any<P: Port>(
+    drive: &Controller<P>,
+    fetched: &Fetched<P::Request>,
+    is_decoded: bool,
+) -> Option<Cqe> {
+    let Fetched { request, asked } = fetched;
+    if !is_decoded {
+        decode(drive, asked.as_ref());
+    }
+    if let Some(asked) = asked {
+        return drive.namespace.execute(request, asked);
+    }
+    let answer = if request.is_admin() { drive.admin(request) } else { Err(Status::INVALID_NAMESPACE) };
+    Some(completion_of(request, answer))
 }
 
-/// Whoever a command is for executes it. `None`: nothing is posted for it.
-fn execute_any(drive: &Controller, fetched: &Fetched, is_decoded: bool) -> Option<Cqe> {
-    if !is_decoded {
-        decode(drive, fetched);
-    }
-    if is_for_namespace(fetched) {
-        return drive.namespace.execute(fetched);
-    }
-    let is_admin = fetched.queue.is_admin();
-    let answer = if is_admin { drive.admin(fetched) } else { Err(Status::INVALID_NAMESPACE) };
-    Some(completion_of(fetched, answer))
+/// Sends the first `bytes` bytes of an answer to the command's host memory of `buffer_bytes`.
+pub(crate) fn send(
+    request: &dyn Request,
+    buffer_bytes: u32,
+    answer: &Region,
+    bytes: u32,
+) -> Result<(), Status> {
+    request.push(buffer_bytes, bytes, &mut |at, bytes, sink| {
+        answer.read(at, bytes, sink);
+        Ok(())
+    })
 }
 
 /// The completion that says what a command answered.
-pub(crate) fn completion_of(fetched: &Fetched, answer: Answer) -> Cqe {
-    let cid = fetched.sqe.cid.get();
+pub(crate) fn completion_of(request: &dyn Request, answer: Answer) -> Cqe {
+    let cid = request.sqe().cid.get();
     match answer {
         Ok((dw0, dw1)) => Cqe::new(cid, Status::SUCCESS).with_result(dw0, dw1),
         Err(status) => Cqe::new(cid, status),
@@ -119,37 +148,45 @@ pub(crate) fn completion_of(fetched: &Fetched, answer: Answer) -> Cqe {
 }
 
 /// Executes a command for pairs. `None`: it is quiet, and a later one of its queue completes for it.
-pub(crate) fn execute<E: Engine>(drive: &KvNamespace<E>, fetched: &Fetched) -> Option<Cqe> {
-    conclude(drive, fetched, answer_to(drive, fetched))
+pub(crate) fn execute<E: Engine>(
+    drive: &KvNamespace<E>,
+    request: &dyn Request,
+    command: Result<&Command, Status>,
+) -> Option<Cqe> {
+    conclude(drive, request, command.and_then(|command| answer_to(drive, request, command)))
 }
 
 /// Answers a command for pairs that is not executed. A value that its queue has begun lacks its part for good.
-pub(crate) fn refuse<E: Engine>(drive: &KvNamespace<E>, fetched: &Fetched, status: Status) -> Option<Cqe> {
-    if fetched.turn.is_some() {
-        drive.discard_value(&fetched.queue);
+pub(crate) fn refuse<E: Engine>(
+    drive: &KvNamespace<E>,
+    request: &dyn Request,
+    status: Status,
+) -> Option<Cqe> {
+    if request.turn().is_some() {
+        drive.discard_value(request.session());
     }
-    conclude(drive, fetched, Err(status))
+    conclude(drive, request, Err(status))
 }
 
 /// What the host hears of a command's answer.
-fn conclude<E: Engine>(drive: &KvNamespace<E>, fetched: &Fetched, answer: Answer) -> Option<Cqe> {
-    let in_turn = fetched.turn.is_some() && fetched.sqe.opcode != opcode::CXL_STORE;
+fn conclude<E: Engine>(drive: &KvNamespace<E>, request: &dyn Request, answer: Answer) -> Option<Cqe> {
+    let in_turn = request.turn().is_some() && request.sqe().opcode != opcode::CXL_STORE;
     if in_turn && answer == Err(Status::COMMAND_INTERRUPTED) {
         // A long value may need the windows' half of the buffer too. The next try must find it free, and
         // queues that are idle would keep theirs.
         drive.windows.close_all();
     }
-    if in_turn && fetched.sqe.is_quiet() {
+    if in_turn && request.sqe().is_quiet() {
         if let Err(status) = answer {
-            remember_refusal(drive, fetched, status);
+            remember_refusal(drive, request.session(), status);
         }
         return None;
     }
     if answer == Err(Status::STALE_WINDOW) {
-        let (write_pointer, generation) = drive.windows.present(&fetched.queue);
-        return Some(completion_of(fetched, answer).with_result(write_pointer, generation));
+        let (write_pointer, generation) = drive.windows.present(request.session());
+        return Some(completion_of(request, answer).with_result(write_pointer, generation));
     }
-    Some(completion_of(fetched, answer))
+    Some(completion_of(request, answer))
 }
 
 /// Is it one that a read-only drive refuses?
@@ -166,91 +203,84 @@ fn is_inline(command: &Command) -> bool {
 }
 
 /// A quiet command was refused: whatever its queue has begun is lost, and a later command says why.
-fn remember_refusal<E: Engine>(drive: &KvNamespace<E>, fetched: &Fetched, status: Status) {
-    drive.discard_value(&fetched.queue);
-    drive.unfinished.keep(&fetched.queue, Unfinished::Refused(status));
+fn remember_refusal<E: Engine>(drive: &KvNamespace<E>, session: &Session, status: Status) {
+    drive.discard_value(session);
+    drive.unfinished.keep(session, Unfinished::Refused(status));
 }
 
-fn answer_to<E: Engine>(drive: &KvNamespace<E>, fetched: &Fetched) -> Answer {
-    let sqe = &fetched.sqe;
-    let command = Command::decode(sqe)?;
-    if drive.journal.is_protected() && changes_pairs(&command) {
-        if is_inline(&command) {
-            drive.discard_value(&fetched.queue);
+fn answer_to<E: Engine>(drive: &KvNamespace<E>, request: &dyn Request, command: &Command) -> Answer {
+    if drive.journal.is_protected() && changes_pairs(command) {
+        if is_inline(command) {
+            drive.discard_value(request.session());
         }
         return Err(Status::NAMESPACE_WRITE_PROTECTED);
     }
-    match command {
-        Command::Store(command) => store(drive, fetched, command),
-        Command::Write(command) => write(drive, fetched, command),
+    match *command {
+        Command::Store(command) => store(drive, request, command),
+        Command::Write(command) => write(drive, request, command),
         Command::Hybrid { key, value_bytes, pages_z } => {
-            hybrid(drive, fetched, Write { key, value_bytes }, pages_z)
+            hybrid(drive, request, Write { key, value_bytes }, pages_z)
         }
-        Command::Transfer => transfer(drive, fetched),
-        Command::Retrieve { key, buffer_bytes, .. } => retrieve(drive, sqe, key, buffer_bytes),
+        Command::Transfer => transfer(drive, request),
+        Command::Retrieve { key, buffer_bytes, .. } => retrieve(drive, request, key, buffer_bytes),
         Command::Exist { key } => exist(drive, key),
         Command::Delete { key } => delete(drive, key),
-        Command::List { start, buffer_bytes } => list(drive, sqe, start, buffer_bytes),
-        Command::Seek { key, buffer_bytes } => seek(drive, sqe, key, buffer_bytes),
-        Command::Next { iterator, buffer_bytes } => next(drive, sqe, iterator, buffer_bytes),
+        Command::List { start, buffer_bytes } => list(drive, request, start, buffer_bytes),
+        Command::Seek { key, buffer_bytes } => seek(drive, request, key, buffer_bytes),
+        Command::Next { iterator, buffer_bytes } => next(drive, request, iterator, buffer_bytes),
         Command::IterClose { iterator } => drive.iterators.close(iterator).map(|()| (0, 0)),
-        Command::Express(command) => express(drive, fetched, command),
+        Command::Express(command) => express(drive, request, command),
         Command::CxlStore { key, value_bytes, window_offset, generation, tail_bytes } => {
             let value = InWindow { at: window_offset, bytes: value_bytes, generation, tail_bytes };
-            cxl_store(drive, fetched, key, value)
+            cxl_store(drive, request, key, value)
         }
     }
 }
 
-fn store<E: Engine>(drive: &KvNamespace<E>, fetched: &Fetched, command: Store) -> Answer {
+fn store<E: Engine>(drive: &KvNamespace<E>, request: &dyn Request, command: Store) -> Answer {
     let Store { key, value_bytes, options } = command;
-    let sqe = &fetched.sqe;
     drive.check_value_bytes(value_bytes)?;
-    let place = if sgl::is_used(sqe)? {
-        sgl::receive(&drive.link, sqe, &key, value_bytes, &drive.engine)?
-    } else if let Some(grant) = Grant::of(sqe) {
-        return store_granted(drive, fetched, command, grant);
-    } else {
-        prp::receive(&drive.link, sqe, &key, value_bytes, &drive.engine)?
-    };
+    let is_by_prp = request.sqe().psdt()? == Psdt::Prp;
+    if let Some(grant) = Grant::of(request.sqe()).filter(|_| is_by_prp) {
+        return store_granted(drive, request, command, grant);
+    }
+    let place = prp::receive(request, &key, value_bytes, &drive.engine)?;
     commit(drive, key, place, options)
 }
 
 /// A Store whose value may go into the queue's window; the completion says whether it did.
 fn store_granted<E: Engine>(
     drive: &KvNamespace<E>,
-    fetched: &Fetched,
+    request: &dyn Request,
     command: Store,
     grant: Grant,
 ) -> Answer {
     let Store { key, value_bytes, options } = command;
-    let (link, engine) = (&drive.link, &drive.engine);
+    let engine = &drive.engine;
     let place = |window: &E::Window, at| engine.place_in(window, &key, at, value_bytes);
-    let Some((place, at)) = drive.windows.take_granted(&fetched.queue, grant, value_bytes, place) else {
-        let place = prp::receive(link, &fetched.sqe, &key, value_bytes, engine)?;
+    let Some((place, at)) = drive.windows.take_granted(request.session(), grant, value_bytes, place) else {
+        let place = prp::receive(request, &key, value_bytes, engine)?;
         return commit(drive, key, place, options);
     };
     let stored = match place {
-        Ok(place) => store_at(drive, fetched, command, place),
+        Ok(place) => store_at(drive, request, command, place),
         Err(status) => Err(status),
     };
     if stored.is_err() {
-        drive.windows.release(&fetched.queue, grant.generation, at, value_bytes);
+        drive.windows.release(request.session(), grant.generation, at, value_bytes);
     }
     stored.map(|_| (at, grant.generation))
 }
 
 /// The rest of a Store whose place was found before.
-fn store_at<E: Engine>(drive: &KvNamespace<E>, fetched: &Fetched, command: Store, place: E::Place) -> Answer {
+fn store_at<E: Engine>(
+    drive: &KvNamespace<E>,
+    request: &dyn Request,
+    command: Store,
+    place: E::Place,
+) -> Answer {
     let Store { key, value_bytes, options } = command;
-    let (link, engine) = (&drive.link, &drive.engine);
-    let place = match kvdrive_link::prp::walk(link, &fetched.sqe, value_bytes) {
-        Ok(segments) => prp::receive_into(link, &segments, place, engine)?,
-        Err(status) => {
-            engine.abandon(place);
-            return Err(status);
-        }
-    };
+    let place = prp::receive_into(request, value_bytes, place, &drive.engine)?;
     commit(drive, key, place, options)
 }
 
@@ -262,44 +292,44 @@ struct InWindow {
     tail_bytes: u8,
 }
 
-fn cxl_store<E: Engine>(drive: &KvNamespace<E>, fetched: &Fetched, key: Key, value: InWindow) -> Answer {
-    let queue = &fetched.queue;
+fn cxl_store<E: Engine>(drive: &KvNamespace<E>, request: &dyn Request, key: Key, value: InWindow) -> Answer {
+    let session = request.session();
     if drive.engine.window_bytes().is_none() {
         return Err(Status::INVALID_OPCODE);
     }
     drive.check_value_bytes(value.bytes)?;
-    match drive.windows.find(queue, value.generation, value.at, value.bytes)? {
+    match drive.windows.find(session, value.generation, value.at, value.bytes)? {
         Found::Taken => {}
         Found::Stale => return Err(Status::STALE_WINDOW),
         Found::Missing => {
-            fresh_window(drive, queue)?;
+            fresh_window(drive, session)?;
             return Err(Status::STALE_WINDOW);
         }
     }
-    if let Err(status) = commit_in_window(drive, fetched, key, &value) {
-        drive.windows.release(queue, value.generation, value.at, value.bytes);
+    if let Err(status) = commit_in_window(drive, request, key, &value) {
+        drive.windows.release(session, value.generation, value.at, value.bytes);
         return Err(status);
     }
-    if !drive.windows.has_room(queue, value.at + value.bytes, value.bytes) {
+    if !drive.windows.has_room(session, value.at + value.bytes, value.bytes) {
         // The next value would have to ask. When there is none to be had it still will.
-        let _ = fresh_window(drive, queue);
+        let _ = fresh_window(drive, session);
     }
-    Ok(drive.windows.present(queue))
+    Ok(drive.windows.present(session))
 }
 
 /// The value of a CXL store lies in its queue's window but for its tail, and its bytes are taken.
 fn commit_in_window<E: Engine>(
     drive: &KvNamespace<E>,
-    fetched: &Fetched,
+    request: &dyn Request,
     key: Key,
     value: &InWindow,
 ) -> Answer {
     let engine = &drive.engine;
     let place = |window: &E::Window| engine.place_in(window, &key, value.at, value.bytes);
-    let place = drive.windows.use_window(&fetched.queue, place).expect("it was found")?;
+    let place = drive.windows.use_window(request.session(), place).expect("it was found")?;
     if value.tail_bytes > 0 {
         let mut tail = [0; TAIL_INLINE_BYTES];
-        get_tail(&fetched.sqe, &mut tail);
+        get_tail(request.sqe(), &mut tail);
         let bytes = u32::from(value.tail_bytes);
         engine.copy_in(&place, value.bytes - bytes, &tail[..bytes as usize]);
     }
@@ -311,31 +341,30 @@ fn commit_in_window<E: Engine>(
 ///
 /// # Errors
 /// [`Status::COMMAND_INTERRUPTED`]: there is none to be had now, whatever the reason.
-fn fresh_window<E: Engine>(drive: &KvNamespace<E>, queue: &QueuePair) -> Result<(), Status> {
-    drive.windows.close(queue);
+fn fresh_window<E: Engine>(drive: &KvNamespace<E>, session: &Session) -> Result<(), Status> {
+    drive.windows.close(session);
     let bytes = drive.engine.window_bytes().ok_or(Status::COMMAND_INTERRUPTED)?;
     let mut opened = drive.engine.open_window();
     if opened.is_err() && drive.windows.close_idle() {
         opened = drive.engine.open_window();
     }
     let window = opened.map_err(|_| Status::COMMAND_INTERRUPTED)?;
-    drive.windows.open(queue, window, bytes);
+    drive.windows.open(session, window, bytes);
     Ok(())
 }
 
-fn express<E: Engine>(drive: &KvNamespace<E>, fetched: &Fetched, command: Store) -> Answer {
+fn express<E: Engine>(drive: &KvNamespace<E>, request: &dyn Request, command: Store) -> Answer {
     let Store { key, value_bytes, options } = command;
     drive.check_value_bytes(value_bytes)?;
-    let chunks = fetched.chunks.as_deref();
-    let place = byte_express::receive(chunks, &key, value_bytes, &drive.engine)?;
+    let place = byte_express::receive(request.chunks(), &key, value_bytes, &drive.engine)?;
     commit(drive, key, place, options)
 }
 
 /// A *write* or *hybrid* inside an unfinished value: the host has lost count. That value is discarded, and
 /// this command is refused so that the host learns of it; the next one finds a clean queue. Behind a quiet
 /// command that was refused this is the one that says so.
-fn refuse_inside_value<E: Engine>(drive: &KvNamespace<E>, fetched: &Fetched) -> Result<(), Status> {
-    match drive.unfinished.take(&fetched.queue) {
+fn refuse_inside_value<E: Engine>(drive: &KvNamespace<E>, request: &dyn Request) -> Result<(), Status> {
+    match drive.unfinished.take(request.session()) {
         None => Ok(()),
         Some(Unfinished::Refused(status)) => Err(status),
         Some(Unfinished::Value(value)) => {
@@ -345,56 +374,49 @@ fn refuse_inside_value<E: Engine>(drive: &KvNamespace<E>, fetched: &Fetched) -> 
     }
 }
 
-fn write<E: Engine>(drive: &KvNamespace<E>, fetched: &Fetched, command: Write) -> Answer {
-    refuse_inside_value(drive, fetched)?;
+fn write<E: Engine>(drive: &KvNamespace<E>, request: &dyn Request, command: Write) -> Answer {
+    refuse_inside_value(drive, request)?;
     let Write { key, value_bytes } = command;
     drive.check_value_bytes(value_bytes)?;
     let place = drive.engine.reserve(&key, value_bytes, Arrival::Inline)?;
-    let received_bytes = piggyback::copy_write(&fetched.sqe, value_bytes, &place, &drive.engine);
+    let received_bytes = piggyback::copy_write(request.sqe(), value_bytes, &place, &drive.engine);
     if received_bytes == value_bytes {
         return settle_and_commit(drive, key, place);
     }
-    keep(drive, fetched, Assembly { key, value_bytes, received_bytes, place })
+    keep(drive, request, Assembly { key, value_bytes, received_bytes, place })
 }
 
 /// Keeps a value whose rest the host has yet to send.
-fn keep<E: Engine>(drive: &KvNamespace<E>, fetched: &Fetched, assembly: Assembly<E::Place>) -> Answer {
+fn keep<E: Engine>(drive: &KvNamespace<E>, request: &dyn Request, assembly: Assembly<E::Place>) -> Answer {
     if let Err(status) = drive.engine.begin_unfinished(&assembly.place) {
         drive.engine.abandon(assembly.place);
         return Err(status);
     }
-    drive.unfinished.keep(&fetched.queue, Unfinished::Value(assembly));
+    drive.unfinished.keep(request.session(), Unfinished::Value(assembly));
     Ok((0, 0))
 }
 
-fn hybrid<E: Engine>(drive: &KvNamespace<E>, fetched: &Fetched, command: Write, pages_z: u32) -> Answer {
-    refuse_inside_value(drive, fetched)?;
+fn hybrid<E: Engine>(drive: &KvNamespace<E>, request: &dyn Request, command: Write, pages_z: u32) -> Answer {
+    refuse_inside_value(drive, request)?;
     drive.check_value_bytes(command.value_bytes)?;
     let Write { key, value_bytes } = command;
     let engine = &drive.engine;
-    let assembly = kvdrive_link::transfer::hybrid::receive(
-        &drive.link,
-        &fetched.sqe,
-        key,
-        value_bytes,
-        pages_z,
-        engine,
-    )?;
+    let assembly = hybrid_transfer::receive(request, key, value_bytes, pages_z, engine)?;
     if assembly.is_whole() {
         return settle_and_commit(drive, assembly.key, assembly.place);
     }
-    keep(drive, fetched, assembly)
+    keep(drive, request, assembly)
 }
 
-fn transfer<E: Engine>(drive: &KvNamespace<E>, fetched: &Fetched) -> Answer {
-    let mut assembly = match drive.unfinished.take(&fetched.queue) {
+fn transfer<E: Engine>(drive: &KvNamespace<E>, request: &dyn Request) -> Answer {
+    let mut assembly = match drive.unfinished.take(request.session()) {
         Some(Unfinished::Value(value)) => value,
         Some(Unfinished::Refused(status)) => return Err(status),
         None => return Err(Status::COMMAND_SEQUENCE_ERROR),
     };
-    piggyback::receive_transfer(&fetched.sqe, &mut assembly, &drive.engine);
+    piggyback::receive_transfer(request.sqe(), &mut assembly, &drive.engine);
     if !assembly.is_whole() {
-        drive.unfinished.keep(&fetched.queue, Unfinished::Value(assembly));
+        drive.unfinished.keep(request.session(), Unfinished::Value(assembly));
         return Ok((0, 0));
     }
     settle_and_commit(drive, assembly.key, assembly.place)
@@ -411,23 +433,14 @@ fn commit<E: Engine>(drive: &KvNamespace<E>, key: Key, place: E::Place, options:
     Ok((0, 0))
 }
 
-fn retrieve<E: Engine>(drive: &KvNamespace<E>, sqe: &Sqe, key: Key, buffer_bytes: u32) -> Answer {
+fn retrieve<E: Engine>(drive: &KvNamespace<E>, request: &dyn Request, key: Key, buffer_bytes: u32) -> Answer {
     let found = drive.engine.find(key)?.ok_or(Status::KEY_NOT_FOUND)?;
     let value_bytes = drive.engine.value_bytes(&found);
-    let mut failed = false;
-    let mut sent_bytes = 0;
     let until = value_bytes.min(buffer_bytes);
-    for target in targets(&drive.link, sqe, buffer_bytes, until)?.iter() {
-        let mut address = target.address;
-        let mut deliver = |piece: kvdrive_content::Piece<'_>| {
-            failed |= drive.link.write_memory(address, piece).is_err();
-            address = address.wrapping_add(u64::from(piece.bytes()));
-        };
-        drive.engine.load(&found, sent_bytes, target.bytes, until, &mut deliver)?;
-        drive.link.dma_to_host(target.moved_bytes);
-        sent_bytes += target.bytes;
-    }
-    if failed { Err(Status::DATA_TRANSFER_ERROR) } else { Ok((value_bytes, 0)) }
+    request.push(buffer_bytes, until, &mut |at, bytes, sink| {
+        drive.engine.load(&found, at, bytes, until, sink)
+    })?;
+    Ok((value_bytes, 0))
 }
 
 fn exist<E: Engine>(drive: &KvNamespace<E>, key: Key) -> Answer {
@@ -441,7 +454,12 @@ fn delete<E: Engine>(drive: &KvNamespace<E>, key: Key) -> Answer {
     Ok((0, 0))
 }
 
-fn list<E: Engine>(drive: &KvNamespace<E>, sqe: &Sqe, start: Option<Key>, buffer_bytes: u32) -> Answer {
+fn list<E: Engine>(
+    drive: &KvNamespace<E>,
+    request: &dyn Request,
+    start: Option<Key>,
+    buffer_bytes: u32,
+) -> Answer {
     let mut answer = vec![0; buffer_bytes.min(LIST_MAX_BYTES) as usize];
     if answer.len() < kvdrive_spec::list::LIST_HEADER_BYTES {
         return Err(Status::INVALID_FIELD);
@@ -456,15 +474,20 @@ fn list<E: Engine>(drive: &KvNamespace<E>, sqe: &Sqe, start: Option<Key>, buffer
     let keys = writer.keys();
     let bytes = writer.finish();
     answer.truncate(bytes);
-    send(&drive.link, sqe, buffer_bytes, &Region::from_bytes(answer), bytes as u32)?;
+    send(request, buffer_bytes, &Region::from_bytes(answer), bytes as u32)?;
     Ok((keys, 0))
 }
 
-fn seek<E: Engine>(drive: &KvNamespace<E>, sqe: &Sqe, key: Option<Key>, buffer_bytes: u32) -> Answer {
+fn seek<E: Engine>(
+    drive: &KvNamespace<E>,
+    request: &dyn Request,
+    key: Option<Key>,
+    buffer_bytes: u32,
+) -> Answer {
     let slot = drive.iterators.reserve()?;
     // Until the first pair is with the host nobody else gets at the cursor: the host does not know its number
     // yet, and when the pair cannot be sent it never will.
-    match open_and_send(drive, sqe, key, buffer_bytes) {
+    match open_and_send(drive, request, key, buffer_bytes) {
         Ok((walk, bytes)) => Ok((bytes, drive.iterators.fill(slot, walk))),
         Err(status) => {
             drive.iterators.cancel(slot);
@@ -480,19 +503,24 @@ fn of_own_cursor(status: Status) -> Status {
 
 fn open_and_send<E: Engine>(
     drive: &KvNamespace<E>,
-    sqe: &Sqe,
+    request: &dyn Request,
     key: Option<Key>,
     buffer_bytes: u32,
 ) -> Result<(Walk<E::Cursor>, u32), Status> {
     let mut walk = Walk { cursor: drive.engine.open_cursor(key)?, unsent: None };
-    let bytes = send_pair(drive, sqe, &mut walk, buffer_bytes)?;
+    let bytes = send_pair(drive, request, &mut walk, buffer_bytes)?;
     Ok((walk, bytes))
 }
 
 /// Answers the iterator's next pair. Dword 0 is the size of the whole answer, 0 behind the last pair.
-fn next<E: Engine>(drive: &KvNamespace<E>, sqe: &Sqe, iterator: u32, buffer_bytes: u32) -> Answer {
+fn next<E: Engine>(
+    drive: &KvNamespace<E>,
+    request: &dyn Request,
+    iterator: u32,
+    buffer_bytes: u32,
+) -> Answer {
     let mut walk = drive.iterators.take(iterator)?;
-    let sent = send_pair(drive, sqe, &mut walk, buffer_bytes);
+    let sent = send_pair(drive, request, &mut walk, buffer_bytes);
     drive.iterators.put_back(iterator, walk);
     if sent == Err(Status::ITERATOR_LOST) {
         drive.iterators.close(iterator).expect("it was put back");
@@ -506,7 +534,7 @@ fn next<E: Engine>(drive: &KvNamespace<E>, sqe: &Sqe, iterator: u32, buffer_byte
 /// Errors: [`Status::ITERATOR_LOST`] when that cannot be, and sent again the command would pass a pair over.
 fn send_pair<E: Engine>(
     drive: &KvNamespace<E>,
-    sqe: &Sqe,
+    request: &dyn Request,
     walk: &mut Walk<E::Cursor>,
     buffer_bytes: u32,
 ) -> Result<u32, Status> {
@@ -518,7 +546,7 @@ fn send_pair<E: Engine>(
     };
     let Some(pair) = pair else { return Ok(0) };
     let bytes = pair.bytes;
-    let sent = send(&drive.link, sqe, buffer_bytes, &pair.content, bytes.min(buffer_bytes));
+    let sent = send(request, buffer_bytes, &pair.content, bytes.min(buffer_bytes));
     if sent.is_err() {
         walk.unsent = Some(pair);
     }
@@ -534,9 +562,9 @@ fn next_pair<E: Engine>(
     let Some((key, found)) = drive.engine.next(cursor)? else { return Ok(None) };
     let value_bytes = drive.engine.value_bytes(&found);
     let mut content = Region::new();
-    content.write(0, kvdrive_content::Piece::Bytes(IterHeader::new(key, value_bytes).as_bytes()));
+    content.write(0, Piece::Bytes(IterHeader::new(key, value_bytes).as_bytes()));
     let mut at = IterHeader::BYTES as u32;
-    let mut append = |piece: kvdrive_content::Piece<'_>| {
+    let mut append = |piece: Piece<'_>| {
         content.write(at, piece);
         at += piece.bytes();
     };

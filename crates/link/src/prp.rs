@@ -12,16 +12,17 @@
 
 use kvdrive_spec::{Sqe, Status};
 
-use crate::pcie::{Link, PAGE_BYTES};
+use crate::memory::BadAddress;
+use crate::pcie::PAGE_BYTES;
 
 const ENTRY_BYTES: u32 = 8;
 
-/// A run of host memory within one page.
+/// A run of host memory: what PRPs name lies within a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
     /// First byte.
     pub address: u64,
-    /// Length, at most a page.
+    /// Length.
     pub bytes: u32,
 }
 
@@ -33,6 +34,11 @@ pub struct Segments {
 }
 
 impl Segments {
+    pub(crate) fn none() -> Segments {
+        let none = Segment { address: 0, bytes: 0 };
+        Segments { first: [none; 2], rest: Vec::new(), count: 0 }
+    }
+
     /// How many.
     pub fn len(&self) -> usize {
         self.count
@@ -48,7 +54,7 @@ impl Segments {
         self.first.iter().take(self.count).copied().chain(self.rest.iter().copied())
     }
 
-    fn push(&mut self, segment: Segment) {
+    pub(crate) fn push(&mut self, segment: Segment) {
         match self.count {
             index @ (0 | 1) => self.first[index] = segment,
             _ => self.rest.push(segment),
@@ -57,12 +63,8 @@ impl Segments {
     }
 }
 
-/// Walks the PRPs of `sqe` for all of the `bytes` bytes that they name.
-///
-/// Errors: as [`walk_first`].
-pub fn walk(link: &Link, sqe: &Sqe, bytes: u32) -> Result<Segments, Status> {
-    walk_first(link, sqe, bytes, bytes)
-}
+/// Fetches a part of a list from an address.
+pub type FetchList<'a> = dyn FnMut(u64, &mut [u8]) -> Result<(), BadAddress> + 'a;
 
 /// Walks the PRPs of `sqe`, which name `named_bytes` bytes, for the first `bytes` of them. What the second
 /// entry and the last slot of a list page are depends on how much is *named*; lists are fetched only as far
@@ -71,10 +73,14 @@ pub fn walk(link: &Link, sqe: &Sqe, bytes: u32) -> Result<Segments, Status> {
 /// Errors: [`Status::PRP_OFFSET_INVALID`] for a first entry that is not dword aligned or a later one that is
 /// not page aligned, [`Status::DATA_TRANSFER_ERROR`] for a list that is not mapped or a chain of lists
 /// without end.
-pub fn walk_first(link: &Link, sqe: &Sqe, named_bytes: u32, bytes: u32) -> Result<Segments, Status> {
+pub fn walk(
+    sqe: &Sqe,
+    named_bytes: u32,
+    bytes: u32,
+    fetch_list: &mut FetchList<'_>,
+) -> Result<Segments, Status> {
     assert!(bytes <= named_bytes, "the first {bytes} of {named_bytes} bytes");
-    let none = Segment { address: 0, bytes: 0 };
-    let mut segments = Segments { first: [none; 2], rest: Vec::new(), count: 0 };
+    let mut segments = Segments::none();
     if bytes == 0 {
         return Ok(segments);
     }
@@ -96,7 +102,7 @@ pub fn walk_first(link: &Link, sqe: &Sqe, named_bytes: u32, bytes: u32) -> Resul
     let mut list = prp2;
     // A chain in which every list names a page is never longer than this; one that does not would not end.
     for _ in 0..=left.bytes.div_ceil(PAGE_BYTES) {
-        list = walk_list_page(link, list, &mut left, &mut segments)?;
+        list = walk_list_page(fetch_list, list, &mut left, &mut segments)?;
         if left.bytes == 0 {
             return Ok(segments);
         }
@@ -113,7 +119,12 @@ struct Left {
 }
 
 /// Reads one list page as far as needed; returns where the next one is.
-fn walk_list_page(link: &Link, list: u64, left: &mut Left, segments: &mut Segments) -> Result<u64, Status> {
+fn walk_list_page(
+    fetch_list: &mut FetchList<'_>,
+    list: u64,
+    left: &mut Left,
+    segments: &mut Segments,
+) -> Result<u64, Status> {
     if !list.is_multiple_of(u64::from(ENTRY_BYTES)) {
         return Err(Status::PRP_OFFSET_INVALID);
     }
@@ -123,7 +134,7 @@ fn walk_list_page(link: &Link, list: u64, left: &mut Left, segments: &mut Segmen
     let is_last = u64::from(pages) * u64::from(PAGE_BYTES) >= u64::from(left.bytes);
     let mut entries = [0u8; PAGE_BYTES as usize];
     let entries = &mut entries[..((pages + u32::from(!is_last)) * ENTRY_BYTES) as usize];
-    link.fetch_list(list, entries).map_err(|_| Status::DATA_TRANSFER_ERROR)?;
+    fetch_list(list, entries).map_err(|_| Status::DATA_TRANSFER_ERROR)?;
     let (pages, next) = entries.split_at((pages * ENTRY_BYTES) as usize);
     for entry in pages.chunks_exact(ENTRY_BYTES as usize) {
         let here = left.bytes.min(PAGE_BYTES);

@@ -13,32 +13,25 @@
 
 use std::cell::Cell;
 use std::collections::VecDeque;
-use std::rc::Rc;
 
 use kvdrive_sim::{Sim, TaskCell, TaskKey, WaitQueue};
 use kvdrive_spec::inline::chunks_for;
 use kvdrive_spec::{Cqe, Sqe, opcode};
 
+use crate::session::Session;
+
 /// A command taken from a queue.
-pub struct Fetched {
-    /// Where it came from and where its completion goes.
-    pub queue: Rc<QueuePair>,
+pub(crate) struct Taken {
     /// The entry.
-    pub sqe: Sqe,
+    pub(crate) sqe: Sqe,
     /// Its turn among the queue's *write*, *hybrid*, *transfer* and CXL store commands; `None` for all
     /// others.
-    pub turn: Option<u64>,
+    pub(crate) turn: Option<u64>,
     /// Of an *express*, the chunk entries behind it; `None` if the host has not published them all, and for
     /// all others.
-    pub chunks: Option<Box<[Sqe]>>,
+    pub(crate) chunks: Option<Box<[Sqe]>>,
     /// Submission queue head after taking it, for the completion.
-    pub head: u16,
-}
-
-struct Turns {
-    next: Cell<u64>,
-    serving: Cell<u64>,
-    waiting: WaitQueue,
+    pub(crate) head: u16,
 }
 
 /// One queue pair.
@@ -63,7 +56,7 @@ pub struct QueuePair {
     /// for: a recording may have thousands of queues of 65 536 slots, and nobody waits at one of them.
     waiters: TaskCell<Vec<Option<TaskKey>>>,
     room: WaitQueue,
-    turns: Turns,
+    session: Session,
     outlet: TaskCell<Option<Outlet>>,
 }
 
@@ -87,7 +80,7 @@ impl QueuePair {
             phase: Cell::new(true),
             waiters: TaskCell::default(),
             room: WaitQueue::new(sim),
-            turns: Turns { next: Cell::new(0), serving: Cell::new(0), waiting: WaitQueue::new(sim) },
+            session: Session::new(sim, u32::from(id)),
             outlet: TaskCell::default(),
         }
     }
@@ -185,28 +178,29 @@ impl QueuePair {
         }
     }
 
-    /// The head of the submission queue, as a completion says it.
-    pub(crate) fn head(&self) -> u16 {
-        self.head.get()
+    /// What the drive has of it.
+    #[inline]
+    pub(crate) fn session(&self) -> &Session {
+        &self.session
     }
 
     /// Drive: takes the oldest published entry, its turn, and an *express*'s chunks with it. There must be
     /// one.
     #[inline]
-    pub(crate) fn take_submission(&self) -> (Sqe, Option<u64>, Option<Box<[Sqe]>>) {
+    pub(crate) fn take_submission(&self) -> Taken {
         let sqe = self.submissions.borrow_mut().pop_front().expect("published entries are in the ring");
         self.advance(1);
         let (mut turn, mut chunks) = (None, None);
         if !self.is_admin() {
             match sqe.opcode {
                 opcode::WRITE | opcode::HYBRID | opcode::TRANSFER | opcode::CXL_STORE => {
-                    turn = Some(self.turns.next.replace(self.turns.next.get() + 1));
+                    turn = Some(self.session.give_turn());
                 }
                 opcode::EXPRESS => chunks = self.take_chunks(chunks_for(sqe.cdw10.get())),
                 _ => {}
             }
         }
-        (sqe, turn, chunks)
+        Taken { sqe, turn, chunks, head: self.head.get() }
     }
 
     /// Takes the next `count` entries if so many are published.
@@ -223,19 +217,6 @@ impl QueuePair {
         self.taken.set(self.taken.get() + u64::from(count));
         let head = u32::from(self.head.get()) + count;
         self.head.set(if head < self.entries { head } else { head - self.entries } as u16);
-    }
-
-    /// Drive: waits for an inline command's turn.
-    pub fn wait_turn(&self, turn: u64) {
-        while self.turns.serving.get() != turn {
-            self.turns.waiting.wait();
-        }
-    }
-
-    /// Drive: the inline command whose turn it was is done; the next may come.
-    pub fn end_turn(&self) {
-        self.turns.serving.set(self.turns.serving.get() + 1);
-        self.turns.waiting.wake_all();
     }
 
     /// The phase of the completion that is posted now: it changes with every pass over the ring.

@@ -5,36 +5,38 @@
 //! The fields answer what initiators check before they touch a namespace; the rest is zero.
 
 use kvdrive_content::Region;
-use kvdrive_link::Fetched;
+use kvdrive_link::{Port, Request};
 use kvdrive_spec::identify::{CSI_NVM, IDENTIFY_BYTES, ascii_padded, cns, namespace_descriptors};
-use kvdrive_spec::{Sqe, Status, identify, nvm, opcode, write_protection};
+use kvdrive_spec::{Status, identify, nvm, opcode, write_protection};
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::{Controller, send};
+use super::Controller;
 use crate::namespaces::{Answer, NSID};
+use crate::requests::send;
 
 /// NVMe base specification version of the answers: 2.0.
 const VERSION: u32 = 0x0002_0000;
 /// SGLs for I/O commands: supported, any alignment and granularity (SGLS bits 1:0 = 01b).
 const SGL_SUPPORTED: u32 = 1;
 
-impl Controller {
+impl<P: Port> Controller<P> {
     /// Handles one command of the admin queue.
-    pub(crate) fn admin(&self, fetched: &Fetched) -> Answer {
-        let sqe = &fetched.sqe;
+    pub(crate) fn admin(&self, request: &dyn Request) -> Answer {
+        let sqe = request.sqe();
         match sqe.opcode {
-            opcode::admin::GET_LOG_PAGE => return self.log_page(sqe),
+            opcode::admin::GET_LOG_PAGE => return self.log_page(request),
             opcode::admin::IDENTIFY => {}
             _ => return Err(Status::INVALID_OPCODE),
         }
         let (structure, csi) = (sqe.cdw10.get() as u8, (sqe.cdw11.get() >> 24) as u8);
         let answer = self.identify(structure, csi, sqe.nsid.get())?;
         let bytes = IDENTIFY_BYTES as u32;
-        send(&self.link, sqe, bytes, &Region::from_bytes(answer), bytes)?;
+        send(request, bytes, &Region::from_bytes(answer), bytes)?;
         Ok((0, 0))
     }
 
-    fn log_page(&self, sqe: &Sqe) -> Answer {
+    fn log_page(&self, request: &dyn Request) -> Answer {
+        let sqe = request.sqe();
         if sqe.cdw10.get() as u8 != write_protection::LOG_PAGE {
             return Err(Status::INVALID_LOG_PAGE);
         }
@@ -43,7 +45,7 @@ impl Controller {
         let reason = self.journal.write_failure().map(|failure| failure.to_string());
         let bytes = asked_bytes.min(write_protection::BYTES as u32);
         let answer = write_protection::encode(reason.as_deref());
-        send(&self.link, sqe, bytes, &Region::from_bytes(answer.to_vec()), bytes)?;
+        send(request, bytes, &Region::from_bytes(answer.to_vec()), bytes)?;
         Ok((0, 0))
     }
 

@@ -2,7 +2,6 @@
 //! command is in [`crate::requests`].
 
 mod identify;
-mod targets;
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -14,15 +13,15 @@ use kvdrive_engines::{Engine, EngineConfig};
 use kvdrive_flash::faults::Faults;
 use kvdrive_flash::identity::Identity;
 use kvdrive_flash::power::{Journal, PowerOnError};
-use kvdrive_link::Link;
-use kvdrive_sim::{Ns, Sim};
-use kvdrive_spec::{Command, Status};
+use kvdrive_link::Port;
+use kvdrive_sim::Ns;
+use kvdrive_spec::Command;
+use kvdrive_spec::nvm::NvmCommand;
 use serde::Deserialize;
 
 use crate::dispatch::{self, Dispatch};
 use crate::drive::{Start, start};
-use crate::namespaces::{Namespace, block};
-pub(crate) use targets::{receive, send, targets};
+use crate::namespaces::{Asked, Namespace, block};
 
 /// The controller's part of a profile.
 #[derive(Clone, Debug)]
@@ -125,64 +124,69 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// Time to decode what came.
-    pub fn decode_ns(&self, command: &Result<Command, Status>) -> Ns {
-        match command {
-            Ok(
+    /// Time to decode what is asked of a namespace.
+    pub fn decode_ns(&self, asked: &Asked) -> Ns {
+        match asked {
+            Asked::Pairs(
                 Command::Store(_)
                 | Command::Write(_)
                 | Command::Hybrid { .. }
                 | Command::Express(_)
                 | Command::CxlStore { .. },
-            ) => self.decode_store_ns,
-            Ok(Command::Transfer) => self.decode_transfer_ns,
+            )
+            | Asked::Blocks(NvmCommand::Write(_)) => self.decode_store_ns,
+            Asked::Pairs(Command::Transfer) => self.decode_transfer_ns,
             _ => self.decode_other_ns,
         }
     }
 }
 
-/// A controller: it takes commands from its queues, has its namespace execute them, and completes them.
-pub struct Controller {
-    pub(crate) link: Rc<Link>,
+/// A controller: it takes commands from the queues of its port, has its namespace execute them, and completes
+/// them.
+pub struct Controller<P> {
+    pub(crate) port: P,
     pub(crate) cores: Cores,
     pub(crate) costs: Costs,
     pub(crate) journal: Journal,
     pub(crate) namespace: Rc<dyn Namespace>,
     pub(crate) identity: Identity,
     pub(crate) faults: Faults,
-    pub(crate) commands: Cell<u64>,
+    pub(crate) commands: Rc<Cell<u64>>,
 }
 
-impl Controller {
-    /// A controller in front of `namespace`, whose firmware runs on `cores`. Nothing is served before
+impl<P: Port> Controller<P> {
+    /// A controller between `port` and `namespace`, whose firmware runs on `cores`. Nothing is served before
     /// [`Controller::start`]. `journal` is where protected state is kept, if it is; `identity` is told to
     /// hosts; `faults` strike commands.
     pub fn new(
-        link: Rc<Link>,
+        port: P,
         cores: Cores,
         costs: Costs,
         journal: Journal,
         identity: Identity,
         faults: Faults,
         namespace: Rc<dyn Namespace>,
-    ) -> Rc<Controller> {
-        let commands = Cell::new(0);
-        Rc::new(Controller { link, cores, costs, journal, namespace, identity, faults, commands })
+    ) -> Rc<Controller<P>> {
+        let commands = Rc::default();
+        Rc::new(Controller { port, cores, costs, journal, namespace, identity, faults, commands })
     }
 
     /// Starts whoever takes commands.
-    pub fn start(self: &Rc<Self>, sim: &Sim, dispatch: Dispatch) {
+    pub fn start(self: &Rc<Self>, dispatch: Dispatch) {
+        if let Some(exposed) = self.namespace.clone().exposed() {
+            self.port.expose(exposed);
+        }
         let namespace = Rc::downgrade(&self.namespace);
-        self.link.on_reset(move |queue| {
+        self.port.on_end(Box::new(move |session| {
             if let Some(namespace) = namespace.upgrade() {
-                namespace.end_queue(queue);
+                namespace.end_session(session);
             }
-        });
-        dispatch::start(self, sim, dispatch);
+        }));
+        dispatch::start(self, dispatch);
     }
 
-    /// Commands handled so far.
-    pub fn commands(&self) -> u64 {
-        self.commands.get()
+    /// Where it counts the commands that it has handled.
+    pub fn commands(&self) -> Rc<Cell<u64>> {
+        self.commands.clone()
     }
 }

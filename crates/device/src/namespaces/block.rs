@@ -21,8 +21,8 @@ use kvdrive_flash::ftl::{Ftl, Lpa, logical_pages};
 use kvdrive_flash::power::PowerOnError;
 use kvdrive_flash::power::{self, ImageError, Journal, Owner};
 use kvdrive_flash::spare::TAG_BYTES;
-use kvdrive_link::{Fetched, Link};
-use kvdrive_sim::{KeyedLock, Ns, Sim, TaskCell, join_all};
+use kvdrive_link::Request;
+use kvdrive_sim::{KeyedLock, Sim, TaskCell, join_all};
 use kvdrive_spec::identify::{CSI_NVM, IDENTIFY_BYTES, cns};
 use kvdrive_spec::nvm::{
     BLOCK_BYTES, BLOCK_BYTES_LOG2, BlockNamespace as IdentifyNamespace, Blocks, NvmCommand, Range,
@@ -30,10 +30,9 @@ use kvdrive_spec::nvm::{
 use kvdrive_spec::{Cqe, Key, Sqe, Status};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use super::{Answer, Namespace, Pairs};
+use super::{Answer, Asked, Namespace, Pairs};
 use crate::controller::ControllerConfig;
-use crate::controller::{Costs, receive, send};
-use crate::requests::completion_of;
+use crate::requests::{completion_of, send};
 
 /// Kind of a page of blocks, for the translation layer.
 const PAGE_KIND: u8 = 1;
@@ -43,9 +42,7 @@ const TRANSFER_MAX_BYTES: u32 = 4096 << TRANSFER_MAX_LOG2;
 
 /// The blocks of a drive.
 pub struct BlockNamespace {
-    link: Rc<Link>,
     sim: Sim,
-    costs: Costs,
     ftl: Ftl,
     journal: Journal,
     owner: Owner,
@@ -112,8 +109,7 @@ pub fn fold(config: &EngineConfig, image: &[u8], records: &[(u8, Vec<u8>)]) -> R
 /// The namespace of an empty drive, or of what `image` and the flash hold.
 pub fn start(
     parts: Parts,
-    controller: &ControllerConfig,
-    link: &Rc<Link>,
+    _: &ControllerConfig,
     image: Option<&[u8]>,
 ) -> Result<Rc<dyn Namespace>, PowerOnError> {
     let Parts { sim, flash, journal, owner, config, .. } = parts;
@@ -127,10 +123,8 @@ pub fn start(
     };
     away.iter().for_each(|page| ftl.trim(Lpa(page)));
     Ok(Rc::new(BlockNamespace {
-        link: link.clone(),
         pages: KeyedLock::new(&sim),
         sim,
-        costs: controller.costs,
         page_bytes: ftl.page_bytes(),
         ftl,
         journal,
@@ -171,31 +165,29 @@ impl BlockNamespace {
         })
     }
 
-    fn answer_to(&self, fetched: &Fetched) -> Answer {
-        let sqe = &fetched.sqe;
-        let command = NvmCommand::decode(sqe)?;
-        if self.journal.is_protected() && changes_blocks(&command) {
+    fn answer_to(&self, request: &dyn Request, command: &NvmCommand) -> Answer {
+        if self.journal.is_protected() && changes_blocks(command) {
             return Err(Status::NAMESPACE_WRITE_PROTECTED);
         }
-        match command {
+        match *command {
             NvmCommand::Flush | NvmCommand::Hint => {}
             NvmCommand::Read(blocks) => {
                 let bytes = self.data_bytes(blocks)?;
                 let data = self.read(blocks)?;
-                send(&self.link, sqe, bytes, &data, bytes)?;
+                send(request, bytes, &data, bytes)?;
             }
             NvmCommand::Write(blocks) => {
                 let bytes = self.data_bytes(blocks)?;
                 let mut data = Region::new();
                 let mut at = 0;
-                receive(&self.link, sqe, bytes, &mut |piece| {
+                request.pull(bytes, &mut |piece| {
                     data.write(at, piece);
                     at += piece.bytes();
                 })?;
                 self.write(blocks, &data)?;
             }
             NvmCommand::WriteZeroes(blocks) => self.clear(self.in_range(blocks)?)?,
-            NvmCommand::Deallocate { ranges } => self.deallocate(fetched, ranges)?,
+            NvmCommand::Deallocate { ranges } => self.deallocate(request, ranges)?,
         }
         Ok((0, 0))
     }
@@ -258,10 +250,10 @@ impl BlockNamespace {
         self.by_page(blocks).try_for_each(|part| self.write_page(part, None))
     }
 
-    fn deallocate(&self, fetched: &Fetched, ranges: u32) -> Result<(), Status> {
+    fn deallocate(&self, request: &dyn Request, ranges: u32) -> Result<(), Status> {
         let mut bytes = vec![0; ranges as usize * Range::BYTES];
         let mut at = 0;
-        receive(&self.link, &fetched.sqe, bytes.len() as u32, &mut |piece: Piece<'_>| {
+        request.pull(bytes.len() as u32, &mut |piece: Piece<'_>| {
             let end = at + piece.bytes() as usize;
             piece.expand(&mut bytes[at..end]);
             at = end;
@@ -286,7 +278,7 @@ impl BlockNamespace {
 }
 
 /// Is it one that a read-only drive refuses?
-fn changes_blocks(command: &NvmCommand) -> bool {
+pub(super) fn changes_blocks(command: &NvmCommand) -> bool {
     matches!(command, NvmCommand::Write(_) | NvmCommand::WriteZeroes(_) | NvmCommand::Deallocate { .. })
 }
 
@@ -308,19 +300,17 @@ impl Namespace for BlockNamespace {
         CSI_NVM
     }
 
-    fn decode_ns(&self, sqe: &Sqe) -> Ns {
-        match NvmCommand::decode(sqe) {
-            Ok(NvmCommand::Write(_)) => self.costs.decode_store_ns,
-            _ => self.costs.decode_other_ns,
-        }
+    fn decode(&self, sqe: &Sqe) -> Asked {
+        NvmCommand::decode(sqe).map_or_else(Asked::Nothing, Asked::Blocks)
     }
 
-    fn execute(&self, fetched: &Fetched) -> Option<Cqe> {
-        Some(completion_of(fetched, self.answer_to(fetched)))
-    }
-
-    fn changes(&self, sqe: &Sqe) -> bool {
-        NvmCommand::decode(sqe).is_ok_and(|command| changes_blocks(&command))
+    fn execute(&self, request: &dyn Request, asked: &Asked) -> Option<Cqe> {
+        let answer = match asked {
+            Asked::Blocks(command) => self.answer_to(request, command),
+            Asked::Nothing(status) => Err(*status),
+            Asked::Pairs(_) => unreachable!("a namespace decodes its own commands"),
+        };
+        Some(completion_of(request, answer))
     }
 
     fn identify(&self, structure: u8, nguid: [u8; 16]) -> Option<Vec<u8>> {

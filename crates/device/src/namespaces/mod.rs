@@ -12,13 +12,15 @@
 pub mod block;
 pub mod kv;
 
+use std::rc::{Rc, Weak};
+
 use kvdrive_content::Piece;
 use kvdrive_engines::{EngineCounters, Utilization};
-use kvdrive_link::{Fetched, QueuePair};
-use kvdrive_sim::Ns;
-use kvdrive_spec::{Cqe, Key, Sqe, Status};
+use kvdrive_link::{Exposed, Request, Session};
+use kvdrive_spec::nvm::NvmCommand;
+use kvdrive_spec::{Command, Cqe, Key, Sqe, Status};
 
-use crate::requests::completion_of;
+use crate::requests::{changes_pairs, completion_of};
 
 /// The namespace that a drive has.
 pub const NSID: u32 = 1;
@@ -29,34 +31,58 @@ pub type Answer = Result<(u32, u32), Status>;
 /// Pairs to be stored.
 pub type Pairs<'a> = dyn Iterator<Item = (Key, Piece<'static>)> + 'a;
 
+/// What an entry asks of the namespace that it names. It is decoded once, when it was fetched.
+#[derive(Clone, Copy, Debug)]
+pub enum Asked {
+    /// Of one of pairs.
+    Pairs(Command),
+    /// Of one of blocks.
+    Blocks(NvmCommand),
+    /// Nothing that it knows: the answer.
+    Nothing(Status),
+}
+
+impl Asked {
+    /// Would it alter what is stored? A read-only drive refuses such a one.
+    pub(crate) fn changes_content(&self) -> bool {
+        match self {
+            Asked::Pairs(command) => changes_pairs(command),
+            Asked::Blocks(command) => block::changes_blocks(command),
+            Asked::Nothing(_) => false,
+        }
+    }
+}
+
 /// One namespace of a drive.
 pub trait Namespace {
     /// Its command set identifier: [`kvdrive_spec::identify::CSI_KV`] or
     /// [`kvdrive_spec::identify::CSI_NVM`].
     fn command_set(&self) -> u8;
 
-    /// What decoding such an entry takes a firmware core.
-    fn decode_ns(&self, sqe: &Sqe) -> Ns;
+    /// What an entry asks of it.
+    fn decode(&self, sqe: &Sqe) -> Asked;
 
-    /// Executes a command of an I/O queue that names this namespace, decoded and in its turn. `None`: nothing
-    /// is posted for it, as the host asked.
-    fn execute(&self, fetched: &Fetched) -> Option<Cqe>;
+    /// Executes a command of an I/O queue that names this namespace, decoded by it and in its turn. `None`:
+    /// nothing is posted for it, as the host asked.
+    fn execute(&self, request: &dyn Request, asked: &Asked) -> Option<Cqe>;
 
     /// Answers such a command with `status` instead of executing it, in its turn. `None` as of
     /// [`Namespace::execute`].
-    fn refuse(&self, fetched: &Fetched, status: Status) -> Option<Cqe> {
-        Some(completion_of(fetched, Err(status)))
+    fn refuse(&self, request: &dyn Request, status: Status) -> Option<Cqe> {
+        Some(completion_of(request, Err(status)))
     }
-
-    /// Does a command alter what is stored? Such a one is refused by a read-only drive.
-    fn changes(&self, sqe: &Sqe) -> bool;
 
     /// Identify data of CNS `structure`, of those that depend on the namespace's command set; `None`: it has
     /// no such structure. `nguid` is the namespace's globally unique identifier.
     fn identify(&self, structure: u8, nguid: [u8; 16]) -> Option<Vec<u8>>;
 
-    /// A queue was reset or deleted: what it left unfinished here is discarded.
-    fn end_queue(&self, _queue: &QueuePair) {}
+    /// A queue is given up: what it left unfinished here is discarded.
+    fn end_session(&self, _session: &Session) {}
+
+    /// The memory that hosts may store into, if there is some.
+    fn exposed(self: Rc<Self>) -> Option<Weak<dyn Exposed>> {
+        None
+    }
 
     /// MDTS: the most data that a command moves, 4096 bytes times 2 to this; 0: no limit.
     fn transfer_max_log2(&self) -> u8 {

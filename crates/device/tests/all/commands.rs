@@ -5,7 +5,6 @@ use std::rc::Rc;
 
 use kvdrive_content::{Piece, Region};
 use kvdrive_device::dispatch::Dispatch;
-use kvdrive_device::namespaces::Namespace;
 use kvdrive_device::namespaces::kv::KvNamespace;
 use kvdrive_host::modelled::{Driver, Host};
 use kvdrive_link::transfer::{METHODS, TransferConfig, method};
@@ -490,8 +489,8 @@ fn unfinished_values_of_queues_do_not_mix_and_a_reset_discards() {
     assert_eq!(rig.raw(&queues[1], write(2, 60)), Status::SUCCESS);
     assert_eq!(rig.raw(&queues[1], transfer()), Status::SUCCESS);
     assert_eq!((rig.stored(key(1)).is_some(), rig.stored(key(2)).is_some()), (false, true));
-    rig.namespace.end_queue(&queues[0]);
-    rig.namespace.end_queue(&queues[1]);
+    rig.link.reset(&queues[0]);
+    rig.link.reset(&queues[1]);
     assert_eq!(rig.namespace.engine().open_places.get(), 0);
     assert_eq!(rig.raw(&queues[0], transfer()), Status::COMMAND_SEQUENCE_ERROR);
 }

@@ -10,7 +10,7 @@ use kvdrive_engines::firmware::Cores;
 use kvdrive_flash::Identity;
 use kvdrive_flash::faults::Faults;
 use kvdrive_flash::power::Journal;
-use kvdrive_link::{Link, LinkConfig, LocalMemory, QueuePair};
+use kvdrive_link::{Link, LinkConfig, LocalMemory, PciePort, QueuePair};
 use kvdrive_sim::{Ns, ResourceStatistics, Sim};
 use kvdrive_spec::{Command, Key, RetrieveOptions, Sqe, Status};
 
@@ -44,9 +44,9 @@ fn rig(dispatch: Dispatch) -> Rig {
     engine.values.borrow_mut().insert(key(), Rc::new(page));
     let config = rig::controller_config(dispatch);
     let (journal, identity) = (Journal::default(), Identity::default());
-    let namespace = KvNamespace::new(link.clone(), &config, journal.clone(), engine);
+    let namespace = KvNamespace::new(&sim, &config, journal.clone(), engine);
     Controller::new(
-        link.clone(),
+        PciePort::new(&link),
         cores.clone(),
         config.costs,
         journal,
@@ -54,7 +54,7 @@ fn rig(dispatch: Dispatch) -> Rig {
         Faults::new(&sim),
         namespace,
     )
-    .start(&sim, dispatch);
+    .start(dispatch);
     let queue = link.create_queue(64);
     Rig { sim, link, cores, memory, queue }
 }

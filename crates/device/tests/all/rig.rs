@@ -12,7 +12,7 @@ use kvdrive_flash::Identity;
 use kvdrive_flash::faults::Faults;
 use kvdrive_flash::power::Journal;
 use kvdrive_host::modelled::HostCosts;
-use kvdrive_link::{HostMemory, Link, LinkConfig};
+use kvdrive_link::{HostMemory, Link, LinkConfig, PciePort};
 use kvdrive_sim::Sim;
 use proptest::prelude::*;
 
@@ -97,9 +97,9 @@ pub fn start_with(
     let config = controller_config(dispatch);
     let cores = Cores::new(sim, dispatch.roles());
     let (journal, identity, faults) = (Journal::default(), Identity::default(), Faults::new(sim));
-    let namespace = KvNamespace::new(link.clone(), &config, journal.clone(), engine);
-    let controller =
-        Controller::new(link.clone(), cores, config.costs, journal, identity, faults, namespace.clone());
-    controller.start(sim, dispatch);
+    let namespace = KvNamespace::new(sim, &config, journal.clone(), engine);
+    let port = PciePort::new(&link);
+    let controller = Controller::new(port, cores, config.costs, journal, identity, faults, namespace.clone());
+    controller.start(dispatch);
     (link, namespace)
 }

@@ -8,15 +8,15 @@ use std::ops::Bound;
 use std::rc::Rc;
 
 use kvdrive_content::{Piece, Region};
-use kvdrive_link::prp::walk_first;
+use kvdrive_link::pcie::PcieRequest;
 use kvdrive_link::shared::{BuildError, Built, Controlled, Ended, Outcome};
-use kvdrive_link::transfer::{Assembly, byte_express, hybrid, piggyback, prp, sgl};
-use kvdrive_link::{Arrival, Fetched, HostMemory, Landing, Link, LinkConfig, Traffic};
+use kvdrive_link::transfer::{Assembly, byte_express, hybrid, piggyback, prp};
+use kvdrive_link::{Arrival, HostMemory, Landing, Link, LinkConfig, PciePort, Port, Request, Traffic};
 use kvdrive_sim::{Mutex, Ns, Resource, ResourceStatistics, Sim};
 use kvdrive_spec::identify::KvNamespace;
 use kvdrive_spec::iter::IterHeader;
 use kvdrive_spec::list::ListWriter;
-use kvdrive_spec::{Command, Cqe, Key, Sqe, Status, StoreOptions, Write};
+use kvdrive_spec::{Command, Cqe, Key, Status, StoreOptions, Write};
 use zerocopy::{FromZeros, IntoBytes};
 
 /// Largest value, bytes.
@@ -55,9 +55,9 @@ pub struct Drive {
     cores: Resource,
     flash: Resource,
     pairs: RefCell<BTreeMap<Key, (u32, Value)>>,
-    unfinished: RefCell<BTreeMap<u16, Assembly<(u32, Value)>>>,
+    unfinished: RefCell<BTreeMap<u32, Assembly<(u32, Value)>>>,
     /// Of quiet commands, for those that are not.
-    refused: RefCell<BTreeMap<u16, Status>>,
+    refused: RefCell<BTreeMap<u32, Status>>,
     cursors: RefCell<Vec<Option<Key>>>,
     closed_iterators: Cell<usize>,
     store_lock: Mutex,
@@ -138,48 +138,52 @@ pub fn build_refusing(
         refusal,
         command_ns: Cell::new(300),
     });
-    let on_reset = Rc::downgrade(&drive);
-    link.on_reset(move |queue| {
-        if let Some(drive) = on_reset.upgrade() {
-            drive.unfinished.borrow_mut().remove(&queue.id());
+    let port = PciePort::new(&link);
+    let on_end = Rc::downgrade(&drive);
+    port.on_end(Box::new(move |session| {
+        if let Some(drive) = on_end.upgrade() {
+            drive.unfinished.borrow_mut().remove(&session.number());
         }
-    });
+    }));
     for _ in 0..CONTEXTS {
-        let context = drive.clone();
-        sim.spawn(move || serve(context));
+        let (context, port) = (drive.clone(), port.clone());
+        sim.spawn(move || serve(context, port));
     }
     let steered = Steered(drive.clone());
     let collect = move |ended: Ended| drive.counters(&ended);
     Ok(Built { link, drive: steered, finish: collect })
 }
 
-fn serve(drive: Rc<Drive>) {
+fn serve(drive: Rc<Drive>, port: PciePort) {
     loop {
-        let fetched = drive.link.next_command();
-        if let Some(turn) = fetched.turn {
-            fetched.queue.wait_turn(turn);
+        let request = port.next();
+        let (turn, sqe) = (request.turn(), *request.sqe());
+        if let Some(turn) = turn {
+            request.session().wait_turn(turn);
         }
-        let answer = drive.execute(&fetched);
-        if let (true, Err(status)) = (fetched.turn.is_some() && fetched.sqe.is_quiet(), answer) {
-            drive.refused.borrow_mut().insert(fetched.queue.id(), status);
+        let answer = drive.execute(&request);
+        let is_quiet = turn.is_some() && sqe.is_quiet();
+        if let (true, Err(status)) = (is_quiet, answer) {
+            drive.refused.borrow_mut().insert(request.session().number(), status);
         }
-        if fetched.turn.is_some() {
-            fetched.queue.end_turn();
-            if fetched.sqe.is_quiet() {
-                drive.commands.set(drive.commands.get() + 1);
-                continue;
-            }
+        if turn.is_some() {
+            request.session().end_turn();
         }
-        let cid = fetched.sqe.cid.get();
+        drive.commands.set(drive.commands.get() + 1);
+        if is_quiet {
+            request.omit();
+            continue;
+        }
+        let cid = sqe.cid.get();
         let cqe = match answer {
             Ok((dw0, dw1)) => Cqe::new(cid, Status::SUCCESS).with_result(dw0, dw1),
             Err(status) => Cqe::new(cid, status),
         };
-        drive.commands.set(drive.commands.get() + 1);
         let dword = u64::from_le_bytes(cqe.as_bytes()[..8].try_into().unwrap());
-        let happened = mix(drive.sim.now(), dword ^ u64::from(fetched.queue.id()) << 48 ^ u64::from(cid));
+        let session = u64::from(request.session().number());
+        let happened = mix(drive.sim.now(), dword ^ session << 48 ^ u64::from(cid));
         drive.history.set(mix(drive.history.get(), happened));
-        drive.link.complete(&fetched.queue, cqe.with_queue(fetched.queue.id(), fetched.head));
+        request.complete(cqe);
     }
 }
 
@@ -209,15 +213,15 @@ impl Drive {
         }
     }
 
-    fn execute(&self, fetched: &Fetched) -> Answer {
-        let sqe = &fetched.sqe;
+    fn execute(&self, request: &PcieRequest) -> Answer {
+        let sqe = request.sqe();
         self.cores.run(self.command_ns.get());
-        if fetched.queue.is_admin() {
+        if request.is_admin() {
             let mut namespace = KvNamespace::new_zeroed();
             namespace.formats[0].value_max_bytes.set(MAX_VALUE_BYTES);
             let answer = namespace.as_bytes().to_vec();
             let bytes = answer.len() as u32;
-            return self.send(sqe, bytes, &Region::from_bytes(answer), bytes).map(|()| (0, 0));
+            return self.send(request, bytes, &Region::from_bytes(answer), bytes).map(|()| (0, 0));
         }
         if let Some(status) = self.refusal {
             return Err(status);
@@ -225,42 +229,38 @@ impl Drive {
         match Command::decode(sqe)? {
             Command::Store(store) => {
                 let (key, bytes) = (store.key, store.value_bytes);
-                let place = if sgl::is_used(sqe)? {
-                    sgl::receive(&self.link, sqe, &key, bytes, self)?
-                } else {
-                    prp::receive(&self.link, sqe, &key, bytes, self)?
-                };
+                let place = prp::receive(request, &key, bytes, self)?;
                 self.commit(key, place, store.options)
             }
             Command::Write(write) => {
-                self.refuse_inside_value(fetched)?;
+                self.refuse_inside_value(request)?;
                 let Write { key, value_bytes } = write;
                 let place = self.reserve(&key, value_bytes, Arrival::Inline)?;
                 let received_bytes = piggyback::copy_write(sqe, value_bytes, &place, self);
                 let assembly = Assembly { key, value_bytes, received_bytes, place };
-                self.keep_or_commit(fetched, assembly)
+                self.keep_or_commit(request, assembly)
             }
             Command::Hybrid { key, value_bytes, pages_z } => {
-                self.refuse_inside_value(fetched)?;
+                self.refuse_inside_value(request)?;
                 let Write { key, value_bytes } = Write { key, value_bytes };
-                let assembly = hybrid::receive(&self.link, sqe, key, value_bytes, pages_z, self)?;
-                self.keep_or_commit(fetched, assembly)
+                let assembly = hybrid::receive(request, key, value_bytes, pages_z, self)?;
+                self.keep_or_commit(request, assembly)
             }
             Command::Transfer => {
-                if let Some(status) = self.refused.borrow_mut().remove(&fetched.queue.id()) {
+                if let Some(status) = self.refused.borrow_mut().remove(&request.session().number()) {
                     return Err(status);
                 }
-                let unfinished = self.unfinished.borrow_mut().remove(&fetched.queue.id());
+                let unfinished = self.unfinished.borrow_mut().remove(&request.session().number());
                 let mut assembly = unfinished.ok_or(Status::COMMAND_SEQUENCE_ERROR)?;
                 piggyback::receive_transfer(sqe, &mut assembly, self);
-                self.keep_or_commit(fetched, assembly)
+                self.keep_or_commit(request, assembly)
             }
             Command::Retrieve { key, buffer_bytes, .. } => {
                 self.flash.run(5_000);
                 let found = self.pairs.borrow().get(&key).cloned();
                 let (bytes, value) = found.ok_or(Status::KEY_NOT_FOUND)?;
                 let value = value.borrow().clone();
-                self.send(sqe, buffer_bytes, &value, bytes)?;
+                self.send(request, buffer_bytes, &value, bytes)?;
                 Ok((bytes, 0))
             }
             Command::Exist { key } => {
@@ -270,17 +270,17 @@ impl Drive {
                 self.pairs.borrow_mut().remove(&key);
                 Ok((0, 0))
             }
-            Command::List { start, buffer_bytes } => self.list(sqe, start, buffer_bytes),
+            Command::List { start, buffer_bytes } => self.list(request, start, buffer_bytes),
             Command::Seek { key, buffer_bytes } => {
                 let from = key.map_or(Bound::Unbounded, Bound::Included);
                 let iterator = self.cursors.borrow().len() as u32;
                 self.cursors.borrow_mut().push(None);
-                self.answer_pair(sqe, buffer_bytes, iterator, from)
+                self.answer_pair(request, buffer_bytes, iterator, from)
             }
             Command::Next { iterator, buffer_bytes } => {
                 let last = *self.cursors.borrow().get(iterator as usize).ok_or(Status::NO_SUCH_ITERATOR)?;
                 let from = last.map_or(Bound::Unbounded, Bound::Excluded);
-                self.answer_pair(sqe, buffer_bytes, iterator, from)
+                self.answer_pair(request, buffer_bytes, iterator, from)
             }
             Command::IterClose { .. } => {
                 self.closed_iterators.set(self.closed_iterators.get() + 1);
@@ -288,25 +288,25 @@ impl Drive {
             }
             Command::Express(store) => {
                 let (key, bytes) = (store.key, store.value_bytes);
-                let place = byte_express::receive(fetched.chunks.as_deref(), &key, bytes, self)?;
+                let place = byte_express::receive(request.chunks(), &key, bytes, self)?;
                 self.commit(key, place, store.options)
             }
             Command::CxlStore { .. } => Err(Status::INVALID_OPCODE),
         }
     }
 
-    fn refuse_inside_value(&self, fetched: &Fetched) -> Result<(), Status> {
-        match self.unfinished.borrow_mut().remove(&fetched.queue.id()) {
+    fn refuse_inside_value(&self, request: &PcieRequest) -> Result<(), Status> {
+        match self.unfinished.borrow_mut().remove(&request.session().number()) {
             None => Ok(()),
             Some(_) => Err(Status::COMMAND_SEQUENCE_ERROR),
         }
     }
 
-    fn keep_or_commit(&self, fetched: &Fetched, assembly: Assembly<(u32, Value)>) -> Answer {
+    fn keep_or_commit(&self, request: &PcieRequest, assembly: Assembly<(u32, Value)>) -> Answer {
         if assembly.is_whole() {
             return self.commit(assembly.key, assembly.place, StoreOptions::default());
         }
-        self.unfinished.borrow_mut().insert(fetched.queue.id(), assembly);
+        self.unfinished.borrow_mut().insert(request.session().number(), assembly);
         Ok((0, 0))
     }
 
@@ -325,7 +325,7 @@ impl Drive {
         Ok((0, 0))
     }
 
-    fn list(&self, sqe: &Sqe, start: Option<Key>, buffer_bytes: u32) -> Answer {
+    fn list(&self, request: &PcieRequest, start: Option<Key>, buffer_bytes: u32) -> Answer {
         let mut answer = vec![0; buffer_bytes as usize];
         let mut writer = ListWriter::new(&mut answer);
         let from = start.map_or(Bound::Unbounded, Bound::Included);
@@ -335,11 +335,11 @@ impl Drive {
             }
         }
         let (keys, bytes) = (writer.keys(), writer.finish());
-        self.send(sqe, buffer_bytes, &Region::from_bytes(answer), bytes as u32)?;
+        self.send(request, buffer_bytes, &Region::from_bytes(answer), bytes as u32)?;
         Ok((keys, 0))
     }
 
-    fn answer_pair(&self, sqe: &Sqe, room: u32, iterator: u32, from: Bound<Key>) -> Answer {
+    fn answer_pair(&self, request: &PcieRequest, room: u32, iterator: u32, from: Bound<Key>) -> Answer {
         let pair = {
             let pairs = self.pairs.borrow();
             pairs.range((from, Bound::Unbounded)).next().map(|(key, value)| (*key, value.clone()))
@@ -349,24 +349,16 @@ impl Drive {
         let header = IterHeader::new(key, bytes);
         let mut answer = Region::from_bytes(header.as_bytes().to_vec());
         answer.write(IterHeader::BYTES as u32, Piece::Bytes(&value.borrow().to_bytes(bytes)));
-        self.send(sqe, room, &answer, header.answer_bytes())?;
+        self.send(request, room, &answer, header.answer_bytes())?;
         Ok((header.answer_bytes(), iterator))
     }
 
     /// Sends the first `bytes` bytes of an answer, as far as the `room` bytes that `sqe` names hold them.
-    fn send(&self, sqe: &Sqe, room: u32, answer: &Region, bytes: u32) -> Result<(), Status> {
-        let mut at = 0;
-        let mut failed = false;
-        for target in walk_first(&self.link, sqe, room, bytes.min(room))?.iter() {
-            self.link.dma_to_host(4096);
-            let mut address = target.address;
-            answer.read(at, target.bytes, &mut |piece| {
-                failed |= self.link.write_memory(address, piece).is_err();
-                address += u64::from(piece.bytes());
-            });
-            at += target.bytes;
-        }
-        if failed { Err(Status::DATA_TRANSFER_ERROR) } else { Ok(()) }
+    fn send(&self, request: &PcieRequest, room: u32, answer: &Region, bytes: u32) -> Result<(), Status> {
+        request.push(room, bytes.min(room), &mut |at, bytes, sink| {
+            answer.read(at, bytes, sink);
+            Ok(())
+        })
     }
 }
 

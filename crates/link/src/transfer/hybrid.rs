@@ -5,13 +5,13 @@
 //!   bytes over the link for v = 4096 k + t: 88 + 4096 k + 88 x ceil(t / 56)      (k >= 1, t > 0; otherwise `prp`)
 //! ```
 
-use kvdrive_spec::{Command, Cqe, Key, Sqe, Status};
+use kvdrive_spec::{Command, Cqe, Key, Psdt, Sqe, Status};
 
 use super::piggyback::{Assembly, continue_or_end};
-use super::prp::{Prp, point_at, receive_pages};
-use super::{Arrival, Choice, Landing, Method, Next, Progress, StoreRequest, sgl};
-use crate::pcie::{Link, PAGE_BYTES};
-use crate::prp::walk;
+use super::prp::{Prp, point_at, pull_first};
+use super::{Arrival, Choice, Landing, Method, Next, Progress, StoreRequest};
+use crate::pcie::PAGE_BYTES;
+use crate::port::Request;
 
 /// Host half.
 pub struct Hybrid {
@@ -77,20 +77,19 @@ impl Method for Hybrid {
 ///
 /// An SGL has no meaning here: read as PRPs, its length would be an address that the host never named.
 pub fn receive<L: Landing>(
-    link: &Link,
-    sqe: &Sqe,
+    request: &dyn Request,
     key: Key,
     value_bytes: u32,
     pages_z: u32,
     landing: &L,
 ) -> Result<Assembly<L::Place>, Status> {
-    if sgl::is_used(sqe)? {
+    if request.sqe().psdt()? != Psdt::Prp {
         return Err(Status::INVALID_FIELD);
     }
     let received_bytes = (pages_z + 1) * PAGE_BYTES;
-    let segments = walk(link, sqe, received_bytes)?;
+    request.locate(received_bytes, received_bytes)?;
     let place = landing.reserve(&key, value_bytes, Arrival::Hybrid)?;
-    if let Err(status) = receive_pages(link, &segments, landing, &place) {
+    if let Err(status) = pull_first(request, received_bytes, landing, &place) {
         landing.abandon(place);
         return Err(status);
     }

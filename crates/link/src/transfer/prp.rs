@@ -8,9 +8,8 @@
 use kvdrive_spec::{Command, Cqe, Key, Sqe, Status, Store};
 
 use super::{Arrival, Choice, Landing, Method, Next, Progress, StoreRequest};
-use crate::pcie::{Link, PAGE_BYTES};
-use crate::prp::{Segments, walk};
-use kvdrive_content::Piece;
+use crate::pcie::PAGE_BYTES;
+use crate::port::Request;
 
 /// Host half.
 pub struct Prp;
@@ -68,27 +67,27 @@ impl Method for Prp {
     }
 }
 
-/// Device half: brings a Store's value to a place of the engine's choice.
+/// Device half: brings a Store's value to a place of the engine's choice. It serves `sgl` too: which way the
+/// command names its memory is its port's business.
 pub fn receive<L: Landing>(
-    link: &Link,
-    sqe: &Sqe,
+    request: &dyn Request,
     key: &Key,
     value_bytes: u32,
     landing: &L,
 ) -> Result<L::Place, Status> {
-    let segments = walk(link, sqe, value_bytes)?;
+    request.locate(value_bytes, value_bytes)?;
     let place = landing.reserve(key, value_bytes, Arrival::Dma)?;
-    receive_into(link, &segments, place, landing)
+    receive_into(request, value_bytes, place, landing)
 }
 
 /// As [`receive`], to a place that was found before: in a window.
 pub fn receive_into<L: Landing>(
-    link: &Link,
-    segments: &Segments,
+    request: &dyn Request,
+    value_bytes: u32,
     place: L::Place,
     landing: &L,
 ) -> Result<L::Place, Status> {
-    if let Err(status) = receive_pages(link, segments, landing, &place) {
+    if let Err(status) = pull_first(request, value_bytes, landing, &place) {
         landing.abandon(place);
         return Err(status);
     }
@@ -96,22 +95,16 @@ pub fn receive_into<L: Landing>(
     Ok(place)
 }
 
-/// Moves `segments` to the first bytes of `place`. Page-unit DMA: the engine moves whole pages, however
-/// little of one is value.
-pub(super) fn receive_pages<L: Landing>(
-    link: &Link,
-    segments: &Segments,
+/// Moves the `bytes` bytes that a command names to the first bytes of `place`.
+pub(super) fn pull_first<L: Landing>(
+    request: &dyn Request,
+    bytes: u32,
     landing: &L,
     place: &L::Place,
 ) -> Result<(), Status> {
     let mut at = 0;
-    for segment in segments.iter() {
-        let mut deliver = |piece: Piece<'_>| {
-            landing.dma_in(place, at, piece);
-            at += piece.bytes();
-        };
-        link.dma_to_drive(segment.address, segment.bytes, PAGE_BYTES, &mut deliver)
-            .map_err(|_| Status::DATA_TRANSFER_ERROR)?;
-    }
-    Ok(())
+    request.pull(bytes, &mut |piece| {
+        landing.dma_in(place, at, piece);
+        at += piece.bytes();
+    })
 }

@@ -11,12 +11,11 @@
 //! The drive takes a single data block descriptor in the command; segments of further descriptors are
 //! refused, and Identify does not offer them.
 
-use kvdrive_spec::{Command, Cqe, Key, Psdt, SglDescriptor, Sqe, Status, Store};
+use kvdrive_spec::{Command, Cqe, SglDescriptor, Sqe, Store};
 
-use super::{Arrival, Choice, Landing, Method, Next, Progress, StoreRequest};
-use crate::pcie::Link;
+use super::{Choice, Method, Next, Progress, StoreRequest};
 
-/// Host half.
+/// Host half. The drive's is that of [`super::prp`].
 pub struct Sgl;
 
 impl Choice for Sgl {
@@ -47,47 +46,4 @@ impl Method for Sgl {
     fn on_completion(&self, _: &StoreRequest<'_>, _: &mut Progress, cqe: &Cqe, _: &mut Vec<Sqe>) -> Next {
         Next::Done(cqe.status())
     }
-}
-
-/// The address a command's data block descriptor names, if it covers `bytes`.
-pub fn data_block(sqe: &Sqe, bytes: u32) -> Result<u64, Status> {
-    let descriptor = sqe.sgl();
-    if descriptor.kind != SglDescriptor::DATA_BLOCK {
-        return Err(Status::SGL_TYPE_INVALID);
-    }
-    if descriptor.length.get() < bytes {
-        return Err(Status::SGL_LENGTH_INVALID);
-    }
-    Ok(descriptor.address.get())
-}
-
-/// Does the command name its memory by SGL? An invalid selector is [`Status::INVALID_FIELD`].
-pub fn is_used(sqe: &Sqe) -> Result<bool, Status> {
-    Ok(sqe.psdt()? != Psdt::Prp)
-}
-
-/// Device half: brings a Store's value to a place of the engine's choice.
-pub fn receive<L: Landing>(
-    link: &Link,
-    sqe: &Sqe,
-    key: &Key,
-    value_bytes: u32,
-    landing: &L,
-) -> Result<L::Place, Status> {
-    let address = data_block(sqe, value_bytes)?;
-    let place = landing.reserve(key, value_bytes, Arrival::Dma)?;
-    if value_bytes > 0 {
-        let mut at = 0;
-        let mut deliver = |piece: kvdrive_content::Piece<'_>| {
-            landing.dma_in(&place, at, piece);
-            at += piece.bytes();
-        };
-        let moved = link.sgl_moved_bytes(value_bytes);
-        if link.dma_to_drive(address, value_bytes, moved, &mut deliver).is_err() {
-            landing.abandon(place);
-            return Err(Status::DATA_TRANSFER_ERROR);
-        }
-    }
-    landing.settle(&place);
-    Ok(place)
 }

@@ -2,27 +2,40 @@
 
 use std::rc::Rc;
 
-use kvdrive_link::Class;
-use kvdrive_link::prp::{Segment, walk, walk_first};
-use kvdrive_sim::Sim;
+use kvdrive_content::expanding;
+use kvdrive_link::HostMemory;
+use kvdrive_link::prp::{Segment, walk};
 use kvdrive_spec::{Sqe, Status, opcode};
 use proptest::prelude::*;
 
-use super::scattered::{Scattered, link};
+use super::scattered::Scattered;
 
 const PAGE: u64 = 4096;
 const ENTRIES_PER_PAGE: usize = 512;
 
-/// The segments that `prp1`, `prp2` name for `bytes` bytes, and the list bytes that were fetched.
-fn walked(memory: &Rc<Scattered>, prp1: u64, prp2: u64, bytes: u32) -> Result<(Vec<Segment>, u64), Status> {
-    let sim = Sim::new();
-    let link = link(&sim, memory);
+/// The segments that `prp1`, `prp2` name for `named` bytes, as far as the first `bytes`, and the list bytes
+/// that were fetched.
+fn walked_first(
+    memory: &Scattered,
+    (prp1, prp2): (u64, u64),
+    named: u32,
+    bytes: u32,
+) -> Result<(Vec<Segment>, u64), Status> {
     let mut sqe = Sqe::new(opcode::STORE, 0, 1);
     sqe.set_prps(prp1, prp2);
-    let segments = sim.block_on(|| walk(&link, &sqe, bytes))?;
+    let mut list_bytes = 0;
+    let segments = walk(&sqe, named, bytes, &mut |address, out| {
+        list_bytes += out.len() as u64;
+        memory.read(address, out.len() as u32, &mut expanding(out))
+    })?;
     assert_eq!(segments.iter().count(), segments.len());
     assert_eq!(segments.is_empty(), bytes == 0);
-    Ok((segments.iter().collect(), link.meter().payload().of(Class::List)))
+    Ok((segments.iter().collect(), list_bytes))
+}
+
+/// As [`walked_first`], of all `bytes` bytes that are named.
+fn walked(memory: &Rc<Scattered>, prp1: u64, prp2: u64, bytes: u32) -> Result<(Vec<Segment>, u64), Status> {
+    walked_first(memory, (prp1, prp2), bytes, bytes)
 }
 
 fn segment(address: u64, bytes: u32) -> Segment {
@@ -141,18 +154,14 @@ proptest! {
         prop_assert_eq!(list_bytes, entries * 8, "lists are fetched only as far as needed");
 
         // The beginning of the same memory is the same memory, and its lists are fetched only so far.
-        let sim = Sim::new();
-        let link = link(&sim, &memory);
-        let mut sqe = Sqe::new(opcode::RETRIEVE, 0, 1);
-        sqe.set_prps(prp1, list);
         let first_bytes = (u64::from(bytes) * share / 1_000) as u32;
-        let first: Vec<_> = sim.block_on(|| walk_first(&link, &sqe, bytes, first_bytes)).expect("sound").iter().collect();
+        let (first, fetched_bytes) = walked_first(&memory, (prp1, list), bytes, first_bytes).expect("sound");
         prop_assert_eq!(first.iter().map(|segment| segment.bytes).sum::<u32>(), first_bytes);
         for (first, whole) in first.iter().zip(&segments) {
             prop_assert_eq!(first.address, whole.address);
         }
         let pointers = entries - named.len() as u64;
-        let fetched = link.meter().payload().of(Class::List) / 8;
+        let fetched = fetched_bytes / 8;
         prop_assert!(fetched <= (first.len() as u64).saturating_sub(1) + pointers, "{fetched} entries");
     }
 

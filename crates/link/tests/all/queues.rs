@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use kvdrive_link::{Link, QueuePair};
+use kvdrive_link::{Link, PciePort, Port, QueuePair, Request};
 use kvdrive_sim::{Rng, Sim};
 use kvdrive_spec::{Cqe, Sqe, Status, opcode};
 use proptest::prelude::*;
@@ -14,12 +14,19 @@ fn command(opcode: u8, cid: u16) -> Sqe {
     Sqe::new(opcode, cid, 1)
 }
 
+/// Takes the next command and completes it; the number of its session, which is that of its queue, and its
+/// identifier.
+fn take(link: &Rc<Link>) -> (u32, u16) {
+    let request = PciePort::new(link).next();
+    let (session, cid) = (request.session().number(), request.sqe().cid.get());
+    request.complete(Cqe::new(cid, Status::SUCCESS));
+    (session, cid)
+}
+
 /// Takes every command and completes it at once, for ever.
 fn complete_all(link: Rc<Link>) {
     loop {
-        let fetched = link.next_command();
-        let cqe = Cqe::new(fetched.sqe.cid.get(), Status::SUCCESS);
-        link.complete(&fetched.queue, cqe.with_queue(fetched.queue.id(), fetched.head));
+        take(&link);
     }
 }
 
@@ -36,7 +43,7 @@ fn a_ring_of_n_slots_holds_one_less() {
     assert!(!queue.try_submit(command(opcode::EXIST, 3)), "full");
     sim.block_on(|| link.ring_submission(&queue));
     assert!(!queue.try_submit(command(opcode::EXIST, 3)), "full until the drive has taken one");
-    sim.block_on(|| link.next_command());
+    sim.block_on(|| take(&link));
     assert!(queue.try_submit(command(opcode::EXIST, 3)));
 }
 
@@ -52,8 +59,8 @@ fn the_drive_sees_what_was_there_when_the_doorbell_was_rung() {
     let (link2, seen2) = (link.clone(), seen.clone());
     sim.spawn(move || {
         loop {
-            let fetched = link2.next_command();
-            seen2.borrow_mut().push(fetched.sqe.cid.get());
+            let (_, cid) = take(&link2);
+            seen2.borrow_mut().push(cid);
         }
     });
     sim.block_on(|| {
@@ -83,12 +90,11 @@ fn queues_are_served_in_turn() {
         }
         let mut order = Vec::new();
         for _ in 0..9 {
-            let fetched = link.next_command();
-            order.push((fetched.queue.id(), fetched.sqe.cid.get()));
+            order.push(take(&link));
         }
         order
     });
-    let expected: Vec<(u16, u16)> = (0..3).flat_map(|cid| (1..4).map(move |queue| (queue, cid))).collect();
+    let expected: Vec<(u32, u16)> = (0..3).flat_map(|cid| (1..4).map(move |queue| (queue, cid))).collect();
     assert_eq!(order, expected);
 }
 
@@ -161,13 +167,14 @@ fn only_inline_commands_of_io_queues_have_turns() {
         link.ring_submission(&link.admin_queue());
         let (mut turns, mut admin) = (Vec::new(), 0);
         for _ in 0..10 {
-            let fetched = link.next_command();
-            if fetched.queue.is_admin() {
-                assert_eq!(fetched.turn, None);
+            let request = PciePort::new(&link).next();
+            if request.is_admin() {
+                assert_eq!(request.turn(), None);
                 admin += 1;
             } else {
-                turns.push(fetched.turn);
+                turns.push(request.turn());
             }
+            request.omit();
         }
         assert_eq!(admin, 5);
         assert_eq!(turns, [Some(0), None, Some(1), None, Some(2)]);
@@ -189,21 +196,21 @@ proptest! {
             let (inside, spans) = (inside.clone(), spans.clone());
             sim.spawn(move || {
                 loop {
-                    let fetched = link.next_command();
-                    let (queue, cid) = (usize::from(fetched.queue.id()), fetched.sqe.cid.get());
+                    let request = PciePort::new(&link).next();
+                    let (queue, cid) = (request.session().number() as usize, request.sqe().cid.get());
                     let span = spans.borrow_mut().below(300);
-                    match fetched.turn {
+                    match request.turn() {
                         None => sim2.sleep(span),
                         Some(turn) => {
-                            fetched.queue.wait_turn(turn);
+                            request.session().wait_turn(turn);
                             assert!(!inside[queue].replace(true), "two at once");
                             sim2.sleep(span);
                             handled.borrow_mut()[queue].push(cid);
                             inside[queue].set(false);
-                            fetched.queue.end_turn();
+                            request.session().end_turn();
                         }
                     }
-                    link.complete(&fetched.queue, Cqe::new(cid, Status::SUCCESS));
+                    request.complete(Cqe::new(cid, Status::SUCCESS));
                 }
             });
         }

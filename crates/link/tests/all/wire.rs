@@ -2,7 +2,9 @@
 
 use std::rc::Rc;
 
-use kvdrive_link::{Class, LinkConfig, Meter};
+use kvdrive_content::{Piece, expanding};
+use kvdrive_link::pcie::PcieRequest;
+use kvdrive_link::{Class, HostMemory, Link, LinkConfig, Meter, PciePort, Port, Request};
 use kvdrive_sim::Sim;
 use kvdrive_spec::{Cqe, Sqe, Status, opcode};
 
@@ -44,47 +46,55 @@ fn a_line_takes_the_time_of_its_generation_and_lanes() {
     assert!(line_ns(5, 16, 1 << 30) < line_ns(4, 16, 1 << 30));
 }
 
-/// Every crossing of a command with one page, a list and an answer of one page: bytes by class and time.
+/// Every crossing of a command with three pages, their list and an answer of one page: bytes by class and time.
 #[test]
 fn every_crossing_is_counted_and_takes_its_time() {
     let sim = Sim::new();
     let memory = Rc::new(Scattered::default());
-    memory.map(0x1000);
+    [0x1000, 0x3000, 0x5000].iter().for_each(|page| memory.map(*page));
+    memory.put_list(0x8000, &[0x3000, 0x5000]);
     let link = link(&sim, &memory);
     let queue = link.create_queue(4);
+    let mut sqe = Sqe::new(opcode::STORE, 7, 1);
+    sqe.set_prps(0x1000, 0x8000);
     let mut times = Vec::new();
     let mut last = 0;
     let mut lap = || times.push(sim.now() - std::mem::replace(&mut last, sim.now()));
     sim.block_on(|| {
-        assert!(queue.try_submit(Sqe::new(opcode::STORE, 7, 1)));
+        assert!(queue.try_submit(sqe));
         link.ring_submission(&queue);
         lap();
-        let fetched = link.next_command();
+        let request = PciePort::new(&link).next();
         lap();
-        assert_eq!((fetched.sqe.cid.get(), fetched.head, fetched.turn), (7, 1, None));
-        let mut list = [0; 16];
-        link.fetch_list(0x1000, &mut list).expect("mapped");
+        assert_eq!((request.sqe(), request.turn()), (&sqe, None));
+        request.locate(8_193, 8_193).expect("mapped");
         lap();
-        link.dma_to_drive(0x1000, 35, 4096, &mut |piece| assert_eq!(piece.bytes(), 35)).expect("mapped");
+        let mut pieces = Vec::new();
+        request.pull(8_193, &mut |piece| pieces.push(piece.bytes())).expect("mapped");
+        assert_eq!(pieces, [4096, 4096, 1]);
         lap();
-        link.dma_to_host(8192);
+        let answer = |_, bytes, sink: &mut dyn FnMut(Piece<'_>)| {
+            sink(Piece::Bytes(&vec![7; bytes as usize]));
+            Ok(())
+        };
+        request.push(4096, 35, &mut { answer }).expect("mapped");
         lap();
-        link.complete(&queue, Cqe::new(7, Status::SUCCESS));
+        request.complete(Cqe::new(7, Status::SUCCESS));
         lap();
         let cqe = queue.completion(7);
-        assert!(cqe.status().is_success());
+        assert_eq!((cqe.status(), cqe.sqhd.get(), cqe.sqid.get()), (Status::SUCCESS, 1, queue.id()));
         link.ring_completion(&queue);
         lap();
     });
     // 4000 bytes a microsecond on the line, rounded up, and the constant of each.
-    assert_eq!(times, [8 + 100, 29 + 300, 17 + 300, 1176 + 1000, 2272 + 2000, 11 + 200, 0]);
+    assert_eq!(times, [8 + 100, 29 + 300, 17 + 300, 3 * (1176 + 1000), 1136 + 1000, 11 + 200, 0]);
     let expected = [
         (Class::Mmio, 8, 64),
         (Class::Sqe, 64, 116),
         (Class::Cqe, 16, 44),
         (Class::List, 16, 68),
-        (Class::ToDrive, 4096, 4704),
-        (Class::ToHost, 8192, 2 * 4544),
+        (Class::ToDrive, 3 * 4096, 3 * 4704),
+        (Class::ToHost, 4096, 4544),
         (Class::Interrupt, 0, 32),
         (Class::Cxl, 0, 0),
     ];
@@ -92,12 +102,12 @@ fn every_crossing_is_counted_and_takes_its_time() {
     for (class, payload_bytes, wire_bytes) in expected {
         assert_eq!((payload.of(class), wire.of(class)), (payload_bytes, wire_bytes), "{}", class.name());
     }
-    assert_eq!(payload.total(), 8 + 64 + 16 + 16 + 4096 + 8192);
+    assert_eq!(payload.total(), 8 + 64 + 16 + 16 + 4 * 4096);
     let [down, up, dma] = link.resources().map(|resource| resource.statistics());
     // A request of 28 bytes for an entry or a list and eight for a page go up, 7 ns each; the data come down.
-    assert_eq!((down.busy_ns, down.uses), (8 + (29 - 7) + (17 - 7) + (1176 - 8 * 7), 4));
-    assert_eq!((up.busy_ns, up.uses), (7 + 7 + 8 * 7 + 2272 + 11, 5));
-    assert_eq!((dma.busy_ns, dma.uses), (2176 + 4272, 2));
+    assert_eq!((down.busy_ns, down.uses), (8 + (29 - 7) + (17 - 7) + 3 * (1176 - 8 * 7), 6));
+    assert_eq!((up.busy_ns, up.uses), (7 + 7 + 3 * 8 * 7 + 1136 + 11, 7));
+    assert_eq!((dma.busy_ns, dma.uses), (3 * 2176 + 2136, 4));
 }
 
 #[test]
@@ -114,16 +124,91 @@ fn a_direction_is_shared_and_its_latency_is_not() {
     assert_eq!(link.resources()[0].statistics().queue_ns, 8);
 }
 
+/// A command of `sqe`, fetched.
+fn fetched(link: &Rc<Link>, sqe: Sqe) -> PcieRequest {
+    let queue = link.create_queue(4);
+    assert!(queue.try_submit(sqe));
+    link.ring_submission(&queue);
+    PciePort::new(link).next()
+}
+
 #[test]
-fn a_dma_of_what_is_not_mapped_says_so() {
+fn memory_that_is_not_there_is_a_status_and_moves_nothing() {
+    let sim = Sim::new();
+    let memory = Rc::new(Scattered::default());
+    let refused = memory.read(0x1000, 1, &mut |_| panic!("handed out"));
+    assert_eq!(refused.expect_err("not mapped").to_string(), "host memory 0x1000+1 is not mapped");
+    let link = link(&sim, &memory);
+    sim.block_on(|| {
+        let mut sqe = Sqe::new(opcode::STORE, 0, 1);
+        sqe.set_prps(0x1000, 0x1000);
+        let request = fetched(&link, sqe);
+        let failed = Err(Status::DATA_TRANSFER_ERROR);
+        assert_eq!(request.locate(8_193, 8_193), failed, "no list");
+        assert_eq!(request.pull(1, &mut |_| panic!("handed out")), failed);
+        let mut asked = Vec::new();
+        let mut source = |at, bytes, sink: &mut dyn FnMut(Piece<'_>)| {
+            asked.push((at, bytes));
+            sink(Piece::Bytes(&vec![7; bytes as usize]));
+            Ok(())
+        };
+        assert_eq!(request.push(4_100, 4_100, &mut source), failed);
+        assert_eq!(asked, [(0, 4_096), (4_096, 4)], "the rest crosses all the same");
+        request.complete(Cqe::new(0, Status::DATA_TRANSFER_ERROR));
+    });
+}
+
+/// What crosses to the host is not with it before its time has passed, whatever the source did.
+#[test]
+fn bytes_are_with_the_host_when_their_time_has_passed() {
+    let sim = Sim::new();
+    let memory = Rc::new(Scattered::default());
+    memory.map(0x1000);
+    let link = link(&sim, &memory);
+    let first_byte = |memory: &Scattered| {
+        let mut byte = [0];
+        memory.read(0x1000, 1, &mut expanding(&mut byte)).expect("mapped");
+        byte[0]
+    };
+    sim.block_on(|| {
+        let mut sqe = Sqe::new(opcode::RETRIEVE, 0, 1);
+        sqe.set_prps(0x1000, 0);
+        let request = fetched(&link, sqe);
+        let (clock, memory, began) = (sim.clone(), memory.clone(), sim.now());
+        let look = move || {
+            clock.sleep_until(began + 500 + 2_135);
+            first_byte(&memory)
+        };
+        let before = sim.spawn(look);
+        let mut source = |_, _, sink: &mut dyn FnMut(Piece<'_>)| {
+            sink(Piece::Bytes(&[7]));
+            sim.sleep(500); // flash
+            sink(Piece::Bytes(&[8]));
+            Ok(())
+        };
+        request.push(4096, 2, &mut source).expect("mapped");
+        assert_eq!(sim.now(), began + 500 + 2_136);
+        assert_eq!(before.join(), 0, "a nanosecond before");
+        request.complete(Cqe::new(0, Status::SUCCESS));
+    });
+    assert_eq!(first_byte(&memory), 7);
+}
+
+#[test]
+#[should_panic(expected = "a command of queue 1 was dropped without an answer")]
+fn a_command_that_nobody_answers_is_found() {
     let sim = Sim::new();
     let link = link(&sim, &Rc::default());
-    let mut out = [0; 8];
-    sim.block_on(|| {
-        assert!(link.fetch_list(0x1000, &mut out).is_err());
-        let refused = link.dma_to_drive(0x1000, 1, 4096, &mut |_| panic!("handed out"));
-        assert_eq!(refused.expect_err("not mapped").to_string(), "host memory 0x1000+1 is not mapped");
-    });
+    sim.block_on(|| drop(fetched(&link, Sqe::new(opcode::EXIST, 0, 1))));
+}
+
+#[test]
+fn after_a_power_cut_nobody_answers() {
+    let sim = Sim::new();
+    let link = link(&sim, &Rc::default());
+    let request = sim.block_on(|| fetched(&link, Sqe::new(opcode::EXIST, 0, 1)));
+    sim.halt();
+    drop(request);
 }
 
 #[test]

@@ -20,7 +20,7 @@ impl<E: Engine> KvNamespace<E> {
     /// The first key whose store fails, and what it would be answered; some pairs behind it may have been
     /// asked for.
     pub(super) fn load_pairs(&self, mut pairs: &mut Pairs<'_>) -> Result<(), (Key, Status)> {
-        let sim = self.link.sim();
+        let sim = &self.sim;
         let _hold = sim.hold_clock();
         let mut next = Vec::with_capacity(KNOWN_AHEAD);
         loop {

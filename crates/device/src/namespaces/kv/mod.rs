@@ -11,14 +11,14 @@ use std::rc::{Rc, Weak};
 use kvdrive_content::Piece;
 use kvdrive_engines::{Engine, EngineCounters, Utilization};
 use kvdrive_flash::power::Journal;
-use kvdrive_link::{Exposed, Fetched, Link, QueuePair};
-use kvdrive_sim::Ns;
+use kvdrive_link::{Exposed, Request, Session};
+use kvdrive_sim::Sim;
 use kvdrive_spec::identify::{CSI_KV, KvController, KvFormat, KvNamespace as IdentifyNamespace, cns};
 use kvdrive_spec::{Command, Cqe, Key, Sqe, Status};
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::{Namespace, Pairs};
-use crate::controller::{ControllerConfig, Costs};
+use super::{Asked, Namespace, Pairs};
+use crate::controller::ControllerConfig;
 use crate::requests;
 use iterators::Iterators;
 pub(crate) use iterators::{PairAnswer, Walk};
@@ -28,8 +28,7 @@ use windows::Windows;
 
 /// Pairs in engine `E`.
 pub struct KvNamespace<E: Engine> {
-    pub(crate) link: Rc<Link>,
-    pub(crate) costs: Costs,
+    sim: Sim,
     pub(crate) engine: E,
     pub(crate) unfinished: UnfinishedValues<E::Place>,
     pub(crate) windows: Windows<E::Window>,
@@ -39,24 +38,17 @@ pub struct KvNamespace<E: Engine> {
 }
 
 impl<E: Engine> KvNamespace<E> {
-    /// A namespace around `engine`. `journal` is where the engine's protected
-    /// state is kept, if it is. If the engine has windows, the link's CXL.mem port leads to them.
-    pub fn new(link: Rc<Link>, config: &ControllerConfig, journal: Journal, engine: E) -> Rc<KvNamespace<E>> {
-        let namespace = Rc::new(KvNamespace {
-            costs: config.costs,
+    /// A namespace around `engine`. `journal` is where the engine's protected state is kept, if it is.
+    pub fn new(sim: &Sim, config: &ControllerConfig, journal: Journal, engine: E) -> Rc<KvNamespace<E>> {
+        Rc::new(KvNamespace {
+            sim: sim.clone(),
             unfinished: UnfinishedValues::new(),
             windows: Windows::new(),
             iterators: Iterators::new(config.iterators),
             journal,
             max_value_bytes: config.max_value_bytes.min(engine.max_value_bytes()),
             engine,
-            link,
-        });
-        if namespace.engine.window_bytes().is_some() {
-            let exposed: Weak<dyn Exposed> = Rc::downgrade(&(namespace.clone() as Rc<dyn Exposed>));
-            namespace.link.expose(exposed);
-        }
-        namespace
+        })
     }
 
     /// The engine inside.
@@ -64,9 +56,9 @@ impl<E: Engine> KvNamespace<E> {
         &self.engine
     }
 
-    /// Gives up the value that `queue` has begun.
-    pub(crate) fn discard_value(&self, queue: &QueuePair) {
-        if let Some(Unfinished::Value(value)) = self.unfinished.take(queue) {
+    /// Gives up the value that a queue has begun.
+    pub(crate) fn discard_value(&self, session: &Session) {
+        if let Some(Unfinished::Value(value)) = self.unfinished.take(session) {
             self.engine.abandon(value.place);
         }
     }
@@ -93,20 +85,21 @@ impl<E: Engine> Namespace for KvNamespace<E> {
         CSI_KV
     }
 
-    fn decode_ns(&self, sqe: &Sqe) -> Ns {
-        self.costs.decode_ns(&Command::decode(sqe))
+    fn decode(&self, sqe: &Sqe) -> Asked {
+        Command::decode(sqe).map_or_else(Asked::Nothing, Asked::Pairs)
     }
 
-    fn execute(&self, fetched: &Fetched) -> Option<Cqe> {
-        requests::execute(self, fetched)
+    fn execute(&self, request: &dyn Request, asked: &Asked) -> Option<Cqe> {
+        let command = match asked {
+            Asked::Pairs(command) => Ok(command),
+            Asked::Nothing(status) => Err(*status),
+            Asked::Blocks(_) => unreachable!("a namespace decodes its own commands"),
+        };
+        requests::execute(self, request, command)
     }
 
-    fn refuse(&self, fetched: &Fetched, status: Status) -> Option<Cqe> {
-        requests::refuse(self, fetched, status)
-    }
-
-    fn changes(&self, sqe: &Sqe) -> bool {
-        Command::decode(sqe).is_ok_and(|command| requests::changes_pairs(&command))
+    fn refuse(&self, request: &dyn Request, status: Status) -> Option<Cqe> {
+        requests::refuse(self, request, status)
     }
 
     fn identify(&self, structure: u8, nguid: [u8; 16]) -> Option<Vec<u8>> {
@@ -121,9 +114,15 @@ impl<E: Engine> Namespace for KvNamespace<E> {
         }
     }
 
-    fn end_queue(&self, queue: &QueuePair) {
-        self.discard_value(queue);
-        self.windows.close(queue);
+    fn end_session(&self, session: &Session) {
+        self.discard_value(session);
+        self.windows.close(session);
+    }
+
+    fn exposed(self: Rc<Self>) -> Option<Weak<dyn Exposed>> {
+        self.engine.window_bytes()?;
+        let exposed: Rc<dyn Exposed> = self;
+        Some(Rc::downgrade(&exposed))
     }
 
     fn load(&self, pairs: &mut Pairs<'_>) -> Result<(), (Key, Status)> {

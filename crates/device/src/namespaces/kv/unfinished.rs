@@ -3,7 +3,7 @@
 
 use kvdrive_sim::TaskCell;
 
-use kvdrive_link::QueuePair;
+use kvdrive_link::Session;
 use kvdrive_link::transfer::Assembly;
 use kvdrive_spec::Status;
 
@@ -27,18 +27,18 @@ impl<P> UnfinishedValues<P> {
     }
 
     /// Takes out what `queue` has left.
-    pub fn take(&self, queue: &QueuePair) -> Option<Unfinished<P>> {
-        self.by_queue.borrow_mut().get_mut(usize::from(queue.id()))?.take()
+    pub fn take(&self, session: &Session) -> Option<Unfinished<P>> {
+        self.by_queue.borrow_mut().get_mut(session.number() as usize)?.take()
     }
 
     /// Keeps it until the queue's next inline command.
-    pub fn keep(&self, queue: &QueuePair, unfinished: Unfinished<P>) {
-        let index = usize::from(queue.id());
+    pub fn keep(&self, session: &Session, unfinished: Unfinished<P>) {
+        let index = session.number() as usize;
         let mut by_queue = self.by_queue.borrow_mut();
         if by_queue.len() <= index {
             by_queue.resize_with(index + 1, || None);
         }
         let before = by_queue[index].replace(unfinished);
-        assert!(before.is_none(), "queue {} would hold two unfinished values", queue.id());
+        assert!(before.is_none(), "session {index} would hold two unfinished values");
     }
 }

@@ -12,7 +12,7 @@
 use std::cell::Cell;
 
 use kvdrive_engines::packing::SLOT_BYTES;
-use kvdrive_link::QueuePair;
+use kvdrive_link::Session;
 use kvdrive_link::transfer::window::lined;
 use kvdrive_sim::TaskCell;
 use kvdrive_spec::Status;
@@ -132,9 +132,9 @@ impl<W> Windows<W> {
         Windows { by_queue: TaskCell::default(), last_generation: Cell::new(NO_WINDOW), uses: Cell::new(0) }
     }
 
-    fn with<T>(&self, queue: &QueuePair, what: impl FnOnce(&mut Open<W>) -> T) -> Option<T> {
+    fn with<T>(&self, session: &Session, what: impl FnOnce(&mut Open<W>) -> T) -> Option<T> {
         let mut by_queue = self.by_queue.borrow_mut();
-        by_queue.get_mut(usize::from(queue.id()))?.as_mut().map(what)
+        by_queue.get_mut(session.number() as usize)?.as_mut().map(what)
     }
 
     fn count_use(&self) -> u64 {
@@ -146,9 +146,9 @@ impl<W> Windows<W> {
     ///
     /// # Errors
     /// [`Status::INVALID_FIELD`] for bytes outside of the window, or that hold a value.
-    pub fn find(&self, queue: &QueuePair, generation: u32, at: u32, bytes: u32) -> Result<Found, Status> {
+    pub fn find(&self, session: &Session, generation: u32, at: u32, bytes: u32) -> Result<Found, Status> {
         let uses = self.count_use();
-        let found = self.with(queue, |open| match () {
+        let found = self.with(session, |open| match () {
             () if open.generation != generation => Ok(Found::Stale),
             () if at == ASK => Ok(Found::Missing),
             () if open.take(at, bytes) => {
@@ -161,18 +161,18 @@ impl<W> Windows<W> {
     }
 
     /// The window that `queue` has: write pointer and generation, as completions say it.
-    pub fn present(&self, queue: &QueuePair) -> (u32, u32) {
-        self.with(queue, |open| (open.taken.end, open.generation)).unwrap_or((0, NO_WINDOW))
+    pub fn present(&self, session: &Session) -> (u32, u32) {
+        self.with(session, |open| (open.taken.end, open.generation)).unwrap_or((0, NO_WINDOW))
     }
 
     /// Is there room for another value like the one that ends at `end`?
-    pub fn has_room(&self, queue: &QueuePair, end: u32, bytes: u32) -> bool {
-        self.with(queue, |open| open.has_room(end, bytes)).unwrap_or(false)
+    pub fn has_room(&self, session: &Session, end: u32, bytes: u32) -> bool {
+        self.with(session, |open| open.has_room(end, bytes)).unwrap_or(false)
     }
 
     /// Closes the window of `queue`.
-    pub fn close(&self, queue: &QueuePair) {
-        let closed = self.by_queue.borrow_mut().get_mut(usize::from(queue.id())).and_then(Option::take);
+    pub fn close(&self, session: &Session) {
+        let closed = self.by_queue.borrow_mut().get_mut(session.number() as usize).and_then(Option::take);
         // Dropped here, with nothing borrowed: that may free a segment.
         drop(closed);
     }
@@ -194,8 +194,8 @@ impl<W> Windows<W> {
     }
 
     /// Gives `queue` a fresh window of `bytes` bytes.
-    pub fn open(&self, queue: &QueuePair, window: W, bytes: u32) {
-        let index = usize::from(queue.id());
+    pub fn open(&self, session: &Session, window: W, bytes: u32) {
+        let index = session.number() as usize;
         let generation = self.last_generation.get().wrapping_add(1).max(NO_WINDOW + 1);
         self.last_generation.set(generation);
         let mut by_queue = self.by_queue.borrow_mut();
@@ -217,13 +217,13 @@ impl<W> Windows<W> {
     /// none, or the window has passed.
     pub fn take_granted<T>(
         &self,
-        queue: &QueuePair,
+        session: &Session,
         grant: Grant,
         bytes: u32,
         place: impl FnOnce(&W, u32) -> T,
     ) -> Option<(T, u32)> {
         let uses = self.count_use();
-        self.with(queue, |open| {
+        self.with(session, |open| {
             let mut at = grant.from.checked_next_multiple_of(SLOT_BYTES)?;
             while open.generation == grant.generation && bytes > 0 {
                 let end = at.checked_add(bytes).filter(|end| *end <= open.bytes)?;
@@ -244,8 +244,8 @@ impl<W> Windows<W> {
     /// The command whose value took `at..at + bytes` of window `generation` is refused: those bytes are
     /// nobody's again, before the host hears of it. If the window has passed meanwhile there is nothing to
     /// give back.
-    pub fn release(&self, queue: &QueuePair, generation: u32, at: u32, bytes: u32) {
-        self.with(queue, |open| {
+    pub fn release(&self, session: &Session, generation: u32, at: u32, bytes: u32) {
+        self.with(session, |open| {
             if open.generation == generation {
                 open.taken.release(at, at + bytes);
             }
@@ -253,8 +253,8 @@ impl<W> Windows<W> {
     }
 
     /// The window of `queue`, for a value in it.
-    pub fn use_window<T>(&self, queue: &QueuePair, what: impl FnOnce(&W) -> T) -> Option<T> {
-        self.with(queue, |open| what(&open.window))
+    pub fn use_window<T>(&self, session: &Session, what: impl FnOnce(&W) -> T) -> Option<T> {
+        self.with(session, |open| what(&open.window))
     }
 
     /// The open window of that generation, whosever it is.

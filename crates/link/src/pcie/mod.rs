@@ -16,7 +16,11 @@
 //! Of CXL.mem a flit of 68 bytes a cache line is counted, as payload and as wire bytes: the accounting of the
 //! published article. Its header slots, its share of flow control and the drive's responses are in neither.
 //!
+//! The host's end is [`Link`], the drive's is [`PciePort`].
+//!
 //! What this module does not do: replay, credits, ordering between the two directions, bifurcation.
+
+mod port;
 
 use std::cell::Cell;
 use std::rc::{Rc, Weak};
@@ -27,8 +31,11 @@ use serde::Deserialize;
 
 use crate::memory::{BadAddress, HostMemory};
 use crate::meter::{Class, Meter};
-use crate::queue::{Fetched, QueuePair};
-use kvdrive_content::Piece;
+use crate::queue::{QueuePair, Taken};
+use crate::session::Session;
+use kvdrive_content::{Piece, Region};
+
+pub use port::{PciePort, PcieRequest};
 
 /// Bytes of a host memory page: the unit of PRP entries.
 pub const PAGE_BYTES: u32 = kvdrive_spec::PAGE_BYTES;
@@ -213,11 +220,13 @@ pub struct Link {
     /// Entries that the drive may take, of all queues.
     visible: Cell<u64>,
     exposed: TaskCell<Option<Weak<dyn Exposed>>>,
-    on_reset: TaskCell<Option<OnReset>>,
+    on_end: TaskCell<Option<OnEnd>>,
+    /// Emptied memory for answers on their way to the host.
+    staging: TaskCell<Vec<Region>>,
 }
 
-/// What the drive does when a host resets a queue.
-type OnReset = Box<dyn Fn(&QueuePair)>;
+/// What the drive does when a session ends.
+type OnEnd = Box<dyn Fn(&Session)>;
 
 impl Link {
     /// A link with an admin queue and no I/O queues.
@@ -232,7 +241,8 @@ impl Link {
             cursor: Cell::new(0),
             visible: Cell::new(0),
             exposed: TaskCell::new(None),
-            on_reset: TaskCell::new(None),
+            on_end: TaskCell::new(None),
+            staging: TaskCell::default(),
             sim: sim.clone(),
             fixed: Fixed::new(&config),
             config,
@@ -311,17 +321,17 @@ impl Link {
         queue.release_completions(count);
     }
 
-    /// Drive: waits for the next command of any queue, round robin, and fetches it.
-    pub fn next_command(&self) -> Fetched {
+    /// Waits for the next command of any queue, round robin, and fetches it.
+    fn next_command(&self) -> (Rc<QueuePair>, Taken) {
         while self.visible.get() == 0 {
             self.bell.wait();
         }
-        let fetched = self.take_command();
+        let taken = self.take_command();
         self.cross(&self.fixed.sqe);
-        if let Some(chunks) = &fetched.chunks {
+        if let Some(chunks) = &taken.1.chunks {
             self.fetch_chunks(chunks.len() as u64);
         }
-        fetched
+        taken
     }
 
     /// Fetches entries that follow each other: as many reads, of which only the first keeps the drive
@@ -335,7 +345,7 @@ impl Link {
 
     /// Takes the next command of any queue, round robin. There must be one.
     #[inline]
-    fn take_command(&self) -> Fetched {
+    fn take_command(&self) -> (Rc<QueuePair>, Taken) {
         let left = self.visible.get() - 1;
         let queues = self.queues.borrow();
         let mut index = self.cursor.get();
@@ -349,31 +359,20 @@ impl Link {
         assert!(looked_at.is_some(), "a visible entry lies in some queue");
         self.cursor.set(if index + 1 < queues.len() { index + 1 } else { 0 });
         let queue = &queues[index];
-        let (sqe, turn, chunks) = queue.take_submission();
-        let left = left - chunks.as_ref().map_or(0, |chunks| chunks.len() as u64);
+        let taken = queue.take_submission();
+        let left = left - taken.chunks.as_ref().map_or(0, |chunks| chunks.len() as u64);
         self.visible.set(left);
         if left > 0 {
             self.bell.wake_one();
         }
-        // Made where the caller wants it: moving it right after it was written would be a stall.
-        Fetched { queue: queue.clone(), sqe, turn, chunks, head: queue.head() }
-    }
-
-    /// Drive: what it does when a host resets a queue.
-    pub fn on_reset(&self, discard: impl Fn(&QueuePair) + 'static) {
-        *self.on_reset.borrow_mut() = Some(Box::new(discard));
+        (queue.clone(), taken)
     }
 
     /// Host: what it has begun on `queue` and not ended it never will. No inline command is under way there.
     pub fn reset(&self, queue: &QueuePair) {
-        if let Some(discard) = &*self.on_reset.borrow() {
-            discard(queue);
+        if let Some(ended) = &*self.on_end.borrow() {
+            ended(queue.session());
         }
-    }
-
-    /// Drive: what its CXL.mem port leads to. The link does not keep it.
-    pub fn expose(&self, exposed: Weak<dyn Exposed>) {
-        *self.exposed.borrow_mut() = Some(exposed);
     }
 
     fn exposed(&self) -> Option<Rc<dyn Exposed>> {
@@ -406,8 +405,8 @@ impl Link {
         }
     }
 
-    /// Drive: posts a completion to `queue`; waits while the host leaves it no room.
-    pub fn complete(&self, queue: &QueuePair, cqe: Cqe) {
+    /// Posts a completion to `queue`; waits while the host leaves it no room.
+    fn complete(&self, queue: &QueuePair, cqe: Cqe) {
         self.cross(&self.fixed.cqe);
         if self.config.interrupt {
             self.meter.count(Class::Interrupt, 0, self.fixed.interrupt_wire_bytes);
@@ -415,8 +414,8 @@ impl Link {
         queue.post(cqe);
     }
 
-    /// Drive: fetches `bytes` bytes of a PRP or SGL list.
-    pub fn fetch_list(&self, address: u64, out: &mut [u8]) -> Result<(), BadAddress> {
+    /// Fetches a part of a PRP list.
+    fn fetch_list(&self, address: u64, out: &mut [u8]) -> Result<(), BadAddress> {
         let crossing = Crossing::read(&self.config, Class::List, out.len() as u64, self.config.sqe_fetch_ns);
         self.cross(&crossing);
         let mut done = 0;
@@ -427,9 +426,9 @@ impl Link {
         })
     }
 
-    /// Drive: one DMA from host memory. `moved_bytes` cross the link (the engine's unit), the first `bytes`
-    /// of them are handed to `sink`.
-    pub fn dma_to_drive(
+    /// One DMA from host memory. `moved_bytes` cross the link (the engine's unit), the first `bytes` of them
+    /// are handed to `sink`.
+    fn dma_to_drive(
         &self,
         address: u64,
         bytes: u32,
@@ -446,9 +445,15 @@ impl Link {
         self.memory.read(address, bytes, sink)
     }
 
-    /// Drive: takes the time of one DMA to host memory of `moved_bytes`; the content follows with
-    /// [`Link::write_memory`].
-    pub fn dma_to_host(&self, moved_bytes: u32) {
+    /// One DMA of the first `bytes` bytes of `content` to host memory, of which `moved_bytes` cross the link.
+    /// The host has them when that time has passed.
+    fn dma_to_host(
+        &self,
+        address: u64,
+        content: &Region,
+        bytes: u32,
+        moved_bytes: u32,
+    ) -> Result<(), BadAddress> {
         let crossing = match moved_bytes {
             PAGE_BYTES => self.fixed.page_to_host,
             _ => {
@@ -458,18 +463,20 @@ impl Link {
         };
         if self.config.free_to_host {
             self.meter.count(crossing.class, crossing.payload_bytes, crossing.wire_bytes);
-            return;
+        } else {
+            self.dma(&crossing);
         }
-        self.dma(&crossing);
-    }
-
-    /// Drive: the content of a DMA whose time [`Link::dma_to_host`] took.
-    pub fn write_memory(&self, address: u64, piece: Piece<'_>) -> Result<(), BadAddress> {
-        self.memory.write(address, piece)
+        let (mut address, mut written) = (address, Ok(()));
+        content.read(0, bytes, &mut |piece| {
+            let here = self.memory.write(address, piece);
+            written = written.and(here);
+            address = address.wrapping_add(u64::from(piece.bytes()));
+        });
+        written
     }
 
     /// Bytes that cross the link when an SGL names `bytes`.
-    pub fn sgl_moved_bytes(&self, bytes: u32) -> u32 {
+    fn sgl_moved_bytes(&self, bytes: u32) -> u32 {
         bytes.next_multiple_of(self.config.dma_granularity_bytes)
     }
 

@@ -1,0 +1,198 @@
+//! The drive's end of the link: commands as requests whose data cross when they are asked for.
+
+use std::cell::Cell;
+use std::rc::{Rc, Weak};
+use std::thread;
+
+use kvdrive_content::{Piece, Region};
+use kvdrive_sim::Sim;
+use kvdrive_spec::{Cqe, Psdt, SglDescriptor, Sqe, Status};
+
+use super::{Exposed, Link, PAGE_BYTES};
+use crate::port::{Port, Request, Source};
+use crate::prp::{Segment, Segments, walk};
+use crate::queue::{QueuePair, Taken};
+use crate::session::Session;
+
+/// Memory that an answer took on its way is kept for the next one when it is no more than this.
+const KEPT_STAGING_BYTES: u32 = 64 << 10;
+
+/// The port behind a [`Link`].
+#[derive(Clone)]
+pub struct PciePort(Rc<Link>);
+
+impl PciePort {
+    /// The drive's end of `link`.
+    pub fn new(link: &Rc<Link>) -> PciePort {
+        PciePort(link.clone())
+    }
+}
+
+impl Port for PciePort {
+    type Request = PcieRequest;
+
+    #[inline]
+    fn next(&self) -> PcieRequest {
+        let (queue, taken) = self.0.next_command();
+        PcieRequest { link: self.0.clone(), queue, taken, located: Cell::new(None), is_ended: false }
+    }
+
+    fn sim(&self) -> &Sim {
+        self.0.sim()
+    }
+
+    fn on_end(&self, ended: Box<dyn Fn(&Session)>) {
+        *self.0.on_end.borrow_mut() = Some(ended);
+    }
+
+    fn expose(&self, exposed: Weak<dyn Exposed>) {
+        *self.0.exposed.borrow_mut() = Some(exposed);
+    }
+}
+
+/// Host memory that was found, and how many bytes it has.
+struct Located {
+    segments: Segments,
+    bytes: u32,
+}
+
+/// A command of a queue pair.
+pub struct PcieRequest {
+    link: Rc<Link>,
+    queue: Rc<QueuePair>,
+    taken: Taken,
+    located: Cell<Option<Located>>,
+    is_ended: bool,
+}
+
+impl PcieRequest {
+    fn is_by_sgl(&self) -> Result<bool, Status> {
+        Ok(self.taken.sqe.psdt()? != Psdt::Prp)
+    }
+
+    /// The first `bytes` bytes of the `named_bytes` that the command names.
+    fn find(&self, named_bytes: u32, bytes: u32) -> Result<Segments, Status> {
+        let sqe = &self.taken.sqe;
+        if !self.is_by_sgl()? {
+            let fetch_list = &mut |address, out: &mut [u8]| self.link.fetch_list(address, out);
+            return walk(sqe, named_bytes, bytes, fetch_list);
+        }
+        let descriptor = sqe.sgl();
+        if descriptor.kind != SglDescriptor::DATA_BLOCK {
+            return Err(Status::SGL_TYPE_INVALID);
+        }
+        if descriptor.length.get() < bytes {
+            return Err(Status::SGL_LENGTH_INVALID);
+        }
+        let mut segments = Segments::none();
+        if bytes > 0 {
+            segments.push(Segment { address: descriptor.address.get(), bytes });
+        }
+        Ok(segments)
+    }
+
+    fn located(&self, named_bytes: u32, bytes: u32) -> Result<Segments, Status> {
+        let Some(located) = self.located.take() else { return self.find(named_bytes, bytes) };
+        assert_eq!(located.bytes, bytes, "what is moved is what was located");
+        Ok(located.segments)
+    }
+
+    /// Bytes that cross for a segment. PRPs move whole pages, however little of one is data: the read path is
+    /// not slimmed on the published board (BandSlim's firmware), nor is a Retrieve by PRP here.
+    fn moved_bytes(&self, segment: Segment) -> Result<u32, Status> {
+        Ok(if self.is_by_sgl()? { self.link.sgl_moved_bytes(segment.bytes) } else { PAGE_BYTES })
+    }
+
+    fn push_by(
+        &self,
+        staging: &mut Region,
+        segments: &Segments,
+        source: &mut Source<'_>,
+    ) -> Result<(), Status> {
+        let (mut at, mut arrived) = (0, Ok(()));
+        for segment in segments.iter() {
+            staging.clear();
+            let mut staged_bytes = 0;
+            source(at, segment.bytes, &mut |piece| {
+                staging.write(staged_bytes, piece);
+                staged_bytes += piece.bytes();
+            })?;
+            let moved_bytes = self.moved_bytes(segment)?;
+            let here = self.link.dma_to_host(segment.address, staging, segment.bytes, moved_bytes);
+            arrived = arrived.and(here);
+            at += segment.bytes;
+        }
+        arrived.map_err(|_| Status::DATA_TRANSFER_ERROR)
+    }
+}
+
+impl Request for PcieRequest {
+    #[inline]
+    fn sqe(&self) -> &Sqe {
+        &self.taken.sqe
+    }
+
+    #[inline]
+    fn is_admin(&self) -> bool {
+        self.queue.is_admin()
+    }
+
+    #[inline]
+    fn session(&self) -> &Session {
+        self.queue.session()
+    }
+
+    #[inline]
+    fn turn(&self) -> Option<u64> {
+        self.taken.turn
+    }
+
+    fn chunks(&self) -> Option<&[Sqe]> {
+        self.taken.chunks.as_deref()
+    }
+
+    fn locate(&self, named_bytes: u32, bytes: u32) -> Result<(), Status> {
+        let segments = self.find(named_bytes, bytes)?;
+        self.located.set(Some(Located { segments, bytes }));
+        Ok(())
+    }
+
+    fn pull(&self, bytes: u32, sink: &mut dyn FnMut(Piece<'_>)) -> Result<(), Status> {
+        for segment in self.located(bytes, bytes)?.iter() {
+            let moved_bytes = self.moved_bytes(segment)?;
+            let moved = self.link.dma_to_drive(segment.address, segment.bytes, moved_bytes, sink);
+            moved.map_err(|_| Status::DATA_TRANSFER_ERROR)?;
+        }
+        Ok(())
+    }
+
+    fn push(&self, named_bytes: u32, bytes: u32, source: &mut Source<'_>) -> Result<(), Status> {
+        let segments = self.located(named_bytes, bytes)?;
+        let mut staging = self.link.staging.borrow_mut().pop().unwrap_or_default();
+        let pushed = self.push_by(&mut staging, &segments, source);
+        if staging.written_end() <= KEPT_STAGING_BYTES {
+            self.link.staging.borrow_mut().push(staging);
+        }
+        pushed
+    }
+
+    #[inline]
+    fn complete(mut self, cqe: Cqe) {
+        let cqe = cqe.with_queue(self.queue.id(), self.taken.head);
+        self.link.complete(&self.queue, cqe);
+        self.is_ended = true;
+    }
+
+    fn omit(mut self) {
+        self.is_ended = true;
+    }
+}
+
+impl Drop for PcieRequest {
+    #[inline]
+    fn drop(&mut self) {
+        // Whoever is unwound has panicked, or waits at the end of the drive's life.
+        let may_be_lost = self.is_ended || self.link.sim().halted() || thread::panicking();
+        assert!(may_be_lost, "a command of queue {} was dropped without an answer", self.queue.id());
+    }
+}
