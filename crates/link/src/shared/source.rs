@@ -307,7 +307,8 @@ impl<D> Source for WallSource<D> {
     }
 
     fn arm(&mut self) -> Duration {
-        if self.shared.bell.sleeps(self.seen) { Duration::ZERO } else { Duration::MAX }
+        // That the link is closed is told at the next look.
+        if self.closed || self.shared.bell.sleeps(self.seen) { Duration::ZERO } else { Duration::MAX }
     }
 
     fn disarm(&mut self) {
