@@ -109,7 +109,7 @@ impl Serve {
         drop(core);
         let report = drive.join().into_report(&document, clock.seconds())?;
         if self.json.as_deref() != Some("-") {
-            output::print(&report.to_string());
+            output::print(&report.in_columns(output::columns()));
             output::print(&summary(&counts));
         }
         match &self.json {
