@@ -4,7 +4,7 @@ use clap::Args;
 use kvdrive_lab::config::{Config, Document};
 use kvdrive_lab::many::{run_sessions, sessions};
 use kvdrive_lab::output::check_apart;
-use kvdrive_lab::report::{Report, compare as comparison, record};
+use kvdrive_lab::report::{Report, compare_in as comparison, record};
 
 use crate::output;
 use crate::progress::Bars;
@@ -37,7 +37,7 @@ impl Compare {
         files.into_iter().try_for_each(output::check_json)?;
         let reports = run_with_bars(&documents)?;
         if to_output == 0 {
-            output::print(&comparison(&reports));
+            output::print(&comparison(&reports, output::columns()));
         }
         if let Some(path) = &self.records {
             output::write_json(path, &reports.iter().map(record).collect::<Vec<_>>())?;

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::Path;
 
 use kvdrive_lab::output::{check_writable, shown};
+use kvdrive_lab::report::WIDTH;
 
 /// Prints to standard output. A reader that has gone away (`| head`) ends the program quietly.
 pub fn print(text: &str) {
@@ -43,4 +44,10 @@ pub fn write_json(path: &str, value: &impl serde::Serialize) -> anyhow::Result<(
 /// Writes a text file; the error names it.
 pub fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     std::fs::write(path, text).map_err(|error| anyhow::anyhow!("{}: {error}", shown(path)))
+}
+
+/// Columns of the terminal that standard output is; elsewhere those of a report. Below 40 nothing is readable.
+pub fn columns() -> usize {
+    let size = terminal_size::terminal_size_of(std::io::stdout());
+    size.map_or(WIDTH, |(columns, _)| usize::from(columns.0).max(40))
 }

@@ -25,7 +25,7 @@ impl Replay {
         output::check_json(self.json.as_ref())?;
         let report = kvdrive_lab::wall::replay(&self.file)?;
         if self.json.as_deref() != Some("-") {
-            output::print(&report.to_string());
+            output::print(&report.in_columns(output::columns()));
         }
         match &self.json {
             Some(path) => output::write_json(path, &report),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use kvdrive_lab::output::check_apart;
-use kvdrive_lab::report::{Verified, compare as comparison};
+use kvdrive_lab::report::{Verified, compare_in as comparison};
 use kvdrive_lab::run::run_watched;
 use kvdrive_lab::wall::{WallOptions, run_wall_watched};
 use kvdrive_sim::wall::Pace;
@@ -85,7 +85,7 @@ impl Run {
         looker.end(&ran)?;
         let report = ran.report;
         if self.json.as_deref() != Some("-") {
-            output::print(&report.to_string());
+            output::print(&report.in_columns(output::columns()));
         }
         if let Some(path) = &self.json {
             output::write_json(path, &report)?;
@@ -114,7 +114,7 @@ impl Run {
         output::check_json(self.json.as_ref())?;
         let reports = run_with_bars(&documents)?;
         if self.json.as_deref() != Some("-") {
-            output::print(&comparison(&reports));
+            output::print(&comparison(&reports, output::columns()));
         }
         match &self.json {
             Some(path) => output::write_json(path, &reports),

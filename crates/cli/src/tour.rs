@@ -2,7 +2,7 @@
 
 use clap::Args;
 use kvdrive_lab::config::{DEFAULT_PROFILE, Document};
-use kvdrive_lab::report::{compare as comparison, grouped};
+use kvdrive_lab::report::{compare_in as comparison, grouped};
 
 use crate::compare::run_with_bars;
 use crate::output;
@@ -35,9 +35,15 @@ impl Tour {
              1. Getting values to the drive (flash off: only the transfer counts)\n",
             env!("CARGO_PKG_VERSION"),
         ));
-        output::print(&comparison(&run_with_bars(&self.documents(transfers, "nand.enabled=false")?)?));
+        output::print(&comparison(
+            &run_with_bars(&self.documents(transfers, "nand.enabled=false")?)?,
+            output::columns(),
+        ));
         output::print("\n2. Packing them into 16 KiB NAND pages (flash on, adaptive transfer)\n");
-        output::print(&comparison(&run_with_bars(&self.documents(packings, "host.transfer=adaptive")?)?));
+        output::print(&comparison(
+            &run_with_bars(&self.documents(packings, "host.transfer=adaptive")?)?,
+            output::columns(),
+        ));
         output::print(
             "\nNext:  kvdrive run --workload w-m --packing all      one run in full\n\
              \x20      kvdrive list                                  what there is to choose from\n\

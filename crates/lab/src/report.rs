@@ -13,9 +13,9 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-pub use compare::compare;
-pub use table::grouped;
+pub use compare::{compare, compare_in};
 pub(crate) use table::with_decimals;
+pub use table::{WIDTH, grouped};
 
 /// Values by name, in the order they were added; a JSON object.
 #[derive(Clone, Debug, PartialEq)]

@@ -145,7 +145,11 @@ impl Serve {
         let (drive, lives) = station.end();
         let report = drive.map(|drive| drive.into_report(&document, seconds)).transpose()?;
         if self.json.as_deref() != Some("-") {
+<<<<<<< HEAD:crates/cli/src/serve/mod.rs
             report.iter().for_each(|report| output::print(&report.to_string()));
+=======
+            output::print(&report.in_columns(output::columns()));
+>>>>>>> x-u:crates/cli/src/serve.rs
             output::print(&summary(&counts));
             if lives > 1 {
                 output::print(&format!("the drive was powered on {lives} times; the report is of the last"));

@@ -173,11 +173,16 @@ fn bar(share: f64, published: Option<f64>, room: usize) -> String {
 
 /// `text` in lines of at most `COLUMNS` characters, all but the first indented.
 pub fn wrap(text: &str) -> String {
+    wrap_in(text, COLUMNS)
+}
+
+/// As [`wrap`], in so many columns.
+pub fn wrap_in(text: &str, columns: usize) -> String {
     let mut lines = String::new();
     let mut length = 0;
     for word in text.split_whitespace() {
         let longer = word.chars().count() + 1;
-        if length > 0 && length + longer > COLUMNS {
+        if length > 0 && length + longer > columns {
             lines.push_str("\n   ");
             length = 3;
         }

@@ -1,9 +1,10 @@
 //! Several reports as one table: a row a report, a column a figure.
 
+use super::table::fold;
 use super::table::{percent, rate, short, time};
 use super::{Latency, Report, table};
 use crate::config::DRAM_KEYS;
-use crate::figure::terminal::wrap;
+use crate::figure::terminal::wrap_in;
 use serde_json::Value;
 
 /// Settings named in the table at most; where reports differ in more, the profile and those [`ASKED_FOR`]
@@ -222,6 +223,11 @@ fn figures(reports: &[Report]) -> (&'static [Figure], &'static [Figure]) {
 /// Several reports side by side, named by the settings they differ in, and how the best of each figure stands
 /// to the first report.
 pub fn compare(reports: &[Report]) -> String {
+    compare_in(reports, table::WIDTH)
+}
+
+/// As [`compare`], in so many columns: what is wider goes below, with the names of the rows again.
+pub fn compare_in(reports: &[Report], room: usize) -> String {
     let Some(first) = reports.first() else {
         return "nothing to compare\n".into();
     };
@@ -246,40 +252,47 @@ pub fn compare(reports: &[Report]) -> String {
     let widths: Vec<usize> = (0..columns)
         .map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0))
         .collect();
-    let mut text = heading(first, &names, &grouped);
-    let line = |row: &[String]| {
-        let mut line = String::new();
-        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
-            let padded =
-                if column < names.len() { format!("{cell:<width$}  ") } else { format!("{cell:>width$}  ") };
-            line.push_str(&padded);
-        }
-        format!("{}\n", line.trim_end())
-    };
-    let rule = "-".repeat(widths.iter().sum::<usize>() + 2 * (columns - 1)) + "\n";
-    text.push_str(&rule);
-    for row in &rows[..2] {
-        text.push_str(&line(row));
+    let mut text = heading(first, &names, &grouped, room.min(table::WIDTH));
+    let (of_labels, of_figures) = widths.split_at(names.len());
+    let labels_width = of_labels.iter().sum::<usize>() + 2 * (names.len().max(1) - 1);
+    for block in fold(labels_width, of_figures, 2, room) {
+        let shown: Vec<usize> = (0..names.len()).chain(block.map(|figure| names.len() + figure)).collect();
+        let line = |row: &[String]| {
+            let mut line = String::new();
+            for &column in &shown {
+                let (cell, width) = (&row[column], widths[column]);
+                line.push_str(&match column < names.len() {
+                    true => format!("{cell:<width$}  "),
+                    false => format!("{cell:>width$}  "),
+                });
+            }
+            format!("{}\n", line.trim_end())
+        };
+        let width = shown.iter().map(|column| widths[*column] + 2).sum::<usize>() - 2;
+        let rule = "-".repeat(width) + "\n";
+        text.push_str(&rule);
+        rows[..2].iter().for_each(|row| text.push_str(&line(row)));
+        text.push_str(&rule);
+        rows[2..].iter().for_each(|row| text.push_str(&line(row)));
+        text.push_str(&rule);
     }
-    text.push_str(&rule);
-    for row in &rows[2..] {
-        text.push_str(&line(row));
-    }
-    text.push_str(&rule);
-    text.push_str(&legend(reports, &shown));
+    text.push_str(&legend(reports, &shown, room));
     if grouped.iter().any(|row| row.0.len() > 1) {
-        text.push_str("means over the seeds | ± half of what lies between the least and the most of them\n");
+        text.push_str(&wrap_in(
+            "means over the seeds | ± half of what lies between the least and the most of them",
+            room,
+        ));
     }
-    text.push_str(&different_profiles(&firsts));
-    text.push_str(&notes(&grouped, &labels));
+    text.push_str(&different_profiles(&firsts, room));
+    text.push_str(&notes(&grouped, &labels, room));
     if grouped.len() > 1 {
-        text.push_str(&against_first(reports, &grouped, &labels));
+        text.push_str(&against_first(reports, &grouped, &labels, room));
     }
     text
 }
 
 /// What all of them were asked, and how.
-fn heading(first: &Report, names: &[String], rows: &[Row<'_>]) -> String {
+fn heading(first: &Report, names: &[String], rows: &[Row<'_>], room: usize) -> String {
     let asked = first.setting("workload", "ops").parse().ok();
     let asked = asked.filter(|_| first.setting("workload", "until_full") != "true");
     let ops = table::grouped(asked.unwrap_or(first.ops.total()));
@@ -299,11 +312,11 @@ fn heading(first: &Report, names: &[String], rows: &[Row<'_>]) -> String {
         _ => first.seed.to_string(),
     };
     let right = format!("{several} {seeds}, {} clock, {}", first.clock, first.revision);
-    table::edges(&left, &right) + "\n"
+    table::edges(&left, &right, room) + "\n"
 }
 
 /// What runs say of themselves, once however many say it, with the rows it is about unless these are all.
-fn notes(rows: &[Row<'_>], labels: &[Vec<String>]) -> String {
+fn notes(rows: &[Row<'_>], labels: &[Vec<String>], room: usize) -> String {
     let mut notes: Vec<(&String, Vec<usize>)> = Vec::new();
     for (row, reports) in rows.iter().enumerate() {
         for note in reports.0.iter().flat_map(|report| &report.notes) {
@@ -316,8 +329,8 @@ fn notes(rows: &[Row<'_>], labels: &[Vec<String>]) -> String {
     }
     let all = rows.len();
     let line = |(note, rows): (&String, Vec<usize>)| match rows.len() == all {
-        true => wrap(&format!("note: {note}")),
-        false => wrap(&format!("note on {}: {note}", named(&rows, labels))),
+        true => wrap_in(&format!("note: {note}"), room.min(table::WIDTH)),
+        false => wrap_in(&format!("note on {}: {note}", named(&rows, labels)), room.min(table::WIDTH)),
     };
     notes.into_iter().map(line).collect()
 }
@@ -336,7 +349,7 @@ fn named(rows: &[usize], labels: &[Vec<String>]) -> String {
 }
 
 /// Which columns are counted and which are not.
-fn legend(reports: &[Report], shown: &[&Figure]) -> String {
+fn legend(reports: &[Report], shown: &[&Figure], room: usize) -> String {
     let of = |kind: Kind| {
         let mut names: Vec<String> = shown
             .iter()
@@ -352,11 +365,12 @@ fn legend(reports: &[Report], shown: &[&Figure]) -> String {
             kinds.push(kind);
         }
     }
-    format!("{} | {}\ncounted | {}\n", kinds.join("; "), of(Kind::Timed), of(Kind::Counted))
+    wrap_in(&format!("{} | {}", kinds.join("; "), of(Kind::Timed)), room)
+        + &wrap_in(&format!("counted | {}", of(Kind::Counted)), room)
 }
 
 /// Some figures of every further report against the first that was asked the same, in percent more or less.
-fn against_first(reports: &[Report], rows: &[Row<'_>], labels: &[Vec<String>]) -> String {
+fn against_first(reports: &[Report], rows: &[Row<'_>], labels: &[Vec<String>], room: usize) -> String {
     let label = |index: usize| labels[index].join(" ");
     let width = (1..rows.len()).map(|index| label(index).chars().count()).max().unwrap_or(0);
     let (_, held) = figures(reports);
@@ -383,13 +397,21 @@ fn against_first(reports: &[Report], rows: &[Row<'_>], labels: &[Vec<String>]) -
             let sign = if change > 0.0 { "+" } else { "" };
             format!("{heading} {:>10}", format!("{sign}{}", percent(change)))
         });
-        text.push_str(&format!("  {:<width$}   {}\n", label(index), changes.collect::<Vec<_>>().join("   ")));
+        let changes: Vec<String> = changes.collect();
+        let wide = format!("  {:<width$}   {}\n", label(index), changes.join("   "));
+        if wide.chars().count() <= room + 1 || room >= table::WIDTH {
+            text.push_str(&wide);
+        } else {
+            // One below the other, each with its number.
+            text.push_str(&format!("  {}\n", label(index)));
+            changes.iter().for_each(|change| text.push_str(&format!("    {change}\n")));
+        }
     }
     text
 }
 
 /// That drives differ in more than what was chosen, where they do.
-fn different_profiles(reports: &[Report]) -> String {
+fn different_profiles(reports: &[Report], room: usize) -> String {
     let mut profiles: Vec<&str> = reports.iter().map(|report| report.profile.as_str()).collect();
     profiles.dedup();
     profiles.sort_unstable();
@@ -398,7 +420,10 @@ fn different_profiles(reports: &[Report]) -> String {
         return String::new();
     }
     let problem = "these are drives of different profiles: their flash, link and firmware differ as well";
-    wrap(&format!("note: {problem} ({}); --profile takes one for all", profiles.join(", ")))
+    wrap_in(
+        &format!("note: {problem} ({}); --profile takes one for all", profiles.join(", ")),
+        room.min(table::WIDTH),
+    )
 }
 
 /// Names of the settings in which reports differ, and each report's values of them.

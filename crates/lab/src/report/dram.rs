@@ -12,6 +12,7 @@ use kvdrive_flash::Geometry;
 
 use super::Report;
 use super::table::{Table, bytes, with_decimals};
+use super::text::Text;
 use crate::config::Config;
 use crate::setup;
 
@@ -86,7 +87,9 @@ impl Report {
         let format = (scheme.format)(&layout);
         Some(format.sections() * format.directory_bytes())
     }
+}
 
+impl Text<'_> {
     /// Every structure, taken to 4 TB, and what the paper counts; empty for an engine that reports no DRAM.
     pub(super) fn dram_table(&self) -> String {
         if self.dram.is_empty() {
@@ -119,7 +122,7 @@ impl Report {
         }
         let theirs = if paper == 0 { String::new() } else { binary(paper) };
         table.row("total", &[binary(here), binary(at_paper), theirs]);
-        let mut text = table.finish();
+        let mut text = table.finish(self.room);
         let budget = self.number("hash", "dram_bytes");
         if self.setting("hash", "dram_accounting") == "total" && here > budget {
             text.truncate(text.trim_end().len());

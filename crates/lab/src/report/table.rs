@@ -1,7 +1,15 @@
-//! Aligned tables and numbers for people, in 100 columns.
+//! Aligned tables and numbers for people, as wide as there is room.
+//!
+//! A table that is too wide for its room first loses the space between its columns; what is still too wide
+//! goes below the rest, with the labels of the rows again. Crates that lay out tables break the cells instead,
+//! which takes a number from its unit.
 
-/// Width of a report in columns.
-pub(super) const WIDTH: usize = 100;
+use std::ops::Range;
+
+use crate::figure::terminal::wrap_in;
+
+/// Width of a report in columns, where nothing says how much room there is.
+pub const WIDTH: usize = 100;
 
 /// Least width of the first column of a [`Table`].
 const LABEL: usize = 15;
@@ -31,42 +39,75 @@ impl Table {
         self.rows.push((format!("  {label}"), cells.to_vec()));
     }
 
-    /// The table as text, with an empty line behind it.
-    pub(super) fn finish(self) -> String {
-        let longest = self.rows.iter().map(|(label, _)| label.chars().count() + 1);
-        let width = longest.max().unwrap_or(0).max(LABEL);
+    /// The table as text of `room` columns, with an empty line behind it.
+    pub(super) fn finish(self, room: usize) -> String {
+        let longest = self.rows.iter().map(|(label, _)| label.chars().count() + 1).max().unwrap_or(0);
+        let (mut width, mut columns) = (longest.max(LABEL), self.columns(COLUMN));
+        if width + columns.iter().map(|column| column + 1).sum::<usize>() > room {
+            (width, columns) = (longest.max(self.title.len() + 1), self.columns(0));
+        }
+        let mut text = String::new();
+        for block in fold(width, &columns, 1, room) {
+            let line = |label: &str, cells: &[String]| {
+                let mut line = format!("{label:<width$}");
+                for column in block.clone() {
+                    let cell = cells.get(column).map_or("", String::as_str);
+                    line.push_str(&format!(" {cell:>width$}", width = columns[column]));
+                }
+                line.trim_end().to_owned() + "\n"
+            };
+            let heading = line(self.title, &self.headings);
+            if block.start > 0 {
+                text.push_str(&line("", &self.headings));
+            } else if heading.chars().count() + 1 + self.kind.chars().count() <= room {
+                text.push_str(&(edges(heading.trim_end(), &self.kind, room) + "\n"));
+            } else {
+                // There is no room behind the headings.
+                text.push_str(&(edges(self.title, &self.kind, room) + "\n"));
+                text.push_str(&line("", &self.headings));
+            }
+            for (label, cells) in &self.rows {
+                text.push_str(&line(label, cells));
+            }
+        }
+        text + "\n"
+    }
+
+    /// Width of each column, at least `least`.
+    fn columns(&self, least: usize) -> Vec<usize> {
         let mut columns: Vec<usize> = Vec::new();
         for cells in std::iter::once(&self.headings).chain(self.rows.iter().map(|(_, cells)| cells)) {
-            columns.resize(columns.len().max(cells.len()), COLUMN);
+            columns.resize(columns.len().max(cells.len()), least);
             for (column, cell) in columns.iter_mut().zip(cells) {
                 *column = cell.chars().count().max(*column);
             }
         }
-        let line = |label: &str, cells: &[String]| {
-            let mut line = format!("{label:<width$}");
-            for (cell, column) in cells.iter().zip(&columns) {
-                line.push_str(&format!(" {cell:>column$}"));
-            }
-            line
-        };
-        let heading = line(self.title, &self.headings);
-        let mut text = if heading.chars().count() + 2 + self.kind.chars().count() <= WIDTH {
-            edges(&heading, &self.kind) + "\n"
-        } else {
-            // There is no room behind the headings.
-            edges(self.title, &self.kind) + "\n" + &line("", &self.headings) + "\n"
-        };
-        for (label, cells) in &self.rows {
-            text.push_str(line(label, cells).trim_end());
-            text.push('\n');
-        }
-        text + "\n"
+        columns
     }
 }
 
-/// Two texts, one at each edge of the report. Where both do not fit, the right one follows behind two spaces.
-pub(super) fn edges(left: &str, right: &str) -> String {
-    let gap = WIDTH.saturating_sub(left.chars().count() + right.chars().count()).max(2);
+/// Which columns stand beside each other, `gap` apart, behind labels of a width; at least one each time.
+pub(super) fn fold(labels: usize, columns: &[usize], gap: usize, room: usize) -> Vec<Range<usize>> {
+    let (mut blocks, mut begin, mut used) = (Vec::new(), 0, labels);
+    for (column, width) in columns.iter().enumerate() {
+        if column > begin && used + gap + width > room {
+            blocks.push(begin..column);
+            (begin, used) = (column, labels);
+        }
+        used += gap + width;
+    }
+    blocks.push(begin..columns.len());
+    blocks
+}
+
+/// Two texts, one at each edge of `room` columns. Where both do not fit, the right one follows in the next line.
+pub(super) fn edges(left: &str, right: &str, room: usize) -> String {
+    let (before, behind) = (left.chars().count(), right.chars().count());
+    if before > 0 && before + 2 + behind > room {
+        let left = if before > room { wrap_in(left, room).trim_end().to_owned() } else { left.to_owned() };
+        return format!("{left}\n{:gap$}{right}", "", gap = room.saturating_sub(behind));
+    }
+    let gap = room.saturating_sub(before + behind).max(2);
     format!("{left}{:gap$}{right}", "").trim_end().to_string()
 }
 

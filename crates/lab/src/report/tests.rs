@@ -148,7 +148,7 @@ fn a_column_is_as_wide_as_its_widest_cell() {
     for cells in [["1.0 KiB", "left out"], ["12 345 024.0 MiB", "1 024.0 MiB"], ["", "2 B"]] {
         table.row("row", &cells.map(str::to_owned));
     }
-    let text = table.finish();
+    let text = table.finish(table::WIDTH);
     let ends: Vec<usize> = text.lines().skip(1).map(|line| line.chars().count()).collect();
     assert!(ends[0] == ends[1] && ends[1] == ends[2] && ends[0] > 40, "{text}");
     let heading = text.lines().next().expect("a heading");
@@ -505,4 +505,32 @@ fn a_record_is_flat_and_has_everything() {
     assert_eq!(record["config.workload.name"], "w-m");
     assert_eq!(record["nand.programs.total"], 254);
     assert!(record["notes"].as_str().unwrap().starts_with("keys are 16 B"));
+}
+
+/// Whatever the room, nothing is wider, every number stands whole beside its unit, and none is missing.
+#[test]
+fn tables_fit_the_room_there_is() {
+    let reports: Vec<_> = ["prp", "piggyback"].iter().map(|method| sample(method, "backfill")).collect();
+    let cells = |text: &str| {
+        let mut cells: Vec<String> = ["58.05 k/s", "10.80 us", "10.90 us", "610.8 us", "1.200 ms", "63.64"]
+            .into_iter()
+            .filter(|cell| text.contains(cell))
+            .map(str::to_owned)
+            .collect();
+        cells.sort();
+        cells
+    };
+    let (wide, wide_table) = (reports[1].in_columns(100), compare_in(&reports, 100));
+    assert_eq!(wide, reports[1].to_string());
+    for room in [60, 70, 80, 100, 160] {
+        let (report, compared) = (reports[1].in_columns(room), compare_in(&reports, room));
+        for line in report.lines().chain(compared.lines()) {
+            assert!(line.chars().count() <= room, "{room}: {line:?}");
+        }
+        assert_eq!((cells(&report), cells(&compared)), (cells(&wide), cells(&wide_table)), "{room}");
+    }
+    assert_eq!(compare_in(&reports, 160), wide_table, "what fits is not stretched");
+    // Names of rows stand beside all of their figures.
+    let narrow = compare_in(&reports, 60);
+    assert!(narrow.lines().filter(|line| line.starts_with("piggyback ")).count() > 1, "{narrow}");
 }

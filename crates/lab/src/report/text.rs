@@ -1,8 +1,10 @@
 //! One report as tables.
 
-use super::table::{Table, bytes, edges, grouped, percent, rate, ratio, short, time};
+use super::table::{Table, WIDTH, bytes, edges, grouped, percent, rate, ratio, short, time};
 use super::{ByPurpose, Latency, Report};
+use crate::figure::terminal::wrap_in;
 use std::fmt;
+use std::ops::Deref;
 
 const COUNTED: &str = "counted";
 
@@ -10,6 +12,34 @@ const COUNTED: &str = "counted";
 const BUSIEST: usize = 10;
 
 impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.in_columns(WIDTH))
+    }
+}
+
+impl Report {
+    /// The report as tables that fit `room` columns.
+    pub fn in_columns(&self, room: usize) -> String {
+        // Lines that go to both edges are not longer because there is room.
+        Text { report: self, room: room.min(WIDTH) }.to_string()
+    }
+}
+
+/// A report that is being written.
+pub(super) struct Text<'a> {
+    report: &'a Report,
+    pub(super) room: usize,
+}
+
+impl Deref for Text<'_> {
+    type Target = Report;
+
+    fn deref(&self) -> &Report {
+        self.report
+    }
+}
+
+impl fmt::Display for Text<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.heading())?;
         f.write_str(&self.throughput())?;
@@ -27,7 +57,7 @@ impl fmt::Display for Report {
     }
 }
 
-impl Report {
+impl Text<'_> {
     fn heading(&self) -> String {
         let engine = self.setting("engine", "name");
         // Packing is the LSM-tree's; another engine is its own heading.
@@ -39,12 +69,12 @@ impl Report {
             how_placed,
         ];
         let how = format!("seed {}, {} clock, {}", self.seed, self.clock, self.revision);
-        let mut text = edges(&what.join(" | "), &how) + "\n";
-        text.push_str(&"-".repeat(super::table::WIDTH));
+        let mut text = edges(&what.join(" | "), &how, self.room) + "\n";
+        text.push_str(&"-".repeat(self.room));
         text.push('\n');
         text.push_str(&self.settings());
         for note in &self.notes {
-            text.push_str(&format!("note: {note}\n"));
+            text.push_str(&wrap_in(&format!("note: {note}"), self.room));
         }
         text
     }
@@ -54,7 +84,7 @@ impl Report {
         let mut text = String::new();
         let mut line = "set:".to_owned();
         for setting in &self.set {
-            if line.chars().count() + 1 + setting.chars().count() > super::table::WIDTH {
+            if line.chars().count() + 1 + setting.chars().count() > self.room {
                 text.push_str(&(std::mem::replace(&mut line, "    ".to_owned()) + "\n"));
             }
             line.push(' ');
@@ -76,7 +106,7 @@ impl Report {
             }
         }
         table.row("errors", &[grouped(self.ops.errors)]);
-        let mut text = table.finish();
+        let mut text = table.finish(self.room);
         let by_wall = self.clock == "wall";
         let (heading, span_ns) = match by_wall {
             true => ("wall time", self.time.wall_s * 1e9),
@@ -84,11 +114,11 @@ impl Report {
         };
         let mut table = Table::new("THROUGHPUT", &["operations", heading], &self.time_kind());
         table.row("", &[self.if_operated(rate(self.throughput_ops_per_s)), time(span_ns)]);
-        text.push_str(table.finish().trim_end());
+        text.push_str(table.finish(self.room).trim_end());
         text.push('\n');
         if by_wall {
             let line = format!("  the drive's own clock went on by {}", time(self.time.virtual_ns as f64));
-            text.push_str(&super::table::edges(&line, &self.model_kind()));
+            text.push_str(&edges(&line, &self.model_kind(), self.room));
             text.push('\n');
         }
         if self.clock == "virtual" && self.time.wall_s > 0.0 {
@@ -96,7 +126,7 @@ impl Report {
             let simulated = self.if_operated(rate((loaded + self.ops.answered()) as f64 / self.time.wall_s));
             let took = time(self.time.wall_s * 1e9);
             let line = format!("  simulated at {simulated}, in {took} of this machine's time");
-            text.push_str(&super::table::edges(&line, "measured"));
+            text.push_str(&edges(&line, "measured", self.room));
             text.push('\n');
         }
         if self.time.recovery_ns > 0 {
@@ -104,7 +134,7 @@ impl Report {
                 "  power-on took {}: what was on flash was found again",
                 time(self.time.recovery_ns as f64)
             );
-            text.push_str(&super::table::edges(&line, &self.model_kind()));
+            text.push_str(&edges(&line, &self.model_kind(), self.room));
             text.push('\n');
         }
         text + "\n"
@@ -128,7 +158,7 @@ impl Report {
                 std::iter::once(time(latency.mean)).chain(tail.map(|ns| time(ns as f64))).collect();
             table.row(name, &cells);
         }
-        table.finish()
+        table.finish(self.room)
     }
 
     fn traffic(&self) -> String {
@@ -152,7 +182,7 @@ impl Report {
             }
         }
         row("total", payload.total(), wire.total());
-        table.finish()
+        table.finish(self.room)
     }
 
     fn flash(&self) -> String {
@@ -181,7 +211,7 @@ impl Report {
         if let Some(opened) = self.pages.value_opened {
             table.row("value pages", &[grouped(opened)]);
         }
-        table.finish()
+        table.finish(self.room)
     }
 
     fn amplification(&self) -> String {
@@ -195,7 +225,7 @@ impl Report {
             self.if_operated(bytes(ratio(copied, self.ops.answered() as f64))),
         ];
         table.row("", &cells);
-        table.finish()
+        table.finish(self.room)
     }
 
     /// What came of checking values, if they were.
@@ -205,7 +235,7 @@ impl Report {
         let mut table = Table::new("VERIFIED", &headings, COUNTED);
         let super::Verified { checked, wrong, missing, unread, unknown } = *verified;
         table.row("", &[checked, wrong, missing, unread, unknown].map(grouped));
-        table.finish()
+        table.finish(self.room)
     }
 
     /// What became of the rules by which the drive fails, if there are any.
@@ -217,7 +247,7 @@ impl Report {
         for fault in &self.faults {
             table.row(&fault.rule, &[fault.fault.to_owned(), grouped(fault.matched), grouped(fault.fired)]);
         }
-        table.finish()
+        table.finish(self.room)
     }
 
     /// What loading took; nothing for a workload that loads nothing.
@@ -234,7 +264,7 @@ impl Report {
             loading.virtual_ns.map_or_else(|| "untimed".into(), |span_ns| time(span_ns as f64)),
         ];
         table.row("", &cells);
-        table.finish()
+        table.finish(self.room)
     }
 
     /// What the engine counts by names of its own, as far as it happened.
@@ -248,7 +278,7 @@ impl Report {
             table.row(name, &[grouped(*count), per_op]);
             any = true;
         }
-        if any { table.finish() } else { String::new() }
+        if any { table.finish(self.room) } else { String::new() }
     }
 
     fn resources(&self) -> String {
@@ -264,7 +294,7 @@ impl Report {
             let cells = [percent(resource.busy_fraction), time(resource.queue_ns_mean)];
             table.row(name, &cells);
         }
-        table.finish()
+        table.finish(self.room)
     }
 }
 

@@ -49,6 +49,12 @@ pub(super) fn is_it(head: &[u8]) -> bool {
     head.get(HEADER_BYTES..).is_some_and(|payload| payload.starts_with(MAGIC))
 }
 
+/// What is in a payload: a write batch, and keys that are got or sought.
+struct Parts<'a> {
+    batch: Option<&'a [u8]>,
+    keys: Vec<&'a [u8]>,
+}
+
 /// What is left of a payload.
 struct Rest<'a>(&'a [u8]);
 
@@ -85,18 +91,18 @@ impl<'a> Rest<'a> {
 }
 
 impl DbBench {
-    /// The parts of a payload: a write batch, and keys that are got or sought.
-    fn payload<'a>(&self, kind: u8, payload: &'a [u8]) -> Result<(Option<&'a [u8]>, Vec<&'a [u8]>), String> {
+    /// The parts of a payload.
+    fn payload<'a>(&self, kind: u8, payload: &'a [u8]) -> Result<Parts<'a>, String> {
         let mut rest = Rest(payload);
         if !self.has_flags {
             if kind == WRITE {
-                return Ok((Some(payload), Vec::new()));
+                return Ok(Parts { batch: Some(payload), keys: Vec::new() });
             }
             rest.fixed()?;
-            return Ok((None, vec![rest.string()?]));
+            return Ok(Parts { batch: None, keys: vec![rest.string()?] });
         }
         let flags = rest.bytes(8)?.try_into().map(u64::from_le_bytes).expect("eight bytes were taken");
-        let (mut batch, mut keys) = (None, Vec::new());
+        let mut parts = Parts { batch: None, keys: Vec::new() };
         for part in (0..PARTS).filter(|part| flags >> part & 1 == 1) {
             if NUMBERS.contains(&part) {
                 rest.fixed()?;
@@ -107,18 +113,18 @@ impl DbBench {
             }
             let string = rest.string()?;
             match part {
-                WRITE_BATCH => batch = Some(string),
-                GET_KEY | SEEK_KEY => keys.push(string),
+                WRITE_BATCH => parts.batch = Some(string),
+                GET_KEY | SEEK_KEY => parts.keys.push(string),
                 MULTI_GET_KEYS => {
                     let mut strings = Rest(string);
                     while !strings.0.is_empty() {
-                        keys.push(strings.string()?);
+                        parts.keys.push(strings.string()?);
                     }
                 }
                 _ => {}
             }
         }
-        Ok((batch, keys))
+        Ok(parts)
     }
 }
 
@@ -193,7 +199,7 @@ impl Format for DbBench {
             _ if !self.has_begun => return Err("it does not begin as a trace of RocksDB".to_owned()),
             END => return Ok(false),
             WRITE | GET | SEEK | SEEK_FOR_PREVIOUS | MULTI_GET => {
-                let (batch, keys) = self.payload(kind, &payload)?;
+                let Parts { batch, keys } = self.payload(kind, &payload)?;
                 let asked = if kind == GET || kind == MULTI_GET { Asked::Retrieve } else { Asked::Scan(0) };
                 for key in keys {
                     entries.push_back(Entry { at_ns, key: source.key(key)?, asked, times: 1 });

@@ -11,8 +11,15 @@ const BEHIND: usize = 5;
 
 pub(super) struct Twitter;
 
-/// The operation of a line, if it could be one.
-fn fields(line: &[u8]) -> Option<(&[u8], &[u8], [&[u8]; BEHIND])> {
+/// Fields of a line.
+struct Fields<'a> {
+    time: &'a [u8],
+    key: &'a [u8],
+    behind: [&'a [u8]; BEHIND],
+}
+
+/// Those of a line that has as many.
+fn fields(line: &[u8]) -> Option<Fields<'_>> {
     let comma = line.iter().position(|byte| *byte == b',')?;
     let (time, rest) = (&line[..comma], &line[comma + 1..]);
     let mut from_behind = rest.rsplitn(BEHIND + 1, |byte| *byte == b',');
@@ -20,11 +27,11 @@ fn fields(line: &[u8]) -> Option<(&[u8], &[u8], [&[u8]; BEHIND])> {
     for field in behind.iter_mut().rev() {
         *field = from_behind.next()?;
     }
-    Some((time, from_behind.next()?, behind))
+    Some(Fields { time, key: from_behind.next()?, behind })
 }
 
 pub(super) fn is_it(head: &[u8]) -> bool {
-    fields(first_line(head)).is_some_and(|(time, _, [.., operation, ttl])| {
+    fields(first_line(head)).is_some_and(|Fields { time, behind: [.., operation, ttl], .. }| {
         seconds(time).is_ok() && of_cache(operation, || Ok(0)).is_ok() && number::<f64>("", ttl).is_ok()
     })
 }
@@ -32,7 +39,7 @@ pub(super) fn is_it(head: &[u8]) -> bool {
 impl Format for Twitter {
     fn read(&mut self, source: &mut Source, entries: &mut VecDeque<Entry>) -> Result<bool, String> {
         let Some(line) = source.line()? else { return Ok(false) };
-        let Some((time, key, [_, value_size, _, operation, _])) = fields(&line) else {
+        let Some(Fields { time, key, behind: [_, value_size, _, operation, _] }) = fields(&line) else {
             let expected = "expected time,key,key size,value size,client,operation,TTL";
             return Err(format!("{expected}, got {:?}", shortened(&line)));
         };
