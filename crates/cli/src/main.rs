@@ -22,6 +22,7 @@ mod serve;
 mod settings;
 mod shell;
 mod sweep;
+mod top;
 mod tour;
 mod tune;
 mod watch;
@@ -84,6 +85,8 @@ enum Command {
     Serve(serve::Serve),
     /// Looks at a drive that is served, makes it fail, cuts its power.
     Ctl(ctl::Ctl),
+    /// Shows a drive that is served in the terminal, as it runs.
+    Top(top::Top),
     /// Repeats a recorded wall-time run in virtual time: same counters, same model times.
     Replay(replay::Replay),
     /// Measures this program on this machine: stores a second, instructions, memory.
@@ -119,6 +122,7 @@ fn main() {
         Some(Command::Report(report)) => report.run(),
         Some(Command::Serve(serve)) => serve.run(),
         Some(Command::Ctl(ctl)) => ctl.run(),
+        Some(Command::Top(top)) => top.run(),
         Some(Command::Replay(replay)) => replay.run(),
         Some(Command::Bench(bench)) => bench.run(),
         Some(Command::Tune(tune)) => tune.run(),

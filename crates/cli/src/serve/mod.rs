@@ -4,9 +4,13 @@
 //! |---|---|
 //! | [`station`] | the drive and its server, for other threads; its power |
 //! | [`control`] | the control socket: requests and answers |
+//! | [`http`] | the page, and what is on it for machines |
+//! | [`metrics`] | for Prometheus |
 //! | [`seen`] | what there is to see |
 
 pub mod control;
+mod http;
+mod metrics;
 pub mod seen;
 mod station;
 
@@ -79,6 +83,9 @@ pub struct Serve {
     /// The socket for `kvdrive ctl` [default: kvdrive.sock in the user's runtime folder]
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
+    /// Where the page and the metrics are; port 0: one that is free
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
+    http: SocketAddr,
     /// Ends when the last host has gone
     #[arg(long)]
     once: bool,
@@ -136,7 +143,8 @@ impl Serve {
         }));
         let path = self.control.clone().unwrap_or_else(control::free_path);
         let socket = control::listen(&path, station.clone())?;
-        announce(&nqn, &bound, &path);
+        let page = http::listen(self.http, station.clone())?;
+        announce(&nqn, &bound, &path, page);
 
         let core = server.run(self.once)?;
         let counts = core.subsystem.served().clone();
@@ -145,11 +153,7 @@ impl Serve {
         let (drive, lives) = station.end();
         let report = drive.map(|drive| drive.into_report(&document, seconds)).transpose()?;
         if self.json.as_deref() != Some("-") {
-<<<<<<< HEAD:crates/cli/src/serve/mod.rs
-            report.iter().for_each(|report| output::print(&report.to_string()));
-=======
-            output::print(&report.in_columns(output::columns()));
->>>>>>> x-u:crates/cli/src/serve.rs
+            report.iter().for_each(|report| output::print(&report.in_columns(output::columns())));
             output::print(&summary(&counts));
             if lives > 1 {
                 output::print(&format!("the drive was powered on {lives} times; the report is of the last"));
@@ -202,7 +206,7 @@ fn end_by_signal(server: Handle) -> anyhow::Result<()> {
 }
 
 /// What a user or a script needs to connect; the last line says that it can be done.
-fn announce(nqn: &str, bound: &[SocketAddr], control: &Path) {
+fn announce(nqn: &str, bound: &[SocketAddr], control: &Path, page: SocketAddr) {
     let mut text = format!("subsystem  {nqn}\n");
     for at in bound {
         text += &format!("listening  tcp://{at}\n");
@@ -210,6 +214,7 @@ fn announce(nqn: &str, bound: &[SocketAddr], control: &Path) {
         text += &format!("           nvme connect -t tcp -a {host} -s {} -n {nqn}\n", at.port());
     }
     text += &format!("control    {}\n           kvdrive ctl --control {0} status\n", control.display());
+    text += &format!("page       http://{page}/\nmetrics    http://{page}/metrics\n");
     output::print(&(text + "ready"));
 }
 

@@ -12,6 +12,7 @@ struct Served {
     output: BufReader<std::process::ChildStdout>,
     nqn: String,
     address: String,
+    page: String,
     _folder: tempfile::TempDir,
 }
 
@@ -42,10 +43,11 @@ fn serve(more: &[&str]) -> Served {
     };
     let nqn = word_behind("subsystem").to_owned();
     let address = word_behind("listening").trim_start_matches("tcp://").to_owned();
+    let page = word_behind("page").trim_start_matches("http://").trim_end_matches('/').to_owned();
     let connect =
         format!("nvme connect -t tcp -a 127.0.0.1 -s {} -n {nqn}", address.split_once(':').unwrap().1);
     assert!(text.contains(&connect), "{text}");
-    Served { program, output, nqn, address, _folder: folder }
+    Served { program, output, nqn, address, page, _folder: folder }
 }
 
 fn store_and_retrieve(served: &Served) {
@@ -163,4 +165,27 @@ fn a_served_drive_fails_on_command_and_loses_its_power_and_no_pair() {
     assert!(!socket.exists(), "its socket is gone");
     let error = ctl(&socket, &["status"]).unwrap_err();
     assert!(error.contains("no server answers") && error.lines().count() == 1, "{error}");
+}
+
+#[test]
+fn the_page_the_metrics_and_the_snapshot_are_where_it_says() {
+    use std::io::Write;
+    let served = serve(&[]);
+    store_and_retrieve(&served);
+    let get = |path: &str| {
+        let mut stream = std::net::TcpStream::connect(&served.page).unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", served.page);
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let page = get("/");
+    assert!(page.starts_with("HTTP/1.1 200") && page.contains("new EventSource(\"events\")"), "{page}");
+    assert!(!page.contains("src=\"http") && !page.contains("href=\"http"), "it needs nothing else");
+    let metrics = get("/metrics");
+    assert!(metrics.contains("kvdrive_commands_total{opcode=\"store\"} 1.0"), "{metrics}");
+    let seen = get("/seen");
+    assert!(seen.contains("\"has_power\":true"), "{seen}");
+    assert!(get("/nothing").starts_with("HTTP/1.1 404"));
 }

@@ -1,0 +1,246 @@
+//! `kvdrive top`: a drive that is served, in a terminal, as it runs.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use ratatui::Frame;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind};
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Style, Stylize};
+use ratatui::text::Line;
+use ratatui::widgets::{Block, Paragraph, Row, Sparkline, Table};
+
+use crate::serve::control::{self, Client, Request};
+use crate::serve::seen::{Seen, SeenDrive, SeenResource};
+
+/// Between two snapshots.
+const SECOND: Duration = Duration::from_secs(1);
+/// Seconds that the curve shows at most.
+const KEPT: usize = 600;
+/// Columns of a bar that is full.
+const BAR: u16 = 12;
+
+/// Options of `top`.
+#[derive(Args)]
+pub struct Top {
+    /// The control socket of the server [default: kvdrive.sock in the user's runtime folder]
+    #[arg(long, value_name = "PATH")]
+    control: Option<PathBuf>,
+}
+
+/// The last snapshots.
+#[derive(Default)]
+struct Watched {
+    now: Option<Seen>,
+    before: Option<Seen>,
+    /// Commands a second, the newest last.
+    rates: Vec<u64>,
+}
+
+impl Top {
+    /// Shows the drive until q, Esc or Ctrl-C, or until the server ends.
+    pub fn run(&self) -> anyhow::Result<()> {
+        let path = self.control.clone().unwrap_or_else(control::default_path);
+        let mut server = Client::connect(&path)?;
+        let mut watched = Watched::default();
+        watched.take(serde_json::from_value(server.ask(&Request::Status)?)?);
+        let mut terminal = ratatui::try_init()?;
+        let shown = loop {
+            if let Err(error) = terminal.draw(|frame| watched.draw(frame)) {
+                break Err(error.into());
+            }
+            match is_asked_to_end() {
+                Ok(false) => {}
+                Ok(true) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+            match server.ask(&Request::Status).and_then(|seen| Ok(serde_json::from_value(seen)?)) {
+                Ok(seen) => watched.take(seen),
+                Err(error) => break Err(error),
+            }
+        };
+        ratatui::restore();
+        shown
+    }
+}
+
+/// Waits a second for a key that ends it.
+fn is_asked_to_end() -> anyhow::Result<bool> {
+    if !event::poll(SECOND)? {
+        return Ok(false);
+    }
+    let Event::Key(key) = event::read()? else { return Ok(false) };
+    let is_interrupt = key.code == KeyCode::Char('c') && key.modifiers.contains(event::KeyModifiers::CONTROL);
+    let ends = is_interrupt || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc);
+    Ok(key.kind == KeyEventKind::Press && ends)
+}
+
+impl Watched {
+    fn take(&mut self, seen: Seen) {
+        self.before = self.now.replace(seen);
+        if self.before.is_some() {
+            let rate = self.per_second(|seen| seen.hosts.io_commands.values().sum());
+            self.rates.push(rate as u64);
+            if self.rates.len() > KEPT {
+                self.rates.remove(0);
+            }
+        }
+    }
+
+    /// What a count grew by in a second, between the last two snapshots.
+    fn per_second(&self, count: impl Fn(&Seen) -> u64) -> f64 {
+        let (Some(now), Some(before)) = (&self.now, &self.before) else { return 0.0 };
+        let seconds = (now.uptime_ms.saturating_sub(before.uptime_ms) as f64 / 1e3).max(1e-3);
+        count(now).saturating_sub(count(before)) as f64 / seconds
+    }
+
+    /// The part of the last second's model time that a resource was held.
+    fn busy(&self, resource: &SeenResource) -> f64 {
+        let drive_of = |seen: &Option<Seen>| seen.as_ref().and_then(|seen| seen.drive.clone());
+        let (Some(now), Some(before)) = (drive_of(&self.now), drive_of(&self.before)) else { return 0.0 };
+        let model_ns = now.model_ns.saturating_sub(before.model_ns);
+        let was = before.resources.iter().find(|other| other.name == resource.name);
+        let held_ns = was.map_or(0, |was| resource.busy_ns.saturating_sub(was.busy_ns));
+        if model_ns == 0 {
+            return 0.0;
+        }
+        (held_ns as f64 / model_ns as f64 / f64::from(resource.servers)).min(1.0)
+    }
+
+    fn draw(&self, frame: &mut Frame<'_>) {
+        let Some(seen) = &self.now else { return };
+        let areas = Layout::vertical([
+            Constraint::Length(4),
+            Constraint::Length(7),
+            Constraint::Min(6),
+            Constraint::Length(1),
+        ]);
+        let [head, curve, middle, foot] = areas.areas(frame.area());
+        frame.render_widget(Paragraph::new(self.head(seen)), head);
+        // A column of the curve is a second.
+        let columns = usize::from(curve.width.saturating_sub(2));
+        let shown = &self.rates[self.rates.len().saturating_sub(columns)..];
+        let title = format!(" commands a second, counted; at most {} ", shown.iter().max().unwrap_or(&0));
+        let line = Sparkline::default().data(shown).style(Style::new().fg(Color::Blue));
+        frame.render_widget(line.block(Block::bordered().title(title)), curve);
+        let [left, right] = Layout::horizontal([Constraint::Fill(1), Constraint::Fill(1)]).areas(middle);
+        self.counts(frame, left, seen);
+        if let Some(drive) = &seen.drive {
+            self.heat(frame, right, drive);
+        }
+        frame.render_widget(Line::from(" q ends; kvdrive ctl makes the drive fail").dim(), foot);
+    }
+
+    fn head(&self, seen: &Seen) -> Vec<Line<'static>> {
+        let power = match &seen.drive {
+            None => " no power: kvdrive ctl power on ".to_owned().white().on_red(),
+            Some(SeenDrive { read_only: Some(why), .. }) => format!(" {why} ").white().on_red(),
+            Some(drive) => format!(
+                "power on, life {}; {:.3} s of model time, recovery {:.3} ms",
+                seen.lives,
+                drive.model_ns as f64 / 1e9,
+                drive.recovery_ns as f64 / 1e6
+            )
+            .into(),
+        };
+        let rate = self.per_second(|seen| seen.hosts.io_commands.values().sum());
+        let (came, went) =
+            (self.per_second(|seen| seen.hosts.written_bytes), self.per_second(|seen| seen.hosts.read_bytes));
+        vec![
+            Line::from(format!("{}  {}", seen.nqn, seen.listening.join("  "))).bold(),
+            Line::from(power),
+            Line::from(format!(
+                "{rate:.0} commands/s   {:.2} MB/s in   {:.2} MB/s out   {} controllers   {} not succeeded",
+                came / 1e6,
+                went / 1e6,
+                seen.hosts.controllers,
+                seen.hosts.io_errors
+            )),
+        ]
+    }
+
+    fn counts(&self, frame: &mut Frame<'_>, area: Rect, seen: &Seen) {
+        let row = |name: &str, count: u64| Row::new([name.to_owned(), count.to_string()]);
+        let commands = seen.hosts.io_commands.iter().map(|(name, count)| row(name, *count));
+        let drive = seen.drive.iter();
+        let flash = drive.clone().flat_map(|drive| {
+            let programs =
+                drive.programs.iter().map(move |(name, count)| row(&format!("program {name}"), *count));
+            let reads = drive.reads.iter().map(move |(name, count)| row(&format!("read {name}"), *count));
+            programs.chain(reads).chain([row("erase", drive.erases)])
+        });
+        let faults = drive.flat_map(|drive| {
+            drive.faults.iter().map(|fault| row(&format!("fault {}", fault.name), fault.fired).red())
+        });
+        let rows: Vec<_> = commands.chain(flash).chain(faults).collect();
+        let table = Table::new(rows, [Constraint::Fill(1), Constraint::Length(14)]);
+        frame.render_widget(table.block(Block::bordered().title(" counted ")), area);
+    }
+
+    fn heat(&self, frame: &mut Frame<'_>, area: Rect, drive: &SeenDrive) {
+        let rows = drive.resources.iter().map(|resource| {
+            let busy = self.busy(resource);
+            let bar = "█".repeat((busy * f64::from(BAR)).round() as usize);
+            let style = if busy > 0.8 { Style::new().red() } else { Style::new() };
+            Row::new([resource.name.clone(), format!("{:3.0}%", busy * 100.0), bar]).style(style)
+        });
+        let widths = [Constraint::Fill(1), Constraint::Length(4), Constraint::Length(BAR)];
+        let table = Table::new(rows.collect::<Vec<_>>(), widths);
+        frame.render_widget(table.block(Block::bordered().title(" busy, modelled ")), area);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    use super::*;
+    use crate::serve::seen::SeenHosts;
+
+    fn seen(uptime_ms: u64, stores: u64, busy_ns: u64) -> Seen {
+        let core = SeenResource { name: "firmware.cores".into(), busy_ns, queue_ns: 0, uses: 0, servers: 2 };
+        Seen {
+            nqn: "nqn.x".into(),
+            listening: vec!["tcp://127.0.0.1:4420".into()],
+            has_power: true,
+            lives: 1,
+            uptime_ms,
+            hosts: SeenHosts {
+                controllers: 1,
+                io_commands: BTreeMap::from([("store".to_owned(), stores)]),
+                io_errors: 0,
+                admin_commands: 0,
+                written_bytes: stores * 1_000,
+                read_bytes: 0,
+                buffer_used_bytes: 0,
+                buffer_limit_bytes: 0,
+            },
+            drive: Some(SeenDrive {
+                model_ns: uptime_ms * 1_000_000,
+                resources: vec![core],
+                ..SeenDrive::default()
+            }),
+        }
+    }
+
+    #[test]
+    fn the_screen_shows_rates_counts_and_what_is_busy() {
+        let mut watched = Watched::default();
+        watched.take(seen(1_000, 100, 0));
+        watched.take(seen(3_000, 2_100, 2_000_000_000));
+        let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
+        terminal.draw(|frame| watched.draw(frame)).unwrap();
+        let text: String = terminal.backend().buffer().content().iter().map(|cell| cell.symbol()).collect();
+        for part in ["1000 commands/s", "1.00 MB/s in", "store", "2100", "firmware.cores", " 50%", "life 1"] {
+            assert!(text.contains(part), "{part} is not in {text}");
+        }
+        watched.take(Seen { has_power: false, drive: None, ..seen(4_000, 2_100, 0) });
+        terminal.draw(|frame| watched.draw(frame)).unwrap();
+        let text: String = terminal.backend().buffer().content().iter().map(|cell| cell.symbol()).collect();
+        assert!(text.contains("no power: kvdrive ctl power on"), "{text}");
+    }
+}
