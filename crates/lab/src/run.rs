@@ -14,6 +14,7 @@
 //! the report, too.
 
 mod outcome;
+mod scan;
 mod seen;
 
 use std::cell::Cell;
@@ -35,7 +36,8 @@ use crate::report::Report;
 use crate::setup;
 use crate::workload::{self, Op, ValueSpec, Workload, WorkloadParams};
 
-pub(crate) use seen::{DELETE, EXIST, KINDS, LIST, NEXT, RETRIEVE, SEEK, STORE, Seen};
+pub(crate) use scan::{Scan, answered};
+pub(crate) use seen::{DELETE, EXIST, KINDS, LIST, RETRIEVE, STORE, Seen};
 
 /// Operations between two calls of a progress hook.
 const PROGRESS_STEP: u64 = 8192;
@@ -440,7 +442,12 @@ impl Stream {
             Op::List { key, host_buffer_bytes } => {
                 (LIST, driver.list(Some(key), host_buffer_bytes).map(|_| ()))
             }
-            Op::Seek { key, nexts } => return self.scan(driver, key, nexts, buffer),
+            Op::Seek { key, nexts } => {
+                let clock = &|| self.sim.now();
+                let scanned =
+                    Scan { from: key, nexts, began, clock, seen }.run(driver, buffer, &mut |_, _| ());
+                return scanned.expect("there is always a way to a modelled drive");
+            }
             Op::Modify { .. } => unreachable!("it has steps"),
         };
         if self.until_full
@@ -451,37 +458,6 @@ impl Stream {
             return;
         }
         seen.borrow_mut().note(kind, &op.key(), self.sim.now() - began, result);
-    }
-
-    fn scan(&self, driver: &Driver, from: Key, nexts: u32, buffer: &mut Region) {
-        let seen = &self.seen;
-        let began = self.sim.now();
-        let opened = driver.seek(Some(from), buffer);
-        seen.borrow_mut().note(SEEK, &from, self.sim.now() - began, opened.map(|_| ()));
-        let Ok((iterator, mut pair)) = opened else { return };
-        seen.borrow_mut().note_pair(SEEK, pair);
-        let mut refused = false;
-        for _ in 0..nexts {
-            if pair.is_none() {
-                break;
-            }
-            let began = self.sim.now();
-            let next = driver.next(iterator, buffer);
-            seen.borrow_mut().note(NEXT, &from, self.sim.now() - began, next.map(|_| ()));
-            let Ok(next) = next else {
-                refused = true;
-                break;
-            };
-            pair = next;
-            seen.borrow_mut().note_pair(NEXT, pair);
-        }
-        // Whatever became of it: the drive has few iterators. Of one scan, one error is enough.
-        let closed = driver.close(iterator);
-        if let Err(status) = closed
-            && !refused
-        {
-            seen.borrow_mut().note_error(SEEK, &from, &status);
-        }
     }
 }
 
