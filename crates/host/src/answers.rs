@@ -144,12 +144,3 @@ pub(crate) fn take_pair(
     copy_in(memory, buffer + IterHeader::BYTES as u64, bytes, into);
     Ok(Some(Pair { key, value_bytes: header.value_bytes() }))
 }
-
-/// The answer to an Exist.
-pub(crate) fn found(answer: Result<(), Status>) -> Result<bool, Status> {
-    match answer {
-        Ok(()) => Ok(true),
-        Err(Status::KEY_NOT_FOUND) => Ok(false),
-        Err(status) => Err(status),
-    }
-}

@@ -10,15 +10,14 @@
 //! Where a value goes is the transfer method's choice; what the drive has of a command that is dropped is
 //! [`crate::slot`]'s.
 
-use kvdrive_content::Piece;
+use kvdrive_content::{Piece, Region};
+use kvdrive_link::HostMemory;
 use kvdrive_link::transfer::{Choice, HostWindow, Method, Next, Progress, StoreRequest, prp};
-use kvdrive_spec::{Command, Cqe, Key, RetrieveOptions, Sqe, Status, StoreOptions};
+use kvdrive_spec::{Command, Cqe, Key, RetrieveOptions, Sqe, Status, Store, StoreOptions};
 
 use crate::answers::{self, Iterator, NSID};
+use crate::client::{Answer, Call, Content};
 use crate::slot::Walk;
-
-/// The value of a command that has none.
-pub(crate) const NO_VALUE: Piece<'static> = Piece::Bytes(&[]);
 
 /// What the runner does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,60 +112,41 @@ impl<'m> Course<'m> {
         Ok(Course::new(What::Store { key, options, method }))
     }
 
-    fn other(command: Command, room: u32) -> Course<'m> {
-        Course::new(What::Other { command, room })
+    /// What a client asks for. Errors: a value that fits no buffer.
+    pub(crate) fn of<V: Content>(terms: Terms<'m>, call: &Call<V>) -> Result<Course<'m>, Status> {
+        if let Call::Store { key, ref value, options } = *call {
+            return Course::store(terms, key, value.piece().bytes(), options);
+        }
+        let (command, room) = command(call, terms.max_value_bytes);
+        Ok(Course::new(What::Other { command, room }))
     }
 
-    pub(crate) fn retrieve(terms: Terms<'m>, key: Key) -> Course<'m> {
-        let (buffer_bytes, options) = (terms.max_value_bytes, RetrieveOptions::default());
-        Course::other(Command::Retrieve { key, buffer_bytes, options }, buffer_bytes)
+    /// Does it bring a value, and nothing else?
+    pub(crate) fn is_retrieve(&self) -> bool {
+        matches!(self.what, What::Other { command: Command::Retrieve { .. }, .. })
     }
 
-    pub(crate) fn delete(key: Key) -> Course<'m> {
-        Course::other(Command::Delete { key }, 0)
-    }
-
-    pub(crate) fn exist(key: Key) -> Course<'m> {
-        Course::other(Command::Exist { key }, 0)
-    }
-
-    /// As many keys as fit `buffer_bytes`, and the slot's buffer.
-    pub(crate) fn list(terms: Terms<'m>, start: Option<Key>, buffer_bytes: u32) -> Course<'m> {
-        let buffer_bytes = buffer_bytes.min(answers::buffer_bytes(terms.max_value_bytes));
-        Course::other(Command::List { start, buffer_bytes }, buffer_bytes)
-    }
-
-    pub(crate) fn seek(terms: Terms<'m>, key: Option<Key>) -> Course<'m> {
-        let buffer_bytes = answers::pair_bytes(terms.max_value_bytes);
-        Course::other(Command::Seek { key, buffer_bytes }, buffer_bytes)
-    }
-
-    pub(crate) fn next(terms: Terms<'m>, iterator: Iterator) -> Course<'m> {
-        let buffer_bytes = answers::pair_bytes(terms.max_value_bytes);
-        let command = Command::Next { iterator: iterator.number(), buffer_bytes };
-        Course::other(command, buffer_bytes)
-    }
-
-    pub(crate) fn close(iterator: Iterator) -> Course<'m> {
-        Course::other(Command::IterClose { iterator: iterator.number() }, 0)
-    }
-
-    /// Bytes that its answer has room for.
-    pub(crate) fn room(&self) -> u32 {
+    /// What it answers: takes apart what lies in the slot's buffer, or says what a status means. `into` gets a
+    /// value. Errors: the status; an answer that contradicts itself.
+    pub(crate) fn answer(
+        &self,
+        status: Status,
+        cqe: &Cqe,
+        memory: &dyn HostMemory,
+        buffer: u64,
+        into: &mut Region,
+    ) -> Result<Answer, Status> {
         match self.what {
-            What::Store { .. } => 0,
-            What::Other { room, .. } => room,
+            What::Store { .. } => done(status).map(|()| Answer::Done),
+            What::Other { command, room } => answer(&command, room, status, cqe, memory, buffer, into),
         }
     }
 
     /// What it does with an iterator.
     pub(crate) fn walk(&self) -> Walk {
-        match self.what {
-            What::Other { command: Command::Seek { .. }, .. } => Walk::Opens,
-            What::Other { command: Command::Next { iterator, buffer_bytes }, .. } => {
-                Walk::Steps { iterator: Iterator::numbered(iterator), buffer_bytes }
-            }
-            _ => Walk::None,
+        match &self.what {
+            What::Store { .. } => Walk::None,
+            What::Other { command, .. } => walk(command),
         }
     }
 
@@ -272,6 +252,83 @@ impl<'m> Course<'m> {
     }
 }
 
+/// The one command that does what a client asks for, however a value travels, and the room that its answer
+/// has in a client's buffer; 0: it brings no data.
+pub(crate) fn command<V: Content>(call: &Call<V>, max_value_bytes: u32) -> (Command, u32) {
+    match *call {
+        Call::Store { key, ref value, options } => {
+            (Command::Store(Store { key, value_bytes: value.piece().bytes(), options }), 0)
+        }
+        Call::Retrieve { key } => {
+            let (buffer_bytes, options) = (max_value_bytes, RetrieveOptions::default());
+            (Command::Retrieve { key, buffer_bytes, options }, buffer_bytes)
+        }
+        Call::Delete { key } => (Command::Delete { key }, 0),
+        Call::Exist { key } => (Command::Exist { key }, 0),
+        Call::List { start, buffer_bytes } => {
+            let buffer_bytes = buffer_bytes.min(answers::buffer_bytes(max_value_bytes));
+            (Command::List { start, buffer_bytes }, buffer_bytes)
+        }
+        Call::Seek { key } => {
+            let buffer_bytes = answers::pair_bytes(max_value_bytes);
+            (Command::Seek { key, buffer_bytes }, buffer_bytes)
+        }
+        Call::Next { iterator } => {
+            let buffer_bytes = answers::pair_bytes(max_value_bytes);
+            (Command::Next { iterator: iterator.number(), buffer_bytes }, buffer_bytes)
+        }
+        Call::Close { iterator } => (Command::IterClose { iterator: iterator.number() }, 0),
+    }
+}
+
+/// What a command does with an iterator.
+pub(crate) fn walk(command: &Command) -> Walk {
+    match *command {
+        Command::Seek { .. } => Walk::Opens,
+        Command::Next { iterator, buffer_bytes } => {
+            Walk::Steps { iterator: Iterator::numbered(iterator), buffer_bytes }
+        }
+        _ => Walk::None,
+    }
+}
+
+/// What a command answers that has come to `buffer`, which has `room` bytes; see [`Course::answer`].
+pub(crate) fn answer(
+    command: &Command,
+    room: u32,
+    status: Status,
+    cqe: &Cqe,
+    memory: &dyn HostMemory,
+    buffer: u64,
+    into: &mut Region,
+) -> Result<Answer, Status> {
+    if let Command::Exist { .. } = command {
+        return match status {
+            Status::KEY_NOT_FOUND => Ok(Answer::Exists(false)),
+            status => done(status).map(|()| Answer::Exists(true)),
+        };
+    }
+    done(status)?;
+    Ok(match command {
+        Command::Retrieve { .. } => {
+            into.clear();
+            answers::copy_in(memory, buffer, cqe.dw0.get().min(room), into);
+            Answer::Value(cqe.dw0.get())
+        }
+        Command::List { .. } => Answer::Keys(answers::take_keys(memory, buffer, room)?),
+        Command::Seek { .. } => {
+            Answer::Opened(Iterator::of(cqe), answers::take_pair(cqe, memory, buffer, room, into)?)
+        }
+        Command::Next { .. } => Answer::Pair(answers::take_pair(cqe, memory, buffer, room, into)?),
+        _ => Answer::Done,
+    })
+}
+
+/// Success or a reason.
+pub(crate) fn done(status: Status) -> Result<(), Status> {
+    if status.is_success() { Ok(()) } else { Err(status) }
+}
+
 fn request<'v>(lot: &Lot<'v>, key: Key, value: Piece<'v>, options: StoreOptions) -> StoreRequest<'v> {
     let Lot { cid, buffer, list, entries, window } = *lot;
     StoreRequest { key, value, options, nsid: NSID, cid, buffer, list, slots: entries, window }
@@ -346,13 +403,15 @@ mod tests {
         let terms = Terms { choice: &prp::Prp, entries: 8, max_value_bytes: 1 << 16 };
         let mut outbox = Vec::new();
         let none = Piece::Bytes(&[]);
-        let mut course = Course::next(terms, Iterator::numbered(4));
+        let iterator = Iterator::numbered(4);
+        let mut course = Course::of(terms, &Call::<[u8; 0]>::Next { iterator }).unwrap();
         assert_eq!(course.step(&LOT, none, &mut outbox), Step::Clear);
         assert_eq!(course.step(&LOT, none, &mut outbox), Step::Submit(1));
         assert_eq!(outbox[0].opcode, opcode::NEXT);
-        let buffer_bytes = course.room();
-        assert_eq!(course.walk(), Walk::Steps { iterator: Iterator::numbered(4), buffer_bytes });
-        let mut course = Course::delete(Key::from_u32_be(1));
+        let buffer_bytes = answers::pair_bytes(terms.max_value_bytes);
+        assert_eq!(course.walk(), Walk::Steps { iterator, buffer_bytes });
+        let key = Key::from_u32_be(1);
+        let mut course = Course::of(terms, &Call::<[u8; 0]>::Delete { key }).unwrap();
         assert_eq!(course.step(&LOT, none, &mut outbox), Step::Submit(1));
     }
 }

@@ -6,13 +6,21 @@
 //! | [`threaded`] | application threads, beside the thread of the drive: for programs |
 //! | [`tcp`] | a network: NVMe/TCP, to any drive that speaks it |
 //!
-//! Both pump the same state machines ([`kvdrive_link::transfer::Method`]); neither knows what is behind the
-//! link.
+//! Each is a [`Client`]: the same calls, the same answers, one [`Error`]. The first two are thin: what a command
+//! does next and what a completion means says `course`, what is left of a command that nobody waits for says
+//! `slot`; how a value travels says its method ([`kvdrive_link::transfer::Method`]). Neither knows what is
+//! behind the link.
 
 mod answers;
+mod client;
 mod course;
+mod error;
 pub mod modelled;
 mod slot;
 pub mod tcp;
 pub mod threaded;
 mod unclaimed;
+
+pub use answers::{Iterator, Pair};
+pub use client::{Answer, Call, Client, Content};
+pub use error::Error;

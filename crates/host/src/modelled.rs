@@ -23,11 +23,13 @@ use kvdrive_spec::identify::{IDENTIFY_BYTES, KvNamespace};
 use kvdrive_spec::{Cqe, Key, Sqe, Status, StoreOptions};
 use serde::Deserialize;
 
-use crate::answers::{self, copy_in, found, take_keys, take_pair};
+use crate::Error;
+use crate::answers;
 pub use crate::answers::{Iterator, Pair};
-use crate::course::{Course, Lot, NO_VALUE, Step, Terms};
-use crate::slot::{Arrived, Left, Slot};
-use crate::unclaimed::{Answer, Claimed, Unclaimed};
+use crate::client::{Answer, Call, Client, Content, NoValue};
+use crate::course::{Course, Lot, Step, Terms, done};
+use crate::slot::{Arrived, Left, Slot, Walk};
+use crate::unclaimed::{self, Claimed, Unclaimed};
 
 /// What the host's work costs on its core, ns. Sources are in the profiles.
 ///
@@ -106,6 +108,24 @@ impl Host {
     pub fn max_value_bytes(&self) -> u32 {
         self.max_value_bytes
     }
+
+    /// An answer of `iterator` that went to nobody; waits for one that is on its way.
+    fn claim(&self, iterator: Iterator) -> Option<unclaimed::Answer> {
+        loop {
+            let claimed = self.unclaimed.borrow_mut().claim(iterator);
+            match claimed {
+                Claimed::Nothing => return None,
+                Claimed::Expected => self.unclaimed_came.wait(),
+                Claimed::Answer(answer) => return Some(answer),
+            }
+        }
+    }
+
+    /// The iterator is closed.
+    fn forget(&self, iterator: Iterator) {
+        self.unclaimed.borrow_mut().forget(|other| other == iterator);
+        self.unclaimed_came.wake_all();
+    }
 }
 
 /// A queue pair and its slots: what outlives a command that is dropped.
@@ -154,6 +174,95 @@ pub struct Driver {
     sequence: Mutex,
     /// Queue entries that each command may use at once: an equal share, so that nobody waits for room.
     slots: u32,
+}
+
+/// The calls of [`Client`], which have no error but a status here.
+impl Driver {
+    fn call<V: Content>(&self, call: Call<V>, into: &mut Region) -> Result<Answer, Status> {
+        self.wait(self.submit(call), into)
+    }
+
+    /// [`Client::store`].
+    pub fn store(&self, key: Key, value: Piece<'_>) -> Result<(), Status> {
+        self.store_with(key, value, StoreOptions::default())
+    }
+
+    /// [`Client::store_with`]; such a store goes by `prp`, whatever the driver's method is.
+    pub fn store_with(&self, key: Key, value: Piece<'_>, options: StoreOptions) -> Result<(), Status> {
+        self.call(Call::Store { key, value, options }, &mut Region::new()).map(|_| ())
+    }
+
+    /// [`Client::retrieve`].
+    pub fn retrieve(&self, key: Key, into: &mut Region) -> Result<u32, Status> {
+        self.call(NoValue::Retrieve { key }, into).map(Answer::value)
+    }
+
+    /// [`Client::delete`].
+    pub fn delete(&self, key: Key) -> Result<(), Status> {
+        self.call(NoValue::Delete { key }, &mut Region::new()).map(|_| ())
+    }
+
+    /// [`Client::exist`].
+    pub fn exist(&self, key: Key) -> Result<bool, Status> {
+        self.call(NoValue::Exist { key }, &mut Region::new()).map(Answer::exists)
+    }
+
+    /// [`Client::list`].
+    pub fn list(&self, start: Option<Key>, buffer_bytes: u32) -> Result<Vec<Key>, Status> {
+        self.call(NoValue::List { start, buffer_bytes }, &mut Region::new()).map(Answer::keys)
+    }
+
+    /// [`Client::seek`].
+    pub fn seek(&self, key: Option<Key>, into: &mut Region) -> Result<(Iterator, Option<Pair>), Status> {
+        self.call(NoValue::Seek { key }, into).map(Answer::opened)
+    }
+
+    /// [`Client::next`].
+    pub fn next(&self, iterator: Iterator, into: &mut Region) -> Result<Option<Pair>, Status> {
+        self.call(NoValue::Next { iterator }, into).map(Answer::pair)
+    }
+
+    /// [`Client::close`].
+    pub fn close(&self, iterator: Iterator) -> Result<(), Status> {
+        self.call(NoValue::Close { iterator }, &mut Region::new()).map(|_| ())
+    }
+}
+
+impl<'d> Client for &'d Driver {
+    type Ticket<V: Content> = Ticket<'d, V>;
+
+    fn submit<V: Content>(&mut self, call: Call<V>) -> Result<Ticket<'d, V>, Error> {
+        let driver: &'d Driver = self;
+        Ok(driver.submit(call))
+    }
+
+    fn wait<V: Content>(&mut self, ticket: Ticket<'d, V>, into: &mut Region) -> Result<Answer, Error> {
+        let driver: &'d Driver = self;
+        Ok(driver.wait(ticket, into)?)
+    }
+}
+
+/// A command that was submitted.
+#[must_use = "whoever drops it learns nothing of the answer"]
+pub struct Ticket<'d, V> {
+    call: Call<V>,
+    state: State<'d>,
+}
+
+enum State<'d> {
+    UnderWay(Flight<'d>),
+    /// A pair that went to nobody before.
+    Unclaimed(unclaimed::Answer),
+    /// The drive has answered before the last entry was submitted, or was not asked at all.
+    Ended(Status),
+}
+
+/// How far to go on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Until {
+    /// Until the last entry that must be submitted in turn is in the queue.
+    Whole,
+    Done,
 }
 
 /// A command under way, as long as somebody waits for it. Dropped in the middle it leaves nothing behind that
@@ -240,7 +349,7 @@ impl Entries {
         let Left::Over { is_torn, unclaimed } = left else { unreachable!("all has come") };
         lane.end_dropped(&mut progress, self.cqe.as_ref());
         if let Some((iterator, buffer_bytes, cqe)) = unclaimed {
-            let answer = Answer::take(&cqe, &*host.memory, self.memory.buffer, buffer_bytes);
+            let answer = unclaimed::Answer::take(&cqe, &*host.memory, self.memory.buffer, buffer_bytes);
             if host.unclaimed.borrow_mut().arrive(iterator, answer) {
                 host.unclaimed_came.wake_all();
             }
@@ -279,59 +388,96 @@ impl Driver {
         &self.lane.host
     }
 
-    /// Stores a value.
-    pub fn store(&self, key: Key, value: Piece<'_>) -> Result<(), Status> {
-        self.store_with(key, value, StoreOptions::default())
-    }
-
-    /// Stores a value under a condition; such a store goes by `prp`, whatever the driver's method is.
-    pub fn store_with(&self, key: Key, value: Piece<'_>, options: StoreOptions) -> Result<(), Status> {
-        let course = Course::store(self.terms(), key, value.bytes(), options)?;
-        self.carry_out(course, value, |_, _, _| ())
-    }
-
     fn terms(&self) -> Terms<'_> {
         let max_value_bytes = self.lane.host.max_value_bytes;
         Terms { choice: &*self.choice, entries: self.slots, max_value_bytes }
     }
 
-    /// A command from its slot to its last completion; `take` reads what it brought, before the slot is used
-    /// again. Nothing is pinned for that, and taking takes no time: see [`HostCosts`].
-    fn carry_out<T>(
-        &self,
-        course: Course<'_>,
-        value: Piece<'_>,
-        take: impl FnOnce(&Cqe, &dyn HostMemory, u64) -> T,
-    ) -> Result<T, Status> {
+    /// Submits a command, up to the last entry of it that must be submitted in turn.
+    fn submit<V: Content>(&self, call: Call<V>) -> Ticket<'_, V> {
+        let host = &self.lane.host;
+        if let Call::Next { iterator } = call
+            && let Some(answer) = host.claim(iterator)
+        {
+            return Ticket { call, state: State::Unclaimed(answer) };
+        }
+        let course = match Course::of(self.terms(), &call) {
+            Ok(course) => course,
+            Err(status) => return Ticket { call, state: State::Ended(status) },
+        };
         let mut flight = self.begin(course);
-        let mut step = flight.step(value);
-        let status = loop {
+        let value = call.value();
+        let step = flight.step(value);
+        let state = match self.follow(&mut flight, value, step, Until::Whole) {
+            None => State::UnderWay(flight),
+            Some(status) => State::Ended(status),
+        };
+        Ticket { call, state }
+    }
+
+    /// Waits for a command's answer; a value comes into `into`. Nothing is pinned for what an answer brings,
+    /// and taking it takes no time: see [`HostCosts`].
+    fn wait<V: Content>(&self, ticket: Ticket<'_, V>, into: &mut Region) -> Result<Answer, Status> {
+        let Ticket { call, state } = ticket;
+        let mut flight = match state {
+            State::Ended(status) => return done(status).map(|()| Answer::Done),
+            State::Unclaimed(answer) => {
+                *into = answer.value;
+                return answer.pair.map(Answer::Pair);
+            }
+            State::UnderWay(flight) => flight,
+        };
+        let value = call.value();
+        let cqe = self.completed(&mut flight);
+        let step = flight.completed(value, &cqe);
+        let ended = self.follow(&mut flight, value, step, Until::Done);
+        let status = ended.expect("who waits is told the status");
+        let cqe = flight.entries.slot.outcome().expect("the last completion has come");
+        // What it opened or brought is the caller's.
+        flight.entries.slot.settled();
+        let host = &self.lane.host;
+        let answer = flight.course.answer(status, &cqe, &*host.memory, flight.entries.memory.buffer, into);
+        let opened = flight.course.walk() == Walk::Opens && status.is_success();
+        drop(flight);
+        match call {
+            Call::Seek { .. } if opened && answer.is_err() => self.close(Iterator::of(&cqe))?,
+            Call::Close { iterator } => host.forget(iterator),
+            _ => {}
+        }
+        answer
+    }
+
+    /// Does what steps say. `None`: the last entry of the command is in the queue.
+    fn follow<'a>(
+        &'a self,
+        flight: &mut Flight<'a>,
+        value: Piece<'_>,
+        mut step: Step,
+        until: Until,
+    ) -> Option<Status> {
+        loop {
             step = match step {
-                Step::Done(status) => break status,
+                Step::Done(status) => {
+                    flight.leave_sequence();
+                    return Some(status);
+                }
                 Step::Submit(completions) => {
-                    self.submit(&mut flight, completions);
+                    self.send(flight, completions);
                     if flight.course.is_whole(value.bytes()) {
-                        // Its last command is in the queue: the next value may follow.
+                        // The next value may follow.
                         flight.leave_sequence();
+                        if until == Until::Whole {
+                            return None;
+                        }
                     }
-                    let cqe = self.completed(&mut flight);
+                    let cqe = self.completed(flight);
                     flight.completed(value, &cqe)
                 }
                 other => {
-                    self.prepare(&mut flight, value, other);
+                    self.prepare(flight, value, other);
                     flight.step_behind(other, value)
                 }
             };
-        };
-        flight.leave_sequence();
-        let cqe = flight.entries.slot.outcome();
-        // What it opened or brought is the caller's.
-        flight.entries.slot.settled();
-        match cqe {
-            Some(cqe) if status.is_success() => {
-                Ok(take(&cqe, &*self.lane.host.memory, flight.entries.memory.buffer))
-            }
-            _ => Err(status),
         }
     }
 
@@ -351,82 +497,6 @@ impl Driver {
             Step::WaitForWindow => self.lane.window_waiting.wait(),
             Step::Submit(_) | Step::Done(_) => unreachable!("no preparations"),
         }
-    }
-
-    /// A command that brings no data.
-    fn plain(&self, course: Course<'_>) -> Result<(), Status> {
-        self.carry_out(course, NO_VALUE, |_, _, _| ())
-    }
-
-    /// Retrieves a value into `into`, from its byte 0; returns the value's size.
-    pub fn retrieve(&self, key: Key, into: &mut Region) -> Result<u32, Status> {
-        let course = Course::retrieve(self.terms(), key);
-        let room = course.room();
-        self.carry_out(course, NO_VALUE, |cqe, memory, buffer| {
-            into.clear();
-            copy_in(memory, buffer, cqe.dw0.get().min(room), into);
-            cqe.dw0.get()
-        })
-    }
-
-    /// Removes a pair; removing what is not there succeeds.
-    pub fn delete(&self, key: Key) -> Result<(), Status> {
-        self.plain(Course::delete(key))
-    }
-
-    /// Is there a pair?
-    pub fn exist(&self, key: Key) -> Result<bool, Status> {
-        found(self.plain(Course::exist(key)))
-    }
-
-    /// Keys from `start` on (`None`: from the first), in the drive's order, as many as fit `buffer_bytes`.
-    pub fn list(&self, start: Option<Key>, buffer_bytes: u32) -> Result<Vec<Key>, Status> {
-        let course = Course::list(self.terms(), start, buffer_bytes);
-        let room = course.room();
-        self.carry_out(course, NO_VALUE, |_, memory, buffer| take_keys(memory, buffer, room))?
-    }
-
-    /// Opens an iterator on the pairs as they are now and reads the first one at or after `key`. `None`
-    /// when there is none; the iterator is open all the same.
-    pub fn seek(&self, key: Option<Key>, into: &mut Region) -> Result<(Iterator, Option<Pair>), Status> {
-        let course = Course::seek(self.terms(), key);
-        let room = course.room();
-        let (iterator, pair) = self.carry_out(course, NO_VALUE, |cqe, memory, buffer| {
-            (Iterator::of(cqe), take_pair(cqe, memory, buffer, room, into))
-        })?;
-        if pair.is_err() {
-            self.close(iterator)?;
-        }
-        Ok((iterator, pair?))
-    }
-
-    /// The iterator's next pair; `None` behind the last. One that was dropped before it was answered is not
-    /// lost: the next call returns it.
-    pub fn next(&self, iterator: Iterator, into: &mut Region) -> Result<Option<Pair>, Status> {
-        let host = &self.lane.host;
-        loop {
-            let claimed = host.unclaimed.borrow_mut().claim(iterator);
-            match claimed {
-                Claimed::Nothing => break,
-                Claimed::Expected => host.unclaimed_came.wait(),
-                Claimed::Answer(answer) => {
-                    *into = answer.value;
-                    return answer.pair;
-                }
-            }
-        }
-        let course = Course::next(self.terms(), iterator);
-        let room = course.room();
-        self.carry_out(course, NO_VALUE, |cqe, memory, buffer| take_pair(cqe, memory, buffer, room, into))?
-    }
-
-    /// Closes an iterator.
-    pub fn close(&self, iterator: Iterator) -> Result<(), Status> {
-        let closed = self.plain(Course::close(iterator));
-        let host = &self.lane.host;
-        host.unclaimed.borrow_mut().forget(|other| other == iterator);
-        host.unclaimed_came.wake_all();
-        closed
     }
 
     /// Puts the first bytes of a value into the slot's buffer, as an application that hands over a pointer has
@@ -459,7 +529,7 @@ impl Driver {
     }
 
     /// Puts what is in the outbox into the queue; so many completions are to come.
-    fn submit(&self, flight: &mut Flight<'_>, completions: u32) {
+    fn send(&self, flight: &mut Flight<'_>, completions: u32) {
         let Lane { host, queue, .. } = &*self.lane;
         let entries = &mut flight.entries;
         let further = entries.memory.outbox.len() as u64 - 1;

@@ -1,5 +1,9 @@
 //! Tests of the drivers, on a drive small enough to read: see `all/firmware.rs`.
 
+#[path = "all/alike.rs"]
+mod alike;
+#[path = "all/clients.rs"]
+mod clients;
 #[path = "all/firmware.rs"]
 mod firmware;
 #[path = "all/recording.rs"]

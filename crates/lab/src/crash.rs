@@ -22,12 +22,13 @@ use kvdrive_flash::FlashPort;
 use kvdrive_flash::faults::{Effect, Rule};
 use kvdrive_flash::power::Survivors;
 use kvdrive_host::modelled::{Driver, Host};
+use kvdrive_host::{Client, Error};
 use kvdrive_link::{Link, LocalMemory};
 use kvdrive_sim::{Ns, Resource, Rng, Sim};
 use kvdrive_spec::{Key, Status};
 
 use crate::config::{Config, Document};
-use crate::run::content;
+use crate::run::{answered, content};
 use crate::setup;
 use crate::workload::{self, Op, ValueSpec, Workload};
 
@@ -207,12 +208,12 @@ impl Ledger {
     ///
     /// # Errors
     /// What was found and what was expected.
-    pub fn check(&mut self, driver: &Driver, may_be_unreadable: bool) -> Result<(u64, u64), String> {
+    pub fn check(&mut self, mut client: impl Client, may_be_unreadable: bool) -> Result<(u64, u64), String> {
         let keys: Vec<Key> = self.writes.keys().copied().collect();
         let (mut present, mut unreadable) = (BTreeSet::new(), BTreeSet::new());
         let mut region = Region::new();
         for key in &keys {
-            let found = driver.retrieve(*key, &mut region);
+            let found = of_drive(client.retrieve(*key, &mut region));
             if found == Err(Status::UNRECOVERED_ERROR) && may_be_unreadable {
                 unreadable.insert(*key);
                 continue;
@@ -232,7 +233,7 @@ impl Ledger {
                 present.insert(*key);
             }
         }
-        let listed = match list(driver) {
+        let listed = match list(&mut client) {
             Err(Status::UNRECOVERED_ERROR) if may_be_unreadable => {
                 return Ok((keys.len() as u64, unreadable.len() as u64));
             }
@@ -256,12 +257,17 @@ fn is_content(region: &Region, key: &Key, value: &ValueSpec) -> bool {
     region.to_bytes(value.bytes) == expected
 }
 
+/// What the drive answered: there is always a way to a modelled one.
+fn of_drive<T>(result: Result<T, Error>) -> Result<T, Status> {
+    answered(result).expect("there is always a way to a modelled drive")
+}
+
 /// Every key, page by page; each page begins with the last key of the one before.
-fn list(driver: &Driver) -> Result<BTreeSet<Key>, Status> {
+fn list(client: &mut impl Client) -> Result<BTreeSet<Key>, Status> {
     let mut listed = BTreeSet::new();
     let mut from = None;
     loop {
-        let page = driver.list(from, LIST_BYTES)?;
+        let page = of_drive(client.list(from, LIST_BYTES))?;
         from = page.last().copied();
         let before = listed.len();
         listed.extend(page);
@@ -326,28 +332,28 @@ impl Stream {
         }
     }
 
-    fn perform(&self, driver: &Driver, op: &Op, region: &mut Region) {
+    fn perform(&self, mut client: impl Client, op: &Op, region: &mut Region) {
         match *op {
             Op::Store { key, value } => {
                 let ticket = self.ledger.borrow_mut().begin(key, Some(value));
-                let result = driver.store(key, content(&key, &value));
+                let result = of_drive(client.store(key, content(&key, &value)));
                 self.ledger.borrow_mut().end(key, ticket, result);
             }
             Op::Delete { key } => {
                 let ticket = self.ledger.borrow_mut().begin(key, None);
-                let result = driver.delete(key);
+                let result = of_drive(client.delete(key));
                 self.ledger.borrow_mut().end(key, ticket, result);
             }
             // What reads answer is looked at behind a cut.
-            Op::Retrieve { key } => _ = driver.retrieve(key, region),
-            Op::Exist { key } => _ = driver.exist(key),
-            Op::List { key, host_buffer_bytes } => _ = driver.list(Some(key), host_buffer_bytes),
+            Op::Retrieve { key } => _ = client.retrieve(key, region),
+            Op::Exist { key } => _ = client.exist(key),
+            Op::List { key, host_buffer_bytes } => _ = client.list(Some(key), host_buffer_bytes),
             Op::Seek { key, nexts } => {
-                let Ok((iterator, _)) = driver.seek(Some(key), region) else { return };
+                let Ok((iterator, _)) = client.seek(Some(key), region) else { return };
                 for _ in 0..nexts {
-                    _ = driver.next(iterator, region);
+                    _ = client.next(iterator, region);
                 }
-                _ = driver.close(iterator);
+                _ = client.close(iterator);
             }
             Op::Modify { .. } => unreachable!("it has steps"),
         }
@@ -442,7 +448,7 @@ impl Cutter<'_> {
             verdict.recovery_ns += drive.recovery_ns();
             let driver = life.drivers(config).map_err(|error| error.to_string())?.remove(0);
             let mut check = |ledger: &mut Ledger| {
-                let (keys, unreadable) = ledger.check(&driver, may_be_unreadable)?;
+                let (keys, unreadable) = ledger.check(&*driver, may_be_unreadable)?;
                 verdict.keys_checked += keys;
                 verdict.unreadable += unreadable;
                 Ok::<(), String>(())

@@ -5,7 +5,8 @@ use std::rc::Rc;
 use kvdrive_content::{Pattern, Piece, Region};
 use kvdrive_device::Drive;
 use kvdrive_flash::faults::Rule;
-use kvdrive_host::modelled::{Driver, Host};
+use kvdrive_host::modelled::Host;
+use kvdrive_host::{Client, Error};
 use kvdrive_link::{Link, LocalMemory};
 use kvdrive_sim::{Ns, Resource, Sim, TraceEntry};
 use kvdrive_spec::{Key, Status};
@@ -69,7 +70,7 @@ pub fn explain(document: &Document, kind: Kind, rules: &[Rule]) -> anyhow::Resul
         for step in &mut steps {
             step.at -= began;
         }
-        let status = result.err().unwrap_or(Status::SUCCESS);
+        let status = result.map_or_else(Error::status, |()| Ok(Status::SUCCESS))?;
         anyhow::Ok(Explanation { asking: asking(&steps), steps, latency_ns, status, value_bytes })
     })?;
     sim.clear();
@@ -87,14 +88,14 @@ fn content(key: Key, bytes: u32) -> Piece<'static> {
     Piece::Pattern(Pattern::of_value(&key, 0, bytes))
 }
 
-fn perform(driver: &Driver, kind: Kind, key: Key, value_bytes: u32) -> Result<(), Status> {
+fn perform(mut client: impl Client, kind: Kind, key: Key, value_bytes: u32) -> Result<(), Error> {
     let mut region = Region::new();
     match kind {
-        Kind::Store => driver.store(key, content(key, value_bytes)),
-        Kind::Retrieve => driver.retrieve(key, &mut region).map(|_| ()),
-        Kind::Delete => driver.delete(key),
-        Kind::Exist => driver.exist(key).map(|_| ()),
-        Kind::List => driver.list(None, 4096).map(|_| ()),
-        Kind::Seek => driver.seek(None, &mut region).map(|_| ()),
+        Kind::Store => client.store(key, content(key, value_bytes)),
+        Kind::Retrieve => client.retrieve(key, &mut region).map(|_| ()),
+        Kind::Delete => client.delete(key),
+        Kind::Exist => client.exist(key).map(|_| ()),
+        Kind::List => client.list(None, 4096).map(|_| ()),
+        Kind::Seek => client.seek(None, &mut region).map(|_| ()),
     }
 }

@@ -17,6 +17,7 @@ mod arrivals;
 mod histogram_log;
 mod intervals;
 mod outcome;
+mod scan;
 mod seen;
 mod verify;
 mod watch;
@@ -45,7 +46,8 @@ use arrivals::Arrivals;
 pub use histogram_log::HistogramLog;
 pub use intervals::Interval;
 use intervals::Slices;
-pub(crate) use seen::{DELETE, EXIST, KINDS, LIST, NEXT, RETRIEVE, SEEK, STORE, Seen};
+pub(crate) use scan::{Scan, answered};
+pub(crate) use seen::{DELETE, EXIST, KINDS, LIST, RETRIEVE, STORE, Seen};
 use verify::{ReadBack, Reading, Verifier, Writing};
 pub use watch::{OnInterval, Watch};
 
@@ -626,7 +628,13 @@ impl Stream {
                 (LIST, driver.list(Some(key), host_buffer_bytes).map(|_| ()))
             }
             Op::Seek { key, nexts } => {
-                self.scan(driver, key, nexts, began, reading, buffer);
+                let clock = &|| self.sim.now();
+                let scanned = Scan { from: key, nexts, began, clock, seen }.run(
+                    driver,
+                    buffer,
+                    &mut |pair, content| self.check_pair(reading, pair, content),
+                );
+                scanned.expect("there is always a way to a modelled drive");
                 return self.end_read(reading);
             }
             Op::Modify { .. } => unreachable!("it has steps"),
@@ -641,46 +649,6 @@ impl Stream {
             return;
         }
         seen.borrow_mut().note(kind, &op.key(), self.sim.now() - began, result);
-    }
-
-    fn scan(
-        &self,
-        driver: &Driver,
-        from: Key,
-        nexts: u32,
-        began: Ns,
-        reading: Option<Reading>,
-        buffer: &mut Region,
-    ) {
-        let seen = &self.seen;
-        let opened = driver.seek(Some(from), buffer);
-        seen.borrow_mut().note(SEEK, &from, self.sim.now() - began, opened.map(|_| ()));
-        let Ok((iterator, mut pair)) = opened else { return };
-        seen.borrow_mut().note_pair(SEEK, pair);
-        self.check_pair(reading, pair, buffer);
-        let mut refused = false;
-        for _ in 0..nexts {
-            if pair.is_none() {
-                break;
-            }
-            let began = self.sim.now();
-            let next = driver.next(iterator, buffer);
-            seen.borrow_mut().note(NEXT, &from, self.sim.now() - began, next.map(|_| ()));
-            let Ok(next) = next else {
-                refused = true;
-                break;
-            };
-            pair = next;
-            seen.borrow_mut().note_pair(NEXT, pair);
-            self.check_pair(reading, pair, buffer);
-        }
-        // Whatever became of it: the drive has few iterators. Of one scan, one error is enough.
-        let closed = driver.close(iterator);
-        if let Err(status) = closed
-            && !refused
-        {
-            seen.borrow_mut().note_error(SEEK, &from, &status);
-        }
     }
 }
 
@@ -742,10 +710,8 @@ impl Stream {
         }
     }
 
-    fn check_pair(&self, reading: Option<Reading>, pair: Option<Pair>, buffer: &Region) {
-        if let Some(pair) = pair {
-            self.check(reading, &pair.key, Ok(pair.value_bytes), buffer);
-        }
+    fn check_pair(&self, reading: Option<Reading>, pair: Pair, buffer: &Region) {
+        self.check(reading, &pair.key, Ok(pair.value_bytes), buffer);
     }
 }
 

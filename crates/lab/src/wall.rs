@@ -21,22 +21,21 @@ use kvdrive_content::{Pattern, Piece, Region};
 use kvdrive_device::Drive;
 use kvdrive_flash::power::Survivors;
 use kvdrive_flash::power::machine_file::WriteFailure;
-use kvdrive_host::threaded::{
-    Completion, Connector, Content, Driver, Error, Outcome as Ended, Pipeline, serve_thread,
-};
+use kvdrive_host::threaded::{Completion, Connector, Driver, Outcome as Ended, Pipeline, serve_thread};
+use kvdrive_host::{Client, Content, Error};
 use kvdrive_link::recording::{Recorder, Recording, replay as play};
-use kvdrive_link::shared::{self, BuildError, Built, Control, PowerOff, ServerConfig};
+use kvdrive_link::shared::{self, BuildError, Built, Control, ServerConfig};
 use kvdrive_link::{HostMemory, Link, transfer};
 use kvdrive_sim::wall::{Pace, Stopwatch};
-use kvdrive_sim::{Ns, Rng, Sim, Summary};
-use kvdrive_spec::{Key, Status};
+use kvdrive_sim::{Ns, Rng, Sim, Summary, TaskCell};
+use kvdrive_spec::Key;
 
 use crate::config::{Config, Document};
 use crate::output::check_writable;
 use crate::report::Report;
 pub use crate::run::Snapshot as DriveSnapshot;
-use crate::run::{DELETE, EXIST, LIST, Loading, NEXT, Outcome, Progress, RETRIEVE, Ran, SEEK, STORE, Seen};
-use crate::run::{Snapshot, Watch, content, note_of_end, operations};
+use crate::run::{DELETE, EXIST, LIST, Loading, Outcome, Progress, RETRIEVE, Ran, STORE, Seen};
+use crate::run::{Scan, Snapshot, Watch, answered, content, note_of_end, operations};
 use crate::setup;
 use crate::workload::{self, Op, ValueSpec, Workload};
 pub use control::{Change, Running};
@@ -336,7 +335,7 @@ struct Application {
     single: Driver,
     control: Control<Running>,
     clock: Stopwatch,
-    seen: Seen,
+    seen: TaskCell<Seen>,
 }
 
 impl Application {
@@ -357,7 +356,7 @@ impl Application {
             single: connect(1)?,
             control,
             clock: Stopwatch::start(),
-            seen: Seen::default(),
+            seen: TaskCell::default(),
         })
     }
 
@@ -410,7 +409,7 @@ impl Application {
         (watch.progress)(total, total);
         let mut notes = workload.notes().to_vec();
         notes.extend(note_of_end(watch.is_stopped(), is_timed, is_out_of_time, begun, *ops));
-        Ok((std::mem::take(seen), loading, clock.seconds(), notes))
+        Ok((seen.take(), loading, clock.seconds(), notes))
     }
 }
 
@@ -425,7 +424,7 @@ fn begin(
     single: &Driver,
     op: &Op,
     clock: &Stopwatch,
-    seen: &mut Seen,
+    seen: &TaskCell<Seen>,
 ) -> anyhow::Result<()> {
     let begun = match *op {
         Op::Store { key, value } => pipeline.store(key, Timed::store(&key, &value, clock)),
@@ -450,64 +449,31 @@ fn begin(
 }
 
 /// A scan or a list, waiting on this thread.
-fn go_through(driver: &Driver, op: &Op, clock: &Stopwatch, seen: &mut Seen) -> Result<(), PowerOff> {
+fn go_through(driver: &Driver, op: &Op, clock: &Stopwatch, seen: &TaskCell<Seen>) -> Result<(), Error> {
+    let began = clock.ns();
+    let mut client = driver.blocking();
     match *op {
-        Op::Seek { key, nexts } => scan(driver, key, nexts, clock, seen),
+        Op::Seek { key, nexts } => {
+            let scan = Scan { from: key, nexts, began, clock: &|| clock.ns(), seen };
+            scan.run(client, &mut Region::new(), &mut |_, _| ())
+        }
         Op::List { key, host_buffer_bytes } => {
-            let began_ns = clock.ns();
-            let listed = answer(driver.blocking().list(Some(key), host_buffer_bytes))?;
-            seen.note(LIST, &key, clock.ns() - began_ns, listed.map(|_| ()));
+            let listed = answered(Client::list(&mut client, Some(key), host_buffer_bytes))?;
+            seen.borrow_mut().note(LIST, &key, clock.ns() - began, listed.map(|_| ()));
             Ok(())
         }
         _ => unreachable!("the pipeline takes the others"),
     }
 }
 
-/// What the drive answered; behind a drive that is off there is no run to go on with.
-fn answer<T>(result: Result<T, Error>) -> Result<Result<T, Status>, PowerOff> {
-    match result {
-        Ok(answer) => Ok(Ok(answer)),
-        Err(Error::Status(status)) => Ok(Err(status)),
-        Err(Error::PowerOff(off)) => Err(off),
-        Err(Error::NoQueue(_)) => unreachable!("a command has its queue"),
-    }
-}
-
-fn scan(driver: &Driver, from: Key, nexts: u32, clock: &Stopwatch, seen: &mut Seen) -> Result<(), PowerOff> {
-    let mut region = Region::new();
-    let began_ns = clock.ns();
-    let opened = answer(driver.blocking().seek(Some(from), &mut region))?;
-    seen.note(SEEK, &from, clock.ns() - began_ns, opened.as_ref().map(|_| ()).map_err(|status| *status));
-    let Ok((iterator, mut pair)) = opened else { return Ok(()) };
-    seen.note_pair(SEEK, pair);
-    let mut refused = false;
-    for _ in 0..nexts {
-        if pair.is_none() {
-            break;
-        }
-        let began_ns = clock.ns();
-        let next = answer(driver.blocking().next(iterator, &mut region))?;
-        seen.note(NEXT, &from, clock.ns() - began_ns, next.map(|_| ()));
-        let Ok(next) = next else {
-            refused = true;
-            break;
-        };
-        pair = next;
-        seen.note_pair(NEXT, pair);
-    }
-    // Whatever became of it: the drive has few iterators. Of one scan, one error is enough.
-    let closed = answer(driver.blocking().close(iterator))?;
-    if let Err(status) = closed
-        && !refused
-    {
-        seen.note_error(SEEK, &from, &status);
-    }
-    Ok(())
-}
-
-fn take_one(pipeline: &mut Pipeline<'_, Timed>, clock: &Stopwatch, seen: &mut Seen) -> anyhow::Result<()> {
+fn take_one(
+    pipeline: &mut Pipeline<'_, Timed>,
+    clock: &Stopwatch,
+    seen: &TaskCell<Seen>,
+) -> anyhow::Result<()> {
     let Some(Completion { key, value, result }) = pipeline.next_completion()? else { return Ok(()) };
     let answered = result.as_ref().map(|_| ()).map_err(|status| *status);
+    let mut seen = seen.borrow_mut();
     seen.note(value.kind, &key, clock.ns() - value.began_ns, answered);
     if let Some(behind) = &value.behind {
         let begun = pipeline.store(key, Timed::store(&key, behind, clock));

@@ -15,17 +15,17 @@
 //! |---|---|
 //! | [`Initiator`] | a controller: its admin queue, properties, Identify, logs, features |
 //! | [`Queue`] | one connection: any command with its data, several at a time; typed KV commands |
+//! | [`Client`] | one connection as every other [`crate::Client`] |
 //! | [`discover`] | what a discovery controller knows |
 //!
 //! What it does not do: reconnect, keep alive by itself, TLS.
 
+mod client;
 mod controller;
 mod queue;
 
-use std::io;
-
-use kvdrive_spec::Status;
-
+pub use crate::error::Error;
+pub use client::{Client, Ticket};
 pub use controller::{Discovered, Initiator, discover};
 pub use queue::{Completed, Data, Queue};
 
@@ -64,29 +64,4 @@ impl Default for Options {
             flow_control: true,
         }
     }
-}
-
-/// Why something on a connection failed.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The socket.
-    #[error("{0}")]
-    Io(#[from] io::Error),
-    /// The controller answered so.
-    #[error("{0}")]
-    Status(#[from] Status),
-    /// The controller refused a Connect; dword 0 says at which byte.
-    #[error("connect: {0}, dword 0 is {1:X}h")]
-    Refused(Status, u32),
-    /// The controller ended the connection.
-    #[error("the controller ended the connection: reason {reason:02X}h, information {information:X}h")]
-    Terminated {
-        /// FES.
-        reason: u16,
-        /// FEI.
-        information: u32,
-    },
-    /// The controller sent what it must not.
-    #[error("the controller broke the protocol: {0}")]
-    Protocol(&'static str),
 }

@@ -3,15 +3,17 @@
 use std::sync::Arc;
 
 use kvdrive_content::{Piece, Region};
-use kvdrive_link::shared::SharedBuffer;
 use kvdrive_link::transfer::Choice;
 use kvdrive_spec::{Cqe, Key, Status, StoreOptions};
 
 use super::blocking::block_on;
-use super::port::Port;
+use super::port::{Claimed, Port};
 use super::{Connector, Error};
-use crate::answers::{Iterator, Pair, take_keys, take_pair};
-use crate::course::{Course, NO_VALUE, Step, Terms};
+use crate::answers::{Iterator, Pair};
+use crate::client::{Answer, Call, Client, Content, NoValue};
+use crate::course::{Course, Step, Terms, done};
+use crate::slot::Walk;
+use crate::unclaimed;
 
 /// A queue pair with as many command slots as its depth.
 ///
@@ -65,51 +67,66 @@ impl Driver {
         Terms { choice: &*self.choice, entries, max_value_bytes }
     }
 
-    /// A command from its slot to its last completion; `take` reads what it brought, before the slot is used
-    /// again.
-    async fn carry_out<T>(
-        &self,
-        mut course: Course<'_>,
-        value: Piece<'_>,
-        take: impl FnOnce(&Cqe, &SharedBuffer) -> Result<T, Status>,
-    ) -> Result<T, Error> {
-        let mut slot = self.port().slot().await?;
-        let lot = slot.lot();
-        let mut step = course.step(&lot, value, &mut slot.outbox);
-        loop {
-            step = match step {
-                Step::Submit(completions) => {
-                    slot.submit(completions, course.walk())?;
-                    if course.is_whole(value.bytes()) {
-                        // Its last command is submitted: the next value may follow.
-                        slot.leave_sequence();
-                    }
-                    let cqe = slot.completion().await?;
-                    match course.completed(&lot, value, &cqe, &mut slot.outbox) {
-                        Step::Done(status) if status.is_success() => return Ok(take(&cqe, slot.buffer())?),
-                        step => step,
-                    }
-                }
-                Step::Done(status) => {
-                    slot.leave_sequence();
-                    return Err(status.into());
-                }
-                other => {
-                    match other {
-                        Step::TakeSequence => slot.take_sequence().await?,
-                        Step::Stage(bytes) => slot.buffer().fill(value.slice(0, bytes)),
-                        Step::Clear => slot.buffer().clear(),
-                        _ => unreachable!("there is no window to write to"),
-                    }
-                    course.step(&lot, value, &mut slot.outbox)
-                }
-            };
+    /// [`Client::submit`](crate::Client::submit).
+    pub async fn submit<V: Content>(&self, call: Call<V>) -> Result<Ticket<'_, V>, Error> {
+        if let Call::Next { iterator } = call
+            && let Some(answer) = self.connector.unclaimed().claim(iterator).await
+        {
+            return Ok(Ticket { call, state: State::Unclaimed(answer) });
         }
+        let course = match Course::of(self.terms(), &call) {
+            Ok(course) => course,
+            Err(status) => return Ok(Ticket { call, state: State::Ended(status) }),
+        };
+        let mut flight = Flight { slot: self.port().slot().await?, course };
+        let step = flight.step(call.value());
+        let state = match flight.follow(call.value(), step, true).await? {
+            None => State::UnderWay(flight),
+            Some((status, _)) => State::Ended(status),
+        };
+        Ok(Ticket { call, state })
     }
 
-    /// A command that brings no data.
-    async fn plain(&self, course: Course<'_>) -> Result<(), Error> {
-        self.carry_out(course, NO_VALUE, |_, _| Ok(())).await
+    /// [`Client::wait`](crate::Client::wait).
+    pub async fn wait<V: Content>(&self, ticket: Ticket<'_, V>, into: &mut Region) -> Result<Answer, Error> {
+        let Ticket { call, state } = ticket;
+        let mut flight = match state {
+            State::Ended(status) => return Ok(done(status).map(|()| Answer::Done)?),
+            State::Unclaimed(mut answer) => {
+                std::mem::swap(into, &mut answer.value);
+                return Ok(Answer::Pair(answer.pair?));
+            }
+            State::UnderWay(flight) => flight,
+        };
+        let cqe = flight.slot.completion().await?;
+        let step = flight.completed(call.value(), &cqe);
+        let ended = match step {
+            Step::Done(status) => Some((status, cqe)),
+            step => flight.follow(call.value(), step, false).await?,
+        };
+        let (status, cqe) = ended.expect("who waits is told the status");
+        let answer = flight.answer(status, &cqe, into);
+        let opened = flight.course.walk() == Walk::Opens && status.is_success();
+        drop(flight);
+        match call {
+            Call::Seek { .. } if opened && answer.is_err() => self.close_wordless(Iterator::of(&cqe)).await?,
+            Call::Close { iterator } => self.connector.unclaimed().forget(|other| other == iterator),
+            _ => {}
+        }
+        Ok(answer?)
+    }
+
+    /// Closes the iterator of a SEEK whose answer contradicts itself.
+    async fn close_wordless(&self, iterator: Iterator) -> Result<(), Error> {
+        let call = NoValue::Close { iterator };
+        let mut flight = Flight { slot: self.port().slot().await?, course: Course::of(self.terms(), &call)? };
+        let step = flight.step(call.value());
+        flight.follow(call.value(), step, false).await.map(|_| ())
+    }
+
+    async fn call<V: Content>(&self, call: Call<V>, into: &mut Region) -> Result<Answer, Error> {
+        let ticket = self.submit(call).await?;
+        self.wait(ticket, into).await
     }
 
     /// Stores a value.
@@ -119,75 +136,128 @@ impl Driver {
 
     /// Stores a value under a condition; such a store goes by `prp`, whatever the driver's method is.
     pub async fn store_with(&self, key: Key, value: Piece<'_>, options: StoreOptions) -> Result<(), Error> {
-        let course = Course::store(self.terms(), key, value.bytes(), options)?;
-        self.carry_out(course, value, |_, _| Ok(())).await
+        self.call(Call::Store { key, value, options }, &mut Region::new()).await.map(|_| ())
     }
 
     /// Retrieves a value into `into`, from its byte 0; returns the value's size.
     pub async fn retrieve(&self, key: Key, into: &mut Region) -> Result<u32, Error> {
-        self.carry_out(Course::retrieve(self.terms(), key), NO_VALUE, |cqe, buffer| {
-            into.clear();
-            buffer.swap(into);
-            Ok(cqe.dw0.get())
-        })
-        .await
+        self.call(NoValue::Retrieve { key }, into).await.map(Answer::value)
     }
 
     /// Removes a pair; removing what is not there succeeds.
     pub async fn delete(&self, key: Key) -> Result<(), Error> {
-        self.plain(Course::delete(key)).await
+        self.call(NoValue::Delete { key }, &mut Region::new()).await.map(|_| ())
     }
 
     /// Is there a pair?
     pub async fn exist(&self, key: Key) -> Result<bool, Error> {
-        match self.plain(Course::exist(key)).await {
-            Ok(()) => Ok(true),
-            Err(Error::Status(Status::KEY_NOT_FOUND)) => Ok(false),
-            Err(error) => Err(error),
-        }
+        self.call(NoValue::Exist { key }, &mut Region::new()).await.map(Answer::exists)
     }
 
     /// Keys from `start` on (`None`: from the first), in the drive's order, as many as fit `buffer_bytes`.
     pub async fn list(&self, start: Option<Key>, buffer_bytes: u32) -> Result<Vec<Key>, Error> {
-        let course = Course::list(self.terms(), start, buffer_bytes);
-        let room = course.room();
-        self.carry_out(course, NO_VALUE, |_, buffer| take_keys(buffer, buffer.address(), room)).await
+        self.call(NoValue::List { start, buffer_bytes }, &mut Region::new()).await.map(Answer::keys)
     }
 
     /// Opens an iterator on the pairs as they are now and reads the first one at or after `key`. `None` when
     /// there is none; the iterator is open all the same.
     pub async fn seek(&self, key: Option<Key>, into: &mut Region) -> Result<(Iterator, Option<Pair>), Error> {
-        let course = Course::seek(self.terms(), key);
-        let room = course.room();
-        let (iterator, pair) = self
-            .carry_out(course, NO_VALUE, |cqe, buffer| {
-                Ok((Iterator::of(cqe), take_pair(cqe, buffer, buffer.address(), room, into)))
-            })
-            .await?;
-        if pair.is_err() {
-            self.close(iterator).await?;
-        }
-        Ok((iterator, pair?))
+        self.call(NoValue::Seek { key }, into).await.map(Answer::opened)
     }
 
     /// The iterator's next pair; `None` behind the last. One whose future was dropped is not lost: the next
     /// call returns it.
     pub async fn next(&self, iterator: Iterator, into: &mut Region) -> Result<Option<Pair>, Error> {
-        if let Some(mut answer) = self.connector.unclaimed().claim(iterator).await {
-            std::mem::swap(into, &mut answer.value);
-            return Ok(answer.pair?);
-        }
-        let course = Course::next(self.terms(), iterator);
-        let room = course.room();
-        self.carry_out(course, NO_VALUE, |cqe, buffer| take_pair(cqe, buffer, buffer.address(), room, into))
-            .await
+        self.call(NoValue::Next { iterator }, into).await.map(Answer::pair)
     }
 
     /// Closes an iterator.
     pub async fn close(&self, iterator: Iterator) -> Result<(), Error> {
-        let closed = self.plain(Course::close(iterator)).await;
-        self.connector.unclaimed().forget(|other| other == iterator);
-        closed
+        self.call(NoValue::Close { iterator }, &mut Region::new()).await.map(|_| ())
+    }
+}
+
+/// A command that was submitted.
+#[must_use = "whoever drops it learns nothing of the answer"]
+pub struct Ticket<'d, V> {
+    call: Call<V>,
+    state: State<'d>,
+}
+
+enum State<'d> {
+    UnderWay(Flight<'d>),
+    /// A pair that went to nobody before.
+    Unclaimed(unclaimed::Answer),
+    /// The drive has answered before the last entry was submitted, or was not asked at all.
+    Ended(Status),
+}
+
+/// A command and its slot, as long as somebody waits for it.
+struct Flight<'d> {
+    slot: Claimed<'d>,
+    course: Course<'d>,
+}
+
+impl Flight<'_> {
+    fn step(&mut self, value: Piece<'_>) -> Step {
+        self.course.step(&self.slot.lot(), value, &mut self.slot.outbox)
+    }
+
+    fn completed(&mut self, value: Piece<'_>, cqe: &Cqe) -> Step {
+        let step = self.course.completed(&self.slot.lot(), value, cqe, &mut self.slot.outbox);
+        if matches!(step, Step::Done(_)) {
+            self.slot.leave_sequence();
+        }
+        step
+    }
+
+    /// Does what steps say: `until_whole`, until the last entry that must be submitted in turn is submitted
+    /// (`None`); else until the command has ended.
+    async fn follow(
+        &mut self,
+        value: Piece<'_>,
+        mut step: Step,
+        until_whole: bool,
+    ) -> Result<Option<(Status, Cqe)>, Error> {
+        loop {
+            match step {
+                Step::TakeSequence => self.slot.take_sequence().await?,
+                Step::Stage(bytes) => self.slot.buffer().fill(value.slice(0, bytes)),
+                Step::Clear => self.slot.buffer().clear(),
+                Step::Submit(completions) => {
+                    self.slot.submit(completions, self.course.walk())?;
+                    if self.course.is_whole(value.bytes()) {
+                        // The next value may follow.
+                        self.slot.leave_sequence();
+                        if until_whole {
+                            return Ok(None);
+                        }
+                    }
+                    let cqe = self.slot.completion().await?;
+                    step = self.completed(value, &cqe);
+                    if let Step::Done(status) = step {
+                        return Ok(Some((status, cqe)));
+                    }
+                    continue;
+                }
+                Step::Done(_) => unreachable!("nothing has been answered"),
+                Step::WriteWindow { .. } | Step::WaitForWindow => {
+                    unreachable!("there is no window to write to")
+                }
+            }
+            step = self.step(value);
+        }
+    }
+
+    /// What came into the slot's buffer. A value changes places with what `into` has: nothing is copied.
+    fn answer(&self, status: Status, cqe: &Cqe, into: &mut Region) -> Result<Answer, Status> {
+        let buffer = self.slot.buffer();
+        if self.course.is_retrieve() && status.is_success() {
+            into.clear();
+            buffer.swap(into);
+            return Ok(Answer::Value(cqe.dw0.get()));
+        }
+        self.course.answer(status, cqe, buffer, buffer.address(), into)
     }
 }
 
@@ -247,5 +317,17 @@ impl Blocking<'_> {
     /// [`Driver::close`].
     pub fn close(self, iterator: Iterator) -> Result<(), Error> {
         block_on(self.0.close(iterator))
+    }
+}
+
+impl<'d> Client for Blocking<'d> {
+    type Ticket<V: Content> = Ticket<'d, V>;
+
+    fn submit<V: Content>(&mut self, call: Call<V>) -> Result<Ticket<'d, V>, Error> {
+        block_on(self.0.submit(call))
+    }
+
+    fn wait<V: Content>(&mut self, ticket: Ticket<'d, V>, into: &mut Region) -> Result<Answer, Error> {
+        block_on(self.0.wait(ticket, into))
     }
 }

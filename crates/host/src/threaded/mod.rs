@@ -33,45 +33,24 @@ mod unclaimed;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use kvdrive_link::HostMemory;
-use kvdrive_link::shared::{NoQueue, PowerOff, SharedLink};
+use kvdrive_link::shared::SharedLink;
 use kvdrive_link::transfer::Choice;
+use kvdrive_spec::Sqe;
 use kvdrive_spec::identify::{IDENTIFY_BYTES, KvNamespace};
-use kvdrive_spec::{Sqe, Status};
 
 use crate::answers;
 pub use crate::answers::{Iterator, Pair};
+pub use crate::client::Content;
 use crate::course::Lot;
+pub use crate::error::Error;
 use crate::slot::Walk;
 pub use blocking::block_on;
-pub use driver::{Blocking, Driver};
+pub use driver::{Blocking, Driver, Ticket};
 pub use kvdrive_link::shared::Serving;
-pub use pipeline::{Completion, Content, Outcome, Pipeline};
+pub use pipeline::{Completion, Outcome, Pipeline};
 use port::{Board, Port};
 pub use thread::serve_thread;
 use unclaimed::SharedUnclaimed;
-
-/// Why a command failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
-    /// The drive answered so.
-    #[error("{0}")]
-    Status(#[from] Status),
-    /// The drive is off: its thread has ended.
-    #[error(transparent)]
-    PowerOff(#[from] PowerOff),
-    /// The drive has as many queue pairs as it can have.
-    #[error(transparent)]
-    NoQueue(NoQueue),
-}
-
-impl From<NoQueue> for Error {
-    fn from(reason: NoQueue) -> Error {
-        match reason {
-            NoQueue::PowerOff(off) => Error::PowerOff(off),
-            NoQueue::NoIdentifier => Error::NoQueue(reason),
-        }
-    }
-}
 
 struct Shared {
     link: Arc<SharedLink>,

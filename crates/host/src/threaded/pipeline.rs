@@ -7,44 +7,15 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 
-use kvdrive_content::{Pattern, Piece, Region};
+use kvdrive_content::Region;
 use kvdrive_spec::{Cqe, Key, Sqe, Status, StoreOptions};
 
 use super::Error;
 use super::blocking::block_on;
 use super::driver::Driver;
+use crate::client::{Content, NoValue};
 use crate::course::{Course, Step};
 use crate::slot::{Arrived, Slot, Walk};
-
-/// A value that a pipeline can keep until it is stored; also what identifies a command to its owner.
-pub trait Content {
-    /// The value.
-    fn piece(&self) -> Piece<'_>;
-}
-
-impl Content for Vec<u8> {
-    fn piece(&self) -> Piece<'_> {
-        Piece::Bytes(self)
-    }
-}
-
-impl<const N: usize> Content for [u8; N] {
-    fn piece(&self) -> Piece<'_> {
-        Piece::Bytes(self)
-    }
-}
-
-impl Content for &[u8] {
-    fn piece(&self) -> Piece<'_> {
-        Piece::Bytes(self)
-    }
-}
-
-impl Content for Pattern {
-    fn piece(&self) -> Piece<'_> {
-        Piece::Pattern(*self)
-    }
-}
 
 /// What a command did.
 #[derive(Debug, PartialEq, Eq)]
@@ -167,17 +138,21 @@ impl<'a, V: Content> Pipeline<'a, V> {
 
     /// Begins a retrieve; the value comes back in `into`'s place. `tag` is the caller's.
     pub fn retrieve(&mut self, key: Key, tag: V, into: Region) -> Result<(), V> {
-        self.take_off(key, tag, Kind::Retrieve, Course::retrieve(self.driver.terms(), key), into)
+        self.take_off(key, tag, Kind::Retrieve, self.other(NoValue::Retrieve { key }), into)
     }
 
     /// Begins a delete. `tag` is the caller's.
     pub fn delete(&mut self, key: Key, tag: V) -> Result<(), V> {
-        self.take_off(key, tag, Kind::Delete, Course::delete(key), Region::new())
+        self.take_off(key, tag, Kind::Delete, self.other(NoValue::Delete { key }), Region::new())
     }
 
     /// Begins an exist. `tag` is the caller's.
     pub fn exist(&mut self, key: Key, tag: V) -> Result<(), V> {
-        self.take_off(key, tag, Kind::Exist, Course::exist(key), Region::new())
+        self.take_off(key, tag, Kind::Exist, self.other(NoValue::Exist { key }), Region::new())
+    }
+
+    fn other(&self, call: NoValue) -> Course<'a> {
+        Course::of(self.driver.terms(), &call).expect("only a store can be too long")
     }
 
     /// The next command that has ended, waiting on this thread if none has; `None` when nothing is under way.

@@ -5,7 +5,8 @@ use kvdrive_flash::faults::FaultCount;
 use kvdrive_link::Traffic;
 use kvdrive_sim::{Histogram, Summary};
 
-use super::{DELETE, EXIST, KINDS, LIST, Loading, NEXT, Outcome, RETRIEVE, SEEK, STORE, Snapshot};
+use super::seen::{NEXT, SEEK};
+use super::{DELETE, EXIST, KINDS, LIST, Loading, Outcome, RETRIEVE, STORE, Snapshot};
 use crate::config::{Config, Document};
 use crate::report::{self, Named, Report};
 

@@ -1,0 +1,65 @@
+//! A scan through any client, in model time and in wall time, and what is noted of it.
+
+use kvdrive_content::Region;
+use kvdrive_host::{Client, Error, Pair};
+use kvdrive_sim::{Ns, TaskCell};
+use kvdrive_spec::{Key, Status};
+
+use super::seen::{NEXT, SEEK, Seen};
+
+/// What the drive answered. `Err`: there is no way to it any more, and no run to go on with.
+pub(crate) fn answered<T>(result: Result<T, Error>) -> Result<Result<T, Status>, Error> {
+    result.map(Ok).or_else(|error| error.status().map(Err))
+}
+
+/// A scan: a seek to the first key not below `from`, `nexts` nexts and a close.
+pub(crate) struct Scan<'a> {
+    pub(crate) from: Key,
+    pub(crate) nexts: u32,
+    /// When it began, by `clock`, which tells ns.
+    pub(crate) began: Ns,
+    pub(crate) clock: &'a dyn Fn() -> Ns,
+    pub(crate) seen: &'a TaskCell<Seen>,
+}
+
+impl Scan<'_> {
+    /// Scans; each pair lies in `buffer` when it is handed to `on_pair`.
+    ///
+    /// # Errors
+    /// The way to the drive; what the drive refuses is noted.
+    pub(crate) fn run(
+        &self,
+        mut client: impl Client,
+        buffer: &mut Region,
+        on_pair: &mut dyn FnMut(Pair, &Region),
+    ) -> Result<(), Error> {
+        let Scan { from, nexts, began, clock, seen } = self;
+        let opened = answered(client.seek(Some(*from), buffer))?;
+        seen.borrow_mut().note(SEEK, from, clock() - began, opened.map(|_| ()));
+        let Ok((iterator, mut pair)) = opened else { return Ok(()) };
+        seen.borrow_mut().note_pair(SEEK, pair);
+        let (mut left, mut refused) = (*nexts, false);
+        while let Some(found) = pair {
+            on_pair(found, buffer);
+            let Some(fewer) = left.checked_sub(1) else { break };
+            left = fewer;
+            let began = clock();
+            let next = answered(client.next(iterator, buffer))?;
+            seen.borrow_mut().note(NEXT, from, clock() - began, next.map(|_| ()));
+            let Ok(next) = next else {
+                refused = true;
+                break;
+            };
+            pair = next;
+            seen.borrow_mut().note_pair(NEXT, pair);
+        }
+        // Whatever became of it: the drive has few iterators. Of one scan, one error is enough.
+        let closed = answered(client.close(iterator))?;
+        if let Err(status) = closed
+            && !refused
+        {
+            seen.borrow_mut().note_error(SEEK, from, &status);
+        }
+        Ok(())
+    }
+}
