@@ -9,7 +9,8 @@
 //! the value log maps each to the segment it stands for. No value crosses a segment end. A value of at most
 //! one NAND page does not cross a page end either, so that it is read with one flash read (the released
 //! BandSlim firmware forbids it too; the papers do not say); longer values lie contiguously over consecutive
-//! pages.
+//! pages. One that DMA delivers in slots may cross a page end all the same with
+//! [`PackingConfig::slots_cross_pages`]: each slot is whole in a page, and some values take two flash reads.
 //!
 //! A new policy is one file and one row in [`PACKINGS`].
 
@@ -37,6 +38,8 @@ pub struct LogView {
     pub page_bytes: u32,
     /// A segment, in bytes: a multiple of `page_bytes`.
     pub segment_bytes: u64,
+    /// Whether a value in slots may lie on both sides of a page end ([`PackingConfig::slots_cross_pages`]).
+    pub slots_cross_pages: bool,
 }
 
 impl LogView {
@@ -50,7 +53,19 @@ impl LogView {
     /// one, a page end.
     #[inline]
     pub fn uncrossed(&self, at: u64, bytes: u32) -> u64 {
-        if bytes <= self.page_bytes {
+        self.place_within(at, bytes, bytes <= self.page_bytes)
+    }
+
+    /// The same for a value that takes whole slots from slot boundary `at` on, as DMA delivers it: it may
+    /// cross a page end where slots may.
+    #[inline]
+    pub fn uncrossed_slots(&self, at: u64, bytes: u32) -> u64 {
+        self.place_within(at, bytes, bytes <= self.page_bytes && !self.slots_cross_pages)
+    }
+
+    #[inline]
+    fn place_within(&self, at: u64, bytes: u32, in_one_page: bool) -> u64 {
+        if in_one_page {
             let page = u64::from(self.page_bytes);
             let within = at & (page - 1);
             if within + u64::from(bytes) <= page { at } else { at - within + page }
@@ -120,6 +135,10 @@ pub struct PackingConfig {
     pub policy: String,
     /// Capacity of the DMA log table of `backfill`, at least 1. BandSlim has as many as buffer entries: 512.
     pub dlt_entries: u32,
+    /// Lets a value of several slots begin in one NAND page and end in the next, so that three of them, which
+    /// leave a slot of a page of four, use that as well. The papers do not say; only with it does the number
+    /// of pages rise at every boundary of 4 KiB, as BandSlim's figure 4 has it.
+    pub slots_cross_pages: bool,
     /// What a policy weighs that does.
     pub costs: PackingCosts,
 }
@@ -168,9 +187,10 @@ impl PackingConfig {
 
     /// What decides where values go: two configurations with the same understand each other's images.
     pub fn fingerprint(&self) -> String {
-        let PackingConfig { policy, dlt_entries, costs } = self;
+        let PackingConfig { policy, dlt_entries, slots_cross_pages, costs } = self;
         let costs = self.weighs_costs().then_some(costs);
-        format!("{policy} {dlt_entries} {costs:?}")
+        let crossing = if *slots_cross_pages { " slots cross pages" } else { "" };
+        format!("{policy} {dlt_entries} {costs:?}{crossing}")
     }
 }
 
@@ -184,6 +204,8 @@ pub struct PackingRow {
     pub weighs_costs: bool,
     /// It keeps a DMA log table, of [`PackingConfig::dlt_entries`].
     pub has_dlt: bool,
+    /// What DMA brings stays in the slots it was put into.
+    pub has_slots: bool,
     /// The policy in its first state.
     pub build: fn(&PackingConfig) -> Box<dyn Packing>,
 }
@@ -195,6 +217,7 @@ pub const PACKINGS: &[PackingRow] = &[
         origin: "every value takes whole 4 KiB slots: the NVMe KV baseline of the BandSlim paper",
         weighs_costs: false,
         has_dlt: false,
+        has_slots: true,
         build: |_| Box::new(Block::default()),
     },
     PackingRow {
@@ -202,6 +225,7 @@ pub const PACKINGS: &[PackingRow] = &[
         origin: "values back to back, DMA'd ones copied down to the write pointer (BandSlim, section 3.3)",
         weighs_costs: false,
         has_dlt: false,
+        has_slots: false,
         build: |_| Box::new(All::default()),
     },
     PackingRow {
@@ -209,6 +233,7 @@ pub const PACKINGS: &[PackingRow] = &[
         origin: "DMA'd values stay on their 4 KiB boundary, small ones follow (BandSlim, section 3.3)",
         weighs_costs: false,
         has_dlt: false,
+        has_slots: true,
         build: |_| Box::new(Selective::default()),
     },
     PackingRow {
@@ -216,6 +241,7 @@ pub const PACKINGS: &[PackingRow] = &[
         origin: "selective, and small values fill the gaps by a DMA log table (BandSlim, section 3.3)",
         weighs_costs: false,
         has_dlt: true,
+        has_slots: true,
         build: |config| Box::new(Backfill::new(config.dlt_entries)),
     },
     PackingRow {
@@ -223,6 +249,7 @@ pub const PACKINGS: &[PackingRow] = &[
         origin: "of each DMA'd value, all or backfill, whichever costs less (ours; named as open there, section 4.3)",
         weighs_costs: true,
         has_dlt: true,
+        has_slots: true,
         build: |config| Box::new(Blend::new(config.costs, config.dlt_entries)),
     },
 ];
