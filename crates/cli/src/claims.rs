@@ -1,7 +1,7 @@
 //! `kvdrive claims`: every published claim, its value, ours, and the verdict.
 
 use clap::Args;
-use kvdrive_lab::claims::{self, Outcome, Planned, Suite};
+use kvdrive_lab::claims::{self, Outcome, Planned, Suite, mutants};
 use kvdrive_lab::config::Scale;
 use kvdrive_lab::experiments;
 use kvdrive_lab::experiments::runs::Plan;
@@ -17,6 +17,9 @@ pub struct Claims {
     /// Only claims whose id, as the table has it, begins with this; may be repeated
     #[arg(long, value_name = "ID")]
     only: Vec<String>,
+    /// Judges the claims with wrong implementations, all or those whose ids begin with these, and says which notice
+    #[arg(long, value_name = "ID", num_args = 0..)]
+    mutants: Option<Vec<String>>,
     #[command(flatten)]
     batch: Batch,
     /// Writes the outcomes as JSON to a file, or to standard output (-) instead of the table
@@ -41,6 +44,9 @@ impl Claims {
             suite.claims.retain(|claim| self.only.iter().any(|name| claim.id.starts_with(name.as_str())));
         }
         output::check_json(self.json.as_ref())?;
+        if let Some(ids) = &self.mutants {
+            return self.run_mutants(&suite, ids);
+        }
         let mut plan = Plan::new(self.batch.options());
         let planned = plan_all(suite, &mut plan, &self.batch)?;
         let scales = plan.scales().to_vec();
@@ -65,6 +71,30 @@ impl Claims {
             output::write_json(path, &outcomes)?;
         }
         check(&outcomes)
+    }
+
+    /// Runs and prints; an error when a mutant is noticed by no published claim.
+    fn run_mutants(&self, suite: &Suite, ids: &[String]) -> anyhow::Result<()> {
+        let mut mutants = mutants::mutants(&suite.name)?;
+        if !ids.is_empty() {
+            let begins = |id: &str| ids.iter().any(|name| id.starts_with(name.as_str()));
+            mutants.list.retain(|mutant| begins(&mutant.id));
+            anyhow::ensure!(!mutants.list.is_empty(), "--mutants: none has an id that begins so");
+        }
+        let (options, mut plan) = (self.batch.options(), Plan::new(self.batch.options()));
+        let trials = mutants::plan(suite, mutants, &experiments::figures()?, &mut plan, &options)?;
+        let results = self.batch.run(plan)?;
+        let noticed = trials.iter().map(|trial| trial.judge(&results)).collect::<anyhow::Result<Vec<_>>>()?;
+        if self.json.as_deref() != Some("-") {
+            output::print(&mutants::text(&noticed));
+        }
+        if let Some(path) = &self.json {
+            output::write_json(path, &noticed)?;
+        }
+        let not: Vec<&str> =
+            noticed.iter().filter(|one| !one.by_published()).map(|one| one.mutant.as_str()).collect();
+        anyhow::ensure!(not.is_empty(), "noticed by no published claim: {}", not.join(", "));
+        Ok(())
     }
 }
 

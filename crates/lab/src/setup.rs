@@ -227,6 +227,7 @@ fn lsm_engine(config: &Config) -> lsm::LsmConfig {
         packing: PackingConfig {
             policy: config.packing.policy.clone(),
             dlt_entries: config.packing.dlt_entries,
+            slots_cross_pages: config.packing.slots_cross_pages,
             costs: packing_costs(config),
         },
         index: lsm::IndexConfig {

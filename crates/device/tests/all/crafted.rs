@@ -53,6 +53,7 @@ pub fn config(engine: &str, path: Option<&Path>) -> DriveConfig {
             packing: PackingConfig {
                 policy: "backfill".into(),
                 dlt_entries: 8,
+                slots_cross_pages: false,
                 costs: PackingCosts::default(),
             },
             index: IndexConfig {

@@ -87,7 +87,7 @@ impl Backfill {
             self.pass_oldest();
             self.table_full_jumps += 1;
         }
-        let at = log.uncrossed(self.frontier, bytes);
+        let at = log.uncrossed_slots(self.frontier, bytes);
         self.frontier = align_to_slot(at + u64::from(bytes));
         self.table.push_back(Logged { at, bytes });
         at

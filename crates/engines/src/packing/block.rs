@@ -18,7 +18,7 @@ impl Packing for Block {
         if bytes == 0 {
             return Choice { at: self.next_slot, copied_bytes: 0 };
         }
-        let at = log.uncrossed(self.next_slot, bytes.next_multiple_of(SLOT_BYTES));
+        let at = log.uncrossed_slots(self.next_slot, bytes.next_multiple_of(SLOT_BYTES));
         self.next_slot = align_to_slot(at + u64::from(bytes));
         Choice { at, copied_bytes: 0 }
     }

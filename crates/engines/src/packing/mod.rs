@@ -9,7 +9,8 @@
 //! the value log maps each to the segment it stands for. No value crosses a segment end. A value of at most
 //! one NAND page does not cross a page end either, so that it is read with one flash read (the released
 //! BandSlim firmware forbids it too; the papers do not say); longer values lie contiguously over consecutive
-//! pages.
+//! pages. One that DMA delivers in slots may cross a page end all the same with
+//! [`PackingConfig::slots_cross_pages`]: each slot is whole in a page, and some values take two flash reads.
 //!
 //! A new policy is one file and one row in [`PACKINGS`].
 
@@ -38,6 +39,8 @@ pub struct LogView {
     pub page_bytes: u32,
     /// A segment, in bytes: a multiple of `page_bytes`.
     pub segment_bytes: u64,
+    /// Whether a value in slots may lie on both sides of a page end ([`PackingConfig::slots_cross_pages`]).
+    pub slots_cross_pages: bool,
 }
 
 impl LogView {
@@ -51,7 +54,19 @@ impl LogView {
     /// one, a page end.
     #[inline]
     pub fn uncrossed(&self, at: u64, bytes: u32) -> u64 {
-        if bytes <= self.page_bytes {
+        self.place_within(at, bytes, bytes <= self.page_bytes)
+    }
+
+    /// The same for a value that takes whole slots from slot boundary `at` on, as DMA delivers it: it may
+    /// cross a page end where slots may.
+    #[inline]
+    pub fn uncrossed_slots(&self, at: u64, bytes: u32) -> u64 {
+        self.place_within(at, bytes, bytes <= self.page_bytes && !self.slots_cross_pages)
+    }
+
+    #[inline]
+    fn place_within(&self, at: u64, bytes: u32, in_one_page: bool) -> u64 {
+        if in_one_page {
             let page = u64::from(self.page_bytes);
             let within = at & (page - 1);
             if within + u64::from(bytes) <= page { at } else { at - within + page }
@@ -121,6 +136,10 @@ pub struct PackingConfig {
     pub policy: String,
     /// Capacity of the DMA log table of `backfill`, at least 1. BandSlim has as many as buffer entries: 512.
     pub dlt_entries: u32,
+    /// Lets a value of several slots begin in one NAND page and end in the next, so that three of them, which
+    /// leave a slot of a page of four, use that as well. The papers do not say; only with it does the number
+    /// of pages rise at every boundary of 4 KiB, as BandSlim's figure 4 has it.
+    pub slots_cross_pages: bool,
     /// What a policy weighs that does.
     pub costs: PackingCosts,
 }
@@ -168,9 +187,12 @@ impl PackingConfig {
     /// What decides where values go: two configurations with the same understand each other's images
     /// ([`kvdrive_flash::power::Make`]).
     pub fn make(&self) -> Vec<(&'static str, String)> {
-        let PackingConfig { policy, dlt_entries, costs } = self;
-        let mut make =
-            vec![("packing.policy", policy.clone()), ("packing.dlt_entries", dlt_entries.to_string())];
+        let PackingConfig { policy, dlt_entries, slots_cross_pages, costs } = self;
+        let mut make = vec![
+            ("packing.policy", policy.clone()),
+            ("packing.dlt_entries", dlt_entries.to_string()),
+            ("packing.slots_cross_pages", slots_cross_pages.to_string()),
+        ];
         if self.weighs_costs() {
             let PackingCosts { copy, page_ns } = costs;
             make.push(("controller.memcpy_setup_ns", copy.setup_ns.to_string()));
@@ -192,6 +214,8 @@ pub struct PackingRow {
     pub weighs_costs: bool,
     /// It keeps a DMA log table, of [`PackingConfig::dlt_entries`].
     pub has_dlt: bool,
+    /// What DMA brings stays in the slots it was put into.
+    pub has_slots: bool,
     /// The policy in its first state.
     pub build: fn(&PackingConfig) -> Box<dyn Packing>,
 }
@@ -203,6 +227,7 @@ pub const PACKINGS: &[PackingRow] = &[
         origin: "every value takes whole 4 KiB slots: the NVMe KV baseline of the BandSlim paper",
         weighs_costs: false,
         has_dlt: false,
+        has_slots: true,
         build: |_| Box::new(Block::default()),
     },
     PackingRow {
@@ -210,6 +235,7 @@ pub const PACKINGS: &[PackingRow] = &[
         origin: "values back to back, DMA'd ones copied down to the write pointer (BandSlim, section 3.3)",
         weighs_costs: false,
         has_dlt: false,
+        has_slots: false,
         build: |_| Box::new(All::default()),
     },
     PackingRow {
@@ -217,6 +243,7 @@ pub const PACKINGS: &[PackingRow] = &[
         origin: "DMA'd values stay on their 4 KiB boundary, small ones follow (BandSlim, section 3.3)",
         weighs_costs: false,
         has_dlt: false,
+        has_slots: true,
         build: |_| Box::new(Selective::default()),
     },
     PackingRow {
@@ -224,6 +251,7 @@ pub const PACKINGS: &[PackingRow] = &[
         origin: "selective, and small values fill the gaps by a DMA log table (BandSlim, section 3.3)",
         weighs_costs: false,
         has_dlt: true,
+        has_slots: true,
         build: |config| Box::new(Backfill::new(config.dlt_entries)),
     },
     PackingRow {
@@ -231,6 +259,7 @@ pub const PACKINGS: &[PackingRow] = &[
         origin: "of each DMA'd value, all or backfill, whichever costs less (ours; named as open there, section 4.3)",
         weighs_costs: true,
         has_dlt: true,
+        has_slots: true,
         build: |config| Box::new(Blend::new(config.costs, config.dlt_entries)),
     },
 ];

@@ -18,11 +18,10 @@ impl Packing for Selective {
         if bytes == 0 {
             return Choice { at: self.write_pointer, copied_bytes: 0 };
         }
-        let from = match arrival {
-            Arrival::Inline => self.write_pointer,
-            Arrival::Dma | Arrival::Hybrid => align_to_slot(self.write_pointer),
+        let at = match arrival {
+            Arrival::Inline => log.uncrossed(self.write_pointer, bytes),
+            Arrival::Dma | Arrival::Hybrid => log.uncrossed_slots(align_to_slot(self.write_pointer), bytes),
         };
-        let at = log.uncrossed(from, bytes);
         self.write_pointer = at + u64::from(bytes);
         Choice { at, copied_bytes: 0 }
     }

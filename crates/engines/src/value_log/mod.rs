@@ -133,7 +133,11 @@ impl Shape {
     }
 
     fn view(&self) -> LogView {
-        LogView { page_bytes: self.page_bytes, segment_bytes: self.segment_bytes() }
+        LogView {
+            page_bytes: self.page_bytes,
+            segment_bytes: self.segment_bytes(),
+            slots_cross_pages: self.packing.slots_cross_pages,
+        }
     }
 
     fn lpas(&self, id: SegmentId) -> Range<u32> {

@@ -390,7 +390,11 @@ impl Log {
     /// Most pages that a value of `bytes` bytes lies in.
     #[inline]
     fn pages_at_most(&self, bytes: u32) -> u32 {
-        if bytes <= self.shape.page_bytes { 1 } else { bytes.div_ceil(self.shape.page_bytes) + 1 }
+        if bytes <= self.shape.page_bytes && !self.view.slots_cross_pages {
+            1
+        } else {
+            bytes.div_ceil(self.shape.page_bytes) + 1
+        }
     }
 
     /// May a reservation pin `pages` more entries? `false`: not yet.

@@ -11,14 +11,17 @@ const STORES: u64 = 1_000_000;
 /// Buffer entries of the published board: pages that can lie between Backfill's write pointer and its
 /// frontier.
 const BUFFER_PAGES: u64 = 512;
-const LOG: LogView = LogView { page_bytes: PAGE_BYTES, segment_bytes: 256 * PAGE_BYTES as u64 };
+const LOG: LogView =
+    LogView { page_bytes: PAGE_BYTES, segment_bytes: 256 * PAGE_BYTES as u64, slots_cross_pages: false };
 
 /// The published board.
 const COSTS: PackingCosts =
     PackingCosts { copy: CopyCosts { setup_ns: 300, ns_per_kib: 20_480 }, page_ns: 600_000 };
 
 fn policy(name: &str) -> Box<dyn Packing> {
-    PackingConfig { policy: name.to_string(), dlt_entries: 512, costs: COSTS }.build().unwrap()
+    PackingConfig { policy: name.to_string(), dlt_entries: 512, slots_cross_pages: false, costs: COSTS }
+        .build()
+        .unwrap()
 }
 
 /// `u^-k` from square roots alone: the same on every machine.
@@ -106,7 +109,10 @@ fn page_counts_are_those_of_the_rules() {
 /// Time of `values` under a policy, ns: what a store takes whatever the policy (20 us of transfer, 50 of
 /// index), copies, and the pages.
 fn modelled_ns(name: &str, costs: PackingCosts, values: &[u32], threshold: u32) -> f64 {
-    let mut packing = PackingConfig { policy: name.to_string(), dlt_entries: 512, costs }.build().unwrap();
+    let mut packing =
+        PackingConfig { policy: name.to_string(), dlt_entries: 512, slots_cross_pages: false, costs }
+            .build()
+            .unwrap();
     let (mut end, mut copies_ns) = (0, 0);
     for &bytes in values {
         let arrival = if bytes < threshold { Arrival::Inline } else { Arrival::Dma };
@@ -165,8 +171,14 @@ fn only_all_copies_what_dma_brought() {
 /// Hand-made run through Backfill's rules: gap filled to its last byte, jump, tail used, table full.
 #[test]
 fn backfill_fills_gaps_and_jumps() {
-    let mut packing =
-        PackingConfig { policy: "backfill".to_string(), dlt_entries: 2, costs: COSTS }.build().unwrap();
+    let mut packing = PackingConfig {
+        policy: "backfill".to_string(),
+        dlt_entries: 2,
+        slots_cross_pages: false,
+        costs: COSTS,
+    }
+    .build()
+    .unwrap();
     let mut at = |bytes, arrival| packing.place(bytes, arrival, &LOG).at;
     assert_eq!(at(100, Arrival::Inline), 0);
     assert_eq!(at(2000, Arrival::Dma), 4096, "next slot boundary");
@@ -182,6 +194,28 @@ fn backfill_fills_gaps_and_jumps() {
     assert_eq!(at(1, Arrival::Inline), 28672, "behind the second: the first gave way to the third");
 }
 
+/// Values of 1 to 4 slots take a quarter of a page, a half, three quarters and a whole one if slots may cross
+/// page ends; if not, three slots take as much as four.
+#[test]
+fn pages_rise_at_every_boundary_if_slots_cross_page_ends() {
+    let pages = |name: &str, bytes: u32, slots_cross_pages| {
+        let log = LogView { slots_cross_pages, ..LOG };
+        let mut packing = policy(name);
+        (0..1024).for_each(|_| _ = packing.place(bytes, Arrival::Dma, &log));
+        packing.frontier().div_ceil(u64::from(PAGE_BYTES))
+    };
+    for name in ["block", "selective", "backfill"] {
+        let stairs = |crossing| [4096, 8192, 12_288, 16_384].map(|bytes| pages(name, bytes, crossing));
+        assert_eq!(
+            stairs(true),
+            [256, 512, 769, 1024],
+            "{name}: each segment ends in a slot that is not used"
+        );
+        assert_eq!(stairs(false), [256, 512, 1024, 1024], "{name}");
+    }
+    assert_eq!(pages("block", 8193, true), 769);
+}
+
 #[test]
 fn hybrid_tails_are_not_copied_twice() {
     let mut packing = policy("all");
@@ -193,7 +227,10 @@ fn hybrid_tails_are_not_copied_twice() {
 #[test]
 fn a_wrong_configuration_is_named() {
     let line = |policy: &str, dlt_entries| {
-        PackingConfig { policy: policy.to_string(), dlt_entries, costs: COSTS }.build().err().unwrap()
+        PackingConfig { policy: policy.to_string(), dlt_entries, slots_cross_pages: false, costs: COSTS }
+            .build()
+            .err()
+            .unwrap()
     };
     assert_eq!(line("al", 512), "packing.policy: \"al\"; allowed: block, all, selective, backfill, blend");
     assert_eq!(line("all", 0), "packing.dlt_entries: 0; allowed: 1 or more");
@@ -219,10 +256,10 @@ proptest! {
     /// No value lies over another, behind the frontier, before what was open, or over a page or segment end;
     /// saving and restoring at any moment changes nothing.
     #[test]
-    fn policies_keep_their_promises(calls in proptest::collection::vec(call(), 1..120), row in 0..PACKINGS.len()) {
-        let log = LogView { page_bytes: PAGE_BYTES, segment_bytes: 5 * u64::from(PAGE_BYTES) };
+    fn policies_keep_their_promises(calls in proptest::collection::vec(call(), 1..120), row in 0..PACKINGS.len(), slots_cross_pages: bool) {
+        let log = LogView { page_bytes: PAGE_BYTES, segment_bytes: 5 * u64::from(PAGE_BYTES), slots_cross_pages };
         let page = u64::from(PAGE_BYTES);
-        let mut packing = (PACKINGS[row].build)(&PackingConfig { policy: String::new(), dlt_entries: 3, costs: COSTS });
+        let mut packing = (PACKINGS[row].build)(&PackingConfig { policy: String::new(), dlt_entries: 3, slots_cross_pages: false, costs: COSTS });
         let mut taken: Vec<(u64, u64)> = Vec::new();
         for call in calls {
             let (open, frontier) = (packing.oldest_open(), packing.frontier());
@@ -236,7 +273,10 @@ proptest! {
                         prop_assert_eq!((open, frontier), (packing.oldest_open(), packing.frontier()));
                         continue;
                     }
-                    let unit = if bytes <= PAGE_BYTES { page } else { log.segment_bytes };
+                    // `blend` copies some, which then take no slots.
+                    let in_slots = arrival != Arrival::Inline || bytes > 4096;
+                    let may_cross = slots_cross_pages && in_slots && PACKINGS[row].has_slots;
+                    let unit = if bytes <= PAGE_BYTES && !may_cross { page } else { log.segment_bytes };
                     prop_assert_eq!(at / unit, (end - 1) / unit, "{} bytes at {}", bytes, at);
                     prop_assert!(taken.iter().all(|&(from, to)| end <= from || to <= at), "{at}..{end} of {taken:?}");
                     if arrival != Arrival::Inline && !["all", "blend"].contains(&PACKINGS[row].name) {
@@ -248,7 +288,7 @@ proptest! {
             prop_assert!(packing.oldest_open() >= open && packing.frontier() >= frontier);
             prop_assert!(packing.oldest_open() <= packing.frontier());
             let saved = packing.save();
-            let mut again = (PACKINGS[row].build)(&PackingConfig { policy: String::new(), dlt_entries: 3, costs: COSTS });
+            let mut again = (PACKINGS[row].build)(&PackingConfig { policy: String::new(), dlt_entries: 3, slots_cross_pages: false, costs: COSTS });
             prop_assert!(again.restore(&saved));
             prop_assert_eq!(again.save(), saved);
             packing = again;
@@ -258,7 +298,7 @@ proptest! {
     /// A saved state may be any bytes.
     #[test]
     fn damaged_states_are_refused_or_usable(saved in proptest::collection::vec(any::<u8>(), 0..60), row in 0..PACKINGS.len()) {
-        let mut packing = (PACKINGS[row].build)(&PackingConfig { policy: String::new(), dlt_entries: 3, costs: COSTS });
+        let mut packing = (PACKINGS[row].build)(&PackingConfig { policy: String::new(), dlt_entries: 3, slots_cross_pages: false, costs: COSTS });
         if packing.restore(&saved) {
             packing.place(5000, Arrival::Dma, &LOG);
             packing.place(50, Arrival::Inline, &LOG);
@@ -274,7 +314,8 @@ fn a_policy_has_a_dma_log_table_or_does_not_look_at_its_length() {
     let costs = PackingCosts { copy: CopyCosts { setup_ns: 1_000_000_000, ..COSTS.copy }, ..COSTS };
     for row in PACKINGS {
         let placed = |dlt_entries: u32| {
-            let policy = PackingConfig { policy: row.name.into(), dlt_entries, costs };
+            let policy =
+                PackingConfig { policy: row.name.into(), dlt_entries, slots_cross_pages: false, costs };
             let (mut policy, mut rng) = (policy.build().unwrap(), Rng::stream(3, "sizes"));
             let mut place = |_| match rng.below(2) {
                 0 => policy.place(2048 + rng.below(2000) as u32, Arrival::Dma, &LOG),

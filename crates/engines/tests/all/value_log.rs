@@ -83,6 +83,7 @@ impl Setup {
         let packing = PackingConfig {
             policy: PACKINGS[self.row].name.to_string(),
             dlt_entries: 4,
+            slots_cross_pages: false,
             costs: PackingCosts::default(),
         };
         let shape = Shape::new(&packing, &pool, PAGE_BYTES, self.entries).unwrap();
@@ -376,8 +377,12 @@ fn values_too_large_for_the_buffer_are_refused_and_all_others_fit() {
 #[test]
 fn the_published_buffer_takes_values_of_two_mebibytes() {
     let pool = SegmentPool::new(4096, 256, Reserve { index_segments: 1, gc_segments: 1 }, |_| ());
-    let packing =
-        PackingConfig { policy: "backfill".to_string(), dlt_entries: 512, costs: PackingCosts::default() };
+    let packing = PackingConfig {
+        policy: "backfill".to_string(),
+        dlt_entries: 512,
+        slots_cross_pages: false,
+        costs: PackingCosts::default(),
+    };
     let shape = Shape::new(&packing, &pool, 16384, 512).unwrap();
     assert_eq!(shape.max_value_bytes(), 2 << 20);
 }

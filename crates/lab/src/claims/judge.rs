@@ -6,7 +6,7 @@ use anyhow::anyhow;
 use serde::{Serialize, Serializer};
 
 use super::prose::Prose;
-use super::{Claim, Planned, Standing, Test};
+use super::{Claim, Condition, Planned, Standing, Test};
 use crate::experiments::Kind;
 use crate::experiments::expression::{Comparison, Expression};
 use crate::experiments::runs::{Results, RunId};
@@ -18,6 +18,8 @@ pub enum Verdict {
     Reproduced,
     /// The order holds.
     Holds,
+    /// It does not come true here, where everything is charged, but with what the source's emulator charges.
+    Emulated,
     /// It does not come true.
     NotReproduced,
     /// This build lacks what the claim needs, named here.
@@ -36,6 +38,7 @@ impl fmt::Display for Verdict {
         f.pad(match self {
             Verdict::Reproduced => "reproduced",
             Verdict::Holds => "holds",
+            Verdict::Emulated => "emulator's accounting",
             Verdict::NotReproduced => "not reproduced",
             Verdict::Skipped(_) => "skipped",
         })
@@ -161,16 +164,30 @@ pub(super) fn judge(planned: &Planned, results: &Results) -> anyhow::Result<Outc
     let first = find(claim, own, results)?;
     let seeds = conditions.by_ref().take(claim.seeds.len()).map(|points| find(claim, points, results));
     let all: Vec<Found> = std::iter::once(Ok(first)).chain(seeds).collect::<anyhow::Result<Vec<Found>>>()?;
-    let beside = claim.beside.iter().zip(conditions).map(|(condition, points)| {
-        let ours = find(claim, points, results)?.text(claim);
-        Ok(Beside { name: condition.name.clone(), ours })
-    });
-    let beside = beside.collect::<anyhow::Result<_>>()?;
+    let beside_of = |condition: &Condition, found: &Found| Beside {
+        name: condition.name.clone(),
+        ours: found.text(claim),
+    };
+    let mut beside = Vec::new();
+    let mut comes_out_emulated = false;
+    if let (Some(emulator), Some(points)) =
+        (&claim.emulator, claim.emulator.as_ref().and_then(|_| conditions.next()))
+    {
+        let found = find(claim, points, results)?;
+        comes_out_emulated = verdict(claim, &found).comes_true();
+        beside.push(beside_of(emulator, &found));
+    }
+    for (condition, points) in claim.beside.iter().zip(conditions) {
+        beside.push(beside_of(condition, &find(claim, points, results)?));
+    }
     let seeds = if all.len() > 1 { spread(claim, &all) } else { String::new() };
     let comparisons = compared(claim, &all);
     let ours = together(all);
     let text = ours.text(claim);
-    let verdict = verdict(claim, &ours);
+    let verdict = match verdict(claim, &ours) {
+        Verdict::NotReproduced if comes_out_emulated => Verdict::Emulated,
+        verdict => verdict,
+    };
     let values = match ours {
         Found::Values(values) => values,
         Found::Compared(_) => Vec::new(),
@@ -372,8 +389,19 @@ fn regression(planned: &Planned, outcome: &Outcome) -> Option<String> {
         return None;
     }
     let expected = &planned.claim.expected;
-    if outcome.verdict.comes_true() != expected.comes_true {
-        let should = if expected.comes_true { "came true" } else { "was not reproduced" };
+    let as_expected = match outcome.verdict {
+        // Without the emulator's runs there is no telling.
+        Verdict::NotReproduced if planned.claim.emulator.is_none() => !expected.comes_true,
+        Verdict::NotReproduced => !expected.comes_true && !expected.is_emulated,
+        Verdict::Emulated => expected.is_emulated,
+        _ => expected.comes_true,
+    };
+    if !as_expected {
+        let should = match (expected.comes_true, expected.is_emulated) {
+            (true, _) => "came true",
+            (_, true) => "came out under the emulator's accounting",
+            _ => "was not reproduced",
+        };
         return Some(format!("{}; this {should} before", outcome.verdict));
     }
     let Test::Value { show, .. } = &planned.claim.test else { return None };

@@ -31,9 +31,12 @@
 //! `order = ["piggy < base"]` in place of `value` and what belongs to it holds or does not; how far its sides are
 //! apart stands beside. `reading` and `because` have numbers of the run between braces ([`prose`]); `also` names
 //! quantities for them that the test does without. `seeds = [2, 3]` has the claim run with these seeds as well:
-//! its verdict is that of the mean, its spread stands beside.
+//! its verdict is that of the mean, its spread stands beside. `emulator = "PROFILE"` is for claims about times
+//! whose source was measured on an emulator that leaves things out: one that fails here and comes true with that
+//! profile gets a verdict of its own.
 
 mod judge;
+pub mod mutants;
 mod parse;
 mod prose;
 mod standing;
@@ -88,6 +91,8 @@ pub struct Claim {
     because: Prose,
     /// Seeds that it is run with besides that of its runs.
     seeds: Vec<Condition>,
+    /// What the source's own emulator charges, if that is looked at.
+    emulator: Option<Condition>,
     beside: Vec<Condition>,
 }
 
@@ -131,6 +136,8 @@ fn lay_over(asked: &mut Asked, set: &Assignments, what: &str) {
 pub struct Expected {
     /// Whether the claim comes true.
     pub comes_true: bool,
+    /// Whether it comes out at least under the accounting of the source's emulator.
+    pub is_emulated: bool,
     /// Our own value, one or one a point; none: only the verdict counts.
     pub ours: Vec<f64>,
     /// How far ours may be from that, in the unit of the value.
@@ -301,7 +308,8 @@ pub struct Planned {
     runs: Result<Runs, String>,
 }
 
-/// Runs of a claim: by condition (the claim's own first, then its seeds, then those beside), by point, by name.
+/// Runs of a claim: by condition (the claim's own first, then its seeds, the emulator, and those beside), by
+/// point, by name.
 type Runs = Vec<Vec<Vec<(String, RunId)>>>;
 
 impl Planned {
@@ -319,6 +327,7 @@ impl Planned {
         // What is set for all runs is no condition beside them.
         let is_free = |condition: &Condition| !options.set.iter().any(|set| condition.sets_as(set));
         claim.seeds.retain(is_free);
+        claim.emulator = claim.emulator.filter(is_free);
         claim.beside.retain(is_free);
         let runs =
             claim.plan(figures, plan).map_err(|problem| anyhow::anyhow!("claim {}: {problem}", claim.id))?;
@@ -354,10 +363,15 @@ impl Claim {
         }
     }
 
+    /// What it is run under besides its own, in the order of [`Runs`].
+    fn conditions(&self) -> impl Iterator<Item = &Condition> {
+        self.seeds.iter().chain(&self.emulator).chain(&self.beside)
+    }
+
     /// The runs, or what this build lacks for them.
     fn plan(&self, figures: &[Figure], plan: &mut Plan) -> anyhow::Result<Result<Runs, String>> {
         let mut all = Vec::new();
-        for condition in std::iter::once(None).chain(self.seeds.iter().chain(&self.beside).map(Some)) {
+        for condition in std::iter::once(None).chain(self.conditions().map(Some)) {
             let mut points = Vec::new();
             for point in self.points() {
                 let mut runs = Vec::new();

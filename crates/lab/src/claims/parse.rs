@@ -54,6 +54,8 @@ struct RawClaim {
     drift: Option<f64>,
     #[serde(default)]
     seeds: Vec<u64>,
+    /// Profile that charges what the source's own emulator charges.
+    emulator: Option<String>,
     #[serde(default)]
     beside: Vec<RawBeside>,
 }
@@ -99,6 +101,8 @@ enum Expect {
     ComesTrue,
     #[serde(rename = "not reproduced")]
     NotReproduced,
+    #[serde(rename = "emulator's accounting")]
+    Emulated,
 }
 
 #[derive(Deserialize)]
@@ -175,6 +179,13 @@ impl RawClaim {
             runs.iter().any(|(_, source)| matches!(source, Source::Place(place, _) if place.is_open()));
         ensure!(open != self.each.is_empty(), "each and runs that end in * belong together");
         let beside = self.beside.into_iter().map(RawBeside::check);
+        let emulator = self.emulator.map(|profile| {
+            ensure!(self.kind != Kind::Counted, "emulator: a count has no accounting of time");
+            Document::profile(&profile).map_err(|problem| anyhow!("emulator: {problem}"))?;
+            let name = format!("the accounting of the source's emulator ({profile})");
+            Ok(Condition { name, profile: Some(profile), set: Vec::new() })
+        });
+        let emulator = emulator.transpose()?;
         let seed = |seed: &u64| Condition {
             name: format!("run.seed = {seed}"),
             profile: None,
@@ -190,6 +201,7 @@ impl RawClaim {
             test,
             reading,
             because,
+            emulator,
             seeds: self.seeds.iter().map(seed).collect(),
             expected,
             runs,
@@ -222,6 +234,7 @@ impl RawClaim {
 
     fn expected(&self, test: &Test) -> anyhow::Result<Expected> {
         let comes_true = matches!(self.expect, Expect::ComesTrue);
+        let is_emulated = matches!(self.expect, Expect::Emulated);
         let ours = match &self.ours {
             None => Vec::new(),
             Some(OneOrMany::One(value)) => vec![*value; self.each.len().max(1)],
@@ -237,7 +250,7 @@ impl RawClaim {
             "ours: as many values as each has points"
         );
         ensure!(ours.is_empty() != self.drift.is_some(), "ours and drift belong together");
-        Ok(Expected { comes_true, ours, drift: self.drift.unwrap_or(0.0) })
+        Ok(Expected { comes_true, is_emulated, ours, drift: self.drift.unwrap_or(0.0) })
     }
 }
 

@@ -61,6 +61,12 @@ pub fn counts(outcomes: &[Outcome]) -> String {
             let (counted, of) = count(&|one| one.standing == standing && one.kind == Kind::Counted);
             part += &format!(" ({counted} of {of} counted, {} of {} modelled)", good - counted, all - of);
         }
+        let emulated =
+            outcomes.iter().filter(|one| one.standing == standing && one.verdict == Verdict::Emulated);
+        match emulated.count() {
+            0 => {}
+            more => part += &format!(", {more} more under the emulator's accounting"),
+        }
         parts.push(part);
     }
     let skipped = outcomes.iter().filter(|one| is_skipped(one)).count();

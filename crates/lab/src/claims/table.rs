@@ -11,6 +11,7 @@ fn style(outcome: &Outcome) -> Style {
         _ if outcome.regressed.is_some() => return AnsiColor::BrightRed.on_default().bold().invert(),
         (Verdict::Skipped(_), _) => return Style::new().dimmed(),
         (Verdict::NotReproduced, _) => AnsiColor::Red,
+        (Verdict::Emulated, _) => AnsiColor::Magenta,
         (_, Standing::Evidence) => AnsiColor::Green,
         (_, Standing::Fit | Standing::Set) => AnsiColor::Yellow,
         (_, Standing::Ours) => AnsiColor::Cyan,
@@ -70,7 +71,10 @@ fn reasons(outcomes: &[Outcome]) -> String {
             say(outcome, &format!("REGRESSED: {regressed}."));
         }
     }
-    for outcome in outcomes.iter().filter(|outcome| outcome.verdict == Verdict::NotReproduced) {
+    for outcome in outcomes
+        .iter()
+        .filter(|outcome| matches!(outcome.verdict, Verdict::NotReproduced | Verdict::Emulated))
+    {
         say(outcome, if outcome.because.is_empty() { "not reproduced." } else { &outcome.because });
     }
     for outcome in outcomes {

@@ -220,7 +220,7 @@ impl Document {
     }
 
     /// The value of a key, without its comments.
-    pub(super) fn plain(&self, key: &str) -> Option<String> {
+    pub(crate) fn plain(&self, key: &str) -> Option<String> {
         self.current(key).map(|value| value.clone().decorated("", "").to_string())
     }
 

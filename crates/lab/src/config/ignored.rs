@@ -67,6 +67,9 @@ impl Config {
             "packing.dlt_entries" if policy.is_some_and(|row| !row.has_dlt) => {
                 Some("the policy of packing keeps no DMA log table; --packing backfill does")
             }
+            "packing.slots_cross_pages" if policy.is_some_and(|row| !row.has_slots) => {
+                Some("the policy of packing leaves nothing in slots; --packing block does")
+            }
             "gc.free_segments_low" if !self.gc.enabled => {
                 Some("gc.enabled=false collects nothing; gc.enabled=true looks at it")
             }

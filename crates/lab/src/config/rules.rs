@@ -108,6 +108,7 @@ pub(super) const RULES: &[(&str, Rule)] = &[
     ("buffer.eviction", Word(&["wait", "overlap"])),
     ("packing.policy", Row(|| PACKINGS.iter().map(|row| row.name).collect())),
     ("packing.dlt_entries", Integer(1, 1 << 20)),
+    ("packing.slots_cross_pages", Flag),
     ("lsm.layout", Row(|| LAYOUTS.iter().map(|row| row.name).collect())),
     ("lsm.memtable_entries", Integer(16, 1 << 24)),
     ("lsm.bloom_bits_per_key", Integer(0, 64)),

@@ -174,6 +174,8 @@ pub struct Packing {
     pub policy: String,
     /// Entries of the DMA log table.
     pub dlt_entries: u32,
+    /// Whether a value in slots may cross a page end.
+    pub slots_cross_pages: bool,
 }
 
 /// `[lsm]`: the index.

@@ -12,6 +12,7 @@ use kvdrive_flash::Purpose;
 use serde_json::Value;
 
 use super::expression::Expression;
+use crate::claims::mutants::Mutant;
 use crate::config::{Assigned, Document, Scale};
 use crate::report::Report;
 use crate::workload::is_preconditioned;
@@ -91,6 +92,8 @@ pub struct Plan {
     /// Profiles and typed configurations of a session as JSON: two that differ in neither are one.
     known: BTreeMap<String, Vec<RunId>>,
     scales: Vec<Scale>,
+    /// Laid over runs that are asked for from now on.
+    mutant: Option<Mutant>,
 }
 
 impl Plan {
@@ -136,12 +139,20 @@ impl Plan {
         Ok(runs)
     }
 
+    /// Has runs that are asked for from now on made wrong, or not any more.
+    pub fn mutate(&mut self, mutant: Option<Mutant>) {
+        self.mutant = mutant;
+    }
+
     fn document(&self, asked: &Asked) -> anyhow::Result<Document> {
         let mut document = Document::profile(&asked.profile)?;
         let ops = if self.options.full { asked.counts.full } else { asked.counts.usual };
         document.set(&format!("workload.ops={ops}"))?;
         for (key, value) in &asked.settings {
             document.set(&format!("{key}={value}"))?;
+        }
+        if let Some(mutant) = &self.mutant {
+            mutant.lay_over(&mut document)?;
         }
         if let Some(usual) = asked.scale {
             document.shrink(self.options.scale(usual))?;

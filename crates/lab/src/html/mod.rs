@@ -144,7 +144,7 @@ fn verdict(outcome: &Outcome) -> String {
         _ if outcome.regressed.is_some() => "regressed",
         Verdict::Reproduced => "reproduced",
         Verdict::Holds => "holds",
-        Verdict::NotReproduced => "not-reproduced",
+        Verdict::NotReproduced | Verdict::Emulated => "not-reproduced",
         Verdict::Skipped(_) => "skipped",
     };
     let mut why = Vec::new();
@@ -152,7 +152,7 @@ fn verdict(outcome: &Outcome) -> String {
     if !outcome.reading.is_empty() {
         why.push(format!("Our reading: {}", outcome.reading));
     }
-    if matches!(outcome.verdict, Verdict::NotReproduced | Verdict::Skipped(_)) {
+    if matches!(outcome.verdict, Verdict::NotReproduced | Verdict::Emulated | Verdict::Skipped(_)) {
         why.push(outcome.because.clone());
     }
     why.extend(outcome.beside.iter().map(|beside| format!("{} with {}.", beside.ours, beside.name)));

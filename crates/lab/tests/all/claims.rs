@@ -1,6 +1,6 @@
 //! Verdicts: computed, held against what is expected, and wrong files said in one line.
 
-use kvdrive_lab::claims::{self, Outcome, Planned, Verdict, parse};
+use kvdrive_lab::claims::{self, Outcome, Planned, Verdict, mutants, parse};
 use kvdrive_lab::config::Document;
 use kvdrive_lab::experiments::figures;
 use kvdrive_lab::experiments::runs::{Options, Plan};
@@ -268,4 +268,114 @@ fn a_wrong_claim_is_one_line() {
     let twice = claim("runs = { a = \"bandslim-8 / Baseline / 4\" }\norder = [\"a > 0\"]\n");
     let twice = format!("{twice}{}", twice.strip_prefix(HEAD).unwrap());
     assert_eq!(parse("c.toml", &twice).unwrap_err().to_string(), "c.toml: claim c twice");
+}
+
+#[test]
+fn what_only_the_emulator_gives_is_a_verdict_of_its_own() {
+    // The emulator's piggybacked stores take twice as long: 0.5 here, 1.0 there.
+    let run = |document: &Document| {
+        let mut report = made_up(document);
+        if document.profile_name() == "gen5-cxl" {
+            report.latency_ns =
+                Named::from_iter([("store", Latency { mean: 20_000.0, ..Latency::default() })]);
+        }
+        report
+    };
+    let judge_of = |kind: &str, published: f64, expected: &str| {
+        let runs =
+            "runs = { base = \"bandslim-8 / Baseline / 4\", piggy = \"bandslim-8 / Piggyback / 4\" }\n";
+        let expect = format!(
+            "expect = \"{expected}\"\nbecause = \"so\"\nours = 0.5\ndrift = 0.001\nemulator = \"gen5-cxl\"\n"
+        );
+        let text = claim(&format!("{runs}{RATIO}published = {published:?}\n{expect}"));
+        let text = text.replace("modelled-check", kind);
+        let mut plan = Plan::new(Options::default());
+        let claim = parse("c.toml", &text).unwrap().claims.remove(0);
+        let planned = Planned::new(claim, &figures().unwrap(), &mut plan, &Options::default()).unwrap();
+        let results = plan.run(|documents, _| Ok(documents.iter().map(run).collect())).unwrap();
+        planned.judge(&results).unwrap()
+    };
+    let there = judge_of("modelled-check", 1.0, "emulator's accounting");
+    assert_eq!((&there.verdict, &there.regressed), (&Verdict::Emulated, &None));
+    assert_eq!((there.beside[0].ours.as_str(), there.ours.as_str()), ("1.000 x", "0.500 x"));
+    assert!(
+        claims::counts(&[there])
+            .contains("0 of 1 come true (0 of 0 counted, 0 of 1 modelled), 1 more under the")
+    );
+    let surprise = judge_of("modelled-check", 1.0, "not reproduced");
+    assert_eq!(surprise.regressed.as_deref(), Some("emulator's accounting; this was not reproduced before"));
+    let lost = judge_of("modelled-check", 2.0, "emulator's accounting");
+    assert_eq!(
+        lost.regressed.as_deref(),
+        Some("not reproduced; this came out under the emulator's accounting before")
+    );
+}
+
+/// Every mutant of a suite with the claims that could notice it, planned.
+fn trials(suite: &str, plan: &mut Plan) -> Vec<mutants::Trial> {
+    let (suite, mutants) = (claims::suite(suite).unwrap(), mutants::mutants(suite).unwrap());
+    mutants::plan(&suite, mutants, &figures().unwrap(), plan, &Options::default()).unwrap()
+}
+
+#[test]
+fn every_mutant_is_in_runs_of_claims() {
+    for (file, text) in mutants::FILES {
+        let (suite, _) = mutants::parse(file, text).unwrap();
+        let mut plan = Plan::new(Options::default());
+        for trial in trials(&suite, &mut plan) {
+            assert!(trial.published() > 0, "{file}: {} is in no run of a published claim", trial.id());
+        }
+        plan.check().unwrap();
+    }
+}
+
+#[test]
+fn a_mutant_has_its_settings_under_the_name_of_another() {
+    let head = "suite = \"bandslim\"\n[[mutant]]\nid = \"m\"\nwhat = \"w\"\n";
+    let rows = "where = [\"host.transfer=piggyback\"]\nset = [\"host.transfer=prp\"]\n";
+    let (_, mutants) = mutants::parse("m.toml", &format!("{head}{rows}")).unwrap();
+    let order = claim(&format!("{RUNS}order = [\"piggy < base\"]\n"));
+    let both = format!(
+        "{order}{}",
+        claim("runs = { base = \"bandslim-8 / Baseline / 4\" }\norder = [\"base > 0\"]\n")
+            .replace("\"c\"", "\"d\"")
+            .strip_prefix(HEAD)
+            .unwrap()
+    );
+    let suite = parse("c.toml", &both).unwrap();
+    let mut plan = Plan::new(Options::default());
+    let trials = mutants::plan(&suite, mutants, &figures().unwrap(), &mut plan, &Options::default()).unwrap();
+    let transfers: Vec<_> = plan.documents().iter().map(|it| it.config().unwrap().host.transfer).collect();
+    assert_eq!(
+        transfers,
+        ["prp", "prp", "prp", "prp", "piggyback", "piggyback"],
+        "of the claim that has both"
+    );
+    let results = plan.run(|documents, _| Ok(documents.iter().map(made_up).collect())).unwrap();
+    let noticed = trials[0].judge(&results).unwrap();
+    assert_eq!((noticed.looked_at_by, noticed.by_published()), (1, true));
+    assert_eq!(
+        (noticed.claims[0].claim.as_str(), noticed.claims[0].verdict.as_str()),
+        ("c", "not reproduced, at 0 of 2, equal")
+    );
+    let text = mutants::text(&[noticed]);
+    assert!(text.contains("m (w): noticed by 1 of 1: c\n") && text.contains("1 of them noticed"), "{text}");
+
+    let wrong = |rows: &str| mutants::parse("m.toml", &format!("{head}{rows}")).unwrap_err().to_string();
+    assert!(wrong("set = []\n").ends_with("mutant m: sets nothing"));
+    assert!(wrong("set = [\"host.transfers=prp\"]\n").contains("host.transfers: unknown key"));
+    assert!(wrong("set = [\"host.transfer=pigeon\"]\n").contains("mutant m: host.transfer: "));
+}
+
+#[test]
+fn a_mutant_that_changes_nothing_is_not_noticed() {
+    let head = "suite = \"bandslim\"\n[[mutant]]\nid = \"m\"\nwhat = \"w\"\n";
+    let (_, mutants) = mutants::parse("m.toml", &format!("{head}set = [\"host.think_ns=1\"]\n")).unwrap();
+    let suite = parse("c.toml", &claim(&format!("{RUNS}order = [\"piggy < base\"]\n"))).unwrap();
+    let mut plan = Plan::new(Options::default());
+    let trials = mutants::plan(&suite, mutants, &figures().unwrap(), &mut plan, &Options::default()).unwrap();
+    let results = plan.run(|documents, _| Ok(documents.iter().map(made_up).collect())).unwrap();
+    let noticed = trials[0].judge(&results).unwrap();
+    assert!(!noticed.by_published());
+    assert!(mutants::text(&[noticed]).contains("NOT NOTICED by any of 1"));
 }

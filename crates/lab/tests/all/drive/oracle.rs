@@ -49,7 +49,11 @@ fn every_transfer_method() {
 #[test]
 fn every_packing_policy() {
     for (seed, row) in PACKINGS.iter().enumerate() {
-        random_stream(&[format!("packing.policy={}", row.name)], 600, seed as u64);
+        for slots_cross_pages in [false, row.has_slots] {
+            let policy = format!("packing.policy={}", row.name);
+            let crossing = format!("packing.slots_cross_pages={slots_cross_pages}");
+            random_stream(&[policy, crossing], 600, seed as u64);
+        }
     }
 }
 

@@ -101,7 +101,9 @@ fn every_transfer_method() {
 #[test]
 fn every_packing_policy() {
     for (seed, row) in PACKINGS.iter().enumerate() {
-        cut_everywhere(&[format!("packing.policy={}", row.name)], 100, 7, seed as u64);
+        let policy = format!("packing.policy={}", row.name);
+        let crossing = format!("packing.slots_cross_pages={}", row.has_slots && seed % 2 == 0);
+        cut_everywhere(&[policy, crossing], 100, 7, seed as u64);
     }
 }
 
