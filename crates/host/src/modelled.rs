@@ -8,8 +8,8 @@
 //!
 //! A command may be dropped at any moment. What the drive has of it goes on: a task waits for the
 //! completions, and only then is the slot free, for its identifier and its buffer are the drive's until
-//! then. A store that was dropped between its inline commands has left half a value there; the queue is
-//! reset, and no other inline value begins before that. An iterator that nobody learns of is closed.
+//! then. A store that was dropped between its inline commands has left half a value there, which the drive is
+//! told to discard, and no other inline value begins before that. An iterator that nobody learns of is closed.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -130,9 +130,8 @@ impl Lane {
         self.freed.wake_one();
     }
 
-    /// The drive has answered all that a store sent before it was dropped, and will get no more of it.
+    /// The drive has given up what it had of a store that was dropped.
     fn mend(&self) {
-        self.host.link.reset(&self.queue);
         self.is_torn.set(false);
         self.mended.wake_all();
     }
@@ -189,7 +188,7 @@ impl Drop for Course<'_> {
         if rest.is_torn {
             lane.is_torn.set(true);
         }
-        if rest.awaited > 0 || rest.opened().is_some() {
+        if rest.awaited > 0 || rest.is_torn || rest.opened().is_some() {
             let lane = lane.clone();
             sim.spawn(move || rest.carry_out(lane));
         } else {
@@ -228,13 +227,22 @@ impl Rest {
             self.cqe = Some(cqe);
         }
         if let Some(iterator) = self.opened() {
-            let close = Command::IterClose { iterator: iterator.number() };
-            assert!(queue.try_submit(close.encode(self.slot.cid, NSID)), "a command of this slot has ended");
-            host.link.ring_submission(queue);
-            queue.completion(self.slot.cid);
-            self.unacknowledged += 1;
+            self.send_last(&lane, &Command::IterClose { iterator: iterator.number() });
+        }
+        if self.is_torn {
+            self.send_last(&lane, &Command::Discard);
         }
         self.end(&lane);
+    }
+
+    /// One command more that belongs to it, to its completion.
+    fn send_last(&mut self, lane: &Lane, command: &Command) {
+        let Lane { host, queue, .. } = lane;
+        let sqe = command.encode(self.slot.cid, NSID);
+        assert!(queue.try_submit(sqe), "a command of this slot has ended");
+        host.link.ring_submission(queue);
+        queue.completion(self.slot.cid);
+        self.unacknowledged += 1;
     }
 
     /// Nothing of it is under way any more.
