@@ -12,42 +12,42 @@ use crate::namespaces::Asked;
 use crate::requests::{Fetched, complete, in_turn};
 
 /// A command that is not executed.
-struct Refusal {
+pub(crate) struct Refusal {
     status: Status,
     /// When its host hears of it, ns from now.
     after_ns: Ns,
 }
 
-/// Lets rules strike a command that was just fetched. `None`: it was one of them to answer it.
+/// Lets rules strike a command that was just fetched: is it refused?
 ///
-/// A command that is late holds its context. One that is refused takes its turn among the inline commands of
-/// its queue, as the refused ones of the drive's own do.
-pub(crate) fn pass<P: Port>(
-    drive: &Rc<Controller<P>>,
-    fetched: Fetched<P::Request>,
-) -> Option<Fetched<P::Request>> {
-    if !drive.faults.is_armed() || fetched.request.is_admin() {
-        return Some(fetched);
-    }
+/// A command that is late holds its context.
+#[inline]
+pub(crate) fn strike<P: Port>(drive: &Controller<P>, fetched: &Fetched<P::Request>) -> Option<Refusal> {
+    let is_spared = !drive.faults.is_armed() || fetched.request.is_admin();
+    if is_spared { None } else { strike_one(drive, fetched) }
+}
+
+fn strike_one<P: Port>(drive: &Controller<P>, fetched: &Fetched<P::Request>) -> Option<Refusal> {
+    let sqe = fetched.request.sqe();
     let subject = Subject::Command {
-        opcode: fetched.request.sqe().opcode,
+        opcode: sqe.opcode,
         key: fetched.asked.as_ref().and_then(key_of),
-        namespace: fetched.request.sqe().nsid.get(),
+        namespace: sqe.nsid.get(),
     };
     let struck = drive.faults.strike(Moment::Command, subject);
     if struck.delay_ns > 0 {
         drive.port.sim().sleep(struck.delay_ns);
     }
-    let refusal = match struck.effect {
-        Some(Effect::Refuse(status)) => Refusal { status, after_ns: 0 },
-        Some(Effect::Lose(after_ns)) => Refusal { status: Status::ABORT_REQUESTED, after_ns },
-        _ => return Some(fetched),
-    };
-    refuse(drive, fetched, refusal);
-    None
+    match struck.effect {
+        Some(Effect::Refuse(status)) => Some(Refusal { status, after_ns: 0 }),
+        Some(Effect::Lose(after_ns)) => Some(Refusal { status: Status::ABORT_REQUESTED, after_ns }),
+        _ => None,
+    }
 }
 
-fn refuse<P: Port>(drive: &Rc<Controller<P>>, fetched: Fetched<P::Request>, refusal: Refusal) {
+/// Refuses a command in its turn among the inline commands of its queue, as the refused ones of the drive's
+/// own do.
+pub(crate) fn refuse<P: Port>(drive: &Rc<Controller<P>>, fetched: Fetched<P::Request>, refusal: Refusal) {
     let Refusal { status, after_ns } = refusal;
     let request = &fetched.request;
     let completion = in_turn(request, || drive.namespace.refuse(request, status));
@@ -73,6 +73,6 @@ fn key_of(asked: &Asked) -> Option<Key> {
         | Command::Hybrid { key, .. }
         | Command::CxlStore { key, .. } => Some(key),
         Command::List { start: key, .. } | Command::Seek { key, .. } => key,
-        Command::Transfer | Command::Next { .. } | Command::IterClose { .. } => None,
+        Command::Transfer | Command::Discard | Command::Next { .. } | Command::IterClose { .. } => None,
     }
 }

@@ -5,7 +5,7 @@
 //!                                 │
 //!     Store      prp, sgl         ├─ reserve a place ─► DMA ─► settle ─► commit
 //!     write      piggyback        ├─ reserve a place ─► copy 35 B ─┐
-//!     hybrid                      ├─ reserve a place ─► DMA pages ─┤ unfinished values wait in their queue's slot
+//!     hybrid                      ├─ reserve a place ─► DMA pages ─┤ unfinished values wait in their queue's session
 //!     transfer                    ├─ copy 56 B ◄───────────────────┘ ─► after the last byte: settle ─► commit
 //!     express    byte-express     ├─ reserve a place ─► copy the chunks fetched with it ─► settle ─► commit
 //!     CXL store  cxl              ├─ the place the host has filled ─► commit ─► a fresh window if it is full
@@ -19,8 +19,8 @@
 //! drive may also have a dispatcher, which fetches and decodes, and threads that do the rest
 //! ([`crate::dispatch`]).
 //!
-//! Inline commands (*write*, *hybrid*, *transfer*) of one queue are handled in the order of the queue,
-//! whichever context got them. A *quiet* one is not completed: what it would have said is left to the next
+//! Inline commands (*write*, *hybrid*, *transfer*, and *discard* of what they have begun) of one queue are
+//! handled in the order of the queue, whichever context got them. A *quiet* one is not completed: what it would have said is left to the next
 //! that is not.
 
 use std::rc::Rc;
@@ -53,6 +53,7 @@ pub(crate) struct Fetched<R> {
 }
 
 /// Takes the next command and looks at what it asks. The time of decoding is [`decode`]'s.
+#[inline]
 pub(crate) fn fetch<P: Port>(drive: &Controller<P>) -> Fetched<P::Request> {
     let request = drive.port.next();
     let is_for_namespace = !request.is_admin() && request.sqe().nsid.get() == NSID;
@@ -69,7 +70,9 @@ pub fn serve<P: Port>(drive: Rc<Controller<P>>) {
 
 /// A fetched command, to its completion; `is_decoded` if somebody has spent the time of that on it already.
 pub(crate) fn handle<P: Port>(drive: &Rc<Controller<P>>, fetched: Fetched<P::Request>, is_decoded: bool) {
-    let Some(fetched) = faults::pass(drive, fetched) else { return };
+    if let Some(refusal) = faults::strike(drive, &fetched) {
+        return faults::refuse(drive, fetched, refusal);
+    }
     let completion = in_turn(&fetched.request, || execute_any(drive, &fetched, is_decoded));
     complete(drive, fetched, completion);
 }
@@ -90,13 +93,12 @@ pub(crate) fn complete<P: Port>(
     completion: Option<Cqe>,
 ) {
     drive.commands.set(drive.commands.get() + 1);
-    let Fetched { request, asked } = fetched;
-    let Some(cqe) = completion else { return request.omit() };
-    let changes = || asked.is_some_and(|asked| asked.changes_content());
+    let Some(cqe) = completion else { return fetched.request.omit() };
+    let changes = || fetched.asked.as_ref().is_some_and(Asked::changes_content);
     let is_kept = drive.journal.settle() || !cqe.status().is_success() || !changes();
     let cqe = if is_kept { cqe } else { Cqe::new(cqe.cid.get(), Status::NAMESPACE_WRITE_PROTECTED) };
     drive.cores.of(Role::Dispatch).run_noted(drive.costs.complete_ns, "controller", "complete");
-    request.complete(cqe);
+    fetched.request.complete(cqe);
     if drive.journal.wants_checkpoint() {
         drive.journal.checkpoint(&drive.namespace.protected_image());
     }
@@ -174,7 +176,7 @@ fn conclude<E: Engine>(drive: &KvNamespace<E>, request: &dyn Request, answer: An
     if in_turn && answer == Err(Status::COMMAND_INTERRUPTED) {
         // A long value may need the windows' half of the buffer too. The next try must find it free, and
         // queues that are idle would keep theirs.
-        drive.windows.close_all();
+        drive.sessions.close_windows();
     }
     if in_turn && request.sqe().is_quiet() {
         if let Err(status) = answer {
@@ -183,7 +185,7 @@ fn conclude<E: Engine>(drive: &KvNamespace<E>, request: &dyn Request, answer: An
         return None;
     }
     if answer == Err(Status::STALE_WINDOW) {
-        let (write_pointer, generation) = drive.windows.present(request.session());
+        let (write_pointer, generation) = drive.sessions.present(request.session());
         return Some(completion_of(request, answer).with_result(write_pointer, generation));
     }
     Some(completion_of(request, answer))
@@ -205,7 +207,7 @@ fn is_inline(command: &Command) -> bool {
 /// A quiet command was refused: whatever its queue has begun is lost, and a later command says why.
 fn remember_refusal<E: Engine>(drive: &KvNamespace<E>, session: &Session, status: Status) {
     drive.discard_value(session);
-    drive.unfinished.keep(session, Unfinished::Refused(status));
+    drive.sessions.keep_unfinished(session, Unfinished::Refused(status));
 }
 
 fn answer_to<E: Engine>(drive: &KvNamespace<E>, request: &dyn Request, command: &Command) -> Answer {
@@ -222,6 +224,10 @@ fn answer_to<E: Engine>(drive: &KvNamespace<E>, request: &dyn Request, command: 
             hybrid(drive, request, Write { key, value_bytes }, pages_z)
         }
         Command::Transfer => transfer(drive, request),
+        Command::Discard => {
+            drive.discard_value(request.session());
+            Ok((0, 0))
+        }
         Command::Retrieve { key, buffer_bytes, .. } => retrieve(drive, request, key, buffer_bytes),
         Command::Exist { key } => exist(drive, key),
         Command::Delete { key } => delete(drive, key),
@@ -258,7 +264,7 @@ fn store_granted<E: Engine>(
     let Store { key, value_bytes, options } = command;
     let engine = &drive.engine;
     let place = |window: &E::Window, at| engine.place_in(window, &key, at, value_bytes);
-    let Some((place, at)) = drive.windows.take_granted(request.session(), grant, value_bytes, place) else {
+    let Some((place, at)) = drive.sessions.take_granted(request.session(), grant, value_bytes, place) else {
         let place = prp::receive(request, &key, value_bytes, engine)?;
         return commit(drive, key, place, options);
     };
@@ -267,7 +273,7 @@ fn store_granted<E: Engine>(
         Err(status) => Err(status),
     };
     if stored.is_err() {
-        drive.windows.release(request.session(), grant.generation, at, value_bytes);
+        drive.sessions.release(request.session(), grant.generation, at, value_bytes);
     }
     stored.map(|_| (at, grant.generation))
 }
@@ -298,7 +304,7 @@ fn cxl_store<E: Engine>(drive: &KvNamespace<E>, request: &dyn Request, key: Key,
         return Err(Status::INVALID_OPCODE);
     }
     drive.check_value_bytes(value.bytes)?;
-    match drive.windows.find(session, value.generation, value.at, value.bytes)? {
+    match drive.sessions.find(session, value.generation, value.at, value.bytes)? {
         Found::Taken => {}
         Found::Stale => return Err(Status::STALE_WINDOW),
         Found::Missing => {
@@ -307,14 +313,14 @@ fn cxl_store<E: Engine>(drive: &KvNamespace<E>, request: &dyn Request, key: Key,
         }
     }
     if let Err(status) = commit_in_window(drive, request, key, &value) {
-        drive.windows.release(session, value.generation, value.at, value.bytes);
+        drive.sessions.release(session, value.generation, value.at, value.bytes);
         return Err(status);
     }
-    if !drive.windows.has_room(session, value.at + value.bytes, value.bytes) {
+    if !drive.sessions.has_room(session, value.at + value.bytes, value.bytes) {
         // The next value would have to ask. When there is none to be had it still will.
         let _ = fresh_window(drive, session);
     }
-    Ok(drive.windows.present(session))
+    Ok(drive.sessions.present(session))
 }
 
 /// The value of a CXL store lies in its queue's window but for its tail, and its bytes are taken.
@@ -326,7 +332,7 @@ fn commit_in_window<E: Engine>(
 ) -> Answer {
     let engine = &drive.engine;
     let place = |window: &E::Window| engine.place_in(window, &key, value.at, value.bytes);
-    let place = drive.windows.use_window(request.session(), place).expect("it was found")?;
+    let place = drive.sessions.use_window(request.session(), place).expect("it was found")?;
     if value.tail_bytes > 0 {
         let mut tail = [0; TAIL_INLINE_BYTES];
         get_tail(request.sqe(), &mut tail);
@@ -342,14 +348,14 @@ fn commit_in_window<E: Engine>(
 /// # Errors
 /// [`Status::COMMAND_INTERRUPTED`]: there is none to be had now, whatever the reason.
 fn fresh_window<E: Engine>(drive: &KvNamespace<E>, session: &Session) -> Result<(), Status> {
-    drive.windows.close(session);
+    drive.sessions.close_window(session);
     let bytes = drive.engine.window_bytes().ok_or(Status::COMMAND_INTERRUPTED)?;
     let mut opened = drive.engine.open_window();
-    if opened.is_err() && drive.windows.close_idle() {
+    if opened.is_err() && drive.sessions.close_idle() {
         opened = drive.engine.open_window();
     }
     let window = opened.map_err(|_| Status::COMMAND_INTERRUPTED)?;
-    drive.windows.open(session, window, bytes);
+    drive.sessions.open_window(session, window, bytes);
     Ok(())
 }
 
@@ -364,7 +370,7 @@ fn express<E: Engine>(drive: &KvNamespace<E>, request: &dyn Request, command: St
 /// this command is refused so that the host learns of it; the next one finds a clean queue. Behind a quiet
 /// command that was refused this is the one that says so.
 fn refuse_inside_value<E: Engine>(drive: &KvNamespace<E>, request: &dyn Request) -> Result<(), Status> {
-    match drive.unfinished.take(request.session()) {
+    match drive.sessions.take_unfinished(request.session()) {
         None => Ok(()),
         Some(Unfinished::Refused(status)) => Err(status),
         Some(Unfinished::Value(value)) => {
@@ -392,7 +398,7 @@ fn keep<E: Engine>(drive: &KvNamespace<E>, request: &dyn Request, assembly: Asse
         drive.engine.abandon(assembly.place);
         return Err(status);
     }
-    drive.unfinished.keep(request.session(), Unfinished::Value(assembly));
+    drive.sessions.keep_unfinished(request.session(), Unfinished::Value(assembly));
     Ok((0, 0))
 }
 
@@ -409,14 +415,14 @@ fn hybrid<E: Engine>(drive: &KvNamespace<E>, request: &dyn Request, command: Wri
 }
 
 fn transfer<E: Engine>(drive: &KvNamespace<E>, request: &dyn Request) -> Answer {
-    let mut assembly = match drive.unfinished.take(request.session()) {
+    let mut assembly = match drive.sessions.take_unfinished(request.session()) {
         Some(Unfinished::Value(value)) => value,
         Some(Unfinished::Refused(status)) => return Err(status),
         None => return Err(Status::COMMAND_SEQUENCE_ERROR),
     };
     piggyback::receive_transfer(request.sqe(), &mut assembly, &drive.engine);
     if !assembly.is_whole() {
-        drive.unfinished.keep(request.session(), Unfinished::Value(assembly));
+        drive.sessions.keep_unfinished(request.session(), Unfinished::Value(assembly));
         return Ok((0, 0));
     }
     settle_and_commit(drive, assembly.key, assembly.place)

@@ -8,8 +8,8 @@
 //!
 //! A command may be dropped at any moment. What the drive has of it goes on: a task waits for the
 //! completions, and only then is the slot free, for its identifier and its buffer are the drive's until
-//! then. A store that was dropped between its inline commands has left half a value there; the queue is
-//! reset, and no other inline value begins before that. An iterator that nobody learns of is closed.
+//! then. A store that was dropped between its inline commands has left half a value there, which the drive is
+//! told to discard, and no other inline value begins before that. An iterator that nobody learns of is closed.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -20,11 +20,11 @@ use kvdrive_link::transfer::{Choice, HostWindow, Progress};
 use kvdrive_link::{HostMemory, Link, LocalMemory, QueuePair};
 use kvdrive_sim::{Mutex, MutexGuard, Ns, Resource, TaskCell, WaitQueue};
 use kvdrive_spec::identify::{IDENTIFY_BYTES, KvNamespace};
-use kvdrive_spec::{Cqe, Key, Sqe, Status, StoreOptions};
+use kvdrive_spec::{Command, Cqe, Key, Sqe, Status, StoreOptions};
 use serde::Deserialize;
 
 use crate::Error;
-use crate::answers;
+use crate::answers::{self, NSID};
 pub use crate::answers::{Iterator, Pair};
 use crate::client::{Answer, Call, Client, Content, NoValue};
 use crate::course::{Course, Lot, Step, Terms, done};
@@ -158,9 +158,8 @@ impl Lane {
         self.freed.wake_one();
     }
 
-    /// The drive has answered all that a store sent before it was dropped, and will get no more of it.
+    /// The drive has given up what it had of a store that was dropped.
     fn mend(&self) {
-        self.host.link.reset(&self.queue);
         self.is_torn.set(false);
         self.mended.wake_all();
     }
@@ -304,7 +303,7 @@ impl Drop for Flight<'_> {
         }
         let progress = self.course.progress();
         match entries.slot.abandon() {
-            left @ Left::Over { .. } => entries.end(lane, progress, left),
+            left @ Left::Over { is_torn: false, .. } => entries.end(lane, progress, left),
             left => {
                 let lane = lane.clone();
                 sim.spawn(move || entries.carry_out(&lane, progress, left));
@@ -338,9 +337,24 @@ impl Entries {
                     host.link.ring_submission(queue);
                     left = Left::Wait;
                 }
-                Left::Over { .. } => return self.end(lane, progress, left),
+                Left::Over { is_torn, .. } => {
+                    if is_torn {
+                        self.discard(lane);
+                    }
+                    return self.end(lane, progress, left);
+                }
             }
         }
+    }
+
+    /// Has the drive give up the part of a value that it has.
+    fn discard(&mut self, lane: &Lane) {
+        let Lane { host, queue, .. } = lane;
+        let sqe = Command::Discard.encode(self.memory.cid, NSID);
+        assert!(queue.try_submit(sqe), "a command of this slot has ended");
+        host.link.ring_submission(queue);
+        queue.completion(self.memory.cid);
+        self.unacknowledged += 1;
     }
 
     /// Nothing of it is under way any more.

@@ -14,7 +14,7 @@
 //! the slot stays taken; then [`Left`] says what else there is:
 //!
 //! * A value that needs several inline commands and was dropped between them has left a part of it in the
-//!   drive. The queue is reset before the next inline value begins (`is_torn`).
+//!   drive, which discards it before the next inline value begins (`is_torn`).
 //! * An iterator whose SEEK nobody waits for is closed, in the same slot.
 //! * What a NEXT answers that nobody waits for is kept: the drive has passed that pair
 //!   ([`crate::unclaimed`]).
@@ -55,8 +55,8 @@ pub(crate) enum Left {
     Close(Sqe),
     /// All has come: the slot is free.
     Over {
-        /// The drive has a part of a value whose rest will not come, and the slot still has the sequence:
-        /// the queue is reset, and the sequence passes on.
+        /// The drive has a part of a value whose rest will not come, and the slot still has the sequence: the
+        /// drive discards it, and the sequence passes on.
         is_torn: bool,
         /// A pair, or why there is none, that the next NEXT of this iterator is to get.
         unclaimed: Option<(Iterator, u32, Cqe)>,

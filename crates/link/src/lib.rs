@@ -33,7 +33,7 @@ pub mod transfer;
 
 pub use memory::{BadAddress, HostMemory, LocalMemory};
 pub use meter::{Class, Meter, Traffic};
-pub use pcie::{Exposed, Link, LinkConfig, PciePort};
+pub use pcie::{Exposed, Function, Link, LinkConfig, PciePort};
 pub use port::{Port, Request};
 pub use queue::QueuePair;
 pub use session::Session;

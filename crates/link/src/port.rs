@@ -17,7 +17,7 @@
 //!
 //! [`crate::pcie::PciePort`] is the port of the modelled link.
 
-use std::rc::Weak;
+use std::rc::{Rc, Weak};
 
 use kvdrive_content::Piece;
 use kvdrive_sim::Sim;
@@ -41,7 +41,7 @@ pub trait Port: 'static {
     fn sim(&self) -> &Sim;
 
     /// `ended` is told of every session that ends.
-    fn on_end(&self, ended: Box<dyn Fn(&Session)>);
+    fn on_end(&self, ended: Rc<dyn Fn(&Session)>);
 
     /// Where a host gets that stores into the drive's memory. The port does not keep it; one over which no
     /// host can do that ignores it.

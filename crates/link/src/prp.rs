@@ -49,6 +49,11 @@ impl Segments {
         self.count == 0
     }
 
+    /// How many bytes they have.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.iter().map(|segment| u64::from(segment.bytes)).sum()
+    }
+
     /// In order.
     pub fn iter(&self) -> impl Iterator<Item = Segment> + '_ {
         self.first.iter().take(self.count).copied().chain(self.rest.iter().copied())

@@ -8,23 +8,25 @@
 //! for a command as long as the host publishes them with it.
 //!
 //! Commands that carry value bytes inline (*write*, *hybrid*, *transfer*) belong together by their order in
-//! one queue, and so do the stores into one window. Each gets a turn number when it is taken, and the drive
+//! one queue, with the *discard* of what they have begun, and so do the stores into one window. Each gets a turn number when it is taken, and the drive
 //! handles it when its turn has come, however many firmware contexts work on the queue.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
+use std::rc::Rc;
 
 use kvdrive_sim::{Sim, TaskCell, TaskKey, WaitQueue};
 use kvdrive_spec::inline::chunks_for;
 use kvdrive_spec::{Cqe, Sqe, opcode};
 
+use crate::pcie::Function;
 use crate::session::Session;
 
 /// A command taken from a queue.
 pub(crate) struct Taken {
     /// The entry.
     pub(crate) sqe: Sqe,
-    /// Its turn among the queue's *write*, *hybrid*, *transfer* and CXL store commands; `None` for all
+    /// Its turn among the queue's *write*, *hybrid*, *transfer*, *discard* and CXL store commands; `None` for all
     /// others.
     pub(crate) turn: Option<u64>,
     /// Of an *express*, the chunk entries behind it; `None` if the host has not published them all, and for
@@ -37,6 +39,7 @@ pub(crate) struct Taken {
 /// One queue pair.
 pub struct QueuePair {
     sim: Sim,
+    function: Rc<Function>,
     id: u16,
     entries: u32,
     /// Entries between head and tail.
@@ -64,9 +67,10 @@ pub struct QueuePair {
 pub(crate) type Outlet = Box<dyn Fn(Cqe)>;
 
 impl QueuePair {
-    pub(crate) fn new(sim: &Sim, id: u16, entries: u32) -> QueuePair {
+    pub(crate) fn new(sim: &Sim, function: &Rc<Function>, id: u16, session: u32, entries: u32) -> QueuePair {
         QueuePair {
             sim: sim.clone(),
+            function: function.clone(),
             id,
             entries,
             submissions: TaskCell::default(),
@@ -80,7 +84,7 @@ impl QueuePair {
             phase: Cell::new(true),
             waiters: TaskCell::default(),
             room: WaitQueue::new(sim),
-            session: Session::new(sim, u32::from(id)),
+            session: Session::new(sim, session),
             outlet: TaskCell::default(),
         }
     }
@@ -107,11 +111,11 @@ impl QueuePair {
         self.entries
     }
 
-    /// Host: writes an entry behind the tail; `false` when the ring is full.
+    /// Host: writes an entry behind the tail; `false` when the ring is full, or deleted.
     #[must_use]
     pub fn try_submit(&self, sqe: Sqe) -> bool {
         let mut ring = self.submissions.borrow_mut();
-        if ring.len() as u32 >= self.entries - 1 {
+        if ring.len() as u32 >= self.entries - 1 || self.session.is_closing() {
             return false;
         }
         ring.push_back(sqe);
@@ -127,6 +131,9 @@ impl QueuePair {
     /// The doorbell for `tail` has arrived; returns how many entries it made visible.
     pub(crate) fn publish(&self, tail: u64) -> u64 {
         let before = self.published.get();
+        if self.session.is_closing() {
+            return 0;
+        }
         self.published.set(before.max(tail));
         self.published.get() - before
     }
@@ -137,7 +144,7 @@ impl QueuePair {
         self.published.get() > self.taken.get()
     }
 
-    /// Host: waits for the completion of command `cid` and takes it. The slot stays used until
+    /// Host: waits for the completion of command `cid` and takes it; of a deleted queue none comes. The slot stays used until
     /// [`crate::Link::ring_completion`].
     pub fn completion(&self, cid: u16) -> Cqe {
         loop {
@@ -178,6 +185,25 @@ impl QueuePair {
         }
     }
 
+    /// Whose it is.
+    #[inline]
+    pub fn function(&self) -> &Rc<Function> {
+        &self.function
+    }
+
+    /// Drive: takes no command any more, and posts no completion. Returns how many entries nobody will take;
+    /// `None`: that was so before.
+    pub(crate) fn close(&self) -> Option<u64> {
+        if !self.session.close() {
+            return None;
+        }
+        self.submissions.borrow_mut().clear();
+        let left = self.published.get() - self.taken.get();
+        self.taken.set(self.published.get());
+        self.room.wake_all();
+        Some(left)
+    }
+
     /// What the drive has of it.
     #[inline]
     pub(crate) fn session(&self) -> &Session {
@@ -190,10 +216,11 @@ impl QueuePair {
     pub(crate) fn take_submission(&self) -> Taken {
         let sqe = self.submissions.borrow_mut().pop_front().expect("published entries are in the ring");
         self.advance(1);
+        self.session.begin_command();
         let (mut turn, mut chunks) = (None, None);
         if !self.is_admin() {
             match sqe.opcode {
-                opcode::WRITE | opcode::HYBRID | opcode::TRANSFER | opcode::CXL_STORE => {
+                opcode::WRITE | opcode::HYBRID | opcode::TRANSFER | opcode::DISCARD | opcode::CXL_STORE => {
                     turn = Some(self.session.give_turn());
                 }
                 opcode::EXPRESS => chunks = self.take_chunks(chunks_for(sqe.cdw10.get())),
@@ -232,11 +259,17 @@ impl QueuePair {
     /// Drive: puts a completion into the ring, waiting for a free slot, and wakes who waits for it.
     #[inline]
     pub(crate) fn post(&self, cqe: Cqe) {
+        if self.session.is_closing() {
+            return;
+        }
         if let Some(outlet) = &*self.outlet.borrow() {
             return outlet(cqe.with_phase(self.next_phase()));
         }
         while self.unreleased.get() >= self.entries - 1 {
             self.room.wait();
+            if self.session.is_closing() {
+                return;
+            }
         }
         self.unreleased.set(self.unreleased.get() + 1);
         let phase = self.next_phase();

@@ -1,6 +1,7 @@
 //! The crate's one integration-test binary.
 
 mod all {
+    mod functions;
     mod methods;
     mod prp;
     mod queues;

@@ -12,6 +12,7 @@
 //!  write      key         value  value size    key len   value      value    value    (and 4-5)
 //!  hybrid     key         data²  value size    key len   -          pages_z  -
 //!  transfer   value in dwords 2 to 15
+//!  discard    -           -      -             -         -          -        -
 //!  express    key         -      value size    key len   option     -        -        (chunks follow)
 //!  SEEK       key         data   buffer size   key len¹  -          -        -
 //!  NEXT       -           data   buffer size   -         -          iterator -
@@ -80,6 +81,8 @@ pub enum Command {
     },
     /// The next bytes of the value begun in this queue.
     Transfer,
+    /// Give up the value begun in this queue, if there is one.
+    Discard,
     /// Write a pair whose value follows in chunk entries of the same queue ([`crate::inline`]).
     Express(Store),
     /// Open an iterator and read the pair at or after a key ([`crate::iter`]).
@@ -232,6 +235,7 @@ impl Command {
             opcode::WRITE => Command::Write(Write { key: key(sqe)?, value_bytes: size_bytes }),
             opcode::HYBRID => hybrid(sqe)?,
             opcode::TRANSFER => Command::Transfer,
+            opcode::DISCARD => Command::Discard,
             opcode::SEEK => Command::Seek { key: optional_key(sqe)?, buffer_bytes: size_bytes },
             opcode::NEXT => Command::Next { iterator: sqe.cdw12.get(), buffer_bytes: size_bytes },
             opcode::ITER_CLOSE => Command::IterClose { iterator: sqe.cdw12.get() },
@@ -258,6 +262,7 @@ impl Command {
             Command::Write(_) => opcode::WRITE,
             Command::Hybrid { .. } => opcode::HYBRID,
             Command::Transfer => opcode::TRANSFER,
+            Command::Discard => opcode::DISCARD,
             Command::Express(_) => opcode::EXPRESS,
             Command::Seek { .. } => opcode::SEEK,
             Command::Next { .. } => opcode::NEXT,
@@ -298,7 +303,7 @@ impl Command {
                 sqe.cdw10 = U32::new(value_bytes);
                 sqe.cdw12 = U32::new(pages_z);
             }
-            Command::Transfer => {}
+            Command::Transfer | Command::Discard => {}
             Command::Next { iterator, buffer_bytes } => {
                 sqe.cdw10 = U32::new(buffer_bytes);
                 sqe.cdw12 = U32::new(iterator);

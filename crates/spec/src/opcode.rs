@@ -65,6 +65,8 @@ pub const HYBRID: u8 = 0xA9;
 pub const TRANSFER: u8 = 0xAC;
 /// Store whose value follows in the next entries of its queue, 64 bytes each (ByteExpress; vendor).
 pub const EXPRESS: u8 = 0xB0;
+/// Discard: the value that *write* or *hybrid* has begun in this queue will not be whole (vendor).
+pub const DISCARD: u8 = 0xB4;
 /// Batch: many stores and deletes in one structured value ([`crate::batch`]; vendor, advertised).
 pub const BATCH: u8 = 0xB1;
 /// Store of a value that the host has put into the exposed page buffer by CXL.mem (vendor).
@@ -100,7 +102,7 @@ pub mod admin {
 }
 
 /// Every I/O opcode that all our drives answer with its name and direction, ascending.
-pub const IO_TABLE: [(u8, &str, Direction); 13] = [
+pub const IO_TABLE: [(u8, &str, Direction); 14] = [
     (STORE, "store", Direction::ToDrive),
     (RETRIEVE, "retrieve", Direction::ToHost),
     (LIST, "list", Direction::ToHost),
@@ -113,6 +115,7 @@ pub const IO_TABLE: [(u8, &str, Direction); 13] = [
     (HYBRID, "hybrid", Direction::ToDrive),
     (TRANSFER, "transfer", Direction::None),
     (EXPRESS, "express", Direction::None),
+    (DISCARD, "discard", Direction::None),
     (CXL_STORE, "cxl-store", Direction::None),
 ];
 

@@ -177,7 +177,7 @@ impl<P: Port> Controller<P> {
             self.port.expose(exposed);
         }
         let namespace = Rc::downgrade(&self.namespace);
-        self.port.on_end(Box::new(move |session| {
+        self.port.on_end(Rc::new(move |session| {
             if let Some(namespace) = namespace.upgrade() {
                 namespace.end_session(session);
             }

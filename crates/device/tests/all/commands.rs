@@ -482,17 +482,29 @@ fn nothing_is_visible_before_the_last_byte_and_other_commands_may_come_between()
 }
 
 #[test]
-fn unfinished_values_of_queues_do_not_mix_and_a_reset_discards() {
+fn unfinished_values_of_queues_do_not_mix_and_end_with_a_discard_or_their_queue() {
     let rig = rig();
     let queues = [rig.link.create_queue(8), rig.link.create_queue(8)];
     assert_eq!(rig.raw(&queues[0], write(1, 60)), Status::SUCCESS);
     assert_eq!(rig.raw(&queues[1], write(2, 60)), Status::SUCCESS);
     assert_eq!(rig.raw(&queues[1], transfer()), Status::SUCCESS);
     assert_eq!((rig.stored(key(1)).is_some(), rig.stored(key(2)).is_some()), (false, true));
-    rig.link.reset(&queues[0]);
-    rig.link.reset(&queues[1]);
-    assert_eq!(rig.namespace.engine().open_places.get(), 0);
+    for _ in 0..2 {
+        assert_eq!(
+            rig.raw(&queues[0], Command::Discard.encode(0, 1)),
+            Status::SUCCESS,
+            "or nothing to discard"
+        );
+        assert_eq!(rig.namespace.engine().open_places.get(), 0);
+    }
     assert_eq!(rig.raw(&queues[0], transfer()), Status::COMMAND_SEQUENCE_ERROR);
+    assert_eq!(rig.raw(&queues[1], write(3, 60)), Status::SUCCESS);
+    assert_eq!(rig.namespace.engine().open_places.get(), 1);
+    rig.sim.block_on(|| rig.link.delete_queue(&queues[1]));
+    assert_eq!(rig.namespace.engine().open_places.get(), 0);
+    let next = rig.link.create_queue(8);
+    assert_eq!(next.id(), queues[1].id());
+    assert_eq!(rig.raw(&next, transfer()), Status::COMMAND_SEQUENCE_ERROR, "it is another one");
 }
 
 #[test]

@@ -151,7 +151,7 @@ fn a_value_in_a_window_that_the_host_stored_nothing_into_is_zeros() {
             generation = cqe.dw1.get();
         }
         // The window is closed, and its page leaves the buffer.
-        link.reset(&queue);
+        link.delete_queue(&queue);
         let mut into = Region::new();
         for number in 100..300 {
             assert_eq!(driver.retrieve(key(1), &mut into), Ok(700), "behind {} stores", number - 100);

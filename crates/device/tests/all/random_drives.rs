@@ -37,13 +37,16 @@ fn world(sim: Sim, config: &DriveConfig, survivors: Option<&Survivors>) -> World
 
 impl World {
     /// Submits commands side by side; each is completed once. Meanwhile bytes come to the CXL port, and a
-    /// queue is reset.
-    fn burst(&self, burst: &[(usize, [u8; 64])], cxl_address: u64, reset_at: u64) {
-        // A recording may reset a queue whenever it likes.
+    /// value that was begun is given up.
+    fn burst(&self, burst: &[(usize, [u8; 64])], cxl_address: u64, discard_at: u64) {
         let (sim, link, queue) = (self.sim.clone(), self.link.clone(), self.queues[1].clone());
         self.sim.spawn(move || {
-            sim.sleep(reset_at);
-            link.reset(&queue);
+            sim.sleep(discard_at);
+            let mut discard = Command::Discard.encode(0, 1);
+            discard.set_quiet();
+            // A burst is shorter than the ring.
+            assert!(queue.try_submit(discard));
+            link.ring_submission(&queue);
         });
         let mut submitted: [Vec<u16>; 3] = Default::default();
         for (queue, bytes) in burst {
@@ -73,8 +76,7 @@ impl World {
         }
     }
 
-    fn one(&self, queue: usize, sqe: Sqe) -> Cqe {
-        let queue = &self.queues[queue];
+    fn one(&self, queue: &QueuePair, sqe: Sqe) -> Cqe {
         assert!(queue.try_submit(sqe));
         self.sim.block_on(|| self.link.ring_submission(queue));
         self.sim.run();
@@ -89,8 +91,10 @@ impl World {
         let mut write = Command::Write(Write { key, value_bytes: 30 }).encode(5, 1);
         put_write(&mut write, &[9; WRITE_INLINE_BYTES]);
         // What one queue has begun may leave the other no room.
-        self.queues.iter().for_each(|queue| self.link.reset(queue));
-        for queue in [1, 2] {
+        let [_, first, second] = &self.queues;
+        self.sim.block_on(|| [first, second].map(|queue| self.link.delete_queue(queue)));
+        for queue in [first.id(), second.id()].map(|_| self.link.create_queue(16)) {
+            let queue = &queue;
             assert_eq!(self.one(queue, write).status(), Status::SUCCESS);
             let options = RetrieveOptions::default();
             let mut retrieve = Command::Retrieve { key, buffer_bytes: 4096, options }.encode(6, 1);
@@ -108,14 +112,14 @@ proptest! {
     #[test]
     fn whole_drives_complete_each_command_once_go_on_and_come_up(
         engine in any::<Index>(), stream in any_stream(250), seed in any::<u64>(), dispatch in rig::any_dispatch(),
-        cxl_address in 0u64..40_000, reset_at in 0u64..100_000,
+        cxl_address in 0u64..40_000, discard_at in 0u64..100_000,
     ) {
         let configs: Vec<DriveConfig> = ENGINES.iter().flat_map(variants).collect();
         let mut config = DriveConfig { media: in_memory(), ..engine.get(&configs).clone() };
         config.controller.dispatch = dispatch;
         let world_before = world(Sim::permuted(seed), &config, None);
         for burst in stream.chunks(14) {
-            world_before.burst(burst, cxl_address, reset_at);
+            world_before.burst(burst, cxl_address, discard_at);
         }
         world_before.goes_on();
         let survivors = world_before.drive.survivors(&mut Rng::stream(seed, "cut"));

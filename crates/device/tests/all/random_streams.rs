@@ -153,6 +153,7 @@ fn any_command() -> impl Strategy<Value = Command> + Clone {
         3 => (any_key(), any_size(), 0u32..3)
             .prop_map(|(key, value_bytes, pages_z)| Command::Hybrid { key, value_bytes, pages_z }),
         8 => Just(Command::Transfer),
+        1 => Just(Command::Discard),
         4 => (any_key(), any_size()).prop_map(|(key, buffer_bytes)| Command::Retrieve {
             key, buffer_bytes, options: Default::default(),
         }),
@@ -312,6 +313,7 @@ impl Oracle {
                 value.extend_from_slice(&part);
                 self.begin(queue, key, value_bytes, value);
             }
+            Command::Discard => self.unfinished[queue] = None,
             Command::Retrieve { key, buffer_bytes, .. } => {
                 let value = self.pairs[&key].clone();
                 assert_eq!(cqe.dw0.get() as usize, value.len());

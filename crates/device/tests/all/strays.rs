@@ -73,6 +73,7 @@ fn example(opcode: u8) -> Command {
         opcode::CXL_STORE => {
             Command::CxlStore { key, value_bytes: 0, window_offset: 0, generation: 0, tail_bytes: 0 }
         }
+        opcode::DISCARD => Command::Discard,
         _ => panic!("an opcode {opcode:02X}h that the test does not know"),
     }
 }

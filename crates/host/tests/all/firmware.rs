@@ -139,12 +139,6 @@ pub fn build_refusing(
         command_ns: Cell::new(300),
     });
     let port = PciePort::new(&link);
-    let on_end = Rc::downgrade(&drive);
-    port.on_end(Box::new(move |session| {
-        if let Some(drive) = on_end.upgrade() {
-            drive.unfinished.borrow_mut().remove(&session.number());
-        }
-    }));
     for _ in 0..CONTEXTS {
         let (context, port) = (drive.clone(), port.clone());
         sim.spawn(move || serve(context, port));
@@ -254,6 +248,11 @@ impl Drive {
                 let mut assembly = unfinished.ok_or(Status::COMMAND_SEQUENCE_ERROR)?;
                 piggyback::receive_transfer(sqe, &mut assembly, self);
                 self.keep_or_commit(request, assembly)
+            }
+            Command::Discard => {
+                self.refused.borrow_mut().remove(&request.session().number());
+                self.unfinished.borrow_mut().remove(&request.session().number());
+                Ok((0, 0))
             }
             Command::Retrieve { key, buffer_bytes, .. } => {
                 self.flash.run(5_000);

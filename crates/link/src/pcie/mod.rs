@@ -20,6 +20,7 @@
 //!
 //! What this module does not do: replay, credits, ordering between the two directions, bifurcation.
 
+mod function;
 mod port;
 
 use std::cell::Cell;
@@ -35,6 +36,8 @@ use crate::queue::{QueuePair, Taken};
 use crate::session::Session;
 use kvdrive_content::{Piece, Region};
 
+pub use function::Function;
+use function::Numbered;
 pub use port::{PciePort, PcieRequest};
 
 /// Bytes of a host memory page: the unit of PRP entries.
@@ -199,7 +202,7 @@ pub trait Exposed {
     fn store(&self, address: u64, piece: Piece<'_>);
 }
 
-/// What both ends hold: directions, DMA engine, meter, host memory and queues.
+/// What both ends hold: directions, DMA engine, meter, functions and their queues.
 pub struct Link {
     sim: Sim,
     config: LinkConfig,
@@ -211,8 +214,9 @@ pub struct Link {
     /// The drive's DMA engine.
     dma: Resource,
     meter: Meter,
-    memory: Rc<dyn HostMemory>,
-    queues: TaskCell<Vec<Rc<QueuePair>>>,
+    functions: TaskCell<Numbered<Rc<Function>>>,
+    /// Of all functions, by session.
+    queues: TaskCell<Numbered<Rc<QueuePair>>>,
     /// Where firmware contexts wait for doorbells.
     bell: WaitQueue,
     /// Queue at which the next round of arbitration begins.
@@ -226,16 +230,17 @@ pub struct Link {
 }
 
 /// What the drive does when a session ends.
-type OnEnd = Box<dyn Fn(&Session)>;
+type OnEnd = Rc<dyn Fn(&Session)>;
 
 impl Link {
-    /// A link with an admin queue and no I/O queues.
+    /// A link with one function, whose host has `memory`, and no I/O queues.
     pub fn new(sim: &Sim, config: LinkConfig, memory: Rc<dyn HostMemory>) -> Rc<Link> {
         let link = Rc::new(Link {
             down: Resource::new(sim, "link.down", 1),
             up: Resource::new(sim, "link.up", 1),
             dma: Resource::new(sim, "link.dma", 1),
             meter: Meter::default(),
+            functions: TaskCell::default(),
             queues: TaskCell::default(),
             bell: WaitQueue::new(sim),
             cursor: Cell::new(0),
@@ -246,15 +251,14 @@ impl Link {
             sim: sim.clone(),
             fixed: Fixed::new(&config),
             config,
-            memory,
         });
-        link.create_queue(ADMIN_ENTRIES);
+        link.create_function(memory);
         link
     }
 
-    /// Queue 0.
+    /// The admin queue of the first function.
     pub fn admin_queue(&self) -> Rc<QueuePair> {
-        self.queues.borrow()[0].clone()
+        self.first_function().admin_queue()
     }
 
     /// Its profile.
@@ -277,12 +281,9 @@ impl Link {
         [&self.down, &self.up, &self.dma]
     }
 
-    /// Creates an I/O queue pair of `entries` slots and returns it.
+    /// Creates an I/O queue pair of `entries` slots for the first function: [`Link::create_queue_of`].
     pub fn create_queue(&self, entries: u32) -> Rc<QueuePair> {
-        let mut queues = self.queues.borrow_mut();
-        let queue = Rc::new(QueuePair::new(&self.sim, queues.len() as u16, entries));
-        queues.push(queue.clone());
-        queue
+        self.create_queue_of(&self.first_function(), entries)
     }
 
     /// Host: makes everything written to `queue` visible to the drive. Posted: returns when the drive has it.
@@ -321,17 +322,21 @@ impl Link {
         queue.release_completions(count);
     }
 
-    /// Waits for the next command of any queue, round robin, and fetches it.
-    fn next_command(&self) -> (Rc<QueuePair>, Taken) {
+    /// Waits until there is a command in some queue.
+    #[inline]
+    fn wait_for_command(&self) {
         while self.visible.get() == 0 {
             self.bell.wait();
         }
-        let taken = self.take_command();
+    }
+
+    /// Takes the time of fetching a command that was taken, and the chunks behind it.
+    #[inline]
+    fn fetch(&self, chunks: Option<&[Sqe]>) {
         self.cross(&self.fixed.sqe);
-        if let Some(chunks) = &taken.1.chunks {
+        if let Some(chunks) = chunks {
             self.fetch_chunks(chunks.len() as u64);
         }
-        taken
     }
 
     /// Fetches entries that follow each other: as many reads, of which only the first keeps the drive
@@ -350,7 +355,7 @@ impl Link {
         let queues = self.queues.borrow();
         let mut index = self.cursor.get();
         let looked_at = (0..queues.len()).find(|_| {
-            let has_one = queues[index].has_submission();
+            let has_one = queues.get(index).is_some_and(|queue| queue.has_submission());
             if !has_one {
                 index = if index + 1 < queues.len() { index + 1 } else { 0 };
             }
@@ -358,7 +363,7 @@ impl Link {
         });
         assert!(looked_at.is_some(), "a visible entry lies in some queue");
         self.cursor.set(if index + 1 < queues.len() { index + 1 } else { 0 });
-        let queue = &queues[index];
+        let queue = queues.get(index).expect("it has an entry");
         let taken = queue.take_submission();
         let left = left - taken.chunks.as_ref().map_or(0, |chunks| chunks.len() as u64);
         self.visible.set(left);
@@ -366,13 +371,6 @@ impl Link {
             self.bell.wake_one();
         }
         (queue.clone(), taken)
-    }
-
-    /// Host: what it has begun on `queue` and not ended it never will. No inline command is under way there.
-    pub fn reset(&self, queue: &QueuePair) {
-        if let Some(ended) = &*self.on_end.borrow() {
-            ended(queue.session());
-        }
     }
 
     fn exposed(&self) -> Option<Rc<dyn Exposed>> {
@@ -415,11 +413,11 @@ impl Link {
     }
 
     /// Fetches a part of a PRP list.
-    fn fetch_list(&self, address: u64, out: &mut [u8]) -> Result<(), BadAddress> {
+    fn fetch_list(&self, memory: &dyn HostMemory, address: u64, out: &mut [u8]) -> Result<(), BadAddress> {
         let crossing = Crossing::read(&self.config, Class::List, out.len() as u64, self.config.sqe_fetch_ns);
         self.cross(&crossing);
         let mut done = 0;
-        self.memory.read(address, out.len() as u32, &mut |piece| {
+        memory.read(address, out.len() as u32, &mut |piece| {
             let end = done + piece.bytes() as usize;
             piece.expand(&mut out[done..end]);
             done = end;
@@ -430,6 +428,7 @@ impl Link {
     /// are handed to `sink`.
     fn dma_to_drive(
         &self,
+        memory: &dyn HostMemory,
         address: u64,
         bytes: u32,
         moved_bytes: u32,
@@ -442,13 +441,14 @@ impl Link {
             }
         };
         self.dma(&crossing);
-        self.memory.read(address, bytes, sink)
+        memory.read(address, bytes, sink)
     }
 
     /// One DMA of the first `bytes` bytes of `content` to host memory, of which `moved_bytes` cross the link.
     /// The host has them when that time has passed.
     fn dma_to_host(
         &self,
+        memory: &dyn HostMemory,
         address: u64,
         content: &Region,
         bytes: u32,
@@ -468,7 +468,7 @@ impl Link {
         }
         let (mut address, mut written) = (address, Ok(()));
         content.read(0, bytes, &mut |piece| {
-            let here = self.memory.write(address, piece);
+            let here = memory.write(address, piece);
             written = written.and(here);
             address = address.wrapping_add(u64::from(piece.bytes()));
         });

@@ -9,6 +9,7 @@ use kvdrive_sim::Sim;
 use kvdrive_spec::{Cqe, Psdt, SglDescriptor, Sqe, Status};
 
 use super::{Exposed, Link, PAGE_BYTES};
+use crate::memory::HostMemory;
 use crate::port::{Port, Request, Source};
 use crate::prp::{Segment, Segments, walk};
 use crate::queue::{QueuePair, Taken};
@@ -33,15 +34,20 @@ impl Port for PciePort {
 
     #[inline]
     fn next(&self) -> PcieRequest {
-        let (queue, taken) = self.0.next_command();
-        PcieRequest { link: self.0.clone(), queue, taken, located: Cell::new(None), is_ended: false }
+        self.0.wait_for_command();
+        let (queue, Taken { sqe, turn, chunks, head }) = self.0.take_command();
+        let (link, listed) = (self.0.clone(), Cell::new(None));
+        // Made where the caller wants it: moving it right after it was written would be a stall.
+        let request = PcieRequest { link, queue, sqe, turn, chunks, listed, head, is_ended: false };
+        request.link.fetch(request.chunks());
+        request
     }
 
     fn sim(&self) -> &Sim {
         self.0.sim()
     }
 
-    fn on_end(&self, ended: Box<dyn Fn(&Session)>) {
+    fn on_end(&self, ended: Rc<dyn Fn(&Session)>) {
         *self.0.on_end.borrow_mut() = Some(ended);
     }
 
@@ -50,31 +56,37 @@ impl Port for PciePort {
     }
 }
 
-/// Host memory that was found, and how many bytes it has.
-struct Located {
-    segments: Segments,
-    bytes: u32,
-}
-
 /// A command of a queue pair.
 pub struct PcieRequest {
     link: Rc<Link>,
     queue: Rc<QueuePair>,
-    taken: Taken,
-    located: Cell<Option<Located>>,
+    sqe: Sqe,
+    turn: Option<u64>,
+    chunks: Option<Box<[Sqe]>>,
+    /// What lists named. Memory that is named without one is found again for nothing.
+    listed: Cell<Option<Box<Segments>>>,
+    head: u16,
     is_ended: bool,
 }
 
+// It is moved for every command; what is larger is moved by a call.
+const _: () = assert!(size_of::<PcieRequest>() <= 128);
+
 impl PcieRequest {
+    /// That of the host whose queue it came by.
+    fn memory(&self) -> &dyn HostMemory {
+        self.queue.function().memory()
+    }
+
     fn is_by_sgl(&self) -> Result<bool, Status> {
-        Ok(self.taken.sqe.psdt()? != Psdt::Prp)
+        Ok(self.sqe.psdt()? != Psdt::Prp)
     }
 
     /// The first `bytes` bytes of the `named_bytes` that the command names.
     fn find(&self, named_bytes: u32, bytes: u32) -> Result<Segments, Status> {
-        let sqe = &self.taken.sqe;
+        let sqe = &self.sqe;
         if !self.is_by_sgl()? {
-            let fetch_list = &mut |address, out: &mut [u8]| self.link.fetch_list(address, out);
+            let fetch_list = &mut |address, out: &mut [u8]| self.link.fetch_list(self.memory(), address, out);
             return walk(sqe, named_bytes, bytes, fetch_list);
         }
         let descriptor = sqe.sgl();
@@ -92,9 +104,13 @@ impl PcieRequest {
     }
 
     fn located(&self, named_bytes: u32, bytes: u32) -> Result<Segments, Status> {
-        let Some(located) = self.located.take() else { return self.find(named_bytes, bytes) };
-        assert_eq!(located.bytes, bytes, "what is moved is what was located");
-        Ok(located.segments)
+        match self.listed.take() {
+            Some(segments) => {
+                assert_eq!(segments.bytes(), u64::from(bytes), "what is moved is what was located");
+                Ok(*segments)
+            }
+            None => self.find(named_bytes, bytes),
+        }
     }
 
     /// Bytes that cross for a segment. PRPs move whole pages, however little of one is data: the read path is
@@ -118,7 +134,8 @@ impl PcieRequest {
                 staged_bytes += piece.bytes();
             })?;
             let moved_bytes = self.moved_bytes(segment)?;
-            let here = self.link.dma_to_host(segment.address, staging, segment.bytes, moved_bytes);
+            let here =
+                self.link.dma_to_host(self.memory(), segment.address, staging, segment.bytes, moved_bytes);
             arrived = arrived.and(here);
             at += segment.bytes;
         }
@@ -129,7 +146,7 @@ impl PcieRequest {
 impl Request for PcieRequest {
     #[inline]
     fn sqe(&self) -> &Sqe {
-        &self.taken.sqe
+        &self.sqe
     }
 
     #[inline]
@@ -144,23 +161,26 @@ impl Request for PcieRequest {
 
     #[inline]
     fn turn(&self) -> Option<u64> {
-        self.taken.turn
+        self.turn
     }
 
     fn chunks(&self) -> Option<&[Sqe]> {
-        self.taken.chunks.as_deref()
+        self.chunks.as_deref()
     }
 
     fn locate(&self, named_bytes: u32, bytes: u32) -> Result<(), Status> {
         let segments = self.find(named_bytes, bytes)?;
-        self.located.set(Some(Located { segments, bytes }));
+        if segments.len() > 2 || named_bytes > bytes {
+            self.listed.set(Some(Box::new(segments)));
+        }
         Ok(())
     }
 
     fn pull(&self, bytes: u32, sink: &mut dyn FnMut(Piece<'_>)) -> Result<(), Status> {
         for segment in self.located(bytes, bytes)?.iter() {
             let moved_bytes = self.moved_bytes(segment)?;
-            let moved = self.link.dma_to_drive(segment.address, segment.bytes, moved_bytes, sink);
+            let moved =
+                self.link.dma_to_drive(self.memory(), segment.address, segment.bytes, moved_bytes, sink);
             moved.map_err(|_| Status::DATA_TRANSFER_ERROR)?;
         }
         Ok(())
@@ -178,7 +198,7 @@ impl Request for PcieRequest {
 
     #[inline]
     fn complete(mut self, cqe: Cqe) {
-        let cqe = cqe.with_queue(self.queue.id(), self.taken.head);
+        let cqe = cqe.with_queue(self.queue.id(), self.head);
         self.link.complete(&self.queue, cqe);
         self.is_ended = true;
     }
@@ -191,8 +211,11 @@ impl Request for PcieRequest {
 impl Drop for PcieRequest {
     #[inline]
     fn drop(&mut self) {
+        if self.is_ended {
+            return self.queue.session().end_command();
+        }
         // Whoever is unwound has panicked, or waits at the end of the drive's life.
-        let may_be_lost = self.is_ended || self.link.sim().halted() || thread::panicking();
+        let may_be_lost = self.link.sim().halted() || thread::panicking();
         assert!(may_be_lost, "a command of queue {} was dropped without an answer", self.queue.id());
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use kvdrive_sim::wall::{Arrival, Source};
 use kvdrive_sim::{Ns, Sim, TaskCell, TaskKey};
-use kvdrive_spec::{Cqe, Sqe};
+use kvdrive_spec::{Command, Cqe, Sqe};
 
 use super::control::{Controlled, Desk, Outcome, Request};
 use super::{SharedLink, SharedQueue, lock};
@@ -20,6 +20,9 @@ use crate::recording::Recorder;
 
 /// Completions that are handed over without waiting for the next look.
 const BATCH: usize = 8;
+
+/// The namespace of pairs, whose values a host gives up.
+const NSID: u32 = 1;
 
 /// Something a host did, as far as the drive can see it.
 #[derive(Debug, PartialEq, Eq)]
@@ -86,8 +89,13 @@ impl Ports {
                 if fits { Ok(()) } else { Err("commands for a queue that is full") }
             }
             Arrived::Reset { queue } => {
-                self.link.reset(queues.get(usize::from(*queue)).ok_or(UNKNOWN)?);
-                Ok(())
+                let queue = queues.get(usize::from(*queue)).ok_or(UNKNOWN)?;
+                let mut discard = Command::Discard.encode(0, NSID);
+                discard.set_quiet();
+                self.link.count_doorbells(1);
+                let fits = queue.try_submit(discard);
+                self.link.note_arrival(queue);
+                if fits { Ok(()) } else { Err("a queue is full that gives up a value") }
             }
             Arrived::Change { change } => {
                 drop(queues);

@@ -206,6 +206,13 @@ fn iterators() {
 }
 
 #[test]
+fn discard() {
+    let mut expected = [0; 64];
+    expected[..5].copy_from_slice(&[0xB4, 0x00, 0x34, 0x12, 1]);
+    check(Command::Discard, expected);
+}
+
+#[test]
 fn cxl_store() {
     check(
         Command::CxlStore {

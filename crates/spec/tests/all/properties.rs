@@ -49,6 +49,7 @@ fn command() -> impl Strategy<Value = Command> {
             .prop_map(|(key, buffer_bytes)| Command::Seek { key, buffer_bytes }),
         (size(), size()).prop_map(|(iterator, buffer_bytes)| Command::Next { iterator, buffer_bytes }),
         size().prop_map(|iterator| Command::IterClose { iterator }),
+        Just(Command::Discard),
         (key(), size(), size(), size(), 0..=24u8).prop_map(
             |(key, value_bytes, window_offset, generation, tail_bytes)| Command::CxlStore {
                 key,

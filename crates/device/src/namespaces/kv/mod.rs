@@ -3,7 +3,7 @@
 
 mod iterators;
 mod loading;
-mod unfinished;
+mod sessions;
 mod windows;
 
 use std::rc::{Rc, Weak};
@@ -22,16 +22,15 @@ use crate::controller::ControllerConfig;
 use crate::requests;
 use iterators::Iterators;
 pub(crate) use iterators::{PairAnswer, Walk};
-pub(crate) use unfinished::{Unfinished, UnfinishedValues};
+use sessions::Sessions;
+pub(crate) use sessions::Unfinished;
 pub(crate) use windows::Found;
-use windows::Windows;
 
 /// Pairs in engine `E`.
 pub struct KvNamespace<E: Engine> {
     sim: Sim,
     pub(crate) engine: E,
-    pub(crate) unfinished: UnfinishedValues<E::Place>,
-    pub(crate) windows: Windows<E::Window>,
+    pub(crate) sessions: Sessions<E::Place, E::Window>,
     pub(crate) iterators: Iterators<Walk<E::Cursor>>,
     pub(crate) journal: Journal,
     max_value_bytes: u32,
@@ -42,8 +41,7 @@ impl<E: Engine> KvNamespace<E> {
     pub fn new(sim: &Sim, config: &ControllerConfig, journal: Journal, engine: E) -> Rc<KvNamespace<E>> {
         Rc::new(KvNamespace {
             sim: sim.clone(),
-            unfinished: UnfinishedValues::new(),
-            windows: Windows::new(),
+            sessions: Sessions::new(),
             iterators: Iterators::new(config.iterators),
             journal,
             max_value_bytes: config.max_value_bytes.min(engine.max_value_bytes()),
@@ -58,7 +56,7 @@ impl<E: Engine> KvNamespace<E> {
 
     /// Gives up the value that a queue has begun.
     pub(crate) fn discard_value(&self, session: &Session) {
-        if let Some(Unfinished::Value(value)) = self.unfinished.take(session) {
+        if let Some(Unfinished::Value(value)) = self.sessions.take_unfinished(session) {
             self.engine.abandon(value.place);
         }
     }
@@ -115,8 +113,11 @@ impl<E: Engine> Namespace for KvNamespace<E> {
     }
 
     fn end_session(&self, session: &Session) {
-        self.discard_value(session);
-        self.windows.close(session);
+        let Some((unfinished, window)) = self.sessions.end(session) else { return };
+        if let Some(Unfinished::Value(value)) = unfinished {
+            self.engine.abandon(value.place);
+        }
+        drop(window);
     }
 
     fn exposed(self: Rc<Self>) -> Option<Weak<dyn Exposed>> {
@@ -169,7 +170,7 @@ impl<E: Engine> Exposed for KvNamespace<E> {
         let at = (address % window_bytes) as u32;
         if u64::from(at) + u64::from(piece.bytes()) <= window_bytes {
             let write = |window: &E::Window| self.engine.write_window(window, at, piece);
-            self.windows.of_generation(address / window_bytes, write);
+            self.sessions.of_generation(address / window_bytes, write);
         }
     }
 }

@@ -7,16 +7,15 @@
 //!
 //! There are fewer windows than there may be queues. Who has one keeps it as long as it is used: taking
 //! windows from each other, queues would all ask for one with every store. One that is not used goes to the
-//! next queue that asks for one ([`Windows::close_idle`]).
-
-use std::cell::Cell;
+//! next queue that asks for one ([`Sessions::close_idle`]).
 
 use kvdrive_engines::packing::SLOT_BYTES;
 use kvdrive_link::Session;
 use kvdrive_link::transfer::window::lined;
-use kvdrive_sim::TaskCell;
 use kvdrive_spec::Status;
 use kvdrive_spec::window::{ASK, Grant, NO_WINDOW};
+
+use super::sessions::{Left, Sessions};
 
 /// Which bytes of a window hold a value.
 struct Taken {
@@ -71,9 +70,10 @@ impl Taken {
 /// last.
 const IDLE_TURNS: u64 = 16;
 
-struct Open<W> {
+/// An open window.
+pub struct Open<W> {
     generation: u32,
-    /// [`Windows::uses`] when it was opened or last took a value.
+    /// [`Sessions::count_use`] when it was opened or last took a value.
     last_use: u64,
     window: W,
     bytes: u32,
@@ -104,10 +104,6 @@ impl<W> Open<W> {
     }
 }
 
-fn last_use<W>(open: &Option<Open<W>>) -> u64 {
-    open.as_ref().map_or(u64::MAX, |open| open.last_use)
-}
-
 /// What a CXL store meets.
 pub enum Found {
     /// The bytes it names are its value's now.
@@ -118,37 +114,18 @@ pub enum Found {
     Missing,
 }
 
-/// The open windows.
-pub struct Windows<W> {
-    by_queue: TaskCell<Vec<Option<Open<W>>>>,
-    last_generation: Cell<u32>,
-    /// Values for windows, and askings for one.
-    uses: Cell<u64>,
-}
-
-impl<W> Windows<W> {
-    /// None.
-    pub fn new() -> Windows<W> {
-        Windows { by_queue: TaskCell::default(), last_generation: Cell::new(NO_WINDOW), uses: Cell::new(0) }
+impl<P, W> Sessions<P, W> {
+    fn with_window<T>(&self, session: &Session, what: impl FnOnce(&mut Open<W>) -> T) -> Option<T> {
+        self.of(session, |left| left.window.as_mut().map(what)).flatten()
     }
 
-    fn with<T>(&self, session: &Session, what: impl FnOnce(&mut Open<W>) -> T) -> Option<T> {
-        let mut by_queue = self.by_queue.borrow_mut();
-        by_queue.get_mut(session.number() as usize)?.as_mut().map(what)
-    }
-
-    fn count_use(&self) -> u64 {
-        self.uses.set(self.uses.get() + 1);
-        self.uses.get()
-    }
-
-    /// A CXL store of `queue` names `at..at + bytes` of window `generation`.
+    /// A CXL store of a queue names `at..at + bytes` of window `generation`.
     ///
     /// # Errors
     /// [`Status::INVALID_FIELD`] for bytes outside of the window, or that hold a value.
     pub fn find(&self, session: &Session, generation: u32, at: u32, bytes: u32) -> Result<Found, Status> {
         let uses = self.count_use();
-        let found = self.with(session, |open| match () {
+        let found = self.with_window(session, |open| match () {
             () if open.generation != generation => Ok(Found::Stale),
             () if at == ASK => Ok(Found::Missing),
             () if open.take(at, bytes) => {
@@ -160,56 +137,48 @@ impl<W> Windows<W> {
         found.unwrap_or(Ok(Found::Missing))
     }
 
-    /// The window that `queue` has: write pointer and generation, as completions say it.
+    /// The window that a queue has: write pointer and generation, as completions say it.
     pub fn present(&self, session: &Session) -> (u32, u32) {
-        self.with(session, |open| (open.taken.end, open.generation)).unwrap_or((0, NO_WINDOW))
+        self.with_window(session, |open| (open.taken.end, open.generation)).unwrap_or((0, NO_WINDOW))
     }
 
     /// Is there room for another value like the one that ends at `end`?
     pub fn has_room(&self, session: &Session, end: u32, bytes: u32) -> bool {
-        self.with(session, |open| open.has_room(end, bytes)).unwrap_or(false)
+        self.with_window(session, |open| open.has_room(end, bytes)).unwrap_or(false)
     }
 
-    /// Closes the window of `queue`.
-    pub fn close(&self, session: &Session) {
-        let closed = self.by_queue.borrow_mut().get_mut(session.number() as usize).and_then(Option::take);
+    /// Closes the window of a queue.
+    pub fn close_window(&self, session: &Session) {
+        let closed = self.of(session, |left| left.window.take()).flatten();
         // Dropped here, with nothing borrowed: that may free a segment.
         drop(closed);
     }
 
     /// Closes every window. Whoever has one is told so by the next command that names it.
-    pub fn close_all(&self) {
-        let closed = std::mem::take(&mut *self.by_queue.borrow_mut());
+    pub fn close_windows(&self) {
+        let mut by_number = self.by_number.borrow_mut();
+        let closed: Vec<_> = by_number.iter_mut().filter_map(|left| left.window.take()).collect();
+        drop(by_number);
         drop(closed);
     }
 
     /// Closes the window that was not used for the longest time, if it is idle. `false`: none is.
     pub fn close_idle(&self) -> bool {
-        let mut by_queue = self.by_queue.borrow_mut();
-        let turns = by_queue.iter().flatten().count() as u64 * IDLE_TURNS;
-        let oldest = by_queue.iter_mut().filter(|open| open.is_some()).min_by_key(|open| last_use(open));
-        let closed = oldest.filter(|open| last_use(open) + turns < self.uses.get()).and_then(Option::take);
-        drop(by_queue);
+        let mut by_number = self.by_number.borrow_mut();
+        let windows = || by_number.iter().filter_map(|left| left.window.as_ref());
+        let idle_before = self.uses().saturating_sub(windows().count() as u64 * IDLE_TURNS);
+        let oldest = windows().map(|open| open.last_use).min().filter(|oldest| *oldest < idle_before);
+        let is_oldest = |left: &&mut Left<P, W>| left.window.as_ref().map(|open| open.last_use) == oldest;
+        let closed = oldest.and_then(|_| by_number.iter_mut().find(is_oldest)?.window.take());
+        drop(by_number);
         closed.is_some()
     }
 
-    /// Gives `queue` a fresh window of `bytes` bytes.
-    pub fn open(&self, session: &Session, window: W, bytes: u32) {
-        let index = session.number() as usize;
-        let generation = self.last_generation.get().wrapping_add(1).max(NO_WINDOW + 1);
-        self.last_generation.set(generation);
-        let mut by_queue = self.by_queue.borrow_mut();
-        if by_queue.len() <= index {
-            by_queue.resize_with(index + 1, || None);
-        }
-        let before = by_queue[index].replace(Open {
-            generation,
-            last_use: self.uses.get(),
-            window,
-            bytes,
-            taken: Taken::new(bytes),
-        });
-        drop(by_queue);
+    /// Gives a queue a fresh window of `bytes` bytes.
+    pub fn open_window(&self, session: &Session, window: W, bytes: u32) {
+        let generation = self.next_generation();
+        let open = Open { generation, last_use: self.uses(), window, bytes, taken: Taken::new(bytes) };
+        let before = self.of_new(session, |left| left.window.replace(open));
         drop(before);
     }
 
@@ -223,7 +192,7 @@ impl<W> Windows<W> {
         place: impl FnOnce(&W, u32) -> T,
     ) -> Option<(T, u32)> {
         let uses = self.count_use();
-        self.with(session, |open| {
+        self.with_window(session, |open| {
             let mut at = grant.from.checked_next_multiple_of(SLOT_BYTES)?;
             while open.generation == grant.generation && bytes > 0 {
                 let end = at.checked_add(bytes).filter(|end| *end <= open.bytes)?;
@@ -245,22 +214,23 @@ impl<W> Windows<W> {
     /// nobody's again, before the host hears of it. If the window has passed meanwhile there is nothing to
     /// give back.
     pub fn release(&self, session: &Session, generation: u32, at: u32, bytes: u32) {
-        self.with(session, |open| {
+        self.with_window(session, |open| {
             if open.generation == generation {
                 open.taken.release(at, at + bytes);
             }
         });
     }
 
-    /// The window of `queue`, for a value in it.
+    /// The window of a queue, for a value in it.
     pub fn use_window<T>(&self, session: &Session, what: impl FnOnce(&W) -> T) -> Option<T> {
-        self.with(session, |open| what(&open.window))
+        self.with_window(session, |open| what(&open.window))
     }
 
     /// The open window of that generation, whosever it is.
     pub fn of_generation(&self, generation: u64, what: impl FnOnce(&W)) {
-        let by_queue = self.by_queue.borrow();
-        if let Some(open) = by_queue.iter().flatten().find(|open| u64::from(open.generation) == generation) {
+        let by_number = self.by_number.borrow();
+        let mut windows = by_number.iter().filter_map(|left| left.window.as_ref());
+        if let Some(open) = windows.find(|open| u64::from(open.generation) == generation) {
             what(&open.window);
         }
     }

@@ -1,0 +1,96 @@
+//! What queues have in a namespace of pairs, as long as they are there: the value of which only a part has
+//! arrived, and the window. *transfer* commands of several queues never mix.
+
+use std::cell::Cell;
+
+use kvdrive_link::Session;
+use kvdrive_link::transfer::Assembly;
+use kvdrive_sim::TaskCell;
+use kvdrive_spec::Status;
+use kvdrive_spec::window::NO_WINDOW;
+
+use super::windows::Open;
+
+/// What a queue's inline commands have left behind.
+pub enum Unfinished<P> {
+    /// A value that misses bytes.
+    Value(Assembly<P>),
+    /// A quiet command was refused with this; the next that is not quiet says so.
+    Refused(Status),
+}
+
+/// What one queue has left.
+pub struct Left<P, W> {
+    unfinished: Option<Unfinished<P>>,
+    pub(super) window: Option<Open<W>>,
+}
+
+impl<P, W> Default for Left<P, W> {
+    fn default() -> Left<P, W> {
+        Left { unfinished: None, window: None }
+    }
+}
+
+/// By the number of the session.
+pub struct Sessions<P, W> {
+    pub(super) by_number: TaskCell<Vec<Left<P, W>>>,
+    last_generation: Cell<u32>,
+    /// Values for windows, and askings for one.
+    uses: Cell<u64>,
+}
+
+impl<P, W> Sessions<P, W> {
+    /// None has left anything.
+    pub fn new() -> Sessions<P, W> {
+        Sessions { by_number: TaskCell::default(), last_generation: Cell::new(NO_WINDOW), uses: Cell::new(0) }
+    }
+
+    /// What a queue has left, if any ever did.
+    pub(super) fn of<T>(&self, session: &Session, what: impl FnOnce(&mut Left<P, W>) -> T) -> Option<T> {
+        self.by_number.borrow_mut().get_mut(session.number() as usize).map(what)
+    }
+
+    /// What a queue has left, to put something there.
+    pub(super) fn of_new<T>(&self, session: &Session, what: impl FnOnce(&mut Left<P, W>) -> T) -> T {
+        let index = session.number() as usize;
+        let mut by_number = self.by_number.borrow_mut();
+        if by_number.len() <= index {
+            by_number.resize_with(index + 1, Left::default);
+        }
+        what(&mut by_number[index])
+    }
+
+    /// Takes out the value that a queue has begun, or why it was refused.
+    pub fn take_unfinished(&self, session: &Session) -> Option<Unfinished<P>> {
+        self.of(session, |left| left.unfinished.take()).flatten()
+    }
+
+    /// Keeps it until the queue's next inline command.
+    pub fn keep_unfinished(&self, session: &Session, unfinished: Unfinished<P>) {
+        let before = self.of_new(session, |left| left.unfinished.replace(unfinished));
+        assert!(before.is_none(), "session {} would hold two unfinished values", session.number());
+    }
+
+    /// A queue has ended: takes all that it has left.
+    pub fn end(&self, session: &Session) -> Option<(Option<Unfinished<P>>, Option<Open<W>>)> {
+        let left = self.of(session, std::mem::take)?;
+        Some((left.unfinished, left.window))
+    }
+
+    /// One use of windows more; how many there were.
+    pub(super) fn count_use(&self) -> u64 {
+        self.uses.set(self.uses.get() + 1);
+        self.uses.get()
+    }
+
+    pub(super) fn uses(&self) -> u64 {
+        self.uses.get()
+    }
+
+    /// A number that no window has had.
+    pub(super) fn next_generation(&self) -> u32 {
+        let generation = self.last_generation.get().wrapping_add(1).max(NO_WINDOW + 1);
+        self.last_generation.set(generation);
+        generation
+    }
+}
