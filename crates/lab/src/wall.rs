@@ -69,7 +69,7 @@ fn build(
     sim: &Sim,
     memory: Rc<dyn HostMemory>,
 ) -> Result<(Rc<Link>, impl FnOnce(shared::Ended) -> DriveEnd + use<>), BuildError> {
-    let link = Link::new(sim, setup::link(config), memory);
+    let link = Link::new(sim, config.link.clone(), memory);
     let drive = sim.block_on(|| Drive::power_on(sim, &link, &setup::drive(config), None))?;
     let drive = Rc::new(drive);
     let (sim, drive_link) = (sim.clone(), link.clone());
@@ -282,8 +282,9 @@ struct Application {
 impl Application {
     fn new(config: &Config, connector: &Connector) -> anyhow::Result<Application> {
         let connect = |depth| {
-            let method = transfer::method(&setup::transfer(config))
-                .ok_or_else(|| anyhow::anyhow!("host.transfer: no method {:?}", config.host.transfer))?;
+            let method = transfer::method(&config.host.transfer).ok_or_else(|| {
+                anyhow::anyhow!("host.transfer: no method {:?}", config.host.transfer.method)
+            })?;
             anyhow::Ok(connector.connect(method, config.host.queue_entries, depth)?)
         };
         Ok(Application {

@@ -20,6 +20,9 @@ mod block;
 mod selective;
 
 use kvdrive_link::Arrival;
+use kvdrive_settings::Rule::{Integer, Row};
+use kvdrive_settings::Rules;
+use serde::Deserialize;
 
 use crate::firmware::CopyCosts;
 pub use all::All;
@@ -113,21 +116,21 @@ pub trait Packing {
     fn restore(&mut self, saved: &[u8]) -> bool;
 }
 
-/// Which policy, and its parameters.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+/// Which policy, and its parameters: section `[packing]`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PackingConfig {
     /// Name of a row of [`PACKINGS`].
     pub policy: String,
     /// Capacity of the DMA log table of `backfill`, at least 1. BandSlim has as many as buffer entries: 512.
     pub dlt_entries: u32,
-    /// What a policy weighs that does.
+    /// What a policy weighs that does. It follows from the times of other sections.
+    #[serde(skip)]
     pub costs: PackingCosts,
 }
 
 /// Times that a policy may weigh, ns.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PackingCosts {
     /// Copying.
     pub copy: CopyCosts,
@@ -136,6 +139,12 @@ pub struct PackingCosts {
 }
 
 impl PackingConfig {
+    /// Keys of `[packing]`.
+    pub const RULES: Rules = &[
+        ("packing.policy", Row(|| PACKINGS.iter().map(|row| row.name).collect())),
+        ("packing.dlt_entries", Integer(1, 1 << 20)),
+    ];
+
     /// The policy in its first state.
     ///
     /// # Errors

@@ -21,10 +21,7 @@ pub use document::{Document, Origin};
 pub(crate) use quantity::parse as parse_quantity;
 pub(crate) use scale::DRAM_KEYS;
 pub use scale::{DRAM_POINTS, DramPoint, Scale};
-pub use sections::{
-    Buffer, Config, Controller, Flash, FlatFlash, Ftl, Gc, Hash, Host, Link, Lsm, Media, Nand, Packing,
-    Power, Run,
-};
+pub use sections::{Config, Engine, Host, Power, Run};
 
 /// What is wrong with a configuration, in one line that begins with the key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -21,7 +21,7 @@ const RATIO: &str = "value = \"piggy / base\"\nshow = \"times\"\nrelation = \"=\
 
 fn made_up(document: &Document) -> Report {
     let config = document.config().unwrap();
-    let mean = match (config.host.transfer.as_str(), config.workload.value_size) {
+    let mean = match (config.host.transfer.method.as_str(), config.workload.value_size) {
         ("piggyback", 8) => 11_000.0,
         ("piggyback", _) => 10_000.0,
         _ => 20_000.0,
