@@ -128,10 +128,10 @@ fn label(document: &Document, runs: usize) -> anyhow::Result<String> {
     let config = document.config()?;
     let (engine, workload) = (&config.engine.name, &config.workload.name);
     Ok(match (engine.as_str(), runs) {
-        ("lsm", 1) => format!("{workload} {} {}", config.host.transfer, config.packing.policy),
+        ("lsm", 1) => format!("{workload} {} {}", config.host.transfer.method, config.packing.policy),
         (_, 1) => format!("{engine} {workload}"),
         _ => {
-            let dram = document.dram_point().unwrap_or(&config.hash.dram_accounting);
+            let dram = document.dram_point().unwrap_or(config.hash.dram_accounting.name());
             format!("{engine} {dram} {runs} workloads")
         }
     })

@@ -8,10 +8,10 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
+use kvdrive_device::MediaConfig;
 use kvdrive_flash::faults::{Effect, Rule};
 use kvdrive_lab::config::{
-    Assigned, Config, ConfigError, DEFAULT_PROFILE, Document, Media, Scale, default_profile, parse_count,
-    parse_span,
+    Assigned, Config, ConfigError, DEFAULT_PROFILE, Document, Scale, default_profile, parse_count, parse_span,
 };
 use kvdrive_lab::faults;
 use kvdrive_lab::input::read_text;
@@ -354,10 +354,11 @@ fn refuse_ignored(config: &Config, options: &[(&str, &str, bool)]) -> anyhow::Re
 
 /// Refuses settings of an image file for a medium that has none: whoever names a file expects to find the
 /// drive in it.
-fn check_for_medium(media: &Media) -> anyhow::Result<()> {
-    let (has_file, Media { kind, path, sync }) = (media.has_file(), media);
+fn check_for_medium(media: &MediaConfig) -> anyhow::Result<()> {
+    let (has_file, MediaConfig { kind, path, sync }) = (media.has_file(), media);
+    let path = path.as_deref().unwrap_or("".as_ref());
     anyhow::ensure!(
-        has_file || path.is_empty(),
+        has_file || path.as_os_str().is_empty(),
         "media.path: {path:?}; medium {kind} has no file: add --media file, or take the path away"
     );
     anyhow::ensure!(
@@ -371,7 +372,7 @@ fn check_for_medium(media: &Media) -> anyhow::Result<()> {
 fn pairs_fit(document: &Document) -> anyhow::Result<()> {
     let config = document.config()?;
     let pairs_bytes = config.workload.num * u64::from(config.workload.value_size);
-    let flash_bytes = config.flash.pages() * u64::from(config.flash.page_bytes);
+    let flash_bytes = config.flash.geometry().data_bytes();
     anyhow::ensure!(
         pairs_bytes <= flash_bytes,
         "--scale: the pairs of the Plus paper, {} GB, do not fit on {}, {} GB; --engine original, plus or plus2 \

@@ -22,12 +22,14 @@ use std::rc::Rc;
 use kvdrive_engines::firmware::{Role, Roles, Thread};
 use kvdrive_link::Port;
 use kvdrive_sim::{Ns, Sim, TaskCell, WaitQueue};
+use serde::Deserialize;
 
 use crate::controller::Controller;
 use crate::requests::{Fetched, decode, fetch, handle, serve};
 
 /// Who takes commands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "DispatchKeys")]
 pub enum Dispatch {
     /// Contexts, each of which takes the next command and runs it to its end.
     Context {
@@ -44,6 +46,52 @@ pub enum Dispatch {
         /// What the dispatcher takes to deal a command out, besides fetching and decoding it.
         deal_ns: Ns,
     },
+}
+
+/// Those keys of `[controller]` that say who takes commands: all of them, whoever it is.
+#[derive(Deserialize)]
+struct DispatchKeys {
+    dispatch: DispatchWord,
+    contexts: u32,
+    cores: u32,
+    roles: RolesWord,
+    io_threads: u32,
+    deal_ns: Ns,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum DispatchWord {
+    Context,
+    RoundRobin,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum RolesWord {
+    Any,
+    Own,
+}
+
+impl TryFrom<DispatchKeys> for Dispatch {
+    type Error = String;
+
+    /// Fails with a line that begins with the key to blame.
+    fn try_from(keys: DispatchKeys) -> Result<Dispatch, String> {
+        let DispatchKeys { dispatch, contexts, cores, roles, io_threads, deal_ns } = keys;
+        let roles = match (dispatch, roles) {
+            (DispatchWord::RoundRobin, _) => return Ok(Dispatch::RoundRobin { io_threads, deal_ns }),
+            (DispatchWord::Context, RolesWord::Any) => Roles::Any(cores),
+            (DispatchWord::Context, RolesWord::Own) if cores as usize == Role::ALL.len() => Roles::Own,
+            (DispatchWord::Context, RolesWord::Own) => {
+                let roles = Role::ALL.len();
+                return Err(format!(
+                    "controller.cores: {cores}; controller.roles = \"own\" takes {roles}, one a role"
+                ));
+            }
+        };
+        Ok(Dispatch::Context { contexts, roles })
+    }
 }
 
 impl Dispatch {

@@ -24,8 +24,11 @@ use kvdrive_flash::power::{
 };
 use kvdrive_flash::{FlashConfig, FlashPort, Geometry, Purpose};
 use kvdrive_link::{Link, PciePort};
+use kvdrive_settings::Rule::{Flag, Integer, Row, Text};
+use kvdrive_settings::Rules;
 use kvdrive_sim::{Ns, ResourceStatistics, Rng, Sim};
 use kvdrive_spec::{Key, Status};
+use serde::{Deserialize, Deserializer};
 
 use crate::controller::{BLOCK, Controller, ControllerConfig, ENGINES, EngineRow};
 use crate::namespaces::kv::KvNamespace;
@@ -55,6 +58,9 @@ pub struct DriveConfig {
 }
 
 impl DriveConfig {
+    /// Keys of `[power]`.
+    pub const RULES: Rules = &[("power.protected_bytes", Integer(1, 1 << 40))];
+
     /// Can there be such a drive? If not, a line that begins with the key to blame.
     pub fn check(&self) -> Result<(), PowerOnError> {
         self.flash.check().map_err(|error| PowerOnError::Config(format!("flash.{error}")))?;
@@ -104,15 +110,52 @@ impl DriveConfig {
     }
 }
 
-/// Where pages are kept.
-#[derive(Clone, Debug)]
+/// Where pages are kept: section `[media]`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct MediaConfig {
     /// Name of a row of [`media::MEDIA`].
     pub kind: String,
-    /// Image file, for `file`.
+    /// Image file, for `file`; an empty path is none.
+    #[serde(deserialize_with = "path_if_any")]
     pub path: Option<PathBuf>,
     /// For `file`: does a store survive the death of the host too?
     pub sync: bool,
+}
+
+fn path_if_any<'de, D: Deserializer<'de>>(path: D) -> Result<Option<PathBuf>, D::Error> {
+    let path = PathBuf::deserialize(path)?;
+    Ok((!path.as_os_str().is_empty()).then_some(path))
+}
+
+impl MediaConfig {
+    /// Keys of `[media]`.
+    pub const RULES: Rules = &[
+        ("media.kind", Row(|| media::MEDIA.iter().map(|row| row.name).collect())),
+        ("media.path", Text),
+        ("media.sync", Flag),
+    ];
+
+    /// Is the drive in a file of the machine's?
+    pub fn has_file(&self) -> bool {
+        media::kind(&self.kind).is_some_and(|kind| kind.has_file)
+    }
+
+    /// The image file, if the drive is in one.
+    pub fn file(&self) -> Option<&Path> {
+        self.path.as_deref().filter(|_| self.has_file())
+    }
+
+    /// Can an empty drive begin there? If not, a line that begins with the key to blame.
+    pub fn check(&self) -> Result<(), String> {
+        if self.has_file() && self.path.is_none() {
+            return Err(format!(
+                "media.path: empty; media.kind = \"{}\" needs the path of an image",
+                self.kind
+            ));
+        }
+        Ok(())
+    }
 }
 
 /// Counters of a drive, from its power-on.
@@ -385,8 +428,7 @@ fn check_owner(image: &[u8], drive: &Owner) -> Result<(), ImageError> {
 /// The image file of a medium that has one, itself and not a symbolic link to it: the protected image lies
 /// beside it, whatever name it is opened by.
 fn image_path(config: &DriveConfig) -> Option<PathBuf> {
-    let has_file = media::kind(&config.media.kind).is_some_and(|kind| kind.has_file);
-    let path = config.media.path.as_deref().filter(|_| has_file)?;
+    let path = config.media.path.as_deref().filter(|_| config.media.has_file())?;
     let target = std::fs::read_link(path).map(|target| path.parent().unwrap_or(Path::new("")).join(target));
     // One that leads nowhere yet is followed a step, to where the file will be.
     Some(path.canonicalize().or(target).unwrap_or_else(|_| path.to_owned()))

@@ -7,15 +7,16 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use kvdrive_sim::{Ns, Resource, Sim, TaskCell, TaskKey};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 /// What copying costs a core, ns.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct CopyCosts {
-    /// Beginning a copy.
+    /// Beginning a copy; key `controller.memcpy_setup_ns`.
+    #[serde(rename = "memcpy_setup_ns")]
     pub setup_ns: Ns,
-    /// Copying 1 KiB.
+    /// Copying 1 KiB; key `controller.memcpy_ns_per_kib`.
+    #[serde(rename = "memcpy_ns_per_kib")]
     pub ns_per_kib: Ns,
 }
 

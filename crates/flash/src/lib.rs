@@ -31,7 +31,9 @@ pub mod purpose;
 pub mod spare;
 pub mod timing;
 
-use serde::{Deserialize, Serialize};
+use kvdrive_settings::Rule::{Integer, Multiple, Parsed, Row};
+use kvdrive_settings::{Rules, TIME};
+use serde::Deserialize;
 
 pub use geometry::{BlockId, Geometry, Ppa};
 pub use identity::Identity;
@@ -41,9 +43,8 @@ pub use purpose::Purpose;
 pub use spare::Spare;
 pub use timing::TimingConfig;
 
-/// Size and speed of a drive's flash.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// Size and speed of a drive's flash: section `[flash]`.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct FlashConfig {
     /// Channels (buses) that move data at the same time.
     pub channels: u32,
@@ -68,8 +69,10 @@ pub struct FlashConfig {
     /// Time for 1024 B on a channel, ns.
     pub transfer_ns_per_kib: u64,
     /// Which of these times are looked at, and what else.
+    #[serde(flatten)]
     pub timing: TimingConfig,
-    /// `false`: there is no flash. Nothing is programmed, read, counted or charged.
+    /// `false`: there is no flash. Nothing is programmed, read, counted or charged. Key
+    /// `nand.enabled`.
     pub enabled: bool,
     /// Operations that take no time. Only to study a published emulator that left them out; they are still
     /// counted.
@@ -77,8 +80,7 @@ pub struct FlashConfig {
 }
 
 /// What can be done with flash.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Reading a page or a part of it.
     Read,
@@ -95,7 +97,8 @@ impl Operation {
 }
 
 /// Operations that take no time: `read:data_gc`, or on one channel alone, `program:data:7`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
 pub struct Uncharged {
     /// Which operation.
     pub operation: Operation,
@@ -122,6 +125,14 @@ impl std::str::FromStr for Uncharged {
     }
 }
 
+impl TryFrom<String> for Uncharged {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Uncharged, String> {
+        text.parse()
+    }
+}
+
 /// A value of a configuration that cannot be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {what}")]
@@ -133,6 +144,29 @@ pub struct ConfigError {
 }
 
 impl FlashConfig {
+    /// Keys of `[flash]`; those of a timing with a section of its own are beside that.
+    pub const RULES: Rules = &[
+        ("flash.channels", Integer(1, 256)),
+        ("flash.dies_per_channel", Integer(1, 256)),
+        ("flash.planes", Integer(1, 16)),
+        ("flash.blocks_per_die", Integer(4, 1 << 20)),
+        ("flash.pages_per_block", Integer(4, 1 << 16)),
+        ("flash.page_bytes", Multiple(4096, 4096, 1 << 18)),
+        ("flash.spare_bytes", Integer(64, 1 << 16)),
+        ("flash.timing", Row(|| timing::TIMINGS.iter().map(|row| row.name).collect())),
+        ("flash.sense_ns", TIME),
+        ("flash.program_ns", TIME),
+        ("flash.erase_ns", TIME),
+        ("flash.transfer_ns_per_kib", TIME),
+        (
+            "flash.uncharged",
+            Parsed(
+                |text| text.parse::<Uncharged>().is_ok(),
+                "a list of OPERATION:PURPOSE[:CHANNEL], as [\"read:data_gc\"]",
+            ),
+        ),
+    ];
+
     /// The division of the drive.
     pub fn geometry(&self) -> Geometry {
         Geometry {

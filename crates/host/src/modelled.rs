@@ -18,6 +18,7 @@ use kvdrive_content::{Piece, Region};
 use kvdrive_link::pcie::PAGE_BYTES;
 use kvdrive_link::transfer::{Choice, HostWindow, Progress};
 use kvdrive_link::{HostMemory, Link, LocalMemory, QueuePair};
+use kvdrive_settings::{Rules, TIME};
 use kvdrive_sim::{Mutex, MutexGuard, Ns, Resource, TaskCell, WaitQueue};
 use kvdrive_spec::identify::{IDENTIFY_BYTES, KvNamespace};
 use kvdrive_spec::{Command, Cqe, Key, Sqe, Status, StoreOptions};
@@ -37,7 +38,7 @@ use crate::unclaimed::{self, Claimed, Unclaimed};
 /// listing or an iterator brings lands in the buffer of a slot, which is pinned and named once: they pay for
 /// neither, and the copy from there to the application is not charged. A retrieve is therefore shorter, by up
 /// to `dma_setup_ns` + pages x `pin_page_ns`, than that of a driver that reads into its caller's memory.
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub struct HostCosts {
     /// From the application's call to the doorbell, per command.
     pub submit_ns: Ns,
@@ -51,6 +52,18 @@ pub struct HostCosts {
     pub entry_ns: Ns,
     /// Before a store into a window by CXL.mem.
     pub cxl_setup_ns: Ns,
+}
+
+impl HostCosts {
+    /// Those keys of `[host]`.
+    pub const RULES: Rules = &[
+        ("host.submit_ns", TIME),
+        ("host.complete_ns", TIME),
+        ("host.dma_setup_ns", TIME),
+        ("host.pin_page_ns", TIME),
+        ("host.entry_ns", TIME),
+        ("host.cxl_setup_ns", TIME),
+    ];
 }
 
 /// What a slot's commands use: set up once, so that a command allocates nothing.

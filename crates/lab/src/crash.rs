@@ -112,7 +112,7 @@ pub fn crash_workload(
         config.media.kind != "file",
         "media.kind: \"file\" cannot be cut and go on; take ram or tags"
     );
-    anyhow::ensure!(config.nand.enabled, "nand.enabled: false leaves nothing to recover");
+    anyhow::ensure!(config.flash.enabled, "nand.enabled: false leaves nothing to recover");
     let mut rng = Rng::stream(config.run.seed, "power cuts");
     let wanted: Box<dyn Fn(u64) -> bool> = match cuts {
         Cuts::All => Box::new(|_| true),
@@ -289,14 +289,14 @@ impl Life {
     fn new(config: &Config) -> Life {
         let sim = Sim::new();
         let memory = Rc::new(LocalMemory::new());
-        let link = Link::new(&sim, setup::link(config), memory.clone());
+        let link = Link::new(&sim, config.link.clone(), memory.clone());
         let core = Rc::new(Resource::new(&sim, "host.core", config.host.cores));
         Life { sim, link, memory, core }
     }
 
     fn drivers(&self, config: &Config) -> anyhow::Result<Vec<Rc<Driver>>> {
         let (link, memory) = (self.link.clone(), self.memory.clone());
-        let host = Host::connect(link, memory, self.core.clone(), setup::host_costs(config))?;
+        let host = Host::connect(link, memory, self.core.clone(), config.host.costs)?;
         Ok(setup::drivers(config, &host)?.into_iter().map(Rc::new).collect())
     }
 }

@@ -50,11 +50,11 @@ pub fn explain(document: &Document, kind: Kind, rules: &[Rule]) -> anyhow::Resul
     let config = document.config()?;
     let sim = Sim::new();
     let memory = Rc::new(LocalMemory::new());
-    let link = Link::new(&sim, setup::link(&config), memory.clone());
+    let link = Link::new(&sim, config.link.clone(), memory.clone());
     let core = Rc::new(Resource::new(&sim, "host.core", config.host.cores));
     let explanation = sim.block_on(|| {
         let drive = Drive::power_on(&sim, &link, &setup::drive(&config), None)?;
-        let host = Host::connect(link.clone(), memory, core, setup::host_costs(&config))?;
+        let host = Host::connect(link.clone(), memory, core, config.host.costs)?;
         let driver = setup::drivers(&config, &host)?.remove(0);
         let value_bytes = config.workload.value_size;
         let present = Key::from_u32_be(1);

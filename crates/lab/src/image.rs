@@ -3,7 +3,6 @@
 //! The drive is powered on as ever, which finds on flash what an earlier life left; then its keys are listed
 //! and each is retrieved. What is wrong is said of each key; nothing is passed over.
 
-use std::path::Path;
 use std::rc::Rc;
 
 use anyhow::ensure;
@@ -65,7 +64,7 @@ pub type OnPair<'a> = &'a mut dyn FnMut(&Key, Found<'_>);
 /// There is no image, its drive does not power on, or a pair cannot be deleted.
 pub fn read_image(document: &Document, removes: bool, each: OnPair<'_>) -> anyhow::Result<Tally> {
     let config = document.config()?;
-    let path = Path::new(&config.media.path);
+    let path = config.media.path.clone().unwrap_or_default();
     ensure!(path.is_file(), "{}: there is no such image", path.display());
     let sim = Sim::new();
     let tally = sim.block_on(|| walk(&sim, &config, removes, each));
@@ -75,10 +74,10 @@ pub fn read_image(document: &Document, removes: bool, each: OnPair<'_>) -> anyho
 
 fn walk(sim: &Sim, config: &Config, removes: bool, each: OnPair<'_>) -> anyhow::Result<Tally> {
     let memory = Rc::new(LocalMemory::new());
-    let link = Link::new(sim, setup::link(config), memory.clone());
+    let link = Link::new(sim, config.link.clone(), memory.clone());
     let core = Rc::new(Resource::new(sim, "host.core", config.host.cores));
     let drive = Drive::power_on(sim, &link, &setup::drive(config), None)?;
-    let host = Host::connect(link, memory, core, setup::host_costs(config))?;
+    let host = Host::connect(link, memory, core, config.host.costs)?;
     let drivers = setup::drivers(config, &host)?;
     let (mut tally, mut broken) = (Tally::default(), Vec::new());
     let mut region = Region::new();

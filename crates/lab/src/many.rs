@@ -3,7 +3,7 @@
 //! on one core.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -67,18 +67,17 @@ pub fn run_sessions(
 /// # Errors
 /// One line that names the key.
 pub fn check<'a>(drives: impl IntoIterator<Item = &'a Document>) -> anyhow::Result<()> {
-    let mut images: BTreeMap<PathBuf, (String, u64)> = BTreeMap::new();
+    let mut images: BTreeMap<PathBuf, (PathBuf, u64)> = BTreeMap::new();
     for document in drives {
         let config = document.config()?;
         in_model_time(&config)?;
-        if config.media.has_file() {
-            let name = spelled_out(Path::new(&config.media.path));
-            images.entry(name).or_insert((config.media.path, 0)).1 += 1;
+        if let (true, Some(path)) = (config.media.has_file(), &config.media.path) {
+            images.entry(spelled_out(path)).or_insert((path.clone(), 0)).1 += 1;
         }
     }
     match images.into_values().find(|(_, drives)| *drives > 1) {
         Some((path, drives)) => {
-            bail!("media.kind: {drives} drives on one image file, {path}; take ram or tags")
+            bail!("media.kind: {drives} drives on one image file, {}; take ram or tags", path.display())
         }
         None => Ok(()),
     }

@@ -225,22 +225,18 @@ impl Bench {
     fn new(config: &Config) -> anyhow::Result<Bench> {
         let sim = Sim::new();
         let memory = Rc::new(LocalMemory::new());
-        let link = Link::new(&sim, setup::link(config), memory.clone());
+        let link = Link::new(&sim, config.link.clone(), memory.clone());
         let core = Rc::new(Resource::new(&sim, "host.core", config.host.cores));
         Ok(Bench { sim, link, memory, core })
     }
 
     fn measure(&self, configs: &[Config], rules: &[Rule], watch: &Watch<'_>) -> anyhow::Result<Vec<Outcome>> {
         let (config, progress) = (&configs[0], watch.progress);
-        let has_past = config.media.has_file() && std::fs::exists(&config.media.path).unwrap_or(true);
+        let has_past = config.media.file().is_some_and(|path| std::fs::exists(path).unwrap_or(true));
         let verifier = Rc::new(TaskCell::new(Verifier::new(has_past)));
         let drive = Rc::new(Drive::power_on(&self.sim, &self.link, &setup::drive(config), None)?);
-        let host = Host::connect(
-            self.link.clone(),
-            self.memory.clone(),
-            self.core.clone(),
-            setup::host_costs(config),
-        )?;
+        let host =
+            Host::connect(self.link.clone(), self.memory.clone(), self.core.clone(), config.host.costs)?;
         let drivers: Vec<Rc<Driver>> = setup::drivers(config, &host)?.into_iter().map(Rc::new).collect();
         let total = operations(config)? + configs[1..].iter().map(|config| config.workload.ops).sum::<u64>();
         let (mut outcomes, mut done, mut loading) = (Vec::new(), 0, None);

@@ -73,7 +73,7 @@ fn build(
     sim: &Sim,
     memory: Rc<dyn HostMemory>,
 ) -> Result<Built<Running, impl FnOnce(shared::Ended) -> DriveEnd + use<>>, BuildError> {
-    let link = Link::new(sim, setup::link(config), memory);
+    let link = Link::new(sim, config.link.clone(), memory);
     let drive_config = setup::drive(config);
     let drive = sim.block_on(|| Drive::power_on(sim, &link, &drive_config, survivors))?;
     drive.faults().halt_at_power_cut();
@@ -341,8 +341,9 @@ struct Application {
 impl Application {
     fn new(config: &Config, connector: &Connector, control: Control<Running>) -> anyhow::Result<Application> {
         let connect = |depth| {
-            let method = transfer::method(&setup::transfer(config))
-                .ok_or_else(|| anyhow::anyhow!("host.transfer: no method {:?}", config.host.transfer))?;
+            let method = transfer::method(&config.host.transfer).ok_or_else(|| {
+                anyhow::anyhow!("host.transfer: no method {:?}", config.host.transfer.method)
+            })?;
             anyhow::Ok(connector.connect(method, config.host.queue_entries, depth)?)
         };
         Ok(Application {

@@ -14,6 +14,8 @@ use kvdrive_flash::faults::Faults;
 use kvdrive_flash::identity::Identity;
 use kvdrive_flash::power::{Journal, PowerOnError};
 use kvdrive_link::Port;
+use kvdrive_settings::Rule::{Integer, OneOf, Word};
+use kvdrive_settings::{Rules, TIME, VALUE_MAX_BYTES};
 use kvdrive_sim::Ns;
 use kvdrive_spec::Command;
 use kvdrive_spec::nvm::NvmCommand;
@@ -23,17 +25,42 @@ use crate::dispatch::{self, Dispatch};
 use crate::drive::{Start, start};
 use crate::namespaces::{Asked, Namespace, block};
 
-/// The controller's part of a profile.
-#[derive(Clone, Debug)]
+/// The controller's part of a profile: section `[controller]`.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct ControllerConfig {
     /// Who takes commands, and on which cores they are worked on.
+    #[serde(flatten)]
     pub dispatch: Dispatch,
     /// Largest value accepted, bytes; the engine may accept less.
     pub max_value_bytes: u32,
-    /// Iterators open at once.
+    /// Iterators open at once; key `lsm.iterators`.
     pub iterators: u32,
     /// What firmware work costs.
+    #[serde(flatten)]
     pub costs: Costs,
+}
+
+impl ControllerConfig {
+    /// Keys of `[controller]`. What an index costs is looked at by the engine that has one, and the DMA
+    /// engine's unit by the link.
+    pub const RULES: Rules = &[
+        ("controller.dispatch", Word(&["context", "round-robin"])),
+        ("controller.contexts", Integer(1, 65536)),
+        ("controller.cores", Integer(1, 1024)),
+        ("controller.roles", Word(&["any", "own"])),
+        ("controller.io_threads", Integer(1, 256)),
+        ("controller.deal_ns", TIME),
+        ("controller.decode_store_ns", TIME),
+        ("controller.decode_transfer_ns", TIME),
+        ("controller.decode_other_ns", TIME),
+        ("controller.index_insert_ns", TIME),
+        ("controller.index_probe_ns", TIME),
+        ("controller.memcpy_ns_per_kib", TIME),
+        ("controller.memcpy_setup_ns", TIME),
+        ("controller.complete_ns", TIME),
+        ("controller.max_value_bytes", Integer(1, VALUE_MAX_BYTES)),
+        ("controller.dma_granularity_bytes", OneOf(&[1, 4, 4096])),
+    ];
 }
 
 /// Applies journal records to a protected image: [`kvdrive_engines::Engine::fold`].
@@ -45,6 +72,8 @@ pub struct EngineRow {
     pub name: &'static str,
     /// What it is and where it comes from.
     pub origin: &'static str,
+    /// Sections of a configuration that it looks at, of those that not every engine does.
+    pub sections: &'static [&'static str],
     /// Do List and iterators go in the order of keys? Otherwise in an order of the engine's own.
     pub ordered: bool,
     /// Powers a drive with it on.
@@ -62,6 +91,7 @@ pub const ENGINES: &[EngineRow] = &[
     EngineRow {
         name: "lsm",
         origin: "LSM-tree over a value log with byte addresses (BandSlim, section 3.4; WiscKey's key-value separation)",
+        sections: &["buffer", "packing", "lsm", "ftl", "gc"],
         ordered: true,
         start: start::<LsmEngine>,
         fold: LsmEngine::fold,
@@ -71,6 +101,7 @@ pub const ENGINES: &[EngineRow] = &[
     EngineRow {
         name: hash::original::ROW.name,
         origin: hash::original::ROW.origin,
+        sections: &["hash"],
         ordered: false,
         start: start::<HashEngine>,
         fold: HashEngine::fold,
@@ -80,6 +111,7 @@ pub const ENGINES: &[EngineRow] = &[
     EngineRow {
         name: hash::plus::ROW.name,
         origin: hash::plus::ROW.origin,
+        sections: &["hash"],
         ordered: false,
         start: start::<HashEngine>,
         fold: HashEngine::fold,
@@ -89,6 +121,7 @@ pub const ENGINES: &[EngineRow] = &[
     EngineRow {
         name: hash::plus2::ROW.name,
         origin: hash::plus2::ROW.origin,
+        sections: &["hash"],
         ordered: false,
         start: start::<HashEngine>,
         fold: HashEngine::fold,
@@ -101,6 +134,7 @@ pub const ENGINES: &[EngineRow] = &[
 pub const BLOCK: EngineRow = EngineRow {
     name: "block",
     origin: "one namespace of 4 KiB blocks on the flash translation layer (NVM command set)",
+    sections: &["ftl"],
     ordered: true,
     start: block::start,
     fold: block::fold,
@@ -109,7 +143,7 @@ pub const BLOCK: EngineRow = EngineRow {
 };
 
 /// Time of firmware work on one core, ns. Sources are in the profiles.
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub struct Costs {
     /// Decoding a command that begins a store.
     pub decode_store_ns: Ns,
@@ -118,6 +152,7 @@ pub struct Costs {
     /// Decoding any other command.
     pub decode_other_ns: Ns,
     /// Copying.
+    #[serde(flatten)]
     pub copy: CopyCosts,
     /// Building a completion.
     pub complete_ns: Ns,

@@ -15,7 +15,7 @@ use kvdrive_engines::lsm::compaction::COMPACTIONS;
 use kvdrive_engines::lsm::layout::LAYOUTS;
 use kvdrive_engines::lsm::{GcConfig, IndexConfig, LsmConfig};
 use kvdrive_engines::packing::{PACKINGS, PackingConfig, PackingCosts, PackingRow};
-use kvdrive_engines::page_buffer::Eviction;
+use kvdrive_engines::page_buffer::{BufferConfig, Eviction};
 use kvdrive_flash::ftl::FtlConfig;
 use kvdrive_flash::media::{self, MediaOptions, MediaPage};
 use kvdrive_flash::power::PowerOnError;
@@ -48,8 +48,7 @@ pub fn config(engine: &str, path: Option<&Path>) -> DriveConfig {
         flash: FlashConfig { dies_per_channel: 1, ..flash_config() },
         ftl: FtlConfig { over_provisioning: 0.2, victim: "greedy".into(), gc_low_blocks: 2 },
         lsm: LsmConfig {
-            buffer_entries: 12,
-            eviction: Eviction::Wait,
+            buffer: BufferConfig { entries: 12, eviction: Eviction::Wait },
             packing: PackingConfig {
                 policy: "backfill".into(),
                 dlt_entries: 8,
@@ -82,7 +81,7 @@ pub fn variants(row: &EngineRow) -> Vec<DriveConfig> {
         config.lsm.packing.policy = packing.name.into();
         config.lsm.index.layout = LAYOUTS[turn % LAYOUTS.len()].name.into();
         config.lsm.index.compaction = COMPACTIONS[turn / 2 % COMPACTIONS.len()].name.into();
-        config.lsm.eviction = [Eviction::Wait, Eviction::Overlap][turn % 3 % 2];
+        config.lsm.buffer.eviction = [Eviction::Wait, Eviction::Overlap][turn % 3 % 2];
         config
     };
     PACKINGS.iter().enumerate().map(variant).collect()

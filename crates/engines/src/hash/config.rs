@@ -1,9 +1,11 @@
 //! What a hash engine is configured with. Values and their sources stand in the profiles.
 
 use kvdrive_flash::Geometry;
+use kvdrive_settings::Rule::{Flag, Integer, Number, OneOf, PowerOfTwo, Word};
+use kvdrive_settings::{Rules, TIME};
 use kvdrive_sim::Ns;
 use kvdrive_spec::Key;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use super::layout::Layout;
 use super::pair::PREFIX_BYTES;
@@ -11,7 +13,7 @@ use super::scheme::SchemeRow;
 use crate::firmware::CopyCosts;
 
 /// What the DRAM budget is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Accounting {
     /// The bytes of cached sections alone; everything else is free, as in the published runs.
@@ -21,9 +23,18 @@ pub enum Accounting {
     Total,
 }
 
-/// The hash engine's part of a profile.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+impl Accounting {
+    /// Its name in configurations.
+    pub fn name(self) -> &'static str {
+        match self {
+            Accounting::Published => "published",
+            Accounting::Total => "total",
+        }
+    }
+}
+
+/// The hash engine's part of a profile: section `[hash]`.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct HashConfig {
     /// Bytes of a grain; 0: as published for the FTL.
     pub grain_bytes: u32,
@@ -53,12 +64,12 @@ pub struct HashConfig {
     /// the write buffer is power-protected.
     pub wait_for_program: bool,
     /// What firmware work costs.
+    #[serde(flatten)]
     pub costs: HashCosts,
 }
 
 /// Time of firmware work on one core, ns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub struct HashCosts {
     /// Finding a section in the directory.
     pub probe_ns: Ns,
@@ -72,7 +83,8 @@ pub struct HashCosts {
     pub gc_item_ns: Ns,
     /// Choosing and encoding an altered section that is written.
     pub evict_ns: Ns,
-    /// Copying from a command.
+    /// Copying from a command. Keys of `[controller]`.
+    #[serde(skip)]
     pub copy: CopyCosts,
 }
 
@@ -86,6 +98,29 @@ const VALUE_MAX_BYTES: u64 = 2 << 20;
 const PAIR_HEADER_BYTES: u64 = PREFIX_BYTES as u64 + Key::MAX_LEN as u64;
 
 impl HashConfig {
+    /// Keys of `[hash]`.
+    pub const RULES: Rules = &[
+        ("hash.grain_bytes", OneOf(&[0, 32, 64, 128, 256, 512, 1024])),
+        ("hash.unit_bytes", PowerOfTwo(1024, 65536)),
+        ("hash.write_buffer_bytes", Integer(1, 1 << 40)),
+        ("hash.dram_bytes", Integer(0, 1 << 40)),
+        ("hash.dram_accounting", Word(&["published", "total"])),
+        ("hash.over_provisioning", Number(0.0, 0.89)),
+        ("hash.gc_low_superblocks", Integer(3, 1 << 20)),
+        ("hash.gc_stall_superblocks", Integer(2, 1 << 20)),
+        ("hash.gc_workers", Integer(1, 1 << 16)),
+        ("hash.max_probes", Integer(1, 256)),
+        ("hash.hash_bits", Integer(1, 64)),
+        ("hash.discard_invalid", Flag),
+        ("hash.wait_for_program", Flag),
+        ("hash.probe_ns", TIME),
+        ("hash.comparison_ns", TIME),
+        ("hash.compare_key_ns", TIME),
+        ("hash.collision_ns", TIME),
+        ("hash.gc_item_ns", TIME),
+        ("hash.evict_ns", TIME),
+    ];
+
     /// The configuration of one hash FTL: a grain of 0 bytes stands for the published one.
     pub fn of(&self, scheme: &SchemeRow) -> HashConfig {
         let grain_bytes = if self.grain_bytes == 0 { scheme.grain_bytes } else { self.grain_bytes };

@@ -1,13 +1,91 @@
-//! Settings of the index.
+//! What engine `lsm` is configured with: four sections of a profile.
 
-use serde::{Deserialize, Serialize};
+use kvdrive_flash::Geometry;
+use kvdrive_settings::Rule::{Flag, Integer, Integers, Row};
+use kvdrive_settings::{Rules, TIME};
+use serde::Deserialize;
 
 use super::bloom::BloomConfig;
 use super::compaction::{COMPACTIONS, compaction_row};
 use super::layout::{LAYOUTS, layout_row};
+use crate::packing::PackingConfig;
+use crate::page_buffer::BufferConfig;
 
-/// Settings of the index; `Default` is the published firmware (facts 3.1-3.3), without any firmware time.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// Settings of the engine.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LsmConfig {
+    /// The page buffer.
+    pub buffer: BufferConfig,
+    /// Where values go within pages.
+    pub packing: PackingConfig,
+    /// The index.
+    pub index: IndexConfig,
+    /// Garbage collection of the value log.
+    pub gc: GcConfig,
+}
+
+impl LsmConfig {
+    /// What two drives must have in common to understand each other's images: [`kvdrive_flash::power::Make`].
+    pub fn make(&self) -> Vec<(&'static str, String)> {
+        let LsmConfig { packing, index, gc, buffer } = self;
+        let mut make = packing.make();
+        make.extend([
+            ("lsm.layout", index.layout.clone()),
+            ("lsm.compaction", index.compaction.clone()),
+            ("gc.segment_pages", gc.segment_pages.to_string()),
+            ("buffer.entries", buffer.entries.to_string()),
+            // A filter does not say how many of its bits were set for a key.
+            ("lsm.bloom_hashes", index.bloom_hashes.to_string()),
+        ]);
+        make
+    }
+}
+
+/// Garbage collection of the value log: section `[gc]`.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GcConfig {
+    /// Collect at all? Without, a full log refuses stores until deletes have emptied whole segments.
+    pub enabled: bool,
+    /// NAND pages of a segment.
+    pub segment_pages: u32,
+    /// Stores begin to collect when no more segments than this are free.
+    pub free_segments_low: u32,
+    /// Segments that stores of the host never take: for tables, and the last one for moved values.
+    pub free_segments_reserved: u32,
+}
+
+impl GcConfig {
+    /// Keys of `[gc]`.
+    pub const RULES: Rules = &[
+        ("gc.enabled", Flag),
+        ("gc.segment_pages", Integer(1, 1 << 20)),
+        ("gc.free_segments_low", Integer(1, 1 << 20)),
+        ("gc.free_segments_reserved", Integer(1, 1 << 20)),
+    ];
+
+    /// Are these settings possible, on a drive of `geometry`? If not, a line that begins with the key of the
+    /// setting.
+    pub fn check(&self, geometry: &Geometry) -> Result<(), String> {
+        let GcConfig { segment_pages, free_segments_low: low, free_segments_reserved: reserved, .. } = self;
+        if reserved >= low {
+            return Err(format!(
+                "free_segments_reserved: {reserved}; must be below gc.free_segments_low, {low}"
+            ));
+        }
+        let segments = geometry.pages().checked_div((*segment_pages).into()).unwrap_or(0);
+        let least = 2 * u64::from(*low);
+        if segments < least {
+            return Err(format!(
+                "segment_pages: {segment_pages} pages make {segments} segments of the drive; at least {least} (twice gc.free_segments_low)"
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Settings of the index: section `[lsm]`, without its iterators. `Default` is the published firmware (facts 3.1-3.3), without any firmware time.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct IndexConfig {
     /// How tables look: a name of [`LAYOUTS`].
@@ -22,9 +100,10 @@ pub struct IndexConfig {
     pub compaction: String,
     /// Tables that a level has places for, one number for each level (policy `tiered`).
     pub rings: Vec<u32>,
-    /// Firmware time of an insertion into the memtable, ns.
+    /// Firmware time of an insertion into the memtable, ns; key `controller.index_insert_ns`.
     pub memtable_insert_ns: u64,
-    /// Firmware time of looking for a key in the memtable or in one table, flash reads not included, ns.
+    /// Firmware time of looking for a key in the memtable or in one table, flash reads not included, ns; key
+    /// `controller.index_probe_ns`.
     pub index_probe_ns: u64,
     /// Firmware time for each entry that is written to a table, by a flush or a merge, ns.
     pub table_entry_ns: u64,
@@ -47,6 +126,18 @@ impl Default for IndexConfig {
 }
 
 impl IndexConfig {
+    /// Keys of `[lsm]`; iterators are the controller's.
+    pub const RULES: Rules = &[
+        ("lsm.layout", Row(|| LAYOUTS.iter().map(|row| row.name).collect())),
+        ("lsm.memtable_entries", Integer(16, 1 << 24)),
+        ("lsm.bloom_bits_per_key", Integer(0, 64)),
+        ("lsm.bloom_hashes", Integer(1, 64)),
+        ("lsm.compaction", Row(|| COMPACTIONS.iter().map(|row| row.name).collect())),
+        ("lsm.rings", Integers(4, 3, 1 << 20)),
+        ("lsm.table_entry_ns", TIME),
+        ("lsm.iterators", Integer(1, 4095)),
+    ];
+
     /// Are these settings possible? If not, a line that begins with the key of the setting.
     pub fn check(&self) -> Result<(), String> {
         let names = |rows: Vec<&str>| rows.join(", ");

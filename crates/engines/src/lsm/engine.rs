@@ -25,7 +25,6 @@ use kvdrive_link::transfer::Exposing;
 use kvdrive_link::{Arrival, Landing};
 use kvdrive_sim::{KeyedLock, Mutex, Sim, TaskCell};
 use kvdrive_spec::{Key, Status, StoreOptions};
-use serde::{Deserialize, Serialize};
 
 use super::collection::Futile;
 use super::cursor::Cursor;
@@ -33,61 +32,16 @@ use super::entry::Entry;
 use super::index::{Index, IndexParts, IndexWork};
 use super::journal::{self, Liveness, Protected};
 use super::layout::layout_row;
-use super::{FoundTables, IndexConfig};
+use super::{FoundTables, GcConfig};
 use crate::config::{EngineConfig, Parts};
 use crate::firmware::CopyCosts;
 use crate::firmware::{Cores, Role};
-use crate::packing::{PackingConfig, SLOT_BYTES};
-use crate::page_buffer::{Eviction, PageBuffer};
+use crate::packing::SLOT_BYTES;
+use crate::page_buffer::PageBuffer;
 use crate::value_log::{
     Head, PastPin, Place, Reserve, SegmentPool, Shape, SnapshotPin, Vaddr, ValueLog, WindowShare,
 };
 use crate::{Engine, EngineCounters, Utilization};
-
-/// Settings of the engine.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct LsmConfig {
-    /// NAND pages in the page buffer.
-    pub buffer_entries: u32,
-    /// Who waits for a program when the buffer is full.
-    pub eviction: Eviction,
-    /// Where values go within pages.
-    pub packing: PackingConfig,
-    /// The index.
-    pub index: IndexConfig,
-    /// Garbage collection of the value log.
-    pub gc: GcConfig,
-}
-
-/// Settings of the value log's garbage collection.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct GcConfig {
-    /// Collect at all? Without, a full log refuses stores until deletes have emptied whole segments.
-    pub enabled: bool,
-    /// NAND pages of a segment.
-    pub segment_pages: u32,
-    /// Stores begin to collect when no more segments than this are free.
-    pub free_segments_low: u32,
-    /// Segments that stores of the host never take: for tables, and the last one for moved values.
-    pub free_segments_reserved: u32,
-}
-
-impl LsmConfig {
-    /// What two drives must have in common to understand each other's images: [`kvdrive_flash::power::Make`].
-    pub fn make(&self) -> Vec<(&'static str, String)> {
-        let LsmConfig { packing, index, gc, buffer_entries, .. } = self;
-        let mut make = packing.make();
-        make.extend([
-            ("lsm.layout", index.layout.clone()),
-            ("lsm.compaction", index.compaction.clone()),
-            ("gc.segment_pages", gc.segment_pages.to_string()),
-            ("buffer.entries", buffer_entries.to_string()),
-            // A filter does not say how many of its bits were set for a key.
-            ("lsm.bloom_hashes", index.bloom_hashes.to_string()),
-        ]);
-        make
-    }
-}
 
 /// The engine.
 pub struct LsmEngine {
@@ -149,7 +103,7 @@ fn logical_pages(config: &EngineConfig) -> u32 {
 
 /// The shape of the value log that `config` describes.
 pub(super) fn shape(config: &EngineConfig, pool: &SegmentPool) -> Result<Shape, PowerOnError> {
-    Shape::new(&config.lsm.packing, pool, config.flash.page_bytes, config.lsm.buffer_entries)
+    Shape::new(&config.lsm.packing, pool, config.flash.page_bytes, config.lsm.buffer.entries)
         .map_err(PowerOnError::Config)
 }
 
@@ -164,6 +118,7 @@ pub fn check(config: &EngineConfig) -> Result<(), PowerOnError> {
     let index = &config.lsm.index;
     index.check().or_else(|line| fail(format!("lsm.{line}")))?;
     let geometry = config.flash.geometry();
+    config.lsm.gc.check(&geometry).or_else(|line| fail(format!("gc.{line}")))?;
     config.ftl.check(&geometry).or_else(|error| fail(format!("ftl.{error}")))?;
     // Packing masks addresses; tables count the bytes of a page in 16 bits.
     let page_bytes = geometry.page_bytes;
@@ -454,8 +409,8 @@ impl LsmEngine {
         let pool = pool(&config, logical_pages(&config), ftl.clone());
         let shape = shape(&config, &pool)?;
         let page_bytes = config.flash.page_bytes;
-        let entries = config.lsm.buffer_entries;
-        let buffer = PageBuffer::new(&sim, ftl.clone(), entries, config.lsm.eviction, page_bytes);
+        let entries = config.lsm.buffer.entries;
+        let buffer = PageBuffer::new(&sim, ftl.clone(), entries, config.lsm.buffer.eviction, page_bytes);
         let (log, image) = match protected {
             None => (ValueLog::new(&sim, &shape, &pool, &buffer), None),
             Some(Protected { values, index, .. }) => {
@@ -536,7 +491,7 @@ fn tables_in_protected_bytes(config: &EngineConfig, shape: &Shape) -> Result<u32
     /// So many tables there must be room for.
     const LEAST_TABLES: u64 = 1024;
     let memtables = 2 * u64::from(config.lsm.index.memtable_entries) * RECORD_BYTES;
-    let needed = shape.protected_bytes(config.lsm.buffer_entries) + memtables + LEAST_TABLES * TABLE_BYTES;
+    let needed = shape.protected_bytes(config.lsm.buffer.entries) + memtables + LEAST_TABLES * TABLE_BYTES;
     let Some(left) = config.protected_bytes.checked_sub(needed) else {
         let line = format!(
             "power.protected_bytes: {}; page buffer, memtables, segments of the value log and {LEAST_TABLES} tables need \

@@ -20,9 +20,9 @@ mod room;
 mod space;
 mod table;
 
-pub use config::IndexConfig;
+pub use config::{GcConfig, IndexConfig, LsmConfig};
 pub use cursor::{Cursor, Snapshot};
-pub use engine::{Found, GcConfig, LsmConfig, LsmEngine, PairCursor, check};
+pub use engine::{Found, LsmEngine, PairCursor, check};
 pub use entry::{Entry, TableId, ValueLiveness};
 pub use index::{Index, IndexCounters, IndexParts};
 pub use recovery::{FoundTables, IndexImage, IndexJournal, IndexRecord};

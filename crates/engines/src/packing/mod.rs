@@ -21,6 +21,9 @@ mod block;
 mod selective;
 
 use kvdrive_link::Arrival;
+use kvdrive_settings::Rule::{Flag, Integer, Row};
+use kvdrive_settings::Rules;
+use serde::Deserialize;
 
 use crate::firmware::CopyCosts;
 pub use all::All;
@@ -128,8 +131,8 @@ pub trait Packing {
     fn restore(&mut self, saved: &[u8]) -> bool;
 }
 
-/// Which policy, and its parameters.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+/// Which policy, and its parameters: section `[packing]`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PackingConfig {
     /// Name of a row of [`PACKINGS`].
@@ -140,13 +143,13 @@ pub struct PackingConfig {
     /// leave a slot of a page of four, use that as well. The papers do not say; only with it does the number
     /// of pages rise at every boundary of 4 KiB, as BandSlim's figure 4 has it.
     pub slots_cross_pages: bool,
-    /// What a policy weighs that does.
+    /// What a policy weighs that does. It follows from the times of other sections.
+    #[serde(skip)]
     pub costs: PackingCosts,
 }
 
 /// Times that a policy may weigh, ns.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PackingCosts {
     /// Copying.
     pub copy: CopyCosts,
@@ -155,6 +158,13 @@ pub struct PackingCosts {
 }
 
 impl PackingConfig {
+    /// Keys of `[packing]`.
+    pub const RULES: Rules = &[
+        ("packing.policy", Row(|| PACKINGS.iter().map(|row| row.name).collect())),
+        ("packing.dlt_entries", Integer(1, 1 << 20)),
+        ("packing.slots_cross_pages", Flag),
+    ];
+
     /// The policy in its first state.
     ///
     /// # Errors

@@ -22,13 +22,34 @@ use std::rc::{Rc, Weak};
 use kvdrive_content::{Piece, Region};
 use kvdrive_flash::Purpose;
 use kvdrive_flash::ftl::{Ftl, Lpa};
+use kvdrive_settings::Rule::{Integer, Word};
+use kvdrive_settings::Rules;
 use kvdrive_sim::{Sim, TaskCell, WaitQueue};
 use kvdrive_spec::Status;
+use serde::Deserialize;
 
 use entries::{Entries, NewPage, Outcome, Program, Victim};
 
+/// The buffer's part of a profile: section `[buffer]`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BufferConfig {
+    /// NAND pages, at least [`MIN_ENTRIES`].
+    pub entries: u32,
+    /// Who waits for a program when the buffer is full.
+    pub eviction: Eviction,
+}
+
+impl BufferConfig {
+    /// Keys of `[buffer]`.
+    pub const RULES: Rules = &[
+        ("buffer.entries", Integer(MIN_ENTRIES as i64, 1 << 20)),
+        ("buffer.eviction", Word(&["wait", "overlap"])),
+    ];
+}
+
 /// Who waits when a page must be programmed to make room.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Eviction {
     /// Whoever needs the entry programs the least recently used page and waits for it, as on the published

@@ -31,9 +31,11 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use kvdrive_content::Region;
+use kvdrive_settings::Rule::{Integer, Number, Row};
+use kvdrive_settings::Rules;
 use kvdrive_sim::{TaskCell, WaitQueue};
 use kvdrive_spec::Status;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use crate::spare::TAG_BYTES;
 use crate::{BlockId, ConfigError, FlashPort, Geometry, Ppa, Purpose, Spare};
@@ -45,8 +47,8 @@ use victim::VictimPolicy;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lpa(pub u32);
 
-/// How a drive's pages are managed.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// How a drive's pages are managed: section `[ftl]`.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FtlConfig {
     /// Fraction of the physical pages that is not offered as logical pages, 0 to below 1.
@@ -58,6 +60,13 @@ pub struct FtlConfig {
 }
 
 impl FtlConfig {
+    /// Keys of `[ftl]`.
+    pub const RULES: Rules = &[
+        ("ftl.over_provisioning", Number(0.02, 0.9)),
+        ("ftl.victim", Row(|| victim::VICTIMS.iter().map(|row| row.name).collect())),
+        ("ftl.gc_low_blocks", Integer(2, 1 << 20)),
+    ];
+
     /// Says which value cannot be, on a drive of `geometry`.
     pub fn check(&self, geometry: &Geometry) -> Result<(), ConfigError> {
         if !(0.0..1.0).contains(&self.over_provisioning) {

@@ -14,8 +14,10 @@
 //! This is how the emulator of the SAKER paper knows its three classes of drives (SYSTOR'25, Fig. 2): it has
 //! no dies, no erase and no collection. Here the owner of flash still erases and collects, and it is counted.
 
+use kvdrive_settings::Rule::Integer;
+use kvdrive_settings::{Rules, TIME};
 use kvdrive_sim::{Ns, Resource, ResourceStatistics, Sim};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use super::{Moved, Timing, TimingRow, check_times};
 use crate::spare::SPARE_USED_BYTES;
@@ -29,8 +31,8 @@ pub const ROW: TimingRow = TimingRow {
     build: |sim, config| Box::new(Flat::new(sim, &config.timing.flat)),
 };
 
-/// The four numbers.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// The four numbers: section `[flash.flat]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FlatConfig {
     /// What a read takes besides its bytes, ns.
@@ -44,6 +46,14 @@ pub struct FlatConfig {
 }
 
 impl FlatConfig {
+    /// Keys of `[flash.flat]`.
+    pub const RULES: Rules = &[
+        ("flash.flat.read_latency_ns", TIME),
+        ("flash.flat.read_mib_s", Integer(1, 1 << 20)),
+        ("flash.flat.write_latency_ns", TIME),
+        ("flash.flat.write_mib_s", Integer(1, 1 << 20)),
+    ];
+
     /// Time of `bytes` on the line of writes, ns, rounded up.
     pub fn write_line_ns(&self, bytes: u32) -> Ns {
         line_ns(bytes, self.write_mib_s)

@@ -11,16 +11,16 @@ pub mod dies;
 pub mod flat;
 
 use kvdrive_sim::{ResourceStatistics, Sim};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use super::{ConfigError, FlashConfig, Operation};
 use flat::FlatConfig;
 
 /// Which timing, and the numbers of those that have some of their own.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct TimingConfig {
-    /// Name of a row of [`TIMINGS`].
+    /// Name of a row of [`TIMINGS`]; key `flash.timing`.
+    #[serde(rename = "timing")]
     pub name: String,
     /// For `flat`.
     pub flat: FlatConfig,

@@ -1,6 +1,6 @@
 //! The document: a profile's text with files and settings laid over it, comments kept.
 
-use super::rules::{self, RULES};
+use super::rules::{self, rules};
 use super::scale::DRAM_KEYS;
 use super::{Config, ConfigError, DramPoint, PROFILES, Profile, WORKLOAD, quantity};
 use crate::workload::{self, PRESETS};
@@ -153,13 +153,21 @@ impl Document {
     /// # Errors
     /// A condition between keys does not hold.
     pub fn config(&self) -> Result<Config, ConfigError> {
-        let mut config: Config = toml_edit::de::from_document(self.toml.clone())
-            .map_err(|error| ConfigError::new(self.profile, error.message().replace('\n', "; ")))?;
+        let config = Config::of_values(self.values())?;
         rules::check_conditions(&config)?;
-        if let Some(distribution) = workload::own_distribution(&config.workload.name) {
-            config.workload.distribution = distribution.into();
-        }
         Ok(config)
+    }
+
+    /// The value of every key, as reports have it: sections and keys in the order of the document. A workload
+    /// that draws by a distribution of its own has that one.
+    pub fn values(&self) -> serde_json::Value {
+        let values = toml_edit::de::from_document(self.toml.clone());
+        let mut values: serde_json::Value = values.expect("there are no dates in it, all else is JSON too");
+        let name = values["workload"]["name"].as_str();
+        if let Some(distribution) = name.and_then(workload::own_distribution) {
+            values["workload"]["distribution"] = distribution.into();
+        }
+        values
     }
 
     /// Every key with the origin its comment states.
@@ -198,7 +206,7 @@ impl Document {
     /// Every key that is not as in the profile, with what it was set to, in the order of the document.
     pub fn user_settings(&self) -> Vec<(String, String)> {
         let mut settings = Vec::new();
-        for (key, _) in RULES {
+        for (key, _) in rules() {
             let Some(value) = self.current(key) else { continue };
             let marked = value.decor().suffix().and_then(|text| text.as_str());
             if marked.is_some_and(|text| origin_of(text) == Some(Origin::User)) {
@@ -373,7 +381,7 @@ fn convert(key: &str, current: &Value, given: &Value) -> Result<Value, String> {
 
 /// The error for a key that is not there, with the nearest that is.
 fn unknown(key: &str) -> ConfigError {
-    let known = RULES.iter().map(|(name, _)| *name);
+    let known = rules().map(|(name, _)| *name);
     let leaf = key.rsplit('.').next().unwrap_or(key);
     let likeness = |name: &str| {
         let name_leaf = name.rsplit('.').next().unwrap_or(name);
@@ -388,11 +396,9 @@ fn unknown(key: &str) -> ConfigError {
         _ => {
             let section = key.split('.').next().unwrap_or(key);
             let prefix = format!("{section}.");
-            let keys: Vec<_> =
-                RULES.iter().filter_map(|(name, _)| name.strip_prefix(prefix.as_str())).collect();
+            let keys: Vec<_> = rules().filter_map(|(name, _)| name.strip_prefix(prefix.as_str())).collect();
             if keys.is_empty() {
-                let mut sections: Vec<_> =
-                    RULES.iter().filter_map(|(name, _)| name.split('.').next()).collect();
+                let mut sections: Vec<_> = rules().filter_map(|(name, _)| name.split('.').next()).collect();
                 sections.dedup();
                 let problem = format!("unknown key; the sections are {}", sections.join(", "));
                 ConfigError::new(key, problem)

@@ -3,10 +3,11 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use kvdrive_settings::Rule;
 use kvdrive_sim::Rng;
 
-use super::Document;
-use super::rules::{RULES, Rule};
+use super::rules::rules;
+use super::{Config, Document};
 use crate::run;
 
 /// Numbers that decide how much memory or time a run takes, and that nothing else is asked of.
@@ -66,7 +67,7 @@ pub(super) fn extremes(rule: &Rule) -> Vec<String> {
 }
 
 fn settings() -> Vec<String> {
-    let rows = RULES.iter().filter(|(key, _)| !AMOUNTS.contains(key) && *key != "run.clock");
+    let rows = rules().filter(|(key, _)| !AMOUNTS.contains(key) && *key != "run.clock");
     rows.flat_map(|(key, rule)| extremes(rule).into_iter().map(move |value| format!("{key}={value}")))
         .collect()
 }
@@ -86,7 +87,7 @@ fn panic_of(engine: &str, settings: &[String]) -> Option<String> {
         Ok(Ok(())) => None,
         Ok(Err(error)) => {
             let line = format!("{error:#}");
-            let names_a_key = RULES.iter().any(|(key, _)| line.contains(key));
+            let names_a_key = rules().any(|(key, _)| line.contains(key));
             (line.lines().count() != 1 || !names_a_key).then_some(line)
         }
         Err(panic) => {
@@ -120,5 +121,34 @@ fn numbers_at_their_ends_together() {
         if let Some(panic) = panic_of(engine, &chosen) {
             panic!("{engine}, {chosen:?}: {panic}");
         }
+    }
+}
+
+/// A value that no room had a field for would be read by nobody, and alter nothing.
+#[test]
+fn every_key_alters_the_typed_configuration() {
+    let usual = |dispatch: &str| {
+        let mut document = Document::profile("cosmos-plus").expect("the profile exists");
+        document.set(&format!("controller.dispatch={dispatch}")).expect("a way of dispatching");
+        document
+    };
+    let alters = |document: &Document, setting: &str| {
+        let values = |document: &Document| Config::of_values(document.values());
+        let mut altered = document.clone();
+        // One that cannot be, beside the others, was read too.
+        altered.set(setting).is_ok() && values(&altered) != values(document)
+    };
+    let dispatches = ["context", "round-robin"].map(usual);
+    for (key, rule) in rules() {
+        let mut tried = extremes(rule);
+        match rule {
+            Rule::Parsed(..) => tried.push("[\"read:data_gc\"]".to_owned()),
+            Rule::Text => tried.push("other".to_owned()),
+            _ => {}
+        }
+        let settings = tried.iter().map(|value| format!("{key}={value}"));
+        let is_read =
+            settings.into_iter().any(|set| dispatches.iter().any(|document| alters(document, &set)));
+        assert!(is_read, "{key}");
     }
 }

@@ -1,7 +1,8 @@
 //! Settings that a run would not look at. Who asks for one by an option, or makes it an axis of a sweep,
 //! expects it to matter.
 
-use kvdrive_engines::hash;
+use kvdrive_device::controller::ENGINES;
+use kvdrive_device::dispatch::Dispatch;
 use kvdrive_engines::packing::PACKINGS;
 use kvdrive_link::transfer::{METHODS, MethodRow};
 
@@ -32,8 +33,6 @@ const OF_WORKLOADS: &[(&[&str], &[&str])] = &[
     (&["scan_length_max"], &["ycsb-e"]),
     (&["trace"], &["trace"]),
 ];
-/// Sections that only the LSM-tree looks at; what else hash engines leave alone is a key here and there.
-const OF_LSM: &[&str] = &["buffer", "packing", "lsm", "gc", "ftl"];
 /// Keys of `flash` that only its operations look at,
 const OF_FLASH_OPERATIONS: &[&str] = &["timing", "uncharged"];
 /// and that only operations of one timing do.
@@ -52,9 +51,9 @@ impl Config {
         let (section, name) = key.split_once('.')?;
         match section {
             "workload" => workload_ignores(&self.workload, name),
-            "controller" => dispatch_ignores(&self.controller.dispatch, name),
+            "controller" => dispatch_ignores(self.controller.dispatch, name),
             "flash" => flash_ignores(self, name),
-            "host" | "link" => transfer_ignores(&self.host.transfer, key),
+            "host" | "link" => transfer_ignores(&self.host.transfer.method, key),
             _ => engine_ignores(&self.engine.name, section, name)
                 .or_else(|| self.switch_ignores(key).map(str::to_owned)),
         }
@@ -97,16 +96,20 @@ fn transfer_ignores(transfer: &str, key: &str) -> Option<String> {
 
 fn flash_ignores(config: &Config, name: &str) -> Option<String> {
     let looker = OF_TIMINGS.iter().find(|(_, keys)| keys.contains(&name)).map(|(timing, _)| *timing);
-    if !config.nand.enabled && (looker.is_some() || OF_FLASH_OPERATIONS.contains(&name)) {
+    if !config.flash.enabled && (looker.is_some() || OF_FLASH_OPERATIONS.contains(&name)) {
         let why = "leaves out flash operations, and what they take; nand.enabled=true looks at it";
         return Some(format!("nand.enabled=false {why}"));
     }
-    let timing = &config.flash.timing;
+    let timing = &config.flash.timing.name;
     let looker = looker.filter(|looker| looker != timing)?;
     Some(format!("flash.timing={timing} does not look at it; flash.timing={looker} does"))
 }
 
-fn dispatch_ignores(dispatch: &str, name: &str) -> Option<String> {
+fn dispatch_ignores(dispatch: Dispatch, name: &str) -> Option<String> {
+    let dispatch = match dispatch {
+        Dispatch::Context { .. } => "context",
+        Dispatch::RoundRobin { .. } => "round-robin",
+    };
     let (looker, _) = OF_DISPATCHES.iter().find(|(_, keys)| keys.contains(&name))?;
     (*looker != dispatch).then(|| {
         format!("controller.dispatch={dispatch} does not look at it; --set controller.dispatch={looker} does")
@@ -151,21 +154,20 @@ fn workload_ignores(params: &WorkloadParams, name: &str) -> Option<String> {
 }
 
 fn engine_ignores(engine: &str, section: &str, name: &str) -> Option<String> {
-    let is_hash_engine = hash::scheme(engine).is_some();
+    let lookers: Vec<_> =
+        ENGINES.iter().filter(|row| row.sections.contains(&section)).map(|row| row.name).collect();
+    // Iterators are the controller's, whatever the engine.
+    if lookers.contains(&engine) || (section, name) == ("lsm", "iterators") {
+        return None;
+    }
+    let lookers = match lookers.split_last()? {
+        (only, []) => (*only).to_owned(),
+        (last, others) => format!("{} or {last}", others.join(", ")),
+    };
     let problem = match (section, name) {
-        ("packing", _) if is_hash_engine => "places values by itself; --engine lsm does by a policy",
-        ("lsm", "iterators") => return None,
-        ("controller", "index_insert_ns" | "index_probe_ns") if is_hash_engine => {
-            "has neither memtable nor tables; --engine lsm does"
-        }
-        (section, _) if is_hash_engine && OF_LSM.contains(&section) => {
-            "does not look at it; --engine lsm does"
-        }
-        ("hash", "dram_bytes" | "dram_accounting") if !is_hash_engine => {
-            "has no such budget; --engine original, plus or plus2 has"
-        }
-        ("hash", _) if !is_hash_engine => "does not look at it; --engine original, plus or plus2 does",
-        _ => return None,
+        ("packing", _) => format!("places values by itself; --engine {lookers} does by a policy"),
+        ("hash", "dram_bytes" | "dram_accounting") => format!("has no such budget; --engine {lookers} has"),
+        _ => format!("does not look at it; --engine {lookers} does"),
     };
     Some(format!("engine {engine} {problem}"))
 }

@@ -22,10 +22,7 @@ pub(crate) use quantity::parse as parse_quantity;
 pub use quantity::{parse_count, parse_span};
 pub(crate) use scale::DRAM_KEYS;
 pub use scale::{DRAM_POINTS, DramPoint, Scale};
-pub use sections::{
-    Buffer, Config, Controller, Flash, FlatFlash, Ftl, Gc, Hash, Host, Link, Lsm, Media, Nand, Packing,
-    Power, Run,
-};
+pub use sections::{Config, Engine, Host, Power, Run};
 
 /// What is wrong with a configuration, in one line that begins with the key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use kvdrive_content::{Pattern, Piece, Region};
 use kvdrive_device::Drive;
-use kvdrive_device::controller::ENGINES;
+use kvdrive_device::controller::{ENGINES, EngineRow};
 use kvdrive_host::modelled::{Driver, Host};
 use kvdrive_link::{Link, LocalMemory};
 use kvdrive_sim::{Resource, Rng, Sim};
@@ -16,7 +16,7 @@ use kvdrive_spec::{Key, Status};
 
 use super::Document;
 use super::extremes::{extremes, small};
-use super::rules::RULES;
+use super::rules::rules;
 use crate::setup;
 
 /// Tables of few entries, keys that collide.
@@ -35,12 +35,11 @@ const SMALL: &[&str] = &[
 type Stored = BTreeMap<Key, Option<(u32, u64)>>;
 
 /// The sections that a drive reads, and whether this engine does.
-fn reads(engine: &str, section: &str) -> Option<bool> {
+fn reads(engine: &EngineRow, section: &str) -> Option<bool> {
+    let is_of_engines = ENGINES.iter().any(|row| row.sections.contains(&section));
     match section {
-        "buffer" | "packing" | "lsm" | "ftl" | "gc" => Some(engine == "lsm"),
-        "hash" => Some(engine != "lsm"),
         "controller" | "flash" | "power" => Some(true),
-        _ => None,
+        _ => is_of_engines.then(|| engine.sections.contains(&section)),
     }
 }
 
@@ -58,12 +57,12 @@ fn with_drive(document: &Document, work: impl FnOnce(Driver)) -> Result<(), Stri
     let config = document.config().map_err(|error| error.to_string())?;
     let sim = Sim::new();
     let memory = Rc::new(LocalMemory::new());
-    let link = Link::new(&sim, setup::link(&config), memory.clone());
+    let link = Link::new(&sim, config.link.clone(), memory.clone());
     let worked = sim.block_on(|| {
         let drive = Drive::power_on(&sim, &link, &setup::drive(&config), None);
         let _drive = drive.map_err(|error| error.to_string())?;
         let core = Rc::new(Resource::new(&sim, "host.core", 1));
-        let host = Host::connect(link.clone(), memory, core, setup::host_costs(&config));
+        let host = Host::connect(link.clone(), memory, core, config.host.costs);
         let host = host.expect("a drive identifies itself");
         work(setup::drivers(&config, &host).expect("a method").remove(0));
         Ok(())
@@ -138,9 +137,9 @@ fn a_drive_with_another_setting_is_refused_or_holds_what_it_held() {
             .expect("an empty drive comes up");
         let as_before = problem_of(row.name, folder.path(), &stored, "run.seed=1", false);
         assert_eq!(as_before, None, "{}", row.name);
-        for (key, rule) in RULES {
+        for (key, rule) in rules() {
             let section = key.split('.').next().unwrap_or(key);
-            let Some(is_read) = reads(row.name, section) else { continue };
+            let Some(is_read) = reads(row, section) else { continue };
             // How long something takes decides nothing of what is found.
             if key.contains("_ns") {
                 continue;

@@ -7,9 +7,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use kvdrive_engines::hash;
 use kvdrive_engines::hash::layout::Layout;
 use kvdrive_engines::hash::protected::bytes_on_their_way;
+use kvdrive_engines::hash::{self, Accounting};
 
 use super::{Config, ConfigError, Document};
 use crate::setup;
@@ -86,7 +86,7 @@ impl Document {
             let value = self.integer(key);
             self.set(&format!("{key}={}", (value / scale.divisor).max((*least).min(value))))?;
         }
-        let kept = if config.hash.dram_accounting == "total" { buffered_bytes(&config) } else { 0 };
+        let kept = if config.hash.dram_accounting == Accounting::Total { buffered_bytes(&config) } else { 0 };
         let dram_bytes = config.hash.dram_bytes.saturating_sub(kept) / scale.divisor + kept;
         // A part of a point is still that point.
         let point = self.dram_point;

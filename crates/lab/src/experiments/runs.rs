@@ -120,8 +120,8 @@ impl Plan {
         let documents = asked.iter().map(|asked| self.document(asked)).collect::<anyhow::Result<Vec<_>>>()?;
         let mut identity = String::new();
         for document in &documents {
-            identity +=
-                &format!("{} {}\n", document.profile_name(), serde_json::to_string(&document.config()?)?);
+            document.config()?;
+            identity += &format!("{} {}\n", document.profile_name(), document.values());
         }
         if let Some(known) = self.known.get(&identity) {
             return Ok(known.clone());
@@ -167,9 +167,11 @@ impl Plan {
         if self.options.set.is_empty() {
             return Ok(());
         }
-        let before = serde_json::to_value(document.config()?)?;
+        document.config()?;
+        let before = document.values();
         Assigned::lay_over(document, self.options.settings())?;
-        let after = serde_json::to_value(document.config()?)?;
+        document.config()?;
+        let after = document.values();
         for (key, what) in &asked.own {
             let pointer = format!("/{}", key.replace('.', "/"));
             let is_same = before.pointer(&pointer) == after.pointer(&pointer);

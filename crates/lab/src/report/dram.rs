@@ -77,7 +77,7 @@ impl Report {
 
     /// Bytes of the directory of a drive of 4 TB made of this one's blocks.
     fn paper_directory_bytes(&self) -> Option<u64> {
-        let config: Config = serde_json::from_value(self.config.clone()).ok()?;
+        let config = Config::of_values(self.config.clone()).ok()?;
         let drive = setup::drive(&config);
         let (scheme, hash) = hash::of_config(&drive.of_engine()).ok()?;
         let geometry = drive.flash.geometry();

@@ -17,7 +17,7 @@ fn sample(transfer: &str, packing: &str) -> Report {
     let value_pages = if packing == "block" { 250 } else { 2 };
     Report {
         profile: document.profile_name().into(),
-        config: serde_json::to_value(document.config().unwrap()).unwrap(),
+        config: document.values(),
         seed: 1,
         clock: "virtual".into(),
         revision: "0123456789ab".into(),
@@ -165,7 +165,7 @@ fn a_comparison_names_dram_points_as_they_were_asked_for() {
         document.shrink("1/256".parse().unwrap()).unwrap();
         further.iter().for_each(|set| document.set(set).unwrap());
         Report {
-            config: serde_json::to_value(document.config().unwrap()).unwrap(),
+            config: document.values(),
             dram_point: document.dram_point().map(str::to_owned),
             ..sample("prp", "block")
         }

@@ -55,7 +55,7 @@ impl Outcome {
         Ok(Report {
             profile: document.profile_name().to_owned(),
             set: document.user_settings().into_iter().map(|(key, value)| format!("{key}={value}")).collect(),
-            config: serde_json::to_value(config)?,
+            config: document.values(),
             dram_point: document.dram_point().map(str::to_owned),
             seed: config.run.seed,
             clock: "virtual".into(),

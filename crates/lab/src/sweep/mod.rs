@@ -173,7 +173,8 @@ fn json(value: &toml_edit::Value) -> Value {
 }
 
 fn config_hash(document: &Document) -> anyhow::Result<String> {
-    let text = format!("{} {}", document.profile_name(), serde_json::to_string(&document.config()?)?);
+    document.config()?;
+    let text = format!("{} {}", document.profile_name(), document.values());
     Ok(format!("{:016x}", xxhash_rust::xxh3::xxh3_64(text.as_bytes())))
 }
 

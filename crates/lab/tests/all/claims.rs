@@ -21,7 +21,7 @@ const RATIO: &str = "value = \"piggy / base\"\nshow = \"times\"\nrelation = \"=\
 
 fn made_up(document: &Document) -> Report {
     let config = document.config().unwrap();
-    let mean = match (config.host.transfer.as_str(), config.workload.value_size) {
+    let mean = match (config.host.transfer.method.as_str(), config.workload.value_size) {
         ("piggyback", 8) => 11_000.0,
         ("piggyback", _) => 10_000.0,
         _ => 20_000.0,
@@ -138,7 +138,7 @@ fn several_seeds_are_judged_by_their_mean() {
     let of_seed = |document: &Document| {
         let config = document.config().unwrap();
         let mut report = made_up(document);
-        if config.host.transfer == "piggyback" {
+        if config.host.transfer.method == "piggyback" {
             let mean = if config.workload.value_size == 8 { 11_000.0 } else { 10_000.0 };
             let mean = mean * config.run.seed as f64;
             report.latency_ns = Named::from_iter([("store", Latency { mean, ..Latency::default() })]);
@@ -221,7 +221,7 @@ fn another_profile_stands_beside() {
     Planned::new(claim, &figures().unwrap(), &mut plan, &Options::default()).unwrap();
     let profiles: Vec<_> = plan.documents().iter().map(|document| document.profile_name()).collect();
     assert_eq!(profiles, ["cosmos-plus"; 4].into_iter().chain(["gen5-cxl"; 4]).collect::<Vec<_>>());
-    let on_top = |document: &Document| document.config().unwrap().host.transfer;
+    let on_top = |document: &Document| document.config().unwrap().host.transfer.method;
     let (own, beside) = plan.documents().split_at(4);
     assert!(own.iter().map(on_top).eq(beside.iter().map(on_top)), "the run's own settings stay on top");
 }
@@ -345,7 +345,8 @@ fn a_mutant_has_its_settings_under_the_name_of_another() {
     let suite = parse("c.toml", &both).unwrap();
     let mut plan = Plan::new(Options::default());
     let trials = mutants::plan(&suite, mutants, &figures().unwrap(), &mut plan, &Options::default()).unwrap();
-    let transfers: Vec<_> = plan.documents().iter().map(|it| it.config().unwrap().host.transfer).collect();
+    let transfers: Vec<_> =
+        plan.documents().iter().map(|it| it.config().unwrap().host.transfer.method).collect();
     assert_eq!(
         transfers,
         ["prp", "prp", "prp", "prp", "piggyback", "piggyback"],

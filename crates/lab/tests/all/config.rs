@@ -3,11 +3,12 @@
 use std::rc::Rc;
 
 use kvdrive_device::controller::ENGINES;
+use kvdrive_device::dispatch::Dispatch;
 use kvdrive_device::{Drive, DriveConfig};
 use kvdrive_lab::config::{Config, Document, ENGINE_PROFILES, Origin, PROFILES, default_profile};
 use kvdrive_lab::input::read_text;
 use kvdrive_lab::{setup, workload};
-use kvdrive_link::{Link, LinkConfig, LocalMemory};
+use kvdrive_link::{Link, LocalMemory};
 use kvdrive_sim::Sim;
 
 fn document() -> Document {
@@ -36,9 +37,8 @@ fn profiles_have_the_same_keys_and_every_value_an_origin() {
         let document = Document::profile(profile.name).unwrap();
         let config = document.config().unwrap();
         assert_eq!(keys(&document), first, "{}", profile.name);
-        // A value without an origin would be missing in `keys`, and there as a field.
-        let json = serde_json::to_value(&config).unwrap();
-        assert_eq!(fields(&json), first.len(), "{}", profile.name);
+        // A value without an origin would be missing in `keys`.
+        assert_eq!(fields(&document.values()), first.len(), "{}", profile.name);
         assert!(document.origins().iter().all(|(_, origin)| *origin != Origin::User));
         workload::build(&config.workload, 1).unwrap_or_else(|e| panic!("{e}"));
     }
@@ -74,42 +74,30 @@ fn every_profile_value_obeys_its_rule() {
 fn fitted_sums_hold_with_the_line_time_of_the_link() {
     for (profile, prp_ns) in [("cosmos-plus", 20_000), ("gen5-cxl", 13_250)] {
         let c = Document::profile(profile).unwrap().config().unwrap();
-        let link = LinkConfig {
-            generation: c.link.generation,
-            lanes: c.link.lanes,
-            max_payload_bytes: c.link.max_payload_bytes,
-            dma_page_ns: c.link.dma_page_ns,
-            sqe_fetch_ns: c.link.sqe_fetch_ns,
-            cqe_write_ns: c.link.cqe_write_ns,
-            doorbell_ns: c.link.doorbell_ns,
-            interrupt: false,
-            dma_granularity_bytes: c.controller.dma_granularity_bytes,
-            free_to_host: c.link.free_to_host,
-            cxl_store_ns: c.link.cxl_store_ns,
-            cxl_line_ns: c.link.cxl_line_ns,
-        };
-        let around = c.host.submit_ns
+        let (link, host, costs) = (&c.link, c.host.costs, c.controller.costs);
+        let around = host.submit_ns
             + link.doorbell_ns
             + link.line_ns(link.write_wire_bytes(4))
             + link.sqe_fetch_ns
             + link.line_ns(link.read_wire_bytes(64))
-            + c.controller.complete_ns
+            + costs.complete_ns
             + link.cqe_write_ns
             + link.line_ns(link.write_wire_bytes(16))
-            + c.host.complete_ns;
-        let copy_ns = |bytes: u64| {
-            c.controller.memcpy_setup_ns + (bytes * c.controller.memcpy_ns_per_kib).div_ceil(1024)
-        };
-        let store = around + c.controller.decode_store_ns + c.controller.index_insert_ns;
-        assert_eq!(store + copy_ns(32), 10_800, "{profile}: a store of 32 B in one command");
-        assert_eq!(around + c.controller.decode_transfer_ns + copy_ns(56), 9_800, "{profile}: a transfer");
-        let page = c.host.pin_page_ns + link.dma_page_ns + link.line_ns(link.read_wire_bytes(4096));
-        assert_eq!(store + c.host.dma_setup_ns + page, prp_ns, "{profile}: a store by PRP");
+            + host.complete_ns;
+        let store = around + costs.decode_store_ns + c.lsm.memtable_insert_ns;
+        assert_eq!(store + costs.copy.copy_ns(32), 10_800, "{profile}: a store of 32 B in one command");
+        assert_eq!(
+            around + costs.decode_transfer_ns + costs.copy.copy_ns(56),
+            9_800,
+            "{profile}: a transfer"
+        );
+        let page = host.pin_page_ns + link.dma_page_ns + link.line_ns(link.read_wire_bytes(4096));
+        assert_eq!(store + host.dma_setup_ns + page, prp_ns, "{profile}: a store by PRP");
     }
     let flash = config(&[]).flash;
     let channel_ns = u64::from(flash.page_bytes + flash.spare_bytes) * flash.transfer_ns_per_kib / 1024;
     assert_eq!(flash.program_ns + channel_ns, 600_000);
-    assert_eq!(flash.pages() * u64::from(flash.page_bytes), 64 << 30);
+    assert_eq!(flash.geometry().data_bytes(), 64 << 30);
 }
 
 /// The three classes differ in their four numbers alone, and the dispatcher's time is the one solved from the
@@ -119,15 +107,16 @@ fn saker_profiles_are_one_drive_and_their_dispatcher_takes_what_was_solved() {
     let of = |name: &str| Document::profile(name).unwrap().config().unwrap();
     let (low, mid, high) = (of("saker-low"), of("saker-mid"), of("saker-high"));
     for other in [&mid, &high] {
-        assert_ne!(other.flash.flat, low.flash.flat);
+        assert_ne!(other.flash.timing.flat, low.flash.timing.flat);
         let mut alike = other.clone();
-        alike.flash.flat = low.flash.flat.clone();
+        alike.flash.timing.flat = low.flash.timing.flat.clone();
         assert_eq!(alike, low);
     }
-    let link = setup::link(&low);
+    let link = low.link.clone();
+    let Dispatch::RoundRobin { deal_ns, .. } = low.controller.dispatch else { panic!("a dispatcher deals") };
     let fetch_ns = link.sqe_fetch_ns + link.line_ns(link.read_wire_bytes(64));
-    let taken_ns = fetch_ns + low.controller.decode_store_ns + low.controller.deal_ns;
-    let host_ns_a_pair = (360.0 + 32.0 / 4096.0 * low.flash.flat.write_latency_ns as f64) / 4.0;
+    let taken_ns = fetch_ns + low.controller.costs.decode_store_ns + deal_ns;
+    let host_ns_a_pair = (360.0 + 32.0 / 4096.0 * low.flash.timing.flat.write_latency_ns as f64) / 4.0;
     assert!((taken_ns as f64 - 5.5 * host_ns_a_pair).abs() < 1.0, "{taken_ns} ns");
 }
 
@@ -165,11 +154,11 @@ fn settings_take_units_and_leave_a_trace() {
     let config = document.config().unwrap();
     assert_eq!(config.flash.program_ns, 500_000);
     assert_eq!(config.flash.channels, 16);
-    assert_eq!(config.host.transfer, "prp");
-    assert_eq!(config.host.alpha, 2.0);
+    assert_eq!(config.host.transfer.method, "prp");
+    assert_eq!(config.host.transfer.alpha, 2.0);
     assert_eq!(config.lsm.rings, [4, 8, 16, 32]);
     assert_eq!(config.power.protected_bytes, 32 << 20);
-    assert_eq!(config.media.path, "/tmp/1");
+    assert_eq!(config.media.path, Some("/tmp/1".into()));
     let text = document.to_string();
     assert!(text.contains("\nchannels = 16 # [user] instead of 4\n"), "{text}");
     assert!(text.contains("\nentries = 512\n"), "setting a value to itself is no override");
@@ -324,7 +313,7 @@ fn a_drive_names_the_key_that_it_cannot_be_made_with() {
     ];
     for (change, expected) in cases {
         let sim = Sim::new();
-        let link = Link::new(&sim, setup::link(&config(&[])), Rc::new(LocalMemory::new()));
+        let link = Link::new(&sim, config(&[]).link, Rc::new(LocalMemory::new()));
         let mut drive = whole.clone();
         change(&mut drive);
         let refused = sim.block_on(|| Drive::power_on(&sim, &link, &drive, None)).err();

@@ -42,7 +42,7 @@ fn figures_are_named_as_their_files_and_can_be_planned() {
 /// A report with the same simple numbers for every run: enough to draw and to judge.
 fn made_up(document: &Document) -> Report {
     let config = document.config().unwrap();
-    let inline = config.host.transfer == "piggyback";
+    let inline = config.host.transfer.method == "piggyback";
     let store = Latency { mean: if inline { 10_000.0 } else { 20_000.0 }, ..Latency::default() };
     let mut report = Report {
         profile: document.profile_name().into(),
@@ -55,7 +55,7 @@ fn made_up(document: &Document) -> Report {
     let sqe = 64 * config.workload.ops;
     report.traffic.payload_bytes = TrafficBytes { sqe, mmio: sqe / 8, ..TrafficBytes::default() };
     report.nand.programs = [("value", config.workload.ops / 4)].into_iter().collect();
-    report.config = serde_json::to_value(&config).unwrap();
+    report.config = document.values();
     let counted =
         ["lookups", "probes", "comparisons", "section_hits", "section_misses", "invalid_written_bytes"];
     report.engine = counted.into_iter().map(|name| (name, 100)).collect();

@@ -43,7 +43,7 @@ fn steps_of_every_engine_follow_each_other() {
 /// Every kind of command is all steps, one behind the other.
 fn follow_each_other(document: &Document) {
     let config = document.config().expect("it is whole");
-    let name = format!("{} {}", config.engine.name, config.host.transfer);
+    let name = format!("{} {}", config.engine.name, config.host.transfer.method);
     for kind in [Kind::Store, Kind::Retrieve, Kind::Delete, Kind::Exist, Kind::List, Kind::Seek] {
         let explanation = explain(document, kind, &[]).expect("it runs");
         assert!(explanation.status.is_success());

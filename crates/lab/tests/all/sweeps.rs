@@ -28,7 +28,7 @@ fn rows_are_every_combination_the_last_key_fastest() {
     assert_eq!(settings.len(), 4);
     let config = rows[3].document.config().unwrap();
     assert_eq!(
-        (config.host.transfer.as_str(), config.workload.value_size, config.workload.ops),
+        (config.host.transfer.method.as_str(), config.workload.value_size, config.workload.ops),
         ("piggyback", 1024, 100)
     );
 }

@@ -16,7 +16,11 @@ fn thresholds_are_where_the_profiles_times_cross() {
     let mut taken = Document::profile("cosmos-plus").expect("the profile exists");
     taken.merge_text("tuned.toml", &tuning.to_toml()).expect("--config takes it");
     let host = taken.config().expect("valid").host;
-    assert_eq!((host.transfer.as_str(), host.threshold1_bytes, host.threshold2_bytes), ("adaptive", 59, 56));
+    let transfer = &host.transfer;
+    assert_eq!(
+        (transfer.method.as_str(), transfer.threshold1_bytes, transfer.threshold2_bytes),
+        ("adaptive", 59, 56)
+    );
     let text = tuning.to_text();
     assert!(text.contains("20.00 / 4 184") && text.contains("by beta"), "{text}");
 }

@@ -145,7 +145,7 @@ fn a_replay_has_the_same_faults_at_the_same_commands() {
     let server = ServerConfig { pace: Pace::Off, recorder };
     let config = document.config().expect("a valid configuration");
     let (connector, serving) = serve_thread(server, served(config, None)).expect("it comes up");
-    let method = setup::transfer(&document.config().expect("a valid configuration"));
+    let method = document.config().expect("a valid configuration").host.transfer;
     let driver = connector.connect(method_of(&method).expect("a row"), 16, 4).expect("it is on");
     let change = |change: Change| serving.control().change(change).expect("it is on").expect("it fits");
     let mut failed = 0;

@@ -33,7 +33,7 @@ impl Bench {
         }
         let config = document.config().expect("valid");
         let memory = Rc::new(LocalMemory::new());
-        let link = Link::new(&sim, setup::link(&config), memory.clone());
+        let link = Link::new(&sim, config.link.clone(), memory.clone());
         Bench { sim, link, memory, config }
     }
 
@@ -48,7 +48,7 @@ impl Bench {
 
     fn drivers(&self) -> Vec<Driver> {
         let core = Rc::new(Resource::new(&self.sim, "host.core", 1));
-        let costs = setup::host_costs(&self.config);
+        let costs = self.config.host.costs;
         let host = Host::connect(self.link.clone(), self.memory.clone(), core, costs).expect("a drive");
         setup::drivers(&self.config, &host).expect("a method")
     }

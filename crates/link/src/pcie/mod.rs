@@ -26,9 +26,11 @@ mod port;
 use std::cell::Cell;
 use std::rc::{Rc, Weak};
 
+use kvdrive_settings::Rule::{Flag, Integer, PowerOfTwo, Word};
+use kvdrive_settings::{Rules, TIME};
 use kvdrive_sim::{Ns, Resource, Sim, TaskCell, WaitQueue};
 use kvdrive_spec::{Cqe, Sqe};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use crate::memory::{BadAddress, HostMemory};
 use crate::meter::{Class, Meter};
@@ -54,8 +56,9 @@ const REQUEST_HEADER_BYTES: u64 = 16;
 const COMPLETION_HEADER_BYTES: u64 = 12;
 const READ_REQUEST_BYTES: u64 = 512;
 
-/// The link's part of a profile.
-#[derive(Clone, Debug, Deserialize)]
+/// The link's part of a profile: section `[link]`.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct LinkConfig {
     /// PCIe generation, 1 to 5.
     pub generation: u32,
@@ -73,9 +76,11 @@ pub struct LinkConfig {
     /// From the host's store to the drive's sight of a doorbell, besides line time, ns.
     pub doorbell_ns: Ns,
     /// Does the drive send an interrupt with each completion?
+    #[serde(deserialize_with = "is_msix")]
     pub interrupt: bool,
     /// Unit in which the DMA engine moves bytes for an SGL: 4096, 4 or 1. PRPs always move whole pages. A
-    /// small unit saves bytes and their line time, nothing of `dma_page_ns`.
+    /// small unit saves bytes and their line time, nothing of `dma_page_ns`. Key
+    /// `controller.dma_granularity_bytes`.
     pub dma_granularity_bytes: u32,
     /// Does data to the host cross without taking time? Only to study a published emulator; bytes are still
     /// counted.
@@ -86,7 +91,33 @@ pub struct LinkConfig {
     pub cxl_line_ns: Ns,
 }
 
+/// Key `link.interrupt`: `msix` or `none`.
+fn is_msix<'de, D: Deserializer<'de>>(word: D) -> Result<bool, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    enum Interrupt {
+        None,
+        Msix,
+    }
+    Interrupt::deserialize(word).map(|word| matches!(word, Interrupt::Msix))
+}
+
 impl LinkConfig {
+    /// Keys of `[link]`.
+    pub const RULES: Rules = &[
+        ("link.generation", Integer(1, 5)),
+        ("link.lanes", PowerOfTwo(1, 16)),
+        ("link.max_payload_bytes", PowerOfTwo(128, 4096)),
+        ("link.dma_page_ns", TIME),
+        ("link.sqe_fetch_ns", TIME),
+        ("link.cqe_write_ns", TIME),
+        ("link.doorbell_ns", TIME),
+        ("link.interrupt", Word(&["none", "msix"])),
+        ("link.free_to_host", Flag),
+        ("link.cxl_store_ns", TIME),
+        ("link.cxl_line_ns", TIME),
+    ];
+
     /// Data rate of all lanes after line coding, in kB/s (PCI Express base specification: 8b/10b for
     /// generations 1 and 2, 128b/130b from 3 on).
     fn rate_kb_s(&self) -> u64 {

@@ -20,6 +20,8 @@ pub mod prp;
 pub mod sgl;
 pub mod window;
 
+use kvdrive_settings::Rule::{Integer, Positive, Row};
+use kvdrive_settings::{Rules, VALUE_MAX_BYTES};
 use kvdrive_spec::window::Grant;
 use kvdrive_spec::{Cqe, Key, Sqe, Status, StoreOptions};
 use serde::Deserialize;
@@ -30,9 +32,10 @@ pub use piggyback::Assembly;
 pub use window::{Claim, Exposing, HostWindow, NoWindow};
 
 /// Thresholds of the methods that choose by size (BandSlim, section 3.2).
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct TransferConfig {
-    /// Name of a row of [`METHODS`].
+    /// Name of a row of [`METHODS`]; key `host.transfer`.
+    #[serde(rename = "transfer")]
     pub method: String,
     /// t1: below `alpha * t1` bytes a value is piggybacked.
     pub threshold1_bytes: u32,
@@ -42,6 +45,17 @@ pub struct TransferConfig {
     pub alpha: f64,
     /// The user's weight for tails.
     pub beta: f64,
+}
+
+impl TransferConfig {
+    /// Those keys of `[host]` that choose and tune the method.
+    pub const RULES: Rules = &[
+        ("host.transfer", Row(|| METHODS.iter().map(|row| row.name).collect())),
+        ("host.threshold1_bytes", Integer(0, VALUE_MAX_BYTES)),
+        ("host.threshold2_bytes", Integer(0, 4096)),
+        ("host.alpha", Positive),
+        ("host.beta", Positive),
+    ];
 }
 
 /// A store as the host half sees it: what, and where in host memory it may put it.

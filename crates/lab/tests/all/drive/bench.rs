@@ -79,7 +79,7 @@ impl Bench {
     pub fn new(document: &Document, sim: Sim) -> Bench {
         let config = document.config().expect("a test's configuration is valid");
         let memory = Rc::new(LocalMemory::new());
-        let link = Link::new(&sim, setup::link(&config), memory.clone());
+        let link = Link::new(&sim, config.link.clone(), memory.clone());
         Bench { sim, link, memory, config }
     }
 
@@ -90,8 +90,7 @@ impl Bench {
 
     pub fn connect(&self) -> Driver {
         let core = Rc::new(Resource::new(&self.sim, "host.core", 1));
-        let host =
-            Host::connect(self.link.clone(), self.memory.clone(), core, setup::host_costs(&self.config));
+        let host = Host::connect(self.link.clone(), self.memory.clone(), core, self.config.host.costs);
         let mut drivers =
             setup::drivers(&self.config, &host.expect("a drive identifies itself")).expect("a method");
         drivers.remove(0)
