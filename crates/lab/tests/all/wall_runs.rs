@@ -9,7 +9,6 @@ use kvdrive_host::threaded::serve_thread;
 use kvdrive_lab::config::Document;
 use kvdrive_lab::report::{Nand, Report};
 use kvdrive_lab::run::run;
-use kvdrive_lab::setup;
 use kvdrive_lab::wall::{Change, WallOptions, open_recorder, replay, run_wall, served};
 use kvdrive_link::recording::Recorder;
 use kvdrive_link::shared::ServerConfig;
