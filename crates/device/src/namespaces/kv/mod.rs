@@ -113,11 +113,12 @@ impl<E: Engine> Namespace for KvNamespace<E> {
     }
 
     fn end_session(&self, session: &Session) {
-        let Some((unfinished, window)) = self.sessions.end(session) else { return };
-        if let Some(Unfinished::Value(value)) = unfinished {
+        let Some(left) = self.sessions.end(session) else { return };
+        if let Some(Unfinished::Value(value)) = left.unfinished {
             self.engine.abandon(value.place);
         }
-        drop(window);
+        // Its window goes with the rest, while nothing is borrowed: that may free a segment.
+        drop(left.window);
     }
 
     fn exposed(self: Rc<Self>) -> Option<Weak<dyn Exposed>> {

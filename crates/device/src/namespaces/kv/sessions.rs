@@ -21,7 +21,7 @@ pub enum Unfinished<P> {
 
 /// What one queue has left.
 pub struct Left<P, W> {
-    unfinished: Option<Unfinished<P>>,
+    pub(super) unfinished: Option<Unfinished<P>>,
     pub(super) window: Option<Open<W>>,
 }
 
@@ -72,9 +72,8 @@ impl<P, W> Sessions<P, W> {
     }
 
     /// A queue has ended: takes all that it has left.
-    pub fn end(&self, session: &Session) -> Option<(Option<Unfinished<P>>, Option<Open<W>>)> {
-        let left = self.of(session, std::mem::take)?;
-        Some((left.unfinished, left.window))
+    pub fn end(&self, session: &Session) -> Option<Left<P, W>> {
+        self.of(session, std::mem::take)
     }
 
     /// One use of windows more; how many there were.
