@@ -9,8 +9,8 @@ use crate::output;
 use crate::progress::Bars;
 use crate::settings::Settings;
 
-/// Options of `compare`: those of `run`, of which distribution, workload, dram, engine, media, packing and
-/// transfer take lists. A drive that is preconditioned (loaded and overwritten, as by `--scale`) is so once:
+/// Options of `compare`: those of `run`, of which distribution, workload, dram, engine, side, store, media,
+/// packing and transfer take lists. A drive that is preconditioned (loaded and overwritten, as by `--scale`) is so once:
 /// the workloads follow each other on it.
 #[derive(Args)]
 pub struct Compare {
@@ -72,6 +72,8 @@ const LISTS: &[Field] = &[
     |s| &mut s.workload,
     |s| &mut s.dram,
     |s| &mut s.engine,
+    |s| &mut s.side,
+    |s| &mut s.store,
     |s| &mut s.media,
     |s| &mut s.packing,
     |s| &mut s.transfer,

@@ -7,11 +7,12 @@ use kvdrive_device::{DriveConfig, MediaConfig, controller};
 use kvdrive_engines::firmware::{CopyCosts, Roles};
 use kvdrive_engines::packing::{PackingConfig, PackingCosts};
 use kvdrive_engines::page_buffer::Eviction;
-use kvdrive_engines::{hash, lsm};
+use kvdrive_engines::{hash, lsm, stored};
 use kvdrive_flash::{self as flash, ftl};
 use kvdrive_host::modelled::{Driver, Host, HostCosts};
 use kvdrive_link::LinkConfig;
 use kvdrive_link::transfer::{self, TransferConfig};
+use kvdrive_store::{Step, StoreOptions};
 
 use crate::config::{self, Config};
 
@@ -112,6 +113,7 @@ pub fn drive(config: &Config) -> DriveConfig {
         },
         lsm: lsm_engine(config),
         hash: hash_engine(config),
+        stored: stored_engine(config),
         protected_bytes: config.power.protected_bytes,
         media: MediaConfig {
             kind: config.media.kind.clone(),
@@ -191,6 +193,28 @@ fn hash_engine(config: &Config) -> hash::HashConfig {
             evict_ns: hash.evict_ns,
             copy: copy_costs(config),
         },
+    }
+}
+
+fn stored_engine(config: &Config) -> stored::StoredConfig {
+    let Config { store, hashlog, btree, .. } = config;
+    stored::StoredConfig {
+        options: StoreOptions { hashlog: hashlog.clone(), btree: btree.clone(), ..StoreOptions::default() },
+        operations_bytes: store.operations_bytes,
+        costs_ps: Step::ALL.map(|(step, _)| match step {
+            Step::Probe => store.probe_ps,
+            Step::Insert => store.insert_ps,
+            Step::Compare => store.compare_ps,
+            Step::CopyByte => store.copy_byte_ps,
+            Step::ChecksumByte => store.checksum_byte_ps,
+            Step::BloomCheck => store.bloom_check_ps,
+            Step::IndexSearch => store.index_search_ps,
+            Step::BlockSearch => store.block_search_ps,
+            Step::MergeEntry => store.merge_entry_ps,
+            Step::NodeSearch => store.node_search_ps,
+            Step::Shadow => store.shadow_ps,
+            Step::Split => store.split_ps,
+        }),
     }
 }
 

@@ -10,6 +10,7 @@ use std::rc::Rc;
 use kvdrive_engines::firmware::{CopyCosts, Cores};
 use kvdrive_engines::hash::{self, HashEngine};
 use kvdrive_engines::lsm::{self, LsmEngine};
+use kvdrive_engines::stored::{self, StoredEngine};
 use kvdrive_engines::{Engine, EngineConfig};
 use kvdrive_flash::faults::Faults;
 use kvdrive_flash::identity::Identity;
@@ -17,6 +18,7 @@ use kvdrive_flash::power::{Journal, PowerOnError};
 use kvdrive_link::Link;
 use kvdrive_sim::{Ns, Sim};
 use kvdrive_spec::{Command, Status};
+use kvdrive_store::{Reclaim, StoreRow};
 use serde::Deserialize;
 
 use crate::dispatch::{self, Dispatch};
@@ -48,6 +50,8 @@ pub struct EngineRow {
     pub origin: &'static str,
     /// Do List and iterators go in the order of keys? Otherwise in an order of the engine's own.
     pub ordered: bool,
+    /// How it gets room back while iterators are open, in ways that it counts ([`kvdrive_engines::EngineCounters`]).
+    pub reclaims: &'static [Reclaim],
     /// Powers a drive with it on.
     pub start: Start,
     /// Its [`kvdrive_engines::Engine::fold`].
@@ -64,6 +68,7 @@ pub const ENGINES: &[EngineRow] = &[
         name: "lsm",
         origin: "LSM-tree over a value log with byte addresses (BandSlim, section 3.4; WiscKey's key-value separation)",
         ordered: true,
+        reclaims: &[Reclaim::Segments, Reclaim::Merges],
         start: start::<LsmEngine>,
         fold: LsmEngine::fold,
         check: lsm::check,
@@ -73,6 +78,7 @@ pub const ENGINES: &[EngineRow] = &[
         name: hash::original::ROW.name,
         origin: hash::original::ROW.origin,
         ordered: false,
+        reclaims: &[Reclaim::Segments],
         start: start::<HashEngine>,
         fold: HashEngine::fold,
         check: hash::check,
@@ -82,6 +88,7 @@ pub const ENGINES: &[EngineRow] = &[
         name: hash::plus::ROW.name,
         origin: hash::plus::ROW.origin,
         ordered: false,
+        reclaims: &[Reclaim::Segments],
         start: start::<HashEngine>,
         fold: HashEngine::fold,
         check: hash::check,
@@ -91,18 +98,36 @@ pub const ENGINES: &[EngineRow] = &[
         name: hash::plus2::ROW.name,
         origin: hash::plus2::ROW.origin,
         ordered: false,
+        reclaims: &[Reclaim::Segments],
         start: start::<HashEngine>,
         fold: HashEngine::fold,
         check: hash::check,
         make: |config| config.hash.of(&hash::plus2::ROW).make(),
     },
+    stored_row(&kvdrive_store::hashlog::ROW),
+    stored_row(&kvdrive_store::btree::ROW),
 ];
+
+/// The row of a store over pages.
+const fn stored_row(store: &'static StoreRow) -> EngineRow {
+    EngineRow {
+        name: store.name,
+        origin: store.about,
+        ordered: true,
+        reclaims: store.reclaims,
+        start: start::<StoredEngine>,
+        fold: StoredEngine::fold,
+        check: stored::check,
+        make: stored::make,
+    }
+}
 
 /// A drive of blocks: no engine, and nothing that the tests of engines could ask it.
 pub const BLOCK: EngineRow = EngineRow {
     name: "block",
     origin: "one namespace of 4 KiB blocks on the flash translation layer (NVM command set)",
     ordered: true,
+    reclaims: &[],
     start: block::start,
     fold: block::fold,
     check: block::check,

@@ -48,6 +48,7 @@ pub use place::{Place, WindowShare};
 pub use pool::{Reserve, SegmentId, SegmentPool, Use};
 pub use protected::{Damaged, ProtectedValueLog};
 pub use record::{Head, Journal, Record};
+pub(crate) use record::{Reader, encode_region};
 use segments::{Life, Segment, Segments};
 
 /// Byte address of a value in the log: logical page x page size + offset within the page.

@@ -109,7 +109,7 @@ pub trait Journal {
 }
 
 /// Writes a region's parts.
-pub(super) fn encode_region(region: &Region, out: &mut Vec<u8>) {
+pub(crate) fn encode_region(region: &Region, out: &mut Vec<u8>) {
     out.extend_from_slice(&(region.literal().len() as u32).to_le_bytes());
     out.extend_from_slice(region.literal());
     out.extend_from_slice(&(region.patterns().len() as u32).to_le_bytes());
@@ -126,7 +126,7 @@ fn encode_pattern(pattern: &Pattern, out: &mut Vec<u8>) {
 }
 
 /// Reads numbers off the front of bytes that may be anything.
-pub(super) struct Reader<'a>(pub &'a [u8]);
+pub(crate) struct Reader<'a>(pub &'a [u8]);
 
 impl<'a> Reader<'a> {
     pub fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {

@@ -2,8 +2,9 @@
 
 use super::rules::{self, RULES};
 use super::scale::DRAM_KEYS;
-use super::{Config, ConfigError, DramPoint, PROFILES, Profile, WORKLOAD, quantity};
+use super::{Config, ConfigError, DramPoint, PROFILES, Profile, STORES, WORKLOAD, quantity};
 use crate::workload::{self, PRESETS};
+use kvdrive_store::store_row;
 use std::fmt;
 use toml_edit::{DocumentMut, Item, Table, TableLike, Value};
 
@@ -74,7 +75,7 @@ impl Document {
     }
 
     fn of(profile: &'static Profile) -> Document {
-        let text = format!("{}{}{WORKLOAD}", profile.text, profile.flat);
+        let text = format!("{}{}{STORES}{WORKLOAD}", profile.text, profile.flat);
         let toml = text.parse().expect("embedded profiles are TOML (tested)");
         Document { toml, profile: profile.name, dram_point: None }
     }
@@ -157,12 +158,15 @@ impl Document {
     }
 
     /// Where the times of the model come from, as far as a reader must know to judge them: those of `fit`,
-    /// `set`, `guess` and `user` that occur among the keys in nanoseconds.
+    /// `set`, `guess` and `user` that occur among the keys in nanoseconds, and of a store in picoseconds.
     pub fn time_sources(&self) -> String {
+        let is_store = store_row(self.engine()).is_some();
         let mut found: Vec<Origin> = self
             .origins()
             .into_iter()
-            .filter(|(key, _)| key.ends_with("_ns") || key.ends_with("_ns_per_kib"))
+            .filter(|(key, _)| {
+                key.ends_with("_ns") || key.ends_with("_ns_per_kib") || is_store && key.ends_with("_ps")
+            })
             .map(|(_, origin)| origin)
             .filter(|origin| matches!(origin, Origin::Fit | Origin::Set | Origin::Guess | Origin::User))
             .collect();

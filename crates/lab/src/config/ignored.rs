@@ -1,9 +1,12 @@
 //! Settings that a run would not look at. Who asks for one by an option, or makes it an axis of a sweep,
 //! expects it to matter.
 
+use kvdrive_device::controller::ENGINES;
 use kvdrive_engines::hash;
 use kvdrive_engines::packing::PACKINGS;
 use kvdrive_link::transfer::{METHODS, MethodRow};
+use kvdrive_store::hashlog::WriteMode;
+use kvdrive_store::{Step, store_row};
 
 use super::Config;
 use crate::workload::{WorkloadParams, draws_keys, has_distribution, has_own_sizes};
@@ -33,6 +36,8 @@ const OF_WORKLOADS: &[(&[&str], &[&str])] = &[
 ];
 /// Sections that only the LSM-tree looks at; what else hash engines leave alone is a key here and there.
 const OF_LSM: &[&str] = &["buffer", "packing", "lsm", "gc", "ftl"];
+/// Sections that stores over pages leave alone.
+const NOT_OF_STORES: &[&str] = &["buffer", "packing", "lsm", "gc", "hash"];
 /// Keys of `flash` that only its operations look at,
 const OF_FLASH_OPERATIONS: &[&str] = &["timing", "uncharged"];
 /// and that only operations of one timing do.
@@ -63,6 +68,9 @@ impl Config {
     fn switch_ignores(&self, key: &str) -> Option<&'static str> {
         let policy = PACKINGS.iter().find(|row| row.name == self.packing.policy);
         match key {
+            "hashlog.blocks_under_way" if self.hashlog.write == WriteMode::Wait => {
+                Some("hashlog.write=wait has one a thread; hashlog.write=overlap looks at it")
+            }
             "packing.dlt_entries" if policy.is_some_and(|row| !row.has_dlt) => {
                 Some("the policy of packing keeps no DMA log table; --packing backfill does")
             }
@@ -142,7 +150,38 @@ fn workload_ignores(params: &WorkloadParams, name: &str) -> Option<String> {
     Some(format!("workload {workload} {problem}"))
 }
 
+/// Of engines that are stores, and of the keys of these.
+fn store_ignores(engine: &str, section: &str, name: &str) -> Option<String> {
+    let is_store = store_row(engine).is_some();
+    let names = || ENGINES.iter().map(|row| row.name).filter(|name| store_row(name).is_some());
+    let stores = || names().collect::<Vec<_>>().join(", ");
+    let problem = match (section, name) {
+        ("lsm", "iterators") => return None,
+        ("store", _) if !is_store => format!("is no store over pages; --engine {} is", stores()),
+        ("store", step) => {
+            let (step, _) = Step::ALL.iter().find(|(_, name)| step.strip_suffix("_ps") == Some(name))?;
+            let takes = store_row(engine).is_some_and(|row| row.steps.contains(step));
+            (!takes).then(|| "takes no such step".to_owned())?
+        }
+        (section, _) if store_row(section).is_some() && section != engine => {
+            format!("does not look at it; --engine {section} does")
+        }
+        ("controller", "index_insert_ns" | "index_probe_ns") if is_store => {
+            "has steps of its own, in section store; --engine lsm does".into()
+        }
+        (section, _) if is_store && NOT_OF_STORES.contains(&section) => {
+            let looker = if section == "hash" { "plus" } else { "lsm" };
+            format!("does not look at it; --engine {looker} does")
+        }
+        _ => return None,
+    };
+    Some(format!("engine {engine} {problem}"))
+}
+
 fn engine_ignores(engine: &str, section: &str, name: &str) -> Option<String> {
+    if store_row(engine).is_some() || store_row(section).is_some() || section == "store" {
+        return store_ignores(engine, section, name);
+    }
     let is_hash_engine = hash::scheme(engine).is_some();
     let problem = match (section, name) {
         ("packing", _) if is_hash_engine => "places values by itself; --engine lsm does by a policy",

@@ -23,7 +23,7 @@ pub(crate) use scale::DRAM_KEYS;
 pub use scale::{DRAM_POINTS, DramPoint, Scale};
 pub use sections::{
     Buffer, Config, Controller, Flash, FlatFlash, Ftl, Gc, Hash, Host, Link, Lsm, Media, Nand, Packing,
-    Power, Run,
+    Power, Run, Store,
 };
 
 /// What is wrong with a configuration, in one line that begins with the key.
@@ -129,8 +129,14 @@ pub const DEFAULT_PROFILE: &str = PROFILES[0].name;
 
 /// Engines, and the profile of a run that names no profile, wherever it names the engine: the drive the
 /// engine was published on.
-pub const ENGINE_PROFILES: &[(&str, &str)] =
-    &[("lsm", DEFAULT_PROFILE), ("original", "kvvirt"), ("plus", "kvvirt"), ("plus2", "kvvirt")];
+pub const ENGINE_PROFILES: &[(&str, &str)] = &[
+    ("lsm", DEFAULT_PROFILE),
+    ("original", "kvvirt"),
+    ("plus", "kvvirt"),
+    ("plus2", "kvvirt"),
+    ("hashlog", "saker-mid"),
+    ("btree", "saker-mid"),
+];
 
 /// The profile of a run that names none. An engine that there is none of is the configuration's to refuse.
 pub fn default_profile(engine: &str) -> &'static str {
@@ -138,5 +144,7 @@ pub fn default_profile(engine: &str) -> &'static str {
     row.map_or(DEFAULT_PROFILE, |(_, profile)| profile)
 }
 
+/// The sections of engines that are stores over pages, the same behind every profile.
+const STORES: &str = include_str!("../../profiles/store.toml");
 /// The `[workload]` section, the same behind every profile.
 const WORKLOAD: &str = include_str!("../../profiles/workload.toml");

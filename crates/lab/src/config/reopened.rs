@@ -9,10 +9,12 @@ use std::rc::Rc;
 use kvdrive_content::{Pattern, Piece, Region};
 use kvdrive_device::Drive;
 use kvdrive_device::controller::ENGINES;
+use kvdrive_engines::hash;
 use kvdrive_host::modelled::{Driver, Host};
 use kvdrive_link::{Link, LocalMemory};
 use kvdrive_sim::{Resource, Rng, Sim};
 use kvdrive_spec::{Key, Status};
+use kvdrive_store::store_row;
 
 use super::Document;
 use super::extremes::{extremes, small};
@@ -36,9 +38,13 @@ type Stored = BTreeMap<Key, Option<(u32, u64)>>;
 
 /// The sections that a drive reads, and whether this engine does.
 fn reads(engine: &str, section: &str) -> Option<bool> {
+    let is_store = store_row(engine).is_some();
     match section {
-        "buffer" | "packing" | "lsm" | "ftl" | "gc" => Some(engine == "lsm"),
-        "hash" => Some(engine != "lsm"),
+        "buffer" | "packing" | "lsm" | "gc" => Some(engine == "lsm"),
+        "ftl" => Some(engine == "lsm" || is_store),
+        "hash" => Some(hash::scheme(engine).is_some()),
+        "store" => Some(is_store),
+        section if store_row(section).is_some() => Some(engine == section),
         "controller" | "flash" | "power" => Some(true),
         _ => None,
     }
@@ -142,7 +148,7 @@ fn a_drive_with_another_setting_is_refused_or_holds_what_it_held() {
             let section = key.split('.').next().unwrap_or(key);
             let Some(is_read) = reads(row.name, section) else { continue };
             // How long something takes decides nothing of what is found.
-            if key.contains("_ns") {
+            if key.contains("_ns") || key.ends_with("_ps") {
                 continue;
             }
             // Of keys that are nothing to it one value will do: each drive waits for the machine's storage.

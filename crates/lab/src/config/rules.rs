@@ -51,6 +51,8 @@ use Rule::{Flag, Integer, Integers, Multiple, Number, OneOf, Parsed, Positive, P
 /// Longest time of one step: 1000 s. Far above any device, far below overflow of a sum.
 const TIME_MAX_NS: i64 = 1_000_000_000_000;
 const TIME: Rule = Integer(0, TIME_MAX_NS);
+/// Longest step of a store: 1 ms, in picoseconds. Some are taken for every byte of a value.
+const STEP_PS: Rule = Integer(0, 1_000_000_000);
 const FRACTION: Rule = Number(0.0, 1.0);
 const ANY: Rule = Number(-1e9, 1e9);
 const WEIGHT: Rule = Number(0.0, 1e9);
@@ -165,6 +167,25 @@ pub(super) const RULES: &[(&str, Rule)] = &[
     ("nand.enabled", Flag),
     ("run.seed", Integer(0, i64::MAX)),
     ("run.clock", Word(&["virtual", "wall"])),
+    ("store.operations_bytes", Integer(0, 1 << 40)),
+    ("store.probe_ps", STEP_PS),
+    ("store.insert_ps", STEP_PS),
+    ("store.compare_ps", STEP_PS),
+    ("store.copy_byte_ps", STEP_PS),
+    ("store.checksum_byte_ps", STEP_PS),
+    ("store.bloom_check_ps", STEP_PS),
+    ("store.index_search_ps", STEP_PS),
+    ("store.block_search_ps", STEP_PS),
+    ("store.merge_entry_ps", STEP_PS),
+    ("store.node_search_ps", STEP_PS),
+    ("store.shadow_ps", STEP_PS),
+    ("store.split_ps", STEP_PS),
+    ("hashlog.block_bytes", Multiple(4096, 0, 4 << 20)),
+    ("hashlog.write", Word(&["wait", "overlap"])),
+    ("hashlog.blocks_under_way", Integer(1, 1 << 16)),
+    ("hashlog.segment_bytes", Multiple(4096, 0, 1 << 30)),
+    ("btree.buffer_bytes", Integer(0, 1 << 40)),
+    ("btree.checkpoint_bytes", Integer(1, 1 << 40)),
     ("workload.name", Text),
     ("workload.ops", Integer(0, 1 << 48)),
     ("workload.num", Integer(1, 1 << 32)),

@@ -48,7 +48,18 @@ use state::{FREE_FOR_DELETES, Frame, Need, ROOT_SLOTS, State};
 pub const ROW: StoreRow = StoreRow {
     name: "btree",
     about: "copy-on-write B+-tree with a write-back buffer (Rodeh; SAKER's Tree-store)",
+    reclaims: &[],
+    steps: &[
+        Step::CopyByte,
+        Step::ChecksumByte,
+        Step::MergeEntry,
+        Step::NodeSearch,
+        Step::Shadow,
+        Step::Split,
+    ],
     check: |options, page_bytes, pages, _threads| options.btree.check(page_bytes, pages),
+    fit: |_, _, _, _| (),
+    layout: |_| Vec::new(),
     make: |options, ground| Rc::new(Btree(Rc::new(Tree::new(&options.btree, ground)))),
 };
 
@@ -492,7 +503,7 @@ impl Store for Btree {
         let all = self.0.ground.pages.pages() - ROOT_SLOTS;
         let page = u64::from(self.0.page_bytes());
         let capacity_bytes = all.saturating_sub(state.most_pages() + FREE_FOR_DELETES) * page;
-        Space { live_bytes: (all - state.free.pages()) * page, capacity_bytes }
+        Space { live_bytes: (all - state.free.pages() - state.left_pages()) * page, capacity_bytes }
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
