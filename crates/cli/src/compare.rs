@@ -84,6 +84,8 @@ const LISTS: &[(&str, Field)] = &[
     ("--workload", |s| &mut s.workload),
     ("--dram", |s| &mut s.dram),
     ("--engine", |s| &mut s.engine),
+    ("--side", |s| &mut s.side),
+    ("--store", |s| &mut s.store),
     ("--media", |s| &mut s.media),
     ("--packing", |s| &mut s.packing),
     ("--transfer", |s| &mut s.transfer),

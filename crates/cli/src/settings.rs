@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::Args;
 use kvdrive_device::MediaConfig;
+use kvdrive_device::controller::ENGINES;
 use kvdrive_flash::faults::{Effect, Rule};
 use kvdrive_lab::config::{
     Assigned, Config, ConfigError, DEFAULT_PROFILE, Document, Scale, default_profile, parse_count, parse_span,
@@ -17,6 +18,7 @@ use kvdrive_lab::faults;
 use kvdrive_lab::input::read_text;
 use kvdrive_lab::output::shown;
 use kvdrive_lab::setup;
+use kvdrive_store::store_row;
 
 /// Operations of a trace are as many as it has; this is more.
 const TRACE_OPS: u64 = 1 << 48;
@@ -67,7 +69,8 @@ pub fn crash_rules(file: Option<&PathBuf>, document: &Document) -> anyhow::Resul
 /// What drive, what work.
 #[derive(Args, Clone, Default)]
 pub struct Settings {
-    /// Profile to start from (`kvdrive list profiles`) [default: cosmos-plus; kvvirt for hash engines]
+    /// Profile to start from (`kvdrive list profiles`)
+    /// [default: cosmos-plus; kvvirt for hash engines, saker-mid for stores]
     #[arg(long)]
     pub profile: Option<String>,
     /// TOML file with keys that override the profile; may be repeated
@@ -123,6 +126,12 @@ pub struct Settings {
     /// Index and value placement (`kvdrive list engines`)
     #[arg(long)]
     pub engine: Option<String>,
+    /// Where a key-value store runs: disk, in the drive
+    #[arg(long, requires = "store")]
+    pub side: Option<String>,
+    /// The store, which is then the drive's engine: hashlog or btree
+    #[arg(long, conflicts_with = "engine")]
+    pub store: Option<String>,
     /// What keeps the pages: ram, tags or file
     #[arg(long)]
     pub media: Option<String>,
@@ -150,8 +159,27 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// Refuses a side or a store that there is none of.
+    fn check_store(&self) -> anyhow::Result<()> {
+        let (side, store) = (self.side.as_deref(), self.store.as_deref());
+        anyhow::ensure!(
+            side.is_none_or(|side| side == "disk"),
+            "--side: no side {:?}; there is disk",
+            side.unwrap_or_default()
+        );
+        let names = || ENGINES.iter().map(|row| row.name).filter(|name| store_row(name).is_some());
+        anyhow::ensure!(
+            store.is_none_or(|store| names().any(|name| name == store)),
+            "--store: no store {:?}; there are {}",
+            store.unwrap_or_default(),
+            names().collect::<Vec<_>>().join(", ")
+        );
+        Ok(())
+    }
+
     /// The configuration these options describe.
     pub fn document(&self) -> anyhow::Result<Document> {
+        self.check_store()?;
         let read = |path: &PathBuf| Ok((shown(path), read_text(path)?));
         let files = self.config.iter().map(read).collect::<anyhow::Result<Vec<_>>>()?;
         let mut document = Document::profile(self.profile(&files)?)?;
@@ -300,7 +328,7 @@ impl Settings {
     }
 
     /// The options that stand for a key each, as they were given.
-    fn short_options(&self) -> [(&'static str, &'static str, Option<String>); 21] {
+    fn short_options(&self) -> [(&'static str, &'static str, Option<String>); 22] {
         let number = |value: Option<u64>| value.map(|value| value.to_string());
         let trace = self.workload.as_deref().and_then(|workload| workload.strip_prefix("trace:"));
         // All of a trace, unless somebody says how many.
@@ -331,6 +359,7 @@ impl Settings {
             ("--transfer", "host.transfer", self.transfer.clone()),
             ("--packing", "packing.policy", self.packing.clone()),
             ("--engine", "engine.name", self.engine.clone()),
+            ("--store", "engine.name", self.store.clone()),
             ("--media", "media.kind", self.media.clone()),
             ("--nand", "nand.enabled", nand),
             ("--depth", "host.depth", number(self.depth)),

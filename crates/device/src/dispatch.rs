@@ -95,6 +95,14 @@ impl TryFrom<DispatchKeys> for Dispatch {
 }
 
 impl Dispatch {
+    /// How many commands are run at once: contexts, or I/O threads.
+    pub fn runners(self) -> u32 {
+        match self {
+            Dispatch::Context { contexts, .. } => contexts,
+            Dispatch::RoundRobin { io_threads, .. } => io_threads,
+        }
+    }
+
     /// The cores there are.
     pub fn roles(self) -> Roles {
         match self {

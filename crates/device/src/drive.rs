@@ -11,6 +11,7 @@ use std::rc::Rc;
 use kvdrive_engines::firmware::Cores;
 use kvdrive_engines::hash::HashConfig;
 use kvdrive_engines::lsm::LsmConfig;
+use kvdrive_engines::stored::StoredConfig;
 use kvdrive_engines::{Engine, EngineConfig, EngineCounters, Parts, Utilization};
 use kvdrive_flash::faults::Faults;
 use kvdrive_flash::ftl::FtlConfig;
@@ -49,6 +50,8 @@ pub struct DriveConfig {
     pub lsm: LsmConfig,
     /// Engines that are hash FTLs.
     pub hash: HashConfig,
+    /// Engines that are stores over pages.
+    pub stored: StoredConfig,
     /// Power-protected memory, bytes. Needing more is a broken invariant.
     pub protected_bytes: u64,
     /// Where pages are kept.
@@ -75,6 +78,8 @@ impl DriveConfig {
             ftl: self.ftl.clone(),
             lsm: self.lsm.clone(),
             hash: self.hash.clone(),
+            stored: self.stored.clone(),
+            runners: self.controller.dispatch.runners(),
             copy: self.controller.costs.copy,
             protected_bytes: self.protected_bytes,
         }

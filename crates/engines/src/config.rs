@@ -8,6 +8,7 @@ use kvdrive_sim::Sim;
 use crate::firmware::{CopyCosts, Cores};
 use crate::hash::HashConfig;
 use crate::lsm::LsmConfig;
+use crate::stored::StoredConfig;
 
 /// What engines see of a drive's configuration.
 #[derive(Clone, Debug)]
@@ -22,6 +23,10 @@ pub struct EngineConfig {
     pub lsm: LsmConfig,
     /// Engines that are hash FTLs.
     pub hash: HashConfig,
+    /// Engines that are stores over pages.
+    pub stored: StoredConfig,
+    /// Commands that are worked on at once: contexts, or I/O threads.
+    pub runners: u32,
     /// What copying costs.
     pub copy: CopyCosts,
     /// Power-protected memory, bytes. Needing more is a broken invariant.

@@ -14,6 +14,7 @@
 //! |---|---|
 //! | [`lsm`] | LSM-tree over a value log |
 //! | [`hash`] | hash-table FTLs: `original`, `plus`, `plus2` |
+//! | [`stored`] | any store of crate `store`, on logical pages |
 //! | [`value_log`], [`page_buffer`], [`packing`] | where value bytes go |
 //! | [`firmware`] | cores, and which takes what kind of step |
 
@@ -28,6 +29,7 @@ pub mod hash;
 pub mod lsm;
 pub mod packing;
 pub mod page_buffer;
+pub mod stored;
 pub mod value_log;
 
 pub use config::{EngineConfig, Parts};

@@ -7,8 +7,10 @@ use kvdrive_engines::hash::{HashConfig, HashCosts};
 use kvdrive_engines::lsm::LsmConfig;
 use kvdrive_engines::packing::{PackingConfig, PackingCosts};
 use kvdrive_engines::page_buffer::Eviction;
+use kvdrive_engines::stored;
 use kvdrive_host::modelled::{Driver, Host};
 use kvdrive_link::transfer;
+use kvdrive_store::{Step, StoreOptions};
 
 use crate::config::Config;
 
@@ -46,9 +48,32 @@ pub fn drive(config: &Config) -> DriveConfig {
             gc: config.gc.clone(),
         },
         hash: HashConfig { costs: HashCosts { copy, ..config.hash.costs }, ..config.hash.clone() },
+        stored: stored_engine(config),
         protected_bytes: config.power.protected_bytes,
         media: config.media.clone(),
         seed: config.run.seed,
+    }
+}
+
+fn stored_engine(config: &Config) -> stored::StoredConfig {
+    let Config { store, hashlog, btree, .. } = config;
+    stored::StoredConfig {
+        options: StoreOptions { hashlog: hashlog.clone(), btree: btree.clone(), ..StoreOptions::default() },
+        operations_bytes: store.operations_bytes,
+        costs_ps: Step::ALL.map(|(step, _)| match step {
+            Step::Probe => store.probe_ps,
+            Step::Insert => store.insert_ps,
+            Step::Compare => store.compare_ps,
+            Step::CopyByte => store.copy_byte_ps,
+            Step::ChecksumByte => store.checksum_byte_ps,
+            Step::BloomCheck => store.bloom_check_ps,
+            Step::IndexSearch => store.index_search_ps,
+            Step::BlockSearch => store.block_search_ps,
+            Step::MergeEntry => store.merge_entry_ps,
+            Step::NodeSearch => store.node_search_ps,
+            Step::Shadow => store.shadow_ps,
+            Step::Split => store.split_ps,
+        }),
     }
 }
 

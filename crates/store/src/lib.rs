@@ -30,7 +30,10 @@ use serde::{Deserialize, Serialize};
 
 pub use cpu::{Cpu, Step, Thread};
 pub use pages::{Page, PageError, PageId, PageStore, Purpose, Trouble, Writing};
-pub use store::{Applied, Cursor, Ground, MAX_VALUE_BYTES, Recovered, Request, Space, Store, StoreError};
+pub use store::{
+    Applied, Cursor, Ground, MAX_VALUE_BYTES, Reclaim, Reclaimed, Recovered, Request, Space, Store,
+    StoreError,
+};
 pub use value::{Kept, Part, Value};
 
 /// Options of every store: a field for each row of [`STORES`].
@@ -51,9 +54,19 @@ pub struct StoreRow {
     pub name: &'static str,
     /// What it is, in a line.
     pub about: &'static str,
+    /// The ways in which it gets room back while cursors are open, all of which it counts
+    /// ([`Store::reclaimed`]).
+    pub reclaims: &'static [Reclaim],
+    /// The kinds of work it does.
+    pub steps: &'static [Step],
     /// Are these options possible on so many pages of so many bytes, with so many threads? If not, a line that
     /// begins with the key of the option.
     pub check: fn(&StoreOptions, page_bytes: u32, pages: u64, threads: u32) -> Result<(), String>,
+    /// Gives the options that are 0 and follow the pages their values.
+    pub fit: fn(&mut StoreOptions, page_bytes: u32, pages: u64, threads: u32),
+    /// The options, by their keys, that decide where things lie on pages: a store that has others cannot read
+    /// them.
+    pub layout: fn(&StoreOptions) -> Vec<(&'static str, String)>,
     /// Makes one whose options have been checked. [`Store::recover`] has to be its first call.
     pub make: fn(&StoreOptions, Ground) -> Rc<dyn Store>,
 }

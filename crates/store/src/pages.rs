@@ -98,9 +98,13 @@ pub struct PageError {
 /// Why pages refuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Trouble {
-    /// It was written and cannot be read any more.
+    /// It was written and cannot be read any more, or a cut of power has torn it.
     #[error("cannot be read")]
     Unreadable,
+    /// It was written whole and cannot be read any more. Pages that say so are never torn: where a cut of
+    /// power meets a write, they are as before or as afterwards.
+    #[error("is lost")]
+    Lost,
     /// Nothing more can be written.
     #[error("is read-only")]
     ReadOnly,

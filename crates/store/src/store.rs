@@ -5,7 +5,7 @@ use std::rc::Rc;
 use kvdrive_spec::{Key, Status};
 
 use crate::cpu::{Cpu, Thread};
-use crate::pages::{PageError, PageId, PageStore, Trouble};
+use crate::pages::{Page, PageError, PageId, PageStore, Purpose, Trouble};
 use crate::value::{Kept, Value};
 
 /// The longest value any store takes: 2 MiB. One may take less, if its pages are few.
@@ -23,6 +23,20 @@ pub struct Ground {
     /// Somebody calls [`Store::background_step`] when [`Store::background_due`] says so. If not, the store
     /// does that work inside the calls that make it necessary.
     pub has_background: bool,
+}
+
+impl Ground {
+    /// Reads a page for recovery; `None`: a cut of power may have torn it.
+    ///
+    /// Errors: it is certain that it was whole.
+    pub(crate) fn read_unless_torn(&self, thread: Thread, page: PageId) -> Result<Option<Page>, PageError> {
+        let mut out = Vec::with_capacity(1);
+        match self.pages.read(thread, page, 1, Purpose::Recovery, &mut out) {
+            Ok(()) => Ok(out.pop()),
+            Err(PageError { trouble: Trouble::Unreadable, .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
 }
 
 /// Why a store did not do what it was asked to.
@@ -59,9 +73,8 @@ impl StoreError {
     /// The status a drive answers with.
     pub fn status(&self) -> Status {
         match self {
-            StoreError::Page(PageError { trouble: Trouble::Unreadable, .. }) | StoreError::Damaged { .. } => {
-                Status::UNRECOVERED_ERROR
-            }
+            StoreError::Page(PageError { trouble: Trouble::Unreadable | Trouble::Lost, .. })
+            | StoreError::Damaged { .. } => Status::UNRECOVERED_ERROR,
             StoreError::Page(PageError { trouble: Trouble::ReadOnly, .. }) => Status::INTERNAL,
             StoreError::Page(PageError { trouble: Trouble::Status(status), .. }) => *status,
             StoreError::Full => Status::CAPACITY_EXCEEDED,
@@ -164,6 +177,11 @@ pub trait Store {
     /// Bytes its pairs take of its pages, and the most that they could take.
     fn space(&self) -> Space;
 
+    /// What it has done to get room back since it was made.
+    fn reclaimed(&self) -> Reclaimed {
+        Reclaimed::default()
+    }
+
     /// What it counted since it was made, by names of its own. Names that end in `_now` are states.
     fn counters(&self) -> Vec<(&'static str, u64)>;
 
@@ -171,10 +189,32 @@ pub trait Store {
     fn dram(&self) -> Vec<(&'static str, u64)>;
 }
 
+/// A way to get room back that a store may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reclaim {
+    /// Segments are emptied and given back.
+    Segments,
+    /// Tables are merged.
+    Merges,
+}
+
+/// What a store has done to get room back, by [`Reclaim`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reclaimed {
+    /// Values that were moved out of segments.
+    pub values: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// Segments that were given back.
+    pub segments: u64,
+    /// Merges of tables.
+    pub merges: u64,
+}
+
 /// How full a store is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Space {
-    /// Bytes of pages in use for pairs that are live.
+    /// Bytes of pages in use for pairs that are live, as far as the store knows.
     pub live_bytes: u64,
     /// The most there can be.
     pub capacity_bytes: u64,

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use kvdrive_engines::firmware::{CopyCosts, Cores};
 use kvdrive_engines::hash::{self, HashEngine};
 use kvdrive_engines::lsm::{self, LsmEngine};
+use kvdrive_engines::stored::{self, StoredEngine};
 use kvdrive_engines::{Engine, EngineConfig};
 use kvdrive_flash::faults::Faults;
 use kvdrive_flash::identity::Identity;
@@ -19,6 +20,7 @@ use kvdrive_settings::{Rules, TIME, VALUE_MAX_BYTES};
 use kvdrive_sim::Ns;
 use kvdrive_spec::Command;
 use kvdrive_spec::nvm::NvmCommand;
+use kvdrive_store::{Reclaim, StoreRow};
 use serde::Deserialize;
 
 use crate::dispatch::{self, Dispatch};
@@ -76,6 +78,8 @@ pub struct EngineRow {
     pub sections: &'static [&'static str],
     /// Do List and iterators go in the order of keys? Otherwise in an order of the engine's own.
     pub ordered: bool,
+    /// How it gets room back while iterators are open, in ways that it counts ([`kvdrive_engines::EngineCounters`]).
+    pub reclaims: &'static [Reclaim],
     /// Powers a drive with it on.
     pub start: Start,
     /// Its [`kvdrive_engines::Engine::fold`].
@@ -93,6 +97,7 @@ pub const ENGINES: &[EngineRow] = &[
         origin: "LSM-tree over a value log with byte addresses (BandSlim, section 3.4; WiscKey's key-value separation)",
         sections: &["buffer", "packing", "lsm", "ftl", "gc"],
         ordered: true,
+        reclaims: &[Reclaim::Segments, Reclaim::Merges],
         start: start::<LsmEngine>,
         fold: LsmEngine::fold,
         check: lsm::check,
@@ -103,6 +108,7 @@ pub const ENGINES: &[EngineRow] = &[
         origin: hash::original::ROW.origin,
         sections: &["hash"],
         ordered: false,
+        reclaims: &[Reclaim::Segments],
         start: start::<HashEngine>,
         fold: HashEngine::fold,
         check: hash::check,
@@ -113,6 +119,7 @@ pub const ENGINES: &[EngineRow] = &[
         origin: hash::plus::ROW.origin,
         sections: &["hash"],
         ordered: false,
+        reclaims: &[Reclaim::Segments],
         start: start::<HashEngine>,
         fold: HashEngine::fold,
         check: hash::check,
@@ -123,12 +130,30 @@ pub const ENGINES: &[EngineRow] = &[
         origin: hash::plus2::ROW.origin,
         sections: &["hash"],
         ordered: false,
+        reclaims: &[Reclaim::Segments],
         start: start::<HashEngine>,
         fold: HashEngine::fold,
         check: hash::check,
         make: |config| config.hash.of(&hash::plus2::ROW).make(),
     },
+    stored_row(&kvdrive_store::hashlog::ROW, &["ftl", "store", "hashlog"]),
+    stored_row(&kvdrive_store::btree::ROW, &["ftl", "store", "btree"]),
 ];
+
+/// The row of a store over pages.
+const fn stored_row(store: &'static StoreRow, sections: &'static [&'static str]) -> EngineRow {
+    EngineRow {
+        name: store.name,
+        origin: store.about,
+        sections,
+        ordered: true,
+        reclaims: store.reclaims,
+        start: start::<StoredEngine>,
+        fold: StoredEngine::fold,
+        check: stored::check,
+        make: stored::make,
+    }
+}
 
 /// A drive of blocks: no engine, and nothing that the tests of engines could ask it.
 pub const BLOCK: EngineRow = EngineRow {
@@ -136,6 +161,7 @@ pub const BLOCK: EngineRow = EngineRow {
     origin: "one namespace of 4 KiB blocks on the flash translation layer (NVM command set)",
     sections: &["ftl"],
     ordered: true,
+    reclaims: &[],
     start: block::start,
     fold: block::fold,
     check: block::check,

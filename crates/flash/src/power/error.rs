@@ -13,6 +13,9 @@ pub enum PowerOnError {
     /// A name or number of the configuration.
     #[error("{0}")]
     Config(String),
+    /// What an engine finds on its pages.
+    #[error("what is on its pages: {0}")]
+    Pages(String),
     /// The medium's image.
     #[error(transparent)]
     Media(#[from] media::ImageError),

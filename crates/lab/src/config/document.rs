@@ -1,11 +1,14 @@
 //! The document: a profile's text with files and settings laid over it, comments kept.
 
+use std::fmt;
+
+use kvdrive_store::store_row;
+use toml_edit::{DocumentMut, Item, Table, TableLike, Value};
+
 use super::rules::{self, rules};
 use super::scale::DRAM_KEYS;
-use super::{Config, ConfigError, DramPoint, PROFILES, Profile, WORKLOAD, quantity};
+use super::{Config, ConfigError, DramPoint, PROFILES, Profile, STORES, WORKLOAD, quantity};
 use crate::workload::{self, PRESETS};
-use std::fmt;
-use toml_edit::{DocumentMut, Item, Table, TableLike, Value};
 
 /// Where a value comes from, as its comment says in brackets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -91,7 +94,7 @@ impl Document {
             lay_over(&mut whole, toml.as_table());
             toml = whole;
         } else {
-            toml = text(&format!("{}{WORKLOAD}", profile.text));
+            toml = text(&format!("{}{STORES}{WORKLOAD}", profile.text));
         }
         Document { toml, profile: profile.name, dram_point: None }
     }
@@ -182,12 +185,15 @@ impl Document {
     }
 
     /// Where the times of the model come from, as far as a reader must know to judge them: those of `fit`,
-    /// `set`, `guess` and `user` that occur among the keys in nanoseconds.
+    /// `set`, `guess` and `user` that occur among the keys in nanoseconds, and of a store in picoseconds.
     pub fn time_sources(&self) -> String {
+        let is_store = store_row(self.engine()).is_some();
         let mut found: Vec<Origin> = self
             .origins()
             .into_iter()
-            .filter(|(key, _)| key.ends_with("_ns") || key.ends_with("_ns_per_kib"))
+            .filter(|(key, _)| {
+                key.ends_with("_ns") || key.ends_with("_ns_per_kib") || is_store && key.ends_with("_ps")
+            })
             .map(|(_, origin)| origin)
             .filter(|origin| matches!(origin, Origin::Fit | Origin::Set | Origin::Guess | Origin::User))
             .collect();

@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use kvdrive_settings::Rule;
 use kvdrive_sim::Rng;
+use kvdrive_store::{STORES, store_row};
 
 use super::rules::rules;
 use super::{Config, Document};
@@ -102,7 +103,12 @@ fn every_number_at_its_ends() {
     let panics: Vec<String> = settings()
         .into_iter()
         .filter_map(|setting| {
-            let engine = if setting.starts_with("hash.") { "plus" } else { "lsm" };
+            let engine = match setting.split_once('.') {
+                Some(("hash", _)) => "plus",
+                Some(("store", _)) => STORES[0].name,
+                Some((section, _)) if let Some(row) = store_row(section) => row.name,
+                _ => "lsm",
+            };
             let panic = panic_of(engine, std::slice::from_ref(&setting))?;
             Some(format!("{setting}: {panic}"))
         })
@@ -117,7 +123,7 @@ fn numbers_at_their_ends_together() {
     for _ in 0..400 {
         let chosen: Vec<String> =
             (0..2 + rng.below(5)).map(|_| all[rng.below(all.len() as u64) as usize].clone()).collect();
-        let engine = ["lsm", "plus", "original"][rng.below(3) as usize];
+        let engine = ["lsm", "plus", "original", "hashlog", "btree"][rng.below(5) as usize];
         if let Some(panic) = panic_of(engine, &chosen) {
             panic!("{engine}, {chosen:?}: {panic}");
         }

@@ -5,6 +5,8 @@ use kvdrive_device::controller::ENGINES;
 use kvdrive_device::dispatch::Dispatch;
 use kvdrive_engines::packing::PACKINGS;
 use kvdrive_link::transfer::{METHODS, MethodRow};
+use kvdrive_store::hashlog::WriteMode;
+use kvdrive_store::{Step, store_row};
 
 use super::Config;
 use crate::workload::{WorkloadParams, draws_keys, has_distribution, has_own_sizes};
@@ -63,6 +65,9 @@ impl Config {
     fn switch_ignores(&self, key: &str) -> Option<&'static str> {
         let policy = PACKINGS.iter().find(|row| row.name == self.packing.policy);
         match key {
+            "hashlog.blocks_under_way" if self.hashlog.write == WriteMode::Wait => {
+                Some("hashlog.write=wait has one a thread; hashlog.write=overlap looks at it")
+            }
             "packing.dlt_entries" if policy.is_some_and(|row| !row.has_dlt) => {
                 Some("the policy of packing keeps no DMA log table; --packing backfill does")
             }
@@ -153,7 +158,17 @@ fn workload_ignores(params: &WorkloadParams, name: &str) -> Option<String> {
     Some(format!("workload {workload} {problem}"))
 }
 
+/// Steps of section `store` that this store does not take.
+fn step_ignores(engine: &str, section: &str, name: &str) -> Option<String> {
+    let row = store_row(engine).filter(|_| section == "store")?;
+    let (step, _) = Step::ALL.iter().find(|(_, other)| name.strip_suffix("_ps") == Some(other))?;
+    (!row.steps.contains(step)).then(|| format!("engine {engine} takes no such step"))
+}
+
 fn engine_ignores(engine: &str, section: &str, name: &str) -> Option<String> {
+    if let Some(why) = step_ignores(engine, section, name) {
+        return Some(why);
+    }
     let lookers: Vec<_> =
         ENGINES.iter().filter(|row| row.sections.contains(&section)).map(|row| row.name).collect();
     // Iterators are the controller's, whatever the engine.

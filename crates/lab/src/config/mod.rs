@@ -22,7 +22,7 @@ pub(crate) use quantity::parse as parse_quantity;
 pub use quantity::{parse_count, parse_span};
 pub(crate) use scale::DRAM_KEYS;
 pub use scale::{DRAM_POINTS, DramPoint, Scale};
-pub use sections::{Config, Engine, Host, Power, Run};
+pub use sections::{Config, Engine, Host, Power, Run, Store};
 
 /// What is wrong with a configuration, in one line that begins with the key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -110,8 +110,14 @@ pub const DEFAULT_PROFILE: &str = PROFILES[0].name;
 
 /// Engines, and the profile of a run that names no profile, wherever it names the engine: the drive the
 /// engine was published on.
-pub const ENGINE_PROFILES: &[(&str, &str)] =
-    &[("lsm", DEFAULT_PROFILE), ("original", "kvvirt"), ("plus", "kvvirt"), ("plus2", "kvvirt")];
+pub const ENGINE_PROFILES: &[(&str, &str)] = &[
+    ("lsm", DEFAULT_PROFILE),
+    ("original", "kvvirt"),
+    ("plus", "kvvirt"),
+    ("plus2", "kvvirt"),
+    ("hashlog", "saker-mid"),
+    ("btree", "saker-mid"),
+];
 
 /// The profile of a run that names none. An engine that there is none of is the configuration's to refuse.
 pub fn default_profile(engine: &str) -> &'static str {
@@ -119,5 +125,7 @@ pub fn default_profile(engine: &str) -> &'static str {
     row.map_or(DEFAULT_PROFILE, |(_, profile)| profile)
 }
 
+/// The sections of engines that are stores over pages, the same behind every profile.
+const STORES: &str = include_str!("../../profiles/store.toml");
 /// The `[workload]` section, the same behind every profile.
 const WORKLOAD: &str = include_str!("../../profiles/workload.toml");

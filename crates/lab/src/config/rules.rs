@@ -25,6 +25,8 @@ use super::{Config, ConfigError};
 use crate::setup;
 use crate::workload::nearest;
 
+/// Longest step of a store: 1 ms, in picoseconds. Some are taken for every byte of a value.
+const STEP_PS: Rule = Integer(0, 1_000_000_000);
 const FRACTION: Rule = Number(0.0, 1.0);
 const ANY: Rule = Number(-1e9, 1e9);
 const WEIGHT: Rule = Number(0.0, 1e9);
@@ -39,6 +41,29 @@ const HOST_QUEUES: Rules = &[
 const ENGINE: Rules = &[("engine.name", Row(|| ENGINES.iter().map(|row| row.name).collect()))];
 const NAND: Rules = &[("nand.enabled", Flag)];
 const RUN: Rules = &[("run.seed", Integer(0, i64::MAX)), ("run.clock", Word(&["virtual", "wall"]))];
+const STORE: Rules = &[
+    ("store.operations_bytes", Integer(0, 1 << 40)),
+    ("store.probe_ps", STEP_PS),
+    ("store.insert_ps", STEP_PS),
+    ("store.compare_ps", STEP_PS),
+    ("store.copy_byte_ps", STEP_PS),
+    ("store.checksum_byte_ps", STEP_PS),
+    ("store.bloom_check_ps", STEP_PS),
+    ("store.index_search_ps", STEP_PS),
+    ("store.block_search_ps", STEP_PS),
+    ("store.merge_entry_ps", STEP_PS),
+    ("store.node_search_ps", STEP_PS),
+    ("store.shadow_ps", STEP_PS),
+    ("store.split_ps", STEP_PS),
+];
+const HASHLOG: Rules = &[
+    ("hashlog.block_bytes", Multiple(4096, 0, 4 << 20)),
+    ("hashlog.write", Word(&["wait", "overlap"])),
+    ("hashlog.blocks_under_way", Integer(1, 1 << 16)),
+    ("hashlog.segment_bytes", Multiple(4096, 0, 1 << 30)),
+];
+const BTREE: Rules =
+    &[("btree.buffer_bytes", Integer(0, 1 << 40)), ("btree.checkpoint_bytes", Integer(1, 1 << 40))];
 const WORKLOAD: Rules = &[
     ("workload.name", Text),
     ("workload.ops", Integer(0, 1 << 48)),
@@ -107,6 +132,9 @@ const TABLES: &[Rules] = &[
     MediaConfig::RULES,
     NAND,
     RUN,
+    STORE,
+    HASHLOG,
+    BTREE,
     WORKLOAD,
 ];
 

@@ -13,6 +13,8 @@ use kvdrive_flash::ftl::FtlConfig;
 use kvdrive_host::modelled::HostCosts;
 use kvdrive_link::LinkConfig;
 use kvdrive_link::transfer::TransferConfig;
+use kvdrive_store::btree::BtreeOptions;
+use kvdrive_store::hashlog::HashlogOptions;
 use serde::Deserialize;
 
 use super::{ConfigError, rules};
@@ -50,6 +52,12 @@ pub struct Config {
     pub media: MediaConfig,
     /// The run itself.
     pub run: Run,
+    /// Engines that are stores over pages.
+    pub store: Store,
+    /// The store `hashlog`.
+    pub hashlog: HashlogOptions,
+    /// The store `btree`.
+    pub btree: BtreeOptions,
     /// What is asked of the drive.
     pub workload: WorkloadParams,
 }
@@ -137,4 +145,36 @@ pub struct Run {
     pub seed: u64,
     /// `virtual` or `wall`.
     pub clock: String,
+}
+
+/// `[store]`: engines that are stores over pages. Steps of work, in picoseconds of a firmware core.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Store {
+    /// Most bytes of operations that are not on pages; 0: half of what the protected memory has for them.
+    pub operations_bytes: u64,
+    /// A look into a hash table in memory.
+    pub probe_ps: u64,
+    /// An entry is put into an index in memory.
+    pub insert_ps: u64,
+    /// Two keys are compared.
+    pub compare_ps: u64,
+    /// One byte is copied.
+    pub copy_byte_ps: u64,
+    /// One byte is run through a checksum.
+    pub checksum_byte_ps: u64,
+    /// A filter is asked about a key.
+    pub bloom_check_ps: u64,
+    /// A key's place in a table's index is searched.
+    pub index_search_ps: u64,
+    /// A key is searched in a block or page.
+    pub block_search_ps: u64,
+    /// An entry passes through a merge or scan.
+    pub merge_entry_ps: u64,
+    /// A key is searched in a node.
+    pub node_search_ps: u64,
+    /// A node is copied.
+    pub shadow_ps: u64,
+    /// A node becomes two.
+    pub split_ps: u64,
 }

@@ -33,8 +33,6 @@ use std::rc::Rc;
 use kvdrive_content::{Piece, Region};
 use kvdrive_spec::Key;
 
-pub use options::BtreeOptions;
-
 use crate::StoreRow;
 use crate::cpu::{Step, Thread, Turns};
 use crate::frame::{self, Facts, Kind};
@@ -42,13 +40,25 @@ use crate::pages::{Page, PageId, Purpose};
 use crate::store::{Applied, Cursor, Ground, MAX_VALUE_BYTES, Recovered, Request, Space, Store, StoreError};
 use crate::value::{Kept, Part, Value};
 use node::{Elsewhere, Item, MOST_RUNS, Node};
+pub use options::BtreeOptions;
 use state::{FREE_FOR_DELETES, Frame, Need, ROOT_SLOTS, State};
 
 /// The store's row.
 pub const ROW: StoreRow = StoreRow {
     name: "btree",
     about: "copy-on-write B+-tree with a write-back buffer (Rodeh; SAKER's Tree-store)",
+    reclaims: &[],
+    steps: &[
+        Step::CopyByte,
+        Step::ChecksumByte,
+        Step::MergeEntry,
+        Step::NodeSearch,
+        Step::Shadow,
+        Step::Split,
+    ],
     check: |options, page_bytes, pages, _threads| options.btree.check(page_bytes, pages),
+    fit: |_, _, _, _| (),
+    layout: |_| Vec::new(),
     make: |options, ground| Rc::new(Btree(Rc::new(Tree::new(&options.btree, ground)))),
 };
 
@@ -492,7 +502,7 @@ impl Store for Btree {
         let all = self.0.ground.pages.pages() - ROOT_SLOTS;
         let page = u64::from(self.0.page_bytes());
         let capacity_bytes = all.saturating_sub(state.most_pages() + FREE_FOR_DELETES) * page;
-        Space { live_bytes: (all - state.free.pages()) * page, capacity_bytes }
+        Space { live_bytes: (all - state.free.pages() - state.left_pages()) * page, capacity_bytes }
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

@@ -35,16 +35,14 @@ impl Tree {
         let mut recovered = Recovered::default();
         let mut roots = Vec::new();
         for slot in (0..ROOT_SLOTS).map(PageId) {
-            let mut out = Vec::with_capacity(1);
-            let read = self.ground.pages.read(thread, slot, 1, Purpose::Recovery, &mut out);
             recovered.pages += 1;
-            match read {
-                Ok(()) if frame::is_blank(&out[0]) => {}
-                Ok(()) => match read_root(&out[0], slot, self.page_bytes()) {
+            match self.ground.read_unless_torn(thread, slot)? {
+                Some(page) if frame::is_blank(&page) => {}
+                Some(page) => match read_root(&page, slot, self.page_bytes()) {
                     Ok(root) => roots.push((root, slot)),
                     Err(_) => recovered.torn_pages += 1,
                 },
-                Err(_) => recovered.torn_pages += 1,
+                None => recovered.torn_pages += 1,
             }
         }
         let pages = self.ground.pages.pages();

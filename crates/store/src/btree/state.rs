@@ -425,6 +425,11 @@ impl State {
         free.into_iter().for_each(|pages: Released| self.free_pages(pages.extent));
     }
 
+    /// Pages that the tree has left and that are not free yet.
+    pub fn left_pages(&self) -> u64 {
+        self.released.iter().map(|released| u64::from(released.extent.pages)).sum()
+    }
+
     /// Would there be more free pages without cursors?
     pub fn is_held(&self) -> bool {
         !self.snapshots.is_empty() && !self.released.is_empty()

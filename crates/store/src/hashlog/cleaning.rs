@@ -6,7 +6,7 @@ use super::Log;
 use super::state::{FREE_FOR_RECOVERY, Phase, Place, Shape, Stage, State, Victim};
 use crate::cpu::{Step, Thread};
 use crate::frame::{self, FRAME_BYTES, Facts, Kind};
-use crate::pages::{Page, PageId, Purpose};
+use crate::pages::{Page, PageId, Purpose, Trouble};
 use crate::records::{Flags, Record, records};
 use crate::store::StoreError;
 use crate::value::{Kept, Part, Value};
@@ -43,6 +43,15 @@ pub struct Scanned {
     pub holes: Vec<u32>,
     /// The readable pages: number, sequence of the first record, watermark.
     pub pages: Vec<(u32, u64, u64)>,
+}
+
+impl Scanned {
+    /// A page that was written whole and cannot be read any more is no torn one: what it held is missing.
+    pub fn refuse_lost(&self) -> Result<(), StoreError> {
+        let is_lost = |error: &StoreError| matches!(error, StoreError::Page(page) if !matches!(page.trouble, Trouble::Unreadable));
+        let lost = self.bad.iter().find(|(_, error)| is_lost(error));
+        lost.map_or(Ok(()), |(_, error)| Err(error.clone()))
+    }
 }
 
 impl State {
@@ -182,6 +191,9 @@ impl Log {
     ) -> Result<(), StoreError> {
         let scanned = self.scan_segment(thread, segment, Purpose::Cleaning)?;
         let is_whole = scanned.bad.is_empty() && scanned.broken.is_empty();
+        if is_torn {
+            scanned.refuse_lost()?;
+        }
         if !is_torn && !is_whole {
             self.state.borrow_mut().segments[segment as usize].phase = Phase::Damaged;
             return Ok(());
@@ -192,11 +204,15 @@ impl Log {
         self.work(thread, &[(Step::MergeEntry, count), (Step::Probe, count), (Step::CopyByte, copied)]);
         let mut state = self.state.borrow_mut();
         let cleaner = state.cleaner();
+        let unreadable = scanned.bad.into_iter().next().map(|(_, error)| error);
         let mut keys: Vec<Key> = Vec::new();
         for Whole { record, place, parts } in scanned.whole {
             let key = record.key.expect("a whole record has a key");
             let is_tombstone = record.flags.has(Flags::TOMBSTONE);
             if record.flags.has(Flags::VOID) || state.ignored.contains(&(place.page, place.slot)) {
+                continue;
+            }
+            if (place.page..).take(place.pages.into()).any(|page| state.unread.contains(&page)) {
                 continue;
             }
             if !is_tombstone {
@@ -213,6 +229,13 @@ impl Log {
             let value = kept.as_ref().map(Value::Kept);
             state.append(cleaner, &key, value.as_ref(), Flags::NONE);
             state.counters.moved += 1;
+            state.counters.moved_bytes += u64::from(record.value_bytes);
+        }
+        // Recovery had found them, and now their page cannot be read.
+        if state.segments[segment as usize].live > 0
+            && let Some(error) = unreadable
+        {
+            return Err(error);
         }
         let upto = state.next_sequence - 1;
         state.segments[segment as usize].phase = Phase::Victim;

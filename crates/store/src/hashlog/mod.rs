@@ -35,22 +35,33 @@ use std::rc::Rc;
 
 use kvdrive_spec::Key;
 
-pub use options::{HashlogOptions, WriteMode};
-
 use crate::StoreRow;
 use crate::cpu::{Step, Thread, Turns};
 use crate::frame::{self, Kind};
 use crate::pages::{Page, PageId, Purpose};
 use crate::records::{Flags, records};
-use crate::store::{Applied, Cursor, Ground, Recovered, Request, Space, Store, StoreError};
+use crate::store::{Applied, Cursor, Ground, Reclaimed, Recovered, Request, Space, Store, StoreError};
 use crate::value::{Kept, Value};
+pub use options::{HashlogOptions, WriteMode};
 use state::{Block, Entry, FREE_FOR_DELETES, FREE_FOR_PUTS, Phase, Place, Shape, State, UnderWay};
 
 /// The store's row.
 pub const ROW: StoreRow = StoreRow {
     name: "hashlog",
     about: "hash table in memory over a log of blocks, one open for each thread (SAKER's Hash-store)",
+    reclaims: &[],
+    steps: &[
+        Step::Probe,
+        Step::Insert,
+        Step::Compare,
+        Step::CopyByte,
+        Step::ChecksumByte,
+        Step::BlockSearch,
+        Step::MergeEntry,
+    ],
     check: |options, page_bytes, pages, threads| options.hashlog.check(page_bytes, pages, threads),
+    fit: |options, page_bytes, pages, threads| options.hashlog.fit(page_bytes, pages, threads),
+    layout: |options| vec![("hashlog.segment_bytes", options.hashlog.segment_bytes.to_string())],
     make: |options, ground| Rc::new(Hashlog(Rc::new(Log::new(&options.hashlog, ground)))),
 };
 
@@ -421,6 +432,12 @@ impl Store for Hashlog {
     fn space(&self) -> Space {
         let state = self.0.state.borrow();
         Space { live_bytes: state.live_bytes, capacity_bytes: state.shape.capacity() }
+    }
+
+    fn reclaimed(&self) -> Reclaimed {
+        let counters = self.0.state.borrow().counters;
+        let state::Counters { moved, moved_bytes, cleaned, .. } = counters;
+        Reclaimed { values: moved, bytes: moved_bytes, segments: cleaned, merges: 0 }
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

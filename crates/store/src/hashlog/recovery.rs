@@ -3,6 +3,8 @@
 //! Pages that were torn, or are missing in front of others, would look damaged as soon as a page says that
 //! something newer is certain. So the segments that have any are emptied before pages may say so again.
 
+use std::collections::HashSet;
+
 use kvdrive_spec::Key;
 
 use super::Log;
@@ -44,6 +46,7 @@ struct Scanning {
     voids: Vec<(u32, u64)>,
     watermark: u64,
     newest: u64,
+    unread: HashSet<u32>,
     recovered: Recovered,
 }
 
@@ -54,6 +57,7 @@ impl Scanning {
         self.recovered.pages += (pages.len() + bad.len()) as u64;
         self.recovered.torn_pages += bad.len() as u64;
         self.recovered.dropped_records += broken.len() as u64;
+        self.unread.extend(bad.iter().map(|(page, _)| *page));
         for (_, base, watermark) in &pages {
             let (low, high) = found.bases.unwrap_or((*base, *base));
             found.bases = Some((low.min(*base), high.max(*base)));
@@ -140,6 +144,7 @@ impl Log {
             if let Some(error) = scanned.foreign.take() {
                 return Err(error);
             }
+            scanned.refuse_lost()?;
             // Where the values are is known; they are not needed in memory.
             scanned.whole.iter_mut().for_each(|whole| whole.parts = Vec::new());
             self.work(thread, &[(Step::MergeEntry, scanned.whole.len() as u64)]);
@@ -167,6 +172,7 @@ impl Log {
         state.is_recovering = false;
         state.watermark = state.synced;
         state.ignored.clear();
+        state.unread.clear();
         Ok(scanning.recovered)
     }
 
@@ -185,6 +191,7 @@ impl Log {
                 state.enter(&candidate.key, candidate.place, candidate.value_bytes);
             }
         }
+        state.unread = std::mem::take(&mut scanning.unread);
         state.next_sequence = scanning.newest + 1;
         (state.synced, state.watermark) = (scanning.watermark, scanning.watermark);
         state.is_recovering = true;

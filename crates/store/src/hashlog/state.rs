@@ -221,6 +221,8 @@ pub struct Counters {
     pub records: u64,
     /// Records moved by cleaning.
     pub moved: u64,
+    /// Bytes of their values.
+    pub moved_bytes: u64,
     /// Segments cleaned.
     pub cleaned: u64,
     /// Pages closed before they were full.
@@ -268,6 +270,8 @@ pub struct State {
     pub is_recovering: bool,
     /// Records that recovery has found not to count.
     pub ignored: HashSet<(u32, u16)>,
+    /// Pages that recovery could not read: what is on them does not count, even if they can be read later.
+    pub unread: HashSet<u32>,
     /// Counts.
     pub counters: Counters,
 }
@@ -296,6 +300,7 @@ impl State {
             failed: None,
             is_recovering: false,
             ignored: HashSet::new(),
+            unread: HashSet::new(),
             counters: Counters::default(),
         }
     }

@@ -32,18 +32,19 @@ use std::rc::Rc;
 use kvdrive_spec::Key;
 use lru::LruCache;
 
-pub use options::LsmtreeOptions;
-
 use crate::StoreRow;
 use crate::cpu::{Step, Thread, Turns};
 use crate::key_hash::KeyHasher;
 use crate::pages::Purpose;
 use crate::records::Flags;
 use crate::space::{Extent, FreePages};
-use crate::store::{Applied, Cursor, Ground, Recovered, Request, Space, Store, StoreError};
+use crate::store::{
+    Applied, Cursor, Ground, Reclaim, Reclaimed, Recovered, Request, Space, Store, StoreError,
+};
 use crate::value::{Kept, Value};
 use layout::Layout;
 use memtable::Memtable;
+pub use options::LsmtreeOptions;
 use table::Table;
 use version::{Header, Version};
 use wal::{MOST_UNDER_WAY, Wal};
@@ -52,7 +53,20 @@ use wal::{MOST_UNDER_WAY, Wal};
 pub const ROW: StoreRow = StoreRow {
     name: "lsmtree",
     about: "memtables, tables and leveled merges, with RocksDB's options (SAKER's LSM-store)",
+    reclaims: &[Reclaim::Merges],
+    steps: &[
+        Step::Probe,
+        Step::Insert,
+        Step::CopyByte,
+        Step::ChecksumByte,
+        Step::BloomCheck,
+        Step::IndexSearch,
+        Step::BlockSearch,
+        Step::MergeEntry,
+    ],
     check: |options, page_bytes, pages, _threads| options.lsmtree.check(page_bytes, pages),
+    fit: |options, page_bytes, pages, _threads| options.lsmtree.fit(page_bytes, pages),
+    layout: |options| options.lsmtree.layout(),
     make: |options, ground| Rc::new(Lsmtree(Rc::new(Tree::new(&options.lsmtree, ground)))),
 };
 
@@ -551,6 +565,10 @@ impl Store for Lsmtree {
         let all = (self.0.layout.pages - self.0.layout.first_free) * page;
         let capacity_bytes = all.saturating_sub(self.0.options.reserve_bytes());
         Space { live_bytes: all - self.0.free_bytes(), capacity_bytes }
+    }
+
+    fn reclaimed(&self) -> Reclaimed {
+        Reclaimed { merges: self.0.state.borrow().counters.merges, ..Reclaimed::default() }
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

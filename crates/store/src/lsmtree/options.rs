@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LsmtreeOptions {
-    /// Bytes of a memtable that is full.
+    /// Bytes of a memtable that is full; 0: 64 MiB, or a 256th of the pages if that is less.
     pub write_buffer_size: u64,
     /// Memtables at most, the active one included; a put that would need another waits.
     pub max_write_buffer_number: u32,
@@ -18,11 +18,11 @@ pub struct LsmtreeOptions {
     pub level0_stop_writes_trigger: u32,
     /// Bytes a second that puts may bring while they are slowed down.
     pub delayed_write_rate: u64,
-    /// Bytes of level 1.
+    /// Bytes of level 1; 0: those of four memtables.
     pub max_bytes_for_level_base: u64,
     /// How many times as large each further level may be.
     pub max_bytes_for_level_multiplier: u32,
-    /// Bytes of a table that a merge writes.
+    /// Bytes of a table that a merge writes; 0: those of a memtable.
     pub target_file_size_base: u64,
     /// Bytes of a table that are read to find a pair: rounded up to whole pages.
     pub block_size: u32,
@@ -56,6 +56,32 @@ impl Default for LsmtreeOptions {
 }
 
 impl LsmtreeOptions {
+    /// Gives the options that are 0 their values for so many pages.
+    pub fn fit(&mut self, page_bytes: u32, pages: u64) {
+        const MEMTABLES: u64 = 256;
+        let page = u64::from(page_bytes);
+        if self.write_buffer_size == 0 {
+            let most = LsmtreeOptions::default().write_buffer_size;
+            self.write_buffer_size = (pages * page / MEMTABLES).clamp(2 * page, most);
+        }
+        if self.max_bytes_for_level_base == 0 {
+            self.max_bytes_for_level_base = 4 * self.write_buffer_size;
+        }
+        if self.target_file_size_base == 0 {
+            self.target_file_size_base = self.write_buffer_size;
+        }
+    }
+
+    /// The options that decide where things lie on pages.
+    pub fn layout(&self) -> Vec<(&'static str, String)> {
+        vec![
+            ("lsmtree.write_buffer_size", self.write_buffer_size.to_string()),
+            ("lsmtree.max_write_buffer_number", self.max_write_buffer_number.to_string()),
+            ("lsmtree.target_file_size_base", self.target_file_size_base.to_string()),
+            ("lsmtree.wal", self.wal.to_string()),
+        ]
+    }
+
     /// Are these possible on so many pages? If not, a line that begins with the key.
     pub fn check(&self, page_bytes: u32, pages: u64) -> Result<(), String> {
         let at_least = |key: &str, value: u64, least: u64| match value < least {

@@ -125,15 +125,10 @@ impl Tree {
     fn read_slot(&self, thread: Thread, slot: u64, recovered: &mut Recovered) -> Result<Slot, StoreError> {
         let page_bytes = self.layout.page_bytes;
         let first = slot * self.layout.slot_pages;
-        let read = |page: u64| {
-            let mut out = Vec::with_capacity(1);
-            self.ground.pages.read(thread, PageId(page), 1, Purpose::Recovery, &mut out)?;
-            Ok::<_, StoreError>(out.swap_remove(0))
-        };
         let (mut bytes, mut edition, mut total) = (Vec::new(), 0, u32::MAX as usize);
         for page in first..first + self.layout.slot_pages {
             recovered.pages += 1;
-            let Ok(content) = read(page) else {
+            let Some(content) = self.ground.read_unless_torn(thread, PageId(page))? else {
                 recovered.torn_pages += 1;
                 return Ok(Slot::Torn);
             };
@@ -205,17 +200,16 @@ impl Tree {
         position: u64,
         epoch: u64,
         recovered: &mut Recovered,
-    ) -> Option<LogPage> {
+    ) -> Result<Option<LogPage>, StoreError> {
         let id = self.state.borrow().wal.page_of(position);
-        let mut out = Vec::with_capacity(1);
         recovered.pages += 1;
-        let read = self.ground.pages.read(thread, id, 1, Purpose::Recovery, &mut out);
+        let page = self.ground.read_unless_torn(thread, id)?;
+        Ok(page.and_then(|page| self.log_page(page, id, position, epoch)))
+    }
+
+    fn log_page(&self, page: Page, id: PageId, position: u64, epoch: u64) -> Option<LogPage> {
         let format = wal::format(self.layout.page_bytes);
-        let opened = read
-            .map_err(StoreError::from)
-            .and_then(|()| frame::expect(&out[0], id, format.page_bytes, Kind::Wal));
-        let facts = opened.ok()?;
-        let page = out.swap_remove(0);
+        let facts = frame::expect(&page, id, format.page_bytes, Kind::Wal).ok()?;
         let own = frame::heads_of(&page, format.start.min(facts.head_bytes)).into_owned();
         let word = |at: usize| own.get(at..at + 8)?.try_into().ok().map(u64::from_le_bytes);
         let at = FRAME_BYTES as usize;
@@ -238,7 +232,7 @@ impl Tree {
         let end = header.wal_from + self.layout.wal_pages;
         while position < end
             && let Some(LogPage { id, page, facts, .. }) =
-                self.read_log_page(thread, position, header.epoch, recovered)
+                self.read_log_page(thread, position, header.epoch, recovered)?
         {
             let mut on_page = records(&format, &page, id, facts);
             while let Some(record) = on_page.next()? {
@@ -269,7 +263,7 @@ impl Tree {
         recovered.dropped_records += batch.len() as u64 + u64::from(pending.is_some());
         // Behind a page that is missing there may be some that were under way with it, and no others.
         for later in position + 1..end.min(position + 2 * MOST_UNDER_WAY as u64 + 2) {
-            let page = self.read_log_page(thread, later, header.epoch, recovered);
+            let page = self.read_log_page(thread, later, header.epoch, recovered)?;
             if page.is_some_and(|page| page.certain > position) {
                 let id = self.state.borrow().wal.page_of(position);
                 return Err(StoreError::Damaged { page: id, what: "was a certain page of the log".into() });

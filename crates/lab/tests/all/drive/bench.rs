@@ -38,6 +38,7 @@ const SMALL: &[&str] = &[
     "hash.gc_low_superblocks=6",
     "hash.gc_stall_superblocks=3",
     "hash.gc_workers=4",
+    "store.operations_bytes=131072",
     "controller.max_value_bytes=65536",
     "media.kind=ram",
 ];

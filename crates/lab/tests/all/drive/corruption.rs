@@ -7,6 +7,7 @@ use kvdrive_engines::hash;
 use kvdrive_flash::power::Survivors;
 use kvdrive_sim::{Rng, Sim};
 use kvdrive_spec::Status;
+use kvdrive_store::store_row;
 
 use super::bench::{Bench, Oracle, check_all, document, is_value, step};
 
@@ -25,6 +26,10 @@ fn settings(engine: &str) -> Vec<String> {
             "hash.gc_low_superblocks=3".into(),
             "hash.gc_stall_superblocks=2".into(),
         ]);
+    }
+    if store_row(engine).is_some() {
+        // Many pages, each of few bytes.
+        settings.extend(["flash.page_bytes=4096".into(), "flash.blocks_per_die=40".into()]);
     }
     settings
 }

@@ -115,7 +115,7 @@ fn fires_and_stops(settings: &[String], kind: &FaultKind, moment: Moment) {
         drive.faults().set(&rules, 1);
         let count = || drive.faults().counts().remove(0);
         let mut failed = 0;
-        for _ in 0..40 {
+        for _ in 0..150 {
             if count().fired == 3 {
                 break;
             }

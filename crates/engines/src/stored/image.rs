@@ -1,0 +1,223 @@
+//! What of a store must survive a power cut and is not on its pages: which pages are trimmed, and the
+//! operations that were carried out since the store was last synchronised.
+//!
+//! ```text
+//!   image    part 0: bitmap of pages that are away ([`kvdrive_flash::ftl::away`])
+//!            part 1: number of the next write when pages last went away (u64) | next number (u64) | operations, oldest first
+//!   records  part 0: pages go away or are there again
+//!            part 1: 1 | operation            it begins
+//!                    2 | number (u64)         it is carried out
+//!                    3 | number (u64)         it failed: forget it
+//!                    4                        the store is synchronised: forget all
+//!                    5 | number (u64)         of the next write, as pages go away
+//!
+//!   operation   number (u64) | carried out (u8) | key bytes (u8) | key | kind (u8: 0 delete, 1 store)
+//!               of a store:  value bytes (u32) | literal bytes (u32) | bytes | patterns (u32) | patterns
+//!   pattern     at (u32) | seed (u64) | offset (u32) | bytes (u32)
+//! ```
+//!
+//! After a cut the store finds what its pages hold. Of each key the last operation that was carried out is
+//! carried out again: whatever part of them had reached the pages, each key then has what that gave it. All at
+//! once they fit, for they did before; one before the other they may not, so those that find no room are tried
+//! again behind the others. Operations that were not carried out when the power went come last. They were not
+//! acknowledged: each is there afterwards, or, where there is no room for it, is not.
+
+use std::rc::Rc;
+
+use kvdrive_content::{Decoder, Region};
+use kvdrive_flash::ftl::away::AwayPages;
+use kvdrive_flash::power::{self, ImageError, Owner, PowerOnError};
+use kvdrive_spec::Key;
+use kvdrive_store::MAX_VALUE_BYTES;
+
+use super::pages::{MOST_WRITES, Trimmed};
+
+/// Part of the image, and of records, that says which pages are away.
+pub const AWAY_PART: u8 = 0;
+/// Part that has the operations.
+pub const OPERATIONS_PART: u8 = 1;
+
+const BEGUN: u8 = 1;
+const CARRIED_OUT: u8 = 2;
+const FAILED: u8 = 3;
+const SYNCHRONISED: u8 = 4;
+const WRITTEN: u8 = 5;
+
+/// No drive has carried out so many.
+const MOST_OPERATIONS: u64 = 1 << 60;
+
+/// What a value takes of the protected memory beside its bytes: number, flags, key, lengths.
+pub const OPERATION_BYTES: u64 = 64;
+
+/// A store or a delete.
+#[derive(Clone)]
+pub struct Operation {
+    /// It goes to whoever has a higher number last.
+    pub number: u64,
+    /// The store has done it.
+    pub is_carried_out: bool,
+    /// Whose value.
+    pub key: Key,
+    /// The value and its length; `None` deletes.
+    pub value: Option<(Rc<Region>, u32)>,
+}
+
+impl Operation {
+    /// What it takes of the protected memory.
+    pub fn bytes(&self) -> u64 {
+        OPERATION_BYTES + self.value.as_ref().map_or(0, |(_, bytes)| u64::from(*bytes))
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.number.to_le_bytes());
+        out.push(self.is_carried_out.into());
+        let mut key = [0; Key::MAX_LEN];
+        self.key.copy_to(&mut key);
+        out.push(self.key.len() as u8);
+        out.extend_from_slice(&key[..self.key.len()]);
+        out.push(self.value.is_some().into());
+        if let Some((region, bytes)) = &self.value {
+            out.extend_from_slice(&bytes.to_le_bytes());
+            region.encode(out);
+        }
+    }
+
+    fn decode(reader: &mut Decoder<'_>) -> Option<Operation> {
+        let number = reader.u64()?;
+        let is_carried_out = flag(reader.u8()?)?;
+        let key_bytes = usize::from(reader.u8()?);
+        let key = Key::new(reader.take(key_bytes)?)?;
+        let value = match flag(reader.u8()?)? {
+            false => None,
+            true => {
+                let bytes = reader.u32()?;
+                let region = reader.region()?;
+                (region.written_end() <= bytes && bytes <= MAX_VALUE_BYTES).then_some(())?;
+                Some((Rc::new(region), bytes))
+            }
+        };
+        Some(Operation { number, is_carried_out, key, value })
+    }
+}
+
+fn flag(byte: u8) -> Option<bool> {
+    matches!(byte, 0 | 1).then_some(byte == 1)
+}
+
+/// The records of the second part, each as its bytes.
+pub mod record {
+    use super::{BEGUN, CARRIED_OUT, FAILED, Operation, SYNCHRONISED, WRITTEN};
+
+    /// An operation begins.
+    pub fn begun(operation: &Operation) -> Vec<u8> {
+        let mut out = vec![BEGUN];
+        operation.encode(&mut out);
+        out
+    }
+
+    /// It is carried out, or has failed.
+    pub fn ended(number: u64, is_carried_out: bool) -> [u8; 9] {
+        let mut out = [if is_carried_out { CARRIED_OUT } else { FAILED }; 9];
+        out[1..].copy_from_slice(&number.to_le_bytes());
+        out
+    }
+
+    /// All that was carried out is on the store's pages.
+    pub fn synchronised() -> [u8; 1] {
+        [SYNCHRONISED]
+    }
+
+    /// The next write has this number ([`super::super::pages`]).
+    pub fn written(next_write: u64) -> [u8; 9] {
+        let mut out = [WRITTEN; 9];
+        out[1..].copy_from_slice(&next_write.to_le_bytes());
+        out
+    }
+}
+
+/// The image, taken apart.
+pub struct Protected {
+    /// Whose it is.
+    pub owner: Owner,
+    /// Trimmed pages.
+    pub trimmed: Trimmed,
+    /// What the store may not have on its pages, oldest first.
+    pub operations: Vec<Operation>,
+    /// Number of the next operation.
+    pub next_number: u64,
+}
+
+impl Protected {
+    /// The image's bytes.
+    pub fn encode<'a>(
+        owner: &Owner,
+        trimmed: &Trimmed,
+        operations: impl IntoIterator<Item = &'a Operation>,
+        next_number: u64,
+    ) -> Vec<u8> {
+        let mut part = trimmed.next_write_at_trim.to_le_bytes().to_vec();
+        part.extend_from_slice(&next_number.to_le_bytes());
+        operations.into_iter().for_each(|operation| operation.encode(&mut part));
+        power::frame(owner, &[trimmed.away.to_part(), part])
+    }
+
+    /// Takes the image of a drive of `pages` logical pages apart.
+    pub fn decode(pages: u32, image: &[u8]) -> Result<Protected, PowerOnError> {
+        let (owner, parts) = power::unframe(image)?;
+        let [away, operations] = &parts[..] else {
+            return Err(ImageError::new(0, format!("{} parts, a store has two", parts.len())).into());
+        };
+        let away = AwayPages::from_part(away, pages)?;
+        let damaged = || ImageError::new(0, "its operations end early or say what no store does");
+        let mut reader = Decoder::new(operations);
+        let next_write = reader.u64().filter(|number| *number < MOST_WRITES).ok_or_else(damaged)?;
+        let next_number = reader.u64().filter(|number| *number < MOST_OPERATIONS).ok_or_else(damaged)?;
+        let trimmed = Trimmed { away, next_write, next_write_at_trim: next_write };
+        let mut operations: Vec<Operation> = Vec::new();
+        while !reader.is_at_end() {
+            let operation = Operation::decode(&mut reader).ok_or_else(damaged)?;
+            let follows = operations.last().is_none_or(|last| last.number < operation.number);
+            if !follows || operation.number >= next_number {
+                return Err(ImageError::new(0, "its operations are out of order").into());
+            }
+            operations.push(operation);
+        }
+        Ok(Protected { owner, trimmed, operations, next_number })
+    }
+
+    /// Applies a record of `part`.
+    pub fn apply(&mut self, part: u8, record: &[u8], pages: u32) -> Result<(), ImageError> {
+        if part == AWAY_PART {
+            return self.trimmed.away.apply(record, pages);
+        }
+        let wrong = || ImageError::new(0, "a record of its operations says nothing that this program knows");
+        let mut reader = Decoder::new(record);
+        let kind = reader.u8().filter(|_| part == OPERATIONS_PART).ok_or_else(wrong)?;
+        match kind {
+            BEGUN => {
+                let operation = Operation::decode(&mut reader).ok_or_else(wrong)?;
+                if !(self.next_number..MOST_OPERATIONS - 1).contains(&operation.number) {
+                    return Err(wrong());
+                }
+                self.next_number = operation.number + 1;
+                self.operations.push(operation);
+            }
+            CARRIED_OUT | FAILED => {
+                let number = reader.u64().ok_or_else(wrong)?;
+                let index = self.operations.binary_search_by_key(&number, |operation| operation.number);
+                let index = index.map_err(|_| wrong())?;
+                match kind {
+                    CARRIED_OUT => self.operations[index].is_carried_out = true,
+                    _ => drop(self.operations.remove(index)),
+                }
+            }
+            SYNCHRONISED => self.operations.clear(),
+            WRITTEN => {
+                let number = reader.u64().filter(|number| *number < MOST_WRITES);
+                self.trimmed.next_write_at_trim = number.ok_or_else(wrong)?;
+            }
+            _ => return Err(wrong()),
+        }
+        if reader.is_at_end() { Ok(()) } else { Err(wrong()) }
+    }
+}

@@ -1,0 +1,578 @@
+//! A key-value store in the drive: any row of [`kvdrive_store::STORES`] as an engine, on logical pages of the
+//! translation layer ([`pages`]), with firmware cores as its processor ([`cpu`]).
+//!
+//! A store makes nothing durable before it is synchronised, and an engine acknowledges what is durable. So the
+//! drive keeps what a store was asked to do as *operations* in its power-protected memory ([`image`]) until
+//! the store has been synchronised, which happens when they fill their share of it. After a power cut the first
+//! command has them carried out again: by then there is a protected image of this life, so that another cut
+//! finds them too. One mechanism serves all stores.
+//!
+//! A value is staged in protected memory while it arrives. Values whose rest the host has yet to send may have
+//! half of that memory; beyond it the host is told to try again.
+
+mod cpu;
+mod image;
+mod pages;
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+
+use kvdrive_content::{Piece, Region};
+use kvdrive_flash::ftl::away::AwayPages;
+use kvdrive_flash::ftl::{Ftl, logical_pages};
+use kvdrive_flash::power::{Journal, Owner, PowerOnError};
+use kvdrive_link::transfer::window::NoWindow;
+use kvdrive_link::transfer::{Arrival, Exposing, Landing};
+use kvdrive_sim::{KeyedLock, TaskCell, WaitQueue};
+use kvdrive_spec::{Key, Status, StoreOptions};
+use kvdrive_store::{
+    Cursor as StoreCursor, Ground, Kept, Reclaimed, Store, StoreError, StoreOptions as Options, StoreRow,
+    Value, store_row,
+};
+
+use crate::firmware::{CopyCosts, Cores, Role};
+use crate::{Engine, EngineConfig, EngineCounters, Parts, Utilization};
+use cpu::{FirmwareCpu, Threads};
+pub use cpu::{GUESSED_COSTS_PS, StepCosts};
+use image::{OPERATION_BYTES, OPERATIONS_PART, Operation, Protected, record};
+use pages::{FlashPages, Trimmed};
+
+/// What a drive wants to know of the store in it.
+#[derive(Clone, Debug)]
+pub struct StoredConfig {
+    /// Options of every store. Those that may be 0 follow the drive ([`options`]).
+    pub options: Options,
+    /// Most bytes of operations that a store may not have on its pages; 0: half of the protected memory that
+    /// the bits of trimmed pages leave.
+    pub operations_bytes: u64,
+    /// What steps cost on a firmware core.
+    pub costs_ps: StepCosts,
+}
+
+impl Default for StoredConfig {
+    fn default() -> StoredConfig {
+        let mut options = Options::default();
+        (options.hashlog.block_bytes, options.hashlog.segment_bytes) = (0, 0);
+        let lsmtree = &mut options.lsmtree;
+        lsmtree.write_buffer_size = 0;
+        (lsmtree.max_bytes_for_level_base, lsmtree.target_file_size_base) = (0, 0);
+        StoredConfig { options, operations_bytes: 0, costs_ps: GUESSED_COSTS_PS }
+    }
+}
+
+fn pages_of(config: &EngineConfig) -> u32 {
+    logical_pages(&config.flash.geometry(), config.ftl.over_provisioning)
+}
+
+/// The options of a drive's store: those that follow the drive are filled in.
+pub fn options(config: &EngineConfig) -> Options {
+    let mut options = config.stored.options.clone();
+    let page_bytes = config.flash.geometry().page_bytes;
+    (row(config).fit)(&mut options, page_bytes, pages_of(config).into(), threads(config));
+    options
+}
+
+/// What two drives with this store must have in common.
+pub fn make(config: &EngineConfig) -> Vec<(&'static str, String)> {
+    let pages = ("ftl.over_provisioning", config.ftl.over_provisioning.to_string());
+    std::iter::once(pages).chain((row(config).layout)(&options(config))).collect()
+}
+
+fn row(config: &EngineConfig) -> &'static StoreRow {
+    store_row(&config.name).expect("an engine that is a store has its name")
+}
+
+/// Threads that may be inside the store: a context each, and loading.
+fn threads(config: &EngineConfig) -> u32 {
+    config.runners + 1
+}
+
+/// How the protected memory is dealt out, bytes.
+#[derive(Clone, Copy)]
+struct Shares {
+    /// Values that arrive.
+    staged: u64,
+    /// Operations that the store may not have on its pages.
+    operations: u64,
+}
+
+impl Shares {
+    /// Or a line that says what is too small to work with.
+    fn of(config: &EngineConfig) -> Result<Shares, String> {
+        /// Room for two values of 4 KiB, each with what an operation has beside its value.
+        const LEAST: u64 = 2 * (4096 + OPERATION_BYTES);
+        let has = config.protected_bytes;
+        let trimmed = AwayPages::bytes(pages_of(config)) as u64;
+        let half = has.saturating_sub(trimmed) / 2;
+        if half < LEAST {
+            let needed = trimmed + 2 * LEAST;
+            return Err(format!("power.protected_bytes: {has}; a store needs {needed} on this drive"));
+        }
+        match config.stored.operations_bytes {
+            0 => Ok(Shares { staged: half, operations: half }),
+            bytes if (LEAST..=half).contains(&bytes) => Ok(Shares { staged: half, operations: bytes }),
+            bytes => Err(format!(
+                "store.operations_bytes: {bytes}; allowed with power.protected_bytes = {has}: 0, {LEAST} to {half}"
+            )),
+        }
+    }
+
+    /// The longest value: half of what is staged, so that unfinished values and those of others go side by
+    /// side.
+    fn max_value_bytes(&self) -> u32 {
+        let most = (self.staged / 2).min(self.operations.saturating_sub(OPERATION_BYTES));
+        most.min(u64::from(kvdrive_store::MAX_VALUE_BYTES)) as u32
+    }
+}
+
+/// Can there be a drive like this? If not, a line that begins with the key to blame.
+pub fn check(config: &EngineConfig) -> Result<(), PowerOnError> {
+    let fail = |line| Err(PowerOnError::Config(line));
+    let geometry = config.flash.geometry();
+    config.ftl.check(&geometry).or_else(|error| fail(format!("ftl.{error}")))?;
+    if !config.flash.enabled {
+        let name = &config.name;
+        return fail(format!("nand.enabled: false; engine {name} keeps everything on flash"));
+    }
+    let page_bytes = geometry.page_bytes;
+    if !page_bytes.is_power_of_two() || !(512..=32_768).contains(&page_bytes) {
+        let name = &config.name;
+        return fail(format!(
+            "flash.page_bytes: {page_bytes}; allowed with engine.name = \"{name}\": a power of two, 512 to 32768"
+        ));
+    }
+    if let Err(line) = Shares::of(config) {
+        return fail(line);
+    }
+    let store = row(config);
+    (store.check)(&options(config), page_bytes, pages_of(config).into(), threads(config))
+        .map_err(|line| PowerOnError::Config(format!("{}.{line}", store.name)))
+}
+
+/// A store in a drive.
+pub struct StoredEngine {
+    store: Rc<dyn Store>,
+    threads: Threads,
+    cores: Cores,
+    copy: CopyCosts,
+    journal: Journal,
+    owner: Owner,
+    shares: Shares,
+    trimmed: Rc<TaskCell<Trimmed>>,
+    /// Orders commands of one key.
+    keys: KeyedLock<Key>,
+    operations: TaskCell<VecDeque<Operation>>,
+    next_number: Cell<u64>,
+    /// Bytes of `operations`, and how many of them are being carried out.
+    operation_bytes: Cell<u64>,
+    running: Cell<u32>,
+    /// Nobody begins an operation now: those that run come to their ends, and the store is synchronised.
+    is_synchronising: Cell<bool>,
+    /// Are operations from before a power cut on the store?
+    repeating: Cell<Repeating>,
+    /// Who waits for one of these, or for its end.
+    turned: WaitQueue,
+    staged: Rc<Staged>,
+    counters: Cell<EngineCounters>,
+}
+
+/// How far the operations are that a store may have lost with the power.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Repeating {
+    Due,
+    UnderWay,
+    Done,
+}
+
+/// Protected memory of values that arrive.
+struct Staged {
+    share: u64,
+    bytes: Cell<u64>,
+    unfinished_bytes: Cell<u64>,
+    freed: WaitQueue,
+}
+
+/// A value that arrives.
+pub struct Place {
+    staged: Rc<Staged>,
+    content: TaskCell<Region>,
+    bytes: u32,
+    is_unfinished: Cell<bool>,
+}
+
+impl Place {
+    fn finish(&self) {
+        if self.is_unfinished.replace(false) {
+            let unfinished = &self.staged.unfinished_bytes;
+            unfinished.set(unfinished.get() - u64::from(self.bytes));
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.finish();
+        self.staged.bytes.set(self.staged.bytes.get() - u64::from(self.bytes));
+        self.staged.freed.wake_all();
+    }
+}
+
+impl Landing for StoredEngine {
+    type Place = Place;
+
+    fn reserve(&self, _: &Key, bytes: u32, _: Arrival) -> Result<Place, Status> {
+        if bytes > self.max_value_bytes() {
+            return Err(Status::INVALID_VALUE_SIZE);
+        }
+        let staged = &self.staged;
+        while staged.bytes.get() + u64::from(bytes) > staged.share {
+            staged.freed.wait();
+        }
+        staged.bytes.set(staged.bytes.get() + u64::from(bytes));
+        Ok(Place {
+            staged: staged.clone(),
+            content: TaskCell::default(),
+            bytes,
+            is_unfinished: Cell::new(false),
+        })
+    }
+
+    fn copy_in(&self, place: &Place, at: u32, bytes: &[u8]) {
+        let ns = self.copy.copy_ns(bytes.len() as u32);
+        let mut counters = self.counters.get();
+        counters.memcpy_bytes += bytes.len() as u64;
+        counters.memcpy_ns += ns;
+        self.counters.set(counters);
+        self.cores.of(Role::Copy).run_noted(ns, "controller", "memcpy");
+        place.content.borrow_mut().write(at, Piece::Bytes(bytes));
+    }
+
+    fn dma_in(&self, place: &Place, at: u32, piece: Piece<'_>) {
+        place.content.borrow_mut().write(at, piece);
+    }
+
+    fn settle(&self, _: &Place) {}
+
+    fn abandon(&self, place: Place) {
+        drop(place);
+    }
+}
+
+impl Exposing for StoredEngine {
+    type Window = NoWindow;
+}
+
+impl StoredEngine {
+    /// Has the store do something, and keeps it until the store has it on its pages. The caller holds the key.
+    fn carry_out(&self, key: Key, value: Option<(Rc<Region>, u32)>) -> Result<(), Status> {
+        let number = self.begin(key, value.clone())?;
+        let result = self.hand_on(key, value.as_ref());
+        self.end(number, result.is_ok());
+        result.map_err(|error| error.status())
+    }
+
+    /// Puts an operation into protected memory, when there is room for it.
+    fn begin(&self, key: Key, value: Option<(Rc<Region>, u32)>) -> Result<u64, Status> {
+        let mut operation = Operation { number: 0, is_carried_out: false, key, value };
+        loop {
+            if self.is_synchronising.get() {
+                self.turned.wait();
+            } else if self.operation_bytes.get() + operation.bytes() > self.shares.operations {
+                self.synchronise()?;
+            } else {
+                break;
+            }
+        }
+        let number = self.next_number.replace(self.next_number.get() + 1);
+        operation.number = number;
+        self.running.set(self.running.get() + 1);
+        self.operation_bytes.set(self.operation_bytes.get() + operation.bytes());
+        if self.journal.is_kept() {
+            self.journal.append(OPERATIONS_PART, &record::begun(&operation));
+        }
+        self.operations.borrow_mut().push_back(operation);
+        Ok(number)
+    }
+
+    fn end(&self, number: u64, is_carried_out: bool) {
+        let mut operations = self.operations.borrow_mut();
+        let index = operations.binary_search_by_key(&number, |operation| operation.number);
+        let index = index.expect("operations that run are not forgotten");
+        if is_carried_out {
+            operations[index].is_carried_out = true;
+        } else {
+            let failed = operations.remove(index).expect("it was found");
+            self.operation_bytes.set(self.operation_bytes.get() - failed.bytes());
+        }
+        drop(operations);
+        if self.journal.is_kept() {
+            self.journal.append(OPERATIONS_PART, &record::ended(number, is_carried_out));
+        }
+        self.running.set(self.running.get() - 1);
+        if self.running.get() == 0 && self.is_synchronising.get() {
+            self.turned.wake_all();
+        }
+    }
+
+    /// Has the store put all that was carried out on its pages, and forgets it. Nothing is carried out
+    /// meanwhile.
+    fn synchronise(&self) -> Result<(), Status> {
+        self.is_synchronising.set(true);
+        while self.running.get() > 0 {
+            self.turned.wait();
+        }
+        let synchronised = self.store.sync(self.threads.take().thread());
+        if synchronised.is_ok() {
+            self.operations.borrow_mut().clear();
+            self.operation_bytes.set(0);
+            if self.journal.is_kept() {
+                self.journal.append(OPERATIONS_PART, &record::synchronised());
+            }
+        }
+        self.is_synchronising.set(false);
+        self.turned.wake_all();
+        synchronised.map_err(|error| error.status())
+    }
+
+    /// Every command begins with this: what the store may have lost with the power is on it when it ends.
+    fn catch_up(&self) -> Result<(), Status> {
+        loop {
+            match self.repeating.get() {
+                Repeating::Done => return Ok(()),
+                Repeating::UnderWay => self.turned.wait(),
+                Repeating::Due => break,
+            }
+        }
+        self.repeating.set(Repeating::UnderWay);
+        let repeated = self.repeat();
+        self.repeating.set(if repeated.is_ok() { Repeating::Done } else { Repeating::Due });
+        self.turned.wake_all();
+        repeated
+    }
+
+    /// Carries out again what the store may have lost. Nobody else is in the store.
+    fn repeat(&self) -> Result<(), Status> {
+        let (done, begun): (Vec<Operation>, Vec<Operation>) =
+            self.operations.borrow().iter().cloned().partition(|operation| operation.is_carried_out);
+        let newest: BTreeMap<Key, Operation> =
+            done.into_iter().map(|operation| (operation.key, operation)).collect();
+        let mut left: Vec<Operation> = newest.into_values().collect();
+        left.sort_unstable_by_key(|operation| operation.number);
+        while !left.is_empty() {
+            let mut again = Vec::new();
+            let tried = left.len();
+            for operation in left {
+                match self.hand_on(operation.key, operation.value.as_ref()) {
+                    Ok(()) => {}
+                    Err(StoreError::Full) => again.push(operation),
+                    Err(error) => return Err(error.status()),
+                }
+            }
+            if again.len() == tried {
+                return Err(StoreError::Full.status());
+            }
+            left = again;
+        }
+        for operation in begun {
+            let result = self.hand_on(operation.key, operation.value.as_ref());
+            self.end(operation.number, result.is_ok());
+        }
+        Ok(())
+    }
+
+    /// Has the store do what an operation says.
+    fn hand_on(&self, key: Key, value: Option<&(Rc<Region>, u32)>) -> Result<(), StoreError> {
+        let thread = self.threads.take();
+        match value {
+            Some((region, bytes)) => {
+                let value = Value::Part { region, at: 0, bytes: *bytes };
+                self.store.put(thread.thread(), key, value)
+            }
+            None => self.store.delete(thread.thread(), key),
+        }
+    }
+}
+
+/// A walk over the pairs of one moment.
+pub struct PairCursor(Box<dyn StoreCursor>);
+
+impl Engine for StoredEngine {
+    type Found = Kept;
+    type Cursor = PairCursor;
+
+    fn commit(&self, key: Key, place: Place, options: StoreOptions) -> Result<(), Status> {
+        place.finish();
+        self.catch_up()?;
+        let _key = self.keys.lock(key);
+        if options.update_only || options.add_only {
+            match self.find(key)? {
+                Some(_) if options.add_only => return Err(Status::KEY_EXISTS),
+                None if options.update_only => return Err(Status::KEY_NOT_FOUND),
+                _ => {}
+            }
+        }
+        let content = Rc::new(place.content.take());
+        self.carry_out(key, Some((content, place.bytes)))
+    }
+
+    fn begin_unfinished(&self, place: &Place) -> Result<(), Status> {
+        let unfinished = &place.staged.unfinished_bytes;
+        let bytes = unfinished.get() + u64::from(place.bytes);
+        if bytes > place.staged.share / 2 {
+            return Err(Status::COMMAND_INTERRUPTED);
+        }
+        unfinished.set(bytes);
+        place.is_unfinished.set(true);
+        Ok(())
+    }
+
+    fn find(&self, key: Key) -> Result<Option<Kept>, Status> {
+        self.catch_up()?;
+        self.store.get(self.threads.take().thread(), key).map_err(|error| error.status())
+    }
+
+    fn value_bytes(&self, found: &Kept) -> u32 {
+        found.bytes()
+    }
+
+    fn load(
+        &self,
+        found: &Kept,
+        at: u32,
+        bytes: u32,
+        _: u32,
+        sink: &mut dyn FnMut(Piece<'_>),
+    ) -> Result<(), Status> {
+        found.read(at, bytes, sink);
+        Ok(())
+    }
+
+    fn delete(&self, key: Key) -> Result<(), Status> {
+        self.catch_up()?;
+        let _key = self.keys.lock(key);
+        self.carry_out(key, None)
+    }
+
+    fn open_cursor(&self, from: Option<Key>) -> Result<PairCursor, Status> {
+        self.catch_up()?;
+        let opened = self.store.cursor(self.threads.take().thread(), from);
+        opened.map(PairCursor).map_err(|error| error.status())
+    }
+
+    fn next(&self, cursor: &mut PairCursor) -> Result<Option<(Key, Kept)>, Status> {
+        cursor.0.next(self.threads.take().thread()).map_err(|error| error.status())
+    }
+
+    fn drain(&self) {
+        // What cannot be written stays in protected memory.
+        if self.catch_up().is_err() {
+            return;
+        }
+        while self.is_synchronising.get() {
+            self.turned.wait();
+        }
+        let _ = self.synchronise();
+    }
+
+    fn utilization(&self) -> Utilization {
+        let space = self.store.space();
+        Utilization { live_bytes: space.live_bytes, capacity_bytes: space.capacity_bytes }
+    }
+
+    fn max_value_bytes(&self) -> u32 {
+        self.store.max_value_bytes().min(self.shares.max_value_bytes())
+    }
+
+    fn power_on(parts: Parts, image: Option<&[u8]>) -> Result<StoredEngine, PowerOnError> {
+        let Parts { sim, cores, flash, journal, owner, config } = parts;
+        check(&config)?;
+        let (ftl, trimmed, operations, next_number) = match image {
+            None => {
+                let ftl = Ftl::new(flash, &config.ftl);
+                let away = AwayPages::none(ftl.logical_pages());
+                (ftl, Trimmed { away, next_write: 0, next_write_at_trim: 0 }, VecDeque::new(), 0)
+            }
+            Some(image) => {
+                let found = Protected::decode(pages_of(&config), image)?;
+                let (of_image, mut trimmed) = (found.trimmed.next_write, found.trimmed);
+                let ftl = Ftl::recover(flash, &config.ftl, &mut |lpa, _, tag| {
+                    trimmed.found(lpa, tag, of_image);
+                });
+                (ftl, trimmed, VecDeque::from(found.operations), found.next_number)
+            }
+        };
+        let trimmed = Rc::new(TaskCell::new(trimmed));
+        let begun = operations.iter().filter(|operation| !operation.is_carried_out).count() as u32;
+        let ground = Ground {
+            pages: Rc::new(FlashPages::new(&sim, &ftl, &journal, &trimmed)),
+            cpu: Rc::new(FirmwareCpu::new(&sim, &cores, config.stored.costs_ps)),
+            threads: threads(&config),
+            has_background: false,
+        };
+        let store = (row(&config).make)(&options(&config), ground);
+        let shares = Shares::of(&config).expect("it was checked");
+        let engine = StoredEngine {
+            store,
+            threads: Threads::new(&sim, threads(&config)),
+            cores,
+            copy: config.copy,
+            journal,
+            owner,
+            shares,
+            trimmed,
+            keys: KeyedLock::new(&sim),
+            operation_bytes: Cell::new(operations.iter().map(Operation::bytes).sum()),
+            operations: TaskCell::new(operations),
+            next_number: Cell::new(next_number),
+            running: Cell::new(begun),
+            repeating: Cell::new(Repeating::Due),
+            is_synchronising: Cell::new(false),
+            turned: WaitQueue::new(&sim),
+            staged: Rc::new(Staged {
+                share: shares.staged,
+                bytes: Cell::new(0),
+                unfinished_bytes: Cell::new(0),
+                freed: WaitQueue::new(&sim),
+            }),
+            counters: Cell::default(),
+        };
+        let recovered = engine.store.recover(engine.threads.take().thread());
+        recovered.map_err(|error| PowerOnError::Pages(error.to_string()))?;
+        Ok(engine)
+    }
+
+    fn protected_image(&self) -> Vec<u8> {
+        let (trimmed, operations) = (self.trimmed.borrow(), self.operations.borrow());
+        Protected::encode(&self.owner, &trimmed, &*operations, self.next_number.get())
+    }
+
+    fn fold(config: &EngineConfig, image: &[u8], records: &[(u8, Vec<u8>)]) -> Result<Vec<u8>, PowerOnError> {
+        let pages = pages_of(config);
+        let mut protected = Protected::decode(pages, image)?;
+        for (part, record) in records {
+            protected.apply(*part, record, pages)?;
+        }
+        let Protected { owner, trimmed, operations, next_number } = &protected;
+        Ok(Protected::encode(owner, trimmed, operations, *next_number))
+    }
+
+    fn counters(&self) -> EngineCounters {
+        let Reclaimed { values, bytes, segments, merges } = self.store.reclaimed();
+        EngineCounters {
+            collected_values: values,
+            collected_bytes: bytes,
+            collected_segments: segments,
+            compactions: merges,
+            ..self.counters.get()
+        }
+    }
+
+    fn details(&self) -> Vec<(&'static str, u64)> {
+        self.store.counters()
+    }
+
+    fn dram(&self) -> Vec<(&'static str, u64)> {
+        self.store.dram()
+    }
+}

@@ -1,0 +1,210 @@
+//! Logical pages of the flash translation layer as a store's pages.
+//!
+//! A page is certain when its program is done, so there is nothing to flush. What was trimmed reads zeros, also
+//! after a power cut: the bits that say so are part of the engine's protected image. Writes are numbered, and
+//! each page has the number of its write in its spare area:
+//!
+//! ```text
+//!   tag of a page    number of its write (u64) | zeros
+//! ```
+//!
+//! Recovery writes and trims before there is a new protected image. If it is cut, the old image counts again: a
+//! page that it calls trimmed is there all the same if its write has a number that the image had not given
+//! out. (What recovery had trimmed is found again then; stores void what they trim.)
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use kvdrive_content::Region;
+use kvdrive_flash::Purpose;
+use kvdrive_flash::ftl::away::AwayPages;
+use kvdrive_flash::ftl::{Ftl, Lpa};
+use kvdrive_flash::power::Journal;
+use kvdrive_flash::spare::TAG_BYTES;
+use kvdrive_sim::{JoinHandle, Sim, TaskCell, join_all};
+use kvdrive_store::{Page, PageError, PageId, PageStore, Purpose as Why, Thread, Trouble, Writing};
+
+use super::image::{AWAY_PART, OPERATIONS_PART, record};
+
+/// Kind of a store's page, for the translation layer.
+const PAGE_KIND: u8 = b'S';
+
+/// What a protected image has of pages.
+pub struct Trimmed {
+    /// Which of them are away.
+    pub away: AwayPages,
+    /// Number of the next write.
+    pub next_write: u64,
+    /// What that was when pages last went away. Writes with this number or a higher one came behind that, so
+    /// the image says nothing else of them.
+    pub next_write_at_trim: u64,
+}
+
+/// No drive has written so many pages: a page that says so is nobody's.
+pub const MOST_WRITES: u64 = 1 << 60;
+
+impl Trimmed {
+    /// A page that was found has this tag.
+    pub fn found(&mut self, Lpa(page): Lpa, tag: &[u8; TAG_BYTES], of_image: u64) {
+        let number = u64::from_le_bytes(tag[..8].try_into().expect("8 bytes"));
+        if (of_image..MOST_WRITES).contains(&number) {
+            self.away.set(page, false);
+            self.next_write = self.next_write.max(number + 1);
+        }
+    }
+
+    fn tag(&mut self) -> [u8; TAG_BYTES] {
+        let mut tag = [0; TAG_BYTES];
+        tag[..8].copy_from_slice(&self.next_write.to_le_bytes());
+        self.next_write += 1;
+        tag
+    }
+}
+
+/// The pages of one drive.
+pub struct FlashPages {
+    sim: Sim,
+    ftl: Ftl,
+    journal: Journal,
+    trimmed: Rc<TaskCell<Trimmed>>,
+    /// Writes that were started and not finished, by their numbers.
+    writing: TaskCell<BTreeMap<u64, JoinHandle<()>>>,
+    next_writing: Cell<u64>,
+}
+
+impl FlashPages {
+    /// The pages of `ftl`, of which some are trimmed.
+    pub fn new(sim: &Sim, ftl: &Ftl, journal: &Journal, trimmed: &Rc<TaskCell<Trimmed>>) -> FlashPages {
+        trimmed.borrow().away.iter().for_each(|page| ftl.trim(Lpa(page)));
+        FlashPages {
+            sim: sim.clone(),
+            ftl: ftl.clone(),
+            journal: journal.clone(),
+            trimmed: trimmed.clone(),
+            writing: TaskCell::default(),
+            next_writing: Cell::new(0),
+        }
+    }
+
+    fn read_one(&self, page: PageId, why: Why) -> Result<Page, PageError> {
+        let lpa = lpa_of(page);
+        if !self.ftl.is_mapped(lpa) {
+            return Ok(Rc::new(Region::new()));
+        }
+        let read = self.ftl.read(lpa, purpose_of(why));
+        read.map_err(|_| PageError { page, trouble: Trouble::Lost })
+    }
+}
+
+fn lpa_of(page: PageId) -> Lpa {
+    Lpa(u32::try_from(page.0).expect("a store keeps to the pages there are"))
+}
+
+/// What the flash counts a store's operation as.
+fn purpose_of(why: Why) -> Purpose {
+    match why {
+        Why::Log | Why::Wal | Why::Overflow => Purpose::Value,
+        Why::Table | Why::Node | Why::Manifest | Why::Checkpoint => Purpose::Index,
+        Why::Compaction => Purpose::Compaction,
+        Why::Lookup => Purpose::Lookup,
+        Why::Cursor => Purpose::Cursor,
+        Why::Cleaning => Purpose::ValueGc,
+        Why::Recovery => Purpose::Recovery,
+    }
+}
+
+/// Writes a run page by page, side by side, and lets it be there.
+fn write_run(
+    sim: &Sim,
+    ftl: &Ftl,
+    journal: &Journal,
+    trimmed: &TaskCell<Trimmed>,
+    run: &[(Lpa, Page)],
+    purpose: Purpose,
+) {
+    let writes = run.iter().map(|(lpa, page)| {
+        let tag = trimmed.borrow_mut().tag();
+        move || ftl.write(*lpa, page.clone(), PAGE_KIND, tag, purpose)
+    });
+    join_all(sim, writes);
+    let away = &mut trimmed.borrow_mut().away;
+    for (Lpa(page), _) in run {
+        if !away.has(*page) {
+            continue;
+        }
+        away.set(*page, false);
+        if journal.is_kept() {
+            journal.append(AWAY_PART, &AwayPages::record(*page, 1, false));
+        }
+    }
+}
+
+impl PageStore for FlashPages {
+    fn page_bytes(&self) -> u32 {
+        self.ftl.page_bytes()
+    }
+
+    fn pages(&self) -> u64 {
+        self.ftl.logical_pages().into()
+    }
+
+    fn read(
+        &self,
+        _: Thread,
+        first: PageId,
+        count: u32,
+        why: Why,
+        out: &mut Vec<Page>,
+    ) -> Result<(), PageError> {
+        let reads = (0..u64::from(count)).map(|page| move || self.read_one(first.plus(page), why));
+        for page in join_all(&self.sim, reads) {
+            out.push(page?);
+        }
+        Ok(())
+    }
+
+    fn write(&self, _: Thread, first: PageId, run: &[Page], why: Why) -> Result<(), PageError> {
+        let run = numbered(first, run);
+        write_run(&self.sim, &self.ftl, &self.journal, &self.trimmed, &run, purpose_of(why));
+        Ok(())
+    }
+
+    fn start_write(&self, _: Thread, first: PageId, run: &[Page], why: Why) -> Result<Writing, PageError> {
+        let (sim, ftl, journal) = (self.sim.clone(), self.ftl.clone(), self.journal.clone());
+        let (trimmed, run) = (self.trimmed.clone(), numbered(first, run));
+        let write = self.sim.spawn(move || write_run(&sim, &ftl, &journal, &trimmed, &run, purpose_of(why)));
+        let number = self.next_writing.replace(self.next_writing.get() + 1);
+        self.writing.borrow_mut().insert(number, write);
+        Ok(Writing(number))
+    }
+
+    fn finish_write(&self, _: Thread, Writing(number): Writing) -> Result<(), PageError> {
+        let write = self.writing.borrow_mut().remove(&number).expect("a write is finished once");
+        write.join();
+        Ok(())
+    }
+
+    fn trim(&self, _: Thread, first: PageId, count: u32, _: Why) -> Result<(), PageError> {
+        let first = lpa_of(first).0;
+        for page in first..first + count {
+            self.trimmed.borrow_mut().away.set(page, true);
+            self.ftl.trim(Lpa(page));
+        }
+        let next_write = self.trimmed.borrow().next_write;
+        self.trimmed.borrow_mut().next_write_at_trim = next_write;
+        if self.journal.is_kept() {
+            self.journal.append(OPERATIONS_PART, &record::written(next_write));
+            self.journal.append(AWAY_PART, &AwayPages::record(first, count, true));
+        }
+        Ok(())
+    }
+
+    fn flush(&self, _: Thread, _: Why) -> Result<(), PageError> {
+        Ok(())
+    }
+}
+
+fn numbered(first: PageId, run: &[Page]) -> Vec<(Lpa, Page)> {
+    (0..).zip(run).map(|(page, content)| (lpa_of(first.plus(page)), content.clone())).collect()
+}
