@@ -4,6 +4,7 @@
 //! The engine's type is forgotten here, and only here: commands run in code that knows it
 //! ([`crate::requests`]).
 
+use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -21,7 +22,7 @@ use kvdrive_flash::power::machine_file::WriteFailure;
 use kvdrive_flash::power::{
     self, IDENTITY_AT, ImageError, Journal, MAKE_AT, Make, Owner, PowerOnError, Survivors,
 };
-use kvdrive_flash::{FlashConfig, FlashPort, Geometry, Purpose};
+use kvdrive_flash::{FlashConfig, FlashHealth, FlashPort, Geometry, Purpose};
 use kvdrive_link::Link;
 use kvdrive_sim::{Ns, ResourceStatistics, Rng, Sim};
 use kvdrive_spec::{Key, Status};
@@ -87,6 +88,7 @@ impl DriveConfig {
             pages_per_block,
             page_bytes,
             spare_bytes,
+            spare_blocks,
         } = self.flash.geometry();
         let geometry = [
             ("flash.channels", channels),
@@ -96,6 +98,7 @@ impl DriveConfig {
             ("flash.pages_per_block", pages_per_block),
             ("flash.page_bytes", page_bytes),
             ("flash.spare_bytes", spare_bytes),
+            ("flash.spare_blocks", spare_blocks),
         ];
         let geometry = geometry.into_iter().map(|(key, value)| (key, value.to_string()));
         let engine = std::iter::once(("engine.name", self.engine.clone()));
@@ -162,6 +165,9 @@ pub struct Drive {
     journal: Journal,
     identity: Identity,
     recovery_ns: Ns,
+    /// The protected image of the instant at which flash had no spare block, if that has come: what it
+    /// survives with.
+    saved: Rc<OnceCell<Vec<u8>>>,
 }
 
 /// Builds a namespace from its parts and what survived; the rows of [`ENGINES`] name instances of this.
@@ -221,7 +227,7 @@ impl Drive {
         };
         let owner = Owner { make: config.make(), identity: medium.identity() };
         let (image, journal) = match survivors {
-            Some(survivors) => (Some(survivors.protected.clone()), Journal::default()),
+            Some(survivors) => (Some(survivors.protected.clone()), Journal::in_memory(medium.protection())),
             None => open_journal(config, row, &owner, &*medium)?,
         };
         if let Some(image) = &image {
@@ -229,6 +235,7 @@ impl Drive {
         }
         let flash = FlashPort::new(sim, config.flash.clone(), medium);
         watch(&flash);
+        flash.find_factory_bad_blocks();
         let cores = Cores::new(sim, config.controller.dispatch.roles());
         let parts = Parts {
             sim: sim.clone(),
@@ -243,6 +250,7 @@ impl Drive {
         let (identity, faults) = (owner.identity, flash.faults().clone());
         let controller =
             Controller::new(link.clone(), cores.clone(), costs, journal.clone(), identity, faults, namespace);
+        controller.tell_health_of(flash.clone());
         controller.start(sim, config.controller.dispatch);
         if journal.is_kept() {
             journal.checkpoint(&controller.namespace.protected_image());
@@ -252,7 +260,18 @@ impl Drive {
             let journal = journal.clone();
             flash.before_change(move || _ = journal.settle());
         }
-        Ok(Drive { controller, flash, cores, journal, identity, recovery_ns: sim.now() - began })
+        let saved = Rc::new(OnceCell::new());
+        if flash.is_frozen() {
+            // As it came up: nothing was written since.
+            _ = saved.set(image.unwrap_or_else(|| controller.namespace.protected_image()));
+        }
+        let (slot, owner) = (saved.clone(), Rc::downgrade(&controller));
+        flash.before_protection(move || {
+            if let Some(controller) = owner.upgrade() {
+                _ = slot.set(controller.namespace.protected_image());
+            }
+        });
+        Ok(Drive { controller, flash, cores, journal, identity, recovery_ns: sim.now() - began, saved })
     }
 
     /// Stores `pairs` in no time, past link and decoder, as they would arrive by DMA: what is on a drive
@@ -284,10 +303,16 @@ impl Drive {
 
     /// What would survive if power failed now. Operations under way on flash end old, torn or done, by `rng`.
     pub fn survivors(&self, rng: &mut Rng) -> Survivors {
-        Survivors {
-            media: self.flash.media_image(rng),
-            protected: self.controller.namespace.protected_image(),
-        }
+        Survivors { media: self.flash.media_image(rng), protected: self.protected_image() }
+    }
+
+    fn protected_image(&self) -> Vec<u8> {
+        self.saved.get().cloned().unwrap_or_else(|| self.controller.namespace.protected_image())
+    }
+
+    /// How its flash holds out.
+    pub fn flash_health(&self) -> FlashHealth {
+        self.flash.health()
     }
 
     /// Who it is.
@@ -295,7 +320,8 @@ impl Drive {
         self.identity
     }
 
-    /// Why it is read-only, if it is: one of its files could not be written. Commands that would change a
+    /// Why it is read-only, if it is: one of its files could not be written, or its flash failed where no
+    /// spare block was left. Commands that would change a
     /// pair are answered [`Status::NAMESPACE_WRITE_PROTECTED`], reads go on, and nothing that was
     /// acknowledged is missing on the files. What a refused store has left in memory may be read until the
     /// drive ends.
@@ -306,7 +332,7 @@ impl Drive {
     /// As [`Drive::survivors`], and no page is torn: what was under way is as before or as afterwards.
     pub fn survivors_untorn(&self, rng: &mut Rng) -> Survivors {
         let media = self.flash.untorn_media_image(rng);
-        Survivors { media, protected: self.controller.namespace.protected_image() }
+        Survivors { media, protected: self.protected_image() }
     }
 
     /// The rules by which it fails; none as it comes up.
@@ -404,7 +430,7 @@ fn open_journal(
     owner: &Owner,
     medium: &dyn Media,
 ) -> Result<(Option<Vec<u8>>, Journal), PowerOnError> {
-    let Some(path) = image_path(config) else { return Ok((None, Journal::default())) };
+    let Some(path) = image_path(config) else { return Ok((None, Journal::in_memory(medium.protection()))) };
     let path = &*path;
     let found = FileLog::read(path, medium.identity())?;
     let image = match &found {

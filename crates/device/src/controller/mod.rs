@@ -4,13 +4,14 @@
 mod identify;
 mod targets;
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
 
 use kvdrive_engines::firmware::{CopyCosts, Cores};
 use kvdrive_engines::hash::{self, HashEngine};
 use kvdrive_engines::lsm::{self, LsmEngine};
 use kvdrive_engines::{Engine, EngineConfig};
+use kvdrive_flash::FlashPort;
 use kvdrive_flash::faults::Faults;
 use kvdrive_flash::identity::Identity;
 use kvdrive_flash::power::{Journal, PowerOnError};
@@ -151,6 +152,8 @@ pub struct Controller {
     pub(crate) identity: Identity,
     pub(crate) faults: Faults,
     pub(crate) commands: Cell<u64>,
+    /// Whose health it tells; none of a controller that stands alone.
+    pub(crate) flash: OnceCell<FlashPort>,
 }
 
 impl Controller {
@@ -167,7 +170,16 @@ impl Controller {
         namespace: Rc<dyn Namespace>,
     ) -> Rc<Controller> {
         let commands = Cell::new(0);
-        Rc::new(Controller { link, cores, costs, journal, namespace, identity, faults, commands })
+        let flash = OnceCell::new();
+        Rc::new(Controller { link, cores, costs, journal, namespace, identity, faults, commands, flash })
+    }
+
+    /// From now on hosts are told how this flash holds out.
+    ///
+    /// # Panics
+    /// They are told of another.
+    pub fn tell_health_of(&self, flash: FlashPort) {
+        assert!(self.flash.set(flash).is_ok(), "a drive has one flash");
     }
 
     /// Starts whoever takes commands.

@@ -186,7 +186,8 @@ impl Prepared {
                 assert!(protected && (refused.is_empty() || failure.is_some()), "{when}: {refused:?}");
                 if let Some(failure) = failure {
                     assert!(failure.what.contains("no storage space"), "{when}: {failure:?}");
-                    let file = failure.path.file_name().expect("a file").to_string_lossy().into_owned();
+                    let file = failure.path.as_ref().and_then(|path| path.file_name()).expect("a file");
+                    let file = file.to_string_lossy().into_owned();
                     self.failed.borrow_mut().insert(file);
                 }
             }

@@ -216,6 +216,14 @@ pub struct Flash {
     pub page_bytes: u32,
     /// Spare bytes of a page.
     pub spare_bytes: u32,
+    /// Blocks of a plane besides, each to stand for one that goes bad.
+    pub spare_blocks: u32,
+    /// Blocks of a plane that are bad from the factory.
+    pub factory_bad_blocks: u32,
+    /// How often a page that cannot be read is tried again.
+    pub read_retries: u32,
+    /// Time of each of these attempts.
+    pub read_retry_ns: u64,
     /// Name in the device's table of timings.
     pub timing: String,
     /// Cell array to register.
