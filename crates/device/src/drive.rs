@@ -4,7 +4,7 @@
 //! The engine's type is forgotten here, and only here: commands run in code that knows it
 //! ([`crate::requests`]).
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -23,7 +23,7 @@ use kvdrive_flash::power::machine_file::WriteFailure;
 use kvdrive_flash::power::{
     self, IDENTITY_AT, ImageError, Journal, MAKE_AT, Make, Owner, PowerOnError, Survivors,
 };
-use kvdrive_flash::{FlashConfig, FlashPort, Geometry, Purpose};
+use kvdrive_flash::{FlashConfig, FlashHealth, FlashPort, Geometry, Purpose};
 use kvdrive_link::{Link, PciePort};
 use kvdrive_settings::Rule::{Flag, Integer, Row, Text};
 use kvdrive_settings::Rules;
@@ -99,6 +99,7 @@ impl DriveConfig {
             pages_per_block,
             page_bytes,
             spare_bytes,
+            spare_blocks,
         } = self.flash.geometry();
         let geometry = [
             ("flash.channels", channels),
@@ -108,6 +109,7 @@ impl DriveConfig {
             ("flash.pages_per_block", pages_per_block),
             ("flash.page_bytes", page_bytes),
             ("flash.spare_bytes", spare_bytes),
+            ("flash.spare_blocks", spare_blocks),
         ];
         let geometry = geometry.into_iter().map(|(key, value)| (key, value.to_string()));
         let engine = std::iter::once(("engine.name", self.engine.clone()));
@@ -212,6 +214,9 @@ pub struct Drive {
     journal: Journal,
     identity: Identity,
     recovery_ns: Ns,
+    /// The protected image of the instant at which flash had no spare block, if that has come: what it
+    /// survives with.
+    saved: Rc<OnceCell<Vec<u8>>>,
 }
 
 /// Builds a namespace from its parts and what survived; the rows of [`ENGINES`] name instances of this.
@@ -269,7 +274,7 @@ impl Drive {
         };
         let owner = Owner { make: config.make(), identity: medium.identity() };
         let (image, journal) = match survivors {
-            Some(survivors) => (Some(survivors.protected.clone()), Journal::default()),
+            Some(survivors) => (Some(survivors.protected.clone()), Journal::in_memory(medium.protection())),
             None => open_journal(config, row, &owner, &*medium)?,
         };
         if let Some(image) = &image {
@@ -277,6 +282,7 @@ impl Drive {
         }
         let flash = FlashPort::new(sim, config.flash.clone(), medium);
         watch(&flash);
+        flash.find_factory_bad_blocks();
         let cores = Cores::new(sim, config.controller.dispatch.roles());
         let parts = Parts {
             sim: sim.clone(),
@@ -298,6 +304,7 @@ impl Drive {
             faults,
             namespace.clone(),
         );
+        controller.tell_health_of(flash.clone());
         controller.start(config.controller.dispatch);
         if journal.is_kept() {
             journal.checkpoint(&namespace.protected_image());
@@ -307,8 +314,28 @@ impl Drive {
             let journal = journal.clone();
             flash.before_change(move || _ = journal.settle());
         }
+        let saved = Rc::new(OnceCell::new());
+        if flash.is_frozen() {
+            // As it came up: nothing was written since.
+            _ = saved.set(image.unwrap_or_else(|| namespace.protected_image()));
+        }
+        let (slot, owner) = (saved.clone(), Rc::downgrade(&namespace));
+        flash.before_protection(move || {
+            if let Some(namespace) = owner.upgrade() {
+                _ = slot.set(namespace.protected_image());
+            }
+        });
         let commands = controller.commands();
-        Ok(Drive { namespace, commands, flash, cores, journal, identity, recovery_ns: sim.now() - began })
+        Ok(Drive {
+            namespace,
+            commands,
+            flash,
+            cores,
+            journal,
+            identity,
+            recovery_ns: sim.now() - began,
+            saved,
+        })
     }
 
     /// Stores `pairs` in no time, past link and decoder, as they would arrive by DMA: what is on a drive
@@ -340,7 +367,16 @@ impl Drive {
 
     /// What would survive if power failed now. Operations under way on flash end old, torn or done, by `rng`.
     pub fn survivors(&self, rng: &mut Rng) -> Survivors {
-        Survivors { media: self.flash.media_image(rng), protected: self.namespace.protected_image() }
+        Survivors { media: self.flash.media_image(rng), protected: self.protected_image() }
+    }
+
+    fn protected_image(&self) -> Vec<u8> {
+        self.saved.get().cloned().unwrap_or_else(|| self.namespace.protected_image())
+    }
+
+    /// How its flash holds out.
+    pub fn flash_health(&self) -> FlashHealth {
+        self.flash.health()
     }
 
     /// Who it is.
@@ -348,7 +384,8 @@ impl Drive {
         self.identity
     }
 
-    /// Why it is read-only, if it is: one of its files could not be written. Commands that would change a
+    /// Why it is read-only, if it is: one of its files could not be written, or its flash failed where no
+    /// spare block was left. Commands that would change a
     /// pair are answered [`Status::NAMESPACE_WRITE_PROTECTED`], reads go on, and nothing that was
     /// acknowledged is missing on the files. What a refused store has left in memory may be read until the
     /// drive ends.
@@ -359,7 +396,7 @@ impl Drive {
     /// As [`Drive::survivors`], and no page is torn: what was under way is as before or as afterwards.
     pub fn survivors_untorn(&self, rng: &mut Rng) -> Survivors {
         let media = self.flash.untorn_media_image(rng);
-        Survivors { media, protected: self.namespace.protected_image() }
+        Survivors { media, protected: self.protected_image() }
     }
 
     /// The rules by which it fails; none as it comes up.
@@ -456,7 +493,7 @@ fn open_journal(
     owner: &Owner,
     medium: &dyn Media,
 ) -> Result<(Option<Vec<u8>>, Journal), PowerOnError> {
-    let Some(path) = image_path(config) else { return Ok((None, Journal::default())) };
+    let Some(path) = image_path(config) else { return Ok((None, Journal::in_memory(medium.protection()))) };
     let path = &*path;
     let found = FileLog::read(path, medium.identity())?;
     let image = match &found {

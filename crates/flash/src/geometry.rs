@@ -13,6 +13,13 @@
 //!   Ppa  = BlockId * pages_per_block + page
 //! ```
 //!
+//! Spare blocks have the numbers behind those of all blocks, unit by unit, so that an address means the same
+//! however many there are:
+//!
+//! ```text
+//!   spare block i of a unit  BlockId = blocks + unit * spare_blocks + i
+//! ```
+//!
 //! Addresses are flat 32-bit numbers: 2^32 - 2 pages of 16 KiB are 64 TiB. No state and no time here.
 
 use serde::{Deserialize, Serialize};
@@ -42,6 +49,9 @@ pub struct Geometry {
     pub page_bytes: u32,
     /// Bytes beside the data of a page, for what the drive has to know about it.
     pub spare_bytes: u32,
+    /// Spare blocks of a unit, besides those above: each can stand for a block of its unit that went bad
+    /// ([`crate::bad_blocks`]). No owner of flash addresses them.
+    pub spare_blocks: u32,
 }
 
 impl Geometry {
@@ -63,6 +73,21 @@ impl Geometry {
     /// Blocks of the drive.
     pub fn blocks(&self) -> u32 {
         self.dies() * self.blocks_per_die
+    }
+
+    /// Spare blocks of the drive.
+    pub fn all_spare_blocks(&self) -> u32 {
+        self.units() * self.spare_blocks
+    }
+
+    /// Blocks that a medium has: those of the drive, and behind them the spare ones, unit by unit.
+    pub fn media_blocks(&self) -> u32 {
+        self.blocks() + self.all_spare_blocks()
+    }
+
+    /// Spare block number `index` of `unit`, `index` below `spare_blocks`.
+    pub fn spare_block(&self, unit: u32, index: u32) -> BlockId {
+        BlockId(self.blocks() + unit * self.spare_blocks + index)
     }
 
     /// Pages of the drive.
@@ -120,6 +145,7 @@ impl Geometry {
             ("pages_per_block", self.pages_per_block, 1, 1 << 16),
             ("page_bytes", self.page_bytes, 512, 1 << 20),
             ("spare_bytes", self.spare_bytes, 0, 1 << 20),
+            ("spare_blocks", self.spare_blocks, 0, 1 << 16),
         ];
         for (name, value, low, high) in sizes {
             if value < low || value > high {
@@ -129,10 +155,10 @@ impl Geometry {
         if !self.blocks_per_die.is_multiple_of(self.planes) {
             return Err(("blocks_per_die", format!("must be a multiple of the {} planes", self.planes)));
         }
-        let pages = u64::from(self.channels)
-            * u64::from(self.dies_per_channel)
-            * u64::from(self.blocks_per_die)
-            * u64::from(self.pages_per_block);
+        let blocks_per_die =
+            u64::from(self.blocks_per_die) + u64::from(self.planes) * u64::from(self.spare_blocks);
+        let dies = u64::from(self.channels) * u64::from(self.dies_per_channel);
+        let pages = dies * blocks_per_die * u64::from(self.pages_per_block);
         if pages > u64::from(u32::MAX) - 1 {
             return Err((
                 "blocks_per_die",
@@ -157,6 +183,7 @@ mod tests {
             pages_per_block: 5,
             page_bytes: 4096,
             spare_bytes: 256,
+            spare_blocks: 2,
         };
         geometry.check().unwrap();
         assert_eq!(
@@ -175,6 +202,8 @@ mod tests {
             }
         }
         assert!(seen.iter().all(|seen| *seen));
+        assert_eq!((geometry.spare_block(0, 0), geometry.spare_block(15, 1)), (BlockId(48), BlockId(79)));
+        assert_eq!(geometry.media_blocks(), 80);
         // Neighbouring dies sit on different channels.
         assert_eq!(geometry.channel_of(BlockId(0)), 0);
         assert_eq!(geometry.channel_of(BlockId(6)), 1);
@@ -191,6 +220,7 @@ mod tests {
             pages_per_block: 256,
             page_bytes: 4096,
             spare_bytes: 256,
+            spare_blocks: 2,
         };
         assert_eq!(geometry.check().unwrap_err().0, "blocks_per_die");
     }

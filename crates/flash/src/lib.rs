@@ -9,6 +9,7 @@
 //! | [`purpose`] | what an operation is for |
 //! | [`spare`] | the header beside every page's data |
 //! | [`port`] | the one way to flash: moves data, takes time, counts |
+//! | [`bad_blocks`] | which blocks went bad, and which spare ones stand for them |
 //! | [`timing`] | how long that takes: `dies`, `flat` |
 //! | [`media`] | where the content is kept: `ram`, `tags`, `file` |
 //! | [`faults`] | rules by which flash and commands fail |
@@ -20,6 +21,7 @@
 //! the business of who lays out the flash ([`ftl`], or an engine that does so itself). Nothing here knows
 //! engines, controllers or hosts; of keys only [`faults`], whose rules may name some.
 
+pub mod bad_blocks;
 pub mod faults;
 pub mod ftl;
 pub mod geometry;
@@ -38,7 +40,7 @@ use serde::Deserialize;
 pub use geometry::{BlockId, Geometry, Ppa};
 pub use identity::Identity;
 pub use media::{Forward, ImageError, Media, MediaPage, PageData};
-pub use port::{FlashPort, ReadError};
+pub use port::{FlashHealth, FlashPort, ReadError};
 pub use purpose::Purpose;
 pub use spare::Spare;
 pub use timing::TimingConfig;
@@ -60,6 +62,16 @@ pub struct FlashConfig {
     pub page_bytes: u32,
     /// Bytes beside the data of a page; at least [`spare::SPARE_USED_BYTES`].
     pub spare_bytes: u32,
+    /// Spare blocks of a unit, besides those of `blocks_per_die`: what it can lose before the drive is
+    /// read-only.
+    pub spare_blocks: u32,
+    /// Blocks of a unit, spare ones among them, that are bad from the factory. Which ones they are depends on
+    /// the drive's identity; it finds them when it is powered on for the first time.
+    pub factory_bad_blocks: u32,
+    /// How often a page that cannot be read is tried again, at other thresholds.
+    pub read_retries: u32,
+    /// Time of each of these attempts, ns.
+    pub read_retry_ns: u64,
     /// Time to sense a page into the page register, ns.
     pub sense_ns: u64,
     /// Time to program a page, ns.
@@ -153,6 +165,10 @@ impl FlashConfig {
         ("flash.pages_per_block", Integer(4, 1 << 16)),
         ("flash.page_bytes", Multiple(4096, 4096, 1 << 18)),
         ("flash.spare_bytes", Integer(64, 1 << 16)),
+        ("flash.spare_blocks", Integer(0, 1 << 16)),
+        ("flash.factory_bad_blocks", Integer(0, 1 << 16)),
+        ("flash.read_retries", Integer(0, 1 << 10)),
+        ("flash.read_retry_ns", TIME),
         ("flash.timing", Row(|| timing::TIMINGS.iter().map(|row| row.name).collect())),
         ("flash.sense_ns", TIME),
         ("flash.program_ns", TIME),
@@ -177,6 +193,7 @@ impl FlashConfig {
             pages_per_block: self.pages_per_block,
             page_bytes: self.page_bytes,
             spare_bytes: self.spare_bytes,
+            spare_blocks: self.spare_blocks,
         }
     }
 
@@ -191,6 +208,14 @@ impl FlashConfig {
             );
             return Err(ConfigError { key: "spare_bytes", what });
         }
+        if self.factory_bad_blocks > self.spare_blocks {
+            let what = format!(
+                "is {}, must be at most {} (spare_blocks): each takes one",
+                self.factory_bad_blocks, self.spare_blocks
+            );
+            return Err(ConfigError { key: "factory_bad_blocks", what });
+        }
+        timing::check_times(&[("read_retry_ns", self.read_retry_ns)])?;
         let Some(timing) = timing::row(&self.timing.name) else {
             let names: Vec<_> = timing::TIMINGS.iter().map(|row| row.name).collect();
             let what = format!("is {:?}, must be one of {}", self.timing.name, names.join(", "));

@@ -13,8 +13,15 @@
 //! Content changes at the end of an operation. Operations in flight are remembered, so that a power cut at
 //! any instant leaves the old content, the new content, or neither ([`FlashPort::media_image`]).
 //!
+//! *What fails.* A program or an erase can (so far because a rule of [`crate::faults`] says so). The port
+//! then exchanges the block for a spare one (`port/retire.rs`), and whoever asked waits longer and hears of
+//! nothing: addresses stay as they are. Where there is no spare block the drive writes nothing more for good
+//! ([`FlashPort::protection`]).
+//!
 //! A program or an erase must come to its end (or the power be cut): where its task is dropped halfway the
 //! block stays as it was, and whoever alters the unit behind it waits for ever.
+
+mod retire;
 
 use std::cell::{Cell, OnceCell};
 use std::collections::VecDeque;
@@ -29,6 +36,8 @@ use super::spare::Spare;
 use super::timing::{self, Moved, Timing};
 use super::{FlashConfig, Operation};
 use crate::faults::{Effect, Faults, Moment, Struck, Subject};
+pub use retire::FlashHealth;
+use retire::Retirement;
 
 /// A page that cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -41,14 +50,38 @@ pub enum ReadError {
     Damaged,
 }
 
+/// A page that could not be programmed. It cannot be read, and its block is to be used no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("page cannot be programmed")]
+struct ProgramError;
+
+/// A block that could not be erased. Its pages are as they were, or cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("block cannot be erased")]
+struct EraseError;
+
+/// Addresses are the owner's.
 enum InFlight {
-    Program { ppa: Ppa, data: PageData, spare: Spare },
-    Erase(BlockId),
+    /// `fails`: its page will not be readable.
+    Program {
+        ppa: Ppa,
+        data: PageData,
+        spare: Spare,
+        fails: bool,
+    },
+    Erase {
+        block: BlockId,
+        fails: bool,
+    },
 }
 
 impl InFlight {
     fn is_program_of(&self, page: Ppa) -> bool {
         matches!(self, InFlight::Program { ppa, .. } if *ppa == page)
+    }
+
+    fn fails(&self) -> bool {
+        matches!(self, InFlight::Program { fails: true, .. } | InFlight::Erase { fails: true, .. })
     }
 }
 
@@ -105,6 +138,7 @@ struct Core {
     next_page: TaskCell<Vec<u32>>,
     media: TaskCell<Box<dyn Media>>,
     faults: Faults,
+    retirement: Retirement,
     /// Called before the medium is changed.
     before_change: OnceCell<Box<dyn Fn()>>,
     reads: [Cell<u64>; Purpose::COUNT],
@@ -140,7 +174,7 @@ impl FlashPort {
     /// The flash of a drive on `media`, which was made for the same geometry.
     ///
     /// Panics when `config` does not pass [`FlashConfig::check`] or the medium has another geometry.
-    pub fn new(sim: &Sim, config: FlashConfig, media: Box<dyn Media>) -> FlashPort {
+    pub fn new(sim: &Sim, config: FlashConfig, mut media: Box<dyn Media>) -> FlashPort {
         config.check().expect("a flash configuration is checked when it is loaded");
         let geometry = config.geometry();
         assert_eq!(media.geometry(), &geometry, "the medium was made for another drive");
@@ -152,9 +186,15 @@ impl FlashPort {
             in_flight: TaskCell::default(),
             ended: WaitQueue::new(sim),
         };
+        let retirement = Retirement::of(&*media);
+        if media.bad_blocks().is_read_only() {
+            // What recovery writes is for this life only.
+            media.freeze();
+        }
         FlashPort(Rc::new(Core {
             sim: sim.clone(),
             geometry,
+            retirement,
             charged,
             timing: (timing.build)(sim, &config),
             units: (0..geometry.units()).map(unit).collect(),
@@ -184,10 +224,25 @@ impl FlashPort {
         &self.0.faults
     }
 
-    /// What strikes an operation on `block`.
-    fn strike(&self, moment: Moment, block: BlockId, purpose: Purpose) -> Struck {
-        let die = self.0.geometry.die_of(block);
-        self.0.faults.strike(moment, Subject::Flash { purpose, die, block: block.0 })
+    /// What strikes an operation on a block of the medium that belongs to `unit`.
+    fn strike(&self, moment: Moment, unit: u32, block: BlockId, purpose: Purpose) -> Struck {
+        let die = unit / self.0.geometry.planes;
+        let struck = self.0.faults.strike(moment, Subject::Flash { purpose, die, block: block.0 });
+        if struck.effect == Some(Effect::DieOffline) {
+            self.0.retirement.lose_die(die);
+        }
+        struck
+    }
+
+    /// Does an operation that was struck like this fail? A drive that is read-only changes its memory alone,
+    /// where nothing fails.
+    fn fails(&self, unit: u32, struck: Struck) -> bool {
+        let is_struck = struck.effect == Some(Effect::Fail);
+        (is_struck || self.0.retirement.is_lost(self.die_of_unit(unit))) && !self.protection().is_on()
+    }
+
+    fn die_of_unit(&self, unit: u32) -> u32 {
+        unit / self.0.geometry.planes
     }
 
     /// `false`: there is no flash; programs vanish and reads find erased pages.
@@ -198,7 +253,7 @@ impl FlashPort {
     /// Reads a page with its header.
     pub fn read(&self, ppa: Ppa, purpose: Purpose) -> Result<(PageData, Spare), ReadError> {
         let whole = Moved::Data(self.0.geometry.page_bytes);
-        self.sense(ppa, purpose, whole, |media| match (media.read(ppa), media.read_spare(ppa)) {
+        self.sense(ppa, purpose, whole, |media, ppa| match (media.read(ppa), media.read_spare(ppa)) {
             (MediaPage::Programmed(data), MediaPage::Programmed(spare)) => {
                 MediaPage::Programmed((data, spare))
             }
@@ -210,21 +265,26 @@ impl FlashPort {
     /// Reads `bytes` bytes of a page: a sense, and a transfer of that part with its share of the spare
     /// area. Only they may be taken out of the data.
     pub fn read_part(&self, ppa: Ppa, bytes: u32, purpose: Purpose) -> Result<PageData, ReadError> {
-        self.sense(ppa, purpose, Moved::Data(bytes), |media| media.read(ppa))
+        self.sense(ppa, purpose, Moved::Data(bytes), |media, ppa| media.read(ppa))
     }
 
     /// Parts of pages, each with the byte it begins at, will be read soon: [`Media::expect`]. No flash
     /// operation.
     pub fn expect(&self, parts: &[(Ppa, u32)], seen: &mut dyn FnMut(usize, &Rc<[u8]>)) {
-        if self.0.config.enabled {
-            self.0.media.borrow().expect(parts, seen);
+        if !self.0.config.enabled {
+            return;
         }
+        if self.0.retirement.is_empty() {
+            return self.0.media.borrow().expect(parts, seen);
+        }
+        let on_medium: Vec<_> = parts.iter().map(|(ppa, at)| (self.on_medium(*ppa), *at)).collect();
+        self.0.media.borrow().expect(&on_medium, seen);
     }
 
     /// Reads the header of a page: a sense, and a transfer of the header alone. The header can be whole
     /// although the data is not; only [`FlashPort::read`] tells.
     pub fn read_spare(&self, ppa: Ppa, purpose: Purpose) -> Result<Spare, ReadError> {
-        self.sense(ppa, purpose, Moved::Header, |media| media.read_spare(ppa))
+        self.sense(ppa, purpose, Moved::Header, |media, ppa| media.read_spare(ppa))
     }
 
     fn sense<T>(
@@ -232,7 +292,7 @@ impl FlashPort {
         ppa: Ppa,
         purpose: Purpose,
         moved: Moved,
-        take: impl FnOnce(&dyn Media) -> MediaPage<T>,
+        take: impl Fn(&dyn Media, Ppa) -> MediaPage<T>,
     ) -> Result<T, ReadError> {
         let core = &*self.0;
         if !core.config.enabled {
@@ -240,22 +300,26 @@ impl FlashPort {
         }
         bump(&core.reads[purpose.index()]);
         let since = core.sim.now();
-        let block = core.geometry.block_of(ppa);
-        let unit = self.unit(block);
+        let number = core.geometry.unit_of(core.geometry.block_of(ppa));
+        let unit = &core.units[number as usize];
         let charged = self.is_charged(Operation::Read, purpose, unit);
         let held = unit.resource.acquire();
         unit.wait_until(|in_flight| !in_flight.iter().any(|other| other.is_program_of(ppa)));
-        let struck = self.strike(Moment::Read, block, purpose);
-        core.sim.sleep(struck.delay_ns);
-        if charged {
-            core.timing.before(Operation::Read, unit.channel, moved);
-        }
-        if struck.effect == Some(Effect::Flip) {
-            self.change().flip(ppa);
-        }
-        let mut page = take(&**core.media.borrow());
-        if struck.effect == Some(Effect::Unreadable) && !matches!(page, MediaPage::Erased) {
-            page = MediaPage::Damaged;
+        let mut page = self.attempt_read(number, ppa, purpose, &take, || {
+            if charged {
+                core.timing.before(Operation::Read, unit.channel, moved);
+            }
+        });
+        for _ in 0..core.config.read_retries {
+            if !matches!(page, MediaPage::Damaged) || core.retirement.is_lost(self.die_of_unit(number)) {
+                break;
+            }
+            bump(&core.retirement.read_retries);
+            page = self.attempt_read(number, ppa, purpose, &take, || {
+                if charged {
+                    core.sim.sleep(core.config.read_retry_ns);
+                }
+            });
         }
         let held = core.timing.holds_units().then_some(held);
         if charged {
@@ -266,7 +330,38 @@ impl FlashPort {
         match page {
             MediaPage::Programmed(page) => Ok(page),
             MediaPage::Erased => Err(ReadError::Erased),
-            MediaPage::Damaged => Err(ReadError::Damaged),
+            MediaPage::Damaged => {
+                bump(&core.retirement.read_errors);
+                Err(ReadError::Damaged)
+            }
+        }
+    }
+
+    /// One attempt to read a page of `unit`, which `sense` waits for.
+    fn attempt_read<T>(
+        &self,
+        unit: u32,
+        ppa: Ppa,
+        purpose: Purpose,
+        take: impl Fn(&dyn Media, Ppa) -> MediaPage<T>,
+        sense: impl FnOnce(),
+    ) -> MediaPage<T> {
+        let block = self.0.geometry.block_of(self.on_medium(ppa));
+        let struck = self.strike(Moment::Read, unit, block, purpose);
+        self.0.sim.sleep(struck.delay_ns);
+        sense();
+        // The block may have been exchanged meanwhile.
+        let on_medium = self.on_medium(ppa);
+        if struck.effect == Some(Effect::Flip) {
+            self.change().flip(on_medium);
+        }
+        if self.0.retirement.is_lost(self.die_of_unit(unit)) {
+            return MediaPage::Damaged;
+        }
+        let page = take(&**self.0.media.borrow(), on_medium);
+        match page {
+            MediaPage::Programmed(_) if struck.effect == Some(Effect::Unreadable) => MediaPage::Damaged,
+            page => page,
         }
     }
 
@@ -283,7 +378,8 @@ impl FlashPort {
         );
         let since = core.sim.now();
         let block = core.geometry.block_of(ppa);
-        let unit = self.unit(block);
+        let number = core.geometry.unit_of(block);
+        let unit = &core.units[number as usize];
         let charged = self.is_charged(Operation::Program, purpose, unit);
         let moved = Moved::Data(core.geometry.page_bytes);
         let held = unit.resource.acquire();
@@ -291,19 +387,25 @@ impl FlashPort {
             core.timing.before(Operation::Program, unit.channel, moved);
         }
         self.step_block(block, core.geometry.page_of(ppa));
-        unit.in_flight.borrow_mut().push_back(InFlight::Program { ppa, data: data.clone(), spare });
-        let struck = self.strike(Moment::Program, block, purpose);
+        let on_medium = core.geometry.block_of(self.on_medium(ppa));
+        let struck = self.strike(Moment::Program, number, on_medium, purpose);
+        let fails = self.fails(number, struck);
+        unit.in_flight.borrow_mut().push_back(InFlight::Program { ppa, data: data.clone(), spare, fails });
         core.sim.sleep(struck.delay_ns);
         let held = core.timing.holds_units().then_some(held);
         if charged {
             core.timing.after(Operation::Program, unit.channel, moved);
         }
         unit.wait_until(|in_flight| in_flight.front().is_some_and(|first| first.is_program_of(ppa)));
-        unit.end_first();
-        self.change().program(ppa, &data, &spare);
-        if struck.effect == Some(Effect::Flip) {
-            self.change().flip(ppa);
+        if fails {
+            self.program_elsewhere(number, ppa, &data, &spare);
+        } else {
+            self.change().program(self.on_medium(ppa), &data, &spare);
         }
+        if struck.effect == Some(Effect::Flip) {
+            self.change().flip(self.on_medium(ppa));
+        }
+        unit.end_first();
         bump(&core.programs[purpose.index()]);
         drop(held);
         self.note(since, "program", core.geometry.page_bytes, purpose);
@@ -316,19 +418,25 @@ impl FlashPort {
             return;
         }
         let since = core.sim.now();
-        let unit = self.unit(block);
+        let number = core.geometry.unit_of(block);
+        let unit = &core.units[number as usize];
         // Held to the end by every timing: what comes next may be a program of the erased block.
         let held = unit.resource.acquire();
         unit.wait_until(VecDeque::is_empty);
-        unit.in_flight.borrow_mut().push_back(InFlight::Erase(block));
-        let struck = self.strike(Moment::Erase, block, purpose);
+        let struck = self.strike(Moment::Erase, number, self.block_on_medium(block), purpose);
+        let fails = self.fails(number, struck);
+        unit.in_flight.borrow_mut().push_back(InFlight::Erase { block, fails });
         core.sim.sleep(struck.delay_ns);
         if self.is_charged(Operation::Erase, purpose, unit) {
             core.timing.before(Operation::Erase, unit.channel, Moved::Nothing);
             core.timing.after(Operation::Erase, unit.channel, Moved::Nothing);
         }
+        if fails {
+            self.erase_elsewhere(number, block, struck.leaves_nothing);
+        } else {
+            self.change().erase(self.block_on_medium(block));
+        }
         unit.end_first();
-        self.change().erase(block);
         core.next_page.borrow_mut()[block.0 as usize] = 0;
         bump(&core.erases[purpose.index()]);
         drop(held);
@@ -354,19 +462,19 @@ impl FlashPort {
     /// The owner will not read this page's data again before its block is erased. A medium may let go of it.
     pub fn discard(&self, ppa: Ppa) {
         if self.0.config.enabled {
-            self.0.media.borrow_mut().discard(ppa);
+            self.0.media.borrow_mut().discard(self.on_medium(ppa));
         }
     }
 
     /// As [`FlashPort::discard`], for `bytes` bytes of a page from `at` on. `true` if the medium did let go
     /// of some.
     pub fn discard_part(&self, ppa: Ppa, at: u32, bytes: u32) -> bool {
-        self.0.config.enabled && self.0.media.borrow_mut().discard_part(ppa, at, bytes)
+        self.0.config.enabled && self.0.media.borrow_mut().discard_part(self.on_medium(ppa), at, bytes)
     }
 
     /// Destroys a page, header and data, to see what the rest of the drive makes of it.
     pub fn damage(&self, ppa: Ppa) {
-        self.0.media.borrow_mut().tear(ppa);
+        self.0.media.borrow_mut().tear(self.on_medium(ppa));
     }
 
     /// Page reads so far, of data or of headers.
@@ -399,7 +507,7 @@ impl FlashPort {
     /// What would be found on the medium if the power were cut at this instant. A program in flight is not
     /// there, torn or done; an erase in flight is not begun, done, or has left any page untouched, torn or
     /// looking erased, by `rng`. Of several programs of one unit none has begun before the one ahead of it is
-    /// done.
+    /// done. Of a drive that is read-only, what its flash holds since it is.
     pub fn media_image(&self, rng: &mut Rng) -> Vec<u8> {
         self.image_after(&mut |rng| Left::OF_A_CUT[rng.below(3) as usize], rng)
     }
@@ -412,12 +520,15 @@ impl FlashPort {
     /// What would be on the medium if every operation in flight were left as `left` says.
     fn image_after(&self, left: &mut dyn FnMut(&mut Rng) -> Left, rng: &mut Rng) -> Vec<u8> {
         let core = &*self.0;
+        if self.is_frozen() {
+            return core.media.borrow().image();
+        }
         let mut media = core.media.borrow().fork();
         for unit in &core.units {
             for operation in &*unit.in_flight.borrow() {
                 let left = left(rng);
                 self.cut(operation, left, &mut *media, rng);
-                if !matches!(left, Left::Done) {
+                if !matches!(left, Left::Done) || operation.fails() {
                     break;
                 }
             }
@@ -429,10 +540,16 @@ impl FlashPort {
     fn cut(&self, operation: &InFlight, left: Left, media: &mut dyn Media, rng: &mut Rng) {
         match (operation, left) {
             (_, Left::Before) => {}
-            (InFlight::Program { ppa, .. }, Left::Halfway) => media.tear(*ppa),
-            (InFlight::Program { ppa, data, spare }, Left::Done) => media.program(*ppa, data, spare),
-            (InFlight::Erase(block), Left::Halfway) => self.half_erase(media, *block, rng),
-            (InFlight::Erase(block), Left::Done) => media.erase(*block),
+            (InFlight::Program { ppa, fails: true, .. }, _) => media.tear(self.on_medium(*ppa)),
+            (InFlight::Program { ppa, .. }, Left::Halfway) => media.tear(self.on_medium(*ppa)),
+            (InFlight::Program { ppa, data, spare, .. }, Left::Done) => {
+                media.program(self.on_medium(*ppa), data, spare);
+            }
+            (InFlight::Erase { fails: true, .. }, Left::Done) => {}
+            (InFlight::Erase { block, .. }, Left::Halfway) => {
+                self.half_erase(media, self.block_on_medium(*block), rng);
+            }
+            (InFlight::Erase { block, .. }, Left::Done) => media.erase(self.block_on_medium(*block)),
         }
     }
 
@@ -447,10 +564,6 @@ impl FlashPort {
         }
     }
 
-    fn unit(&self, block: BlockId) -> &Unit {
-        &self.0.units[self.0.geometry.unit_of(block) as usize]
-    }
-
     fn is_charged(&self, operation: Operation, purpose: Purpose, unit: &Unit) -> bool {
         let core = &*self.0;
         core.charged[charge_index(&core.config, operation, purpose, unit.channel)]
@@ -461,7 +574,7 @@ impl FlashPort {
     pub fn next_page(&self, block: BlockId) -> u32 {
         let next = &mut self.0.next_page.borrow_mut()[block.0 as usize];
         if *next == UNKNOWN {
-            *next = self.0.media.borrow().programmed_pages(block);
+            *next = self.0.media.borrow().programmed_pages(self.block_on_medium(block));
         }
         *next
     }

@@ -38,6 +38,8 @@ pub enum Purpose {
     GcMap,
     /// Reads after power-on that rebuild what was lost with the power.
     Recovery,
+    /// A block went bad: what it held is copied to a spare one, and the table of bad blocks written.
+    Retire,
 }
 
 impl Purpose {
@@ -45,7 +47,7 @@ impl Purpose {
     pub const COUNT: usize = Purpose::ALL.len();
 
     /// Every purpose with its name in reports, in the order of the reports.
-    pub const ALL: [(Purpose, &'static str); 15] = [
+    pub const ALL: [(Purpose, &'static str); 16] = [
         (Purpose::Value, "value"),
         (Purpose::Index, "index"),
         (Purpose::Lookup, "lookup"),
@@ -61,6 +63,7 @@ impl Purpose {
         (Purpose::MapGc, "map_gc"),
         (Purpose::GcMap, "gc_map"),
         (Purpose::Recovery, "recovery"),
+        (Purpose::Retire, "retire"),
     ];
 
     /// Its name in reports and configurations.

@@ -435,8 +435,9 @@ impl Cutter<'_> {
     ) -> anyhow::Result<Result<(), String>> {
         let config = self.config;
         let life = Life::new(config);
-        let may_be_unreadable =
-            self.rules.iter().any(|rule| matches!(rule.effect, Effect::Flip | Effect::Unreadable));
+        let is_lossy =
+            |rule: &Rule| matches!(rule.effect, Effect::Flip | Effect::Unreadable | Effect::DieOffline);
+        let may_be_unreadable = self.rules.iter().any(is_lossy);
         let mut further = Vec::new();
         if go_on {
             further.push((self.build)(config.run.seed ^ verdict.events)?);

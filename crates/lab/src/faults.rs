@@ -188,7 +188,7 @@ impl Reader<'_> {
             namespaces: self.numbers("namespace", 1, u32::MAX)?,
             purposes: self.names("purpose", purpose_of)?,
             dies: self.numbers("die", 0, self.geometry.dies() - 1)?,
-            blocks: self.numbers("block", 0, self.geometry.blocks() - 1)?,
+            blocks: self.numbers("block", 0, self.geometry.media_blocks() - 1)?,
         })
     }
 

@@ -169,6 +169,9 @@ pub struct Report {
     /// What came of checking the values that were read back, where that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verified: Option<Verified>,
+    /// How flash holds out, if something was made to fail or did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flash_health: Option<FlashHealth>,
     /// What loading the drive took, if the workload begins with pairs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub precondition: Option<Precondition>,
@@ -229,6 +232,27 @@ pub struct Fault {
     pub matched: u64,
     /// How often it struck.
     pub fired: u64,
+}
+
+/// How flash holds out, at the end of the run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct FlashHealth {
+    /// Blocks retired in the life of the drive, spare ones among them.
+    pub retired_blocks: u32,
+    /// Spare blocks that the drive began with.
+    pub spare_blocks: u32,
+    /// Those that are left.
+    pub spare_blocks_left: u32,
+    /// A plane had none left when it needed one: nothing has been written since.
+    pub is_read_only: bool,
+    /// Programs that failed since power-on.
+    pub program_errors: u64,
+    /// Erases that failed since power-on.
+    pub erase_errors: u64,
+    /// Reads that were tried again since power-on, once for each time.
+    pub read_retries: u64,
+    /// Pages that could not be read since power-on.
+    pub read_errors: u64,
 }
 
 /// Operations, by whether and how they were answered.

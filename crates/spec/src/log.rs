@@ -127,8 +127,19 @@ pub struct Health {
     pub read_commands: [U64; 2],
     /// 80: commands that write.
     pub write_commands: [U64; 2],
-    /// 96 to 511: busy time, power cycles, hours, errors.
-    pub reserved_96: [u8; 416],
+    /// 96 to 159: busy time, power cycles, hours, shutdowns.
+    pub reserved_96: [u8; 64],
+    /// 160: data that could not be given back.
+    pub media_errors: [U64; 2],
+    /// 176 to 511: error entries, times at high temperatures.
+    pub reserved_176: [u8; 336],
+}
+
+impl Health {
+    /// Critical warning: fewer spare blocks are left than the threshold says.
+    pub const FEW_SPARES: u8 = 1 << 0;
+    /// Critical warning: everything is read-only.
+    pub const READ_ONLY: u8 = 1 << 3;
 }
 
 /// Firmware slots.
@@ -171,6 +182,7 @@ const _: () = {
     assert!(size_of::<Health>() == 512);
     assert!(offset_of!(Health, temperature_k) == 1);
     assert!(offset_of!(Health, read_512k) == 32 && offset_of!(Health, write_commands) == 80);
+    assert!(offset_of!(Health, media_errors) == 160);
     assert!(size_of::<FirmwareSlots>() == 512 && offset_of!(FirmwareSlots, revisions) == 8);
     assert!(size_of::<Effects>() == 4096 && offset_of!(Effects, io) == 1024);
 };

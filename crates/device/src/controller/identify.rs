@@ -1,12 +1,14 @@
-//! Admin commands: what the drive says of itself. The log page of write protection; Identify for the
-//! controller, the active namespaces, the namespace and its descriptors, and both as its command set has
-//! them; everything else of the admin set is refused.
+//! Admin commands: what the drive says of itself. The log pages of health (SMART) and of write protection;
+//! Identify for the controller, the active namespaces, the namespace and its descriptors, and both as its
+//! command set has them; everything else of the admin set is refused.
 //!
 //! The fields answer what initiators check before they touch a namespace; the rest is zero.
 
 use kvdrive_content::Region;
+use kvdrive_flash::FlashPort;
 use kvdrive_link::{Port, Request};
 use kvdrive_spec::identify::{CSI_NVM, IDENTIFY_BYTES, ascii_padded, cns, namespace_descriptors};
+use kvdrive_spec::log::{Health, lid};
 use kvdrive_spec::{Status, identify, nvm, opcode, write_protection};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -16,6 +18,8 @@ use crate::requests::send;
 
 /// NVMe base specification version of the answers: 2.0.
 const VERSION: u32 = 0x0002_0000;
+/// With less than this part of its spare blocks left a drive warns.
+const SPARE_THRESHOLD_PERCENT: u8 = 10;
 /// SGLs for I/O commands: supported, any alignment and granularity (SGLS bits 1:0 = 01b).
 const SGL_SUPPORTED: u32 = 1;
 
@@ -37,16 +41,39 @@ impl<P: Port> Controller<P> {
 
     fn log_page(&self, request: &dyn Request) -> Answer {
         let sqe = request.sqe();
-        if sqe.cdw10.get() as u8 != write_protection::LOG_PAGE {
-            return Err(Status::INVALID_LOG_PAGE);
-        }
+        let page = match sqe.cdw10.get() as u8 {
+            lid::HEALTH => self.health().as_bytes().to_vec(),
+            write_protection::LOG_PAGE => {
+                let reason = self.journal.write_failure().map(|failure| failure.to_string());
+                write_protection::encode(reason.as_deref()).to_vec()
+            }
+            _ => return Err(Status::INVALID_LOG_PAGE),
+        };
         // Dwords, 0's based.
         let asked_bytes = ((sqe.cdw10.get() >> 16) + 1) * 4;
-        let reason = self.journal.write_failure().map(|failure| failure.to_string());
-        let bytes = asked_bytes.min(write_protection::BYTES as u32);
-        let answer = write_protection::encode(reason.as_deref());
-        send(request, bytes, &Region::from_bytes(answer.to_vec()), bytes)?;
+        let bytes = asked_bytes.min(page.len() as u32);
+        send(request, bytes, &Region::from_bytes(page), bytes)?;
         Ok((0, 0))
+    }
+
+    /// How the drive holds out. What hosts have read and written is not counted here.
+    fn health(&self) -> Health {
+        let flash = self.flash.get().map(FlashPort::health).unwrap_or_default();
+        let mut answer = Health::new_zeroed();
+        answer.spare_threshold_percent = SPARE_THRESHOLD_PERCENT;
+        answer.spare_percent = match flash.spare_blocks {
+            (0, _) if flash.is_read_only => 0,
+            (0, _) => 100,
+            (all, left) => (u64::from(left) * 100 / u64::from(all)) as u8,
+        };
+        if answer.spare_percent < SPARE_THRESHOLD_PERCENT {
+            answer.warnings |= Health::FEW_SPARES;
+        }
+        if self.journal.is_protected() {
+            answer.warnings |= Health::READ_ONLY;
+        }
+        answer.media_errors[0].set(flash.read_errors);
+        answer
     }
 
     fn identify(&self, structure: u8, csi: u8, nsid: u32) -> Result<Vec<u8>, Status> {

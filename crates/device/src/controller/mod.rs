@@ -3,7 +3,7 @@
 
 mod identify;
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
 
 use kvdrive_engines::firmware::{CopyCosts, Cores};
@@ -11,6 +11,7 @@ use kvdrive_engines::hash::{self, HashEngine};
 use kvdrive_engines::lsm::{self, LsmEngine};
 use kvdrive_engines::stored::{self, StoredEngine};
 use kvdrive_engines::{Engine, EngineConfig};
+use kvdrive_flash::FlashPort;
 use kvdrive_flash::faults::Faults;
 use kvdrive_flash::identity::Identity;
 use kvdrive_flash::power::{Journal, PowerOnError};
@@ -213,6 +214,8 @@ pub struct Controller<P> {
     pub(crate) identity: Identity,
     pub(crate) faults: Faults,
     pub(crate) commands: Rc<Cell<u64>>,
+    /// Whose health it tells; none of a controller that stands alone.
+    pub(crate) flash: OnceCell<FlashPort>,
 }
 
 impl<P: Port> Controller<P> {
@@ -228,8 +231,16 @@ impl<P: Port> Controller<P> {
         faults: Faults,
         namespace: Rc<dyn Namespace>,
     ) -> Rc<Controller<P>> {
-        let commands = Rc::default();
-        Rc::new(Controller { port, cores, costs, journal, namespace, identity, faults, commands })
+        let (commands, flash) = (Rc::default(), OnceCell::new());
+        Rc::new(Controller { port, cores, costs, journal, namespace, identity, faults, commands, flash })
+    }
+
+    /// From now on hosts are told how this flash holds out.
+    ///
+    /// # Panics
+    /// They are told of another.
+    pub fn tell_health_of(&self, flash: FlashPort) {
+        assert!(self.flash.set(flash).is_ok(), "a drive has one flash");
     }
 
     /// Starts whoever takes commands.

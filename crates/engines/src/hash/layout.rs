@@ -191,6 +191,7 @@ mod tests {
             pages_per_block: 3,
             page_bytes: 8192,
             spare_bytes: 256,
+            spare_blocks: 0,
         };
         let layout = Layout::new(geometry, 512, 4096);
         assert_eq!((layout.superblocks, layout.superblock_pages, layout.page_grains), (3, 12, 16));

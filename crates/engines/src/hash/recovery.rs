@@ -13,13 +13,14 @@
 //! as damaged: it was put there behind the drive's back, and what it stands for is lost.
 //!
 //! Which copy of a section is the present one says the directory in the image: after a page of sections was
-//! damaged, lookups in those answer 88h instead of what an older copy says.
+//! damaged, lookups in those answer 88h instead of what an older copy says. What the drive cannot read now it
+//! may read in another life: a pair whose section is not to be had counts as valid, and stays.
 //!
 //! Between steps 2 and 3 a bit is kept for every grain, in the DRAM of the section cache, which is empty.
 //! Where that is too small for all grains the steps are repeated for as many superblocks at a time as it has
 //! room for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -80,8 +81,8 @@ pub(super) fn recover(core: &Rc<Core>, protected: Protected) -> Result<(), Image
     let at_once = (bits / u64::from(core.layout.superblock_grains)).clamp(1, core.layout.superblocks.into());
     for first in (0..core.layout.superblocks).step_by(at_once as usize) {
         let superblocks = first..core.layout.superblocks.min(first + at_once as u32);
-        let (live, invalid_pages) = find_pairs(core, &superblocks)?;
-        count_pairs(core, superblocks, live)?;
+        let (live, invalid_pages, unread) = find_pairs(core, &superblocks)?;
+        count_pairs(core, superblocks, live, unread)?;
         if first == 0 {
             restore_invalid_pages(core, invalid_pages)?;
         }
@@ -312,6 +313,9 @@ impl LivePairs {
     }
 }
 
+/// Sections of pages that cannot be read.
+type UnreadSections = BTreeSet<u64>;
+
 /// Sections that were not found where the directory says. Of pages that cannot be read nobody expects any.
 #[derive(Default)]
 struct MissingSections {
@@ -330,18 +334,40 @@ impl MissingSections {
         }
     }
 
-    fn any(&self, core: &Core) -> bool {
+    /// Where they should be.
+    fn locations(&self, core: &Core) -> impl Iterator<Item = (u64, Location)> {
         let missing = (0..).zip(&self.sections).filter(|(_, is_missing)| **is_missing);
-        let mut locations = missing.filter_map(|(id, _)| {
+        missing.filter_map(move |(id, _)| {
             // The copy of an altered section is not the present one.
-            core.cache.location(id).filter(|location| core.cache.is_as_at(id, *location))
-        });
-        locations.any(|location| self.pages[core.layout.page(location.grain) as usize])
+            let location = core.cache.location(id)?;
+            core.cache.is_as_at(id, location).then_some((id, location))
+        })
+    }
+
+    fn is_read(&self, core: &Core, location: Location) -> bool {
+        self.pages[core.layout.page(location.grain) as usize]
+    }
+
+    /// Is one not in a page that was read?
+    fn any(&self, core: &Core) -> bool {
+        self.locations(core).any(|(_, location)| self.is_read(core, location))
+    }
+
+    /// Those in pages that could not be read.
+    fn unread(&self, core: &Core) -> UnreadSections {
+        self.locations(core)
+            .filter(|(_, location)| !self.is_read(core, *location))
+            .map(|(id, _)| id)
+            .collect()
     }
 }
 
-/// Step 2: the pairs that sections point at, and the invalid pages.
-fn find_pairs(core: &Rc<Core>, superblocks: &Range<u32>) -> Result<(LivePairs, InvalidPages), ImageError> {
+/// Step 2: the pairs that sections point at, the invalid pages, and the sections of which nobody knows what
+/// they point at.
+fn find_pairs(
+    core: &Rc<Core>,
+    superblocks: &Range<u32>,
+) -> Result<(LivePairs, InvalidPages, UnreadSections), ImageError> {
     let found = Rc::new(TaskCell::new((
         LivePairs::of(core, superblocks),
         InvalidPages::new(),
@@ -393,7 +419,7 @@ fn find_pairs(core: &Rc<Core>, superblocks: &Range<u32>) -> Result<(LivePairs, I
     });
     let (mut live, invalid_pages, missing) = found.take();
     live.ensure(!missing.any(core), "a section is not where the directory says");
-    Ok((live.result()?, invalid_pages))
+    Ok((live.result()?, invalid_pages, missing.unread(core)))
 }
 
 /// Where one page's pairs end and the next one's begin: what is known of one side only, by the second page,
@@ -424,7 +450,12 @@ impl Seams {
 }
 
 /// Step 3: what is valid, by the lengths that stand with the pairs.
-fn count_pairs(core: &Rc<Core>, superblocks: Range<u32>, live: LivePairs) -> Result<(), ImageError> {
+fn count_pairs(
+    core: &Rc<Core>,
+    superblocks: Range<u32>,
+    live: LivePairs,
+    unread: UnreadSections,
+) -> Result<(), ImageError> {
     let engine = core.clone();
     let live = Rc::new(TaskCell::new(live));
     let all = live.clone();
@@ -471,6 +502,8 @@ fn count_pairs(core: &Rc<Core>, superblocks: Range<u32>, live: LivePairs) -> Res
             if live.take(grain) {
                 engine.space.found(grain, grains);
                 engine.live_bytes.set(engine.live_bytes.get() + u64::from(header.value_bytes));
+            } else if unread.contains(&engine.probe(&header.key, header.probe).section) {
+                engine.space.found(grain, grains);
             } else {
                 live.ensure(engine.space.found_dead(grain, grains), INSIDE);
             }

@@ -20,6 +20,7 @@ fn layout(grain_bytes: u32, blocks_per_die: u32) -> Layout {
         pages_per_block: 4,
         page_bytes: 32_768,
         spare_bytes: 3328,
+        spare_blocks: 0,
     };
     Layout::new(geometry, grain_bytes, 4096)
 }

@@ -17,9 +17,12 @@
 //! A drive without rules pays one test of a flag for each command and each flash operation.
 
 mod delay;
+mod die_offline;
+mod erase_error;
 mod flip;
 mod lose;
 mod power_cut;
+mod program_error;
 mod read_error;
 mod status;
 
@@ -75,6 +78,10 @@ pub enum Effect {
     Unreadable,
     /// A bit of the page's data is altered on the medium.
     Flip,
+    /// The page cannot be programmed, the block cannot be erased.
+    Fail,
+    /// The die of the operation answers no more, until the drive is powered on anew.
+    DieOffline,
     /// The command or operation takes so much longer, ns.
     Delay(Ns),
     /// The command is answered with this status and not executed.
@@ -119,8 +126,17 @@ pub struct FaultKind {
 }
 
 /// Every kind of fault.
-pub const FAULTS: &[FaultKind] =
-    &[read_error::KIND, flip::KIND, status::KIND, delay::KIND, lose::KIND, power_cut::KIND];
+pub const FAULTS: &[FaultKind] = &[
+    read_error::KIND,
+    program_error::KIND,
+    erase_error::KIND,
+    die_offline::KIND,
+    flip::KIND,
+    status::KIND,
+    delay::KIND,
+    lose::KIND,
+    power_cut::KIND,
+];
 
 /// The kind called `name`.
 pub fn kind(name: &str) -> Option<&'static FaultKind> {
@@ -223,6 +239,8 @@ pub struct Struck {
     pub delay_ns: Ns,
     /// What else; rules behind the one that chose it were not asked.
     pub effect: Option<Effect>,
+    /// Of an erase that fails: its pages cannot be read any more. Otherwise they are as they were.
+    pub leaves_nothing: bool,
 }
 
 struct Active {
@@ -380,6 +398,7 @@ impl Faults {
                 Effect::CutPower { torn } => self.cut_power(torn),
                 effect => {
                     struck.effect = Some(effect);
+                    struck.leaves_nothing = moment == Moment::Erase && active.rng.one_in(2);
                     break;
                 }
             }

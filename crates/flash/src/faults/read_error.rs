@@ -1,6 +1,7 @@
 //! `read-error`: a page cannot be read, this time. What is on flash stays as it is.
 //!
-//! The flash of the model has no retries of its own: the error is what is left behind all of them. A host
+//! Each attempt to read a page is asked about: a drive that tries again (`flash.read_retries`) may get it the
+//! next time, which takes longer. What cannot be read by any of them is lost to whoever asked. A host
 //! gets 88h for a value that lies there; an FTL that was about to move the page marks it as lost.
 
 use super::{Effect, FaultKind, Moment};

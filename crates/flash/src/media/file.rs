@@ -2,13 +2,14 @@
 //! instruction.
 //!
 //! ```text
-//!   0              4096                     4096 + block_bytes
-//!   +--------------+------------------------+------------------------+---
-//!   | head, twice  | block 0                | block 1                | ...
-//!   +--------------+------------------------+------------------------+---
-//!   head:   "KVDRFILE" | version u32 | geometry 7 x u32 | check u64
+//!   0              4096
+//!   +--------------+--------------------------+-----------+-----------+---
+//!   | head, twice  | table of bad blocks, 2 x | block 0   | block 1   | ...     the spare blocks come last
+//!   +--------------+--------------------------+-----------+-----------+---
+//!   head:   "KVDRFILE" | version u32 | geometry 8 x u32 | check u64
 //!           | identity of the drive 16 B | check u64                       at 0 and at 2048
 //!   moment: begun u64 | checkpoint u64 | groups u64 | check u64            at 1024 and at 3072
+//!   table:  as [`crate::bad_blocks`] draws it, rounded up to 4096; zeros before the first one
 //!   block:  pages x [header 88 B | header 88 B], rounded up to 4096 | page 0 | page 1 | ...
 //! ```
 //!
@@ -43,6 +44,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::data::PageData;
 use super::image::{GEOMETRY_KEYS, geometry_bytes, geometry_fields};
 use super::{ImageError, Media, MediaKind, MediaOptions, MediaPage, Opened};
+use crate::bad_blocks::BadBlocks;
 use crate::geometry::{BlockId, Geometry, Ppa};
 use crate::identity::{IDENTITY_BYTES, Identity};
 use crate::power::machine_file::{self, MachineFile, Shadow, WriteProtection};
@@ -58,7 +60,7 @@ pub const KIND: MediaKind = MediaKind {
 };
 
 const MAGIC: &[u8; 8] = b"KVDRFILE";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 const HEAD_BYTES: u64 = 4096;
 const SECOND_HEAD_AT: usize = 2048;
 /// Where an image file has its moment, twice.
@@ -168,6 +170,22 @@ impl Backing {
             Backing::Memory(_) => WriteProtection::default(),
         }
     }
+
+    /// What is in it for good, beneath its shadow.
+    fn kept(&self) -> Vec<u8> {
+        match self {
+            Backing::File { file, .. } => {
+                let mut bytes = vec![0; file.bytes().unwrap_or(0) as usize];
+                for (index, piece) in bytes.chunks_mut(ALIGN as usize).enumerate() {
+                    if file.read_at(index as u64 * ALIGN, piece).is_err() {
+                        piece.fill(UNREADABLE);
+                    }
+                }
+                bytes
+            }
+            Backing::Memory(bytes) => bytes.borrow().clone(),
+        }
+    }
 }
 
 /// Pages in the layout of an image file.
@@ -175,6 +193,12 @@ pub struct FileMedia {
     geometry: Geometry,
     identity: Identity,
     backing: Backing,
+    protection: WriteProtection,
+    bad_blocks: BadBlocks,
+    /// Images are of what there was when it was frozen:
+    is_frozen: bool,
+    /// this, if it is in memory; a file has it, and its shadow the rest.
+    frozen: Option<Vec<u8>>,
     /// Bytes before the first page of a block.
     table_bytes: u64,
     block_bytes: u64,
@@ -319,7 +343,12 @@ impl FileMedia {
         backing.read_at(0, &mut block).map_err(unreadable)?;
         let found = [0, SECOND_HEAD_AT].into_iter().find_map(|at| identity_in(geometry, &block[at..]));
         if let Some(identity) = found {
-            return Ok(FileMedia::layout(geometry, backing, identity));
+            let mut media = FileMedia::layout(geometry, backing, identity);
+            media.bad_blocks = media.read_table()?;
+            if media.bad_blocks.is_read_only() {
+                media.protection.turn_on_without_spares();
+            }
+            return Ok(media);
         }
         // A new file, or one whose maker was killed before it had written its heads and thus anything else.
         if backing.bytes() <= HEAD_BYTES && is_unfinished(geometry, &block) {
@@ -344,13 +373,15 @@ impl FileMedia {
         let size = MAGIC.len() + 4 + 4 * fields.len();
         for at in [0, SECOND_HEAD_AT] {
             let (body, check) = block[at..at + size + 8].split_at(size);
-            if !body.starts_with(MAGIC) || *check != xxh3_64(body).to_le_bytes()[..8] {
-                continue;
-            }
             let mut numbers = body[MAGIC.len()..]
                 .chunks_exact(4)
                 .map(|number| u32::from_le_bytes(number.try_into().expect("4 bytes")));
             let version = numbers.next().expect("the head has it");
+            // Heads of earlier versions had other lengths, and their check elsewhere.
+            let is_earlier = (1..VERSION).contains(&version);
+            if !body.starts_with(MAGIC) || !is_earlier && *check != xxh3_64(body).to_le_bytes()[..8] {
+                continue;
+            }
             if version != VERSION {
                 return ImageError::whole(format!(
                     "an image of version {version}; this program reads version {VERSION}: take another path"
@@ -373,11 +404,47 @@ impl FileMedia {
         let pages = u64::from(geometry.pages_per_block);
         let table_bytes = (pages * SPARE_USED_BYTES as u64).next_multiple_of(ALIGN);
         let block_bytes = (table_bytes + pages * u64::from(geometry.page_bytes)).next_multiple_of(ALIGN);
-        FileMedia { geometry: *geometry, identity, backing, table_bytes, block_bytes, scratch: Vec::new() }
+        FileMedia {
+            geometry: *geometry,
+            identity,
+            protection: backing.protection(),
+            backing,
+            bad_blocks: BadBlocks::none(geometry),
+            frozen: None,
+            is_frozen: false,
+            table_bytes,
+            block_bytes,
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Where the two copies of the table of bad blocks lie.
+    fn bad_blocks_at(&self) -> [u64; 2] {
+        let bytes = BadBlocks::bytes(&self.geometry) as u64;
+        [HEAD_BYTES, HEAD_BYTES + bytes.next_multiple_of(ALIGN)]
+    }
+
+    /// The table of bad blocks: its first copy, or the second if that was being written, or was damaged.
+    fn read_table(&self) -> Result<BadBlocks, ImageError> {
+        for at in self.bad_blocks_at() {
+            let mut bytes = vec![0; BadBlocks::bytes(&self.geometry)];
+            if self.backing.read_at(at, &mut bytes).is_err() {
+                continue;
+            }
+            if let Some(table) = BadBlocks::from_bytes(&self.geometry, &bytes) {
+                return Ok(table);
+            }
+            // The second copy is written behind the first: there was no table when it was still blank.
+            if at > HEAD_BYTES && bytes.iter().all(|byte| *byte == 0) {
+                return Ok(BadBlocks::none(&self.geometry));
+            }
+        }
+        Err(ImageError::new(HEAD_BYTES as usize, "the table of bad blocks is damaged, and its copy too"))
     }
 
     fn block_at(&self, block: BlockId) -> u64 {
-        HEAD_BYTES + u64::from(block.0) * self.block_bytes
+        let [first, second] = self.bad_blocks_at();
+        second + (second - first) + u64::from(block.0) * self.block_bytes
     }
 
     fn header_at(&self, ppa: Ppa) -> u64 {
@@ -442,7 +509,27 @@ impl Media for FileMedia {
     }
 
     fn protection(&self) -> WriteProtection {
-        self.backing.protection()
+        self.protection.clone()
+    }
+
+    fn bad_blocks(&self) -> &BadBlocks {
+        &self.bad_blocks
+    }
+
+    fn set_bad_blocks(&mut self, table: &BadBlocks) {
+        for at in self.bad_blocks_at() {
+            self.backing.write_at(at, &table.to_bytes());
+            self.backing.settle();
+        }
+        self.bad_blocks = table.clone();
+    }
+
+    /// What is written to a file behind its protection stays in its shadow anyway.
+    fn freeze(&mut self) {
+        self.is_frozen = true;
+        if let Backing::Memory(bytes) = &self.backing {
+            self.frozen = Some(bytes.borrow().clone());
+        }
     }
 
     fn program(&mut self, ppa: Ppa, data: &PageData, spare: &Spare) {
@@ -487,6 +574,23 @@ impl Media for FileMedia {
         last.map_or(0, |last| (last / SPARE_USED_BYTES) as u32 + 1)
     }
 
+    fn copy(&mut self, from: Ppa, to: Ppa) {
+        let (spare, check) = match self.header(from) {
+            MediaPage::Programmed(found) => found,
+            MediaPage::Erased => return,
+            MediaPage::Damaged => return self.tear(to),
+        };
+        let mut data = vec![0; self.geometry.page_bytes as usize];
+        let is_whole =
+            self.backing.read_at(self.data_at(from), &mut data).is_ok() && data_check(from, &data) == check;
+        let check = data_check(to, &data);
+        let header = spare.encode(to, if is_whole { check } else { !check });
+        self.backing.write_at(self.data_at(to), &data);
+        self.backing.settle();
+        self.backing.write_at(self.header_at(to), &[header, header].concat());
+        self.backing.settle();
+    }
+
     fn tear(&mut self, ppa: Ppa) {
         self.backing.write_at(self.header_at(ppa), &[UNREADABLE; SPARE_USED_BYTES]);
     }
@@ -509,10 +613,15 @@ impl Media for FileMedia {
 
     fn fork(&self) -> Box<dyn Media> {
         let image = Backing::Memory(TaskCell::new(self.image()));
-        Box::new(FileMedia::layout(&self.geometry, image, self.identity))
+        let mut fork = FileMedia::layout(&self.geometry, image, self.identity);
+        fork.bad_blocks = self.bad_blocks.clone();
+        Box::new(fork)
     }
 
     fn image(&self) -> Vec<u8> {
+        if self.is_frozen {
+            return self.frozen.clone().unwrap_or_else(|| self.backing.kept());
+        }
         let mut bytes = vec![0; self.backing.bytes() as usize];
         for (index, piece) in bytes.chunks_mut(ALIGN as usize).enumerate() {
             if self.backing.read_at(index as u64 * ALIGN, piece).is_err() {

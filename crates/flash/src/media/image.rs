@@ -1,7 +1,8 @@
 //! The image of a medium that lives in memory, as bytes. Numbers are little endian.
 //!
 //! ```text
-//!   head   "KVDMEDIA" | format u32 | geometry 7 x u32 | identity 16 B | blocks u32 | check u64
+//!   head   "KVDMEDIA" | format u32 | geometry 8 x u32 | identity 16 B | blocks u32 | check u64
+//!   bad    the table of bad blocks, as [`crate::bad_blocks`] draws it
 //!   block  block u32 | pages u32 | pages x (state u8, data bytes u32) | check u64      the frame
 //!          pages x [header 88 B | header 88 B | data]                                 the content
 //!   block  ...                                   only blocks that are not erased, in order
@@ -22,6 +23,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::ImageError;
 use super::memory::{Cell, Keep, Memory};
+use crate::bad_blocks::BadBlocks;
 use crate::geometry::{BlockId, Geometry, Ppa};
 use crate::identity::{IDENTITY_BYTES, Identity};
 use crate::spare::{SPARE_USED_BYTES, Spare, data_check};
@@ -43,7 +45,7 @@ pub enum Format {
 }
 
 /// Names of the [`geometry_fields`], as configurations have them.
-pub(super) const GEOMETRY_KEYS: [&str; 7] = [
+pub(super) const GEOMETRY_KEYS: [&str; 8] = [
     "channels",
     "dies_per_channel",
     "planes",
@@ -51,9 +53,10 @@ pub(super) const GEOMETRY_KEYS: [&str; 7] = [
     "pages_per_block",
     "page_bytes",
     "spare_bytes",
+    "spare_blocks",
 ];
 
-pub(super) fn geometry_fields(geometry: &Geometry) -> [u32; 7] {
+pub(super) fn geometry_fields(geometry: &Geometry) -> [u32; 8] {
     [
         geometry.channels,
         geometry.dies_per_channel,
@@ -62,6 +65,7 @@ pub(super) fn geometry_fields(geometry: &Geometry) -> [u32; 7] {
         geometry.pages_per_block,
         geometry.page_bytes,
         geometry.spare_bytes,
+        geometry.spare_blocks,
     ]
 }
 
@@ -82,6 +86,7 @@ pub(super) fn write<K: Keep>(memory: &Memory<K>) -> Vec<u8> {
     out.extend_from_slice(&(used.len() as u32).to_le_bytes());
     let check = xxh3_64(&out);
     out.extend_from_slice(&check.to_le_bytes());
+    out.extend_from_slice(&memory.bad_blocks.to_bytes());
     for block in used {
         write_block(&mut out, memory, BlockId(block as u32));
     }
@@ -188,7 +193,10 @@ pub(super) fn read<K: Keep>(geometry: &Geometry, bytes: &[u8]) -> Result<Memory<
     if fields != geometry_bytes(geometry) {
         return Err(ImageError::new(12, "the image is of a drive with another geometry"));
     }
-    let mut memory = Memory::<K>::new(geometry, identity);
+    let table_at = reader.0.at();
+    let table = BadBlocks::from_bytes(geometry, reader.take(BadBlocks::bytes(geometry))?)
+        .ok_or_else(|| ImageError::new(table_at, "the table of bad blocks does not fit its check"))?;
+    let mut memory = Memory::<K>::with(table, geometry, identity);
     for _ in 0..blocks {
         read_block(&mut reader, &mut memory)?;
     }
@@ -204,7 +212,7 @@ fn read_block<K: Keep>(reader: &mut Reader<'_>, memory: &mut Memory<K>) -> Resul
     let rows = reader.take((pages as usize).saturating_mul(ROW_BYTES))?;
     reader.check(start, "frame of a block")?;
     let geometry = memory.geometry;
-    if block >= geometry.blocks() || pages > geometry.pages_per_block {
+    if block >= geometry.media_blocks() || pages > geometry.pages_per_block {
         return Err(ImageError::new(start, format!("block {block} with {pages} pages is not of this drive")));
     }
     let mut cells = Vec::with_capacity(pages as usize);

@@ -8,8 +8,10 @@ use std::rc::Rc;
 
 use super::data::PageData;
 use super::{CACHE_LINE_BYTES, Media, MediaPage, image};
+use crate::bad_blocks::BadBlocks;
 use crate::geometry::{BlockId, Geometry, Ppa};
 use crate::identity::Identity;
+use crate::power::machine_file::WriteProtection;
 use crate::spare::Spare;
 
 /// One page as a medium keeps it.
@@ -59,14 +61,34 @@ pub struct Memory<K> {
     pub(super) identity: Identity,
     /// By block, the pages up to the last one that is not erased.
     pub(super) blocks: Vec<Vec<Cell<K>>>,
+    pub(super) bad_blocks: BadBlocks,
+    protection: WriteProtection,
+    /// As it was when it was frozen.
+    frozen: Option<Box<Memory<K>>>,
     scratch: Vec<u8>,
 }
 
 impl<K: Keep> Memory<K> {
     /// A fresh drive.
     pub fn new(geometry: &Geometry, identity: Identity) -> Memory<K> {
-        let blocks = vec![Vec::new(); geometry.blocks() as usize];
-        Memory { geometry: *geometry, identity, blocks, scratch: Vec::new() }
+        Memory::with(BadBlocks::none(geometry), geometry, identity)
+    }
+
+    /// A drive that has only this table.
+    pub(super) fn with(bad_blocks: BadBlocks, geometry: &Geometry, identity: Identity) -> Memory<K> {
+        let protection = WriteProtection::default();
+        if bad_blocks.is_read_only() {
+            protection.turn_on_without_spares();
+        }
+        Memory {
+            geometry: *geometry,
+            identity,
+            blocks: vec![Vec::new(); geometry.media_blocks() as usize],
+            bad_blocks,
+            protection,
+            frozen: None,
+            scratch: Vec::new(),
+        }
     }
 
     fn cell(&self, ppa: Ppa) -> Option<&Cell<K>> {
@@ -137,6 +159,22 @@ impl<K: Keep> Media for Memory<K> {
         items.iter().for_each(|(index, item)| seen(*index, item));
     }
 
+    fn protection(&self) -> WriteProtection {
+        self.protection.clone()
+    }
+
+    fn bad_blocks(&self) -> &BadBlocks {
+        &self.bad_blocks
+    }
+
+    fn set_bad_blocks(&mut self, table: &BadBlocks) {
+        self.bad_blocks = table.clone();
+    }
+
+    fn freeze(&mut self) {
+        self.frozen = Some(Box::new(self.clone()));
+    }
+
     fn program(&mut self, ppa: Ppa, data: &PageData, spare: &Spare) {
         let page = K::keep(data, spare, &mut self.scratch);
         self.set(ppa, Cell::Held(page));
@@ -163,6 +201,11 @@ impl<K: Keep> Media for Memory<K> {
         }
     }
 
+    fn copy(&mut self, from: Ppa, to: Ppa) {
+        let cell = self.cell(from).cloned().unwrap_or(Cell::Blank);
+        self.set(to, cell);
+    }
+
     fn tear(&mut self, ppa: Ppa) {
         self.set(ppa, Cell::Torn);
     }
@@ -182,10 +225,13 @@ impl<K: Keep> Media for Memory<K> {
     }
 
     fn fork(&self) -> Box<dyn Media> {
-        Box::new(self.clone())
+        match &self.frozen {
+            Some(frozen) => Box::new((**frozen).clone()),
+            None => Box::new(self.clone()),
+        }
     }
 
     fn image(&self) -> Vec<u8> {
-        image::write(self)
+        image::write(self.frozen.as_deref().unwrap_or(self))
     }
 }

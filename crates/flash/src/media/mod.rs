@@ -19,6 +19,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use super::bad_blocks::BadBlocks;
 use super::geometry::{BlockId, Geometry, Ppa};
 use super::spare::Spare;
 use crate::identity::Identity;
@@ -59,10 +60,17 @@ pub trait Media {
     /// lies in memory; all that may follow from it is what else to expect.
     fn expect(&self, _parts: &[(Ppa, u32)], _seen: &mut dyn FnMut(usize, &Rc<[u8]>)) {}
 
-    /// Whether it takes changes for good; one in memory always does.
-    fn protection(&self) -> WriteProtection {
-        WriteProtection::default()
-    }
+    /// Whether it takes changes for good. On from the start if its table of bad blocks says so.
+    fn protection(&self) -> WriteProtection;
+
+    /// The table of bad blocks that it keeps.
+    fn bad_blocks(&self) -> &BadBlocks;
+
+    /// Keeps this table instead. A cut leaves the one or the other.
+    fn set_bad_blocks(&mut self, table: &BadBlocks);
+
+    /// From now on changes are for this life of the drive only: [`Media::image`] gives what is there now.
+    fn freeze(&mut self);
 
     /// Programs an erased page.
     fn program(&mut self, ppa: Ppa, data: &PageData, spare: &Spare);
@@ -86,6 +94,9 @@ pub trait Media {
     fn discard_part(&mut self, _ppa: Ppa, _at: u32, _bytes: u32) -> bool {
         false
     }
+
+    /// Programs an erased page with what another holds, as that is: one that cannot be read is none here.
+    fn copy(&mut self, from: Ppa, to: Ppa);
 
     /// Makes a page, programmed or not, damaged beyond its header: what an interrupted program or erase
     /// leaves.

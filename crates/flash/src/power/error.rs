@@ -29,7 +29,7 @@ pub enum PowerOnError {
     #[error(transparent)]
     File(#[from] FileError),
     /// A new drive that cannot be kept.
-    #[error("{}: {}", .0.path.display(), .0.what)]
+    #[error("{}", .0.cause())]
     Unwritable(WriteFailure),
     /// A medium that was written to, and no protected image.
     #[error("{0}: a drive is on it, whose power-protected memory is missing: {0}.protected-0 or -1, whole")]

@@ -24,12 +24,22 @@ use kvdrive_sim::TaskCell;
 
 /// Why a drive writes no more.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}: {what}; the drive is read-only", path.display())]
+#[error("{}; the drive is read-only", self.cause())]
 pub struct WriteFailure {
-    /// The file.
-    pub path: PathBuf,
+    /// The file, if it is one of the machine's that cannot be written.
+    pub path: Option<PathBuf>,
     /// What could not be done, and what the machine said.
     pub what: String,
+}
+
+impl WriteFailure {
+    /// What happened, and to which file.
+    pub fn cause(&self) -> String {
+        match &self.path {
+            Some(path) => format!("{}: {}", path.display(), self.what),
+            None => self.what.clone(),
+        }
+    }
 }
 
 /// Whether a drive may write, and if not, why. Clones are of one drive; it never comes off.
@@ -49,7 +59,14 @@ impl WriteProtection {
 
     /// Writing to `path` failed. Only the first failure counts.
     pub fn turn_on(&self, path: &Path, what: &str, error: &io::Error) {
-        self.0.get_or_init(|| WriteFailure { path: path.to_owned(), what: format!("{what}: {error}") });
+        let what = || format!("{what}: {error}");
+        self.0.get_or_init(|| WriteFailure { path: Some(path.to_owned()), what: what() });
+    }
+
+    /// Flash failed where it has no spare block left.
+    pub fn turn_on_without_spares(&self) {
+        let what = "flash has failed where it has no spare block left".to_owned();
+        self.0.get_or_init(|| WriteFailure { path: None, what });
     }
 }
 

@@ -130,35 +130,43 @@ pub fn unframe(bytes: &[u8]) -> Result<(Owner, Vec<Vec<u8>>), ImageError> {
 
 /// Where changes of the protected image go, one record each. Nowhere, unless the medium outlives the process.
 #[derive(Clone, Default)]
-pub struct Journal(Option<Rc<FileJournal>>);
+pub struct Journal {
+    /// Of a medium that outlives the process.
+    file: Option<Rc<FileJournal>>,
+    /// On when a record or a page could not be written: from then on nothing is acknowledged that changes a
+    /// pair.
+    protection: WriteProtection,
+}
 
 struct FileJournal {
     /// None of a drive that was read-only from the start.
     log: TaskCell<Option<FileLog>>,
-    /// On when a record or a page could not be written: from then on nothing is acknowledged that changes a
-    /// pair.
-    protection: WriteProtection,
 }
 
 impl Journal {
     /// A journal into `log`, of a drive with this protection. Without a log it is on.
     pub fn to_file(log: Option<FileLog>, protection: WriteProtection) -> Journal {
         assert!(log.is_some() || protection.is_on(), "a drive that writes has a log");
-        Journal(Some(Rc::new(FileJournal { log: TaskCell::new(log), protection })))
+        Journal { file: Some(Rc::new(FileJournal { log: TaskCell::new(log) })), protection }
+    }
+
+    /// Keeps no record, of a drive with this protection.
+    pub fn in_memory(protection: WriteProtection) -> Journal {
+        Journal { file: None, protection }
     }
 
     /// Does anybody keep the records? If not, do not make them.
     pub fn is_kept(&self) -> bool {
-        self.0.is_some()
+        self.file.is_some()
     }
 
     /// The log, while the drive may write.
     fn with_log(&self, write: impl FnOnce(&mut FileLog) -> Result<(), FileError>) {
-        let Some(journal) = self.0.as_ref().filter(|journal| !journal.protection.is_on()) else { return };
+        let Some(journal) = self.file.as_ref().filter(|_| !self.is_protected()) else { return };
         if let Some(log) = &mut *journal.log.borrow_mut()
             && let Err(FileError { path, error }) = write(log)
         {
-            journal.protection.turn_on(&path, "cannot be written", &error);
+            self.protection.turn_on(&path, "cannot be written", &error);
         }
     }
 
@@ -179,23 +187,21 @@ impl Journal {
         !self.is_protected()
     }
 
-    /// Is the drive read-only, because one of its files could not be written?
+    /// Is the drive read-only, because one of its files, or its flash, could not be written?
     pub fn is_protected(&self) -> bool {
-        self.0.as_ref().is_some_and(|journal| journal.protection.is_on())
+        self.protection.is_on()
     }
 
     /// Why the drive is read-only, if it is.
     pub fn write_failure(&self) -> Option<WriteFailure> {
-        self.0.as_ref().and_then(|journal| journal.protection.reason().cloned())
+        self.protection.reason().cloned()
     }
 
     /// Is a new checkpoint worth its writing?
     pub fn wants_checkpoint(&self) -> bool {
-        let wants = |journal: &Rc<FileJournal>| {
-            !journal.protection.is_on()
-                && journal.log.borrow().as_ref().is_some_and(FileLog::wants_checkpoint)
-        };
-        self.0.as_ref().is_some_and(wants)
+        let wants =
+            |journal: &Rc<FileJournal>| journal.log.borrow().as_ref().is_some_and(FileLog::wants_checkpoint);
+        !self.is_protected() && self.file.as_ref().is_some_and(wants)
     }
 
     /// Replaces all records by `image`, the present state.
@@ -218,6 +224,7 @@ mod tests {
         journal.append(1, b"a record");
         assert!(!journal.settle() && !journal.settle() && protection.is_on(), "it is lost for good");
         let failure = journal.write_failure().expect("what happened and where");
-        assert!(failure.path.ends_with("drive.img.protected-1"), "{failure:?}");
+        let path = failure.path.as_ref().expect("it is a file");
+        assert!(path.ends_with("drive.img.protected-1"), "{failure:?}");
     }
 }

@@ -85,7 +85,7 @@ pub fn row(name: &str) -> Option<&'static TimingRow> {
 const LONGEST_NS: u64 = 3_600_000_000_000;
 
 /// Says which of these times is too long.
-fn check_times(times: &[(&'static str, u64)]) -> Result<(), ConfigError> {
+pub(crate) fn check_times(times: &[(&'static str, u64)]) -> Result<(), ConfigError> {
     match times.iter().find(|(_, value)| *value > LONGEST_NS) {
         None => Ok(()),
         Some((key, value)) => {

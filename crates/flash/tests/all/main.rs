@@ -1,4 +1,5 @@
 //! The one integration-test binary of this crate.
 
+mod bad_blocks;
 mod flash;
 mod ftl;

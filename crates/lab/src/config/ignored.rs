@@ -36,7 +36,8 @@ const OF_WORKLOADS: &[(&[&str], &[&str])] = &[
     (&["trace"], &["trace"]),
 ];
 /// Keys of `flash` that only its operations look at,
-const OF_FLASH_OPERATIONS: &[&str] = &["timing", "uncharged"];
+const OF_FLASH_OPERATIONS: &[&str] =
+    &["timing", "uncharged", "spare_blocks", "factory_bad_blocks", "read_retries", "read_retry_ns"];
 /// and that only operations of one timing do.
 const OF_TIMINGS: &[(&str, &[&str])] = &[
     ("dies", &["sense_ns", "program_ns", "erase_ns", "transfer_ns_per_kib"]),

@@ -49,6 +49,7 @@ impl fmt::Display for Text<'_> {
         f.write_str(&self.amplification())?;
         f.write_str(&self.verified())?;
         f.write_str(&self.faults())?;
+        f.write_str(&self.flash_health())?;
         f.write_str(&self.precondition())?;
         f.write_str(&self.engine())?;
         f.write_str(&self.dram_table())?;
@@ -247,6 +248,36 @@ impl Text<'_> {
         for fault in &self.faults {
             table.row(&fault.rule, &[fault.fault.to_owned(), grouped(fault.matched), grouped(fault.fired)]);
         }
+        table.finish(self.room)
+    }
+
+    /// What of flash has failed, if that was asked for or happened.
+    fn flash_health(&self) -> String {
+        let Some(health) = &self.flash_health else { return String::new() };
+        let headings = [
+            "retired",
+            "spares left",
+            "read-only",
+            "program err.",
+            "erase err.",
+            "read retries",
+            "read err.",
+        ];
+        let mut table = Table::new("FLASH HEALTH", &headings, COUNTED);
+        let cells = [
+            grouped(health.retired_blocks.into()),
+            format!(
+                "{} of {}",
+                grouped(health.spare_blocks_left.into()),
+                grouped(health.spare_blocks.into())
+            ),
+            if health.is_read_only { "yes" } else { "no" }.to_owned(),
+            grouped(health.program_errors),
+            grouped(health.erase_errors),
+            grouped(health.read_retries),
+            grouped(health.read_errors),
+        ];
+        table.row("", &cells);
         table.finish(self.room)
     }
 

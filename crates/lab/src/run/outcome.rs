@@ -1,6 +1,7 @@
 //! From what was seen and counted to a report.
 
 use kvdrive_device::controller::ENGINES;
+use kvdrive_flash::FlashHealth;
 use kvdrive_flash::faults::FaultCount;
 use kvdrive_link::Traffic;
 use kvdrive_sim::{Histogram, Summary};
@@ -77,6 +78,7 @@ impl Outcome {
             memcpy: report::Memcpy { bytes: counters.engine.memcpy_bytes, ns: counters.engine.memcpy_ns },
             engine: details(&began, &drained),
             dram: drained.dram.iter().copied().collect(),
+            flash_health: health(drained.flash_health, !drained.faults.is_empty()),
             faults: drained.faults.into_iter().map(fault).collect(),
             verified,
             precondition: loading.map(|loading| loading.into_report(config)),
@@ -108,6 +110,22 @@ impl Loading {
 fn fault(count: FaultCount) -> report::Fault {
     let FaultCount { name, kind, matched, fired } = count;
     report::Fault { rule: name, fault: kind, matched, fired }
+}
+
+/// How flash holds out, where rules may strike it or something has failed.
+fn health(health: FlashHealth, has_rules: bool) -> Option<report::FlashHealth> {
+    let (spare_blocks, spare_blocks_left) = health.spare_blocks;
+    let none = FlashHealth { spare_blocks: (spare_blocks, spare_blocks), ..FlashHealth::default() };
+    (has_rules || health != none).then_some(report::FlashHealth {
+        retired_blocks: health.retired_blocks,
+        spare_blocks,
+        spare_blocks_left,
+        is_read_only: health.is_read_only,
+        program_errors: health.program_errors,
+        erase_errors: health.erase_errors,
+        read_retries: health.read_retries,
+        read_errors: health.read_errors,
+    })
 }
 
 /// Bytes moved for each that was stored, if any was.

@@ -264,7 +264,7 @@ fn conditions_between_keys_are_one_line_too() {
         (&["controller.roles=own"], "controller.cores: 1; controller.roles = \"own\" takes 4, one a role"),
         (
             &["flash.blocks_per_die=1048576"],
-            "flash.blocks_per_die: gives 4294967296 pages, must be less than 2^32 - 1 in all",
+            "flash.blocks_per_die: gives 4295049216 pages, must be less than 2^32 - 1 in all",
         ),
         (&["ftl.gc_low_blocks=1023"], "ftl.gc_low_blocks: is 1023, must be 2 to 1022 (blocks of a unit - 2)"),
         (

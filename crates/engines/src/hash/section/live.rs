@@ -329,6 +329,7 @@ mod tests {
             pages_per_block: 4,
             page_bytes: 4096,
             spare_bytes: 256,
+            spare_blocks: 0,
         };
         LiveFormat::new(&Layout::new(geometry, 64, 4096))
     }

@@ -114,11 +114,11 @@ impl Space {
     }
 
     /// After recovery: collection begins anew. What holds nothing valid is collected first, and so erased
-    /// again.
+    /// again; what could not be read in another life is tried once more.
     pub(in crate::hash) fn settle_states(&self) {
         self.recovering.set(false);
         for superblock in self.superblocks.borrow_mut().iter_mut() {
-            if superblock.state == State::Victim {
+            if matches!(superblock.state, State::Victim | State::Lost) {
                 superblock.state = State::Full;
             }
         }

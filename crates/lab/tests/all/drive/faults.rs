@@ -13,11 +13,17 @@ use kvdrive_lab::faults::rules;
 use kvdrive_lab::report::Report;
 use kvdrive_lab::run::{run, run_faulty};
 use kvdrive_lab::setup;
+use kvdrive_link::HostMemory;
 use kvdrive_link::transfer::METHODS;
 use kvdrive_sim::{Rng, Sim};
-use kvdrive_spec::{Key, Status};
+use kvdrive_spec::log::{Health, LogRequest, lid};
+use kvdrive_spec::{Key, Sqe, Status, opcode};
+use zerocopy::FromBytes;
 
-use super::bench::{Bench, SIZES, Stored, document, is_value, key, value};
+use super::bench::{
+    Bench, Oracle, SIZES, Stored, check_all, document, is_value, key, step, usual_and_flat, value,
+};
+use super::storm::submit;
 
 fn parse(document: &Document, text: &str) -> anyhow::Result<Vec<Rule>> {
     let config = document.config().expect("a test's configuration is valid");
@@ -100,11 +106,16 @@ fn work(driver: &Driver, possible: &mut Possible, rng: &mut Rng, steps: u64) -> 
     errors
 }
 
-/// A drive of its own for each rule: 3 that match pass, then each second is struck, three times.
+/// A drive of its own for each rule: 3 that match pass, then each second is struck, three times; one whose
+/// fault stays is struck once.
 fn fires_and_stops(settings: &[String], kind: &FaultKind, moment: Moment) {
     let document = document(settings);
-    let rules =
-        parse(&document, &rule_text(kind, moment, "after = 3\nevery = 2\ntimes = 3")).expect("a rule");
+    let parse = |when: &str| parse(&document, &rule_text(kind, moment, when)).expect("a rule");
+    let stays = parse("").remove(0).effect == Effect::DieOffline;
+    let (rules, matched, fired) = match stays {
+        true => (parse("after = 3\ntimes = 1"), 4, 1),
+        false => (parse("after = 3\nevery = 2\ntimes = 3"), 9, 3),
+    };
     let what = format!("{} at {} with {settings:?}", kind.name, moment.name());
     let bench = Bench::new(&document, Sim::new());
     bench.sim.block_on(|| {
@@ -116,23 +127,29 @@ fn fires_and_stops(settings: &[String], kind: &FaultKind, moment: Moment) {
         let count = || drive.faults().counts().remove(0);
         let mut failed = 0;
         for _ in 0..150 {
-            if count().fired == 3 {
+            if count().fired == fired {
                 break;
             }
             failed += work(&driver, &mut possible, &mut rng, 100).len();
             drive.drain();
         }
         let count = count();
-        assert_eq!((count.matched, count.fired), (9, 3), "{what}");
+        assert_eq!((count.matched, count.fired), (matched, fired), "{what}");
         // A command that is struck is one that fails, and spoils none of those around it.
         let refuses = matches!(rules[0].effect, Effect::Refuse(_) | Effect::Lose(_));
         let allowed = if refuses { 1..=3 } else { 0..=0 };
         assert!(moment != Moment::Command || allowed.contains(&failed), "{what}: {failed} failed");
         // What was altered on flash is lost; nothing else fails any more.
         let errors = work(&driver, &mut possible, &mut rng, 200);
-        let lost = errors.iter().filter(|(_, status)| *status == Status::UNRECOVERED_ERROR).count();
+        let is_lost = |status| match status {
+            Status::UNRECOVERED_ERROR => true,
+            // What its spare blocks lie on is gone, too.
+            Status::NAMESPACE_WRITE_PROTECTED => stays,
+            _ => false,
+        };
+        let lost = errors.iter().filter(|(_, status)| is_lost(*status)).count();
         assert_eq!(lost, errors.len(), "{what}: {errors:?}");
-        let damages = matches!(rules[0].effect, Effect::Flip | Effect::Unreadable);
+        let damages = stays || matches!(rules[0].effect, Effect::Flip | Effect::Unreadable);
         assert!(lost == 0 || damages, "{what}: {errors:?}");
     });
     bench.sim.clear();
@@ -147,6 +164,162 @@ fn every_fault_fires_and_stops_on_every_engine() {
             }
         }
     }
+}
+
+/// Programs and erases that fail at random.
+const FAILING: &str = "[[rule]]\nfault = \"program-error\"\nprobability = 0.1\n\
+                       [[rule]]\nfault = \"erase-error\"\nprobability = 0.2\n";
+
+/// Nothing is lost, refused or altered as long as there are spare blocks, also over power cuts in the middle.
+#[test]
+fn programs_and_erases_that_fail_cost_spare_blocks_and_nothing_else() {
+    for row in ENGINES {
+        for settings in usual_and_flat(&[&format!("engine.name={}", row.name), "flash.spare_blocks=1000"]) {
+            let document = document(&settings);
+            let rules = parse(&document, FAILING).expect("rules");
+            let mut rng = Rng::stream(5, "steps");
+            let (mut oracle, mut survivors, mut retired) = (None, None, 0);
+            for life in 0..4 {
+                let bench = Bench::new(&document, Sim::new());
+                let oracle = oracle.get_or_insert_with(|| Oracle::of(&bench));
+                survivors = bench.sim.block_on(|| {
+                    let drive = bench.power_on(survivors.as_ref()).expect("it comes up");
+                    let driver = bench.connect();
+                    drive.faults().set(&rules, life);
+                    check_all(&driver, oracle);
+                    (0..500).for_each(|_| step(&driver, oracle, &mut rng, 60, false));
+                    check_all(&driver, oracle);
+                    let health = drive.flash_health();
+                    assert!(health.retired_blocks > retired, "{settings:?}, life {life}: {health:?}");
+                    retired = health.retired_blocks;
+                    assert_eq!(health.spare_blocks.1 + retired, health.spare_blocks.0);
+                    Some(drive.survivors(&mut rng))
+                });
+                bench.sim.clear();
+            }
+        }
+    }
+}
+
+/// The first program, or erase, that fails without a spare block makes the drive read-only: what was
+/// acknowledged is there, in this life and in every other, and nothing is taken any more.
+#[test]
+fn a_drive_without_spare_blocks_turns_read_only_and_keeps_what_it_has() {
+    for row in ENGINES {
+        for (fault, spare_blocks) in [("program-error", 0), ("program-error", 1), ("erase-error", 0)] {
+            let (engine, spare) =
+                (format!("engine.name={}", row.name), format!("flash.spare_blocks={spare_blocks}"));
+            for settings in usual_and_flat(&[&engine, &spare]) {
+                let document = document(&settings);
+                let text = format!("[[rule]]\nfault = \"{fault}\"\nafter = 6\n");
+                let rules = parse(&document, &text).expect("a rule");
+                turns_read_only(&document, &rules, &format!("{fault}, {settings:?}"));
+            }
+        }
+    }
+}
+
+/// The log page 02h of the drive.
+fn smart(bench: &Bench) -> Health {
+    let (queue, buffer) = (bench.link.admin_queue(), bench.memory.map(4096));
+    let mut sqe = Sqe::new(opcode::admin::GET_LOG_PAGE, 0, u32::MAX);
+    let page = LogRequest { page: lid::HEALTH, retain_event: true, bytes: 512, offset: 0, command_set: 0 };
+    page.put(&mut sqe);
+    sqe.set_prps(buffer, 0);
+    assert_eq!(submit(bench, &queue, sqe), Status::SUCCESS);
+    let (mut page, mut at) = (Region::new(), 0);
+    let mut take = |piece: Piece<'_>| {
+        page.write(at, piece);
+        at += piece.bytes();
+    };
+    bench.memory.read(buffer, 512, &mut take).expect("it is mapped");
+    Health::read_from_bytes(&page.to_bytes(512)).expect("it has its size")
+}
+
+/// A host hears of it from the standard's own log page.
+#[test]
+fn smart_tells_of_spare_blocks_and_media_errors() {
+    let document = document(&["flash.spare_blocks=10", "buffer.entries=8"]);
+    let bench = Bench::new(&document, Sim::new());
+    bench.sim.block_on(|| {
+        let drive = bench.power_on(None).expect("an empty drive comes up");
+        let driver = bench.connect();
+        let (mut possible, mut rng) = (Possible::default(), Rng::stream(3, "commands"));
+        work(&driver, &mut possible, &mut rng, 300);
+        let told = smart(&bench);
+        assert_eq!((told.warnings, told.spare_percent, told.spare_threshold_percent), (0, 100, 10));
+        let text =
+            "[[rule]]\nfault = \"program-error\"\nevery = 2\n[[rule]]\nfault = \"read-error\"\nnth = 1\n";
+        drive.faults().set(&parse(&document, text).expect("rules"), 1);
+        let mut few = 0;
+        while smart(&bench).warnings & Health::READ_ONLY == 0 {
+            let told = smart(&bench);
+            let (all, left) = drive.flash_health().spare_blocks;
+            assert_eq!(u32::from(told.spare_percent), 100 * left / all);
+            assert_eq!(told.warnings, if told.spare_percent < 10 { Health::FEW_SPARES } else { 0 });
+            few += u32::from(told.warnings);
+            work(&driver, &mut possible, &mut rng, 5);
+        }
+        let told = smart(&bench);
+        assert!(drive.write_failure().is_some());
+        assert_eq!(told.media_errors[0].get(), drive.flash_health().read_errors);
+        assert!(told.media_errors[0].get() > 0, "{few}");
+    });
+    bench.sim.clear();
+}
+
+fn turns_read_only(document: &Document, rules: &[Rule], what: &str) {
+    let refused = |errors: &[(u64, Status)]| {
+        let protected = |(_, status): &(u64, Status)| *status == Status::NAMESPACE_WRITE_PROTECTED;
+        assert!(errors.iter().all(protected), "{what}: {errors:?}");
+    };
+    let mut rng = Rng::stream(3, "commands");
+    let (mut possible, mut survivors) = (Possible::default(), None);
+    for life in 0..3 {
+        let bench = Bench::new(document, Sim::new());
+        survivors = bench.sim.block_on(|| {
+            let drive = bench.power_on(survivors.as_ref()).expect("it comes up");
+            let driver = bench.connect();
+            assert_eq!(drive.write_failure().is_some(), life > 0, "{what}: it stays so");
+            drive.faults().set(rules, 1);
+            for _ in 0..5000 {
+                if drive.write_failure().is_some() {
+                    break;
+                }
+                refused(&work(&driver, &mut possible, &mut rng, 1));
+            }
+            assert!(drive.write_failure().is_some() && drive.flash_health().is_read_only, "{what}");
+            // The command that met the failure was refused: in this life it may have come to pass.
+            let states = possible.0.clone();
+            let errors = work(&driver, &mut possible, &mut rng, 100);
+            assert!(!errors.is_empty(), "{what}, life {life}: stores are taken");
+            refused(&errors);
+            for key in states.keys() {
+                assert_eq!(possible.check(&driver, *key), Ok(()), "{what}, life {life}");
+            }
+            possible.0 = states;
+            Some(drive.survivors(&mut rng))
+        });
+        bench.sim.clear();
+    }
+}
+
+#[test]
+fn a_run_on_failing_flash_reports_what_became_of_it() {
+    let document = small_run(&["buffer.entries=8", "flash.spare_blocks=200"]);
+    let rules = parse(&document, FAILING).expect("rules");
+    let report = run_faulty(&document, &rules, &|_, _| {}).expect("it runs");
+    assert_eq!(report.ops.errors, 0);
+    let health = report.flash_health.as_ref().expect("rules strike flash");
+    assert!(health.retired_blocks > 0 && health.program_errors + health.erase_errors > 0, "{health:?}");
+    assert_eq!(health.spare_blocks_left, health.spare_blocks - health.retired_blocks);
+    assert!(report.nand.programs.iter().any(|(purpose, _)| purpose == "retire"), "{:?}", report.nand);
+    assert!(report.to_string().contains("FLASH HEALTH"), "{report}");
+    // Without spare blocks it ends all the same, and says what was refused.
+    let document = small_run(&["buffer.entries=8", "flash.spare_blocks=0"]);
+    let rules = parse(&document, FAILING).expect("rules");
+    let report = run_faulty(&document, &rules, &|_, _| {}).expect("it runs");
+    assert!(report.ops.errors > 0 && report.flash_health.expect("rules strike flash").is_read_only);
 }
 
 /// Inline commands have turns, windows and halves of values to give back.
@@ -170,7 +343,7 @@ fn small_run(settings: &[&str]) -> Document {
 /// What a report says of everything but rules and the machine's time.
 fn plain(report: Report) -> Report {
     let time = kvdrive_lab::report::Time { wall_s: 0.0, ..report.time };
-    Report { faults: Vec::new(), time, ..report }
+    Report { faults: Vec::new(), flash_health: None, time, ..report }
 }
 
 #[test]

@@ -3,6 +3,8 @@
 use kvdrive_content::{Pattern, Piece};
 use kvdrive_device::controller::ENGINES;
 use kvdrive_engines::packing::PACKINGS;
+use kvdrive_flash::faults::Rule;
+use kvdrive_lab::config::Document;
 use kvdrive_lab::crash::{Cuts, Ledger, Verdict, crash, crash_workload};
 use kvdrive_lab::faults::rules;
 use kvdrive_lab::setup;
@@ -29,6 +31,17 @@ impl Workload for FewKeys {
     }
 }
 
+/// With spare blocks of its own a drive has flash that fails.
+fn failing(document: &Document, settings: &[String]) -> Vec<Rule> {
+    if !settings.iter().any(|setting| setting.starts_with("flash.spare_blocks=")) {
+        return Vec::new();
+    }
+    let text = "[[rule]]\nfault = \"program-error\"\nprobability = 0.1\n\
+                [[rule]]\nfault = \"erase-error\"\nprobability = 0.3\n";
+    let geometry = setup::drive(&document.config().unwrap()).flash.geometry();
+    rules("faults.toml", text, &geometry).expect("rules")
+}
+
 /// Cuts a run of `ops` commands as `cuts` says.
 fn cut(settings: &[String], ops: u64, cuts: Cuts, seed: u64) -> Verdict {
     let small_keys = settings.iter().any(|setting| setting == "lsm.layout=published");
@@ -37,7 +50,8 @@ fn cut(settings: &[String], ops: u64, cuts: Cuts, seed: u64) -> Verdict {
         let workload = FewKeys { rng: Rng::stream(seed, "application"), small_keys };
         Ok(Box::new(workload) as Box<dyn Workload>)
     };
-    let verdict = crash_workload(&document(&[&own, settings].concat()), &[], cuts, &build).expect("it runs");
+    let document = document(&[&own, settings].concat());
+    let verdict = crash_workload(&document, &failing(&document, settings), cuts, &build).expect("it runs");
     assert_eq!(verdict.lost, None, "{settings:?}");
     assert_eq!(verdict.operations, ops, "{settings:?}");
     verdict
@@ -135,6 +149,21 @@ fn while_garbage_is_collected() {
         let flat =
             settings.into_iter().chain(ROUND_ROBIN_ON_FLAT.iter().map(|setting| (*setting).to_owned()));
         cut_everywhere(&flat.collect::<Vec<_>>(), 700, 397, 6);
+    }
+}
+
+/// In the middle of retirements: with spare blocks for all of them, and with one a unit, behind which the
+/// drive is read-only.
+#[test]
+fn while_blocks_are_retired() {
+    for row in ENGINES {
+        for (spare_blocks, every) in [(500, 13), (1, 17)] {
+            let engine = format!("engine.name={}", row.name);
+            let spare = format!("flash.spare_blocks={spare_blocks}");
+            let [usual, flat] = usual_and_flat(&[&engine, &spare, "buffer.entries=8"]);
+            cut_everywhere(&usual, 150, every, 7);
+            cut_everywhere(&flat, 150, every, 8);
+        }
     }
 }
 

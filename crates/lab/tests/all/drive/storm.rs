@@ -6,6 +6,8 @@ use std::rc::Rc;
 use kvdrive_content::Piece;
 use kvdrive_device::controller::ENGINES;
 use kvdrive_host::modelled::Driver;
+use kvdrive_lab::faults::rules;
+use kvdrive_lab::setup;
 use kvdrive_link::{HostMemory, QueuePair};
 use kvdrive_sim::{Rng, Sim};
 use kvdrive_spec::{Command, Key, SglDescriptor, Sqe, Status, Store, Write, inline, opcode};
@@ -15,7 +17,7 @@ use super::bench::{Bench, Oracle, Stored, check_all, check_one, document, usual_
 const NSID: u32 = 1;
 
 /// Submits one command and waits for its completion.
-fn submit(bench: &Bench, queue: &QueuePair, sqe: Sqe) -> Status {
+pub fn submit(bench: &Bench, queue: &QueuePair, sqe: Sqe) -> Status {
     assert!(queue.try_submit(sqe), "one command at a time fits");
     bench.link.ring_submission(queue);
     loop {
@@ -225,11 +227,17 @@ fn work_beside(driver: &Driver, oracle: &mut Oracle, rng: &mut Rng) {
     }
 }
 
-fn any_64_bytes(settings: &[String], seed: u64) {
+/// Flash that fails now and then; there are spare blocks enough.
+const FAILING: &str = "[[rule]]\nfault = \"program-error\"\nprobability = 0.1\n\
+                       [[rule]]\nfault = \"erase-error\"\nprobability = 0.1\n";
+
+fn any_64_bytes(settings: &[String], seed: u64, faults: &str) {
     let bench = Rc::new(Bench::new(&document(settings), Sim::permuted(seed)));
     let sim = bench.sim.clone();
     sim.block_on(|| {
-        let _drive = bench.power_on(None).expect("an empty drive comes up");
+        let drive = bench.power_on(None).expect("an empty drive comes up");
+        let geometry = setup::drive(&bench.config).flash.geometry();
+        drive.faults().set(&rules("faults.toml", faults, &geometry).expect("rules"), seed);
         let driver = bench.connect();
         let mut oracle = Oracle::of(&bench);
         let mut rng = Rng::stream(seed, "storm");
@@ -249,6 +257,8 @@ fn any_64_bytes(settings: &[String], seed: u64) {
         for number in 0..60 {
             check_one(&driver, &oracle, oracle_key(number));
         }
+        let retired_blocks = drive.flash_health().retired_blocks;
+        assert_eq!(retired_blocks > 0, !faults.is_empty(), "{settings:?}: {retired_blocks} retired");
     });
     sim.clear();
 }
@@ -258,7 +268,18 @@ fn any_64_bytes_from_several_queues_harm_nobody() {
     for row in ENGINES {
         let engine = format!("engine.name={}", row.name);
         let [usual, flat] = usual_and_flat(&[&engine, "flash.blocks_per_die=96"]);
-        (0..3).for_each(|seed| any_64_bytes(&usual, seed));
-        (3..5).for_each(|seed| any_64_bytes(&flat, seed));
+        (0..3).for_each(|seed| any_64_bytes(&usual, seed, ""));
+        (3..5).for_each(|seed| any_64_bytes(&flat, seed, ""));
+    }
+}
+
+#[test]
+fn any_64_bytes_harm_nobody_while_blocks_are_retired() {
+    for row in ENGINES {
+        let engine = format!("engine.name={}", row.name);
+        let settings = [&engine, "flash.blocks_per_die=96", "flash.spare_blocks=500"];
+        let [usual, flat] = usual_and_flat(&settings);
+        any_64_bytes(&usual, 1, FAILING);
+        any_64_bytes(&flat, 2, FAILING);
     }
 }

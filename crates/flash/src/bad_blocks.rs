@@ -1,0 +1,255 @@
+//! Which blocks have gone bad, and which spare block stands for each: the table of bad blocks.
+//!
+//! ```text
+//!   owner's block 17 ──► medium's block 17            as long as it is good
+//!                   └──► spare block 0 of its unit    once it has gone bad
+//! ```
+//!
+//! Whoever lays out flash ([`crate::ftl`], an engine) addresses blocks that do not go bad: the port exchanges
+//! one that does for a spare block of the same unit, so that what may be done at the same time stays as it
+//! was. A spare block that fails is given up, and the next one takes its place. Every retired block has cost
+//! one spare block, so the table is a list of the spare ones. When a unit has none left the drive is
+//! read-only for good.
+//!
+//! *Where it lives.* A medium keeps it outside of the geometry, as drives keep theirs in blocks that the
+//! maker warrants: twice, one copy written behind the other, so that a cut leaves the old table or the new
+//! one.
+//!
+//! ```text
+//!   0           8                 12        16                      16 + 4 n
+//!   +-----------+-----------------+---------+-----------------------+-----------+
+//!   | "KVDBADBL"| flags u32       | n u32   | n x u32               | check u64 |
+//!   +-----------+-----------------+---------+-----------------------+-----------+
+//!     flags: bit 0, the drive is read-only
+//!     by spare block, unit by unit: FFFFFFFFh free, FFFFFFFEh bad, else the block it stands for
+//! ```
+
+use std::collections::BTreeMap;
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::geometry::{BlockId, Geometry, Ppa};
+
+const MAGIC: &[u8; 8] = b"KVDBADBL";
+const HEAD_BYTES: usize = 16;
+const CHECK_BYTES: usize = 8;
+const FLAG_READ_ONLY: u32 = 1;
+const FREE: u32 = u32::MAX;
+const BAD: u32 = u32::MAX - 1;
+
+/// What a spare block is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    Free,
+    /// It went bad itself.
+    Bad,
+    /// It stands for this block.
+    For(BlockId),
+}
+
+/// The table of one drive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadBlocks {
+    geometry: Geometry,
+    /// By spare block, unit by unit.
+    spares: Vec<Use>,
+    /// By unit, the first spare block that is free: none becomes free again.
+    first_free: Vec<u32>,
+    /// The spare block that stands for a block, by the block.
+    standing: BTreeMap<u32, BlockId>,
+    is_read_only: bool,
+}
+
+impl BadBlocks {
+    /// That of a drive on which nothing has failed.
+    pub fn none(geometry: &Geometry) -> BadBlocks {
+        BadBlocks {
+            geometry: *geometry,
+            spares: vec![Use::Free; geometry.all_spare_blocks() as usize],
+            first_free: vec![0; geometry.units() as usize],
+            standing: BTreeMap::new(),
+            is_read_only: false,
+        }
+    }
+
+    /// Has nothing been retired?
+    pub fn is_empty(&self) -> bool {
+        self.standing.is_empty()
+    }
+
+    /// The medium's block that an owner's block is.
+    pub fn block(&self, block: BlockId) -> BlockId {
+        self.standing.get(&block.0).copied().unwrap_or(block)
+    }
+
+    /// The medium's page that an owner's page is.
+    pub fn page(&self, ppa: Ppa) -> Ppa {
+        let block = self.geometry.block_of(ppa);
+        self.geometry.ppa(self.block(block), self.geometry.page_of(ppa))
+    }
+
+    /// The next free spare block of a unit.
+    pub fn free_spare(&self, unit: u32) -> Option<BlockId> {
+        let first = self.first_free[unit as usize];
+        (first < self.geometry.spare_blocks).then(|| self.geometry.spare_block(unit, first))
+    }
+
+    /// A spare block failed before it could stand for another.
+    pub fn give_up(&mut self, spare: BlockId) {
+        self.set(spare, Use::Bad);
+    }
+
+    /// From now on `spare` stands for `block`. What stood for it before has gone bad.
+    pub fn replace(&mut self, block: BlockId, spare: BlockId) {
+        if let Some(before) = self.standing.insert(block.0, spare) {
+            self.give_up(before);
+        }
+        assert_eq!(self.spares[self.index(spare)], Use::Free, "spare block {} is in use", spare.0);
+        self.set(spare, Use::For(block));
+    }
+
+    fn set(&mut self, spare: BlockId, used: Use) {
+        let index = self.index(spare);
+        self.spares[index] = used;
+        let each = self.geometry.spare_blocks as usize;
+        let of_unit = &self.spares[index / each * each..][..each];
+        let first = of_unit.iter().skip(self.first_free[index / each] as usize);
+        self.first_free[index / each] += first.take_while(|used| **used != Use::Free).count() as u32;
+    }
+
+    /// A unit had no spare block when it needed one: nothing is written any more.
+    pub fn make_read_only(&mut self) {
+        self.is_read_only = true;
+    }
+
+    /// Did a unit once have no spare block when it needed one?
+    pub fn is_read_only(&self) -> bool {
+        self.is_read_only
+    }
+
+    /// Spare blocks that are free.
+    pub fn free_spares(&self) -> u32 {
+        self.spares.iter().filter(|spare| **spare == Use::Free).count() as u32
+    }
+
+    /// Blocks that were given up, spare ones among them: each has taken a spare block.
+    pub fn retired(&self) -> u32 {
+        self.spares.len() as u32 - self.free_spares()
+    }
+
+    fn index(&self, spare: BlockId) -> usize {
+        (spare.0 - self.geometry.blocks()) as usize
+    }
+
+    /// Bytes of [`BadBlocks::to_bytes`], whatever is in it.
+    pub fn bytes(geometry: &Geometry) -> usize {
+        HEAD_BYTES + geometry.all_spare_blocks() as usize * 4 + CHECK_BYTES
+    }
+
+    /// As media keep it.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(BadBlocks::bytes(&self.geometry));
+        out.extend_from_slice(MAGIC);
+        out.extend_from_slice(&(if self.is_read_only { FLAG_READ_ONLY } else { 0 }).to_le_bytes());
+        out.extend_from_slice(&(self.spares.len() as u32).to_le_bytes());
+        for spare in &self.spares {
+            let word = match spare {
+                Use::Free => FREE,
+                Use::Bad => BAD,
+                Use::For(block) => block.0,
+            };
+            out.extend_from_slice(&word.to_le_bytes());
+        }
+        out.extend_from_slice(&xxh3_64(&out).to_le_bytes());
+        out
+    }
+
+    /// Reads [`BadBlocks::to_bytes`] of a drive of `geometry`. `None`: these bytes are none of its.
+    pub fn from_bytes(geometry: &Geometry, bytes: &[u8]) -> Option<BadBlocks> {
+        let (body, check) = bytes.split_at_checked(BadBlocks::bytes(geometry) - CHECK_BYTES)?;
+        let word = |at: usize| u32::from_le_bytes(body[at..at + 4].try_into().expect("4 bytes"));
+        let mut table = BadBlocks::none(geometry);
+        let fits = body.starts_with(MAGIC)
+            && check == xxh3_64(body).to_le_bytes()
+            && word(8) <= FLAG_READ_ONLY
+            && word(12) as usize == table.spares.len();
+        if !fits {
+            return None;
+        }
+        table.is_read_only = word(8) == FLAG_READ_ONLY;
+        for index in 0..table.spares.len() {
+            let spare = BlockId(geometry.blocks() + index as u32);
+            match word(HEAD_BYTES + 4 * index) {
+                FREE => {}
+                BAD => table.give_up(spare),
+                block => {
+                    let of_its_unit = block < geometry.blocks()
+                        && geometry.unit_of(BlockId(block)) == index as u32 / geometry.spare_blocks;
+                    if !of_its_unit || table.standing.contains_key(&block) {
+                        return None;
+                    }
+                    table.replace(BlockId(block), spare);
+                }
+            }
+        }
+        Some(table)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn geometry() -> Geometry {
+        Geometry {
+            channels: 2,
+            dies_per_channel: 1,
+            planes: 1,
+            blocks_per_die: 4,
+            pages_per_block: 8,
+            page_bytes: 512,
+            spare_bytes: 192,
+            spare_blocks: 2,
+        }
+    }
+
+    #[test]
+    fn a_block_is_what_stands_for_it() {
+        let mut table = BadBlocks::none(&geometry());
+        assert_eq!((table.block(BlockId(5)), table.free_spare(1)), (BlockId(5), Some(BlockId(10))));
+        table.replace(BlockId(5), BlockId(10));
+        assert_eq!(table.page(Ppa(5 * 8 + 3)), Ppa(10 * 8 + 3));
+        assert_eq!((table.retired(), table.free_spares()), (1, 3));
+        // What stands for it fails in its turn.
+        table.replace(BlockId(5), BlockId(11));
+        assert_eq!((table.block(BlockId(5)), table.free_spare(1)), (BlockId(11), None));
+        assert_eq!((table.retired(), table.free_spare(0)), (2, Some(BlockId(8))));
+        table.give_up(BlockId(8));
+        table.make_read_only();
+        assert_eq!(BadBlocks::from_bytes(&geometry(), &table.to_bytes()), Some(table));
+    }
+
+    #[test]
+    fn bytes_of_no_table_are_refused() {
+        let mut table = BadBlocks::none(&geometry());
+        table.replace(BlockId(5), BlockId(10));
+        let good = table.to_bytes();
+        for at in 0..good.len() {
+            let mut altered = good.clone();
+            altered[at] ^= 1;
+            assert_eq!(BadBlocks::from_bytes(&geometry(), &altered), None, "byte {at}");
+            assert_eq!(BadBlocks::from_bytes(&geometry(), &good[..at]), None, "{at} bytes");
+        }
+        // Whole, and not true: of another unit, twice, beyond the drive, an unknown flag.
+        for words in [[(16, 5)].as_slice(), &[(16, 1), (20, 1)], &[(24, 8)], &[(8, 2)]] {
+            let mut crafted = BadBlocks::none(&geometry()).to_bytes();
+            let end = crafted.len() - CHECK_BYTES;
+            for (at, word) in words {
+                crafted[*at..*at + 4].copy_from_slice(&u32::to_le_bytes(*word));
+            }
+            let check = xxh3_64(&crafted[..end]).to_le_bytes();
+            crafted[end..].copy_from_slice(&check);
+            assert_eq!(BadBlocks::from_bytes(&geometry(), &crafted), None, "{words:?}");
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! `die-offline`: the die of an operation answers no more, until the drive is powered on anew. What lies
+//! there cannot be read: 88h, never an older version. Nothing can be written there either, and a unit's spare
+//! blocks are on its own die, so the first program or erase of a block there makes the drive read-only.
+
+use super::{Effect, FaultKind, Moment};
+
+/// The row of `die-offline` in [`super::FAULTS`].
+pub const KIND: FaultKind = FaultKind {
+    name: "die-offline",
+    origin: "a die answers no more: what lies there is 88h, and nothing more is written",
+    moments: &[Moment::Program, Moment::Read, Moment::Erase],
+    keys: &[],
+    example: "",
+    effect: |_| Ok(Effect::DieOffline),
+};
