@@ -82,7 +82,7 @@ fn read(text: &str, geometry: &Geometry, taken: &[String]) -> Result<Vec<Rule>, 
     };
     let mut rules: Vec<Rule> = Vec::new();
     for table in tables {
-        let reader = Reader { table, geometry };
+        let reader = RuleReader { table, geometry };
         let has =
             |name: &str| taken.iter().chain(rules.iter().map(|rule| &rule.name)).any(|other| other == name);
         let rule = reader.rule(rules.len() + 1, &has)?;
@@ -100,12 +100,12 @@ fn key_span(table: &Table, key: &str) -> Option<Range<usize>> {
 }
 
 /// One table.
-struct Reader<'a> {
+struct RuleReader<'a> {
     table: &'a Table,
     geometry: &'a Geometry,
 }
 
-impl Reader<'_> {
+impl RuleReader<'_> {
     /// Rule number `number` of the file. One without a name is called after its kind and that number, or the
     /// next one that no other rule has.
     fn rule(&self, number: usize, is_taken: &dyn Fn(&str) -> bool) -> Result<Rule, Problem> {

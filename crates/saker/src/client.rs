@@ -23,7 +23,7 @@ use crate::counters::{Count, Counters};
 use crate::saker::{ClientId, Lane, LaneState, Saker, Writer};
 use crate::steps::{NoSteps, Step, Steps};
 use crate::sync::{MutexGuard, Ordering, lock};
-use crate::table::{Bucket, Pending, Place};
+use crate::table::{Bucket, Newest, Pending};
 
 /// What became of a write.
 #[must_use = "a write may have to wait, or to go on its own"]
@@ -401,7 +401,7 @@ impl Client {
                 RequestKind::Store => Pending::Store,
                 RequestKind::Delete => Pending::Delete,
             };
-            bucket.enter(key, Place { batch: open.clone(), index, pending });
+            bucket.enter(key, Newest { batch: open.clone(), index, pending });
             self.write_cache(kind, key, value, steps);
             if let Some(reason) = reason {
                 self.close(&mut lane, &open, reason, steps);
@@ -498,7 +498,7 @@ impl Client {
     /// and later writes are ordered behind it.
     fn bypass(&self, bucket: &mut MutexGuard<'_, Bucket>, key: Key) -> Write {
         let batch = Batch::bypass(self.saker.next_number(), key, self.id);
-        bucket.enter(key, Place { batch: batch.clone(), index: 0, pending: Pending::Unknown });
+        bucket.enter(key, Newest { batch: batch.clone(), index: 0, pending: Pending::Unknown });
         if let Some(cache) = &self.saker.cache {
             cache.remove(&key);
         }

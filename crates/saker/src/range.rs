@@ -26,7 +26,7 @@ use crate::client::Client;
 use crate::saker::Saker;
 use crate::steps::{Step, Steps};
 use crate::sync::{Mutex, lock};
-use crate::table::{Pending, Place};
+use crate::table::{Newest, Pending};
 
 /// What was answered while ranges are being begun.
 #[derive(Default)]
@@ -50,7 +50,7 @@ impl Remembered {
         if self.begun.load(Ordering::SeqCst) == 0 {
             return;
         }
-        let place = Place { batch: batch.clone(), index, pending };
+        let place = Newest { batch: batch.clone(), index, pending };
         let mut answered = lock(&self.answered);
         match pending {
             Pending::Unknown => answered.alone += 1,
@@ -59,7 +59,7 @@ impl Remembered {
     }
 }
 
-fn value_at(place: &Place) -> Option<Value> {
+fn value_at(place: &Newest) -> Option<Value> {
     if place.pending != Pending::Store {
         return None;
     }

@@ -23,7 +23,7 @@ pub(crate) enum Pending {
 
 /// A version's place.
 #[derive(Clone)]
-pub(crate) struct Place {
+pub(crate) struct Newest {
     pub(crate) batch: Arc<Batch>,
     pub(crate) index: u32,
     pub(crate) pending: Pending,
@@ -33,18 +33,18 @@ pub(crate) struct Place {
 pub(crate) struct Bucket {
     /// Writes that have entered.
     pub(crate) writes: u64,
-    entries: Vec<(Key, Place)>,
+    entries: Vec<(Key, Newest)>,
 }
 
 impl Bucket {
     #[inline]
-    pub(crate) fn find(&self, key: &Key) -> Option<&Place> {
+    pub(crate) fn find(&self, key: &Key) -> Option<&Newest> {
         self.entries.iter().find(|(other, _)| other == key).map(|(_, place)| place)
     }
 
     /// The newest version of `key` is there from now on.
     #[inline]
-    pub(crate) fn enter(&mut self, key: Key, place: Place) {
+    pub(crate) fn enter(&mut self, key: Key, place: Newest) {
         self.writes += 1;
         match self.entries.iter_mut().find(|(other, _)| *other == key) {
             Some((_, old)) => *old = place,
@@ -53,7 +53,7 @@ impl Bucket {
     }
 
     /// Keys with their newest pending versions.
-    pub(crate) fn entries(&self) -> &[(Key, Place)] {
+    pub(crate) fn entries(&self) -> &[(Key, Newest)] {
         &self.entries
     }
 

@@ -98,7 +98,7 @@ impl<T> WaitQueue<T> {
         let ticket = self.next_ticket.get();
         self.next_ticket.set(ticket + 1);
         self.waiting.borrow_mut().push_back(Waiter { ticket, task: self.sim.current(), tag });
-        let place = Place { queue: self, ticket, give_back };
+        let place = InLine { queue: self, ticket, give_back };
         loop {
             self.sim.suspend();
             if self.take_grant(ticket) {
@@ -121,15 +121,15 @@ impl<T: Copy + Eq> WaitQueue<T> {
 }
 
 /// A place in a [`WaitQueue`], left when its task is dropped there.
-struct Place<'a, T, F: FnMut()> {
+struct InLine<'a, T, F: FnMut()> {
     queue: &'a WaitQueue<T>,
     ticket: u64,
     give_back: F,
 }
 
-impl<T, F: FnMut()> Drop for Place<'_, T, F> {
+impl<T, F: FnMut()> Drop for InLine<'_, T, F> {
     fn drop(&mut self) {
-        let Place { queue, ticket, .. } = *self;
+        let InLine { queue, ticket, .. } = *self;
         if queue.sim.halted() {
             return;
         }

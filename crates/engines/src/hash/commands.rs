@@ -23,7 +23,7 @@ use super::pair::PairHeader;
 use super::recovery::recover;
 use super::scheme::{SchemeRow, scheme};
 use super::section::Entry;
-use super::space::{Content, Part, Reader, Stream};
+use super::space::{Content, Part, ReadHold, Stream};
 use crate::config::{EngineConfig, Parts};
 use crate::firmware::{Cores, Role};
 use crate::{Engine, EngineCounters, Utilization};
@@ -56,7 +56,7 @@ pub struct Found {
     first_end: u32,
     /// The pair's other read units, page by page, once they were asked for.
     rest: TaskCell<Vec<Part>>,
-    _reader: Reader,
+    _reader: ReadHold,
 }
 
 /// The hash FTL that a drive is configured for, and how.

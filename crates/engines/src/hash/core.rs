@@ -23,7 +23,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::cache::{Budget, Cache, Eviction, Pin, SLOT_BYTES};
 use super::commands::of_config;
 use super::config::{Accounting, HashConfig, OPEN_SUPERBLOCKS};
-use super::journal::Journal;
+use super::journal::ChangeLog;
 use super::layout::{Grain, Layout};
 use super::pair::PairHeader;
 use super::protected::Bounds;
@@ -31,7 +31,7 @@ use super::records::Records;
 use super::scheme::SchemeRow;
 use super::section::{Entry, Outlook, Probe};
 use super::snapshot::{Held, Released, Snapshots};
-use super::space::{KIND_DATA, KIND_MAP, Limits, Part, Reader, Space};
+use super::space::{KIND_DATA, KIND_MAP, Limits, Part, ReadHold, Space};
 use crate::config::EngineConfig;
 use crate::firmware::{Cores, Role};
 
@@ -52,7 +52,7 @@ pub(super) struct PairRead {
     pub grain: Grain,
     /// The read unit the pair begins in.
     pub part: Part,
-    pub reader: Reader,
+    pub reader: ReadHold,
 }
 
 /// Where a lookup ended.
@@ -152,7 +152,7 @@ impl Core {
         let geometry = flash.geometry();
         config.check(geometry).expect("a configuration is checked when it is loaded");
         let layout = Layout::new(*geometry, config.grain_bytes, config.unit_bytes);
-        let journal = Rc::new(Journal::new(journal));
+        let journal = Rc::new(ChangeLog::new(journal));
         let format = (scheme.format)(&layout);
         let validity = (scheme.validity)(&layout);
         let records = scheme.records.map(|form| Rc::new(Records::new(&layout, form, &journal)));

@@ -100,16 +100,16 @@ pub(super) enum Change<'a> {
 }
 
 /// Where changes go.
-pub(super) struct Journal {
+pub(super) struct ChangeLog {
     records: power::Journal,
     /// The change being described, kept for its memory.
     change: TaskCell<Vec<u8>>,
 }
 
-impl Journal {
+impl ChangeLog {
     /// Into `records`.
-    pub fn new(records: power::Journal) -> Journal {
-        Journal { records, change: TaskCell::default() }
+    pub fn new(records: power::Journal) -> ChangeLog {
+        ChangeLog { records, change: TaskCell::default() }
     }
 
     /// Does anybody keep the changes? If not, do not describe them.
@@ -117,7 +117,7 @@ impl Journal {
         self.records.is_kept()
     }
 
-    /// Notes a change. The caller has asked [`Journal::is_kept`] if describing it takes work.
+    /// Notes a change. The caller has asked [`ChangeLog::is_kept`] if describing it takes work.
     #[inline]
     pub fn note(&self, change: Change<'_>) {
         if self.is_kept() {

@@ -24,7 +24,7 @@ use kvdrive_flash::Purpose;
 use kvdrive_sim::TaskCell;
 use kvdrive_spec::Status;
 
-use super::journal::{Change, Journal};
+use super::journal::{Change, ChangeLog};
 use super::layout::{Grain, Layout};
 use super::space::{Content, Space, Stream};
 
@@ -119,12 +119,12 @@ pub struct Records {
     /// Invalid pages of all books.
     pages: Cell<u64>,
     statistics: TaskCell<RecordsStatistics>,
-    journal: Rc<Journal>,
+    journal: Rc<ChangeLog>,
 }
 
 impl Records {
     /// No records.
-    pub(super) fn new(layout: &Layout, form: RecordsForm, journal: &Rc<Journal>) -> Records {
+    pub(super) fn new(layout: &Layout, form: RecordsForm, journal: &Rc<ChangeLog>) -> Records {
         assert!(layout.superblock_grains <= 1 << GRAIN_BITS, "a record has 24 bits for a grain");
         let page_bytes = form.page_bytes(layout);
         let record_bytes = form.record_bytes as usize;

@@ -39,7 +39,7 @@ use crate::firmware::{Cores, Role};
 use crate::packing::SLOT_BYTES;
 use crate::page_buffer::PageBuffer;
 use crate::value_log::{
-    Head, PastPin, Place, Reserve, SegmentPool, Shape, SnapshotPin, Vaddr, ValueLog, WindowShare,
+    Head, LogShape, PastPin, Place, Reserve, SegmentPool, SnapshotPin, Vaddr, ValueLog, WindowShare,
 };
 use crate::{Engine, EngineCounters, Utilization};
 
@@ -102,13 +102,13 @@ fn logical_pages(config: &EngineConfig) -> u32 {
 }
 
 /// The shape of the value log that `config` describes.
-pub(super) fn shape(config: &EngineConfig, pool: &SegmentPool) -> Result<Shape, PowerOnError> {
-    Shape::new(&config.lsm.packing, pool, config.flash.page_bytes, config.lsm.buffer.entries)
+pub(super) fn shape(config: &EngineConfig, pool: &SegmentPool) -> Result<LogShape, PowerOnError> {
+    LogShape::new(&config.lsm.packing, pool, config.flash.page_bytes, config.lsm.buffer.entries)
         .map_err(PowerOnError::Config)
 }
 
 /// As [`shape`], without a drive.
-pub(super) fn shape_of_config(config: &EngineConfig) -> Result<Shape, PowerOnError> {
+pub(super) fn shape_of_config(config: &EngineConfig) -> Result<LogShape, PowerOnError> {
     shape(config, &pool(config, logical_pages(config), None))
 }
 
@@ -483,7 +483,7 @@ impl LsmEngine {
 
 /// What must survive without flash has to fit the memory that does. Returns how many tables can be listed
 /// there.
-fn tables_in_protected_bytes(config: &EngineConfig, shape: &Shape) -> Result<u32, PowerOnError> {
+fn tables_in_protected_bytes(config: &EngineConfig, shape: &LogShape) -> Result<u32, PowerOnError> {
     /// Key, address, length, sequence number and flags of a memtable record, and its place in the image.
     const RECORD_BYTES: u64 = 40;
     /// Id and level of a table.

@@ -26,7 +26,7 @@ use super::compaction::{CompactionPolicy, CompactionShape, compaction_row};
 use super::config::IndexConfig;
 use super::cursor::Snapshot;
 use super::entry::{Entry, ValueLiveness, is_current};
-use super::layout::{Layout, Shape, Start, layout_row};
+use super::layout::{Layout, Start, TableShape, layout_row};
 use super::levels::Version;
 use super::lookup;
 use super::memtable::{Memtable, Pair};
@@ -127,7 +127,7 @@ impl Index {
     ) -> Result<Index, RecoverError> {
         let IndexParts { sim, cores, flash, page_bytes, most_tables, values, journal } = parts;
         let row = layout_row(&config.layout).expect("the configuration has been checked");
-        let layout: Rc<dyn Layout> = Rc::from((row.build)(Shape { page_bytes, bloom: config.bloom() }));
+        let layout: Rc<dyn Layout> = Rc::from((row.build)(TableShape { page_bytes, bloom: config.bloom() }));
         let row = compaction_row(&config.compaction).expect("the configuration has been checked");
         let shape =
             CompactionShape { memtable_entries: config.memtable_entries, rings: config.rings.clone() };

@@ -58,7 +58,7 @@ impl ValueLiveness for Liveness {
     }
 }
 
-impl value_log::Journal for Liveness {
+impl value_log::RecordSink for Liveness {
     fn record(&self, record: &Record<'_>) {
         self.append(VALUE_LOG, |out| record.encode(out));
     }

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use kvdrive_flash::Purpose;
 use kvdrive_spec::Status;
 
-use super::compaction::{Choice, Merge};
+use super::compaction::{CompactionStep, Merge};
 use super::entry::{TableId, is_current};
 use super::index::{Frozen, Index};
 use super::layout::Start;
@@ -169,9 +169,9 @@ impl Index {
                 return;
             }
             match choice.clone() {
-                Choice::Rest => return,
-                Choice::Move { table, to } => self.move_table(table, to),
-                Choice::Merge(merge) => match self.merge(merge, None) {
+                CompactionStep::Rest => return,
+                CompactionStep::Move { table, to } => self.move_table(table, to),
+                CompactionStep::Merge(merge) => match self.merge(merge, None) {
                     Ok(()) => {}
                     // A table turned out to be damaged: now that this is known there may be something else to
                     // do.

@@ -69,10 +69,10 @@ impl Memtable {
 
     /// All pairs in key order.
     pub fn sorted(&self) -> Rc<[Pair]> {
-        let mut order: Vec<Place> =
-            (0..).zip(&self.pairs).map(|(index, (key, _))| Place { head: key.halves().0, index }).collect();
+        let mut order: Vec<SortKey> =
+            (0..).zip(&self.pairs).map(|(index, (key, _))| SortKey { head: key.halves().0, index }).collect();
         sort_by_head(&mut order);
-        let pair = |place: &Place| self.pairs[place.index as usize];
+        let pair = |place: &SortKey| self.pairs[place.index as usize];
         for group in order.chunk_by_mut(|a, b| a.head == b.head).filter(|group| group.len() > 1) {
             group.sort_unstable_by_key(|place| pair(place).0);
         }
@@ -103,14 +103,14 @@ impl Memtable {
 
 /// The first eight bytes of a key as a number, and which pair it belongs to: sorted in the pairs' stead.
 #[derive(Clone, Copy, Default)]
-struct Place {
+struct SortKey {
     head: u64,
     index: u32,
 }
 
 /// Sorts by the heads: one stable pass over all places for each byte in which any two heads differ, last byte
 /// first.
-fn sort_by_head(order: &mut Vec<Place>) {
+fn sort_by_head(order: &mut Vec<SortKey>) {
     /// Below that, the 256 counters of a pass cost more than comparisons.
     const FEW: usize = 256;
     if order.len() < FEW {
@@ -119,9 +119,9 @@ fn sort_by_head(order: &mut Vec<Place>) {
     }
     let first = order[0].head;
     let differing = order.iter().fold(0, |bits, place| bits | (place.head ^ first));
-    let mut sorted = vec![Place::default(); order.len()];
+    let mut sorted = vec![SortKey::default(); order.len()];
     for shift in (0..u64::BITS).step_by(8).filter(|shift| differing >> shift & 0xFF != 0) {
-        let digit = |place: &Place| usize::from((place.head >> shift) as u8);
+        let digit = |place: &SortKey| usize::from((place.head >> shift) as u8);
         let mut starts = [0usize; 256];
         order.iter().for_each(|place| starts[digit(place)] += 1);
         let mut next = 0;

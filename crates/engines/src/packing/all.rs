@@ -6,7 +6,7 @@
 
 use kvdrive_link::Arrival;
 
-use super::{Choice, LogView, Packing, SLOT_BYTES, restore_pointer};
+use super::{LogView, Packing, Placement, SLOT_BYTES, restore_pointer};
 
 /// See the head of this file.
 #[derive(Debug, Default)]
@@ -16,9 +16,9 @@ pub struct All {
 
 impl Packing for All {
     #[inline]
-    fn place(&mut self, bytes: u32, arrival: Arrival, log: &LogView) -> Choice {
+    fn place(&mut self, bytes: u32, arrival: Arrival, log: &LogView) -> Placement {
         if bytes == 0 {
-            return Choice { at: self.write_pointer, copied_bytes: 0 };
+            return Placement { at: self.write_pointer, copied_bytes: 0 };
         }
         let at = log.uncrossed(self.write_pointer, bytes);
         self.write_pointer = at + u64::from(bytes);
@@ -28,7 +28,7 @@ impl Packing for All {
             Arrival::Hybrid => bytes - bytes % SLOT_BYTES, // the tail comes inside commands
         };
         let on_slot = at.is_multiple_of(u64::from(SLOT_BYTES));
-        Choice { at, copied_bytes: if on_slot { 0 } else { by_dma } }
+        Placement { at, copied_bytes: if on_slot { 0 } else { by_dma } }
     }
 
     fn skip_to(&mut self, at: u64) {

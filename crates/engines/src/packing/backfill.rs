@@ -21,7 +21,7 @@ use std::collections::VecDeque;
 
 use kvdrive_link::Arrival;
 
-use super::{Choice, LINEAR_END, LogView, Packing, align_to_slot};
+use super::{LINEAR_END, LogView, Packing, Placement, align_to_slot};
 
 /// One DMA'd value that the write pointer has not passed.
 #[derive(Clone, Copy, Debug)]
@@ -95,13 +95,13 @@ impl Backfill {
 }
 
 impl Packing for Backfill {
-    fn place(&mut self, bytes: u32, arrival: Arrival, log: &LogView) -> Choice {
+    fn place(&mut self, bytes: u32, arrival: Arrival, log: &LogView) -> Placement {
         let at = match arrival {
             _ if bytes == 0 => self.write_pointer,
             Arrival::Inline => self.place_small(bytes, log),
             Arrival::Dma | Arrival::Hybrid => self.place_dma(bytes, log),
         };
-        Choice { at, copied_bytes: 0 }
+        Placement { at, copied_bytes: 0 }
     }
 
     fn skip_to(&mut self, at: u64) {

@@ -24,7 +24,7 @@
 use kvdrive_link::Arrival;
 
 use super::backfill::Backfill;
-use super::{All, Choice, LogView, Packing, PackingCosts, SLOT_BYTES};
+use super::{All, LogView, Packing, PackingCosts, Placement, SLOT_BYTES};
 
 /// Worths from 2^-7 to 2^8.
 const CLASSES: usize = 16;
@@ -74,7 +74,7 @@ impl<P: Packing> Shadow<P> {
 }
 
 /// Time of a placement that moved the frontier by `grown` bytes.
-fn cost_of(choice: Choice, grown: u64, log: &LogView, costs: &PackingCosts) -> u64 {
+fn cost_of(choice: Placement, grown: u64, log: &LogView, costs: &PackingCosts) -> u64 {
     let pages_ns = u128::from(grown) * u128::from(costs.page_ns) / u128::from(log.page_bytes);
     let copy_ns = match choice.copied_bytes {
         0 => 0,
@@ -303,7 +303,7 @@ impl Blend {
         blend.all.policy.restore(&pointer.to_le_bytes()).then_some((blend, shadow_bytes))
     }
 
-    fn choose(&mut self, bytes: u32, arrival: Arrival, log: &LogView) -> Choice {
+    fn choose(&mut self, bytes: u32, arrival: Arrival, log: &LogView) -> Placement {
         if arrival == Arrival::Inline {
             self.small_bytes = (self.small_bytes + u64::from(bytes)).min(LARGEST_COUNT);
             return self.placing.place(bytes, arrival, log);
@@ -316,12 +316,12 @@ impl Blend {
         let at = self.placing.place(bytes, Arrival::Inline, log).at;
         let by_dma = if arrival == Arrival::Hybrid { bytes - bytes % SLOT_BYTES } else { bytes };
         let on_slot = at.is_multiple_of(u64::from(SLOT_BYTES));
-        Choice { at, copied_bytes: if on_slot { 0 } else { by_dma } }
+        Placement { at, copied_bytes: if on_slot { 0 } else { by_dma } }
     }
 }
 
 impl Packing for Blend {
-    fn place(&mut self, bytes: u32, arrival: Arrival, log: &LogView) -> Choice {
+    fn place(&mut self, bytes: u32, arrival: Arrival, log: &LogView) -> Placement {
         // A whole page reserved for a window says nothing of what else comes.
         if bytes == 0 || arrival == Arrival::Inline && bytes >= SLOT_BYTES {
             return self.placing.place(bytes, arrival, log);

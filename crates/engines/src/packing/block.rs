@@ -4,7 +4,7 @@
 
 use kvdrive_link::Arrival;
 
-use super::{Choice, LogView, Packing, SLOT_BYTES, align_to_slot, restore_pointer};
+use super::{LogView, Packing, Placement, SLOT_BYTES, align_to_slot, restore_pointer};
 
 /// See the head of this file.
 #[derive(Debug, Default)]
@@ -14,13 +14,13 @@ pub struct Block {
 }
 
 impl Packing for Block {
-    fn place(&mut self, bytes: u32, _: Arrival, log: &LogView) -> Choice {
+    fn place(&mut self, bytes: u32, _: Arrival, log: &LogView) -> Placement {
         if bytes == 0 {
-            return Choice { at: self.next_slot, copied_bytes: 0 };
+            return Placement { at: self.next_slot, copied_bytes: 0 };
         }
         let at = log.uncrossed_slots(self.next_slot, bytes.next_multiple_of(SLOT_BYTES));
         self.next_slot = align_to_slot(at + u64::from(bytes));
-        Choice { at, copied_bytes: 0 }
+        Placement { at, copied_bytes: 0 }
     }
 
     fn skip_to(&mut self, at: u64) {

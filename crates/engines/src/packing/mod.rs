@@ -1,7 +1,7 @@
 //! Packing policies: where in the value log the next value goes.
 //!
 //! A policy is a pure state machine. It knows the shape of the log ([`LogView`]) and what it placed before,
-//! returns a [`Choice`] and does no I/O: the value log opens the pages, moves the bytes and charges the
+//! returns a [`Placement`] and does no I/O: the value log opens the pages, moves the bytes and charges the
 //! copies. Being pure, it can also be replayed: the protected image keeps a policy of its own and repeats its
 //! placements ([`crate::value_log::ProtectedValueLog`]).
 //!
@@ -92,7 +92,7 @@ fn align_to_slot(at: u64) -> u64 {
 
 /// Where a value goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Choice {
+pub struct Placement {
     /// Its first byte, in the head's linear space.
     pub at: u64,
     /// Bytes that must be copied once more after DMA has delivered them elsewhere. Bytes that arrive inside
@@ -107,7 +107,7 @@ pub struct Choice {
 pub trait Packing {
     /// Places a value of `bytes` bytes; `bytes` is at most a segment. A value of 0 bytes takes no space and
     /// changes nothing.
-    fn place(&mut self, bytes: u32, arrival: Arrival, log: &LogView) -> Choice;
+    fn place(&mut self, bytes: u32, arrival: Arrival, log: &LogView) -> Placement;
 
     /// Gives up every byte before `at` that is still unused: the page before it is leaving the buffer.
     fn skip_to(&mut self, at: u64);

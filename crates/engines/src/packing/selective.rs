@@ -5,7 +5,7 @@
 
 use kvdrive_link::Arrival;
 
-use super::{Choice, LogView, Packing, align_to_slot, restore_pointer};
+use super::{LogView, Packing, Placement, align_to_slot, restore_pointer};
 
 /// See the head of this file.
 #[derive(Debug, Default)]
@@ -14,16 +14,16 @@ pub struct Selective {
 }
 
 impl Packing for Selective {
-    fn place(&mut self, bytes: u32, arrival: Arrival, log: &LogView) -> Choice {
+    fn place(&mut self, bytes: u32, arrival: Arrival, log: &LogView) -> Placement {
         if bytes == 0 {
-            return Choice { at: self.write_pointer, copied_bytes: 0 };
+            return Placement { at: self.write_pointer, copied_bytes: 0 };
         }
         let at = match arrival {
             Arrival::Inline => log.uncrossed(self.write_pointer, bytes),
             Arrival::Dma | Arrival::Hybrid => log.uncrossed_slots(align_to_slot(self.write_pointer), bytes),
         };
         self.write_pointer = at + u64::from(bytes);
-        Choice { at, copied_bytes: 0 }
+        Placement { at, copied_bytes: 0 }
     }
 
     fn skip_to(&mut self, at: u64) {

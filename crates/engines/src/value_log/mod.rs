@@ -18,7 +18,7 @@
 //! more ([`WindowShare`]).
 //!
 //! **Power.** What flash does not have yet is in the protected image ([`ProtectedValueLog`]). Every change is
-//! handed to the [`Journal`], if there is one, when it happens and so before it is acknowledged; a page
+//! handed to the [`RecordSink`], if there is one, when it happens and so before it is acknowledged; a page
 //! leaves the image when its program has completed, not when it begins.
 
 mod head;
@@ -47,7 +47,7 @@ pub use pin::{PastPin, SnapshotPin};
 pub use place::{Place, WindowShare};
 pub use pool::{Reserve, SegmentId, SegmentPool, Use};
 pub use protected::{Damaged, ProtectedValueLog};
-pub use record::{Head, Journal, Record};
+pub use record::{Head, Record, RecordSink};
 use segments::{Life, Segment, Segments};
 
 /// Byte address of a value in the log: logical page x page size + offset within the page.
@@ -76,7 +76,7 @@ fn page_kind(head: Head, opening: u64) -> PageKind {
 
 /// What never changes about a log. Logs and images of the same shape understand each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct LogShape {
     page_bytes: u32,
     segment_pages: u32,
     segments: u32,
@@ -84,7 +84,7 @@ pub struct Shape {
     packing: PackingConfig,
 }
 
-impl Shape {
+impl LogShape {
     /// The shape of a log with this policy, out of this pool, behind a buffer of `buffer_entries` pages.
     ///
     /// # Errors
@@ -94,13 +94,13 @@ impl Shape {
         pool: &SegmentPool,
         page_bytes: u32,
         buffer_entries: u32,
-    ) -> Result<Shape, String> {
+    ) -> Result<LogShape, String> {
         packing.build()?;
         let segment_bytes = u64::from(page_bytes) * u64::from(pool.segment_pages());
         // One page less than the share: a value need not begin with a page.
         let buffered = u64::from(page_bytes) * u64::from(value_share(buffer_entries) - 1);
         let most = segment_bytes.min(buffered).min(u64::from(LARGEST_VALUE_BYTES));
-        Ok(Shape {
+        Ok(LogShape {
             page_bytes,
             segment_pages: pool.segment_pages(),
             segments: pool.segments(),
@@ -188,11 +188,11 @@ struct State {
 
 struct Log {
     sim: Sim,
-    shape: Shape,
+    shape: LogShape,
     view: LogView,
     pool: SegmentPool,
     buffer: PageBuffer,
-    journal: OnceCell<Weak<dyn Journal>>,
+    journal: OnceCell<Weak<dyn RecordSink>>,
     state: TaskCell<State>,
     /// Entries that reservations under way will pin, and how many of them for the host.
     promised: Cell<u32>,
@@ -218,7 +218,7 @@ pub struct Candidate {
 
 impl ValueLog {
     /// An empty log.
-    pub fn new(sim: &Sim, shape: &Shape, pool: &SegmentPool, buffer: &PageBuffer) -> ValueLog {
+    pub fn new(sim: &Sim, shape: &LogShape, pool: &SegmentPool, buffer: &PageBuffer) -> ValueLog {
         let state = State {
             heads: shape.packings().map(LogHead::new),
             segments: Segments::new(shape.segments),
@@ -229,7 +229,7 @@ impl ValueLog {
 
     fn with_state(
         sim: &Sim,
-        shape: &Shape,
+        shape: &LogShape,
         pool: &SegmentPool,
         buffer: &PageBuffer,
         state: State,
@@ -254,8 +254,8 @@ impl ValueLog {
 
     /// From now on every change is recorded. Once; whoever attaches has [`ValueLog::save`]d the state before,
     /// and keeps the journal (which may keep the log) for as long as it uses the log.
-    pub fn attach<J: Journal + 'static>(&self, journal: &Rc<J>) {
-        let journal: Weak<dyn Journal> = Rc::downgrade(&(journal.clone() as Rc<dyn Journal>));
+    pub fn attach<J: RecordSink + 'static>(&self, journal: &Rc<J>) {
+        let journal: Weak<dyn RecordSink> = Rc::downgrade(&(journal.clone() as Rc<dyn RecordSink>));
         assert!(self.0.journal.set(journal).is_ok(), "a value log has one journal");
     }
 

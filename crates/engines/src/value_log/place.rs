@@ -10,7 +10,7 @@ use super::segments::Segments;
 use super::{
     Head, Log, Record, SegmentId, State, Use, Vaddr, ValueLog, ValueLogStatistics, page_kind, value_share,
 };
-use crate::packing::{Choice, LogView};
+use crate::packing::{LogView, Placement};
 use crate::page_buffer::{Hold, PageKind, Pin};
 
 /// The pages of a place, pinned. `None`: not in the buffer yet, or landed.
@@ -175,7 +175,7 @@ enum Decided {
     /// It has its place, in a page that is being filled.
     There(Place),
     /// Its place is still to be made.
-    At(Choice),
+    At(Placement),
 }
 
 /// What a placement decided, before its pages are in the buffer.
@@ -290,7 +290,7 @@ impl ValueLog {
     fn place_at(
         &self,
         head_name: Head,
-        choice: Choice,
+        choice: Placement,
         bytes: u32,
         arrival: Arrival,
         hold: Hold,
@@ -433,7 +433,7 @@ impl Log {
         head: &mut LogHead,
         bytes: u32,
         arrival: Arrival,
-    ) -> Result<Choice, Status> {
+    ) -> Result<Placement, Status> {
         if self.pool.may_take(use_of(head_name)) {
             return Ok(head.packing.place(bytes, arrival, &self.view));
         }

@@ -12,7 +12,7 @@ use kvdrive_content::Region;
 
 use super::record::{Head, Record, head};
 use super::segments::{Life, Segment};
-use super::{SegmentId, Shape, Vaddr};
+use super::{LogShape, SegmentId, Vaddr};
 use crate::packing::Packing;
 
 /// Why bytes are no image, or a record does not fit one.
@@ -35,7 +35,7 @@ struct ProtectedSegment {
 
 /// See the head of this file.
 pub struct ProtectedValueLog {
-    shape: Shape,
+    shape: LogShape,
     packings: [Box<dyn Packing>; 2],
     next_opening: u64,
     segments: BTreeMap<SegmentId, ProtectedSegment>,
@@ -48,7 +48,7 @@ const MAGIC: [u8; 4] = *b"kvl1";
 
 impl ProtectedValueLog {
     /// The image of a value log that nothing was ever written to.
-    pub fn new(shape: &Shape) -> ProtectedValueLog {
+    pub fn new(shape: &LogShape) -> ProtectedValueLog {
         ProtectedValueLog {
             packings: shape.packings(),
             shape: shape.clone(),
@@ -60,7 +60,7 @@ impl ProtectedValueLog {
 
     /// Takes over what a running log knows.
     pub(super) fn of(
-        shape: &Shape,
+        shape: &LogShape,
         packings: [Box<dyn Packing>; 2],
         next_opening: u64,
         segments: &mut dyn Iterator<Item = (SegmentId, Segment)>,
@@ -196,14 +196,14 @@ impl ProtectedValueLog {
     ///
     /// # Errors
     /// When they are not such an image.
-    pub fn decode(bytes: &[u8], shape: &Shape) -> Result<ProtectedValueLog, Damaged> {
+    pub fn decode(bytes: &[u8], shape: &LogShape) -> Result<ProtectedValueLog, Damaged> {
         let mut reader = Decoder::new(bytes);
         let image = ProtectedValueLog::read(&mut reader, shape)?;
         check(reader.is_at_end(), "something follows it")?;
         Ok(image)
     }
 
-    fn read(reader: &mut Decoder<'_>, shape: &Shape) -> Result<ProtectedValueLog, Damaged> {
+    fn read(reader: &mut Decoder<'_>, shape: &LogShape) -> Result<ProtectedValueLog, Damaged> {
         let short = || Damaged("it ends early");
         let mut image = ProtectedValueLog::new(shape);
         check(reader.take(4).ok_or_else(short)? == MAGIC, "it begins otherwise")?;

@@ -103,7 +103,7 @@ pub enum Record<'a> {
 }
 
 /// Takes records. Must not call back into the value log.
-pub trait Journal {
+pub trait RecordSink {
     /// Keeps one record.
     fn record(&self, record: &Record<'_>);
 }

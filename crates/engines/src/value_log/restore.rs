@@ -5,7 +5,7 @@ use kvdrive_sim::Sim;
 use super::head::{LogHead, OpenSegment};
 use super::protected::{Damaged, ProtectedValueLog};
 use super::segments::{Life, Segment, Segments};
-use super::{Head, SegmentPool, Shape, State, ValueLog, ValueLogStatistics, page_kind};
+use super::{Head, LogShape, SegmentPool, State, ValueLog, ValueLogStatistics, page_kind};
 use crate::page_buffer::PageBuffer;
 
 impl ValueLog {
@@ -20,7 +20,7 @@ impl ValueLog {
     /// When the image contradicts itself or the drive. Nothing is usable then.
     pub fn restore(
         sim: &Sim,
-        shape: &Shape,
+        shape: &LogShape,
         pool: &SegmentPool,
         buffer: &PageBuffer,
         image: ProtectedValueLog,
@@ -86,7 +86,12 @@ impl ValueLog {
 }
 
 /// The head's open segments, oldest first, which must be one stretch that the policy's pointers are in.
-fn restore_window(head: &mut LogHead, name: Head, segments: &Segments, shape: &Shape) -> Result<(), Damaged> {
+fn restore_window(
+    head: &mut LogHead,
+    name: Head,
+    segments: &Segments,
+    shape: &LogShape,
+) -> Result<(), Damaged> {
     let open = segments.known().filter(|(_, segment)| segment.life == Life::Open && segment.head == name);
     let mut window: Vec<OpenSegment> =
         open.map(|(id, segment)| OpenSegment { base: segment.base, id }).collect();
@@ -108,7 +113,7 @@ fn restore_window(head: &mut LogHead, name: Head, segments: &Segments, shape: &S
 
 /// End of the last page that the head has begun and may go on filling, but which is not in the image: its
 /// first part is on flash only.
-fn last_lost_page(image: &ProtectedValueLog, shape: &Shape, head: Head) -> Option<u64> {
+fn last_lost_page(image: &ProtectedValueLog, shape: &LogShape, head: Head) -> Option<u64> {
     let (from, to) = image.pointers(head);
     let from = shape.view().page_start(from);
     let mut last = None;

@@ -9,8 +9,8 @@ use kvdrive_content::{Pattern, Piece};
 use kvdrive_engines::packing::{PACKINGS, PackingConfig, PackingCosts};
 use kvdrive_engines::page_buffer::{Eviction, PageBuffer};
 use kvdrive_engines::value_log::{
-    Damaged, Head, Journal, Place, ProtectedValueLog, Record, Reserve, SegmentId, SegmentPool, Shape, Vaddr,
-    ValueLog,
+    Damaged, Head, LogShape, Place, ProtectedValueLog, Record, RecordSink, Reserve, SegmentId, SegmentPool,
+    Vaddr, ValueLog,
 };
 use kvdrive_flash::ftl::{Ftl, Lpa};
 use kvdrive_flash::media::{self, MediaOptions};
@@ -39,7 +39,7 @@ fn flash_config() -> FlashConfig {
 /// Keeps the image up to date, record by record, through the records' bytes.
 pub(super) struct Folded(pub(super) RefCell<ProtectedValueLog>);
 
-impl Journal for Folded {
+impl RecordSink for Folded {
     fn record(&self, record: &Record<'_>) {
         let mut bytes = Vec::new();
         record.encode(&mut bytes);
@@ -55,7 +55,7 @@ pub(super) struct Rig {
     pub(super) pool: SegmentPool,
     pub(super) buffer: PageBuffer,
     pub(super) log: ValueLog,
-    pub(super) shape: Shape,
+    pub(super) shape: LogShape,
     pub(super) journal: Rc<Folded>,
 }
 
@@ -73,7 +73,7 @@ impl Setup {
         Setup { row: PACKINGS.iter().position(|row| row.name == policy).unwrap(), ..PLAIN }
     }
 
-    fn rooms(&self, sim: &Sim, ftl: &Ftl) -> (SegmentPool, PageBuffer, Shape) {
+    fn rooms(&self, sim: &Sim, ftl: &Ftl) -> (SegmentPool, PageBuffer, LogShape) {
         let trimming = ftl.clone();
         let reserve = Reserve { index_segments: 0, gc_segments: 2 };
         let pool = SegmentPool::new(ftl.logical_pages(), SEGMENT_PAGES, reserve, move |lpas| {
@@ -86,7 +86,7 @@ impl Setup {
             slots_cross_pages: false,
             costs: PackingCosts::default(),
         };
-        let shape = Shape::new(&packing, &pool, PAGE_BYTES, self.entries).unwrap();
+        let shape = LogShape::new(&packing, &pool, PAGE_BYTES, self.entries).unwrap();
         (pool, buffer, shape)
     }
 
@@ -123,7 +123,14 @@ impl Setup {
 }
 
 impl Rig {
-    fn with(sim: Sim, ftl: Ftl, pool: SegmentPool, buffer: PageBuffer, log: ValueLog, shape: Shape) -> Rig {
+    fn with(
+        sim: Sim,
+        ftl: Ftl,
+        pool: SegmentPool,
+        buffer: PageBuffer,
+        log: ValueLog,
+        shape: LogShape,
+    ) -> Rig {
         let journal = Rc::new(Folded(RefCell::new(log.save())));
         log.attach(&journal);
         Rig { sim, ftl, pool, buffer, log, shape, journal }
@@ -383,7 +390,7 @@ fn the_published_buffer_takes_values_of_two_mebibytes() {
         slots_cross_pages: false,
         costs: PackingCosts::default(),
     };
-    let shape = Shape::new(&packing, &pool, 16384, 512).unwrap();
+    let shape = LogShape::new(&packing, &pool, 16384, 512).unwrap();
     assert_eq!(shape.max_value_bytes(), 2 << 20);
 }
 

@@ -147,9 +147,9 @@ fn encode_region(format: Format, data: &Region) -> Vec<u8> {
 }
 
 /// Bytes of an image: what is missing is an error with its place.
-struct Reader<'a>(Decoder<'a>);
+struct ImageReader<'a>(Decoder<'a>);
 
-impl<'a> Reader<'a> {
+impl<'a> ImageReader<'a> {
     fn or_short<T>(&self, read: Option<T>) -> Result<T, ImageError> {
         read.ok_or_else(|| ImageError::new(self.0.at(), "the image ends too early"))
     }
@@ -177,7 +177,7 @@ impl<'a> Reader<'a> {
 
 /// Rebuilds what [`write`] wrote.
 pub(super) fn read<K: Keep>(geometry: &Geometry, bytes: &[u8]) -> Result<Memory<K>, ImageError> {
-    let mut reader = Reader(Decoder::new(bytes));
+    let mut reader = ImageReader(Decoder::new(bytes));
     if reader.take(MAGIC.len())? != MAGIC {
         return Err(ImageError::new(0, "this is no image of a drive in memory"));
     }
@@ -206,7 +206,7 @@ pub(super) fn read<K: Keep>(geometry: &Geometry, bytes: &[u8]) -> Result<Memory<
     Ok(memory)
 }
 
-fn read_block<K: Keep>(reader: &mut Reader<'_>, memory: &mut Memory<K>) -> Result<(), ImageError> {
+fn read_block<K: Keep>(reader: &mut ImageReader<'_>, memory: &mut Memory<K>) -> Result<(), ImageError> {
     let start = reader.0.at();
     let (block, pages) = (reader.u32()?, reader.u32()?);
     let rows = reader.take((pages as usize).saturating_mul(ROW_BYTES))?;

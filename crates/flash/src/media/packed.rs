@@ -80,7 +80,7 @@ impl Packed {
     /// Hands out `bytes` bytes of the page from `at` on.
     pub fn read(&self, at: u32, bytes: u32, sink: &mut dyn FnMut(Piece<'_>)) {
         let mark = self.mark.get();
-        let mut place = if mark.1 <= at { Place::at_mark(mark) } else { self.front() };
+        let mut place = if mark.1 <= at { RunPlace::at_mark(mark) } else { self.front() };
         place.read(&self.bytes, at, bytes, sink);
         self.mark.set(place.mark);
     }
@@ -91,8 +91,8 @@ impl Packed {
     }
 
     /// In front of its first run.
-    fn front(&self) -> Place {
-        Place::at_mark((self.bytes[0].into(), 0))
+    fn front(&self) -> RunPlace {
+        RunPlace::at_mark((self.bytes[0].into(), 0))
     }
 
     /// Looks at all of it: a few cache lines.
@@ -121,7 +121,7 @@ impl Packed {
 /// A page with the place behind what was read last.
 pub struct Forward<'a> {
     packed: &'a Packed,
-    place: TaskCell<Place>,
+    place: TaskCell<RunPlace>,
 }
 
 impl Forward<'_> {
@@ -191,7 +191,7 @@ fn unpack_spare(bytes: &[u8]) -> Spare {
 
 /// What a run looks like, apart from its content.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-struct Shape {
+struct RunShape {
     /// Zeros between the run before and this one.
     gap: u32,
     bytes: u32,
@@ -199,7 +199,7 @@ struct Shape {
     pattern: Option<u32>,
 }
 
-impl Shape {
+impl RunShape {
     fn content_bytes(&self) -> usize {
         if self.pattern.is_some() { 8 } else { self.bytes as usize }
     }
@@ -212,18 +212,18 @@ impl Shape {
         }
     }
 
-    fn unpack(bytes: &mut &[u8]) -> Shape {
+    fn unpack(bytes: &mut &[u8]) -> RunShape {
         let gap = take(bytes) as u32;
         let length = take(bytes);
         let pattern = (length & 1 == 1).then(|| take(bytes) as u32);
-        Shape { gap, bytes: (length >> 1) as u32, pattern }
+        RunShape { gap, bytes: (length >> 1) as u32, pattern }
     }
 }
 
 /// A run in its page, its content still packed.
 struct Run<'a> {
     at: u32,
-    shape: Shape,
+    shape: RunShape,
     content: &'a [u8],
 }
 
@@ -246,24 +246,24 @@ impl<'a> Run<'a> {
 }
 
 /// In front of a run of a packed page.
-struct Place {
+struct RunPlace {
     /// Where its content begins in the packed bytes, or the next group if none is left of this one.
     at: usize,
     /// Byte of the page behind the run before.
     here: u32,
     /// Where the present group begins, and the byte of the page there.
     mark: (u32, u32),
-    shapes: [Shape; 2],
+    shapes: [RunShape; 2],
     period: usize,
     /// Shape of the run, and repetitions that are left with it.
     next: usize,
     left: u32,
 }
 
-impl Place {
-    fn at_mark(mark: (u32, u32)) -> Place {
+impl RunPlace {
+    fn at_mark(mark: (u32, u32)) -> RunPlace {
         let (at, here) = (mark.0 as usize, mark.1);
-        Place { at, here, mark, shapes: Default::default(), period: 0, next: 0, left: 0 }
+        RunPlace { at, here, mark, shapes: Default::default(), period: 0, next: 0, left: 0 }
     }
 
     /// `false`: there is no further group.
@@ -278,7 +278,7 @@ impl Place {
         self.left = (head >> 1) as u32;
         self.next = 0;
         for shape in &mut self.shapes[..self.period] {
-            *shape = Shape::unpack(&mut rest);
+            *shape = RunShape::unpack(&mut rest);
         }
         self.at = packed.len() - rest.len();
         true
@@ -313,7 +313,7 @@ impl Place {
             if at - self.here < span {
                 return;
             }
-            let content_bytes: usize = shapes.iter().map(Shape::content_bytes).sum();
+            let content_bytes: usize = shapes.iter().map(RunShape::content_bytes).sum();
             let passed = ((at - self.here) / span).min(self.left);
             self.here += passed * span;
             self.at += passed as usize * content_bytes;
@@ -361,14 +361,14 @@ enum Content<'a> {
     Literal(&'a [u8]),
 }
 
-fn runs(data: &Region) -> Vec<(Shape, Content<'_>)> {
+fn runs(data: &Region) -> Vec<(RunShape, Content<'_>)> {
     let mut runs = Vec::with_capacity(2 * data.patterns().len() + 1);
     // End of the run before: gaps count from here.
     let mut packed = 0;
     for placed in data.patterns() {
         let at = placed.at as usize;
         packed = push_literal(&mut runs, data.literal(), packed, at);
-        let shape = Shape {
+        let shape = RunShape {
             gap: (at - packed) as u32,
             bytes: placed.pattern.bytes,
             pattern: Some(placed.pattern.offset),
@@ -383,7 +383,7 @@ fn runs(data: &Region) -> Vec<(Shape, Content<'_>)> {
 /// Adds the runs of `literal` from the end of the run before, byte `packed`, to byte `to`. Returns the end of
 /// the last run.
 fn push_literal<'a>(
-    runs: &mut Vec<(Shape, Content<'a>)>,
+    runs: &mut Vec<(RunShape, Content<'a>)>,
     literal: &'a [u8],
     mut packed: usize,
     to: usize,
@@ -400,7 +400,7 @@ fn push_literal<'a>(
             let end = 1 + stretches.iter().rposition(|byte| *byte != 0).expect("the first stretch has one");
             let end = if bytes - end < TRAILING_ZEROS { bytes } else { end };
             let shape =
-                Shape { gap: (at + first - packed) as u32, bytes: (end - first) as u32, pattern: None };
+                RunShape { gap: (at + first - packed) as u32, bytes: (end - first) as u32, pattern: None };
             runs.push((shape, Content::Literal(&stretches[first..end])));
             packed = at + end;
         }

@@ -11,7 +11,7 @@ use kvdrive_spec::window::ASK;
 use kvdrive_spec::{Command, Cqe, Key, Sqe, Status};
 
 use super::prp::Prp;
-use super::{Choice, Claim, Method, Next, Progress, StoreRequest};
+use super::{Choice, Method, Next, Progress, StoreRequest, WindowClaim};
 
 /// A window that was adopted may have passed again before the command arrives; beyond this something else is
 /// wrong.
@@ -41,11 +41,11 @@ pub(super) fn place_or_ask(
     let stored_bytes = value_bytes - u32::from(tail_bytes);
     let Some(spot) = window.place(value_bytes, stored_bytes) else {
         let Some(generation) = window.ask() else { return Next::WaitForWindow };
-        progress.claim = Some(Claim::Asked);
+        progress.claim = Some(WindowClaim::Asked);
         outbox.push(command(store, ASK, generation, 0));
         return Next::Submit;
     };
-    progress.claim = Some(Claim::Placed(spot.generation));
+    progress.claim = Some(WindowClaim::Placed(spot.generation));
     let mut sqe = command(store, spot.at, spot.generation, tail_bytes);
     put_tail(&mut sqe);
     outbox.push(sqe);
@@ -59,7 +59,7 @@ pub(super) fn place_or_ask(
 
 /// What a completion says of the window and the store. `None`: place the value again.
 pub(super) fn completed(store: &StoreRequest<'_>, progress: &mut Progress, cqe: &Cqe) -> Option<Next> {
-    let asked = progress.claim == Some(Claim::Asked);
+    let asked = progress.claim == Some(WindowClaim::Asked);
     if let (Some(window), Some(claim)) = (store.window, progress.claim.take()) {
         window.end(claim);
     }

@@ -29,7 +29,7 @@ use serde::Deserialize;
 use kvdrive_content::Piece;
 
 pub use piggyback::Assembly;
-pub use window::{Claim, Exposing, HostWindow, NoWindow};
+pub use window::{Exposing, HostWindow, NoWindow, WindowClaim};
 
 /// Thresholds of the methods that choose by size (BandSlim, section 3.2).
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -89,7 +89,7 @@ pub struct Progress {
     /// this and the claim back ([`HostWindow::end_dropped`]).
     pub granted: Option<Grant>,
     /// What this store has of the window.
-    pub claim: Option<Claim>,
+    pub claim: Option<WindowClaim>,
     /// Times a window was asked for or had passed.
     pub stale_windows: u32,
 }
@@ -109,7 +109,7 @@ pub enum Next {
         /// How many.
         bytes: u32,
     },
-    /// The window is full of values under way: nothing was submitted. Wait until a [`Claim`] of the queue
+    /// The window is full of values under way: nothing was submitted. Wait until a [`WindowClaim`] of the queue
     /// ends, then [`Method::begin`] anew.
     WaitForWindow,
     /// The method cannot be used for this value now: nothing was submitted; the store begins anew by `prp`.

@@ -48,7 +48,7 @@ pub struct Spot {
 
 /// What a store has of its queue's window, until its command completes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Claim {
+pub enum WindowClaim {
     /// A value lies in the window of this generation.
     Placed(u32),
     /// It asked for another window.
@@ -103,7 +103,7 @@ impl HostWindow {
     }
 
     /// The generation to ask for another window with; the caller asks. `None`: another one would make values
-    /// that are under way stale, or somebody asks already; wait until a [`Claim`] ends.
+    /// that are under way stale, or somebody asks already; wait until a [`WindowClaim`] ends.
     pub fn ask(&self) -> Option<u32> {
         let state = &mut *self.state();
         let free = state.placed == 0 && !state.asking;
@@ -112,12 +112,12 @@ impl HostWindow {
     }
 
     /// The command of a claim has completed, or will never be sent: who waits may try again.
-    pub fn end(&self, claim: Claim) {
+    pub fn end(&self, claim: WindowClaim) {
         let state = &mut *self.state();
         match claim {
-            Claim::Asked => state.asking = false,
-            Claim::Placed(generation) if generation == state.generation => state.placed -= 1,
-            Claim::Placed(_) => {}
+            WindowClaim::Asked => state.asking = false,
+            WindowClaim::Placed(generation) if generation == state.generation => state.placed -= 1,
+            WindowClaim::Placed(_) => {}
         }
     }
 

@@ -3,7 +3,7 @@
 use kvdrive_spec::Key;
 
 use super::Log;
-use super::state::{FREE_FOR_RECOVERY, Phase, Place, Shape, Stage, State, Victim};
+use super::state::{FREE_FOR_RECOVERY, Phase, RecordAt, SegmentShape, Stage, State, Victim};
 use crate::cpu::{Step, Thread};
 use crate::frame::{self, FRAME_BYTES, Facts, Kind};
 use crate::pages::{Page, PageId, Purpose, Trouble};
@@ -23,7 +23,7 @@ pub struct Whole {
     /// Its first head.
     pub record: Record,
     /// Where that is.
-    pub place: Place,
+    pub place: RecordAt,
     /// Its value.
     pub parts: Vec<Part>,
 }
@@ -34,7 +34,7 @@ pub struct Scanned {
     /// Records that are whole.
     pub whole: Vec<Whole>,
     /// First heads, and orphaned parts, of records that are not.
-    pub broken: Vec<(Place, u64)>,
+    pub broken: Vec<(RecordAt, u64)>,
     /// Pages that are not what was written there, with the error.
     pub bad: Vec<(u32, StoreError)>,
     /// A page is whole, and not of this store or of one with other options.
@@ -320,7 +320,13 @@ struct Scan {
 }
 
 impl Scan {
-    fn page(&mut self, shape: &Shape, number: u32, page: &Page, facts: Facts) -> Result<(), StoreError> {
+    fn page(
+        &mut self,
+        shape: &SegmentShape,
+        number: u32,
+        page: &Page,
+        facts: Facts,
+    ) -> Result<(), StoreError> {
         let id = PageId(number.into());
         frame::expect_kind(facts, id, Kind::Log)?;
         let own = frame::heads_of(page, shape.format.start);
@@ -342,7 +348,7 @@ impl Scan {
     }
 
     fn record(&mut self, page_number: u32, page: &Page, record: Record) {
-        let place = Place { page: page_number, slot: record.slot, pages: 1 };
+        let place = RecordAt { page: page_number, slot: record.slot, pages: 1 };
         if record.flags.has(Flags::CONTINUES) {
             let missing = self.pending.as_ref().map(|whole| {
                 let have: u32 = whole.parts.iter().map(|part| part.bytes).sum();
@@ -355,7 +361,7 @@ impl Scan {
             }
         } else {
             self.break_pending();
-            self.pending = Some(Whole { record, place: Place { pages: 0, ..place }, parts: Vec::new() });
+            self.pending = Some(Whole { record, place: RecordAt { pages: 0, ..place }, parts: Vec::new() });
         }
         let Some(mut whole) = self.pending.take() else { return };
         whole.place.pages += 1;

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use kvdrive_spec::Key;
 
 use super::Log;
-use super::state::Place;
+use super::state::RecordAt;
 use crate::cpu::{Step, Thread};
 use crate::pages::{PageId, Purpose};
 use crate::store::{Cursor, StoreError};
@@ -18,7 +18,7 @@ pub struct Walk {
     log: Rc<Log>,
     opened: u64,
     /// What is still to come, last first.
-    rest: Vec<(Key, Place)>,
+    rest: Vec<(Key, RecordAt)>,
 }
 
 impl Walk {

@@ -43,7 +43,7 @@ use crate::records::{Flags, records};
 use crate::store::{Applied, Cursor, Ground, Reclaimed, Recovered, Request, Space, Store, StoreError};
 use crate::value::{Kept, Value};
 pub use options::{HashlogOptions, WriteMode};
-use state::{Block, Entry, FREE_FOR_DELETES, FREE_FOR_PUTS, Phase, Place, Shape, State, UnderWay};
+use state::{Block, Entry, FREE_FOR_DELETES, FREE_FOR_PUTS, Phase, RecordAt, SegmentShape, State, UnderWay};
 
 /// The store's row.
 pub const ROW: StoreRow = StoreRow {
@@ -79,7 +79,7 @@ struct Log {
 impl Log {
     fn new(options: &HashlogOptions, ground: Ground) -> Log {
         let (page_bytes, pages) = (ground.pages.page_bytes(), ground.pages.pages());
-        let shape = Shape::new(options, page_bytes, pages, ground.threads);
+        let shape = SegmentShape::new(options, page_bytes, pages, ground.threads);
         let state = RefCell::new(State::new(shape));
         Log { ground, options: options.clone(), state, cleaning: Turns::default() }
     }
@@ -296,7 +296,7 @@ impl Log {
     }
 
     /// Reads the record at a place, which somebody keeps from being given back: its value.
-    fn load(&self, thread: Thread, place: Place, why: Purpose) -> Result<(Option<Key>, Kept), StoreError> {
+    fn load(&self, thread: Thread, place: RecordAt, why: Purpose) -> Result<(Option<Key>, Kept), StoreError> {
         let mut pages = Vec::with_capacity(place.pages.into());
         let mut page = place.page;
         let end = place.page + u32::from(place.pages);
@@ -328,7 +328,7 @@ impl Log {
     /// Puts a value together from the pages its record touches.
     fn collect(
         &self,
-        place: Place,
+        place: RecordAt,
         pages: &[(Page, Option<frame::Facts>)],
     ) -> Result<(Option<Key>, Kept), StoreError> {
         let format = self.state.borrow().shape.format;
@@ -359,7 +359,7 @@ impl Log {
     }
 
     /// Finds the newest record of a key and holds on to its segment.
-    fn pin(&self, key: &Key) -> Option<Place> {
+    fn pin(&self, key: &Key) -> Option<RecordAt> {
         let mut state = self.state.borrow_mut();
         let entry = state.index.get(key).copied().filter(|entry| entry.value_bytes().is_some())?;
         let segment = state.shape.segment_of(entry.place.page) as usize;
@@ -367,7 +367,7 @@ impl Log {
         Some(entry.place)
     }
 
-    fn unpin(&self, place: Place) {
+    fn unpin(&self, place: RecordAt) {
         let mut state = self.state.borrow_mut();
         let segment = state.shape.segment_of(place.page) as usize;
         state.segments[segment].pins -= 1;

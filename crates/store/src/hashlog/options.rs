@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::state::Shape;
+use super::state::SegmentShape;
 
 /// What a thread does while a block of its is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,7 +56,7 @@ impl HashlogOptions {
         }
         if self.segment_bytes == 0 {
             // Of few pages, half of the segments at least are there for pairs.
-            let least = (pages / (2 * u64::from(Shape::reserved(threads)))).clamp(LEAST_PAGES, 8);
+            let least = (pages / (2 * u64::from(SegmentShape::reserved(threads)))).clamp(LEAST_PAGES, 8);
             self.segment_bytes = (pages / SEGMENTS).min(MOST_BYTES / page).max(least) * page;
         }
     }
@@ -83,7 +83,7 @@ impl HashlogOptions {
         if pages > u32::MAX.into() {
             return Err(format!("segment_bytes: {pages} pages are more than this store can number"));
         }
-        let (segments, least) = (pages / segment_pages, u64::from(Shape::reserved(threads)) + 2);
+        let (segments, least) = (pages / segment_pages, u64::from(SegmentShape::reserved(threads)) + 2);
         if segments < least {
             return Err(format!(
                 "segment_bytes: {} leaves {segments} segments, {threads} threads need {least}",

@@ -9,7 +9,7 @@ use kvdrive_spec::Key;
 
 use super::Log;
 use super::cleaning::Scanned;
-use super::state::{Phase, Place, Stage, Victim};
+use super::state::{Phase, RecordAt, Stage, Victim};
 use crate::cpu::{Step, Thread};
 use crate::pages::{PageId, Purpose};
 use crate::records::Flags;
@@ -21,14 +21,14 @@ use crate::value::Value;
 struct Candidate {
     sequence: u64,
     key: Key,
-    place: Place,
+    place: RecordAt,
     value_bytes: Option<u32>,
     flags: Flags,
 }
 
 /// What is known of a segment when its pages were read.
 #[derive(Default)]
-struct Found {
+struct Survey {
     /// Lowest and highest sequence with which a page begins.
     bases: Option<(u64, u64)>,
     /// Pages in it that are missing or torn, the sequence with which the next good one begins, and the error.
@@ -42,7 +42,7 @@ struct Found {
 #[derive(Default)]
 struct Scanning {
     candidates: Vec<Candidate>,
-    segments: Vec<Found>,
+    segments: Vec<Survey>,
     voids: Vec<(u32, u64)>,
     watermark: u64,
     newest: u64,
@@ -52,7 +52,7 @@ struct Scanning {
 
 impl Scanning {
     fn add(&mut self, scanned: Scanned) {
-        let mut found = Found::default();
+        let mut found = Survey::default();
         let Scanned { whole, broken, bad, holes, pages, .. } = scanned;
         self.recovered.pages += (pages.len() + bad.len()) as u64;
         self.recovered.torn_pages += bad.len() as u64;
@@ -111,7 +111,7 @@ impl Scanning {
 
     /// Batches of which no page says that they are certain: those that are whole, and members of others.
     /// Candidates are in order.
-    fn batches(&self) -> (Vec<Vec<Candidate>>, Vec<Place>) {
+    fn batches(&self) -> (Vec<Vec<Candidate>>, Vec<RecordAt>) {
         let (mut whole, mut half) = (Vec::new(), Vec::new());
         let mut batch: Vec<Candidate> = Vec::new();
         for candidate in self.candidates.iter().filter(|candidate| candidate.flags.has(Flags::MEMBER)) {

@@ -18,7 +18,7 @@ pub const OWN_BYTES: u32 = 16;
 
 /// How the pages are divided.
 #[derive(Clone, Copy, Debug)]
-pub struct Shape {
+pub struct SegmentShape {
     /// Records on pages.
     pub format: Format,
     /// Pages of a block.
@@ -31,11 +31,11 @@ pub struct Shape {
     pub threads: u32,
 }
 
-impl Shape {
+impl SegmentShape {
     /// The shape that options ask for.
-    pub fn new(options: &HashlogOptions, page_bytes: u32, pages: u64, threads: u32) -> Shape {
+    pub fn new(options: &HashlogOptions, page_bytes: u32, pages: u64, threads: u32) -> SegmentShape {
         let segment_pages = (options.segment_bytes / u64::from(page_bytes)) as u32;
-        Shape {
+        SegmentShape {
             format: Format::new(page_bytes, OWN_BYTES, Kind::Log),
             block_pages: options.block_bytes / page_bytes,
             segment_pages,
@@ -62,7 +62,7 @@ impl Shape {
 
     /// Bytes of live records that fit.
     pub fn capacity(&self) -> u64 {
-        u64::from(self.segments - Shape::reserved(self.threads)) * self.usable()
+        u64::from(self.segments - SegmentShape::reserved(self.threads)) * self.usable()
     }
 
     /// Longest value.
@@ -101,7 +101,7 @@ pub const FREE_FOR_RECOVERY: u32 = 2;
 
 /// Where a record is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Place {
+pub struct RecordAt {
     /// Its first page.
     pub page: u32,
     /// Which head there.
@@ -114,7 +114,7 @@ pub struct Place {
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
     /// Its newest record.
-    pub place: Place,
+    pub place: RecordAt,
     value: u32,
     /// Older records of it with values that have not been taken off the pages. While there is one, a
     /// tombstone has to stay.
@@ -125,7 +125,7 @@ impl Entry {
     const TOMBSTONE: u32 = 1 << 31;
 
     /// The newest record of a key is there.
-    pub fn new(place: Place, value_bytes: Option<u32>, stale: u32) -> Entry {
+    pub fn new(place: RecordAt, value_bytes: Option<u32>, stale: u32) -> Entry {
         Entry { place, value: value_bytes.unwrap_or(Entry::TOMBSTONE), stale }
     }
 
@@ -234,7 +234,7 @@ pub struct Counters {
 /// All of it.
 pub struct State {
     /// How the pages are divided.
-    pub shape: Shape,
+    pub shape: SegmentShape,
     /// Newest record of every key.
     pub index: KeyMap<Entry>,
     /// One for each thread, and the last one for cleaning.
@@ -278,7 +278,7 @@ pub struct State {
 
 impl State {
     /// Nothing in memory, nothing on pages.
-    pub fn new(shape: Shape) -> State {
+    pub fn new(shape: SegmentShape) -> State {
         let segment = Segment { phase: Phase::Free, live: 0, pins: 0 };
         State {
             shape,
@@ -356,7 +356,7 @@ impl State {
             done += open.continue_record(&value_or_none, done, sequence);
             pages += 1;
         }
-        self.enter(key, Place { page, slot, pages }, value.map(Value::bytes));
+        self.enter(key, RecordAt { page, slot, pages }, value.map(Value::bytes));
     }
 
     /// Appends that nothing in a segment counts which is older than this.
@@ -454,7 +454,7 @@ impl State {
     }
 
     /// A record has become the newest of its key.
-    pub fn enter(&mut self, key: &Key, place: Place, value_bytes: Option<u32>) {
+    pub fn enter(&mut self, key: &Key, place: RecordAt, value_bytes: Option<u32>) {
         let charge = self.shape.charge(key, value_bytes.unwrap_or(0));
         self.live_bytes += charge;
         self.segments[self.shape.segment_of(place.page) as usize].live += charge;
@@ -480,7 +480,7 @@ impl State {
         self.pairs -= u64::from(entry.value_bytes().is_some());
     }
 
-    fn drop_tombstone(&mut self, key: &Key, place: Place) {
+    fn drop_tombstone(&mut self, key: &Key, place: RecordAt) {
         self.forget(key, &Entry::new(place, None, 0));
         self.index.remove(key);
     }

@@ -23,7 +23,7 @@ use kvdrive_sim::{Ns, Sim, TaskCell, WaitQueue};
 use kvdrive_spec::Status;
 
 use crate::firmware::{Cores, Role};
-use crate::hash::journal::{Change, Journal};
+use crate::hash::journal::{Change, ChangeLog};
 use crate::hash::layout::Grain;
 use crate::hash::section::{Format, Section, SectionHeader};
 use crate::hash::space::{Content, Space, Stream};
@@ -121,7 +121,7 @@ pub struct Cache {
     sim: Sim,
     space: Rc<Space>,
     format: Box<dyn Format>,
-    journal: Rc<Journal>,
+    journal: Rc<ChangeLog>,
     directory: TaskCell<Vec<u64>>,
     slots: TaskCell<Vec<Slot>>,
     free: TaskCell<Vec<u32>>,
@@ -158,7 +158,7 @@ impl Cache {
         budget: Budget,
         eviction: Eviction,
         altered_limit_bytes: u64,
-        journal: &Rc<Journal>,
+        journal: &Rc<ChangeLog>,
     ) -> Rc<Cache> {
         let sections = format.sections();
         Rc::new(Cache {

@@ -27,7 +27,7 @@ use kvdrive_flash::FlashPort;
 use kvdrive_sim::{Mutex, Sim, TaskCell, WaitQueue};
 use kvdrive_spec::Status;
 
-use super::journal::Journal;
+use super::journal::ChangeLog;
 use super::layout::Layout;
 use super::validity::Validity;
 
@@ -38,7 +38,7 @@ mod stream;
 mod superblock;
 
 pub use program::first_item;
-pub use read::{Part, Reader};
+pub use read::{Part, ReadHold};
 pub use stream::{Content, STREAMS, Stream, filling};
 pub use superblock::{State, Superblock};
 
@@ -79,7 +79,7 @@ pub struct Space {
     flash: FlashPort,
     pub(in crate::hash) layout: Layout,
     limits: Limits,
-    journal: Rc<Journal>,
+    journal: Rc<ChangeLog>,
     pub(in crate::hash) superblocks: TaskCell<Vec<Superblock>>,
     pub(in crate::hash) free: TaskCell<VecDeque<u32>>,
     pub(in crate::hash) streams: TaskCell<[OpenStream; 4]>,
@@ -132,7 +132,7 @@ impl Space {
         layout: Layout,
         limits: Limits,
         validity: Box<dyn Validity>,
-        journal: &Rc<Journal>,
+        journal: &Rc<ChangeLog>,
     ) -> Rc<Space> {
         let sim = flash.sim();
         let superblock = Superblock {

@@ -35,12 +35,12 @@ impl Part {
 }
 
 /// Keeps a superblock from being erased.
-pub struct Reader {
+pub struct ReadHold {
     space: Rc<Space>,
     superblock: u32,
 }
 
-impl Drop for Reader {
+impl Drop for ReadHold {
     fn drop(&mut self) {
         if self.space.sim.halted() {
             return;
@@ -56,14 +56,14 @@ impl Drop for Reader {
 
 impl Space {
     /// Keeps the superblock of `grain` from being erased.
-    pub fn pin(self: &Rc<Self>, grain: Grain) -> Reader {
+    pub fn pin(self: &Rc<Self>, grain: Grain) -> ReadHold {
         let superblock = self.layout.superblock(grain);
         self.superblocks.borrow_mut()[superblock as usize].readers += 1;
-        Reader { space: self.clone(), superblock }
+        ReadHold { space: self.clone(), superblock }
     }
 
     /// Reads bytes `at .. at + bytes` of a page, from the buffer where it still is. The caller holds a
-    /// [`Reader`].
+    /// [`ReadHold`].
     ///
     /// Errors: [`Status::UNRECOVERED_ERROR`].
     pub fn read(&self, page: u32, at: u32, bytes: u32, purpose: Purpose) -> Result<Part, Status> {

@@ -5,7 +5,7 @@
 //! table: the one that has the fewest entries to merge with below, for each of its own. A table with nothing
 //! below moves as it is.
 
-use super::{Choice, CompactionPolicy, CompactionShape, LevelsView, Merge, TableView};
+use super::{CompactionPolicy, CompactionShape, CompactionStep, LevelsView, Merge, TableView};
 
 /// Tables on level 0 that are merged (RocksDB's `level0_file_num_compaction_trigger`).
 const TRIGGER_TABLES: usize = 4;
@@ -34,19 +34,19 @@ impl Leveled {
     }
 
     /// Merges `upper` with what overlaps on level `to`.
-    fn merge(&self, upper: &[&TableView], lower: &[TableView], to: usize) -> Choice {
+    fn merge(&self, upper: &[&TableView], lower: &[TableView], to: usize) -> CompactionStep {
         let min = upper.iter().map(|table| table.min).min();
         let max = upper.iter().map(|table| table.max).max();
-        let (Some(min), Some(max)) = (min, max) else { return Choice::Rest };
+        let (Some(min), Some(max)) = (min, max) else { return CompactionStep::Rest };
         let inputs =
             || upper.iter().copied().chain(lower.iter().filter(|table| table.min <= max && min <= table.max));
         if inputs().any(|table| table.damaged) {
-            return Choice::Rest;
+            return CompactionStep::Rest;
         }
         let inputs: Vec<_> = inputs().map(|table| table.id).collect();
         match inputs[..] {
-            [table] => Choice::Move { table, to },
-            _ => Choice::Merge(Merge { inputs, to, split_entries: Some(self.table_entries) }),
+            [table] => CompactionStep::Move { table, to },
+            _ => CompactionStep::Merge(Merge { inputs, to, split_entries: Some(self.table_entries) }),
         }
     }
 
@@ -82,7 +82,7 @@ impl CompactionPolicy for Leveled {
         level > 0
     }
 
-    fn choose(&self, view: &LevelsView) -> Choice {
+    fn choose(&self, view: &LevelsView) -> CompactionStep {
         for level in (1..LEVELS - 1).rev() {
             let (upper, lower) = (&view.levels[level], &view.levels[level + 1]);
             let entries: u64 = upper.iter().map(|table| u64::from(table.entries)).sum();
@@ -91,7 +91,7 @@ impl CompactionPolicy for Leveled {
                 && let Some(table) = Leveled::cheapest(upper, lower)
             {
                 match self.merge(&[table], lower, level + 1) {
-                    Choice::Rest => {}
+                    CompactionStep::Rest => {}
                     choice => return choice,
                 }
             }
@@ -100,7 +100,7 @@ impl CompactionPolicy for Leveled {
             let upper: Vec<_> = view.levels[0].iter().collect();
             return self.merge(&upper, &view.levels[1], 1);
         }
-        Choice::Rest
+        CompactionStep::Rest
     }
 
     fn bottom(&self, entries: u64) -> (usize, Option<u32>) {
@@ -134,12 +134,12 @@ mod tests {
     #[test]
     fn level_0_goes_down_together_with_what_it_overlaps() {
         let upper = [table(5, 100, 0, 50), table(6, 100, 20, 60), table(7, 100, 0, 9)];
-        assert_eq!(policy().choose(&view(&[&upper])), Choice::Rest);
+        assert_eq!(policy().choose(&view(&[&upper])), CompactionStep::Rest);
         let upper = [&upper[..], &[table(8, 100, 30, 40)]].concat();
         let lower = [table(1, 100, 0, 10), table(2, 100, 55, 70), table(3, 100, 80, 90)];
         let inputs = [5, 6, 7, 8, 1, 2].map(TableId).to_vec();
         let merge = Merge { inputs, to: 1, split_entries: Some(100) };
-        assert_eq!(policy().choose(&view(&[&upper, &lower])), Choice::Merge(merge));
+        assert_eq!(policy().choose(&view(&[&upper, &lower])), CompactionStep::Merge(merge));
     }
 
     #[test]
@@ -147,16 +147,16 @@ mod tests {
         let upper: Vec<_> = (0..5).map(|n| table(10 + n, 100, n * 10, n * 10 + 9)).collect();
         let lower = [table(1, 100, 0, 9), table(2, 60, 10, 29), table(3, 100, 30, 39), table(4, 100, 40, 49)];
         let merge = Merge { inputs: vec![TableId(11), TableId(2)], to: 2, split_entries: Some(100) };
-        assert_eq!(policy().choose(&view(&[&[], &upper, &lower])), Choice::Merge(merge));
+        assert_eq!(policy().choose(&view(&[&[], &upper, &lower])), CompactionStep::Merge(merge));
         let lower = [table(1, 100, 0, 9), table(2, 60, 10, 19), table(3, 100, 30, 39), table(4, 100, 40, 49)];
         let choice = policy().choose(&view(&[&[], &upper, &lower]));
-        assert_eq!(choice, Choice::Move { table: TableId(12), to: 2 });
+        assert_eq!(choice, CompactionStep::Move { table: TableId(12), to: 2 });
     }
 
     #[test]
     fn damaged_tables_stay_where_they_are() {
         let mut upper: Vec<_> = (0..4).map(|n| table(n, 100, 0, 9)).collect();
         upper[1].damaged = true;
-        assert_eq!(policy().choose(&view(&[&upper])), Choice::Rest);
+        assert_eq!(policy().choose(&view(&[&upper])), CompactionStep::Rest);
     }
 }

@@ -49,7 +49,7 @@ pub struct Merge {
 
 /// What a policy wants to be done next.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Choice {
+pub enum CompactionStep {
     /// Nothing.
     Rest,
     /// Merge tables.
@@ -72,7 +72,7 @@ pub trait CompactionPolicy {
     fn partitioned(&self, level: usize) -> bool;
 
     /// The next thing to do.
-    fn choose(&self, view: &LevelsView) -> Choice;
+    fn choose(&self, view: &LevelsView) -> CompactionStep;
 
     /// Where one run of `entries` entries belongs if everything is merged: level, and largest table.
     fn bottom(&self, entries: u64) -> (usize, Option<u32>);

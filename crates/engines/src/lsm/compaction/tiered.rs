@@ -4,7 +4,7 @@
 //! tables become one table of the next level. Deeper levels are looked at first. The last level is never
 //! merged, so duplicates and tombstones stay there until a merge of everything.
 
-use super::{Choice, CompactionPolicy, CompactionShape, LevelsView, Merge};
+use super::{CompactionPolicy, CompactionShape, CompactionStep, LevelsView, Merge};
 
 /// The published policy.
 pub struct Tiered {
@@ -31,7 +31,7 @@ impl CompactionPolicy for Tiered {
         false
     }
 
-    fn choose(&self, view: &LevelsView) -> Choice {
+    fn choose(&self, view: &LevelsView) -> CompactionStep {
         for level in (0..self.rings.len() - 1).rev() {
             let tables = &view.levels[level];
             let full = tables.len() >= 2 && tables.len() as u64 + 1 >= u64::from(self.rings[level]);
@@ -39,10 +39,10 @@ impl CompactionPolicy for Tiered {
             // ones.
             if full && !tables[..2].iter().any(|table| table.damaged) {
                 let inputs = tables[..2].iter().map(|table| table.id).collect();
-                return Choice::Merge(Merge { inputs, to: level + 1, split_entries: None });
+                return CompactionStep::Merge(Merge { inputs, to: level + 1, split_entries: None });
             }
         }
-        Choice::Rest
+        CompactionStep::Rest
     }
 
     fn bottom(&self, _: u64) -> (usize, Option<u32>) {
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
     use crate::lsm::bloom::BloomConfig;
     use crate::lsm::entry::TableId;
-    use crate::lsm::layout::{Shape, layout_row};
+    use crate::lsm::layout::{TableShape, layout_row};
 
     /// Page writes and merges by level for `entries` distinct keys in ascending order.
     fn account(entries: u32, bits_per_key: u32) -> (u64, [u32; 3], Vec<usize>) {
@@ -67,7 +67,7 @@ mod tests {
         let shape = CompactionShape { memtable_entries: MEMTABLE, rings: vec![4, 16, 128, 65537] };
         let policy = Tiered::new(&shape);
         let bloom = BloomConfig { bits_per_key, hashes: 30 };
-        let layout = (layout_row("published").unwrap().build)(Shape { page_bytes: 16384, bloom });
+        let layout = (layout_row("published").unwrap().build)(TableShape { page_bytes: 16384, bloom });
         let mut view = LevelsView { levels: vec![Vec::new(); 4] };
         let (mut writes, mut merges, mut next_id) = (0, [0; 3], 0);
         let mut add = |view: &mut LevelsView, level: usize, entries: u32| {
@@ -78,7 +78,7 @@ mod tests {
         };
         for _ in 0..entries / MEMTABLE {
             add(&mut view, 0, MEMTABLE);
-            while let Choice::Merge(merge) = policy.choose(&view) {
+            while let CompactionStep::Merge(merge) = policy.choose(&view) {
                 let from = &mut view.levels[merge.to - 1];
                 let merged: Vec<_> = from.drain(..2).collect();
                 assert_eq!(merge.inputs, [merged[0].id, merged[1].id]);

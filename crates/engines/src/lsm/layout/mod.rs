@@ -239,14 +239,14 @@ pub trait Layout {
 
 /// What every layout needs to know.
 #[derive(Clone, Copy, Debug)]
-pub struct Shape {
+pub struct TableShape {
     /// Bytes of a NAND page.
     pub page_bytes: u32,
     /// The filters.
     pub bloom: BloomConfig,
 }
 
-impl Shape {
+impl TableShape {
     /// The filter of a Bloom part in `regions` equal regions.
     fn filter(&self, bloom_pages: u32, regions: u32) -> BloomShape {
         BloomShape {
@@ -266,7 +266,7 @@ pub struct LayoutRow {
     /// Bytes of value log that its entries can address.
     pub reach_bytes: u64,
     /// Makes one.
-    pub build: fn(Shape) -> Box<dyn Layout>,
+    pub build: fn(TableShape) -> Box<dyn Layout>,
 }
 
 /// Every layout there is.
@@ -420,7 +420,7 @@ pub(super) mod tests {
             pairs in pairs(true), probe in pairs(true), page_bytes in prop_oneof![Just(512u32), Just(4096)],
         ) {
             let bloom = BloomConfig { bits_per_key: 32, hashes: 30 };
-            check(&*(layout_row("published").unwrap().build)(Shape { page_bytes, bloom }), page_bytes, &pairs, &probe);
+            check(&*(layout_row("published").unwrap().build)(TableShape { page_bytes, bloom }), page_bytes, &pairs, &probe);
         }
 
         #[test]
@@ -429,7 +429,7 @@ pub(super) mod tests {
             bits_per_key in prop_oneof![Just(0u32), Just(10)],
         ) {
             let bloom = BloomConfig { bits_per_key, hashes: 7 };
-            check(&*(layout_row("sound").unwrap().build)(Shape { page_bytes, bloom }), page_bytes, &pairs, &probe);
+            check(&*(layout_row("sound").unwrap().build)(TableShape { page_bytes, bloom }), page_bytes, &pairs, &probe);
         }
 
         /// What no checksum vouches for any more must not break anything: any bytes give an answer or
@@ -439,7 +439,7 @@ pub(super) mod tests {
             pairs in pairs(true), noise in proptest::collection::vec(any::<u8>(), 512), key in any::<u32>(),
         ) {
             for row in LAYOUTS {
-                let shape = Shape { page_bytes: 512, bloom: BloomConfig { bits_per_key: 10, hashes: 7 } };
+                let shape = TableShape { page_bytes: 512, bloom: BloomConfig { bits_per_key: 10, hashes: 7 } };
                 let layout = (row.build)(shape);
                 let facts = build(&*layout, 512, &pairs).facts;
                 let page = PageBytes::new(Rc::new(Region::from_bytes(noise.clone())), 512);

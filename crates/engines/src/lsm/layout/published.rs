@@ -19,7 +19,9 @@ use std::rc::Rc;
 
 use kvdrive_spec::{Key, Status};
 
-use super::{Build, BuiltPage, Damaged, Layout, PageBytes, Part, ProbeStep, Scan, ScanStep, Shape, Start};
+use super::{
+    Build, BuiltPage, Damaged, Layout, PageBytes, Part, ProbeStep, Scan, ScanStep, Start, TableShape,
+};
 use super::{SCAN_CHUNK, TableFacts, Want, bloom_pages};
 use crate::lsm::bloom::BloomShape;
 use crate::lsm::entry::{AddressBounds, Entry, TableId};
@@ -36,11 +38,11 @@ const REMOVED: u64 = u64::MAX;
 
 /// The layout for pages of one size.
 pub struct Published {
-    shape: Shape,
+    shape: TableShape,
 }
 
 impl Published {
-    pub(super) fn new(shape: Shape) -> Published {
+    pub(super) fn new(shape: TableShape) -> Published {
         Published { shape }
     }
 
@@ -224,7 +226,7 @@ impl PageUnderWay {
 }
 
 struct PublishedBuild {
-    shape: Shape,
+    shape: TableShape,
     filter: Vec<u8>,
     bloom: BloomShape,
     keys: PageUnderWay,

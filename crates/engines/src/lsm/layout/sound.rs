@@ -18,7 +18,9 @@ use std::rc::Rc;
 
 use kvdrive_spec::{Key, Status};
 
-use super::{Build, BuiltPage, Damaged, Layout, PageBytes, Part, ProbeStep, Scan, ScanStep, Shape, Start};
+use super::{
+    Build, BuiltPage, Damaged, Layout, PageBytes, Part, ProbeStep, Scan, ScanStep, Start, TableShape,
+};
 use super::{SCAN_CHUNK, TableFacts, Want, bloom_pages};
 use crate::lsm::bloom::BloomShape;
 use crate::lsm::entry::{AddressBounds, Entry, TableId};
@@ -39,11 +41,11 @@ const LARGEST_BYTES: usize = FIXED_BYTES + Key::MAX_LEN + 2;
 
 /// The layout for pages of one size.
 pub struct Sound {
-    shape: Shape,
+    shape: TableShape,
 }
 
 impl Sound {
-    pub(super) fn new(shape: Shape) -> Sound {
+    pub(super) fn new(shape: TableShape) -> Sound {
         assert!(shape.page_bytes <= 1 << 16, "offsets within a page have 16 bits");
         Sound { shape }
     }
