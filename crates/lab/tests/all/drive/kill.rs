@@ -60,7 +60,7 @@ fn child() {
 fn run_and_kill(path: &Path, engine: &str, first: u64, rng: &mut Rng) -> u64 {
     let this = std::env::current_exe().expect("a test binary has a path");
     let mut child = Command::new(this)
-        .args(["--exact", "all::drive::kill::child", "--ignored", "--nocapture", "--test-threads=1"])
+        .args(["--exact", "drive::kill::child", "--ignored", "--nocapture", "--test-threads=1"])
         .env(PATH, path)
         .env(ENGINE, engine)
         .stdin(Stdio::piped())

@@ -1,8 +1,0 @@
-//! The one integration test binary of the crate.
-
-mod all {
-    mod images;
-    mod run;
-    mod serve;
-    mod shell;
-}

@@ -1,0 +1,6 @@
+//! The one integration test binary of the crate.
+
+mod images;
+mod run;
+mod serve;
+mod shell;

@@ -1,0 +1,8 @@
+//! Tests of the drivers, on a drive small enough to read: see `all/firmware.rs`.
+
+mod alike;
+mod clients;
+mod firmware;
+mod recording;
+mod speed;
+mod threaded;

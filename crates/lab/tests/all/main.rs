@@ -1,0 +1,19 @@
+//! The crate's one integration-test binary.
+
+mod blend;
+mod claims;
+mod config;
+mod drive;
+mod experiments;
+mod explain;
+mod hash_runs;
+mod load;
+mod numbers;
+mod revision;
+mod scans;
+mod sweeps;
+mod traces;
+mod tune;
+mod wall_runs;
+mod windows;
+mod workloads;

@@ -1,9 +1,0 @@
-//! The crate's one integration-test binary.
-
-mod all {
-    mod executor;
-    mod locks;
-    mod numbers;
-    mod programs;
-    mod wall;
-}

@@ -1,0 +1,7 @@
+//! The crate's one integration-test binary.
+
+mod executor;
+mod locks;
+mod numbers;
+mod programs;
+mod wall;
