@@ -321,8 +321,9 @@ fn a_pipeline_that_never_rang_leaves_a_clean_queue() {
     let long = value(1, 400);
     for number in 0..20 {
         {
+            // It is dropped in the middle, unless the drive's thread was faster than this look.
             let mut store = pin!(driver.store(key(900), Piece::Bytes(&long)));
-            assert!(poll_once(&mut store).is_pending());
+            let _ = poll_once(&mut store);
         }
         let mut pipeline = driver.pipeline().unwrap();
         // Once a value that is one command, once one that is several.
