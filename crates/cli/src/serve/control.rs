@@ -134,17 +134,33 @@ fn serve(stream: UnixStream, station: &Station) {
             Ok(0) | Err(_) => return,
             Ok(_) => {}
         }
+        let mut stops = 0;
         let answer = match serde_json::from_str::<Request>(&line) {
-            Ok(request) => match answer(station, request) {
-                Ok(value) => Answer::Ok(value),
-                Err(error) => Answer::Error(format!("{error:#}")),
-            },
+            Ok(request) => {
+                stops = stops_of(&request);
+                match answer(station, request) {
+                    Ok(value) => Answer::Ok(value),
+                    Err(error) => Answer::Error(format!("{error:#}")),
+                }
+            }
             Err(error) => Answer::Error(format!("no request: {error}")),
         };
         let line = serde_json::to_string(&answer).expect("an answer is JSON") + "\n";
-        if output.write_all(line.as_bytes()).is_err() {
+        let written = output.write_all(line.as_bytes());
+        // Behind the answer: the program may end before it could be written.
+        (0..stops).for_each(|_| station.server().stop());
+        if written.is_err() {
             return;
         }
+    }
+}
+
+/// How often the server is asked to end by this: the second time it ends at once.
+fn stops_of(request: &Request) -> u32 {
+    match request {
+        Request::Drain => 1,
+        Request::Shutdown => 2,
+        _ => 0,
     }
 }
 
@@ -160,15 +176,7 @@ fn answer(station: &Station, request: Request) -> anyhow::Result<Value> {
             Value::Null
         }
         Request::PowerOn => json!(station.power_on()?),
-        Request::Drain => {
-            station.server().stop();
-            Value::Null
-        }
-        Request::Shutdown => {
-            station.server().stop();
-            station.server().stop();
-            Value::Null
-        }
+        Request::Drain | Request::Shutdown => Value::Null,
     })
 }
 

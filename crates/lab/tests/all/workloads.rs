@@ -164,7 +164,7 @@ fn unusable_parameters_are_one_line() {
     let cases: &[(&[&str], &str)] = &[
         (
             &["name=w-z"],
-            "workload.name: no workload \"w-z\"; there are fillseq, fillrandom, readrandom, mixgraph, mixed, w-a, w-b, w-c, w-d, w-m, ycsb-a, ycsb-b, ycsb-c, ycsb-d, ycsb-e, ycsb-f, plus-a, plus-b, plus-c, plus-d, plus-f",
+            "workload.name: no workload \"w-z\"; did you mean w-m?; there are fillseq, fillrandom, readrandom, mixgraph, mixed, w-a, w-b, w-c, w-d, w-m, ycsb-a, ycsb-b, ycsb-c, ycsb-d, ycsb-e, ycsb-f, plus-a, plus-b, plus-c, plus-d, plus-f, trace",
         ),
         (&["name=fillseq", "key_size=17"], "workload.key_size: 17 B; a key has 1 to 16 B"),
         (&["name=fillrandom", "key_size=1"], "workload.key_size: 1 B cannot name 1000000 pairs; at most 256"),

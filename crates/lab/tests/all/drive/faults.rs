@@ -282,7 +282,8 @@ fn turns_read_only(document: &Document, rules: &[Rule], what: &str) {
             let driver = bench.connect();
             assert_eq!(drive.write_failure().is_some(), life > 0, "{what}: it stays so");
             drive.faults().set(rules, 1);
-            for _ in 0..5000 {
+            // A log erases late: all of its flash is written first.
+            for _ in 0..30_000 {
                 if drive.write_failure().is_some() {
                     break;
                 }
