@@ -117,7 +117,8 @@ impl<'m> Course<'m> {
         if let Call::Store { key, ref value, options } = *call {
             return Course::store(terms, key, value.piece().bytes(), options);
         }
-        let (command, room) = command(call, terms.max_value_bytes);
+        let most = answers::buffer_bytes(terms.max_value_bytes);
+        let (command, room) = command(call, terms.max_value_bytes, most);
         Ok(Course::new(What::Other { command, room }))
     }
 
@@ -253,29 +254,26 @@ impl<'m> Course<'m> {
 }
 
 /// The one command that does what a client asks for, however a value travels, and the room that its answer
-/// has in a client's buffer; 0: it brings no data.
-pub(crate) fn command<V: Content>(call: &Call<V>, max_value_bytes: u32) -> (Command, u32) {
+/// has in a client's buffer, at most `most` bytes; 0: it brings no data.
+pub(crate) fn command<V: Content>(call: &Call<V>, max_value_bytes: u32, most: u32) -> (Command, u32) {
+    let pair_bytes = answers::pair_bytes(max_value_bytes).min(most);
     match *call {
         Call::Store { key, ref value, options } => {
             (Command::Store(Store { key, value_bytes: value.piece().bytes(), options }), 0)
         }
         Call::Retrieve { key } => {
-            let (buffer_bytes, options) = (max_value_bytes, RetrieveOptions::default());
+            let (buffer_bytes, options) = (max_value_bytes.min(most), RetrieveOptions::default());
             (Command::Retrieve { key, buffer_bytes, options }, buffer_bytes)
         }
         Call::Delete { key } => (Command::Delete { key }, 0),
         Call::Exist { key } => (Command::Exist { key }, 0),
         Call::List { start, buffer_bytes } => {
-            let buffer_bytes = buffer_bytes.min(answers::buffer_bytes(max_value_bytes));
+            let buffer_bytes = buffer_bytes.min(most);
             (Command::List { start, buffer_bytes }, buffer_bytes)
         }
-        Call::Seek { key } => {
-            let buffer_bytes = answers::pair_bytes(max_value_bytes);
-            (Command::Seek { key, buffer_bytes }, buffer_bytes)
-        }
+        Call::Seek { key } => (Command::Seek { key, buffer_bytes: pair_bytes }, pair_bytes),
         Call::Next { iterator } => {
-            let buffer_bytes = answers::pair_bytes(max_value_bytes);
-            (Command::Next { iterator: iterator.number(), buffer_bytes }, buffer_bytes)
+            (Command::Next { iterator: iterator.number(), buffer_bytes: pair_bytes }, pair_bytes)
         }
         Call::Close { iterator } => (Command::IterClose { iterator: iterator.number() }, 0),
     }

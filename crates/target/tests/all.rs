@@ -2,6 +2,8 @@
 
 mod all {
     mod by_hand;
+    #[path = "../../../host/tests/all/clients.rs"]
+    mod clients;
     mod drive;
     mod hostile;
     mod hosts;
