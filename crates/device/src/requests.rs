@@ -92,8 +92,8 @@ pub(crate) fn complete<P: Port>(
     drive.commands.set(drive.commands.get() + 1);
     let Fetched { request, asked } = fetched;
     let Some(cqe) = completion else { return request.omit() };
-    let changes = || asked.is_some_and(|asked| asked.changes_content());
-    let is_kept = drive.journal.settle() || !cqe.status().is_success() || !changes();
+    let changes = || cqe.status().is_success() && asked.is_some_and(|asked| asked.changes_content());
+    let is_kept = drive.journal.acknowledge(request.session().number(), cqe.cid.get(), changes);
     let cqe = if is_kept { cqe } else { Cqe::new(cqe.cid.get(), Status::NAMESPACE_WRITE_PROTECTED) };
     drive.cores.of(Role::Dispatch).run_noted(drive.costs.complete_ns, "controller", "complete");
     request.complete(cqe);

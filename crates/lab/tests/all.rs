@@ -15,6 +15,7 @@ mod all {
     mod sweeps;
     mod traces;
     mod tune;
+    mod wall_files;
     mod wall_runs;
     mod windows;
     mod workloads;
