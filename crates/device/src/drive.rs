@@ -28,7 +28,7 @@ use kvdrive_link::{Link, PciePort};
 use kvdrive_settings::Rule::{Flag, Integer, Row, Text};
 use kvdrive_settings::Rules;
 use kvdrive_sim::{Ns, ResourceStatistics, Rng, Sim};
-use kvdrive_spec::{Key, Status};
+use kvdrive_spec::{Cqe, Key, Status};
 use serde::{Deserialize, Deserializer};
 
 use crate::controller::{BLOCK, Controller, ControllerConfig, ENGINES, EngineRow};
@@ -360,9 +360,31 @@ impl Drive {
         self.settle();
     }
 
-    /// Writes what the journal of a `file` medium holds back until the next acknowledgement.
-    pub fn settle(&self) {
-        self.journal.settle();
+    /// Writes what the journal of a `file` medium holds back, so that everything lasts that completions
+    /// acknowledge. `false`: some of it is lost, and [`Drive::revoke`] has to look at each of those that were
+    /// posted and not handed over.
+    pub fn settle(&self) -> bool {
+        self.journal.settle()
+    }
+
+    /// From now on completions are posted before what they acknowledge is on the files of a `file` medium.
+    /// Whoever hands them to hosts calls [`Drive::settle`] before that: several share one group of the journal,
+    /// and one wait for the machine's storage.
+    pub fn defer_settling(&self) {
+        self.journal.defer();
+    }
+
+    /// Does settling cost anything, so that it pays to share it?
+    pub fn settles_to_files(&self) -> bool {
+        self.journal.is_kept()
+    }
+
+    /// Makes a completion that was posted to queue `queue` say so if what it acknowledges is lost.
+    pub fn revoke(&self, queue: u16, cqe: &mut Cqe) {
+        if self.journal.revokes(u32::from(queue), cqe.cid.get()) {
+            let lost = Cqe::new(cqe.cid.get(), Status::NAMESPACE_WRITE_PROTECTED);
+            *cqe = lost.with_queue(cqe.sqid.get(), cqe.sqhd.get()).with_phase(cqe.phase());
+        }
     }
 
     /// What would survive if power failed now. Operations under way on flash end old, torn or done, by `rng`.

@@ -93,12 +93,13 @@ pub(crate) fn complete<P: Port>(
     completion: Option<Cqe>,
 ) {
     drive.commands.set(drive.commands.get() + 1);
-    let Some(cqe) = completion else { return fetched.request.omit() };
-    let changes = || fetched.asked.as_ref().is_some_and(Asked::changes_content);
-    let is_kept = drive.journal.settle() || !cqe.status().is_success() || !changes();
+    let Fetched { request, asked } = fetched;
+    let Some(cqe) = completion else { return request.omit() };
+    let changes = || cqe.status().is_success() && asked.as_ref().is_some_and(Asked::changes_content);
+    let is_kept = drive.journal.acknowledge(request.session().number(), cqe.cid.get(), changes);
     let cqe = if is_kept { cqe } else { Cqe::new(cqe.cid.get(), Status::NAMESPACE_WRITE_PROTECTED) };
     drive.cores.of(Role::Dispatch).run_noted(drive.costs.complete_ns, "controller", "complete");
-    fetched.request.complete(cqe);
+    request.complete(cqe);
     if drive.journal.wants_checkpoint() {
         drive.journal.checkpoint(&drive.namespace.protected_image());
     }

@@ -49,6 +49,9 @@ pub(crate) struct Lot<'a> {
     /// Queue entries that the command may use at once.
     pub(crate) entries: u32,
     pub(crate) window: Option<&'a HostWindow>,
+    /// Inline commands of a value go together, as far as there are entries, and not each when the one before it
+    /// has completed.
+    pub(crate) is_together: bool,
 }
 
 /// What a driver knows of its drive when a command begins.
@@ -117,7 +120,8 @@ impl<'m> Course<'m> {
         if let Call::Store { key, ref value, options } = *call {
             return Course::store(terms, key, value.piece().bytes(), options);
         }
-        let (command, room) = command(call, terms.max_value_bytes);
+        let most = answers::buffer_bytes(terms.max_value_bytes);
+        let (command, room) = command(call, terms.max_value_bytes, most);
         Ok(Course::new(What::Other { command, room }))
     }
 
@@ -186,9 +190,10 @@ impl<'m> Course<'m> {
                 }
                 (Phase::Send, What::Store { key, options, method }) => {
                     let request = request(lot, key, value, options);
+                    let before = outbox.len();
                     let next = method.begin(&request, &mut self.progress, outbox);
                     if let Some(step) = self.follow(next) {
-                        return step;
+                        return self.gather(step, lot, value, before, outbox);
                     }
                 }
                 (Phase::Send, What::Other { command, room }) => {
@@ -221,8 +226,40 @@ impl<'m> Course<'m> {
     ) -> Step {
         let What::Store { key, options, method } = self.what else { return Step::Done(cqe.status()) };
         let request = request(lot, key, value, options);
+        let before = outbox.len();
         let next = method.on_completion(&request, &mut self.progress, cqe, outbox);
-        self.follow(next).unwrap_or_else(|| self.step(lot, value, outbox))
+        match self.follow(next) {
+            Some(step) => self.gather(step, lot, value, before, outbox),
+            None => self.step(lot, value, outbox),
+        }
+    }
+
+    /// Puts the inline commands that follow into the outbox, too, which had `before` entries before this value's:
+    /// those that the method sends when all before them succeed. If one does not, the drive refuses those
+    /// behind it, and [`outcome`](kvdrive_link::transfer::outcome) finds the first reason.
+    fn gather(
+        &mut self,
+        step: Step,
+        lot: &Lot<'_>,
+        value: Piece<'_>,
+        before: usize,
+        outbox: &mut Vec<Sqe>,
+    ) -> Step {
+        let (Step::Submit(mut completions), What::Store { key, options, method }) = (step, self.what) else {
+            return step;
+        };
+        if lot.is_together && method.is_inline() {
+            let request = request(lot, key, value, options);
+            let success = Cqe::new(lot.cid, Status::SUCCESS);
+            while !self.is_whole(value.bytes()) && outbox.len() - before < lot.entries as usize {
+                match method.on_completion(&request, &mut self.progress, &success, outbox) {
+                    Next::Submit => completions += 1,
+                    Next::SubmitForAll(more) => completions += more,
+                    next => unreachable!("{next:?}: an inline value that is not whole has a next command"),
+                }
+            }
+        }
+        Step::Submit(completions)
     }
 
     /// What a method says is next; `None`: something comes before it.
@@ -253,29 +290,26 @@ impl<'m> Course<'m> {
 }
 
 /// The one command that does what a client asks for, however a value travels, and the room that its answer
-/// has in a client's buffer; 0: it brings no data.
-pub(crate) fn command<V: Content>(call: &Call<V>, max_value_bytes: u32) -> (Command, u32) {
+/// has in a client's buffer, at most `most` bytes; 0: it brings no data.
+pub(crate) fn command<V: Content>(call: &Call<V>, max_value_bytes: u32, most: u32) -> (Command, u32) {
+    let pair_bytes = answers::pair_bytes(max_value_bytes).min(most);
     match *call {
         Call::Store { key, ref value, options } => {
             (Command::Store(Store { key, value_bytes: value.piece().bytes(), options }), 0)
         }
         Call::Retrieve { key } => {
-            let (buffer_bytes, options) = (max_value_bytes, RetrieveOptions::default());
+            let (buffer_bytes, options) = (max_value_bytes.min(most), RetrieveOptions::default());
             (Command::Retrieve { key, buffer_bytes, options }, buffer_bytes)
         }
         Call::Delete { key } => (Command::Delete { key }, 0),
         Call::Exist { key } => (Command::Exist { key }, 0),
         Call::List { start, buffer_bytes } => {
-            let buffer_bytes = buffer_bytes.min(answers::buffer_bytes(max_value_bytes));
+            let buffer_bytes = buffer_bytes.min(most);
             (Command::List { start, buffer_bytes }, buffer_bytes)
         }
-        Call::Seek { key } => {
-            let buffer_bytes = answers::pair_bytes(max_value_bytes);
-            (Command::Seek { key, buffer_bytes }, buffer_bytes)
-        }
+        Call::Seek { key } => (Command::Seek { key, buffer_bytes: pair_bytes }, pair_bytes),
         Call::Next { iterator } => {
-            let buffer_bytes = answers::pair_bytes(max_value_bytes);
-            (Command::Next { iterator: iterator.number(), buffer_bytes }, buffer_bytes)
+            (Command::Next { iterator: iterator.number(), buffer_bytes: pair_bytes }, pair_bytes)
         }
         Call::Close { iterator } => (Command::IterClose { iterator: iterator.number() }, 0),
     }
@@ -330,7 +364,7 @@ pub(crate) fn done(status: Status) -> Result<(), Status> {
 }
 
 fn request<'v>(lot: &Lot<'v>, key: Key, value: Piece<'v>, options: StoreOptions) -> StoreRequest<'v> {
-    let Lot { cid, buffer, list, entries, window } = *lot;
+    let Lot { cid, buffer, list, entries, window, .. } = *lot;
     StoreRequest { key, value, options, nsid: NSID, cid, buffer, list, slots: entries, window }
 }
 
@@ -340,10 +374,15 @@ mod tests {
     use kvdrive_link::transfer::{METHODS, TransferConfig, method};
     use kvdrive_spec::opcode;
 
-    const LOT: Lot<'static> = Lot { cid: 5, buffer: 1 << 20, list: 1 << 30, entries: 8, window: None };
+    const LOT: Lot<'static> =
+        Lot { cid: 5, buffer: 1 << 20, list: 1 << 30, entries: 8, window: None, is_together: false };
+
+    fn steps(name: &str, bytes: u32) -> Vec<Step> {
+        steps_with(LOT, name, bytes)
+    }
 
     /// Every step of a store to a drive that takes everything.
-    fn steps(name: &str, bytes: u32) -> Vec<Step> {
+    fn steps_with(lot: Lot<'_>, name: &str, bytes: u32) -> Vec<Step> {
         let config = TransferConfig {
             method: name.into(),
             threshold1_bytes: 128,
@@ -352,7 +391,7 @@ mod tests {
             beta: 1.0,
         };
         let choice = method(&config).expect("a row");
-        let terms = Terms { choice: &*choice, entries: LOT.entries, max_value_bytes: 1 << 16 };
+        let terms = Terms { choice: &*choice, entries: lot.entries, max_value_bytes: 1 << 16 };
         let key = Key::from_u32_be(1);
         let mut course = match Course::store(terms, key, bytes, StoreOptions::default()) {
             Ok(course) => course,
@@ -360,7 +399,7 @@ mod tests {
         };
         let value = vec![7; bytes as usize];
         let (mut steps, mut outbox) = (Vec::new(), Vec::new());
-        let mut step = course.step(&LOT, Piece::Bytes(&value), &mut outbox);
+        let mut step = course.step(&lot, Piece::Bytes(&value), &mut outbox);
         loop {
             steps.push(step);
             step = match step {
@@ -368,10 +407,10 @@ mod tests {
                 Step::Submit(completions) => {
                     assert!(!outbox.is_empty() && completions as usize <= outbox.len(), "{name} {bytes}");
                     outbox.clear();
-                    let cqe = Cqe::new(LOT.cid, Status::SUCCESS);
-                    course.completed(&LOT, Piece::Bytes(&value), &cqe, &mut outbox)
+                    let cqe = Cqe::new(lot.cid, Status::SUCCESS);
+                    course.completed(&lot, Piece::Bytes(&value), &cqe, &mut outbox)
                 }
-                _ => course.step(&LOT, Piece::Bytes(&value), &mut outbox),
+                _ => course.step(&lot, Piece::Bytes(&value), &mut outbox),
             };
         }
     }
@@ -386,6 +425,24 @@ mod tests {
         assert_eq!(steps("piggyback-pipelined", 100), [Step::TakeSequence, Step::Submit(3), DONE]);
         assert_eq!(steps("hybrid", 4_100), [Step::TakeSequence, Step::Stage(4_096), one, one, DONE]);
         assert_eq!(steps("cxl", 100), [Step::Stage(100), one, DONE], "no window: by prp");
+    }
+
+    #[test]
+    fn inline_commands_go_together_as_far_as_there_are_entries() {
+        const DONE: Step = Step::Done(Status::SUCCESS);
+        let together = |name: &str, bytes: u32| steps_with(Lot { is_together: true, ..LOT }, name, bytes);
+        assert_eq!(together("piggyback", 100), [Step::TakeSequence, Step::Submit(3), DONE]);
+        let hybrid = [Step::TakeSequence, Step::Stage(4_096), Step::Submit(2), DONE];
+        assert_eq!(together("hybrid", 4_100), hybrid);
+        // One command with 35 B and nine with 56 B, of which eight fit at once.
+        let rounds = [Step::TakeSequence, Step::Submit(8), Step::Submit(2), DONE];
+        assert_eq!(together("piggyback", 35 + 9 * 56), rounds);
+        assert_eq!(together("prp", 100), steps("prp", 100));
+        for row in METHODS {
+            for bytes in [0, 35, 36, 500, 4_097, 12_000] {
+                assert_eq!(together(row.name, bytes).last(), Some(&DONE), "{} {bytes}", row.name);
+            }
+        }
     }
 
     #[test]

@@ -420,6 +420,12 @@ impl Driver {
         Terms { choice: &*self.choice, entries: self.slots, max_value_bytes }
     }
 
+    /// What a slot offers its command. Inline commands go one by one, as published.
+    fn lot(&self, cid: u16, buffer: u64, list: u64) -> Lot<'_> {
+        let window = self.lane.window.as_ref();
+        Lot { cid, buffer, list, entries: self.slots, window, is_together: false }
+    }
+
     /// Submits a command, up to the last entry of it that must be submitted in turn.
     fn submit<V: Content>(&self, call: Call<V>) -> Ticket<'_, V> {
         let host = &self.lane.host;
@@ -602,8 +608,7 @@ impl Driver {
 impl Flight<'_> {
     fn step(&mut self, value: Piece<'_>) -> Step {
         let SlotMemory { cid, buffer, list, ref mut outbox } = self.entries.memory;
-        let window = self.driver.lane.window.as_ref();
-        let lot = Lot { cid, buffer, list, entries: self.driver.slots, window };
+        let lot = self.driver.lot(cid, buffer, list);
         self.course.step(&lot, value, outbox)
     }
 
@@ -619,8 +624,7 @@ impl Flight<'_> {
 
     fn completed(&mut self, value: Piece<'_>, cqe: &Cqe) -> Step {
         let SlotMemory { cid, buffer, list, ref mut outbox } = self.entries.memory;
-        let window = self.driver.lane.window.as_ref();
-        let lot = Lot { cid, buffer, list, entries: self.driver.slots, window };
+        let lot = self.driver.lot(cid, buffer, list);
         let had_claim = self.course.progress().claim.is_some();
         let step = self.course.completed(&lot, value, cqe, outbox);
         if had_claim {

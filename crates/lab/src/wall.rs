@@ -77,6 +77,7 @@ fn build(
     let drive_config = setup::drive(config);
     let drive = sim.block_on(|| Drive::power_on(sim, &link, &drive_config, survivors))?;
     drive.faults().halt_at_power_cut();
+    drive.defer_settling();
     let drive = Rc::new(drive);
     let (sim, drive_link) = (sim.clone(), link.clone());
     let running = Running {

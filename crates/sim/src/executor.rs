@@ -349,7 +349,7 @@ impl Sim {
     }
 
     /// Time of the earliest event, if there is one.
-    pub(crate) fn next_due(&self) -> Option<Ns> {
+    pub fn next_due(&self) -> Option<Ns> {
         if !self.0.ready.borrow().is_empty() {
             return Some(self.now());
         }

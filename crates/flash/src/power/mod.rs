@@ -22,6 +22,7 @@ pub mod file_log;
 pub mod machine_file;
 mod make;
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use kvdrive_sim::TaskCell;
@@ -141,13 +142,25 @@ pub struct Journal {
 struct FileJournal {
     /// None of a drive that was read-only from the start.
     log: TaskCell<Option<FileLog>>,
+    /// Whoever hands completions to hosts settles before that, for several at once.
+    is_deferred: Cell<bool>,
+    /// If so: commands whose changes are not on the files yet, or never will be, by the number of their queue's
+    /// session and their identifier.
+    unsettled: TaskCell<Vec<(u32, u16)>>,
 }
 
 impl Journal {
     /// A journal into `log`, of a drive with this protection. Without a log it is on.
     pub fn to_file(log: Option<FileLog>, protection: WriteProtection) -> Journal {
         assert!(log.is_some() || protection.is_on(), "a drive that writes has a log");
-        Journal { file: Some(Rc::new(FileJournal { log: TaskCell::new(log) })), protection }
+        Journal {
+            file: Some(Rc::new(FileJournal {
+                log: TaskCell::new(log),
+                is_deferred: Cell::new(false),
+                unsettled: TaskCell::default(),
+            })),
+            protection,
+        }
     }
 
     /// Keeps no record, of a drive with this protection.
@@ -184,7 +197,38 @@ impl Journal {
     /// Flash is changed behind this, whatever it says: a medium that may not be written keeps its content.
     pub fn settle(&self) -> bool {
         self.with_log(FileLog::write);
-        !self.is_protected()
+        let may_write = !self.is_protected();
+        if let (Some(journal), true) = (&self.file, may_write) {
+            journal.unsettled.borrow_mut().clear();
+        }
+        may_write
+    }
+
+    /// From now on completions may be posted before what they acknowledge is settled: whoever hands them to
+    /// hosts calls [`Journal::settle`] before that, and [`Journal::revokes`] for each if that fails.
+    pub fn defer(&self) {
+        if let Some(journal) = &self.file {
+            journal.is_deferred.set(true);
+        }
+    }
+
+    /// A command is about to be completed, which `changes` something or does not. May it be acknowledged?
+    pub fn acknowledge(&self, queue: u32, cid: u16, changes: impl FnOnce() -> bool) -> bool {
+        let deferred = self.file.as_ref().filter(|journal| journal.is_deferred.get() && !self.is_protected());
+        let Some(journal) = deferred else { return self.settle() || !changes() };
+        if changes() {
+            journal.unsettled.borrow_mut().push((queue, cid));
+        }
+        true
+    }
+
+    /// Is what this command changed lost, by a settling that failed? It may not be acknowledged then. Asked
+    /// once for each completion.
+    pub fn revokes(&self, queue: u32, cid: u16) -> bool {
+        let Some(journal) = &self.file else { return false };
+        let mut unsettled = journal.unsettled.borrow_mut();
+        let at = unsettled.iter().position(|command| *command == (queue, cid));
+        at.map(|at| unsettled.swap_remove(at)).is_some()
     }
 
     /// Is the drive read-only, because one of its files, or its flash, could not be written?

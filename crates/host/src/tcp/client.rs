@@ -20,6 +20,7 @@ use crate::unclaimed::{self, Claimed, Unclaimed};
 pub struct Client {
     connection: Arc<Mutex<Connection>>,
     max_value_bytes: u32,
+    max_transfer_bytes: u32,
 }
 
 struct Connection {
@@ -81,12 +82,18 @@ fn lock(connection: &Mutex<Connection>) -> MutexGuard<'_, Connection> {
 
 impl Client {
     /// Up to `depth` commands at once on `queue`, whose namespace takes values of up to `max_value_bytes` bytes
-    /// ([`super::Initiator::identify_namespace`]).
-    pub fn new(queue: Queue, depth: u32, max_value_bytes: u32) -> Client {
+    /// ([`super::Initiator::identify_namespace`]). No command asks for more than `max_transfer_bytes` bytes (MDTS,
+    /// [`super::Initiator::identify_controller`]): of a longer answer the first so many come, as of a pair whose
+    /// value alone is as long as that.
+    pub fn new(queue: Queue, depth: u32, max_value_bytes: u32, max_transfer_bytes: u32) -> Client {
         let seat = |cid| Seat { slot: Slot::new(cid), is_free: true, cid: None, completed: None };
         let seats = (0..depth as u16).map(seat).collect();
         let connection = Connection { queue, seats, unclaimed: Unclaimed::default() };
-        Client { connection: Arc::new(Mutex::new(connection)), max_value_bytes }
+        Client { connection: Arc::new(Mutex::new(connection)), max_value_bytes, max_transfer_bytes }
+    }
+
+    fn command<V: Content>(&self, call: &Call<V>) -> (Command, u32) {
+        course::command(call, self.max_value_bytes, self.max_transfer_bytes)
     }
 }
 
@@ -110,7 +117,7 @@ impl crate::Client for Client {
                 None => connection.take_one()?,
             }
         };
-        let (command, room) = course::command(&call, self.max_value_bytes);
+        let (command, room) = self.command(&call);
         let mut bytes = Vec::new();
         let data = match (&command, value) {
             (Command::Store(_), Piece::Bytes(bytes)) => Data::Out(bytes),
@@ -152,7 +159,7 @@ impl crate::Client for Client {
         connection.seats[held.seat].slot.settled();
         drop(connection);
         drop(held);
-        let (command, room) = course::command(&call, self.max_value_bytes);
+        let (command, room) = self.command(&call);
         let answer = course::answer(&command, room, cqe.status(), &cqe, &Received(&data), 0, into);
         match call {
             Call::Seek { .. } if cqe.status().is_success() && answer.is_err() => {

@@ -253,11 +253,13 @@ impl Port {
         &self.memory[usize::from(cid)].buffer
     }
 
-    /// What a slot offers its command; no window is reached from here.
+    /// What a slot offers its command; no window is reached from here. Each crossing between threads costs more
+    /// than a command, so inline commands of a value go together where several commands share doorbells anyway;
+    /// a queue of depth 1 sends them one by one, as published and as the modelled host does.
     pub(super) fn lot(&self, cid: u16) -> Lot<'static> {
         let SlotMemory { buffer, list, .. } = &self.memory[usize::from(cid)];
         let (buffer, list) = (buffer.address(), list.address());
-        Lot { cid, buffer, list, entries: self.slots, window: None }
+        Lot { cid, buffer, list, entries: self.slots, window: None, is_together: self.depth() > 1 }
     }
 
     async fn claim(&self, select: Select) -> Result<u16, PowerOff> {

@@ -1,4 +1,4 @@
-//! What every client does alike: a test of each kind calls [`check`].
+//! What every client does alike. A test of each kind calls [`check`]; the one over a network lies with the target.
 
 use kvdrive_content::{Piece, Region};
 use kvdrive_host::{Answer, Call, Client, Error};

@@ -18,6 +18,7 @@ use kvdrive_flash::faults::FaultCount;
 use kvdrive_link::Link;
 use kvdrive_link::shared::{Controlled, Outcome};
 use kvdrive_sim::Sim;
+use kvdrive_spec::Cqe;
 
 use crate::faults::rules_beside;
 use crate::run::Snapshot;
@@ -125,6 +126,18 @@ impl Controlled for Running {
                 Ok(String::new())
             }
         }
+    }
+
+    fn shares_settling(&self) -> bool {
+        self.drive.settles_to_files()
+    }
+
+    fn settle(&self) -> bool {
+        self.drive.settle()
+    }
+
+    fn revoke(&self, queue: u16, cqe: &mut Cqe) {
+        self.drive.revoke(queue, cqe);
     }
 }
 

@@ -14,6 +14,7 @@ mod scans;
 mod sweeps;
 mod traces;
 mod tune;
+mod wall_files;
 mod wall_runs;
 mod windows;
 mod workloads;

@@ -16,13 +16,14 @@ use std::sync::{Arc, Mutex};
 
 use kvdrive_sim::Sim;
 use kvdrive_sim::wall::Bell;
+use kvdrive_spec::Cqe;
 
 use super::{PowerOff, SharedLink, lock};
 
 /// What came of a change: an answer for whoever asked, or why nothing has changed.
 pub type Outcome = Result<String, String>;
 
-/// What a control channel reaches.
+/// What the thread that serves a drive needs of it besides its link, and what a control channel reaches.
 pub trait Controlled: 'static {
     /// Carries out `change`, which may not wait, and answers. The same text at the same event must have the
     /// same effect: a replay calls this, too.
@@ -30,6 +31,22 @@ pub trait Controlled: 'static {
     /// # Errors
     /// What is wrong with it, in a line; nothing has changed.
     fn change(&self, change: &str) -> Outcome;
+
+    /// Do completions wait for each other, so that what they acknowledge is made to last for all at once?
+    fn shares_settling(&self) -> bool {
+        false
+    }
+
+    /// Makes everything last that completions acknowledge which are about to be handed to hosts. `false`: not
+    /// all of it does.
+    fn settle(&self) -> bool {
+        true
+    }
+
+    /// Behind a settling that failed: makes a completion say so if what it acknowledges is lost.
+    fn revoke(&self, queue: u16, cqe: &mut Cqe) {
+        _ = (queue, cqe);
+    }
 }
 
 /// A drive that can only be looked at, and has nothing to show.

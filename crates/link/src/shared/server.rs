@@ -125,7 +125,7 @@ impl<D: Controlled, F> Server<D, F> {
         let ports = Ports::new(self.link, self.drive.clone());
         let intake =
             Intake::start(&sim, ports, self.recorder.clone(), move |outcome| answering.answer(outcome));
-        let mut source = WallSource::new(&sim, self.shared, self.drive, desk, intake.clone());
+        let mut source = WallSource::new(&sim, self.shared, self.drive, desk, intake.clone(), self.pace);
         let mut sources: Vec<&mut dyn Source> = vec![&mut source];
         sources.extend(others.iter_mut().map(|other| &mut **other as &mut dyn Source));
         let Ran { lateness, sleeps } = wall::run(&sim, self.pace, &mut sources, rest);

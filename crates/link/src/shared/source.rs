@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use kvdrive_sim::wall::{Arrival, Source};
+use kvdrive_sim::wall::{Arrival, Pace, Source};
 use kvdrive_sim::{Ns, Sim, TaskCell, TaskKey};
 use kvdrive_spec::{Command, Cqe, Sqe};
 
@@ -20,6 +20,10 @@ use crate::recording::Recorder;
 
 /// Completions that are handed over without waiting for the next look.
 const BATCH: usize = 8;
+/// Of a drive that settles for several completions at once: so many do not wait for others.
+const GATHERED: u32 = 64;
+/// Nor does one that has waited for so many looks at the outside.
+const LOOKS_HELD: u32 = 16;
 
 /// The namespace of pairs, whose values a host gives up.
 const NSID: u32 = 1;
@@ -127,8 +131,12 @@ pub(super) struct Intake {
     ports: Ports,
     waiting: TaskCell<VecDeque<Stamped>>,
     outbound: TaskCell<Vec<Rc<Outbound>>>,
-    /// Completions in batches of `outbound`, as far as the source has to care.
-    unflushed: Rc<Cell<bool>>,
+    /// Completions that were posted since the last flush.
+    held: Rc<Cell<u32>>,
+    /// Looks since the first of them.
+    looks_held: Cell<u32>,
+    /// Do they wait for each other?
+    gathers: bool,
     recorder: Option<Rc<Recorder>>,
     /// The pump, once it has run for the first time.
     pump: Cell<Option<TaskKey>>,
@@ -147,10 +155,12 @@ impl Intake {
         changed: impl Fn(Outcome) + 'static,
     ) -> Rc<Intake> {
         let intake = Rc::new(Intake {
+            gathers: ports.drive.shares_settling(),
             ports,
             waiting: TaskCell::default(),
             outbound: TaskCell::default(),
-            unflushed: Rc::default(),
+            held: Rc::default(),
+            looks_held: Cell::new(0),
             recorder,
             pump: Cell::new(None),
             spare: TaskCell::default(),
@@ -193,21 +203,41 @@ impl Intake {
 
     fn outlet(&self, number: usize) -> Outlet {
         let outbound = self.outbound.borrow()[number].clone();
-        let unflushed = self.unflushed.clone();
+        let (held, gathers) = (self.held.clone(), self.gathers);
         Box::new(move |cqe| {
             outbound.batch.borrow_mut().push(cqe);
-            if outbound.batch.borrow().len() >= BATCH {
+            if !gathers && outbound.batch.borrow().len() >= BATCH {
                 outbound.flush();
             } else {
-                unflushed.set(true);
+                held.set(held.get() + 1);
             }
         })
     }
 
+    /// Hands over completions, unless it pays to wait for others; `others_come` if something is due that may
+    /// bring some.
+    fn flush_some(&self, others_come: bool) {
+        let looks = self.looks_held.get();
+        if self.gathers && others_come && self.held.get() < GATHERED && looks < LOOKS_HELD {
+            self.looks_held.set(if self.held.get() > 0 { looks + 1 } else { 0 });
+        } else {
+            self.flush();
+        }
+    }
+
     /// Hands over every completion posted so far.
     pub(super) fn flush(&self) {
-        if self.unflushed.replace(false) {
-            self.outbound.borrow().iter().for_each(|outbound| outbound.flush());
+        self.looks_held.set(0);
+        if self.held.replace(0) == 0 {
+            return;
+        }
+        let drive = &self.ports.drive;
+        let is_settled = drive.settle();
+        for (number, outbound) in self.outbound.borrow().iter().enumerate() {
+            if !is_settled {
+                outbound.batch.borrow_mut().iter_mut().for_each(|cqe| drive.revoke(number as u16, cqe));
+            }
+            outbound.flush();
         }
     }
 
@@ -227,6 +257,7 @@ pub(super) struct WallSource<D> {
     drive: Rc<D>,
     desk: Arc<Desk<D>>,
     intake: Rc<Intake>,
+    pace: Pace,
     /// State of the bell at the last look.
     seen: u64,
     closed: bool,
@@ -239,8 +270,9 @@ impl<D> WallSource<D> {
         drive: Rc<D>,
         desk: Arc<Desk<D>>,
         intake: Rc<Intake>,
+        pace: Pace,
     ) -> WallSource<D> {
-        WallSource { sim: sim.clone(), shared, drive, desk, intake, seen: 0, closed: false }
+        WallSource { sim: sim.clone(), shared, drive, desk, intake, pace, seen: 0, closed: false }
     }
 
     /// Lets everybody look who asked to, and stamps changes and what hosts did with `at`; `true` if there is
@@ -297,7 +329,9 @@ fn take(queue: &SharedQueue, number: u16, spare: &TaskCell<Vec<Vec<Sqe>>>, mut a
 
 impl<D> Source for WallSource<D> {
     fn poll(&mut self, at: Ns) -> Arrival {
-        self.intake.flush();
+        // Unpaced, whatever is due at all is due now.
+        let due = self.sim.next_due();
+        self.intake.flush_some(due.is_some_and(|due| self.pace == Pace::Off || due <= at));
         let news = self.shared.bell.news();
         if news == self.seen {
             return if self.closed { Arrival::Closed } else { Arrival::None };

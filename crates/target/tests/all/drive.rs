@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::net::Shutdown;
 
 use kvdrive_flash::power::Survivors;
-use kvdrive_host::tcp::{Data, Error, Initiator, Options as HostOptions, discover};
+use kvdrive_host::tcp::{Client, Data, Error, Initiator, Options as HostOptions, discover};
 use kvdrive_lab::config::Document;
 use kvdrive_lab::wall::{Change, Running, ServedDrive, served};
 use kvdrive_link::shared::{ServerConfig, Serving};
@@ -40,6 +40,18 @@ fn a_pair_goes_to_the_drive_and_comes_back() {
     let end = server.end();
     assert_eq!(end.served.io_commands[1], 1);
     assert_eq!((end.leaked_bytes, end.controllers), (0, 0));
+}
+
+#[test]
+fn a_client_over_a_network_does_what_others_do() {
+    let server = serve(drive(), Options::default(), 16 << 20);
+    let mut controller = Initiator::connect(server.at, &server.nqn, &HostOptions::default()).unwrap();
+    let queue = controller.io_queue(1, 32).unwrap();
+    let largest = controller.identify_namespace(1).unwrap().format().value_max_bytes.get();
+    let most = 4096 << controller.identify_controller().unwrap().transfer_max_log2;
+    super::clients::check(&mut Client::new(queue, 4, largest, most), largest);
+    drop(controller);
+    assert_eq!(server.end().leaked_bytes, 0);
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! The one integration test binary of the crate.
 
 mod by_hand;
+#[path = "../../../host/tests/all/clients.rs"]
+mod clients;
 mod drive;
 mod hostile;
 mod hosts;
