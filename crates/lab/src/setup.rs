@@ -154,6 +154,7 @@ fn costs(config: &Config) -> controller::Costs {
         decode_transfer_ns: controller.decode_transfer_ns,
         decode_other_ns: controller.decode_other_ns,
         copy: copy_costs(config),
+        unpack_ns: controller.unpack_ns,
         complete_ns: controller.complete_ns,
     }
 }

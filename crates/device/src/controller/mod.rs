@@ -119,6 +119,8 @@ pub struct Costs {
     pub decode_other_ns: Ns,
     /// Copying.
     pub copy: CopyCosts,
+    /// Taking a request out of a batch and checking it.
+    pub unpack_ns: Ns,
     /// Building a completion.
     pub complete_ns: Ns,
 }
@@ -132,7 +134,8 @@ impl Costs {
                 | Command::Write(_)
                 | Command::Hybrid { .. }
                 | Command::Express(_)
-                | Command::CxlStore { .. },
+                | Command::CxlStore { .. }
+                | Command::Batch(_),
             )
             | Asked::Blocks(NvmCommand::Write(_)) => self.decode_store_ns,
             Asked::Pairs(Command::Transfer) => self.decode_transfer_ns,

@@ -1,5 +1,6 @@
 //! The one integration-test binary of this crate.
 
+mod batches;
 mod beyond;
 mod blocks;
 mod commands;

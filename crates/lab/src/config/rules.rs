@@ -101,6 +101,7 @@ pub(super) const RULES: &[(&str, Rule)] = &[
     ("controller.index_probe_ns", TIME),
     ("controller.memcpy_ns_per_kib", TIME),
     ("controller.memcpy_setup_ns", TIME),
+    ("controller.unpack_ns", TIME),
     ("controller.complete_ns", TIME),
     ("controller.max_value_bytes", Integer(1, VALUE_MAX_BYTES)),
     ("controller.dma_granularity_bytes", OneOf(&[1, 4, 4096])),

@@ -148,6 +148,8 @@ pub struct Controller {
     pub memcpy_ns_per_kib: u64,
     /// Beginning a copy.
     pub memcpy_setup_ns: u64,
+    /// Taking a request out of a batch and checking it.
+    pub unpack_ns: u64,
     /// Posting a completion.
     pub complete_ns: u64,
     /// Longest value in bytes.

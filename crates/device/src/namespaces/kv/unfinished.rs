@@ -8,31 +8,33 @@ use kvdrive_link::transfer::Assembly;
 use kvdrive_spec::Status;
 
 /// What a queue's inline commands have left behind.
-pub enum Unfinished<P> {
+pub enum Unfinished<P, B> {
     /// A value that misses bytes.
     Value(Assembly<P>),
+    /// A batch that misses bytes.
+    Batch(Assembly<B, ()>),
     /// A quiet command was refused with this; the next that is not quiet says so.
     Refused(Status),
 }
 
 /// By queue.
-pub struct UnfinishedValues<P> {
-    by_queue: TaskCell<Vec<Option<Unfinished<P>>>>,
+pub struct UnfinishedValues<P, B> {
+    by_queue: TaskCell<Vec<Option<Unfinished<P, B>>>>,
 }
 
-impl<P> UnfinishedValues<P> {
+impl<P, B> UnfinishedValues<P, B> {
     /// None.
-    pub fn new() -> UnfinishedValues<P> {
+    pub fn new() -> UnfinishedValues<P, B> {
         UnfinishedValues { by_queue: TaskCell::new(Vec::new()) }
     }
 
     /// Takes out what `queue` has left.
-    pub fn take(&self, session: &Session) -> Option<Unfinished<P>> {
+    pub fn take(&self, session: &Session) -> Option<Unfinished<P, B>> {
         self.by_queue.borrow_mut().get_mut(session.number() as usize)?.take()
     }
 
     /// Keeps it until the queue's next inline command.
-    pub fn keep(&self, session: &Session, unfinished: Unfinished<P>) {
+    pub fn keep(&self, session: &Session, unfinished: Unfinished<P, B>) {
         let index = session.number() as usize;
         let mut by_queue = self.by_queue.borrow_mut();
         if by_queue.len() <= index {
