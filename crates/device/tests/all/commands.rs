@@ -47,7 +47,7 @@ impl Rig {
         self.driver_with(name, 64, depth)
     }
 
-    fn driver_with(&self, name: &str, entries: u32, depth: u32) -> Driver {
+    pub fn driver_with(&self, name: &str, entries: u32, depth: u32) -> Driver {
         let config = TransferConfig {
             method: name.into(),
             threshold1_bytes: 128,

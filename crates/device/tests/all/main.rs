@@ -14,6 +14,7 @@ mod put_back;
 mod random_drives;
 mod random_streams;
 mod rig;
+mod saker;
 #[path = "../../../engines/tests/all/small_hash.rs"]
 mod small_hash;
 mod strays;
