@@ -17,6 +17,9 @@ use crate::settings::{Settings, fault_rules};
 pub struct Explain {
     /// Which command
     command: CommandName,
+    /// Of store: so many stores in one batch command
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65535))]
+    batch: Option<u32>,
     /// Rules by which the drive fails, a TOML file (`kvdrive list faults`)
     #[arg(long, value_name = "FILE")]
     faults: Option<PathBuf>,
@@ -38,7 +41,8 @@ impl Explain {
     /// Runs it and prints its steps.
     pub fn run(&self) -> anyhow::Result<()> {
         let kind = match self.command {
-            CommandName::Store => Kind::Store,
+            CommandName::Store => self.batch.map_or(Kind::Store, Kind::Batch),
+            _ if self.batch.is_some() => anyhow::bail!("--batch is for explain store"),
             CommandName::Retrieve => Kind::Retrieve,
             CommandName::Delete => Kind::Delete,
             CommandName::Exist => Kind::Exist,

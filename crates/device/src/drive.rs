@@ -228,9 +228,9 @@ pub fn start<E: Engine>(
     config: &ControllerConfig,
     image: Option<&[u8]>,
 ) -> Result<Rc<dyn Namespace>, PowerOnError> {
-    let (sim, journal) = (parts.sim.clone(), parts.journal.clone());
+    let (sim, cores, journal) = (parts.sim.clone(), parts.cores.clone(), parts.journal.clone());
     let engine = E::power_on(parts, image)?;
-    Ok(KvNamespace::new(&sim, config, journal, engine))
+    Ok(KvNamespace::new(&sim, config, &cores, journal, engine))
 }
 
 impl Drive {

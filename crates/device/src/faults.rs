@@ -73,6 +73,10 @@ fn key_of(asked: &Asked) -> Option<Key> {
         | Command::Hybrid { key, .. }
         | Command::CxlStore { key, .. } => Some(key),
         Command::List { start: key, .. } | Command::Seek { key, .. } => key,
-        Command::Transfer | Command::Discard | Command::Next { .. } | Command::IterClose { .. } => None,
+        Command::Transfer
+        | Command::Discard
+        | Command::Next { .. }
+        | Command::IterClose { .. }
+        | Command::Batch(_) => None,
     }
 }

@@ -9,6 +9,7 @@
 //!     transfer                    ├─ copy 56 B ◄───────────────────┘ ─► after the last byte: settle ─► commit
 //!     express    byte-express     ├─ reserve a place ─► copy the chunks fetched with it ─► settle ─► commit
 //!     CXL store  cxl              ├─ the place the host has filled ─► commit ─► a fresh window if it is full
+//!     batch      all of them      ├─ a region of the controller's ─► its requests one by one (`namespaces/kv/batch.rs`)
 //!     Retrieve                    ├─ find ─► load page by page ─► DMA
 //!     Exist, Delete               ├─ find; remove
 //!     List, SEEK, NEXT            └─ cursor ─► answer in a staging region ─► DMA
@@ -34,11 +35,11 @@ use kvdrive_spec::inline::{TAIL_INLINE_BYTES, get_tail};
 use kvdrive_spec::iter::IterHeader;
 use kvdrive_spec::list::ListWriter;
 use kvdrive_spec::window::Grant;
-use kvdrive_spec::{Command, Cqe, Key, Psdt, Status, Store, StoreOptions, Write, opcode};
+use kvdrive_spec::{Batch, Command, Cqe, Key, Psdt, Status, Store, StoreOptions, Way, Write, opcode};
 
 use crate::controller::Controller;
 use crate::faults;
-use crate::namespaces::kv::{Found, KvNamespace, PairAnswer, Unfinished, Walk};
+use crate::namespaces::kv::{Found, KvNamespace, PairAnswer, Unfinished, Walk, batch};
 use crate::namespaces::{Answer, Asked, NSID};
 
 /// Longest answer to a List, whatever room the host has and however short values are: the drive builds it in
@@ -95,7 +96,9 @@ pub(crate) fn complete<P: Port>(
     drive.commands.set(drive.commands.get() + 1);
     let Fetched { request, asked } = fetched;
     let Some(cqe) = completion else { return request.omit() };
-    let changes = || cqe.status().is_success() && asked.as_ref().is_some_and(Asked::changes_content);
+    // A batch may have been carried out in part.
+    let says_done = cqe.status().is_success() || cqe.dw0.get() > 0;
+    let changes = || says_done && asked.as_ref().is_some_and(Asked::changes_content);
     let is_kept = drive.journal.acknowledge(request.session().number(), cqe.cid.get(), changes);
     let cqe = if is_kept { cqe } else { Cqe::new(cqe.cid.get(), Status::NAMESPACE_WRITE_PROTECTED) };
     drive.cores.of(Role::Dispatch).run_noted(drive.costs.complete_ns, "controller", "complete");
@@ -156,7 +159,20 @@ pub(crate) fn execute<E: Engine>(
     request: &dyn Request,
     command: Result<&Command, Status>,
 ) -> Option<Cqe> {
-    conclude(drive, request, command.and_then(|command| answer_to(drive, request, command)))
+    let answer = command.map_err(Refusal::from).and_then(|command| answer_to(drive, request, command));
+    conclude(drive, request, answer)
+}
+
+/// What a command that fails says: its status, and of a batch how many of its requests were carried out.
+pub(crate) struct Refusal {
+    pub(crate) status: Status,
+    pub(crate) dw0: u32,
+}
+
+impl From<Status> for Refusal {
+    fn from(status: Status) -> Refusal {
+        Refusal { status, dw0: 0 }
+    }
 }
 
 /// Answers a command for pairs that is not executed. A value that its queue has begun lacks its part for good.
@@ -168,11 +184,17 @@ pub(crate) fn refuse<E: Engine>(
     if request.turn().is_some() {
         drive.discard_value(request.session());
     }
-    conclude(drive, request, Err(status))
+    conclude(drive, request, Err(status.into()))
 }
 
 /// What the host hears of a command's answer.
-fn conclude<E: Engine>(drive: &KvNamespace<E>, request: &dyn Request, answer: Answer) -> Option<Cqe> {
+fn conclude<E: Engine>(
+    drive: &KvNamespace<E>,
+    request: &dyn Request,
+    answer: Result<(u32, u32), Refusal>,
+) -> Option<Cqe> {
+    let applied = answer.as_ref().err().map_or(0, |refusal| refusal.dw0);
+    let answer = answer.map_err(|refusal| refusal.status);
     let in_turn = request.turn().is_some() && request.sqe().opcode != opcode::CXL_STORE;
     if in_turn && answer == Err(Status::COMMAND_INTERRUPTED) {
         // A long value may need the windows' half of the buffer too. The next try must find it free, and
@@ -189,20 +211,31 @@ fn conclude<E: Engine>(drive: &KvNamespace<E>, request: &dyn Request, answer: An
         let (write_pointer, generation) = drive.sessions.present(request.session());
         return Some(completion_of(request, answer).with_result(write_pointer, generation));
     }
-    Some(completion_of(request, answer))
+    let cqe = completion_of(request, answer);
+    Some(if applied > 0 { cqe.with_result(applied, 0) } else { cqe })
 }
 
 /// Is it one that a read-only drive refuses?
 pub(crate) fn changes_pairs(command: &Command) -> bool {
     matches!(
         command,
-        Command::Store(_) | Command::Delete { .. } | Command::Express(_) | Command::CxlStore { .. }
+        Command::Store(_)
+            | Command::Delete { .. }
+            | Command::Express(_)
+            | Command::CxlStore { .. }
+            | Command::Batch(_)
     ) || is_inline(command)
 }
 
 /// Is it one of those that bring a value together?
 fn is_inline(command: &Command) -> bool {
-    matches!(command, Command::Write(_) | Command::Hybrid { .. } | Command::Transfer)
+    matches!(
+        command,
+        Command::Write(_)
+            | Command::Hybrid { .. }
+            | Command::Transfer
+            | Command::Batch(Batch { way: Way::Inline | Way::Hybrid { .. }, .. })
+    )
 }
 
 /// A quiet command was refused: whatever its queue has begun is lost, and a later command says why.
@@ -211,20 +244,25 @@ fn remember_refusal<E: Engine>(drive: &KvNamespace<E>, session: &Session, status
     drive.sessions.keep_unfinished(session, Unfinished::Refused(status));
 }
 
-fn answer_to<E: Engine>(drive: &KvNamespace<E>, request: &dyn Request, command: &Command) -> Answer {
+fn answer_to<E: Engine>(
+    drive: &KvNamespace<E>,
+    request: &dyn Request,
+    command: &Command,
+) -> Result<(u32, u32), Refusal> {
     if drive.journal.is_protected() && changes_pairs(command) {
         if is_inline(command) {
             drive.discard_value(request.session());
         }
-        return Err(Status::NAMESPACE_WRITE_PROTECTED);
+        return Err(Status::NAMESPACE_WRITE_PROTECTED.into());
     }
-    match *command {
+    let answer = match *command {
         Command::Store(command) => store(drive, request, command),
         Command::Write(command) => write(drive, request, command),
         Command::Hybrid { key, value_bytes, pages_z } => {
             hybrid(drive, request, Write { key, value_bytes }, pages_z)
         }
-        Command::Transfer => transfer(drive, request),
+        Command::Transfer => return transfer(drive, request),
+        Command::Batch(command) => return batch::batch(drive, request, command),
         Command::Discard => {
             drive.discard_value(request.session());
             Ok((0, 0))
@@ -241,7 +279,8 @@ fn answer_to<E: Engine>(drive: &KvNamespace<E>, request: &dyn Request, command: 
             let value = InWindow { at: window_offset, bytes: value_bytes, generation, tail_bytes };
             cxl_store(drive, request, key, value)
         }
-    }
+    };
+    Ok(answer?)
 }
 
 fn store<E: Engine>(drive: &KvNamespace<E>, request: &dyn Request, command: Store) -> Answer {
@@ -301,18 +340,7 @@ struct InWindow {
 
 fn cxl_store<E: Engine>(drive: &KvNamespace<E>, request: &dyn Request, key: Key, value: InWindow) -> Answer {
     let session = request.session();
-    if drive.engine.window_bytes().is_none() {
-        return Err(Status::INVALID_OPCODE);
-    }
-    drive.check_value_bytes(value.bytes)?;
-    match drive.sessions.find(session, value.generation, value.at, value.bytes)? {
-        Found::Taken => {}
-        Found::Stale => return Err(Status::STALE_WINDOW),
-        Found::Missing => {
-            fresh_window(drive, session)?;
-            return Err(Status::STALE_WINDOW);
-        }
-    }
+    take_in_window(drive, session, value.generation, value.at, value.bytes)?;
     if let Err(status) = commit_in_window(drive, request, key, &value) {
         drive.sessions.release(session, value.generation, value.at, value.bytes);
         return Err(status);
@@ -322,6 +350,27 @@ fn cxl_store<E: Engine>(drive: &KvNamespace<E>, request: &dyn Request, key: Key,
         let _ = fresh_window(drive, session);
     }
     Ok(drive.sessions.present(session))
+}
+
+/// Takes the bytes of its queue's window that a CXL store names. Where it must name another window it is told
+/// which.
+pub(crate) fn take_in_window<E: Engine>(
+    drive: &KvNamespace<E>,
+    session: &Session,
+    generation: u32,
+    at: u32,
+    bytes: u32,
+) -> Result<(), Status> {
+    if drive.engine.window_bytes().is_none() {
+        return Err(Status::INVALID_OPCODE);
+    }
+    drive.check_value_bytes(bytes)?;
+    match drive.sessions.find(session, generation, at, bytes)? {
+        Found::Taken => return Ok(()),
+        Found::Stale => {}
+        Found::Missing => fresh_window(drive, session)?,
+    }
+    Err(Status::STALE_WINDOW)
 }
 
 /// The value of a CXL store lies in its queue's window but for its tail, and its bytes are taken.
@@ -370,7 +419,10 @@ fn express<E: Engine>(drive: &KvNamespace<E>, request: &dyn Request, command: St
 /// A *write* or *hybrid* inside an unfinished value: the host has lost count. That value is discarded, and
 /// this command is refused so that the host learns of it; the next one finds a clean queue. Behind a quiet
 /// command that was refused this is the one that says so.
-fn refuse_inside_value<E: Engine>(drive: &KvNamespace<E>, request: &dyn Request) -> Result<(), Status> {
+pub(crate) fn refuse_inside_value<E: Engine>(
+    drive: &KvNamespace<E>,
+    request: &dyn Request,
+) -> Result<(), Status> {
     match drive.sessions.take_unfinished(request.session()) {
         None => Ok(()),
         Some(Unfinished::Refused(status)) => Err(status),
@@ -378,6 +430,7 @@ fn refuse_inside_value<E: Engine>(drive: &KvNamespace<E>, request: &dyn Request)
             drive.engine.abandon(value.place);
             Err(Status::COMMAND_SEQUENCE_ERROR)
         }
+        Some(Unfinished::Batch(_)) => Err(Status::COMMAND_SEQUENCE_ERROR),
     }
 }
 
@@ -415,18 +468,19 @@ fn hybrid<E: Engine>(drive: &KvNamespace<E>, request: &dyn Request, command: Wri
     keep(drive, request, assembly)
 }
 
-fn transfer<E: Engine>(drive: &KvNamespace<E>, request: &dyn Request) -> Answer {
+fn transfer<E: Engine>(drive: &KvNamespace<E>, request: &dyn Request) -> Result<(u32, u32), Refusal> {
     let mut assembly = match drive.sessions.take_unfinished(request.session()) {
         Some(Unfinished::Value(value)) => value,
-        Some(Unfinished::Refused(status)) => return Err(status),
-        None => return Err(Status::COMMAND_SEQUENCE_ERROR),
+        Some(Unfinished::Batch(begun)) => return batch::transfer(drive, request, begun),
+        Some(Unfinished::Refused(status)) => return Err(status.into()),
+        None => return Err(Status::COMMAND_SEQUENCE_ERROR.into()),
     };
     piggyback::receive_transfer(request.sqe(), &mut assembly, &drive.engine);
     if !assembly.is_whole() {
         drive.sessions.keep_unfinished(request.session(), Unfinished::Value(assembly));
         return Ok((0, 0));
     }
-    settle_and_commit(drive, assembly.key, assembly.place)
+    Ok(settle_and_commit(drive, assembly.key, assembly.place)?)
 }
 
 /// The index is touched only after the last byte of a value has arrived.

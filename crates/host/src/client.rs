@@ -25,7 +25,7 @@
 //! ```
 
 use kvdrive_content::{Pattern, Piece, Region};
-use kvdrive_spec::{Key, StoreOptions};
+use kvdrive_spec::{Key, Status, StoreOptions};
 
 use crate::Error;
 use crate::answers::{Iterator, Pair};
@@ -78,6 +78,11 @@ pub enum Call<V> {
         /// Under which condition.
         options: StoreOptions,
     },
+    /// Carry out the requests of a structured value ([`kvdrive_spec::batch`]).
+    Batch {
+        /// The structured value.
+        value: V,
+    },
     /// Retrieve a value.
     Retrieve {
         /// The key.
@@ -124,7 +129,7 @@ impl<V> Call<V> {
         V: Content,
     {
         match self {
-            Call::Store { value, .. } => value.piece(),
+            Call::Store { value, .. } | Call::Batch { value } => value.piece(),
             _ => Piece::Bytes(&[]),
         }
     }
@@ -137,11 +142,14 @@ impl Call<&'static [u8]> {
     }
 }
 
-/// What a drive answered to a [`Call`] that succeeded.
+/// What a drive answered to a [`Call`] that succeeded, and to any batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// To a store, a delete, a close.
     Done,
+    /// To a batch: how many of its requests, in their order, were carried out; without success, the status of
+    /// the one behind them, or of the whole.
+    Applied(u32, Status),
     /// To an exist: is there a pair?
     Exists(bool),
     /// To a retrieve: the value's size; the value is where the answer was to go.
@@ -162,6 +170,12 @@ impl Answer {
     pub fn exists(self) -> bool {
         let Answer::Exists(exists) = self else { panic!("{OTHER_CALL}, not {self:?}") };
         exists
+    }
+
+    /// To a batch.
+    pub fn applied(self) -> (u32, Status) {
+        let Answer::Applied(requests, status) = self else { panic!("{OTHER_CALL}, not {self:?}") };
+        (requests, status)
     }
 
     /// To a retrieve.
@@ -206,7 +220,7 @@ pub trait Client {
     /// Waits for a command's answer; a value comes into `into`, from its byte 0.
     ///
     /// # Errors
-    /// The status that the drive answered, or the way to it.
+    /// The status that the drive answered, other than to a batch that was sent; or the way to it.
     fn wait<V: Content>(&mut self, ticket: Self::Ticket<V>, into: &mut Region) -> Result<Answer, Error>;
 
     /// Submits and waits.

@@ -13,7 +13,7 @@
 use kvdrive_content::{Piece, Region};
 use kvdrive_link::HostMemory;
 use kvdrive_link::transfer::{Choice, HostWindow, Method, Next, Progress, StoreRequest, prp};
-use kvdrive_spec::{Command, Cqe, Key, RetrieveOptions, Sqe, Status, Store, StoreOptions};
+use kvdrive_spec::{Batch, Command, Cqe, Key, RetrieveOptions, Sqe, Status, Store, StoreOptions, Way};
 
 use crate::answers::{self, Iterator, NSID};
 use crate::client::{Answer, Call, Content};
@@ -64,16 +64,10 @@ pub(crate) struct Terms<'m> {
 
 #[derive(Clone, Copy)]
 enum What<'m> {
-    Store {
-        key: Key,
-        options: StoreOptions,
-        method: &'m dyn Method,
-    },
+    /// Without a key, of a structured value.
+    Store { key: Option<Key>, options: StoreOptions, method: &'m dyn Method },
     /// A command whose answer has room for so many bytes; 0: it brings no data.
-    Other {
-        command: Command,
-        room: u32,
-    },
+    Other { command: Command, room: u32 },
 }
 
 /// What is next.
@@ -99,11 +93,11 @@ impl<'m> Course<'m> {
         Course { what, phase: Phase::Begin, progress: Progress::default() }
     }
 
-    /// A store of a value of `bytes` bytes, which each step is handed. Conditions need the option byte, which
+    /// A store of a value of `bytes` bytes, which each step is handed; without a key, a batch. Conditions need the option byte, which
     /// inline commands use for value bytes: such a store goes by `prp`. Errors: it fits no buffer.
     pub(crate) fn store(
         terms: Terms<'m>,
-        key: Key,
+        key: Option<Key>,
         bytes: u32,
         options: StoreOptions,
     ) -> Result<Course<'m>, Status> {
@@ -118,7 +112,10 @@ impl<'m> Course<'m> {
     /// What a client asks for. Errors: a value that fits no buffer.
     pub(crate) fn of<V: Content>(terms: Terms<'m>, call: &Call<V>) -> Result<Course<'m>, Status> {
         if let Call::Store { key, ref value, options } = *call {
-            return Course::store(terms, key, value.piece().bytes(), options);
+            return Course::store(terms, Some(key), value.piece().bytes(), options);
+        }
+        if let Call::Batch { ref value } = *call {
+            return Course::store(terms, None, value.piece().bytes(), StoreOptions::default());
         }
         let most = answers::buffer_bytes(terms.max_value_bytes);
         let (command, room) = command(call, terms.max_value_bytes, most);
@@ -141,6 +138,7 @@ impl<'m> Course<'m> {
         into: &mut Region,
     ) -> Result<Answer, Status> {
         match self.what {
+            What::Store { key: None, .. } => Ok(Answer::Applied(cqe.dw0.get(), status)),
             What::Store { .. } => done(status).map(|()| Answer::Done),
             What::Other { command, room } => answer(&command, room, status, cqe, memory, buffer, into),
         }
@@ -297,6 +295,9 @@ pub(crate) fn command<V: Content>(call: &Call<V>, max_value_bytes: u32, most: u3
         Call::Store { key, ref value, options } => {
             (Command::Store(Store { key, value_bytes: value.piece().bytes(), options }), 0)
         }
+        Call::Batch { ref value } => {
+            (Command::Batch(Batch { value_bytes: value.piece().bytes(), way: Way::Data }), 0)
+        }
         Call::Retrieve { key } => {
             let (buffer_bytes, options) = (max_value_bytes.min(most), RetrieveOptions::default());
             (Command::Retrieve { key, buffer_bytes, options }, buffer_bytes)
@@ -342,6 +343,9 @@ pub(crate) fn answer(
             status => done(status).map(|()| Answer::Exists(true)),
         };
     }
+    if let Command::Batch(_) = command {
+        return Ok(Answer::Applied(cqe.dw0.get(), status));
+    }
     done(status)?;
     Ok(match command {
         Command::Retrieve { .. } => {
@@ -363,7 +367,7 @@ pub(crate) fn done(status: Status) -> Result<(), Status> {
     if status.is_success() { Ok(()) } else { Err(status) }
 }
 
-fn request<'v>(lot: &Lot<'v>, key: Key, value: Piece<'v>, options: StoreOptions) -> StoreRequest<'v> {
+fn request<'v>(lot: &Lot<'v>, key: Option<Key>, value: Piece<'v>, options: StoreOptions) -> StoreRequest<'v> {
     let Lot { cid, buffer, list, entries, window, .. } = *lot;
     StoreRequest { key, value, options, nsid: NSID, cid, buffer, list, slots: entries, window }
 }
@@ -392,7 +396,7 @@ mod tests {
         };
         let choice = method(&config).expect("a row");
         let terms = Terms { choice: &*choice, entries: lot.entries, max_value_bytes: 1 << 16 };
-        let key = Key::from_u32_be(1);
+        let key = Some(Key::from_u32_be(1));
         let mut course = match Course::store(terms, key, bytes, StoreOptions::default()) {
             Ok(course) => course,
             Err(status) => return vec![Step::Done(status)],

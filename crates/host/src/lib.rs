@@ -2,7 +2,7 @@
 //!
 //! | module | runs on |
 //! |---|---|
-//! | [`modelled`] | a modelled core in model time: for experiments |
+//! | [`modelled`] | a modelled core in model time: for experiments; with SAKER in front in [`modelled::saker`] |
 //! | [`threaded`] | application threads, beside the thread of the drive: for programs |
 //! | [`tcp`] | a network: NVMe/TCP, to any drive that speaks it |
 //!

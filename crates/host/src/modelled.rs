@@ -11,6 +11,8 @@
 //! then. A store that was dropped between its inline commands has left half a value there, which the drive is
 //! told to discard, and no other inline value begins before that. An iterator that nobody learns of is closed.
 
+pub mod saker;
+
 use std::cell::Cell;
 use std::rc::Rc;
 

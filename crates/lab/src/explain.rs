@@ -6,9 +6,10 @@ use kvdrive_content::{Pattern, Piece, Region};
 use kvdrive_device::Drive;
 use kvdrive_flash::faults::Rule;
 use kvdrive_host::modelled::Host;
-use kvdrive_host::{Client, Error};
+use kvdrive_host::{Call, Client, Error};
 use kvdrive_link::{Link, LocalMemory};
 use kvdrive_sim::{Ns, Resource, Sim, TraceEntry};
+use kvdrive_spec::batch::{BATCH_HEAD_BYTES, BatchBuilder, RequestKind};
 use kvdrive_spec::{Key, Status};
 
 use crate::config::Document;
@@ -19,6 +20,8 @@ use crate::setup;
 pub enum Kind {
     /// A store of a value.
     Store,
+    /// So many stores in one batch.
+    Batch(u32),
     /// A retrieve of a value that was stored before.
     Retrieve,
     /// A delete of a pair that was stored before.
@@ -41,7 +44,7 @@ pub struct Explanation {
     pub latency_ns: Ns,
     /// What the command ended with.
     pub status: Status,
-    /// Bytes of the value.
+    /// Bytes of the value; of a batch, of each.
     pub value_bytes: u32,
 }
 
@@ -58,7 +61,7 @@ pub fn explain(document: &Document, kind: Kind, rules: &[Rule]) -> anyhow::Resul
         let driver = setup::drivers(&config, &host)?.remove(0);
         let value_bytes = config.workload.value_size;
         let present = Key::from_u32_be(1);
-        if kind != Kind::Store {
+        if !matches!(kind, Kind::Store | Kind::Batch(_)) {
             driver.store(present, content(present, value_bytes))?;
         }
         drive.faults().set(rules, config.run.seed);
@@ -92,10 +95,28 @@ fn perform(mut client: impl Client, kind: Kind, key: Key, value_bytes: u32) -> R
     let mut region = Region::new();
     match kind {
         Kind::Store => client.store(key, content(key, value_bytes)),
+        Kind::Batch(stores) => {
+            let value = batch_of(stores, value_bytes);
+            let (_, status) = client.call(Call::Batch { value }, &mut region)?.applied();
+            if status.is_success() { Ok(()) } else { Err(status.into()) }
+        }
         Kind::Retrieve => client.retrieve(key, &mut region).map(|_| ()),
         Kind::Delete => client.delete(key),
         Kind::Exist => client.exist(key).map(|_| ()),
         Kind::List => client.list(None, 4096).map(|_| ()),
         Kind::Seek => client.seek(None, &mut region).map(|_| ()),
     }
+}
+
+/// A structured value of so many stores with keys from 1 on.
+fn batch_of(stores: u32, value_bytes: u32) -> Vec<u8> {
+    let (mut structured, mut batch) = (vec![0; BATCH_HEAD_BYTES as usize], BatchBuilder::new());
+    let mut value = vec![0; value_bytes as usize];
+    for number in 1..=stores {
+        let key = Key::from_u32_be(number);
+        content(key, value_bytes).expand(&mut value);
+        batch.append(&mut structured, RequestKind::Store, key, &value);
+    }
+    structured[..BATCH_HEAD_BYTES as usize].copy_from_slice(&batch.head(false));
+    structured
 }

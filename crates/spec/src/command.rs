@@ -18,7 +18,10 @@
 //!  NEXT       -           data   buffer size   -         -          iterator -
 //!  close      -           -      -             -         -          iterator -
 //!  CXL store  key         tail³  value size    key len   tail len   offset   generation
+//!  batch      -           data   value size    -         -          -        -
 //!
+//!  write, hybrid, express and CXL store with a key length of 0 are batches too: their value is a structured
+//!  value ([`crate::batch`]), which travels as theirs do, and its keys are in it
 //!  ³ the value's last bytes, at most 24, in dwords 4 to 9; the rest is in the window ([`crate::window`])
 //!  ¹ 0: from the first key on      ² whole pages only; the tail follows in transfer commands
 //!  option of Store: bit 0 update only, bit 1 add only, bit 2 do not compress; of Retrieve: bit 0 raw
@@ -119,6 +122,42 @@ pub enum Command {
         /// How many of the value's last bytes are in the command and not in the window.
         tail_bytes: u8,
     },
+    /// Carry out the requests of a structured value ([`crate::batch`]).
+    Batch(Batch),
+}
+
+/// A batch: a value that has its keys in it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Batch {
+    /// Size of the structured value in bytes.
+    pub value_bytes: u32,
+    /// How it travels.
+    pub way: Way,
+}
+
+/// How a value travels, whosever value it is; of which command of pairs it takes the place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Way {
+    /// It is where the data pointer says: [`Command::Store`], or opcode B1h.
+    Data,
+    /// It begins in the entry: [`Command::Write`].
+    Inline,
+    /// Whole pages are where the data pointer says: [`Command::Hybrid`].
+    Hybrid {
+        /// Pages, 0's based.
+        pages_z: u32,
+    },
+    /// It is in the entries behind: [`Command::Express`].
+    Chunks,
+    /// It is in the exposed page buffer: [`Command::CxlStore`].
+    Window {
+        /// Where it begins, as of [`Command::CxlStore`].
+        window_offset: u32,
+        /// Which window.
+        generation: u32,
+        /// How many of its last bytes are in the command.
+        tail_bytes: u8,
+    },
 }
 
 /// A Store: the whole value is where the data pointer says. (Of an *express*: in the entries behind it.)
@@ -210,8 +249,8 @@ impl Command {
     /// What this entry asks for.
     ///
     /// # Errors
-    /// [`Status::INVALID_OPCODE`]; [`Status::INVALID_KEY_SIZE`] for a key length of 0 (where a key
-    /// is needed) or more than 16; [`Status::INVALID_FIELD`] for a fused command, reserved or
+    /// [`Status::INVALID_OPCODE`]; [`Status::INVALID_KEY_SIZE`] for a key length of 0 (where it has no
+    /// meaning) or more than 16; [`Status::INVALID_FIELD`] for a fused command, reserved or
     /// contradictory option bits, or a *hybrid* without a tail.
     #[inline]
     pub fn decode(sqe: &Sqe) -> Result<Command, Status> {
@@ -223,7 +262,11 @@ impl Command {
             }
             opcode::EXPRESS => {
                 let options = StoreOptions::from_bits(option_bits(sqe))?;
-                Command::Express(Store { key: key(sqe)?, value_bytes: size_bytes, options })
+                match optional_key(sqe)? {
+                    Some(key) => Command::Express(Store { key, value_bytes: size_bytes, options }),
+                    None if options != StoreOptions::default() => return Err(Status::INVALID_FIELD),
+                    None => Command::Batch(Batch { value_bytes: size_bytes, way: Way::Chunks }),
+                }
             }
             opcode::RETRIEVE => {
                 let options = RetrieveOptions::from_bits(option_bits(sqe))?;
@@ -232,7 +275,10 @@ impl Command {
             opcode::LIST => Command::List { start: optional_key(sqe)?, buffer_bytes: size_bytes },
             opcode::DELETE => Command::Delete { key: key(sqe)? },
             opcode::EXIST => Command::Exist { key: key(sqe)? },
-            opcode::WRITE => Command::Write(Write { key: key(sqe)?, value_bytes: size_bytes }),
+            opcode::WRITE => match optional_key(sqe)? {
+                Some(key) => Command::Write(Write { key, value_bytes: size_bytes }),
+                None => Command::Batch(Batch { value_bytes: size_bytes, way: Way::Inline }),
+            },
             opcode::HYBRID => hybrid(sqe)?,
             opcode::TRANSFER => Command::Transfer,
             opcode::DISCARD => Command::Discard,
@@ -240,6 +286,7 @@ impl Command {
             opcode::NEXT => Command::Next { iterator: sqe.cdw12.get(), buffer_bytes: size_bytes },
             opcode::ITER_CLOSE => Command::IterClose { iterator: sqe.cdw12.get() },
             opcode::CXL_STORE => cxl_store(sqe)?,
+            opcode::BATCH => Command::Batch(Batch { value_bytes: size_bytes, way: Way::Data }),
             _ => return Err(Status::INVALID_OPCODE),
         };
         // There are no fused operations here; an unknown opcode is the more telling answer.
@@ -268,6 +315,13 @@ impl Command {
             Command::Next { .. } => opcode::NEXT,
             Command::IterClose { .. } => opcode::ITER_CLOSE,
             Command::CxlStore { .. } => opcode::CXL_STORE,
+            Command::Batch(Batch { way, .. }) => match way {
+                Way::Data => opcode::BATCH,
+                Way::Inline => opcode::WRITE,
+                Way::Hybrid { .. } => opcode::HYBRID,
+                Way::Chunks => opcode::EXPRESS,
+                Way::Window { .. } => opcode::CXL_STORE,
+            },
         }
     }
 
@@ -315,6 +369,18 @@ impl Command {
                 sqe.cdw12 = U32::new(window_offset);
                 sqe.cdw13 = U32::new(generation);
             }
+            Command::Batch(Batch { value_bytes, way }) => {
+                sqe.cdw10 = U32::new(value_bytes);
+                match way {
+                    Way::Data | Way::Inline | Way::Chunks => {}
+                    Way::Hybrid { pages_z } => sqe.cdw12 = U32::new(pages_z),
+                    Way::Window { window_offset, generation, tail_bytes } => {
+                        sqe.cdw11 = U32::new(u32::from(tail_bytes) << 8);
+                        sqe.cdw12 = U32::new(window_offset);
+                        sqe.cdw13 = U32::new(generation);
+                    }
+                }
+            }
         }
         sqe
     }
@@ -326,7 +392,10 @@ fn hybrid(sqe: &Sqe) -> Result<Command, Status> {
     if by_prp_bytes >= u64::from(value_bytes) {
         return Err(Status::INVALID_FIELD);
     }
-    Ok(Command::Hybrid { key: key(sqe)?, value_bytes, pages_z })
+    Ok(match optional_key(sqe)? {
+        Some(key) => Command::Hybrid { key, value_bytes, pages_z },
+        None => Command::Batch(Batch { value_bytes, way: Way::Hybrid { pages_z } }),
+    })
 }
 
 fn cxl_store(sqe: &Sqe) -> Result<Command, Status> {
@@ -334,12 +403,12 @@ fn cxl_store(sqe: &Sqe) -> Result<Command, Status> {
     if usize::from(tail_bytes) > TAIL_INLINE_BYTES || u32::from(tail_bytes) > value_bytes {
         return Err(Status::INVALID_FIELD);
     }
-    Ok(Command::CxlStore {
-        key: key(sqe)?,
-        value_bytes,
-        window_offset: sqe.cdw12.get(),
-        generation: sqe.cdw13.get(),
-        tail_bytes,
+    let (window_offset, generation) = (sqe.cdw12.get(), sqe.cdw13.get());
+    Ok(match optional_key(sqe)? {
+        Some(key) => Command::CxlStore { key, value_bytes, window_offset, generation, tail_bytes },
+        None => {
+            Command::Batch(Batch { value_bytes, way: Way::Window { window_offset, generation, tail_bytes } })
+        }
     })
 }
 

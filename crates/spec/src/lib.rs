@@ -45,7 +45,7 @@ pub mod tcp;
 pub mod window;
 pub mod write_protection;
 
-pub use command::{Command, RetrieveOptions, Store, StoreOptions, Write};
+pub use command::{Batch, Command, RetrieveOptions, Store, StoreOptions, Way, Write};
 pub use cqe::Cqe;
 pub use key::Key;
 pub use sqe::{Psdt, SglDescriptor, Sqe};

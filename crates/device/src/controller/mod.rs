@@ -60,6 +60,7 @@ impl ControllerConfig {
         ("controller.index_probe_ns", TIME),
         ("controller.memcpy_ns_per_kib", TIME),
         ("controller.memcpy_setup_ns", TIME),
+        ("controller.unpack_ns", TIME),
         ("controller.complete_ns", TIME),
         ("controller.max_value_bytes", Integer(1, VALUE_MAX_BYTES)),
         ("controller.dma_granularity_bytes", OneOf(&[1, 4, 4096])),
@@ -180,6 +181,8 @@ pub struct Costs {
     /// Copying.
     #[serde(flatten)]
     pub copy: CopyCosts,
+    /// Taking a request out of a batch and checking it.
+    pub unpack_ns: Ns,
     /// Building a completion.
     pub complete_ns: Ns,
 }
@@ -193,7 +196,8 @@ impl Costs {
                 | Command::Write(_)
                 | Command::Hybrid { .. }
                 | Command::Express(_)
-                | Command::CxlStore { .. },
+                | Command::CxlStore { .. }
+                | Command::Batch(_),
             )
             | Asked::Blocks(NvmCommand::Write(_)) => self.decode_store_ns,
             Asked::Pairs(Command::Transfer) => self.decode_transfer_ns,

@@ -172,7 +172,7 @@ fn quiet_commands_are_answered_by_the_last() {
     assert_eq!(rig.submit(&queue, &passed_on), [(3, Status::INVALID_VALUE_SIZE)]);
     // A quiet command that is none breaks into a value too.
     let mut no_key = write(1, 5, 100, true);
-    no_key.cdw11.set(0);
+    no_key.cdw11.set(17);
     let broken = [write(1, 3, 100, false), no_key, write(6, 6, 10, false), write(7, 6, 10, false)];
     let told = [(1, Status::SUCCESS), (6, Status::INVALID_KEY_SIZE), (7, Status::SUCCESS)];
     assert_eq!(rig.submit(&queue, &broken), told);

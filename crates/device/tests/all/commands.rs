@@ -16,18 +16,18 @@ use kvdrive_spec::{Command, Key, Sqe, Status, StoreOptions, Write, opcode};
 use super::mock_engine::{Jitter, MockEngine, Stored};
 use super::rig;
 
-struct Rig {
-    sim: Sim,
-    link: Rc<Link>,
-    namespace: Rc<KvNamespace<MockEngine>>,
-    host: Rc<Host>,
+pub struct Rig {
+    pub sim: Sim,
+    pub link: Rc<Link>,
+    pub namespace: Rc<KvNamespace<MockEngine>>,
+    pub host: Rc<Host>,
 }
 
 fn rig_with(sim: Sim, granularity: u32, contexts: u32, engine: MockEngine) -> Rig {
     rig_on(sim, granularity, rig::on_contexts(contexts), engine)
 }
 
-fn rig_on(sim: Sim, granularity: u32, dispatch: Dispatch, engine: MockEngine) -> Rig {
+pub fn rig_on(sim: Sim, granularity: u32, dispatch: Dispatch, engine: MockEngine) -> Rig {
     let memory = Rc::new(LocalMemory::new());
     let (link, namespace) =
         rig::start_with(&sim, memory.clone(), rig::link_config(granularity), dispatch, engine);
@@ -43,11 +43,11 @@ fn rig() -> Rig {
 }
 
 impl Rig {
-    fn driver(&self, name: &str, depth: u32) -> Driver {
+    pub fn driver(&self, name: &str, depth: u32) -> Driver {
         self.driver_with(name, 64, depth)
     }
 
-    fn driver_with(&self, name: &str, entries: u32, depth: u32) -> Driver {
+    pub fn driver_with(&self, name: &str, entries: u32, depth: u32) -> Driver {
         let config = TransferConfig {
             method: name.into(),
             threshold1_bytes: 128,
@@ -68,7 +68,7 @@ impl Rig {
     }
 
     /// Submits one entry and waits for its status.
-    fn raw(&self, queue: &Rc<QueuePair>, sqe: Sqe) -> Status {
+    pub fn raw(&self, queue: &Rc<QueuePair>, sqe: Sqe) -> Status {
         self.sim.block_on(|| {
             assert!(queue.try_submit(sqe));
             self.link.ring_submission(queue);

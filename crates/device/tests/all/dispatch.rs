@@ -44,7 +44,7 @@ fn rig(dispatch: Dispatch) -> Rig {
     engine.values.borrow_mut().insert(key(), Rc::new(page));
     let config = rig::controller_config(dispatch);
     let (journal, identity) = (Journal::default(), Identity::default());
-    let namespace = KvNamespace::new(&sim, &config, journal.clone(), engine);
+    let namespace = KvNamespace::new(&sim, &config, &cores, journal.clone(), engine);
     Controller::new(
         PciePort::new(&link),
         cores.clone(),

@@ -1,5 +1,6 @@
 //! The one integration-test binary of this crate.
 
+mod batches;
 mod beyond;
 mod blocks;
 mod commands;
@@ -13,6 +14,7 @@ mod put_back;
 mod random_drives;
 mod random_streams;
 mod rig;
+mod saker;
 #[path = "../../../engines/tests/all/small_hash.rs"]
 mod small_hash;
 mod strays;

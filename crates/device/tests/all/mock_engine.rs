@@ -56,6 +56,8 @@ pub struct MockEngine {
     pub log_arrivals: bool,
     /// What was loaded: from where, how much, and up to where it would go on.
     pub loads: RefCell<Vec<(u32, u32, u32)>>,
+    /// Commits beyond so many are answered that there is no room.
+    pub commits_left: Cell<Option<u32>>,
     /// Cursors have lost what they had to show.
     pub lost_cursors: Cell<bool>,
     /// So many loads are answered 21h.
@@ -155,6 +157,11 @@ impl Exposing for MockEngine {
         window.content.borrow_mut().write(at, piece);
     }
 
+    fn read_window(&self, window: &Window, at: u32, bytes: u32, sink: &mut dyn FnMut(Piece<'_>)) {
+        assert!(at + bytes <= self.window_bytes);
+        window.content.borrow().read(at, bytes, sink);
+    }
+
     fn place_in(&self, window: &Window, _: &Key, at: u32, bytes: u32) -> Result<Place, Status> {
         assert!(at + bytes <= self.window_bytes);
         self.open_places.set(self.open_places.get() + 1);
@@ -177,6 +184,9 @@ impl Engine for MockEngine {
         self.wait();
         self.close_place();
         assert_eq!(place.arrived_bytes.get(), place.bytes, "committed before everything arrived");
+        if let Some(left) = self.commits_left.get() {
+            self.commits_left.set(Some(left.checked_sub(1).ok_or(Status::CAPACITY_EXCEEDED)?));
+        }
         let mut values = self.values.borrow_mut();
         match values.contains_key(&key) {
             true if options.add_only => return Err(Status::KEY_EXISTS),

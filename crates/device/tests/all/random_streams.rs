@@ -11,9 +11,12 @@ use kvdrive_device::dispatch::Dispatch;
 use kvdrive_device::namespaces::kv::KvNamespace;
 use kvdrive_link::{BadAddress, HostMemory, Link, QueuePair};
 use kvdrive_sim::{Rng, Sim};
+use kvdrive_spec::batch::{BatchBuilder, BatchReader, RequestKind};
 use kvdrive_spec::inline::{TAIL_INLINE_BYTES, WRITE_INLINE_BYTES, get_tail, get_transfer, get_write};
 use kvdrive_spec::window::ASK;
-use kvdrive_spec::{Command, Cqe, Key, SglDescriptor, Sqe, Status, Store, StoreOptions, Write, opcode};
+use kvdrive_spec::{
+    Batch, Command, Cqe, Key, SglDescriptor, Sqe, Status, Store, StoreOptions, Way, Write, opcode,
+};
 use proptest::prelude::*;
 
 use super::mock_engine::{Jitter, MockEngine};
@@ -25,6 +28,8 @@ const PAGE: u64 = 4096;
 /// Page of a list that names pages in order, so that whole transfers can succeed.
 const LIST: u64 = BASE + (PAGES - 1) * PAGE;
 const LARGEST: u32 = 40_000;
+/// Pages at whose beginning lies a structured value of so many bytes.
+const BATCHES: [(u64, u32); 2] = [(3, 16 + 2 * (8 + 2 + 30)), (5, 16 + 2 * (8 + 2 + 4_500))];
 
 /// One run of memory at [`BASE`].
 #[derive(Clone, PartialEq, Eq)]
@@ -38,6 +43,10 @@ impl Flat {
         for (index, entry) in bytes[list..].chunks_exact_mut(8).enumerate() {
             let page = BASE + (1 + index as u64 % (PAGES - 2)) * PAGE;
             entry.copy_from_slice(&page.to_le_bytes());
+        }
+        for (page, size) in BATCHES {
+            let value = structured((size - 16) / 2 - 10);
+            bytes[(page * PAGE) as usize..][..size as usize].copy_from_slice(&value);
         }
         Flat(bytes)
     }
@@ -106,6 +115,17 @@ impl Flat {
     }
 }
 
+/// Two stores of values of so many bytes.
+fn structured(value_bytes: u32) -> Vec<u8> {
+    let (mut value, mut batch) = (vec![0; 16], BatchBuilder::new());
+    for byte in [1, 2] {
+        let key = Key::new(&[byte; 2]).expect("2 bytes");
+        batch.append(&mut value, RequestKind::Store, key, &vec![byte; value_bytes as usize]);
+    }
+    value[..16].copy_from_slice(&batch.head(false));
+    value
+}
+
 pub struct SharedFlat(pub RefCell<Flat>);
 
 impl HostMemory for SharedFlat {
@@ -166,6 +186,8 @@ fn any_command() -> impl Strategy<Value = Command> + Clone {
                 Command::CxlStore { key, value_bytes, window_offset, generation, tail_bytes }
             },
         ),
+        3 => (any_way(), prop_oneof![3 => Just(BATCHES[0].1), 3 => Just(BATCHES[1].1), 1 => any_size()])
+            .prop_map(|(way, value_bytes)| Command::Batch(Batch { value_bytes, way })),
         1 => any_key().prop_map(|key| Command::Delete { key }),
         1 => any_key().prop_map(|key| Command::Exist { key }),
         1 => (start.clone(), any_size()).prop_map(|(start, buffer_bytes)| Command::List { start, buffer_bytes }),
@@ -176,10 +198,23 @@ fn any_command() -> impl Strategy<Value = Command> + Clone {
     ]
 }
 
+fn any_way() -> impl Strategy<Value = Way> + Clone {
+    prop_oneof![
+        6 => Just(Way::Data),
+        1 => Just(Way::Inline),
+        1 => (0u32..2).prop_map(|pages_z| Way::Hybrid { pages_z }),
+        1 => Just(Way::Chunks),
+        1 => (0u32..6, 0u32..200, 0u8..25).prop_map(|(generation, window_offset, tail_bytes)| {
+            Way::Window { window_offset, generation, tail_bytes }
+        }),
+    ]
+}
+
 /// Mostly inside the memory and aligned, sometimes anything.
 fn any_address() -> impl Strategy<Value = u64> + Clone {
     prop_oneof![
         8 => (0..PAGES).prop_map(|page| BASE + page * PAGE),
+        2 => prop_oneof![Just(BATCHES[0].0), Just(BATCHES[1].0)].prop_map(|page| BASE + page * PAGE),
         4 => Just(LIST),
         2 => (0..PAGES * PAGE / 4).prop_map(|dword| BASE + dword * 4),
         1 => (0..PAGES * PAGE).prop_map(|byte| BASE + byte),
@@ -254,7 +289,8 @@ impl World {
 
 /// A value that has arrived in part.
 struct Unfinished {
-    key: Key,
+    /// `None`: it is a batch.
+    key: Option<Key>,
     value_bytes: usize,
     value: Vec<u8>,
 }
@@ -269,11 +305,22 @@ struct Oracle {
 impl Oracle {
     fn refused(&mut self, queue: usize, command: Result<Command, Status>, status: Status) {
         match (command, status) {
-            (Ok(Command::Write(_) | Command::Hybrid { .. }), Status::COMMAND_SEQUENCE_ERROR) => {
+            (
+                Ok(
+                    Command::Write(_)
+                    | Command::Hybrid { .. }
+                    | Command::Batch(Batch { way: Way::Inline | Way::Hybrid { .. }, .. }),
+                ),
+                Status::COMMAND_SEQUENCE_ERROR,
+            ) => {
                 assert!(self.unfinished[queue].take().is_some(), "nothing was unfinished");
             }
             (Ok(Command::Transfer), Status::COMMAND_SEQUENCE_ERROR) => {
                 assert!(self.unfinished[queue].is_none(), "there was something to continue");
+            }
+            (Ok(Command::Transfer), Status::INVALID_FIELD | Status::INVALID_KEY_SIZE) => {
+                let begun = self.unfinished[queue].take().expect("something to continue");
+                assert!(begun.key.is_none(), "only a batch is looked at when it is whole");
             }
             (Ok(Command::Store(Store { key, options, .. })), Status::KEY_EXISTS) => {
                 assert!(options.add_only && self.pairs.contains_key(&key));
@@ -299,12 +346,28 @@ impl Oracle {
             Command::Write(Write { key, value_bytes }) => {
                 let mut part = [0; WRITE_INLINE_BYTES];
                 get_write(sqe, &mut part);
-                self.begin(queue, key, value_bytes as usize, part.to_vec());
+                self.begin(queue, Some(key), value_bytes as usize, part.to_vec());
             }
             Command::Hybrid { key, value_bytes, pages_z } => {
                 let pages = self.memory.gather(sqe, (pages_z + 1) * PAGE as u32).expect("mapped");
-                self.begin(queue, key, value_bytes as usize, pages);
+                self.begin(queue, Some(key), value_bytes as usize, pages);
             }
+            Command::Batch(Batch { value_bytes, way }) => match way {
+                Way::Data => {
+                    let value = self.memory.gather(sqe, value_bytes).expect("mapped");
+                    assert_eq!(cqe.dw0.get(), self.apply(&value));
+                }
+                Way::Inline => {
+                    let mut part = [0; WRITE_INLINE_BYTES];
+                    get_write(sqe, &mut part);
+                    self.begin(queue, None, value_bytes as usize, part.to_vec());
+                }
+                Way::Hybrid { pages_z } => {
+                    let pages = self.memory.gather(sqe, (pages_z + 1) * PAGE as u32).expect("mapped");
+                    self.begin(queue, None, value_bytes as usize, pages);
+                }
+                Way::Chunks | Way::Window { .. } => panic!("its bytes are no structured value"),
+            },
             Command::Transfer => {
                 let mut part = [0; 56];
                 get_transfer(sqe, &mut part);
@@ -343,13 +406,34 @@ impl Oracle {
         }
     }
 
-    fn begin(&mut self, queue: usize, key: Key, value_bytes: usize, mut value: Vec<u8>) {
+    /// A batch was carried out; the number of its requests.
+    fn apply(&mut self, value: &[u8]) -> u32 {
+        let mut reader = BatchReader::of_bytes(value).expect("what succeeds has a head");
+        reader.check().expect("what succeeds is whole");
+        let requests = reader.requests();
+        for request in reader.map(|request| request.expect("it was checked")) {
+            let at = request.value_at as usize;
+            match request.kind {
+                RequestKind::Store => {
+                    let value = value[at..at + request.value_bytes as usize].to_vec();
+                    self.pairs.insert(request.key, value);
+                }
+                RequestKind::Delete => drop(self.pairs.remove(&request.key)),
+            }
+        }
+        requests
+    }
+
+    fn begin(&mut self, queue: usize, key: Option<Key>, value_bytes: usize, mut value: Vec<u8>) {
         assert!(self.unfinished[queue].is_none());
         if value.len() < value_bytes {
             self.unfinished[queue] = Some(Unfinished { key, value_bytes, value });
         } else {
             value.truncate(value_bytes);
-            self.pairs.insert(key, value);
+            match key {
+                Some(key) => drop(self.pairs.insert(key, value)),
+                None => drop(self.apply(&value)),
+            }
         }
     }
 
@@ -357,7 +441,8 @@ impl Oracle {
         let values = world.namespace.engine().values.borrow();
         let stored = values.iter().map(|(key, stored)| (*key, stored.content.to_bytes(stored.bytes)));
         assert!(stored.eq(self.pairs.iter().map(|(key, value)| (*key, value.clone()))), "pairs differ");
-        let unfinished = self.unfinished.iter().flatten().count();
+        // A batch has no place of the engine's before it is whole.
+        let unfinished = self.unfinished.iter().flatten().filter(|begun| begun.key.is_some()).count();
         assert_eq!(world.namespace.engine().open_places.get() as usize, unfinished);
         let memory = world.memory.0.borrow();
         if moved_freely {

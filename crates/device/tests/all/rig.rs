@@ -68,6 +68,7 @@ pub fn controller_config(dispatch: Dispatch) -> ControllerConfig {
             decode_transfer_ns: 200,
             decode_other_ns: 300,
             copy: CopyCosts { setup_ns: 10, ns_per_kib: 100 },
+            unpack_ns: 20,
             complete_ns: 50,
         },
     }
@@ -97,7 +98,7 @@ pub fn start_with(
     let config = controller_config(dispatch);
     let cores = Cores::new(sim, dispatch.roles());
     let (journal, identity, faults) = (Journal::default(), Identity::default(), Faults::new(sim));
-    let namespace = KvNamespace::new(sim, &config, journal.clone(), engine);
+    let namespace = KvNamespace::new(sim, &config, &cores, journal.clone(), engine);
     let port = PciePort::new(&link);
     let controller = Controller::new(port, cores, config.costs, journal, identity, faults, namespace.clone());
     controller.start(dispatch);

@@ -265,6 +265,10 @@ impl Exposing for LsmEngine {
         window.place.write(at, piece);
     }
 
+    fn read_window(&self, window: &Window, at: u32, bytes: u32, sink: &mut dyn FnMut(Piece<'_>)) {
+        window.place.read(at, bytes, sink);
+    }
+
     fn place_in(&self, window: &Window, key: &Key, at: u32, bytes: u32) -> Result<Place, Status> {
         self.index.accept(key, Vaddr(0), bytes)?;
         Ok(window.place.part(at, bytes))

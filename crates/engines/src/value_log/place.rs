@@ -85,6 +85,28 @@ impl Place {
         }
     }
 
+    /// Hands out `bytes` bytes of the value from `at` on, as far as they have come; zeros for the rest. Not after
+    /// [`Place::landed`].
+    pub fn read(&self, at: u32, bytes: u32, sink: &mut dyn FnMut(Piece<'_>)) {
+        assert!(at + bytes <= self.bytes, "{at}+{bytes} is beyond a value of {}", self.bytes);
+        let page_bytes = self.log.0.shape.page_bytes;
+        let pins = match &self.pages {
+            Pages::One(pin) => std::slice::from_ref(pin),
+            Pages::Several(pins) => pins,
+        };
+        let (mut within, mut left) = ((self.address.0 & u64::from(page_bytes - 1)) as u32 + at, bytes);
+        while left > 0 {
+            let (page, at) = (within / page_bytes, within % page_bytes);
+            let take = (page_bytes - at).min(left);
+            pins[page as usize]
+                .as_ref()
+                .expect("a value that has not landed pins its pages")
+                .read(at, take, sink);
+            within += take;
+            left -= take;
+        }
+    }
+
     /// A place of its own for the `bytes` bytes from `at` on: a value in a window. Not after
     /// [`Place::landed`]; this one may be given up before. Bytes that the host never stored are zero.
     pub fn part(&self, at: u32, bytes: u32) -> Place {

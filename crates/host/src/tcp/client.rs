@@ -120,8 +120,8 @@ impl crate::Client for Client {
         let (command, room) = self.command(&call);
         let mut bytes = Vec::new();
         let data = match (&command, value) {
-            (Command::Store(_), Piece::Bytes(bytes)) => Data::Out(bytes),
-            (Command::Store(_), piece) => {
+            (Command::Store(_) | Command::Batch(_), Piece::Bytes(bytes)) => Data::Out(bytes),
+            (Command::Store(_) | Command::Batch(_), piece) => {
                 bytes.resize(piece.bytes() as usize, 0);
                 piece.expand(&mut bytes);
                 Data::Out(&bytes)

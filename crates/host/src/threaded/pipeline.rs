@@ -127,7 +127,7 @@ impl<'a, V: Content> Pipeline<'a, V> {
         if !self.has_room() {
             return Err(value);
         }
-        match Course::store(self.driver.terms(), key, value.piece().bytes(), options) {
+        match Course::store(self.driver.terms(), Some(key), value.piece().bytes(), options) {
             Ok(course) => self.take_off(key, value, Kind::Store, course, Region::new()),
             Err(status) => {
                 self.refused.push_back(Completion { key, value, result: Err(status) });

@@ -290,7 +290,7 @@ impl Drive {
                 let place = byte_express::receive(request.chunks(), &key, bytes, self)?;
                 self.commit(key, place, store.options)
             }
-            Command::CxlStore { .. } => Err(Status::INVALID_OPCODE),
+            Command::CxlStore { .. } | Command::Batch(_) => Err(Status::INVALID_OPCODE),
         }
     }
 

@@ -44,7 +44,8 @@ fn steps_of_every_engine_follow_each_other() {
 fn follow_each_other(document: &Document) {
     let config = document.config().expect("it is whole");
     let name = format!("{} {}", config.engine.name, config.host.transfer.method);
-    for kind in [Kind::Store, Kind::Retrieve, Kind::Delete, Kind::Exist, Kind::List, Kind::Seek] {
+    let batch = Kind::Batch(3);
+    for kind in [Kind::Store, batch, Kind::Retrieve, Kind::Delete, Kind::Exist, Kind::List, Kind::Seek] {
         let explanation = explain(document, kind, &[]).expect("it runs");
         assert!(explanation.status.is_success());
         let mut at = 0;

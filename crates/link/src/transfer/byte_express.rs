@@ -10,7 +10,7 @@
 //! entry's slot. A value for which the host has too few queue entries goes by `prp`.
 
 use kvdrive_spec::inline::{CHUNK_BYTES, chunk, chunks_for};
-use kvdrive_spec::{Command, Cqe, Key, Sqe, Status, Store};
+use kvdrive_spec::{Cqe, Sqe, Status, Way};
 
 use super::piggyback::take;
 use super::prp::Prp;
@@ -36,8 +36,7 @@ impl Method for ByteExpress {
 
     fn begin(&self, store: &StoreRequest<'_>, progress: &mut Progress, outbox: &mut Vec<Sqe>) -> Next {
         let value_bytes = store.value.bytes();
-        let command = Store { key: store.key, value_bytes, options: store.options };
-        outbox.push(Command::Express(command).encode(store.cid, store.nsid));
+        outbox.push(store.command(Way::Chunks));
         while progress.sent_bytes < value_bytes {
             let mut part = [0; CHUNK_BYTES];
             progress.sent_bytes += take(store, progress.sent_bytes, &mut part) as u32;
@@ -53,9 +52,9 @@ impl Method for ByteExpress {
 
 /// Device half: copies a value out of its chunk entries to a place of the engine's choice. `chunks` is `None`
 /// when the host has not published them all.
-pub fn receive<L: Landing>(
+pub fn receive<K, L: Landing<K>>(
     chunks: Option<&[Sqe]>,
-    key: &Key,
+    key: &K,
     value_bytes: u32,
     landing: &L,
 ) -> Result<L::Place, Status> {

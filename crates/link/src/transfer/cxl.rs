@@ -8,7 +8,7 @@
 //! A value longer than a window, and every value when the drive has no window to give, goes by `prp`.
 
 use kvdrive_spec::window::ASK;
-use kvdrive_spec::{Command, Cqe, Key, Sqe, Status};
+use kvdrive_spec::{Cqe, Sqe, Status, Way};
 
 use super::prp::Prp;
 use super::{Choice, Method, Next, Progress, StoreRequest, WindowClaim};
@@ -22,9 +22,7 @@ pub struct Cxl;
 
 /// The command of a value in a window.
 fn command(store: &StoreRequest<'_>, window_offset: u32, generation: u32, tail_bytes: u8) -> Sqe {
-    let (key, value_bytes): (Key, u32) = (store.key, store.value.bytes());
-    Command::CxlStore { key, value_bytes, window_offset, generation, tail_bytes }
-        .encode(store.cid, store.nsid)
+    store.command(Way::Window { window_offset, generation, tail_bytes })
 }
 
 /// Places the value in the window, all but its last `tail_bytes`, which `put_tail` puts into the command; or

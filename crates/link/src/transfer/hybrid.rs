@@ -5,7 +5,7 @@
 //!   bytes over the link for v = 4096 k + t: 88 + 4096 k + 88 x ceil(t / 56)      (k >= 1, t > 0; otherwise `prp`)
 //! ```
 
-use kvdrive_spec::{Command, Cqe, Key, Psdt, Sqe, Status};
+use kvdrive_spec::{Cqe, Psdt, Sqe, Status, Way};
 
 use super::piggyback::{Assembly, continue_or_end};
 use super::prp::{Prp, point_at, pull_first};
@@ -54,7 +54,7 @@ impl Method for Hybrid {
     fn begin(&self, store: &StoreRequest<'_>, progress: &mut Progress, outbox: &mut Vec<Sqe>) -> Next {
         let value_bytes = store.value.bytes();
         let pages_z = value_bytes / PAGE_BYTES - 1;
-        let mut sqe = Command::Hybrid { key: store.key, value_bytes, pages_z }.encode(store.cid, store.nsid);
+        let mut sqe = store.command(Way::Hybrid { pages_z });
         progress.sent_bytes = self.staged_bytes(value_bytes);
         point_at(&mut sqe, store.buffer, store.list, progress.sent_bytes);
         outbox.push(sqe);
@@ -76,13 +76,13 @@ impl Method for Hybrid {
 /// *transfer*'s work. The packing's copies wait until the tail is there too.
 ///
 /// An SGL has no meaning here: read as PRPs, its length would be an address that the host never named.
-pub fn receive<L: Landing>(
+pub fn receive<K, L: Landing<K>>(
     request: &dyn Request,
-    key: Key,
+    key: K,
     value_bytes: u32,
     pages_z: u32,
     landing: &L,
-) -> Result<Assembly<L::Place>, Status> {
+) -> Result<Assembly<L::Place, K>, Status> {
     if request.sqe().psdt()? != Psdt::Prp {
         return Err(Status::INVALID_FIELD);
     }

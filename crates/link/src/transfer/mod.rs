@@ -23,7 +23,7 @@ pub mod window;
 use kvdrive_settings::Rule::{Integer, Positive, Row};
 use kvdrive_settings::{Rules, VALUE_MAX_BYTES};
 use kvdrive_spec::window::Grant;
-use kvdrive_spec::{Cqe, Key, Sqe, Status, StoreOptions};
+use kvdrive_spec::{Batch, Command, Cqe, Key, Sqe, Status, Store, StoreOptions, Way, Write};
 use serde::Deserialize;
 
 use kvdrive_content::Piece;
@@ -60,8 +60,8 @@ impl TransferConfig {
 
 /// A store as the host half sees it: what, and where in host memory it may put it.
 pub struct StoreRequest<'a> {
-    /// The key.
-    pub key: Key,
+    /// The key; `None`: the value is a structured value, which has its keys in it.
+    pub key: Option<Key>,
     /// The value.
     pub value: Piece<'a>,
     /// Conditions; only methods that leave the option byte alone can carry them.
@@ -78,6 +78,24 @@ pub struct StoreRequest<'a> {
     pub slots: u32,
     /// The queue's window into the page buffer, if the host can reach it.
     pub window: Option<&'a HostWindow>,
+}
+
+impl StoreRequest<'_> {
+    /// The entry of the command that brings the value this way, or begins to.
+    fn command(&self, way: Way) -> Sqe {
+        let (value_bytes, options) = (self.value.bytes(), self.options);
+        let command = match (self.key, way) {
+            (None, way) => Command::Batch(Batch { value_bytes, way }),
+            (Some(key), Way::Data) => Command::Store(Store { key, value_bytes, options }),
+            (Some(key), Way::Inline) => Command::Write(Write { key, value_bytes }),
+            (Some(key), Way::Hybrid { pages_z }) => Command::Hybrid { key, value_bytes, pages_z },
+            (Some(key), Way::Chunks) => Command::Express(Store { key, value_bytes, options }),
+            (Some(key), Way::Window { window_offset, generation, tail_bytes }) => {
+                Command::CxlStore { key, value_bytes, window_offset, generation, tail_bytes }
+            }
+        };
+        command.encode(self.cid, self.nsid)
+    }
 }
 
 /// How far a store has come.
@@ -271,11 +289,14 @@ pub enum Arrival {
 /// The order is `reserve`, then any mixture of `copy_in` and `dma_in` that covers the value, then `settle`;
 /// or `abandon` at any point after `reserve`. The value is not visible under its key before the engine's
 /// commit.
-pub trait Landing {
+///
+/// `K` names the value that a place is for: its key, or nothing for a structured value, which is unpacked when
+/// it has landed.
+pub trait Landing<K = Key> {
     /// A reserved place for one value.
     type Place;
     /// Finds room for a value of `bytes` bytes.
-    fn reserve(&self, key: &Key, bytes: u32, arrival: Arrival) -> Result<Self::Place, Status>;
+    fn reserve(&self, key: &K, bytes: u32, arrival: Arrival) -> Result<Self::Place, Status>;
     /// Firmware copies bytes out of a command to byte `at` of the value; takes a core's time.
     fn copy_in(&self, place: &Self::Place, at: u32, bytes: &[u8]);
     /// The DMA engine delivers a piece to byte `at` of the value; its time was taken on the link.

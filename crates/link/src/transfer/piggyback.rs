@@ -13,7 +13,7 @@
 use kvdrive_spec::inline::{
     TRANSFER_INLINE_BYTES, WRITE_INLINE_BYTES, get_transfer, get_write, put_transfer, put_write,
 };
-use kvdrive_spec::{Command, Cqe, Key, Sqe, Write, opcode};
+use kvdrive_spec::{Cqe, Key, Sqe, Way, opcode};
 
 use super::{Choice, Landing, Method, Next, Progress, StoreRequest};
 
@@ -29,8 +29,7 @@ pub(super) fn take(store: &StoreRequest<'_>, at: u32, out: &mut [u8]) -> usize {
 
 /// The *write* of a value.
 pub(super) fn first(store: &StoreRequest<'_>, progress: &mut Progress) -> Sqe {
-    let command = Command::Write(Write { key: store.key, value_bytes: store.value.bytes() });
-    let mut sqe = command.encode(store.cid, store.nsid);
+    let mut sqe = store.command(Way::Inline);
     let mut part = [0; WRITE_INLINE_BYTES];
     let bytes = take(store, 0, &mut part);
     progress.sent_bytes = put_write(&mut sqe, &part[..bytes]) as u32;
@@ -93,9 +92,9 @@ impl Method for Piggyback {
 }
 
 /// A value that has arrived in part: the drive's memory of a queue between two inline commands.
-pub struct Assembly<P> {
+pub struct Assembly<P, K = Key> {
     /// Whose value it is.
-    pub key: Key,
+    pub key: K,
     /// Its whole size.
     pub value_bytes: u32,
     /// How much has arrived.
@@ -104,7 +103,7 @@ pub struct Assembly<P> {
     pub place: P,
 }
 
-impl<P> Assembly<P> {
+impl<P, K> Assembly<P, K> {
     /// Has everything arrived?
     pub fn is_whole(&self) -> bool {
         self.received_bytes == self.value_bytes
@@ -113,7 +112,7 @@ impl<P> Assembly<P> {
 
 /// Device half of a *write*, behind the reservation of room for the whole value: copies its first bytes there
 /// and returns how many they are. Most values are whole then, and need no [`Assembly`].
-pub fn copy_write<L: Landing>(sqe: &Sqe, value_bytes: u32, place: &L::Place, landing: &L) -> u32 {
+pub fn copy_write<K, L: Landing<K>>(sqe: &Sqe, value_bytes: u32, place: &L::Place, landing: &L) -> u32 {
     let mut part = [0; WRITE_INLINE_BYTES];
     get_write(sqe, &mut part);
     let received_bytes = value_bytes.min(WRITE_INLINE_BYTES as u32);
@@ -124,7 +123,7 @@ pub fn copy_write<L: Landing>(sqe: &Sqe, value_bytes: u32, place: &L::Place, lan
 }
 
 /// Device half of a *transfer*: copies the next bytes behind those that have arrived.
-pub fn receive_transfer<L: Landing>(sqe: &Sqe, assembly: &mut Assembly<L::Place>, landing: &L) {
+pub fn receive_transfer<K, L: Landing<K>>(sqe: &Sqe, assembly: &mut Assembly<L::Place, K>, landing: &L) {
     let mut part = [0; TRANSFER_INLINE_BYTES];
     get_transfer(sqe, &mut part);
     let bytes = (assembly.value_bytes - assembly.received_bytes).min(TRANSFER_INLINE_BYTES as u32);

@@ -5,7 +5,7 @@
 //!   bytes over the link for v: 64 + 16 + 2 x 4 + 4096 x ceil(v / 4096) + 8 x (pages - 1) if pages > 2
 //! ```
 
-use kvdrive_spec::{Command, Cqe, Key, Sqe, Status, Store};
+use kvdrive_spec::{Cqe, Sqe, Status, Way};
 
 use super::{Arrival, Choice, Landing, Method, Next, Progress, StoreRequest};
 use crate::pcie::PAGE_BYTES;
@@ -41,10 +41,10 @@ impl Method for Prp {
 
     fn begin(&self, store: &StoreRequest<'_>, progress: &mut Progress, outbox: &mut Vec<Sqe>) -> Next {
         let value_bytes = store.value.bytes();
-        let command = Command::Store(Store { key: store.key, value_bytes, options: store.options });
-        let mut sqe = command.encode(store.cid, store.nsid);
+        let mut sqe = store.command(Way::Data);
         point_at(&mut sqe, store.buffer, store.list, value_bytes);
-        if let Some(window) = store.window {
+        // A structured value is not kept as it comes, so it has no place in a window.
+        if let Some(window) = store.window.filter(|_| store.key.is_some()) {
             progress.granted = window.grant(value_bytes);
             progress.granted.inspect(|grant| grant.put(&mut sqe));
         }
@@ -69,9 +69,9 @@ impl Method for Prp {
 
 /// Device half: brings a Store's value to a place of the engine's choice. It serves `sgl` too: which way the
 /// command names its memory is its port's business.
-pub fn receive<L: Landing>(
+pub fn receive<K, L: Landing<K>>(
     request: &dyn Request,
-    key: &Key,
+    key: &K,
     value_bytes: u32,
     landing: &L,
 ) -> Result<L::Place, Status> {
@@ -81,7 +81,7 @@ pub fn receive<L: Landing>(
 }
 
 /// As [`receive`], to a place that was found before: in a window.
-pub fn receive_into<L: Landing>(
+pub fn receive_into<K, L: Landing<K>>(
     request: &dyn Request,
     value_bytes: u32,
     place: L::Place,
@@ -96,7 +96,7 @@ pub fn receive_into<L: Landing>(
 }
 
 /// Moves the `bytes` bytes that a command names to the first bytes of `place`.
-pub(super) fn pull_first<L: Landing>(
+pub(super) fn pull_first<K, L: Landing<K>>(
     request: &dyn Request,
     bytes: u32,
     landing: &L,

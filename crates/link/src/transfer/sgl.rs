@@ -11,7 +11,7 @@
 //! The drive takes a single data block descriptor in the command; segments of further descriptors are
 //! refused, and Identify does not offer them.
 
-use kvdrive_spec::{Command, Cqe, SglDescriptor, Sqe, Store};
+use kvdrive_spec::{Cqe, SglDescriptor, Sqe, Way};
 
 use super::{Choice, Method, Next, Progress, StoreRequest};
 
@@ -35,8 +35,7 @@ impl Method for Sgl {
 
     fn begin(&self, store: &StoreRequest<'_>, progress: &mut Progress, outbox: &mut Vec<Sqe>) -> Next {
         let value_bytes = store.value.bytes();
-        let command = Command::Store(Store { key: store.key, value_bytes, options: store.options });
-        let mut sqe = command.encode(store.cid, store.nsid);
+        let mut sqe = store.command(Way::Data);
         sqe.set_sgl(SglDescriptor::data_block(store.buffer, value_bytes));
         outbox.push(sqe);
         progress.sent_bytes = value_bytes;

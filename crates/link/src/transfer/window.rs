@@ -243,6 +243,11 @@ pub trait Exposing: Landing {
         unreachable!("no window was opened")
     }
 
+    /// Hands out `bytes` bytes of the window from `at` on: what the host stored there, else zeros.
+    fn read_window(&self, _: &Self::Window, _at: u32, _bytes: u32, _sink: &mut dyn FnMut(Piece<'_>)) {
+        unreachable!("no window was opened")
+    }
+
     /// A place for a value of `bytes` bytes at byte `at` of the window. What the host stored there has
     /// landed. Errors: the engine does not take such a key.
     fn place_in(&self, _: &Self::Window, _: &Key, _at: u32, _bytes: u32) -> Result<Self::Place, Status> {

@@ -20,7 +20,7 @@ fn build(name: &str) -> Box<dyn Choice> {
 fn submitted(choice: &dyn Choice, bytes: u32) -> Vec<Sqe> {
     let value = vec![0xA5; bytes as usize];
     let request = StoreRequest {
-        key: Key::new(b"key").expect("a key"),
+        key: Key::new(b"key"),
         value: Piece::Bytes(&value),
         options: StoreOptions::default(),
         nsid: 1,
@@ -137,7 +137,7 @@ fn pipelined_commands_go_in_rounds_of_the_slots_there_are() {
     for (name, completions) in [("piggyback-pipelined", [4, 4, 3]), ("piggyback-pipelined-1", [1, 1, 1])] {
         let choice = build(name);
         let request = StoreRequest {
-            key: Key::new(b"key").expect("a key"),
+            key: Key::new(b"key"),
             value: Piece::Bytes(&value),
             options: StoreOptions::default(),
             nsid: 1,
@@ -174,7 +174,7 @@ fn chunks_that_the_queue_cannot_hold_are_not_sent() {
     {
         let value = vec![1; bytes];
         let request = StoreRequest {
-            key: Key::new(b"key").expect("a key"),
+            key: Key::new(b"key"),
             value: Piece::Bytes(&value),
             options: StoreOptions::default(),
             nsid: 1,
@@ -216,7 +216,7 @@ proptest! {
         window.adopt(&Cqe::new(0, Status::STALE_WINDOW).with_result(0, 1));
         let value = vec![1; bytes as usize];
         let request = StoreRequest {
-            key: Key::new(b"k").expect("a key"), value: Piece::Bytes(&value), options: StoreOptions::default(),
+            key: Key::new(b"k"), value: Piece::Bytes(&value), options: StoreOptions::default(),
             nsid: 1, cid: 0, buffer: 0x1000, list: 0x9000, slots: 60, window: Some(&window),
         };
         let choice = build(METHODS[row].name);

@@ -261,6 +261,7 @@ fn completion() {
 fn malformed() {
     let store = Command::Store(Store { key: key3(), value_bytes: 1, options: Default::default() });
     let hybrid = Command::Hybrid { key: key3(), value_bytes: 4097, pages_z: 0 };
+    let write = Command::Write(Write { key: key3(), value_bytes: 1 });
     let retrieve = Command::Retrieve { key: key3(), buffer_bytes: 0, options: RetrieveOptions::default() };
     let list = Command::List { start: None, buffer_bytes: 64 };
     // (a good command, the byte to change, its new value, the answer)
@@ -279,6 +280,7 @@ fn malformed() {
         (Command::Delete { key: key3() }, 44, 0, Status::INVALID_KEY_SIZE),
         (Command::Exist { key: key3() }, 44, 17, Status::INVALID_KEY_SIZE),
         (list, 44, 17, Status::INVALID_KEY_SIZE),
+        (write, 44, 17, Status::INVALID_KEY_SIZE),
         (hybrid, 40, 0, Status::INVALID_FIELD), // 4096 bytes: no tail
         (hybrid, 48, 1, Status::INVALID_FIELD), // two pages of 4097 bytes
         (hybrid, 51, 0xFF, Status::INVALID_FIELD),
@@ -336,4 +338,33 @@ fn blocks() {
     let range = Range { attributes: 0.into(), blocks: 2.into(), first: 0x0A0B.into() };
     assert_eq!(range.as_bytes(), [0, 0, 0, 0, 2, 0, 0, 0, 0x0B, 0x0A, 0, 0, 0, 0, 0, 0]);
     assert!(!Blocks { first: u64::MAX, count: 1 }.fit(u64::MAX) && Blocks { first: 7, count: 3 }.fit(10));
+}
+
+/// A key length of 0 makes a batch of the vendor's stores, and of no other command.
+#[test]
+fn a_vendor_store_without_a_key_is_a_batch() {
+    let value_bytes = 5_000;
+    let window = Way::Window { window_offset: 64, generation: 3, tail_bytes: 7 };
+    let rows = [
+        (opcode::BATCH, Way::Data),
+        (opcode::WRITE, Way::Inline),
+        (opcode::HYBRID, Way::Hybrid { pages_z: 0 }),
+        (opcode::EXPRESS, Way::Chunks),
+        (opcode::CXL_STORE, window),
+    ];
+    for (opcode, way) in rows {
+        let mut sqe = Sqe::new(opcode, CID, NSID);
+        sqe.cdw10.set(value_bytes);
+        if way == window {
+            sqe.cdw11.set(7 << 8);
+            sqe.cdw12.set(64);
+            sqe.cdw13.set(3);
+        }
+        let command = Command::Batch(Batch { value_bytes, way });
+        assert_eq!(Command::decode(&sqe), Ok(command), "{opcode:02x}h");
+        assert_eq!(command.encode(CID, NSID).as_bytes(), sqe.as_bytes());
+    }
+    let mut express = Sqe::new(opcode::EXPRESS, CID, NSID);
+    express.cdw11.set(1 << 8);
+    assert_eq!(Command::decode(&express), Err(Status::INVALID_FIELD), "a batch has no conditions");
 }

@@ -23,6 +23,18 @@ fn store_options() -> impl Strategy<Value = StoreOptions> {
     })
 }
 
+fn way() -> impl Strategy<Value = Way> {
+    prop_oneof![
+        Just(Way::Data),
+        Just(Way::Inline),
+        Just(Way::Chunks),
+        (0..100u32).prop_map(|pages_z| Way::Hybrid { pages_z }),
+        (any::<u32>(), any::<u32>(), 0..=24u8).prop_map(|(window_offset, generation, tail_bytes)| {
+            Way::Window { window_offset, generation, tail_bytes }
+        }),
+    ]
+}
+
 fn command() -> impl Strategy<Value = Command> {
     let size = any::<u32>;
     prop_oneof![
@@ -63,6 +75,8 @@ fn command() -> impl Strategy<Value = Command> {
             let options = StoreOptions { add_only: true, ..StoreOptions::default() };
             Command::Express(Store { key, value_bytes, options })
         }),
+        (way(), 1_000_000..u32::MAX)
+            .prop_map(|(way, value_bytes)| Command::Batch(Batch { value_bytes, way })),
     ]
 }
 

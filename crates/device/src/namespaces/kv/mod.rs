@@ -1,6 +1,7 @@
 //! A namespace of pairs: an engine, and what commands of the KV command set leave behind between them, by
 //! queue (unfinished values, windows) or by iterator. The commands themselves are in [`crate::requests`].
 
+pub(crate) mod batch;
 mod iterators;
 mod loading;
 mod sessions;
@@ -9,17 +10,22 @@ mod windows;
 use std::rc::{Rc, Weak};
 
 use kvdrive_content::Piece;
+use kvdrive_engines::firmware::Cores;
 use kvdrive_engines::{Engine, EngineCounters, Utilization};
 use kvdrive_flash::power::Journal;
 use kvdrive_link::{Exposed, Request, Session};
 use kvdrive_sim::Sim;
-use kvdrive_spec::identify::{CSI_KV, KvController, KvFormat, KvNamespace as IdentifyNamespace, cns};
+use kvdrive_spec::batch::BATCH_REQUESTS_MAX;
+use kvdrive_spec::identify::{
+    BatchLimits, CSI_KV, KvController, KvFormat, KvNamespace as IdentifyNamespace, VendorNamespace, cns,
+};
 use kvdrive_spec::{Command, Cqe, Key, Sqe, Status};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::{Asked, Namespace, Pairs};
 use crate::controller::ControllerConfig;
 use crate::requests;
+use batch::Staging;
 use iterators::Iterators;
 pub(crate) use iterators::{PairAnswer, Walk};
 use sessions::Sessions;
@@ -30,6 +36,7 @@ pub(crate) use windows::Found;
 pub struct KvNamespace<E: Engine> {
     sim: Sim,
     pub(crate) engine: E,
+    pub(crate) staging: Staging,
     pub(crate) sessions: Sessions<E::Place, E::Window>,
     pub(crate) iterators: Iterators<Walk<E::Cursor>>,
     pub(crate) journal: Journal,
@@ -37,10 +44,18 @@ pub struct KvNamespace<E: Engine> {
 }
 
 impl<E: Engine> KvNamespace<E> {
-    /// A namespace around `engine`. `journal` is where the engine's protected state is kept, if it is.
-    pub fn new(sim: &Sim, config: &ControllerConfig, journal: Journal, engine: E) -> Rc<KvNamespace<E>> {
+    /// A namespace around `engine`, whose batches `cores` unpack. `journal` is where the engine's protected
+    /// state is kept, if it is.
+    pub fn new(
+        sim: &Sim,
+        config: &ControllerConfig,
+        cores: &Cores,
+        journal: Journal,
+        engine: E,
+    ) -> Rc<KvNamespace<E>> {
         Rc::new(KvNamespace {
             sim: sim.clone(),
+            staging: Staging::new(cores, config.costs),
             sessions: Sessions::new(),
             iterators: Iterators::new(config.iterators),
             journal,
@@ -74,6 +89,11 @@ impl<E: Engine> KvNamespace<E> {
         let format: &mut KvFormat = &mut answer.formats[0];
         format.key_max_bytes.set(Key::MAX_LEN as u16);
         format.value_max_bytes.set(self.max_value_bytes);
+        answer.vendor = VendorNamespace::new(Some(BatchLimits {
+            requests: BATCH_REQUESTS_MAX,
+            bytes: self.max_value_bytes,
+            atomic: false,
+        }));
         answer.as_bytes().to_vec()
     }
 }

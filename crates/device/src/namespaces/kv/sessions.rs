@@ -9,12 +9,15 @@ use kvdrive_sim::TaskCell;
 use kvdrive_spec::Status;
 use kvdrive_spec::window::NO_WINDOW;
 
+use super::batch::Staged;
 use super::windows::Open;
 
 /// What a queue's inline commands have left behind.
 pub enum Unfinished<P> {
     /// A value that misses bytes.
     Value(Assembly<P>),
+    /// A batch that misses bytes.
+    Batch(Assembly<Staged, ()>),
     /// A quiet command was refused with this; the next that is not quiet says so.
     Refused(Status),
 }

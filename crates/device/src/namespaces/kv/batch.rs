@@ -1,0 +1,206 @@
+//! Batches: a structured value comes in, and its requests go to the engine one by one.
+//!
+//! ```text
+//!   B1h       prp, sgl        ├─ DMA ────────────────────┐
+//!   write     piggyback       ├─ copy 35 B, then 56 B a ─┤                 ┌ unpack ─► reserve ─► copy ─► commit
+//!   hybrid                    ├─ DMA pages, then 56 B a ─┼─► a region ─► check ─► for each request, in order
+//!   express   byte-express    ├─ copy 64 B a chunk ──────┤                 └ unpack ─► delete
+//!   CXL store cxl             ├─ read the window ────────┘
+//! ```
+//!
+//! The layout is [`kvdrive_spec::batch`]'s. The whole value is checked before the first request is carried
+//! out, so one that is malformed changes nothing. From then on the first request that fails ends the batch:
+//! dword 0 of the completion says how many before it were carried out, and they stay. No engine takes several
+//! requests at once, so an atomic batch is refused, and Identify does not offer any.
+//!
+//! What lies in the region is nobody's value and is not protected: an acknowledgement says that the engine has
+//! every request. A queue has one unfinished batch at most, of no more bytes than a value.
+
+use kvdrive_content::{Piece, Region};
+use kvdrive_engines::Engine;
+use kvdrive_engines::firmware::{Cores, Role};
+use kvdrive_link::transfer::{Assembly, byte_express, hybrid, piggyback, prp};
+use kvdrive_link::{Arrival, Landing, Request};
+use kvdrive_sim::{Ns, TaskCell};
+use kvdrive_spec::batch::{BatchReader, Request as Member, RequestKind};
+use kvdrive_spec::inline::{TAIL_INLINE_BYTES, get_tail};
+use kvdrive_spec::{Batch, Status, StoreOptions, Way};
+
+use super::{KvNamespace, Unfinished};
+use crate::controller::Costs;
+use crate::requests::{Refusal, refuse_inside_value, take_in_window};
+
+/// Where structured values land: memory of the controller.
+pub struct Staging {
+    cores: Cores,
+    costs: Costs,
+}
+
+/// A structured value that has landed, or is about to.
+pub struct Staged {
+    content: TaskCell<Region>,
+    bytes: u32,
+}
+
+impl Staging {
+    /// `cores` copy what comes in commands, and unpack.
+    pub fn new(cores: &Cores, costs: Costs) -> Staging {
+        Staging { cores: cores.clone(), costs }
+    }
+
+    fn run(&self, role: Role, span_ns: Ns, what: &'static str) {
+        self.cores.of(role).run_noted(span_ns, "controller", what);
+    }
+}
+
+impl Landing<()> for Staging {
+    type Place = Staged;
+
+    fn reserve(&self, _: &(), bytes: u32, _: Arrival) -> Result<Staged, Status> {
+        Ok(Staged { content: TaskCell::default(), bytes })
+    }
+
+    fn copy_in(&self, place: &Staged, at: u32, bytes: &[u8]) {
+        self.run(Role::Copy, self.costs.copy.copy_ns(bytes.len() as u32), "memcpy");
+        self.dma_in(place, at, Piece::Bytes(bytes));
+    }
+
+    fn dma_in(&self, place: &Staged, at: u32, piece: Piece<'_>) {
+        place.content.borrow_mut().write(at, piece);
+    }
+
+    fn settle(&self, _: &Staged) {}
+
+    fn abandon(&self, place: Staged) {
+        drop(place);
+    }
+}
+
+/// A command that brings a structured value, or begins to.
+pub(crate) fn batch<E: Engine>(
+    drive: &KvNamespace<E>,
+    request: &dyn Request,
+    command: Batch,
+) -> Result<(u32, u32), Refusal> {
+    let Batch { value_bytes, way } = command;
+    if let Way::Inline | Way::Hybrid { .. } = way {
+        refuse_inside_value(drive, request)?;
+    }
+    drive.check_value_bytes(value_bytes)?;
+    let staging = &drive.staging;
+    let staged = match way {
+        Way::Data => prp::receive(request, &(), value_bytes, staging)?,
+        Way::Chunks => byte_express::receive(request.chunks(), &(), value_bytes, staging)?,
+        Way::Inline => {
+            let place = staging.reserve(&(), value_bytes, Arrival::Inline)?;
+            let received_bytes = piggyback::copy_write(request.sqe(), value_bytes, &place, staging);
+            return keep_or_apply(drive, request, Assembly { key: (), value_bytes, received_bytes, place });
+        }
+        Way::Hybrid { pages_z } => {
+            let assembly = hybrid::receive(request, (), value_bytes, pages_z, staging)?;
+            return keep_or_apply(drive, request, assembly);
+        }
+        Way::Window { window_offset, generation, tail_bytes } => {
+            take_in_window(drive, request.session(), generation, window_offset, value_bytes)?;
+            let staged = read_window(drive, request, window_offset, value_bytes, tail_bytes);
+            let applied = apply(drive, staged);
+            // Nothing of it stays there.
+            drive.sessions.release(request.session(), generation, window_offset, value_bytes);
+            return applied;
+        }
+    };
+    apply(drive, staged)
+}
+
+/// The next bytes of a batch that its queue has begun.
+pub(crate) fn transfer<E: Engine>(
+    drive: &KvNamespace<E>,
+    request: &dyn Request,
+    mut assembly: Assembly<Staged, ()>,
+) -> Result<(u32, u32), Refusal> {
+    piggyback::receive_transfer(request.sqe(), &mut assembly, &drive.staging);
+    keep_or_apply(drive, request, assembly)
+}
+
+fn keep_or_apply<E: Engine>(
+    drive: &KvNamespace<E>,
+    request: &dyn Request,
+    assembly: Assembly<Staged, ()>,
+) -> Result<(u32, u32), Refusal> {
+    if assembly.is_whole() {
+        return apply(drive, assembly.place);
+    }
+    drive.sessions.keep_unfinished(request.session(), Unfinished::Batch(assembly));
+    Ok((0, 0))
+}
+
+/// Reads a structured value out of its queue's window, where its bytes are taken; the last ones are in the
+/// command.
+fn read_window<E: Engine>(
+    drive: &KvNamespace<E>,
+    request: &dyn Request,
+    at: u32,
+    bytes: u32,
+    tail_bytes: u8,
+) -> Staged {
+    let staged = Staged { content: TaskCell::default(), bytes };
+    let in_window = bytes - u32::from(tail_bytes);
+    let mut to = 0;
+    let mut sink = |piece: Piece<'_>| {
+        drive.staging.dma_in(&staged, to, piece);
+        to += piece.bytes();
+    };
+    let read = |window: &E::Window| drive.engine.read_window(window, at, in_window, &mut sink);
+    drive.sessions.use_window(request.session(), read).expect("it was found");
+    if tail_bytes > 0 {
+        let mut tail = [0; TAIL_INLINE_BYTES];
+        get_tail(request.sqe(), &mut tail);
+        drive.staging.copy_in(&staged, in_window, &tail[..usize::from(tail_bytes)]);
+    }
+    staged
+}
+
+/// Checks a structured value and carries its requests out. Dword 0 of the answer is their number.
+fn apply<E: Engine>(drive: &KvNamespace<E>, staged: Staged) -> Result<(u32, u32), Refusal> {
+    let content = staged.content.into_inner();
+    let read = |at: u32, out: &mut [u8]| content.copy_to(at, out);
+    let mut reader = BatchReader::new(staged.bytes, read).map_err(|error| error.status())?;
+    reader.check().map_err(|error| error.status())?;
+    if reader.is_atomic() {
+        return Err(Status::INVALID_FIELD.into());
+    }
+    let mut value = Vec::new();
+    let mut applied = 0;
+    for member in reader {
+        let member = member.expect("all of it was checked");
+        let staging = &drive.staging;
+        staging.run(Role::Dispatch, staging.costs.unpack_ns, "unpack");
+        carry_out(drive, &member, &content, &mut value).map_err(|status| Refusal { status, dw0: applied })?;
+        applied += 1;
+    }
+    Ok((applied, 0))
+}
+
+/// Carries one request out: a store as if its value had come in commands, which lets it go to any byte.
+fn carry_out<E: Engine>(
+    drive: &KvNamespace<E>,
+    member: &Member,
+    content: &Region,
+    value: &mut Vec<u8>,
+) -> Result<(), Status> {
+    let Member { kind, key, value_at, value_bytes } = *member;
+    if drive.journal.is_protected() {
+        return Err(Status::NAMESPACE_WRITE_PROTECTED);
+    }
+    if kind == RequestKind::Delete {
+        return drive.engine.delete(key);
+    }
+    let place = drive.engine.reserve(&key, value_bytes, Arrival::Inline)?;
+    if value_bytes > 0 {
+        value.resize(value_bytes as usize, 0);
+        content.copy_to(value_at, value);
+        drive.engine.copy_in(&place, 0, value);
+    }
+    drive.engine.settle(&place);
+    drive.engine.commit(key, place, StoreOptions::default())
+}
