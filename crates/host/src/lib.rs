@@ -5,6 +5,7 @@
 //! | [`modelled`] | a modelled core in model time: for experiments; with SAKER in front in [`modelled::saker`] |
 //! | [`threaded`] | application threads, beside the thread of the drive: for programs |
 //! | [`tcp`] | a network: NVMe/TCP, to any drive that speaks it |
+//! | [`hostkv`] | modelled cores again: a store of crate `store` runs here, and the drive has blocks alone ([`blocks`]) |
 //!
 //! Each is a [`Client`]: the same calls, the same answers, one [`Error`]. The first two are thin: what a command
 //! does next and what a completion means says `course`, what is left of a command that nobody waits for says
@@ -12,9 +13,11 @@
 //! behind the link.
 
 mod answers;
+pub mod blocks;
 mod client;
 mod course;
 mod error;
+pub mod hostkv;
 pub mod modelled;
 mod slot;
 pub mod tcp;

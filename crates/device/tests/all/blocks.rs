@@ -1,6 +1,6 @@
 //! A drive of blocks against an array of them: data, ranges, deallocation, power cuts, strays.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -8,13 +8,13 @@ use kvdrive_content::{Pattern, Piece, Region};
 use kvdrive_device::{Drive, DriveConfig};
 use kvdrive_flash::power::Survivors;
 use kvdrive_flash::power::machine_file::faults::{Call, Fault, arm};
-use kvdrive_link::transfer::prp;
+use kvdrive_host::blocks::{Block, BlockCall, BlockDriver, BlockHost};
 use kvdrive_link::{HostMemory, Link, LocalMemory, QueuePair};
-use kvdrive_sim::{Rng, Sim, join_all};
+use kvdrive_sim::{Resource, Rng, Sim, join_all};
 use kvdrive_spec::identify::{CSI_NVM, cns};
-use kvdrive_spec::nvm::{BLOCK_BYTES, BlockNamespace, Blocks, NvmCommand, Range};
+use kvdrive_spec::nvm::{BLOCK_BYTES, BlockNamespace, Blocks, NvmCommand};
 use kvdrive_spec::{Command, Cqe, Key, SglDescriptor, Sqe, Status, opcode};
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::FromBytes;
 
 use super::crafted::{config, in_memory};
 use super::rig;
@@ -27,7 +27,7 @@ const BUFFER_BYTES: u32 = 64 * BLOCK_BYTES;
 /// Pages of one block, and of four.
 const PAGES: [u32; 2] = [BLOCK_BYTES, 4 * BLOCK_BYTES];
 
-fn blocks_config(page_bytes: u32) -> DriveConfig {
+pub fn blocks_config(page_bytes: u32) -> DriveConfig {
     let mut config = config("block", None);
     config.flash.page_bytes = page_bytes;
     config.controller.dispatch = rig::on_contexts(4);
@@ -35,17 +35,24 @@ fn blocks_config(page_bytes: u32) -> DriveConfig {
     config
 }
 
-/// A host with a queue pair: one command at a time of each buffer.
+/// A host with a driver, and a queue pair of its own for what no driver would send.
 struct Host {
     link: Rc<Link>,
     memory: Rc<LocalMemory>,
+    driver: BlockDriver,
     queue: Rc<QueuePair>,
     cid: Cell<u16>,
 }
 
 impl Host {
-    fn new(link: &Rc<Link>, memory: &Rc<LocalMemory>) -> Host {
-        Host { link: link.clone(), memory: memory.clone(), queue: link.create_queue(64), cid: Cell::new(0) }
+    fn new(blocks: &Rc<BlockHost>, link: &Rc<Link>, memory: &Rc<LocalMemory>) -> Host {
+        Host {
+            driver: driver(blocks, 8),
+            link: link.clone(),
+            memory: memory.clone(),
+            queue: link.create_queue(64),
+            cid: Cell::new(0),
+        }
     }
 
     fn submit(&self, mut sqe: Sqe) -> Cqe {
@@ -67,55 +74,46 @@ impl Host {
         (buffer, list)
     }
 
-    fn carry_out(&self, command: NvmCommand, data: Option<Piece<'_>>, bytes: u32) -> (Status, Vec<u8>) {
-        let (buffer, list) = self.buffer();
-        if let Some(data) = data {
-            self.memory.write(buffer, data).expect("it is mapped");
-        }
-        let mut sqe = command.encode(0, NSID);
-        prp::point_at(&mut sqe, buffer, list, bytes);
-        let status = self.submit(sqe).status();
-        let mut found = vec![0; bytes as usize];
-        let mut at = 0;
-        let mut take = |piece: Piece<'_>| {
-            let end = at + piece.bytes() as usize;
-            piece.expand(&mut found[at..end]);
-            at = end;
-        };
-        self.memory.read(buffer, bytes, &mut take).expect("it is mapped");
-        (status, found)
+    fn read(&self, first: u64, count: u32) -> Result<Vec<u8>, Status> {
+        let blocks = self.driver.call(BlockCall::Read(Blocks { first, count }))?;
+        assert_eq!(blocks.len(), count as usize);
+        Ok(blocks.iter().flat_map(|block| block.to_bytes(BLOCK_BYTES)).collect())
     }
 
-    fn read(&self, first: u64, count: u32) -> Result<Vec<u8>, Status> {
-        let bytes = count * BLOCK_BYTES;
-        let (status, found) = self.carry_out(NvmCommand::Read(Blocks { first, count }), None, bytes);
-        if status.is_success() { Ok(found) } else { Err(status) }
+    fn status_of(&self, call: BlockCall<'_>) -> Status {
+        self.driver.call(call).map_or_else(|status| status, |_| Status::SUCCESS)
     }
 
     fn write(&self, first: u64, count: u32, version: u64) -> Status {
-        let bytes = count * BLOCK_BYTES;
-        let mut data = Region::new();
-        for block in 0..count {
-            let content = content(first.wrapping_add(block.into()), version);
-            data.write(block * BLOCK_BYTES, Piece::Pattern(content));
-        }
-        let data = data.to_bytes(bytes);
-        self.carry_out(NvmCommand::Write(Blocks { first, count }), Some(Piece::Bytes(&data)), bytes).0
+        self.status_of(BlockCall::Write { first, blocks: &blocks_of(first, count, version) })
     }
 
     fn deallocate(&self, ranges: &[Blocks]) -> Status {
-        let ranges: Vec<Range> = ranges
-            .iter()
-            .map(|range| Range {
-                attributes: 0.into(),
-                blocks: range.count.into(),
-                first: range.first.into(),
-            })
-            .collect();
-        let command = NvmCommand::Deallocate { ranges: ranges.len() as u32 };
-        let bytes = ranges.as_bytes();
-        self.carry_out(command, Some(Piece::Bytes(bytes)), bytes.len() as u32).0
+        self.status_of(BlockCall::Deallocate(ranges))
     }
+
+    fn write_zeroes(&self, blocks: Blocks) -> Status {
+        self.status_of(BlockCall::WriteZeroes(blocks))
+    }
+}
+
+fn driver(blocks: &Rc<BlockHost>, depth: u32) -> BlockDriver {
+    let core = Rc::new(Resource::new(blocks.link().sim(), "host.core", 1));
+    BlockDriver::new(blocks, &core, 64, depth)
+}
+
+/// What a version of these blocks is: every other one by description.
+fn blocks_of(first: u64, count: u32, version: u64) -> Vec<Block> {
+    let block = |block: u64| {
+        let content = content(block, version);
+        let mut bytes = vec![0; BLOCK_BYTES as usize];
+        content.expand(&mut bytes);
+        let mut region = Region::new();
+        region
+            .write(0, if version.is_multiple_of(2) { Piece::Pattern(content) } else { Piece::Bytes(&bytes) });
+        Rc::new(region)
+    };
+    (0..u64::from(count)).map(|at| block(first.wrapping_add(at))).collect()
 }
 
 fn content(block: u64, version: u64) -> Pattern {
@@ -183,7 +181,7 @@ fn step(host: &Host, oracle: &RefCell<Oracle>, rng: &mut Rng, versions: &Cell<u6
             ];
             host.deallocate(&ranges)
         }
-        None => host.carry_out(NvmCommand::WriteZeroes(Blocks { first, count }), None, 0).0,
+        None => host.write_zeroes(Blocks { first, count }),
     };
     assert_eq!(status, Status::SUCCESS);
     let mut oracle = oracle.borrow_mut();
@@ -193,24 +191,34 @@ fn step(host: &Host, oracle: &RefCell<Oracle>, rng: &mut Rng, versions: &Cell<u6
     }
 }
 
-struct Bench {
-    sim: Sim,
-    link: Rc<Link>,
-    memory: Rc<LocalMemory>,
+pub struct Bench {
+    pub sim: Sim,
+    pub link: Rc<Link>,
+    pub memory: Rc<LocalMemory>,
+    blocks: OnceCell<Rc<BlockHost>>,
 }
 
 impl Bench {
-    fn new(sim: Sim) -> Bench {
+    pub fn new(sim: Sim) -> Bench {
         let memory = Rc::new(LocalMemory::new());
-        Bench { link: Link::new(&sim, rig::link_config(4096), memory.clone()), memory, sim }
+        let link = Link::new(&sim, rig::link_config(4096), memory.clone());
+        Bench { link, memory, sim, blocks: OnceCell::new() }
     }
 
-    fn power_on(&self, config: &DriveConfig, survivors: Option<&Survivors>) -> Drive {
-        Drive::power_on(&self.sim, &self.link, config, survivors).expect("a drive of blocks comes up")
+    /// A drive that a host has asked what it is.
+    pub fn power_on(&self, config: &DriveConfig, survivors: Option<&Survivors>) -> Drive {
+        let drive = Drive::power_on(&self.sim, &self.link, config, survivors);
+        let host = BlockHost::connect(self.link.clone(), self.memory.clone(), rig::HOST_COSTS);
+        self.blocks.set(host.expect("a drive of blocks says what it is")).ok().expect("one drive a link");
+        drive.expect("a drive of blocks comes up")
+    }
+
+    pub fn blocks(&self) -> &Rc<BlockHost> {
+        self.blocks.get().expect("a drive is on")
     }
 
     fn host(&self) -> Host {
-        Host::new(&self.link, &self.memory)
+        Host::new(self.blocks(), &self.link, &self.memory)
     }
 }
 
@@ -331,12 +339,9 @@ fn blocks_whose_file_takes_no_write_are_read_only_and_still_there() {
         let full = Fault { call: Call::Write, which: 0..u64::MAX, error: std::io::ErrorKind::StorageFull };
         arm(Some(full));
         let blocks = Blocks { first: 2, count: 2 };
-        for refused in [
-            host.write(0, 1, 2),
-            host.write(0, 1, 2),
-            host.deallocate(&[blocks]),
-            host.carry_out(NvmCommand::WriteZeroes(blocks), None, 0).0,
-        ] {
+        for refused in
+            [host.write(0, 1, 2), host.write(0, 1, 2), host.deallocate(&[blocks]), host.write_zeroes(blocks)]
+        {
             assert_eq!(refused, Status::NAMESPACE_WRITE_PROTECTED);
         }
         arm(None);
@@ -345,7 +350,7 @@ fn blocks_whose_file_takes_no_write_are_read_only_and_still_there() {
                 .write_failure()
                 .is_some_and(|failure| failure.path.is_some_and(|path| path.ends_with("blocks.img")))
         );
-        assert_eq!(host.carry_out(NvmCommand::Flush, None, 0).0, Status::SUCCESS);
+        assert_eq!(host.status_of(BlockCall::Flush), Status::SUCCESS);
         assert!(host.read(2, 1) == Ok(bytes_of(2, Some(1))));
     });
     bench.sim.clear();
@@ -359,6 +364,52 @@ fn blocks_whose_file_takes_no_write_are_read_only_and_still_there() {
         assert_eq!(host.write(0, 1, 3), Status::SUCCESS);
     });
     again.sim.clear();
+}
+
+/// Who has more tickets than the driver has slots waits for nobody; answers are asked for in any order, or not
+/// at all.
+#[test]
+fn commands_are_under_way_at_once() {
+    let spans = [1, 16].map(|depth| {
+        let bench = Bench::new(Sim::new());
+        bench.sim.block_on(|| {
+            let _drive = bench.power_on(&blocks_config(BLOCK_BYTES), None);
+            let (driver, other) = (driver(bench.blocks(), depth), driver(bench.blocks(), depth));
+            let began = bench.sim.now();
+            let write =
+                |first| driver.submit(BlockCall::Write { first, blocks: &blocks_of(first, 1, first) });
+            let mut tickets: Vec<_> = (0..SPAN).map(write).collect();
+            // Nobody asks for every third.
+            let mut turn = 0..;
+            tickets.retain(|_| turn.next().is_some_and(|turn| turn % 3 > 0));
+            for (turn, ticket) in tickets.into_iter().rev().enumerate() {
+                let waiter = if turn % 2 == 0 { &driver } else { &other };
+                assert_eq!(waiter.wait(ticket), Ok(Vec::new()));
+            }
+            let span = bench.sim.now() - began;
+            let reads: Vec<_> =
+                (0..SPAN).map(|first| driver.submit(BlockCall::Read(Blocks { first, count: 1 }))).collect();
+            for (block, ticket) in (0..).zip(reads) {
+                let found = driver.wait(ticket).expect("it can be read");
+                assert!(found[0].to_bytes(BLOCK_BYTES) == bytes_of(block, Some(block)), "block {block}");
+            }
+            span
+        })
+    });
+    assert!(spans[1] * 3 < spans[0] * 2, "{spans:?} on flash of two units");
+}
+
+#[test]
+fn pairs_are_no_blocks() {
+    let bench = Bench::new(Sim::new());
+    bench.sim.block_on(|| {
+        let mut config = config("lsm", None);
+        config.media = in_memory();
+        let _drive = Drive::power_on(&bench.sim, &bench.link, &config, None).expect("it comes up");
+        let refused = BlockHost::connect(bench.link.clone(), bench.memory.clone(), rig::HOST_COSTS);
+        assert_eq!(refused.err(), Some(Status::INVALID_FIELD));
+    });
+    bench.sim.clear();
 }
 
 #[test]

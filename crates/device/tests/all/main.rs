@@ -7,6 +7,7 @@ mod commands;
 mod crafted;
 mod dispatch;
 mod dropped;
+mod hostkv;
 mod lsm_drive;
 mod machine_failures;
 mod mock_engine;

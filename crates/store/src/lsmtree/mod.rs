@@ -265,7 +265,10 @@ impl Tree {
                 }
                 Stall::Stop => {
                     self.state.borrow_mut().counters.stopped_puts += 1;
-                    self.ground.cpu.wake();
+                    // Only for a job that nobody does: two that wait here would wake each other for ever.
+                    if self.ground.has_background && self.is_due() {
+                        self.ground.cpu.wake();
+                    }
                     if self.ground.has_background || !self.job(thread)? {
                         self.ground.cpu.wait(thread);
                     }

@@ -1,0 +1,111 @@
+//! HostKV: a key-value store that runs on the host, in the application's threads, over a drive of blocks. What
+//! SAKER's paper compares a store inside the drive with.
+//!
+//! ```text
+//!   thread 0 ─► HostKvClient ─┐              ┌─ core 0, queue pair 0 ─┐
+//!   thread 1 ─► HostKvClient ─┼─► any Store ─┼─ core 1, queue pair 1 ─┼─► link ─► block namespace
+//!   thread 2 ─► HostKvClient ─┘              └─ core 2, queue pair 2 ─┘
+//! ```
+//!
+//! A store is any row of [`kvdrive_store::STORES`]. Its work takes time on the core of the thread that calls it,
+//! and so does every command that it sends; what it does not have in memory crosses the link as blocks. It
+//! finds its pairs again from its pages alone. A pair is durable behind [`HostKvClient::sync`], not before.
+
+mod client;
+mod cpu;
+mod pages;
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use kvdrive_sim::{Resource, TaskCell};
+use kvdrive_spec::nvm::BLOCK_BYTES;
+use kvdrive_store::{Cursor, Ground, Recovered, Space, Store, StoreError, StoreOptions, StoreRow, Thread};
+
+use crate::blocks::BlockHost;
+pub use client::{Ended, HostKvClient};
+use cpu::HostCpu;
+pub use cpu::StepCosts;
+use pages::BlockPages;
+
+/// What a store on the host is made of.
+pub struct HostKvConfig<'a> {
+    /// Which store.
+    pub row: &'static StoreRow,
+    /// Its options.
+    pub options: &'a StoreOptions,
+    /// What its steps cost.
+    pub costs_ps: StepCosts,
+    /// Entries of a thread's queue.
+    pub entries: u32,
+    /// Commands of a thread under way at once.
+    pub depth: u32,
+}
+
+/// Why there is no store.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError {
+    /// Its options do not go with the drive: a line that begins with the key of the option.
+    #[error("{0}")]
+    Options(String),
+    /// What it found on the drive.
+    #[error("recovery: {0}")]
+    Store(#[from] StoreError),
+}
+
+/// A store on the host.
+pub struct HostKv {
+    store: Rc<dyn Store>,
+    pages: Rc<BlockPages>,
+    /// Iterators that are open and not in use at this moment.
+    cursors: TaskCell<BTreeMap<u32, Box<dyn Cursor>>>,
+    next_iterator: Cell<u32>,
+}
+
+impl HostKv {
+    /// Opens a store on a drive of blocks, with as many threads as there are cores: what the blocks have of it is
+    /// found, and an empty drive is an empty store.
+    ///
+    /// # Errors
+    /// The options do not go with the drive, or blocks have on them what no store of this kind left there.
+    pub fn open(
+        host: &Rc<BlockHost>,
+        cores: &[Rc<Resource>],
+        config: &HostKvConfig<'_>,
+    ) -> Result<(Rc<HostKv>, Recovered), OpenError> {
+        let HostKvConfig { row, options, costs_ps, entries, depth } = config;
+        let threads = cores.len() as u32;
+        (row.check)(options, BLOCK_BYTES, host.blocks(), threads).map_err(OpenError::Options)?;
+        let pages = Rc::new(BlockPages::new(host, cores, *entries, *depth));
+        let cpu = Rc::new(HostCpu::new(host.link().sim(), cores, *costs_ps));
+        let ground = Ground { pages: pages.clone(), cpu, threads, has_background: false };
+        let store = (row.make)(options, ground);
+        let recovered = store.recover(Thread(0))?;
+        let (cursors, next_iterator) = (TaskCell::default(), Cell::new(1));
+        Ok((Rc::new(HostKv { store, pages, cursors, next_iterator }), recovered))
+    }
+
+    /// What one thread calls it through. Each number, from 0 to below that of the cores, is one caller's.
+    pub fn client(self: &Rc<Self>, thread: u32) -> HostKvClient {
+        HostKvClient::new(self.clone(), Thread(thread))
+    }
+
+    /// Longest value it takes, bytes.
+    pub fn max_value_bytes(&self) -> u32 {
+        self.store.max_value_bytes()
+    }
+
+    /// How full it is.
+    pub fn space(&self) -> Space {
+        self.store.space()
+    }
+
+    /// What the store counted by names of its own, the memory it takes (`memory.NAME_now`, bytes), and its pages by
+    /// what was done and why (`pages_written.log`). Names that end in `_now` are states.
+    pub fn counters(&self) -> Vec<(String, u64)> {
+        let own = self.store.counters().into_iter().map(|(name, count)| (name.to_owned(), count));
+        let memory = self.store.dram().into_iter().map(|(name, bytes)| (format!("memory.{name}_now"), bytes));
+        own.chain(memory).chain(self.pages.counters()).collect()
+    }
+}
