@@ -35,8 +35,8 @@ enum What {
     ///
     /// Behind the kind of the fault come the keys of a rule as options: what it matches (--opcode --key --keys
     /// FIRST,LAST --namespace; --purpose --die --block), when it is due (--nth --after --every --probability 1%
-    /// --times) and what the kind has of its own (--status 81h, --delay 10ms, ...). `kvdrive list faults` has the kinds;
-    /// README.md and `kvdrive explain --faults` the keys.
+    /// --times) and what the kind has of its own (--status 81h, --delay 10ms, ...). `kvdrive list faults` has the kinds,
+    /// and a key that a kind does not look at is refused with those that it does.
     Inject(Inject),
     /// Every fault rule with how often it matched and struck; `faults clear` takes them away
     Faults(Faults),

@@ -19,37 +19,35 @@ mod intervals;
 mod outcome;
 mod scan;
 mod seen;
+mod stream;
 mod verify;
 mod watch;
 
 use std::cell::Cell;
-use std::collections::VecDeque;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use kvdrive_content::{Pattern, Piece, Region};
+use kvdrive_content::{Pattern, Piece};
 use kvdrive_device::{Counters, Drive};
-use kvdrive_engines::KNOWN_AHEAD;
 use kvdrive_flash::FlashHealth;
 use kvdrive_flash::faults::{FaultCount, Rule};
-use kvdrive_host::modelled::{Driver, Host, Pair};
+use kvdrive_host::modelled::{Driver, Host};
 use kvdrive_link::{Link, LocalMemory, Traffic};
 use kvdrive_sim::wall::Stopwatch;
 use kvdrive_sim::{Histogram, Ns, Resource, Sim, TaskCell, WaitQueue};
-use kvdrive_spec::{Key, Status};
+use kvdrive_spec::Key;
 
 use crate::config::{Config, Document};
-use crate::report::{self, Report, grouped};
+use crate::report::{self, Report};
 use crate::setup;
-use crate::workload::{self, Op, ValueSpec, Workload, WorkloadParams};
-use arrivals::Arrivals;
+use crate::workload::{self, ValueSpec, Workload, WorkloadParams};
 pub use histogram_log::HistogramLog;
 pub use intervals::Interval;
 use intervals::Slices;
 pub(crate) use scan::{Scan, answered};
 pub(crate) use seen::{DELETE, EXIST, KINDS, LIST, RETRIEVE, STORE, Seen};
-use verify::{ReadBack, Reading, Verifier, Writing};
+use stream::Stream;
+pub(crate) use stream::note_of_end;
+use verify::{ReadBack, Verifier};
 pub use watch::{OnInterval, Watch};
 
 /// Operations between two calls of a progress hook.
@@ -133,41 +131,6 @@ pub fn operations(config: &Config) -> anyhow::Result<u64> {
     }
     let workload = workload::build(&config.workload, config.run.seed).map_err(anyhow::Error::msg)?;
     Ok(workload.preload() + config.workload.ops)
-}
-
-/// What all tasks of a run share: the operations still to do, and what came of those done.
-struct Stream {
-    sim: Sim,
-    core: Rc<Resource>,
-    think_ns: Ns,
-    drive: Rc<Drive>,
-    workload: TaskCell<Box<dyn Workload>>,
-    /// Operations that were drawn, each with the moment it is to begin if it does not wait for others.
-    drawn: TaskCell<VecDeque<(Op, Option<Ns>)>>,
-    /// When operations are to begin, and when the measured ones began; none begins at `until` or later.
-    arrivals: TaskCell<Option<Arrivals>>,
-    start: Cell<Ns>,
-    until: Cell<Ns>,
-    /// Operations begin when a trace says.
-    at_recorded_times: Cell<bool>,
-    is_over: Cell<bool>,
-    stop: Arc<AtomicBool>,
-    /// What the workload could not go on for.
-    failure: TaskCell<Option<String>>,
-    /// Where values are checked.
-    verifier: Option<Rc<TaskCell<Verifier>>>,
-    /// Pairs that are loaded already, and where loading ends.
-    loaded: Cell<u64>,
-    load_end: Cell<u64>,
-    left: Cell<u64>,
-    /// Does the first store that does not fit end the run, and has there been one?
-    until_full: bool,
-    full: Cell<bool>,
-    done: Cell<u64>,
-    seen: TaskCell<Seen>,
-    /// Tasks that have not ended, and where the run waits for them and for word of their progress.
-    running: Cell<usize>,
-    news: WaitQueue,
 }
 
 struct Bench {
@@ -434,285 +397,6 @@ impl Snapshot {
             faults: drive.faults().counts(),
             flash_health: drive.flash_health(),
         }
-    }
-}
-
-impl Stream {
-    /// The next operation: a store of the next pair while there is one to be loaded. Nothing more is loaded
-    /// behind an error.
-    fn next(&self) -> Option<(Op, Option<Ns>)> {
-        if self.stop.load(Ordering::Relaxed) {
-            return None;
-        }
-        if self.seen.borrow().errors == 0
-            && let Some((key, value)) = self.next_to_load()
-        {
-            return Some((Op::Store { key, value }, None));
-        }
-        if self.full.get() || self.sim.now() >= self.until.get() {
-            return None;
-        }
-        let mut drawn = self.drawn.borrow_mut();
-        if drawn.is_empty() {
-            self.draw(&mut drawn);
-        }
-        // Who is late does not wait; who is too late does not begin.
-        let (_, at) = drawn.front()?;
-        if at.is_some_and(|at| at >= self.until.get()) {
-            return None;
-        }
-        drawn.pop_front()
-    }
-
-    /// Draws the next operations and tells the drive of them. One at a time where the run may end before them:
-    /// they have not been drawn then.
-    fn draw(&self, drawn: &mut VecDeque<(Op, Option<Ns>)>) {
-        let may_end = self.until_full || self.until.get() < Ns::MAX;
-        let count = self.left.get().min(if may_end { 1 } else { KNOWN_AHEAD as u64 });
-        self.left.set(self.left.get() - count);
-        let (mut workload, mut arrivals) = (self.workload.borrow_mut(), self.arrivals.borrow_mut());
-        for _ in 0..count {
-            match workload.draw() {
-                Ok(Some((op, recorded))) => {
-                    let at = match &mut *arrivals {
-                        Some(arrivals) => Some(arrivals.next()),
-                        None => recorded.filter(|_| self.at_recorded_times.get()),
-                    };
-                    let at = at.map(|at| self.start.get().saturating_add(at));
-                    drawn.push_back((op, at));
-                }
-                Ok(None) => {
-                    self.left.set(0);
-                    break;
-                }
-                Err(problem) => {
-                    self.left.set(0);
-                    self.failure.borrow_mut().get_or_insert(problem);
-                    break;
-                }
-            }
-        }
-        self.drive.expect(&mut drawn.iter().map(|(op, _)| op.key()));
-    }
-
-    /// From now on operations are measured.
-    fn begin(&self, config: &Config, ops: u64, now: Ns) {
-        let params = &config.workload;
-        self.left.set(ops);
-        self.start.set(now);
-        self.at_recorded_times.set(params.arrivals == "trace");
-        *self.arrivals.borrow_mut() = Arrivals::of(params, config.run.seed);
-        if params.duration_ns > 0 {
-            self.until.set(now.saturating_add(params.duration_ns));
-        }
-    }
-
-    /// What there is to say of how operations began and why they ended, `done` of `ops` being done.
-    fn notes_at_end(&self, params: &WorkloadParams, ops: u64, done: u64) -> Vec<String> {
-        let mut notes = Vec::new();
-        if params.rate_per_s > 0 {
-            let how = if params.arrivals == "poisson" { "at random" } else { "equally spaced" };
-            notes.push(format!(
-                "operations began at {}/s, {how}; latency counts from when one was to begin",
-                grouped(params.rate_per_s)
-            ));
-        }
-        let (is_stopped, is_timed) = (self.stop.load(Ordering::Relaxed), params.duration_ns > 0);
-        let is_out_of_time = self.sim.now() >= self.until.get() || self.left.get() > 0;
-        notes.extend(note_of_end(is_stopped, is_timed && !self.full.get(), is_out_of_time, done, ops));
-        notes
-    }
-
-    fn next_to_load(&self) -> Option<(Key, ValueSpec)> {
-        let index = self.loaded.get();
-        if index == self.load_end.get() {
-            return None;
-        }
-        self.loaded.set(index + 1);
-        Some(self.workload.borrow().preload_pair(index))
-    }
-
-    /// One more is done; `true` when that is worth a word.
-    fn note_done(&self) -> bool {
-        let done = self.done.get() + 1;
-        self.done.set(done);
-        done.is_multiple_of(PROGRESS_STEP)
-    }
-
-    /// Puts the pairs to be loaded into the drive, in no time.
-    fn load_at_once(&self, tell: &dyn Fn(u64)) {
-        let mut pairs = std::iter::from_fn(|| {
-            let (key, value) = self.next_to_load()?;
-            if self.stop.load(Ordering::Relaxed) {
-                return None;
-            }
-            self.seen.borrow_mut().stored_bytes += u64::from(value.bytes);
-            if let Some(verifier) = &self.verifier {
-                verifier.borrow_mut().settle(key, Some(value));
-            }
-            if self.note_done() {
-                tell(self.done.get());
-            }
-            Some((key, content(&key, &value)))
-        });
-        if let Err((key, status)) = self.drive.load(&mut pairs) {
-            self.seen.borrow_mut().note_error(STORE, &key, &status);
-        }
-    }
-
-    /// Does all operations: one task in the place of its caller, several as tasks of their own.
-    fn run_tasks(self: &Rc<Self>, config: &Config, drivers: &[Rc<Driver>], tell: &dyn Fn(u64)) {
-        self.is_over.set(false);
-        if config.host.depth == 1 {
-            self.application(&drivers[0], tell);
-            return self.is_over.set(true);
-        }
-        for driver in setup::driver_of_each_task(config) {
-            let (stream, driver) = (self.clone(), drivers[driver].clone());
-            self.running.set(self.running.get() + 1);
-            self.sim.spawn(move || {
-                stream.application(&driver, &|_| stream.news.wake_all());
-                stream.running.set(stream.running.get() - 1);
-                stream.news.wake_all();
-            });
-        }
-        while self.running.get() > 0 {
-            self.news.wait();
-            tell(self.done.get());
-        }
-        self.is_over.set(true);
-    }
-
-    fn application(&self, driver: &Driver, tell: &dyn Fn(u64)) {
-        let mut buffer = Region::new();
-        while let Some((op, mut at)) = self.next() {
-            if let Some(at) = at {
-                self.sim.sleep_until(at);
-            }
-            for step in op.steps() {
-                let began = at.take().unwrap_or_else(|| self.sim.now());
-                self.perform(driver, &step, began, &mut buffer);
-            }
-            if self.note_done() {
-                tell(self.done.get());
-            }
-            if self.think_ns > 0 {
-                self.core.run(self.think_ns);
-            }
-        }
-    }
-
-    /// Does one step, which was to begin at `began`.
-    fn perform(&self, driver: &Driver, op: &Op, began: Ns, buffer: &mut Region) {
-        let seen = &self.seen;
-        let writing = self.begin_write(op);
-        let reading = self.begin_read(op);
-        let (kind, result) = match *op {
-            Op::Store { key, value } => {
-                let result = driver.store(key, content(&key, &value));
-                if result.is_ok() {
-                    seen.borrow_mut().stored_bytes += u64::from(value.bytes);
-                }
-                (STORE, result)
-            }
-            Op::Retrieve { key } => {
-                let result = driver.retrieve(key, buffer);
-                if let Ok(bytes) = result {
-                    seen.borrow_mut().read_bytes[RETRIEVE] += u64::from(bytes);
-                }
-                self.check(reading, &key, result, buffer);
-                (RETRIEVE, result.map(|_| ()))
-            }
-            Op::Delete { key } => (DELETE, driver.delete(key)),
-            Op::Exist { key } => (EXIST, driver.exist(key).map(|_| ())),
-            Op::List { key, host_buffer_bytes } => {
-                (LIST, driver.list(Some(key), host_buffer_bytes).map(|_| ()))
-            }
-            Op::Seek { key, nexts } => {
-                let clock = &|| self.sim.now();
-                let scanned = Scan { from: key, nexts, began, clock, seen }.run(
-                    driver,
-                    buffer,
-                    &mut |pair, content| self.check_pair(reading, pair, content),
-                );
-                scanned.expect("there is always a way to a modelled drive");
-                return self.end_read(reading);
-            }
-            Op::Modify { .. } => unreachable!("it has steps"),
-        };
-        self.end_write(op, writing, result);
-        self.end_read(reading);
-        if self.until_full
-            && result == Err(Status::CAPACITY_EXCEEDED)
-            && self.load_end.get() <= self.loaded.get()
-        {
-            self.full.set(true);
-            return;
-        }
-        seen.borrow_mut().note(kind, &op.key(), self.sim.now() - began, result);
-    }
-}
-
-/// What there is to say where a run of so many operations did not end behind the last of them, or where it did
-/// although its time was not over.
-pub(crate) fn note_of_end(
-    is_stopped: bool,
-    is_timed: bool,
-    is_out_of_time: bool,
-    done: u64,
-    ops: u64,
-) -> Option<String> {
-    let of_all = format!("{} of {} operations", grouped(done), grouped(ops));
-    match (is_stopped, is_timed, is_out_of_time) {
-        (true, ..) => Some(format!("stopped from outside with {of_all} done: this is the report so far")),
-        (false, true, true) => Some(format!("ended at workload.duration_ns with {of_all} done")),
-        (false, true, false) => {
-            Some("ended before workload.duration_ns: workload.ops has no more".to_owned())
-        }
-        (false, false, _) => None,
-    }
-}
-
-/// Values that are read back, held against what was stored, where that is asked for.
-impl Stream {
-    fn begin_write(&self, op: &Op) -> Option<Writing> {
-        let verifier = self.verifier.as_ref()?;
-        match *op {
-            Op::Store { key, value } => Some(verifier.borrow_mut().begin_write(key, Some(value))),
-            Op::Delete { key } => Some(verifier.borrow_mut().begin_write(key, None)),
-            _ => None,
-        }
-    }
-
-    fn end_write(&self, op: &Op, writing: Option<Writing>, result: Result<(), Status>) {
-        if let Some((verifier, writing)) = self.verifier.as_ref().zip(writing) {
-            verifier.borrow_mut().end_write(&op.key(), writing, result);
-        }
-    }
-
-    fn begin_read(&self, op: &Op) -> Option<Reading> {
-        let is_read = matches!(op, Op::Retrieve { .. } | Op::Seek { .. });
-        self.verifier.as_ref().filter(|_| is_read).map(|verifier| verifier.borrow_mut().begin_read())
-    }
-
-    fn end_read(&self, reading: Option<Reading>) {
-        if let Some((verifier, reading)) = self.verifier.as_ref().zip(reading) {
-            verifier.borrow_mut().end_read(reading);
-        }
-    }
-
-    fn check(&self, reading: Option<Reading>, key: &Key, found: Result<u32, Status>, buffer: &Region) {
-        let Some((verifier, reading)) = self.verifier.as_ref().zip(reading) else { return };
-        let mut verifier = verifier.borrow_mut();
-        match found {
-            Ok(bytes) => verifier.check(reading, key, Some(bytes), buffer),
-            Err(Status::KEY_NOT_FOUND) => verifier.check(reading, key, None, buffer),
-            Err(_) => verifier.unread(),
-        }
-    }
-
-    fn check_pair(&self, reading: Option<Reading>, pair: Pair, buffer: &Region) {
-        self.check(reading, &pair.key, Ok(pair.value_bytes), buffer);
     }
 }
 

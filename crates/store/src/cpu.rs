@@ -9,6 +9,15 @@ use std::rc::Rc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Thread(pub u32);
 
+/// What steps of a store cost on a core, in picoseconds each, by [`Step`].
+pub type StepCosts = [u64; Step::ALL.len()];
+
+/// Time of these steps in whole ns, rounded up.
+pub fn steps_ns(costs_ps: &StepCosts, steps: &[(Step, u64)]) -> u64 {
+    let all_ps: u64 = steps.iter().map(|(step, times)| costs_ps[*step as usize] * times).sum();
+    all_ps.div_ceil(1000)
+}
+
 /// A kind of work. What one costs is a number of a profile, measured on a machine; how often it is done is
 /// counted here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

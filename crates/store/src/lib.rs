@@ -28,7 +28,7 @@ use std::rc::Rc;
 
 use serde::{Deserialize, Serialize};
 
-pub use cpu::{Cpu, Step, Thread};
+pub use cpu::{Cpu, Step, StepCosts, Thread, steps_ns};
 pub use pages::{Page, PageError, PageId, PageStore, Purpose, Trouble, Writing};
 pub use store::{
     Applied, Cursor, Ground, MAX_VALUE_BYTES, Reclaim, Reclaimed, Recovered, Request, Space, Store,

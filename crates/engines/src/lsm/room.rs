@@ -94,17 +94,21 @@ impl Ledger<'_> {
 mod tests {
     use super::*;
 
-    /// The example above.
-    #[test]
-    fn a_ledger_adds_up_as_its_example_says() {
-        let ledger = Ledger {
+    fn of_example() -> Ledger<'static> {
+        Ledger {
             pages_at_most: &|entries| entries.div_ceil(100) + 1,
             split_entries: &|_| None,
             memtable_entries: 100,
             table_entries: 1_000,
             table_pages: 11,
             is_damaged: false,
-        };
+        }
+    }
+
+    /// The example above.
+    #[test]
+    fn a_ledger_adds_up_as_its_example_says() {
+        let ledger = of_example();
         assert_eq!((ledger.flush(), ledger.merged(0), ledger.merged(3)), (2, 11, 14));
         assert_eq!((ledger.to_flush(), ledger.for_stores()), (16, 24));
         ledger.check(13, 0);
@@ -118,29 +122,15 @@ mod tests {
     #[test]
     #[should_panic(expected = "12 pages are available and 0 held, 13 are needed")]
     fn too_few_pages_to_merge_everything_are_a_broken_invariant() {
-        let ledger = Ledger {
-            pages_at_most: &|entries| entries.div_ceil(100) + 1,
-            split_entries: &|_| None,
-            memtable_entries: 100,
-            table_entries: 1_000,
-            table_pages: 11,
-            is_damaged: false,
-        };
-        ledger.check(12, 0);
+        of_example().check(12, 0);
     }
 
     /// Runs of nearly empty tables take what their entries take; small entries take what they took, and an
     /// eighth.
     #[test]
     fn a_run_takes_the_lesser_of_what_its_entries_and_its_pages_say() {
-        let ledger = Ledger {
-            pages_at_most: &|entries| entries.div_ceil(100) + 1,
-            split_entries: &|_| Some(200),
-            memtable_entries: 100,
-            table_entries: 0,
-            table_pages: 0,
-            is_damaged: false,
-        };
+        let ledger =
+            Ledger { split_entries: &|_| Some(200), table_entries: 0, table_pages: 0, ..of_example() };
         assert_eq!(ledger.run(450, 1_000, Some(200)), 2 * 3 + 2);
         assert_eq!(ledger.run(450, 4, Some(200)), 4);
         assert_eq!(ledger.run(45_000, 400, None), 450);

@@ -2,12 +2,9 @@
 //! inside the store.
 
 use kvdrive_sim::{Ns, Sim, TaskCell, WaitQueue};
-use kvdrive_store::{Cpu, Step, Thread};
+use kvdrive_store::{Cpu, Step, StepCosts, Thread, steps_ns};
 
 use crate::firmware::{Cores, Role};
-
-/// What steps of a store cost on a firmware core, in picoseconds each, by [`Step`].
-pub type StepCosts = [u64; Step::ALL.len()];
 
 /// Guesses for a core of some 2 GHz, until they are measured: a look into memory that is not near costs
 /// 100 ns, a comparison of what is 2 ns, a byte that is copied or summed 0.1 ns.
@@ -31,8 +28,7 @@ impl FirmwareCpu {
 
 impl Cpu for FirmwareCpu {
     fn work(&self, _: Thread, steps: &[(Step, u64)]) {
-        let all_ps: u64 = steps.iter().map(|(step, times)| self.costs_ps[*step as usize] * times).sum();
-        self.cores.of(Role::Dispatch).run_noted(all_ps.div_ceil(1000), "store", "work");
+        self.cores.of(Role::Dispatch).run_noted(steps_ns(&self.costs_ps, steps), "store", "work");
     }
 
     fn pause(&self, _: Thread, span_ns: Ns) {

@@ -27,14 +27,14 @@ use kvdrive_link::transfer::{Arrival, Exposing, Landing};
 use kvdrive_sim::{KeyedLock, TaskCell, WaitQueue};
 use kvdrive_spec::{Key, Status, StoreOptions};
 use kvdrive_store::{
-    Cursor as StoreCursor, Ground, Kept, Reclaimed, Store, StoreError, StoreOptions as Options, StoreRow,
-    Value, store_row,
+    Cursor as StoreCursor, Ground, Kept, Reclaimed, StepCosts, Store, StoreError, StoreOptions as Options,
+    StoreRow, Value, store_row,
 };
 
 use crate::firmware::{CopyCosts, Cores, Role};
 use crate::{Engine, EngineConfig, EngineCounters, Parts, Utilization};
+pub use cpu::GUESSED_COSTS_PS;
 use cpu::{FirmwareCpu, Threads};
-pub use cpu::{GUESSED_COSTS_PS, StepCosts};
 use image::{OPERATION_BYTES, OPERATIONS_PART, Operation, Protected, record};
 use pages::{FlashPages, Trimmed};
 

@@ -3,10 +3,7 @@
 use std::rc::Rc;
 
 use kvdrive_sim::{Ns, Resource, Sim, WaitQueue};
-use kvdrive_store::{Cpu, Step, Thread};
-
-/// What steps of a store cost on a core, in picoseconds each, by [`Step`].
-pub type StepCosts = [u64; Step::ALL.len()];
+use kvdrive_store::{Cpu, Step, StepCosts, Thread, steps_ns};
 
 /// A core for each thread.
 pub(super) struct HostCpu {
@@ -24,8 +21,7 @@ impl HostCpu {
 
 impl Cpu for HostCpu {
     fn work(&self, Thread(thread): Thread, steps: &[(Step, u64)]) {
-        let all_ps: u64 = steps.iter().map(|(step, times)| self.costs_ps[*step as usize] * times).sum();
-        self.cores[thread as usize].run_noted(all_ps.div_ceil(1000), "store", "work");
+        self.cores[thread as usize].run_noted(steps_ns(&self.costs_ps, steps), "store", "work");
     }
 
     fn pause(&self, _: Thread, span_ns: Ns) {

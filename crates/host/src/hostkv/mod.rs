@@ -26,7 +26,7 @@ use kvdrive_store::{Cursor, Ground, Recovered, Space, Store, StoreError, StoreOp
 use crate::blocks::BlockHost;
 pub use client::{Ended, HostKvClient};
 use cpu::HostCpu;
-pub use cpu::StepCosts;
+pub use kvdrive_store::StepCosts;
 use pages::BlockPages;
 
 /// What a store on the host is made of.
