@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::Args;
 use kvdrive_device::MediaConfig;
-use kvdrive_device::controller::ENGINES;
+use kvdrive_device::controller::{BLOCK, ENGINES};
 use kvdrive_flash::faults::{Effect, Rule};
 use kvdrive_lab::config::{
     Assigned, Config, ConfigError, DEFAULT_PROFILE, Document, Scale, default_profile, parse_count, parse_span,
@@ -126,12 +126,16 @@ pub struct Settings {
     /// Index and value placement (`kvdrive list engines`)
     #[arg(long)]
     pub engine: Option<String>,
-    /// Where a key-value store runs: disk, in the drive
-    #[arg(long, requires = "store")]
+    /// Where a key-value store runs: host, in the application's threads over a drive of blocks; disk, as the
+    /// drive's engine
+    #[arg(long, requires = "store", value_name = "host|disk", value_parser = ["host", "disk"], hide_possible_values = true)]
     pub side: Option<String>,
-    /// The store, which is then the drive's engine: hashlog
+    /// The store: hashlog; on the host lsmtree and btree, too
     #[arg(long, conflicts_with = "engine")]
     pub store: Option<String>,
+    /// Threads of a store on the host, with a core and a queue pair each
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
+    pub threads: Option<u64>,
     /// What keeps the pages: ram, tags or file
     #[arg(long)]
     pub media: Option<String>,
@@ -243,6 +247,9 @@ impl Settings {
                 ("--dram", "hash.dram_bytes", self.dram.is_some()),
                 ("--packing", "packing.policy", self.packing.is_some()),
                 ("--io-threads", "controller.io_threads", self.io_threads.is_some()),
+                ("--threads", "host.threads", self.threads.is_some()),
+                ("--transfer", "host.transfer", self.transfer.is_some()),
+                ("--queues", "host.queues", self.queues.is_some()),
             ],
         )
     }
@@ -328,7 +335,7 @@ impl Settings {
     }
 
     /// The options that stand for a key each, as they were given.
-    fn short_options(&self) -> [(&'static str, &'static str, Option<String>); 22] {
+    fn short_options(&self) -> [(&'static str, &'static str, Option<String>); 24] {
         let number = |value: Option<u64>| value.map(|value| value.to_string());
         let trace = self.workload.as_deref().and_then(|workload| workload.strip_prefix("trace:"));
         // All of a trace, unless somebody says how many.
@@ -339,6 +346,7 @@ impl Settings {
             (_, true) => Some("only"),
             _ => None,
         };
+        let is_on_host = self.side.as_deref() == Some("host");
         let nand = self.nand.as_deref().map(|value| match value {
             "on" => "true".to_owned(),
             "off" => "false".to_owned(),
@@ -359,7 +367,9 @@ impl Settings {
             ("--transfer", "host.transfer", self.transfer.clone()),
             ("--packing", "packing.policy", self.packing.clone()),
             ("--engine", "engine.name", self.engine.clone()),
-            ("--store", "engine.name", self.store.clone()),
+            ("--side", "engine.name", is_on_host.then(|| BLOCK.name.to_owned())),
+            ("--store", if is_on_host { "host.store" } else { "engine.name" }, self.store.clone()),
+            ("--threads", "host.threads", number(self.threads)),
             ("--media", "media.kind", self.media.clone()),
             ("--nand", "nand.enabled", nand),
             ("--depth", "host.depth", number(self.depth)),

@@ -8,7 +8,7 @@
 //!
 //! Counters of the report cover the measured operations and the drain behind them; latency, throughput and
 //! how busy resources were cover the operations alone. As many tasks run as `host.depth` says, spread over
-//! `host.queues` queue pairs; each does its next operation when its last one has completed and the host's own
+//! `host.queues` queue pairs, or of a store on the host one for each of `host.threads`; each does its next operation when its last one has completed and the host's own
 //! work between two is done. The same tasks load the pairs that a workload begins with, and overwrite them as
 //! often as it asks, or they are put into the drive in no time (`workload.timed_load`); what that took is in
 //! the report, too.
@@ -22,7 +22,7 @@ mod seen;
 mod verify;
 mod watch;
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -33,7 +33,9 @@ use kvdrive_device::{Counters, Drive};
 use kvdrive_engines::KNOWN_AHEAD;
 use kvdrive_flash::FlashHealth;
 use kvdrive_flash::faults::{FaultCount, Rule};
+use kvdrive_host::hostkv::{HostKv, HostKvClient};
 use kvdrive_host::modelled::{Driver, Host, Pair};
+use kvdrive_host::{Client, Error};
 use kvdrive_link::{Link, LocalMemory, Traffic};
 use kvdrive_sim::wall::Stopwatch;
 use kvdrive_sim::{Histogram, Ns, Resource, Sim, TaskCell, WaitQueue};
@@ -138,7 +140,6 @@ pub fn operations(config: &Config) -> anyhow::Result<u64> {
 /// What all tasks of a run share: the operations still to do, and what came of those done.
 struct Stream {
     sim: Sim,
-    core: Rc<Resource>,
     think_ns: Ns,
     drive: Rc<Drive>,
     workload: TaskCell<Box<dyn Workload>>,
@@ -174,7 +175,28 @@ struct Bench {
     sim: Sim,
     link: Rc<Link>,
     memory: Rc<LocalMemory>,
-    core: Rc<Resource>,
+    /// One that all drivers share, or one for each thread of a store.
+    cores: Vec<Rc<Resource>>,
+    /// A store that runs on the host.
+    kv: OnceCell<Rc<HostKv>>,
+}
+
+/// Whom operations are asked of.
+enum Clients {
+    /// The drive, over one queue pair each.
+    Drive(Vec<Rc<Driver>>),
+    /// A store on the host, one a thread.
+    Store(Vec<Rc<HostKvClient>>),
+}
+
+impl Clients {
+    /// Makes durable what a store on the host has in memory.
+    fn sync(&self) -> anyhow::Result<()> {
+        match self {
+            Clients::Drive(_) => Ok(()),
+            Clients::Store(clients) => Ok(clients[0].sync()?),
+        }
+    }
 }
 
 pub(crate) struct Outcome {
@@ -212,6 +234,8 @@ pub struct Snapshot {
     pub counters: Counters,
     /// What its engine counts by names of its own.
     pub details: Vec<(&'static str, u64)>,
+    /// What a store on the host counts by names of its own.
+    pub stored: Vec<(String, u64)>,
     /// What its structures take of the DRAM, bytes.
     pub dram: Vec<(&'static str, u64)>,
     /// Host core, link, firmware cores, channels and dies with what they did.
@@ -229,8 +253,26 @@ impl Bench {
         let sim = Sim::new();
         let memory = Rc::new(LocalMemory::new());
         let link = Link::new(&sim, config.link.clone(), memory.clone());
-        let core = Rc::new(Resource::new(&sim, "host.core", config.host.cores));
-        Ok(Bench { sim, link, memory, core })
+        let core = |name: String, servers| Rc::new(Resource::new(&sim, name, servers));
+        let cores = match config.has_store_on_host() {
+            true => (0..config.host.threads).map(|thread| core(format!("host.core.{thread}"), 1)).collect(),
+            false => vec![core("host.core".into(), config.host.cores)],
+        };
+        Ok(Bench { sim, link, memory, cores, kv: OnceCell::new() })
+    }
+
+    fn connect(&self, config: &Config) -> anyhow::Result<Clients> {
+        let (link, memory) = (&self.link, &self.memory);
+        if config.has_store_on_host() {
+            let kv = setup::store_on_host(config, link, memory, &self.cores)?;
+            let client = |thread| Rc::new(kv.client(thread));
+            let clients = (0..config.host.threads).map(client).collect();
+            assert!(self.kv.set(kv).is_ok(), "there is one store");
+            return Ok(Clients::Store(clients));
+        }
+        let core = self.cores[0].clone();
+        let host = Host::connect(link.clone(), memory.clone(), core, config.host.costs)?;
+        Ok(Clients::Drive(setup::drivers(config, &host)?.into_iter().map(Rc::new).collect()))
     }
 
     fn measure(&self, configs: &[Config], rules: &[Rule], watch: &Watch<'_>) -> anyhow::Result<Vec<Outcome>> {
@@ -238,9 +280,7 @@ impl Bench {
         let has_past = config.media.file().is_some_and(|path| std::fs::exists(path).unwrap_or(true));
         let verifier = Rc::new(TaskCell::new(Verifier::new(has_past)));
         let drive = Rc::new(Drive::power_on(&self.sim, &self.link, &setup::drive(config), None)?);
-        let host =
-            Host::connect(self.link.clone(), self.memory.clone(), self.core.clone(), config.host.costs)?;
-        let drivers: Vec<Rc<Driver>> = setup::drivers(config, &host)?.into_iter().map(Rc::new).collect();
+        let clients = self.connect(config)?;
         let total = operations(config)? + configs[1..].iter().map(|config| config.workload.ops).sum::<u64>();
         let (mut outcomes, mut done, mut loading) = (Vec::new(), 0, None);
         let mut before: Option<WorkloadParams> = None;
@@ -267,7 +307,7 @@ impl Bench {
             };
             match &before {
                 None => {
-                    loading = self.load(&stream, config, &drivers, &tell)?;
+                    loading = self.load(&stream, config, &clients, &tell)?;
                     drive.faults().set(rules, config.run.seed);
                 }
                 Some(before) => {
@@ -278,7 +318,7 @@ impl Bench {
             stream.begin(config, ops, began.at);
             let slices = self.cut_into_slices(&stream, watch, &began);
             let loaded = stream.done.get();
-            stream.run_tasks(config, &drivers, &tell);
+            self.run_tasks(&stream, config, &clients, &tell);
             let ended = self.snapshot(&drive);
             if let Some(slices) = slices {
                 slices.borrow_mut().end(ended.clone(), &mut stream.seen.borrow_mut());
@@ -290,6 +330,7 @@ impl Bench {
             // A trace has some to add as it is read.
             notes.splice(0..0, stream.workload.borrow().notes().iter().cloned());
             notes.extend(stream.notes_at_end(&config.workload, ops, stream.done.get() - loaded));
+            clients.sync()?;
             drive.drain();
             // Flash without a spare block is what a run may be about: its report says so.
             if let Some(failure) = drive.write_failure().filter(|failure| failure.path.is_some()) {
@@ -316,7 +357,7 @@ impl Bench {
         let (length_ns, tell) = watch.intervals.clone()?;
         stream.seen.borrow_mut().recent = Some(Box::default());
         let slices = Rc::new(TaskCell::new(Slices::new(length_ns, tell, began.clone())));
-        let (sim, link, core) = (self.sim.clone(), self.link.clone(), self.core.clone());
+        let (sim, link, cores) = (self.sim.clone(), self.link.clone(), self.cores.clone());
         let (stream, cut) = (stream.clone(), slices.clone());
         self.sim.spawn(move || {
             loop {
@@ -325,7 +366,7 @@ impl Bench {
                 if stream.is_over.get() {
                     return;
                 }
-                let now = Snapshot::of(&sim, &link, &stream.drive, Some(&core));
+                let now = Snapshot::of(&sim, &link, &stream.drive, &cores);
                 cut.borrow_mut().end(now, &mut stream.seen.borrow_mut());
             }
         });
@@ -342,7 +383,6 @@ impl Bench {
     ) -> Rc<Stream> {
         Rc::new(Stream {
             sim: self.sim.clone(),
-            core: self.core.clone(),
             think_ns: config.host.think_ns,
             drive: drive.clone(),
             workload: TaskCell::new(source),
@@ -372,7 +412,7 @@ impl Bench {
         &self,
         stream: &Rc<Stream>,
         config: &Config,
-        drivers: &[Rc<Driver>],
+        clients: &Clients,
         tell: &dyn Fn(u64),
     ) -> anyhow::Result<Option<Loading>> {
         let stores = stream.workload.borrow().preload();
@@ -382,7 +422,7 @@ impl Bench {
         let began = self.snapshot(&stream.drive);
         stream.load_end.set(stores);
         if config.workload.timed_load {
-            stream.run_tasks(config, drivers, tell);
+            self.run_tasks(stream, config, clients, tell);
         } else {
             stream.load_at_once(tell);
         }
@@ -398,13 +438,29 @@ impl Bench {
         let done = stream.done.get();
         anyhow::ensure!(done == stores, "stopped while loading, with {done} of {stores} stores done");
         // What the load left in buffers is not the run's to program.
+        clients.sync()?;
         stream.drive.drain();
         let ended = self.snapshot(&stream.drive);
         Ok(Some(Loading { began, ended, stores, stored_bytes: seen.stored_bytes }))
     }
 
     fn snapshot(&self, drive: &Drive) -> Snapshot {
-        Snapshot::of(&self.sim, &self.link, drive, Some(&self.core))
+        let stored = self.kv.get().map_or_else(Vec::new, |kv| kv.counters());
+        Snapshot { stored, ..Snapshot::of(&self.sim, &self.link, drive, &self.cores) }
+    }
+
+    /// Does all operations, with as many tasks as may be under way at once.
+    fn run_tasks(&self, stream: &Rc<Stream>, config: &Config, clients: &Clients, tell: &dyn Fn(u64)) {
+        match clients {
+            Clients::Drive(drivers) => {
+                let tasks = setup::driver_of_each_task(config);
+                let core = &self.cores[0];
+                stream.run_tasks(tasks.map(|task| (drivers[task].clone(), core.clone())).collect(), tell);
+            }
+            Clients::Store(threads) => {
+                stream.run_tasks(threads.iter().cloned().zip(self.cores.iter().cloned()).collect(), tell);
+            }
+        }
     }
 }
 
@@ -416,10 +472,10 @@ fn follow(params: &mut WorkloadParams, before: &WorkloadParams) {
 }
 
 impl Snapshot {
-    /// Link and drive as they are now, and the host's core if it is a modelled one.
-    pub(crate) fn of(sim: &Sim, link: &Link, drive: &Drive, core: Option<&Resource>) -> Snapshot {
+    /// Link and drive as they are now, and the host's cores if they are modelled ones.
+    pub(crate) fn of(sim: &Sim, link: &Link, drive: &Drive, cores: &[Rc<Resource>]) -> Snapshot {
         let mut resources: Vec<_> =
-            core.iter().map(|core| (core.name().to_owned(), core.statistics())).collect();
+            cores.iter().map(|core| (core.name().to_owned(), core.statistics())).collect();
         resources.extend(link.resources().map(|r| (r.name().to_owned(), r.statistics())));
         resources.extend(drive.resources());
         Snapshot {
@@ -428,6 +484,7 @@ impl Snapshot {
             wire: link.meter().wire(),
             counters: drive.counters(),
             details: drive.engine_details(),
+            stored: Vec::new(),
             dram: drive.dram(),
             resources,
             recovery_ns: drive.recovery_ns(),
@@ -561,17 +618,21 @@ impl Stream {
     }
 
     /// Does all operations: one task in the place of its caller, several as tasks of their own.
-    fn run_tasks(self: &Rc<Self>, config: &Config, drivers: &[Rc<Driver>], tell: &dyn Fn(u64)) {
+    /// Each task has a client and a core for what it does between two operations.
+    fn run_tasks<C: 'static>(self: &Rc<Self>, tasks: Vec<(Rc<C>, Rc<Resource>)>, tell: &dyn Fn(u64))
+    where
+        for<'c> &'c C: Client,
+    {
         self.is_over.set(false);
-        if config.host.depth == 1 {
-            self.application(&drivers[0], tell);
+        if let [(client, core)] = &tasks[..] {
+            self.application(&**client, core, tell);
             return self.is_over.set(true);
         }
-        for driver in setup::driver_of_each_task(config) {
-            let (stream, driver) = (self.clone(), drivers[driver].clone());
+        for (client, core) in tasks {
+            let stream = self.clone();
             self.running.set(self.running.get() + 1);
             self.sim.spawn(move || {
-                stream.application(&driver, &|_| stream.news.wake_all());
+                stream.application(&*client, &core, &|_| stream.news.wake_all());
                 stream.running.set(stream.running.get() - 1);
                 stream.news.wake_all();
             });
@@ -583,7 +644,10 @@ impl Stream {
         self.is_over.set(true);
     }
 
-    fn application(&self, driver: &Driver, tell: &dyn Fn(u64)) {
+    fn application<C>(&self, client: &C, core: &Resource, tell: &dyn Fn(u64))
+    where
+        for<'c> &'c C: Client,
+    {
         let mut buffer = Region::new();
         while let Some((op, mut at)) = self.next() {
             if let Some(at) = at {
@@ -591,51 +655,54 @@ impl Stream {
             }
             for step in op.steps() {
                 let began = at.take().unwrap_or_else(|| self.sim.now());
-                self.perform(driver, &step, began, &mut buffer);
+                self.perform(client, &step, began, &mut buffer);
             }
             if self.note_done() {
                 tell(self.done.get());
             }
             if self.think_ns > 0 {
-                self.core.run(self.think_ns);
+                core.run(self.think_ns);
             }
         }
     }
 
     /// Does one step, which was to begin at `began`.
-    fn perform(&self, driver: &Driver, op: &Op, began: Ns, buffer: &mut Region) {
+    fn perform<C>(&self, mut client: &C, op: &Op, began: Ns, buffer: &mut Region)
+    where
+        for<'c> &'c C: Client,
+    {
         let seen = &self.seen;
         let writing = self.begin_write(op);
         let reading = self.begin_read(op);
         let (kind, result) = match *op {
             Op::Store { key, value } => {
-                let result = driver.store(key, content(&key, &value));
+                let result = in_model(client.store(key, content(&key, &value)));
                 if result.is_ok() {
                     seen.borrow_mut().stored_bytes += u64::from(value.bytes);
                 }
                 (STORE, result)
             }
             Op::Retrieve { key } => {
-                let result = driver.retrieve(key, buffer);
+                let result = in_model(client.retrieve(key, buffer));
                 if let Ok(bytes) = result {
                     seen.borrow_mut().read_bytes[RETRIEVE] += u64::from(bytes);
                 }
                 self.check(reading, &key, result, buffer);
                 (RETRIEVE, result.map(|_| ()))
             }
-            Op::Delete { key } => (DELETE, driver.delete(key)),
-            Op::Exist { key } => (EXIST, driver.exist(key).map(|_| ())),
+            Op::Delete { key } => (DELETE, in_model(client.delete(key))),
+            Op::Exist { key } => (EXIST, in_model(client.exist(key)).map(|_| ())),
             Op::List { key, host_buffer_bytes } => {
-                (LIST, driver.list(Some(key), host_buffer_bytes).map(|_| ()))
+                (LIST, in_model(client.list(Some(key), host_buffer_bytes)).map(|_| ()))
             }
             Op::Seek { key, nexts } => {
                 let clock = &|| self.sim.now();
                 let scanned = Scan { from: key, nexts, began, clock, seen }.run(
-                    driver,
+                    client,
                     buffer,
                     &mut |pair, content| self.check_pair(reading, pair, content),
                 );
-                scanned.expect("there is always a way to a modelled drive");
+                scanned.expect(ALWAYS_A_WAY);
                 return self.end_read(reading);
             }
             Op::Modify { .. } => unreachable!("it has steps"),
@@ -651,6 +718,13 @@ impl Stream {
         }
         seen.borrow_mut().note(kind, &op.key(), self.sim.now() - began, result);
     }
+}
+
+const ALWAYS_A_WAY: &str = "there is always a way to a modelled drive";
+
+/// What a modelled drive, or a store over one, answered.
+fn in_model<T>(result: Result<T, Error>) -> Result<T, Status> {
+    answered(result).expect(ALWAYS_A_WAY)
 }
 
 /// What there is to say where a run of so many operations did not end behind the last of them, or where it did

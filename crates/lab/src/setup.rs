@@ -8,9 +8,13 @@ use kvdrive_engines::lsm::LsmConfig;
 use kvdrive_engines::packing::{PackingConfig, PackingCosts};
 use kvdrive_engines::page_buffer::Eviction;
 use kvdrive_engines::stored;
+use kvdrive_host::blocks::BlockHost;
+use kvdrive_host::hostkv::{HostKv, HostKvConfig};
 use kvdrive_host::modelled::{Driver, Host};
 use kvdrive_link::transfer;
-use kvdrive_store::{Step, StoreOptions};
+use kvdrive_link::{Link, LocalMemory};
+use kvdrive_sim::Resource;
+use kvdrive_store::{Step, StoreOptions, store_row};
 
 use crate::config::Config;
 
@@ -25,6 +29,27 @@ pub fn drivers(config: &Config, host: &Rc<Host>) -> anyhow::Result<Vec<Driver>> 
             Ok(Driver::new(host, method, config.host.queue_entries, per_queue))
         })
         .collect()
+}
+
+/// The store that runs on the host, over the blocks of the drive behind `link`, with a thread on each core.
+pub fn store_on_host(
+    config: &Config,
+    link: &Rc<Link>,
+    memory: &Rc<LocalMemory>,
+    cores: &[Rc<Resource>],
+) -> anyhow::Result<Rc<HostKv>> {
+    let name = &config.host.store;
+    let row = store_row(name).ok_or_else(|| anyhow::anyhow!("host.store: no store {name:?}"))?;
+    let blocks = BlockHost::connect(link.clone(), memory.clone(), config.host.costs)?;
+    let setup = HostKvConfig {
+        row,
+        options: &stored_engine(config).options,
+        costs_ps: stored_engine(config).costs_ps,
+        entries: config.host.queue_entries,
+        depth: config.host.depth.div_ceil(config.host.threads),
+    };
+    let opened = HostKv::open(&blocks, cores, &setup);
+    opened.map(|(kv, _)| kv).map_err(|error| anyhow::anyhow!("host.store: {name:?} on this drive: {error}"))
 }
 
 /// For each task that runs at once, the number of its driver.

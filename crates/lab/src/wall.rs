@@ -88,14 +88,14 @@ fn build(
         seed: config.run.seed,
     };
     let finish = move |ended: shared::Ended| {
-        let at_end = Snapshot::of(&sim, &drive_link, &drive, None);
+        let at_end = Snapshot::of(&sim, &drive_link, &drive, &[]);
         if !ended.power_cut {
             sim.block_on(|| drive.drain());
         }
         DriveEnd {
             write_failure: drive.write_failure(),
             ended: at_end,
-            drained: Snapshot::of(&sim, &drive_link, &drive, None),
+            drained: Snapshot::of(&sim, &drive_link, &drive, &[]),
             lateness: ended.lateness.summary(),
             sleeps: ended.sleeps,
             recording: ended.recording,

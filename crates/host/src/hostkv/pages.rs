@@ -72,7 +72,7 @@ impl BlockPages {
             let used = Purpose::ALL.iter().zip(counts).filter(|(_, count)| count.get() > 0);
             all.extend(used.map(|((_, purpose), count)| (format!("{kind}.{purpose}"), count.get())));
         }
-        all.push(("flushes".to_owned(), self.flushes.get()));
+        all.push(("page_flushes".to_owned(), self.flushes.get()));
         all
     }
 }

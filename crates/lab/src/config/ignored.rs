@@ -1,7 +1,7 @@
 //! Settings that a run would not look at. Who asks for one by an option, or makes it an axis of a sweep,
 //! expects it to matter.
 
-use kvdrive_device::controller::ENGINES;
+use kvdrive_device::controller::{BLOCK, ENGINES};
 use kvdrive_device::dispatch::Dispatch;
 use kvdrive_engines::packing::PACKINGS;
 use kvdrive_link::transfer::{METHODS, MethodRow};
@@ -56,7 +56,9 @@ impl Config {
             "workload" => workload_ignores(&self.workload, name),
             "controller" => dispatch_ignores(self.controller.dispatch, name),
             "flash" => flash_ignores(self, name),
-            "host" | "link" => transfer_ignores(&self.host.transfer.method, key),
+            "host" | "link" | "store" => {
+                store_ignores(self, key).or_else(|| transfer_ignores(&self.host.transfer.method, key))
+            }
             _ => engine_ignores(&self.engine.name, section, name)
                 .or_else(|| self.switch_ignores(key).map(str::to_owned)),
         }
@@ -98,6 +100,31 @@ fn transfer_ignores(transfer: &str, key: &str) -> Option<String> {
     };
     let lookers = || METHODS.iter().filter(|row| has(row)).map(|row| row.name).collect::<Vec<_>>().join(", ");
     (!has(method)).then(|| format!("transfer {transfer} does not look at it; {} do", lookers()))
+}
+
+/// Keys of a store on the host, and those of hosts that send pairs.
+fn store_ignores(config: &Config, key: &str) -> Option<String> {
+    const OF_STORES: &[&str] = &["host.threads"];
+    const OF_PAIRS: &[&str] = &[
+        "host.cores",
+        "host.queues",
+        "host.transfer",
+        "host.threshold",
+        "host.alpha",
+        "host.beta",
+        "link.cxl",
+        "host.cxl",
+    ];
+    let is_of = |keys: &[&str]| keys.iter().any(|begin| key.starts_with(begin));
+    match config.has_store_on_host() {
+        true if is_of(OF_PAIRS) => {
+            Some(format!("store {} on the host sends blocks, not pairs, by prp", config.host.store))
+        }
+        false if is_of(OF_STORES) => {
+            Some("no store runs on the host; --side host --store hashlog does".to_owned())
+        }
+        _ => None,
+    }
 }
 
 fn flash_ignores(config: &Config, name: &str) -> Option<String> {
@@ -181,6 +208,9 @@ fn engine_ignores(engine: &str, section: &str, name: &str) -> Option<String> {
         (last, others) => format!("{} or {last}", others.join(", ")),
     };
     let problem = match (section, name) {
+        (section, _) if engine == BLOCK.name && section != "store" => {
+            format!("keeps blocks, no pairs; --engine {lookers} looks at it")
+        }
         ("packing", _) => format!("places values by itself; --engine {lookers} does by a policy"),
         ("hash", "dram_bytes" | "dram_accounting") => format!("has no such budget; --engine {lookers} has"),
         _ => format!("does not look at it; --engine {lookers} does"),

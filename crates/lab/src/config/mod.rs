@@ -24,6 +24,16 @@ pub(crate) use scale::DRAM_KEYS;
 pub use scale::{DRAM_POINTS, DramPoint, Scale};
 pub use sections::{Config, Engine, Host, Power, Run, Store};
 
+/// Name of `host.store` where the drive takes pairs.
+pub(crate) const NO_STORE: &str = "none";
+
+impl Config {
+    /// Do pairs end at a store on the host, and only its pages at the drive?
+    pub fn has_store_on_host(&self) -> bool {
+        self.host.store != NO_STORE
+    }
+}
+
 /// What is wrong with a configuration, in one line that begins with the key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {problem}")]

@@ -1,7 +1,7 @@
 //! One report as tables.
 
 use super::table::{Table, WIDTH, bytes, edges, grouped, percent, rate, ratio, short, time};
-use super::{ByPurpose, Latency, Report};
+use super::{ByPurpose, Latency, Named, Report};
 use crate::figure::terminal::wrap_in;
 use std::fmt;
 use std::ops::Deref;
@@ -51,7 +51,8 @@ impl fmt::Display for Text<'_> {
         f.write_str(&self.faults())?;
         f.write_str(&self.flash_health())?;
         f.write_str(&self.precondition())?;
-        f.write_str(&self.engine())?;
+        f.write_str(&self.counts("ENGINE", &self.engine))?;
+        f.write_str(&self.counts("STORE ON THE HOST", &self.store))?;
         f.write_str(&self.dram_table())?;
         f.write_str(self.resources().trim_end())?;
         f.write_str("\n")
@@ -298,12 +299,12 @@ impl Text<'_> {
         table.finish(self.room)
     }
 
-    /// What the engine counts by names of its own, as far as it happened.
-    fn engine(&self) -> String {
-        let mut table = Table::new("ENGINE", &["count", "per op"], COUNTED);
+    /// What something counts by names of its own, as far as it happened.
+    fn counts(&self, heading: &'static str, counts: &Named<u64>) -> String {
+        let mut table = Table::new(heading, &["count", "per op"], COUNTED);
         let ops = self.ops.answered() as f64;
         let mut any = false;
-        for (name, count) in self.engine.iter().filter(|(_, count)| **count > 0) {
+        for (name, count) in counts.iter().filter(|(_, count)| **count > 0) {
             let per_op = self.if_operated(short(ratio(*count as f64, ops)));
             let per_op = if name.ends_with("_now") { String::new() } else { per_op };
             table.row(name, &[grouped(*count), per_op]);
