@@ -30,7 +30,7 @@ use iterators::Iterators;
 pub(crate) use iterators::{PairAnswer, Walk};
 use sessions::Sessions;
 pub(crate) use sessions::Unfinished;
-pub(crate) use windows::Found;
+pub(crate) use windows::WindowMatch;
 
 /// Pairs in engine `E`.
 pub struct KvNamespace<E: Engine> {
