@@ -12,6 +12,7 @@ use crate::Error;
 use crate::answers::IteratorId;
 use crate::client::{Answer, Call, Content};
 use crate::course;
+use crate::course::PAIRS_AT_ONCE;
 use crate::slot::{Arrived, Left, Slot};
 use crate::unclaimed::{self, Claimed, Unclaimed};
 
@@ -47,8 +48,8 @@ pub struct Ticket<V> {
 
 enum State {
     UnderWay(Held),
-    /// A pair that went to nobody before.
-    Unclaimed(unclaimed::Answer),
+    /// The next pair of this iterator went to nobody before.
+    Unclaimed(IteratorId),
     /// The drive was not asked.
     Refused(Status),
 }
@@ -93,7 +94,7 @@ impl Client {
     }
 
     fn command<V: Content>(&self, call: &Call<V>) -> (Command, u32) {
-        course::command(call, self.max_value_bytes, self.max_transfer_bytes)
+        course::command(call, self.max_value_bytes, self.max_transfer_bytes, PAIRS_AT_ONCE)
     }
 }
 
@@ -103,9 +104,9 @@ impl crate::Client for Client {
     fn submit<V: Content>(&mut self, call: Call<V>) -> Result<Ticket<V>, Error> {
         let mut connection = lock(&self.connection);
         if let Call::Next { iterator } = call
-            && let Some(answer) = connection.claim(iterator)?
+            && connection.unclaimed.has(iterator)
         {
-            return Ok(Ticket { call, state: State::Unclaimed(answer) });
+            return Ok(Ticket { call, state: State::Unclaimed(iterator) });
         }
         let value = call.value();
         if value.bytes() > self.max_value_bytes {
@@ -140,14 +141,18 @@ impl crate::Client for Client {
     }
 
     fn wait<V: Content>(&mut self, ticket: Ticket<V>, into: &mut Region) -> Result<Answer, Error> {
-        let Ticket { call, state } = ticket;
-        let held = match state {
-            State::Refused(status) => return Err(status.into()),
-            State::Unclaimed(answer) => {
+        let mut ticket = ticket;
+        while let State::Unclaimed(iterator) = ticket.state {
+            let answer = lock(&self.connection).claim(iterator)?;
+            if let Some(answer) = answer {
                 *into = answer.value;
                 return Ok(Answer::Pair(answer.pair?));
             }
-            State::UnderWay(held) => held,
+            ticket = self.submit(ticket.call)?;
+        }
+        let Ticket { call, state: State::UnderWay(held) } = ticket else {
+            let State::Refused(status) = ticket.state else { unreachable!("it is asked of the drive") };
+            return Err(status.into());
         };
         let mut connection = lock(&self.connection);
         let Completed { cqe, data } = loop {
@@ -162,6 +167,10 @@ impl crate::Client for Client {
         let (command, room) = self.command(&call);
         let answer = course::answer(&command, room, cqe.status(), &cqe, &Received(&data), 0, into);
         match call {
+            Call::Next { iterator } if cqe.status().is_success() => {
+                let more = unclaimed::Answer::take_more(&cqe, &Received(&data), 0, room);
+                lock(&self.connection).unclaimed.keep(iterator, more);
+            }
             Call::Seek { .. } if cqe.status().is_success() && answer.is_err() => {
                 crate::Client::close(self, IteratorId::of(&cqe))?;
             }
@@ -212,8 +221,8 @@ impl Connection {
             Left::Close(sqe) => self.seats[seat].cid = Some(self.queue.submit(sqe, Data::None)?),
             Left::Over { unclaimed, .. } => {
                 if let Some((iterator, buffer_bytes, cqe)) = unclaimed {
-                    let answer = unclaimed::Answer::take(&cqe, &Received(data), 0, buffer_bytes);
-                    self.unclaimed.arrive(iterator, answer);
+                    let answers = unclaimed::Answer::take(&cqe, &Received(data), 0, buffer_bytes);
+                    self.unclaimed.arrive(iterator, answers);
                 }
                 self.seats[seat].is_free = true;
             }
