@@ -116,6 +116,7 @@ pub const ENGINE_PROFILES: &[(&str, &str)] = &[
     ("plus", "kvvirt"),
     ("plus2", "kvvirt"),
     ("hashlog", "saker-mid"),
+    ("btree", "saker-mid"),
 ];
 
 /// The profile of a run that names none. An engine that there is none of is the configuration's to refuse.
