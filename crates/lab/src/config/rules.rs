@@ -66,6 +66,8 @@ const HASHLOG: Rules = &[
     ("hashlog.blocks_under_way", Integer(1, 1 << 16)),
     ("hashlog.segment_bytes", Multiple(4096, 0, 1 << 30)),
 ];
+const BTREE: Rules =
+    &[("btree.buffer_bytes", Integer(0, 1 << 40)), ("btree.checkpoint_bytes", Integer(1, 1 << 40))];
 const WORKLOAD: Rules = &[
     ("workload.name", Text),
     ("workload.ops", Integer(0, 1 << 48)),
@@ -136,6 +138,7 @@ const TABLES: &[Rules] = &[
     RUN,
     STORE,
     HASHLOG,
+    BTREE,
     WORKLOAD,
 ];
 
