@@ -20,7 +20,7 @@ mod outcome;
 mod scan;
 mod seen;
 mod stream;
-mod verify;
+pub(crate) mod verify;
 mod watch;
 
 use std::cell::Cell;
