@@ -8,6 +8,7 @@ mod bench;
 mod check;
 mod claims;
 mod compare;
+mod connect;
 mod crash;
 mod ctl;
 mod explain;

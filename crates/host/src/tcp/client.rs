@@ -17,15 +17,16 @@ use crate::slot::{Arrived, Left, Slot};
 use crate::unclaimed::{self, Claimed, Unclaimed};
 
 /// One connection's commands, several at a time. A thread of its own is not needed: whoever waits for one reads
-/// what comes, and keeps what others wait for.
+/// what comes, and keeps what others wait for. A clone is the same connection.
+#[derive(Clone)]
 pub struct Client {
-    connection: Arc<Mutex<Connection>>,
+    pub(super) connection: Arc<Mutex<Connection>>,
     max_value_bytes: u32,
     max_transfer_bytes: u32,
 }
 
-struct Connection {
-    queue: Queue,
+pub(super) struct Connection {
+    pub(super) queue: Queue,
     seats: Vec<Seat>,
     unclaimed: Unclaimed,
 }
@@ -61,7 +62,7 @@ struct Held {
 }
 
 /// What came for one command, as memory that begins at address 0; zeros behind it.
-struct Received<'a>(&'a [u8]);
+pub(super) struct Received<'a>(pub(super) &'a [u8]);
 
 impl HostMemory for Received<'_> {
     fn read(&self, address: u64, bytes: u32, sink: &mut dyn FnMut(Piece<'_>)) -> Result<(), BadAddress> {
@@ -77,8 +78,27 @@ impl HostMemory for Received<'_> {
     }
 }
 
-fn lock(connection: &Mutex<Connection>) -> MutexGuard<'_, Connection> {
+pub(super) fn lock(connection: &Mutex<Connection>) -> MutexGuard<'_, Connection> {
     connection.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The data of a command: the value of one that stores, for which `bytes` is memory, or `room` for an answer.
+pub(super) fn data_of<'a>(
+    command: &Command,
+    value: Piece<'a>,
+    room: u32,
+    bytes: &'a mut Vec<u8>,
+) -> Data<'a> {
+    match (command, value) {
+        (Command::Store(_) | Command::Batch(_), Piece::Bytes(bytes)) => Data::Out(bytes),
+        (Command::Store(_) | Command::Batch(_), piece) => {
+            bytes.resize(piece.bytes() as usize, 0);
+            piece.expand(bytes);
+            Data::Out(bytes)
+        }
+        _ if room > 0 => Data::In(room),
+        _ => Data::None,
+    }
 }
 
 impl Client {
@@ -93,7 +113,21 @@ impl Client {
         Client { connection: Arc::new(Mutex::new(connection)), max_value_bytes, max_transfer_bytes }
     }
 
-    fn command<V: Content>(&self, call: &Call<V>) -> (Command, u32) {
+    /// How often its thread slept, waiting for the controller.
+    pub fn sleeps(&self) -> u64 {
+        lock(&self.connection).queue.sleeps()
+    }
+
+    /// How many commands it has under way at most.
+    pub(super) fn depth(&self) -> u32 {
+        lock(&self.connection).seats.len() as u32
+    }
+
+    pub(super) fn is_too_long(&self, value_bytes: u32) -> bool {
+        value_bytes > self.max_value_bytes
+    }
+
+    pub(super) fn command<V: Content>(&self, call: &Call<V>) -> (Command, u32) {
         course::command(call, self.max_value_bytes, self.max_transfer_bytes, PAIRS_AT_ONCE)
     }
 }
@@ -120,16 +154,7 @@ impl crate::Client for Client {
         };
         let (command, room) = self.command(&call);
         let mut bytes = Vec::new();
-        let data = match (&command, value) {
-            (Command::Store(_) | Command::Batch(_), Piece::Bytes(bytes)) => Data::Out(bytes),
-            (Command::Store(_) | Command::Batch(_), piece) => {
-                bytes.resize(piece.bytes() as usize, 0);
-                piece.expand(&mut bytes);
-                Data::Out(&bytes)
-            }
-            _ if room > 0 => Data::In(room),
-            _ => Data::None,
-        };
+        let data = data_of(&command, value, room, &mut bytes);
         let sqe = command.encode(0, connection.queue.nsid);
         let cid = connection.queue.submit(sqe, data)?;
         let taken = &mut connection.seats[seat];

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use kvdrive_content::{Piece, Region};
 use kvdrive_host::threaded::{
-    Completion, Connector, Driver, Error, Outcome, Pair, Serving, block_on, serve_thread,
+    Completion, Connector, Driver, Error, Outcome, Pair, Pipelined, Serving, block_on, serve_thread,
 };
 use kvdrive_link::Class;
 use kvdrive_link::shared::{PowerOff, ServerConfig};

@@ -267,7 +267,6 @@ const CONDITIONS: &[(&str, Condition)] = &[
     ("workload.verify", |c| {
         let problem = match c.workload.verify.as_str() {
             "off" => return None,
-            _ if c.run.clock == "wall" => "is for model time; set run.clock to virtual",
             "only" if !c.media.has_file() => "reads what an image holds; set media.kind to file",
             "only" if c.workload.duration_ns > 0 || c.workload.until_full => {
                 "has to know how many operations were done; leave out workload.duration_ns and until_full"
