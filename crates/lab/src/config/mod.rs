@@ -24,6 +24,11 @@ pub(crate) use scale::DRAM_KEYS;
 pub use scale::{DRAM_POINTS, DramPoint, Scale};
 pub use sections::{Config, Engine, Host, Power, Run, Store};
 
+/// Is there such a key?
+pub fn knows_key(key: &str) -> bool {
+    rules::rule(key).is_some()
+}
+
 /// What is wrong with a configuration, in one line that begins with the key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {problem}")]
