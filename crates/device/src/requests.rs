@@ -128,6 +128,9 @@ fn execute_any<P: Port>(
         return drive.namespace.execute(request, asked);
     }
     let answer = if request.is_admin() { drive.admin(request) } else { Err(Status::INVALID_NAMESPACE) };
+    if let Err(status) = answer {
+        drive.logs.borrow_mut().note_error(request.queue_id(), request.sqe().cid.get(), status);
+    }
     Some(completion_of(request, answer))
 }
 
