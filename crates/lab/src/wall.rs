@@ -117,6 +117,11 @@ impl ServedDrive {
         self.end.sleeps
     }
 
+    /// Why it was read-only, if it was.
+    pub fn write_failure(&self) -> Option<&WriteFailure> {
+        self.end.write_failure.as_ref()
+    }
+
     /// What the next power-on of a drive in memory begins with, if the power was cut; what a drive on files
     /// begins with is on its files.
     pub fn take_survivors(&mut self) -> Option<Survivors> {

@@ -55,6 +55,7 @@ pub fn config(engine: &str, path: Option<&Path>) -> DriveConfig {
                 dlt_entries: 8,
                 slots_cross_pages: false,
                 costs: PackingCosts::default(),
+                own: None,
             },
             index: IndexConfig {
                 layout: "sound".into(),

@@ -50,6 +50,11 @@ pub struct Backfill {
 }
 
 impl Backfill {
+    /// Bytes of a saved state with a full table of so many entries: two pointers, and 12 B an entry.
+    pub fn state_bytes(dlt_entries: u32) -> u64 {
+        16 + 12 * u64::from(dlt_entries)
+    }
+
     /// With room for `dlt_entries` (at least 1) DMA'd values in the table.
     pub fn new(dlt_entries: u32) -> Backfill {
         assert!(dlt_entries > 0, "backfill needs a DMA log table");

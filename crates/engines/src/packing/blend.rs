@@ -134,8 +134,10 @@ impl Blend {
         }
     }
 
-    /// Bytes of a saved state besides those of the two `backfill`s.
-    pub const STATE_BYTES: u64 = (WORDS * 8) as u64;
+    /// Bytes of a saved state: its own words, and the states of two `backfill`s.
+    pub fn state_bytes(dlt_entries: u32) -> u64 {
+        (WORDS * 8) as u64 + 2 * Backfill::state_bytes(dlt_entries)
+    }
 
     fn copy_ns(&self, bytes: u64, values: u64) -> u128 {
         let per_kib = u128::from(bytes) * u128::from(self.costs.copy.ns_per_kib);

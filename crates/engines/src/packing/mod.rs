@@ -146,6 +146,33 @@ pub struct PackingConfig {
     /// What a policy weighs that does. It follows from the times of other sections.
     #[serde(skip)]
     pub costs: PackingCosts,
+    /// A policy that is in no table, instead of `policy`.
+    #[serde(skip)]
+    pub own: Option<OwnPacking>,
+}
+
+/// A row that [`PACKINGS`] does not have, of a program that brings its own.
+#[derive(Clone, Copy)]
+pub struct OwnPacking(&'static PackingRow);
+
+impl From<&'static PackingRow> for OwnPacking {
+    fn from(row: &'static PackingRow) -> OwnPacking {
+        OwnPacking(row)
+    }
+}
+
+impl PartialEq for OwnPacking {
+    fn eq(&self, other: &OwnPacking) -> bool {
+        std::ptr::eq(self.0, other.0)
+    }
+}
+
+impl Eq for OwnPacking {}
+
+impl std::fmt::Debug for OwnPacking {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "OwnPacking({})", self.0.name)
+    }
 }
 
 /// Times that a policy may weigh, ns.
@@ -173,7 +200,7 @@ impl PackingConfig {
         if self.dlt_entries == 0 {
             return Err("packing.dlt_entries: 0; allowed: 1 or more".to_string());
         }
-        match PACKINGS.iter().find(|row| row.name == self.policy) {
+        match self.row() {
             Some(row) => Ok((row.build)(self)),
             None => {
                 let names: Vec<&str> = PACKINGS.iter().map(|row| row.name).collect();
@@ -184,22 +211,28 @@ impl PackingConfig {
 }
 
 impl PackingConfig {
-    fn weighs_costs(&self) -> bool {
-        PACKINGS.iter().any(|row| row.name == self.policy && row.weighs_costs)
+    /// The row of the policy, if there is such a policy.
+    pub fn row(&self) -> Option<&'static PackingRow> {
+        let own = self.own.map(|OwnPacking(row)| row);
+        own.or_else(|| PACKINGS.iter().find(|row| row.name == self.policy))
     }
 
-    /// Bytes of a saved state, at most. A policy that weighs costs keeps those of two others besides its own.
+    fn weighs_costs(&self) -> bool {
+        self.row().is_some_and(|row| row.weighs_costs)
+    }
+
+    /// Bytes of a saved state, at most; 0 if there is no such policy.
     pub fn state_bytes(&self) -> u64 {
-        let backfill = 16 + 12 * u64::from(self.dlt_entries);
-        if self.weighs_costs() { 2 * backfill + Blend::STATE_BYTES } else { backfill }
+        self.row().map_or(0, |row| (row.state_bytes)(self))
     }
 
     /// What decides where values go: two configurations with the same understand each other's images
     /// ([`kvdrive_flash::power::Make`]).
     pub fn make(&self) -> Vec<(&'static str, String)> {
-        let PackingConfig { policy, dlt_entries, slots_cross_pages, costs } = self;
+        let PackingConfig { policy, dlt_entries, slots_cross_pages, costs, own: _ } = self;
+        let name = self.row().map_or(policy.as_str(), |row| row.name);
         let mut make = vec![
-            ("packing.policy", policy.clone()),
+            ("packing.policy", name.to_owned()),
             ("packing.dlt_entries", dlt_entries.to_string()),
             ("packing.slots_cross_pages", slots_cross_pages.to_string()),
         ];
@@ -226,6 +259,8 @@ pub struct PackingRow {
     pub has_dlt: bool,
     /// What DMA brings stays in the slots it was put into.
     pub has_slots: bool,
+    /// Bytes of [`Packing::save`], at most.
+    pub state_bytes: fn(&PackingConfig) -> u64,
     /// The policy in its first state.
     pub build: fn(&PackingConfig) -> Box<dyn Packing>,
 }
@@ -238,6 +273,7 @@ pub const PACKINGS: &[PackingRow] = &[
         weighs_costs: false,
         has_dlt: false,
         has_slots: true,
+        state_bytes: |_| 8,
         build: |_| Box::new(Block::default()),
     },
     PackingRow {
@@ -246,6 +282,7 @@ pub const PACKINGS: &[PackingRow] = &[
         weighs_costs: false,
         has_dlt: false,
         has_slots: false,
+        state_bytes: |_| 8,
         build: |_| Box::new(All::default()),
     },
     PackingRow {
@@ -254,6 +291,7 @@ pub const PACKINGS: &[PackingRow] = &[
         weighs_costs: false,
         has_dlt: false,
         has_slots: true,
+        state_bytes: |_| 8,
         build: |_| Box::new(Selective::default()),
     },
     PackingRow {
@@ -262,6 +300,7 @@ pub const PACKINGS: &[PackingRow] = &[
         weighs_costs: false,
         has_dlt: true,
         has_slots: true,
+        state_bytes: |config| Backfill::state_bytes(config.dlt_entries),
         build: |config| Box::new(Backfill::new(config.dlt_entries)),
     },
     PackingRow {
@@ -270,6 +309,7 @@ pub const PACKINGS: &[PackingRow] = &[
         weighs_costs: true,
         has_dlt: true,
         has_slots: true,
+        state_bytes: |config| Blend::state_bytes(config.dlt_entries),
         build: |config| Box::new(Blend::new(config.costs, config.dlt_entries)),
     },
 ];

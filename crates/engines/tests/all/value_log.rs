@@ -85,6 +85,7 @@ impl Setup {
             dlt_entries: 4,
             slots_cross_pages: false,
             costs: PackingCosts::default(),
+            own: None,
         };
         let shape = LogShape::new(&packing, &pool, PAGE_BYTES, self.entries).unwrap();
         (pool, buffer, shape)
@@ -389,6 +390,7 @@ fn the_published_buffer_takes_values_of_two_mebibytes() {
         dlt_entries: 512,
         slots_cross_pages: false,
         costs: PackingCosts::default(),
+        own: None,
     };
     let shape = LogShape::new(&packing, &pool, 16384, 512).unwrap();
     assert_eq!(shape.max_value_bytes(), 2 << 20);

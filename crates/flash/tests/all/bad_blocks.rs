@@ -86,7 +86,7 @@ fn holds(port: &FlashPort, ppa: u32) -> bool {
 
 #[test]
 fn a_page_that_cannot_be_programmed_goes_to_a_spare_block_with_those_before_it() {
-    for medium in &MEDIA {
+    for medium in MEDIA {
         let folder = tempfile::tempdir().unwrap();
         let sim = Sim::new();
         let port = FlashPort::new(&sim, config(2), blank(&config(2), medium.name, &folder));
@@ -173,7 +173,7 @@ fn spare_blocks_that_fail_are_given_up_for_the_next() {
 
 #[test]
 fn without_a_spare_block_the_drive_is_read_only_and_keeps_what_it_held() {
-    for medium in &MEDIA {
+    for medium in MEDIA {
         let folder = tempfile::tempdir().unwrap();
         let sim = Sim::new();
         let port = FlashPort::new(&sim, config(1), blank(&config(1), medium.name, &folder));
@@ -353,7 +353,7 @@ fn a_read_that_fails_is_tried_again_as_often_as_configured() {
 #[test]
 fn blocks_that_are_bad_from_the_factory_are_found_at_the_first_power_on() {
     let config = FlashConfig { factory_bad_blocks: 2, ..config(2) };
-    for medium in &MEDIA {
+    for medium in MEDIA {
         let folder = tempfile::tempdir().unwrap();
         let sim = Sim::new();
         let port = FlashPort::new(&sim, config.clone(), blank(&config, medium.name, &folder));

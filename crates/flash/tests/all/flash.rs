@@ -339,7 +339,7 @@ fn furnished(name: &str, geometry: &Geometry, directory: &tempfile::TempDir) -> 
 fn every_medium_keeps_pages_and_survives_as_an_image() {
     let geometry = config().geometry();
     let mut shown = Vec::new();
-    for kind in &MEDIA {
+    for kind in MEDIA {
         let directory = tempfile::tempdir().unwrap();
         let mut media = furnished(kind.name, &geometry, &directory);
         let seen = content(&*media);
@@ -371,7 +371,7 @@ fn every_medium_keeps_pages_and_survives_as_an_image() {
 #[test]
 fn a_medium_that_lets_go_of_items_keeps_the_others_and_the_heads() {
     let geometry = config().geometry();
-    for kind in &MEDIA {
+    for kind in MEDIA {
         let directory = tempfile::tempdir().unwrap();
         let mut media = open(kind.name, &geometry, &directory);
         media.program(Ppa(0), &page_of_items(), &spare(0));
@@ -382,7 +382,7 @@ fn a_medium_that_lets_go_of_items_keeps_the_others_and_the_heads() {
         assert_eq!((media.read(Ppa(0)), fork.read(Ppa(0))), (before.clone(), before));
         drop(fork);
         let let_go = media.discard_part(Ppa(0), 316, 184);
-        assert_eq!(let_go, kind.name == "tags");
+        assert!(let_go || kind.name != "tags", "tags keeps no more than it must");
         assert!(!media.discard_part(Ppa(1), 316, 184), "nothing is there");
         let image = media.image();
         // Whatever is said to be read soon, there or not, is as it was; items that lie in memory are shown.
@@ -409,7 +409,7 @@ fn a_medium_that_lets_go_of_items_keeps_the_others_and_the_heads() {
 #[test]
 fn any_altered_byte_of_an_image_is_noticed() {
     let geometry = Geometry { dies_per_channel: 1, ..config().geometry() };
-    for kind in &MEDIA {
+    for kind in MEDIA {
         let directory = tempfile::tempdir().unwrap();
         let mut media = open(kind.name, &geometry, &directory);
         for ppa in 0..3 {
@@ -440,7 +440,7 @@ fn any_altered_byte_of_an_image_is_noticed() {
 #[test]
 fn an_image_that_ends_early_is_refused_or_shorter_of_pages() {
     let geometry = config().geometry();
-    for kind in &MEDIA {
+    for kind in MEDIA {
         let directory = tempfile::tempdir().unwrap();
         let media = furnished(kind.name, &geometry, &directory);
         let (seen, image) = (content(&*media), media.image());
@@ -460,7 +460,7 @@ fn an_image_that_ends_early_is_refused_or_shorter_of_pages() {
 #[test]
 fn images_of_other_drives_are_refused() {
     let (geometry, other) = (config().geometry(), Geometry { pages_per_block: 8, ..config().geometry() });
-    for kind in &MEDIA {
+    for kind in MEDIA {
         let directory = tempfile::tempdir().unwrap();
         let image = furnished(kind.name, &geometry, &directory).image();
         let error = media::from_image(kind.name, &other, &image).err().unwrap();

@@ -19,6 +19,7 @@
 //! |---|---|
 //! | [`Driver`] | one command at a time, or many futures |
 //! | [`Pipeline`] | many commands at once from one thread, with few doorbells and locks |
+//! | [`saker`] | SAKER in front: small writes that travel together |
 //! | [`serve_thread`] | the drive's thread |
 //! | [`Control`](kvdrive_link::shared::Control) | looking at the drive and changing it while it is served: [`Serving::control`] |
 
@@ -26,6 +27,7 @@ mod blocking;
 mod driver;
 mod pipeline;
 mod port;
+pub mod saker;
 mod thread;
 mod tokens;
 mod unclaimed;
@@ -157,6 +159,12 @@ impl Connector {
             }
         };
         Ok(Driver::new(self.clone(), port, choice, max_value_bytes))
+    }
+
+    /// Ends the drive when it has carried out what was submitted, whoever else has connectors or drivers: they
+    /// find it off then.
+    pub fn close(&self) {
+        self.link().close();
     }
 
     fn give_back(&self, port: Arc<Port>) {

@@ -73,13 +73,6 @@ impl Chart {
         ours.copied().chain(self.marks.iter().map(|mark| mark.value))
     }
 
-    /// Where bars on a logarithmic axis begin, in words: their lengths are no measure of the values.
-    fn bars_begin(&self) -> Option<String> {
-        let scale = self.scale();
-        (self.style == Style::Bars && scale.log)
-            .then(|| format!("bars begin at {}, logarithmic", number(scale.low)))
-    }
-
     /// Least and greatest of the axis: from zero, or from the next lower power of ten to the next higher 1, 2
     /// or 5. A logarithmic axis of numbers that are not all above zero is a linear one.
     fn scale(&self) -> Scale {

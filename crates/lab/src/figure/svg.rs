@@ -36,8 +36,12 @@ const BEHIND_CHARACTER: f64 = 6.9;
 const FILE_TITLE: f64 = 17.0;
 const FILE_TITLE_CHARACTER: f64 = 11.2;
 const FILE_TITLE_ROW: f64 = 22.0;
+/// Least space between two labels of an axis.
+const APART: f64 = 6.0;
 /// Most characters of a slanted label; the table has all of them.
 const SLANTED: usize = 24;
+/// About how far the sign of a series reaches around its point.
+const SIGN: f64 = 4.5;
 /// Radius of the sign of a published value.
 const RING: f64 = 6.5;
 /// Space between panels of a file.
@@ -133,7 +137,7 @@ impl Frame {
     fn new(chart: &Chart, title_rows: usize, legend_rows: usize, axis_rows: usize) -> Frame {
         let step = (WIDTH - LEFT - RIGHT) / chart.points.len() as f64;
         let longest = chart.points.iter().map(|label| label.chars().count()).max().unwrap_or(0);
-        let slanted = longest as f64 * CHARACTER > step - 2.0;
+        let slanted = longest as f64 * CHARACTER + APART > step;
         let room =
             if slanted { BOTTOM + 0.5 * longest.min(SLANTED) as f64 * CHARACTER + 2.0 } else { BOTTOM };
         let title_more = (title_rows - 1) as f64 * ROW;
@@ -237,25 +241,13 @@ fn legend(chart: &Chart, top: f64) -> (String, usize) {
     (svg, if x > BEGIN { row + 1 } else { row.max(1) })
 }
 
-/// The name of the axis and, smaller, where bars begin, row by row.
-fn axis(chart: &Chart) -> Vec<(String, String)> {
+/// The name of the axis, row by row.
+fn axis(chart: &Chart) -> Vec<String> {
     // As wide as it can be around the middle of the frame.
-    let room = WIDTH - (LEFT - RIGHT) - 8.0;
-    let mut rows: Vec<(String, String)> =
-        wrapped(&chart.axis, room, CHARACTER).into_iter().map(|line| (line, String::new())).collect();
-    if let Some(begin) = chart.bars_begin() {
-        let (note, last) = (format!("({begin})"), rows.len() - 1);
-        let used = rows[last].0.chars().count() as f64 * CHARACTER;
-        if used + (note.chars().count() + 2) as f64 * SMALL_CHARACTER <= room {
-            rows[last].1 = format!("  {note}");
-        } else {
-            rows.push((String::new(), note));
-        }
-    }
-    rows
+    wrapped(&chart.axis, WIDTH - (LEFT - RIGHT) - 8.0, CHARACTER)
 }
 
-fn axes(chart: &Chart, axis: &[(String, String)], frame: &Frame) -> String {
+fn axes(chart: &Chart, axis: &[String], frame: &Frame) -> String {
     let mut svg = String::new();
     for tick in frame.scale.ticks() {
         let y = frame.y(tick);
@@ -288,15 +280,13 @@ fn axes(chart: &Chart, axis: &[(String, String)], frame: &Frame) -> String {
         };
         let _ = writeln!(svg, "<text {place} font-size=\"{TEXT}\" fill=\"{INK}\">{}</text>", escape(&label));
     }
-    for (row, (name, note)) in axis.iter().enumerate() {
+    for (row, name) in axis.iter().enumerate() {
         let _ = writeln!(
             svg,
-            "<text x=\"{:.1}\" y=\"{:.1}\" font-size=\"{TEXT}\" text-anchor=\"middle\" fill=\"{INK}\" \
-             xml:space=\"preserve\">{}<tspan font-size=\"{SMALL}\">{}</tspan></text>",
+            "<text x=\"{:.1}\" y=\"{:.1}\" font-size=\"{TEXT}\" text-anchor=\"middle\" fill=\"{INK}\">{}</text>",
             (LEFT + WIDTH - RIGHT) / 2.0,
             frame.height - 7.0 - (axis.len() - 1 - row) as f64 * ROW,
-            escape(name),
-            escape(note)
+            escape(name)
         );
     }
     svg
@@ -339,6 +329,8 @@ fn lines(svg: &mut String, chart: &Chart, frame: &Frame) {
     }
 }
 
+/// Bars from zero, side by side. On a logarithmic axis, which has no zero and where lengths say nothing, signs at
+/// their places.
 fn bars(svg: &mut String, chart: &Chart, frame: &Frame) {
     let drawn: Vec<usize> = (0..chart.series.len())
         .filter(|&index| chart.series[index].values.iter().any(Option::is_some))
@@ -355,20 +347,21 @@ fn bars(svg: &mut String, chart: &Chart, frame: &Frame) {
         for (point, value) in line.values.iter().enumerate() {
             let Some(value) = value else { continue };
             let (x, y) = (place(point, index), frame.y(*value));
-            let _ = writeln!(
-                svg,
-                "<g><rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"{:.1}\" fill=\"{}\"/><title>{}</title></g>",
-                width - 1.5,
-                (frame.bottom - y).max(0.5),
-                colour(index),
-                tooltip(chart, line, point, *value)
-            );
+            let middle = x + width / 2.0 - 0.75;
+            let (sign, top) = if frame.scale.log {
+                (marker(chart, index, middle, y), y - SIGN)
+            } else {
+                let (width, height, colour) = (width - 1.5, (frame.bottom - y).max(0.5), colour(index));
+                let size = format!("width=\"{width:.1}\" height=\"{height:.1}\" fill=\"{colour}\"");
+                (format!("<rect x=\"{x:.1}\" y=\"{y:.1}\" {size}/>"), y)
+            };
+            let _ = writeln!(svg, "<g>{sign}<title>{}</title></g>", tooltip(chart, line, point, *value));
             if labelled {
                 let _ = writeln!(
                     svg,
                     "<text x=\"{:.1}\" y=\"{:.1}\" font-size=\"{SMALL}\" text-anchor=\"middle\" fill=\"{INK}\">{}</text>",
-                    x + width / 2.0 - 0.75,
-                    above_rings(chart, frame, index, point, y - 3.0),
+                    middle,
+                    above_rings(chart, frame, index, point, top - 3.0),
                     label(*value)
                 );
             }
@@ -400,7 +393,7 @@ fn marker(chart: &Chart, series: usize, x: f64, y: f64) -> String {
     let colour = colour(series);
     let path =
         |d: &str| format!("<path transform=\"translate({x:.1} {y:.1})\" d=\"{d}\" fill=\"{colour}\"/>");
-    if chart.style == Style::Bars {
+    if chart.style == Style::Bars && !chart.scale().log {
         return path("M-5-5H5V5H-5Z");
     }
     match series % COLOURS.len() {
@@ -455,16 +448,25 @@ mod tests {
     }
 
     #[test]
-    fn a_panel_says_how_its_numbers_came_about_and_where_bars_begin() {
+    fn a_panel_says_how_its_numbers_came_about_and_bars_begin_at_zero() {
         let (svg, _) = draw(&chart(true, 40.0));
         assert!(svg.contains("modelled-fit"), "{svg}");
-        assert!(svg.contains("bars begin at 20, logarithmic"), "{svg}");
-        assert!(!draw(&chart(false, 40.0)).0.contains("bars begin"));
+        assert!(!svg.contains("<rect"), "a logarithmic axis has no zero: {svg}");
+        assert_eq!(draw(&chart(false, 40.0)).0.matches("<rect").count(), 2);
         let mut zero = chart(true, 40.0);
         zero.series[0].values[1] = Some(0.0);
-        assert!(!draw(&zero).0.contains("bars begin"), "zero has no logarithm: the axis is linear");
-        let lines = Chart { style: Style::Lines, ..chart(true, 40.0) };
-        assert!(!draw(&lines).0.contains("bars begin"));
+        assert!(draw(&zero).0.contains("<rect"), "zero has no logarithm: the axis is linear");
+    }
+
+    #[test]
+    fn labels_of_an_axis_keep_apart() {
+        let mut sizes = Chart { style: Style::Lines, ..chart(false, 40.0) };
+        sizes.points = (1..=18).map(|size| format!("{size}K")).collect();
+        sizes.series[0].values = vec![Some(40.0); 18];
+        assert!(draw(&sizes).0.contains("rotate(-35)"), "16K and 17K would touch");
+        sizes.points.truncate(12);
+        sizes.series[0].values.truncate(12);
+        assert!(!draw(&sizes).0.contains("rotate(-35)"));
     }
 
     #[test]

@@ -137,7 +137,11 @@ fn bars(chart: &Chart) -> String {
         for (index, line) in chart.series.iter().enumerate() {
             let Some(value) = line.values[point] else { continue };
             let mark = chart.marks.iter().find(|mark| mark.series == index && mark.point == point);
-            let bar = bar(scale.at(value), mark.map(|mark| scale.at(mark.value)), room);
+            let published = mark.map(|mark| scale.at(mark.value));
+            let bar = match scale.log {
+                false => bar(scale.at(value), published, room),
+                true => point_of(sign(index), scale.at(value), published, room),
+            };
             let note = mark.map_or(String::new(), |mark| format!("  {PUBLISHED} {}", number(mark.value)));
             text.push_str(&format!(
                 "  {label:<labels$}  {:<names$}  {bar} {}{note}\n",
@@ -147,10 +151,19 @@ fn bars(chart: &Chart) -> String {
             label = "";
         }
     }
-    if let Some(begin) = chart.bars_begin() {
-        text.push_str(&format!("  ({begin})\n"));
-    }
     text
+}
+
+/// A sign at its place, and the published value as a ring: on a logarithmic axis no length begins at zero.
+fn point_of(sign: char, share: f64, published: Option<f64>, room: usize) -> String {
+    let column = |share: f64| ((share * room as f64) as usize).min(room.saturating_sub(1));
+    let (ours, theirs) = (column(share), published.map(column));
+    let mut cells = vec!['·'; ours.max(theirs.unwrap_or(0)) + 1];
+    cells[ours] = sign;
+    if let Some(theirs) = theirs {
+        cells[theirs] = if theirs == ours { AGREED } else { PUBLISHED };
+    }
+    cells.into_iter().collect()
 }
 
 /// A bar to eighths of a column, with the published value as a ring.

@@ -1,13 +1,14 @@
 //! The report: figures and claims as one HTML page that needs nothing beside itself, no network, no script.
 //!
-//! The page is a function of its [`Content`] alone: the same runs of the same revision give the same bytes.
-//! It is laid out for a telephone, a screen and paper alike.
+//! The page is a function of its [`Content`] alone: the same runs of the same revision give the same bytes. It is
+//! laid out for a telephone, a screen and paper alike. What is text is escaped by the templates (crate `maud`);
+//! only style sheet and drawings are put in as they are.
 
-use std::fmt::Write;
+use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::claims::{self, Outcome, Verdict};
 use crate::experiments::{Group, KINDS};
-use crate::figure::svg::{self, escape};
+use crate::figure::svg;
 use crate::figure::{Chart, Line, Planned, numbers};
 
 const STYLE: &str = include_str!("style.css");
@@ -56,7 +57,7 @@ const CHAPTERS: &[(Group, &str, &str, &str)] = &[
         Group::Plus2,
         "A hash FTL of ours",
         "plus2",
-        "Plus2 keeps what Plus does with a third of the bytes for every pair. It has to be no slower anywhere, faster where much          is written, and to program less and take less DRAM: on the same drive, whichever structures the DRAM is for.",
+        "Plus2 keeps what Plus does with a third of the bytes for every pair. It has to be no slower anywhere, faster where much is written, and to program less and take less DRAM: on the same drive, whichever structures the DRAM is for.",
     ),
     (
         Group::Beyond,
@@ -69,31 +70,55 @@ const CHAPTERS: &[(Group, &str, &str, &str)] = &[
 
 /// The page.
 pub fn page(content: &Content<'_>) -> String {
-    let about = escape(&listed(&content.titles));
-    let mut html = format!(
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <title>{about}, claim by claim</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
-         <h1>{about}, claim by claim</h1>\n\
-         <p class=\"lead\">A key-value SSD in software, kvdrive {}, runs the experiments of {about} and says of every \
-         claim whether it comes out.</p>\n",
-        escape(content.revision)
-    );
-    html.push_str(&contents(content));
-    html.push_str(&facts(content));
-    html.push_str(&verdicts(&content.outcomes));
-    for (group, title, anchor, lead) in CHAPTERS {
-        let figures: Vec<_> =
-            content.figures.iter().filter(|(figure, _)| figure.figure().group == *group).collect();
-        if figures.is_empty() {
-            continue;
+    let about = listed(&content.titles);
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { (about) ", claim by claim" }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                h1 { (about) ", claim by claim" }
+                p.lead {
+                    "A key-value SSD in software, kvdrive " (content.revision) ", runs the experiments of " (about)
+                    " and says of every claim whether it comes out."
+                }
+                p {
+                    (claims::counts(&content.outcomes)) ". The figures come first, then "
+                    a href="#claims" { "every claim" } ", then " a href="#run" { "how it was run" } "."
+                }
+                (contents(content))
+                @for chapter in chapters(content) {
+                    h2 #(chapter.anchor) { (chapter.title) }
+                    p { (chapter.lead) }
+                    @for (figure, charts) in &chapter.figures { (section(figure, charts)) }
+                }
+                (verdicts(&content.outcomes))
+                (facts(content))
+                (notes(&content.notes))
+            }
         }
-        let _ = writeln!(html, "<h2 id=\"{anchor}\">{title}</h2>\n<p>{}</p>", escape(lead));
-        for (figure, charts) in figures {
-            html.push_str(&section(figure, charts));
-        }
-    }
-    html + &notes(&content.notes) + "</body>\n</html>\n"
+    };
+    page.into_string() + "\n"
+}
+
+/// A chapter that has figures.
+struct Chapter<'c> {
+    title: &'static str,
+    anchor: &'static str,
+    lead: &'static str,
+    figures: Vec<&'c (&'c Planned, Vec<Chart>)>,
+}
+
+fn chapters<'c>(content: &'c Content<'_>) -> Vec<Chapter<'c>> {
+    let chapters = CHAPTERS.iter().map(|&(group, title, anchor, lead)| {
+        let figures = content.figures.iter().filter(|(figure, _)| figure.figure().group == group);
+        Chapter { title, anchor, lead, figures: figures.collect() }
+    });
+    chapters.filter(|chapter| !chapter.figures.is_empty()).collect()
 }
 
 /// `A, B and C`.
@@ -104,42 +129,72 @@ fn listed(names: &[String]) -> String {
     }
 }
 
-fn contents(content: &Content<'_>) -> String {
-    let mut html = String::from("<nav><a href=\"#claims\">Claims</a>");
-    for (figure, _) in &content.figures {
-        let figure = figure.figure();
-        let _ = write!(html, " <a href=\"#{0}\">{0}</a>", escape(&figure.id));
+fn contents(content: &Content<'_>) -> Markup {
+    html! {
+        nav {
+            @for chapter in chapters(content) {
+                div {
+                    a.chapter href={ "#" (chapter.anchor) } { (chapter.title) }
+                    ul {
+                        @for (figure, _) in &chapter.figures {
+                            @let figure = figure.figure();
+                            li { a href={ "#" (figure.id) } { (number_of(&figure.source)) (figure.title) } }
+                        }
+                    }
+                }
+            }
+            div {
+                a.chapter href="#claims" { "Claims" }
+                ul {
+                    li { a href="#run" { "What was run" } }
+                    li { a href="#notes" { "Notes" } }
+                }
+            }
+        }
     }
-    html + " <a href=\"#notes\">Notes</a></nav>\n"
 }
 
-fn facts(content: &Content<'_>) -> String {
-    let mut html = String::from("<h2 id=\"run\">What was run</h2>\n<dl>\n");
-    for (name, value) in &content.facts {
-        let _ = writeln!(html, "<dt>{}</dt><dd>{}</dd>", escape(name), escape(value));
-    }
-    html.push_str("</dl>\n<p>How a number came about stands beside it:</p>\n<dl>\n");
-    for (_, name, meaning) in KINDS {
-        let _ = writeln!(html, "<dt>{name}</dt><dd>{}</dd>", escape(meaning));
-    }
-    html + "</dl>\n"
+/// `Figure 3: ` of a source like `ICPP'24, Figure 3`: the chapter says which publication.
+fn number_of(source: &str) -> String {
+    let number = source.rsplit_once(", ").map(|(_, number)| number);
+    let number = number.filter(|number| number.starts_with("Figure") || number.starts_with("section"));
+    number.map_or(String::new(), |number| format!("{number}: "))
 }
 
-fn verdicts(outcomes: &[Outcome]) -> String {
-    let mut html = format!(
-        "<h2 id=\"claims\">Claims</h2>\n<p>{}. Where the source states an order rather than a number, &ldquo;published&rdquo; \
-         says so, and ours at how many points it holds. Below a claim stands what we get under conditions the source did \
-         not have.</p>\n<table class=\"claims\">\n<thead><tr><th>claim</th><th>where</th><th class=\"number\">published</th>\
-         <th class=\"number\">ours</th><th>kind</th><th>verdict</th></tr></thead>\n<tbody>\n",
-        escape(&claims::counts(outcomes))
-    );
-    for outcome in outcomes {
-        html.push_str(&verdict(outcome));
+fn facts(content: &Content<'_>) -> Markup {
+    html! {
+        h2 #run { "What was run" }
+        dl {
+            @for (name, value) in &content.facts { dt { (name) } dd { (value) } }
+        }
+        p { "How a number came about stands beside it:" }
+        dl {
+            @for (_, name, meaning) in KINDS { dt { (name) } dd { (meaning) } }
+        }
     }
-    html + "</tbody>\n</table>\n"
 }
 
-fn verdict(outcome: &Outcome) -> String {
+fn verdicts(outcomes: &[Outcome]) -> Markup {
+    html! {
+        h2 #claims { "Claims" }
+        p {
+            (claims::counts(outcomes)) ". Where the source states an order rather than a number, \u{201c}published\u{201d} "
+            "says so, and ours at how many points it holds. Below a claim stands what we get under conditions the source "
+            "did not have."
+        }
+        table.claims {
+            thead {
+                tr {
+                    th { "claim" } th { "where" } th.number { "published" } th.number { "ours" } th { "kind" }
+                    th { "verdict" }
+                }
+            }
+            tbody { @for outcome in outcomes { (verdict(outcome)) } }
+        }
+    }
+}
+
+fn verdict(outcome: &Outcome) -> Markup {
     let class = match outcome.verdict {
         _ if outcome.regressed.is_some() => "regressed",
         Verdict::Reproduced => "reproduced",
@@ -156,123 +211,123 @@ fn verdict(outcome: &Outcome) -> String {
         why.push(outcome.because.clone());
     }
     why.extend(outcome.beside.iter().map(|beside| format!("{} with {}.", beside.ours, beside.name)));
-    let why: String = why.iter().map(|line| format!("<div class=\"why\">{}</div>", escape(line))).collect();
-    format!(
-        "<tr id=\"claim-{}\"><td class=\"what\"><b>{}</b><br>{}{why}</td><td class=\"where\">{}</td>\
-         <td class=\"number\" data-name=\"published\">{}</td><td class=\"number\" data-name=\"ours\">{}</td>\
-         <td class=\"kind\">{}</td><td class=\"verdict {class}\">{}</td></tr>\n",
-        escape(&outcome.id),
-        escape(&outcome.title),
-        escape(&outcome.statement),
-        escape(&outcome.source),
-        unbroken(&outcome.published),
-        unbroken(&outcome.ours),
-        outcome.kind,
-        outcome.verdict
-    )
-}
-
-/// A number and its unit on one line.
-fn unbroken(text: &str) -> String {
-    escape(text).replace(' ', "&nbsp;")
-}
-
-fn section(planned: &Planned, charts: &[Chart]) -> String {
-    let figure = planned.figure();
-    let mut html = format!(
-        "<section>\n<h3 id=\"{}\">{}: {}</h3>\n",
-        escape(&figure.id),
-        escape(&figure.source),
-        escape(&figure.title)
-    );
-    if !figure.notes.is_empty() {
-        html.push_str("<ul>\n");
-        for note in &figure.notes {
-            let _ = writeln!(html, "<li>{}</li>", escape(note));
+    html! {
+        tr id={ "claim-" (outcome.id) } {
+            td.what {
+                b { (outcome.title) } br; (outcome.statement)
+                @for line in &why { div.why { (line) } }
+            }
+            td.where data-name="where" { (outcome.source) }
+            td.number data-name="published" { (unbroken(&outcome.published)) }
+            td.number data-name="ours" { (unbroken(&outcome.ours)) }
+            td.kind data-name="kind" { (outcome.kind) }
+            td class={ "verdict " (class) } data-name="verdict" { (outcome.verdict) }
         }
-        html.push_str("</ul>\n");
     }
-    for (series, lacks) in planned.left_out() {
-        let _ = writeln!(html, "<p>{} is left out: this build lacks {}.</p>", escape(series), escape(lacks));
+}
+
+/// Longest text that stays on one line: a number, its unit, and a word or two.
+const ONE_LINE: usize = 20;
+
+/// A number and its unit on one line; what is longer breaks where it must.
+fn unbroken(text: &str) -> String {
+    if text.chars().count() > ONE_LINE { text.to_owned() } else { text.replace(' ', "\u{a0}") }
+}
+
+fn section(planned: &Planned, charts: &[Chart]) -> Markup {
+    let figure = planned.figure();
+    html! {
+        section {
+            h3 #(figure.id) { (figure.source) ": " (figure.title) }
+            @if !figure.notes.is_empty() {
+                ul { @for note in &figure.notes { li { (note) } } }
+            }
+            @for (series, lacks) in planned.left_out() {
+                p { (series) " is left out: this build lacks " (lacks) "." }
+            }
+            div.panels {
+                @for chart in charts {
+                    figure {
+                        (PreEscaped(svg::panel(chart)))
+                        figcaption { (chart.kind) "; " (chart.counts) @if chart.log { "; logarithmic" } }
+                        (table(chart))
+                    }
+                }
+            }
+            @if figure.group == Group::Beyond { (best(charts)) }
+        }
     }
-    html.push_str("<div class=\"panels\">\n");
-    for chart in charts {
-        let _ = writeln!(
-            html,
-            "<figure>\n{}<figcaption>{}; {}{}</figcaption>\n{}</figure>",
-            svg::panel(chart),
-            chart.kind,
-            escape(&chart.counts),
-            if chart.log { "; logarithmic" } else { "" },
-            table(chart)
-        );
-    }
-    html.push_str("</div>\n");
-    if figure.group == Group::Beyond {
-        html.push_str(&best(charts));
-    }
-    html + "</section>\n"
 }
 
 /// Of each panel, the series one should build: the one whose worst point is nearest to the best there.
-fn best(charts: &[Chart]) -> String {
-    let mut html = String::from("<p>What to build, by these numbers:</p>\n<ul>\n");
-    for chart in charts {
-        let more_is_better = chart.unit.ends_with("/s");
-        let ratio = |value: f64, best: f64| if more_is_better { value / best } else { best / value };
-        let bests: Vec<f64> = (0..chart.points.len())
-            .map(|point| {
-                let values = chart.series.iter().filter_map(|line| line.values[point]);
-                if more_is_better { values.fold(0.0, f64::max) } else { values.fold(f64::INFINITY, f64::min) }
-            })
-            .collect();
-        let worst = |line: &Line| {
-            let ratios =
-                line.values.iter().zip(&bests).map(|(value, best)| value.map_or(0.0, |it| ratio(it, *best)));
-            ratios.fold(f64::INFINITY, f64::min)
-        };
-        let chosen = chart.series.iter().max_by(|a, b| worst(a).total_cmp(&worst(b)));
-        if let Some(chosen) = chosen {
-            let (title, name, worst) = (escape(&chart.title), escape(&chosen.name), worst(chosen));
-            let _ = match more_is_better {
-                true => writeln!(html, "<li>{title}: {name} is never below {worst:.2} of the best.</li>"),
-                false => writeln!(
-                    html,
-                    "<li>{title}: {name} is never above {:.2} times the least.</li>",
-                    1.0 / worst
-                ),
-            };
+fn best(charts: &[Chart]) -> Markup {
+    html! {
+        p { "What to build, by these numbers:" }
+        ul {
+            @for chart in charts {
+                @if let Some((name, worst)) = nearest_to_the_best(chart) {
+                    @if more_is_better(chart) {
+                        li { (chart.title) ": " (name) " is never below " (format!("{worst:.2}")) " of the best." }
+                    } @else {
+                        li { (chart.title) ": " (name) " is never above " (format!("{:.2}", 1.0 / worst)) " times the least." }
+                    }
+                }
+            }
         }
     }
-    html + "</ul>\n"
+}
+
+fn more_is_better(chart: &Chart) -> bool {
+    chart.unit.ends_with("/s")
+}
+
+/// The series whose worst point is nearest to the best there, and the part of the best that this is.
+fn nearest_to_the_best(chart: &Chart) -> Option<(&str, f64)> {
+    let more_is_better = more_is_better(chart);
+    let ratio = |value: f64, best: f64| if more_is_better { value / best } else { best / value };
+    let bests: Vec<f64> = (0..chart.points.len())
+        .map(|point| {
+            let values = chart.series.iter().filter_map(|line| line.values[point]);
+            if more_is_better { values.fold(0.0, f64::max) } else { values.fold(f64::INFINITY, f64::min) }
+        })
+        .collect();
+    let worst = |line: &Line| {
+        let ratios =
+            line.values.iter().zip(&bests).map(|(value, best)| value.map_or(0.0, |it| ratio(it, *best)));
+        ratios.fold(f64::INFINITY, f64::min)
+    };
+    let chosen = chart.series.iter().max_by(|a, b| worst(a).total_cmp(&worst(b)))?;
+    Some((&chosen.name, worst(chosen)))
 }
 
 /// The numbers of a chart, folded away.
-fn table(chart: &Chart) -> String {
-    let row = |tag: &str, cells: Vec<String>| {
-        let cells: String = cells.iter().map(|cell| format!("<{tag}>{}</{tag}>", escape(cell))).collect();
-        format!("<tr>{cells}</tr>\n")
-    };
-    let mut html =
-        String::from("<details><summary>numbers</summary><div class=\"scroll\"><table class=\"numbers\">\n");
-    html.push_str(&row("th", numbers::heading(chart)));
-    for point in 0..chart.points.len() {
-        html.push_str(&row("td", numbers::row(chart, point)));
+fn table(chart: &Chart) -> Markup {
+    html! {
+        details {
+            summary { "numbers" }
+            div.scroll {
+                table.numbers {
+                    tr { @for cell in numbers::heading(chart) { th { (cell) } } }
+                    @for point in 0..chart.points.len() {
+                        tr { @for cell in numbers::row(chart, point) { td { (cell) } } }
+                    }
+                }
+            }
+            @for (says, values) in numbers::published(chart) {
+                div.why { "published: " (says) ": " (values) }
+            }
+        }
     }
-    html.push_str("</table></div>\n");
-    for (says, values) in numbers::published(chart) {
-        let _ = writeln!(html, "<div class=\"why\">published: {}: {}</div>", escape(&says), escape(&values));
-    }
-    html + "</details>\n"
 }
 
 /// What a reader should know before believing any of it: of every page, and of the numbers of its suites.
-fn notes(of_suites: &[String]) -> String {
-    let mut html = String::from("<h2 id=\"notes\">Notes</h2>\n<ul>\n");
-    for note in NOTES.iter().copied().chain(of_suites.iter().map(String::as_str)) {
-        let _ = writeln!(html, "<li>{}</li>", escape(note));
+fn notes(of_suites: &[String]) -> Markup {
+    html! {
+        h2 #notes { "Notes" }
+        ul {
+            @for note in NOTES.iter().copied().chain(of_suites.iter().map(String::as_str)) { li { (note) } }
+        }
     }
-    html + "</ul>\n"
 }
 
 const NOTES: &[&str] = &[

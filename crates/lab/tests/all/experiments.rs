@@ -113,6 +113,14 @@ fn every_figure_is_drawn_three_ways() {
         page.contains("<title>Plus, claim by claim</title>")
             && page.contains("the experiments of Plus and says")
     );
+    let at = |part: &str| page.find(part).unwrap_or_else(|| panic!("{part} is on the page"));
+    assert!(at("<figure>") < at("id=\"claims\"") && at("id=\"claims\"") < at("id=\"run\""));
+    for figure in &planned {
+        let (id, title) = (&figure.figure().id, &figure.figure().title);
+        let link =
+            page.lines().flat_map(|line| line.split("<a ")).find(|link| link.contains(&format!("\"#{id}\"")));
+        assert!(link.is_some_and(|link| link.contains(title.as_str())), "{id}");
+    }
     assert!(page.contains("What to build, by these numbers"));
     assert_eq!(page.matches(" is never below ").count(), 3, "two panels of blend, one of whole drives");
     assert_eq!(page, html::page(&content), "the same runs are the same page");

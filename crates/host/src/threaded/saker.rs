@@ -1,0 +1,159 @@
+//! SAKER on application threads: the queues that [`kvdrive_saker::threaded`] asks a drive for.
+//!
+//! A queue is a [`Driver`] and the futures of its commands. A future submits when it is first polled, on the thread
+//! that sends; whoever takes completions polls them all, and one bell wakes him for any of them. They are few: at
+//! most as many as the driver has slots.
+
+use std::future::{poll_fn, ready};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+
+use kvdrive_content::Region;
+use kvdrive_link::transfer::{self, TransferConfig};
+use kvdrive_saker::threaded::{self, Command, Completion, DriveOff};
+use kvdrive_spec::Status;
+
+use super::{Connector, Driver, Error, block_on};
+use crate::client::{Answer, Call};
+
+/// A drive, as SAKER asks for its queues.
+pub struct Queues {
+    connector: Connector,
+    transfer: TransferConfig,
+    entries: u32,
+    depth: u32,
+}
+
+impl Queues {
+    /// Queues of `entries` slots for `depth` commands each, whose values go by the method of `transfer`. SAKER waits
+    /// where it would have more under way.
+    ///
+    /// # Panics
+    /// There is no such method.
+    pub fn new(connector: Connector, transfer: TransferConfig, entries: u32, depth: u32) -> Queues {
+        assert!(transfer::method(&transfer).is_some(), "no transfer method {:?}", transfer.method);
+        Queues { connector, transfer, entries, depth }
+    }
+}
+
+impl threaded::Drive for Queues {
+    type Queue = Queue;
+
+    fn queue(&self) -> Result<Queue, DriveOff> {
+        let method = transfer::method(&self.transfer).expect("its name was looked up before");
+        let driver = self.connector.connect(method, self.entries, self.depth).map_err(|_| DriveOff)?;
+        let bell = Arc::<Bell>::default();
+        Ok(Queue { driver: Arc::new(driver), under_way: Mutex::default(), waker: bell.clone().into(), bell })
+    }
+}
+
+type Answered = Pin<Box<dyn Future<Output = Result<Completion, DriveOff>> + Send>>;
+
+/// A queue pair and what is under way in it.
+pub struct Queue {
+    driver: Arc<Driver>,
+    under_way: Mutex<Vec<Answered>>,
+    bell: Arc<Bell>,
+    /// The bell's.
+    waker: Waker,
+}
+
+/// Wakes whoever waits for a completion of the queue.
+#[derive(Default)]
+struct Bell(Mutex<Option<Waker>>);
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let waiter = lock(&self.0).take();
+        if let Some(waiter) = waiter {
+            waiter.wake();
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Queue {
+    /// Takes the first command that has been answered.
+    fn poll(&self) -> Poll<Result<Completion, DriveOff>> {
+        let mut under_way = lock(&self.under_way);
+        let mut context = Context::from_waker(&self.waker);
+        for index in 0..under_way.len() {
+            if let Poll::Ready(answer) = under_way[index].as_mut().poll(&mut context) {
+                drop(under_way.remove(index));
+                return Poll::Ready(answer);
+            }
+        }
+        Poll::Pending
+    }
+}
+
+impl threaded::Queue for Queue {
+    fn submit(&self, ticket: u32, command: Command<'_>) -> Result<bool, DriveOff> {
+        let mut under_way = lock(&self.under_way);
+        if under_way.len() as u32 >= self.driver.depth() {
+            return Ok(false);
+        }
+        let mut answered: Answered = Box::pin(carry_out(self.driver.clone(), ticket, call(command)));
+        if let Poll::Ready(answer) = answered.as_mut().poll(&mut Context::from_waker(&self.waker)) {
+            answered = Box::pin(ready(Ok(answer?)));
+            self.waker.wake_by_ref();
+        }
+        under_way.push(answered);
+        Ok(true)
+    }
+
+    fn completion(&self, wait: bool) -> Result<Option<Completion>, DriveOff> {
+        if !wait {
+            return match self.poll() {
+                Poll::Ready(answer) => answer.map(Some),
+                Poll::Pending => Ok(None),
+            };
+        }
+        let answer = poll_fn(|context| {
+            // First this: what is answered from here on rings it.
+            *lock(&self.bell.0) = Some(context.waker().clone());
+            self.poll()
+        });
+        block_on(answer).map(Some)
+    }
+}
+
+/// The command with its value, copied: SAKER goes on writing where it was.
+fn call(command: Command<'_>) -> Call<Vec<u8>> {
+    match command {
+        Command::Batch { content, bytes } => Call::Batch { value: content.to_bytes(bytes) },
+        Command::Store { key, content, at, bytes, options } => {
+            let mut value = vec![0; bytes as usize];
+            content.copy_to(at, &mut value);
+            Call::Store { key, value, options }
+        }
+        Command::Delete { key } => Call::Delete { key },
+        Command::Retrieve { key } => Call::Retrieve { key },
+        Command::Exist { key } => Call::Exist { key },
+    }
+}
+
+async fn carry_out(driver: Arc<Driver>, ticket: u32, call: Call<Vec<u8>>) -> Result<Completion, DriveOff> {
+    let mut value = Region::new();
+    let answer = match driver.submit(call).await {
+        Ok(submitted) => driver.wait(submitted, &mut value).await,
+        Err(error) => Err(error),
+    };
+    let (status, dw0) = match answer {
+        Ok(Answer::Applied(requests, status)) => (status, requests),
+        Ok(Answer::Value(bytes)) => (Status::SUCCESS, bytes),
+        Ok(Answer::Exists(false)) => (Status::KEY_NOT_FOUND, 0),
+        Ok(_) => (Status::SUCCESS, 0),
+        Err(Error::Status(status)) => (status, 0),
+        Err(_) => return Err(DriveOff),
+    };
+    Ok(Completion { ticket, status, dw0, value })
+}

@@ -1,0 +1,80 @@
+//! A key-value SSD in software, in your program.
+//!
+//! Applications hand such a drive keys and values instead of blocks. This one has the insides of a real drive: NVMe
+//! queues and PCIe bytes, a controller with firmware cores and a power-protected page buffer, an index over a value
+//! log, flash translation, dies and channels with time. It runs on a thread of your program, as fast as your machine
+//! can or at the pace of the hardware it models, and counts every byte and every page.
+//!
+//! ```
+//! let drive = kvdrive::open("cosmos-plus")?;
+//! drive.store(b"user17", b"some value")?;
+//! assert_eq!(drive.get(b"user17")?.as_deref(), Some(&b"some value"[..]));
+//! for pair in drive.pairs()? {
+//!     let (key, value) = pair?;
+//!     println!("{key:?}: {} bytes", value.len());
+//! }
+//! println!("{}", drive.numbers()?);
+//! println!("{}", drive.close()?);
+//! # Ok::<(), kvdrive::Error>(())
+//! ```
+//!
+//! # What to read next
+//!
+//! | for | read |
+//! |---|---|
+//! | another drive: on a file, another engine, a key of the configuration | [`build`], [`Builder`] |
+//! | several threads; many commands at once; `async` | [`Drive::client`], [`Client::pipeline`], [`Drive::async_client`] |
+//! | a power cut and what comes back; faults on command | [`Drive::cut_power`], [`Drive::inject`] |
+//! | what outlasts what, and what an end leaves | [`Closed`], [`Lasting`] |
+//! | what was counted, modelled and measured | [`Numbers`] |
+//! | a packing policy of your own | [`packing`], [`Builder::packing`] |
+//! | small writes that travel together, small reads from memory | [`saker`], [`Drive::saker`] |
+//!
+//! `examples/` beside this crate has a program for each: `first`, `pipeline`, `futures`, `crash`, `own_packing`,
+//! `saker` (`cargo run --release -p kvdrive --example first`).
+//!
+//! # The crates behind it
+//!
+//! The rooms of the house, from the wire inwards; each has a page of its own:
+//! [`kvdrive_spec`] (bytes on the wire), [`kvdrive_host`] (drivers, also over NVMe/TCP), [`kvdrive_link`] (queues and
+//! transfer methods), `kvdrive_device` (the controller), [`kvdrive_engines`] (indexes and packing), [`kvdrive_flash`]
+//! (translation, media, faults), [`kvdrive_sim`] (time), [`kvdrive_lab`] (configuration, workloads, reports: studies in
+//! virtual time, where the same seed gives the same report). The command `kvdrive` is in crate `kvdrive-cli`.
+
+mod builder;
+mod client;
+mod drive;
+mod error;
+pub mod numbers;
+mod pairs;
+mod pipeline;
+pub mod saker;
+
+pub use builder::Builder;
+pub use client::{AsyncClient, Client};
+pub use drive::{Closed, Drive, Lasting, PoweredOff};
+pub use error::Error;
+pub use kvdrive_sim::wall::Pace;
+pub use kvdrive_spec::{Key, Status, StoreOptions};
+pub use numbers::Numbers;
+pub use pairs::{AsyncPairs, Pair, Pairs};
+pub use pipeline::{Done, Ended, Pipeline};
+
+/// What a packing policy is made of, for one of your own: [`Builder::packing`].
+pub mod packing {
+    pub use kvdrive_engines::packing::*;
+    pub use kvdrive_link::Arrival;
+}
+
+/// Powers on a drive in memory with this profile (`kvdrive list profiles`): `kvdrive::build().profile(name).open()`.
+///
+/// # Errors
+/// [`Error::Configuration`]: there is no such profile; the message lists those there are.
+pub fn open(profile: &str) -> Result<Drive, Error> {
+    build().profile(profile).open()
+}
+
+/// Begins to describe a drive.
+pub fn build() -> Builder {
+    Builder::default()
+}

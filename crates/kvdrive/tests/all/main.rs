@@ -1,0 +1,5 @@
+//! The library as programs use it.
+
+mod calls;
+mod ends;
+mod examples;
