@@ -18,6 +18,7 @@ mod frame;
 pub mod hashlog;
 mod key_hash;
 pub mod lsmtree;
+pub mod memory;
 pub mod pages;
 mod records;
 mod space;

@@ -49,6 +49,10 @@ const STORE: Rules = &[
     ("store.operations_bytes", Integer(0, 1 << 40)),
     ("store.probe_ps", STEP_PS),
     ("store.insert_ps", STEP_PS),
+    ("store.memtable_search_ps", STEP_PS),
+    ("store.memtable_insert_ps", STEP_PS),
+    ("store.row_probe_ps", STEP_PS),
+    ("store.row_insert_ps", STEP_PS),
     ("store.compare_ps", STEP_PS),
     ("store.copy_byte_ps", STEP_PS),
     ("store.checksum_byte_ps", STEP_PS),
@@ -57,6 +61,7 @@ const STORE: Rules = &[
     ("store.block_search_ps", STEP_PS),
     ("store.merge_entry_ps", STEP_PS),
     ("store.node_search_ps", STEP_PS),
+    ("store.node_insert_ps", STEP_PS),
     ("store.shadow_ps", STEP_PS),
     ("store.split_ps", STEP_PS),
 ];

@@ -60,6 +60,7 @@ pub const ROW: StoreRow = StoreRow {
         Step::ChecksumByte,
         Step::MergeEntry,
         Step::NodeSearch,
+        Step::NodeInsert,
         Step::Shadow,
         Step::Split,
     ],
@@ -394,6 +395,7 @@ impl Tree {
         let searches = levels * batch.len() as u64;
         let steps = [
             (Step::NodeSearch, searches),
+            (Step::NodeInsert, batch.len() as u64),
             (Step::Shadow, shadows),
             (Step::Split, splits),
             (Step::CopyByte, copied),

@@ -59,8 +59,10 @@ pub const ROW: StoreRow = StoreRow {
     about: "memtables, tables and leveled merges, with RocksDB's options (SAKER's LSM-store)",
     reclaims: &[Reclaim::Merges],
     steps: &[
-        Step::Probe,
-        Step::Insert,
+        Step::MemtableSearch,
+        Step::MemtableInsert,
+        Step::RowProbe,
+        Step::RowInsert,
         Step::CopyByte,
         Step::ChecksumByte,
         Step::BloomCheck,
@@ -407,7 +409,7 @@ impl Tree {
         }
         let count = batch.len() as u64;
         let copied: u64 = records.iter().map(|(key, bytes)| key.len() as u64 + u64::from(*bytes)).sum();
-        self.work(thread, &[(Step::Insert, count), (Step::CopyByte, copied * 2)]);
+        self.work(thread, &[(Step::MemtableInsert, count), (Step::CopyByte, copied * 2)]);
         let is_put = batch.iter().any(|request| matches!(request, Request::Put(..)));
         self.make_room(thread, &records, is_put)?;
         {
@@ -440,7 +442,7 @@ impl Tree {
     }
 
     fn get(&self, thread: Thread, key: &Key) -> Result<Option<Kept>, StoreError> {
-        self.work(thread, &[(Step::Probe, 1)]);
+        self.work(thread, &[(Step::MemtableSearch, 1)]);
         let (in_memory, version) = {
             let state = self.state.borrow();
             let memtables = std::iter::once(&state.active).chain(state.full.iter().rev());
@@ -471,7 +473,7 @@ impl Tree {
     ) -> Result<Option<Option<Kept>>, StoreError> {
         let most = self.options.row_cache_bytes;
         if most > 0 {
-            self.work(thread, &[(Step::Probe, 1)]);
+            self.work(thread, &[(Step::RowProbe, 1)]);
             let mut state = self.state.borrow_mut();
             if let Some(row) = state.rows.get(&(table.number, *key)).cloned() {
                 state.counters.row_cache_hits += 1;
@@ -492,10 +494,10 @@ impl Tree {
         self.work(thread, &[(Step::IndexSearch, 1), (Step::BlockSearch, 1), (Step::ChecksumByte, checked)]);
         let format = table::data_format(self.layout.page_bytes);
         let found = table::find_in_block(&format, table, &pages, key)?;
-        let mut state = self.state.borrow_mut();
-        state.counters.blocks_read += 1;
+        self.state.borrow_mut().counters.blocks_read += 1;
         if let (Some(Some(value)), true) = (&found, most > 0) {
-            state.cache_row(table.number, *key, value, most);
+            self.work(thread, &[(Step::RowInsert, 1), (Step::CopyByte, value.bytes().into())]);
+            self.state.borrow_mut().cache_row(table.number, *key, value, most);
         }
         Ok(found)
     }

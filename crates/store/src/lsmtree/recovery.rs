@@ -276,7 +276,7 @@ impl Tree {
                 return Err(StoreError::Damaged { page: id, what: "was a certain page of the log".into() });
             }
         }
-        self.work(thread, &[(Step::Insert, logged.len() as u64)]);
+        self.work(thread, &[(Step::MemtableInsert, logged.len() as u64)]);
         Ok(logged)
     }
 }
