@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use kvdrive_lab::config::Document;
-use kvdrive_lab::image::{Found, Tally, read_image};
+use kvdrive_lab::image::{PairState, Tally, read_image};
 use kvdrive_lab::output::shown;
 use kvdrive_spec::Key;
 
@@ -58,9 +58,9 @@ impl Check {
         let mut named = 0;
         let tally = read_image(&document, self.repair, &mut |key, found| {
             let what = match found {
-                Found::Whole(_) => return,
-                Found::Damaged(status) => format!("damaged: {status}"),
-                Found::Lost => "lost: listed and not found".to_owned(),
+                PairState::Whole(_) => return,
+                PairState::Damaged(status) => format!("damaged: {status}"),
+                PairState::Lost => "lost: listed and not found".to_owned(),
             };
             named += 1;
             // Whoever has pairs deleted sees which.
@@ -109,19 +109,19 @@ impl Dump {
         Ok(())
     }
 
-    fn line(&self, key: &Key, found: Found<'_>) -> serde_json::Value {
+    fn line(&self, key: &Key, found: PairState<'_>) -> serde_json::Value {
         let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         match found {
-            Found::Whole(value) if self.keys => {
+            PairState::Whole(value) if self.keys => {
                 serde_json::json!({"key": key.to_string(), "bytes": value.len()})
             }
-            Found::Whole(value) => {
+            PairState::Whole(value) => {
                 serde_json::json!({"key": key.to_string(), "bytes": value.len(), "value": hex(value)})
             }
-            Found::Damaged(status) => {
+            PairState::Damaged(status) => {
                 serde_json::json!({"key": key.to_string(), "damaged": status.to_string()})
             }
-            Found::Lost => serde_json::json!({"key": key.to_string(), "lost": true}),
+            PairState::Lost => serde_json::json!({"key": key.to_string(), "lost": true}),
         }
     }
 }

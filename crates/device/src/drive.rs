@@ -18,7 +18,7 @@ use kvdrive_flash::ftl::FtlConfig;
 use kvdrive_flash::identity::Identity;
 use kvdrive_flash::media::file::Moment;
 use kvdrive_flash::media::{self, Media, MediaOptions};
-use kvdrive_flash::power::file_log::{FileError, FileLog, Found};
+use kvdrive_flash::power::file_log::{FileError, FileLog, OpenedLog};
 use kvdrive_flash::power::machine_file::WriteFailure;
 use kvdrive_flash::power::{
     self, IDENTITY_AT, ImageError, Journal, MAKE_AT, Make, Owner, PowerOnError, Survivors,
@@ -530,7 +530,7 @@ fn open_journal(
     if image.is_none() && !medium.is_blank() {
         return Err(PowerOnError::Unprotected(path.to_owned()));
     }
-    let after = found.as_ref().map_or_else(Moment::default, Found::moment);
+    let after = found.as_ref().map_or_else(Moment::default, OpenedLog::moment);
     let protection = medium.protection();
     if protection.is_on() {
         return Ok((image, Journal::to_file(None, protection)));

@@ -39,7 +39,7 @@ use kvdrive_spec::{Batch, Command, Cqe, Key, Psdt, Status, Store, StoreOptions, 
 
 use crate::controller::Controller;
 use crate::faults;
-use crate::namespaces::kv::{Found, KvNamespace, PairAnswer, Unfinished, Walk, batch};
+use crate::namespaces::kv::{KvNamespace, PairAnswer, Unfinished, Walk, WindowMatch, batch};
 use crate::namespaces::{Answer, Asked, NSID};
 
 /// Longest answer to a List, whatever room the host has and however short values are: the drive builds it in
@@ -128,6 +128,9 @@ fn execute_any<P: Port>(
         return drive.namespace.execute(request, asked);
     }
     let answer = if request.is_admin() { drive.admin(request) } else { Err(Status::INVALID_NAMESPACE) };
+    if let Err(status) = answer {
+        drive.logs.borrow_mut().note_error(request.queue_id(), request.sqe().cid.get(), status);
+    }
     Some(completion_of(request, answer))
 }
 
@@ -366,9 +369,9 @@ pub(crate) fn take_in_window<E: Engine>(
     }
     drive.check_value_bytes(bytes)?;
     match drive.sessions.find(session, generation, at, bytes)? {
-        Found::Taken => return Ok(()),
-        Found::Stale => {}
-        Found::Missing => fresh_window(drive, session)?,
+        WindowMatch::Taken => return Ok(()),
+        WindowMatch::Stale => {}
+        WindowMatch::Missing => fresh_window(drive, session)?,
     }
     Err(Status::STALE_WINDOW)
 }

@@ -26,17 +26,17 @@ pub struct Pair {
 
 /// An open iterator on the drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Iterator(u32);
+pub struct IteratorId(u32);
 
-impl Iterator {
+impl IteratorId {
     /// The iterator that a SEEK opened.
-    pub(crate) fn of(cqe: &Cqe) -> Iterator {
-        Iterator(cqe.dw1.get())
+    pub(crate) fn of(cqe: &Cqe) -> IteratorId {
+        IteratorId(cqe.dw1.get())
     }
 
     /// The iterator that commands name so.
-    pub(crate) fn numbered(number: u32) -> Iterator {
-        Iterator(number)
+    pub(crate) fn numbered(number: u32) -> IteratorId {
+        IteratorId(number)
     }
 
     /// How commands name it.

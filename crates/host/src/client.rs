@@ -28,7 +28,7 @@ use kvdrive_content::{Pattern, Piece, Region};
 use kvdrive_spec::{Key, Status, StoreOptions};
 
 use crate::Error;
-use crate::answers::{Iterator, Pair};
+use crate::answers::{IteratorId, Pair};
 
 /// A value that can be kept until it is stored; also what identifies a command to its owner.
 pub trait Content {
@@ -113,12 +113,12 @@ pub enum Call<V> {
     /// Read an iterator's next pair.
     Next {
         /// The iterator. One command of it is under way at a time.
-        iterator: Iterator,
+        iterator: IteratorId,
     },
     /// Close an iterator.
     Close {
         /// The iterator.
-        iterator: Iterator,
+        iterator: IteratorId,
     },
 }
 
@@ -158,7 +158,7 @@ pub enum Answer {
     Keys(Vec<Key>),
     /// To a seek: the iterator, which is open, and the first pair, if there is one; its value is where the
     /// answer was to go.
-    Opened(Iterator, Option<Pair>),
+    Opened(IteratorId, Option<Pair>),
     /// To a next: `None` behind the last pair; its value is where the answer was to go.
     Pair(Option<Pair>),
 }
@@ -191,7 +191,7 @@ impl Answer {
     }
 
     /// To a seek.
-    pub fn opened(self) -> (Iterator, Option<Pair>) {
+    pub fn opened(self) -> (IteratorId, Option<Pair>) {
         let Answer::Opened(iterator, pair) = self else { panic!("{OTHER_CALL}, not {self:?}") };
         (iterator, pair)
     }
@@ -264,17 +264,17 @@ pub trait Client {
 
     /// Opens an iterator on the pairs as they are now and reads the first one at or after `key`. `None` when
     /// there is none; the iterator is open all the same.
-    fn seek(&mut self, key: Option<Key>, into: &mut Region) -> Result<(Iterator, Option<Pair>), Error> {
+    fn seek(&mut self, key: Option<Key>, into: &mut Region) -> Result<(IteratorId, Option<Pair>), Error> {
         self.call(NoValue::Seek { key }, into).map(Answer::opened)
     }
 
     /// The iterator's next pair; `None` behind the last.
-    fn next(&mut self, iterator: Iterator, into: &mut Region) -> Result<Option<Pair>, Error> {
+    fn next(&mut self, iterator: IteratorId, into: &mut Region) -> Result<Option<Pair>, Error> {
         self.call(NoValue::Next { iterator }, into).map(Answer::pair)
     }
 
     /// Closes an iterator.
-    fn close(&mut self, iterator: Iterator) -> Result<(), Error> {
+    fn close(&mut self, iterator: IteratorId) -> Result<(), Error> {
         self.call(NoValue::Close { iterator }, &mut Region::new()).map(|_| ())
     }
 }

@@ -15,7 +15,7 @@ use kvdrive_link::HostMemory;
 use kvdrive_link::transfer::{Choice, HostWindow, Method, Next, Progress, StoreRequest, prp};
 use kvdrive_spec::{Batch, Command, Cqe, Key, RetrieveOptions, Sqe, Status, Store, StoreOptions, Way};
 
-use crate::answers::{self, Iterator, NSID};
+use crate::answers::{self, IteratorId, NSID};
 use crate::client::{Answer, Call, Content};
 use crate::slot::Walk;
 
@@ -321,7 +321,7 @@ pub(crate) fn walk(command: &Command) -> Walk {
     match *command {
         Command::Seek { .. } => Walk::Opens,
         Command::Next { iterator, buffer_bytes } => {
-            Walk::Steps { iterator: Iterator::numbered(iterator), buffer_bytes }
+            Walk::Steps { iterator: IteratorId::numbered(iterator), buffer_bytes }
         }
         _ => Walk::None,
     }
@@ -355,7 +355,7 @@ pub(crate) fn answer(
         }
         Command::List { .. } => Answer::Keys(answers::take_keys(memory, buffer, room)?),
         Command::Seek { .. } => {
-            Answer::Opened(Iterator::of(cqe), answers::take_pair(cqe, memory, buffer, room, into)?)
+            Answer::Opened(IteratorId::of(cqe), answers::take_pair(cqe, memory, buffer, room, into)?)
         }
         Command::Next { .. } => Answer::Pair(answers::take_pair(cqe, memory, buffer, room, into)?),
         _ => Answer::Done,
@@ -464,7 +464,7 @@ mod tests {
         let terms = Terms { choice: &prp::Prp, entries: 8, max_value_bytes: 1 << 16 };
         let mut outbox = Vec::new();
         let none = Piece::Bytes(&[]);
-        let iterator = Iterator::numbered(4);
+        let iterator = IteratorId::numbered(4);
         let mut course = Course::of(terms, &Call::<[u8; 0]>::Next { iterator }).unwrap();
         assert_eq!(course.step(&LOT, none, &mut outbox), Step::Clear);
         assert_eq!(course.step(&LOT, none, &mut outbox), Step::Submit(1));

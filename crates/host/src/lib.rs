@@ -24,6 +24,6 @@ pub mod tcp;
 pub mod threaded;
 mod unclaimed;
 
-pub use answers::{Iterator, Pair};
+pub use answers::{IteratorId, Pair};
 pub use client::{Answer, Call, Client, Content};
 pub use error::Error;

@@ -28,7 +28,7 @@ use serde::Deserialize;
 
 use crate::Error;
 use crate::answers::{self, NSID};
-pub use crate::answers::{Iterator, Pair};
+pub use crate::answers::{IteratorId, Pair};
 use crate::client::{Answer, Call, Client, Content, NoValue};
 use crate::course::{Course, Lot, Step, Terms, done};
 use crate::slot::{Arrived, Left, Slot, Walk};
@@ -125,7 +125,7 @@ impl Host {
     }
 
     /// An answer of `iterator` that went to nobody; waits for one that is on its way.
-    fn claim(&self, iterator: Iterator) -> Option<unclaimed::Answer> {
+    fn claim(&self, iterator: IteratorId) -> Option<unclaimed::Answer> {
         loop {
             let claimed = self.unclaimed.borrow_mut().claim(iterator);
             match claimed {
@@ -137,7 +137,7 @@ impl Host {
     }
 
     /// The iterator is closed.
-    fn forget(&self, iterator: Iterator) {
+    fn forget(&self, iterator: IteratorId) {
         self.unclaimed.borrow_mut().forget(|other| other == iterator);
         self.unclaimed_came.wake_all();
     }
@@ -227,17 +227,17 @@ impl Driver {
     }
 
     /// [`Client::seek`].
-    pub fn seek(&self, key: Option<Key>, into: &mut Region) -> Result<(Iterator, Option<Pair>), Status> {
+    pub fn seek(&self, key: Option<Key>, into: &mut Region) -> Result<(IteratorId, Option<Pair>), Status> {
         self.call(NoValue::Seek { key }, into).map(Answer::opened)
     }
 
     /// [`Client::next`].
-    pub fn next(&self, iterator: Iterator, into: &mut Region) -> Result<Option<Pair>, Status> {
+    pub fn next(&self, iterator: IteratorId, into: &mut Region) -> Result<Option<Pair>, Status> {
         self.call(NoValue::Next { iterator }, into).map(Answer::pair)
     }
 
     /// [`Client::close`].
-    pub fn close(&self, iterator: Iterator) -> Result<(), Status> {
+    pub fn close(&self, iterator: IteratorId) -> Result<(), Status> {
         self.call(NoValue::Close { iterator }, &mut Region::new()).map(|_| ())
     }
 }
@@ -475,7 +475,7 @@ impl Driver {
         let opened = flight.course.walk() == Walk::Opens && status.is_success();
         drop(flight);
         match call {
-            Call::Seek { .. } if opened && answer.is_err() => self.close(Iterator::of(&cqe))?,
+            Call::Seek { .. } if opened && answer.is_err() => self.close(IteratorId::of(&cqe))?,
             Call::Close { iterator } => host.forget(iterator),
             _ => {}
         }

@@ -22,7 +22,7 @@
 use kvdrive_link::transfer::outcome;
 use kvdrive_spec::{Command, Cqe, Sqe};
 
-use crate::answers::{Iterator, NSID};
+use crate::answers::{IteratorId, NSID};
 
 /// What a command does with an iterator, if anything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub(crate) enum Walk {
     /// What it opens is closed if nobody learns of it.
     Opens,
     /// What it brings, into this much of the slot's buffer, is kept if nobody learns of it.
-    Steps { iterator: Iterator, buffer_bytes: u32 },
+    Steps { iterator: IteratorId, buffer_bytes: u32 },
 }
 
 /// What a completion means.
@@ -59,7 +59,7 @@ pub(crate) enum Left {
         /// drive discards it, and the sequence passes on.
         is_torn: bool,
         /// A pair, or why there is none, that the next NEXT of this iterator is to get.
-        unclaimed: Option<(Iterator, u32, Cqe)>,
+        unclaimed: Option<(IteratorId, u32, Cqe)>,
     },
 }
 
@@ -129,7 +129,7 @@ impl Slot {
     }
 
     /// The iterator whose next pair may now go to nobody, if the command is dropped here.
-    pub(crate) fn steps(&self) -> Option<Iterator> {
+    pub(crate) fn steps(&self) -> Option<IteratorId> {
         match self.walk {
             Walk::Steps { iterator, .. } if self.awaited > 0 || self.outcome.is_some() => Some(iterator),
             _ => None,
@@ -148,7 +148,7 @@ impl Slot {
         let unclaimed = match (walk, outcome) {
             (Walk::Opens, Some(cqe)) if cqe.status().is_success() => {
                 self.awaited = 1;
-                let iterator = Iterator::of(&cqe).number();
+                let iterator = IteratorId::of(&cqe).number();
                 return Left::Close(Command::IterClose { iterator }.encode(self.cid, NSID));
             }
             (Walk::Steps { iterator, buffer_bytes }, Some(cqe)) => Some((iterator, buffer_bytes, cqe)),
@@ -239,12 +239,12 @@ mod tests {
     }
 
     fn closed() -> Left {
-        Left::Close(Command::IterClose { iterator: Iterator::of(&ok()).number() }.encode(CID, NSID))
+        Left::Close(Command::IterClose { iterator: IteratorId::of(&ok()).number() }.encode(CID, NSID))
     }
 
     #[test]
     fn a_pair_that_nobody_learns_of_is_left_with_its_iterator() {
-        let iterator = Iterator::numbered(9);
+        let iterator = IteratorId::numbered(9);
         assert_eq!(Slot::new(CID).steps(), None, "nothing has been asked");
         let mut slot = submitted(1, Walk::Steps { iterator, buffer_bytes: 100 }, false);
         assert_eq!(slot.steps(), Some(iterator));

@@ -9,7 +9,7 @@ use kvdrive_content::Region;
 use kvdrive_link::HostMemory;
 use kvdrive_spec::{Cqe, Status};
 
-use crate::answers::{Iterator, Pair, take_pair};
+use crate::answers::{IteratorId, Pair, take_pair};
 
 /// An iterator's answer, with the value.
 pub(crate) struct Answer {
@@ -43,20 +43,20 @@ pub(crate) enum Claimed {
 #[derive(Default)]
 pub(crate) struct Unclaimed {
     /// Iterators whose NEXT is under way and nobody waits for it.
-    expected: Vec<Iterator>,
+    expected: Vec<IteratorId>,
     /// In the order in which they came.
-    arrived: VecDeque<(Iterator, Answer)>,
+    arrived: VecDeque<(IteratorId, Answer)>,
 }
 
 impl Unclaimed {
     /// Nobody waits any more for the NEXT of `iterator` that is under way.
-    pub(crate) fn expect(&mut self, iterator: Iterator) {
+    pub(crate) fn expect(&mut self, iterator: IteratorId) {
         self.expected.push(iterator);
     }
 
     /// One that was expected has come; `true`: who waits has to look. An iterator that was busy has passed
     /// nothing.
-    pub(crate) fn arrive(&mut self, iterator: Iterator, answer: Answer) -> bool {
+    pub(crate) fn arrive(&mut self, iterator: IteratorId, answer: Answer) -> bool {
         let Some(index) = self.expected.iter().position(|other| *other == iterator) else { return false };
         self.expected.swap_remove(index);
         if answer.pair != Err(Status::COMMAND_INTERRUPTED) {
@@ -66,13 +66,13 @@ impl Unclaimed {
     }
 
     /// The iterator is closed, or the drive is off.
-    pub(crate) fn forget(&mut self, is_over: impl Fn(Iterator) -> bool) {
+    pub(crate) fn forget(&mut self, is_over: impl Fn(IteratorId) -> bool) {
         self.expected.retain(|iterator| !is_over(*iterator));
         self.arrived.retain(|(iterator, _)| !is_over(*iterator));
     }
 
     /// Takes the oldest answer of `iterator`.
-    pub(crate) fn claim(&mut self, iterator: Iterator) -> Claimed {
+    pub(crate) fn claim(&mut self, iterator: IteratorId) -> Claimed {
         if let Some(index) = self.arrived.iter().position(|(other, _)| *other == iterator) {
             let (_, answer) = self.arrived.remove(index).expect("it was found there");
             return Claimed::Answer(answer);

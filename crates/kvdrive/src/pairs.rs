@@ -20,7 +20,7 @@ pub type Pair = (Vec<u8>, Vec<u8>);
 /// It keeps an iterator of the drive open, which has `lsm.iterators` of them, until it is dropped.
 pub struct AsyncPairs<'c> {
     client: &'c AsyncClient,
-    iterator: threaded::Iterator,
+    iterator: threaded::IteratorId,
     /// What SEEK brought, before it was asked for.
     first: Option<Pair>,
     is_over: bool,

@@ -21,7 +21,7 @@ const LIST_BYTES: u32 = 1 << 16;
 
 /// What was found under a key that is listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found<'a> {
+pub enum PairState<'a> {
     /// A value that is whole: its bytes have the checksum they were stored with.
     Whole(&'a [u8]),
     /// A value that the drive cannot vouch for, and does not hand out: 88h, or what else it answered.
@@ -55,7 +55,7 @@ impl Tally {
 }
 
 /// Hears of every pair.
-pub type OnPair<'a> = &'a mut dyn FnMut(&Key, Found<'_>);
+pub type OnPair<'a> = &'a mut dyn FnMut(&Key, PairState<'_>);
 
 /// Reads the image of the drive that `document` describes, and tells `each` of every pair in the order in which
 /// the drive lists them. With `removes` a pair that is damaged or lost is deleted behind that.
@@ -116,17 +116,17 @@ fn look(driver: &Driver, key: &Key, region: &mut Region, tally: &mut Tally, each
         Ok(bytes) => {
             tally.whole += 1;
             tally.whole_bytes += u64::from(bytes);
-            each(key, Found::Whole(&region.to_bytes(bytes)));
+            each(key, PairState::Whole(&region.to_bytes(bytes)));
             true
         }
         Err(Status::KEY_NOT_FOUND) => {
             tally.lost += 1;
-            each(key, Found::Lost);
+            each(key, PairState::Lost);
             false
         }
         Err(status) => {
             tally.damaged += 1;
-            each(key, Found::Damaged(status));
+            each(key, PairState::Damaged(status));
             false
         }
     }

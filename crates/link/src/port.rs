@@ -53,8 +53,13 @@ pub trait Request {
     /// The entry.
     fn sqe(&self) -> &Sqe;
 
+    /// Identifier of the queue that it came by, among those of its function: 0 is an admin queue.
+    fn queue_id(&self) -> u16;
+
     /// Did it come by an admin queue?
-    fn is_admin(&self) -> bool;
+    fn is_admin(&self) -> bool {
+        self.queue_id() == 0
+    }
 
     /// What the drive has of the queue that it came by.
     fn session(&self) -> &Session;

@@ -31,11 +31,11 @@ pub enum Pace {
 
 /// What a look at the outside brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Arrival {
+pub enum Polled {
     /// Nothing new.
-    None,
+    Nothing,
     /// Something, stamped with the time offered; wake this task for it.
-    Some(TaskKey),
+    Woke(TaskKey),
     /// Nobody will ever send again.
     Closed,
 }
@@ -44,7 +44,7 @@ pub enum Arrival {
 pub trait Source {
     /// Takes what has arrived and stamps it with `at`. It is called every few events: a look that costs a
     /// system call may leave some out, as long as [`Source::arm`] finds what it has not taken.
-    fn poll(&mut self, at: Ns) -> Arrival;
+    fn poll(&mut self, at: Ns) -> Polled;
     /// The thread is about to sleep: what arrives from now on has to wake it. Returns how long it may sleep
     /// at most, for the sake of this source ([`Duration::MAX`]: as long as it likes); nothing if something
     /// has arrived since the last look.
@@ -313,12 +313,12 @@ impl Outside<'_, '_> {
         for (source, closed) in self.sources.iter_mut().zip(&mut self.closed).filter(|(_, closed)| !**closed)
         {
             match source.poll(at) {
-                Arrival::None => {}
-                Arrival::Some(task) => {
+                Polled::Nothing => {}
+                Polled::Woke(task) => {
                     sim.wake_external(task, at);
                     any = true;
                 }
-                Arrival::Closed => *closed = true,
+                Polled::Closed => *closed = true,
             }
         }
         any

@@ -31,6 +31,10 @@ pub const WRITE_ZEROES: u8 = 0x08;
 /// Dataset Management.
 pub const DATASET_MANAGEMENT: u8 = 0x09;
 
+/// Every command, and whether it changes what is stored.
+pub const TABLE: [(u8, bool); 5] =
+    [(FLUSH, false), (WRITE, true), (READ, false), (WRITE_ZEROES, true), (DATASET_MANAGEMENT, true)];
+
 /// ONCS of a controller with such a namespace: bit 2 Dataset Management, bit 3 Write Zeroes.
 pub const OPTIONAL_COMMANDS: u16 = 0b1100;
 /// Power of two that a block has of bytes (LBADS): 4096.

@@ -28,14 +28,15 @@ use kvdrive_link::shared::{
 };
 use kvdrive_sim::Sim;
 use kvdrive_spec::identify::{CSI_KV, IDENTIFY_BYTES, KvNamespace, cns};
+use kvdrive_spec::log::{Health, LogRequest, lid};
 use kvdrive_spec::opcode::{self, Direction};
 use kvdrive_spec::{Command, Cqe, SglDescriptor, Sqe, Status};
 use zerocopy::little_endian::{U16, U32};
-use zerocopy::{FromBytes, FromZeros};
+use zerocopy::{FromZeros, IntoBytes};
 
 use crate::bell::Bell;
 use crate::buffer::Buffer;
-use crate::namespace::{Completion, Namespace, Session, Tag};
+use crate::namespace::{Completion, Look, Namespace, Session, Tag};
 use crate::subsystem::NOT_OVER_NETWORKS;
 
 /// The one namespace of a drive.
@@ -82,8 +83,8 @@ impl CompletionSink for Outlet {
 enum For {
     Nobody,
     Host(Tag, Buffer),
-    /// Identify: the namespace's own look at itself, for a host or for nobody.
-    Identify(Option<(Tag, Buffer)>),
+    /// The namespace's own look at itself, for a host or for nobody.
+    Itself(Look, Option<(Tag, Buffer)>),
     /// An iterator that nobody uses any more is closed.
     Cleanup,
 }
@@ -125,14 +126,15 @@ pub struct DriveNamespace {
     link: Arc<SharedLink>,
     inbox: Arc<Inbox>,
     identity: KvNamespace,
+    health: Health,
     queues: Vec<Queue>,
     idle: Vec<usize>,
     /// Size of the drive's view of a buffer; memory is taken as it is written.
     buffer_bytes: u32,
     spare: Vec<Arc<SharedBuffer>>,
     under_way: usize,
-    /// Identify commands that wait for room on the admin queue.
-    identifying: VecDeque<(Tag, Buffer)>,
+    /// Looks that wait for room on the admin queue.
+    looks: VecDeque<(Look, Tag, Buffer)>,
     /// Refused here, to be told at the next look.
     refused: Vec<Completion>,
     taken: Vec<(u32, Cqe)>,
@@ -169,17 +171,19 @@ where
         link,
         inbox,
         identity: KvNamespace::new_zeroed(),
+        health: Health::new_zeroed(),
         queues: vec![Queue::new(admin, slots)],
         idle: Vec::new(),
         buffer_bytes: transfer_max_bytes.max(IDENTIFY_BYTES as u32),
         spare: Vec::new(),
         under_way: 0,
-        identifying: VecDeque::new(),
+        looks: VecDeque::new(),
         refused: Vec::new(),
         taken: Vec::new(),
         entry: Vec::new(),
     };
-    namespace.look_at_itself(None);
+    namespace.look_at_itself(Look::Identity, None);
+    namespace.look_at_itself(Look::Health, None);
     while namespace.under_way > 0 {
         thread::sleep(LOOK);
         namespace.poll(&mut Vec::new());
@@ -192,12 +196,25 @@ impl DriveNamespace {
         self.inbox.off.load(Ordering::Acquire)
     }
 
-    /// Sends Identify to the drive; there must be room on its admin queue.
-    fn look_at_itself(&mut self, whom: Option<(Tag, Buffer)>) {
-        let mut sqe = Sqe::new(opcode::admin::IDENTIFY, 0, DRIVE_NSID);
-        sqe.cdw10 = U32::new(u32::from(cns::CSI_NAMESPACE));
-        sqe.cdw11 = U32::new(u32::from(CSI_KV) << 24);
-        self.send(ADMIN, sqe, For::Identify(whom), IDENTIFY_BYTES as u32);
+    /// Sends Identify or Get Log Page to the drive; there must be room on its admin queue.
+    fn look_at_itself(&mut self, look: Look, whom: Option<(Tag, Buffer)>) {
+        let (sqe, bytes) = match look {
+            Look::Identity => {
+                let mut sqe = Sqe::new(opcode::admin::IDENTIFY, 0, DRIVE_NSID);
+                sqe.cdw10 = U32::new(u32::from(cns::CSI_NAMESPACE));
+                sqe.cdw11 = U32::new(u32::from(CSI_KV) << 24);
+                (sqe, IDENTIFY_BYTES)
+            }
+            Look::Health => {
+                let mut sqe = Sqe::new(opcode::admin::GET_LOG_PAGE, 0, DRIVE_NSID);
+                let bytes = size_of::<Health>();
+                let (page, offset, command_set) = (lid::HEALTH, 0, CSI_KV);
+                LogRequest { page, retain_event: true, bytes: bytes as u64, offset, command_set }
+                    .put(&mut sqe);
+                (sqe, bytes)
+            }
+        };
+        self.send(ADMIN, sqe, For::Itself(look, whom), bytes as u32);
     }
 
     /// Sends an entry to the drive, with memory for `data_bytes` bytes; a host's own bytes are in there if the
@@ -233,16 +250,16 @@ impl DriveNamespace {
                 slot.memory = None;
                 match whom {
                     For::Nobody => continue,
-                    For::Host(tag, data) | For::Identify(Some((tag, data))) => {
+                    For::Host(tag, data) | For::Itself(_, Some((tag, data))) => {
                         done.push(Completion::failed(tag, Status::INTERNAL, data));
                     }
-                    For::Identify(None) | For::Cleanup => {}
+                    For::Itself(_, None) | For::Cleanup => {}
                 }
                 queue.free.push(index as u16);
             }
         }
-        let waiting = self.identifying.drain(..);
-        done.extend(waiting.map(|(tag, data)| Completion::failed(tag, Status::INTERNAL, data)));
+        let waiting = self.looks.drain(..);
+        done.extend(waiting.map(|(_, tag, data)| Completion::failed(tag, Status::INTERNAL, data)));
         self.under_way = 0;
     }
 
@@ -275,16 +292,20 @@ impl DriveNamespace {
                 let (dw0, dw1) = (cqe.dw0.get(), cqe.dw1.get());
                 done.push(Completion { tag, status, dw0, dw1, data, data_bytes });
             }
-            For::Identify(whom) => {
-                let mut page = [0; IDENTIFY_BYTES];
+            For::Itself(look, whom) => {
                 if let (Some(memory), true) = (&memory, status.is_success()) {
+                    let mut page = [0; IDENTIFY_BYTES];
                     copy_answer(memory, &mut page);
-                    self.identity = KvNamespace::read_from_bytes(&page).expect("Identify data has its size");
+                    match look {
+                        Look::Identity => self.identity.as_mut_bytes().copy_from_slice(&page),
+                        Look::Health => {
+                            let health = self.health.as_mut_bytes();
+                            health.copy_from_slice(&page[..health.len()]);
+                        }
+                    }
                 }
-                if let Some((tag, mut data)) = whom {
-                    let data_bytes = data.len().min(IDENTIFY_BYTES);
-                    data[..data_bytes].copy_from_slice(&page[..data_bytes]);
-                    done.push(Completion { tag, status, dw0: 0, dw1: 0, data, data_bytes });
+                if let Some((tag, data)) = whom {
+                    done.push(Completion { tag, status, dw0: 0, dw1: 0, data, data_bytes: 0 });
                 }
             }
         }
@@ -390,13 +411,17 @@ impl Namespace for DriveNamespace {
         self.send(number, sqe, For::Host(tag, data), bytes);
     }
 
-    fn identify(&mut self, tag: Tag, data: Buffer) {
+    fn health(&self) -> &Health {
+        &self.health
+    }
+
+    fn look(&mut self, at: Look, tag: Tag, data: Buffer) {
         if self.is_off() {
             self.refused.push(Completion::failed(tag, Status::NAMESPACE_NOT_READY, data));
         } else if self.queues[ADMIN].free.is_empty() {
-            self.identifying.push_back((tag, data));
+            self.looks.push_back((at, tag, data));
         } else {
-            self.look_at_itself(Some((tag, data)));
+            self.look_at_itself(at, Some((tag, data)));
         }
     }
 
@@ -418,8 +443,8 @@ impl Namespace for DriveNamespace {
             }
             self.taken = taken;
             while !self.queues[ADMIN].free.is_empty() {
-                let Some(next) = self.identifying.pop_front() else { break };
-                self.look_at_itself(Some(next));
+                let Some((look, tag, data)) = self.looks.pop_front() else { break };
+                self.look_at_itself(look, Some((tag, data)));
             }
         }
         if self.under_way > 0 && self.is_off() {

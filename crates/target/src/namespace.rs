@@ -5,6 +5,7 @@
 //! queue; commands of a session that has ended are carried out all the same and come back too.
 
 use kvdrive_spec::identify::KvNamespace;
+use kvdrive_spec::log::Health;
 use kvdrive_spec::{Sqe, Status};
 
 use crate::buffer::Buffer;
@@ -30,6 +31,15 @@ pub struct Tag {
 /// What a queue has of a namespace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Session(pub u32);
+
+/// What a namespace looks up of itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Look {
+    /// [`Namespace::identity`].
+    Identity,
+    /// [`Namespace::health`].
+    Health,
+}
 
 /// A command that has completed.
 pub struct Completion {
@@ -69,8 +79,12 @@ pub trait Namespace {
     /// opcode says.
     fn submit(&mut self, session: Session, tag: Tag, sqe: &Sqe, data: Buffer);
 
-    /// Has its [`Namespace::identity`], as it is now, put into `data`.
-    fn identify(&mut self, tag: Tag, data: Buffer);
+    /// How it holds out, as it was when somebody last looked. What hosts have read and written is not counted
+    /// in there.
+    fn health(&self) -> &Health;
+
+    /// Has its [`Namespace::identity`] or [`Namespace::health`] be as they are now. `data` comes back as it is.
+    fn look(&mut self, at: Look, tag: Tag, data: Buffer);
 
     /// Deleting what is not there becomes an error (feature 20h), or ceases to be one.
     ///

@@ -1,11 +1,13 @@
 //! The controller: what one drive's firmware contexts share, whatever its namespace keeps. The life of a
 //! command is in [`crate::requests`].
 
-mod identify;
+mod admin;
 
 use std::cell::{Cell, OnceCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use kvdrive_admin::{Features, Logs};
 use kvdrive_engines::firmware::{CopyCosts, Cores};
 use kvdrive_engines::hash::{self, HashEngine};
 use kvdrive_engines::lsm::{self, LsmEngine};
@@ -18,7 +20,7 @@ use kvdrive_flash::power::{Journal, PowerOnError};
 use kvdrive_link::Port;
 use kvdrive_settings::Rule::{Integer, OneOf, Word};
 use kvdrive_settings::{Rules, TIME, VALUE_MAX_BYTES};
-use kvdrive_sim::Ns;
+use kvdrive_sim::{Ns, TaskCell};
 use kvdrive_spec::Command;
 use kvdrive_spec::nvm::NvmCommand;
 use kvdrive_store::{Reclaim, StoreRow};
@@ -219,6 +221,10 @@ pub struct Controller<P> {
     pub(crate) commands: Rc<Cell<u64>>,
     /// Whose health it tells; none of a controller that stands alone.
     pub(crate) flash: OnceCell<FlashPort>,
+    /// What hosts have set, by the number of their admin queue's session.
+    pub(crate) features: TaskCell<BTreeMap<u32, Features>>,
+    /// What is kept for log pages.
+    pub(crate) logs: TaskCell<Logs>,
 }
 
 impl<P: Port> Controller<P> {
@@ -234,8 +240,19 @@ impl<P: Port> Controller<P> {
         faults: Faults,
         namespace: Rc<dyn Namespace>,
     ) -> Rc<Controller<P>> {
-        let (commands, flash) = (Rc::default(), OnceCell::new());
-        Rc::new(Controller { port, cores, costs, journal, namespace, identity, faults, commands, flash })
+        Rc::new(Controller {
+            port,
+            cores,
+            costs,
+            journal,
+            namespace,
+            identity,
+            faults,
+            commands: Rc::default(),
+            flash: OnceCell::new(),
+            features: TaskCell::default(),
+            logs: TaskCell::default(),
+        })
     }
 
     /// From now on hosts are told how this flash holds out.
@@ -251,10 +268,11 @@ impl<P: Port> Controller<P> {
         if let Some(exposed) = self.namespace.clone().exposed() {
             self.port.expose(exposed);
         }
-        let namespace = Rc::downgrade(&self.namespace);
+        let controller = Rc::downgrade(self);
         self.port.on_end(Rc::new(move |session| {
-            if let Some(namespace) = namespace.upgrade() {
-                namespace.end_session(session);
+            if let Some(controller) = controller.upgrade() {
+                controller.features.borrow_mut().remove(&session.number());
+                controller.namespace.end_session(session);
             }
         }));
         dispatch::start(self, dispatch);

@@ -317,7 +317,7 @@ impl Namespace for BlockNamespace {
         match structure {
             cns::NAMESPACE => Some(self.identify_namespace(nguid)),
             // What the NVM command set adds: nothing that this drive has.
-            cns::CSI_NAMESPACE | cns::CSI_CONTROLLER => Some(vec![0; IDENTIFY_BYTES]),
+            cns::CSI_NAMESPACE => Some(vec![0; IDENTIFY_BYTES]),
             _ => None,
         }
     }

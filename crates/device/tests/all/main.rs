@@ -1,5 +1,6 @@
 //! The one integration-test binary of this crate.
 
+mod admin;
 mod batches;
 mod beyond;
 mod blocks;

@@ -156,7 +156,7 @@ pub enum LogError {
 }
 
 /// What was found when a log was opened.
-pub struct Found {
+pub struct OpenedLog {
     /// The checkpoint.
     pub image: Vec<u8>,
     /// Which drive's.
@@ -172,7 +172,7 @@ pub struct Found {
     path: PathBuf,
 }
 
-impl Found {
+impl OpenedLog {
     /// How far it goes.
     pub fn moment(&self) -> Moment {
         Moment { checkpoint: self.epoch, groups: self.groups, begun: self.epoch }
@@ -231,7 +231,7 @@ impl FileLog {
     /// # Errors
     /// When it is another drive's, not as long as the image file `base` says it was, or one of the files is
     /// damaged.
-    pub fn read(base: &Path, identity: Identity) -> Result<Option<Found>, LogError> {
+    pub fn read(base: &Path, identity: Identity) -> Result<Option<OpenedLog>, LogError> {
         let cell = MomentCell::of(base).and_then(|cell| cell.read()).map_err(FileError::at(base))?;
         let expected = cell.ok_or_else(|| LogError::NoMoment { image: base.to_owned() })?;
         match FileLog::newest_beside(base, Some(&expected))? {
@@ -258,13 +258,13 @@ impl FileLog {
     }
 
     /// The newest finished checkpoint, whether or not it belongs to an image.
-    pub fn newest(base: &Path) -> Result<Option<Found>, LogError> {
+    pub fn newest(base: &Path) -> Result<Option<OpenedLog>, LogError> {
         FileLog::newest_beside(base, None)
     }
 
     /// The same. What is torn in it, and does not count by the `moment` of its image, was never promised.
-    fn newest_beside(base: &Path, moment: Option<&Moment>) -> Result<Option<Found>, LogError> {
-        let mut newest: Option<Found> = None;
+    fn newest_beside(base: &Path, moment: Option<&Moment>) -> Result<Option<OpenedLog>, LogError> {
+        let mut newest: Option<OpenedLog> = None;
         let unfinished = moment.filter(|moment| moment.begun != moment.checkpoint);
         for slot in 0..2 {
             let path = slot_path(base, slot);
@@ -422,7 +422,7 @@ fn write_checkpoint(
 
 /// Takes a slot apart; `None` for a checkpoint that was never finished. `promised`: how many groups behind a
 /// checkpoint there must be; behind them one may be torn.
-fn parse(path: &Path, bytes: &[u8], promised: impl Fn(u64) -> u64) -> Result<Option<Found>, LogError> {
+fn parse(path: &Path, bytes: &[u8], promised: impl Fn(u64) -> u64) -> Result<Option<OpenedLog>, LogError> {
     let damaged =
         |offset: usize, what| LogError::Damaged { path: path.to_owned(), offset: offset as u64, what };
     if bytes.len() < HEADER_BYTES {
@@ -463,7 +463,15 @@ fn parse(path: &Path, bytes: &[u8], promised: impl Fn(u64) -> u64) -> Result<Opt
     let identity = bytes[IDENTITY_AT..FLAGS_AT].try_into().expect("16 bytes");
     let identity = Identity::from_bytes(identity);
     let sync = bytes[FLAGS_AT..CHECKED_BYTES] == FLAG_SYNC.to_le_bytes();
-    Ok(Some(Found { image: image.to_vec(), identity, epoch, groups, records, sync, path: path.to_owned() }))
+    Ok(Some(OpenedLog {
+        image: image.to_vec(),
+        identity,
+        epoch,
+        groups,
+        records,
+        sync,
+        path: path.to_owned(),
+    }))
 }
 
 /// The sequence number in the header of a group, if `bytes` begin with one.

@@ -13,7 +13,7 @@ use kvdrive_spec::{Key, Status, StoreOptions};
 use kvdrive_store::{Kept, StoreError, Thread, Value};
 
 use super::HostKv;
-use crate::answers::{self, Iterator, Pair};
+use crate::answers::{self, IteratorId, Pair};
 use crate::client::{Answer, Call, Client, Content};
 use crate::error::Error;
 
@@ -83,7 +83,7 @@ impl HostKvClient {
                 let cursor = store.cursor(thread, *key).map_err(status_of)?;
                 let number = self.kv.next_iterator.replace(self.kv.next_iterator.get() + 1);
                 self.kv.cursors.borrow_mut().insert(number, cursor);
-                let iterator = Iterator::numbered(number);
+                let iterator = IteratorId::numbered(number);
                 let found = self.step(iterator);
                 if found.is_err() {
                     // Nobody learns of it.
@@ -106,7 +106,7 @@ impl HostKvClient {
     }
 
     /// The next pair of an iterator, which is out of the table as long as it is in use.
-    fn step(&self, iterator: Iterator) -> Result<(Option<Pair>, Option<Kept>), Status> {
+    fn step(&self, iterator: IteratorId) -> Result<(Option<Pair>, Option<Kept>), Status> {
         let taken = self.kv.cursors.borrow_mut().remove(&iterator.number());
         let mut cursor = taken.ok_or(Status::NO_SUCH_ITERATOR)?;
         let found = cursor.next(self.thread).map_err(status_of);

@@ -9,7 +9,7 @@ use kvdrive_spec::{Command, Status};
 
 use super::queue::{Completed, Data, Queue};
 use crate::Error;
-use crate::answers::Iterator;
+use crate::answers::IteratorId;
 use crate::client::{Answer, Call, Content};
 use crate::course;
 use crate::slot::{Arrived, Left, Slot};
@@ -163,7 +163,7 @@ impl crate::Client for Client {
         let answer = course::answer(&command, room, cqe.status(), &cqe, &Received(&data), 0, into);
         match call {
             Call::Seek { .. } if cqe.status().is_success() && answer.is_err() => {
-                crate::Client::close(self, Iterator::of(&cqe))?;
+                crate::Client::close(self, IteratorId::of(&cqe))?;
             }
             Call::Close { iterator } => {
                 lock(&self.connection).unclaimed.forget(|other| other == iterator);
@@ -176,7 +176,7 @@ impl crate::Client for Client {
 
 impl Connection {
     /// An answer of `iterator` that went to nobody; waits for one that is on its way.
-    fn claim(&mut self, iterator: Iterator) -> Result<Option<unclaimed::Answer>, Error> {
+    fn claim(&mut self, iterator: IteratorId) -> Result<Option<unclaimed::Answer>, Error> {
         loop {
             match self.unclaimed.claim(iterator) {
                 Claimed::Nothing => return Ok(None),

@@ -9,7 +9,7 @@ use kvdrive_spec::{Cqe, Key, Status, StoreOptions};
 use super::blocking::block_on;
 use super::port::{Claimed, Port};
 use super::{Connector, Error};
-use crate::answers::{Iterator, Pair};
+use crate::answers::{IteratorId, Pair};
 use crate::client::{Answer, Call, Client, Content, NoValue};
 use crate::course::{Course, Step, Terms, done};
 use crate::slot::Walk;
@@ -109,7 +109,9 @@ impl Driver {
         let opened = flight.course.walk() == Walk::Opens && status.is_success();
         drop(flight);
         match call {
-            Call::Seek { .. } if opened && answer.is_err() => self.close_wordless(Iterator::of(&cqe)).await?,
+            Call::Seek { .. } if opened && answer.is_err() => {
+                self.close_wordless(IteratorId::of(&cqe)).await?
+            }
             Call::Close { iterator } => self.connector.unclaimed().forget(|other| other == iterator),
             _ => {}
         }
@@ -117,7 +119,7 @@ impl Driver {
     }
 
     /// Closes the iterator of a SEEK whose answer contradicts itself.
-    async fn close_wordless(&self, iterator: Iterator) -> Result<(), Error> {
+    async fn close_wordless(&self, iterator: IteratorId) -> Result<(), Error> {
         let call = NoValue::Close { iterator };
         let mut flight = Flight { slot: self.port().slot().await?, course: Course::of(self.terms(), &call)? };
         let step = flight.step(call.value());
@@ -161,18 +163,22 @@ impl Driver {
 
     /// Opens an iterator on the pairs as they are now and reads the first one at or after `key`. `None` when
     /// there is none; the iterator is open all the same.
-    pub async fn seek(&self, key: Option<Key>, into: &mut Region) -> Result<(Iterator, Option<Pair>), Error> {
+    pub async fn seek(
+        &self,
+        key: Option<Key>,
+        into: &mut Region,
+    ) -> Result<(IteratorId, Option<Pair>), Error> {
         self.call(NoValue::Seek { key }, into).await.map(Answer::opened)
     }
 
     /// The iterator's next pair; `None` behind the last. One whose future was dropped is not lost: the next
     /// call returns it.
-    pub async fn next(&self, iterator: Iterator, into: &mut Region) -> Result<Option<Pair>, Error> {
+    pub async fn next(&self, iterator: IteratorId, into: &mut Region) -> Result<Option<Pair>, Error> {
         self.call(NoValue::Next { iterator }, into).await.map(Answer::pair)
     }
 
     /// Closes an iterator.
-    pub async fn close(&self, iterator: Iterator) -> Result<(), Error> {
+    pub async fn close(&self, iterator: IteratorId) -> Result<(), Error> {
         self.call(NoValue::Close { iterator }, &mut Region::new()).await.map(|_| ())
     }
 }
@@ -305,17 +311,17 @@ impl Blocking<'_> {
     }
 
     /// [`Driver::seek`].
-    pub fn seek(self, key: Option<Key>, into: &mut Region) -> Result<(Iterator, Option<Pair>), Error> {
+    pub fn seek(self, key: Option<Key>, into: &mut Region) -> Result<(IteratorId, Option<Pair>), Error> {
         block_on(self.0.seek(key, into))
     }
 
     /// [`Driver::next`].
-    pub fn next(self, iterator: Iterator, into: &mut Region) -> Result<Option<Pair>, Error> {
+    pub fn next(self, iterator: IteratorId, into: &mut Region) -> Result<Option<Pair>, Error> {
         block_on(self.0.next(iterator, into))
     }
 
     /// [`Driver::close`].
-    pub fn close(self, iterator: Iterator) -> Result<(), Error> {
+    pub fn close(self, iterator: IteratorId) -> Result<(), Error> {
         block_on(self.0.close(iterator))
     }
 }

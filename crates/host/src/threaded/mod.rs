@@ -41,7 +41,7 @@ use kvdrive_spec::Sqe;
 use kvdrive_spec::identify::{IDENTIFY_BYTES, KvNamespace};
 
 use crate::answers;
-pub use crate::answers::{Iterator, Pair};
+pub use crate::answers::{IteratorId, Pair};
 pub use crate::client::Content;
 use crate::course::Lot;
 pub use crate::error::Error;

@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use crate::answers::Iterator;
+use crate::answers::IteratorId;
 use crate::unclaimed::{Answer, Claimed, Unclaimed};
 
 #[derive(Default)]
@@ -23,12 +23,12 @@ impl SharedUnclaimed {
     }
 
     /// Nobody waits any more for the NEXT of `iterator` that is under way.
-    pub(super) fn expect(&self, iterator: Iterator) {
+    pub(super) fn expect(&self, iterator: IteratorId) {
         self.lock().unclaimed.expect(iterator);
     }
 
     /// One that was expected has come; `wakers` get who waits.
-    pub(super) fn arrive(&self, iterator: Iterator, answer: Answer, wakers: &mut Vec<Waker>) {
+    pub(super) fn arrive(&self, iterator: IteratorId, answer: Answer, wakers: &mut Vec<Waker>) {
         let mut state = self.lock();
         if state.unclaimed.arrive(iterator, answer) {
             wakers.append(&mut state.waiting);
@@ -36,7 +36,7 @@ impl SharedUnclaimed {
     }
 
     /// The iterator is closed, or the drive is off.
-    pub(super) fn forget(&self, is_over: impl Fn(Iterator) -> bool) {
+    pub(super) fn forget(&self, is_over: impl Fn(IteratorId) -> bool) {
         let mut state = self.lock();
         state.unclaimed.forget(is_over);
         let waiting = std::mem::take(&mut state.waiting);
@@ -45,11 +45,11 @@ impl SharedUnclaimed {
     }
 
     /// Takes the oldest answer of `iterator`, waiting for one that is expected; `None`: there is none.
-    pub(super) async fn claim(&self, iterator: Iterator) -> Option<Answer> {
+    pub(super) async fn claim(&self, iterator: IteratorId) -> Option<Answer> {
         poll_fn(|context| self.poll(iterator, context)).await
     }
 
-    fn poll(&self, iterator: Iterator, context: &Context<'_>) -> Poll<Option<Answer>> {
+    fn poll(&self, iterator: IteratorId, context: &Context<'_>) -> Poll<Option<Answer>> {
         let mut state = self.lock();
         match state.unclaimed.claim(iterator) {
             Claimed::Answer(answer) => return Poll::Ready(Some(answer)),

@@ -141,7 +141,7 @@ pub struct Outcome {
 }
 
 /// Values at every point, or the comparisons there.
-enum Found {
+enum AtPoints {
     Values(Vec<f64>),
     Compared(Vec<Vec<Comparison>>),
 }
@@ -163,8 +163,9 @@ pub(super) fn judge(planned: &Planned, results: &Results) -> anyhow::Result<Outc
     let own = conditions.next().ok_or_else(|| anyhow!("no runs"))?;
     let first = find(claim, own, results)?;
     let seeds = conditions.by_ref().take(claim.seeds.len()).map(|points| find(claim, points, results));
-    let all: Vec<Found> = std::iter::once(Ok(first)).chain(seeds).collect::<anyhow::Result<Vec<Found>>>()?;
-    let beside_of = |condition: &Condition, found: &Found| Beside {
+    let all: Vec<AtPoints> =
+        std::iter::once(Ok(first)).chain(seeds).collect::<anyhow::Result<Vec<AtPoints>>>()?;
+    let beside_of = |condition: &Condition, found: &AtPoints| Beside {
         name: condition.name.clone(),
         ours: found.text(claim),
     };
@@ -189,8 +190,8 @@ pub(super) fn judge(planned: &Planned, results: &Results) -> anyhow::Result<Outc
         verdict => verdict,
     };
     let values = match ours {
-        Found::Values(values) => values,
-        Found::Compared(_) => Vec::new(),
+        AtPoints::Values(values) => values,
+        AtPoints::Compared(_) => Vec::new(),
     };
     let prose = |prose: &Prose| {
         prose.text(&|expression: &Expression, point: Option<&str>| {
@@ -256,7 +257,7 @@ fn outcome(claim: &Claim, numbers: Numbers, verdict: Verdict, reading: String, b
 }
 
 /// Values of the claim at every point.
-fn find(claim: &Claim, points: &Points, results: &Results) -> anyhow::Result<Found> {
+fn find(claim: &Claim, points: &Points, results: &Results) -> anyhow::Result<AtPoints> {
     let mut values = Vec::new();
     let mut compared = Vec::new();
     for runs in points {
@@ -272,7 +273,7 @@ fn find(claim: &Claim, points: &Points, results: &Results) -> anyhow::Result<Fou
             }
         }
     }
-    Ok(if compared.is_empty() { Found::Values(values) } else { Found::Compared(compared) })
+    Ok(if compared.is_empty() { AtPoints::Values(values) } else { AtPoints::Compared(compared) })
 }
 
 /// The number behind `run` or `run.quantity`.
@@ -285,30 +286,30 @@ fn number(claim: &Claim, runs: &[(String, RunId)], results: &Results, name: &str
 }
 
 /// What several seeds gave as one: means at every point, and every comparison, which all must hold.
-fn together(seeds: Vec<Found>) -> Found {
+fn together(seeds: Vec<AtPoints>) -> AtPoints {
     let count = seeds.len() as f64;
     let mut seeds = seeds.into_iter();
-    let first = seeds.next().unwrap_or(Found::Values(Vec::new()));
+    let first = seeds.next().unwrap_or(AtPoints::Values(Vec::new()));
     let mut sum = seeds.fold(first, |mut sum, more| {
         match (&mut sum, more) {
-            (Found::Values(sums), Found::Values(values)) => {
+            (AtPoints::Values(sums), AtPoints::Values(values)) => {
                 sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
             }
-            (Found::Compared(points), Found::Compared(more)) => {
+            (AtPoints::Compared(points), AtPoints::Compared(more)) => {
                 points.iter_mut().zip(more).for_each(|(point, more)| point.extend(more));
             }
             _ => {}
         }
         sum
     });
-    if let Found::Values(sums) = &mut sum {
+    if let AtPoints::Values(sums) = &mut sum {
         sums.iter_mut().for_each(|sum| *sum /= count);
     }
     sum
 }
 
 /// The range of what several seeds gave.
-fn spread(claim: &Claim, seeds: &[Found]) -> String {
+fn spread(claim: &Claim, seeds: &[AtPoints]) -> String {
     let each = seeds.iter().map(|found| found.text(claim)).collect::<Vec<_>>().join(", ");
     let names: Vec<_> =
         claim.seeds.iter().flat_map(|condition| &condition.set).map(|(_, seed)| seed.as_str()).collect();
@@ -316,10 +317,10 @@ fn spread(claim: &Claim, seeds: &[Found]) -> String {
 }
 
 /// Every comparison of an order with the point it is at.
-fn compared(claim: &Claim, seeds: &[Found]) -> Vec<Compared> {
+fn compared(claim: &Claim, seeds: &[AtPoints]) -> Vec<Compared> {
     let mut all = Vec::new();
     for (seed, found) in seeds.iter().enumerate() {
-        let Found::Compared(points) = found else { continue };
+        let AtPoints::Compared(points) = found else { continue };
         for (index, comparisons) in points.iter().enumerate() {
             let mut at = claim.each.get(index).cloned().unwrap_or_default();
             if let Some(condition) = seed.checked_sub(1).and_then(|seed| claim.seeds.get(seed)) {
@@ -332,10 +333,10 @@ fn compared(claim: &Claim, seeds: &[Found]) -> Vec<Compared> {
     all
 }
 
-impl Found {
+impl AtPoints {
     fn text(&self, claim: &Claim) -> String {
         match (self, &claim.test) {
-            (Found::Values(values), Test::Value { show, .. }) => {
+            (AtPoints::Values(values), Test::Value { show, .. }) => {
                 let (low, high) =
                     values.iter().fold((f64::MAX, f64::MIN), |(l, h), v| (l.min(*v), h.max(*v)));
                 let (low, high) = (show.text(low), show.text(high));
@@ -345,7 +346,7 @@ impl Found {
                     format!("{} .. {high}", low.trim_end_matches([' ', '%', 'x']))
                 }
             }
-            (Found::Compared(points), _) => {
+            (AtPoints::Compared(points), _) => {
                 let all = points.iter().flatten();
                 let least = all.map(|one| one.margin).fold(f64::INFINITY, f64::min);
                 let by = if least == 0.0 { "equal".to_owned() } else { format!("by {}", percent(least)) };
@@ -356,18 +357,18 @@ impl Found {
                     all => format!("at {holding} of {all}, {by}"),
                 }
             }
-            (Found::Values(_), Test::Order(_)) => String::new(),
+            (AtPoints::Values(_), Test::Order(_)) => String::new(),
         }
     }
 }
 
-fn verdict(claim: &Claim, found: &Found) -> Verdict {
+fn verdict(claim: &Claim, found: &AtPoints) -> Verdict {
     let comes_true = match (found, &claim.test) {
-        (Found::Values(values), Test::Value { published, relation, tolerance, .. }) => {
+        (AtPoints::Values(values), Test::Value { published, relation, tolerance, .. }) => {
             values.iter().all(|ours| relation.holds(*ours, *published, *tolerance))
         }
-        (Found::Compared(points), _) => points.iter().flatten().all(|one| one.holds),
-        (Found::Values(_), Test::Order(_)) => false,
+        (AtPoints::Compared(points), _) => points.iter().flatten().all(|one| one.holds),
+        (AtPoints::Values(_), Test::Order(_)) => false,
     };
     match (comes_true, &claim.test) {
         (false, _) => Verdict::NotReproduced,

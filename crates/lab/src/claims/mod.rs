@@ -48,7 +48,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::experiments::expression::{Expression, Order};
 use crate::experiments::runs::{Asked, Assignments, Options, Plan, Results, RunId};
-use crate::experiments::{Figure, Found, Kind, Place, missing};
+use crate::experiments::{Figure, Kind, Place, PlacedRun, missing};
 use crate::report::with_decimals;
 
 pub use judge::{Beside, Compared, Outcome, Verdict};
@@ -115,7 +115,7 @@ impl Condition {
     }
 
     /// Puts a run under it, and with it the other runs of its drive.
-    fn lay_over(&self, found: &mut Found) {
+    fn lay_over(&self, found: &mut PlacedRun) {
         for asked in &mut found.session {
             if let Some(profile) = &self.profile {
                 asked.profile.clone_from(profile);
@@ -248,7 +248,7 @@ enum Source {
     /// A run of a figure, with settings on top.
     Place(Place, Assignments),
     /// A run of its own.
-    Own(Found),
+    Own(PlacedRun),
 }
 
 /// Claims of one suite.
@@ -395,7 +395,7 @@ impl Claim {
 
 impl Source {
     /// The run at a point.
-    fn at(&self, point: Option<&str>, figures: &[Figure]) -> anyhow::Result<Found> {
+    fn at(&self, point: Option<&str>, figures: &[Figure]) -> anyhow::Result<PlacedRun> {
         match self {
             Source::Own(found) => Ok(found.clone()),
             Source::Place(place, set) => {

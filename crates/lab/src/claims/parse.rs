@@ -9,7 +9,7 @@ use super::{Claim, Condition, Expected, Prose, Relation, Show, Source, Suite, Te
 use crate::config::Document;
 use crate::experiments::expression::{Expression, Order};
 use crate::experiments::runs::{Asked, Counts};
-use crate::experiments::{Found, Kind, Place, assignments, check_needs, from_toml};
+use crate::experiments::{Kind, Place, PlacedRun, assignments, check_needs, from_toml};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -296,7 +296,7 @@ impl RawRun {
                 check_needs(&needs)?;
                 let counts = Counts { usual: ops, full: full_ops };
                 let asked = Asked { profile, counts, settings: assignments(&set)?, scale: None, own: vec![] };
-                Source::Own(Found { session: vec![asked], place: 0, needs })
+                Source::Own(PlacedRun { session: vec![asked], place: 0, needs })
             }
         })
     }

@@ -348,7 +348,7 @@ impl fmt::Display for Place {
 
 /// A run as a figure has it, ready to be asked of a plan.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct PlacedRun {
     /// The runs that follow each other on its drive.
     pub session: Vec<Asked>,
     /// Which of them it is.
@@ -357,7 +357,7 @@ pub struct Found {
     pub needs: Vec<String>,
 }
 
-impl Found {
+impl PlacedRun {
     /// The run itself.
     pub fn asked(&self) -> &Asked {
         &self.session[self.place]
@@ -401,7 +401,7 @@ impl Place {
     ///
     /// # Errors
     /// There is no such run, or the name of the grid is needed to tell two apart.
-    pub fn find(&self, figures: &[Figure]) -> anyhow::Result<Found> {
+    pub fn find(&self, figures: &[Figure]) -> anyhow::Result<PlacedRun> {
         let figure = figures.iter().find(|figure| figure.id == self.figure);
         let figure = figure.ok_or_else(|| anyhow!("{self}: no such figure"))?;
         let grids =
@@ -416,6 +416,6 @@ impl Place {
             bail!("{self}: several grids have such a run; name one of them");
         }
         let (session, place) = grid.session(series, point);
-        Ok(Found { session, place, needs: grid.series[series].needs.clone() })
+        Ok(PlacedRun { session, place, needs: grid.series[series].needs.clone() })
     }
 }

@@ -150,8 +150,8 @@ impl Request for PcieRequest {
     }
 
     #[inline]
-    fn is_admin(&self) -> bool {
-        self.queue.is_admin()
+    fn queue_id(&self) -> u16 {
+        self.queue.id()
     }
 
     #[inline]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use kvdrive_sim::wall::{Arrival, Pace, Source};
+use kvdrive_sim::wall::{Pace, Polled, Source};
 use kvdrive_sim::{Ns, Sim, TaskCell, TaskKey};
 use kvdrive_spec::{Command, Cqe, Sqe};
 
@@ -328,24 +328,24 @@ fn take(queue: &SharedQueue, number: u16, spare: &TaskCell<Vec<Vec<Sqe>>>, mut a
 }
 
 impl<D> Source for WallSource<D> {
-    fn poll(&mut self, at: Ns) -> Arrival {
+    fn poll(&mut self, at: Ns) -> Polled {
         // Unpaced, whatever is due at all is due now.
         let due = self.sim.next_due();
         self.intake.flush_some(due.is_some_and(|due| self.pace == Pace::Off || due <= at));
         let news = self.shared.bell.news();
         if news == self.seen {
-            return if self.closed { Arrival::Closed } else { Arrival::None };
+            return if self.closed { Polled::Closed } else { Polled::Nothing };
         }
-        let Some(pump) = self.intake.pump.get() else { return Arrival::None };
+        let Some(pump) = self.intake.pump.get() else { return Polled::Nothing };
         self.seen = news;
         if self.shared.cut.load(Ordering::Acquire) {
             self.sim.halt();
-            return Arrival::Closed;
+            return Polled::Closed;
         }
         self.closed = self.shared.closed.load(Ordering::Acquire);
         // One wake-up serves all arrivals of one time.
         let awaited = self.intake.waiting.borrow().back().is_some_and(|stamped| stamped.at == at);
-        if self.take_all(at) && !awaited { Arrival::Some(pump) } else { Arrival::None }
+        if self.take_all(at) && !awaited { Polled::Woke(pump) } else { Polled::Nothing }
     }
 
     fn arm(&mut self) -> Duration {

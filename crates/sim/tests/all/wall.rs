@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use kvdrive_sim::wall::{self, Arrival, Bell, Pace, Park, Rest, Source, Stopwatch};
+use kvdrive_sim::wall::{self, Bell, Pace, Park, Polled, Rest, Source, Stopwatch};
 use kvdrive_sim::{Ns, Resource, Sim, TaskKey, WaitQueue};
 
 /// A drive in small: takes requests in order, each keeps a resource busy for its span.
@@ -76,17 +76,17 @@ struct Script {
 }
 
 impl Source for Script {
-    fn poll(&mut self, at: Ns) -> Arrival {
+    fn poll(&mut self, at: Ns) -> Polled {
         self.looks += 1;
         if !self.looks.is_multiple_of(self.looks_between) {
-            return Arrival::None;
+            return Polled::Nothing;
         }
         let Some(request) = self.requests.pop_front() else {
-            return Arrival::Closed;
+            return Polled::Closed;
         };
         self.stamps.push(at);
         self.server.inbox.borrow_mut().push_back(request);
-        Arrival::Some(self.server.receiver.get().expect("it waits"))
+        Polled::Woke(self.server.receiver.get().expect("it waits"))
     }
 
     fn arm(&mut self) -> Duration {
@@ -189,15 +189,15 @@ struct Rung {
 }
 
 impl Source for Rung {
-    fn poll(&mut self, _: Ns) -> Arrival {
+    fn poll(&mut self, _: Ns) -> Polled {
         let news = self.bell.news();
         if std::mem::replace(&mut self.seen, news) == news {
-            return if self.taken == self.last { Arrival::Closed } else { Arrival::None };
+            return if self.taken == self.last { Polled::Closed } else { Polled::Nothing };
         }
         let requests = std::mem::take(&mut *self.requests.lock().unwrap());
         self.taken += requests.len() as u32;
         self.server.inbox.borrow_mut().extend(requests);
-        Arrival::Some(self.server.receiver.get().expect("it waits"))
+        Polled::Woke(self.server.receiver.get().expect("it waits"))
     }
 
     fn arm(&mut self) -> Duration {

@@ -1,17 +1,43 @@
-//! The admin command set: what a host asks of a controller besides its pairs.
+//! The admin command set: what a host asks of a controller besides its pairs. The answers are those of crate
+//! `admin`; in here is what a subsystem knows and a drive does not: who is connected, and what waits.
 
-use kvdrive_spec::opcode::admin;
-use kvdrive_spec::{Sqe, Status, feature};
+use kvdrive_admin::log::{self, TEMPERATURE_K};
+use kvdrive_admin::{Answer, Capsules, Change, Kind, Limits, Namespace, identify};
+use kvdrive_spec::discovery::{DiscoveryEntry, DiscoveryHeader};
+use kvdrive_spec::fabrics::{ANY_CONTROLLER, DISCOVERY_NQN, nqn_field};
+use kvdrive_spec::feature::{self, event};
+use kvdrive_spec::identify::{CSI_KV, IDENTIFY_BYTES, KvNamespace, ascii_padded};
+use kvdrive_spec::log::{Health, LogRequest, lid};
+use kvdrive_spec::opcode::{self, Direction, admin};
+use kvdrive_spec::{Sqe, Status};
+use zerocopy::{FromZeros, IntoBytes};
 
-use super::controller::Kind;
+use super::connect::ADMIN_ENTRIES_MAX;
+use super::controller::{ASYNC_REQUESTS_MAX, Controller};
 use super::{Event, Step, Subsystem};
 use crate::buffer::Buffer;
-use crate::namespace::{Completion, Tag};
+use crate::namespace::{Completion, Look, Tag};
 
-/// SEL of Get Features: what it can do, instead of its value.
-const SELECT_CAPABILITIES: u32 = 3;
-/// Of those: it can be set.
-const CHANGEABLE: u32 = 1 << 2;
+/// Admin commands beyond those that every controller has.
+const ADMIN: [u8; 3] = [admin::ABORT, admin::ASYNC_EVENT_REQUEST, admin::KEEP_ALIVE];
+/// I/O commands that need what no network has: windows into the drive, a queue in memory, whole pages there.
+pub(crate) const NOT_OVER_NETWORKS: [u8; 3] = [opcode::CXL_STORE, opcode::EXPRESS, opcode::HYBRID];
+/// NMIC bit 0: several controllers may have the namespace at a time.
+const SHARED: u8 = 1;
+/// SGLS bit 0, SGLs with any alignment; bit 20, offsets into the capsule. Linux insists on bit 0 or 1.
+const SGL: u32 = 1 | 1 << 20;
+
+/// What a host asks of namespaces.
+pub(super) struct Question {
+    /// Who is to look yet; the last one does.
+    rest: Vec<u32>,
+    page: Page,
+}
+
+enum Page {
+    Identity,
+    Health(LogRequest),
+}
 
 impl Subsystem {
     /// An admin command of the controller at `index`, which is ready.
@@ -37,8 +63,188 @@ impl Subsystem {
         }
     }
 
-    fn controller(&mut self, index: usize) -> Result<&mut super::controller::Controller, Status> {
+    fn controller(&mut self, index: usize) -> Result<&mut Controller, Status> {
         self.controllers[index].as_mut().ok_or(Status::INTERNAL)
+    }
+
+    /// Has `told` answer from what there is to tell of the controller at `index`.
+    fn tell<T>(
+        &self,
+        index: usize,
+        told: impl FnOnce(&Controller, &kvdrive_admin::Controller<'_>) -> Result<T, Status>,
+    ) -> Result<T, Status> {
+        let controller = self.controllers[index].as_ref().ok_or(Status::INTERNAL)?;
+        let namespaces: Vec<Namespace> = self.described().collect();
+        let (is_io, options) = (controller.kind == Kind::Io, &self.options);
+        told(
+            controller,
+            &kvdrive_admin::Controller {
+                kind: controller.kind,
+                id: index as u16 + 1,
+                serial: &format!("{:016X}", self.identifier(0) as u64),
+                nqn: Some(if is_io { &options.nqn } else { DISCOVERY_NQN }),
+                transfer_max_log2: (options.transfer_max_bytes / 4096).trailing_zeros() as u8,
+                sgl: SGL,
+                commands_max: options.queue_entries_max.min(u32::from(u16::MAX)) as u16,
+                admin_commands: &ADMIN,
+                refused: &NOT_OVER_NETWORKS,
+                optional_commands: 0,
+                capsules: Some(Capsules { data_bytes: if is_io { options.in_capsule_bytes } else { 0 } }),
+                async_requests: ASYNC_REQUESTS_MAX as u8,
+                async_events: if is_io { event::NAMESPACE_ATTRIBUTES } else { event::DISCOVERY_LOG },
+                namespaces: &namespaces,
+            },
+        )
+    }
+
+    /// The namespaces, as hosts are told of them.
+    fn described(&self) -> impl Iterator<Item = Namespace> {
+        self.namespaces.iter().map(|(nsid, namespace)| {
+            let (id, identity) = (self.identifier(u64::from(*nsid)).to_be_bytes(), namespace.identity());
+            Namespace {
+                nsid: *nsid,
+                command_set: CSI_KV,
+                nguid: id,
+                uuid: as_uuid(id),
+                sharing: SHARED,
+                attributes: identity.attributes,
+                size_bytes: identity.size_bytes.get(),
+                used_bytes: identity.used_bytes.get(),
+            }
+        })
+    }
+
+    fn identify(&self, index: usize, sqe: &Sqe, data: &mut Buffer) -> Result<Step, Status> {
+        let Some(to) = data.get_mut(..IDENTIFY_BYTES) else { return Err(Status::SGL_LENGTH_INVALID) };
+        match self.tell(index, |_, of| identify(of, sqe))? {
+            Answer::OfNamespace(nsid) => Ok(Step::Look(Question { rest: vec![nsid], page: Page::Identity })),
+            Answer::Page(page) => {
+                to.copy_from_slice(&page);
+                Ok(Step::Done { dw0: 0, data_bytes: IDENTIFY_BYTES })
+            }
+        }
+    }
+
+    /// Has the next namespace of a question look at itself.
+    pub(super) fn ask(&mut self, tag: Tag, question: Question, data: Buffer) {
+        let nsid = question.rest.last().expect("a question is to somebody");
+        let namespace = self.namespaces.get_mut(nsid).expect("namespaces stay");
+        let look = match question.page {
+            Page::Identity => Look::Identity,
+            Page::Health(_) => Look::Health,
+        };
+        namespace.look(look, tag, data);
+        self.questions.push((tag, question));
+    }
+
+    /// A namespace has looked at itself. What a question comes to, unless another one is to be asked.
+    pub(super) fn conclude(
+        &mut self,
+        tag: Tag,
+        mut question: Question,
+        mut completion: Completion,
+    ) -> Option<Completion> {
+        if !completion.status.is_success() {
+            return Some(completion);
+        }
+        let nsid = question.rest.pop().expect("somebody was asked");
+        if !question.rest.is_empty() {
+            self.ask(tag, question, completion.data);
+            return None;
+        }
+        let told = match question.page {
+            Page::Identity => self
+                .identity_of(nsid)
+                .and_then(|identity| fill(&mut completion.data, identity.as_bytes(), IDENTIFY_BYTES)),
+            Page::Health(request) => fill_part(&mut completion.data, self.health().as_bytes(), &request),
+        };
+        match told {
+            Ok(data_bytes) => Some(Completion { data_bytes, ..completion }),
+            Err(status) => Some(Completion::failed(tag, status, completion.data)),
+        }
+    }
+
+    /// What a namespace said of itself, with what the subsystem knows better: which namespace it is, who shares
+    /// it, and that no value may be longer than what one command can move.
+    fn identity_of(&self, nsid: u32) -> Result<KvNamespace, Status> {
+        let mut identity = *self.namespaces.get(&nsid).ok_or(Status::INVALID_NAMESPACE)?.identity();
+        identity.nguid = self.identifier(u64::from(nsid)).to_be_bytes();
+        identity.sharing = SHARED;
+        let limit_bytes = self.options.transfer_max_bytes;
+        for format in &mut identity.formats {
+            format.value_max_bytes.set(format.value_max_bytes.get().min(limit_bytes));
+        }
+        Ok(identity)
+    }
+
+    fn get_log_page(&mut self, index: usize, sqe: &Sqe, data: &mut Buffer) -> Result<Step, Status> {
+        let request = LogRequest::of(sqe);
+        if request.page == lid::HEALTH && self.controller(index)?.kind == Kind::Io {
+            // Those of all namespaces, whichever is named: a controller has one page of health.
+            let rest: Vec<u32> = self.namespaces.keys().copied().collect();
+            if !rest.is_empty() {
+                // Whatever is wrong with the request is so before anybody looks.
+                fill_part(data, Health::new_zeroed().as_bytes(), &request)?;
+                return Ok(Step::Look(Question { rest, page: Page::Health(request) }));
+            }
+        }
+        let page = self.tell(index, |controller, of| match (of.kind, request.page) {
+            (Kind::Discovery, lid::DISCOVERY) => Ok(self.discovery(controller)),
+            _ => controller.logs.page(of, &request, || self.health()),
+        })?;
+        let data_bytes = fill_part(data, &page, &request)?;
+        if !request.retain_event {
+            let controller = self.controller(index)?;
+            controller.note_read(request.page);
+            if request.page == lid::CHANGED_NAMESPACES {
+                controller.logs.changed_namespaces.clear();
+            }
+        }
+        Ok(Step::Done { dw0: 0, data_bytes })
+    }
+
+    /// How the drives hold out, and what hosts have read and written.
+    fn health(&self) -> Health {
+        let served = &self.served;
+        let mut answer = Health::new_zeroed();
+        answer.temperature_k.set(TEMPERATURE_K);
+        answer.spare_percent = 100;
+        for drive in self.namespaces.values().map(|namespace| namespace.health()) {
+            answer.warnings |= drive.warnings;
+            answer.spare_percent = answer.spare_percent.min(drive.spare_percent);
+            answer.spare_threshold_percent =
+                answer.spare_threshold_percent.max(drive.spare_threshold_percent);
+            answer.media_errors[0] += drive.media_errors[0];
+        }
+        answer.read_512k[0].set(served.read_bytes.div_ceil(512_000));
+        answer.written_512k[0].set(served.written_bytes.div_ceil(512_000));
+        let count = |direction| -> u64 {
+            let of = |row: &&(u8, &str, Direction)| row.2 == direction;
+            let rows = opcode::IO_TABLE.iter().filter(of);
+            rows.map(|row| served.io_commands[usize::from(row.0)]).sum()
+        };
+        answer.read_commands[0].set(count(Direction::ToHost));
+        answer.write_commands[0].set(count(Direction::ToDrive));
+        answer
+    }
+
+    /// This subsystem, at the address by which the host came.
+    fn discovery(&self, controller: &Controller) -> Vec<u8> {
+        let mut header = DiscoveryHeader::new_zeroed();
+        header.generation.set(self.discovery_generation);
+        header.entries.set(1);
+        let at = &controller.reached_at;
+        let mut entry = DiscoveryEntry::empty();
+        entry.transport = at.transport;
+        entry.address_family = at.family;
+        entry.subsystem_type = DiscoveryEntry::NVM_SUBSYSTEM;
+        entry.port_id.set(1);
+        entry.controller_id.set(ANY_CONTROLLER);
+        entry.admin_entries_max.set(ADMIN_ENTRIES_MAX as u16);
+        entry.service = ascii_padded(&at.service);
+        entry.address = ascii_padded(&at.address);
+        entry.subsystem_nqn = nqn_field(&self.options.nqn).unwrap_or([0; 256]);
+        [header.as_bytes(), entry.as_bytes()].concat()
     }
 
     /// Abort: an Asynchronous Event Request that waits is ended. Commands of namespaces complete soon by
@@ -58,38 +264,14 @@ impl Subsystem {
     }
 
     fn set_feature(&mut self, index: usize, sqe: &Sqe) -> Result<Step, Status> {
-        let (id, value) = (sqe.cdw10.get() as u8, sqe.cdw11.get());
-        if sqe.cdw10.get() & feature::SAVE != 0 {
-            return Err(Status::FEATURE_NOT_SAVEABLE);
-        }
-        let (queues_max, nsid) = (self.options.io_queues_max, sqe.nsid.get());
+        let io_queues_max = self.options.io_queues_max;
         let controller = self.controllers[index].as_mut().ok_or(Status::INTERNAL)?;
-        match id {
-            feature::QUEUES if controller.kind == Kind::Io => {
-                // FFFFh is no number of queues (0's based).
-                if value as u16 == u16::MAX || (value >> 16) as u16 == u16::MAX {
-                    return Err(Status::INVALID_FIELD);
-                }
-                if controller.io.iter().any(Option::is_some) {
-                    return Err(Status::COMMAND_SEQUENCE_ERROR);
-                }
-                let granted_z = (value as u16).min((value >> 16) as u16).min(queues_max - 1);
-                controller.io = vec![None; usize::from(granted_z) + 1];
-                Ok(Step::Done { dw0: queues(granted_z), data_bytes: 0 })
-            }
-            feature::ASYNC_EVENTS => {
-                controller.wanted_events = value;
-                Ok(Step::SUCCESS)
-            }
-            feature::KEEP_ALIVE => {
-                controller.keep_alive_ms = value;
-                Ok(Step::SUCCESS)
-            }
-            feature::KEY_VALUE if controller.kind == Kind::Io => {
-                if value & !feature::ERROR_ON_MISSING_KEY != 0 {
-                    return Err(Status::INVALID_FIELD);
-                }
-                let on = value & feature::ERROR_ON_MISSING_KEY != 0;
+        let has_io_queues = controller.io.iter().any(Option::is_some);
+        let limits = Limits { kind: controller.kind, io_queues_max, has_io_queues };
+        let change = controller.features.wanted(sqe, limits)?;
+        match change {
+            Change::Queues(granted_z) => controller.io = vec![None; usize::from(granted_z) + 1],
+            Change::ErrorOnMissingKey { nsid, on } => {
                 let of_all = nsid == u32::MAX;
                 if !of_all && !self.namespaces.contains_key(&nsid) {
                     return Err(Status::INVALID_NAMESPACE);
@@ -98,35 +280,43 @@ impl Subsystem {
                 for (_, namespace) in meant {
                     namespace.set_error_on_missing_key(on)?;
                 }
-                controller.error_on_missing_key = on;
-                Ok(Step::SUCCESS)
             }
-            _ => controller.keep(id, value).map(|()| Step::SUCCESS),
+            Change::Events(_) | Change::KeepAlive(_) | Change::Kept { .. } => {}
         }
+        Ok(Step::Done { dw0: controller.features.keep(change), data_bytes: 0 })
     }
 
     fn get_feature(&mut self, index: usize, sqe: &Sqe, data: &mut Buffer) -> Result<Step, Status> {
-        let (id, select) = (sqe.cdw10.get() as u8, sqe.cdw10.get() >> 8 & 0b111);
         let controller = self.controller(index)?;
-        let value = match id {
-            feature::QUEUES if controller.kind == Kind::Io => queues(controller.io.len() as u16 - 1),
-            feature::ASYNC_EVENTS => controller.wanted_events,
-            feature::KEEP_ALIVE => controller.keep_alive_ms,
-            feature::KEY_VALUE if controller.kind == Kind::Io => u32::from(controller.error_on_missing_key),
-            feature::HOST_ID => {
-                let id = controller.host_id;
-                let to = data.get_mut(..id.len()).ok_or(Status::SGL_LENGTH_INVALID)?;
-                to.copy_from_slice(&id);
-                return Ok(Step::Done { dw0: 0, data_bytes: id.len() });
-            }
-            _ => controller.kept(id).ok_or(Status::INVALID_FIELD)?,
-        };
-        let dw0 = if select == SELECT_CAPABILITIES { CHANGEABLE } else { value };
+        if sqe.cdw10.get() as u8 == feature::HOST_ID {
+            let id = controller.host_id;
+            let to = data.get_mut(..id.len()).ok_or(Status::SGL_LENGTH_INVALID)?;
+            to.copy_from_slice(&id);
+            return Ok(Step::Done { dw0: 0, data_bytes: id.len() });
+        }
+        let dw0 = controller.features.get(sqe, controller.kind)?;
         Ok(Step::Done { dw0, data_bytes: 0 })
     }
 }
 
-/// Feature 07h: as many completion as submission queues.
-fn queues(count_z: u16) -> u32 {
-    u32::from(count_z) << 16 | u32::from(count_z)
+/// Puts `page` to the beginning of `data`, which has room for `room_bytes` at least.
+fn fill(data: &mut Buffer, page: &[u8], room_bytes: usize) -> Result<usize, Status> {
+    let to = data.get_mut(..room_bytes).ok_or(Status::SGL_LENGTH_INVALID)?;
+    to[..page.len()].copy_from_slice(page);
+    to[page.len()..].fill(0);
+    Ok(room_bytes)
+}
+
+/// Puts the part of `page` that `request` asks for into `data`.
+fn fill_part(data: &mut Buffer, page: &[u8], request: &LogRequest) -> Result<usize, Status> {
+    let wanted = usize::try_from(request.bytes).map_err(|_| Status::INVALID_FIELD)?;
+    let part = log::part(page, request)?;
+    fill(data, part, wanted)
+}
+
+/// The same identifier as a UUID of version 8, whose bits are whoever's makes them (RFC 9562).
+pub(super) fn as_uuid(mut id: [u8; 16]) -> [u8; 16] {
+    id[6] = id[6] & 0x0F | 0x80;
+    id[8] = id[8] & 0x3F | 0x80;
+    id
 }

@@ -2,11 +2,12 @@
 
 use std::rc::Rc;
 
+use kvdrive_admin::Kind;
 use kvdrive_spec::Status;
 use kvdrive_spec::fabrics::{ANY_CONTROLLER, Connect, ConnectData, DISCOVERY_NQN, invalid_parameter, nqn};
 use zerocopy::FromBytes;
 
-use super::controller::{Controller, Kind};
+use super::controller::Controller;
 use super::{Address, Queue, Subsystem};
 use crate::namespace::QueueId;
 
@@ -100,7 +101,8 @@ impl Subsystem {
             self.served.controllers += 1;
             let mut controller = Controller::new(kind, host, data.host_id, queue, reached_at.clone());
             controller.io = vec![None; usize::from(self.options.io_queues_max)];
-            controller.keep_alive_ms = connect.keep_alive_ms;
+            controller.features.queues_z = self.options.io_queues_max - 1;
+            controller.features.keep_alive_ms = connect.keep_alive_ms;
             controller.last_sign_ms = now_ms;
             self.controllers[index] = Some(controller);
         } else if let Some(controller) = &mut self.controllers[index] {

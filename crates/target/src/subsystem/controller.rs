@@ -1,53 +1,25 @@
 //! One controller: what a host has of a subsystem between its first Connect and the end of its admin queue.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::rc::Rc;
 
-use kvdrive_spec::feature::{self, event};
+use kvdrive_admin::{Features, Kind, Logs};
+use kvdrive_spec::Status;
+use kvdrive_spec::feature::event;
 use kvdrive_spec::log::lid;
 use kvdrive_spec::property::{self, Capabilities, Configuration, ControllerStatus, VERSION_2_0};
-use kvdrive_spec::{Cqe, Status};
 
 use super::{Address, Options};
 use crate::namespace::QueueId;
 
 /// Asynchronous Event Requests that may wait at a time (AERL and one). SPDK posts four if it may.
 pub const ASYNC_REQUESTS_MAX: usize = 4;
-/// Errors that are kept for the log (ELPE and one).
-pub const ERRORS_MAX: usize = 64;
-/// Changed namespaces that the log can name; beyond them it says "many".
-pub const CHANGED_MAX: usize = 1024;
 /// Longest time from enabling to ready, in units of 500 ms. It takes none; hosts wait at least this long.
 const READY_500MS: u8 = 10;
 /// CC.CSS: all I/O command sets that there are; admin commands alone; NVM, which hosts of old say.
 const COMMAND_SETS: [u8; 3] = [0b110, 0b111, 0b000];
 /// A host may be late by this much: its timer and ours are two clocks, and a command is on its way for a while.
 const KEEP_ALIVE_GRACE_MS: u64 = 1000;
-
-/// What a controller is for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
-    Io,
-    Discovery,
-}
-
-/// Features that are only kept: with the bits that can be set. (Nothing here arbitrates between queues, saves
-/// power, gets warm or retries for a limited time.)
-const KEPT: [(u8, u32); 4] = [
-    (feature::ARBITRATION, 0xFFFF_FF07),
-    (feature::POWER, 0),
-    (feature::TEMPERATURE, 0x003F_FFFF),
-    (feature::ERROR_RECOVERY, 0x0001_FFFF),
-];
-
-/// A command of the host that has failed.
-#[derive(Clone, Copy)]
-pub(super) struct Failure {
-    pub count: u64,
-    pub queue: u16,
-    pub cid: u16,
-    pub status: Status,
-}
 
 /// Events that a host can be told of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -106,18 +78,12 @@ pub(super) struct Controller {
     pub reached_at: Rc<Address>,
     pub configuration: Configuration,
     pub status: ControllerStatus,
-    pub keep_alive_ms: u32,
     pub last_sign_ms: u64,
-    pub wanted_events: u32,
-    pub error_on_missing_key: bool,
-    /// Newest first.
-    pub failures: VecDeque<Failure>,
-    pub changed_namespaces: BTreeSet<u32>,
-    kept: [u32; KEPT.len()],
+    pub features: Features,
+    pub logs: Logs,
     /// Asynchronous Event Requests that wait: transport's slot, command identifier.
     requests: VecDeque<(u16, u16)>,
     told: [Told; NOTICES.len()],
-    errors: u64,
 }
 
 impl Controller {
@@ -137,16 +103,11 @@ impl Controller {
             reached_at,
             configuration: Configuration::new(),
             status: ControllerStatus::new(),
-            keep_alive_ms: 0,
             last_sign_ms: 0,
-            wanted_events: 0,
-            error_on_missing_key: false,
-            failures: VecDeque::new(),
-            changed_namespaces: BTreeSet::new(),
-            kept: [0; KEPT.len()],
+            features: Features::default(),
+            logs: Logs::default(),
             requests: VecDeque::new(),
             told: [Told::Nothing; NOTICES.len()],
-            errors: 0,
         }
     }
 
@@ -188,33 +149,17 @@ impl Controller {
     /// What a controller level reset leaves: the admin queue, and what Connect set.
     fn reset(&mut self) {
         self.status = ControllerStatus::new();
-        self.wanted_events = 0;
-        self.kept = [0; KEPT.len()];
+        self.features.reset();
         self.requests.clear();
         self.told = [Told::Nothing; NOTICES.len()];
-        self.changed_namespaces.clear();
+        self.logs.changed_namespaces.clear();
     }
 
     /// Has nothing been heard of the host for too long?
     pub(super) fn expired(&self, now_ms: u64) -> bool {
         let silent_ms = now_ms.saturating_sub(self.last_sign_ms);
-        self.keep_alive_ms != 0 && silent_ms > u64::from(self.keep_alive_ms) + KEEP_ALIVE_GRACE_MS
-    }
-
-    /// The value of a feature that is only kept.
-    pub(super) fn kept(&self, id: u8) -> Option<u32> {
-        let at = KEPT.iter().position(|(of, _)| *of == id)?;
-        Some(self.kept[at])
-    }
-
-    /// Keeps the value of such a feature.
-    pub(super) fn keep(&mut self, id: u8, value: u32) -> Result<(), Status> {
-        let at = KEPT.iter().position(|(of, _)| *of == id).ok_or(Status::INVALID_FIELD)?;
-        if value & !KEPT[at].1 != 0 {
-            return Err(Status::INVALID_FIELD);
-        }
-        self.kept[at] = value;
-        Ok(())
+        let timeout_ms = u64::from(self.features.keep_alive_ms);
+        timeout_ms != 0 && silent_ms > timeout_ms + KEEP_ALIVE_GRACE_MS
     }
 
     /// Parks an Asynchronous Event Request.
@@ -234,7 +179,7 @@ impl Controller {
 
     pub(super) fn note_namespace(&mut self, nsid: u32) {
         if self.kind == Kind::Io {
-            self.changed_namespaces.insert(nsid);
+            self.logs.changed_namespaces.insert(nsid);
             self.note(Notice::Namespaces);
         }
     }
@@ -247,7 +192,7 @@ impl Controller {
 
     fn note(&mut self, notice: Notice) {
         let told = &mut self.told[notice as usize];
-        if self.wanted_events & notice.wanted_by() != 0 && *told == Told::Nothing {
+        if self.features.wanted_events & notice.wanted_by() != 0 && *told == Told::Nothing {
             *told = Told::Pending;
         }
     }
@@ -267,26 +212,6 @@ impl Controller {
         let (slot, _) = self.requests.pop_front()?;
         self.told[notice as usize] = Told::Masked;
         Some((slot, notice.dword()))
-    }
-
-    /// Commands of the host that have failed.
-    pub fn errors(&self) -> u64 {
-        self.errors
-    }
-
-    /// Keeps a failure for the error log.
-    pub(super) fn note_error(&mut self, queue: u16, cid: u16, status: Status) {
-        self.errors += 1;
-        self.failures.push_front(Failure { count: self.errors, queue, cid, status });
-        self.failures.truncate(ERRORS_MAX);
-    }
-}
-
-impl Failure {
-    /// The status as a completion entry has it.
-    pub(super) fn status_field(&self) -> u16 {
-        let bytes = *Cqe::new(self.cid, self.status).as_bytes();
-        u16::from_le_bytes([bytes[14], bytes[15]])
     }
 }
 

@@ -14,9 +14,8 @@
 //! | file | what |
 //! |---|---|
 //! | [`connect`] | Connect: which controller, which queue, or why not |
-//! | `controller` | one controller: properties, asynchronous events, keep-alive, features, errors |
-//! | `admin` | the admin command set |
-//! | `identify`, `logs` | the data that Identify and Get Log Page return |
+//! | `controller` | one controller: properties, asynchronous events, keep-alive |
+//! | `admin` | the admin command set, answered from crate `admin` |
 //! | `transfer` | how much data a command moves, which way, and where it says they are |
 //!
 //! Any command is answered: with a status if it makes no sense, and then nothing else has changed.
@@ -24,12 +23,11 @@
 mod admin;
 pub mod connect;
 mod controller;
-mod identify;
-mod logs;
 pub mod transfer;
 
 use std::collections::{BTreeMap, VecDeque};
 
+use kvdrive_admin::Kind;
 use kvdrive_spec::fabrics::Fabrics;
 use kvdrive_spec::opcode::{self, Direction};
 use kvdrive_spec::{Sqe, Status, property};
@@ -37,9 +35,10 @@ use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use crate::buffer::Buffer;
 use crate::namespace::{Completion, Namespace, QueueId, Session, Tag};
+pub(crate) use admin::NOT_OVER_NETWORKS;
+use admin::Question;
 pub use controller::ASYNC_REQUESTS_MAX;
 use controller::Controller;
-pub(crate) use logs::NOT_OVER_NETWORKS;
 
 /// What a subsystem is called, and its limits.
 #[derive(Clone, Debug)]
@@ -204,8 +203,8 @@ enum Step {
     Property(u64),
     /// It waits for an asynchronous event.
     Parked,
-    /// A namespace has to say what it is.
-    Identify(u32),
+    /// Namespaces have to look at themselves first.
+    Look(Question),
     /// A namespace has to do it.
     Submit(u32, Session),
     /// It has succeeded, and its queue ends.
@@ -226,8 +225,8 @@ pub struct Subsystem {
     queues: Vec<QueueSlot>,
     free_queues: Vec<u32>,
     events: VecDeque<Event>,
-    /// Identify commands that a namespace answers: what the subsystem knows better is put in afterwards.
-    identifying: Vec<(Tag, u32)>,
+    /// Commands that wait for what namespaces say of themselves.
+    questions: Vec<(Tag, Question)>,
     discovery_generation: u64,
     served: Served,
     completed: Vec<Completion>,
@@ -268,7 +267,7 @@ impl Subsystem {
             queues: Vec::new(),
             free_queues: Vec::new(),
             events: VecDeque::new(),
-            identifying: Vec::new(),
+            questions: Vec::new(),
             discovery_generation: 1,
             served: Served::default(),
             completed: Vec::new(),
@@ -299,11 +298,11 @@ impl Subsystem {
             .map(|(index, controller)| HostStatus {
                 host_nqn: controller.host_nqn.clone(),
                 controller: index as u16 + 1,
-                is_discovery: controller.kind == controller::Kind::Discovery,
+                is_discovery: controller.kind == Kind::Discovery,
                 io_queues: controller.io.iter().flatten().count() as u32,
                 reached_at: (*controller.reached_at).clone(),
                 silent_ms: now_ms.saturating_sub(controller.last_sign_ms),
-                failures: controller.errors(),
+                failures: controller.logs.errors(),
             })
             .collect()
     }
@@ -474,12 +473,7 @@ impl Subsystem {
                 self.events.push_back(Event::Completed(Completion { dw1, ..answer }));
             }
             Ok(Step::Parked) => self.deliver_events(index),
-            Ok(Step::Identify(nsid)) => {
-                self.identifying.push((tag, nsid));
-                if let Some(namespace) = self.namespaces.get_mut(&nsid) {
-                    namespace.identify(tag, data);
-                }
-            }
+            Ok(Step::Look(question)) => self.ask(tag, question, data),
             Ok(Step::Submit(nsid, session)) => {
                 if let Some(namespace) = self.namespaces.get_mut(&nsid) {
                     namespace.submit(session, tag, sqe, data);
@@ -552,9 +546,12 @@ impl Subsystem {
             self.end_all();
         }
         for mut completion in completed.drain(..) {
-            if let Some(at) = self.identifying.iter().position(|(tag, _)| *tag == completion.tag) {
-                let (_, nsid) = self.identifying.swap_remove(at);
-                self.amend_identity(nsid, &mut completion);
+            if let Some(at) = self.questions.iter().position(|(tag, _)| *tag == completion.tag) {
+                let (tag, question) = self.questions.swap_remove(at);
+                match self.conclude(tag, question, completion) {
+                    Some(concluded) => completion = concluded,
+                    None => continue,
+                }
             }
             let Some(queue) = self.queue(completion.tag.queue) else { continue };
             if queue.number != 0 {
@@ -580,7 +577,7 @@ impl Subsystem {
             self.served.io_errors += 1;
         }
         if let Some(controller) = self.controller_of(failed.tag.queue) {
-            controller.note_error(number, cid, failed.status);
+            controller.logs.note_error(number, cid, failed.status);
         }
     }
 
@@ -592,7 +589,7 @@ impl Subsystem {
 
 /// A name for a subsystem, made from a text: the same text has the same name, others have others.
 pub fn nqn_of(text: &str) -> String {
-    let id = identify::as_uuid(xxh3_128_with_seed(text.as_bytes(), 0).to_be_bytes());
+    let id = admin::as_uuid(xxh3_128_with_seed(text.as_bytes(), 0).to_be_bytes());
     let digits: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
     let (time, rest) = digits.split_at(8);
     let [a, b, c] = [0, 4, 8].map(|at| &rest[at..at + 4]);

@@ -10,12 +10,15 @@ use kvdrive_lab::config::Document;
 use kvdrive_lab::wall::{Change, Running, ServedDrive, served};
 use kvdrive_link::shared::{ServerConfig, Serving};
 use kvdrive_sim::wall::Pace;
+use kvdrive_spec::log::{Health, LogRequest, lid};
 use kvdrive_spec::{Command, Key, Sqe, Status, Store, StoreOptions, Write, opcode};
 use kvdrive_target::buffer::Budget;
 use kvdrive_target::drive::{DriveNamespace, power_on};
 use kvdrive_target::namespace::{Completion, Namespace, Session, Tag};
 use kvdrive_target::subsystem::Options;
 use kvdrive_target::tcp::listener::Sockets;
+
+use zerocopy::FromBytes;
 
 use super::served::{Behind, serve};
 
@@ -371,4 +374,26 @@ fn power_that_was_cut_comes_on_again_and_every_acknowledged_pair_is_there() {
     acknowledged.iter().for_each(|number| assert_eq!(has(&mut drive, session, *number), Ok(())));
     drop(drive);
     assert!(serving.join().take_survivors().is_none(), "it ended as it should");
+}
+
+/// Blocks that are bad from the start have taken spare ones: the drive knows, and a host is told.
+#[test]
+fn smart_over_a_network_is_the_drives() {
+    let settings = ["flash.spare_blocks=10", "flash.factory_bad_blocks=6"].map(String::from).to_vec();
+    let server = serve(Behind::Drive(settings), Options::default(), 16 << 20);
+    let mut controller = Initiator::connect(server.at, &server.nqn, &HostOptions::default()).unwrap();
+    let mut queue = controller.io_queue(1, 32).unwrap();
+    queue.store(Key::new(b"key").unwrap(), b"value").unwrap();
+    let mut health = |offset: u64, bytes: u64| {
+        let page = lid::HEALTH;
+        controller.log_page(LogRequest { page, retain_event: true, bytes, offset, command_set: 0 }).unwrap()
+    };
+    let whole = Health::read_from_bytes(&health(0, 512)).unwrap();
+    assert!((1..100).contains(&whole.spare_percent), "{} %", whole.spare_percent);
+    assert_eq!((whole.spare_threshold_percent, whole.warnings), (10, 0));
+    assert_eq!(whole.write_commands[0].get(), 1);
+    assert_eq!(health(0, 8)[3], whole.spare_percent);
+    assert_eq!(health(4, 4)[0], whole.spare_threshold_percent);
+    drop((controller, queue));
+    assert_eq!(server.end().leaked_bytes, 0);
 }

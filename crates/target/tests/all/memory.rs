@@ -6,10 +6,11 @@ use std::rc::Rc;
 
 use kvdrive_spec::identify::KvNamespace;
 use kvdrive_spec::list::ListWriter;
+use kvdrive_spec::log::Health;
 use kvdrive_spec::{Command, Key, Sqe, Status};
 use kvdrive_target::buffer::Buffer;
-use kvdrive_target::namespace::{Completion, Namespace, Session, Tag};
-use zerocopy::{FromZeros, IntoBytes};
+use kvdrive_target::namespace::{Completion, Look, Namespace, Session, Tag};
+use zerocopy::FromZeros;
 
 /// Largest value.
 pub const VALUE_MAX: u32 = 1 << 20;
@@ -37,6 +38,7 @@ pub struct Memory {
 pub struct MemoryNamespace {
     state: Rc<RefCell<State>>,
     identity: KvNamespace,
+    health: Health,
     waiting: VecDeque<(Tag, Option<Sqe>, Buffer)>,
 }
 
@@ -46,7 +48,9 @@ impl Memory {
         identity.size_bytes.set(1 << 30);
         identity.formats[0].key_max_bytes.set(16);
         identity.formats[0].value_max_bytes.set(VALUE_MAX);
-        Box::new(MemoryNamespace { state: self.state.clone(), identity, waiting: VecDeque::new() })
+        let mut health = Health::new_zeroed();
+        health.spare_percent = 100;
+        Box::new(MemoryNamespace { state: self.state.clone(), identity, health, waiting: VecDeque::new() })
     }
 }
 
@@ -116,7 +120,11 @@ impl Namespace for MemoryNamespace {
         self.waiting.push_back((tag, Some(*sqe), data));
     }
 
-    fn identify(&mut self, tag: Tag, data: Buffer) {
+    fn health(&self) -> &Health {
+        &self.health
+    }
+
+    fn look(&mut self, _: Look, tag: Tag, data: Buffer) {
         self.state.borrow_mut().under_way += 1;
         self.waiting.push_back((tag, None, data));
     }
@@ -137,11 +145,7 @@ impl Namespace for MemoryNamespace {
             state.under_way -= 1;
             drop(state);
             done.push(match sqe {
-                None => {
-                    let bytes = self.identity.as_bytes();
-                    data[..bytes.len()].copy_from_slice(bytes);
-                    Completion { tag, status: Status::SUCCESS, dw0: 0, dw1: 0, data, data_bytes: bytes.len() }
-                }
+                None => Completion { tag, status: Status::SUCCESS, dw0: 0, dw1: 0, data, data_bytes: 0 },
                 Some(sqe) => match self.carry_out(&sqe, &mut data) {
                     Ok((dw0, data_bytes)) => {
                         Completion { tag, status: Status::SUCCESS, dw0, dw1: 0, data, data_bytes }

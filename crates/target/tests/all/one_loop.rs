@@ -12,7 +12,7 @@ use kvdrive_lab::config::Document;
 use kvdrive_lab::wall::served;
 use kvdrive_link::shared::{CompletionSink, Control, Server, ServerConfig, SharedLink, SharedQueue};
 use kvdrive_sim::Ns;
-use kvdrive_sim::wall::{Arrival, Pace, Rest, Source};
+use kvdrive_sim::wall::{Pace, Polled, Rest, Source};
 use kvdrive_spec::{Command, Cqe, Key};
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
@@ -63,7 +63,7 @@ impl Door {
 }
 
 impl Source for Door {
-    fn poll(&mut self, _: Ns) -> Arrival {
+    fn poll(&mut self, _: Ns) -> Polled {
         for _ in self.outlet.0.lock().unwrap().drain(..) {
             self.queue.ring_completion();
             self.peer.as_mut().unwrap().write_all(&[0]).unwrap();
@@ -88,7 +88,7 @@ impl Source for Door {
                 Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
             }
         }
-        if self.closed { Arrival::Closed } else { Arrival::None }
+        if self.closed { Polled::Closed } else { Polled::Nothing }
     }
 
     fn arm(&mut self) -> Duration {

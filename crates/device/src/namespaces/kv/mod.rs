@@ -17,7 +17,7 @@ use kvdrive_link::{Exposed, Request, Session};
 use kvdrive_sim::Sim;
 use kvdrive_spec::batch::BATCH_REQUESTS_MAX;
 use kvdrive_spec::identify::{
-    BatchLimits, CSI_KV, KvController, KvFormat, KvNamespace as IdentifyNamespace, VendorNamespace, cns,
+    BatchLimits, CSI_KV, KvFormat, KvNamespace as IdentifyNamespace, VendorNamespace, cns,
 };
 use kvdrive_spec::{Command, Cqe, Key, Sqe, Status};
 use zerocopy::{FromZeros, IntoBytes};
@@ -30,7 +30,7 @@ use iterators::Iterators;
 pub(crate) use iterators::{PairAnswer, Walk};
 use sessions::Sessions;
 pub(crate) use sessions::Unfinished;
-pub(crate) use windows::Found;
+pub(crate) use windows::WindowMatch;
 
 /// Pairs in engine `E`.
 pub struct KvNamespace<E: Engine> {
@@ -121,15 +121,7 @@ impl<E: Engine> Namespace for KvNamespace<E> {
     }
 
     fn identify(&self, structure: u8, nguid: [u8; 16]) -> Option<Vec<u8>> {
-        match structure {
-            cns::CSI_NAMESPACE => Some(self.identify_namespace(nguid)),
-            cns::CSI_CONTROLLER => {
-                let mut answer = KvController::new_zeroed();
-                answer.version.set(KvController::VERSION_1_3);
-                Some(answer.as_bytes().to_vec())
-            }
-            _ => None,
-        }
+        (structure == cns::CSI_NAMESPACE).then(|| self.identify_namespace(nguid))
     }
 
     fn end_session(&self, session: &Session) {

@@ -105,7 +105,7 @@ impl<W> Open<W> {
 }
 
 /// What a CXL store meets.
-pub enum Found {
+pub enum WindowMatch {
     /// The bytes it names are its value's now.
     Taken,
     /// Another window is open; it is to be named.
@@ -123,18 +123,24 @@ impl<P, W> Sessions<P, W> {
     ///
     /// # Errors
     /// [`Status::INVALID_FIELD`] for bytes outside of the window, or that hold a value.
-    pub fn find(&self, session: &Session, generation: u32, at: u32, bytes: u32) -> Result<Found, Status> {
+    pub fn find(
+        &self,
+        session: &Session,
+        generation: u32,
+        at: u32,
+        bytes: u32,
+    ) -> Result<WindowMatch, Status> {
         let uses = self.count_use();
         let found = self.with_window(session, |open| match () {
-            () if open.generation != generation => Ok(Found::Stale),
-            () if at == ASK => Ok(Found::Missing),
+            () if open.generation != generation => Ok(WindowMatch::Stale),
+            () if at == ASK => Ok(WindowMatch::Missing),
             () if open.take(at, bytes) => {
                 open.last_use = uses;
-                Ok(Found::Taken)
+                Ok(WindowMatch::Taken)
             }
             () => Err(Status::INVALID_FIELD),
         });
-        found.unwrap_or(Ok(Found::Missing))
+        found.unwrap_or(Ok(WindowMatch::Missing))
     }
 
     /// The window that a queue has: write pointer and generation, as completions say it.

@@ -1,0 +1,154 @@
+//! Admin commands that come by a queue of the link: what crate `admin` answers of this drive, moved to its
+//! host. Of hosts the drive knows their admin queues alone, so features belong to one of those, and end with it.
+//!
+//! There is no Asynchronous Event Request here: a drive without a network has nobody to tell of an event who
+//! could not look, and log pages C0h (write protection) and 02h say the same.
+
+use kvdrive_admin::log::{self, TEMPERATURE_K};
+use kvdrive_admin::{Answer as Told, Change, Kind, Limits, Namespace, identify};
+use kvdrive_content::Region;
+use kvdrive_flash::FlashPort;
+use kvdrive_link::{Port, Request};
+use kvdrive_spec::identify::{CSI_NVM, cns};
+use kvdrive_spec::log::{Health, LogRequest};
+use kvdrive_spec::{Sqe, Status, nvm, opcode, write_protection};
+use zerocopy::FromZeros;
+
+use super::Controller;
+use crate::namespaces::{Answer, NSID};
+use crate::requests::send;
+
+/// With less than this part of its spare blocks left a drive warns.
+const SPARE_THRESHOLD_PERCENT: u8 = 10;
+/// SGLs for I/O commands: supported, any alignment and granularity (SGLS bits 1:0 = 01b).
+const SGL: u32 = 1;
+/// Admin commands beyond those that every controller has.
+const ADMIN: [u8; 2] = [opcode::admin::ABORT, opcode::admin::KEEP_ALIVE];
+/// Dword 0 of the answer to Abort: the command was not aborted. It completes by itself.
+const NOT_ABORTED: u32 = 1;
+
+impl<P: Port> Controller<P> {
+    /// Handles one command of an admin queue.
+    pub(crate) fn admin(&self, request: &dyn Request) -> Answer {
+        let sqe = request.sqe();
+        match sqe.opcode {
+            opcode::admin::IDENTIFY => {
+                let page = self.tell(|of| identify(of, sqe))?;
+                answer(
+                    request,
+                    match page {
+                        Told::Page(page) => page,
+                        Told::OfNamespace(_) => self.of_namespace(sqe)?,
+                    },
+                )
+            }
+            opcode::admin::GET_LOG_PAGE => self.log_page(request),
+            opcode::admin::SET_FEATURES => self.set_feature(request),
+            opcode::admin::GET_FEATURES => {
+                let features = self.features.borrow();
+                let of = features.get(&request.session().number()).copied().unwrap_or_default();
+                Ok((of.get(sqe, Kind::Io)?, 0))
+            }
+            opcode::admin::ABORT => Ok((NOT_ABORTED, 0)),
+            opcode::admin::KEEP_ALIVE => Ok((0, 0)),
+            _ => Err(Status::INVALID_OPCODE),
+        }
+    }
+
+    /// Has `told` answer from what there is to tell of this drive.
+    fn tell<T>(&self, told: impl FnOnce(&kvdrive_admin::Controller<'_>) -> T) -> T {
+        let command_set = self.namespace.command_set();
+        let used = self.namespace.utilization();
+        // The drive has one namespace, which has its identity.
+        let nguid = self.identity.to_bytes();
+        let namespace = Namespace {
+            nsid: NSID,
+            command_set,
+            nguid,
+            uuid: nguid,
+            sharing: 0,
+            attributes: u8::from(self.journal.is_protected()),
+            size_bytes: used.capacity_bytes,
+            used_bytes: used.live_bytes.min(used.capacity_bytes),
+        };
+        told(&kvdrive_admin::Controller {
+            kind: Kind::Io,
+            id: 1,
+            serial: &self.identity.serial(),
+            nqn: None,
+            transfer_max_log2: self.namespace.transfer_max_log2(),
+            sgl: SGL,
+            commands_max: 0,
+            admin_commands: &ADMIN,
+            refused: &[],
+            optional_commands: if command_set == CSI_NVM { nvm::OPTIONAL_COMMANDS } else { 0 },
+            capsules: None,
+            async_requests: 0,
+            async_events: 0,
+            namespaces: &[namespace],
+        })
+    }
+
+    fn of_namespace(&self, sqe: &Sqe) -> Result<Vec<u8>, Status> {
+        let structure = sqe.cdw10.get() as u8;
+        debug_assert!(matches!(structure, cns::NAMESPACE | cns::CSI_NAMESPACE));
+        self.namespace.identify(structure, self.identity.to_bytes()).ok_or(Status::INVALID_FIELD)
+    }
+
+    fn log_page(&self, request: &dyn Request) -> Answer {
+        let asked = LogRequest::of(request.sqe());
+        let page = if asked.page == write_protection::LOG_PAGE {
+            let reason = self.journal.write_failure().map(|failure| failure.to_string());
+            write_protection::encode(reason.as_deref()).to_vec()
+        } else {
+            let logs = self.logs.borrow();
+            self.tell(|of| logs.page(of, &asked, || self.health()))?
+        };
+        answer(request, log::part(&page, &asked)?.to_vec())
+    }
+
+    /// How the drive holds out. What hosts have read and written is not counted here.
+    fn health(&self) -> Health {
+        let flash = self.flash.get().map(FlashPort::health).unwrap_or_default();
+        let mut answer = Health::new_zeroed();
+        answer.temperature_k.set(TEMPERATURE_K);
+        answer.spare_threshold_percent = SPARE_THRESHOLD_PERCENT;
+        answer.spare_percent = match flash.spare_blocks {
+            (0, _) if flash.is_read_only => 0,
+            (0, _) => 100,
+            (all, left) => (u64::from(left) * 100 / u64::from(all)) as u8,
+        };
+        if answer.spare_percent < SPARE_THRESHOLD_PERCENT {
+            answer.warnings |= Health::FEW_SPARES;
+        }
+        if self.journal.is_protected() {
+            answer.warnings |= Health::READ_ONLY;
+        }
+        answer.media_errors[0].set(flash.read_errors);
+        answer
+    }
+
+    fn set_feature(&self, request: &dyn Request) -> Answer {
+        let mut features = self.features.borrow_mut();
+        let of = features.entry(request.session().number()).or_default();
+        // Queues of the link are made by who connects a host to it, as many as he likes.
+        let limits = Limits { kind: Kind::Io, io_queues_max: u16::MAX, has_io_queues: false };
+        let change = of.wanted(request.sqe(), limits)?;
+        if let Change::ErrorOnMissingKey { nsid, on } = change {
+            if nsid != NSID && nsid != u32::MAX {
+                return Err(Status::INVALID_NAMESPACE);
+            }
+            if on {
+                return Err(Status::FEATURE_NOT_CHANGEABLE);
+            }
+        }
+        Ok((of.keep(change), 0))
+    }
+}
+
+/// Sends `page` to the memory that a command names for it.
+fn answer(request: &dyn Request, page: Vec<u8>) -> Answer {
+    let bytes = page.len() as u32;
+    send(request, bytes, &Region::from_bytes(page), bytes)?;
+    Ok((0, 0))
+}
