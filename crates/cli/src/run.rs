@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use kvdrive_lab::config::Document;
 use kvdrive_lab::output::check_apart;
 use kvdrive_lab::report::{Connected, Verified, compare_in as comparison};
-use kvdrive_lab::run::{Progress, run_watched};
+use kvdrive_lab::run::{Progress, Watch, run_watched};
 use kvdrive_lab::wall::connected::{Remote, run_connected};
 use kvdrive_lab::wall::{WallOptions, run_wall_watched};
 use kvdrive_sim::wall::Pace;
@@ -75,10 +75,11 @@ impl Run {
         let of = [document.profile_name(), &set.join(" ")].join(" ");
         let what = format!("kvdrive {}: {of}", kvdrive_lab::REVISION);
         let looker = self.looking.begin(&what, self.json.as_deref())?;
-        let watch = looker.watch(&progress);
         if let Some(remote) = remote {
             return self.run_connected(&document, &remote, looker, &progress);
         }
+        let going = |going| bars.say(0, going);
+        let watch = Watch { going: Some(&going), ..looker.watch(&progress) };
         let ran = if document.config()?.run.clock == "wall" {
             anyhow::ensure!(self.faults.is_none(), "--faults: only in model time (--clock virtual)");
             let pace = match self.pace {

@@ -193,6 +193,27 @@ fn intervals_add_up_to_the_run_and_alter_nothing() {
 }
 
 #[test]
+fn how_a_run_goes_is_told_and_alters_nothing() {
+    let document = document(&["host.depth=4", "workload.ops=20k"]);
+    let told = RefCell::new(Vec::new());
+    let going = |going| told.borrow_mut().push(going);
+    let watch = Watch { going: Some(&going), ..Watch::progress(&|_, _| {}) };
+    let mut report = run_watched(&document, &[], &watch).unwrap().report;
+    let told = told.into_inner();
+    assert!(told.len() > 1, "{told:?}");
+    assert!(told.windows(2).all(|pair| pair[0].ops <= pair[1].ops && pair[0].model_ns <= pair[1].model_ns));
+    let last = told.last().unwrap();
+    // Operations are told of as a scan has them, once; of the last ones nobody hears.
+    assert!(last.ops > 10_000 && last.ops <= 20_000, "{last:?}");
+    assert!(last.model_ns > 0 && last.model_ns <= report.time.virtual_ns);
+    assert!(last.programs > 0 && last.programs <= report.nand.programs.total());
+    assert!(last.payload_bytes > 0 && last.payload_bytes <= report.traffic.payload_bytes.total());
+    let mut alone = run(&document, &|_, _| {}).unwrap();
+    (report.time.wall_s, alone.time.wall_s) = (0.0, 0.0);
+    assert_eq!(report, alone);
+}
+
+#[test]
 fn a_run_that_is_stopped_reports_what_was_done() {
     for depth in ["host.depth=1", "host.depth=4"] {
         let document = document(&["workload.ops=1M", depth]);
