@@ -263,6 +263,7 @@ pub struct Ticket<'d, V> {
     state: State<'d>,
 }
 
+#[expect(clippy::large_enum_variant, reason = "a command under way allocates nothing")]
 enum State<'d> {
     UnderWay(Flight<'d>),
     /// The next pair of this iterator went to nobody before.
