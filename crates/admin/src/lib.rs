@@ -3,7 +3,7 @@
 //!
 //! | module | command |
 //! |---|---|
-//! | [`identify`] | Identify: controller, namespaces, their lists and descriptors |
+//! | [`mod@identify`] | Identify: controller, namespaces, their lists and descriptors |
 //! | [`log`] | Get Log Page: errors, health, firmware, changed namespaces, effects |
 //! | [`feature`] | Set and Get Features |
 //!
