@@ -1,7 +1,7 @@
 //! `kvdrive list`: what there is to choose from, one line each with where it comes from.
 
 use clap::{Args, ValueEnum};
-use kvdrive_device::controller::ENGINES;
+use kvdrive_device::engines::ENGINES;
 use kvdrive_engines::packing::PACKINGS;
 use kvdrive_flash::faults::FAULTS;
 use kvdrive_flash::media::MEDIA;

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::Args;
 use kvdrive_device::MediaConfig;
-use kvdrive_device::controller::{BLOCK, ENGINES};
+use kvdrive_device::engines::{BLOCK, ENGINES};
 use kvdrive_flash::faults::{Effect, Rule};
 use kvdrive_lab::config::{
     Assigned, Config, ConfigError, DEFAULT_PROFILE, Document, Scale, default_profile, parse_count, parse_span,

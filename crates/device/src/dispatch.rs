@@ -19,98 +19,13 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use kvdrive_engines::firmware::{Role, Roles, Thread};
+use kvdrive_engines::firmware::{Role, Thread};
 use kvdrive_link::Port;
 use kvdrive_sim::{Ns, Sim, TaskCell, WaitQueue};
-use serde::Deserialize;
 
-use crate::controller::Controller;
-use crate::requests::{Fetched, decode, fetch, handle, serve};
-
-/// Who takes commands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "DispatchKeys")]
-pub enum Dispatch {
-    /// Contexts, each of which takes the next command and runs it to its end.
-    Context {
-        /// So many.
-        contexts: u32,
-        /// Whose cores take which step.
-        roles: Roles,
-    },
-    /// A dispatcher, which deals commands in turn to I/O threads that run them to their ends. Each has a
-    /// core.
-    RoundRobin {
-        /// So many, besides the dispatcher.
-        io_threads: u32,
-        /// What the dispatcher takes to deal a command out, besides fetching and decoding it.
-        deal_ns: Ns,
-    },
-}
-
-/// Those keys of `[controller]` that say who takes commands: all of them, whoever it is.
-#[derive(Deserialize)]
-struct DispatchKeys {
-    dispatch: DispatchWord,
-    contexts: u32,
-    cores: u32,
-    roles: RolesWord,
-    io_threads: u32,
-    deal_ns: Ns,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum DispatchWord {
-    Context,
-    RoundRobin,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum RolesWord {
-    Any,
-    Own,
-}
-
-impl TryFrom<DispatchKeys> for Dispatch {
-    type Error = String;
-
-    /// Fails with a line that begins with the key to blame.
-    fn try_from(keys: DispatchKeys) -> Result<Dispatch, String> {
-        let DispatchKeys { dispatch, contexts, cores, roles, io_threads, deal_ns } = keys;
-        let roles = match (dispatch, roles) {
-            (DispatchWord::RoundRobin, _) => return Ok(Dispatch::RoundRobin { io_threads, deal_ns }),
-            (DispatchWord::Context, RolesWord::Any) => Roles::Any(cores),
-            (DispatchWord::Context, RolesWord::Own) if cores as usize == Role::ALL.len() => Roles::Own,
-            (DispatchWord::Context, RolesWord::Own) => {
-                let roles = Role::ALL.len();
-                return Err(format!(
-                    "controller.cores: {cores}; controller.roles = \"own\" takes {roles}, one a role"
-                ));
-            }
-        };
-        Ok(Dispatch::Context { contexts, roles })
-    }
-}
-
-impl Dispatch {
-    /// How many commands are run at once: contexts, or I/O threads.
-    pub fn runners(self) -> u32 {
-        match self {
-            Dispatch::Context { contexts, .. } => contexts,
-            Dispatch::RoundRobin { io_threads, .. } => io_threads,
-        }
-    }
-
-    /// The cores there are.
-    pub fn roles(self) -> Roles {
-        match self {
-            Dispatch::Context { roles, .. } => roles,
-            Dispatch::RoundRobin { io_threads, .. } => Roles::Threads(io_threads),
-        }
-    }
-}
+use crate::config::Dispatch;
+use crate::controller::{Controller, Fetched};
+use crate::requests::{decode, fetch, handle, serve};
 
 /// The commands of one I/O thread, in the order in which they were dealt.
 struct IoQueue<R> {
@@ -141,6 +56,16 @@ impl<R> IoQueue<R> {
 
 /// Starts whoever takes the commands of `drive`, for as long as it has power.
 pub fn start<P: Port>(drive: &Rc<Controller<P>>, dispatch: Dispatch) {
+    if let Some(exposed) = drive.namespace.clone().exposed() {
+        drive.port.expose(exposed);
+    }
+    let controller = Rc::downgrade(drive);
+    drive.port.on_end(Rc::new(move |session| {
+        if let Some(controller) = controller.upgrade() {
+            controller.features.borrow_mut().remove(&session.number());
+            controller.namespace.end_session(session);
+        }
+    }));
     let sim = drive.port.sim();
     match dispatch {
         Dispatch::Context { contexts, .. } => {

@@ -12,7 +12,7 @@ use kvdrive_engines::firmware::Cores;
 use kvdrive_engines::hash::HashConfig;
 use kvdrive_engines::lsm::LsmConfig;
 use kvdrive_engines::stored::StoredConfig;
-use kvdrive_engines::{Engine, EngineConfig, EngineCounters, Parts, Utilization};
+use kvdrive_engines::{EngineConfig, EngineCounters, Parts, Utilization};
 use kvdrive_flash::faults::Faults;
 use kvdrive_flash::ftl::FtlConfig;
 use kvdrive_flash::identity::Identity;
@@ -31,14 +31,16 @@ use kvdrive_sim::{Ns, ResourceStatistics, Rng, Sim};
 use kvdrive_spec::{Cqe, Key, Status};
 use serde::{Deserialize, Deserializer};
 
-use crate::controller::{BLOCK, Controller, ControllerConfig, ENGINES, EngineRow};
-use crate::namespaces::kv::KvNamespace;
+use crate::config::ControllerConfig;
+use crate::controller::Controller;
+use crate::dispatch;
+use crate::engines::{EngineRow, engine_row};
 use crate::namespaces::{Namespace, Pairs};
 
 /// Everything that makes a drive.
 #[derive(Clone, Debug)]
 pub struct DriveConfig {
-    /// Name of a row of [`ENGINES`], or of [`BLOCK`].
+    /// Name of a row of [`crate::engines::ENGINES`], or of [`crate::engines::BLOCK`].
     pub engine: String,
     /// Firmware.
     pub controller: ControllerConfig,
@@ -219,20 +221,6 @@ pub struct Drive {
     saved: Rc<OnceCell<Vec<u8>>>,
 }
 
-/// Builds a namespace from its parts and what survived; the rows of [`ENGINES`] name instances of this.
-pub type Start = fn(Parts, &ControllerConfig, Option<&[u8]>) -> Result<Rc<dyn Namespace>, PowerOnError>;
-
-/// A namespace of pairs in engine `E`.
-pub fn start<E: Engine>(
-    parts: Parts,
-    config: &ControllerConfig,
-    image: Option<&[u8]>,
-) -> Result<Rc<dyn Namespace>, PowerOnError> {
-    let (sim, cores, journal) = (parts.sim.clone(), parts.cores.clone(), parts.journal.clone());
-    let engine = E::power_on(parts, image)?;
-    Ok(KvNamespace::new(&sim, config, &cores, journal, engine))
-}
-
 impl Drive {
     /// Powers a drive on behind `link`: empty, with what `survivors` holds, or with what a `file` medium
     /// holds.
@@ -305,7 +293,7 @@ impl Drive {
             namespace.clone(),
         );
         controller.tell_health_of(flash.clone());
-        controller.start(config.controller.dispatch);
+        dispatch::start(&controller, config.controller.dispatch);
         if journal.is_kept() {
             journal.checkpoint(&namespace.protected_image());
             if let (None, Some(failure)) = (&image, journal.write_failure()) {
@@ -440,12 +428,12 @@ impl Drive {
         }
     }
 
-    /// What the engine counts by names of its own: [`Engine::details`].
+    /// What the engine counts by names of its own: [`kvdrive_engines::Engine::details`].
     pub fn engine_details(&self) -> Vec<(&'static str, u64)> {
         self.namespace.details()
     }
 
-    /// What the engine's structures take of the DRAM, in bytes: [`Engine::dram`].
+    /// What the engine's structures take of the DRAM, in bytes: [`kvdrive_engines::Engine::dram`].
     pub fn dram(&self) -> Vec<(&'static str, u64)> {
         self.namespace.dram()
     }
@@ -465,14 +453,6 @@ impl Drive {
     pub fn recovery_ns(&self) -> Ns {
         self.recovery_ns
     }
-}
-
-fn engine_row(name: &str) -> Result<&'static EngineRow, PowerOnError> {
-    let rows = || ENGINES.iter().chain([&BLOCK]);
-    rows().find(|row| row.name == name).ok_or_else(|| {
-        let names: Vec<_> = rows().map(|row| row.name).collect();
-        PowerOnError::Config(format!("engine.name: no engine {name:?}; there are {}", names.join(", ")))
-    })
 }
 
 /// Was a protected image made by a drive like this, and by this one?

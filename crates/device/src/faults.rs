@@ -1,33 +1,30 @@
 //! Faults that strike commands: between fetching and executing.
 
-use std::rc::Rc;
-
 use kvdrive_flash::faults::{Effect, Moment, Subject};
 use kvdrive_link::{Port, Request};
 use kvdrive_sim::Ns;
 use kvdrive_spec::{Command, Key, Status};
 
-use crate::controller::Controller;
+use crate::controller::{Controller, Fetched};
 use crate::namespaces::Asked;
-use crate::requests::{Fetched, complete, in_turn};
 
 /// A command that is not executed.
-pub(crate) struct Refusal {
-    status: Status,
+pub(crate) struct Struck {
+    pub(crate) status: Status,
     /// When its host hears of it, ns from now.
-    after_ns: Ns,
+    pub(crate) after_ns: Ns,
 }
 
 /// Lets rules strike a command that was just fetched: is it refused?
 ///
 /// A command that is late holds its context.
 #[inline]
-pub(crate) fn strike<P: Port>(drive: &Controller<P>, fetched: &Fetched<P::Request>) -> Option<Refusal> {
+pub(crate) fn strike<P: Port>(drive: &Controller<P>, fetched: &Fetched<P::Request>) -> Option<Struck> {
     let is_spared = !drive.faults.is_armed() || fetched.request.is_admin();
     if is_spared { None } else { strike_one(drive, fetched) }
 }
 
-fn strike_one<P: Port>(drive: &Controller<P>, fetched: &Fetched<P::Request>) -> Option<Refusal> {
+fn strike_one<P: Port>(drive: &Controller<P>, fetched: &Fetched<P::Request>) -> Option<Struck> {
     let sqe = fetched.request.sqe();
     let subject = Subject::Command {
         opcode: sqe.opcode,
@@ -39,26 +36,10 @@ fn strike_one<P: Port>(drive: &Controller<P>, fetched: &Fetched<P::Request>) -> 
         drive.port.sim().sleep(struck.delay_ns);
     }
     match struck.effect {
-        Some(Effect::Refuse(status)) => Some(Refusal { status, after_ns: 0 }),
-        Some(Effect::Lose(after_ns)) => Some(Refusal { status: Status::ABORT_REQUESTED, after_ns }),
+        Some(Effect::Refuse(status)) => Some(Struck { status, after_ns: 0 }),
+        Some(Effect::Lose(after_ns)) => Some(Struck { status: Status::ABORT_REQUESTED, after_ns }),
         _ => None,
     }
-}
-
-/// Refuses a command in its turn among the inline commands of its queue, as the refused ones of the drive's
-/// own do.
-pub(crate) fn refuse<P: Port>(drive: &Rc<Controller<P>>, fetched: Fetched<P::Request>, refusal: Refusal) {
-    let Refusal { status, after_ns } = refusal;
-    let request = &fetched.request;
-    let completion = in_turn(request, || drive.namespace.refuse(request, status));
-    if after_ns == 0 || completion.is_none() {
-        return complete(drive, fetched, completion);
-    }
-    let drive = drive.clone();
-    drive.port.sim().clone().spawn(move || {
-        drive.port.sim().sleep(after_ns);
-        complete(&drive, fetched, completion);
-    });
 }
 
 /// The key that a command names.

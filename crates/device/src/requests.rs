@@ -24,39 +24,23 @@
 //! handled in the order of the queue, whichever context got them. A *quiet* one is not completed: what it would have said is left to the next
 //! that is not.
 
-use std::collections::VecDeque;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
-use kvdrive_content::{Piece, Region};
-use kvdrive_engines::Engine;
 use kvdrive_engines::firmware::Role;
+use kvdrive_engines::{Engine, EngineCounters, Utilization};
 use kvdrive_link::transfer::{Assembly, byte_express, hybrid as hybrid_transfer, piggyback, prp};
-use kvdrive_link::{Arrival, Port, Request, Session};
+use kvdrive_link::{Arrival, Exposed, Port, Request, Session};
+use kvdrive_spec::identify::{CSI_KV, cns};
 use kvdrive_spec::inline::{TAIL_INLINE_BYTES, get_tail};
-use kvdrive_spec::iter::{IterHeader, pair_at};
-use kvdrive_spec::list::ListWriter;
 use kvdrive_spec::window::Grant;
-use kvdrive_spec::{Batch, Command, Cqe, Key, Psdt, Status, Store, StoreOptions, Way, Write, opcode};
+use kvdrive_spec::{Batch, Command, Cqe, Key, Psdt, Sqe, Status, Store, StoreOptions, Way, Write, opcode};
 
-use crate::controller::Controller;
-use crate::faults;
-use crate::namespaces::kv::{KvNamespace, PairAnswer, Unfinished, Walk, WindowMatch, batch};
-use crate::namespaces::{Answer, Asked, NSID};
-
-/// Longest answer to a List, whatever room the host has and however short values are: the drive builds it in
-/// its memory.
-const LIST_MAX_BYTES: u32 = 2 << 20;
-
-/// Pairs behind the first are read for an answer as long as it has fewer bytes than this: who asks for many may
-/// use few.
-const AHEAD_BYTES: u32 = 64 << 10;
-
-/// A command that was taken from its queue, and what it asks of the namespace that it names; `None`: it names
-/// none that is there, or is an admin command.
-pub(crate) struct Fetched<R> {
-    pub(crate) request: R,
-    pub(crate) asked: Option<Asked>,
-}
+use crate::answers::{Answer, Refusal, completion_of};
+use crate::controller::{Controller, Fetched};
+use crate::faults::{self, Struck};
+use crate::namespaces::kv::walks::{list, next, seek};
+use crate::namespaces::kv::{KvNamespace, Unfinished, batch};
+use crate::namespaces::{Asked, NSID, Namespace, Pairs};
 
 /// Takes the next command and looks at what it asks. The time of decoding is [`decode`]'s.
 #[inline]
@@ -76,8 +60,8 @@ pub fn serve<P: Port>(drive: Rc<Controller<P>>) {
 
 /// A fetched command, to its completion; `is_decoded` if somebody has spent the time of that on it already.
 pub(crate) fn handle<P: Port>(drive: &Rc<Controller<P>>, fetched: Fetched<P::Request>, is_decoded: bool) {
-    if let Some(refusal) = faults::strike(drive, &fetched) {
-        return faults::refuse(drive, fetched, refusal);
+    if let Some(struck) = faults::strike(drive, &fetched) {
+        return refuse_struck(drive, fetched, struck);
     }
     let completion = in_turn(&fetched.request, || execute_any(drive, &fetched, is_decoded));
     complete(drive, fetched, completion);
@@ -90,6 +74,22 @@ pub(crate) fn in_turn(request: &impl Request, execute: impl FnOnce() -> Option<C
     let completion = execute();
     request.session().end_turn();
     completion
+}
+
+/// Refuses a command in its turn among the inline commands of its queue, as the refused ones of the drive's
+/// own do.
+fn refuse_struck<P: Port>(drive: &Rc<Controller<P>>, fetched: Fetched<P::Request>, struck: Struck) {
+    let Struck { status, after_ns } = struck;
+    let request = &fetched.request;
+    let completion = in_turn(request, || drive.namespace.refuse(request, status));
+    if after_ns == 0 || completion.is_none() {
+        return complete(drive, fetched, completion);
+    }
+    let drive = drive.clone();
+    drive.port.sim().clone().spawn(move || {
+        drive.port.sim().sleep(after_ns);
+        complete(&drive, fetched, completion);
+    });
 }
 
 /// Tells the host what came of a command. `None`: it was a quiet one, of which the host hears by a later one.
@@ -115,7 +115,7 @@ pub(crate) fn complete<P: Port>(
 
 /// Spends the time of decoding a command.
 pub(crate) fn decode<P: Port>(drive: &Controller<P>, asked: Option<&Asked>) {
-    let span_ns = asked.map_or(drive.costs.decode_other_ns, |asked| drive.costs.decode_ns(asked));
+    let span_ns = asked.map_or(drive.costs.decode_other_ns, |asked| asked.decode_ns(&drive.costs));
     drive.cores.of(Role::Dispatch).run_noted(span_ns, "controller", "decode");
 }
 
@@ -139,28 +139,6 @@ fn execute_any<P: Port>(
     Some(completion_of(request, answer))
 }
 
-/// Sends the first `bytes` bytes of an answer to the command's host memory of `buffer_bytes`.
-pub(crate) fn send(
-    request: &dyn Request,
-    buffer_bytes: u32,
-    answer: &Region,
-    bytes: u32,
-) -> Result<(), Status> {
-    request.push(buffer_bytes, bytes, &mut |at, bytes, sink| {
-        answer.read(at, bytes, sink);
-        Ok(())
-    })
-}
-
-/// The completion that says what a command answered.
-pub(crate) fn completion_of(request: &dyn Request, answer: Answer) -> Cqe {
-    let cid = request.sqe().cid.get();
-    match answer {
-        Ok((dw0, dw1)) => Cqe::new(cid, Status::SUCCESS).with_result(dw0, dw1),
-        Err(status) => Cqe::new(cid, status),
-    }
-}
-
 /// Executes a command for pairs. `None`: it is quiet, and a later one of its queue completes for it.
 pub(crate) fn execute<E: Engine>(
     drive: &KvNamespace<E>,
@@ -169,18 +147,6 @@ pub(crate) fn execute<E: Engine>(
 ) -> Option<Cqe> {
     let answer = command.map_err(Refusal::from).and_then(|command| answer_to(drive, request, command));
     conclude(drive, request, answer)
-}
-
-/// What a command that fails says: its status, and of a batch how many of its requests were carried out.
-pub(crate) struct Refusal {
-    pub(crate) status: Status,
-    pub(crate) dw0: u32,
-}
-
-impl From<Status> for Refusal {
-    fn from(status: Status) -> Refusal {
-        Refusal { status, dw0: 0 }
-    }
 }
 
 /// Answers a command for pairs that is not executed. A value that its queue has begun lacks its part for good.
@@ -223,18 +189,6 @@ fn conclude<E: Engine>(
     Some(if applied > 0 { cqe.with_result(applied, 0) } else { cqe })
 }
 
-/// Is it one that a read-only drive refuses?
-pub(crate) fn changes_pairs(command: &Command) -> bool {
-    matches!(
-        command,
-        Command::Store(_)
-            | Command::Delete { .. }
-            | Command::Express(_)
-            | Command::CxlStore { .. }
-            | Command::Batch(_)
-    ) || is_inline(command)
-}
-
 /// Is it one of those that bring a value together?
 fn is_inline(command: &Command) -> bool {
     matches!(
@@ -257,7 +211,7 @@ fn answer_to<E: Engine>(
     request: &dyn Request,
     command: &Command,
 ) -> Result<(u32, u32), Refusal> {
-    if drive.journal.is_protected() && changes_pairs(command) {
+    if drive.journal.is_protected() && command.changes_content() {
         if is_inline(command) {
             drive.discard_value(request.session());
         }
@@ -350,37 +304,16 @@ struct InWindow {
 
 fn cxl_store<E: Engine>(drive: &KvNamespace<E>, request: &dyn Request, key: Key, value: InWindow) -> Answer {
     let session = request.session();
-    take_in_window(drive, session, value.generation, value.at, value.bytes)?;
+    drive.take_in_window(session, value.generation, value.at, value.bytes)?;
     if let Err(status) = commit_in_window(drive, request, key, &value) {
         drive.sessions.release(session, value.generation, value.at, value.bytes);
         return Err(status);
     }
     if !drive.sessions.has_room(session, value.at + value.bytes, value.bytes) {
         // The next value would have to ask. When there is none to be had it still will.
-        let _ = fresh_window(drive, session);
+        let _ = drive.fresh_window(session);
     }
     Ok(drive.sessions.present(session))
-}
-
-/// Takes the bytes of its queue's window that a CXL store names. Where it must name another window it is told
-/// which.
-pub(crate) fn take_in_window<E: Engine>(
-    drive: &KvNamespace<E>,
-    session: &Session,
-    generation: u32,
-    at: u32,
-    bytes: u32,
-) -> Result<(), Status> {
-    if drive.engine.window_bytes().is_none() {
-        return Err(Status::INVALID_OPCODE);
-    }
-    drive.check_value_bytes(bytes)?;
-    match drive.sessions.find(session, generation, at, bytes)? {
-        WindowMatch::Taken => return Ok(()),
-        WindowMatch::Stale => {}
-        WindowMatch::Missing => fresh_window(drive, session)?,
-    }
-    Err(Status::STALE_WINDOW)
 }
 
 /// The value of a CXL store lies in its queue's window but for its tail, and its bytes are taken.
@@ -402,23 +335,6 @@ fn commit_in_window<E: Engine>(
     commit(drive, key, place, StoreOptions::default())
 }
 
-/// Closes the window of a queue and opens another. Stores of one queue into windows are handled one at a
-/// time.
-///
-/// # Errors
-/// [`Status::COMMAND_INTERRUPTED`]: there is none to be had now, whatever the reason.
-fn fresh_window<E: Engine>(drive: &KvNamespace<E>, session: &Session) -> Result<(), Status> {
-    drive.sessions.close_window(session);
-    let bytes = drive.engine.window_bytes().ok_or(Status::COMMAND_INTERRUPTED)?;
-    let mut opened = drive.engine.open_window();
-    if opened.is_err() && drive.sessions.close_idle() {
-        opened = drive.engine.open_window();
-    }
-    let window = opened.map_err(|_| Status::COMMAND_INTERRUPTED)?;
-    drive.sessions.open_window(session, window, bytes);
-    Ok(())
-}
-
 fn express<E: Engine>(drive: &KvNamespace<E>, request: &dyn Request, command: Store) -> Answer {
     let Store { key, value_bytes, options } = command;
     drive.check_value_bytes(value_bytes)?;
@@ -426,26 +342,8 @@ fn express<E: Engine>(drive: &KvNamespace<E>, request: &dyn Request, command: St
     commit(drive, key, place, options)
 }
 
-/// A *write* or *hybrid* inside an unfinished value: the host has lost count. That value is discarded, and
-/// this command is refused so that the host learns of it; the next one finds a clean queue. Behind a quiet
-/// command that was refused this is the one that says so.
-pub(crate) fn refuse_inside_value<E: Engine>(
-    drive: &KvNamespace<E>,
-    request: &dyn Request,
-) -> Result<(), Status> {
-    match drive.sessions.take_unfinished(request.session()) {
-        None => Ok(()),
-        Some(Unfinished::Refused(status)) => Err(status),
-        Some(Unfinished::Value(value)) => {
-            drive.engine.abandon(value.place);
-            Err(Status::COMMAND_SEQUENCE_ERROR)
-        }
-        Some(Unfinished::Batch(_)) => Err(Status::COMMAND_SEQUENCE_ERROR),
-    }
-}
-
 fn write<E: Engine>(drive: &KvNamespace<E>, request: &dyn Request, command: Write) -> Answer {
-    refuse_inside_value(drive, request)?;
+    drive.refuse_inside_value(request)?;
     let Write { key, value_bytes } = command;
     drive.check_value_bytes(value_bytes)?;
     let place = drive.engine.reserve(&key, value_bytes, Arrival::Inline)?;
@@ -467,7 +365,7 @@ fn keep<E: Engine>(drive: &KvNamespace<E>, request: &dyn Request, assembly: Asse
 }
 
 fn hybrid<E: Engine>(drive: &KvNamespace<E>, request: &dyn Request, command: Write, pages_z: u32) -> Answer {
-    refuse_inside_value(drive, request)?;
+    drive.refuse_inside_value(request)?;
     drive.check_value_bytes(command.value_bytes)?;
     let Write { key, value_bytes } = command;
     let engine = &drive.engine;
@@ -525,183 +423,71 @@ fn delete<E: Engine>(drive: &KvNamespace<E>, key: Key) -> Answer {
     Ok((0, 0))
 }
 
-fn list<E: Engine>(
-    drive: &KvNamespace<E>,
-    request: &dyn Request,
-    start: Option<Key>,
-    buffer_bytes: u32,
-) -> Answer {
-    let mut answer = vec![0; buffer_bytes.min(LIST_MAX_BYTES) as usize];
-    if answer.len() < kvdrive_spec::list::LIST_HEADER_BYTES {
-        return Err(Status::INVALID_FIELD);
+impl<E: Engine> Namespace for KvNamespace<E> {
+    fn command_set(&self) -> u8 {
+        CSI_KV
     }
-    let mut writer = ListWriter::new(&mut answer);
-    let mut cursor = drive.engine.open_cursor(start)?;
-    while let Some((key, _)) = drive.engine.next(&mut cursor).map_err(of_own_cursor)? {
-        if !writer.push(key) {
-            break;
-        }
-    }
-    let keys = writer.keys();
-    let bytes = writer.finish();
-    answer.truncate(bytes);
-    send(request, buffer_bytes, &Region::from_bytes(answer), bytes as u32)?;
-    Ok((keys, 0))
-}
 
-fn seek<E: Engine>(
-    drive: &KvNamespace<E>,
-    request: &dyn Request,
-    key: Option<Key>,
-    buffer_bytes: u32,
-) -> Answer {
-    let slot = drive.iterators.reserve()?;
-    // Until the first pair is with the host nobody else gets at the cursor: the host does not know its number
-    // yet, and when the pair cannot be sent it never will.
-    match open_and_send(drive, request, key, buffer_bytes) {
-        Ok((walk, bytes)) => Ok((bytes, drive.iterators.fill(slot, walk))),
-        Err(status) => {
-            drive.iterators.cancel(slot);
-            Err(of_own_cursor(status))
-        }
+    fn decode(&self, sqe: &Sqe) -> Asked {
+        Command::decode(sqe).map_or_else(Asked::Nothing, Asked::Pairs)
     }
-}
 
-/// What a command answers that opens its cursor itself: sent again it begins at a state of then.
-fn of_own_cursor(status: Status) -> Status {
-    if status == Status::ITERATOR_LOST { Status::COMMAND_INTERRUPTED } else { status }
-}
-
-fn open_and_send<E: Engine>(
-    drive: &KvNamespace<E>,
-    request: &dyn Request,
-    key: Option<Key>,
-    buffer_bytes: u32,
-) -> Result<(Walk<E::Cursor>, u32), Status> {
-    let mut walk = Walk { cursor: drive.engine.open_cursor(key)?, unsent: VecDeque::new() };
-    let bytes = send_pairs(drive, request, &mut walk, buffer_bytes, 1)?;
-    Ok((walk, bytes))
-}
-
-/// Answers the iterator's next pairs, `pairs` at most. Dword 0 is the size of the whole answer, 0 behind the
-/// last pair.
-fn next<E: Engine>(
-    drive: &KvNamespace<E>,
-    request: &dyn Request,
-    iterator: u32,
-    buffer_bytes: u32,
-    pairs: u32,
-) -> Answer {
-    let mut walk = drive.iterators.take(iterator)?;
-    let sent = send_pairs(drive, request, &mut walk, buffer_bytes, pairs);
-    drive.iterators.put_back(iterator, walk);
-    if sent == Err(Status::ITERATOR_LOST) {
-        drive.iterators.close(iterator).expect("it was put back");
+    fn execute(&self, request: &dyn Request, asked: &Asked) -> Option<Cqe> {
+        let command = match asked {
+            Asked::Pairs(command) => Ok(command),
+            Asked::Nothing(status) => Err(*status),
+            Asked::Blocks(_) => unreachable!("a namespace decodes its own commands"),
+        };
+        execute(self, request, command)
     }
-    Ok((sent?, iterator))
-}
 
-/// Sends the iterator's next pair, as far as it fits, and up to `pairs` in all, as many as fit whole; returns
-/// the size of the whole answer, 0 behind the last pair. Pairs that did not get there stay the next ones.
-///
-/// Errors: [`Status::ITERATOR_LOST`] when that cannot be, and sent again the command would pass a pair over.
-fn send_pairs<E: Engine>(
-    drive: &KvNamespace<E>,
-    request: &dyn Request,
-    walk: &mut Walk<E::Cursor>,
-    buffer_bytes: u32,
-    pairs: u32,
-) -> Result<u32, Status> {
-    if !read_pair(drive, walk, 0, buffer_bytes)? {
-        return Ok(0);
+    fn refuse(&self, request: &dyn Request, status: Status) -> Option<Cqe> {
+        refuse(self, request, status)
     }
-    let first = match &walk.unsent[0] {
-        Ok(pair) if pair.fills(buffer_bytes) => pair,
-        // It was read for a smaller buffer.
-        Ok(_) => return Err(Status::ITERATOR_LOST),
-        Err(status) => {
-            let status = *status;
-            walk.unsent.pop_front();
-            return Err(status);
-        }
-    };
-    let (mut end, mut count) = (first.bytes, 1);
-    while (count as u32) < pairs && end < AHEAD_BYTES {
-        // What goes wrong behind the first pair is for who asks for that one.
-        if !read_pair(drive, walk, count, buffer_bytes).unwrap_or(false) {
-            break;
-        }
-        let Ok(pair) = &walk.unsent[count] else { break };
-        match pair_at(end).checked_add(pair.bytes) {
-            Some(behind) if behind <= buffer_bytes => (end, count) = (behind, count + 1),
-            _ => break,
-        }
-    }
-    match &walk.unsent[0] {
-        Ok(pair) if count == 1 => send(request, buffer_bytes, &pair.content, end.min(buffer_bytes))?,
-        _ => send(request, buffer_bytes, &side_by_side(walk.unsent.range(..count).flatten()), end)?,
-    }
-    walk.unsent.drain(..count);
-    Ok(end)
-}
 
-/// Pairs as one answer has them.
-fn side_by_side<'a>(pairs: impl Iterator<Item = &'a PairAnswer>) -> Region {
-    let (mut answer, mut at) = (Region::new(), 0);
-    for pair in pairs {
-        // What lies between two pairs reads as zeros.
-        at = pair_at(at);
-        pair.content.read(0, pair.bytes, &mut |piece: Piece<'_>| {
-            answer.write(at, piece);
-            at += piece.bytes();
-        });
+    fn identify(&self, structure: u8, nguid: [u8; 16]) -> Option<Vec<u8>> {
+        (structure == cns::CSI_NAMESPACE).then(|| self.identify_namespace(nguid))
     }
-    answer
-}
 
-/// Has the pair at `index` of those that were not sent be there; `false`: the iterator ends before it.
-///
-/// Errors: what the engine answers and sent again it may not; that it cannot go on is kept instead, so that
-/// it is answered in its turn.
-fn read_pair<E: Engine>(
-    drive: &KvNamespace<E>,
-    walk: &mut Walk<E::Cursor>,
-    index: usize,
-    buffer_bytes: u32,
-) -> Result<bool, Status> {
-    if index < walk.unsent.len() {
-        return Ok(true);
+    fn end_session(&self, session: &Session) {
+        self.forget(session);
     }
-    let pair = match next_pair(drive, &mut walk.cursor, buffer_bytes) {
-        Ok(None) => return Ok(false),
-        Ok(Some(pair)) => Ok(pair),
-        Err(Status::COMMAND_INTERRUPTED) => return Err(Status::COMMAND_INTERRUPTED),
-        Err(status) => Err(status),
-    };
-    walk.unsent.push_back(pair);
-    Ok(true)
-}
 
-/// The cursor's next pair, as much of it as a buffer of `buffer_bytes` bytes takes.
-fn next_pair<E: Engine>(
-    drive: &KvNamespace<E>,
-    cursor: &mut E::Cursor,
-    buffer_bytes: u32,
-) -> Result<Option<PairAnswer>, Status> {
-    let Some((key, found)) = drive.engine.next(cursor)? else { return Ok(None) };
-    let value_bytes = drive.engine.value_bytes(&found);
-    let mut content = Region::new();
-    content.write(0, Piece::Bytes(IterHeader::new(key, value_bytes).as_bytes()));
-    let mut at = IterHeader::BYTES as u32;
-    let mut append = |piece: Piece<'_>| {
-        content.write(at, piece);
-        at += piece.bytes();
-    };
-    let fits = value_bytes.min(buffer_bytes.saturating_sub(IterHeader::BYTES as u32));
-    drive.engine.load(&found, 0, fits, fits, &mut append).map_err(|status| match status {
-        Status::COMMAND_INTERRUPTED => Status::ITERATOR_LOST,
-        status => status,
-    })?;
-    let bytes = IterHeader::BYTES as u32 + value_bytes;
-    Ok(Some(PairAnswer { content, bytes, room_bytes: buffer_bytes }))
+    fn exposed(self: Rc<Self>) -> Option<Weak<dyn Exposed>> {
+        self.engine.window_bytes()?;
+        let exposed: Rc<dyn Exposed> = self;
+        Some(Rc::downgrade(&exposed))
+    }
+
+    fn load(&self, pairs: &mut Pairs<'_>) -> Result<(), (Key, Status)> {
+        self.load_pairs(pairs)
+    }
+
+    fn expect(&self, keys: &mut dyn Iterator<Item = Key>) {
+        self.engine.expect(keys);
+    }
+
+    fn drain(&self) {
+        self.engine.drain();
+    }
+
+    fn protected_image(&self) -> Vec<u8> {
+        self.engine.protected_image()
+    }
+
+    fn counters(&self) -> EngineCounters {
+        self.engine.counters()
+    }
+
+    fn details(&self) -> Vec<(&'static str, u64)> {
+        self.engine.details()
+    }
+
+    fn dram(&self) -> Vec<(&'static str, u64)> {
+        self.engine.dram()
+    }
+
+    fn utilization(&self) -> Utilization {
+        self.engine.utilization()
+    }
 }

@@ -302,6 +302,22 @@ impl Command {
         Ok(command)
     }
 
+    /// Would it alter what is stored? A read-only drive refuses such a one (20h).
+    #[must_use]
+    pub fn changes_content(&self) -> bool {
+        matches!(
+            self,
+            Command::Store(_)
+                | Command::Delete { .. }
+                | Command::Express(_)
+                | Command::CxlStore { .. }
+                | Command::Write(_)
+                | Command::Hybrid { .. }
+                | Command::Transfer
+                | Command::Batch(_)
+        )
+    }
+
     /// The opcode this command travels under.
     #[inline]
     #[must_use]

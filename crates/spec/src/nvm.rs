@@ -86,6 +86,12 @@ pub enum NvmCommand {
 }
 
 impl NvmCommand {
+    /// Would it alter what is stored? A read-only drive refuses such a one (20h).
+    #[must_use]
+    pub fn changes_content(&self) -> bool {
+        matches!(self, NvmCommand::Write(_) | NvmCommand::WriteZeroes(_) | NvmCommand::Deallocate { .. })
+    }
+
     /// What this entry asks for.
     ///
     /// # Errors

@@ -15,8 +15,8 @@ use kvdrive_spec::{Sqe, Status, nvm, opcode, write_protection};
 use zerocopy::FromZeros;
 
 use super::Controller;
-use crate::namespaces::{Answer, NSID};
-use crate::requests::send;
+use crate::answers::{Answer, send};
+use crate::namespaces::NSID;
 
 /// With less than this part of its spare blocks left a drive warns.
 const SPARE_THRESHOLD_PERCENT: u8 = 10;

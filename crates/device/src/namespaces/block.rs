@@ -30,9 +30,9 @@ use kvdrive_spec::nvm::{
 use kvdrive_spec::{Cqe, Key, Sqe, Status};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use super::{Answer, Asked, Namespace, Pairs};
-use crate::controller::ControllerConfig;
-use crate::requests::{completion_of, send};
+use super::{Asked, Namespace, Pairs};
+use crate::answers::{Answer, completion_of, send};
+use crate::config::ControllerConfig;
 
 /// Kind of a page of blocks, for the translation layer.
 const PAGE_KIND: u8 = 1;
@@ -166,7 +166,7 @@ impl BlockNamespace {
     }
 
     fn answer_to(&self, request: &dyn Request, command: &NvmCommand) -> Answer {
-        if self.journal.is_protected() && changes_blocks(command) {
+        if self.journal.is_protected() && command.changes_content() {
             return Err(Status::NAMESPACE_WRITE_PROTECTED);
         }
         match *command {
@@ -275,11 +275,6 @@ impl BlockNamespace {
         answer.formats[0].block_bytes_log2 = BLOCK_BYTES_LOG2;
         answer.as_bytes().to_vec()
     }
-}
-
-/// Is it one that a read-only drive refuses?
-pub(super) fn changes_blocks(command: &NvmCommand) -> bool {
-    matches!(command, NvmCommand::Write(_) | NvmCommand::WriteZeroes(_) | NvmCommand::Deallocate { .. })
 }
 
 /// Copies `bytes` bytes of a page, or of zeros, to byte `to` of `data`.

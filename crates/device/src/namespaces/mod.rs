@@ -17,16 +17,15 @@ use std::rc::{Rc, Weak};
 use kvdrive_content::Piece;
 use kvdrive_engines::{EngineCounters, Utilization};
 use kvdrive_link::{Exposed, Request, Session};
+use kvdrive_sim::Ns;
 use kvdrive_spec::nvm::NvmCommand;
 use kvdrive_spec::{Command, Cqe, Key, Sqe, Status};
 
-use crate::requests::{changes_pairs, completion_of};
+use crate::answers::completion_of;
+use crate::config::Costs;
 
 /// The namespace that a drive has.
 pub const NSID: u32 = 1;
-
-/// What a command answers besides its status: dwords 0 and 1 of the completion.
-pub type Answer = Result<(u32, u32), Status>;
 
 /// Pairs to be stored.
 pub type Pairs<'a> = dyn Iterator<Item = (Key, Piece<'static>)> + 'a;
@@ -46,9 +45,26 @@ impl Asked {
     /// Would it alter what is stored? A read-only drive refuses such a one.
     pub(crate) fn changes_content(&self) -> bool {
         match self {
-            Asked::Pairs(command) => changes_pairs(command),
-            Asked::Blocks(command) => block::changes_blocks(command),
+            Asked::Pairs(command) => command.changes_content(),
+            Asked::Blocks(command) => command.changes_content(),
             Asked::Nothing(_) => false,
+        }
+    }
+
+    /// Time to decode it, ns.
+    pub(crate) fn decode_ns(&self, costs: &Costs) -> Ns {
+        match self {
+            Asked::Pairs(
+                Command::Store(_)
+                | Command::Write(_)
+                | Command::Hybrid { .. }
+                | Command::Express(_)
+                | Command::CxlStore { .. }
+                | Command::Batch(_),
+            )
+            | Asked::Blocks(NvmCommand::Write(_)) => costs.decode_store_ns,
+            Asked::Pairs(Command::Transfer) => costs.decode_transfer_ns,
+            _ => costs.decode_other_ns,
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use kvdrive_content::Region;
-use kvdrive_device::dispatch::Dispatch;
+use kvdrive_device::config::Dispatch;
 use kvdrive_host::{Answer, Call, Client};
 use kvdrive_link::transfer::METHODS;
 use kvdrive_sim::Sim;

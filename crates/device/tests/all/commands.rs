@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use kvdrive_content::{Piece, Region};
-use kvdrive_device::dispatch::Dispatch;
+use kvdrive_device::config::Dispatch;
 use kvdrive_device::namespaces::kv::KvNamespace;
 use kvdrive_host::modelled::{Driver, Host};
 use kvdrive_link::transfer::{METHODS, TransferConfig, method};

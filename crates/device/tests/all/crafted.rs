@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::OnceLock;
 
 use kvdrive_content::{Pattern, Piece, Region};
-use kvdrive_device::controller::{ENGINES, EngineRow};
+use kvdrive_device::engines::{ENGINES, EngineRow};
 use kvdrive_device::{Drive, DriveConfig, MediaConfig};
 use kvdrive_engines::hash::{HashConfig, SCHEMES};
 use kvdrive_engines::lsm::compaction::COMPACTIONS;

@@ -3,8 +3,9 @@
 use std::rc::Rc;
 
 use kvdrive_content::Region;
+use kvdrive_device::config::Dispatch;
 use kvdrive_device::controller::Controller;
-use kvdrive_device::dispatch::Dispatch;
+use kvdrive_device::dispatch;
 use kvdrive_device::namespaces::kv::KvNamespace;
 use kvdrive_engines::firmware::Cores;
 use kvdrive_flash::Identity;
@@ -45,7 +46,7 @@ fn rig(dispatch: Dispatch) -> Rig {
     let config = rig::controller_config(dispatch);
     let (journal, identity) = (Journal::default(), Identity::default());
     let namespace = KvNamespace::new(&sim, &config, &cores, journal.clone(), engine);
-    Controller::new(
+    let controller = Controller::new(
         PciePort::new(&link),
         cores.clone(),
         config.costs,
@@ -53,8 +54,8 @@ fn rig(dispatch: Dispatch) -> Rig {
         identity,
         Faults::new(&sim),
         namespace,
-    )
-    .start(dispatch);
+    );
+    dispatch::start(&controller, dispatch);
     let queue = link.create_queue(64);
     Rig { sim, link, cores, memory, queue }
 }

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use kvdrive_content::{Pattern, Piece, Region};
-use kvdrive_device::controller::ENGINES;
+use kvdrive_device::engines::ENGINES;
 use kvdrive_device::{Drive, DriveConfig};
 use kvdrive_flash::power::machine_file::faults::{Call, Fault, arm};
 use kvdrive_host::modelled::Driver;

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use kvdrive_content::{Pattern, Piece, Region};
-use kvdrive_device::controller::{ENGINES, EngineRow};
+use kvdrive_device::engines::{ENGINES, EngineRow};
 use kvdrive_device::{Drive, DriveConfig};
 use kvdrive_engines::hash::scheme;
 use kvdrive_flash::media::{self, Media, MediaOptions, MediaPage};

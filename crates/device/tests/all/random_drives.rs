@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use kvdrive_content::Piece;
-use kvdrive_device::controller::ENGINES;
+use kvdrive_device::engines::ENGINES;
 use kvdrive_device::{Drive, DriveConfig};
 use kvdrive_flash::power::Survivors;
 use kvdrive_link::{Link, QueuePair};

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use kvdrive_content::Piece;
-use kvdrive_device::dispatch::Dispatch;
+use kvdrive_device::config::Dispatch;
 use kvdrive_device::namespaces::kv::KvNamespace;
 use kvdrive_link::{BadAddress, HostMemory, Link, QueuePair};
 use kvdrive_sim::{Rng, Sim};

@@ -3,8 +3,10 @@
 
 use std::rc::Rc;
 
-use kvdrive_device::controller::{Controller, ControllerConfig, Costs};
-use kvdrive_device::dispatch::Dispatch;
+use kvdrive_device::config::Dispatch;
+use kvdrive_device::config::{ControllerConfig, Costs};
+use kvdrive_device::controller::Controller;
+use kvdrive_device::dispatch;
 use kvdrive_device::namespaces::kv::KvNamespace;
 use kvdrive_engines::firmware::CopyCosts;
 use kvdrive_engines::firmware::{Cores, Roles};
@@ -101,6 +103,6 @@ pub fn start_with(
     let namespace = KvNamespace::new(sim, &config, &cores, journal.clone(), engine);
     let port = PciePort::new(&link);
     let controller = Controller::new(port, cores, config.costs, journal, identity, faults, namespace.clone());
-    controller.start(dispatch);
+    dispatch::start(&controller, dispatch);
     (link, namespace)
 }

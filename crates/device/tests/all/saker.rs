@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use kvdrive_content::{Pattern, Piece, Region};
-use kvdrive_device::dispatch::Dispatch;
+use kvdrive_device::config::Dispatch;
 use kvdrive_host::modelled::saker::{ModelledSaker, SakerCosts};
 use kvdrive_saker::counters::Count;
 use kvdrive_saker::{BatchSize, CacheConfig, Config};

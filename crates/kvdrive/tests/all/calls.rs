@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use kvdrive::{Done, Error, Key, Status, StoreOptions};
-use kvdrive_device::controller::ENGINES;
+use kvdrive_device::engines::ENGINES;
 use kvdrive_link::transfer::METHODS;
 
 fn number(index: u32) -> [u8; 4] {

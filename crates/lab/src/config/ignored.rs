@@ -1,8 +1,8 @@
 //! Settings that a run would not look at. Who asks for one by an option, or makes it an axis of a sweep,
 //! expects it to matter.
 
-use kvdrive_device::controller::{BLOCK, ENGINES};
-use kvdrive_device::dispatch::Dispatch;
+use kvdrive_device::config::Dispatch;
+use kvdrive_device::engines::{BLOCK, ENGINES};
 use kvdrive_engines::packing::PACKINGS;
 use kvdrive_link::transfer::{METHODS, MethodRow};
 use kvdrive_store::hashlog::WriteMode;

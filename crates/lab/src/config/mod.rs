@@ -16,7 +16,7 @@ mod rules;
 mod scale;
 mod sections;
 
-use kvdrive_device::controller::BLOCK;
+use kvdrive_device::engines::BLOCK;
 use kvdrive_store::STORES;
 
 pub use assigned::Assigned;

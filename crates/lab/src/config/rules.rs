@@ -3,7 +3,8 @@
 //! A value is checked when it is set, so that the message can name the key; conditions between keys when the
 //! configuration is taken.
 
-use kvdrive_device::controller::{BLOCK, ControllerConfig, ENGINES};
+use kvdrive_device::config::ControllerConfig;
+use kvdrive_device::engines::{BLOCK, ENGINES};
 use kvdrive_device::{DriveConfig, MediaConfig};
 use kvdrive_engines::hash::{self, HashConfig};
 use kvdrive_engines::lsm::{GcConfig, IndexConfig};

@@ -3,7 +3,7 @@
 //! stand in `profiles/`.
 
 use kvdrive_device::MediaConfig;
-use kvdrive_device::controller::ControllerConfig;
+use kvdrive_device::config::ControllerConfig;
 use kvdrive_engines::hash::HashConfig;
 use kvdrive_engines::lsm::{GcConfig, IndexConfig};
 use kvdrive_engines::packing::PackingConfig;

@@ -1,6 +1,6 @@
 //! What this build has, for experiments and claims that need a part it may lack.
 
-use kvdrive_device::controller::ENGINES;
+use kvdrive_device::engines::ENGINES;
 use kvdrive_engines::packing::PACKINGS;
 use kvdrive_link::transfer::METHODS;
 

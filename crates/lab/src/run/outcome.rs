@@ -1,6 +1,6 @@
 //! From what was seen and counted to a report.
 
-use kvdrive_device::controller::ENGINES;
+use kvdrive_device::engines::ENGINES;
 use kvdrive_flash::FlashHealth;
 use kvdrive_flash::faults::FaultCount;
 use kvdrive_link::Traffic;

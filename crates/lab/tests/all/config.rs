@@ -2,8 +2,8 @@
 
 use std::rc::Rc;
 
-use kvdrive_device::controller::ENGINES;
-use kvdrive_device::dispatch::Dispatch;
+use kvdrive_device::config::Dispatch;
+use kvdrive_device::engines::ENGINES;
 use kvdrive_device::{Drive, DriveConfig};
 use kvdrive_lab::config::{Config, Document, ENGINE_PROFILES, Origin, PROFILES, default_profile};
 use kvdrive_lab::input::read_text;

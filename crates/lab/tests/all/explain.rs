@@ -28,7 +28,7 @@ fn steps_follow_each_other_from_the_call_to_the_return() {
 
 #[test]
 fn steps_of_every_engine_follow_each_other() {
-    for row in kvdrive_device::controller::ENGINES {
+    for row in kvdrive_device::engines::ENGINES {
         for transfer in ["prp", "piggyback"] {
             let mut document = Document::profile("kvvirt").expect("the profile exists");
             let (engine, method) = (format!("engine.name={}", row.name), format!("host.transfer={transfer}"));

@@ -27,8 +27,8 @@ use kvdrive_spec::inline::{TAIL_INLINE_BYTES, get_tail};
 use kvdrive_spec::{Batch, Status, StoreOptions, Way};
 
 use super::{KvNamespace, Unfinished};
-use crate::controller::Costs;
-use crate::requests::{Refusal, refuse_inside_value, take_in_window};
+use crate::answers::Refusal;
+use crate::config::Costs;
 
 /// Where structured values land: memory of the controller.
 pub struct Staging {
@@ -84,7 +84,7 @@ pub(crate) fn batch<E: Engine>(
 ) -> Result<(u32, u32), Refusal> {
     let Batch { value_bytes, way } = command;
     if let Way::Inline | Way::Hybrid { .. } = way {
-        refuse_inside_value(drive, request)?;
+        drive.refuse_inside_value(request)?;
     }
     drive.check_value_bytes(value_bytes)?;
     let staging = &drive.staging;
@@ -101,7 +101,7 @@ pub(crate) fn batch<E: Engine>(
             return keep_or_apply(drive, request, assembly);
         }
         Way::Window { window_offset, generation, tail_bytes } => {
-            take_in_window(drive, request.session(), generation, window_offset, value_bytes)?;
+            drive.take_in_window(request.session(), generation, window_offset, value_bytes)?;
             let staged = read_window(drive, request, window_offset, value_bytes, tail_bytes);
             let applied = apply(drive, staged);
             // Nothing of it stays there.

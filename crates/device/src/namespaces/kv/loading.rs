@@ -11,7 +11,8 @@ use kvdrive_engines::{Engine, KNOWN_AHEAD};
 use kvdrive_link::transfer::Arrival;
 use kvdrive_spec::{Key, Status, StoreOptions};
 
-use super::{KvNamespace, Pairs};
+use super::KvNamespace;
+use crate::namespaces::Pairs;
 
 impl<E: Engine> KvNamespace<E> {
     /// Stores `pairs`, one behind the other.
@@ -19,7 +20,7 @@ impl<E: Engine> KvNamespace<E> {
     /// # Errors
     /// The first key whose store fails, and what it would be answered; some pairs behind it may have been
     /// asked for.
-    pub(super) fn load_pairs(&self, mut pairs: &mut Pairs<'_>) -> Result<(), (Key, Status)> {
+    pub(crate) fn load_pairs(&self, mut pairs: &mut Pairs<'_>) -> Result<(), (Key, Status)> {
         let sim = &self.sim;
         let _hold = sim.hold_clock();
         let mut next = Vec::with_capacity(KNOWN_AHEAD);

@@ -5,29 +5,26 @@ pub(crate) mod batch;
 mod iterators;
 mod loading;
 mod sessions;
+pub(crate) mod walks;
 mod windows;
 
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 
 use kvdrive_content::Piece;
+use kvdrive_engines::Engine;
 use kvdrive_engines::firmware::Cores;
-use kvdrive_engines::{Engine, EngineCounters, Utilization};
 use kvdrive_flash::power::Journal;
 use kvdrive_link::{Exposed, Request, Session};
 use kvdrive_sim::Sim;
 use kvdrive_spec::batch::BATCH_REQUESTS_MAX;
-use kvdrive_spec::identify::{
-    BatchLimits, CSI_KV, KvFormat, KvNamespace as IdentifyNamespace, VendorNamespace, cns,
-};
-use kvdrive_spec::{Command, Cqe, Key, Sqe, Status};
+use kvdrive_spec::identify::{BatchLimits, KvFormat, KvNamespace as IdentifyNamespace, VendorNamespace};
+use kvdrive_spec::{Key, Status};
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::{Asked, Namespace, Pairs};
-use crate::controller::ControllerConfig;
-use crate::requests;
+use crate::config::ControllerConfig;
 use batch::Staging;
 use iterators::Iterators;
-pub(crate) use iterators::{PairAnswer, Walk};
+use iterators::Walk;
 use sessions::Sessions;
 pub(crate) use sessions::Unfinished;
 pub(crate) use windows::WindowMatch;
@@ -76,11 +73,21 @@ impl<E: Engine> KvNamespace<E> {
         }
     }
 
+    /// A queue is given up: what it left unfinished here is discarded.
+    pub(crate) fn forget(&self, session: &Session) {
+        let Some(left) = self.sessions.end(session) else { return };
+        if let Some(Unfinished::Value(value)) = left.unfinished {
+            self.engine.abandon(value.place);
+        }
+        // Its window goes with the rest, while nothing is borrowed: that may free a segment.
+        drop(left.window);
+    }
+
     pub(crate) fn check_value_bytes(&self, value_bytes: u32) -> Result<(), Status> {
         if value_bytes > self.max_value_bytes { Err(Status::INVALID_VALUE_SIZE) } else { Ok(()) }
     }
 
-    fn identify_namespace(&self, nguid: [u8; 16]) -> Vec<u8> {
+    pub(crate) fn identify_namespace(&self, nguid: [u8; 16]) -> Vec<u8> {
         let used = self.engine.utilization();
         let mut answer = IdentifyNamespace::new_zeroed();
         answer.size_bytes.set(used.capacity_bytes);
@@ -96,79 +103,58 @@ impl<E: Engine> KvNamespace<E> {
         }));
         answer.as_bytes().to_vec()
     }
-}
 
-impl<E: Engine> Namespace for KvNamespace<E> {
-    fn command_set(&self) -> u8 {
-        CSI_KV
-    }
-
-    fn decode(&self, sqe: &Sqe) -> Asked {
-        Command::decode(sqe).map_or_else(Asked::Nothing, Asked::Pairs)
-    }
-
-    fn execute(&self, request: &dyn Request, asked: &Asked) -> Option<Cqe> {
-        let command = match asked {
-            Asked::Pairs(command) => Ok(command),
-            Asked::Nothing(status) => Err(*status),
-            Asked::Blocks(_) => unreachable!("a namespace decodes its own commands"),
-        };
-        requests::execute(self, request, command)
-    }
-
-    fn refuse(&self, request: &dyn Request, status: Status) -> Option<Cqe> {
-        requests::refuse(self, request, status)
-    }
-
-    fn identify(&self, structure: u8, nguid: [u8; 16]) -> Option<Vec<u8>> {
-        (structure == cns::CSI_NAMESPACE).then(|| self.identify_namespace(nguid))
-    }
-
-    fn end_session(&self, session: &Session) {
-        let Some(left) = self.sessions.end(session) else { return };
-        if let Some(Unfinished::Value(value)) = left.unfinished {
-            self.engine.abandon(value.place);
+    /// A *write* or *hybrid* inside an unfinished value: the host has lost count. That value is discarded, and
+    /// this command is refused so that the host learns of it; the next one finds a clean queue. Behind a quiet
+    /// command that was refused this is the one that says so.
+    pub(crate) fn refuse_inside_value(&self, request: &dyn Request) -> Result<(), Status> {
+        match self.sessions.take_unfinished(request.session()) {
+            None => Ok(()),
+            Some(Unfinished::Refused(status)) => Err(status),
+            Some(Unfinished::Value(value)) => {
+                self.engine.abandon(value.place);
+                Err(Status::COMMAND_SEQUENCE_ERROR)
+            }
+            Some(Unfinished::Batch(_)) => Err(Status::COMMAND_SEQUENCE_ERROR),
         }
-        // Its window goes with the rest, while nothing is borrowed: that may free a segment.
-        drop(left.window);
     }
 
-    fn exposed(self: Rc<Self>) -> Option<Weak<dyn Exposed>> {
-        self.engine.window_bytes()?;
-        let exposed: Rc<dyn Exposed> = self;
-        Some(Rc::downgrade(&exposed))
+    /// Takes the bytes of its queue's window that a CXL store names. Where it must name another window it is told
+    /// which.
+    pub(crate) fn take_in_window(
+        &self,
+        session: &Session,
+        generation: u32,
+        at: u32,
+        bytes: u32,
+    ) -> Result<(), Status> {
+        if self.engine.window_bytes().is_none() {
+            return Err(Status::INVALID_OPCODE);
+        }
+        self.check_value_bytes(bytes)?;
+        match self.sessions.find(session, generation, at, bytes)? {
+            WindowMatch::Taken => return Ok(()),
+            WindowMatch::Stale => {}
+            WindowMatch::Missing => self.fresh_window(session)?,
+        }
+        Err(Status::STALE_WINDOW)
     }
 
-    fn load(&self, pairs: &mut Pairs<'_>) -> Result<(), (Key, Status)> {
-        self.load_pairs(pairs)
-    }
-
-    fn expect(&self, keys: &mut dyn Iterator<Item = Key>) {
-        self.engine.expect(keys);
-    }
-
-    fn drain(&self) {
-        self.engine.drain();
-    }
-
-    fn protected_image(&self) -> Vec<u8> {
-        self.engine.protected_image()
-    }
-
-    fn counters(&self) -> EngineCounters {
-        self.engine.counters()
-    }
-
-    fn details(&self) -> Vec<(&'static str, u64)> {
-        self.engine.details()
-    }
-
-    fn dram(&self) -> Vec<(&'static str, u64)> {
-        self.engine.dram()
-    }
-
-    fn utilization(&self) -> Utilization {
-        self.engine.utilization()
+    /// Closes the window of a queue and opens another. Stores of one queue into windows are handled one at a
+    /// time.
+    ///
+    /// # Errors
+    /// [`Status::COMMAND_INTERRUPTED`]: there is none to be had now, whatever the reason.
+    pub(crate) fn fresh_window(&self, session: &Session) -> Result<(), Status> {
+        self.sessions.close_window(session);
+        let bytes = self.engine.window_bytes().ok_or(Status::COMMAND_INTERRUPTED)?;
+        let mut opened = self.engine.open_window();
+        if opened.is_err() && self.sessions.close_idle() {
+            opened = self.engine.open_window();
+        }
+        let window = opened.map_err(|_| Status::COMMAND_INTERRUPTED)?;
+        self.sessions.open_window(session, window, bytes);
+        Ok(())
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use kvdrive_content::Region;
-use kvdrive_device::controller::ENGINES;
+use kvdrive_device::engines::ENGINES;
 use kvdrive_host::modelled::Driver;
 use kvdrive_host::{Answer, Call, Client};
 use kvdrive_lab::crash::Ledger;

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use kvdrive_content::{Pattern, Piece, Region};
 use kvdrive_device::Drive;
-use kvdrive_device::controller::ENGINES;
+use kvdrive_device::engines::ENGINES;
 use kvdrive_flash::power::PowerOnError;
 use kvdrive_flash::power::Survivors;
 use kvdrive_host::modelled::Driver;

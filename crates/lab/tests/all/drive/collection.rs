@@ -2,7 +2,7 @@
 //! that is filled, emptied and filled again.
 
 use kvdrive_content::Piece;
-use kvdrive_device::controller::ENGINES;
+use kvdrive_device::engines::ENGINES;
 use kvdrive_engines::lsm::compaction::COMPACTIONS;
 use kvdrive_flash::power::PowerOnError;
 use kvdrive_sim::{Rng, Sim};

@@ -2,7 +2,7 @@
 //! 88h, or the drive does not come up and says where the damage is.
 
 use kvdrive_content::Region;
-use kvdrive_device::controller::ENGINES;
+use kvdrive_device::engines::ENGINES;
 use kvdrive_engines::hash;
 use kvdrive_flash::power::Survivors;
 use kvdrive_sim::{Rng, Sim};

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use kvdrive_content::{Piece, Region};
-use kvdrive_device::controller::ENGINES;
+use kvdrive_device::engines::ENGINES;
 use kvdrive_flash::faults::{Effect, FAULTS, FaultKind, Moment, Rule};
 use kvdrive_host::modelled::Driver;
 use kvdrive_lab::config::Document;

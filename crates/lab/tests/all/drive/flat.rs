@@ -1,6 +1,6 @@
 //! The same run on flash of every timing: the same operations, another time.
 
-use kvdrive_device::controller::ENGINES;
+use kvdrive_device::engines::ENGINES;
 use kvdrive_flash::timing::TIMINGS;
 use kvdrive_sim::{Ns, Rng, Sim};
 

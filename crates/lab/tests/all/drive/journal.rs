@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use kvdrive_device::controller::{ENGINES, EngineRow};
+use kvdrive_device::engines::{ENGINES, EngineRow};
 use kvdrive_flash::power::Survivors;
 use kvdrive_flash::power::file_log::FileLog;
 use kvdrive_lab::config::Document;

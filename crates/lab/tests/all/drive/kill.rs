@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use kvdrive_content::{Piece, Region};
-use kvdrive_device::controller::ENGINES;
+use kvdrive_device::engines::ENGINES;
 use kvdrive_sim::{Rng, Sim};
 use kvdrive_spec::Key;
 

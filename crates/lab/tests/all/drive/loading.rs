@@ -1,7 +1,7 @@
 //! Pairs put into a drive in no time are there like pairs that were stored, whatever the engine.
 
 use kvdrive_content::Piece;
-use kvdrive_device::controller::ENGINES;
+use kvdrive_device::engines::ENGINES;
 use kvdrive_sim::{Rng, Sim};
 use kvdrive_spec::Status;
 

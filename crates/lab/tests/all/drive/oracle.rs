@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use kvdrive_device::controller::{ENGINES, EngineRow};
+use kvdrive_device::engines::{ENGINES, EngineRow};
 use kvdrive_engines::packing::PACKINGS;
 use kvdrive_link::transfer::METHODS;
 use kvdrive_sim::{Rng, Sim};

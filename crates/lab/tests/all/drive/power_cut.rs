@@ -1,7 +1,7 @@
 //! Power cuts at every event ([`kvdrive_lab::crash`]): whatever drive, what was acknowledged is there afterwards.
 
 use kvdrive_content::{Pattern, Piece};
-use kvdrive_device::controller::ENGINES;
+use kvdrive_device::engines::ENGINES;
 use kvdrive_engines::packing::PACKINGS;
 use kvdrive_flash::faults::Rule;
 use kvdrive_lab::config::Document;

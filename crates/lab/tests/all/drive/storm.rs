@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use kvdrive_content::Piece;
-use kvdrive_device::controller::ENGINES;
+use kvdrive_device::engines::ENGINES;
 use kvdrive_host::modelled::Driver;
 use kvdrive_lab::faults::rules;
 use kvdrive_lab::setup;
