@@ -5,7 +5,7 @@
 //! steps and leaves without any; all others wait in a heap behind them.
 
 use std::cmp::Ordering;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 
 use crate::Ns;
 use crate::executor::TaskKey;
@@ -57,8 +57,8 @@ impl Eq for Event {}
 /// `near` if there is one at all.
 #[derive(Default)]
 pub(crate) struct Agenda {
-    /// The earliest is the last.
-    near: Vec<Event>,
+    /// The earliest is the last: it leaves there, and what comes behind all others goes to the front.
+    near: VecDeque<Event>,
     far: BinaryHeap<Event>,
 }
 
@@ -66,22 +66,22 @@ impl Agenda {
     /// The event that is due first.
     #[inline]
     pub fn first(&self) -> Option<&Event> {
-        self.near.last()
+        self.near.back()
     }
 
     /// Takes an event in.
     #[inline]
     pub fn push(&mut self, event: Event) {
         let key = event.key();
-        if self.near.first().is_none_or(|latest| latest.key() < key) {
+        if self.near.front().is_none_or(|latest| latest.key() < key) {
             return self.push_behind(event);
         }
         if self.near.len() == NEAR {
             // The latest of them gives its place up.
-            self.far.push(self.near.remove(0));
+            self.far.extend(self.near.pop_front());
         }
         // Those that are due before it step aside, one after the other: mostly few, or none.
-        self.near.push(event);
+        self.near.push_back(event);
         let mut at = self.near.len() - 1;
         while at > 0 && self.near[at - 1].key() < key {
             self.near[at] = self.near[at - 1];
@@ -91,10 +91,11 @@ impl Agenda {
     }
 
     /// Takes an event in that is due behind all near ones.
+    #[inline]
     fn push_behind(&mut self, event: Event) {
         let is_next = self.far.peek().is_none_or(|first| event.key() < first.key());
         if self.near.len() < NEAR / 2 && is_next {
-            self.near.insert(0, event);
+            self.near.push_front(event);
         } else {
             self.far.push(event);
         }
@@ -103,7 +104,7 @@ impl Agenda {
     /// Takes the event out that is due first.
     #[inline]
     pub fn pop(&mut self) -> Option<Event> {
-        let event = self.near.pop();
+        let event = self.near.pop_back();
         if self.near.is_empty() && !self.far.is_empty() {
             self.refill();
         }
@@ -111,9 +112,9 @@ impl Agenda {
     }
 
     fn refill(&mut self) {
-        let next = std::iter::from_fn(|| self.far.pop()).take(NEAR / 2);
-        self.near.extend(next);
-        self.near.reverse();
+        for next in std::iter::from_fn(|| self.far.pop()).take(NEAR / 2) {
+            self.near.push_front(next);
+        }
     }
 }
 

@@ -19,7 +19,7 @@ struct Held;
 impl Held {
     #[inline]
     fn new() -> Held {
-        HELD.set(HELD.get() + 1);
+        HELD.with(|held| held.set(held.get() + 1));
         Held
     }
 }
@@ -27,7 +27,7 @@ impl Held {
 impl Drop for Held {
     #[inline]
     fn drop(&mut self) {
-        HELD.set(HELD.get() - 1);
+        HELD.with(|held| held.set(held.get() - 1));
     }
 }
 

@@ -45,7 +45,7 @@ struct Before(*const Running);
 impl Drop for Before {
     #[inline]
     fn drop(&mut self) {
-        RUNNING.set(self.0);
+        RUNNING.with(|running| running.set(self.0));
     }
 }
 
@@ -120,7 +120,7 @@ pub(crate) fn suspend() {
     }
     // SAFETY: as above.
     unsafe { &**yielder }.suspend(());
-    RUNNING.set(running);
+    RUNNING.with(|present| present.set(running));
 }
 
 /// The most bytes that a task of this thread had on its stack when it gave way, of [`STACK_BYTES`].

@@ -34,18 +34,23 @@ impl ResourceStatistics {
     }
 }
 
+/// Who waits for a server.
+struct Turn {
+    arrived: Ns,
+    /// For how long it wants one, ns; 0: it says so when it has one.
+    span: Ns,
+}
+
 /// `servers` equal servers with one FIFO queue.
 pub struct Resource {
     sim: Sim,
     name: String,
     servers: u32,
     free: Cell<u32>,
-    /// Who waits for a server, and since when.
-    queue: WaitQueue<Ns>,
+    queue: WaitQueue<Turn>,
+    /// The sum of the times at which servers were given back, less those at which they were taken; below zero,
+    /// around the end of the numbers, while one is held. Where it is handed over both are one time.
     busy_ns: Cell<Ns>,
-    /// Guards there are, and the sum of the times since which they hold.
-    held: Cell<u64>,
-    held_since_ns: Cell<Ns>,
     queue_ns: Cell<Ns>,
     uses: Cell<u64>,
 }
@@ -61,8 +66,6 @@ impl Resource {
             free: Cell::new(servers),
             queue: WaitQueue::tagged(sim),
             busy_ns: Cell::new(0),
-            held: Cell::new(0),
-            held_since_ns: Cell::new(0),
             queue_ns: Cell::new(0),
             uses: Cell::new(0),
         }
@@ -77,8 +80,8 @@ impl Resource {
     #[inline]
     pub fn run(&self, span: Ns) {
         if span > 0 && !self.pass(span) {
-            let _server = self.acquire();
-            self.sim.sleep(span);
+            let (_server, since) = self.acquire_for(span);
+            self.sim.sleep_until(since.saturating_add(span));
         }
     }
 
@@ -92,11 +95,12 @@ impl Resource {
     /// As [`Resource::run`], and says in the trace what for.
     #[inline]
     pub fn run_noted(&self, span: Ns, room: &'static str, what: &'static str) {
+        if span == 0 || !self.sim.trace().is_on() {
+            return self.run(span);
+        }
         let began = self.sim.now();
         self.run(span);
-        if span > 0 && self.sim.trace().is_on() {
-            self.sim.trace().note(began, self.sim.now() - began, room, what, 0, "");
-        }
+        self.sim.trace().note(began, self.sim.now() - began, room, what, 0, "");
     }
 
     /// When a server is free and nothing else happens until it would be given back, nobody can tell that it
@@ -107,7 +111,7 @@ impl Resource {
         let passes = self.free.get() > 0 && self.sim.travel(span);
         if passes {
             // While the clock is held, it was held for nothing.
-            self.busy_ns.set(self.busy_ns.get() + (self.sim.now() - began));
+            self.busy_ns.set(self.busy_ns.get().wrapping_add(self.sim.now() - began));
             self.uses.set(self.uses.get() + 1);
         }
         passes
@@ -116,35 +120,39 @@ impl Resource {
     /// Waits for a server; it is held until the guard is dropped.
     #[inline]
     pub fn acquire(&self) -> ResourceGuard<'_> {
-        if self.free.get() > 0 {
+        self.acquire_for(0).0
+    }
+
+    /// Waits for a server, and says since when it is held. Whoever had to queue for one may come back when it has
+    /// had it for `span` ns already: to be resumed only to sleep would be a switch of stacks for nothing.
+    #[inline]
+    fn acquire_for(&self, span: Ns) -> (ResourceGuard<'_>, Ns) {
+        let now = self.sim.now();
+        let since = if self.free.get() > 0 {
             self.free.set(self.free.get() - 1);
-            self.begin(self.sim.now());
+            self.busy_ns.set(self.busy_ns.get().wrapping_sub(now));
+            self.uses.set(self.uses.get() + 1);
+            now
         } else {
             // The one who leaves hands its server over: `free` stays as it is, so nobody can overtake.
-            self.queue.handover(self.sim.now(), || self.end(self.sim.now()));
-        }
-        ResourceGuard { resource: self, since: self.sim.now() }
+            self.queue.handover(Turn { arrived: now, span }, || self.end())
+        };
+        (ResourceGuard { resource: self }, since)
     }
 
-    /// Somebody who arrived then has a server from now on.
+    /// Who had a server has it no longer: it goes to who waits longest.
     #[inline]
-    fn begin(&self, arrived: Ns) {
+    fn end(&self) {
         let now = self.sim.now();
-        self.queue_ns.set(self.queue_ns.get() + (now - arrived));
-        self.uses.set(self.uses.get() + 1);
-        self.held.set(self.held.get() + 1);
-        self.held_since_ns.set(self.held_since_ns.get() + now);
-    }
-
-    /// Who had a server since then has it no longer: it goes to who waits longest.
-    #[inline]
-    fn end(&self, since: Ns) {
-        self.busy_ns.set(self.busy_ns.get() + (self.sim.now() - since));
-        self.held.set(self.held.get() - 1);
-        self.held_since_ns.set(self.held_since_ns.get() - since);
-        match self.queue.wake_first() {
-            Some(arrived) => self.begin(arrived),
-            None => self.free.set(self.free.get() + 1),
+        match self.queue.wake_first(|turn| turn.span) {
+            Some(turn) => {
+                self.queue_ns.set(self.queue_ns.get() + (now - turn.arrived));
+                self.uses.set(self.uses.get() + 1);
+            }
+            None => {
+                self.free.set(self.free.get() + 1);
+                self.busy_ns.set(self.busy_ns.get().wrapping_add(now));
+            }
         }
     }
 
@@ -155,9 +163,9 @@ impl Resource {
 
     /// Counters up to now, those of servers still held included.
     pub fn statistics(&self) -> ResourceStatistics {
-        let held_ns = self.held.get() * self.sim.now() - self.held_since_ns.get();
+        let held = u64::from(self.servers - self.free.get());
         ResourceStatistics {
-            busy_ns: self.busy_ns.get() + held_ns,
+            busy_ns: self.busy_ns.get().wrapping_add(held.wrapping_mul(self.sim.now())),
             queue_ns: self.queue_ns.get(),
             uses: self.uses.get(),
             servers: self.servers,
@@ -173,14 +181,13 @@ impl Resource {
 /// A held server.
 pub struct ResourceGuard<'a> {
     resource: &'a Resource,
-    since: Ns,
 }
 
 impl Drop for ResourceGuard<'_> {
     #[inline]
     fn drop(&mut self) {
         if !self.resource.sim.halted() {
-            self.resource.end(self.since);
+            self.resource.end();
         }
     }
 }

@@ -8,6 +8,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
+use crate::Ns;
 use crate::executor::{Sim, TaskKey};
 
 struct Waiter<T> {
@@ -20,8 +21,8 @@ struct Waiter<T> {
 pub struct WaitQueue<T = ()> {
     sim: Sim,
     waiting: RefCell<VecDeque<Waiter<T>>>,
-    /// Tickets that were granted and not yet noticed by their waiters. Almost always empty or short.
-    granted: RefCell<Vec<u64>>,
+    /// Tickets that were granted and not yet noticed by their waiters, and when. Almost always empty or short.
+    granted: RefCell<Vec<(u64, Ns)>>,
     next_ticket: Cell<u64>,
 }
 
@@ -41,7 +42,7 @@ impl WaitQueue {
     /// Grants the longest waiting task; `false` if nobody waits.
     #[inline]
     pub fn wake_one(&self) -> bool {
-        self.wake_first().is_some()
+        self.wake_first(|()| 0).is_some()
     }
 
     /// Grants everybody who waits now.
@@ -70,40 +71,42 @@ impl<T> WaitQueue<T> {
         self.waiting.borrow().len()
     }
 
+    /// Grants a waiter, who will only sleep for `span` ns now.
     #[inline]
-    fn grant(&self, waiter: Waiter<T>) -> T {
-        self.granted.borrow_mut().push(waiter.ticket);
-        self.sim.wake(waiter.task);
-        waiter.tag
+    fn grant(&self, waiter: &Waiter<T>, span: Ns) {
+        self.granted.borrow_mut().push((waiter.ticket, self.sim.now()));
+        self.sim.wake_to_sleep(waiter.task, span);
     }
 
-    /// Grants the longest waiting task: its tag.
+    /// Grants the longest waiting task: its tag. Who waits for something in order to have it for `span_of(tag)` ns
+    /// and no more is resumed behind that time.
     #[inline]
-    pub(crate) fn wake_first(&self) -> Option<T> {
+    pub(crate) fn wake_first(&self, span_of: impl FnOnce(&T) -> Ns) -> Option<T> {
         let waiter = self.waiting.borrow_mut().pop_front()?;
-        Some(self.grant(waiter))
+        self.grant(&waiter, span_of(&waiter.tag));
+        Some(waiter.tag)
     }
 
-    /// Takes the grant of a ticket, if there is one.
+    /// Takes the grant of a ticket, if there is one: when it was given.
     #[inline]
-    fn take_grant(&self, ticket: u64) -> bool {
+    fn take_grant(&self, ticket: u64) -> Option<Ns> {
         let mut granted = self.granted.borrow_mut();
-        let index = granted.iter().position(|other| *other == ticket);
-        index.map(|index| granted.swap_remove(index)).is_some()
+        let index = granted.iter().position(|(other, _)| *other == ticket)?;
+        Some(granted.swap_remove(index).1)
     }
 
-    /// Waits for a grant that hands something over. If the waiter is dropped when it was granted and has not
-    /// gone on, `give_back` returns what nobody will use.
-    pub(crate) fn handover(&self, tag: T, give_back: impl FnMut()) {
+    /// Waits for a grant that hands something over, and returns when that was. If the waiter is dropped when it
+    /// was granted and has not gone on, `give_back` returns what nobody will use.
+    pub(crate) fn handover(&self, tag: T, give_back: impl FnMut()) -> Ns {
         let ticket = self.next_ticket.get();
         self.next_ticket.set(ticket + 1);
         self.waiting.borrow_mut().push_back(Waiter { ticket, task: self.sim.current(), tag });
         let place = InLine { queue: self, ticket, give_back };
         loop {
             self.sim.suspend();
-            if self.take_grant(ticket) {
+            if let Some(granted_at) = self.take_grant(ticket) {
                 std::mem::forget(place);
-                return;
+                return granted_at;
             }
         }
     }
@@ -116,7 +119,7 @@ impl<T: Copy + Eq> WaitQueue<T> {
         let found = waiting.iter().position(|waiter| waiter.tag == tag);
         let waiter = found.and_then(|index| waiting.remove(index));
         drop(waiting);
-        waiter.map(|waiter| self.grant(waiter)).is_some()
+        waiter.map(|waiter| self.grant(&waiter, 0)).is_some()
     }
 }
 
@@ -133,7 +136,7 @@ impl<T, F: FnMut()> Drop for InLine<'_, T, F> {
         if queue.sim.halted() {
             return;
         }
-        if queue.take_grant(ticket) {
+        if queue.take_grant(ticket).is_some() {
             (self.give_back)();
         } else {
             queue.waiting.borrow_mut().retain(|waiter| waiter.ticket != ticket);
