@@ -26,7 +26,7 @@ pub struct Batch {
     set: Vec<String>,
     /// Runs at once [default: one for each core]
     #[arg(long, value_name = "N", value_parser = at_least_one, allow_negative_numbers = true)]
-    threads: Option<u64>,
+    jobs: Option<u64>,
 }
 
 impl Batch {
@@ -46,20 +46,19 @@ impl Batch {
 
     /// Has all runs of `plan` done.
     pub fn run(&self, plan: Plan) -> anyhow::Result<Results> {
-        let threads = threads(self.threads);
+        let jobs = jobs(self.jobs);
         self.check(&plan)?;
         plan.run(|documents, sessions| {
             let bar = TotalBar::of_sessions(documents, sessions)?;
-            let reports =
-                run_sessions(documents, sessions, threads, &|index, done, _| bar.update(index, done));
+            let reports = run_sessions(documents, sessions, jobs, &|index, done, _| bar.update(index, done));
             bar.finish();
             reports
         })
     }
 }
 
-/// Threads to use: as asked, or one for each core.
-pub fn threads(asked: Option<u64>) -> usize {
+/// Runs at once: as asked, or one for each core.
+pub fn jobs(asked: Option<u64>) -> usize {
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
     asked.map_or_else(cores, |asked| usize::try_from(asked).unwrap_or(usize::MAX))
 }

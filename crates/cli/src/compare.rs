@@ -130,6 +130,7 @@ fn label(document: &Document, runs: usize) -> anyhow::Result<String> {
     let config = document.config()?;
     let (engine, workload) = (&config.engine.name, &config.workload.name);
     Ok(match (engine.as_str(), runs) {
+        _ if config.has_store_on_host() => format!("{workload} {} on host", config.host.store),
         ("lsm", 1) => format!("{workload} {} {}", config.host.transfer.method, config.packing.policy),
         (_, 1) => format!("{engine} {workload}"),
         _ => {

@@ -52,7 +52,7 @@ impl Crash {
     /// Runs it and prints the verdict; an error if a pair is lost.
     pub fn run(&self) -> anyhow::Result<()> {
         self.settings.refuse_load("crash")?;
-        let mut document = self.settings.document()?;
+        let mut document = self.settings.document_of_drive("crash")?;
         for (key, given, default) in
             [("ops", self.settings.ops, DEFAULT_OPS), ("num", self.settings.num, DEFAULT_NUM)]
         {

@@ -49,7 +49,7 @@ impl Explain {
             CommandName::List => Kind::List,
             CommandName::Seek => Kind::Seek,
         };
-        let document = self.settings.document()?;
+        let document = self.settings.document_of_drive("explain")?;
         self.refuse_unlooked_at(&document)?;
         in_model_time(&document.config()?)?;
         let rules = fault_rules(self.faults.as_ref(), &document)?;
@@ -69,11 +69,12 @@ impl Explain {
             ("--num", settings.num.is_some()),
             ("--depth", settings.depth.is_some()),
             ("--queues", settings.queues.is_some()),
+            ("--threads", settings.threads.is_some()),
             ("--seed", settings.seed.is_some()),
         ];
         let is_of_run = |key: &str| match key.split_once('.') {
             Some(("workload", name)) => name != "value_size",
-            _ => ["host.depth", "host.queues", "host.think_ns", "run.seed"].contains(&key),
+            _ => ["host.depth", "host.queues", "host.threads", "host.think_ns", "run.seed"].contains(&key),
         };
         let sets =
             settings.set.iter().map(|set| (set, set.split_once('=').map_or("", |(key, _)| key.trim())));

@@ -9,6 +9,7 @@ use kvdrive_flash::timing::TIMINGS;
 use kvdrive_lab::config::{DRAM_POINTS, PROFILES};
 use kvdrive_lab::workload::{FORMATS, TRACE, WORKLOADS};
 use kvdrive_link::transfer::METHODS;
+use kvdrive_store::STORES;
 
 use crate::output;
 
@@ -26,6 +27,7 @@ enum Kind {
     Transfers,
     Packings,
     Engines,
+    Stores,
     Dram,
     Media,
     Faults,
@@ -33,12 +35,13 @@ enum Kind {
     Traces,
 }
 
-const KINDS: [(Kind, &str); 10] = [
+const KINDS: [(Kind, &str); 11] = [
     (Kind::Profiles, "profiles"),
     (Kind::Workloads, "workloads"),
     (Kind::Transfers, "transfers"),
     (Kind::Packings, "packings"),
     (Kind::Engines, "engines"),
+    (Kind::Stores, "stores"),
     (Kind::Dram, "dram"),
     (Kind::Media, "media"),
     (Kind::Faults, "faults"),
@@ -75,6 +78,7 @@ fn rows(kind: Kind) -> Vec<(&'static str, &'static str)> {
         Kind::Transfers => METHODS.iter().map(|row| (row.name, row.origin)).collect(),
         Kind::Packings => PACKINGS.iter().map(|row| (row.name, row.origin)).collect(),
         Kind::Engines => ENGINES.iter().map(|row| (row.name, row.origin)).collect(),
+        Kind::Stores => STORES.iter().map(|row| (row.name, row.about)).collect(),
         Kind::Dram => DRAM_POINTS.iter().map(|row| (row.name, row.origin)).collect(),
         Kind::Faults => FAULTS.iter().map(|row| (row.name, row.origin)).collect(),
         Kind::Media => MEDIA.iter().map(|row| (row.name, row.origin)).collect(),

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::Args;
 use kvdrive_device::MediaConfig;
-use kvdrive_device::controller::ENGINES;
+use kvdrive_device::controller::{BLOCK, ENGINES};
 use kvdrive_flash::faults::{Effect, Rule};
 use kvdrive_lab::config::{
     Assigned, Config, ConfigError, DEFAULT_PROFILE, Document, Scale, default_profile, parse_count, parse_span,
@@ -18,8 +18,11 @@ use kvdrive_lab::faults;
 use kvdrive_lab::input::read_text;
 use kvdrive_lab::output::shown;
 use kvdrive_lab::setup;
-use kvdrive_store::store_row;
+use kvdrive_store::STORES;
 
+/// Sides of the wire that a store may run on.
+const HOST: &str = "host";
+const DISK: &str = "disk";
 /// Operations of a trace are as many as it has; this is more.
 const TRACE_OPS: u64 = 1 << 48;
 
@@ -126,12 +129,17 @@ pub struct Settings {
     /// Index and value placement (`kvdrive list engines`)
     #[arg(long)]
     pub engine: Option<String>,
-    /// Where a key-value store runs: disk, in the drive
-    #[arg(long, requires = "store")]
+    /// Where a key-value store runs: host, in the application's threads over a drive of blocks; disk, as the
+    /// drive's engine
+    #[arg(long, requires = "store", value_name = "host|disk")]
     pub side: Option<String>,
-    /// The store, which is then the drive's engine: hashlog
+    /// The store (`kvdrive list stores`)
     #[arg(long, conflicts_with = "engine")]
     pub store: Option<String>,
+    /// Threads of the host, with a core and a queue pair each, among which --depth is divided; 0: operations
+    /// share host.cores and --queues
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
+    pub threads: Option<u64>,
     /// What keeps the pages: ram, tags or file
     #[arg(long)]
     pub media: Option<String>,
@@ -161,18 +169,15 @@ pub struct Settings {
 impl Settings {
     /// Refuses a side or a store that there is none of.
     fn check_store(&self) -> anyhow::Result<()> {
-        let (side, store) = (self.side.as_deref(), self.store.as_deref());
+        let side = self.side.as_deref().unwrap_or(DISK);
+        anyhow::ensure!([HOST, DISK].contains(&side), "--side: no side {side:?}; there are {HOST}, {DISK}");
+        let Some(store) = self.store.as_deref() else { return Ok(()) };
+        let is_there = |name: &&str| side == HOST || ENGINES.iter().any(|row| row.name == *name);
+        let names: Vec<_> = STORES.iter().map(|row| row.name).filter(is_there).collect();
+        let names_there = names.join(", ");
         anyhow::ensure!(
-            side.is_none_or(|side| side == "disk"),
-            "--side: no side {:?}; there is disk",
-            side.unwrap_or_default()
-        );
-        let names = || ENGINES.iter().map(|row| row.name).filter(|name| store_row(name).is_some());
-        anyhow::ensure!(
-            store.is_none_or(|store| names().any(|name| name == store)),
-            "--store: no store {:?}; there are {}",
-            store.unwrap_or_default(),
-            names().collect::<Vec<_>>().join(", ")
+            names.contains(&store),
+            "--store: no store {store:?} with --side {side}; there are {names_there}"
         );
         Ok(())
     }
@@ -203,6 +208,16 @@ impl Settings {
         let config = document.config()?;
         self.check_for_drive(&config)?;
         check_for_medium(&config.media)?;
+        Ok(document)
+    }
+
+    /// As [`document`](Settings::document), for a command that asks the drive itself.
+    pub fn document_of_drive(&self, command: &str) -> anyhow::Result<Document> {
+        let document = self.document()?;
+        anyhow::ensure!(
+            !document.config()?.has_store_on_host(),
+            "host.store: {command} asks the drive, not a store on the host; kvdrive run does"
+        );
         Ok(document)
     }
 
@@ -243,6 +258,9 @@ impl Settings {
                 ("--dram", "hash.dram_bytes", self.dram.is_some()),
                 ("--packing", "packing.policy", self.packing.is_some()),
                 ("--io-threads", "controller.io_threads", self.io_threads.is_some()),
+                ("--threads", "host.threads", self.threads.is_some()),
+                ("--transfer", "host.transfer", self.transfer.is_some()),
+                ("--queues", "host.queues", self.queues.is_some()),
             ],
         )
     }
@@ -328,7 +346,7 @@ impl Settings {
     }
 
     /// The options that stand for a key each, as they were given.
-    fn short_options(&self) -> [(&'static str, &'static str, Option<String>); 22] {
+    fn short_options(&self) -> [(&'static str, &'static str, Option<String>); 24] {
         let number = |value: Option<u64>| value.map(|value| value.to_string());
         let trace = self.workload.as_deref().and_then(|workload| workload.strip_prefix("trace:"));
         // All of a trace, unless somebody says how many.
@@ -339,6 +357,7 @@ impl Settings {
             (_, true) => Some("only"),
             _ => None,
         };
+        let is_on_host = self.side.as_deref() == Some(HOST);
         let nand = self.nand.as_deref().map(|value| match value {
             "on" => "true".to_owned(),
             "off" => "false".to_owned(),
@@ -359,7 +378,9 @@ impl Settings {
             ("--transfer", "host.transfer", self.transfer.clone()),
             ("--packing", "packing.policy", self.packing.clone()),
             ("--engine", "engine.name", self.engine.clone()),
-            ("--store", "engine.name", self.store.clone()),
+            ("--side", "engine.name", is_on_host.then(|| BLOCK.name.to_owned())),
+            ("--store", if is_on_host { "host.store" } else { "engine.name" }, self.store.clone()),
+            ("--threads", "host.threads", number(self.threads)),
             ("--media", "media.kind", self.media.clone()),
             ("--nand", "nand.enabled", nand),
             ("--depth", "host.depth", number(self.depth)),

@@ -14,7 +14,7 @@ use kvdrive_lab::output::{check_apart, check_is_file, shown};
 use kvdrive_lab::report::Report;
 use kvdrive_lab::sweep::{Finished, Row, rows};
 
-use crate::batch::{TotalBar, threads};
+use crate::batch::{TotalBar, jobs};
 use crate::settings::at_least_one;
 
 /// Options of `sweep`.
@@ -27,7 +27,7 @@ pub struct Sweep {
     out: Option<PathBuf>,
     /// Runs at once [default: one for each core]
     #[arg(long, value_name = "N", value_parser = at_least_one, allow_negative_numbers = true)]
-    threads: Option<u64>,
+    jobs: Option<u64>,
 }
 
 impl Sweep {
@@ -51,15 +51,10 @@ impl Sweep {
         let documents: Vec<Document> = left.iter().map(|row| row.document.clone()).collect();
         let bar = TotalBar::new(&documents)?;
         let sink = Mutex::new(Sink { file, error: None });
-        run_each(
-            &documents,
-            threads(self.threads),
-            &|index, done, _| bar.update(index, done),
-            &|index, report| {
-                let mut sink = sink.lock().expect("a run that panics ends the program");
-                sink.add(left[index], report)
-            },
-        );
+        run_each(&documents, jobs(self.jobs), &|index, done, _| bar.update(index, done), &|index, report| {
+            let mut sink = sink.lock().expect("a run that panics ends the program");
+            sink.add(left[index], report)
+        });
         bar.finish();
         let error = sink.into_inner().expect("no run panicked").error;
         error.map_or(Ok(()), |error| Err(error.context(out.display().to_string())))

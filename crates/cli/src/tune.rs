@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use kvdrive_lab::output::{check_apart, check_writable};
 
-use crate::batch::threads;
+use crate::batch::jobs;
 use crate::output;
 use crate::settings::{Settings, at_least_one};
 
@@ -25,7 +25,7 @@ pub struct Tune {
     out: Option<PathBuf>,
     /// Runs at once [default: one for each core]
     #[arg(long, value_name = "N", value_parser = at_least_one, allow_negative_numbers = true)]
-    threads: Option<u64>,
+    jobs: Option<u64>,
 }
 
 impl Tune {
@@ -37,7 +37,7 @@ impl Tune {
             self.tolerance
         );
         self.settings.refuse_load("tune")?;
-        let document = self.settings.document()?;
+        let document = self.settings.document_of_drive("tune")?;
         let runs = kvdrive_lab::tune::configs(&document)?;
         self.settings.check_looked_at(&runs)?;
         let out = ("--out", self.out.as_deref());
@@ -45,7 +45,7 @@ impl Tune {
         check_apart(&read.chain([out]).collect::<Vec<_>>())?;
         self.out.iter().try_for_each(|path| check_writable(path))?;
         let ops = self.settings.ops.unwrap_or(DEFAULT_OPS).max(1);
-        let tuning = kvdrive_lab::tune::tune(&document, ops, self.tolerance, threads(self.threads))?;
+        let tuning = kvdrive_lab::tune::tune(&document, ops, self.tolerance, jobs(self.jobs))?;
         output::print(&tuning.to_text());
         match &self.out {
             Some(path) => output::write(path, &tuning.to_toml()),

@@ -21,7 +21,7 @@ use kvdrive_device::Drive;
 use kvdrive_flash::FlashPort;
 use kvdrive_flash::faults::{Effect, Rule};
 use kvdrive_flash::power::Survivors;
-use kvdrive_host::modelled::{Driver, Host};
+use kvdrive_host::modelled::Driver;
 use kvdrive_host::{Client, Error};
 use kvdrive_link::{Link, LocalMemory};
 use kvdrive_sim::{Ns, Resource, Rng, Sim};
@@ -282,7 +282,7 @@ struct Life {
     sim: Sim,
     link: Rc<Link>,
     memory: Rc<LocalMemory>,
-    core: Rc<Resource>,
+    cores: Vec<Rc<Resource>>,
 }
 
 impl Life {
@@ -290,14 +290,13 @@ impl Life {
         let sim = Sim::new();
         let memory = Rc::new(LocalMemory::new());
         let link = Link::new(&sim, config.link.clone(), memory.clone());
-        let core = Rc::new(Resource::new(&sim, "host.core", config.host.cores));
-        Life { sim, link, memory, core }
+        let cores = setup::cores(config, &sim);
+        Life { sim, link, memory, cores }
     }
 
     fn drivers(&self, config: &Config) -> anyhow::Result<Vec<Rc<Driver>>> {
-        let (link, memory) = (self.link.clone(), self.memory.clone());
-        let host = Host::connect(link, memory, self.core.clone(), config.host.costs)?;
-        Ok(setup::drivers(config, &host)?.into_iter().map(Rc::new).collect())
+        let drivers = setup::drivers(config, &self.link, &self.memory, &self.cores)?;
+        Ok(drivers.into_iter().map(Rc::new).collect())
     }
 }
 

@@ -5,10 +5,9 @@ use std::rc::Rc;
 use kvdrive_content::{Pattern, Piece, Region};
 use kvdrive_device::Drive;
 use kvdrive_flash::faults::Rule;
-use kvdrive_host::modelled::Host;
 use kvdrive_host::{Call, Client, Error};
 use kvdrive_link::{Link, LocalMemory};
-use kvdrive_sim::{Ns, Resource, Sim, TraceEntry};
+use kvdrive_sim::{Ns, Sim, TraceEntry};
 use kvdrive_spec::batch::{BATCH_HEAD_BYTES, BatchBuilder, RequestKind};
 use kvdrive_spec::{Key, Status};
 
@@ -54,11 +53,9 @@ pub fn explain(document: &Document, kind: Kind, rules: &[Rule]) -> anyhow::Resul
     let sim = Sim::new();
     let memory = Rc::new(LocalMemory::new());
     let link = Link::new(&sim, config.link.clone(), memory.clone());
-    let core = Rc::new(Resource::new(&sim, "host.core", config.host.cores));
     let explanation = sim.block_on(|| {
         let drive = Drive::power_on(&sim, &link, &setup::drive(&config), None)?;
-        let host = Host::connect(link.clone(), memory, core, config.host.costs)?;
-        let driver = setup::drivers(&config, &host)?.remove(0);
+        let driver = setup::drivers(&config, &link, &memory, &setup::cores(&config, &sim))?.remove(0);
         let value_bytes = config.workload.value_size;
         let present = Key::from_u32_be(1);
         if !matches!(kind, Kind::Store | Kind::Batch(_)) {

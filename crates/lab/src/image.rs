@@ -8,9 +8,9 @@ use std::rc::Rc;
 use anyhow::ensure;
 use kvdrive_content::Region;
 use kvdrive_device::Drive;
-use kvdrive_host::modelled::{Driver, Host};
+use kvdrive_host::modelled::Driver;
 use kvdrive_link::{Link, LocalMemory};
-use kvdrive_sim::{Resource, Sim};
+use kvdrive_sim::Sim;
 use kvdrive_spec::{Key, Status};
 
 use crate::config::{Config, Document};
@@ -75,10 +75,8 @@ pub fn read_image(document: &Document, removes: bool, each: OnPair<'_>) -> anyho
 fn walk(sim: &Sim, config: &Config, removes: bool, each: OnPair<'_>) -> anyhow::Result<Tally> {
     let memory = Rc::new(LocalMemory::new());
     let link = Link::new(sim, config.link.clone(), memory.clone());
-    let core = Rc::new(Resource::new(sim, "host.core", config.host.cores));
     let drive = Drive::power_on(sim, &link, &setup::drive(config), None)?;
-    let host = Host::connect(link, memory, core, config.host.costs)?;
-    let drivers = setup::drivers(config, &host)?;
+    let drivers = setup::drivers(config, &link, &memory, &setup::cores(config, sim))?;
     let (mut tally, mut broken) = (Tally::default(), Vec::new());
     let mut region = Region::new();
     let mut from = None;

@@ -160,6 +160,10 @@ pub struct Report {
     /// What the engine counts by names of its own; those that end in `_now` are states at the end.
     #[serde(skip_serializing_if = "Named::is_empty")]
     pub engine: Named<u64>,
+    /// What a store on the host counts by names of its own, its pages by what was done and why among them; those
+    /// that end in `_now` are states at the end.
+    #[serde(skip_serializing_if = "Named::is_empty")]
+    pub store: Named<u64>,
     /// What the engine's structures take of the DRAM, in bytes.
     #[serde(skip_serializing_if = "Named::is_empty")]
     pub dram: Named<u64>,

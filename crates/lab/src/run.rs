@@ -7,17 +7,18 @@
 //! ```
 //!
 //! Counters of the report cover the measured operations and the drain behind them; latency, throughput and
-//! how busy resources were cover the operations alone. As many tasks run as `host.depth` says, spread over
-//! `host.queues` queue pairs; each does its next operation when its last one has completed and the host's own
-//! work between two is done. The same tasks load the pairs that a workload begins with, and overwrite them as
-//! often as it asks, or they are put into the drive in no time (`workload.timed_load`); what that took is in
-//! the report, too.
+//! how busy resources were cover the operations alone. Whom tasks ask, and how many there are, says the host
+//! ([`seats`]); each does its next operation when its last one has completed and the host's own work between
+//! two is done. The same tasks load the pairs that a workload begins with, and overwrite them as often as it
+//! asks, or they are put into the drive in no time (`workload.timed_load`); what that took is in the report,
+//! too.
 
 mod arrivals;
 mod histogram_log;
 mod intervals;
 mod outcome;
 mod scan;
+mod seats;
 mod seen;
 mod stream;
 mod verify;
@@ -30,7 +31,6 @@ use kvdrive_content::{Pattern, Piece};
 use kvdrive_device::{Counters, Drive};
 use kvdrive_flash::FlashHealth;
 use kvdrive_flash::faults::{FaultCount, Rule};
-use kvdrive_host::modelled::{Driver, Host};
 use kvdrive_link::{Link, LocalMemory, Traffic};
 use kvdrive_sim::wall::Stopwatch;
 use kvdrive_sim::{Histogram, Ns, Resource, Sim, TaskCell, WaitQueue};
@@ -44,6 +44,7 @@ pub use histogram_log::HistogramLog;
 pub use intervals::Interval;
 use intervals::Slices;
 pub(crate) use scan::{Scan, answered};
+use seats::HostSide;
 pub(crate) use seen::{DELETE, EXIST, KINDS, LIST, RETRIEVE, STORE, Seen};
 use stream::Stream;
 pub(crate) use stream::note_of_end;
@@ -137,7 +138,6 @@ struct Bench {
     sim: Sim,
     link: Rc<Link>,
     memory: Rc<LocalMemory>,
-    core: Rc<Resource>,
 }
 
 pub(crate) struct Outcome {
@@ -175,6 +175,8 @@ pub struct Snapshot {
     pub counters: Counters,
     /// What its engine counts by names of its own.
     pub details: Vec<(&'static str, u64)>,
+    /// What a store on the host counts by names of its own.
+    pub stored: Vec<(String, u64)>,
     /// What its structures take of the DRAM, bytes.
     pub dram: Vec<(&'static str, u64)>,
     /// Host core, link, firmware cores, channels and dies with what they did.
@@ -192,8 +194,7 @@ impl Bench {
         let sim = Sim::new();
         let memory = Rc::new(LocalMemory::new());
         let link = Link::new(&sim, config.link.clone(), memory.clone());
-        let core = Rc::new(Resource::new(&sim, "host.core", config.host.cores));
-        Ok(Bench { sim, link, memory, core })
+        Ok(Bench { sim, link, memory })
     }
 
     fn measure(&self, configs: &[Config], rules: &[Rule], watch: &Watch<'_>) -> anyhow::Result<Vec<Outcome>> {
@@ -201,9 +202,7 @@ impl Bench {
         let has_past = config.media.file().is_some_and(|path| std::fs::exists(path).unwrap_or(true));
         let verifier = Rc::new(TaskCell::new(Verifier::new(has_past)));
         let drive = Rc::new(Drive::power_on(&self.sim, &self.link, &setup::drive(config), None)?);
-        let host =
-            Host::connect(self.link.clone(), self.memory.clone(), self.core.clone(), config.host.costs)?;
-        let drivers: Vec<Rc<Driver>> = setup::drivers(config, &host)?.into_iter().map(Rc::new).collect();
+        let host = Rc::new(HostSide::connect(config, &self.link, &self.memory)?);
         let total = operations(config)? + configs[1..].iter().map(|config| config.workload.ops).sum::<u64>();
         let (mut outcomes, mut done, mut loading) = (Vec::new(), 0, None);
         let mut before: Option<WorkloadParams> = None;
@@ -230,16 +229,16 @@ impl Bench {
             };
             match &before {
                 None => {
-                    loading = self.load(&stream, config, &drivers, &tell)?;
+                    loading = self.load(&stream, config, &host, &tell)?;
                     drive.faults().set(rules, config.run.seed);
                 }
                 Some(before) => {
                     notes.push(format!("behind {} {} on the same drive", before.name, before.distribution));
                 }
             }
-            let began = self.snapshot(&drive);
+            let began = self.snapshot(&drive, &host);
             stream.begin(config, ops, began.at);
-            let slices = self.cut_into_slices(&stream, watch, &began);
+            let slices = self.cut_into_slices(&stream, &host, watch, &began);
             let loaded = stream.done.get();
             let tell = |now| {
                 tell(now);
@@ -247,8 +246,8 @@ impl Bench {
                     going(self.going(&drive, &began, now - loaded));
                 }
             };
-            stream.run_tasks(config, &drivers, &tell);
-            let ended = self.snapshot(&drive);
+            stream.run_tasks(&host.seats, &tell);
+            let ended = self.snapshot(&drive, &host);
             if let Some(slices) = slices {
                 slices.borrow_mut().end(ended.clone(), &mut stream.seen.borrow_mut());
             }
@@ -259,6 +258,7 @@ impl Bench {
             // A trace has some to add as it is read.
             notes.splice(0..0, stream.workload.borrow().notes().iter().cloned());
             notes.extend(stream.notes_at_end(&config.workload, ops, stream.done.get() - loaded));
+            host.sync()?;
             drive.drain();
             // Flash without a spare block is what a run may be about: its report says so.
             if let Some(failure) = drive.write_failure().filter(|failure| failure.path.is_some()) {
@@ -266,7 +266,7 @@ impl Bench {
             }
             params.num += stream.workload.borrow().inserted();
             before = Some(params);
-            let (seen, drained) = (stream.seen.take(), self.snapshot(&drive));
+            let (seen, drained) = (stream.seen.take(), self.snapshot(&drive, &host));
             let verified = stream.verifier.as_ref().map(|verifier| verifier.borrow_mut().take());
             let loading = loading.clone();
             outcomes.push(Outcome { seen, began, ended, drained, notes, loading, verified });
@@ -290,13 +290,14 @@ impl Bench {
     fn cut_into_slices(
         &self,
         stream: &Rc<Stream>,
+        host: &Rc<HostSide>,
         watch: &Watch<'_>,
         began: &Snapshot,
     ) -> Option<Rc<TaskCell<Slices>>> {
         let (length_ns, tell) = watch.intervals.clone()?;
         stream.seen.borrow_mut().recent = Some(Box::default());
         let slices = Rc::new(TaskCell::new(Slices::new(length_ns, tell, began.clone())));
-        let (sim, link, core) = (self.sim.clone(), self.link.clone(), self.core.clone());
+        let (sim, link, host) = (self.sim.clone(), self.link.clone(), host.clone());
         let (stream, cut) = (stream.clone(), slices.clone());
         self.sim.spawn(move || {
             loop {
@@ -305,7 +306,7 @@ impl Bench {
                 if stream.is_over.get() {
                     return;
                 }
-                let now = Snapshot::of(&sim, &link, &stream.drive, Some(&core));
+                let now = Snapshot::of(&sim, &link, &stream.drive, &host.cores);
                 cut.borrow_mut().end(now, &mut stream.seen.borrow_mut());
             }
         });
@@ -322,7 +323,6 @@ impl Bench {
     ) -> Rc<Stream> {
         Rc::new(Stream {
             sim: self.sim.clone(),
-            core: self.core.clone(),
             think_ns: config.host.think_ns,
             drive: drive.clone(),
             workload: TaskCell::new(source),
@@ -352,17 +352,17 @@ impl Bench {
         &self,
         stream: &Rc<Stream>,
         config: &Config,
-        drivers: &[Rc<Driver>],
+        host: &HostSide,
         tell: &dyn Fn(u64),
     ) -> anyhow::Result<Option<Loading>> {
         let stores = stream.workload.borrow().preload();
         if stores == 0 {
             return Ok(None);
         }
-        let began = self.snapshot(&stream.drive);
+        let began = self.snapshot(&stream.drive, host);
         stream.load_end.set(stores);
         if config.workload.timed_load {
-            stream.run_tasks(config, drivers, tell);
+            stream.run_tasks(&host.seats, tell);
         } else {
             stream.load_at_once(tell);
         }
@@ -378,13 +378,14 @@ impl Bench {
         let done = stream.done.get();
         anyhow::ensure!(done == stores, "stopped while loading, with {done} of {stores} stores done");
         // What the load left in buffers is not the run's to program.
+        host.sync()?;
         stream.drive.drain();
-        let ended = self.snapshot(&stream.drive);
+        let ended = self.snapshot(&stream.drive, host);
         Ok(Some(Loading { began, ended, stores, stored_bytes: seen.stored_bytes }))
     }
 
-    fn snapshot(&self, drive: &Drive) -> Snapshot {
-        Snapshot::of(&self.sim, &self.link, drive, Some(&self.core))
+    fn snapshot(&self, drive: &Drive, host: &HostSide) -> Snapshot {
+        Snapshot { stored: host.store_counts(), ..Snapshot::of(&self.sim, &self.link, drive, &host.cores) }
     }
 }
 
@@ -396,10 +397,10 @@ fn follow(params: &mut WorkloadParams, before: &WorkloadParams) {
 }
 
 impl Snapshot {
-    /// Link and drive as they are now, and the host's core if it is a modelled one.
-    pub(crate) fn of(sim: &Sim, link: &Link, drive: &Drive, core: Option<&Resource>) -> Snapshot {
+    /// Link and drive as they are now, and the host's cores if they are modelled ones.
+    pub(crate) fn of(sim: &Sim, link: &Link, drive: &Drive, cores: &[Rc<Resource>]) -> Snapshot {
         let mut resources: Vec<_> =
-            core.iter().map(|core| (core.name().to_owned(), core.statistics())).collect();
+            cores.iter().map(|core| (core.name().to_owned(), core.statistics())).collect();
         resources.extend(link.resources().map(|r| (r.name().to_owned(), r.statistics())));
         resources.extend(drive.resources());
         Snapshot {
@@ -408,6 +409,7 @@ impl Snapshot {
             wire: link.meter().wire(),
             counters: drive.counters(),
             details: drive.engine_details(),
+            stored: Vec::new(),
             dram: drive.dram(),
             resources,
             recovery_ns: drive.recovery_ns(),

@@ -88,14 +88,14 @@ fn build(
         seed: config.run.seed,
     };
     let finish = move |ended: shared::Ended| {
-        let at_end = Snapshot::of(&sim, &drive_link, &drive, None);
+        let at_end = Snapshot::of(&sim, &drive_link, &drive, &[]);
         if !ended.power_cut {
             sim.block_on(|| drive.drain());
         }
         DriveEnd {
             write_failure: drive.write_failure(),
             ended: at_end,
-            drained: Snapshot::of(&sim, &drive_link, &drive, None),
+            drained: Snapshot::of(&sim, &drive_link, &drive, &[]),
             lateness: ended.lateness.summary(),
             sleeps: ended.sleeps,
             recording: ended.recording,
@@ -183,7 +183,11 @@ pub fn run_wall_watched(
 ) -> anyhow::Result<Ran> {
     anyhow::ensure!(watch.intervals.is_none(), "--interval: only in model time (--clock virtual)");
     let config = document.config()?;
-    anyhow::ensure!(config.host.queues == 1, "host.queues: {}; a wall-time run uses 1", config.host.queues);
+    let pairs = config.queue_pairs();
+    anyhow::ensure!(
+        pairs == 1,
+        "queue pairs: {pairs}; a wall-time run uses 1: --threads 1, or 0 and --queues 1"
+    );
     anyhow::ensure!(
         !config.workload.until_full,
         "workload.until_full: true; a wall-time run does all of its ops"
@@ -462,7 +466,7 @@ fn go_through(driver: &Driver, op: &Op, clock: &Stopwatch, seen: &TaskCell<Seen>
     match *op {
         Op::Seek { key, nexts } => {
             let scan = Scan { from: key, nexts, began, clock: &|| clock.ns(), seen };
-            scan.run(client, &mut Region::new(), &mut |_, _| ())
+            scan.run(&mut client, &mut Region::new(), &mut |_, _| ())
         }
         Op::List { key, host_buffer_bytes } => {
             let listed = answered(Client::list(&mut client, Some(key), host_buffer_bytes))?;

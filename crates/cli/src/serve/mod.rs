@@ -101,7 +101,7 @@ impl Serve {
     /// Serves until a signal, and prints what was served.
     pub fn run(&self) -> anyhow::Result<()> {
         self.settings.refuse_work("serve", "hosts bring the work")?;
-        let document = self.settings.document()?;
+        let document = self.settings.document_of_drive("serve")?;
         output::check_json(self.json.as_ref())?;
         let config = document.config()?;
         let addresses = self.listen.iter().map(|text| address(text)).collect::<anyhow::Result<Vec<_>>>()?;

@@ -74,6 +74,28 @@ impl HostKv {
         cores: &[Rc<Resource>],
         config: &HostKvConfig<'_>,
     ) -> Result<(Rc<HostKv>, Recovered), OpenError> {
+        HostKv::on(host, cores, config, false)
+    }
+
+    /// As [`HostKv::open`], on a drive that nobody has written to: its blocks are known to be zero, and none is
+    /// read for that.
+    ///
+    /// # Errors
+    /// The options do not go with the drive.
+    pub fn create(
+        host: &Rc<BlockHost>,
+        cores: &[Rc<Resource>],
+        config: &HostKvConfig<'_>,
+    ) -> Result<Rc<HostKv>, OpenError> {
+        HostKv::on(host, cores, config, true).map(|(kv, _)| kv)
+    }
+
+    fn on(
+        host: &Rc<BlockHost>,
+        cores: &[Rc<Resource>],
+        config: &HostKvConfig<'_>,
+        is_blank: bool,
+    ) -> Result<(Rc<HostKv>, Recovered), OpenError> {
         let HostKvConfig { row, options, costs_ps, entries, depth } = config;
         let threads = cores.len() as u32;
         (row.check)(options, BLOCK_BYTES, host.blocks(), threads).map_err(OpenError::Options)?;
@@ -81,7 +103,9 @@ impl HostKv {
         let cpu = Rc::new(HostCpu::new(host.link().sim(), cores, *costs_ps));
         let ground = Ground { pages: pages.clone(), cpu, threads, has_background: false };
         let store = (row.make)(options, ground);
+        pages.is_blank.set(is_blank);
         let recovered = store.recover(Thread(0))?;
+        pages.is_blank.set(false);
         let (cursors, next_iterator) = (TaskCell::default(), Cell::new(1));
         Ok((Rc::new(HostKv { store, pages, cursors, next_iterator }), recovered))
     }

@@ -1,7 +1,7 @@
 //! Settings that a run would not look at. Who asks for one by an option, or makes it an axis of a sweep,
 //! expects it to matter.
 
-use kvdrive_device::controller::ENGINES;
+use kvdrive_device::controller::{BLOCK, ENGINES};
 use kvdrive_device::dispatch::Dispatch;
 use kvdrive_engines::packing::PACKINGS;
 use kvdrive_link::transfer::{METHODS, MethodRow};
@@ -56,7 +56,13 @@ impl Config {
             "workload" => workload_ignores(&self.workload, name),
             "controller" => dispatch_ignores(self.controller.dispatch, name),
             "flash" => flash_ignores(self, name),
-            "host" | "link" => transfer_ignores(&self.host.transfer.method, key),
+            "host" | "link" => {
+                host_ignores(self, key).or_else(|| transfer_ignores(&self.host.transfer.method, key))
+            }
+            _ if self.has_store_on_host() && (section == "store" || store_row(section).is_some()) => {
+                host_store_ignores(&self.host.store, section, name)
+                    .or_else(|| self.switch_ignores(key).map(str::to_owned))
+            }
             _ => engine_ignores(&self.engine.name, section, name)
                 .or_else(|| self.switch_ignores(key).map(str::to_owned)),
         }
@@ -98,6 +104,31 @@ fn transfer_ignores(transfer: &str, key: &str) -> Option<String> {
     };
     let lookers = || METHODS.iter().filter(|row| has(row)).map(|row| row.name).collect::<Vec<_>>().join(", ");
     (!has(method)).then(|| format!("transfer {transfer} does not look at it; {} do", lookers()))
+}
+
+/// Keys of hosts that one kind of them looks at alone.
+fn host_ignores(config: &Config, key: &str) -> Option<String> {
+    const OF_SHARED_CORES: &[&str] = &["host.cores", "host.queues"];
+    const OF_PAIRS: &[&str] =
+        &["host.transfer", "host.threshold", "host.alpha", "host.beta", "link.cxl", "host.cxl"];
+    if config.has_store_on_host() && OF_PAIRS.iter().any(|begin| key.starts_with(begin)) {
+        let store = &config.host.store;
+        return Some(format!("store {store} on the host sends blocks, not pairs, by prp"));
+    }
+    let threads = config.threads().filter(|_| OF_SHARED_CORES.contains(&key))?;
+    Some(format!("each of {threads} threads has a core and a queue pair; --threads says how many there are"))
+}
+
+/// Keys of stores that the one on the host does not look at.
+fn host_store_ignores(store: &str, section: &str, name: &str) -> Option<String> {
+    if section != "store" {
+        return (section != store)
+            .then(|| format!("store {store} on the host does not look at it; --store {section} does"));
+    }
+    if name == "operations_bytes" {
+        return Some(format!("store {store} is on the host; stores in the drive, --side disk, look at it"));
+    }
+    step_ignores(store, section, name)
 }
 
 fn flash_ignores(config: &Config, name: &str) -> Option<String> {
@@ -160,10 +191,10 @@ fn workload_ignores(params: &WorkloadParams, name: &str) -> Option<String> {
 }
 
 /// Steps of section `store` that this store does not take.
-fn step_ignores(engine: &str, section: &str, name: &str) -> Option<String> {
-    let row = store_row(engine).filter(|_| section == "store")?;
+fn step_ignores(store: &str, section: &str, name: &str) -> Option<String> {
+    let row = store_row(store).filter(|_| section == "store")?;
     let (step, _) = Step::ALL.iter().find(|(_, other)| name.strip_suffix("_ps") == Some(other))?;
-    (!row.steps.contains(step)).then(|| format!("engine {engine} takes no such step"))
+    (!row.steps.contains(step)).then(|| format!("store {store} takes no such step"))
 }
 
 fn engine_ignores(engine: &str, section: &str, name: &str) -> Option<String> {
@@ -172,8 +203,9 @@ fn engine_ignores(engine: &str, section: &str, name: &str) -> Option<String> {
     }
     let lookers: Vec<_> =
         ENGINES.iter().filter(|row| row.sections.contains(&section)).map(|row| row.name).collect();
+    let is_of_blocks = engine == BLOCK.name && BLOCK.sections.contains(&section);
     // Iterators are the controller's, whatever the engine.
-    if lookers.contains(&engine) || (section, name) == ("lsm", "iterators") {
+    if lookers.contains(&engine) || is_of_blocks || (section, name) == ("lsm", "iterators") {
         return None;
     }
     let lookers = match lookers.split_last()? {
@@ -181,6 +213,9 @@ fn engine_ignores(engine: &str, section: &str, name: &str) -> Option<String> {
         (last, others) => format!("{} or {last}", others.join(", ")),
     };
     let problem = match (section, name) {
+        _ if engine == BLOCK.name => {
+            format!("keeps blocks, no pairs; --engine {lookers} looks at it")
+        }
         ("packing", _) => format!("places values by itself; --engine {lookers} does by a policy"),
         ("hash", "dram_bytes" | "dram_accounting") => format!("has no such budget; --engine {lookers} has"),
         _ => format!("does not look at it; --engine {lookers} does"),

@@ -16,6 +16,9 @@ mod rules;
 mod scale;
 mod sections;
 
+use kvdrive_device::controller::BLOCK;
+use kvdrive_store::STORES;
+
 pub use assigned::Assigned;
 pub use document::{Document, Origin};
 pub(crate) use quantity::parse as parse_quantity;
@@ -23,6 +26,29 @@ pub use quantity::{parse_count, parse_span};
 pub(crate) use scale::DRAM_KEYS;
 pub use scale::{DRAM_POINTS, DramPoint, Scale};
 pub use sections::{Config, Engine, Host, Power, Run, Store};
+
+/// Name of `host.store` where the drive takes pairs.
+pub(crate) const NO_STORE: &str = "none";
+
+impl Config {
+    /// Do pairs end at a store on the host, and only its pages at the drive?
+    pub fn has_store_on_host(&self) -> bool {
+        self.host.store != NO_STORE
+    }
+
+    /// Threads of the host, which have a core and a queue pair each; `None`: its drivers share their cores.
+    pub fn threads(&self) -> Option<u32> {
+        match self.host.threads {
+            0 => self.has_store_on_host().then_some(1),
+            threads => Some(threads),
+        }
+    }
+
+    /// Queue pairs of the host.
+    pub fn queue_pairs(&self) -> u32 {
+        self.threads().unwrap_or(self.host.queues)
+    }
+}
 
 /// What is wrong with a configuration, in one line that begins with the key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -118,13 +144,15 @@ pub const ENGINE_PROFILES: &[(&str, &str)] = &[
     ("hashlog", "saker-mid"),
 ];
 
-/// The profile of a run that names none. An engine that there is none of is the configuration's to refuse.
+/// The profile of a run that names none: on a drive of blocks stand the same stores that are engines. An engine
+/// that there is none of is the configuration's to refuse.
 pub fn default_profile(engine: &str) -> &'static str {
+    let engine = if engine == BLOCK.name { STORES[0].name } else { engine };
     let row = ENGINE_PROFILES.iter().find(|(name, _)| engine == *name);
     row.map_or(DEFAULT_PROFILE, |(_, profile)| profile)
 }
 
 /// The sections of engines that are stores over pages, the same behind every profile.
-const STORES: &str = include_str!("../../profiles/store.toml");
+const STORE_SECTIONS: &str = include_str!("../../profiles/store.toml");
 /// The `[workload]` section, the same behind every profile.
 const WORKLOAD: &str = include_str!("../../profiles/workload.toml");

@@ -9,9 +9,9 @@ use std::rc::Rc;
 use kvdrive_content::{Pattern, Piece, Region};
 use kvdrive_device::Drive;
 use kvdrive_device::controller::{ENGINES, EngineRow};
-use kvdrive_host::modelled::{Driver, Host};
+use kvdrive_host::modelled::Driver;
 use kvdrive_link::{Link, LocalMemory};
-use kvdrive_sim::{Resource, Rng, Sim};
+use kvdrive_sim::{Rng, Sim};
 use kvdrive_spec::{Key, Status};
 
 use super::Document;
@@ -61,10 +61,8 @@ fn with_drive(document: &Document, work: impl FnOnce(Driver)) -> Result<(), Stri
     let worked = sim.block_on(|| {
         let drive = Drive::power_on(&sim, &link, &setup::drive(&config), None);
         let _drive = drive.map_err(|error| error.to_string())?;
-        let core = Rc::new(Resource::new(&sim, "host.core", 1));
-        let host = Host::connect(link.clone(), memory, core, config.host.costs);
-        let host = host.expect("a drive identifies itself");
-        work(setup::drivers(&config, &host).expect("a method").remove(0));
+        let drivers = setup::drivers(&config, &link, &memory, &setup::cores(&config, &sim));
+        work(drivers.expect("a drive and a method").remove(0));
         Ok(())
     });
     sim.clear();

@@ -3,7 +3,7 @@
 //! A value is checked when it is set, so that the message can name the key; conditions between keys when the
 //! configuration is taken.
 
-use kvdrive_device::controller::{ControllerConfig, ENGINES};
+use kvdrive_device::controller::{BLOCK, ControllerConfig, ENGINES};
 use kvdrive_device::{DriveConfig, MediaConfig};
 use kvdrive_engines::hash::{self, HashConfig};
 use kvdrive_engines::lsm::{GcConfig, IndexConfig};
@@ -19,9 +19,10 @@ use kvdrive_settings::Rule::{
     self, Flag, Integer, Integers, Multiple, Number, OneOf, Parsed, Positive, PowerOfTwo, Row, Text, Word,
 };
 use kvdrive_settings::{Rules, TIME, VALUE_MAX_BYTES};
+use kvdrive_store::STORES;
 use toml_edit::Value;
 
-use super::{Config, ConfigError};
+use super::{Config, ConfigError, NO_STORE};
 use crate::setup;
 use crate::workload::nearest;
 
@@ -34,11 +35,14 @@ const WEIGHT: Rule = Number(0.0, 1e9);
 const HOST_CORES: Rules = &[("host.cores", Integer(1, 1024))];
 const HOST_QUEUES: Rules = &[
     ("host.think_ns", TIME),
+    ("host.store", Row(|| [NO_STORE].into_iter().chain(STORES.iter().map(|row| row.name)).collect())),
+    ("host.threads", Integer(0, 256)),
     ("host.queues", Integer(1, 1024)),
     ("host.queue_entries", Integer(2, 65536)),
     ("host.depth", Integer(1, 65535)),
 ];
-const ENGINE: Rules = &[("engine.name", Row(|| ENGINES.iter().map(|row| row.name).collect()))];
+const ENGINE: Rules =
+    &[("engine.name", Row(|| ENGINES.iter().chain([&BLOCK]).map(|row| row.name).collect()))];
 const NAND: Rules = &[("nand.enabled", Flag)];
 const RUN: Rules = &[("run.seed", Integer(0, i64::MAX)), ("run.clock", Word(&["virtual", "wall"]))];
 const STORE: Rules = &[
@@ -206,9 +210,27 @@ type Condition = fn(&Config) -> Option<String>;
 /// Conditions between keys, each with the key to blame.
 const CONDITIONS: &[(&str, Condition)] = &[
     ("host.depth", |c| {
-        let most = u64::from(c.host.queues) * u64::from(c.host.queue_entries - 1);
+        let most = u64::from(c.queue_pairs()) * u64::from(c.host.queue_entries - 1);
+        let pairs = if c.threads().is_some() { "host.threads" } else { "host.queues" };
         (u64::from(c.host.depth) > most)
-            .then(|| format!("{}; host.queues and host.queue_entries hold {most}", c.host.depth))
+            .then(|| format!("{}; {pairs} and host.queue_entries hold {most}", c.host.depth))
+    }),
+    ("engine.name", |c| {
+        (c.engine.name == BLOCK.name && !c.has_store_on_host()).then(|| {
+            let stores: Vec<_> = STORES.iter().map(|row| row.name).collect();
+            format!("\"block\" takes no pairs; --side host --store {}", stores.join(", "))
+        })
+    }),
+    ("host.store", |c| {
+        let problem = match (c.has_store_on_host(), c.engine.name.as_str(), c.run.clock.as_str()) {
+            (true, engine, _) if engine != BLOCK.name => {
+                format!("stands on blocks; engine.name is \"{engine}\", set it to \"block\"")
+            }
+            (true, _, "wall") => "is for model time; set run.clock to virtual".to_owned(),
+            (true, ..) if c.media.has_file() => "is for a drive in memory; set media.kind to tags".to_owned(),
+            _ => return None,
+        };
+        Some(format!("\"{}\" {problem}", c.host.store))
     }),
     ("nand.enabled", |c| {
         // Engine lsm has keys and sizes in memory, and says of a value that it is gone.
@@ -216,6 +238,9 @@ const CONDITIONS: &[(&str, Condition)] = &[
             .then(|| format!("false; engine.name = \"{}\" finds its pairs on flash only", c.engine.name))
     }),
     ("workload.timed_load", |c| {
+        if !c.workload.timed_load && c.has_store_on_host() {
+            return Some("false; a store on the host is loaded by its threads: set it to true".into());
+        }
         (!c.workload.timed_load && c.run.clock == "wall")
             .then(|| "false; by the wall clock loading takes the time it takes: set it to true".into())
     }),

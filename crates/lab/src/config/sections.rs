@@ -107,6 +107,10 @@ pub struct Host {
     pub costs: HostCosts,
     /// Work between two operations.
     pub think_ns: u64,
+    /// The store that runs on the host; `none` where the drive takes pairs.
+    pub store: String,
+    /// Threads, with a core and a queue pair each; 0: `cores` are shared, and there are `queues`.
+    pub threads: u32,
     /// Queue pairs.
     pub queues: u32,
     /// Entries of a queue.

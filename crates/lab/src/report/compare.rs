@@ -3,7 +3,7 @@
 use super::table::fold;
 use super::table::{percent, rate, short, time};
 use super::{Latency, Report, table};
-use crate::config::DRAM_KEYS;
+use crate::config::{DRAM_KEYS, NO_STORE};
 use crate::figure::terminal::wrap_in;
 use serde_json::Value;
 
@@ -442,6 +442,7 @@ fn labels(reports: &[Report]) -> (Vec<String>, Vec<Vec<String>>) {
         leaves.retain(|(key, _)| !DRAM_KEYS.contains(&key.as_str()));
         leaves.insert(at.unwrap_or(0), (DRAM_POINT.into(), point.clone()));
     }
+    flat.iter_mut().for_each(place_store);
     let value = |report: usize, key: &str| {
         flat[report].iter().find(|(known, _)| known == key).map(|(_, value)| value.as_str())
     };
@@ -467,6 +468,17 @@ fn labels(reports: &[Report]) -> (Vec<String>, Vec<Vec<String>>) {
         None => key.to_string(),
     };
     (is_summed_up.then(|| "profile".into()).into_iter().chain(differing.iter().map(name)).collect(), rows)
+}
+
+/// A store on the host stands where a drive has its engine, and says so: the drive below it has blocks.
+fn place_store(leaves: &mut Vec<(String, String)>) {
+    let Some(at) = leaves.iter().position(|(key, _)| key == "host.store") else { return };
+    let (_, store) = leaves.remove(at);
+    if store != NO_STORE
+        && let Some((_, engine)) = leaves.iter_mut().find(|(key, _)| key == "engine.name")
+    {
+        *engine = format!("{store} on host");
+    }
 }
 
 fn flatten(value: &Value, path: &str, leaves: &mut Vec<(String, String)>) {

@@ -1,7 +1,8 @@
 //! One report as tables.
 
 use super::table::{Table, WIDTH, bytes, edges, grouped, percent, rate, ratio, short, time};
-use super::{ByPurpose, Latency, Report};
+use super::{ByPurpose, Latency, Named, Report};
+use crate::config::NO_STORE;
 use crate::figure::terminal::wrap_in;
 use std::fmt;
 use std::ops::Deref;
@@ -51,7 +52,8 @@ impl fmt::Display for Text<'_> {
         f.write_str(&self.faults())?;
         f.write_str(&self.flash_health())?;
         f.write_str(&self.precondition())?;
-        f.write_str(&self.engine())?;
+        f.write_str(&self.counts("ENGINE", &self.engine))?;
+        f.write_str(&self.counts("STORE ON THE HOST", &self.store))?;
         f.write_str(&self.dram_table())?;
         f.write_str(self.resources().trim_end())?;
         f.write_str("\n")
@@ -63,12 +65,13 @@ impl Text<'_> {
         let engine = self.setting("engine", "name");
         // Packing is the LSM-tree's; another engine is its own heading.
         let how_placed = if engine == "lsm" { self.setting("packing", "policy") } else { engine };
-        let what = [
-            self.setting("workload", "name"),
-            self.profile.clone(),
-            self.setting("host", "transfer"),
-            how_placed,
-        ];
+        let store = self.setting("host", "store");
+        let (transfer, how_placed) = match store == NO_STORE {
+            true => (self.setting("host", "transfer"), how_placed),
+            // Whatever the profile says of pairs, blocks go by prp.
+            false => ("prp".to_owned(), format!("{store} on host")),
+        };
+        let what = [self.setting("workload", "name"), self.profile.clone(), transfer, how_placed];
         let how = format!("seed {}, {} clock, {}", self.seed, self.clock, self.revision);
         let mut text = edges(&what.join(" | "), &how, self.room) + "\n";
         text.push_str(&"-".repeat(self.room));
@@ -298,12 +301,12 @@ impl Text<'_> {
         table.finish(self.room)
     }
 
-    /// What the engine counts by names of its own, as far as it happened.
-    fn engine(&self) -> String {
-        let mut table = Table::new("ENGINE", &["count", "per op"], COUNTED);
+    /// What something counts by names of its own, as far as it happened.
+    fn counts(&self, heading: &'static str, counts: &Named<u64>) -> String {
+        let mut table = Table::new(heading, &["count", "per op"], COUNTED);
         let ops = self.ops.answered() as f64;
         let mut any = false;
-        for (name, count) in self.engine.iter().filter(|(_, count)| **count > 0) {
+        for (name, count) in counts.iter().filter(|(_, count)| **count > 0) {
             let per_op = self.if_operated(short(ratio(*count as f64, ops)));
             let per_op = if name.ends_with("_now") { String::new() } else { per_op };
             table.row(name, &[grouped(*count), per_op]);

@@ -76,7 +76,8 @@ impl Outcome {
             nand: report::Nand { programs, reads: counters.reads().collect(), erases: counters.erases },
             pages: report::Pages { value_opened: counters.engine.value_pages_opened },
             memcpy: report::Memcpy { bytes: counters.engine.memcpy_bytes, ns: counters.engine.memcpy_ns },
-            engine: details(&began, &drained),
+            engine: details(&began.details, &drained.details),
+            store: details(&began.stored, &drained.stored),
             dram: drained.dram.iter().copied().collect(),
             flash_health: health(drained.flash_health, !drained.faults.is_empty()),
             faults: drained.faults.into_iter().map(fault).collect(),
@@ -102,7 +103,7 @@ impl Loading {
             virtual_ns: config.workload.timed_load.then_some(self.ended.at - self.began.at),
             write_amplification: per_value_byte(programmed, self.stored_bytes),
             nand: report::Nand { programs, reads: counters.reads().collect(), erases: counters.erases },
-            engine: details(&self.began, &self.ended),
+            engine: details(&self.began.details, &self.ended.details),
         }
     }
 }
@@ -133,13 +134,15 @@ fn per_value_byte(bytes: u64, stored: u64) -> Option<f64> {
     (stored > 0).then(|| bytes as f64 / stored as f64)
 }
 
-/// What the engine counted in between, and its states at the end.
-fn details(began: &Snapshot, ended: &Snapshot) -> Named<u64> {
-    let before = |name: &str| began.details.iter().find(|(known, _)| *known == name).map_or(0, |(_, n)| *n);
-    let since = |&(name, now): &(&'static str, u64)| {
-        (name, if name.ends_with("_now") { now } else { now - before(name) })
+/// What an engine or a store counted in between, and its states at the end.
+fn details<N: AsRef<str>>(began: &[(N, u64)], ended: &[(N, u64)]) -> Named<u64> {
+    let before =
+        |name: &str| began.iter().find(|(known, _)| known.as_ref() == name).map_or(0, |(_, count)| *count);
+    let since = |(name, now): &(N, u64)| {
+        let name = name.as_ref();
+        (name.to_owned(), if name.ends_with("_now") { *now } else { now - before(name) })
     };
-    ended.details.iter().map(since).collect()
+    ended.iter().map(since).collect()
 }
 
 fn latencies(histograms: &[Histogram; KINDS.len()]) -> Named<report::Latency> {

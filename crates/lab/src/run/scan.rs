@@ -29,7 +29,7 @@ impl Scan<'_> {
     /// The way to the drive; what the drive refuses is noted.
     pub(crate) fn run(
         &self,
-        mut client: impl Client,
+        client: &mut impl Client,
         buffer: &mut Region,
         on_pair: &mut dyn FnMut(Pair, &Region),
     ) -> Result<(), Error> {

@@ -10,24 +10,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use kvdrive_content::Region;
 use kvdrive_device::Drive;
 use kvdrive_engines::KNOWN_AHEAD;
-use kvdrive_host::modelled::{Driver, Pair};
+use kvdrive_host::modelled::Pair;
+use kvdrive_host::{Client, Error};
 use kvdrive_sim::{Ns, Resource, Sim, TaskCell, WaitQueue};
 use kvdrive_spec::{Key, Status};
 
 use super::arrivals::Arrivals;
-use super::scan::Scan;
+use super::scan::{Scan, answered};
+use super::seats::{Seat, Whom};
 use super::seen::{DELETE, EXIST, LIST, RETRIEVE, STORE, Seen};
 use super::verify::{Reading, Verifier, Writing};
 use super::{PROGRESS_STEP, content};
 use crate::config::Config;
 use crate::report::grouped;
-use crate::setup;
 use crate::workload::{Op, ValueSpec, Workload, WorkloadParams};
 
 /// What all tasks of a run share: the operations still to do, and what came of those done.
 pub(super) struct Stream {
     pub(super) sim: Sim,
-    pub(super) core: Rc<Resource>,
     pub(super) think_ns: Ns,
     pub(super) drive: Rc<Drive>,
     pub(super) workload: TaskCell<Box<dyn Workload>>,
@@ -182,18 +182,19 @@ impl Stream {
         }
     }
 
-    /// Does all operations: one task in the place of its caller, several as tasks of their own.
-    pub(super) fn run_tasks(self: &Rc<Self>, config: &Config, drivers: &[Rc<Driver>], tell: &dyn Fn(u64)) {
+    /// Does all operations, with a task for each seat: one in the place of its caller, several as tasks of their
+    /// own.
+    pub(super) fn run_tasks(self: &Rc<Self>, seats: &[Seat], tell: &dyn Fn(u64)) {
         self.is_over.set(false);
-        if config.host.depth == 1 {
-            self.application(&drivers[0], tell);
+        if let [seat] = seats {
+            self.serve(seat, tell);
             return self.is_over.set(true);
         }
-        for driver in setup::driver_of_each_task(config) {
-            let (stream, driver) = (self.clone(), drivers[driver].clone());
+        for seat in seats {
+            let (stream, seat) = (self.clone(), seat.clone());
             self.running.set(self.running.get() + 1);
             self.sim.spawn(move || {
-                stream.application(&driver, &|_| stream.news.wake_all());
+                stream.serve(&seat, &|_| stream.news.wake_all());
                 stream.running.set(stream.running.get() - 1);
                 stream.news.wake_all();
             });
@@ -205,7 +206,15 @@ impl Stream {
         self.is_over.set(true);
     }
 
-    fn application(&self, driver: &Driver, tell: &dyn Fn(u64)) {
+    fn serve(&self, seat: &Seat, tell: &dyn Fn(u64)) {
+        match &seat.whom {
+            Whom::Drive(driver) => self.application(&mut &**driver, &seat.core, tell),
+            Whom::Store(client) => self.application(&mut &**client, &seat.core, tell),
+        }
+    }
+
+    /// Does operations, one behind the other, until none is left.
+    fn application(&self, client: &mut impl Client, core: &Resource, tell: &dyn Fn(u64)) {
         let mut buffer = Region::new();
         while let Some((op, mut at)) = self.next() {
             if let Some(at) = at {
@@ -213,51 +222,51 @@ impl Stream {
             }
             for step in op.steps() {
                 let began = at.take().unwrap_or_else(|| self.sim.now());
-                self.perform(driver, &step, began, &mut buffer);
+                self.perform(client, &step, began, &mut buffer);
             }
             if self.note_done() {
                 tell(self.done.get());
             }
             if self.think_ns > 0 {
-                self.core.run(self.think_ns);
+                core.run(self.think_ns);
             }
         }
     }
 
     /// Does one step, which was to begin at `began`.
-    fn perform(&self, driver: &Driver, op: &Op, began: Ns, buffer: &mut Region) {
+    fn perform(&self, client: &mut impl Client, op: &Op, began: Ns, buffer: &mut Region) {
         let seen = &self.seen;
         let writing = self.begin_write(op);
         let reading = self.begin_read(op);
         let (kind, result) = match *op {
             Op::Store { key, value } => {
-                let result = driver.store(key, content(&key, &value));
+                let result = in_model(client.store(key, content(&key, &value)));
                 if result.is_ok() {
                     seen.borrow_mut().stored_bytes += u64::from(value.bytes);
                 }
                 (STORE, result)
             }
             Op::Retrieve { key } => {
-                let result = driver.retrieve(key, buffer);
+                let result = in_model(client.retrieve(key, buffer));
                 if let Ok(bytes) = result {
                     seen.borrow_mut().read_bytes[RETRIEVE] += u64::from(bytes);
                 }
                 self.check(reading, &key, result, buffer);
                 (RETRIEVE, result.map(|_| ()))
             }
-            Op::Delete { key } => (DELETE, driver.delete(key)),
-            Op::Exist { key } => (EXIST, driver.exist(key).map(|_| ())),
+            Op::Delete { key } => (DELETE, in_model(client.delete(key))),
+            Op::Exist { key } => (EXIST, in_model(client.exist(key)).map(|_| ())),
             Op::List { key, host_buffer_bytes } => {
-                (LIST, driver.list(Some(key), host_buffer_bytes).map(|_| ()))
+                (LIST, in_model(client.list(Some(key), host_buffer_bytes)).map(|_| ()))
             }
             Op::Seek { key, nexts } => {
                 let clock = &|| self.sim.now();
                 let scanned = Scan { from: key, nexts, began, clock, seen }.run(
-                    driver,
+                    client,
                     buffer,
                     &mut |pair, content| self.check_pair(reading, pair, content),
                 );
-                scanned.expect("there is always a way to a modelled drive");
+                scanned.expect(ALWAYS_A_WAY);
                 return self.end_read(reading);
             }
             Op::Modify { .. } => unreachable!("it has steps"),
@@ -273,6 +282,13 @@ impl Stream {
         }
         seen.borrow_mut().note(kind, &op.key(), self.sim.now() - began, result);
     }
+}
+
+const ALWAYS_A_WAY: &str = "there is always a way to a modelled drive";
+
+/// What a modelled drive, or a store over one, answered.
+fn in_model<T>(result: Result<T, Error>) -> Result<T, Status> {
+    answered(result).expect(ALWAYS_A_WAY)
 }
 
 /// What there is to say where a run of so many operations did not end behind the last of them, or where it did

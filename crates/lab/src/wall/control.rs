@@ -87,7 +87,7 @@ pub struct Running {
 impl Running {
     /// Counters, model time, traffic, resources and fault rules as they are now.
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot::of(&self.sim, &self.link, &self.drive, None)
+        Snapshot::of(&self.sim, &self.link, &self.drive, &[])
     }
 
     /// Every fault rule with how often it matched and struck, in the order in which they are asked.

@@ -7,6 +7,7 @@ mod drive;
 mod experiments;
 mod explain;
 mod hash_runs;
+mod hostkv_runs;
 mod load;
 mod numbers;
 mod revision;

@@ -5,11 +5,11 @@ use std::rc::Rc;
 
 use kvdrive_content::{Piece, Region};
 use kvdrive_device::Drive;
-use kvdrive_host::modelled::{Driver, Host};
+use kvdrive_host::modelled::Driver;
 use kvdrive_lab::config::{Config, Document};
 use kvdrive_lab::setup;
 use kvdrive_link::{Link, LocalMemory, QueuePair};
-use kvdrive_sim::{Resource, Rng, Sim};
+use kvdrive_sim::{Rng, Sim};
 use kvdrive_spec::window::ASK;
 use kvdrive_spec::{Command, Cqe, Key, Status, StoreOptions};
 
@@ -47,10 +47,8 @@ impl Bench {
     }
 
     fn drivers(&self) -> Vec<Driver> {
-        let core = Rc::new(Resource::new(&self.sim, "host.core", 1));
-        let costs = self.config.host.costs;
-        let host = Host::connect(self.link.clone(), self.memory.clone(), core, costs).expect("a drive");
-        setup::drivers(&self.config, &host).expect("a method")
+        let cores = setup::cores(&self.config, &self.sim);
+        setup::drivers(&self.config, &self.link, &self.memory, &cores).expect("a drive and a method")
     }
 
     /// One CXL store; its completion.

@@ -9,11 +9,11 @@ use kvdrive_device::Drive;
 use kvdrive_device::controller::ENGINES;
 use kvdrive_flash::power::PowerOnError;
 use kvdrive_flash::power::Survivors;
-use kvdrive_host::modelled::{Driver, Host};
+use kvdrive_host::modelled::Driver;
 use kvdrive_lab::config::{Config, Document};
 use kvdrive_lab::setup;
 use kvdrive_link::{Link, LocalMemory};
-use kvdrive_sim::{Resource, Rng, Sim};
+use kvdrive_sim::{Rng, Sim};
 use kvdrive_spec::{Key, Status, StoreOptions};
 
 /// Settings that make every mechanism run soon: 4 MiB of flash, segments of 128 KiB, 32 entries in the
@@ -90,11 +90,9 @@ impl Bench {
     }
 
     pub fn connect(&self) -> Driver {
-        let core = Rc::new(Resource::new(&self.sim, "host.core", 1));
-        let host = Host::connect(self.link.clone(), self.memory.clone(), core, self.config.host.costs);
-        let mut drivers =
-            setup::drivers(&self.config, &host.expect("a drive identifies itself")).expect("a method");
-        drivers.remove(0)
+        let cores = setup::cores(&self.config, &self.sim);
+        let drivers = setup::drivers(&self.config, &self.link, &self.memory, &cores);
+        drivers.expect("a drive and a method").remove(0)
     }
 }
 

@@ -1,0 +1,127 @@
+//! Runs of stores on the host: every row of the table, and what such a run refuses.
+
+use kvdrive_lab::config::Document;
+use kvdrive_lab::report::Report;
+use kvdrive_lab::run;
+use kvdrive_store::STORES;
+
+fn document(store: &str, settings: &[&str]) -> Document {
+    let mut document = Document::profile("saker-mid").expect("the profile exists");
+    let store = format!("host.store={store}");
+    let small =
+        ["engine.name=block", &store, "flash.blocks_per_die=64", "workload.ops=6000", "workload.num=900"];
+    for setting in small.iter().chain(settings) {
+        document.set(setting).unwrap_or_else(|error| panic!("{setting}: {error}"));
+    }
+    document
+}
+
+fn report(store: &str, settings: &[&str]) -> Report {
+    let report =
+        run::run(&document(store, settings), &|_, _| {}).unwrap_or_else(|error| panic!("{store}: {error:#}"));
+    assert_eq!(report.ops.errors, 0, "{store}: {:?}", report.notes);
+    report
+}
+
+fn of_store(report: &Report, begin: &str) -> u64 {
+    report.store.iter().filter(|(name, _)| name.starts_with(begin)).map(|(_, count)| *count).sum()
+}
+
+#[test]
+fn pages_of_a_store_on_the_host_are_what_crosses_the_link() {
+    for row in STORES {
+        let settings = ["workload.name=fillrandom", "workload.value_size=16"];
+        let first = report(row.name, &settings);
+        let written = of_store(&first, "pages_written.");
+        assert!(written > 0, "{}", row.name);
+        let to_drive = first.traffic.payload_bytes.to_drive;
+        assert_eq!(to_drive, written * 4096, "{}: nothing was trimmed", row.name);
+        assert_eq!(first.nand.programs.get("data"), written, "{}: nothing was collected", row.name);
+        assert!(
+            first.resources.get("host.core.3").is_some_and(|core| core.busy_fraction > 0.0),
+            "{}",
+            row.name
+        );
+        assert!(first.resources.get("host.core.4").is_none(), "{}: four threads", row.name);
+        // The same configuration, the same report.
+        let mut again = report(row.name, &settings);
+        again.time.wall_s = first.time.wall_s;
+        assert_eq!(again, first, "{}", row.name);
+    }
+}
+
+#[test]
+fn values_read_back_from_a_store_on_the_host_are_those_that_were_stored() {
+    for row in STORES {
+        let settings = [
+            "workload.name=mixed",
+            "workload.read_fraction=0.4",
+            "workload.delete_fraction=0.1",
+            "workload.seek_fraction=0.05",
+            "workload.list_fraction=0.05",
+            "workload.value_size=300",
+            "workload.verify=values",
+            "host.threads=3",
+        ];
+        let verified = report(row.name, &settings).verified.expect("it was asked for");
+        assert!(verified.is_whole() && verified.checked > 1000, "{}: {verified:?}", row.name);
+    }
+}
+
+#[test]
+fn what_does_not_go_with_a_store_on_the_host_is_refused_in_a_line() {
+    let refused = |settings: &[&str]| {
+        let mut document = Document::profile("saker-mid").expect("the profile exists");
+        settings.iter().for_each(|setting| document.set(setting).expect("a setting"));
+        document.config().expect_err("it is refused").to_string()
+    };
+    for (settings, line) in [
+        (
+            vec!["engine.name=block"],
+            "engine.name: \"block\" takes no pairs; --side host --store hashlog, lsmtree, btree",
+        ),
+        (
+            vec!["host.store=btree"],
+            "host.store: \"btree\" stands on blocks; engine.name is \"lsm\", set it to \"block\"",
+        ),
+        (
+            vec!["engine.name=block", "host.store=btree", "run.clock=wall"],
+            "host.store: \"btree\" is for model time; set run.clock to virtual",
+        ),
+        (
+            vec!["engine.name=block", "host.store=btree", "host.threads=1", "host.depth=2000"],
+            "host.depth: 2000; host.threads and host.queue_entries hold 1023",
+        ),
+    ] {
+        assert_eq!(refused(&settings), line);
+    }
+    let on_host = document("hashlog", &[]).config().expect("it is one");
+    let in_drive = Document::profile("saker-mid").and_then(|profile| profile.config()).expect("it is one");
+    let in_store = {
+        let mut stored = Document::profile("saker-mid").expect("the profile exists");
+        stored.set("engine.name=hashlog").expect("a setting");
+        stored.config().expect("it is one")
+    };
+    // Key; is it looked at by hashlog on the host, by engine lsm, by hashlog in the drive?
+    for (key, looked_at) in [
+        ("host.threads", [true, true, true]),
+        ("ftl.over_provisioning", [true, true, true]),
+        ("host.queues", [false, false, false]),
+        ("host.cores", [false, false, false]),
+        ("host.transfer", [false, true, true]),
+        ("packing.policy", [false, true, false]),
+        ("lsm.memtable_entries", [false, true, false]),
+        ("buffer.entries", [false, true, false]),
+        ("store.probe_ps", [true, false, true]),
+        ("store.split_ps", [false, false, false]),
+        ("store.operations_bytes", [false, false, true]),
+        ("hashlog.segment_bytes", [true, false, true]),
+        ("hashlog.blocks_under_way", [false, false, false]),
+    ] {
+        let seen = [&on_host, &in_drive, &in_store].map(|config| config.ignores(key));
+        assert_eq!(seen.each_ref().map(Option::is_none), looked_at, "{key}: {seen:?}");
+    }
+    let btree = document("btree", &[]).config().expect("it is one");
+    assert!(btree.ignores("hashlog.segment_bytes").is_some(), "of another store");
+    assert_eq!(btree.ignores("store.split_ps"), None);
+}
