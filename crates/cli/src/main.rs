@@ -5,9 +5,11 @@
 
 mod batch;
 mod bench;
+mod calibrate;
 mod check;
 mod claims;
 mod compare;
+mod connect;
 mod crash;
 mod ctl;
 mod explain;
@@ -91,6 +93,8 @@ enum Command {
     Replay(replay::Replay),
     /// Measures this program on this machine: stores a second, instructions, memory.
     Bench(bench::Bench),
+    /// Measures what the steps of SAKER and of stores take on this machine, for the model to charge.
+    Calibrate(calibrate::Calibrate),
     /// Finds the thresholds of the adaptive transfer method by exploratory runs.
     Tune(tune::Tune),
     /// Lists what there is: profiles, workloads, transfers, packings, engines, DRAM points, media, timings, faults,
@@ -125,6 +129,7 @@ fn main() {
         Some(Command::Top(top)) => top.run(),
         Some(Command::Replay(replay)) => replay.run(),
         Some(Command::Bench(bench)) => bench.run(),
+        Some(Command::Calibrate(calibrate)) => calibrate.run(),
         Some(Command::Tune(tune)) => tune.run(),
         Some(Command::List(list)) => list.run(),
         Some(Command::Config(settings)) => {

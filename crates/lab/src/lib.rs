@@ -1,6 +1,7 @@
 //! The laboratory: workloads, configuration, runs and reports.
 
 pub mod bench;
+pub mod calibrate;
 pub mod claims;
 pub mod config;
 pub mod crash;

@@ -21,7 +21,7 @@ mod scan;
 mod seats;
 mod seen;
 mod stream;
-mod verify;
+pub(crate) mod verify;
 mod watch;
 
 use std::cell::Cell;

@@ -105,13 +105,17 @@ pub fn drive(config: &Config) -> DriveConfig {
 }
 
 fn stored_engine(config: &Config) -> stored::StoredConfig {
-    let Config { store, hashlog, .. } = config;
+    let Config { store, hashlog, btree, .. } = config;
     stored::StoredConfig {
-        options: StoreOptions { hashlog: hashlog.clone(), ..StoreOptions::default() },
+        options: StoreOptions { hashlog: hashlog.clone(), btree: btree.clone(), ..StoreOptions::default() },
         operations_bytes: store.operations_bytes,
         costs_ps: Step::ALL.map(|(step, _)| match step {
             Step::Probe => store.probe_ps,
             Step::Insert => store.insert_ps,
+            Step::MemtableSearch => store.memtable_search_ps,
+            Step::MemtableInsert => store.memtable_insert_ps,
+            Step::RowProbe => store.row_probe_ps,
+            Step::RowInsert => store.row_insert_ps,
             Step::Compare => store.compare_ps,
             Step::CopyByte => store.copy_byte_ps,
             Step::ChecksumByte => store.checksum_byte_ps,
@@ -120,6 +124,7 @@ fn stored_engine(config: &Config) -> stored::StoredConfig {
             Step::BlockSearch => store.block_search_ps,
             Step::MergeEntry => store.merge_entry_ps,
             Step::NodeSearch => store.node_search_ps,
+            Step::NodeInsert => store.node_insert_ps,
             Step::Shadow => store.shadow_ps,
             Step::Split => store.split_ps,
         }),

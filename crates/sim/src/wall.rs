@@ -15,7 +15,7 @@
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::executor::{Sim, TaskKey};
 use crate::{Histogram, Ns};
@@ -233,6 +233,13 @@ impl Stopwatch {
     pub fn seconds(&self) -> f64 {
         self.0.elapsed().as_secs_f64()
     }
+}
+
+/// The day by the machine's clock, in UTC: `22 Nov 2026`. For what is measured and goes into a file.
+pub fn today() -> String {
+    let whole = httpdate::fmt_http_date(SystemTime::now());
+    // `Sun, 22 Nov 2026 19:51:13 GMT`, of fixed width (RFC 9110, 5.6.7).
+    whole[5..16].to_owned()
 }
 
 /// What a run in wall time did besides its events.

@@ -23,10 +23,18 @@ pub fn steps_ns(costs_ps: &StepCosts, steps: &[(Step, u64)]) -> u64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Step {
-    /// A look into a hash table in memory.
+    /// A look into the hash table in memory that finds every pair.
     Probe,
-    /// An entry is put into an index in memory: a hash table or a memtable.
+    /// An entry is put into that hash table.
     Insert,
+    /// A key is searched in the memtables.
+    MemtableSearch,
+    /// A pair is put into a memtable.
+    MemtableInsert,
+    /// The row cache is asked about a key of a table, and the table found.
+    RowProbe,
+    /// A pair is put into the row cache, and others leave it.
+    RowInsert,
     /// Two keys are compared.
     Compare,
     /// One byte is copied.
@@ -43,6 +51,8 @@ pub enum Step {
     MergeEntry,
     /// A key is searched in a node of a tree.
     NodeSearch,
+    /// A pair is put into a node, or leaves it.
+    NodeInsert,
     /// A node is copied, because somebody else still needs it as it is.
     Shadow,
     /// A node becomes two.
@@ -51,9 +61,13 @@ pub enum Step {
 
 impl Step {
     /// Every step with its name in profiles and reports, in the order of the enum.
-    pub const ALL: [(Step, &'static str); 12] = [
+    pub const ALL: [(Step, &'static str); 17] = [
         (Step::Probe, "probe"),
         (Step::Insert, "insert"),
+        (Step::MemtableSearch, "memtable_search"),
+        (Step::MemtableInsert, "memtable_insert"),
+        (Step::RowProbe, "row_probe"),
+        (Step::RowInsert, "row_insert"),
         (Step::Compare, "compare"),
         (Step::CopyByte, "copy_byte"),
         (Step::ChecksumByte, "checksum_byte"),
@@ -62,6 +76,7 @@ impl Step {
         (Step::BlockSearch, "block_search"),
         (Step::MergeEntry, "merge_entry"),
         (Step::NodeSearch, "node_search"),
+        (Step::NodeInsert, "node_insert"),
         (Step::Shadow, "shadow"),
         (Step::Split, "split"),
     ];

@@ -18,6 +18,7 @@ mod frame;
 pub mod hashlog;
 mod key_hash;
 pub mod lsmtree;
+pub mod memory;
 pub mod pages;
 mod records;
 mod space;
@@ -32,7 +33,7 @@ pub use cpu::{Cpu, Step, StepCosts, Thread, steps_ns};
 pub use pages::{Page, PageError, PageId, PageStore, Purpose, Trouble, Writing};
 pub use store::{
     Applied, Cursor, Ground, MAX_VALUE_BYTES, Reclaim, Reclaimed, Recovered, Request, Space, Store,
-    StoreError,
+    StoreError, most_mark_bytes,
 };
 pub use value::{Kept, Part, Value};
 

@@ -8,8 +8,10 @@ use crate::firmware::{Cores, Role};
 
 /// Guesses for a core of some 2 GHz, until they are measured: a look into memory that is not near costs
 /// 100 ns, a comparison of what is 2 ns, a byte that is copied or summed 0.1 ns.
-pub const GUESSED_COSTS_PS: StepCosts =
-    [100_000, 150_000, 2_000, 100, 100, 50_000, 100_000, 100_000, 50_000, 100_000, 500_000, 2_000_000];
+pub const GUESSED_COSTS_PS: StepCosts = [
+    100_000, 150_000, 100_000, 150_000, 100_000, 150_000, 2_000, 100, 100, 50_000, 100_000, 100_000, 50_000,
+    100_000, 100_000, 500_000, 2_000_000,
+];
 
 /// Firmware cores.
 pub struct FirmwareCpu {
@@ -46,6 +48,7 @@ impl Cpu for FirmwareCpu {
 
 /// Numbers for whoever calls a store: each is one caller's at a time.
 pub struct Threads {
+    count: u32,
     free: TaskCell<Vec<u32>>,
     freed: WaitQueue,
 }
@@ -53,7 +56,12 @@ pub struct Threads {
 impl Threads {
     /// Numbers 0 to below `count`.
     pub fn new(sim: &Sim, count: u32) -> Threads {
-        Threads { free: TaskCell::new((0..count).rev().collect()), freed: WaitQueue::new(sim) }
+        Threads { count, free: TaskCell::new((0..count).rev().collect()), freed: WaitQueue::new(sim) }
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u32 {
+        self.count
     }
 
     /// A number for one call; waits while all are out.

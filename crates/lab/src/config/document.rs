@@ -21,6 +21,8 @@ pub enum Origin {
     Fit,
     /// Solved from one published result.
     Set,
+    /// The real code took it on a machine that the comment names (`kvdrive calibrate`).
+    Measured,
     /// No source.
     Guess,
     /// A switch, not a property.
@@ -34,6 +36,7 @@ const ORIGINS: &[(&str, Origin)] = &[
     ("code", Origin::Code),
     ("fit", Origin::Fit),
     ("set", Origin::Set),
+    ("measured", Origin::Measured),
     ("guess", Origin::Guess),
     ("choice", Origin::Choice),
     ("user", Origin::User),
@@ -185,7 +188,7 @@ impl Document {
     }
 
     /// Where the times of the model come from, as far as a reader must know to judge them: those of `fit`,
-    /// `set`, `guess` and `user` that occur among the keys in nanoseconds, and of a store in picoseconds.
+    /// `set`, `measured`, `guess` and `user` that occur among the keys in nanoseconds, and of a store in picoseconds.
     pub fn time_sources(&self) -> String {
         let is_store = store_row(self.engine()).is_some();
         let mut found: Vec<Origin> = self
@@ -195,7 +198,7 @@ impl Document {
                 key.ends_with("_ns") || key.ends_with("_ns_per_kib") || is_store && key.ends_with("_ps")
             })
             .map(|(_, origin)| origin)
-            .filter(|origin| matches!(origin, Origin::Fit | Origin::Set | Origin::Guess | Origin::User))
+            .filter(|origin| !matches!(origin, Origin::Paper | Origin::Code | Origin::Choice))
             .collect();
         found.sort();
         found.dedup();

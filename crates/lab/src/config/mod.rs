@@ -27,6 +27,11 @@ pub(crate) use scale::DRAM_KEYS;
 pub use scale::{DRAM_POINTS, DramPoint, Scale};
 pub use sections::{Config, Engine, Host, Power, Run, Store};
 
+/// Is there such a key?
+pub fn knows_key(key: &str) -> bool {
+    rules::rule(key).is_some()
+}
+
 /// Name of `host.store` where the drive takes pairs.
 pub(crate) const NO_STORE: &str = "none";
 
@@ -142,6 +147,7 @@ pub const ENGINE_PROFILES: &[(&str, &str)] = &[
     ("plus", "kvvirt"),
     ("plus2", "kvvirt"),
     ("hashlog", "saker-mid"),
+    ("btree", "saker-mid"),
 ];
 
 /// The profile of a run that names none: on a drive of blocks stand the same stores that are engines. An engine

@@ -49,6 +49,10 @@ const STORE: Rules = &[
     ("store.operations_bytes", Integer(0, 1 << 40)),
     ("store.probe_ps", STEP_PS),
     ("store.insert_ps", STEP_PS),
+    ("store.memtable_search_ps", STEP_PS),
+    ("store.memtable_insert_ps", STEP_PS),
+    ("store.row_probe_ps", STEP_PS),
+    ("store.row_insert_ps", STEP_PS),
     ("store.compare_ps", STEP_PS),
     ("store.copy_byte_ps", STEP_PS),
     ("store.checksum_byte_ps", STEP_PS),
@@ -57,6 +61,7 @@ const STORE: Rules = &[
     ("store.block_search_ps", STEP_PS),
     ("store.merge_entry_ps", STEP_PS),
     ("store.node_search_ps", STEP_PS),
+    ("store.node_insert_ps", STEP_PS),
     ("store.shadow_ps", STEP_PS),
     ("store.split_ps", STEP_PS),
 ];
@@ -66,6 +71,8 @@ const HASHLOG: Rules = &[
     ("hashlog.blocks_under_way", Integer(1, 1 << 16)),
     ("hashlog.segment_bytes", Multiple(4096, 0, 1 << 30)),
 ];
+const BTREE: Rules =
+    &[("btree.buffer_bytes", Integer(0, 1 << 40)), ("btree.checkpoint_bytes", Integer(1, 1 << 40))];
 const WORKLOAD: Rules = &[
     ("workload.name", Text),
     ("workload.ops", Integer(0, 1 << 48)),
@@ -136,6 +143,7 @@ const TABLES: &[Rules] = &[
     RUN,
     STORE,
     HASHLOG,
+    BTREE,
     WORKLOAD,
 ];
 
@@ -264,7 +272,6 @@ const CONDITIONS: &[(&str, Condition)] = &[
     ("workload.verify", |c| {
         let problem = match c.workload.verify.as_str() {
             "off" => return None,
-            _ if c.run.clock == "wall" => "is for model time; set run.clock to virtual",
             "only" if !c.media.has_file() => "reads what an image holds; set media.kind to file",
             "only" if c.workload.duration_ns > 0 || c.workload.until_full => {
                 "has to know how many operations were done; leave out workload.duration_ns and until_full"

@@ -13,6 +13,7 @@ use kvdrive_flash::ftl::FtlConfig;
 use kvdrive_host::modelled::HostCosts;
 use kvdrive_link::LinkConfig;
 use kvdrive_link::transfer::TransferConfig;
+use kvdrive_store::btree::BtreeOptions;
 use kvdrive_store::hashlog::HashlogOptions;
 use serde::Deserialize;
 
@@ -55,6 +56,8 @@ pub struct Config {
     pub store: Store,
     /// The store `hashlog`.
     pub hashlog: HashlogOptions,
+    /// The store `btree`.
+    pub btree: BtreeOptions,
     /// What is asked of the drive.
     pub workload: WorkloadParams,
 }
@@ -154,10 +157,18 @@ pub struct Run {
 pub struct Store {
     /// Most bytes of operations that are not on pages; 0: half of what the protected memory has for them.
     pub operations_bytes: u64,
-    /// A look into a hash table in memory.
+    /// A look into the hash table of every pair.
     pub probe_ps: u64,
-    /// An entry is put into an index in memory.
+    /// An entry is put into it.
     pub insert_ps: u64,
+    /// A key is searched in the memtables.
+    pub memtable_search_ps: u64,
+    /// A pair is put into a memtable.
+    pub memtable_insert_ps: u64,
+    /// The row cache is asked about a key of a table.
+    pub row_probe_ps: u64,
+    /// A pair is put into the row cache.
+    pub row_insert_ps: u64,
     /// Two keys are compared.
     pub compare_ps: u64,
     /// One byte is copied.
@@ -174,6 +185,8 @@ pub struct Store {
     pub merge_entry_ps: u64,
     /// A key is searched in a node.
     pub node_search_ps: u64,
+    /// A pair is put into a node.
+    pub node_insert_ps: u64,
     /// A node is copied.
     pub shadow_ps: u64,
     /// A node becomes two.

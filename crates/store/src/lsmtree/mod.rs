@@ -12,6 +12,10 @@
 //! Flushes of memtables and merges are *jobs*: [`Store::background_step`] does one, whoever calls it. A reader
 //! or cursor keeps the tables it began with; pages of tables are given back when nobody has them any more and
 //! the manifest does not name them.
+//!
+//! A page says which table, edition or position of the log it is, so none is taken for another one. Where the
+//! log ends, and which manifest is the newest, pages alone cannot tell once the newest are lost; somebody can
+//! who remembers up to which record everything was certain ([`Store::mark`]).
 
 mod bloom;
 mod cursor;
@@ -55,8 +59,10 @@ pub const ROW: StoreRow = StoreRow {
     about: "memtables, tables and leveled merges, with RocksDB's options (SAKER's LSM-store)",
     reclaims: &[Reclaim::Merges],
     steps: &[
-        Step::Probe,
-        Step::Insert,
+        Step::MemtableSearch,
+        Step::MemtableInsert,
+        Step::RowProbe,
+        Step::RowInsert,
         Step::CopyByte,
         Step::ChecksumByte,
         Step::BloomCheck,
@@ -101,6 +107,8 @@ struct Counters {
 /// What is in memory.
 struct State {
     sequence: u64,
+    /// Every record up to this sequence is certain.
+    certain: u64,
     active: Rc<Memtable>,
     /// Full memtables, oldest first.
     full: VecDeque<Rc<Memtable>>,
@@ -179,6 +187,7 @@ impl Tree {
         let wal = Wal::new(&layout);
         let state = State {
             sequence: 0,
+            certain: 0,
             active: Rc::new(Memtable::new(0)),
             full: VecDeque::new(),
             wal,
@@ -336,9 +345,18 @@ impl Tree {
     /// Makes certain what is in memtables.
     fn sync(&self, thread: Thread) -> Result<(), StoreError> {
         self.state.borrow().check()?;
-        if !self.options.wal {
-            return self.flush_all(thread);
+        let upto = self.state.borrow().sequence;
+        match self.options.wal {
+            true => self.sync_wal(thread)?,
+            false => self.flush_all(thread)?,
         }
+        let mut state = self.state.borrow_mut();
+        state.certain = state.certain.max(upto);
+        Ok(())
+    }
+
+    /// Makes certain what is in the log.
+    fn sync_wal(&self, thread: Thread) -> Result<(), StoreError> {
         let upto = {
             let mut state = self.state.borrow_mut();
             state.wal.close_page();
@@ -391,7 +409,7 @@ impl Tree {
         }
         let count = batch.len() as u64;
         let copied: u64 = records.iter().map(|(key, bytes)| key.len() as u64 + u64::from(*bytes)).sum();
-        self.work(thread, &[(Step::Insert, count), (Step::CopyByte, copied * 2)]);
+        self.work(thread, &[(Step::MemtableInsert, count), (Step::CopyByte, copied * 2)]);
         let is_put = batch.iter().any(|request| matches!(request, Request::Put(..)));
         self.make_room(thread, &records, is_put)?;
         {
@@ -424,7 +442,7 @@ impl Tree {
     }
 
     fn get(&self, thread: Thread, key: &Key) -> Result<Option<Kept>, StoreError> {
-        self.work(thread, &[(Step::Probe, 1)]);
+        self.work(thread, &[(Step::MemtableSearch, 1)]);
         let (in_memory, version) = {
             let state = self.state.borrow();
             let memtables = std::iter::once(&state.active).chain(state.full.iter().rev());
@@ -455,7 +473,7 @@ impl Tree {
     ) -> Result<Option<Option<Kept>>, StoreError> {
         let most = self.options.row_cache_bytes;
         if most > 0 {
-            self.work(thread, &[(Step::Probe, 1)]);
+            self.work(thread, &[(Step::RowProbe, 1)]);
             let mut state = self.state.borrow_mut();
             if let Some(row) = state.rows.get(&(table.number, *key)).cloned() {
                 state.counters.row_cache_hits += 1;
@@ -476,10 +494,10 @@ impl Tree {
         self.work(thread, &[(Step::IndexSearch, 1), (Step::BlockSearch, 1), (Step::ChecksumByte, checked)]);
         let format = table::data_format(self.layout.page_bytes);
         let found = table::find_in_block(&format, table, &pages, key)?;
-        let mut state = self.state.borrow_mut();
-        state.counters.blocks_read += 1;
+        self.state.borrow_mut().counters.blocks_read += 1;
         if let (Some(Some(value)), true) = (&found, most > 0) {
-            state.cache_row(table.number, *key, value, most);
+            self.work(thread, &[(Step::RowInsert, 1), (Step::CopyByte, value.bytes().into())]);
+            self.state.borrow_mut().cache_row(table.number, *key, value, most);
         }
         Ok(found)
     }
@@ -519,8 +537,12 @@ impl Tree {
 type Placed = (usize, Rc<Table>);
 
 impl Store for Lsmtree {
-    fn recover(&self, thread: Thread) -> Result<Recovered, StoreError> {
-        self.0.recover(thread)
+    fn recover_from(&self, thread: Thread, mark: &[u8]) -> Result<Recovered, StoreError> {
+        self.0.recover(thread, mark)
+    }
+
+    fn mark(&self) -> Vec<u8> {
+        self.0.state.borrow().certain.to_le_bytes().to_vec()
     }
 
     fn put(&self, thread: Thread, key: Key, value: Value<'_>) -> Result<(), StoreError> {
