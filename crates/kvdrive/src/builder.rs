@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::path::Path;
 use std::sync::Arc;
 
+use kvdrive_device::controller::BLOCK;
 use kvdrive_engines::packing::PackingRow;
 use kvdrive_lab::config::{Assigned, Config, ConfigError, DEFAULT_PROFILE, Document, default_profile};
 use kvdrive_sim::wall::Pace;
@@ -114,6 +115,11 @@ impl Builder {
             None => default_profile(self.lay_over(Document::profile(DEFAULT_PROFILE)?)?.0.engine()),
         };
         let (document, assigned) = self.lay_over(Document::profile(profile)?)?;
+        if document.engine() == BLOCK.name {
+            let problem =
+                "block keeps blocks, and the calls here are of pairs; kvdrive list engines has others";
+            return Err(ConfigError { key: "engine.name".into(), problem: problem.into() }.into());
+        }
         let mut config = document.config()?;
         config.packing.own = self.own_packing.map(Into::into);
         assigned.check_looked_at([&config])?;

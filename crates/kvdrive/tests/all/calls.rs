@@ -95,6 +95,8 @@ fn a_wrong_description_names_its_key() {
     assert!(ignored.starts_with("packing.dlt_entries: the policy of packing keeps no"), "{ignored}");
     let twice = line(build().transfer("prp").set("host.transfer", "sgl"));
     assert!(twice.starts_with("host.transfer: host.transfer sets host.transfer too"), "{twice}");
+    let blocks = line(kvdrive::build().engine("block"));
+    assert!(blocks.starts_with("engine.name: block keeps blocks"), "{blocks}");
     let toml = line(build().config("mine.toml", "[packing]\npolicy = 3\n"));
     assert!(toml.contains("packing.policy"), "{toml}");
 }
