@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::path::Path;
 use std::sync::Arc;
 
-use kvdrive_device::controller::BLOCK;
+use kvdrive_device::engines::BLOCK;
 use kvdrive_engines::packing::PackingRow;
 use kvdrive_lab::config::{Assigned, Config, ConfigError, DEFAULT_PROFILE, Document, default_profile};
 use kvdrive_sim::wall::Pace;
