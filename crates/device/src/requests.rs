@@ -59,6 +59,7 @@ pub fn serve<P: Port>(drive: Rc<Controller<P>>) {
 }
 
 /// A fetched command, to its completion; `is_decoded` if somebody has spent the time of that on it already.
+#[inline]
 pub(crate) fn handle<P: Port>(drive: &Rc<Controller<P>>, fetched: Fetched<P::Request>, is_decoded: bool) {
     if let Some(struck) = faults::strike(drive, &fetched) {
         return refuse_struck(drive, fetched, struck);
@@ -68,6 +69,7 @@ pub(crate) fn handle<P: Port>(drive: &Rc<Controller<P>>, fetched: Fetched<P::Req
 }
 
 /// Does `execute` when it is the command's turn.
+#[inline]
 pub(crate) fn in_turn(request: &impl Request, execute: impl FnOnce() -> Option<Cqe>) -> Option<Cqe> {
     let Some(turn) = request.turn() else { return execute() };
     request.session().wait_turn(turn);
@@ -93,6 +95,7 @@ fn refuse_struck<P: Port>(drive: &Rc<Controller<P>>, fetched: Fetched<P::Request
 }
 
 /// Tells the host what came of a command. `None`: it was a quiet one, of which the host hears by a later one.
+#[inline]
 pub(crate) fn complete<P: Port>(
     drive: &Controller<P>,
     fetched: Fetched<P::Request>,
@@ -114,12 +117,14 @@ pub(crate) fn complete<P: Port>(
 }
 
 /// Spends the time of decoding a command.
+#[inline]
 pub(crate) fn decode<P: Port>(drive: &Controller<P>, asked: Option<&Asked>) {
     let span_ns = asked.map_or(drive.costs.decode_other_ns, |asked| asked.decode_ns(&drive.costs));
     drive.cores.of(Role::Dispatch).run_noted(span_ns, "controller", "decode");
 }
 
 /// Whoever a command is for executes it. `None`: nothing is posted for it.
+#[inline]
 fn execute_any<P: Port>(
     drive: &Controller<P>,
     fetched: &Fetched<P::Request>,

@@ -288,6 +288,8 @@ struct Flight<'a> {
     /// Of a store by inline commands, until the last one is in the queue.
     sequence: Option<MutexGuard<'a>>,
     entries: Entries,
+    /// Its slot is free again.
+    is_over: bool,
 }
 
 /// What a command has in its queue, whoever waits for it.
@@ -306,7 +308,7 @@ impl Drop for Flight<'_> {
     fn drop(&mut self) {
         let lane = &self.driver.lane;
         let sim = lane.host.link.sim();
-        if sim.halted() {
+        if self.is_over || sim.halted() {
             return;
         }
         let mut entries = std::mem::take(&mut self.entries);
@@ -477,7 +479,7 @@ impl Driver {
         let host = &self.lane.host;
         let answer = flight.course.answer(status, &cqe, &*host.memory, flight.entries.memory.buffer, into);
         let opened = flight.course.walk() == Walk::Opens && status.is_success();
-        drop(flight);
+        flight.end();
         match call {
             Call::Seek { .. } if opened && answer.is_err() => self.close(IteratorId::of(&cqe))?,
             Call::Close { iterator } => host.forget(iterator),
@@ -607,7 +609,7 @@ impl Driver {
             }
         };
         let entries = Entries { slot: Slot::new(memory.cid), memory, ..Entries::default() };
-        Flight { driver: self, course, sequence: None, entries }
+        Flight { driver: self, course, sequence: None, entries, is_over: false }
     }
 }
 
@@ -637,6 +639,16 @@ impl Flight<'_> {
             self.driver.lane.window_waiting.wake_one();
         }
         step
+    }
+
+    /// All has come, its answer is taken, and nothing of it is left but the slot.
+    fn end(mut self) {
+        let lane = &self.driver.lane;
+        assert_eq!(self.entries.unacknowledged, 0, "who waits for a command acknowledges its completions");
+        lane.end_dropped(&mut self.course.progress(), self.entries.cqe.as_ref());
+        self.entries.memory.outbox.clear();
+        lane.give(std::mem::take(&mut self.entries.memory));
+        self.is_over = true;
     }
 
     /// The next value may be submitted.

@@ -89,11 +89,15 @@ pub struct FilterBuild {
 }
 
 impl FilterBuild {
-    /// A filter of `pages` pages of `page_bytes` bytes, which the shape divides into regions. Without a page
-    /// there is none.
-    pub fn new(shape: BloomShape, pages: u32, page_bytes: u32) -> FilterBuild {
-        let regions = if pages > 0 { shape.regions as usize } else { 0 };
-        FilterBuild { shape, pages, page_bytes, hashes: vec![Vec::new(); regions] }
+    /// A filter of `pages` pages of `page_bytes` bytes, which the shape divides into regions, for at most
+    /// `most_keys` keys. Without a page there is none.
+    pub fn new(shape: BloomShape, pages: u32, page_bytes: u32, most_keys: u32) -> FilterBuild {
+        let regions = if pages > 0 { shape.regions } else { 0 };
+        // Regions get about as many keys as each other; room that grows would be twice as much for a while.
+        let keys = most_keys / shape.regions;
+        let room = keys + keys / 16 + 1;
+        let hashes = (0..regions).map(|_| Vec::with_capacity(room as usize)).collect();
+        FilterBuild { shape, pages, page_bytes, hashes }
     }
 
     /// Adds `key`.
@@ -177,7 +181,7 @@ mod tests {
     fn false_positives(shape: BloomShape, keys: u32) -> u32 {
         const PAGE_BYTES: u32 = 256;
         let pages = shape.regions * shape.region_bytes / PAGE_BYTES;
-        let mut build = FilterBuild::new(shape, pages, PAGE_BYTES);
+        let mut build = FilterBuild::new(shape, pages, PAGE_BYTES, keys);
         (0..keys).for_each(|number| build.add(&Key::from_u32_be(number)));
         let filter: Vec<u8> = build.finish().flat_map(|page| page.to_bytes(PAGE_BYTES)).collect();
         assert_eq!(filter.len() as u32, pages * PAGE_BYTES);

@@ -256,9 +256,10 @@ pub struct TableShape {
 }
 
 impl TableShape {
-    /// A filter of `pages` pages that is begun, in `regions` equal regions.
-    fn begin_filter(&self, pages: u32, regions: u32) -> FilterBuild {
-        FilterBuild::new(self.filter(pages, regions), pages, self.page_bytes)
+    /// The filter of a table of at most `most_entries` entries is begun, with `pages` pages in `regions` equal
+    /// regions.
+    fn begin_filter(&self, most_entries: u32, pages: u32, regions: u32) -> FilterBuild {
+        FilterBuild::new(self.filter(pages, regions), pages, self.page_bytes, most_entries)
     }
 
     /// The filter of a Bloom part in `regions` equal regions.

@@ -72,7 +72,7 @@ impl Layout for Published {
     fn build(&self, most_entries: u32) -> Box<dyn Build> {
         let pages = self.shape.bloom.pages(most_entries.into(), self.shape.page_bytes);
         Box::new(PublishedBuild {
-            filter: self.shape.begin_filter(pages, 1),
+            filter: self.shape.begin_filter(most_entries, pages, 1),
             keys: PageUnderWay::new(Part::Index, self.shape.page_bytes),
             data: PageUnderWay::new(Part::Data, self.shape.page_bytes),
             entries: 0,

@@ -64,7 +64,7 @@ impl Layout for Sound {
         let pages = self.shape.bloom.pages(most_entries.into(), self.shape.page_bytes);
         Box::new(SoundBuild {
             page_bytes: self.shape.page_bytes as usize,
-            filter: self.shape.begin_filter(pages, pages.max(1)),
+            filter: self.shape.begin_filter(most_entries, pages, pages.max(1)),
             page: DataPage::new(self.shape.page_bytes as usize),
             index: Vec::new(),
             data_pages: 0,
