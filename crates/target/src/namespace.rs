@@ -78,6 +78,11 @@ pub trait Namespace {
     /// [`Status::FEATURE_NOT_CHANGEABLE`] if it cannot.
     fn set_error_on_missing_key(&mut self, on: bool) -> Result<(), Status>;
 
+    /// Has it still to find out what it is? Then nobody may ask it anything yet.
+    fn is_starting(&self) -> bool {
+        false
+    }
+
     /// Is it without power? Then it completes what it was given as failed, and nothing more comes of it.
     fn is_off(&self) -> bool {
         false

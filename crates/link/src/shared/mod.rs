@@ -36,7 +36,7 @@ pub use control::{Control, Controlled, Outcome};
 pub use memory::{SharedBuffer, SharedMemory};
 pub use server::{BuildError, Built, Ended, Server, ServerConfig};
 pub(crate) use source::{Arrived, Ports, Stamped};
-pub use thread::{Serving, serve_thread};
+pub use thread::{DriveLoop, Serving, Wake, serve_beside, serve_thread};
 
 /// Locks, whatever happened to other holders: everything kept under these locks is valid between any two
 /// statements.

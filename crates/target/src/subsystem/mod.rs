@@ -540,6 +540,16 @@ impl Subsystem {
         }
     }
 
+    /// Has a namespace still to find out what it is?
+    pub fn is_starting(&self) -> bool {
+        self.namespaces.values().any(|namespace| namespace.is_starting())
+    }
+
+    /// Takes its namespaces away: nobody will ask them anything any more.
+    pub fn detach_all(&mut self) {
+        self.namespaces.clear();
+    }
+
     /// Takes what namespaces have completed; `true` while they have commands under way.
     pub fn poll(&mut self) -> bool {
         let mut completed = std::mem::take(&mut self.completed);

@@ -1,4 +1,5 @@
-//! Sockets: one thread waits for all of them, and runs what came to its end.
+//! Sockets: one thread waits for all of them, and runs what came to its end. A drive may run in its loop
+//! ([`beside`]); else drives have threads of their own.
 //!
 //! A turn: read from those that have something, at most [`TURN_BYTES`] each, so that nobody starves; take what
 //! namespaces have completed; hand memory that came back to those in line; send everything there is, each
@@ -15,7 +16,7 @@ use std::time::Duration;
 use kvdrive_sim::wall::Stopwatch;
 use kvdrive_spec::discovery::DiscoveryEntry;
 use mio::net::{TcpListener, TcpStream};
-use mio::{Events, Interest, Poll, Token};
+use mio::{Events, Interest, Poll, Token, Waker};
 
 use super::connection::{Connection, Limits};
 use super::{Core, Use};
@@ -39,6 +40,8 @@ const LINGER_MS: u64 = 1_000;
 const DRAIN_MS: u64 = 5_000;
 
 const BELL: Token = Token(usize::MAX);
+
+mod beside;
 
 type Order = Box<dyn FnOnce(&mut Core) + Send>;
 
@@ -116,6 +119,7 @@ struct Peer {
 pub struct Sockets {
     poll: Poll,
     bell: Arc<Bell>,
+    waker: Arc<Waker>,
     listeners: Vec<TcpListener>,
 }
 
@@ -124,10 +128,11 @@ impl Sockets {
     /// What the system says.
     pub fn new() -> io::Result<Sockets> {
         let poll = Poll::new()?;
-        let waker = mio::Waker::new(poll.registry(), BELL)?;
+        let waker = Arc::new(Waker::new(poll.registry(), BELL)?);
+        let of_bell = waker.clone();
         // A waker fails when the system has no memory for eight bytes; the thread then looks at its next tick.
-        let bell = Arc::new(Bell::waking(move || _ = waker.wake()));
-        Ok(Sockets { poll, bell, listeners: Vec::new() })
+        let bell = Arc::new(Bell::waking(move || _ = of_bell.wake()));
+        Ok(Sockets { poll, bell, waker, listeners: Vec::new() })
     }
 
     /// What wakes its thread.
@@ -166,6 +171,13 @@ pub struct Server {
     scratch: Vec<u8>,
     handle: Handle,
     accepted: u64,
+    events: Events,
+    /// When it last looked at timeouts, and until when commands may be under way once it is to end.
+    ticked_ms: u64,
+    drain_until_ms: Option<u64>,
+    /// It ends when nobody is connected any more.
+    once: bool,
+    is_over: bool,
 }
 
 impl Server {
@@ -190,6 +202,11 @@ impl Server {
             scratch: vec![0; TURN_BYTES],
             handle,
             accepted: 0,
+            events: Events::with_capacity(EVENTS),
+            ticked_ms: 0,
+            drain_until_ms: None,
+            once: false,
+            is_over: false,
         }
     }
 
@@ -204,10 +221,29 @@ impl Server {
     /// # Errors
     /// What the system says when it cannot wait for sockets.
     pub fn run(mut self, once: bool) -> io::Result<Core> {
-        let mut events = Events::with_capacity(EVENTS);
-        let (mut idle_looks, mut ticked_ms, mut drain_until_ms) = (0, 0, None);
-        loop {
+        self.once = once;
+        while !self.is_over {
+            self = match self.core.drive.take() {
+                Some(drive) => beside::run(self, drive)?,
+                None => self.run_alone()?,
+            };
+        }
+        for peer in self.peers.iter_mut().flatten() {
+            peer.connection.end(&mut self.core);
+        }
+        // Whoever still waits is told that nobody will answer.
+        *self.handle.orders() = None;
+        Ok(self.core)
+    }
+
+    /// Serves until it is over, or there is a drive for its loop.
+    fn run_alone(mut self) -> io::Result<Server> {
+        let mut idle_looks = 0;
+        while !self.is_over {
             self.handle.run_orders(&mut self.core);
+            if self.core.drive.is_some() {
+                break;
+            }
             let under_way = self.core.subsystem.poll();
             let busy = !self.ready.is_empty() || self.deliver();
             idle_looks = if busy { 0 } else { idle_looks + 1 };
@@ -216,43 +252,53 @@ impl Server {
             } else {
                 self.rest()
             };
-            match self.sockets.poll.poll(&mut events, Some(timeout)) {
-                Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
-                _ => self.sockets.bell.is_awake(),
-            }
-            self.core.now_ms = self.clock.ns() / 1_000_000;
-            for event in &events {
-                self.note(event);
-            }
-            if !events.is_empty() {
+            self.wait(timeout)?;
+            if self.take_events() {
                 idle_looks = 0;
             }
-            let draining = self.handle.is_draining();
-            if !draining {
-                self.read_all();
-            }
-            if self.core.now_ms >= ticked_ms + TICK.as_millis() as u64 {
-                ticked_ms = self.core.now_ms;
-                self.tick();
-            }
-            if draining {
-                let until_ms = *drain_until_ms.get_or_insert(self.core.now_ms + DRAIN_MS);
-                let idle = !self.core.subsystem.poll() && !self.deliver() && !self.is_sending();
-                if idle || self.core.now_ms >= until_ms || self.handle.at_once.load(Ordering::SeqCst) {
-                    break;
-                }
-            }
-            let has_power = !self.core.subsystem.is_dark();
-            if once && has_power && self.accepted > 0 && self.peers.iter().flatten().count() == 0 {
-                break;
+        }
+        Ok(self)
+    }
+
+    /// Sleeps until there are events, or for so long.
+    fn wait(&mut self, timeout: Duration) -> io::Result<()> {
+        match self.sockets.poll.poll(&mut self.events, Some(timeout)) {
+            Err(error) if error.kind() != ErrorKind::Interrupted => Err(error),
+            _ => {
+                self.sockets.bell.is_awake();
+                Ok(())
             }
         }
-        for peer in self.peers.iter_mut().flatten() {
-            peer.connection.end(&mut self.core);
+    }
+
+    /// Does what came with the last events, looks at the clock, and whether it is time to end; `true` if there
+    /// were some.
+    fn take_events(&mut self) -> bool {
+        self.core.now_ms = self.clock.ns() / 1_000_000;
+        let events = std::mem::replace(&mut self.events, Events::with_capacity(0));
+        for event in &events {
+            self.note(event);
         }
-        // Whoever still waits is told that nobody will answer.
-        *self.handle.orders() = None;
-        Ok(self.core)
+        let any = !events.is_empty();
+        self.events = events;
+        let draining = self.handle.is_draining();
+        if !draining {
+            self.read_all();
+        }
+        if self.core.now_ms >= self.ticked_ms + TICK.as_millis() as u64 {
+            self.ticked_ms = self.core.now_ms;
+            self.tick();
+        }
+        if draining {
+            let until_ms = *self.drain_until_ms.get_or_insert(self.core.now_ms + DRAIN_MS);
+            let idle = !self.core.subsystem.poll() && !self.deliver() && !self.is_sending();
+            self.is_over |=
+                idle || self.core.now_ms >= until_ms || self.handle.at_once.load(Ordering::SeqCst);
+        }
+        let has_power = !self.core.subsystem.is_dark();
+        self.is_over |=
+            self.once && has_power && self.accepted > 0 && self.peers.iter().flatten().count() == 0;
+        any
     }
 
     /// How long to sleep: a tick, unless something came while nobody would have woken us.
@@ -354,7 +400,9 @@ impl Server {
                 Ok(bytes) => {
                     let taken = connection.receive(&mut self.core, &self.scratch[..bytes]);
                     peer.rest.extend_from_slice(&self.scratch[taken..bytes]);
-                    more = true;
+                    // Less than there was room for: there was no more, and what comes is an event (epoll(7)).
+                    more = bytes == self.scratch.len();
+                    peer.readable = more;
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => peer.readable = false,
                 Err(error) if error.kind() == ErrorKind::Interrupted => more = true,

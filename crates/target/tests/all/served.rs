@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
-use kvdrive_lab::config::Document;
+use kvdrive_lab::config::{Config, Document};
 use kvdrive_lab::wall::served;
 use kvdrive_link::shared::ServerConfig;
 use kvdrive_sim::wall::Pace;
@@ -20,8 +20,17 @@ use super::memory::Memory;
 #[derive(Clone)]
 pub enum Behind {
     Memory,
-    /// A drive of the default profile, with these settings.
+    /// A drive of the default profile, with these settings, on a thread of its own.
     Drive(Vec<String>),
+    /// The same in the server's loop.
+    Beside(Vec<String>),
+}
+
+/// What builds the drive of these settings.
+fn config(settings: &[String]) -> Config {
+    let mut document = Document::profile("cosmos-plus").unwrap();
+    settings.iter().for_each(|setting| document.set(setting).unwrap());
+    document.config().unwrap()
 }
 
 /// What a server had at its end.
@@ -47,23 +56,29 @@ pub fn serve(behind: Behind, options: Options, memory_bytes: usize) -> Running {
         let mut sockets = Sockets::new().unwrap();
         let at = sockets.listen("127.0.0.1:0".parse().unwrap()).unwrap();
         let mut subsystem = Subsystem::new(options).unwrap();
-        let mut thread = None;
+        let (mut serving, mut beside) = (None, None);
+        let (bell, limit_bytes) = (sockets.bell().clone(), subsystem.options().transfer_max_bytes);
+        let server_config = ServerConfig { pace: Pace::Off, recorder: None };
         match behind {
             Behind::Memory => subsystem.attach(1, Memory::default().namespace()),
             Behind::Drive(settings) => {
-                let mut document = Document::profile("cosmos-plus").unwrap();
-                settings.iter().for_each(|setting| document.set(setting).unwrap());
-                let config = ServerConfig { pace: Pace::Off, recorder: None };
-                let limit_bytes = subsystem.options().transfer_max_bytes;
-                let build = served(document.config().unwrap(), None);
-                let (namespace, drive) =
-                    drive::power_on(config, sockets.bell().clone(), limit_bytes, build).unwrap();
+                let build = served(config(&settings), None);
+                let (namespace, drive) = drive::power_on(server_config, bell, limit_bytes, build).unwrap();
                 subsystem.attach(1, Box::new(namespace));
-                thread = Some(drive);
+                serving = Some(drive);
+            }
+            Behind::Beside(settings) => {
+                let build = served(config(&settings), None);
+                let (namespace, drive, its_loop) =
+                    drive::power_on_beside(server_config, bell, limit_bytes, build).unwrap();
+                subsystem.attach(1, Box::new(namespace));
+                (serving, beside) = (Some(drive), Some(its_loop));
             }
         }
         let limits = Limits { data_max_bytes: 16 << 10, ..Limits::default() };
-        let server = Server::new(sockets, Core::new(subsystem, memory_bytes), limits);
+        let mut core = Core::new(subsystem, memory_bytes);
+        core.drive = beside;
+        let server = Server::new(sockets, core, limits);
         started.send((at, server.handle())).unwrap();
         let core = server.run(false).unwrap();
         let end = End {
@@ -72,7 +87,7 @@ pub fn serve(behind: Behind, options: Options, memory_bytes: usize) -> Running {
             controllers: core.subsystem.controllers(),
         };
         drop(core);
-        if let Some(drive) = thread {
+        if let Some(drive) = serving {
             drive.join();
         }
         end
