@@ -29,6 +29,7 @@ use kvdrive_link::shared::{
 use kvdrive_sim::Sim;
 use kvdrive_spec::identify::{CSI_KV, IDENTIFY_BYTES, KvNamespace, cns};
 use kvdrive_spec::opcode::{self, Direction};
+use kvdrive_spec::transport_fault::TransportFault;
 use kvdrive_spec::{Command, Cqe, SglDescriptor, Sqe, Status};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, FromZeros};
@@ -54,9 +55,26 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// What the drive's thread has for ours: completions with the number of their queue.
 struct Inbox {
     completions: Mutex<Vec<(u32, Cqe)>>,
+    /// What answers are to suffer that come next: number of their queue, identifier.
+    struck: Mutex<Vec<(u32, u16, TransportFault)>>,
+    is_struck: AtomicBool,
     filled: AtomicBool,
     off: AtomicBool,
     bell: Arc<Bell>,
+}
+
+impl Inbox {
+    /// What the answer to this command is to suffer.
+    fn take_struck(&self, number: u32, cid: u16) -> Option<TransportFault> {
+        if !self.is_struck.load(Ordering::Acquire) {
+            return None;
+        }
+        let mut struck = lock(&self.struck);
+        let at = struck.iter().position(|(of, which, _)| (*of, *which) == (number, cid));
+        let fault = at.map(|at| struck.swap_remove(at).2);
+        self.is_struck.store(!struck.is_empty(), Ordering::Release);
+        fault
+    }
 }
 
 /// Where one queue's completions go.
@@ -70,6 +88,11 @@ impl CompletionSink for Outlet {
         lock(&self.inbox.completions).extend(cqes.iter().map(|cqe| (self.number, *cqe)));
         self.inbox.filled.store(true, Ordering::Release);
         self.inbox.bell.ring();
+    }
+
+    fn struck(&self, cid: u16, fault: TransportFault) {
+        lock(&self.inbox.struck).push((self.number, cid, fault));
+        self.inbox.is_struck.store(true, Ordering::Release);
     }
 
     fn power_off(&self) {
@@ -203,6 +226,8 @@ impl DriveNamespace {
     fn new(bell: Arc<Bell>, transfer_max_bytes: u32) -> (DriveNamespace, Arc<SharedLink>) {
         let inbox = Arc::new(Inbox {
             completions: Mutex::default(),
+            struck: Mutex::default(),
+            is_struck: AtomicBool::new(false),
             filled: AtomicBool::new(false),
             off: AtomicBool::new(false),
             bell,
@@ -321,7 +346,8 @@ impl DriveNamespace {
                     data_bytes = take_answer(memory, &mut data);
                 }
                 let (dw0, dw1) = (cqe.dw0.get(), cqe.dw1.get());
-                done.push(Completion { tag, status, dw0, dw1, data, data_bytes });
+                let fault = self.inbox.take_struck(number as u32, cqe.cid.get());
+                done.push(Completion { tag, status, dw0, dw1, data, data_bytes, fault });
             }
             For::Identify(whom) => {
                 let mut page = [0; IDENTIFY_BYTES];
@@ -332,7 +358,7 @@ impl DriveNamespace {
                 if let Some((tag, mut data)) = whom {
                     let data_bytes = data.len().min(IDENTIFY_BYTES);
                     data[..data_bytes].copy_from_slice(&page[..data_bytes]);
-                    done.push(Completion { tag, status, dw0: 0, dw1: 0, data, data_bytes });
+                    done.push(Completion { tag, status, dw0: 0, dw1: 0, data, data_bytes, fault: None });
                 }
             }
         }

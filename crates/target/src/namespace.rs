@@ -5,6 +5,7 @@
 //! queue; commands of a session that has ended are carried out all the same and come back too.
 
 use kvdrive_spec::identify::KvNamespace;
+use kvdrive_spec::transport_fault::TransportFault;
 use kvdrive_spec::{Sqe, Status};
 
 use crate::buffer::Buffer;
@@ -45,12 +46,14 @@ pub struct Completion {
     pub data: Buffer,
     /// So many of its bytes are the answer.
     pub data_bytes: usize,
+    /// What is to go wrong with it.
+    pub fault: Option<TransportFault>,
 }
 
 impl Completion {
     /// One that failed.
     pub fn failed(tag: Tag, status: Status, data: Buffer) -> Completion {
-        Completion { tag, status, dw0: 0, dw1: 0, data, data_bytes: 0 }
+        Completion { tag, status, dw0: 0, dw1: 0, data, data_bytes: 0, fault: None }
     }
 }
 

@@ -28,6 +28,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kvdrive_sim::wall::{Apart, Bell};
+use kvdrive_spec::transport_fault::TransportFault;
 use kvdrive_spec::{Cqe, Sqe};
 
 use crate::pcie::ADMIN_ENTRIES;
@@ -48,6 +49,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub trait CompletionSink: Send + Sync {
     /// Commands of `queue` have completed, in this order.
     fn complete(&self, queue: &SharedQueue, cqes: &[Cqe]);
+    /// The answer to this command, which comes next, is to suffer so on a network.
+    fn struck(&self, cid: u16, fault: TransportFault) {
+        _ = (cid, fault);
+    }
     /// The drive is gone; what is under way will never complete.
     fn power_off(&self);
 }

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use kvdrive_sim::wall::Stopwatch;
 use kvdrive_spec::discovery::DiscoveryEntry;
+use kvdrive_spec::transport_fault::TransportFault;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
 
@@ -113,6 +114,8 @@ struct Peer {
     /// We have said our last: until then what the host sends is read and not looked at. (A socket that is
     /// closed with something unread takes back what the other end has not read yet.)
     linger_until_ms: Option<u64>,
+    /// Until then nothing is sent and nothing read: a fault that was asked for.
+    silent_until_ms: Option<u64>,
 }
 
 /// Where the thread sleeps, before there is anything to serve: drives need its bell.
@@ -366,6 +369,7 @@ impl Server {
                 writable: true,
                 closed: false,
                 linger_until_ms: None,
+                silent_until_ms: None,
             });
             self.ready.push(key);
         }
@@ -388,6 +392,9 @@ impl Server {
     /// Reads one connection's share of a turn; `true` if there may be more.
     fn read(&mut self, key: usize) -> bool {
         let Some(Some(peer)) = self.peers.get_mut(key) else { return false };
+        if peer.silent_until_ms.is_some() {
+            return false;
+        }
         let connection = &mut peer.connection;
         if !peer.rest.is_empty() && connection.wants_input() {
             let taken = connection.receive(&mut self.core, &peer.rest);
@@ -435,10 +442,19 @@ impl Server {
                 Event::Completed(completion) => completion.tag.queue,
                 Event::Close(queue) => *queue,
             };
+            let now_ms = self.core.now_ms;
             // A queue that the subsystem has ended is still its connection's.
             let Some((key, peer)) = self.peer_of(queue) else { continue };
             match event {
-                Event::Completed(completion) => peer.connection.complete(completion),
+                Event::Completed(completion) => match completion.fault {
+                    Some(TransportFault::Disconnect) => peer.closed = true,
+                    fault => {
+                        if let Some(TransportFault::Stall { ms }) = fault {
+                            peer.silent_until_ms = Some(now_ms.saturating_add(ms));
+                        }
+                        peer.connection.complete(completion);
+                    }
+                },
                 Event::Close(_) => {
                     let Some(Some(peer)) = self.peers.get_mut(key) else { continue };
                     peer.connection.end(&mut self.core);
@@ -469,6 +485,9 @@ impl Server {
     /// Sends what there is; `true` if anything went out.
     fn send(&mut self, key: usize) -> bool {
         let Some(Some(peer)) = self.peers.get_mut(key) else { return false };
+        if peer.silent_until_ms.is_some() && !peer.closed {
+            return false;
+        }
         let mut any = false;
         let was_full = !peer.connection.wants_input();
         while peer.writable && !peer.connection.output().is_empty() {
@@ -515,6 +534,11 @@ impl Server {
         (0..self.sockets.listeners.len()).for_each(|listener| self.accept(listener));
         for key in 0..self.peers.len() {
             if let Some(peer) = &mut self.peers[key] {
+                if peer.silent_until_ms.is_some_and(|until_ms| self.core.now_ms >= until_ms) {
+                    peer.silent_until_ms = None;
+                    self.ready.push(key);
+                    self.touched.push(key);
+                }
                 peer.connection.tick(&mut self.core);
                 peer.closed |= peer.linger_until_ms.is_some_and(|until_ms| self.core.now_ms > until_ms);
                 if peer.connection.is_ending() {

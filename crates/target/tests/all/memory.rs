@@ -140,12 +140,26 @@ impl Namespace for MemoryNamespace {
                 None => {
                     let bytes = self.identity.as_bytes();
                     data[..bytes.len()].copy_from_slice(bytes);
-                    Completion { tag, status: Status::SUCCESS, dw0: 0, dw1: 0, data, data_bytes: bytes.len() }
+                    Completion {
+                        tag,
+                        status: Status::SUCCESS,
+                        dw0: 0,
+                        dw1: 0,
+                        data,
+                        data_bytes: bytes.len(),
+                        fault: None,
+                    }
                 }
                 Some(sqe) => match self.carry_out(&sqe, &mut data) {
-                    Ok((dw0, data_bytes)) => {
-                        Completion { tag, status: Status::SUCCESS, dw0, dw1: 0, data, data_bytes }
-                    }
+                    Ok((dw0, data_bytes)) => Completion {
+                        tag,
+                        status: Status::SUCCESS,
+                        dw0,
+                        dw1: 0,
+                        data,
+                        data_bytes,
+                        fault: None,
+                    },
                     Err(status) => Completion::failed(tag, status, data),
                 },
             });

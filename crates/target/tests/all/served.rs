@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 
 use kvdrive_lab::config::{Config, Document};
 use kvdrive_lab::wall::served;
-use kvdrive_link::shared::ServerConfig;
+use kvdrive_link::shared::{Control, ServerConfig};
 use kvdrive_sim::wall::Pace;
 use kvdrive_target::drive;
 use kvdrive_target::subsystem::{Options, Served, Subsystem};
@@ -44,6 +44,8 @@ pub struct End {
 pub struct Running {
     pub at: SocketAddr,
     pub nqn: String,
+    /// Of a drive.
+    pub control: Option<Control<kvdrive_lab::wall::Running>>,
     stop: Handle,
     thread: JoinHandle<End>,
 }
@@ -79,7 +81,8 @@ pub fn serve(behind: Behind, options: Options, memory_bytes: usize) -> Running {
         let mut core = Core::new(subsystem, memory_bytes);
         core.drive = beside;
         let server = Server::new(sockets, core, limits);
-        started.send((at, server.handle())).unwrap();
+        let control = serving.as_ref().map(|serving| serving.control().clone());
+        started.send((at, server.handle(), control)).unwrap();
         let core = server.run(false).unwrap();
         let end = End {
             served: core.subsystem.served().clone(),
@@ -92,8 +95,8 @@ pub fn serve(behind: Behind, options: Options, memory_bytes: usize) -> Running {
         }
         end
     });
-    let (at, stop) = outcome.recv().expect("the server has started");
-    Running { at, nqn, stop, thread }
+    let (at, stop, control) = outcome.recv().expect("the server has started");
+    Running { at, nqn, control, stop, thread }
 }
 
 impl Running {
