@@ -1,17 +1,23 @@
-//! `kvdrive bench`: how fast and how small this program is on this machine.
+//! `kvdrive bench`: how fast and how small this program is on this machine, and how fast a drive on a network.
 //!
 //! Memory and instructions are those of a whole process, so this one starts itself again for them.
 
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use kvdrive_lab::bench::connected::connected;
 use kvdrive_lab::bench::{self, Figures};
 use kvdrive_lab::config::Scale;
+use kvdrive_lab::wall::connected::Remote;
 
+use crate::connect::Connection;
 use crate::output;
 use crate::progress::Bars;
-use crate::settings::at_least_one;
+use crate::serve::control;
+use crate::serve::seen::Seen;
+use crate::settings::{Settings, at_least_one};
 
 /// Options of `bench`.
 #[derive(Args)]
@@ -31,6 +37,18 @@ pub struct Bench {
     /// Writes the figures as JSON to a file, or to standard output (-) instead of the table
     #[arg(long, value_name = "FILE|-")]
     json: Option<String>,
+    #[command(flatten)]
+    connection: Connection,
+    /// With --connect: operations at depth 32; a tenth of it at depth 1
+    #[arg(long, default_value_t = 300_000, value_name = "N", value_parser = at_least_one, allow_negative_numbers = true, requires = "connect")]
+    operations: u64,
+    /// With --connect: the control socket of the server, which knows its process [default: kvdrive.sock in the
+    /// user's runtime folder, if that server is the one]
+    #[arg(long, value_name = "PATH", requires = "connect")]
+    control: Option<PathBuf>,
+    /// With --connect: the process of a server on this machine that is not ours
+    #[arg(long, value_name = "PID", requires = "connect")]
+    server_pid: Option<u32>,
     /// Only this part, in this process
     #[arg(long, hide = true)]
     part: Option<Part>,
@@ -46,6 +64,9 @@ enum Part {
 impl Bench {
     /// Measures and prints.
     pub fn run(&self) -> anyhow::Result<()> {
+        if let Some(remote) = self.connection.remote(&Settings::default()) {
+            return self.run_connected(&remote);
+        }
         match self.part {
             Some(Part::Simulate) => return bench::simulated(self.stores, 1, &|_, _| {}).map(drop),
             Some(Part::Memory) => {
@@ -88,6 +109,42 @@ impl Bench {
             Some(path) => output::write_json(path, &figures),
             None => Ok(()),
         }
+    }
+}
+
+impl Bench {
+    /// Measures a drive on a network.
+    fn run_connected(&self, remote: &Remote) -> anyhow::Result<()> {
+        let operations = if self.quick { self.operations.div_ceil(10) } else { self.operations };
+        let bars = Bars::new(&["served".to_owned()]);
+        let pid = match self.server_pid {
+            Some(pid) => Some(pid),
+            None => self.pid_of(remote)?,
+        };
+        let figures = connected(remote, operations, pid, &|done, total| bars.update(0, done, total))?;
+        if self.json.as_deref() != Some("-") {
+            output::print(&figures.to_string());
+        }
+        self.json.as_ref().map_or(Ok(()), |path| output::write_json(path, &figures))
+    }
+
+    /// The process of the server that listens there, if it is one of ours on this machine.
+    fn pid_of(&self, remote: &Remote) -> anyhow::Result<Option<u32>> {
+        let path = self.control.clone().unwrap_or_else(control::default_path);
+        let asked = control::ask(&path, &control::Request::Status);
+        let seen: Seen = match asked {
+            Ok(seen) => serde_json::from_value(seen)?,
+            Err(error) if self.control.is_some() => return Err(error),
+            Err(_) => return Ok(None),
+        };
+        let is_it = seen.listening.iter().any(|at| at.strip_prefix("tcp://") == Some(&remote.address));
+        anyhow::ensure!(
+            is_it || self.control.is_none(),
+            "--control {}: that server listens at {}",
+            path.display(),
+            seen.listening.join(", ")
+        );
+        Ok(is_it.then_some(seen.pid))
     }
 }
 

@@ -205,6 +205,7 @@ mod tests {
         let core = SeenResource { name: "firmware.cores".into(), busy_ns, queue_ns: 0, uses: 0, servers: 2 };
         Seen {
             nqn: "nqn.x".into(),
+            pid: 1,
             listening: vec!["tcp://127.0.0.1:4420".into()],
             has_power: true,
             lives: 1,

@@ -197,6 +197,15 @@ impl Region {
         self.patterns.last().map_or(literal, |last| last.end().max(literal))
     }
 
+    /// Exchanges its content for `bytes`, without a copy. `false`, and nothing is exchanged, while there are
+    /// patterns in it.
+    pub fn exchange(&mut self, bytes: &mut Vec<u8>) -> bool {
+        if self.patterns.is_empty() {
+            std::mem::swap(&mut self.literal, bytes);
+        }
+        self.patterns.is_empty()
+    }
+
     /// Makes everything zero again and keeps the memory for the next content.
     pub fn clear(&mut self) {
         self.literal.clear();

@@ -37,6 +37,10 @@ fn strike_one<P: Port>(drive: &Controller<P>, fetched: &Fetched<P::Request>) -> 
     }
     match struck.effect {
         Some(Effect::Refuse(status)) => Some(Struck { status, after_ns: 0 }),
+        Some(Effect::AtDoor(fault)) => {
+            drive.faults.note_at_door(fetched.request.session().number(), sqe.cid.get(), fault);
+            None
+        }
         Some(Effect::Lose(after_ns)) => Some(Struck { status: Status::ABORT_REQUESTED, after_ns }),
         _ => None,
     }

@@ -18,6 +18,8 @@
 //! Seconds depend on what else the machine does: of several runs the best one counts, and all are in the
 //! JSON. Nothing here is modelled.
 
+pub mod connected;
+
 use std::cell::Cell;
 use std::fmt;
 use std::process::{Command, Stdio};

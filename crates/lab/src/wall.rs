@@ -146,6 +146,7 @@ pub fn served(
     move |sim, memory| {
         let Built { link, drive, finish } = build(&config, survivors.as_ref(), sim, memory)?;
         let powered = drive.drive.clone();
+        powered.faults().has_door();
         let finish: Finish = Box::new(move |ended| {
             let survivors = (ended.power_cut && !config.media.has_file()).then(|| {
                 let mut rng = Rng::stream(config.run.seed, "power cut");

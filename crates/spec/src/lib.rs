@@ -42,6 +42,7 @@ pub mod property;
 pub mod sqe;
 pub mod status;
 pub mod tcp;
+pub mod transport_fault;
 pub mod window;
 pub mod write_protection;
 

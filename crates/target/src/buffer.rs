@@ -99,6 +99,19 @@ impl Buffer {
     }
 }
 
+impl Buffer {
+    /// All of its memory, if that is no more than its bytes: for whoever takes the bytes away and brings memory
+    /// of the same size back.
+    pub(crate) fn whole_memory(&mut self) -> Option<&mut Vec<u8>> {
+        (self.bytes == self.memory.len() && self.bytes > 0).then_some(&mut self.memory)
+    }
+
+    /// Memory to be brought back into.
+    pub(crate) fn lent_memory(&mut self) -> &mut Vec<u8> {
+        &mut self.memory
+    }
+}
+
 impl Deref for Buffer {
     type Target = [u8];
 

@@ -1,4 +1,4 @@
-//! A namespace that is a drive: its thread, and commands to it over `kvdrive_link::shared`.
+//! A namespace that is a drive: the thread it runs on, and commands to it over `kvdrive_link::shared`.
 //!
 //! An entry goes to the drive as the host made it, but for what belongs to the way it came: identifier,
 //! namespace and data pointer. So the drive answers Store, Retrieve, List, Delete, Exist and the vendor
@@ -6,7 +6,7 @@
 //! are value bytes, PRP pages with a tail, and completions left out.
 //!
 //! ```text
-//!   submit ─► a slot of the session's queue ─► SharedQueue ═══ the drive's thread
+//!   submit ─► a slot of the session's queue ─► SharedQueue ═══ the drive's thread, or its part of ours
 //!   poll  ◄── slot, answer copied out       ◄── inbox, bell ◄═╝
 //! ```
 //!
@@ -23,13 +23,14 @@ use std::time::Duration;
 use kvdrive_content::{Piece, Region};
 use kvdrive_link::HostMemory;
 use kvdrive_link::shared::{
-    BuildError, Built, CompletionSink, Controlled, Ended, ServerConfig, Serving, SharedBuffer, SharedLink,
-    SharedQueue, serve_thread,
+    BuildError, Built, CompletionSink, Controlled, DriveLoop, Ended, ServerConfig, Serving, SharedBuffer,
+    SharedLink, SharedQueue, serve_beside, serve_thread,
 };
 use kvdrive_sim::Sim;
 use kvdrive_spec::identify::{CSI_KV, IDENTIFY_BYTES, KvNamespace, cns};
 use kvdrive_spec::log::{Health, LogRequest, lid};
 use kvdrive_spec::opcode::{self, Direction};
+use kvdrive_spec::transport_fault::TransportFault;
 use kvdrive_spec::{Command, Cqe, SglDescriptor, Sqe, Status};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromZeros, IntoBytes};
@@ -55,9 +56,26 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// What the drive's thread has for ours: completions with the number of their queue.
 struct Inbox {
     completions: Mutex<Vec<(u32, Cqe)>>,
+    /// What answers are to suffer that come next: number of their queue, identifier.
+    struck: Mutex<Vec<(u32, u16, TransportFault)>>,
+    is_struck: AtomicBool,
     filled: AtomicBool,
     off: AtomicBool,
     bell: Arc<Bell>,
+}
+
+impl Inbox {
+    /// What the answer to this command is to suffer.
+    fn take_struck(&self, number: u32, cid: u16) -> Option<TransportFault> {
+        if !self.is_struck.load(Ordering::Acquire) {
+            return None;
+        }
+        let mut struck = lock(&self.struck);
+        let at = struck.iter().position(|(of, which, _)| (*of, *which) == (number, cid));
+        let fault = at.map(|at| struck.swap_remove(at).2);
+        self.is_struck.store(!struck.is_empty(), Ordering::Release);
+        fault
+    }
 }
 
 /// Where one queue's completions go.
@@ -71,6 +89,11 @@ impl CompletionSink for Outlet {
         lock(&self.inbox.completions).extend(cqes.iter().map(|cqe| (self.number, *cqe)));
         self.inbox.filled.store(true, Ordering::Release);
         self.inbox.bell.ring();
+    }
+
+    fn struck(&self, cid: u16, fault: TransportFault) {
+        lock(&self.inbox.struck).push((self.number, cid, fault));
+        self.inbox.is_struck.store(true, Ordering::Release);
     }
 
     fn power_off(&self) {
@@ -95,6 +118,8 @@ struct Slot {
     /// Of NEXT and close: which iterator.
     iterator: u32,
     memory: Option<Arc<SharedBuffer>>,
+    /// The memory of the host's bytes is with the drive, which gives it back when it has completed.
+    is_lent: bool,
 }
 
 struct Queue {
@@ -105,9 +130,20 @@ struct Queue {
     iterators: Vec<u32>,
 }
 
+impl Slot {
+    /// The host's bytes have their memory again.
+    fn give_back(&mut self) {
+        if let (true, Some(memory), For::Host(_, data)) = (self.is_lent, &self.memory, &mut self.whom) {
+            let is_back = memory.exchange(data.lent_memory(), |_| true);
+            assert!(is_back, "a drive does not write where it is to read");
+        }
+        self.is_lent = false;
+    }
+}
+
 impl Queue {
     fn new(queue: Arc<SharedQueue>, slots: u32) -> Queue {
-        let slot = || Slot { whom: For::Nobody, opcode: 0, iterator: 0, memory: None };
+        let slot = || Slot { whom: For::Nobody, opcode: 0, iterator: 0, memory: None, is_lent: false };
         let slots: Vec<Slot> = (0..slots).map(|_| slot()).collect();
         let free = (0..slots.len()).rev().map(|slot| slot as u16).collect();
         Queue { queue, slots, free, is_open: true, iterators: Vec::new() }
@@ -158,40 +194,68 @@ where
     F: FnOnce(Ended) -> R + 'static,
     R: Send + 'static,
 {
-    let inbox = Arc::new(Inbox {
-        completions: Mutex::default(),
-        filled: AtomicBool::new(false),
-        off: AtomicBool::new(false),
-        bell,
-    });
-    let (link, admin) = SharedLink::new(Arc::new(Outlet { number: ADMIN as u32, inbox: inbox.clone() }));
+    let (mut namespace, link) = DriveNamespace::new(bell, transfer_max_bytes);
     let serving = serve_thread(&link, config, build)?;
-    let slots = admin.entries() - 1;
-    let mut namespace = DriveNamespace {
-        link,
-        inbox,
-        identity: KvNamespace::new_zeroed(),
-        health: Health::new_zeroed(),
-        queues: vec![Queue::new(admin, slots)],
-        idle: Vec::new(),
-        buffer_bytes: transfer_max_bytes.max(IDENTIFY_BYTES as u32),
-        spare: Vec::new(),
-        under_way: 0,
-        looks: VecDeque::new(),
-        refused: Vec::new(),
-        taken: Vec::new(),
-        entry: Vec::new(),
-    };
-    namespace.look_at_itself(Look::Identity, None);
-    namespace.look_at_itself(Look::Health, None);
-    while namespace.under_way > 0 {
+    while namespace.is_starting() {
         thread::sleep(LOOK);
         namespace.poll(&mut Vec::new());
     }
     Ok((namespace, serving))
 }
 
+/// As [`power_on`], in the loop of the server whose thread this is ([`Core::drive`](crate::tcp::Core::drive)).
+///
+/// # Errors
+/// What `build` returns.
+pub fn power_on_beside<D, R, F>(
+    config: ServerConfig,
+    bell: Arc<Bell>,
+    transfer_max_bytes: u32,
+    build: impl FnOnce(&Sim, Rc<dyn HostMemory>) -> Result<Built<D, F>, BuildError>,
+) -> Result<(DriveNamespace, Serving<D, R>, DriveLoop), BuildError>
+where
+    D: Controlled,
+    F: FnOnce(Ended) -> R + 'static,
+    R: Send + 'static,
+{
+    let (namespace, link) = DriveNamespace::new(bell, transfer_max_bytes);
+    let (serving, drive) = serve_beside(&link, config, build)?;
+    Ok((namespace, serving, drive))
+}
+
 impl DriveNamespace {
+    /// A namespace of a drive that is to come up behind the link, and that asks it at once what it is.
+    fn new(bell: Arc<Bell>, transfer_max_bytes: u32) -> (DriveNamespace, Arc<SharedLink>) {
+        let inbox = Arc::new(Inbox {
+            completions: Mutex::default(),
+            struck: Mutex::default(),
+            is_struck: AtomicBool::new(false),
+            filled: AtomicBool::new(false),
+            off: AtomicBool::new(false),
+            bell,
+        });
+        let (link, admin) = SharedLink::new(Arc::new(Outlet { number: ADMIN as u32, inbox: inbox.clone() }));
+        let slots = admin.entries() - 1;
+        let mut namespace = DriveNamespace {
+            link: link.clone(),
+            inbox,
+            identity: KvNamespace::new_zeroed(),
+            health: Health::new_zeroed(),
+            queues: vec![Queue::new(admin, slots)],
+            idle: Vec::new(),
+            buffer_bytes: transfer_max_bytes.max(IDENTIFY_BYTES as u32),
+            spare: Vec::new(),
+            under_way: 0,
+            looks: VecDeque::new(),
+            refused: Vec::new(),
+            taken: Vec::new(),
+            entry: Vec::new(),
+        };
+        namespace.look_at_itself(Look::Identity, None);
+        namespace.look_at_itself(Look::Health, None);
+        (namespace, link)
+    }
+
     fn is_off(&self) -> bool {
         self.inbox.off.load(Ordering::Acquire)
     }
@@ -219,23 +283,30 @@ impl DriveNamespace {
 
     /// Sends an entry to the drive, with memory for `data_bytes` bytes; a host's own bytes are in there if the
     /// command brings some.
-    fn send(&mut self, number: usize, mut sqe: Sqe, whom: For, data_bytes: u32) {
+    fn send(&mut self, number: usize, mut sqe: Sqe, mut whom: For, data_bytes: u32) {
         let memory = (data_bytes > 0)
             .then(|| self.spare.pop().unwrap_or_else(|| self.link.memory().map(self.buffer_bytes)));
+        let mut is_lent = false;
         if let Some(memory) = &memory {
-            match &whom {
-                For::Host(_, data) if opcode::direction(sqe.opcode) == Direction::ToDrive => {
+            memory.clear();
+            if let For::Host(_, data) = &mut whom
+                && opcode::direction(sqe.opcode) == Direction::ToDrive
+            {
+                is_lent = data.whole_memory().is_some_and(|bytes| memory.exchange(bytes, |_| true));
+                if !is_lent {
                     memory.fill(Piece::Bytes(data));
                 }
-                _ => memory.clear(),
             }
             sqe.set_sgl(SglDescriptor::data_block(memory.address(), data_bytes));
+        } else if opcode::direction(sqe.opcode) != Direction::None {
+            // There are no data, however the host's descriptor says so. (Inline commands have value bytes there.)
+            sqe.set_sgl(SglDescriptor::data_block(0, 0));
         }
         let queue = &mut self.queues[number];
         let slot = queue.free.pop().expect("a session has no more commands than its queue has slots");
         sqe.cid = U16::new(slot);
         let iterator = sqe.cdw12.get();
-        queue.slots[usize::from(slot)] = Slot { whom, opcode: sqe.opcode, iterator, memory };
+        queue.slots[usize::from(slot)] = Slot { whom, opcode: sqe.opcode, iterator, memory, is_lent };
         self.entry.push(sqe);
         let fits = queue.queue.submit(&mut self.entry, 0);
         assert!(fits, "a queue of the drive has an entry for each of its slots");
@@ -246,6 +317,7 @@ impl DriveNamespace {
     fn fail_all(&mut self, done: &mut Vec<Completion>) {
         for queue in &mut self.queues {
             for (index, slot) in queue.slots.iter_mut().enumerate() {
+                slot.give_back();
                 let whom = std::mem::replace(&mut slot.whom, For::Nobody);
                 slot.memory = None;
                 match whom {
@@ -268,6 +340,7 @@ impl DriveNamespace {
         let number = number as usize;
         let queue = &mut self.queues[number];
         let Some(slot) = queue.slots.get_mut(usize::from(cqe.cid.get())) else { return };
+        slot.give_back();
         let whom = std::mem::replace(&mut slot.whom, For::Nobody);
         if matches!(whom, For::Nobody) {
             // It was given up when the power went.
@@ -287,10 +360,11 @@ impl DriveNamespace {
                     && opcode::direction(opcode) == Direction::ToHost
                     && status.is_success()
                 {
-                    data_bytes = copy_answer(memory, &mut data);
+                    data_bytes = take_answer(memory, &mut data);
                 }
                 let (dw0, dw1) = (cqe.dw0.get(), cqe.dw1.get());
-                done.push(Completion { tag, status, dw0, dw1, data, data_bytes });
+                let fault = self.inbox.take_struck(number as u32, cqe.cid.get());
+                done.push(Completion { tag, status, dw0, dw1, data, data_bytes, fault });
             }
             For::Itself(look, whom) => {
                 if let (Some(memory), true) = (&memory, status.is_success()) {
@@ -305,7 +379,7 @@ impl DriveNamespace {
                     }
                 }
                 if let Some((tag, data)) = whom {
-                    done.push(Completion { tag, status, dw0: 0, dw1: 0, data, data_bytes: 0 });
+                    done.push(Completion { tag, status, dw0: 0, dw1: 0, data, data_bytes: 0, fault: None });
                 }
             }
         }
@@ -341,6 +415,15 @@ fn note_iterator(iterators: &mut Vec<u32>, opcode: u8, iterator: u32, cqe: &Cqe)
         opcode::NEXT if status == Status::ITERATOR_LOST => iterators.retain(|open| *open != iterator),
         _ => {}
     }
+}
+
+/// Takes what the drive wrote, without a copy if it is as much as there is memory for; returns how much it was.
+fn take_answer(memory: &SharedBuffer, to: &mut Buffer) -> usize {
+    let bytes = to.len();
+    if to.whole_memory().is_some_and(|into| memory.exchange(into, |written| written == bytes)) {
+        return bytes;
+    }
+    copy_answer(memory, to)
 }
 
 /// Copies what the drive wrote; returns how much that was.
@@ -429,6 +512,10 @@ impl Namespace for DriveNamespace {
         if on { Err(Status::FEATURE_NOT_CHANGEABLE) } else { Ok(()) }
     }
 
+    fn is_starting(&self) -> bool {
+        self.identity.size_bytes.get() == 0 && self.under_way > 0
+    }
+
     fn is_off(&self) -> bool {
         DriveNamespace::is_off(self)
     }
@@ -456,6 +543,8 @@ impl Namespace for DriveNamespace {
 
 impl Drop for DriveNamespace {
     fn drop(&mut self) {
+        // Buffers go back to their budget with the memory they came with.
+        self.queues.iter_mut().flat_map(|queue| &mut queue.slots).for_each(Slot::give_back);
         self.link.close();
     }
 }

@@ -6,6 +6,7 @@
 
 use kvdrive_spec::identify::KvNamespace;
 use kvdrive_spec::log::Health;
+use kvdrive_spec::transport_fault::TransportFault;
 use kvdrive_spec::{Sqe, Status};
 
 use crate::buffer::Buffer;
@@ -55,12 +56,14 @@ pub struct Completion {
     pub data: Buffer,
     /// So many of its bytes are the answer.
     pub data_bytes: usize,
+    /// What is to go wrong with it.
+    pub fault: Option<TransportFault>,
 }
 
 impl Completion {
     /// One that failed.
     pub fn failed(tag: Tag, status: Status, data: Buffer) -> Completion {
-        Completion { tag, status, dw0: 0, dw1: 0, data, data_bytes: 0 }
+        Completion { tag, status, dw0: 0, dw1: 0, data, data_bytes: 0, fault: None }
     }
 }
 
@@ -91,6 +94,11 @@ pub trait Namespace {
     /// # Errors
     /// [`Status::FEATURE_NOT_CHANGEABLE`] if it cannot.
     fn set_error_on_missing_key(&mut self, on: bool) -> Result<(), Status>;
+
+    /// Has it still to find out what it is? Then nobody may ask it anything yet.
+    fn is_starting(&self) -> bool {
+        false
+    }
 
     /// Is it without power? Then it completes what it was given as failed, and nothing more comes of it.
     fn is_off(&self) -> bool {

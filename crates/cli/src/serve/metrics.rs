@@ -192,6 +192,7 @@ mod tests {
         let drive = SeenDrive { programs: BTreeMap::from([("value".to_owned(), 7)]), ..SeenDrive::default() };
         let seen = Seen {
             nqn: "nqn.x".into(),
+            pid: 1,
             listening: Vec::new(),
             has_power: true,
             lives: 2,

@@ -23,18 +23,16 @@ use std::thread;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use kvdrive_lab::config::Config;
-use kvdrive_lab::wall::{open_recorder, served};
-use kvdrive_link::shared::ServerConfig;
+use kvdrive_lab::wall::open_recorder;
 use kvdrive_sim::wall::Pace;
 use kvdrive_spec::opcode;
-use kvdrive_target::drive::power_on;
 use kvdrive_target::subsystem::{Options, Served, Subsystem, nqn_of};
 use kvdrive_target::tcp::Core;
 use kvdrive_target::tcp::connection::Limits;
 use kvdrive_target::tcp::listener::{Handle, Server, Sockets};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use station::{Made, Station};
+use station::{Made, PowerSupply, Station};
 
 use crate::output;
 use crate::settings::{Settings, at_least_one};
@@ -71,6 +69,9 @@ pub struct Serve {
     /// Lets any host connect, on any address
     #[arg(long, conflicts_with = "host")]
     allow_any_host: bool,
+    /// Threads for connections: 0, the drive's own looks at them between its events; 1, they have one of their own
+    #[arg(long, value_name = "0|1", default_value = "0", value_parser = clap::value_parser!(u32).range(0..=1))]
+    reactors: u32,
     /// Most entries of an I/O queue
     #[arg(long, value_name = "N", default_value = "1024", value_parser = at_least_one)]
     queue_entries: u64,
@@ -117,27 +118,19 @@ impl Serve {
         let transfer_max_bytes = subsystem.options().transfer_max_bytes;
         let (recorder, started) = open_recorder(&document, self.record.as_deref())?;
         let bell = sockets.bell().clone();
-        let (namespace, serving) = power_on(
-            ServerConfig { pace, recorder },
-            bell.clone(),
-            transfer_max_bytes,
-            served(config.clone(), None),
-        )
-        .map_err(|error| anyhow::anyhow!("{error}"))?;
-        started.store(true, Ordering::Release);
         let memory_bytes = usize::try_from(self.memory).ok().and_then(|mib| mib.checked_mul(1 << 20));
         let memory_bytes = memory_bytes.with_context(|| format!("--memory: {} MiB", self.memory))?;
         let mut core = Core::new(subsystem, memory_bytes);
+        let supply = PowerSupply { config, pace, bell, transfer_max_bytes, own_thread: self.reactors > 0 };
+        let (namespace, serving) = supply.power_on(&mut core, recorder, None).map_err(anyhow::Error::msg)?;
+        started.store(true, Ordering::Release);
         core.subsystem.attach(NSID, Box::new(namespace));
         let server = Server::new(sockets, core, Limits::default());
         end_by_signal(server.handle())?;
         let station = Arc::new(Station::new(Made {
             nqn: nqn.clone(),
             listening: bound.iter().map(|at| format!("tcp://{at}")).collect(),
-            config,
-            pace,
-            bell,
-            transfer_max_bytes,
+            supply,
             server: server.handle(),
             serving,
         }));

@@ -14,6 +14,8 @@ use serde::{Deserialize, Serialize};
 pub struct Seen {
     /// Name of the subsystem.
     pub nqn: String,
+    /// The server's process.
+    pub pid: u32,
     /// Where it listens.
     pub listening: Vec<String>,
     /// Has the drive power?

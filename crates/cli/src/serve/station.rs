@@ -9,10 +9,12 @@ use anyhow::Context;
 use kvdrive_flash::power::Survivors;
 use kvdrive_lab::config::Config;
 use kvdrive_lab::wall::{Change, Running, ServedDrive, served};
+use kvdrive_link::recording::Recorder;
 use kvdrive_link::shared::{Control, ServerConfig, Serving};
 use kvdrive_sim::wall::{Pace, Stopwatch};
 use kvdrive_target::bell::Bell;
-use kvdrive_target::drive::power_on;
+use kvdrive_target::drive::{DriveNamespace, power_on, power_on_beside};
+use kvdrive_target::tcp::Core;
 use kvdrive_target::tcp::listener::Handle;
 
 use super::NSID;
@@ -33,14 +35,49 @@ struct Lives {
     survivors: Option<Survivors>,
 }
 
+/// How a drive comes up, the first time and again.
+#[derive(Clone)]
+pub struct PowerSupply {
+    /// The drive's configuration.
+    pub config: Config,
+    /// Its pace.
+    pub pace: Pace,
+    /// The bell of the server's thread.
+    pub bell: Arc<Bell>,
+    /// Most bytes that a command moves.
+    pub transfer_max_bytes: u32,
+    /// Does it run on a thread of its own? Else in the loop of the server's.
+    pub own_thread: bool,
+}
+
+impl PowerSupply {
+    /// Powers the drive on, on the server's thread, and hands it to `core` if it is to run there.
+    ///
+    /// # Errors
+    /// Why it does not come up.
+    pub fn power_on(
+        &self,
+        core: &mut Core,
+        recorder: Option<Recorder>,
+        survivors: Option<Survivors>,
+    ) -> Result<(DriveNamespace, ServingDrive), String> {
+        let config = ServerConfig { pace: self.pace, recorder };
+        let (bell, build) = (self.bell.clone(), served(self.config.clone(), survivors));
+        if self.own_thread {
+            return power_on(config, bell, self.transfer_max_bytes, build).map_err(|error| error.to_string());
+        }
+        let (namespace, serving, drive) = power_on_beside(config, bell, self.transfer_max_bytes, build)
+            .map_err(|error| error.to_string())?;
+        core.drive = Some(drive);
+        Ok((namespace, serving))
+    }
+}
+
 /// See the module.
 pub struct Station {
     nqn: String,
     listening: Vec<String>,
-    config: Config,
-    pace: Pace,
-    bell: Arc<Bell>,
-    transfer_max_bytes: u32,
+    supply: PowerSupply,
     server: Handle,
     clock: Stopwatch,
     lives: Mutex<Lives>,
@@ -52,14 +89,8 @@ pub struct Made {
     pub nqn: String,
     /// Where it listens.
     pub listening: Vec<String>,
-    /// The drive's configuration.
-    pub config: Config,
-    /// Its pace.
-    pub pace: Pace,
-    /// The bell of the server's thread.
-    pub bell: Arc<Bell>,
-    /// Most bytes that a command moves.
-    pub transfer_max_bytes: u32,
+    /// How the drive comes up again.
+    pub supply: PowerSupply,
     /// The server.
     pub server: Handle,
     /// The drive, which has power.
@@ -69,10 +100,10 @@ pub struct Made {
 impl Station {
     /// Of a drive that has just been powered on.
     pub fn new(made: Made) -> Station {
-        let Made { nqn, listening, config, pace, bell, transfer_max_bytes, server, serving } = made;
+        let Made { nqn, listening, supply, server, serving } = made;
         let lives = Mutex::new(Lives { count: 1, serving: Some(serving), survivors: None });
         let clock = Stopwatch::start();
-        Station { nqn, listening, config, pace, bell, transfer_max_bytes, server, clock, lives }
+        Station { nqn, listening, supply, server, clock, lives }
     }
 
     /// The server.
@@ -104,6 +135,7 @@ impl Station {
         let hosts = self.server.ask(|core| SeenHosts::of(core))?;
         Ok(Seen {
             nqn: self.nqn.clone(),
+            pid: std::process::id(),
             listening: self.listening.clone(),
             has_power: drive.is_some(),
             lives: self.lives().count,
@@ -160,13 +192,10 @@ impl Station {
             lives.survivors = ended.join().take_survivors();
         }
         let survivors = lives.survivors.clone();
-        let (config, bell) = (self.config.clone(), self.bell.clone());
-        let (pace, transfer_max_bytes) = (self.pace, self.transfer_max_bytes);
+        let supply = self.supply.clone();
         // Nobody is connected: nobody waits for the server's thread meanwhile.
         let serving = self.server.ask(move |core| {
-            let server = ServerConfig { pace, recorder: None };
-            let (namespace, serving) = power_on(server, bell, transfer_max_bytes, served(config, survivors))
-                .map_err(|error| error.to_string())?;
+            let (namespace, serving) = supply.power_on(core, None, survivors)?;
             core.subsystem.replace(NSID, Box::new(namespace));
             Ok::<ServingDrive, String>(serving)
         })?;

@@ -8,7 +8,7 @@
 //!
 //! A kind of fault is one file and one row of [`FAULTS`]: its name, at which [`Moment`]s it can strike, which
 //! keys of its own it has, and the [`Effect`] it chooses. The mechanism acts: flash in
-//! [`crate::port`], commands in the controller. A rule ([`Rule`]) is a kind with what it matches and when
+//! [`crate::port`], commands in the controller, and what suffers on a network at the door there. A rule ([`Rule`]) is a kind with what it matches and when
 //! it is due; where rules are written down as text is not known here.
 //!
 //! What is injected is an error that the drive, or the host, gets to see. Wrong data is never passed off as
@@ -16,14 +16,19 @@
 //!
 //! A drive without rules pays one test of a flag for each command and each flash operation.
 
+mod bad_digest;
 mod delay;
 mod die_offline;
+mod drop_connection;
 mod erase_error;
+mod fatal;
 mod flip;
 mod lose;
+mod not_ready;
 mod power_cut;
 mod program_error;
 mod read_error;
+mod stall;
 mod status;
 
 use std::cell::Cell;
@@ -31,6 +36,7 @@ use std::ops::RangeInclusive;
 use std::rc::Rc;
 
 use kvdrive_sim::{Ns, Rng, Sim, TaskCell};
+use kvdrive_spec::transport_fault::TransportFault;
 use kvdrive_spec::{Key, Status};
 
 use crate::Purpose;
@@ -89,6 +95,8 @@ pub enum Effect {
     /// The command is not executed. Nobody hears of it until its host gives up and aborts it, so many ns
     /// later.
     Lose(Ns),
+    /// The command is carried out, and its answer or its connection suffers on a network.
+    AtDoor(TransportFault),
     /// The power goes. Operations under way may be left torn, or only as before or as afterwards.
     CutPower {
         /// They may.
@@ -136,6 +144,11 @@ pub const FAULTS: &[FaultKind] = &[
     delay::KIND,
     lose::KIND,
     power_cut::KIND,
+    drop_connection::KIND,
+    bad_digest::KIND,
+    stall::KIND,
+    fatal::KIND,
+    not_ready::KIND,
 ];
 
 /// The kind called `name`.
@@ -294,6 +307,8 @@ struct Core {
     power_cut: Cell<Option<bool>>,
     /// A power cut halts the executor.
     halts: Cell<bool>,
+    /// Commands whose answers are to suffer at the door, by queue and identifier; none if there is no door.
+    at_door: TaskCell<Option<Vec<(u32, u16, TransportFault)>>>,
 }
 
 /// The rules of one drive; clones are the same rules.
@@ -309,6 +324,7 @@ impl Faults {
             rules: TaskCell::default(),
             power_cut: Cell::new(None),
             halts: Cell::new(false),
+            at_door: TaskCell::default(),
         }))
     }
 
@@ -356,6 +372,27 @@ impl Faults {
     /// From now on a power cut halts the executor at once: for drives that nobody steps event by event.
     pub fn halt_at_power_cut(&self) {
         self.0.halts.set(true);
+    }
+
+    /// There is somebody who asks for what suffers at the door ([`Faults::take_at_door`]).
+    pub fn has_door(&self) {
+        self.0.at_door.borrow_mut().get_or_insert_default();
+    }
+
+    /// The answer to this command of a queue is to suffer at the door.
+    pub fn note_at_door(&self, queue: u32, cid: u16, fault: TransportFault) {
+        if let Some(noted) = &mut *self.0.at_door.borrow_mut() {
+            noted.push((queue, cid, fault));
+        }
+    }
+
+    /// What the answer to this command of a queue is to suffer.
+    #[inline]
+    pub fn take_at_door(&self, queue: u32, cid: u16) -> Option<TransportFault> {
+        let mut noted = self.0.at_door.borrow_mut();
+        let noted = noted.as_mut().filter(|noted| !noted.is_empty())?;
+        let at = noted.iter().position(|(of, which, _)| (*of, *which) == (queue, cid))?;
+        Some(noted.swap_remove(at).2)
     }
 
     /// Cuts the power, as a rule would.

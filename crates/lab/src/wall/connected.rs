@@ -45,6 +45,16 @@ pub fn run_connected(
     remote: &Remote,
     watch: &Watch<'_>,
 ) -> anyhow::Result<(Target, Ran)> {
+    run_measured(document, remote, watch, &|| ())
+}
+
+/// As [`run_connected`]; calls `look` right before the measured operations and right behind them.
+pub(crate) fn run_measured(
+    document: &Document,
+    remote: &Remote,
+    watch: &Watch<'_>,
+    look: &dyn Fn(),
+) -> anyhow::Result<(Target, Ran)> {
     anyhow::ensure!(watch.intervals.is_none(), "--interval: only in model time (--clock virtual)");
     let mut config = document.config()?;
     anyhow::ensure!(!config.workload.until_full, "workload.until_full: true; --connect does all of its ops");
@@ -58,9 +68,11 @@ pub fn run_connected(
     in_lanes(&work, &clients, Phase::Load, watch).with_context(at)?;
     work.check_loaded()?;
     (target.loaded_pairs, target.loaded_bytes) = (work.stores, work.loaded_bytes());
+    look();
     work.begin();
     let seen = in_lanes(&work, &clients, Phase::Run, watch).with_context(at)?;
     let seconds = work.seconds();
+    look();
     target.sleeps = clients.iter().map(Client::sleeps).sum();
     drop(clients);
     initiator.shut_down().with_context(at)?;

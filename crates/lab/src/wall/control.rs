@@ -19,6 +19,7 @@ use kvdrive_link::Link;
 use kvdrive_link::shared::{Controlled, Outcome};
 use kvdrive_sim::Sim;
 use kvdrive_spec::Cqe;
+use kvdrive_spec::transport_fault::TransportFault;
 
 use crate::faults::rules_beside;
 use crate::run::Snapshot;
@@ -134,6 +135,10 @@ impl Controlled for Running {
 
     fn settle(&self) -> bool {
         self.drive.settle()
+    }
+
+    fn at_door(&self, queue: u16, cid: u16) -> Option<TransportFault> {
+        self.drive.faults().take_at_door(u32::from(queue), cid)
     }
 
     fn revoke(&self, queue: u16, cqe: &mut Cqe) {

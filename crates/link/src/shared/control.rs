@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex};
 use kvdrive_sim::Sim;
 use kvdrive_sim::wall::Bell;
 use kvdrive_spec::Cqe;
+use kvdrive_spec::transport_fault::TransportFault;
 
 use super::{PowerOff, SharedLink, lock};
 
@@ -41,6 +42,13 @@ pub trait Controlled: 'static {
     /// all of it does.
     fn settle(&self) -> bool {
         true
+    }
+
+    /// What the answer to a command of a queue is to suffer on its way to a host on a network, which is asked
+    /// once, when it completes.
+    fn at_door(&self, queue: u16, cid: u16) -> Option<TransportFault> {
+        _ = (queue, cid);
+        None
     }
 
     /// Behind a settling that failed: makes a completion say so if what it acknowledges is lost.

@@ -49,6 +49,13 @@ impl SharedBuffer {
         std::mem::swap(&mut *lock(&self.content), with);
     }
 
+    /// Exchanges its content for `bytes`, of which there are no more than it has, without a copy, if `may` says
+    /// so of the content's length. `false`, and nothing is exchanged, if not, and while it holds patterns.
+    pub fn exchange(&self, bytes: &mut Vec<u8>, may: impl FnOnce(usize) -> bool) -> bool {
+        let mut content = lock(&self.content);
+        bytes.len() <= self.bytes as usize && may(content.literal().len()) && content.exchange(bytes)
+    }
+
     fn offset(&self, address: u64, bytes: u32) -> Result<u32, BadAddress> {
         let bad = BadAddress { address, bytes };
         let at = address.checked_sub(self.address).and_then(|at| u32::try_from(at).ok()).ok_or(bad)?;

@@ -28,6 +28,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kvdrive_sim::wall::{Apart, Bell};
+use kvdrive_spec::transport_fault::TransportFault;
 use kvdrive_spec::{Cqe, Sqe};
 
 use crate::pcie::ADMIN_ENTRIES;
@@ -36,7 +37,7 @@ pub use control::{Control, Controlled, Outcome};
 pub use memory::{SharedBuffer, SharedMemory};
 pub use server::{BuildError, Built, Ended, Server, ServerConfig};
 pub(crate) use source::{Arrived, Ports, Stamped};
-pub use thread::{Serving, serve_thread};
+pub use thread::{DriveLoop, Serving, Wake, serve_beside, serve_thread};
 
 /// Locks, whatever happened to other holders: everything kept under these locks is valid between any two
 /// statements.
@@ -48,6 +49,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub trait CompletionSink: Send + Sync {
     /// Commands of `queue` have completed, in this order.
     fn complete(&self, queue: &SharedQueue, cqes: &[Cqe]);
+    /// The answer to this command, which comes next, is to suffer so on a network.
+    fn struck(&self, cid: u16, fault: TransportFault) {
+        _ = (cid, fault);
+    }
     /// The drive is gone; what is under way will never complete.
     fn power_off(&self);
 }

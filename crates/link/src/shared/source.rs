@@ -204,7 +204,11 @@ impl Intake {
     fn outlet(&self, number: usize) -> Outlet {
         let outbound = self.outbound.borrow()[number].clone();
         let (held, gathers) = (self.held.clone(), self.gathers);
+        let drive = self.ports.drive.clone();
         Box::new(move |cqe| {
+            if let Some(fault) = drive.at_door(number as u16, cqe.cid.get()) {
+                outbound.queue.sink.struck(cqe.cid.get(), fault);
+            }
             outbound.batch.borrow_mut().push(cqe);
             if !gathers && outbound.batch.borrow().len() >= BATCH {
                 outbound.flush();

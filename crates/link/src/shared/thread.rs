@@ -1,10 +1,12 @@
-//! The drive's thread. Everything of the drive is built on it and never leaves it; only its last result does.
+//! The drive's thread, its own or one that does something else besides. Everything of the drive is built on it
+//! and never leaves it; only its last result does.
 
 use std::rc::Rc;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 
 use kvdrive_sim::Sim;
+use kvdrive_sim::wall::{Rest, Source};
 
 use super::{BuildError, Built, Control, Controlled, Ended, Server, ServerConfig, SharedLink};
 use crate::memory::HostMemory;
@@ -13,16 +15,36 @@ use crate::memory::HostMemory;
 pub struct Serving<D, R> {
     link: Arc<SharedLink>,
     control: Control<D>,
-    thread: JoinHandle<Option<R>>,
+    ending: Ending<R>,
 }
+
+/// Where the last result of a drive comes from.
+enum Ending<R> {
+    Own(JoinHandle<Option<R>>),
+    /// Behind a lock, so that what holds a drive may be shared by threads.
+    Beside(Mutex<mpsc::Receiver<R>>),
+}
+
+/// Wakes a thread where it sleeps.
+pub type Wake = Box<dyn Fn() + Send + Sync>;
+
+/// A drive that has been built on this thread and serves in its loop: looks at others between its events, sleeps
+/// where it is told, and returns when it has ended. See [`Server::run_beside`].
+pub type DriveLoop = Box<dyn FnOnce(&mut [&mut dyn Source], &mut dyn Rest, Wake)>;
 
 impl<D: Controlled, R> Serving<D, R> {
     /// Waits until the link is closed and the drive has finished its work, or its power was cut; returns what
     /// its last function returned. Continues a panic of the drive's thread.
     pub fn join(self) -> R {
-        match self.thread.join() {
-            Ok(result) => result.expect("a drive that was built runs to its end"),
-            Err(panic) => std::panic::resume_unwind(panic),
+        match self.ending {
+            Ending::Own(thread) => match thread.join() {
+                Ok(result) => result.expect("a drive that was built runs to its end"),
+                Err(panic) => std::panic::resume_unwind(panic),
+            },
+            Ending::Beside(result) => {
+                let result = result.into_inner().unwrap_or_else(PoisonError::into_inner);
+                result.recv().expect("the loop of a drive runs to its end")
+            }
         }
     }
 
@@ -67,7 +89,7 @@ where
             }
         }
     })?;
-    let serving = Serving { link: link.clone(), control, thread };
+    let serving = Serving { link: link.clone(), control, ending: Ending::Own(thread) };
     match outcome.recv() {
         Ok(Ok(())) => Ok(serving),
         Ok(Err(error)) => Err(error),
@@ -77,4 +99,27 @@ where
             unreachable!("a thread that sent nothing has panicked")
         }
     }
+}
+
+/// Builds a drive behind `link` on this thread, to be served in a loop of this thread's own.
+///
+/// Errors: what `build` returns.
+pub fn serve_beside<D, R, F>(
+    link: &Arc<SharedLink>,
+    config: ServerConfig,
+    build: impl FnOnce(&Sim, Rc<dyn HostMemory>) -> Result<Built<D, F>, BuildError>,
+) -> Result<(Serving<D, R>, DriveLoop), BuildError>
+where
+    D: Controlled,
+    F: FnOnce(Ended) -> R + 'static,
+    R: Send + 'static,
+{
+    let control = Control::new(link);
+    let server = Server::new(link, &control, config, build)?;
+    let (ended, ending) = mpsc::channel();
+    let run: DriveLoop = Box::new(move |others, rest, wake| {
+        // Nobody may want to know.
+        let _ = ended.send(server.run_beside(others, rest, wake));
+    });
+    Ok((Serving { link: link.clone(), control, ending: Ending::Beside(Mutex::new(ending)) }, run))
 }

@@ -30,6 +30,7 @@ use std::collections::{BTreeMap, VecDeque};
 use kvdrive_admin::Kind;
 use kvdrive_spec::fabrics::Fabrics;
 use kvdrive_spec::opcode::{self, Direction};
+use kvdrive_spec::transport_fault::TransportFault;
 use kvdrive_spec::{Sqe, Status, property};
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
@@ -451,6 +452,9 @@ impl Subsystem {
         let step = if sqe.opcode == opcode::FABRICS {
             self.served.admin_commands += 1;
             self.fabrics(index, number, sqe)
+        } else if controller.status.fatal() {
+            // Its host waits for an answer until it looks at CSTS.
+            return;
         } else if !controller.status.ready() {
             Err(Status::COMMAND_SEQUENCE_ERROR)
         } else if number == 0 {
@@ -534,6 +538,16 @@ impl Subsystem {
         }
     }
 
+    /// Has a namespace still to find out what it is?
+    pub fn is_starting(&self) -> bool {
+        self.namespaces.values().any(|namespace| namespace.is_starting())
+    }
+
+    /// Takes its namespaces away: nobody will ask them anything any more.
+    pub fn detach_all(&mut self) {
+        self.namespaces.clear();
+    }
+
     /// Takes what namespaces have completed; `true` while they have commands under way.
     pub fn poll(&mut self) -> bool {
         let mut completed = std::mem::take(&mut self.completed);
@@ -560,10 +574,23 @@ impl Subsystem {
                     self.served.io_errors += 1;
                 }
             }
+            match completion.fault {
+                Some(TransportFault::Fatal) => self.fail_controller(completion.tag.queue, true),
+                Some(TransportFault::NotReady) => self.fail_controller(completion.tag.queue, false),
+                _ => {}
+            }
             self.events.push_back(Event::Completed(completion));
         }
         self.completed = completed;
         under_way
+    }
+
+    /// The controller of a queue is not ready any more, until its host enables it; `is_fatal`: it has failed.
+    fn fail_controller(&mut self, queue: QueueId, is_fatal: bool) {
+        if let Some(controller) = self.controller_of(queue) {
+            controller.status.set_ready(false);
+            controller.status.set_fatal(is_fatal);
+        }
     }
 
     /// What the transport has to do next.
@@ -597,5 +624,5 @@ pub fn nqn_of(text: &str) -> String {
 }
 
 fn done(tag: Tag, dw0: u32, data_bytes: usize, data: Buffer) -> Completion {
-    Completion { tag, status: Status::SUCCESS, dw0, dw1: 0, data, data_bytes }
+    Completion { tag, status: Status::SUCCESS, dw0, dw1: 0, data, data_bytes, fault: None }
 }

@@ -1,4 +1,5 @@
-//! Sockets: one thread waits for all of them, and runs what came to its end.
+//! Sockets: one thread waits for all of them, and runs what came to its end. A drive may run in its loop
+//! ([`beside`]); else drives have threads of their own.
 //!
 //! A turn: read from those that have something, at most [`TURN_BYTES`] each, so that nobody starves; take what
 //! namespaces have completed; hand memory that came back to those in line; send everything there is, each
@@ -14,8 +15,9 @@ use std::time::Duration;
 
 use kvdrive_sim::wall::Stopwatch;
 use kvdrive_spec::discovery::DiscoveryEntry;
+use kvdrive_spec::transport_fault::TransportFault;
 use mio::net::{TcpListener, TcpStream};
-use mio::{Events, Interest, Poll, Token};
+use mio::{Events, Interest, Poll, Token, Waker};
 
 use super::connection::{Connection, Limits};
 use super::{Core, Use};
@@ -39,6 +41,8 @@ const LINGER_MS: u64 = 1_000;
 const DRAIN_MS: u64 = 5_000;
 
 const BELL: Token = Token(usize::MAX);
+
+mod beside;
 
 type Order = Box<dyn FnOnce(&mut Core) + Send>;
 
@@ -110,12 +114,15 @@ struct Peer {
     /// We have said our last: until then what the host sends is read and not looked at. (A socket that is
     /// closed with something unread takes back what the other end has not read yet.)
     linger_until_ms: Option<u64>,
+    /// Until then nothing is sent and nothing read: a fault that was asked for.
+    silent_until_ms: Option<u64>,
 }
 
 /// Where the thread sleeps, before there is anything to serve: drives need its bell.
 pub struct Sockets {
     poll: Poll,
     bell: Arc<Bell>,
+    waker: Arc<Waker>,
     listeners: Vec<TcpListener>,
 }
 
@@ -124,10 +131,11 @@ impl Sockets {
     /// What the system says.
     pub fn new() -> io::Result<Sockets> {
         let poll = Poll::new()?;
-        let waker = mio::Waker::new(poll.registry(), BELL)?;
+        let waker = Arc::new(Waker::new(poll.registry(), BELL)?);
+        let of_bell = waker.clone();
         // A waker fails when the system has no memory for eight bytes; the thread then looks at its next tick.
-        let bell = Arc::new(Bell::waking(move || _ = waker.wake()));
-        Ok(Sockets { poll, bell, listeners: Vec::new() })
+        let bell = Arc::new(Bell::waking(move || _ = of_bell.wake()));
+        Ok(Sockets { poll, bell, waker, listeners: Vec::new() })
     }
 
     /// What wakes its thread.
@@ -166,6 +174,13 @@ pub struct Server {
     scratch: Vec<u8>,
     handle: Handle,
     accepted: u64,
+    events: Events,
+    /// When it last looked at timeouts, and until when commands may be under way once it is to end.
+    ticked_ms: u64,
+    drain_until_ms: Option<u64>,
+    /// It ends when nobody is connected any more.
+    once: bool,
+    is_over: bool,
 }
 
 impl Server {
@@ -190,6 +205,11 @@ impl Server {
             scratch: vec![0; TURN_BYTES],
             handle,
             accepted: 0,
+            events: Events::with_capacity(EVENTS),
+            ticked_ms: 0,
+            drain_until_ms: None,
+            once: false,
+            is_over: false,
         }
     }
 
@@ -204,10 +224,29 @@ impl Server {
     /// # Errors
     /// What the system says when it cannot wait for sockets.
     pub fn run(mut self, once: bool) -> io::Result<Core> {
-        let mut events = Events::with_capacity(EVENTS);
-        let (mut idle_looks, mut ticked_ms, mut drain_until_ms) = (0, 0, None);
-        loop {
+        self.once = once;
+        while !self.is_over {
+            self = match self.core.drive.take() {
+                Some(drive) => beside::run(self, drive)?,
+                None => self.run_alone()?,
+            };
+        }
+        for peer in self.peers.iter_mut().flatten() {
+            peer.connection.end(&mut self.core);
+        }
+        // Whoever still waits is told that nobody will answer.
+        *self.handle.orders() = None;
+        Ok(self.core)
+    }
+
+    /// Serves until it is over, or there is a drive for its loop.
+    fn run_alone(mut self) -> io::Result<Server> {
+        let mut idle_looks = 0;
+        while !self.is_over {
             self.handle.run_orders(&mut self.core);
+            if self.core.drive.is_some() {
+                break;
+            }
             let under_way = self.core.subsystem.poll();
             let busy = !self.ready.is_empty() || self.deliver();
             idle_looks = if busy { 0 } else { idle_looks + 1 };
@@ -216,43 +255,53 @@ impl Server {
             } else {
                 self.rest()
             };
-            match self.sockets.poll.poll(&mut events, Some(timeout)) {
-                Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
-                _ => self.sockets.bell.is_awake(),
-            }
-            self.core.now_ms = self.clock.ns() / 1_000_000;
-            for event in &events {
-                self.note(event);
-            }
-            if !events.is_empty() {
+            self.wait(timeout)?;
+            if self.take_events() {
                 idle_looks = 0;
             }
-            let draining = self.handle.is_draining();
-            if !draining {
-                self.read_all();
-            }
-            if self.core.now_ms >= ticked_ms + TICK.as_millis() as u64 {
-                ticked_ms = self.core.now_ms;
-                self.tick();
-            }
-            if draining {
-                let until_ms = *drain_until_ms.get_or_insert(self.core.now_ms + DRAIN_MS);
-                let idle = !self.core.subsystem.poll() && !self.deliver() && !self.is_sending();
-                if idle || self.core.now_ms >= until_ms || self.handle.at_once.load(Ordering::SeqCst) {
-                    break;
-                }
-            }
-            let has_power = !self.core.subsystem.is_dark();
-            if once && has_power && self.accepted > 0 && self.peers.iter().flatten().count() == 0 {
-                break;
+        }
+        Ok(self)
+    }
+
+    /// Sleeps until there are events, or for so long.
+    fn wait(&mut self, timeout: Duration) -> io::Result<()> {
+        match self.sockets.poll.poll(&mut self.events, Some(timeout)) {
+            Err(error) if error.kind() != ErrorKind::Interrupted => Err(error),
+            _ => {
+                self.sockets.bell.is_awake();
+                Ok(())
             }
         }
-        for peer in self.peers.iter_mut().flatten() {
-            peer.connection.end(&mut self.core);
+    }
+
+    /// Does what came with the last events, looks at the clock, and whether it is time to end; `true` if there
+    /// were some.
+    fn take_events(&mut self) -> bool {
+        self.core.now_ms = self.clock.ns() / 1_000_000;
+        let events = std::mem::replace(&mut self.events, Events::with_capacity(0));
+        for event in &events {
+            self.note(event);
         }
-        // Whoever still waits is told that nobody will answer.
-        *self.handle.orders() = None;
-        Ok(self.core)
+        let any = !events.is_empty();
+        self.events = events;
+        let draining = self.handle.is_draining();
+        if !draining {
+            self.read_all();
+        }
+        if self.core.now_ms >= self.ticked_ms + TICK.as_millis() as u64 {
+            self.ticked_ms = self.core.now_ms;
+            self.tick();
+        }
+        if draining {
+            let until_ms = *self.drain_until_ms.get_or_insert(self.core.now_ms + DRAIN_MS);
+            let idle = !self.core.subsystem.poll() && !self.deliver() && !self.is_sending();
+            self.is_over |=
+                idle || self.core.now_ms >= until_ms || self.handle.at_once.load(Ordering::SeqCst);
+        }
+        let has_power = !self.core.subsystem.is_dark();
+        self.is_over |=
+            self.once && has_power && self.accepted > 0 && self.peers.iter().flatten().count() == 0;
+        any
     }
 
     /// How long to sleep: a tick, unless something came while nobody would have woken us.
@@ -320,6 +369,7 @@ impl Server {
                 writable: true,
                 closed: false,
                 linger_until_ms: None,
+                silent_until_ms: None,
             });
             self.ready.push(key);
         }
@@ -342,6 +392,9 @@ impl Server {
     /// Reads one connection's share of a turn; `true` if there may be more.
     fn read(&mut self, key: usize) -> bool {
         let Some(Some(peer)) = self.peers.get_mut(key) else { return false };
+        if peer.silent_until_ms.is_some() {
+            return false;
+        }
         let connection = &mut peer.connection;
         if !peer.rest.is_empty() && connection.wants_input() {
             let taken = connection.receive(&mut self.core, &peer.rest);
@@ -354,7 +407,9 @@ impl Server {
                 Ok(bytes) => {
                     let taken = connection.receive(&mut self.core, &self.scratch[..bytes]);
                     peer.rest.extend_from_slice(&self.scratch[taken..bytes]);
-                    more = true;
+                    // Less than there was room for: there was no more, and what comes is an event (epoll(7)).
+                    more = bytes == self.scratch.len();
+                    peer.readable = more;
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => peer.readable = false,
                 Err(error) if error.kind() == ErrorKind::Interrupted => more = true,
@@ -387,10 +442,19 @@ impl Server {
                 Event::Completed(completion) => completion.tag.queue,
                 Event::Close(queue) => *queue,
             };
+            let now_ms = self.core.now_ms;
             // A queue that the subsystem has ended is still its connection's.
             let Some((key, peer)) = self.peer_of(queue) else { continue };
             match event {
-                Event::Completed(completion) => peer.connection.complete(completion),
+                Event::Completed(completion) => match completion.fault {
+                    Some(TransportFault::Disconnect) => peer.closed = true,
+                    fault => {
+                        if let Some(TransportFault::Stall { ms }) = fault {
+                            peer.silent_until_ms = Some(now_ms.saturating_add(ms));
+                        }
+                        peer.connection.complete(completion);
+                    }
+                },
                 Event::Close(_) => {
                     let Some(Some(peer)) = self.peers.get_mut(key) else { continue };
                     peer.connection.end(&mut self.core);
@@ -421,6 +485,9 @@ impl Server {
     /// Sends what there is; `true` if anything went out.
     fn send(&mut self, key: usize) -> bool {
         let Some(Some(peer)) = self.peers.get_mut(key) else { return false };
+        if peer.silent_until_ms.is_some() && !peer.closed {
+            return false;
+        }
         let mut any = false;
         let was_full = !peer.connection.wants_input();
         while peer.writable && !peer.connection.output().is_empty() {
@@ -467,6 +534,11 @@ impl Server {
         (0..self.sockets.listeners.len()).for_each(|listener| self.accept(listener));
         for key in 0..self.peers.len() {
             if let Some(peer) = &mut self.peers[key] {
+                if peer.silent_until_ms.is_some_and(|until_ms| self.core.now_ms >= until_ms) {
+                    peer.silent_until_ms = None;
+                    self.ready.push(key);
+                    self.touched.push(key);
+                }
                 peer.connection.tick(&mut self.core);
                 peer.closed |= peer.linger_until_ms.is_some_and(|until_ms| self.core.now_ms > until_ms);
                 if peer.connection.is_ending() {

@@ -14,6 +14,8 @@ pub mod output;
 
 use std::collections::VecDeque;
 
+use kvdrive_link::shared::DriveLoop;
+
 use crate::buffer::Budget;
 use crate::subsystem::Subsystem;
 
@@ -55,6 +57,9 @@ pub struct Core {
     memory: [Memory; 2],
     /// What time it is, ms; from any clock that does not go back.
     pub now_ms: u64,
+    /// A drive that has been powered on and waits to run in this thread's loop, between whose events sockets are
+    /// looked at from then on.
+    pub drive: Option<DriveLoop>,
 }
 
 impl Core {
@@ -64,7 +69,7 @@ impl Core {
         let transfers =
             memory_bytes.saturating_sub(capsules).max(subsystem.options().transfer_max_bytes as usize);
         let memory = |bytes| Memory { budget: Budget::new(bytes), line: VecDeque::new() };
-        Core { subsystem, memory: [memory(capsules), memory(transfers)], now_ms: 0 }
+        Core { subsystem, memory: [memory(capsules), memory(transfers)], now_ms: 0, drive: None }
     }
 
     /// The memory of one use.

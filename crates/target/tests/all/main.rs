@@ -3,6 +3,7 @@
 mod by_hand;
 #[path = "../../../host/tests/all/clients.rs"]
 mod clients;
+mod door_faults;
 mod drive;
 mod hostile;
 mod hosts;

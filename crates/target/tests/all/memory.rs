@@ -145,11 +145,20 @@ impl Namespace for MemoryNamespace {
             state.under_way -= 1;
             drop(state);
             done.push(match sqe {
-                None => Completion { tag, status: Status::SUCCESS, dw0: 0, dw1: 0, data, data_bytes: 0 },
+                None => {
+                    let fault = None;
+                    Completion { tag, status: Status::SUCCESS, dw0: 0, dw1: 0, data, data_bytes: 0, fault }
+                }
                 Some(sqe) => match self.carry_out(&sqe, &mut data) {
-                    Ok((dw0, data_bytes)) => {
-                        Completion { tag, status: Status::SUCCESS, dw0, dw1: 0, data, data_bytes }
-                    }
+                    Ok((dw0, data_bytes)) => Completion {
+                        tag,
+                        status: Status::SUCCESS,
+                        dw0,
+                        dw1: 0,
+                        data,
+                        data_bytes,
+                        fault: None,
+                    },
                     Err(status) => Completion::failed(tag, status, data),
                 },
             });

@@ -19,19 +19,27 @@ fn client(server: &Running, options: &HostOptions, value_max_bytes: u32) -> (Ini
     (host, Client::new(queue, DEPTH, value_max_bytes, 1 << 20))
 }
 
-fn drive() -> Running {
-    serve(Behind::Drive(vec!["flash.blocks_per_plane=16".into()]), Options::default(), 1 << 20)
+/// A drive on a thread of its own, and one in the server's loop.
+fn drives() -> [Running; 2] {
+    [Behind::Drive(Vec::new()), Behind::Beside(Vec::new())]
+        .map(|behind| serve(behind, Options::default(), 1 << 20))
 }
 
 /// Keys that are under way are left alone, so each answer has one right content.
 #[test]
 fn every_answer_is_its_commands_own_for_values_of_any_size() {
-    let server = drive();
+    for server in drives() {
+        every_answer_is_its_commands_own(&server);
+        assert_eq!(server.end().leaked_bytes, 0);
+    }
+}
+
+fn every_answer_is_its_commands_own(server: &Running) {
     for (header_digest, data_digest, in_capsule) in
         [(false, false, true), (true, true, true), (false, true, false)]
     {
         let options = HostOptions { header_digest, data_digest, in_capsule, ..HostOptions::default() };
-        let (_host, mut client) = client(&server, &options, 1 << 20);
+        let (_host, mut client) = client(server, &options, 1 << 20);
         let mut pipeline = client.pipeline::<Vec<u8>>();
         let mut rng = Rng::stream(7, "pipelines");
         let mut pairs: BTreeMap<Key, Vec<u8>> = BTreeMap::new();
@@ -91,14 +99,19 @@ fn every_answer_is_its_commands_own_for_values_of_any_size() {
             client.delete(*key).unwrap();
         }
     }
-    assert_eq!(server.end().leaked_bytes, 0);
 }
 
 /// The server reads no more from a host that does not read: who only sent would wait for ever.
 #[test]
 fn who_sends_much_reads_meanwhile() {
-    let server = drive();
-    let (_host, mut client) = client(&server, &HostOptions::default(), 1 << 20);
+    for server in drives() {
+        sends_much_and_reads_meanwhile(&server);
+        server.end();
+    }
+}
+
+fn sends_much_and_reads_meanwhile(server: &Running) {
+    let (_host, mut client) = client(server, &HostOptions::default(), 1 << 20);
     let (large, small) = (Key::from_u32_be(1), Key::from_u32_be(2));
     client.store(large, Piece::Bytes(&vec![1; 1 << 20])).unwrap();
     let mut pipeline = client.pipeline::<Vec<u8>>();
@@ -114,12 +127,16 @@ fn who_sends_much_reads_meanwhile() {
     while let Some(completion) = pipeline.next_completion().unwrap() {
         completion.result.unwrap();
     }
-    server.end();
 }
 
 #[test]
 fn a_value_that_is_too_long_is_refused_and_a_server_that_goes_ends_the_pipeline() {
-    let server = drive();
+    for server in drives() {
+        refuses_what_is_too_long_and_goes(server);
+    }
+}
+
+fn refuses_what_is_too_long_and_goes(server: Running) {
     let (_host, client) = client(&server, &HostOptions::default(), 100);
     let mut pipeline = client.pipeline::<Vec<u8>>();
     let key = Key::from_u32_be(1);

@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
-use kvdrive_lab::config::Document;
+use kvdrive_lab::config::{Config, Document};
 use kvdrive_lab::wall::served;
-use kvdrive_link::shared::ServerConfig;
+use kvdrive_link::shared::{Control, ServerConfig};
 use kvdrive_sim::wall::Pace;
 use kvdrive_target::drive;
 use kvdrive_target::subsystem::{Options, Served, Subsystem};
@@ -20,8 +20,17 @@ use super::memory::Memory;
 #[derive(Clone)]
 pub enum Behind {
     Memory,
-    /// A drive of the default profile, with these settings.
+    /// A drive of the default profile, with these settings, on a thread of its own.
     Drive(Vec<String>),
+    /// The same in the server's loop.
+    Beside(Vec<String>),
+}
+
+/// What builds the drive of these settings.
+fn config(settings: &[String]) -> Config {
+    let mut document = Document::profile("cosmos-plus").unwrap();
+    settings.iter().for_each(|setting| document.set(setting).unwrap());
+    document.config().unwrap()
 }
 
 /// What a server had at its end.
@@ -35,6 +44,8 @@ pub struct End {
 pub struct Running {
     pub at: SocketAddr,
     pub nqn: String,
+    /// Of a drive.
+    pub control: Option<Control<kvdrive_lab::wall::Running>>,
     stop: Handle,
     thread: JoinHandle<End>,
 }
@@ -47,24 +58,31 @@ pub fn serve(behind: Behind, options: Options, memory_bytes: usize) -> Running {
         let mut sockets = Sockets::new().unwrap();
         let at = sockets.listen("127.0.0.1:0".parse().unwrap()).unwrap();
         let mut subsystem = Subsystem::new(options).unwrap();
-        let mut thread = None;
+        let (mut serving, mut beside) = (None, None);
+        let (bell, limit_bytes) = (sockets.bell().clone(), subsystem.options().transfer_max_bytes);
+        let server_config = ServerConfig { pace: Pace::Off, recorder: None };
         match behind {
             Behind::Memory => subsystem.attach(1, Memory::default().namespace()),
             Behind::Drive(settings) => {
-                let mut document = Document::profile("cosmos-plus").unwrap();
-                settings.iter().for_each(|setting| document.set(setting).unwrap());
-                let config = ServerConfig { pace: Pace::Off, recorder: None };
-                let limit_bytes = subsystem.options().transfer_max_bytes;
-                let build = served(document.config().unwrap(), None);
-                let (namespace, drive) =
-                    drive::power_on(config, sockets.bell().clone(), limit_bytes, build).unwrap();
+                let build = served(config(&settings), None);
+                let (namespace, drive) = drive::power_on(server_config, bell, limit_bytes, build).unwrap();
                 subsystem.attach(1, Box::new(namespace));
-                thread = Some(drive);
+                serving = Some(drive);
+            }
+            Behind::Beside(settings) => {
+                let build = served(config(&settings), None);
+                let (namespace, drive, its_loop) =
+                    drive::power_on_beside(server_config, bell, limit_bytes, build).unwrap();
+                subsystem.attach(1, Box::new(namespace));
+                (serving, beside) = (Some(drive), Some(its_loop));
             }
         }
         let limits = Limits { data_max_bytes: 16 << 10, ..Limits::default() };
-        let server = Server::new(sockets, Core::new(subsystem, memory_bytes), limits);
-        started.send((at, server.handle())).unwrap();
+        let mut core = Core::new(subsystem, memory_bytes);
+        core.drive = beside;
+        let server = Server::new(sockets, core, limits);
+        let control = serving.as_ref().map(|serving| serving.control().clone());
+        started.send((at, server.handle(), control)).unwrap();
         let core = server.run(false).unwrap();
         let end = End {
             served: core.subsystem.served().clone(),
@@ -72,13 +90,13 @@ pub fn serve(behind: Behind, options: Options, memory_bytes: usize) -> Running {
             controllers: core.subsystem.controllers(),
         };
         drop(core);
-        if let Some(drive) = thread {
+        if let Some(drive) = serving {
             drive.join();
         }
         end
     });
-    let (at, stop) = outcome.recv().expect("the server has started");
-    Running { at, nqn, stop, thread }
+    let (at, stop, control) = outcome.recv().expect("the server has started");
+    Running { at, nqn, control, stop, thread }
 }
 
 impl Running {

@@ -40,7 +40,11 @@ fn rate(queue: &mut Queue, depth: usize, count: u32, command: fn(u32) -> Sqe, da
 #[ignore = "a measurement"]
 fn stores_and_retrieves_of_4_kib_over_loopback() {
     let value = vec![7; VALUE_BYTES as usize];
-    for (name, behind) in [("memory", Behind::Memory), ("drive", Behind::Drive(Vec::new()))] {
+    for (name, behind) in [
+        ("memory", Behind::Memory),
+        ("drive", Behind::Drive(Vec::new())),
+        ("drive in the loop", Behind::Beside(Vec::new())),
+    ] {
         let server = serve(behind, Options::default(), 64 << 20);
         let mut host = Initiator::connect(server.at, &server.nqn, &HostOptions::default()).unwrap();
         let mut queue = host.io_queue(1, 128).unwrap();

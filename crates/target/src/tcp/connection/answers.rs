@@ -1,7 +1,10 @@
 //! Units out: responses, data, and why a connection ends.
 
 use kvdrive_spec::fabrics::NO_FLOW_CONTROL_HEAD;
+use std::mem::take;
+
 use kvdrive_spec::tcp::{self, DIGEST_BYTES, Header, digests, flag, kind};
+use kvdrive_spec::transport_fault::TransportFault;
 use kvdrive_spec::{Cqe, Status};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromZeros, IntoBytes};
@@ -16,11 +19,12 @@ use crate::tcp::digest::{self, DataDigest, Reading};
 impl Connection {
     /// A command of this connection has completed.
     pub fn complete(&mut self, completion: Completion) {
-        let Completion { tag, status, dw0, dw1, mut data, data_bytes } = completion;
+        let Completion { tag, status, dw0, dw1, mut data, data_bytes, fault } = completion;
         let Some(command) = self.slots.get(usize::from(tag.slot)) else { return };
         if command.step != Step::AtSubsystem {
             return;
         }
+        self.spoils_digest = fault == Some(TransportFault::BadDigest);
         let mut bytes = data_bytes.min(data.len());
         let wants_data = matches!(command.transfer, Transfer::ToHost { .. });
         if status.is_success() && wants_data && bytes > 0 {
@@ -38,6 +42,7 @@ impl Connection {
             self.put(unit.as_mut_bytes(), bytes, Some(data));
         }
         self.answer(tag.slot, status, dw0, dw1);
+        self.spoils_digest = false;
     }
 
     /// Sends a slot's response and frees it.
@@ -79,7 +84,10 @@ impl Connection {
         header[4..8].copy_from_slice(&(end as u32).to_le_bytes());
         self.output.put(header);
         if has_header_digest {
-            self.output.put(&digest::header(header));
+            let mut digest = digest::header(header);
+            // Of an answer with data theirs, if they have one.
+            digest[0] ^= u8::from(data.is_none() && take(&mut self.spoils_digest));
+            self.output.put(&digest);
         }
         let Some(data) = data else { return };
         self.output.put(&[0; 128][..padding]);
@@ -89,7 +97,8 @@ impl Connection {
         }
         self.output.put_data(data, bytes);
         if has_data_digest {
-            self.output.put(&digest.value(self.reading).to_le_bytes());
+            let spoilt = u32::from(take(&mut self.spoils_digest));
+            self.output.put(&(digest.value(self.reading) ^ spoilt).to_le_bytes());
         }
     }
 

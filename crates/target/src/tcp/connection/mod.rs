@@ -166,6 +166,8 @@ pub struct Connection {
     waiting: [VecDeque<u16>; 2],
 
     output: Output,
+    /// The next digest is to be wrong.
+    spoils_digest: bool,
     opened_ms: u64,
     heard_ms: u64,
 }
@@ -194,6 +196,7 @@ impl Connection {
             free: Vec::new(),
             waiting: Default::default(),
             output: Output::default(),
+            spoils_digest: false,
             opened_ms: now_ms,
             heard_ms: now_ms,
         }
