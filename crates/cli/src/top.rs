@@ -162,7 +162,15 @@ impl Watched {
 
     fn counts(&self, frame: &mut Frame<'_>, area: Rect, seen: &Seen) {
         let row = |name: &str, count: u64| Row::new([name.to_owned(), count.to_string()]);
-        let commands = seen.hosts.io_commands.iter().map(|(name, count)| row(name, *count));
+        let latency = |name: &str| {
+            let latency = seen.hosts.latencies.get(name);
+            latency.map_or_else(String::new, |latency| {
+                let us = |ns: u64| format!("{:.1}", ns as f64 / 1e3);
+                format!("  {} / {} us", us(latency.p50_ns), us(latency.p99_ns))
+            })
+        };
+        let commands =
+            seen.hosts.io_commands.iter().map(|(name, count)| row(&(name.clone() + &latency(name)), *count));
         let drive = seen.drive.iter();
         let flash = drive.clone().flat_map(|drive| {
             let programs =
@@ -175,7 +183,7 @@ impl Watched {
         });
         let rows: Vec<_> = commands.chain(flash).chain(faults).collect();
         let table = Table::new(rows, [Constraint::Fill(1), Constraint::Length(14)]);
-        frame.render_widget(table.block(Block::bordered().title(" counted ")), area);
+        frame.render_widget(table.block(Block::bordered().title(" counted; p50 / p99 measured ")), area);
     }
 
     fn heat(&self, frame: &mut Frame<'_>, area: Rect, drive: &SeenDrive) {
@@ -199,7 +207,7 @@ mod tests {
     use ratatui::backend::TestBackend;
 
     use super::*;
-    use crate::serve::seen::SeenHosts;
+    use crate::serve::seen::{SeenHosts, SeenLatency};
 
     fn seen(uptime_ms: u64, stores: u64, busy_ns: u64) -> Seen {
         let core = SeenResource { name: "firmware.cores".into(), busy_ns, queue_ns: 0, uses: 0, servers: 2 };
@@ -217,6 +225,11 @@ mod tests {
                 admin_commands: 0,
                 written_bytes: stores * 1_000,
                 read_bytes: 0,
+                latencies: BTreeMap::from([(
+                    "store".to_owned(),
+                    SeenLatency { p50_ns: 15_000, p99_ns: 250_000, ..SeenLatency::default() },
+                )]),
+                connections: 2,
                 buffer_used_bytes: 0,
                 buffer_limit_bytes: 0,
             },
@@ -236,7 +249,16 @@ mod tests {
         let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
         terminal.draw(|frame| watched.draw(frame)).unwrap();
         let text: String = terminal.backend().buffer().content().iter().map(|cell| cell.symbol()).collect();
-        for part in ["1000 commands/s", "1.00 MB/s in", "store", "2100", "firmware.cores", " 50%", "life 1"] {
+        for part in [
+            "15.0 / 250.0 us",
+            "1000 commands/s",
+            "1.00 MB/s in",
+            "store",
+            "2100",
+            "firmware.cores",
+            " 50%",
+            "life 1",
+        ] {
             assert!(text.contains(part), "{part} is not in {text}");
         }
         watched.take(Seen { has_power: false, drive: None, ..seen(4_000, 2_100, 0) });

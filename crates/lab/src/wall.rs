@@ -82,6 +82,7 @@ fn build(
         drive: drive.clone(),
         geometry: drive_config.flash.geometry(),
         seed: config.run.seed,
+        latencies: TaskCell::default(),
     };
     let finish = move |ended: shared::Ended| {
         let at_end = Snapshot::of(&sim, &drive_link, &drive, &[]);

@@ -15,6 +15,7 @@
 //! source of randomness ([`Rng::stream`]).
 
 mod agenda;
+mod buckets;
 mod cell;
 mod coroutine;
 mod executor;
@@ -27,6 +28,7 @@ mod trace;
 mod wait_queue;
 pub mod wall;
 
+pub use buckets::Buckets;
 pub use cell::{TaskCell, TaskRef, TaskRefMut};
 pub use coroutine::{STACK_BYTES, deepest_stack_bytes};
 pub use executor::{ClockHold, Sim, TaskKey};

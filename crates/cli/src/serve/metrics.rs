@@ -7,12 +7,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet, text};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
-use super::seen::{Seen, SeenDrive, SeenFault, SeenHost, SeenResource};
+use super::seen::{Seen, SeenDrive, SeenFault, SeenHost, SeenLatency, SeenResource};
 
 /// The metrics of one moment.
 pub fn text(seen: Seen, hosts: Vec<SeenHost>) -> Result<String, fmt::Error> {
@@ -32,6 +33,9 @@ struct Moment {
 /// Values of one metric, each with its labels.
 type Values<'a> = Vec<(Vec<(&'static str, &'a str)>, f64)>;
 
+/// The first bucket of histograms ends at two to this, ns.
+const SHORTEST: usize = 10;
+
 /// What kind of number a metric is.
 #[derive(Clone, Copy)]
 enum Kind {
@@ -47,6 +51,26 @@ impl Writer<'_> {
             Kind::Counter => self.family(name, help, values, ConstCounter::new),
             Kind::Gauge => self.family(name, help, values, ConstGauge::new),
         }
+    }
+
+    /// Histograms by opcode, in seconds.
+    fn histograms(&mut self, name: &str, help: &str, of: &BTreeMap<String, SeenLatency>) -> fmt::Result {
+        let mut family = self.0.encode_descriptor(name, help, None, MetricType::Histogram)?;
+        for (opcode, latency) in of {
+            // Below a microsecond there is nothing to tell apart.
+            let (short, long) = latency.by_power_of_two.split_at(SHORTEST.min(latency.by_power_of_two.len()));
+            let mut buckets = vec![((1u64 << SHORTEST) as f64 / 1e9, short.iter().sum())];
+            let limits = (SHORTEST + 1..).map(|power| (1u64 << power) as f64 / 1e9);
+            buckets.extend(limits.zip(long.iter().copied()));
+            buckets.push((f64::MAX, 0));
+            family.encode_family(&[("opcode", opcode.as_str())])?.encode_histogram::<NoLabelSet>(
+                latency.sum_ns as f64 / 1e9,
+                latency.count,
+                &buckets,
+                None,
+            )?;
+        }
+        Ok(())
     }
 
     fn family<M: EncodeMetric>(
@@ -122,6 +146,12 @@ impl Collector for Moment {
             one(asked.buffer_used_bytes),
         )?;
         out.write(Gauge, "buffer_limit_bytes", "The most there is of it", one(asked.buffer_limit_bytes))?;
+        out.write(Counter, "connections", "Connections that hosts had, counted", one(asked.connections))?;
+        out.histograms(
+            "command_seconds",
+            "How long I/O commands took from their last byte to their answer, measured",
+            &asked.latencies,
+        )?;
         let failures = hosts.iter().map(|host| (vec![("host", host.nqn.as_str())], host.failures as f64));
         out.write(Gauge, "host_failures", "Commands that failed, by connected host", failures.collect())?;
         seen.drive.as_ref().map_or(Ok(()), |drive| drive_metrics(&mut out, drive))
@@ -156,6 +186,11 @@ fn drive_metrics(out: &mut Writer<'_>, drive: &SeenDrive) -> fmt::Result {
     out.write(Counter, "nand_erases", "Blocks erased, counted", one(drive.erases))?;
     out.write(Gauge, "live_bytes", "Bytes of live values", one(drive.live_bytes))?;
     out.write(Gauge, "capacity_bytes", "Bytes of values that fit", one(drive.capacity_bytes))?;
+    out.histograms(
+        "drive_command_seconds",
+        "Model time that commands took in the drive, modelled",
+        &drive.latencies,
+    )?;
     let resource = |value: fn(&SeenResource) -> f64| -> Values<'_> {
         drive.resources.iter().map(|one| (vec![("resource", one.name.as_str())], value(one))).collect()
     };
@@ -185,10 +220,14 @@ fn drive_metrics(out: &mut Writer<'_>, drive: &SeenDrive) -> fmt::Result {
 
 #[cfg(test)]
 mod tests {
+    use kvdrive_sim::Buckets;
+
     use super::*;
 
     #[test]
     fn metrics_have_help_type_and_labels() {
+        let mut latency = Buckets::default();
+        [700, 1_500, 1_600, 900_000].into_iter().for_each(|span_ns| latency.record(span_ns));
         let drive = SeenDrive { programs: BTreeMap::from([("value".to_owned(), 7)]), ..SeenDrive::default() };
         let seen = Seen {
             nqn: "nqn.x".into(),
@@ -204,6 +243,8 @@ mod tests {
                 admin_commands: 0,
                 written_bytes: 0,
                 read_bytes: 0,
+                latencies: BTreeMap::from([("store".to_owned(), (&latency).into())]),
+                connections: 4,
                 buffer_used_bytes: 0,
                 buffer_limit_bytes: 0,
             },
@@ -215,6 +256,12 @@ mod tests {
             "kvdrive_commands_total{opcode=\"store\"} 3.0",
             "kvdrive_nand_programs_total{purpose=\"value\"} 7.0",
             "kvdrive_uptime_seconds 1.5",
+            "kvdrive_connections_total 4.0",
+            "# TYPE kvdrive_command_seconds histogram",
+            "kvdrive_command_seconds_count{opcode=\"store\"} 4",
+            "kvdrive_command_seconds_bucket{le=\"0.000001024\",opcode=\"store\"} 1",
+            "kvdrive_command_seconds_bucket{le=\"0.000002048\",opcode=\"store\"} 3",
+            "kvdrive_command_seconds_bucket{le=\"+Inf\",opcode=\"store\"} 4",
             "kvdrive_power_ons_total 2.0",
         ] {
             assert!(text.lines().any(|other| other == line), "{line} is not in\n{text}");

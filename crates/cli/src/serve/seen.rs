@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use kvdrive_lab::run::Snapshot;
+use kvdrive_sim::Buckets;
 use kvdrive_spec::opcode;
 use kvdrive_target::subsystem::{HostStatus, Served};
 use kvdrive_target::tcp::Core;
@@ -45,7 +46,11 @@ pub struct SeenHosts {
     pub written_bytes: u64,
     /// Bytes that were returned to them.
     pub read_bytes: u64,
-    /// Memory for data on their way that is given out, and the most there is.
+    /// How long they took in the server by the name of their opcode: measured.
+    pub latencies: BTreeMap<String, SeenLatency>,
+    /// Connections that hosts had.
+    pub connections: u64,
+    /// Memory for data on their way that is given out.
     pub buffer_used_bytes: u64,
     /// The most there is.
     pub buffer_limit_bytes: u64,
@@ -76,10 +81,51 @@ pub struct SeenDrive {
     pub live_bytes: u64,
     /// Bytes of values that fit.
     pub capacity_bytes: u64,
+    /// How long commands took in the drive by the name of their opcode: modelled.
+    pub latencies: BTreeMap<String, SeenLatency>,
     /// Firmware cores, link, channels and dies.
     pub resources: Vec<SeenResource>,
     /// Fault rules.
     pub faults: Vec<SeenFault>,
+}
+
+/// How long operations took, ns.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SeenLatency {
+    /// How many there were.
+    pub count: u64,
+    /// Their sum.
+    pub sum_ns: u64,
+    /// Median, at most an eighth too large, as are the others.
+    pub p50_ns: u64,
+    /// 99th percentile.
+    pub p99_ns: u64,
+    /// 99.9th percentile.
+    pub p999_ns: u64,
+    /// In number `n` those from two to `n` on and below two to `n + 1`; 0 is in the first.
+    pub by_power_of_two: Vec<u64>,
+}
+
+impl From<&Buckets> for SeenLatency {
+    fn from(buckets: &Buckets) -> SeenLatency {
+        SeenLatency {
+            count: buckets.count(),
+            sum_ns: buckets.sum_ns(),
+            p50_ns: buckets.quantile(0.5),
+            p99_ns: buckets.quantile(0.99),
+            p999_ns: buckets.quantile(0.999),
+            by_power_of_two: buckets.by_power_of_two(),
+        }
+    }
+}
+
+/// Latencies under the names of their opcodes.
+pub fn seen_latencies(of: &BTreeMap<u8, Buckets>) -> BTreeMap<String, SeenLatency> {
+    of.iter().map(|(code, buckets)| (opcode_name(*code), buckets.into())).collect()
+}
+
+fn opcode_name(code: u8) -> String {
+    opcode::name(code).map_or_else(|| format!("{code:02X}h"), str::to_owned)
 }
 
 /// What a resource did.
@@ -132,20 +178,18 @@ pub struct SeenHost {
 impl SeenHosts {
     /// What the subsystem of `core` has counted.
     pub fn of(core: &Core) -> SeenHosts {
-        let Served { io_commands, io_errors, admin_commands, written_bytes, read_bytes, .. } =
+        let Served { io_commands, io_errors, admin_commands, written_bytes, read_bytes, queues, .. } =
             core.subsystem.served();
-        let name = |code: usize| match opcode::name(code as u8) {
-            Some(name) => name.to_owned(),
-            None => format!("{code:02X}h"),
-        };
         let counted = io_commands.iter().enumerate().filter(|(_, count)| **count > 0);
         SeenHosts {
             controllers: core.subsystem.controllers() as u64,
-            io_commands: counted.map(|(code, count)| (name(code), *count)).collect(),
+            io_commands: counted.map(|(code, count)| (opcode_name(code as u8), *count)).collect(),
             io_errors: *io_errors,
             admin_commands: *admin_commands,
             written_bytes: *written_bytes,
             read_bytes: *read_bytes,
+            latencies: seen_latencies(&core.latencies),
+            connections: *queues,
             buffer_used_bytes: core.used_bytes() as u64,
             buffer_limit_bytes: core.limit_bytes() as u64,
         }

@@ -18,7 +18,7 @@ use kvdrive_target::tcp::Core;
 use kvdrive_target::tcp::listener::Handle;
 
 use super::NSID;
-use super::seen::{Seen, SeenDrive, SeenFault, SeenHost, SeenHosts};
+use super::seen::{Seen, SeenDrive, SeenFault, SeenHost, SeenHosts, seen_latencies};
 
 /// Between two looks whether hosts have seen the power go.
 const LOOK: Duration = Duration::from_millis(1);
@@ -223,6 +223,7 @@ fn seen_drive(running: &Running) -> SeenDrive {
         read_only: running.drive().write_failure().map(|failure| failure.to_string()),
         live_bytes: utilization.live_bytes,
         capacity_bytes: utilization.capacity_bytes,
+        latencies: seen_latencies(&running.latencies()),
         ..SeenDrive::of(running.snapshot())
     }
 }

@@ -184,7 +184,13 @@ fn the_page_the_metrics_and_the_snapshot_are_where_it_says() {
     assert!(page.starts_with("HTTP/1.1 200") && page.contains("new EventSource(\"events\")"), "{page}");
     assert!(!page.contains("src=\"http") && !page.contains("href=\"http"), "it needs nothing else");
     let metrics = get("/metrics");
-    assert!(metrics.contains("kvdrive_commands_total{opcode=\"store\"} 1.0"), "{metrics}");
+    for line in [
+        "kvdrive_commands_total{opcode=\"store\"} 1.0",
+        "kvdrive_command_seconds_count{opcode=\"store\"} 1",
+        "kvdrive_drive_command_seconds_count{opcode=\"retrieve\"} 1",
+    ] {
+        assert!(metrics.contains(line), "{line}: {metrics}");
+    }
     let seen = get("/seen");
     assert!(seen.contains("\"has_power\":true"), "{seen}");
     assert!(get("/nothing").starts_with("HTTP/1.1 404"));

@@ -8,6 +8,7 @@
 //!   [[rule]] ...            NAME of a rule, or none   (or: power cut whole)
 //! ```
 
+use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 use std::rc::Rc;
 use std::str::FromStr;
@@ -17,7 +18,7 @@ use kvdrive_flash::Geometry;
 use kvdrive_flash::faults::FaultCount;
 use kvdrive_link::Link;
 use kvdrive_link::shared::{Controlled, Outcome};
-use kvdrive_sim::Sim;
+use kvdrive_sim::{Buckets, Ns, Sim, TaskCell};
 use kvdrive_spec::Cqe;
 use kvdrive_spec::transport_fault::TransportFault;
 
@@ -83,12 +84,19 @@ pub struct Running {
     pub(super) geometry: Geometry,
     /// What rules draw their chances from.
     pub(super) seed: u64,
+    /// Model time of commands by opcode, from where they took effect to their completion.
+    pub(super) latencies: TaskCell<BTreeMap<u8, Buckets>>,
 }
 
 impl Running {
     /// Counters, model time, traffic, resources and fault rules as they are now.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::of(&self.sim, &self.link, &self.drive, &[])
+    }
+
+    /// Model time that commands of I/O queues took, by opcode.
+    pub fn latencies(&self) -> BTreeMap<u8, Buckets> {
+        self.latencies.borrow().clone()
     }
 
     /// Every fault rule with how often it matched and struck, in the order in which they are asked.
@@ -135,6 +143,10 @@ impl Controlled for Running {
 
     fn settle(&self) -> bool {
         self.drive.settle()
+    }
+
+    fn note_latency(&self, opcode: u8, span: Ns) {
+        self.latencies.borrow_mut().entry(opcode).or_default().record(span);
     }
 
     fn at_door(&self, queue: u16, cid: u16) -> Option<TransportFault> {

@@ -14,8 +14,8 @@ use std::collections::VecDeque;
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex};
 
-use kvdrive_sim::Sim;
 use kvdrive_sim::wall::Bell;
+use kvdrive_sim::{Ns, Sim};
 use kvdrive_spec::Cqe;
 use kvdrive_spec::transport_fault::TransportFault;
 
@@ -49,6 +49,11 @@ pub trait Controlled: 'static {
     fn at_door(&self, queue: u16, cid: u16) -> Option<TransportFault> {
         _ = (queue, cid);
         None
+    }
+
+    /// A command of an I/O queue has completed, so much model time behind the moment it took effect.
+    fn note_latency(&self, opcode: u8, span: Ns) {
+        _ = (opcode, span);
     }
 
     /// Behind a settling that failed: makes a completion say so if what it acknowledges is lost.

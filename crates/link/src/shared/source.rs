@@ -113,10 +113,24 @@ impl Ports {
 /// Completions of one queue on their way to its host.
 struct Outbound {
     queue: Arc<SharedQueue>,
+    /// By identifier of a command: when it took effect, and its opcode.
+    began: TaskCell<Vec<(Ns, u8)>>,
     batch: TaskCell<Vec<Cqe>>,
 }
 
 impl Outbound {
+    /// These commands take effect now.
+    fn note_begin(&self, sqes: &[Sqe], now: Ns) {
+        let mut began = self.began.borrow_mut();
+        for sqe in sqes {
+            let cid = usize::from(sqe.cid.get());
+            if began.len() <= cid {
+                began.resize(cid + 1, (0, 0));
+            }
+            began[cid] = (now, sqe.opcode);
+        }
+    }
+
     fn flush(&self) {
         let mut batch = self.batch.borrow_mut();
         if !batch.is_empty() {
@@ -131,6 +145,7 @@ pub(super) struct Intake {
     ports: Ports,
     waiting: TaskCell<VecDeque<Stamped>>,
     outbound: TaskCell<Vec<Rc<Outbound>>>,
+    sim: Sim,
     /// Completions that were posted since the last flush.
     held: Rc<Cell<u32>>,
     /// Looks since the first of them.
@@ -157,6 +172,7 @@ impl Intake {
         let intake = Rc::new(Intake {
             gathers: ports.drive.shares_settling(),
             ports,
+            sim: sim.clone(),
             waiting: TaskCell::default(),
             outbound: TaskCell::default(),
             held: Rc::default(),
@@ -188,6 +204,9 @@ impl Intake {
             if let Some(recorder) = &self.recorder {
                 recorder.arrival(&stamped);
             }
+            if let Arrived::Commands { queue, sqes, .. } = &stamped.arrived {
+                self.outbound.borrow()[usize::from(*queue)].note_begin(sqes, now);
+            }
             let applied = self.ports.apply(
                 &stamped.arrived,
                 |number| self.outlet(number),
@@ -204,8 +223,13 @@ impl Intake {
     fn outlet(&self, number: usize) -> Outlet {
         let outbound = self.outbound.borrow()[number].clone();
         let (held, gathers) = (self.held.clone(), self.gathers);
-        let drive = self.ports.drive.clone();
+        let (drive, sim) = (self.ports.drive.clone(), self.sim.clone());
         Box::new(move |cqe| {
+            if number > 0
+                && let Some((began, opcode)) = outbound.began.borrow().get(usize::from(cqe.cid.get()))
+            {
+                drive.note_latency(*opcode, sim.now() - began);
+            }
             if let Some(fault) = drive.at_door(number as u16, cqe.cid.get()) {
                 outbound.queue.sink.struck(cqe.cid.get(), fault);
             }
@@ -296,7 +320,11 @@ impl<D> WallSource<D> {
         let mut outbound = intake.outbound.borrow_mut();
         for queue in &lock(&self.shared.registry).queues[outbound.len()..] {
             waiting.push_back(Stamped { at, arrived: Arrived::Queue { entries: queue.entries } });
-            outbound.push(Rc::new(Outbound { queue: queue.clone(), batch: TaskCell::default() }));
+            outbound.push(Rc::new(Outbound {
+                queue: queue.clone(),
+                began: TaskCell::default(),
+                batch: TaskCell::default(),
+            }));
         }
         for (number, outbound) in outbound.iter().enumerate() {
             take(&outbound.queue, number as u16, &intake.spare, |arrived| {

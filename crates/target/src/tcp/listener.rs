@@ -274,10 +274,15 @@ impl Server {
         }
     }
 
+    fn read_clock(&mut self) {
+        self.core.now_ns = self.clock.ns();
+        self.core.now_ms = self.core.now_ns / 1_000_000;
+    }
+
     /// Does what came with the last events, looks at the clock, and whether it is time to end; `true` if there
     /// were some.
     fn take_events(&mut self) -> bool {
-        self.core.now_ms = self.clock.ns() / 1_000_000;
+        self.read_clock();
         let events = std::mem::replace(&mut self.events, Events::with_capacity(0));
         for event in &events {
             self.note(event);
@@ -437,6 +442,9 @@ impl Server {
     fn deliver(&mut self) -> bool {
         let mut any = false;
         while let Some(event) = self.core.subsystem.next_event() {
+            if !any {
+                self.read_clock();
+            }
             any = true;
             let queue = match &event {
                 Event::Completed(completion) => completion.tag.queue,
@@ -445,6 +453,10 @@ impl Server {
             let now_ms = self.core.now_ms;
             // A queue that the subsystem has ended is still its connection's.
             let Some((key, peer)) = self.peer_of(queue) else { continue };
+            let began = match &event {
+                Event::Completed(completion) => peer.connection.at_subsystem(completion.tag.slot),
+                Event::Close(_) => None,
+            };
             match event {
                 Event::Completed(completion) => match completion.fault {
                     Some(TransportFault::Disconnect) => peer.closed = true,
@@ -459,6 +471,10 @@ impl Server {
                     let Some(Some(peer)) = self.peers.get_mut(key) else { continue };
                     peer.connection.end(&mut self.core);
                 }
+            }
+            if let Some((opcode, began_ns)) = began {
+                let spent_ns = self.core.now_ns.saturating_sub(began_ns);
+                self.core.latencies.entry(opcode).or_default().record(spent_ns);
             }
             self.touched.push(key);
         }

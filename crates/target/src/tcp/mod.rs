@@ -12,9 +12,10 @@ mod digest;
 pub mod listener;
 pub mod output;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use kvdrive_link::shared::DriveLoop;
+use kvdrive_sim::Buckets;
 
 use crate::buffer::Budget;
 use crate::subsystem::Subsystem;
@@ -57,6 +58,11 @@ pub struct Core {
     memory: [Memory; 2],
     /// What time it is, ms; from any clock that does not go back.
     pub now_ms: u64,
+    /// The same, ns, as of the turn's last look at the clock.
+    pub now_ns: u64,
+    /// How long I/O commands took by opcode, from the turn in which their last byte was read to that in which
+    /// their answer goes out: measured.
+    pub latencies: BTreeMap<u8, Buckets>,
     /// A drive that has been powered on and waits to run in this thread's loop, between whose events sockets are
     /// looked at from then on.
     pub drive: Option<DriveLoop>,
@@ -69,7 +75,14 @@ impl Core {
         let transfers =
             memory_bytes.saturating_sub(capsules).max(subsystem.options().transfer_max_bytes as usize);
         let memory = |bytes| Memory { budget: Budget::new(bytes), line: VecDeque::new() };
-        Core { subsystem, memory: [memory(capsules), memory(transfers)], now_ms: 0, drive: None }
+        Core {
+            subsystem,
+            memory: [memory(capsules), memory(transfers)],
+            now_ms: 0,
+            now_ns: 0,
+            latencies: BTreeMap::new(),
+            drive: None,
+        }
     }
 
     /// The memory of one use.

@@ -134,6 +134,8 @@ struct Slot {
     buffer: Option<Buffer>,
     /// Some of its data had a wrong digest.
     spoilt: bool,
+    /// When it went to the subsystem, ns.
+    began_ns: u64,
 }
 
 /// A connection.
@@ -200,6 +202,12 @@ impl Connection {
             opened_ms: now_ms,
             heard_ms: now_ms,
         }
+    }
+
+    /// The opcode of an I/O command that is at the subsystem, and since when, ns.
+    pub fn at_subsystem(&self, slot: u16) -> Option<(u8, u64)> {
+        let command = self.slots.get(usize::from(slot)).filter(|slot| slot.step == Step::AtSubsystem)?;
+        (!self.is_admin).then_some((command.sqe.opcode, command.began_ns))
     }
 
     /// The queue it is, once it is one.
@@ -357,7 +365,8 @@ impl Connection {
 
     fn new_slot(&mut self, cid: u16, sqe: Sqe, transfer: Transfer) -> Result<u16, Fatal> {
         const AT_COMMAND: u32 = 8;
-        let new = Slot { step: Step::AtSubsystem, cid, sqe, transfer, buffer: None, spoilt: false };
+        let new =
+            Slot { step: Step::AtSubsystem, cid, sqe, transfer, buffer: None, spoilt: false, began_ns: 0 };
         if let Some(slot) = self.free.pop() {
             self.slots[usize::from(slot)] = new;
             self.cids[usize::from(slot)] = u32::from(cid);
@@ -495,6 +504,7 @@ impl Connection {
     fn submit(&mut self, core: &mut Core, slot: u16) {
         let command = &mut self.slots[usize::from(slot)];
         command.step = Step::AtSubsystem;
+        command.began_ns = core.now_ns;
         let buffer = command.buffer.take().unwrap_or(Buffer::empty());
         match self.queue {
             Some(queue) => {
