@@ -129,7 +129,7 @@ pub struct Settings {
     /// Where a key-value store runs: disk, in the drive
     #[arg(long, requires = "store")]
     pub side: Option<String>,
-    /// The store, which is then the drive's engine: hashlog, btree
+    /// The store, which is then the drive's engine: hashlog, lsmtree, btree
     #[arg(long, conflicts_with = "engine")]
     pub store: Option<String>,
     /// What keeps the pages: ram, tags or file
