@@ -256,7 +256,7 @@ fn filled_and_emptied_ten_times() {
                     Err(StoreError::Full) => break,
                     Err(error) => panic!("{}: {error}", row.name),
                 }
-                if number % 64 == 0 {
+                if number.is_multiple_of(64) {
                     store.sync(MAIN).unwrap();
                 }
             }
