@@ -105,9 +105,10 @@ pub fn drive(config: &Config) -> DriveConfig {
 }
 
 fn stored_engine(config: &Config) -> stored::StoredConfig {
-    let Config { store, hashlog, btree, .. } = config;
+    let Config { store, hashlog, lsmtree, btree, .. } = config;
+    let (hashlog, lsmtree, btree) = (hashlog.clone(), lsmtree.clone(), btree.clone());
     stored::StoredConfig {
-        options: StoreOptions { hashlog: hashlog.clone(), btree: btree.clone(), ..StoreOptions::default() },
+        options: StoreOptions { hashlog, lsmtree, btree },
         operations_bytes: store.operations_bytes,
         costs_ps: Step::ALL.map(|(step, _)| match step {
             Step::Probe => store.probe_ps,

@@ -463,6 +463,6 @@ mod tests {
         assert_eq!(lines("\n# [paper] PCIe generation: 5"), [true, true]);
         assert_eq!([&base, &line].map(|whole| whole.starts_with("# gen5-cxl: ")), [true, false]);
         assert!(line.starts_with("# gen5-cxl-line: ") && line.contains("understood as well.\n\n[link]\n"));
-        assert!(!line.contains("base ="));
+        assert!(!line.contains("\nbase ="));
     }
 }

@@ -147,6 +147,7 @@ pub const ENGINE_PROFILES: &[(&str, &str)] = &[
     ("plus", "kvvirt"),
     ("plus2", "kvvirt"),
     ("hashlog", "saker-mid"),
+    ("lsmtree", "saker-mid"),
     ("btree", "saker-mid"),
 ];
 

@@ -72,6 +72,21 @@ const HASHLOG: Rules = &[
     ("hashlog.blocks_under_way", Integer(1, 1 << 16)),
     ("hashlog.segment_bytes", Multiple(4096, 0, 1 << 30)),
 ];
+const LSMTREE: Rules = &[
+    ("lsmtree.write_buffer_size", Integer(0, 1 << 40)),
+    ("lsmtree.max_write_buffer_number", Integer(2, 64)),
+    ("lsmtree.level0_file_num_compaction_trigger", Integer(1, 1 << 16)),
+    ("lsmtree.level0_slowdown_writes_trigger", Integer(1, 1 << 16)),
+    ("lsmtree.level0_stop_writes_trigger", Integer(1, 1 << 16)),
+    ("lsmtree.delayed_write_rate", Integer(1, 1 << 40)),
+    ("lsmtree.max_bytes_for_level_base", Integer(0, 1 << 40)),
+    ("lsmtree.max_bytes_for_level_multiplier", Integer(2, 1000)),
+    ("lsmtree.target_file_size_base", Integer(0, 1 << 40)),
+    ("lsmtree.block_size", Integer(1, 1 << 20)),
+    ("lsmtree.bloom_bits", Integer(0, 64)),
+    ("lsmtree.row_cache_bytes", Integer(0, 1 << 40)),
+    ("lsmtree.wal", Flag),
+];
 const BTREE: Rules =
     &[("btree.buffer_bytes", Integer(0, 1 << 40)), ("btree.checkpoint_bytes", Integer(1, 1 << 40))];
 const WORKLOAD: Rules = &[
@@ -144,6 +159,7 @@ const TABLES: &[Rules] = &[
     RUN,
     STORE,
     HASHLOG,
+    LSMTREE,
     BTREE,
     WORKLOAD,
 ];

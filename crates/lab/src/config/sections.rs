@@ -15,6 +15,7 @@ use kvdrive_link::LinkConfig;
 use kvdrive_link::transfer::TransferConfig;
 use kvdrive_store::btree::BtreeOptions;
 use kvdrive_store::hashlog::HashlogOptions;
+use kvdrive_store::lsmtree::LsmtreeOptions;
 use serde::Deserialize;
 
 use super::{ConfigError, rules};
@@ -56,6 +57,8 @@ pub struct Config {
     pub store: Store,
     /// The store `hashlog`.
     pub hashlog: HashlogOptions,
+    /// The store `lsmtree`.
+    pub lsmtree: LsmtreeOptions,
     /// The store `btree`.
     pub btree: BtreeOptions,
     /// What is asked of the drive.

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use super::memtable::Pair;
 use super::table::{Table, TableStream, TableWriter, bytes_page};
 use super::version::{Header, LEVELS, Version, manifest};
-use super::{Placed, Tree};
+use super::{Placed, State, Tree};
 use crate::cpu::{Step, Thread};
 use crate::frame::{FRAME_BYTES, Kind};
 use crate::pages::{PageId, Purpose};
@@ -27,6 +27,15 @@ pub struct Merge {
     level: usize,
     /// Tables of the next level that share keys with them.
     lower: Vec<Rc<Table>>,
+    /// Free pages that it leaves, or it is given up: nothing asks for it.
+    keep_pages: Option<u64>,
+}
+
+impl Merge {
+    /// Pages that what it writes takes at most, while what it reads is still there.
+    fn most_pages(&self) -> u64 {
+        self.upper.iter().chain(&self.lower).map(|table| table.pages() + 1).sum()
+    }
 }
 
 impl Tree {
@@ -37,7 +46,8 @@ impl Tree {
     }
 
     /// The merge that is needed most, if any is.
-    fn choose_merge(&self, version: &Version) -> Option<Merge> {
+    fn choose_merge(&self, state: &State) -> Option<Merge> {
+        let version = &*state.version;
         let page_bytes = self.layout.page_bytes;
         let trigger = u64::from(self.options.level0_file_num_compaction_trigger);
         let top = version.levels[0].len() as u64 * 1000 / trigger;
@@ -45,14 +55,22 @@ impl Tree {
         let deeper = (1..LEVELS - 1).map(|level| (score(level), level));
         let (best, level) = deeper.fold((top, 0), |best, next| if next.0 > best.0 { next } else { best });
         let is_needed = if level == 0 { best >= 1000 } else { best > 1000 };
-        if is_needed { Some(merge_of(version, level)) } else { None }
+        if is_needed {
+            return Some(merge_of(version, level));
+        }
+        if state.without_room == Some(state.edition) {
+            return None;
+        }
+        // Memtables need their room more.
+        let keep_pages = Some(self.options.memtables_reserve_bytes() / u64::from(page_bytes));
+        merge_of_deletes(version).map(|merge| Merge { keep_pages, ..merge })
     }
 
     /// Is there a job to be done that nobody does?
     pub(super) fn is_due(&self) -> bool {
         let state = self.state.borrow();
         let can_flush = !state.is_flushing && !state.full.is_empty();
-        can_flush || !state.is_merging && self.choose_merge(&state.version).is_some()
+        can_flush || !state.is_merging && self.choose_merge(&state).is_some()
     }
 
     /// Does a job; `false` if there is none that nobody does.
@@ -62,7 +80,7 @@ impl Tree {
         }
         let merge = {
             let mut state = self.state.borrow_mut();
-            let merge = if state.is_merging { None } else { self.choose_merge(&state.version) };
+            let merge = if state.is_merging { None } else { self.choose_merge(&state) };
             state.is_merging |= merge.is_some();
             merge
         };
@@ -87,10 +105,8 @@ impl Tree {
             let upper = 0..deepest.map_or(0, |deepest| deepest.max(1));
             let used = upper.filter(|level| !state.version.levels[*level].is_empty());
             // One that does not fit is not begun: merges that a level asks for find the room that puts leave.
-            let merge = used.map(|level| merge_of(&state.version, level)).find(|merge| {
-                let all = merge.upper.iter().chain(&merge.lower);
-                all.map(|table| table.pages() + 1).sum::<u64>() < state.free.pages()
-            });
+            let mut merges = used.map(|level| merge_of(&state.version, level));
+            let merge = merges.find(|merge| merge.most_pages() < state.free.pages());
             state.is_merging |= merge.is_some();
             merge
         };
@@ -99,10 +115,20 @@ impl Tree {
 
     fn run_merge(&self, thread: Thread, merge: Option<Merge>) -> Result<bool, StoreError> {
         let Some(merge) = merge else { return Ok(false) };
+        let may_fail = merge.keep_pages.is_some();
         let result = self.merge(thread, merge);
-        self.state.borrow_mut().is_merging = false;
+        {
+            let mut state = self.state.borrow_mut();
+            state.is_merging = false;
+            if may_fail && result == Err(StoreError::Full) {
+                state.without_room = Some(state.edition);
+            }
+        }
         self.ground.cpu.wake();
-        result?;
+        match result {
+            Err(StoreError::Full) if may_fail => {}
+            result => result?,
+        }
         self.reclaim(thread)?;
         Ok(true)
     }
@@ -124,7 +150,7 @@ impl Tree {
     }
 
     fn flush_memtable(&self, thread: Thread, memtable: &super::Memtable) -> Result<(), StoreError> {
-        let (mut output, mut from) = (Output::new(self, thread, 0, Purpose::Table), Bound::Unbounded);
+        let (mut output, mut from) = (Output::new(self, thread, 0, Purpose::Table, 0), Bound::Unbounded);
         loop {
             let pairs = memtable.next(from, u64::MAX, PAIRS_AT_ONCE);
             let Some((last, _)) = pairs.last() else { break };
@@ -143,7 +169,10 @@ impl Tree {
     fn merge(&self, thread: Thread, merge: Merge) -> Result<(), StoreError> {
         let to = merge.level + 1;
         let removed: Vec<u64> = merge.upper.iter().chain(&merge.lower).map(|table| table.number).collect();
-        if let ([only], []) = (&merge.upper[..], &merge.lower[..]) {
+        // With tombstones in it, a table is written anew: the last level for their keys has no use for them.
+        if let ([only], []) = (&merge.upper[..], &merge.lower[..])
+            && only.tombstones == 0
+        {
             self.install(thread, &removed, vec![(to, only.clone())], false)?;
             self.state.borrow_mut().counters.moves += 1;
             return Ok(());
@@ -151,7 +180,8 @@ impl Tree {
         // Newest first: where keys are equal, the first one counts.
         let newest_first = merge.upper.into_iter().rev().chain(merge.lower);
         let mut runs: Vec<TableStream> = newest_first.map(|table| TableStream::new(table, None)).collect();
-        let mut output = Output::new(self, thread, to, Purpose::Compaction);
+        let keep_pages = merge.keep_pages.unwrap_or(0);
+        let mut output = Output::new(self, thread, to, Purpose::Compaction, keep_pages);
         let mut entries = 0;
         while let Some(pair) = self.next_merged(thread, &mut runs, Purpose::Compaction, &mut entries)? {
             let is_needed = pair.1.is_some() || {
@@ -279,7 +309,7 @@ fn merge_of(version: &Version, level: usize) -> Merge {
         let upper = tables.clone();
         let min = upper.iter().map(|table| table.min).min().expect("level 0 has tables");
         let max = upper.iter().map(|table| table.max).max().expect("level 0 has tables");
-        return Merge { lower: version.overlapping(1, &min, &max), upper, level };
+        return Merge { lower: version.overlapping(1, &min, &max), upper, level, keep_pages: None };
     }
     let cost = |table: &&Rc<Table>| {
         let lower = version.overlapping(level + 1, &table.min, &table.max);
@@ -288,7 +318,20 @@ fn merge_of(version: &Version, level: usize) -> Merge {
     };
     let cheapest = tables.iter().min_by_key(cost).expect("the level has tables");
     let lower = version.overlapping(level + 1, &cheapest.min, &cheapest.max);
-    Merge { upper: vec![cheapest.clone()], level, lower }
+    Merge { upper: vec![cheapest.clone()], level, lower, keep_pages: None }
+}
+
+/// The merge of tables that mostly delete with what they delete, the uppermost first. Nothing else would bring
+/// them there before the store is full.
+fn merge_of_deletes(version: &Version) -> Option<Merge> {
+    let is_one = |table: &&Rc<Table>| table.mostly_deletes();
+    let level = (0..LEVELS - 1).find(|level| version.levels[*level].iter().any(|table| is_one(&table)))?;
+    if level == 0 {
+        return Some(merge_of(version, level));
+    }
+    let table = version.levels[level].iter().find(is_one)?;
+    let lower = version.overlapping(level + 1, &table.min, &table.max);
+    Some(Merge { upper: vec![table.clone()], level, lower, keep_pages: None })
 }
 
 /// Tables that a job writes.
@@ -297,13 +340,15 @@ struct Output<'a> {
     thread: Thread,
     level: usize,
     why: Purpose,
+    /// Free pages that it leaves.
+    keep_pages: u64,
     writer: Option<TableWriter>,
     done: Vec<Placed>,
 }
 
 impl<'a> Output<'a> {
-    fn new(tree: &'a Tree, thread: Thread, level: usize, why: Purpose) -> Output<'a> {
-        Output { tree, thread, level, why, writer: None, done: Vec::new() }
+    fn new(tree: &'a Tree, thread: Thread, level: usize, why: Purpose, keep_pages: u64) -> Output<'a> {
+        Output { tree, thread, level, why, keep_pages, writer: None, done: Vec::new() }
     }
 
     /// Adds a pair; begins another table when the present one has `most` bytes.
@@ -323,7 +368,11 @@ impl<'a> Output<'a> {
         let missing = writer.missing_pages(key, value.as_ref().map_or(0, |value| value.bytes()));
         if missing > 0 {
             // Long runs as long as there are any; a table of many short ones makes a long manifest.
-            let share = (tree.state.borrow().free.pages() / 8).min(PAGES_TAKEN.into()) as u32;
+            let free = tree.state.borrow().free.pages().saturating_sub(self.keep_pages);
+            let share = (free / 8).min(PAGES_TAKEN.into()) as u32;
+            if free < missing.into() {
+                return Err(self.give_up(StoreError::Full));
+            }
             match tree.take_pages(missing.max(share)) {
                 Ok(extents) => writer.give_room(extents),
                 Err(error) => return Err(self.give_up(error)),

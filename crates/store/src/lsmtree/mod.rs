@@ -121,6 +121,8 @@ struct State {
     obsolete: Vec<Rc<Table>>,
     is_flushing: bool,
     is_merging: bool,
+    /// Edition of the manifest at which a merge that nothing asked for found no room.
+    without_room: Option<u64>,
     rows: LruCache<(u64, Key), Kept, BuildHasherDefault<KeyHasher>>,
     row_bytes: u64,
     /// A write failed: what was not certain may never be.
@@ -198,6 +200,7 @@ impl Tree {
             obsolete: Vec::new(),
             is_flushing: false,
             is_merging: false,
+            without_room: None,
             rows: LruCache::unbounded_with_hasher(BuildHasherDefault::default()),
             row_bytes: 0,
             failed: None,

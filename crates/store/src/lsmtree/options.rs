@@ -122,10 +122,14 @@ impl LsmtreeOptions {
     /// Bytes of pages that puts leave free, so that memtables can be written and every merge can be made:
     /// what it reads stays until all of what it writes is there.
     pub fn reserve_bytes(&self) -> u64 {
-        let memtables = u64::from(self.max_write_buffer_number + 1) * self.write_buffer_size;
         let top = u64::from(self.level0_file_num_compaction_trigger + 1) * self.write_buffer_size
             + 2 * self.max_bytes_for_level_base;
         let table = u64::from(self.max_bytes_for_level_multiplier + 4) * self.target_file_size_base;
-        memtables * 3 / 2 + top.max(table) * 2
+        self.memtables_reserve_bytes() + top.max(table) * 2
+    }
+
+    /// Of these, what is there for memtables.
+    pub fn memtables_reserve_bytes(&self) -> u64 {
+        u64::from(self.max_write_buffer_number + 1) * self.write_buffer_size * 3 / 2
     }
 }

@@ -44,6 +44,8 @@ pub struct Table {
     pub max: Key,
     /// Records in it.
     pub entries: u64,
+    /// Those of them that say that a key has no value.
+    pub tombstones: u64,
     /// Data pages.
     pub data_pages: u32,
     /// Bytes in meta pages.
@@ -60,6 +62,12 @@ impl Table {
     /// Pages of all kinds.
     pub fn pages(&self) -> u64 {
         self.extents.iter().map(|extent| u64::from(extent.pages)).sum()
+    }
+
+    /// Does it say more often that a key has no value than which it has? Then what it deletes takes more room,
+    /// as long as nobody merges the two, than what it keeps.
+    pub fn mostly_deletes(&self) -> bool {
+        self.tombstones * 2 > self.entries
     }
 
     /// May this key be in it, by its bounds?
@@ -255,6 +263,7 @@ pub struct TableWriter {
     hashes: Vec<u64>,
     bounds: Option<(Key, Key)>,
     entries: u64,
+    tombstones: u64,
 }
 
 impl TableWriter {
@@ -274,6 +283,7 @@ impl TableWriter {
             hashes: Vec::new(),
             bounds: None,
             entries: 0,
+            tombstones: 0,
         }
     }
 
@@ -333,6 +343,7 @@ impl TableWriter {
 
     /// Adds a pair; keys ascend.
     pub fn add(&mut self, key: &Key, value: Option<&Kept>) {
+        self.tombstones += u64::from(value.is_none());
         let (empty, flags) = (Kept::Bytes(Rc::new([])), Flags::TOMBSTONE);
         let (value, flags) = value.map_or((&empty, flags), |value| (value, Flags::NONE));
         let lent = Value::Kept(value);
@@ -384,6 +395,7 @@ impl TableWriter {
             min,
             max,
             entries: self.entries,
+            tombstones: self.tombstones,
             data_pages,
             meta_bytes: meta.len() as u32,
             extents: std::mem::take(&mut self.extents),

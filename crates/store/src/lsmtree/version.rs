@@ -5,7 +5,7 @@
 //!
 //!   bytes   total u32 | log pages u64 | epoch u64 | log from u64 | next table u64 | last sequence u64 |
 //!           in tables u64 | tables u32 | table ...
-//!   table   number u64 | level u8 | min | max | entries u64 | data pages u32 | meta bytes u32 |
+//!   table   number u64 | level u8 | min | max | entries u64 | tombstones u64 | data pages u32 | meta bytes u32 |
 //!           extents u32 | first u64, pages u32 | ...                       min, max: bytes u8, key 16 B
 //! ```
 //!
@@ -113,6 +113,7 @@ pub fn manifest(header: &Header, version: &Version) -> Vec<u8> {
             out.extend(key.to_array());
         }
         out.extend(table.entries.to_le_bytes());
+        out.extend(table.tombstones.to_le_bytes());
         out.extend(table.data_pages.to_le_bytes());
         out.extend(table.meta_bytes.to_le_bytes());
         out.extend((table.extents.len() as u32).to_le_bytes());
@@ -137,7 +138,7 @@ pub fn parse_manifest(bytes: &[u8]) -> Option<(Header, Vec<(usize, Table)>)> {
     for _ in 0..count {
         let (number, level) = (at.u64()?, usize::from(at.u8()?));
         let (min, max) = (key(&mut at)?, key(&mut at)?);
-        let (entries, data_pages, meta_bytes) = (at.u64()?, at.u32()?, at.u32()?);
+        let (entries, tombstones, data_pages, meta_bytes) = (at.u64()?, at.u64()?, at.u32()?, at.u32()?);
         let mut extents = Vec::new();
         for _ in 0..at.u32()? {
             extents.push(Extent { first: PageId(at.u64()?), pages: at.u32()? });
@@ -146,8 +147,10 @@ pub fn parse_manifest(bytes: &[u8]) -> Option<(Header, Vec<(usize, Table)>)> {
             return None;
         }
         let (blocks, filter) = (Vec::new(), Vec::new());
-        let table = Table { number, min, max, entries, data_pages, meta_bytes, extents, blocks, filter };
-        tables.push((level, table));
+        tables.push((
+            level,
+            Table { number, min, max, entries, tombstones, data_pages, meta_bytes, extents, blocks, filter },
+        ));
     }
     Some((header, tables))
 }

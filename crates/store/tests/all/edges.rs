@@ -231,3 +231,44 @@ fn keys_come_in_any_order() {
         }
     }
 }
+
+/// A store on few pages, as large as fit: what is deleted gives its room back while it is deleted, and as much
+/// fits every time.
+#[test]
+fn filled_and_emptied_ten_times() {
+    const PAGE_BYTES: u32 = 16 << 10;
+    const PAGES: u64 = 320;
+    for row in STORES {
+        let mut options = StoreOptions::default();
+        (options.hashlog.block_bytes, options.hashlog.segment_bytes) = (0, 0);
+        options.lsmtree.write_buffer_size = 0;
+        (options.lsmtree.max_bytes_for_level_base, options.lsmtree.target_file_size_base) = (0, 0);
+        (row.fit)(&mut options, PAGE_BYTES, PAGES, crate::ground::THREADS);
+        let world = World::new(PAGE_BYTES, PAGES);
+        let store = world.open(row, &options);
+        let mut fitted = Vec::new();
+        for cycle in 0..10u64 {
+            let mut number = 0u32;
+            loop {
+                let pattern = Pattern { seed: cycle, offset: 0, bytes: 1500 };
+                match store.put(MAIN, Key::from_u32_be(number), Value::from(pattern)) {
+                    Ok(()) => number += 1,
+                    Err(StoreError::Full) => break,
+                    Err(error) => panic!("{}: {error}", row.name),
+                }
+                if number.is_multiple_of(64) {
+                    store.sync(MAIN).unwrap();
+                }
+            }
+            fitted.push(number);
+            let full = store.space().live_bytes;
+            for number in 0..number {
+                store.delete(MAIN, Key::from_u32_be(number)).unwrap();
+            }
+            let empty = store.space().live_bytes;
+            assert!(empty < full / 2, "{}: {full} B when full, {empty} B when empty", row.name);
+        }
+        let least = fitted.iter().min().unwrap();
+        assert!(*least * 10 >= fitted[0] * 9, "{}: {fitted:?}", row.name);
+    }
+}
