@@ -8,7 +8,7 @@ use kvdrive_lab::report::{Report, compare_in as comparison, record};
 
 use crate::output;
 use crate::progress::Bars;
-use crate::settings::Settings;
+use crate::settings::{HOST, Settings};
 
 /// Options of `compare`: those of `run`, of which [`LISTS`] take lists. A drive that is preconditioned (loaded and overwritten, as by `--scale`) is so once:
 /// the workloads follow each other on it.
@@ -55,6 +55,7 @@ pub fn documents(settings: &Settings) -> anyhow::Result<Vec<Document>> {
     for (_, field) in LISTS {
         all = all.iter().flat_map(|settings| expand(settings, *field)).collect();
     }
+    leave_out_saker(&mut all);
     // The path is that of the one medium of several that has a file.
     if all.iter().any(|settings| settings.media.as_deref() == Some("file")) {
         for settings in all.iter_mut().filter(|settings| settings.media.as_deref() != Some("file")) {
@@ -76,6 +77,19 @@ pub fn documents(settings: &Settings) -> anyhow::Result<Vec<Document>> {
     Ok(documents.into_iter().map(|(_, document)| document).collect())
 }
 
+/// Of several runs some may have no SAKER: those whose store is on the host, and those where it is off. Its options
+/// are for the others.
+fn leave_out_saker(all: &mut [Settings]) {
+    let is_on_host = |settings: &Settings| settings.side.as_deref() == Some(HOST);
+    let has_it = |settings: &Settings| !is_on_host(settings) && settings.saker.as_deref() == Some("on");
+    if !all.iter().any(has_it) {
+        return;
+    }
+    for settings in all.iter_mut().filter(|settings| !has_it(settings)) {
+        (settings.saker, settings.batch, settings.cache) = (None, None, None);
+    }
+}
+
 type Field = fn(&mut Settings) -> &mut Option<String>;
 
 /// Options that take a list, the slowest changing first.
@@ -86,9 +100,12 @@ const LISTS: &[(&str, Field)] = &[
     ("--engine", |s| &mut s.engine),
     ("--side", |s| &mut s.side),
     ("--store", |s| &mut s.store),
+    ("--saker", |s| &mut s.saker),
+    ("--batch", |s| &mut s.batch),
     ("--media", |s| &mut s.media),
     ("--packing", |s| &mut s.packing),
     ("--transfer", |s| &mut s.transfer),
+    ("--value-size", |s| &mut s.value_size),
     ("--seed", |s| &mut s.seed),
 ];
 
@@ -138,4 +155,42 @@ fn label(document: &Document, runs: usize) -> anyhow::Result<String> {
             format!("{engine} {dram} {runs} workloads")
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A store on the host has no SAKER, and one that is off no batches: such runs are there once.
+    #[test]
+    fn options_of_saker_are_for_the_runs_that_have_it() {
+        let lists = Settings {
+            profile: Some("saker-mid".into()),
+            side: Some("host,disk".into()),
+            store: Some("hashlog".into()),
+            saker: Some("on,off".into()),
+            batch: Some("4,64".into()),
+            workload: Some("fillrandom".into()),
+            value_size: Some("16,256".into()),
+            ..Settings::default()
+        };
+        let runs = documents(&lists).unwrap();
+        let asked = |document: &Document| {
+            let config = document.config().unwrap();
+            let batch = config.saker.enabled.then_some(config.saker.batch);
+            (config.has_store_on_host(), batch, config.workload.value_size)
+        };
+        let sizes = |host, batch| [16, 256].map(move |bytes| (host, batch, bytes));
+        let expected = [sizes(true, None), sizes(false, Some(4)), sizes(false, None), sizes(false, Some(64))];
+        let mut seen: Vec<_> = runs.iter().map(asked).collect();
+        let mut expected = expected.concat();
+        seen.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(seen, expected);
+        // On the host alone it is refused, and where it is off alone, too.
+        let host = Settings { side: Some("host".into()), saker: Some("on".into()), ..lists.clone() };
+        assert!(documents(&host).unwrap_err().to_string().starts_with("saker.enabled: true; lies in front"));
+        let off = Settings { side: Some("disk".into()), saker: Some("off".into()), ..lists };
+        assert!(documents(&off).unwrap_err().to_string().starts_with("--batch: SAKER is off"));
+    }
 }

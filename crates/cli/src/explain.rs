@@ -8,6 +8,7 @@ use kvdrive_lab::explain::{Explanation, Kind, explain};
 use kvdrive_lab::many::in_model_time;
 use kvdrive_lab::report::grouped;
 use kvdrive_sim::TraceEntry;
+use kvdrive_spec::batch::BATCH_REQUESTS_MAX;
 
 use crate::output;
 use crate::settings::{Settings, fault_rules};
@@ -17,9 +18,6 @@ use crate::settings::{Settings, fault_rules};
 pub struct Explain {
     /// Which command
     command: CommandName,
-    /// Of store: so many stores in one batch command
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65535))]
-    batch: Option<u32>,
     /// Rules by which the drive fails, a TOML file (`kvdrive list faults`)
     #[arg(long, value_name = "FILE")]
     faults: Option<PathBuf>,
@@ -37,19 +35,28 @@ enum CommandName {
     Seek,
 }
 
+/// Requests of the batch that is shown.
+fn requests(text: &str) -> anyhow::Result<u32> {
+    let requests = text.parse().ok().filter(|requests| (1..=BATCH_REQUESTS_MAX).contains(requests));
+    requests.ok_or_else(|| anyhow::anyhow!("--batch: {text}; allowed: 1 to {BATCH_REQUESTS_MAX}"))
+}
+
 impl Explain {
     /// Runs it and prints its steps.
     pub fn run(&self) -> anyhow::Result<()> {
+        let batch = self.settings.batch.as_deref().map(requests).transpose()?;
         let kind = match self.command {
-            CommandName::Store => self.batch.map_or(Kind::Store, Kind::Batch),
-            _ if self.batch.is_some() => anyhow::bail!("--batch is for explain store"),
+            CommandName::Store => batch.map_or(Kind::Store, Kind::Batch),
+            _ if batch.is_some() => anyhow::bail!("--batch is for explain store"),
             CommandName::Retrieve => Kind::Retrieve,
             CommandName::Delete => Kind::Delete,
             CommandName::Exist => Kind::Exist,
             CommandName::List => Kind::List,
             CommandName::Seek => Kind::Seek,
         };
-        let document = self.settings.document_of_drive("explain")?;
+        // The batch is what is shown, not what SAKER would make.
+        let settings = Settings { batch: None, ..self.settings.clone() };
+        let document = settings.document_of_drive("explain")?;
         self.refuse_unlooked_at(&document)?;
         in_model_time(&document.config()?)?;
         let rules = fault_rules(self.faults.as_ref(), &document)?;

@@ -9,6 +9,7 @@ use kvdrive_flash::timing::TIMINGS;
 use kvdrive_lab::config::{DRAM_POINTS, PROFILES};
 use kvdrive_lab::workload::{FORMATS, TRACE, WORKLOADS};
 use kvdrive_link::transfer::METHODS;
+use kvdrive_saker::cache::EVICTIONS;
 use kvdrive_store::STORES;
 
 use crate::output;
@@ -28,6 +29,7 @@ enum Kind {
     Packings,
     Engines,
     Stores,
+    Evictions,
     Dram,
     Media,
     Faults,
@@ -35,13 +37,14 @@ enum Kind {
     Traces,
 }
 
-const KINDS: [(Kind, &str); 11] = [
+const KINDS: [(Kind, &str); 12] = [
     (Kind::Profiles, "profiles"),
     (Kind::Workloads, "workloads"),
     (Kind::Transfers, "transfers"),
     (Kind::Packings, "packings"),
     (Kind::Engines, "engines"),
     (Kind::Stores, "stores"),
+    (Kind::Evictions, "evictions"),
     (Kind::Dram, "dram"),
     (Kind::Media, "media"),
     (Kind::Faults, "faults"),
@@ -79,6 +82,7 @@ fn rows(kind: Kind) -> Vec<(&'static str, &'static str)> {
         Kind::Packings => PACKINGS.iter().map(|row| (row.name, row.origin)).collect(),
         Kind::Engines => ENGINES.iter().map(|row| (row.name, row.origin)).collect(),
         Kind::Stores => STORES.iter().map(|row| (row.name, row.about)).collect(),
+        Kind::Evictions => EVICTIONS.iter().map(|row| (row.name, row.summary)).collect(),
         Kind::Dram => DRAM_POINTS.iter().map(|row| (row.name, row.origin)).collect(),
         Kind::Faults => FAULTS.iter().map(|row| (row.name, row.origin)).collect(),
         Kind::Media => MEDIA.iter().map(|row| (row.name, row.origin)).collect(),

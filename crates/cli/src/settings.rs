@@ -21,7 +21,7 @@ use kvdrive_lab::setup;
 use kvdrive_store::STORES;
 
 /// Sides of the wire that a store may run on.
-const HOST: &str = "host";
+pub const HOST: &str = "host";
 const DISK: &str = "disk";
 /// Operations of a trace are as many as it has; this is more.
 const TRACE_OPS: u64 = 1 << 48;
@@ -140,6 +140,16 @@ pub struct Settings {
     /// share host.cores and --queues
     #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     pub threads: Option<u64>,
+    /// SAKER, a layer on the host in front of the driver: on or off. It batches small writes, caches small reads, and
+    /// has a client for each of --threads, which does one operation at a time
+    #[arg(long, value_name = "on|off")]
+    pub saker: Option<String>,
+    /// Most requests of a batch of SAKER; adaptive: as many as come while one is under way
+    #[arg(long, value_name = "N|adaptive")]
+    pub batch: Option<String>,
+    /// SAKER's read cache, as 64MiB
+    #[arg(long, value_name = "SIZE", allow_negative_numbers = true)]
+    pub cache: Option<String>,
     /// What keeps the pages: ram, tags or file
     #[arg(long)]
     pub media: Option<String>,
@@ -171,6 +181,8 @@ impl Settings {
     fn check_store(&self) -> anyhow::Result<()> {
         let side = self.side.as_deref().unwrap_or(DISK);
         anyhow::ensure!([HOST, DISK].contains(&side), "--side: no side {side:?}; there are {HOST}, {DISK}");
+        let saker = self.saker.as_deref().unwrap_or("off");
+        anyhow::ensure!(["on", "off"].contains(&saker), "--saker: {saker:?}; there are on, off");
         let Some(store) = self.store.as_deref() else { return Ok(()) };
         let is_there = |name: &&str| side == HOST || ENGINES.iter().any(|row| row.name == *name);
         let names: Vec<_> = STORES.iter().map(|row| row.name).filter(is_there).collect();
@@ -214,9 +226,14 @@ impl Settings {
     /// As [`document`](Settings::document), for a command that asks the drive itself.
     pub fn document_of_drive(&self, command: &str) -> anyhow::Result<Document> {
         let document = self.document()?;
+        let config = document.config()?;
         anyhow::ensure!(
-            !document.config()?.has_store_on_host(),
+            !config.has_store_on_host(),
             "host.store: {command} asks the drive, not a store on the host; kvdrive run does"
+        );
+        anyhow::ensure!(
+            !config.saker.enabled,
+            "saker.enabled: {command} asks the drive itself; kvdrive run asks SAKER"
         );
         Ok(document)
     }
@@ -259,6 +276,9 @@ impl Settings {
                 ("--packing", "packing.policy", self.packing.is_some()),
                 ("--io-threads", "controller.io_threads", self.io_threads.is_some()),
                 ("--threads", "host.threads", self.threads.is_some()),
+                ("--batch", "saker.batch", self.batch.is_some()),
+                ("--cache", "saker.cache_bytes", self.cache.is_some()),
+                ("--depth", "host.depth", self.depth.is_some()),
                 ("--transfer", "host.transfer", self.transfer.is_some()),
                 ("--queues", "host.queues", self.queues.is_some()),
             ],
@@ -304,7 +324,7 @@ impl Settings {
     }
 
     /// Options that describe work, and whether they are given.
-    fn work(&self) -> [(&'static str, bool); 9] {
+    fn work(&self) -> [(&'static str, bool); 13] {
         [
             ("--workload", self.workload.is_some()),
             ("--ops", self.ops.is_some()),
@@ -314,6 +334,10 @@ impl Settings {
             ("--transfer", self.transfer.is_some()),
             ("--depth", self.depth.is_some()),
             ("--queues", self.queues.is_some()),
+            ("--threads", self.threads.is_some()),
+            ("--saker", self.saker.is_some()),
+            ("--batch", self.batch.is_some()),
+            ("--cache", self.cache.is_some()),
             ("--clock", self.clock.is_some()),
         ]
     }
@@ -346,7 +370,7 @@ impl Settings {
     }
 
     /// The options that stand for a key each, as they were given.
-    fn short_options(&self) -> [(&'static str, &'static str, Option<String>); 24] {
+    fn short_options(&self) -> [(&'static str, &'static str, Option<String>); 27] {
         let number = |value: Option<u64>| value.map(|value| value.to_string());
         let trace = self.workload.as_deref().and_then(|workload| workload.strip_prefix("trace:"));
         // All of a trace, unless somebody says how many.
@@ -358,11 +382,9 @@ impl Settings {
             _ => None,
         };
         let is_on_host = self.side.as_deref() == Some(HOST);
-        let nand = self.nand.as_deref().map(|value| match value {
-            "on" => "true".to_owned(),
-            "off" => "false".to_owned(),
-            other => other.to_owned(),
-        });
+        let saker = self.saker.as_deref().map(switch);
+        let batch = self.batch.as_deref().map(|batch| if batch == "adaptive" { "0" } else { batch });
+        let nand = self.nand.as_deref().map(switch);
         [
             ("--workload", "workload.name", trace.map(|_| "trace".to_owned()).or(self.workload.clone())),
             ("--workload", "workload.trace", trace.map(str::to_owned)),
@@ -381,6 +403,9 @@ impl Settings {
             ("--side", "engine.name", is_on_host.then(|| BLOCK.name.to_owned())),
             ("--store", if is_on_host { "host.store" } else { "engine.name" }, self.store.clone()),
             ("--threads", "host.threads", number(self.threads)),
+            ("--saker", "saker.enabled", saker),
+            ("--batch", "saker.batch", batch.map(str::to_owned)),
+            ("--cache", "saker.cache_bytes", self.cache.clone()),
             ("--media", "media.kind", self.media.clone()),
             ("--nand", "nand.enabled", nand),
             ("--depth", "host.depth", number(self.depth)),
@@ -389,6 +414,15 @@ impl Settings {
             ("--seed", "run.seed", self.seed.clone()),
             ("--clock", "run.clock", self.clock.clone()),
         ]
+    }
+}
+
+/// A switch of an option as the configuration has it.
+fn switch(value: &str) -> String {
+    match value {
+        "on" => "true".to_owned(),
+        "off" => "false".to_owned(),
+        other => other.to_owned(),
     }
 }
 

@@ -453,6 +453,14 @@ impl Driver {
         Ticket { call, state }
     }
 
+    /// Would [`Driver::wait`] find something there already?
+    fn has_answer<V>(&self, ticket: &Ticket<'_, V>) -> bool {
+        match &ticket.state {
+            State::UnderWay(flight) => self.lane.queue.has_completion(flight.entries.memory.cid),
+            State::Unclaimed(_) | State::Ended(_) => true,
+        }
+    }
+
     /// Waits for a command's answer; a value comes into `into`. Nothing is pinned for what an answer brings,
     /// and taking it takes no time: see [`HostCosts`].
     fn wait<V: Content>(&self, ticket: Ticket<'_, V>, into: &mut Region) -> Result<Answer, Status> {

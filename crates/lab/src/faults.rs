@@ -171,8 +171,9 @@ impl RuleReader<'_> {
 
     fn matches(&self) -> Result<Matches, Problem> {
         let opcode_of = |text: &str| {
-            let by_name = opcode::IO_TABLE.iter().find(|row| row.1 == text).map(|row| row.0);
-            let names = || opcode::IO_TABLE.map(|row| row.1).join(", ");
+            let all = || opcode::IO_TABLE.iter().chain(&opcode::ADVERTISED_TABLE);
+            let by_name = all().find(|row| row.1 == text).map(|row| row.0);
+            let names = || all().map(|row| row.1).collect::<Vec<_>>().join(", ");
             by_name
                 .or_else(|| hexadecimal(text).and_then(|number| u8::try_from(number).ok()))
                 .ok_or_else(|| format!("no {text:?}; there are {}", names()))

@@ -110,6 +110,12 @@ impl Serialize for ByPurpose {
     }
 }
 
+/// Whether a count by this name is how something stands at the end (`_now`), or the most that there was since
+/// power-on (`most_`), and not what happened in the run.
+pub(crate) fn is_state(name: &str) -> bool {
+    name.ends_with("_now") || name.starts_with("most_")
+}
+
 /// Everything a run yields.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Report {
@@ -166,6 +172,9 @@ pub struct Report {
     /// that end in `_now` are states at the end.
     #[serde(skip_serializing_if = "Named::is_empty")]
     pub store: Named<u64>,
+    /// What SAKER counts, if it is there; see [`is_state`].
+    #[serde(skip_serializing_if = "Named::is_empty")]
+    pub saker: Named<u64>,
     /// What the engine's structures take of the DRAM, in bytes.
     #[serde(skip_serializing_if = "Named::is_empty")]
     pub dram: Named<u64>,

@@ -177,6 +177,8 @@ pub struct Snapshot {
     pub details: Vec<(&'static str, u64)>,
     /// What a store on the host counts by names of its own.
     pub stored: Vec<(String, u64)>,
+    /// What SAKER counts.
+    pub saker: Vec<(String, u64)>,
     /// What its structures take of the DRAM, bytes.
     pub dram: Vec<(&'static str, u64)>,
     /// Host core, link, firmware cores, channels and dies with what they did.
@@ -221,7 +223,7 @@ impl Bench {
                 source = Box::new(read_back);
             }
             let checks = (params.verify != "off").then(|| verifier.clone());
-            let stream = self.stream(config, &drive, source, checks, watch);
+            let stream = self.stream(config, &drive, &host, source, checks, watch);
             let mut notes = Vec::new();
             let tell = |now| match stream.workload.borrow().read_share().filter(|share| *share > 0.0) {
                 Some(share) => progress(done + now, total.min(done + (now as f64 / share) as u64)),
@@ -317,6 +319,7 @@ impl Bench {
         &self,
         config: &Config,
         drive: &Rc<Drive>,
+        host: &HostSide,
         source: Box<dyn Workload>,
         verifier: Option<Rc<TaskCell<Verifier>>>,
         watch: &Watch<'_>,
@@ -335,6 +338,8 @@ impl Bench {
             stop: watch.stop.clone(),
             failure: TaskCell::default(),
             verifier,
+            sync_every: config.workload.sync_every,
+            sees_all: !config.saker.enabled || host.seats.len() == 1,
             loaded: Cell::new(0),
             load_end: Cell::new(0),
             left: Cell::new(0),
@@ -385,7 +390,11 @@ impl Bench {
     }
 
     fn snapshot(&self, drive: &Drive, host: &HostSide) -> Snapshot {
-        Snapshot { stored: host.store_counts(), ..Snapshot::of(&self.sim, &self.link, drive, &host.cores) }
+        Snapshot {
+            stored: host.store_counts(),
+            saker: host.saker_counts(),
+            ..Snapshot::of(&self.sim, &self.link, drive, &host.cores)
+        }
     }
 }
 
@@ -410,6 +419,7 @@ impl Snapshot {
             counters: drive.counters(),
             details: drive.engine_details(),
             stored: Vec::new(),
+            saker: Vec::new(),
             dram: drive.dram(),
             resources,
             recovery_ns: drive.recovery_ns(),

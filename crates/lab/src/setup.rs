@@ -10,6 +10,7 @@ use kvdrive_engines::page_buffer::Eviction;
 use kvdrive_engines::stored;
 use kvdrive_host::blocks::BlockHost;
 use kvdrive_host::hostkv::{HostKv, HostKvConfig, OpenError};
+use kvdrive_host::modelled::saker::ModelledSaker;
 use kvdrive_host::modelled::{Driver, Host};
 use kvdrive_link::transfer;
 use kvdrive_link::{Link, LocalMemory};
@@ -38,7 +39,11 @@ pub fn drivers(
     let connect =
         |core: &Rc<Resource>| Host::connect(link.clone(), memory.clone(), core.clone(), config.host.costs);
     let hosts = cores.iter().map(connect).collect::<Result<Vec<_>, _>>()?;
-    let per_queue = config.host.depth.div_ceil(config.queue_pairs());
+    let per_queue = match config.saker.enabled {
+        // Its batches, and what goes on its own.
+        true => config.saker.in_flight + 1,
+        false => config.host.depth.div_ceil(config.queue_pairs()),
+    };
     (0..config.queue_pairs() as usize)
         .map(|queue| {
             let method = transfer::method(&config.host.transfer).ok_or_else(|| {
@@ -47,6 +52,13 @@ pub fn drivers(
             Ok(Driver::new(&hosts[queue % hosts.len()], method, config.host.queue_entries, per_queue))
         })
         .collect()
+}
+
+/// SAKER, if it is there.
+pub fn saker(config: &Config, sim: &Sim) -> anyhow::Result<Option<Rc<ModelledSaker>>> {
+    let saker = &config.saker;
+    let make = || ModelledSaker::new(sim, saker.settings(), saker.costs);
+    Ok(saker.enabled.then(make).transpose()?)
 }
 
 /// The store that runs on the host, over the blocks of the drive behind `link`, with a thread on each core.

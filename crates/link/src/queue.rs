@@ -161,6 +161,11 @@ impl QueuePair {
         }
     }
 
+    /// Host: is the completion of `cid` there?
+    pub fn has_completion(&self, cid: u16) -> bool {
+        self.completions.borrow().iter().any(|cqe| cqe.cid.get() == cid)
+    }
+
     /// Host: takes the completion of `cid` if it is there.
     pub fn try_completion(&self, cid: u16) -> Option<Cqe> {
         let mut ring = self.completions.borrow_mut();

@@ -177,3 +177,35 @@ fn several_clients_read_what_they_wrote() {
         assert!(saker.saker().count(Count::ClosedByOrder) > 0 && saker.saker().count(Count::Held) > 0);
     }
 }
+
+/// A batch that was held behind another client's is sent by who hears of that one. Clients that have nothing more to
+/// do end all the same, and those that go on get their answers.
+#[test]
+fn a_client_that_ends_takes_the_answers_that_others_wait_for() {
+    for seed in 0..24 {
+        let sim = Sim::permuted(seed);
+        let jitter =
+            Some(Jitter { sim: sim.clone(), rng: Rng::stream(seed, "jitter").into(), below_ns: 9_000 });
+        let engine = MockEngine { jitter, ..MockEngine::new(64 << 10) };
+        let rig = rig_on(sim, 1, Dispatch::RoundRobin { io_threads: 4, deal_ns: 70 }, engine);
+        let config = Config { batch: BatchSize::Fixed(4), in_flight: 2, ..Config::default() };
+        let saker = ModelledSaker::new(&rig.sim, config, COSTS).expect("settings");
+        let drivers: Vec<_> = (0..4).map(|_| rig.driver_with("prp", 20, 3)).collect();
+        let tasks = drivers.iter().zip(0u64..).map(|(driver, client)| {
+            let saker = saker.clone();
+            move || {
+                let mut handle = saker.connect(driver);
+                let mut rng = Rng::stream(seed, &format!("client {client}"));
+                for _ in 0..10 + 20 * client {
+                    let stored =
+                        handle.store(key(rng.below(8)), Piece::Bytes(&[7; 20]), StoreOptions::default());
+                    stored.expect("there is room");
+                }
+                assert!(handle.close().is_empty());
+            }
+        });
+        rig.sim.block_on(|| kvdrive_sim::join_all(&rig.sim, tasks));
+        assert!(saker.saker().count(Count::Held) > 0);
+        assert_eq!((saker.saker().count(Count::Unsynced), saker.saker().pending_bytes()), (0, 0));
+    }
+}

@@ -12,21 +12,27 @@
 //! for others has nothing under way itself, so nobody waits in a circle.
 
 use std::collections::VecDeque;
+use std::marker::PhantomData;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use kvdrive_content::{Piece, Region};
 use kvdrive_saker::{
-    Batch, Client as Core, Config, ConfigError, Failure, Payload, Read, Saker, Step, Steps, Sync, Write,
+    Batch, BatchSize, Client as Core, Config, ConfigError, Failure, Payload, Read, Saker, Step, Steps, Sync,
+    Write,
 };
+use kvdrive_settings::{Rules, TIME};
 use kvdrive_sim::{Ns, Sim, WaitQueue};
 use kvdrive_spec::{Key, Status, StoreOptions};
 
-use super::{Driver, Ticket};
-use crate::client::{Answer, Call};
+use serde::Deserialize;
 
-/// What the steps of SAKER cost on the host's core, ns.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+use super::{Driver, Ticket};
+use crate::Error;
+use crate::client::{Answer, Call, Client, Content, NoValue};
+
+/// What the steps of SAKER cost on the host's core, ns. Sources are in the profiles.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct SakerCosts {
     /// Locking and searching a bucket of the pending table.
     pub bucket_ns: Ns,
@@ -45,6 +51,17 @@ pub struct SakerCosts {
 }
 
 impl SakerCosts {
+    /// Those keys of `[saker]`.
+    pub const RULES: Rules = &[
+        ("saker.bucket_ns", TIME),
+        ("saker.append_ns", TIME),
+        ("saker.close_ns", TIME),
+        ("saker.cache_probe_ns", TIME),
+        ("saker.cache_insert_ns", TIME),
+        ("saker.cache_evict_ns", TIME),
+        ("saker.copy_ns_per_kib", TIME),
+    ];
+
     fn of(&self, step: Step) -> Ns {
         let copy = |bytes: u32| (u64::from(bytes) * self.copy_ns_per_kib).div_ceil(1024);
         match step {
@@ -96,7 +113,13 @@ impl ModelledSaker {
     /// A handle, for one task that has `driver` to itself. The driver needs a slot more than batches may be
     /// under way (`in_flight`).
     pub fn connect<'d>(self: &Rc<Self>, driver: &'d Driver) -> Handle<'d> {
-        Handle { shared: self.clone(), client: self.saker.client(), driver, under_way: VecDeque::new() }
+        Handle {
+            shared: self.clone(),
+            client: self.saker.client(),
+            driver,
+            under_way: VecDeque::new(),
+            failures: Vec::new(),
+        }
     }
 
     /// Settings and counts.
@@ -105,14 +128,16 @@ impl ModelledSaker {
     }
 }
 
-/// One task's way to the drive. What it has written is volatile until [`Handle::sync`]; whoever ends it syncs
-/// first.
+/// One task's way to the drive. What it has written is volatile until [`Handle::sync`]. Whoever is done with it
+/// closes it: it may have batches of other handles under way, whose answers nobody else takes.
 pub struct Handle<'d> {
     shared: Rc<ModelledSaker>,
     client: Core,
     driver: &'d Driver,
     /// Batches that were sent and whose answers have not been taken, the oldest first.
     under_way: VecDeque<(Arc<Batch>, Ticket<'d, Vec<u8>>)>,
+    /// What a range heard of when it synced, until somebody asks.
+    failures: Vec<Failure>,
 }
 
 impl Handle<'_> {
@@ -193,16 +218,62 @@ impl Handle<'_> {
     /// Waits until all that this handle wrote before is durable; returns the requests that have failed since the
     /// last time.
     pub fn sync(&mut self) -> Vec<Failure> {
+        self.sync_all();
+        std::mem::take(&mut self.failures)
+    }
+
+    /// Syncs, and takes the answers to all that this handle has sent, for whomever; returns the requests that have
+    /// failed.
+    pub fn close(mut self) -> Vec<Failure> {
+        self.sync_all();
+        // A batch that waited behind one of these is sent by who hears of it.
+        while self.take_oldest() {
+            self.send();
+        }
+        self.failures
+    }
+
+    fn sync_all(&mut self) {
         loop {
             match self.charge(|client, steps| client.sync(steps)) {
-                Sync::Done(failures) => return failures,
+                Sync::Done(failures) => return self.failures.extend(failures),
                 Sync::Wait(batch) => self.wait_for(&batch),
             }
         }
     }
 
+    fn carry_out<V: Content>(&mut self, call: &Call<V>, into: &mut Region) -> Result<Answer, Status> {
+        match call {
+            Call::Store { key, value, options } => {
+                self.store(*key, value.piece(), *options).map(|()| Answer::Done)
+            }
+            Call::Delete { key } => self.delete(*key).map(|()| Answer::Done),
+            Call::Retrieve { key } => self.retrieve(*key, into).map(Answer::Value),
+            Call::Exist { key } => self.exist(*key).map(Answer::Exists),
+            // The drive knows nothing of what is pending.
+            Call::List { start, buffer_bytes } => {
+                self.sync_all();
+                self.driver.list(*start, *buffer_bytes).map(Answer::Keys)
+            }
+            Call::Seek { key } => {
+                self.sync_all();
+                self.driver.call(NoValue::Seek { key: *key }, into)
+            }
+            Call::Next { iterator } => self.driver.call(NoValue::Next { iterator: *iterator }, into),
+            Call::Close { iterator } => self.driver.call(NoValue::Close { iterator: *iterator }, into),
+            // Batches are what this makes.
+            Call::Batch { .. } => Err(Status::INVALID_OPCODE),
+        }
+    }
+
     /// Calls SAKER, takes the time of its steps on the core, and sends what it hands out.
     fn charge<T>(&mut self, call: impl FnOnce(&mut Core, &mut Sum<'_>) -> T) -> T {
+        // An adaptive container goes when an answer has come, so somebody has to look whether one has.
+        let is_adaptive = self.shared.saker.config().batch == BatchSize::Adaptive;
+        while is_adaptive && self.under_way.front().is_some_and(|(_, ticket)| self.driver.has_answer(ticket))
+        {
+            self.take_oldest();
+        }
         let answer = self.charge_alone(call);
         self.send();
         answer
@@ -278,5 +349,35 @@ impl Handle<'_> {
         self.charge_alone(|client, steps| client.complete(batch, status, applied, steps));
         self.shared.answered.wake_all();
         true
+    }
+}
+
+/// A call that was carried out.
+#[must_use = "whoever drops it learns nothing of the answer"]
+pub struct Ended<V> {
+    result: Result<Answer, Status>,
+    value: Region,
+    call: PhantomData<V>,
+}
+
+/// A call is carried out where it is submitted, as far as the application waits for it. A list or a seek syncs
+/// this handle first; what other handles have pending it does not see.
+impl Client for Handle<'_> {
+    type Ticket<V: Content> = Ended<V>;
+
+    fn submit<V: Content>(&mut self, call: Call<V>) -> Result<Ended<V>, Error> {
+        let mut value = Region::new();
+        Ok(Ended { result: self.carry_out(&call, &mut value), value, call: PhantomData })
+    }
+
+    fn wait<V: Content>(&mut self, ticket: Ended<V>, into: &mut Region) -> Result<Answer, Error> {
+        if let Ok(Answer::Value(_) | Answer::Opened(..) | Answer::Pair(_)) = ticket.result {
+            *into = ticket.value;
+        }
+        Ok(ticket.result?)
+    }
+
+    fn call<V: Content>(&mut self, call: Call<V>, into: &mut Region) -> Result<Answer, Error> {
+        Ok(self.carry_out(&call, into)?)
     }
 }

@@ -63,6 +63,7 @@ pub const FILES: &[(&str, &str)] = &[
     ("bandslim-cxl.toml", include_str!("../../../../claims/bandslim-cxl.toml")),
     ("plus.toml", include_str!("../../../../claims/plus.toml")),
     ("plus2.toml", include_str!("../../../../claims/plus2.toml")),
+    ("saker.toml", include_str!("../../../../claims/saker.toml")),
 ];
 
 /// A claim of a source.

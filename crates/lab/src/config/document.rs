@@ -7,7 +7,7 @@ use toml_edit::{DocumentMut, Item, Table, TableLike, Value};
 
 use super::rules::{self, rules};
 use super::scale::DRAM_KEYS;
-use super::{Config, ConfigError, DramPoint, PROFILES, Profile, STORE_SECTIONS, WORKLOAD, quantity};
+use super::{Config, ConfigError, DramPoint, PROFILES, Profile, SAKER, STORE_SECTIONS, WORKLOAD, quantity};
 use crate::workload::{self, PRESETS};
 
 /// Where a value comes from, as its comment says in brackets.
@@ -97,7 +97,7 @@ impl Document {
             lay_over(&mut whole, toml.as_table());
             toml = whole;
         } else {
-            toml = text(&format!("{}{STORE_SECTIONS}{WORKLOAD}", profile.text));
+            toml = text(&format!("{}{STORE_SECTIONS}{SAKER}{WORKLOAD}", profile.text));
         }
         Document { toml, profile: profile.name, dram_point: None }
     }

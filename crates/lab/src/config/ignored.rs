@@ -8,7 +8,7 @@ use kvdrive_link::transfer::{METHODS, MethodRow};
 use kvdrive_store::hashlog::WriteMode;
 use kvdrive_store::{Step, store_row};
 
-use super::Config;
+use super::{Config, Saker};
 use crate::workload::{WorkloadParams, draws_keys, has_distribution, has_own_sizes};
 
 /// Keys of workloads, by how they begin, with the workloads that look at them, by how those begin.
@@ -53,7 +53,8 @@ impl Config {
     pub fn ignores(&self, key: &str) -> Option<String> {
         let (section, name) = key.split_once('.')?;
         match section {
-            "workload" => workload_ignores(&self.workload, name),
+            "workload" => sync_ignores(self, name).or_else(|| workload_ignores(&self.workload, name)),
+            "saker" => saker_ignores(&self.saker, name).map(str::to_owned),
             "controller" => dispatch_ignores(self.controller.dispatch, name),
             "flash" => flash_ignores(self, name),
             "host" | "link" => {
@@ -111,12 +112,39 @@ fn host_ignores(config: &Config, key: &str) -> Option<String> {
     const OF_SHARED_CORES: &[&str] = &["host.cores", "host.queues"];
     const OF_PAIRS: &[&str] =
         &["host.transfer", "host.threshold", "host.alpha", "host.beta", "link.cxl", "host.cxl"];
+    if config.saker.enabled && key == "host.depth" {
+        return Some(
+            "SAKER's threads do one operation at a time; --threads and saker.in_flight look at it".into(),
+        );
+    }
     if config.has_store_on_host() && OF_PAIRS.iter().any(|begin| key.starts_with(begin)) {
         let store = &config.host.store;
         return Some(format!("store {store} on the host sends blocks, not pairs, by prp"));
     }
     let threads = config.threads().filter(|_| OF_SHARED_CORES.contains(&key))?;
     Some(format!("each of {threads} threads has a core and a queue pair; --threads says how many there are"))
+}
+
+/// Syncs of who asks a drive itself.
+fn sync_ignores(config: &Config, name: &str) -> Option<String> {
+    let has_something = config.saker.enabled || config.has_store_on_host();
+    (name == "sync_every" && !has_something).then(|| {
+        "what a drive answers is durable; --saker on or --side host has something to sync".to_owned()
+    })
+}
+
+/// Keys of SAKER, where it is off or has no cache.
+fn saker_ignores(saker: &Saker, name: &str) -> Option<&'static str> {
+    const OF_CACHE: &[&str] =
+        &["admit_bytes", "eviction", "cache_probe_ns", "cache_insert_ns", "cache_evict_ns"];
+    match name {
+        "enabled" => None,
+        _ if !saker.enabled => Some("SAKER is off; --saker on looks at it"),
+        _ if saker.cache_bytes == 0 && OF_CACHE.contains(&name) => {
+            Some("SAKER has no cache; --cache 64MiB gives it one")
+        }
+        _ => None,
+    }
 }
 
 /// Keys of stores that the one on the host does not look at.

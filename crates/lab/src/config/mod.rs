@@ -25,7 +25,7 @@ pub(crate) use quantity::parse as parse_quantity;
 pub use quantity::{parse_count, parse_span};
 pub(crate) use scale::DRAM_KEYS;
 pub use scale::{DRAM_POINTS, DramPoint, Scale};
-pub use sections::{Config, Engine, Host, Power, Run, Store};
+pub use sections::{Config, Engine, Host, Power, Run, Saker, Store};
 
 /// Is there such a key?
 pub fn knows_key(key: &str) -> bool {
@@ -44,7 +44,7 @@ impl Config {
     /// Threads of the host, which have a core and a queue pair each; `None`: its drivers share their cores.
     pub fn threads(&self) -> Option<u32> {
         match self.host.threads {
-            0 => self.has_store_on_host().then_some(1),
+            0 => (self.has_store_on_host() || self.saker.enabled).then_some(1),
             threads => Some(threads),
         }
     }
@@ -161,5 +161,7 @@ pub fn default_profile(engine: &str) -> &'static str {
 
 /// The sections of engines that are stores over pages, the same behind every profile.
 const STORE_SECTIONS: &str = include_str!("../../profiles/store.toml");
+/// The `[saker]` section, the same behind every profile.
+const SAKER: &str = include_str!("../../profiles/saker.toml");
 /// The `[workload]` section, the same behind every profile.
 const WORKLOAD: &str = include_str!("../../profiles/workload.toml");

@@ -14,12 +14,15 @@ use kvdrive_flash::FlashConfig;
 use kvdrive_flash::ftl::FtlConfig;
 use kvdrive_flash::timing::flat::FlatConfig;
 use kvdrive_host::modelled::HostCosts;
+use kvdrive_host::modelled::saker::SakerCosts;
 use kvdrive_link::LinkConfig;
 use kvdrive_link::transfer::TransferConfig;
+use kvdrive_saker::cache::EVICTIONS;
 use kvdrive_settings::Rule::{
     self, Flag, Integer, Integers, Multiple, Number, OneOf, Parsed, Positive, PowerOfTwo, Row, Text, Word,
 };
 use kvdrive_settings::{Rules, TIME, VALUE_MAX_BYTES};
+use kvdrive_spec::batch::BATCH_REQUESTS_MAX;
 use kvdrive_store::STORES;
 use toml_edit::Value;
 
@@ -89,6 +92,17 @@ const LSMTREE: Rules = &[
 ];
 const BTREE: Rules =
     &[("btree.buffer_bytes", Integer(0, 1 << 40)), ("btree.checkpoint_bytes", Integer(1, 1 << 40))];
+const SAKER: Rules = &[
+    ("saker.enabled", Flag),
+    ("saker.batch", Integer(0, BATCH_REQUESTS_MAX as i64)),
+    ("saker.container_bytes", Integer(64, VALUE_MAX_BYTES)),
+    ("saker.containers", Word(&["own", "shared"])),
+    ("saker.in_flight", Integer(1, 4096)),
+    ("saker.buckets", Integer(1, 1 << 24)),
+    ("saker.cache_bytes", Integer(0, 1 << 40)),
+    ("saker.admit_bytes", Integer(0, VALUE_MAX_BYTES)),
+    ("saker.eviction", Row(|| EVICTIONS.iter().map(|row| row.name).collect())),
+];
 const WORKLOAD: Rules = &[
     ("workload.name", Text),
     ("workload.ops", Integer(0, 1 << 48)),
@@ -132,6 +146,7 @@ const WORKLOAD: Rules = &[
     ("workload.arrivals", Word(&["fixed", "poisson", "trace"])),
     ("workload.duration_ns", Integer(0, 1 << 60)),
     ("workload.verify", Word(&["off", "values", "only"])),
+    ("workload.sync_every", Integer(0, 1 << 48)),
     ("workload.trace", Text),
     ("workload.trace_format", Text),
 ];
@@ -161,6 +176,8 @@ const TABLES: &[Rules] = &[
     HASHLOG,
     LSMTREE,
     BTREE,
+    SAKER,
+    SakerCosts::RULES,
     WORKLOAD,
 ];
 
@@ -237,7 +254,7 @@ const CONDITIONS: &[(&str, Condition)] = &[
     ("host.depth", |c| {
         let most = u64::from(c.queue_pairs()) * u64::from(c.host.queue_entries - 1);
         let pairs = if c.threads().is_some() { "host.threads" } else { "host.queues" };
-        (u64::from(c.host.depth) > most)
+        (!c.saker.enabled && u64::from(c.host.depth) > most)
             .then(|| format!("{}; {pairs} and host.queue_entries hold {most}", c.host.depth))
     }),
     ("engine.name", |c| {
@@ -256,6 +273,32 @@ const CONDITIONS: &[(&str, Condition)] = &[
             _ => return None,
         };
         Some(format!("\"{}\" {problem}", c.host.store))
+    }),
+    ("saker.enabled", |c| {
+        let problem = match (c.saker.enabled, c.run.clock.as_str()) {
+            (false, _) => return None,
+            (true, "wall") => "is for model time; set run.clock to virtual",
+            (true, _) if c.has_store_on_host() => {
+                "lies in front of a drive of pairs; a store on the host has none below it"
+            }
+            (true, _) if c.workload.until_full => {
+                "learns at a sync that a pair did not fit; leave out workload.until_full"
+            }
+            _ => return None,
+        };
+        Some(format!("true; {problem}"))
+    }),
+    ("saker.in_flight", |c| {
+        // One slot more is for reads and for writes on their own.
+        let most = c.host.queue_entries.saturating_sub(2);
+        (c.saker.enabled && c.saker.in_flight > most).then(|| {
+            format!("{}; host.queue_entries of {} hold {most}", c.saker.in_flight, c.host.queue_entries)
+        })
+    }),
+    ("saker.container_bytes", |c| {
+        let most = c.controller.max_value_bytes;
+        (c.saker.enabled && c.saker.container_bytes > most)
+            .then(|| format!("{}; controller.max_value_bytes is {most}", c.saker.container_bytes))
     }),
     ("nand.enabled", |c| {
         // Engine lsm has keys and sizes in memory, and says of a value that it is gone.

@@ -11,8 +11,10 @@ use kvdrive_engines::page_buffer::BufferConfig;
 use kvdrive_flash::FlashConfig;
 use kvdrive_flash::ftl::FtlConfig;
 use kvdrive_host::modelled::HostCosts;
+use kvdrive_host::modelled::saker::SakerCosts;
 use kvdrive_link::LinkConfig;
 use kvdrive_link::transfer::TransferConfig;
+use kvdrive_saker::{BatchSize, CacheConfig, Containers};
 use kvdrive_store::btree::BtreeOptions;
 use kvdrive_store::hashlog::HashlogOptions;
 use kvdrive_store::lsmtree::LsmtreeOptions;
@@ -61,6 +63,8 @@ pub struct Config {
     pub lsmtree: LsmtreeOptions,
     /// The store `btree`.
     pub btree: BtreeOptions,
+    /// The layer in front of the driver.
+    pub saker: Saker,
     /// What is asked of the drive.
     pub workload: WorkloadParams,
 }
@@ -126,6 +130,56 @@ pub struct Host {
     /// Transfer method.
     #[serde(flatten)]
     pub transfer: TransferConfig,
+}
+
+/// `[saker]`: what lies between application and driver, if it is there.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct Saker {
+    /// Is it there?
+    pub enabled: bool,
+    /// Most requests of a batch; 0: adaptive.
+    pub batch: u32,
+    /// Most bytes of a batch.
+    pub container_bytes: u32,
+    /// `own` or `shared`.
+    pub containers: String,
+    /// Batches of a client under way at once.
+    pub in_flight: u32,
+    /// Buckets of the table of what is pending.
+    pub buckets: u32,
+    /// Bytes of the read cache.
+    pub cache_bytes: u64,
+    /// Largest value that enters it.
+    pub admit_bytes: u32,
+    /// What leaves it.
+    pub eviction: String,
+    /// What its steps cost.
+    #[serde(flatten)]
+    pub costs: SakerCosts,
+}
+
+impl Saker {
+    /// As SAKER itself has its settings. In model time nothing is gained by shards, and one makes what leaves the
+    /// cache independent of hashes.
+    pub fn settings(&self) -> kvdrive_saker::Config {
+        kvdrive_saker::Config {
+            batch: match self.batch {
+                0 => BatchSize::Adaptive,
+                requests => BatchSize::Fixed(requests),
+            },
+            container_bytes: self.container_bytes,
+            containers: if self.containers == "shared" { Containers::Shared } else { Containers::Own },
+            in_flight: self.in_flight,
+            buckets: self.buckets,
+            max_age_ns: 0,
+            cache: CacheConfig {
+                bytes: self.cache_bytes,
+                admit_bytes: self.admit_bytes,
+                eviction: self.eviction.clone(),
+                shards: 1,
+            },
+        }
+    }
 }
 
 /// `[engine]`: index and value placement.

@@ -61,6 +61,8 @@ pub const FILES: &[(&str, &str)] = &[
     ("beyond-transfers.toml", include_str!("../../../../experiments/beyond-transfers.toml")),
     ("beyond-blend.toml", include_str!("../../../../experiments/beyond-blend.toml")),
     ("beyond-build.toml", include_str!("../../../../experiments/beyond-build.toml")),
+    ("beyond-saker-mix.toml", include_str!("../../../../experiments/beyond-saker-mix.toml")),
+    ("beyond-saker-traffic.toml", include_str!("../../../../experiments/beyond-saker-traffic.toml")),
     ("plus-2.toml", include_str!("../../../../experiments/plus-2.toml")),
     ("plus-3.toml", include_str!("../../../../experiments/plus-3.toml")),
     ("plus-capacity.toml", include_str!("../../../../experiments/plus-capacity.toml")),
@@ -68,6 +70,8 @@ pub const FILES: &[(&str, &str)] = &[
     ("plus-firmware.toml", include_str!("../../../../experiments/plus-firmware.toml")),
     ("plus-published.toml", include_str!("../../../../experiments/plus-published.toml")),
     ("plus2.toml", include_str!("../../../../experiments/plus2.toml")),
+    ("saker-1.toml", include_str!("../../../../experiments/saker-1.toml")),
+    ("saker-4.toml", include_str!("../../../../experiments/saker-4.toml")),
 ];
 
 /// How a number came about. Printed beside every one.
@@ -151,6 +155,8 @@ pub enum Group {
     Plus,
     /// Ours beside Plus.
     Plus2,
+    /// SAKER: stores on either side of the wire.
+    Saker,
     /// What none of them has.
     Beyond,
 }
@@ -162,6 +168,7 @@ impl Group {
             Group::Paper | Group::Article | Group::Beyond => "bandslim",
             Group::Plus => "plus",
             Group::Plus2 => "plus2",
+            Group::Saker => "saker",
         }
     }
 }

@@ -60,6 +60,13 @@ const CHAPTERS: &[(Group, &str, &str, &str)] = &[
         "Plus2 keeps what Plus does with a third of the bytes for every pair. It has to be no slower anywhere, faster where much is written, and to program less and take less DRAM: on the same drive, whichever structures the DRAM is for.",
     ),
     (
+        Group::Saker,
+        "Stores on either side of the wire",
+        "saker",
+        "Zhong, Wang and Jiang, SAKER, SYSTOR'25: a key-value store on the host or in the drive, and a layer on the host that \
+         batches small writes. Plots of the paper carry no values; ratios of its text are held against ours.",
+    ),
+    (
         Group::Beyond,
         "Beyond the papers",
         "beyond",

@@ -12,6 +12,8 @@ use serde_json::Value;
 const SETTINGS: usize = 5;
 /// Stands for the keys of a DRAM point where every report has one: its name, not what it comes to.
 const DRAM_POINT: &str = "hash.dram";
+/// Stands for whether SAKER is there, and its batches.
+const SAKER: &str = "saker";
 /// Settings that options of the command line have names for.
 const ASKED_FOR: &[&str] = &[
     "workload.name",
@@ -23,6 +25,8 @@ const ASKED_FOR: &[&str] = &[
     "media.kind",
     "packing.policy",
     "host.transfer",
+    SAKER,
+    "workload.value_size",
 ];
 
 /// One figure of the table: two lines of heading, and how it is read off a report.
@@ -443,10 +447,13 @@ fn labels(reports: &[Report]) -> (Vec<String>, Vec<Vec<String>>) {
         leaves.insert(at.unwrap_or(0), (DRAM_POINT.into(), point.clone()));
     }
     flat.iter_mut().for_each(place_store);
+    flat.iter_mut().for_each(place_saker);
     let value = |report: usize, key: &str| {
         flat[report].iter().find(|(known, _)| known == key).map(|(_, value)| value.as_str())
     };
-    let differing: Vec<&str> = flat[0]
+    // Some have keys that say nothing in the others.
+    let widest = flat.iter().max_by_key(|leaves| leaves.len()).expect("there is a report");
+    let differing: Vec<&str> = widest
         .iter()
         .map(|(key, _)| key.as_str())
         .filter(|key| (1..reports.len()).any(|other| value(other, key) != value(0, key)))
@@ -468,6 +475,22 @@ fn labels(reports: &[Report]) -> (Vec<String>, Vec<Vec<String>>) {
         None => key.to_string(),
     };
     (is_summed_up.then(|| "profile".into()).into_iter().chain(differing.iter().map(name)).collect(), rows)
+}
+
+/// Settings of SAKER say nothing where it is off; where it is on, the batch stands for that.
+fn place_saker(leaves: &mut Vec<(String, String)>) {
+    let value = |key: &str| leaves.iter().find(|(known, _)| known == key).map(|(_, value)| value.clone());
+    let Some(at) = leaves.iter().position(|(key, _)| key == "saker.enabled") else { return };
+    let batch = match (value("saker.enabled").as_deref(), value("saker.batch").as_deref()) {
+        (Some("true"), Some("0")) => "adaptive".to_owned(),
+        (Some("true"), Some(requests)) => format!("batch {requests}"),
+        _ => {
+            leaves.retain(|(key, _)| !key.starts_with("saker."));
+            "off".to_owned()
+        }
+    };
+    leaves.retain(|(key, _)| !["saker.enabled", "saker.batch"].contains(&key.as_str()));
+    leaves.insert(at.min(leaves.len()), (SAKER.into(), batch));
 }
 
 /// A store on the host stands where a drive has its engine, and says so: the drive below it has blocks.

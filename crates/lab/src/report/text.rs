@@ -1,7 +1,7 @@
 //! One report as tables.
 
 use super::table::{Table, WIDTH, bytes, edges, grouped, percent, rate, ratio, short, time};
-use super::{ByPurpose, Latency, Named, Report};
+use super::{ByPurpose, Latency, Named, Report, is_state};
 use crate::config::NO_STORE;
 use crate::figure::terminal::wrap_in;
 use std::fmt;
@@ -53,6 +53,7 @@ impl fmt::Display for Text<'_> {
         f.write_str(&self.flash_health())?;
         f.write_str(&self.precondition())?;
         f.write_str(&self.counts("ENGINE", &self.engine))?;
+        f.write_str(&self.counts("SAKER", &self.saker))?;
         f.write_str(&self.counts("STORE ON THE HOST", &self.store))?;
         f.write_str(&self.dram_table())?;
         f.write_str(self.resources().trim_end())?;
@@ -309,7 +310,7 @@ impl Text<'_> {
         let mut any = false;
         for (name, count) in counts.iter().filter(|(_, count)| **count > 0) {
             let per_op = self.if_operated(short(ratio(*count as f64, ops)));
-            let per_op = if name.ends_with("_now") { String::new() } else { per_op };
+            let per_op = if is_state(name) { String::new() } else { per_op };
             table.row(name, &[grouped(*count), per_op]);
             any = true;
         }

@@ -78,6 +78,7 @@ impl Outcome {
             memcpy: report::Memcpy { bytes: counters.engine.memcpy_bytes, ns: counters.engine.memcpy_ns },
             engine: details(&began.details, &drained.details),
             store: details(&began.stored, &drained.stored),
+            saker: details(&began.saker, &drained.saker),
             dram: drained.dram.iter().copied().collect(),
             flash_health: health(drained.flash_health, !drained.faults.is_empty()),
             faults: drained.faults.into_iter().map(fault).collect(),
@@ -134,13 +135,13 @@ fn per_value_byte(bytes: u64, stored: u64) -> Option<f64> {
     (stored > 0).then(|| bytes as f64 / stored as f64)
 }
 
-/// What an engine or a store counted in between, and its states at the end.
+/// What an engine or a layer of the host counted in between, and its states at the end.
 fn details<N: AsRef<str>>(began: &[(N, u64)], ended: &[(N, u64)]) -> Named<u64> {
     let before =
         |name: &str| began.iter().find(|(known, _)| known.as_ref() == name).map_or(0, |(_, count)| *count);
     let since = |(name, now): &(N, u64)| {
         let name = name.as_ref();
-        (name.to_owned(), if name.ends_with("_now") { *now } else { now - before(name) })
+        (name.to_owned(), if report::is_state(name) { *now } else { now - before(name) })
     };
     ended.iter().map(since).collect()
 }

@@ -17,7 +17,7 @@ use kvdrive_spec::{Key, Status};
 
 use super::arrivals::Arrivals;
 use super::scan::{Scan, answered};
-use super::seats::{Seat, Whom};
+use super::seats::{Party, Seat, Whom, tell_failures};
 use super::seen::{DELETE, EXIST, LIST, RETRIEVE, STORE, Seen};
 use super::verify::{Reading, Verifier, Writing};
 use super::{PROGRESS_STEP, content};
@@ -45,6 +45,10 @@ pub(super) struct Stream {
     pub(super) failure: TaskCell<Option<String>>,
     /// Where values are checked.
     pub(super) verifier: Option<Rc<TaskCell<Verifier>>>,
+    /// Operations of a task between two syncs; 0: none.
+    pub(super) sync_every: u64,
+    /// Does a scan see what every task has stored?
+    pub(super) sees_all: bool,
     /// Pairs that are loaded already, and where loading ends.
     pub(super) loaded: Cell<u64>,
     pub(super) load_end: Cell<u64>,
@@ -132,6 +136,9 @@ impl Stream {
     /// What there is to say of how operations began and why they ended, `done` of `ops` being done.
     pub(super) fn notes_at_end(&self, params: &WorkloadParams, ops: u64, done: u64) -> Vec<String> {
         let mut notes = Vec::new();
+        if self.verifier.is_some() && !self.sees_all {
+            notes.push("values of scans are not checked: they lack what other threads have pending".into());
+        }
         if params.rate_per_s > 0 {
             let how = if params.arrivals == "poisson" { "at random" } else { "equally spaced" };
             notes.push(format!(
@@ -209,13 +216,18 @@ impl Stream {
     fn serve(&self, seat: &Seat, tell: &dyn Fn(u64)) {
         match &seat.whom {
             Whom::Drive(driver) => self.application(&mut &**driver, &seat.core, tell),
+            Whom::Saker(saker, driver) => {
+                let mut handle = saker.connect(driver);
+                self.application(&mut handle, &seat.core, tell);
+                tell_failures(handle.close(), &mut |kind, key, status| self.refused(kind, key, status));
+            }
             Whom::Store(client) => self.application(&mut &**client, &seat.core, tell),
         }
     }
 
     /// Does operations, one behind the other, until none is left.
-    fn application(&self, client: &mut impl Client, core: &Resource, tell: &dyn Fn(u64)) {
-        let mut buffer = Region::new();
+    fn application(&self, client: &mut impl Party, core: &Resource, tell: &dyn Fn(u64)) {
+        let (mut buffer, mut unsynced) = (Region::new(), 0);
         while let Some((op, mut at)) = self.next() {
             if let Some(at) = at {
                 self.sim.sleep_until(at);
@@ -230,6 +242,26 @@ impl Stream {
             if self.think_ns > 0 {
                 core.run(self.think_ns);
             }
+            unsynced += 1;
+            if unsynced == self.sync_every {
+                self.sync(client);
+                unsynced = 0;
+            }
+        }
+    }
+
+    /// Has a client make durable what it wrote.
+    fn sync(&self, client: &mut impl Party) {
+        if let Err(status) = client.sync(&mut |kind, key, status| self.refused(kind, key, status)) {
+            self.failure.borrow_mut().get_or_insert(format!("sync: {status}"));
+        }
+    }
+
+    /// A write that was answered has failed.
+    fn refused(&self, kind: usize, key: &Key, status: Status) {
+        self.seen.borrow_mut().note_error(kind, key, &status);
+        if let Some(verifier) = &self.verifier {
+            verifier.borrow_mut().doubt(*key);
         }
     }
 
@@ -350,6 +382,9 @@ impl Stream {
     }
 
     fn check_pair(&self, reading: Option<Reading>, pair: Pair, buffer: &Region) {
+        if !self.sees_all {
+            return;
+        }
         self.check(reading, &pair.key, Ok(pair.value_bytes), buffer);
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! What a drive brought along from an earlier life is not known, and not judged.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kvdrive_content::{Piece, Placed, Region};
 use kvdrive_spec::{Key, Status};
@@ -42,6 +42,8 @@ pub(crate) struct Verifier {
     writes: BTreeMap<Key, Vec<Write>>,
     /// When the reads that are under way began.
     readings: Vec<u64>,
+    /// Keys of writes that were acknowledged and then failed.
+    doubtful: BTreeSet<Key>,
     /// The drive held pairs that nobody here knows.
     has_past: bool,
     /// Later writes of a key do not end earlier ones: in which order they were carried out is not known.
@@ -89,6 +91,11 @@ impl Verifier {
         }
     }
 
+    /// A write of `key` was acknowledged and then failed: what it has is not known from now on.
+    pub(crate) fn doubt(&mut self, key: Key) {
+        self.doubtful.insert(key);
+    }
+
     /// `key` has `value`, before anything is under way.
     pub(crate) fn settle(&mut self, key: Key, value: Option<ValueSpec>) {
         let writing = self.begin_write(key, value);
@@ -121,7 +128,7 @@ impl Verifier {
         // Before the first write that is over there was nothing, or what nobody here knows.
         let may_be_first =
             !writes.iter().any(|write| write.acknowledged && write.ended.is_some_and(|ended| ended < began));
-        if may_be_first && self.has_past {
+        if (may_be_first && self.has_past) || self.doubtful.contains(key) {
             self.found.unknown += 1;
             return;
         }

@@ -94,6 +94,8 @@ pub struct WorkloadParams {
     pub arrivals: String,
     /// The run ends when this much of its clock has passed, or behind `ops`; 0: behind `ops`.
     pub duration_ns: u64,
+    /// Operations of a client between two syncs; 0: it syncs at the end alone.
+    pub sync_every: u64,
     /// What is made of values that are read back: `off`, `values` (each is held against what was stored), or
     /// `only` (nothing is stored; what an earlier run of the same workload left in an image is read and
     /// checked).

@@ -175,7 +175,7 @@ fn claims_share_the_runs_of_figures() {
 #[test]
 fn claims_of_every_suite_can_be_planned() {
     let figures = experiments::figures().unwrap();
-    assert_eq!(claims::suite_names().unwrap(), ["bandslim", "plus", "plus2"]);
+    assert_eq!(claims::suite_names().unwrap(), ["bandslim", "plus", "plus2", "saker"]);
     let options = Options::default();
     let mut plan = Plan::new(options.clone());
     for suite in ["plus", "plus2"] {

@@ -11,6 +11,7 @@ mod hostkv_runs;
 mod load;
 mod numbers;
 mod revision;
+mod saker_runs;
 mod scans;
 mod sweeps;
 mod traces;
