@@ -446,6 +446,7 @@ fn begin(
         }
         Op::Delete { key } => pipeline.delete(key, Timed::without_value(DELETE, clock)),
         Op::Exist { key } => pipeline.exist(key, Timed::without_value(EXIST, clock)),
+        Op::Unit { .. } => unreachable!("units are for model time"),
         Op::Seek { .. } | Op::List { .. } => {
             // It waits on this thread. What is under way ends first, and is seen by it: nobody would take its
             // completions meanwhile, nor ring the doorbell for what has only gathered.

@@ -14,6 +14,7 @@ mod revision;
 mod scans;
 mod sweeps;
 mod traces;
+mod transactions;
 mod tune;
 mod wall_files;
 mod wall_runs;
