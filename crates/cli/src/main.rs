@@ -9,6 +9,7 @@ mod calibrate;
 mod check;
 mod claims;
 mod compare;
+mod connect;
 mod crash;
 mod ctl;
 mod explain;

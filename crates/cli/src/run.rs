@@ -1,19 +1,22 @@
-//! `kvdrive run`: one workload on one drive.
+//! `kvdrive run`: one workload on one drive, of our own or on a network.
 
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use kvdrive_lab::config::Document;
 use kvdrive_lab::output::check_apart;
-use kvdrive_lab::report::{Verified, compare_in as comparison};
-use kvdrive_lab::run::run_watched;
+use kvdrive_lab::report::{Connected, Verified, compare_in as comparison};
+use kvdrive_lab::run::{Progress, Watch, run_watched};
+use kvdrive_lab::wall::connected::{Remote, run_connected};
 use kvdrive_lab::wall::{WallOptions, run_wall_watched};
 use kvdrive_sim::wall::Pace;
 
 use crate::compare::{documents, run_with_bars};
+use crate::connect::Connection;
 use crate::output;
 use crate::progress::Bars;
 use crate::settings::{Settings, fault_rules};
-use crate::watch::{Looking, STOPPED};
+use crate::watch::{Looker, Looking, STOPPED};
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum PaceName {
@@ -26,6 +29,8 @@ enum PaceName {
 pub struct Run {
     #[command(flatten)]
     settings: Settings,
+    #[command(flatten)]
+    connection: Connection,
     #[command(flatten)]
     looking: Looking,
     /// Wall clock: `model` paces the drive by its model times, `off` lets it run as fast as the machine can
@@ -49,7 +54,11 @@ impl Run {
         if self.settings.seed.as_ref().is_some_and(|seeds| seeds.contains(',')) {
             return self.run_seeds();
         }
-        let document = self.settings.document_of_run()?;
+        let remote = self.connection.remote(&self.settings);
+        let document = match &remote {
+            Some(_) => Connection::document(&self.settings)?,
+            None => self.settings.document_of_run()?,
+        };
         let mut files: Vec<_> =
             self.settings.config.iter().map(|path| ("--config", Some(path.as_path()))).collect();
         files.push(("--faults", self.faults.as_deref()));
@@ -66,7 +75,11 @@ impl Run {
         let of = [document.profile_name(), &set.join(" ")].join(" ");
         let what = format!("kvdrive {}: {of}", kvdrive_lab::REVISION);
         let looker = self.looking.begin(&what, self.json.as_deref())?;
-        let watch = looker.watch(&progress);
+        if let Some(remote) = remote {
+            return self.run_connected(&document, &remote, looker, &progress);
+        }
+        let going = |going| bars.say(0, going);
+        let watch = Watch { going: Some(&going), ..looker.watch(&progress) };
         let ran = if document.config()?.run.clock == "wall" {
             anyhow::ensure!(self.faults.is_none(), "--faults: only in model time (--clock virtual)");
             let pace = match self.pace {
@@ -90,18 +103,41 @@ impl Run {
         if let Some(path) = &self.json {
             output::write_json(path, &report)?;
         }
-        if ran.is_stopped {
-            eprintln!("kvdrive: stopped; this was the report so far");
-            std::process::exit(STOPPED);
+        conclude(ran.is_stopped, report.verified.as_ref())
+    }
+
+    /// The same against a drive on a network.
+    fn run_connected(
+        &self,
+        document: &Document,
+        remote: &Remote,
+        looker: Looker,
+        progress: Progress<'_>,
+    ) -> anyhow::Result<()> {
+        let given = [
+            ("--faults", self.faults.is_some()),
+            ("--record", self.record.is_some()),
+            ("--pace", self.pace.is_some()),
+        ];
+        if let Some((option, _)) = given.iter().find(|(_, given)| *given) {
+            anyhow::bail!("{option}: it is of a drive, and --connect has one; kvdrive serve and ctl have it");
         }
-        let is_whole = report.verified.as_ref().is_none_or(Verified::is_whole);
-        anyhow::ensure!(is_whole, "--verify: not everything came back as it was stored");
-        Ok(())
+        let (target, ran) = run_connected(document, remote, &looker.watch(progress))?;
+        looker.end(&ran)?;
+        let connected = Connected { target, report: ran.report };
+        if self.json.as_deref() != Some("-") {
+            output::print(&connected.in_columns(output::columns()));
+        }
+        if let Some(path) = &self.json {
+            output::write_json(path, &connected)?;
+        }
+        conclude(ran.is_stopped, connected.report.verified.as_ref())
     }
 
     /// The same run with several seeds: mean and spread, and every report as JSON.
     fn run_seeds(&self) -> anyhow::Result<()> {
         let given = [
+            ("--connect", self.connection.is_asked_for()),
             ("--faults", self.faults.is_some()),
             ("--record", self.record.is_some()),
             ("--pace", self.pace.is_some()),
@@ -121,4 +157,15 @@ impl Run {
             None => Ok(()),
         }
     }
+}
+
+/// Ends a run whose report is printed as it came out.
+fn conclude(is_stopped: bool, verified: Option<&Verified>) -> anyhow::Result<()> {
+    if is_stopped {
+        eprintln!("kvdrive: stopped; this was the report so far");
+        std::process::exit(STOPPED);
+    }
+    let is_whole = verified.is_none_or(Verified::is_whole);
+    anyhow::ensure!(is_whole, "--verify: not everything came back as it was stored");
+    Ok(())
 }

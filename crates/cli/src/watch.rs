@@ -122,7 +122,7 @@ fn keep_first(first: &mut anyhow::Result<()>, next: anyhow::Result<()>) {
 impl Looker {
     /// For a run.
     pub fn watch<'a>(&self, progress: Progress<'a>) -> Watch<'a> {
-        Watch { progress, stop: self.stop.clone(), intervals: self.interval.clone() }
+        Watch { stop: self.stop.clone(), intervals: self.interval.clone(), ..Watch::progress(progress) }
     }
 
     /// Completes the files with a run that has ended.

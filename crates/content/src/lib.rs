@@ -203,6 +203,12 @@ impl Region {
         self.patterns.clear();
     }
 
+    /// Makes room for real bytes up to `bytes`: who knows how large it will be need not have it grow.
+    pub fn reserve(&mut self, bytes: u32) {
+        let more = (bytes as usize).saturating_sub(self.literal.len());
+        self.literal.reserve_exact(more);
+    }
+
     /// Puts `piece` at byte `at`, over whatever is there.
     pub fn write(&mut self, at: u32, piece: Piece<'_>) {
         let bytes = piece.bytes();

@@ -24,6 +24,7 @@
 //! handled in the order of the queue, whichever context got them. A *quiet* one is not completed: what it would have said is left to the next
 //! that is not.
 
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 use kvdrive_content::{Piece, Region};
@@ -32,7 +33,7 @@ use kvdrive_engines::firmware::Role;
 use kvdrive_link::transfer::{Assembly, byte_express, hybrid as hybrid_transfer, piggyback, prp};
 use kvdrive_link::{Arrival, Port, Request, Session};
 use kvdrive_spec::inline::{TAIL_INLINE_BYTES, get_tail};
-use kvdrive_spec::iter::IterHeader;
+use kvdrive_spec::iter::{IterHeader, pair_at};
 use kvdrive_spec::list::ListWriter;
 use kvdrive_spec::window::Grant;
 use kvdrive_spec::{Batch, Command, Cqe, Key, Psdt, Status, Store, StoreOptions, Way, Write, opcode};
@@ -45,6 +46,10 @@ use crate::namespaces::{Answer, Asked, NSID};
 /// Longest answer to a List, whatever room the host has and however short values are: the drive builds it in
 /// its memory.
 const LIST_MAX_BYTES: u32 = 2 << 20;
+
+/// Pairs behind the first are read for an answer as long as it has fewer bytes than this: who asks for many may
+/// use few.
+const AHEAD_BYTES: u32 = 64 << 10;
 
 /// A command that was taken from its queue, and what it asks of the namespace that it names; `None`: it names
 /// none that is there, or is an admin command.
@@ -275,7 +280,9 @@ fn answer_to<E: Engine>(
         Command::Delete { key } => delete(drive, key),
         Command::List { start, buffer_bytes } => list(drive, request, start, buffer_bytes),
         Command::Seek { key, buffer_bytes } => seek(drive, request, key, buffer_bytes),
-        Command::Next { iterator, buffer_bytes } => next(drive, request, iterator, buffer_bytes),
+        Command::Next { iterator, buffer_bytes, pairs_z } => {
+            next(drive, request, iterator, buffer_bytes, u32::from(pairs_z) + 1)
+        }
         Command::IterClose { iterator } => drive.iterators.close(iterator).map(|()| (0, 0)),
         Command::Express(command) => express(drive, request, command),
         Command::CxlStore { key, value_bytes, window_offset, generation, tail_bytes } => {
@@ -571,20 +578,22 @@ fn open_and_send<E: Engine>(
     key: Option<Key>,
     buffer_bytes: u32,
 ) -> Result<(Walk<E::Cursor>, u32), Status> {
-    let mut walk = Walk { cursor: drive.engine.open_cursor(key)?, unsent: None };
-    let bytes = send_pair(drive, request, &mut walk, buffer_bytes)?;
+    let mut walk = Walk { cursor: drive.engine.open_cursor(key)?, unsent: VecDeque::new() };
+    let bytes = send_pairs(drive, request, &mut walk, buffer_bytes, 1)?;
     Ok((walk, bytes))
 }
 
-/// Answers the iterator's next pair. Dword 0 is the size of the whole answer, 0 behind the last pair.
+/// Answers the iterator's next pairs, `pairs` at most. Dword 0 is the size of the whole answer, 0 behind the
+/// last pair.
 fn next<E: Engine>(
     drive: &KvNamespace<E>,
     request: &dyn Request,
     iterator: u32,
     buffer_bytes: u32,
+    pairs: u32,
 ) -> Answer {
     let mut walk = drive.iterators.take(iterator)?;
-    let sent = send_pair(drive, request, &mut walk, buffer_bytes);
+    let sent = send_pairs(drive, request, &mut walk, buffer_bytes, pairs);
     drive.iterators.put_back(iterator, walk);
     if sent == Err(Status::ITERATOR_LOST) {
         drive.iterators.close(iterator).expect("it was put back");
@@ -592,29 +601,85 @@ fn next<E: Engine>(
     Ok((sent?, iterator))
 }
 
-/// Sends the iterator's next pair, as far as it fits; returns the size of the whole answer, 0 behind the last
-/// pair. A pair that did not get there stays the next one.
+/// Sends the iterator's next pair, as far as it fits, and up to `pairs` in all, as many as fit whole; returns
+/// the size of the whole answer, 0 behind the last pair. Pairs that did not get there stay the next ones.
 ///
 /// Errors: [`Status::ITERATOR_LOST`] when that cannot be, and sent again the command would pass a pair over.
-fn send_pair<E: Engine>(
+fn send_pairs<E: Engine>(
     drive: &KvNamespace<E>,
     request: &dyn Request,
     walk: &mut Walk<E::Cursor>,
     buffer_bytes: u32,
+    pairs: u32,
 ) -> Result<u32, Status> {
-    let pair = match walk.unsent.take() {
-        None => next_pair(drive, &mut walk.cursor, buffer_bytes)?,
-        // It was read for a smaller buffer.
-        Some(pair) if !pair.fills(buffer_bytes) => return Err(Status::ITERATOR_LOST),
-        unsent => unsent,
-    };
-    let Some(pair) = pair else { return Ok(0) };
-    let bytes = pair.bytes;
-    let sent = send(request, buffer_bytes, &pair.content, bytes.min(buffer_bytes));
-    if sent.is_err() {
-        walk.unsent = Some(pair);
+    if !read_pair(drive, walk, 0, buffer_bytes)? {
+        return Ok(0);
     }
-    sent.map(|()| bytes)
+    let first = match &walk.unsent[0] {
+        Ok(pair) if pair.fills(buffer_bytes) => pair,
+        // It was read for a smaller buffer.
+        Ok(_) => return Err(Status::ITERATOR_LOST),
+        Err(status) => {
+            let status = *status;
+            walk.unsent.pop_front();
+            return Err(status);
+        }
+    };
+    let (mut end, mut count) = (first.bytes, 1);
+    while (count as u32) < pairs && end < AHEAD_BYTES {
+        // What goes wrong behind the first pair is for who asks for that one.
+        if !read_pair(drive, walk, count, buffer_bytes).unwrap_or(false) {
+            break;
+        }
+        let Ok(pair) = &walk.unsent[count] else { break };
+        match pair_at(end).checked_add(pair.bytes) {
+            Some(behind) if behind <= buffer_bytes => (end, count) = (behind, count + 1),
+            _ => break,
+        }
+    }
+    match &walk.unsent[0] {
+        Ok(pair) if count == 1 => send(request, buffer_bytes, &pair.content, end.min(buffer_bytes))?,
+        _ => send(request, buffer_bytes, &side_by_side(walk.unsent.range(..count).flatten()), end)?,
+    }
+    walk.unsent.drain(..count);
+    Ok(end)
+}
+
+/// Pairs as one answer has them.
+fn side_by_side<'a>(pairs: impl Iterator<Item = &'a PairAnswer>) -> Region {
+    let (mut answer, mut at) = (Region::new(), 0);
+    for pair in pairs {
+        // What lies between two pairs reads as zeros.
+        at = pair_at(at);
+        pair.content.read(0, pair.bytes, &mut |piece: Piece<'_>| {
+            answer.write(at, piece);
+            at += piece.bytes();
+        });
+    }
+    answer
+}
+
+/// Has the pair at `index` of those that were not sent be there; `false`: the iterator ends before it.
+///
+/// Errors: what the engine answers and sent again it may not; that it cannot go on is kept instead, so that
+/// it is answered in its turn.
+fn read_pair<E: Engine>(
+    drive: &KvNamespace<E>,
+    walk: &mut Walk<E::Cursor>,
+    index: usize,
+    buffer_bytes: u32,
+) -> Result<bool, Status> {
+    if index < walk.unsent.len() {
+        return Ok(true);
+    }
+    let pair = match next_pair(drive, &mut walk.cursor, buffer_bytes) {
+        Ok(None) => return Ok(false),
+        Ok(Some(pair)) => Ok(pair),
+        Err(Status::COMMAND_INTERRUPTED) => return Err(Status::COMMAND_INTERRUPTED),
+        Err(status) => Err(status),
+    };
+    walk.unsent.push_back(pair);
+    Ok(true)
 }
 
 /// The cursor's next pair, as much of it as a buffer of `buffer_bytes` bytes takes.

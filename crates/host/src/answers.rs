@@ -5,7 +5,7 @@ use kvdrive_content::Region;
 use kvdrive_link::HostMemory;
 use kvdrive_link::pcie::PAGE_BYTES;
 use kvdrive_spec::identify::{CSI_KV, IDENTIFY_BYTES, KvNamespace, cns};
-use kvdrive_spec::iter::IterHeader;
+use kvdrive_spec::iter::{IterHeader, pair_at};
 use kvdrive_spec::list::ListReader;
 use kvdrive_spec::{Cqe, Key, Sqe, Status, opcode, write_protection};
 use zerocopy::FromBytes;
@@ -133,14 +133,51 @@ pub(crate) fn take_pair(
     if cqe.dw0.get() == 0 {
         return Ok(None);
     }
+    pair_from(memory, buffer, buffer_bytes, into).map(Some)
+}
+
+/// The pairs of such an answer behind its first one, each with its value.
+pub(crate) fn take_more_pairs(
+    cqe: &Cqe,
+    memory: &dyn HostMemory,
+    buffer: u64,
+    buffer_bytes: u32,
+) -> Vec<(Result<Pair, Status>, Region)> {
+    let mut pairs = Vec::new();
+    let end = cqe.dw0.get().min(buffer_bytes);
+    if end < IterHeader::BYTES as u32 {
+        return pairs;
+    }
+    let mut at = pair_at(header_at(memory, buffer).answer_bytes().min(end));
+    while at + IterHeader::BYTES as u32 <= end {
+        let mut value = Region::new();
+        let pair = pair_from(memory, buffer + u64::from(at), end - at, &mut value);
+        pairs.push((pair, value));
+        let Ok(Pair { value_bytes, .. }) = pair else { break };
+        at = pair_at(at.saturating_add(value_bytes).saturating_add(IterHeader::BYTES as u32).min(end));
+    }
+    pairs
+}
+
+fn header_at(memory: &dyn HostMemory, address: u64) -> IterHeader {
     let mut header = Region::new();
-    copy_in(memory, buffer, IterHeader::BYTES as u32, &mut header);
+    copy_in(memory, address, IterHeader::BYTES as u32, &mut header);
     let mut bytes = [0; IterHeader::BYTES];
     header.copy_to(0, &mut bytes);
-    let header = IterHeader::from_bytes(bytes);
+    IterHeader::from_bytes(bytes)
+}
+
+/// The pair at `address`, and its value into `into`, as far as there are `room_bytes` bytes of both.
+fn pair_from(
+    memory: &dyn HostMemory,
+    address: u64,
+    room_bytes: u32,
+    into: &mut Region,
+) -> Result<Pair, Status> {
+    let header = header_at(memory, address);
     let key = header.key().ok_or(Status::DATA_TRANSFER_ERROR)?;
     // The value may have been stored under a larger limit.
-    let bytes = header.value_bytes().min(buffer_bytes - IterHeader::BYTES as u32);
-    copy_in(memory, buffer + IterHeader::BYTES as u64, bytes, into);
-    Ok(Some(Pair { key, value_bytes: header.value_bytes() }))
+    let bytes = header.value_bytes().min(room_bytes - IterHeader::BYTES as u32);
+    copy_in(memory, address + IterHeader::BYTES as u64, bytes, into);
+    Ok(Pair { key, value_bytes: header.value_bytes() })
 }

@@ -279,5 +279,17 @@ pub trait Client {
     }
 }
 
+impl<C: Client> Client for &mut C {
+    type Ticket<V: Content> = C::Ticket<V>;
+
+    fn submit<V: Content>(&mut self, call: Call<V>) -> Result<Self::Ticket<V>, Error> {
+        C::submit(self, call)
+    }
+
+    fn wait<V: Content>(&mut self, ticket: Self::Ticket<V>, into: &mut Region) -> Result<Answer, Error> {
+        C::wait(self, ticket, into)
+    }
+}
+
 /// A call without a value.
 pub(crate) type NoValue = Call<&'static [u8]>;

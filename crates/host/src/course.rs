@@ -60,6 +60,8 @@ pub(crate) struct Terms<'m> {
     pub(crate) choice: &'m dyn Choice,
     pub(crate) entries: u32,
     pub(crate) max_value_bytes: u32,
+    /// Pairs that one NEXT may bring.
+    pub(crate) pairs: u16,
 }
 
 #[derive(Clone, Copy)]
@@ -118,7 +120,7 @@ impl<'m> Course<'m> {
             return Course::store(terms, None, value.piece().bytes(), StoreOptions::default());
         }
         let most = answers::buffer_bytes(terms.max_value_bytes);
-        let (command, room) = command(call, terms.max_value_bytes, most);
+        let (command, room) = command(call, terms.max_value_bytes, most, terms.pairs);
         Ok(Course::new(What::Other { command, room }))
     }
 
@@ -287,9 +289,18 @@ impl<'m> Course<'m> {
     }
 }
 
+/// Pairs that a NEXT asks for in wall time, where a command costs more than pairs that nobody uses. In model time
+/// it asks for one, as published.
+pub(crate) const PAIRS_AT_ONCE: u16 = 32;
+
 /// The one command that does what a client asks for, however a value travels, and the room that its answer
-/// has in a client's buffer, at most `most` bytes; 0: it brings no data.
-pub(crate) fn command<V: Content>(call: &Call<V>, max_value_bytes: u32, most: u32) -> (Command, u32) {
+/// has in a client's buffer, at most `most` bytes; 0: it brings no data. A NEXT asks for `pairs` pairs.
+pub(crate) fn command<V: Content>(
+    call: &Call<V>,
+    max_value_bytes: u32,
+    most: u32,
+    pairs: u16,
+) -> (Command, u32) {
     let pair_bytes = answers::pair_bytes(max_value_bytes).min(most);
     match *call {
         Call::Store { key, ref value, options } => {
@@ -310,7 +321,8 @@ pub(crate) fn command<V: Content>(call: &Call<V>, max_value_bytes: u32, most: u3
         }
         Call::Seek { key } => (Command::Seek { key, buffer_bytes: pair_bytes }, pair_bytes),
         Call::Next { iterator } => {
-            (Command::Next { iterator: iterator.number(), buffer_bytes: pair_bytes }, pair_bytes)
+            let (iterator, pairs_z) = (iterator.number(), pairs - 1);
+            (Command::Next { iterator, buffer_bytes: pair_bytes, pairs_z }, pair_bytes)
         }
         Call::Close { iterator } => (Command::IterClose { iterator: iterator.number() }, 0),
     }
@@ -320,7 +332,7 @@ pub(crate) fn command<V: Content>(call: &Call<V>, max_value_bytes: u32, most: u3
 pub(crate) fn walk(command: &Command) -> Walk {
     match *command {
         Command::Seek { .. } => Walk::Opens,
-        Command::Next { iterator, buffer_bytes } => {
+        Command::Next { iterator, buffer_bytes, .. } => {
             Walk::Steps { iterator: IteratorId::numbered(iterator), buffer_bytes }
         }
         _ => Walk::None,
@@ -395,7 +407,7 @@ mod tests {
             beta: 1.0,
         };
         let choice = method(&config).expect("a row");
-        let terms = Terms { choice: &*choice, entries: lot.entries, max_value_bytes: 1 << 16 };
+        let terms = Terms { choice: &*choice, entries: lot.entries, max_value_bytes: 1 << 16, pairs: 1 };
         let key = Some(Key::from_u32_be(1));
         let mut course = match Course::store(terms, key, bytes, StoreOptions::default()) {
             Ok(course) => course,
@@ -461,7 +473,7 @@ mod tests {
 
     #[test]
     fn a_command_that_brings_data_has_an_empty_buffer() {
-        let terms = Terms { choice: &prp::Prp, entries: 8, max_value_bytes: 1 << 16 };
+        let terms = Terms { choice: &prp::Prp, entries: 8, max_value_bytes: 1 << 16, pairs: 1 };
         let mut outbox = Vec::new();
         let none = Piece::Bytes(&[]);
         let iterator = IteratorId::numbered(4);

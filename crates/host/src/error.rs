@@ -9,7 +9,7 @@ use kvdrive_spec::Status;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The drive answered so.
-    #[error("{0}")]
+    #[error(transparent)]
     Status(#[from] Status),
     /// The drive is off: its thread has ended.
     #[error(transparent)]

@@ -7,10 +7,10 @@
 //! | [`tcp`] | a network: NVMe/TCP, to any drive that speaks it |
 //! | [`hostkv`] | modelled cores again: a store of crate `store` runs here, and the drive has blocks alone ([`blocks`]) |
 //!
-//! Each is a [`Client`]: the same calls, the same answers, one [`Error`]. The first two are thin: what a command
-//! does next and what a completion means says `course`, what is left of a command that nobody waits for says
-//! `slot`; how a value travels says its method ([`kvdrive_link::transfer::Method`]). Neither knows what is
-//! behind the link.
+//! Each is a [`Client`]: the same calls, the same answers, one [`Error`]; those in wall time are [`Pipelined`],
+//! too. The first two are thin: what a command does next and what a completion means says `course`, what is
+//! left of a command that nobody waits for says `slot`; how a value travels says its method
+//! ([`kvdrive_link::transfer::Method`]). Neither knows what is behind the link.
 
 mod answers;
 pub mod blocks;
@@ -19,6 +19,7 @@ mod course;
 mod error;
 pub mod hostkv;
 pub mod modelled;
+mod pipelined;
 mod slot;
 pub mod tcp;
 pub mod threaded;
@@ -27,3 +28,4 @@ mod unclaimed;
 pub use answers::{IteratorId, Pair};
 pub use client::{Answer, Call, Client, Content};
 pub use error::Error;
+pub use pipelined::{Completion, Outcome, Pipelined};

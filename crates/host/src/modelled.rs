@@ -263,10 +263,11 @@ pub struct Ticket<'d, V> {
     state: State<'d>,
 }
 
+#[expect(clippy::large_enum_variant, reason = "a command under way allocates nothing")]
 enum State<'d> {
     UnderWay(Flight<'d>),
-    /// A pair that went to nobody before.
-    Unclaimed(unclaimed::Answer),
+    /// The next pair of this iterator went to nobody before.
+    Unclaimed(IteratorId),
     /// The drive has answered before the last entry was submitted, or was not asked at all.
     Ended(Status),
 }
@@ -378,8 +379,8 @@ impl Entries {
         let Left::Over { is_torn, unclaimed } = left else { unreachable!("all has come") };
         lane.end_dropped(&mut progress, self.cqe.as_ref());
         if let Some((iterator, buffer_bytes, cqe)) = unclaimed {
-            let answer = unclaimed::Answer::take(&cqe, &*host.memory, self.memory.buffer, buffer_bytes);
-            if host.unclaimed.borrow_mut().arrive(iterator, answer) {
+            let answers = unclaimed::Answer::take(&cqe, &*host.memory, self.memory.buffer, buffer_bytes);
+            if host.unclaimed.borrow_mut().arrive(iterator, answers) {
                 host.unclaimed_came.wake_all();
             }
         }
@@ -419,7 +420,7 @@ impl Driver {
 
     fn terms(&self) -> Terms<'_> {
         let max_value_bytes = self.lane.host.max_value_bytes;
-        Terms { choice: &*self.choice, entries: self.slots, max_value_bytes }
+        Terms { choice: &*self.choice, entries: self.slots, max_value_bytes, pairs: 1 }
     }
 
     /// What a slot offers its command. Inline commands go one by one, as published.
@@ -432,9 +433,9 @@ impl Driver {
     fn submit<V: Content>(&self, call: Call<V>) -> Ticket<'_, V> {
         let host = &self.lane.host;
         if let Call::Next { iterator } = call
-            && let Some(answer) = host.claim(iterator)
+            && host.unclaimed.borrow().has(iterator)
         {
-            return Ticket { call, state: State::Unclaimed(answer) };
+            return Ticket { call, state: State::Unclaimed(iterator) };
         }
         let course = match Course::of(self.terms(), &call) {
             Ok(course) => course,
@@ -453,14 +454,17 @@ impl Driver {
     /// Waits for a command's answer; a value comes into `into`. Nothing is pinned for what an answer brings,
     /// and taking it takes no time: see [`HostCosts`].
     fn wait<V: Content>(&self, ticket: Ticket<'_, V>, into: &mut Region) -> Result<Answer, Status> {
-        let Ticket { call, state } = ticket;
-        let mut flight = match state {
-            State::Ended(status) => return done(status).map(|()| Answer::Done),
-            State::Unclaimed(answer) => {
+        let mut ticket = ticket;
+        while let State::Unclaimed(iterator) = ticket.state {
+            if let Some(answer) = self.lane.host.claim(iterator) {
                 *into = answer.value;
                 return answer.pair.map(Answer::Pair);
             }
-            State::UnderWay(flight) => flight,
+            ticket = self.submit(ticket.call);
+        }
+        let Ticket { call, state: State::UnderWay(mut flight) } = ticket else {
+            let State::Ended(status) = ticket.state else { unreachable!("it is asked of the drive") };
+            return done(status).map(|()| Answer::Done);
         };
         let value = call.value();
         let cqe = self.completed(&mut flight);

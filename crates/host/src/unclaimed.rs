@@ -1,7 +1,7 @@
-//! What NEXT answered to nobody: whoever asked was dropped before he learned of it (a select, a time-out). The
-//! drive has passed the pair, so the next one that asks for that iterator's next pair gets it from here. Shared
-//! by all drivers of one drive, since any of them may use an iterator. It waits for nothing and locks nothing:
-//! its runners do.
+//! What NEXT answered to nobody yet: whoever asked was dropped before he learned of it (a select, a time-out),
+//! or the drive sent more pairs than the one that he asked for. The drive has passed these pairs, so the next
+//! one that asks for that iterator's next pair gets it from here. Shared by all drivers of one drive, since any
+//! of them may use an iterator. It waits for nothing and locks nothing: its runners do.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use kvdrive_content::Region;
 use kvdrive_link::HostMemory;
 use kvdrive_spec::{Cqe, Status};
 
-use crate::answers::{IteratorId, Pair, take_pair};
+use crate::answers::{IteratorId, Pair, take_more_pairs, take_pair};
 
 /// An iterator's answer, with the value.
 pub(crate) struct Answer {
@@ -18,15 +18,32 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// What a NEXT has brought to `buffer`.
-    pub(crate) fn take(cqe: &Cqe, memory: &dyn HostMemory, buffer: u64, buffer_bytes: u32) -> Answer {
+    /// What a NEXT has brought to `buffer`, which nobody has looked at.
+    pub(crate) fn take(
+        cqe: &Cqe,
+        memory: &dyn HostMemory,
+        buffer: u64,
+        buffer_bytes: u32,
+    ) -> VecDeque<Answer> {
+        if !cqe.status().is_success() {
+            return VecDeque::from([Answer { pair: Err(cqe.status()), value: Region::new() }]);
+        }
         let mut value = Region::new();
-        let pair = if cqe.status().is_success() {
-            take_pair(cqe, memory, buffer, buffer_bytes, &mut value)
-        } else {
-            Err(cqe.status())
-        };
-        Answer { pair, value }
+        let pair = take_pair(cqe, memory, buffer, buffer_bytes, &mut value);
+        let mut answers = Answer::take_more(cqe, memory, buffer, buffer_bytes);
+        answers.push_front(Answer { pair, value });
+        answers
+    }
+
+    /// The pairs that it has brought besides the first one.
+    pub(crate) fn take_more(
+        cqe: &Cqe,
+        memory: &dyn HostMemory,
+        buffer: u64,
+        buffer_bytes: u32,
+    ) -> VecDeque<Answer> {
+        let pairs = take_more_pairs(cqe, memory, buffer, buffer_bytes).into_iter();
+        pairs.map(|(pair, value)| Answer { pair: pair.map(Some), value }).collect()
     }
 }
 
@@ -56,19 +73,29 @@ impl Unclaimed {
 
     /// One that was expected has come; `true`: who waits has to look. An iterator that was busy has passed
     /// nothing.
-    pub(crate) fn arrive(&mut self, iterator: IteratorId, answer: Answer) -> bool {
+    pub(crate) fn arrive(&mut self, iterator: IteratorId, answers: VecDeque<Answer>) -> bool {
         let Some(index) = self.expected.iter().position(|other| *other == iterator) else { return false };
         self.expected.swap_remove(index);
-        if answer.pair != Err(Status::COMMAND_INTERRUPTED) {
-            self.arrived.push_back((iterator, answer));
-        }
+        let answers = answers.into_iter();
+        self.keep(iterator, answers.filter(|answer| answer.pair != Err(Status::COMMAND_INTERRUPTED)));
         true
+    }
+
+    /// Keeps what somebody did not ask for yet.
+    pub(crate) fn keep(&mut self, iterator: IteratorId, answers: impl IntoIterator<Item = Answer>) {
+        self.arrived.extend(answers.into_iter().map(|answer| (iterator, answer)));
     }
 
     /// The iterator is closed, or the drive is off.
     pub(crate) fn forget(&mut self, is_over: impl Fn(IteratorId) -> bool) {
         self.expected.retain(|iterator| !is_over(*iterator));
         self.arrived.retain(|(iterator, _)| !is_over(*iterator));
+    }
+
+    /// Is there an answer of `iterator`, or one on its way? Then who asks for its next pair does not ask the drive,
+    /// and claims that as late as he can: what he has claimed and drops is lost.
+    pub(crate) fn has(&self, iterator: IteratorId) -> bool {
+        self.expected.contains(&iterator) || self.arrived.iter().any(|(other, _)| *other == iterator)
     }
 
     /// Takes the oldest answer of `iterator`.

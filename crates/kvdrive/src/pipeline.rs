@@ -1,6 +1,7 @@
 //! [`Pipeline`]: many commands at once from one thread.
 
 use kvdrive_content::Region;
+use kvdrive_host::Pipelined;
 use kvdrive_host::threaded::{self, Driver, Outcome};
 use kvdrive_spec::{Key, Status};
 

@@ -5,6 +5,7 @@
 //! this machine).
 
 mod compare;
+mod connected;
 mod dram;
 mod table;
 mod text;
@@ -14,6 +15,7 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 pub use compare::{compare, compare_in};
+pub use connected::{Connected, Target};
 pub(crate) use table::with_decimals;
 pub use table::{WIDTH, grouped};
 

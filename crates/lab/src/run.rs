@@ -22,7 +22,7 @@ mod seats;
 mod seen;
 mod stream;
 mod units;
-mod verify;
+pub(crate) mod verify;
 mod watch;
 
 use std::cell::Cell;
@@ -51,7 +51,7 @@ use stream::Stream;
 pub(crate) use stream::note_of_end;
 use units::RowLocks;
 use verify::{ReadBack, Verifier};
-pub use watch::{OnInterval, Watch};
+pub use watch::{Going, OnInterval, Watch};
 
 /// Operations between two calls of a progress hook.
 const PROGRESS_STEP: u64 = 8192;
@@ -242,6 +242,12 @@ impl Bench {
             stream.begin(config, ops, began.at);
             let slices = self.cut_into_slices(&stream, &host, watch, &began);
             let loaded = stream.done.get();
+            let tell = |now| {
+                tell(now);
+                if let Some(going) = watch.going {
+                    going(self.going(&drive, &began, now - loaded));
+                }
+            };
             stream.run_tasks(&host.seats, &tell);
             let ended = self.snapshot(&drive, &host);
             if let Some(slices) = slices {
@@ -270,6 +276,17 @@ impl Bench {
         }
         progress(total, total);
         Ok(outcomes)
+    }
+
+    /// How the operations since `began` go, `ops` of which have been answered.
+    fn going(&self, drive: &Drive, began: &Snapshot, ops: u64) -> Going {
+        let counters = drive.counters().since(&began.counters);
+        Going {
+            ops,
+            model_ns: self.sim.now() - began.at,
+            programs: counters.programs().map(|(_, pages)| pages).sum(),
+            payload_bytes: self.link.meter().payload().since(&began.payload).total(),
+        }
     }
 
     /// Has the run that begins told in intervals, if anybody wants to hear of them. Its last one ends with it.

@@ -105,9 +105,9 @@ pub fn drive(config: &Config) -> DriveConfig {
 }
 
 fn stored_engine(config: &Config) -> stored::StoredConfig {
-    let Config { store, hashlog, .. } = config;
+    let Config { store, hashlog, btree, .. } = config;
     stored::StoredConfig {
-        options: StoreOptions { hashlog: hashlog.clone(), ..StoreOptions::default() },
+        options: StoreOptions { hashlog: hashlog.clone(), btree: btree.clone(), ..StoreOptions::default() },
         operations_bytes: store.operations_bytes,
         costs_ps: Step::ALL.map(|(step, _)| match step {
             Step::Probe => store.probe_ps,

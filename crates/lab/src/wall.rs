@@ -7,6 +7,9 @@
 //! configuration, every arrival with its model time and every byte that DMA read, so a replay has the same
 //! counters and the same model times, loading included.
 
+mod application;
+pub mod connected;
+
 mod control;
 mod late_file;
 
@@ -17,32 +20,25 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use kvdrive_content::{Pattern, Piece, Region};
 use kvdrive_device::Drive;
 use kvdrive_flash::power::Survivors;
 use kvdrive_flash::power::machine_file::WriteFailure;
-use kvdrive_host::threaded::{Completion, Connector, Driver, Outcome as Ended, Pipeline, serve_thread};
-use kvdrive_host::{Client, Content, Error};
+use kvdrive_host::threaded::{Connector, serve_thread};
 use kvdrive_link::recording::{Recorder, Recording, replay as play};
 use kvdrive_link::shared::{self, BuildError, Built, Control, ServerConfig};
 use kvdrive_link::{HostMemory, Link, transfer};
 use kvdrive_sim::wall::{Pace, Stopwatch};
-use kvdrive_sim::{Ns, Rng, Sim, Summary, TaskCell};
-use kvdrive_spec::Key;
+use kvdrive_sim::{Rng, Sim, Summary, TaskCell};
 
 use crate::config::{Config, Document};
 use crate::output::check_writable;
-use crate::report::Report;
+use crate::report::{Report, Verified};
 pub use crate::run::Snapshot as DriveSnapshot;
-use crate::run::{DELETE, EXIST, LIST, Loading, Outcome, Progress, RETRIEVE, Ran, STORE, Seen};
-use crate::run::{Scan, Snapshot, Watch, answered, content, note_of_end, operations};
+use crate::run::{Loading, Outcome, Progress, Ran, Seen, Snapshot, Watch, operations};
 use crate::setup;
-use crate::workload::{self, Op, ValueSpec, Workload};
+use application::{Lane, Phase, Work};
 pub use control::{Change, Running};
 use late_file::LateFile;
-
-/// Operations between two calls of a progress hook.
-const PROGRESS_STEP: u64 = 8192;
 
 /// First line of a recorded configuration; the profile's name follows.
 const PROFILE_LINE: &str = "# recorded with profile ";
@@ -133,7 +129,8 @@ impl ServedDrive {
     pub fn into_report(self, document: &Document, seconds: f64) -> anyhow::Result<Report> {
         self.end.recording.as_ref().map_err(|error| anyhow::anyhow!("the recording: {error}"))?;
         let notes = vec!["served: what the drive did; what its hosts saw is not in here".to_owned()];
-        let mut report = report(document, &document.config()?, Seen::default(), None, self.end, notes)?;
+        let application = Application { notes, ..Application::default() };
+        let mut report = report(document, &document.config()?, application, self.end)?;
         report.clock = "wall".into();
         report.time.wall_s = seconds;
         Ok(report)
@@ -192,28 +189,27 @@ pub fn run_wall_watched(
         !config.workload.until_full,
         "workload.until_full: true; a wall-time run does all of its ops"
     );
+    let has_past = config.media.file().is_some_and(|path| std::fs::exists(path).unwrap_or(true));
     let (recorder, started) = open_recorder(document, options.record)?;
     let drive_config = config.clone();
     let server = ServerConfig { pace: options.pace, recorder };
     let (connector, serving) =
         serve_thread(server, move |sim, memory| build(&drive_config, None, sim, memory))
             .map_err(|error| anyhow::anyhow!("{error}"))?;
-    let outcome =
-        Application::new(&config, &connector, serving.control().clone()).and_then(|mut application| {
-            started.store(true, Ordering::Release);
-            application.run(watch)
-        });
+    let outcome = run_application(&config, &connector, serving.control(), &started, has_past, watch);
     drop(connector);
     let end = serving.join();
     end.write_failure.clone().map_or(Ok(()), Err)?;
-    let (seen, loading, seconds, mut notes) = outcome?;
-    if loading.is_some() {
-        notes.push("what loading left in buffers is programmed in the run, and counted there".to_owned());
+    let mut application = outcome?;
+    if application.loading.is_some() {
+        application
+            .notes
+            .push("what loading left in buffers is programmed in the run, and counted there".to_owned());
     }
     let lateness = end.lateness;
     end.recording.as_ref().map_err(|error| anyhow::anyhow!("the recording: {error}"))?;
-    let latencies = seen.latencies();
-    let mut report = report(document, &config, seen, loading, end, notes)?;
+    let (seconds, latencies) = (application.seconds, application.seen.latencies());
+    let mut report = report(document, &config, application, end)?;
     report.clock = "wall".into();
     report.time.wall_s = seconds;
     report.throughput_ops_per_s = report.ops.total() as f64 / seconds;
@@ -224,6 +220,53 @@ pub fn run_wall_watched(
             .push(format!("events ran late by {p50} ns (median), {p99} ns (p99), {max} ns (most): measured"));
     }
     Ok(Ran { report, latencies, is_stopped: watch.is_stopped() })
+}
+
+/// What the application of a run saw.
+#[derive(Default)]
+struct Application {
+    seen: Seen,
+    loading: Option<Loading>,
+    /// Of the run proper.
+    seconds: f64,
+    notes: Vec<String>,
+    verified: Option<(Verified, Option<String>)>,
+}
+
+/// Loads and runs. The recording begins with it.
+fn run_application(
+    config: &Config,
+    connector: &Connector,
+    control: &Control<Running>,
+    started: &AtomicBool,
+    has_past: bool,
+    watch: &Watch<'_>,
+) -> anyhow::Result<Application> {
+    let connect = |depth| {
+        let method = transfer::method(&config.host.transfer)
+            .ok_or_else(|| anyhow::anyhow!("host.transfer: no method {:?}", config.host.transfer.method))?;
+        anyhow::Ok(connector.connect(method, config.host.queue_entries, depth)?)
+    };
+    let mut work = Work::new(config, has_past, watch.stop.clone())?;
+    let (mut piped, single) = (connect(config.host.depth)?, connect(1)?);
+    started.store(true, Ordering::Release);
+    let mut lane = |work: &Work, phase| {
+        let seen = TaskCell::default();
+        let mut lane = Lane { work, pipeline: piped.pipeline()?, single: single.blocking(), seen };
+        lane.run(phase, watch.progress)?;
+        anyhow::Ok(lane.seen.take())
+    };
+    lane(&work, Phase::Load)?;
+    work.check_loaded()?;
+    let loading = (work.stores > 0).then(|| {
+        let ended = control.look(|_, running| running.snapshot())?;
+        let (stores, stored_bytes) = (work.stores, work.loaded_bytes());
+        anyhow::Ok(Loading { began: Snapshot::default(), ended, stores, stored_bytes })
+    });
+    work.begin();
+    let seen = lane(&work, Phase::Run)?;
+    let (seconds, notes, verified) = (work.seconds(), work.notes(), work.verified());
+    Ok(Application { seen, loading: loading.transpose()?, seconds, notes, verified })
 }
 
 /// A recorder of what happens to the drive of `document`, if a file is wanted. The file is not touched before
@@ -280,7 +323,8 @@ pub fn replay(path: &Path) -> anyhow::Result<Report> {
     if end.ignored_bytes > 0 {
         notes.push(format!("{} bytes behind the end of the recording are ignored", end.ignored_bytes));
     }
-    let mut report = report(&document, &config, Seen::default(), None, end, notes)?;
+    let application = Application { notes, ..Application::default() };
+    let mut report = report(&document, &config, application, end)?;
     report.time.wall_s = stopwatch.seconds();
     Ok(report)
 }
@@ -296,205 +340,13 @@ fn recorded_document(text: &str) -> anyhow::Result<Document> {
 fn report(
     document: &Document,
     config: &Config,
-    seen: Seen,
-    loading: Option<Loading>,
+    application: Application,
     end: DriveEnd,
-    notes: Vec<String>,
 ) -> anyhow::Result<Report> {
+    let Application { seen, loading, notes, verified, .. } = application;
     let DriveEnd { ended, drained, .. } = end;
     let resources = drained.resources.iter().map(|(name, _)| (name.clone(), Default::default())).collect();
     let power_on = Snapshot { resources, ..Snapshot::default() };
     let began = loading.as_ref().map_or(power_on, |loading| loading.ended.clone());
-    Outcome { seen, began, ended, drained, notes, loading, verified: None }.into_report(document, config)
-}
-
-/// What goes through a pipeline with a command: the value, when it began, and what its client stores behind
-/// it.
-struct Timed {
-    pattern: Pattern,
-    kind: usize,
-    began_ns: Ns,
-    behind: Option<ValueSpec>,
-}
-
-impl Timed {
-    fn store(key: &Key, value: &ValueSpec, clock: &Stopwatch) -> Timed {
-        let pattern = Pattern::of_value(key, value.version, value.bytes);
-        Timed { pattern, ..Timed::without_value(STORE, clock) }
-    }
-
-    fn without_value(kind: usize, clock: &Stopwatch) -> Timed {
-        let pattern = Pattern { seed: 0, offset: 0, bytes: 0 };
-        Timed { pattern, kind, began_ns: clock.ns(), behind: None }
-    }
-}
-
-impl Content for Timed {
-    fn piece(&self) -> Piece<'_> {
-        Piece::Pattern(self.pattern)
-    }
-}
-
-/// The application: one thread, one queue pair for what a pipeline does, one for the rest.
-struct Application {
-    workload: Box<dyn Workload>,
-    ops: u64,
-    /// No operation begins later than so long behind the first.
-    duration_ns: Ns,
-    piped: Driver,
-    single: Driver,
-    control: Control<Running>,
-    clock: Stopwatch,
-    seen: TaskCell<Seen>,
-}
-
-impl Application {
-    fn new(config: &Config, connector: &Connector, control: Control<Running>) -> anyhow::Result<Application> {
-        let connect = |depth| {
-            let method = transfer::method(&config.host.transfer).ok_or_else(|| {
-                anyhow::anyhow!("host.transfer: no method {:?}", config.host.transfer.method)
-            })?;
-            anyhow::Ok(connector.connect(method, config.host.queue_entries, depth)?)
-        };
-        Ok(Application {
-            workload: workload::open(&config.workload, config.run.seed).map_err(anyhow::Error::msg)?,
-            ops: config.workload.ops,
-            duration_ns: match config.workload.duration_ns {
-                0 => Ns::MAX,
-                duration_ns => duration_ns,
-            },
-            piped: connect(config.host.depth)?,
-            single: connect(1)?,
-            control,
-            clock: Stopwatch::start(),
-            seen: TaskCell::default(),
-        })
-    }
-
-    /// Loads the pairs that the workload begins with.
-    fn load(&mut self, watch: &Watch<'_>) -> anyhow::Result<Option<Loading>> {
-        let stores = self.workload.preload();
-        let mut stored_bytes = 0;
-        for index in 0..stores {
-            anyhow::ensure!(
-                !watch.is_stopped(),
-                "stopped while loading, with {index} of {stores} stores done"
-            );
-            let (key, value) = self.workload.preload_pair(index);
-            self.single.blocking().store(key, content(&key, &value))?;
-            stored_bytes += u64::from(value.bytes);
-            report_progress(watch.progress, index + 1, stores + self.ops);
-        }
-        if stores == 0 {
-            return Ok(None);
-        }
-        let ended = self.control.look(|_, running| running.snapshot())?;
-        Ok(Some(Loading { began: Snapshot::default(), ended, stores, stored_bytes }))
-    }
-
-    /// Loads, runs and returns what was seen, what loading took, the seconds of the run proper, and the
-    /// workload's notes.
-    fn run(&mut self, watch: &Watch<'_>) -> anyhow::Result<(Seen, Option<Loading>, f64, Vec<String>)> {
-        let loading = self.load(watch)?;
-        let preload = self.workload.preload();
-        let total = preload + self.ops;
-        self.clock = Stopwatch::start();
-        let Application { workload, ops, duration_ns, piped, single, clock, seen, .. } = self;
-        let mut pipeline = piped.pipeline()?;
-        let mut begun = 0;
-        while begun < *ops && clock.ns() < *duration_ns && !watch.is_stopped() {
-            let Some((op, _)) = workload.draw().map_err(anyhow::Error::msg)? else { break };
-            while !pipeline.has_room() {
-                take_one(&mut pipeline, clock, seen)?;
-            }
-            begin(&mut pipeline, single, &op, clock, seen)?;
-            begun += 1;
-            report_progress(watch.progress, preload + begun, total);
-        }
-        let is_timed = *duration_ns < Ns::MAX;
-        let is_out_of_time = clock.ns() >= *duration_ns;
-        while pipeline.under_way() > 0 {
-            take_one(&mut pipeline, clock, seen)?;
-        }
-        drop(pipeline);
-        (watch.progress)(total, total);
-        let mut notes = workload.notes().to_vec();
-        notes.extend(note_of_end(watch.is_stopped(), is_timed, is_out_of_time, begun, *ops));
-        Ok((seen.take(), loading, clock.seconds(), notes))
-    }
-}
-
-fn report_progress(progress: Progress<'_>, done: u64, total: u64) {
-    if done.is_multiple_of(PROGRESS_STEP) || done == total {
-        progress(done, total);
-    }
-}
-
-fn begin(
-    pipeline: &mut Pipeline<'_, Timed>,
-    single: &Driver,
-    op: &Op,
-    clock: &Stopwatch,
-    seen: &TaskCell<Seen>,
-) -> anyhow::Result<()> {
-    let begun = match *op {
-        Op::Store { key, value } => pipeline.store(key, Timed::store(&key, &value, clock)),
-        Op::Retrieve { key } => pipeline.retrieve(key, Timed::without_value(RETRIEVE, clock), Region::new()),
-        Op::Modify { key, value } => {
-            let timed = Timed { behind: Some(value), ..Timed::without_value(RETRIEVE, clock) };
-            pipeline.retrieve(key, timed, Region::new())
-        }
-        Op::Delete { key } => pipeline.delete(key, Timed::without_value(DELETE, clock)),
-        Op::Exist { key } => pipeline.exist(key, Timed::without_value(EXIST, clock)),
-        Op::Unit { .. } => unreachable!("units are for model time"),
-        Op::Seek { .. } | Op::List { .. } => {
-            // It waits on this thread. What is under way ends first, and is seen by it: nobody would take its
-            // completions meanwhile, nor ring the doorbell for what has only gathered.
-            while pipeline.under_way() > 0 {
-                take_one(pipeline, clock, seen)?;
-            }
-            go_through(single, op, clock, seen)?;
-            Ok(())
-        }
-    };
-    begun.map_err(|_| anyhow::anyhow!("the pipeline had room and took nothing"))
-}
-
-/// A scan or a list, waiting on this thread.
-fn go_through(driver: &Driver, op: &Op, clock: &Stopwatch, seen: &TaskCell<Seen>) -> Result<(), Error> {
-    let began = clock.ns();
-    let mut client = driver.blocking();
-    match *op {
-        Op::Seek { key, nexts } => {
-            let scan = Scan { from: key, nexts, began, clock: &|| clock.ns(), seen };
-            scan.run(&mut client, &mut Region::new(), &mut |_, _| ())
-        }
-        Op::List { key, host_buffer_bytes } => {
-            let listed = answered(Client::list(&mut client, Some(key), host_buffer_bytes))?;
-            seen.borrow_mut().note(LIST, &key, clock.ns() - began, listed.map(|_| ()));
-            Ok(())
-        }
-        _ => unreachable!("the pipeline takes the others"),
-    }
-}
-
-fn take_one(
-    pipeline: &mut Pipeline<'_, Timed>,
-    clock: &Stopwatch,
-    seen: &TaskCell<Seen>,
-) -> anyhow::Result<()> {
-    let Some(Completion { key, value, result }) = pipeline.next_completion()? else { return Ok(()) };
-    let answered = result.as_ref().map(|_| ()).map_err(|status| *status);
-    let mut seen = seen.borrow_mut();
-    seen.note(value.kind, &key, clock.ns() - value.began_ns, answered);
-    if let Some(behind) = &value.behind {
-        let begun = pipeline.store(key, Timed::store(&key, behind, clock));
-        begun.map_err(|_| anyhow::anyhow!("a command has ended and left no room"))?;
-    }
-    match result {
-        Ok(Ended::Stored) => seen.stored_bytes += u64::from(value.pattern.bytes),
-        Ok(Ended::Retrieved(bytes, _)) => seen.read_bytes[RETRIEVE] += u64::from(bytes),
-        Ok(Ended::Deleted | Ended::Exists(_)) | Err(_) => {}
-    }
-    Ok(())
+    Outcome { seen, began, ended, drained, notes, loading, verified }.into_report(document, config)
 }

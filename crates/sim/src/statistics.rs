@@ -46,6 +46,13 @@ impl Histogram {
         self.max = self.max.max(value);
     }
 
+    /// Adds what another one has counted.
+    pub fn add(&mut self, other: &Histogram) {
+        self.values.add(&other.values).expect("an auto-resizing histogram takes every value");
+        self.sum += other.sum;
+        self.max = self.max.max(other.max);
+    }
+
     /// Its values, as tools that know such histograms take them.
     pub fn values(&self) -> &hdrhistogram::Histogram<u64> {
         &self.values

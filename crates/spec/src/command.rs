@@ -95,12 +95,14 @@ pub enum Command {
         /// Size of the host's buffer in bytes.
         buffer_bytes: u32,
     },
-    /// Read the next pair of an iterator.
+    /// Read the next pair of an iterator, or several ([`crate::iter`]).
     Next {
         /// The iterator, as SEEK's completion named it.
         iterator: u32,
         /// Size of the host's buffer in bytes.
         buffer_bytes: u32,
+        /// Most pairs that it wants, 0's based; those behind the first only as they fit whole.
+        pairs_z: u16,
     },
     /// Close an iterator.
     IterClose {
@@ -283,7 +285,11 @@ impl Command {
             opcode::TRANSFER => Command::Transfer,
             opcode::DISCARD => Command::Discard,
             opcode::SEEK => Command::Seek { key: optional_key(sqe)?, buffer_bytes: size_bytes },
-            opcode::NEXT => Command::Next { iterator: sqe.cdw12.get(), buffer_bytes: size_bytes },
+            opcode::NEXT => Command::Next {
+                iterator: sqe.cdw12.get(),
+                buffer_bytes: size_bytes,
+                pairs_z: sqe.cdw13.get() as u16,
+            },
             opcode::ITER_CLOSE => Command::IterClose { iterator: sqe.cdw12.get() },
             opcode::CXL_STORE => cxl_store(sqe)?,
             opcode::BATCH => Command::Batch(Batch { value_bytes: size_bytes, way: Way::Data }),
@@ -358,9 +364,10 @@ impl Command {
                 sqe.cdw12 = U32::new(pages_z);
             }
             Command::Transfer | Command::Discard => {}
-            Command::Next { iterator, buffer_bytes } => {
+            Command::Next { iterator, buffer_bytes, pairs_z } => {
                 sqe.cdw10 = U32::new(buffer_bytes);
                 sqe.cdw12 = U32::new(iterator);
+                sqe.cdw13 = U32::new(pairs_z.into());
             }
             Command::IterClose { iterator } => sqe.cdw12 = U32::new(iterator),
             Command::CxlStore { key, value_bytes, window_offset, generation, tail_bytes } => {

@@ -1,10 +1,17 @@
-//! The data a SEEK or a NEXT returns: one pair, key first.
+//! The data a SEEK or a NEXT returns: a pair, key first, or several.
 //!
 //! ```text
 //!  byte 0    2    4            8                        24
 //!     +----+----+------------+------------------------+-- ..
 //!     | KL | 0  | value size | key, zero padded to 16 | value
 //!     +----+----+------------+------------------------+-- ..
+//! ```
+//!
+//! ```text
+//!  byte 0                    pair_at(end of the first)
+//!     +---------------+-----+---------------+-----+--        A NEXT that asks for several gets those that fit
+//!     | first pair    | 0   | second pair   | 0   |  ..      the buffer whole; each begins at a multiple of 8.
+//!     +---------------+-----+---------------+-----+--        DW0 is the end of the last one.
 //! ```
 //!
 //! The header has a fixed size, so the value begins at byte 24 and keeps the alignment of the
@@ -22,6 +29,12 @@ use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, transmute, transmute_ref};
 
 use crate::key::Key;
+
+/// Where a pair begins that follows one that ends at byte `end` of an answer.
+#[must_use]
+pub const fn pair_at(end: u32) -> u32 {
+    end.next_multiple_of(8)
+}
 
 /// What lies before the value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]

@@ -27,7 +27,7 @@ use crate::store::StoreError;
 pub const FRAME_BYTES: u32 = 32;
 
 const MAGIC: [u8; 2] = *b"kv";
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// What a page is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -33,7 +33,7 @@ pub use cpu::{Cpu, Step, StepCosts, Thread, steps_ns};
 pub use pages::{Page, PageError, PageId, PageStore, Purpose, Trouble, Writing};
 pub use store::{
     Applied, Cursor, Ground, MAX_VALUE_BYTES, Reclaim, Reclaimed, Recovered, Request, Space, Store,
-    StoreError,
+    StoreError, most_mark_bytes,
 };
 pub use value::{Kept, Part, Value};
 

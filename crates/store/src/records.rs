@@ -150,6 +150,12 @@ impl OpenPage {
         OpenPage { page, format, region, base: 0, count: 0, heads_end, bodies_begin }
     }
 
+    /// A page without records counts as of this sequence.
+    pub fn begin_at(&mut self, sequence: u64) {
+        assert_eq!(self.count, 0, "the first record of a page gives it its sequence");
+        self.base = sequence;
+    }
+
     /// Bytes for further heads and values.
     pub fn room(&self) -> u32 {
         self.bodies_begin - self.heads_end

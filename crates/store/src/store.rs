@@ -124,6 +124,9 @@ pub struct Recovered {
     pub pages: u64,
     /// Pages that cannot be read or were torn, and had never become certain.
     pub torn_pages: u64,
+    /// Pages that had become certain and do not hold what they should. What was on them is lost, and asking
+    /// for it is an error.
+    pub lost_pages: u64,
     /// Records that were on pages, and were not whole.
     pub dropped_records: u64,
 }
@@ -137,7 +140,19 @@ pub trait Store {
     ///
     /// Errors: a page that had become certain does not hold what it should, or belongs to a store with other
     /// options.
-    fn recover(&self, thread: Thread) -> Result<Recovered, StoreError>;
+    fn recover(&self, thread: Thread) -> Result<Recovered, StoreError> {
+        self.recover_from(thread, &[])
+    }
+
+    /// As [`Store::recover`], for somebody who remembers a [`Store::mark`]; empty: nobody does.
+    ///
+    /// Errors: also that the pages do not have all that was certain at that mark.
+    fn recover_from(&self, thread: Thread, mark: &[u8]) -> Result<Recovered, StoreError>;
+
+    /// What to remember of a [`Store::sync`] that has just ended, while no other call runs. Where writes end,
+    /// pages cannot tell what was lost from what was never written: an older version of a page may be all
+    /// there is. Somebody with memory of his own that survives a cut of power can.
+    fn mark(&self) -> Vec<u8>;
 
     /// Gives `key` this value. It survives a cut of power when a [`Store::sync`] that began afterwards has
     /// ended.
@@ -218,6 +233,16 @@ pub struct Space {
     pub live_bytes: u64,
     /// The most there can be.
     pub capacity_bytes: u64,
+}
+
+/// Bytes that a [`Store::mark`] has at most: a number, and what is open of each thread and of cleaning.
+pub fn most_mark_bytes(threads: u32) -> u64 {
+    8 + 16 * u64::from(threads + 1)
+}
+
+/// The number that a mark is; 0 if there is none.
+pub(crate) fn mark_number(mark: &[u8]) -> u64 {
+    mark.first_chunk().map_or(0, |number| u64::from_le_bytes(*number))
 }
 
 /// [`Store::apply`] of a batch that need not be atomic.

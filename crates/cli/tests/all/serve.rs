@@ -189,3 +189,61 @@ fn the_page_the_metrics_and_the_snapshot_are_where_it_says() {
     assert!(seen.contains("\"has_power\":true"), "{seen}");
     assert!(get("/nothing").starts_with("HTTP/1.1 404"));
 }
+
+/// `kvdrive run --connect` with these arguments: what it printed, or what it said was wrong.
+fn run_against(served: &Served, arguments: &[&str]) -> Result<String, String> {
+    let output = Command::new(env!("CARGO_BIN_EXE_kvdrive"))
+        .args(["run", "--connect", &format!("tcp://{}", served.address)])
+        .args(arguments)
+        .output()
+        .unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
+}
+
+#[test]
+fn a_workload_runs_against_a_served_drive_and_what_comes_back_is_checked() {
+    let served = serve(&[]);
+    let work = ["--workload", "ycsb-a", "--ops", "2000", "--num", "500", "--depth", "8"];
+    let json = |more: &[&str]| -> serde_json::Value {
+        let text = run_against(&served, &[&work[..], more, &["--json", "-"]].concat()).unwrap();
+        serde_json::from_str(&text).unwrap()
+    };
+    let report = json(&["--verify", "--queues", "2", "--digests", "both"]);
+    let count = |name: &str| report["ops"][name].as_u64().unwrap();
+    assert_eq!((count("store") + count("retrieve"), count("errors")), (2000, 0), "{report}");
+    assert_eq!(report["verified"]["checked"].as_u64(), Some(count("retrieve")), "{report}");
+    assert_eq!(report["target"]["loaded_pairs"], 500);
+    assert_eq!(report["target"]["header_digests"], true);
+    assert!(report["latency_ns"]["retrieve"]["p50"].as_u64() > Some(1_000), "{report}");
+    assert!(report.get("nand").is_none() && report.get("traffic").is_none(), "nobody knows: {report}");
+
+    // What it left is there, and nothing else.
+    let read_back = json(&["--verify-only"]);
+    assert_eq!(read_back["ops"]["store"], 0);
+    assert_eq!(read_back["verified"]["checked"], 500, "{read_back}");
+    let error = run_against(&served, &[&work[..], &["--verify-only", "--value-size", "33"]].concat());
+    assert!(error.unwrap_err().contains("not everything came back as it was stored"));
+
+    let text = run_against(&served, &["--workload", "ycsb-e", "--ops", "20", "--num", "100"]).unwrap();
+    assert!(text.contains("not known here: ") && text.contains("LATENCY"), "{text}");
+    assert!(
+        !text.contains("NAND") && !text.contains("TRAFFIC") && !text.contains("own clock went"),
+        "{text}"
+    );
+    for (more, line) in [
+        (&["--nqn", "nqn.x"][..], "nqn.x: connect"),
+        (&["--nsid", "7"], "--nsid 7: "),
+        (&["--depth", "1024", "--set", "host.queue_entries=2048"], "host.depth: 1024 on 1 queues; those of"),
+        (&["--set", "flash.channels=8"], "--set flash.channels=8: "),
+        (&["--engine", "plus"], "--engine: "),
+        (&["--rate", "1k/s"], "workload.rate_per_s"),
+    ] {
+        let error = run_against(&served, more).unwrap_err();
+        assert!(error.contains(line) && error.lines().count() == 1, "{more:?}: {error}");
+    }
+    let mut gone = served;
+    gone.address = "127.0.0.1:1".into();
+    let error = run_against(&gone, &work).unwrap_err();
+    assert!(error.starts_with("kvdrive: tcp://127.0.0.1:1: ") && error.contains("refused"), "{error}");
+}

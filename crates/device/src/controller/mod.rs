@@ -141,6 +141,7 @@ pub const ENGINES: &[EngineRow] = &[
         make: |config| config.hash.of(&hash::plus2::ROW).make(),
     },
     stored_row(&kvdrive_store::hashlog::ROW, &["ftl", "store", "hashlog"]),
+    stored_row(&kvdrive_store::btree::ROW, &["ftl", "store", "btree"]),
 ];
 
 /// The row of a store over pages.

@@ -192,8 +192,8 @@ fn any_command() -> impl Strategy<Value = Command> + Clone {
         1 => any_key().prop_map(|key| Command::Exist { key }),
         1 => (start.clone(), any_size()).prop_map(|(start, buffer_bytes)| Command::List { start, buffer_bytes }),
         2 => (start, any_size()).prop_map(|(key, buffer_bytes)| Command::Seek { key, buffer_bytes }),
-        2 => (iterator.clone(), any_size())
-            .prop_map(|(iterator, buffer_bytes)| Command::Next { iterator, buffer_bytes }),
+        2 => (iterator.clone(), any_size(), prop_oneof![Just(0), 0u16..5, any::<u16>()])
+            .prop_map(|(iterator, buffer_bytes, pairs_z)| Command::Next { iterator, buffer_bytes, pairs_z }),
         1 => iterator.prop_map(|iterator| Command::IterClose { iterator }),
     ]
 }

@@ -7,7 +7,7 @@ use kvdrive_content::{Piece, Region};
 use kvdrive_device::namespaces::kv::KvNamespace;
 use kvdrive_link::{Class, HostMemory, Link, LocalMemory, QueuePair};
 use kvdrive_sim::Sim;
-use kvdrive_spec::iter::IterHeader;
+use kvdrive_spec::iter::{IterHeader, pair_at};
 use kvdrive_spec::opcode::{self, Direction, IO_TABLE, direction};
 use kvdrive_spec::{Command, Cqe, Key, RetrieveOptions, Sqe, Status, Store, StoreOptions, Write};
 
@@ -64,7 +64,7 @@ fn example(opcode: u8) -> Command {
         opcode::DELETE => Command::Delete { key },
         opcode::EXIST => Command::Exist { key },
         opcode::SEEK => Command::Seek { key: None, buffer_bytes },
-        opcode::NEXT => Command::Next { iterator: 0, buffer_bytes },
+        opcode::NEXT => Command::Next { iterator: 0, buffer_bytes, pairs_z: 0 },
         opcode::ITER_CLOSE => Command::IterClose { iterator: 0 },
         opcode::WRITE => Command::Write(Write { key, value_bytes: 10 }),
         opcode::HYBRID => Command::Hybrid { key, value_bytes: 3 * PAGE, pages_z: 1 },
@@ -141,7 +141,7 @@ fn a_seek_that_fails_says_why_and_leaves_no_iterator_whoever_guesses_its_number(
         (1..4).for_each(|number| rig.keep(number, PAGE / 2));
         let mut seek = Command::Seek { key: None, buffer_bytes: PAGE }.encode(0, 1);
         seek.set_prps(NOWHERE, 0);
-        let mut guess = Command::Next { iterator: 0, buffer_bytes: PAGE }.encode(0, 1);
+        let mut guess = Command::Next { iterator: 0, buffer_bytes: PAGE, pairs_z: 0 }.encode(0, 1);
         guess.set_prps(buffer, 0);
         for (number, sqe) in [seek, guess].into_iter().enumerate() {
             let (sim, link, queue) = (rig.sim.clone(), rig.link.clone(), queues[number].clone());
@@ -179,7 +179,7 @@ fn an_iterator_that_is_lost_is_closed_and_its_host_told_not_to_try_again() {
     let [seek, list, next] = [
         Command::Seek { key: None, buffer_bytes: PAGE },
         Command::List { start: None, buffer_bytes: PAGE },
-        Command::Next { iterator: 0, buffer_bytes: PAGE },
+        Command::Next { iterator: 0, buffer_bytes: PAGE, pairs_z: 0 },
     ]
     .map(|command| {
         let mut sqe = command.encode(0, 1);
@@ -220,7 +220,7 @@ fn a_pair_that_did_not_get_to_the_host_is_the_next_one_again() {
         (cqe.status(), IterHeader::from_bytes(header).key())
     };
     let seek = Command::Seek { key: None, buffer_bytes: 2 * PAGE };
-    let next = |buffer_bytes| Command::Next { iterator: 0, buffer_bytes };
+    let next = |buffer_bytes| Command::Next { iterator: 0, buffer_bytes, pairs_z: 0 };
     assert_eq!(ask(seek, buffer), (Status::SUCCESS, Some(key(1))));
     for (address, status) in [
         (NOWHERE, Status::DATA_TRANSFER_ERROR),
@@ -246,13 +246,15 @@ fn a_pair_that_cannot_be_read_now_ends_the_iterator_and_not_in_silence() {
     let queue = rig.link.create_queue(8);
     let buffer = rig.memory.map(PAGE);
     (1..4).for_each(|number| rig.keep(number, 100));
-    let [seek, next] =
-        [Command::Seek { key: None, buffer_bytes: PAGE }, Command::Next { iterator: 0, buffer_bytes: PAGE }]
-            .map(|command| {
-                let mut sqe = command.encode(0, 1);
-                sqe.set_prps(buffer, 0);
-                sqe
-            });
+    let [seek, next] = [
+        Command::Seek { key: None, buffer_bytes: PAGE },
+        Command::Next { iterator: 0, buffer_bytes: PAGE, pairs_z: 0 },
+    ]
+    .map(|command| {
+        let mut sqe = command.encode(0, 1);
+        sqe.set_prps(buffer, 0);
+        sqe
+    });
     rig.namespace.engine().busy_loads.set(1);
     assert_eq!(rig.one(&queue, seek).status(), Status::COMMAND_INTERRUPTED);
     assert_eq!(rig.one(&queue, seek).status(), Status::SUCCESS);
@@ -290,4 +292,89 @@ fn a_value_is_loaded_as_far_as_the_host_has_room() {
         assert_eq!((cqe.status(), cqe.dw0.get()), (Status::SUCCESS, whole));
         assert_eq!(rig.namespace.engine().loads.take(), loads, "{command:?}");
     }
+}
+
+/// The pairs of an answer of `end` bytes: number of the key and size of the value, whose bytes are checked.
+fn pairs_in(rig: &Rig, buffer: u64, end: u32) -> Vec<(u32, u32)> {
+    let (mut answer, mut at) = (Region::new(), 0);
+    let read = &mut |piece: Piece<'_>| {
+        answer.write(at, piece);
+        at += piece.bytes();
+    };
+    rig.memory.read(buffer, end, read).expect("mapped");
+    let (bytes, mut at, mut pairs) = (answer.to_bytes(end), 0, Vec::new());
+    while at < bytes.len() {
+        let (header, rest) = bytes[at..].split_first_chunk().expect("a header is whole");
+        let header = IterHeader::from_bytes(*header);
+        let number = (1..100).find(|number| Some(key(*number)) == header.key()).expect("a key of ours");
+        let value = &rest[..header.value_bytes() as usize];
+        assert!(value.iter().all(|byte| u32::from(*byte) == number), "pair {number}");
+        pairs.push((number, header.value_bytes()));
+        at = pair_at(at as u32 + header.answer_bytes()) as usize;
+    }
+    pairs
+}
+
+/// Several pairs in one answer: as many as were asked for, are there and fit whole; none is passed over
+/// whatever goes wrong.
+#[test]
+fn a_next_brings_as_many_pairs_as_were_asked_for_and_fit() {
+    let rig = rig(1);
+    let queue = rig.link.create_queue(8);
+    let buffer = rig.memory.map(2 * PAGE);
+    let sizes = [1, 100, 33, 0, 3000, 2000, 5000, 8, 8, 7, 7];
+    (1..).zip(sizes).for_each(|(number, bytes)| rig.keep(number, bytes));
+    let ask = |command: Command, address: u64| {
+        let mut sqe = command.encode(0, 1);
+        sqe.set_prps(address, address + u64::from(PAGE));
+        rig.one(&queue, sqe)
+    };
+    let next = |pairs| {
+        let command = Command::Next { iterator: 0, buffer_bytes: 2 * PAGE, pairs_z: pairs - 1 };
+        let cqe = ask(command, buffer);
+        (cqe.status().is_success()).then(|| pairs_in(&rig, buffer, cqe.dw0.get())).ok_or(cqe.status())
+    };
+    let seek = Command::Seek { key: None, buffer_bytes: 2 * PAGE };
+    assert!(ask(seek, buffer).status().is_success());
+    assert_eq!(next(3), Ok(vec![(2, 100), (3, 33), (4, 0)]));
+    // The fourth does not fit; it is the next one, though it was read already.
+    assert_eq!(next(60), Ok(vec![(5, 3000), (6, 2000)]));
+    // What did not get there comes again, with what was read behind it.
+    let lost = Command::Next { iterator: 0, buffer_bytes: 2 * PAGE, pairs_z: 1 };
+    assert_eq!(ask(lost, NOWHERE).status(), Status::DATA_TRANSFER_ERROR);
+    assert_eq!(next(2), Ok(vec![(7, 5000), (8, 8)]));
+    assert_eq!(next(1), Ok(vec![(9, 8)]));
+    let reads = rig.namespace.engine().loads.borrow().len();
+    assert_eq!(reads, 9, "each is read once");
+    assert_eq!(next(u16::MAX), Ok(vec![(10, 7), (11, 7)]));
+    assert_eq!(next(5), Ok(vec![]), "the end");
+}
+
+/// The first pair is there, and is not taken back for what happened behind it.
+#[test]
+fn a_pair_that_cannot_be_read_ends_an_answer_before_it() {
+    let rig = rig(1);
+    let queue = rig.link.create_queue(8);
+    let buffer = rig.memory.map(PAGE);
+    (1..5).for_each(|number| rig.keep(number, 100));
+    let ask = |command: Command| {
+        let mut sqe = command.encode(0, 1);
+        sqe.set_prps(buffer, 0);
+        let cqe = rig.one(&queue, sqe);
+        (cqe.status().is_success()).then(|| pairs_in(&rig, buffer, cqe.dw0.get())).ok_or(cqe.status())
+    };
+    assert_eq!(ask(Command::Seek { key: None, buffer_bytes: PAGE }), Ok(vec![(1, 100)]));
+    let next = |pairs_z| Command::Next { iterator: 0, buffer_bytes: PAGE, pairs_z };
+    // Something is wrong with the second of those that follow: the first of them was read before.
+    let lost = next(0).encode(0, 1);
+    let status = {
+        let mut sqe = lost;
+        sqe.set_prps(NOWHERE, 0);
+        rig.one(&queue, sqe).status()
+    };
+    assert_eq!(status, Status::DATA_TRANSFER_ERROR);
+    rig.namespace.engine().busy_loads.set(1);
+    assert_eq!(ask(next(3)), Ok(vec![(2, 100)]));
+    assert_eq!(ask(next(3)), Err(Status::ITERATOR_LOST));
+    assert_eq!(ask(next(3)), Err(Status::NO_SUCH_ITERATOR));
 }

@@ -4,7 +4,15 @@
 //! has one region, the whole part; ours has one per NAND page, so a lookup reads one page. Probes of a key
 //! are `h1 + i * h2` scaled to the region (double hashing, as the published firmware does with 30 probes at
 //! 32 bits a key).
+//!
+//! Setting 30 bits for each key would be a third of what a store costs this machine, and a table that is only
+//! ever merged has a filter that nobody reads. So a filter is kept as the hashes of its keys until then
+//! ([`FilterBuild`]).
 
+use std::cell::LazyCell;
+use std::rc::Rc;
+
+use kvdrive_flash::media::{Deferred, PageData};
 use kvdrive_spec::Key;
 use serde::{Deserialize, Serialize};
 
@@ -44,21 +52,6 @@ impl BloomShape {
         scale(key_hash(key) as u32, self.regions)
     }
 
-    /// Adds `key` to `filter`, all regions in a row.
-    #[inline]
-    pub fn add(&self, filter: &mut [u8], key: &Key) {
-        /// A region is a NAND page where there are several, and this is the usual one.
-        const PAGE_BYTES: usize = 16 * 1024;
-        let hash = key_hash(key);
-        let start = scale(hash as u32, self.regions) as usize * self.region_bytes as usize;
-        let region = &mut filter[start..start + self.region_bytes as usize];
-        match <&mut [u8; PAGE_BYTES]>::try_from(&mut *region) {
-            // A size the compiler knows is worth half of the instructions: shifts, and no test of a bound.
-            Ok(page) => set_bits(page, self.hashes, hash),
-            Err(_) => set_bits(region, self.hashes, hash),
-        }
-    }
-
     /// May `key` be among the keys added to the region with these bytes? Never wrong when it says no. A byte
     /// that is not there speaks for nothing.
     pub fn may_contain(&self, key: &Key, byte_at: impl Fn(usize) -> Option<u8>) -> bool {
@@ -84,6 +77,69 @@ impl BloomShape {
         }
         true
     }
+}
+
+/// A filter whose keys are still coming.
+pub struct FilterBuild {
+    shape: BloomShape,
+    pages: u32,
+    page_bytes: u32,
+    /// Hashes of the keys of each region; none without pages.
+    hashes: Vec<Vec<u64>>,
+}
+
+impl FilterBuild {
+    /// A filter of `pages` pages of `page_bytes` bytes, which the shape divides into regions. Without a page
+    /// there is none.
+    pub fn new(shape: BloomShape, pages: u32, page_bytes: u32) -> FilterBuild {
+        let regions = if pages > 0 { shape.regions as usize } else { 0 };
+        FilterBuild { shape, pages, page_bytes, hashes: vec![Vec::new(); regions] }
+    }
+
+    /// Adds `key`.
+    #[inline]
+    pub fn add(&mut self, key: &Key) {
+        let hash = key_hash(key);
+        // The usual filter has one region.
+        let region =
+            if self.shape.regions == 1 { 0 } else { scale(hash as u32, self.shape.regions) as usize };
+        if let Some(hashes) = self.hashes.get_mut(region) {
+            hashes.push(hash);
+        }
+    }
+
+    /// NAND pages that it takes.
+    pub fn pages(&self) -> u32 {
+        self.pages
+    }
+
+    /// Its pages, in order. The bits of a region are set when the first of its pages is read.
+    pub fn finish(self) -> impl Iterator<Item = PageData> {
+        let FilterBuild { shape, page_bytes, hashes, .. } = self;
+        hashes.into_iter().flat_map(move |mut hashes| {
+            // They may stay like this for as long as the table.
+            hashes.shrink_to_fit();
+            let region = Rc::new(LazyCell::new(move || region_of(shape, &hashes)));
+            (0..shape.region_bytes / page_bytes).map(move |page| {
+                let (region, from) = (region.clone(), (page * page_bytes) as usize);
+                let work = move || region[from..from + page_bytes as usize].to_vec();
+                PageData::Deferred(Rc::new(Deferred::new(page_bytes, Box::new(work))))
+            })
+        })
+    }
+}
+
+/// The bytes of a region that knows of these hashes.
+fn region_of(shape: BloomShape, hashes: &[u64]) -> Vec<u8> {
+    /// A region is a NAND page where there are several, and this is the usual one.
+    const PAGE_BYTES: usize = 16 * 1024;
+    let mut region = vec![0; shape.region_bytes as usize];
+    match <&mut [u8; PAGE_BYTES]>::try_from(&mut region[..]) {
+        // A size the compiler knows is worth half of the instructions: shifts, and no test of a bound.
+        Ok(page) => hashes.iter().for_each(|hash| set_bits(page, shape.hashes, *hash)),
+        Err(_) => hashes.iter().for_each(|hash| set_bits(&mut region, shape.hashes, *hash)),
+    }
+    region
 }
 
 /// First position of a key's probes, and the step from each to the next.
@@ -119,10 +175,12 @@ mod tests {
     use super::*;
 
     fn false_positives(shape: BloomShape, keys: u32) -> u32 {
-        let mut filter = vec![0; (shape.regions * shape.region_bytes) as usize];
-        for number in 0..keys {
-            shape.add(&mut filter, &Key::from_u32_be(number));
-        }
+        const PAGE_BYTES: u32 = 256;
+        let pages = shape.regions * shape.region_bytes / PAGE_BYTES;
+        let mut build = FilterBuild::new(shape, pages, PAGE_BYTES);
+        (0..keys).for_each(|number| build.add(&Key::from_u32_be(number)));
+        let filter: Vec<u8> = build.finish().flat_map(|page| page.to_bytes(PAGE_BYTES)).collect();
+        assert_eq!(filter.len() as u32, pages * PAGE_BYTES);
         let may = |number: u32| {
             let key = Key::from_u32_be(number);
             let region = shape.region(&key) as usize * shape.region_bytes as usize;

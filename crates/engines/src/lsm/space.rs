@@ -7,9 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use kvdrive_content::Region;
 use kvdrive_flash::Purpose;
 use kvdrive_flash::ftl::{Ftl, Lpa};
+use kvdrive_flash::media::PageData;
 use kvdrive_sim::{Sim, TaskCell, join_all};
 use kvdrive_spec::Status;
 
@@ -158,15 +158,16 @@ impl PagesUnderWay {
 
     /// Writes pages side by side, each with its tag, and returns where they are. Takes every page before it
     /// writes the first one.
-    pub fn write(&mut self, contents: Vec<(Vec<u8>, [u8; 48])>, purpose: Purpose) -> Result<&[Lpa], Status> {
+    pub fn write(&mut self, contents: Vec<(PageData, [u8; 48])>, purpose: Purpose) -> Result<&[Lpa], Status> {
         let first = self.pages.len();
         for _ in &contents {
             self.pages.push(self.space.take()?);
         }
         let space = &*self.space;
-        let writes = contents.into_iter().zip(&self.pages[first..]).map(|((bytes, tag), lpa)| {
-            move || space.ftl.write(*lpa, Rc::new(Region::from_bytes(bytes)), TABLE_PAGE_KIND, tag, purpose)
-        });
+        let writes = contents
+            .into_iter()
+            .zip(&self.pages[first..])
+            .map(|((data, tag), lpa)| move || space.ftl.write(*lpa, data, TABLE_PAGE_KIND, tag, purpose));
         join_all(&space.sim, writes);
         Ok(&self.pages[first..])
     }
@@ -188,6 +189,7 @@ impl Drop for PagesUnderWay {
 mod tests {
     use super::*;
     use crate::value_log::Reserve;
+    use kvdrive_content::Region;
     use kvdrive_flash::ftl::FtlConfig;
     use kvdrive_flash::media::{self, MediaOptions};
     use kvdrive_flash::{FlashConfig, FlashPort, TimingConfig};
@@ -220,8 +222,9 @@ mod tests {
         Rc::new(TableSpace::new(sim, ftl, pool, 512))
     }
 
-    fn contents(pages: usize) -> Vec<(Vec<u8>, [u8; 48])> {
-        (0..pages).map(|page| (vec![page as u8; 512], [0; 48])).collect()
+    fn contents(pages: usize) -> Vec<(PageData, [u8; 48])> {
+        let data = |page: usize| PageData::from(Rc::new(Region::from_bytes(vec![page as u8; 512])));
+        (0..pages).map(|page| (data(page), [0; 48])).collect()
     }
 
     #[test]

@@ -395,7 +395,7 @@ impl Output {
                 }),
             };
             names.push((page.part, page.number));
-            contents.push((page.bytes, tag.encode()));
+            contents.push((page.data, tag.encode()));
         }
         let places = self.pages.write(contents, self.purpose)?;
         self.written.extend(names.into_iter().zip(places).map(|((part, number), lpa)| (part, number, *lpa)));

@@ -111,6 +111,7 @@ pub(super) struct Program {
 }
 
 pub(super) struct Entries {
+    page_bytes: u32,
     entries: Vec<Entry>,
     by_lpa: BTreeMap<u32, u32>,
     free: Vec<u32>,
@@ -125,7 +126,7 @@ pub(super) struct Entries {
 }
 
 impl Entries {
-    pub fn new(count: u32) -> Entries {
+    pub fn new(count: u32, page_bytes: u32) -> Entries {
         let entry = |_| Entry {
             lpa: NONE,
             content: Content::Clean,
@@ -141,6 +142,7 @@ impl Entries {
             region: Rc::default(),
         };
         Entries {
+            page_bytes,
             entries: (0..count).map(entry).collect(),
             by_lpa: BTreeMap::new(),
             free: (0..count).rev().collect(),
@@ -424,7 +426,11 @@ impl Entries {
         }
         let entry = &mut self.entries[slot as usize];
         // A running program keeps the bytes it began with.
-        Rc::make_mut(&mut entry.region).write(at, piece);
+        let region = Rc::make_mut(&mut entry.region);
+        if region.literal().is_empty() && matches!(piece, Piece::Bytes(_)) {
+            region.reserve(self.page_bytes);
+        }
+        region.write(at, piece);
     }
 
     /// The page will get no more bytes; it may leave like any other.

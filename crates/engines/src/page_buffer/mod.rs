@@ -154,7 +154,7 @@ impl PageBuffer {
             ftl,
             eviction,
             page_bytes,
-            entries: TaskCell::new(Entries::new(entries)),
+            entries: TaskCell::new(Entries::new(entries, page_bytes)),
             arriving: TaskCell::default(),
             released: WaitQueue::new(sim),
             watch: OnceCell::new(),

@@ -48,6 +48,7 @@ impl Cpu for FirmwareCpu {
 
 /// Numbers for whoever calls a store: each is one caller's at a time.
 pub struct Threads {
+    count: u32,
     free: TaskCell<Vec<u32>>,
     freed: WaitQueue,
 }
@@ -55,7 +56,12 @@ pub struct Threads {
 impl Threads {
     /// Numbers 0 to below `count`.
     pub fn new(sim: &Sim, count: u32) -> Threads {
-        Threads { free: TaskCell::new((0..count).rev().collect()), freed: WaitQueue::new(sim) }
+        Threads { count, free: TaskCell::new((0..count).rev().collect()), freed: WaitQueue::new(sim) }
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u32 {
+        self.count
     }
 
     /// A number for one call; waits while all are out.

@@ -1,14 +1,16 @@
-//! What of a store must survive a power cut and is not on its pages: which pages are trimmed, and the
-//! operations that were carried out since the store was last synchronised.
+//! What of a store must survive a power cut and is not on its pages: which pages are trimmed, the operations
+//! that were carried out since the store was last synchronised, and its mark of that moment
+//! ([`kvdrive_store::Store::mark`]).
 //!
 //! ```text
 //!   image    part 0: bitmap of pages that are away ([`kvdrive_flash::ftl::away`])
 //!            part 1: number of the next write when pages last went away (u64) | next number (u64) | operations, oldest first
+//!            part 2: the mark; empty before the store was synchronised
 //!   records  part 0: pages go away or are there again
 //!            part 1: 1 | operation            it begins
 //!                    2 | number (u64)         it is carried out
 //!                    3 | number (u64)         it failed: forget it
-//!                    4                        the store is synchronised: forget all
+//!                    4 | mark                 the store is synchronised: forget all, remember this
 //!                    5 | number (u64)         of the next write, as pages go away
 //!
 //!   operation   number (u64) | carried out (u8) | key bytes (u8) | key | kind (u8: 0 delete, 1 store)
@@ -122,9 +124,9 @@ pub mod record {
         out
     }
 
-    /// All that was carried out is on the store's pages.
-    pub fn synchronised() -> [u8; 1] {
-        [SYNCHRONISED]
+    /// All that was carried out is on the store's pages, of which this is the mark.
+    pub fn synchronised(mark: &[u8]) -> Vec<u8> {
+        [&[SYNCHRONISED], mark].concat()
     }
 
     /// The next write has this number ([`super::super::pages`]).
@@ -143,6 +145,8 @@ pub struct Protected {
     pub trimmed: Trimmed,
     /// What the store may not have on its pages, oldest first.
     pub operations: Vec<Operation>,
+    /// The store's mark.
+    pub mark: Vec<u8>,
     /// Number of the next operation.
     pub next_number: u64,
 }
@@ -154,18 +158,19 @@ impl Protected {
         trimmed: &Trimmed,
         operations: impl IntoIterator<Item = &'a Operation>,
         next_number: u64,
+        mark: &[u8],
     ) -> Vec<u8> {
         let mut part = trimmed.next_write_at_trim.to_le_bytes().to_vec();
         part.extend_from_slice(&next_number.to_le_bytes());
         operations.into_iter().for_each(|operation| operation.encode(&mut part));
-        power::frame(owner, &[trimmed.away.to_part(), part])
+        power::frame(owner, &[trimmed.away.to_part(), part, mark.to_vec()])
     }
 
     /// Takes the image of a drive of `pages` logical pages apart.
     pub fn decode(pages: u32, image: &[u8]) -> Result<Protected, PowerOnError> {
         let (owner, parts) = power::unframe(image)?;
-        let [away, operations] = &parts[..] else {
-            return Err(ImageError::new(0, format!("{} parts, a store has two", parts.len())).into());
+        let [away, operations, mark] = &parts[..] else {
+            return Err(ImageError::new(0, format!("{} parts, a store has three", parts.len())).into());
         };
         let away = AwayPages::from_part(away, pages)?;
         let damaged = || ImageError::new(0, "its operations end early or say what no store does");
@@ -182,7 +187,7 @@ impl Protected {
             }
             operations.push(operation);
         }
-        Ok(Protected { owner, trimmed, operations, next_number })
+        Ok(Protected { owner, trimmed, operations, next_number, mark: mark.to_vec() })
     }
 
     /// Applies a record of `part`.
@@ -211,7 +216,11 @@ impl Protected {
                     _ => drop(self.operations.remove(index)),
                 }
             }
-            SYNCHRONISED => self.operations.clear(),
+            SYNCHRONISED => {
+                self.operations.clear();
+                let bytes = reader.rest().len();
+                self.mark = reader.take(bytes).expect("it is the rest").to_vec();
+            }
             WRITTEN => {
                 let number = reader.u64().filter(|number| *number < MOST_WRITES);
                 self.trimmed.next_write_at_trim = number.ok_or_else(wrong)?;

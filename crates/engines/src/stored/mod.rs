@@ -28,7 +28,7 @@ use kvdrive_sim::{KeyedLock, TaskCell, WaitQueue};
 use kvdrive_spec::{Key, Status, StoreOptions};
 use kvdrive_store::{
     Cursor as StoreCursor, Ground, Kept, Reclaimed, StepCosts, Store, StoreError, StoreOptions as Options,
-    StoreRow, Value, store_row,
+    StoreRow, Value, most_mark_bytes, store_row,
 };
 
 use crate::firmware::{CopyCosts, Cores, Role};
@@ -104,9 +104,10 @@ impl Shares {
         const LEAST: u64 = 2 * (4096 + OPERATION_BYTES);
         let has = config.protected_bytes;
         let trimmed = AwayPages::bytes(pages_of(config)) as u64;
-        let half = has.saturating_sub(trimmed) / 2;
+        let besides = trimmed + most_mark_bytes(threads(config));
+        let half = has.saturating_sub(besides) / 2;
         if half < LEAST {
-            let needed = trimmed + 2 * LEAST;
+            let needed = besides + 2 * LEAST;
             return Err(format!("power.protected_bytes: {has}; a store needs {needed} on this drive"));
         }
         match config.stored.operations_bytes {
@@ -163,6 +164,8 @@ pub struct StoredEngine {
     /// Orders commands of one key.
     keys: KeyedLock<Key>,
     operations: TaskCell<VecDeque<Operation>>,
+    /// Of the last time it was synchronised.
+    mark: TaskCell<Vec<u8>>,
     next_number: Cell<u64>,
     /// Bytes of `operations`, and how many of them are being carried out.
     operation_bytes: Cell<u64>,
@@ -324,11 +327,14 @@ impl StoredEngine {
         }
         let synchronised = self.store.sync(self.threads.take().thread());
         if synchronised.is_ok() {
+            let mark = self.store.mark();
             self.operations.borrow_mut().clear();
             self.operation_bytes.set(0);
             if self.journal.is_kept() {
-                self.journal.append(OPERATIONS_PART, &record::synchronised());
+                self.journal.append(OPERATIONS_PART, &record::synchronised(&mark));
             }
+            assert!(mark.len() as u64 <= most_mark_bytes(self.threads.count()), "a mark has its room");
+            *self.mark.borrow_mut() = mark;
         }
         self.is_synchronising.set(false);
         self.turned.wake_all();
@@ -487,11 +493,12 @@ impl Engine for StoredEngine {
     fn power_on(parts: Parts, image: Option<&[u8]>) -> Result<StoredEngine, PowerOnError> {
         let Parts { sim, cores, flash, journal, owner, config } = parts;
         check(&config)?;
-        let (ftl, trimmed, operations, next_number) = match image {
+        let (ftl, trimmed, operations, next_number, mark) = match image {
             None => {
                 let ftl = Ftl::new(flash, &config.ftl);
-                let away = AwayPages::none(ftl.logical_pages());
-                (ftl, Trimmed { away, next_write: 0, next_write_at_trim: 0 }, VecDeque::new(), 0)
+                let away = AwayPages::all(ftl.logical_pages());
+                let trimmed = Trimmed { away, next_write: 0, next_write_at_trim: 0 };
+                (ftl, trimmed, VecDeque::new(), 0, Vec::new())
             }
             Some(image) => {
                 let found = Protected::decode(pages_of(&config), image)?;
@@ -499,7 +506,7 @@ impl Engine for StoredEngine {
                 let ftl = Ftl::recover(flash, &config.ftl, &mut |lpa, _, tag| {
                     trimmed.found(lpa, tag, of_image);
                 });
-                (ftl, trimmed, VecDeque::from(found.operations), found.next_number)
+                (ftl, trimmed, VecDeque::from(found.operations), found.next_number, found.mark)
             }
         };
         let trimmed = Rc::new(TaskCell::new(trimmed));
@@ -524,6 +531,7 @@ impl Engine for StoredEngine {
             keys: KeyedLock::new(&sim),
             operation_bytes: Cell::new(operations.iter().map(Operation::bytes).sum()),
             operations: TaskCell::new(operations),
+            mark: TaskCell::new(mark),
             next_number: Cell::new(next_number),
             running: Cell::new(begun),
             repeating: Cell::new(Repeating::Due),
@@ -537,14 +545,16 @@ impl Engine for StoredEngine {
             }),
             counters: Cell::default(),
         };
-        let recovered = engine.store.recover(engine.threads.take().thread());
+        let mark = engine.mark.borrow().clone();
+        let recovered = engine.store.recover_from(engine.threads.take().thread(), &mark);
         recovered.map_err(|error| PowerOnError::Pages(error.to_string()))?;
         Ok(engine)
     }
 
     fn protected_image(&self) -> Vec<u8> {
-        let (trimmed, operations) = (self.trimmed.borrow(), self.operations.borrow());
-        Protected::encode(&self.owner, &trimmed, &*operations, self.next_number.get())
+        let (trimmed, operations, mark) =
+            (self.trimmed.borrow(), self.operations.borrow(), self.mark.borrow());
+        Protected::encode(&self.owner, &trimmed, &*operations, self.next_number.get(), &mark)
     }
 
     fn fold(config: &EngineConfig, image: &[u8], records: &[(u8, Vec<u8>)]) -> Result<Vec<u8>, PowerOnError> {
@@ -553,8 +563,8 @@ impl Engine for StoredEngine {
         for (part, record) in records {
             protected.apply(*part, record, pages)?;
         }
-        let Protected { owner, trimmed, operations, next_number } = &protected;
-        Ok(Protected::encode(owner, trimmed, operations, *next_number))
+        let Protected { owner, trimmed, operations, next_number, mark } = &protected;
+        Ok(Protected::encode(owner, trimmed, operations, *next_number, mark))
     }
 
     fn counters(&self) -> EngineCounters {

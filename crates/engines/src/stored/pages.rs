@@ -1,7 +1,9 @@
 //! Logical pages of the flash translation layer as a store's pages.
 //!
-//! A page is certain when its program is done, so there is nothing to flush. What was trimmed reads zeros, also
-//! after a power cut: the bits that say so are part of the engine's protected image. Writes are numbered, and
+//! A page is certain when its program is done, so there is nothing to flush. What was trimmed, or never
+//! written, reads zeros, also after a power cut: the bits that say so are part of the engine's protected image.
+//! Any other page that the translation layer does not find is lost. It may find an older version of one that
+//! was written again without a trim; that a store has to notice. Writes are numbered, and
 //! each page has the number of its write in its spare area:
 //!
 //! ```text
@@ -76,7 +78,9 @@ pub struct FlashPages {
 impl FlashPages {
     /// The pages of `ftl`, of which some are trimmed.
     pub fn new(sim: &Sim, ftl: &Ftl, journal: &Journal, trimmed: &Rc<TaskCell<Trimmed>>) -> FlashPages {
-        trimmed.borrow().away.iter().for_each(|page| ftl.trim(Lpa(page)));
+        let away: Vec<Lpa> =
+            trimmed.borrow().away.iter().map(Lpa).filter(|lpa| ftl.is_mapped(*lpa)).collect();
+        away.into_iter().for_each(|lpa| ftl.trim(lpa));
         FlashPages {
             sim: sim.clone(),
             ftl: ftl.clone(),
@@ -89,11 +93,19 @@ impl FlashPages {
 
     fn read_one(&self, page: PageId, why: Why) -> Result<Page, PageError> {
         let lpa = lpa_of(page);
-        if !self.ftl.is_mapped(lpa) {
+        if self.is_blank(lpa) {
             return Ok(Rc::new(Region::new()));
         }
-        let read = self.ftl.read(lpa, purpose_of(why));
-        read.map_err(|_| PageError { page, trouble: Trouble::Lost })
+        let lost = PageError { page, trouble: Trouble::Lost };
+        if !self.ftl.is_mapped(lpa) {
+            return Err(lost);
+        }
+        self.ftl.read(lpa, purpose_of(why)).map_err(|_| lost)
+    }
+
+    /// Was it trimmed, or never written? What is being written for the first time may be there already.
+    fn is_blank(&self, lpa: Lpa) -> bool {
+        !self.ftl.is_mapped(lpa) && self.trimmed.borrow().away.has(lpa.0)
     }
 }
 
@@ -159,7 +171,7 @@ impl PageStore for FlashPages {
     ) -> Result<(), PageError> {
         let pages = || (0..u64::from(count)).map(|page| first.plus(page));
         // A store that looks for itself on an empty drive reads all of it: no task for what nobody wrote.
-        if !pages().any(|page| self.ftl.is_mapped(lpa_of(page))) {
+        if pages().all(|page| self.is_blank(lpa_of(page))) {
             out.extend(pages().map(|_| Rc::new(Region::new())));
             return Ok(());
         }

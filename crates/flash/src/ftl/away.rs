@@ -1,6 +1,7 @@
 //! Logical pages that were trimmed and not written again. The translation layer forgets after a power cut what
 //! was trimmed (the old page may be found again), so owners to whom it matters keep one bit a page in
-//! power-protected memory.
+//! power-protected memory. An owner that begins with all of them away can tell, of a page that is not mapped,
+//! whether it was lost.
 //!
 //! ```text
 //!   part of an image   bit n of the bitmap, lowest first, is set while logical page n is away
@@ -14,7 +15,7 @@ const THERE: u8 = 2;
 /// Bytes of a record.
 pub const RECORD_BYTES: usize = 9;
 
-/// Which logical pages are away: never written again since they were deallocated.
+/// Which logical pages are away: not written since they were deallocated, or at all.
 #[derive(Clone)]
 pub struct AwayPages(Vec<u8>);
 
@@ -22,6 +23,13 @@ impl AwayPages {
     /// All are there, or never were.
     pub fn none(pages: u32) -> AwayPages {
         AwayPages(vec![0; AwayPages::bytes(pages)])
+    }
+
+    /// None has been written.
+    pub fn all(pages: u32) -> AwayPages {
+        let mut away = AwayPages(vec![u8::MAX; AwayPages::bytes(pages)]);
+        (pages..away.0.len() as u32 * 8).for_each(|beyond| away.set(beyond, false));
+        away
     }
 
     /// Bytes that so many pages take.

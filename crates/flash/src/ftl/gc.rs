@@ -28,6 +28,7 @@ use kvdrive_content::Region;
 
 use super::blocks::{Job, State, Stream};
 use super::{Core, Ftl, Lpa, Pin, Twin};
+use crate::media::PageData;
 use crate::{BlockId, Ppa, Purpose, Spare};
 
 impl Ftl {
@@ -71,9 +72,9 @@ impl Ftl {
                 continue;
             }
             let (data, spare) = match core.flash.read(source, Purpose::FtlGc) {
-                Ok((data, spare)) => (data.into_region(), spare),
+                Ok(read) => read,
                 Err(_) => match self.obituary(source) {
-                    Some(spare) => (Rc::new(Region::new()), spare),
+                    Some(spare) => (Rc::new(Region::new()).into(), spare),
                     None => continue,
                 },
             };
@@ -91,14 +92,14 @@ impl Ftl {
         );
     }
 
-    fn copy(&self, unit: u32, source: Ppa, data: Rc<Region>, spare: Spare) {
+    fn copy(&self, unit: u32, source: Ppa, data: PageData, spare: Spare) {
         let core = &*self.0;
         let lpa = Lpa(spare.lpa as u32);
         let place = core.blocks.borrow_mut().take_page(unit, Stream::Copies);
         let place = place.expect("a unit keeps a clean block for copies");
         let block_erases = core.blocks.borrow_mut().of(place).erases;
         let copy = Spare { block_erases, ..spare };
-        core.flash.program(place, data.into(), copy, Purpose::FtlGc);
+        core.flash.program(place, data, copy, Purpose::FtlGc);
         core.copied_pages.set(core.copied_pages.get() + 1);
         core.blocks.borrow_mut().programmed(place, copy.sequence);
         if core.map.borrow().get(lpa) == Some(source) {

@@ -37,6 +37,7 @@ use kvdrive_sim::{TaskCell, WaitQueue};
 use kvdrive_spec::Status;
 use serde::Deserialize;
 
+use crate::media::PageData;
 use crate::spare::TAG_BYTES;
 use crate::{BlockId, ConfigError, FlashPort, Geometry, Ppa, Purpose, Spare};
 use blocks::{Blocks, State};
@@ -255,7 +256,14 @@ impl Ftl {
     ///
     /// Waits for garbage collection only if no unit has room. Panics when `lpa` is not below
     /// [`Ftl::logical_pages`].
-    pub fn write(&self, lpa: Lpa, data: Rc<Region>, kind: u8, tag: [u8; TAG_BYTES], purpose: Purpose) {
+    pub fn write(
+        &self,
+        lpa: Lpa,
+        data: impl Into<PageData>,
+        kind: u8,
+        tag: [u8; TAG_BYTES],
+        purpose: Purpose,
+    ) {
         let core = &*self.0;
         assert!(lpa.0 < core.logical_pages, "logical page {} of {}", lpa.0, core.logical_pages);
         assert!(kind != 0, "page kind 0 is reserved");

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use kvdrive_content::{Piece, Region, expanding};
 
+use super::deferred::Deferred;
 use super::items::{self, Items};
 use super::packed::{self, Packed};
 
@@ -18,6 +19,8 @@ pub enum PageData {
     Packed(Packed),
     /// As whole items.
     Items(Rc<Items>),
+    /// As what gives its bytes.
+    Deferred(Rc<Deferred>),
 }
 
 impl PageData {
@@ -27,6 +30,7 @@ impl PageData {
             PageData::Region(region) => region.read(at, bytes, sink),
             PageData::Packed(packed) => packed.read(at, bytes, sink),
             PageData::Items(items) => items.read(at, bytes, sink),
+            PageData::Deferred(page) => page.region().read(at, bytes, sink),
         }
     }
 
@@ -46,6 +50,7 @@ impl PageData {
             PageData::Region(region) => Forward::Region(region),
             PageData::Packed(packed) => Forward::Packed(packed.forward()),
             PageData::Items(items) => Forward::Items(items.forward()),
+            PageData::Deferred(page) => Forward::Region(page.region()),
         }
     }
 
@@ -83,6 +88,7 @@ impl PageData {
             PageData::Region(region) => region.written_end(),
             PageData::Packed(packed) => packed.unpack().written_end(),
             PageData::Items(items) => items.end(),
+            PageData::Deferred(page) => page.bytes(),
         }
     }
 
@@ -92,6 +98,7 @@ impl PageData {
             PageData::Region(region) => region,
             PageData::Packed(packed) => Rc::new(packed.unpack()),
             PageData::Items(items) => Rc::new(items.unpack()),
+            PageData::Deferred(page) => page.region().clone(),
         }
     }
 }

@@ -7,6 +7,7 @@
 //! media in memory, [`mod@file`] that of a file.
 
 pub mod data;
+pub mod deferred;
 pub mod file;
 pub mod image;
 pub mod items;
@@ -25,6 +26,7 @@ use super::spare::Spare;
 use crate::identity::Identity;
 use crate::power::machine_file::WriteProtection;
 pub use data::{Forward, PageData};
+pub use deferred::Deferred;
 
 /// What the machine's memory gives at a time.
 const CACHE_LINE_BYTES: usize = 64;

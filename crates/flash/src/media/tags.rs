@@ -1,9 +1,9 @@
 //! Medium `tags`: literal bytes as bytes, patterns as their descriptors. Made for drives with far more pages
 //! than the machine has memory; it reads back exactly what was programmed.
 //!
-//! A page becomes a packed string ([`super::packed`]). Two kinds stay as they are, shared with whoever
-//! programmed them: a region of literal bytes alone that is large and mostly filled, and a page of items
-//! ([`super::items`]). Discarded pages keep their headers alone, discarded items their heads. Reading what
+//! A page becomes a packed string ([`super::packed`]). Three kinds stay as they are, shared with whoever
+//! programmed them: a region of literal bytes alone that is large and mostly filled, a page of items
+//! ([`super::items`]), and one whose bytes nobody has asked for ([`super::deferred`]). Discarded pages keep their headers alone, discarded items their heads. Reading what
 //! was discarded is a bug of the owner and panics.
 
 use std::rc::Rc;
@@ -11,6 +11,7 @@ use std::rc::Rc;
 use kvdrive_content::Region;
 
 use super::data::PageData;
+use super::deferred::Deferred;
 use super::items::Items;
 use super::memory::{Keep, Memory};
 use super::packed::{Packed, is_large_and_filled};
@@ -35,6 +36,8 @@ pub enum TagsPage {
     Region(Rc<Region>, Box<Spare>),
     /// The items that were programmed, less those that were discarded.
     Items(Rc<Items>, Box<Spare>),
+    /// What gives the bytes.
+    Deferred(Rc<Deferred>, Box<Spare>),
 }
 
 impl Keep for TagsPage {
@@ -43,6 +46,7 @@ impl Keep for TagsPage {
     fn keep(data: &PageData, spare: &Spare, scratch: &mut Vec<u8>) -> TagsPage {
         match data {
             PageData::Items(items) => TagsPage::Items(items.clone(), Box::new(*spare)),
+            PageData::Deferred(page) => TagsPage::Deferred(page.clone(), Box::new(*spare)),
             PageData::Region(region)
                 if region.patterns().is_empty() && is_large_and_filled(region.literal()) =>
             {
@@ -56,6 +60,7 @@ impl Keep for TagsPage {
         match self {
             TagsPage::Region(region, _) => PageData::Region(region.clone()),
             TagsPage::Items(items, _) => PageData::Items(items.clone()),
+            TagsPage::Deferred(page, _) => PageData::Deferred(page.clone()),
             TagsPage::Packed(packed) => {
                 let kept = !packed.is_discarded();
                 assert!(kept, "page of lpa {} is read after it was discarded", packed.spare().lpa);
@@ -68,7 +73,7 @@ impl Keep for TagsPage {
         match self {
             TagsPage::Items(items, _) => items.meet(),
             TagsPage::Packed(packed) => packed.meet(),
-            TagsPage::Region(..) => {}
+            TagsPage::Region(..) | TagsPage::Deferred(..) => {}
         }
     }
 
@@ -81,7 +86,7 @@ impl Keep for TagsPage {
 
     fn spare(&self) -> Spare {
         match self {
-            TagsPage::Region(_, spare) | TagsPage::Items(_, spare) => **spare,
+            TagsPage::Region(_, spare) | TagsPage::Items(_, spare) | TagsPage::Deferred(_, spare) => **spare,
             TagsPage::Packed(packed) => packed.spare(),
         }
     }
@@ -100,7 +105,7 @@ impl Keep for TagsPage {
 
     fn has_data(&self) -> bool {
         match self {
-            TagsPage::Region(..) | TagsPage::Items(..) => true,
+            TagsPage::Region(..) | TagsPage::Items(..) | TagsPage::Deferred(..) => true,
             TagsPage::Packed(packed) => !packed.is_discarded(),
         }
     }
@@ -183,6 +188,27 @@ mod tests {
         assert!(Rc::ptr_eq(&page.data().item(2048, 1000), &strings[2]));
         page.let_go();
         assert!(!page.has_data() && Rc::strong_count(&strings[2]) == 1);
+    }
+
+    #[test]
+    fn bytes_are_worked_out_once_when_they_are_asked_for() {
+        let asked = Rc::new(std::cell::Cell::new(0));
+        let count = asked.clone();
+        let work = move || {
+            count.set(count.get() + 1);
+            vec![9; 512]
+        };
+        let spare = Spare::new(3, 5, 77, [0; 48]);
+        let programmed = PageData::Deferred(Rc::new(Deferred::new(512, Box::new(work))));
+        let mut page = TagsPage::keep(&programmed, &spare, &mut Vec::new());
+        assert_eq!((programmed.written_end(), page.has_data(), asked.get()), (512, true, 0));
+        let mut out = [0; 16];
+        page.data().copy_to(500, &mut out);
+        assert_eq!(out, [9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 0, 0, 0, 0]);
+        assert_eq!(page.data().into_region().to_bytes(512), [9; 512]);
+        assert_eq!(asked.get(), 1);
+        page.let_go();
+        assert_eq!((page.has_data(), page.spare()), (false, spare));
     }
 
     #[test]

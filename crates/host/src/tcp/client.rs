@@ -12,19 +12,21 @@ use crate::Error;
 use crate::answers::IteratorId;
 use crate::client::{Answer, Call, Content};
 use crate::course;
+use crate::course::PAIRS_AT_ONCE;
 use crate::slot::{Arrived, Left, Slot};
 use crate::unclaimed::{self, Claimed, Unclaimed};
 
 /// One connection's commands, several at a time. A thread of its own is not needed: whoever waits for one reads
-/// what comes, and keeps what others wait for.
+/// what comes, and keeps what others wait for. A clone is the same connection.
+#[derive(Clone)]
 pub struct Client {
-    connection: Arc<Mutex<Connection>>,
+    pub(super) connection: Arc<Mutex<Connection>>,
     max_value_bytes: u32,
     max_transfer_bytes: u32,
 }
 
-struct Connection {
-    queue: Queue,
+pub(super) struct Connection {
+    pub(super) queue: Queue,
     seats: Vec<Seat>,
     unclaimed: Unclaimed,
 }
@@ -47,8 +49,8 @@ pub struct Ticket<V> {
 
 enum State {
     UnderWay(Held),
-    /// A pair that went to nobody before.
-    Unclaimed(unclaimed::Answer),
+    /// The next pair of this iterator went to nobody before.
+    Unclaimed(IteratorId),
     /// The drive was not asked.
     Refused(Status),
 }
@@ -60,7 +62,7 @@ struct Held {
 }
 
 /// What came for one command, as memory that begins at address 0; zeros behind it.
-struct Received<'a>(&'a [u8]);
+pub(super) struct Received<'a>(pub(super) &'a [u8]);
 
 impl HostMemory for Received<'_> {
     fn read(&self, address: u64, bytes: u32, sink: &mut dyn FnMut(Piece<'_>)) -> Result<(), BadAddress> {
@@ -76,8 +78,27 @@ impl HostMemory for Received<'_> {
     }
 }
 
-fn lock(connection: &Mutex<Connection>) -> MutexGuard<'_, Connection> {
+pub(super) fn lock(connection: &Mutex<Connection>) -> MutexGuard<'_, Connection> {
     connection.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The data of a command: the value of one that stores, for which `bytes` is memory, or `room` for an answer.
+pub(super) fn data_of<'a>(
+    command: &Command,
+    value: Piece<'a>,
+    room: u32,
+    bytes: &'a mut Vec<u8>,
+) -> Data<'a> {
+    match (command, value) {
+        (Command::Store(_) | Command::Batch(_), Piece::Bytes(bytes)) => Data::Out(bytes),
+        (Command::Store(_) | Command::Batch(_), piece) => {
+            bytes.resize(piece.bytes() as usize, 0);
+            piece.expand(bytes);
+            Data::Out(bytes)
+        }
+        _ if room > 0 => Data::In(room),
+        _ => Data::None,
+    }
 }
 
 impl Client {
@@ -92,8 +113,22 @@ impl Client {
         Client { connection: Arc::new(Mutex::new(connection)), max_value_bytes, max_transfer_bytes }
     }
 
-    fn command<V: Content>(&self, call: &Call<V>) -> (Command, u32) {
-        course::command(call, self.max_value_bytes, self.max_transfer_bytes)
+    /// How often its thread slept, waiting for the controller.
+    pub fn sleeps(&self) -> u64 {
+        lock(&self.connection).queue.sleeps()
+    }
+
+    /// How many commands it has under way at most.
+    pub(super) fn depth(&self) -> u32 {
+        lock(&self.connection).seats.len() as u32
+    }
+
+    pub(super) fn is_too_long(&self, value_bytes: u32) -> bool {
+        value_bytes > self.max_value_bytes
+    }
+
+    pub(super) fn command<V: Content>(&self, call: &Call<V>) -> (Command, u32) {
+        course::command(call, self.max_value_bytes, self.max_transfer_bytes, PAIRS_AT_ONCE)
     }
 }
 
@@ -103,9 +138,9 @@ impl crate::Client for Client {
     fn submit<V: Content>(&mut self, call: Call<V>) -> Result<Ticket<V>, Error> {
         let mut connection = lock(&self.connection);
         if let Call::Next { iterator } = call
-            && let Some(answer) = connection.claim(iterator)?
+            && connection.unclaimed.has(iterator)
         {
-            return Ok(Ticket { call, state: State::Unclaimed(answer) });
+            return Ok(Ticket { call, state: State::Unclaimed(iterator) });
         }
         let value = call.value();
         if value.bytes() > self.max_value_bytes {
@@ -119,16 +154,7 @@ impl crate::Client for Client {
         };
         let (command, room) = self.command(&call);
         let mut bytes = Vec::new();
-        let data = match (&command, value) {
-            (Command::Store(_) | Command::Batch(_), Piece::Bytes(bytes)) => Data::Out(bytes),
-            (Command::Store(_) | Command::Batch(_), piece) => {
-                bytes.resize(piece.bytes() as usize, 0);
-                piece.expand(&mut bytes);
-                Data::Out(&bytes)
-            }
-            _ if room > 0 => Data::In(room),
-            _ => Data::None,
-        };
+        let data = data_of(&command, value, room, &mut bytes);
         let sqe = command.encode(0, connection.queue.nsid);
         let cid = connection.queue.submit(sqe, data)?;
         let taken = &mut connection.seats[seat];
@@ -140,14 +166,18 @@ impl crate::Client for Client {
     }
 
     fn wait<V: Content>(&mut self, ticket: Ticket<V>, into: &mut Region) -> Result<Answer, Error> {
-        let Ticket { call, state } = ticket;
-        let held = match state {
-            State::Refused(status) => return Err(status.into()),
-            State::Unclaimed(answer) => {
+        let mut ticket = ticket;
+        while let State::Unclaimed(iterator) = ticket.state {
+            let answer = lock(&self.connection).claim(iterator)?;
+            if let Some(answer) = answer {
                 *into = answer.value;
                 return Ok(Answer::Pair(answer.pair?));
             }
-            State::UnderWay(held) => held,
+            ticket = self.submit(ticket.call)?;
+        }
+        let Ticket { call, state: State::UnderWay(held) } = ticket else {
+            let State::Refused(status) = ticket.state else { unreachable!("it is asked of the drive") };
+            return Err(status.into());
         };
         let mut connection = lock(&self.connection);
         let Completed { cqe, data } = loop {
@@ -162,6 +192,10 @@ impl crate::Client for Client {
         let (command, room) = self.command(&call);
         let answer = course::answer(&command, room, cqe.status(), &cqe, &Received(&data), 0, into);
         match call {
+            Call::Next { iterator } if cqe.status().is_success() => {
+                let more = unclaimed::Answer::take_more(&cqe, &Received(&data), 0, room);
+                lock(&self.connection).unclaimed.keep(iterator, more);
+            }
             Call::Seek { .. } if cqe.status().is_success() && answer.is_err() => {
                 crate::Client::close(self, IteratorId::of(&cqe))?;
             }
@@ -212,8 +246,8 @@ impl Connection {
             Left::Close(sqe) => self.seats[seat].cid = Some(self.queue.submit(sqe, Data::None)?),
             Left::Over { unclaimed, .. } => {
                 if let Some((iterator, buffer_bytes, cqe)) = unclaimed {
-                    let answer = unclaimed::Answer::take(&cqe, &Received(data), 0, buffer_bytes);
-                    self.unclaimed.arrive(iterator, answer);
+                    let answers = unclaimed::Answer::take(&cqe, &Received(data), 0, buffer_bytes);
+                    self.unclaimed.arrive(iterator, answers);
                 }
                 self.seats[seat].is_free = true;
             }

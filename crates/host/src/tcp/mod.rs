@@ -16,17 +16,23 @@
 //! | [`Initiator`] | a controller: its admin queue, properties, Identify, logs, features |
 //! | [`Queue`] | one connection: any command with its data, several at a time; typed KV commands |
 //! | [`Client`] | one connection as every other [`crate::Client`] |
+//! | [`Pipeline`] | a client as [`crate::Pipelined`] |
 //! | [`discover`] | what a discovery controller knows |
 //!
 //! What it does not do: reconnect, keep alive by itself, TLS.
 
 mod client;
 mod controller;
+mod pipeline;
 mod queue;
+mod wire;
+
+use std::time::Duration;
 
 pub use crate::error::Error;
 pub use client::{Client, Ticket};
 pub use controller::{Discovered, Initiator, discover};
+pub use pipeline::Pipeline;
 pub use queue::{Completed, Data, Queue};
 
 /// How to connect.
@@ -49,6 +55,8 @@ pub struct Options {
     pub in_capsule: bool,
     /// Ask for flow control of submission queues.
     pub flow_control: bool,
+    /// How long a controller that is waited for may be silent, connecting included; none: for ever.
+    pub silence: Option<Duration>,
 }
 
 impl Default for Options {
@@ -62,6 +70,7 @@ impl Default for Options {
             keep_alive_ms: 0,
             in_capsule: true,
             flow_control: true,
+            silence: Some(Duration::from_secs(30)),
         }
     }
 }

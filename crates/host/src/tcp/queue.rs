@@ -1,7 +1,7 @@
 //! One connection, which is one queue: commands out, completions in, with data in both directions.
 
-use std::io::{BufReader, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::io::{BufReader, Read};
+use std::net::{SocketAddr, TcpStream};
 
 use kvdrive_spec::list::ListReader;
 use kvdrive_spec::tcp::{self, DIGEST_BYTES, Header, digests, flag, kind};
@@ -9,11 +9,14 @@ use kvdrive_spec::{Command, Cqe, Key, RetrieveOptions, SglDescriptor, Sqe, Statu
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
+use super::wire::Wire;
 use super::{Error, Options};
 use crate::answers::NSID;
 
 /// Bytes that are read from the socket at a time.
 const READ_BYTES: usize = 64 << 10;
+/// Commands that gather go when there are so many bytes of them.
+const GATHERED_MAX_BYTES: usize = 64 << 10;
 
 /// The data of a command.
 #[derive(Clone, Copy, Debug)]
@@ -53,8 +56,12 @@ struct Pending {
 
 /// One connection.
 pub struct Queue {
-    stream: BufReader<TcpStream>,
+    wire: BufReader<Wire>,
+    /// By command identifier.
     pending: Vec<Option<Pending>>,
+    free: Vec<u16>,
+    /// Memory of answers that were looked at, for the next ones.
+    spare: Vec<Vec<u8>>,
     digests: u8,
     padded_digest: bool,
     data_max_bytes: u32,
@@ -62,22 +69,21 @@ pub struct Queue {
     pub(super) in_capsule_bytes: u32,
     /// Namespace of the typed commands.
     pub nsid: u32,
-    outbox: Vec<u8>,
 }
 
 impl Queue {
     /// Connects and initializes; the first command has to be Connect.
-    pub(super) fn open(at: impl ToSocketAddrs, options: &Options) -> Result<Queue, Error> {
-        let mut stream = TcpStream::connect(at)?;
-        stream.set_nodelay(true)?;
+    pub(super) fn open(at: &[SocketAddr], options: &Options) -> Result<Queue, Error> {
+        let wire = Wire::connect(at, options.silence)?;
+        let mut wire = BufReader::with_capacity(READ_BYTES, wire);
         let wanted =
             u8::from(options.header_digest) * digests::HEADER + u8::from(options.data_digest) * digests::DATA;
         let mut request = tcp::InitializeRequest::new_zeroed();
         request.header = Header::new(kind::IC_REQ, 128);
         request.digests = wanted;
-        stream.write_all(request.as_bytes())?;
+        wire.get_mut().outbox.extend_from_slice(request.as_bytes());
         let mut response = tcp::InitializeResponse::new_zeroed();
-        stream.read_exact(response.as_mut_bytes())?;
+        wire.read_exact(response.as_mut_bytes())?;
         if response.header != Header::new(kind::IC_RESP, 128) || response.data_alignment_z != 0 {
             return Err(Error::Protocol("no ICResp that fits"));
         }
@@ -85,20 +91,31 @@ impl Queue {
             return Err(Error::Protocol("an ICResp with what was not asked for"));
         }
         Ok(Queue {
-            stream: BufReader::with_capacity(READ_BYTES, stream),
+            wire,
             pending: Vec::new(),
+            free: Vec::new(),
+            spare: Vec::new(),
             digests: response.digests,
             padded_digest: options.padded_digest,
             data_max_bytes: response.data_max_bytes.get(),
             in_capsule_bytes: if options.in_capsule { tcp::ADMIN_IN_CAPSULE_BYTES } else { 1024 },
             nsid: NSID,
-            outbox: Vec::new(),
         })
     }
 
     /// The socket, for whoever wants to break it.
     pub fn socket(&self) -> &TcpStream {
-        self.stream.get_ref()
+        &self.wire.get_ref().socket
+    }
+
+    /// How often its thread slept, waiting for the controller.
+    pub fn sleeps(&self) -> u64 {
+        self.wire.get_ref().sleeps
+    }
+
+    /// What was negotiated.
+    pub fn digests(&self) -> (bool, bool) {
+        (self.has(digests::HEADER), self.has(digests::DATA))
     }
 
     /// Commands under way.
@@ -130,33 +147,38 @@ impl Queue {
             }
         }
         header[4..8].copy_from_slice(&(bytes as u32).to_le_bytes());
-        self.outbox.extend_from_slice(header);
-        if self.has(digests::HEADER) {
-            self.outbox.extend_from_slice(&crc32c::crc32c(header).to_le_bytes());
+        let (has_header_digest, has_data_digest) = self.digests();
+        let data_digest = (!data.is_empty() && has_data_digest).then(|| self.data_digest(data));
+        let outbox = &mut self.wire.get_mut().outbox;
+        outbox.extend_from_slice(header);
+        if has_header_digest {
+            outbox.extend_from_slice(&crc32c::crc32c(header).to_le_bytes());
         }
-        self.outbox.extend_from_slice(data);
-        if !data.is_empty() && self.has(digests::DATA) {
-            self.outbox.extend_from_slice(&self.data_digest(data).to_le_bytes());
+        outbox.extend_from_slice(data);
+        if let Some(digest) = data_digest {
+            outbox.extend_from_slice(&digest.to_le_bytes());
         }
-    }
-
-    fn flush(&mut self) -> Result<(), Error> {
-        let sent = self.stream.get_mut().write_all(&self.outbox);
-        self.outbox.clear();
-        Ok(sent?)
     }
 
     /// Sends a command; its identifier and data pointer are made here. Returns the identifier.
     ///
     /// # Errors
     /// The socket.
-    pub fn submit(&mut self, mut sqe: Sqe, data: Data<'_>) -> Result<u16, Error> {
-        let cid = self.pending.iter().position(Option::is_none).unwrap_or(self.pending.len());
-        if cid == self.pending.len() {
+    pub fn submit(&mut self, sqe: Sqe, data: Data<'_>) -> Result<u16, Error> {
+        let cid = self.gather(sqe, data)?;
+        self.wire.get_mut().push()?;
+        Ok(cid)
+    }
+
+    /// As [`Queue::submit`], and need not go before somebody waits.
+    pub(super) fn gather(&mut self, mut sqe: Sqe, data: Data<'_>) -> Result<u16, Error> {
+        let cid = self.free.pop().unwrap_or_else(|| {
             self.pending.push(None);
-        }
-        sqe.cid = U16::new(cid as u16);
-        let mut pending = Pending { out: Vec::new(), data: Vec::new(), room: 0 };
+            self.pending.len() as u16 - 1
+        });
+        sqe.cid = U16::new(cid);
+        let memory = self.spare.pop().unwrap_or_default();
+        let mut pending = Pending { out: Vec::new(), data: memory, room: 0 };
         let mut in_capsule: &[u8] = &[];
         match data {
             Data::None => {
@@ -176,11 +198,21 @@ impl Queue {
                 pending.room = room;
             }
         }
-        self.pending[cid] = Some(pending);
+        self.pending[usize::from(cid)] = Some(pending);
         let mut capsule = tcp::CommandCapsule { header: Header::new(kind::CAPSULE_CMD, 72), sqe };
         self.put(capsule.as_mut_bytes(), in_capsule);
-        self.flush()?;
-        Ok(cid as u16)
+        if self.wire.get_ref().outbox.len() >= GATHERED_MAX_BYTES {
+            self.wire.get_mut().push()?;
+        }
+        Ok(cid)
+    }
+
+    /// The memory of an answer that was looked at, for another one.
+    pub(super) fn give_back(&mut self, mut data: Vec<u8>) {
+        data.clear();
+        if self.spare.len() < self.pending.len() {
+            self.spare.push(data);
+        }
     }
 
     /// Waits for the next completion.
@@ -190,12 +222,12 @@ impl Queue {
     pub fn next_completion(&mut self) -> Result<Completed, Error> {
         loop {
             let mut header = [0; 128];
-            self.stream.read_exact(&mut header[..Header::BYTES])?;
+            self.wire.read_exact(&mut header[..Header::BYTES])?;
             let header_bytes = usize::from(header[2]);
             if Some(header[2]) != tcp::header_bytes(header[0]) {
                 return Err(Error::Protocol("a header of another length"));
             }
-            self.stream.read_exact(&mut header[Header::BYTES..header_bytes])?;
+            self.wire.read_exact(&mut header[Header::BYTES..header_bytes])?;
             if header[0] == kind::C2H_TERM_REQ {
                 let unit = tcp::Termination::read_from_bytes(&header[..24]).expect("it has its size");
                 let (reason, information) = (unit.reason.get(), unit.information.get());
@@ -205,8 +237,10 @@ impl Queue {
             match header[0] {
                 kind::CAPSULE_RESP => {
                     let unit = tcp::ResponseCapsule::read_from_bytes(&header[..24]).expect("it has its size");
-                    let slot = self.pending.get_mut(usize::from(unit.cqe.cid.get())).and_then(Option::take);
+                    let cid = unit.cqe.cid.get();
+                    let slot = self.pending.get_mut(usize::from(cid)).and_then(Option::take);
                     let pending = slot.ok_or(Error::Protocol("a response to nothing"))?;
+                    self.free.push(cid);
                     return Ok(Completed { cqe: unit.cqe, data: pending.data });
                 }
                 kind::C2H_DATA => self.take_data(&header[..24])?,
@@ -221,7 +255,7 @@ impl Queue {
             return Ok(());
         }
         let mut digest = [0; DIGEST_BYTES];
-        self.stream.read_exact(&mut digest)?;
+        self.wire.read_exact(&mut digest)?;
         if header[1] & flag::HEADER_DIGEST == 0 || crc32c::crc32c(header).to_le_bytes() != digest {
             return Err(Error::Protocol("a header digest is wrong"));
         }
@@ -247,18 +281,18 @@ impl Queue {
             return Err(Error::Protocol("data that do not follow on, or too many"));
         }
         let mut skipped = [0; 255];
-        self.stream.read_exact(&mut skipped[..padding])?;
-        let mut data = vec![0; bytes];
-        self.stream.read_exact(&mut data)?;
+        self.wire.read_exact(&mut skipped[..padding])?;
+        let before = pending.data.len();
+        pending.data.resize(before + bytes, 0);
+        self.wire.read_exact(&mut pending.data[before..])?;
         if behind > 0 {
             let mut digest = [0; DIGEST_BYTES];
-            self.stream.read_exact(&mut digest)?;
-            if self.data_digest(&data) != u32::from_le_bytes(digest) {
+            self.wire.read_exact(&mut digest)?;
+            let pending = self.pending[usize::from(unit.cid.get())].as_ref().expect("it was there");
+            if self.data_digest(&pending.data[before..]) != u32::from_le_bytes(digest) {
                 return Err(Error::Protocol("a data digest is wrong"));
             }
         }
-        let pending = self.pending[usize::from(unit.cid.get())].as_mut().expect("it was there");
-        pending.data.extend_from_slice(&data);
         Ok(())
     }
 
@@ -286,7 +320,7 @@ impl Queue {
         if let Some(pending) = &mut self.pending[usize::from(unit.cid.get())] {
             pending.out = out;
         }
-        self.flush()
+        Ok(self.wire.get_mut().push()?)
     }
 
     /// Sends a command and waits for it. Nothing else may be under way.

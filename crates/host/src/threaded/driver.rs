@@ -11,7 +11,7 @@ use super::port::{Claimed, Port};
 use super::{Connector, Error};
 use crate::answers::{IteratorId, Pair};
 use crate::client::{Answer, Call, Client, Content, NoValue};
-use crate::course::{Course, Step, Terms, done};
+use crate::course::{Course, PAIRS_AT_ONCE, Step, Terms, done};
 use crate::slot::Walk;
 use crate::unclaimed;
 
@@ -64,15 +64,15 @@ impl Driver {
 
     pub(super) fn terms(&self) -> Terms<'_> {
         let (entries, max_value_bytes) = (self.port().slots(), self.max_value_bytes);
-        Terms { choice: &*self.choice, entries, max_value_bytes }
+        Terms { choice: &*self.choice, entries, max_value_bytes, pairs: PAIRS_AT_ONCE }
     }
 
     /// [`Client::submit`](crate::Client::submit).
     pub async fn submit<V: Content>(&self, call: Call<V>) -> Result<Ticket<'_, V>, Error> {
         if let Call::Next { iterator } = call
-            && let Some(answer) = self.connector.unclaimed().claim(iterator).await
+            && self.connector.unclaimed().has(iterator)
         {
-            return Ok(Ticket { call, state: State::Unclaimed(answer) });
+            return Ok(Ticket { call, state: State::Unclaimed(iterator) });
         }
         let course = match Course::of(self.terms(), &call) {
             Ok(course) => course,
@@ -89,14 +89,17 @@ impl Driver {
 
     /// [`Client::wait`](crate::Client::wait).
     pub async fn wait<V: Content>(&self, ticket: Ticket<'_, V>, into: &mut Region) -> Result<Answer, Error> {
-        let Ticket { call, state } = ticket;
-        let mut flight = match state {
-            State::Ended(status) => return Ok(done(status).map(|()| Answer::Done)?),
-            State::Unclaimed(mut answer) => {
+        let mut ticket = ticket;
+        while let State::Unclaimed(iterator) = ticket.state {
+            if let Some(mut answer) = self.connector.unclaimed().claim(iterator).await {
                 std::mem::swap(into, &mut answer.value);
                 return Ok(Answer::Pair(answer.pair?));
             }
-            State::UnderWay(flight) => flight,
+            ticket = self.submit(ticket.call).await?;
+        }
+        let Ticket { call, state: State::UnderWay(mut flight) } = ticket else {
+            let State::Ended(status) = ticket.state else { unreachable!("it is asked of the drive") };
+            return Ok(done(status).map(|()| Answer::Done)?);
         };
         let cqe = flight.slot.completion().await?;
         let step = flight.completed(call.value(), &cqe);
@@ -106,6 +109,11 @@ impl Driver {
         };
         let (status, cqe) = ended.expect("who waits is told the status");
         let answer = flight.answer(status, &cqe, into);
+        if let (Walk::Steps { iterator, buffer_bytes }, true) = (flight.course.walk(), status.is_success()) {
+            let buffer = flight.slot.buffer();
+            let more = unclaimed::Answer::take_more(&cqe, buffer, buffer.address(), buffer_bytes);
+            self.connector.unclaimed().keep(iterator, more);
+        }
         let opened = flight.course.walk() == Walk::Opens && status.is_success();
         drop(flight);
         match call {
@@ -192,8 +200,8 @@ pub struct Ticket<'d, V> {
 
 enum State<'d> {
     UnderWay(Flight<'d>),
-    /// A pair that went to nobody before.
-    Unclaimed(unclaimed::Answer),
+    /// The next pair of this iterator went to nobody before.
+    Unclaimed(IteratorId),
     /// The drive has answered before the last entry was submitted, or was not asked at all.
     Ended(Status),
 }

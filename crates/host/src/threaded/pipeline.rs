@@ -1,4 +1,4 @@
-//! Many commands at once from one thread: submit while there is room, take completions, repeat.
+//! A driver as [`Pipelined`].
 //!
 //! Commands gather until the thread has to wait for the drive, and cross with one doorbell; completions come
 //! in batches and are acknowledged with one. A value belongs to the pipeline until its completion gives it
@@ -15,39 +15,8 @@ use super::blocking::block_on;
 use super::driver::Driver;
 use crate::client::{Content, NoValue};
 use crate::course::{Course, Step};
+use crate::pipelined::{Completion, Kind, Pipelined};
 use crate::slot::{Arrived, Slot, Walk};
-
-/// What a command did.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// The value is stored.
-    Stored,
-    /// The pair, if there was one, is gone.
-    Deleted,
-    /// Is there a pair?
-    Exists(bool),
-    /// The value's size and content.
-    Retrieved(u32, Region),
-}
-
-/// A command that has ended.
-#[derive(Debug)]
-pub struct Completion<V> {
-    /// The key.
-    pub key: Key,
-    /// What was handed in with it.
-    pub value: V,
-    /// How it ended.
-    pub result: Result<Outcome, Status>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Store,
-    Delete,
-    Exist,
-    Retrieve,
-}
 
 struct Flight<'a, V> {
     key: Key,
@@ -106,24 +75,16 @@ impl Driver {
     }
 }
 
-impl<'a, V: Content> Pipeline<'a, V> {
-    /// Can one more command begin?
-    pub fn has_room(&self) -> bool {
+impl<V: Content> Pipelined<V> for Pipeline<'_, V> {
+    fn has_room(&self) -> bool {
         !self.free.is_empty() && self.refused.is_empty()
     }
 
-    /// Commands whose completion has not been taken.
-    pub fn under_way(&self) -> u32 {
+    fn under_way(&self) -> u32 {
         self.under_way + self.refused.len() as u32
     }
 
-    /// Begins a store. Gives `value` back when there is no room: take a completion first.
-    pub fn store(&mut self, key: Key, value: V) -> Result<(), V> {
-        self.store_with(key, value, StoreOptions::default())
-    }
-
-    /// Begins a store under a condition.
-    pub fn store_with(&mut self, key: Key, value: V, options: StoreOptions) -> Result<(), V> {
+    fn store_with(&mut self, key: Key, value: V, options: StoreOptions) -> Result<(), V> {
         if !self.has_room() {
             return Err(value);
         }
@@ -136,29 +97,19 @@ impl<'a, V: Content> Pipeline<'a, V> {
         }
     }
 
-    /// Begins a retrieve; the value comes back in `into`'s place. `tag` is the caller's.
-    pub fn retrieve(&mut self, key: Key, tag: V, into: Region) -> Result<(), V> {
+    fn retrieve(&mut self, key: Key, tag: V, into: Region) -> Result<(), V> {
         self.take_off(key, tag, Kind::Retrieve, self.other(NoValue::Retrieve { key }), into)
     }
 
-    /// Begins a delete. `tag` is the caller's.
-    pub fn delete(&mut self, key: Key, tag: V) -> Result<(), V> {
+    fn delete(&mut self, key: Key, tag: V) -> Result<(), V> {
         self.take_off(key, tag, Kind::Delete, self.other(NoValue::Delete { key }), Region::new())
     }
 
-    /// Begins an exist. `tag` is the caller's.
-    pub fn exist(&mut self, key: Key, tag: V) -> Result<(), V> {
+    fn exist(&mut self, key: Key, tag: V) -> Result<(), V> {
         self.take_off(key, tag, Kind::Exist, self.other(NoValue::Exist { key }), Region::new())
     }
 
-    fn other(&self, call: NoValue) -> Course<'a> {
-        Course::of(self.driver.terms(), &call).expect("only a store can be too long")
-    }
-
-    /// The next command that has ended, waiting on this thread if none has; `None` when nothing is under way.
-    ///
-    /// Errors: the drive is off; what is under way has not been answered.
-    pub fn next_completion(&mut self) -> Result<Option<Completion<V>>, Error> {
+    fn next_completion(&mut self) -> Result<Option<Completion<V>>, Error> {
         if let Some(refused) = self.refused.pop_front() {
             return Ok(Some(refused));
         }
@@ -175,6 +126,12 @@ impl<'a, V: Content> Pipeline<'a, V> {
             port.queue().ring_completion();
         }
         Ok(None)
+    }
+}
+
+impl<'a, V: Content> Pipeline<'a, V> {
+    fn other(&self, call: NoValue) -> Course<'a> {
+        Course::of(self.driver.terms(), &call).expect("only a store can be too long")
     }
 
     /// Submits what has gathered, without waiting for anything.
@@ -288,18 +245,11 @@ impl<'a, V: Content> Pipeline<'a, V> {
         let Flight { key, value, kind, mut into, .. } = self.flights[usize::from(cid)].take()?;
         self.free.push(cid);
         self.under_way -= 1;
-        let result = match (kind, status) {
-            (Kind::Exist, Status::KEY_NOT_FOUND) => Ok(Outcome::Exists(false)),
-            (_, status) if !status.is_success() => Err(status),
-            (Kind::Store, _) => Ok(Outcome::Stored),
-            (Kind::Delete, _) => Ok(Outcome::Deleted),
-            (Kind::Exist, _) => Ok(Outcome::Exists(true)),
-            (Kind::Retrieve, _) => {
-                into.clear();
-                self.driver.port().buffer(cid).swap(&mut into);
-                Ok(Outcome::Retrieved(cqe.dw0.get(), into))
-            }
-        };
+        let result = kind.outcome(status, || {
+            into.clear();
+            self.driver.port().buffer(cid).swap(&mut into);
+            (cqe.dw0.get(), into)
+        });
         Some(Completion { key, value, result })
     }
 }

@@ -6,6 +6,7 @@
 //! one is submitted. When its owner goes away before that, the drive is left inside an unfinished value;
 //! before the sequence passes on, the queue is reset, so that the drive discards it.
 
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -80,7 +81,7 @@ impl Board {
     }
 
     /// What a NEXT brought that nobody waits for.
-    fn answer(&self, cqe: &Cqe, buffer_bytes: u32) -> Answer {
+    fn answers(&self, cqe: &Cqe, buffer_bytes: u32) -> VecDeque<Answer> {
         let buffers = self.buffers.get().expect("a port that submits has its buffers");
         let buffer = &*buffers[usize::from(cqe.cid.get())];
         Answer::take(cqe, buffer, buffer.address(), buffer_bytes)
@@ -129,7 +130,7 @@ impl Slots {
             }
             Left::Over { is_torn, unclaimed } => {
                 if let Some((iterator, buffer_bytes, cqe)) = unclaimed {
-                    board.unclaimed.arrive(iterator, board.answer(&cqe, buffer_bytes), wakers);
+                    board.unclaimed.arrive(iterator, board.answers(&cqe, buffer_bytes), wakers);
                 }
                 wakers.extend(self.free.put(cid));
                 if is_torn {

@@ -1,5 +1,6 @@
 //! [`Unclaimed`] answers of all drivers of one drive, under a lock, and who waits for them.
 
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -28,10 +29,17 @@ impl SharedUnclaimed {
     }
 
     /// One that was expected has come; `wakers` get who waits.
-    pub(super) fn arrive(&self, iterator: IteratorId, answer: Answer, wakers: &mut Vec<Waker>) {
+    pub(super) fn arrive(&self, iterator: IteratorId, answers: VecDeque<Answer>, wakers: &mut Vec<Waker>) {
         let mut state = self.lock();
-        if state.unclaimed.arrive(iterator, answer) {
+        if state.unclaimed.arrive(iterator, answers) {
             wakers.append(&mut state.waiting);
+        }
+    }
+
+    /// Keeps pairs that a NEXT brought and nobody asked for yet.
+    pub(super) fn keep(&self, iterator: IteratorId, answers: VecDeque<Answer>) {
+        if !answers.is_empty() {
+            self.lock().unclaimed.keep(iterator, answers);
         }
     }
 
@@ -42,6 +50,11 @@ impl SharedUnclaimed {
         let waiting = std::mem::take(&mut state.waiting);
         drop(state);
         waiting.into_iter().for_each(Waker::wake);
+    }
+
+    /// [`Unclaimed::has`].
+    pub(super) fn has(&self, iterator: IteratorId) -> bool {
+        self.lock().unclaimed.has(iterator)
     }
 
     /// Takes the oldest answer of `iterator`, waiting for one that is expected; `None`: there is none.

@@ -14,7 +14,7 @@ use kvdrive_link::transfer::{Assembly, byte_express, hybrid, piggyback, prp};
 use kvdrive_link::{Arrival, HostMemory, Landing, Link, LinkConfig, PciePort, Port, Request, Traffic};
 use kvdrive_sim::{Mutex, Ns, Resource, ResourceStatistics, Sim};
 use kvdrive_spec::identify::KvNamespace;
-use kvdrive_spec::iter::IterHeader;
+use kvdrive_spec::iter::{IterHeader, pair_at};
 use kvdrive_spec::list::ListWriter;
 use kvdrive_spec::{Command, Cqe, Key, Status, StoreOptions, Write};
 use zerocopy::{FromZeros, IntoBytes};
@@ -274,12 +274,12 @@ impl Drive {
                 let from = key.map_or(Bound::Unbounded, Bound::Included);
                 let iterator = self.cursors.borrow().len() as u32;
                 self.cursors.borrow_mut().push(None);
-                self.answer_pair(request, buffer_bytes, iterator, from)
+                self.answer_pairs(request, buffer_bytes, iterator, from, 1)
             }
-            Command::Next { iterator, buffer_bytes } => {
+            Command::Next { iterator, buffer_bytes, pairs_z } => {
                 let last = *self.cursors.borrow().get(iterator as usize).ok_or(Status::NO_SUCH_ITERATOR)?;
                 let from = last.map_or(Bound::Unbounded, Bound::Excluded);
-                self.answer_pair(request, buffer_bytes, iterator, from)
+                self.answer_pairs(request, buffer_bytes, iterator, from, usize::from(pairs_z) + 1)
             }
             Command::IterClose { .. } => {
                 self.closed_iterators.set(self.closed_iterators.get() + 1);
@@ -338,18 +338,34 @@ impl Drive {
         Ok((keys, 0))
     }
 
-    fn answer_pair(&self, request: &PcieRequest, room: u32, iterator: u32, from: Bound<Key>) -> Answer {
-        let pair = {
+    fn answer_pairs(
+        &self,
+        request: &PcieRequest,
+        room: u32,
+        iterator: u32,
+        from: Bound<Key>,
+        most: usize,
+    ) -> Answer {
+        let pairs: Vec<(Key, u32, Value)> = {
             let pairs = self.pairs.borrow();
-            pairs.range((from, Bound::Unbounded)).next().map(|(key, value)| (*key, value.clone()))
+            let pairs = pairs.range((from, Bound::Unbounded)).take(most);
+            pairs.map(|(key, (bytes, value))| (*key, *bytes, value.clone())).collect()
         };
-        let Some((key, (bytes, value))) = pair else { return Ok((0, iterator)) };
-        self.cursors.borrow_mut()[iterator as usize] = Some(key);
-        let header = IterHeader::new(key, bytes);
-        let mut answer = Region::from_bytes(header.as_bytes().to_vec());
-        answer.write(IterHeader::BYTES as u32, Piece::Bytes(&value.borrow().to_bytes(bytes)));
-        self.send(request, room, &answer, header.answer_bytes())?;
-        Ok((header.answer_bytes(), iterator))
+        let (mut answer, mut end) = (Region::new(), 0);
+        for (key, bytes, value) in pairs {
+            let (header, at) = (IterHeader::new(key, bytes), pair_at(end));
+            if end > 0 && at + header.answer_bytes() > room {
+                break;
+            }
+            answer.write(at, Piece::Bytes(header.as_bytes()));
+            answer.write(at + IterHeader::BYTES as u32, Piece::Bytes(&value.borrow().to_bytes(bytes)));
+            end = at + header.answer_bytes();
+            self.cursors.borrow_mut()[iterator as usize] = Some(key);
+        }
+        if end > 0 {
+            self.send(request, room, &answer, end)?;
+        }
+        Ok((end, iterator))
     }
 
     /// Sends the first `bytes` bytes of an answer, as far as the `room` bytes that `sqe` names hold them.

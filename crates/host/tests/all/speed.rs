@@ -3,7 +3,7 @@
 //! them.
 
 use kvdrive_content::Piece;
-use kvdrive_host::threaded::{Connector, Driver};
+use kvdrive_host::threaded::{Connector, Driver, Pipelined};
 use kvdrive_sim::wall::Stopwatch;
 
 use crate::threaded::{by, key, serve};

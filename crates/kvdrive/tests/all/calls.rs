@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use kvdrive::{Done, Error, Key, Status, StoreOptions};
+use kvdrive_device::controller::ENGINES;
 use kvdrive_link::transfer::METHODS;
 
 fn number(index: u32) -> [u8; 4] {
@@ -11,7 +12,7 @@ fn number(index: u32) -> [u8; 4] {
 
 #[test]
 fn every_transfer_method_and_engine_keeps_pairs() {
-    let engines = ["lsm", "original", "plus", "plus2", "hashlog"];
+    let engines = ENGINES.iter().map(|row| row.name);
     let methods = METHODS.iter().map(|row| ("lsm", row.name));
     for (engine, method) in methods.chain(engines.map(|engine| (engine, "adaptive"))) {
         let mut described = kvdrive::build().transfer(method).engine(engine);

@@ -123,7 +123,7 @@ fn numbers_at_their_ends_together() {
     for _ in 0..400 {
         let chosen: Vec<String> =
             (0..2 + rng.below(5)).map(|_| all[rng.below(all.len() as u64) as usize].clone()).collect();
-        let engine = ["lsm", "plus", "original", "hashlog"][rng.below(4) as usize];
+        let engine = ["lsm", "plus", "original", "hashlog", "btree"][rng.below(5) as usize];
         if let Some(panic) = panic_of(engine, &chosen) {
             panic!("{engine}, {chosen:?}: {panic}");
         }

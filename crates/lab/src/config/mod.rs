@@ -147,6 +147,7 @@ pub const ENGINE_PROFILES: &[(&str, &str)] = &[
     ("plus", "kvvirt"),
     ("plus2", "kvvirt"),
     ("hashlog", "saker-mid"),
+    ("btree", "saker-mid"),
 ];
 
 /// The profile of a run that names none: on a drive of blocks stand the same stores that are engines. An engine

@@ -71,6 +71,8 @@ const HASHLOG: Rules = &[
     ("hashlog.blocks_under_way", Integer(1, 1 << 16)),
     ("hashlog.segment_bytes", Multiple(4096, 0, 1 << 30)),
 ];
+const BTREE: Rules =
+    &[("btree.buffer_bytes", Integer(0, 1 << 40)), ("btree.checkpoint_bytes", Integer(1, 1 << 40))];
 const WORKLOAD: Rules = &[
     ("workload.name", Text),
     ("workload.ops", Integer(0, 1 << 48)),
@@ -144,6 +146,7 @@ const TABLES: &[Rules] = &[
     RUN,
     STORE,
     HASHLOG,
+    BTREE,
     WORKLOAD,
 ];
 
@@ -280,7 +283,6 @@ const CONDITIONS: &[(&str, Condition)] = &[
         let problem = match c.workload.verify.as_str() {
             "off" => return None,
             _ if has_units(&c.workload.name) => "is for patterns; tpcc checks its own rows at the end",
-            _ if c.run.clock == "wall" => "is for model time; set run.clock to virtual",
             "only" if !c.media.has_file() => "reads what an image holds; set media.kind to file",
             "only" if c.workload.duration_ns > 0 || c.workload.until_full => {
                 "has to know how many operations were done; leave out workload.duration_ns and until_full"

@@ -13,6 +13,7 @@ use kvdrive_flash::ftl::FtlConfig;
 use kvdrive_host::modelled::HostCosts;
 use kvdrive_link::LinkConfig;
 use kvdrive_link::transfer::TransferConfig;
+use kvdrive_store::btree::BtreeOptions;
 use kvdrive_store::hashlog::HashlogOptions;
 use serde::Deserialize;
 
@@ -55,6 +56,8 @@ pub struct Config {
     pub store: Store,
     /// The store `hashlog`.
     pub hashlog: HashlogOptions,
+    /// The store `btree`.
+    pub btree: BtreeOptions,
     /// What is asked of the drive.
     pub workload: WorkloadParams,
 }

@@ -29,7 +29,7 @@ pub struct Content<'a> {
     pub figures: Vec<(&'a Planned, Vec<Chart>)>,
 }
 
-/// Chapters of figures: title, anchor, and what is in them.
+/// Chapters of figures: title, anchor behind `chapter-`, and what is in them.
 const CHAPTERS: &[(Group, &str, &str, &str)] = &[
     (
         Group::Paper,
@@ -92,7 +92,7 @@ pub fn page(content: &Content<'_>) -> String {
                 }
                 (contents(content))
                 @for chapter in chapters(content) {
-                    h2 #(chapter.anchor) { (chapter.title) }
+                    h2 id={ "chapter-" (chapter.anchor) } { (chapter.title) }
                     p { (chapter.lead) }
                     @for (figure, charts) in &chapter.figures { (section(figure, charts)) }
                 }
@@ -134,7 +134,7 @@ fn contents(content: &Content<'_>) -> Markup {
         nav {
             @for chapter in chapters(content) {
                 div {
-                    a.chapter href={ "#" (chapter.anchor) } { (chapter.title) }
+                    a.chapter href={ "#chapter-" (chapter.anchor) } { (chapter.title) }
                     ul {
                         @for (figure, _) in &chapter.figures {
                             @let figure = figure.figure();

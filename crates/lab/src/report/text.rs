@@ -28,7 +28,7 @@ impl Report {
 
 /// A report that is being written.
 pub(super) struct Text<'a> {
-    report: &'a Report,
+    pub(super) report: &'a Report,
     pub(super) room: usize,
 }
 
@@ -85,7 +85,7 @@ impl Text<'_> {
     }
 
     /// What is not as in the profile, wrapped.
-    fn settings(&self) -> String {
+    pub(super) fn settings(&self) -> String {
         let mut text = String::new();
         let mut line = "set:".to_owned();
         for setting in &self.set {
@@ -98,7 +98,7 @@ impl Text<'_> {
         if self.set.is_empty() { text } else { text + &line + "\n" }
     }
 
-    fn throughput(&self) -> String {
+    pub(super) fn throughput(&self) -> String {
         let mut table = Table::new("OPERATIONS", &["count", "values"], COUNTED);
         for (name, count) in self.ops.by_name() {
             let value_bytes = match name {
@@ -121,7 +121,8 @@ impl Text<'_> {
         table.row("", &[self.if_operated(rate(self.throughput_ops_per_s)), time(span_ns)]);
         text.push_str(table.finish(self.room).trim_end());
         text.push('\n');
-        if by_wall {
+        // Of a drive on a network nobody knows.
+        if by_wall && self.time.virtual_ns > 0 {
             let line = format!("  the drive's own clock went on by {}", time(self.time.virtual_ns as f64));
             text.push_str(&edges(&line, &self.model_kind(), self.room));
             text.push('\n');
@@ -150,7 +151,7 @@ impl Text<'_> {
         if self.ops.answered() > 0 { figure } else { "-".to_owned() }
     }
 
-    fn latency(&self) -> String {
+    pub(super) fn latency(&self) -> String {
         if self.latency_ns.is_empty() {
             return String::new();
         }
@@ -250,7 +251,7 @@ impl Text<'_> {
     }
 
     /// What came of checking values, if they were.
-    fn verified(&self) -> String {
+    pub(super) fn verified(&self) -> String {
         let Some(verified) = &self.verified else { return String::new() };
         let headings = ["checked", "wrong", "missing", "unread", "unknown"];
         let mut table = Table::new("VERIFIED", &headings, COUNTED);

@@ -70,6 +70,21 @@ impl Seen {
         pairs.map(|(kind, histogram)| (kind, histogram.clone())).collect()
     }
 
+    /// Adds what was seen on another connection.
+    pub(crate) fn add(&mut self, other: &Seen) {
+        for (all, of) in self.latency.iter_mut().zip(&other.latency) {
+            all.add(of);
+        }
+        for (all, of) in self.read_bytes.iter_mut().zip(&other.read_bytes) {
+            *all += of;
+        }
+        self.errors += other.errors;
+        self.stored_bytes += other.stored_bytes;
+        if self.first_error.is_none() {
+            self.first_error.clone_from(&other.first_error);
+        }
+    }
+
     /// A seek or a next has brought a pair, or has found none.
     pub(crate) fn note_pair(&mut self, kind: usize, pair: Option<Pair>) {
         self.read_bytes[kind] += pair.map_or(0, |pair| u64::from(pair.value_bytes));

@@ -12,10 +12,25 @@ use super::intervals::Interval;
 /// Hears of every interval as it ends.
 pub type OnInterval = Rc<dyn Fn(&Interval<'_>)>;
 
+/// How the measured operations of a run go, in the drive's own terms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Going {
+    /// Operations that were answered, counted.
+    pub ops: u64,
+    /// Model time since they began, ns.
+    pub model_ns: Ns,
+    /// NAND pages that were programmed meanwhile, counted.
+    pub programs: u64,
+    /// Bytes over the link meanwhile as the papers count them, counted.
+    pub payload_bytes: u64,
+}
+
 /// What a run tells, and whom it asks whether to go on.
 pub struct Watch<'a> {
     /// How far it is.
     pub progress: Progress<'a>,
+    /// Hears, as often, how measured operations go in model time.
+    pub going: Option<&'a dyn Fn(Going)>,
     /// Set by whoever wants it to end; what was done until then is reported.
     pub stop: Arc<AtomicBool>,
     /// Length of an interval, and who hears of them.
@@ -25,7 +40,7 @@ pub struct Watch<'a> {
 impl<'a> Watch<'a> {
     /// Nothing but progress.
     pub fn progress(progress: Progress<'a>) -> Watch<'a> {
-        Watch { progress, stop: Arc::default(), intervals: None }
+        Watch { progress, going: None, stop: Arc::default(), intervals: None }
     }
 
     /// Has somebody asked for the end?

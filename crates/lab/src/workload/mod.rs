@@ -128,7 +128,7 @@ impl Op {
 }
 
 /// A stream of operations. One that is generated has no end: how many are asked for is the runner's business.
-pub trait Workload {
+pub trait Workload: Send {
     /// The next operation. Allocates nothing.
     fn next(&mut self) -> Op;
 

@@ -208,7 +208,7 @@ fn a_wrong_setting_is_one_line_that_says_what_is_allowed() {
         ("power.zzz=8", "power.zzz: unknown key; [power] has protected_bytes"),
         (
             "qqq.www=8",
-            "qqq.www: unknown key; the sections are link, host, engine, controller, buffer, packing, lsm, flash, ftl, gc, hash, power, media, nand, run, store, hashlog, workload",
+            "qqq.www: unknown key; the sections are link, host, engine, controller, buffer, packing, lsm, flash, ftl, gc, hash, power, media, nand, run, store, hashlog, btree, workload",
         ),
         ("flash.channels", "flash.channels: expected KEY=VALUE"),
         ("flash.channels=", "flash.channels: expected an integer, got \"\""),

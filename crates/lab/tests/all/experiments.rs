@@ -115,6 +115,9 @@ fn every_figure_is_drawn_three_ways() {
     );
     let at = |part: &str| page.find(part).unwrap_or_else(|| panic!("{part} is on the page"));
     assert!(at("<figure>") < at("id=\"claims\"") && at("id=\"claims\"") < at("id=\"run\""));
+    let mut ids: Vec<&str> = page.split(" id=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+    ids.sort();
+    assert!(ids.windows(2).all(|pair| pair[0] != pair[1]), "a link finds one place: {ids:?}");
     for figure in &planned {
         let (id, title) = (&figure.figure().id, &figure.figure().title);
         let link =

@@ -152,8 +152,6 @@ fn what_cannot_be_checked_is_refused_by_its_key() {
     assert!(
         error(&["workload.verify=only"]).contains("workload.verify: \"only\"; reads what an image holds")
     );
-    let wall = error(&["workload.verify=values", "run.clock=wall"]);
-    assert!(wall.starts_with("workload.verify: "), "{wall}");
     let wall = error(&["workload.rate_per_s=1k/s", "run.clock=wall"]);
     assert!(wall.starts_with("workload.rate_per_s: "), "{wall}");
 }
@@ -192,6 +190,27 @@ fn intervals_add_up_to_the_run_and_alter_nothing() {
     assert!(spans[..spans.len() - 1].iter().all(|(began, ended)| ended - began == 10_000_000));
     assert_eq!(spans.last().unwrap().1, report.time.virtual_ns);
     assert_eq!(same(report), same(alone));
+}
+
+#[test]
+fn how_a_run_goes_is_told_and_alters_nothing() {
+    let document = document(&["host.depth=4", "workload.ops=20k"]);
+    let told = RefCell::new(Vec::new());
+    let going = |going| told.borrow_mut().push(going);
+    let watch = Watch { going: Some(&going), ..Watch::progress(&|_, _| {}) };
+    let mut report = run_watched(&document, &[], &watch).unwrap().report;
+    let told = told.into_inner();
+    assert!(told.len() > 1, "{told:?}");
+    assert!(told.windows(2).all(|pair| pair[0].ops <= pair[1].ops && pair[0].model_ns <= pair[1].model_ns));
+    let last = told.last().unwrap();
+    // Operations are told of as a scan has them, once; of the last ones nobody hears.
+    assert!(last.ops > 10_000 && last.ops <= 20_000, "{last:?}");
+    assert!(last.model_ns > 0 && last.model_ns <= report.time.virtual_ns);
+    assert!(last.programs > 0 && last.programs <= report.nand.programs.total());
+    assert!(last.payload_bytes > 0 && last.payload_bytes <= report.traffic.payload_bytes.total());
+    let mut alone = run(&document, &|_, _| {}).unwrap();
+    (report.time.wall_s, alone.time.wall_s) = (0.0, 0.0);
+    assert_eq!(report, alone);
 }
 
 #[test]

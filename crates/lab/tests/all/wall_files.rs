@@ -5,7 +5,7 @@ use std::path::Path;
 
 use kvdrive_content::Region;
 use kvdrive_flash::power::machine_file::faults::{self, Call, Fault};
-use kvdrive_host::threaded::{Connector, Serving, block_on, serve_thread};
+use kvdrive_host::threaded::{Connector, Pipelined, Serving, block_on, serve_thread};
 use kvdrive_lab::config::{Config, Document};
 use kvdrive_lab::wall::{Change, Running, ServedDrive, served};
 use kvdrive_link::shared::ServerConfig;

@@ -202,3 +202,24 @@ fn a_wall_run_until_the_drive_is_full_is_refused() {
     let error = wall(&["workload.until_full=true", "workload.ops=100"], None).expect_err("it is refused");
     assert!(error.to_string().starts_with("workload.until_full: true; "), "{error}");
 }
+
+/// The same check as in model time, and it bites: a drive that spoils what it reads is found out.
+#[test]
+fn what_comes_back_in_wall_time_is_checked() {
+    let work = ["workload.name=ycsb-a", "workload.num=200", "workload.ops=2000", "host.depth=8"];
+    let report = wall(&[&work[..], &["workload.verify=values"]].concat(), None).expect("it runs");
+    let verified = report.verified.expect("it was asked for");
+    assert!(verified.is_whole() && verified.checked == report.ops.retrieve, "{verified:?}");
+    // Pairs of another size than this run would have stored, on the same files.
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = format!("media.path={}", folder.path().join("d.img").display());
+    let on_file = [&work[..], &["media.kind=file", &path]].concat();
+    wall(&on_file, None).expect("it runs");
+    let only = |more: &[&str]| {
+        let settings = [&on_file[..], &["workload.verify=only"], more].concat();
+        wall(&settings, None).expect("it runs").verified.expect("it was asked for")
+    };
+    assert!(only(&[]).is_whole());
+    let other = only(&["workload.value_size=33"]);
+    assert_eq!((other.checked, other.wrong), (200, 200), "{other:?}");
+}

@@ -199,7 +199,7 @@ fn iterators() {
         0x78, 0x56, 0x34, 0x12, 0, 0, 0, 0, // iterator
         0, 0, 0, 0, 0, 0, 0, 0,
     ];
-    check(Command::Next { iterator: 0x1234_5678, buffer_bytes: 4096 }, expected);
+    check(Command::Next { iterator: 0x1234_5678, buffer_bytes: 4096, pairs_z: 0 }, expected);
     expected[0] = 0xA4;
     expected[41] = 0;
     check(Command::IterClose { iterator: 0x1234_5678 }, expected);

@@ -59,7 +59,11 @@ fn command() -> impl Strategy<Value = Command> {
         Just(Command::Transfer),
         (proptest::option::of(key()), size())
             .prop_map(|(key, buffer_bytes)| Command::Seek { key, buffer_bytes }),
-        (size(), size()).prop_map(|(iterator, buffer_bytes)| Command::Next { iterator, buffer_bytes }),
+        (size(), size(), any::<u16>()).prop_map(|(iterator, buffer_bytes, pairs_z)| Command::Next {
+            iterator,
+            buffer_bytes,
+            pairs_z
+        }),
         size().prop_map(|iterator| Command::IterClose { iterator }),
         Just(Command::Discard),
         (key(), size(), size(), size(), 0..=24u8).prop_map(

@@ -6,7 +6,7 @@ use kvdrive_spec::Key;
 
 use super::Tree;
 use super::node::{Item, Node};
-use super::state::Root;
+use super::state;
 use crate::cpu::{Step, Thread};
 use crate::pages::Purpose;
 use crate::store::{Cursor, StoreError};
@@ -21,7 +21,7 @@ const LOWEST: Key = match Key::from_padded([0; 16], 1) {
 /// A walk.
 pub struct Walk {
     tree: Rc<Tree>,
-    root: Root,
+    snapshot: state::Kept,
     /// The leaf it is in, and the next entry.
     leaf: Option<(Rc<Node>, usize)>,
     /// Where to go on behind that leaf; `None`: it is the last one.
@@ -31,9 +31,10 @@ pub struct Walk {
 impl Walk {
     /// A walk through the present tree.
     pub fn open(tree: &Rc<Tree>, thread: Thread, from: Option<Key>) -> Walk {
-        let root = tree.state.borrow_mut().snapshot();
-        let walk = Walk { tree: tree.clone(), root, leaf: None, next: Some(from.unwrap_or(LOWEST)) };
-        tree.ground.cpu.work(thread, &[(Step::NodeSearch, u64::from(root.level + 1))]);
+        let snapshot = tree.state.borrow_mut().snapshot();
+        let levels = u64::from(snapshot.root.level + 1);
+        let walk = Walk { tree: tree.clone(), snapshot, leaf: None, next: Some(from.unwrap_or(LOWEST)) };
+        tree.ground.cpu.work(thread, &[(Step::NodeSearch, levels)]);
         walk
     }
 }
@@ -47,14 +48,15 @@ impl Cursor for Walk {
                 let value = match item {
                     Item::Value(value) => value.clone(),
                     Item::Elsewhere(elsewhere) => self.tree.read_long(thread, elsewhere, Purpose::Cursor)?,
-                    Item::Child(page) => unreachable!("a leaf has no child {page}"),
+                    Item::Child(child) => unreachable!("a leaf has no child {child:?}"),
                 };
                 *at += 1;
                 return Ok(Some((*key, value)));
             }
             let Some(from) = self.next else { return Ok(None) };
-            let found =
-                self.tree.with_nodes(thread, Purpose::Cursor, |state| state.leaf_from(&self.root, &from))?;
+            let found = self
+                .tree
+                .with_nodes(thread, Purpose::Cursor, |state| state.leaf_from(&self.snapshot.root, &from))?;
             self.tree.drop_clean_nodes();
             let (leaf, next) = found.unwrap_or_default();
             self.leaf = leaf.map(|leaf| {
@@ -68,6 +70,6 @@ impl Cursor for Walk {
 
 impl Drop for Walk {
     fn drop(&mut self) {
-        self.tree.state.borrow_mut().forget_snapshot(self.root.generation);
+        self.tree.state.borrow_mut().forget_snapshot(self.snapshot.generation);
     }
 }

@@ -3,23 +3,30 @@
 //! ```text
 //!   pages   | root slot 0 | root slot 1 | nodes and long values, anywhere ... |
 //!
-//!   root    | frame 32 B | root page u64 (all ones: none) | level u32 | 0 u32 | pairs u64 |
+//!   root    | frame 32 B, sequence = number of the tree | root page u64 (all ones: none) | its number u64 |
+//!           | level u32 | 0 u32 | pairs u64 |
 //! ```
 //!
 //! A node that the tree of the last checkpoint has is never altered: the way from the root to it is copied
-//! (*shadowed*) to new pages, and the copies are altered in memory and on their pages as often as need be,
-//! until the next checkpoint writes all of them and then a root slot, the older one of the two. Every tree has
-//! a *generation*, every node knows in which it was made. To clone a tree is to keep its root and to begin
-//! another generation: that is the snapshot of a cursor.
+//! (*shadowed*) to new pages, and the copies are altered in memory as often as need be, until a checkpoint
+//! writes all of them and then a root slot, the older one of the two. A node that the buffer had no room for
+//! was written before that, and is shadowed like any other when it is to be altered again. So each page is
+//! written once for a node, and whoever points to it says which node has to be there.
+//!
+//! Nodes and trees that are kept are numbered, the later the higher; a tree that is kept has the nodes with
+//! lower numbers. To clone a tree is to keep its root and to give it a number: that is the snapshot of a cursor.
 //!
 //! Rodeh counts references to nodes, because clones may be altered. Here only the newest tree is: a page made
-//! in generation `b` and left in generation `l` is needed by the trees of generations `b` to `l - 1` and by no
-//! other, so it is free when none of those is the last checkpoint or a cursor's. Nothing of that has to be
-//! kept on pages: recovery walks the tree and finds out what is free.
+//! as number `b` that left the tree when `l` was the next number is needed by kept trees numbered between
+//! them and by no other, so it is free when none of those is the last checkpoint or a cursor's. Nothing of
+//! that has to be kept on pages: recovery walks the tree and finds out what is free. A node that it cannot
+//! read, or that is not the one that should be there, is lost with what is below it, and only that: such a key
+//! is an error until the store is made anew.
 //!
 //! Altered nodes stay in memory until the buffer is full; nothing is certain before a checkpoint. A sync is
-//! one. What cannot be told apart is a root slot that was torn while it was written and one that was lost
-//! afterwards: then the tree of the other slot is taken, unless its pages were used again.
+//! one. What pages alone cannot tell apart is a root slot that was torn while it was written and one that was
+//! lost afterwards: then the tree of the other slot is taken, unless somebody remembers that there was a newer
+//! one ([`Store::mark`]).
 
 mod cursor;
 mod node;
@@ -39,7 +46,7 @@ use crate::frame::{self, Facts, Kind};
 use crate::pages::{Page, PageId, Purpose};
 use crate::store::{Applied, Cursor, Ground, MAX_VALUE_BYTES, Recovered, Request, Space, Store, StoreError};
 use crate::value::{Kept, Part, Value};
-use node::{Elsewhere, Item, MOST_RUNS, Node};
+use node::{Elsewhere, Item, MOST_RUNS, Node, NodeAt};
 pub use options::BtreeOptions;
 use state::{FREE_FOR_DELETES, Frame, Need, ROOT_SLOTS, State};
 
@@ -103,13 +110,17 @@ impl Tree {
             match answer {
                 Ok(answer) => return Ok(Some(answer)),
                 Err(Need::Room) => return Ok(None),
-                Err(Need::Node(page, level)) => self.load(thread, page, level, why)?,
+                Err(Need::Node(at, level)) => self.load(thread, at, level, why)?,
             }
         }
     }
 
     /// Brings a node into memory. Only one caller reads it; the others wait for that.
-    fn load(&self, thread: Thread, page: PageId, level: u32, why: Purpose) -> Result<(), StoreError> {
+    fn load(&self, thread: Thread, at: NodeAt, level: u32, why: Purpose) -> Result<(), StoreError> {
+        let page = at.page;
+        if self.state.borrow().lost.contains(&page) {
+            return Err(StoreError::Damaged { page, what: "was lost when the store came up".into() });
+        }
         if !self.state.borrow_mut().loading.insert(page) {
             self.ground.cpu.wait(thread);
             return Ok(());
@@ -121,7 +132,7 @@ impl Tree {
         state.loading.remove(&page);
         self.ground.cpu.wake();
         read?;
-        let node = Node::from_page(&state.format, &out[0], page, level)?;
+        let node = Node::from_page(&state.format, &out[0], at, level)?;
         state.counters.loaded += 1;
         state.buffer.put(page, Frame { node: Rc::new(node), is_dirty: false });
         Ok(())
@@ -210,17 +221,12 @@ impl Tree {
         result.map_err(StoreError::from)
     }
 
-    /// Makes the present tree certain; it is the caller's turn to write.
+    /// Makes the present tree certain, if that is not what it is; it is the caller's turn to write.
     fn checkpoint(&self, thread: Thread) -> Result<(), StoreError> {
-        let root = {
-            let mut state = self.state.borrow_mut();
-            if !state.is_changed {
-                return Ok(());
-            }
-            let root = state.root;
-            state.root.generation += 1;
-            root
-        };
+        if !self.state.borrow().is_changed {
+            return Ok(());
+        }
+        let kept = self.state.borrow_mut().keep();
         loop {
             let dirty: Vec<PageId> = {
                 let state = self.state.borrow();
@@ -233,18 +239,26 @@ impl Tree {
             self.write_nodes(thread, dirty, Purpose::Checkpoint)?;
         }
         self.ground.pages.flush(thread, Purpose::Checkpoint)?;
-        let (slot, page) = {
-            let mut state = self.state.borrow_mut();
-            let slot = PageId(state.counters.checkpoints_ever % ROOT_SLOTS);
-            state.counters.checkpoints_ever += 1;
-            (slot, root_page(self.page_bytes(), slot, &root))
-        };
-        self.ground.pages.write(thread, slot, &[page], Purpose::Checkpoint)?;
-        self.ground.pages.flush(thread, Purpose::Checkpoint)?;
+        self.write_root(thread, &kept)?;
         let mut state = self.state.borrow_mut();
-        state.durable = root.generation;
         (state.is_changed, state.changed_bytes) = (false, 0);
         state.counters.checkpoints += 1;
+        Ok(())
+    }
+
+    /// Writes a tree whose nodes are certain to the older root slot, and makes that certain.
+    fn write_root(&self, thread: Thread, kept: &state::Kept) -> Result<(), StoreError> {
+        let slot = PageId((self.state.borrow().durable_slot.0 + 1) % ROOT_SLOTS);
+        let page = root_page(self.page_bytes(), slot, kept);
+        let written = self.ground.pages.write(thread, slot, &[page], Purpose::Checkpoint);
+        let certain = written.and_then(|()| self.ground.pages.flush(thread, Purpose::Checkpoint));
+        let mut state = self.state.borrow_mut();
+        if let Err(error) = certain {
+            // Nobody knows whether the slot names it, so its pages stay.
+            state.snapshots.insert(kept.generation);
+            return Err(error.into());
+        }
+        (state.durable, state.durable_slot) = (kept.generation, slot);
         state.reclaim();
         Ok(())
     }
@@ -268,7 +282,7 @@ impl Tree {
                 let keep = state.most_pages() + FREE_FOR_DELETES;
                 let fits = state.free.pages() >= u64::from(pages) + keep;
                 let runs = if fits { state.free.take_runs(pages, MOST_RUNS) } else { None };
-                runs.map(|runs| Elsewhere { born: state.root.generation, bytes: value.bytes(), runs })
+                runs.map(|runs| Elsewhere { born: state.number(), bytes: value.bytes(), runs })
             };
             match taken {
                 Some(at) => break at,
@@ -443,27 +457,32 @@ impl Tree {
     }
 }
 
-/// A root slot that holds `root`.
-fn root_page(page_bytes: u32, slot: PageId, root: &state::Root) -> Page {
+/// A root slot that holds a tree.
+fn root_page(page_bytes: u32, slot: PageId, kept: &state::Kept) -> Page {
     let mut region = Region::new();
     let mut head = [0; (frame::FRAME_BYTES + ROOT_BYTES) as usize];
-    let (own, page) = (frame::FRAME_BYTES as usize, root.page.map_or(u64::MAX, |page| page.0));
-    head[own..own + 8].copy_from_slice(&page.to_le_bytes());
-    head[own + 8..own + 12].copy_from_slice(&root.level.to_le_bytes());
-    head[own + 16..own + 24].copy_from_slice(&root.pairs.to_le_bytes());
+    let (own, node) = (&mut head[frame::FRAME_BYTES as usize..], kept.root.node);
+    own[..8].copy_from_slice(&node.map_or(u64::MAX, |node| node.page.0).to_le_bytes());
+    own[8..16].copy_from_slice(&node.map_or(0, |node| node.born).to_le_bytes());
+    own[16..20].copy_from_slice(&kept.root.level.to_le_bytes());
+    own[24..32].copy_from_slice(&kept.root.pairs.to_le_bytes());
     region.write(0, Piece::Bytes(&head));
     let head_bytes = frame::FRAME_BYTES + ROOT_BYTES;
-    let facts = Facts { kind: Kind::Root, head_bytes, count: 1, sequence: root.generation };
+    let facts = Facts { kind: Kind::Root, head_bytes, count: 1, sequence: kept.generation };
     frame::seal(&mut region, slot, page_bytes, facts);
     Rc::new(region)
 }
 
 /// Bytes of a root slot behind the frame.
-const ROOT_BYTES: u32 = 24;
+const ROOT_BYTES: u32 = 32;
 
 impl Store for Btree {
-    fn recover(&self, thread: Thread) -> Result<Recovered, StoreError> {
-        self.0.recover(thread)
+    fn recover_from(&self, thread: Thread, mark: &[u8]) -> Result<Recovered, StoreError> {
+        self.0.recover(thread, mark)
+    }
+
+    fn mark(&self) -> Vec<u8> {
+        self.0.state.borrow().durable.to_le_bytes().to_vec()
     }
 
     fn put(&self, thread: Thread, key: Key, value: Value<'_>) -> Result<(), StoreError> {
@@ -517,7 +536,7 @@ impl Store for Btree {
             ("evicted_nodes", counters.evicted),
             ("loaded_nodes", counters.loaded),
             ("pairs_now", state.root.pairs),
-            ("levels_now", if state.root.page.is_some() { u64::from(state.root.level) + 1 } else { 0 }),
+            ("levels_now", if state.root.node.is_some() { u64::from(state.root.level) + 1 } else { 0 }),
             ("free_pages_now", state.free.pages()),
         ]
     }

@@ -6,10 +6,12 @@
 //!   level 0: a record is a pair; one with flag `ELSEWHERE` has instead of its value
 //!            | born u64 | value bytes u32 | first page u64, pages u32 | ... |     runs of pages of the value
 //!   above:   a record is a child: the lowest key that may be in it, and
-//!            | page u64 |
+//!            | page u64 | born u64 |
 //! ```
 //!
-//! The frame's sequence is the generation in which the node was made (*born*).
+//! The frame's sequence is the number that the node, or the long value, was made with (*born*). No other has
+//! it, and a page is written once for it, so whoever points to a page says by page and number what has to be
+//! there: what lay there earlier is noticed.
 
 use kvdrive_content::{Piece, Region, expanding};
 use kvdrive_spec::Key;
@@ -26,10 +28,37 @@ pub const OWN_BYTES: u32 = 8;
 /// Most runs of pages that a value in pages of its own lies in.
 pub const MOST_RUNS: usize = 16;
 
+/// Where a node is, and which one has to be there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeAt {
+    /// Its page.
+    pub page: PageId,
+    /// The number it was made with.
+    pub born: u64,
+}
+
+/// Bytes that say where a child is.
+const CHILD_BYTES: u32 = 16;
+
+impl NodeAt {
+    fn to_bytes(self) -> [u8; CHILD_BYTES as usize] {
+        let mut out = [0; CHILD_BYTES as usize];
+        out[..8].copy_from_slice(&self.page.0.to_le_bytes());
+        out[8..].copy_from_slice(&self.born.to_le_bytes());
+        out
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<NodeAt> {
+        let (page, born) = bytes.split_first_chunk::<8>()?;
+        let born = u64::from_le_bytes(born.try_into().ok()?);
+        Some(NodeAt { page: PageId(u64::from_le_bytes(*page)), born })
+    }
+}
+
 /// A value in pages of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Elsewhere {
-    /// Generation in which it was written.
+    /// The number it was written with.
     pub born: u64,
     /// Its length.
     pub bytes: u32,
@@ -71,7 +100,7 @@ pub enum Item {
     /// A value that is too long for a node.
     Elsewhere(Elsewhere),
     /// A node one level below.
-    Child(PageId),
+    Child(NodeAt),
 }
 
 /// What an entry takes of its page.
@@ -79,7 +108,7 @@ pub fn entry_bytes(key: &Key, item: &Item) -> u32 {
     let item = match item {
         Item::Value(kept) => kept.bytes(),
         Item::Elsewhere(elsewhere) => 12 + 12 * elsewhere.runs.len() as u32,
-        Item::Child(_) => 8,
+        Item::Child(_) => CHILD_BYTES,
     };
     HEAD_BYTES + key.len() as u32 + item
 }
@@ -87,7 +116,7 @@ pub fn entry_bytes(key: &Key, item: &Item) -> u32 {
 /// A node.
 #[derive(Clone, Debug, Default)]
 pub struct Node {
-    /// Generation in which it was made.
+    /// The number it was made with.
     pub born: u64,
     /// 0: pairs; above: children.
     pub level: u32,
@@ -98,10 +127,10 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node of these entries.
-    pub fn new(born: u64, level: u32, entries: Vec<(Key, Item)>) -> Node {
+    /// A node of these entries, which has no number yet.
+    pub fn new(level: u32, entries: Vec<(Key, Item)>) -> Node {
         let bytes = entries.iter().map(|(key, item)| entry_bytes(key, item)).sum();
-        Node { born, level, entries, bytes }
+        Node { born: 0, level, entries, bytes }
     }
 
     /// Where `key` is, or belongs.
@@ -114,10 +143,10 @@ impl Node {
         self.entries.partition_point(|(first, _)| first <= key).saturating_sub(1)
     }
 
-    /// The page of a child.
-    pub fn child(&self, index: usize) -> PageId {
+    /// Where a child is.
+    pub fn child(&self, index: usize) -> NodeAt {
         match self.entries.get(index) {
-            Some((_, Item::Child(page))) => *page,
+            Some((_, Item::Child(at))) => *at,
             other => unreachable!("a node above the leaves has children, not {other:?}"),
         }
     }
@@ -164,7 +193,7 @@ impl Node {
             };
             self.entries.iter().position(fills).unwrap_or(0).clamp(1, self.entries.len() - 1)
         };
-        let upper = Node::new(self.born, self.level, self.entries.split_off(at));
+        let upper = Node::new(self.level, self.entries.split_off(at));
         self.bytes -= upper.bytes;
         upper
     }
@@ -181,7 +210,7 @@ impl Node {
                     open.begin_record(key, &Value::from(&bytes[..]), self.born, Flags::ELSEWHERE)
                 }
                 Item::Child(child) => {
-                    let bytes = child.0.to_le_bytes();
+                    let bytes = child.to_bytes();
                     open.begin_record(key, &Value::from(&bytes[..]), self.born, Flags::NONE)
                 }
             };
@@ -191,11 +220,15 @@ impl Node {
         open.close(&own).0
     }
 
-    /// The node of a page, which has to be on `level`.
-    pub fn from_page(format: &Format, page: &Page, id: PageId, level: u32) -> Result<Node, StoreError> {
+    /// The node of a page, which has to be the one that is meant to be `at` there, on `level`.
+    pub fn from_page(format: &Format, page: &Page, at: NodeAt, level: u32) -> Result<Node, StoreError> {
+        let id = at.page;
         let damaged = |what: &str| StoreError::Damaged { page: id, what: what.into() };
         let kind = if level == 0 { Kind::Leaf } else { Kind::Inner };
         let facts = frame::expect(page, id, format.page_bytes, kind)?;
+        if facts.sequence != at.born {
+            return Err(damaged(&format!("is node {} and not {}", facts.sequence, at.born)));
+        }
         let heads = frame::heads_of(page, format.start.min(facts.head_bytes));
         let own = heads.get(frame::FRAME_BYTES as usize..).and_then(|own| own.first_chunk::<4>());
         if own.map(|own| u32::from_le_bytes(*own)) != Some(level) {
@@ -219,17 +252,14 @@ impl Node {
                 (0, true) => {
                     Item::Elsewhere(Elsewhere::from_bytes(&bytes()).ok_or_else(|| damaged("points nowhere"))?)
                 }
-                _ => {
-                    let child = <[u8; 8]>::try_from(bytes()).map_err(|_| damaged("points nowhere"))?;
-                    Item::Child(PageId(u64::from_le_bytes(child)))
-                }
+                _ => Item::Child(NodeAt::from_bytes(&bytes()).ok_or_else(|| damaged("points nowhere"))?),
             };
             entries.push((key, item));
         }
         if entries.is_empty() && level > 0 {
             return Err(damaged("is a node without children"));
         }
-        Ok(Node::new(facts.sequence, level, entries))
+        Ok(Node { born: facts.sequence, ..Node::new(level, entries) })
     }
 }
 

@@ -3,35 +3,44 @@
 use kvdrive_content::Region;
 
 use super::Tree;
-use super::node::{Item, Node};
-use super::state::{ROOT_SLOTS, Root};
+use super::node::{Item, Node, NodeAt};
+use super::state::{Kept, MOST_NUMBER, ROOT_SLOTS, Root};
 use crate::cpu::{Step, Thread};
 use crate::frame::{self, Kind};
-use crate::pages::{PageId, Purpose};
+use crate::pages::{PageError, PageId, Purpose, Trouble};
 use crate::space::Extent;
-use crate::store::{Recovered, StoreError};
+use crate::store::{Recovered, StoreError, mark_number};
 
 /// Highest level of a tree that is not damaged: with two children a node, it has more leaves than pages.
 const MOST_LEVELS: u32 = 48;
 
-/// The root that a slot holds.
-fn read_root(region: &Region, slot: PageId, page_bytes: u32) -> Result<Root, StoreError> {
+/// The tree that a slot holds.
+fn read_root(region: &Region, slot: PageId, page_bytes: u32) -> Result<Kept, StoreError> {
     let facts = frame::expect(region, slot, page_bytes, Kind::Root)?;
     let head = frame::heads_of(region, frame::FRAME_BYTES + super::ROOT_BYTES);
     let word = |at: usize| {
         let at = frame::FRAME_BYTES as usize + at;
         u64::from_le_bytes(head[at..at + 8].try_into().expect("eight bytes"))
     };
-    let level = word(8) as u32;
-    if level > MOST_LEVELS {
-        return Err(StoreError::Damaged { page: slot, what: format!("has a root of level {level}") });
+    let level = word(16) as u32;
+    if level > MOST_LEVELS || facts.sequence >= MOST_NUMBER {
+        let what = format!("has a root of level {level} in tree {}", facts.sequence);
+        return Err(StoreError::Damaged { page: slot, what });
     }
-    let page = (word(0) != u64::MAX).then(|| PageId(word(0)));
-    Ok(Root { page, level, generation: facts.sequence, pairs: word(16) })
+    let node = (word(0) != u64::MAX).then(|| NodeAt { page: PageId(word(0)), born: word(8) });
+    Ok(Kept { generation: facts.sequence, root: Root { node, level, pairs: word(24) } })
+}
+
+/// Is it about what is on a page, and not about whoever keeps it?
+fn is_about_content(error: &StoreError) -> bool {
+    let StoreError::Page(PageError { trouble, .. }) = error else {
+        return matches!(error, StoreError::Damaged { .. });
+    };
+    matches!(trouble, Trouble::Unreadable | Trouble::Lost)
 }
 
 impl Tree {
-    pub(super) fn recover(&self, thread: Thread) -> Result<Recovered, StoreError> {
+    pub(super) fn recover(&self, thread: Thread, mark: &[u8]) -> Result<Recovered, StoreError> {
         let mut recovered = Recovered::default();
         let mut roots = Vec::new();
         for slot in (0..ROOT_SLOTS).map(PageId) {
@@ -39,7 +48,7 @@ impl Tree {
             match self.ground.read_unless_torn(thread, slot)? {
                 Some(page) if frame::is_blank(&page) => {}
                 Some(page) => match read_root(&page, slot, self.page_bytes()) {
-                    Ok(root) => roots.push((root, slot)),
+                    Ok(kept) => roots.push((kept, slot)),
                     Err(_) => recovered.torn_pages += 1,
                 },
                 None => recovered.torn_pages += 1,
@@ -50,53 +59,74 @@ impl Tree {
             let mut state = self.state.borrow_mut();
             state.free.give(Extent { first: PageId(ROOT_SLOTS), pages: (pages - ROOT_SLOTS) as u32 });
         }
-        let newest = roots.iter().max_by_key(|(root, _)| root.generation).copied();
-        if let Some((root, slot)) = newest {
-            if let Some(page) = root.page {
-                self.walk(thread, page, root.level, root.generation, &mut recovered)?;
+        let newest = roots.iter().max_by_key(|(kept, _)| kept.generation).copied();
+        if newest.is_none() && recovered.torn_pages == ROOT_SLOTS {
+            let what = "and its twin are no roots of a tree".into();
+            return Err(StoreError::Damaged { page: PageId(0), what });
+        }
+        let generation = newest.map_or(0, |(kept, _)| kept.generation);
+        if generation < mark_number(mark) {
+            let what =
+                format!("and its twin are of tree {generation} and older; {} was certain", mark_number(mark));
+            return Err(StoreError::Damaged { page: PageId(0), what });
+        }
+        if let Some((kept, slot)) = newest {
+            if let Some(node) = kept.root.node {
+                self.walk(thread, node, kept.root.level, generation, &mut recovered)?;
             }
             let mut state = self.state.borrow_mut();
-            state.durable = root.generation;
-            state.root = Root { generation: root.generation + 1, ..root };
-            // The next checkpoint goes to the other slot.
-            state.counters.checkpoints_ever = slot.0 + 1;
-        } else if recovered.torn_pages == ROOT_SLOTS {
-            return Err(StoreError::Damaged {
-                page: PageId(0),
-                what: "and its twin are no roots of a tree".into(),
-            });
+            (state.durable, state.durable_slot, state.root) = (generation, slot, kept.root);
         }
+        let kept = {
+            let mut state = self.state.borrow_mut();
+            state.begin_life(generation);
+            state.keep()
+        };
+        // Before anything else is written, so that no later life is of this number.
+        self.write_root(thread, &kept)?;
         Ok(recovered)
     }
 
-    /// Claims the pages of a node and of all below it.
+    /// Claims the pages of a node and of all below it. `newest`: all of their numbers are lower.
     fn walk(
         &self,
         thread: Thread,
-        page: PageId,
+        at: NodeAt,
         level: u32,
         newest: u64,
         recovered: &mut Recovered,
     ) -> Result<(), StoreError> {
-        self.claim(Extent { first: page, pages: 1 }, page)?;
-        let mut out = Vec::with_capacity(1);
-        self.ground.pages.read(thread, page, 1, Purpose::Recovery, &mut out)?;
-        recovered.pages += 1;
-        let format = self.state.borrow().format;
-        let node = Node::from_page(&format, &out[0], page, level)?;
-        if node.born > newest {
-            let what = format!("is a node of generation {}, its tree is of {newest}", node.born);
-            return Err(StoreError::Damaged { page, what });
+        self.claim(Extent { first: at.page, pages: 1 }, at.page)?;
+        if at.born >= newest {
+            let what = format!("should be node {}, and what it belongs to is {newest}", at.born);
+            return Err(StoreError::Damaged { page: at.page, what });
         }
+        recovered.pages += 1;
+        let node = match self.read_node(thread, at, level) {
+            Ok(node) => node,
+            Err(error) if is_about_content(&error) => {
+                recovered.lost_pages += 1;
+                self.state.borrow_mut().lost.insert(at.page);
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
         self.ground.cpu.work(thread, &[(Step::MergeEntry, node.entries.len() as u64)]);
         for (_, item) in &node.entries {
             match item {
-                Item::Child(child) => self.walk(thread, *child, level - 1, node.born, recovered)?,
-                Item::Elsewhere(at) => at.runs.iter().try_for_each(|run| self.claim(*run, page))?,
+                Item::Child(child) => self.walk(thread, *child, level - 1, newest, recovered)?,
+                Item::Elsewhere(value) => value.runs.iter().try_for_each(|run| self.claim(*run, at.page))?,
                 Item::Value(_) => {}
             }
         }
         Ok(())
+    }
+
+    fn read_node(&self, thread: Thread, at: NodeAt, level: u32) -> Result<Node, StoreError> {
+        let mut out = Vec::with_capacity(1);
+        self.ground.pages.read(thread, at.page, 1, Purpose::Recovery, &mut out)?;
+        let format = self.state.borrow().format;
+        Node::from_page(&format, &out[0], at, level)
     }
 
     fn claim(&self, extent: Extent, from: PageId) -> Result<(), StoreError> {

@@ -3,17 +3,17 @@
 //! What a call needs and is not in memory comes back as [`Need::Node`]; whoever called loads it and asks
 //! again. So a change is made whole, in one go, when everything it touches is there.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::rc::Rc;
 
 use kvdrive_spec::Key;
 use lru::LruCache;
 
-use super::node::{Item, Node, OWN_BYTES, entry_bytes};
+use super::node::{Item, Node, NodeAt, OWN_BYTES, entry_bytes};
 use crate::frame::Kind;
 use crate::pages::PageId;
-use crate::records::Format;
+use crate::records::{Format, HEAD_BYTES};
 use crate::space::{Extent, FreePages};
 
 /// Pages 0 and 1 are the root slots.
@@ -47,27 +47,50 @@ pub struct Frame {
     pub is_dirty: bool,
 }
 
+impl Frame {
+    /// May it be altered? Not if the last tree that was kept has it; nor if its page holds it, for a page is
+    /// written once for a number.
+    fn may_be_altered(&self, last_kept: u64) -> bool {
+        self.is_dirty && self.node.born > last_kept
+    }
+}
+
 /// Why a call could not be answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     /// This node, of this level, has to be in memory.
-    Node(PageId, u32),
+    Node(NodeAt, u32),
     /// Free pages.
     Room,
 }
 
 /// Where a tree begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Root {
     /// Its node, if it has any.
-    pub page: Option<PageId>,
+    pub node: Option<NodeAt>,
     /// Its level.
     pub level: u32,
-    /// Newest generation of its nodes.
-    pub generation: u64,
     /// Pairs in it.
     pub pairs: u64,
 }
+
+/// A tree that somebody needs as it is: all of its nodes have lower numbers, all that were made later higher
+/// ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// Its number.
+    pub generation: u64,
+    /// Where it begins.
+    pub root: Root,
+}
+
+/// Numbers of nodes and trees: the life of the store, and a count within it. What a life wrote after its last
+/// checkpoint is on pages that the next one takes for free; with another life in its number it is never
+/// taken for one of the next.
+const LIFE_SHIFT: u32 = 40;
+/// No store has lived so often.
+pub const MOST_NUMBER: u64 = 1 << 62;
 
 /// Pages that the tree has left and somebody may still need.
 struct Released {
@@ -85,8 +108,6 @@ pub struct Counters {
     pub splits: u64,
     /// Checkpoints.
     pub checkpoints: u64,
-    /// Those of earlier lives too: which root slot is next.
-    pub checkpoints_ever: u64,
     /// Nodes written because the buffer was full.
     pub evicted: u64,
     /// Nodes read.
@@ -99,6 +120,13 @@ pub struct State {
     pub format: Format,
     /// The present tree.
     pub root: Root,
+    /// The last number that a node or a kept tree was given.
+    last_number: u64,
+    /// Number of the last tree that was kept.
+    last_kept: u64,
+    /// Nodes that recovery could not read, and children of theirs are not known: what is on these pages does
+    /// not count, even if they can be read later.
+    pub lost: BTreeSet<PageId>,
     /// Nodes in memory, by page, least recently used last.
     pub buffer: LruCache<PageId, Frame, BuildHasherDefault<PageHasher>>,
     /// How many of them are dirty.
@@ -110,8 +138,10 @@ pub struct State {
     released: Vec<Released>,
     /// Generation of the tree in the newest root slot.
     pub durable: u64,
-    /// Trees that cursors walk, by generation, and by how many.
-    pub snapshots: BTreeMap<u64, u32>,
+    /// Which slot that is.
+    pub durable_slot: PageId,
+    /// Trees that cursors walk, by generation.
+    pub snapshots: BTreeSet<u64>,
     /// Bytes of pairs changed since the last checkpoint.
     pub changed_bytes: u64,
     /// Something was changed since.
@@ -127,14 +157,18 @@ impl State {
     pub fn new(page_bytes: u32) -> State {
         State {
             format: Format::new(page_bytes, OWN_BYTES, Kind::Leaf),
-            root: Root { page: None, level: 0, generation: 1, pairs: 0 },
+            root: Root::default(),
+            last_number: 0,
+            last_kept: 0,
+            lost: BTreeSet::new(),
             buffer: LruCache::unbounded_with_hasher(BuildHasherDefault::default()),
             dirty: 0,
             loading: BTreeSet::new(),
             free: FreePages::default(),
             released: Vec::new(),
             durable: 0,
-            snapshots: BTreeMap::new(),
+            durable_slot: PageId(ROOT_SLOTS - 1),
+            snapshots: BTreeSet::new(),
             changed_bytes: 0,
             is_changed: false,
             is_gathering: false,
@@ -144,50 +178,68 @@ impl State {
 
     /// Longest value that lies in a leaf: four such pairs fit.
     pub fn inline_bytes(&self) -> u32 {
-        self.format.room() / 4 - crate::records::HEAD_BYTES - Key::MAX_LEN as u32
+        self.format.room() / 4 - HEAD_BYTES - Key::MAX_LEN as u32
     }
 
-    fn node(&mut self, page: PageId, level: u32) -> Result<Rc<Node>, Need> {
-        let frame = self.buffer.get(&page).ok_or(Need::Node(page, level))?;
-        assert_eq!(frame.node.level, level, "node {page} is where it was");
+    /// A number that nothing else has.
+    pub fn number(&mut self) -> u64 {
+        self.last_number += 1;
+        self.last_number
+    }
+
+    /// A life begins behind one that gave out `last`.
+    pub fn begin_life(&mut self, last: u64) {
+        self.last_number = ((last >> LIFE_SHIFT) + 1) << LIFE_SHIFT;
+    }
+
+    /// The present tree, for somebody who needs it as it is.
+    pub fn keep(&mut self) -> Kept {
+        self.last_kept = self.number();
+        Kept { generation: self.last_kept, root: self.root }
+    }
+
+    fn node(&mut self, at: NodeAt, level: u32) -> Result<Rc<Node>, Need> {
+        let frame = self.buffer.get(&at.page).ok_or(Need::Node(at, level))?;
+        let found = (frame.node.born, frame.node.level);
+        assert_eq!(found, (at.born, level), "node {} is where it was", at.page);
         Ok(frame.node.clone())
     }
 
     /// The leaf of a tree that has `key`, or where it belongs.
     pub fn leaf(&mut self, root: &Root, key: &Key) -> Result<Option<Rc<Node>>, Need> {
-        let Some(mut page) = root.page else { return Ok(None) };
+        let Some(mut at) = root.node else { return Ok(None) };
         for level in (1..=root.level).rev() {
-            let node = self.node(page, level)?;
-            page = node.child(node.child_for(key));
+            let node = self.node(at, level)?;
+            at = node.child(node.child_for(key));
         }
-        self.node(page, 0).map(Some)
+        self.node(at, 0).map(Some)
     }
 
     /// The leaf of a tree with the first key at or after `from`, and the lowest key of the leaf behind it.
     pub fn leaf_from(&mut self, root: &Root, from: &Key) -> Result<(Option<Rc<Node>>, Option<Key>), Need> {
-        let Some(mut page) = root.page else { return Ok((None, None)) };
+        let Some(mut at) = root.node else { return Ok((None, None)) };
         let mut next = None;
         for level in (1..=root.level).rev() {
-            let node = self.node(page, level)?;
+            let node = self.node(at, level)?;
             let index = node.child_for(from);
             next = node.entries.get(index + 1).map(|(key, _)| *key).or(next);
-            page = node.child(index);
+            at = node.child(index);
         }
-        Ok((Some(self.node(page, 0)?), next))
+        Ok((Some(self.node(at, 0)?), next))
     }
 
-    /// Pages of the nodes from the root to the leaf for `key`, all in memory, with the child taken in each.
-    fn path(&mut self, key: &Key) -> Result<Vec<(PageId, usize)>, Need> {
+    /// The nodes from the root to the leaf for `key`, all in memory, with the child taken in each.
+    fn path(&mut self, key: &Key) -> Result<Vec<(NodeAt, usize)>, Need> {
         let mut path = Vec::with_capacity(self.root.level as usize + 1);
-        let Some(mut page) = self.root.page else { return Ok(path) };
+        let Some(mut at) = self.root.node else { return Ok(path) };
         for level in (1..=self.root.level).rev() {
-            let node = self.node(page, level)?;
+            let node = self.node(at, level)?;
             let index = node.child_for(key);
-            path.push((page, index));
-            page = node.child(index);
+            path.push((at, index));
+            at = node.child(index);
         }
-        self.node(page, 0)?;
-        path.push((page, 0));
+        self.node(at, 0)?;
+        path.push((at, 0));
         Ok(path)
     }
 
@@ -210,7 +262,7 @@ impl State {
         may_be_empty: bool,
     ) -> Result<Option<Item>, Need> {
         let mut path = self.path(key)?;
-        let leaf = path.last().map(|(page, _)| self.node(*page, 0)).transpose()?;
+        let leaf = path.last().map(|(at, _)| self.node(*at, 0)).transpose()?;
         let old = leaf.as_ref().and_then(|leaf| Some(&leaf.entries[leaf.find(key).ok()?].1));
         if item.is_none() && old.is_none() {
             return Ok(None);
@@ -227,18 +279,16 @@ impl State {
             return Err(Need::Room);
         }
         self.is_changed = true;
-        self.changed_bytes +=
-            item.as_ref().map_or(u64::from(entry_bytes(key, &Item::Child(PageId(0)))), |item| {
-                u64::from(entry_bytes(key, item))
-            });
+        let head_bytes = HEAD_BYTES + key.len() as u32;
+        self.changed_bytes += u64::from(item.as_ref().map_or(head_bytes, |item| entry_bytes(key, item)));
         self.shadow(&mut path);
-        let Some(&(page, _)) = path.last() else {
-            let node = Node::new(self.root.generation, 0, vec![(*key, item.expect("deletes have a leaf"))]);
-            self.root.page = Some(self.add(node));
+        let Some(&(at, _)) = path.last() else {
+            let node = Node::new(0, vec![(*key, item.expect("deletes have a leaf"))]);
+            self.root.node = Some(self.add(node));
             self.root.pairs = 1;
             return Ok(None);
         };
-        let leaf = self.edit(page);
+        let leaf = self.edit(at);
         let old = match item {
             Some(item) => {
                 let old = leaf.set(*key, item);
@@ -267,8 +317,8 @@ impl State {
     /// Takes the leaf for `key` out if it is empty; a batch of deletes leaves such.
     pub fn prune(&mut self, key: &Key) -> Result<(), Need> {
         let mut path = self.path(key)?;
-        let Some(&(page, _)) = path.last() else { return Ok(()) };
-        if self.node(page, 0)?.entries.is_empty() {
+        let Some(&(at, _)) = path.last() else { return Ok(()) };
+        if self.node(at, 0)?.entries.is_empty() {
             if self.free.pages() < self.most_pages() {
                 return Err(Need::Room);
             }
@@ -278,56 +328,55 @@ impl State {
         Ok(())
     }
 
-    /// Makes the nodes of a path such that they can be altered: those of older generations are copied.
-    fn shadow(&mut self, path: &mut [(PageId, usize)]) {
-        let generation = self.root.generation;
+    /// Makes the nodes of a path such that they can be altered: others are copied.
+    fn shadow(&mut self, path: &mut [(NodeAt, usize)]) {
         for at in 0..path.len() {
-            let (page, _) = path[at];
-            let frame = self.buffer.get(&page).expect("a path is in memory");
-            if frame.node.born == generation {
+            let (old, _) = path[at];
+            let frame = self.buffer.peek(&old.page).expect("a path is in memory");
+            if frame.may_be_altered(self.last_kept) {
                 continue;
             }
-            let (born, is_dirty) = (frame.node.born, frame.is_dirty);
-            let mut node = (*frame.node).clone();
-            node.born = generation;
+            let (node, is_dirty) = (frame.node.clone(), frame.is_dirty);
             // What a cursor may come back to, and no page holds, stays.
             if !is_dirty {
-                self.buffer.pop(&page);
+                self.buffer.pop(&old.page);
             }
-            let copy = self.add(node);
+            let copy = self.add(Rc::unwrap_or_clone(node));
             self.counters.shadows += 1;
             match at.checked_sub(1).map(|above| path[above]) {
                 Some((parent, index)) => self.edit(parent).entries[index].1 = Item::Child(copy),
-                None => self.root.page = Some(copy),
+                None => self.root.node = Some(copy),
             }
-            self.release(Extent { first: page, pages: 1 }, born);
+            self.release(Extent { first: old.page, pages: 1 }, old.born);
             path[at].0 = copy;
         }
     }
 
-    /// A new node in memory, on a page of its own.
-    fn add(&mut self, node: Node) -> PageId {
+    /// A new node in memory, on a page of its own and with a number of its own.
+    fn add(&mut self, node: Node) -> NodeAt {
         let extent = self.free.take(1).expect("whoever adds nodes has asked for pages");
-        self.buffer.put(extent.first, Frame { node: Rc::new(node), is_dirty: true });
+        let born = self.number();
+        let node = Rc::new(Node { born, ..node });
+        self.buffer.put(extent.first, Frame { node, is_dirty: true });
         self.dirty += 1;
-        extent.first
+        NodeAt { page: extent.first, born }
     }
 
-    fn edit(&mut self, page: PageId) -> &mut Node {
-        let frame = self.buffer.get_mut(&page).expect("what is altered is in memory");
-        assert_eq!(frame.node.born, self.root.generation, "older nodes are shadowed before");
-        self.dirty += usize::from(!frame.is_dirty);
-        frame.is_dirty = true;
+    fn edit(&mut self, at: NodeAt) -> &mut Node {
+        let last_kept = self.last_kept;
+        let frame = self.buffer.get_mut(&at.page).expect("what is altered is in memory");
+        let is_shadowed = frame.node.born == at.born && frame.may_be_altered(last_kept);
+        assert!(is_shadowed, "node {} is shadowed before it is altered", at.page);
         Rc::make_mut(&mut frame.node)
     }
 
     /// Splits the leaf of a path, and what that makes too large above it.
-    fn split(&mut self, path: &[(PageId, usize)], newest: usize) {
+    fn split(&mut self, path: &[(NodeAt, usize)], newest: usize) {
         let mut newest = newest;
         for at in (0..path.len()).rev() {
-            let (page, _) = path[at];
+            let (lower, _) = path[at];
             let room = self.format.room();
-            let node = self.edit(page);
+            let node = self.edit(lower);
             if node.bytes <= room {
                 return;
             }
@@ -342,14 +391,13 @@ impl State {
                     // Keys below that of the first child come to it, too; its new neighbour may begin with one.
                     let first = parent.entries[index].0.min(lowest);
                     parent.remove(index);
-                    parent.insert(index, first, Item::Child(page));
+                    parent.insert(index, first, Item::Child(lower));
                     parent.insert(index + 1, key, Item::Child(child));
                     newest = index + 1;
                 }
                 None => {
-                    let children = vec![(lowest, Item::Child(page)), (key, Item::Child(child))];
-                    let root = Node::new(self.root.generation, level + 1, children);
-                    self.root.page = Some(self.add(root));
+                    let children = vec![(lowest, Item::Child(lower)), (key, Item::Child(child))];
+                    self.root.node = Some(self.add(Node::new(level + 1, children)));
                     self.root.level = level + 1;
                 }
             }
@@ -357,49 +405,48 @@ impl State {
     }
 
     /// Takes the empty leaf of a path out, and what that makes empty above it.
-    fn remove_empty(&mut self, path: &[(PageId, usize)]) {
+    fn remove_empty(&mut self, path: &[(NodeAt, usize)]) {
         for at in (0..path.len()).rev() {
-            let (page, _) = path[at];
-            if !self.edit(page).entries.is_empty() {
+            let (node, _) = path[at];
+            if !self.edit(node).entries.is_empty() {
                 break;
             }
-            self.drop_node(page);
+            self.drop_node(node);
             match at.checked_sub(1).map(|above| path[above]) {
                 Some((parent, index)) => {
                     self.edit(parent).remove(index);
                 }
-                None => (self.root.page, self.root.level) = (None, 0),
+                None => (self.root.node, self.root.level) = (None, 0),
             }
         }
         // A root with one child is none, if that child can be told to be one here.
-        while let Some(page) = self.root.page
+        while let Some(at) = self.root.node
             && self.root.level > 0
         {
-            let root = self.edit(page);
+            let root = self.edit(at);
             if root.entries.len() > 1 {
                 break;
             }
             let child = root.child(0);
-            self.drop_node(page);
-            (self.root.page, self.root.level) = (Some(child), self.root.level - 1);
-            let is_mine =
-                self.buffer.peek(&child).is_some_and(|frame| frame.node.born == self.root.generation);
-            if !is_mine {
+            self.drop_node(at);
+            (self.root.node, self.root.level) = (Some(child), self.root.level - 1);
+            let child = self.buffer.peek(&child.page);
+            if !child.is_some_and(|child| child.may_be_altered(self.last_kept)) {
                 break;
             }
         }
     }
 
-    /// A node of this generation is not part of the tree any more.
-    fn drop_node(&mut self, page: PageId) {
-        let frame = self.buffer.pop(&page).expect("what is dropped is in memory");
+    /// A node that may be altered is not part of the tree any more.
+    fn drop_node(&mut self, at: NodeAt) {
+        let frame = self.buffer.pop(&at.page).expect("what is dropped is in memory");
         self.dirty -= usize::from(frame.is_dirty);
-        self.release(Extent { first: page, pages: 1 }, frame.node.born);
+        self.release(Extent { first: at.page, pages: 1 }, at.born);
     }
 
     /// Pages have left the tree; they are free when no tree that somebody needs has them.
     pub fn release(&mut self, extent: Extent, born: u64) {
-        let released = Released { extent, born, left: self.root.generation };
+        let released = Released { extent, born, left: self.last_number + 1 };
         if self.is_needed(&released) { self.released.push(released) } else { self.free_pages(extent) }
     }
 
@@ -435,21 +482,16 @@ impl State {
         !self.snapshots.is_empty() && !self.released.is_empty()
     }
 
-    /// The present tree for somebody who needs it as it is.
-    pub fn snapshot(&mut self) -> Root {
-        let root = self.root;
-        *self.snapshots.entry(root.generation).or_default() += 1;
-        self.root.generation += 1;
-        root
+    /// The present tree for a cursor.
+    pub fn snapshot(&mut self) -> Kept {
+        let kept = self.keep();
+        self.snapshots.insert(kept.generation);
+        kept
     }
 
-    /// Somebody does not need that tree any more.
+    /// A cursor does not need that tree any more.
     pub fn forget_snapshot(&mut self, generation: u64) {
-        let count = self.snapshots.get_mut(&generation).expect("a snapshot is counted");
-        *count -= 1;
-        if *count == 0 {
-            self.snapshots.remove(&generation);
-            self.reclaim();
-        }
+        assert!(self.snapshots.remove(&generation), "a snapshot is forgotten once");
+        self.reclaim();
     }
 }

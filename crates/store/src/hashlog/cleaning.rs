@@ -3,9 +3,9 @@
 use kvdrive_spec::Key;
 
 use super::Log;
-use super::state::{FREE_FOR_RECOVERY, Phase, RecordAt, SegmentShape, Stage, State, Victim};
+use super::state::{FREE_FOR_RECOVERY, Own, Phase, RecordAt, SegmentShape, Stage, State, Victim};
 use crate::cpu::{Step, Thread};
-use crate::frame::{self, FRAME_BYTES, Facts, Kind};
+use crate::frame::{self, Facts, Kind};
 use crate::pages::{Page, PageId, Purpose, Trouble};
 use crate::records::{Flags, Record, records};
 use crate::store::StoreError;
@@ -41,8 +41,19 @@ pub struct Scanned {
     pub foreign: Option<StoreError>,
     /// Pages with nothing on them, in front of others.
     pub holes: Vec<u32>,
-    /// The readable pages: number, sequence of the first record, watermark.
-    pub pages: Vec<(u32, u64, u64)>,
+    /// The readable pages of the segment's last life.
+    pub pages: Vec<LogPage>,
+}
+
+/// A page of the log, as its frame and what is behind it say.
+#[derive(Clone, Copy)]
+pub struct LogPage {
+    /// Which.
+    pub number: u32,
+    /// Sequence of its first record.
+    pub base: u64,
+    /// What it says of itself.
+    pub own: Own,
 }
 
 impl Scanned {
@@ -253,29 +264,26 @@ impl Log {
     ) -> Result<Scanned, StoreError> {
         let shape = self.state.borrow().shape;
         let (first, end) = (shape.first_page(segment), shape.first_page(segment + 1));
-        let mut scan = Scan::default();
+        let mut pages = Vec::with_capacity(shape.segment_pages as usize);
         for from in (first..end).step_by(SCAN_PAGES as usize) {
             let count = SCAN_PAGES.min(end - from);
-            let mut pages = Vec::with_capacity(count as usize);
-            let read = self.ground.pages.read(thread, PageId(from.into()), count, why, &mut pages);
+            let mut read_pages = Vec::with_capacity(count as usize);
+            let read = self.ground.pages.read(thread, PageId(from.into()), count, why, &mut read_pages);
             if read.is_err() {
-                pages.clear();
+                read_pages.clear();
             }
             for page in from..from + count {
                 let in_memory = self.state.borrow().unwritten.get(&page).cloned();
-                let content = match (in_memory, pages.get((page - from) as usize)) {
+                let content = match (in_memory, read_pages.get((page - from) as usize)) {
                     (Some(page), _) => Ok(page),
                     (None, Some(page)) => Ok(page.clone()),
                     // One of the run cannot be read: each by itself.
                     (None, None) => self.read_page(thread, page, why),
                 };
-                self.scan_page(&mut scan, page, content);
+                pages.push((page, content.and_then(|content| open_page(&shape, page, content))));
             }
         }
-        scan.break_pending();
-        let last = scan.found.pages.last().map(|(page, ..)| *page);
-        scan.found.holes.retain(|hole| last.is_some_and(|last| *hole < last));
-        Ok(scan.found)
+        Ok(Scan::of(&shape, pages))
     }
 
     fn read_page(&self, thread: Thread, page: u32, why: Purpose) -> Result<Page, StoreError> {
@@ -283,33 +291,22 @@ impl Log {
         self.ground.pages.read(thread, PageId(page.into()), 1, why, &mut out)?;
         Ok(out.swap_remove(0))
     }
+}
 
-    fn scan_page(&self, scan: &mut Scan, number: u32, content: Result<Page, StoreError>) {
-        let shape = self.state.borrow().shape;
-        let id = PageId(number.into());
-        let opened = content.and_then(|page| {
-            if frame::is_blank(&page) {
-                return Ok(None);
-            }
-            let facts = frame::open(&page, id, shape.format.page_bytes)?;
-            Ok(Some((page, facts)))
-        });
-        match opened {
-            Err(error) => {
-                scan.break_pending();
-                scan.found.bad.push((number, error));
-            }
-            Ok(None) => {
-                scan.break_pending();
-                scan.found.holes.push(number);
-            }
-            Ok(Some((page, facts))) => {
-                if let Err(error) = scan.page(&shape, number, &page, facts) {
-                    scan.found.foreign.get_or_insert(error);
-                }
-            }
-        }
+/// A page with what it says, if anything is on it.
+type Opened = Option<(LogPage, Page, Facts)>;
+
+fn open_page(shape: &SegmentShape, number: u32, page: Page) -> Result<Opened, StoreError> {
+    if frame::is_blank(&page) {
+        return Ok(None);
     }
+    let id = PageId(number.into());
+    let facts = frame::open(&page, id, shape.format.page_bytes)?;
+    let heads = frame::heads_of(&page, facts.head_bytes);
+    let own = Own::of_heads(&heads)
+        .ok_or_else(|| StoreError::Damaged { page: id, what: "ends before it says whose it is".into() })?;
+    drop(heads);
+    Ok(Some((LogPage { number, base: facts.sequence, own }, page, facts)))
 }
 
 /// The records of a segment, page by page.
@@ -320,29 +317,59 @@ struct Scan {
 }
 
 impl Scan {
+    /// Of the pages of a segment, in order.
+    fn of(shape: &SegmentShape, pages: Vec<(u32, Result<Opened, StoreError>)>) -> Scanned {
+        let opened = pages.iter().filter_map(|(_, page)| page.as_ref().ok()?.as_ref());
+        let life = opened.map(|(page, ..)| page.own.life).max().unwrap_or_default();
+        let mut scan = Scan::default();
+        for (number, page) in pages {
+            match page {
+                Ok(Some((page, ..))) if page.own.life < life => {
+                    let what = format!("is of life {} of its segment, which is {life}", page.own.life);
+                    scan.gap(number, StoreError::Damaged { page: PageId(number.into()), what });
+                }
+                Ok(Some((page, content, facts))) => {
+                    if let Err(error) = scan.page(shape, page, &content, facts) {
+                        scan.found.foreign.get_or_insert(error);
+                    }
+                }
+                Ok(None) => {
+                    scan.break_pending();
+                    scan.found.holes.push(number);
+                }
+                Err(error) => scan.gap(number, error),
+            }
+        }
+        scan.break_pending();
+        let last = scan.found.pages.last().map(|page| page.number);
+        scan.found.holes.retain(|hole| last.is_some_and(|last| *hole < last));
+        scan.found
+    }
+
+    fn gap(&mut self, number: u32, error: StoreError) {
+        self.break_pending();
+        self.found.bad.push((number, error));
+    }
+
     fn page(
         &mut self,
         shape: &SegmentShape,
-        number: u32,
-        page: &Page,
+        page: LogPage,
+        content: &Page,
         facts: Facts,
     ) -> Result<(), StoreError> {
-        let id = PageId(number.into());
+        let id = PageId(page.number.into());
         frame::expect_kind(facts, id, Kind::Log)?;
-        let own = frame::heads_of(page, shape.format.start);
-        let word = |at: usize| u32::from_le_bytes(own[at..at + 4].try_into().expect("four bytes"));
-        let at = FRAME_BYTES as usize;
-        let (low, high, segment_pages) = (word(at), word(at + 4), word(at + 8));
+        let segment_pages = page.own.segment_pages;
         if segment_pages != shape.segment_pages {
             let what =
                 format!("was written with segments of {segment_pages} pages, not {}", shape.segment_pages);
             return Err(StoreError::Damaged { page: id, what });
         }
-        let watermark = u64::from(high) << 32 | u64::from(low);
-        self.found.pages.push((number, facts.sequence, watermark));
-        let mut on_page = records(&shape.format, page, id, facts);
+        self.found.pages.push(page);
+        let mut on_page = records(&shape.format, content, id, facts);
         while let Some(record) = on_page.next()? {
-            self.record(number, page, record);
+            self.record(page.number, content, record);
         }
         Ok(())
     }

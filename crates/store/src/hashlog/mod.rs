@@ -5,13 +5,17 @@
 //!            \
 //!             | block | block | ...                          a block is written at a time
 //!
-//!   page    | frame 32 B | synced u64 | segment pages u32 | 0 u32 | records ([`crate::records`])
+//!   page    | frame 32 B | synced u64 | life u64 | segment pages u32 | last u32 | records ([`crate::records`])
 //! ```
 //!
 //! Every thread has a segment of its own open, and a page in it that takes records; a page that is full is
 //! written with its block. *Synced* is the sequence up to which every record was certain when the page was
-//! closed. Recovery reads every page. A page that is missing or torn in front of one whose records were
-//! certain is damage; behind them it is what a cut of power leaves.
+//! closed. A segment that is used again has another *life*, the sequence of its first record, so that no page
+//! of an earlier one is taken for its own; its last page says so, unless it is the last there can be.
+//!
+//! Recovery reads every page. A page that is missing, torn or of an earlier life, in front of one whose records
+//! were certain, is damage; behind them it is what a cut of power leaves. Whether it is behind them only
+//! somebody can tell who remembers where the open segments ended ([`Store::mark`]).
 //!
 //! What must hold for a segment to be given back: its live records have newer copies, those and everything
 //! newer than any of its records are certain, and so is a record that says that the segment is void, for a
@@ -380,8 +384,12 @@ impl Log {
 }
 
 impl Store for Hashlog {
-    fn recover(&self, thread: Thread) -> Result<Recovered, StoreError> {
-        self.0.recover(thread)
+    fn recover_from(&self, thread: Thread, mark: &[u8]) -> Result<Recovered, StoreError> {
+        self.0.recover(thread, mark)
+    }
+
+    fn mark(&self) -> Vec<u8> {
+        self.0.state.borrow().mark().to_bytes()
     }
 
     fn put(&self, thread: Thread, key: Key, value: Value<'_>) -> Result<(), StoreError> {

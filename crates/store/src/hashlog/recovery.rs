@@ -1,18 +1,20 @@
 //! What a cut of power left: every page is read, records are entered in the order of their sequence.
 //!
 //! Pages that were torn, or are missing in front of others, would look damaged as soon as a page says that
-//! something newer is certain. So the segments that have any are emptied before pages may say so again.
+//! something newer is certain. So the segments that have any are emptied before pages may say so again. Those
+//! that a cut of power found open get a last page.
 
 use std::collections::HashSet;
 
+use kvdrive_content::Region;
 use kvdrive_spec::Key;
 
 use super::Log;
 use super::cleaning::Scanned;
-use super::state::{Phase, RecordAt, Stage, Victim};
+use super::state::{Mark, OpenSegment, Own, Phase, RecordAt, SegmentShape, Stage, Victim};
 use crate::cpu::{Step, Thread};
 use crate::pages::{PageId, Purpose};
-use crate::records::Flags;
+use crate::records::{Flags, OpenPage};
 use crate::store::{Recovered, StoreError};
 use crate::value::Value;
 
@@ -29,14 +31,27 @@ struct Candidate {
 /// What is known of a segment when its pages were read.
 #[derive(Default)]
 struct Survey {
-    /// Lowest and highest sequence with which a page begins.
-    bases: Option<(u64, u64)>,
+    /// Highest sequence with which a page begins.
+    newest_base: Option<u64>,
+    /// Its life.
+    life: u64,
+    /// Pages from the first on without a gap.
+    reach: u32,
+    /// The page behind its last one, if that does not say that it is the last.
+    open_at: Option<u32>,
     /// Pages in it that are missing or torn, the sequence with which the next good one begins, and the error.
     gaps: Vec<(u64, StoreError)>,
     /// Has torn pages or records.
     is_torn: bool,
-    /// Nothing in it is newer than a record that voids it.
-    is_void: bool,
+    /// Sequence of the newest record that voids what is older in it.
+    void_at: u64,
+}
+
+impl Survey {
+    /// Nothing in it counts.
+    fn is_void(&self) -> bool {
+        self.void_at > self.newest_base.unwrap_or_default()
+    }
 }
 
 #[derive(Default)]
@@ -51,22 +66,27 @@ struct Scanning {
 }
 
 impl Scanning {
-    fn add(&mut self, scanned: Scanned) {
+    fn add(&mut self, shape: &SegmentShape, scanned: Scanned) {
         let mut found = Survey::default();
         let Scanned { whole, broken, bad, holes, pages, .. } = scanned;
         self.recovered.pages += (pages.len() + bad.len()) as u64;
         self.recovered.torn_pages += bad.len() as u64;
         self.recovered.dropped_records += broken.len() as u64;
         self.unread.extend(bad.iter().map(|(page, _)| *page));
-        for (_, base, watermark) in &pages {
-            let (low, high) = found.bases.unwrap_or((*base, *base));
-            found.bases = Some((low.min(*base), high.max(*base)));
-            self.watermark = self.watermark.max(*watermark);
-            self.newest = self.newest.max(*base);
+        for page in &pages {
+            found.newest_base = found.newest_base.max(Some(page.base));
+            self.watermark = self.watermark.max(page.own.synced);
+            self.newest = self.newest.max(page.base);
         }
-        let next_base = |page: u32| {
-            pages.iter().find(|(number, ..)| *number > page).map_or(u64::MAX, |(_, base, _)| *base)
-        };
+        let segment = self.segments.len() as u32;
+        let first = shape.first_page(segment);
+        found.life = pages.first().map_or(0, |page| page.own.life);
+        found.reach =
+            (first..).zip(&pages).take_while(|(number, page)| *number == page.number).count() as u32;
+        let last = pages.last().filter(|last| !last.own.is_last).map(|last| last.number + 1);
+        found.open_at = last.filter(|next| *next < shape.first_page(segment + 1));
+        let next_base =
+            |page: u32| pages.iter().find(|other| other.number > page).map_or(u64::MAX, |other| other.base);
         let missing = |page: u32| StoreError::Damaged {
             page: PageId(page.into()),
             what: "was written, and there is nothing".into(),
@@ -94,19 +114,38 @@ impl Scanning {
         self.segments.push(found);
     }
 
-    /// Marks the segments that are void.
+    /// Tells the segments what voids them.
     fn apply_voids(&mut self) {
         for (segment, sequence) in &self.voids {
             let Some(found) = self.segments.get_mut(*segment as usize) else { continue };
-            found.is_void |= found.bases.is_none_or(|(_, highest)| highest < *sequence);
+            found.void_at = found.void_at.max(*sequence);
         }
     }
 
     /// A page that had become certain and is not what it should be.
-    fn damage(&self) -> Option<StoreError> {
-        let standing = self.segments.iter().filter(|found| !found.is_void);
-        let mut gaps = standing.flat_map(|found| &found.gaps);
-        gaps.find(|(next, _)| *next <= self.watermark).map(|(_, error)| error.clone())
+    fn damage(&self, shape: &SegmentShape, mark: &Mark) -> Option<StoreError> {
+        let numbered = || (0..).zip(&self.segments);
+        let standing = || numbered().filter(|(_, found)| !found.is_void());
+        let mut gaps = standing().flat_map(|(_, found)| &found.gaps);
+        let gap = gaps.find(|(next, _)| *next <= self.watermark).map(|(_, error)| error.clone());
+        let missing = |segment: u32, pages: u32| StoreError::Damaged {
+            page: PageId((shape.first_page(segment) + pages).into()),
+            what: "was certain, and is older or not there".into(),
+        };
+        // Emptied since then, it may be anything newer, or nothing.
+        let short = |(segment, open): (&u32, &OpenSegment)| {
+            let found = self.segments.get(*segment as usize)?;
+            let is_then =
+                found.newest_base.is_some() && found.life <= open.life && found.void_at <= open.life;
+            let reach = if found.life < open.life { 0 } else { found.reach };
+            (is_then && reach < open.pages).then(|| missing(*segment, reach))
+        };
+        let ends_early = |(segment, found): (u32, &Survey)| {
+            let is_open = found.open_at.is_some() && found.life <= mark.synced;
+            let was_open = mark.open.get(&segment).is_some_and(|open| open.life == found.life);
+            (is_open && !was_open).then(|| missing(segment, found.reach))
+        };
+        gap.or_else(|| mark.open.iter().find_map(short)).or_else(|| standing().find_map(ends_early))
     }
 
     /// Batches of which no page says that they are certain: those that are whole, and members of others.
@@ -136,9 +175,17 @@ impl Scanning {
 }
 
 impl Log {
-    pub(super) fn recover(&self, thread: Thread) -> Result<Recovered, StoreError> {
+    pub(super) fn recover(&self, thread: Thread, mark: &[u8]) -> Result<Recovered, StoreError> {
         let shape = self.state.borrow().shape;
-        let mut scanning = Scanning::default();
+        let mark = match mark {
+            [] => None,
+            bytes => Some(Mark::of_bytes(bytes).ok_or(StoreError::Damaged {
+                page: PageId(0),
+                what: "belongs to a log of which a mark says nothing that this program knows".into(),
+            })?),
+        };
+        let mark = mark.unwrap_or_default();
+        let mut scanning = Scanning { watermark: mark.synced, ..Scanning::default() };
         for segment in 0..shape.segments {
             let mut scanned = self.scan_segment(thread, segment, Purpose::Recovery)?;
             if let Some(error) = scanned.foreign.take() {
@@ -148,14 +195,14 @@ impl Log {
             // Where the values are is known; they are not needed in memory.
             scanned.whole.iter_mut().for_each(|whole| whole.parts = Vec::new());
             self.work(thread, &[(Step::MergeEntry, scanned.whole.len() as u64)]);
-            scanning.add(scanned);
+            scanning.add(&shape, scanned);
         }
         scanning.apply_voids();
-        if let Some(error) = scanning.damage() {
+        if let Some(error) = scanning.damage(&shape, &mark) {
             return Err(error);
         }
         let is_void = |candidate: &Candidate| {
-            scanning.segments[shape.segment_of(candidate.place.page) as usize].is_void
+            scanning.segments[shape.segment_of(candidate.place.page) as usize].is_void()
         };
         let mut candidates = std::mem::take(&mut scanning.candidates);
         candidates.retain(|candidate| !is_void(candidate));
@@ -163,6 +210,7 @@ impl Log {
         scanning.candidates = candidates;
         let (voids, torn, batches) = self.enter_all(&mut scanning);
         self.work(thread, &[(Step::Insert, scanning.candidates.len() as u64)]);
+        self.end_segments(thread, &scanning.segments)?;
         self.trim_voids(thread, &voids)?;
         self.copy_members(thread, &torn, &batches)?;
         for segment in torn {
@@ -197,19 +245,38 @@ impl Log {
         state.is_recovering = true;
         let (mut voids, mut torn) = (Vec::new(), Vec::new());
         for (segment, found) in (0..).zip(&scanning.segments) {
-            let is_used = found.bases.is_some() || found.is_torn;
+            let is_used = found.newest_base.is_some() || found.is_torn;
             state.segments[segment as usize].phase = match is_used {
                 true => Phase::Sealed,
                 false => Phase::Free,
             };
             match () {
                 () if !is_used => state.free.push_back(segment),
-                () if found.is_void => voids.push(segment),
+                () if found.is_void() => voids.push(segment),
                 () if found.is_torn => torn.push(segment),
                 () => {}
             }
         }
         (voids, torn, whole)
+    }
+
+    /// Writes a last page to the segments that were open: nothing more is written to them.
+    fn end_segments(&self, thread: Thread, segments: &[Survey]) -> Result<(), StoreError> {
+        let (shape, synced) = {
+            let state = self.state.borrow();
+            (state.shape, state.watermark)
+        };
+        for found in segments.iter().filter(|found| !found.is_void() && !found.is_torn) {
+            let (Some(number), Some(sequence)) = (found.open_at, found.newest_base) else { continue };
+            let id = PageId(number.into());
+            let mut last = OpenPage::new(shape.format, id, Region::new());
+            last.begin_at(sequence);
+            let own = Own { synced, life: found.life, segment_pages: shape.segment_pages, is_last: true };
+            let (page, _) = last.close(&own.to_bytes());
+            self.ground.pages.write(thread, id, &[page], Purpose::Recovery)?;
+        }
+        self.ground.pages.flush(thread, Purpose::Recovery)?;
+        Ok(())
     }
 
     /// Trims what earlier cleaning had not finished to trim.

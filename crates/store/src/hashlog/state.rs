@@ -2,19 +2,51 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
-use kvdrive_content::Region;
+use kvdrive_content::{Decoder, Region};
 use kvdrive_spec::Key;
 
 use super::options::HashlogOptions;
-use crate::frame::Kind;
+use crate::frame::{FRAME_BYTES, Kind};
 use crate::key_hash::KeyMap;
 use crate::pages::{Page, PageId, Writing};
 use crate::records::{Flags, Format, OpenPage};
 use crate::store::StoreError;
 use crate::value::Value;
 
-/// Bytes of a log page between frame and heads.
-pub const OWN_BYTES: u32 = 16;
+/// What a log page says between frame and heads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Own {
+    /// Every record up to this sequence was certain.
+    pub synced: u64,
+    /// Life of the segment: the sequence of its first record.
+    pub life: u64,
+    /// Pages of a segment.
+    pub segment_pages: u32,
+    /// No further page of the segment is written in this life.
+    pub is_last: bool,
+}
+
+/// Its bytes.
+pub const OWN_BYTES: u32 = 24;
+
+impl Own {
+    /// As they lie on the page.
+    pub fn to_bytes(self) -> [u8; OWN_BYTES as usize] {
+        let mut out = [0; OWN_BYTES as usize];
+        out[..8].copy_from_slice(&self.synced.to_le_bytes());
+        out[8..16].copy_from_slice(&self.life.to_le_bytes());
+        out[16..20].copy_from_slice(&self.segment_pages.to_le_bytes());
+        out[20..].copy_from_slice(&u32::from(self.is_last).to_le_bytes());
+        out
+    }
+
+    /// From the heads of a page; `None` if they are too short.
+    pub fn of_heads(heads: &[u8]) -> Option<Own> {
+        let mut own = Decoder::new(heads.get(FRAME_BYTES as usize..)?);
+        let (synced, life) = (own.u64()?, own.u64()?);
+        Some(Own { synced, life, segment_pages: own.u32()?, is_last: own.u32()? != 0 })
+    }
+}
 
 /// How the pages are divided.
 #[derive(Clone, Copy, Debug)]
@@ -165,6 +197,8 @@ pub struct Segment {
 #[derive(Default)]
 pub struct Stream {
     segment: Option<u32>,
+    /// Its life.
+    life: u64,
     /// Next page of the segment, counted from its first.
     next: u32,
     open: Option<OpenPage>,
@@ -189,6 +223,53 @@ pub struct UnderWay {
     pub block: Block,
     /// The write.
     pub writing: Writing,
+}
+
+/// A segment that a stream was writing to, when everything was certain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenSegment {
+    /// Its life.
+    pub life: u64,
+    /// Pages that were written.
+    pub pages: u32,
+}
+
+/// What pages alone cannot tell, of a moment when everything was certain: where each stream ended. Of all
+/// other segments the last page says that it is the last.
+///
+/// ```text
+///   bytes   synced u64 | of each open segment: number u32, pages u32, life u64
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Mark {
+    /// Every record up to this sequence was certain.
+    pub synced: u64,
+    /// Segments that were open, by number.
+    pub open: BTreeMap<u32, OpenSegment>,
+}
+
+impl Mark {
+    /// As it is remembered.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut out = self.synced.to_le_bytes().to_vec();
+        for (segment, open) in &self.open {
+            out.extend(segment.to_le_bytes());
+            out.extend(open.pages.to_le_bytes());
+            out.extend(open.life.to_le_bytes());
+        }
+        out
+    }
+
+    /// From these bytes; `None` if they make no sense.
+    pub fn of_bytes(bytes: &[u8]) -> Option<Mark> {
+        let mut at = Decoder::new(bytes);
+        let mut mark = Mark { synced: at.u64()?, open: BTreeMap::new() };
+        while !at.is_at_end() {
+            let (segment, pages) = (at.u32()?, at.u32()?);
+            mark.open.insert(segment, OpenSegment { life: at.u64()?, pages });
+        }
+        Some(mark)
+    }
 }
 
 /// A segment whose live records were moved.
@@ -377,7 +458,9 @@ impl State {
             self.leave_segment(stream);
             let segment = self.free.pop_front().expect("whoever appends has asked for segments");
             self.segments[segment as usize].phase = Phase::Open;
-            (self.streams[stream].segment, self.streams[stream].next) = (Some(segment), 0);
+            let at = &mut self.streams[stream];
+            // The record that follows has its number already.
+            (at.segment, at.life, at.next) = (Some(segment), self.next_sequence - 1, 0);
             self.next_page(stream);
         } else if room < crate::records::HEAD_BYTES + key.len() as u32 + bytes.min(1) {
             self.next_page(stream);
@@ -396,20 +479,32 @@ impl State {
 
     /// The open page of a stream, if it has one, is to be written.
     pub fn close_page(&mut self, stream: usize) {
+        self.close_page_as(stream, false);
+    }
+
+    fn close_page_as(&mut self, stream: usize, is_last: bool) {
+        let (synced, segment_pages) = (self.watermark, self.shape.segment_pages);
         let at = &mut self.streams[stream];
         let Some(open) = at.open.take() else { return };
-        let mut own = [0; OWN_BYTES as usize];
-        own[..8].copy_from_slice(&self.watermark.to_le_bytes());
-        own[8..12].copy_from_slice(&self.shape.segment_pages.to_le_bytes());
+        let own = Own { synced, life: at.life, segment_pages, is_last };
         let number = open.page.0 as u32;
-        let (page, spare) = open.close(&own);
+        let (page, spare) = open.close(&own.to_bytes());
         at.spare = spare;
         at.closed.push_back((number, page.clone()));
         self.unwritten.insert(number, page);
     }
 
+    /// Nothing more is written to the segment of a stream. Its last page says so, or is the last there can be;
+    /// there are two at least, so that one of them is missed if the other is lost.
     fn leave_segment(&mut self, stream: usize) {
-        self.close_page(stream);
+        let at = &self.streams[stream];
+        let needs_page = at.open.is_none() || at.next == 1;
+        if at.segment.is_some() && needs_page && at.next < self.shape.segment_pages {
+            self.next_page(stream);
+            let sequence = self.next_sequence - 1;
+            self.streams[stream].open.as_mut().expect("a page was begun").begin_at(sequence);
+        }
+        self.close_page_as(stream, true);
         if let Some(segment) = self.streams[stream].segment.take() {
             self.segments[segment as usize].phase = Phase::Sealed;
         }
@@ -502,6 +597,13 @@ impl State {
         self.segments[segment as usize].phase = Phase::Free;
         self.free.push_back(segment);
         self.counters.cleaned += 1;
+    }
+
+    /// What to remember of a sync that has just ended.
+    pub fn mark(&self) -> Mark {
+        let open =
+            |stream: &Stream| Some((stream.segment?, OpenSegment { life: stream.life, pages: stream.next }));
+        Mark { synced: self.synced, open: self.streams.iter().filter_map(open).collect() }
     }
 
     /// A page that is in memory, and which records it has: of the open page of a stream as it is now.

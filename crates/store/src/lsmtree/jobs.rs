@@ -213,6 +213,7 @@ impl Tree {
             header.sequence = state.sequence;
             if is_flush {
                 header.wal_from = state.full.get(1).unwrap_or(&state.active).wal_from;
+                header.in_tables = state.full[0].newest.get();
             }
             (version, header)
         };

@@ -25,12 +25,14 @@ pub struct Memtable {
     pub bytes: Cell<u64>,
     /// Position in the log at which its records begin.
     pub wal_from: u64,
+    /// Sequence of its newest record.
+    pub newest: Cell<u64>,
 }
 
 impl Memtable {
     /// An empty one.
     pub fn new(wal_from: u64) -> Memtable {
-        Memtable { versions: RefCell::default(), bytes: Cell::new(0), wal_from }
+        Memtable { versions: RefCell::default(), bytes: Cell::new(0), wal_from, newest: Cell::new(0) }
     }
 
     /// No pair?
@@ -42,6 +44,7 @@ impl Memtable {
     pub fn insert(&self, key: Key, sequence: u64, value: Option<Kept>) {
         let bytes = value.as_ref().map_or(0, |value| u64::from(value.bytes()));
         self.bytes.set(self.bytes.get() + PAIR_BYTES + key.len() as u64 + bytes);
+        self.newest.set(self.newest.get().max(sequence));
         self.versions.borrow_mut().insert((key, Reverse(sequence)), value);
     }
 

@@ -12,6 +12,10 @@
 //! Flushes of memtables and merges are *jobs*: [`Store::background_step`] does one, whoever calls it. A reader
 //! or cursor keeps the tables it began with; pages of tables are given back when nobody has them any more and
 //! the manifest does not name them.
+//!
+//! A page says which table, edition or position of the log it is, so none is taken for another one. Where the
+//! log ends, and which manifest is the newest, pages alone cannot tell once the newest are lost; somebody can
+//! who remembers up to which record everything was certain ([`Store::mark`]).
 
 mod bloom;
 mod cursor;
@@ -103,6 +107,8 @@ struct Counters {
 /// What is in memory.
 struct State {
     sequence: u64,
+    /// Every record up to this sequence is certain.
+    certain: u64,
     active: Rc<Memtable>,
     /// Full memtables, oldest first.
     full: VecDeque<Rc<Memtable>>,
@@ -181,6 +187,7 @@ impl Tree {
         let wal = Wal::new(&layout);
         let state = State {
             sequence: 0,
+            certain: 0,
             active: Rc::new(Memtable::new(0)),
             full: VecDeque::new(),
             wal,
@@ -338,9 +345,18 @@ impl Tree {
     /// Makes certain what is in memtables.
     fn sync(&self, thread: Thread) -> Result<(), StoreError> {
         self.state.borrow().check()?;
-        if !self.options.wal {
-            return self.flush_all(thread);
+        let upto = self.state.borrow().sequence;
+        match self.options.wal {
+            true => self.sync_wal(thread)?,
+            false => self.flush_all(thread)?,
         }
+        let mut state = self.state.borrow_mut();
+        state.certain = state.certain.max(upto);
+        Ok(())
+    }
+
+    /// Makes certain what is in the log.
+    fn sync_wal(&self, thread: Thread) -> Result<(), StoreError> {
         let upto = {
             let mut state = self.state.borrow_mut();
             state.wal.close_page();
@@ -521,8 +537,12 @@ impl Tree {
 type Placed = (usize, Rc<Table>);
 
 impl Store for Lsmtree {
-    fn recover(&self, thread: Thread) -> Result<Recovered, StoreError> {
-        self.0.recover(thread)
+    fn recover_from(&self, thread: Thread, mark: &[u8]) -> Result<Recovered, StoreError> {
+        self.0.recover(thread, mark)
+    }
+
+    fn mark(&self) -> Vec<u8> {
+        self.0.state.borrow().certain.to_le_bytes().to_vec()
     }
 
     fn put(&self, thread: Thread, key: Key, value: Value<'_>) -> Result<(), StoreError> {

@@ -14,7 +14,7 @@ use crate::frame::{self, FRAME_BYTES, Kind};
 use crate::pages::{Page, PageId, Purpose};
 use crate::records::{Flags, Record, records};
 use crate::space::Extent;
-use crate::store::{Recovered, StoreError};
+use crate::store::{Recovered, StoreError, mark_number};
 use crate::value::{Kept, Part};
 
 /// What a slot holds.
@@ -40,7 +40,7 @@ struct LogPage {
 }
 
 impl Tree {
-    pub(super) fn recover(&self, thread: Thread) -> Result<Recovered, StoreError> {
+    pub(super) fn recover(&self, thread: Thread, mark: &[u8]) -> Result<Recovered, StoreError> {
         let mut recovered = Recovered::default();
         let slots = [self.read_slot(thread, 0, &mut recovered)?, self.read_slot(thread, 1, &mut recovered)?];
         let is_torn = slots.iter().all(|slot| matches!(slot, Slot::Torn));
@@ -78,6 +78,13 @@ impl Tree {
         } else {
             Vec::new()
         };
+        let found = log.last().map_or(0, |logged| logged.sequence).max(header.in_tables);
+        if found < mark_number(mark) {
+            let page = PageId(edition % 2 * self.layout.slot_pages);
+            let what = format!("and the log have records up to {found}; {} was certain", mark_number(mark));
+            return Err(StoreError::Damaged { page, what });
+        }
+        self.state.borrow_mut().certain = found;
         self.begin_life(thread, header, version, log)?;
         Ok(recovered)
     }

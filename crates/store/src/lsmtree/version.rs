@@ -4,7 +4,7 @@
 //!   slot    | frame, sequence = edition | bytes of the manifest, as long as they go, page after page |
 //!
 //!   bytes   total u32 | log pages u64 | epoch u64 | log from u64 | next table u64 | last sequence u64 |
-//!           tables u32 | table ...
+//!           in tables u64 | tables u32 | table ...
 //!   table   number u64 | level u8 | min | max | entries u64 | data pages u32 | meta bytes u32 |
 //!           extents u32 | first u64, pages u32 | ...                       min, max: bytes u8, key 16 B
 //! ```
@@ -93,12 +93,15 @@ pub struct Header {
     pub next_table: u64,
     /// A sequence number that is not lower than any in a table.
     pub sequence: u64,
+    /// Every record up to this sequence is in a table.
+    pub in_tables: u64,
 }
 
 /// The bytes of a manifest.
 pub fn manifest(header: &Header, version: &Version) -> Vec<u8> {
     let mut out = vec![0; 4];
-    for word in [header.wal_pages, header.epoch, header.wal_from, header.next_table, header.sequence] {
+    let Header { wal_pages, epoch, wal_from, next_table, sequence, in_tables } = *header;
+    for word in [wal_pages, epoch, wal_from, next_table, sequence, in_tables] {
         out.extend(word.to_le_bytes());
     }
     out.extend((version.tables().count() as u32).to_le_bytes());
@@ -127,7 +130,8 @@ pub fn manifest(header: &Header, version: &Version) -> Vec<u8> {
 pub fn parse_manifest(bytes: &[u8]) -> Option<(Header, Vec<(usize, Table)>)> {
     let mut at = Decoder::new(bytes.get(4..)?);
     let (wal_pages, epoch, wal_from) = (at.u64()?, at.u64()?, at.u64()?);
-    let header = Header { wal_pages, epoch, wal_from, next_table: at.u64()?, sequence: at.u64()? };
+    let (next_table, sequence, in_tables) = (at.u64()?, at.u64()?, at.u64()?);
+    let header = Header { wal_pages, epoch, wal_from, next_table, sequence, in_tables };
     let count = at.u32()?;
     let mut tables = Vec::new();
     for _ in 0..count {

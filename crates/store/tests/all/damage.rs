@@ -10,7 +10,7 @@ use crate::ground::{MAIN, World, random_page, value_of};
 use crate::small;
 
 /// Is it an error that names what is wrong with the pages?
-fn is_about_pages(error: &StoreError) -> bool {
+pub fn is_about_pages(error: &StoreError) -> bool {
     matches!(error, StoreError::Damaged { .. } | StoreError::Page(_))
 }
 

@@ -32,6 +32,7 @@ pub const MAIN: Thread = Thread(0);
 enum Content {
     Page(Page),
     Torn,
+    Lost,
 }
 
 /// A write or a trim of a page that is not certain.
@@ -76,6 +77,8 @@ pub struct World {
     pub steps: RefCell<BTreeMap<&'static str, u64>>,
     /// Reads and writes from this number on fail.
     fails_from: Cell<u64>,
+    /// What pages held before, oldest first, if that is remembered.
+    versions: RefCell<Option<Vec<(u64, Page)>>>,
 }
 
 impl World {
@@ -99,6 +102,7 @@ impl World {
             written: RefCell::default(),
             steps: RefCell::default(),
             fails_from: Cell::new(u64::MAX),
+            versions: RefCell::new(None),
         })
     }
 
@@ -139,6 +143,22 @@ impl World {
         }
     }
 
+    /// Remembers from now on what pages held before they were written or trimmed.
+    pub fn remember_versions(&self) {
+        *self.versions.borrow_mut() = Some(Vec::new());
+    }
+
+    /// What pages held before, oldest first.
+    pub fn versions(&self) -> Vec<(u64, Page)> {
+        self.versions.borrow().clone().unwrap_or_default()
+    }
+
+    /// The same pages for a world of its own.
+    pub fn copied(&self) -> Rc<World> {
+        let pages = self.used().into_iter().map(|(page, content)| (page, Content::Page(content)));
+        World::with(self.page_bytes, self.pages, pages.collect())
+    }
+
     /// Every call from the one with this number on fails.
     pub fn fail_from(&self, call: u64) {
         self.fails_from.set(call);
@@ -155,7 +175,15 @@ impl World {
 
     /// Overwrites a page behind the store's back.
     pub fn scribble(&self, page: u64, region: Region) {
-        let content = Content::Page(Rc::new(region));
+        self.replace(page, Content::Page(Rc::new(region)));
+    }
+
+    /// A page that was written whole cannot be read any more.
+    pub fn lose(&self, page: u64) {
+        self.replace(page, Content::Lost);
+    }
+
+    fn replace(&self, page: u64, content: Content) {
         self.now.borrow_mut().insert(page, content.clone());
         self.contents.borrow_mut().certain.insert(page, content);
     }
@@ -167,7 +195,7 @@ impl World {
             .iter()
             .filter_map(|(page, content)| match content {
                 Content::Page(content) => Some((*page, content.clone())),
-                Content::Torn => None,
+                Content::Torn | Content::Lost => None,
             })
             .collect();
         pages.sort_by_key(|(page, _)| *page);
@@ -217,7 +245,10 @@ impl World {
     }
 
     fn change(&self, page: u64, content: Content, write: u64) {
-        self.now.borrow_mut().insert(page, content.clone());
+        let before = self.now.borrow_mut().insert(page, content.clone());
+        if let (Some(versions), Some(Content::Page(before))) = (&mut *self.versions.borrow_mut(), before) {
+            versions.push((page, before));
+        }
         self.contents.borrow_mut().changes.push(Change { page, content, is_ended: false, write });
     }
 
@@ -297,6 +328,9 @@ impl PageStore for World {
                 Some(Content::Page(content)) => out.push(content.clone()),
                 Some(Content::Torn) => {
                     return Err(PageError { page: PageId(page), trouble: Trouble::Unreadable });
+                }
+                Some(Content::Lost) => {
+                    return Err(PageError { page: PageId(page), trouble: Trouble::Lost });
                 }
                 None => out.push(Rc::new(Region::new())),
             }

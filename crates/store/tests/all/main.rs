@@ -5,5 +5,6 @@ mod edges;
 mod ground;
 mod history;
 mod oracle;
+mod put_back;
 mod small;
 mod together;

@@ -9,6 +9,7 @@ mod hosts;
 mod memory;
 mod one_loop;
 mod oracle;
+mod pipelines;
 mod served;
 mod speed;
 mod wire;

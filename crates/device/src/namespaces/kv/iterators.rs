@@ -1,6 +1,8 @@
 //! Open iterators: a bounded table of cursors. An identifier is a slot and a generation, so that one of a
 //! closed iterator finds nothing.
 
+use std::collections::VecDeque;
+
 use kvdrive_sim::TaskCell;
 
 use kvdrive_content::Region;
@@ -10,9 +12,10 @@ use kvdrive_spec::Status;
 pub struct Walk<C> {
     /// Goes on behind `unsent`.
     pub cursor: C,
-    /// What comes first. Staging memory, as much as the answer took: a cursor cannot go back, and the pair's
-    /// place on flash must not be held for a host that may never ask again.
-    pub unsent: Option<PairAnswer>,
+    /// What comes first, and where the iterator could not go on. Staging memory, as much as the answers took: a
+    /// cursor cannot go back, and a pair's place on flash must not be held for a host that may never ask
+    /// again.
+    pub unsent: VecDeque<Result<PairAnswer, Status>>,
 }
 
 /// What SEEK and NEXT answer of one pair.

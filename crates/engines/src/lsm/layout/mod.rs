@@ -14,9 +14,10 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use kvdrive_content::Region;
+use kvdrive_flash::media::PageData;
 use kvdrive_spec::{Key, Status};
 
-use super::bloom::{BloomConfig, BloomShape};
+use super::bloom::{BloomConfig, BloomShape, FilterBuild};
 use super::entry::{AddressBounds, Entry, TableId};
 use super::memtable::Pair;
 use crate::value_log::Vaddr;
@@ -130,11 +131,19 @@ pub struct BuiltPage {
     /// Its place in the part.
     pub number: u32,
     /// Its bytes up to the last one that is not zero by default.
-    pub bytes: Vec<u8>,
+    pub data: PageData,
     /// First key on it; none on Bloom pages.
     pub first: Option<Key>,
     /// What its entries refer to.
     pub addresses: AddressBounds,
+}
+
+impl BuiltPage {
+    /// A page of these bytes.
+    fn new(part: Part, number: u32, bytes: Vec<u8>, first: Key, addresses: AddressBounds) -> BuiltPage {
+        let data = Rc::new(Region::from_bytes(bytes)).into();
+        BuiltPage { part, number, data, first: Some(first), addresses }
+    }
 }
 
 /// Turns entries, pushed in ascending key order, into pages.
@@ -247,6 +256,11 @@ pub struct TableShape {
 }
 
 impl TableShape {
+    /// A filter of `pages` pages that is begun, in `regions` equal regions.
+    fn begin_filter(&self, pages: u32, regions: u32) -> FilterBuild {
+        FilterBuild::new(self.filter(pages, regions), pages, self.page_bytes)
+    }
+
     /// The filter of a Bloom part in `regions` equal regions.
     fn filter(&self, bloom_pages: u32, regions: u32) -> BloomShape {
         BloomShape {
@@ -292,10 +306,9 @@ pub fn layout_row(name: &str) -> Option<&'static LayoutRow> {
 }
 
 /// The pages of a finished filter.
-fn bloom_pages(filter: &[u8], page_bytes: u32, out: &mut Vec<BuiltPage>) {
-    for (number, bytes) in (0..).zip(filter.chunks(page_bytes as usize)) {
-        let bytes = bytes.to_vec();
-        out.push(BuiltPage { part: Part::Bloom, number, bytes, first: None, addresses: AddressBounds::NONE });
+fn push_filter(filter: FilterBuild, out: &mut Vec<BuiltPage>) {
+    for (number, data) in (0..).zip(filter.finish()) {
+        out.push(BuiltPage { part: Part::Bloom, number, data, first: None, addresses: AddressBounds::NONE });
     }
 }
 
@@ -326,9 +339,8 @@ pub(super) mod tests {
         let pages: BTreeMap<_, _> = built
             .into_iter()
             .map(|page| {
-                assert!(page.bytes.len() <= page_bytes as usize);
-                let region = Rc::new(Region::from_bytes(page.bytes));
-                ((page.part, page.number), PageBytes::new(region, page_bytes))
+                assert!(page.data.written_end() <= page_bytes);
+                ((page.part, page.number), PageBytes::new(page.data.into_region(), page_bytes))
             })
             .collect();
         assert_eq!((pages.len() as u32, total), (facts.total_pages(), facts.total_pages()));

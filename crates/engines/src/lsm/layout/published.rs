@@ -22,8 +22,8 @@ use kvdrive_spec::{Key, Status};
 use super::{
     Build, BuiltPage, Damaged, Layout, PageBytes, Part, ProbeStep, Scan, ScanStep, Start, TableShape,
 };
-use super::{SCAN_CHUNK, TableFacts, Want, bloom_pages};
-use crate::lsm::bloom::BloomShape;
+use super::{SCAN_CHUNK, TableFacts, Want, push_filter};
+use crate::lsm::bloom::FilterBuild;
 use crate::lsm::entry::{AddressBounds, Entry, TableId};
 use crate::lsm::memtable::Pair;
 use crate::value_log::Vaddr;
@@ -72,9 +72,7 @@ impl Layout for Published {
     fn build(&self, most_entries: u32) -> Box<dyn Build> {
         let pages = self.shape.bloom.pages(most_entries.into(), self.shape.page_bytes);
         Box::new(PublishedBuild {
-            shape: self.shape,
-            filter: vec![0; pages as usize * self.shape.page_bytes as usize],
-            bloom: self.shape.filter(pages, 1),
+            filter: self.shape.begin_filter(pages, 1),
             keys: PageUnderWay::new(Part::Index, self.shape.page_bytes),
             data: PageUnderWay::new(Part::Data, self.shape.page_bytes),
             entries: 0,
@@ -221,14 +219,13 @@ impl PageUnderWay {
         let bytes = std::mem::replace(&mut self.bytes, Vec::with_capacity(self.page_bytes));
         let addresses = std::mem::replace(&mut self.addresses, AddressBounds::NONE);
         self.number += 1;
-        BuiltPage { part: self.part, number: self.number - 1, bytes, first: self.first.take(), addresses }
+        let first = self.first.take().expect("a page that is full or the last one has an entry");
+        BuiltPage::new(self.part, self.number - 1, bytes, first, addresses)
     }
 }
 
 struct PublishedBuild {
-    shape: TableShape,
-    filter: Vec<u8>,
-    bloom: BloomShape,
+    filter: FilterBuild,
     keys: PageUnderWay,
     data: PageUnderWay,
     entries: u32,
@@ -247,9 +244,7 @@ impl Build for PublishedBuild {
         self.data.bytes.extend_from_slice(&encode(entry).to_le_bytes());
         self.data.addresses.cover(entry);
         self.addresses.cover(entry);
-        if !self.filter.is_empty() {
-            self.bloom.add(&mut self.filter, key);
-        }
+        self.filter.add(key);
         self.entries += 1;
         self.range = Some((self.range.map_or(*key, |range| range.0), *key));
         self.complete.len()
@@ -262,7 +257,8 @@ impl Build for PublishedBuild {
     fn finish(mut self: Box<Self>, id: TableId, age: u64, out: &mut Vec<BuiltPage>) -> TableFacts {
         let (min, max) = self.range.expect("a table has at least one entry");
         out.append(&mut self.complete);
-        bloom_pages(&self.filter, self.shape.page_bytes, out);
+        let bloom_pages = self.filter.pages();
+        push_filter(self.filter, out);
         out.push(self.keys.take());
         out.push(self.data.take());
         TableFacts {
@@ -274,7 +270,7 @@ impl Build for PublishedBuild {
             addresses: self.addresses,
             data_pages: self.data.number,
             index_pages: self.keys.number,
-            bloom_pages: (self.filter.len() / self.shape.page_bytes as usize) as u32,
+            bloom_pages,
             fences: Rc::from([]),
         }
     }

@@ -21,8 +21,8 @@ use kvdrive_spec::{Key, Status};
 use super::{
     Build, BuiltPage, Damaged, Layout, PageBytes, Part, ProbeStep, Scan, ScanStep, Start, TableShape,
 };
-use super::{SCAN_CHUNK, TableFacts, Want, bloom_pages};
-use crate::lsm::bloom::BloomShape;
+use super::{SCAN_CHUNK, TableFacts, Want, push_filter};
+use crate::lsm::bloom::FilterBuild;
 use crate::lsm::entry::{AddressBounds, Entry, TableId};
 use crate::lsm::memtable::Pair;
 use crate::value_log::Vaddr;
@@ -64,8 +64,7 @@ impl Layout for Sound {
         let pages = self.shape.bloom.pages(most_entries.into(), self.shape.page_bytes);
         Box::new(SoundBuild {
             page_bytes: self.shape.page_bytes as usize,
-            filter: vec![0; pages as usize * self.shape.page_bytes as usize],
-            bloom: self.shape.filter(pages, pages.max(1)),
+            filter: self.shape.begin_filter(pages, pages.max(1)),
             page: DataPage::new(self.shape.page_bytes as usize),
             index: Vec::new(),
             data_pages: 0,
@@ -310,8 +309,7 @@ impl DataPage {
 
 struct SoundBuild {
     page_bytes: usize,
-    filter: Vec<u8>,
-    bloom: BloomShape,
+    filter: FilterBuild,
     page: DataPage,
     /// First key and bounds of every data page that is complete.
     index: Vec<(Key, AddressBounds)>,
@@ -331,7 +329,7 @@ impl SoundBuild {
         self.index.push((first, addresses));
         let number = self.data_pages;
         self.data_pages += 1;
-        self.complete.push(BuiltPage { part: Part::Data, number, bytes, first: Some(first), addresses });
+        self.complete.push(BuiltPage::new(Part::Data, number, bytes, first, addresses));
     }
 }
 
@@ -341,9 +339,7 @@ impl Build for SoundBuild {
             self.end_page();
         }
         self.page.push(key, entry);
-        if !self.filter.is_empty() {
-            self.bloom.add(&mut self.filter, key);
-        }
+        self.filter.add(key);
         self.entries += 1;
         self.last = Some(*key);
         self.complete.len()
@@ -358,7 +354,8 @@ impl Build for SoundBuild {
         self.end_page();
         let min = self.index[0].0;
         out.append(&mut self.complete);
-        bloom_pages(&self.filter, self.page_bytes as u32, out);
+        let bloom_pages = self.filter.pages();
+        push_filter(self.filter, out);
         let records_per_page = (self.page_bytes - INDEX_HEAD_BYTES) / RECORD_BYTES;
         let mut fences = Vec::new();
         for (number, records) in (0..).zip(self.index.chunks(records_per_page)) {
@@ -374,8 +371,7 @@ impl Build for SoundBuild {
             if number > 0 {
                 fences.push(records[0].0);
             }
-            let (first, addresses) = (Some(records[0].0), AddressBounds::NONE);
-            out.push(BuiltPage { part: Part::Index, number, bytes, first, addresses });
+            out.push(BuiltPage::new(Part::Index, number, bytes, records[0].0, AddressBounds::NONE));
         }
         TableFacts {
             id,
@@ -386,7 +382,7 @@ impl Build for SoundBuild {
             addresses: self.addresses,
             data_pages: self.data_pages,
             index_pages: fences.len() as u32 + 1,
-            bloom_pages: (self.filter.len() / self.page_bytes) as u32,
+            bloom_pages,
             fences: Rc::from(fences),
         }
     }

@@ -54,7 +54,7 @@ struct Entry {
 }
 
 /// Reads one format.
-trait Format {
+trait Format: Send {
     /// Reads the next entries, at least one, into `entries`; `false` at the end.
     ///
     /// # Errors

@@ -1,11 +1,11 @@
 //! Where a trace is read from: a file, compressed or not, line by line or byte by byte, with the place that
 //! messages name.
 
-use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
-use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use flate2::bufread::MultiGzDecoder;
 use ruzstd::decoding::StreamingDecoder;
@@ -18,26 +18,26 @@ const LINE_MAX_BYTES: u64 = 16 << 20;
 /// A file of a trace.
 pub(super) struct Source {
     name: String,
-    input: BufReader<Box<dyn Read>>,
+    input: BufReader<Box<dyn Read + Send>>,
     /// The line that was read last, without its end.
     line: Vec<u8>,
     /// Its number, from 1 on; of binary formats that of the record.
     number: u64,
     unit: &'static str,
     /// Bytes of the file: read, and in all if it is a file that has an end.
-    read_bytes: Rc<Cell<u64>>,
+    read_bytes: Arc<AtomicU64>,
     file_bytes: Option<u64>,
     /// Where the first key stands that was too long.
     pub(super) first_long_key: Option<String>,
 }
 
 /// Counts what is read of a file.
-struct Counted(File, Rc<Cell<u64>>);
+struct Counted(File, Arc<AtomicU64>);
 
 impl Read for Counted {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let bytes = self.0.read(buffer)?;
-        self.1.set(self.1.get() + bytes as u64);
+        self.1.fetch_add(bytes as u64, Ordering::Relaxed);
         Ok(bytes)
     }
 }
@@ -89,10 +89,10 @@ impl Source {
             return Err(format!("{name}: a folder"));
         }
         let file_bytes = known.is_file().then_some(known.len());
-        let read_bytes = Rc::new(Cell::new(0));
+        let read_bytes = Arc::new(AtomicU64::new(0));
         let mut file = BufReader::with_capacity(1 << 16, Counted(file, read_bytes.clone()));
         let head = file.fill_buf().map_err(wrong)?;
-        let input: Box<dyn Read> = match head {
+        let input: Box<dyn Read + Send> = match head {
             [0x1f, 0x8b, ..] => Box::new(MultiGzDecoder::new(file)),
             [0x28, 0xb5, 0x2f, 0xfd, ..] => Box::new(Zstd(Frame::Between(file))),
             _ => Box::new(file),
@@ -116,7 +116,7 @@ impl Source {
 
     /// How much of the file has been read, from 0 to 1; none of a pipe.
     pub(super) fn read_share(&self) -> Option<f64> {
-        self.file_bytes.map(|bytes| self.read_bytes.get() as f64 / bytes.max(1) as f64)
+        self.file_bytes.map(|bytes| self.read_bytes.load(Ordering::Relaxed) as f64 / bytes.max(1) as f64)
     }
 
     /// What was read last.

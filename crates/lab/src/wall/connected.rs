@@ -1,0 +1,198 @@
+//! A run against a drive on a network: our NVMe/TCP initiator and any target with a namespace of pairs.
+//!
+//! The application is that of every run in wall time, with a thread and a connection for each of
+//! `host.queues`. What the drive does inside is not to be seen from here, and is not in the report.
+
+use std::sync::Mutex;
+use std::thread;
+
+use anyhow::Context;
+use kvdrive_host::tcp::{Client, Initiator, Options, discover};
+use kvdrive_sim::TaskCell;
+use kvdrive_spec::fabrics::DISCOVERY_NQN;
+use kvdrive_spec::identify::{CSI_KV, KvFormat, cns};
+use kvdrive_spec::property;
+
+use super::application::{Lane, Phase, Work};
+use crate::config::{Config, Document};
+use crate::report::Target;
+use crate::run::{Outcome, Ran, Seen, Snapshot, Watch};
+
+/// MDTS counts pages of this size, bytes (CAP.MPSMIN 0).
+const TRANSFER_UNIT_BYTES: u32 = 4096;
+
+/// Where the drive is and how to reach it.
+#[derive(Clone, Debug, Default)]
+pub struct Remote {
+    /// `HOST:PORT`.
+    pub address: String,
+    /// Name of the subsystem; none: the only one that discovery tells of there.
+    pub nqn: Option<String>,
+    /// The namespace; none: the first one that has pairs.
+    pub nsid: Option<u32>,
+    /// How to connect.
+    pub options: Options,
+    /// Stores nothing: reads and checks what an earlier run of the same workload left.
+    pub only_verifies: bool,
+}
+
+/// Runs the workload of `document` against a drive on a network.
+///
+/// # Errors
+/// A line with the address: nobody answers there, it has no such namespace, or it went away.
+pub fn run_connected(
+    document: &Document,
+    remote: &Remote,
+    watch: &Watch<'_>,
+) -> anyhow::Result<(Target, Ran)> {
+    anyhow::ensure!(watch.intervals.is_none(), "--interval: only in model time (--clock virtual)");
+    let mut config = document.config()?;
+    anyhow::ensure!(!config.workload.until_full, "workload.until_full: true; --connect does all of its ops");
+    if remote.only_verifies {
+        config.workload.verify = "only".into();
+    }
+    // Nobody knows what was stored there before.
+    let mut work = Work::new(&config, true, watch.stop.clone())?;
+    let at = || format!("tcp://{}", remote.address);
+    let (mut target, mut initiator, clients) = connect(&config, remote).with_context(at)?;
+    in_lanes(&work, &clients, Phase::Load, watch).with_context(at)?;
+    work.check_loaded()?;
+    (target.loaded_pairs, target.loaded_bytes) = (work.stores, work.loaded_bytes());
+    work.begin();
+    let seen = in_lanes(&work, &clients, Phase::Run, watch).with_context(at)?;
+    let seconds = work.seconds();
+    target.sleeps = clients.iter().map(Client::sleeps).sum();
+    drop(clients);
+    initiator.shut_down().with_context(at)?;
+    let (latencies, none) = (seen.latencies(), Snapshot::default);
+    let (notes, verified) = (work.notes(), work.verified());
+    let outcome =
+        Outcome { seen, began: none(), ended: none(), drained: none(), notes, loading: None, verified };
+    let mut report = outcome.into_report(document, &config)?;
+    report.clock = "wall".into();
+    report.time.wall_s = seconds;
+    report.throughput_ops_per_s = report.ops.total() as f64 / seconds;
+    Ok((target, Ran { report, latencies, is_stopped: watch.is_stopped() }))
+}
+
+/// Does a phase on every connection at once, the first of them on this thread.
+fn in_lanes(work: &Work, clients: &[Client], phase: Phase, watch: &Watch<'_>) -> anyhow::Result<Seen> {
+    let run = |client: &Client, tell: &dyn Fn(u64, u64)| {
+        let (pipeline, single) = (client.pipeline(), client.clone());
+        let mut lane = Lane { work, pipeline, single, seen: TaskCell::default() };
+        lane.run(phase, tell)?;
+        anyhow::Ok(lane.seen.take())
+    };
+    let others = Mutex::new(Vec::new());
+    let first = thread::scope(|scope| {
+        for client in &clients[1..] {
+            scope.spawn(|| {
+                let seen = run(client, &|_, _| {});
+                others.lock().expect("no lane panics with it").push(seen);
+            });
+        }
+        run(&clients[0], watch.progress)
+    });
+    let others = others.into_inner().expect("no lane panicked");
+    // Whoever failed first may be any of them; the others ended for it.
+    let mut all = Seen::default();
+    for seen in std::iter::once(first).chain(others) {
+        all.add(&seen?);
+    }
+    Ok(all)
+}
+
+/// Connects as many I/O queues as the run has, and says to what.
+fn connect(config: &Config, remote: &Remote) -> anyhow::Result<(Target, Initiator, Vec<Client>)> {
+    let address = remote.address.as_str();
+    let nqn = match &remote.nqn {
+        Some(nqn) => nqn.clone(),
+        None => the_subsystem(remote)?,
+    };
+    let mut initiator = Initiator::connect(address, &nqn, &remote.options).with_context(|| nqn.clone())?;
+    let identity = initiator.identify_controller()?;
+    let (nsid, format) = namespace(&mut initiator, remote.nsid)?;
+    let transfer_max_bytes = match identity.transfer_max_log2 {
+        0 => u32::MAX,
+        log2 => TRANSFER_UNIT_BYTES.checked_shl(log2.into()).unwrap_or(u32::MAX),
+    };
+    let queues = u16::try_from(config.host.queues.min(config.host.depth)).unwrap_or(u16::MAX);
+    let granted = initiator.ask_for_queues(queues)?;
+    anyhow::ensure!(granted >= queues, "host.queues: {queues}; it gives a host {granted}");
+    let most = (initiator.property(property::CAP)? as u16).saturating_add(1);
+    // Those of a queue that nobody asked to be larger than it has to be.
+    let entries = config.host.depth.div_ceil(queues.into()).saturating_add(1).max(2);
+    let entries = u16::try_from(entries).ok().filter(|entries| *entries <= most).with_context(|| {
+        format!(
+            "host.depth: {} on {queues} queues; those of this controller have {most} entries",
+            config.host.depth
+        )
+    })?;
+    let (mut clients, mut digests) = (Vec::new(), (false, false));
+    for number in 0..u32::from(queues) {
+        // Operations are dealt out evenly.
+        let depth =
+            config.host.depth / u32::from(queues) + u32::from(number < config.host.depth % u32::from(queues));
+        let mut queue = initiator.io_queue(number as u16 + 1, entries)?;
+        queue.nsid = nsid;
+        digests = queue.digests();
+        clients.push(Client::new(queue, depth, format.value_max_bytes.get(), transfer_max_bytes));
+    }
+    let text = |field: &[u8]| String::from_utf8_lossy(field).trim_end_matches([' ', '\0']).to_owned();
+    let target = Target {
+        address: address.to_owned(),
+        nqn,
+        model: text(&identity.model),
+        serial: text(&identity.serial),
+        firmware: text(&identity.firmware),
+        nsid,
+        value_max_bytes: format.value_max_bytes.get(),
+        transfer_max_bytes: (identity.transfer_max_log2 > 0).then_some(transfer_max_bytes),
+        connections: u32::from(queues),
+        depth: config.host.depth,
+        header_digests: digests.0,
+        data_digests: digests.1,
+        ..Target::default()
+    };
+    Ok((target, initiator, clients))
+}
+
+/// The name of the subsystem that discovery tells of, if it is one.
+fn the_subsystem(remote: &Remote) -> anyhow::Result<String> {
+    let found =
+        discover(remote.address.as_str(), &remote.options).context("discovery (--nqn leaves it out)")?;
+    let mut names: Vec<_> =
+        found.into_iter().map(|entry| entry.nqn).filter(|nqn| nqn != DISCOVERY_NQN).collect();
+    names.sort();
+    names.dedup();
+    match &names[..] {
+        [] => anyhow::bail!("discovery tells of no subsystem"),
+        [nqn] => Ok(nqn.clone()),
+        _ => anyhow::bail!("there are {}; say which with --nqn", names.join(", ")),
+    }
+}
+
+/// The namespace asked for, or the first one that has pairs, with its format.
+fn namespace(initiator: &mut Initiator, wanted: Option<u32>) -> anyhow::Result<(u32, KvFormat)> {
+    let format = |initiator: &mut Initiator, nsid| {
+        let format = *initiator.identify_namespace(nsid)?.format();
+        anyhow::ensure!(format.value_max_bytes.get() > 0, "it has no format of pairs");
+        Ok(format)
+    };
+    if let Some(nsid) = wanted {
+        return Ok((nsid, format(initiator, nsid).with_context(|| format!("--nsid {nsid}"))?));
+    }
+    // Those of the command set, where a target can say; else each that there is.
+    let list = initiator
+        .identify(cns::CSI_ACTIVE_NAMESPACES, CSI_KV, 0)
+        .or_else(|_| initiator.identify(cns::ACTIVE_NAMESPACES, 0, 0))?;
+    let nsids = list.chunks_exact(4).map(|id| u32::from_le_bytes([id[0], id[1], id[2], id[3]]));
+    let mut seen = 0;
+    for nsid in nsids.take_while(|nsid| *nsid != 0) {
+        seen += 1;
+        if let Ok(format) = format(initiator, nsid) {
+            return Ok((nsid, format));
+        }
+    }
+    anyhow::bail!("none of its {seen} namespaces has pairs (command set 1)")
+}
