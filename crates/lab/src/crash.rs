@@ -109,6 +109,11 @@ pub fn crash_workload(
 ) -> anyhow::Result<Verdict> {
     let config = document.config()?;
     anyhow::ensure!(
+        !workload::has_units(&config.workload.name),
+        "workload.name: {}: whoever cuts the power follows single operations, and this one has transactions",
+        config.workload.name
+    );
+    anyhow::ensure!(
         config.media.kind != "file",
         "media.kind: \"file\" cannot be cut and go on; take ram or tags"
     );
@@ -355,6 +360,7 @@ impl Stream {
                 _ = client.close(iterator);
             }
             Op::Modify { .. } => unreachable!("it has steps"),
+            Op::Unit { .. } => unreachable!("workloads of units are refused"),
         }
     }
 }

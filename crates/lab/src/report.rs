@@ -155,6 +155,9 @@ pub struct Report {
     pub throughput_ops_per_s: f64,
     /// Latency of each kind of operation that was not refused, in nanoseconds of the run's clock.
     pub latency_ns: Named<Latency>,
+    /// Units of the workload, by kind: transactions.
+    #[serde(skip_serializing_if = "Named::is_empty")]
+    pub transactions: Named<Transactions>,
     /// Bytes over the link.
     pub traffic: Traffic,
     /// Flash operations.
@@ -193,6 +196,20 @@ pub struct Report {
     /// Every resource of the model, over the measured operations: what the drain behind them takes is not in
     /// it.
     pub resources: Named<Resource>,
+}
+
+/// Transactions of one kind: several operations of a client, each of which is counted and timed among the others
+/// of its kind, too.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Transactions {
+    /// Those that were committed.
+    pub committed: u64,
+    /// Those that were to be rolled back, and were.
+    pub rolled_back: u64,
+    /// Committed ones a second of the run's clock.
+    pub per_s: f64,
+    /// From a committed one's beginning, locks included, to its last answer, in ns of the run's clock.
+    pub latency_ns: Latency,
 }
 
 /// Loading a drive with pairs and overwriting them, before anything is measured. What that left in buffers is

@@ -21,6 +21,7 @@ mod scan;
 mod seats;
 mod seen;
 mod stream;
+mod units;
 pub(crate) mod verify;
 mod watch;
 
@@ -48,6 +49,7 @@ use seats::HostSide;
 pub(crate) use seen::{DELETE, EXIST, KINDS, LIST, RETRIEVE, STORE, Seen};
 use stream::Stream;
 pub(crate) use stream::note_of_end;
+use units::RowLocks;
 use verify::{ReadBack, Verifier};
 pub use watch::{Going, OnInterval, Watch};
 
@@ -269,6 +271,7 @@ impl Bench {
             params.num += stream.workload.borrow().inserted();
             before = Some(params);
             let (seen, drained) = (stream.seen.take(), self.snapshot(&drive, &host));
+            notes.extend(stream.check_units(&host.seats[0], seen.errors)?);
             let verified = stream.verifier.as_ref().map(|verifier| verifier.borrow_mut().take());
             let loading = loading.clone();
             outcomes.push(Outcome { seen, began, ended, drained, notes, loading, verified });
@@ -324,6 +327,7 @@ impl Bench {
         verifier: Option<Rc<TaskCell<Verifier>>>,
         watch: &Watch<'_>,
     ) -> Rc<Stream> {
+        let units = source.units();
         Rc::new(Stream {
             sim: self.sim.clone(),
             think_ns: config.host.think_ns,
@@ -347,6 +351,9 @@ impl Bench {
             full: Cell::new(false),
             done: Cell::new(0),
             seen: TaskCell::default(),
+            units,
+            units_begun: Cell::new(0),
+            rows: RowLocks::new(&self.sim),
             running: Cell::new(0),
             news: WaitQueue::new(&self.sim),
         })

@@ -165,12 +165,14 @@ impl Document {
     }
 
     /// The value of every key, as reports have it: sections and keys in the order of the document. A workload
-    /// that draws by a distribution of its own has that one.
+    /// that draws by a distribution of its own has that one, and where none is asked for its usual one.
     pub fn values(&self) -> serde_json::Value {
         let values = toml_edit::de::from_document(self.toml.clone());
         let mut values: serde_json::Value = values.expect("there are no dates in it, all else is JSON too");
-        let name = values["workload"]["name"].as_str();
-        if let Some(distribution) = name.and_then(workload::own_distribution) {
+        let name = values["workload"]["name"].as_str().unwrap_or_default();
+        let is_usual = values["workload"]["distribution"] == "usual";
+        let usual = is_usual.then(|| workload::usual_distribution(name));
+        if let Some(distribution) = workload::own_distribution(name).or(usual) {
             values["workload"]["distribution"] = distribution.into();
         }
         values

@@ -9,7 +9,7 @@ use kvdrive_store::hashlog::WriteMode;
 use kvdrive_store::{Step, store_row};
 
 use super::{Config, Saker};
-use crate::workload::{WorkloadParams, draws_keys, has_distribution, has_own_sizes};
+use crate::workload::{WorkloadParams, draws_keys, has_distribution, has_own_sizes, has_units};
 
 /// Keys of workloads, by how they begin, with the workloads that look at them, by how those begin.
 const OF_WORKLOADS: &[(&[&str], &[&str])] = &[
@@ -30,8 +30,10 @@ const OF_WORKLOADS: &[(&[&str], &[&str])] = &[
         &["mixgraph", "w-m"],
     ),
     (&["key_dist_", "keyrange_", "iter_", "mix_"], &["mixgraph"]),
-    (&["scramble"], &["ycsb-"]),
-    (&["zipf_theta", "overwrites"], &["ycsb-", "plus-"]),
+    (&["scramble"], &["ycsb-", "fillrandom", "readrandom"]),
+    (&["zipf_theta"], &["ycsb-", "plus-", "fillrandom", "readrandom"]),
+    (&["overwrites"], &["ycsb-", "plus-"]),
+    (&["warehouses", "shrink", "stock_update"], &["tpcc"]),
     (&["scan_length_max"], &["ycsb-e"]),
     (&["trace"], &["trace"]),
 ];
@@ -196,7 +198,9 @@ fn workload_ignores(params: &WorkloadParams, name: &str) -> Option<String> {
         "zipf_theta" if has_distribution(workload) && distribution == "uniform" => {
             "draws all keys alike; --distribution zipfian does not".to_owned()
         }
-        "scramble" if workload.starts_with("ycsb-") && distribution != "zipfian" => {
+        "scramble"
+            if !workload.starts_with("plus-") && has_distribution(workload) && distribution != "zipfian" =>
+        {
             format!("draws keys {distribution}; --distribution zipfian can be scrambled")
         }
         "arrivals" if params.rate_per_s == 0 && params.arrivals != "trace" => {
@@ -206,6 +210,7 @@ fn workload_ignores(params: &WorkloadParams, name: &str) -> Option<String> {
         "key_size" if workload.starts_with("w-") => {
             "has keys of 4 B; --workload fillseq takes the size that is asked for".to_owned()
         }
+        "key_size" if has_units(workload) => "has keys of 8 B".to_owned(),
         name => {
             let is_of = |(keys, _): &&(&[&str], _)| keys.iter().any(|key| name.starts_with(key));
             let (_, lookers) = OF_WORKLOADS.iter().find(is_of)?;

@@ -28,7 +28,7 @@ use toml_edit::Value;
 
 use super::{Config, ConfigError, NO_STORE};
 use crate::setup;
-use crate::workload::nearest;
+use crate::workload::{has_units, nearest};
 
 /// Longest step of a store: 1 ms, in picoseconds. Some are taken for every byte of a value.
 const STEP_PS: Rule = Integer(0, 1_000_000_000);
@@ -135,7 +135,10 @@ const WORKLOAD: Rules = &[
     ("workload.mix_get_ratio", WEIGHT),
     ("workload.mix_put_ratio", WEIGHT),
     ("workload.mix_seek_ratio", WEIGHT),
-    ("workload.distribution", Word(&["uniform", "zipfian", "latest"])),
+    ("workload.distribution", Word(&["usual", "uniform", "zipfian", "latest"])),
+    ("workload.warehouses", Integer(1, (1 << 20) - 1)),
+    ("workload.shrink", PowerOfTwo(1, 256)),
+    ("workload.stock_update", Flag),
     ("workload.scramble", Flag),
     ("workload.zipf_theta", Number(0.01, 0.999)),
     ("workload.overwrites", Integer(0, 1 << 40)),
@@ -305,9 +308,16 @@ const CONDITIONS: &[(&str, Condition)] = &[
         (!c.flash.enabled && hash::scheme(&c.engine.name).is_some())
             .then(|| format!("false; engine.name = \"{}\" finds its pairs on flash only", c.engine.name))
     }),
+    ("workload.name", |c| {
+        (has_units(&c.workload.name) && c.run.clock == "wall")
+            .then(|| format!("{:?} is for model time; set run.clock to virtual", c.workload.name))
+    }),
     ("workload.timed_load", |c| {
         if !c.workload.timed_load && c.has_store_on_host() {
             return Some("false; a store on the host is loaded by its threads: set it to true".into());
+        }
+        if !c.workload.timed_load && has_units(&c.workload.name) {
+            return Some("false; rows of tpcc are bytes, which clients bring: set it to true".into());
         }
         (!c.workload.timed_load && c.run.clock == "wall")
             .then(|| "false; by the wall clock loading takes the time it takes: set it to true".into())
@@ -332,6 +342,7 @@ const CONDITIONS: &[(&str, Condition)] = &[
     ("workload.verify", |c| {
         let problem = match c.workload.verify.as_str() {
             "off" => return None,
+            _ if has_units(&c.workload.name) => "is for patterns; tpcc checks its own rows at the end",
             "only" if !c.media.has_file() => "reads what an image holds; set media.kind to file",
             "only" if c.workload.duration_ns > 0 || c.workload.until_full => {
                 "has to know how many operations were done; leave out workload.duration_ns and until_full"

@@ -45,6 +45,7 @@ impl fmt::Display for Text<'_> {
         f.write_str(&self.heading())?;
         f.write_str(&self.throughput())?;
         f.write_str(&self.latency())?;
+        f.write_str(&self.transactions())?;
         f.write_str(&self.traffic())?;
         f.write_str(&self.flash())?;
         f.write_str(&self.amplification())?;
@@ -163,6 +164,22 @@ impl Text<'_> {
             let cells: Vec<_> =
                 std::iter::once(time(latency.mean)).chain(tail.map(|ns| time(ns as f64))).collect();
             table.row(name, &cells);
+        }
+        table.finish(self.room)
+    }
+
+    fn transactions(&self) -> String {
+        if self.transactions.is_empty() {
+            return String::new();
+        }
+        let headings = ["committed", "rolled back", "throughput", "mean", "p50", "p99", "max"];
+        let mut table = Table::new("TRANSACTIONS", &headings, &self.time_kind());
+        for (name, transactions) in self.transactions.iter() {
+            let Latency { mean, p50, p99, max, .. } = transactions.latency_ns;
+            let [mean, p50, p99, max] = [mean, p50 as f64, p99 as f64, max as f64].map(time);
+            let counts = [transactions.committed, transactions.rolled_back].map(grouped);
+            let [committed, rolled_back] = counts;
+            table.row(name, &[committed, rolled_back, rate(transactions.per_s), mean, p50, p99, max]);
         }
         table.finish(self.room)
     }

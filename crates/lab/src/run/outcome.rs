@@ -4,9 +4,10 @@ use kvdrive_device::engines::ENGINES;
 use kvdrive_flash::FlashHealth;
 use kvdrive_flash::faults::FaultCount;
 use kvdrive_link::Traffic;
-use kvdrive_sim::{Histogram, Summary};
+use kvdrive_sim::{Histogram, Ns, Summary};
 
 use super::seen::{NEXT, SEEK};
+use super::units::UnitsSeen;
 use super::{DELETE, EXIST, KINDS, LIST, Loading, Outcome, RETRIEVE, STORE, Snapshot};
 use crate::config::{Config, Document};
 use crate::report::{self, Named, Report};
@@ -65,6 +66,7 @@ impl Outcome {
             notes,
             throughput_ops_per_s: ops.total() as f64 * 1e9 / span_ns.max(1) as f64,
             latency_ns: latencies(&seen.latency),
+            transactions: transactions(&seen.units, span_ns),
             amplification: report::Amplification {
                 traffic: per_value_byte(payload.total(), stored),
                 write: per_value_byte(programs.total() * u64::from(config.flash.page_bytes), stored),
@@ -147,17 +149,27 @@ fn details<N: AsRef<str>>(began: &[(N, u64)], ended: &[(N, u64)]) -> Named<u64> 
 }
 
 fn latencies(histograms: &[Histogram; KINDS.len()]) -> Named<report::Latency> {
-    let latency = |Summary { mean, p50, p95, p99, p999, p9999, max, .. }| report::Latency {
-        mean,
-        p50,
-        p95,
-        p99,
-        p999,
-        p9999,
-        max,
-    };
     let pairs = KINDS.iter().zip(histograms).map(|(name, histogram)| (*name, histogram.summary()));
     pairs.filter(|(_, summary)| summary.count > 0).map(|(name, summary)| (name, latency(summary))).collect()
+}
+
+fn latency(summary: Summary) -> report::Latency {
+    let Summary { mean, p50, p95, p99, p999, p9999, max, .. } = summary;
+    report::Latency { mean, p50, p95, p99, p999, p9999, max }
+}
+
+fn transactions(units: &[UnitsSeen], span_ns: Ns) -> Named<report::Transactions> {
+    let of = |units: &UnitsSeen| {
+        let summary = units.latency.summary();
+        let committed = summary.count;
+        let per_s = committed as f64 * 1e9 / span_ns.max(1) as f64;
+        let latency_ns = latency(summary);
+        (units.kind, report::Transactions { committed, rolled_back: units.rolled_back, per_s, latency_ns })
+    };
+    let mut of_kinds: Vec<_> = units.iter().map(of).collect();
+    // Whichever ended first.
+    of_kinds.sort_by_key(|(kind, _)| *kind);
+    of_kinds.into_iter().collect()
 }
 
 fn traffic(traffic: &Traffic) -> report::TrafficBytes {

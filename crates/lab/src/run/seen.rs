@@ -7,6 +7,7 @@ use kvdrive_sim::{Histogram, Ns};
 use kvdrive_spec::{Key, Status};
 
 use super::intervals::Recent;
+use super::units::UnitsSeen;
 
 /// Kinds of operation, in the order of reports.
 pub(crate) const KINDS: [&str; 7] = ["store", "retrieve", "delete", "exist", "list", "seek", "next"];
@@ -28,6 +29,8 @@ pub(crate) struct Seen {
     pub stored_bytes: u64,
     /// Bytes of the values that came back, by kind of operation.
     pub read_bytes: [u64; KINDS.len()],
+    /// Units by kind, where the workload consists of them.
+    pub units: Vec<UnitsSeen>,
     /// The same of the interval that goes on, where somebody wants to hear of intervals.
     pub recent: Option<Box<Recent>>,
 }

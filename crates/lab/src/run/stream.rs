@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use kvdrive_content::Region;
+use kvdrive_content::{Piece, Region};
 use kvdrive_device::Drive;
 use kvdrive_engines::KNOWN_AHEAD;
 use kvdrive_host::modelled::Pair;
@@ -19,10 +19,12 @@ use super::arrivals::Arrivals;
 use super::scan::{Scan, answered};
 use super::seats::{Party, Seat, Whom, tell_failures};
 use super::seen::{DELETE, EXIST, LIST, RETRIEVE, STORE, Seen};
+use super::units::{ClientPairs, RowLocks};
 use super::verify::{Reading, Verifier, Writing};
 use super::{PROGRESS_STEP, content};
 use crate::config::Config;
 use crate::report::grouped;
+use crate::workload::units::{Ended, Failed, Units};
 use crate::workload::{Op, ValueSpec, Workload, WorkloadParams};
 
 /// What all tasks of a run share: the operations still to do, and what came of those done.
@@ -58,6 +60,10 @@ pub(super) struct Stream {
     pub(super) full: Cell<bool>,
     pub(super) done: Cell<u64>,
     pub(super) seen: TaskCell<Seen>,
+    /// Who does the workload's units, how many were begun, and who has which rows.
+    pub(super) units: Option<Arc<dyn Units>>,
+    pub(super) units_begun: Cell<u64>,
+    pub(super) rows: RowLocks,
     /// Tasks that have not ended, and where the run waits for them and for word of their progress.
     pub(super) running: Cell<usize>,
     pub(super) news: WaitQueue,
@@ -118,7 +124,7 @@ impl Stream {
                 }
             }
         }
-        self.drive.expect(&mut drawn.iter().map(|(op, _)| op.key()));
+        self.drive.expect(&mut drawn.iter().filter_map(|(op, _)| op.key()));
     }
 
     /// From now on operations are measured.
@@ -234,7 +240,10 @@ impl Stream {
             }
             for step in op.steps() {
                 let began = at.take().unwrap_or_else(|| self.sim.now());
-                self.perform(client, &step, began, &mut buffer);
+                match step {
+                    Op::Unit { number } => self.perform_unit(client, number, began, &mut buffer),
+                    step => self.perform(client, &step, began, &mut buffer),
+                }
             }
             if self.note_done() {
                 tell(self.done.get());
@@ -267,12 +276,14 @@ impl Stream {
 
     /// Does one step, which was to begin at `began`.
     fn perform(&self, client: &mut impl Client, op: &Op, began: Ns, buffer: &mut Region) {
-        let seen = &self.seen;
+        let (seen, mut bytes) = (&self.seen, Vec::new());
         let writing = self.begin_write(op);
         let reading = self.begin_read(op);
         let (kind, result) = match *op {
             Op::Store { key, value } => {
-                let result = in_model(client.store(key, content(&key, &value)));
+                let is_own = self.units.is_some() && self.workload.borrow().bytes_of(&value, &mut bytes);
+                let value_of = if is_own { Piece::Bytes(&bytes) } else { content(&key, &value) };
+                let result = in_model(client.store(key, value_of));
                 if result.is_ok() {
                     seen.borrow_mut().stored_bytes += u64::from(value.bytes);
                 }
@@ -301,7 +312,7 @@ impl Stream {
                 scanned.expect(ALWAYS_A_WAY);
                 return self.end_read(reading);
             }
-            Op::Modify { .. } => unreachable!("it has steps"),
+            Op::Modify { .. } | Op::Unit { .. } => unreachable!("neither is a step"),
         };
         self.end_write(op, writing, result);
         self.end_read(reading);
@@ -312,10 +323,58 @@ impl Stream {
             self.full.set(true);
             return;
         }
-        seen.borrow_mut().note(kind, &op.key(), self.sim.now() - began, result);
+        seen.borrow_mut().note(kind, &op.key().expect(A_STEP), self.sim.now() - began, result);
     }
 }
 
+/// Units of a workload.
+impl Stream {
+    /// Does a unit, which was to begin at `began`. What was refused is noted, and the run goes on; what is wrong
+    /// ends it.
+    fn perform_unit(&self, client: &mut impl Client, number: u64, began: Ns, buffer: &mut Region) {
+        let units = self.units.as_ref().expect("whoever draws units does them");
+        self.units_begun.set(self.units_begun.get() + 1);
+        let clock = &|| self.sim.now();
+        let mut pairs = ClientPairs::new(client, buffer, &self.seen, clock).with_locks(&self.rows);
+        match units.run(number, &mut pairs) {
+            Ok(Ended { kind, is_committed }) => {
+                let kind = units.kinds()[kind];
+                self.seen.borrow_mut().note_unit(kind, is_committed, self.sim.now() - began);
+            }
+            Err(Failed::Refused(_)) => {}
+            Err(Failed::Wrong(what)) => {
+                self.failure.borrow_mut().get_or_insert(format!("unit {number}: {what}"));
+                self.left.set(0);
+                self.drawn.borrow_mut().clear();
+            }
+        }
+    }
+
+    /// Reads back what the run's units left, behind everything that is measured: what was found, in a line.
+    pub(super) fn check_units(&self, seat: &Seat, errors: u64) -> anyhow::Result<Option<String>> {
+        let Some(units) = &self.units else { return Ok(None) };
+        if errors > 0 {
+            return Ok(Some("what its units left was not checked, for some of them failed".into()));
+        }
+        let (clock, mut buffer) = (&|| self.sim.now(), Region::new());
+        let begun = self.units_begun.get();
+        let checked = match &seat.whom {
+            Whom::Drive(driver) => {
+                units.check(begun, &mut ClientPairs::new(&mut &**driver, &mut buffer, &self.seen, clock))
+            }
+            Whom::Saker(saker, driver) => {
+                let mut handle = saker.connect(driver);
+                units.check(begun, &mut ClientPairs::new(&mut handle, &mut buffer, &self.seen, clock))
+            }
+            Whom::Store(client) => {
+                units.check(begun, &mut ClientPairs::new(&mut &**client, &mut buffer, &self.seen, clock))
+            }
+        };
+        Ok(Some(checked.map_err(|failed| anyhow::anyhow!("what the units of the run left: {failed}"))?))
+    }
+}
+
+const A_STEP: &str = "a step has a key";
 const ALWAYS_A_WAY: &str = "there is always a way to a modelled drive";
 
 /// What a modelled drive, or a store over one, answered.
@@ -356,7 +415,8 @@ impl Stream {
 
     fn end_write(&self, op: &Op, writing: Option<Writing>, result: Result<(), Status>) {
         if let Some((verifier, writing)) = self.verifier.as_ref().zip(writing) {
-            verifier.borrow_mut().end_write(&op.key(), writing, result);
+            let key = op.key().expect(A_STEP);
+            verifier.borrow_mut().end_write(&key, writing, result);
         }
     }
 

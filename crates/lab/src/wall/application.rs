@@ -94,6 +94,12 @@ impl Work {
     /// The work of `config`, on a drive that may have pairs which nobody here knows.
     pub(super) fn new(config: &Config, has_past: bool, stop: Arc<AtomicBool>) -> anyhow::Result<Work> {
         let params = &config.workload;
+        // By the wall clock as a configuration says so, this is refused with it; over a network only here.
+        anyhow::ensure!(
+            !workload::has_units(&params.name),
+            "workload.name: {:?} is for model time, in this program",
+            params.name
+        );
         let mut workload = workload::open(params, config.run.seed).map_err(anyhow::Error::msg)?;
         let mut ops = params.ops;
         let mut verifier = Verifier::new(has_past);
@@ -280,6 +286,7 @@ impl<P: Pipelined<Timed>, C: Client> Lane<'_, P, C> {
                 pipeline.delete(key, timed)
             }
             Op::Exist { key } => pipeline.exist(key, work.timed(EXIST)),
+            Op::Unit { .. } => unreachable!("units are for model time"),
             Op::Seek { .. } | Op::List { .. } => {
                 // It waits on this thread. What is under way ends first, and is seen by it: nobody would take
                 // its completions meanwhile, nor send what has only gathered.

@@ -1,6 +1,7 @@
-//! `fillrandom`: stores of one size, keys uniform over `num`. As in `db_bench`, a key may come again: after
-//! `num` stores about 63 % of the keys are there.
+//! `fillrandom`: stores of one size, keys out of `num`, uniform unless `distribution` says otherwise. As in
+//! `db_bench`, a key may come again: after `num` uniform stores about 63 % of the keys are there.
 
+use super::choose::Chooser;
 use super::{KeyFormat, Op, ValueSpec, Workload, WorkloadParams};
 use kvdrive_sim::Rng;
 
@@ -9,15 +10,19 @@ struct FillRandom {
     num: u64,
     value_bytes: u32,
     stored: u64,
+    chooser: Chooser,
     rng: Rng,
 }
 
 pub(super) fn build(params: &WorkloadParams, seed: u64) -> Result<Box<dyn Workload>, String> {
+    let scrambled = params.scramble.then_some(params.num);
+    let chooser = Chooser::new(&params.distribution, params.num, params.zipf_theta, scrambled)?;
     Ok(Box::new(FillRandom {
         format: KeyFormat::new(params.key_size, params.num)?,
         num: params.num,
         value_bytes: params.value_size,
         stored: 0,
+        chooser,
         rng: Rng::stream(seed, "workload.keys"),
     }))
 }
@@ -27,7 +32,7 @@ impl Workload for FillRandom {
         let version = self.stored;
         self.stored += 1;
         Op::Store {
-            key: self.format.key(self.rng.below(self.num)),
+            key: self.format.key(self.chooser.index(&mut self.rng, self.num)),
             value: ValueSpec { bytes: self.value_bytes, version },
         }
     }

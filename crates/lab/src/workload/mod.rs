@@ -8,6 +8,7 @@
 //! Every generator is deterministic across machines: integer arithmetic, named random streams, and `libm`
 //! where a power or a logarithm is needed.
 
+mod choose;
 mod fillrandom;
 mod fillseq;
 mod keys;
@@ -16,7 +17,9 @@ mod mixgraph;
 mod params;
 mod readrandom;
 mod sizes;
+mod tpcc;
 mod trace;
+pub mod units;
 mod w_a;
 mod w_b;
 mod w_c;
@@ -24,6 +27,8 @@ mod w_d;
 mod w_m;
 mod ycsb;
 mod zipf;
+
+use std::sync::Arc;
 
 use kvdrive_sim::Ns;
 use kvdrive_spec::Key;
@@ -89,11 +94,17 @@ pub enum Op {
         /// Host buffer size of the List command, in bytes.
         host_buffer_bytes: u32,
     },
+    /// Several operations of one client, the later ones as the earlier ones brought: [`Workload::units`] does
+    /// them.
+    Unit {
+        /// Which unit.
+        number: u64,
+    },
 }
 
 impl Op {
-    /// The key it begins with.
-    pub fn key(&self) -> Key {
+    /// The key it begins with; none of a unit, which finds its keys as it goes.
+    pub fn key(&self) -> Option<Key> {
         match *self {
             Op::Store { key, .. }
             | Op::Retrieve { key }
@@ -101,7 +112,8 @@ impl Op {
             | Op::Delete { key }
             | Op::Exist { key }
             | Op::Seek { key, .. }
-            | Op::List { key, .. } => key,
+            | Op::List { key, .. } => Some(key),
+            Op::Unit { .. } => None,
         }
     }
 
@@ -143,6 +155,16 @@ pub trait Workload: Send {
         panic!("pair {index} asked of a workload that preloads nothing")
     }
 
+    /// The bytes of a value into `bytes`, whose content goes; `false`: it is the pattern of its key and version.
+    fn bytes_of(&self, _value: &ValueSpec, _bytes: &mut Vec<u8>) -> bool {
+        false
+    }
+
+    /// Who does the units that it draws, if it draws any.
+    fn units(&self) -> Option<Arc<dyn units::Units>> {
+        None
+    }
+
     /// How many pairs it has added to those that were loaded.
     fn inserted(&self) -> u64 {
         0
@@ -170,13 +192,15 @@ pub enum Keys {
     Unique,
     /// Out of `num`, as the workload itself chooses.
     Drawn,
-    /// Out of `num` pairs that may be overwritten first, as `distribution` says.
+    /// Out of `num`, as `distribution` says, and by itself uniform.
+    Spread,
+    /// Out of `num` pairs that may be overwritten first, as `distribution` says, and by itself zipfian.
     Asked,
     /// As those, the latest being the most popular, whatever `distribution` says.
     Latest,
 }
 
-use Keys::{Asked, Drawn, Latest, Unique};
+use Keys::{Asked, Drawn, Latest, Spread, Unique};
 
 /// One workload of the table.
 pub struct Row {
@@ -203,16 +227,16 @@ pub const WORKLOADS: &[Row] = &[
     },
     Row {
         name: "fillrandom",
-        origin: "stores of value_size, keys uniform over num, repeats occur (db_bench fillrandom)",
+        origin: "stores of value_size, keys out of num, repeats occur (db_bench fillrandom)",
         own_sizes: false,
-        keys: Drawn,
+        keys: Spread,
         build: fillrandom::build,
     },
     Row {
         name: "readrandom",
-        origin: "retrieves, keys uniform over num preloaded pairs (db_bench readrandom)",
+        origin: "retrieves, keys out of num preloaded pairs (db_bench readrandom)",
         own_sizes: false,
-        keys: Drawn,
+        keys: Spread,
         build: readrandom::build,
     },
     Row {
@@ -341,7 +365,16 @@ pub const WORKLOADS: &[Row] = &[
         keys: Asked,
         build: ycsb::build,
     },
+    Row {
+        name: TPCC,
+        origin: "New Order and Payment, 45 to 43, transactions on tables of 8 B keys (TPC-C; SAKER, section 4)",
+        own_sizes: true,
+        keys: Unique,
+        build: tpcc::build,
+    },
 ];
+
+const TPCC: &str = "tpcc";
 
 /// The workload that is read from a file: of `kvdrive run` alone, and no row of [`WORKLOADS`], which are
 /// generated and have no end.
@@ -363,7 +396,8 @@ fn row(name: &str) -> Option<&'static Row> {
 /// Does a run of this begin with a drive whose pairs have been overwritten? That takes long, and such runs
 /// may follow each other on one drive.
 pub fn is_preconditioned(params: &WorkloadParams) -> bool {
-    params.overwrites > 0 && has_distribution(&params.name)
+    let is_overwritten = row(&params.name).is_some_and(|row| matches!(row.keys, Asked | Latest));
+    params.overwrites > 0 && is_overwritten
 }
 
 /// The distribution of a workload that has one of its own, whatever is asked for.
@@ -383,7 +417,17 @@ pub fn draws_keys(name: &str) -> bool {
 
 /// Does the workload look at `distribution`, if only to say that its own is another one?
 pub fn has_distribution(name: &str) -> bool {
-    row(name).is_some_and(|row| matches!(row.keys, Asked | Latest))
+    row(name).is_some_and(|row| matches!(row.keys, Asked | Latest | Spread))
+}
+
+/// The distribution of a workload where none is asked for.
+pub fn usual_distribution(name: &str) -> &'static str {
+    if row(name).is_some_and(|row| row.keys == Spread) { "uniform" } else { "zipfian" }
+}
+
+/// Does the workload consist of units?
+pub fn has_units(name: &str) -> bool {
+    name == TPCC
 }
 
 /// Builds the workload that `params.name` names.

@@ -70,9 +70,9 @@ pub struct WorkloadParams {
     pub mix_put_ratio: f64,
     /// Weight of seeks in `mixgraph`.
     pub mix_seek_ratio: f64,
-    /// Which keys `ycsb-` and `plus-` choose: `uniform`, `zipfian`, `latest`.
+    /// Which keys `ycsb-`, `plus-`, `fillrandom` and `readrandom` choose: `uniform`, `zipfian`, `latest`.
     pub distribution: String,
-    /// Whether `ycsb-` spreads the ranks of `zipfian` over the keys by a hash.
+    /// Whether `ycsb-`, `fillrandom` and `readrandom` spread the ranks of `zipfian` over the keys by a hash.
     pub scramble: bool,
     /// Exponent of `zipfian` and `latest`.
     pub zipf_theta: f64,
@@ -82,6 +82,13 @@ pub struct WorkloadParams {
     /// has them at once: its firmware and its flash do all the work, and no time passes
     /// ([`kvdrive_device::Drive::load`]).
     pub timed_load: bool,
+    /// Warehouses of `tpcc`.
+    pub warehouses: u32,
+    /// `tpcc`: tables of a warehouse have so many times fewer rows than the specification asks for; a power of
+    /// two.
+    pub shrink: u32,
+    /// `tpcc`: whether a New Order writes the rows of STOCK that it reads.
+    pub stock_update: bool,
     /// Most pairs of a scan of `ycsb-e`; the seek brings the first.
     pub scan_length_max: u32,
     /// Whether a run ends, without an error, at the first store that does not fit any more.

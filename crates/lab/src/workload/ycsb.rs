@@ -21,14 +21,10 @@
 //! A read-modify-write is one operation of one client, a retrieve and then a store; each of them is counted.
 //! The seek of a scan brings its first pair.
 
-use super::zipf::Zipf;
+use super::choose::{Chooser, fnv64};
 use super::{KeyFormat, Op, ValueSpec, Workload, WorkloadParams};
 use kvdrive_sim::Rng;
 use kvdrive_spec::Key;
-
-/// Items YCSB's scrambled Zipfian ranks, whatever the number of keys (its
-/// `ScrambledZipfianGenerator.ITEM_COUNT`).
-const SCRAMBLED_ITEMS: u64 = 10_000_000_000;
 
 /// What one letter asks for: shares of 100.
 struct Mix {
@@ -59,15 +55,6 @@ const MIXES: &[Mix] = &[
     mix("plus-f", 0, 0, 0, 50, false),
 ];
 
-enum Chooser {
-    Uniform,
-    Zipfian(Zipf),
-    /// Ranks over many more items than there are keys, hashed onto so many keys.
-    Scrambled(Zipf, u64),
-    /// The newest key is the most popular one.
-    Latest(Zipf),
-}
-
 struct Ycsb {
     mix: &'static Mix,
     format: KeyFormat,
@@ -91,13 +78,8 @@ pub(super) fn build(params: &WorkloadParams, seed: u64) -> Result<Box<dyn Worklo
     let inserts = if mix.inserts > 0 { params.ops } else { 0 };
     let expected = params.num.saturating_add(params.ops.saturating_mul(2 * mix.inserts) / 100);
     let latest = mix.latest || params.distribution == "latest";
-    let chooser = match params.distribution.as_str() {
-        _ if latest => Chooser::Latest(Zipf::new(params.num, params.zipf_theta)?),
-        "uniform" => Chooser::Uniform,
-        "zipfian" if scramble => Chooser::Scrambled(Zipf::new(SCRAMBLED_ITEMS, params.zipf_theta)?, expected),
-        "zipfian" => Chooser::Zipfian(Zipf::new(params.num, params.zipf_theta)?),
-        other => return Err(format!("workload.distribution: {other:?}; there are uniform, zipfian, latest")),
-    };
+    let distribution = if latest { "latest" } else { params.distribution.as_str() };
+    let chooser = Chooser::new(distribution, params.num, params.zipf_theta, scramble.then_some(expected))?;
     let mut notes = Vec::new();
     if mix.modifies > 0 {
         notes.push("a read-modify-write is one operation; its retrieve and its store count each".to_owned());
@@ -121,20 +103,7 @@ pub(super) fn build(params: &WorkloadParams, seed: u64) -> Result<Box<dyn Worklo
 
 impl Ycsb {
     fn choose(&mut self) -> Key {
-        let index = match &mut self.chooser {
-            Chooser::Uniform => self.keys.below(self.pairs),
-            Chooser::Zipfian(zipf) => zipf.rank(&mut self.keys).min(self.pairs - 1),
-            Chooser::Scrambled(zipf, expected) => loop {
-                let index = fnv64(zipf.rank(&mut self.keys)) % *expected;
-                if index < self.pairs {
-                    break index;
-                }
-            },
-            Chooser::Latest(zipf) => {
-                zipf.grow_to(self.pairs);
-                self.pairs - 1 - zipf.rank(&mut self.keys).min(self.pairs - 1)
-            }
-        };
+        let index = self.chooser.index(&mut self.keys, self.pairs);
         self.format.key(index)
     }
 
@@ -191,12 +160,4 @@ impl Workload for Ycsb {
     fn notes(&self) -> &[String] {
         &self.notes
     }
-}
-
-/// FNV-1a over the eight bytes of a number, lowest first, as YCSB's `Utils.fnvhash64`.
-fn fnv64(number: u64) -> u64 {
-    number
-        .to_le_bytes()
-        .iter()
-        .fold(0xCBF2_9CE4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01B3))
 }

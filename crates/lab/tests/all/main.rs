@@ -15,6 +15,7 @@ mod saker_runs;
 mod scans;
 mod sweeps;
 mod traces;
+mod transactions;
 mod tune;
 mod wall_files;
 mod wall_runs;

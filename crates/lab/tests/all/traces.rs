@@ -48,7 +48,7 @@ fn operations(path: &Path, sets: &[&str]) -> Result<Vec<(String, Option<u64>)>, 
     let mut trace = open(&config.workload, 1)?;
     let mut operations = Vec::new();
     while let Some((op, at)) = trace.draw()? {
-        let key = op.key();
+        let key = op.key().expect("no format has units");
         let key = String::from_utf8_lossy(&key.to_array()[..key.len()]).into_owned();
         let words = match op {
             Op::Store { value, .. } => format!("store {key} {}", value.bytes),
@@ -57,7 +57,7 @@ fn operations(path: &Path, sets: &[&str]) -> Result<Vec<(String, Option<u64>)>, 
             Op::Exist { .. } => format!("exist {key}"),
             Op::Seek { nexts, .. } => format!("seek {key} {nexts}"),
             Op::List { .. } => format!("list {key}"),
-            Op::Modify { .. } => unreachable!("no format has one"),
+            Op::Modify { .. } | Op::Unit { .. } => unreachable!("no format has one"),
         };
         operations.push((words, at));
     }

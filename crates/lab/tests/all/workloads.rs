@@ -151,7 +151,7 @@ fn mixed_has_its_fractions() {
                 4
             }
             Op::List { .. } => 5,
-            Op::Modify { .. } => panic!("mixed has none"),
+            Op::Modify { .. } | Op::Unit { .. } => panic!("mixed has none"),
         }] += 1;
     }
     for (kind, share) in kinds.into_iter().zip([0.5, 0.1, 0.1, 0.1, 0.1, 0.1]) {
@@ -479,6 +479,11 @@ fn first_operations() {
       modify Key(000e5b8f) 32 B v1000000
       Retrieve { key: Key(00000c6d) }
       Retrieve { key: Key(00000004) }
+    tpcc
+      Unit { number: 0 }
+      Unit { number: 1 }
+      Unit { number: 2 }
+      Unit { number: 3 }
     "#;
     let lines =
         held.lines().map(|line| line.strip_prefix("    ").unwrap_or(line)).filter(|line| !line.is_empty());
@@ -498,5 +503,28 @@ fn first_operations() {
             other => format!("{other:?}"),
         };
         assert_eq!((0..4).map(first).collect::<Vec<_>>(), operations, "{name}");
+    }
+}
+
+/// Uniform by themselves, as ever; asked for a Zipfian they have hot keys, the same in both.
+#[test]
+fn fillrandom_and_readrandom_draw_as_asked() {
+    let popular = |sets: &[&str]| {
+        let mut workload = build(sets);
+        let mut counts = std::collections::BTreeMap::new();
+        for _ in 0..OPS {
+            *counts.entry(workload.next().key()).or_insert(0u64) += 1;
+        }
+        counts.into_iter().max_by_key(|(_, count)| *count).unwrap()
+    };
+    let of = |name: &str, distribution: &str| {
+        popular(&[&format!("name={name}"), "num=1000", &format!("distribution={distribution}")])
+    };
+    let (hot_stores, hot_reads) = (of("fillrandom", "zipfian"), of("readrandom", "zipfian"));
+    assert!(hot_stores.1 > OPS / 30, "{hot_stores:?}");
+    assert_eq!(hot_stores.0, hot_reads.0);
+    for name in ["fillrandom", "readrandom"] {
+        assert!(of(name, "usual").1 < OPS / 100, "{name}");
+        assert_eq!(of(name, "usual"), of(name, "uniform"), "{name}");
     }
 }
