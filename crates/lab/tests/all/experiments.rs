@@ -125,7 +125,11 @@ fn every_figure_is_drawn_three_ways() {
         assert!(link.is_some_and(|link| link.contains(title.as_str())), "{id}");
     }
     assert!(page.contains("What to build, by these numbers"));
-    assert_eq!(page.matches(" is never below ").count(), 3, "two panels of blend, one of whole drives");
+    assert_eq!(
+        page.matches(" is never below ").count(),
+        4,
+        "two panels of blend, one of whole drives, one of SAKER"
+    );
     assert_eq!(page, html::page(&content), "the same runs are the same page");
     assert!(
         page.contains("No constant was fitted to a claim of the Plus paper")
