@@ -223,8 +223,10 @@ impl Intake {
     fn outlet(&self, number: usize) -> Outlet {
         let outbound = self.outbound.borrow()[number].clone();
         let (held, gathers) = (self.held.clone(), self.gathers);
-        let (drive, sim) = (self.ports.drive.clone(), self.sim.clone());
+        // The drive has the link, which has this: one that has ended goes, with the lock of its image.
+        let (drive, sim) = (Rc::downgrade(&self.ports.drive), self.sim.clone());
         Box::new(move |cqe| {
+            let drive = drive.upgrade().expect("completions come while the drive is served");
             if number > 0
                 && let Some((began, opcode)) = outbound.began.borrow().get(usize::from(cqe.cid.get()))
             {
