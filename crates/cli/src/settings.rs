@@ -487,8 +487,8 @@ mod tests {
             ("--value-size: workload w-m ", Settings { value_size: Some("33".into()), ..on("w-m", None) }),
             ("--num: workload fillseq ", Settings { num: Some(33), ..on("fillseq", None) }),
             (
-                "--distribution: workload fillrandom ",
-                Settings { distribution: Some("zipfian".into()), ..on("fillrandom", None) },
+                "--distribution: workload fillseq ",
+                Settings { distribution: Some("zipfian".into()), ..on("fillseq", None) },
             ),
             (
                 "--io-threads: controller.dispatch=context does not ",
@@ -553,19 +553,23 @@ mod tests {
         }
     }
 
-    /// Of README and of help.
+    /// Of the page of commands, each with the workload that stands in its line.
     #[test]
     fn every_example_of_a_setting_is_a_drive_that_can_be_had() {
-        let readme = include_str!("../../../README.md");
-        let examples: Vec<&str> = readme
-            .split("--set ")
-            .skip(1)
-            .filter_map(|rest| rest.split(['`', ' ', ')', '\n']).next())
-            .filter(|example| example.contains('='))
-            .collect();
-        assert!(examples.contains(&"flash.channels=8"), "{examples:?}");
-        for example in examples {
-            let settings = Settings { set: vec![example.to_owned()], ..Settings::default() };
+        let commands = include_str!("../../../docs/commands.md");
+        let after = |line: &str, option: &str| {
+            let rest = line.split(option).nth(1)?;
+            rest.split(['`', ' ', ')', ',']).next().map(str::to_owned)
+        };
+        let mut examples = Vec::new();
+        for line in commands.lines() {
+            let workload = after(line, "--workload ");
+            let set = line.split("--set ").skip(1).filter_map(|rest| rest.split(['`', ' ', ')']).next());
+            examples.extend(set.filter(|set| set.contains('=')).map(|set| (workload.clone(), set)));
+        }
+        assert!(examples.contains(&(None, "flash.channels=8")), "{examples:?}");
+        for (workload, example) in examples {
+            let settings = Settings { workload, set: vec![example.to_owned()], ..Settings::default() };
             settings.document_of_run().unwrap_or_else(|error| panic!("--set {example}: {error}"));
         }
     }

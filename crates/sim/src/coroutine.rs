@@ -18,6 +18,10 @@ use std::cell::{Cell, RefCell};
 use corosensei::stack::{DefaultStack, Stack};
 use corosensei::{CoroutineResult, Yielder};
 
+/// What a body has with it goes to its stack, of which it may take 1024 bytes at the start (`corosensei`). One
+/// that has more than this, as a whole configuration, stays on the heap.
+const BODY_BYTES: usize = 768;
+
 /// Bytes of a task's stack. Address space: only what was touched takes memory, and a task of a drive under
 /// test (unoptimised, with a panic's message being made) touches less than a fifth.
 pub const STACK_BYTES: usize = 256 << 10;
@@ -54,6 +58,10 @@ pub(crate) struct Coroutine(Option<corosensei::Coroutine<(), (), (), DefaultStac
 
 impl Coroutine {
     pub fn new(body: impl FnOnce() + 'static) -> Coroutine {
+        if size_of_val(&body) > BODY_BYTES {
+            let body: Box<dyn FnOnce()> = Box::new(body);
+            return Coroutine::new(body);
+        }
         let kept = KEPT.with_borrow_mut(Vec::pop);
         let stack = kept
             .unwrap_or_else(|| DefaultStack::new(STACK_BYTES).expect("the system has memory for a stack"));

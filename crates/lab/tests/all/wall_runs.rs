@@ -94,10 +94,11 @@ fn a_store_does_not_wait_for_the_scans_behind_it() {
     let settings = ["workload.name=ycsb-e", "workload.num=2000", "workload.ops=600", "host.depth=32"];
     let runs = (0..8).map(|_| {
         let report = wall(&settings, None).expect("it runs");
-        ["store", "next"].map(|kind| report.latency_ns.get(kind).expect("some ran").p50)
+        ["store", "seek"].map(|kind| report.latency_ns.get(kind).expect("some ran").p50)
     });
     let seen: Vec<[u64; 2]> = runs.collect();
-    assert!(seen.iter().any(|[store, next]| *store < 100 * (*next).max(1000)), "{seen:?}");
+    // A scan is a seek at least, and some thirty scans are under way.
+    assert!(seen.iter().any(|[store, seek]| *store < 10 * (*seek).max(1000)), "{seen:?}");
 }
 
 /// The store of a read-modify-write waits for its retrieve, and nobody else's does.
