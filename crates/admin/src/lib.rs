@@ -19,6 +19,8 @@ pub use feature::{Change, Features, Limits};
 pub use identify::{Answer, identify};
 pub use log::Logs;
 
+use kvdrive_spec::Status;
+
 /// What hosts see as the model.
 pub const MODEL: &str = "kvdrive key-value SSD";
 /// What hosts see as the revision of the firmware.
@@ -102,9 +104,9 @@ impl<'a> Controller<'a> {
     /// The namespace that a command names.
     ///
     /// # Errors
-    /// [`kvdrive_spec::Status::INVALID_NAMESPACE`]: there is none.
-    pub fn namespace(&self, nsid: u32) -> Result<&'a Namespace, kvdrive_spec::Status> {
+    /// [`Status::INVALID_NAMESPACE`]: there is none.
+    pub fn namespace(&self, nsid: u32) -> Result<&'a Namespace, Status> {
         let named = self.namespaces.iter().find(|namespace| namespace.nsid == nsid);
-        named.ok_or(kvdrive_spec::Status::INVALID_NAMESPACE)
+        named.ok_or(Status::INVALID_NAMESPACE)
     }
 }

@@ -25,6 +25,8 @@ pub const HOST: &str = "host";
 const DISK: &str = "disk";
 /// Operations of a trace are as many as it has; this is more.
 const TRACE_OPS: u64 = 1 << 48;
+/// The batches that go when the last one has come back.
+const ADAPTIVE: &str = "adaptive";
 
 /// Reads a count. The message of the standard library says nothing of what would be right.
 pub fn count(text: &str) -> Result<u64, String> {
@@ -35,6 +37,13 @@ pub fn count(text: &str) -> Result<u64, String> {
 fn seeds(text: &str) -> Result<String, String> {
     let seeds = text.split(',').map(|seed| count(seed.trim()).map(|seed| seed.to_string()));
     Ok(seeds.collect::<Result<Vec<_>, _>>()?.join(","))
+}
+
+/// Reads limits of batches behind commas.
+fn batches(text: &str) -> Result<String, String> {
+    let is_limit = |part: &str| part == ADAPTIVE || parse_count(part).is_ok();
+    let are_limits = text.split(',').map(str::trim).all(is_limit);
+    are_limits.then(|| text.to_owned()).ok_or_else(|| format!("allowed: a number of requests, or {ADAPTIVE}"))
 }
 
 /// Reads a span of time.
@@ -145,7 +154,7 @@ pub struct Settings {
     #[arg(long, value_name = "on|off")]
     pub saker: Option<String>,
     /// Most requests of a batch of SAKER; adaptive: as many as come while one is under way
-    #[arg(long, value_name = "N|adaptive")]
+    #[arg(long, value_name = "N|adaptive", value_parser = batches)]
     pub batch: Option<String>,
     /// SAKER's read cache, as 64MiB
     #[arg(long, value_name = "SIZE", allow_negative_numbers = true)]
@@ -383,7 +392,7 @@ impl Settings {
         };
         let is_on_host = self.side.as_deref() == Some(HOST);
         let saker = self.saker.as_deref().map(switch);
-        let batch = self.batch.as_deref().map(|batch| if batch == "adaptive" { "0" } else { batch });
+        let batch = self.batch.as_deref().map(|batch| if batch == ADAPTIVE { "0" } else { batch });
         let nand = self.nand.as_deref().map(switch);
         [
             ("--workload", "workload.name", trace.map(|_| "trace".to_owned()).or(self.workload.clone())),

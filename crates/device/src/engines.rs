@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use kvdrive_engines::hash::{self, HashEngine};
+use kvdrive_engines::hash::{self, HashEngine, SchemeRow};
 use kvdrive_engines::lsm::{self, LsmEngine};
 use kvdrive_engines::stored::{self, StoredEngine};
 use kvdrive_engines::{Engine, EngineConfig, Parts};
@@ -65,43 +65,28 @@ pub const ENGINES: &[EngineRow] = &[
         check: lsm::check,
         make: |config| config.lsm.make(),
     },
-    EngineRow {
-        name: hash::original::ROW.name,
-        origin: hash::original::ROW.origin,
-        sections: &["hash"],
-        ordered: false,
-        reclaims: &[Reclaim::Segments],
-        start: start::<HashEngine>,
-        fold: HashEngine::fold,
-        check: hash::check,
-        make: |config| config.hash.of(&hash::original::ROW).make(),
-    },
-    EngineRow {
-        name: hash::plus::ROW.name,
-        origin: hash::plus::ROW.origin,
-        sections: &["hash"],
-        ordered: false,
-        reclaims: &[Reclaim::Segments],
-        start: start::<HashEngine>,
-        fold: HashEngine::fold,
-        check: hash::check,
-        make: |config| config.hash.of(&hash::plus::ROW).make(),
-    },
-    EngineRow {
-        name: hash::plus2::ROW.name,
-        origin: hash::plus2::ROW.origin,
-        sections: &["hash"],
-        ordered: false,
-        reclaims: &[Reclaim::Segments],
-        start: start::<HashEngine>,
-        fold: HashEngine::fold,
-        check: hash::check,
-        make: |config| config.hash.of(&hash::plus2::ROW).make(),
-    },
+    hash_row(&hash::original::ROW),
+    hash_row(&hash::plus::ROW),
+    hash_row(&hash::plus2::ROW),
     stored_row(&kvdrive_store::hashlog::ROW, &["ftl", "store", "hashlog"]),
     stored_row(&kvdrive_store::lsmtree::ROW, &["ftl", "store", "lsmtree"]),
     stored_row(&kvdrive_store::btree::ROW, &["ftl", "store", "btree"]),
 ];
+
+/// The row of a hash FTL.
+const fn hash_row(scheme: &'static SchemeRow) -> EngineRow {
+    EngineRow {
+        name: scheme.name,
+        origin: scheme.origin,
+        sections: &["hash"],
+        ordered: false,
+        reclaims: &[Reclaim::Segments],
+        start: start::<HashEngine>,
+        fold: HashEngine::fold,
+        check: hash::check,
+        make: hash::make,
+    }
+}
 
 /// The row of a store over pages.
 const fn stored_row(store: &'static StoreRow, sections: &'static [&'static str]) -> EngineRow {

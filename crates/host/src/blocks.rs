@@ -27,7 +27,7 @@ use kvdrive_spec::{Cqe, Sqe, Status, opcode};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::answers::{self, NSID};
-use crate::modelled::HostCosts;
+use crate::modelled::{self, HostCosts};
 
 /// Most blocks of a command, if the drive does not take less: 256 KiB. What is longer goes as several commands,
 /// which a drive works on side by side.
@@ -96,20 +96,17 @@ impl BlockHost {
     }
 
     fn identify(&self, structure: u8) -> Result<Vec<u8>, Status> {
-        let (queue, buffer) = (self.link.admin_queue(), self.memory.map(IDENTIFY_BYTES as u32));
-        let mut sqe = Sqe::new(opcode::admin::IDENTIFY, 0, NSID);
-        sqe.cdw10.set(u32::from(structure));
-        sqe.set_prps(buffer, 0);
-        assert!(queue.try_submit(sqe), "the admin queue takes one command at a time");
-        self.link.ring_submission(&queue);
-        let status = queue.completion(0).status();
-        self.link.ring_completion(&queue);
-        if !status.is_success() {
-            return Err(status);
-        }
-        let mut data = Region::new();
-        answers::copy_in(&*self.memory, buffer, IDENTIFY_BYTES as u32, &mut data);
-        Ok(data.to_bytes(IDENTIFY_BYTES as u32))
+        let ask = |cid, buffer| {
+            let mut sqe = Sqe::new(opcode::admin::IDENTIFY, cid, NSID);
+            sqe.cdw10.set(u32::from(structure));
+            sqe.set_prps(buffer, 0);
+            sqe
+        };
+        modelled::identify(&self.link, &self.memory, ask, |memory, buffer| {
+            let mut data = Region::new();
+            answers::copy_in(memory, buffer, IDENTIFY_BYTES as u32, &mut data);
+            data.to_bytes(IDENTIFY_BYTES as u32)
+        })
     }
 
     /// How many blocks there are.

@@ -105,18 +105,7 @@ impl Host {
 
     /// Identify data of the KV namespace as it is now.
     pub fn identify(&self) -> Result<KvNamespace, Status> {
-        let queue = self.link.admin_queue();
-        let buffer = self.memory.map(IDENTIFY_BYTES as u32);
-        let sqe = answers::identify_namespace(0, buffer);
-        assert!(queue.try_submit(sqe), "the admin queue takes one command at a time");
-        self.link.ring_submission(&queue);
-        let cqe = queue.completion(0);
-        self.link.ring_completion(&queue);
-        if cqe.status().is_success() {
-            Ok(answers::take_namespace(&*self.memory, buffer))
-        } else {
-            Err(cqe.status())
-        }
+        identify(&self.link, &self.memory, answers::identify_namespace, answers::take_namespace)
     }
 
     /// Largest value the drive takes, bytes.
@@ -141,6 +130,22 @@ impl Host {
         self.unclaimed.borrow_mut().forget(|other| other == iterator);
         self.unclaimed_came.wake_all();
     }
+}
+
+/// Asks the drive behind `link` by its admin queue: `ask` makes the command with this identifier, whose answer comes
+/// to the buffer at this address, and `take` reads it there.
+pub(crate) fn identify<T>(
+    link: &Link,
+    memory: &LocalMemory,
+    ask: impl FnOnce(u16, u64) -> Sqe,
+    take: impl FnOnce(&dyn HostMemory, u64) -> T,
+) -> Result<T, Status> {
+    let (queue, buffer) = (link.admin_queue(), memory.map(IDENTIFY_BYTES as u32));
+    assert!(queue.try_submit(ask(0, buffer)), "the admin queue takes one command at a time");
+    link.ring_submission(&queue);
+    let status = queue.completion(0).status();
+    link.ring_completion(&queue);
+    done(status).map(|()| take(memory, buffer))
 }
 
 /// A queue pair and its slots: what outlives a command that is dropped.

@@ -221,7 +221,7 @@ impl OpenPage {
     /// The page as its medium is to keep it, and the memory for the next one. `own` is written behind the
     /// frame.
     pub fn close(mut self, own: &[u8]) -> (Page, Region) {
-        debug_assert_eq!(own.len() as u32, self.format.start - FRAME_BYTES);
+        assert_eq!(own.len() as u32, self.format.start - FRAME_BYTES);
         self.region.write(FRAME_BYTES, Piece::Bytes(own));
         let facts = Facts {
             kind: self.format.kind,
@@ -352,7 +352,7 @@ impl Records<'_> {
         let value_bytes = word & BYTES_MASK;
         let bytes = value_bytes.min(self.bodies_begin.checked_sub(self.facts.head_bytes)?);
         self.bodies_begin -= bytes;
-        debug_assert!(self.bodies_begin <= self.page_bytes);
+        assert!(self.bodies_begin <= self.page_bytes);
         let sequence = self.facts.sequence.checked_add(delta.into())?;
         Some(Record { slot: self.slot, key, flags, sequence, value_bytes, at: self.bodies_begin, bytes })
     }

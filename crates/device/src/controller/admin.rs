@@ -9,7 +9,7 @@ use kvdrive_admin::{Answer as Told, Change, Kind, Limits, Namespace, identify};
 use kvdrive_content::Region;
 use kvdrive_flash::FlashPort;
 use kvdrive_link::{Port, Request};
-use kvdrive_spec::identify::{CSI_NVM, cns};
+use kvdrive_spec::identify::CSI_NVM;
 use kvdrive_spec::log::{Health, LogRequest};
 use kvdrive_spec::{Sqe, Status, nvm, opcode, write_protection};
 use zerocopy::FromZeros;
@@ -90,9 +90,7 @@ impl<P: Port> Controller<P> {
     }
 
     fn of_namespace(&self, sqe: &Sqe) -> Result<Vec<u8>, Status> {
-        let structure = sqe.cdw10.get() as u8;
-        debug_assert!(matches!(structure, cns::NAMESPACE | cns::CSI_NAMESPACE));
-        self.namespace.identify(structure, self.identity.to_bytes()).ok_or(Status::INVALID_FIELD)
+        self.namespace.identify(sqe.cdw10.get() as u8, self.identity.to_bytes()).ok_or(Status::INVALID_FIELD)
     }
 
     fn log_page(&self, request: &dyn Request) -> Answer {

@@ -75,6 +75,14 @@ pub fn of_config(config: &EngineConfig) -> Result<(&'static SchemeRow, HashConfi
     Ok((scheme, hash))
 }
 
+/// Which of its settings two drives with the hash FTL of this configuration have in common ([`HashConfig::make`]).
+///
+/// # Panics
+/// The configuration names another engine.
+pub fn make(config: &EngineConfig) -> Vec<(&'static str, String)> {
+    config.hash.of(scheme(&config.name).expect("the configuration was checked")).make()
+}
+
 /// With as much power-protected memory as it takes.
 fn core_of_test(
     scheme: &'static SchemeRow,

@@ -54,7 +54,7 @@ mod snapshot;
 pub mod space;
 pub mod validity;
 
-pub use commands::{Found, HashEngine, Place, of_config};
+pub use commands::{Found, HashEngine, Place, make, of_config};
 pub use config::{Accounting, HashConfig, HashCosts};
 pub use core::check;
 pub use cursor::HashCursor;

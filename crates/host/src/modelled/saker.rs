@@ -24,7 +24,6 @@ use kvdrive_saker::{
 use kvdrive_settings::{Rules, TIME};
 use kvdrive_sim::{Ns, Sim, WaitQueue};
 use kvdrive_spec::{Key, Status, StoreOptions};
-
 use serde::Deserialize;
 
 use super::{Driver, Ticket};
@@ -146,19 +145,10 @@ impl Handle<'_> {
     /// # Errors
     /// Of a value too large for a container, and of a condition, what the drive answered.
     pub fn store(&mut self, key: Key, value: Piece<'_>, options: StoreOptions) -> Result<(), Status> {
-        loop {
-            match self.charge(|client, steps| client.store(key, value, options, steps)) {
-                Write::Buffered => return Ok(()),
-                Write::Refused(status) => return Err(status),
-                Write::Wait(batch) => self.wait_for(&batch),
-                Write::Bypass(alone) => {
-                    let result = self.driver.store_with(key, value, options);
-                    self.complete(&alone, result.map(|()| 1));
-                    self.send();
-                    return result;
-                }
-            }
-        }
+        self.write(
+            |client, steps| client.store(key, value, options, steps),
+            |driver| driver.store_with(key, value, options),
+        )
     }
 
     /// Removes a pair; removing what is not there succeeds.
@@ -166,14 +156,23 @@ impl Handle<'_> {
     /// # Errors
     /// As [`Handle::store`].
     pub fn delete(&mut self, key: Key) -> Result<(), Status> {
+        self.write(|client, steps| client.delete(key, steps), |driver| driver.delete(key))
+    }
+
+    /// Has SAKER take a write, and sends one that it leaves alone.
+    fn write(
+        &mut self,
+        ask: impl Fn(&mut Core, &mut Sum<'_>) -> Write,
+        alone: impl FnOnce(&Driver) -> Result<(), Status>,
+    ) -> Result<(), Status> {
         loop {
-            match self.charge(|client, steps| client.delete(key, steps)) {
+            match self.charge(&ask) {
                 Write::Buffered => return Ok(()),
                 Write::Refused(status) => return Err(status),
                 Write::Wait(batch) => self.wait_for(&batch),
-                Write::Bypass(alone) => {
-                    let result = self.driver.delete(key);
-                    self.complete(&alone, result.map(|()| 1));
+                Write::Bypass(request) => {
+                    let result = alone(self.driver);
+                    self.complete(&request, result.map(|()| 1));
                     self.send();
                     return result;
                 }
@@ -280,7 +279,7 @@ impl Handle<'_> {
     }
 
     fn charge_alone<T>(&mut self, call: impl FnOnce(&mut Core, &mut Sum<'_>) -> T) -> T {
-        let host = self.driver.host().clone();
+        let host = self.driver.host();
         let mut sum = Sum { costs: &self.shared.costs, ns: 0, now_ns: host.link.sim().now() };
         let answer = call(&mut self.client, &mut sum);
         let ns = sum.ns;
@@ -329,12 +328,10 @@ impl Handle<'_> {
     fn take_oldest(&mut self) -> bool {
         let Some((batch, ticket)) = self.under_way.pop_front() else { return false };
         let answer = self.driver.wait(ticket, &mut Region::new());
-        let applied = match answer {
-            Ok(Answer::Applied(applied, status)) => return self.answered(&batch, status, applied),
-            Ok(_) => Ok(1),
-            Err(status) => Err(status),
-        };
-        self.complete(&batch, applied);
+        match answer {
+            Ok(Answer::Applied(applied, status)) => self.answered(&batch, status, applied),
+            answer => self.complete(&batch, answer.map(|_| 1)),
+        }
         true
     }
 
@@ -345,10 +342,9 @@ impl Handle<'_> {
         self.answered(batch, status, applied);
     }
 
-    fn answered(&mut self, batch: &Arc<Batch>, status: Status, applied: u32) -> bool {
+    fn answered(&mut self, batch: &Arc<Batch>, status: Status, applied: u32) {
         self.charge_alone(|client, steps| client.complete(batch, status, applied, steps));
         self.shared.answered.wake_all();
-        true
     }
 }
 

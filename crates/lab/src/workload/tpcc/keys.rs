@@ -51,7 +51,7 @@ pub(super) struct Place {
 }
 
 fn key(table: Table, place: Place, row: u64) -> Key {
-    debug_assert!(row < 1 << 36 && place.district < 16);
+    assert!(row < 1 << 36 && place.district < 16);
     let Place { warehouse, district } = place;
     let head = (table as u64) << 60 | u64::from(warehouse) << 40 | u64::from(district) << 36;
     Key::from_u64_be(head | row)
