@@ -553,6 +553,7 @@ impl Drop for Client {
         let unsent = self.outbox.take();
         unsent.iter().for_each(|batch| batch.leave());
         self.saker.leave(unsent.into_iter());
+        self.saker.part_with(&self.counters);
     }
 }
 

@@ -93,7 +93,7 @@ const _: () = {
 pub(crate) struct Counters([AtomicU64; COUNTS.len()]);
 
 impl Counters {
-    /// Adds; only the thread of the client does.
+    /// Adds; only the thread of the client does, or who holds the lock of those of all.
     #[inline]
     pub(crate) fn add(&self, count: Count, number: u64) {
         let counter = &self.0[count as usize];

@@ -15,6 +15,7 @@
 //! wait in a circle.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use kvdrive_content::{Piece, Region};
@@ -148,6 +149,8 @@ struct Carrier<Q> {
     /// Held while completions are taken.
     taking: Mutex<()>,
     under_way: Mutex<Vec<Option<Waiting>>>,
+    /// Its handle is gone: nothing more is sent here.
+    is_left: AtomicBool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -175,6 +178,11 @@ impl<Q: Queue> Carrier<Q> {
         let is_it = |waiting: &Waiting| waiting.batch.as_ref().is_some_and(|other| Arc::ptr_eq(other, batch));
         lock(&self.under_way).iter().flatten().any(is_it)
     }
+
+    /// Nothing was sent here that has not been answered, and nothing will be.
+    fn is_over(&self) -> bool {
+        self.is_left.load(Ordering::SeqCst) && lock(&self.under_way).iter().all(Option::is_none)
+    }
 }
 
 /// The time in ns, where requests may grow old.
@@ -184,7 +192,7 @@ pub type Clock = Arc<dyn Fn() -> u64 + Send + std::marker::Sync>;
 pub struct Threaded<D: Drive> {
     saker: Arc<Saker>,
     drive: D,
-    /// A queue outlives its client: what is under way in it does.
+    /// A queue outlives its handle, as long as something is under way in it.
     carriers: RwLock<BTreeMap<ClientId, Arc<Carrier<D::Queue>>>>,
     clock: Clock,
 }
@@ -195,18 +203,37 @@ impl<D: Drive> Threaded<D> {
         Arc::new(Threaded { saker, drive, carriers: RwLock::default(), clock })
     }
 
-    /// A handle, for one thread.
+    /// A handle, for one thread. It takes what was answered to handles that are gone, whose queues are given up
+    /// then.
     ///
     /// # Errors
     /// The drive is off.
     pub fn connect(self: &Arc<Threaded<D>>) -> Result<Handle<D>, DriveOff> {
         let queue = self.drive.queue()?;
-        let carrier = Arc::new(Carrier { queue, taking: Mutex::default(), under_way: Mutex::default() });
+        let carrier = Arc::new(Carrier {
+            queue,
+            taking: Mutex::default(),
+            under_way: Mutex::default(),
+            is_left: AtomicBool::new(false),
+        });
         let client = self.saker.client();
         let mut carriers = self.carriers.write().unwrap_or_else(PoisonError::into_inner);
+        let left: Vec<_> =
+            carriers.values().filter(|other| other.is_left.load(Ordering::SeqCst)).cloned().collect();
         carriers.insert(client.id(), carrier.clone());
         drop(carriers);
-        Ok(Handle { shared: self.clone(), client, carrier })
+        let mut handle = Handle { shared: self.clone(), client, carrier };
+        for carrier in left {
+            while handle.take(&carrier, || false, false)? {}
+        }
+        handle.send()?;
+        self.forget_those_over();
+        Ok(handle)
+    }
+
+    fn forget_those_over(&self) {
+        let mut carriers = self.carriers.write().unwrap_or_else(PoisonError::into_inner);
+        carriers.retain(|_, carrier| !carrier.is_over());
     }
 
     /// What clients share: settings and counts.
@@ -214,9 +241,9 @@ impl<D: Drive> Threaded<D> {
         &self.saker
     }
 
-    fn carrier(&self, id: ClientId) -> Arc<Carrier<D::Queue>> {
-        let carriers = self.carriers.read().unwrap_or_else(PoisonError::into_inner);
-        carriers.get(&id).expect("a batch's carrier has a queue").clone()
+    /// A client's queue; `None`: it is gone, and all that was sent there has been taken.
+    fn carrier(&self, id: ClientId) -> Option<Arc<Carrier<D::Queue>>> {
+        self.carriers.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
     }
 }
 
@@ -445,13 +472,11 @@ impl<D: Drive> Handle<D> {
                 Whereabouts::Answered => current = batch.clone(),
                 Whereabouts::Behind(older) => current = older,
                 Whereabouts::With(id) => {
-                    let carrier = self.shared.carrier(id);
-                    let is_gone = || !carrier.has(&current);
-                    if is_gone() {
-                        // Its thread is about to send it, or has just heard of it.
-                        std::thread::yield_now();
-                    } else {
-                        self.take(&carrier, is_gone, true)?;
+                    let carrier = self.shared.carrier(id).filter(|carrier| carrier.has(&current));
+                    match carrier {
+                        Some(carrier) => drop(self.take(&carrier, || !carrier.has(&current), true)?),
+                        // Its thread is about to send it, or somebody has just heard of it.
+                        None => std::thread::yield_now(),
                     }
                 }
                 // Soon elsewhere; of what was left, here.
@@ -497,5 +522,12 @@ impl<D: Drive> Handle<D> {
             *lock(&slot) = Some(completion);
         }
         Ok(true)
+    }
+}
+
+impl<D: Drive> Drop for Handle<D> {
+    fn drop(&mut self) {
+        self.carrier.is_left.store(true, Ordering::SeqCst);
+        self.shared.forget_those_over();
     }
 }
