@@ -39,6 +39,7 @@ pub mod log;
 pub mod nvm;
 pub mod opcode;
 pub mod property;
+pub mod queue;
 pub mod sqe;
 pub mod status;
 pub mod tcp;

@@ -20,6 +20,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use kvdrive_sim::{Resource, TaskCell};
+use kvdrive_spec::Status;
 use kvdrive_spec::nvm::BLOCK_BYTES;
 use kvdrive_store::{Cursor, Ground, Recovered, Space, Store, StoreError, StoreOptions, StoreRow, Thread};
 
@@ -49,6 +50,9 @@ pub enum OpenError {
     /// Its options do not go with the drive: a line that begins with the key of the option.
     #[error("{0}")]
     Options(String),
+    /// The drive has no queue pair for a thread.
+    #[error("queue pairs: {0}")]
+    Queues(#[from] Status),
     /// What it found on the drive.
     #[error("recovery: {0}")]
     Store(#[from] StoreError),
@@ -99,7 +103,7 @@ impl HostKv {
         let HostKvConfig { row, options, costs_ps, entries, depth } = config;
         let threads = cores.len() as u32;
         (row.check)(options, BLOCK_BYTES, host.blocks(), threads).map_err(OpenError::Options)?;
-        let pages = Rc::new(BlockPages::new(host, cores, *entries, *depth));
+        let pages = Rc::new(BlockPages::connect(host, cores, *entries, *depth)?);
         let cpu = Rc::new(HostCpu::new(host.link().sim(), cores, *costs_ps));
         let ground = Ground { pages: pages.clone(), cpu, threads, has_background: false };
         let store = (row.make)(options, ground);

@@ -38,8 +38,8 @@ use crate::buffer::Buffer;
 use crate::namespace::{Completion, Namespace, QueueId, Session, Tag};
 pub(crate) use admin::NOT_OVER_NETWORKS;
 use admin::Question;
-pub use controller::ASYNC_REQUESTS_MAX;
 use controller::Controller;
+pub use kvdrive_admin::event::REQUESTS_MAX as ASYNC_REQUESTS_MAX;
 
 /// What a subsystem is called, and its limits.
 #[derive(Clone, Debug)]
@@ -356,7 +356,7 @@ impl Subsystem {
     /// Completes Asynchronous Event Requests for which there is an event.
     fn deliver_events(&mut self, index: usize) {
         let Some(controller) = &mut self.controllers[index] else { return };
-        while let Some((slot, dw0)) = controller.next_event() {
+        while let Some(((slot, _), dw0)) = controller.events.next_to_tell() {
             let tag = Tag { queue: controller.admin, slot };
             self.events.push_back(Event::Completed(done(tag, dw0, 0, Buffer::empty())));
         }
