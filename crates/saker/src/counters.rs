@@ -52,10 +52,14 @@ pub enum Count {
     LostFills,
     /// Pairs that left the cache for others.
     Evicted,
+    /// Transactions that were committed.
+    Commits,
+    /// Transactions that ended because somebody else had written what they read.
+    Conflicts,
 }
 
 /// Every count with its name, in the order of [`Count`].
-pub const COUNTS: [(Count, &str); 22] = [
+pub const COUNTS: [(Count, &str); 24] = [
     (Count::Batches, "batches"),
     (Count::Singles, "singles"),
     (Count::Requests, "requests"),
@@ -78,6 +82,8 @@ pub const COUNTS: [(Count, &str); 22] = [
     (Count::Rejected, "rejected"),
     (Count::LostFills, "lost_fills"),
     (Count::Evicted, "evicted"),
+    (Count::Commits, "commits"),
+    (Count::Conflicts, "conflicts"),
 ];
 
 const _: () = {

@@ -25,6 +25,7 @@ use crate::batch::{Batch, Payload, Whereabouts};
 use crate::client::{Client, Failure, Read, Sync, Write};
 use crate::saker::{ClientId, Saker};
 use crate::steps::{Step, Steps};
+use crate::transaction::{Commit, Ending, Transaction};
 
 /// What a queue is asked to send.
 #[derive(Clone, Copy, Debug)]
@@ -318,9 +319,18 @@ impl<D: Drive> Handle<D> {
     /// # Errors
     /// [`Status::KEY_NOT_FOUND`] and what else the drive answered; the drive is off.
     pub fn retrieve(&mut self, key: Key, into: &mut Region) -> Result<u32, Error> {
+        self.read(key, into, |client, into, steps| client.retrieve(key, into, steps))
+    }
+
+    fn read(
+        &mut self,
+        key: Key,
+        into: &mut Region,
+        mut ask: impl FnMut(&mut Client, &mut Region, &mut WallTime<'_>) -> Read,
+    ) -> Result<u32, Error> {
         let shared = self.shared.clone();
         loop {
-            let read = self.client.retrieve(key, into, &mut WallTime(&shared.clock));
+            let read = ask(&mut self.client, into, &mut WallTime(&shared.clock));
             self.send()?;
             match read {
                 Read::Found(bytes) => return Ok(bytes),
@@ -358,6 +368,12 @@ impl<D: Drive> Handle<D> {
                 }
             }
         }
+    }
+
+    /// A transaction: what it writes is carried out wholly or not at all, and only if nobody else has written what
+    /// it read ([`crate::transaction`]).
+    pub fn transaction(&mut self) -> InTransaction<'_, D> {
+        InTransaction { transaction: self.client.begin(), handle: self }
     }
 
     /// Waits until all that this handle wrote before is durable.
@@ -529,5 +545,59 @@ impl<D: Drive> Drop for Handle<D> {
     fn drop(&mut self) {
         self.carrier.is_left.store(true, Ordering::SeqCst);
         self.shared.forget_those_over();
+    }
+}
+
+/// A transaction of a handle. Dropping it leaves everything as it was.
+pub struct InTransaction<'h, D: Drive> {
+    handle: &'h mut Handle<D>,
+    transaction: Transaction,
+}
+
+impl<D: Drive> InTransaction<'_, D> {
+    /// The key gets this value, with the commit.
+    ///
+    /// # Errors
+    /// [`Status::INVALID_VALUE_SIZE`]: all that is written would not fit one structured value.
+    pub fn store(&mut self, key: Key, value: Piece<'_>) -> Result<(), Error> {
+        Ok(self.transaction.store(key, value)?)
+    }
+
+    /// The key has no value any more, with the commit.
+    ///
+    /// # Errors
+    /// As [`InTransaction::store`].
+    pub fn delete(&mut self, key: Key) -> Result<(), Error> {
+        Ok(self.transaction.delete(key)?)
+    }
+
+    /// Reads a pair's value to byte 0 of `into`; returns its size.
+    ///
+    /// # Errors
+    /// As [`Handle::retrieve`].
+    pub fn retrieve(&mut self, key: Key, into: &mut Region) -> Result<u32, Error> {
+        let transaction = &mut self.transaction;
+        self.handle.read(key, into, |client, into, steps| client.retrieve_in(transaction, key, into, steps))
+    }
+
+    /// Ends it. What it wrote is durable when this returns [`Ending::Committed`].
+    ///
+    /// # Errors
+    /// What the drive answered, and nothing of it was carried out; the drive is off.
+    pub fn commit(self) -> Result<Ending, Error> {
+        let InTransaction { handle, transaction } = self;
+        let shared = handle.shared.clone();
+        loop {
+            let commit = handle.client.commit(&transaction, &mut WallTime(&shared.clock));
+            handle.send()?;
+            match commit {
+                Commit::Ended(ending) => return Ok(ending),
+                Commit::Wait(batch) => handle.wait_for(&batch)?,
+                Commit::Sent(sent) => {
+                    handle.wait_for(sent.batch())?;
+                    return Ok(sent.ending()?);
+                }
+            }
+        }
     }
 }

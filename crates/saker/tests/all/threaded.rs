@@ -16,15 +16,15 @@ use kvdrive_spec::{Key, Status, StoreOptions};
 
 use crate::drive::{key, saker};
 
-enum Work {
+pub enum Work {
     Write(Vec<(Key, Option<Vec<u8>>)>, StoreOptions),
     Retrieve(Key),
     Exist(Key),
 }
 
 #[derive(Default)]
-struct Inside {
-    pairs: Mutex<BTreeMap<Key, Vec<u8>>>,
+pub struct Inside {
+    pub pairs: Mutex<BTreeMap<Key, Vec<u8>>>,
     work: Mutex<Vec<(Arc<Ring>, u32, Work)>>,
     has_work: Condvar,
     is_off: AtomicBool,
@@ -37,14 +37,14 @@ struct Inside {
 
 /// A queue's completions, and the keys that writes under way have.
 #[derive(Default)]
-struct Ring {
+pub struct Ring {
     answers: Mutex<VecDeque<Completion>>,
     has_answer: Condvar,
     under_way: AtomicU64,
 }
 
 /// A drive with I/O threads that take any command they find.
-struct IoThreads(Arc<Inside>, Vec<JoinHandle<()>>);
+pub struct IoThreads(Arc<Inside>, Vec<JoinHandle<()>>);
 
 impl IoThreads {
     fn new(threads: u64) -> IoThreads {
@@ -122,7 +122,7 @@ impl Inside {
     }
 }
 
-struct RingQueue(Arc<Inside>, Arc<Ring>);
+pub struct RingQueue(Arc<Inside>, Arc<Ring>);
 
 /// Commands that a queue has room for.
 const ROOM: u64 = 4;
@@ -202,7 +202,7 @@ impl Queue for RingQueue {
     }
 }
 
-fn open(config: Config, io_threads: u64) -> (Arc<Threaded<IoThreads>>, Arc<Inside>) {
+pub fn open(config: Config, io_threads: u64) -> (Arc<Threaded<IoThreads>>, Arc<Inside>) {
     let drive = IoThreads::new(io_threads);
     let inside = drive.0.clone();
     (Threaded::new(saker(config), drive, Arc::new(|| 0)), inside)
