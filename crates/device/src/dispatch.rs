@@ -101,7 +101,7 @@ fn deal<P: Port>(drive: &Rc<Controller<P>>, queues: &[Rc<IoQueue<P::Request>>], 
 }
 
 /// The next command for an I/O thread, decoded. What is about queues the dispatcher does himself, who takes from
-/// them: a thread that deleted a queue would have commands of it behind itself.
+/// them; so which thread gets the first command of a queue does not depend on how many queues were made.
 fn next_to_deal<P: Port>(drive: &Rc<Controller<P>>) -> Fetched<P::Request> {
     loop {
         let fetched = fetch(drive);

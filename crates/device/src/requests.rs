@@ -24,8 +24,8 @@
 //! handled in the order of the queue, whichever context got them. A *quiet* one is not completed: what it would
 //! have said, the next one says that is not quiet.
 //!
-//! What is not here: how data cross ([`kvdrive_link::port`]), how a value is placed and found (crate `engines`),
-//! admin commands ([`crate::controller`]).
+//! What is not here: how data cross ([`kvdrive_link::port`]), how a value is placed and found (crate
+//! `engines`), admin commands ([`crate::controller`]).
 
 use std::rc::{Rc, Weak};
 
@@ -86,7 +86,8 @@ pub(crate) fn handle<P: Port>(drive: &Rc<Controller<P>>, fetched: Fetched<P::Req
     complete(drive, fetched, completion);
 }
 
-/// A fetched command of an admin queue, to its completion or to where it waits for something else than firmware.
+/// A fetched command of an admin queue, to its completion or to where it waits for something else than
+/// firmware.
 fn handle_admin<P: Port>(drive: &Rc<Controller<P>>, fetched: Fetched<P::Request>, is_decoded: bool) {
     if !is_decoded {
         decode(drive, None);

@@ -1,5 +1,5 @@
-//! Which blocks have gone bad, and which spare block stands for each, and which dies answer no more: the table of
-//! bad blocks.
+//! Which blocks have gone bad, and which spare block stands for each, and which dies answer no more: the
+//! table of bad blocks.
 //!
 //! ```text
 //!   owner's block 17 ──► medium's block 17            as long as it is good

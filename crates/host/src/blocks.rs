@@ -11,8 +11,9 @@
 //! the drive has answered, whether or not anybody asks for the answer; and a ticket that is dropped leaves
 //! nothing behind.
 //!
-//! A command names the buffer of its slot by PRPs. Blocks that are written lie there already, as a host has them
-//! that takes its blocks from pinned memory: setting the transfer up takes `dma_setup_ns`, and no page is pinned.
+//! A command names the buffer of its slot by PRPs. Blocks that are written lie there already, as a host has
+//! them that takes its blocks from pinned memory: setting the transfer up takes `dma_setup_ns`, and no page
+//! is pinned.
 
 use std::rc::Rc;
 

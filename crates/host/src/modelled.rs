@@ -328,8 +328,8 @@ impl Driver {
         Ok(Driver { lane: Rc::new(lane), choice, sequence: Mutex::new(sim), slots: (entries - 1) / depth })
     }
 
-    /// Waits for what is under way, of dropped commands too, and has the drive delete the queue pair. A driver that
-    /// is dropped instead leaves it there.
+    /// Waits for what is under way, of dropped commands too, and has the drive delete the queue pair. A
+    /// driver that is dropped instead leaves it there.
     ///
     /// # Errors
     /// What the drive answered.

@@ -176,8 +176,8 @@ pub struct Report {
     /// What the engine counts by names of its own; those that end in `_now` are states at the end.
     #[serde(skip_serializing_if = "Named::is_empty")]
     pub engine: Named<u64>,
-    /// What a store on the host counts by names of its own, its pages by what was done and why among them; those
-    /// that end in `_now` are states at the end.
+    /// What a store on the host counts by names of its own, its pages by what was done and why among them;
+    /// those that end in `_now` are states at the end.
     #[serde(skip_serializing_if = "Named::is_empty")]
     pub store: Named<u64>,
     /// What SAKER counts, if it is there; see [`is_state`].
@@ -203,8 +203,8 @@ pub struct Report {
     pub resources: Named<Resource>,
 }
 
-/// Transactions of one kind: several operations of a client, each of which is counted and timed among the others
-/// of its kind, too.
+/// Transactions of one kind: several operations of a client, each of which is counted and timed among the
+/// others of its kind, too.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Transactions {
     /// Those that were committed.

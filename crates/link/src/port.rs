@@ -44,8 +44,9 @@ pub trait Port: 'static {
     /// `ended` is told of every session that ends.
     fn on_end(&self, ended: Rc<dyn Fn(&Session)>);
 
-    /// I/O commands that it cannot carry, because they need what no host of it has: entries behind a command in the
-    /// same queue, or a way into the drive's memory. Hosts are told, and whoever sends one all the same is refused.
+    /// I/O commands that it cannot carry, because they need what no host of it has: entries behind a command
+    /// in the same queue, or a way into the drive's memory. Hosts are told, and whoever sends one all the
+    /// same is refused.
     fn refused(&self) -> &'static [u8] {
         &[]
     }

@@ -1,8 +1,8 @@
 //! Submission queues and completion queues: rings of entries in host memory, tails and heads.
 //!
-//! A [`QueuePair`] is a submission queue and the ring that its commands complete to. Several may complete to one
-//! ring, as the specification has it; most have a ring each. Rings are kept in here: where a host says that they
-//! lie in its memory nobody looks.
+//! A [`QueuePair`] is a submission queue and the ring that its commands complete to. Several may complete to
+//! one ring, as the specification has it; most have a ring each. Rings are kept in here: where a host says
+//! that they lie in its memory nobody looks.
 //!
 //! The host writes entries and publishes them with a doorbell ([`crate::Link::ring_submission`]); the drive
 //! takes them in order, posts completions in any order, and the host releases completion slots with the other
@@ -13,8 +13,8 @@
 //!
 //! Commands that carry value bytes inline (*write*, *hybrid*, *transfer*) belong together by their order in
 //! one queue, with the *discard* of what they have begun, and so do the stores into one window. Each gets a
-//! turn number when it is taken, and the drive handles it when its turn has come, however many firmware contexts
-//! work on the queue.
+//! turn number when it is taken, and the drive handles it when its turn has come, however many firmware
+//! contexts work on the queue.
 //!
 //! What is not here: the time and the bytes of a crossing ([`crate::pcie`]), whether a queue may be made (crate
 //! `admin`), interrupts.
@@ -34,8 +34,8 @@ use crate::session::Session;
 pub(crate) struct Taken {
     /// The entry.
     pub(crate) sqe: Sqe,
-    /// Its turn among the queue's *write*, *hybrid*, *transfer*, *discard* and CXL store commands; `None` for all
-    /// others.
+    /// Its turn among the queue's *write*, *hybrid*, *transfer*, *discard* and CXL store commands; `None` for
+    /// all others.
     pub(crate) turn: Option<u64>,
     /// Of an *express*, the chunk entries behind it; `None` if the host has not published them all, and for
     /// all others.
@@ -197,8 +197,8 @@ impl QueuePair {
         self.published.get() > self.taken.get()
     }
 
-    /// Host: waits for the completion of command `cid` and takes it; of a deleted queue none comes. The slot stays used until
-    /// [`crate::Link::ring_completion`].
+    /// Host: waits for the completion of command `cid` and takes it; of a deleted queue none comes. The slot
+    /// stays used until [`crate::Link::ring_completion`].
     pub fn completion(&self, cid: u16) -> Cqe {
         loop {
             if let Some(cqe) = self.try_completion(cid) {

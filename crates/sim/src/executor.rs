@@ -21,8 +21,8 @@
 //! that time without being resumed. It takes its place in the order of events when its turn has come, as if it
 //! had run. A place taken earlier would change who comes first among events of one time, and so reports.
 //!
-//! What is not here: who is waited for and why ([`crate::Resource`], locks), and where the machine's clock comes
-//! in ([`crate::wall`]).
+//! What is not here: who is waited for and why ([`crate::Resource`], locks), and where the machine's clock
+//! comes in ([`crate::wall`]).
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -46,8 +46,8 @@ struct Core {
     next: Cell<Option<TaskKey>>,
     /// Earliest time in `agenda`; `Ns::MAX` when it is empty.
     next_due: Cell<Ns>,
-    /// Reasons for which no task may travel in time in place: each that is beginning a branch which is not its last
-    /// one, a test mode, a power cut.
+    /// Reasons for which no task may travel in time in place: each that is beginning a branch which is not
+    /// its last one, a test mode, a power cut.
     closed: Cell<u32>,
     /// A task may travel in place to any time before this: up to the next event, nowhere while somebody is
     /// ready who would not only sleep.
@@ -248,9 +248,9 @@ impl Sim {
         self.wake_to_sleep(task, 0);
     }
 
-    /// Schedules `task`, which will do nothing at the present time but sleep for `span` ns more: it may be resumed
-    /// behind that only. All is as if it had done so itself: the same events in the same order, and one switch
-    /// of stacks less.
+    /// Schedules `task`, which will do nothing at the present time but sleep for `span` ns more: it may be
+    /// resumed behind that only. All is as if it had done so itself: the same events in the same order, and
+    /// one switch of stacks less.
     #[inline]
     pub(crate) fn wake_to_sleep(&self, task: TaskKey, span: Ns) {
         let core = &*self.0;

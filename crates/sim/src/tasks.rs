@@ -1,5 +1,5 @@
-//! The tasks of an executor, and which of them is due next: a slab of stacks, an agenda of times to come, and a queue
-//! for the present time. What time it is, and who runs, is the executor's.
+//! The tasks of an executor, and which of them is due next: a slab of stacks, an agenda of times to come, and
+//! a queue for the present time. What time it is, and who runs, is the executor's.
 
 use std::collections::VecDeque;
 

@@ -79,8 +79,8 @@ impl<T> WaitQueue<T> {
         self.sim.wake_to_sleep(waiter.task, span);
     }
 
-    /// Grants the longest waiting task: its tag. Who waits for something in order to have it for `span_of(tag)` ns
-    /// and no more is resumed behind that time.
+    /// Grants the longest waiting task: its tag. Who waits for something in order to have it for
+    /// `span_of(tag)` ns and no more is resumed behind that time.
     #[inline]
     pub(crate) fn wake_first(&self, span_of: impl FnOnce(&T) -> Ns) -> Option<T> {
         let waiter = self.waiting.borrow_mut().pop_front()?;

@@ -143,10 +143,10 @@ const LONGEST_HASTE: Duration = Duration::from_secs(1);
 /// A thread that has spun so long without being disturbed has a core to itself.
 const UNDISTURBED: Duration = Duration::from_millis(10);
 
-/// How long a thread that waits for others stays awake. Where a core is to spare, spinning for a moment answers
-/// sooner than sleeping; where others wait for that core it is the other way about: a thread that used its share
-/// up by spinning waits milliseconds for the next one, and a sleeper is let in when it wakes up. Which of the two
-/// it is, the clock tells: a gap between two looks was somebody else's.
+/// How long a thread that waits for others stays awake. Where a core is to spare, spinning for a moment
+/// answers sooner than sleeping; where others wait for that core it is the other way about: a thread that
+/// used its share up by spinning waits milliseconds for the next one, and a sleeper is let in when it wakes
+/// up. Which of the two it is, the clock tells: a gap between two looks was somebody else's.
 pub struct Patience {
     /// There is one core only: whoever is waited for needs it.
     alone: bool,

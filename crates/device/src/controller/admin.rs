@@ -1,6 +1,6 @@
 //! Admin commands that come by a queue of the link: what crate `admin` answers of this drive, moved to its
-//! host. Of hosts the drive knows their admin queues alone, so features belong to one of those, and end with it.
-//! Commands that wait are in [`super::waiting`].
+//! host. Of hosts the drive knows their admin queues alone, so features belong to one of those, and end with
+//! it. Commands that wait are in [`super::waiting`].
 
 use std::rc::Rc;
 

@@ -1,9 +1,10 @@
-//! Admin commands whose answer waits for something else than firmware: an asynchronous event, or the last command
-//! of a queue that is deleted. They hold no context and no I/O thread meanwhile.
+//! Admin commands whose answer waits for something else than firmware: an asynchronous event, or the last
+//! command of a queue that is deleted. They hold no context and no I/O thread meanwhile.
 //!
-//! Events come from flash: spare blocks that become few, and the end of writing, which changes what Identify says
-//! of the namespace, too. A host hears of them if it has asked to (feature 0Bh), once until it has read the log
-//! page that says more ([`kvdrive_admin::event`]). What there was before it connected it finds by looking.
+//! Events come from flash: spare blocks that become few, and the end of writing, which changes what Identify
+//! says of the namespace, too. A host hears of them if it has asked to (feature 0Bh), once until it has read
+//! the log page that says more ([`kvdrive_admin::event`]). What there was before it connected it finds by
+//! looking.
 
 use std::rc::Rc;
 
@@ -17,8 +18,8 @@ use super::Controller;
 use crate::namespaces::NSID;
 use crate::requests::complete_admin;
 
-/// Has whoever takes commands from the queues to carry this one out, and no I/O thread? It is about queues, or it
-/// is to wait.
+/// Has whoever takes commands from the queues to carry this one out, and no I/O thread? It is about queues,
+/// or it is to wait.
 pub(crate) fn is_of_dispatcher(request: &impl Request) -> bool {
     let opcode = request.sqe().opcode;
     request.is_admin() && (QueueCommand::is_one(opcode) || opcode == opcode::admin::ASYNC_EVENT_REQUEST)

@@ -1,5 +1,5 @@
-//! A port that can carry less than the link: no entries behind a command, no way into the drive's memory, and an
-//! answer to every command. Whatever comes by it, the drive asks it for nothing of the kind.
+//! A port that can carry less than the link: no entries behind a command, no way into the drive's memory, and
+//! an answer to every command. Whatever comes by it, the drive asks it for nothing of the kind.
 
 use std::cell::Cell;
 use std::rc::Rc;

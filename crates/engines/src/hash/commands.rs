@@ -1,5 +1,5 @@
-//! The commands of a hash engine: what a store, a lookup, a delete and a listing do with section, pair and space,
-//! and in which order. How a key's section is found is in [`super::core`].
+//! The commands of a hash engine: what a store, a lookup, a delete and a listing do with section, pair and
+//! space, and in which order. How a key's section is found is in [`super::core`].
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -76,7 +76,8 @@ pub fn of_config(config: &EngineConfig) -> Result<(&'static SchemeRow, HashConfi
     Ok((scheme, hash))
 }
 
-/// Which of its settings two drives with the hash FTL of this configuration have in common ([`HashConfig::make`]).
+/// Which of its settings two drives with the hash FTL of this configuration have in common
+/// ([`HashConfig::make`]).
 ///
 /// # Panics
 /// The configuration names another engine.

@@ -7,9 +7,9 @@
 //! ```
 //!
 //! A kind of fault is one file and one row of [`FAULTS`]: its name, at which [`Moment`]s it can strike, which
-//! keys of its own it has, and the [`Effect`] it chooses. Others act by it: the port of flash ([`crate::port`]),
-//! the controller for commands, and the door to a network for answers. A rule ([`Rule`]) is a kind with what it
-//! matches and when it is due; how rules are written down as text is not known here.
+//! keys of its own it has, and the [`Effect`] it chooses. Others act by it: the port of flash
+//! ([`crate::port`]), the controller for commands, and the door to a network for answers. A rule ([`Rule`])
+//! is a kind with what it matches and when it is due; how rules are written down as text is not known here.
 //!
 //! What is injected is an error that the drive, or the host, gets to see. Wrong data is never passed off as
 //! right: a flipped bit is found by the page's checksum.

@@ -119,8 +119,8 @@ impl FlashPort {
         assert!(is_first, "one owner knows what flash holds");
     }
 
-    /// Has `told` called when fewer spare blocks are left, and when the drive has become read-only, for whatever
-    /// reason. It may look at [`FlashPort::health`], and may not wait.
+    /// Has `told` called when fewer spare blocks are left, and when the drive has become read-only, for
+    /// whatever reason. It may look at [`FlashPort::health`], and may not wait.
     ///
     /// # Panics
     /// Somebody asked before.
@@ -275,8 +275,8 @@ impl FlashPort {
         }
     }
 
-    /// A die answers no more, in this life of the drive and in all others. That it is known for good takes the time
-    /// of a page, like every change of the table.
+    /// A die answers no more, in this life of the drive and in all others. That it is known for good takes
+    /// the time of a page, like every change of the table.
     pub(super) fn lose_die(&self, die: u32) {
         let retirement = &self.0.retirement;
         if retirement.is_lost(die) {

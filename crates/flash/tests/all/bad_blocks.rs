@@ -224,7 +224,8 @@ fn a_die_that_answers_no_more_gives_no_page_and_takes_none() {
     }
 }
 
-/// A die is lost before the drive becomes read-only, or behind that. It stays lost, whoever reads the medium next.
+/// A die is lost before the drive becomes read-only, or behind that. It stays lost, whoever reads the medium
+/// next.
 fn loses_a_die(medium: &MediaKind, is_frozen: bool) {
     let folder = tempfile::tempdir().unwrap();
     let sim = Sim::new();
@@ -271,8 +272,8 @@ fn loses_a_die(medium: &MediaKind, is_frozen: bool) {
     }
 }
 
-/// A unit is in the middle of exchanging a block when another one has no spare block left: what it does from there
-/// on, the table of bad blocks included, is for this life alone.
+/// A unit is in the middle of exchanging a block when another one has no spare block left: what it does from
+/// there on, the table of bad blocks included, is for this life alone.
 #[test]
 fn a_retirement_that_ends_behind_the_freezing_does_not_count() {
     for medium in MEDIA {

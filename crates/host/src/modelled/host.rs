@@ -102,8 +102,8 @@ impl Host {
     }
 }
 
-/// Asks the drive behind `link` by its admin queue: `ask` makes the command with this identifier, whose answer comes
-/// to the buffer at this address, and `take` reads it there.
+/// Asks the drive behind `link` by its admin queue: `ask` makes the command with this identifier, whose
+/// answer comes to the buffer at this address, and `take` reads it there.
 pub(crate) fn identify<T>(
     link: &Link,
     memory: &LocalMemory,
@@ -126,8 +126,8 @@ fn administer(link: &Link, sqe: Sqe) -> Result<(), Status> {
     done(status)
 }
 
-/// Has the drive create a queue pair of `entries` slots under the lowest identifier that is free. No time of a host's
-/// core is charged for what is done once.
+/// Has the drive create a queue pair of `entries` slots under the lowest identifier that is free. No time of
+/// a host's core is charged for what is done once.
 pub(crate) fn create_queue(link: &Link, entries: u32) -> Result<Rc<QueuePair>, Status> {
     let function = link.first_function();
     let _turn = function.administration().lock();

@@ -102,7 +102,8 @@ impl Connector {
         self.admin(answers::identify_namespace, answers::take_namespace).await
     }
 
-    /// Why the drive is read-only, if it is: what is behind [`kvdrive_spec::Status::NAMESPACE_WRITE_PROTECTED`].
+    /// Why the drive is read-only, if it is: what is behind
+    /// [`kvdrive_spec::Status::NAMESPACE_WRITE_PROTECTED`].
     pub async fn write_failure(&self) -> Result<Option<String>, Error> {
         self.admin(answers::write_protection_log, answers::take_write_protection).await
     }
@@ -146,9 +147,9 @@ impl Connector {
         Ok(())
     }
 
-    /// A driver with a queue pair of `entries` slots for up to `depth` commands at once. The queue pair of a driver
-    /// that was dropped is used again by the next one of the same `entries` and `depth`; where there is none, this
-    /// thread waits while the drive deletes those that nobody uses and creates one.
+    /// A driver with a queue pair of `entries` slots for up to `depth` commands at once. The queue pair of a
+    /// driver that was dropped is used again by the next one of the same `entries` and `depth`; where there
+    /// is none, this thread waits while the drive deletes those that nobody uses and creates one.
     ///
     /// # Errors
     /// The drive is off, has as many queue pairs as there are identifiers, or answers so.

@@ -3,8 +3,8 @@
 //! waits for any more, is [`crate::slot`]'s; it is carried out by whichever thread finds it.
 //!
 //! The *sequence* is the right to submit inline commands. A value that needs several holds it until its last
-//! one is submitted. When its owner goes away before that, the drive is left inside an unfinished value, which it
-//! is told to discard before the sequence passes on.
+//! one is submitted. When its owner goes away before that, the drive is left inside an unfinished value,
+//! which it is told to discard before the sequence passes on.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -303,8 +303,8 @@ impl Port {
         Poll::Pending
     }
 
-    /// Takes a pipeline's slots back, as far as it knows them: `slot` says how one is, and `batch` are completions
-    /// that it has taken over and not looked at, in their order.
+    /// Takes a pipeline's slots back, as far as it knows them: `slot` says how one is, and `batch` are
+    /// completions that it has taken over and not looked at, in their order.
     pub(super) fn give_all(&self, mut slot: impl FnMut(u16) -> Slot, batch: impl Iterator<Item = Cqe>) {
         let mut slots = lock(&self.board.slots);
         (slots.is_piped, slots.collector) = (false, None);

@@ -182,8 +182,8 @@ fn a_store_dropped_in_the_middle_leaves_queue_and_slots_usable() {
     let mut driver = connector.connect(by("piggyback"), 8, 2).unwrap();
     for round in 0..50 {
         let long = value(round, 400);
-        // A hundred commands, of which a look submits as many as the queue takes: the drive's thread is not so fast
-        // that one look sees them all answered.
+        // A hundred commands, of which a look submits as many as the queue takes: the drive's thread is not
+        // so fast that one look sees them all answered.
         let longest = value(round, 6_000);
         {
             // Its first command is submitted; its slot and the sequence go with it.

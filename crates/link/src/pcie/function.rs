@@ -3,12 +3,13 @@
 //!
 //! Functions and their queues come and go. A queue that is deleted ends when the commands that the drive has
 //! taken from it have been answered: entries that were not taken are dropped, completions go nowhere, what a
-//! namespace has of it is given up, and only then its identifier is free. Creating takes no time; deleting waits.
+//! namespace has of it is given up, and only then its identifier is free. Creating takes no time; deleting
+//! waits.
 //!
-//! Hosts create and delete I/O queues by commands of their admin queue: the drive looks at what they ask for and
-//! carries it out here ([`crate::port::Queues`]). [`Link::create_queue`] and [`Link::delete_queue`] do the same
-//! without a command: for a door whose hosts have other commands for it, and for tests of what lies above.
-//! Functions are there when a host finds them, so nobody asks for one.
+//! Hosts create and delete I/O queues by commands of their admin queue: the drive looks at what they ask for
+//! and carries it out here ([`crate::port::Queues`]). [`Link::create_queue`] and [`Link::delete_queue`] do
+//! the same without a command: for a door whose hosts have other commands for it, and for tests of what lies
+//! above. Functions are there when a host finds them, so nobody asks for one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -89,7 +90,8 @@ impl Function {
         queues.submission.len() > 1 || queues.completion.len() > 1
     }
 
-    /// Has it a completion queue with this identifier? `Some(true)`: with a submission queue that completes to it.
+    /// Has it a completion queue with this identifier? `Some(true)`: with a submission queue that completes
+    /// to it.
     pub(super) fn completion_queue(&self, id: u16) -> Option<bool> {
         let queues = self.queues.borrow();
         queues.completion.contains_key(&id).then(|| queues.is_used(id))

@@ -44,8 +44,8 @@ pub trait Controlled: 'static {
         true
     }
 
-    /// What the answer to a command of a queue, known by the number of its session, is to suffer on its way to a
-    /// host on a network, which is asked once, when it completes.
+    /// What the answer to a command of a queue, known by the number of its session, is to suffer on its way
+    /// to a host on a network, which is asked once, when it completes.
     fn at_door(&self, session: u32, cid: u16) -> Option<TransportFault> {
         _ = (session, cid);
         None

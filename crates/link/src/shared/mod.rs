@@ -15,9 +15,9 @@
 //! a completion is posted, so when it reads them has no influence on the drive: the events of a run are a
 //! function of the stamped arrivals and of the bytes that DMA read, which is what [`crate::recording`] keeps.
 //!
-//! A host creates its I/O queues by commands of the admin queue, and deletes them so. What a ring's address in
-//! memory is to a controller, rings under a number are here ([`SharedLink::open_rings`]): the drive looks for them
-//! when something arrives under that number. A door makes queues by a call.
+//! A host creates its I/O queues by commands of the admin queue, and deletes them so. What a ring's address
+//! in memory is to a controller, rings under a number are here ([`SharedLink::open_rings`]): the drive looks
+//! for them when something arrives under that number. A door makes queues by a call.
 //!
 //! What this module does not do: command identifiers, buffers per command, waiting (crate `host`,
 //! `threaded`).
@@ -198,8 +198,8 @@ impl SharedLink {
         &self.memory
     }
 
-    /// Creates a queue pair of `entries` slots without a command, for a door whose hosts have other commands for
-    /// that. Nobody may create queues of this link by commands beside it.
+    /// Creates a queue pair of `entries` slots without a command, for a door whose hosts have other commands
+    /// for that. Nobody may create queues of this link by commands beside it.
     ///
     /// Errors: the drive's thread has ended, or there are as many queue pairs as identifiers.
     pub fn create_queue(

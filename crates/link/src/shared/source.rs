@@ -89,8 +89,8 @@ impl Ports {
         queues[number] = Some(queue.clone());
     }
 
-    /// Lets an arrival take effect. `outlet` makes the outlet of a queue at which something arrives for the first
-    /// time, `changed` hears what came of a change.
+    /// Lets an arrival take effect. `outlet` makes the outlet of a queue at which something arrives for the
+    /// first time, `changed` hears what came of a change.
     ///
     /// Errors: why it makes no sense.
     pub(crate) fn apply(

@@ -1,5 +1,5 @@
-//! Where the bytes of a `file` medium are: in its file, with a shadow in memory for what that takes no more, or all of
-//! them in memory. What they mean is [`super`]'s.
+//! Where the bytes of a `file` medium are: in its file, with a shadow in memory for what that takes no more,
+//! or all of them in memory. What they mean is [`super`]'s.
 
 use std::io::ErrorKind;
 use std::ops::Range;
@@ -92,8 +92,8 @@ impl Backing {
         }
     }
 
-    /// Writes to what is there for good beneath a medium that is frozen: its file, or `frozen`. A file that takes
-    /// nothing more stays as it is.
+    /// Writes to what is there for good beneath a medium that is frozen: its file, or `frozen`. A file that
+    /// takes nothing more stays as it is.
     pub(super) fn write_beneath(&self, at: u64, data: &[u8], frozen: &mut Vec<u8>) {
         match self {
             Backing::File { file, sync, protection, .. } => {

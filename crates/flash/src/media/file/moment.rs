@@ -1,5 +1,5 @@
-//! How far the protected image beside an image file had come, kept in the head of that file: what tells files of
-//! different moments apart. When it is written, and what follows from it, says [`crate::power::file_log`].
+//! How far the protected image beside an image file had come, kept in the head of that file: what tells files
+//! of different moments apart. When it is written, and what follows from it, says [`crate::power::file_log`].
 
 use std::fs::OpenOptions;
 use std::path::Path;

@@ -219,8 +219,9 @@ fn a_drive_without_spare_blocks_turns_read_only_and_keeps_what_it_has() {
     }
 }
 
-/// A die that was lost is lost in every later life, from survivors and from the files of an image: what lies there is
-/// 88h, or the drive says why it does not come up. Nothing older comes back, and nothing is taken for absent.
+/// A die that was lost is lost in every later life, from survivors and from the files of an image: what lies
+/// there is 88h, or the drive says why it does not come up. Nothing older comes back, and nothing is taken
+/// for absent.
 #[test]
 fn a_die_that_was_lost_stays_lost_when_the_drive_is_powered_on_again() {
     let mut came_up = 0;
@@ -337,8 +338,8 @@ fn smart_tells_of_spare_blocks_and_media_errors() {
     bench.sim.clear();
 }
 
-/// A host that waits for events is told of few spare blocks, and of the end of writing; behind each it has to look
-/// before it is told again.
+/// A host that waits for events is told of few spare blocks, and of the end of writing; behind each it has to
+/// look before it is told again.
 #[test]
 fn a_host_that_waits_is_told_of_spare_blocks_and_of_the_end_of_writing() {
     let document = document(&["flash.spare_blocks=10", "buffer.entries=8"]);
