@@ -27,6 +27,8 @@ const DISK: &str = "disk";
 const TRACE_OPS: u64 = 1 << 48;
 /// The batches that go when the last one has come back.
 const ADAPTIVE: &str = "adaptive";
+/// Keys that say which store a run has, and whether it has SAKER.
+const OF_STORES: &[&str] = &["engine.name", "host.store", "saker.enabled"];
 
 /// Reads a count. The message of the standard library says nothing of what would be right.
 pub fn count(text: &str) -> Result<u64, String> {
@@ -232,6 +234,12 @@ impl Settings {
             document.set("workload.preset=plus")?;
             if self.num.is_none() && self.value_size.is_none() {
                 pairs_fit(&document)?;
+            }
+            // Whose buffers are shrunk.
+            for (_, key, value) in self.short_options() {
+                if let (true, Some(value)) = (OF_STORES.contains(&key), value) {
+                    document.set(&format!("{key}={value}"))?;
+                }
             }
             document.shrink(scale)?;
             document.config().with_context(|| format!("--scale {scale}"))?;

@@ -163,6 +163,9 @@ pub struct Report {
     /// Units of the workload, by kind: transactions.
     #[serde(skip_serializing_if = "Named::is_empty")]
     pub transactions: Named<Transactions>,
+    /// What was done over time, where `run.interval_ns` asks for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub series: Option<Series>,
     /// Bytes over the link.
     pub traffic: Traffic,
     /// Flash operations.
@@ -215,6 +218,18 @@ pub struct Transactions {
     pub per_s: f64,
     /// From a committed one's beginning, locks included, to its last answer, in ns of the run's clock.
     pub latency_ns: Latency,
+}
+
+/// A run over time: what was done in each interval of the run's clock, from the first measured operation on.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Series {
+    /// Length of an interval, in ns. The last one ends with the run and may be shorter.
+    pub interval_ns: u64,
+    /// Operations that were not refused.
+    pub ops: Vec<u64>,
+    /// Transactions that were committed, where the workload consists of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub transactions: Option<Vec<u64>>,
 }
 
 /// Loading a drive with pairs and overwriting them, before anything is measured. What that left in buffers is

@@ -20,6 +20,7 @@ mod outcome;
 mod scan;
 mod seats;
 mod seen;
+mod series;
 mod stream;
 mod units;
 pub(crate) mod verify;
@@ -47,6 +48,7 @@ use intervals::Slices;
 pub(crate) use scan::{Scan, answered};
 use seats::HostSide;
 pub(crate) use seen::{DELETE, EXIST, KINDS, LIST, RETRIEVE, STORE, Seen};
+use series::Sampler;
 use stream::Stream;
 pub(crate) use stream::note_of_end;
 use units::RowLocks;
@@ -151,6 +153,8 @@ pub(crate) struct Outcome {
     pub drained: Snapshot,
     pub notes: Vec<String>,
     pub loading: Option<Loading>,
+    /// What was done over time, if that is asked for.
+    pub series: Option<report::Series>,
     /// What came of checking values, and the first that was wrong.
     pub verified: Option<(report::Verified, Option<String>)>,
 }
@@ -243,6 +247,7 @@ impl Bench {
             let began = self.snapshot(&drive, &host);
             stream.begin(config, ops, began.at);
             let slices = self.cut_into_slices(&stream, &host, watch, &began);
+            let sampler = self.sample(&stream, config.run.interval_ns, began.at);
             let loaded = stream.done.get();
             let tell = |now| {
                 tell(now);
@@ -255,6 +260,11 @@ impl Bench {
             if let Some(slices) = slices {
                 slices.borrow_mut().end(ended.clone(), &mut stream.seen.borrow_mut());
             }
+            let series = sampler.map(|sampler| {
+                let mut sampler = sampler.borrow_mut();
+                sampler.end(ended.at, &stream.seen.borrow());
+                sampler.take()
+            });
             done += stream.done.get();
             if let Some(failure) = stream.failure.take() {
                 anyhow::bail!(failure);
@@ -274,7 +284,7 @@ impl Bench {
             notes.extend(stream.check_units(&host.seats[0], seen.errors)?);
             let verified = stream.verifier.as_ref().map(|verifier| verifier.borrow_mut().take());
             let loading = loading.clone();
-            outcomes.push(Outcome { seen, began, ended, drained, notes, loading, verified });
+            outcomes.push(Outcome { seen, began, ended, drained, notes, loading, series, verified });
         }
         progress(total, total);
         Ok(outcomes)
@@ -316,6 +326,25 @@ impl Bench {
             }
         });
         Some(slices)
+    }
+
+    /// Has the run that begins counted in intervals of so many ns; 0: nobody wants that. Its last one ends with it.
+    fn sample(&self, stream: &Rc<Stream>, interval_ns: Ns, began: Ns) -> Option<Rc<TaskCell<Sampler>>> {
+        let has_units = stream.units.is_some();
+        let sampler = (interval_ns > 0).then(|| Sampler::new(interval_ns, began, has_units))?;
+        let sampler = Rc::new(TaskCell::new(sampler));
+        let (sim, stream, ours) = (self.sim.clone(), stream.clone(), sampler.clone());
+        self.sim.spawn(move || {
+            loop {
+                let end = ours.borrow().next_end();
+                sim.sleep_until(end);
+                if stream.is_over.get() {
+                    return;
+                }
+                ours.borrow_mut().end(sim.now(), &stream.seen.borrow());
+            }
+        });
+        Some(sampler)
     }
 
     fn stream(

@@ -350,5 +350,6 @@ fn report(
     let resources = drained.resources.iter().map(|(name, _)| (name.clone(), Default::default())).collect();
     let power_on = Snapshot { resources, ..Snapshot::default() };
     let began = loading.as_ref().map_or(power_on, |loading| loading.ended.clone());
-    Outcome { seen, began, ended, drained, notes, loading, verified }.into_report(document, config)
+    Outcome { seen, began, ended, drained, notes, loading, series: None, verified }
+        .into_report(document, config)
 }

@@ -225,11 +225,17 @@ impl Handle<'_> {
     /// failed.
     pub fn close(mut self) -> Vec<Failure> {
         self.sync_all();
+        self.take_answers();
+        self.failures
+    }
+
+    /// Takes the answers to all that this handle has under way, for whomever. Nobody else takes them: a task that is
+    /// about to wait for something that is not SAKER's, as for a lock that another one has, does this first.
+    pub fn take_answers(&mut self) {
         // A batch that waited behind one of these is sent by who hears of it.
         while self.take_oldest() {
             self.send();
         }
-        self.failures
     }
 
     fn sync_all(&mut self) {

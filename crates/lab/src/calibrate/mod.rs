@@ -279,9 +279,10 @@ impl Calibration {
             let _ = writeln!(text, "\n[{section}]");
             for cost in known.iter().filter(|cost| split(cost.key).0 == section) {
                 let [ns, least, most] = [cost.ns, cost.least_ns, cost.most_ns].map(digits);
+                let note = if cost.is_too_small() { " (too small to tell)" } else { "" };
                 let _ = writeln!(
                     text,
-                    "# [measured] {ns} ns, {least} to {most} in {} repetitions; {}; {}, {}.\n{} = {}",
+                    "# [measured] {ns} ns, {least} to {most} in {} repetitions{note}; {}; {}, {}.\n{} = {}",
                     self.repetitions,
                     cost.working_set,
                     self.cpu,

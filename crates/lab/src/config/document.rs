@@ -191,14 +191,20 @@ impl Document {
 
     /// Where the times of the model come from, as far as a reader must know to judge them: those of `fit`,
     /// `set`, `measured`, `guess` and `user` that occur among the keys in nanoseconds, and of a store in picoseconds.
+    /// SAKER's count where it is on.
     pub fn time_sources(&self) -> String {
-        let is_store = store_row(self.engine()).is_some();
+        let is_row = |key: &str| {
+            self.current(key).and_then(Value::as_str).is_some_and(|name| store_row(name).is_some())
+        };
+        let is_store = is_row("engine.name") || is_row("host.store");
+        let has_saker = self.current("saker.enabled").and_then(Value::as_bool) == Some(true);
         let mut found: Vec<Origin> = self
             .origins()
             .into_iter()
             .filter(|(key, _)| {
                 key.ends_with("_ns") || key.ends_with("_ns_per_kib") || is_store && key.ends_with("_ps")
             })
+            .filter(|(key, _)| has_saker || !key.starts_with("saker."))
             .map(|(_, origin)| origin)
             .filter(|origin| !matches!(origin, Origin::Paper | Origin::Code | Origin::Choice))
             .collect();

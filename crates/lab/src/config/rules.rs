@@ -48,7 +48,11 @@ const HOST_QUEUES: Rules = &[
 const ENGINE: Rules =
     &[("engine.name", Row(|| ENGINES.iter().chain([&BLOCK]).map(|row| row.name).collect()))];
 const NAND: Rules = &[("nand.enabled", Flag)];
-const RUN: Rules = &[("run.seed", Integer(0, i64::MAX)), ("run.clock", Word(&["virtual", "wall"]))];
+const RUN: Rules = &[
+    ("run.seed", Integer(0, i64::MAX)),
+    ("run.clock", Word(&["virtual", "wall"])),
+    ("run.interval_ns", Integer(0, 1 << 60)),
+];
 const STORE: Rules = &[
     ("store.operations_bytes", Integer(0, 1 << 40)),
     ("store.probe_ps", STEP_PS),
@@ -311,6 +315,10 @@ const CONDITIONS: &[(&str, Condition)] = &[
     ("workload.name", |c| {
         (has_units(&c.workload.name) && c.run.clock == "wall")
             .then(|| format!("{:?} is for model time; set run.clock to virtual", c.workload.name))
+    }),
+    ("run.interval_ns", |c| {
+        (c.run.interval_ns > 0 && c.run.clock == "wall")
+            .then(|| format!("{}; is for model time; set run.clock to virtual", c.run.interval_ns))
     }),
     ("workload.timed_load", |c| {
         if !c.workload.timed_load && c.has_store_on_host() {

@@ -3,6 +3,10 @@
 //! What a drive has at once (channels, dies, cores, clients) stays, and so do superblocks, the write buffer
 //! and what is on its way to flash, which belong to dies and clients. Superblocks are therefore fewer, and
 //! those that collection keeps free weigh more: 8 of 16384 at full size; at 1/64 not less than 4 of 256.
+//!
+//! Of a store over pages its buffers shrink (memtables, levels, nodes in memory), and read caches: a short run fills
+//! and empties them as often as a long one, and finds the same share of its pairs in them. A run that ends behind
+//! so much time ends sooner, and so do its intervals.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,8 +18,28 @@ use kvdrive_engines::hash::{self, Accounting};
 use super::{Config, ConfigError, Document};
 use crate::setup;
 
-/// Keys that are divided.
-const SHRUNK: &[&str] = &["flash.blocks_per_die", "workload.num", "workload.ops", "workload.overwrites"];
+/// Keys that are divided, where they are not 0.
+const SHRUNK: &[&str] = &[
+    "flash.blocks_per_die",
+    "workload.num",
+    "workload.ops",
+    "workload.overwrites",
+    "workload.duration_ns",
+    "run.interval_ns",
+];
+/// Sizes of stores and of SAKER's cache that are divided as well, where the run looks at them.
+const BUFFERS: &[&str] = &[
+    "store.operations_bytes",
+    "lsmtree.write_buffer_size",
+    "lsmtree.max_bytes_for_level_base",
+    "lsmtree.target_file_size_base",
+    "lsmtree.row_cache_bytes",
+    "btree.buffer_bytes",
+    "btree.checkpoint_bytes",
+    "saker.cache_bytes",
+];
+/// How many times fewer rows tpcc has: multiplied.
+const FEWER_ROWS: &str = "workload.shrink";
 /// Superblocks that are kept free, divided too, with what must be left.
 const KEPT_FREE: &[(&str, u64)] = &[("hash.gc_low_superblocks", 4), ("hash.gc_stall_superblocks", 3)];
 const DRAM: &str = "hash.dram_bytes";
@@ -76,11 +100,16 @@ impl Document {
             return Ok(());
         }
         let config = self.config()?;
-        for key in SHRUNK {
+        let buffers = BUFFERS.iter().filter(|key| config.ignores(key).is_none());
+        for key in SHRUNK.iter().chain(buffers) {
             let value = self.integer(key);
             if value > 0 {
                 self.set(&format!("{key}={}", value / scale.divisor))?;
             }
+        }
+        if config.ignores(FEWER_ROWS).is_none() {
+            let times = (u64::from(config.workload.shrink) * scale.divisor).min(Scale::SMALLEST);
+            self.set(&format!("{FEWER_ROWS}={times}"))?;
         }
         for (key, least) in KEPT_FREE {
             let value = self.integer(key);

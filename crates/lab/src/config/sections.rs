@@ -206,6 +206,8 @@ pub struct Run {
     pub seed: u64,
     /// `virtual` or `wall`.
     pub clock: String,
+    /// Length of the intervals that the report has operations of, ns of model time; 0: it has no series.
+    pub interval_ns: u64,
 }
 
 /// `[store]`: engines that are stores over pages. Steps of work, in picoseconds of a firmware core.

@@ -26,6 +26,9 @@
 //! another. In one with `sequence = true` the points of a series follow each other on one drive, which is
 //! loaded as the first of them says.
 //!
+//! A panel with `over_time = true` draws what was done in each interval of the runs (`run.interval_ns`) of a grid of
+//! one point: `y = "ops / interval_ns"`.
+//!
 //! A series that needs what this build does not have (`needs = ["transfer:cxl"]`) is left out, and the figure
 //! says so.
 
@@ -72,6 +75,9 @@ pub const FILES: &[(&str, &str)] = &[
     ("plus2.toml", include_str!("../../../../experiments/plus2.toml")),
     ("saker-1.toml", include_str!("../../../../experiments/saker-1.toml")),
     ("saker-4.toml", include_str!("../../../../experiments/saker-4.toml")),
+    ("saker-5.toml", include_str!("../../../../experiments/saker-5.toml")),
+    ("saker-6.toml", include_str!("../../../../experiments/saker-6.toml")),
+    ("saker-8.toml", include_str!("../../../../experiments/saker-8.toml")),
 ];
 
 /// How a number came about. Printed beside every one.
@@ -235,8 +241,10 @@ pub struct Panel {
     pub id: String,
     /// What it shows.
     pub title: String,
-    /// Read off each report.
+    /// Read off each report; of one over time, off each interval of its series.
     pub y: Expression,
+    /// Drawn over the time of the runs of the grid's one point.
+    pub over_time: bool,
     /// Index of the series whose value at the same point is 1.
     pub relative_to: Option<usize>,
     /// Unit of the quantity, `B/store`.

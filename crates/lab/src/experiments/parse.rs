@@ -89,6 +89,8 @@ struct RawPanel {
     id: String,
     title: String,
     y: String,
+    #[serde(default)]
+    over_time: bool,
     relative_to: Option<String>,
     unit: String,
     #[serde(default)]
@@ -251,13 +253,18 @@ impl RawPanel {
         let published = self.published.into_iter().map(|published| published.check(series, points));
         let published = published.collect::<anyhow::Result<Vec<_>>>();
         let published = published.map_err(|problem| anyhow!("panel {}: published: {problem}", self.id))?;
-        let RawPanel { id, title, unit, log, kind, .. } = self;
+        let RawPanel { id, title, unit, log, kind, over_time, .. } = self;
+        let is_alone = points.len() == 1 && published.is_empty() && self.relative_to.is_none();
+        ensure!(
+            !over_time || is_alone,
+            "panel {id}: over_time is for a grid of one point, without relative_to and published"
+        );
         let relative_to = self.relative_to.map(|name| {
             let found = series.iter().position(|series| series.name == name);
             found.ok_or_else(|| anyhow!("panel {id}: relative_to \"{name}\": no such series"))
         });
         let relative_to = relative_to.transpose()?;
-        Ok(Panel { id, title, y, relative_to, unit, log, kind, published })
+        Ok(Panel { id, title, y, over_time, relative_to, unit, log, kind, published })
     }
 }
 

@@ -284,6 +284,39 @@ impl Results {
     }
 }
 
+/// Over time.
+impl Results {
+    /// The value of an expression in each interval of a run that is as long as the others, and their length in ns.
+    /// Names are those of the report's series, and `interval_ns`.
+    ///
+    /// # Errors
+    /// The report has no series, or none of that name.
+    pub fn over_time(&self, run: RunId, expression: &Expression) -> anyhow::Result<(Vec<f64>, u64)> {
+        let report = self.report(run);
+        let series =
+            report.series.as_ref().context("the report has no series; run.interval_ns asks for one")?;
+        // Behind the end of its time a run only waits for what is under way.
+        let asked_ns = report.config.pointer("/workload/duration_ns").and_then(Value::as_u64);
+        let span_ns = asked_ns.filter(|ns| *ns > 0).unwrap_or(u64::MAX).min(report.time.virtual_ns);
+        let whole = span_ns / series.interval_ns.max(1);
+        let at = |interval: usize, name: &str| {
+            let counts = match name {
+                "interval_ns" => return Ok(series.interval_ns as f64),
+                "ops" => Some(&series.ops),
+                "transactions" => series.transactions.as_ref(),
+                _ => None,
+            };
+            let counts = counts.ok_or_else(|| format!("{name}: no series of that name in the report"))?;
+            Ok(counts[interval] as f64)
+        };
+        let intervals = 0..series.ops.len().min(whole as usize);
+        let values = intervals.map(|interval| expression.value(&|name| at(interval, name)));
+        let values =
+            values.collect::<Result<_, _>>().map_err(|problem| anyhow!("{expression}: {problem}"))?;
+        Ok((values, series.interval_ns))
+    }
+}
+
 /// Whether a name is a count of flash operations by purpose; one that did not happen is not in the report.
 fn is_purpose(name: &str) -> bool {
     let name = name.strip_prefix("precondition.").unwrap_or(name);

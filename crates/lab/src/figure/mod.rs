@@ -32,6 +32,8 @@ pub struct Chart {
     pub axis: String,
     /// Labels along it.
     pub points: Vec<String>,
+    /// Every so many points one has its label and sign drawn, and its numbers in tables: 1, unless there are many.
+    pub every: usize,
     /// Lines or bars.
     pub style: Style,
     /// Whether the axis of the quantity is logarithmic.
@@ -67,6 +69,12 @@ pub struct Mark {
 }
 
 impl Chart {
+    /// Points that are labelled, by their index.
+    pub(crate) fn labelled(&self) -> impl Iterator<Item = usize> + use<> {
+        let every = self.every.max(1);
+        (every - 1..self.points.len()).step_by(every)
+    }
+
     /// Every number in it, ours and theirs.
     fn all(&self) -> impl Iterator<Item = f64> {
         let ours = self.series.iter().flat_map(|line| line.values.iter().flatten());
@@ -209,6 +217,9 @@ impl Planned {
         panel: &Panel,
         results: &Results,
     ) -> anyhow::Result<Chart> {
+        if panel.over_time {
+            return self.over_time(grid, runs, panel, results);
+        }
         let value = |run: &Option<RunId>| run.map(|run| results.number(run, &panel.y)).transpose();
         let series = grid.series.iter().zip(runs).map(|(series, runs)| {
             let values = runs.iter().map(value).collect::<anyhow::Result<_>>()?;
@@ -239,10 +250,51 @@ impl Planned {
             kind: panel.kind,
             axis: grid.axis.clone(),
             points: grid.points.iter().map(|point| point.label.clone()).collect(),
+            every: 1,
             style: grid.style(),
             log: panel.log,
             series,
             marks,
+            counts: self.counts(grid, runs, results),
+        })
+    }
+
+    /// A panel over the time of the runs of the grid's one point.
+    fn over_time(
+        &self,
+        grid: &Grid,
+        runs: &[Vec<Option<RunId>>],
+        panel: &Panel,
+        results: &Results,
+    ) -> anyhow::Result<Chart> {
+        let (mut series, mut length_ns, mut intervals) = (Vec::new(), 1, 0);
+        for (line, runs) in grid.series.iter().zip(runs) {
+            let Some(run) = runs[0] else { continue };
+            let of_run = results.over_time(run, &panel.y);
+            let (values, span_ns) =
+                of_run.map_err(|problem| anyhow::anyhow!("{}{}: {problem}", self.figure.id, panel.id))?;
+            (length_ns, intervals) = (span_ns, intervals.max(values.len()));
+            series.push(Line { name: line.name.clone(), values: values.into_iter().map(Some).collect() });
+        }
+        // One may have ended before the others.
+        series.iter_mut().for_each(|line: &mut Line| line.values.resize(intervals, None));
+        let all_ns = length_ns * intervals as u64;
+        let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1000, "us")];
+        let (unit_ns, unit) = units.into_iter().find(|(ns, _)| all_ns >= 10 * ns).unwrap_or((1, "ns"));
+        let label = |interval: u64| precise(((interval + 1) * length_ns) as f64 / unit_ns as f64);
+        Ok(Chart {
+            id: format!("{}{}", self.figure.id, panel.id),
+            letter: panel.id.clone(),
+            title: panel.title.clone(),
+            unit: panel.unit.clone(),
+            kind: panel.kind,
+            axis: format!("time [{unit}]"),
+            points: (0..intervals as u64).map(label).collect(),
+            every: every_so_many(intervals),
+            style: Style::Lines,
+            log: panel.log,
+            series,
+            marks: Vec::new(),
             counts: self.counts(grid, runs, results),
         })
     }
@@ -265,6 +317,12 @@ impl Planned {
         }
         text
     }
+}
+
+/// Of so many points, how far those are apart that have a label: there are at most 12.
+fn every_so_many(points: usize) -> usize {
+    let steps = (0..6u32).flat_map(|power| [1, 2, 5].map(|digit| digit * 10usize.pow(power)));
+    steps.into_iter().find(|every| points / every <= 12).unwrap_or(points)
 }
 
 /// Divides every series by that of index `base`, point by point; nothing where that is zero or not there.
@@ -315,6 +373,10 @@ mod tests {
     use super::*;
 
     fn scale(log: bool, values: &[f64]) -> Scale {
+        chart(log, values).scale()
+    }
+
+    fn chart(log: bool, values: &[f64]) -> Chart {
         let line = Line { name: "a".into(), values: values.iter().map(|value| Some(*value)).collect() };
         Chart {
             id: "x".into(),
@@ -324,13 +386,13 @@ mod tests {
             kind: Kind::Counted,
             axis: "x".into(),
             points: values.iter().map(f64::to_string).collect(),
+            every: 1,
             style: Style::Lines,
             log,
             series: vec![line],
             marks: vec![],
             counts: String::new(),
         }
-        .scale()
     }
 
     #[test]
@@ -368,6 +430,18 @@ mod tests {
         for (value, text) in cases {
             assert_eq!(precise(value), text);
         }
+    }
+
+    #[test]
+    fn of_many_points_a_few_have_labels() {
+        assert_eq!([1, 12, 13, 60, 150, 300].map(every_so_many), [1, 1, 2, 5, 20, 50]);
+        let of = |points: usize| Chart {
+            points: (1..=points).map(|point| point.to_string()).collect(),
+            every: every_so_many(points),
+            ..chart(false, &[1.0])
+        };
+        assert_eq!(of(60).labelled().map(|point| of(60).points[point].clone()).last().unwrap(), "60");
+        assert_eq!((of(60).labelled().count(), of(3).labelled().count()), (12, 3));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use super::{Chart, precise};
 /// The table as text.
 pub fn text(chart: &Chart) -> String {
     let mut rows = vec![heading(chart)];
-    rows.extend((0..chart.points.len()).map(|point| row(chart, point)));
+    rows.extend(chart.labelled().map(|point| row(chart, point)));
     let columns = rows[0].len();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns).map(width).collect();

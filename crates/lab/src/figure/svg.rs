@@ -137,7 +137,7 @@ impl Frame {
     fn new(chart: &Chart, title_rows: usize, legend_rows: usize, axis_rows: usize) -> Frame {
         let step = (WIDTH - LEFT - RIGHT) / chart.points.len() as f64;
         let longest = chart.points.iter().map(|label| label.chars().count()).max().unwrap_or(0);
-        let slanted = longest as f64 * CHARACTER + APART > step;
+        let slanted = longest as f64 * CHARACTER + APART > step * chart.every as f64;
         let room =
             if slanted { BOTTOM + 0.5 * longest.min(SLANTED) as f64 * CHARACTER + 2.0 } else { BOTTOM };
         let title_more = (title_rows - 1) as f64 * ROW;
@@ -268,7 +268,8 @@ fn axes(chart: &Chart, axis: &[String], frame: &Frame) -> String {
         frame.bottom,
         WIDTH - RIGHT
     );
-    for (point, label) in chart.points.iter().enumerate() {
+    for point in chart.labelled() {
+        let label = &chart.points[point];
         let (x, y) = (frame.x(point), frame.bottom + 17.0);
         let (label, place) = if frame.slanted {
             // Leftwards it has the cosine of its length, and no more room than to the edge.
@@ -318,8 +319,8 @@ fn lines(svg: &mut String, chart: &Chart, frame: &Frame) {
         let _ = writeln!(svg, "<path d=\"{path}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>");
     }
     for (index, line) in chart.series.iter().enumerate() {
-        for (point, value) in line.values.iter().enumerate() {
-            let Some(value) = value else { continue };
+        for point in chart.labelled() {
+            let Some(value) = &line.values[point] else { continue };
             let sign = marker(chart, index, frame.x(point), frame.y(*value));
             let _ = writeln!(svg, "<g>{sign}<title>{}</title></g>", tooltip(chart, line, point, *value));
         }
@@ -439,6 +440,7 @@ mod tests {
             kind: Kind::ModelledFit,
             axis: "workload".into(),
             points: vec!["A".into(), "B".into()],
+            every: 1,
             style: Style::Bars,
             log,
             series: vec![Line { name: "ours".into(), values: vec![Some(40.0), Some(1000.0)] }],

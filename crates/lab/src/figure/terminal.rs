@@ -114,7 +114,8 @@ fn connect(canvas: &mut Canvas, values: &[Option<f64>], column: &dyn Fn(usize) -
 /// Labels of the points, as many as fit, and the name of the axis.
 fn axis(chart: &Chart, column: &dyn Fn(usize) -> usize) -> String {
     let mut line = String::new();
-    for (point, label) in chart.points.iter().enumerate() {
+    for point in chart.labelled() {
+        let label = &chart.points[point];
         let length = label.chars().count();
         let begin = (MARGIN + 2 + column(point)).saturating_sub(length / 2);
         let used = line.chars().count();

@@ -315,7 +315,7 @@ fn table(chart: &Chart) -> Markup {
             div.scroll {
                 table.numbers {
                     tr { @for cell in numbers::heading(chart) { th { (cell) } } }
-                    @for point in 0..chart.points.len() {
+                    @for point in chart.labelled() {
                         tr { @for cell in numbers::row(chart, point) { td { (cell) } } }
                     }
                 }

@@ -26,7 +26,7 @@ fn counting_of_scans(ops: &report::Ops) -> Option<String> {
 
 impl Outcome {
     pub(crate) fn into_report(self, document: &Document, config: &Config) -> anyhow::Result<Report> {
-        let Outcome { seen, began, ended, drained, mut notes, loading, verified } = self;
+        let Outcome { seen, began, ended, drained, mut notes, loading, series, verified } = self;
         let (verified, first_wrong) = verified.map_or((None, None), |(counts, first)| (Some(counts), first));
         notes.extend(first_wrong.map(|what| format!("first value that was not as stored: {what}")));
         notes.extend(
@@ -67,6 +67,7 @@ impl Outcome {
             throughput_ops_per_s: ops.total() as f64 * 1e9 / span_ns.max(1) as f64,
             latency_ns: latencies(&seen.latency),
             transactions: transactions(&seen.units, span_ns),
+            series,
             amplification: report::Amplification {
                 traffic: per_value_byte(payload.total(), stored),
                 write: per_value_byte(programs.total() * u64::from(config.flash.page_bytes), stored),

@@ -34,6 +34,9 @@ pub(super) trait Party: Client {
     /// # Errors
     /// It is not durable, and nobody can say what of it.
     fn sync(&mut self, on_refused: OnRefused<'_>) -> Result<(), Status>;
+
+    /// It is about to wait for another task of the run: whatever that one may wait for of it is done first.
+    fn before_waiting(&mut self) {}
 }
 
 impl Party for &Driver {
@@ -52,6 +55,10 @@ impl Party for Handle<'_> {
     fn sync(&mut self, on_refused: OnRefused<'_>) -> Result<(), Status> {
         tell_failures(Handle::sync(self), on_refused);
         Ok(())
+    }
+
+    fn before_waiting(&mut self) {
+        self.take_answers();
     }
 }
 

@@ -331,7 +331,7 @@ impl Stream {
 impl Stream {
     /// Does a unit, which was to begin at `began`. What was refused is noted, and the run goes on; what is wrong
     /// ends it.
-    fn perform_unit(&self, client: &mut impl Client, number: u64, began: Ns, buffer: &mut Region) {
+    fn perform_unit(&self, client: &mut impl Party, number: u64, began: Ns, buffer: &mut Region) {
         let units = self.units.as_ref().expect("whoever draws units does them");
         self.units_begun.set(self.units_begun.get() + 1);
         let clock = &|| self.sim.now();

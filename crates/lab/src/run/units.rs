@@ -4,10 +4,10 @@
 use std::collections::BTreeSet;
 
 use kvdrive_content::{Piece, Region};
-use kvdrive_host::Client;
 use kvdrive_sim::{Histogram, Ns, Sim, TaskCell, WaitQueue};
 use kvdrive_spec::{Key, Status};
 
+use super::seats::Party;
 use super::seen::{RETRIEVE, STORE, Seen};
 use crate::workload::units::{Failed, Pairs};
 
@@ -49,9 +49,14 @@ impl RowLocks {
     }
 
     /// All or none of them at a time, so that nobody waits for one while he has another.
-    fn lock(&self, rows: &[Key]) {
-        while rows.iter().any(|row| self.held.borrow().contains(row)) {
-            self.freed.wait();
+    fn lock(&self, rows: &[Key], mut before_waiting: impl FnMut()) {
+        let is_held = || rows.iter().any(|row| self.held.borrow().contains(row));
+        while is_held() {
+            before_waiting();
+            // They may have been freed meanwhile.
+            if is_held() {
+                self.freed.wait();
+            }
         }
         self.held.borrow_mut().extend(rows);
     }
@@ -75,7 +80,7 @@ pub(super) struct ClientPairs<'a, C> {
     held: Vec<Key>,
 }
 
-impl<'a, C: Client> ClientPairs<'a, C> {
+impl<'a, C: Party> ClientPairs<'a, C> {
     pub(super) fn new(
         client: &'a mut C,
         buffer: &'a mut Region,
@@ -95,7 +100,7 @@ impl<'a, C: Client> ClientPairs<'a, C> {
     }
 }
 
-impl<C: Client> Pairs for ClientPairs<'_, C> {
+impl<C: Party> Pairs for ClientPairs<'_, C> {
     fn read(&mut self, key: Key, into: &mut Vec<u8>) -> Result<bool, Failed> {
         let began = (self.clock)();
         let found = super::answered(self.client.retrieve(key, self.buffer)).map_err(Failed::lost)?;
@@ -131,7 +136,7 @@ impl<C: Client> Pairs for ClientPairs<'_, C> {
 
     fn lock(&mut self, rows: &[Key]) {
         if let Some(locks) = self.locks {
-            locks.lock(rows);
+            locks.lock(rows, || self.client.before_waiting());
             self.held.extend(rows);
         }
     }

@@ -78,8 +78,16 @@ pub(crate) fn run_measured(
     initiator.shut_down().with_context(at)?;
     let (latencies, none) = (seen.latencies(), Snapshot::default);
     let (notes, verified) = (work.notes(), work.verified());
-    let outcome =
-        Outcome { seen, began: none(), ended: none(), drained: none(), notes, loading: None, verified };
+    let outcome = Outcome {
+        seen,
+        began: none(),
+        ended: none(),
+        drained: none(),
+        notes,
+        loading: None,
+        series: None,
+        verified,
+    };
     let mut report = outcome.into_report(document, &config)?;
     report.clock = "wall".into();
     report.time.wall_s = seconds;

@@ -9,7 +9,7 @@ use kvdrive_lab::experiments::runs::{Options, Plan};
 use kvdrive_lab::experiments::{self, Place, parse};
 use kvdrive_lab::figure::{Planned, number, numbers, svg, terminal};
 use kvdrive_lab::html;
-use kvdrive_lab::report::{Latency, Named, Ops, Report, Resource, TrafficBytes, ValueBytes};
+use kvdrive_lab::report::{Latency, Named, Ops, Report, Resource, Series, TrafficBytes, ValueBytes};
 
 fn files_of(folder: &str) -> BTreeSet<String> {
     let path = format!("{}/../../{folder}", env!("CARGO_MANIFEST_DIR"));
@@ -62,6 +62,12 @@ fn made_up(document: &Document) -> Report {
     let roles = kvdrive_engines::firmware::Role::ALL;
     report.resources = Named::from_iter(roles.map(|(_, name)| (name, Resource::default())));
     report.dram = Named::from_iter([("section_cache", 1 << 20)]);
+    let cached = ["cache_hits", "cache_misses", "row_cache_hits", "row_cache_misses"];
+    report.saker = cached.into_iter().map(|name| (name, 100)).collect();
+    report.store = report.saker.clone();
+    let interval_ns = config.run.interval_ns;
+    report.time.virtual_ns = 60 * interval_ns;
+    report.series = (interval_ns > 0).then(|| Series { interval_ns, ops: vec![100; 60], transactions: None });
     report.amplification.traffic = Some(130.75);
     report.amplification.write = Some(129.0);
     report

@@ -1,9 +1,12 @@
 //! Runs of stores on the host: every row of the table, and what such a run refuses.
 
+use std::collections::BTreeSet;
+
 use kvdrive_lab::config::Document;
 use kvdrive_lab::report::{Report, compare};
-use kvdrive_lab::run;
+use kvdrive_lab::{run, workload};
 use kvdrive_store::STORES;
+use kvdrive_store::lsmtree::LsmtreeOptions;
 
 fn document(store: &str, settings: &[&str]) -> Document {
     let mut document = Document::profile("saker-mid").expect("the profile exists");
@@ -48,6 +51,78 @@ fn pages_of_a_store_on_the_host_are_what_crosses_the_link() {
         again.time.wall_s = first.time.wall_s;
         assert_eq!(again, first, "{}", row.name);
     }
+}
+
+/// What a store counts, on either side, is what others counted: flash its reads, the workload its pairs.
+#[test]
+fn counters_of_stores_are_what_others_counted() {
+    let drawn =
+        ["workload.name=fillrandom", "workload.value_size=16", "workload.ops=6000", "workload.num=900"];
+    for row in STORES.iter().filter(|row| row.name != "lsmtree") {
+        let on_host = document(row.name, &drawn);
+        let mut workload = workload::build(&on_host.config().unwrap().workload, 1).unwrap();
+        let keys: BTreeSet<_> =
+            (0..6000).map(|_| workload.next().key().expect("a store has a key")).collect();
+        let on_host = report(row.name, &drawn);
+        let mut in_drive = Document::profile("saker-mid").expect("the profile exists");
+        let engine = format!("engine.name={}", row.name);
+        let settings = drawn.into_iter().chain([&engine[..], "flash.blocks_per_die=64"]);
+        settings.for_each(|setting| in_drive.set(setting).expect("a setting"));
+        let in_drive = run::run(&in_drive, &|_, _| {}).unwrap();
+        for counted in [&on_host.store, &in_drive.engine] {
+            assert_eq!(counted.get("pairs_now"), Some(&(keys.len() as u64)), "{}", row.name);
+            if row.name == "hashlog" {
+                assert_eq!(counted.get("records"), Some(&6000), "nothing was cleaned");
+            }
+        }
+    }
+    let read = ["workload.name=readrandom", "workload.value_size=16", "lsmtree.row_cache_bytes=20000"];
+    // What lies in memtables is looked for in no cache.
+    let tables = ["lsmtree.write_buffer_size=8KiB", "lsmtree.wal=false"];
+    let lsmtree = report("lsmtree", &[&read[..], &tables].concat());
+    let count = |name: &str| *lsmtree.store.get(name).unwrap_or_else(|| panic!("{name} is counted"));
+    assert_eq!(count("row_cache_hits") + count("row_cache_misses"), lsmtree.ops.retrieve, "one table a key");
+    assert!(count("row_cache_hits") > 100, "{}", count("row_cache_hits"));
+    assert_eq!(count("blocks_read"), count("row_cache_misses"));
+    let reads = of_store(&lsmtree, "pages_read.");
+    assert_eq!((count("pages_read.lookup"), lsmtree.nand.reads.total()), (count("blocks_read"), reads));
+}
+
+/// Intervals of a run add up to it, and are as long as was asked for.
+#[test]
+fn a_series_adds_up_to_its_run() {
+    let settings = ["workload.name=fillrandom", "workload.value_size=64", "run.interval_ns=100us"];
+    let report = report("hashlog", &settings);
+    let series = report.series.expect("it was asked for");
+    assert_eq!(series.ops.iter().sum::<u64>(), 6000);
+    assert_eq!(series.ops.len() as u64, report.time.virtual_ns.div_ceil(100_000));
+    assert_eq!((series.interval_ns, series.transactions), (100_000, None));
+    assert!(
+        series.ops.len() > 5 && series.ops[1..].iter().rev().skip(1).all(|ops| *ops > 100),
+        "{:?}",
+        series.ops
+    );
+}
+
+/// Buffers of stores shrink with their writes, where a run looks at them; a size that follows the drive is its own.
+#[test]
+fn at_a_part_of_its_size_a_store_has_a_part_of_its_buffers() {
+    let shrunk = |store: &str| {
+        let mut document = Document::profile("saker-mid").expect("the profile exists");
+        let sizes =
+            ["lsmtree.write_buffer_size=64MiB", "workload.duration_ns=256ms", "lsmtree.row_cache_bytes=32MB"];
+        for set in [&format!("host.store={store}")[..], "engine.name=block"].iter().chain(&sizes) {
+            document.set(set).expect("a setting");
+        }
+        document.shrink("1/64".parse().unwrap()).unwrap();
+        document.config().unwrap()
+    };
+    let (btree, lsmtree) = (shrunk("btree"), shrunk("lsmtree"));
+    assert_eq!((btree.btree.buffer_bytes, btree.btree.checkpoint_bytes), (1 << 20, 1 << 20));
+    assert_eq!((lsmtree.btree.buffer_bytes, lsmtree.workload.duration_ns), (64 << 20, 4_000_000));
+    let LsmtreeOptions { write_buffer_size, max_bytes_for_level_base, row_cache_bytes, .. } = lsmtree.lsmtree;
+    assert_eq!((write_buffer_size, max_bytes_for_level_base, row_cache_bytes), (1 << 20, 0, 500_000));
+    assert_eq!(btree.lsmtree.write_buffer_size, 64 << 20, "nobody looks at it");
 }
 
 #[test]

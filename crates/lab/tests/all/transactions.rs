@@ -11,6 +11,7 @@ const SMALL: &[&str] = &[
     "workload.warehouses=2",
     "workload.ops=400",
     "flash.blocks_per_die=64",
+    "run.interval_ns=1ms",
 ];
 
 fn document(settings: &[&str]) -> Document {
@@ -31,6 +32,8 @@ fn clients_at_the_same_time_lose_no_update() {
     let sides: &[&[&str]] = &[
         &["engine.name=hashlog", "host.depth=8"],
         &["engine.name=block", "host.store=lsmtree", "host.threads=4"],
+        // A thread that waits for rows has answers that another one, which has the rows, waits for.
+        &["engine.name=hashlog", "saker.enabled=true", "saker.cache_bytes=65536", "host.threads=4"],
     ];
     for side in sides {
         let report = report(side);
@@ -43,6 +46,9 @@ fn clients_at_the_same_time_lose_no_update() {
         assert!(report.notes.iter().any(|note| note.contains("no update is lost")), "{:?}", report.notes);
         // The checks behind the run are not in what it counts.
         assert!(report.ops.retrieve < 400 * 36, "{side:?}: {}", report.ops.retrieve);
+        let series = report.series.as_ref().expect("it was asked for");
+        let of_series = series.transactions.as_ref().expect("it consists of them").iter().sum::<u64>();
+        assert_eq!(of_series, orders.committed + payments.committed, "{side:?}");
         let text = report.to_string();
         assert!(text.contains("TRANSACTIONS"), "{text}");
     }
