@@ -21,6 +21,9 @@ pub struct Batch {
     /// Size of what can be shrunk (drive, pairs, operations and DRAM together): 1, or 1/64
     #[arg(long, value_name = "1/N")]
     scale: Option<Scale>,
+    /// Seeds in place of the usual ones, as 1,2,3: every number is their mean, and says how far they are apart
+    #[arg(long, value_name = "N,...", value_delimiter = ',')]
+    seed: Vec<u64>,
     /// Any key of the configuration, for every run; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
@@ -32,7 +35,7 @@ pub struct Batch {
 impl Batch {
     /// As the laboratory has them.
     pub fn options(&self) -> Options {
-        Options { full: self.full, scale: self.scale, set: self.set.clone() }
+        Options { full: self.full, scale: self.scale, set: self.set.clone(), seeds: self.seed.clone() }
     }
 
     /// Refuses, before anything is made or run, what this plan has no use for, and runs that cannot be had.

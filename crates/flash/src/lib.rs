@@ -40,7 +40,7 @@ use serde::Deserialize;
 pub use geometry::{BlockId, Geometry, Ppa};
 pub use identity::Identity;
 pub use media::{Forward, ImageError, Media, MediaPage, PageData};
-pub use port::{FlashHealth, FlashPort, ReadError};
+pub use port::{FlashHealth, FlashPort, ReadError, Reservation};
 pub use purpose::Purpose;
 pub use spare::Spare;
 pub use timing::TimingConfig;

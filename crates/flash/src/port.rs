@@ -123,6 +123,46 @@ impl Unit {
     }
 }
 
+/// A unit that is taken before the operation on it can begin, as an emulator does that books all hops of a
+/// command when it arrives. Given back when this is dropped, or after [`RESERVED_AT_MOST_NS`].
+pub struct Reservation(Rc<Booking>);
+
+struct Booking {
+    sim: Sim,
+    unit: u32,
+    is_held: Cell<bool>,
+    is_over: Cell<bool>,
+    changed: WaitQueue,
+}
+
+/// How long a unit stays taken for somebody who does not come. What he waits for may itself wait for the unit.
+const RESERVED_AT_MOST_NS: Ns = 1_000_000;
+
+impl Booking {
+    fn end(&self) {
+        self.is_over.set(true);
+        self.changed.wake_all();
+    }
+}
+
+impl Reservation {
+    /// Waits for the unit. `false`: it was given back meanwhile.
+    fn wait(&self) -> bool {
+        while !self.0.is_held.get() && !self.0.is_over.get() {
+            self.0.changed.wait();
+        }
+        !self.0.is_over.get()
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        if !self.0.sim.halted() {
+            self.0.end();
+        }
+    }
+}
+
 /// Value of `next_page` before the medium was asked.
 const UNKNOWN: u32 = u32::MAX;
 
@@ -268,6 +308,46 @@ impl FlashPort {
         self.sense(ppa, purpose, Moved::Data(bytes), |media, ppa| media.read(ppa))
     }
 
+    /// Takes the unit of a page for a read of it that comes later ([`FlashPort::read_part_reserved`]), behind those
+    /// who ask for the unit before.
+    pub fn reserve(&self, ppa: Ppa) -> Reservation {
+        let sim = &self.0.sim;
+        let unit = self.0.geometry.unit_of(self.0.geometry.block_of(ppa));
+        let booking = Rc::new(Booking {
+            sim: sim.clone(),
+            unit,
+            is_held: Cell::new(false),
+            is_over: Cell::new(false),
+            changed: WaitQueue::new(sim),
+        });
+        let (core, held) = (self.0.clone(), booking.clone());
+        sim.spawn(move || {
+            let _unit = core.units[held.unit as usize].resource.acquire();
+            held.is_held.set(true);
+            held.changed.wake_all();
+            let late = held.clone();
+            core.sim.spawn(move || {
+                late.sim.sleep(RESERVED_AT_MOST_NS);
+                late.end();
+            });
+            while !held.is_over.get() {
+                held.changed.wait();
+            }
+        });
+        Reservation(booking)
+    }
+
+    /// As [`FlashPort::read_part`], on a unit that may have been reserved for it.
+    pub fn read_part_reserved(
+        &self,
+        ppa: Ppa,
+        bytes: u32,
+        purpose: Purpose,
+        reserved: Option<Reservation>,
+    ) -> Result<PageData, ReadError> {
+        self.sense_reserved(ppa, purpose, Moved::Data(bytes), reserved, |media, ppa| media.read(ppa))
+    }
+
     /// Parts of pages, each with the byte it begins at, will be read soon: [`Media::expect`]. No flash
     /// operation.
     pub fn expect(&self, parts: &[(Ppa, u32)], seen: &mut dyn FnMut(usize, &Rc<[u8]>)) {
@@ -294,6 +374,17 @@ impl FlashPort {
         moved: Moved,
         take: impl Fn(&dyn Media, Ppa) -> MediaPage<T>,
     ) -> Result<T, ReadError> {
+        self.sense_reserved(ppa, purpose, moved, None, take)
+    }
+
+    fn sense_reserved<T>(
+        &self,
+        ppa: Ppa,
+        purpose: Purpose,
+        moved: Moved,
+        reserved: Option<Reservation>,
+        take: impl Fn(&dyn Media, Ppa) -> MediaPage<T>,
+    ) -> Result<T, ReadError> {
         let core = &*self.0;
         if !core.config.enabled {
             return Err(ReadError::Erased);
@@ -303,7 +394,8 @@ impl FlashPort {
         let number = core.geometry.unit_of(core.geometry.block_of(ppa));
         let unit = &core.units[number as usize];
         let charged = self.is_charged(Operation::Read, purpose, unit);
-        let held = unit.resource.acquire();
+        let reserved = reserved.filter(|reserved| reserved.0.unit == number && reserved.wait());
+        let held = reserved.is_none().then(|| unit.resource.acquire());
         unit.wait_until(|in_flight| !in_flight.iter().any(|other| other.is_program_of(ppa)));
         let mut page = self.attempt_read(number, ppa, purpose, &take, || {
             if charged {
@@ -321,7 +413,7 @@ impl FlashPort {
                 }
             });
         }
-        let held = core.timing.holds_units().then_some(held);
+        let held = core.timing.holds_units().then_some((held, reserved));
         if charged {
             core.timing.after(Operation::Read, unit.channel, moved);
         }

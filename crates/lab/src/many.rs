@@ -118,6 +118,7 @@ fn without_measured(mut config: Config) -> Config {
     workload.arrivals.clear();
     (workload.rate_per_s, workload.duration_ns) = (0, 0);
     (workload.ops, workload.scramble, workload.zipf_theta, workload.scan_length_max) = (0, false, 0.0, 0);
+    workload.replayed_by = 1;
     config
 }
 

@@ -24,10 +24,11 @@ const LADDER: [u32; 34] = [
 const WEIGHTS: [f64; 8] = [0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0];
 /// What the runs differ in, or must have.
 const OWN_KEYS: [&str; 4] = ["workload.name", "workload.value_size", "host.transfer", "nand.enabled"];
-const METHODS: [&str; 3] = ["prp", "piggyback", "hybrid"];
+const METHODS: [&str; 4] = ["prp", "piggyback", "hybrid", "cxl"];
 const PRP: usize = 0;
 const PIGGYBACK: usize = 1;
 const HYBRID: usize = 2;
+const CXL: usize = 3;
 
 /// What a store of one size costs by one method.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -36,15 +37,17 @@ pub struct Cost {
     pub response_ns: f64,
     /// Bytes over the link, as the papers count them.
     pub traffic_bytes: f64,
+    /// Those of them that are flits of CXL.mem.
+    pub flit_bytes: f64,
 }
 
-/// One size with its costs by `prp`, `piggyback` and `hybrid`.
+/// One size with its costs by `prp`, `piggyback`, `hybrid` and `cxl`.
 #[derive(Clone, Copy, Debug)]
 pub struct Rung {
     /// Size of the values.
     pub bytes: u32,
     /// In the order of the methods.
-    pub costs: [Cost; 3],
+    pub costs: [Cost; 4],
 }
 
 /// What was found.
@@ -54,6 +57,9 @@ pub struct Tuning {
     pub threshold1_bytes: u32,
     /// Tails shorter than this are at most the tolerance slower by `hybrid` than by `prp`.
     pub threshold2_bytes: u32,
+    /// Values shorter than this are not slower by `cxl` than by `prp`, for `adaptive-cxl`; none where the engine
+    /// exposes no buffer.
+    pub threshold_cxl_bytes: Option<u32>,
     /// The tolerance: 0.02 is 2 %.
     pub tolerance: f64,
     /// Profile the runs began with.
@@ -84,19 +90,32 @@ pub fn tune(document: &Document, ops: u64, tolerance: f64, threads: usize) -> an
         );
     }
     let probe = Probe { document, ops, threads };
-    let all: Vec<(u32, usize)> =
-        LADDER.iter().flat_map(|bytes| [PRP, PIGGYBACK, HYBRID].map(|method| (*bytes, method))).collect();
+    let all: Vec<(u32, usize)> = LADDER
+        .iter()
+        .flat_map(|bytes| [PRP, PIGGYBACK, HYBRID, CXL].map(|method| (*bytes, method)))
+        .collect();
     let costs = probe.costs(&all)?;
     let ladder = LADDER.iter().zip(costs.chunks_exact(METHODS.len()));
-    let ladder: Vec<Rung> =
-        ladder.map(|(bytes, costs)| Rung { bytes: *bytes, costs: [costs[0], costs[1], costs[2]] }).collect();
+    let ladder: Vec<Rung> = ladder
+        .map(|(bytes, costs)| Rung { bytes: *bytes, costs: std::array::from_fn(|at| costs[at]) })
+        .collect();
     let threshold1_bytes = 1 + probe.largest(PAGE_BYTES, |bytes| (bytes, PIGGYBACK), 0.0)?;
     let threshold2_bytes =
         match probe.largest(PAGE_BYTES - 1, |tail| (PAGE_BYTES + tail, HYBRID), tolerance)? {
             0 => 0,
             tail => tail + 1,
         };
-    Ok(Tuning { threshold1_bytes, threshold2_bytes, tolerance, profile: document.profile_name(), ladder })
+    // Without a window the method falls back to PRP, and there is nothing to find.
+    let has_window = ladder.iter().any(|rung| rung.costs[CXL].flit_bytes > 0.0);
+    let threshold_cxl_bytes = match has_window {
+        false => None,
+        true => match probe.largest(PAGE_BYTES, |bytes| (bytes, CXL), 0.0)? {
+            0 => Some(0),
+            bytes => Some(bytes + 1),
+        },
+    };
+    let profile = document.profile_name();
+    Ok(Tuning { threshold1_bytes, threshold2_bytes, threshold_cxl_bytes, tolerance, profile, ladder })
 }
 
 struct Probe<'a> {
@@ -114,11 +133,20 @@ impl Probe<'_> {
         let reports = run_many(&documents, self.threads, &|_, _, _| ())?;
         let cost = |report: crate::report::Report| {
             let traffic = report.traffic.payload_bytes;
-            let all =
-                [traffic.mmio, traffic.sqe, traffic.cqe, traffic.list, traffic.to_drive, traffic.to_host];
+            let all = [
+                traffic.mmio,
+                traffic.sqe,
+                traffic.cqe,
+                traffic.list,
+                traffic.to_drive,
+                traffic.to_host,
+                traffic.cxl,
+            ];
+            let each = |bytes: u64| bytes as f64 / self.ops as f64;
             let response_ns = report.latency_ns.get("store").map_or(0.0, |latency| latency.mean);
             ensure!(report.ops.errors == 0, "a store of an exploratory run failed");
-            Ok(Cost { response_ns, traffic_bytes: all.iter().sum::<u64>() as f64 / self.ops as f64 })
+            let (traffic_bytes, flit_bytes) = (each(all.iter().sum()), each(traffic.cxl));
+            Ok(Cost { response_ns, traffic_bytes, flit_bytes })
         };
         reports.into_iter().map(cost).collect()
     }
@@ -160,10 +188,14 @@ impl Probe<'_> {
 impl Tuning {
     /// A file for `--config`.
     pub fn to_toml(&self) -> String {
+        let by_cxl = self.threshold_cxl_bytes.map_or(String::new(), |bytes| {
+            format!("# For transfer = \"adaptive-cxl\" threshold1_bytes is {bytes}.\n")
+        });
         format!(
             "# Thresholds of the adaptive transfer method, found by exploratory runs (kvdrive tune, profile {}).\n\
              # Below the first, piggybacking is not slower than PRP; below the second, a tail in transfer commands is\n\
              # at most {} % slower than a page of its own.\n\
+             {by_cxl}\
              [host]\n\
              transfer = \"adaptive\"\n\
              threshold1_bytes = {}\n\
@@ -194,15 +226,25 @@ impl Tuning {
         let rungs = self.ladder.iter().filter(|rung| (rung.bytes > PAGE_BYTES) == longer);
         let costs: Vec<Cost> = rungs.map(|rung| rung.costs[self.method(rung.bytes, alpha, beta)]).collect();
         let mean = |of: fn(&Cost) -> f64| costs.iter().map(of).sum::<f64>() / costs.len() as f64;
-        Cost { response_ns: mean(|cost| cost.response_ns), traffic_bytes: mean(|cost| cost.traffic_bytes) }
+        Cost {
+            response_ns: mean(|cost| cost.response_ns),
+            traffic_bytes: mean(|cost| cost.traffic_bytes),
+            flit_bytes: mean(|cost| cost.flit_bytes),
+        }
     }
 
     /// Thresholds, the ladder, and traffic against response over the user's weights, for a terminal.
     pub fn to_text(&self) -> String {
+        let has_cxl = self.threshold_cxl_bytes.is_some();
+        let by_cxl = self.threshold_cxl_bytes.map_or(String::new(), |bytes| {
+            format!("threshold1_bytes {bytes:>6}   of adaptive-cxl: below it cxl is not slower than prp\n")
+        });
+        let heading = if has_cxl { format!("{:>16}", "cxl us / B") } else { String::new() };
         let mut text = format!(
             "threshold1_bytes {:>6}   below it piggyback is not slower than prp\n\
-             threshold2_bytes {:>6}   below it a tail by hybrid is at most {} % slower than by prp\n\n\
-             {:>9}{:>16}{:>18}{:>16}\n",
+             threshold2_bytes {:>6}   below it a tail by hybrid is at most {} % slower than by prp\n\
+             {by_cxl}\n\
+             {:>9}{:>16}{:>18}{:>16}{heading}\n",
             self.threshold1_bytes,
             self.threshold2_bytes,
             self.tolerance * 100.0,
@@ -216,9 +258,10 @@ impl Tuning {
                 let (us, bytes) = (cost.response_ns / 1e3, cost.traffic_bytes);
                 format!("{us:.2} / {}", with_decimals(bytes, 0))
             };
-            let [prp, piggyback, hybrid] = costs.each_ref().map(cell);
+            let [prp, piggyback, hybrid, cxl] = costs.each_ref().map(cell);
+            let cxl = if has_cxl { format!("{cxl:>16}") } else { String::new() };
             let bytes = grouped(u64::from(*bytes));
-            let _ = writeln!(text, "{bytes:>9}{prp:>16}{piggyback:>18}{hybrid:>16}");
+            let _ = writeln!(text, "{bytes:>9}{prp:>16}{piggyback:>18}{hybrid:>16}{cxl}");
         }
         for (longer, weight, sizes) in [(false, "alpha", "4 B to 4 KB"), (true, "beta", "4 KB to 8 KB")] {
             let points: Vec<(f64, Cost)> = WEIGHTS

@@ -152,13 +152,16 @@ impl HashEngine {
             ("sections_evicted_clean", cache.evicted_clean),
             ("sections_evicted_dirty", cache.evicted_dirty),
             ("section_written_bytes", cache.written_bytes),
+            ("section_gc_read_bytes", cache.gc_read_bytes),
             ("invalid_written_bytes", records.written_bytes),
+            ("invalid_moved_bytes", records.moved_bytes),
             ("invalid_read_bytes", records.read_bytes),
             ("gc_data_superblocks", counters.collected_data.get()),
             ("gc_map_superblocks", counters.collected_map.get()),
             ("gc_moved_pairs", counters.moved_pairs.get()),
             ("gc_moved_bytes", counters.moved_grains.get() * u64::from(core.layout.grain_bytes)),
             ("gc_moved_sections", counters.moved_sections.get()),
+            ("gc_moved_section_bytes", counters.moved_section_bytes.get()),
             ("gc_section_fetches", counters.gc_map_reads.get()),
             ("gc_outrun_moves", counters.outrun_moves.get()),
             ("gc_skipped_pages", counters.skipped_pages.get()),
@@ -237,7 +240,7 @@ impl HashEngine {
             let old_grains = old.map_or(0, |(_, old)| core.layout.grains_of(old.pair_bytes()));
             core.check_room(grains, old_grains)?;
             if let Some(grain) = self.put(place, &spot, old.as_ref()) {
-                if core.config.wait_for_program {
+                if core.config.omissions.wait_for_program {
                     core.space.page_programmed(core.layout.page(grain));
                 }
                 return Ok(());

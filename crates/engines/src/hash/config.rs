@@ -33,6 +33,38 @@ impl Accounting {
     }
 }
 
+/// Whether sections that a command met again stay in the cache for one more round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SecondChance {
+    /// As designed for the FTL: in `plus2` they do.
+    Usual,
+    /// They do.
+    On,
+    /// They leave in the order in which they came.
+    Off,
+}
+
+/// What a published emulator leaves out, beyond what is not charged: to study that emulator alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct Omissions {
+    /// Does a store that fills a flash page wait until it is programmed? The write buffer is power-protected.
+    pub wait_for_program: bool,
+    /// Does a command whose section takes the place of altered ones wait for the page of sections that these
+    /// fill? That buffer is power-protected, too.
+    pub wait_for_eviction: bool,
+    /// Do sections that collection alters stay clean? They are not written for it; what it altered is kept in
+    /// memory that nobody counts, and survives a power cut there.
+    pub gc_leaves_clean: bool,
+    /// Is the unit of a pair taken from the moment on at which its section is asked for? Whoever comes later
+    /// then waits for a unit that is idle. Where a pair lies is looked up in the machine's memory, on medium
+    /// `tags` alone.
+    pub reserve_ahead: bool,
+    /// What collection spends on each page of a victim, on a core that does nothing else, ns: the emulator's
+    /// spins on the wall clock.
+    pub gc_page_ns: Ns,
+}
+
 /// The hash engine's part of a profile: section `[hash]`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct HashConfig {
@@ -60,9 +92,14 @@ pub struct HashConfig {
     pub hash_bits: u32,
     /// Lets media forget pages that hold nothing valid. Reading such a page is then a broken invariant.
     pub discard_invalid: bool,
-    /// Does a store that fills a flash page wait until it is programmed? Only to study a published emulator:
-    /// the write buffer is power-protected.
-    pub wait_for_program: bool,
+    /// How many times a valid grain of a section counts when a victim is chosen, a pair's being 1; 0: as
+    /// designed for the FTL.
+    pub section_weight: u64,
+    /// How sections leave the cache.
+    pub second_chance: SecondChance,
+    /// What is as in a published emulator.
+    #[serde(flatten)]
+    pub omissions: Omissions,
     /// What firmware work costs.
     #[serde(flatten)]
     pub costs: HashCosts,
@@ -112,7 +149,13 @@ impl HashConfig {
         ("hash.max_probes", Integer(1, 256)),
         ("hash.hash_bits", Integer(1, 64)),
         ("hash.discard_invalid", Flag),
+        ("hash.section_weight", Integer(0, 64)),
+        ("hash.second_chance", Word(&["usual", "on", "off"])),
         ("hash.wait_for_program", Flag),
+        ("hash.wait_for_eviction", Flag),
+        ("hash.gc_leaves_clean", Flag),
+        ("hash.reserve_ahead", Flag),
+        ("hash.gc_page_ns", TIME),
         ("hash.probe_ns", TIME),
         ("hash.comparison_ns", TIME),
         ("hash.compare_key_ns", TIME),
@@ -121,10 +164,24 @@ impl HashConfig {
         ("hash.evict_ns", TIME),
     ];
 
-    /// The configuration of one hash FTL: a grain of 0 bytes stands for the published one.
+    /// The configuration of one hash FTL: what is said to be as designed is what its row says.
     pub fn of(&self, scheme: &SchemeRow) -> HashConfig {
         let grain_bytes = if self.grain_bytes == 0 { scheme.grain_bytes } else { self.grain_bytes };
-        HashConfig { grain_bytes, ..self.clone() }
+        let section_weight =
+            if self.section_weight == 0 { scheme.section_weight } else { self.section_weight };
+        let second_chance = match self.second_chance {
+            SecondChance::Usual if scheme.second_chance => SecondChance::On,
+            SecondChance::Usual => SecondChance::Off,
+            said => said,
+        };
+        HashConfig { grain_bytes, section_weight, second_chance, ..self.clone() }
+    }
+
+    /// With how few free superblocks, or fewer, sections are collected before pairs: two of the published four
+    /// at which commands wait. Of a drive that keeps fewer free it is half of them, or collection of pairs would
+    /// begin behind that mark and meet it with the first superblock it takes.
+    pub fn critical_superblocks(&self) -> u32 {
+        (self.gc_stall_superblocks / 2).min(2)
     }
 
     /// Bytes of the write buffer that values may take whose rest the host has yet to send. A page that is

@@ -15,14 +15,14 @@ use std::rc::Rc;
 use kvdrive_content::Region;
 use kvdrive_flash::power;
 use kvdrive_flash::power::PowerOnError;
-use kvdrive_flash::{FlashPort, Purpose};
-use kvdrive_sim::{KeyedLock, Ns, Sim, TaskCell};
+use kvdrive_flash::{FlashPort, Purpose, Reservation};
+use kvdrive_sim::{KeyedLock, Ns, Resource, Sim, TaskCell};
 use kvdrive_spec::{Key, Status};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::cache::{Budget, Cache, Eviction, Pin, SLOT_BYTES};
 use super::commands::of_config;
-use super::config::{Accounting, HashConfig, OPEN_SUPERBLOCKS};
+use super::config::{Accounting, HashConfig, OPEN_SUPERBLOCKS, SecondChance};
 use super::journal::ChangeLog;
 use super::layout::{Grain, Layout};
 use super::pair::PairHeader;
@@ -83,7 +83,10 @@ pub(super) struct Counters {
     pub collected_map: Cell<u64>,
     pub moved_pairs: Cell<u64>,
     pub moved_grains: Cell<u64>,
+    /// Sections and invalid pages.
     pub moved_sections: Cell<u64>,
+    /// Bytes of the sections among them, as long as each is.
+    pub moved_section_bytes: Cell<u64>,
     pub gc_map_reads: Cell<u64>,
     pub skipped_pages: Cell<u64>,
     /// Pairs that were replaced while collection was about to move them.
@@ -119,6 +122,8 @@ pub(super) struct Core {
     /// Regions of pairs that have been appended, for the next ones.
     pub regions: TaskCell<Vec<Region>>,
     pub gc_lock: kvdrive_sim::Mutex,
+    /// Who spends [`super::config::Omissions::gc_page_ns`].
+    pub gc_core: Resource,
     /// Tells images of different drives apart.
     pub owner: power::Owner,
 }
@@ -150,6 +155,7 @@ impl Core {
         protected_bytes: u64,
     ) -> Result<Rc<Core>, String> {
         let geometry = flash.geometry();
+        let config = &config.of(scheme);
         config.check(geometry).expect("a configuration is checked when it is loaded");
         let layout = Layout::new(*geometry, config.grain_bytes, config.unit_bytes);
         let journal = Rc::new(ChangeLog::new(journal));
@@ -187,10 +193,12 @@ impl Core {
             stall: config.gc_stall_superblocks,
             valid_grains: (usable_grains as f64 * (1.0 - config.over_provisioning)) as u64,
             discard: config.discard_invalid,
-            section_weight: scheme.section_weight,
+            section_weight: config.section_weight,
         };
         let eviction = Eviction {
-            second_chance: scheme.second_chance,
+            second_chance: config.second_chance == SecondChance::On,
+            waits: config.omissions.wait_for_eviction,
+            gc_leaves_clean: config.omissions.gc_leaves_clean,
             cores: cores.clone(),
             write_ns: config.costs.evict_ns,
         };
@@ -209,6 +217,7 @@ impl Core {
             live_bytes: Cell::new(0),
             regions: TaskCell::default(),
             gc_lock: kvdrive_sim::Mutex::new(flash.sim()),
+            gc_core: Resource::new(flash.sim(), "collection", 1),
             config: config.clone(),
             bounds,
             max_value_bytes: config.largest_value_bytes(&layout),
@@ -267,10 +276,20 @@ impl Core {
     ///
     /// Errors: [`Status::UNRECOVERED_ERROR`], also when no pair begins there.
     pub fn read_pair(&self, grain: Grain, purpose: Purpose) -> Result<PairRead, Status> {
+        self.read_pair_reserved(grain, purpose, None)
+    }
+
+    fn read_pair_reserved(
+        &self,
+        grain: Grain,
+        purpose: Purpose,
+        reserved: Option<Reservation>,
+    ) -> Result<PairRead, Status> {
         let reader = self.space.pin(grain);
         let at = self.layout.byte_in_page(grain);
         let unit = self.layout.unit_begin(at);
-        let part = self.space.read(self.layout.page(grain), unit, self.layout.unit_bytes, purpose)?;
+        let (page, unit_bytes) = (self.layout.page(grain), self.layout.unit_bytes);
+        let part = self.space.read_reserved(page, unit, unit_bytes, purpose, reserved)?;
         let left_bytes = unit + self.layout.unit_bytes - at;
         let header = PairHeader::read(left_bytes, |bytes, sink| part.read(at, bytes, sink));
         let header = header.ok_or(Status::UNRECOVERED_ERROR)?;
@@ -294,9 +313,10 @@ impl Core {
                 self.work(Role::Dispatch, self.config.costs.probe_ns, "probe");
                 return Ok(Walk::Absent(None));
             }
+            let reserved = self.reserve_pair(Probe { section, tag });
             let pin = self.cache.fetch(section, Purpose::Map)?;
             let spot = Spot { pin, section, tag, probe: number };
-            if let Some((slot, pair)) = self.look(key, &spot)? {
+            if let Some((slot, pair)) = self.look(key, &spot, reserved)? {
                 return Ok(Walk::Found(spot, slot, pair));
             }
             if aim == Aim::Store {
@@ -315,8 +335,24 @@ impl Core {
         Ok(Walk::Absent(vacant))
     }
 
-    /// Reads the pairs of the spot's tag until one is the key's: its slot, and the pair.
-    fn look(&self, key: &Key, spot: &Spot) -> Result<Option<(u32, PairRead)>, Status> {
+    /// Takes the unit of the pair that a probe leads to, before its section has been read, if the published
+    /// emulator does so, and the pair is on flash.
+    fn reserve_pair(&self, probe: Probe) -> Option<Reservation> {
+        if !self.config.omissions.reserve_ahead {
+            return None;
+        }
+        let pair = *self.cache.expect_pairs(std::iter::once(probe)).first()?;
+        self.space.reserve(self.layout.page(pair))
+    }
+
+    /// Reads the pairs of the spot's tag until one is the key's: its slot, and the pair. The first one by what was
+    /// `reserved` for it.
+    fn look(
+        &self,
+        key: &Key,
+        spot: &Spot,
+        mut reserved: Option<Reservation>,
+    ) -> Result<Option<(u32, PairRead)>, Status> {
         let costs = &self.config.costs;
         let mut from = 0;
         let mut work = costs.probe_ns;
@@ -335,7 +371,7 @@ impl Core {
                 // Moved or replaced while that core worked; its page may have been let go.
                 continue;
             }
-            let pair = self.read_pair(grain, Purpose::Lookup);
+            let pair = self.read_pair_reserved(grain, Purpose::Lookup, reserved.take());
             if !is_there() {
                 // Moved or replaced while it was read: look at the slot again.
                 continue;

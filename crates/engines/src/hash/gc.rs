@@ -27,9 +27,6 @@ use super::section::{HEADER_BYTES, Probe, SECTION_MARK, SectionHeader};
 use super::space::{Content, KIND_DATA, KIND_MAP, State, Stream, filling};
 use crate::firmware::Role;
 
-/// While so few superblocks are free, sections are collected before pairs.
-const CRITICAL_SUPERBLOCKS: u32 = 2;
-
 /// Collects for as long as the drive has power.
 pub(super) fn run(core: Rc<Core>) {
     let space = core.space.clone();
@@ -123,6 +120,7 @@ fn work(core: Rc<Core>, victim: Rc<Victim>) {
         if victim.kind == KIND_DATA {
             make_map_room(&core);
         }
+        core.gc_core.run(core.config.omissions.gc_page_ns);
         core.space.gc_room();
         let moved = match victim.kind {
             KIND_DATA => move_pairs(&core, &victim, page),
@@ -136,9 +134,10 @@ fn work(core: Rc<Core>, victim: Rc<Victim>) {
 
 /// Collects sections while free superblocks are very few. One worker at a time does; the others wait for it.
 fn make_map_room(core: &Rc<Core>) {
-    while core.space.free_superblocks() <= CRITICAL_SUPERBLOCKS {
+    let critical = core.config.critical_superblocks();
+    while core.space.free_superblocks() <= critical {
         let _turn = core.gc_lock.lock();
-        if core.space.free_superblocks() > CRITICAL_SUPERBLOCKS {
+        if core.space.free_superblocks() > critical {
             return;
         }
         if !collect_one(core, Some(KIND_MAP)) {
@@ -240,7 +239,7 @@ fn move_pair(
     if let Some(to) = core.space.append(Stream::DataGc, content, header.pair_bytes()) {
         let grains = layout.grains_of(header.pair_bytes());
         match slot {
-            Some(slot) => pin.set(slot, tag, to),
+            Some(slot) => pin.relocate(slot, tag, to),
             None => core.snapshots.relocate(grain, to),
         }
         core.space.invalidate(grain, grains);
@@ -299,7 +298,10 @@ fn move_item(core: &Rc<Core>, item: &MapItem, page: u32, data: &PageData, at: u3
     let bytes = bytes_to_move(core, item, data, at, length);
     let Some(to) = core.space.append(Stream::MapGc, Content::Item(&bytes), length) else { return };
     match item {
-        MapItem::Section(header) => core.cache.relocate(header.id, Location { grain: to, grains }),
+        MapItem::Section(header) => {
+            core.cache.relocate(header.id, Location { grain: to, grains });
+            raise(&core.counters.moved_section_bytes, length.into());
+        }
         MapItem::Records(header) => {
             core.records.as_ref().expect("valid records").relocate(header, grain, to);
         }

@@ -55,7 +55,7 @@ pub mod space;
 pub mod validity;
 
 pub use commands::{Found, HashEngine, Place, make, of_config};
-pub use config::{Accounting, HashConfig, HashCosts};
+pub use config::{Accounting, HashConfig, HashCosts, Omissions, SecondChance};
 pub use core::check;
 pub use cursor::HashCursor;
 pub use scheme::{SCHEMES, SchemeRow, scheme};

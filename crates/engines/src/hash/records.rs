@@ -101,8 +101,10 @@ struct Book {
 /// What invalid pages cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecordsStatistics {
-    /// Bytes of invalid pages written, moves included.
+    /// Bytes of invalid pages written for the first time.
     pub written_bytes: u64,
+    /// Bytes of invalid pages that collection wrote again.
+    pub moved_bytes: u64,
     /// Bytes of invalid pages read.
     pub read_bytes: u64,
 }
@@ -267,7 +269,7 @@ impl Records {
         let pages = &mut books[header.superblock as usize].pages;
         let place = pages.iter_mut().find(|page| **page == from).expect("only listed pages are moved");
         *place = to;
-        self.statistics.borrow_mut().written_bytes += u64::from(self.page_bytes);
+        self.statistics.borrow_mut().moved_bytes += u64::from(self.page_bytes);
     }
 
     /// The buffers, for the protected image: superblock and its records.

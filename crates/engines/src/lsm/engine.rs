@@ -396,6 +396,8 @@ impl Engine for LsmEngine {
         vec![
             ("lost_segments", self.damaged.borrow().len() as u64),
             ("miscounted_bytes", self.log.statistics().miscounted_bytes),
+            // Power-protected: pointers, and the DMA log table of policies that keep one.
+            ("packing_bytes_now", self.config.lsm.packing.state_bytes()),
         ]
     }
 }

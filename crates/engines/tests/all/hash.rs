@@ -8,7 +8,7 @@ use std::rc::Rc;
 use kvdrive_content::{Pattern, Piece, Region};
 use kvdrive_engines::Engine;
 use kvdrive_engines::firmware::{Cores, Roles};
-use kvdrive_engines::hash::{HashConfig, HashEngine, SCHEMES, SchemeRow, scheme};
+use kvdrive_engines::hash::{HashConfig, HashEngine, Omissions, SCHEMES, SchemeRow, SecondChance, scheme};
 use kvdrive_flash::FlashPort;
 use kvdrive_flash::media::{self, MediaOptions};
 use kvdrive_link::{Arrival, Landing};
@@ -204,6 +204,59 @@ fn every_scheme_keeps_what_an_oracle_keeps_while_it_collects() {
             assert!(detail(&rig.engine, counter) > 0, "{}: {counter} is 0", scheme.name);
         }
         rig.sim.clear();
+    }
+}
+
+/// Everything that a published emulator leaves out.
+const OMISSIONS: Omissions = Omissions {
+    wait_for_program: true,
+    wait_for_eviction: true,
+    gc_leaves_clean: true,
+    reserve_ahead: true,
+    gc_page_ns: 40_000,
+};
+
+#[test]
+fn what_an_emulator_leaves_out_alters_times_and_no_pair() {
+    for scheme in SCHEMES {
+        let little = |config: &mut HashConfig| config.dram_bytes = 1 << 10;
+        let usual = run_oracle(scheme, Sim::new(), "tags", little);
+        for seed in 0..2 {
+            let rig = run_oracle(scheme, Sim::permuted(seed), "tags", |config| {
+                little(config);
+                config.omissions = OMISSIONS;
+            });
+            let share_dirty = |engine: &HashEngine| {
+                let [clean, dirty] = ["sections_evicted_clean", "sections_evicted_dirty"];
+                detail(engine, dirty) as f64 / (detail(engine, dirty) + detail(engine, clean)) as f64
+            };
+            let (less, more) = (share_dirty(&rig.engine), share_dirty(&usual.engine));
+            assert!(less < more, "{}: {less} dirty where collection leaves clean, {more}", scheme.name);
+            assert!(rig.sim.now() > usual.sim.now(), "{}: waits take time", scheme.name);
+            rig.sim.clear();
+        }
+        usual.sim.clear();
+    }
+}
+
+/// How sections leave and what is collected is policy, not format: each can be had with each.
+#[test]
+fn policies_can_be_had_with_every_format() {
+    for scheme in SCHEMES {
+        let with = |section_weight, second_chance| {
+            let rig = run_oracle(scheme, Sim::new(), "tags", |config| {
+                config.dram_bytes = 1 << 10;
+                (config.section_weight, config.second_chance) = (section_weight, second_chance);
+            });
+            rig.sim.clear();
+            rig.engine.details()
+        };
+        let as_designed = with(0, SecondChance::Usual);
+        let said = if scheme.second_chance { SecondChance::On } else { SecondChance::Off };
+        assert_eq!(with(scheme.section_weight, said), as_designed, "{}", scheme.name);
+        let other = if scheme.second_chance { SecondChance::Off } else { SecondChance::On };
+        assert_ne!(with(scheme.section_weight, other), as_designed, "{}: second chance", scheme.name);
+        assert_ne!(with(16, said), as_designed, "{}: section weight", scheme.name);
     }
 }
 
@@ -481,9 +534,13 @@ fn revive(scheme: &'static SchemeRow, media_image: &[u8], image: &[u8], known: &
 
 #[test]
 fn a_power_cut_at_any_event_loses_nothing_that_was_acknowledged() {
-    for scheme in SCHEMES {
+    // An image says nothing of what the published emulator leaves out; sections that it leaves clean are in it.
+    let omissions = [Omissions::default(), Omissions { gc_leaves_clean: true, ..Omissions::default() }];
+    for (scheme, omissions) in
+        SCHEMES.iter().flat_map(|scheme| omissions.map(|omissions| (*scheme, omissions)))
+    {
         let sim = Sim::new();
-        let rig = rig(scheme, sim.clone(), "tags", |_| {});
+        let rig = rig(scheme, sim.clone(), "tags", |config| config.omissions = omissions);
         sim.step_every_event();
         let known = Rc::new(RefCell::new(Known::default()));
         let task = {

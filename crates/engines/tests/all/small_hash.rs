@@ -1,7 +1,7 @@
 //! Small drives for hash FTLs.
 
 use kvdrive_engines::firmware::CopyCosts;
-use kvdrive_engines::hash::{Accounting, HashConfig, HashCosts, SchemeRow};
+use kvdrive_engines::hash::{Accounting, HashConfig, HashCosts, Omissions, SchemeRow, SecondChance};
 use kvdrive_flash::{FlashConfig, TimingConfig};
 
 pub fn flash_config() -> FlashConfig {
@@ -41,7 +41,9 @@ pub fn hash_config(scheme: &SchemeRow) -> HashConfig {
         max_probes: 64,
         hash_bits: 64,
         discard_invalid: true,
-        wait_for_program: false,
+        section_weight: 0,
+        second_chance: SecondChance::Usual,
+        omissions: Omissions::default(),
         costs: HashCosts {
             probe_ns: 300,
             comparison_ns: 5,

@@ -181,7 +181,7 @@ pub(super) fn judge(planned: &Planned, results: &Results) -> anyhow::Result<Outc
     for (condition, points) in claim.beside.iter().zip(conditions) {
         beside.push(beside_of(condition, &find(claim, points, results)?));
     }
-    let seeds = if all.len() > 1 { spread(claim, &all) } else { String::new() };
+    let seeds = if all.len() > 1 { spread(planned, &all) } else { String::new() };
     let comparisons = compared(claim, &all);
     let ours = together(all);
     let text = ours.text(claim);
@@ -309,11 +309,12 @@ fn together(seeds: Vec<AtPoints>) -> AtPoints {
 }
 
 /// The range of what several seeds gave.
-fn spread(claim: &Claim, seeds: &[AtPoints]) -> String {
+fn spread(planned: &Planned, seeds: &[AtPoints]) -> String {
+    let claim = &planned.claim;
     let each = seeds.iter().map(|found| found.text(claim)).collect::<Vec<_>>().join(", ");
     let names: Vec<_> =
         claim.seeds.iter().flat_map(|condition| &condition.set).map(|(_, seed)| seed.as_str()).collect();
-    format!("{each} with the usual seed and {}", names.join(", "))
+    format!("{each} with {} and {}", planned.first_seed, names.join(", "))
 }
 
 /// Every comparison of an order with the point it is at.

@@ -109,6 +109,12 @@ struct Condition {
 }
 
 impl Condition {
+    /// Another seed.
+    fn seed(seed: u64) -> Condition {
+        let set = vec![("run.seed".into(), seed.to_string())];
+        Condition { name: format!("run.seed = {seed}"), profile: None, set }
+    }
+
     /// Whether it says something of the key that `assignment` sets.
     fn sets_as(&self, assignment: &str) -> bool {
         let key = assignment.split_once('=').map_or(assignment, |(key, _)| key).trim();
@@ -306,6 +312,8 @@ pub struct Planned {
     as_usual: bool,
     /// Whether settings were altered for all runs: nothing is expected of such.
     is_altered: bool,
+    /// In words, the seed of its own runs.
+    first_seed: String,
     runs: Result<Runs, String>,
 }
 
@@ -325,6 +333,11 @@ impl Planned {
         options: &Options,
     ) -> anyhow::Result<Planned> {
         let (as_usual, is_altered) = (options.as_usual(), options.is_altered());
+        if let Some((_, others)) = options.seeds.split_first() {
+            claim.seeds = others.iter().map(|seed| Condition::seed(*seed)).collect();
+        }
+        let first_seed =
+            options.seeds.first().map_or("the usual seed".to_owned(), |seed| format!("seed {seed}"));
         // What is set for all runs is no condition beside them.
         let is_free = |condition: &Condition| !options.set.iter().any(|set| condition.sets_as(set));
         claim.seeds.retain(is_free);
@@ -332,7 +345,7 @@ impl Planned {
         claim.beside.retain(is_free);
         let runs =
             claim.plan(figures, plan).map_err(|problem| anyhow::anyhow!("claim {}: {problem}", claim.id))?;
-        Ok(Planned { claim, as_usual, is_altered, runs })
+        Ok(Planned { claim, as_usual, is_altered, first_seed, runs })
     }
 
     /// The claim itself.

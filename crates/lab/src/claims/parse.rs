@@ -186,11 +186,6 @@ impl RawClaim {
             Ok(Condition { name, profile: Some(profile), set: Vec::new() })
         });
         let emulator = emulator.transpose()?;
-        let seed = |seed: &u64| Condition {
-            name: format!("run.seed = {seed}"),
-            profile: None,
-            set: vec![("run.seed".into(), seed.to_string())],
-        };
         Ok(Claim {
             beside: beside.collect::<anyhow::Result<_>>()?,
             id: self.id,
@@ -202,7 +197,7 @@ impl RawClaim {
             reading,
             because,
             emulator,
-            seeds: self.seeds.iter().map(seed).collect(),
+            seeds: self.seeds.iter().map(|seed| Condition::seed(*seed)).collect(),
             expected,
             runs,
             each: self.each,

@@ -32,7 +32,7 @@ const OF_WORKLOADS: &[(&[&str], &[&str])] = &[
     (&["key_dist_", "keyrange_", "iter_", "mix_"], &["mixgraph"]),
     (&["scramble"], &["ycsb-", "fillrandom", "readrandom"]),
     (&["zipf_theta"], &["ycsb-", "plus-", "fillrandom", "readrandom"]),
-    (&["overwrites"], &["ycsb-", "plus-"]),
+    (&["overwrites", "replayed_by"], &["ycsb-", "plus-"]),
     (&["warehouses", "shrink", "stock_update"], &["tpcc"]),
     (&["scan_length_max"], &["ycsb-e"]),
     (&["trace"], &["trace"]),
@@ -199,7 +199,7 @@ fn workload_ignores(params: &WorkloadParams, name: &str) -> Option<String> {
         "distribution" if !has_distribution(workload) => {
             "chooses keys by itself; those of ycsb- and plus- do as asked".to_owned()
         }
-        "zipf_theta" if has_distribution(workload) && distribution == "uniform" => {
+        "zipf_theta" | "replayed_by" if has_distribution(workload) && distribution == "uniform" => {
             "draws all keys alike; --distribution zipfian does not".to_owned()
         }
         "scramble"

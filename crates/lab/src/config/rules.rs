@@ -144,6 +144,7 @@ const WORKLOAD: Rules = &[
     ("workload.shrink", PowerOfTwo(1, 256)),
     ("workload.stock_update", Flag),
     ("workload.scramble", Flag),
+    ("workload.replayed_by", Integer(1, 1024)),
     ("workload.zipf_theta", Number(0.01, 0.999)),
     ("workload.overwrites", Integer(0, 1 << 40)),
     ("workload.timed_load", Flag),

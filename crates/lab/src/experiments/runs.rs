@@ -42,6 +42,8 @@ pub struct Options {
     pub scale: Option<Scale>,
     /// `KEY=VALUE`, laid over every run.
     pub set: Vec<String>,
+    /// Seeds in place of those that the files say: what is shown is their mean and spread. None: as they say.
+    pub seeds: Vec<u64>,
 }
 
 impl Options {
@@ -51,13 +53,15 @@ impl Options {
 
     /// Whether runs are as the files say.
     pub fn as_usual(&self) -> bool {
-        !self.full && self.set.is_empty() && self.scale.is_none()
+        !self.full && self.set.is_empty() && self.scale.is_none() && self.seeds.is_empty()
     }
 
     /// Whether runs are neither of the usual nor of the published size, or have settings of their own:
     /// nothing is known of what comes true then.
     pub fn is_altered(&self) -> bool {
-        !self.set.is_empty() || self.scale.is_some_and(|scale| !self.full && scale != Scale::FULL)
+        !self.set.is_empty()
+            || !self.seeds.is_empty()
+            || self.scale.is_some_and(|scale| !self.full && scale != Scale::FULL)
     }
 
     /// The size of runs that have a scale.
@@ -94,12 +98,14 @@ pub struct Plan {
     scales: Vec<Scale>,
     /// Laid over runs that are asked for from now on.
     mutant: Option<Mutant>,
+    /// Their seed, unless their own settings say one.
+    seed: Option<u64>,
 }
 
 impl Plan {
     /// An empty plan.
     pub fn new(options: Options) -> Plan {
-        Plan { options, ..Plan::default() }
+        Plan { seed: options.seeds.first().copied(), options, ..Plan::default() }
     }
 
     /// The number of the run with these settings, a new one if no other has them.
@@ -144,10 +150,18 @@ impl Plan {
         self.mutant = mutant;
     }
 
+    /// Gives runs that are asked for from now on this seed, unless their own settings say one.
+    pub fn seed(&mut self, seed: Option<u64>) {
+        self.seed = seed;
+    }
+
     fn document(&self, asked: &Asked) -> anyhow::Result<Document> {
         let mut document = Document::profile(&asked.profile)?;
         let ops = if self.options.full { asked.counts.full } else { asked.counts.usual };
         document.set(&format!("workload.ops={ops}"))?;
+        if let Some(seed) = self.seed {
+            document.set(&format!("run.seed={seed}"))?;
+        }
         for (key, value) in &asked.settings {
             document.set(&format!("{key}={value}"))?;
         }

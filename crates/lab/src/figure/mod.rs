@@ -51,8 +51,11 @@ pub struct Chart {
 pub struct Line {
     /// As in the legend.
     pub name: String,
-    /// A value a point.
+    /// A value a point, the mean if there are several seeds.
     pub values: Vec<Option<f64>>,
+    /// The least and the greatest value of several seeds, a pair a point; empty with one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub spread: Vec<Option<(f64, f64)>>,
 }
 
 /// One published value.
@@ -73,6 +76,55 @@ impl Chart {
     pub(crate) fn labelled(&self) -> impl Iterator<Item = usize> + use<> {
         let every = self.every.max(1);
         (every - 1..self.points.len()).step_by(every)
+    }
+
+    /// The same chart with several seeds as one of their means, which published values are those of, too.
+    fn mean(charts: Vec<Chart>) -> Chart {
+        let count = charts.len() as f64;
+        let mean = |values: &mut dyn Iterator<Item = f64>| values.sum::<f64>() / count;
+        let mut first = charts[0].clone();
+        if charts.len() == 1 {
+            return first;
+        }
+        for (index, line) in first.series.iter_mut().enumerate() {
+            for point in 0..line.values.len() {
+                let all: Option<Vec<f64>> = charts
+                    .iter()
+                    .map(|chart| chart.series[index].values.get(point).copied().flatten())
+                    .collect();
+                line.values[point] = all.as_ref().map(|all| mean(&mut all.iter().copied()));
+                line.spread.push(all.map(|all| {
+                    all.iter().fold((f64::MAX, f64::MIN), |(low, high), one| (low.min(*one), high.max(*one)))
+                }));
+            }
+        }
+        for (index, mark) in first.marks.iter_mut().enumerate() {
+            mark.value = mean(&mut charts.iter().map(|chart| chart.marks[index].value));
+        }
+        first
+    }
+
+    /// Of which seeds this is the mean, and where they are farthest apart.
+    fn spread_text(&self, seeds: &[u64]) -> String {
+        let names = seeds.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
+        let places = self.series.iter().flat_map(|line| {
+            let points = line.values.iter().zip(&line.spread).zip(&self.points);
+            points.filter_map(move |((mean, spread), point)| {
+                let ((low, high), mean) = ((*spread)?, (*mean)?);
+                Some(((high - low) / mean.abs().max(f64::MIN_POSITIVE), low, high, line, point))
+            })
+        });
+        let farthest = places.max_by(|(a, ..), (b, ..)| a.total_cmp(b));
+        match farthest {
+            None => format!("seed {names}"),
+            Some((apart, low, high, line, point)) => format!(
+                "mean of the seeds {names}, farthest apart {} at {point}: {} to {}, {:.1} %",
+                line.name,
+                precise(low),
+                precise(high),
+                100.0 * apart
+            ),
+        }
     }
 
     /// Every number in it, ours and theirs.
@@ -152,9 +204,14 @@ pub struct Planned {
     figure: Figure,
     /// Of each grid that has a scale, the one it is run at.
     scales: Vec<Option<crate::config::Scale>>,
-    /// Of each grid, of each series, of each point.
-    runs: Vec<Vec<Vec<Option<RunId>>>>,
+    /// Seeds that were asked for, none if the usual one is meant.
+    seeds: Vec<u64>,
+    /// Of each seed, the runs of the figure.
+    runs: Vec<FigureRuns>,
 }
+
+/// Of each grid, of each series, of each point.
+type FigureRuns = Vec<Vec<Vec<Option<RunId>>>>;
 
 impl Planned {
     /// Asks `plan` for the runs of `figure`.
@@ -162,11 +219,19 @@ impl Planned {
     /// # Errors
     /// A setting that is wrong.
     pub fn new(figure: Figure, plan: &mut Plan) -> anyhow::Result<Planned> {
-        let runs = figure.grids.iter().map(|grid| grid.plan(plan)).collect::<anyhow::Result<_>>();
-        let runs = runs.map_err(|problem| anyhow::anyhow!("{}: {problem}", figure.id))?;
+        let seeds = plan.options().seeds.clone();
+        let each = if seeds.is_empty() { vec![None] } else { seeds.iter().copied().map(Some).collect() };
+        let mut runs = Vec::new();
+        for seed in each {
+            plan.seed(seed);
+            let of_seed =
+                figure.grids.iter().map(|grid| grid.plan(plan)).collect::<anyhow::Result<FigureRuns>>();
+            runs.push(of_seed.map_err(|problem| anyhow::anyhow!("{}: {problem}", figure.id))?);
+        }
+        plan.seed(seeds.first().copied());
         let scale = |grid: &Grid| grid.scale.map(|usual| plan.options().scale(usual));
         let scales = figure.grids.iter().map(scale).collect();
-        Ok(Planned { figure, scales, runs })
+        Ok(Planned { figure, scales, seeds, runs })
     }
 
     /// What was asked.
@@ -186,7 +251,7 @@ impl Planned {
 
     /// The runs it needs, each once.
     pub fn runs(&self) -> Vec<RunId> {
-        let mut runs: Vec<_> = self.runs.iter().flatten().flatten().flatten().copied().collect();
+        let mut runs: Vec<_> = self.runs.iter().flatten().flatten().flatten().flatten().copied().collect();
         runs.sort();
         runs.dedup();
         runs
@@ -198,9 +263,13 @@ impl Planned {
     /// A quantity that a report has no number for.
     pub fn charts(&self, results: &Results) -> anyhow::Result<Vec<Chart>> {
         let mut charts = Vec::new();
-        for ((grid, runs), scale) in self.figure.grids.iter().zip(&self.runs).zip(&self.scales) {
+        for (index, (grid, scale)) in self.figure.grids.iter().zip(&self.scales).enumerate() {
             for panel in &grid.panels {
-                let mut chart = self.chart(grid, runs, panel, results)?;
+                let of_seeds = self.runs.iter().map(|runs| self.chart(grid, &runs[index], panel, results));
+                let mut chart = Chart::mean(of_seeds.collect::<anyhow::Result<_>>()?);
+                if !self.seeds.is_empty() {
+                    chart.counts = format!("{}; {}", chart.counts, chart.spread_text(&self.seeds));
+                }
                 if let Some(scale) = scale {
                     chart.counts = format!("scale {scale}: {}", chart.counts);
                 }
@@ -223,7 +292,7 @@ impl Planned {
         let value = |run: &Option<RunId>| run.map(|run| results.number(run, &panel.y)).transpose();
         let series = grid.series.iter().zip(runs).map(|(series, runs)| {
             let values = runs.iter().map(value).collect::<anyhow::Result<_>>()?;
-            Ok(Line { name: series.name.clone(), values })
+            Ok(Line { name: series.name.clone(), values, spread: Vec::new() })
         });
         let series = series.collect::<anyhow::Result<Vec<Line>>>();
         let mut series =
@@ -274,7 +343,11 @@ impl Planned {
             let (values, span_ns) =
                 of_run.map_err(|problem| anyhow::anyhow!("{}{}: {problem}", self.figure.id, panel.id))?;
             (length_ns, intervals) = (span_ns, intervals.max(values.len()));
-            series.push(Line { name: line.name.clone(), values: values.into_iter().map(Some).collect() });
+            series.push(Line {
+                name: line.name.clone(),
+                values: values.into_iter().map(Some).collect(),
+                spread: Vec::new(),
+            });
         }
         // One may have ended before the others.
         series.iter_mut().for_each(|line: &mut Line| line.values.resize(intervals, None));
@@ -377,7 +450,11 @@ mod tests {
     }
 
     fn chart(log: bool, values: &[f64]) -> Chart {
-        let line = Line { name: "a".into(), values: values.iter().map(|value| Some(*value)).collect() };
+        let line = Line {
+            name: "a".into(),
+            values: values.iter().map(|value| Some(*value)).collect(),
+            spread: vec![],
+        };
         Chart {
             id: "x".into(),
             letter: "a".into(),

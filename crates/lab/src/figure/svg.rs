@@ -443,7 +443,11 @@ mod tests {
             every: 1,
             style: Style::Bars,
             log,
-            series: vec![Line { name: "ours".into(), values: vec![Some(40.0), Some(1000.0)] }],
+            series: vec![Line {
+                name: "ours".into(),
+                values: vec![Some(40.0), Some(1000.0)],
+                spread: vec![],
+            }],
             marks: vec![Mark { series: 0, point: 0, value: published, says: "x".into() }],
             counts: String::new(),
         }

@@ -7,8 +7,16 @@ use kvdrive_sim::Rng;
 /// `ScrambledZipfianGenerator.ITEM_COUNT`).
 const SCRAMBLED_ITEMS: u64 = 10_000_000_000;
 
-/// A way to choose.
-pub(super) enum Chooser {
+/// A way to choose, and how often what it draws is drawn again.
+pub(super) struct Chooser {
+    way: Way,
+    /// Each rank comes so many times in a row.
+    replicas: u64,
+    /// The last one, and how often it is still to come.
+    rank: (u64, u64),
+}
+
+enum Way {
     Uniform,
     Zipfian(Zipf),
     /// Ranks over many more items than there are keys, hashed onto so many keys.
@@ -21,40 +29,81 @@ impl Chooser {
     /// The distribution of that name, of `theta`, over `num` keys. With `scrambled` the ranks of `zipfian` are
     /// spread by a hash over so many.
     pub fn new(distribution: &str, num: u64, theta: f64, scrambled: Option<u64>) -> Result<Chooser, String> {
-        Ok(match (distribution, scrambled) {
-            ("latest", _) => Chooser::Latest(Zipf::new(num, theta)?),
-            ("uniform", _) => Chooser::Uniform,
-            ("zipfian", Some(expected)) => Chooser::Scrambled(Zipf::new(SCRAMBLED_ITEMS, theta)?, expected),
-            ("zipfian", None) => Chooser::Zipfian(Zipf::new(num, theta)?),
+        let way = match (distribution, scrambled) {
+            ("latest", _) => Way::Latest(Zipf::new(num, theta)?),
+            ("uniform", _) => Way::Uniform,
+            ("zipfian", Some(expected)) => Way::Scrambled(Zipf::new(SCRAMBLED_ITEMS, theta)?, expected),
+            ("zipfian", None) => Way::Zipfian(Zipf::new(num, theta)?),
             (other, _) => {
                 return Err(format!("workload.distribution: {other:?}; there are uniform, zipfian, latest"));
             }
-        })
+        };
+        Ok(Chooser { way, replicas: 1, rank: (0, 0) })
+    }
+
+    /// As many clients draw the same ranks, at the same pace: each comes so many times in a row. Uniform keys are
+    /// drawn by each client on its own.
+    pub fn replayed_by(self, clients: u64) -> Chooser {
+        Chooser { replicas: clients, ..self }
     }
 
     /// The next key's index, of `pairs` that there are.
     pub fn index(&mut self, rng: &mut Rng, pairs: u64) -> u64 {
-        match self {
-            Chooser::Uniform => rng.below(pairs),
-            Chooser::Zipfian(zipf) => zipf.rank(rng).min(pairs - 1),
-            Chooser::Scrambled(zipf, expected) => loop {
-                let index = fnv64(zipf.rank(rng)) % *expected;
+        let (replicas, last) = (self.replicas, &mut self.rank);
+        let mut rank = |zipf: &Zipf| {
+            if last.1 == 0 {
+                *last = (zipf.rank(rng), replicas);
+            }
+            last.1 -= 1;
+            last.0
+        };
+        match &mut self.way {
+            Way::Uniform => rng.below(pairs),
+            Way::Zipfian(zipf) => rank(zipf).min(pairs - 1),
+            Way::Scrambled(zipf, expected) => loop {
+                let index = scrambled(rank(zipf)) % *expected;
                 if index < pairs {
                     break index;
                 }
             },
-            Chooser::Latest(zipf) => {
+            Way::Latest(zipf) => {
                 zipf.grow_to(pairs);
-                pairs - 1 - zipf.rank(rng).min(pairs - 1)
+                pairs - 1 - rank(zipf).min(pairs - 1)
             }
         }
     }
 }
 
-/// FNV-1a over the eight bytes of a number, lowest first, as YCSB's `Utils.fnvhash64`.
+/// Where YCSB spreads a rank to: its `Utils.fnvhash64`, which returns the absolute value of what a Java `long`
+/// holds as a signed number.
+fn scrambled(rank: u64) -> u64 {
+    fnv64(rank).cast_signed().unsigned_abs()
+}
+
+/// FNV-1a over the eight bytes of a number, lowest first.
 pub(super) fn fnv64(number: u64) -> u64 {
     number
         .to_le_bytes()
         .iter()
         .fold(0xCBF2_9CE4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01B3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// From the Java source by hand: as a `long` the hashes of the first three are negative.
+    #[test]
+    fn ranks_are_scrambled_as_ycsb_does() {
+        let cases = [
+            (0, 6_284_781_860_667_377_211),
+            (1, 8_517_097_267_634_966_620),
+            (12_345, 1_792_800_413_050_876_852),
+            (4, 3_232_700_585_171_816_769),
+            (5, 1_000_385_178_204_227_360),
+        ];
+        for (rank, hash) in cases {
+            assert_eq!(scrambled(rank), hash, "{rank}");
+        }
+    }
 }

@@ -99,6 +99,9 @@ pub struct WorkloadParams {
     /// When operations begin: of a rate, `fixed`, equally spaced, or `poisson`, at random; of a trace, `trace`,
     /// when they did.
     pub arrivals: String,
+    /// Clients that draw the same ranks of a `zipfian` or `latest` distribution, as those of a published client
+    /// do, whose generators all have one seed: each rank comes so many times in a row.
+    pub replayed_by: u64,
     /// The run ends when this much of its clock has passed, or behind `ops`; 0: behind `ops`.
     pub duration_ns: u64,
     /// Operations of a client between two syncs; 0: it syncs at the end alone.

@@ -80,6 +80,7 @@ pub(super) fn build(params: &WorkloadParams, seed: u64) -> Result<Box<dyn Worklo
     let latest = mix.latest || params.distribution == "latest";
     let distribution = if latest { "latest" } else { params.distribution.as_str() };
     let chooser = Chooser::new(distribution, params.num, params.zipf_theta, scramble.then_some(expected))?;
+    let chooser = chooser.replayed_by(params.replayed_by);
     let mut notes = Vec::new();
     if mix.modifies > 0 {
         notes.push("a read-modify-write is one operation; its retrieve and its store count each".to_owned());

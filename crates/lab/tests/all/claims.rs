@@ -380,3 +380,39 @@ fn a_mutant_that_changes_nothing_is_not_noticed() {
     assert!(!noticed.by_published());
     assert!(mutants::text(&[noticed]).contains("NOT NOTICED by any of 1"));
 }
+
+#[test]
+fn seeds_that_are_asked_for_take_the_place_of_a_claims_own() {
+    let options = Options { seeds: vec![4, 5], ..Options::default() };
+    let mut plan = Plan::new(options.clone());
+    let text = claim(&format!("{RUNS}order = [\"piggy < base\"]\nseeds = [2, 3]\n"));
+    let claim = parse("c.toml", &text).unwrap().claims.remove(0);
+    let planned = Planned::new(claim, &figures().unwrap(), &mut plan, &options).unwrap();
+    let seeds: Vec<_> = plan.documents().iter().map(|document| document.config().unwrap().run.seed).collect();
+    assert_eq!(seeds, [4, 4, 4, 4, 5, 5, 5, 5]);
+    let results = plan.run(|documents, _| Ok(documents.iter().map(made_up).collect())).unwrap();
+    let outcome = planned.judge(&results).unwrap();
+    assert!(outcome.seeds.ends_with("with seed 4 and 5"), "{}", outcome.seeds);
+    assert_eq!(outcome.regressed, None, "nothing is known of what comes true with seeds of one's own");
+}
+
+#[test]
+fn a_figure_of_several_seeds_has_their_mean_and_spread() {
+    let of_seed = |document: &Document| {
+        let mut report = made_up(document);
+        let mean = 1000.0 * document.config().unwrap().run.seed as f64;
+        report.latency_ns = Named::from_iter([("store", Latency { mean, ..Latency::default() })]);
+        report
+    };
+    let mut plan = Plan::new(Options { seeds: vec![1, 2, 6], ..Options::default() });
+    let figure = kvdrive_lab::experiments::figure("bandslim-8").unwrap();
+    let planned = kvdrive_lab::figure::Planned::new(figure, &mut plan).unwrap();
+    let results = plan.run(|documents, _| Ok(documents.iter().map(of_seed).collect())).unwrap();
+    let charts = planned.charts(&results).unwrap();
+    let is_response = |chart: &&kvdrive_lab::figure::Chart| chart.unit == "us";
+    let chart = charts.iter().find(is_response).expect("a panel of response times");
+    assert_eq!(chart.series[0].values[0], Some(3.0));
+    assert_eq!(chart.series[0].spread[0], Some((1.0, 6.0)));
+    assert!(chart.counts.contains("mean of the seeds 1, 2, 6, farthest apart"), "{}", chart.counts);
+    assert!(chart.counts.ends_with(": 1 to 6, 166.7 %"), "{}", chart.counts);
+}

@@ -193,15 +193,15 @@ fn claims_of_every_suite_can_be_planned() {
             PlannedClaim::new(claim, &figures, &mut plan, &options).unwrap();
         }
     }
-    // Two drives for YCSB, two for small values, two to be filled: the workloads follow each other. Then two
-    // at each of three budgets, one of which is there already. Beside them two under two conditions for
-    // uniform reads, and each of the three engines with two more seeds.
+    // Plus: two drives for YCSB, as many with each of two more seeds and with the emulator's accounting; small values
+    // with both accountings, beside the larger ones that are there; two that are filled, one for invalid pages.
+    // Plus2: two at each of three budgets, two with each of two more seeds, and ten for the policies.
     let drives = std::cell::Cell::new(0);
     let _ = plan.run(|_, sessions| {
         drives.set(sessions.len());
         anyhow::bail!("planned, not run")
     });
-    assert_eq!(drives.get(), 11 + 4 + 6);
+    assert_eq!(drives.get(), (2 + 4 + 2 + 2 + 2 + 1) + (6 + 4 + 10));
 }
 
 #[test]

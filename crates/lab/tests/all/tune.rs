@@ -31,6 +31,12 @@ fn a_fast_link_leaves_nothing_to_hybrid() {
     let document = Document::profile("gen5-cxl").expect("the profile exists");
     let tuning = tune(&document, 50, 0.02, 2).expect("it runs");
     assert_eq!((tuning.threshold1_bytes, tuning.threshold2_bytes), (36, 0));
+    // 12 us of overhead and 1.3 of CXL.mem, where a page takes 13.25.
+    assert_eq!(tuning.threshold_cxl_bytes, Some(0));
+    assert!(tuning.to_text().contains("cxl us / B") && tuning.to_toml().contains("threshold1_bytes is 0"));
+    let document = Document::profile("gen5-cxl-300ns").expect("the profile exists");
+    let fast = tune(&document, 50, 0.02, 2).expect("it runs").threshold_cxl_bytes.expect("a window");
+    assert_eq!(fast, 4097, "CXL.mem of 300 ns is faster than a page for every value of up to one");
 }
 
 #[test]
@@ -53,4 +59,5 @@ fn a_hash_engine_is_tuned_with_flash_on() {
     document.set("flash.blocks_per_die=64").expect("a small drive");
     let tuning = tune(&document, 20, 0.02, 2).expect("it runs");
     assert!(tuning.threshold1_bytes > 0, "{}", tuning.threshold1_bytes);
+    assert_eq!(tuning.threshold_cxl_bytes, None, "it exposes no buffer");
 }

@@ -15,7 +15,7 @@
 //! altered where it lies.
 
 use std::cell::Cell;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 use kvdrive_flash::Purpose;
@@ -72,6 +72,9 @@ struct Slot {
     /// The copy on flash, stale when `dirty`.
     location: Option<Location>,
     dirty: bool,
+    /// Collection altered it and left it clean: as `dirty` it is newer than its copy, but nobody writes it
+    /// ([`Eviction::gc_leaves_clean`]).
+    is_left_clean: bool,
     /// The medium has let go of that copy.
     is_let_go: bool,
     pins: u32,
@@ -94,12 +97,18 @@ pub struct CacheStatistics {
     pub evicted_dirty: u64,
     /// Bytes of sections written.
     pub written_bytes: u64,
+    /// Bytes of sections that collection of pairs read, as long as each is.
+    pub gc_read_bytes: u64,
 }
 
 /// How sections leave.
 pub(super) struct Eviction {
-    /// [`crate::hash::scheme::SchemeRow::second_chance`].
+    /// Do sections that a command met stay for one more round?
     pub second_chance: bool,
+    /// [`crate::hash::config::Omissions::wait_for_eviction`].
+    pub waits: bool,
+    /// [`crate::hash::config::Omissions::gc_leaves_clean`].
+    pub gc_leaves_clean: bool,
     /// Whose core of that role writes altered ones.
     pub cores: Cores,
     /// Its time for each, ns.
@@ -128,6 +137,8 @@ pub struct Cache {
     fifo: TaskCell<VecDeque<u32>>,
     budget: Budget,
     eviction: Eviction,
+    /// Sections that left although collection had altered them, as they were: [`Eviction::gc_leaves_clean`].
+    left_clean: TaskCell<BTreeMap<u64, Rc<[u8]>>>,
     /// Firmware time of sections that were written, not taken yet.
     owed_ns: Cell<Ns>,
     /// Bytes that altered sections may take, and take.
@@ -172,6 +183,7 @@ impl Cache {
             fifo: TaskCell::default(),
             budget,
             eviction,
+            left_clean: TaskCell::default(),
             owed_ns: Cell::new(0),
             altered_limit_bytes,
             altered_bytes: Cell::new(0),
@@ -268,7 +280,7 @@ impl Cache {
                     continue;
                 }
                 self.count(|s| s.created += 1);
-                break self.create(id);
+                break self.create(id, purpose);
             }
             break self.load(id, Location::of_word(word), purpose)?;
         };
@@ -288,14 +300,22 @@ impl Cache {
         Pin { cache: self.clone(), slot }
     }
 
-    fn create(self: &Rc<Self>, id: u64) -> Pin {
+    fn create(self: &Rc<Self>, id: u64, purpose: Purpose) -> Pin {
         let section = self.format.create();
-        self.make_room(self.charge(&*section).into());
+        let begun = self.make_room(self.charge(&*section).into());
         self.add_table(section.bytes().into());
         let slot = self.insert(id, Some(section), None);
         let pin = self.pin(slot);
         self.enqueue(slot);
+        self.wait_for_eviction(begun, purpose);
         pin
+    }
+
+    /// A command waits for the page that its eviction filled, if that is how it is studied.
+    fn wait_for_eviction(&self, begun: Option<u32>, purpose: Purpose) {
+        if let Some(page) = begun.filter(|_| self.eviction.waits && purpose == Purpose::Map) {
+            self.space.page_programmed(page);
+        }
     }
 
     fn load(self: &Rc<Self>, id: u64, location: Location, purpose: Purpose) -> Result<Pin, Status> {
@@ -306,10 +326,14 @@ impl Cache {
         self.loaded.wake_all();
         match section {
             Ok(section) => {
-                self.make_room(self.charge(&*section).into());
+                if purpose == Purpose::GcMap {
+                    self.count(|s| s.gc_read_bytes += u64::from(section.bytes()));
+                }
+                let begun = self.make_room(self.charge(&*section).into());
                 self.slots.borrow_mut()[slot as usize].section = Some(section);
                 let pin = self.pin(slot);
                 self.enqueue(slot);
+                self.wait_for_eviction(begun, purpose);
                 Ok(pin)
             }
             Err(status) => {
@@ -331,7 +355,16 @@ impl Cache {
         let bytes = part.item(at, location.grains * layout.grain_bytes);
         let mut section = self.spare_section();
         let is_it = SectionHeader::decode(&bytes).is_some_and(|header| header.id == id);
-        if is_it && section.load(bytes) { Ok(section) } else { Err(Status::UNRECOVERED_ERROR) }
+        let newer = if is_it { self.left_clean.borrow_mut().remove(&id) } else { None };
+        if newer.is_some() {
+            let slot = self.directory.borrow()[id as usize] & !CACHED;
+            self.slots.borrow_mut()[slot as usize].is_left_clean = true;
+        }
+        if is_it && section.load(newer.unwrap_or(bytes)) {
+            Ok(section)
+        } else {
+            Err(Status::UNRECOVERED_ERROR)
+        }
     }
 
     /// A section to load, if there is one that left.
@@ -340,7 +373,16 @@ impl Cache {
     }
 
     fn insert(&self, id: u64, section: Option<Box<dyn Section>>, location: Option<Location>) -> u32 {
-        let new = Slot { id, section, location, dirty: false, is_let_go: false, pins: 0, touched: false };
+        let new = Slot {
+            id,
+            section,
+            location,
+            dirty: false,
+            is_left_clean: false,
+            is_let_go: false,
+            pins: 0,
+            touched: false,
+        };
         let mut slots = self.slots.borrow_mut();
         let slot = match self.free.borrow_mut().pop() {
             Some(slot) => {
@@ -369,17 +411,19 @@ impl Cache {
         self.most_bytes.set(self.most_bytes.get().max(bytes));
     }
 
-    /// Lets sections go, oldest first, until `bytes` more fit.
-    fn make_room(&self, bytes: u64) {
+    /// Lets sections go, oldest first, until `bytes` more fit. The page of sections, if any, that these filled.
+    fn make_room(&self, bytes: u64) -> Option<u32> {
+        let _of_others = self.space.take_begun_map_page();
         // Once round, or twice: the first round may only take second chances away.
         let mut tries = self.fifo.borrow().len() * if self.eviction.second_chance { 2 } else { 1 };
         while self.bytes.get() + bytes > self.budget_bytes() && tries > 0 {
             tries -= 1;
-            let Some(slot) = self.fifo.borrow_mut().pop_front() else { return };
+            let Some(slot) = self.fifo.borrow_mut().pop_front() else { break };
             if !self.evict(slot) {
                 self.fifo.borrow_mut().push_back(slot);
             }
         }
+        self.space.take_begun_map_page()
     }
 
     /// Lets one section go. `false` when it is pinned, has another chance or there is no room or space to
@@ -394,7 +438,10 @@ impl Cache {
         }
         let mut slots = self.slots.borrow_mut();
         let leaving = &mut slots[slot as usize];
-        let section = leaving.section.take().expect("sections in the queue are loaded");
+        let mut section = leaving.section.take().expect("sections in the queue are loaded");
+        if leaving.is_left_clean {
+            self.left_clean.borrow_mut().insert(leaving.id, section.encode(leaving.id, self.version.get()));
+        }
         self.grow(-i64::from(self.charge(&*section)));
         if leaving.location.is_none() {
             self.add_table(-i64::from(section.bytes()));
@@ -425,7 +472,7 @@ impl Cache {
             Some(old) => self.space.forget(old.grain, old.grains),
             None => {}
         }
-        slot.is_let_go = false;
+        (slot.is_let_go, slot.is_left_clean) = (false, false);
         let location = Location { grain, grains: self.space.layout.grains_of(count) };
         slot.location = Some(location);
         self.altered_bytes.set(self.altered_bytes.get() - u64::from(count));
@@ -519,8 +566,9 @@ impl Cache {
 
     /// Every altered section: its number and bytes.
     pub(super) fn dirty(&self, found: &mut dyn FnMut(u64, &[u8])) {
+        self.left_clean.borrow().iter().for_each(|(id, bytes)| found(*id, bytes));
         let mut slots = self.slots.borrow_mut();
-        for slot in slots.iter_mut().filter(|slot| slot.dirty) {
+        for slot in slots.iter_mut().filter(|slot| slot.dirty || slot.is_left_clean) {
             let Some(section) = &mut slot.section else { continue };
             found(slot.id, &section.encode(slot.id, self.version.get()));
         }

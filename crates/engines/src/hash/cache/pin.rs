@@ -56,12 +56,17 @@ impl Pin {
 
     /// Makes a slot point at a pair.
     pub fn set(&self, slot: u32, tag: u32, grain: Grain) {
-        self.alter(Alteration::Set { slot, tag, grain });
+        self.alter(Alteration::Set { slot, tag, grain }, false);
+    }
+
+    /// As [`Pin::set`], for collection, which has moved the pair there.
+    pub fn relocate(&self, slot: u32, tag: u32, grain: Grain) {
+        self.alter(Alteration::Set { slot, tag, grain }, self.cache.eviction.gc_leaves_clean);
     }
 
     /// Takes the pair out of a slot.
     pub fn remove(&self, slot: u32) {
-        self.alter(Alteration::Remove { slot });
+        self.alter(Alteration::Remove { slot }, false);
     }
 
     /// A store probes past a tag. Nothing is altered where one did before: a long probe sequence would write
@@ -70,13 +75,15 @@ impl Pin {
         if self.section(|section| section.is_passed(tag)) {
             return;
         }
-        self.alter(Alteration::MarkPassed { tag });
+        self.alter(Alteration::MarkPassed { tag }, false);
     }
 
-    fn alter(&self, alteration: Alteration) {
+    /// With `leaves_clean` the section, if it was not altered otherwise, leaves the cache unwritten.
+    fn alter(&self, alteration: Alteration, leaves_clean: bool) {
         let mut slots = self.cache.slots.borrow_mut();
         let slot = &mut slots[self.slot as usize];
-        if let (false, Some(Location { grain, grains })) = (slot.dirty, slot.location) {
+        let leaves_clean = leaves_clean && !slot.dirty && slot.location.is_some();
+        if let (false, false, Some(Location { grain, grains })) = (slot.dirty, leaves_clean, slot.location) {
             // That copy is stale from here on. Without it the section has its bytes to itself, and does not
             // copy them to alter them.
             slot.is_let_go = self.cache.space.let_go(grain, grains);
@@ -87,12 +94,21 @@ impl Pin {
         alteration.apply(&mut **section);
         let journal = &self.cache.journal;
         if journal.is_kept() {
-            if slot.dirty {
+            if slot.dirty || slot.is_left_clean {
                 journal.note(Change::Slot { section: slot.id, alteration });
             } else {
                 let bytes = section.encode(slot.id, self.cache.version.get());
                 journal.note(Change::Section { bytes: &bytes });
             }
+        }
+        slot.is_left_clean = leaves_clean;
+        if leaves_clean {
+            assert_eq!(
+                before,
+                (section.cached_bytes(), section.bytes()),
+                "a pair that moved takes no more room"
+            );
+            return;
         }
         let was = if std::mem::replace(&mut slot.dirty, true) { before.1 } else { 0 };
         let altered = self.cache.altered_bytes.get() - u64::from(was) + u64::from(section.bytes());

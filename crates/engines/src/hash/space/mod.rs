@@ -102,6 +102,8 @@ pub struct Space {
     buffered_bytes: Cell<u64>,
     unfinished_bytes: Cell<u64>,
     map_pages_in_flight: Cell<u32>,
+    /// The page of sections whose program was begun last, if nobody asked since.
+    begun_map_page: Cell<Option<u32>>,
     /// A page has arrived.
     programmed: WaitQueue,
     /// There is room in the write buffer; fewer pages of sections are on their way; fewer pages of any kind
@@ -164,6 +166,7 @@ impl Space {
             buffered_bytes: Cell::new(0),
             unfinished_bytes: Cell::new(0),
             map_pages_in_flight: Cell::new(0),
+            begun_map_page: Cell::new(None),
             programmed: WaitQueue::new(sim),
             host_room: WaitQueue::new(sim),
             host_turn: Mutex::new(sim),
@@ -275,6 +278,11 @@ impl Space {
         while self.programming.borrow().contains_key(&page) {
             self.programmed.wait();
         }
+    }
+
+    /// The page of sections whose program was begun last, if nobody asked since.
+    pub fn take_begun_map_page(&self) -> Option<u32> {
+        self.begun_map_page.take()
     }
 
     /// Waits while too many pages of sections are on their way. Who alters sections, or lets some leave, does

@@ -57,6 +57,7 @@ impl Space {
         );
         if job.what.stream.kind() == KIND_MAP {
             self.map_pages_in_flight.set(self.map_pages_in_flight.get() + 1);
+            self.begun_map_page.set(Some(job.page));
         }
         let unit = self.layout.unit_of_page(job.page) as usize;
         self.jobs.borrow_mut()[unit].push_back(job);

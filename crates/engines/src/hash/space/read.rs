@@ -5,7 +5,7 @@ use std::hint::black_box;
 use std::rc::Rc;
 
 use kvdrive_content::{Piece, Region};
-use kvdrive_flash::{PageData, Purpose};
+use kvdrive_flash::{PageData, Purpose, Reservation};
 use kvdrive_spec::Status;
 
 use super::Space;
@@ -67,10 +67,28 @@ impl Space {
     ///
     /// Errors: [`Status::UNRECOVERED_ERROR`].
     pub fn read(&self, page: u32, at: u32, bytes: u32, purpose: Purpose) -> Result<Part, Status> {
+        self.read_reserved(page, at, bytes, purpose, None)
+    }
+
+    /// Reserves the unit of a page, unless the page is in the buffer.
+    pub fn reserve(&self, page: u32) -> Option<Reservation> {
+        let is_buffered = self.buffered(page, 0, 0).is_some();
+        (!is_buffered).then(|| self.flash.reserve(self.layout.ppa(page)))
+    }
+
+    /// As [`Space::read`], by a unit that may have been reserved for it.
+    pub fn read_reserved(
+        &self,
+        page: u32,
+        at: u32,
+        bytes: u32,
+        purpose: Purpose,
+        reserved: Option<Reservation>,
+    ) -> Result<Part, Status> {
         if let Some(part) = self.buffered(page, at, bytes) {
             return Ok(part);
         }
-        let read = self.flash.read_part(self.layout.ppa(page), bytes, purpose);
+        let read = self.flash.read_part_reserved(self.layout.ppa(page), bytes, purpose, reserved);
         self.check_own(page)?;
         Ok(Part { data: read.map_err(|_| Status::UNRECOVERED_ERROR)?, base: 0 })
     }
