@@ -78,7 +78,7 @@ pub fn documents(settings: &Settings) -> anyhow::Result<Vec<Document>> {
 }
 
 /// Of several runs some may have no SAKER: those whose store is on the host, and those where it is off. Its options
-/// are for the others.
+/// are for the others, but for the cache, which a store on the host may have, too.
 fn leave_out_saker(all: &mut [Settings]) {
     let is_on_host = |settings: &Settings| settings.side.as_deref() == Some(HOST);
     let has_it = |settings: &Settings| !is_on_host(settings) && settings.saker.as_deref() == Some("on");
@@ -86,7 +86,8 @@ fn leave_out_saker(all: &mut [Settings]) {
         return;
     }
     for settings in all.iter_mut().filter(|settings| !has_it(settings)) {
-        (settings.saker, settings.batch, settings.cache) = (None, None, None);
+        (settings.saker, settings.batch) = (None, None);
+        settings.cache = settings.cache.take().filter(|_| settings.read_cache_on_host().is_some());
     }
 }
 
@@ -102,6 +103,7 @@ const LISTS: &[(&str, Field)] = &[
     ("--store", |s| &mut s.store),
     ("--saker", |s| &mut s.saker),
     ("--batch", |s| &mut s.batch),
+    ("--cache", |s| &mut s.cache),
     ("--media", |s| &mut s.media),
     ("--packing", |s| &mut s.packing),
     ("--transfer", |s| &mut s.transfer),
@@ -187,6 +189,26 @@ mod tests {
         seen.sort_unstable();
         expected.sort_unstable();
         assert_eq!(seen, expected);
+        // A store on the host may have a cache, of as many bytes.
+        let lists_with_cache = Settings {
+            store: Some("hashlog,lsmtree".into()),
+            saker: Some("on".into()),
+            batch: None,
+            cache: Some("1MiB,2MiB".into()),
+            value_size: None,
+            ..lists.clone()
+        };
+        let caches = |document: &Document| {
+            let config = document.config().unwrap();
+            let store = if config.has_store_on_host() { config.host.store } else { config.engine.name };
+            (store, config.lsmtree.row_cache_bytes >> 20, config.saker.cache_bytes >> 20)
+        };
+        let mut seen: Vec<_> = documents(&lists_with_cache).unwrap().iter().map(caches).collect();
+        seen.sort_unstable();
+        let of = |store: &str, rows, saker| (store.to_owned(), rows, saker);
+        let hashlog = [of("hashlog", 0, 0), of("hashlog", 0, 1), of("hashlog", 0, 2)];
+        let lsmtree = [of("lsmtree", 0, 1), of("lsmtree", 0, 2), of("lsmtree", 1, 0), of("lsmtree", 2, 0)];
+        assert_eq!(seen, [&hashlog[..], &lsmtree[..]].concat());
         // On the host alone it is refused, and where it is off alone, too.
         let host = Settings { side: Some("host".into()), saker: Some("on".into()), ..lists.clone() };
         assert!(documents(&host).unwrap_err().to_string().starts_with("saker.enabled: true; lies in front"));

@@ -18,7 +18,7 @@ use kvdrive_lab::faults;
 use kvdrive_lab::input::read_text;
 use kvdrive_lab::output::shown;
 use kvdrive_lab::setup;
-use kvdrive_store::STORES;
+use kvdrive_store::{STORES, store_row};
 
 /// Sides of the wire that a store may run on.
 pub const HOST: &str = "host";
@@ -156,7 +156,7 @@ pub struct Settings {
     /// Most requests of a batch of SAKER; adaptive: as many as come while one is under way
     #[arg(long, value_name = "N|adaptive", value_parser = batches)]
     pub batch: Option<String>,
-    /// SAKER's read cache, as 64MiB
+    /// Read cache on the host, as 64MiB: SAKER's with --saker on, lsmtree's row cache with --side host
     #[arg(long, value_name = "SIZE", allow_negative_numbers = true)]
     pub cache: Option<String>,
     /// What keeps the pages: ram, tags or file
@@ -193,6 +193,7 @@ impl Settings {
         let saker = self.saker.as_deref().unwrap_or("off");
         anyhow::ensure!(["on", "off"].contains(&saker), "--saker: {saker:?}; there are on, off");
         let Some(store) = self.store.as_deref() else { return Ok(()) };
+        let lacks_cache = self.cache.is_some() && side == HOST && self.read_cache_on_host().is_none();
         let is_there = |name: &&str| side == HOST || ENGINES.iter().any(|row| row.name == *name);
         let names: Vec<_> = STORES.iter().map(|row| row.name).filter(is_there).collect();
         let names_there = names.join(", ");
@@ -200,7 +201,22 @@ impl Settings {
             names.contains(&store),
             "--store: no store {store:?} with --side {side}; there are {names_there}"
         );
+        let caching: Vec<_> =
+            STORES.iter().filter(|row| row.read_cache.is_some()).map(|row| row.name).collect();
+        let caching = caching.join(", ");
+        anyhow::ensure!(!lacks_cache, "--cache: store {store} keeps no pairs for reads; {caching} does");
         Ok(())
+    }
+
+    /// The key of the read cache of a store on the host, if it has one.
+    pub fn read_cache_on_host(&self) -> Option<&'static str> {
+        let store = self.store.as_deref().filter(|_| self.side.as_deref() == Some(HOST))?;
+        store_row(store)?.read_cache
+    }
+
+    /// The key that `--cache` is short for.
+    fn cache_key(&self) -> &'static str {
+        self.read_cache_on_host().unwrap_or("saker.cache_bytes")
     }
 
     /// The configuration these options describe.
@@ -286,7 +302,7 @@ impl Settings {
                 ("--io-threads", "controller.io_threads", self.io_threads.is_some()),
                 ("--threads", "host.threads", self.threads.is_some()),
                 ("--batch", "saker.batch", self.batch.is_some()),
-                ("--cache", "saker.cache_bytes", self.cache.is_some()),
+                ("--cache", self.cache_key(), self.cache.is_some()),
                 ("--depth", "host.depth", self.depth.is_some()),
                 ("--transfer", "host.transfer", self.transfer.is_some()),
                 ("--queues", "host.queues", self.queues.is_some()),
@@ -414,7 +430,7 @@ impl Settings {
             ("--threads", "host.threads", number(self.threads)),
             ("--saker", "saker.enabled", saker),
             ("--batch", "saker.batch", batch.map(str::to_owned)),
-            ("--cache", "saker.cache_bytes", self.cache.clone()),
+            ("--cache", self.cache_key(), self.cache.clone()),
             ("--media", "media.kind", self.media.clone()),
             ("--nand", "nand.enabled", nand),
             ("--depth", "host.depth", number(self.depth)),
@@ -513,6 +529,37 @@ mod tests {
             let error = error(settings);
             assert!(error.starts_with(begin), "{begin}: {error}");
         }
+    }
+
+    /// What it is the size of: SAKER's cache, or that of a store on the host.
+    #[test]
+    fn a_cache_is_that_of_who_answers_reads_on_the_host() {
+        let of = |side: &str, store: &str, saker: &str| Settings {
+            side: Some(side.into()),
+            store: Some(store.into()),
+            saker: Some(saker.into()),
+            cache: Some("64MiB".into()),
+            ..Settings::default()
+        };
+        let sizes = |settings: Settings| {
+            let config = settings.document_of_run().unwrap().config().unwrap();
+            (config.lsmtree.row_cache_bytes, config.saker.cache_bytes)
+        };
+        assert_eq!(sizes(of("host", "lsmtree", "off")), (64 << 20, 0));
+        assert_eq!(sizes(of("disk", "lsmtree", "on")), (0, 64 << 20));
+        for (settings, line) in [
+            (of("host", "hashlog", "off"), "--cache: store hashlog keeps no pairs for reads; lsmtree does"),
+            (of("host", "btree", "off"), "--cache: store btree keeps no pairs for reads; lsmtree does"),
+            (of("disk", "lsmtree", "off"), "--cache: SAKER is off; --saker on looks at it"),
+            (Settings { side: None, store: None, ..of("", "", "off") }, "--cache: SAKER is off; "),
+        ] {
+            let error = error(&settings);
+            assert!(error.starts_with(line) && error.lines().count() == 1, "{error}");
+        }
+        // By keys alone the option still means SAKER's, and says which one there is.
+        let keys = with_sets(&["engine.name=block", "host.store=lsmtree"]);
+        let keys = error(&Settings { cache: Some("64MiB".into()), ..keys });
+        assert!(keys.starts_with("--cache: a store on the host has no SAKER; lsmtree.row_cache"), "{keys}");
     }
 
     fn with_sets(sets: &[&str]) -> Settings {

@@ -47,6 +47,7 @@ pub(crate) struct State {
     behind: Vec<Arc<Batch>>,
     /// When the first request came.
     pub(crate) opened_ns: u64,
+    is_atomic: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -122,6 +123,24 @@ impl Batch {
         Arc::new(batch)
     }
 
+    /// The writes of a transaction (`None`: a delete), all or none: closed, of no lane, with nothing ahead of it.
+    pub(crate) fn atomic<'a>(
+        number: u64,
+        requests: impl Iterator<Item = (Key, Option<Piece<'a>>)>,
+        writer: &Arc<Writer>,
+    ) -> Arc<Batch> {
+        let batch = Batch::new(number, Weak::new(), None);
+        let mut state = batch.lock();
+        state.is_atomic = true;
+        for (key, value) in requests {
+            let kind = if value.is_some() { RequestKind::Store } else { RequestKind::Delete };
+            state.append(kind, key, value.unwrap_or(Piece::Bytes(&[])), writer);
+        }
+        batch.close(&mut state);
+        drop(state);
+        Arc::new(batch)
+    }
+
     fn new(number: u64, lane: Weak<Lane>, bypass: Option<Key>) -> Batch {
         let state = State {
             stage: Stage::Open,
@@ -132,6 +151,7 @@ impl Batch {
             followers: Vec::new(),
             behind: Vec::new(),
             opened_ns: 0,
+            is_atomic: false,
         };
         Batch {
             number,
@@ -258,7 +278,7 @@ impl Batch {
         }
         state.stage = Stage::Held;
         let mut content = std::mem::take(&mut state.content);
-        content.write(0, Piece::Bytes(&state.builder.head(false)));
+        content.write(0, Piece::Bytes(&state.builder.head(state.is_atomic)));
         let requests = std::mem::take(&mut state.requests);
         let closed = Closed { content, requests, bytes: state.builder.bytes() };
         assert!(self.closed.set(closed).is_ok(), "a batch is closed once");

@@ -148,11 +148,17 @@ impl Client {
     /// Reads a pair's value to byte 0 of `into`, from what is pending or from the cache. Unless it is found,
     /// `into` is as it was.
     pub fn retrieve(&mut self, key: Key, into: &mut Region, steps: &mut impl Steps) -> Read {
+        self.retrieve_at(key, into, steps).0
+    }
+
+    /// As [`Client::retrieve`]; with it, how many writes had entered the key's bucket.
+    pub(crate) fn retrieve_at(&self, key: Key, into: &mut Region, steps: &mut impl Steps) -> (Read, u64) {
         let saker = &*self.saker;
         let bucket = saker.table.bucket(&key);
         steps.step(Step::Bucket);
+        let writes = bucket.writes;
         if let Some(place) = bucket.find(&key) {
-            return match place.pending {
+            let read = match place.pending {
                 Pending::Unknown => self.waits(&place.batch, Read::Wait),
                 Pending::Delete => self.counted(Count::PendingHits, Read::Missing),
                 Pending::Store => {
@@ -162,21 +168,23 @@ impl Client {
                     self.counted(Count::PendingHits, Read::Found(bytes))
                 }
             };
+            return (read, writes);
         }
-        let writes = bucket.writes;
         drop(bucket);
-        let Some(cache) = &saker.cache else { return Read::Ask(Ask { key, writes }) };
+        let ask = Read::Ask(Ask { key, writes });
+        let Some(cache) = &saker.cache else { return (ask, writes) };
         let found = cache.get(&key);
         let bytes = found.as_ref().map_or(0, |value| value.piece().bytes());
         steps.step(Step::CacheProbe { bytes });
-        match found {
+        let read = match found {
             Some(value) => {
                 into.clear();
                 into.write(0, value.piece());
                 self.counted(Count::CacheHits, Read::Found(bytes))
             }
-            None => self.counted(Count::CacheMisses, Read::Ask(Ask { key, writes })),
-        }
+            None => self.counted(Count::CacheMisses, ask),
+        };
+        (read, writes)
     }
 
     /// Asks whether a pair is there.
@@ -310,9 +318,12 @@ impl Client {
             // A newer version is somebody else's to answer for.
             let Some(pending) = bucket.leave(&request.key, batch, index as u32) else { continue };
             let failed = index as u32 >= applied;
-            if failed && let Some(cache) = &self.saker.cache {
-                // It has the version that failed.
-                cache.remove(&request.key);
+            if failed {
+                // Whoever has read it has read what never was.
+                bucket.writes += 1;
+                if let Some(cache) = &self.saker.cache {
+                    cache.remove(&request.key);
+                }
             }
             let pending = if failed { Pending::Unknown } else { pending };
             self.saker.remembered.answered(batch, index as u32, pending, request.key);
@@ -475,7 +486,7 @@ impl Client {
     }
 
     /// The cache has the new version, or none. The key's bucket is locked.
-    fn write_cache(&self, kind: RequestKind, key: Key, value: Piece<'_>, steps: &mut impl Steps) {
+    pub(crate) fn write_cache(&self, kind: RequestKind, key: Key, value: Piece<'_>, steps: &mut impl Steps) {
         let Some(cache) = &self.saker.cache else { return };
         steps.step(Step::CacheProbe { bytes: 0 });
         if kind == RequestKind::Delete || value.bytes() > self.saker.config.cache.admit_bytes {
@@ -513,7 +524,7 @@ impl Client {
     }
 
     /// Closes a batch, whosever it is, if it is open; hands it out if nothing is ahead of it.
-    fn close_batch(&self, batch: &Arc<Batch>, reason: Count, steps: &mut impl Steps) {
+    pub(crate) fn close_batch(&self, batch: &Arc<Batch>, reason: Count, steps: &mut impl Steps) {
         let is_closed_now = batch.close(&mut batch.lock());
         if !is_closed_now {
             return;
@@ -525,6 +536,16 @@ impl Client {
         } else {
             self.counters.add(Count::Held, 1);
         }
+    }
+
+    /// Hands out a batch that was closed from the beginning, with nothing ahead of it.
+    pub(crate) fn send_closed(&self, batch: &Arc<Batch>) {
+        assert!(batch.release(), "nothing is ahead of it");
+        self.hand_out(batch.clone());
+    }
+
+    pub(crate) fn count(&self, count: Count) {
+        self.counters.add(count, 1);
     }
 
     fn hand_out(&self, batch: Arc<Batch>) {
@@ -553,6 +574,7 @@ impl Drop for Client {
         let unsent = self.outbox.take();
         unsent.iter().for_each(|batch| batch.leave());
         self.saker.leave(unsent.into_iter());
+        self.saker.part_with(&self.counters);
     }
 }
 

@@ -52,10 +52,14 @@ pub enum Count {
     LostFills,
     /// Pairs that left the cache for others.
     Evicted,
+    /// Transactions that were committed.
+    Commits,
+    /// Transactions that ended because somebody else had written what they read.
+    Conflicts,
 }
 
 /// Every count with its name, in the order of [`Count`].
-pub const COUNTS: [(Count, &str); 22] = [
+pub const COUNTS: [(Count, &str); 24] = [
     (Count::Batches, "batches"),
     (Count::Singles, "singles"),
     (Count::Requests, "requests"),
@@ -78,6 +82,8 @@ pub const COUNTS: [(Count, &str); 22] = [
     (Count::Rejected, "rejected"),
     (Count::LostFills, "lost_fills"),
     (Count::Evicted, "evicted"),
+    (Count::Commits, "commits"),
+    (Count::Conflicts, "conflicts"),
 ];
 
 const _: () = {
@@ -93,7 +99,7 @@ const _: () = {
 pub(crate) struct Counters([AtomicU64; COUNTS.len()]);
 
 impl Counters {
-    /// Adds; only the thread of the client does.
+    /// Adds; only the thread of the client does, or who holds the lock of those of all.
     #[inline]
     pub(crate) fn add(&self, count: Count, number: u64) {
         let counter = &self.0[count as usize];

@@ -17,6 +17,7 @@
 //! | [`batch`] | a container while it is filled, a batch from then on |
 //! | `table` | where the newest pending version of a key is; one lock a bucket |
 //! | [`cache`] | the read cache; what leaves it is a seam |
+//! | [`transaction`] | reads that are remembered, writes that go together |
 //! | [`range`] | what is pending, laid over a drive's cursor |
 //! | [`threaded`] | a runner: threads in front of any drive with queues |
 //! | [`steps`] | what the work is made of, for who charges time for it |
@@ -54,12 +55,14 @@ pub mod steps;
 mod sync;
 mod table;
 pub mod threaded;
+pub mod transaction;
 
 pub use batch::{Batch, Payload, Whereabouts};
 pub use client::{Ask, Client, Failure, Read, Sync, Write};
 pub use config::{BatchSize, CacheConfig, Config, ConfigError, Containers};
 pub use saker::{ClientId, Saker};
 pub use steps::{NoSteps, Step, Steps};
+pub use transaction::{Commit, Ending, Transaction};
 
 #[cfg(test)]
 mod shuttled;

@@ -28,8 +28,17 @@ pub struct Saker {
     has_orphans: AtomicBool,
     lanes: Mutex<Vec<Weak<Lane>>>,
     shared: Option<Arc<Lane>>,
-    counters: Mutex<Vec<Arc<Counters>>>,
+    counters: Mutex<CountersOfAll>,
     batches: AtomicU64,
+}
+
+/// Of clients that are there, and of those that were, together.
+#[derive(Default)]
+struct CountersOfAll {
+    present: Vec<Arc<Counters>>,
+    past: Counters,
+    /// Clients that were made.
+    clients: u32,
 }
 
 /// One container after the other, and the closed batches of it that are not answered.
@@ -124,8 +133,9 @@ impl Saker {
     pub fn client(self: &Arc<Saker>) -> Client {
         let counters = Arc::<Counters>::default();
         let mut all = lock(&self.counters);
-        let id = ClientId(all.len() as u32);
-        all.push(counters.clone());
+        let id = ClientId(all.clients);
+        all.clients += 1;
+        all.present.push(counters.clone());
         drop(all);
         let lane = self.shared.clone().unwrap_or_else(|| {
             let lane = Arc::<Lane>::default();
@@ -144,7 +154,15 @@ impl Saker {
 
     /// A count over all clients there were.
     pub fn count(&self, count: Count) -> u64 {
-        lock(&self.counters).iter().map(|counters| counters.get(count)).sum()
+        let all = lock(&self.counters);
+        all.past.get(count) + all.present.iter().map(|counters| counters.get(count)).sum::<u64>()
+    }
+
+    /// A client ends: what it counted is kept.
+    pub(crate) fn part_with(&self, counters: &Arc<Counters>) {
+        let mut all = lock(&self.counters);
+        all.present.retain(|other| !Arc::ptr_eq(other, counters));
+        COUNTS.iter().for_each(|(count, _)| all.past.add(*count, counters.get(*count)));
     }
 
     /// Every count with its name.

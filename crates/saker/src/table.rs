@@ -105,6 +105,11 @@ impl PendingTable {
 
     #[inline]
     pub(crate) fn bucket(&self, key: &Key) -> MutexGuard<'_, Bucket> {
-        lock(&self.buckets[self.index(key)])
+        self.at(self.index(key))
+    }
+
+    #[inline]
+    pub(crate) fn at(&self, index: usize) -> MutexGuard<'_, Bucket> {
+        lock(&self.buckets[index])
     }
 }

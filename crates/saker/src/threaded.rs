@@ -15,6 +15,7 @@
 //! wait in a circle.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use kvdrive_content::{Piece, Region};
@@ -24,6 +25,7 @@ use crate::batch::{Batch, Payload, Whereabouts};
 use crate::client::{Client, Failure, Read, Sync, Write};
 use crate::saker::{ClientId, Saker};
 use crate::steps::{Step, Steps};
+use crate::transaction::{Commit, Ending, Transaction};
 
 /// What a queue is asked to send.
 #[derive(Clone, Copy, Debug)]
@@ -148,6 +150,8 @@ struct Carrier<Q> {
     /// Held while completions are taken.
     taking: Mutex<()>,
     under_way: Mutex<Vec<Option<Waiting>>>,
+    /// Its handle is gone: nothing more is sent here.
+    is_left: AtomicBool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -175,6 +179,11 @@ impl<Q: Queue> Carrier<Q> {
         let is_it = |waiting: &Waiting| waiting.batch.as_ref().is_some_and(|other| Arc::ptr_eq(other, batch));
         lock(&self.under_way).iter().flatten().any(is_it)
     }
+
+    /// Nothing was sent here that has not been answered, and nothing will be.
+    fn is_over(&self) -> bool {
+        self.is_left.load(Ordering::SeqCst) && lock(&self.under_way).iter().all(Option::is_none)
+    }
 }
 
 /// The time in ns, where requests may grow old.
@@ -184,7 +193,7 @@ pub type Clock = Arc<dyn Fn() -> u64 + Send + std::marker::Sync>;
 pub struct Threaded<D: Drive> {
     saker: Arc<Saker>,
     drive: D,
-    /// A queue outlives its client: what is under way in it does.
+    /// A queue outlives its handle, as long as something is under way in it.
     carriers: RwLock<BTreeMap<ClientId, Arc<Carrier<D::Queue>>>>,
     clock: Clock,
 }
@@ -195,18 +204,37 @@ impl<D: Drive> Threaded<D> {
         Arc::new(Threaded { saker, drive, carriers: RwLock::default(), clock })
     }
 
-    /// A handle, for one thread.
+    /// A handle, for one thread. It takes what was answered to handles that are gone, whose queues are given up
+    /// then.
     ///
     /// # Errors
     /// The drive is off.
     pub fn connect(self: &Arc<Threaded<D>>) -> Result<Handle<D>, DriveOff> {
         let queue = self.drive.queue()?;
-        let carrier = Arc::new(Carrier { queue, taking: Mutex::default(), under_way: Mutex::default() });
+        let carrier = Arc::new(Carrier {
+            queue,
+            taking: Mutex::default(),
+            under_way: Mutex::default(),
+            is_left: AtomicBool::new(false),
+        });
         let client = self.saker.client();
         let mut carriers = self.carriers.write().unwrap_or_else(PoisonError::into_inner);
+        let left: Vec<_> =
+            carriers.values().filter(|other| other.is_left.load(Ordering::SeqCst)).cloned().collect();
         carriers.insert(client.id(), carrier.clone());
         drop(carriers);
-        Ok(Handle { shared: self.clone(), client, carrier })
+        let mut handle = Handle { shared: self.clone(), client, carrier };
+        for carrier in left {
+            while handle.take(&carrier, || false, false)? {}
+        }
+        handle.send()?;
+        self.forget_those_over();
+        Ok(handle)
+    }
+
+    fn forget_those_over(&self) {
+        let mut carriers = self.carriers.write().unwrap_or_else(PoisonError::into_inner);
+        carriers.retain(|_, carrier| !carrier.is_over());
     }
 
     /// What clients share: settings and counts.
@@ -214,9 +242,9 @@ impl<D: Drive> Threaded<D> {
         &self.saker
     }
 
-    fn carrier(&self, id: ClientId) -> Arc<Carrier<D::Queue>> {
-        let carriers = self.carriers.read().unwrap_or_else(PoisonError::into_inner);
-        carriers.get(&id).expect("a batch's carrier has a queue").clone()
+    /// A client's queue; `None`: it is gone, and all that was sent there has been taken.
+    fn carrier(&self, id: ClientId) -> Option<Arc<Carrier<D::Queue>>> {
+        self.carriers.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
     }
 }
 
@@ -291,9 +319,18 @@ impl<D: Drive> Handle<D> {
     /// # Errors
     /// [`Status::KEY_NOT_FOUND`] and what else the drive answered; the drive is off.
     pub fn retrieve(&mut self, key: Key, into: &mut Region) -> Result<u32, Error> {
+        self.read(key, into, |client, into, steps| client.retrieve(key, into, steps))
+    }
+
+    fn read(
+        &mut self,
+        key: Key,
+        into: &mut Region,
+        mut ask: impl FnMut(&mut Client, &mut Region, &mut WallTime<'_>) -> Read,
+    ) -> Result<u32, Error> {
         let shared = self.shared.clone();
         loop {
-            let read = self.client.retrieve(key, into, &mut WallTime(&shared.clock));
+            let read = ask(&mut self.client, into, &mut WallTime(&shared.clock));
             self.send()?;
             match read {
                 Read::Found(bytes) => return Ok(bytes),
@@ -331,6 +368,12 @@ impl<D: Drive> Handle<D> {
                 }
             }
         }
+    }
+
+    /// A transaction: what it writes is carried out wholly or not at all, and only if nobody else has written what
+    /// it read ([`crate::transaction`]).
+    pub fn transaction(&mut self) -> InTransaction<'_, D> {
+        InTransaction { transaction: self.client.begin(), handle: self }
     }
 
     /// Waits until all that this handle wrote before is durable.
@@ -445,13 +488,11 @@ impl<D: Drive> Handle<D> {
                 Whereabouts::Answered => current = batch.clone(),
                 Whereabouts::Behind(older) => current = older,
                 Whereabouts::With(id) => {
-                    let carrier = self.shared.carrier(id);
-                    let is_gone = || !carrier.has(&current);
-                    if is_gone() {
-                        // Its thread is about to send it, or has just heard of it.
-                        std::thread::yield_now();
-                    } else {
-                        self.take(&carrier, is_gone, true)?;
+                    let carrier = self.shared.carrier(id).filter(|carrier| carrier.has(&current));
+                    match carrier {
+                        Some(carrier) => drop(self.take(&carrier, || !carrier.has(&current), true)?),
+                        // Its thread is about to send it, or somebody has just heard of it.
+                        None => std::thread::yield_now(),
                     }
                 }
                 // Soon elsewhere; of what was left, here.
@@ -497,5 +538,66 @@ impl<D: Drive> Handle<D> {
             *lock(&slot) = Some(completion);
         }
         Ok(true)
+    }
+}
+
+impl<D: Drive> Drop for Handle<D> {
+    fn drop(&mut self) {
+        self.carrier.is_left.store(true, Ordering::SeqCst);
+        self.shared.forget_those_over();
+    }
+}
+
+/// A transaction of a handle. Dropping it leaves everything as it was.
+pub struct InTransaction<'h, D: Drive> {
+    handle: &'h mut Handle<D>,
+    transaction: Transaction,
+}
+
+impl<D: Drive> InTransaction<'_, D> {
+    /// The key gets this value, with the commit.
+    ///
+    /// # Errors
+    /// [`Status::INVALID_VALUE_SIZE`]: all that is written would not fit one structured value.
+    pub fn store(&mut self, key: Key, value: Piece<'_>) -> Result<(), Error> {
+        Ok(self.transaction.store(key, value)?)
+    }
+
+    /// The key has no value any more, with the commit.
+    ///
+    /// # Errors
+    /// As [`InTransaction::store`].
+    pub fn delete(&mut self, key: Key) -> Result<(), Error> {
+        Ok(self.transaction.delete(key)?)
+    }
+
+    /// Reads a pair's value to byte 0 of `into`; returns its size.
+    ///
+    /// # Errors
+    /// As [`Handle::retrieve`].
+    pub fn retrieve(&mut self, key: Key, into: &mut Region) -> Result<u32, Error> {
+        let transaction = &mut self.transaction;
+        self.handle.read(key, into, |client, into, steps| client.retrieve_in(transaction, key, into, steps))
+    }
+
+    /// Ends it. What it wrote is durable when this returns [`Ending::Committed`].
+    ///
+    /// # Errors
+    /// What the drive answered, and nothing of it was carried out; the drive is off.
+    pub fn commit(self) -> Result<Ending, Error> {
+        let InTransaction { handle, transaction } = self;
+        let shared = handle.shared.clone();
+        loop {
+            let commit = handle.client.commit(&transaction, &mut WallTime(&shared.clock));
+            handle.send()?;
+            match commit {
+                Commit::Ended(ending) => return Ok(ending),
+                Commit::Wait(batch) => handle.wait_for(&batch)?,
+                Commit::Sent(sent) => {
+                    handle.wait_for(sent.batch())?;
+                    return Ok(sent.ending()?);
+                }
+            }
+        }
     }
 }

@@ -68,6 +68,8 @@ pub struct StoreRow {
     /// The options, by their keys, that decide where things lie on pages: a store that has others cannot read
     /// them.
     pub layout: fn(&StoreOptions) -> Vec<(&'static str, String)>,
+    /// The option, by its key, that says how many bytes of pairs it keeps for reads, if it has such a cache.
+    pub read_cache: Option<&'static str>,
     /// Makes one whose options have been checked. [`Store::recover`] has to be its first call.
     pub make: fn(&StoreOptions, Ground) -> Rc<dyn Store>,
 }

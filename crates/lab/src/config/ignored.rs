@@ -8,7 +8,7 @@ use kvdrive_link::transfer::{METHODS, MethodRow};
 use kvdrive_store::hashlog::WriteMode;
 use kvdrive_store::{Step, store_row};
 
-use super::{Config, Saker};
+use super::Config;
 use crate::workload::{WorkloadParams, draws_keys, has_distribution, has_own_sizes, has_units};
 
 /// Keys of workloads, by how they begin, with the workloads that look at them, by how those begin.
@@ -56,7 +56,7 @@ impl Config {
         let (section, name) = key.split_once('.')?;
         match section {
             "workload" => sync_ignores(self, name).or_else(|| workload_ignores(&self.workload, name)),
-            "saker" => saker_ignores(&self.saker, name).map(str::to_owned),
+            "saker" => saker_ignores(self, name).map(str::to_owned),
             "controller" => dispatch_ignores(self.controller.dispatch, name),
             "flash" => flash_ignores(self, name),
             "host" | "link" => {
@@ -136,11 +136,15 @@ fn sync_ignores(config: &Config, name: &str) -> Option<String> {
 }
 
 /// Keys of SAKER, where it is off or has no cache.
-fn saker_ignores(saker: &Saker, name: &str) -> Option<&'static str> {
+fn saker_ignores(config: &Config, name: &str) -> Option<&'static str> {
     const OF_CACHE: &[&str] =
         &["admit_bytes", "eviction", "cache_probe_ns", "cache_insert_ns", "cache_evict_ns"];
+    let saker = &config.saker;
     match name {
         "enabled" => None,
+        "cache_bytes" if config.has_store_on_host() => {
+            Some("a store on the host has no SAKER; lsmtree.row_cache_bytes is its cache")
+        }
         _ if !saker.enabled => Some("SAKER is off; --saker on looks at it"),
         _ if saker.cache_bytes == 0 && OF_CACHE.contains(&name) => {
             Some("SAKER has no cache; --cache 64MiB gives it one")

@@ -5,6 +5,7 @@ use super::table::{percent, rate, short, time};
 use super::{Latency, Report, table};
 use crate::config::{DRAM_KEYS, NO_STORE};
 use crate::figure::terminal::wrap_in;
+use kvdrive_store::store_row;
 use serde_json::Value;
 
 /// Settings named in the table at most; where reports differ in more, the profile and those [`ASKED_FOR`]
@@ -14,6 +15,8 @@ const SETTINGS: usize = 5;
 const DRAM_POINT: &str = "hash.dram";
 /// Stands for whether SAKER is there, and its batches.
 const SAKER: &str = "saker";
+/// Stands for the read cache on the host, SAKER's or that of a store there.
+const CACHE: &str = "cache";
 /// Settings that options of the command line have names for.
 const ASKED_FOR: &[&str] = &[
     "workload.name",
@@ -26,6 +29,7 @@ const ASKED_FOR: &[&str] = &[
     "packing.policy",
     "host.transfer",
     SAKER,
+    CACHE,
     "workload.value_size",
 ];
 
@@ -446,6 +450,7 @@ fn labels(reports: &[Report]) -> (Vec<String>, Vec<Vec<String>>) {
         leaves.retain(|(key, _)| !DRAM_KEYS.contains(&key.as_str()));
         leaves.insert(at.unwrap_or(0), (DRAM_POINT.into(), point.clone()));
     }
+    flat.iter_mut().for_each(place_cache);
     flat.iter_mut().for_each(place_store);
     flat.iter_mut().for_each(place_saker);
     let value = |report: usize, key: &str| {
@@ -475,6 +480,23 @@ fn labels(reports: &[Report]) -> (Vec<String>, Vec<Vec<String>>) {
         None => key.to_string(),
     };
     (is_summed_up.then(|| "profile".into()).into_iter().chain(differing.iter().map(name)).collect(), rows)
+}
+
+/// What answers reads on the host stands for the key of its bytes.
+fn place_cache(leaves: &mut Vec<(String, String)>) {
+    let value = |key: &str| leaves.iter().find(|(known, _)| known == key).map(|(_, value)| value.as_str());
+    let of_store = value("host.store").and_then(store_row).map(|row| row.read_cache);
+    let of_saker = || (value("saker.enabled") == Some("true")).then_some("saker.cache_bytes");
+    let key = of_store.unwrap_or_else(of_saker);
+    let bytes = key.and_then(value).and_then(|bytes| bytes.parse().ok()).unwrap_or(0_u64);
+    let shown = match bytes {
+        0 => "none".to_owned(),
+        bytes if bytes % (1 << 20) == 0 => format!("{} MiB", bytes >> 20),
+        bytes => format!("{bytes} B"),
+    };
+    let at = leaves.iter().position(|(known, _)| known == "saker.batch").unwrap_or(leaves.len());
+    leaves.insert(at, (CACHE.into(), shown));
+    leaves.retain(|(known, _)| key != Some(known));
 }
 
 /// Settings of SAKER say nothing where it is off; where it is on, the batch stands for that.

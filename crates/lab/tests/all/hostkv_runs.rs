@@ -1,7 +1,7 @@
 //! Runs of stores on the host: every row of the table, and what such a run refuses.
 
 use kvdrive_lab::config::Document;
-use kvdrive_lab::report::Report;
+use kvdrive_lab::report::{Report, compare};
 use kvdrive_lab::run;
 use kvdrive_store::STORES;
 
@@ -66,6 +66,30 @@ fn values_read_back_from_a_store_on_the_host_are_those_that_were_stored() {
         let verified = report(row.name, &settings).verified.expect("it was asked for");
         assert!(verified.is_whole() && verified.checked > 1000, "{}: {verified:?}", row.name);
     }
+}
+
+/// Its cache is behind memtables, and a second read of a pair that is in a table finds it there.
+#[test]
+fn the_row_cache_of_a_store_on_the_host_answers_reads() {
+    let settings = [
+        "workload.name=readrandom",
+        "workload.distribution=zipfian",
+        "workload.value_size=200",
+        "workload.num=20000",
+        "lsmtree.write_buffer_size=64KiB",
+    ];
+    let caches = ["lsmtree.row_cache_bytes=0", "lsmtree.row_cache_bytes=1MiB"];
+    let reports = caches.map(|cache| report("lsmtree", &[&settings[..], &[cache]].concat()));
+    let looked_up = |report: &Report| of_store(report, "pages_read.lookup");
+    let hits = of_store(&reports[1], "row_cache_hits");
+    assert_eq!(of_store(&reports[0], "row_cache_hits"), 0);
+    assert!(hits > 1000, "{hits} hits");
+    assert!(looked_up(&reports[1]) + hits <= looked_up(&reports[0]), "a hit reads no page");
+    let mean_ns = |report: &Report| report.latency_ns.get("retrieve").expect("it was read").mean;
+    assert!(mean_ns(&reports[1]) < mean_ns(&reports[0]));
+    // They differ in nothing that one would see but the cache.
+    let table = compare(&reports);
+    assert!(table.contains("cache") && table.contains("none") && table.contains("1 MiB"), "{table}");
 }
 
 #[test]

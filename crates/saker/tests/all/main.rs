@@ -7,3 +7,4 @@ mod drive;
 mod oracle;
 mod races;
 mod threaded;
+mod transactions;

@@ -16,32 +16,35 @@ use kvdrive_spec::{Key, Status, StoreOptions};
 
 use crate::drive::{key, saker};
 
-enum Work {
+pub enum Work {
     Write(Vec<(Key, Option<Vec<u8>>)>, StoreOptions),
     Retrieve(Key),
     Exist(Key),
 }
 
 #[derive(Default)]
-struct Inside {
-    pairs: Mutex<BTreeMap<Key, Vec<u8>>>,
+pub struct Inside {
+    pub pairs: Mutex<BTreeMap<Key, Vec<u8>>>,
     work: Mutex<Vec<(Arc<Ring>, u32, Work)>>,
     has_work: Condvar,
     is_off: AtomicBool,
     /// A batch with this key fails there.
     failing: Mutex<Option<Key>>,
+    /// Queues there are, and were at most.
+    queues: AtomicU64,
+    most_queues: AtomicU64,
 }
 
 /// A queue's completions, and the keys that writes under way have.
 #[derive(Default)]
-struct Ring {
+pub struct Ring {
     answers: Mutex<VecDeque<Completion>>,
     has_answer: Condvar,
     under_way: AtomicU64,
 }
 
 /// A drive with I/O threads that take any command they find.
-struct IoThreads(Arc<Inside>, Vec<JoinHandle<()>>);
+pub struct IoThreads(Arc<Inside>, Vec<JoinHandle<()>>);
 
 impl IoThreads {
     fn new(threads: u64) -> IoThreads {
@@ -119,7 +122,7 @@ impl Inside {
     }
 }
 
-struct RingQueue(Arc<Inside>, Arc<Ring>);
+pub struct RingQueue(Arc<Inside>, Arc<Ring>);
 
 /// Commands that a queue has room for.
 const ROOM: u64 = 4;
@@ -128,7 +131,15 @@ impl Drive for IoThreads {
     type Queue = RingQueue;
 
     fn queue(&self) -> Result<RingQueue, DriveOff> {
+        let queues = self.0.queues.fetch_add(1, Ordering::SeqCst) + 1;
+        self.0.most_queues.fetch_max(queues, Ordering::SeqCst);
         Ok(RingQueue(self.0.clone(), Arc::default()))
+    }
+}
+
+impl Drop for RingQueue {
+    fn drop(&mut self) {
+        self.0.queues.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -191,7 +202,7 @@ impl Queue for RingQueue {
     }
 }
 
-fn open(config: Config, io_threads: u64) -> (Arc<Threaded<IoThreads>>, Arc<Inside>) {
+pub fn open(config: Config, io_threads: u64) -> (Arc<Threaded<IoThreads>>, Arc<Inside>) {
     let drive = IoThreads::new(io_threads);
     let inside = drive.0.clone();
     (Threaded::new(saker(config), drive, Arc::new(|| 0)), inside)
@@ -327,4 +338,57 @@ fn a_dropped_handle_and_a_drive_that_goes_off() {
     assert_eq!(other.sync(), Err(Error::Off(DriveOff)));
     assert_eq!(other.sync(), Err(Error::Off(DriveOff)), "it does not become durable by asking again");
     assert_eq!(other.unsynced(), 1);
+}
+
+/// Threads come and go with handles of their own, some of which are dropped with batches in containers, under way
+/// or held behind those of others. Who is there waits for none of them in vain, and their queues go with them.
+#[test]
+fn handles_that_end_leave_nobody_waiting_and_no_queue() {
+    const THREADS: u64 = 4;
+    let config = Config { batch: BatchSize::Fixed(3), in_flight: 2, ..Config::default() };
+    let (threaded, inside) = open(config, 2);
+    let (ended, has_ended) = std::sync::mpsc::channel();
+    for who in 0..THREADS {
+        let (threaded, ended) = (threaded.clone(), ended.clone());
+        std::thread::spawn(move || {
+            let mut rng = Rng::stream(who, "thread");
+            for life in 0..150u64 {
+                let mut handle = threaded.connect().unwrap();
+                for _ in 0..rng.below(12) {
+                    let value = (life << 8 | who).to_le_bytes();
+                    match rng.below(6) {
+                        0 => drop(get(&mut handle, rng.below(6))),
+                        1 => handle.delete(key(rng.below(6))).unwrap(),
+                        2 => handle.store(key(rng.below(6)), Piece::Bytes(&[7; 5000])).unwrap(),
+                        3 => handle.sync().unwrap(),
+                        _ => handle.store(key(rng.below(6)), Piece::Bytes(&value)).unwrap(),
+                    }
+                }
+                if rng.one_in(2) {
+                    handle.close().unwrap();
+                }
+            }
+            ended.send(()).unwrap();
+        });
+    }
+    for _ in 0..THREADS {
+        let waited = has_ended.recv_timeout(std::time::Duration::from_secs(60));
+        waited.expect("no thread waits for ever, and none fails");
+    }
+    // The next one finds what the others had sent, and sends what they had not.
+    let mut last = threaded.connect().unwrap();
+    for number in 0..6 {
+        let readable = get(&mut last, number);
+        last.store(key(number), Piece::Bytes(b"last")).unwrap();
+        last.sync().unwrap();
+        assert_eq!(get(&mut last, number), Some(b"last".to_vec()), "it was {readable:?}");
+    }
+    drop(last);
+    let most = inside.most_queues.load(Ordering::SeqCst);
+    assert!(most <= 4 * THREADS, "{most} queues at a time for {THREADS} threads");
+    assert!(inside.queues.load(Ordering::SeqCst) <= 1, "of one that was left and not yet found idle");
+    assert!(
+        threaded.saker().count(Count::Unsynced) > 0,
+        "some were dropped with writes that nobody waited for"
+    );
 }

@@ -66,6 +66,7 @@ pub const ROW: StoreRow = StoreRow {
     check: |options, page_bytes, pages, threads| options.hashlog.check(page_bytes, pages, threads),
     fit: |options, page_bytes, pages, threads| options.hashlog.fit(page_bytes, pages, threads),
     layout: |options| vec![("hashlog.segment_bytes", options.hashlog.segment_bytes.to_string())],
+    read_cache: None,
     make: |options, ground| Rc::new(Hashlog(Rc::new(Log::new(&options.hashlog, ground)))),
 };
 

@@ -73,6 +73,7 @@ pub const ROW: StoreRow = StoreRow {
     check: |options, page_bytes, pages, _threads| options.lsmtree.check(page_bytes, pages),
     fit: |options, page_bytes, pages, _threads| options.lsmtree.fit(page_bytes, pages),
     layout: |options| options.lsmtree.layout(),
+    read_cache: Some("lsmtree.row_cache_bytes"),
     make: |options, ground| Rc::new(Lsmtree(Rc::new(Tree::new(&options.lsmtree, ground)))),
 };
 

@@ -5,10 +5,12 @@
 //!
 //!   data   | frame, sequence = table | records ([`crate::records`]) in the order of keys, a tombstone is one |
 //!   meta   | frame, sequence = table | bytes of: blocks u32, per block key bytes u8, key 16 B, page u32; filter |
+//!
+//!   key bytes: bits 0 to 4; bit 7: its page begins with the rest of the block before
 //! ```
 //!
-//! A block begins with the first record of a page. Values go on from page to page, so a block is the pages up
-//! to the next one's beginning. The pages of a table are runs wherever there was room; blocks and filter are
+//! A block begins with the first record that begins on a page. Values go on from page to page, so a block is the
+//! pages up to the next one's, and that one, too, if a value goes on there. The pages of a table are runs wherever there was room; blocks and filter are
 //! kept in memory as long as the table is in use.
 
 use std::collections::VecDeque;
@@ -30,8 +32,19 @@ use crate::value::{Kept, Part, Value};
 /// Pages read at a time by whoever goes through a table.
 const READ_AHEAD: u32 = 32;
 
-/// First key and first page of each block.
-pub type Blocks = Vec<(Key, u32)>;
+/// Pages that are read to find a pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// Its first key.
+    pub first: Key,
+    /// The page on which that begins.
+    pub page: u32,
+    /// What is in front of it on that page is the rest of the block before.
+    pub is_shared: bool,
+}
+
+/// The blocks of a table in the order of keys.
+pub type Blocks = Vec<Block>;
 
 /// A table.
 #[derive(Debug)]
@@ -52,7 +65,7 @@ pub struct Table {
     pub meta_bytes: u32,
     /// Where its pages are.
     pub extents: Vec<Extent>,
-    /// First key and first page of each block.
+    /// Its blocks.
     pub blocks: Blocks,
     /// Which keys it may have.
     pub filter: Vec<u8>,
@@ -77,14 +90,15 @@ impl Table {
 
     /// Memory of blocks and filter, bytes.
     pub fn memory_bytes(&self) -> u64 {
-        (self.blocks.len() * size_of::<(Key, u32)>() + self.filter.len()) as u64
+        (self.blocks.len() * size_of::<Block>() + self.filter.len()) as u64
     }
 
     /// The pages of the block that may have `key`: first, and one behind the last.
     pub fn block_for(&self, key: &Key) -> Option<(u32, u32)> {
-        let index = self.blocks.partition_point(|(first, _)| first <= key).checked_sub(1)?;
-        let end = self.blocks.get(index + 1).map_or(self.data_pages, |(_, page)| *page);
-        Some((self.blocks[index].1, end))
+        let index = self.blocks.partition_point(|block| block.first <= *key).checked_sub(1)?;
+        let end =
+            self.blocks.get(index + 1).map_or(self.data_pages, |next| next.page + u32::from(next.is_shared));
+        Some((self.blocks[index].page, end))
     }
 }
 
@@ -256,6 +270,8 @@ pub struct TableWriter {
     /// Pages begun.
     begun: u32,
     open: Option<OpenPage>,
+    /// A record begins on the open page.
+    has_begun: bool,
     spare: Region,
     /// Pages to be written.
     pub closed: Vec<(PageId, Page)>,
@@ -277,6 +293,7 @@ impl TableWriter {
             extents: Vec::new(),
             begun: 0,
             open: None,
+            has_begun: false,
             spare: Region::new(),
             closed: Vec::new(),
             blocks: Vec::new(),
@@ -329,6 +346,7 @@ impl TableWriter {
         self.close_page();
         let id = self.page_id(self.begun);
         self.begun += 1;
+        self.has_begun = false;
         self.open = Some(OpenPage::new(self.format, id, std::mem::take(&mut self.spare)));
     }
 
@@ -351,10 +369,11 @@ impl TableWriter {
         if room < crate::records::HEAD_BYTES + key.len() as u32 + lent.bytes().min(1) {
             self.next_page();
         }
-        let is_first = self.open.as_ref().is_some_and(|open| open.count() == 0);
+        let is_first = !std::mem::replace(&mut self.has_begun, true);
         let page = self.begun - 1;
-        if is_first && self.blocks.last().is_none_or(|(_, begin)| page - begin >= self.block_pages) {
-            self.blocks.push((*key, page));
+        if is_first && self.blocks.last().is_none_or(|last| page - last.page >= self.block_pages) {
+            let is_shared = self.open.as_ref().is_some_and(|open| open.count() > 0);
+            self.blocks.push(Block { first: *key, page, is_shared });
         }
         let open = self.open.as_mut().expect("a page was begun");
         let mut done = open.begin_record(key, &lent, self.number, flags);
@@ -375,9 +394,9 @@ impl TableWriter {
         self.close_page();
         let filter = bloom::build(&self.hashes, self.bloom_bits);
         let mut meta = (self.blocks.len() as u32).to_le_bytes().to_vec();
-        for (key, page) in &self.blocks {
-            meta.push(key.len() as u8);
-            meta.extend(key.to_array());
+        for Block { first, page, is_shared } in &self.blocks {
+            meta.push(first.len() as u8 | if *is_shared { SHARED } else { 0 });
+            meta.extend(first.to_array());
             meta.extend(page.to_le_bytes());
         }
         meta.extend(&filter);
@@ -422,6 +441,8 @@ impl TableWriter {
 }
 
 const BLOCK_BYTES: u32 = 1 + 16 + 4;
+/// Beside the key's length: the block's page begins with the rest of the block before.
+const SHARED: u8 = 1 << 7;
 
 /// Pages for so many bytes.
 pub fn meta_pages(page_bytes: u32, bytes: u32) -> u32 {
@@ -460,13 +481,14 @@ pub fn parse_meta(bytes: &[u8], data_pages: u32) -> Option<(Blocks, Vec<u8>)> {
     let mut blocks = Blocks::new();
     for _ in 0..count {
         let (block, more) = rest.split_at_checked(BLOCK_BYTES as usize)?;
-        let key = Key::from_padded(block[1..17].try_into().ok()?, block[0].into())?;
+        let (key_bytes, is_shared) = (block[0] & !SHARED, block[0] & SHARED != 0);
+        let first = Key::from_padded(block[1..17].try_into().ok()?, key_bytes.into())?;
         let page = u32::from_le_bytes(block[17..].try_into().ok()?);
-        let is_next = blocks.last().is_none_or(|(last, begin)| *last < key && *begin < page);
+        let is_next = blocks.last().is_none_or(|last| last.first < first && last.page < page);
         if !is_next || page >= data_pages {
             return None;
         }
-        blocks.push((key, page));
+        blocks.push(Block { first, page, is_shared });
         rest = more;
     }
     Some((blocks, rest.to_vec()))

@@ -272,3 +272,37 @@ fn filled_and_emptied_ten_times() {
         assert!(*least * 10 >= fitted[0] * 9, "{}: {fitted:?}", row.name);
     }
 }
+
+/// Records do not end where pages do, and a block is its pages all the same: one, or the next one's beginning, too.
+#[test]
+fn a_lookup_in_a_table_reads_a_block_and_not_its_neighbours() {
+    let row = STORES.iter().find(|row| row.name == "lsmtree").unwrap();
+    let mut options = StoreOptions::default();
+    let lsmtree = &mut options.lsmtree;
+    lsmtree.write_buffer_size = 64 << 10;
+    lsmtree.max_bytes_for_level_base = 256 << 10;
+    lsmtree.target_file_size_base = 64 << 10;
+    for (bytes, block_size, most_each) in [(32, 4096, 2.0), (1000, 4096, 2.0), (32, 16_384, 5.0)] {
+        options.lsmtree.block_size = block_size;
+        let world = World::new(4096, 4096);
+        let store = world.open(row, &options);
+        let key = |number: u64| Key::new(&u128::from(number).to_be_bytes()).unwrap();
+        for number in 0..2000 {
+            let value = value_of(number, bytes);
+            store.put(MAIN, key(number * 7 % 2000), Value::from(&value[..])).unwrap();
+        }
+        let read = || (world.read.borrow()["lookup"], counter(&*store, "blocks_read"));
+        get(&*store, &key(1));
+        let before = read();
+        for number in 0..2000 {
+            assert!(get(&*store, &key(number)).is_some());
+        }
+        let (pages, blocks) = (read().0 - before.0, read().1 - before.1);
+        let each = pages as f64 / blocks as f64;
+        assert!(blocks > 500 && each <= most_each, "{bytes} B: {pages} pages for {blocks} blocks, {each}");
+    }
+}
+
+fn counter(store: &dyn Store, name: &str) -> u64 {
+    store.counters().into_iter().find(|(other, _)| *other == name).unwrap().1
+}
