@@ -15,9 +15,9 @@ use crate::{Controller, ERRORS_MAX, FIRMWARE, Kind, MODEL, Namespace};
 
 /// Bytes of a block in what CNS 00h says of pairs: KV has none, and 512 is the unit that hosts show sizes in.
 const BLOCK_LOG2: u8 = 9;
-/// CMIC: more than one port, more than one controller. Not set: with it Linux hides a namespace behind a
-/// multipath device.
-const MULTIPATH: u8 = 0;
+/// CMIC bit 0, more than one port; bit 1, more than one controller. Without the latter a Linux that is connected
+/// refuses to connect once more, by another address.
+const PORTS_AND_CONTROLLERS: u8 = 0b11;
 /// CTRATT bit 0, host identifiers of 128 bits; bit 6, any command restarts the keep-alive timer.
 const ATTRIBUTES: u32 = 1 | 1 << 6;
 /// LPA bit 1, effects log; bit 2, offsets in Get Log Page.
@@ -128,7 +128,8 @@ fn controller(of: &Controller<'_>) -> identify::Controller {
     answer.serial = ascii_padded(of.serial);
     answer.model = ascii_padded(MODEL);
     answer.firmware = ascii_padded(FIRMWARE);
-    answer.multipath = MULTIPATH;
+    // A network brings any number of hosts; the drive of one machine has that machine.
+    answer.multipath = if of.capsules.is_some() { PORTS_AND_CONTROLLERS } else { 0 };
     answer.transfer_max_log2 = of.transfer_max_log2;
     answer.controller_id.set(of.id);
     answer.version.set(VERSION_2_0);

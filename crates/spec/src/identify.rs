@@ -291,7 +291,7 @@ pub struct Controller {
     pub arbitration_burst: u8,
     /// 73: IEEE OUI of the vendor.
     pub oui: [u8; 3],
-    /// 76: CMIC, multi-path; 0 keeps it out.
+    /// 76: CMIC: bit 0, the subsystem may have more than one port; bit 1, more than one controller.
     pub multipath: u8,
     /// 77: MDTS, most data a command moves: 4096 bytes times 2 to this; 0 for no limit.
     pub transfer_max_log2: u8,

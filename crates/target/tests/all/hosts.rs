@@ -45,7 +45,7 @@ fn linux_finds_what_it_insists_on() {
     assert!(host.property(property::VS).unwrap() >= 0x2_0000);
     let id = host.identify_controller().unwrap();
     assert_eq!(id.controller_id.get(), host.controller_id());
-    assert_eq!((id.controller_type, id.multipath), (1, 0));
+    assert_eq!((id.controller_type, id.multipath), (1, 0b11), "ports and controllers");
     assert!(id.keep_alive_100ms.get() != 0 && id.sgl.get() & 0b11 != 0 && id.sgl.get() & 1 << 20 != 0);
     assert!(id.command_capsule_16b.get() >= 4 && id.response_capsule_16b.get() >= 1);
     assert_eq!((id.in_capsule_offset_16b.get(), id.sqe_log2, id.cqe_log2), (0, 0x66, 0x44));
