@@ -563,3 +563,14 @@ fn a_power_cut_at_any_event_loses_nothing_that_was_acknowledged() {
         rig.sim.clear();
     }
 }
+
+/// Collection of pairs takes a superblock where commands begin to wait, and may take another for the sections that
+/// it alters, before it turns to sections: at half of what is kept free, so that a scaled drive, which keeps three
+/// free, does not turn to them with every victim.
+#[test]
+fn sections_come_first_when_half_of_what_is_kept_free_is_left() {
+    let critical = |gc_stall_superblocks| {
+        HashConfig { gc_stall_superblocks, ..hash_config(SCHEMES[0]) }.critical_superblocks()
+    };
+    assert_eq!([2, 3, 4, 8].map(critical), [1, 1, 2, 2], "published drives stop commands at 2 and at 4");
+}
