@@ -79,6 +79,11 @@ impl Steered {
         self.0.commands.get()
     }
 
+    /// Values that have arrived in part.
+    pub fn unfinished(&self) -> usize {
+        self.0.unfinished.borrow().len()
+    }
+
     /// The lowest identifier that no queue has.
     pub fn free_queue_id(&self) -> Option<u16> {
         self.0.link.first_function().free_id()

@@ -552,9 +552,11 @@ fn a_drive_has_no_more_queues_than_drivers_were_there_at_once() {
         let free = control.look(|_, drive| drive.free_queue_id()).unwrap();
         assert!((2..=4).contains(&free.unwrap()), "round {round}: {free:?}");
     }
+    // What the last drivers left under way ends by itself, as long as there is a link to say so through.
+    let is_over = || control.look(|_, drive| drive.unfinished()).unwrap() == 0;
+    assert!((0..1_000_000).any(|_| is_over()), "a value that nobody will finish stays");
     drop(connector);
-    let ended = serving.join();
-    assert_eq!(ended.unfinished, 0);
+    assert_eq!(serving.join().unfinished, 0);
 }
 
 #[test]
