@@ -15,8 +15,8 @@ use kvdrive_lab::wall::connected::Remote;
 use crate::connect::Connection;
 use crate::output;
 use crate::progress::Bars;
-use crate::serve::control;
 use crate::serve::seen::Seen;
+use crate::serve::{FIRST, control};
 use crate::settings::{Settings, at_least_one};
 
 /// Options of `bench`.
@@ -131,7 +131,7 @@ impl Bench {
     /// The process of the server that listens there, if it is one of ours on this machine.
     fn pid_of(&self, remote: &Remote) -> anyhow::Result<Option<u32>> {
         let path = self.control.clone().unwrap_or_else(control::default_path);
-        let asked = control::ask(&path, &control::Request::Status);
+        let asked = control::ask(&path, FIRST, &control::Request::Status);
         let seen: Seen = match asked {
             Ok(seen) => serde_json::from_value(seen)?,
             Err(error) if self.control.is_some() => return Err(error),

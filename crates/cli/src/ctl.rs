@@ -20,6 +20,9 @@ pub struct Ctl {
     /// The control socket of the server [default: kvdrive.sock in the user's runtime folder]
     #[arg(long, global = true, value_name = "PATH")]
     control: Option<PathBuf>,
+    /// The namespace whose drive is meant; it stands before the verb
+    #[arg(long, value_name = "N", default_value = "1")]
+    nsid: u32,
     /// Prints the answer as JSON
     #[arg(long, global = true)]
     json: bool,
@@ -93,7 +96,7 @@ impl Ctl {
     pub fn run(&self) -> anyhow::Result<()> {
         let path = self.control.clone().unwrap_or_else(control::default_path);
         let request = self.request()?;
-        let answer = control::ask(&path, &request)?;
+        let answer = control::ask(&path, self.nsid, &request)?;
         if self.json {
             return output::write_json("-", &answer);
         }

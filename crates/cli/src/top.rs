@@ -27,6 +27,9 @@ pub struct Top {
     /// The control socket of the server [default: kvdrive.sock in the user's runtime folder]
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
+    /// The namespace whose drive is shown
+    #[arg(long, value_name = "N", default_value = "1")]
+    nsid: u32,
 }
 
 /// The last snapshots.
@@ -42,7 +45,7 @@ impl Top {
     /// Shows the drive until q, Esc or Ctrl-C, or until the server ends.
     pub fn run(&self) -> anyhow::Result<()> {
         let path = self.control.clone().unwrap_or_else(control::default_path);
-        let mut server = Client::connect(&path)?;
+        let mut server = Client::connect(&path, self.nsid)?;
         let mut watched = Watched::default();
         watched.take(serde_json::from_value(server.ask(&Request::Status)?)?);
         let mut terminal = ratatui::try_init()?;
@@ -213,6 +216,7 @@ mod tests {
         let core = SeenResource { name: "firmware.cores".into(), busy_ns, queue_ns: 0, uses: 0, servers: 2 };
         Seen {
             nqn: "nqn.x".into(),
+            nsid: 1,
             pid: 1,
             listening: vec!["tcp://127.0.0.1:4420".into()],
             has_power: true,

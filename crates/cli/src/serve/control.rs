@@ -8,6 +8,8 @@
 //!   ◄─  {"ok":"read-error 1\n"}      or  {"error":"rules:2:9: fault: no \"red-error\"; there are ..."}
 //! ```
 //!
+//! A request may have a `nsid`, whose drive it is about; without one that is the first.
+//!
 //! It runs on threads of its own; what it asks of the server or the drive is done between two turns, or two
 //! events, of theirs.
 
@@ -22,7 +24,7 @@ use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::station::Station;
+use super::station::{Station, Stations};
 
 /// A longer request is none.
 const REQUEST_MAX_BYTES: u64 = 1 << 20;
@@ -101,7 +103,7 @@ impl Drop for ControlSocket {
 ///
 /// # Errors
 /// Another server answers there, or there can be no socket.
-pub fn listen(path: &Path, station: Arc<Station>) -> anyhow::Result<ControlSocket> {
+pub fn listen(path: &Path, stations: Stations) -> anyhow::Result<ControlSocket> {
     if UnixStream::connect(path).is_ok() {
         anyhow::bail!("--control {}: another server answers there; say another path", path.display());
     }
@@ -117,15 +119,15 @@ pub fn listen(path: &Path, station: Arc<Station>) -> anyhow::Result<ControlSocke
         .with_context(|| format!("--control {}", path.display()))?;
     thread::Builder::new().name("control".into()).spawn(move || {
         for stream in listener.incoming().flatten() {
-            let station = station.clone();
+            let stations = stations.clone();
             // A connection that can have no thread is closed.
-            let _ = thread::Builder::new().name("control".into()).spawn(move || serve(stream, &station));
+            let _ = thread::Builder::new().name("control".into()).spawn(move || serve(stream, &stations));
         }
     })?;
     Ok(socket)
 }
 
-fn serve(stream: UnixStream, station: &Station) {
+fn serve(stream: UnixStream, stations: &[Arc<Station>]) {
     let Ok(mut output) = stream.try_clone() else { return };
     let mut input = BufReader::new(stream);
     loop {
@@ -135,24 +137,38 @@ fn serve(stream: UnixStream, station: &Station) {
             Ok(_) => {}
         }
         let mut stops = 0;
-        let answer = match serde_json::from_str::<Request>(&line) {
-            Ok(request) => {
+        let answer = match asked(&line, stations) {
+            Ok((station, request)) => {
                 stops = stops_of(&request);
                 match answer(station, request) {
                     Ok(value) => Answer::Ok(value),
                     Err(error) => Answer::Error(format!("{error:#}")),
                 }
             }
-            Err(error) => Answer::Error(format!("no request: {error}")),
+            Err(error) => Answer::Error(format!("{error:#}")),
         };
         let line = serde_json::to_string(&answer).expect("an answer is JSON") + "\n";
         let written = output.write_all(line.as_bytes());
         // Behind the answer: the program may end before it could be written.
-        (0..stops).for_each(|_| station.server().stop());
+        (0..stops).for_each(|_| stations[0].server().stop());
         if written.is_err() {
             return;
         }
     }
+}
+
+/// What a line asks, and of which drive.
+fn asked<'a>(line: &str, stations: &'a [Arc<Station>]) -> anyhow::Result<(&'a Station, Request)> {
+    let mut request: serde_json::Map<String, Value> = serde_json::from_str(line).context("no request")?;
+    let station = match request.remove("nsid") {
+        None => &stations[0],
+        Some(nsid) => {
+            let of = stations.iter().find(|station| nsid == station.nsid());
+            of.with_context(|| format!("nsid {nsid}: there is no such namespace"))?
+        }
+    };
+    let request = serde_json::from_value(Value::Object(request)).context("no request")?;
+    Ok((station, request))
 }
 
 /// How often the server is asked to end by this: the second time it ends at once.
@@ -180,31 +196,32 @@ fn answer(station: &Station, request: Request) -> anyhow::Result<Value> {
     })
 }
 
-/// Asks the server at `path`.
+/// Asks the server at `path` about the drive that is the namespace `nsid`.
 ///
 /// # Errors
 /// Nobody answers there, or what it said is wrong with the request.
-pub fn ask(path: &Path, request: &Request) -> anyhow::Result<Value> {
-    Client::connect(path)?.ask(request)
+pub fn ask(path: &Path, nsid: u32, request: &Request) -> anyhow::Result<Value> {
+    Client::connect(path, nsid)?.ask(request)
 }
 
 /// A connection to a control socket.
 pub struct Client {
+    nsid: u32,
     input: BufReader<UnixStream>,
     output: UnixStream,
 }
 
 impl Client {
-    /// Connects.
+    /// Connects, for requests about the drive that is the namespace `nsid`.
     ///
     /// # Errors
     /// Nobody answers there.
-    pub fn connect(path: &Path) -> anyhow::Result<Client> {
+    pub fn connect(path: &Path, nsid: u32) -> anyhow::Result<Client> {
         let output = UnixStream::connect(path).with_context(|| {
             let path = path.display();
             format!("{path}: no server answers; `kvdrive serve --control {path}` would")
         })?;
-        Ok(Client { input: BufReader::new(output.try_clone()?), output })
+        Ok(Client { nsid, input: BufReader::new(output.try_clone()?), output })
     }
 
     /// Asks, and waits for the answer.
@@ -212,7 +229,9 @@ impl Client {
     /// # Errors
     /// What the server says, or that it has gone.
     pub fn ask(&mut self, request: &Request) -> anyhow::Result<Value> {
-        let line = serde_json::to_string(request)? + "\n";
+        let mut request = serde_json::to_value(request)?;
+        request["nsid"] = json!(self.nsid);
+        let line = request.to_string() + "\n";
         self.output.write_all(line.as_bytes())?;
         let mut answer = String::new();
         self.input.read_line(&mut answer)?;

@@ -6,6 +6,7 @@
 //! | `/metrics` | for Prometheus |
 //! | `/seen` | one snapshot as JSON: [`super::seen::Seen`] |
 //! | `/events` | a snapshot each second, as server-sent events |
+//! | `/2/`, ... | the same of namespace 2 |
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -24,7 +25,7 @@ use tokio_stream::wrappers::IntervalStream;
 use tokio_stream::{Stream, StreamExt};
 
 use super::metrics;
-use super::station::Station;
+use super::station::{Station, Stations};
 
 /// Between two snapshots of the page.
 const SECOND: Duration = Duration::from_secs(1);
@@ -36,18 +37,16 @@ const PAGE: &str = include_str!("page.html");
 ///
 /// # Errors
 /// What the system says.
-pub fn listen(at: SocketAddr, station: Arc<Station>) -> anyhow::Result<SocketAddr> {
+pub fn listen(at: SocketAddr, stations: Stations) -> anyhow::Result<SocketAddr> {
     let listener = std::net::TcpListener::bind(at).with_context(|| format!("--http {at}"))?;
     listener.set_nonblocking(true)?;
     let bound = listener.local_addr()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     thread::Builder::new().name("http".into()).spawn(move || {
-        let router = Router::new()
-            .route("/", get(async || Html(PAGE)))
-            .route("/metrics", get(metrics_page))
-            .route("/seen", get(seen))
-            .route("/events", get(events))
-            .with_state(station);
+        let router = stations.iter().enumerate().fold(Router::new(), |router, (index, station)| {
+            let of = if index == 0 { "/".to_owned() } else { format!("/{}/", station.nsid()) };
+            router.merge(pages(&of, station.clone()))
+        });
         let result =
             runtime.block_on(async { serve(tokio::net::TcpListener::from_std(listener)?, router).await });
         if let Err(error) = result {
@@ -55,6 +54,16 @@ pub fn listen(at: SocketAddr, station: Arc<Station>) -> anyhow::Result<SocketAdd
         }
     })?;
     Ok(bound)
+}
+
+/// The pages of one drive, at `of` and below.
+fn pages(of: &str, station: Arc<Station>) -> Router {
+    Router::new()
+        .route(of, get(async || Html(PAGE)))
+        .route(&format!("{of}metrics"), get(metrics_page))
+        .route(&format!("{of}seen"), get(seen))
+        .route(&format!("{of}events"), get(events))
+        .with_state(station)
 }
 
 /// Runs `look` where it may wait for the drive.

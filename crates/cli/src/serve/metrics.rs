@@ -237,6 +237,7 @@ mod tests {
         let drive = SeenDrive { programs: BTreeMap::from([("value".to_owned(), 7)]), ..SeenDrive::default() };
         let seen = Seen {
             nqn: "nqn.x".into(),
+            nsid: 1,
             pid: 1,
             listening: Vec::new(),
             has_power: true,

@@ -22,7 +22,8 @@ use std::thread;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
-use kvdrive_lab::config::Config;
+use kvdrive_lab::config::{Config, Document};
+use kvdrive_lab::report::Report;
 use kvdrive_lab::wall::open_recorder;
 use kvdrive_sim::wall::Pace;
 use kvdrive_spec::opcode;
@@ -32,13 +33,13 @@ use kvdrive_target::tcp::connection::Limits;
 use kvdrive_target::tcp::listener::{Handle, Server, Sockets};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use station::{Made, PowerSupply, Station};
+use station::{Made, PowerSupply, Station, Stations};
 
 use crate::settings::{Settings, at_least_one};
 use crate::{output, secret};
 
-/// The namespace that the drive is.
-const NSID: u32 = 1;
+/// The namespace of the first drive; the others follow.
+pub const FIRST: u32 = 1;
 /// Least that one command may move, bytes.
 const TRANSFER_MIN_BYTES: u32 = 1 << 20;
 
@@ -70,6 +71,10 @@ pub struct Serve {
     /// Lets any host connect, on any address
     #[arg(long, conflicts_with = "host")]
     allow_any_host: bool,
+    /// One more namespace (2, 3, ...): a drive of its own on a thread of its own, of the default profile and the keys
+    /// of this TOML file; may be repeated
+    #[arg(long, value_name = "FILE", conflicts_with = "record")]
+    namespace: Vec<PathBuf>,
     /// Threads for connections: 0, the drive's own looks at them between its events; 1, they have one of their own
     #[arg(long, value_name = "0|1", default_value = "0", value_parser = clap::value_parser!(u32).range(0..=1))]
     reactors: u32,
@@ -105,9 +110,14 @@ impl Serve {
         self.settings.refuse_work("serve", "hosts bring the work")?;
         let document = self.settings.document_of_drive("serve")?;
         output::check_json(self.json.as_ref())?;
-        let config = document.config()?;
+        let mut documents = vec![document];
+        for file in &self.namespace {
+            let settings = Settings { config: vec![file.clone()], ..Settings::default() };
+            documents.push(settings.document_of_drive("serve")?);
+        }
+        let configs = documents.iter().map(Document::config).collect::<Result<Vec<_>, _>>()?;
         let addresses = self.listen.iter().map(|text| address(text)).collect::<anyhow::Result<Vec<_>>>()?;
-        let subsystem = Subsystem::new(self.options(&config, &addresses)?)?;
+        let subsystem = Subsystem::new(self.options(&configs, &addresses)?)?;
         let nqn = subsystem.options().nqn.clone();
 
         let mut sockets = Sockets::new()?;
@@ -117,49 +127,59 @@ impl Serve {
         }
         let pace = if self.pace == PaceName::Off { Pace::Off } else { Pace::Model };
         let transfer_max_bytes = subsystem.options().transfer_max_bytes;
-        let (recorder, started) = open_recorder(&document, self.record.as_deref())?;
+        let (recorder, started) = open_recorder(&documents[0], self.record.as_deref())?;
         let bell = sockets.bell().clone();
         let memory_bytes = usize::try_from(self.memory).ok().and_then(|mib| mib.checked_mul(1 << 20));
         let memory_bytes = memory_bytes.with_context(|| format!("--memory: {} MiB", self.memory))?;
         let mut core = Core::new(subsystem, memory_bytes);
-        let supply = PowerSupply { config, pace, bell, transfer_max_bytes, own_thread: self.reactors > 0 };
-        let (namespace, serving) = supply.power_on(&mut core, recorder, None).map_err(anyhow::Error::msg)?;
+        let (mut recorder, mut drives) = (recorder, Vec::new());
+        for (nsid, config) in (FIRST..).zip(configs) {
+            let (bell, own_thread) = (bell.clone(), self.reactors > 0 || nsid > FIRST);
+            let supply = PowerSupply { config, pace, bell, transfer_max_bytes, own_thread, nsid };
+            let (namespace, serving) = supply
+                .power_on(&mut core, recorder.take(), None)
+                .map_err(|error| anyhow::anyhow!("namespace {nsid}: {error}"))?;
+            core.subsystem.attach(nsid, Box::new(namespace));
+            drives.push((supply, serving));
+        }
         started.store(true, Ordering::Release);
-        core.subsystem.attach(NSID, Box::new(namespace));
         let server = Server::new(sockets, core, Limits::default());
         end_by_signal(server.handle())?;
-        let station = Arc::new(Station::new(Made {
-            nqn: nqn.clone(),
-            listening: bound.iter().map(|at| format!("tcp://{at}")).collect(),
-            supply,
-            server: server.handle(),
-            serving,
-        }));
+        let listening: Vec<String> = bound.iter().map(|at| format!("tcp://{at}")).collect();
+        let station = |(supply, serving)| {
+            let (nqn, listening) = (nqn.clone(), listening.clone());
+            Arc::new(Station::new(Made { nqn, listening, supply, server: server.handle(), serving }))
+        };
+        let stations: Stations = drives.into_iter().map(station).collect();
         let path = self.control.clone().unwrap_or_else(control::free_path);
-        let socket = control::listen(&path, station.clone())?;
-        let page = http::listen(self.http, station.clone())?;
-        announce(&nqn, &bound, &path, page);
+        let socket = control::listen(&path, stations.clone())?;
+        let page = http::listen(self.http, stations.clone())?;
+        announce(&nqn, &bound, &path, page, stations.len());
 
         let core = server.run(self.once)?;
         let counts = core.subsystem.served().clone();
         drop((core, socket));
-        let seconds = station.seconds();
-        let (drive, lives) = station.end();
-        let report = drive.map(|drive| drive.into_report(&document, seconds)).transpose()?;
-        if self.json.as_deref() != Some("-") {
-            report.iter().for_each(|report| output::print(&report.in_columns(output::columns())));
-            output::print(&summary(&counts));
-            if lives > 1 {
-                output::print(&format!("the drive was powered on {lives} times; the report is of the last"));
-            }
+        let mut reports = Vec::new();
+        for (station, document) in stations.iter().zip(&documents) {
+            let seconds = station.seconds();
+            let (drive, lives) = station.end();
+            let report = drive.map(|drive| drive.into_report(document, seconds)).transpose()?;
+            reports.push((station.nsid(), report, lives));
         }
-        match (&self.json, &report) {
-            (Some(path), Some(report)) => output::write_json(path, report),
-            _ => Ok(()),
+        if self.json.as_deref() != Some("-") {
+            print_reports(&reports);
+            output::print(&summary(&counts));
+        }
+        let Some(path) = &self.json else { return Ok(()) };
+        let reports: Vec<_> = reports.into_iter().filter_map(|(_, report, _)| report).collect();
+        match &reports[..] {
+            [] => Ok(()),
+            [report] if self.namespace.is_empty() => output::write_json(path, report),
+            _ => output::write_json(path, &reports),
         }
     }
 
-    fn options(&self, config: &Config, addresses: &[SocketAddr]) -> anyhow::Result<Options> {
+    fn options(&self, configs: &[Config], addresses: &[SocketAddr]) -> anyhow::Result<Options> {
         let only_here = addresses.iter().all(|at| at.ip().is_loopback());
         anyhow::ensure!(
             only_here || self.allow_any_host || !self.host.is_empty(),
@@ -167,7 +187,8 @@ impl Serve {
              --allow-any-host"
         );
         let hosts = self.host.iter().map(|text| secret::host(text)).collect::<anyhow::Result<Vec<_>>>()?;
-        let largest = config.controller.max_value_bytes.max(TRANSFER_MIN_BYTES);
+        let largest =
+            configs.iter().map(|config| config.controller.max_value_bytes).fold(TRANSFER_MIN_BYTES, u32::max);
         let machine = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
         let nqn =
             self.nqn.clone().unwrap_or_else(|| nqn_of(&format!("{} {:?}", machine.trim(), self.listen)));
@@ -200,8 +221,21 @@ fn end_by_signal(server: Handle) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What each drive did, under the number of its namespace if there are several.
+fn print_reports(reports: &[(u32, Option<Report>, u32)]) {
+    for (nsid, report, lives) in reports {
+        if reports.len() > 1 {
+            output::print(&format!("namespace {nsid}"));
+        }
+        report.iter().for_each(|report| output::print(&report.in_columns(output::columns())));
+        if *lives > 1 {
+            output::print(&format!("the drive was powered on {lives} times; the report is of the last"));
+        }
+    }
+}
+
 /// What a user or a script needs to connect; the last line says that it can be done.
-fn announce(nqn: &str, bound: &[SocketAddr], control: &Path, page: SocketAddr) {
+fn announce(nqn: &str, bound: &[SocketAddr], control: &Path, page: SocketAddr, namespaces: usize) {
     let mut text = format!("subsystem  {nqn}\n");
     for at in bound {
         text += &format!("listening  tcp://{at}\n");
@@ -210,6 +244,9 @@ fn announce(nqn: &str, bound: &[SocketAddr], control: &Path, page: SocketAddr) {
     }
     text += &format!("control    {}\n           kvdrive ctl --control {0} status\n", control.display());
     text += &format!("page       http://{page}/\nmetrics    http://{page}/metrics\n");
+    for nsid in 2..=namespaces {
+        text += &format!("namespace  {nsid}: http://{page}/{nsid}/, kvdrive ctl --nsid {nsid} status\n");
+    }
     output::print(&(text + "ready"));
 }
 

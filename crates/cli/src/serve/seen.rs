@@ -15,6 +15,8 @@ use serde::{Deserialize, Serialize};
 pub struct Seen {
     /// Name of the subsystem.
     pub nqn: String,
+    /// The namespace whose drive this is of.
+    pub nsid: u32,
     /// The server's process.
     pub pid: u32,
     /// Where it listens.

@@ -17,11 +17,13 @@ use kvdrive_target::drive::{DriveNamespace, power_on, power_on_beside};
 use kvdrive_target::tcp::Core;
 use kvdrive_target::tcp::listener::Handle;
 
-use super::NSID;
 use super::seen::{Seen, SeenDrive, SeenFault, SeenHost, SeenHosts, seen_latencies};
 
 /// Between two looks whether hosts have seen the power go.
 const LOOK: Duration = Duration::from_millis(1);
+
+/// The drives behind one server, in the order of their namespaces; there is one at least.
+pub type Stations = Arc<[Arc<Station>]>;
 
 /// A drive and its thread.
 pub type ServingDrive = Serving<Running, ServedDrive>;
@@ -46,8 +48,10 @@ pub struct PowerSupply {
     pub bell: Arc<Bell>,
     /// Most bytes that a command moves.
     pub transfer_max_bytes: u32,
-    /// Does it run on a thread of its own? Else in the loop of the server's.
+    /// Does it run on a thread of its own? Else in the loop of the server's, which has room for one.
     pub own_thread: bool,
+    /// The namespace that it is.
+    pub nsid: u32,
 }
 
 impl PowerSupply {
@@ -106,6 +110,11 @@ impl Station {
         Station { nqn, listening, supply, server, clock, lives }
     }
 
+    /// The namespace that it is.
+    pub fn nsid(&self) -> u32 {
+        self.supply.nsid
+    }
+
     /// The server.
     pub fn server(&self) -> &Handle {
         &self.server
@@ -135,6 +144,7 @@ impl Station {
         let hosts = self.server.ask(|core| SeenHosts::of(core))?;
         Ok(Seen {
             nqn: self.nqn.clone(),
+            nsid: self.supply.nsid,
             pid: std::process::id(),
             listening: self.listening.clone(),
             has_power: drive.is_some(),
@@ -177,7 +187,8 @@ impl Station {
         if let Ok(Err(what)) = self.powered()?.change(Change::CutPower { torn }) {
             anyhow::bail!(what);
         }
-        while !self.server.ask(|core| core.subsystem.is_dark())? {
+        let nsid = self.supply.nsid;
+        while !self.server.ask(move |core| core.subsystem.is_off(nsid) && core.subsystem.is_dark())? {
             thread::sleep(LOOK);
         }
         Ok(())
@@ -187,7 +198,8 @@ impl Station {
     /// What happens from here on is in no recording.
     pub fn power_on(&self) -> anyhow::Result<u64> {
         let mut lives = self.lives();
-        anyhow::ensure!(self.server.ask(|core| core.subsystem.is_dark())?, "the drive has power");
+        let nsid = self.supply.nsid;
+        anyhow::ensure!(self.server.ask(move |core| core.subsystem.is_off(nsid))?, "the drive has power");
         if let Some(ended) = lives.serving.take() {
             lives.survivors = ended.join().take_survivors();
         }
@@ -196,7 +208,7 @@ impl Station {
         // Nobody is connected: nobody waits for the server's thread meanwhile.
         let serving = self.server.ask(move |core| {
             let (namespace, serving) = supply.power_on(core, None, survivors)?;
-            core.subsystem.replace(NSID, Box::new(namespace));
+            core.subsystem.replace(nsid, Box::new(namespace));
             Ok::<ServingDrive, String>(serving)
         })?;
         let serving = serving.map_err(anyhow::Error::msg)?;

@@ -284,3 +284,55 @@ fn a_workload_runs_against_a_served_drive_and_what_comes_back_is_checked() {
     let error = run_against(&gone, &work).unwrap_err();
     assert!(error.starts_with("kvdrive: tcp://127.0.0.1:1: ") && error.contains("refused"), "{error}");
 }
+
+#[test]
+fn several_namespaces_are_drives_of_their_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("drive.sock");
+    let second = folder.path().join("second.toml");
+    std::fs::write(&second, "[controller]\ncontexts = 2\n").unwrap();
+    let mut served = serve(&["--control", socket.to_str().unwrap(), "--namespace", second.to_str().unwrap()]);
+    let mut host = Initiator::connect(&served.address[..], &served.nqn, &Options::default()).unwrap();
+    let mut queue = host.io_queue(1, 32).unwrap();
+    let key = Key::new(b"key").unwrap();
+    queue.store(key, b"one").unwrap();
+    queue.nsid = 2;
+    assert!(!queue.exist(key).unwrap());
+    queue.store(key, b"two").unwrap();
+    // A fault of one is none of the other.
+    let inject = ["inject", "status", "--opcode", "retrieve", "--status", "88h"];
+    ctl(&socket, &[&["--nsid", "2"][..], &inject].concat()).unwrap();
+    assert!(queue.retrieve(key, 100).unwrap_err().to_string().contains("88h"));
+    queue.nsid = 1;
+    assert_eq!(queue.retrieve(key, 100).unwrap().1, b"one");
+    assert_eq!(ctl(&socket, &["--nsid", "2", "faults", "clear"]).as_deref(), Ok("1 rules are gone\n"));
+    let error = ctl(&socket, &["--nsid", "3", "status"]).unwrap_err();
+    assert!(error.contains("nsid 3: there is no such namespace") && error.lines().count() == 1, "{error}");
+    let seen = |path: &str| {
+        use std::io::Write;
+        let mut stream = std::net::TcpStream::connect(&served.page).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: drive\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    assert!(seen("/seen").contains("\"nsid\":1,") && seen("/2/seen").contains("\"nsid\":2,"));
+
+    // The subsystem vanishes with either; the one that has power cannot be given any.
+    ctl(&socket, &["--nsid", "2", "power", "cut"]).unwrap();
+    queue.retrieve(key, 100).expect_err("the subsystem has vanished");
+    let error = ctl(&socket, &["power", "on"]).unwrap_err();
+    assert!(error.contains("the drive has power"), "{error}");
+    ctl(&socket, &["--nsid", "2", "power", "on"]).unwrap();
+    let mut host = Initiator::connect(&served.address[..], &served.nqn, &Options::default()).unwrap();
+    let mut queue = host.io_queue(1, 32).unwrap();
+    assert_eq!(queue.retrieve(key, 100).unwrap().1, b"one");
+    queue.nsid = 2;
+    assert_eq!(queue.retrieve(key, 100).unwrap().1, b"two");
+
+    ctl(&socket, &["drain"]).unwrap();
+    let mut report = String::new();
+    served.output.read_to_string(&mut report).unwrap();
+    assert!(served.program.wait().unwrap().success(), "{report}");
+    assert!(report.contains("namespace 1\n") && report.contains("namespace 2\n"), "{report}");
+}

@@ -338,6 +338,11 @@ impl Subsystem {
         self.is_dark
     }
 
+    /// Is there a namespace of this identifier, and is it without power?
+    pub fn is_off(&self, nsid: u32) -> bool {
+        self.namespaces.get(&nsid).is_some_and(|namespace| namespace.is_off())
+    }
+
     /// Puts another namespace behind an `nsid` that has one, whose power has gone.
     ///
     /// # Panics

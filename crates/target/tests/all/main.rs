@@ -9,6 +9,7 @@ mod drive;
 mod hostile;
 mod hosts;
 mod memory;
+mod namespaces;
 mod one_loop;
 mod oracle;
 mod pipelines;

@@ -24,6 +24,10 @@ pub enum Behind {
     Drive(Vec<String>),
     /// The same in the server's loop.
     Beside(Vec<String>),
+    /// Namespaces of these identifiers, each with pairs of its own.
+    Memories(Vec<u32>),
+    /// The same, each a drive: the first in the server's loop, the others on threads of their own.
+    Drives(Vec<u32>),
 }
 
 /// What builds the drive of these settings.
@@ -58,7 +62,7 @@ pub fn serve(behind: Behind, options: Options, memory_bytes: usize) -> Running {
         let mut sockets = Sockets::new().unwrap();
         let at = sockets.listen("127.0.0.1:0".parse().unwrap()).unwrap();
         let mut subsystem = Subsystem::new(options).unwrap();
-        let (mut serving, mut beside) = (None, None);
+        let (mut serving, mut beside, mut others) = (None, None, Vec::new());
         let (bell, limit_bytes) = (sockets.bell().clone(), subsystem.options().transfer_max_bytes);
         let server_config = ServerConfig { pace: Pace::Off, recorder: None };
         match behind {
@@ -76,6 +80,26 @@ pub fn serve(behind: Behind, options: Options, memory_bytes: usize) -> Running {
                 subsystem.attach(1, Box::new(namespace));
                 (serving, beside) = (Some(drive), Some(its_loop));
             }
+            Behind::Memories(ids) => {
+                ids.iter().for_each(|nsid| subsystem.attach(*nsid, Memory::default().namespace()));
+            }
+            Behind::Drives(ids) => {
+                for (index, nsid) in ids.into_iter().enumerate() {
+                    let server_config = ServerConfig { pace: Pace::Off, recorder: None };
+                    let (bell, build) = (bell.clone(), served(config(&[]), None));
+                    if index == 0 {
+                        let (namespace, drive, its_loop) =
+                            drive::power_on_beside(server_config, bell, limit_bytes, build).unwrap();
+                        subsystem.attach(nsid, Box::new(namespace));
+                        (serving, beside) = (Some(drive), Some(its_loop));
+                    } else {
+                        let (namespace, drive) =
+                            drive::power_on(server_config, bell, limit_bytes, build).unwrap();
+                        subsystem.attach(nsid, Box::new(namespace));
+                        others.push(drive);
+                    }
+                }
+            }
         }
         let limits = Limits { data_max_bytes: 16 << 10, ..Limits::default() };
         let mut core = Core::new(subsystem, memory_bytes);
@@ -90,7 +114,7 @@ pub fn serve(behind: Behind, options: Options, memory_bytes: usize) -> Running {
             controllers: core.subsystem.controllers(),
         };
         drop(core);
-        if let Some(drive) = serving {
+        for drive in serving.into_iter().chain(others) {
             drive.join();
         }
         end
