@@ -46,6 +46,7 @@ pub use intervals::Interval;
 use intervals::Slices;
 pub(crate) use scan::{Scan, answered};
 use seats::HostSide;
+pub(crate) use seats::saker_counts;
 pub(crate) use seen::{DELETE, EXIST, KINDS, LIST, RETRIEVE, STORE, Seen};
 use stream::Stream;
 pub(crate) use stream::note_of_end;
