@@ -74,6 +74,12 @@ pub struct Features {
 }
 
 impl Features {
+    /// The features of a controller that grants `io_queues_max` I/O queues before a host has said how many it
+    /// wants.
+    pub fn granting(io_queues_max: u16) -> Features {
+        Features { queues_z: io_queues_max - 1, ..Features::default() }
+    }
+
     /// What a Set Features asks for.
     ///
     /// # Errors

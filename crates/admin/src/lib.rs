@@ -6,15 +6,20 @@
 //! | [`mod@identify`] | Identify: controller, namespaces, their lists and descriptors |
 //! | [`log`] | Get Log Page: errors, health, firmware, changed namespaces, effects |
 //! | [`feature`] | Set and Get Features |
+//! | [`queue`] | Create and Delete of I/O queues: whether it can be |
+//! | [`mod@event`] | Asynchronous Event Request: what is told, and when |
 //!
 //! Nothing in here moves data, waits, or knows where a command came from. What only a namespace can say of
-//! itself (CNS 05h, and 00h of blocks) and what only a port knows (discovery, asynchronous events, queues) is
-//! left to who asks.
+//! itself (CNS 05h, and 00h of blocks) and what only a port knows (discovery, its queues, its capsules) is left
+//! to who asks.
 
+pub mod event;
 pub mod feature;
 pub mod identify;
 pub mod log;
+pub mod queue;
 
+pub use event::{Events, Notice};
 pub use feature::{Change, Features, Limits};
 pub use identify::{Answer, identify};
 pub use log::Logs;

@@ -1,4 +1,5 @@
-//! The data that Get Log Page returns.
+//! The data that Get Log Page returns, and what a controller keeps for it. What a page is about that only others
+//! know (health of flash, discovery, write protection) they bring along.
 
 use std::collections::{BTreeSet, VecDeque};
 

@@ -64,7 +64,7 @@ enum Part {
 impl Bench {
     /// Measures and prints.
     pub fn run(&self) -> anyhow::Result<()> {
-        if let Some(remote) = self.connection.remote(&Settings::default()) {
+        if let Some(remote) = self.connection.remote(&Settings::default())? {
             return self.run_connected(&remote);
         }
         match self.part {

@@ -1,10 +1,12 @@
 //! `--connect`: a drive on a network instead of one of our own.
 
+use anyhow::Context;
 use clap::Args;
-use kvdrive_host::tcp::Options;
+use kvdrive_host::tcp::{Authentication, Options};
 use kvdrive_lab::config::Document;
 use kvdrive_lab::wall::connected::Remote;
 
+use crate::secret;
 use crate::settings::Settings;
 
 /// Where hosts look for a drive unless they are told otherwise.
@@ -28,6 +30,15 @@ pub struct Connection {
     /// Checksums on the way: of headers, of data, or of both
     #[arg(long, value_name = "header|data|both", value_parser = ["header", "data", "both"], hide_possible_values = true, requires = "connect")]
     digests: Option<String>,
+    /// Name of this host [default: one of our own]
+    #[arg(long, value_name = "NQN", requires = "connect")]
+    host_nqn: Option<String>,
+    /// By which this host authenticates (DH-HMAC-CHAP), or a file that has it
+    #[arg(long, value_name = "SECRET|@FILE", requires = "connect")]
+    dhchap_secret: Option<String>,
+    /// By which the subsystem has to authenticate, too
+    #[arg(long, value_name = "SECRET|@FILE", requires = "dhchap_secret")]
+    dhchap_ctrl_secret: Option<String>,
 }
 
 /// `HOST:PORT` out of what the option says.
@@ -49,18 +60,33 @@ impl Connection {
     }
 
     /// Where it is; none without the option.
-    pub fn remote(&self, settings: &Settings) -> Option<Remote> {
+    ///
+    /// # Errors
+    /// A secret that is none.
+    pub fn remote(&self, settings: &Settings) -> anyhow::Result<Option<Remote>> {
+        let Some(address) = self.connect.clone() else { return Ok(None) };
+        let secret = |option, text: &String| secret::read(text).context(option);
+        let own = self.dhchap_secret.as_ref().map(|text| secret("--dhchap-secret", text)).transpose()?;
+        let controllers = self.dhchap_ctrl_secret.as_ref();
+        let controller_secret = controllers.map(|text| secret("--dhchap-ctrl-secret", text)).transpose()?;
+        let authentication = own.map(|own| Authentication { controller_secret, ..Authentication::from(own) });
         let has =
             |digest: &str| self.digests.as_deref().is_some_and(|asked| asked == digest || asked == "both");
-        let options =
-            Options { header_digest: has("header"), data_digest: has("data"), ..Options::default() };
-        Some(Remote {
-            address: self.connect.clone()?,
+        let of_any = Options::default();
+        let options = Options {
+            header_digest: has("header"),
+            data_digest: has("data"),
+            host_nqn: self.host_nqn.clone().unwrap_or(of_any.host_nqn),
+            authentication,
+            ..of_any
+        };
+        Ok(Some(Remote {
+            address,
             nqn: self.nqn.clone(),
             nsid: self.nsid,
             options,
             only_verifies: settings.verify_only,
-        })
+        }))
     }
 
     /// The configuration of a run against it: no option is left that says something of a drive.

@@ -241,17 +241,18 @@ fn hosts(hosts: &[SeenHost]) -> String {
         return "nobody is connected".to_owned();
     }
     let mut text = format!(
-        "{:>10}  {:<9}  {:>6}  {:>8}  {:>10}  {:<21}  host\n",
-        "controller", "kind", "queues", "failures", "silent ms", "reached at"
+        "{:>10}  {:<9}  {:>6}  {:>8}  {:>10}  {:<13}  {:<21}  host\n",
+        "controller", "kind", "queues", "failures", "silent ms", "authenticated", "reached at"
     );
     for host in hosts {
         text += &format!(
-            "{:>10}  {:<9}  {:>6}  {:>8}  {:>10}  {:<21}  {}\n",
+            "{:>10}  {:<9}  {:>6}  {:>8}  {:>10}  {:<13}  {:<21}  {}\n",
             host.controller,
             host.kind,
             host.io_queues,
             host.failures,
             host.silent_ms,
+            if host.authenticated { "yes" } else { "no" },
             host.reached_at,
             host.nqn
         );

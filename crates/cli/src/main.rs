@@ -20,6 +20,7 @@ mod progress;
 mod replay;
 mod report;
 mod run;
+mod secret;
 mod serve;
 mod settings;
 mod shell;

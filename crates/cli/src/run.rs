@@ -54,7 +54,7 @@ impl Run {
         if self.settings.seed.as_ref().is_some_and(|seeds| seeds.contains(',')) {
             return self.run_seeds();
         }
-        let remote = self.connection.remote(&self.settings);
+        let remote = self.connection.remote(&self.settings)?;
         let document = match &remote {
             Some(_) => Connection::document(&self.settings)?,
             None => self.settings.document_of_run()?,

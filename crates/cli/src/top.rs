@@ -232,6 +232,7 @@ mod tests {
                 connections: 2,
                 buffer_used_bytes: 0,
                 buffer_limit_bytes: 0,
+                authentication_failures: 0,
             },
             drive: Some(SeenDrive {
                 model_ns: uptime_ms * 1_000_000,

@@ -44,7 +44,8 @@ fn measure(name: &str, value_bytes: usize, depth: u32, count: u32) {
         alpha: 1.0,
         beta: 1.0,
     };
-    let driver = Driver::new(&host, method(&config).expect("a row"), 64, depth);
+    let choice = method(&config).expect("a row");
+    let driver = sim.block_on(|| Driver::connect(&host, choice, 64, depth)).expect("a queue pair");
     let driver = Rc::new(driver);
     let watch = Stopwatch::start();
     let events = sim.events();

@@ -15,6 +15,7 @@
 //! Commands that belong together (*write*, *transfer*: [`kvdrive_link::queue`]) keep the order of their
 //! queue: each waits on its thread for its turn. That cannot last for ever, since the one whose turn it
 //! is was dealt earlier: of all commands that are dealt and not done, the first dealt waits for no other.
+//! Commands about queues are not dealt: the dispatcher, who takes from queues, does what they ask himself.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -24,6 +25,7 @@ use kvdrive_link::Port;
 use kvdrive_sim::{Ns, Sim, TaskCell, WaitQueue};
 
 use crate::config::Dispatch;
+use crate::controller::waiting::is_of_dispatcher;
 use crate::controller::{Controller, Fetched};
 use crate::requests::{decode, fetch, handle, serve};
 
@@ -62,7 +64,8 @@ pub fn start<P: Port>(drive: &Rc<Controller<P>>, dispatch: Dispatch) {
     let controller = Rc::downgrade(drive);
     drive.port.on_end(Rc::new(move |session| {
         if let Some(controller) = controller.upgrade() {
-            controller.features.borrow_mut().remove(&session.number());
+            let ended = controller.admin_queues.borrow_mut().remove(&session.number());
+            drop(ended);
             controller.namespace.end_session(session);
         }
     }));
@@ -88,13 +91,25 @@ pub fn start<P: Port>(drive: &Rc<Controller<P>>, dispatch: Dispatch) {
 }
 
 /// The dispatcher.
-fn deal<P: Port>(drive: &Controller<P>, queues: &[Rc<IoQueue<P::Request>>], deal_ns: Ns) {
+fn deal<P: Port>(drive: &Rc<Controller<P>>, queues: &[Rc<IoQueue<P::Request>>], deal_ns: Ns) {
     drive.cores.run_as(Thread::Dispatcher);
     for queue in queues.iter().cycle() {
-        let fetched = fetch(drive);
-        decode(drive, fetched.asked.as_ref());
+        let fetched = next_to_deal(drive);
         drive.cores.of(Role::Dispatch).run_noted(deal_ns, "controller", "deal");
         queue.put(fetched);
+    }
+}
+
+/// The next command for an I/O thread, decoded. What is about queues the dispatcher does himself, who takes from
+/// them: a thread that deleted a queue would have commands of it behind itself.
+fn next_to_deal<P: Port>(drive: &Rc<Controller<P>>) -> Fetched<P::Request> {
+    loop {
+        let fetched = fetch(drive);
+        decode(drive, fetched.asked.as_ref());
+        if !is_of_dispatcher(&fetched.request) {
+            return fetched;
+        }
+        handle(drive, fetched, true);
     }
 }
 

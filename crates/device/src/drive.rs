@@ -367,9 +367,9 @@ impl Drive {
         self.journal.is_kept()
     }
 
-    /// Makes a completion that was posted to queue `queue` say so if what it acknowledges is lost.
-    pub fn revoke(&self, queue: u16, cqe: &mut Cqe) {
-        if self.journal.revokes(u32::from(queue), cqe.cid.get()) {
+    /// Makes a completion that was posted to the queue of this session say so if what it acknowledges is lost.
+    pub fn revoke(&self, session: u32, cqe: &mut Cqe) {
+        if self.journal.revokes(session, cqe.cid.get()) {
             let lost = Cqe::new(cqe.cid.get(), Status::NAMESPACE_WRITE_PROTECTED);
             *cqe = lost.with_queue(cqe.sqid.get(), cqe.sqhd.get()).with_phase(cqe.phase());
         }

@@ -15,13 +15,12 @@ pub(crate) struct Struck {
     pub(crate) after_ns: Ns,
 }
 
-/// Lets rules strike a command that was just fetched: is it refused?
+/// Lets rules strike a command of an I/O queue that was just fetched: is it refused?
 ///
 /// A command that is late holds its context.
 #[inline]
 pub(crate) fn strike<P: Port>(drive: &Controller<P>, fetched: &Fetched<P::Request>) -> Option<Struck> {
-    let is_spared = !drive.faults.is_armed() || fetched.request.is_admin();
-    if is_spared { None } else { strike_one(drive, fetched) }
+    if drive.faults.is_armed() { strike_one(drive, fetched) } else { None }
 }
 
 fn strike_one<P: Port>(drive: &Controller<P>, fetched: &Fetched<P::Request>) -> Option<Struck> {

@@ -21,8 +21,11 @@
 //! ([`crate::dispatch`]).
 //!
 //! Inline commands (*write*, *hybrid*, *transfer*, and *discard* of what they have begun) of one queue are
-//! handled in the order of the queue, whichever context got them. A *quiet* one is not completed: what it would have said is left to the next
-//! that is not.
+//! handled in the order of the queue, whichever context got them. A *quiet* one is not completed: what it would
+//! have said, the next one says that is not quiet.
+//!
+//! What is not here: how data cross ([`kvdrive_link::port`]), how a value is placed and found (crate `engines`),
+//! admin commands ([`crate::controller`]).
 
 use std::rc::{Rc, Weak};
 
@@ -47,8 +50,20 @@ use crate::namespaces::{Asked, NSID, Namespace, Pairs};
 pub(crate) fn fetch<P: Port>(drive: &Controller<P>) -> Fetched<P::Request> {
     let request = drive.port.next();
     let is_for_namespace = !request.is_admin() && request.sqe().nsid.get() == NSID;
-    let asked = is_for_namespace.then(|| drive.namespace.decode(request.sqe()));
+    let asked = is_for_namespace.then(|| match refusal(&drive.port, request.sqe()) {
+        None => drive.namespace.decode(request.sqe()),
+        Some(status) => Asked::Nothing(status),
+    });
     Fetched { request, asked }
+}
+
+/// Why a port cannot have brought this command, whatever a namespace would make of it.
+#[inline]
+fn refusal(port: &impl Port, sqe: &Sqe) -> Option<Status> {
+    if port.refused().contains(&sqe.opcode) {
+        return Some(Status::INVALID_OPCODE);
+    }
+    (sqe.is_quiet() && !port.carries_quiet()).then_some(Status::INVALID_FIELD)
 }
 
 /// One firmware context: takes commands and completes them, for as long as the drive has power.
@@ -61,11 +76,39 @@ pub fn serve<P: Port>(drive: Rc<Controller<P>>) {
 /// A fetched command, to its completion; `is_decoded` if somebody has spent the time of that on it already.
 #[inline]
 pub(crate) fn handle<P: Port>(drive: &Rc<Controller<P>>, fetched: Fetched<P::Request>, is_decoded: bool) {
+    if fetched.request.is_admin() {
+        return handle_admin(drive, fetched, is_decoded);
+    }
     if let Some(struck) = faults::strike(drive, &fetched) {
         return refuse_struck(drive, fetched, struck);
     }
     let completion = in_turn(&fetched.request, || execute_any(drive, &fetched, is_decoded));
     complete(drive, fetched, completion);
+}
+
+/// A fetched command of an admin queue, to its completion or to where it waits for something else than firmware.
+fn handle_admin<P: Port>(drive: &Rc<Controller<P>>, fetched: Fetched<P::Request>, is_decoded: bool) {
+    if !is_decoded {
+        decode(drive, None);
+    }
+    let request = fetched.request;
+    match request.sqe().opcode {
+        opcode::admin::ASYNC_EVENT_REQUEST => drive.hold(request),
+        opcode::admin::DELETE_IO_SQ => drive.end_queue(request),
+        _ => {
+            let answer = drive.admin(&request);
+            complete_admin(drive, request, answer);
+        }
+    }
+}
+
+/// Tells a host what came of an admin command.
+pub(crate) fn complete_admin<P: Port>(drive: &Controller<P>, request: P::Request, answer: Answer) {
+    if let Err(status) = answer {
+        drive.logs.borrow_mut().note_error(request.queue_id(), request.sqe().cid.get(), status);
+    }
+    let completion = completion_of(&request, answer);
+    complete(drive, Fetched { request, asked: None }, Some(completion));
 }
 
 /// Does `execute` when it is the command's turn.
@@ -137,11 +180,9 @@ fn execute_any<P: Port>(
     if let Some(asked) = asked {
         return drive.namespace.execute(request, asked);
     }
-    let answer = if request.is_admin() { drive.admin(request) } else { Err(Status::INVALID_NAMESPACE) };
-    if let Err(status) = answer {
-        drive.logs.borrow_mut().note_error(request.queue_id(), request.sqe().cid.get(), status);
-    }
-    Some(completion_of(request, answer))
+    let status = Status::INVALID_NAMESPACE;
+    drive.logs.borrow_mut().note_error(request.queue_id(), request.sqe().cid.get(), status);
+    Some(completion_of(request, Err(status)))
 }
 
 /// Executes a command for pairs. `None`: it is quiet, and a later one of its queue completes for it.
@@ -180,7 +221,7 @@ fn conclude<E: Engine>(
         // queues that are idle would keep theirs.
         drive.sessions.close_windows();
     }
-    if in_turn && request.sqe().is_quiet() {
+    if in_turn && request.is_quiet() {
         if let Err(status) = answer {
             remember_refusal(drive, request.session(), status);
         }

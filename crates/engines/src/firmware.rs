@@ -1,7 +1,7 @@
 //! The firmware's cores, and which of them takes a step of what kind.
 //!
-//! Work is charged where it is done, with `cores.of(role).run_noted(...)`; this file knows no steps, and of
-//! costs only how a copy's come about.
+//! Work is charged where it is done, with `cores.of(role).run_noted(...)`. This file knows no steps, and no costs
+//! but what a copy takes.
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -1,4 +1,5 @@
-//! Which blocks have gone bad, and which spare block stands for each: the table of bad blocks.
+//! Which blocks have gone bad, and which spare block stands for each, and which dies answer no more: the table of
+//! bad blocks.
 //!
 //! ```text
 //!   owner's block 17 ──► medium's block 17            as long as it is good
@@ -9,28 +10,30 @@
 //! one that does for a spare block of the same unit, so that what may be done at the same time stays as it
 //! was. A spare block that fails is given up, and the next one takes its place. Every retired block has cost
 //! one spare block, so the table is a list of the spare ones. When a unit has none left the drive is
-//! read-only for good.
+//! read-only for good. A die that answers no more has lost its spare blocks with all others; whoever owns flash
+//! is told so page by page.
 //!
 //! *Where it lives.* A medium keeps it outside of the geometry, as drives keep theirs in blocks that the
 //! maker warrants: twice, one copy written behind the other, so that a cut leaves the old table or the new
 //! one.
 //!
 //! ```text
-//!   0           8                 12        16                      16 + 4 n
-//!   +-----------+-----------------+---------+-----------------------+-----------+
-//!   | "KVDBADBL"| flags u32       | n u32   | n x u32               | check u64 |
-//!   +-----------+-----------------+---------+-----------------------+-----------+
+//!   0           8                 12        16                      16 + 4 n         16 + 4 (n + m)
+//!   +-----------+-----------------+---------+-----------------------+----------------+-----------+
+//!   | "KVDBADB2"| flags u32       | n u32   | n x u32               | m x u32        | check u64 |
+//!   +-----------+-----------------+---------+-----------------------+----------------+-----------+
 //!     flags: bit 0, the drive is read-only
 //!     by spare block, unit by unit: FFFFFFFFh free, FFFFFFFEh bad, else the block it stands for
+//!     by die, 32 a word from bit 0 on: 1, it answers no more
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::geometry::{BlockId, Geometry, Ppa};
 
-const MAGIC: &[u8; 8] = b"KVDBADBL";
+const MAGIC: &[u8; 8] = b"KVDBADB2";
 const HEAD_BYTES: usize = 16;
 const CHECK_BYTES: usize = 8;
 const FLAG_READ_ONLY: u32 = 1;
@@ -57,6 +60,7 @@ pub struct BadBlocks {
     first_free: Vec<u32>,
     /// The spare block that stands for a block, by the block.
     standing: BTreeMap<u32, BlockId>,
+    lost_dies: BTreeSet<u32>,
     is_read_only: bool,
 }
 
@@ -68,6 +72,7 @@ impl BadBlocks {
             spares: vec![Use::Free; geometry.all_spare_blocks() as usize],
             first_free: vec![0; geometry.units() as usize],
             standing: BTreeMap::new(),
+            lost_dies: BTreeSet::new(),
             is_read_only: false,
         }
     }
@@ -117,6 +122,21 @@ impl BadBlocks {
         self.first_free[index / each] += first.take_while(|used| **used != Use::Free).count() as u32;
     }
 
+    /// A die answers no more.
+    pub fn lose_die(&mut self, die: u32) {
+        self.lost_dies.insert(die);
+    }
+
+    /// The dies that answer no more by another table do not by this one either.
+    pub fn lose_dies_of(&mut self, other: &BadBlocks) {
+        self.lost_dies.extend(&other.lost_dies);
+    }
+
+    /// Dies that answer no more.
+    pub fn lost_dies(&self) -> &BTreeSet<u32> {
+        &self.lost_dies
+    }
+
     /// A unit had no spare block when it needed one: nothing is written any more.
     pub fn make_read_only(&mut self) {
         self.is_read_only = true;
@@ -143,7 +163,7 @@ impl BadBlocks {
 
     /// Bytes of [`BadBlocks::to_bytes`], whatever is in it.
     pub fn bytes(geometry: &Geometry) -> usize {
-        HEAD_BYTES + geometry.all_spare_blocks() as usize * 4 + CHECK_BYTES
+        HEAD_BYTES + (geometry.all_spare_blocks() + die_words(geometry)) as usize * 4 + CHECK_BYTES
     }
 
     /// As media keep it.
@@ -160,6 +180,9 @@ impl BadBlocks {
             };
             out.extend_from_slice(&word.to_le_bytes());
         }
+        let mut dies = vec![0u32; die_words(&self.geometry) as usize];
+        self.lost_dies.iter().for_each(|die| dies[(die / 32) as usize] |= 1 << (die % 32));
+        dies.iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
         out.extend_from_slice(&xxh3_64(&out).to_le_bytes());
         out
     }
@@ -192,8 +215,22 @@ impl BadBlocks {
                 }
             }
         }
+        let dies_at = HEAD_BYTES + 4 * table.spares.len();
+        for die in 0..32 * die_words(geometry) {
+            if word(dies_at + 4 * (die / 32) as usize) >> (die % 32) & 1 != 0 {
+                if die >= geometry.dies() {
+                    return None;
+                }
+                table.lose_die(die);
+            }
+        }
         Some(table)
     }
+}
+
+/// Words of the table that have a bit for each die.
+fn die_words(geometry: &Geometry) -> u32 {
+    geometry.dies().div_ceil(32)
 }
 
 #[cfg(test)]
@@ -225,6 +262,7 @@ mod tests {
         assert_eq!((table.block(BlockId(5)), table.free_spare(1)), (BlockId(11), None));
         assert_eq!((table.retired(), table.free_spare(0)), (2, Some(BlockId(8))));
         table.give_up(BlockId(8));
+        table.lose_die(1);
         table.make_read_only();
         assert_eq!(BadBlocks::from_bytes(&geometry(), &table.to_bytes()), Some(table));
     }
@@ -240,8 +278,8 @@ mod tests {
             assert_eq!(BadBlocks::from_bytes(&geometry(), &altered), None, "byte {at}");
             assert_eq!(BadBlocks::from_bytes(&geometry(), &good[..at]), None, "{at} bytes");
         }
-        // Whole, and not true: of another unit, twice, beyond the drive, an unknown flag.
-        for words in [[(16, 5)].as_slice(), &[(16, 1), (20, 1)], &[(24, 8)], &[(8, 2)]] {
+        // Whole, and not true: of another unit, twice, beyond the drive, an unknown flag, a die too many.
+        for words in [[(16, 5)].as_slice(), &[(16, 1), (20, 1)], &[(24, 8)], &[(8, 2)], &[(32, 4)]] {
             let mut crafted = BadBlocks::none(&geometry()).to_bytes();
             let end = crafted.len() - CHECK_BYTES;
             for (at, word) in words {

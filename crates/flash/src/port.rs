@@ -229,7 +229,7 @@ impl FlashPort {
         let die = unit / self.0.geometry.planes;
         let struck = self.0.faults.strike(moment, Subject::Flash { purpose, die, block: block.0 });
         if struck.effect == Some(Effect::DieOffline) {
-            self.0.retirement.lose_die(die);
+            self.lose_die(die);
         }
         struck
     }

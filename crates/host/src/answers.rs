@@ -1,5 +1,5 @@
-//! What every driver knows of commands and answers: the shape of a slot's buffer, Identify, and how answers
-//! that came by DMA are taken apart. Nothing here waits or submits.
+//! What every driver knows of commands and answers: the shape of a slot's buffer, Identify, how a queue pair is
+//! created, and how answers that came by DMA are taken apart. Nothing here waits or submits.
 
 use kvdrive_content::Region;
 use kvdrive_link::HostMemory;
@@ -7,11 +7,14 @@ use kvdrive_link::pcie::PAGE_BYTES;
 use kvdrive_spec::identify::{CSI_KV, IDENTIFY_BYTES, KvNamespace, cns};
 use kvdrive_spec::iter::{IterHeader, pair_at};
 use kvdrive_spec::list::ListReader;
+use kvdrive_spec::queue::QueueCommand;
 use kvdrive_spec::{Cqe, Key, Sqe, Status, opcode, write_protection};
 use zerocopy::FromBytes;
 
 /// Namespace that drivers talk to.
 pub(crate) const NSID: u32 = 1;
+/// Where a driver says that a ring lies: rings are the link's (`kvdrive_link::queue`), and nobody looks there.
+pub(crate) const RING: u64 = 0;
 /// Room for a pair in an iterator's answer, besides the largest value.
 const ANSWER_HEADER_BYTES: u32 = PAGE_BYTES;
 
@@ -63,6 +66,20 @@ pub(crate) fn list_page(buffer: u64, bytes: u32) -> Vec<u8> {
         .collect();
     assert!(entries.len() <= PAGE_BYTES as usize, "one list page names buffers of up to 2 MiB and a page");
     entries
+}
+
+/// What creates a queue pair of `entries` slots, in this order: whoever completes is there first.
+pub(crate) fn create_pair(id: u16, entries: u32) -> [QueueCommand; 2] {
+    let completion = id;
+    [
+        QueueCommand::CreateCompletion { id, entries },
+        QueueCommand::CreateSubmission { id, entries, completion },
+    ]
+}
+
+/// What deletes it again, in this order.
+pub(crate) fn delete_pair(id: u16) -> [QueueCommand; 2] {
+    [QueueCommand::DeleteSubmission { id }, QueueCommand::DeleteCompletion { id }]
 }
 
 /// Identify for the KV namespace, answered to the page at `buffer`.

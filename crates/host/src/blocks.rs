@@ -225,8 +225,17 @@ pub struct BlockDriver {
 pub struct BlockTicket(JoinHandle<Result<Vec<Block>, Status>>);
 
 impl BlockDriver {
-    /// A driver on `core` with a queue pair of `entries` slots and up to `depth` commands under way.
-    pub fn new(host: &Rc<BlockHost>, core: &Rc<Resource>, entries: u32, depth: u32) -> BlockDriver {
+    /// A driver on `core` with a queue pair of `entries` slots, which the drive is asked to create, and up to
+    /// `depth` commands under way.
+    ///
+    /// # Errors
+    /// What the drive answered; [`Status::INVALID_QUEUE_ID`] if it has as many queues as there are identifiers.
+    pub fn connect(
+        host: &Rc<BlockHost>,
+        core: &Rc<Resource>,
+        entries: u32,
+        depth: u32,
+    ) -> Result<BlockDriver, Status> {
         assert!((1..entries).contains(&depth), "{depth} commands in a queue of {entries} slots");
         let bytes = host.most_blocks * BLOCK_BYTES;
         let slot = |cid| {
@@ -236,12 +245,12 @@ impl BlockDriver {
             Slot { cid, buffer, list }
         };
         let lane = Lane {
-            queue: host.link.create_queue(entries),
+            queue: modelled::create_queue(&host.link, entries)?,
             free: TaskCell::new((0..depth as u16).map(slot).collect()),
             freed: WaitQueue::new(host.link.sim()),
             host: host.clone(),
         };
-        BlockDriver { lane: Rc::new(lane), core: core.clone() }
+        Ok(BlockDriver { lane: Rc::new(lane), core: core.clone() })
     }
 
     /// Submits a command. Waits while as many as the driver's depth are under way.

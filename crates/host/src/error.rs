@@ -4,6 +4,7 @@ use std::io;
 
 use kvdrive_link::shared::{NoQueue, PowerOff};
 use kvdrive_spec::Status;
+use kvdrive_spec::auth::Reason;
 
 /// Why a command failed. A modelled drive only ever answers [`Error::Status`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -35,6 +36,14 @@ pub enum Error {
         reason: u16,
         /// FEI.
         information: u32,
+    },
+    /// A host and a controller on a network do not believe each other.
+    #[error("{} ended it: {reason}", if *by_controller { "the controller" } else { "the host" })]
+    Authentication {
+        /// What was said.
+        reason: Reason,
+        /// By whom.
+        by_controller: bool,
     },
     /// A controller on a network sent what it must not.
     #[error("the controller broke the protocol: {0}")]

@@ -11,6 +11,7 @@
 //! then. A store that was dropped between its inline commands has left half a value there, which the drive is
 //! told to discard, and no other inline value begins before that. An iterator that nobody learns of is closed.
 
+mod host;
 pub mod saker;
 
 use std::cell::Cell;
@@ -19,12 +20,9 @@ use std::rc::Rc;
 use kvdrive_content::{Piece, Region};
 use kvdrive_link::pcie::PAGE_BYTES;
 use kvdrive_link::transfer::{Choice, HostWindow, Progress};
-use kvdrive_link::{HostMemory, Link, LocalMemory, QueuePair};
-use kvdrive_settings::{Rules, TIME};
-use kvdrive_sim::{Mutex, MutexGuard, Ns, Resource, TaskCell, WaitQueue};
-use kvdrive_spec::identify::{IDENTIFY_BYTES, KvNamespace};
+use kvdrive_link::{HostMemory, QueuePair};
+use kvdrive_sim::{Mutex, MutexGuard, TaskCell, WaitQueue};
 use kvdrive_spec::{Command, Cqe, Key, Sqe, Status, StoreOptions};
-use serde::Deserialize;
 
 use crate::Error;
 use crate::answers::{self, NSID};
@@ -32,41 +30,10 @@ pub use crate::answers::{IteratorId, Pair};
 use crate::client::{Answer, Call, Client, Content, NoValue};
 use crate::course::{Course, Lot, Step, Terms, done};
 use crate::slot::{Arrived, Left, Slot, Walk};
-use crate::unclaimed::{self, Claimed, Unclaimed};
-
-/// What the host's work costs on its core, ns. Sources are in the profiles.
-///
-/// A store names the application's own pages, so it pays for pinning and naming them. What a retrieve, a
-/// listing or an iterator brings lands in the buffer of a slot, which is pinned and named once: they pay for
-/// neither, and the copy from there to the application is not charged. A retrieve is therefore shorter, by up
-/// to `dma_setup_ns` + pages x `pin_page_ns`, than that of a driver that reads into its caller's memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-pub struct HostCosts {
-    /// From the application's call to the doorbell, per command.
-    pub submit_ns: Ns,
-    /// From the completion to the application, per command.
-    pub complete_ns: Ns,
-    /// Setting up a DMA transfer, per store that has one.
-    pub dma_setup_ns: Ns,
-    /// Pinning and naming one page of a store for DMA.
-    pub pin_page_ns: Ns,
-    /// Each further entry that goes with a doorbell, and each further completion that is taken with one.
-    pub entry_ns: Ns,
-    /// Before a store into a window by CXL.mem.
-    pub cxl_setup_ns: Ns,
-}
-
-impl HostCosts {
-    /// Those keys of `[host]`.
-    pub const RULES: Rules = &[
-        ("host.submit_ns", TIME),
-        ("host.complete_ns", TIME),
-        ("host.dma_setup_ns", TIME),
-        ("host.pin_page_ns", TIME),
-        ("host.entry_ns", TIME),
-        ("host.cxl_setup_ns", TIME),
-    ];
-}
+use crate::unclaimed;
+use host::delete_queue;
+pub use host::{Host, HostCosts};
+pub(crate) use host::{create_queue, identify};
 
 /// What a slot's commands use: set up once, so that a command allocates nothing.
 #[derive(Default)]
@@ -77,81 +44,12 @@ struct SlotMemory {
     outbox: Vec<Sqe>,
 }
 
-/// A host: its memory, its core and what its work costs. Drivers of several queues share one.
-pub struct Host {
-    link: Rc<Link>,
-    memory: Rc<LocalMemory>,
-    core: Rc<Resource>,
-    costs: HostCosts,
-    max_value_bytes: u32,
-    /// What NEXT answered to nobody, and who waits for some of it.
-    unclaimed: TaskCell<Unclaimed>,
-    unclaimed_came: WaitQueue,
-}
-
-impl Host {
-    /// Asks the drive what it is (Identify over the admin queue) and remembers its limits.
-    pub fn connect(
-        link: Rc<Link>,
-        memory: Rc<LocalMemory>,
-        core: Rc<Resource>,
-        costs: HostCosts,
-    ) -> Result<Rc<Host>, Status> {
-        let (unclaimed, unclaimed_came) = (TaskCell::default(), WaitQueue::new(link.sim()));
-        let mut host = Host { link, memory, core, costs, max_value_bytes: 0, unclaimed, unclaimed_came };
-        host.max_value_bytes = host.identify()?.format().value_max_bytes.get();
-        Ok(Rc::new(host))
-    }
-
-    /// Identify data of the KV namespace as it is now.
-    pub fn identify(&self) -> Result<KvNamespace, Status> {
-        identify(&self.link, &self.memory, answers::identify_namespace, answers::take_namespace)
-    }
-
-    /// Largest value the drive takes, bytes.
-    pub fn max_value_bytes(&self) -> u32 {
-        self.max_value_bytes
-    }
-
-    /// An answer of `iterator` that went to nobody; waits for one that is on its way.
-    fn claim(&self, iterator: IteratorId) -> Option<unclaimed::Answer> {
-        loop {
-            let claimed = self.unclaimed.borrow_mut().claim(iterator);
-            match claimed {
-                Claimed::Nothing => return None,
-                Claimed::Expected => self.unclaimed_came.wait(),
-                Claimed::Answer(answer) => return Some(answer),
-            }
-        }
-    }
-
-    /// The iterator is closed.
-    fn forget(&self, iterator: IteratorId) {
-        self.unclaimed.borrow_mut().forget(|other| other == iterator);
-        self.unclaimed_came.wake_all();
-    }
-}
-
-/// Asks the drive behind `link` by its admin queue: `ask` makes the command with this identifier, whose answer comes
-/// to the buffer at this address, and `take` reads it there.
-pub(crate) fn identify<T>(
-    link: &Link,
-    memory: &LocalMemory,
-    ask: impl FnOnce(u16, u64) -> Sqe,
-    take: impl FnOnce(&dyn HostMemory, u64) -> T,
-) -> Result<T, Status> {
-    let (queue, buffer) = (link.admin_queue(), memory.map(IDENTIFY_BYTES as u32));
-    assert!(queue.try_submit(ask(0, buffer)), "the admin queue takes one command at a time");
-    link.ring_submission(&queue);
-    let status = queue.completion(0).status();
-    link.ring_completion(&queue);
-    done(status).map(|()| take(memory, buffer))
-}
-
 /// A queue pair and its slots: what outlives a command that is dropped.
 struct Lane {
     host: Rc<Host>,
     queue: Rc<QueuePair>,
+    /// Slots, whether free or not.
+    depth: u32,
     free: TaskCell<Vec<SlotMemory>>,
     freed: WaitQueue,
     /// The drive has half a value of a store that was dropped.
@@ -402,14 +300,24 @@ impl Entries {
 }
 
 impl Driver {
-    /// A driver with a queue pair of `entries` slots and up to `depth` commands at once.
-    pub fn new(host: &Rc<Host>, choice: Box<dyn Choice>, entries: u32, depth: u32) -> Driver {
+    /// A driver with a queue pair of `entries` slots, which the drive is asked to create, and up to `depth`
+    /// commands at once.
+    ///
+    /// # Errors
+    /// What the drive answered; [`Status::INVALID_QUEUE_ID`] if it has as many queues as there are identifiers.
+    pub fn connect(
+        host: &Rc<Host>,
+        choice: Box<dyn Choice>,
+        entries: u32,
+        depth: u32,
+    ) -> Result<Driver, Status> {
         assert!(depth < entries, "a queue of {entries} slots holds at most {} commands", entries - 1);
         let sim = host.link.sim();
         let free = (0..depth).map(|cid| new_slot(host, cid as u16)).collect();
         let lane = Lane {
-            queue: host.link.create_queue(entries),
+            queue: create_queue(&host.link, entries)?,
             host: host.clone(),
+            depth,
             free: TaskCell::new(free),
             freed: WaitQueue::new(sim),
             is_torn: Cell::new(false),
@@ -417,7 +325,20 @@ impl Driver {
             window: host.link.window_bytes().map(HostWindow::new),
             window_waiting: WaitQueue::new(sim),
         };
-        Driver { lane: Rc::new(lane), choice, sequence: Mutex::new(sim), slots: (entries - 1) / depth }
+        Ok(Driver { lane: Rc::new(lane), choice, sequence: Mutex::new(sim), slots: (entries - 1) / depth })
+    }
+
+    /// Waits for what is under way, of dropped commands too, and has the drive delete the queue pair. A driver that
+    /// is dropped instead leaves it there.
+    ///
+    /// # Errors
+    /// What the drive answered.
+    pub fn disconnect(self) -> Result<(), Status> {
+        let Lane { host, queue, depth, free, freed, .. } = &*self.lane;
+        while free.borrow().len() < *depth as usize {
+            freed.wait();
+        }
+        delete_queue(&host.link, queue)
     }
 
     /// The host this driver belongs to.

@@ -116,6 +116,11 @@ pub(crate) fn is_state(name: &str) -> bool {
     name.ends_with("_now") || name.starts_with("most_")
 }
 
+/// Whether a structure by this name is the most that another one has taken (`_most`), and so part of that.
+pub(crate) fn is_part_of_another(name: &str) -> bool {
+    name.ends_with("_most")
+}
+
 /// Everything a run yields.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Report {

@@ -49,7 +49,7 @@ pub fn drivers(
             let method = transfer::method(&config.host.transfer).ok_or_else(|| {
                 anyhow::anyhow!("host.transfer: no method {:?}", config.host.transfer.method)
             })?;
-            Ok(Driver::new(&hosts[queue % hosts.len()], method, config.host.queue_entries, per_queue))
+            Ok(Driver::connect(&hosts[queue % hosts.len()], method, config.host.queue_entries, per_queue)?)
         })
         .collect()
 }

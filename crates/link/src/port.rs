@@ -6,6 +6,7 @@
 //!                  request.pull(bytes, sink)  data to the drive ─┐ counted, and
 //!                  request.push(bytes, source) data to the host ─┘ their time taken, in here
 //!                  request.complete(cqe)      the answer; or request.omit(), where the host wants none
+//!                  request.hold()             it waits for something that may never happen, and is answered then
 //! ```
 //!
 //! A port owns the walk over what a command names, the time of every crossing and the meter: a drive cannot
@@ -43,6 +44,17 @@ pub trait Port: 'static {
     /// `ended` is told of every session that ends.
     fn on_end(&self, ended: Rc<dyn Fn(&Session)>);
 
+    /// I/O commands that it cannot carry, because they need what no host of it has: entries behind a command in the
+    /// same queue, or a way into the drive's memory. Hosts are told, and whoever sends one all the same is refused.
+    fn refused(&self) -> &'static [u8] {
+        &[]
+    }
+
+    /// Can a command go without an answer? If not, a *quiet* one is refused, aloud.
+    fn carries_quiet(&self) -> bool {
+        true
+    }
+
     /// Where a host gets that stores into the drive's memory. The port does not keep it; one over which no
     /// host can do that ignores it.
     fn expose(&self, _exposed: Weak<dyn Exposed>) {}
@@ -59,6 +71,11 @@ pub trait Request {
     /// Did it come by an admin queue?
     fn is_admin(&self) -> bool {
         self.queue_id() == 0
+    }
+
+    /// May it go without an answer?
+    fn is_quiet(&self) -> bool {
+        self.sqe().is_quiet()
     }
 
     /// What the drive has of the queue that it came by.
@@ -102,4 +119,39 @@ pub trait Request {
     fn omit(self)
     where
         Self: Sized;
+
+    /// Keeps it until something happens, which may be never: nobody waits for its answer when its queue is
+    /// deleted, and it may be dropped without one.
+    fn hold(&mut self);
+
+    /// The I/O queues of the function that it came by, if hosts of this port make and end them by commands.
+    fn queues(&self) -> Option<&dyn Queues> {
+        None
+    }
+}
+
+/// I/O queues of one function, as commands of its admin queue make and end them. Whether that can be the drive
+/// knows ([`kvdrive_spec::queue`]); what cannot be is a panic here.
+pub trait Queues {
+    /// Is there any?
+    fn has_some(&self) -> bool;
+
+    /// Is there a submission queue with this identifier?
+    fn has_submission(&self, id: u16) -> bool;
+
+    /// Is there a completion queue with this identifier? `Some(true)`: and commands complete to it.
+    fn completion(&self, id: u16) -> Option<bool>;
+
+    /// Makes a completion queue of `entries` slots.
+    fn create_completion(&self, id: u16, entries: u32);
+
+    /// Makes a submission queue of `entries` slots whose commands complete to `completion`.
+    fn create_submission(&self, id: u16, entries: u32, completion: u16);
+
+    /// Ends a submission queue; returns when nothing is left of it, which the last of its commands may keep it
+    /// from for a while. `false`: there is none, or somebody else is ending it.
+    fn delete_submission(&self, id: u16) -> bool;
+
+    /// Ends a completion queue.
+    fn delete_completion(&self, id: u16);
 }

@@ -1,4 +1,8 @@
-//! A submission queue and its completion queue: rings of entries in host memory, tails and heads.
+//! Submission queues and completion queues: rings of entries in host memory, tails and heads.
+//!
+//! A [`QueuePair`] is a submission queue and the ring that its commands complete to. Several may complete to one
+//! ring, as the specification has it; most have a ring each. Rings are kept in here: where a host says that they
+//! lie in its memory nobody looks.
 //!
 //! The host writes entries and publishes them with a doorbell ([`crate::Link::ring_submission`]); the drive
 //! takes them in order, posts completions in any order, and the host releases completion slots with the other
@@ -8,8 +12,12 @@
 //! for a command as long as the host publishes them with it.
 //!
 //! Commands that carry value bytes inline (*write*, *hybrid*, *transfer*) belong together by their order in
-//! one queue, with the *discard* of what they have begun, and so do the stores into one window. Each gets a turn number when it is taken, and the drive
-//! handles it when its turn has come, however many firmware contexts work on the queue.
+//! one queue, with the *discard* of what they have begun, and so do the stores into one window. Each gets a
+//! turn number when it is taken, and the drive handles it when its turn has come, however many firmware contexts
+//! work on the queue.
+//!
+//! What is not here: the time and the bytes of a crossing ([`crate::pcie`]), whether a queue may be made (crate
+//! `admin`), interrupts.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -36,12 +44,51 @@ pub(crate) struct Taken {
     pub(crate) head: u16,
 }
 
-/// One queue pair.
+/// A completion queue.
+pub(crate) struct CompletionRing {
+    id: u16,
+    entries: u32,
+    /// Completions that the host has not taken.
+    completions: TaskCell<VecDeque<Cqe>>,
+    /// Slots that the host has not released.
+    unreleased: Cell<u32>,
+    /// Slot of the next completion, and its phase.
+    slot: Cell<u32>,
+    phase: Cell<bool>,
+    room: WaitQueue,
+}
+
+impl CompletionRing {
+    pub(crate) fn new(sim: &Sim, id: u16, entries: u32) -> CompletionRing {
+        CompletionRing {
+            id,
+            entries,
+            completions: TaskCell::default(),
+            unreleased: Cell::new(0),
+            slot: Cell::new(0),
+            phase: Cell::new(true),
+            room: WaitQueue::new(sim),
+        }
+    }
+
+    /// The phase of the completion that is posted now: it changes with every pass over the ring.
+    #[inline]
+    fn next_phase(&self) -> bool {
+        let (slot, phase) = (self.slot.get(), self.phase.get());
+        let is_last = slot + 1 == self.entries;
+        self.slot.set(if is_last { 0 } else { slot + 1 });
+        self.phase.set(phase ^ is_last);
+        phase
+    }
+}
+
+/// A submission queue, and the ring that its commands complete to.
 pub struct QueuePair {
     sim: Sim,
     function: Rc<Function>,
     id: u16,
     entries: u32,
+    completion: Rc<CompletionRing>,
     /// Entries between head and tail.
     submissions: TaskCell<VecDeque<Sqe>>,
     /// Entries ever written behind the tail, rung for by a doorbell that has arrived, and taken by the drive.
@@ -49,16 +96,9 @@ pub struct QueuePair {
     published: Cell<u64>,
     taken: Cell<u64>,
     head: Cell<u16>,
-    completions: TaskCell<VecDeque<Cqe>>,
-    /// Completion slots the host has not released.
-    unreleased: Cell<u32>,
-    /// Slot of the next completion, and its phase.
-    completion_slot: Cell<u32>,
-    phase: Cell<bool>,
     /// Host tasks waiting for the completion of a command identifier, up to the highest that anybody waited
     /// for: a recording may have thousands of queues of 65 536 slots, and nobody waits at one of them.
     waiters: TaskCell<Vec<Option<TaskKey>>>,
-    room: WaitQueue,
     session: Session,
     outlet: TaskCell<Option<Outlet>>,
 }
@@ -67,23 +107,26 @@ pub struct QueuePair {
 pub(crate) type Outlet = Box<dyn Fn(Cqe)>;
 
 impl QueuePair {
-    pub(crate) fn new(sim: &Sim, function: &Rc<Function>, id: u16, session: u32, entries: u32) -> QueuePair {
+    pub(crate) fn new(
+        sim: &Sim,
+        function: &Rc<Function>,
+        id: u16,
+        session: u32,
+        entries: u32,
+        completion: Rc<CompletionRing>,
+    ) -> QueuePair {
         QueuePair {
             sim: sim.clone(),
             function: function.clone(),
             id,
             entries,
+            completion,
             submissions: TaskCell::default(),
             written: Cell::new(0),
             published: Cell::new(0),
             taken: Cell::new(0),
             head: Cell::new(0),
-            completions: TaskCell::default(),
-            unreleased: Cell::new(0),
-            completion_slot: Cell::new(0),
-            phase: Cell::new(true),
             waiters: TaskCell::default(),
-            room: WaitQueue::new(sim),
             session: Session::new(sim, session),
             outlet: TaskCell::default(),
         }
@@ -106,9 +149,19 @@ impl QueuePair {
         self.id
     }
 
-    /// Slots of each ring; one of them always stays empty.
+    /// Slots of its ring; one of them always stays empty.
     pub fn entries(&self) -> u32 {
         self.entries
+    }
+
+    /// Identifier of the completion queue that its commands complete to.
+    pub fn completion_id(&self) -> u16 {
+        self.completion.id
+    }
+
+    /// Was it deleted, or is it being?
+    pub(crate) fn is_deleted(&self) -> bool {
+        self.session.is_closing()
     }
 
     /// Host: writes an entry behind the tail; `false` when the ring is full, or deleted.
@@ -161,32 +214,39 @@ impl QueuePair {
         }
     }
 
+    /// Is this completion of command `cid` of this queue?
+    #[inline]
+    fn is_of(&self, cqe: &Cqe, cid: u16) -> bool {
+        cqe.cid.get() == cid && cqe.sqid.get() == self.id
+    }
+
     /// Host: is the completion of `cid` there?
     pub fn has_completion(&self, cid: u16) -> bool {
-        self.completions.borrow().iter().any(|cqe| cqe.cid.get() == cid)
+        self.completion.completions.borrow().iter().any(|cqe| self.is_of(cqe, cid))
     }
 
     /// Host: takes the completion of `cid` if it is there.
     pub fn try_completion(&self, cid: u16) -> Option<Cqe> {
-        let mut ring = self.completions.borrow_mut();
-        if ring.front()?.cid.get() == cid {
+        let mut ring = self.completion.completions.borrow_mut();
+        if self.is_of(ring.front()?, cid) {
             return ring.pop_front();
         }
-        let index = ring.iter().position(|cqe| cqe.cid.get() == cid)?;
+        let index = ring.iter().position(|cqe| self.is_of(cqe, cid))?;
         ring.remove(index)
     }
 
-    /// Host: takes the oldest completion, whatever it completes.
+    /// Host: takes the oldest completion of its ring, whatever it completes.
     pub fn any_completion(&self) -> Option<Cqe> {
-        self.completions.borrow_mut().pop_front()
+        self.completion.completions.borrow_mut().pop_front()
     }
 
     pub(crate) fn release_completions(&self, count: u32) {
-        let used = self.unreleased.get();
+        let ring = &self.completion;
+        let used = ring.unreleased.get();
         assert!(used >= count, "queue {}: a completion slot was released that was not used", self.id);
-        self.unreleased.set(used - count);
+        ring.unreleased.set(used - count);
         for _ in 0..count {
-            self.room.wake_one();
+            ring.room.wake_one();
         }
     }
 
@@ -205,7 +265,7 @@ impl QueuePair {
         self.submissions.borrow_mut().clear();
         let left = self.published.get() - self.taken.get();
         self.taken.set(self.published.get());
-        self.room.wake_all();
+        self.completion.room.wake_all();
         Some(left)
     }
 
@@ -251,16 +311,6 @@ impl QueuePair {
         self.head.set(if head < self.entries { head } else { head - self.entries } as u16);
     }
 
-    /// The phase of the completion that is posted now: it changes with every pass over the ring.
-    #[inline]
-    fn next_phase(&self) -> bool {
-        let (slot, phase) = (self.completion_slot.get(), self.phase.get());
-        let is_last = slot + 1 == self.entries;
-        self.completion_slot.set(if is_last { 0 } else { slot + 1 });
-        self.phase.set(phase ^ is_last);
-        phase
-    }
-
     /// Drive: puts a completion into the ring, waiting for a free slot, and wakes who waits for it.
     #[inline]
     pub(crate) fn post(&self, cqe: Cqe) {
@@ -268,17 +318,18 @@ impl QueuePair {
             return;
         }
         if let Some(outlet) = &*self.outlet.borrow() {
-            return outlet(cqe.with_phase(self.next_phase()));
+            return outlet(cqe.with_phase(self.completion.next_phase()));
         }
-        while self.unreleased.get() >= self.entries - 1 {
-            self.room.wait();
+        let ring = &*self.completion;
+        while ring.unreleased.get() >= ring.entries - 1 {
+            ring.room.wait();
             if self.session.is_closing() {
                 return;
             }
         }
-        self.unreleased.set(self.unreleased.get() + 1);
-        let phase = self.next_phase();
-        self.completions.borrow_mut().push_back(cqe.with_phase(phase));
+        ring.unreleased.set(ring.unreleased.get() + 1);
+        let phase = ring.next_phase();
+        ring.completions.borrow_mut().push_back(cqe.with_phase(phase));
         let waiter = self.waiters.borrow_mut().get_mut(usize::from(cqe.cid.get())).and_then(Option::take);
         if let Some(task) = waiter {
             self.sim.wake(task);

@@ -1,4 +1,5 @@
-//! What the drive has of one queue, from its creation to its end.
+//! What the drive has of one queue, from its creation to its end. What commands leave behind between them lies
+//! with the namespace, under the session's number.
 
 use std::cell::Cell;
 

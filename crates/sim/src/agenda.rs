@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
 
 use crate::Ns;
-use crate::executor::TaskKey;
+use crate::tasks::TaskKey;
 
 /// How many events lie sorted at most; as many as a place is looked for among.
 const NEAR: usize = 32;

@@ -1,4 +1,4 @@
-//! The executor: a slab of tasks, an agenda of (time, order, task) events, and the loop that joins them.
+//! The executor: the clock, and the loop that joins tasks and events (`tasks`, `agenda`).
 //!
 //! A task is a closure on a stack of its own ([`crate::coroutine`]). What it calls are plain functions; the
 //! few of them that wait (here, in [`crate::WaitQueue`] and what stands on it) note what they wait for and
@@ -15,127 +15,27 @@
 //!
 //! A task that sleeps while nothing else is due earlier does not give way at all: time moves on under it.
 //! That is still counted as an event. While [`join_all`] begins its branches, only the last of them may do
-//! that, since all others have one behind them that must still see the present time.
+//! that: behind each of the others comes one that must still see the present time.
 //!
 //! A task that is handed what it waits for and would only sleep then ([`crate::Resource::run`]) is put away for
 //! that time without being resumed. It takes its place in the order of events when its turn has come, as if it
-//! had run: an order of its own would decide between events of one time, and reports would be others.
+//! had run. A place taken earlier would change who comes first among events of one time, and so reports.
+//!
+//! What is not here: who is waited for and why ([`crate::Resource`], locks), and where the machine's clock comes
+//! in ([`crate::wall`]).
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::rc::Rc;
 
-use crate::agenda::{Agenda, Event};
+use crate::agenda::Event;
 use crate::cell::assert_nothing_borrowed;
 use crate::coroutine::{self, Coroutine};
 use crate::join::JoinHandle;
+use crate::tasks::{Due, NOBODY, ROOT, Ready, Schedule, TaskKey};
 use crate::{Ns, Rng, Trace};
 
-/// Names a task for as long as it lives; a key of a task that has ended wakes nobody.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct TaskKey {
-    slot: u32,
-    generation: u32,
-}
-
-/// Whoever called [`Sim::block_on`]: it runs on that one's own stack.
-const ROOT: TaskKey = TaskKey { slot: u32::MAX, generation: 0 };
-/// Nothing of this executor runs.
-const NOBODY: TaskKey = TaskKey { slot: u32::MAX, generation: 1 };
 /// Set in the order of every internal event, so that external ones of the same time sort before it.
 const INTERNAL: u64 = 1 << 63;
-
-/// A task that is due now.
-struct Ready {
-    order: u64,
-    task: TaskKey,
-    /// It would only sleep for so long, so it is put away for that without being resumed; 0: it is resumed.
-    sleeps: Ns,
-}
-
-#[derive(Default)]
-struct TaskSlot {
-    generation: u32,
-    /// `None` while the task runs, and in a free slot. Taken out and put back for every event, so no more than
-    /// a pointer is moved.
-    coroutine: Option<Box<Coroutine>>,
-    /// It is a branch of [`join_all`], whose caller drops it.
-    is_branch: bool,
-}
-
-#[derive(Default)]
-struct Tasks {
-    slots: Vec<TaskSlot>,
-    free: Vec<u32>,
-}
-
-impl Tasks {
-    /// A place for a task that is about to begin.
-    fn open(&mut self, is_branch: bool) -> TaskKey {
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(TaskSlot::default());
-            (self.slots.len() - 1) as u32
-        });
-        let entry = &mut self.slots[slot as usize];
-        entry.is_branch = is_branch;
-        TaskKey { slot, generation: entry.generation }
-    }
-
-    /// The task itself, to let it run; `None` if it has ended or runs.
-    #[inline]
-    fn take(&mut self, key: TaskKey) -> Option<Box<Coroutine>> {
-        let entry = &mut self.slots[key.slot as usize];
-        // A slot changes its generation when its task ends, so the key of an ended task finds none.
-        if entry.generation == key.generation { entry.coroutine.take() } else { None }
-    }
-
-    #[inline]
-    fn put(&mut self, key: TaskKey, coroutine: Box<Coroutine>) {
-        self.slots[key.slot as usize].coroutine = Some(coroutine);
-    }
-
-    #[inline]
-    fn close(&mut self, key: TaskKey) {
-        let entry = &mut self.slots[key.slot as usize];
-        entry.generation = entry.generation.wrapping_add(1);
-        self.free.push(key.slot);
-    }
-}
-
-/// Who is there, and who is due when.
-#[derive(Default)]
-struct Schedule {
-    agenda: Agenda,
-    /// What is due at the present time, in order; empty in permuted mode.
-    ready: VecDeque<Ready>,
-    tasks: Tasks,
-}
-
-/// An event that has come.
-struct Due {
-    at: Ns,
-    task: TaskKey,
-    /// See [`Ready`].
-    sleeps: Ns,
-}
-
-impl Schedule {
-    /// Takes the earliest event out.
-    #[inline]
-    fn pop(&mut self, now: Ns, next_due: Ns) -> Option<Due> {
-        if let Some(front) = self.ready.front() {
-            // What is ready is of the present time; so an event of the agenda is rarely older.
-            let other_first =
-                next_due == now && self.agenda.first().is_some_and(|first| first.order < front.order);
-            if !other_first {
-                let Ready { task, sleeps, .. } = *front;
-                self.ready.pop_front();
-                return Some(Due { at: now, task, sleeps });
-            }
-        }
-        self.agenda.pop().map(|event| Due { at: event.at, task: event.task, sleeps: 0 })
-    }
-}
 
 struct Core {
     now: Cell<Ns>,

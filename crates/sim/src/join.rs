@@ -6,7 +6,8 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use crate::coroutine::Coroutine;
-use crate::executor::{Sim, TaskKey};
+use crate::executor::Sim;
+use crate::tasks::TaskKey;
 use crate::wait_queue::WaitQueue;
 
 struct JoinState<T> {

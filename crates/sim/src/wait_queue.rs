@@ -9,7 +9,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
 use crate::Ns;
-use crate::executor::{Sim, TaskKey};
+use crate::executor::Sim;
+use crate::tasks::TaskKey;
 
 struct Waiter<T> {
     ticket: u64,

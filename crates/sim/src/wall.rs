@@ -17,7 +17,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::executor::{Sim, TaskKey};
+use crate::executor::Sim;
+use crate::tasks::TaskKey;
 use crate::{Histogram, Ns};
 
 /// How wall time and model time go together.

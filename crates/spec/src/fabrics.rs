@@ -11,16 +11,21 @@
 //!  04h  Property Get       attribute   -     offset  -       -
 //!  00h  Property Set       attribute   -     offset  -       value, 8 bytes
 //!  08h  Disconnect         RECFMT 0    -     -       -       -
+//!
+//!  FCTYPE                  41          42    43      44
+//!  05h  Auth. Send         SPSP0 1     SPSP1 1  SECP E9h  length    a message of that length
+//!  06h  Auth. Receive      SPSP0 1     SPSP1 1  SECP E9h  length    room for one
 //! ```
 //!
-//! Bits 1:0 of FCTYPE give the direction of the data, as those of an opcode do. Authentication (05h, 06h) is
-//! not laid out here. SQSIZE is 0's based.
+//! Bits 1:0 of FCTYPE give the direction of the data, as those of an opcode do. Messages are laid out in
+//! [`crate::auth`]. SQSIZE is 0's based.
 //!
 //! What an entry says of itself is checked here; whether there is such a controller or queue is not.
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use crate::auth;
 use crate::opcode;
 use crate::sqe::Sqe;
 use crate::status::Status;
@@ -33,6 +38,10 @@ pub mod fctype {
     pub const CONNECT: u8 = 0x01;
     /// Property Get.
     pub const PROPERTY_GET: u8 = 0x04;
+    /// Authentication Send.
+    pub const AUTHENTICATION_SEND: u8 = 0x05;
+    /// Authentication Receive.
+    pub const AUTHENTICATION_RECEIVE: u8 = 0x06;
     /// Disconnect: ends one I/O queue.
     pub const DISCONNECT: u8 = 0x08;
 }
@@ -91,6 +100,16 @@ pub enum Fabrics {
         /// The value; of a narrow one the low half counts.
         value: u64,
     },
+    /// Brings an authentication message.
+    AuthenticationSend {
+        /// Its length, bytes.
+        bytes: u32,
+    },
+    /// Asks for an authentication message.
+    AuthenticationReceive {
+        /// Room for it, bytes.
+        bytes: u32,
+    },
     /// Ends this I/O queue.
     Disconnect,
 }
@@ -106,13 +125,18 @@ impl Fabrics {
     /// What this entry, whose opcode is 7Fh, asks for.
     ///
     /// # Errors
-    /// [`Status::INVALID_OPCODE`] for another type; [`Status::INVALID_FIELD`] for a size of property that
-    /// there is not.
+    /// [`Status::INVALID_OPCODE`] for another type; [`Status::INVALID_FIELD`] for a size of property or a
+    /// security protocol that there is not.
     pub fn decode(sqe: &Sqe) -> Result<Fabrics, Status> {
         let wide = match sqe.cdw10.get() & 0b111 {
             0 => Ok(false),
             1 => Ok(true),
             _ => Err(Status::INVALID_FIELD),
+        };
+        let authentication = || {
+            let [_, specific @ .., protocol] = sqe.cdw10.get().to_le_bytes();
+            let is_ours = protocol == auth::SECURITY_PROTOCOL && specific == [auth::PROTOCOL_SPECIFIC; 2];
+            if is_ours { Ok(sqe.cdw11.get()) } else { Err(Status::INVALID_FIELD) }
         };
         match fctype_of(sqe) {
             fctype::CONNECT => Ok(Fabrics::Connect(Connect {
@@ -128,6 +152,8 @@ impl Fabrics {
                 offset: sqe.cdw11.get(),
                 value: u64::from(sqe.cdw13.get()) << 32 | u64::from(sqe.cdw12.get()),
             }),
+            fctype::AUTHENTICATION_SEND => Ok(Fabrics::AuthenticationSend { bytes: authentication()? }),
+            fctype::AUTHENTICATION_RECEIVE => Ok(Fabrics::AuthenticationReceive { bytes: authentication()? }),
             fctype::DISCONNECT => Ok(Fabrics::Disconnect),
             _ => Err(Status::INVALID_OPCODE),
         }
@@ -140,6 +166,8 @@ impl Fabrics {
             Fabrics::Connect(_) => fctype::CONNECT,
             Fabrics::PropertyGet { .. } => fctype::PROPERTY_GET,
             Fabrics::PropertySet { .. } => fctype::PROPERTY_SET,
+            Fabrics::AuthenticationSend { .. } => fctype::AUTHENTICATION_SEND,
+            Fabrics::AuthenticationReceive { .. } => fctype::AUTHENTICATION_RECEIVE,
             Fabrics::Disconnect => fctype::DISCONNECT,
         };
         let mut sqe = Sqe::new(opcode::FABRICS, cid, u32::from(kind));
@@ -158,6 +186,11 @@ impl Fabrics {
                 sqe.cdw11 = U32::new(offset);
                 sqe.cdw12 = U32::new(value as u32);
                 sqe.cdw13 = U32::new((value >> 32) as u32);
+            }
+            Fabrics::AuthenticationSend { bytes } | Fabrics::AuthenticationReceive { bytes } => {
+                let specific = auth::PROTOCOL_SPECIFIC;
+                sqe.cdw10 = U32::from([0, specific, specific, auth::SECURITY_PROTOCOL]);
+                sqe.cdw11 = U32::new(bytes);
             }
             Fabrics::Disconnect => {}
         }

@@ -42,6 +42,10 @@ pub mod event {
     pub const NOTICE: u8 = 2;
     /// Type 1h, SMART and health.
     pub const HEALTH: u8 = 1;
+    /// Of health: the subsystem is not reliable any more, as when it became read-only.
+    pub const UNRELIABLE: u8 = 0x00;
+    /// Of health: fewer spare blocks are left than the threshold says.
+    pub const FEW_SPARES: u8 = 0x02;
     /// Of a notice: namespace attributes changed.
     pub const NAMESPACE_CHANGED: u8 = 0x00;
     /// Of a notice: the discovery log changed.

@@ -15,6 +15,7 @@
 //! | [`identify`] | Identify data structures, 4096 bytes each |
 //! | [`log`], [`feature`], [`discovery`] | log pages, features and events, the discovery log |
 //! | [`fabrics`], [`property`] | commands that reach a controller over a network, and its properties |
+//! | [`auth`] | messages of DH-HMAC-CHAP |
 //! | [`tcp`] | NVMe/TCP protocol data units |
 //!
 //! Multi-byte fields are little endian, as everywhere in NVMe. A field whose name ends in `_z` is
@@ -24,6 +25,7 @@
 //! What this crate does not do: no queues, no I/O, no time, no policy, no limits of a particular
 //! drive. Any bytes may be handed to it; malformed ones give a [`Status`] or an error, never a panic.
 
+pub mod auth;
 pub mod batch;
 pub mod command;
 pub mod cqe;
@@ -39,6 +41,7 @@ pub mod log;
 pub mod nvm;
 pub mod opcode;
 pub mod property;
+pub mod queue;
 pub mod sqe;
 pub mod status;
 pub mod tcp;

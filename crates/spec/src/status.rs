@@ -112,6 +112,8 @@ impl Status {
     pub const CONNECT_INVALID_HOST: Status = Status(0x184);
     /// 185h (SCT 1): not on this type of queue.
     pub const INVALID_QUEUE_TYPE: Status = Status(0x185);
+    /// 191h (SCT 1): the host of this queue has not authenticated.
+    pub const AUTHENTICATION_REQUIRED: Status = Status(0x191);
     /// 281h (SCT 2): blocks are there but cannot be read any more.
     pub const UNRECOVERED_READ_ERROR: Status = Status(0x281);
 
@@ -206,7 +208,7 @@ const fn row(status: Status, name: &'static str) -> StatusRow {
     StatusRow { status, name }
 }
 
-const TABLE: [StatusRow; 46] = [
+const TABLE: [StatusRow; 47] = [
     row(Status::SUCCESS, "success"),
     row(Status::INVALID_OPCODE, "invalid command opcode"),
     row(Status::INVALID_FIELD, "invalid field in command"),
@@ -247,6 +249,7 @@ const TABLE: [StatusRow; 46] = [
     row(Status::CONNECT_INVALID_PARAMETERS, "connect invalid parameters"),
     row(Status::CONNECT_INVALID_HOST, "connect invalid host"),
     row(Status::INVALID_QUEUE_TYPE, "invalid queue type"),
+    row(Status::AUTHENTICATION_REQUIRED, "authentication required"),
     row(Status::UNRECOVERED_READ_ERROR, "unrecovered read error"),
     row(Status::NO_SUCH_ITERATOR, "no such iterator"),
     row(Status::TOO_MANY_ITERATORS, "too many iterators"),

@@ -147,6 +147,12 @@ impl Collector for Moment {
         )?;
         out.write(Gauge, "buffer_limit_bytes", "The most there is of it", one(asked.buffer_limit_bytes))?;
         out.write(Counter, "connections", "Connections that hosts had, counted", one(asked.connections))?;
+        out.write(
+            Counter,
+            "authentication_failures",
+            "Connections that ended because their host did not authenticate, counted",
+            one(asked.authentication_failures),
+        )?;
         out.histograms(
             "command_seconds",
             "How long I/O commands took from their last byte to their answer, measured",
@@ -247,6 +253,7 @@ mod tests {
                 connections: 4,
                 buffer_used_bytes: 0,
                 buffer_limit_bytes: 0,
+                authentication_failures: 0,
             },
             drive: Some(drive),
         };

@@ -34,8 +34,8 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use station::{Made, PowerSupply, Station};
 
-use crate::output;
 use crate::settings::{Settings, at_least_one};
+use crate::{output, secret};
 
 /// The namespace that the drive is.
 const NSID: u32 = 1;
@@ -62,9 +62,10 @@ pub struct Serve {
     /// Name of the subsystem [default: one made from this machine's and the first address]
     #[arg(long)]
     nqn: Option<String>,
-    /// Name of a host that may connect; may be repeated [default: any, on addresses that only this machine
-    /// reaches]
-    #[arg(long, value_name = "NQN")]
+    /// Name of a host that may connect, and the secret by which it has to authenticate (DH-HMAC-CHAP; `DHHC-1:...`,
+    /// or a file that has it), and that of the subsystem if the host asks for it; may be repeated [default: any, on
+    /// addresses that only this machine reaches]
+    #[arg(long, value_name = "NQN[=SECRET|@FILE[,SECRET|@FILE]]")]
     host: Vec<String>,
     /// Lets any host connect, on any address
     #[arg(long, conflicts_with = "host")]
@@ -165,6 +166,7 @@ impl Serve {
             "--listen: others than this machine reach that address; say who may connect with --host NQN, or \
              --allow-any-host"
         );
+        let hosts = self.host.iter().map(|text| secret::host(text)).collect::<anyhow::Result<Vec<_>>>()?;
         let largest = config.controller.max_value_bytes.max(TRANSFER_MIN_BYTES);
         let machine = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
         let nqn =
@@ -174,7 +176,7 @@ impl Serve {
             transfer_max_bytes: largest.checked_next_power_of_two().unwrap_or(1 << 31),
             in_capsule_bytes: self.in_capsule,
             queue_entries_max: u32::try_from(self.queue_entries).unwrap_or(u32::MAX),
-            hosts: (!self.host.is_empty()).then(|| self.host.clone()),
+            hosts: (!hosts.is_empty()).then_some(hosts),
             ..Options::default()
         })
     }
@@ -217,6 +219,9 @@ fn summary(served: &Served) -> String {
         "served: {} controllers, {} queues, {} admin commands; {} hosts fell silent\n",
         served.controllers, served.queues, served.admin_commands, served.expired
     );
+    if served.authentication_failures > 0 {
+        text += &format!("  {} queues ended because nobody authenticated\n", served.authentication_failures);
+    }
     let named = |opcode: usize| opcode::name(opcode as u8).unwrap_or("of unknown opcodes");
     for (opcode, count) in served.io_commands.iter().enumerate().filter(|(_, count)| **count > 0) {
         text += &format!("  {:02X}h {:<12} {count}\n", opcode, named(opcode));

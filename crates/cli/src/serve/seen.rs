@@ -50,6 +50,8 @@ pub struct SeenHosts {
     pub latencies: BTreeMap<String, SeenLatency>,
     /// Connections that hosts had.
     pub connections: u64,
+    /// Those of them that ended because their host did not authenticate.
+    pub authentication_failures: u64,
     /// Memory for data on their way that is given out.
     pub buffer_used_bytes: u64,
     /// The most there is.
@@ -169,6 +171,8 @@ pub struct SeenHost {
     pub io_queues: u32,
     /// The address of ours that it used.
     pub reached_at: String,
+    /// Has it shown that it knows its secret?
+    pub authenticated: bool,
     /// Time since its last command, ms.
     pub silent_ms: u64,
     /// Commands of it that failed.
@@ -178,8 +182,8 @@ pub struct SeenHost {
 impl SeenHosts {
     /// What the subsystem of `core` has counted.
     pub fn of(core: &Core) -> SeenHosts {
-        let Served { io_commands, io_errors, admin_commands, written_bytes, read_bytes, queues, .. } =
-            core.subsystem.served();
+        let served = core.subsystem.served();
+        let Served { io_commands, io_errors, admin_commands, written_bytes, read_bytes, queues, .. } = served;
         let counted = io_commands.iter().enumerate().filter(|(_, count)| **count > 0);
         SeenHosts {
             controllers: core.subsystem.controllers() as u64,
@@ -190,6 +194,7 @@ impl SeenHosts {
             read_bytes: *read_bytes,
             latencies: seen_latencies(&core.latencies),
             connections: *queues,
+            authentication_failures: served.authentication_failures,
             buffer_used_bytes: core.used_bytes() as u64,
             buffer_limit_bytes: core.limit_bytes() as u64,
         }
@@ -203,6 +208,7 @@ impl From<HostStatus> for SeenHost {
             controller: host.controller,
             kind: if host.is_discovery { "discovery" } else { "io" }.to_owned(),
             io_queues: host.io_queues,
+            authenticated: host.is_authenticated,
             reached_at: format!("{}:{}", host.reached_at.address, host.reached_at.service),
             silent_ms: host.silent_ms,
             failures: host.failures,

@@ -94,6 +94,37 @@ fn what_it_does_not_look_at_and_who_may_connect_is_said_in_a_line() {
     }
 }
 
+#[test]
+fn a_host_with_a_secret_has_to_know_it_and_a_drive_too() {
+    let secret = |byte| kvdrive_auth::Secret::new(None, &[byte; 32]).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("drive.sock");
+    let file = folder.path().join("secret");
+    std::fs::write(&file, secret(1).to_interchange()).unwrap();
+    let host = format!("nqn.host=@{},{}", file.display(), secret(2).to_interchange());
+    let served = serve(&["--control", socket.to_str().unwrap(), "--host", &host]);
+    let run = |own: &str, controllers: u8| {
+        let controllers = secret(controllers).to_interchange();
+        let secrets = ["--dhchap-secret", own, "--dhchap-ctrl-secret", &controllers];
+        let work = ["--workload", "ycsb-a", "--ops", "200", "--num", "50", "--host-nqn", "nqn.host"];
+        run_against(&served, &[&work[..], &secrets].concat())
+    };
+    run(&format!("@{}", file.display()), 2).unwrap();
+    let error = run(&secret(3).to_interchange(), 2).unwrap_err();
+    assert!(error.contains("the controller ended it: authentication failed"), "{error}");
+    let error = run(&secret(1).to_interchange(), 3).unwrap_err();
+    assert!(error.contains("the host ended it: authentication failed"), "{error}");
+    assert!(!error.contains("DHHC"), "{error}");
+    let error = run_against(&served, &["--ops", "1", "--host-nqn", "nqn.host"]).unwrap_err();
+    assert!(error.contains("authentication required"), "{error}");
+
+    let own = kvdrive_host::tcp::Authentication::from(secret(1));
+    let options = Options { host_nqn: "nqn.host".into(), authentication: Some(own), ..Options::default() };
+    let _host = Initiator::connect(&served.address[..], &served.nqn, &options).unwrap();
+    let hosts = ctl(&socket, &["hosts"]).unwrap();
+    assert!(hosts.lines().nth(1).is_some_and(|host| host.contains(" yes ")), "{hosts}");
+}
+
 /// `kvdrive ctl` with these arguments: what it printed, or what it said was wrong.
 fn ctl(socket: &Path, arguments: &[&str]) -> Result<String, String> {
     let output = Command::new(env!("CARGO_BIN_EXE_kvdrive"))

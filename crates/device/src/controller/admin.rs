@@ -1,20 +1,24 @@
 //! Admin commands that come by a queue of the link: what crate `admin` answers of this drive, moved to its
 //! host. Of hosts the drive knows their admin queues alone, so features belong to one of those, and end with it.
-//!
-//! There is no Asynchronous Event Request here: a drive without a network has nobody to tell of an event who
-//! could not look, and log pages C0h (write protection) and 02h say the same.
+//! Commands that wait are in [`super::waiting`].
+
+use std::rc::Rc;
 
 use kvdrive_admin::log::{self, TEMPERATURE_K};
-use kvdrive_admin::{Answer as Told, Change, Kind, Limits, Namespace, identify};
+use kvdrive_admin::queue::{self, There};
+use kvdrive_admin::{Answer as Told, Change, Kind, Limits, Namespace, event, identify};
 use kvdrive_content::Region;
 use kvdrive_flash::FlashPort;
+use kvdrive_link::port::Queues;
 use kvdrive_link::{Port, Request};
+use kvdrive_spec::feature::event as events;
 use kvdrive_spec::identify::CSI_NVM;
-use kvdrive_spec::log::{Health, LogRequest};
+use kvdrive_spec::log::{Health, LogRequest, lid};
+use kvdrive_spec::queue::QueueCommand;
 use kvdrive_spec::{Sqe, Status, nvm, opcode, write_protection};
 use zerocopy::FromZeros;
 
-use super::Controller;
+use super::{Controller, IO_QUEUES_MAX};
 use crate::answers::{Answer, send};
 use crate::namespaces::NSID;
 
@@ -23,13 +27,21 @@ const SPARE_THRESHOLD_PERCENT: u8 = 10;
 /// SGLs for I/O commands: supported, any alignment and granularity (SGLS bits 1:0 = 01b).
 const SGL: u32 = 1;
 /// Admin commands beyond those that every controller has.
-const ADMIN: [u8; 2] = [opcode::admin::ABORT, opcode::admin::KEEP_ALIVE];
+const ADMIN: [u8; 7] = [
+    opcode::admin::DELETE_IO_SQ,
+    opcode::admin::CREATE_IO_SQ,
+    opcode::admin::DELETE_IO_CQ,
+    opcode::admin::CREATE_IO_CQ,
+    opcode::admin::ABORT,
+    opcode::admin::ASYNC_EVENT_REQUEST,
+    opcode::admin::KEEP_ALIVE,
+];
 /// Dword 0 of the answer to Abort: the command was not aborted. It completes by itself.
 const NOT_ABORTED: u32 = 1;
 
 impl<P: Port> Controller<P> {
-    /// Handles one command of an admin queue.
-    pub(crate) fn admin(&self, request: &dyn Request) -> Answer {
+    /// Answers one command of an admin queue, of those that do not wait.
+    pub(crate) fn admin(self: &Rc<Self>, request: &dyn Request) -> Answer {
         let sqe = request.sqe();
         match sqe.opcode {
             opcode::admin::IDENTIFY => {
@@ -45,12 +57,17 @@ impl<P: Port> Controller<P> {
             opcode::admin::GET_LOG_PAGE => self.log_page(request),
             opcode::admin::SET_FEATURES => self.set_feature(request),
             opcode::admin::GET_FEATURES => {
-                let features = self.features.borrow();
-                let of = features.get(&request.session().number()).copied().unwrap_or_default();
+                let mut queues = self.admin_queues.borrow_mut();
+                let of = &queues.entry(request.session().number()).or_default().features;
                 Ok((of.get(sqe, Kind::Io)?, 0))
             }
-            opcode::admin::ABORT => Ok((NOT_ABORTED, 0)),
+            opcode::admin::ABORT => {
+                let (queue, cid) = (sqe.cdw10.get() as u16, (sqe.cdw10.get() >> 16) as u16);
+                let is_ended = queue == 0 && self.end_held(request.session().number(), cid);
+                Ok((if is_ended { 0 } else { NOT_ABORTED }, 0))
+            }
             opcode::admin::KEEP_ALIVE => Ok((0, 0)),
+            opcode if QueueCommand::is_one(opcode) => self.make_queue(request),
             _ => Err(Status::INVALID_OPCODE),
         }
     }
@@ -80,11 +97,11 @@ impl<P: Port> Controller<P> {
             sgl: SGL,
             commands_max: 0,
             admin_commands: &ADMIN,
-            refused: &[],
+            refused: self.port.refused(),
             optional_commands: if command_set == CSI_NVM { nvm::OPTIONAL_COMMANDS } else { 0 },
             capsules: None,
-            async_requests: 0,
-            async_events: 0,
+            async_requests: event::REQUESTS_MAX as u8,
+            async_events: events::NAMESPACE_ATTRIBUTES,
             namespaces: &[namespace],
         })
     }
@@ -99,14 +116,51 @@ impl<P: Port> Controller<P> {
             let reason = self.journal.write_failure().map(|failure| failure.to_string());
             write_protection::encode(reason.as_deref()).to_vec()
         } else {
-            let logs = self.logs.borrow();
+            let queues = self.admin_queues.borrow();
+            let changes = queues.get(&request.session().number()).map(|queue| &queue.changes);
+            let all = self.logs.borrow();
+            let logs = changes.filter(|_| asked.page == lid::CHANGED_NAMESPACES).unwrap_or(&all);
             self.tell(|of| logs.page(of, &asked, || self.health()))?
         };
-        answer(request, log::part(&page, &asked)?.to_vec())
+        let part = log::part(&page, &asked)?.to_vec();
+        if !asked.retain_event
+            && let Some(queue) = self.admin_queues.borrow_mut().get_mut(&request.session().number())
+        {
+            queue.events.note_read(asked.page);
+            if asked.page == lid::CHANGED_NAMESPACES {
+                queue.changes.changed_namespaces.clear();
+            }
+        }
+        answer(request, part)
+    }
+
+    /// Can what a Create or Delete asks for be?
+    pub(super) fn check_queue_command(&self, request: &dyn Request) -> Result<QueueCommand, Status> {
+        let queues = request.queues().ok_or(Status::INVALID_OPCODE)?;
+        let command = QueueCommand::decode(request.sqe())?;
+        let mut of = self.admin_queues.borrow_mut();
+        let granted_z = of.entry(request.session().number()).or_default().features.queues_z;
+        queue::check(command, there(command, queues), granted_z + 1)?;
+        Ok(command)
+    }
+
+    /// Makes a queue, or ends a completion queue.
+    fn make_queue(&self, request: &dyn Request) -> Answer {
+        let command = self.check_queue_command(request)?;
+        let queues = request.queues().expect("they were looked at");
+        match command {
+            QueueCommand::CreateCompletion { id, entries } => queues.create_completion(id, entries),
+            QueueCommand::CreateSubmission { id, entries, completion } => {
+                queues.create_submission(id, entries, completion);
+            }
+            QueueCommand::DeleteCompletion { id } => queues.delete_completion(id),
+            QueueCommand::DeleteSubmission { .. } => unreachable!("it waits for the last command"),
+        }
+        Ok((0, 0))
     }
 
     /// How the drive holds out. What hosts have read and written is not counted here.
-    fn health(&self) -> Health {
+    pub(super) fn health(&self) -> Health {
         let flash = self.flash.get().map(FlashPort::health).unwrap_or_default();
         let mut answer = Health::new_zeroed();
         answer.temperature_k.set(TEMPERATURE_K);
@@ -127,10 +181,10 @@ impl<P: Port> Controller<P> {
     }
 
     fn set_feature(&self, request: &dyn Request) -> Answer {
-        let mut features = self.features.borrow_mut();
-        let of = features.entry(request.session().number()).or_default();
-        // Queues of the link are made by who connects a host to it, as many as he likes.
-        let limits = Limits { kind: Kind::Io, io_queues_max: u16::MAX, has_io_queues: false };
+        let mut queues = self.admin_queues.borrow_mut();
+        let of = &mut queues.entry(request.session().number()).or_default().features;
+        let has_io_queues = request.queues().is_some_and(Queues::has_some);
+        let limits = Limits { kind: Kind::Io, io_queues_max: IO_QUEUES_MAX, has_io_queues };
         let change = of.wanted(request.sqe(), limits)?;
         if let Change::ErrorOnMissingKey { nsid, on } = change {
             if nsid != NSID && nsid != u32::MAX {
@@ -141,6 +195,22 @@ impl<P: Port> Controller<P> {
             }
         }
         Ok((of.keep(change), 0))
+    }
+}
+
+/// What is there under the identifiers that `command` names.
+fn there(command: QueueCommand, queues: &dyn Queues) -> There {
+    let (submission, completion) = match command {
+        QueueCommand::CreateSubmission { id, completion, .. } => (id, completion),
+        QueueCommand::CreateCompletion { id, .. }
+        | QueueCommand::DeleteCompletion { id }
+        | QueueCommand::DeleteSubmission { id } => (id, id),
+    };
+    let used = queues.completion(completion);
+    There {
+        submission: queues.has_submission(submission),
+        completion: used.is_some(),
+        is_used: used == Some(true),
     }
 }
 

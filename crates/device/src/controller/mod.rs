@@ -2,12 +2,13 @@
 //! command is in [`crate::requests`].
 
 mod admin;
+pub(crate) mod waiting;
 
 use std::cell::{Cell, OnceCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use kvdrive_admin::{Features, Logs};
+use kvdrive_admin::{Events, Features, Logs};
 use kvdrive_engines::firmware::Cores;
 use kvdrive_flash::FlashPort;
 use kvdrive_flash::faults::Faults;
@@ -21,7 +22,7 @@ use crate::namespaces::{Asked, Namespace};
 
 /// A controller: it takes commands from the queues of its port, has its namespace execute them, and completes
 /// them.
-pub struct Controller<P> {
+pub struct Controller<P: Port> {
     pub(crate) port: P,
     pub(crate) cores: Cores,
     pub(crate) costs: Costs,
@@ -32,10 +33,35 @@ pub struct Controller<P> {
     pub(crate) commands: Rc<Cell<u64>>,
     /// Whose health it tells; none of a controller that stands alone.
     pub(crate) flash: OnceCell<FlashPort>,
-    /// What hosts have set, by the number of their admin queue's session.
-    pub(crate) features: TaskCell<BTreeMap<u32, Features>>,
-    /// What is kept for log pages.
+    /// By the number of their sessions.
+    pub(crate) admin_queues: TaskCell<BTreeMap<u32, AdminQueue<P::Request>>>,
+    /// Critical warnings that hosts could have been told of.
+    pub(crate) warned: Cell<u8>,
+    /// What is kept for log pages, but for changes, which each host hears of for itself.
     pub(crate) logs: TaskCell<Logs>,
+}
+
+/// What a host has of the controller by one admin queue, and loses with it.
+pub(crate) struct AdminQueue<R> {
+    /// What it has set.
+    pub(crate) features: Features,
+    /// What it is to be told, and the requests by which it wants to be.
+    pub(crate) events: Events<R>,
+    /// What has changed since it last looked.
+    pub(crate) changes: Logs,
+}
+
+/// Identifiers of I/O queues: 1 to 65 535.
+pub(crate) const IO_QUEUES_MAX: u16 = u16::MAX;
+
+impl<R> Default for AdminQueue<R> {
+    fn default() -> AdminQueue<R> {
+        AdminQueue {
+            features: Features::granting(IO_QUEUES_MAX),
+            events: Events::default(),
+            changes: Logs::default(),
+        }
+    }
 }
 
 impl<P: Port> Controller<P> {
@@ -61,17 +87,26 @@ impl<P: Port> Controller<P> {
             faults,
             commands: Rc::default(),
             flash: OnceCell::new(),
-            features: TaskCell::default(),
+            admin_queues: TaskCell::default(),
+            warned: Cell::new(0),
             logs: TaskCell::default(),
         })
     }
 
-    /// From now on hosts are told how this flash holds out.
+    /// From now on hosts are told how this flash holds out, when they ask and when something happens to it.
     ///
     /// # Panics
     /// They are told of another.
-    pub fn tell_health_of(&self, flash: FlashPort) {
+    pub fn tell_health_of(self: &Rc<Self>, flash: FlashPort) {
+        let controller = Rc::downgrade(self);
+        flash.on_health_change(Rc::new(move || {
+            if let Some(controller) = controller.upgrade() {
+                controller.note_health();
+            }
+        }));
         assert!(self.flash.set(flash).is_ok(), "a drive has one flash");
+        // What was so before anybody was connected is no event.
+        self.warned.set(self.health().warnings);
     }
 
     /// Where it counts the commands that it has handled.

@@ -135,7 +135,7 @@ fn log_pages_are_there_in_parts_too_and_the_errors_are_the_hosts() {
         let effects = Effects::read_from_bytes(&host.log(lid::EFFECTS, 4096, 0).unwrap()).unwrap();
         let of = |opcode: u8| effects.io[usize::from(opcode)].get();
         assert_eq!([opcode::STORE, opcode::RETRIEVE, opcode::CXL_STORE].map(of), [3, 1, 1]);
-        assert_eq!(effects.admin[usize::from(admin::ASYNC_EVENT_REQUEST)].get(), 0, "there is none here");
+        assert_eq!(effects.admin[usize::from(admin::ASYNC_EVENT_REQUEST)].get(), 1);
         let second_half = host.log(lid::EFFECTS, 2048, 1024).unwrap();
         assert_eq!(second_half[4 * usize::from(opcode::STORE)], 3, "I/O opcodes begin at byte 1024");
         assert_eq!(host.log(lid::HEALTH, 4, 514), Err(Status::INVALID_FIELD));

@@ -99,7 +99,7 @@ impl Host {
 
 fn driver(blocks: &Rc<BlockHost>, depth: u32) -> BlockDriver {
     let core = Rc::new(Resource::new(blocks.link().sim(), "host.core", 1));
-    BlockDriver::new(blocks, &core, 64, depth)
+    BlockDriver::connect(blocks, &core, 64, depth).expect("a queue pair")
 }
 
 /// What a version of these blocks is: every other one by description.
@@ -266,7 +266,8 @@ fn acknowledged_blocks_survive_a_power_cut_at_any_event() {
         let drive = bench.sim.block_on(|| bench.power_on(&config, None));
         let (oracle, versions) = (Rc::new(RefCell::new(Oracle::default())), Rc::new(Cell::new(1)));
         for lane in 0..3u64 {
-            let (host, oracle, versions) = (bench.host(), oracle.clone(), versions.clone());
+            let host = bench.sim.block_on(|| bench.host());
+            let (oracle, versions) = (oracle.clone(), versions.clone());
             bench.sim.spawn(move || {
                 let mut rng = Rng::stream(lane, "cut lane");
                 loop {

@@ -55,7 +55,9 @@ impl Rig {
             alpha: 1.0,
             beta: 1.0,
         };
-        Driver::new(&self.host, method(&config).expect("a row"), entries, depth)
+        let choice = method(&config).expect("a row");
+        let connect = || Driver::connect(&self.host, choice, entries, depth);
+        self.sim.block_on(connect).expect("a queue pair")
     }
 
     /// Stores `bytes` bytes and returns what crossed for it.
@@ -225,8 +227,8 @@ fn a_value_in_a_window_moves_its_flits() {
             }
         }
         // The first of all asks.
-        let before = rig.link.meter().payload();
         let fresh = rig.driver(name, 1);
+        let before = rig.link.meter().payload();
         assert_eq!(rig.crossed(&fresh, 100), 2 * 88 + 136, "{name}");
         let since = rig.link.meter().payload().since(&before);
         assert_eq!((since.of(Class::Cxl), since.of(Class::Sqe)), (136, 128));

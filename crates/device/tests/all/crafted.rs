@@ -110,7 +110,7 @@ pub fn connect(sim: &Sim, link: &Rc<Link>, memory: &Rc<LocalMemory>) -> Driver {
         alpha: 1.0,
         beta: 1.0,
     };
-    Driver::new(&host, method(&transfer).expect("a row"), 16, 1)
+    Driver::connect(&host, method(&transfer).expect("a row"), 16, 1).expect("a queue pair")
 }
 
 /// Stores and deletes; whatever the drive answers is right.

@@ -38,7 +38,9 @@ fn rig_with(method_name: &str, contexts: u32, depth: u32, engine: MockEngine) ->
         alpha: 1.0,
         beta: 1.0,
     };
-    let driver = Rc::new(Driver::new(&host, method(&config).expect("a row"), 40, depth));
+    let choice = method(&config).expect("a row");
+    let driver = sim.block_on(|| Driver::connect(&host, choice, 40, depth)).expect("a queue pair");
+    let driver = Rc::new(driver);
     Rig { sim, link, namespace, driver }
 }
 

@@ -14,7 +14,7 @@ use kvdrive_flash::Identity;
 use kvdrive_flash::faults::Faults;
 use kvdrive_flash::power::Journal;
 use kvdrive_host::modelled::HostCosts;
-use kvdrive_link::{HostMemory, Link, LinkConfig, PciePort};
+use kvdrive_link::{HostMemory, Link, LinkConfig, PciePort, Port};
 use kvdrive_sim::Sim;
 use proptest::prelude::*;
 
@@ -97,12 +97,18 @@ pub fn start_with(
     engine: MockEngine,
 ) -> (Rc<Link>, Rc<KvNamespace<MockEngine>>) {
     let link = Link::new(sim, link, memory);
+    let namespace = start_behind(PciePort::new(&link), dispatch, engine);
+    (link, namespace)
+}
+
+/// As [`start_with`], behind a port of the caller's.
+pub fn start_behind<P: Port>(port: P, dispatch: Dispatch, engine: MockEngine) -> Rc<KvNamespace<MockEngine>> {
+    let sim = &port.sim().clone();
     let config = controller_config(dispatch);
     let cores = Cores::new(sim, dispatch.roles());
     let (journal, identity, faults) = (Journal::default(), Identity::default(), Faults::new(sim));
     let namespace = KvNamespace::new(sim, &config, &cores, journal.clone(), engine);
-    let port = PciePort::new(&link);
     let controller = Controller::new(port, cores, config.costs, journal, identity, faults, namespace.clone());
     dispatch::start(&controller, dispatch);
-    (link, namespace)
+    namespace
 }

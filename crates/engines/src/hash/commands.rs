@@ -1,4 +1,5 @@
-//! The commands of a hash engine.
+//! The commands of a hash engine: what a store, a lookup, a delete and a listing do with section, pair and space,
+//! and in which order. How a key's section is found is in [`super::core`].
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -7,8 +7,8 @@
 //!
 //! Insertions and lookups run side by side. Flush and compaction run one at a time, inside the insertion that
 //! found the memtable full (as published: the next command waits); insertions beside it go on until the next
-//! memtable is full as well (`maintenance.rs`). Changes of the table list happen in one step without an
-//! ``, together with their [`IndexRecord`].
+//! memtable is full as well (`maintenance.rs`). The table list changes in one step in which nobody waits,
+//! together with its [`IndexRecord`].
 //!
 //! The index knows where values are and nothing of their bytes. It says through [`ValueLiveness`] when it has
 //! forgotten one. An engine orders changes of one key by a keyed lock of its own.

@@ -1,6 +1,7 @@
-//! `die-offline`: the die of an operation answers no more, until the drive is powered on anew. What lies
-//! there cannot be read: 88h, never an older version. Nothing can be written there either, and a unit's spare
-//! blocks are on its own die, so the first program or erase of a block there makes the drive read-only.
+//! `die-offline`: the die of an operation answers no more, in this life of the drive and, since the table of bad
+//! blocks says so, in all others. What lies there cannot be read: 88h, never an older version. Nothing can be
+//! written there either, and a unit's spare blocks are on its own die, so the first program or erase of a block
+//! there makes the drive read-only.
 
 use super::{Effect, FaultKind, Moment};
 

@@ -7,9 +7,9 @@
 //! ```
 //!
 //! A kind of fault is one file and one row of [`FAULTS`]: its name, at which [`Moment`]s it can strike, which
-//! keys of its own it has, and the [`Effect`] it chooses. The mechanism acts: flash in
-//! [`crate::port`], commands in the controller, and what suffers on a network at the door there. A rule ([`Rule`]) is a kind with what it matches and when
-//! it is due; where rules are written down as text is not known here.
+//! keys of its own it has, and the [`Effect`] it chooses. Others act by it: the port of flash ([`crate::port`]),
+//! the controller for commands, and the door to a network for answers. A rule ([`Rule`]) is a kind with what it
+//! matches and when it is due; how rules are written down as text is not known here.
 //!
 //! What is injected is an error that the drive, or the host, gets to see. Wrong data is never passed off as
 //! right: a flipped bit is found by the page's checksum.
@@ -86,7 +86,7 @@ pub enum Effect {
     Flip,
     /// The page cannot be programmed, the block cannot be erased.
     Fail,
-    /// The die of the operation answers no more, until the drive is powered on anew.
+    /// The die of the operation answers no more, for good.
     DieOffline,
     /// The command or operation takes so much longer, ns.
     Delay(Ns),

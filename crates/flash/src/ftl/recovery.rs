@@ -3,7 +3,9 @@
 //! * The highest sequence number of a logical page wins. Two pages with the same number hold the same
 //!   content; the other one is remembered as a twin (see [`super::gc`]).
 //! * A page whose header cannot be read was in flight when the power went (nobody was told that it was
-//!   written), or its block was being erased. It counts as programmed and holds nothing.
+//!   written), or its block was being erased, or it is lost with its die. It counts as programmed and holds
+//!   nothing: which logical page it was nobody knows, and an older version of that may be found instead. Owners
+//!   notice by what they keep beside ([`super`]).
 //! * A block is read up to its first erased page. Nothing is written behind it: an interrupted erase can
 //!   leave pages that only look erased. For the same reason a block without valid pages, even one that looks
 //!   erased, is erased before it is used; collectors do that unit by unit as blocks are needed.

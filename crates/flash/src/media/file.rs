@@ -31,9 +31,10 @@
 //! full, I/O error) the file stays as it is then, and later changes are kept in memory
 //! ([`crate::power::machine_file`]).
 
+mod backing;
+mod moment;
+
 use std::fs::{OpenOptions, TryLockError};
-use std::io::ErrorKind;
-use std::ops::Range;
 use std::path::Path;
 use std::rc::Rc;
 
@@ -49,6 +50,9 @@ use crate::geometry::{BlockId, Geometry, Ppa};
 use crate::identity::{IDENTITY_BYTES, Identity};
 use crate::power::machine_file::{self, MachineFile, Shadow, WriteProtection};
 use crate::spare::{SPARE_USED_BYTES, Spare, data_check};
+use backing::Backing;
+pub(crate) use moment::MOMENTS_AT;
+pub use moment::{Moment, MomentCell};
 
 /// The row of `file` in [`super::MEDIA`].
 pub const KIND: MediaKind = MediaKind {
@@ -60,132 +64,20 @@ pub const KIND: MediaKind = MediaKind {
 };
 
 const MAGIC: &[u8; 8] = b"KVDRFILE";
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 const HEAD_BYTES: u64 = 4096;
 const SECOND_HEAD_AT: usize = 2048;
-/// Where an image file has its moment, twice.
-pub(crate) const MOMENTS_AT: [u64; 2] = [1024, 3072];
-const MOMENT_BYTES: usize = 32;
 /// Page data starts at a multiple of this, so that it lies in whole pages of the file system.
 const ALIGN: u64 = 4096;
 /// What a torn header holds.
 const UNREADABLE: u8 = 0xA5;
 
-/// Where the bytes of the layout are.
-enum Backing {
-    /// In a file, and when that takes no more, in its shadow.
-    File {
-        file: MachineFile,
-        sync: bool,
-        protection: WriteProtection,
-        shadow: Shadow,
-        /// What could not be read once. It is not read again before it is written, so that a page which
-        /// recovery took for damaged does not come back.
-        unreadable: TaskCell<Vec<Range<u64>>>,
-    },
-    /// In memory: an image, or a fork.
-    Memory(TaskCell<Vec<u8>>),
-}
-
-impl Backing {
-    fn bytes(&self) -> u64 {
-        match self {
-            // A length that cannot be had says nothing of where pages end.
-            Backing::File { file, shadow, .. } => file.bytes().unwrap_or(u64::MAX).max(shadow.end()),
-            Backing::Memory(bytes) => bytes.borrow().len() as u64,
-        }
-    }
-
-    /// Fills `out` from byte `at` on; what lies beyond the end reads as zero. What cannot be read is not
-    /// tried again.
-    fn read_at(&self, at: u64, out: &mut [u8]) -> std::io::Result<()> {
-        let read = self.look_at(at, out);
-        if let (Err(_), Backing::File { unreadable, .. }) = (&read, self) {
-            let range = at..at + out.len() as u64;
-            let mut unreadable = unreadable.borrow_mut();
-            if !unreadable.contains(&range) {
-                unreadable.push(range);
-            }
-        }
-        read
-    }
-
-    /// As [`Backing::read_at`], of more than somebody will need: a part of it may be read.
-    fn look_at(&self, at: u64, out: &mut [u8]) -> std::io::Result<()> {
-        match self {
-            Backing::File { file, shadow, unreadable, .. } => {
-                let end = at + out.len() as u64;
-                let is_known = unreadable.borrow().iter().any(|known| at < known.end && known.start < end);
-                let read = if is_known { Err(ErrorKind::Other.into()) } else { file.read_at(at, out) };
-                if shadow.read_over(at, out) { Ok(()) } else { read }
-            }
-            Backing::Memory(bytes) => {
-                out.fill(0);
-                let bytes = bytes.borrow();
-                let from = (at as usize).min(bytes.len());
-                let count = out.len().min(bytes.len() - from);
-                out[..count].copy_from_slice(&bytes[from..from + count]);
-                Ok(())
-            }
-        }
-    }
-
-    fn write_at(&self, at: u64, data: &[u8]) {
-        match self {
-            Backing::File { file, protection, shadow, unreadable, .. } => {
-                let end = at + data.len() as u64;
-                unreadable.borrow_mut().retain(|known| known.start < at || end < known.end);
-                if !protection.is_on() {
-                    match file.write_at(at, data) {
-                        Ok(()) => return,
-                        Err(error) => protection.turn_on(file.path(), "cannot be written", &error),
-                    }
-                }
-                shadow.write_at(file, at, data);
-            }
-            Backing::Memory(bytes) => {
-                let mut bytes = bytes.borrow_mut();
-                let end = at as usize + data.len();
-                if bytes.len() < end {
-                    bytes.resize(end, 0);
-                }
-                bytes[at as usize..end].copy_from_slice(data);
-            }
-        }
-    }
-
-    /// Waits until everything written is on the machine's storage, if that was asked for.
-    fn settle(&self) {
-        if let Backing::File { file, sync: true, protection, .. } = self
-            && !protection.is_on()
-            && let Err(error) = file.sync()
-        {
-            protection.turn_on(file.path(), "cannot be synced", &error);
-        }
-    }
-
-    fn protection(&self) -> WriteProtection {
-        match self {
-            Backing::File { protection, .. } => protection.clone(),
-            Backing::Memory(_) => WriteProtection::default(),
-        }
-    }
-
-    /// What is in it for good, beneath its shadow.
-    fn kept(&self) -> Vec<u8> {
-        match self {
-            Backing::File { file, .. } => {
-                let mut bytes = vec![0; file.bytes().unwrap_or(0) as usize];
-                for (index, piece) in bytes.chunks_mut(ALIGN as usize).enumerate() {
-                    if file.read_at(index as u64 * ALIGN, piece).is_err() {
-                        piece.fill(UNREADABLE);
-                    }
-                }
-                bytes
-            }
-            Backing::Memory(bytes) => bytes.borrow().clone(),
-        }
-    }
+/// What a medium that is frozen keeps.
+struct Frozen {
+    /// With the dies that were lost since.
+    bad_blocks: BadBlocks,
+    /// All of it, if it is in memory; a file has it, and its shadow what came behind.
+    image: Vec<u8>,
 }
 
 /// Pages in the layout of an image file.
@@ -195,10 +87,8 @@ pub struct FileMedia {
     backing: Backing,
     protection: WriteProtection,
     bad_blocks: BadBlocks,
-    /// Images are of what there was when it was frozen:
-    is_frozen: bool,
-    /// this, if it is in memory; a file has it, and its shadow the rest.
-    frozen: Option<Vec<u8>>,
+    /// Images are of what there was when it was frozen.
+    frozen: Option<Frozen>,
     /// Bytes before the first page of a block.
     table_bytes: u64,
     block_bytes: u64,
@@ -261,71 +151,6 @@ fn open_file(path: &Path) -> std::io::Result<MachineFile> {
         Ok(()) => Ok(file),
         Err(TryLockError::Error(error)) => Err(error),
         Err(TryLockError::WouldBlock) => Err(std::io::Error::other("another drive has this image")),
-    }
-}
-
-/// How far a protected image had come: what it is compared with when a drive comes up.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Moment {
-    /// Its newest finished checkpoint; 0 before the first one.
-    pub checkpoint: u64,
-    /// Groups of records behind that.
-    pub groups: u64,
-    /// The checkpoint that was begun last: this one, or the next.
-    pub begun: u64,
-}
-
-impl Moment {
-    fn record(&self) -> [u8; MOMENT_BYTES] {
-        let mut record = [0; MOMENT_BYTES];
-        for (at, number) in [self.begun, self.checkpoint, self.groups].into_iter().enumerate() {
-            record[8 * at..8 * at + 8].copy_from_slice(&number.to_le_bytes());
-        }
-        let check = xxh3_64(&record[..MOMENT_BYTES - 8]);
-        record[MOMENT_BYTES - 8..].copy_from_slice(&check.to_le_bytes());
-        record
-    }
-
-    fn of_record(record: &[u8; MOMENT_BYTES]) -> Option<Moment> {
-        let [begun, checkpoint, groups] =
-            [0, 8, 16].map(|at| u64::from_le_bytes(record[at..at + 8].try_into().expect("8 bytes")));
-        let moment = Moment { checkpoint, groups, begun };
-        (*record == moment.record()).then_some(moment)
-    }
-}
-
-/// Where an image file keeps its moment.
-pub struct MomentCell(MachineFile);
-
-impl MomentCell {
-    /// That of the image file at `path`.
-    pub fn of(path: &Path) -> std::io::Result<MomentCell> {
-        MachineFile::open(path, OpenOptions::new().read(true).write(true)).map(MomentCell)
-    }
-
-    /// The newest moment it holds: the beginning, if none was ever written. `None` when what was written is
-    /// damaged.
-    pub fn read(&self) -> std::io::Result<Option<Moment>> {
-        let mut newest = None;
-        let mut is_written = false;
-        for at in MOMENTS_AT {
-            let mut record = [0; MOMENT_BYTES];
-            self.0.read_at(at, &mut record)?;
-            is_written |= record != [0; MOMENT_BYTES];
-            newest = newest.max(Moment::of_record(&record));
-        }
-        Ok(if is_written { newest } else { Some(Moment::default()) })
-    }
-
-    /// A checkpoint begins or has ended. With `sync` this is on the machine's storage when it returns.
-    pub fn write(&self, moment: &Moment, sync: bool) -> std::io::Result<()> {
-        MOMENTS_AT.iter().try_for_each(|at| self.0.write_at(*at, &moment.record()))?;
-        if sync { self.0.sync() } else { Ok(()) }
-    }
-
-    /// One more group has been written. Survives the end of the program.
-    pub fn step(&self, moment: &Moment) -> std::io::Result<()> {
-        self.0.write_at(MOMENTS_AT[(moment.groups % 2) as usize], &moment.record())
     }
 }
 
@@ -411,7 +236,6 @@ impl FileMedia {
             backing,
             bad_blocks: BadBlocks::none(geometry),
             frozen: None,
-            is_frozen: false,
             table_bytes,
             block_bytes,
             scratch: Vec::new(),
@@ -517,19 +341,28 @@ impl Media for FileMedia {
     }
 
     fn set_bad_blocks(&mut self, table: &BadBlocks) {
-        for at in self.bad_blocks_at() {
-            self.backing.write_at(at, &table.to_bytes());
-            self.backing.settle();
+        let places = self.bad_blocks_at();
+        match &mut self.frozen {
+            None => places.iter().for_each(|at| {
+                self.backing.write_at(*at, &table.to_bytes());
+                self.backing.settle();
+            }),
+            Some(frozen) => {
+                frozen.bad_blocks.lose_dies_of(table);
+                let table = frozen.bad_blocks.to_bytes();
+                places.iter().for_each(|at| self.backing.write_beneath(*at, &table, &mut frozen.image));
+            }
         }
         self.bad_blocks = table.clone();
     }
 
     /// What is written to a file behind its protection stays in its shadow anyway.
     fn freeze(&mut self) {
-        self.is_frozen = true;
-        if let Backing::Memory(bytes) = &self.backing {
-            self.frozen = Some(bytes.borrow().clone());
-        }
+        let image = match &self.backing {
+            Backing::Memory(bytes) => bytes.borrow().clone(),
+            Backing::File { .. } => Vec::new(),
+        };
+        self.frozen = Some(Frozen { bad_blocks: self.bad_blocks.clone(), image });
     }
 
     fn program(&mut self, ppa: Ppa, data: &PageData, spare: &Spare) {
@@ -619,8 +452,11 @@ impl Media for FileMedia {
     }
 
     fn image(&self) -> Vec<u8> {
-        if self.is_frozen {
-            return self.frozen.clone().unwrap_or_else(|| self.backing.kept());
+        if let Some(frozen) = &self.frozen {
+            return match &self.backing {
+                Backing::Memory(_) => frozen.image.clone(),
+                Backing::File { .. } => self.backing.kept(),
+            };
         }
         let mut bytes = vec![0; self.backing.bytes() as usize];
         for (index, piece) in bytes.chunks_mut(ALIGN as usize).enumerate() {

@@ -169,6 +169,9 @@ impl<K: Keep> Media for Memory<K> {
 
     fn set_bad_blocks(&mut self, table: &BadBlocks) {
         self.bad_blocks = table.clone();
+        if let Some(frozen) = &mut self.frozen {
+            frozen.bad_blocks.lose_dies_of(table);
+        }
     }
 
     fn freeze(&mut self) {

@@ -68,7 +68,8 @@ pub trait Media {
     /// The table of bad blocks that it keeps.
     fn bad_blocks(&self) -> &BadBlocks;
 
-    /// Keeps this table instead. A cut leaves the one or the other.
+    /// Keeps this table instead. A cut leaves the one or the other. Of a medium that is frozen what stays for good
+    /// is its table of that moment, with the dies that this one calls lost.
     fn set_bad_blocks(&mut self, table: &BadBlocks);
 
     /// From now on changes are for this life of the drive only: [`Media::image`] gives what is there now.

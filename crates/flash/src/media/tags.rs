@@ -3,8 +3,9 @@
 //!
 //! A page becomes a packed string ([`super::packed`]). Three kinds stay as they are, shared with whoever
 //! programmed them: a region of literal bytes alone that is large and mostly filled, a page of items
-//! ([`super::items`]), and one whose bytes nobody has asked for ([`super::deferred`]). Discarded pages keep their headers alone, discarded items their heads. Reading what
-//! was discarded is a bug of the owner and panics.
+//! ([`super::items`]), and one whose bytes nobody has asked for ([`super::deferred`]). Discarded pages keep
+//! their headers alone, discarded items their heads. Reading what was discarded is a bug of the owner and
+//! panics.
 
 use std::rc::Rc;
 

@@ -22,6 +22,7 @@
 //! so nobody above has to stop in the middle of anything.
 
 use std::cell::{Cell, OnceCell};
+use std::rc::Rc;
 
 use kvdrive_sim::{Rng, TaskCell, join_all};
 
@@ -61,12 +62,13 @@ pub(super) struct Retirement {
     table: TaskCell<BadBlocks>,
     /// Nothing stands for anything else: an address is the medium's.
     is_empty: Cell<bool>,
-    /// Dies that answer no more.
-    lost_dies: TaskCell<Vec<u32>>,
+    /// Dies of the table answer no more.
     has_lost_dies: Cell<bool>,
     pub protection: WriteProtection,
     /// Called when the drive is about to become read-only.
     before_protection: OnceCell<Box<dyn Fn()>>,
+    /// Called when spare blocks were used up.
+    on_change: OnceCell<Rc<dyn Fn()>>,
     program_errors: Cell<u64>,
     erase_errors: Cell<u64>,
     pub read_retries: Cell<u64>,
@@ -78,11 +80,11 @@ impl Retirement {
         let table = media.bad_blocks().clone();
         Retirement {
             is_empty: Cell::new(table.is_empty()),
+            has_lost_dies: Cell::new(!table.lost_dies().is_empty()),
             table: TaskCell::new(table),
-            lost_dies: TaskCell::default(),
-            has_lost_dies: Cell::new(false),
             protection: media.protection(),
             before_protection: OnceCell::new(),
+            on_change: OnceCell::new(),
             program_errors: Cell::new(0),
             erase_errors: Cell::new(0),
             read_retries: Cell::new(0),
@@ -95,14 +97,9 @@ impl Retirement {
         self.is_empty.get()
     }
 
-    pub fn lose_die(&self, die: u32) {
-        self.has_lost_dies.set(true);
-        self.lost_dies.borrow_mut().push(die);
-    }
-
     #[inline]
     pub fn is_lost(&self, die: u32) -> bool {
-        self.has_lost_dies.get() && self.lost_dies.borrow().contains(&die)
+        self.has_lost_dies.get() && self.table.borrow().lost_dies().contains(&die)
     }
 }
 
@@ -120,6 +117,16 @@ impl FlashPort {
     pub fn before_protection(&self, save: impl Fn() + 'static) {
         let is_first = self.0.retirement.before_protection.set(Box::new(save)).is_ok();
         assert!(is_first, "one owner knows what flash holds");
+    }
+
+    /// Has `told` called when fewer spare blocks are left, and when the drive has become read-only, for whatever
+    /// reason. It may look at [`FlashPort::health`], and may not wait.
+    ///
+    /// # Panics
+    /// Somebody asked before.
+    pub fn on_health_change(&self, told: Rc<dyn Fn()>) {
+        self.protection().on_turn(told.clone());
+        assert!(self.0.retirement.on_change.set(told).is_ok(), "one controller tells hosts of it");
     }
 
     /// How it holds out.
@@ -268,11 +275,28 @@ impl FlashPort {
         }
     }
 
+    /// A die answers no more, in this life of the drive and in all others. That it is known for good takes the time
+    /// of a page, like every change of the table.
+    pub(super) fn lose_die(&self, die: u32) {
+        let retirement = &self.0.retirement;
+        if retirement.is_lost(die) {
+            return;
+        }
+        retirement.has_lost_dies.set(true);
+        let mut table = retirement.table.borrow().clone();
+        table.lose_die(die);
+        self.keep(table);
+        self.charge(die * self.0.geometry.planes, Operation::Program);
+    }
+
     /// Writes the table of bad blocks. From now on it counts.
     fn keep(&self, table: BadBlocks) {
         self.change().set_bad_blocks(&table);
         self.0.retirement.is_empty.set(table.is_empty());
         *self.0.retirement.table.borrow_mut() = table;
+        if let Some(told) = self.0.retirement.on_change.get() {
+            told();
+        }
     }
 
     /// Makes the drive read-only.

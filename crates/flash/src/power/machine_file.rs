@@ -43,30 +43,60 @@ impl WriteFailure {
 }
 
 /// Whether a drive may write, and if not, why. Clones are of one drive; it never comes off.
-#[derive(Clone, Debug, Default)]
-pub struct WriteProtection(Rc<OnceCell<WriteFailure>>);
+#[derive(Clone, Default)]
+pub struct WriteProtection(Rc<Protected>);
+
+#[derive(Default)]
+struct Protected {
+    reason: OnceCell<WriteFailure>,
+    /// Called when it is turned on.
+    on_turn: OnceCell<Rc<dyn Fn()>>,
+}
+
+impl std::fmt::Debug for WriteProtection {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_tuple("WriteProtection").field(&self.0.reason).finish()
+    }
+}
 
 impl WriteProtection {
     /// May nothing be written any more?
     pub fn is_on(&self) -> bool {
-        self.0.get().is_some()
+        self.0.reason.get().is_some()
     }
 
     /// The first failure.
     pub fn reason(&self) -> Option<&WriteFailure> {
-        self.0.get()
+        self.0.reason.get()
+    }
+
+    /// Has `told` called at the moment it is turned on; it may not wait.
+    ///
+    /// # Panics
+    /// Somebody asked before.
+    pub fn on_turn(&self, told: Rc<dyn Fn()>) {
+        assert!(self.0.on_turn.set(told).is_ok(), "one controller tells hosts of it");
     }
 
     /// Writing to `path` failed. Only the first failure counts.
     pub fn turn_on(&self, path: &Path, what: &str, error: &io::Error) {
-        let what = || format!("{what}: {error}");
-        self.0.get_or_init(|| WriteFailure { path: Some(path.to_owned()), what: what() });
+        self.turn(|| WriteFailure { path: Some(path.to_owned()), what: format!("{what}: {error}") });
     }
 
     /// Flash failed where it has no spare block left.
     pub fn turn_on_without_spares(&self) {
-        let what = "flash has failed where it has no spare block left".to_owned();
-        self.0.get_or_init(|| WriteFailure { path: None, what });
+        let what = || "flash has failed where it has no spare block left".to_owned();
+        self.turn(|| WriteFailure { path: None, what: what() });
+    }
+
+    fn turn(&self, reason: impl FnOnce() -> WriteFailure) {
+        if self.is_on() {
+            return;
+        }
+        assert!(self.0.reason.set(reason()).is_ok(), "it was off");
+        if let Some(told) = self.0.on_turn.get() {
+            told();
+        }
     }
 }
 

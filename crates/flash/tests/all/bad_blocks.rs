@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use kvdrive_content::{Piece, Region};
 use kvdrive_flash::faults::{Effect, Matches, Rule, When, kind};
-use kvdrive_flash::media::{self, MEDIA, MediaOptions};
+use kvdrive_flash::media::{self, MEDIA, MediaKind, MediaOptions};
 use kvdrive_flash::timing::flat::FlatConfig;
 use kvdrive_flash::{
     BlockId, FlashConfig, FlashPort, Media, PageData, Ppa, Purpose, ReadError, Spare, TimingConfig,
@@ -218,27 +218,86 @@ fn without_a_spare_block_the_drive_is_read_only_and_keeps_what_it_held() {
 
 #[test]
 fn a_die_that_answers_no_more_gives_no_page_and_takes_none() {
+    for medium in MEDIA {
+        loses_a_die(medium, false);
+        loses_a_die(medium, true);
+    }
+}
+
+/// A die is lost before the drive becomes read-only, or behind that. It stays lost, whoever reads the medium next.
+fn loses_a_die(medium: &MediaKind, is_frozen: bool) {
     let folder = tempfile::tempdir().unwrap();
     let sim = Sim::new();
-    let port = FlashPort::new(&sim, config(2), blank(&config(2), "ram", &folder));
+    let port = FlashPort::new(&sim, config(2), blank(&config(2), medium.name, &folder));
     sim.block_on(|| {
         program(&port, 0);
         program(&port, 12);
+        program(&port, 1);
+        if is_frozen {
+            let first = Matches { dies: vec![0], ..Matches::default() };
+            port.faults().set(&[rule("program-error", first, When::default())], 1);
+            program(&port, 2);
+            assert!(port.protection().is_on());
+        }
         let second = Matches { dies: vec![1], ..Matches::default() };
         let mut rule = rule("die-offline", second, nth(1));
         rule.moment = kvdrive_flash::faults::Moment::Read;
         assert_eq!(rule.effect, Effect::DieOffline);
         port.faults().set(&[rule], 1);
         assert!(holds(&port, 0) && !holds(&port, 12) && !holds(&port, 12));
-        program(&port, 1);
-        assert!(!port.protection().is_on(), "the other die works");
-        program(&port, 13);
-        assert!(port.protection().is_on());
+        if !is_frozen {
+            program(&port, 2);
+            assert!(!port.protection().is_on() && holds(&port, 2), "the other die works");
+        }
     });
-    let image = port.media_image(&mut Rng::stream(1, "cut"));
-    let port =
-        FlashPort::new(&sim, config(2), media::from_image("ram", &config(2).geometry(), &image).unwrap());
-    sim.block_on(|| assert!(holds(&port, 0) && holds(&port, 1) && holds(&port, 12), "it answers again"));
+    let mut image = port.media_image(&mut Rng::stream(1, "cut"));
+    drop(port);
+    for life in 0..3 {
+        let again = match medium.has_file {
+            true => blank(&config(2), medium.name, &folder),
+            false => media::from_image(medium.name, &config(2).geometry(), &image).unwrap(),
+        };
+        let port = FlashPort::new(&sim, config(2), again);
+        sim.block_on(|| {
+            assert!(holds(&port, 0) && holds(&port, 1), "{}, life {life}", medium.name);
+            assert_eq!(port.read(Ppa(12), Purpose::Lookup), Err(ReadError::Damaged), "it is lost for good");
+            assert_eq!(port.protection().is_on(), is_frozen || life > 1, "{}, life {life}", medium.name);
+            if life == 1 {
+                program(&port, 13);
+                assert!(port.protection().is_on(), "a die that answers no more takes no page");
+            }
+        });
+        image = port.media_image(&mut Rng::stream(1, "cut"));
+    }
+}
+
+/// A unit is in the middle of exchanging a block when another one has no spare block left: what it does from there
+/// on, the table of bad blocks included, is for this life alone.
+#[test]
+fn a_retirement_that_ends_behind_the_freezing_does_not_count() {
+    for medium in MEDIA {
+        let folder = tempfile::tempdir().unwrap();
+        let sim = Sim::new();
+        let port = FlashPort::new(&sim, config(1), blank(&config(1), medium.name, &folder));
+        sim.block_on(|| {
+            (0..3).for_each(|ppa| program(&port, ppa));
+            port.faults().set(&[rule("program-error", Matches::default(), nth(1))], 1);
+            program(&port, 12);
+            let values = of_purpose(Purpose::Value);
+            port.faults().set(&[rule("program-error", values, When::default())], 1);
+        });
+        for ppa in [3, 13] {
+            let port = port.clone();
+            sim.spawn(move || program(&port, ppa));
+        }
+        while !port.protection().is_on() {
+            assert!(sim.step(), "the second unit has no spare block");
+        }
+        let (image, retired) = (port.media_image(&mut Rng::stream(1, "cut")), port.health().retired_blocks);
+        sim.run();
+        assert!(port.health().retired_blocks > retired, "the first one was under way");
+        assert!(port.media_image(&mut Rng::stream(1, "cut")) == image, "{}", medium.name);
+    }
 }
 
 /// The power is cut at every event of a retirement, and the next life has to retire the block again.

@@ -3,3 +3,4 @@
 mod bad_blocks;
 mod flash;
 mod ftl;
+mod images;

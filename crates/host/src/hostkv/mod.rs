@@ -20,6 +20,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use kvdrive_sim::{Resource, TaskCell};
+use kvdrive_spec::Status;
 use kvdrive_spec::nvm::BLOCK_BYTES;
 use kvdrive_store::{
     BACKGROUND_THREADS, Cursor, Ground, Recovered, Space, Store, StoreError, StoreOptions, StoreRow, Thread,
@@ -52,6 +53,9 @@ pub enum OpenError {
     /// Its options do not go with the drive: a line that begins with the key of the option.
     #[error("{0}")]
     Options(String),
+    /// The drive has no queue pair for a thread.
+    #[error("queue pairs: {0}")]
+    Queues(#[from] Status),
     /// What it found on the drive.
     #[error("recovery: {0}")]
     Store(#[from] StoreError),
@@ -111,7 +115,7 @@ impl HostKv {
             background.iter().flat_map(|core| std::iter::repeat_n(core, BACKGROUND_THREADS as usize));
         let cores: Vec<_> = cores.iter().chain(beside).cloned().collect();
         let threads = cores.len() as u32;
-        let pages = Rc::new(BlockPages::new(host, &cores, *entries, *depth));
+        let pages = Rc::new(BlockPages::connect(host, &cores, *entries, *depth)?);
         let cpu = Rc::new(HostCpu::new(sim, &cores, *costs_ps));
         let ground = Ground { pages: pages.clone(), cpu: cpu.clone(), threads, has_background };
         let store = (row.make)(options, ground);

@@ -40,9 +40,15 @@ pub(super) struct BlockPages {
 
 impl BlockPages {
     /// A queue pair of `entries` slots for each core, with up to `depth` commands under way.
-    pub(super) fn new(host: &Rc<BlockHost>, cores: &[Rc<Resource>], entries: u32, depth: u32) -> BlockPages {
-        BlockPages {
-            drivers: cores.iter().map(|core| BlockDriver::new(host, core, entries, depth)).collect(),
+    pub(super) fn connect(
+        host: &Rc<BlockHost>,
+        cores: &[Rc<Resource>],
+        entries: u32,
+        depth: u32,
+    ) -> Result<BlockPages, Status> {
+        let drivers = cores.iter().map(|core| BlockDriver::connect(host, core, entries, depth));
+        Ok(BlockPages {
+            drivers: drivers.collect::<Result<_, _>>()?,
             host: host.clone(),
             writing: TaskCell::default(),
             next_writing: Cell::new(0),
@@ -51,7 +57,7 @@ impl BlockPages {
             trimmed: Counts::default(),
             flushes: Cell::new(0),
             is_blank: Cell::new(false),
-        }
+        })
     }
 
     fn driver(&self, Thread(thread): Thread) -> &BlockDriver {

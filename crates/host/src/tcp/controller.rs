@@ -8,7 +8,7 @@ use kvdrive_spec::identify::{self, CSI_KV, IDENTIFY_BYTES, KvNamespace, cns};
 use kvdrive_spec::log::{LogRequest, lid};
 use kvdrive_spec::opcode::admin;
 use kvdrive_spec::property::{self, Configuration, ControllerStatus};
-use kvdrive_spec::{Sqe, feature};
+use kvdrive_spec::{Sqe, Status, auth, feature};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
@@ -17,6 +17,7 @@ use super::{Error, Options};
 
 /// Entries of an admin queue.
 const ADMIN_ENTRIES: u16 = 32;
+const NO_SECRET: Error = Error::Status(Status::AUTHENTICATION_REQUIRED);
 /// CC: 64 and 16 byte entries, all I/O command sets, enabled.
 const ENABLED: Configuration =
     Configuration::new().with_sqe_log2(6).with_cqe_log2(4).with_command_set(0b110).with_enable(true);
@@ -69,7 +70,21 @@ fn connect_queue(
     if !status.is_success() {
         return Err(Error::Refused(status, completed.cqe.dw0.get()));
     }
-    Ok((queue, completed.cqe.dw0.get() as u16))
+    let dw0 = completed.cqe.dw0.get();
+    let authentication = options.authentication.as_ref();
+    if dw0 & auth::SECURE_CHANNEL_REQUIRED != 0 {
+        return Err(Error::Protocol("a secure channel is required, which there is none of here"));
+    }
+    // A host that wants to know who the controller is asks one that does not ask, too.
+    let wants = authentication.is_some_and(|own| own.controller_secret.is_some()) && nqn != DISCOVERY_NQN;
+    match authentication {
+        Some(authentication) if dw0 & auth::REQUIRED != 0 || wants => {
+            authentication.run(&mut queue, &options.host_nqn, nqn)?;
+        }
+        None if dw0 & auth::REQUIRED != 0 => return Err(Error::Status(Status::AUTHENTICATION_REQUIRED)),
+        _ => {}
+    }
+    Ok((queue, dw0 as u16))
 }
 
 impl Initiator {
@@ -115,6 +130,24 @@ impl Initiator {
             connect_queue(&self.at, &self.nqn, &self.options, self.controller_id, number, entries)?;
         queue.in_capsule_bytes = if self.options.in_capsule { self.in_capsule_bytes } else { 0 };
         Ok(queue)
+    }
+
+    /// Authenticates the admin queue once more.
+    ///
+    /// # Errors
+    /// [`Error::Authentication`], and the queue has ended; or there is no secret.
+    pub fn authenticate_again(&mut self) -> Result<(), Error> {
+        let own = self.options.authentication.as_ref().ok_or(NO_SECRET)?;
+        own.run(&mut self.admin, &self.options.host_nqn, &self.nqn)
+    }
+
+    /// Authenticates an I/O queue once more, on which nothing is under way.
+    ///
+    /// # Errors
+    /// As [`Initiator::authenticate_again`].
+    pub fn authenticate_queue_again(&self, queue: &mut Queue) -> Result<(), Error> {
+        let own = self.options.authentication.as_ref().ok_or(NO_SECRET)?;
+        own.run(queue, &self.options.host_nqn, &self.nqn)
     }
 
     /// Reads a property; eight bytes of CAP, four of the others.

@@ -17,10 +17,12 @@
 //! | [`Queue`] | one connection: any command with its data, several at a time; typed KV commands |
 //! | [`Client`] | one connection as every other [`crate::Client`] |
 //! | [`Pipeline`] | a client as [`crate::Pipelined`] |
+//! | [`Authentication`] | the secrets by which both ends believe each other |
 //! | [`discover`] | what a discovery controller knows |
 //!
 //! What it does not do: reconnect, keep alive by itself, TLS.
 
+mod authentication;
 mod client;
 mod controller;
 mod pipeline;
@@ -30,6 +32,7 @@ mod wire;
 use std::time::Duration;
 
 pub use crate::error::Error;
+pub use authentication::Authentication;
 pub use client::{Client, Ticket};
 pub use controller::{Discovered, Initiator, discover};
 pub use pipeline::Pipeline;
@@ -40,6 +43,8 @@ pub use queue::{Completed, Data, Queue};
 pub struct Options {
     /// HOSTNQN: who asks.
     pub host_nqn: String,
+    /// By what it authenticates where a controller asks for that, and always if the controller has to, too.
+    pub authentication: Option<Authentication>,
     /// Host identifier.
     pub host_id: [u8; 16],
     /// Ask for header digests.
@@ -63,6 +68,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             host_nqn: "nqn.2014-08.org.nvmexpress:uuid:6b766472-6976-8500-8000-0000000000ff".into(),
+            authentication: None,
             host_id: *b"kvdrive-host-001",
             header_digest: false,
             data_digest: false,

@@ -69,6 +69,8 @@ pub struct Queue {
     pub(super) in_capsule_bytes: u32,
     /// Namespace of the typed commands.
     pub nsid: u32,
+    /// T_ID of the last authentication.
+    transaction: u16,
 }
 
 impl Queue {
@@ -100,6 +102,7 @@ impl Queue {
             data_max_bytes: response.data_max_bytes.get(),
             in_capsule_bytes: if options.in_capsule { tcp::ADMIN_IN_CAPSULE_BYTES } else { 1024 },
             nsid: NSID,
+            transaction: 0,
         })
     }
 
@@ -116,6 +119,12 @@ impl Queue {
     /// What was negotiated.
     pub fn digests(&self) -> (bool, bool) {
         (self.has(digests::HEADER), self.has(digests::DATA))
+    }
+
+    /// A number for one more authentication.
+    pub(super) fn next_transaction(&mut self) -> u16 {
+        self.transaction = self.transaction.wrapping_add(1);
+        self.transaction
     }
 
     /// Commands under way.

@@ -40,10 +40,10 @@ use kvdrive_link::transfer::Choice;
 use kvdrive_spec::Sqe;
 use kvdrive_spec::identify::{IDENTIFY_BYTES, KvNamespace};
 
-use crate::answers;
+use crate::answers::{self, RING};
 pub use crate::answers::{IteratorId, Pair};
 pub use crate::client::Content;
-use crate::course::Lot;
+use crate::course::done;
 pub use crate::error::Error;
 pub use crate::pipelined::{Completion, Outcome, Pipelined};
 use crate::slot::Walk;
@@ -51,7 +51,7 @@ pub use blocking::block_on;
 pub use driver::{Blocking, Driver, Ticket};
 pub use kvdrive_link::shared::Serving;
 pub use pipeline::Pipeline;
-use port::{Board, Port};
+use port::{Board, Claimed, Port};
 pub use thread::serve_thread;
 use unclaimed::SharedUnclaimed;
 
@@ -115,22 +115,43 @@ impl Connector {
     ) -> Result<T, Error> {
         let mut slot = self.0.admin.slot().await?;
         slot.buffer().clear();
-        let Lot { cid, buffer, .. } = slot.lot();
-        slot.outbox.push(command(cid, buffer));
-        slot.submit(1, Walk::None)?;
-        let status = slot.completion().await?.status();
-        if !status.is_success() {
-            return Err(status.into());
-        }
+        let buffer = slot.lot().buffer;
+        administer(&mut slot, |cid| command(cid, buffer)).await?;
         Ok(take(slot.buffer(), slot.buffer().address()))
     }
 
-    /// A driver with a queue pair of `entries` slots for up to `depth` commands at once. Waits for the drive
-    /// on this thread, the first time. The queue pair of a driver that was dropped is used again by the next
-    /// one of the same `entries` and `depth`.
+    /// A queue pair of `entries` slots, which the drive is asked to create, with `depth` command slots.
+    async fn create(&self, entries: u32, depth: u32, max_value_bytes: u32) -> Result<Arc<Port>, Error> {
+        let board = Board::new(depth, self.0.unclaimed.clone());
+        let rings = self.link().open_rings(entries, board.clone())?;
+        let mut slot = self.0.admin.slot().await?;
+        for command in answers::create_pair(rings.id(), entries) {
+            let created = administer(&mut slot, |cid| command.encode(cid, RING)).await;
+            if let Err(error) = created {
+                self.link().close_rings(&rings);
+                return Err(error);
+            }
+        }
+        Ok(Arc::new(Port::new(self.link(), rings, board, answers::buffer_bytes(max_value_bytes))))
+    }
+
+    /// Has the drive delete a queue pair that no driver has, when commands of it that were dropped have ended.
+    async fn delete(&self, port: Arc<Port>) -> Result<(), Error> {
+        port.take_all().await?;
+        let mut slot = self.0.admin.slot().await?;
+        for command in answers::delete_pair(port.queue().id()) {
+            administer(&mut slot, |cid| command.encode(cid, RING)).await?;
+        }
+        self.link().close_rings(port.queue());
+        Ok(())
+    }
+
+    /// A driver with a queue pair of `entries` slots for up to `depth` commands at once. The queue pair of a driver
+    /// that was dropped is used again by the next one of the same `entries` and `depth`; where there is none, this
+    /// thread waits while the drive deletes those that nobody uses and creates one.
     ///
     /// # Errors
-    /// The drive is off, or has as many queue pairs as there are identifiers.
+    /// The drive is off, has as many queue pairs as there are identifiers, or answers so.
     ///
     /// Panics when `depth` is 0 or not below `entries`, or `entries` is above 65536 (NVMe base
     /// specification).
@@ -150,14 +171,14 @@ impl Connector {
         let mut idle = self.idle();
         let fitting = idle.iter().position(|port| port.depth() == depth && port.queue().entries() == entries);
         let known = fitting.map(|index| idle.swap_remove(index));
+        let unfit = if known.is_some() { Vec::new() } else { std::mem::take(&mut *idle) };
         drop(idle);
+        for port in unfit {
+            block_on(self.delete(port))?;
+        }
         let port = match known {
             Some(port) => port,
-            None => {
-                let board = Board::new(depth, self.0.unclaimed.clone());
-                let queue = self.link().create_queue(entries, board.clone())?;
-                Arc::new(Port::new(self.link(), queue, board, answers::buffer_bytes(max_value_bytes)))
-            }
+            None => block_on(self.create(entries, depth, max_value_bytes))?,
         };
         Ok(Driver::new(self.clone(), port, choice, max_value_bytes))
     }
@@ -171,4 +192,12 @@ impl Connector {
     fn give_back(&self, port: Arc<Port>) {
         self.idle().push(port);
     }
+}
+
+/// Has the drive carry out a command of the admin queue.
+async fn administer(slot: &mut Claimed<'_>, command: impl FnOnce(u16) -> Sqe) -> Result<(), Error> {
+    let cid = slot.lot().cid;
+    slot.outbox.push(command(cid));
+    slot.submit(1, Walk::None)?;
+    Ok(done(slot.completion().await?.status())?)
 }

@@ -3,8 +3,8 @@
 //! waits for any more, is [`crate::slot`]'s; it is carried out by whichever thread finds it.
 //!
 //! The *sequence* is the right to submit inline commands. A value that needs several holds it until its last
-//! one is submitted. When its owner goes away before that, the drive is left inside an unfinished value;
-//! before the sequence passes on, the queue is reset, so that the drive discards it.
+//! one is submitted. When its owner goes away before that, the drive is left inside an unfinished value, which it
+//! is told to discard before the sequence passes on.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;

@@ -28,7 +28,7 @@ fn a_modelled_client() {
         let core = Rc::new(Resource::new(&sim, "host.core", 1));
         sim.block_on(|| {
             let host = Host::connect(link.clone(), memory, core, COSTS).unwrap();
-            check(&mut &Driver::new(&host, by(row.name), 32, 4), MAX_VALUE_BYTES);
+            check(&mut &Driver::connect(&host, by(row.name), 32, 4).unwrap(), MAX_VALUE_BYTES);
         });
         sim.clear();
     }

@@ -16,6 +16,7 @@ use kvdrive_sim::{Mutex, Ns, Resource, ResourceStatistics, Sim};
 use kvdrive_spec::identify::KvNamespace;
 use kvdrive_spec::iter::{IterHeader, pair_at};
 use kvdrive_spec::list::ListWriter;
+use kvdrive_spec::queue::QueueCommand;
 use kvdrive_spec::{Command, Cqe, Key, Status, StoreOptions, Write};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -76,6 +77,11 @@ impl Steered {
     /// Commands that have completed.
     pub fn commands(&self) -> u64 {
         self.0.commands.get()
+    }
+
+    /// The lowest identifier that no queue has.
+    pub fn free_queue_id(&self) -> Option<u16> {
+        self.0.link.first_function().free_id()
     }
 }
 
@@ -139,6 +145,11 @@ pub fn build_refusing(
         command_ns: Cell::new(300),
     });
     let port = PciePort::new(&link);
+    let ending = drive.clone();
+    port.on_end(Rc::new(move |session| {
+        ending.unfinished.borrow_mut().remove(&session.number());
+        ending.refused.borrow_mut().remove(&session.number());
+    }));
     for _ in 0..CONTEXTS {
         let (context, port) = (drive.clone(), port.clone());
         sim.spawn(move || serve(context, port));
@@ -181,6 +192,20 @@ fn serve(drive: Rc<Drive>, port: PciePort) {
     }
 }
 
+/// Carries out Create and Delete. This host asks for nothing that cannot be.
+fn change_queues(request: &PcieRequest) -> Answer {
+    let queues = request.queues().expect("a link has them");
+    match QueueCommand::decode(request.sqe())? {
+        QueueCommand::CreateCompletion { id, entries } => queues.create_completion(id, entries),
+        QueueCommand::CreateSubmission { id, entries, completion } => {
+            queues.create_submission(id, entries, completion);
+        }
+        QueueCommand::DeleteSubmission { id } => assert!(queues.delete_submission(id)),
+        QueueCommand::DeleteCompletion { id } => queues.delete_completion(id),
+    }
+    Ok((0, 0))
+}
+
 impl Drive {
     fn counters(&self, ended: &Ended) -> Counters {
         let mut content = 0;
@@ -210,6 +235,9 @@ impl Drive {
     fn execute(&self, request: &PcieRequest) -> Answer {
         let sqe = request.sqe();
         self.cores.run(self.command_ns.get());
+        if request.is_admin() && QueueCommand::is_one(sqe.opcode) {
+            return change_queues(request);
+        }
         if request.is_admin() {
             let mut namespace = KvNamespace::new_zeroed();
             namespace.formats[0].value_max_bytes.set(MAX_VALUE_BYTES);

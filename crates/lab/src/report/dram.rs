@@ -10,9 +10,9 @@ use kvdrive_engines::hash;
 use kvdrive_engines::hash::layout::Layout;
 use kvdrive_flash::Geometry;
 
-use super::Report;
 use super::table::{Table, bytes, with_decimals};
 use super::text::Text;
+use super::{Report, is_part_of_another};
 use crate::config::Config;
 use crate::setup;
 
@@ -117,7 +117,7 @@ impl Text<'_> {
             };
             paper += counted.and_then(|(_, theirs)| *theirs).unwrap_or(0);
             at_paper += scaled.unwrap_or(0);
-            here += if name.ends_with("_most") { 0 } else { *now };
+            here += if is_part_of_another(name) { 0 } else { *now };
             table.row(name, &[binary(*now), scaled.map_or(String::new(), binary), theirs]);
         }
         let theirs = if paper == 0 { String::new() } else { binary(paper) };

@@ -149,12 +149,12 @@ impl Controlled for Running {
         self.latencies.borrow_mut().entry(opcode).or_default().record(span);
     }
 
-    fn at_door(&self, queue: u16, cid: u16) -> Option<TransportFault> {
-        self.drive.faults().take_at_door(u32::from(queue), cid)
+    fn at_door(&self, session: u32, cid: u16) -> Option<TransportFault> {
+        self.drive.faults().take_at_door(session, cid)
     }
 
-    fn revoke(&self, queue: u16, cqe: &mut Cqe) {
-        self.drive.revoke(queue, cqe);
+    fn revoke(&self, session: u32, cqe: &mut Cqe) {
+        self.drive.revoke(session, cqe);
     }
 }
 

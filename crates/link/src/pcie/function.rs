@@ -3,24 +3,54 @@
 //!
 //! Functions and their queues come and go. A queue that is deleted ends when the commands that the drive has
 //! taken from it have been answered: entries that were not taken are dropped, completions go nowhere, what a
-//! namespace has of it is given up, and only then its identifier is free. Creating is done before anything is
-//! asked of a drive and takes no time; deleting waits.
+//! namespace has of it is given up, and only then its identifier is free. Creating takes no time; deleting waits.
+//!
+//! Hosts create and delete I/O queues by commands of their admin queue: the drive looks at what they ask for and
+//! carries it out here ([`crate::port::Queues`]). [`Link::create_queue`] and [`Link::delete_queue`] do the same
+//! without a command: for a door whose hosts have other commands for it, and for tests of what lies above.
+//! Functions are there when a host finds them, so nobody asks for one.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use kvdrive_sim::TaskCell;
+use kvdrive_sim::{Mutex, TaskCell};
 
 use super::{ADMIN_ENTRIES, Link};
 use crate::memory::HostMemory;
-use crate::queue::QueuePair;
+use crate::queue::{CompletionRing, QueuePair};
 
 /// One NVMe controller.
 pub struct Function {
     id: u16,
     memory: Rc<dyn HostMemory>,
-    /// By identifier; 0 is the admin queue.
-    queues: TaskCell<Numbered<Rc<QueuePair>>>,
+    queues: TaskCell<OfFunction>,
+    administration: Mutex,
+}
+
+/// Queues of a function by identifier; 0 are those of the admin queue.
+#[derive(Default)]
+struct OfFunction {
+    submission: BTreeMap<u16, Rc<QueuePair>>,
+    completion: BTreeMap<u16, Rc<CompletionRing>>,
+}
+
+impl OfFunction {
+    /// Does a submission queue complete to `completion`?
+    fn is_used(&self, completion: u16) -> bool {
+        self.submission.values().any(|queue| queue.completion_id() == completion)
+    }
+
+    /// The lowest identifier that neither kind of queue has; `None`: there is none.
+    fn next_free(&self) -> Option<u16> {
+        let count = self.submission.len();
+        let is_dense = |last: Option<&u16>| last.is_none_or(|last| usize::from(*last) < count);
+        if is_dense(self.submission.keys().last()) && is_dense(self.completion.keys().last()) {
+            // Those below have all queues.
+            return u16::try_from(count).ok();
+        }
+        let is_there = |id: &u16| self.submission.contains_key(id) || self.completion.contains_key(id);
+        (0..=u16::MAX).find(|id| !is_there(id))
+    }
 }
 
 impl Function {
@@ -35,7 +65,34 @@ impl Function {
 
     /// Its admin queue. Panics when the function was deleted.
     pub fn admin_queue(&self) -> Rc<QueuePair> {
-        self.queues.borrow().get(0).cloned().expect("the function is there")
+        self.queue(0).expect("the function is there")
+    }
+
+    /// The submission queue with this identifier: where its doorbell leads.
+    pub fn queue(&self, id: u16) -> Option<Rc<QueuePair>> {
+        self.queues.borrow().submission.get(&id).cloned()
+    }
+
+    /// Held by whoever has a command under way in its admin queue, if several tasks are its host.
+    pub fn administration(&self) -> &Mutex {
+        &self.administration
+    }
+
+    /// The lowest identifier that no queue has: a host knows which it has made. `None`: all are taken.
+    pub fn free_id(&self) -> Option<u16> {
+        self.queues.borrow().next_free()
+    }
+
+    /// Has it an I/O queue of any kind?
+    pub(super) fn has_io_queues(&self) -> bool {
+        let queues = self.queues.borrow();
+        queues.submission.len() > 1 || queues.completion.len() > 1
+    }
+
+    /// Has it a completion queue with this identifier? `Some(true)`: with a submission queue that completes to it.
+    pub(super) fn completion_queue(&self, id: u16) -> Option<bool> {
+        let queues = self.queues.borrow();
+        queues.completion.contains_key(&id).then(|| queues.is_used(id))
     }
 }
 
@@ -86,7 +143,12 @@ impl Link {
         let mut functions = self.functions.borrow_mut();
         let number = functions.next_free();
         let id = u16::try_from(number).expect("a function has a number of 16 bits");
-        let function = Rc::new(Function { id, memory, queues: TaskCell::default() });
+        let function = Rc::new(Function {
+            id,
+            memory,
+            queues: TaskCell::default(),
+            administration: Mutex::new(&self.sim),
+        });
         functions.put(number, function.clone());
         drop(functions);
         self.create_queue_of(&function, ADMIN_ENTRIES);
@@ -100,27 +162,61 @@ impl Link {
 
     /// Deletes a function and all of its queues, the admin queue last. Its number is free when that is done.
     pub fn delete_function(&self, function: &Rc<Function>) {
-        let queues: Vec<_> = function.queues.borrow().places.iter().flatten().cloned().collect();
+        let queues: Vec<_> = function.queues.borrow().submission.values().cloned().collect();
         queues.iter().rev().for_each(|queue| self.delete_queue(queue));
+        function.queues.borrow_mut().completion.clear();
         self.functions.borrow_mut().remove(usize::from(function.id));
     }
 
     /// Creates an I/O queue pair of `entries` slots for `function`, with the lowest identifier that is free.
     /// Panics when it has as many as there are identifiers.
     pub fn create_queue_of(&self, function: &Rc<Function>, entries: u32) -> Rc<QueuePair> {
+        let free = function.queues.borrow().next_free();
+        let id = free.expect("a queue has an identifier of 16 bits");
+        self.create_completion_queue(function, id, entries);
+        self.create_submission_queue(function, id, entries, id)
+    }
+
+    /// Creates a completion queue. Panics when there is one with this identifier.
+    pub(super) fn create_completion_queue(&self, function: &Function, id: u16, entries: u32) {
+        let ring = Rc::new(CompletionRing::new(&self.sim, id, entries));
+        let before = function.queues.borrow_mut().completion.insert(id, ring);
+        assert!(before.is_none(), "completion queue {id} is there");
+    }
+
+    /// Creates a submission queue whose commands complete to queue `completion`. Panics when there is one with
+    /// this identifier, or no such completion queue.
+    pub(super) fn create_submission_queue(
+        &self,
+        function: &Rc<Function>,
+        id: u16,
+        entries: u32,
+        completion: u16,
+    ) -> Rc<QueuePair> {
         let (mut queues, mut of_function) = (self.queues.borrow_mut(), function.queues.borrow_mut());
-        let (session, number) = (queues.next_free(), of_function.next_free());
-        let id = u16::try_from(number).expect("a queue has an identifier of 16 bits");
-        let queue = Rc::new(QueuePair::new(&self.sim, function, id, session as u32, entries));
+        let ring = of_function.completion[&completion].clone();
+        let session = queues.next_free();
+        let queue = Rc::new(QueuePair::new(&self.sim, function, id, session as u32, entries, ring));
         queues.put(session, queue.clone());
-        of_function.put(number, queue.clone());
+        let before = of_function.submission.insert(id, queue.clone());
+        assert!(before.is_none(), "submission queue {id} is there");
         queue
     }
 
     /// Deletes a queue pair; returns when nothing is left of it. One that is deleted already is not deleted
-    /// again.
+    /// again. Its completion queue stays as long as others complete to it.
     pub fn delete_queue(&self, queue: &Rc<QueuePair>) {
-        let Some(left) = queue.close() else { return };
+        if self.delete_submission_queue(queue) {
+            let (mut of_function, completion) = (queue.function().queues.borrow_mut(), queue.completion_id());
+            if !of_function.is_used(completion) {
+                of_function.completion.remove(&completion);
+            }
+        }
+    }
+
+    /// Deletes a submission queue; returns when nothing is left of it. `false`: it was deleted before.
+    pub(super) fn delete_submission_queue(&self, queue: &Rc<QueuePair>) -> bool {
+        let Some(left) = queue.close() else { return false };
         self.visible.set(self.visible.get() - left);
         let session = queue.session();
         session.wait_idle();
@@ -129,6 +225,14 @@ impl Link {
             ended(session);
         }
         self.queues.borrow_mut().remove(session.number() as usize);
-        queue.function().queues.borrow_mut().remove(usize::from(queue.id()));
+        queue.function().queues.borrow_mut().submission.remove(&queue.id());
+        true
+    }
+
+    /// Deletes a completion queue that no submission queue has.
+    pub(super) fn delete_completion_queue(&self, function: &Function, id: u16) {
+        let mut queues = function.queues.borrow_mut();
+        assert!(!queues.is_used(id), "completion queue {id} has a submission queue");
+        queues.completion.remove(&id);
     }
 }

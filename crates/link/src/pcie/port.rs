@@ -10,7 +10,7 @@ use kvdrive_spec::{Cqe, Psdt, SglDescriptor, Sqe, Status};
 
 use super::{Exposed, Link, PAGE_BYTES};
 use crate::memory::HostMemory;
-use crate::port::{Port, Request, Source};
+use crate::port::{Port, Queues, Request, Source};
 use crate::prp::{Segment, Segments, walk};
 use crate::queue::{QueuePair, Taken};
 use crate::session::Session;
@@ -38,7 +38,7 @@ impl Port for PciePort {
         let (queue, Taken { sqe, turn, chunks, head }) = self.0.take_command();
         let (link, listed) = (self.0.clone(), Cell::new(None));
         // Made where the caller wants it: moving it right after it was written would be a stall.
-        let request = PcieRequest { link, queue, sqe, turn, chunks, listed, head, is_ended: false };
+        let request = PcieRequest { link, queue, sqe, turn, chunks, listed, head, end: End::Due };
         request.link.fetch(request.chunks());
         request
     }
@@ -66,7 +66,18 @@ pub struct PcieRequest {
     /// What lists named. Memory that is named without one is found again for nothing.
     listed: Cell<Option<Box<Segments>>>,
     head: u16,
-    is_ended: bool,
+    end: End,
+}
+
+/// How far it is from its end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// It is to be answered.
+    Due,
+    /// It may be answered, and its queue may end before that.
+    Held,
+    /// It was answered, or nobody wants an answer.
+    Come,
 }
 
 // It is moved for every command; what is larger is moved by a call.
@@ -200,19 +211,71 @@ impl Request for PcieRequest {
     fn complete(mut self, cqe: Cqe) {
         let cqe = cqe.with_queue(self.queue.id(), self.head);
         self.link.complete(&self.queue, cqe);
-        self.is_ended = true;
+        self.come_to_end();
     }
 
     fn omit(mut self) {
-        self.is_ended = true;
+        self.come_to_end();
+    }
+
+    fn hold(&mut self) {
+        assert!(self.end == End::Due, "it is under way");
+        self.end = End::Held;
+        self.queue.session().end_command();
+    }
+
+    fn queues(&self) -> Option<&dyn Queues> {
+        Some(self)
+    }
+}
+
+impl PcieRequest {
+    #[inline]
+    fn come_to_end(&mut self) {
+        if self.end == End::Due {
+            self.end = End::Come;
+            self.queue.session().end_command();
+        }
+    }
+}
+
+/// Those of the host whose queue it came by.
+impl Queues for PcieRequest {
+    fn has_some(&self) -> bool {
+        self.queue.function().has_io_queues()
+    }
+
+    fn has_submission(&self, id: u16) -> bool {
+        self.queue.function().queue(id).is_some()
+    }
+
+    fn completion(&self, id: u16) -> Option<bool> {
+        self.queue.function().completion_queue(id)
+    }
+
+    fn create_completion(&self, id: u16, entries: u32) {
+        self.link.create_completion_queue(self.queue.function(), id, entries);
+    }
+
+    fn create_submission(&self, id: u16, entries: u32, completion: u16) {
+        self.link.create_submission_queue(self.queue.function(), id, entries, completion);
+    }
+
+    fn delete_submission(&self, id: u16) -> bool {
+        let queue = self.queue.function().queue(id);
+        queue.is_some_and(|queue| self.link.delete_submission_queue(&queue))
+    }
+
+    fn delete_completion(&self, id: u16) {
+        self.link.delete_completion_queue(self.queue.function(), id);
     }
 }
 
 impl Drop for PcieRequest {
     #[inline]
     fn drop(&mut self) {
-        if self.is_ended {
-            return self.queue.session().end_command();
+        if self.end != End::Due {
+            return;
         }
         // Whoever is unwound has panicked, or waits at the end of the drive's life.
         let may_be_lost = self.link.sim().halted() || thread::panicking();

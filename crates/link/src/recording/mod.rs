@@ -6,7 +6,7 @@
 //!   frame   payload bytes u32 | kind u8 | payload | checksum u64
 //!
 //!   kind         payload
-//!   1 queue      time u64 | entries u32                      the host created the next queue pair; the first is admin
+//!   1 queue      time u64 | entries u32                      the next queue pair, created by no command: the admin queue first
 //!   2 commands   time u64 | queue u16 | submission doorbells u32 | completion doorbells u32 | entries, 64 each
 //!   3 read       refused u8 | piece ...                      what the next DMA read brought
 //!                  piece = 0u8 | bytes u32 | bytes    or    1u8 | seed u64 | offset u32 | bytes u32
@@ -18,7 +18,8 @@
 //!
 //! Numbers are little-endian. A checksum is XXH3 over everything from the start of its frame, seeded with the
 //! frame's offset, so a frame that was moved, dropped or doubled is found like one that was altered. Frames
-//! are in the order of events: what DMA read between two arrivals lies between them.
+//! are in the order of events: what DMA read between two arrivals lies between them. Queues that a host creates by
+//! commands have no frame of their own: the commands create them again.
 //!
 //! A file that ends inside a frame, or without the last one, is of a run that was interrupted (its program
 //! was killed, the disk was full): its replay ends at the last arrival that is whole.

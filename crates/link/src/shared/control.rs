@@ -44,10 +44,10 @@ pub trait Controlled: 'static {
         true
     }
 
-    /// What the answer to a command of a queue is to suffer on its way to a host on a network, which is asked
-    /// once, when it completes.
-    fn at_door(&self, queue: u16, cid: u16) -> Option<TransportFault> {
-        _ = (queue, cid);
+    /// What the answer to a command of a queue, known by the number of its session, is to suffer on its way to a
+    /// host on a network, which is asked once, when it completes.
+    fn at_door(&self, session: u32, cid: u16) -> Option<TransportFault> {
+        _ = (session, cid);
         None
     }
 
@@ -57,8 +57,8 @@ pub trait Controlled: 'static {
     }
 
     /// Behind a settling that failed: makes a completion say so if what it acknowledges is lost.
-    fn revoke(&self, queue: u16, cqe: &mut Cqe) {
-        _ = (queue, cqe);
+    fn revoke(&self, session: u32, cqe: &mut Cqe) {
+        _ = (session, cqe);
     }
 }
 

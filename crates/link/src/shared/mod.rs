@@ -15,6 +15,10 @@
 //! a completion is posted, so when it reads them has no influence on the drive: the events of a run are a
 //! function of the stamped arrivals and of the bytes that DMA read, which is what [`crate::recording`] keeps.
 //!
+//! A host creates its I/O queues by commands of the admin queue, and deletes them so. What a ring's address in
+//! memory is to a controller, rings under a number are here ([`SharedLink::open_rings`]): the drive looks for them
+//! when something arrives under that number. A door makes queues by a call.
+//!
 //! What this module does not do: command identifiers, buffers per command, waiting (crate `host`,
 //! `threaded`).
 
@@ -24,6 +28,7 @@ mod server;
 mod source;
 mod thread;
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -86,7 +91,10 @@ struct Inbox {
 
 /// A queue pair, the application's side.
 pub struct SharedQueue {
+    number: u16,
     entries: u32,
+    /// Does the host create it by commands?
+    is_by_command: bool,
     bell: Arc<Bell>,
     inbox: Apart<Mutex<Inbox>>,
     /// Is there something in the inbox?
@@ -99,6 +107,11 @@ pub struct SharedQueue {
 }
 
 impl SharedQueue {
+    /// Its identifier.
+    pub fn id(&self) -> u16 {
+        self.number
+    }
+
     /// Slots of each ring; one of them always stays empty.
     pub fn entries(&self) -> u32 {
         self.entries
@@ -149,7 +162,11 @@ impl SharedQueue {
 /// Queues by number; 0 is the admin queue.
 #[derive(Default)]
 struct Registry {
-    queues: Vec<Arc<SharedQueue>>,
+    queues: Vec<Option<Arc<SharedQueue>>>,
+    /// Below the end: no queue has them.
+    free: BTreeSet<u16>,
+    /// Whose queue has come or gone since the drive last looked.
+    news: Vec<u16>,
     gone: bool,
 }
 
@@ -181,7 +198,8 @@ impl SharedLink {
         &self.memory
     }
 
-    /// Creates a queue pair of `entries` slots. Its identifier is never given to another one.
+    /// Creates a queue pair of `entries` slots without a command, for a door whose hosts have other commands for
+    /// that. Nobody may create queues of this link by commands beside it.
     ///
     /// Errors: the drive's thread has ended, or there are as many queue pairs as identifiers.
     pub fn create_queue(
@@ -189,8 +207,52 @@ impl SharedLink {
         entries: u32,
         sink: Arc<dyn CompletionSink>,
     ) -> Result<Arc<SharedQueue>, NoQueue> {
+        self.add_queue(entries, sink, false)
+    }
+
+    /// Rings of `entries` slots under the lowest identifier that is free, for a queue pair that the host then
+    /// creates by commands; nothing may be submitted before those have succeeded.
+    ///
+    /// Errors: as [`SharedLink::create_queue`].
+    pub fn open_rings(
+        &self,
+        entries: u32,
+        sink: Arc<dyn CompletionSink>,
+    ) -> Result<Arc<SharedQueue>, NoQueue> {
+        self.add_queue(entries, sink, true)
+    }
+
+    /// Gives the rings and the identifier of a queue pair up that the host has deleted by commands.
+    pub fn close_rings(&self, queue: &SharedQueue) {
+        let mut registry = lock(&self.registry);
+        assert!(queue.is_by_command, "others are never deleted");
+        registry.queues[usize::from(queue.number)] = None;
+        registry.free.insert(queue.number);
+        registry.news.push(queue.number);
+    }
+
+    fn add_queue(
+        &self,
+        entries: u32,
+        sink: Arc<dyn CompletionSink>,
+        is_by_command: bool,
+    ) -> Result<Arc<SharedQueue>, NoQueue> {
+        let mut registry = lock(&self.registry);
+        if registry.gone {
+            return Err(NoQueue::PowerOff(PowerOff));
+        }
+        let number = match registry.free.pop_first() {
+            Some(number) => number,
+            None if registry.queues.len() >= MOST_QUEUES => return Err(NoQueue::NoIdentifier),
+            None => {
+                registry.queues.push(None);
+                (registry.queues.len() - 1) as u16
+            }
+        };
         let queue = Arc::new(SharedQueue {
+            number,
             entries,
+            is_by_command,
             bell: self.bell.clone(),
             inbox: Apart::default(),
             filled: AtomicBool::new(false),
@@ -198,14 +260,8 @@ impl SharedLink {
             completion_doorbells: Apart::default(),
             sink,
         });
-        let mut registry = lock(&self.registry);
-        if registry.gone {
-            return Err(NoQueue::PowerOff(PowerOff));
-        }
-        if registry.queues.len() >= MOST_QUEUES {
-            return Err(NoQueue::NoIdentifier);
-        }
-        registry.queues.push(queue.clone());
+        registry.queues[usize::from(number)] = Some(queue.clone());
+        registry.news.push(number);
         drop(registry);
         self.bell.ring();
         Ok(queue)
@@ -229,7 +285,7 @@ impl SharedLink {
         registry.gone = true;
         let queues = registry.queues.clone();
         drop(registry);
-        for queue in queues {
+        for queue in queues.into_iter().flatten() {
             queue.sink.power_off();
         }
     }

@@ -31,7 +31,7 @@ const NSID: u32 = 1;
 /// Something a host did, as far as the drive can see it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Arrived {
-    /// It created the next queue pair.
+    /// The next queue pair was created, without a command.
     Queue { entries: u32 },
     /// It rang a queue's doorbell behind these entries.
     Commands { queue: u16, sqes: Vec<Sqe>, submission_doorbells: u32, completion_doorbells: u32 },
@@ -52,40 +52,69 @@ pub(crate) struct Stamped {
 pub(crate) struct Ports {
     pub(crate) link: Rc<Link>,
     drive: Rc<dyn Controlled>,
-    queues: TaskCell<Vec<Rc<QueuePair>>>,
+    /// As far as something has arrived at them.
+    queues: TaskCell<Vec<Option<Rc<QueuePair>>>>,
+    /// Those that were created without a command, the admin queue among them.
+    created: Cell<usize>,
 }
 
 impl Ports {
     pub(crate) fn new(link: Rc<Link>, drive: Rc<dyn Controlled>) -> Ports {
-        Ports { link, drive, queues: TaskCell::default() }
+        Ports { link, drive, queues: TaskCell::default(), created: Cell::new(0) }
     }
 
-    /// Lets an arrival take effect. `outlet` makes the outlet of a new queue, `changed` hears what came of a
-    /// change.
+    /// Queue `number`, whose completions `outlet` takes.
+    fn queue(
+        &self,
+        number: u16,
+        outlet: impl FnOnce(&QueuePair) -> Outlet,
+    ) -> Result<Rc<QueuePair>, &'static str> {
+        let known = self.queues.borrow().get(usize::from(number)).cloned().flatten();
+        if let Some(queue) = known.filter(|queue| !queue.is_deleted()) {
+            return Ok(queue);
+        }
+        let queue = self.link.first_function().queue(number).filter(|queue| !queue.is_deleted());
+        let queue = queue.ok_or("something arrives at a queue that was never created")?;
+        self.take(&queue, outlet);
+        Ok(queue)
+    }
+
+    /// From now on completions of `queue` go to `outlet`.
+    fn take(&self, queue: &Rc<QueuePair>, outlet: impl FnOnce(&QueuePair) -> Outlet) {
+        queue.set_outlet(outlet(queue));
+        let (mut queues, number) = (self.queues.borrow_mut(), usize::from(queue.id()));
+        if queues.len() <= number {
+            queues.resize(number + 1, None);
+        }
+        queues[number] = Some(queue.clone());
+    }
+
+    /// Lets an arrival take effect. `outlet` makes the outlet of a queue at which something arrives for the first
+    /// time, `changed` hears what came of a change.
     ///
     /// Errors: why it makes no sense.
     pub(crate) fn apply(
         &self,
         arrived: &Arrived,
-        outlet: impl FnOnce(usize) -> Outlet,
+        outlet: impl FnOnce(&QueuePair) -> Outlet,
         changed: impl FnOnce(Outcome),
     ) -> Result<(), &'static str> {
-        const UNKNOWN: &str = "something arrives at a queue that was never created";
-        let mut queues = self.queues.borrow_mut();
         match arrived {
             Arrived::Queue { entries } => {
-                let number = queues.len();
-                if number > usize::from(u16::MAX) {
-                    return Err("one queue more than there are queue identifiers");
-                }
-                let queue =
-                    if number == 0 { self.link.admin_queue() } else { self.link.create_queue(*entries) };
-                queue.set_outlet(outlet(number));
-                queues.push(queue);
+                let number = self.created.replace(self.created.get() + 1);
+                let id = u16::try_from(number);
+                let id = id.map_err(|_| "one queue more than there are queue identifiers")?;
+                let is_there = number > 0 && self.link.first_function().queue(id).is_some();
+                let queue = match number {
+                    0 => self.link.admin_queue(),
+                    _ if is_there => return Err("a queue is created that a command has created before"),
+                    _ => self.link.create_queue(*entries),
+                };
+                self.take(&queue, outlet);
                 Ok(())
             }
             Arrived::Commands { queue, sqes, submission_doorbells, completion_doorbells } => {
-                let queue = queues.get(usize::from(*queue)).ok_or(UNKNOWN)?;
+                let queue = &self.queue(*queue, outlet)?;
                 self.link.count_doorbells(*submission_doorbells);
                 self.link.count_doorbells(*completion_doorbells);
                 let fits = sqes.iter().all(|sqe| queue.try_submit(*sqe));
@@ -93,7 +122,7 @@ impl Ports {
                 if fits { Ok(()) } else { Err("commands for a queue that is full") }
             }
             Arrived::Reset { queue } => {
-                let queue = queues.get(usize::from(*queue)).ok_or(UNKNOWN)?;
+                let queue = &self.queue(*queue, outlet)?;
                 let mut discard = Command::Discard.encode(0, NSID);
                 discard.set_quiet();
                 self.link.count_doorbells(1);
@@ -102,7 +131,6 @@ impl Ports {
                 if fits { Ok(()) } else { Err("a queue is full that gives up a value") }
             }
             Arrived::Change { change } => {
-                drop(queues);
                 changed(self.drive.change(change));
                 Ok(())
             }
@@ -113,12 +141,22 @@ impl Ports {
 /// Completions of one queue on their way to its host.
 struct Outbound {
     queue: Arc<SharedQueue>,
+    /// Number of its session in the drive, from the first arrival on.
+    session: Cell<u32>,
     /// By identifier of a command: when it took effect, and its opcode.
     began: TaskCell<Vec<(Ns, u8)>>,
     batch: TaskCell<Vec<Cqe>>,
 }
 
+/// Who closes rings has been answered all that went through them.
+const UNTIL_CLOSED: &str = "nothing is under way of a queue whose rings are closed";
+
 impl Outbound {
+    fn new(queue: Arc<SharedQueue>) -> Rc<Outbound> {
+        let (began, batch) = (TaskCell::default(), TaskCell::default());
+        Rc::new(Outbound { queue, session: Cell::new(0), began, batch })
+    }
+
     /// These commands take effect now.
     fn note_begin(&self, sqes: &[Sqe], now: Ns) {
         let mut began = self.began.borrow_mut();
@@ -144,7 +182,8 @@ impl Outbound {
 pub(super) struct Intake {
     ports: Ports,
     waiting: TaskCell<VecDeque<Stamped>>,
-    outbound: TaskCell<Vec<Rc<Outbound>>>,
+    /// By number of the queue.
+    outbound: TaskCell<Vec<Option<Rc<Outbound>>>>,
     sim: Sim,
     /// Completions that were posted since the last flush.
     held: Rc<Cell<u32>>,
@@ -155,6 +194,8 @@ pub(super) struct Intake {
     recorder: Option<Rc<Recorder>>,
     /// The pump, once it has run for the first time.
     pump: Cell<Option<TaskKey>>,
+    /// Completion doorbells behind the last arrival at queues that are gone.
+    uncounted_doorbells: Cell<u32>,
     /// Emptied entry vectors, for the next inboxes.
     spare: TaskCell<Vec<Vec<Sqe>>>,
     /// Tells who asked for the oldest change what came of it.
@@ -179,6 +220,7 @@ impl Intake {
             looks_held: Cell::new(0),
             recorder,
             pump: Cell::new(None),
+            uncounted_doorbells: Cell::new(0),
             spare: TaskCell::default(),
             changed: Box::new(changed),
         });
@@ -205,11 +247,12 @@ impl Intake {
                 recorder.arrival(&stamped);
             }
             if let Arrived::Commands { queue, sqes, .. } = &stamped.arrived {
-                self.outbound.borrow()[usize::from(*queue)].note_begin(sqes, now);
+                let outbound = self.outbound.borrow();
+                outbound[usize::from(*queue)].as_ref().expect(UNTIL_CLOSED).note_begin(sqes, now);
             }
             let applied = self.ports.apply(
                 &stamped.arrived,
-                |number| self.outlet(number),
+                |queue| self.outlet(queue),
                 |outcome| (self.changed)(outcome),
             );
             applied.expect("shared queues have numbers and never submit more than their rings hold");
@@ -220,19 +263,22 @@ impl Intake {
         }
     }
 
-    fn outlet(&self, number: usize) -> Outlet {
-        let outbound = self.outbound.borrow()[number].clone();
+    fn outlet(&self, queue: &QueuePair) -> Outlet {
+        let is_admin = queue.is_admin();
+        let outbound = self.outbound.borrow()[usize::from(queue.id())].clone().expect(UNTIL_CLOSED);
+        let session = queue.session().number();
+        outbound.session.set(session);
         let (held, gathers) = (self.held.clone(), self.gathers);
         // The drive has the link, which has this: one that has ended goes, with the lock of its image.
         let (drive, sim) = (Rc::downgrade(&self.ports.drive), self.sim.clone());
         Box::new(move |cqe| {
             let drive = drive.upgrade().expect("completions come while the drive is served");
-            if number > 0
+            if !is_admin
                 && let Some((began, opcode)) = outbound.began.borrow().get(usize::from(cqe.cid.get()))
             {
                 drive.note_latency(*opcode, sim.now() - began);
             }
-            if let Some(fault) = drive.at_door(number as u16, cqe.cid.get()) {
+            if let Some(fault) = drive.at_door(session, cqe.cid.get()) {
                 outbound.queue.sink.struck(cqe.cid.get(), fault);
             }
             outbound.batch.borrow_mut().push(cqe);
@@ -263,18 +309,25 @@ impl Intake {
         }
         let drive = &self.ports.drive;
         let is_settled = drive.settle();
-        for (number, outbound) in self.outbound.borrow().iter().enumerate() {
+        for outbound in self.outbound.borrow().iter().flatten() {
             if !is_settled {
-                outbound.batch.borrow_mut().iter_mut().for_each(|cqe| drive.revoke(number as u16, cqe));
+                let session = outbound.session.get();
+                outbound.batch.borrow_mut().iter_mut().for_each(|cqe| drive.revoke(session, cqe));
             }
             outbound.flush();
         }
     }
 
+    /// Has completion doorbells counted at the end that no arrival brings any more.
+    fn keep_doorbells<'a>(&self, of: impl Iterator<Item = &'a Rc<Outbound>>) {
+        let rung: u32 = of.map(|to| to.queue.completion_doorbells.0.swap(0, Ordering::Relaxed)).sum();
+        self.uncounted_doorbells.set(self.uncounted_doorbells.get() + rung);
+    }
+
     /// Takes the completion doorbells that came behind the last arrival.
     pub(super) fn count_last_doorbells(&self) -> u32 {
-        let outbound = self.outbound.borrow();
-        let rung = outbound.iter().map(|to| to.queue.completion_doorbells.0.swap(0, Ordering::Relaxed)).sum();
+        self.keep_doorbells(self.outbound.borrow().iter().flatten());
+        let rung = self.uncounted_doorbells.take();
         self.ports.link.count_doorbells(rung);
         rung
     }
@@ -320,15 +373,22 @@ impl<D> WallSource<D> {
         let before = waiting.len();
         waiting.extend(changes.into_iter().map(|change| Stamped { at, arrived: Arrived::Change { change } }));
         let mut outbound = intake.outbound.borrow_mut();
-        for queue in &lock(&self.shared.registry).queues[outbound.len()..] {
-            waiting.push_back(Stamped { at, arrived: Arrived::Queue { entries: queue.entries } });
-            outbound.push(Rc::new(Outbound {
-                queue: queue.clone(),
-                began: TaskCell::default(),
-                batch: TaskCell::default(),
-            }));
+        let mut registry = lock(&self.shared.registry);
+        for number in std::mem::take(&mut registry.news) {
+            let queue = registry.queues[usize::from(number)].clone();
+            if let Some(queue) = queue.as_ref().filter(|queue| !queue.is_by_command) {
+                waiting.push_back(Stamped { at, arrived: Arrived::Queue { entries: queue.entries } });
+            }
+            if outbound.len() <= usize::from(number) {
+                outbound.resize(usize::from(number) + 1, None);
+            }
+            let place = &mut outbound[usize::from(number)];
+            let before = std::mem::replace(place, queue.map(Outbound::new));
+            intake.keep_doorbells(before.iter());
         }
+        drop(registry);
         for (number, outbound) in outbound.iter().enumerate() {
+            let Some(outbound) = outbound else { continue };
             take(&outbound.queue, number as u16, &intake.spare, |arrived| {
                 waiting.push_back(Stamped { at, arrived });
             });

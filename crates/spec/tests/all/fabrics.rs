@@ -36,6 +36,8 @@ fn fabrics_commands() {
             "7f003412 00000000",
             "00000000 14000000 61004600",
         ),
+        (Fabrics::AuthenticationSend { bytes: 72 }, "7f003412 05000000", "00 01 01 e9 48000000"),
+        (Fabrics::AuthenticationReceive { bytes: 4096 }, "7f003412 06000000", "00 01 01 e9 00100000"),
         (Fabrics::Disconnect, "7f003412 08000000", ""),
     ];
     for (command, head, tail) in cases {
@@ -44,11 +46,14 @@ fn fabrics_commands() {
         let sqe = Sqe::from_bytes(bytes.try_into().unwrap());
         assert_eq!(Fabrics::decode(&sqe), Ok(command));
     }
-    let unknown = Sqe::new(opcode::FABRICS, 1, 0x05);
+    let unknown = Sqe::new(opcode::FABRICS, 1, 0x0C);
     assert_eq!(Fabrics::decode(&unknown), Err(Status::INVALID_OPCODE));
     let mut odd_size = Fabrics::PropertyGet { wide: true, offset: 0 }.encode(1);
     odd_size.cdw10.set(2);
     assert_eq!(Fabrics::decode(&odd_size), Err(Status::INVALID_FIELD));
+    let mut other_protocol = Fabrics::AuthenticationSend { bytes: 72 }.encode(1);
+    other_protocol.cdw10.set(0x0001_01EA);
+    assert_eq!(Fabrics::decode(&other_protocol), Err(Status::INVALID_FIELD));
     assert_eq!(fabrics::invalid_parameter(256, true), 0x0001_0100);
 }
 

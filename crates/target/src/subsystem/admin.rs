@@ -13,8 +13,8 @@ use kvdrive_spec::{Sqe, Status};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::connect::ADMIN_ENTRIES_MAX;
-use super::controller::{ASYNC_REQUESTS_MAX, Controller};
-use super::{Event, Step, Subsystem};
+use super::controller::Controller;
+use super::{ASYNC_REQUESTS_MAX, Event, Step, Subsystem};
 use crate::buffer::Buffer;
 use crate::namespace::{Completion, Look, Tag};
 
@@ -54,7 +54,8 @@ impl Subsystem {
             admin::GET_LOG_PAGE => self.get_log_page(index, sqe, data),
             admin::KEEP_ALIVE => Ok(Step::SUCCESS),
             admin::ASYNC_EVENT_REQUEST => {
-                self.controller(index)?.park(tag.slot, sqe.cid.get()).map(|()| Step::Parked)
+                let parked = self.controller(index)?.events.park((tag.slot, sqe.cid.get()));
+                parked.map(|()| Step::Parked).map_err(|(_, status)| status)
             }
             admin::SET_FEATURES => self.set_feature(index, sqe),
             admin::GET_FEATURES => self.get_feature(index, sqe, data),
@@ -195,7 +196,7 @@ impl Subsystem {
         let data_bytes = fill_part(data, &page, &request)?;
         if !request.retain_event {
             let controller = self.controller(index)?;
-            controller.note_read(request.page);
+            controller.events.note_read(request.page);
             if request.page == lid::CHANGED_NAMESPACES {
                 controller.logs.changed_namespaces.clear();
             }
@@ -256,7 +257,8 @@ impl Subsystem {
         if queue != 0 {
             return Ok(NOT_ABORTED);
         }
-        let Some(slot) = controller.unpark(cid) else { return Ok(NOT_ABORTED) };
+        let parked = controller.events.unpark(|(_, of)| *of == cid);
+        let Some((slot, _)) = parked else { return Ok(NOT_ABORTED) };
         let tag = Tag { queue: controller.admin, slot };
         let aborted = Completion::failed(tag, Status::ABORT_REQUESTED, Buffer::empty());
         self.events.push_back(Event::Completed(aborted));

@@ -8,7 +8,7 @@ use kvdrive_spec::fabrics::{ANY_CONTROLLER, Connect, ConnectData, DISCOVERY_NQN,
 use zerocopy::FromBytes;
 
 use super::controller::Controller;
-use super::{Address, Queue, Subsystem};
+use super::{Address, Host, Queue, Subsystem};
 use crate::namespace::QueueId;
 
 /// Smallest queue: one entry of a ring always stays empty.
@@ -31,6 +31,8 @@ pub struct Connected {
     pub entries: u32,
     /// Does the host want to hear of the queue's head?
     pub flow_control: bool,
+    /// Has the host to authenticate before anything else?
+    pub is_locked: bool,
 }
 
 /// A Connect that was refused: the status, and dword 0.
@@ -91,11 +93,14 @@ impl Subsystem {
         } else {
             self.controller_for_queue(connect, &data, kind, host)?
         };
+        let is_locked = kind == Kind::Io && self.host(host).is_some_and(|host| host.secret.is_some());
         let queue = self.add_queue(Queue {
             controller: index,
             number: connect.queue_id,
             entries,
             sessions: Vec::new(),
+            locked_since_ms: is_locked.then_some(now_ms),
+            authentication: None,
         });
         if connect.queue_id == 0 {
             self.served.controllers += 1;
@@ -116,14 +121,17 @@ impl Subsystem {
             number: connect.queue_id,
             entries,
             flow_control: connect.attributes & Connect::NO_FLOW_CONTROL == 0,
+            is_locked,
         })
     }
 
+    /// The host of this name, if it was named.
+    pub(super) fn host(&self, nqn: &str) -> Option<&Host> {
+        self.options.hosts.iter().flatten().find(|host| host.nqn == nqn)
+    }
+
     fn check_host(&self, kind: Kind, host: &str) -> Result<(), Refused> {
-        let allowed = match &self.options.hosts {
-            Some(hosts) if kind == Kind::Io => hosts.iter().any(|allowed| allowed == host),
-            _ => true,
-        };
+        let allowed = kind != Kind::Io || self.options.hosts.is_none() || self.host(host).is_some();
         if allowed { Ok(()) } else { Err(Status::CONNECT_INVALID_HOST.into()) }
     }
 

@@ -1,72 +1,20 @@
 //! One controller: what a host has of a subsystem between its first Connect and the end of its admin queue.
 
-use std::collections::VecDeque;
 use std::rc::Rc;
 
-use kvdrive_admin::{Features, Kind, Logs};
+use kvdrive_admin::{Events, Features, Kind, Logs, Notice};
 use kvdrive_spec::Status;
-use kvdrive_spec::feature::event;
-use kvdrive_spec::log::lid;
 use kvdrive_spec::property::{self, Capabilities, Configuration, ControllerStatus, VERSION_2_0};
 
 use super::{Address, Options};
 use crate::namespace::QueueId;
 
-/// Asynchronous Event Requests that may wait at a time (AERL and one). SPDK posts four if it may.
-pub const ASYNC_REQUESTS_MAX: usize = 4;
 /// Longest time from enabling to ready, in units of 500 ms. It takes none; hosts wait at least this long.
 const READY_500MS: u8 = 10;
 /// CC.CSS: all I/O command sets that there are; admin commands alone; NVM, which hosts of old say.
 const COMMAND_SETS: [u8; 3] = [0b110, 0b111, 0b000];
 /// A host may be late by this much: its timer and ours are two clocks, and a command is on its way for a while.
 const KEEP_ALIVE_GRACE_MS: u64 = 1000;
-
-/// Events that a host can be told of.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Notice {
-    Namespaces,
-    Discovery,
-}
-
-const NOTICES: [Notice; 2] = [Notice::Namespaces, Notice::Discovery];
-
-impl Notice {
-    /// The bit of feature 0Bh that asks for it.
-    fn wanted_by(self) -> u32 {
-        match self {
-            Notice::Namespaces => event::NAMESPACE_ATTRIBUTES,
-            Notice::Discovery => event::DISCOVERY_LOG,
-        }
-    }
-
-    /// The log page that says more, and ends it.
-    fn page(self) -> u8 {
-        match self {
-            Notice::Namespaces => lid::CHANGED_NAMESPACES,
-            Notice::Discovery => lid::DISCOVERY,
-        }
-    }
-
-    fn dword(self) -> u32 {
-        let information = match self {
-            Notice::Namespaces => event::NAMESPACE_CHANGED,
-            Notice::Discovery => event::DISCOVERY_CHANGED,
-        };
-        event::dword(event::NOTICE, information, self.page())
-    }
-}
-
-/// How far the host knows of a notice.
-#[derive(Clone, Copy, PartialEq, Eq, Default)]
-enum Told {
-    /// There is nothing to tell.
-    #[default]
-    Nothing,
-    /// It has happened and the host does not know.
-    Pending,
-    /// The host was told and has not read the log page: it is not told again.
-    Masked,
-}
 
 pub(super) struct Controller {
     pub kind: Kind,
@@ -81,9 +29,8 @@ pub(super) struct Controller {
     pub last_sign_ms: u64,
     pub features: Features,
     pub logs: Logs,
-    /// Asynchronous Event Requests that wait: transport's slot, command identifier.
-    requests: VecDeque<(u16, u16)>,
-    told: [Told; NOTICES.len()],
+    /// Requests for them are known by the transport's slot and the command identifier.
+    pub events: Events<(u16, u16)>,
 }
 
 impl Controller {
@@ -106,8 +53,7 @@ impl Controller {
             last_sign_ms: 0,
             features: Features::default(),
             logs: Logs::default(),
-            requests: VecDeque::new(),
-            told: [Told::Nothing; NOTICES.len()],
+            events: Events::default(),
         }
     }
 
@@ -150,8 +96,7 @@ impl Controller {
     fn reset(&mut self) {
         self.status = ControllerStatus::new();
         self.features.reset();
-        self.requests.clear();
-        self.told = [Told::Nothing; NOTICES.len()];
+        self.events.clear();
         self.logs.changed_namespaces.clear();
     }
 
@@ -162,56 +107,17 @@ impl Controller {
         timeout_ms != 0 && silent_ms > timeout_ms + KEEP_ALIVE_GRACE_MS
     }
 
-    /// Parks an Asynchronous Event Request.
-    pub(super) fn park(&mut self, slot: u16, cid: u16) -> Result<(), Status> {
-        if self.requests.len() >= ASYNC_REQUESTS_MAX {
-            return Err(Status::ASYNC_EVENT_LIMIT);
-        }
-        self.requests.push_back((slot, cid));
-        Ok(())
-    }
-
-    /// Takes a parked request away; returns its slot.
-    pub(super) fn unpark(&mut self, cid: u16) -> Option<u16> {
-        let at = self.requests.iter().position(|(_, of)| *of == cid)?;
-        self.requests.remove(at).map(|(slot, _)| slot)
-    }
-
     pub(super) fn note_namespace(&mut self, nsid: u32) {
         if self.kind == Kind::Io {
             self.logs.changed_namespaces.insert(nsid);
-            self.note(Notice::Namespaces);
+            self.events.note(Notice::Namespaces, self.features.wanted_events);
         }
     }
 
     pub(super) fn note_discovery(&mut self) {
         if self.kind == Kind::Discovery {
-            self.note(Notice::Discovery);
+            self.events.note(Notice::Discovery, self.features.wanted_events);
         }
-    }
-
-    fn note(&mut self, notice: Notice) {
-        let told = &mut self.told[notice as usize];
-        if self.features.wanted_events & notice.wanted_by() != 0 && *told == Told::Nothing {
-            *told = Told::Pending;
-        }
-    }
-
-    /// The host has read a log page: what that tells of may be told again.
-    pub(super) fn note_read(&mut self, page: u8) {
-        for notice in NOTICES {
-            if notice.page() == page {
-                self.told[notice as usize] = Told::Nothing;
-            }
-        }
-    }
-
-    /// A parked request and what to tell with it.
-    pub(super) fn next_event(&mut self) -> Option<(u16, u32)> {
-        let notice = NOTICES.into_iter().find(|notice| self.told[*notice as usize] == Told::Pending)?;
-        let (slot, _) = self.requests.pop_front()?;
-        self.told[notice as usize] = Told::Masked;
-        Some((slot, notice.dword()))
     }
 }
 

@@ -15,17 +15,20 @@
 //! |---|---|
 //! | [`connect`] | Connect: which controller, which queue, or why not |
 //! | `controller` | one controller: properties, asynchronous events, keep-alive |
+//! | [`authentication`] | DH-HMAC-CHAP: who a host is, before its queues take anything else |
 //! | `admin` | the admin command set, answered from crate `admin` |
 //! | `transfer` | how much data a command moves, which way, and where it says they are |
 //!
 //! Any command is answered: with a status if it makes no sense, and then nothing else has changed.
 
 mod admin;
+pub mod authentication;
 pub mod connect;
 mod controller;
 pub mod transfer;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use kvdrive_admin::Kind;
 use kvdrive_spec::fabrics::Fabrics;
@@ -34,12 +37,18 @@ use kvdrive_spec::transport_fault::TransportFault;
 use kvdrive_spec::{Sqe, Status, property};
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
+use crate::bell::Bell;
 use crate::buffer::Buffer;
 use crate::namespace::{Completion, Namespace, QueueId, Session, Tag};
 pub(crate) use admin::NOT_OVER_NETWORKS;
 use admin::Question;
-pub use controller::ASYNC_REQUESTS_MAX;
+pub use authentication::Host;
+use authentication::{Authentication, KeyWorker};
 use controller::Controller;
+pub use kvdrive_admin::event::REQUESTS_MAX as ASYNC_REQUESTS_MAX;
+
+/// How long a host may take to authenticate a queue.
+const AUTHENTICATION_MS: u64 = 30_000;
 
 /// What a subsystem is called, and its limits.
 #[derive(Clone, Debug)]
@@ -56,8 +65,8 @@ pub struct Options {
     pub io_queues_max: u16,
     /// Controllers at a time.
     pub controllers_max: u16,
-    /// Names of the hosts that may use it; `None`: all.
-    pub hosts: Option<Vec<String>>,
+    /// The hosts that may use it; `None`: all.
+    pub hosts: Option<Vec<Host>>,
 }
 
 impl Default for Options {
@@ -164,6 +173,8 @@ pub struct Served {
     pub queues: u64,
     /// Controllers that ended because nothing was heard of their host.
     pub expired: u64,
+    /// Queues that ended because their host did not authenticate, or not in time.
+    pub authentication_failures: u64,
 }
 
 impl Default for Served {
@@ -177,6 +188,7 @@ impl Default for Served {
             controllers: 0,
             queues: 0,
             expired: 0,
+            authentication_failures: 0,
         }
     }
 }
@@ -188,6 +200,9 @@ struct Queue {
     number: u16,
     entries: u32,
     sessions: Vec<(u32, Session)>,
+    /// Its host has to authenticate first, and since when it has been asked to.
+    locked_since_ms: Option<u64>,
+    authentication: Option<Box<Authentication>>,
 }
 
 #[derive(Default)]
@@ -208,8 +223,10 @@ enum Step {
     Look(Question),
     /// A namespace has to do it.
     Submit(u32, Session),
+    /// It waits for a key agreement.
+    AwaitKeys,
     /// It has succeeded, and its queue ends.
-    Disconnect,
+    Disconnect { data_bytes: usize },
 }
 
 impl Step {
@@ -233,6 +250,8 @@ pub struct Subsystem {
     completed: Vec<Completion>,
     /// A namespace has lost its power: nobody is connected, and nobody can be, until there is another one.
     is_dark: bool,
+    bell: Arc<Bell>,
+    key_worker: Option<KeyWorker>,
 }
 
 /// What there is to tell of a controller that a host has now.
@@ -244,6 +263,8 @@ pub struct HostStatus {
     pub controller: u16,
     /// It is for discovery, and has no I/O queues.
     pub is_discovery: bool,
+    /// Its host has shown that it knows its secret.
+    pub is_authenticated: bool,
     /// I/O queues that it has.
     pub io_queues: u32,
     /// The address of ours that it used.
@@ -273,6 +294,8 @@ impl Subsystem {
             served: Served::default(),
             completed: Vec::new(),
             is_dark: false,
+            bell: Arc::new(Bell::waking(|| ())),
+            key_worker: None,
         })
     }
 
@@ -300,6 +323,7 @@ impl Subsystem {
                 host_nqn: controller.host_nqn.clone(),
                 controller: index as u16 + 1,
                 is_discovery: controller.kind == Kind::Discovery,
+                is_authenticated: self.has_authenticated(controller.admin),
                 io_queues: controller.io.iter().flatten().count() as u32,
                 reached_at: (*controller.reached_at).clone(),
                 silent_ms: now_ms.saturating_sub(controller.last_sign_ms),
@@ -356,7 +380,7 @@ impl Subsystem {
     /// Completes Asynchronous Event Requests for which there is an event.
     fn deliver_events(&mut self, index: usize) {
         let Some(controller) = &mut self.controllers[index] else { return };
-        while let Some((slot, dw0)) = controller.next_event() {
+        while let Some(((slot, _), dw0)) = controller.events.next_to_tell() {
             let tag = Tag { queue: controller.admin, slot };
             self.events.push_back(Event::Completed(done(tag, dw0, 0, Buffer::empty())));
         }
@@ -365,6 +389,11 @@ impl Subsystem {
     fn queue(&self, id: QueueId) -> Option<&Queue> {
         let slot = self.queues.get(id.index as usize)?;
         slot.queue.as_ref().filter(|_| slot.generation == id.generation)
+    }
+
+    fn queue_mut(&mut self, id: QueueId) -> Option<&mut Queue> {
+        let slot = self.queues.get_mut(id.index as usize)?;
+        slot.queue.as_mut().filter(|_| slot.generation == id.generation)
     }
 
     fn controller_of(&mut self, id: QueueId) -> Option<&mut Controller> {
@@ -432,7 +461,8 @@ impl Subsystem {
         (0..self.controllers.len()).for_each(|index| self.end_controller(index));
     }
 
-    /// Ends controllers of which nothing was heard for longer than their keep-alive timeout. `now_ms` comes
+    /// Ends controllers of which nothing was heard for longer than their keep-alive timeout, and queues whose host
+    /// was to authenticate and has not. `now_ms` comes
     /// from any clock that does not go back.
     pub fn tick(&mut self, now_ms: u64) {
         for index in 0..self.controllers.len() {
@@ -441,17 +471,31 @@ impl Subsystem {
                 self.end_controller(index);
             }
         }
+        let is_late = |queue: &Queue| {
+            queue.locked_since_ms.is_some_and(|since_ms| now_ms > since_ms + AUTHENTICATION_MS)
+        };
+        for index in 0..self.queues.len() {
+            let QueueSlot { generation, queue } = &self.queues[index];
+            if queue.as_ref().is_some_and(is_late) {
+                let id = QueueId { index: index as u32, generation: *generation };
+                self.served.authentication_failures += 1;
+                self.disconnect(id);
+                self.events.push_back(Event::Close(id));
+            }
+        }
     }
 
     /// Takes a command of a queue, with the bytes it brought or the room for its answer.
     pub fn execute(&mut self, tag: Tag, sqe: &Sqe, mut data: Buffer, now_ms: u64) {
         let Some(queue) = self.queue(tag.queue) else { return };
-        let (number, index) = (queue.number, queue.controller);
+        let (number, index, is_locked) = (queue.number, queue.controller, queue.locked_since_ms.is_some());
         let Some(controller) = &mut self.controllers[index] else { return };
         controller.last_sign_ms = now_ms;
         let step = if sqe.opcode == opcode::FABRICS {
             self.served.admin_commands += 1;
-            self.fabrics(index, number, sqe)
+            self.fabrics(index, number, tag.queue, sqe, &mut data)
+        } else if is_locked {
+            Err(Status::AUTHENTICATION_REQUIRED)
         } else if controller.status.fatal() {
             // Its host waits for an answer until it looks at CSTS.
             return;
@@ -483,17 +527,21 @@ impl Subsystem {
                     namespace.submit(session, tag, sqe, data);
                 }
             }
-            Ok(Step::Disconnect) => {
-                self.events.push_back(Event::Completed(done(tag, 0, 0, data)));
-                self.disconnect(tag.queue);
-                self.events.push_back(Event::Close(tag.queue));
-            }
+            Ok(Step::AwaitKeys) => self.await_keys(tag, data),
+            Ok(Step::Disconnect { data_bytes }) => self.end_with(tag, data_bytes, data),
             Err(status) => {
                 let failed = Completion::failed(tag, status, data);
                 self.note_failure(number, sqe.cid.get(), &failed);
                 self.events.push_back(Event::Completed(failed));
             }
         }
+    }
+
+    /// Completes a command, the last of its queue.
+    fn end_with(&mut self, tag: Tag, data_bytes: usize, data: Buffer) {
+        self.events.push_back(Event::Completed(done(tag, 0, data_bytes, data)));
+        self.disconnect(tag.queue);
+        self.events.push_back(Event::Close(tag.queue));
     }
 
     /// Who has this I/O command: its namespace, in a session of its queue.
@@ -513,12 +561,28 @@ impl Subsystem {
     }
 
     /// A Fabrics command of a queue that is connected.
-    fn fabrics(&mut self, index: usize, number: u16, sqe: &Sqe) -> Result<Step, Status> {
+    fn fabrics(
+        &mut self,
+        index: usize,
+        number: u16,
+        id: QueueId,
+        sqe: &Sqe,
+        data: &mut Buffer,
+    ) -> Result<Step, Status> {
+        let command = Fabrics::decode(sqe)?;
+        match command {
+            Fabrics::AuthenticationSend { bytes } => return self.authentication_send(id, bytes, data),
+            Fabrics::AuthenticationReceive { bytes } => return self.authentication_receive(id, bytes, data),
+            _ if self.is_locked(id) => return Err(Status::AUTHENTICATION_REQUIRED),
+            _ => {}
+        }
         let controller = self.controllers[index].as_mut().ok_or(Status::INTERNAL)?;
-        match Fabrics::decode(sqe)? {
-            Fabrics::Connect(_) => Err(Status::COMMAND_SEQUENCE_ERROR),
+        match command {
+            Fabrics::Connect(_)
+            | Fabrics::AuthenticationSend { .. }
+            | Fabrics::AuthenticationReceive { .. } => Err(Status::COMMAND_SEQUENCE_ERROR),
             Fabrics::Disconnect if number == 0 => Err(Status::INVALID_QUEUE_TYPE),
-            Fabrics::Disconnect => Ok(Step::Disconnect),
+            Fabrics::Disconnect => Ok(Step::Disconnect { data_bytes: 0 }),
             _ if number != 0 => Err(Status::INVALID_FIELD),
             Fabrics::PropertyGet { wide, offset } => {
                 let value = controller.property(&self.options, offset, wide)?;
@@ -550,6 +614,7 @@ impl Subsystem {
 
     /// Takes what namespaces have completed; `true` while they have commands under way.
     pub fn poll(&mut self) -> bool {
+        self.take_worked();
         let mut completed = std::mem::take(&mut self.completed);
         let mut under_way = false;
         for namespace in self.namespaces.values_mut() {

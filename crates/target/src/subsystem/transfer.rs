@@ -45,9 +45,12 @@ fn direction(sqe: &Sqe) -> Direction {
         return opcode::direction(sqe.opcode);
     }
     match fctype_of(sqe) {
-        kind @ (fctype::CONNECT | fctype::PROPERTY_GET | fctype::PROPERTY_SET | fctype::DISCONNECT) => {
-            opcode::direction(kind)
-        }
+        kind @ (fctype::CONNECT
+        | fctype::PROPERTY_GET
+        | fctype::PROPERTY_SET
+        | fctype::AUTHENTICATION_SEND
+        | fctype::AUTHENTICATION_RECEIVE
+        | fctype::DISCONNECT) => opcode::direction(kind),
         // Unknown types are refused by who knows the others.
         _ => Direction::None,
     }

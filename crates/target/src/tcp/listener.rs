@@ -185,7 +185,8 @@ pub struct Server {
 
 impl Server {
     /// A server on `sockets`.
-    pub fn new(sockets: Sockets, core: Core, limits: Limits) -> Server {
+    pub fn new(sockets: Sockets, mut core: Core, limits: Limits) -> Server {
+        core.subsystem.set_bell(sockets.bell.clone());
         let handle = Handle {
             bell: sockets.bell.clone(),
             drain: Arc::default(),

@@ -1,5 +1,6 @@
 //! The one integration test binary of the crate.
 
+mod authentication;
 mod by_hand;
 #[path = "../../../host/tests/all/clients.rs"]
 mod clients;

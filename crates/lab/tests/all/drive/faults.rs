@@ -17,7 +17,7 @@ use kvdrive_link::HostMemory;
 use kvdrive_link::transfer::METHODS;
 use kvdrive_sim::{Rng, Sim};
 use kvdrive_spec::log::{Health, LogRequest, lid};
-use kvdrive_spec::{Key, Sqe, Status, opcode};
+use kvdrive_spec::{Key, Sqe, Status, feature, opcode};
 use zerocopy::FromBytes;
 
 use super::bench::{
@@ -219,6 +219,75 @@ fn a_drive_without_spare_blocks_turns_read_only_and_keeps_what_it_has() {
     }
 }
 
+/// A die that was lost is lost in every later life, from survivors and from the files of an image: what lies there is
+/// 88h, or the drive says why it does not come up. Nothing older comes back, and nothing is taken for absent.
+#[test]
+fn a_die_that_was_lost_stays_lost_when_the_drive_is_powered_on_again() {
+    let mut came_up = 0;
+    for row in ENGINES {
+        for on_file in [false, true] {
+            let folder = tempfile::tempdir().expect("a folder");
+            let engine = format!("engine.name={}", row.name);
+            let mut settings = vec![engine, "buffer.entries=8".to_owned(), "flash.spare_blocks=4".to_owned()];
+            if on_file {
+                let path = format!("media.path={}", folder.path().join("drive.img").display());
+                settings.extend(["media.kind=file".to_owned(), path]);
+            }
+            came_up += lives_with_a_lost_die(&document(&settings), on_file, &settings[0]);
+        }
+    }
+    assert!(came_up >= 7, "{came_up} drives came up again");
+}
+
+/// How many lives there were behind the first.
+fn lives_with_a_lost_die(document: &Document, on_file: bool, what: &str) -> u32 {
+    let mut rng = Rng::stream(5, "commands");
+    let (mut possible, mut survivors) = (Possible::default(), None);
+    let mut lost = 0;
+    for life in 0..3 {
+        let bench = Bench::new(document, Sim::new());
+        let next = bench.sim.block_on(|| {
+            let drive = match bench.power_on(survivors.as_ref()) {
+                Ok(drive) => drive,
+                Err(error) => {
+                    assert!(life > 0, "{what}: {error}");
+                    return None;
+                }
+            };
+            let driver = bench.connect();
+            if life == 0 {
+                work(&driver, &mut possible, &mut rng, 300);
+                drive.drain();
+                let text = "[[rule]]\nfault = \"die-offline\"\nat = \"read\"\ndie = [1]\nnth = 1\n";
+                drive.faults().set(&parse(document, text).expect("a rule"), 1);
+            }
+            let keys: Vec<Key> = possible.0.keys().copied().collect();
+            let mut errors = 0;
+            for key in keys {
+                if let Err(status) = possible.check(&driver, key) {
+                    assert_eq!(status, Status::UNRECOVERED_ERROR, "{what}, life {life}: {key:?}");
+                    errors += 1;
+                }
+            }
+            if life == 0 {
+                lost = errors;
+                assert!(lost > 0, "{what}: nothing lay on the die");
+            } else {
+                assert!(errors > 0, "{what}, life {life}: the die answers again");
+            }
+            let mut cut = Rng::stream(life, "cut");
+            Some(drive.survivors(&mut cut))
+        });
+        bench.sim.clear();
+        drop(bench);
+        match next {
+            None => return life as u32 - 1,
+            Some(next) => survivors = (!on_file).then_some(next),
+        }
+    }
+    2
+}
+
 /// The log page 02h of the drive.
 fn smart(bench: &Bench) -> Health {
     let (queue, buffer) = (bench.link.admin_queue(), bench.memory.map(4096));
@@ -264,6 +333,59 @@ fn smart_tells_of_spare_blocks_and_media_errors() {
         assert!(drive.write_failure().is_some());
         assert_eq!(told.media_errors[0].get(), drive.flash_health().read_errors);
         assert!(told.media_errors[0].get() > 0, "{few}");
+    });
+    bench.sim.clear();
+}
+
+/// A host that waits for events is told of few spare blocks, and of the end of writing; behind each it has to look
+/// before it is told again.
+#[test]
+fn a_host_that_waits_is_told_of_spare_blocks_and_of_the_end_of_writing() {
+    let document = document(&["flash.spare_blocks=10", "buffer.entries=8"]);
+    let bench = Bench::new(&document, Sim::new());
+    bench.sim.block_on(|| {
+        let drive = bench.power_on(None).expect("an empty drive comes up");
+        let driver = bench.connect();
+        let hosts = [(); 2].map(|()| bench.link.create_function(bench.memory.clone()).admin_queue());
+        for (host, wanted) in hosts.iter().zip([0x1FF, 0]) {
+            let mut sqe = Sqe::new(opcode::admin::SET_FEATURES, 9, 0);
+            sqe.cdw10.set(feature::ASYNC_EVENTS.into());
+            sqe.cdw11.set(wanted);
+            assert_eq!(submit(&bench, host, sqe), Status::SUCCESS);
+            for cid in 0..2 {
+                assert!(host.try_submit(Sqe::new(opcode::admin::ASYNC_EVENT_REQUEST, cid, 0)));
+                bench.link.ring_submission(host);
+            }
+        }
+        let text = "[[rule]]\nfault = \"program-error\"\nevery = 2\n";
+        drive.faults().set(&parse(&document, text).expect("rules"), 1);
+        let (mut possible, mut rng) = (Possible::default(), Rng::stream(3, "commands"));
+        let mut told = Vec::new();
+        while drive.write_failure().is_none() || told.len() < 2 {
+            work(&driver, &mut possible, &mut rng, 5);
+            bench.sim.sleep(1_000_000);
+            while let Some(cqe) = hosts[0].any_completion() {
+                bench.link.ring_completion(&hosts[0]);
+                assert!(cqe.status().is_success());
+                let event = cqe.dw0.get();
+                told.push(event);
+                let page = (event >> 16) as u8;
+                let mut sqe = Sqe::new(opcode::admin::GET_LOG_PAGE, 7, u32::MAX);
+                let asked = LogRequest { page, retain_event: false, bytes: 512, offset: 0, command_set: 0 };
+                asked.put(&mut sqe);
+                sqe.set_prps(bench.memory.map(4096), 0);
+                assert!(hosts[0].try_submit(sqe));
+                bench.link.ring_submission(&hosts[0]);
+                assert!(hosts[0].completion(7).status().is_success());
+                bench.link.ring_completion(&hosts[0]);
+            }
+        }
+        // One for each page: SMART's, and that of namespaces, whose attributes say that it is write-protected.
+        let health = told.iter().filter(|event| [0x02_02_01, 0x02_00_01].contains(event)).count();
+        let changed = told.iter().filter(|event| **event == 0x04_00_02).count();
+        assert_eq!(health + changed, told.len(), "{told:X?}");
+        assert!(health >= 1 && told.len() == 2, "{told:X?}");
+        assert!(hosts[1].any_completion().is_none(), "it does not want to hear of anything");
     });
     bench.sim.clear();
 }

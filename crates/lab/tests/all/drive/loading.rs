@@ -27,7 +27,8 @@ fn loaded_pairs_are_there_and_took_no_time() {
             assert_eq!(bench.sim.now(), began, "{}", row.name);
             let counters = drive.counters();
             assert!(counters.erases > 0, "{}: flash is programmed, collected and counted", row.name);
-            assert_eq!((counters.commands, bench.link.meter().payload().total() > 0), (1, true));
+            // Identify, and two for the queue pair.
+            assert_eq!((counters.commands, bench.link.meter().payload().total() > 0), (3, true));
             check_all(&driver, &oracle);
             for _ in 0..300 {
                 step(&driver, &mut oracle, &mut rng, 60, false);

@@ -25,7 +25,7 @@ use std::rc::Rc;
 
 use kvdrive_spec::fabrics::{Fabrics, fctype, fctype_of};
 use kvdrive_spec::tcp::{self, DIGEST_BYTES, Header, digests, fatal, flag, kind};
-use kvdrive_spec::{Cqe, Sqe, Status, opcode};
+use kvdrive_spec::{Cqe, Sqe, Status, auth, opcode};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
@@ -156,6 +156,8 @@ pub struct Connection {
 
     queue: Option<QueueId>,
     is_admin: bool,
+    /// Its host has to authenticate first.
+    is_locked: bool,
     entries: u32,
     flow_control: bool,
     /// Commands that have come.
@@ -190,6 +192,7 @@ impl Connection {
             stage: Stage::Header,
             queue: None,
             is_admin: true,
+            is_locked: false,
             entries: UNCONNECTED_ENTRIES,
             flow_control: true,
             head: 0,
@@ -331,6 +334,10 @@ impl Connection {
             self.respond(Cqe::new(cid, Status::COMMAND_SEQUENCE_ERROR));
             return Ok(None);
         }
+        if self.is_locked && !self.may_pass(core, &sqe) {
+            self.respond(Cqe::new(cid, Status::AUTHENTICATION_REQUIRED));
+            return Ok(None);
+        }
         let limit_bytes = core.subsystem.options().transfer_max_bytes;
         let transfer = match transfer(&sqe, limit_bytes) {
             Ok(Transfer::InCapsule { bytes }) if bytes != data_bytes => Err(Status::SGL_LENGTH_INVALID),
@@ -361,6 +368,13 @@ impl Connection {
                 Ok(None)
             }
         }
+    }
+
+    /// May a command of a host that had to authenticate pass? Else it gets no memory.
+    fn may_pass(&mut self, core: &Core, sqe: &Sqe) -> bool {
+        self.is_locked = self.queue.is_some_and(|queue| core.subsystem.is_locked(queue));
+        let authenticates = [fctype::AUTHENTICATION_SEND, fctype::AUTHENTICATION_RECEIVE];
+        !self.is_locked || sqe.opcode == opcode::FABRICS && authenticates.contains(&fctype_of(sqe))
     }
 
     fn new_slot(&mut self, cid: u16, sqe: Sqe, transfer: Transfer) -> Result<u16, Fatal> {
@@ -525,9 +539,11 @@ impl Connection {
             Ok(connected) => {
                 self.queue = Some(connected.queue);
                 self.is_admin = connected.is_admin;
+                self.is_locked = connected.is_locked;
                 self.entries = connected.entries;
                 self.flow_control = connected.flow_control;
-                self.answer(slot, Status::SUCCESS, u32::from(connected.controller_id), 0);
+                let required = if connected.is_locked { auth::REQUIRED } else { 0 };
+                self.answer(slot, Status::SUCCESS, u32::from(connected.controller_id) | required, 0);
             }
             Err(refused) => self.answer(slot, refused.status, refused.dw0, 0),
         }

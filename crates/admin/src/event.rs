@@ -1,0 +1,149 @@
+//! Asynchronous events: what a host is told that has not asked.
+//!
+//! ```text
+//!   Asynchronous Event Request ─► Events::park          waits, for as long as nothing happens
+//!   something happens          ─► Events::note          if the host wants to hear of it (feature 0Bh)
+//!                                 Events::next_to_tell  the oldest request, and dword 0 of its answer
+//!   Get Log Page               ─► Events::note_read     the host knows: the page may be told of again
+//! ```
+//!
+//! A host that was told to read a log page is not told of that page again before it has read it: it would learn
+//! nothing. A request is whatever its transport answers one by.
+
+use std::collections::VecDeque;
+
+use kvdrive_spec::Status;
+use kvdrive_spec::feature::event;
+use kvdrive_spec::log::{Health, lid};
+
+/// Asynchronous Event Requests that may wait at a time (AERL and one). SPDK posts four if it may.
+pub const REQUESTS_MAX: usize = 4;
+
+/// Events that a host can be told of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Notice {
+    /// Something that Identify says of a namespace has changed.
+    Namespaces,
+    /// The discovery log has changed.
+    Discovery,
+    /// Few spare blocks are left.
+    FewSpares,
+    /// The drive has become read-only.
+    ReadOnly,
+}
+
+const NOTICES: [Notice; 4] = [Notice::Namespaces, Notice::Discovery, Notice::FewSpares, Notice::ReadOnly];
+
+impl Notice {
+    /// The bit of feature 0Bh that asks for it. Bits 7:0 are those of the critical warnings.
+    fn wanted_by(self) -> u32 {
+        match self {
+            Notice::Namespaces => event::NAMESPACE_ATTRIBUTES,
+            Notice::Discovery => event::DISCOVERY_LOG,
+            Notice::FewSpares => u32::from(Health::FEW_SPARES),
+            Notice::ReadOnly => u32::from(Health::READ_ONLY),
+        }
+    }
+
+    /// The log page that says more.
+    fn page(self) -> u8 {
+        match self {
+            Notice::Namespaces => lid::CHANGED_NAMESPACES,
+            Notice::Discovery => lid::DISCOVERY,
+            Notice::FewSpares | Notice::ReadOnly => lid::HEALTH,
+        }
+    }
+
+    fn dword(self) -> u32 {
+        let (kind, information) = match self {
+            Notice::Namespaces => (event::NOTICE, event::NAMESPACE_CHANGED),
+            Notice::Discovery => (event::NOTICE, event::DISCOVERY_CHANGED),
+            Notice::FewSpares => (event::HEALTH, event::FEW_SPARES),
+            Notice::ReadOnly => (event::HEALTH, event::UNRELIABLE),
+        };
+        event::dword(kind, information, self.page())
+    }
+}
+
+/// How far the host knows of a notice.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Told {
+    /// There is nothing to tell.
+    #[default]
+    Nothing,
+    /// It has happened and the host does not know.
+    Pending,
+    /// The host was told and has not read the log page.
+    Masked,
+}
+
+/// What one controller has to tell, and the requests that wait for it.
+#[derive(Debug)]
+pub struct Events<R> {
+    requests: VecDeque<R>,
+    told: [Told; NOTICES.len()],
+}
+
+impl<R> Default for Events<R> {
+    fn default() -> Events<R> {
+        Events { requests: VecDeque::new(), told: [Told::Nothing; NOTICES.len()] }
+    }
+}
+
+impl<R> Events<R> {
+    /// Does a request wait?
+    pub fn is_awaited(&self) -> bool {
+        !self.requests.is_empty()
+    }
+
+    /// Has a request wait.
+    ///
+    /// # Errors
+    /// It comes back: as many wait as may, and its answer is [`Status::ASYNC_EVENT_LIMIT`].
+    pub fn park(&mut self, request: R) -> Result<(), (R, Status)> {
+        if self.requests.len() >= REQUESTS_MAX {
+            return Err((request, Status::ASYNC_EVENT_LIMIT));
+        }
+        self.requests.push_back(request);
+        Ok(())
+    }
+
+    /// Takes a request away that `is_meant`.
+    pub fn unpark(&mut self, is_meant: impl FnMut(&R) -> bool) -> Option<R> {
+        let at = self.requests.iter().position(is_meant)?;
+        self.requests.remove(at)
+    }
+
+    /// `notice` has happened. `wanted_events` is what the host wants to hear of: [`crate::Features`].
+    pub fn note(&mut self, notice: Notice, wanted_events: u32) {
+        let told = &mut self.told[notice as usize];
+        if wanted_events & notice.wanted_by() != 0 && *told == Told::Nothing {
+            *told = Told::Pending;
+        }
+    }
+
+    /// The host has read a log page: whatever that tells of may be told again.
+    pub fn note_read(&mut self, page: u8) {
+        for notice in NOTICES.into_iter().filter(|notice| notice.page() == page) {
+            self.told[notice as usize] = Told::Nothing;
+        }
+    }
+
+    /// A request that waits, and dword 0 of its answer.
+    pub fn next_to_tell(&mut self) -> Option<(R, u32)> {
+        let is_masked = |told: &[Told], page| {
+            NOTICES.iter().any(|other| other.page() == page && told[*other as usize] == Told::Masked)
+        };
+        let notice = NOTICES.into_iter().find(|notice| {
+            self.told[*notice as usize] == Told::Pending && !is_masked(&self.told, notice.page())
+        })?;
+        let request = self.requests.pop_front()?;
+        self.told[notice as usize] = Told::Masked;
+        Some((request, notice.dword()))
+    }
+
+    /// Nothing has happened and nobody waits: what a reset leaves.
+    pub fn clear(&mut self) {
+        *self = Events::default();
+    }
+}

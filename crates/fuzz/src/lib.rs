@@ -1,0 +1,117 @@
+//! What bytes from outside meet, as functions of those bytes: whatever they are, there is an answer, and what
+//! is held about everything else still holds.
+//!
+//! A [`Target`] takes any bytes and panics when something is wrong. Two drive it: `cargo test -p kvdrive-fuzz`
+//! alters its seeds some hundred times, the same way each time; `scripts/fuzz NAME` has cargo-fuzz look for
+//! inputs that reach new code, for as long as it is let (folder `fuzz`, a workspace of its own). What that
+//! finds is added to the seeds.
+//!
+//! ```text
+//!   seeds ──► altered by `mutate` (tests), or by libFuzzer ──► Target::run ──► a panic is a defect
+//! ```
+//!
+//! A new target is one function in one file, one row of [`TARGETS`], and two lines in `fuzz`, which the test
+//! asks for. Benches and connections are those of the tests of `lab` and `target`, taken from where they lie.
+
+pub mod mutate;
+
+mod drives;
+mod network;
+mod texts;
+mod wire;
+
+// Each is a bench of that crate's own tests; not everything of it is wanted here.
+#[allow(dead_code, reason = "a bench has more than one user wants")]
+#[path = "../../lab/tests/all/drive/bench.rs"]
+mod bench;
+#[allow(dead_code, reason = "a bench has more than one user wants")]
+#[path = "../../target/tests/all/wire.rs"]
+mod connections;
+#[allow(dead_code, reason = "a bench has more than one user wants")]
+#[path = "../../target/tests/all/memory.rs"]
+mod memory;
+
+/// Something that takes bytes from outside.
+pub struct Target {
+    /// Its name, and that of its file in `fuzz/fuzz_targets`.
+    pub name: &'static str,
+    /// What the bytes are, and what must hold, in one line.
+    pub about: &'static str,
+    /// Inputs to begin with: what users send, and what was once a defect.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+    /// Takes the bytes in.
+    ///
+    /// # Panics
+    /// Something does not hold.
+    pub run: fn(&[u8]),
+    /// Inputs that a usual test tries: more of what is soon done.
+    pub rounds: u32,
+}
+
+/// Every target there is.
+pub const TARGETS: &[Target] = &[
+    Target {
+        name: "entries",
+        about: "submission entries of 64 B: each is refused or reads as it was written",
+        seeds: wire::entry_seeds,
+        run: wire::entries,
+        rounds: 20_000,
+    },
+    Target {
+        name: "batch",
+        about: "a structured value: what is wrong is named, what is whole is what a host would have built",
+        seeds: wire::batch_seeds,
+        run: wire::batch,
+        rounds: 20_000,
+    },
+    Target {
+        name: "connection",
+        about: "an NVMe/TCP connection, in pieces: a status, a termination or a close, and memory comes back",
+        seeds: network::connection_seeds,
+        run: network::connection,
+        rounds: 1_500,
+    },
+    Target {
+        name: "commands",
+        about: "entries to a small drive of any engine: one completion each, and stored pairs stay",
+        seeds: drives::command_seeds,
+        run: drives::commands,
+        rounds: 60,
+    },
+    Target {
+        name: "survivors",
+        about: "alterations of what a power cut left: a pair, 88h, or a drive that says why it stays away",
+        seeds: drives::survivor_seeds,
+        run: drives::survivors,
+        rounds: 150,
+    },
+    Target {
+        name: "configuration",
+        about: "a TOML file over a profile: taken, or one line that names the file",
+        seeds: texts::configuration_seeds,
+        run: texts::configuration,
+        rounds: 300,
+    },
+    Target {
+        name: "faults",
+        about: "a TOML file of fault rules: taken, or one line that names the spot",
+        seeds: texts::fault_seeds,
+        run: texts::faults,
+        rounds: 2_000,
+    },
+    Target {
+        name: "trace",
+        about: "a trace of any format, compressed or not: operations, or one line that names the spot",
+        seeds: texts::trace_seeds,
+        run: texts::trace,
+        rounds: 1_500,
+    },
+];
+
+/// The target of that name.
+///
+/// # Panics
+/// There is none: the caller's file is named wrong.
+pub fn target(name: &str) -> &'static Target {
+    TARGETS.iter().find(|target| target.name == name).unwrap_or_else(|| panic!("no target {name:?}"))
+}

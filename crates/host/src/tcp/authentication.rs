@@ -1,0 +1,151 @@
+//! The host's end of DH-HMAC-CHAP: a queue shows that its host knows its secret, and asks the controller for the
+//! same if there is a secret for that. (Messages: `kvdrive_spec::auth`; what is computed: crate `auth`.)
+
+use kvdrive_auth::{KeyPair, Response, Role, Secret, random};
+use kvdrive_spec::auth::{Content, Group, Hash, MESSAGE_MAX_BYTES, Message, Offer, Reason};
+use kvdrive_spec::fabrics::Fabrics;
+
+use super::Error;
+use super::queue::{Data, Queue};
+
+/// By what a host authenticates, and what it would take.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Authentication {
+    /// The host's secret.
+    pub secret: Secret,
+    /// The controller's: it has to authenticate, too.
+    pub controller_secret: Option<Secret>,
+    /// Hashes that may be chosen from.
+    pub hashes: Vec<Hash>,
+    /// Groups that may be chosen from.
+    pub groups: Vec<Group>,
+}
+
+impl From<Secret> for Authentication {
+    /// Any hash and any group, and the controller need not authenticate.
+    fn from(secret: Secret) -> Authentication {
+        let (hashes, groups) = (Hash::ALL.to_vec(), Group::ALL.to_vec());
+        Authentication { secret, controller_secret: None, hashes, groups }
+    }
+}
+
+/// What the controller sent next, as bytes.
+fn receive(queue: &mut Queue) -> Result<Vec<u8>, Error> {
+    let bytes = MESSAGE_MAX_BYTES as u32;
+    let receive = Fabrics::AuthenticationReceive { bytes }.encode(0);
+    Ok(queue.execute(receive, Data::In(bytes))?.ok()?.data)
+}
+
+fn send(queue: &mut Queue, transaction: u16, content: Content<'_>) -> Result<(), Error> {
+    let message = Message { transaction, content }.encode();
+    let send = Fabrics::AuthenticationSend { bytes: message.len() as u32 }.encode(0);
+    queue.execute(send, Data::Out(&message))?.ok().map(|_| ())
+}
+
+impl Authentication {
+    /// Runs one exchange on a queue on which nothing is under way.
+    ///
+    /// # Errors
+    /// [`Error::Authentication`] if one end does not believe the other, which ends the queue.
+    pub(super) fn run(&self, queue: &mut Queue, host_nqn: &str, subsystem_nqn: &str) -> Result<(), Error> {
+        let transaction = queue.next_transaction();
+        match self.exchange(queue, transaction, host_nqn, subsystem_nqn) {
+            // What the controller did wrong is told to it.
+            Err(Ended::Here(reason)) => {
+                send(queue, transaction, Content::Failure2(reason))?;
+                Err(Error::Authentication { reason, by_controller: false })
+            }
+            Err(Ended::There(reason)) => Err(Error::Authentication { reason, by_controller: true }),
+            Err(Ended::Error(error)) => Err(error),
+            Ok(()) => Ok(()),
+        }
+    }
+
+    fn exchange(
+        &self,
+        queue: &mut Queue,
+        transaction: u16,
+        host_nqn: &str,
+        subsystem_nqn: &str,
+    ) -> Result<(), Ended> {
+        let hashes: Vec<u8> = self.hashes.iter().map(|hash| *hash as u8).collect();
+        let groups: Vec<u8> = self.groups.iter().map(|group| *group as u8).collect();
+        let offer = Some(Offer { hashes: &hashes, groups: &groups });
+        send(queue, transaction, Content::Negotiate { concatenation: 0, offer })?;
+
+        let bytes = receive(queue)?;
+        let Content::Challenge { hash, group, sequence, challenge, public } = content(&bytes, transaction)?
+        else {
+            return Err(Ended::Here(Reason::Message));
+        };
+        if !self.hashes.contains(&hash) || !self.groups.contains(&group) || sequence == 0 {
+            return Err(Ended::Here(Reason::Payload));
+        }
+        let pair = KeyPair::new(group);
+        let shared = pair.agree(public).map_err(|_| Ended::Here(Reason::Payload))?;
+        let ours = Response {
+            role: Role::Host,
+            secret: &self.secret,
+            own_nqn: host_nqn,
+            other_nqn: subsystem_nqn,
+            hash,
+            shared: &shared,
+            sequence,
+            transaction,
+        };
+        let own_challenge = self.controller_secret.as_ref().map(|_| random(hash.bytes()));
+        let own_sequence = if own_challenge.is_some() { sequence.wrapping_add(1).max(1) } else { 0 };
+        let reply = Content::Reply {
+            response: &ours.to(challenge),
+            challenge: own_challenge.as_deref(),
+            sequence: own_sequence,
+            public: pair.public(),
+        };
+        send(queue, transaction, reply)?;
+
+        let bytes = receive(queue)?;
+        let Content::Success1 { response, .. } = content(&bytes, transaction)? else {
+            return Err(Ended::Here(Reason::Message));
+        };
+        let (Some(secret), Some(challenge)) = (&self.controller_secret, &own_challenge) else {
+            return Ok(());
+        };
+        let theirs = Response {
+            role: Role::Controller,
+            secret,
+            own_nqn: subsystem_nqn,
+            other_nqn: host_nqn,
+            sequence: own_sequence,
+            ..ours
+        };
+        match response {
+            Some(response) if theirs.is(response, challenge) => {
+                Ok(send(queue, transaction, Content::Success2)?)
+            }
+            Some(_) => Err(Ended::Here(Reason::Failed)),
+            None => Err(Ended::Here(Reason::Payload)),
+        }
+    }
+}
+
+/// Why an exchange came to nothing.
+enum Ended {
+    Here(Reason),
+    There(Reason),
+    Error(Error),
+}
+
+impl From<Error> for Ended {
+    fn from(error: Error) -> Ended {
+        Ended::Error(error)
+    }
+}
+
+fn content(bytes: &[u8], transaction: u16) -> Result<Content<'_>, Ended> {
+    let (message, _) = Message::decode(bytes).map_err(Ended::Here)?;
+    match message.content {
+        Content::Failure1(reason) => Err(Ended::There(reason)),
+        _ if message.transaction != transaction => Err(Ended::Here(Reason::Payload)),
+        content => Ok(content),
+    }
+}
