@@ -91,17 +91,19 @@ impl Bench {
             command.args(["bench", "--part", part, option]).arg(value);
             command
         };
-        let bars = Bars::new(&["simulated", "served", "instructions"].map(str::to_owned));
+        let bars = Bars::new(&["simulated", "served", "instructions", "stores"].map(str::to_owned));
         let simulated = bench::simulated(stores, runs, &|done, total| bars.update(0, done, total))?;
         let wall = bench::wall(stores, runs, &|done, total| bars.update(1, done, total))?;
         bars.update(2, 0, 1);
         let instructions =
             bench::instructions(stores, &|count| part("simulate", "--stores", count.to_string()));
         bars.update(2, 1, 1);
+        let part_of_stores = if self.quick { 10 } else { 1 };
+        let of_stores = bench::stores::stores(part_of_stores, &|done, total| bars.update(3, done, total))?;
         let memory = answer(part("memory", "--pairs", pairs.to_string()))?;
         let collecting = answer(part("collecting", "--scale", scale.to_string()))?;
         let idle = bench::idle(Duration::from_secs(1))?;
-        let figures = Figures::new(simulated, instructions, memory, collecting, wall, idle);
+        let figures = Figures::new(simulated, instructions, memory, collecting, of_stores, wall, idle);
         if self.json.as_deref() != Some("-") {
             output::print(&figures.to_string());
         }

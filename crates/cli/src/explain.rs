@@ -45,6 +45,9 @@ impl Explain {
     /// Runs it and prints its steps.
     pub fn run(&self) -> anyhow::Result<()> {
         let batch = self.settings.batch.as_deref().map(requests).transpose()?;
+        if self.settings.saker.as_deref() == Some("on") {
+            return self.run_through_saker(batch);
+        }
         let kind = match self.command {
             CommandName::Store => batch.map_or(Kind::Store, Kind::Batch),
             _ if batch.is_some() => anyhow::bail!("--batch is for explain store"),
@@ -62,6 +65,24 @@ impl Explain {
         let rules = fault_rules(self.faults.as_ref(), &document)?;
         let sources = document.time_sources();
         output::print(&table(&explain(&document, kind, &rules)?, &sources));
+        Ok(())
+    }
+
+    /// A batch from SAKER's container to flash.
+    fn run_through_saker(&self, batch: Option<u32>) -> anyhow::Result<()> {
+        let is_store = matches!(self.command, CommandName::Store);
+        anyhow::ensure!(
+            is_store,
+            "--saker: explain shows what SAKER does with stores, --batch says how many"
+        );
+        let document = self.settings.document()?;
+        self.refuse_unlooked_at(&document)?;
+        let config = document.config()?;
+        in_model_time(&config)?;
+        let rules = fault_rules(self.faults.as_ref(), &document)?;
+        let stores = batch.unwrap_or(config.saker.batch.max(1));
+        let explanation = explain(&document, Kind::Batch(stores), &rules)?;
+        output::print(&table(&explanation, &document.time_sources()));
         Ok(())
     }
 
@@ -106,7 +127,8 @@ fn table(explanation: &Explanation, sources: &str) -> String {
         "{:>10}  {:>9}  {:<11} {:<28} {:>8}  {}\n",
         "at ns", "takes ns", "room", "step", "bytes", "purpose"
     );
-    let Explanation { steps, asking, latency_ns, status, value_bytes } = explanation;
+    let Explanation { steps, asking, behind, latency_ns, status, value_bytes } = explanation;
+    let (steps, behind) = steps.split_at(steps.len() - behind);
     let (ahead, store) = steps.split_at(*asking);
     if !ahead.is_empty() {
         text += "asking for a window, as a store does that finds none, or a full one:\n";
@@ -114,6 +136,10 @@ fn table(explanation: &Explanation, sources: &str) -> String {
         text += "the store:\n";
     }
     store.iter().for_each(|step| text += &line(step));
+    if !behind.is_empty() {
+        text += "behind the answer, when pages that are buffered are written:\n";
+        behind.iter().for_each(|step| text += &line(step));
+    }
     let crossed = |steps: &[TraceEntry]| -> u64 {
         steps.iter().filter(|step| step.room == "link").map(|step| step.bytes).sum()
     };

@@ -440,7 +440,8 @@ impl Drive {
 
     /// Firmware cores, channels and dies with what they did.
     pub fn resources(&self) -> Vec<(String, ResourceStatistics)> {
-        let cores = self.cores.resources().iter().map(|core| (core.name().to_owned(), core.statistics()));
+        let cores =
+            self.cores.resources().into_iter().map(|core| (core.name().to_owned(), core.statistics()));
         cores.chain(self.flash.resources()).collect()
     }
 

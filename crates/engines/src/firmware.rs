@@ -79,6 +79,8 @@ pub struct Cores {
     by_role: [Rc<Resource>; Role::ALL.len()],
     /// Where a core takes the steps of a thread, whatever their role.
     threads: Option<Rc<Threads>>,
+    /// Those of work that has a core of its own.
+    further: Rc<TaskCell<Vec<Rc<Resource>>>>,
 }
 
 /// Cores of threads. Work of other tasks (collection that runs beside commands, recovery) is taken by an I/O
@@ -134,10 +136,10 @@ impl Cores {
                 assert!(io_threads > 0, "somebody must run commands");
                 let threads = Threads::new(sim, io_threads);
                 let by_role = std::array::from_fn(|_| threads.cores[0].clone());
-                return Cores { by_role, threads: Some(Rc::new(threads)) };
+                return Cores { by_role, threads: Some(Rc::new(threads)), further: Rc::default() };
             }
         };
-        Cores { by_role, threads: None }
+        Cores { by_role, threads: None, further: Rc::default() }
     }
 
     /// Who takes steps of `role`; where cores are threads', a step of the task that runs.
@@ -159,13 +161,22 @@ impl Cores {
         threads.tasks.borrow_mut()[index] = Some(threads.sim.current());
     }
 
+    /// A core more, for work that shares none.
+    pub fn add(&self, sim: &Sim, name: &str) -> Rc<Resource> {
+        let core = Rc::new(Resource::new(sim, name, 1));
+        self.further.borrow_mut().push(core.clone());
+        core
+    }
+
     /// Every core, or the pool, once.
-    pub fn resources(&self) -> &[Rc<Resource>] {
-        if let Some(threads) = &self.threads {
-            return &threads.cores;
-        }
+    pub fn resources(&self) -> Vec<Rc<Resource>> {
         let [first, second, ..] = &self.by_role;
-        if Rc::ptr_eq(first, second) { &self.by_role[..1] } else { &self.by_role }
+        let shared = match &self.threads {
+            Some(threads) => &threads.cores[..],
+            None if Rc::ptr_eq(first, second) => &self.by_role[..1],
+            None => &self.by_role,
+        };
+        shared.iter().chain(self.further.borrow().iter()).cloned().collect()
     }
 }
 
@@ -199,9 +210,10 @@ mod tests {
         assert_eq!(taken(None), "firmware.io-0");
         let busy = cores.clone();
         sim.block_on(|| {
-            let _held = busy.resources()[1].acquire();
+            let cores = busy.resources();
+            let _held = cores[1].acquire();
             assert_eq!(busy.of(Role::Collection).name(), "firmware.io-1");
-            let _held_too = busy.resources()[2].acquire();
+            let _held_too = cores[2].acquire();
             let turns = [0, 1, 2].map(|_| busy.of(Role::Collection).name());
             assert_eq!(turns, ["firmware.io-0", "firmware.io-1", "firmware.io-0"]);
         });

@@ -38,6 +38,15 @@ pub use config::{EngineConfig, Parts};
 /// second cache.
 pub const KNOWN_AHEAD: usize = 48;
 
+/// A store or a delete of an atomic batch.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// The key.
+    pub key: Key,
+    /// Its value; `None` deletes.
+    pub value: Option<Vec<u8>>,
+}
+
 /// What the controller asks of an engine.
 ///
 /// Errors are the statuses that go to the host. Methods may run side by side for different commands; an
@@ -48,6 +57,17 @@ pub trait Engine: Exposing + 'static {
     /// A walk over the pairs that existed when it was opened, in the engine's order: of keys, or of a hash
     /// table (`EngineRow::ordered` of crate `device`).
     type Cursor;
+
+    /// Does it take atomic batches ([`Engine::commit_all`])?
+    const HAS_ATOMIC_BATCHES: bool = false;
+
+    /// Carries changes out in their order, all of them or none: to who asks meanwhile, where one of them fails,
+    /// and to a power cut at any event.
+    ///
+    /// Errors: [`Status::INVALID_FIELD`] of an engine that takes no atomic batches; else as of a store.
+    fn commit_all(&self, _changes: Vec<Change>) -> Result<(), Status> {
+        Err(Status::INVALID_FIELD)
+    }
 
     /// Makes the bytes at `place` the value of `key`.
     ///

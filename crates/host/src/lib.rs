@@ -28,4 +28,4 @@ mod unclaimed;
 pub use answers::{IteratorId, Pair};
 pub use client::{Answer, Call, Client, Content};
 pub use error::Error;
-pub use pipelined::{Completion, Outcome, Pipelined};
+pub use pipelined::{Completion, FailedWrite, Outcome, Pipelined};

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`threaded::Pipeline`](crate::threaded::Pipeline) | the thread has to wait for the drive, and cross with one doorbell |
 //! | [`tcp::Pipeline`](crate::tcp::Pipeline) | nothing that has come is left to be read, and go in one send |
+//! | [`threaded::saker::Pipeline`](crate::threaded::saker::Pipeline) | SAKER sends them: a write has ended when it is pending |
 //!
 //! A value belongs to the pipeline until its completion gives it back. A [`Client`](crate::Client) is asked for
 //! one answer after the other; a pipeline gives whichever is there.
@@ -113,4 +114,22 @@ pub trait Pipelined<V: Content> {
     /// # Errors
     /// There is no way to the drive any more; what is under way has not been answered.
     fn next_completion(&mut self) -> Result<Option<Completion<V>>, Error>;
+
+    /// Waits until every write whose completion was taken is durable; hands out those that have failed since,
+    /// with their status. Where a completion says that a write is durable there is nothing to wait for.
+    ///
+    /// # Errors
+    /// As [`Pipelined::next_completion`].
+    fn settle(&mut self, _on_failed: &mut dyn FnMut(FailedWrite, Key, Status)) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+/// What it was that [`Pipelined::settle`] found failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FailedWrite {
+    /// A store.
+    Store,
+    /// A delete.
+    Delete,
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use kvdrive_content::{Piece, Region};
 use kvdrive_host::threaded::Connector;
 use kvdrive_host::threaded::saker::Queues;
-pub use kvdrive_saker::{BatchSize, CacheConfig, Config, Containers, Failure};
+pub use kvdrive_saker::{BatchSize, CacheConfig, Config, Containers, Ending, Failure};
 use kvdrive_saker::{Saker as Core, threaded};
 use kvdrive_sim::wall::Stopwatch;
 use kvdrive_spec::Status;
@@ -96,6 +96,12 @@ impl Handle {
         self.handle.exist(key).map_err(|error| Error::of_saker("exist", Some(key), error))
     }
 
+    /// A transaction: what it writes is carried out wholly or not at all, and only if no other handle of this
+    /// [`Saker`] has written what it read. Drives whose engine is a store take it (`hashlog`, `lsmtree`, `btree`).
+    pub fn transaction(&mut self) -> Transaction<'_> {
+        Transaction(self.handle.transaction())
+    }
+
     /// Waits until all that this handle wrote before is durable.
     ///
     /// # Errors
@@ -107,6 +113,52 @@ impl Handle {
     /// Writes that are not known to be durable.
     pub fn unsynced(&self) -> u64 {
         self.handle.unsynced()
+    }
+}
+
+/// A transaction of a [`Handle`]. Dropping it leaves everything as it was.
+pub struct Transaction<'h>(threaded::InTransaction<'h, Queues>);
+
+impl Transaction<'_> {
+    /// The value of a key, as the transaction itself has written it or as it is now; `None` if there is none.
+    ///
+    /// # Errors
+    /// As [`Handle::get`].
+    pub fn get(&mut self, of: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        let (key, mut value) = (key(of)?, Region::new());
+        match self.0.retrieve(key, &mut value) {
+            Ok(bytes) => Ok(Some(value.to_bytes(bytes))),
+            Err(threaded::Error::Status(Status::KEY_NOT_FOUND)) => Ok(None),
+            Err(error) => Err(Error::of_saker("get", Some(key), error)),
+        }
+    }
+
+    /// Writes a pair, with the commit.
+    ///
+    /// # Errors
+    /// All that is written would not fit one batch.
+    pub fn store(&mut self, of: &[u8], value: &[u8]) -> Result<(), Error> {
+        let key = key(of)?;
+        let stored = self.0.store(key, Piece::Bytes(value));
+        stored.map_err(|error| Error::of_saker("store", Some(key), error))
+    }
+
+    /// Removes a pair, with the commit.
+    ///
+    /// # Errors
+    /// As [`Transaction::store`].
+    pub fn delete(&mut self, of: &[u8]) -> Result<(), Error> {
+        let key = key(of)?;
+        self.0.delete(key).map_err(|error| Error::of_saker("delete", Some(key), error))
+    }
+
+    /// Ends it. What it wrote is durable when this says [`Ending::Committed`]; behind [`Ending::Conflict`] nothing
+    /// of it has happened.
+    ///
+    /// # Errors
+    /// What the drive answered, and nothing of it was carried out; [`Error::Off`].
+    pub fn commit(self) -> Result<Ending, Error> {
+        self.0.commit().map_err(|error| Error::of_saker("commit", None, error))
     }
 }
 

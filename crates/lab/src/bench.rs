@@ -11,6 +11,7 @@
 //! | hash engine's loads a second | measured | `plus` on `kvvirt`: load and overwrites in no model time, at a part of the paper's size |
 //! | its operations a second | measured | A uniform behind them, in virtual time |
 //! | its resident bytes | measured | the same, in a process of its own |
+//! | simulated requests a second | measured | stores on either side of the wire, in virtual time ([`stores`]) |
 //! | served stores a second | measured | 32 B values at depth 32 from one thread, the drive unpaced on another |
 //! | an idle drive's share of a core | measured | a drive that is served unpaced and that nobody asks; Linux only |
 //! | its wake-ups a second | counted | the same |
@@ -19,6 +20,7 @@
 //! JSON. Nothing here is modelled.
 
 pub mod connected;
+pub mod stores;
 
 use std::cell::Cell;
 use std::fmt;
@@ -34,6 +36,7 @@ use crate::config::{Document, Scale};
 use crate::report::{grouped, with_decimals};
 use crate::run::{Progress, run_counted};
 use crate::wall::{WallOptions, run_wall, served};
+use stores::Simulated;
 
 const PROFILE: &str = "cosmos-plus";
 const HASH_PROFILE: &str = "kvvirt";
@@ -150,6 +153,8 @@ pub struct Figures {
     pub memory: Memory,
     /// A hash engine.
     pub collecting: Collecting,
+    /// Key-value stores on either side of the wire.
+    pub stores: Vec<Simulated>,
     /// Stores in wall time, drive unpaced.
     pub wall: Speed,
     /// Nothing in wall time.
@@ -373,6 +378,7 @@ impl Figures {
         instructions: Instructions,
         memory: Memory,
         collecting: Collecting,
+        stores: Vec<Simulated>,
         wall: Speed,
         idle: Idle,
     ) -> Figures {
@@ -384,6 +390,7 @@ impl Figures {
             instructions,
             memory,
             collecting,
+            stores,
             wall,
             idle,
         }
@@ -392,8 +399,8 @@ impl Figures {
 
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Figures { revision, cores, machine, simulated, instructions, memory, collecting, wall, idle } =
-            self;
+        let Figures { revision, cores, machine, simulated, instructions, memory, .. } = self;
+        let Figures { collecting, stores, wall, idle, .. } = self;
         let runs = |speed: &Speed| match speed.seconds.len() {
             1 => String::new(),
             runs => format!(", best of {runs}"),
@@ -437,6 +444,13 @@ impl fmt::Display for Figures {
         line("resident, most", peak_bytes.map_or_else(unknown, mib), "measured", "the same".into())?;
         let how = format!("of {} that a task has; the same", grouped(kvdrive_sim::STACK_BYTES as u64));
         line("deepest stack, bytes", grouped(*deepest_stack_bytes as u64), "measured", how)?;
+        for Simulated { name, speed } in stores {
+            let figure = million(speed.per_cpu_s.unwrap_or(speed.per_s));
+            let each =
+                speed.events_each.map_or_else(String::new, |events| format!(", {events:.1} events each"));
+            let how = format!("{name}, {} in virtual time{each}", grouped(speed.operations));
+            line("requests/s of CPU time", figure, "measured", how)?;
+        }
         let how = format!(
             "{WALL_VALUE_BYTES} B at depth {WALL_DEPTH} from one thread, unpaced, {} stores{}",
             grouped(wall.operations),
@@ -487,7 +501,10 @@ mod tests {
             deepest_stack_bytes: kvdrive_sim::deepest_stack_bytes(),
         };
         assert!((1_000..kvdrive_sim::STACK_BYTES).contains(&collecting.deepest_stack_bytes));
-        let text = Figures::new(speed, instructions, memory, collecting, speed_on_wall, idle).to_string();
+        let stores = stores::stores(2_000, &|_, _| {}).unwrap();
+        assert!(stores.iter().all(|stores| stores.speed.per_s > 0.0), "{stores:?}");
+        let text =
+            Figures::new(speed, instructions, memory, collecting, stores, speed_on_wall, idle).to_string();
         assert!(text.contains("neither perf nor valgrind"), "{text}");
         if cfg!(target_os = "linux") {
             assert!(memory.peak_bytes.unwrap() >= memory.before_bytes.unwrap());

@@ -5,11 +5,12 @@ use std::rc::Rc;
 use kvdrive_content::{Pattern, Piece, Region};
 use kvdrive_device::Drive;
 use kvdrive_flash::faults::Rule;
+use kvdrive_host::modelled::saker::Handle;
 use kvdrive_host::{Call, Client, Error};
 use kvdrive_link::{Link, LocalMemory};
 use kvdrive_sim::{Ns, Sim, TraceEntry};
 use kvdrive_spec::batch::{BATCH_HEAD_BYTES, BatchBuilder, RequestKind};
-use kvdrive_spec::{Key, Status};
+use kvdrive_spec::{Key, Status, StoreOptions};
 
 use crate::config::Document;
 use crate::setup;
@@ -19,7 +20,7 @@ use crate::setup;
 pub enum Kind {
     /// A store of a value.
     Store,
-    /// So many stores in one batch.
+    /// So many stores in one batch; with SAKER in front, from its container to the pages that they end on.
     Batch(u32),
     /// A retrieve of a value that was stored before.
     Retrieve,
@@ -39,6 +40,8 @@ pub struct Explanation {
     pub steps: Vec<TraceEntry>,
     /// How many of them, the first ones, ask for a window into the page buffer: the next store finds one.
     pub asking: usize,
+    /// How many of them, the last ones, come behind the answer: buffered pages are written.
+    pub behind: usize,
     /// How long the application waited, ns.
     pub latency_ns: Ns,
     /// What the command ended with.
@@ -56,6 +59,7 @@ pub fn explain(document: &Document, kind: Kind, rules: &[Rule]) -> anyhow::Resul
     let explanation = sim.block_on(|| {
         let drive = Drive::power_on(&sim, &link, &setup::drive(&config), None)?;
         let driver = setup::drivers(&config, &link, &memory, &setup::cores(&config, &sim))?.remove(0);
+        let saker = setup::saker(&config, &sim)?;
         let value_bytes = config.workload.value_size;
         let present = Key::from_u32_be(1);
         if !matches!(kind, Kind::Store | Kind::Batch(_)) {
@@ -64,14 +68,24 @@ pub fn explain(document: &Document, kind: Kind, rules: &[Rule]) -> anyhow::Resul
         drive.faults().set(rules, config.run.seed);
         let began = sim.now();
         sim.trace().start();
-        let result = perform(&driver, kind, present, value_bytes);
+        let result = match (kind, &saker) {
+            (Kind::Batch(stores), Some(saker)) => through(saker.connect(&driver), stores, value_bytes),
+            _ => perform(&driver, kind, present, value_bytes),
+        };
         let latency_ns = sim.now() - began;
         let mut steps = sim.trace().take();
+        let answered = steps.len();
+        if saker.is_some() {
+            sim.trace().start();
+            drive.drain();
+            steps.extend(sim.trace().take());
+        }
+        let behind = steps.len() - answered;
         for step in &mut steps {
             step.at -= began;
         }
         let status = result.map_or_else(Error::status, |()| Ok(Status::SUCCESS))?;
-        anyhow::Ok(Explanation { asking: asking(&steps), steps, latency_ns, status, value_bytes })
+        anyhow::Ok(Explanation { asking: asking(&steps), steps, behind, latency_ns, status, value_bytes })
     })?;
     sim.clear();
     Ok(explanation)
@@ -102,6 +116,18 @@ fn perform(mut client: impl Client, kind: Kind, key: Key, value_bytes: u32) -> R
         Kind::Exist => client.exist(key).map(|_| ()),
         Kind::List => client.list(None, 4096).map(|_| ()),
         Kind::Seek => client.seek(None, &mut region).map(|_| ()),
+    }
+}
+
+/// So many stores with keys from 1 on through SAKER, and a sync.
+fn through(mut handle: Handle<'_>, stores: u32, value_bytes: u32) -> Result<(), Error> {
+    for number in 1..=stores {
+        let key = Key::from_u32_be(number);
+        Handle::store(&mut handle, key, content(key, value_bytes), StoreOptions::default())?;
+    }
+    match handle.close().first() {
+        None => Ok(()),
+        Some(failure) => Err(failure.status.into()),
     }
 }
 

@@ -47,6 +47,7 @@ pub use intervals::Interval;
 use intervals::Slices;
 pub(crate) use scan::{Scan, answered};
 use seats::HostSide;
+pub(crate) use seats::saker_counts;
 pub(crate) use seen::{DELETE, EXIST, KINDS, LIST, RETRIEVE, STORE, Seen};
 use series::Sampler;
 use stream::Stream;

@@ -17,16 +17,19 @@ use std::fs::File;
 use std::io::{BufReader, BufWriter};
 use std::path::Path;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
 
 use kvdrive_device::Drive;
 use kvdrive_flash::power::Survivors;
 use kvdrive_flash::power::machine_file::WriteFailure;
-use kvdrive_host::threaded::{Connector, serve_thread};
+use kvdrive_host::threaded::{Connector, Driver, saker, serve_thread};
 use kvdrive_link::recording::{Recorder, Recording, replay as play};
 use kvdrive_link::shared::{self, BuildError, Built, Control, ServerConfig};
 use kvdrive_link::{HostMemory, Link, transfer};
+use kvdrive_saker::Saker;
+use kvdrive_saker::threaded::Threaded;
 use kvdrive_sim::wall::{Pace, Stopwatch};
 use kvdrive_sim::{Rng, Sim, Summary, TaskCell};
 
@@ -34,9 +37,9 @@ use crate::config::{Config, Document};
 use crate::output::check_writable;
 use crate::report::{Report, Verified};
 pub use crate::run::Snapshot as DriveSnapshot;
-use crate::run::{Loading, Outcome, Progress, Ran, Seen, Snapshot, Watch, operations};
+use crate::run::{Loading, Outcome, Progress, Ran, Seen, Snapshot, Watch, operations, saker_counts};
 use crate::setup;
-use application::{Lane, Phase, Work};
+use application::{Lane, Phase, Timed, Work};
 pub use control::{Change, Running};
 use late_file::LateFile;
 
@@ -182,10 +185,10 @@ pub fn run_wall_watched(
 ) -> anyhow::Result<Ran> {
     anyhow::ensure!(watch.intervals.is_none(), "--interval: only in model time (--clock virtual)");
     let config = document.config()?;
-    let pairs = config.queue_pairs();
     anyhow::ensure!(
-        pairs == 1,
-        "queue pairs: {pairs}; a wall-time run uses 1: --threads 1, or 0 and --queues 1"
+        config.host.threads > 0 || config.host.queues == 1,
+        "host.queues: {}; in wall time each thread has a queue pair: --threads says how many",
+        config.host.queues
     );
     anyhow::ensure!(
         !config.workload.until_full,
@@ -233,6 +236,8 @@ struct Application {
     seconds: f64,
     notes: Vec<String>,
     verified: Option<(Verified, Option<String>)>,
+    /// What SAKER has counted.
+    saker: Vec<(String, u64)>,
 }
 
 /// Loads and runs. The recording begins with it.
@@ -244,31 +249,118 @@ fn run_application(
     has_past: bool,
     watch: &Watch<'_>,
 ) -> anyhow::Result<Application> {
+    let mut work = Work::new(config, has_past, watch.stop.clone())?;
+    let mut ways = ways(config, connector)?;
+    started.store(true, Ordering::Release);
+    in_lanes(&work, &mut ways, Phase::Load, watch)?;
+    work.check_loaded()?;
+    let loading = (work.stores > 0).then(|| {
+        let ended = Snapshot { saker: ways.saker_counts(), ..control.look(|_, running| running.snapshot())? };
+        let (stores, stored_bytes) = (work.stores, work.loaded_bytes());
+        anyhow::Ok(Loading { began: Snapshot::default(), ended, stores, stored_bytes })
+    });
+    work.begin();
+    let seen = in_lanes(&work, &mut ways, Phase::Run, watch)?;
+    let (seconds, notes, verified) = (work.seconds(), work.notes(), work.verified());
+    let saker = ways.saker_counts();
+    Ok(Application { seen, loading: loading.transpose()?, seconds, notes, verified, saker })
+}
+
+/// What the threads of a run have.
+struct Ways {
+    /// One a thread.
+    lanes: Vec<Way>,
+    saker: Option<Arc<Saker>>,
+}
+
+/// One thread's way to the drive, and a driver for what waits on the thread.
+struct Way {
+    through: Through,
+    single: Driver,
+}
+
+enum Through {
+    Drive(Box<Driver>),
+    Saker(Option<saker::Pipeline<Timed>>),
+}
+
+impl Ways {
+    fn saker_counts(&self) -> Vec<(String, u64)> {
+        self.saker.as_deref().map_or_else(Vec::new, saker_counts)
+    }
+}
+
+/// A queue pair, or a handle of SAKER, for each thread.
+fn ways(config: &Config, connector: &Connector) -> anyhow::Result<Ways> {
     let connect = |depth| {
         let method = transfer::method(&config.host.transfer)
             .ok_or_else(|| anyhow::anyhow!("host.transfer: no method {:?}", config.host.transfer.method))?;
         anyhow::Ok(connector.connect(method, config.host.queue_entries, depth)?)
     };
-    let mut work = Work::new(config, has_past, watch.stop.clone())?;
-    let (mut piped, single) = (connect(config.host.depth)?, connect(1)?);
-    started.store(true, Ordering::Release);
-    let mut lane = |work: &Work, phase| {
-        let seen = TaskCell::default();
-        let mut lane = Lane { work, pipeline: piped.pipeline()?, single: single.blocking(), seen };
-        lane.run(phase, watch.progress)?;
-        anyhow::Ok(lane.seen.take())
-    };
-    lane(&work, Phase::Load)?;
-    work.check_loaded()?;
-    let loading = (work.stores > 0).then(|| {
-        let ended = control.look(|_, running| running.snapshot())?;
-        let (stores, stored_bytes) = (work.stores, work.loaded_bytes());
-        anyhow::Ok(Loading { began: Snapshot::default(), ended, stores, stored_bytes })
+    let threads = config.queue_pairs();
+    let threaded = config.saker.enabled.then(|| {
+        let (host, depth) = (&config.host, config.saker.in_flight + 1);
+        let queues = saker::Queues::new(connector.clone(), host.transfer.clone(), host.queue_entries, depth);
+        let clock = Stopwatch::start();
+        anyhow::Ok(Threaded::new(Saker::new(config.saker.settings())?, queues, Arc::new(move || clock.ns())))
     });
-    work.begin();
-    let seen = lane(&work, Phase::Run)?;
-    let (seconds, notes, verified) = (work.seconds(), work.notes(), work.verified());
-    Ok(Application { seen, loading: loading.transpose()?, seconds, notes, verified })
+    let threaded = threaded.transpose()?;
+    let way = |thread: u32| {
+        let through = match &threaded {
+            Some(threaded) => Through::Saker(Some(saker::Pipeline::new(threaded.connect()?))),
+            // Operations are dealt out evenly.
+            None => {
+                let more = u32::from(thread < config.host.depth % threads);
+                Through::Drive(Box::new(connect((config.host.depth / threads + more).max(1))?))
+            }
+        };
+        anyhow::Ok(Way { through, single: connect(1)? })
+    };
+    let lanes = (0..threads).map(way).collect::<Result<_, _>>()?;
+    Ok(Ways { lanes, saker: threaded.map(|threaded| threaded.saker().clone()) })
+}
+
+/// Does a phase on every thread at once, the first of them on this one.
+fn in_lanes(work: &Work, ways: &mut Ways, phase: Phase, watch: &Watch<'_>) -> anyhow::Result<Seen> {
+    let others = Mutex::new(Vec::new());
+    let (first, rest) = ways.lanes.split_first_mut().expect("a run has a thread");
+    let seen = thread::scope(|scope| {
+        for way in rest {
+            scope.spawn(|| {
+                let seen = way.run(work, phase, &|_, _| {});
+                others.lock().expect("no lane panics with it").push(seen);
+            });
+        }
+        first.run(work, phase, watch.progress)
+    });
+    let others = others.into_inner().expect("no lane panicked");
+    // Whoever failed first may be any of them; the others ended for it.
+    let mut all = Seen::default();
+    for seen in std::iter::once(seen).chain(others) {
+        all.add(&seen?);
+    }
+    Ok(all)
+}
+
+impl Way {
+    fn run(&mut self, work: &Work, phase: Phase, tell: Progress<'_>) -> anyhow::Result<Seen> {
+        let single = self.single.blocking();
+        match &mut self.through {
+            Through::Drive(piped) => {
+                let mut lane = Lane { work, pipeline: piped.pipeline()?, single, seen: TaskCell::default() };
+                lane.run(phase, tell)?;
+                Ok(lane.seen.take())
+            }
+            Through::Saker(pipeline) => {
+                let own = pipeline.take().expect("it is put back");
+                let mut lane = Lane { work, pipeline: own, single, seen: TaskCell::default() };
+                let ran = lane.run(phase, tell);
+                let seen = lane.seen.take();
+                *pipeline = Some(lane.pipeline);
+                ran.map(|()| seen)
+            }
+        }
+    }
 }
 
 /// A recorder of what happens to the drive of `document`, if a file is wanted. The file is not touched before
@@ -345,8 +437,9 @@ fn report(
     application: Application,
     end: DriveEnd,
 ) -> anyhow::Result<Report> {
-    let Application { seen, loading, notes, verified, .. } = application;
-    let DriveEnd { ended, drained, .. } = end;
+    let Application { seen, loading, notes, verified, saker, .. } = application;
+    let DriveEnd { ended, mut drained, .. } = end;
+    drained.saker = saker;
     let resources = drained.resources.iter().map(|(name, _)| (name.clone(), Default::default())).collect();
     let power_on = Snapshot { resources, ..Snapshot::default() };
     let began = loading.as_ref().map_or(power_on, |loading| loading.ended.clone());

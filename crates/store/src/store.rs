@@ -131,6 +131,18 @@ pub struct Recovered {
     pub dropped_records: u64,
 }
 
+/// Threads for background work, which share a core: one writes memtables while the other one merges.
+pub const BACKGROUND_THREADS: u32 = 2;
+
+/// Does background work for ever: what a thread of its own runs ([`crate::StoreRow::has_background`]). A job that
+/// fails is tried again when somebody asks for it.
+pub fn run_background(store: &dyn Store, cpu: &dyn Cpu, thread: Thread) {
+    loop {
+        while store.background_due() && store.background_step(thread) == Ok(true) {}
+        cpu.wait(thread);
+    }
+}
+
 /// A key-value store.
 ///
 /// Several threads may be inside a store at once; they alternate where a store calls its pages or its

@@ -86,7 +86,7 @@ impl Rig {
     }
 
     fn core(&self, name: &str) -> ResourceStatistics {
-        let core = self.cores.resources().iter().find(|core| core.name() == name);
+        let core = self.cores.resources().into_iter().find(|core| core.name() == name);
         core.unwrap_or_else(|| panic!("no core {name}")).statistics()
     }
 

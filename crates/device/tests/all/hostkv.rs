@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::rc::Rc;
 
 use kvdrive_content::{Pattern, Piece, Region};
@@ -13,6 +14,7 @@ use kvdrive_host::{Client, Error};
 use kvdrive_sim::{Resource, Rng, Sim, join_all};
 use kvdrive_spec::nvm::BLOCK_BYTES;
 use kvdrive_spec::{Key, Status, StoreOptions as Condition};
+use kvdrive_store::lsmtree::Background;
 use kvdrive_store::{STORES, Step, StoreOptions, StoreRow};
 
 use super::blocks::{Bench, blocks_config};
@@ -28,7 +30,7 @@ fn drive_config() -> DriveConfig {
     config
 }
 
-fn options() -> StoreOptions {
+fn options(background: Background) -> StoreOptions {
     let mut options = StoreOptions::default();
     options.hashlog.segment_bytes = 8 * 4096;
     options.btree.buffer_bytes = 16 * 4096;
@@ -41,13 +43,36 @@ fn options() -> StoreOptions {
     lsmtree.max_bytes_for_level_base = 64 << 10;
     lsmtree.max_bytes_for_level_multiplier = 4;
     lsmtree.target_file_size_base = 32 << 10;
+    lsmtree.background = background;
     options
 }
 
-fn open(bench: &Bench, row: &'static StoreRow) -> Rc<HostKv> {
+/// A store, and who does its background work.
+#[derive(Clone, Copy)]
+struct Variant {
+    row: &'static StoreRow,
+    background: Background,
+}
+
+impl fmt::Display for Variant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, background {:?}", self.row.name, self.background)
+    }
+}
+
+/// Every store, and those that may have threads for background work with them.
+fn variants() -> impl Iterator<Item = Variant> {
+    let of = |row: &'static StoreRow| {
+        let own = (row.has_background)(&options(Background::Own)).then_some(Background::Own);
+        [Background::Shared].into_iter().chain(own).map(move |background| Variant { row, background })
+    };
+    STORES.iter().flat_map(of)
+}
+
+fn open(bench: &Bench, Variant { row, background }: Variant) -> Rc<HostKv> {
     let core = |thread| Rc::new(Resource::new(&bench.sim, format!("host.core.{thread}"), 1));
     let cores: Vec<_> = (0..THREADS).map(core).collect();
-    let options = options();
+    let options = options(background);
     let costs_ps = [1000; Step::ALL.len()];
     let config = HostKvConfig { row, options: &options, costs_ps, entries: 64, depth: 4 };
     let opened = HostKv::open(bench.blocks(), &cores, &config);
@@ -148,7 +173,7 @@ fn all_pairs(mut client: &HostKvClient) -> Vec<(Key, Vec<u8>)> {
     pairs
 }
 
-fn recovered<T>(survivors: &Survivors, row: &'static StoreRow, look: impl FnOnce(&HostKvClient) -> T) -> T {
+fn recovered<T>(survivors: &Survivors, row: Variant, look: impl FnOnce(&HostKvClient) -> T) -> T {
     let again = Bench::new(Sim::new());
     let seen = again.sim.block_on(|| {
         let _drive = again.power_on(&drive_config(), Some(survivors));
@@ -162,7 +187,7 @@ fn recovered<T>(survivors: &Survivors, row: &'static StoreRow, look: impl FnOnce
 /// same blocks, and as they are behind a power cut.
 #[test]
 fn every_store_finds_what_threads_put() {
-    for (row, seed) in STORES.iter().flat_map(|row| [0, 1].map(|seed| (row, seed))) {
+    for (row, seed) in variants().flat_map(|row| [0, 1].map(|seed| (row, seed))) {
         let bench = Bench::new(if seed == 0 { Sim::new() } else { Sim::permuted(seed) });
         bench.sim.block_on(|| {
             let drive = bench.power_on(&drive_config(), None);
@@ -179,20 +204,20 @@ fn every_store_finds_what_threads_put() {
             join_all(&bench.sim, threads);
             let expected = oracle.borrow().pairs();
             let client = kv.client(0);
-            assert!(all_pairs(&client) == expected, "{}", row.name);
+            assert!(all_pairs(&client) == expected, "{}", row);
             let keys: Vec<Key> = expected.iter().map(|(key, _)| *key).collect();
-            assert_eq!((&client).list(None, 1 << 16).as_ref(), Ok(&keys), "{}", row.name);
-            assert_eq!((&client).list(Some(keys[3]), 4 + 4 * 8).as_deref(), Ok(&keys[3..7]), "{}", row.name);
+            assert_eq!((&client).list(None, 1 << 16).as_ref(), Ok(&keys), "{}", row);
+            assert_eq!((&client).list(Some(keys[3]), 4 + 4 * 8).as_deref(), Ok(&keys[3..7]), "{}", row);
             let again = open(&bench, row).client(0);
-            assert!(all_pairs(&again) == expected, "{}, opened again", row.name);
+            assert!(all_pairs(&again) == expected, "{}, opened again", row);
             let survivors = drive.survivors(&mut Rng::stream(seed, "survivors"));
-            assert!(recovered(&survivors, row, all_pairs) == expected, "{}, behind a cut", row.name);
+            assert!(recovered(&survivors, row, all_pairs) == expected, "{}, behind a cut", row);
             let counters = kv.counters();
             let written = counters.iter().filter(|(name, _)| name.starts_with("pages_written."));
             let written: u64 = written.map(|(_, pages)| pages).sum();
             let programs: u64 =
                 drive.counters().programs().filter(|(why, _)| *why == "data").map(|p| p.1).sum();
-            assert!(written > 0 && programs >= written, "{}: {written}, {programs} programs", row.name);
+            assert!(written > 0 && programs >= written, "{}: {written}, {programs} programs", row);
         });
         bench.sim.clear();
     }
@@ -201,7 +226,7 @@ fn every_store_finds_what_threads_put() {
 /// What was synchronised is there, of each key nothing older than that, and nothing that nobody wrote.
 #[test]
 fn what_was_synchronised_survives_a_power_cut_of_the_drive() {
-    for row in STORES {
+    for row in variants() {
         let bench = Bench::new(Sim::permuted(3));
         bench.sim.step_every_event();
         let (drive, kv) = bench.sim.block_on(|| {
@@ -228,23 +253,23 @@ fn what_was_synchronised_survives_a_power_cut_of_the_drive() {
                     for (key, versions) in &known.0 {
                         let found = found(client, *key);
                         let is_one = |version: &Version| version.map(|it| bytes_of(*key, it)) == found;
-                        assert!(versions.iter().any(is_one), "{}, event {event}: {key:?}", row.name);
+                        assert!(versions.iter().any(is_one), "{}, event {event}: {key:?}", row);
                         synchronised += u32::from(versions.len() == 1);
                     }
                     let known_keys: Vec<Key> = known.0.keys().copied().collect();
                     let pairs = all_pairs(client);
-                    assert!(pairs.iter().all(|(key, _)| known_keys.contains(key)), "{}", row.name);
+                    assert!(pairs.iter().all(|(key, _)| known_keys.contains(key)), "{}", row);
                 });
             }
         }
-        assert!(synchronised > 100, "{}: {synchronised} keys were certain at a cut", row.name);
+        assert!(synchronised > 100, "{}: {synchronised} keys were certain at a cut", row);
         bench.sim.clear();
     }
 }
 
 #[test]
 fn what_a_store_cannot_do_is_refused() {
-    for row in STORES {
+    for row in variants() {
         let bench = Bench::new(Sim::new());
         bench.sim.block_on(|| {
             let drive = bench.power_on(&drive_config(), None);
@@ -257,18 +282,18 @@ fn what_a_store_cannot_do_is_refused() {
                 Condition { add_only: true, ..Condition::default() },
             ] {
                 let refused = client.store_with(key, value, condition);
-                assert_eq!(refused, Err(Error::Status(Status::INVALID_FIELD)), "{}", row.name);
+                assert_eq!(refused, Err(Error::Status(Status::INVALID_FIELD)), "{}", row);
             }
             let long = vec![7; kv.max_value_bytes() as usize + 1];
             let refused = client.store(key, Piece::Bytes(&long));
-            assert_eq!(refused, Err(Error::Status(Status::INVALID_VALUE_SIZE)), "{}", row.name);
-            assert_eq!(client.exist(key), Ok(false), "{}", row.name);
+            assert_eq!(refused, Err(Error::Status(Status::INVALID_VALUE_SIZE)), "{}", row);
+            assert_eq!(client.exist(key), Ok(false), "{}", row);
             // As long as there is room, and no longer.
             let long = vec![8; 20_000];
             let full =
                 (0..5_000u64).find_map(|number| client.store(key_of(1, number), Piece::Bytes(&long)).err());
-            assert_eq!(full, Some(Error::Status(Status::CAPACITY_EXCEEDED)), "{}", row.name);
-            assert!(found(client, key_of(1, 0)) == Some(long), "{}", row.name);
+            assert_eq!(full, Some(Error::Status(Status::CAPACITY_EXCEEDED)), "{}", row);
+            assert!(found(client, key_of(1, 0)) == Some(long), "{}", row);
             drop(drive);
         });
         bench.sim.clear();

@@ -1,7 +1,9 @@
 //! Firmware cores as a store's processor: a step takes its time on a core, and threads are the calls that are
 //! inside the store.
 
-use kvdrive_sim::{Ns, Sim, TaskCell, WaitQueue};
+use std::rc::Rc;
+
+use kvdrive_sim::{Ns, Resource, Sim, TaskCell, WaitQueue};
 use kvdrive_store::{Cpu, Step, StepCosts, Thread, steps_ns};
 
 use crate::firmware::{Cores, Role};
@@ -17,20 +19,28 @@ pub const GUESSED_COSTS_PS: StepCosts = [
 pub struct FirmwareCpu {
     sim: Sim,
     cores: Cores,
+    /// The first of the threads for background work, and their core.
+    background: Option<(Thread, Rc<Resource>)>,
     costs_ps: StepCosts,
     waiting: WaitQueue,
 }
 
 impl FirmwareCpu {
-    /// The cores of a drive.
-    pub fn new(sim: &Sim, cores: &Cores, costs_ps: StepCosts) -> FirmwareCpu {
-        FirmwareCpu { sim: sim.clone(), cores: cores.clone(), costs_ps, waiting: WaitQueue::new(sim) }
+    /// The cores of a drive, with one more for threads from `background` on, if there are such.
+    pub fn new(sim: &Sim, cores: &Cores, costs_ps: StepCosts, background: Option<Thread>) -> FirmwareCpu {
+        let background = background.map(|thread| (thread, cores.add(sim, "firmware.background")));
+        let (cores, waiting) = (cores.clone(), WaitQueue::new(sim));
+        FirmwareCpu { sim: sim.clone(), cores, background, costs_ps, waiting }
     }
 }
 
 impl Cpu for FirmwareCpu {
-    fn work(&self, _: Thread, steps: &[(Step, u64)]) {
-        self.cores.of(Role::Dispatch).run_noted(steps_ns(&self.costs_ps, steps), "store", "work");
+    fn work(&self, thread: Thread, steps: &[(Step, u64)]) {
+        let core = match &self.background {
+            Some((first, core)) if thread >= *first => core,
+            _ => self.cores.of(Role::Dispatch),
+        };
+        core.run_noted(steps_ns(&self.costs_ps, steps), "store", "work");
     }
 
     fn pause(&self, _: Thread, span_ns: Ns) {

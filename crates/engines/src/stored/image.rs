@@ -7,13 +7,14 @@
 //!            part 1: number of the next write when pages last went away (u64) | next number (u64) | operations, oldest first
 //!            part 2: the mark; empty before the store was synchronised
 //!   records  part 0: pages go away or are there again
-//!            part 1: 1 | operation            it begins
-//!                    2 | number (u64)         it is carried out
-//!                    3 | number (u64)         it failed: forget it
+//!            part 1: 1 | operations           they begin: one, or those of an atomic batch
+//!                    2 | numbers (u64 each)   they are carried out
+//!                    3 | numbers (u64 each)   they failed: forget them
 //!                    4 | mark                 the store is synchronised: forget all, remember this
 //!                    5 | number (u64)         of the next write, as pages go away
 //!
-//!   operation   number (u64) | carried out (u8) | key bytes (u8) | key | kind (u8: 0 delete, 1 store)
+//!   operation   number (u64) | flags (u8) | key bytes (u8) | key | kind (u8: 0 delete, 1 store)
+//!               flags: bit 0 it is carried out, bit 1 the next one is of the same atomic batch
 //!               of a store:  value bytes (u32) | literal bytes (u32) | bytes | patterns (u32) | patterns
 //!   pattern     at (u32) | seed (u64) | offset (u32) | bytes (u32)
 //! ```
@@ -22,7 +23,8 @@
 //! carried out again: whatever part of them had reached the pages, each key then has what that gave it. All at
 //! once they fit, for they did before; one before the other they may not, so those that find no room are tried
 //! again behind the others. Operations that were not carried out when the power went come last. They were not
-//! acknowledged: each is there afterwards, or, where there is no room for it, is not.
+//! acknowledged: each is there afterwards, or, where there is no room for it, is not; those of an atomic batch
+//! are handed to the store as one again.
 
 use std::rc::Rc;
 
@@ -58,6 +60,8 @@ pub struct Operation {
     pub number: u64,
     /// The store has done it.
     pub is_carried_out: bool,
+    /// The next one is of the same atomic batch.
+    pub goes_on: bool,
     /// Whose value.
     pub key: Key,
     /// The value and its length; `None` deletes.
@@ -72,7 +76,7 @@ impl Operation {
 
     fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.number.to_le_bytes());
-        out.push(self.is_carried_out.into());
+        out.push(u8::from(self.is_carried_out) | u8::from(self.goes_on) << 1);
         let mut key = [0; Key::MAX_LEN];
         self.key.copy_to(&mut key);
         out.push(self.key.len() as u8);
@@ -86,7 +90,8 @@ impl Operation {
 
     fn decode(reader: &mut Decoder<'_>) -> Option<Operation> {
         let number = reader.u64()?;
-        let is_carried_out = flag(reader.u8()?)?;
+        let flags = reader.u8().filter(|flags| *flags < 4)?;
+        let (is_carried_out, goes_on) = (flags & 1 != 0, flags & 2 != 0);
         let key_bytes = usize::from(reader.u8()?);
         let key = Key::new(reader.take(key_bytes)?)?;
         let value = match flag(reader.u8()?)? {
@@ -98,7 +103,7 @@ impl Operation {
                 Some((Rc::new(region), bytes))
             }
         };
-        Some(Operation { number, is_carried_out, key, value })
+        Some(Operation { number, is_carried_out, goes_on, key, value })
     }
 }
 
@@ -110,17 +115,17 @@ fn flag(byte: u8) -> Option<bool> {
 pub mod record {
     use super::{BEGUN, CARRIED_OUT, FAILED, Operation, SYNCHRONISED, WRITTEN};
 
-    /// An operation begins.
-    pub fn begun(operation: &Operation) -> Vec<u8> {
+    /// An operation begins, or several of an atomic batch.
+    pub fn begun(operations: &[Operation]) -> Vec<u8> {
         let mut out = vec![BEGUN];
-        operation.encode(&mut out);
+        operations.iter().for_each(|operation| operation.encode(&mut out));
         out
     }
 
-    /// It is carried out, or has failed.
-    pub fn ended(number: u64, is_carried_out: bool) -> [u8; 9] {
-        let mut out = [if is_carried_out { CARRIED_OUT } else { FAILED }; 9];
-        out[1..].copy_from_slice(&number.to_le_bytes());
+    /// So many from `first` on are carried out, or have failed.
+    pub fn ended(first: u64, count: u64, is_carried_out: bool) -> Vec<u8> {
+        let mut out = vec![if is_carried_out { CARRIED_OUT } else { FAILED }];
+        (first..first + count).for_each(|number| out.extend_from_slice(&number.to_le_bytes()));
         out
     }
 
@@ -187,6 +192,9 @@ impl Protected {
             }
             operations.push(operation);
         }
+        if operations.last().is_some_and(|last| last.goes_on) {
+            return Err(ImageError::new(0, "its operations end within an atomic batch").into());
+        }
         Ok(Protected { owner, trimmed, operations, next_number, mark: mark.to_vec() })
     }
 
@@ -199,15 +207,19 @@ impl Protected {
         let mut reader = Decoder::new(record);
         let kind = reader.u8().filter(|_| part == OPERATIONS_PART).ok_or_else(wrong)?;
         match kind {
-            BEGUN => {
+            BEGUN => loop {
                 let operation = Operation::decode(&mut reader).ok_or_else(wrong)?;
                 if !(self.next_number..MOST_OPERATIONS - 1).contains(&operation.number) {
                     return Err(wrong());
                 }
+                let goes_on = operation.goes_on;
                 self.next_number = operation.number + 1;
                 self.operations.push(operation);
-            }
-            CARRIED_OUT | FAILED => {
+                if !goes_on {
+                    break;
+                }
+            },
+            CARRIED_OUT | FAILED => loop {
                 let number = reader.u64().ok_or_else(wrong)?;
                 let index = self.operations.binary_search_by_key(&number, |operation| operation.number);
                 let index = index.map_err(|_| wrong())?;
@@ -215,7 +227,10 @@ impl Protected {
                     CARRIED_OUT => self.operations[index].is_carried_out = true,
                     _ => drop(self.operations.remove(index)),
                 }
-            }
+                if reader.is_at_end() {
+                    break;
+                }
+            },
             SYNCHRONISED => {
                 self.operations.clear();
                 let bytes = reader.rest().len();

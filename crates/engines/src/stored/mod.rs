@@ -15,7 +15,7 @@ mod image;
 mod pages;
 
 use std::cell::Cell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
 use kvdrive_content::{Piece, Region};
@@ -27,12 +27,12 @@ use kvdrive_link::transfer::{Arrival, Exposing, Landing};
 use kvdrive_sim::{KeyedLock, TaskCell, WaitQueue};
 use kvdrive_spec::{Key, Status, StoreOptions};
 use kvdrive_store::{
-    Cursor as StoreCursor, Ground, Kept, Reclaimed, StepCosts, Store, StoreError, StoreOptions as Options,
-    StoreRow, Value, most_mark_bytes, store_row,
+    BACKGROUND_THREADS, Cursor as StoreCursor, Ground, Kept, Reclaimed, Request, StepCosts, Store,
+    StoreError, StoreOptions as Options, StoreRow, Thread, Value, most_mark_bytes, run_background, store_row,
 };
 
 use crate::firmware::{CopyCosts, Cores, Role};
-use crate::{Engine, EngineConfig, EngineCounters, Parts, Utilization};
+use crate::{Change, Engine, EngineConfig, EngineCounters, Parts, Utilization};
 pub use cpu::GUESSED_COSTS_PS;
 use cpu::{FirmwareCpu, Threads};
 use image::{OPERATION_BYTES, OPERATIONS_PART, Operation, Protected, record};
@@ -242,12 +242,7 @@ impl Landing for StoredEngine {
     }
 
     fn copy_in(&self, place: &Place, at: u32, bytes: &[u8]) {
-        let ns = self.copy.copy_ns(bytes.len() as u32);
-        let mut counters = self.counters.get();
-        counters.memcpy_bytes += bytes.len() as u64;
-        counters.memcpy_ns += ns;
-        self.counters.set(counters);
-        self.cores.of(Role::Copy).run_noted(ns, "controller", "memcpy");
+        self.charge_copy(bytes.len() as u32);
         place.content.borrow_mut().write(at, Piece::Bytes(bytes));
     }
 
@@ -267,52 +262,73 @@ impl Exposing for StoredEngine {
 }
 
 impl StoredEngine {
+    /// A core copies so many bytes to where a value is staged.
+    fn charge_copy(&self, bytes: u32) {
+        let ns = self.copy.copy_ns(bytes);
+        let mut counters = self.counters.get();
+        counters.memcpy_bytes += u64::from(bytes);
+        counters.memcpy_ns += ns;
+        self.counters.set(counters);
+        self.cores.of(Role::Copy).run_noted(ns, "controller", "memcpy");
+    }
+
     /// Has the store do something, and keeps it until the store has it on its pages. The caller holds the key.
     fn carry_out(&self, key: Key, value: Option<(Rc<Region>, u32)>) -> Result<(), Status> {
-        let number = self.begin(key, value.clone())?;
-        let result = self.hand_on(key, value.as_ref());
-        self.end(number, result.is_ok());
+        let operation = Operation { number: 0, is_carried_out: false, goes_on: false, key, value };
+        self.carry_out_all(&mut [operation])
+    }
+
+    /// As [`StoredEngine::carry_out`], of one operation, or of those of an atomic batch. The caller holds their
+    /// keys.
+    fn carry_out_all(&self, together: &mut [Operation]) -> Result<(), Status> {
+        self.begin(together)?;
+        let result = self.hand_on(together);
+        self.end(together, result.is_ok());
         result.map_err(|error| error.status())
     }
 
-    /// Puts an operation into protected memory, when there is room for it.
-    fn begin(&self, key: Key, value: Option<(Rc<Region>, u32)>) -> Result<u64, Status> {
-        let mut operation = Operation { number: 0, is_carried_out: false, key, value };
+    /// Numbers operations and puts them into protected memory, when there is room for them.
+    fn begin(&self, together: &mut [Operation]) -> Result<(), Status> {
+        let bytes: u64 = together.iter().map(Operation::bytes).sum();
+        if bytes > self.shares.operations {
+            return Err(Status::INVALID_VALUE_SIZE);
+        }
         loop {
             if self.is_synchronising.get() {
                 self.turned.wait();
-            } else if self.operation_bytes.get() + operation.bytes() > self.shares.operations {
+            } else if self.operation_bytes.get() + bytes > self.shares.operations {
                 self.synchronise()?;
             } else {
                 break;
             }
         }
-        let number = self.next_number.replace(self.next_number.get() + 1);
-        operation.number = number;
-        self.running.set(self.running.get() + 1);
-        self.operation_bytes.set(self.operation_bytes.get() + operation.bytes());
+        let count = together.len() as u64;
+        let first = self.next_number.replace(self.next_number.get() + count);
+        (first..).zip(together.iter_mut()).for_each(|(number, operation)| operation.number = number);
+        self.running.set(self.running.get() + count as u32);
+        self.operation_bytes.set(self.operation_bytes.get() + bytes);
         if self.journal.is_kept() {
-            self.journal.append(OPERATIONS_PART, &record::begun(&operation));
+            self.journal.append(OPERATIONS_PART, &record::begun(together));
         }
-        self.operations.borrow_mut().push_back(operation);
-        Ok(number)
+        self.operations.borrow_mut().extend(together.iter().cloned());
+        Ok(())
     }
 
-    fn end(&self, number: u64, is_carried_out: bool) {
+    fn end(&self, together: &[Operation], is_carried_out: bool) {
+        let (first, count) = (together[0].number, together.len());
         let mut operations = self.operations.borrow_mut();
-        let index = operations.binary_search_by_key(&number, |operation| operation.number);
-        let index = index.expect("operations that run are not forgotten");
+        let begin = place_of(&operations, first);
         if is_carried_out {
-            operations[index].is_carried_out = true;
+            operations.range_mut(begin..begin + count).for_each(|operation| operation.is_carried_out = true);
         } else {
-            let failed = operations.remove(index).expect("it was found");
-            self.operation_bytes.set(self.operation_bytes.get() - failed.bytes());
+            let failed: u64 = operations.drain(begin..begin + count).map(|failed| failed.bytes()).sum();
+            self.operation_bytes.set(self.operation_bytes.get() - failed);
         }
         drop(operations);
         if self.journal.is_kept() {
-            self.journal.append(OPERATIONS_PART, &record::ended(number, is_carried_out));
+            self.journal.append(OPERATIONS_PART, &record::ended(first, count as u64, is_carried_out));
         }
-        self.running.set(self.running.get() - 1);
+        self.running.set(self.running.get() - count as u32);
         if self.running.get() == 0 && self.is_synchronising.get() {
             self.turned.wake_all();
         }
@@ -369,7 +385,7 @@ impl StoredEngine {
             let mut again = Vec::new();
             let tried = left.len();
             for operation in left {
-                match self.hand_on(operation.key, operation.value.as_ref()) {
+                match self.hand_on(std::slice::from_ref(&operation)) {
                     Ok(()) => {}
                     Err(StoreError::Full) => again.push(operation),
                     Err(error) => return Err(error.status()),
@@ -380,23 +396,47 @@ impl StoredEngine {
             }
             left = again;
         }
-        for operation in begun {
-            let result = self.hand_on(operation.key, operation.value.as_ref());
-            self.end(operation.number, result.is_ok());
+        for together in begun.chunk_by(|one, _| one.goes_on) {
+            let result = self.hand_on(together);
+            self.end(together, result.is_ok());
         }
         Ok(())
     }
 
-    /// Has the store do what an operation says.
-    fn hand_on(&self, key: Key, value: Option<&(Rc<Region>, u32)>) -> Result<(), StoreError> {
+    /// Has the store do what an operation says, or those of an atomic batch.
+    fn hand_on(&self, together: &[Operation]) -> Result<(), StoreError> {
         let thread = self.threads.take();
-        match value {
-            Some((region, bytes)) => {
-                let value = Value::Part { region, at: 0, bytes: *bytes };
-                self.store.put(thread.thread(), key, value)
+        match together {
+            [one] => match request_of(one) {
+                Request::Put(key, value) => self.store.put(thread.thread(), key, value),
+                Request::Delete(key) => self.store.delete(thread.thread(), key),
+            },
+            several => {
+                let requests: Vec<Request<'_>> = several.iter().map(request_of).collect();
+                self.store.apply(thread.thread(), &requests, true).error.map_or(Ok(()), Err)
             }
-            None => self.store.delete(thread.thread(), key),
         }
+    }
+}
+
+/// Where the operation of a number is. They are many and lie far apart in memory, so a search that halves them costs
+/// more than a look at where it is as long as none has failed.
+fn place_of(operations: &VecDeque<Operation>, number: u64) -> usize {
+    let is_it = |operation: &Operation| operation.number == number;
+    let at = number.wrapping_sub(operations.front().map_or(0, |oldest| oldest.number)) as usize;
+    match operations.get(at).is_some_and(is_it) {
+        true => at,
+        false => operations
+            .binary_search_by_key(&number, |operation| operation.number)
+            .expect("operations that run are not forgotten"),
+    }
+}
+
+/// What an operation asks of a store.
+fn request_of(operation: &Operation) -> Request<'_> {
+    match &operation.value {
+        Some((region, bytes)) => Request::Put(operation.key, Value::Part { region, at: 0, bytes: *bytes }),
+        None => Request::Delete(operation.key),
     }
 }
 
@@ -406,6 +446,34 @@ pub struct PairCursor(Box<dyn StoreCursor>);
 impl Engine for StoredEngine {
     type Found = Kept;
     type Cursor = PairCursor;
+
+    const HAS_ATOMIC_BATCHES: bool = true;
+
+    fn commit_all(&self, changes: Vec<Change>) -> Result<(), Status> {
+        let Some(first) = changes.first() else { return Ok(()) };
+        let values = || changes.iter().filter_map(|change| change.value.as_deref());
+        let bytes: usize = values().map(<[u8]>::len).sum();
+        // Room for all of them at once: batches that wait for each other's would wait for ever.
+        let _staged = self.reserve(&first.key, bytes as u32, Arrival::Inline)?;
+        values().filter(|value| !value.is_empty()).for_each(|value| self.charge_copy(value.len() as u32));
+        self.catch_up()?;
+        let keys: BTreeSet<Key> = changes.iter().map(|change| change.key).collect();
+        // Everybody who holds several keys takes them in this order.
+        let _keys: Vec<_> = keys.into_iter().map(|key| self.keys.lock(key)).collect();
+        let last = changes.len() - 1;
+        let operation = |(index, Change { key, value }): (usize, Change)| Operation {
+            number: 0,
+            is_carried_out: false,
+            goes_on: index < last,
+            key,
+            value: value.map(|value| {
+                let bytes = value.len() as u32;
+                (Rc::new(Region::from_bytes(value)), bytes)
+            }),
+        };
+        let mut together: Vec<Operation> = changes.into_iter().enumerate().map(operation).collect();
+        self.carry_out_all(&mut together)
+    }
 
     fn commit(&self, key: Key, place: Place, options: StoreOptions) -> Result<(), Status> {
         place.finish();
@@ -511,13 +579,17 @@ impl Engine for StoredEngine {
         };
         let trimmed = Rc::new(TaskCell::new(trimmed));
         let begun = operations.iter().filter(|operation| !operation.is_carried_out).count() as u32;
+        let options = options(&config);
+        let has_background = (row(&config).has_background)(&options);
+        let background = has_background.then_some(Thread(threads(&config)));
+        let cpu = Rc::new(FirmwareCpu::new(&sim, &cores, config.stored.costs_ps, background));
         let ground = Ground {
             pages: Rc::new(FlashPages::new(&sim, &ftl, &journal, &trimmed)),
-            cpu: Rc::new(FirmwareCpu::new(&sim, &cores, config.stored.costs_ps)),
-            threads: threads(&config),
-            has_background: false,
+            cpu: cpu.clone(),
+            threads: threads(&config) + if has_background { BACKGROUND_THREADS } else { 0 },
+            has_background,
         };
-        let store = (row(&config).make)(&options(&config), ground);
+        let store = (row(&config).make)(&options, ground);
         let shares = Shares::of(&config).expect("it was checked");
         let engine = StoredEngine {
             store,
@@ -548,6 +620,12 @@ impl Engine for StoredEngine {
         let mark = engine.mark.borrow().clone();
         let recovered = engine.store.recover_from(engine.threads.take().thread(), &mark);
         recovered.map_err(|error| PowerOnError::Pages(error.to_string()))?;
+        if let Some(Thread(first)) = background {
+            for thread in (first..first + BACKGROUND_THREADS).map(Thread) {
+                let (store, cpu) = (engine.store.clone(), cpu.clone());
+                sim.spawn(move || run_background(&*store, &*cpu, thread));
+            }
+        }
         Ok(engine)
     }
 

@@ -172,7 +172,7 @@ impl PageStore for FlashPages {
         let pages = || (0..u64::from(count)).map(|page| first.plus(page));
         // A store that looks for itself on an empty drive reads all of it: no task for what nobody wrote.
         if pages().all(|page| self.is_blank(lpa_of(page))) {
-            out.extend(pages().map(|_| Rc::new(Region::new())));
+            out.extend(std::iter::repeat_n(Rc::new(Region::new()), count as usize));
             return Ok(());
         }
         let reads = pages().map(|page| move || self.read_one(page, why));

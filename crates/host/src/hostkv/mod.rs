@@ -22,7 +22,10 @@ use std::rc::Rc;
 use kvdrive_sim::{Resource, TaskCell};
 use kvdrive_spec::Status;
 use kvdrive_spec::nvm::BLOCK_BYTES;
-use kvdrive_store::{Cursor, Ground, Recovered, Space, Store, StoreError, StoreOptions, StoreRow, Thread};
+use kvdrive_store::{
+    BACKGROUND_THREADS, Cursor, Ground, Recovered, Space, Store, StoreError, StoreOptions, StoreRow, Thread,
+    run_background,
+};
 
 use crate::blocks::BlockHost;
 pub use client::{Ended, HostKvClient};
@@ -62,6 +65,8 @@ pub enum OpenError {
 pub struct HostKv {
     store: Rc<dyn Store>,
     pages: Rc<BlockPages>,
+    /// The core of its background thread.
+    background: Option<Rc<Resource>>,
     /// Iterators that are open and not in use at this moment.
     cursors: TaskCell<BTreeMap<u32, Box<dyn Cursor>>>,
     next_iterator: Cell<u32>,
@@ -101,22 +106,38 @@ impl HostKv {
         is_blank: bool,
     ) -> Result<(Rc<HostKv>, Recovered), OpenError> {
         let HostKvConfig { row, options, costs_ps, entries, depth } = config;
+        let sim = host.link().sim();
+        (row.check)(options, BLOCK_BYTES, host.blocks(), cores.len() as u32).map_err(OpenError::Options)?;
+        let has_background = (row.has_background)(options);
+        let background = has_background.then(|| Rc::new(Resource::new(sim, "host.core.background", 1)));
+        let served = cores.len() as u32;
+        let beside =
+            background.iter().flat_map(|core| std::iter::repeat_n(core, BACKGROUND_THREADS as usize));
+        let cores: Vec<_> = cores.iter().chain(beside).cloned().collect();
         let threads = cores.len() as u32;
-        (row.check)(options, BLOCK_BYTES, host.blocks(), threads).map_err(OpenError::Options)?;
-        let pages = Rc::new(BlockPages::connect(host, cores, *entries, *depth)?);
-        let cpu = Rc::new(HostCpu::new(host.link().sim(), cores, *costs_ps));
-        let ground = Ground { pages: pages.clone(), cpu, threads, has_background: false };
+        let pages = Rc::new(BlockPages::connect(host, &cores, *entries, *depth)?);
+        let cpu = Rc::new(HostCpu::new(sim, &cores, *costs_ps));
+        let ground = Ground { pages: pages.clone(), cpu: cpu.clone(), threads, has_background };
         let store = (row.make)(options, ground);
         pages.is_blank.set(is_blank);
         let recovered = store.recover(Thread(0))?;
         pages.is_blank.set(false);
+        for thread in (served..threads).map(Thread) {
+            let (store, cpu) = (store.clone(), cpu.clone());
+            sim.spawn(move || run_background(&*store, &*cpu, thread));
+        }
         let (cursors, next_iterator) = (TaskCell::default(), Cell::new(1));
-        Ok((Rc::new(HostKv { store, pages, cursors, next_iterator }), recovered))
+        Ok((Rc::new(HostKv { store, pages, background, cursors, next_iterator }), recovered))
     }
 
     /// What one thread calls it through. Each number, from 0 to below that of the cores, is one caller's.
     pub fn client(self: &Rc<Self>, thread: u32) -> HostKvClient {
         HostKvClient::new(self.clone(), Thread(thread))
+    }
+
+    /// The core of a thread that works in the background, if its options ask for one.
+    pub fn background_core(&self) -> Option<&Rc<Resource>> {
+        self.background.as_ref()
     }
 
     /// Longest value it takes, bytes.

@@ -119,7 +119,7 @@ impl PageStore for BlockPages {
         out: &mut Vec<Page>,
     ) -> Result<(), PageError> {
         if self.is_blank.get() {
-            out.extend((0..pages).map(|_| Page::default()));
+            out.extend(std::iter::repeat_n(Page::default(), pages as usize));
             return Ok(());
         }
         count(&self.read, why, pages);

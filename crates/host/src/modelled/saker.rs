@@ -18,8 +18,8 @@ use std::sync::Arc;
 
 use kvdrive_content::{Piece, Region};
 use kvdrive_saker::{
-    Batch, BatchSize, Client as Core, Config, ConfigError, Failure, Payload, Read, Saker, Step, Steps, Sync,
-    Write,
+    Batch, BatchSize, Client as Core, Commit, Config, ConfigError, Ending, Failure, Payload, Read, Saker,
+    Step, Steps, Sync, Transaction, Write,
 };
 use kvdrive_settings::{Rules, TIME};
 use kvdrive_sim::{Ns, Sim, WaitQueue};
@@ -139,7 +139,7 @@ pub struct Handle<'d> {
     failures: Vec<Failure>,
 }
 
-impl Handle<'_> {
+impl<'d> Handle<'d> {
     /// Writes a pair.
     ///
     /// # Errors
@@ -185,8 +185,23 @@ impl Handle<'_> {
     /// # Errors
     /// [`Status::KEY_NOT_FOUND`] and what else the drive answered.
     pub fn retrieve(&mut self, key: Key, into: &mut Region) -> Result<u32, Status> {
+        self.read(key, into, |client, into, steps| client.retrieve(key, into, steps))
+    }
+
+    /// A transaction: what it writes is carried out wholly or not at all, and only if no other handle has written
+    /// what it read ([`kvdrive_saker::transaction`]).
+    pub fn transaction<'h>(&'h mut self) -> InTransaction<'h, 'd> {
+        InTransaction { transaction: self.client.begin(), handle: self }
+    }
+
+    fn read(
+        &mut self,
+        key: Key,
+        into: &mut Region,
+        mut ask: impl FnMut(&mut Core, &mut Region, &mut Sum<'_>) -> Read,
+    ) -> Result<u32, Status> {
         loop {
-            match self.charge(|client, steps| client.retrieve(key, into, steps)) {
+            match self.charge(|client, steps| ask(client, into, steps)) {
                 Read::Found(bytes) => return Ok(bytes),
                 Read::Missing => return Err(Status::KEY_NOT_FOUND),
                 Read::Wait(batch) => self.wait_for(&batch),
@@ -351,6 +366,57 @@ impl Handle<'_> {
     fn answered(&mut self, batch: &Arc<Batch>, status: Status, applied: u32) {
         self.charge_alone(|client, steps| client.complete(batch, status, applied, steps));
         self.shared.answered.wake_all();
+    }
+}
+
+/// A transaction of a handle. Dropping it leaves everything as it was.
+pub struct InTransaction<'h, 'd> {
+    handle: &'h mut Handle<'d>,
+    transaction: Transaction,
+}
+
+impl InTransaction<'_, '_> {
+    /// The key gets this value, with the commit.
+    ///
+    /// # Errors
+    /// [`Status::INVALID_VALUE_SIZE`]: all that is written would not fit one structured value.
+    pub fn store(&mut self, key: Key, value: Piece<'_>) -> Result<(), Status> {
+        self.transaction.store(key, value)
+    }
+
+    /// The key has no value any more, with the commit.
+    ///
+    /// # Errors
+    /// As [`InTransaction::store`].
+    pub fn delete(&mut self, key: Key) -> Result<(), Status> {
+        self.transaction.delete(key)
+    }
+
+    /// Reads a pair's value to byte 0 of `into`; returns its size.
+    ///
+    /// # Errors
+    /// As [`Handle::retrieve`].
+    pub fn retrieve(&mut self, key: Key, into: &mut Region) -> Result<u32, Status> {
+        let transaction = &mut self.transaction;
+        self.handle.read(key, into, |client, into, steps| client.retrieve_in(transaction, key, into, steps))
+    }
+
+    /// Ends it. What it wrote is durable when this returns [`Ending::Committed`].
+    ///
+    /// # Errors
+    /// What the drive answered, and nothing of it was carried out.
+    pub fn commit(self) -> Result<Ending, Status> {
+        let InTransaction { handle, transaction } = self;
+        loop {
+            match handle.charge(|client, steps| client.commit(&transaction, steps)) {
+                Commit::Ended(ending) => return Ok(ending),
+                Commit::Wait(batch) => handle.wait_for(&batch),
+                Commit::Sent(sent) => {
+                    handle.wait_for(sent.batch());
+                    return sent.ending();
+                }
+            }
+        }
     }
 }
 

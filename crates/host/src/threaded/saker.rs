@@ -4,18 +4,22 @@
 //! that sends; whoever takes completions polls them all, and one bell wakes him for any of them. They are few: at
 //! most as many as the driver has slots.
 
+use std::collections::VecDeque;
 use std::future::{poll_fn, ready};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
 use kvdrive_content::Region;
+use kvdrive_link::shared::PowerOff;
 use kvdrive_link::transfer::{self, TransferConfig};
 use kvdrive_saker::threaded::{self, Command, Completion, DriveOff};
-use kvdrive_spec::Status;
+use kvdrive_spec::batch::RequestKind;
+use kvdrive_spec::{Key, Status, StoreOptions};
 
 use super::{Connector, Driver, Error, block_on};
-use crate::client::{Answer, Call};
+use crate::client::{Answer, Call, Content};
+use crate::pipelined::{Completion as Ended, FailedWrite, Outcome, Pipelined};
 
 /// A drive, as SAKER asks for its queues.
 pub struct Queues {
@@ -156,4 +160,88 @@ async fn carry_out(driver: Arc<Driver>, ticket: u32, call: Call<Vec<u8>>) -> Res
         Err(_) => return Err(DriveOff),
     };
     Ok(Completion { ticket, status, dw0, value })
+}
+
+/// A handle as a pipeline: every call is carried out where it is made, as far as SAKER's callers wait, and its
+/// completion is there at once.
+pub struct Pipeline<V> {
+    handle: threaded::Handle<Queues>,
+    ended: VecDeque<Ended<V>>,
+    is_off: bool,
+}
+
+impl<V: Content> Pipeline<V> {
+    /// One handle's.
+    pub fn new(handle: threaded::Handle<Queues>) -> Pipeline<V> {
+        Pipeline { handle, ended: VecDeque::new(), is_off: false }
+    }
+
+    fn end(&mut self, key: Key, value: V, result: Result<Outcome, threaded::Error>) {
+        let result = match result {
+            Ok(outcome) => Ok(outcome),
+            Err(threaded::Error::Status(status)) => Err(status),
+            Err(threaded::Error::Failed(_)) => unreachable!("only a sync tells of others"),
+            // Whoever takes the next completion finds the drive off.
+            Err(threaded::Error::Off(DriveOff)) => return self.is_off = true,
+        };
+        self.ended.push_back(Ended { key, value, result });
+    }
+}
+
+impl<V: Content> Pipelined<V> for Pipeline<V> {
+    fn has_room(&self) -> bool {
+        self.ended.is_empty() && !self.is_off
+    }
+
+    fn under_way(&self) -> u32 {
+        self.ended.len() as u32
+    }
+
+    fn store_with(&mut self, key: Key, value: V, options: StoreOptions) -> Result<(), V> {
+        let stored = self.handle.store_with(key, value.piece(), options);
+        self.end(key, value, stored.map(|()| Outcome::Stored));
+        Ok(())
+    }
+
+    fn retrieve(&mut self, key: Key, tag: V, mut into: Region) -> Result<(), V> {
+        let bytes = self.handle.retrieve(key, &mut into);
+        self.end(key, tag, bytes.map(|bytes| Outcome::Retrieved(bytes, into)));
+        Ok(())
+    }
+
+    fn delete(&mut self, key: Key, tag: V) -> Result<(), V> {
+        let deleted = self.handle.delete(key);
+        self.end(key, tag, deleted.map(|()| Outcome::Deleted));
+        Ok(())
+    }
+
+    fn exist(&mut self, key: Key, tag: V) -> Result<(), V> {
+        let exists = self.handle.exist(key);
+        self.end(key, tag, exists.map(Outcome::Exists));
+        Ok(())
+    }
+
+    fn next_completion(&mut self) -> Result<Option<Ended<V>>, Error> {
+        match self.ended.pop_front() {
+            None if self.is_off => Err(PowerOff.into()),
+            ended => Ok(ended),
+        }
+    }
+
+    fn settle(&mut self, on_failed: &mut dyn FnMut(FailedWrite, Key, Status)) -> Result<(), Error> {
+        let failures = match self.handle.sync() {
+            Ok(()) => return Ok(()),
+            Err(threaded::Error::Failed(failures)) => failures,
+            Err(threaded::Error::Status(status)) => return Err(Error::Status(status)),
+            Err(threaded::Error::Off(DriveOff)) => return Err(PowerOff.into()),
+        };
+        for failure in failures {
+            let what = match failure.kind {
+                RequestKind::Store => FailedWrite::Store,
+                RequestKind::Delete => FailedWrite::Delete,
+            };
+            on_failed(what, failure.key, failure.status);
+        }
+        Ok(())
+    }
 }

@@ -93,6 +93,7 @@ const LSMTREE: Rules = &[
     ("lsmtree.bloom_bits", Integer(0, 64)),
     ("lsmtree.row_cache_bytes", Integer(0, 1 << 40)),
     ("lsmtree.wal", Flag),
+    ("lsmtree.background", Word(&["shared", "own"])),
 ];
 const BTREE: Rules =
     &[("btree.buffer_bytes", Integer(0, 1 << 40)), ("btree.checkpoint_bytes", Integer(1, 1 << 40))];
@@ -283,13 +284,11 @@ const CONDITIONS: &[(&str, Condition)] = &[
         Some(format!("\"{}\" {problem}", c.host.store))
     }),
     ("saker.enabled", |c| {
-        let problem = match (c.saker.enabled, c.run.clock.as_str()) {
-            (false, _) => return None,
-            (true, "wall") => "is for model time; set run.clock to virtual",
-            (true, _) if c.has_store_on_host() => {
+        let problem = match c.saker.enabled {
+            true if c.has_store_on_host() => {
                 "lies in front of a drive of pairs; a store on the host has none below it"
             }
-            (true, _) if c.workload.until_full => {
+            true if c.workload.until_full => {
                 "learns at a sync that a pair did not fit; leave out workload.until_full"
             }
             _ => return None,

@@ -64,6 +64,7 @@ pub const FILES: &[(&str, &str)] = &[
     ("beyond-transfers.toml", include_str!("../../../../experiments/beyond-transfers.toml")),
     ("beyond-blend.toml", include_str!("../../../../experiments/beyond-blend.toml")),
     ("beyond-build.toml", include_str!("../../../../experiments/beyond-build.toml")),
+    ("beyond-saker-cache.toml", include_str!("../../../../experiments/beyond-saker-cache.toml")),
     ("beyond-saker-mix.toml", include_str!("../../../../experiments/beyond-saker-mix.toml")),
     ("beyond-saker-traffic.toml", include_str!("../../../../experiments/beyond-saker-traffic.toml")),
     ("plus-2.toml", include_str!("../../../../experiments/plus-2.toml")),

@@ -285,7 +285,7 @@ fn best(charts: &[Chart]) -> Markup {
 }
 
 fn more_is_better(chart: &Chart) -> bool {
-    chart.unit.ends_with("/s")
+    chart.unit.ends_with("/s") || chart.unit.ends_with("hits")
 }
 
 /// The series whose worst point is nearest to the best there, and the part of the best that this is.

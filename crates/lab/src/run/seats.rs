@@ -15,7 +15,7 @@ use kvdrive_host::hostkv::{HostKv, HostKvClient};
 use kvdrive_host::modelled::Driver;
 use kvdrive_host::modelled::saker::{Handle, ModelledSaker};
 use kvdrive_link::{Link, LocalMemory};
-use kvdrive_saker::Failure;
+use kvdrive_saker::{Failure, Saker};
 use kvdrive_sim::Resource;
 use kvdrive_spec::batch::RequestKind;
 use kvdrive_spec::{Key, Status};
@@ -116,6 +116,7 @@ impl HostSide {
                 core: core.clone(),
             };
             let seats = cores.iter().enumerate().map(seat).collect();
+            let cores = cores.iter().chain(kv.background_core()).cloned().collect();
             return Ok(HostSide { seats, cores, kv: Some(kv), saker: None });
         }
         let drivers: Vec<_> =
@@ -155,10 +156,14 @@ impl HostSide {
 
     /// What SAKER has counted.
     pub(super) fn saker_counts(&self) -> Vec<(String, u64)> {
-        let Some(saker) = self.saker.as_ref().map(|saker| saker.saker()) else { return Vec::new() };
-        let counted = saker.counts().into_iter().map(|(name, count)| (name.to_owned(), count));
-        let states =
-            [("most_pending_bytes", saker.most_pending_bytes()), ("cache_bytes_now", saker.cache_bytes())];
-        counted.chain(states.map(|(name, bytes)| (name.to_owned(), bytes))).collect()
+        self.saker.as_ref().map_or_else(Vec::new, |saker| saker_counts(saker.saker()))
     }
+}
+
+/// What SAKER has counted, and the most it had pending.
+pub(crate) fn saker_counts(saker: &Saker) -> Vec<(String, u64)> {
+    let counted = saker.counts().into_iter().map(|(name, count)| (name.to_owned(), count));
+    let states =
+        [("most_pending_bytes", saker.most_pending_bytes()), ("cache_bytes_now", saker.cache_bytes())];
+    counted.chain(states.map(|(name, bytes)| (name.to_owned(), bytes))).collect()
 }

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kvdrive_content::{Pattern, Piece, Region};
-use kvdrive_host::{Client, Completion, Content, Error, Outcome, Pipelined};
+use kvdrive_host::{Client, Completion, Content, Error, FailedWrite, Outcome, Pipelined};
 use kvdrive_sim::wall::Stopwatch;
 use kvdrive_sim::{Ns, TaskCell};
 use kvdrive_spec::{Key, Status};
@@ -38,6 +38,10 @@ pub(super) struct Work {
     verifier: Option<Mutex<Verifier>>,
     pub(super) stores: u64,
     ops: u64,
+    /// A lane makes durable what it wrote each time it has done so many operations; 0: at its end.
+    sync_every: u64,
+    /// A scan sees what every lane has written. What is pending in SAKER is seen by its own lane alone.
+    sees_all: bool,
     /// No operation begins later than so long behind the first.
     duration_ns: Ns,
     clock: Stopwatch,
@@ -114,6 +118,8 @@ impl Work {
             source: Mutex::new(Source { workload, loaded: 0, drawn: 0, is_over: false }),
             verifier: (params.verify != "off").then(|| Mutex::new(verifier)),
             ops,
+            sync_every: params.sync_every,
+            sees_all: !config.saker.enabled || config.queue_pairs() == 1,
             duration_ns: match params.duration_ns {
                 0 => Ns::MAX,
                 duration_ns => duration_ns,
@@ -259,17 +265,42 @@ impl<P: Pipelined<Timed>, C: Client> Lane<'_, P, C> {
     }
 
     fn go(&mut self, phase: Phase, tell: Progress<'_>) -> anyhow::Result<()> {
+        let mut begun = 0;
         while let Some(op) = self.work.next(phase)? {
             while !self.pipeline.has_room() {
                 self.take_one(phase)?;
             }
             self.begin(&op, phase)?;
             self.work.note_begun(tell);
+            begun += 1;
+            if phase == Phase::Run && self.work.sync_every > 0 && begun % self.work.sync_every == 0 {
+                self.settle(phase)?;
+            }
         }
+        self.settle(phase)
+    }
+
+    /// Takes what is under way, and has it durable.
+    fn settle(&mut self, phase: Phase) -> anyhow::Result<()> {
         while self.pipeline.under_way() > 0 {
             self.take_one(phase)?;
         }
-        Ok(())
+        let (work, seen, mut refused) = (self.work, &mut self.seen, None);
+        self.pipeline.settle(&mut |what, key, status| {
+            let kind = match what {
+                FailedWrite::Store => STORE,
+                FailedWrite::Delete => DELETE,
+            };
+            if let Some(verifier) = &work.verifier {
+                lock(verifier).doubt(key);
+            }
+            seen.borrow_mut().note_error(kind, &key, &status);
+            refused.get_or_insert((key, status));
+        })?;
+        match refused.filter(|_| phase == Phase::Load) {
+            Some((key, status)) => Err(anyhow::anyhow!("loading: write of {key}: {status}")),
+            None => Ok(()),
+        }
     }
 
     fn begin(&mut self, op: &Op, phase: Phase) -> anyhow::Result<()> {
@@ -290,9 +321,7 @@ impl<P: Pipelined<Timed>, C: Client> Lane<'_, P, C> {
             Op::Seek { .. } | Op::List { .. } => {
                 // It waits on this thread. What is under way ends first, and is seen by it: nobody would take
                 // its completions meanwhile, nor send what has only gathered.
-                while self.pipeline.under_way() > 0 {
-                    self.take_one(phase)?;
-                }
+                self.settle(phase)?;
                 self.go_through(op)?;
                 Ok(())
             }
@@ -306,7 +335,8 @@ impl<P: Pipelined<Timed>, C: Client> Lane<'_, P, C> {
         let began = work.clock.ns();
         match *op {
             Op::Seek { key, nexts } => {
-                let reading = work.verifier.as_ref().map(|verifier| lock(verifier).begin_read());
+                let verifier = work.verifier.as_ref().filter(|_| work.sees_all);
+                let reading = verifier.map(|verifier| lock(verifier).begin_read());
                 let scan = Scan { from: key, nexts, began, clock: &|| work.clock.ns(), seen };
                 let scanned = scan.run(single, &mut Region::new(), &mut |pair, content| {
                     if let Some((verifier, reading)) = work.verifier.as_ref().zip(reading) {

@@ -59,6 +59,7 @@ fn made_up(document: &Document) -> Report {
     let counted =
         ["lookups", "probes", "comparisons", "section_hits", "section_misses", "invalid_written_bytes"];
     report.engine = counted.into_iter().map(|name| (name, 100)).collect();
+    report.saker = ["cache_hits", "cache_misses"].into_iter().map(|name| (name, 100)).collect();
     let roles = kvdrive_engines::firmware::Role::ALL;
     report.resources = Named::from_iter(roles.map(|(_, name)| (name, Resource::default())));
     report.dram = Named::from_iter([("section_cache", 1 << 20)]);
@@ -133,8 +134,8 @@ fn every_figure_is_drawn_three_ways() {
     assert!(page.contains("What to build, by these numbers"));
     assert_eq!(
         page.matches(" is never below ").count(),
-        4,
-        "two panels of blend, one of whole drives, one of SAKER"
+        7,
+        "two panels of blend, one of whole drives, one of SAKER, three of its cache"
     );
     assert_eq!(page, html::page(&content), "the same runs are the same page");
     assert!(

@@ -92,3 +92,28 @@ fn asking_for_a_window_is_told_apart_from_the_store() {
         assert_eq!((crossed(ahead), crossed(store)), (asking, payload_bytes), "{method}, {bytes} B");
     }
 }
+
+/// SAKER's part comes first, the link in between, and flash behind the answer at the latest.
+#[test]
+fn a_batch_from_the_container_to_flash() {
+    for row in kvdrive_device::engines::ENGINES {
+        let mut document = Document::profile("saker-mid").expect("the profile exists");
+        let engine = format!("engine.name={}", row.name);
+        for set in [&engine, "saker.enabled=true", "workload.value_size=16", "flash.blocks_per_die=64"] {
+            document.set(set).unwrap_or_else(|error| panic!("{set}: {error}"));
+        }
+        let explanation = explain(&document, Kind::Batch(4), &[]).expect("it runs");
+        assert!(explanation.status.is_success(), "{}", row.name);
+        let rooms: Vec<&str> = explanation.steps.iter().map(|step| step.room).collect();
+        let of = |room: &str| rooms.iter().position(|other| *other == room);
+        assert_eq!(of("saker"), Some(0), "{}: {rooms:?}", row.name);
+        assert!(of("link") > of("saker") && of("controller") > of("saker"), "{}: {rooms:?}", row.name);
+        let (before, behind) = explanation.steps.split_at(explanation.steps.len() - explanation.behind);
+        assert!(before.iter().all(|step| step.at + step.span_ns <= explanation.latency_ns));
+        assert!(behind.iter().all(|step| step.at >= explanation.latency_ns));
+        let unpacked = before.iter().filter(|step| step.what == "unpack").count();
+        assert_eq!(unpacked, 4, "{}", row.name);
+        let programmed = explanation.steps.iter().any(|step| step.what.contains("program"));
+        assert!(programmed, "{}: {:?}", row.name, explanation.steps);
+    }
+}

@@ -167,6 +167,35 @@ fn the_row_cache_of_a_store_on_the_host_answers_reads() {
     assert!(table.contains("cache") && table.contains("none") && table.contains("1 MiB"), "{table}");
 }
 
+/// On its own core compaction takes no time of those that serve, on either side of the wire.
+#[test]
+fn compaction_on_a_core_of_its_own_leaves_the_others_to_those_who_ask() {
+    let settings = [
+        "workload.name=fillrandom",
+        "workload.value_size=100",
+        "workload.ops=30000",
+        "workload.num=10000",
+        "lsmtree.write_buffer_size=64KiB",
+        "lsmtree.delayed_write_rate=1099511627776",
+        "host.threads=1",
+        "controller.io_threads=1",
+    ];
+    let in_drive = ["host.store=none", "engine.name=lsmtree", "host.depth=4"];
+    for (side, core) in [(&[][..], "host.core.background"), (&in_drive, "firmware.background")] {
+        let runs = ["shared", "own"].map(|background| {
+            let background = format!("lsmtree.background={background}");
+            report("lsmtree", &[&settings[..], side, &[&background]].concat())
+        });
+        let busy = |report: &Report| report.resources.get(core).map(|core| core.busy_fraction);
+        assert_eq!(busy(&runs[0]), None, "{core}");
+        assert!(busy(&runs[1]).is_some_and(|busy| busy > 0.1), "{core}: {:?}", busy(&runs[1]));
+        let [shared, own] = runs.each_ref().map(|report| report.throughput_ops_per_s);
+        assert!(own > 1.1 * shared, "{core}: {own} stores a second beside it, {shared} with it");
+        let moved = |report: &Report| report.nand.programs.total();
+        assert!(moved(&runs[1]) > moved(&runs[0]) / 3, "{core}: as much is merged, or nearly");
+    }
+}
+
 #[test]
 fn what_does_not_go_with_a_store_on_the_host_is_refused_in_a_line() {
     let refused = |settings: &[&str]| {

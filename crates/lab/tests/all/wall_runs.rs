@@ -224,3 +224,44 @@ fn what_comes_back_in_wall_time_is_checked() {
     let other = only(&["workload.value_size=33"]);
     assert_eq!((other.checked, other.wrong), (200, 200), "{other:?}");
 }
+
+/// Threads with SAKER in front, on the clock of the machine: all that they were told is stored is, and their batches
+/// are counted.
+#[test]
+fn saker_on_threads_in_wall_time() {
+    for (batch, transfer) in [(0, "prp"), (16, "piggyback")] {
+        let settings = [
+            "saker.enabled=true",
+            &format!("saker.batch={batch}"),
+            &format!("host.transfer={transfer}"),
+            "saker.cache_bytes=65536",
+            "host.threads=2",
+            "workload.name=ycsb-a",
+            "workload.num=2000",
+            "workload.ops=20000",
+            "workload.value_size=40",
+            "workload.sync_every=1000",
+            "workload.verify=values",
+        ];
+        let report = wall(&settings, None).expect("it runs");
+        assert_eq!((report.ops.errors, report.ops.total()), (0, 20_000), "{:?}", report.notes);
+        let verified = report.verified.expect("it was asked for");
+        assert!(verified.is_whole() && verified.checked > 1000, "{verified:?}");
+        let count = |name: &str| *report.saker.get(name).unwrap_or_else(|| panic!("{name} is counted"));
+        assert_eq!(count("requests"), report.ops.store, "of the run, without loading");
+        assert!(count("batches") < count("requests"), "{} batches", count("batches"));
+        assert!(count("cache_hits") + count("pending_hits") > 0);
+    }
+}
+
+/// Without SAKER each thread has a queue pair, too.
+#[test]
+fn threads_have_a_queue_pair_each_in_wall_time() {
+    let settings = ["host.threads=3", "host.depth=8", "workload.name=ycsb-a", "workload.verify=values"];
+    let small = ["workload.num=2000", "workload.ops=10000", "workload.value_size=40"];
+    let report = wall(&[&settings[..], &small].concat(), None).expect("it runs");
+    assert_eq!((report.ops.errors, report.ops.total()), (0, 10_000), "{:?}", report.notes);
+    assert!(report.verified.expect("it was asked for").is_whole());
+    let refused = wall(&["host.queues=2"], None).expect_err("it is refused").to_string();
+    assert!(refused.starts_with("host.queues: 2; in wall time each thread has a queue pair"), "{refused}");
+}

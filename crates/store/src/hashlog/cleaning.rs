@@ -264,7 +264,8 @@ impl Log {
     ) -> Result<Scanned, StoreError> {
         let shape = self.state.borrow().shape;
         let (first, end) = (shape.first_page(segment), shape.first_page(segment + 1));
-        let mut pages = Vec::with_capacity(shape.segment_pages as usize);
+        // Blank pages count where others follow: most of an empty drive is not looked at twice.
+        let (mut pages, mut blank_from) = (Vec::new(), None);
         for from in (first..end).step_by(SCAN_PAGES as usize) {
             let count = SCAN_PAGES.min(end - from);
             let mut read_pages = Vec::with_capacity(count as usize);
@@ -272,15 +273,24 @@ impl Log {
             if read.is_err() {
                 read_pages.clear();
             }
+            let has_unwritten = !self.state.borrow().unwritten.is_empty();
             for page in from..from + count {
-                let in_memory = self.state.borrow().unwritten.get(&page).cloned();
+                let in_memory =
+                    if has_unwritten { self.state.borrow().unwritten.get(&page).cloned() } else { None };
                 let content = match (in_memory, read_pages.get((page - from) as usize)) {
                     (Some(page), _) => Ok(page),
                     (None, Some(page)) => Ok(page.clone()),
                     // One of the run cannot be read: each by itself.
                     (None, None) => self.read_page(thread, page, why),
                 };
-                pages.push((page, content.and_then(|content| open_page(&shape, page, content))));
+                match content.and_then(|content| open_page(&shape, page, content)) {
+                    Ok(None) => drop(blank_from.get_or_insert(page)),
+                    opened => {
+                        let blank = blank_from.take().unwrap_or(page)..page;
+                        pages.extend(blank.map(|blank| (blank, Ok(None))));
+                        pages.push((page, opened));
+                    }
+                }
             }
         }
         Ok(Scan::of(&shape, pages))

@@ -4,6 +4,7 @@ use std::ops::Bound;
 use std::rc::Rc;
 
 use super::memtable::Pair;
+use super::merging::Merging;
 use super::table::{Table, TableStream, TableWriter, bytes_page};
 use super::version::{Header, LEVELS, Version, manifest};
 use super::{Placed, State, Tree};
@@ -85,6 +86,16 @@ impl Tree {
             merge
         };
         self.run_merge(thread, merge)
+    }
+
+    /// As [`Tree::job`], for the background: puts that wait for the job hear why it failed.
+    pub(super) fn background_job(&self, thread: Thread) -> Result<bool, StoreError> {
+        let result = self.job(thread);
+        self.state.borrow_mut().stuck = result.clone().err();
+        if result.is_err() {
+            self.ground.cpu.wake();
+        }
+        result
     }
 
     /// Merges although no level is too large: every merge drops what is dead in it. `false` if all pairs are
@@ -179,11 +190,10 @@ impl Tree {
         }
         // Newest first: where keys are equal, the first one counts.
         let newest_first = merge.upper.into_iter().rev().chain(merge.lower);
-        let mut runs: Vec<TableStream> = newest_first.map(|table| TableStream::new(table, None)).collect();
+        let mut merging = Merging::new(newest_first.map(|table| TableStream::new(table, None)).collect());
         let keep_pages = merge.keep_pages.unwrap_or(0);
         let mut output = Output::new(self, thread, to, Purpose::Compaction, keep_pages);
-        let mut entries = 0;
-        while let Some(pair) = self.next_merged(thread, &mut runs, Purpose::Compaction, &mut entries)? {
+        while let Some(pair) = merging.next(self, thread, Purpose::Compaction)? {
             let is_needed = pair.1.is_some() || {
                 let version = self.state.borrow().version.clone();
                 version.is_below(to, &pair.0)
@@ -196,35 +206,8 @@ impl Tree {
         self.install(thread, &removed, added, false)?;
         let mut state = self.state.borrow_mut();
         state.counters.merges += 1;
-        state.counters.merged_entries += entries;
+        state.counters.merged_entries += merging.entries;
         Ok(())
-    }
-
-    /// The lowest pair of several walks, of equal keys that of the first walk.
-    pub(super) fn next_merged(
-        &self,
-        thread: Thread,
-        runs: &mut [TableStream],
-        why: Purpose,
-        entries: &mut u64,
-    ) -> Result<Option<Pair>, StoreError> {
-        for run in runs.iter_mut().filter(|run| run.ready.is_empty()) {
-            let read = run.fill(&self.ground.pages, thread, why, u32::MAX)?;
-            if read > 0 {
-                *entries += read;
-                self.work(thread, &[(Step::MergeEntry, read)]);
-            }
-        }
-        let lowest = runs.iter().filter_map(|run| run.ready.front()).map(|(key, _)| *key).min();
-        let Some(lowest) = lowest else { return Ok(None) };
-        let mut found = None;
-        for run in runs.iter_mut() {
-            if run.ready.front().is_some_and(|(key, _)| *key == lowest) {
-                let pair = run.ready.pop_front();
-                found = found.or(pair);
-            }
-        }
-        Ok(found)
     }
 
     /// Makes a new version certain. `is_flush`: the oldest full memtable is in a table now.

@@ -22,6 +22,7 @@ mod cursor;
 mod jobs;
 mod layout;
 mod memtable;
+mod merging;
 mod options;
 mod recovery;
 mod table;
@@ -48,7 +49,7 @@ use crate::store::{
 use crate::value::{Kept, Value};
 use layout::Layout;
 use memtable::Memtable;
-pub use options::LsmtreeOptions;
+pub use options::{Background, LsmtreeOptions};
 use table::Table;
 use version::{Header, Version};
 use wal::{MOST_UNDER_WAY, Wal};
@@ -74,6 +75,7 @@ pub const ROW: StoreRow = StoreRow {
     fit: |options, page_bytes, pages, _threads| options.lsmtree.fit(page_bytes, pages),
     layout: |options| options.lsmtree.layout(),
     read_cache: Some("lsmtree.row_cache_bytes"),
+    has_background: |options| options.lsmtree.background == Background::Own,
     make: |options, ground| Rc::new(Lsmtree(Rc::new(Tree::new(&options.lsmtree, ground)))),
 };
 
@@ -126,6 +128,8 @@ struct State {
     without_room: Option<u64>,
     rows: LruCache<(u64, Key), Kept, BuildHasherDefault<KeyHasher>>,
     row_bytes: u64,
+    /// Why the last job of the background failed, until a put that waits for one hears of it.
+    stuck: Option<StoreError>,
     /// A write failed: what was not certain may never be.
     failed: Option<StoreError>,
     counters: Counters,
@@ -204,6 +208,7 @@ impl Tree {
             without_room: None,
             rows: LruCache::unbounded_with_hasher(BuildHasherDefault::default()),
             row_bytes: 0,
+            stuck: None,
             failed: None,
             counters: Counters::default(),
         };
@@ -263,8 +268,9 @@ impl Tree {
 
     /// Waits until records may be put. Suspends nobody between its last look and its return.
     fn make_room(&self, thread: Thread, records: &[(Key, u32)], is_put: bool) -> Result<(), StoreError> {
-        let (mut is_slowed, mut merged) = (false, 0);
+        let (mut is_slowed, mut has_asked, mut merged) = (false, false, 0);
         loop {
+            let full = self.state.borrow().full.len();
             match self.stall(records)? {
                 Stall::No => return Ok(()),
                 Stall::Slow if is_slowed => return Ok(()),
@@ -277,9 +283,19 @@ impl Tree {
                     self.ground.cpu.pause(thread, span_ns);
                 }
                 Stall::Stop => {
-                    self.state.borrow_mut().counters.stopped_puts += 1;
-                    // Only for a job that nobody does: two that wait here would wake each other for ever.
-                    if self.ground.has_background && self.is_due() {
+                    let stuck = {
+                        let mut state = self.state.borrow_mut();
+                        state.counters.stopped_puts += 1;
+                        state.stuck.take()
+                    };
+                    if let Some(error) = stuck {
+                        return Err(error);
+                    }
+                    // The background looks for more when it has done a job, so it is asked once, and again for a
+                    // memtable that has become full here: puts that wait would wake each other for ever.
+                    let is_new = self.state.borrow().full.len() > full;
+                    if self.ground.has_background && (is_new || !has_asked) {
+                        has_asked = true;
                         self.ground.cpu.wake();
                     }
                     if self.ground.has_background || !self.job(thread)? {
@@ -582,7 +598,7 @@ impl Store for Lsmtree {
     }
 
     fn background_step(&self, thread: Thread) -> Result<bool, StoreError> {
-        self.0.job(thread)
+        self.0.background_job(thread)
     }
 
     fn max_value_bytes(&self) -> u32 {

@@ -33,6 +33,19 @@ pub struct LsmtreeOptions {
     pub row_cache_bytes: u64,
     /// Pairs are written to a log before they are in a table. If not, a sync writes a table.
     pub wal: bool,
+    /// Who writes memtables to tables and merges those.
+    pub background: Background,
+}
+
+/// Who writes memtables to tables and merges those.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Background {
+    /// Whoever puts the pair that makes it necessary, before the put ends: on the cores that serve.
+    #[default]
+    Shared,
+    /// Threads that share a core of their own. Puts wait for them where there are too many memtables or tables.
+    Own,
 }
 
 impl Default for LsmtreeOptions {
@@ -51,6 +64,7 @@ impl Default for LsmtreeOptions {
             bloom_bits: 0,
             row_cache_bytes: 0,
             wal: true,
+            background: Background::Shared,
         }
     }
 }

@@ -10,15 +10,16 @@
 //!
 //! The layout is [`kvdrive_spec::batch`]'s. The whole value is checked before the first request is carried
 //! out, so one that is malformed changes nothing. From then on the first request that fails ends the batch:
-//! dword 0 of the completion says how many before it were carried out, and they stay. No engine takes several
-//! requests at once, so an atomic batch is refused, and Identify does not offer any.
+//! dword 0 of the completion says how many before it were carried out, and they stay. An *atomic* batch goes to the
+//! engine as one, and is carried out wholly or not at all. Engines that stand on stores take those; others
+//! refuse them, and Identify does not offer any there.
 //!
 //! What lies in the region is nobody's value and is not protected: an acknowledgement says that the engine has
 //! every request. A queue has one unfinished batch at most, of no more bytes than a value.
 
 use kvdrive_content::{Piece, Region};
-use kvdrive_engines::Engine;
 use kvdrive_engines::firmware::{Cores, Role};
+use kvdrive_engines::{Change, Engine};
 use kvdrive_link::transfer::{Assembly, byte_express, hybrid, piggyback, prp};
 use kvdrive_link::{Arrival, Landing, Request};
 use kvdrive_sim::{Ns, TaskCell};
@@ -167,7 +168,7 @@ fn apply<E: Engine>(drive: &KvNamespace<E>, staged: Staged) -> Result<(u32, u32)
     let mut reader = BatchReader::new(staged.bytes, read).map_err(|error| error.status())?;
     reader.check().map_err(|error| error.status())?;
     if reader.is_atomic() {
-        return Err(Status::INVALID_FIELD.into());
+        return apply_all(drive, reader, &content);
     }
     let mut value = Vec::new();
     let mut applied = 0;
@@ -179,6 +180,34 @@ fn apply<E: Engine>(drive: &KvNamespace<E>, staged: Staged) -> Result<(u32, u32)
         applied += 1;
     }
     Ok((applied, 0))
+}
+
+/// Carries all requests of an atomic batch out, or none.
+fn apply_all<E: Engine, R: FnMut(u32, &mut [u8])>(
+    drive: &KvNamespace<E>,
+    reader: BatchReader<R>,
+    content: &Region,
+) -> Result<(u32, u32), Refusal> {
+    if !E::HAS_ATOMIC_BATCHES {
+        return Err(Status::INVALID_FIELD.into());
+    }
+    let mut changes = Vec::with_capacity(reader.requests() as usize);
+    for member in reader {
+        let Member { kind, key, value_at, value_bytes } = member.expect("all of it was checked");
+        drive.staging.run(Role::Dispatch, drive.staging.costs.unpack_ns, "unpack");
+        let value = (kind == RequestKind::Store).then(|| {
+            let mut value = vec![0; value_bytes as usize];
+            content.copy_to(value_at, &mut value);
+            value
+        });
+        changes.push(Change { key, value });
+    }
+    if drive.journal.is_protected() {
+        return Err(Status::NAMESPACE_WRITE_PROTECTED.into());
+    }
+    let count = changes.len() as u32;
+    drive.engine.commit_all(changes)?;
+    Ok((count, 0))
 }
 
 /// Carries one request out: a store as if its value had come in commands, which lets it go to any byte.

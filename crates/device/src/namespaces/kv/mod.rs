@@ -99,7 +99,7 @@ impl<E: Engine> KvNamespace<E> {
         answer.vendor = VendorNamespace::new(Some(BatchLimits {
             requests: BATCH_REQUESTS_MAX,
             bytes: self.max_value_bytes,
-            atomic: false,
+            atomic: E::HAS_ATOMIC_BATCHES,
         }));
         answer.as_bytes().to_vec()
     }

@@ -43,13 +43,14 @@ const SMALL: &[&str] = &[
     "media.kind=ram",
 ];
 
-/// A dispatcher with I/O threads in place of contexts, and flash on which much of a block may be in
-/// flight: each in the way of the other's mistakes.
+/// A dispatcher with I/O threads in place of contexts, flash on which much of a block may be in flight, and merges
+/// beside commands: each in the way of the other's mistakes.
 pub const ROUND_ROBIN_ON_FLAT: &[&str] = &[
     "controller.dispatch=round-robin",
     "controller.io_threads=3",
     "flash.timing=flat",
     "buffer.eviction=overlap",
+    "lsmtree.background=own",
 ];
 
 /// `settings` on the drive as it is, and with the settings above.
