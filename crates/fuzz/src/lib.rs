@@ -15,6 +15,7 @@
 
 pub mod mutate;
 
+mod authentication;
 mod drives;
 mod network;
 mod texts;
@@ -84,6 +85,20 @@ pub const TARGETS: &[Target] = &[
         seeds: drives::survivor_seeds,
         run: drives::survivors,
         rounds: 150,
+    },
+    Target {
+        name: "authentication",
+        about: "a message of DH-HMAC-CHAP: refused with a reason, or read as it was written",
+        seeds: authentication::message_seeds,
+        run: authentication::message,
+        rounds: 20_000,
+    },
+    Target {
+        name: "secret",
+        about: "a secret in the interchange format: refused, or read as it was written",
+        seeds: authentication::secret_seeds,
+        run: authentication::secret,
+        rounds: 20_000,
     },
     Target {
         name: "configuration",

@@ -1,0 +1,5 @@
+#![no_main]
+
+use kvdrive_fuzz::target;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| (target("secret").run)(bytes));
