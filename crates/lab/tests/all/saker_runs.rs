@@ -145,9 +145,8 @@ fn what_the_drive_refuses_of_a_batch_is_an_error_of_the_run() {
 fn what_does_not_go_with_saker_is_refused_in_a_line() {
     let line = |settings: &[&str]| document("saker-mid", settings).config().unwrap_err().to_string();
     for (settings, expected) in [
-        (&["run.clock=wall"][..], "saker.enabled: true; is for model time; set run.clock to virtual"),
         (
-            &["engine.name=block", "host.store=hashlog"],
+            &["engine.name=block", "host.store=hashlog"][..],
             "saker.enabled: true; lies in front of a drive of pairs; a store on the host has none below it",
         ),
         (
