@@ -29,13 +29,14 @@ fn strike_one<P: Port>(drive: &Controller<P>, fetched: &Fetched<P::Request>) -> 
         opcode: sqe.opcode,
         key: fetched.asked.as_ref().and_then(key_of),
         namespace: sqe.nsid.get(),
+        changes_content: fetched.asked.as_ref().is_some_and(Asked::changes_content),
     };
     let struck = drive.faults.strike(Moment::Command, subject);
     if struck.delay_ns > 0 {
         drive.port.sim().sleep(struck.delay_ns);
     }
     match struck.effect {
-        Some(Effect::Refuse(status)) => Some(Struck { status, after_ns: 0 }),
+        Some(Effect::Refuse(status) | Effect::RefuseChange(status)) => Some(Struck { status, after_ns: 0 }),
         Some(Effect::AtDoor(fault)) => {
             drive.faults.note_at_door(fetched.request.session().number(), sqe.cid.get(), fault);
             None

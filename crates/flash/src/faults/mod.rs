@@ -30,6 +30,7 @@ mod program_error;
 mod read_error;
 mod stall;
 mod status;
+mod write_protect;
 
 use std::cell::Cell;
 use std::ops::RangeInclusive;
@@ -92,6 +93,8 @@ pub enum Effect {
     Delay(Ns),
     /// The command is answered with this status and not executed.
     Refuse(Status),
+    /// The same of a command that would alter what is stored; others do not match.
+    RefuseChange(Status),
     /// The command is not executed. Nobody hears of it until its host gives up and aborts it, so many ns
     /// later.
     Lose(Ns),
@@ -149,6 +152,7 @@ pub const FAULTS: &[FaultKind] = &[
     stall::KIND,
     fatal::KIND,
     not_ready::KIND,
+    write_protect::KIND,
 ];
 
 /// The kind called `name`.
@@ -225,7 +229,7 @@ pub struct FaultCount {
 /// What rules are asked about.
 #[derive(Clone, Copy)]
 pub enum Subject {
-    /// A command: opcode, the key it names, and its namespace.
+    /// A command: opcode, the key it names, its namespace, and what it would do to it.
     Command {
         /// Its opcode.
         opcode: u8,
@@ -233,6 +237,8 @@ pub enum Subject {
         key: Option<Key>,
         /// Its namespace.
         namespace: u32,
+        /// Would it alter what is stored?
+        changes_content: bool,
     },
     /// A flash operation.
     Flash {
@@ -268,7 +274,8 @@ impl Active {
     fn is_due(&mut self, moment: Moment, subject: &Subject) -> bool {
         let when = &self.rule.when;
         let used_up = when.times.is_some_and(|times| self.fired >= times);
-        if used_up || self.rule.moment != moment || !self.rule.matches.fit(subject) {
+        let fits = self.rule.effect.fits(subject) && self.rule.matches.fit(subject);
+        if used_up || self.rule.moment != moment || !fits {
             return false;
         }
         self.matched += 1;
@@ -280,13 +287,23 @@ impl Active {
     }
 }
 
+impl Effect {
+    /// Can it befall this, whatever the rule matches?
+    fn fits(&self, subject: &Subject) -> bool {
+        match self {
+            Effect::RefuseChange(_) => matches!(subject, Subject::Command { changes_content: true, .. }),
+            _ => true,
+        }
+    }
+}
+
 impl Matches {
     fn fit(&self, subject: &Subject) -> bool {
         fn among<T: PartialEq>(list: &[T], item: &T) -> bool {
             list.is_empty() || list.contains(item)
         }
         match subject {
-            Subject::Command { opcode, key, namespace } => {
+            Subject::Command { opcode, key, namespace, .. } => {
                 among(&self.opcodes, opcode)
                     && among(&self.namespaces, namespace)
                     && self.keys.as_ref().is_none_or(|keys| key.is_some_and(|key| keys.contains(&key)))

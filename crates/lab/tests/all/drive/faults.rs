@@ -136,7 +136,8 @@ fn fires_and_stops(settings: &[String], kind: &FaultKind, moment: Moment) {
         let count = count();
         assert_eq!((count.matched, count.fired), (matched, fired), "{what}");
         // A command that is struck is one that fails, and spoils none of those around it.
-        let refuses = matches!(rules[0].effect, Effect::Refuse(_) | Effect::Lose(_));
+        let refuses =
+            matches!(rules[0].effect, Effect::Refuse(_) | Effect::RefuseChange(_) | Effect::Lose(_));
         let allowed = if refuses { 1..=3 } else { 0..=0 };
         assert!(moment != Moment::Command || allowed.contains(&failed), "{what}: {failed} failed");
         // What was altered on flash is lost; nothing else fails any more.
@@ -164,6 +165,54 @@ fn every_fault_fires_and_stops_on_every_engine() {
             }
         }
     }
+}
+
+/// With every transfer method on every engine: what would change a pair is refused, and what is there is read,
+/// as before; without the rule it goes on as if nothing had been.
+#[test]
+fn a_write_protected_drive_is_read_and_not_changed_until_the_rule_goes() {
+    for row in ENGINES {
+        for method in METHODS {
+            let settings = [format!("engine.name={}", row.name), format!("host.transfer={}", method.name)];
+            is_protected_for_a_while(&document(&settings), &format!("{settings:?}"));
+        }
+    }
+}
+
+fn is_protected_for_a_while(document: &Document, what: &str) {
+    let rules = parse(document, "[[rule]]\nfault = \"write-protect\"\n").expect("a rule");
+    let bench = Bench::new(document, Sim::new());
+    bench.sim.block_on(|| {
+        let drive = bench.power_on(None).expect("an empty drive comes up");
+        let driver = bench.connect();
+        let (there, absent) = (key(1, false), key(2, false));
+        let stored = |version| Stored { version, bytes: 300 };
+        let store = |key: Key, version| driver.store(key, Piece::Pattern(value(&key, stored(version))));
+        let holds = |key: Key, version| {
+            let mut region = Region::new();
+            let found = driver.retrieve(key, &mut region);
+            assert_eq!(found, Ok(stored(version).bytes), "{what}");
+            assert!(is_value(&region, &key, stored(version)), "{what}");
+        };
+        store(there, 1).expect("nothing is protected yet");
+        drive.faults().set(&rules, 1);
+        let protected = Err(Status::NAMESPACE_WRITE_PROTECTED);
+        assert_eq!(store(there, 2), protected, "{what}");
+        assert_eq!(store(absent, 2), protected, "{what}");
+        assert_eq!(driver.delete(there), protected, "{what}");
+        let struck = drive.faults().counts().remove(0);
+        assert!(struck.fired >= 3 && struck.matched == struck.fired, "{what}: {struck:?}");
+        holds(there, 1);
+        assert_eq!(driver.retrieve(absent, &mut Region::new()), Err(Status::KEY_NOT_FOUND), "{what}");
+        assert_eq!(driver.exist(there), Ok(true), "{what}");
+        assert_eq!(drive.faults().counts().remove(0), struck, "{what}: reads do not match");
+        assert!(!drive.flash_health().is_read_only, "{what}: flash does not know of it");
+        drive.faults().clear(None);
+        store(there, 3).expect("it is over");
+        holds(there, 3);
+        driver.delete(there).expect("it is over");
+    });
+    bench.sim.clear();
 }
 
 /// Programs and erases that fail at random.
