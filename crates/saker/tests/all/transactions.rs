@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use kvdrive_content::{Piece, Region};
 use kvdrive_saker::counters::Count;
 use kvdrive_saker::threaded::{Drive, Error, InTransaction};
-use kvdrive_saker::{BatchSize, Commit, Config, Ending, NoSteps, Write};
+use kvdrive_saker::{BatchSize, Commit, Config, Ending, NoSteps, Read, Write};
 use kvdrive_sim::Rng;
 use kvdrive_spec::{Status, StoreOptions};
 
@@ -191,4 +191,24 @@ fn a_transaction_has_room_for_one_structured_value() {
     assert_eq!(sent.batch().bytes(), 100);
     let plain = client.store(key(1), Piece::Bytes(b"v"), StoreOptions::default(), &mut NoSteps);
     assert!(matches!(plain, Write::Buffered), "behind it");
+}
+
+#[test]
+fn a_transaction_reads_what_it_wrote_and_the_first_of_its_reads_counts() {
+    let saker = saker(Config::default());
+    let (mut a, mut b, mut into) = (saker.client(), saker.client(), Region::new());
+    let mut transaction = a.begin();
+    put(&mut b, 1, b"one");
+    transaction.delete(key(1)).unwrap();
+    let read = a.retrieve_in(&mut transaction, key(1), &mut into, &mut NoSteps);
+    assert!(matches!(read, Read::Missing), "it has deleted it");
+    transaction.store(key(1), Piece::Bytes(b"own")).unwrap();
+    let read = a.retrieve_in(&mut transaction, key(1), &mut into, &mut NoSteps);
+    assert!(matches!(read, Read::Found(3)), "it has stored it");
+    // Two reads of one key with a write of somebody else between them are of two moments.
+    let mut transaction = a.begin();
+    drop(a.retrieve_in(&mut transaction, key(2), &mut into, &mut NoSteps));
+    put(&mut b, 2, b"two");
+    drop(a.retrieve_in(&mut transaction, key(2), &mut into, &mut NoSteps));
+    assert!(matches!(a.commit(&transaction, &mut NoSteps), Commit::Ended(Ending::Conflict)));
 }
