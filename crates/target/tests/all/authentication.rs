@@ -179,6 +179,130 @@ fn a_command_does_not_wait_for_a_key_agreement() {
     assert!(wire.connection.is_ending() && wire.core.subsystem.controllers() == 0);
 }
 
+/// A host that has to authenticate, and so does its controller; by hand.
+struct ByHand {
+    wire: Wire,
+    name: String,
+}
+
+impl ByHand {
+    fn new() -> ByHand {
+        let name = "nqn.2014-08.org.nvmexpress:uuid:00000000-0000-0000-0000-00000000000a".to_owned();
+        let host = Host { nqn: name.clone(), secret: Some(secret(1)), controller_secret: Some(secret(2)) };
+        let hosts = Some(vec![host]);
+        let mut wire = Wire::new(subsystem::Options { hosts, ..subsystem::Options::default() });
+        wire.send(&ic_req());
+        wire.send(&connect(1, 0, 31, [0xFF, 0xFF]));
+        ByHand { wire, name }
+    }
+
+    /// Sends a message of transaction `transaction`; what a Receive behind it is told.
+    fn step(&mut self, transaction: u16, content: Content<'_>) -> Vec<u8> {
+        let message = Message { transaction, content }.encode();
+        let send = Fabrics::AuthenticationSend { bytes: message.len() as u32 };
+        let answer = self.wire.send(&capsule(send, 3, &message));
+        assert_eq!((answer[0], &answer[22..24]), (5, &[0, 0][..]), "{answer:x?}");
+        assert!(self.is_locked(), "{content:?} opened it");
+        let mut came = self.wire.send(&capsule(Fabrics::AuthenticationReceive { bytes: 4096 }, 4, &[]));
+        while came.is_empty() {
+            std::thread::yield_now();
+            came = self.wire.send(&[]);
+        }
+        came[24..came.len() - 24].to_vec()
+    }
+
+    fn is_locked(&mut self) -> bool {
+        self.wire.send(&set_cc(2, "61004600"))[22..24] == hex("22 83")
+    }
+
+    /// The response to the challenge in `challenged`.
+    fn response(&self, challenged: &[u8]) -> Vec<u8> {
+        let Content::Challenge { hash, sequence, challenge, .. } =
+            Message::decode(challenged).unwrap().0.content
+        else {
+            panic!("{challenged:x?}");
+        };
+        let response = Response {
+            role: Role::Host,
+            secret: &secret(1),
+            own_nqn: &self.name,
+            other_nqn: &self.wire.core.subsystem.options().nqn,
+            hash,
+            shared: &[],
+            sequence,
+            transaction: 9,
+        };
+        response.to(challenge)
+    }
+
+    /// It was told this, and sent away.
+    fn assert_ended(&self, told: &[u8], reason: Reason) {
+        let (message, _) = Message::decode(told).unwrap();
+        assert_eq!(message.content, Content::Failure1(reason));
+        assert!(self.wire.connection.is_ending() && self.wire.core.subsystem.controllers() == 0);
+    }
+}
+
+fn negotiate(concatenation: u8) -> Content<'static> {
+    Content::Negotiate { concatenation, offer: Some(Offer { hashes: &[1], groups: &[0] }) }
+}
+
+#[test]
+fn who_leaves_a_step_out_is_told_so_and_sent_away() {
+    let any = [7; 32];
+    let reply = Content::Reply { response: &any, challenge: None, sequence: 0, public: &[] };
+    for (steps, reason) in [
+        (vec![(9, Content::Success2)], Reason::Message),
+        (vec![(9, reply)], Reason::Message),
+        (vec![(9, negotiate(1))], Reason::Concatenation),
+        (vec![(9, negotiate(0)), (9, Content::Success2)], Reason::Message),
+        (vec![(9, negotiate(0)), (9, negotiate(0))], Reason::Message),
+        (vec![(9, negotiate(0)), (9, reply)], Reason::Failed),
+    ] {
+        let mut host = ByHand::new();
+        let mut told = Vec::new();
+        for (transaction, content) in steps {
+            assert!(host.is_locked());
+            told = host.step(transaction, content);
+        }
+        host.assert_ended(&told, reason);
+    }
+}
+
+/// Right in everything but a number: the transaction's, in the reply and at the end. A host that wants to see its
+/// controller's response is let in when it says that it believes it, not before.
+#[test]
+fn a_queue_is_open_behind_the_last_message_of_its_transaction() {
+    let mut host = ByHand::new();
+    let challenged = host.step(9, negotiate(0));
+    let response = host.response(&challenged);
+    let reply = Content::Reply { response: &response, challenge: Some(&[5; 32]), sequence: 1, public: &[] };
+    let told = host.step(8, reply);
+    host.assert_ended(&told, Reason::Payload);
+
+    for last in [8, 9] {
+        let mut host = ByHand::new();
+        let challenged = host.step(9, negotiate(0));
+        let response = host.response(&challenged);
+        let reply =
+            Content::Reply { response: &response, challenge: Some(&[5; 32]), sequence: 1, public: &[] };
+        let told = host.step(9, reply);
+        let Content::Success1 { response: Some(_), .. } = Message::decode(&told).unwrap().0.content else {
+            panic!("{told:x?}");
+        };
+        assert!(host.is_locked(), "before the host believes its controller");
+        if last == 8 {
+            let told = host.step(last, Content::Success2);
+            host.assert_ended(&told, Reason::Payload);
+            continue;
+        }
+        let message = Message { transaction: last, content: Content::Success2 }.encode();
+        let send = Fabrics::AuthenticationSend { bytes: message.len() as u32 };
+        assert_eq!(host.wire.send(&capsule(send, 3, &message))[22..24], [0, 0]);
+        assert!(!host.is_locked());
+    }
+}
+
 #[test]
 fn who_does_not_authenticate_in_time_is_sent_away() {
     let name = "nqn.2014-08.org.nvmexpress:uuid:00000000-0000-0000-0000-00000000000a";
