@@ -248,7 +248,7 @@ fn values_that_were_dropped_leave_the_drive() {
 /// A select or a time-out drops the future before or behind its completion.
 #[test]
 fn a_next_that_is_dropped_loses_no_pair() {
-    const PAIRS: u32 = 1000;
+    const PAIRS: u32 = 4000;
     let (connector, serving) = serve();
     let driver = connector.connect(by("prp"), 4, 1).unwrap();
     let other = connector.connect(by("prp"), 8, 2).unwrap();
