@@ -1,3 +1,5 @@
+//! Target `commands` of crate `kvdrive-fuzz` for cargo-fuzz: entries to a small drive of any engine: one completion each, and stored pairs stay.
+
 #![no_main]
 
 use kvdrive_fuzz::target;

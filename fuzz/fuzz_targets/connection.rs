@@ -1,3 +1,5 @@
+//! Target `connection` of crate `kvdrive-fuzz` for cargo-fuzz: an NVMe/TCP connection, in pieces: a status, a termination or a close, and memory comes back.
+
 #![no_main]
 
 use kvdrive_fuzz::target;

@@ -1,3 +1,5 @@
+//! Target `faults` of crate `kvdrive-fuzz` for cargo-fuzz: a TOML file of fault rules: taken, or one line that names the spot.
+
 #![no_main]
 
 use kvdrive_fuzz::target;

@@ -1,3 +1,5 @@
+//! Target `trace` of crate `kvdrive-fuzz` for cargo-fuzz: a trace of any format, compressed or not: operations, or one line that names the spot.
+
 #![no_main]
 
 use kvdrive_fuzz::target;

@@ -3,13 +3,12 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use kvdrive_content::Region;
 use kvdrive_device::engines::ENGINES;
 use kvdrive_flash::power::Survivors;
 use kvdrive_sim::{Rng, Sim};
-use kvdrive_spec::{Sqe, Status};
+use kvdrive_spec::Sqe;
 
-use crate::bench::{Bench, Oracle, check_one, document, is_value, step};
+use crate::bench::{Bench, Oracle, check_one, check_survivors, document, step};
 use crate::wire::entry_seeds;
 
 /// Bit of flags: an entry that gets no completion.
@@ -110,19 +109,7 @@ pub fn survivors(bytes: &[u8]) {
     bench.sim.block_on(|| {
         let Ok(_drive) = bench.power_on(Some(&survivors)) else { return };
         let driver = bench.connect();
-        let mut region = Region::new();
-        for (key, stored) in &oracle.pairs {
-            match driver.retrieve(*key, &mut region) {
-                Ok(bytes) => {
-                    assert!(
-                        bytes == stored.bytes && is_value(&region, key, *stored),
-                        "wrong data of {key:?}"
-                    );
-                }
-                Err(Status::UNRECOVERED_ERROR) => {}
-                Err(status) => panic!("{key:?} answers {status}"),
-            }
-        }
+        check_survivors(&driver, &oracle);
     });
     bench.sim.clear();
 }

@@ -1,7 +1,6 @@
 //! Every byte of what survived, flipped once: never a panic, never wrong data. A retrieve answers the value,
 //! 88h, or the drive does not come up and says where the damage is.
 
-use kvdrive_content::Region;
 use kvdrive_device::engines::ENGINES;
 use kvdrive_engines::hash;
 use kvdrive_flash::power::Survivors;
@@ -9,7 +8,7 @@ use kvdrive_sim::{Rng, Sim};
 use kvdrive_spec::Status;
 use kvdrive_store::store_row;
 
-use super::bench::{Bench, Oracle, check_all, document, is_value, step};
+use super::bench::{Bench, Oracle, check_all, check_survivors, document, step};
 
 /// A drive so small that every byte of it can be tried.
 fn settings(engine: &str) -> Vec<String> {
@@ -60,19 +59,7 @@ fn check(engine: &str, survivors: &Survivors, oracle: &Oracle) -> bool {
     let came_up = bench.sim.block_on(|| {
         let Ok(_drive) = bench.power_on(Some(survivors)) else { return false };
         let driver = bench.connect();
-        let mut region = Region::new();
-        for (key, stored) in &oracle.pairs {
-            match driver.retrieve(*key, &mut region) {
-                Ok(bytes) => {
-                    assert!(
-                        bytes == stored.bytes && is_value(&region, key, *stored),
-                        "wrong data for {key:?}"
-                    );
-                }
-                Err(Status::UNRECOVERED_ERROR) => {}
-                Err(status) => panic!("{key:?} answers {status}"),
-            }
-        }
+        check_survivors(&driver, oracle);
         match driver.list(None, 4096) {
             Ok(keys) => {
                 assert!(keys.iter().all(|key| oracle.pairs.contains_key(key)), "a key appeared: {keys:?}")
