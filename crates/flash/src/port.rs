@@ -21,13 +21,15 @@
 //! A program or an erase must come to its end (or the power be cut): where its task is dropped halfway the
 //! block stays as it was, and whoever alters the unit behind it waits for ever.
 
+mod cut;
+mod reservation;
 mod retire;
 
 use std::cell::{Cell, OnceCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use kvdrive_sim::{Ns, Resource, ResourceStatistics, Rng, Sim, TaskCell, TaskRefMut, WaitQueue};
+use kvdrive_sim::{Ns, Resource, ResourceStatistics, Sim, TaskCell, TaskRefMut, WaitQueue};
 
 use super::geometry::{BlockId, Geometry, Ppa};
 use super::media::{Media, MediaPage, PageData};
@@ -36,6 +38,7 @@ use super::spare::Spare;
 use super::timing::{self, Moved, Timing};
 use super::{FlashConfig, Operation};
 use crate::faults::{Effect, Faults, Moment, Struck, Subject};
+pub use reservation::Reservation;
 pub use retire::FlashHealth;
 use retire::Retirement;
 
@@ -85,18 +88,6 @@ impl InFlight {
     }
 }
 
-/// What a power cut leaves of an operation.
-#[derive(Clone, Copy)]
-enum Left {
-    Before,
-    Halfway,
-    Done,
-}
-
-impl Left {
-    const OF_A_CUT: [Left; 3] = [Left::Before, Left::Halfway, Left::Done];
-}
-
 /// One plane of one die.
 struct Unit {
     /// Held while it works on an operation alone, or by the one that is next to begin.
@@ -120,46 +111,6 @@ impl Unit {
     fn end_first(&self) {
         self.in_flight.borrow_mut().pop_front();
         self.ended.wake_all();
-    }
-}
-
-/// A unit that is taken before the operation on it can begin, as an emulator does that books all hops of a
-/// command when it arrives. Given back when this is dropped, or after [`RESERVED_AT_MOST_NS`].
-pub struct Reservation(Rc<Booking>);
-
-struct Booking {
-    sim: Sim,
-    unit: u32,
-    is_held: Cell<bool>,
-    is_over: Cell<bool>,
-    changed: WaitQueue,
-}
-
-/// How long a unit stays taken for somebody who does not come. What he waits for may itself wait for the unit.
-const RESERVED_AT_MOST_NS: Ns = 1_000_000;
-
-impl Booking {
-    fn end(&self) {
-        self.is_over.set(true);
-        self.changed.wake_all();
-    }
-}
-
-impl Reservation {
-    /// Waits for the unit. `false`: it was given back meanwhile.
-    fn wait(&self) -> bool {
-        while !self.0.is_held.get() && !self.0.is_over.get() {
-            self.0.changed.wait();
-        }
-        !self.0.is_over.get()
-    }
-}
-
-impl Drop for Reservation {
-    fn drop(&mut self) {
-        if !self.0.sim.halted() {
-            self.0.end();
-        }
     }
 }
 
@@ -308,35 +259,6 @@ impl FlashPort {
         self.sense(ppa, purpose, Moved::Data(bytes), |media, ppa| media.read(ppa))
     }
 
-    /// Takes the unit of a page for a read of it that comes later ([`FlashPort::read_part_reserved`]), behind those
-    /// who ask for the unit before.
-    pub fn reserve(&self, ppa: Ppa) -> Reservation {
-        let sim = &self.0.sim;
-        let unit = self.0.geometry.unit_of(self.0.geometry.block_of(ppa));
-        let booking = Rc::new(Booking {
-            sim: sim.clone(),
-            unit,
-            is_held: Cell::new(false),
-            is_over: Cell::new(false),
-            changed: WaitQueue::new(sim),
-        });
-        let (core, held) = (self.0.clone(), booking.clone());
-        sim.spawn(move || {
-            let _unit = core.units[held.unit as usize].resource.acquire();
-            held.is_held.set(true);
-            held.changed.wake_all();
-            let late = held.clone();
-            core.sim.spawn(move || {
-                late.sim.sleep(RESERVED_AT_MOST_NS);
-                late.end();
-            });
-            while !held.is_over.get() {
-                held.changed.wait();
-            }
-        });
-        Reservation(booking)
-    }
-
     /// As [`FlashPort::read_part`], on a unit that may have been reserved for it.
     pub fn read_part_reserved(
         &self,
@@ -394,7 +316,7 @@ impl FlashPort {
         let number = core.geometry.unit_of(core.geometry.block_of(ppa));
         let unit = &core.units[number as usize];
         let charged = self.is_charged(Operation::Read, purpose, unit);
-        let reserved = reserved.filter(|reserved| reserved.0.unit == number && reserved.wait());
+        let reserved = reserved.filter(|reserved| reserved.is_of(number) && reserved.wait());
         let held = reserved.is_none().then(|| unit.resource.acquire());
         unit.wait_until(|in_flight| !in_flight.iter().any(|other| other.is_program_of(ppa)));
         let mut page = self.attempt_read(number, ppa, purpose, &take, || {
@@ -594,66 +516,6 @@ impl FlashPort {
     pub fn resources(&self) -> [(String, ResourceStatistics); 2] {
         let units = self.0.units.iter().map(|unit| unit.resource.statistics());
         self.0.timing.resources(ResourceStatistics::sum(units))
-    }
-
-    /// What would be found on the medium if the power were cut at this instant. A program in flight is not
-    /// there, torn or done; an erase in flight is not begun, done, or has left any page untouched, torn or
-    /// looking erased, by `rng`. Of several programs of one unit none has begun before the one ahead of it is
-    /// done. Of a drive that is read-only, what its flash holds since it is.
-    pub fn media_image(&self, rng: &mut Rng) -> Vec<u8> {
-        self.image_after(&mut |rng| Left::OF_A_CUT[rng.below(3) as usize], rng)
-    }
-
-    /// As [`FlashPort::media_image`], and nothing is torn: an operation in flight has not begun or is done.
-    pub fn untorn_media_image(&self, rng: &mut Rng) -> Vec<u8> {
-        self.image_after(&mut |rng| if rng.one_in(2) { Left::Before } else { Left::Done }, rng)
-    }
-
-    /// What would be on the medium if every operation in flight were left as `left` says.
-    fn image_after(&self, left: &mut dyn FnMut(&mut Rng) -> Left, rng: &mut Rng) -> Vec<u8> {
-        let core = &*self.0;
-        if self.is_frozen() {
-            return core.media.borrow().image();
-        }
-        let mut media = core.media.borrow().fork();
-        for unit in &core.units {
-            for operation in &*unit.in_flight.borrow() {
-                let left = left(rng);
-                self.cut(operation, left, &mut *media, rng);
-                if !matches!(left, Left::Done) || operation.fails() {
-                    break;
-                }
-            }
-        }
-        media.image()
-    }
-
-    /// Leaves on `media` what a power cut leaves of an operation.
-    fn cut(&self, operation: &InFlight, left: Left, media: &mut dyn Media, rng: &mut Rng) {
-        match (operation, left) {
-            (_, Left::Before) => {}
-            (InFlight::Program { ppa, fails: true, .. }, _) => media.tear(self.on_medium(*ppa)),
-            (InFlight::Program { ppa, .. }, Left::Halfway) => media.tear(self.on_medium(*ppa)),
-            (InFlight::Program { ppa, data, spare, .. }, Left::Done) => {
-                media.program(self.on_medium(*ppa), data, spare);
-            }
-            (InFlight::Erase { fails: true, .. }, Left::Done) => {}
-            (InFlight::Erase { block, .. }, Left::Halfway) => {
-                self.half_erase(media, self.block_on_medium(*block), rng);
-            }
-            (InFlight::Erase { block, .. }, Left::Done) => media.erase(self.block_on_medium(*block)),
-        }
-    }
-
-    fn half_erase(&self, media: &mut dyn Media, block: BlockId, rng: &mut Rng) {
-        for page in 0..media.programmed_pages(block) {
-            let ppa = self.0.geometry.ppa(block, page);
-            match rng.below(3) {
-                0 => {}
-                1 => media.tear(ppa),
-                _ => media.blank(ppa),
-            }
-        }
     }
 
     fn is_charged(&self, operation: Operation, purpose: Purpose, unit: &Unit) -> bool {

@@ -5,7 +5,7 @@
 //! | simulated stores a second | measured | W(M), every layer on, in virtual time on one core |
 //! | the same of processor time | measured | without the time in which other work had the core; Linux only |
 //! | events a store | counted | the same |
-//! | deepest stack | measured | the same: what a task had in use of its stack when it gave way
+//! | deepest stack | measured | the same: what a task had in use of its stack when it gave way |
 //! | instructions a store | counted | the same under `perf` or `valgrind`, where the machine has one that works |
 //! | resident bytes a pair | measured | 1000 B values by `prp` on `tags` media, in a process of its own |
 //! | hash engine's loads a second | measured | `plus` on `kvvirt`: load and overwrites in no model time, at a part of the paper's size |

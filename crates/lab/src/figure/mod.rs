@@ -311,7 +311,12 @@ impl Planned {
                 marks.extend(value.map(|value| Mark { series: published.series, point, value, says }));
             }
         }
-        Ok(Chart {
+        Ok(Chart { series, marks, ..self.frame(grid, runs, panel, results) })
+    }
+
+    /// A panel over the grid's points, with nothing drawn in it.
+    fn frame(&self, grid: &Grid, runs: &[Vec<Option<RunId>>], panel: &Panel, results: &Results) -> Chart {
+        Chart {
             id: format!("{}{}", self.figure.id, panel.id),
             letter: panel.id.clone(),
             title: panel.title.clone(),
@@ -322,10 +327,10 @@ impl Planned {
             every: 1,
             style: grid.style(),
             log: panel.log,
-            series,
-            marks,
+            series: Vec::new(),
+            marks: Vec::new(),
             counts: self.counts(grid, runs, results),
-        })
+        }
     }
 
     /// A panel over the time of the runs of the grid's one point.
@@ -356,19 +361,12 @@ impl Planned {
         let (unit_ns, unit) = units.into_iter().find(|(ns, _)| all_ns >= 10 * ns).unwrap_or((1, "ns"));
         let label = |interval: u64| precise(((interval + 1) * length_ns) as f64 / unit_ns as f64);
         Ok(Chart {
-            id: format!("{}{}", self.figure.id, panel.id),
-            letter: panel.id.clone(),
-            title: panel.title.clone(),
-            unit: panel.unit.clone(),
-            kind: panel.kind,
             axis: format!("time [{unit}]"),
             points: (0..intervals as u64).map(label).collect(),
             every: every_so_many(intervals),
             style: Style::Lines,
-            log: panel.log,
             series,
-            marks: Vec::new(),
-            counts: self.counts(grid, runs, results),
+            ..self.frame(grid, runs, panel, results)
         })
     }
 
