@@ -19,8 +19,11 @@
 //! | [`firmware`] | cores, and which takes what kind of step |
 
 use kvdrive_content::Piece;
+use std::collections::BTreeMap;
+
 use kvdrive_flash::power::PowerOnError;
 use kvdrive_link::transfer::Exposing;
+use kvdrive_spec::identify::AtomicLimits;
 use kvdrive_spec::{Key, Status, StoreOptions};
 
 pub mod config;
@@ -47,6 +50,11 @@ pub struct Change {
     pub value: Option<Vec<u8>>,
 }
 
+/// What changes come to, by key: of each the last one counts, for nobody sees those before it.
+pub fn newest(changes: Vec<Change>) -> BTreeMap<Key, Option<Vec<u8>>> {
+    changes.into_iter().map(|Change { key, value }| (key, value)).collect()
+}
+
 /// What the controller asks of an engine.
 ///
 /// Errors are the statuses that go to the host. Methods may run side by side for different commands; an
@@ -58,11 +66,16 @@ pub trait Engine: Exposing + 'static {
     /// table (`EngineRow::ordered` of crate `device`).
     type Cursor;
 
-    /// Does it take atomic batches ([`Engine::commit_all`])?
-    const HAS_ATOMIC_BATCHES: bool = false;
+    /// The atomic batches that it takes, by the size of their structured value ([`kvdrive_spec::batch`]);
+    /// `None`: none. Stays as it is for as long as the power is on.
+    fn atomic_batches(&self) -> Option<AtomicLimits> {
+        None
+    }
 
-    /// Carries changes out in their order, all of them or none: to who asks meanwhile, where one of them fails,
-    /// and to a power cut at any event.
+    /// Carries the changes of an atomic batch out, which is within [`Engine::atomic_batches`], in their order:
+    /// all of them or none, where one of them fails and behind a power cut at any event. All of them become
+    /// visible at one moment: a lookup, and an opening of a cursor, finds what was before it or what is behind
+    /// it.
     ///
     /// Errors: [`Status::INVALID_FIELD`] of an engine that takes no atomic batches; else as of a store.
     fn commit_all(&self, _changes: Vec<Change>) -> Result<(), Status> {

@@ -25,6 +25,8 @@
 //!     0  tag "kvdrive\0"         8  features: bit 0 batch, bit 1 atomic batches
 //!    10  most requests in a batch, 0's based
 //!    12  most bytes of a structured value, head included
+//!    16  most requests in an atomic batch, 0's based
+//!    20  most bytes of the structured value of an atomic batch
 //!
 //!  Controller (CNS 01h): offsets stand beside the fields.
 //! ```
@@ -145,8 +147,14 @@ pub struct VendorNamespace {
     pub batch_requests_z: U16,
     /// Most bytes of a structured value, head included.
     pub batch_max_bytes: U32,
+    /// Most requests in an atomic batch, 0's based.
+    pub atomic_requests_z: U16,
     /// Zero.
-    pub reserved_16: [u8; 240],
+    pub reserved_18: [u8; 2],
+    /// Most bytes of the structured value of an atomic batch, head included.
+    pub atomic_max_bytes: U32,
+    /// Zero.
+    pub reserved_24: [u8; 232],
 }
 
 /// The batches that a namespace takes.
@@ -156,8 +164,18 @@ pub struct BatchLimits {
     pub requests: u32,
     /// Most bytes of the structured value, head included.
     pub bytes: u32,
-    /// Whether a batch may be atomic.
-    pub atomic: bool,
+    /// The atomic batches among them: one within these limits is never refused for its size. `None`: it takes
+    /// no atomic batches.
+    pub atomic: Option<AtomicLimits>,
+}
+
+/// The atomic batches that a namespace takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AtomicLimits {
+    /// Most requests.
+    pub requests: u32,
+    /// Most bytes of the structured value, head included.
+    pub bytes: u32,
 }
 
 impl VendorNamespace {
@@ -178,13 +196,23 @@ impl VendorNamespace {
             features: U16::ZERO,
             batch_requests_z: U16::ZERO,
             batch_max_bytes: U32::ZERO,
-            reserved_16: [0; 240],
+            atomic_requests_z: U16::ZERO,
+            reserved_18: [0; 2],
+            atomic_max_bytes: U32::ZERO,
+            reserved_24: [0; 232],
         };
         if let Some(BatchLimits { requests, bytes, atomic }) = batches {
-            let requests_z = requests.checked_sub(1).and_then(|z| u16::try_from(z).ok());
-            vendor.batch_requests_z = U16::new(requests_z.expect("a batch has 1 to 65536 requests"));
-            vendor.features = U16::new(Self::BATCH | if atomic { Self::ATOMIC_BATCH } else { 0 });
+            let zero_based = |requests: u32| {
+                let requests_z = requests.checked_sub(1).and_then(|z| u16::try_from(z).ok());
+                U16::new(requests_z.expect("a batch has 1 to 65536 requests"))
+            };
+            vendor.features = U16::new(Self::BATCH | if atomic.is_some() { Self::ATOMIC_BATCH } else { 0 });
+            vendor.batch_requests_z = zero_based(requests);
             vendor.batch_max_bytes = U32::new(bytes);
+            if let Some(AtomicLimits { requests, bytes }) = atomic {
+                vendor.atomic_requests_z = zero_based(requests);
+                vendor.atomic_max_bytes = U32::new(bytes);
+            }
         }
         vendor
     }
@@ -196,7 +224,10 @@ impl VendorNamespace {
         (self.tag == Self::TAG && features & Self::BATCH != 0).then(|| BatchLimits {
             requests: u32::from(self.batch_requests_z.get()) + 1,
             bytes: self.batch_max_bytes.get(),
-            atomic: features & Self::ATOMIC_BATCH != 0,
+            atomic: (features & Self::ATOMIC_BATCH != 0).then(|| AtomicLimits {
+                requests: u32::from(self.atomic_requests_z.get()) + 1,
+                bytes: self.atomic_max_bytes.get(),
+            }),
         })
     }
 }

@@ -117,7 +117,7 @@ fn what_a_drive_says_of_batches_it_keeps() {
     let rig = rig_of(rig::on_contexts(1), None);
     let limits =
         rig.sim.block_on(|| rig.host.identify()).unwrap().vendor.batches().expect("batches are taken");
-    assert!(!limits.atomic);
+    assert_eq!(limits.atomic, None);
     assert_eq!((limits.bytes, limits.requests), (64 << 10, 65_535));
     let requests = vec![(key(1), Some(vec![7; 10]))];
     assert_eq!(rig.batch("prp", structured(&requests, true)), (0, Status::INVALID_FIELD), "atomic");

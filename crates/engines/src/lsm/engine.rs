@@ -24,6 +24,8 @@ use kvdrive_flash::power::{ImageError, Journal, Owner};
 use kvdrive_link::transfer::Exposing;
 use kvdrive_link::{Arrival, Landing};
 use kvdrive_sim::{KeyedLock, Mutex, Sim, TaskCell};
+use kvdrive_spec::batch::BATCH_REQUESTS_MAX;
+use kvdrive_spec::identify::AtomicLimits;
 use kvdrive_spec::{Key, Status, StoreOptions};
 
 use super::collection::Futile;
@@ -41,7 +43,7 @@ use crate::page_buffer::PageBuffer;
 use crate::value_log::{
     Head, LogShape, PastPin, Place, Reserve, SegmentPool, SnapshotPin, Vaddr, ValueLog, WindowShare,
 };
-use crate::{Engine, EngineCounters, Utilization};
+use crate::{Change, Engine, EngineCounters, Utilization};
 
 /// The engine.
 pub struct LsmEngine {
@@ -278,6 +280,16 @@ impl Exposing for LsmEngine {
 impl Engine for LsmEngine {
     type Found = Found;
     type Cursor = PairCursor;
+
+    /// Entries of one go to one memtable.
+    fn atomic_batches(&self) -> Option<AtomicLimits> {
+        let requests = self.config.lsm.index.memtable_entries.min(BATCH_REQUESTS_MAX);
+        Some(AtomicLimits { requests, bytes: self.max_value_bytes() })
+    }
+
+    fn commit_all(&self, changes: Vec<Change>) -> Result<(), Status> {
+        self.commit_batch(changes)
+    }
 
     fn commit(&self, key: Key, mut place: Place, options: StoreOptions) -> Result<(), Status> {
         place.landed();

@@ -210,13 +210,43 @@ impl Index {
     }
 
     fn put(&self, key: Key, entry: Entry) -> Result<(), Status> {
-        let insert_ns = self.0.config.memtable_insert_ns;
-        self.0.cores.of(Role::Dispatch).run_noted(insert_ns, "index", "insert into the memtable");
-        while self.is_full() {
-            self.make_room()?;
-        }
+        self.charge_insertions(1);
+        self.make_room_for(1)?;
         self.put_now(key, entry);
         Ok(())
+    }
+
+    /// Takes the firmware time of so many insertions.
+    pub(super) fn charge_insertions(&self, count: u32) {
+        let insert_ns = u64::from(count) * self.0.config.memtable_insert_ns;
+        self.0.cores.of(Role::Dispatch).run_noted(insert_ns, "index", "insert into the memtable");
+    }
+
+    /// Has the memtable take so many entries more, until somebody else inserts some.
+    ///
+    /// `CAPACITY_EXCEEDED` when it has to be written for that and there is no room for a table.
+    pub(super) fn make_room_for(&self, entries: u32) -> Result<(), Status> {
+        while self.is_full_for(entries) {
+            self.make_room(entries)?;
+        }
+        Ok(())
+    }
+
+    /// Puts entries into the memtable, which has room for all of them ([`Index::make_room_for`]), in one step.
+    /// Calls `before` with each that is about to be there.
+    pub(super) fn put_together(
+        &self,
+        entries: impl ExactSizeIterator<Item = (Key, Entry)>,
+        before: impl Fn(&Entry),
+    ) {
+        assert!(!self.is_full_for(entries.len() as u32), "the memtable has room for all of them");
+        // Nobody may give way while this is held.
+        let step = TaskCell::new(());
+        let _one_step = step.borrow();
+        for (key, entry) in entries {
+            before(&entry);
+            self.put_now(key, entry);
+        }
     }
 
     /// Puts an entry into the memtable, which has room.
@@ -312,9 +342,14 @@ impl Index {
         self.0.next_sequence.get()
     }
 
-    pub(super) fn is_full(&self) -> bool {
-        let entries = self.0.active.borrow().len();
-        self.0.space.is_some() && entries >= self.0.config.memtable_entries as usize
+    /// Must the memtable be written before it takes so many entries more? Without flash it grows.
+    ///
+    /// # Panics
+    /// An empty one does not take so many.
+    pub(super) fn is_full_for(&self, entries: u32) -> bool {
+        let (there, most) = (self.0.active.borrow().len() as u32, self.0.config.memtable_entries);
+        assert!(entries <= most, "a memtable takes {most} entries, not {entries}");
+        self.0.space.is_some() && there + entries > most
     }
 
     /// Counts an attempt to flush, merge or move tables. Room and tables are another [`IndexWork`] then.

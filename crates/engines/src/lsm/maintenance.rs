@@ -58,10 +58,11 @@ enum Fate {
 }
 
 impl Index {
-    /// Flushes and compacts, or waits for the one who does. The memtable need not be empty afterwards.
-    pub(super) fn make_room(&self) -> Result<(), Status> {
+    /// Flushes and compacts, or waits for the one who does, when the memtable is full for so many entries more.
+    /// It need not be empty afterwards.
+    pub(super) fn make_room(&self, entries: u32) -> Result<(), Status> {
         let _one_at_a_time = self.0.maintenance.lock();
-        if !self.is_full() {
+        if !self.is_full_for(entries) {
             return Ok(());
         }
         // Left over from a flush that failed, or from before a power cut.

@@ -3,6 +3,7 @@
 //! Begin reading at `engine`, where the two are joined. In here is the index and what belongs to both; the
 //! log of values is [`crate::value_log`], and pages find their place on flash by [`kvdrive_flash::ftl`].
 
+mod batch;
 pub mod bloom;
 mod collection;
 pub mod compaction;

@@ -25,6 +25,8 @@ use kvdrive_flash::power::{Journal, Owner, PowerOnError};
 use kvdrive_link::transfer::window::NoWindow;
 use kvdrive_link::transfer::{Arrival, Exposing, Landing};
 use kvdrive_sim::{KeyedLock, TaskCell, WaitQueue};
+use kvdrive_spec::batch::BATCH_REQUESTS_MAX;
+use kvdrive_spec::identify::AtomicLimits;
 use kvdrive_spec::{Key, Status, StoreOptions};
 use kvdrive_store::{
     BACKGROUND_THREADS, Cursor as StoreCursor, Ground, Kept, Reclaimed, Request, StepCosts, Store,
@@ -447,7 +449,12 @@ impl Engine for StoredEngine {
     type Found = Kept;
     type Cursor = PairCursor;
 
-    const HAS_ATOMIC_BATCHES: bool = true;
+    /// Half of what operations have is for what each takes beside its value.
+    fn atomic_batches(&self) -> Option<AtomicLimits> {
+        let half = self.shares.operations / 2;
+        let requests = (half / OPERATION_BYTES).min(BATCH_REQUESTS_MAX.into()) as u32;
+        Some(AtomicLimits { requests, bytes: half.min(self.max_value_bytes().into()) as u32 })
+    }
 
     fn commit_all(&self, changes: Vec<Change>) -> Result<(), Status> {
         let Some(first) = changes.first() else { return Ok(()) };

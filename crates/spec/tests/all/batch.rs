@@ -1,7 +1,7 @@
 //! Structured values: two byte by byte, and what holds for any requests and any bytes.
 
 use kvdrive_spec::batch::*;
-use kvdrive_spec::identify::{BatchLimits, KvNamespace, VendorNamespace};
+use kvdrive_spec::identify::{AtomicLimits, BatchLimits, KvNamespace, VendorNamespace};
 use kvdrive_spec::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -109,11 +109,15 @@ fn a_namespace_says_which_batches_it_takes() {
     assert_eq!(namespace.vendor.batches(), None, "without the tag");
     namespace.vendor = VendorNamespace::new(None);
     assert_eq!(namespace.vendor.batches(), None);
-    let limits = BatchLimits { requests: 256, bytes: 0x0102_0304, atomic: true };
+    let atomic = Some(AtomicLimits { requests: 3, bytes: 0x0506 });
+    let limits = BatchLimits { requests: 256, bytes: 0x0102_0304, atomic };
     namespace.vendor = VendorNamespace::new(Some(limits));
     assert_eq!(namespace.vendor.batches(), Some(limits));
-    let expected = *b"kvdrive\0\x03\0\xFF\0\x04\x03\x02\x01\0";
-    assert_eq!(namespace.as_bytes()[3840..3857], expected);
+    let expected = *b"kvdrive\0\x03\0\xFF\0\x04\x03\x02\x01\x02\0\0\0\x06\x05\0\0\0";
+    assert_eq!(namespace.as_bytes()[3840..3865], expected);
+    let limits = BatchLimits { atomic: None, ..limits };
+    namespace.vendor = VendorNamespace::new(Some(limits));
+    assert_eq!(namespace.vendor.batches(), Some(limits));
     namespace.vendor.tag[0] = b'K';
     assert_eq!(namespace.vendor.batches(), None, "another vendor's bits");
     assert_eq!(opcode::name(opcode::BATCH), Some("batch"));

@@ -11,8 +11,8 @@
 //! The layout is [`kvdrive_spec::batch`]'s. The whole value is checked before the first request is carried
 //! out, so one that is malformed changes nothing. From then on the first request that fails ends the batch:
 //! dword 0 of the completion says how many before it were carried out, and they stay. An *atomic* batch goes to the
-//! engine as one, and is carried out wholly or not at all. Engines that stand on stores take those; others
-//! refuse them, and Identify does not offer any there.
+//! engine as one, and is carried out wholly or not at all; Identify says how large one may be, and an engine that
+//! takes none does not offer any there.
 //!
 //! What lies in the region is nobody's value and is not protected: an acknowledgement says that the engine has
 //! every request. A queue has one unfinished batch at most, of no more bytes than a value.
@@ -168,7 +168,7 @@ fn apply<E: Engine>(drive: &KvNamespace<E>, staged: Staged) -> Result<(u32, u32)
     let mut reader = BatchReader::new(staged.bytes, read).map_err(|error| error.status())?;
     reader.check().map_err(|error| error.status())?;
     if reader.is_atomic() {
-        return apply_all(drive, reader, &content);
+        return apply_all(drive, reader, &content, staged.bytes);
     }
     let mut value = Vec::new();
     let mut applied = 0;
@@ -187,9 +187,11 @@ fn apply_all<E: Engine, R: FnMut(u32, &mut [u8])>(
     drive: &KvNamespace<E>,
     reader: BatchReader<R>,
     content: &Region,
+    bytes: u32,
 ) -> Result<(u32, u32), Refusal> {
-    if !E::HAS_ATOMIC_BATCHES {
-        return Err(Status::INVALID_FIELD.into());
+    let limits = drive.atomic_batches().ok_or(Status::INVALID_FIELD)?;
+    if reader.requests() > limits.requests || bytes > limits.bytes {
+        return Err(Status::INVALID_VALUE_SIZE.into());
     }
     let mut changes = Vec::with_capacity(reader.requests() as usize);
     for member in reader {

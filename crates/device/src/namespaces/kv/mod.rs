@@ -17,7 +17,9 @@ use kvdrive_flash::power::Journal;
 use kvdrive_link::{Exposed, Request, Session};
 use kvdrive_sim::Sim;
 use kvdrive_spec::batch::BATCH_REQUESTS_MAX;
-use kvdrive_spec::identify::{BatchLimits, KvFormat, KvNamespace as IdentifyNamespace, VendorNamespace};
+use kvdrive_spec::identify::{
+    AtomicLimits, BatchLimits, KvFormat, KvNamespace as IdentifyNamespace, VendorNamespace,
+};
 use kvdrive_spec::{Key, Status};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -87,6 +89,12 @@ impl<E: Engine> KvNamespace<E> {
         if value_bytes > self.max_value_bytes { Err(Status::INVALID_VALUE_SIZE) } else { Ok(()) }
     }
 
+    /// The atomic batches that the engine takes, none longer than any other value.
+    pub(crate) fn atomic_batches(&self) -> Option<AtomicLimits> {
+        let AtomicLimits { requests, bytes } = self.engine.atomic_batches()?;
+        Some(AtomicLimits { requests, bytes: bytes.min(self.max_value_bytes) })
+    }
+
     pub(crate) fn identify_namespace(&self, nguid: [u8; 16]) -> Vec<u8> {
         let used = self.engine.utilization();
         let mut answer = IdentifyNamespace::new_zeroed();
@@ -99,7 +107,7 @@ impl<E: Engine> KvNamespace<E> {
         answer.vendor = VendorNamespace::new(Some(BatchLimits {
             requests: BATCH_REQUESTS_MAX,
             bytes: self.max_value_bytes,
-            atomic: E::HAS_ATOMIC_BATCHES,
+            atomic: self.atomic_batches(),
         }));
         answer.as_bytes().to_vec()
     }
