@@ -11,6 +11,7 @@ use kvdrive_flash::{FlashPort, Purpose};
 use kvdrive_link::transfer::{Exposing, NoWindow};
 use kvdrive_link::{Arrival, Landing};
 use kvdrive_sim::{Ns, TaskCell, join_all};
+use kvdrive_spec::identify::AtomicLimits;
 use kvdrive_spec::{Key, Status, StoreOptions};
 
 use super::config::HashConfig;
@@ -27,7 +28,7 @@ use super::section::Entry;
 use super::space::{Content, Part, ReadHold, Stream};
 use crate::config::{EngineConfig, Parts};
 use crate::firmware::{Cores, Role};
-use crate::{Engine, EngineCounters, Utilization};
+use crate::{Change, Engine, EngineCounters, Utilization};
 
 /// Regions kept for the next pairs.
 const SPARE_REGIONS: usize = 64;
@@ -44,6 +45,18 @@ pub struct Place {
     room_bytes: u64,
     /// How much of that waits for bytes that the host has yet to send.
     unfinished_bytes: Cell<u64>,
+}
+
+impl Place {
+    /// Bytes of the write buffer that it takes.
+    pub(super) fn room_bytes(&self) -> u64 {
+        self.room_bytes
+    }
+
+    /// Bytes of the pair.
+    pub(super) fn pair_bytes(&self) -> u32 {
+        self.header.pair_bytes()
+    }
 }
 
 /// A pair that stays readable while this is held.
@@ -189,25 +202,66 @@ impl HashEngine {
     /// Puts the pair of `place` under `spot`, in place of `old`, which was found in a slot there; where it
     /// lies then. `None` when space or place is not there any more.
     fn put(&self, place: &Place, spot: &Spot, old: Option<&(u32, PairHeader)>) -> Option<Grain> {
-        let core = &*self.0;
-        let slot = old.map(|(slot, _)| *slot).or_else(|| spot.pin.outlook(spot.tag).vacancy);
-        let slot = slot?;
-        let replaced = old.map(|(slot, old)| (spot.pin.get(*slot), old));
+        let slot = old.map(|(slot, _)| *slot).or_else(|| spot.pin.outlook(spot.tag).vacancy)?;
+        let grain = self.append(place, spot)?;
+        self.point(spot, slot, grain, place, old.map(|(_, old)| old));
+        Some(grain)
+    }
+
+    /// Appends the pair of `place`, which will be found under `spot`; where it lies. `None` when there is no
+    /// space.
+    #[inline]
+    pub(super) fn append(&self, place: &Place, spot: &Spot) -> Option<Grain> {
         let header = PairHeader { probe: spot.probe, ..place.header };
         let mut region = place.region.borrow_mut();
         region.write(0, Piece::Bytes(&header.encode()[..header.bytes() as usize]));
-        let content = Content::Stored(&region, 0);
-        let grain = core.space.append(Stream::Data, content, header.pair_bytes())?;
+        self.0.space.append(Stream::Data, Content::Stored(&region, 0), header.pair_bytes())
+    }
+
+    /// Points a slot at the pair of `place`, which lies at `grain`, instead of at `old`.
+    #[inline]
+    pub(super) fn point(
+        &self,
+        spot: &Spot,
+        slot: u32,
+        grain: Grain,
+        place: &Place,
+        old: Option<&PairHeader>,
+    ) {
+        let core = &*self.0;
+        let replaced = old.map(|old| (spot.pin.get(slot), old));
         if old.is_none() && !core.snapshots.is_empty() {
             let _nothing_held = core.snapshots.note((spot.section, slot), None);
             core.drop_released(core.snapshots.give_up_large());
         }
         spot.pin.set(slot, spot.tag, grain);
-        core.live_bytes.set(core.live_bytes.get() + u64::from(header.value_bytes));
+        core.live_bytes.set(core.live_bytes.get() + u64::from(place.header.value_bytes));
         if let Some((Entry::At(grain), old)) = replaced {
             core.drop_pair(old, grain, spot.section, slot);
         }
-        Some(grain)
+    }
+
+    /// Takes the pair of this header out of its slot.
+    pub(super) fn empty(&self, spot: &Spot, slot: u32, header: &PairHeader) {
+        let Entry::At(grain) = spot.pin.get(slot) else {
+            unreachable!("a key's slot changes under the key's lock alone")
+        };
+        spot.pin.remove(slot);
+        self.0.drop_pair(header, grain, spot.section, slot);
+    }
+
+    /// A place for a value, without its room in the write buffer.
+    pub(super) fn place(&self, key: Key, value_bytes: u32) -> Place {
+        let layout = &self.0.layout;
+        let header = PairHeader { key, value_bytes, probe: 0 };
+        let room_bytes = u64::from(layout.grains_of(header.pair_bytes()) * layout.grain_bytes);
+        let region = TaskCell::new(self.0.regions.borrow_mut().pop().unwrap_or_default());
+        Place { header, region, room_bytes, unfinished_bytes: Cell::new(0) }
+    }
+
+    /// The pair of a place has been appended.
+    pub(super) fn recycle_place(&self, place: Place) {
+        self.recycle(place.region.into_inner());
     }
 
     /// The host owes the value nothing any more.
@@ -289,16 +343,12 @@ impl Landing for HashEngine {
     type Place = Place;
 
     fn reserve(&self, key: &Key, bytes: u32, _arrival: Arrival) -> Result<Place, Status> {
-        let core = &*self.0;
         if bytes > self.max_value_bytes() {
             return Err(Status::INVALID_VALUE_SIZE);
         }
-        let header = PairHeader { key: *key, value_bytes: bytes, probe: 0 };
-        let grains = core.layout.grains_of(header.pair_bytes());
-        let room_bytes = u64::from(grains * core.layout.grain_bytes);
-        core.space.host_room(room_bytes);
-        let region = TaskCell::new(core.regions.borrow_mut().pop().unwrap_or_default());
-        Ok(Place { header, region, room_bytes, unfinished_bytes: Cell::new(0) })
+        let place = self.place(*key, bytes);
+        self.0.space.host_room(place.room_bytes);
+        Ok(place)
     }
 
     fn copy_in(&self, place: &Place, at: u32, bytes: &[u8]) {
@@ -334,6 +384,14 @@ impl Engine for HashEngine {
     type Found = Found;
     type Cursor = HashCursor;
 
+    fn atomic_batches(&self) -> Option<AtomicLimits> {
+        self.batch_limits()
+    }
+
+    fn commit_all(&self, changes: Vec<Change>) -> Result<(), Status> {
+        self.commit_batch(changes)
+    }
+
     fn commit(&self, key: Key, place: Place, options: StoreOptions) -> Result<(), Status> {
         assert!(place.header.key == key, "a place is committed under the key it was reserved for");
         self.end_unfinished(&place);
@@ -341,7 +399,7 @@ impl Engine for HashEngine {
         let result = self.try_commit(&key, &place, options);
         match result {
             // The room comes back when the page has been programmed.
-            Ok(()) => self.recycle(place.region.into_inner()),
+            Ok(()) => self.recycle_place(place),
             Err(_) => self.abandon(place),
         }
         result
@@ -414,11 +472,7 @@ impl Engine for HashEngine {
             return Ok(());
         };
         core.space.map_room();
-        let Entry::At(grain) = spot.pin.get(slot) else {
-            unreachable!("a key's slot changes under the key's lock alone")
-        };
-        spot.pin.remove(slot);
-        core.drop_pair(&header, grain, spot.section, slot);
+        self.empty(&spot, slot, &header);
         Ok(())
     }
 

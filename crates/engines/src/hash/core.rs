@@ -262,6 +262,11 @@ impl Core {
         }
     }
 
+    /// Bytes of power-protected memory that altered sections may take.
+    pub fn altered_limit_bytes(&self) -> u64 {
+        self.bounds.altered_bytes
+    }
+
     /// Waits until a host command may take space.
     ///
     /// Errors: as [`Core::check_room`], when no space comes free any more.
@@ -314,8 +319,7 @@ impl Core {
                 return Ok(Walk::Absent(None));
             }
             let reserved = self.reserve_pair(Probe { section, tag });
-            let pin = self.cache.fetch(section, Purpose::Map)?;
-            let spot = Spot { pin, section, tag, probe: number };
+            let spot = self.spot(Probe { section, tag }, number)?;
             if let Some((slot, pair)) = self.look(key, &spot, reserved)? {
                 return Ok(Walk::Found(spot, slot, pair));
             }
@@ -333,6 +337,12 @@ impl Core {
             }
         }
         Ok(Walk::Absent(vacant))
+    }
+
+    /// Fetches the section that probe `number` of a key leads to.
+    pub fn spot(&self, Probe { section, tag }: Probe, number: u8) -> Result<Spot, Status> {
+        let pin = self.cache.fetch(section, Purpose::Map)?;
+        Ok(Spot { pin, section, tag, probe: number })
     }
 
     /// Takes the unit of the pair that a probe leads to, before its section has been read, if the published

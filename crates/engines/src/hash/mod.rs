@@ -10,6 +10,7 @@
 //! | [`space`] | superblocks, open pages, programs, erases |
 //! | [`cache`] | directory and cache of sections |
 //! | `core`, `commands` | finding a key; storing, loading, deleting |
+//! | `batch` | several stores and deletes, all or none |
 //! | `cursor`, `snapshot` | listing the state at a cursor's creation |
 //! | `gc` | collection of pairs and of sections |
 //! | [`protected`] | how much power-protected memory it takes at most |
@@ -31,6 +32,7 @@
 //!
 //! Listing is in the order of the hash table, not of the keys; it begins at a key's slot.
 
+mod batch;
 pub mod cache;
 mod commands;
 pub mod config;

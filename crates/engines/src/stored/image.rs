@@ -245,3 +245,86 @@ impl Protected {
         if reader.is_at_end() { Ok(()) } else { Err(wrong()) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGES: u32 = 64;
+
+    /// The operations of an atomic batch, of which the first has this number.
+    fn batch(first: u64, count: u64) -> Vec<Operation> {
+        let operation = |index: u64| Operation {
+            number: first + index,
+            is_carried_out: false,
+            goes_on: index + 1 < count,
+            key: Key::from_u64_be(index),
+            value: (index != 1).then(|| (Rc::new(Region::from_bytes(vec![7; 5])), 5)),
+        };
+        (0..count).map(operation).collect()
+    }
+
+    fn empty() -> Protected {
+        let away = AwayPages::all(PAGES);
+        let trimmed = Trimmed { away, next_write: 0, next_write_at_trim: 0 };
+        Protected {
+            owner: Owner::default(),
+            trimmed,
+            operations: Vec::new(),
+            next_number: 0,
+            mark: Vec::new(),
+        }
+    }
+
+    fn bytes_of(protected: &Protected) -> Vec<u8> {
+        let Protected { owner, trimmed, operations, next_number, mark } = protected;
+        Protected::encode(owner, trimmed, operations, *next_number, mark)
+    }
+
+    fn flags(protected: &Protected) -> Vec<(u64, bool, bool)> {
+        let flags = |one: &Operation| (one.number, one.goes_on, one.is_carried_out);
+        protected.operations.iter().map(flags).collect()
+    }
+
+    #[test]
+    fn an_atomic_batch_comes_back_from_records_and_image_as_one() {
+        let mut protected = empty();
+        let apply = |protected: &mut Protected, record: &[u8]| {
+            protected.apply(OPERATIONS_PART, record, PAGES).expect("it is a record");
+        };
+        apply(&mut protected, &record::begun(&batch(0, 1)));
+        apply(&mut protected, &record::begun(&batch(1, 3)));
+        apply(&mut protected, &record::begun(&batch(4, 2)));
+        apply(&mut protected, &record::ended(1, 3, true));
+        let expected = [
+            (0, false, false),
+            (1, true, true),
+            (2, true, true),
+            (3, false, true),
+            (4, true, false),
+            (5, false, false),
+        ];
+        assert_eq!(flags(&protected), expected);
+        let mut again = Protected::decode(PAGES, &bytes_of(&protected)).expect("it is an image");
+        assert_eq!((flags(&again), again.next_number), (expected.to_vec(), 6));
+        apply(&mut again, &record::ended(4, 2, false));
+        assert_eq!(flags(&again), expected[..4]);
+    }
+
+    /// A record and an image with a part of a batch only are nobody's.
+    #[test]
+    fn half_a_batch_is_refused() {
+        let whole = batch(0, 3);
+        for left in 1..3 {
+            let begun = record::begun(&whole[..left]);
+            assert!(empty().apply(OPERATIONS_PART, &begun, PAGES).is_err(), "a record of {left} of 3");
+            let mut protected = empty();
+            (protected.operations, protected.next_number) = (whole[..left].to_vec(), 3);
+            let image = bytes_of(&protected);
+            assert!(Protected::decode(PAGES, &image).is_err(), "an image of {left} of 3");
+        }
+        let mut more = record::begun(&whole);
+        more.extend_from_slice(&record::begun(&batch(3, 1))[1..]);
+        assert!(empty().apply(OPERATIONS_PART, &more, PAGES).is_err(), "an operation behind the last");
+    }
+}

@@ -8,6 +8,7 @@ use kvdrive_saker::counters::Count;
 use kvdrive_saker::threaded::{Drive, Error, InTransaction};
 use kvdrive_saker::{BatchSize, Commit, Config, Ending, NoSteps, Read, Write};
 use kvdrive_sim::Rng;
+use kvdrive_spec::batch::BATCH_REQUESTS_MAX;
 use kvdrive_spec::{Status, StoreOptions};
 
 use crate::drive::{Drive as Map, get, key, put, saker};
@@ -191,6 +192,23 @@ fn a_transaction_has_room_for_one_structured_value() {
     assert_eq!(sent.batch().bytes(), 100);
     let plain = client.store(key(1), Piece::Bytes(b"v"), StoreOptions::default(), &mut NoSteps);
     assert!(matches!(plain, Write::Buffered), "behind it");
+}
+
+/// Bytes would do for more; the head of a structured value counts its requests in 16 bits.
+#[test]
+fn a_transaction_writes_no_more_keys_than_a_batch_counts() {
+    let saker = saker(Config { container_bytes: 2 << 20, ..Config::default() });
+    let mut client = saker.client();
+    let mut transaction = client.begin();
+    let most = u64::from(BATCH_REQUESTS_MAX);
+    (0..most).for_each(|number| transaction.delete(key(number)).unwrap());
+    assert_eq!(transaction.delete(key(most)), Err(Status::INVALID_VALUE_SIZE));
+    assert_eq!(transaction.store(key(most), Piece::Bytes(b"")), Err(Status::INVALID_VALUE_SIZE));
+    transaction.store(key(0), Piece::Bytes(b"again")).expect("a key that is there is no other request");
+    let Commit::Sent(sent) = client.commit(&transaction, &mut NoSteps) else {
+        panic!("nothing is in the way")
+    };
+    assert_eq!(sent.batch().bytes(), 16 + 16 * BATCH_REQUESTS_MAX + 5);
 }
 
 #[test]

@@ -483,13 +483,13 @@ impl Cache {
         true
     }
 
-    /// Writes the oldest altered sections until the rest fits the power-protected memory; they stay. Without
+    /// Writes the oldest altered sections until the rest takes no more than so many bytes; they stay. Without
     /// space to write to they wait for it; who takes space waits for that before. An image of a drive with
     /// more such memory has more of them than may be on their way at once: the others wait for the next
     /// alterations.
-    fn write_oldest(&self) {
+    fn write_oldest(&self, limit_bytes: u64) {
         let mut altered = self.altered.borrow_mut();
-        while self.altered_bytes.get() > self.altered_limit_bytes && self.space.has_map_room() {
+        while self.altered_bytes.get() > limit_bytes && self.space.has_map_room() {
             let slot = *altered.front().expect("what is altered is in the queue");
             if self.slots.borrow()[slot as usize].dirty && !self.write(slot) {
                 return;
@@ -504,6 +504,15 @@ impl Cache {
                 (0..).zip(slots.iter()).filter(|(_, slot)| slot.dirty).map(|(index, _)| index as u32),
             );
         }
+    }
+
+    /// Makes room in the power-protected memory for altered sections to grow by so many bytes, until somebody
+    /// else alters one. `false`: too many pages of sections are on their way for that, or there is no space to
+    /// write to.
+    pub fn make_altered_room(&self, bytes: u64) -> bool {
+        let limit_bytes = self.altered_limit_bytes.saturating_sub(bytes);
+        self.write_oldest(limit_bytes);
+        self.altered_bytes.get() <= limit_bytes
     }
 
     /// Bytes of altered sections now.

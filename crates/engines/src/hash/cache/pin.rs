@@ -49,6 +49,11 @@ impl Pin {
         self.section(|section| section.outlook(tag))
     }
 
+    /// [`Section::vacancy_besides`].
+    pub fn vacancy_besides(&self, tag: u32, is_taken: &dyn Fn(u32) -> bool) -> Option<u32> {
+        self.section(|section| section.vacancy_besides(tag, is_taken))
+    }
+
     /// Calls `found` with every pair of the section.
     pub fn pairs(&self, found: &mut dyn FnMut(u32, Grain)) {
         self.section(|section| section.pairs(found));
@@ -119,7 +124,7 @@ impl Pin {
             self.cache.altered.borrow_mut().push_back(self.slot);
         }
         drop(slots);
-        self.cache.write_oldest();
+        self.cache.write_oldest(self.cache.altered_limit_bytes);
     }
 }
 

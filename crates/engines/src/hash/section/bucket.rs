@@ -213,6 +213,11 @@ impl Section for BucketSection {
         Outlook { vacancy, goes_on: self.is_passed(tag) }
     }
 
+    fn vacancy_besides(&self, _tag: u32, is_taken: &dyn Fn(u32) -> bool) -> Option<u32> {
+        let is_free = |slot: &u32| *slot >= self.count() || self.cell(*slot) == 0;
+        (0..self.format.most_cells).filter(is_free).find(|slot| !is_taken(*slot))
+    }
+
     fn is_passed(&self, _tag: u32) -> bool {
         self.bytes[1] & PASSED != 0
     }

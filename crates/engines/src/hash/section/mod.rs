@@ -155,6 +155,11 @@ pub trait Section {
         Outlook { vacancy, goes_on: entry != Entry::Empty }
     }
 
+    /// [`Outlook::vacancy`] when some slots will be taken.
+    fn vacancy_besides(&self, tag: u32, is_taken: &dyn Fn(u32) -> bool) -> Option<u32> {
+        self.outlook(tag).vacancy.filter(|slot| !is_taken(*slot))
+    }
+
     /// Has [`Section::mark_passed`] been here?
     fn is_passed(&self, tag: u32) -> bool;
     /// Makes a slot point at a pair with this tag; its passed bit stays.

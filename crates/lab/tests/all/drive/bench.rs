@@ -97,6 +97,75 @@ impl Bench {
     }
 }
 
+/// Has `work` done on an empty drive that `prepare` was done on, and calls `check` behind every so many of its
+/// events with what a power cut would leave then.
+pub fn cut_behind_events(
+    document: &Document,
+    every: u64,
+    prepare: impl FnOnce(&Driver),
+    work: impl FnOnce(&Driver) + 'static,
+    mut check: impl FnMut(u64, &Survivors),
+) {
+    let bench = Bench::new(document, Sim::new());
+    let (drive, driver) = bench.sim.block_on(|| {
+        let drive = bench.power_on(None).expect("an empty drive comes up");
+        let driver = bench.connect();
+        prepare(&driver);
+        (drive, driver)
+    });
+    bench.sim.step_every_event();
+    bench.sim.spawn(move || work(&driver));
+    let mut event = 0;
+    while bench.sim.step() {
+        event += 1;
+        if event % every == 0 {
+            check(event, &drive.survivors(&mut Rng::stream(event, "cut")));
+        }
+    }
+    bench.sim.clear();
+}
+
+/// What `ask` finds on the drive that comes up from what survived.
+pub fn behind_a_cut<T>(document: &Document, survivors: &Survivors, ask: impl FnOnce(&Driver) -> T) -> T {
+    let after = Bench::new(document, Sim::new());
+    let found = after.sim.block_on(|| {
+        let _drive = after.power_on(Some(survivors)).expect("it comes up");
+        ask(&after.connect())
+    });
+    after.sim.clear();
+    found
+}
+
+/// As [`behind_a_cut`]; and what that drive would leave behind a random event of being asked, and at its end.
+pub fn cut_again<T: 'static>(
+    document: &Document,
+    survivors: &Survivors,
+    rng: &mut Rng,
+    ask: impl FnOnce(&Driver) -> T + 'static,
+) -> (T, Survivors, Survivors) {
+    let after = Bench::new(document, Sim::new());
+    let (drive, driver) = after.sim.block_on(|| {
+        let drive = after.power_on(Some(survivors)).expect("it comes up");
+        (drive, after.connect())
+    });
+    after.sim.step_every_event();
+    let asking = after.sim.spawn(move || ask(&driver));
+    let mut midway = drive.survivors(rng);
+    // Reservoir of one: every event is as likely to be the cut.
+    let mut events = 0;
+    while after.sim.step() {
+        events += 1;
+        if rng.one_in(events) {
+            midway = drive.survivors(rng);
+        }
+    }
+    let found = after.sim.block_on(|| asking.join());
+    let end = drive.survivors(rng);
+    drop(drive);
+    after.sim.clear();
+    (found, midway, end)
+}
+
 /// What a value is: its version makes the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stored {

@@ -10,7 +10,9 @@ use kvdrive_lab::config::Document;
 use kvdrive_lab::run::run;
 use kvdrive_lab::setup;
 use kvdrive_sim::{Rng, Sim};
+use kvdrive_spec::Status;
 
+use super::batches::{apply, requests_of, send_as};
 use super::bench::{Bench, Oracle, check_all, document, step};
 
 /// A small drive of this engine on this file.
@@ -39,6 +41,13 @@ fn records_fold_into_the_present_image() {
             let mut rng = Rng::stream(31, "steps");
             for index in 0..2500 {
                 step(&driver, &mut oracle, &mut rng, 60, false);
+                if index % 20 == 0 {
+                    let requests = requests_of(&mut rng, &[0, 16, 300]);
+                    match send_as(&driver, &requests, true) {
+                        (_, Status::SUCCESS) => apply(&mut oracle.pairs, &requests),
+                        refused => assert_eq!(refused, (0, Status::CAPACITY_EXCEEDED), "{}", row.name),
+                    }
+                }
                 if index % 60 == 0 {
                     drive.settle();
                     let found = FileLog::read(&path, drive.identity())

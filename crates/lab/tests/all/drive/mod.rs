@@ -1,6 +1,7 @@
 //! Whole drives: every engine, transfer method, packing policy and medium of the tables, through the driver,
 //! against an oracle. A new row is tested here without being told.
 
+mod atomic_batches;
 mod batches;
 mod bench;
 mod collection;
