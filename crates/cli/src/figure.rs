@@ -42,7 +42,7 @@ impl Figure {
         let charts = planned.charts(&results)?;
         let figure = planned.figure();
         if self.json.as_deref() != Some("-") {
-            let mut text = format!("{}: {}\n", figure.source, figure.title);
+            let mut text = format!("{}\n", heading(figure));
             for note in &figure.notes {
                 text.push_str(&terminal::wrap(note));
             }
@@ -55,13 +55,20 @@ impl Figure {
             output::print(&text);
         }
         if let Some(path) = &self.svg {
-            let title = format!("{}: {}", figure.source, figure.title);
-            output::write(path, &svg::file(&title, &charts))?;
+            output::write(path, &svg::file(&heading(figure), &charts))?;
         }
         match &self.json {
             Some(path) => output::write_json(path, &charts),
             None => Ok(()),
         }
+    }
+}
+
+/// What stands above a figure. One of ours has no source to be named there.
+fn heading(figure: &experiments::Figure) -> String {
+    match figure.source.as_str() {
+        "ours" => figure.title.clone(),
+        source => format!("{source}: {}", figure.title),
     }
 }
 

@@ -6,7 +6,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use kvdrive_sim::{Ns, Resource, Sim, TaskCell, TaskKey};
+use kvdrive_sim::{Ns, Resource, Sim, TaskCell, TaskKey, idle_or_next};
 use serde::Deserialize;
 
 /// What copying costs a core, ns.
@@ -115,11 +115,7 @@ impl Threads {
 
     fn of_others(&self) -> &Rc<Resource> {
         let io = &self.cores[1..];
-        io.iter().find(|core| core.is_idle()).unwrap_or_else(|| {
-            let next = self.next.get();
-            self.next.set((next + 1) % io.len());
-            &io[next]
-        })
+        &io[idle_or_next(io.iter().map(Rc::as_ref), &self.next)]
     }
 }
 
@@ -159,6 +155,14 @@ impl Cores {
             Thread::Io(thread) => 1 + thread as usize,
         };
         threads.tasks.borrow_mut()[index] = Some(threads.sim.current());
+    }
+
+    /// Those that take steps of `role` for tasks that are no thread's.
+    pub fn beside(&self, role: Role) -> &[Rc<Resource>] {
+        match &self.threads {
+            None => std::slice::from_ref(&self.by_role[role as usize]),
+            Some(threads) => &threads.cores[1..],
+        }
     }
 
     /// A core more, for work that shares none.

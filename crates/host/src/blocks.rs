@@ -21,7 +21,7 @@ use kvdrive_content::{Piece, Region};
 use kvdrive_link::pcie::PAGE_BYTES;
 use kvdrive_link::transfer::prp;
 use kvdrive_link::{HostMemory, Link, LocalMemory, QueuePair};
-use kvdrive_sim::{JoinHandle, Resource, TaskCell, WaitQueue};
+use kvdrive_sim::{Core, JoinHandle, TaskCell, WaitQueue};
 use kvdrive_spec::identify::{Controller, IDENTIFY_BYTES, cns};
 use kvdrive_spec::nvm::{BLOCK_BYTES, BlockNamespace, Blocks, NvmCommand, RANGES_MAX, Range};
 use kvdrive_spec::{Cqe, Sqe, Status, opcode};
@@ -218,7 +218,7 @@ fn range_of(blocks: &Blocks) -> Range {
 /// Commands over one queue pair, from one core.
 pub struct BlockDriver {
     lane: Rc<Lane>,
-    core: Rc<Resource>,
+    core: Rc<dyn Core>,
 }
 
 /// A command under way.
@@ -233,7 +233,7 @@ impl BlockDriver {
     /// What the drive answered; [`Status::INVALID_QUEUE_ID`] if it has as many queues as there are identifiers.
     pub fn connect(
         host: &Rc<BlockHost>,
-        core: &Rc<Resource>,
+        core: Rc<dyn Core>,
         entries: u32,
         depth: u32,
     ) -> Result<BlockDriver, Status> {
@@ -251,7 +251,7 @@ impl BlockDriver {
             freed: WaitQueue::new(host.link.sim()),
             host: host.clone(),
         };
-        Ok(BlockDriver { lane: Rc::new(lane), core: core.clone() })
+        Ok(BlockDriver { lane: Rc::new(lane), core })
     }
 
     /// Submits a command. Waits while as many as the driver's depth are under way.

@@ -161,6 +161,16 @@ impl Resource {
         self.free.get() == self.servers
     }
 
+    /// Is a server free?
+    pub fn has_free(&self) -> bool {
+        self.free.get() > 0
+    }
+
+    /// How many have a server or wait for one.
+    pub fn users(&self) -> u32 {
+        self.servers - self.free.get() + self.queue.len() as u32
+    }
+
     /// Counters up to now, those of servers still held included.
     pub fn statistics(&self) -> ResourceStatistics {
         let held = u64::from(self.servers - self.free.get());
@@ -175,6 +185,18 @@ impl Resource {
     /// The trace of this resource's executor.
     pub fn trace(&self) -> &Trace {
         self.sim.trace()
+    }
+}
+
+/// What works: a resource, or somebody's part of several ([`crate::TimeShare`]).
+pub trait Core {
+    /// Works for `span` ns, and says in the trace what for. Suspends whoever calls.
+    fn run_noted(&self, span: Ns, room: &'static str, what: &'static str);
+}
+
+impl Core for Resource {
+    fn run_noted(&self, span: Ns, room: &'static str, what: &'static str) {
+        Resource::run_noted(self, span, room, what);
     }
 }
 

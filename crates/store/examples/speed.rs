@@ -10,7 +10,7 @@ use kvdrive_sim::Rng;
 use kvdrive_sim::wall::Stopwatch;
 use kvdrive_spec::Key;
 use kvdrive_store::memory::{CountingCpu, MemoryPages};
-use kvdrive_store::{Ground, STORES, StoreOptions, Thread};
+use kvdrive_store::{Ground, STORES, StoreOptions, Thread, do_background};
 
 const MAIN: Thread = Thread(0);
 
@@ -22,7 +22,7 @@ fn main() {
         // Room for three times the pairs, and for what every store needs beside them.
         let memory = Rc::new(MemoryPages::new(4096, pairs * 32 * 3 / 4096 + (1 << 20)));
         let cpu = Rc::new(CountingCpu::default());
-        let ground = Ground { pages: memory.clone(), cpu, threads: 1, has_background: false };
+        let ground = Ground { pages: memory.clone(), cpu, threads: 1 };
         let store = (row.make)(&StoreOptions::default(), ground);
         store.recover(MAIN).expect("empty pages are an empty store");
         let mut rng = Rng::stream(1, "keys");
@@ -37,6 +37,7 @@ fn main() {
                     _ => {
                         let value = Pattern { seed: number, offset: 0, bytes: 16 };
                         store.put(MAIN, key, value.into()).expect("there is room");
+                        do_background(&*store, MAIN);
                     }
                 }
             }

@@ -32,8 +32,8 @@ use serde::{Deserialize, Serialize};
 pub use cpu::{Cpu, Step, StepCosts, Thread, steps_ns};
 pub use pages::{Page, PageError, PageId, PageStore, Purpose, Trouble, Writing};
 pub use store::{
-    Applied, BACKGROUND_THREADS, Cursor, Ground, MAX_VALUE_BYTES, Reclaim, Reclaimed, Recovered, Request,
-    Space, Store, StoreError, most_mark_bytes, run_background,
+    Applied, BACKGROUND_SLICE_NS, BACKGROUND_THREADS, Background, Cursor, Ground, MAX_VALUE_BYTES, Reclaim,
+    Reclaimed, Recovered, Request, Space, Store, StoreError, do_background, most_mark_bytes, run_background,
 };
 pub use value::{Kept, Part, Value};
 
@@ -70,9 +70,8 @@ pub struct StoreRow {
     pub layout: fn(&StoreOptions) -> Vec<(&'static str, String)>,
     /// The option, by its key, that says how many bytes of pairs it keeps for reads, if it has such a cache.
     pub read_cache: Option<&'static str>,
-    /// Do its options ask for threads that do nothing but background work? They are [`BACKGROUND_THREADS`] more of
-    /// [`Ground::threads`], the last ones.
-    pub has_background: fn(&StoreOptions) -> bool,
+    /// On whose cores its options want background work to be done, if it has such work.
+    pub background: fn(&StoreOptions) -> Option<Background>,
     /// Makes one whose options have been checked. [`Store::recover`] has to be its first call.
     pub make: fn(&StoreOptions, Ground) -> Rc<dyn Store>,
 }

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use kvdrive_spec::{Key, Status};
+use serde::{Deserialize, Serialize};
 
 use crate::cpu::{Cpu, Thread};
 use crate::pages::{Page, PageError, PageId, PageStore, Purpose, Trouble};
@@ -18,11 +19,9 @@ pub struct Ground {
     pub pages: Rc<dyn PageStore>,
     /// Its processor.
     pub cpu: Rc<dyn Cpu>,
-    /// How many threads may call; they are numbered from 0.
+    /// How many threads may call; they are numbered from 0. If the store has work for the background
+    /// ([`crate::StoreRow::background`]), the last [`BACKGROUND_THREADS`] are those that [`run_background`].
     pub threads: u32,
-    /// Somebody calls [`Store::background_step`] when [`Store::background_due`] says so. If not, the store
-    /// does that work inside the calls that make it necessary.
-    pub has_background: bool,
 }
 
 impl Ground {
@@ -131,16 +130,37 @@ pub struct Recovered {
     pub dropped_records: u64,
 }
 
-/// Threads for background work, which share a core: one writes memtables while the other one merges.
+/// Threads for background work: one writes memtables while the other one merges.
 pub const BACKGROUND_THREADS: u32 = 2;
 
-/// Does background work for ever: what a thread of its own runs ([`crate::StoreRow::has_background`]). A job that
-/// fails is tried again when somebody asks for it.
+/// Longest time for which background work has a core that serves before whoever serves has it, ns: 50 us, what a
+/// page read from flash takes, so it is as if a command had read one page more. A scheduler of an operating
+/// system has slices of 3 ms, but lets whoever wakes up go first.
+pub const BACKGROUND_SLICE_NS: u64 = 50_000;
+
+/// On whose cores background work is done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Background {
+    /// On those that serve, in slices of [`BACKGROUND_SLICE_NS`].
+    #[default]
+    Shared,
+    /// On one more, that nobody else has.
+    Own,
+}
+
+/// Does background work for ever: what a thread for it runs. A job that fails is tried again when somebody asks
+/// for it.
 pub fn run_background(store: &dyn Store, cpu: &dyn Cpu, thread: Thread) {
     loop {
-        while store.background_due() && store.background_step(thread) == Ok(true) {}
+        do_background(store, thread);
         cpu.wait(thread);
     }
+}
+
+/// Does the background work that there is now: for somebody who has no threads for it.
+pub fn do_background(store: &dyn Store, thread: Thread) {
+    while store.background_due() && store.background_step(thread) == Ok(true) {}
 }
 
 /// A key-value store.

@@ -99,7 +99,7 @@ impl Host {
 
 fn driver(blocks: &Rc<BlockHost>, depth: u32) -> BlockDriver {
     let core = Rc::new(Resource::new(blocks.link().sim(), "host.core", 1));
-    BlockDriver::connect(blocks, &core, 64, depth).expect("a queue pair")
+    BlockDriver::connect(blocks, core, 64, depth).expect("a queue pair")
 }
 
 /// What a version of these blocks is: every other one by description.

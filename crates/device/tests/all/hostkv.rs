@@ -14,8 +14,7 @@ use kvdrive_host::{Client, Error};
 use kvdrive_sim::{Resource, Rng, Sim, join_all};
 use kvdrive_spec::nvm::BLOCK_BYTES;
 use kvdrive_spec::{Key, Status, StoreOptions as Condition};
-use kvdrive_store::lsmtree::Background;
-use kvdrive_store::{STORES, Step, StoreOptions, StoreRow};
+use kvdrive_store::{Background, STORES, Step, StoreOptions, StoreRow};
 
 use super::blocks::{Bench, blocks_config};
 
@@ -63,7 +62,7 @@ impl fmt::Display for Variant {
 /// Every store, and those that may have threads for background work with them.
 fn variants() -> impl Iterator<Item = Variant> {
     let of = |row: &'static StoreRow| {
-        let own = (row.has_background)(&options(Background::Own)).then_some(Background::Own);
+        let own = (row.background)(&options(Background::Own)).is_some().then_some(Background::Own);
         [Background::Shared].into_iter().chain(own).map(move |background| Variant { row, background })
     };
     STORES.iter().flat_map(of)

@@ -1,10 +1,8 @@
 //! Firmware cores as a store's processor: a step takes its time on a core, and threads are the calls that are
 //! inside the store.
 
-use std::rc::Rc;
-
-use kvdrive_sim::{Ns, Resource, Sim, TaskCell, WaitQueue};
-use kvdrive_store::{Cpu, Step, StepCosts, Thread, steps_ns};
+use kvdrive_sim::{Core, Ns, Sim, TaskCell, TimeShare, WaitQueue};
+use kvdrive_store::{BACKGROUND_SLICE_NS, Background, Cpu, Step, StepCosts, Thread, steps_ns};
 
 use crate::firmware::{Cores, Role};
 
@@ -19,16 +17,29 @@ pub const GUESSED_COSTS_PS: StepCosts = [
 pub struct FirmwareCpu {
     sim: Sim,
     cores: Cores,
-    /// The first of the threads for background work, and their core.
-    background: Option<(Thread, Rc<Resource>)>,
+    /// The first of the threads for background work, and where that is done.
+    background: Option<(Thread, TimeShare)>,
     costs_ps: StepCosts,
     waiting: WaitQueue,
 }
 
 impl FirmwareCpu {
-    /// The cores of a drive, with one more for threads from `background` on, if there are such.
-    pub fn new(sim: &Sim, cores: &Cores, costs_ps: StepCosts, background: Option<Thread>) -> FirmwareCpu {
-        let background = background.map(|thread| (thread, cores.add(sim, "firmware.background")));
+    /// The cores of a drive. Threads from `first` on are for background work, if there is such: beside commands, on
+    /// the cores that collection has, or on one more.
+    pub fn new(
+        sim: &Sim,
+        cores: &Cores,
+        costs_ps: StepCosts,
+        first: Thread,
+        background: Option<Background>,
+    ) -> FirmwareCpu {
+        let background = background.map(|background| match background {
+            Background::Shared => TimeShare::new(sim, cores.beside(Role::Collection), BACKGROUND_SLICE_NS),
+            Background::Own => {
+                TimeShare::new(sim, &[cores.add(sim, "firmware.background")], BACKGROUND_SLICE_NS)
+            }
+        });
+        let background = background.map(|share| (first, share));
         let (cores, waiting) = (cores.clone(), WaitQueue::new(sim));
         FirmwareCpu { sim: sim.clone(), cores, background, costs_ps, waiting }
     }
@@ -36,11 +47,11 @@ impl FirmwareCpu {
 
 impl Cpu for FirmwareCpu {
     fn work(&self, thread: Thread, steps: &[(Step, u64)]) {
-        let core = match &self.background {
-            Some((first, core)) if thread >= *first => core,
-            _ => self.cores.of(Role::Dispatch),
-        };
-        core.run_noted(steps_ns(&self.costs_ps, steps), "store", "work");
+        let span_ns = steps_ns(&self.costs_ps, steps);
+        match &self.background {
+            Some((first, share)) if thread >= *first => share.run_noted(span_ns, "store", "work"),
+            _ => self.cores.of(Role::Dispatch).run_noted(span_ns, "store", "work"),
+        }
     }
 
     fn pause(&self, _: Thread, span_ns: Ns) {

@@ -587,20 +587,20 @@ impl Engine for StoredEngine {
         let trimmed = Rc::new(TaskCell::new(trimmed));
         let begun = operations.iter().filter(|operation| !operation.is_carried_out).count() as u32;
         let options = options(&config);
-        let has_background = (row(&config).has_background)(&options);
-        let background = has_background.then_some(Thread(threads(&config)));
-        let cpu = Rc::new(FirmwareCpu::new(&sim, &cores, config.stored.costs_ps, background));
+        let background = (row(&config).background)(&options);
+        let served = threads(&config);
+        let cpu = Rc::new(FirmwareCpu::new(&sim, &cores, config.stored.costs_ps, Thread(served), background));
+        let beside = if background.is_some() { BACKGROUND_THREADS } else { 0 };
         let ground = Ground {
             pages: Rc::new(FlashPages::new(&sim, &ftl, &journal, &trimmed)),
             cpu: cpu.clone(),
-            threads: threads(&config) + if has_background { BACKGROUND_THREADS } else { 0 },
-            has_background,
+            threads: served + beside,
         };
         let store = (row(&config).make)(&options, ground);
         let shares = Shares::of(&config).expect("it was checked");
         let engine = StoredEngine {
             store,
-            threads: Threads::new(&sim, threads(&config)),
+            threads: Threads::new(&sim, served),
             cores,
             copy: config.copy,
             journal,
@@ -627,11 +627,9 @@ impl Engine for StoredEngine {
         let mark = engine.mark.borrow().clone();
         let recovered = engine.store.recover_from(engine.threads.take().thread(), &mark);
         recovered.map_err(|error| PowerOnError::Pages(error.to_string()))?;
-        if let Some(Thread(first)) = background {
-            for thread in (first..first + BACKGROUND_THREADS).map(Thread) {
-                let (store, cpu) = (engine.store.clone(), cpu.clone());
-                sim.spawn(move || run_background(&*store, &*cpu, thread));
-            }
+        for thread in (served..served + beside).map(Thread) {
+            let (store, cpu) = (engine.store.clone(), cpu.clone());
+            sim.spawn(move || run_background(&*store, &*cpu, thread));
         }
         Ok(engine)
     }

@@ -1,20 +1,21 @@
-//! An application's cores as a store's processor: each thread has one, and a step takes its time on it.
+//! An application's cores as a store's processor: each thread has one, and a step takes its time on it. Threads for
+//! background work share those of all others, or one of their own.
 
 use std::rc::Rc;
 
-use kvdrive_sim::{Ns, Resource, Sim, WaitQueue};
+use kvdrive_sim::{Core, Ns, Sim, WaitQueue};
 use kvdrive_store::{Cpu, Step, StepCosts, Thread, steps_ns};
 
 /// A core for each thread.
 pub(super) struct HostCpu {
     sim: Sim,
-    cores: Vec<Rc<Resource>>,
+    cores: Vec<Rc<dyn Core>>,
     costs_ps: StepCosts,
     waiting: WaitQueue,
 }
 
 impl HostCpu {
-    pub(super) fn new(sim: &Sim, cores: &[Rc<Resource>], costs_ps: StepCosts) -> HostCpu {
+    pub(super) fn new(sim: &Sim, cores: &[Rc<dyn Core>], costs_ps: StepCosts) -> HostCpu {
         HostCpu { sim: sim.clone(), cores: cores.to_vec(), costs_ps, waiting: WaitQueue::new(sim) }
     }
 }

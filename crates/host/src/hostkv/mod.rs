@@ -8,7 +8,8 @@
 //! ```
 //!
 //! A store is any row of [`kvdrive_store::STORES`]. Its work takes time on the core of the thread that calls it,
-//! and so does every command that it sends; what it does not have in memory crosses the link as blocks. It
+//! and so does every command that it sends; what it does not have in memory crosses the link as blocks. What it
+//! does in the background has threads and queue pairs of its own, in slices on all of these cores or on one more. It
 //! finds its pairs again from its pages alone. A pair is durable behind [`HostKvClient::sync`], not before.
 
 mod client;
@@ -19,12 +20,12 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use kvdrive_sim::{Resource, TaskCell};
+use kvdrive_sim::{Core, Resource, TaskCell, TimeShare};
 use kvdrive_spec::Status;
 use kvdrive_spec::nvm::BLOCK_BYTES;
 use kvdrive_store::{
-    BACKGROUND_THREADS, Cursor, Ground, Recovered, Space, Store, StoreError, StoreOptions, StoreRow, Thread,
-    run_background,
+    BACKGROUND_SLICE_NS, BACKGROUND_THREADS, Background, Cursor, Ground, Recovered, Space, Store, StoreError,
+    StoreOptions, StoreRow, Thread, run_background,
 };
 
 use crate::blocks::BlockHost;
@@ -65,8 +66,8 @@ pub enum OpenError {
 pub struct HostKv {
     store: Rc<dyn Store>,
     pages: Rc<BlockPages>,
-    /// The core of its background thread.
-    background: Option<Rc<Resource>>,
+    /// The core of its background threads, if they share none.
+    own: Option<Rc<Resource>>,
     /// Iterators that are open and not in use at this moment.
     cursors: TaskCell<BTreeMap<u32, Box<dyn Cursor>>>,
     next_iterator: Cell<u32>,
@@ -108,16 +109,21 @@ impl HostKv {
         let HostKvConfig { row, options, costs_ps, entries, depth } = config;
         let sim = host.link().sim();
         (row.check)(options, BLOCK_BYTES, host.blocks(), cores.len() as u32).map_err(OpenError::Options)?;
-        let has_background = (row.has_background)(options);
-        let background = has_background.then(|| Rc::new(Resource::new(sim, "host.core.background", 1)));
+        let background = (row.background)(options);
+        let own = (background == Some(Background::Own))
+            .then(|| Rc::new(Resource::new(sim, "host.core.background", 1)));
         let served = cores.len() as u32;
-        let beside =
-            background.iter().flat_map(|core| std::iter::repeat_n(core, BACKGROUND_THREADS as usize));
-        let cores: Vec<_> = cores.iter().chain(beside).cloned().collect();
+        let beside = background.map(|_| {
+            let cores = own.as_ref().map_or(cores, std::slice::from_ref);
+            Rc::new(TimeShare::new(sim, cores, BACKGROUND_SLICE_NS)) as Rc<dyn Core>
+        });
+        let beside = beside.iter().flat_map(|core| std::iter::repeat_n(core, BACKGROUND_THREADS as usize));
+        let of_threads = cores.iter().map(|core| core.clone() as Rc<dyn Core>);
+        let cores: Vec<_> = of_threads.chain(beside.cloned()).collect();
         let threads = cores.len() as u32;
         let pages = Rc::new(BlockPages::connect(host, &cores, *entries, *depth)?);
         let cpu = Rc::new(HostCpu::new(sim, &cores, *costs_ps));
-        let ground = Ground { pages: pages.clone(), cpu: cpu.clone(), threads, has_background };
+        let ground = Ground { pages: pages.clone(), cpu: cpu.clone(), threads };
         let store = (row.make)(options, ground);
         pages.is_blank.set(is_blank);
         let recovered = store.recover(Thread(0))?;
@@ -127,7 +133,7 @@ impl HostKv {
             sim.spawn(move || run_background(&*store, &*cpu, thread));
         }
         let (cursors, next_iterator) = (TaskCell::default(), Cell::new(1));
-        Ok((Rc::new(HostKv { store, pages, background, cursors, next_iterator }), recovered))
+        Ok((Rc::new(HostKv { store, pages, own, cursors, next_iterator }), recovered))
     }
 
     /// What one thread calls it through. Each number, from 0 to below that of the cores, is one caller's.
@@ -135,9 +141,9 @@ impl HostKv {
         HostKvClient::new(self.clone(), Thread(thread))
     }
 
-    /// The core of a thread that works in the background, if its options ask for one.
+    /// The core that only background work has, if its options ask for one.
     pub fn background_core(&self) -> Option<&Rc<Resource>> {
-        self.background.as_ref()
+        self.own.as_ref()
     }
 
     /// Longest value it takes, bytes.

@@ -10,7 +10,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use kvdrive_sim::{Resource, TaskCell};
+use kvdrive_sim::{Core, TaskCell};
 use kvdrive_spec::Status;
 use kvdrive_spec::nvm::{BLOCK_BYTES, Blocks};
 use kvdrive_store::{Page, PageError, PageId, PageStore, Purpose, Thread, Trouble, Writing};
@@ -42,11 +42,11 @@ impl BlockPages {
     /// A queue pair of `entries` slots for each core, with up to `depth` commands under way.
     pub(super) fn connect(
         host: &Rc<BlockHost>,
-        cores: &[Rc<Resource>],
+        cores: &[Rc<dyn Core>],
         entries: u32,
         depth: u32,
     ) -> Result<BlockPages, Status> {
-        let drivers = cores.iter().map(|core| BlockDriver::connect(host, core, entries, depth));
+        let drivers = cores.iter().map(|core| BlockDriver::connect(host, core.clone(), entries, depth));
         Ok(BlockPages {
             drivers: drivers.collect::<Result<_, _>>()?,
             host: host.clone(),

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use kvdrive_spec::Key;
 use kvdrive_store::memory::{CountingCpu, MemoryPages};
-use kvdrive_store::{Ground, Step, Store, StoreOptions, Thread, store_row};
+use kvdrive_store::{Ground, Step, Store, StoreOptions, Thread, do_background, store_row};
 
 use super::{Exercise, KEY_BYTES, Sample, WorkingSet, key_of, random_keys};
 use crate::report::grouped;
@@ -61,7 +61,6 @@ impl Rig {
         name: &str,
         (page_bytes, value_bytes): (u32, u32),
         pairs: u64,
-        has_background: bool,
         set: impl FnOnce(&mut StoreOptions),
     ) -> Rc<Rig> {
         let row = store_row(name).expect("it is a row of the table");
@@ -76,7 +75,7 @@ impl Rig {
         (row.check)(&options, page_bytes, pages, 1).expect("these options go with so many pages");
         let cpu = Rc::new(CountingCpu::default());
         let pages = Rc::new(MemoryPages::new(page_bytes, pages));
-        let store = (row.make)(&options, Ground { pages, cpu: cpu.clone(), threads: 1, has_background });
+        let store = (row.make)(&options, Ground { pages, cpu: cpu.clone(), threads: 1 });
         store.recover(MAIN).expect("blank pages are an empty store");
         Rc::new(Rig { store, cpu, value: vec![7; value_bytes as usize] })
     }
@@ -86,7 +85,10 @@ impl Rig {
     }
 
     fn load(&self, numbers: std::ops::Range<u64>) {
-        numbers.for_each(|number| self.put(key_of(number)));
+        for number in numbers {
+            self.put(key_of(number));
+            do_background(&*self.store, MAIN);
+        }
     }
 
     /// A pair, or its absence, that must be as said.
@@ -122,7 +124,7 @@ pub(super) fn bytes(set: &WorkingSet) -> Vec<Exercise> {
     };
     // A page a value.
     let [large, small] = [(16384, 16000), (4096, 3800)].map(|sizes| {
-        let rig = Rig::new("hashlog", sizes, 2 * count, false, |_| {});
+        let rig = Rig::new("hashlog", sizes, 2 * count, |_| {});
         rig.load(0..count);
         rig.sync();
         rig
@@ -136,7 +138,7 @@ pub(super) fn bytes(set: &WorkingSet) -> Vec<Exercise> {
     // Never synchronised before it is full, and hardly full: what is put is copied and summed.
     let calls = set.calls();
     let [long, short] = [1024, 16].map(|bytes| {
-        Rig::new("hashlog", (PAGE_BYTES, bytes), calls * u64::from(set.repetitions + 2), false, |_| {})
+        Rig::new("hashlog", (PAGE_BYTES, bytes), calls * u64::from(set.repetitions + 2), |_| {})
     });
     let what = format!("puts of 1024 B against 16 B, {} pairs", grouped(calls));
     let copy = Exercise::new(key_of_step(Step::CopyByte), what, move || {
@@ -153,7 +155,7 @@ pub(super) fn bytes(set: &WorkingSet) -> Vec<Exercise> {
 pub(super) fn hashlog(set: &WorkingSet) -> Vec<Exercise> {
     let (pairs, calls) = (set.pairs, set.calls());
     let put = calls * u64::from(set.repetitions + 1);
-    let rig = Rig::new("hashlog", (PAGE_BYTES, set.value_bytes), pairs + put, false, |_| {});
+    let rig = Rig::new("hashlog", (PAGE_BYTES, set.value_bytes), pairs + put, |_| {});
     rig.load(0..pairs);
     rig.sync();
     let exercise = |step: Step, what: &str, keys: Vec<Key>, call: fn(&Rig, Key)| {
@@ -193,7 +195,7 @@ pub(super) fn memtable(set: &WorkingSet) -> Vec<Exercise> {
     let pairs = half_a_memtable(set);
     // All repetitions find room in the other half.
     let calls = set.calls().min(pairs / u64::from(set.repetitions + 2)).max(1);
-    let rig = Rig::new("lsmtree", (PAGE_BYTES, set.value_bytes), 4 * pairs, true, |options| {
+    let rig = Rig::new("lsmtree", (PAGE_BYTES, set.value_bytes), 4 * pairs, |options| {
         options.lsmtree.write_buffer_size = MEMTABLE_BYTES;
     });
     rig.load(0..pairs);
@@ -221,7 +223,7 @@ pub(super) fn memtable(set: &WorkingSet) -> Vec<Exercise> {
 pub(super) fn tables(set: &WorkingSet) -> Vec<Exercise> {
     let (pairs, calls, memtable) = (set.pairs, set.calls(), half_a_memtable(set));
     let tree = |row_cache_bytes: u64, bloom_bits: u32, has_memtable: bool| {
-        let rig = Rig::new("lsmtree", (PAGE_BYTES, set.value_bytes), 2 * pairs, false, |options| {
+        let rig = Rig::new("lsmtree", (PAGE_BYTES, set.value_bytes), 2 * pairs, |options| {
             options.lsmtree.write_buffer_size = MEMTABLE_BYTES;
             options.lsmtree.row_cache_bytes = row_cache_bytes;
             options.lsmtree.bloom_bits = bloom_bits;
@@ -270,7 +272,7 @@ pub(super) fn tables(set: &WorkingSet) -> Vec<Exercise> {
 /// Tables that are merged: four of level 0 with what lies on level 1.
 pub(super) fn merges(set: &WorkingSet) -> Vec<Exercise> {
     let each = set.calls();
-    let rig = Rig::new("lsmtree", (PAGE_BYTES, set.value_bytes), 16 * each, true, |options| {
+    let rig = Rig::new("lsmtree", (PAGE_BYTES, set.value_bytes), 16 * each, |options| {
         options.lsmtree.write_buffer_size = 4 * each * (KEY_BYTES + u64::from(set.value_bytes) + 64);
         options.lsmtree.wal = false;
     });
@@ -289,7 +291,7 @@ pub(super) fn merges(set: &WorkingSet) -> Vec<Exercise> {
 pub(super) fn tree(set: &WorkingSet) -> Vec<Exercise> {
     let (pairs, calls) = (set.pairs, set.calls());
     let put = calls * u64::from(set.repetitions + 1);
-    let rig = Rig::new("btree", (PAGE_BYTES, set.value_bytes), pairs + put, false, |options| {
+    let rig = Rig::new("btree", (PAGE_BYTES, set.value_bytes), pairs + put, |options| {
         options.btree.buffer_bytes = 3 * (pairs + put) * (KEY_BYTES + u64::from(set.value_bytes) + 16);
         options.btree.buffer_bytes = options.btree.buffer_bytes.max(1 << 20);
         options.btree.checkpoint_bytes = u64::MAX;

@@ -4,4 +4,5 @@ mod executor;
 mod locks;
 mod numbers;
 mod programs;
+mod time_share;
 mod wall;

@@ -68,7 +68,7 @@ pub const ROW: StoreRow = StoreRow {
     fit: |_, _, _, _| (),
     layout: |_| Vec::new(),
     read_cache: None,
-    has_background: |_| false,
+    background: |_| None,
     make: |options, ground| Rc::new(Btree(Rc::new(Tree::new(&options.btree, ground)))),
 };
 

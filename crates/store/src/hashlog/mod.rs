@@ -67,7 +67,7 @@ pub const ROW: StoreRow = StoreRow {
     fit: |options, page_bytes, pages, threads| options.hashlog.fit(page_bytes, pages, threads),
     layout: |options| vec![("hashlog.segment_bytes", options.hashlog.segment_bytes.to_string())],
     read_cache: None,
-    has_background: |_| false,
+    background: |_| None,
     make: |options, ground| Rc::new(Hashlog(Rc::new(Log::new(&options.hashlog, ground)))),
 };
 

@@ -7,7 +7,7 @@ use super::memtable::Pair;
 use super::merging::Merging;
 use super::table::{Table, TableStream, TableWriter, bytes_page};
 use super::version::{Header, LEVELS, Version, manifest};
-use super::{Placed, State, Tree};
+use super::{Failures, Placed, State, Tree};
 use crate::cpu::{Step, Thread};
 use crate::frame::{FRAME_BYTES, Kind};
 use crate::pages::{PageId, Purpose};
@@ -67,15 +67,27 @@ impl Tree {
         merge_of_deletes(version).map(|merge| Merge { keep_pages, ..merge })
     }
 
-    /// Is there a job to be done that nobody does?
+    /// Is there a job to be done that nobody does, and that has not failed since somebody asked for it?
     pub(super) fn is_due(&self) -> bool {
         let state = self.state.borrow();
+        if state.failures.has_given_up {
+            return false;
+        }
         let can_flush = !state.is_flushing && !state.full.is_empty();
         can_flush || !state.is_merging && self.choose_merge(&state).is_some()
     }
 
-    /// Does a job; `false` if there is none that nobody does.
+    /// Does a job; `false` if there is none that nobody does. Puts that wait for it hear why it failed.
     pub(super) fn job(&self, thread: Thread) -> Result<bool, StoreError> {
+        let result = self.flush_or_merge(thread);
+        if let Err(error) = &result {
+            let failures = &mut self.state.borrow_mut().failures;
+            *failures = Failures { count: failures.count + 1, last: Some(error.clone()), has_given_up: true };
+        }
+        result
+    }
+
+    fn flush_or_merge(&self, thread: Thread) -> Result<bool, StoreError> {
         if self.flush_job(thread)? {
             return Ok(true);
         }
@@ -86,16 +98,6 @@ impl Tree {
             merge
         };
         self.run_merge(thread, merge)
-    }
-
-    /// As [`Tree::job`], for the background: puts that wait for the job hear why it failed.
-    pub(super) fn background_job(&self, thread: Thread) -> Result<bool, StoreError> {
-        let result = self.job(thread);
-        self.state.borrow_mut().stuck = result.clone().err();
-        if result.is_err() {
-            self.ground.cpu.wake();
-        }
-        result
     }
 
     /// Merges although no level is too large: every merge drops what is dead in it. `false` if all pairs are
@@ -127,21 +129,16 @@ impl Tree {
     fn run_merge(&self, thread: Thread, merge: Option<Merge>) -> Result<bool, StoreError> {
         let Some(merge) = merge else { return Ok(false) };
         let may_fail = merge.keep_pages.is_some();
-        let result = self.merge(thread, merge);
-        {
-            let mut state = self.state.borrow_mut();
-            state.is_merging = false;
-            if may_fail && result == Err(StoreError::Full) {
-                state.without_room = Some(state.edition);
-            }
+        let result = self.merge(thread, merge).and_then(|()| self.reclaim(thread));
+        let mut state = self.state.borrow_mut();
+        state.is_merging = false;
+        let has_no_room = may_fail && result == Err(StoreError::Full);
+        if has_no_room {
+            state.without_room = Some(state.edition);
         }
+        drop(state);
         self.ground.cpu.wake();
-        match result {
-            Err(StoreError::Full) if may_fail => {}
-            result => result?,
-        }
-        self.reclaim(thread)?;
-        Ok(true)
+        if has_no_room { Ok(true) } else { result.map(|()| true) }
     }
 
     /// Writes the oldest full memtable to a table of level 0; `false` if there is none, or somebody does.
@@ -256,8 +253,6 @@ impl Tree {
         if is_flush {
             state.full.pop_front();
         }
-        drop(state);
-        self.ground.cpu.wake();
         Ok(())
     }
 

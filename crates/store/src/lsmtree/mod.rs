@@ -9,7 +9,7 @@
 //! share none. Options have RocksDB's names and defaults. What is not here: a block cache (blocks and filters
 //! of tables are in memory, data pages are read from the pages below), compression, column families.
 //!
-//! Flushes of memtables and merges are *jobs*: [`Store::background_step`] does one, whoever calls it. A reader
+//! Flushes of memtables and merges are *jobs* of the background ([`Store::background_step`]). A reader
 //! or cursor keeps the tables it began with; pages of tables are given back when nobody has them any more and
 //! the manifest does not name them.
 //!
@@ -49,7 +49,7 @@ use crate::store::{
 use crate::value::{Kept, Value};
 use layout::Layout;
 use memtable::Memtable;
-pub use options::{Background, LsmtreeOptions};
+pub use options::LsmtreeOptions;
 use table::Table;
 use version::{Header, Version};
 use wal::{MOST_UNDER_WAY, Wal};
@@ -75,7 +75,7 @@ pub const ROW: StoreRow = StoreRow {
     fit: |options, page_bytes, pages, _threads| options.lsmtree.fit(page_bytes, pages),
     layout: |options| options.lsmtree.layout(),
     read_cache: Some("lsmtree.row_cache_bytes"),
-    has_background: |options| options.lsmtree.background == Background::Own,
+    background: |options| Some(options.lsmtree.background),
     make: |options, ground| Rc::new(Lsmtree(Rc::new(Tree::new(&options.lsmtree, ground)))),
 };
 
@@ -107,6 +107,15 @@ struct Counters {
     blocks_read: u64,
 }
 
+/// Jobs of the background that failed. Everybody hears of the last one who waits for the background since before.
+#[derive(Default)]
+struct Failures {
+    count: u64,
+    last: Option<StoreError>,
+    /// The background does nothing until it is asked again: its threads wake each other behind each job.
+    has_given_up: bool,
+}
+
 /// What is in memory.
 struct State {
     sequence: u64,
@@ -128,8 +137,7 @@ struct State {
     without_room: Option<u64>,
     rows: LruCache<(u64, Key), Kept, BuildHasherDefault<KeyHasher>>,
     row_bytes: u64,
-    /// Why the last job of the background failed, until a put that waits for one hears of it.
-    stuck: Option<StoreError>,
+    failures: Failures,
     /// A write failed: what was not certain may never be.
     failed: Option<StoreError>,
     counters: Counters,
@@ -153,6 +161,7 @@ impl State {
         self.wal.close_page();
         let next = Rc::new(Memtable::new(self.wal.next));
         self.full.push_back(std::mem::replace(&mut self.active, next));
+        self.failures.has_given_up = false;
     }
 
     fn cache_row(&mut self, table: u64, key: Key, value: &Kept, most: u64) {
@@ -208,7 +217,7 @@ impl Tree {
             without_room: None,
             rows: LruCache::unbounded_with_hasher(BuildHasherDefault::default()),
             row_bytes: 0,
-            stuck: None,
+            failures: Failures::default(),
             failed: None,
             counters: Counters::default(),
         };
@@ -268,7 +277,7 @@ impl Tree {
 
     /// Waits until records may be put. Suspends nobody between its last look and its return.
     fn make_room(&self, thread: Thread, records: &[(Key, u32)], is_put: bool) -> Result<(), StoreError> {
-        let (mut is_slowed, mut has_asked, mut merged) = (false, false, 0);
+        let (mut is_slowed, mut asked_behind, mut merged) = (false, None, 0);
         loop {
             let full = self.state.borrow().full.len();
             match self.stall(records)? {
@@ -283,24 +292,24 @@ impl Tree {
                     self.ground.cpu.pause(thread, span_ns);
                 }
                 Stall::Stop => {
-                    let stuck = {
+                    let (failures, is_new) = {
                         let mut state = self.state.borrow_mut();
                         state.counters.stopped_puts += 1;
-                        state.stuck.take()
+                        let Failures { count, last, .. } = &state.failures;
+                        let has_failed = asked_behind.is_some_and(|then| then < *count);
+                        if let (true, Some(error)) = (has_failed, last) {
+                            return Err(error.clone());
+                        }
+                        (*count, state.full.len() > full)
                     };
-                    if let Some(error) = stuck {
-                        return Err(error);
-                    }
                     // The background looks for more when it has done a job, so it is asked once, and again for a
                     // memtable that has become full here: puts that wait would wake each other for ever.
-                    let is_new = self.state.borrow().full.len() > full;
-                    if self.ground.has_background && (is_new || !has_asked) {
-                        has_asked = true;
+                    if is_new || asked_behind.is_none() {
+                        asked_behind.get_or_insert(failures);
+                        self.state.borrow_mut().failures.has_given_up = false;
                         self.ground.cpu.wake();
                     }
-                    if self.ground.has_background || !self.job(thread)? {
-                        self.ground.cpu.wait(thread);
-                    }
+                    self.ground.cpu.wait(thread);
                 }
                 Stall::Full => {
                     let before = self.free_bytes();
@@ -451,13 +460,9 @@ impl Tree {
             }
         }
         self.write_wal(thread, MOST_UNDER_WAY)?;
-        if self.ground.has_background {
-            if self.is_due() {
-                self.ground.cpu.wake();
-            }
-            return Ok(());
+        if self.is_due() {
+            self.ground.cpu.wake();
         }
-        while self.is_due() && self.job(thread)? {}
         Ok(())
     }
 
@@ -598,7 +603,7 @@ impl Store for Lsmtree {
     }
 
     fn background_step(&self, thread: Thread) -> Result<bool, StoreError> {
-        self.0.background_job(thread)
+        self.0.job(thread)
     }
 
     fn max_value_bytes(&self) -> u32 {

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::store::Background;
+
 /// Options of `lsmtree`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -33,19 +35,9 @@ pub struct LsmtreeOptions {
     pub row_cache_bytes: u64,
     /// Pairs are written to a log before they are in a table. If not, a sync writes a table.
     pub wal: bool,
-    /// Who writes memtables to tables and merges those.
+    /// On whose cores memtables are written to tables, and those merged. Puts go on meanwhile, unless there are too
+    /// many memtables or tables of level 0.
     pub background: Background,
-}
-
-/// Who writes memtables to tables and merges those.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Background {
-    /// Whoever puts the pair that makes it necessary, before the put ends: on the cores that serve.
-    #[default]
-    Shared,
-    /// Threads that share a core of their own. Puts wait for them where there are too many memtables or tables.
-    Own,
 }
 
 impl Default for LsmtreeOptions {

@@ -3,15 +3,17 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use kvdrive_content::{Piece, Region};
 use kvdrive_sim::Rng;
+use kvdrive_spec::Key;
 use kvdrive_store::{
-    Cpu, Ground, Page, PageError, PageId, PageStore, Purpose, Step, Store, StoreOptions, StoreRow, Thread,
-    Trouble, Writing,
+    Applied, BACKGROUND_THREADS, Cpu, Cursor, Ground, Kept, Page, PageError, PageId, PageStore, Purpose,
+    Reclaimed, Recovered, Request, Space, Step, Store, StoreError, StoreOptions, StoreRow, Thread, Trouble,
+    Value, Writing, do_background, run_background,
 };
 use scoped_tls::{ScopedKey, scoped_thread_local};
 
@@ -20,10 +22,14 @@ scoped_thread_local!(static YIELD_0: Yield);
 scoped_thread_local!(static YIELD_1: Yield);
 scoped_thread_local!(static YIELD_2: Yield);
 scoped_thread_local!(static YIELD_3: Yield);
-static YIELDS: [&ScopedKey<Yield>; 4] = [&YIELD_0, &YIELD_1, &YIELD_2, &YIELD_3];
+scoped_thread_local!(static YIELD_4: Yield);
+scoped_thread_local!(static YIELD_5: Yield);
+static YIELDS: [&ScopedKey<Yield>; 6] = [&YIELD_0, &YIELD_1, &YIELD_2, &YIELD_3, &YIELD_4, &YIELD_5];
 
-/// Threads of a test.
-pub const THREADS: u32 = YIELDS.len() as u32;
+/// Threads of a test; those for background work come behind them.
+pub const THREADS: u32 = YIELDS.len() as u32 - BACKGROUND_THREADS;
+/// No test takes so many turns of its threads.
+const MOST_TURNS: u32 = 10_000_000;
 /// The one that calls when nobody alternates.
 pub const MAIN: Thread = Thread(0);
 
@@ -58,6 +64,13 @@ pub struct Cut {
     contents: Contents,
 }
 
+/// A kind of call that pages may refuse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    Writes(Purpose),
+    Trims,
+}
+
 /// Pages and processor of one store.
 pub struct World {
     pub page_bytes: u32,
@@ -67,8 +80,10 @@ pub struct World {
     clock: Cell<u64>,
     next_write: Cell<u64>,
     /// Threads that wait.
-    waiting: RefCell<[bool; THREADS as usize]>,
+    waiting: RefCell<[bool; YIELDS.len()]>,
     is_alternating: Cell<bool>,
+    /// The store on these pages.
+    store: RefCell<Option<Weak<dyn Store>>>,
     /// Cuts, if they are collected.
     cuts: RefCell<Option<Vec<Cut>>>,
     /// Counts by purpose: pages read and written.
@@ -77,6 +92,8 @@ pub struct World {
     pub steps: RefCell<BTreeMap<&'static str, u64>>,
     /// Reads and writes from this number on fail.
     fails_from: Cell<u64>,
+    /// These fail, whatever their number.
+    refused: Cell<Option<Refused>>,
     /// What pages held before, oldest first, if that is remembered.
     versions: RefCell<Option<Vec<(u64, Page)>>>,
 }
@@ -97,21 +114,26 @@ impl World {
             next_write: Cell::new(0),
             waiting: RefCell::default(),
             is_alternating: Cell::new(false),
+            store: RefCell::new(None),
             cuts: RefCell::new(None),
             read: RefCell::default(),
             written: RefCell::default(),
             steps: RefCell::default(),
             fails_from: Cell::new(u64::MAX),
+            refused: Cell::new(None),
             versions: RefCell::new(None),
         })
     }
 
-    /// A store of that row on these pages, not recovered.
+    /// A store of that row on these pages, not recovered. Who calls it alone finds all background work done that his
+    /// calls have asked for ([`Alone`]).
     pub fn make(self: &Rc<World>, row: &StoreRow, options: &StoreOptions) -> Rc<dyn Store> {
         (row.check)(options, self.page_bytes, self.pages, THREADS).unwrap();
-        let ground =
-            Ground { pages: self.clone(), cpu: self.clone(), threads: THREADS, has_background: false };
-        (row.make)(options, ground)
+        let threads = THREADS + (row.background)(options).map_or(0, |_| BACKGROUND_THREADS);
+        let ground = Ground { pages: self.clone(), cpu: self.clone(), threads };
+        let store = (row.make)(options, ground);
+        *self.store.borrow_mut() = Some(Rc::downgrade(&store));
+        Rc::new(Alone { world: self.clone(), store })
     }
 
     /// As [`World::make`], recovered.
@@ -164,6 +186,18 @@ impl World {
         self.fails_from.set(call);
     }
 
+    /// Calls of this kind fail until something else is said.
+    pub fn refuse(&self, refused: Option<Refused>) {
+        self.refused.set(refused);
+    }
+
+    fn refuses(&self, page: PageId, kind: Refused) -> Result<(), PageError> {
+        match self.refused.get() == Some(kind) {
+            true => Err(PageError { page, trouble: Trouble::ReadOnly }),
+            false => self.fails(page, Trouble::ReadOnly),
+        }
+    }
+
     fn fails(&self, page: PageId, trouble: Trouble) -> Result<(), PageError> {
         let left = self.fails_from.get();
         if left == 0 {
@@ -209,11 +243,20 @@ impl World {
         World::with(self.page_bytes, self.pages, certain)
     }
 
-    /// Everybody may be inside the store at once: each task is a thread, alternating as `seed` says.
-    pub fn alternate(self: &Rc<World>, seed: u64, tasks: Vec<Box<dyn FnOnce()>>) {
+    /// Everybody may be inside the store at once: each task is a thread, and so is background work, alternating as
+    /// `seed` says. No task may wait for ever; and when all of them have ended nothing may be left for the background
+    /// that it does not know of.
+    pub fn alternate(self: &Rc<World>, seed: u64, tasks: Vec<Box<dyn FnOnce()>>, store: &Rc<dyn Store>) {
         let mut rng = Rng::stream(seed, "schedule");
+        let callers = tasks.len();
+        assert_eq!(callers, THREADS as usize);
+        let background = (THREADS..YIELDS.len() as u32).map(Thread).map(|thread| {
+            let (store, world) = (store.clone(), self.clone());
+            Box::new(move || run_background(&*store, &*world, thread)) as Box<dyn FnOnce()>
+        });
         let mut threads: Vec<Option<Coroutine<(), (), ()>>> = tasks
             .into_iter()
+            .chain(background)
             .zip(YIELDS)
             .map(|(task, key)| {
                 let stack = DefaultStack::new(2 << 20).unwrap();
@@ -221,20 +264,24 @@ impl World {
             })
             .collect();
         self.is_alternating.set(true);
-        loop {
+        *self.waiting.borrow_mut() = Default::default();
+        for turn in 0.. {
+            assert!(turn < MOST_TURNS, "they wake each other for ever");
             let waiting = *self.waiting.borrow();
-            let unfinished: Vec<usize> = (0..threads.len()).filter(|at| threads[*at].is_some()).collect();
-            if unfinished.is_empty() {
+            let is_ready = |at: &usize| threads[*at].is_some() && !waiting[*at];
+            let ready: Vec<usize> = (0..threads.len()).filter(is_ready).collect();
+            if ready.is_empty() {
                 break;
             }
-            let ready: Vec<usize> = unfinished.into_iter().filter(|at| !waiting[*at]).collect();
-            assert!(!ready.is_empty(), "everybody waits, and nobody will wake them");
             let at = ready[rng.below(ready.len() as u64) as usize];
             let thread = threads[at].as_mut().unwrap();
             if let CoroutineResult::Return(()) = thread.resume(()) {
                 threads[at] = None;
             }
         }
+        assert!(threads[..callers].iter().all(Option::is_none), "everybody waits, and nobody will wake them");
+        assert!(!store.background_due(), "the background waits, and there is work for it");
+        drop(threads);
         self.is_alternating.set(false);
     }
 
@@ -348,7 +395,7 @@ impl PageStore for World {
     ) -> Result<Writing, PageError> {
         assert!(first.0 + run.len() as u64 <= self.pages, "page {first} + {} of {}", run.len(), self.pages);
         self.suspend(thread);
-        self.fails(first, Trouble::ReadOnly)?;
+        self.refuses(first, Refused::Writes(why))?;
         *self.written.borrow_mut().entry(why.name()).or_default() += run.len() as u64;
         let write = self.next_write.replace(self.next_write.get() + 1);
         for (page, content) in (first.0..).zip(run) {
@@ -368,7 +415,7 @@ impl PageStore for World {
 
     fn trim(&self, thread: Thread, first: PageId, count: u32, _why: Purpose) -> Result<(), PageError> {
         self.suspend(thread);
-        self.fails(first, Trouble::ReadOnly)?;
+        self.refuses(first, Refused::Trims)?;
         let write = self.next_write.replace(self.next_write.get() + 1);
         (first.0..first.0 + u64::from(count)).for_each(|page| self.change(page, World::blank(), write));
         self.event();
@@ -410,13 +457,95 @@ impl Cpu for World {
     }
 
     fn wait(&self, thread: Thread) {
-        assert!(self.is_alternating.get(), "a store waits for somebody else, and there is nobody");
-        self.waiting.borrow_mut()[thread.0 as usize] = true;
-        self.suspend(thread);
+        if self.is_alternating.get() {
+            self.waiting.borrow_mut()[thread.0 as usize] = true;
+            return self.suspend(thread);
+        }
+        let store = self.store.borrow().as_ref().and_then(Weak::upgrade).expect("it waits");
+        // A job that fails wakes whoever waits for it.
+        let is_done = store.background_step(Thread(THREADS)).unwrap_or(true);
+        assert!(is_done, "a store waits for somebody else, and there is nobody");
     }
 
     fn wake(&self) {
         *self.waiting.borrow_mut() = Default::default();
+    }
+}
+
+/// A store whose caller may be alone: he lets the background do all its work behind each call.
+struct Alone {
+    world: Rc<World>,
+    store: Rc<dyn Store>,
+}
+
+impl Alone {
+    fn behind<T>(&self, answer: T) -> T {
+        if !self.world.is_alternating.get() {
+            do_background(&*self.store, Thread(THREADS));
+        }
+        answer
+    }
+}
+
+impl Store for Alone {
+    fn recover_from(&self, thread: Thread, mark: &[u8]) -> Result<Recovered, StoreError> {
+        self.store.recover_from(thread, mark)
+    }
+
+    fn mark(&self) -> Vec<u8> {
+        self.store.mark()
+    }
+
+    fn put(&self, thread: Thread, key: Key, value: Value<'_>) -> Result<(), StoreError> {
+        self.behind(self.store.put(thread, key, value))
+    }
+
+    fn get(&self, thread: Thread, key: Key) -> Result<Option<Kept>, StoreError> {
+        self.store.get(thread, key)
+    }
+
+    fn delete(&self, thread: Thread, key: Key) -> Result<(), StoreError> {
+        self.behind(self.store.delete(thread, key))
+    }
+
+    fn apply(&self, thread: Thread, batch: &[Request<'_>], atomic: bool) -> Applied {
+        self.behind(self.store.apply(thread, batch, atomic))
+    }
+
+    fn cursor(&self, thread: Thread, from: Option<Key>) -> Result<Box<dyn Cursor>, StoreError> {
+        self.store.cursor(thread, from)
+    }
+
+    fn sync(&self, thread: Thread) -> Result<(), StoreError> {
+        self.store.sync(thread)
+    }
+
+    fn background_due(&self) -> bool {
+        self.store.background_due()
+    }
+
+    fn background_step(&self, thread: Thread) -> Result<bool, StoreError> {
+        self.store.background_step(thread)
+    }
+
+    fn max_value_bytes(&self) -> u32 {
+        self.store.max_value_bytes()
+    }
+
+    fn space(&self) -> Space {
+        self.store.space()
+    }
+
+    fn reclaimed(&self) -> Reclaimed {
+        self.store.reclaimed()
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.store.counters()
+    }
+
+    fn dram(&self) -> Vec<(&'static str, u64)> {
+        self.store.dram()
     }
 }
 

@@ -8,3 +8,4 @@ mod oracle;
 mod put_back;
 mod small;
 mod together;
+mod waking;

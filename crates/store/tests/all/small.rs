@@ -4,6 +4,7 @@ use kvdrive_store::hashlog::WriteMode;
 use kvdrive_store::{STORES, StoreOptions, StoreRow};
 
 /// A store of the table with options and pages for it.
+#[derive(Clone)]
 pub struct Small {
     pub row: &'static StoreRow,
     pub label: &'static str,

@@ -151,7 +151,7 @@ fn run(small: &Small, ops: &[Op], seed: u64, is_cut: bool) -> (Rc<Shared>, Vec<C
         let shared = shared.clone();
         tasks.push(Box::new(move || of_thread.iter().for_each(|op| shared.run(Thread(thread), op))));
     }
-    world.alternate(seed, tasks);
+    world.alternate(seed, tasks, &shared.store);
     let cuts = world.take_cuts();
     let now = world.tick();
     let history = shared.history.borrow();
