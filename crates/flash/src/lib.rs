@@ -76,7 +76,7 @@ pub struct FlashConfig {
     pub sense_ns: u64,
     /// Time to program a page, ns.
     pub program_ns: u64,
-    /// Time to erase a block, ns.
+    /// Time to erase a block, ns; of which size [`TimingConfig::erase_block_bytes`] says.
     pub erase_ns: u64,
     /// Time for 1024 B on a channel, ns.
     pub transfer_ns_per_kib: u64,
@@ -173,6 +173,7 @@ impl FlashConfig {
         ("flash.sense_ns", TIME),
         ("flash.program_ns", TIME),
         ("flash.erase_ns", TIME),
+        ("flash.erase_block_bytes", Integer(0, 1 << 40)),
         ("flash.transfer_ns_per_kib", TIME),
         (
             "flash.uncharged",

@@ -22,6 +22,10 @@ pub struct TimingConfig {
     /// Name of a row of [`TIMINGS`]; key `flash.timing`.
     #[serde(rename = "timing")]
     pub name: String,
+    /// For `dies`: data bytes of the block that `erase_ns` is the time of. A block of another size takes in
+    /// proportion, so that a byte of flash costs as much to erase whatever blocks it lies in. 0: `erase_ns` is
+    /// the time of any block. Key `flash.erase_block_bytes`.
+    pub erase_block_bytes: u64,
     /// For `flat`.
     pub flat: FlatConfig,
 }
@@ -29,7 +33,7 @@ pub struct TimingConfig {
 /// Dies and channels.
 impl Default for TimingConfig {
     fn default() -> TimingConfig {
-        TimingConfig { name: dies::ROW.name.to_owned(), flat: FlatConfig::default() }
+        TimingConfig { name: dies::ROW.name.to_owned(), erase_block_bytes: 0, flat: FlatConfig::default() }
     }
 }
 

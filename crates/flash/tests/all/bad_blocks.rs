@@ -42,7 +42,10 @@ fn config(spare_blocks: u32) -> FlashConfig {
 fn flat(spare_blocks: u32) -> FlashConfig {
     let flat =
         FlatConfig { read_latency_ns: 1_000, read_mib_s: 1000, write_latency_ns: 9_000, write_mib_s: 100 };
-    FlashConfig { timing: TimingConfig { name: "flat".to_owned(), flat }, ..config(spare_blocks) }
+    FlashConfig {
+        timing: TimingConfig { name: "flat".to_owned(), flat, ..TimingConfig::default() },
+        ..config(spare_blocks)
+    }
 }
 
 fn page(seed: u64) -> PageData {

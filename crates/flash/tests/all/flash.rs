@@ -92,6 +92,20 @@ fn operations_take_their_time() {
     assert_eq!((die.busy_ns, die.servers, channel.busy_ns, channel.servers), (62_418, 4, 418, 2));
 }
 
+/// A block here has 4 KiB: a quarter of the time of one of 16 KiB, four times that of one of 1 KiB.
+#[test]
+fn an_erase_takes_its_share_of_the_time_of_the_block_that_is_named() {
+    for (erase_block_bytes, expected) in
+        [(0, 50_000), (16 << 10, 12_500), (1 << 10, 200_000), (4_097, 49_988)]
+    {
+        let sim = Sim::new();
+        let timing = TimingConfig { erase_block_bytes, ..TimingConfig::default() };
+        let port = drive(&sim, FlashConfig { timing, ..config() });
+        sim.block_on(|| port.erase(BlockId(0), Purpose::FtlGc));
+        assert_eq!(sim.now(), expected, "{erase_block_bytes}");
+    }
+}
+
 #[test]
 fn dies_work_at_the_same_time_and_share_channels() {
     let sim = Sim::new();
@@ -147,7 +161,10 @@ fn what_is_not_charged_is_counted_and_takes_no_time() {
 fn flat() -> FlashConfig {
     let flat =
         FlatConfig { read_latency_ns: 5_000, read_mib_s: 977, write_latency_ns: 20_000, write_mib_s: 489 };
-    FlashConfig { timing: TimingConfig { name: "flat".to_owned(), flat }, ..config() }
+    FlashConfig {
+        timing: TimingConfig { name: "flat".to_owned(), flat, ..TimingConfig::default() },
+        ..config()
+    }
 }
 
 const FLAT_READ_NS: u64 = 1_000;
@@ -365,6 +382,14 @@ fn wrong_configurations_name_the_key() {
         (
             FlashConfig { erase_ns: u64::MAX, ..config() },
             "erase_ns: is 18446744073709551615, must be at most 3600000000000",
+        ),
+        (
+            FlashConfig {
+                erase_ns: 1_000_000_000_000,
+                timing: TimingConfig { erase_block_bytes: 1, ..TimingConfig::default() },
+                ..config()
+            },
+            "erase_ns: is 4096000000000000, must be at most 3600000000000",
         ),
         (
             FlashConfig { timing: TimingConfig { name: "none".to_owned(), ..flat().timing }, ..config() },

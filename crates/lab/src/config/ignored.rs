@@ -42,7 +42,7 @@ const OF_FLASH_OPERATIONS: &[&str] =
     &["timing", "uncharged", "spare_blocks", "factory_bad_blocks", "read_retries", "read_retry_ns"];
 /// and that only operations of one timing do.
 const OF_TIMINGS: &[(&str, &[&str])] = &[
-    ("dies", &["sense_ns", "program_ns", "erase_ns", "transfer_ns_per_kib"]),
+    ("dies", &["sense_ns", "program_ns", "erase_ns", "erase_block_bytes", "transfer_ns_per_kib"]),
     ("flat", &["flat.read_latency_ns", "flat.read_mib_s", "flat.write_latency_ns", "flat.write_mib_s"]),
 ];
 

@@ -60,6 +60,7 @@ fn what_flash_operations_take_alters_nothing_where_there_are_none() {
         "flash.sense_ns=1000000",
         "flash.program_ns=1",
         "flash.erase_ns=1",
+        "flash.erase_block_bytes=1MiB",
         "flash.transfer_ns_per_kib=1000000",
         "flash.uncharged=[\"program:value\"]",
     ];
