@@ -16,10 +16,14 @@
 //! Arithmetic and hashes are RustCrypto's.
 
 pub mod agreement;
+mod interchange;
+pub mod psk;
 pub mod response;
 pub mod secret;
+pub mod tls;
 
 pub use agreement::KeyPair;
+pub use psk::{Psk, TlsPsk};
 pub use response::{Response, Role};
 pub use secret::{BadSecret, Secret};
 

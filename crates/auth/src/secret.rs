@@ -5,13 +5,14 @@
 use std::fmt;
 use std::str::FromStr;
 
-use base64ct::{Base64, Encoding};
 use kvdrive_spec::auth::Hash;
 
+use crate::interchange::{self, Frame};
+
+const FRAME: Frame =
+    Frame { prefix: "DHHC-1:", sizes: &[32, 48, 64], form: BadSecret::Form, size: BadSecret::Size };
 /// What the key is made with besides the secret and a name.
 const SALT: &[u8] = b"NVMe-over-Fabrics";
-const CRC_BYTES: usize = 4;
-const SIZES: [usize; 3] = [32, 48, 64];
 
 /// A secret of a host or a subsystem.
 #[derive(Clone, PartialEq, Eq)]
@@ -24,7 +25,7 @@ pub struct Secret {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadSecret {
     /// Its frame.
-    #[error("no secret; it has the form DHHC-1:00:BASE64: (`nvme gen-dhchap-key` makes one)")]
+    #[error("no secret; it has the form DHHC-1:00:BASE64: (`kvdrive secret dhchap` makes one)")]
     Form,
     /// Its hash.
     #[error("a secret with an unknown hash; there are 00, 01, 02 and 03")]
@@ -38,6 +39,15 @@ pub enum BadSecret {
     /// Its checksum.
     #[error("a secret whose checksum is wrong: a character of it is another one")]
     Checksum,
+    /// The frame of a PSK.
+    #[error("no PSK; it has the form NVMeTLSkey-1:01:BASE64: (`kvdrive secret psk` makes one)")]
+    PskForm,
+    /// The hash of a PSK.
+    #[error("a PSK with an unknown hash; there are 00, 01 and 02")]
+    PskHash,
+    /// The size of a PSK.
+    #[error("a PSK of another size than its hash's: 32 bytes with 01, 48 with 02, either with 00")]
+    PskSize,
 }
 
 impl Secret {
@@ -46,7 +56,7 @@ impl Secret {
     /// # Errors
     /// [`BadSecret::Size`].
     pub fn new(hash: Option<Hash>, bytes: &[u8]) -> Result<Secret, BadSecret> {
-        if !SIZES.contains(&bytes.len()) {
+        if !FRAME.sizes.contains(&bytes.len()) {
             return Err(BadSecret::Size);
         }
         Ok(Secret { hash, bytes: bytes.to_vec() })
@@ -63,9 +73,7 @@ impl Secret {
     /// It in the interchange format.
     #[must_use]
     pub fn to_interchange(&self) -> String {
-        let hash = self.hash.map_or(0, |hash| hash as u8);
-        let checked = [&self.bytes[..], &crc32fast::hash(&self.bytes).to_le_bytes()].concat();
-        format!("DHHC-1:{hash:02x}:{}:", Base64::encode_string(&checked))
+        interchange::encode(&FRAME, self.hash.map_or(0, |hash| hash as u8), &self.bytes)
     }
 }
 
@@ -73,24 +81,13 @@ impl FromStr for Secret {
     type Err = BadSecret;
 
     fn from_str(text: &str) -> Result<Secret, BadSecret> {
-        let rest =
-            text.strip_prefix("DHHC-1:").and_then(|rest| rest.strip_suffix(':')).ok_or(BadSecret::Form)?;
-        let (hash, encoded) = rest.split_once(':').ok_or(BadSecret::Form)?;
+        let (hash, bytes) = interchange::decode(&FRAME, text)?;
         let hash = match hash {
-            "00" => None,
-            "01" => Some(Hash::Sha256),
-            "02" => Some(Hash::Sha384),
-            "03" => Some(Hash::Sha512),
-            _ => return Err(BadSecret::Hash),
+            Some(0) => None,
+            Some(hash) => Some(Hash::of(hash).ok_or(BadSecret::Hash)?),
+            None => return Err(BadSecret::Hash),
         };
-        let decoded = Base64::decode_vec(encoded).map_err(|_| BadSecret::Base64)?;
-        let at = decoded.len().checked_sub(CRC_BYTES).ok_or(BadSecret::Size)?;
-        let (bytes, crc) = decoded.split_at(at);
-        let secret = Secret::new(hash, bytes)?;
-        if crc32fast::hash(bytes).to_le_bytes() != crc {
-            return Err(BadSecret::Checksum);
-        }
-        Ok(secret)
+        Secret::new(hash, &bytes)
     }
 }
 

@@ -2,7 +2,9 @@
 
 use anyhow::Context;
 use clap::Args;
-use kvdrive_host::tcp::{Authentication, Options};
+use kvdrive_auth::psk::Version;
+use kvdrive_auth::{Psk, Secret, tls};
+use kvdrive_host::tcp::{Authentication, Options, Tls};
 use kvdrive_lab::config::Document;
 use kvdrive_lab::wall::connected::Remote;
 
@@ -39,6 +41,21 @@ pub struct Connection {
     /// By which the subsystem has to authenticate, too
     #[arg(long, value_name = "SECRET|@FILE", requires = "dhchap_secret")]
     dhchap_ctrl_secret: Option<String>,
+    /// Speaks TLS 1.3 by this PSK, or a file that has it
+    #[arg(long, value_name = "PSK|@FILE", requires = "connect")]
+    tls_psk: Option<String>,
+    /// Version of the PSK's identity
+    #[arg(long, value_name = "0|1", default_value = "1", value_parser = secret::version, requires = "tls_psk")]
+    psk_version: Version,
+    /// What is made of the PSK: as the specification has it, or as older libnvmes do
+    #[arg(
+        long,
+        value_name = "rfc8446|libnvme",
+        default_value = "rfc8446",
+        hide_possible_values = true,
+        requires = "tls_psk"
+    )]
+    psk_derivation: secret::PskDerivation,
 }
 
 /// `HOST:PORT` out of what the option says.
@@ -65,11 +82,18 @@ impl Connection {
     /// A secret that is none.
     pub fn remote(&self, settings: &Settings) -> anyhow::Result<Option<Remote>> {
         let Some(address) = self.connect.clone() else { return Ok(None) };
-        let secret = |option, text: &String| secret::read(text).context(option);
+        let secret = |option, text: &String| secret::read::<Secret>(text).context(option);
         let own = self.dhchap_secret.as_ref().map(|text| secret("--dhchap-secret", text)).transpose()?;
         let controllers = self.dhchap_ctrl_secret.as_ref();
         let controller_secret = controllers.map(|text| secret("--dhchap-ctrl-secret", text)).transpose()?;
         let authentication = own.map(|own| Authentication { controller_secret, ..Authentication::from(own) });
+        let psk =
+            self.tls_psk.as_ref().map(|text| secret::read::<Psk>(text).context("--tls-psk")).transpose()?;
+        if psk.is_some() {
+            tls::is_built_in().context("--tls-psk")?;
+        }
+        let (version, derivation) = (self.psk_version, self.psk_derivation.into());
+        let tls = psk.map(|psk| Tls { psk, version, derivation });
         let has =
             |digest: &str| self.digests.as_deref().is_some_and(|asked| asked == digest || asked == "both");
         let of_any = Options::default();
@@ -78,6 +102,7 @@ impl Connection {
             data_digest: has("data"),
             host_nqn: self.host_nqn.clone().unwrap_or(of_any.host_nqn),
             authentication,
+            tls,
             ..of_any
         };
         Ok(Some(Remote {

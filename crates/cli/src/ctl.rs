@@ -239,23 +239,28 @@ fn drive_status(drive: &SeenDrive) -> String {
     text
 }
 
+fn yes(is: bool) -> &'static str {
+    if is { "yes" } else { "no" }
+}
+
 fn hosts(hosts: &[SeenHost]) -> String {
     if hosts.is_empty() {
         return "nobody is connected".to_owned();
     }
     let mut text = format!(
-        "{:>10}  {:<9}  {:>6}  {:>8}  {:>10}  {:<13}  {:<21}  host\n",
-        "controller", "kind", "queues", "failures", "silent ms", "authenticated", "reached at"
+        "{:>10}  {:<9}  {:>6}  {:>8}  {:>10}  {:<13}  {:<3}  {:<21}  host\n",
+        "controller", "kind", "queues", "failures", "silent ms", "authenticated", "tls", "reached at"
     );
     for host in hosts {
         text += &format!(
-            "{:>10}  {:<9}  {:>6}  {:>8}  {:>10}  {:<13}  {:<21}  {}\n",
+            "{:>10}  {:<9}  {:>6}  {:>8}  {:>10}  {:<13}  {:<3}  {:<21}  {}\n",
             host.controller,
             host.kind,
             host.io_queues,
             host.failures,
             host.silent_ms,
-            if host.authenticated { "yes" } else { "no" },
+            yes(host.authenticated),
+            yes(host.tls),
             host.reached_at,
             host.nqn
         );

@@ -96,6 +96,8 @@ enum Command {
     Bench(bench::Bench),
     /// Measures what the steps of SAKER and of stores take on this machine, for the model to charge.
     Calibrate(calibrate::Calibrate),
+    /// Makes a secret or a PSK, by which hosts and a served drive believe each other.
+    Secret(secret::Make),
     /// Finds the thresholds of the adaptive transfer method by exploratory runs.
     Tune(tune::Tune),
     /// Lists what there is: profiles, workloads, transfers, packings, engines, DRAM points, media, timings, faults,
@@ -131,6 +133,7 @@ fn main() {
         Some(Command::Replay(replay)) => replay.run(),
         Some(Command::Bench(bench)) => bench.run(),
         Some(Command::Calibrate(calibrate)) => calibrate.run(),
+        Some(Command::Secret(make)) => make.run(),
         Some(Command::Tune(tune)) => tune.run(),
         Some(Command::List(list)) => list.run(),
         Some(Command::Config(settings)) => {

@@ -1,6 +1,7 @@
-//! Bytes as messages and secrets of authentication.
+//! Bytes as messages, secrets and PSKs of authentication.
 
-use kvdrive_auth::Secret;
+use kvdrive_auth::psk::{Derivation, Version};
+use kvdrive_auth::{Psk, Secret};
 use kvdrive_spec::auth::Message;
 
 /// A negotiation, a reply with a challenge of its own, a failure.
@@ -27,5 +28,28 @@ pub fn secret_seeds() -> Vec<Vec<u8>> {
 pub fn secret(bytes: &[u8]) {
     if let Ok(secret) = std::str::from_utf8(bytes).unwrap_or_default().parse::<Secret>() {
         assert_eq!(secret.to_interchange().as_bytes(), bytes);
+    }
+}
+
+/// What libnvme tests with, of both lengths.
+pub fn psk_seeds() -> Vec<Vec<u8>> {
+    [
+        "NVMeTLSkey-1:01:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:",
+        "NVMeTLSkey-1:02:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwP/w0S89ELi3W2LxIcLXVsDn8kXZQ==:",
+    ]
+    .map(|text| text.into())
+    .to_vec()
+}
+
+/// Reads the bytes as a PSK. What is taken is written as it was read, and a key can be made of it.
+pub fn psk(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    match text.parse::<Psk>() {
+        Ok(psk) => {
+            assert_eq!(psk.to_interchange(), text);
+            let made = psk.for_tls("nqn.host", "nqn.drive", Version::One, Derivation::Rfc8446);
+            assert_eq!(made.expect("short names").secret.len(), psk.suite_hash().bytes());
+        }
+        Err(error) => assert_eq!(error.to_string().lines().count(), 1),
     }
 }

@@ -101,6 +101,13 @@ pub const TARGETS: &[Target] = &[
         rounds: 20_000,
     },
     Target {
+        name: "psk",
+        about: "a PSK in the interchange format: refused, or read as it was written",
+        seeds: authentication::psk_seeds,
+        run: authentication::psk,
+        rounds: 20_000,
+    },
+    Target {
         name: "configuration",
         about: "a TOML file over a profile: taken, or one line that names the file",
         seeds: texts::configuration_seeds,

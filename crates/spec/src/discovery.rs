@@ -52,7 +52,7 @@ pub struct DiscoveryEntry {
     pub subsystem_nqn: [u8; 256],
     /// 512: TRADDR, ASCII padded with spaces.
     pub address: [u8; 256],
-    /// 768: TSAS; byte 0 of TCP: 0, no TLS.
+    /// 768: TSAS; byte 0 of TCP is SECTYPE: 0 no TLS, 1 TLS 1.2, 2 TLS 1.3.
     pub transport_specific: [u8; 256],
 }
 
@@ -65,6 +65,15 @@ impl DiscoveryEntry {
     pub const IPV6: u8 = 2;
     /// SUBTYPE: an NVM subsystem.
     pub const NVM_SUBSYSTEM: u8 = 2;
+
+    /// TREQ: a secure channel is required.
+    pub const SECURE_REQUIRED: u8 = 0b01;
+    /// TREQ: a secure channel is not required.
+    pub const SECURE_NOT_REQUIRED: u8 = 0b10;
+    /// SECTYPE: none.
+    pub const NO_TLS: u8 = 0;
+    /// SECTYPE: TLS 1.3.
+    pub const TLS_1_3: u8 = 2;
 
     /// An entry of zeros.
     #[must_use]

@@ -11,6 +11,7 @@
 //! | [`subsystem`] | what a host meets, whatever it came by: no I/O, no clock |
 //! | [`namespace`] | the seam to what keeps pairs: takes a command with its buffer and completes it |
 //! | [`drive`] | a namespace that is a drive behind `kvdrive_link::shared` |
+//! | [`log`] | why connections came to nothing, in lines for a person |
 //! | [`bell`] | how another thread wakes the one with the sockets |
 //! | [`buffer`] | memory for data, within a budget |
 //! | [`tcp`] | NVMe/TCP: connections as state machines over bytes, and the sockets they use |
@@ -20,6 +21,7 @@
 pub mod bell;
 pub mod buffer;
 pub mod drive;
+pub mod log;
 pub mod namespace;
 pub mod subsystem;
 pub mod tcp;

@@ -1,5 +1,9 @@
 //! The one integration test binary of the crate: numbers that others computed.
 
+mod psk;
+#[cfg(feature = "tls")]
+mod tls;
+
 use kvdrive_auth::{BadSecret, KeyPair, Response, Role, Secret, agreement};
 use kvdrive_spec::auth::{Group, Hash};
 
@@ -8,7 +12,7 @@ const EXAMPLE: &str = "ia6zGodOr4SEG0Zzaw398rpY0wqipUWj4jWjUh4HWUz6aQ2n";
 const HOST: &str = "nqn.2014-08.org.example:host";
 const DRIVE: &str = "nqn.2014-08.org.example:drive";
 
-fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

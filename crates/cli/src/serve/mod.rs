@@ -22,11 +22,13 @@ use std::thread;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
+use kvdrive_auth::tls::{self, Known};
 use kvdrive_lab::config::{Config, Document};
 use kvdrive_lab::report::Report;
 use kvdrive_lab::wall::open_recorder;
 use kvdrive_sim::wall::Pace;
 use kvdrive_spec::opcode;
+use kvdrive_target::log::Log;
 use kvdrive_target::subsystem::{Options, Served, Subsystem, nqn_of};
 use kvdrive_target::tcp::Core;
 use kvdrive_target::tcp::connection::Limits;
@@ -64,10 +66,22 @@ pub struct Serve {
     #[arg(long)]
     nqn: Option<String>,
     /// Name of a host that may connect, and the secret by which it has to authenticate (DH-HMAC-CHAP; `DHHC-1:...`,
-    /// or a file that has it), and that of the subsystem if the host asks for it; may be repeated [default: any, on
-    /// addresses that only this machine reaches]
-    #[arg(long, value_name = "NQN[=SECRET|@FILE[,SECRET|@FILE]]")]
+    /// or a file that has it), and that of the subsystem if the host asks for it; and its PSK of TLS
+    /// (`NVMeTLSkey-1:...`, or a file); may be repeated [default: any, on addresses that only this machine reaches]
+    #[arg(long, value_name = "NQN[=SECRET|PSK|@FILE[,...]]")]
     host: Vec<String>,
+    /// Every connection has to speak TLS 1.3, by the PSK of a --host; `kvdrive secret psk` makes one
+    #[arg(long, requires = "host")]
+    tls: bool,
+    /// What is made of PSKs: as the specification has it, or as older libnvmes do (nvme-cli: --compat)
+    #[arg(
+        long,
+        value_name = "rfc8446|libnvme",
+        default_value = "rfc8446",
+        hide_possible_values = true,
+        requires = "tls"
+    )]
+    psk_derivation: secret::PskDerivation,
     /// Lets any host connect, on any address
     #[arg(long, conflicts_with = "host")]
     allow_any_host: bool,
@@ -120,10 +134,15 @@ impl Serve {
         let subsystem = Subsystem::new(self.options(&configs, &addresses)?)?;
         let nqn = subsystem.options().nqn.clone();
 
+        let psks = self.psks(subsystem.options())?;
         let mut sockets = Sockets::new()?;
         let mut bound = Vec::new();
         for at in addresses {
-            bound.push(sockets.listen(at).with_context(|| format!("--listen tcp://{at}"))?);
+            let listening = match &psks {
+                Some(psks) => sockets.listen_with_tls(at, psks.clone()),
+                None => sockets.listen(at),
+            };
+            bound.push(listening.with_context(|| format!("--listen tcp://{at}"))?);
         }
         let pace = if self.pace == PaceName::Off { Pace::Off } else { Pace::Model };
         let transfer_max_bytes = subsystem.options().transfer_max_bytes;
@@ -132,6 +151,7 @@ impl Serve {
         let memory_bytes = usize::try_from(self.memory).ok().and_then(|mib| mib.checked_mul(1 << 20));
         let memory_bytes = memory_bytes.with_context(|| format!("--memory: {} MiB", self.memory))?;
         let mut core = Core::new(subsystem, memory_bytes);
+        core.log = Log::new(|line| eprintln!("kvdrive: {line}"));
         let (mut recorder, mut drives) = (recorder, Vec::new());
         for (nsid, config) in (FIRST..).zip(configs) {
             let (bell, own_thread) = (bell.clone(), self.reactors > 0 || nsid > FIRST);
@@ -154,7 +174,7 @@ impl Serve {
         let path = self.control.clone().unwrap_or_else(control::free_path);
         let socket = control::listen(&path, stations.clone())?;
         let page = http::listen(self.http, stations.clone())?;
-        announce(&nqn, &bound, &path, page, stations.len());
+        announce(&nqn, &bound, self.tls, &path, page, stations.len());
 
         let core = server.run(self.once)?;
         let counts = core.subsystem.served().clone();
@@ -177,6 +197,19 @@ impl Serve {
             [report] if self.namespace.is_empty() => output::write_json(path, report),
             _ => output::write_json(path, &reports),
         }
+    }
+
+    /// By which PSKs hosts may come; none: without TLS.
+    fn psks(&self, options: &Options) -> anyhow::Result<Option<Known>> {
+        let mut hosts = options.hosts.iter().flatten();
+        if self.tls {
+            tls::is_built_in().context("--tls")?;
+            let psks = options.psks(self.psk_derivation.into());
+            anyhow::ensure!(!psks.is_empty(), "--tls: no --host has a PSK; `kvdrive secret psk` makes one");
+            return Ok(Some(psks.into()));
+        }
+        let with_psk = hosts.find(|host| host.psk.is_some());
+        with_psk.map_or(Ok(None), |host| anyhow::bail!("--host {}: its PSK is for TLS; say --tls", host.nqn))
     }
 
     fn options(&self, configs: &[Config], addresses: &[SocketAddr]) -> anyhow::Result<Options> {
@@ -235,12 +268,16 @@ fn print_reports(reports: &[(u32, Option<Report>, u32)]) {
 }
 
 /// What a user or a script needs to connect; the last line says that it can be done.
-fn announce(nqn: &str, bound: &[SocketAddr], control: &Path, page: SocketAddr, namespaces: usize) {
+fn announce(nqn: &str, bound: &[SocketAddr], tls: bool, control: &Path, page: SocketAddr, namespaces: usize) {
     let mut text = format!("subsystem  {nqn}\n");
     for at in bound {
         text += &format!("listening  tcp://{at}\n");
         let host = if at.ip().is_unspecified() { "ADDRESS".to_owned() } else { at.ip().to_string() };
-        text += &format!("           nvme connect -t tcp -a {host} -s {} -n {nqn}\n", at.port());
+        text += &format!(
+            "           nvme connect -t tcp -a {host} -s {} -n {nqn}{}\n",
+            at.port(),
+            if tls { " --tls" } else { "" }
+        );
     }
     text += &format!("control    {}\n           kvdrive ctl --control {0} status\n", control.display());
     text += &format!("page       http://{page}/\nmetrics    http://{page}/metrics\n");

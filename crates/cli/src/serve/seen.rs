@@ -175,6 +175,8 @@ pub struct SeenHost {
     pub reached_at: String,
     /// Has it shown that it knows its secret?
     pub authenticated: bool,
+    /// Does it speak TLS?
+    pub tls: bool,
     /// Time since its last command, ms.
     pub silent_ms: u64,
     /// Commands of it that failed.
@@ -211,6 +213,7 @@ impl From<HostStatus> for SeenHost {
             kind: if host.is_discovery { "discovery" } else { "io" }.to_owned(),
             io_queues: host.io_queues,
             authenticated: host.is_authenticated,
+            tls: host.reached_at.is_secure,
             reached_at: format!("{}:{}", host.reached_at.address, host.reached_at.service),
             silent_ms: host.silent_ms,
             failures: host.failures,

@@ -52,7 +52,7 @@ fn connect_queue(
     number: u16,
     entries: u16,
 ) -> Result<(Queue, u16), Error> {
-    let mut queue = Queue::open(at, options)?;
+    let mut queue = Queue::open(at, nqn, options)?;
     let mut data = ConnectData::new_zeroed();
     data.host_id = options.host_id;
     data.controller_id = U16::new(controller_id);

@@ -18,9 +18,10 @@
 //! | [`Client`] | one connection as every other [`crate::Client`] |
 //! | [`Pipeline`] | a client as [`crate::Pipelined`] |
 //! | [`Authentication`] | the secrets by which both ends believe each other |
+//! | [`Tls`] | the PSK by which every connection speaks TLS |
 //! | [`discover`] | what a discovery controller knows |
 //!
-//! What it does not do: reconnect, keep alive by itself, TLS.
+//! What it does not do: reconnect, keep alive by itself. TLS is there with feature `tls`.
 
 mod authentication;
 mod client;
@@ -38,6 +39,27 @@ pub use controller::{Discovered, Initiator, discover};
 pub use pipeline::Pipeline;
 pub use queue::{Completed, Data, Queue};
 
+use kvdrive_auth::Psk;
+use kvdrive_auth::psk::{Derivation, Version};
+
+/// TLS 1.3, by a PSK that the subsystem has, too.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Tls {
+    /// The PSK.
+    pub psk: Psk,
+    /// How it is named.
+    pub version: Version,
+    /// What is made of it.
+    pub derivation: Derivation,
+}
+
+impl From<Psk> for Tls {
+    /// Named by version 1, as the specification has it.
+    fn from(psk: Psk) -> Tls {
+        Tls { psk, version: Version::One, derivation: Derivation::Rfc8446 }
+    }
+}
+
 /// How to connect.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -45,6 +67,8 @@ pub struct Options {
     pub host_nqn: String,
     /// By what it authenticates where a controller asks for that, and always if the controller has to, too.
     pub authentication: Option<Authentication>,
+    /// Speak TLS; none: do not.
+    pub tls: Option<Tls>,
     /// Host identifier.
     pub host_id: [u8; 16],
     /// Ask for header digests.
@@ -69,6 +93,7 @@ impl Default for Options {
         Options {
             host_nqn: "nqn.2014-08.org.nvmexpress:uuid:6b766472-6976-8500-8000-0000000000ff".into(),
             authentication: None,
+            tls: None,
             host_id: *b"kvdrive-host-001",
             header_digest: false,
             data_digest: false,

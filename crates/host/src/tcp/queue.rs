@@ -1,6 +1,6 @@
 //! One connection, which is one queue: commands out, completions in, with data in both directions.
 
-use std::io::{BufReader, Read};
+use std::io::{self, BufReader, Read};
 use std::net::{SocketAddr, TcpStream};
 
 use kvdrive_spec::list::ListReader;
@@ -10,7 +10,7 @@ use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::wire::Wire;
-use super::{Error, Options};
+use super::{Error, Options, Tls};
 use crate::answers::NSID;
 
 /// Bytes that are read from the socket at a time.
@@ -74,9 +74,13 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// Connects and initializes; the first command has to be Connect.
-    pub(super) fn open(at: &[SocketAddr], options: &Options) -> Result<Queue, Error> {
-        let wire = Wire::connect(at, options.silence)?;
+    /// Connects and initializes; the first command has to be Connect, to the subsystem `nqn`.
+    pub(super) fn open(at: &[SocketAddr], nqn: &str, options: &Options) -> Result<Queue, Error> {
+        let mut wire = Wire::connect(at, options.silence)?;
+        if let Some(Tls { psk, version, derivation }) = &options.tls {
+            let psk = psk.for_tls(&options.host_nqn, nqn, *version, *derivation);
+            wire.shake_hands(&psk.map_err(io::Error::other)?)?;
+        }
         let mut wire = BufReader::with_capacity(READ_BYTES, wire);
         let wanted =
             u8::from(options.header_digest) * digests::HEADER + u8::from(options.data_digest) * digests::DATA;

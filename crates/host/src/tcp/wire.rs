@@ -5,13 +5,19 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use kvdrive_auth::TlsPsk;
+use kvdrive_auth::tls::Session;
 use kvdrive_sim::wall::Patience;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// Bytes of TLS that are read from the socket at a time.
+const ENCRYPTED_BYTES: usize = 64 << 10;
 
 /// A socket, and what waits to be sent.
 pub(super) struct Wire {
     pub(super) socket: TcpStream,
-    /// Bytes to be sent, of which the first `sent` are.
+    tls: Option<Box<Secure>>,
+    /// Bytes to be sent, of which the first `sent` are; with TLS, they are taken by the session before.
     pub(super) outbox: Vec<u8>,
     sent: usize,
     /// How long nothing may come; none: for ever.
@@ -19,6 +25,15 @@ pub(super) struct Wire {
     patience: Patience,
     /// How often its thread slept, waiting for bytes.
     pub(super) sleeps: u64,
+}
+
+/// The host's end of TLS on a socket.
+struct Secure {
+    session: Session,
+    /// To be sent.
+    output: Vec<u8>,
+    /// Where what comes is read to.
+    scratch: Vec<u8>,
 }
 
 impl Wire {
@@ -35,7 +50,8 @@ impl Wire {
                     socket.set_nodelay(true)?;
                     socket.set_nonblocking(true)?;
                     let patience = Patience::default();
-                    return Ok(Wire { socket, outbox: Vec::new(), sent: 0, silence, patience, sleeps: 0 });
+                    let (tls, outbox) = (None, Vec::new());
+                    return Ok(Wire { socket, tls, outbox, sent: 0, silence, patience, sleeps: 0 });
                 }
                 Err(error) => last = error,
             }
@@ -43,10 +59,48 @@ impl Wire {
         Err(last)
     }
 
+    /// Speaks TLS from here on.
+    pub(super) fn shake_hands(&mut self, psk: &TlsPsk) -> io::Result<()> {
+        let session =
+            Session::client(psk).map_err(|absent| io::Error::new(ErrorKind::Unsupported, absent))?;
+        let mut tls = Secure { session, output: Vec::new(), scratch: vec![0; ENCRYPTED_BYTES] };
+        loop {
+            let shaken = tls.session.shake_hands();
+            tls.session.take_output(&mut self.outbox);
+            match shaken {
+                Ok(Some(_)) => break,
+                Ok(None) => {
+                    let bytes = self.read(&mut tls.scratch)?;
+                    tls.session.receive(&tls.scratch[..bytes]);
+                }
+                Err(failure) => {
+                    // The other end is told what was wrong, if it listens.
+                    let _ = self.push();
+                    return Err(io::Error::new(ErrorKind::InvalidData, failure));
+                }
+            }
+        }
+        // Its last message goes with the first unit.
+        tls.output.append(&mut self.outbox);
+        self.tls = Some(Box::new(tls));
+        Ok(())
+    }
+
     /// Sends as much as goes without waiting.
     pub(super) fn push(&mut self) -> io::Result<()> {
-        while self.sent < self.outbox.len() {
-            match self.socket.write(&self.outbox[self.sent..]) {
+        let outbox = match self.tls.as_deref_mut() {
+            None => &mut self.outbox,
+            Some(Secure { session, output, .. }) => {
+                if !self.outbox.is_empty() {
+                    session.write_all(&self.outbox)?;
+                    session.take_output(output);
+                    self.outbox.clear();
+                }
+                output
+            }
+        };
+        while self.sent < outbox.len() {
+            match self.socket.write(&outbox[self.sent..]) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
                 Ok(bytes) => self.sent += bytes,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
@@ -54,16 +108,37 @@ impl Wire {
                 Err(error) => return Err(error),
             }
         }
-        self.outbox.clear();
+        outbox.clear();
         self.sent = 0;
         Ok(())
+    }
+
+    /// Reads what is there.
+    fn take(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let Some(Secure { session, scratch, .. }) = self.tls.as_deref_mut() else {
+            return self.socket.read(into);
+        };
+        loop {
+            match session.read(into) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => match self.socket.read(scratch)? {
+                    0 => return Ok(0),
+                    bytes => session.receive(&scratch[..bytes]),
+                },
+                other => return other,
+            }
+        }
+    }
+
+    /// Has it something to send?
+    fn has_unsent(&self) -> bool {
+        !self.outbox.is_empty() || self.tls.as_ref().is_some_and(|tls| !tls.output.is_empty())
     }
 
     /// Sleeps until there are bytes to read, or room for those to be sent.
     fn sleep(&mut self) -> io::Result<()> {
         self.sleeps += 1;
         let mut flags = PollFlags::IN;
-        if !self.outbox.is_empty() {
+        if self.has_unsent() {
             flags |= PollFlags::OUT;
         }
         let timeout = self.silence.map(|silence| Timespec {
@@ -87,7 +162,7 @@ impl Read for Wire {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         loop {
             self.push()?;
-            match self.socket.read(into) {
+            match self.take(into) {
                 Ok(0) => {
                     let what = "the other end closed the connection";
                     return Err(io::Error::new(ErrorKind::UnexpectedEof, what));

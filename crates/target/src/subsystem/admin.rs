@@ -239,6 +239,11 @@ impl Subsystem {
         entry.transport = at.transport;
         entry.address_family = at.family;
         entry.subsystem_type = DiscoveryEntry::NVM_SUBSYSTEM;
+        (entry.requirements, entry.transport_specific[0]) = if at.is_secure {
+            (DiscoveryEntry::SECURE_REQUIRED, DiscoveryEntry::TLS_1_3)
+        } else {
+            (DiscoveryEntry::SECURE_NOT_REQUIRED, DiscoveryEntry::NO_TLS)
+        };
         entry.port_id.set(1);
         entry.controller_id.set(ANY_CONTROLLER);
         entry.admin_entries_max.set(ADMIN_ENTRIES_MAX as u16);

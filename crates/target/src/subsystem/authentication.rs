@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 
-use kvdrive_auth::{KeyPair, Response, Role, Secret};
+use kvdrive_auth::{KeyPair, Psk, Response, Role, Secret};
 use kvdrive_spec::Status;
 use kvdrive_spec::auth::{Content, Group, Hash, MESSAGE_MAX_BYTES, Message, Offer, Reason};
 
@@ -35,11 +35,13 @@ pub struct Host {
     pub secret: Option<Secret>,
     /// By which the subsystem authenticates if the host asks for that.
     pub controller_secret: Option<Secret>,
+    /// By which it speaks TLS, which it has to then.
+    pub psk: Option<Psk>,
 }
 
 impl From<&str> for Host {
     fn from(nqn: &str) -> Host {
-        Host { nqn: nqn.to_owned(), secret: None, controller_secret: None }
+        Host { nqn: nqn.to_owned(), secret: None, controller_secret: None, psk: None }
     }
 }
 
@@ -206,7 +208,7 @@ impl Work {
 
 impl Check {
     fn run(&self) -> Result<Option<Vec<u8>>, Reason> {
-        let Host { nqn, secret, controller_secret } = &self.names.host;
+        let Host { nqn, secret, controller_secret, .. } = &self.names.host;
         let shared = self.pair.agree(&self.public).map_err(|_| Reason::Payload)?;
         let of_host = Response {
             role: Role::Host,

@@ -78,6 +78,10 @@ impl Subsystem {
         } else {
             return Err(wrong(ConnectData::SUBSYSTEM_NQN_AT, true));
         };
+        let has_psk = self.host(host).is_some_and(|host| host.psk.is_some());
+        if kind == Kind::Io && has_psk && !reached_at.is_secure {
+            return Err(Status::CONNECT_INVALID_HOST.into());
+        }
         let entries = u32::from(connect.entries_z) + 1;
         let entries_max =
             if connect.queue_id == 0 { ADMIN_ENTRIES_MAX } else { self.options.queue_entries_max };

@@ -31,7 +31,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use kvdrive_admin::Kind;
-use kvdrive_spec::fabrics::Fabrics;
+use kvdrive_auth::TlsPsk;
+use kvdrive_auth::psk::{Derivation, Version};
+use kvdrive_spec::fabrics::{DISCOVERY_NQN, Fabrics};
 use kvdrive_spec::opcode::{self, Direction};
 use kvdrive_spec::transport_fault::TransportFault;
 use kvdrive_spec::{Sqe, Status, property};
@@ -107,6 +109,23 @@ pub enum OptionError {
 }
 
 impl Options {
+    /// What hosts that have a PSK may come by, to this subsystem and to discovery, with either version of an
+    /// identity. (Of names that are too long for version 0 there is version 1 alone.)
+    pub fn psks(&self, derivation: Derivation) -> Vec<TlsPsk> {
+        let mut psks: Vec<TlsPsk> = Vec::new();
+        for host in self.hosts.iter().flatten() {
+            let Some(psk) = &host.psk else { continue };
+            for (nqn, version) in [&self.nqn[..], DISCOVERY_NQN]
+                .into_iter()
+                .flat_map(|nqn| [Version::One, Version::Zero].map(|version| (nqn, version)))
+            {
+                let made = psk.for_tls(&host.nqn, nqn, version, derivation);
+                psks.extend(made.ok().filter(|made| psks.iter().all(|psk| psk.identity != made.identity)));
+            }
+        }
+        psks
+    }
+
     /// # Errors
     /// What is wrong, with what is allowed.
     pub fn check(&self) -> Result<(), OptionError> {
@@ -144,6 +163,8 @@ pub struct Address {
     pub address: String,
     /// TRSVCID.
     pub service: String,
+    /// Hosts have to speak TLS there.
+    pub is_secure: bool,
 }
 
 /// What a transport has to do next.

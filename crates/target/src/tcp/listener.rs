@@ -6,20 +6,23 @@
 //! connection's in one call. While commands are under way the thread looks a few times more before it sleeps:
 //! waking it takes longer than a fast drive does.
 
-use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::io::{self, ErrorKind, IoSlice};
 use std::net::{IpAddr, Shutdown, SocketAddr};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
+use kvdrive_auth::tls::{Known, Session};
 use kvdrive_sim::wall::Stopwatch;
 use kvdrive_spec::discovery::DiscoveryEntry;
 use kvdrive_spec::transport_fault::TransportFault;
-use mio::net::{TcpListener, TcpStream};
+use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Token, Waker};
 
+use super::channel::Channel;
 use super::connection::{Connection, Limits};
+use super::handshake::{Handshakes, Shaken};
 use super::{Core, Use};
 use crate::bell::Bell;
 use crate::namespace::QueueId;
@@ -103,7 +106,9 @@ impl Handle {
 }
 
 struct Peer {
-    socket: TcpStream,
+    /// Its number among all that ever came.
+    number: u64,
+    channel: Channel,
     connection: Connection,
     /// Came, and could not be taken yet.
     rest: Vec<u8>,
@@ -118,12 +123,27 @@ struct Peer {
     silent_until_ms: Option<u64>,
 }
 
+impl Peer {
+    /// Once everything is said that there was, the other end of TLS is told so.
+    fn end_channel(&mut self) {
+        if self.connection.is_ending() && self.connection.output().is_empty() {
+            self.channel.end();
+        }
+    }
+}
+
 /// Where the thread sleeps, before there is anything to serve: drives need its bell.
 pub struct Sockets {
     poll: Poll,
     bell: Arc<Bell>,
     waker: Arc<Waker>,
-    listeners: Vec<TcpListener>,
+    listeners: Vec<Listener>,
+}
+
+struct Listener {
+    socket: TcpListener,
+    /// By which PSKs hosts may come, who have to speak TLS then.
+    psks: Option<Known>,
 }
 
 impl Sockets {
@@ -148,11 +168,24 @@ impl Sockets {
     /// # Errors
     /// What the system says.
     pub fn listen(&mut self, at: SocketAddr) -> io::Result<SocketAddr> {
-        let mut listener = TcpListener::bind(at)?;
+        self.listen_for(at, None)
+    }
+
+    /// Listens for hosts that speak TLS and have one of these PSKs ([`crate::subsystem::Options::psks`]).
+    ///
+    /// # Errors
+    /// What the system says; or this program was built without TLS.
+    pub fn listen_with_tls(&mut self, at: SocketAddr, psks: Known) -> io::Result<SocketAddr> {
+        Session::server(&psks).map_err(|error| io::Error::new(ErrorKind::Unsupported, error))?;
+        self.listen_for(at, Some(psks))
+    }
+
+    fn listen_for(&mut self, at: SocketAddr, psks: Option<Known>) -> io::Result<SocketAddr> {
+        let mut socket = TcpListener::bind(at)?;
         let token = Token(self.listeners.len());
-        self.poll.registry().register(&mut listener, token, Interest::READABLE)?;
-        let address = listener.local_addr()?;
-        self.listeners.push(listener);
+        self.poll.registry().register(&mut socket, token, Interest::READABLE)?;
+        let address = socket.local_addr()?;
+        self.listeners.push(Listener { socket, psks });
         Ok(address)
     }
 }
@@ -172,6 +205,9 @@ pub struct Server {
     /// Peers that may have something to send.
     touched: Vec<usize>,
     scratch: Vec<u8>,
+    /// For bytes of TLS; none where there is no TLS.
+    encrypted: Vec<u8>,
+    handshakes: Option<Handshakes>,
     handle: Handle,
     accepted: u64,
     events: Events,
@@ -204,6 +240,8 @@ impl Server {
             ready: Vec::new(),
             touched: Vec::new(),
             scratch: vec![0; TURN_BYTES],
+            encrypted: Vec::new(),
+            handshakes: None,
             handle,
             accepted: 0,
             events: Events::with_capacity(EVENTS),
@@ -320,7 +358,8 @@ impl Server {
     }
 
     fn is_sending(&mut self) -> bool {
-        self.peers.iter_mut().flatten().any(|peer| !peer.connection.output().is_empty())
+        let mut peers = self.peers.iter_mut().flatten();
+        peers.any(|peer| !peer.connection.output().is_empty() || peer.channel.has_unsent())
     }
 
     fn note(&mut self, event: &mio::event::Event) {
@@ -347,12 +386,18 @@ impl Server {
 
     fn accept(&mut self, listener: usize) {
         // What is lost by an error here is one connection that its host makes again; the listener goes on.
-        while let Ok((mut socket, _)) = self.sockets.listeners[listener].accept() {
+        while let Ok((mut socket, _)) = self.sockets.listeners[listener].socket.accept() {
             // A drive without power hears nobody.
             if self.core.subsystem.is_dark() {
                 continue;
             }
             let Ok(local) = socket.local_addr() else { continue };
+            let psks = self.sockets.listeners[listener].psks.as_ref();
+            let Ok(session) = psks.map(Session::server).transpose() else { continue };
+            let is_secure = session.is_some();
+            if is_secure {
+                self.encrypted.resize(TURN_BYTES, 0);
+            }
             // Answers are whole when they are sent: waiting for more would only delay them.
             let _ = socket.set_nodelay(true);
             let key = self.free.pop().unwrap_or_else(|| {
@@ -366,9 +411,11 @@ impl Server {
                 continue;
             }
             self.accepted += 1;
-            let connection = Connection::new(key, self.limits, Rc::new(address(local)), self.core.now_ms);
+            let reached_at = Rc::new(address(local, is_secure));
+            let connection = Connection::new(key, self.limits, reached_at, self.core.now_ms);
             self.peers[key] = Some(Peer {
-                socket,
+                number: self.accepted,
+                channel: Channel::new(socket, session),
                 connection,
                 rest: Vec::new(),
                 readable: true,
@@ -406,9 +453,13 @@ impl Server {
             let taken = connection.receive(&mut self.core, &peer.rest);
             peer.rest.drain(..taken);
         }
+        if peer.channel.is_shaking() && !connection.is_ending() {
+            self.shake_hands(key);
+            return false;
+        }
         let mut more = false;
         if peer.readable && (connection.is_ending() || peer.rest.is_empty() && connection.wants_input()) {
-            match peer.socket.read(&mut self.scratch) {
+            match peer.channel.read(&mut self.scratch, &mut self.encrypted) {
                 Ok(0) => peer.closed = true,
                 Ok(bytes) => {
                     let taken = connection.receive(&mut self.core, &self.scratch[..bytes]);
@@ -419,6 +470,10 @@ impl Server {
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => peer.readable = false,
                 Err(error) if error.kind() == ErrorKind::Interrupted => more = true,
+                Err(error) if error.kind() == ErrorKind::InvalidData => {
+                    connection.complain(error.to_string());
+                    connection.abandon(&mut self.core);
+                }
                 Err(_) => peer.closed = true,
             }
         }
@@ -432,6 +487,59 @@ impl Server {
         more
     }
 
+    /// Reads what came of a handshake and has it gone on with, on another thread. Until it is back, what else comes
+    /// stays in the socket.
+    fn shake_hands(&mut self, key: usize) {
+        let Some(Some(peer)) = self.peers.get_mut(key) else { return };
+        match peer.channel.read_handshake(&mut self.encrypted) {
+            Ok(None) => {}
+            Ok(Some(session)) => {
+                if self.handshakes.is_none() {
+                    self.handshakes = Handshakes::start(self.sockets.bell.clone()).ok();
+                }
+                match &self.handshakes {
+                    Some(handshakes) => handshakes.go_on((key, peer.number), session),
+                    None => peer.closed = true,
+                }
+            }
+            Err(error) if error.kind() == ErrorKind::InvalidData => {
+                peer.connection.complain(error.to_string());
+                peer.connection.abandon(&mut self.core);
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => peer.readable = false,
+            Err(error) if error.kind() == ErrorKind::Interrupted => self.ready.push(key),
+            Err(_) => peer.closed = true,
+        }
+    }
+
+    /// Takes back the sessions with which the other thread is done for now; `true` if there were some.
+    fn take_shaken(&mut self) -> bool {
+        let mut any = false;
+        while let Some(Shaken { whose: (key, number), session, outcome }) =
+            self.handshakes.as_ref().and_then(Handshakes::next)
+        {
+            any = true;
+            let Some(Some(peer)) = self.peers.get_mut(key) else { continue };
+            if peer.number != number {
+                continue;
+            }
+            peer.channel.take_back(session, &outcome);
+            // What came behind the handshake may be in the session already, of which no event tells.
+            peer.readable = true;
+            match outcome {
+                Ok(None) => {}
+                Ok(Some(psk)) => peer.connection.secured_by(psk),
+                Err(failure) => {
+                    peer.connection.complain(failure.to_string());
+                    peer.connection.abandon(&mut self.core);
+                }
+            }
+            self.ready.push(key);
+            self.touched.push(key);
+        }
+        any
+    }
+
     fn peer_of(&mut self, queue: QueueId) -> Option<(usize, &mut Peer)> {
         let (generation, key) = *self.by_queue.get(queue.index as usize)?;
         let peer = self.peers.get_mut(key)?.as_mut()?;
@@ -441,7 +549,7 @@ impl Server {
     /// Carries what the subsystem has for hosts, gives memory to those in line, sends, and forgets who is gone.
     /// `true` if there was anything.
     fn deliver(&mut self) -> bool {
-        let mut any = false;
+        let mut any = self.take_shaken();
         while let Some(event) = self.core.subsystem.next_event() {
             if !any {
                 self.read_clock();
@@ -507,14 +615,21 @@ impl Server {
         }
         let mut any = false;
         let was_full = !peer.connection.wants_input();
-        while peer.writable && !peer.connection.output().is_empty() {
+        if let Some(complaint) = peer.connection.take_complaint() {
+            let from =
+                peer.channel.socket.peer_addr().map_or_else(|_| "somebody".into(), |at| at.to_string());
+            self.core.log.note(self.core.now_ms, &format!("{from}: {complaint}"));
+        }
+        peer.end_channel();
+        while peer.writable && (!peer.connection.output().is_empty() || peer.channel.has_unsent()) {
             let mut slices = [IoSlice::new(&[]); SLICES];
             let count = peer.connection.output().slices(&mut slices);
-            match peer.socket.write_vectored(&slices[..count]) {
-                Ok(0) => peer.closed = true,
+            match peer.channel.write(&slices[..count], &mut self.scratch) {
+                Ok(0) if count > 0 => peer.closed = true,
                 Ok(bytes) => {
                     any = true;
                     peer.connection.sent(bytes, self.core.now_ms);
+                    peer.end_channel();
                     continue;
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => peer.writable = false,
@@ -526,10 +641,11 @@ impl Server {
         if was_full && peer.connection.wants_input() {
             self.ready.push(key);
         }
-        let said_all = peer.connection.is_ending() && peer.connection.output().is_empty();
+        let said_all =
+            peer.connection.is_ending() && peer.connection.output().is_empty() && !peer.channel.has_unsent();
         if said_all && !peer.closed && peer.linger_until_ms.is_none() {
             peer.linger_until_ms = Some(self.core.now_ms + LINGER_MS);
-            peer.closed |= peer.socket.shutdown(Shutdown::Write).is_err();
+            peer.closed |= peer.channel.socket.shutdown(Shutdown::Write).is_err();
             self.ready.push(key);
         }
         if peer.closed {
@@ -541,7 +657,7 @@ impl Server {
     fn forget(&mut self, key: usize) {
         let Some(mut peer) = self.peers[key].take() else { return };
         peer.connection.abandon(&mut self.core);
-        let _ = self.sockets.poll.registry().deregister(&mut peer.socket);
+        let _ = self.sockets.poll.registry().deregister(&mut peer.channel.socket);
         self.free.push(key);
     }
 
@@ -567,7 +683,7 @@ impl Server {
 }
 
 /// An address as discovery tells it: the one that the host used.
-fn address(local: SocketAddr) -> Address {
+fn address(local: SocketAddr, is_secure: bool) -> Address {
     let ip = local.ip().to_canonical();
     let family = match ip {
         IpAddr::V4(_) => DiscoveryEntry::IPV4,
@@ -578,5 +694,6 @@ fn address(local: SocketAddr) -> Address {
         family,
         address: ip.to_string(),
         service: local.port().to_string(),
+        is_secure,
     }
 }

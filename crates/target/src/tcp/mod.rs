@@ -5,10 +5,14 @@
 //! | [`connection`] | one connection: protocol data units in, protocol data units out |
 //! | `digest` | CRC-32C of headers and data, and the two ways hosts have of it |
 //! | `output` | what is to be sent, without copies of data |
+//! | `channel` | what is between a socket and a connection: nothing, or TLS |
+//! | `handshake` | handshakes of TLS, on another thread |
 //! | [`listener`] | sockets: epoll, one thread |
 
+mod channel;
 pub mod connection;
 mod digest;
+mod handshake;
 pub mod listener;
 pub mod output;
 
@@ -18,6 +22,7 @@ use kvdrive_link::shared::DriveLoop;
 use kvdrive_sim::Buckets;
 
 use crate::buffer::Budget;
+use crate::log::Log;
 use crate::subsystem::Subsystem;
 
 /// The part of the memory, one of so many, that is for data in capsules alone.
@@ -66,6 +71,8 @@ pub struct Core {
     /// A drive that has been powered on and waits to run in this thread's loop, between whose events sockets are
     /// looked at from then on.
     pub drive: Option<DriveLoop>,
+    /// Why connections came to nothing.
+    pub log: Log,
 }
 
 impl Core {
@@ -82,6 +89,7 @@ impl Core {
             now_ns: 0,
             latencies: BTreeMap::new(),
             drive: None,
+            log: Log::default(),
         }
     }
 

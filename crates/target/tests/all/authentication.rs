@@ -23,6 +23,7 @@ fn guarded() -> subsystem::Options {
         nqn: HOST.into(),
         secret: Some(secret(1)),
         controller_secret: Some(Secret::new(None, &[2; 48]).unwrap()),
+        psk: None,
     };
     subsystem::Options { hosts: Some(vec![host, OPEN.into()]), ..subsystem::Options::default() }
 }
@@ -188,7 +189,12 @@ struct ByHand {
 impl ByHand {
     fn new() -> ByHand {
         let name = "nqn.2014-08.org.nvmexpress:uuid:00000000-0000-0000-0000-00000000000a".to_owned();
-        let host = Host { nqn: name.clone(), secret: Some(secret(1)), controller_secret: Some(secret(2)) };
+        let host = Host {
+            nqn: name.clone(),
+            secret: Some(secret(1)),
+            controller_secret: Some(secret(2)),
+            psk: None,
+        };
         let hosts = Some(vec![host]);
         let mut wire = Wire::new(subsystem::Options { hosts, ..subsystem::Options::default() });
         wire.send(&ic_req());

@@ -1,5 +1,7 @@
 //! What independent hosts ask, in their order, and what they check of the answers.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::time::Duration;
 
 use kvdrive_host::tcp::{Data, Error, Initiator, Options as HostOptions};
@@ -12,6 +14,7 @@ use kvdrive_target::subsystem::Options;
 use zerocopy::FromBytes;
 
 use super::served::{Behind, Running, serve};
+use super::wire::hex;
 
 fn server() -> Running {
     serve(Behind::Memory, Options::default(), 1 << 20)
@@ -201,4 +204,22 @@ fn a_host_that_falls_silent_is_let_go_and_one_that_works_is_not() {
     assert!(silent.keep_alive().is_err());
     working.keep_alive().unwrap();
     assert_eq!(server.end().served.expired, 1);
+}
+
+/// A host that begins as TLS does, on a port without it: it is told as any other that breaks the protocol, and whoever
+/// runs the server reads why.
+#[test]
+fn who_speaks_tls_where_there_is_none_is_sent_away() {
+    let server = server();
+    let mut socket = TcpStream::connect(server.at).unwrap();
+    socket.write_all(&hex("16 03 01 00 c8 01 00 00 c4 03 03")).unwrap();
+    let mut heard = Vec::new();
+    socket.read_to_end(&mut heard).unwrap();
+    assert_eq!(heard[0], 3, "C2HTermReq");
+    let log = server.log.clone();
+    let end = server.end();
+    assert_eq!((end.leaked_bytes, end.controllers), (0, 0));
+    let log = log.lock().unwrap();
+    let from = format!("{}: it speaks TLS, which there is none of here", socket.local_addr().unwrap());
+    assert_eq!(log[..], [from]);
 }

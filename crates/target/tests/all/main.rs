@@ -15,4 +15,6 @@ mod oracle;
 mod pipelines;
 mod served;
 mod speed;
+#[cfg(feature = "tls")]
+mod tls;
 mod wire;

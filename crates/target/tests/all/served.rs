@@ -1,14 +1,16 @@
 //! A server on a loopback socket, on a thread of its own, with a namespace in memory or a drive behind it.
 
 use std::net::SocketAddr;
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 
+use kvdrive_auth::tls::Known;
 use kvdrive_lab::config::{Config, Document};
 use kvdrive_lab::wall::served;
 use kvdrive_link::shared::{Control, ServerConfig};
 use kvdrive_sim::wall::Pace;
 use kvdrive_target::drive;
+use kvdrive_target::log::Log;
 use kvdrive_target::subsystem::{Options, Served, Subsystem};
 use kvdrive_target::tcp::Core;
 use kvdrive_target::tcp::connection::Limits;
@@ -48,6 +50,8 @@ pub struct End {
 pub struct Running {
     pub at: SocketAddr,
     pub nqn: String,
+    /// What its log said so far.
+    pub log: Arc<Mutex<Vec<String>>>,
     /// Of a drive.
     pub control: Option<Control<kvdrive_lab::wall::Running>>,
     stop: Handle,
@@ -56,11 +60,22 @@ pub struct Running {
 
 /// Serves until it is stopped.
 pub fn serve(behind: Behind, options: Options, memory_bytes: usize) -> Running {
+    serve_with(behind, options, memory_bytes, None)
+}
+
+/// The same; with PSKs, to hosts that speak TLS.
+pub fn serve_with(behind: Behind, options: Options, memory_bytes: usize, psks: Option<Known>) -> Running {
+    let log = Arc::<Mutex<Vec<String>>>::default();
+    let lines = log.clone();
     let nqn = options.nqn.clone();
     let (started, outcome) = mpsc::channel();
     let thread = std::thread::spawn(move || {
         let mut sockets = Sockets::new().unwrap();
-        let at = sockets.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let any = "127.0.0.1:0".parse().unwrap();
+        let at = match psks {
+            Some(psks) => sockets.listen_with_tls(any, psks).unwrap(),
+            None => sockets.listen(any).unwrap(),
+        };
         let mut subsystem = Subsystem::new(options).unwrap();
         let (mut serving, mut beside, mut others) = (None, None, Vec::new());
         let (bell, limit_bytes) = (sockets.bell().clone(), subsystem.options().transfer_max_bytes);
@@ -104,6 +119,7 @@ pub fn serve(behind: Behind, options: Options, memory_bytes: usize) -> Running {
         let limits = Limits { data_max_bytes: 16 << 10, ..Limits::default() };
         let mut core = Core::new(subsystem, memory_bytes);
         core.drive = beside;
+        core.log = Log::new(move |line| lines.lock().unwrap().push(line.to_owned()));
         let server = Server::new(sockets, core, limits);
         let control = serving.as_ref().map(|serving| serving.control().clone());
         started.send((at, server.handle(), control)).unwrap();
@@ -120,7 +136,7 @@ pub fn serve(behind: Behind, options: Options, memory_bytes: usize) -> Running {
         end
     });
     let (at, stop, control) = outcome.recv().expect("the server has started");
-    Running { at, nqn, control, stop, thread }
+    Running { at, nqn, log, control, stop, thread }
 }
 
 impl Running {

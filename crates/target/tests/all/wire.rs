@@ -23,7 +23,13 @@ pub fn core(options: Options, memory_bytes: usize) -> (Core, Memory) {
 }
 
 pub fn address() -> Rc<Address> {
-    Rc::new(Address { transport: 3, family: 1, address: "127.0.0.1".into(), service: "4420".into() })
+    Rc::new(Address {
+        transport: 3,
+        family: 1,
+        address: "127.0.0.1".into(),
+        service: "4420".into(),
+        is_secure: false,
+    })
 }
 
 /// Runs what the subsystem has for this connection.

@@ -9,12 +9,15 @@ use kvdrive_spec::{Cqe, Status};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::{Connection, Fatal, NO_CID, Step};
+use super::{Connection, Fatal, NO_CID, State, Step};
 use crate::buffer::Buffer;
 use crate::namespace::Completion;
 use crate::subsystem::transfer::Transfer;
 use crate::tcp::Core;
 use crate::tcp::digest::{self, DataDigest, Reading};
+
+/// How TLS begins: a handshake record, of any version.
+const TLS_RECORD: [u8; 2] = [0x16, 0x03];
 
 impl Connection {
     /// A command of this connection has completed.
@@ -105,6 +108,12 @@ impl Connection {
     /// Ends the connection and says why: the last it sends is the header that is the reason.
     pub(super) fn terminate(&mut self, core: &mut Core, reason: Fatal) {
         let about = self.filled_header();
+        self.complain(match self.state {
+            State::Initializing if self.header.starts_with(&TLS_RECORD) => {
+                "it speaks TLS, which there is none of here".to_owned()
+            }
+            _ => format!("it broke the protocol: FES {:02X}h, FEI {:X}h", reason.reason, reason.information),
+        });
         let mut unit = tcp::Termination::new_zeroed();
         unit.header = Header::new(kind::C2H_TERM_REQ, 24);
         unit.header.bytes = U32::new((24 + about.len()) as u32);

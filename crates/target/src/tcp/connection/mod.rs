@@ -23,7 +23,8 @@ mod framing;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use kvdrive_spec::fabrics::{Fabrics, fctype, fctype_of};
+use kvdrive_auth::TlsPsk;
+use kvdrive_spec::fabrics::{ConnectData, Fabrics, fctype, fctype_of, invalid_parameter, nqn};
 use kvdrive_spec::tcp::{self, DIGEST_BYTES, Header, digests, fatal, flag, kind};
 use kvdrive_spec::{Cqe, Sqe, Status, auth, opcode};
 use zerocopy::little_endian::{U16, U32};
@@ -144,6 +145,10 @@ pub struct Connection {
     key: usize,
     limits: Limits,
     reached_at: Rc<Address>,
+    /// By what its host came, if it speaks TLS.
+    psk: Option<TlsPsk>,
+    /// Why it came to nothing, until somebody has been told.
+    complaint: Option<String>,
     state: State,
     digests: u8,
     /// Data to the host begin at multiples of this.
@@ -183,6 +188,8 @@ impl Connection {
             key,
             limits,
             reached_at,
+            psk: None,
+            complaint: None,
             state: State::Initializing,
             digests: 0,
             alignment_bytes: 4,
@@ -205,6 +212,21 @@ impl Connection {
             opened_ms: now_ms,
             heard_ms: now_ms,
         }
+    }
+
+    /// Its bytes come and go by TLS, with this PSK: whoever connects has to be its host, and mean its subsystem.
+    pub fn secured_by(&mut self, psk: TlsPsk) {
+        self.psk = Some(psk);
+    }
+
+    /// Keeps why it comes to nothing, for whoever runs the server; the first reason stays.
+    pub fn complain(&mut self, reason: String) {
+        self.complaint.get_or_insert(reason);
+    }
+
+    /// Why it came to nothing, once.
+    pub fn take_complaint(&mut self) -> Option<String> {
+        self.complaint.take()
     }
 
     /// The opcode of an I/O command that is at the subsystem, and since when, ns.
@@ -535,6 +557,13 @@ impl Connection {
             self.answer(slot, Status::COMMAND_SEQUENCE_ERROR, 0, 0);
             return;
         };
+        if let Some((at, complaint)) = self.psk.as_ref().and_then(|psk| others_psk(psk, data)) {
+            self.complain(complaint);
+            let dw0 = invalid_parameter(at, true);
+            self.answer(slot, Status::CONNECT_INVALID_PARAMETERS, dw0, 0);
+            self.end(core);
+            return;
+        }
         match core.subsystem.connect(&connect, data, &self.reached_at, core.now_ms) {
             Ok(connected) => {
                 self.queue = Some(connected.queue);
@@ -584,6 +613,19 @@ impl Connection {
             self.abandon(core);
         }
     }
+}
+
+/// Where the data of a Connect name somebody else than the PSK does by which their host came, and in words.
+fn others_psk(psk: &TlsPsk, data: &[u8]) -> Option<(u16, String)> {
+    let (data, _) = ConnectData::read_from_prefix(data).ok()?;
+    let named = [
+        ("host", ConnectData::HOST_NQN_AT, nqn(&data.host_nqn), &psk.host_nqn),
+        ("subsystem", ConnectData::SUBSYSTEM_NQN_AT, nqn(&data.subsystem_nqn), &psk.subsystem_nqn),
+    ];
+    named.into_iter().find_map(|(what, at, name, own)| {
+        let name = name.filter(|name| name != own)?;
+        Some((at, format!("its PSK is of {what} {own:?}, and it connects as {what} {name:?}")))
+    })
 }
 
 /// Whose memory a transfer needs.
