@@ -192,6 +192,13 @@ pub trait Store {
     /// After [`StoreError::Page`] the value may have been taken or not; after any other error it was not.
     fn put(&self, thread: Thread, key: Key, value: Value<'_>) -> Result<(), StoreError>;
 
+    /// As [`Store::put`], of a pair that was taken before a cut of power, by somebody who has told of it and remembers
+    /// it. There was room for it among the others, so it may have what puts leave free, as a delete may: what
+    /// recovery has written once more takes room until there is a merge or a checkpoint.
+    fn put_again(&self, thread: Thread, key: Key, value: Value<'_>) -> Result<(), StoreError> {
+        self.put(thread, key, value)
+    }
+
     /// The value of `key`.
     fn get(&self, thread: Thread, key: Key) -> Result<Option<Kept>, StoreError>;
 

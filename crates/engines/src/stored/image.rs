@@ -20,9 +20,10 @@
 //! ```
 //!
 //! After a cut the store finds what its pages hold. Of each key the last operation that was carried out is
-//! carried out again: whatever part of them had reached the pages, each key then has what that gave it. All at
-//! once they fit, for they did before; one before the other they may not, so those that find no room are tried
-//! again behind the others. Operations that were not carried out when the power went come last. They were not
+//! carried out again, unless the store has what that gave the key: whatever part of them had reached the pages,
+//! each key has it then. All at once they fit, for they did before, into the room that a store leaves to deletes at
+//! the latest ([`kvdrive_store::Store::put_again`]); one before the other they may not, so those that find no
+//! room are tried again behind the others. Operations that were not carried out when the power went come last. They were not
 //! acknowledged: each is there afterwards, or, where there is no room for it, is not; those of an atomic batch
 //! are handed to the store as one again.
 
@@ -32,7 +33,7 @@ use kvdrive_content::{Decoder, Region};
 use kvdrive_flash::ftl::away::AwayPages;
 use kvdrive_flash::power::{self, ImageError, Owner, PowerOnError};
 use kvdrive_spec::Key;
-use kvdrive_store::MAX_VALUE_BYTES;
+use kvdrive_store::{Kept, MAX_VALUE_BYTES};
 
 use super::pages::{MOST_WRITES, Trimmed};
 
@@ -72,6 +73,17 @@ impl Operation {
     /// What it takes of the protected memory.
     pub fn bytes(&self) -> u64 {
         OPERATION_BYTES + self.value.as_ref().map_or(0, |(_, bytes)| u64::from(*bytes))
+    }
+
+    /// Is this what its key has when it has been carried out?
+    pub fn is_result(&self, found: Option<&Kept>) -> bool {
+        match (&self.value, found) {
+            (Some((region, bytes)), Some(found)) => {
+                *bytes == found.bytes() && region.to_bytes(*bytes) == found.to_bytes()
+            }
+            (None, None) => true,
+            _ => false,
+        }
     }
 
     fn encode(&self, out: &mut Vec<u8>) {

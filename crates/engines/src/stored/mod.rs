@@ -375,7 +375,8 @@ impl StoredEngine {
         repeated
     }
 
-    /// Carries out again what the store may have lost. Nobody else is in the store.
+    /// Carries out again what the store may have lost. Nobody else is in the store. What it has is left as it is: a
+    /// full one has no room for everything twice.
     fn repeat(&self) -> Result<(), Status> {
         let (done, begun): (Vec<Operation>, Vec<Operation>) =
             self.operations.borrow().iter().cloned().partition(|operation| operation.is_carried_out);
@@ -387,7 +388,7 @@ impl StoredEngine {
             let mut again = Vec::new();
             let tried = left.len();
             for operation in left {
-                match self.hand_on(std::slice::from_ref(&operation)) {
+                match self.hand_on_again(&operation) {
                     Ok(()) => {}
                     Err(StoreError::Full) => again.push(operation),
                     Err(error) => return Err(error.status()),
@@ -403,6 +404,20 @@ impl StoredEngine {
             self.end(together, result.is_ok());
         }
         Ok(())
+    }
+
+    /// Has the store do what it did before a cut, if it has lost that.
+    fn hand_on_again(&self, operation: &Operation) -> Result<(), StoreError> {
+        let thread = self.threads.take();
+        // What cannot be read counts as lost.
+        let found = self.store.get(thread.thread(), operation.key);
+        if found.is_ok_and(|found| operation.is_result(found.as_ref())) {
+            return Ok(());
+        }
+        match request_of(operation) {
+            Request::Put(key, value) => self.store.put_again(thread.thread(), key, value),
+            Request::Delete(key) => self.store.delete(thread.thread(), key),
+        }
     }
 
     /// Has the store do what an operation says, or those of an atomic batch.

@@ -48,7 +48,7 @@ use crate::store::{Applied, Cursor, Ground, MAX_VALUE_BYTES, Recovered, Request,
 use crate::value::{Kept, Part, Value};
 use node::{Elsewhere, Item, MOST_RUNS, Node, NodeAt};
 pub use options::BtreeOptions;
-use state::{FREE_FOR_DELETES, Frame, Need, ROOT_SLOTS, State};
+use state::{FREE_BEHIND_REPEATS, FREE_FOR_DELETES, Frame, Need, ROOT_SLOTS, State};
 
 /// The store's row.
 pub const ROW: StoreRow = StoreRow {
@@ -274,15 +274,15 @@ impl Tree {
         self.checkpoint(thread)
     }
 
-    /// Writes a value that is too long for a leaf; it is the caller's turn to write.
-    fn write_long(&self, thread: Thread, value: &Value<'_>) -> Result<Elsewhere, StoreError> {
+    /// Writes a value that is too long for a leaf, and leaves room for the leaf and `keep` pages; it is the caller's
+    /// turn to write.
+    fn write_long(&self, thread: Thread, value: &Value<'_>, keep: u64) -> Result<Elsewhere, StoreError> {
         let pages = node::overflow_count(self.page_bytes(), value.bytes());
         let mut is_second = false;
         let at = loop {
             let taken = {
                 let mut state = self.state.borrow_mut();
-                let keep = state.most_pages() + FREE_FOR_DELETES;
-                let fits = state.free.pages() >= u64::from(pages) + keep;
+                let fits = state.free.pages() >= u64::from(pages) + state.most_pages() + keep;
                 let runs = if fits { state.free.take_runs(pages, MOST_RUNS) } else { None };
                 runs.map(|runs| Elsewhere { born: state.number(), bytes: value.bytes(), runs })
             };
@@ -310,33 +310,26 @@ impl Tree {
     }
 
     /// The item for a value.
-    fn item_of(&self, thread: Thread, value: &Value<'_>) -> Result<Item, StoreError> {
+    fn item_of(&self, thread: Thread, value: &Value<'_>, keep: u64) -> Result<Item, StoreError> {
         if value.bytes() <= self.state.borrow().inline_bytes() {
             return Ok(Item::Value(Kept::of(value)));
         }
-        self.write_long(thread, value).map(Item::Elsewhere)
+        self.write_long(thread, value, keep).map(Item::Elsewhere)
     }
 
-    /// Carries changes out as one; it is the caller's turn to write.
-    fn change_all(&self, thread: Thread, changes: &[Change]) -> Result<(), StoreError> {
+    /// Carries changes out as one; it is the caller's turn to write. What makes the tree larger leaves `keep` pages
+    /// free.
+    fn change_all(&self, thread: Thread, changes: &[Change], keep: u64) -> Result<(), StoreError> {
         let mut is_second = false;
         let is_batch = changes.len() > 1;
         let replaced = loop {
             self.state.borrow_mut().is_gathering = is_batch;
             let done = self.with_nodes(thread, Purpose::Node, |state| {
                 if let [(key, item)] = changes {
-                    return Ok(Vec::from_iter(state.change(key, item.clone(), false)?));
-                }
-                // Splits may add levels while the changes go on.
-                if state.free.pages() < (state.most_pages() + 4) * changes.len() as u64 + FREE_FOR_DELETES {
-                    return Err(Need::Room);
+                    return Ok(vec![state.change(key, item.clone(), keep, false)?]);
                 }
                 changes.iter().try_for_each(|(key, _)| state.has_path(key))?;
-                let change = |(key, item): &Change| {
-                    let old = state.change(key, item.clone(), true);
-                    old.unwrap_or_else(|need| panic!("a change has all it needs, and not {need:?}"))
-                };
-                Ok(changes.iter().filter_map(change).collect())
+                state.change_all(changes, keep)
             });
             self.state.borrow_mut().is_gathering = false;
             match done? {
@@ -345,7 +338,7 @@ impl Tree {
             }
             is_second = true;
         };
-        replaced.iter().for_each(|item| self.release_item(item));
+        replaced.iter().flatten().for_each(|item| self.release_item(item));
         if is_batch {
             for (key, _) in changes.iter().filter(|(_, item)| item.is_none()) {
                 // An empty leaf that cannot be taken out does no harm.
@@ -357,7 +350,7 @@ impl Tree {
         Ok(())
     }
 
-    fn apply(&self, thread: Thread, batch: &[Request<'_>]) -> Result<(), StoreError> {
+    fn apply(&self, thread: Thread, batch: &[Request<'_>], keep: u64) -> Result<(), StoreError> {
         let (mut copied, most) = (0, MAX_VALUE_BYTES);
         for (key, value) in batch.iter().map(Request::parts) {
             let bytes = value.map_or(0, |value| value.bytes());
@@ -371,7 +364,7 @@ impl Tree {
             let _turn = self.writers.take(&self.ground.cpu, thread);
             let mut changes: Vec<Change> = Vec::with_capacity(batch.len());
             for (key, value) in batch.iter().map(Request::parts) {
-                let item = value.map(|value| self.item_of(thread, &value)).transpose();
+                let item = value.map(|value| self.item_of(thread, &value, keep)).transpose();
                 match item {
                     Ok(item) => changes.push((key, item)),
                     Err(error) => {
@@ -380,7 +373,7 @@ impl Tree {
                     }
                 }
             }
-            if let Err(error) = self.change_all(thread, &changes) {
+            if let Err(error) = self.change_all(thread, &changes, keep) {
                 changes.iter().flat_map(|(_, item)| item).for_each(|item| self.release_item(item));
                 return Err(error);
             }
@@ -488,7 +481,11 @@ impl Store for Btree {
     }
 
     fn put(&self, thread: Thread, key: Key, value: Value<'_>) -> Result<(), StoreError> {
-        self.0.apply(thread, &[Request::Put(key, value)])
+        self.0.apply(thread, &[Request::Put(key, value)], FREE_FOR_DELETES)
+    }
+
+    fn put_again(&self, thread: Thread, key: Key, value: Value<'_>) -> Result<(), StoreError> {
+        self.0.apply(thread, &[Request::Put(key, value)], FREE_BEHIND_REPEATS)
     }
 
     fn get(&self, thread: Thread, key: Key) -> Result<Option<Kept>, StoreError> {
@@ -496,12 +493,13 @@ impl Store for Btree {
     }
 
     fn delete(&self, thread: Thread, key: Key) -> Result<(), StoreError> {
-        self.0.apply(thread, &[Request::Delete(key)])
+        self.0.apply(thread, &[Request::Delete(key)], FREE_FOR_DELETES)
     }
 
     fn apply(&self, thread: Thread, batch: &[Request<'_>], atomic: bool) -> Applied {
         if atomic {
-            let error = if batch.is_empty() { None } else { self.0.apply(thread, batch).err() };
+            let error =
+                if batch.is_empty() { None } else { self.0.apply(thread, batch, FREE_FOR_DELETES).err() };
             return Applied { requests: if error.is_none() { batch.len() as u32 } else { 0 }, error };
         }
         crate::store::apply_in_order(self, thread, batch)

@@ -202,6 +202,8 @@ impl Node {
     pub fn to_page(&self, format: &Format, page: PageId) -> Page {
         let kind = if self.level == 0 { Kind::Leaf } else { Kind::Inner };
         let mut open = OpenPage::new(Format { kind, ..*format }, page, Region::new());
+        // An empty leaf has no record that says so.
+        open.begin_at(self.born);
         for (key, item) in &self.entries {
             match item {
                 Item::Value(kept) => open.begin_record(key, &Value::Kept(kept), self.born, Flags::NONE),

@@ -20,6 +20,8 @@ use crate::space::{Extent, FreePages};
 pub const ROOT_SLOTS: u64 = 2;
 /// Free pages that are left to changes that make the tree no larger: enough to shadow a path of any tree.
 pub const FREE_FOR_DELETES: u64 = 24;
+/// Of these, what is left by pairs that had their place before a cut of power.
+pub const FREE_BEHIND_REPEATS: u64 = 8;
 
 /// Hashes page numbers.
 #[derive(Default)]
@@ -253,12 +255,51 @@ impl State {
         2 * u64::from(self.root.level + 1) + 1
     }
 
-    /// Gives `key` an item, or takes it away, and returns what was there. An empty leaf stays if
-    /// `may_be_empty`.
+    /// Pages that the nodes of a path are copied to before they can be altered.
+    fn pages_to_shadow(&self, path: &[(NodeAt, usize)]) -> u64 {
+        let is_as_kept = |(at, _): &&(NodeAt, usize)| {
+            !self.buffer.peek(&at.page).expect("a path is in memory").may_be_altered(self.last_kept)
+        };
+        path.iter().filter(is_as_kept).count() as u64
+    }
+
+    /// As [`State::change`] of several, all of which have their paths in memory, or of none: what was done is undone
+    /// where the next has no room. Returns what was there.
+    pub fn change_all(
+        &mut self,
+        changes: &[(Key, Option<Item>)],
+        keep: u64,
+    ) -> Result<Vec<Option<Item>>, Need> {
+        let mut replaced = Vec::with_capacity(changes.len());
+        for (key, item) in changes {
+            match self.change(key, item.clone(), keep, true) {
+                Ok(old) => replaced.push(old),
+                Err(Need::Node(at, _)) => {
+                    panic!("a path to {key:?} was in memory, and node {} is not", at.page)
+                }
+                Err(Need::Room) => {
+                    // That takes no pages: the nodes were altered a moment ago, and what they had fits again.
+                    for ((key, _), old) in changes.iter().zip(replaced).rev() {
+                        self.change(key, old, 0, true).expect("what was just altered can be altered back");
+                    }
+                    // Leaves that splits had made may be empty; one that cannot be taken out does no harm.
+                    for (key, _) in changes {
+                        let _ = self.prune(key);
+                    }
+                    return Err(Need::Room);
+                }
+            }
+        }
+        Ok(replaced)
+    }
+
+    /// Gives `key` an item, or takes it away, and returns what was there. A change that makes the tree larger leaves
+    /// `keep` pages free. An empty leaf stays if `may_be_empty`.
     pub fn change(
         &mut self,
         key: &Key,
         item: Option<Item>,
+        keep: u64,
         may_be_empty: bool,
     ) -> Result<Option<Item>, Need> {
         let mut path = self.path(key)?;
@@ -271,8 +312,8 @@ impl State {
         let bytes = leaf.as_ref().map_or(0, |leaf| leaf.bytes) + bytes_of(item.as_ref()) - bytes_of(old);
         // What makes the tree no larger takes pages only until the next checkpoint.
         let needed = match leaf.is_some() && bytes <= self.format.room() {
-            true => path.len() as u64,
-            false => self.most_pages() + FREE_FOR_DELETES,
+            true => self.pages_to_shadow(&path),
+            false => self.most_pages() + keep,
         };
         drop(leaf);
         if self.free.pages() < needed {
@@ -319,7 +360,7 @@ impl State {
         let mut path = self.path(key)?;
         let Some(&(at, _)) = path.last() else { return Ok(()) };
         if self.node(at, 0)?.entries.is_empty() {
-            if self.free.pages() < self.most_pages() {
+            if self.free.pages() < self.pages_to_shadow(&path) {
                 return Err(Need::Room);
             }
             self.shadow(&mut path);

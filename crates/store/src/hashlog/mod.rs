@@ -271,7 +271,9 @@ impl Log {
             .map(|(key, value)| (key, value.map_or(0, |v| v.bytes())))
             .collect();
         let appended = sizes.iter().map(|(key, bytes)| (key, *bytes));
-        self.make_room(thread, stream, more, FREE_FOR_PUTS, appended)?;
+        let has_puts = batch.iter().any(|request| matches!(request, Request::Put(..)));
+        let keep = if has_puts { FREE_FOR_PUTS } else { FREE_FOR_DELETES };
+        self.make_room(thread, stream, more, keep, appended)?;
         // From here on nobody comes between.
         let mut put = std::collections::BTreeSet::new();
         let mut effective = Vec::with_capacity(batch.len());

@@ -275,8 +275,14 @@ impl Tree {
         })
     }
 
-    /// Waits until records may be put. Suspends nobody between its last look and its return.
-    fn make_room(&self, thread: Thread, records: &[(Key, u32)], is_put: bool) -> Result<(), StoreError> {
+    /// Waits until records may be put. Suspends nobody between its last look and its return. `may_be_refused`: where
+    /// there is no room but what puts leave free.
+    fn make_room(
+        &self,
+        thread: Thread,
+        records: &[(Key, u32)],
+        may_be_refused: bool,
+    ) -> Result<(), StoreError> {
         let (mut is_slowed, mut asked_behind, mut merged) = (false, None, 0);
         loop {
             let full = self.state.borrow().full.len();
@@ -321,8 +327,9 @@ impl Tree {
                     merged += 1;
                     let tables = self.state.borrow().version.tables().count();
                     if merged > 4 * tables + 64 || !self.merge_for_room(thread)? {
-                        // Deletes go on: sooner or later they meet what they delete, and both are gone.
-                        if !is_put {
+                        // Deletes go on: sooner or later they meet what they delete, and both are gone. So do
+                        // puts from before a cut: their first copies, if there are any, are gone then.
+                        if !may_be_refused {
                             return Ok(());
                         }
                         let is_held = !self.state.borrow().obsolete.is_empty();
@@ -426,7 +433,7 @@ impl Tree {
         Ok(())
     }
 
-    fn apply(&self, thread: Thread, batch: &[Request<'_>]) -> Result<(), StoreError> {
+    fn apply(&self, thread: Thread, batch: &[Request<'_>], may_be_refused: bool) -> Result<(), StoreError> {
         let most = self.max_value_bytes();
         let mut records = Vec::with_capacity(batch.len());
         for (key, value) in batch.iter().map(Request::parts) {
@@ -439,8 +446,7 @@ impl Tree {
         let count = batch.len() as u64;
         let copied: u64 = records.iter().map(|(key, bytes)| key.len() as u64 + u64::from(*bytes)).sum();
         self.work(thread, &[(Step::MemtableInsert, count), (Step::CopyByte, copied * 2)]);
-        let is_put = batch.iter().any(|request| matches!(request, Request::Put(..)));
-        self.make_room(thread, &records, is_put)?;
+        self.make_room(thread, &records, may_be_refused)?;
         {
             let mut guard = self.state.borrow_mut();
             let state = &mut *guard;
@@ -571,7 +577,11 @@ impl Store for Lsmtree {
     }
 
     fn put(&self, thread: Thread, key: Key, value: Value<'_>) -> Result<(), StoreError> {
-        self.0.apply(thread, &[Request::Put(key, value)])
+        self.0.apply(thread, &[Request::Put(key, value)], true)
+    }
+
+    fn put_again(&self, thread: Thread, key: Key, value: Value<'_>) -> Result<(), StoreError> {
+        self.0.apply(thread, &[Request::Put(key, value)], false)
     }
 
     fn get(&self, thread: Thread, key: Key) -> Result<Option<Kept>, StoreError> {
@@ -579,12 +589,13 @@ impl Store for Lsmtree {
     }
 
     fn delete(&self, thread: Thread, key: Key) -> Result<(), StoreError> {
-        self.0.apply(thread, &[Request::Delete(key)])
+        self.0.apply(thread, &[Request::Delete(key)], false)
     }
 
     fn apply(&self, thread: Thread, batch: &[Request<'_>], atomic: bool) -> Applied {
         if atomic {
-            let error = if batch.is_empty() { None } else { self.0.apply(thread, batch).err() };
+            let has_puts = batch.iter().any(|request| matches!(request, Request::Put(..)));
+            let error = if batch.is_empty() { None } else { self.0.apply(thread, batch, has_puts).err() };
             return Applied { requests: if error.is_none() { batch.len() as u32 } else { 0 }, error };
         }
         crate::store::apply_in_order(self, thread, batch)

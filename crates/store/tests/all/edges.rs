@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use kvdrive_content::Pattern;
 use kvdrive_sim::Rng;
 use kvdrive_spec::Key;
-use kvdrive_store::{STORES, Store, StoreError, StoreOptions, Value};
+use kvdrive_store::{Request, STORES, Store, StoreError, StoreOptions, Value};
 
 use crate::ground::{MAIN, World, value_of};
 use crate::small;
@@ -305,4 +305,70 @@ fn a_lookup_in_a_table_reads_a_block_and_not_its_neighbours() {
 
 fn counter(store: &dyn Store, name: &str) -> u64 {
     store.counters().into_iter().find(|(other, _)| *other == name).unwrap().1
+}
+
+/// Atomic batches until there is no room, then of deletes alone: those that were refused have changed nothing, and the
+/// deletes come through.
+#[test]
+fn a_refused_atomic_batch_leaves_all_as_it_was() {
+    for small in small::all() {
+        let world = World::new(small.page_bytes, small.pages);
+        let store = world.open(small.row, &small.options);
+        let name = format!("{} {}", small.row.name, small.label);
+        let (mut pairs, mut rng, mut refused) = (BTreeMap::new(), Rng::stream(11, "batches"), 0);
+        for round in 0u64.. {
+            // New keys, and one in four of those that may be there: put again or deleted.
+            let key = |number: u64| Key::from_u64_be(number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+            let requests: Vec<(Key, Option<Vec<u8>>)> = (0..12)
+                .map(|index| match rng.below(4) {
+                    0 if rng.one_in(2) => (key(rng.below(12 * (round + 1))), None),
+                    0 => (key(rng.below(12 * (round + 1))), Some(value_of(round, 50))),
+                    _ => (key(12 * round + index), Some(value_of(round, 30))),
+                })
+                .collect();
+            match apply_all(&*store, &requests) {
+                Ok(()) => requests.into_iter().for_each(|(key, value)| match value {
+                    Some(value) => drop(pairs.insert(key, value)),
+                    None => drop(pairs.remove(&key)),
+                }),
+                Err(error) => {
+                    assert_eq!(error, StoreError::Full, "{name}");
+                    refused += 1;
+                    check_all(&*store, &pairs, &name);
+                }
+            }
+            if refused == 20 {
+                break;
+            }
+        }
+        let keys: Vec<Key> = pairs.keys().step_by(2).copied().collect();
+        for keys in keys.chunks(6) {
+            let requests: Vec<_> = keys.iter().map(|key| (*key, None)).collect();
+            apply_all(&*store, &requests).unwrap_or_else(|error| panic!("{name}: deletes: {error}"));
+            keys.iter().for_each(|key| drop(pairs.remove(key)));
+        }
+        check_all(&*store, &pairs, &name);
+    }
+}
+
+/// Applies an atomic batch.
+fn apply_all(store: &dyn Store, requests: &[(Key, Option<Vec<u8>>)]) -> Result<(), StoreError> {
+    let requests: Vec<Request<'_>> = requests
+        .iter()
+        .map(|(key, value)| match value {
+            Some(value) => Request::Put(*key, Value::from(&value[..])),
+            None => Request::Delete(*key),
+        })
+        .collect();
+    store.apply(MAIN, &requests, true).error.map_or(Ok(()), Err)
+}
+
+fn check_all(store: &dyn Store, pairs: &BTreeMap<Key, Vec<u8>>, name: &str) {
+    let mut cursor = store.cursor(MAIN, None).expect("it opens");
+    let mut found = BTreeMap::new();
+    while let Some((key, value)) = cursor.next(MAIN).expect("it goes on") {
+        found.insert(key, value.to_bytes());
+    }
+    assert_eq!(found.len(), pairs.len(), "{name}");
+    assert!(found == *pairs, "{name}: values");
 }

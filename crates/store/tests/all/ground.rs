@@ -500,6 +500,10 @@ impl Store for Alone {
         self.behind(self.store.put(thread, key, value))
     }
 
+    fn put_again(&self, thread: Thread, key: Key, value: Value<'_>) -> Result<(), StoreError> {
+        self.behind(self.store.put_again(thread, key, value))
+    }
+
     fn get(&self, thread: Thread, key: Key) -> Result<Option<Kept>, StoreError> {
         self.store.get(thread, key)
     }
