@@ -14,6 +14,7 @@
 
 pub mod btree;
 pub mod cpu;
+pub mod files;
 mod frame;
 pub mod hashlog;
 mod key_hash;

@@ -2,6 +2,7 @@
 
 mod damage;
 mod edges;
+mod files;
 mod ground;
 mod history;
 mod oracle;
