@@ -22,6 +22,8 @@ pub mod lsmtree;
 pub mod memory;
 pub mod pages;
 mod records;
+#[cfg(feature = "rocksdb")]
+pub mod rocksdb;
 mod space;
 pub mod store;
 pub mod value;

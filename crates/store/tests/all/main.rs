@@ -7,5 +7,9 @@ mod ground;
 mod history;
 mod oracle;
 mod put_back;
+#[cfg(feature = "rocksdb")]
+mod rocksdb;
+#[cfg(feature = "rocksdb")]
+mod shared;
 mod small;
 mod together;
