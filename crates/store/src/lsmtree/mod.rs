@@ -51,6 +51,7 @@ use layout::Layout;
 use memtable::Memtable;
 pub use options::LsmtreeOptions;
 use table::Table;
+pub(crate) use table::{bytes_page, page_of_bytes};
 use version::{Header, Version};
 use wal::{MOST_UNDER_WAY, Wal};
 
