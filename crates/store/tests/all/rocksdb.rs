@@ -11,7 +11,7 @@ use kvdrive_spec::Key;
 use kvdrive_store::lsmtree::LsmtreeOptions;
 use kvdrive_store::memory::CountingCpu;
 use kvdrive_store::rocksdb::{RocksDb, RocksDbOptions};
-use kvdrive_store::{Ground, Purpose, StoreOptions, Thread, Value, store_row};
+use kvdrive_store::{Ground, Purpose, StoreOptions, Thread, Value, do_background, store_row};
 
 use crate::ground::value_of;
 use crate::shared::{PAGE_BYTES, SharedMemory};
@@ -109,13 +109,14 @@ impl Load {
     fn of_lsmtree(&self, options: &LsmtreeOptions) -> Took {
         let pages = Rc::new(SharedMemory::new(1 << 16));
         let cpu = Rc::new(CountingCpu::default());
-        let ground = Ground { pages: pages.clone(), cpu, threads: 1, has_background: false };
+        let ground = Ground { pages: pages.clone(), cpu, threads: 1 };
         let row = store_row("lsmtree").unwrap();
         let options = StoreOptions { lsmtree: options.clone(), ..StoreOptions::default() };
         let store = (row.make)(&options, ground);
         store.recover(Thread(0)).unwrap();
         let put = |_, key, value: &[u8]| {
             store.put(Thread(0), Key::new(&key_of(key)).unwrap(), Value::Piece(Piece::Bytes(value))).unwrap();
+            do_background(&*store, Thread(0));
         };
         let gets = Cell::new(0);
         let get = |key| {
@@ -135,25 +136,21 @@ struct Compared {
     bloom_bits: u32,
     /// RocksDB as it is by itself, or without what `lsmtree` has not.
     has_all: bool,
-    /// Bytes written for a pair, at least and at most.
-    written: (f64, f64),
 }
 
-/// Reads of a get are within 15 % everywhere; here is what is written. At 16 B `lsmtree` merges more: it counts 72 B
-/// for a pair in a memtable where RocksDB takes 53 B, so its memtables are full earlier; half of that comes
-/// back in the log, where a pair has 33 B instead of 46. By itself RocksDB merges less, by a seventh, because it
-/// ends a file where one of the level below begins (`level_compaction_dynamic_file_size`), and `lsmtree` where it
-/// is full.
+/// Both write the same bytes for a pair and read the same blocks for a get, within 15 %. By itself RocksDB merges less,
+/// by a tenth, because it ends a file where one of the level below begins (`level_compaction_dynamic_file_size`), and
+/// `lsmtree` where it is full.
 const COMPARED: [Compared; 4] = [
-    Compared { value_bytes: 16, bloom_bits: 0, has_all: false, written: (1.0, 1.25) },
-    Compared { value_bytes: 128, bloom_bits: 10, has_all: false, written: (0.85, 1.15) },
-    Compared { value_bytes: 1000, bloom_bits: 10, has_all: false, written: (0.85, 1.15) },
-    Compared { value_bytes: 128, bloom_bits: 10, has_all: true, written: (1.0, 1.25) },
+    Compared { value_bytes: 16, bloom_bits: 0, has_all: false },
+    Compared { value_bytes: 128, bloom_bits: 10, has_all: false },
+    Compared { value_bytes: 1000, bloom_bits: 10, has_all: false },
+    Compared { value_bytes: 128, bloom_bits: 10, has_all: true },
 ];
 
 #[test]
 fn lsmtree_writes_and_reads_what_rocksdb_does() {
-    for Compared { value_bytes, bloom_bits, has_all, written } in COMPARED {
+    for Compared { value_bytes, bloom_bits, has_all } in COMPARED {
         let shared = LsmtreeOptions { bloom_bits, ..small() };
         let load = Load::new(value_bytes);
         let ours = load.of_lsmtree(&shared);
@@ -168,8 +165,9 @@ fn lsmtree_writes_and_reads_what_rocksdb_does() {
             "{value_bytes} B, all {has_all}: written {share:.3}, read {read:.3}: {ours:?}, {theirs:?}"
         );
         println!("{what}");
-        assert!((written.0..written.1).contains(&share), "{what}");
+        assert!((0.85..1.15).contains(&share), "{what}");
         assert!((0.85..1.15).contains(&read), "{what}");
+        // Of small pairs more is compaction here, and less is log: 33 B a pair, where RocksDB writes 46.
         if !has_all && value_bytes > 16 {
             let tables = (ours.tables / theirs.tables, ours.compaction / theirs.compaction);
             assert!((0.9..1.1).contains(&tables.0) && (0.85..1.15).contains(&tables.1), "{what}");
