@@ -147,3 +147,64 @@ impl<R> Events<R> {
         *self = Events::default();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: u32 = u32::MAX;
+
+    fn events(requests: usize) -> Events<usize> {
+        let mut events = Events::default();
+        (0..requests).for_each(|request| events.park(request).expect("there is room"));
+        events
+    }
+
+    #[test]
+    fn a_second_notice_of_a_page_waits_until_the_host_has_read_it() {
+        for (first, second) in [(Notice::FewSpares, Notice::ReadOnly), (Notice::ReadOnly, Notice::FewSpares)]
+        {
+            let mut events = events(4);
+            events.note(first, ALL);
+            assert_eq!(events.next_to_tell(), Some((0, first.dword())));
+            // The same page: the host is told of it already. Another page: it is not.
+            events.note(second, ALL);
+            events.note(first, ALL);
+            assert_eq!(events.next_to_tell(), None, "{second:?} while its page is masked");
+            events.note(Notice::Namespaces, ALL);
+            assert_eq!(events.next_to_tell(), Some((1, Notice::Namespaces.dword())));
+            // Reading one page says nothing of another.
+            events.note_read(lid::CHANGED_NAMESPACES);
+            assert_eq!(events.next_to_tell(), None);
+            // Who has read the page knows all that it tells of, and hears of what happens from then on.
+            events.note_read(lid::HEALTH);
+            assert_eq!(events.next_to_tell(), None, "the page said {second:?}, too");
+            events.note(second, ALL);
+            assert_eq!(events.next_to_tell(), Some((2, second.dword())));
+        }
+    }
+
+    #[test]
+    fn of_two_notices_of_a_page_that_wait_for_a_request_one_is_told() {
+        let mut events = events(0);
+        events.note(Notice::FewSpares, ALL);
+        events.note(Notice::ReadOnly, ALL);
+        assert_eq!(events.next_to_tell(), None, "nobody asks");
+        events.park(7).expect("there is room");
+        events.park(8).expect("there is room");
+        assert_eq!(events.next_to_tell(), Some((7, Notice::FewSpares.dword())));
+        assert_eq!(events.next_to_tell(), None);
+        assert!(events.is_awaited(), "the second request waits on");
+    }
+
+    #[test]
+    fn a_host_hears_of_what_it_wants_to_alone() {
+        for notice in NOTICES {
+            let mut events = events(1);
+            events.note(notice, !notice.wanted_by());
+            assert_eq!(events.next_to_tell(), None, "{notice:?}");
+            events.note(notice, notice.wanted_by());
+            assert_eq!(events.next_to_tell(), Some((0, notice.dword())));
+        }
+    }
+}

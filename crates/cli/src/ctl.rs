@@ -208,6 +208,10 @@ fn status(seen: &Seen) -> String {
         "buffers     {} of {} bytes are given out\n",
         hosts.buffer_used_bytes, hosts.buffer_limit_bytes
     );
+    text += &format!(
+        "this look   took {:.1} us of the threads that serve: measured\n",
+        seen.snapshot_ns as f64 / 1e3
+    );
     if let Some(drive) = &seen.drive {
         text += &drive_status(drive);
     }
@@ -230,6 +234,15 @@ fn drive_status(drive: &SeenDrive) -> String {
     text += &format!("programs    {}\n", pages(&drive.programs));
     text += &format!("reads       {}\n", pages(&drive.reads));
     text += &format!("erases      {}\n", drive.erases);
+    if let Some(late) = &drive.lateness {
+        let us = |ns: u64| ns as f64 / 1e3;
+        text += &format!(
+            "late        {:.1} us (median), {:.1} us (p99) of {} events behind the model: measured\n",
+            us(late.p50_ns),
+            us(late.p99_ns),
+            late.count
+        );
+    }
     if let Some(why) = &drive.read_only {
         text += &format!("read-only   {why}\n");
     }

@@ -495,7 +495,7 @@ mod tests {
         }
     }
 
-    /// Of the page of commands, each with the workload that stands in its line.
+    /// Of the page of commands, each with the workload and the medium that stand in its line.
     #[test]
     fn every_example_of_a_setting_is_a_drive_that_can_be_had() {
         let commands = include_str!("../../../docs/commands.md");
@@ -505,13 +505,15 @@ mod tests {
         };
         let mut examples = Vec::new();
         for line in commands.lines() {
-            let workload = after(line, "--workload ");
+            let (workload, media) = (after(line, "--workload "), after(line, "--media "));
             let set = line.split("--set ").skip(1).filter_map(|rest| rest.split(['`', ' ', ')']).next());
-            examples.extend(set.filter(|set| set.contains('=')).map(|set| (workload.clone(), set)));
+            examples.extend(
+                set.filter(|set| set.contains('=')).map(|set| (workload.clone(), media.clone(), set)),
+            );
         }
-        assert!(examples.contains(&(None, "flash.channels=8")), "{examples:?}");
-        for (workload, example) in examples {
-            let settings = Settings { workload, set: vec![example.to_owned()], ..Settings::default() };
+        assert!(examples.contains(&(None, None, "flash.channels=8")), "{examples:?}");
+        for (workload, media, example) in examples {
+            let settings = Settings { workload, media, set: vec![example.to_owned()], ..Settings::default() };
             settings.document_of_run().unwrap_or_else(|error| panic!("--set {example}: {error}"));
         }
     }

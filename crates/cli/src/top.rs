@@ -147,6 +147,15 @@ impl Watched {
             )
             .into(),
         };
+        let late = seen.drive.as_ref().and_then(|drive| drive.lateness.as_ref());
+        let late = late.map_or_else(String::new, |late| {
+            let us = |ns: u64| ns as f64 / 1e3;
+            format!(
+                "events late by {:.1} us (median), {:.1} us (p99): measured",
+                us(late.p50_ns),
+                us(late.p99_ns)
+            )
+        });
         let rate = self.per_second(|seen| seen.hosts.io_commands.values().sum());
         let (came, went) =
             (self.per_second(|seen| seen.hosts.written_bytes), self.per_second(|seen| seen.hosts.read_bytes));
@@ -160,6 +169,7 @@ impl Watched {
                 seen.hosts.controllers,
                 seen.hosts.io_errors
             )),
+            Line::from(late),
         ]
     }
 
@@ -222,6 +232,7 @@ mod tests {
             has_power: true,
             lives: 1,
             uptime_ms,
+            snapshot_ns: 0,
             hosts: SeenHosts {
                 controllers: 1,
                 io_commands: BTreeMap::from([("store".to_owned(), stores)]),
@@ -241,6 +252,7 @@ mod tests {
             drive: Some(SeenDrive {
                 model_ns: uptime_ms * 1_000_000,
                 resources: vec![core],
+                lateness: Some(SeenLatency { p50_ns: 1_500, p99_ns: 62_000, ..SeenLatency::default() }),
                 ..SeenDrive::default()
             }),
         }
@@ -263,6 +275,7 @@ mod tests {
             "firmware.cores",
             " 50%",
             "life 1",
+            "late by 1.5 us (median), 62.0 us (p99): measured",
         ] {
             assert!(text.contains(part), "{part} is not in {text}");
         }

@@ -16,8 +16,10 @@
 pub mod mutate;
 
 mod authentication;
+mod controllers;
 mod drives;
 mod network;
+mod recordings;
 mod texts;
 mod wire;
 
@@ -73,6 +75,13 @@ pub const TARGETS: &[Target] = &[
         rounds: 1_500,
     },
     Target {
+        name: "initiator",
+        about: "what a controller sends to our initiator, in pieces: an answer, or one line, and memory is bounded",
+        seeds: controllers::initiator_seeds,
+        run: controllers::initiator,
+        rounds: 3_000,
+    },
+    Target {
         name: "commands",
         about: "entries to a small drive of any engine: one completion each, and stored pairs stay",
         seeds: drives::command_seeds,
@@ -85,6 +94,13 @@ pub const TARGETS: &[Target] = &[
         seeds: drives::survivor_seeds,
         run: drives::survivors,
         rounds: 150,
+    },
+    Target {
+        name: "recording",
+        about: "a recording, with checksums that are right: played to a small drive, or one line that names the byte",
+        seeds: recordings::recording_seeds,
+        run: recordings::recording,
+        rounds: 300,
     },
     Target {
         name: "authentication",

@@ -78,36 +78,14 @@ impl BlockHost {
         costs: HostCosts,
     ) -> Result<Rc<BlockHost>, Status> {
         let mut host = BlockHost { link, memory, costs, blocks: 0, most_blocks: COMMAND_BLOCKS_MAX };
-        let bytes = host.identify(cns::NAMESPACE)?;
-        let namespace = BlockNamespace::read_from_bytes(&bytes).expect("Identify data has its size");
-        let format = usize::from(namespace.format_current & 0xF);
-        if 1u32.checked_shl(namespace.formats[format].block_bytes_log2.into()) != Some(BLOCK_BYTES) {
-            return Err(Status::INVALID_FIELD);
-        }
-        host.blocks = namespace.size_blocks.get();
-        let bytes = host.identify(cns::CONTROLLER)?;
-        let controller = Controller::read_from_bytes(&bytes).expect("Identify data has its size");
-        // In units of 4096 bytes, which is a block here; 0 is no limit.
-        if let Some(most @ 1..) = 1u32.checked_shl(controller.transfer_max_log2.into())
-            && controller.transfer_max_log2 > 0
-        {
-            host.most_blocks = most.min(COMMAND_BLOCKS_MAX);
-        }
+        host.blocks = blocks_of(&host.identify(cns::NAMESPACE)?)?;
+        host.most_blocks = most_blocks_of(&host.identify(cns::CONTROLLER)?);
         Ok(Rc::new(host))
     }
 
     fn identify(&self, structure: u8) -> Result<Vec<u8>, Status> {
-        let ask = |cid, buffer| {
-            let mut sqe = Sqe::new(opcode::admin::IDENTIFY, cid, NSID);
-            sqe.cdw10.set(u32::from(structure));
-            sqe.set_prps(buffer, 0);
-            sqe
-        };
-        modelled::identify(&self.link, &self.memory, ask, |memory, buffer| {
-            let mut data = Region::new();
-            answers::copy_in(memory, buffer, IDENTIFY_BYTES as u32, &mut data);
-            data.to_bytes(IDENTIFY_BYTES as u32)
-        })
+        let ask = |cid, buffer| identify(cid, structure, buffer);
+        modelled::identify(&self.link, &self.memory, ask, |memory, buffer| take_identified(memory, buffer))
     }
 
     /// How many blocks there are.
@@ -159,55 +137,96 @@ impl Lane {
         let cqe: Cqe = queue.completion(slot.cid);
         host.link.ring_completion(queue);
         let answer = match cqe.status() {
-            Status::SUCCESS => Ok((0..read_blocks).map(|block| self.block(&slot, block)).collect()),
+            Status::SUCCESS => Ok(take_blocks(&*host.memory, slot.buffer, read_blocks)),
             status => Err(status),
         };
         self.free.borrow_mut().push(slot);
         self.freed.wake_one();
         answer
     }
+}
 
-    fn block(&self, slot: &Slot, block: u32) -> Block {
-        let mut content = Region::new();
-        let address = slot.buffer + u64::from(block * BLOCK_BYTES);
-        answers::copy_in(&*self.host.memory, address, BLOCK_BYTES, &mut content);
-        Rc::new(content)
+/// Identify of this structure, answered to the page at `buffer`.
+pub(crate) fn identify(cid: u16, structure: u8, buffer: u64) -> Sqe {
+    let mut sqe = Sqe::new(opcode::admin::IDENTIFY, cid, NSID);
+    sqe.cdw10.set(u32::from(structure));
+    sqe.set_prps(buffer, 0);
+    sqe
+}
+
+/// The answer to [`identify`].
+pub(crate) fn take_identified(memory: &dyn HostMemory, buffer: u64) -> Vec<u8> {
+    let mut data = Region::new();
+    answers::copy_in(memory, buffer, IDENTIFY_BYTES as u32, &mut data);
+    data.to_bytes(IDENTIFY_BYTES as u32)
+}
+
+/// How many blocks a namespace has, by its Identify data.
+pub(crate) fn blocks_of(bytes: &[u8]) -> Result<u64, Status> {
+    let namespace = BlockNamespace::read_from_bytes(bytes).expect("Identify data has its size");
+    let format = usize::from(namespace.format_current & 0xF);
+    if 1u32.checked_shl(namespace.formats[format].block_bytes_log2.into()) != Some(BLOCK_BYTES) {
+        return Err(Status::INVALID_FIELD);
     }
+    Ok(namespace.size_blocks.get())
+}
 
-    /// Puts what a command moves into its slot's buffer; the command and the bytes it names.
-    fn stage(&self, slot: &Slot, call: BlockCall<'_>) -> (NvmCommand, u32) {
-        let memory = &self.host.memory;
-        memory.clear(slot.buffer);
-        let put = |address, piece: Piece<'_>| {
-            memory.write(address, piece).expect("a slot's buffer is mapped");
-        };
-        match call {
-            BlockCall::Read(range) => {
-                assert!(range.count <= self.host.most_blocks, "{range:?}");
-                (NvmCommand::Read(range), range.count * BLOCK_BYTES)
-            }
-            BlockCall::Write { first, blocks } => {
-                let count = blocks.len() as u32;
-                assert!(count <= self.host.most_blocks, "{count} blocks");
-                for (block, content) in (0..).zip(blocks) {
-                    let mut address = slot.buffer + block * u64::from(BLOCK_BYTES);
-                    content.read(0, BLOCK_BYTES, &mut |piece| {
-                        put(address, piece);
-                        address += u64::from(piece.bytes());
-                    });
-                }
-                (NvmCommand::Write(Blocks { first, count }), count * BLOCK_BYTES)
-            }
-            BlockCall::WriteZeroes(range) => (NvmCommand::WriteZeroes(range), 0),
-            BlockCall::Deallocate(ranges) => {
-                assert!(ranges.len() <= RANGES_MAX as usize, "{} ranges", ranges.len());
-                let named: Vec<Range> = ranges.iter().map(range_of).collect();
-                put(slot.buffer, Piece::Bytes(named.as_bytes()));
-                let command = NvmCommand::Deallocate { ranges: ranges.len() as u32 };
-                (command, named.as_bytes().len() as u32)
-            }
-            BlockCall::Flush => (NvmCommand::Flush, 0),
+/// Most blocks that a command moves, by a controller's Identify data.
+pub(crate) fn most_blocks_of(bytes: &[u8]) -> u32 {
+    let controller = Controller::read_from_bytes(bytes).expect("Identify data has its size");
+    // In units of 4096 bytes, which is a block here; 0 is no limit.
+    match 1u32.checked_shl(controller.transfer_max_log2.into()) {
+        Some(most @ 1..) if controller.transfer_max_log2 > 0 => most.min(COMMAND_BLOCKS_MAX),
+        _ => COMMAND_BLOCKS_MAX,
+    }
+}
+
+/// The blocks that a command brought to the buffer at `buffer`.
+pub(crate) fn take_blocks(memory: &dyn HostMemory, buffer: u64, count: u32) -> Vec<Block> {
+    let block = |number: u32| {
+        let mut content = Region::new();
+        answers::copy_in(memory, buffer + u64::from(number * BLOCK_BYTES), BLOCK_BYTES, &mut content);
+        Rc::new(content)
+    };
+    (0..count).map(block).collect()
+}
+
+/// Puts what a command moves into the empty buffer at `buffer`; the command and the bytes it names.
+pub(crate) fn stage(
+    memory: &dyn HostMemory,
+    buffer: u64,
+    most_blocks: u32,
+    call: BlockCall<'_>,
+) -> (NvmCommand, u32) {
+    let put = |address, piece: Piece<'_>| {
+        memory.write(address, piece).expect("a slot's buffer is mapped");
+    };
+    match call {
+        BlockCall::Read(range) => {
+            assert!(range.count <= most_blocks, "{range:?}");
+            (NvmCommand::Read(range), range.count * BLOCK_BYTES)
         }
+        BlockCall::Write { first, blocks } => {
+            let count = blocks.len() as u32;
+            assert!(count <= most_blocks, "{count} blocks");
+            for (block, content) in (0..).zip(blocks) {
+                let mut address = buffer + block * u64::from(BLOCK_BYTES);
+                content.read(0, BLOCK_BYTES, &mut |piece| {
+                    put(address, piece);
+                    address += u64::from(piece.bytes());
+                });
+            }
+            (NvmCommand::Write(Blocks { first, count }), count * BLOCK_BYTES)
+        }
+        BlockCall::WriteZeroes(range) => (NvmCommand::WriteZeroes(range), 0),
+        BlockCall::Deallocate(ranges) => {
+            assert!(ranges.len() <= RANGES_MAX as usize, "{} ranges", ranges.len());
+            let named: Vec<Range> = ranges.iter().map(range_of).collect();
+            put(buffer, Piece::Bytes(named.as_bytes()));
+            let command = NvmCommand::Deallocate { ranges: ranges.len() as u32 };
+            (command, named.as_bytes().len() as u32)
+        }
+        BlockCall::Flush => (NvmCommand::Flush, 0),
     }
 }
 
@@ -261,7 +280,8 @@ impl BlockDriver {
         let moves = matches!(call, BlockCall::Write { .. } | BlockCall::Deallocate(_));
         self.core.run_noted(submit_ns + if moves { dma_setup_ns } else { 0 }, "host", "submit");
         let slot = lane.take_slot();
-        let (command, bytes) = lane.stage(&slot, call);
+        lane.host.memory.clear(slot.buffer);
+        let (command, bytes) = stage(&*lane.host.memory, slot.buffer, lane.host.most_blocks, call);
         let mut sqe = command.encode(slot.cid, NSID);
         prp::point_at(&mut sqe, slot.buffer, slot.list, bytes);
         assert!(lane.queue.try_submit(sqe), "a driver never has more commands than its queue has slots");

@@ -11,7 +11,9 @@ use kvdrive_lab::report::Report;
 use kvdrive_lab::run::run;
 use kvdrive_lab::workload::Row;
 use kvdrive_sim::wall::Pace;
+use kvdrive_store::STORES;
 
+use crate::block_drive::BlockDrive;
 use crate::drive::{Description, Drive};
 use crate::error::Error;
 
@@ -126,6 +128,24 @@ impl Builder {
         let (document, config) = self.describe()?;
         let pace = self.pace.unwrap_or(Pace::Off);
         Drive::power_on(Arc::new(Description { document, config, pace }), None)
+    }
+
+    /// Powers a drive of blocks on instead, in memory, on a thread of its own: its pairs are a store's that runs in
+    /// the program.
+    ///
+    /// # Errors
+    /// As [`Builder::open`]; engine and medium are not to be set.
+    pub fn open_blocks(&self) -> Result<BlockDrive, Error> {
+        let mut document = Document::profile(self.profile.as_deref().unwrap_or(default_profile(BLOCK.name)))?;
+        // A configuration of blocks alone has a store that runs on them; nobody makes this one.
+        for set in [&format!("engine.name={}", BLOCK.name), &format!("host.store={}", STORES[0].name)] {
+            document.set(set)?;
+        }
+        let (document, assigned) = self.lay_over(document)?;
+        let config = document.config()?;
+        assigned.check_looked_at([&config])?;
+        let pace = self.pace.unwrap_or(Pace::Off);
+        BlockDrive::power_on(Arc::new(Description { document, config, pace }), None)
     }
 
     fn describe(&self) -> Result<(Document, Config), Error> {

@@ -27,6 +27,7 @@
 //! | a power cut and what comes back; faults on command | [`Drive::cut_power`], [`Drive::inject`] |
 //! | what outlasts what, and what an end leaves | [`Closed`], [`Lasting`] |
 //! | what was counted, modelled and measured | [`Numbers`] |
+//! | RocksDB on the host, over the blocks of a drive (feature `rocksdb`) | [`Builder::open_blocks`], [`BlockDrive`] |
 //! | a packing policy of your own | [`packing`], [`Builder::packing`] |
 //! | a workload of your own, in model time, with the report of `kvdrive run` | [`workload`], [`Builder::run`] |
 //! | small writes that travel together, small reads from memory | [`saker`], [`Drive::saker`] |
@@ -42,6 +43,7 @@
 //! (translation, media, faults), [`kvdrive_sim`] (time), [`kvdrive_lab`] (configuration, workloads, reports: studies in
 //! virtual time, where the same seed gives the same report). The command `kvdrive` is in crate `kvdrive-cli`.
 
+mod block_drive;
 mod builder;
 mod client;
 mod drive;
@@ -51,6 +53,7 @@ mod pairs;
 mod pipeline;
 pub mod saker;
 
+pub use block_drive::{BlockDrive, BlocksOff};
 pub use builder::Builder;
 pub use client::{AsyncClient, Client};
 pub use drive::{Closed, Drive, Lasting, PoweredOff};
@@ -60,6 +63,10 @@ pub use kvdrive_spec::{Key, Status, StoreOptions};
 pub use numbers::Numbers;
 pub use pairs::{AsyncPairs, Pair, Pairs};
 pub use pipeline::{Done, Ended, Pipeline};
+
+/// RocksDB itself, on the blocks of a drive: `RocksDb::open(Arc::new(drive.blocks()?), ...)`.
+#[cfg(feature = "rocksdb")]
+pub use kvdrive_store::{lsmtree::LsmtreeOptions, rocksdb};
 
 /// What a packing policy is made of, for one of your own: [`Builder::packing`].
 pub mod packing {

@@ -86,6 +86,7 @@ fn build(
         geometry: drive_config.flash.geometry(),
         seed: config.run.seed,
         latencies: TaskCell::default(),
+        lateness: TaskCell::default(),
     };
     let finish = move |ended: shared::Ended| {
         let at_end = Snapshot::of(&sim, &drive_link, &drive, &[]);

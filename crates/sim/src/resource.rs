@@ -118,7 +118,11 @@ impl Resource {
     }
 
     /// Waits for a server; it is held until the guard is dropped.
-    #[inline]
+    ///
+    /// Not inlined: where it was, LLVM 22 (Rust 1.95) overwrote the exception with this resource at the beginning of
+    /// a caller's landing pad, and a task dropped while it waited here was unwound into nowhere (release builds of
+    /// `FlashPort::read_part_reserved`; its test has the name `..._is_dropped_whole`).
+    #[inline(never)]
     pub fn acquire(&self) -> ResourceGuard<'_> {
         self.acquire_for(0).0
     }

@@ -52,6 +52,10 @@ pub trait Source {
     fn arm(&mut self) -> Duration;
     /// The thread is awake again.
     fn disarm(&mut self);
+    /// An event of a paced run is carried out so much later than the model has it, by the machine's clock, ns.
+    fn ran_late(&mut self, late_ns: Ns) {
+        _ = late_ns;
+    }
 }
 
 /// Where the thread sleeps.
@@ -280,6 +284,7 @@ pub fn run(sim: &Sim, pace: Pace, sources: &mut [&mut dyn Source], rest: &mut dy
             }
             (Some(due), Pace::Model) if due <= wall => {
                 ran.lateness.record(wall - due);
+                outside.sources.iter_mut().for_each(|source| source.ran_late(wall - due));
                 sim.step();
                 None
             }

@@ -53,6 +53,8 @@ pub enum Kind {
     OverflowBody = 9,
     /// A root slot.
     Root = 10,
+    /// Which files there are.
+    Journal = 11,
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -185,7 +187,7 @@ pub fn expect_kind(facts: Facts, page: PageId, kind: Kind) -> Result<(), StoreEr
 }
 
 fn kind_of(number: u8) -> Option<Kind> {
-    const KINDS: [Kind; 10] = [
+    const KINDS: [Kind; 11] = [
         Kind::Log,
         Kind::Wal,
         Kind::Table,
@@ -196,6 +198,7 @@ fn kind_of(number: u8) -> Option<Kind> {
         Kind::OverflowHead,
         Kind::OverflowBody,
         Kind::Root,
+        Kind::Journal,
     ];
     KINDS.into_iter().find(|kind| *kind as u8 == number)
 }

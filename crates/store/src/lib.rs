@@ -14,6 +14,7 @@
 
 pub mod btree;
 pub mod cpu;
+pub mod files;
 mod frame;
 pub mod hashlog;
 mod key_hash;
@@ -21,6 +22,8 @@ pub mod lsmtree;
 pub mod memory;
 pub mod pages;
 mod records;
+#[cfg(feature = "rocksdb")]
+pub mod rocksdb;
 mod space;
 pub mod store;
 pub mod value;

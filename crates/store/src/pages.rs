@@ -4,6 +4,7 @@
 //! layer; a store cannot tell. What pages keep is a [`Region`]: real bytes, or patterns that stand for them.
 
 use std::fmt;
+use std::ops::Deref;
 use std::rc::Rc;
 
 use kvdrive_content::Region;
@@ -169,4 +170,48 @@ pub trait PageStore {
 
     /// Makes certain what was written and trimmed.
     fn flush(&self, thread: Thread, why: Purpose) -> Result<(), PageError>;
+}
+
+/// Pages that are shared.
+impl<D: Deref<Target: PageStore>> PageStore for D {
+    fn page_bytes(&self) -> u32 {
+        (**self).page_bytes()
+    }
+
+    fn pages(&self) -> u64 {
+        (**self).pages()
+    }
+
+    fn read(
+        &self,
+        thread: Thread,
+        first: PageId,
+        count: u32,
+        why: Purpose,
+        out: &mut Vec<Page>,
+    ) -> Result<(), PageError> {
+        (**self).read(thread, first, count, why, out)
+    }
+
+    fn start_write(
+        &self,
+        thread: Thread,
+        first: PageId,
+        run: &[Page],
+        why: Purpose,
+    ) -> Result<Writing, PageError> {
+        (**self).start_write(thread, first, run, why)
+    }
+
+    fn finish_write(&self, thread: Thread, writing: Writing) -> Result<(), PageError> {
+        (**self).finish_write(thread, writing)
+    }
+
+    fn trim(&self, thread: Thread, first: PageId, count: u32, why: Purpose) -> Result<(), PageError> {
+        (**self).trim(thread, first, count, why)
+    }
+
+    fn flush(&self, thread: Thread, why: Purpose) -> Result<(), PageError> {
+        (**self).flush(thread, why)
+    }
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet, text};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
@@ -57,20 +57,14 @@ impl Writer<'_> {
     fn histograms(&mut self, name: &str, help: &str, of: &BTreeMap<String, SeenLatency>) -> fmt::Result {
         let mut family = self.0.encode_descriptor(name, help, None, MetricType::Histogram)?;
         for (opcode, latency) in of {
-            // Below a microsecond there is nothing to tell apart.
-            let (short, long) = latency.by_power_of_two.split_at(SHORTEST.min(latency.by_power_of_two.len()));
-            let mut buckets = vec![((1u64 << SHORTEST) as f64 / 1e9, short.iter().sum())];
-            let limits = (SHORTEST + 1..).map(|power| (1u64 << power) as f64 / 1e9);
-            buckets.extend(limits.zip(long.iter().copied()));
-            buckets.push((f64::MAX, 0));
-            family.encode_family(&[("opcode", opcode.as_str())])?.encode_histogram::<NoLabelSet>(
-                latency.sum_ns as f64 / 1e9,
-                latency.count,
-                &buckets,
-                None,
-            )?;
+            encode(family.encode_family(&[("opcode", opcode.as_str())])?, latency)?;
         }
         Ok(())
+    }
+
+    /// One histogram, in seconds.
+    fn histogram(&mut self, name: &str, help: &str, of: &SeenLatency) -> fmt::Result {
+        encode(self.0.encode_descriptor(name, help, None, MetricType::Histogram)?, of)
     }
 
     fn family<M: EncodeMetric>(
@@ -89,6 +83,16 @@ impl Writer<'_> {
                 .try_for_each(|(labels, value)| metric(*value).encode(family.encode_family(labels)?)),
         }
     }
+}
+
+fn encode(mut to: MetricEncoder<'_>, of: &SeenLatency) -> fmt::Result {
+    // Below a microsecond there is nothing to tell apart.
+    let (short, long) = of.by_power_of_two.split_at(SHORTEST.min(of.by_power_of_two.len()));
+    let mut buckets = vec![((1u64 << SHORTEST) as f64 / 1e9, short.iter().sum())];
+    let limits = (SHORTEST + 1..).map(|power| (1u64 << power) as f64 / 1e9);
+    buckets.extend(limits.zip(long.iter().copied()));
+    buckets.push((f64::MAX, 0));
+    to.encode_histogram::<NoLabelSet>(of.sum_ns as f64 / 1e9, of.count, &buckets, None)
 }
 
 fn one<'a>(value: u64) -> Values<'a> {
@@ -116,6 +120,12 @@ impl Collector for Moment {
             "uptime_seconds",
             "Time since the server began, measured",
             vec![(Vec::new(), seen.uptime_ms as f64 / 1e3)],
+        )?;
+        out.write(
+            Gauge,
+            "snapshot_seconds",
+            "What this look took of the threads that serve, measured",
+            vec![(Vec::new(), seen.snapshot_ns as f64 / 1e9)],
         )?;
         let asked = &seen.hosts;
         out.write(Gauge, "controllers", "Controllers that hosts have now", one(asked.controllers))?;
@@ -158,8 +168,12 @@ impl Collector for Moment {
             "How long I/O commands took from their last byte to their answer, measured",
             &asked.latencies,
         )?;
-        let failures = hosts.iter().map(|host| (vec![("host", host.nqn.as_str())], host.failures as f64));
-        out.write(Gauge, "host_failures", "Commands that failed, by connected host", failures.collect())?;
+        // A host with two controllers is one host.
+        let mut failures = BTreeMap::new();
+        for host in hosts {
+            *failures.entry(host.nqn.clone()).or_default() += host.failures;
+        }
+        out.write(Gauge, "host_failures", "Commands that failed, by connected host", by("host", &failures))?;
         seen.drive.as_ref().map_or(Ok(()), |drive| drive_metrics(&mut out, drive))
     }
 }
@@ -197,6 +211,13 @@ fn drive_metrics(out: &mut Writer<'_>, drive: &SeenDrive) -> fmt::Result {
         "Model time that commands took in the drive, modelled",
         &drive.latencies,
     )?;
+    if let Some(lateness) = &drive.lateness {
+        out.histogram(
+            "lateness_seconds",
+            "How much later than the model has them a paced drive's events were carried out, measured",
+            lateness,
+        )?;
+    }
     let resource = |value: fn(&SeenResource) -> f64| -> Values<'_> {
         drive.resources.iter().map(|one| (vec![("resource", one.name.as_str())], value(one))).collect()
     };
@@ -234,7 +255,11 @@ mod tests {
     fn metrics_have_help_type_and_labels() {
         let mut latency = Buckets::default();
         [700, 1_500, 1_600, 900_000].into_iter().for_each(|span_ns| latency.record(span_ns));
-        let drive = SeenDrive { programs: BTreeMap::from([("value".to_owned(), 7)]), ..SeenDrive::default() };
+        let drive = SeenDrive {
+            programs: BTreeMap::from([("value".to_owned(), 7)]),
+            lateness: Some((&latency).into()),
+            ..SeenDrive::default()
+        };
         let seen = Seen {
             nqn: "nqn.x".into(),
             nsid: 1,
@@ -243,6 +268,7 @@ mod tests {
             has_power: true,
             lives: 2,
             uptime_ms: 1_500,
+            snapshot_ns: 2_500,
             hosts: super::super::seen::SeenHosts {
                 controllers: 0,
                 io_commands: BTreeMap::from([("store".to_owned(), 3)]),
@@ -264,12 +290,15 @@ mod tests {
             "kvdrive_commands_total{opcode=\"store\"} 3.0",
             "kvdrive_nand_programs_total{purpose=\"value\"} 7.0",
             "kvdrive_uptime_seconds 1.5",
+            "kvdrive_snapshot_seconds 0.0000025",
             "kvdrive_connections_total 4.0",
             "# TYPE kvdrive_command_seconds histogram",
             "kvdrive_command_seconds_count{opcode=\"store\"} 4",
             "kvdrive_command_seconds_bucket{le=\"0.000001024\",opcode=\"store\"} 1",
             "kvdrive_command_seconds_bucket{le=\"0.000002048\",opcode=\"store\"} 3",
             "kvdrive_command_seconds_bucket{le=\"+Inf\",opcode=\"store\"} 4",
+            "kvdrive_lateness_seconds_bucket{le=\"0.000001024\"} 1",
+            "kvdrive_lateness_seconds_count 4",
             "kvdrive_power_ons_total 2.0",
         ] {
             assert!(text.lines().any(|other| other == line), "{line} is not in\n{text}");

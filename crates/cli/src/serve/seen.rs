@@ -1,16 +1,27 @@
 //! What there is to see of a drive that is served: one snapshot for `ctl status`, metrics, page and `top`.
+//!
+//! ```text
+//!   drive's thread    DriveLook::of    counters and buckets as they lie there   ┐ measured: Seen::snapshot_ns
+//!   server's thread   HostsLook::of    the same of what hosts asked for         ┘
+//!   thread that asks  SeenDrive, SeenHosts: names, quantiles, text
+//! ```
 
 use std::collections::BTreeMap;
 
+use kvdrive_engines::Utilization;
+use kvdrive_flash::faults::FaultCount;
+use kvdrive_flash::power::machine_file::WriteFailure;
 use kvdrive_lab::run::Snapshot;
-use kvdrive_sim::Buckets;
+use kvdrive_lab::wall::Running;
+use kvdrive_sim::wall::Stopwatch;
+use kvdrive_sim::{Buckets, ResourceStatistics};
 use kvdrive_spec::opcode;
 use kvdrive_target::subsystem::{HostStatus, Served};
 use kvdrive_target::tcp::Core;
 use serde::{Deserialize, Serialize};
 
-/// A drive that is served, as it is now. Counted but where a name ends in a unit of time: `uptime_ms` is
-/// measured, the other times are modelled.
+/// A drive that is served, as it is now. Counted but where a name ends in a unit of time: `uptime_ms`,
+/// `snapshot_ns` and lateness are measured, the other times are modelled.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Seen {
     /// Name of the subsystem.
@@ -27,6 +38,8 @@ pub struct Seen {
     pub lives: u32,
     /// Time since the server began, ms.
     pub uptime_ms: u64,
+    /// What this snapshot took of the threads that serve, ns: measured.
+    pub snapshot_ns: u64,
     /// What hosts asked for.
     pub hosts: SeenHosts,
     /// The drive since it was last powered on; `None` without power.
@@ -87,6 +100,8 @@ pub struct SeenDrive {
     pub capacity_bytes: u64,
     /// How long commands took in the drive by the name of their opcode: modelled.
     pub latencies: BTreeMap<String, SeenLatency>,
+    /// How much later than the model has them its events were carried out: measured; `None` where it is not paced.
+    pub lateness: Option<SeenLatency>,
     /// Firmware cores, link, channels and dies.
     pub resources: Vec<SeenResource>,
     /// Fault rules.
@@ -124,7 +139,7 @@ impl From<&Buckets> for SeenLatency {
 }
 
 /// Latencies under the names of their opcodes.
-pub fn seen_latencies(of: &BTreeMap<u8, Buckets>) -> BTreeMap<String, SeenLatency> {
+fn seen_latencies(of: &BTreeMap<u8, Buckets>) -> BTreeMap<String, SeenLatency> {
     of.iter().map(|(code, buckets)| (opcode_name(*code), buckets.into())).collect()
 }
 
@@ -183,24 +198,54 @@ pub struct SeenHost {
     pub failures: u64,
 }
 
-impl SeenHosts {
+/// What is taken of a server on its thread, as it lies there.
+pub struct HostsLook {
+    served: Served,
+    latencies: BTreeMap<u8, Buckets>,
+    controllers: u64,
+    buffer_used_bytes: u64,
+    buffer_limit_bytes: u64,
+    spent_ns: u64,
+}
+
+impl HostsLook {
     /// What the subsystem of `core` has counted.
-    pub fn of(core: &Core) -> SeenHosts {
-        let served = core.subsystem.served();
-        let Served { io_commands, io_errors, admin_commands, written_bytes, read_bytes, queues, .. } = served;
-        let counted = io_commands.iter().enumerate().filter(|(_, count)| **count > 0);
-        SeenHosts {
+    pub fn of(core: &Core) -> HostsLook {
+        let clock = Stopwatch::start();
+        let look = HostsLook {
+            served: core.subsystem.served().clone(),
+            latencies: core.latencies.clone(),
             controllers: core.subsystem.controllers() as u64,
-            io_commands: counted.map(|(code, count)| (opcode_name(code as u8), *count)).collect(),
-            io_errors: *io_errors,
-            admin_commands: *admin_commands,
-            written_bytes: *written_bytes,
-            read_bytes: *read_bytes,
-            latencies: seen_latencies(&core.latencies),
-            connections: *queues,
-            authentication_failures: served.authentication_failures,
             buffer_used_bytes: core.used_bytes() as u64,
             buffer_limit_bytes: core.limit_bytes() as u64,
+            spent_ns: 0,
+        };
+        HostsLook { spent_ns: clock.ns(), ..look }
+    }
+
+    /// What it took of the server's thread.
+    pub fn spent_ns(&self) -> u64 {
+        self.spent_ns
+    }
+}
+
+impl From<HostsLook> for SeenHosts {
+    fn from(look: HostsLook) -> SeenHosts {
+        let Served { io_commands, io_errors, admin_commands, written_bytes, read_bytes, queues, .. } =
+            look.served;
+        let counted = io_commands.iter().enumerate().filter(|(_, count)| **count > 0);
+        SeenHosts {
+            controllers: look.controllers,
+            io_commands: counted.map(|(code, count)| (opcode_name(code as u8), *count)).collect(),
+            io_errors,
+            admin_commands,
+            written_bytes,
+            read_bytes,
+            latencies: seen_latencies(&look.latencies),
+            connections: queues,
+            authentication_failures: look.served.authentication_failures,
+            buffer_used_bytes: look.buffer_used_bytes,
+            buffer_limit_bytes: look.buffer_limit_bytes,
         }
     }
 }
@@ -221,41 +266,118 @@ impl From<HostStatus> for SeenHost {
     }
 }
 
-impl SeenDrive {
-    /// What a snapshot of a drive has; how full it is and whether it may be written is not part of one.
-    pub fn of(snapshot: Snapshot) -> SeenDrive {
+/// What is taken of a drive on its thread, as it lies there.
+pub struct DriveLook {
+    snapshot: Snapshot,
+    write_failure: Option<WriteFailure>,
+    utilization: Utilization,
+    latencies: BTreeMap<u8, Buckets>,
+    lateness: Buckets,
+    spent_ns: u64,
+}
+
+impl DriveLook {
+    /// What the drive has counted.
+    pub fn of(running: &Running) -> DriveLook {
+        let clock = Stopwatch::start();
+        let look = DriveLook {
+            snapshot: running.snapshot(),
+            write_failure: running.drive().write_failure(),
+            utilization: running.drive().utilization(),
+            latencies: running.latencies(),
+            lateness: running.lateness(),
+            spent_ns: 0,
+        };
+        DriveLook { spent_ns: clock.ns(), ..look }
+    }
+
+    /// What it took of the drive's thread.
+    pub fn spent_ns(&self) -> u64 {
+        self.spent_ns
+    }
+}
+
+impl From<DriveLook> for SeenDrive {
+    fn from(look: DriveLook) -> SeenDrive {
+        let DriveLook { snapshot, write_failure, utilization, latencies, lateness, .. } = look;
         let named = |(name, count): (&'static str, u64)| (name.to_owned(), count);
+        let resource = |(name, statistics): (String, ResourceStatistics)| {
+            let ResourceStatistics { busy_ns, queue_ns, uses, servers } = statistics;
+            SeenResource { name, busy_ns, queue_ns, uses, servers }
+        };
         SeenDrive {
             model_ns: snapshot.at,
             recovery_ns: snapshot.recovery_ns,
+            read_only: write_failure.map(|failure| failure.to_string()),
             commands: snapshot.counters.commands,
             payload_bytes: snapshot.payload.total(),
             wire_bytes: snapshot.wire.total(),
             programs: snapshot.counters.programs().map(named).collect(),
             reads: snapshot.counters.reads().map(named).collect(),
             erases: snapshot.counters.erases,
-            resources: snapshot
-                .resources
-                .into_iter()
-                .map(|(name, statistics)| SeenResource {
-                    name,
-                    busy_ns: statistics.busy_ns,
-                    queue_ns: statistics.queue_ns,
-                    uses: statistics.uses,
-                    servers: statistics.servers,
-                })
-                .collect(),
-            faults: snapshot
-                .faults
-                .into_iter()
-                .map(|count| SeenFault {
-                    name: count.name,
-                    kind: count.kind.to_owned(),
-                    matched: count.matched,
-                    fired: count.fired,
-                })
-                .collect(),
-            ..SeenDrive::default()
+            live_bytes: utilization.live_bytes,
+            capacity_bytes: utilization.capacity_bytes,
+            latencies: seen_latencies(&latencies),
+            lateness: (lateness.count() > 0).then(|| (&lateness).into()),
+            resources: snapshot.resources.into_iter().map(resource).collect(),
+            faults: snapshot.faults.into_iter().map(SeenFault::from).collect(),
         }
+    }
+}
+
+impl From<FaultCount> for SeenFault {
+    fn from(count: FaultCount) -> SeenFault {
+        let FaultCount { name, kind, matched, fired } = count;
+        SeenFault { name, kind: kind.to_owned(), matched, fired }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kvdrive_host::threaded::serve_thread;
+    use kvdrive_lab::config::Document;
+    use kvdrive_lab::wall::served;
+    use kvdrive_link::shared::{Controlled, ServerConfig};
+    use kvdrive_sim::wall::Pace;
+
+    use super::*;
+
+    /// The least of so many looks: what else runs on the machine is not in it.
+    const LOOKS: usize = 200;
+    const MOST_NS: u64 = 50_000;
+
+    /// Spans of every length, in every bucket there is.
+    fn fill(mut record: impl FnMut(u64)) {
+        (0..64).for_each(|log2| (0..8).for_each(|part| record((1 << log2) | (part << log2 >> 3))));
+    }
+
+    #[test]
+    fn a_look_at_a_drive_takes_less_of_its_thread_than_one_event_may_be_late() {
+        let config = Document::profile("cosmos-plus").unwrap().config().unwrap();
+        let server = ServerConfig { pace: Pace::Off, recorder: None };
+        let (connector, serving) = serve_thread(server, served(config, None)).unwrap();
+        let least = |is_full: bool| {
+            let look = move |running: &Running| {
+                if is_full {
+                    (0..16).for_each(|opcode| fill(|span| running.note_latency(opcode, span)));
+                    fill(|late_ns| running.note_lateness(late_ns));
+                }
+                DriveLook::of(running)
+            };
+            let looks = (0..LOOKS).map(|_| serving.control().look(move |_, running| look(running)).unwrap());
+            let seen: Vec<_> = looks.map(|look| (look.spent_ns(), SeenDrive::from(look))).collect();
+            let (_, last) = seen.last().unwrap();
+            assert_eq!(last.latencies.len(), if is_full { 16 } else { 0 });
+            assert_eq!(last.lateness.is_some(), is_full);
+            seen.iter().map(|(spent_ns, _)| *spent_ns).min().unwrap()
+        };
+        let (empty_ns, full_ns) = (least(false), least(true));
+        println!("a look: {empty_ns} ns, with full histograms {full_ns} ns");
+        assert!(
+            (1..MOST_NS).contains(&empty_ns) && (1..MOST_NS).contains(&full_ns),
+            "{empty_ns}, {full_ns} ns"
+        );
+        drop(connector);
+        serving.join();
     }
 }

@@ -17,10 +17,12 @@ use kvdrive_target::drive::{DriveNamespace, power_on, power_on_beside};
 use kvdrive_target::tcp::Core;
 use kvdrive_target::tcp::listener::Handle;
 
-use super::seen::{Seen, SeenDrive, SeenFault, SeenHost, SeenHosts, seen_latencies};
+use super::seen::{DriveLook, HostsLook, Seen, SeenDrive, SeenFault, SeenHost};
 
 /// Between two looks whether hosts have seen the power go.
 const LOOK: Duration = Duration::from_millis(1);
+/// Hosts that are looked at in one turn of the server.
+const HOSTS_AT_ONCE: usize = 64;
 
 /// The drives behind one server, in the order of their namespaces; there is one at least.
 pub type Stations = Arc<[Arc<Station>]>;
@@ -140,8 +142,8 @@ impl Station {
 
     /// What there is to see now.
     pub fn seen(&self) -> anyhow::Result<Seen> {
-        let drive = self.control().and_then(|control| control.look(|_, running| seen_drive(running)).ok());
-        let hosts = self.server.ask(|core| SeenHosts::of(core))?;
+        let drive = self.control().and_then(|control| control.look(|_, running| DriveLook::of(running)).ok());
+        let hosts = self.server.ask(|core| HostsLook::of(core))?;
         Ok(Seen {
             nqn: self.nqn.clone(),
             nsid: self.supply.nsid,
@@ -150,15 +152,23 @@ impl Station {
             has_power: drive.is_some(),
             lives: self.lives().count,
             uptime_ms: (self.clock.seconds() * 1e3) as u64,
-            hosts,
-            drive,
+            snapshot_ns: hosts.spent_ns() + drive.as_ref().map_or(0, DriveLook::spent_ns),
+            hosts: hosts.into(),
+            drive: drive.map(SeenDrive::from),
         })
     }
 
     /// Who is connected.
     pub fn hosts(&self) -> anyhow::Result<Vec<SeenHost>> {
-        let hosts = self.server.ask(|core| core.subsystem.hosts(core.now_ms))?;
-        Ok(hosts.into_iter().map(SeenHost::from).collect())
+        let (mut hosts, mut from) = (Vec::new(), Some(0));
+        // Of a thousand hosts not all in one turn: commands would wait.
+        while let Some(first) = from {
+            let (portion, next) =
+                self.server.ask(move |core| core.subsystem.hosts(first, HOSTS_AT_ONCE, core.now_ms))?;
+            hosts.extend(portion.into_iter().map(SeenHost::from));
+            from = next;
+        }
+        Ok(hosts)
     }
 
     /// Adds fault rules; returns their names, a line each.
@@ -168,7 +178,8 @@ impl Station {
 
     /// The fault rules there are.
     pub fn faults(&self) -> anyhow::Result<Vec<SeenFault>> {
-        self.powered()?.look(|_, running| seen_drive(running).faults).map_err(|_| anyhow::anyhow!(OFF))
+        let counts = self.powered()?.look(|_, running| running.faults()).map_err(|_| anyhow::anyhow!(OFF))?;
+        Ok(counts.into_iter().map(SeenFault::from).collect())
     }
 
     /// Takes a fault rule away, or all; returns how many.
@@ -228,14 +239,3 @@ impl Station {
 }
 
 const OFF: &str = "the drive has no power; `kvdrive ctl power on` gives it some";
-
-fn seen_drive(running: &Running) -> SeenDrive {
-    let utilization = running.drive().utilization();
-    SeenDrive {
-        read_only: running.drive().write_failure().map(|failure| failure.to_string()),
-        live_bytes: utilization.live_bytes,
-        capacity_bytes: utilization.capacity_bytes,
-        latencies: seen_latencies(&running.latencies()),
-        ..SeenDrive::of(running.snapshot())
-    }
-}

@@ -23,11 +23,13 @@ impl Drop for Served {
     }
 }
 
+/// Unpaced, unless `more` says otherwise.
 fn serve(more: &[&str]) -> Served {
     // Tests run side by side, and each has its folder for the socket.
     let folder = tempfile::tempdir().unwrap();
     let mut program = Command::new(env!("CARGO_BIN_EXE_kvdrive"))
-        .args(["serve", "--listen", "tcp://127.0.0.1:0", "--pace", "off"])
+        .args(["serve", "--listen", "tcp://127.0.0.1:0"])
+        .args(if more.contains(&"--pace") { &[][..] } else { &["--pace", "off"] })
         .args(more)
         .env("XDG_RUNTIME_DIR", folder.path())
         .stdout(Stdio::piped())
@@ -270,19 +272,38 @@ fn a_served_drive_fails_on_command_and_loses_its_power_and_no_pair() {
     assert!(error.contains("no server answers") && error.lines().count() == 1, "{error}");
 }
 
+/// What its page answers to a request for `path`.
+fn get(served: &Served, path: &str) -> String {
+    use std::io::Write;
+    let mut stream = std::net::TcpStream::connect(&served.page).unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", served.page);
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn how_late_events_are_is_shown_where_the_drive_is_paced() {
+    let folder = tempfile::tempdir().unwrap();
+    for (pace, is_paced) in [("model", true), ("off", false)] {
+        let socket = folder.path().join(pace);
+        let served = serve(&["--pace", pace, "--control", socket.to_str().unwrap()]);
+        store_and_retrieve(&served);
+        let seen = get(&served, "/seen");
+        assert_eq!(seen.contains("\"lateness\":{\"count\":"), is_paced, "{seen}");
+        let metrics = get(&served, "/metrics");
+        assert_eq!(metrics.contains("kvdrive_lateness_seconds_count"), is_paced, "{metrics}");
+        let status = ctl(&socket, &["status"]).unwrap();
+        assert_eq!(status.contains("\nlate        "), is_paced, "{status}");
+    }
+}
+
 #[test]
 fn the_page_the_metrics_and_the_snapshot_are_where_it_says() {
-    use std::io::Write;
     let served = serve(&[]);
     store_and_retrieve(&served);
-    let get = |path: &str| {
-        let mut stream = std::net::TcpStream::connect(&served.page).unwrap();
-        let request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", served.page);
-        stream.write_all(request.as_bytes()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer
-    };
+    let get = |path: &str| get(&served, path);
     let page = get("/");
     assert!(page.starts_with("HTTP/1.1 200") && page.contains("new EventSource(\"events\")"), "{page}");
     assert!(!page.contains("src=\"http") && !page.contains("href=\"http"), "it needs nothing else");

@@ -197,6 +197,39 @@ fn a_queue_is_deleted_while_its_commands_are_under_way() {
     }
 }
 
+/// Of two commands that delete one queue, whose commands are under way, one does.
+#[test]
+fn a_queue_that_somebody_else_deletes_is_not_deleted_twice() {
+    for dispatch in [Dispatch::RoundRobin { io_threads: 2, deal_ns: 70 }, rig::on_contexts(2)] {
+        let rig = rig_on(Sim::new(), 4096, dispatch, MockEngine::new(1 << 20));
+        rig.sim.block_on(|| {
+            let link = &*rig.link;
+            let admin = link.admin_queue();
+            for life in 0..20 {
+                assert_eq!(change(link, CreateCompletion { id: 1, entries: 64 }), Status::SUCCESS);
+                let create = CreateSubmission { id: 1, entries: 64, completion: 1 };
+                assert_eq!(change(link, create), Status::SUCCESS);
+                let made = queue(link, 1).expect("it was made");
+                for cid in 0..20 {
+                    assert!(made.try_submit(Command::Exist { key: Key::from_u32_be(9) }.encode(cid, 1)));
+                }
+                let (ringing, rung) = (rig.link.clone(), made.clone());
+                rig.sim.spawn(move || ringing.ring_submission(&rung));
+                rig.sim.sleep(life * 170);
+                submit(link, &admin, DeleteSubmission { id: 1 }.encode(1, 0));
+                submit(link, &admin, DeleteSubmission { id: 1 }.encode(2, 0));
+                let mut answers = [1, 2].map(|cid| admin.completion(cid).status());
+                answers.iter().for_each(|_| link.ring_completion(&admin));
+                answers.sort_by_key(|status| !status.is_success());
+                assert_eq!(answers, [Status::SUCCESS, Status::INVALID_QUEUE_ID], "{dispatch:?}");
+                assert!(queue(link, 1).is_none());
+                assert_eq!(change(link, DeleteCompletion { id: 1 }), Status::SUCCESS);
+            }
+        });
+        rig.sim.clear();
+    }
+}
+
 fn event_request(cid: u16) -> Sqe {
     Sqe::new(admin::ASYNC_EVENT_REQUEST, cid, 0)
 }
@@ -212,6 +245,10 @@ fn four_requests_wait_for_events_and_end_with_their_queue() {
         (0..4).for_each(|cid| submit(link, &admin, event_request(cid)));
         assert_eq!(ask(link, &admin, event_request(4)).status(), Status::ASYNC_EVENT_LIMIT);
         let mut abort = Sqe::new(admin::ABORT, 5, 0);
+        // Command 2 of another queue, which it is not.
+        abort.cdw10.set(2 << 16 | 1);
+        assert_eq!(ask(link, &admin, abort).dw0.get(), 1, "the admin queue's is another one");
+        assert!(admin.any_completion().is_none(), "all four wait on");
         abort.cdw10.set(2 << 16);
         assert_eq!(ask(link, &admin, abort).dw0.get(), 0, "it was aborted");
         assert_eq!(admin.completion(2).status(), Status::ABORT_REQUESTED);

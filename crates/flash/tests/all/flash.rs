@@ -404,3 +404,24 @@ fn wrong_configurations_name_the_key() {
     }
     assert_eq!(config().check(), Ok(()));
 }
+
+/// In a release build its stack was once unwound with something else in place of the exception.
+#[test]
+fn a_read_that_is_ended_while_it_waits_for_its_unit_is_dropped_whole() {
+    let sim = Sim::new();
+    let port = drive(&sim, config());
+    sim.block_on(|| port.program(Ppa(0), page(1), spare(1), Purpose::Data));
+    let dropped = Rc::new(());
+    let (erasing, reading, held) = (port.clone(), port.clone(), dropped.clone());
+    let unit_of_page = port.geometry().block_of(Ppa(0));
+    sim.spawn(move || erasing.erase(BlockId(unit_of_page.0 + 1), Purpose::DataGc));
+    sim.spawn(move || {
+        let _held = held;
+        let _ = reading.read_part_reserved(Ppa(0), 512, Purpose::Lookup, None);
+        unreachable!("the erase ahead of it does not end");
+    });
+    sim.step_every_event();
+    while sim.step() && sim.now() < 20_000 {}
+    sim.clear();
+    assert_eq!(Rc::strong_count(&dropped), 1);
+}

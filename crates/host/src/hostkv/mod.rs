@@ -33,6 +33,7 @@ pub use client::{Ended, HostKvClient};
 use cpu::HostCpu;
 pub use kvdrive_store::StepCosts;
 use pages::BlockPages;
+pub(crate) use pages::error_of;
 
 /// What a store on the host is made of.
 pub struct HostKvConfig<'a> {

@@ -91,7 +91,8 @@ fn count(counts: &Counts, why: Purpose, pages: u32) {
     count.set(count.get() + u64::from(pages));
 }
 
-fn error_of(page: PageId, status: Status) -> PageError {
+/// Why blocks refuse, as their drive has answered.
+pub(crate) fn error_of(page: PageId, status: Status) -> PageError {
     let trouble = match status {
         Status::NAMESPACE_WRITE_PROTECTED => Trouble::ReadOnly,
         // A drive's blocks are whole or not written: one that cannot be read was whole.

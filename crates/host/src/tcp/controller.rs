@@ -1,6 +1,6 @@
 //! A controller: connecting to it, and what its admin queue is for.
 
-use std::net::ToSocketAddrs;
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 
 use kvdrive_spec::discovery::{DiscoveryEntry, DiscoveryHeader};
 use kvdrive_spec::fabrics::{ANY_CONTROLLER, Connect, ConnectData, DISCOVERY_NQN, Fabrics, nqn, nqn_field};
@@ -17,6 +17,8 @@ use super::{Error, Options};
 
 /// Entries of an admin queue.
 const ADMIN_ENTRIES: u16 = 32;
+/// Entries that a discovery log may have, which is 64 MiB then: a controller that says more means no good.
+const DISCOVERED_MAX: u64 = 1 << 16;
 const NO_SECRET: Error = Error::Status(Status::AUTHENTICATION_REQUIRED);
 /// CC: 64 and 16 byte entries, all I/O command sets, enabled.
 const ENABLED: Configuration =
@@ -24,7 +26,7 @@ const ENABLED: Configuration =
 
 /// A controller of a subsystem.
 pub struct Initiator {
-    at: Vec<std::net::SocketAddr>,
+    at: Vec<SocketAddr>,
     nqn: String,
     options: Options,
     admin: Queue,
@@ -44,15 +46,15 @@ pub struct Discovered {
     pub service: String,
 }
 
+/// Makes a queue of a connection: Connect, and authentication. Returns the controller's number, too.
 fn connect_queue(
-    at: &[std::net::SocketAddr],
+    mut queue: Queue,
     nqn: &str,
     options: &Options,
     controller_id: u16,
     number: u16,
     entries: u16,
 ) -> Result<(Queue, u16), Error> {
-    let mut queue = Queue::open(at, nqn, options)?;
     let mut data = ConnectData::new_zeroed();
     data.host_id = options.host_id;
     data.controller_id = U16::new(controller_id);
@@ -94,7 +96,21 @@ impl Initiator {
     /// The socket, a refusal, or a controller that does not get ready.
     pub fn connect(at: impl ToSocketAddrs, nqn: &str, options: &Options) -> Result<Initiator, Error> {
         let at: Vec<_> = at.to_socket_addrs()?.collect();
-        let (admin, controller_id) = connect_queue(&at, nqn, options, ANY_CONTROLLER, 0, ADMIN_ENTRIES)?;
+        let admin = Queue::open(&at, nqn, options)?;
+        Initiator::enable(at, admin, nqn, options)
+    }
+
+    /// The same on a connection that there is already, as through a proxy. It has no I/O queues: nobody knows where
+    /// to connect them.
+    ///
+    /// # Errors
+    /// As [`Initiator::connect`].
+    pub fn on(socket: TcpStream, nqn: &str, options: &Options) -> Result<Initiator, Error> {
+        Initiator::enable(Vec::new(), Queue::on(socket, nqn, options)?, nqn, options)
+    }
+
+    fn enable(at: Vec<SocketAddr>, admin: Queue, nqn: &str, options: &Options) -> Result<Initiator, Error> {
+        let (admin, controller_id) = connect_queue(admin, nqn, options, ANY_CONTROLLER, 0, ADMIN_ENTRIES)?;
         let options = options.clone();
         let mut controller =
             Initiator { at, nqn: nqn.to_owned(), options, admin, controller_id, in_capsule_bytes: 0 };
@@ -126,8 +142,9 @@ impl Initiator {
     /// # Errors
     /// The socket, or a refusal.
     pub fn io_queue(&mut self, number: u16, entries: u16) -> Result<Queue, Error> {
+        let queue = Queue::open(&self.at, &self.nqn, &self.options)?;
         let (mut queue, _) =
-            connect_queue(&self.at, &self.nqn, &self.options, self.controller_id, number, entries)?;
+            connect_queue(queue, &self.nqn, &self.options, self.controller_id, number, entries)?;
         queue.in_capsule_bytes = if self.options.in_capsule { self.in_capsule_bytes } else { 0 };
         Ok(queue)
     }
@@ -228,6 +245,35 @@ impl Initiator {
         Ok(self.admin.execute(sqe, Data::In(request.bytes as u32))?.ok()?.data)
     }
 
+    /// What a discovery controller knows.
+    ///
+    /// # Errors
+    /// As [`Initiator::log_page`]; a log page that is none.
+    pub fn discovered(&mut self) -> Result<Vec<Discovered>, Error> {
+        const NONE: Error = Error::Protocol("the discovery log is cut short");
+        let mut page = |offset, bytes| {
+            let page = lid::DISCOVERY;
+            self.log_page(LogRequest { page, retain_event: false, bytes, offset, command_set: 0 })
+        };
+        let header = DiscoveryHeader::read_from_bytes(&page(0, 1024)?).map_err(|_| NONE)?;
+        let entries = header.entries.get();
+        if entries > DISCOVERED_MAX {
+            return Err(Error::Protocol("a discovery log of more entries than are looked at"));
+        }
+        let mut found = Vec::new();
+        for index in 0..entries {
+            let entry =
+                DiscoveryEntry::read_from_bytes(&page(1024 * (index + 1), 1024)?).map_err(|_| NONE)?;
+            let text = |field: &[u8]| String::from_utf8_lossy(field).trim_end_matches([' ', '\0']).to_owned();
+            found.push(Discovered {
+                nqn: nqn(&entry.subsystem_nqn).ok_or(NONE)?.to_owned(),
+                address: text(&entry.address),
+                service: text(&entry.service),
+            });
+        }
+        Ok(found)
+    }
+
     /// Set Features; returns dword 0.
     ///
     /// # Errors
@@ -289,22 +335,5 @@ impl Initiator {
 /// # Errors
 /// As [`Initiator::connect`]; a log page that is none.
 pub fn discover(at: impl ToSocketAddrs, options: &Options) -> Result<Vec<Discovered>, Error> {
-    const NONE: Error = Error::Protocol("the discovery log is cut short");
-    let mut controller = Initiator::connect(at, DISCOVERY_NQN, options)?;
-    let mut page = |offset, bytes| {
-        let request = LogRequest { page: lid::DISCOVERY, retain_event: false, bytes, offset, command_set: 0 };
-        controller.log_page(request)
-    };
-    let header = DiscoveryHeader::read_from_bytes(&page(0, 1024)?).map_err(|_| NONE)?;
-    let mut found = Vec::new();
-    for index in 0..header.entries.get() {
-        let entry = DiscoveryEntry::read_from_bytes(&page(1024 * (index + 1), 1024)?).map_err(|_| NONE)?;
-        let text = |field: &[u8]| String::from_utf8_lossy(field).trim_end_matches([' ', '\0']).to_owned();
-        found.push(Discovered {
-            nqn: nqn(&entry.subsystem_nqn).ok_or(NONE)?.to_owned(),
-            address: text(&entry.address),
-            service: text(&entry.service),
-        });
-    }
-    Ok(found)
+    Initiator::connect(at, DISCOVERY_NQN, options)?.discovered()
 }

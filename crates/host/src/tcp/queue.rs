@@ -50,6 +50,8 @@ impl Completed {
 /// A command under way.
 struct Pending {
     out: Vec<u8>,
+    /// Bytes of it that the controller has asked for.
+    asked: usize,
     data: Vec<u8>,
     room: u32,
 }
@@ -76,7 +78,19 @@ pub struct Queue {
 impl Queue {
     /// Connects and initializes; the first command has to be Connect, to the subsystem `nqn`.
     pub(super) fn open(at: &[SocketAddr], nqn: &str, options: &Options) -> Result<Queue, Error> {
-        let mut wire = Wire::connect(at, options.silence)?;
+        Queue::begin(Wire::connect(at, options.silence)?, nqn, options)
+    }
+
+    /// Initializes a connection that there is already, as through a proxy; the first command has to be Connect, to
+    /// the subsystem `nqn`.
+    ///
+    /// # Errors
+    /// The socket, or what the controller sent and must not.
+    pub fn on(socket: TcpStream, nqn: &str, options: &Options) -> Result<Queue, Error> {
+        Queue::begin(Wire::on(socket, options.silence)?, nqn, options)
+    }
+
+    fn begin(mut wire: Wire, nqn: &str, options: &Options) -> Result<Queue, Error> {
         if let Some(Tls { psk, version, derivation }) = &options.tls {
             let psk = psk.for_tls(&options.host_nqn, nqn, *version, *derivation);
             wire.shake_hands(&psk.map_err(io::Error::other)?)?;
@@ -118,6 +132,11 @@ impl Queue {
     /// How often its thread slept, waiting for the controller.
     pub fn sleeps(&self) -> u64 {
         self.wire.get_ref().sleeps
+    }
+
+    /// Bytes that wait for the socket to take them.
+    pub fn unsent_bytes(&self) -> usize {
+        self.wire.get_ref().unsent_bytes()
     }
 
     /// What was negotiated.
@@ -191,7 +210,7 @@ impl Queue {
         });
         sqe.cid = U16::new(cid);
         let memory = self.spare.pop().unwrap_or_default();
-        let mut pending = Pending { out: Vec::new(), data: memory, room: 0 };
+        let mut pending = Pending { out: Vec::new(), asked: 0, data: memory, room: 0 };
         let mut in_capsule: &[u8] = &[];
         match data {
             Data::None => {
@@ -248,6 +267,9 @@ impl Queue {
             }
             self.check_header_digest(&header[..header_bytes])?;
             match header[0] {
+                kind::CAPSULE_RESP | kind::R2T if !self.is_header_alone(&header) => {
+                    return Err(Error::Protocol("a unit that is longer or shorter than its header"));
+                }
                 kind::CAPSULE_RESP => {
                     let unit = tcp::ResponseCapsule::read_from_bytes(&header[..24]).expect("it has its size");
                     let cid = unit.cqe.cid.get();
@@ -261,6 +283,13 @@ impl Queue {
                 _ => return Err(Error::Protocol("a unit that only hosts send")),
             }
         }
+    }
+
+    /// Is there nothing behind the header of a unit, but its digest?
+    fn is_header_alone(&self, header: &[u8]) -> bool {
+        let (unit, _) = Header::read_from_prefix(header).expect("it has its size");
+        let digest = if self.has(digests::HEADER) { DIGEST_BYTES } else { 0 };
+        unit.bytes.get() as usize == usize::from(unit.header_bytes) + digest
     }
 
     fn check_header_digest(&mut self, header: &[u8]) -> Result<(), Error> {
@@ -288,10 +317,11 @@ impl Queue {
         }
         let pending = self.pending.get_mut(usize::from(unit.cid.get())).and_then(Option::as_mut);
         let pending = pending.ok_or(Error::Protocol("data for nothing"))?;
-        if unit.offset.get() as usize != pending.data.len()
+        if bytes == 0
+            || unit.offset.get() as usize != pending.data.len()
             || pending.data.len() + bytes > pending.room as usize
         {
-            return Err(Error::Protocol("data that do not follow on, or too many"));
+            return Err(Error::Protocol("data that do not follow on, none, or too many"));
         }
         let mut skipped = [0; 255];
         self.wire.read_exact(&mut skipped[..padding])?;
@@ -316,6 +346,11 @@ impl Queue {
         let pending = self.pending.get_mut(usize::from(unit.cid.get())).and_then(Option::as_mut);
         let pending = pending.ok_or(Error::Protocol("an R2T for nothing"))?;
         let out = std::mem::take(&mut pending.out);
+        // Twice the same bytes would be memory without end: what is asked for waits until the socket takes it.
+        pending.asked += bytes;
+        if pending.asked > out.len() {
+            return Err(Error::Protocol("R2Ts for more data than there are"));
+        }
         let wanted = out.get(from..).and_then(|rest| rest.get(..bytes)).filter(|wanted| !wanted.is_empty());
         let Some(wanted) = wanted else { return Err(Error::Protocol("an R2T for data there are not")) };
         let most = self.data_max_bytes as usize;

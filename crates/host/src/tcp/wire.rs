@@ -48,15 +48,19 @@ impl Wire {
             match connected {
                 Ok(socket) => {
                     socket.set_nodelay(true)?;
-                    socket.set_nonblocking(true)?;
-                    let patience = Patience::default();
-                    let (tls, outbox) = (None, Vec::new());
-                    return Ok(Wire { socket, tls, outbox, sent: 0, silence, patience, sleeps: 0 });
+                    return Wire::on(socket, silence);
                 }
                 Err(error) => last = error,
             }
         }
         Err(last)
+    }
+
+    /// On a socket that is connected.
+    pub(super) fn on(socket: TcpStream, silence: Option<Duration>) -> io::Result<Wire> {
+        socket.set_nonblocking(true)?;
+        let (tls, outbox, patience) = (None, Vec::new(), Patience::default());
+        Ok(Wire { socket, tls, outbox, sent: 0, silence, patience, sleeps: 0 })
     }
 
     /// Speaks TLS from here on.
@@ -129,16 +133,16 @@ impl Wire {
         }
     }
 
-    /// Has it something to send?
-    fn has_unsent(&self) -> bool {
-        !self.outbox.is_empty() || self.tls.as_ref().is_some_and(|tls| !tls.output.is_empty())
+    /// How many bytes are to be sent.
+    pub(super) fn unsent_bytes(&self) -> usize {
+        self.outbox.len() + self.tls.as_ref().map_or(0, |tls| tls.output.len()) - self.sent
     }
 
     /// Sleeps until there are bytes to read, or room for those to be sent.
     fn sleep(&mut self) -> io::Result<()> {
         self.sleeps += 1;
         let mut flags = PollFlags::IN;
-        if self.has_unsent() {
+        if self.unsent_bytes() > 0 {
             flags |= PollFlags::OUT;
         }
         let timeout = self.silence.map(|silence| Timespec {

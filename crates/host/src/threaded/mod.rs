@@ -19,11 +19,13 @@
 //! |---|---|
 //! | [`Driver`] | one command at a time, or many futures |
 //! | [`Pipeline`] | many commands at once from one thread, with few doorbells and locks |
+//! | [`BlockDriver`] | the blocks of a drive that has no pairs, also as pages of a store |
 //! | [`saker`] | SAKER in front: small writes that travel together |
 //! | [`serve_thread`] | the drive's thread |
 //! | [`Control`](kvdrive_link::shared::Control) | looking at the drive and changing it while it is served: [`Serving::control`] |
 
 mod blocking;
+mod blocks;
 mod driver;
 mod pipeline;
 mod port;
@@ -48,6 +50,7 @@ pub use crate::error::Error;
 pub use crate::pipelined::{Completion, Outcome, Pipelined};
 use crate::slot::Walk;
 pub use blocking::block_on;
+pub use blocks::BlockDriver;
 pub use driver::{Blocking, Driver, Ticket};
 pub use kvdrive_link::shared::Serving;
 pub use pipeline::Pipeline;
@@ -121,8 +124,9 @@ impl Connector {
         Ok(take(slot.buffer(), slot.buffer().address()))
     }
 
-    /// A queue pair of `entries` slots, which the drive is asked to create, with `depth` command slots.
-    async fn create(&self, entries: u32, depth: u32, max_value_bytes: u32) -> Result<Arc<Port>, Error> {
+    /// A queue pair of `entries` slots, which the drive is asked to create, with `depth` command slots that have
+    /// buffers of `buffer_bytes` bytes.
+    async fn create(&self, entries: u32, depth: u32, buffer_bytes: u32) -> Result<Arc<Port>, Error> {
         let board = Board::new(depth, self.0.unclaimed.clone());
         let rings = self.link().open_rings(entries, board.clone())?;
         let mut slot = self.0.admin.slot().await?;
@@ -133,7 +137,7 @@ impl Connector {
                 return Err(error);
             }
         }
-        Ok(Arc::new(Port::new(self.link(), rings, board, answers::buffer_bytes(max_value_bytes))))
+        Ok(Arc::new(Port::new(self.link(), rings, board, buffer_bytes)))
     }
 
     /// Has the drive delete a queue pair that no driver has, when commands of it that were dropped have ended.
@@ -157,11 +161,6 @@ impl Connector {
     /// Panics when `depth` is 0 or not below `entries`, or `entries` is above 65536 (NVMe base
     /// specification).
     pub fn connect(&self, choice: Box<dyn Choice>, entries: u32, depth: u32) -> Result<Driver, Error> {
-        assert!(
-            depth > 0 && depth < entries && entries <= 1 << 16,
-            "a queue of {entries} slots holds at most {} commands, not {depth}",
-            entries.saturating_sub(1)
-        );
         let max_value_bytes = match self.0.max_value_bytes.get() {
             Some(bytes) => *bytes,
             None => {
@@ -169,6 +168,17 @@ impl Connector {
                 *self.0.max_value_bytes.get_or_init(|| namespace.format().value_max_bytes.get())
             }
         };
+        let port = self.port(entries, depth, answers::buffer_bytes(max_value_bytes))?;
+        Ok(Driver::new(self.clone(), port, choice, max_value_bytes))
+    }
+
+    /// A queue pair that nobody uses; all of a drive have buffers of one size.
+    fn port(&self, entries: u32, depth: u32, buffer_bytes: u32) -> Result<Arc<Port>, Error> {
+        assert!(
+            depth > 0 && depth < entries && entries <= 1 << 16,
+            "a queue of {entries} slots holds at most {} commands, not {depth}",
+            entries.saturating_sub(1)
+        );
         let mut idle = self.idle();
         let fitting = idle.iter().position(|port| port.depth() == depth && port.queue().entries() == entries);
         let known = fitting.map(|index| idle.swap_remove(index));
@@ -177,11 +187,10 @@ impl Connector {
         for port in unfit {
             block_on(self.delete(port))?;
         }
-        let port = match known {
-            Some(port) => port,
-            None => block_on(self.create(entries, depth, max_value_bytes))?,
-        };
-        Ok(Driver::new(self.clone(), port, choice, max_value_bytes))
+        match known {
+            Some(port) => Ok(port),
+            None => block_on(self.create(entries, depth, buffer_bytes)),
+        }
     }
 
     /// Ends the drive when it has carried out what was submitted, whoever else has connectors or drivers: they

@@ -299,12 +299,15 @@ fn iterators_that_nobody_learned_of_are_closed() {
     let driver = connector.connect(by("prp"), 8, 2).unwrap();
     driver.blocking().store(key(1), Piece::Bytes(b"value")).unwrap();
     let mut region = Region::new();
-    let mut dropped = 0;
-    for round in 0..30 {
+    let (mut dropped, mut rounds) = (0, 0);
+    // On a busy machine the answer is often there at the first look.
+    while dropped < 10 {
+        rounds += 1;
+        assert!(rounds < 5_000, "{dropped} futures were dropped before their answer");
         let polled = {
             let mut seek = pin!(driver.seek(None, &mut region));
             let polled = poll_once(&mut seek);
-            if round % 2 == 0 && polled.is_pending() {
+            if rounds % 2 == 0 && polled.is_pending() {
                 // The answer is there, and nobody has looked.
                 driver.blocking().exist(key(1)).unwrap();
                 std::thread::sleep(std::time::Duration::from_millis(1));
@@ -318,7 +321,6 @@ fn iterators_that_nobody_learned_of_are_closed() {
         }
         driver.blocking().exist(key(1)).unwrap();
     }
-    assert!(dropped > 10, "{dropped} futures were dropped before their answer");
     let (iterator, pair) = driver.blocking().seek(None, &mut region).unwrap();
     assert_eq!(pair.map(|pair| pair.value_bytes), Some(5));
     driver.blocking().close(iterator).unwrap();

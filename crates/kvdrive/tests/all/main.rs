@@ -1,5 +1,6 @@
 //! The library as programs use it.
 
+mod blocks;
 mod calls;
 mod ends;
 mod examples;

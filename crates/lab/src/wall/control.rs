@@ -86,6 +86,8 @@ pub struct Running {
     pub(super) seed: u64,
     /// Model time of commands by opcode, from where they took effect to their completion.
     pub(super) latencies: TaskCell<BTreeMap<u8, Buckets>>,
+    /// How late its events were carried out: wall minus model.
+    pub(super) lateness: TaskCell<Buckets>,
 }
 
 impl Running {
@@ -97,6 +99,12 @@ impl Running {
     /// Model time that commands of I/O queues took, by opcode.
     pub fn latencies(&self) -> BTreeMap<u8, Buckets> {
         self.latencies.borrow().clone()
+    }
+
+    /// How much later than the model has them its events were carried out, ns, measured; empty where it is not
+    /// paced.
+    pub fn lateness(&self) -> Buckets {
+        self.lateness.borrow().clone()
     }
 
     /// Every fault rule with how often it matched and struck, in the order in which they are asked.
@@ -147,6 +155,10 @@ impl Controlled for Running {
 
     fn note_latency(&self, opcode: u8, span: Ns) {
         self.latencies.borrow_mut().entry(opcode).or_default().record(span);
+    }
+
+    fn note_lateness(&self, late_ns: Ns) {
+        self.lateness.borrow_mut().record(late_ns);
     }
 
     fn at_door(&self, session: u32, cid: u16) -> Option<TransportFault> {

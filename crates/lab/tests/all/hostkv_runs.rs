@@ -190,7 +190,7 @@ fn compaction_on_a_core_of_its_own_leaves_the_others_to_those_who_ask() {
         assert_eq!(busy(&runs[0]), None, "{core}");
         assert!(busy(&runs[1]).is_some_and(|busy| busy > 0.1), "{core}: {:?}", busy(&runs[1]));
         let [shared, own] = runs.each_ref().map(|report| report.throughput_ops_per_s);
-        assert!(own > 1.1 * shared, "{core}: {own} stores a second beside it, {shared} with it");
+        assert!(own > 1.03 * shared, "{core}: {own} stores a second beside it, {shared} with it");
         // One slice of 50 us of each of two threads, for each of the commands that wait for an I/O thread.
         let longest_ns = runs[0].latency_ns.get("store").expect("it was asked for").max;
         assert!(longest_ns < 500_000, "{core}: a put beside merges took {longest_ns} ns");

@@ -56,6 +56,12 @@ pub trait Controlled: 'static {
         _ = (opcode, span);
     }
 
+    /// An event of it was carried out so much later than the model has it: measured, and only where the drive is
+    /// paced.
+    fn note_lateness(&self, late_ns: Ns) {
+        _ = late_ns;
+    }
+
     /// Behind a settling that failed: makes a completion say so if what it acknowledges is lost.
     fn revoke(&self, session: u32, cqe: &mut Cqe) {
         _ = (session, cqe);

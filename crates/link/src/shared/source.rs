@@ -421,7 +421,7 @@ fn take(queue: &SharedQueue, number: u16, spare: &TaskCell<Vec<Vec<Sqe>>>, mut a
     arrive(Arrived::Commands { queue: number, sqes, submission_doorbells, completion_doorbells });
 }
 
-impl<D> Source for WallSource<D> {
+impl<D: Controlled> Source for WallSource<D> {
     fn poll(&mut self, at: Ns) -> Polled {
         // Unpaced, whatever is due at all is due now.
         let due = self.sim.next_due();
@@ -449,5 +449,9 @@ impl<D> Source for WallSource<D> {
 
     fn disarm(&mut self) {
         self.shared.bell.is_awake();
+    }
+
+    fn ran_late(&mut self, late_ns: Ns) {
+        self.drive.note_lateness(late_ns);
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kvdrive_sim::wall::{self, Bell, Pace, Park, Polled, Rest, Source, Stopwatch};
-use kvdrive_sim::{Ns, Resource, Sim, TaskKey, WaitQueue};
+use kvdrive_sim::{Histogram, Ns, Resource, Sim, TaskKey, WaitQueue};
 
 /// A drive in small: takes requests in order, each keeps a resource busy for its span.
 struct Server {
@@ -73,6 +73,7 @@ struct Script {
     looks: u32,
     stamps: Vec<Ns>,
     armed: u32,
+    lateness: Histogram,
 }
 
 impl Source for Script {
@@ -95,6 +96,10 @@ impl Source for Script {
     }
 
     fn disarm(&mut self) {}
+
+    fn ran_late(&mut self, late_ns: Ns) {
+        self.lateness.record(late_ns);
+    }
 }
 
 /// Sleeps as long as it may.
@@ -114,6 +119,7 @@ fn script(looks_between: u32, requests: &[Ns]) -> Script {
         looks: 0,
         stamps: Vec::new(),
         armed: 0,
+        lateness: Histogram::default(),
     }
 }
 
@@ -141,6 +147,7 @@ fn unpaced_everything_arrives_is_served_and_replays_exactly() {
         let sim = source.server.sim.clone();
         let lateness = wall::run(&sim, Pace::Off, &mut [&mut source], &mut Nap).lateness;
         assert_eq!(lateness.summary().count, 0, "nothing is late when unpaced");
+        assert_eq!(source.lateness.summary().count, 0, "nor is a source told so");
         assert!(source.stamps.is_sorted_by(|a, b| a < b));
         let log = source.server.log.take();
         assert_eq!(log.len(), 1_000);
@@ -159,6 +166,7 @@ fn paced_no_event_runs_before_its_time() {
     assert!(sim.now() >= 3_000_500);
     assert!(measured_ns >= sim.now() as f64, "{measured_ns}");
     assert!(lateness.summary().count >= 6);
+    assert_eq!(source.lateness.summary(), lateness.summary(), "a source is told of every event");
     let log = source.server.log.take();
     assert_eq!(log, replay(&source.stamps, &requests));
 }

@@ -68,13 +68,12 @@ impl Tree {
     }
 
     /// Is there a job to be done that nobody does, and that has not failed since somebody asked for it?
-    pub(super) fn is_due(&self) -> bool {
-        let state = self.state.borrow();
+    pub(super) fn is_due(&self, state: &State) -> bool {
         if state.failures.has_given_up {
             return false;
         }
         let can_flush = !state.is_flushing && !state.full.is_empty();
-        can_flush || !state.is_merging && self.choose_merge(&state).is_some()
+        can_flush || !state.is_merging && self.choose_merge(state).is_some()
     }
 
     /// Does a job; `false` if there is none that nobody does. Puts that wait for it hear why it failed.

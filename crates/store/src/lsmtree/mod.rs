@@ -51,6 +51,7 @@ use layout::Layout;
 use memtable::Memtable;
 pub use options::LsmtreeOptions;
 use table::Table;
+pub(crate) use table::{bytes_page, page_of_bytes};
 use version::{Header, Version};
 use wal::{MOST_UNDER_WAY, Wal};
 
@@ -266,7 +267,15 @@ impl Tree {
         }
         let bytes: u64 = records.iter().map(|(_, bytes)| u64::from(*bytes)).sum();
         let free = state.free.pages() * u64::from(self.layout.page_bytes);
-        if free < self.options.reserve_bytes() + 2 * bytes {
+        let needed = self.options.reserve_bytes() + 2 * bytes;
+        // The reserve is for merges of as many tables of level 0 as ask for one. Where there is no room for more of
+        // them, the background comes first.
+        let top_bytes = state.version.level_bytes(0, self.layout.page_bytes);
+        let is_busy = || state.is_flushing || state.is_merging || self.is_due(&state);
+        if free < needed + top_bytes && is_busy() {
+            return Ok(Stall::Stop);
+        }
+        if free < needed {
             return Ok(Stall::Full);
         }
         Ok(match top >= self.options.level0_slowdown_writes_trigger as usize {
@@ -460,7 +469,7 @@ impl Tree {
             }
         }
         self.write_wal(thread, MOST_UNDER_WAY)?;
-        if self.is_due() {
+        if self.is_due(&self.state.borrow()) {
             self.ground.cpu.wake();
         }
         Ok(())
@@ -599,7 +608,7 @@ impl Store for Lsmtree {
     }
 
     fn background_due(&self) -> bool {
-        self.0.is_due()
+        self.0.is_due(&self.0.state.borrow())
     }
 
     fn background_step(&self, thread: Thread) -> Result<bool, StoreError> {

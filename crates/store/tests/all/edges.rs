@@ -250,7 +250,7 @@ fn filled_and_emptied_ten_times() {
         for cycle in 0..10u64 {
             let mut number = 0u32;
             loop {
-                let pattern = Pattern { seed: cycle, offset: 0, bytes: 1500 };
+                let pattern = Pattern { seed: cycle, offset: 0, bytes: 1000 };
                 match store.put(MAIN, Key::from_u32_be(number), Value::from(pattern)) {
                     Ok(()) => number += 1,
                     Err(StoreError::Full) => break,

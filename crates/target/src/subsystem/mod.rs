@@ -335,11 +335,14 @@ impl Subsystem {
         self.controllers.iter().flatten().count()
     }
 
-    /// The controllers that hosts have at `now_ms`.
-    pub fn hosts(&self, now_ms: u64) -> Vec<HostStatus> {
-        let there = self.controllers.iter().enumerate();
-        let there = there.filter_map(|(index, controller)| Some((index, controller.as_ref()?)));
-        there
+    /// The controllers that hosts have at `now_ms`, `most` of them from place `first` on, and the place of the next
+    /// one; the first place is 0.
+    pub fn hosts(&self, first: usize, most: usize, now_ms: u64) -> (Vec<HostStatus>, Option<usize>) {
+        let there = self.controllers.iter().enumerate().skip(first);
+        let mut there = there.filter_map(|(index, controller)| Some((index, controller.as_ref()?)));
+        let portion = there
+            .by_ref()
+            .take(most)
             .map(|(index, controller)| HostStatus {
                 host_nqn: controller.host_nqn.clone(),
                 controller: index as u16 + 1,
@@ -350,7 +353,8 @@ impl Subsystem {
                 silent_ms: now_ms.saturating_sub(controller.last_sign_ms),
                 failures: controller.logs.errors(),
             })
-            .collect()
+            .collect();
+        (portion, there.next().map(|(index, _)| index))
     }
 
     /// Is a namespace without power? Hosts have seen all of the subsystem vanish then, and a transport takes

@@ -1,32 +1,35 @@
 //! Sockets: one thread waits for all of them, and runs what came to its end. A drive may run in its loop
 //! ([`beside`]); else drives have threads of their own.
 //!
+//! | module | what |
+//! |---|---|
+//! | `accept` | sockets that listen, hosts that are taken, handshakes of TLS |
+//! | `handle` | the server, for other threads |
+//! | `beside` | a drive in the server's loop |
+//!
 //! A turn: read from those that have something, at most [`TURN_BYTES`] each, so that nobody starves; take what
 //! namespaces have completed; hand memory that came back to those in line; send everything there is, each
 //! connection's in one call. While commands are under way the thread looks a few times more before it sleeps:
 //! waking it takes longer than a fast drive does.
 
 use std::io::{self, ErrorKind, IoSlice};
-use std::net::{IpAddr, Shutdown, SocketAddr};
-use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::net::Shutdown;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use kvdrive_auth::tls::{Known, Session};
 use kvdrive_sim::wall::Stopwatch;
-use kvdrive_spec::discovery::DiscoveryEntry;
 use kvdrive_spec::transport_fault::TransportFault;
-use mio::net::TcpListener;
-use mio::{Events, Interest, Poll, Token, Waker};
+use mio::{Events, Token};
 
 use super::channel::Channel;
 use super::connection::{Connection, Limits};
-use super::handshake::{Handshakes, Shaken};
+use super::handshake::Handshakes;
 use super::{Core, Use};
-use crate::bell::Bell;
 use crate::namespace::QueueId;
-use crate::subsystem::{Address, Event};
+use crate::subsystem::Event;
+pub use accept::Sockets;
+pub use handle::{Handle, ServerEnded};
 
 /// Most bytes that one connection is read in one turn.
 const TURN_BYTES: usize = 256 << 10;
@@ -45,65 +48,9 @@ const DRAIN_MS: u64 = 5_000;
 
 const BELL: Token = Token(usize::MAX);
 
+mod accept;
 mod beside;
-
-type Order = Box<dyn FnOnce(&mut Core) + Send>;
-
-/// A server, for other threads than its own.
-#[derive(Clone)]
-pub struct Handle {
-    bell: Arc<Bell>,
-    drain: Arc<AtomicBool>,
-    at_once: Arc<AtomicBool>,
-    /// What is to be done on its thread. `None`: it has ended.
-    orders: Arc<Mutex<Option<Vec<Order>>>>,
-}
-
-/// The server has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the server has ended")]
-pub struct ServerEnded;
-
-impl Handle {
-    /// Runs `act` on the server's thread, between two turns, and waits for what it returns. On that thread
-    /// this would wait for ever.
-    ///
-    /// # Errors
-    /// The server has ended.
-    pub fn ask<T: Send + 'static>(
-        &self,
-        act: impl FnOnce(&mut Core) -> T + Send + 'static,
-    ) -> Result<T, ServerEnded> {
-        let (answer, answered) = mpsc::channel();
-        // One who went away does not wait.
-        let order: Order = Box::new(move |core| _ = answer.send(act(core)));
-        self.orders().as_mut().ok_or(ServerEnded)?.push(order);
-        self.bell.ring();
-        answered.recv().map_err(|_| ServerEnded)
-    }
-
-    fn orders(&self) -> MutexGuard<'_, Option<Vec<Order>>> {
-        self.orders.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn run_orders(&self, core: &mut Core) {
-        let orders = self.orders().as_mut().map_or_else(Vec::new, std::mem::take);
-        orders.into_iter().for_each(|order| order(core));
-    }
-
-    /// Is it asked to end?
-    pub fn is_draining(&self) -> bool {
-        self.drain.load(Ordering::SeqCst)
-    }
-
-    /// Take no more commands, finish those under way, and end. Asked again: end at once.
-    pub fn stop(&self) {
-        if self.drain.swap(true, Ordering::SeqCst) {
-            self.at_once.store(true, Ordering::SeqCst);
-        }
-        self.bell.ring();
-    }
-}
+mod handle;
 
 struct Peer {
     /// Its number among all that ever came.
@@ -129,64 +76,6 @@ impl Peer {
         if self.connection.is_ending() && self.connection.output().is_empty() {
             self.channel.end();
         }
-    }
-}
-
-/// Where the thread sleeps, before there is anything to serve: drives need its bell.
-pub struct Sockets {
-    poll: Poll,
-    bell: Arc<Bell>,
-    waker: Arc<Waker>,
-    listeners: Vec<Listener>,
-}
-
-struct Listener {
-    socket: TcpListener,
-    /// By which PSKs hosts may come, who have to speak TLS then.
-    psks: Option<Known>,
-}
-
-impl Sockets {
-    /// # Errors
-    /// What the system says.
-    pub fn new() -> io::Result<Sockets> {
-        let poll = Poll::new()?;
-        let waker = Arc::new(Waker::new(poll.registry(), BELL)?);
-        let of_bell = waker.clone();
-        // A waker fails when the system has no memory for eight bytes; the thread then looks at its next tick.
-        let bell = Arc::new(Bell::waking(move || _ = of_bell.wake()));
-        Ok(Sockets { poll, bell, waker, listeners: Vec::new() })
-    }
-
-    /// What wakes its thread.
-    pub fn bell(&self) -> &Arc<Bell> {
-        &self.bell
-    }
-
-    /// Listens; returns the address, with the port if the system chose it.
-    ///
-    /// # Errors
-    /// What the system says.
-    pub fn listen(&mut self, at: SocketAddr) -> io::Result<SocketAddr> {
-        self.listen_for(at, None)
-    }
-
-    /// Listens for hosts that speak TLS and have one of these PSKs ([`crate::subsystem::Options::psks`]).
-    ///
-    /// # Errors
-    /// What the system says; or this program was built without TLS.
-    pub fn listen_with_tls(&mut self, at: SocketAddr, psks: Known) -> io::Result<SocketAddr> {
-        Session::server(&psks).map_err(|error| io::Error::new(ErrorKind::Unsupported, error))?;
-        self.listen_for(at, Some(psks))
-    }
-
-    fn listen_for(&mut self, at: SocketAddr, psks: Option<Known>) -> io::Result<SocketAddr> {
-        let mut socket = TcpListener::bind(at)?;
-        let token = Token(self.listeners.len());
-        self.poll.registry().register(&mut socket, token, Interest::READABLE)?;
-        let address = socket.local_addr()?;
-        self.listeners.push(Listener { socket, psks });
-        Ok(address)
     }
 }
 
@@ -384,50 +273,6 @@ impl Server {
         }
     }
 
-    fn accept(&mut self, listener: usize) {
-        // What is lost by an error here is one connection that its host makes again; the listener goes on.
-        while let Ok((mut socket, _)) = self.sockets.listeners[listener].socket.accept() {
-            // A drive without power hears nobody.
-            if self.core.subsystem.is_dark() {
-                continue;
-            }
-            let Ok(local) = socket.local_addr() else { continue };
-            let psks = self.sockets.listeners[listener].psks.as_ref();
-            let Ok(session) = psks.map(Session::server).transpose() else { continue };
-            let is_secure = session.is_some();
-            if is_secure {
-                self.encrypted.resize(TURN_BYTES, 0);
-            }
-            // Answers are whole when they are sent: waiting for more would only delay them.
-            let _ = socket.set_nodelay(true);
-            let key = self.free.pop().unwrap_or_else(|| {
-                self.peers.push(None);
-                self.peers.len() - 1
-            });
-            let token = Token(self.sockets.listeners.len() + key);
-            let interest = Interest::READABLE | Interest::WRITABLE;
-            if self.sockets.poll.registry().register(&mut socket, token, interest).is_err() {
-                self.free.push(key);
-                continue;
-            }
-            self.accepted += 1;
-            let reached_at = Rc::new(address(local, is_secure));
-            let connection = Connection::new(key, self.limits, reached_at, self.core.now_ms);
-            self.peers[key] = Some(Peer {
-                number: self.accepted,
-                channel: Channel::new(socket, session),
-                connection,
-                rest: Vec::new(),
-                readable: true,
-                writable: true,
-                closed: false,
-                linger_until_ms: None,
-                silent_until_ms: None,
-            });
-            self.ready.push(key);
-        }
-    }
-
     fn read_all(&mut self) {
         let mut ready = std::mem::take(&mut self.ready);
         for key in ready.drain(..) {
@@ -485,59 +330,6 @@ impl Server {
             self.by_queue[index] = (queue.generation, key);
         }
         more
-    }
-
-    /// Reads what came of a handshake and has it gone on with, on another thread. Until it is back, what else comes
-    /// stays in the socket.
-    fn shake_hands(&mut self, key: usize) {
-        let Some(Some(peer)) = self.peers.get_mut(key) else { return };
-        match peer.channel.read_handshake(&mut self.encrypted) {
-            Ok(None) => {}
-            Ok(Some(session)) => {
-                if self.handshakes.is_none() {
-                    self.handshakes = Handshakes::start(self.sockets.bell.clone()).ok();
-                }
-                match &self.handshakes {
-                    Some(handshakes) => handshakes.go_on((key, peer.number), session),
-                    None => peer.closed = true,
-                }
-            }
-            Err(error) if error.kind() == ErrorKind::InvalidData => {
-                peer.connection.complain(error.to_string());
-                peer.connection.abandon(&mut self.core);
-            }
-            Err(error) if error.kind() == ErrorKind::WouldBlock => peer.readable = false,
-            Err(error) if error.kind() == ErrorKind::Interrupted => self.ready.push(key),
-            Err(_) => peer.closed = true,
-        }
-    }
-
-    /// Takes back the sessions with which the other thread is done for now; `true` if there were some.
-    fn take_shaken(&mut self) -> bool {
-        let mut any = false;
-        while let Some(Shaken { whose: (key, number), session, outcome }) =
-            self.handshakes.as_ref().and_then(Handshakes::next)
-        {
-            any = true;
-            let Some(Some(peer)) = self.peers.get_mut(key) else { continue };
-            if peer.number != number {
-                continue;
-            }
-            peer.channel.take_back(session, &outcome);
-            // What came behind the handshake may be in the session already, of which no event tells.
-            peer.readable = true;
-            match outcome {
-                Ok(None) => {}
-                Ok(Some(psk)) => peer.connection.secured_by(psk),
-                Err(failure) => {
-                    peer.connection.complain(failure.to_string());
-                    peer.connection.abandon(&mut self.core);
-                }
-            }
-            self.ready.push(key);
-            self.touched.push(key);
-        }
-        any
     }
 
     fn peer_of(&mut self, queue: QueueId) -> Option<(usize, &mut Peer)> {
@@ -679,21 +471,5 @@ impl Server {
                 }
             }
         }
-    }
-}
-
-/// An address as discovery tells it: the one that the host used.
-fn address(local: SocketAddr, is_secure: bool) -> Address {
-    let ip = local.ip().to_canonical();
-    let family = match ip {
-        IpAddr::V4(_) => DiscoveryEntry::IPV4,
-        IpAddr::V6(_) => DiscoveryEntry::IPV6,
-    };
-    Address {
-        transport: DiscoveryEntry::TCP,
-        family,
-        address: ip.to_string(),
-        service: local.port().to_string(),
-        is_secure,
     }
 }

@@ -145,6 +145,10 @@ fn an_abort_ends_a_request_that_waits_and_logs_say_what_failed() {
     let mut host = connect(&server);
     let waiting = host.await_event().unwrap();
     let mut abort = Sqe::new(opcode::admin::ABORT, 0, 0);
+    // A command of this identifier on another queue is another command.
+    abort.cdw10.set(u32::from(waiting) << 16 | 1);
+    let answer = host.admin().execute(abort, Data::None).unwrap();
+    assert_eq!((answer.cqe.status(), answer.cqe.dw0.get()), (Status::SUCCESS, 1), "not aborted");
     abort.cdw10.set(u32::from(waiting) << 16);
     host.admin().submit(abort, Data::None).unwrap();
     let first = host.next_event().unwrap();

@@ -108,7 +108,8 @@ fn filled_emptied_and_filled_ten_times() {
             for cycle in 0..10 {
                 let mut oracle = Oracle::of(&bench);
                 let mut number = 0;
-                while store(&driver, &mut oracle, number, cycle) {
+                // So many that their deletes do not all lie in memory.
+                while store_sized(&driver, &mut oracle, number, cycle, 1000) {
                     number += 1;
                 }
                 fitted.push(number);

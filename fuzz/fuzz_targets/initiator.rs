@@ -1,0 +1,7 @@
+//! Target `initiator` of crate `kvdrive-fuzz` for cargo-fuzz: what a controller sends to our initiator.
+
+#![no_main]
+
+use kvdrive_fuzz::target;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| (target("initiator").run)(bytes));
