@@ -1,6 +1,7 @@
 //! `kvdrive compare`: every combination of the given choices, side by side.
 
 use clap::Args;
+use kvdrive_device::engines::looks_at;
 use kvdrive_lab::config::{Config, Document};
 use kvdrive_lab::many::{run_sessions, sessions};
 use kvdrive_lab::output::check_apart;
@@ -150,7 +151,9 @@ fn label(document: &Document, runs: usize) -> anyhow::Result<String> {
     let (engine, workload) = (&config.engine.name, &config.workload.name);
     Ok(match (engine.as_str(), runs) {
         _ if config.has_store_on_host() => format!("{workload} {} on host", config.host.store),
-        ("lsm", 1) => format!("{workload} {} {}", config.host.transfer.method, config.packing.policy),
+        (engine, 1) if looks_at(engine, "packing") => {
+            format!("{workload} {} {}", config.host.transfer.method, config.packing.policy)
+        }
         (_, 1) => format!("{engine} {workload}"),
         _ => {
             let dram = document.dram_point().unwrap_or(config.hash.dram_accounting.name());

@@ -26,8 +26,6 @@ use refused::{check_for_medium, pairs_fit};
 /// Sides of the wire that a store may run on.
 pub const HOST: &str = "host";
 const DISK: &str = "disk";
-/// Operations of a trace are as many as it has; this is more.
-const TRACE_OPS: u64 = 1 << 48;
 /// The batches that go when the last one has come back.
 const ADAPTIVE: &str = "adaptive";
 /// Keys that say which store a run has, and whether it has SAKER.
@@ -329,12 +327,9 @@ impl Settings {
     }
 
     /// The options that stand for a key each, as they were given.
-    fn short_options(&self) -> [(&'static str, &'static str, Option<String>); 27] {
+    fn short_options(&self) -> [(&'static str, &'static str, Option<String>); 26] {
         let number = |value: Option<u64>| value.map(|value| value.to_string());
         let trace = self.workload.as_deref().and_then(|workload| workload.strip_prefix("trace:"));
-        // All of a trace, unless somebody says how many.
-        let sets_ops = self.set.iter().any(|set| set.trim_start().starts_with("workload.ops"));
-        let whole_trace = (trace.is_some() && self.ops.is_none() && !sets_ops).then(|| TRACE_OPS.to_string());
         let verify = match (self.verify, self.verify_only) {
             (true, _) => Some("values"),
             (_, true) => Some("only"),
@@ -347,7 +342,6 @@ impl Settings {
         [
             ("--workload", "workload.name", trace.map(|_| "trace".to_owned()).or(self.workload.clone())),
             ("--workload", "workload.trace", trace.map(str::to_owned)),
-            ("--ops", "workload.ops", whole_trace),
             ("--distribution", "workload.distribution", self.distribution.clone()),
             ("--ops", "workload.ops", number(self.ops)),
             ("--rate", "workload.rate_per_s", self.rate.clone()),

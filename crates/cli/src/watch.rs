@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use anyhow::Context;
 use clap::Args;
 use kvdrive_lab::output::{check_writable, shown};
 use kvdrive_lab::run::{HistogramLog, Interval, OnInterval, Progress, Ran, Watch};
@@ -39,14 +40,56 @@ fn interval(text: &str) -> Result<u64, String> {
     span(text)?.checked_sub(1).map(|below| below + 1).ok_or_else(|| "allowed: more than no time".to_owned())
 }
 
-type Log = Rc<RefCell<(HistogramLog<BufWriter<File>>, anyhow::Result<()>)>>;
+/// A file that is made when the first thing goes into it: a run that is refused leaves what is there.
+struct Late<T> {
+    path: PathBuf,
+    open: Box<dyn Fn(File) -> anyhow::Result<T>>,
+    file: Option<T>,
+    /// The first thing that went wrong.
+    result: anyhow::Result<()>,
+}
+
+impl<T> Late<T> {
+    /// Says at once whether it could not be written.
+    fn new(
+        path: &Path,
+        open: impl Fn(File) -> anyhow::Result<T> + 'static,
+    ) -> anyhow::Result<Rc<RefCell<Late<T>>>> {
+        check_writable(path)?;
+        let late = Late { path: path.to_owned(), open: Box::new(open), file: None, result: Ok(()) };
+        Ok(Rc::new(RefCell::new(late)))
+    }
+
+    /// Does this with the file, unless something went wrong before.
+    fn with(&mut self, write: impl FnOnce(&mut T) -> anyhow::Result<()>) {
+        if self.result.is_ok() {
+            self.result = self.opened().and_then(write).with_context(|| shown(&self.path));
+        }
+    }
+
+    fn opened(&mut self) -> anyhow::Result<&mut T> {
+        if self.file.is_none() {
+            self.file = Some((self.open)(File::create(&self.path)?)?);
+        }
+        Ok(self.file.as_mut().expect("it is open"))
+    }
+
+    /// The file is there, and what came of writing it.
+    fn end(&mut self) -> anyhow::Result<()> {
+        self.with(|_| Ok(()));
+        std::mem::replace(&mut self.result, Ok(()))
+    }
+}
+
+type Log = Rc<RefCell<Late<HistogramLog<BufWriter<File>>>>>;
+type Lines = Rc<RefCell<Late<File>>>;
 
 /// Who looks on.
 pub struct Looker {
     stop: Arc<AtomicBool>,
     interval: Option<(u64, OnInterval)>,
     log: Option<Log>,
-    written: Rc<RefCell<anyhow::Result<()>>>,
+    lines: Option<Lines>,
 }
 
 impl Looking {
@@ -61,7 +104,7 @@ impl Looking {
         [("--interval-file", lines), ("--histogram", self.histogram.as_deref())]
     }
 
-    /// Opens the files, and takes Ctrl-C: the first ends the run, the second the program.
+    /// Looks whether the files can be written, and takes Ctrl-C: the first ends the run, the second the program.
     pub fn begin(&self, what: &str, json: Option<&str>) -> anyhow::Result<Looker> {
         let to_output = self.interval_file.as_deref().is_none_or(|path| path == "-");
         anyhow::ensure!(
@@ -72,51 +115,29 @@ impl Looking {
         flag::register_conditional_shutdown(SIGINT, STOPPED, stop.clone())?;
         flag::register(SIGINT, stop.clone())?;
         let log = self.histogram.as_deref().map(|path| {
-            check_writable(path)?;
-            let out = BufWriter::new(File::create(path)?);
-            anyhow::Ok(Rc::new(RefCell::new((HistogramLog::new(out, what)?, Ok(())))))
+            let what = what.to_owned();
+            Late::new(path, move |file| Ok(HistogramLog::new(BufWriter::new(file), &what)?))
         });
         let log = log.transpose()?;
-        let written = Rc::new(RefCell::new(Ok(())));
-        let interval = self.interval.map(|length_ns| anyhow::Ok((length_ns, self.teller(&log, &written)?)));
-        Ok(Looker { stop, interval: interval.transpose()?, log, written })
-    }
-
-    /// Who writes a line for each interval, and adds it to the log.
-    fn teller(
-        &self,
-        log: &Option<Log>,
-        written: &Rc<RefCell<anyhow::Result<()>>>,
-    ) -> anyhow::Result<OnInterval> {
-        let path = self.files()[0].1.map(Path::to_owned);
-        let file = path.as_deref().map(|path| check_writable(path).and_then(|()| Ok(File::create(path)?)));
-        let (log, written) = (log.clone(), written.clone());
-        let file = RefCell::new(file.transpose()?);
-        Ok(Rc::new(move |interval: &Interval<'_>| {
-            let line = interval.to_json().to_string();
-            match &mut *file.borrow_mut() {
-                None => output::print(&line),
-                Some(file) => {
-                    let wrong = |error| {
-                        anyhow::anyhow!("{}: {error}", path.as_deref().map(shown).unwrap_or_default())
-                    };
-                    let result = writeln!(file, "{line}").map_err(wrong);
-                    keep_first(&mut written.borrow_mut(), result);
-                }
-            }
-            if let Some(log) = &log {
-                let (log, written) = &mut *log.borrow_mut();
-                let result = log.interval(interval.began_ns, interval.ended_ns, interval.latencies());
-                keep_first(written, result);
-            }
-        }))
+        let lines = self.files()[0].1.map(|path| Late::new(path, Ok)).transpose()?;
+        let interval = self.interval.map(|length_ns| (length_ns, teller(log.clone(), lines.clone())));
+        Ok(Looker { stop, interval, log, lines })
     }
 }
 
-fn keep_first(first: &mut anyhow::Result<()>, next: anyhow::Result<()>) {
-    if first.is_ok() {
-        *first = next;
-    }
+/// Who writes a line for each interval, and adds it to the log.
+fn teller(log: Option<Log>, lines: Option<Lines>) -> OnInterval {
+    Rc::new(move |interval: &Interval<'_>| {
+        let line = interval.to_json().to_string();
+        match &lines {
+            None => output::print(&line),
+            Some(lines) => lines.borrow_mut().with(|file| Ok(writeln!(file, "{line}")?)),
+        }
+        if let Some(log) = &log {
+            let (began, ended) = (interval.began_ns, interval.ended_ns);
+            log.borrow_mut().with(|log| log.interval(began, ended, interval.latencies()));
+        }
+    })
 }
 
 impl Looker {
@@ -133,11 +154,9 @@ impl Looker {
                 _ => ran.report.time.virtual_ns,
             };
             let latencies = ran.latencies.iter().map(|(kind, histogram)| (*kind, histogram));
-            log.borrow_mut().0.interval(0, span_ns, latencies)?;
+            log.borrow_mut().with(|log| log.interval(0, span_ns, latencies));
         }
-        if let Some(log) = self.log {
-            std::mem::replace(&mut log.borrow_mut().1, Ok(()))?;
-        }
-        self.written.replace(Ok(()))
+        let logged = self.log.map_or(Ok(()), |log| log.borrow_mut().end());
+        logged.and(self.lines.map_or(Ok(()), |lines| lines.borrow_mut().end()))
     }
 }

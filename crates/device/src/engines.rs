@@ -36,6 +36,8 @@ pub struct EngineRow {
     pub name: &'static str,
     /// What it is and where it comes from.
     pub origin: &'static str,
+    /// The embedded profile (crate `lab`) with the drive that it was published on: that of a run that names none.
+    pub profile: &'static str,
     /// Sections of a configuration that it looks at, of those that not every engine does.
     pub sections: &'static [&'static str],
     /// Do List and iterators go in the order of keys? Otherwise in an order of the engine's own.
@@ -57,6 +59,7 @@ pub const ENGINES: &[EngineRow] = &[
     EngineRow {
         name: "lsm",
         origin: "LSM-tree over a value log with byte addresses (BandSlim, section 3.4; WiscKey's key-value separation)",
+        profile: "cosmos-plus",
         sections: &["buffer", "packing", "lsm", "ftl", "gc"],
         ordered: true,
         reclaims: &[Reclaim::Segments, Reclaim::Merges],
@@ -78,6 +81,7 @@ const fn hash_row(scheme: &'static SchemeRow) -> EngineRow {
     EngineRow {
         name: scheme.name,
         origin: scheme.origin,
+        profile: "kvvirt",
         sections: &["hash"],
         ordered: false,
         reclaims: &[Reclaim::Segments],
@@ -93,6 +97,7 @@ const fn stored_row(store: &'static StoreRow, sections: &'static [&'static str])
     EngineRow {
         name: store.name,
         origin: store.about,
+        profile: "saker-mid",
         sections,
         ordered: true,
         reclaims: store.reclaims,
@@ -107,6 +112,8 @@ const fn stored_row(store: &'static StoreRow, sections: &'static [&'static str])
 pub const BLOCK: EngineRow = EngineRow {
     name: "block",
     origin: "one namespace of 4 KiB blocks on the flash translation layer (NVM command set)",
+    // The same stores stand on it that are engines.
+    profile: "saker-mid",
     sections: &["ftl"],
     ordered: true,
     reclaims: &[],
@@ -115,6 +122,11 @@ pub const BLOCK: EngineRow = EngineRow {
     check: block::check,
     make: |config| vec![("ftl.over_provisioning", config.ftl.over_provisioning.to_string())],
 };
+
+/// Does the engine called `name` look at this section?
+pub fn looks_at(name: &str, section: &str) -> bool {
+    engine_row(name).is_ok_and(|row| row.sections.contains(&section))
+}
 
 /// The row called `name`, which may be [`BLOCK`]'s.
 ///

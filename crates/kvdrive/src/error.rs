@@ -42,6 +42,9 @@ pub enum Error {
     /// Writes that [SAKER](crate::saker) had taken have failed since the last sync.
     #[error("{} writes failed, the first for key {}: {}", .0.len(), .0[0].key, .0[0].status)]
     Unsynced(Vec<Failure>),
+    /// A [run](crate::Builder::run) in model time has come to nothing.
+    #[error("{0}")]
+    Run(String),
     /// A fault rule or a change that the drive did not take.
     #[error("{0}")]
     Refused(String),

@@ -29,10 +29,11 @@
 //! | what was counted, modelled and measured | [`Numbers`] |
 //! | RocksDB on the host, over the blocks of a drive (feature `rocksdb`) | [`Builder::open_blocks`], [`BlockDrive`] |
 //! | a packing policy of your own | [`packing`], [`Builder::packing`] |
+//! | a workload of your own, in model time, with the report of `kvdrive run` | [`workload`], [`Builder::run`] |
 //! | small writes that travel together, small reads from memory | [`saker`], [`Drive::saker`] |
 //!
 //! `examples/` beside this crate has a program for each: `first`, `pipeline`, `futures`, `crash`, `own_packing`,
-//! `saker` (`cargo run --release -p kvdrive --example first`).
+//! `own_workload`, `saker` (`cargo run --release -p kvdrive --example first`).
 //!
 //! # The crates behind it
 //!
@@ -71,6 +72,13 @@ pub use kvdrive_store::{lsmtree::LsmtreeOptions, rocksdb};
 pub mod packing {
     pub use kvdrive_engines::packing::*;
     pub use kvdrive_link::Arrival;
+}
+
+/// What a workload is made of, for one of your own: [`Builder::run`].
+pub mod workload {
+    pub use kvdrive_lab::report::Report;
+    pub use kvdrive_lab::workload::{KeyFormat, Keys, Op, Row, ValueSpec, Workload, WorkloadParams, Zipf};
+    pub use kvdrive_sim::Rng;
 }
 
 /// Powers on a drive in memory with this profile (`kvdrive list profiles`): `kvdrive::build().profile(name).open()`.

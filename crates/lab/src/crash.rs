@@ -109,7 +109,7 @@ pub fn crash_workload(
 ) -> anyhow::Result<Verdict> {
     let config = document.config()?;
     anyhow::ensure!(
-        !workload::has_units(&config.workload.name),
+        !config.workload.has_units(),
         "workload.name: {}: whoever cuts the power follows single operations, and this one has transactions",
         config.workload.name
     );

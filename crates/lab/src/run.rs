@@ -272,7 +272,8 @@ impl Bench {
             }
             // A trace has some to add as it is read.
             notes.splice(0..0, stream.workload.borrow().notes().iter().cloned());
-            notes.extend(stream.notes_at_end(&config.workload, ops, stream.done.get() - loaded));
+            let (run_ops, span_ns) = (stream.done.get() - loaded, ended.at - began.at);
+            notes.extend(stream.notes_at_end(&config.workload, ops, run_ops, span_ns));
             host.sync()?;
             drive.drain();
             // Flash without a spare block is what a run may be about: its report says so.

@@ -88,6 +88,24 @@ fn intervals_and_latencies_go_where_they_are_asked_to() {
 }
 
 #[test]
+fn a_run_that_is_refused_leaves_the_files_of_an_earlier_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let (lines, log) = (folder.path().join("lines"), folder.path().join("log.hlog"));
+    let files = [&lines, &log];
+    files.iter().for_each(|path| std::fs::write(path, "an earlier one").unwrap());
+    let [lines, log] = files.map(|path| path.display().to_string());
+    let given = ["run", "--interval", "1ms", "--interval-file", &lines, "--histogram", &log];
+    for refused in [["--clock", "wall"], ["--workload", "trace:nowhere"], ["--connect", "tcp://127.0.0.1:1"]]
+    {
+        let output = kvdrive(&[&given[..], &refused].concat());
+        assert!(!output.status.success(), "{refused:?}");
+        for path in files {
+            assert_eq!(std::fs::read_to_string(path).unwrap(), "an earlier one", "{refused:?}");
+        }
+    }
+}
+
+#[test]
 fn ctrl_c_prints_the_report_so_far_and_says_so() {
     let program = Command::new(env!("CARGO_BIN_EXE_kvdrive"))
         .args(["run", "--workload", "fillseq", "--set", "workload.key_size=8", "--ops", "1G"])

@@ -43,6 +43,14 @@ fn a_trace_is_a_workload() {
     let report: serde_json::Value = serde_json::from_str(&report).unwrap();
     assert_eq!((&report["ops"]["store"], &report["ops"]["retrieve"]), (&1.into(), &1.into()));
     assert!(report["time"]["virtual_ns"].as_u64().unwrap() > 1_000_000);
+    let text = said(&["run", "--workload", &workload]);
+    assert!(text.contains("set: ") && !text.contains("workload.ops"), "{text}");
+    let config = folder.path().join("one.toml");
+    std::fs::write(&config, "workload.ops = 1\n").unwrap();
+    let config = config.display().to_string();
+    let one = said(&["run", "--config", &config, "--workload", &workload, "--json", "-"]);
+    let one: serde_json::Value = serde_json::from_str(&one).unwrap();
+    assert_eq!((&one["ops"]["store"], &one["ops"]["retrieve"]), (&1.into(), &0.into()));
     assert!(said(&["list", "traces"]).contains("twitter"));
     std::fs::write(&path, "0,store,a,100\n1ms,got,a,\n").unwrap();
     let error = refused(&["run", "--workload", &workload]);
@@ -68,6 +76,12 @@ fn what_is_unknown_is_refused_with_what_may_have_been_meant() {
         assert!(error.contains(line), "{arguments:?}: {error}");
         assert_eq!(error.lines().count(), 1, "{error}");
     }
+}
+
+#[test]
+fn an_unknown_figure_or_suite_is_refused_with_what_may_have_been_meant() {
+    assert!(refused(&["figure", "bandslim8"]).contains("did you mean bandslim-8?"));
+    assert!(refused(&["claims", "bandslm"]).contains("did you mean bandslim?"));
 }
 
 #[test]

@@ -155,6 +155,13 @@ pub struct PackingConfig {
 #[derive(Clone, Copy)]
 pub struct OwnPacking(&'static PackingRow);
 
+impl OwnPacking {
+    /// The row.
+    pub fn row(self) -> &'static PackingRow {
+        self.0
+    }
+}
+
 impl From<&'static PackingRow> for OwnPacking {
     fn from(row: &'static PackingRow) -> OwnPacking {
         OwnPacking(row)
@@ -213,7 +220,7 @@ impl PackingConfig {
 impl PackingConfig {
     /// The row of the policy, if there is such a policy.
     pub fn row(&self) -> Option<&'static PackingRow> {
-        let own = self.own.map(|OwnPacking(row)| row);
+        let own = self.own.map(OwnPacking::row);
         own.or_else(|| PACKINGS.iter().find(|row| row.name == self.policy))
     }
 

@@ -8,6 +8,8 @@ mod first;
 mod futures;
 #[path = "../../examples/own_packing.rs"]
 mod own_packing;
+#[path = "../../examples/own_workload.rs"]
+mod own_workload;
 #[path = "../../examples/pipeline.rs"]
 mod pipeline;
 #[path = "../../examples/saker.rs"]
@@ -36,6 +38,11 @@ fn crash_runs() {
 #[test]
 fn own_packing_runs() {
     own_packing::main().unwrap();
+}
+
+#[test]
+fn own_workload_runs() {
+    own_workload::main().unwrap();
 }
 
 #[test]

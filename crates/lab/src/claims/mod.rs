@@ -50,6 +50,7 @@ use crate::experiments::expression::{Expression, Order};
 use crate::experiments::runs::{Asked, Assignments, Options, Plan, Results, RunId};
 use crate::experiments::{Figure, Kind, Place, PlacedRun, missing};
 use crate::report::with_decimals;
+use crate::workload::meant;
 
 pub use judge::{Beside, Compared, Outcome, Verdict};
 pub use parse::parse;
@@ -294,7 +295,12 @@ pub fn suite(name: &str) -> anyhow::Result<Suite> {
     files.retain(|suite| suite.name == name);
     let mut files = files.into_iter();
     let Some(mut suite) = files.next() else {
-        anyhow::bail!("{name}: no such suite of claims; there are {}", names.join(", "))
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        anyhow::bail!(
+            "{name}: no such suite of claims; there are {}{}",
+            names.join(", "),
+            meant(name, &names)
+        )
     };
     for more in files {
         suite.titles.extend(more.titles);

@@ -2,13 +2,14 @@
 
 use std::fmt;
 
+use kvdrive_engines::packing::{OwnPacking, PackingRow};
 use kvdrive_store::store_row;
 use toml_edit::{DocumentMut, Item, Table, TableLike, Value};
 
 use super::rules::{self, rules};
 use super::scale::DRAM_KEYS;
 use super::{Config, ConfigError, DramPoint, PROFILES, Profile, SAKER, STORE_SECTIONS, WORKLOAD, quantity};
-use crate::workload::{self, PRESETS};
+use crate::workload::{self, OwnWorkload, PRESETS, Row, TRACE};
 
 /// Where a value comes from, as its comment says in brackets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,6 +56,11 @@ pub struct Document {
     toml: DocumentMut,
     profile: &'static str,
     pub(super) dram_point: Option<&'static DramPoint>,
+    /// Does somebody say how many operations there are?
+    says_ops: bool,
+    /// Rows of a program that brings its own, which no text can name.
+    own_workload: Option<OwnWorkload>,
+    own_packing: Option<OwnPacking>,
 }
 
 impl fmt::Display for Document {
@@ -62,6 +68,9 @@ impl fmt::Display for Document {
         self.toml.fmt(f)
     }
 }
+
+/// Operations of a trace are as many as it has; this is more.
+const TRACE_OPS: u64 = 1 << 48;
 
 /// `workload.preset` is no value of its own: it sets the flags of a published model or run.
 pub(super) const PRESET: &str = "workload.preset";
@@ -74,10 +83,9 @@ impl Document {
     pub fn profile(name: &str) -> Result<Document, ConfigError> {
         let Some(profile) = PROFILES.iter().find(|profile| profile.name == name) else {
             let names: Vec<_> = PROFILES.iter().map(|profile| profile.name).collect();
-            let meant = match workload::nearest(name, &names) {
-                _ if name.ends_with(".toml") => format!("; --config {name} lays a file over a profile"),
-                Some(meant) => format!("; did you mean {meant}?"),
-                None => String::new(),
+            let meant = match name.ends_with(".toml") {
+                true => format!("; --config {name} lays a file over a profile"),
+                false => workload::meant(name, &names),
             };
             let problem = format!("no such profile; there are {}{meant}", names.join(", "));
             return Err(ConfigError::new(name, problem));
@@ -99,7 +107,14 @@ impl Document {
         } else {
             toml = text(&format!("{}{STORE_SECTIONS}{SAKER}{WORKLOAD}", profile.text));
         }
-        Document { toml, profile: profile.name, dram_point: None }
+        Document {
+            toml,
+            profile: profile.name,
+            dram_point: None,
+            says_ops: false,
+            own_workload: None,
+            own_packing: None,
+        }
     }
 
     /// Name of the profile this began as.
@@ -154,26 +169,49 @@ impl Document {
         self.assign(key, &value)
     }
 
+    /// Takes a workload that is in no table, instead of `workload.name`.
+    pub fn bring_workload(&mut self, row: &'static Row) {
+        self.own_workload = Some(row.into());
+    }
+
+    /// Takes a packing policy that is in no table, instead of `packing.policy`.
+    pub fn bring_packing(&mut self, row: &'static PackingRow) {
+        self.own_packing = Some(row.into());
+    }
+
     /// Checks the document and yields the typed configuration.
     ///
     /// # Errors
     /// A condition between keys does not hold.
     pub fn config(&self) -> Result<Config, ConfigError> {
-        let config = Config::of_values(self.values())?;
+        let mut config = Config::of_values(self.values())?;
+        config.workload.own = self.own_workload;
+        config.packing.own = self.own_packing;
         rules::check_conditions(&config)?;
         Ok(config)
     }
 
     /// The value of every key, as reports have it: sections and keys in the order of the document. A workload
-    /// that draws by a distribution of its own has that one, and where none is asked for its usual one.
+    /// that draws by a distribution of its own has that one, and where none is asked for its usual one. Of a trace
+    /// all operations are done, unless somebody says how many.
     pub fn values(&self) -> serde_json::Value {
         let values = toml_edit::de::from_document(self.toml.clone());
         let mut values: serde_json::Value = values.expect("there are no dates in it, all else is JSON too");
         let name = values["workload"]["name"].as_str().unwrap_or_default();
         let is_usual = values["workload"]["distribution"] == "usual";
-        let usual = is_usual.then(|| workload::usual_distribution(name));
-        if let Some(distribution) = workload::own_distribution(name).or(usual) {
+        let row = self.own_workload.map(OwnWorkload::row).or_else(|| workload::row(name));
+        let usual = is_usual.then(|| row.map_or("zipfian", Row::usual_distribution));
+        if let Some(distribution) = row.and_then(Row::own_distribution).or(usual) {
             values["workload"]["distribution"] = distribution.into();
+        }
+        if values["workload"]["name"] == TRACE.name && !self.says_ops {
+            values["workload"]["ops"] = TRACE_OPS.into();
+        }
+        if let Some(own) = self.own_workload {
+            values["workload"]["name"] = own.row().name.into();
+        }
+        if let Some(own) = self.own_packing {
+            values["packing"]["policy"] = own.row().name.into();
         }
         values
     }
@@ -279,6 +317,7 @@ impl Document {
                 self.dram_point = None;
             }
         }
+        self.says_ops |= key == "workload.ops";
         Ok(())
     }
 

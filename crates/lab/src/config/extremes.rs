@@ -3,6 +3,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use kvdrive_device::engines::ENGINES;
 use kvdrive_settings::Rule;
 use kvdrive_sim::Rng;
 use kvdrive_store::{STORES, store_row};
@@ -123,7 +124,7 @@ fn numbers_at_their_ends_together() {
     for _ in 0..400 {
         let chosen: Vec<String> =
             (0..2 + rng.below(5)).map(|_| all[rng.below(all.len() as u64) as usize].clone()).collect();
-        let engine = ["lsm", "plus", "original", "hashlog", "lsmtree", "btree"][rng.below(6) as usize];
+        let engine = ENGINES[rng.below(ENGINES.len() as u64) as usize].name;
         if let Some(panic) = panic_of(engine, &chosen) {
             panic!("{engine}, {chosen:?}: {panic}");
         }

@@ -3,40 +3,13 @@
 
 use kvdrive_device::config::Dispatch;
 use kvdrive_device::engines::{BLOCK, ENGINES};
-use kvdrive_engines::packing::PACKINGS;
 use kvdrive_link::transfer::{METHODS, MethodRow};
 use kvdrive_store::hashlog::WriteMode;
 use kvdrive_store::{Step, store_row};
 
 use super::Config;
-use crate::workload::{WorkloadParams, draws_keys, has_distribution, has_own_sizes, has_units};
+use crate::workload::{WorkloadParams, lookers};
 
-/// Keys of workloads, by how they begin, with the workloads that look at them, by how those begin.
-const OF_WORKLOADS: &[(&[&str], &[&str])] = &[
-    (&["large_ratio"], &["w-b", "w-c"]),
-    (
-        &[
-            "read_fraction",
-            "delete_fraction",
-            "exist_fraction",
-            "seek_fraction",
-            "list_fraction",
-            "seek_nexts",
-        ],
-        &["mixed"],
-    ),
-    (
-        &["value_theta", "value_k", "value_sigma", "value_floor_bytes", "mix_max_value_size"],
-        &["mixgraph", "w-m"],
-    ),
-    (&["key_dist_", "keyrange_", "iter_", "mix_"], &["mixgraph"]),
-    (&["scramble"], &["ycsb-", "fillrandom", "readrandom"]),
-    (&["zipf_theta"], &["ycsb-", "plus-", "fillrandom", "readrandom"]),
-    (&["overwrites", "replayed_by"], &["ycsb-", "plus-"]),
-    (&["warehouses", "shrink", "stock_update"], &["tpcc"]),
-    (&["scan_length_max"], &["ycsb-e"]),
-    (&["trace"], &["trace"]),
-];
 /// Keys of `flash` that only its operations look at,
 const OF_FLASH_OPERATIONS: &[&str] =
     &["timing", "uncharged", "spare_blocks", "factory_bad_blocks", "read_retries", "read_retry_ns"];
@@ -73,7 +46,7 @@ impl Config {
 
     /// Keys that another key, of the same engine, turns off.
     fn switch_ignores(&self, key: &str) -> Option<&'static str> {
-        let policy = PACKINGS.iter().find(|row| row.name == self.packing.policy);
+        let policy = self.packing.row();
         match key {
             "hashlog.blocks_under_way" if self.hashlog.write == WriteMode::Wait => {
                 Some("hashlog.write=wait has one a thread; hashlog.write=overlap looks at it")
@@ -189,40 +162,33 @@ fn dispatch_ignores(dispatch: Dispatch, name: &str) -> Option<String> {
 
 fn workload_ignores(params: &WorkloadParams, name: &str) -> Option<String> {
     let (workload, distribution) = (params.name.as_str(), params.distribution.as_str());
+    let row = params.row()?;
     let problem = match name {
-        "value_size" if has_own_sizes(workload) => {
+        "value_size" if row.own_sizes => {
             "has sizes of its own; --workload w-a stores values of one size".to_owned()
         }
-        "num" if !draws_keys(workload) => {
+        "num" if !row.draws_keys() => {
             "draws no keys, each of its operations has one of its own; --workload fillrandom draws".to_owned()
         }
-        "distribution" if !has_distribution(workload) => {
+        "distribution" if !row.has_distribution() => {
             "chooses keys by itself; those of ycsb- and plus- do as asked".to_owned()
         }
-        "zipf_theta" | "replayed_by" if has_distribution(workload) && distribution == "uniform" => {
+        "zipf_theta" | "replayed_by" if row.has_distribution() && distribution == "uniform" => {
             "draws all keys alike; --distribution zipfian does not".to_owned()
         }
-        "scramble"
-            if !workload.starts_with("plus-") && has_distribution(workload) && distribution != "zipfian" =>
-        {
+        "scramble" if params.looks_at(name) && distribution != "zipfian" => {
             format!("draws keys {distribution}; --distribution zipfian can be scrambled")
         }
         "arrivals" if params.rate_per_s == 0 && params.arrivals != "trace" => {
             "has no rate: clients begin an operation when their last one has ended; --rate gives it one"
                 .to_owned()
         }
-        "key_size" if workload.starts_with("w-") => {
-            "has keys of 4 B; --workload fillseq takes the size that is asked for".to_owned()
+        "key_size" => {
+            let bytes = row.own_key_bytes?;
+            format!("has keys of {bytes} B; --workload fillseq takes the size that is asked for")
         }
-        "key_size" if has_units(workload) => "has keys of 8 B".to_owned(),
-        name => {
-            let is_of = |(keys, _): &&(&[&str], _)| keys.iter().any(|key| name.starts_with(key));
-            let (_, lookers) = OF_WORKLOADS.iter().find(is_of)?;
-            if lookers.iter().any(|looker| workload.starts_with(looker)) {
-                return None;
-            }
-            format!("does not look at it; {} do", lookers.join(", "))
-        }
+        name if params.looks_at(name) => return None,
+        name => format!("does not look at it; {} do", lookers(name)?),
     };
     Some(format!("workload {workload} {problem}"))
 }
@@ -272,6 +238,15 @@ mod tests {
             document.set(set).unwrap_or_else(|error| panic!("{set}: {error}"));
         }
         document.config().unwrap()
+    }
+
+    #[test]
+    fn what_a_workload_looks_at_is_a_key_of_the_configuration() {
+        for row in WORKLOADS {
+            for setting in row.looks_at {
+                assert!(crate::config::knows_key(&format!("workload.{setting}")), "{}: {setting}", row.name);
+            }
+        }
     }
 
     /// The first operations of a workload, those that load before them.
@@ -364,7 +339,7 @@ mod tests {
             let pairs = differs("workload.num=1000", "workload.num=1001");
             assert_eq!(pairs, is_taken("workload.num"), "num for {}", row.name);
             // One with a distribution of its own says so in its report, and is compared under it.
-            if workload::own_distribution(row.name).is_none() {
+            if row.own_distribution().is_none() {
                 let keys = differs("workload.distribution=uniform", "workload.distribution=zipfian");
                 assert_eq!(keys, is_taken("workload.distribution"), "distribution for {}", row.name);
             }

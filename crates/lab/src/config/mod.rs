@@ -16,8 +16,7 @@ mod rules;
 mod scale;
 mod sections;
 
-use kvdrive_device::engines::BLOCK;
-use kvdrive_store::STORES;
+use kvdrive_device::engines::engine_row;
 
 pub use assigned::Assigned;
 pub use document::{Document, Origin};
@@ -139,24 +138,10 @@ pub const PROFILES: &[Profile] = &[
 /// The profile of a run that names neither profile nor engine.
 pub const DEFAULT_PROFILE: &str = PROFILES[0].name;
 
-/// Engines, and the profile of a run that names no profile, wherever it names the engine: the drive the
-/// engine was published on.
-pub const ENGINE_PROFILES: &[(&str, &str)] = &[
-    ("lsm", DEFAULT_PROFILE),
-    ("original", "kvvirt"),
-    ("plus", "kvvirt"),
-    ("plus2", "kvvirt"),
-    ("hashlog", "saker-mid"),
-    ("lsmtree", "saker-mid"),
-    ("btree", "saker-mid"),
-];
-
-/// The profile of a run that names none: on a drive of blocks stand the same stores that are engines. An engine
-/// that there is none of is the configuration's to refuse.
+/// The profile of a run that names none: the drive that its engine was published on. An engine that there is none
+/// of is the configuration's to refuse.
 pub fn default_profile(engine: &str) -> &'static str {
-    let engine = if engine == BLOCK.name { STORES[0].name } else { engine };
-    let row = ENGINE_PROFILES.iter().find(|(name, _)| engine == *name);
-    row.map_or(DEFAULT_PROFILE, |(_, profile)| profile)
+    engine_row(engine).map_or(DEFAULT_PROFILE, |row| row.profile)
 }
 
 /// The sections of engines that are stores over pages, the same behind every profile.

@@ -28,7 +28,7 @@ use toml_edit::Value;
 
 use super::{Config, ConfigError, NO_STORE};
 use crate::setup;
-use crate::workload::{has_units, nearest};
+use crate::workload::nearest;
 
 /// Longest step of a store: 1 ms, in picoseconds. Some are taken for every byte of a value.
 const STEP_PS: Rule = Integer(0, 1_000_000_000);
@@ -255,6 +255,10 @@ fn holds(rule: &Rule, value: &Value) -> bool {
     }
 }
 
+/// Of what says when operations begin.
+const AS_CLIENTS_DO: &str =
+    "is for model time; by the wall clock a client begins its next operation when its last one has ended";
+
 /// A condition between keys: `Some` says what is wrong.
 type Condition = fn(&Config) -> Option<String>;
 
@@ -313,7 +317,7 @@ const CONDITIONS: &[(&str, Condition)] = &[
             .then(|| format!("false; engine.name = \"{}\" finds its pairs on flash only", c.engine.name))
     }),
     ("workload.name", |c| {
-        (has_units(&c.workload.name) && c.run.clock == "wall")
+        (c.workload.has_units() && c.run.clock == "wall")
             .then(|| format!("{:?} is for model time; set run.clock to virtual", c.workload.name))
     }),
     ("run.interval_ns", |c| {
@@ -324,7 +328,7 @@ const CONDITIONS: &[(&str, Condition)] = &[
         if !c.workload.timed_load && c.has_store_on_host() {
             return Some("false; a store on the host is loaded by its threads: set it to true".into());
         }
-        if !c.workload.timed_load && has_units(&c.workload.name) {
+        if !c.workload.timed_load && c.workload.has_units() {
             return Some("false; rows of tpcc are bytes, which clients bring: set it to true".into());
         }
         (!c.workload.timed_load && c.run.clock == "wall")
@@ -336,7 +340,7 @@ const CONDITIONS: &[(&str, Condition)] = &[
     }),
     ("workload.arrivals", |c| {
         let problem = match (c.workload.arrivals.as_str(), c.run.clock.as_str()) {
-            ("trace", "wall") => "is for model time; set run.clock to virtual",
+            ("trace", "wall") => AS_CLIENTS_DO,
             ("trace", _) if c.workload.name != "trace" => "is for workload.name = \"trace\"",
             ("trace", _) if c.workload.rate_per_s > 0 => "contradicts workload.rate_per_s; leave out one",
             _ => return None,
@@ -345,12 +349,12 @@ const CONDITIONS: &[(&str, Condition)] = &[
     }),
     ("workload.rate_per_s", |c| {
         (c.workload.rate_per_s > 0 && c.run.clock == "wall")
-            .then(|| "is for model time; set run.clock to virtual".to_owned())
+            .then(|| format!("{}; {AS_CLIENTS_DO}", c.workload.rate_per_s))
     }),
     ("workload.verify", |c| {
         let problem = match c.workload.verify.as_str() {
             "off" => return None,
-            _ if has_units(&c.workload.name) => "is for patterns; tpcc checks its own rows at the end",
+            _ if c.workload.has_units() => "is for patterns; tpcc checks its own rows at the end",
             "only" if !c.media.has_file() => "reads what an image holds; set media.kind to file",
             "only" if c.workload.duration_ns > 0 || c.workload.until_full => {
                 "has to know how many operations were done; leave out workload.duration_ns and until_full"

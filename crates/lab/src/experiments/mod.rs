@@ -43,6 +43,7 @@ use anyhow::{anyhow, bail};
 use serde::{Deserialize, Serialize};
 
 use crate::config::Scale;
+use crate::workload::meant;
 use expression::Expression;
 use runs::{Asked, Assignments, Counts, Plan, RunId};
 
@@ -339,10 +340,9 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
 /// There is none; the message lists those there are.
 pub fn figure(id: &str) -> anyhow::Result<Figure> {
     let all = figures()?;
-    let ids = all.iter().map(|figure| figure.id.clone()).collect::<Vec<_>>().join(", ");
-    all.into_iter()
-        .find(|figure| figure.id == id)
-        .ok_or_else(|| anyhow!("{id}: no such figure; there are {ids}"))
+    let ids: Vec<&str> = all.iter().map(|figure| figure.id.as_str()).collect();
+    let problem = format!("{id}: no such figure; there are {}{}", ids.join(", "), meant(id, &ids));
+    all.into_iter().find(|figure| figure.id == id).ok_or_else(|| anyhow!(problem))
 }
 
 /// A run by its place in a figure: `bandslim-8 / Piggyback / 32`, or with the grid's name behind the

@@ -4,6 +4,7 @@ use super::table::{Table, WIDTH, bytes, edges, grouped, percent, rate, ratio, sh
 use super::{ByPurpose, Latency, Named, Report, is_state};
 use crate::config::NO_STORE;
 use crate::figure::terminal::wrap_in;
+use kvdrive_device::engines::looks_at;
 use std::fmt;
 use std::ops::Deref;
 
@@ -65,8 +66,9 @@ impl fmt::Display for Text<'_> {
 impl Text<'_> {
     fn heading(&self) -> String {
         let engine = self.setting("engine", "name");
-        // Packing is the LSM-tree's; another engine is its own heading.
-        let how_placed = if engine == "lsm" { self.setting("packing", "policy") } else { engine };
+        // An engine that places values by itself is its own heading.
+        let how_placed =
+            if looks_at(&engine, "packing") { self.setting("packing", "policy") } else { engine };
         let store = self.setting("host", "store");
         let (transfer, how_placed) = match store == NO_STORE {
             true => (self.setting("host", "transfer"), how_placed),

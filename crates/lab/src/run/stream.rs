@@ -139,8 +139,14 @@ impl Stream {
         }
     }
 
-    /// What there is to say of how operations began and why they ended, `done` of `ops` being done.
-    pub(super) fn notes_at_end(&self, params: &WorkloadParams, ops: u64, done: u64) -> Vec<String> {
+    /// What there is to say of how operations began and why they ended, `done` of `ops` being done in `span_ns`.
+    pub(super) fn notes_at_end(
+        &self,
+        params: &WorkloadParams,
+        ops: u64,
+        done: u64,
+        span_ns: Ns,
+    ) -> Vec<String> {
         let mut notes = Vec::new();
         if self.verifier.is_some() && !self.sees_all {
             notes.push("values of scans are not checked: they lack what other threads have pending".into());
@@ -151,6 +157,7 @@ impl Stream {
                 "operations began at {}/s, {how}; latency counts from when one was to begin",
                 grouped(params.rate_per_s)
             ));
+            notes.extend(note_of_rate(params.rate_per_s, done, span_ns));
         }
         let (is_stopped, is_timed) = (self.stop.load(Ordering::Relaxed), params.duration_ns > 0);
         let is_out_of_time = self.sim.now() >= self.until.get() || self.left.get() > 0;
@@ -447,4 +454,15 @@ impl Stream {
         }
         self.check(reading, &pair.key, Ok(pair.value_bytes), buffer);
     }
+}
+
+/// That a drive has not kept up with a rate, if it has not: how long an operation waited says then how long the run
+/// was, and nothing of the drive.
+fn note_of_rate(rate_per_s: u64, done: u64, span_ns: Ns) -> Option<String> {
+    let (asked, done) = (rate_per_s as f64 * span_ns as f64 / 1e9, done as f64);
+    // Arrivals at random are not exactly as many, by their root.
+    (done < 0.9 * asked && asked - done > 5.0 * asked.sqrt()).then(|| {
+        let kept = grouped((done * 1e9 / span_ns as f64) as u64);
+        format!("the drive did not keep up, with {kept}/s: operations waited, the longer the later they were")
+    })
 }

@@ -100,7 +100,7 @@ impl Work {
         let params = &config.workload;
         // By the wall clock as a configuration says so, this is refused with it; over a network only here.
         anyhow::ensure!(
-            !workload::has_units(&params.name),
+            !params.has_units(),
             "workload.name: {:?} is for model time, in this program",
             params.name
         );

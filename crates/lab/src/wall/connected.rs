@@ -58,6 +58,13 @@ pub(crate) fn run_measured(
     anyhow::ensure!(watch.intervals.is_none(), "--interval: only in model time (--clock virtual)");
     let mut config = document.config()?;
     anyhow::ensure!(!config.workload.until_full, "workload.until_full: true; --connect does all of its ops");
+    let of_threads = [
+        ("host.threads", config.host.threads > 0, "each of --queues has a thread and a connection"),
+        ("saker.enabled", config.saker.enabled, "SAKER lies in front of drives of this program"),
+    ];
+    if let Some((key, _, why)) = of_threads.iter().find(|(_, given, _)| *given) {
+        anyhow::bail!("{key}: --connect does not look at it; {why}");
+    }
     if remote.only_verifies {
         config.workload.verify = "only".into();
     }

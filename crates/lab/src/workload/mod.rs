@@ -4,7 +4,8 @@
 //! no time and knows no drive; the runner expands a [`ValueSpec`] into bytes or into a pattern, and decides
 //! when the next operation starts.
 //!
-//! A new workload is one file with a `build` function and one row in [`WORKLOADS`].
+//! A new workload is one file with a `build` function and one row in [`WORKLOADS`], which says what else is to be
+//! known of it.
 //! Every generator is deterministic across machines: integer arithmetic, named random streams, and `libm`
 //! where a power or a logarithm is needed.
 
@@ -34,7 +35,7 @@ use kvdrive_sim::Ns;
 use kvdrive_spec::Key;
 
 pub use keys::{KeyFormat, KeyPermutation};
-pub use params::{PRESETS, Preset, WorkloadParams};
+pub use params::{OwnWorkload, PRESETS, Preset, WorkloadParams};
 pub use sizes::{Pareto, ParetoSizes};
 pub use trace::{FORMATS, FormatRow};
 pub use zipf::Zipf;
@@ -210,171 +211,271 @@ pub struct Row {
     pub origin: &'static str,
     /// Its values have sizes of their own, whatever `value_size` says.
     pub own_sizes: bool,
+    /// Its keys have this length, whatever `key_size` says.
+    pub own_key_bytes: Option<u32>,
+    /// It consists of units ([`Op::Unit`]).
+    pub has_units: bool,
     /// Which keys it takes.
     pub keys: Keys,
+    /// Settings of `[workload]` that not every workload looks at, and this one does, beside those that `keys`
+    /// and `own_sizes` stand for.
+    pub looks_at: &'static [&'static str],
     /// Builds it.
     pub build: Build,
 }
+
+impl Row {
+    /// A row but for its name, its origin and how it is built: stores of `value_size`, each of a key of its own.
+    pub const PLAIN: Row = Row {
+        name: "",
+        origin: "",
+        own_sizes: false,
+        own_key_bytes: None,
+        has_units: false,
+        keys: Unique,
+        looks_at: &[],
+        build: |params, _| Err(format!("workload.name: {:?} cannot be built", params.name)),
+    };
+
+    /// Does it look at `num`?
+    pub fn draws_keys(&self) -> bool {
+        self.keys != Unique
+    }
+
+    /// Does it look at `distribution`, if only to say that its own is another one?
+    pub fn has_distribution(&self) -> bool {
+        matches!(self.keys, Asked | Latest | Spread)
+    }
+
+    /// The distribution that it has, whatever is asked for.
+    pub fn own_distribution(&self) -> Option<&'static str> {
+        (self.keys == Latest).then_some("latest")
+    }
+
+    /// The distribution where none is asked for.
+    pub fn usual_distribution(&self) -> &'static str {
+        if self.keys == Spread { "uniform" } else { "zipfian" }
+    }
+
+    /// Does it look at a setting of `[workload]` that not every workload does?
+    fn looks_at(&self, setting: &str) -> bool {
+        match setting {
+            "zipf_theta" => self.has_distribution(),
+            "overwrites" | "replayed_by" => matches!(self.keys, Asked | Latest),
+            setting => self.looks_at.contains(&setting),
+        }
+    }
+}
+
+const FRACTIONS: &[&str] =
+    &["read_fraction", "delete_fraction", "exist_fraction", "seek_fraction", "list_fraction", "seek_nexts"];
+const PARETO_SIZES: &[&str] =
+    &["value_theta", "value_k", "value_sigma", "value_floor_bytes", "mix_max_value_size"];
+const MIXGRAPH: &[&str] = &[
+    "value_theta",
+    "value_k",
+    "value_sigma",
+    "value_floor_bytes",
+    "mix_max_value_size",
+    "key_dist_a",
+    "key_dist_b",
+    "keyrange_dist_a",
+    "keyrange_dist_b",
+    "keyrange_dist_c",
+    "keyrange_dist_d",
+    "keyrange_num",
+    "iter_theta",
+    "iter_k",
+    "iter_sigma",
+    "mix_max_scan_len",
+    "mix_get_ratio",
+    "mix_put_ratio",
+    "mix_seek_ratio",
+];
 
 /// Every workload there is.
 pub const WORKLOADS: &[Row] = &[
     Row {
         name: "fillseq",
         origin: "stores of value_size, keys ascending (db_bench fillseq)",
-        own_sizes: false,
         keys: Unique,
         build: fillseq::build,
+        ..Row::PLAIN
     },
     Row {
         name: "fillrandom",
         origin: "stores of value_size, keys out of num, repeats occur (db_bench fillrandom)",
-        own_sizes: false,
         keys: Spread,
+        looks_at: &["scramble"],
         build: fillrandom::build,
+        ..Row::PLAIN
     },
     Row {
         name: "readrandom",
         origin: "retrieves, keys out of num preloaded pairs (db_bench readrandom)",
-        own_sizes: false,
         keys: Spread,
+        looks_at: &["scramble"],
         build: readrandom::build,
+        ..Row::PLAIN
     },
     Row {
         name: "mixgraph",
         origin: "get/put/seek with modelled keys and Pareto values (db_bench mixgraph; Cao et al., FAST'20)",
         own_sizes: true,
         keys: Drawn,
+        looks_at: MIXGRAPH,
         build: mixgraph::build,
+        ..Row::PLAIN
     },
     Row {
         name: "mixed",
         origin: "stores, retrieves, deletes, exists, seeks and lists by fraction, keys uniform over num (ours)",
-        own_sizes: false,
         keys: Drawn,
+        looks_at: FRACTIONS,
         build: mixed::build,
+        ..Row::PLAIN
     },
     Row {
         name: "w-a",
         origin: "stores of value_size, 4 B keys ascending (BandSlim workload A)",
-        own_sizes: false,
+        own_key_bytes: Some(4),
         keys: Unique,
         build: w_a::build,
+        ..Row::PLAIN
     },
     Row {
         name: "w-b",
         origin: "stores of 8 B and 2 KiB, nine (or eight) to one, unique 4 B keys (BandSlim workload B)",
         own_sizes: true,
+        own_key_bytes: Some(4),
         keys: Unique,
+        looks_at: &["large_ratio"],
         build: w_b::build,
+        ..Row::PLAIN
     },
     Row {
         name: "w-c",
         origin: "stores of 8 B and 2 KiB, one to nine (or eight), unique 4 B keys (BandSlim workload C)",
         own_sizes: true,
+        own_key_bytes: Some(4),
         keys: Unique,
+        looks_at: &["large_ratio"],
         build: w_c::build,
+        ..Row::PLAIN
     },
     Row {
         name: "w-d",
         origin: "stores of 8, 16, 32 ... 2048 B, equally often, unique 4 B keys (BandSlim workload D)",
         own_sizes: true,
+        own_key_bytes: Some(4),
         keys: Unique,
         build: w_d::build,
+        ..Row::PLAIN
     },
     Row {
         name: "w-m",
         origin: "stores of mixgraph All_random's value sizes, unique 4 B keys (BandSlim workload M)",
         own_sizes: true,
+        own_key_bytes: Some(4),
         keys: Unique,
+        looks_at: PARETO_SIZES,
         build: w_m::build,
+        ..Row::PLAIN
     },
     Row {
         name: "ycsb-a",
         origin: "half retrieves, half stores (YCSB core workload A)",
-        own_sizes: false,
         keys: Asked,
+        looks_at: &["scramble"],
         build: ycsb::build,
+        ..Row::PLAIN
     },
     Row {
         name: "ycsb-b",
         origin: "95 % retrieves, 5 % stores (YCSB core workload B)",
-        own_sizes: false,
         keys: Asked,
+        looks_at: &["scramble"],
         build: ycsb::build,
+        ..Row::PLAIN
     },
     Row {
         name: "ycsb-c",
         origin: "retrieves (YCSB core workload C)",
-        own_sizes: false,
         keys: Asked,
+        looks_at: &["scramble"],
         build: ycsb::build,
+        ..Row::PLAIN
     },
     Row {
         name: "ycsb-d",
         origin: "95 % retrieves of the latest, 5 % inserts (YCSB core workload D)",
-        own_sizes: false,
         keys: Latest,
+        looks_at: &["scramble"],
         build: ycsb::build,
+        ..Row::PLAIN
     },
     Row {
         name: "ycsb-e",
         origin: "95 % short scans, 5 % inserts (YCSB core workload E)",
-        own_sizes: false,
         keys: Asked,
+        looks_at: &["scramble", "scan_length_max"],
         build: ycsb::build,
+        ..Row::PLAIN
     },
     Row {
         name: "ycsb-f",
         origin: "half retrieves, half read-modify-writes (YCSB core workload F)",
-        own_sizes: false,
         keys: Asked,
+        looks_at: &["scramble"],
         build: ycsb::build,
+        ..Row::PLAIN
     },
     Row {
         name: "plus-a",
         origin: "half retrieves, half stores (Plus, section V)",
-        own_sizes: false,
         keys: Asked,
         build: ycsb::build,
+        ..Row::PLAIN
     },
     Row {
         name: "plus-b",
         origin: "95 % retrieves, 5 % stores (Plus, section V)",
-        own_sizes: false,
         keys: Asked,
         build: ycsb::build,
+        ..Row::PLAIN
     },
     Row {
         name: "plus-c",
         origin: "retrieves (Plus, section V)",
-        own_sizes: false,
         keys: Asked,
         build: ycsb::build,
+        ..Row::PLAIN
     },
     Row {
         name: "plus-d",
         origin: "95 % retrieves, 5 % stores, both of the latest (Plus, section V)",
-        own_sizes: false,
         keys: Latest,
         build: ycsb::build,
+        ..Row::PLAIN
     },
     Row {
         name: "plus-f",
         origin: "half retrieves, half read-modify-writes (Plus, section V)",
-        own_sizes: false,
         keys: Asked,
         build: ycsb::build,
+        ..Row::PLAIN
     },
     Row {
-        name: TPCC,
+        name: "tpcc",
         origin: "New Order and Payment, 45 to 43, transactions on tables of 8 B keys (TPC-C; SAKER, section 4)",
         own_sizes: true,
+        own_key_bytes: Some(8),
+        has_units: true,
         keys: Unique,
+        looks_at: &["warehouses", "shrink", "stock_update"],
         build: tpcc::build,
     },
 ];
-
-const TPCC: &str = "tpcc";
 
 /// The workload that is read from a file: of `kvdrive run` alone, and no row of [`WORKLOADS`], which are
 /// generated and have no end.
@@ -382,52 +483,46 @@ pub const TRACE: Row = Row {
     name: "trace",
     origin: "what somebody recorded: --workload trace:FILE (kvdrive list traces)",
     own_sizes: true,
-    keys: Unique,
+    looks_at: &["trace", "trace_format"],
     build: |params, _| {
         let file = &params.trace;
         Err(format!("workload.name: trace, of {file:?}; only kvdrive run, compare and sweep can read one"))
     },
+    ..Row::PLAIN
 };
 
-fn row(name: &str) -> Option<&'static Row> {
+/// The row called `name`.
+pub(crate) fn row(name: &str) -> Option<&'static Row> {
     WORKLOADS.iter().chain([&TRACE]).find(|row| row.name == name)
 }
 
 /// Does a run of this begin with a drive whose pairs have been overwritten? That takes long, and such runs
 /// may follow each other on one drive.
 pub fn is_preconditioned(params: &WorkloadParams) -> bool {
-    let is_overwritten = row(&params.name).is_some_and(|row| matches!(row.keys, Asked | Latest));
-    params.overwrites > 0 && is_overwritten
+    params.overwrites > 0 && params.row().is_some_and(|row| row.looks_at("overwrites"))
 }
 
-/// The distribution of a workload that has one of its own, whatever is asked for.
-pub fn own_distribution(name: &str) -> Option<&'static str> {
-    row(name).filter(|row| row.keys == Latest).map(|_| "latest")
+/// The workloads that look at a setting of `[workload]`, if not all do.
+pub(crate) fn lookers(setting: &str) -> Option<String> {
+    let all = WORKLOADS.iter().chain([&TRACE]).filter(|row| row.looks_at(setting));
+    Some(all.map(|row| row.name).collect::<Vec<_>>().join(", ")).filter(|names| !names.is_empty())
 }
 
-/// Has the workload values of sizes of its own?
-pub fn has_own_sizes(name: &str) -> bool {
-    row(name).is_some_and(|row| row.own_sizes)
-}
+impl WorkloadParams {
+    /// The row of the workload, if there is such a workload.
+    pub fn row(&self) -> Option<&'static Row> {
+        self.own.map(OwnWorkload::row).or_else(|| row(&self.name))
+    }
 
-/// Does the workload look at `num`?
-pub fn draws_keys(name: &str) -> bool {
-    row(name).is_some_and(|row| row.keys != Unique)
-}
+    /// Does the workload consist of units?
+    pub fn has_units(&self) -> bool {
+        self.row().is_some_and(|row| row.has_units)
+    }
 
-/// Does the workload look at `distribution`, if only to say that its own is another one?
-pub fn has_distribution(name: &str) -> bool {
-    row(name).is_some_and(|row| matches!(row.keys, Asked | Latest | Spread))
-}
-
-/// The distribution of a workload where none is asked for.
-pub fn usual_distribution(name: &str) -> &'static str {
-    if row(name).is_some_and(|row| row.keys == Spread) { "uniform" } else { "zipfian" }
-}
-
-/// Does the workload consist of units?
-pub fn has_units(name: &str) -> bool {
-    name == TPCC
+    /// Does the workload look at this setting, which not every one does?
+    pub(crate) fn looks_at(&self, setting: &str) -> bool {
+        self.row().is_some_and(|row| row.looks_at(setting))
+    }
 }
 
 /// Builds the workload that `params.name` names.
@@ -435,7 +530,7 @@ pub fn has_units(name: &str) -> bool {
 /// # Errors
 /// One line: an unknown name, or a parameter the workload cannot work with.
 pub fn build(params: &WorkloadParams, seed: u64) -> Result<Box<dyn Workload>, String> {
-    match row(&params.name) {
+    match params.row() {
         Some(row) => (row.build)(params, seed),
         None => {
             let names: Vec<_> = WORKLOADS.iter().chain([&TRACE]).map(|row| row.name).collect();
@@ -457,9 +552,12 @@ pub fn open(params: &WorkloadParams, seed: u64) -> Result<Box<dyn Workload>, Str
 
 /// That there is nothing of that name, what there is, and which of it is the nearest.
 fn no_such(key: &str, what: &str, name: &str, names: &[&str]) -> String {
-    let nearest =
-        nearest(name, names).map_or_else(String::new, |nearest| format!("; did you mean {nearest}?"));
-    format!("{key}: no {what} {name:?}{nearest}; there are {}", names.join(", "))
+    format!("{key}: no {what} {name:?}{}; there are {}", meant(name, names), names.join(", "))
+}
+
+/// Which of `names` may have been meant, for the end of a message; nothing if none is near.
+pub(crate) fn meant(name: &str, names: &[&str]) -> String {
+    nearest(name, names).map_or_else(String::new, |nearest| format!("; did you mean {nearest}?"))
 }
 
 /// That of `names` which is so near to `name` that it may have been meant.

@@ -4,6 +4,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Row;
+
 /// Every parameter a workload may read; each reads its own and ignores the others.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -114,6 +116,38 @@ pub struct WorkloadParams {
     pub trace: String,
     /// Name in [`FORMATS`](super::FORMATS); empty: told by how the file begins.
     pub trace_format: String,
+    /// A workload that is in no table, instead of `name`.
+    #[serde(skip)]
+    pub own: Option<OwnWorkload>,
+}
+
+/// A row that [`WORKLOADS`](super::WORKLOADS) does not have, of a program that brings its own.
+#[derive(Clone, Copy)]
+pub struct OwnWorkload(&'static Row);
+
+impl OwnWorkload {
+    /// The row.
+    pub fn row(self) -> &'static Row {
+        self.0
+    }
+}
+
+impl From<&'static Row> for OwnWorkload {
+    fn from(row: &'static Row) -> OwnWorkload {
+        OwnWorkload(row)
+    }
+}
+
+impl PartialEq for OwnWorkload {
+    fn eq(&self, other: &OwnWorkload) -> bool {
+        std::ptr::eq(self.0, other.0)
+    }
+}
+
+impl std::fmt::Debug for OwnWorkload {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "OwnWorkload({})", self.0.name)
+    }
 }
 
 /// A published set of workload flags.

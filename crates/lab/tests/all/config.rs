@@ -3,9 +3,9 @@
 use std::rc::Rc;
 
 use kvdrive_device::config::Dispatch;
-use kvdrive_device::engines::ENGINES;
+use kvdrive_device::engines::{BLOCK, ENGINES};
 use kvdrive_device::{Drive, DriveConfig};
-use kvdrive_lab::config::{Config, Document, ENGINE_PROFILES, Origin, PROFILES, default_profile};
+use kvdrive_lab::config::{Config, Document, Origin, PROFILES, default_profile};
 use kvdrive_lab::input::read_text;
 use kvdrive_lab::run::run;
 use kvdrive_lab::{setup, workload};
@@ -48,13 +48,13 @@ fn profiles_have_the_same_keys_and_every_value_an_origin() {
 
 #[test]
 fn every_engine_has_a_profile_that_it_runs_on() {
-    let engines: Vec<_> = ENGINES.iter().map(|row| row.name).collect();
-    let with_profile: Vec<_> = ENGINE_PROFILES.iter().map(|(engine, _)| *engine).collect();
-    assert_eq!(with_profile, engines);
-    for (engine, profile) in ENGINE_PROFILES {
-        assert_eq!(default_profile(engine), *profile);
-        let mut document = Document::profile(profile).unwrap();
-        document.set(&format!("engine.name={engine}")).unwrap();
+    for row in ENGINES.iter().chain([&BLOCK]) {
+        assert_eq!(default_profile(row.name), row.profile);
+        let mut document = Document::profile(row.profile).unwrap();
+        document.set(&format!("engine.name={}", row.name)).unwrap();
+        if row.name == BLOCK.name {
+            document.set("host.store=hashlog").unwrap();
+        }
         document.config().unwrap();
     }
     assert_eq!(default_profile("no such engine"), PROFILES[0].name);

@@ -32,6 +32,7 @@ fn operations_of_a_rate_begin_when_they_are_to_and_not_before() {
     assert!((1_999_500_000..2_010_000_000).contains(&took), "{took}");
     assert!((report.throughput_ops_per_s / 2000.0 - 1.0).abs() < 0.01);
     assert!(report.notes.iter().any(|note| note.contains("2 000/s, equally spaced")), "{:?}", report.notes);
+    assert!(!report.notes.iter().any(|note| note.contains("keep up")), "{:?}", report.notes);
 }
 
 /// A drive that cannot keep up is seen in the latency, which a client that waits would hide.
@@ -41,6 +42,7 @@ fn latency_of_a_rate_counts_from_when_an_operation_was_to_begin() {
     let rate = 2 * closed.throughput_ops_per_s as u64;
     let open = report(&["workload.read_fraction=0.0", &format!("workload.rate_per_s={rate}")]);
     assert!((0.85..=1.0).contains(&(open.throughput_ops_per_s / closed.throughput_ops_per_s)));
+    assert!(open.notes.iter().any(|note| note.contains("did not keep up")), "{:?}", open.notes);
     let max = |report: &Report| report.latency_ns.get("store").unwrap().max;
     // How late the last of 4000 is; that is about half of the run.
     let last_ns = open.time.virtual_ns - 3999 * 1_000_000_000 / rate;

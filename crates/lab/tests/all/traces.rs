@@ -272,6 +272,9 @@ fn a_trace_ends_a_run_before_its_operations_and_is_cut_by_them() {
     let path = folder.file("trace", lines.as_bytes());
     assert_eq!(report(&path, &["host.depth=8"]).ops.store, 500);
     assert_eq!(report(&path, &["workload.ops=20"]).ops.store, 20);
+    // As many as a run has that says nothing are asked for all the same.
+    let said = document(&path, &["workload.ops=1M"]).config().unwrap();
+    assert_eq!(said.workload.ops, 1_000_000);
     // A drive that is busy begins late; latency says by how much.
     let busy = report(&path, &["workload.arrivals=trace"]);
     assert!(busy.latency_ns.get("store").unwrap().max > 1_000_000, "{:?}", busy.latency_ns);

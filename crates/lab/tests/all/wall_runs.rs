@@ -8,7 +8,8 @@ use kvdrive_content::{Piece, Region};
 use kvdrive_host::threaded::serve_thread;
 use kvdrive_lab::config::Document;
 use kvdrive_lab::report::{Nand, Report};
-use kvdrive_lab::run::run;
+use kvdrive_lab::run::{Watch, run};
+use kvdrive_lab::wall::connected::{Remote, run_connected};
 use kvdrive_lab::wall::{Change, WallOptions, open_recorder, replay, run_wall, served};
 use kvdrive_link::recording::Recorder;
 use kvdrive_link::shared::ServerConfig;
@@ -264,4 +265,20 @@ fn threads_have_a_queue_pair_each_in_wall_time() {
     assert!(report.verified.expect("it was asked for").is_whole());
     let refused = wall(&["host.queues=2"], None).expect_err("it is refused").to_string();
     assert!(refused.starts_with("host.queues: 2; in wall time each thread has a queue pair"), "{refused}");
+}
+
+/// What the other end, or nobody, would look at; said before anybody is asked for a connection.
+#[test]
+fn what_a_run_over_a_network_does_not_look_at_is_refused() {
+    let remote = Remote { address: "127.0.0.1:1".into(), ..Remote::default() };
+    for (set, line) in [
+        ("saker.enabled=true", "saker.enabled: --connect does not look at it"),
+        ("host.threads=2", "host.threads: --connect does not look at it"),
+        ("workload.rate_per_s=1k/s", "workload.rate_per_s: 1000; is for model time; by the wall clock"),
+    ] {
+        let mut document = Document::profile("cosmos-plus").expect("the profile exists");
+        ["run.clock=wall", set].iter().for_each(|set| document.set(set).expect("a setting"));
+        let error = run_connected(&document, &remote, &Watch::progress(&|_, _| ())).err().expect("refused");
+        assert!(error.to_string().starts_with(line), "{error}");
+    }
 }

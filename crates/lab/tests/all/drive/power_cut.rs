@@ -69,8 +69,8 @@ fn cut_everywhere(settings: &[String], ops: u64, every: u64, seed: u64) {
 fn the_full_product() {
     for engine in ENGINES {
         for method in METHODS {
-            // Hash engines have no packing policy.
-            let packings = if engine.ordered { PACKINGS } else { &PACKINGS[..1] };
+            // Others have no packing policy.
+            let packings = if engine.sections.contains(&"packing") { PACKINGS } else { &PACKINGS[..1] };
             for packing in packings {
                 for medium in ["ram", "tags"] {
                     let settings = [
