@@ -10,7 +10,7 @@ use kvdrive_spec::queue::QueueCommand;
 use kvdrive_spec::{Command, Cqe, Key, Sqe, Status, Write, feature};
 use proptest::prelude::*;
 
-use super::commands::rig_on;
+use super::commands::{Rig, rig_on};
 use super::mock_engine::{Jitter, MockEngine};
 use super::rig;
 use kvdrive_device::config::Dispatch;
@@ -171,6 +171,21 @@ fn completions_of_two_queues_share_a_ring() {
     rig.sim.clear();
 }
 
+/// Makes queue 1 and rings for 20 commands on it; returns when some have had so much time.
+fn make_busy_queue(rig: &Rig, wait_ns: u64) {
+    let link = &*rig.link;
+    assert_eq!(change(link, CreateCompletion { id: 1, entries: 64 }), Status::SUCCESS);
+    let create = CreateSubmission { id: 1, entries: 64, completion: 1 };
+    assert_eq!(change(link, create), Status::SUCCESS);
+    let made = queue(link, 1).expect("it was made");
+    for cid in 0..20 {
+        assert!(made.try_submit(Command::Exist { key: Key::from_u32_be(9) }.encode(cid, 1)));
+    }
+    let (ringing, rung) = (rig.link.clone(), made.clone());
+    rig.sim.spawn(move || ringing.ring_submission(&rung));
+    rig.sim.sleep(wait_ns);
+}
+
 /// The commands of a queue may stand behind its deletion on the only I/O thread, and in front of it.
 #[test]
 fn a_queue_is_deleted_while_its_commands_are_under_way() {
@@ -179,16 +194,7 @@ fn a_queue_is_deleted_while_its_commands_are_under_way() {
         rig.sim.block_on(|| {
             let link = &*rig.link;
             for life in 0..20 {
-                assert_eq!(change(link, CreateCompletion { id: 1, entries: 64 }), Status::SUCCESS);
-                let create = CreateSubmission { id: 1, entries: 64, completion: 1 };
-                assert_eq!(change(link, create), Status::SUCCESS);
-                let made = queue(link, 1).expect("it was made");
-                for cid in 0..20 {
-                    assert!(made.try_submit(Command::Exist { key: Key::from_u32_be(9) }.encode(cid, 1)));
-                }
-                let (ringing, rung) = (rig.link.clone(), made.clone());
-                rig.sim.spawn(move || ringing.ring_submission(&rung));
-                rig.sim.sleep(life * 170);
+                make_busy_queue(&rig, life * 170);
                 assert_eq!(change(link, DeleteSubmission { id: 1 }), Status::SUCCESS, "{dispatch:?}");
                 assert_eq!(change(link, DeleteCompletion { id: 1 }), Status::SUCCESS);
             }
@@ -206,16 +212,7 @@ fn a_queue_that_somebody_else_deletes_is_not_deleted_twice() {
             let link = &*rig.link;
             let admin = link.admin_queue();
             for life in 0..20 {
-                assert_eq!(change(link, CreateCompletion { id: 1, entries: 64 }), Status::SUCCESS);
-                let create = CreateSubmission { id: 1, entries: 64, completion: 1 };
-                assert_eq!(change(link, create), Status::SUCCESS);
-                let made = queue(link, 1).expect("it was made");
-                for cid in 0..20 {
-                    assert!(made.try_submit(Command::Exist { key: Key::from_u32_be(9) }.encode(cid, 1)));
-                }
-                let (ringing, rung) = (rig.link.clone(), made.clone());
-                rig.sim.spawn(move || ringing.ring_submission(&rung));
-                rig.sim.sleep(life * 170);
+                make_busy_queue(&rig, life * 170);
                 submit(link, &admin, DeleteSubmission { id: 1 }.encode(1, 0));
                 submit(link, &admin, DeleteSubmission { id: 1 }.encode(2, 0));
                 let mut answers = [1, 2].map(|cid| admin.completion(cid).status());
