@@ -18,4 +18,5 @@ pub const ROW: SchemeRow = SchemeRow {
     records: Some(records::PUBLISHED),
     second_chance: false,
     section_weight: 1,
+    stall_superblocks: 4,
 };

@@ -97,4 +97,6 @@ pub const ROW: SchemeRow = SchemeRow {
     records: Some(records::COMPACT),
     second_chance: true,
     section_weight: SECTION_WEIGHT,
+    // As those of `plus`.
+    stall_superblocks: 4,
 };

@@ -71,6 +71,8 @@ pub struct Limits {
     pub discard: bool,
     /// What a valid grain of a section counts when a victim is chosen, a pair's being 1.
     pub section_weight: u64,
+    /// Reads of victims leave units in which nothing is valid in the die.
+    pub skips_dead_units: bool,
 }
 
 /// The space of one drive.
