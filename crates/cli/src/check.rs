@@ -77,7 +77,7 @@ impl Check {
 }
 
 fn summary(image: &str, tally: &Tally) -> String {
-    let Tally { whole, whole_bytes, damaged, lost, removed, listing_failed } = tally;
+    let Tally { whole, whole_bytes, damaged, lost, removed, listing_failed, write_failure } = tally;
     let mut text =
         format!("{image}: {whole} pairs whole, {whole_bytes} bytes; {damaged} damaged, {lost} lost");
     if *removed > 0 {
@@ -85,6 +85,9 @@ fn summary(image: &str, tally: &Tally) -> String {
     }
     if let Some(status) = listing_failed {
         text += &format!("\nthe listing ended early, {status}: keys behind that are not known");
+    }
+    if let Some(failure) = write_failure {
+        text += &format!("\n{failure}: read from what its files hold");
     }
     text
 }
