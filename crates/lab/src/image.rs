@@ -8,6 +8,7 @@ use std::rc::Rc;
 use anyhow::ensure;
 use kvdrive_content::Region;
 use kvdrive_device::Drive;
+use kvdrive_flash::power::machine_file::WriteFailure;
 use kvdrive_host::modelled::Driver;
 use kvdrive_link::{Link, LocalMemory};
 use kvdrive_sim::Sim;
@@ -45,6 +46,8 @@ pub struct Tally {
     pub removed: u64,
     /// What ended the listing before its end: keys behind that are not known, and not counted.
     pub listing_failed: Option<Status>,
+    /// Why the drive could not write to its files, as on a full disk: it was read all the same, from what they hold.
+    pub write_failure: Option<WriteFailure>,
 }
 
 impl Tally {
@@ -61,7 +64,7 @@ pub type OnPair<'a> = &'a mut dyn FnMut(&Key, PairState<'_>);
 /// the drive lists them. With `removes` a pair that is damaged or lost is deleted behind that.
 ///
 /// # Errors
-/// There is no image, its drive does not power on, or a pair cannot be deleted.
+/// There is no image, its drive does not power on, or, with `removes`, its files cannot be written.
 pub fn read_image(document: &Document, removes: bool, each: OnPair<'_>) -> anyhow::Result<Tally> {
     let config = document.config()?;
     let path = config.media.path.clone().unwrap_or_default();
@@ -105,7 +108,11 @@ fn walk(sim: &Sim, config: &Config, removes: bool, each: OnPair<'_>) -> anyhow::
         tally.removed += 1;
     }
     drive.drain();
-    drive.write_failure().map_or(Ok(()), |failure| Err(failure.into())).map(|()| tally)
+    tally.write_failure = drive.write_failure();
+    match tally.write_failure.clone().filter(|_| removes) {
+        Some(failure) => Err(failure.into()),
+        None => Ok(tally),
+    }
 }
 
 /// Looks at one pair, and says whether it is whole.
