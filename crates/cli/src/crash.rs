@@ -6,7 +6,7 @@ use std::str::FromStr;
 use clap::Args;
 use kvdrive_lab::crash::{Cuts, Verdict, crash};
 use kvdrive_lab::many::in_model_time;
-use kvdrive_lab::report::grouped;
+use kvdrive_lab::text::grouped;
 
 use crate::output;
 use crate::settings::{Settings, count, crash_rules};

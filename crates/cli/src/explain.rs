@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use kvdrive_lab::config::Document;
 use kvdrive_lab::explain::{Explanation, Kind, explain};
 use kvdrive_lab::many::in_model_time;
-use kvdrive_lab::report::grouped;
+use kvdrive_lab::text::grouped;
 use kvdrive_sim::TraceEntry;
 use kvdrive_spec::batch::BATCH_REQUESTS_MAX;
 

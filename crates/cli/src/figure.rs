@@ -8,6 +8,7 @@ use kvdrive_lab::experiments::runs::Plan;
 use kvdrive_lab::figure::{Planned, svg, terminal};
 use kvdrive_lab::input::read_text;
 use kvdrive_lab::output::{check_apart, check_writable};
+use kvdrive_lab::text::{WIDTH, wrap};
 
 use crate::batch::Batch;
 use crate::output;
@@ -44,7 +45,7 @@ impl Figure {
         if self.json.as_deref() != Some("-") {
             let mut text = format!("{}\n", heading(figure));
             for note in &figure.notes {
-                text.push_str(&terminal::wrap(note));
+                text.push_str(&wrap(note, WIDTH));
             }
             for (series, lacks) in planned.left_out() {
                 text.push_str(&format!("  {series} is left out: this build lacks {lacks}.\n"));

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 
 use kvdrive_lab::output::{check_writable, shown};
-use kvdrive_lab::report::WIDTH;
+use kvdrive_lab::text::WIDTH;
 
 /// Prints to standard output. A reader that has gone away (`| head`) ends the program quietly.
 pub fn print(text: &str) {

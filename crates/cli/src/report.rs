@@ -9,7 +9,7 @@ use kvdrive_lab::experiments::{self, Figure};
 use kvdrive_lab::figure::{Planned, svg};
 use kvdrive_lab::html::{Content, page};
 use kvdrive_lab::output::shown;
-use kvdrive_lab::report::grouped;
+use kvdrive_lab::text::grouped;
 
 use crate::batch::Batch;
 use crate::claims::{check, listed, plan_all};

@@ -12,13 +12,11 @@ use anyhow::Context;
 use clap::Args;
 use kvdrive_device::engines::{BLOCK, ENGINES};
 use kvdrive_flash::faults::{Effect, Rule};
-use kvdrive_lab::config::{
-    Assigned, Config, ConfigError, DEFAULT_PROFILE, Document, Scale, default_profile, parse_count, parse_span,
-};
+use kvdrive_lab::config::{Assigned, Config, ConfigError, DEFAULT_PROFILE, Document, Scale, default_profile};
 use kvdrive_lab::faults;
 use kvdrive_lab::input::read_text;
 use kvdrive_lab::output::shown;
-use kvdrive_lab::setup;
+use kvdrive_lab::quantity::{parse_count, parse_span};
 use kvdrive_store::{STORES, store_row};
 
 use refused::{check_for_medium, pairs_fit};
@@ -75,7 +73,7 @@ pub fn fault_rules(file: Option<&PathBuf>, document: &Document) -> anyhow::Resul
 /// As [`fault_rules`], and whether one of them cuts the power.
 pub fn crash_rules(file: Option<&PathBuf>, document: &Document) -> anyhow::Result<(Vec<Rule>, bool)> {
     let Some(path) = file else { return Ok((Vec::new(), false)) };
-    let geometry = setup::drive(&document.config()?).flash.geometry();
+    let geometry = document.config()?.drive().flash.geometry();
     let rules = faults::rules(&shown(path), &read_text(path)?, &geometry)?;
     let cuts_power = rules.iter().any(|rule| matches!(rule.effect, Effect::CutPower { .. }));
     Ok((rules, cuts_power))

@@ -2,7 +2,8 @@
 
 use clap::Args;
 use kvdrive_lab::config::{DEFAULT_PROFILE, Document};
-use kvdrive_lab::report::{compare_in as comparison, grouped};
+use kvdrive_lab::report::compare_in as comparison;
+use kvdrive_lab::text::grouped;
 
 use crate::compare::run_with_bars;
 use crate::output;

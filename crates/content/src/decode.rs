@@ -113,23 +113,38 @@ impl<'a> Decoder<'a> {
     }
 }
 
+/// Appends what [`Decoder::u32`] reads.
+pub fn put32(out: &mut Vec<u8>, number: u32) {
+    out.extend_from_slice(&number.to_le_bytes());
+}
+
+/// Appends what [`Decoder::u64`] reads.
+pub fn put64(out: &mut Vec<u8>, number: u64) {
+    out.extend_from_slice(&number.to_le_bytes());
+}
+
+/// Appends what [`Decoder::counted`] reads: how many bytes there are, and they.
+pub fn put_counted(out: &mut Vec<u8>, bytes: &[u8]) {
+    put32(out, bytes.len() as u32);
+    out.extend_from_slice(bytes);
+}
+
 impl Pattern {
     /// Writes it down: [`Decoder::pattern`].
     pub fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.seed.to_le_bytes());
-        out.extend_from_slice(&self.offset.to_le_bytes());
-        out.extend_from_slice(&self.bytes.to_le_bytes());
+        put64(out, self.seed);
+        put32(out, self.offset);
+        put32(out, self.bytes);
     }
 }
 
 impl Region {
     /// Writes its parts down: [`Decoder::region`].
     pub fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&(self.literal().len() as u32).to_le_bytes());
-        out.extend_from_slice(self.literal());
-        out.extend_from_slice(&(self.patterns().len() as u32).to_le_bytes());
+        put_counted(out, self.literal());
+        put32(out, self.patterns().len() as u32);
         for Placed { at, pattern } in self.patterns() {
-            out.extend_from_slice(&at.to_le_bytes());
+            put32(out, *at);
             pattern.encode(out);
         }
     }

@@ -15,7 +15,7 @@ mod decode;
 use kvdrive_spec::Key;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-pub use decode::Decoder;
+pub use decode::{Decoder, put_counted, put32, put64};
 
 /// Bytes `offset .. offset + bytes` of the stream `seed`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

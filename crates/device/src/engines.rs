@@ -59,20 +59,18 @@ pub struct EngineRow {
 pub const ENGINES: &[EngineRow] = &every_engine();
 
 /// Engines that stand in no other table.
-const OWN: &[EngineRow] = &[
-    EngineRow {
-        name: "lsm",
-        origin: "LSM-tree over a value log with byte addresses (BandSlim, section 3.4; WiscKey's key-value separation)",
-        profile: "cosmos-plus",
-        sections: &["buffer", "packing", "lsm", "ftl", "gc"],
-        ordered: true,
-        reclaims: &[Reclaim::Segments, Reclaim::Merges],
-        start: start::<LsmEngine>,
-        fold: LsmEngine::fold,
-        check: lsm::check,
-        make: |config| config.lsm.make(),
-    },
-];
+const OWN: &[EngineRow] = &[EngineRow {
+    name: "lsm",
+    origin: "LSM-tree over a value log with byte addresses (BandSlim, section 3.4; WiscKey's key-value separation)",
+    profile: "cosmos-plus",
+    sections: &["buffer", "packing", "lsm", "ftl", "gc"],
+    ordered: true,
+    reclaims: &[Reclaim::Segments, Reclaim::Merges],
+    start: start::<LsmEngine>,
+    fold: LsmEngine::fold,
+    check: lsm::check,
+    make: |config| config.lsm.make(),
+}];
 
 /// [`OWN`], [`SCHEMES`] and [`STORES`], one behind the other.
 const fn every_engine() -> [EngineRow; OWN.len() + SCHEMES.len() + STORES.len()] {

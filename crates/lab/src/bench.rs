@@ -33,8 +33,8 @@ use kvdrive_sim::wall::{Pace, Stopwatch};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Document, Scale};
-use crate::report::{grouped, with_decimals};
 use crate::run::{Progress, run_counted};
+use crate::text::{grouped, with_decimals};
 use crate::wall::{WallOptions, run_wall, served};
 use stores::Simulated;
 

@@ -381,7 +381,7 @@ impl Cutter<'_> {
         let workload = (self.build)(config.run.seed)?;
         let mut ledger = Ledger::default();
         let (drive, drivers) = life.sim.block_on(|| {
-            let drive = Drive::power_on(&life.sim, &life.link, &setup::drive(config), None)?;
+            let drive = Drive::power_on(&life.sim, &life.link, &config.drive(), None)?;
             let drivers = life.drivers(config)?;
             let mut pairs = (0..workload.preload()).map(|index| {
                 let (key, value) = workload.preload_pair(index);
@@ -448,7 +448,7 @@ impl Cutter<'_> {
             further.push((self.build)(config.run.seed ^ verdict.events)?);
         }
         let checked = life.sim.block_on(|| {
-            let came_up = Drive::power_on(&life.sim, &life.link, &setup::drive(config), Some(survivors));
+            let came_up = Drive::power_on(&life.sim, &life.link, &config.drive(), Some(survivors));
             let drive = came_up.map_err(|error| format!("the drive does not come up: {error}"))?;
             verdict.longest_recovery_ns = verdict.longest_recovery_ns.max(drive.recovery_ns());
             verdict.recovery_ns += drive.recovery_ns();
@@ -485,7 +485,7 @@ impl Cutter<'_> {
         let flash: Rc<RefCell<Option<FlashPort>>> = Rc::default();
         let done = Rc::new(Cell::new(false));
         let recovery = {
-            let (sim, link, config) = (life.sim.clone(), life.link.clone(), setup::drive(self.config));
+            let (sim, link, config) = (life.sim.clone(), life.link.clone(), self.config.drive());
             let (flash, done, survivors) = (flash.clone(), done.clone(), survivors.clone());
             move || {
                 let watch = |port: &FlashPort| drop(flash.borrow_mut().replace(port.clone()));

@@ -57,7 +57,7 @@ pub fn explain(document: &Document, kind: Kind, rules: &[Rule]) -> anyhow::Resul
     let memory = Rc::new(LocalMemory::new());
     let link = Link::new(&sim, config.link.clone(), memory.clone());
     let explanation = sim.block_on(|| {
-        let drive = Drive::power_on(&sim, &link, &setup::drive(&config), None)?;
+        let drive = Drive::power_on(&sim, &link, &config.drive(), None)?;
         let driver = setup::drivers(&config, &link, &memory, &setup::cores(&config, &sim))?.remove(0);
         let saker = setup::saker(&config, &sim)?;
         let value_bytes = config.workload.value_size;

@@ -27,7 +27,7 @@ use kvdrive_flash::{Geometry, Purpose};
 use kvdrive_spec::{Key, Status, opcode};
 use toml_edit::{Item, Table, Value};
 
-use crate::config::parse_quantity;
+use crate::quantity;
 
 /// Keys that every rule may have.
 const COMMON: [&str; 8] = ["fault", "name", "at", "nth", "after", "every", "probability", "times"];
@@ -269,7 +269,7 @@ impl RuleReader<'_> {
         let Some(value) = self.value(key)? else { return Ok(None) };
         let span_ns = match value {
             Value::Integer(span_ns) => Ok(*span_ns.value()),
-            Value::String(text) => parse_quantity(key, text.value()),
+            Value::String(text) => quantity::parse(key, text.value()),
             _ => Err("expected a time as \"5ms\"".to_owned()),
         };
         match span_ns {

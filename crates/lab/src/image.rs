@@ -75,7 +75,7 @@ pub fn read_image(document: &Document, removes: bool, each: OnPair<'_>) -> anyho
 fn walk(sim: &Sim, config: &Config, removes: bool, each: OnPair<'_>) -> anyhow::Result<Tally> {
     let memory = Rc::new(LocalMemory::new());
     let link = Link::new(sim, config.link.clone(), memory.clone());
-    let drive = Drive::power_on(sim, &link, &setup::drive(config), None)?;
+    let drive = Drive::power_on(sim, &link, &config.drive(), None)?;
     let drivers = setup::drivers(config, &link, &memory, &setup::cores(config, sim))?;
     let (mut tally, mut broken) = (Tally::default(), Vec::new());
     let mut region = Region::new();

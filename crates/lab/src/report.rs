@@ -16,8 +16,6 @@ use serde_json::Value;
 
 pub use compare::{compare, compare_in};
 pub use connected::{Connected, Target};
-pub(crate) use table::with_decimals;
-pub use table::{WIDTH, grouped};
 
 /// Values by name, in the order they were added; a JSON object.
 #[derive(Clone, Debug, PartialEq)]

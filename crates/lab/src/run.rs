@@ -40,7 +40,6 @@ use kvdrive_spec::Key;
 
 use crate::config::{Config, Document};
 use crate::report::{self, Report};
-use crate::setup;
 use crate::workload::{self, ValueSpec, Workload, WorkloadParams};
 pub use histogram_log::HistogramLog;
 pub use intervals::Interval;
@@ -210,7 +209,7 @@ impl Bench {
         let (config, progress) = (&configs[0], watch.progress);
         let has_past = config.media.file().is_some_and(|path| std::fs::exists(path).unwrap_or(true));
         let verifier = Rc::new(TaskCell::new(Verifier::new(has_past)));
-        let drive = Rc::new(Drive::power_on(&self.sim, &self.link, &setup::drive(config), None)?);
+        let drive = Rc::new(Drive::power_on(&self.sim, &self.link, &config.drive(), None)?);
         let host = Rc::new(HostSide::connect(config, &self.link, &self.memory)?);
         let total = operations(config)? + configs[1..].iter().map(|config| config.workload.ops).sum::<u64>();
         let (mut outcomes, mut done, mut loading) = (Vec::new(), 0, None);

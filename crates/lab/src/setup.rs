@@ -2,13 +2,7 @@
 
 use std::rc::Rc;
 
-use kvdrive_device::DriveConfig;
-use kvdrive_engines::hash::{HashConfig, HashCosts};
-use kvdrive_engines::lsm::LsmConfig;
-use kvdrive_engines::packing::{PackingConfig, PackingCosts};
-use kvdrive_engines::page_buffer::Eviction;
-use kvdrive_engines::stored;
-use kvdrive_flash::timing::{self, ProgramTimes};
+use kvdrive_engines::stored::StoredConfig;
 use kvdrive_host::blocks::BlockHost;
 use kvdrive_host::hostkv::{HostKv, HostKvConfig, OpenError};
 use kvdrive_host::modelled::saker::ModelledSaker;
@@ -17,7 +11,7 @@ use kvdrive_link::transfer;
 use kvdrive_link::{Link, LocalMemory};
 use kvdrive_sim::{Resource, Sim};
 use kvdrive_spec::nvm::BLOCK_BYTES;
-use kvdrive_store::{Step, StoreOptions, store_row};
+use kvdrive_store::store_row;
 
 use crate::config::Config;
 
@@ -73,7 +67,7 @@ pub fn store_on_host(
     let row = store_row(name).ok_or_else(|| anyhow::anyhow!("host.store: no store {name:?}"))?;
     let blocks = BlockHost::connect(link.clone(), memory.clone(), config.host.costs)?;
     let threads = cores.len() as u32;
-    let stored::StoredConfig { mut options, costs_ps, .. } = stored_engine(config);
+    let StoredConfig { mut options, costs_ps, .. } = config.stored();
     (row.fit)(&mut options, BLOCK_BYTES, blocks.blocks(), threads);
     let setup = HostKvConfig {
         row,
@@ -93,70 +87,4 @@ pub fn store_on_host(
 pub fn driver_of_each_task(config: &Config) -> impl Iterator<Item = usize> + use<> {
     let queues = config.queue_pairs() as usize;
     (0..config.host.depth as usize).map(move |task| task % queues)
-}
-
-/// The drive.
-pub fn drive(config: &Config) -> DriveConfig {
-    let copy = config.controller.costs.copy;
-    DriveConfig {
-        engine: config.engine.name.clone(),
-        controller: config.controller.clone(),
-        flash: config.flash.clone(),
-        ftl: config.ftl.clone(),
-        lsm: LsmConfig {
-            buffer: config.buffer.clone(),
-            packing: PackingConfig { costs: packing_costs(config), ..config.packing.clone() },
-            index: config.lsm.clone(),
-            gc: config.gc.clone(),
-        },
-        hash: HashConfig { costs: HashCosts { copy, ..config.hash.costs }, ..config.hash.clone() },
-        stored: stored_engine(config),
-        protected_bytes: config.power.protected_bytes,
-        media: config.media.clone(),
-        seed: config.run.seed,
-    }
-}
-
-fn stored_engine(config: &Config) -> stored::StoredConfig {
-    let Config { store, hashlog, lsmtree, btree, .. } = config;
-    let (hashlog, lsmtree, btree) = (hashlog.clone(), lsmtree.clone(), btree.clone());
-    stored::StoredConfig {
-        options: StoreOptions { hashlog, lsmtree, btree },
-        operations_bytes: store.operations_bytes,
-        costs_ps: Step::ALL.map(|(step, _)| match step {
-            Step::Probe => store.probe_ps,
-            Step::Insert => store.insert_ps,
-            Step::MemtableSearch => store.memtable_search_ps,
-            Step::MemtableInsert => store.memtable_insert_ps,
-            Step::RowProbe => store.row_probe_ps,
-            Step::RowInsert => store.row_insert_ps,
-            Step::Compare => store.compare_ps,
-            Step::CopyByte => store.copy_byte_ps,
-            Step::ChecksumByte => store.checksum_byte_ps,
-            Step::BloomCheck => store.bloom_check_ps,
-            Step::IndexSearch => store.index_search_ps,
-            Step::BlockSearch => store.block_search_ps,
-            Step::MergeEntry => store.merge_entry_ps,
-            Step::NodeSearch => store.node_search_ps,
-            Step::NodeInsert => store.node_insert_ps,
-            Step::Shadow => store.shadow_ps,
-            Step::Split => store.split_ps,
-        }),
-    }
-}
-
-/// With `wait` a store that opens a page waits for a program; otherwise programs run side by side, and what a
-/// page costs is its share of what they share.
-fn packing_costs(config: &Config) -> PackingCosts {
-    let flash = &config.flash;
-    // One that is not in the table is refused where the drive is made.
-    let timing = timing::row(&flash.timing.name);
-    let ProgramTimes { alone_ns, share_ns } = timing.map(|row| (row.program)(flash)).unwrap_or_default();
-    PackingCosts {
-        copy: config.controller.costs.copy,
-        page_ns: match config.buffer.eviction {
-            Eviction::Wait => alone_ns,
-            Eviction::Overlap => share_ns,
-        },
-    }
 }

@@ -13,7 +13,7 @@ use kvdrive_link::pcie::PAGE_BYTES;
 
 use crate::config::{Config, Document, Origin};
 use crate::many::run_many;
-use crate::report::{grouped, with_decimals};
+use crate::text::{grouped, with_decimals};
 
 /// Sizes at which all methods are measured: powers of two, and where a command more is needed.
 const LADDER: [u32; 34] = [

@@ -38,7 +38,6 @@ use crate::output::check_writable;
 use crate::report::{Report, Verified};
 pub use crate::run::Snapshot as DriveSnapshot;
 use crate::run::{Loading, Outcome, Progress, Ran, Seen, Snapshot, Watch, operations, saker_counts};
-use crate::setup;
 use application::{Lane, Phase, Timed, Work};
 pub use control::{Change, Running};
 use late_file::LateFile;
@@ -73,7 +72,7 @@ fn build(
     memory: Rc<dyn HostMemory>,
 ) -> Result<Built<Running, impl FnOnce(shared::Ended) -> DriveEnd + use<>>, BuildError> {
     let link = Link::new(sim, config.link.clone(), memory);
-    let drive_config = setup::drive(config);
+    let drive_config = config.drive();
     let drive = sim.block_on(|| Drive::power_on(sim, &link, &drive_config, survivors))?;
     drive.faults().halt_at_power_cut();
     drive.defer_settling();

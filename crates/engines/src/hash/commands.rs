@@ -17,13 +17,14 @@ use kvdrive_spec::{Key, Status, StoreOptions};
 use super::config::HashConfig;
 use super::core::{Aim, Core, PairRead, Spot, Walk, raise};
 use super::cursor::HashCursor;
+use super::fit::of_config;
 use super::gc;
 use super::image::Protected;
 use super::journal;
 use super::layout::Grain;
 use super::pair::PairHeader;
 use super::recovery::recover;
-use super::scheme::{SchemeRow, scheme};
+use super::scheme::SchemeRow;
 use super::section::Entry;
 use super::space::{Content, Part, ReadHold, Stream};
 use crate::config::{EngineConfig, Parts};
@@ -71,31 +72,6 @@ pub struct Found {
     /// The pair's other read units, page by page, once they were asked for.
     rest: TaskCell<Vec<Part>>,
     _reader: ReadHold,
-}
-
-/// The hash FTL that a drive is configured for, and how.
-///
-/// Errors: another engine's name, or a key that cannot be.
-pub fn of_config(config: &EngineConfig) -> Result<(&'static SchemeRow, HashConfig), PowerOnError> {
-    let scheme = scheme(&config.name)
-        .ok_or_else(|| PowerOnError::Config(format!("engine.name: no hash FTL {:?}", config.name)))?;
-    if !config.flash.enabled {
-        let line = format!("nand.enabled: false; engine {} finds its pairs on flash only", config.name);
-        return Err(PowerOnError::Config(line));
-    }
-    let hash = config.hash.of(scheme);
-    hash.check(&config.flash.geometry())
-        .map_err(|(key, what)| PowerOnError::Config(format!("hash.{key}: {what}")))?;
-    Ok((scheme, hash))
-}
-
-/// Which of its settings two drives with the hash FTL of this configuration have in common
-/// ([`HashConfig::make`]).
-///
-/// # Panics
-/// The configuration names another engine.
-pub fn make(config: &EngineConfig) -> Vec<(&'static str, String)> {
-    config.hash.of(scheme(&config.name).expect("the configuration was checked")).make()
 }
 
 /// With as much power-protected memory as it takes.
@@ -324,7 +300,7 @@ impl HashEngine {
         Ok(())
     }
 
-    pub(super) fn found(&self, pair: PairRead) -> Found {
+    fn found(&self, pair: PairRead) -> Found {
         let layout = &self.0.layout;
         let at = layout.byte_in_page(pair.grain);
         Found {
@@ -477,11 +453,11 @@ impl Engine for HashEngine {
     }
 
     fn open_cursor(&self, from: Option<Key>) -> Result<HashCursor, Status> {
-        HashCursor::open(self, from)
+        HashCursor::open(&self.0, from)
     }
 
     fn next(&self, cursor: &mut HashCursor) -> Result<Option<(Key, Found)>, Status> {
-        cursor.next(self)
+        Ok(cursor.next()?.map(|pair| (pair.header.key, self.found(pair))))
     }
 
     fn drain(&self) {

@@ -5,9 +5,8 @@
 
 use kvdrive_flash::power::ImageError;
 
-use super::cache::Location;
 use super::image::{PageState, Protected};
-use super::layout::{Grain, Layout};
+use super::layout::{Grain, Layout, Location};
 use super::section::{Format, Section, SectionHeader};
 use super::space::{KIND_DATA, KIND_MAP, STREAMS, State};
 

@@ -14,16 +14,14 @@ use std::rc::Rc;
 
 use kvdrive_content::Region;
 use kvdrive_flash::power;
-use kvdrive_flash::power::PowerOnError;
 use kvdrive_flash::{FlashPort, Purpose, Reservation};
 use kvdrive_sim::{KeyedLock, Ns, Resource, Sim, TaskCell};
 use kvdrive_spec::{Key, Status};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::cache::{Budget, Cache, Eviction, Pin, SLOT_BYTES};
-use super::commands::of_config;
+use super::change::ChangeLog;
 use super::config::{Accounting, HashConfig, OPEN_SUPERBLOCKS, SecondChance};
-use super::journal::ChangeLog;
 use super::layout::{Grain, Layout};
 use super::pair::PairHeader;
 use super::protected::Bounds;
@@ -32,7 +30,6 @@ use super::scheme::SchemeRow;
 use super::section::{Entry, Outlook, Probe};
 use super::snapshot::{Held, Released, Snapshots};
 use super::space::{KIND_DATA, KIND_MAP, Limits, Part, ReadHold, Space};
-use crate::config::EngineConfig;
 use crate::firmware::{Cores, Role};
 
 /// A place of the hash table in a section that is held.
@@ -126,19 +123,6 @@ pub(super) struct Core {
     pub gc_core: Resource,
     /// Tells images of different drives apart.
     pub owner: power::Owner,
-}
-
-/// Whether `config` describes a hash engine and has the power-protected memory it needs.
-///
-/// # Errors
-/// The key that says otherwise.
-pub fn check(config: &EngineConfig) -> Result<(), PowerOnError> {
-    let (scheme, hash) = of_config(config)?;
-    let layout = Layout::new(config.flash.geometry(), hash.grain_bytes, hash.unit_bytes);
-    let records_bytes = scheme.records.map_or(0, |form| form.buffer_bytes(&layout));
-    Bounds::new(&hash, &layout, &*(scheme.format)(&layout), records_bytes, config.protected_bytes)
-        .map(drop)
-        .map_err(|what| PowerOnError::Config(format!("power.protected_bytes: {what}")))
 }
 
 impl Core {

@@ -11,8 +11,7 @@ use std::rc::Rc;
 use kvdrive_flash::Purpose;
 use kvdrive_spec::{Key, Status};
 
-use super::commands::{Found, HashEngine};
-use super::core::{Aim, Core, Walk};
+use super::core::{Aim, Core, PairRead, Walk};
 use super::section::{Entry, Probe};
 use super::snapshot::Snapshot;
 
@@ -34,8 +33,7 @@ impl Drop for HashCursor {
 }
 
 impl HashCursor {
-    pub(super) fn open(engine: &HashEngine, from: Option<Key>) -> Result<HashCursor, Status> {
-        let core = &engine.0;
+    pub(super) fn open(core: &Rc<Core>, from: Option<Key>) -> Result<HashCursor, Status> {
         let position = match from {
             None => (0, 0),
             Some(key) => match core.walk(&key, Aim::Read)? {
@@ -53,7 +51,7 @@ impl HashCursor {
     ///
     /// Errors: [`Status::ITERATOR_LOST`] when more changed since the opening than is kept; the host opens
     /// anew.
-    pub(super) fn next(&mut self, engine: &HashEngine) -> Result<Option<(Key, Found)>, Status> {
+    pub(super) fn next(&mut self) -> Result<Option<PairRead>, Status> {
         let core = self.core.clone();
         loop {
             if self.snapshot.is_given_up() {
@@ -82,8 +80,7 @@ impl HashCursor {
                 continue;
             }
             self.pass_slot(section, slot);
-            let pair = pair?;
-            return Ok(Some((pair.header.key, engine.found(pair))));
+            return pair.map(Some);
         }
     }
 

@@ -18,9 +18,8 @@ use kvdrive_flash::{Forward, PageData, Purpose};
 use kvdrive_sim::JoinHandle;
 use kvdrive_spec::Status;
 
-use super::cache::Location;
 use super::core::{Core, raise};
-use super::layout::Grain;
+use super::layout::{Grain, Location};
 use super::pair::PairHeader;
 use super::records::{RECORDS_MARK, RecordsHeader};
 use super::section::{HEADER_BYTES, Probe, SECTION_MARK, SectionHeader};

@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use kvdrive_content::{Decoder, Region};
+use kvdrive_content::{Decoder, Region, put_counted, put32, put64};
 use kvdrive_flash::PageData;
 use kvdrive_flash::power::ImageError;
 
@@ -51,7 +51,7 @@ pub(super) struct Protected {
     /// Superblock and next grain of each stream.
     pub streams: [Option<(u32, u32)>; 4],
     pub pages: BTreeMap<u32, BufferedPage>,
-    /// By section, where its copy on flash is: [`Location::word`](super::cache::Location), 0 for none.
+    /// By section, where its copy on flash is: [`Location::word`](super::layout::Location), 0 for none.
     pub directory: Vec<u64>,
     /// Bytes of the altered sections, by number.
     pub sections: BTreeMap<u64, Vec<u8>>,
@@ -152,7 +152,7 @@ impl Protected {
         put32(&mut out, self.directory.len() as u32);
         self.directory.iter().for_each(|word| put64(&mut out, *word));
         put32(&mut out, self.sections.len() as u32);
-        self.sections.values().for_each(|section| put_bytes(&mut out, section));
+        self.sections.values().for_each(|section| put_counted(&mut out, section));
         put32(&mut out, self.records.len() as u32);
         for (superblock, records) in &self.records {
             put32(&mut out, *superblock);
@@ -172,19 +172,6 @@ impl Protected {
         }
         Ok(protected)
     }
-}
-
-pub(super) fn put32(out: &mut Vec<u8>, number: u32) {
-    out.extend_from_slice(&number.to_le_bytes());
-}
-
-pub(super) fn put64(out: &mut Vec<u8>, number: u64) {
-    out.extend_from_slice(&number.to_le_bytes());
-}
-
-pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
-    put32(out, bytes.len() as u32);
-    out.extend_from_slice(bytes);
 }
 
 fn protected(from: &mut Decoder<'_>) -> Option<Protected> {

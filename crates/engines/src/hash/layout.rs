@@ -14,6 +14,30 @@ use strength_reduce::{StrengthReducedU32, StrengthReducedU64};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Grain(pub u64);
 
+/// Low bits of a directory word on flash: the section's grains.
+const GRAINS_BITS: u32 = 8;
+
+/// Where a section is on flash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Location {
+    /// Its first grain.
+    pub grain: Grain,
+    /// Its grains.
+    pub grains: u32,
+}
+
+impl Location {
+    /// It as a number, which is not 0.
+    pub(super) fn word(self) -> u64 {
+        self.grain.0 << GRAINS_BITS | u64::from(self.grains)
+    }
+
+    /// The location that a number stands for.
+    pub(super) fn of_word(word: u64) -> Location {
+        Location { grain: Grain(word >> GRAINS_BITS), grains: (word & ((1 << GRAINS_BITS) - 1)) as u32 }
+    }
+}
+
 /// How a drive is divided for a hash engine.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {

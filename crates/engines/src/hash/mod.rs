@@ -14,7 +14,8 @@
 //! | `cursor`, `snapshot` | listing the state at a cursor's creation |
 //! | `gc` | collection of pairs and of sections |
 //! | [`protected`] | how much power-protected memory it takes at most |
-//! | `image`, `journal`, `recovery` | the protected image, its changes, and what is rebuilt from flash |
+//! | `fit` | a configuration held against the drive |
+//! | `image`, `change`, `journal`, `recovery` | the protected image, its changes and what applies them, and what is rebuilt from flash |
 //!
 //! A value is kept in the write buffer while it arrives. [`Engine::commit`](crate::Engine::commit)
 //! looks the key up, appends the pair to the open page, points the slot at it and drops the old pair, the
@@ -34,11 +35,13 @@
 
 mod batch;
 pub mod cache;
+mod change;
 mod commands;
 pub mod config;
 mod consistency;
 mod core;
 mod cursor;
+mod fit;
 mod gc;
 mod image;
 mod journal;
@@ -56,8 +59,8 @@ mod snapshot;
 pub mod space;
 pub mod validity;
 
-pub use commands::{Found, HashEngine, Place, make, of_config};
+pub use commands::{Found, HashEngine, Place};
 pub use config::{Accounting, HashConfig, HashCosts, Omissions, SecondChance};
-pub use core::check;
 pub use cursor::HashCursor;
+pub use fit::{check, make, of_config};
 pub use scheme::{SCHEMES, SchemeRow, scheme};

@@ -3,8 +3,7 @@
 //! 64 B grains; sections of live entries that grow by a grain; invalid records instead of the bitmap, and one
 //! byte for every 4 KiB page.
 
-use super::records;
-use super::scheme::SchemeRow;
+use super::scheme::{RecordsForm, SchemeRow};
 use super::section::live::LiveFormat;
 use super::validity::counts;
 
@@ -15,7 +14,8 @@ pub const ROW: SchemeRow = SchemeRow {
     grain_bytes: 64,
     format: |layout| Box::new(LiveFormat::new(layout)),
     validity: counts::by_unit,
-    records: Some(records::PUBLISHED),
+    // Slot and grain, and a read unit of DRAM for every superblock.
+    records: Some(RecordsForm { record_bytes: 8, unit_buffers: 1 }),
     second_chance: false,
     section_weight: 1,
 };

@@ -13,7 +13,7 @@
 //! | table | one slot a grain, quadratic probing | a section for 680 grains; a full one passes pairs on |
 //! | delete | a tombstone where probes passed | nothing is left |
 //! | directory | 5 B for 480 grains | 5 B for 680 grains |
-//! | invalid record | 8 B, buffers of 4 KiB | 3 B, buffers of 512 B ([`super::records::COMPACT`]) |
+//! | invalid record | 8 B, buffers of 4 KiB | 3 B, buffers of 512 B |
 //! | invalid counts | a byte for 4 KiB | two bytes for a flash page, what collection reads |
 //! | cache | FIFO | FIFO with a second chance |
 //! | victims | one queue | a section's valid grain counts four times |
@@ -78,8 +78,7 @@
 //! are, `plus2` has 1.14 to 1.17 of the throughput of `plus` on A uniform at 1/64 and programs 0.68 to 0.74 of
 //! its bytes; `plus` gains 4.5 % with the weight alone (`kvdrive figure plus2`).
 
-use super::records;
-use super::scheme::SchemeRow;
+use super::scheme::{RecordsForm, SchemeRow};
 use super::section::bucket::BucketFormat;
 use super::validity::counts;
 
@@ -94,7 +93,8 @@ pub const ROW: SchemeRow = SchemeRow {
     grain_bytes: 64,
     format: |layout| Box::new(BucketFormat::new(layout)),
     validity: counts::by_page,
-    records: Some(records::COMPACT),
+    // The grain alone, and an eighth of the DRAM.
+    records: Some(RecordsForm { record_bytes: 3, unit_buffers: 8 }),
     second_chance: true,
     section_weight: SECTION_WEIGHT,
 };

@@ -24,8 +24,9 @@ use kvdrive_flash::Purpose;
 use kvdrive_sim::TaskCell;
 use kvdrive_spec::Status;
 
-use super::journal::{Change, ChangeLog};
+use super::change::{Change, ChangeLog};
 use super::layout::{Grain, Layout};
+use super::scheme::RecordsForm;
 use super::space::{Content, Space, Stream};
 
 /// First byte of an invalid page.
@@ -34,33 +35,6 @@ const HEADER_BYTES: usize = 16;
 const GRAIN_BITS: u32 = 24;
 /// Bytes of a place in the list of a superblock's invalid pages: 40 bits of grain, enough for 4 TiB and more.
 const LIST_ENTRY_BYTES: u64 = 5;
-
-/// How long records and their buffers are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RecordsForm {
-    /// Bytes of a record.
-    pub record_bytes: u32,
-    /// Buffers that a read unit has room for.
-    pub unit_buffers: u32,
-}
-
-impl RecordsForm {
-    /// Bytes of an invalid page, and of the buffer that becomes one.
-    fn page_bytes(&self, layout: &Layout) -> u32 {
-        (layout.unit_bytes / self.unit_buffers).next_multiple_of(layout.grain_bytes)
-    }
-
-    /// DRAM of the buffers, one for each superblock, bytes.
-    pub fn buffer_bytes(&self, layout: &Layout) -> u64 {
-        u64::from(layout.superblocks) * u64::from(self.page_bytes(layout))
-    }
-}
-
-/// As published: slot and grain, and a read unit of DRAM for every superblock.
-pub const PUBLISHED: RecordsForm = RecordsForm { record_bytes: 8, unit_buffers: 1 };
-
-/// The grain alone, and an eighth of the DRAM.
-pub const COMPACT: RecordsForm = RecordsForm { record_bytes: GRAIN_BITS / 8, unit_buffers: 8 };
 
 /// The head of an invalid page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,6 +102,7 @@ impl Records {
     /// No records.
     pub(super) fn new(layout: &Layout, form: RecordsForm, journal: &Rc<ChangeLog>) -> Records {
         assert!(layout.superblock_grains <= 1 << GRAIN_BITS, "a record has 24 bits for a grain");
+        assert!(form.record_bytes * 8 >= GRAIN_BITS, "a record has the bits of a grain at least");
         let page_bytes = form.page_bytes(layout);
         let record_bytes = form.record_bytes as usize;
         Records {

@@ -29,12 +29,11 @@ use kvdrive_flash::power::ImageError;
 use kvdrive_flash::{BlockId, PageData, Purpose, ReadError, Spare};
 use kvdrive_sim::TaskCell;
 
-use super::cache::Location;
 use super::consistency;
 use super::core::Core;
 use super::gc::{MapItem, items_of_unit};
 use super::image::{BufferedPage, PageState, Protected};
-use super::layout::Grain;
+use super::layout::{Grain, Location};
 use super::pair::PairHeader;
 use super::records::RecordsHeader;
 use super::space::{KIND_DATA, KIND_MAP, STREAMS, Space, State};

@@ -2,10 +2,30 @@
 //! with its row in [`SCHEMES`].
 
 use super::layout::Layout;
-use super::records::RecordsForm;
 use super::section::Format;
 use super::validity::BuildValidity;
 use super::{original, plus, plus2};
+
+/// How long records and their buffers are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordsForm {
+    /// Bytes of a record.
+    pub record_bytes: u32,
+    /// Buffers that a read unit has room for.
+    pub unit_buffers: u32,
+}
+
+impl RecordsForm {
+    /// Bytes of an invalid page, and of the buffer that becomes one.
+    pub(super) fn page_bytes(&self, layout: &Layout) -> u32 {
+        (layout.unit_bytes / self.unit_buffers).next_multiple_of(layout.grain_bytes)
+    }
+
+    /// DRAM of the buffers, one for each superblock, bytes.
+    pub fn buffer_bytes(&self, layout: &Layout) -> u64 {
+        u64::from(layout.superblocks) * u64::from(self.page_bytes(layout))
+    }
+}
 
 /// One hash FTL.
 pub struct SchemeRow {

@@ -10,8 +10,8 @@ use kvdrive_flash::power::PowerOnError;
 use kvdrive_flash::power::{self, ImageError, Journal, Owner};
 use kvdrive_sim::TaskCell;
 
-use super::engine::shape_of_config;
 use super::entry::{Entry, ValueLiveness};
+use super::fit::shape_of_config;
 use super::index::Index;
 use super::recovery::{IndexImage, IndexJournal, IndexRecord};
 use crate::config::EngineConfig;

@@ -11,6 +11,7 @@ pub mod config;
 pub mod cursor;
 mod engine;
 pub mod entry;
+mod fit;
 pub mod index;
 mod journal;
 pub mod layout;
@@ -26,7 +27,8 @@ mod table;
 
 pub use config::{GcConfig, IndexConfig, LsmConfig};
 pub use cursor::{Cursor, Snapshot};
-pub use engine::{Found, LsmEngine, PairCursor, check};
+pub use engine::{Found, LsmEngine, PairCursor};
 pub use entry::{Entry, TableId, ValueLiveness};
+pub use fit::check;
 pub use index::{Index, IndexCounters, IndexParts};
 pub use recovery::{FoundTables, IndexImage, IndexJournal, IndexRecord};

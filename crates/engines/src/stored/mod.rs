@@ -10,7 +10,9 @@
 //! A value is staged in protected memory while it arrives. Values whose rest the host has yet to send may have
 //! half of that memory; beyond it the host is told to try again.
 
+mod config;
 mod cpu;
+mod fit;
 mod image;
 mod pages;
 
@@ -19,8 +21,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
 use kvdrive_content::{Piece, Region};
+use kvdrive_flash::ftl::Ftl;
 use kvdrive_flash::ftl::away::AwayPages;
-use kvdrive_flash::ftl::{Ftl, logical_pages};
 use kvdrive_flash::power::{Journal, Owner, PowerOnError};
 use kvdrive_link::transfer::window::NoWindow;
 use kvdrive_link::transfer::{Arrival, Exposing, Landing};
@@ -29,105 +31,19 @@ use kvdrive_spec::batch::BATCH_REQUESTS_MAX;
 use kvdrive_spec::identify::AtomicLimits;
 use kvdrive_spec::{Key, Status, StoreOptions};
 use kvdrive_store::{
-    BACKGROUND_THREADS, Cursor as StoreCursor, Ground, Kept, Reclaimed, Request, StepCosts, Store,
-    StoreError, StoreOptions as Options, StoreRow, Thread, Value, most_mark_bytes, run_background, store_row,
+    BACKGROUND_THREADS, Cursor as StoreCursor, Ground, Kept, Reclaimed, Request, Store, StoreError, Thread,
+    Value, most_mark_bytes, run_background,
 };
 
 use crate::firmware::{CopyCosts, Cores, Role};
 use crate::{Change, Engine, EngineConfig, EngineCounters, Parts, Utilization};
+pub use config::StoredConfig;
 pub use cpu::GUESSED_COSTS_PS;
 use cpu::{FirmwareCpu, Threads};
+use fit::{Shares, pages_of, row, threads};
+pub use fit::{make, options};
 use image::{OPERATION_BYTES, OPERATIONS_PART, Operation, Protected, record};
 use pages::{FlashPages, Trimmed};
-
-/// What a drive wants to know of the store in it.
-#[derive(Clone, Debug)]
-pub struct StoredConfig {
-    /// Options of every store. Those that may be 0 follow the drive ([`options`]).
-    pub options: Options,
-    /// Most bytes of operations that a store may not have on its pages; 0: half of the protected memory that
-    /// the bits of trimmed pages leave.
-    pub operations_bytes: u64,
-    /// What steps cost on a firmware core.
-    pub costs_ps: StepCosts,
-}
-
-impl Default for StoredConfig {
-    fn default() -> StoredConfig {
-        let mut options = Options::default();
-        (options.hashlog.block_bytes, options.hashlog.segment_bytes) = (0, 0);
-        let lsmtree = &mut options.lsmtree;
-        lsmtree.write_buffer_size = 0;
-        (lsmtree.max_bytes_for_level_base, lsmtree.target_file_size_base) = (0, 0);
-        StoredConfig { options, operations_bytes: 0, costs_ps: GUESSED_COSTS_PS }
-    }
-}
-
-fn pages_of(config: &EngineConfig) -> u32 {
-    logical_pages(&config.flash.geometry(), config.ftl.over_provisioning)
-}
-
-/// The options of a drive's store: those that follow the drive are filled in.
-pub fn options(config: &EngineConfig) -> Options {
-    let mut options = config.stored.options.clone();
-    let page_bytes = config.flash.geometry().page_bytes;
-    (row(config).fit)(&mut options, page_bytes, pages_of(config).into(), threads(config));
-    options
-}
-
-/// What two drives with this store must have in common.
-pub fn make(config: &EngineConfig) -> Vec<(&'static str, String)> {
-    let pages = ("ftl.over_provisioning", config.ftl.over_provisioning.to_string());
-    std::iter::once(pages).chain((row(config).layout)(&options(config))).collect()
-}
-
-fn row(config: &EngineConfig) -> &'static StoreRow {
-    store_row(&config.name).expect("an engine that is a store has its name")
-}
-
-/// Threads that may be inside the store: a context each, and loading.
-fn threads(config: &EngineConfig) -> u32 {
-    config.runners + 1
-}
-
-/// How the protected memory is dealt out, bytes.
-#[derive(Clone, Copy)]
-struct Shares {
-    /// Values that arrive.
-    staged: u64,
-    /// Operations that the store may not have on its pages.
-    operations: u64,
-}
-
-impl Shares {
-    /// Or a line that says what is too small to work with.
-    fn of(config: &EngineConfig) -> Result<Shares, String> {
-        /// Room for two values of 4 KiB, each with what an operation has beside its value.
-        const LEAST: u64 = 2 * (4096 + OPERATION_BYTES);
-        let has = config.protected_bytes;
-        let trimmed = AwayPages::bytes(pages_of(config)) as u64;
-        let besides = trimmed + most_mark_bytes(threads(config));
-        let half = has.saturating_sub(besides) / 2;
-        if half < LEAST {
-            let needed = besides + 2 * LEAST;
-            return Err(format!("power.protected_bytes: {has}; a store needs {needed} on this drive"));
-        }
-        match config.stored.operations_bytes {
-            0 => Ok(Shares { staged: half, operations: half }),
-            bytes if (LEAST..=half).contains(&bytes) => Ok(Shares { staged: half, operations: bytes }),
-            bytes => Err(format!(
-                "store.operations_bytes: {bytes}; allowed with power.protected_bytes = {has}: 0, {LEAST} to {half}"
-            )),
-        }
-    }
-
-    /// The longest value: half of what is staged, so that unfinished values and those of others go side by
-    /// side.
-    fn max_value_bytes(&self) -> u32 {
-        let most = (self.staged / 2).min(self.operations.saturating_sub(OPERATION_BYTES));
-        most.min(u64::from(kvdrive_store::MAX_VALUE_BYTES)) as u32
-    }
-}
 
 /// Can there be a drive like this? If not, a line that begins with the key to blame.
 pub fn check(config: &EngineConfig) -> Result<(), PowerOnError> {

@@ -10,8 +10,9 @@ use serde::Serialize;
 
 use super::thread_cpu_seconds;
 use crate::config::{DEFAULT_PROFILE, Document};
-use crate::report::{Target, with_decimals};
+use crate::report::Target;
 use crate::run::{Progress, Watch};
+use crate::text::with_decimals;
 use crate::wall::connected::{Remote, run_measured};
 
 /// Size of the values, bytes.

@@ -37,8 +37,8 @@ use kvdrive_spec::Key;
 use serde::Serialize;
 
 use crate::config::knows_key;
-use crate::report::{grouped, with_decimals};
 use crate::run::Progress;
+use crate::text::{grouped, with_decimals};
 
 /// Bytes of a key: that of SAKER's experiments.
 const KEY_BYTES: u64 = 8;

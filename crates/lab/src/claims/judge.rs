@@ -10,6 +10,7 @@ use super::{Claim, Condition, Planned, Standing, Test};
 use crate::experiments::Kind;
 use crate::experiments::expression::{Comparison, Expression};
 use crate::experiments::runs::{Results, RunId};
+use crate::text::with_decimals;
 
 /// Whether a claim comes true.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,7 +90,7 @@ impl fmt::Display for Compared {
 fn significant(value: f64) -> String {
     let whole = value.abs().max(1e-9).log10().floor() as i32;
     let decimals = (3 - whole).clamp(0, 9) as usize;
-    let text = crate::report::with_decimals(value, decimals);
+    let text = with_decimals(value, decimals);
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 

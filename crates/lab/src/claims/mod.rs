@@ -49,8 +49,8 @@ use serde::{Deserialize, Serialize};
 use crate::experiments::expression::{Expression, Order};
 use crate::experiments::runs::{Asked, Assignments, Options, Plan, Results, RunId};
 use crate::experiments::{Figure, Kind, Place, PlacedRun, missing};
-use crate::report::with_decimals;
-use crate::workload::meant;
+use crate::names::meant;
+use crate::text::with_decimals;
 
 pub use judge::{Beside, Compared, Outcome, Verdict};
 pub use parse::parse;

@@ -25,7 +25,7 @@ use super::{Planned, Standing, Suite};
 use crate::config::{Document, PROFILES};
 use crate::experiments::runs::{Assignments, Options, Plan, Results};
 use crate::experiments::{Figure, assignments, from_toml};
-use crate::figure::terminal::wrap;
+use crate::text::{WIDTH, wrap};
 
 /// The embedded files with their names.
 pub const FILES: &[(&str, &str)] = &[
@@ -301,7 +301,7 @@ pub fn text(all: &[Noticed]) -> String {
             (false, true) => format!("NOT NOTICED by any of {}", one.looked_at_by),
             (false, false) => format!("NOT NOTICED but {parts}"),
         };
-        text.push_str(&wrap(&format!("{} ({}): {said}", one.mutant, one.what)));
+        text.push_str(&wrap(&format!("{} ({}): {said}", one.mutant, one.what), WIDTH));
     }
     let noticed = all.iter().filter(|one| one.by_published()).count();
     let _ = writeln!(

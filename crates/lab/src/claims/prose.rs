@@ -14,7 +14,7 @@ use std::fmt::Write;
 
 use super::Show;
 use crate::experiments::expression::Expression;
-use crate::report::with_decimals;
+use crate::text::with_decimals;
 
 /// Text with expressions in it.
 #[derive(Clone, Debug, Default)]

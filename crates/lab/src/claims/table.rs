@@ -3,7 +3,7 @@
 use anstyle::{AnsiColor, Style};
 
 use super::{Outcome, Standing, Verdict, counts};
-use crate::figure::terminal::wrap;
+use crate::text::{WIDTH, wrap};
 
 /// How a verdict is painted: what is evidence stands out from what is not.
 fn style(outcome: &Outcome) -> Style {
@@ -65,7 +65,8 @@ pub fn text(outcomes: &[Outcome], in_colour: bool) -> String {
 /// conditions give.
 fn reasons(outcomes: &[Outcome]) -> String {
     let mut text = String::new();
-    let mut say = |outcome: &Outcome, what: &str| text.push_str(&wrap(&format!("{}: {what}", outcome.title)));
+    let mut say =
+        |outcome: &Outcome, what: &str| text.push_str(&wrap(&format!("{}: {what}", outcome.title), WIDTH));
     for outcome in outcomes {
         if let Some(regressed) = &outcome.regressed {
             say(outcome, &format!("REGRESSED: {regressed}."));
@@ -98,7 +99,7 @@ fn reasons(outcomes: &[Outcome]) -> String {
     lacks.sort();
     lacks.dedup();
     if !lacks.is_empty() {
-        text.push_str(&wrap(&format!("Skipped: this build lacks {}.", lacks.join(", "))));
+        text.push_str(&wrap(&format!("Skipped: this build lacks {}.", lacks.join(", ")), WIDTH));
     }
     if !text.is_empty() {
         text.push('\n');

@@ -8,7 +8,9 @@ use toml_edit::{DocumentMut, Item, Table, TableLike, Value};
 
 use super::rules::{self, rules};
 use super::scale::DRAM_KEYS;
-use super::{Config, ConfigError, DramPoint, PROFILES, Profile, SAKER, STORE_SECTIONS, WORKLOAD, quantity};
+use super::{Config, ConfigError, DramPoint, PROFILES, Profile, SAKER, STORE_SECTIONS, WORKLOAD};
+use crate::names::meant;
+use crate::quantity;
 use crate::workload::{self, OwnWorkload, PRESETS, Row, TRACE};
 
 /// Where a value comes from, as its comment says in brackets.
@@ -85,7 +87,7 @@ impl Document {
             let names: Vec<_> = PROFILES.iter().map(|profile| profile.name).collect();
             let meant = match name.ends_with(".toml") {
                 true => format!("; --config {name} lays a file over a profile"),
-                false => workload::meant(name, &names),
+                false => meant(name, &names),
             };
             let problem = format!("no such profile; there are {}{meant}", names.join(", "));
             return Err(ConfigError::new(name, problem));

@@ -6,10 +6,10 @@
 
 mod assigned;
 mod document;
+mod drive;
 #[cfg(test)]
 mod extremes;
 mod ignored;
-mod quantity;
 #[cfg(test)]
 mod reopened;
 mod rules;
@@ -20,8 +20,6 @@ use kvdrive_device::engines::engine_row;
 
 pub use assigned::Assigned;
 pub use document::{Document, Origin};
-pub(crate) use quantity::parse as parse_quantity;
-pub use quantity::{parse_count, parse_span};
 pub(crate) use scale::DRAM_KEYS;
 pub use scale::{DRAM_POINTS, DramPoint, Scale};
 pub use sections::{Config, Engine, Host, Power, Run, Saker, Store};

@@ -59,7 +59,7 @@ fn with_drive(document: &Document, work: impl FnOnce(Driver)) -> Result<(), Stri
     let memory = Rc::new(LocalMemory::new());
     let link = Link::new(&sim, config.link.clone(), memory.clone());
     let worked = sim.block_on(|| {
-        let drive = Drive::power_on(&sim, &link, &setup::drive(&config), None);
+        let drive = Drive::power_on(&sim, &link, &config.drive(), None);
         let _drive = drive.map_err(|error| error.to_string())?;
         let drivers = setup::drivers(&config, &link, &memory, &setup::cores(&config, &sim));
         work(drivers.expect("a drive and a method").remove(0));

@@ -27,8 +27,7 @@ use kvdrive_store::STORES;
 use toml_edit::Value;
 
 use super::{Config, ConfigError, NO_STORE};
-use crate::setup;
-use crate::workload::nearest;
+use crate::names::nearest;
 
 /// Longest step of a store: 1 ms, in picoseconds. Some are taken for every byte of a value.
 const STEP_PS: Rule = Integer(0, 1_000_000_000);
@@ -388,5 +387,5 @@ pub(super) fn check_conditions(config: &Config) -> Result<(), ConfigError> {
         ConfigError::new(key, problem)
     };
     config.media.check().map_err(blamed)?;
-    setup::drive(config).check().map_err(|error| blamed(error.to_string()))
+    config.drive().check().map_err(|error| blamed(error.to_string()))
 }

@@ -16,7 +16,6 @@ use kvdrive_engines::hash::protected::bytes_on_their_way;
 use kvdrive_engines::hash::{self, Accounting};
 
 use super::{Config, ConfigError, Document};
-use crate::setup;
 
 /// Keys that are divided, where they are not 0.
 const SHRUNK: &[&str] = &[
@@ -127,7 +126,7 @@ impl Document {
 
 /// Bytes of the write buffer and of pages on their way: part of a budget for everything, and not shrunk.
 fn buffered_bytes(config: &Config) -> u64 {
-    let drive = setup::drive(config);
+    let drive = config.drive();
     let Ok((_, hash)) = hash::of_config(&drive.of_engine()) else { return 0 };
     let layout = Layout::new(drive.flash.geometry(), hash.grain_bytes, hash.unit_bytes);
     hash.write_buffer_bytes + bytes_on_their_way(&layout, &hash)

@@ -44,7 +44,7 @@ use anyhow::{anyhow, bail};
 use serde::{Deserialize, Serialize};
 
 use crate::config::Scale;
-use crate::workload::meant;
+use crate::names::meant;
 use expression::Expression;
 use runs::{Asked, Assignments, Counts, Plan, RunId};
 

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::experiments::runs::{Plan, Results, RunId};
 use crate::experiments::{Figure, Grid, Kind, Panel, Statement, Style, missing};
-use crate::report::{grouped, with_decimals};
+use crate::text::{grouped, with_decimals};
 
 /// One panel, ready to be drawn.
 #[derive(Clone, Debug, Serialize)]

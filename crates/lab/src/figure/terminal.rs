@@ -5,8 +5,6 @@
 use super::{Chart, Scale, number, numbers};
 use crate::experiments::Style;
 
-/// Columns of the terminal.
-const COLUMNS: usize = 100;
 /// Rows of a grid.
 const HEIGHT: usize = 15;
 /// Columns of a grid, and of the longest bar.
@@ -183,40 +181,4 @@ fn bar(share: f64, published: Option<f64>, room: usize) -> String {
         cells[at] = PUBLISHED;
     }
     cells.into_iter().collect()
-}
-
-/// `text` in lines of at most `COLUMNS` characters, all but the first indented.
-pub fn wrap(text: &str) -> String {
-    wrap_in(text, COLUMNS)
-}
-
-/// As [`wrap`], in so many columns.
-pub fn wrap_in(text: &str, columns: usize) -> String {
-    let mut lines = String::new();
-    let mut length = 0;
-    for word in text.split_whitespace() {
-        let longer = word.chars().count() + 1;
-        if length > 0 && length + longer > columns {
-            lines.push_str("\n   ");
-            length = 3;
-        }
-        if length > 0 {
-            lines.push(' ');
-        }
-        lines.push_str(word);
-        length += longer;
-    }
-    lines + "\n"
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn long_paragraphs_are_wrapped() {
-        let text = wrap(&"word ".repeat(40));
-        assert!(text.lines().count() > 1 && text.lines().all(|line| line.chars().count() <= COLUMNS));
-        assert_eq!(text.split_whitespace().count(), 40);
-    }
 }

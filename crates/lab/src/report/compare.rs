@@ -4,7 +4,7 @@ use super::table::fold;
 use super::table::{percent, rate, short, time};
 use super::{Latency, Report, table};
 use crate::config::{DRAM_KEYS, NO_STORE};
-use crate::figure::terminal::wrap_in;
+use crate::text::{WIDTH, grouped, wrap};
 use kvdrive_store::store_row;
 use serde_json::Value;
 
@@ -155,19 +155,19 @@ const VALUE_PAGES: Figure = Figure {
     heading: ["value", "pages"],
     kind: Kind::Counted,
     read: Read::Report(|report| report.pages.value_opened.map(|pages| pages as f64)),
-    show: |pages| table::grouped(pages as u64),
+    show: |pages| grouped(pages as u64),
 };
 const READS: Figure = Figure {
     heading: ["NAND", "reads"],
     kind: Kind::Counted,
     read: Read::Report(|report| Some(report.nand.reads.total() as f64)),
-    show: |pages| table::grouped(pages as u64),
+    show: |pages| grouped(pages as u64),
 };
 const PROGRAMS: Figure = Figure {
     heading: ["NAND", "programs"],
     kind: Kind::Counted,
     read: Read::Report(|report| Some(report.nand.programs.total() as f64)),
-    show: |pages| table::grouped(pages as u64),
+    show: |pages| grouped(pages as u64),
 };
 const WRITE_AMPLIFICATION: Figure = Figure {
     heading: ["write", "amp."],
@@ -180,7 +180,7 @@ const ERRORS: Figure = Figure {
     heading: ["errors", ""],
     kind: Kind::Counted,
     read: Read::Report(|report| Some(report.ops.errors as f64)),
-    show: |errors| table::grouped(errors as u64),
+    show: |errors| grouped(errors as u64),
 };
 
 /// Columns for workloads that store, and those held against the first report below.
@@ -231,7 +231,7 @@ fn figures(reports: &[Report]) -> (&'static [Figure], &'static [Figure]) {
 /// Several reports side by side, named by the settings they differ in, and how the best of each figure stands
 /// to the first report.
 pub fn compare(reports: &[Report]) -> String {
-    compare_in(reports, table::WIDTH)
+    compare_in(reports, WIDTH)
 }
 
 /// As [`compare`], in so many columns: what is wider goes below, with the names of the rows again.
@@ -260,7 +260,7 @@ pub fn compare_in(reports: &[Report], room: usize) -> String {
     let widths: Vec<usize> = (0..columns)
         .map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0))
         .collect();
-    let mut text = heading(first, &names, &grouped, room.min(table::WIDTH));
+    let mut text = heading(first, &names, &grouped, room.min(WIDTH));
     let (of_labels, of_figures) = widths.split_at(names.len());
     let labels_width = of_labels.iter().sum::<usize>() + 2 * (names.len().max(1) - 1);
     for block in fold(labels_width, of_figures, 2, room) {
@@ -286,7 +286,7 @@ pub fn compare_in(reports: &[Report], room: usize) -> String {
     }
     text.push_str(&legend(reports, &shown, room));
     if grouped.iter().any(|row| row.0.len() > 1) {
-        text.push_str(&wrap_in(
+        text.push_str(&wrap(
             "means over the seeds | ± half of what lies between the least and the most of them",
             room,
         ));
@@ -303,7 +303,7 @@ pub fn compare_in(reports: &[Report], room: usize) -> String {
 fn heading(first: &Report, names: &[String], rows: &[Row<'_>], room: usize) -> String {
     let asked = first.setting("workload", "ops").parse().ok();
     let asked = asked.filter(|_| first.setting("workload", "until_full") != "true");
-    let ops = table::grouped(asked.unwrap_or(first.ops.total()));
+    let ops = grouped(asked.unwrap_or(first.ops.total()));
     let mut left = format!("{ops} operations");
     if !names.contains(&"profile".to_owned()) {
         left = format!("{left}, {}", first.profile);
@@ -337,8 +337,8 @@ fn notes(rows: &[Row<'_>], labels: &[Vec<String>], room: usize) -> String {
     }
     let all = rows.len();
     let line = |(note, rows): (&String, Vec<usize>)| match rows.len() == all {
-        true => wrap_in(&format!("note: {note}"), room.min(table::WIDTH)),
-        false => wrap_in(&format!("note on {}: {note}", named(&rows, labels)), room.min(table::WIDTH)),
+        true => wrap(&format!("note: {note}"), room.min(WIDTH)),
+        false => wrap(&format!("note on {}: {note}", named(&rows, labels)), room.min(WIDTH)),
     };
     notes.into_iter().map(line).collect()
 }
@@ -373,8 +373,8 @@ fn legend(reports: &[Report], shown: &[&Figure], room: usize) -> String {
             kinds.push(kind);
         }
     }
-    wrap_in(&format!("{} | {}", kinds.join("; "), of(Kind::Timed)), room)
-        + &wrap_in(&format!("counted | {}", of(Kind::Counted)), room)
+    wrap(&format!("{} | {}", kinds.join("; "), of(Kind::Timed)), room)
+        + &wrap(&format!("counted | {}", of(Kind::Counted)), room)
 }
 
 /// Some figures of every further report against the first that was asked the same, in percent more or less.
@@ -407,7 +407,7 @@ fn against_first(reports: &[Report], rows: &[Row<'_>], labels: &[Vec<String>], r
         });
         let changes: Vec<String> = changes.collect();
         let wide = format!("  {:<width$}   {}\n", label(index), changes.join("   "));
-        if wide.chars().count() <= room + 1 || room >= table::WIDTH {
+        if wide.chars().count() <= room + 1 || room >= WIDTH {
             text.push_str(&wide);
         } else {
             // One below the other, each with its number.
@@ -428,10 +428,7 @@ fn different_profiles(reports: &[Report], room: usize) -> String {
         return String::new();
     }
     let problem = "these are drives of different profiles: their flash, link and firmware differ as well";
-    wrap_in(
-        &format!("note: {problem} ({}); --profile takes one for all", profiles.join(", ")),
-        room.min(table::WIDTH),
-    )
+    wrap(&format!("note: {problem} ({}); --profile takes one for all", profiles.join(", ")), room.min(WIDTH))
 }
 
 /// Names of the settings in which reports differ, and each report's values of them.

@@ -5,9 +5,9 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
 use super::Report;
-use super::table::{WIDTH, bytes, edges, grouped};
+use super::table::{bytes, edges};
 use super::text::Text;
-use crate::figure::terminal::wrap_in;
+use crate::text::{WIDTH, grouped, wrap};
 
 /// What the report has not, in the words of its other tables.
 const UNKNOWN: &str = "not known here: traffic over the drive's link, flash operations, amplification, its own \
@@ -72,12 +72,12 @@ impl Connected {
         let mut lines = edges(&what, &how, text.room) + "\n" + &"-".repeat(text.room) + "\n";
         lines.push_str(&text.settings());
         let notes = self.about_target().into_iter().chain(report.notes.iter().cloned());
-        notes.for_each(|note| lines.push_str(&wrap_in(&format!("note: {note}"), text.room)));
+        notes.for_each(|note| lines.push_str(&wrap(&format!("note: {note}"), text.room)));
         lines
             + &text.throughput()
             + &text.latency()
             + &text.verified()
-            + wrap_in(UNKNOWN, text.room).trim_end()
+            + wrap(UNKNOWN, text.room).trim_end()
             + "\n"
     }
 

@@ -10,11 +10,11 @@ use kvdrive_engines::hash;
 use kvdrive_engines::hash::layout::Layout;
 use kvdrive_flash::Geometry;
 
-use super::table::{Table, bytes, with_decimals};
+use super::table::{Table, bytes};
 use super::text::Text;
 use super::{Report, is_part_of_another};
 use crate::config::Config;
-use crate::setup;
+use crate::text::with_decimals;
 
 /// Bytes of the paper's drive: 4 TiB.
 const PAPER_BYTES: u64 = 4 << 40;
@@ -78,7 +78,7 @@ impl Report {
     /// Bytes of the directory of a drive of 4 TB made of this one's blocks.
     fn paper_directory_bytes(&self) -> Option<u64> {
         let config = Config::of_values(self.config.clone()).ok()?;
-        let drive = setup::drive(&config);
+        let drive = config.drive();
         let (scheme, hash) = hash::of_config(&drive.of_engine()).ok()?;
         let geometry = drive.flash.geometry();
         let times = u32::try_from(PAPER_BYTES / geometry.data_bytes()).ok()?.max(1);

@@ -6,10 +6,7 @@
 
 use std::ops::Range;
 
-use crate::figure::terminal::wrap_in;
-
-/// Width of a report in columns, where nothing says how much room there is.
-pub const WIDTH: usize = 100;
+use crate::text::{with_decimals, wrap};
 
 /// Least width of the first column of a [`Table`].
 const LABEL: usize = 15;
@@ -104,33 +101,11 @@ pub(super) fn fold(labels: usize, columns: &[usize], gap: usize, room: usize) ->
 pub(super) fn edges(left: &str, right: &str, room: usize) -> String {
     let (before, behind) = (left.chars().count(), right.chars().count());
     if before > 0 && before + 2 + behind > room {
-        let left = if before > room { wrap_in(left, room).trim_end().to_owned() } else { left.to_owned() };
+        let left = if before > room { wrap(left, room).trim_end().to_owned() } else { left.to_owned() };
         return format!("{left}\n{:gap$}{right}", "", gap = room.saturating_sub(behind));
     }
     let gap = room.saturating_sub(before + behind).max(2);
     format!("{left}{:gap$}{right}", "").trim_end().to_string()
-}
-
-/// A count as people read it: 1234567 as `1 234 567`.
-pub fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(' ');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-/// A number with so many decimals, its whole part as [`grouped`] has it: 1234.56 as `1 234.6`.
-pub(crate) fn with_decimals(number: f64, decimals: usize) -> String {
-    let text = format!("{:.decimals$}", number.abs());
-    let (whole, rest) = text.split_at(text.find('.').unwrap_or(text.len()));
-    let sign = if number < 0.0 { "-" } else { "" };
-    // What is no number, or a larger one than can be counted, stays as it is.
-    format!("{sign}{}{rest}", whole.parse().map_or_else(|_| whole.to_owned(), grouped))
 }
 
 /// A number with as many decimals as make four significant digits.

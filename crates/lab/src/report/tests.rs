@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::config::Document;
+use crate::text::WIDTH;
 
 fn latency(mean: f64, [p50, p95, p99, p999, p9999, max]: [u64; 6]) -> Latency {
     Latency { mean, p50, p95, p99, p999, p9999, max }
@@ -148,7 +149,7 @@ fn a_column_is_as_wide_as_its_widest_cell() {
     for cells in [["1.0 KiB", "left out"], ["12 345 024.0 MiB", "1 024.0 MiB"], ["", "2 B"]] {
         table.row("row", &cells.map(str::to_owned));
     }
-    let text = table.finish(table::WIDTH);
+    let text = table.finish(WIDTH);
     let ends: Vec<usize> = text.lines().skip(1).map(|line| line.chars().count()).collect();
     assert!(ends[0] == ends[1] && ends[1] == ends[2] && ends[0] > 40, "{text}");
     let heading = text.lines().next().expect("a heading");
@@ -228,7 +229,7 @@ fn a_comparison_shows_errors_and_notes() {
     assert!(text.contains("\nnote: keys are 16 B"), "what every row says is of no row: {text}");
     let story = text.lines().skip_while(|line| !line.starts_with("note on backfill: first of 1234 errors"));
     let story: Vec<&str> = story.take(2).collect();
-    assert!(story.iter().all(|line| line.chars().count() <= table::WIDTH), "{text}");
+    assert!(story.iter().all(|line| line.chars().count() <= WIDTH), "{text}");
     assert!(story[1].starts_with("    "), "{text}");
 }
 
@@ -317,7 +318,7 @@ fn nothing_is_wider_than_a_terminal() {
     report.traffic.payload_bytes.to_drive = u64::MAX / 1000;
     report.nand.programs = [("value", 123_456_789_012)].into_iter().collect();
     for line in report.to_string().lines().chain(compare(&[sample("piggyback", "selective")]).lines()) {
-        assert!(line.chars().count() <= table::WIDTH, "{line}");
+        assert!(line.chars().count() <= WIDTH, "{line}");
     }
 }
 

@@ -1,9 +1,9 @@
 //! One report as tables.
 
-use super::table::{Table, WIDTH, bytes, edges, grouped, percent, rate, ratio, short, time};
+use super::table::{Table, bytes, edges, percent, rate, ratio, short, time};
 use super::{ByPurpose, Latency, Named, Report, is_state};
 use crate::config::NO_STORE;
-use crate::figure::terminal::wrap_in;
+use crate::text::{WIDTH, grouped, wrap};
 use kvdrive_device::engines::looks_at;
 use std::fmt;
 use std::ops::Deref;
@@ -82,7 +82,7 @@ impl Text<'_> {
         text.push('\n');
         text.push_str(&self.settings());
         for note in &self.notes {
-            text.push_str(&wrap_in(&format!("note: {note}"), self.room));
+            text.push_str(&wrap(&format!("note: {note}"), self.room));
         }
         text
     }

@@ -11,6 +11,7 @@ use super::units::UnitsSeen;
 use super::{DELETE, EXIST, KINDS, LIST, Loading, Outcome, RETRIEVE, STORE, Snapshot};
 use crate::config::{Config, Document};
 use crate::report::{self, Named, Report};
+use crate::text::grouped;
 
 /// What there is to say where keys were gone through, and not in their order.
 fn order_of_listing(ops: &report::Ops, engine: &str) -> Option<String> {
@@ -30,8 +31,7 @@ impl Outcome {
         let (verified, first_wrong) = verified.map_or((None, None), |(counts, first)| (Some(counts), first));
         notes.extend(first_wrong.map(|what| format!("first value that was not as stored: {what}")));
         notes.extend(
-            seen.first_error
-                .map(|error| format!("first of {} errors: {error}", report::grouped(seen.errors))),
+            seen.first_error.map(|error| format!("first of {} errors: {error}", grouped(seen.errors))),
         );
         let counts = seen.latency.each_ref().map(|histogram| histogram.summary().count);
         let ops = report::Ops {

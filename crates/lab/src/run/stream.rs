@@ -23,7 +23,7 @@ use super::units::{ClientPairs, RowLocks};
 use super::verify::{Reading, Verifier, Writing};
 use super::{PROGRESS_STEP, content};
 use crate::config::Config;
-use crate::report::grouped;
+use crate::text::grouped;
 use crate::workload::units::{Ended, Failed, Units};
 use crate::workload::{Op, ValueSpec, Workload, WorkloadParams};
 

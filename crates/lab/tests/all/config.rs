@@ -8,7 +8,7 @@ use kvdrive_device::{Drive, DriveConfig};
 use kvdrive_lab::config::{Config, Document, Origin, PROFILES, default_profile};
 use kvdrive_lab::input::read_text;
 use kvdrive_lab::run::run;
-use kvdrive_lab::{setup, workload};
+use kvdrive_lab::workload;
 use kvdrive_link::transfer::METHODS;
 use kvdrive_link::{Link, LocalMemory};
 use kvdrive_sim::Sim;
@@ -309,7 +309,7 @@ fn conditions_between_keys_are_one_line_too() {
 #[test]
 fn a_drive_names_the_key_that_it_cannot_be_made_with() {
     type Change = fn(&mut DriveConfig);
-    let whole = setup::drive(&config(&[]));
+    let whole = config(&[]).drive();
     let cases: [(Change, &str); 4] = [
         (|drive| drive.flash.page_bytes = 12288, "flash.page_bytes: 12288; "),
         (|drive| drive.ftl.gc_low_blocks = 1023, "ftl.gc_low_blocks: is 1023, "),

@@ -135,7 +135,7 @@ fn what_the_drive_refuses_of_a_batch_is_an_error_of_the_run() {
         &["host.threads=1", "saker.batch=8", "workload.name=fillseq", "workload.ops=800"],
     );
     let text = "[[rule]]\nfault = \"status\"\nopcode = [\"batch\"]\nnth = 3\nstatus = \"81h\"\n";
-    let geometry = kvdrive_lab::setup::drive(&document.config().unwrap()).flash.geometry();
+    let geometry = document.config().unwrap().drive().flash.geometry();
     let rules: Vec<Rule> = faults::rules("rules", text, &geometry).expect("they can be");
     let report = run::run_faulty(&document, &rules, &|_, _| {}).expect("it runs");
     assert_eq!((report.ops.errors, count(&report, "failed")), (8, 8), "{:?}", report.saker);

@@ -2,7 +2,7 @@
 
 use kvdrive_lab::config::Document;
 use kvdrive_lab::report::Report;
-use kvdrive_lab::{run, setup};
+use kvdrive_lab::run;
 
 /// Small tables, so that clients meet at the same rows.
 const SMALL: &[&str] = &[
@@ -59,7 +59,7 @@ fn clients_at_the_same_time_lose_no_update() {
 fn a_drive_that_fails_leaves_the_rows_unchecked_and_says_so() {
     let rules = "[[rule]]\nfault = \"status\"\nopcode = [\"store\"]\nstatus = \"88h\"\nnth = 20\n";
     let document = document(&["engine.name=hashlog", "host.depth=1"]);
-    let geometry = setup::drive(&document.config().unwrap()).flash.geometry();
+    let geometry = document.config().unwrap().drive().flash.geometry();
     let rules = kvdrive_lab::faults::rules("faults.toml", rules, &geometry).unwrap();
     let report = run::run_faulty(&document, &rules, &|_, _| {}).unwrap();
     assert_eq!(report.ops.errors, 1, "{:?}", report.notes);

@@ -38,7 +38,7 @@ impl Bench {
     }
 
     fn power_on(&self, survivors: Option<&kvdrive_flash::power::Survivors>) -> Drive {
-        let config = setup::drive(&self.config);
+        let config = self.config.drive();
         Drive::power_on(&self.sim, &self.link, &config, survivors).expect("it comes up")
     }
 

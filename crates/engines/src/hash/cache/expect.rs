@@ -5,8 +5,9 @@
 use std::hint::black_box;
 use std::rc::Rc;
 
-use super::{CACHED, Cache, Location, NEVER};
+use super::{CACHED, Cache, NEVER};
 use crate::hash::layout::Grain;
+use crate::hash::layout::Location;
 use crate::hash::section::{Probe, Section};
 
 /// A section, where it lies now.

@@ -23,8 +23,8 @@ use kvdrive_sim::{Ns, Sim, TaskCell, WaitQueue};
 use kvdrive_spec::Status;
 
 use crate::firmware::{Cores, Role};
-use crate::hash::journal::{Change, ChangeLog};
-use crate::hash::layout::Grain;
+use crate::hash::change::{Change, ChangeLog};
+use crate::hash::layout::{Grain, Location};
 use crate::hash::section::{Format, Section, SectionHeader};
 use crate::hash::space::{Content, Space, Stream};
 
@@ -35,35 +35,12 @@ pub use pin::Pin;
 
 const NEVER: u64 = 0;
 const CACHED: u64 = 1 << 63;
-/// Low bits of a directory word on flash: the section's grains.
-const GRAINS_BITS: u32 = 8;
 
 /// What the cache keeps of a section besides its bytes: its number, where it is on flash and in DRAM, its
 /// place in the queue, its state; some 16 B.
 pub(super) const SLOT_BYTES: u32 = 16;
 /// Sections that left and are kept to be loaded again.
 const SPARE_SECTIONS: usize = 64;
-
-/// Where a section is on flash.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Location {
-    /// Its first grain.
-    pub grain: Grain,
-    /// Its grains.
-    pub grains: u32,
-}
-
-impl Location {
-    /// It as a number, which is not 0.
-    pub(super) fn word(self) -> u64 {
-        self.grain.0 << GRAINS_BITS | u64::from(self.grains)
-    }
-
-    /// The location that a number stands for.
-    pub(super) fn of_word(word: u64) -> Location {
-        Location { grain: Grain(word >> GRAINS_BITS), grains: (word & ((1 << GRAINS_BITS) - 1)) as u32 }
-    }
-}
 
 struct Slot {
     id: u64,

@@ -2,9 +2,9 @@
 
 use std::rc::Rc;
 
-use super::{Cache, Location};
-use crate::hash::journal::{Alteration, Change};
-use crate::hash::layout::Grain;
+use super::Cache;
+use crate::hash::change::{Alteration, Change};
+use crate::hash::layout::{Grain, Location};
 use crate::hash::section::{Entry, Outlook, Section};
 
 /// A section that stays in the cache while this is held.

@@ -27,28 +27,26 @@ use kvdrive_flash::FlashPort;
 use kvdrive_sim::{Mutex, Sim, TaskCell, WaitQueue};
 use kvdrive_spec::Status;
 
-use super::journal::ChangeLog;
+use super::change::ChangeLog;
 use super::layout::Layout;
 use super::validity::Validity;
 
 mod program;
 mod read;
 mod restore;
+mod state;
 mod stream;
 mod superblock;
 
 pub use program::first_item;
 pub use read::{Part, ReadHold};
+pub use state::{KIND_DATA, KIND_MAP, State};
 pub use stream::{Content, STREAMS, Stream, filling};
-pub use superblock::{State, Superblock};
+pub use superblock::Superblock;
 
 use program::{Job, Programming};
 use stream::OpenStream;
 
-/// Kind of a page of pairs, in its header.
-pub const KIND_DATA: u8 = 1;
-/// Kind of a page of sections and invalid records.
-pub const KIND_MAP: u8 = 2;
 /// Pages of sections in flight before those who evict wait.
 pub(super) const MAP_PAGES_IN_FLIGHT: u32 = 64;
 

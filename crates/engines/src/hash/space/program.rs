@@ -5,10 +5,10 @@ use std::rc::Rc;
 use kvdrive_flash::media::items;
 use kvdrive_flash::{PageData, Spare};
 
+use super::Space;
+use super::state::{KIND_MAP, State};
 use super::stream::{OpenPage, Stream};
-use super::superblock::State;
-use super::{KIND_MAP, Space};
-use crate::hash::journal::Change;
+use crate::hash::change::Change;
 use crate::hash::layout::Grain;
 use crate::hash::section::HEADER_BYTES;
 

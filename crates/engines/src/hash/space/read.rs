@@ -10,8 +10,8 @@ use kvdrive_spec::Status;
 
 use super::Space;
 use super::program::first_item;
+use super::state::State;
 use super::stream::filling;
-use super::superblock::State;
 use crate::hash::layout::Grain;
 
 /// Bytes of a page, from flash or from the buffer. Positions are those of the page.

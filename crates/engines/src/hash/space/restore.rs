@@ -7,8 +7,8 @@ use kvdrive_flash::{FlashPort, Spare};
 
 use super::Space;
 use super::program::{Job, Programming, spare};
+use super::state::State;
 use super::stream::{OpenPage, OpenStream, Stream};
-use super::superblock::State;
 use crate::hash::layout::Grain;
 
 impl Space {

@@ -1,13 +1,14 @@
 //! Streams: who appends, the superblock and the page each fills, and how an item gets into them.
 
+use std::borrow::Cow;
 use std::rc::Rc;
 
 use kvdrive_content::{Piece, Region};
 use kvdrive_flash::{Forward, PageData, Purpose};
 
-use super::superblock::State;
-use super::{KIND_DATA, KIND_MAP, Space};
-use crate::hash::journal::Change;
+use super::Space;
+use super::state::{KIND_DATA, KIND_MAP, State};
+use crate::hash::change::Change;
 use crate::hash::layout::Grain;
 
 /// Who appends.
@@ -119,7 +120,7 @@ impl Space {
                     page,
                     at,
                     first_item,
-                    region: &region,
+                    region: Cow::Borrowed(&region),
                 });
             }
             if stream == Stream::Data {

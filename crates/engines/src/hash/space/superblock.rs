@@ -4,39 +4,10 @@ use std::rc::Rc;
 
 use kvdrive_flash::Purpose;
 
+use super::Space;
+use super::state::{KIND_DATA, KIND_MAP, State};
 use super::stream::Stream;
-use super::{KIND_DATA, KIND_MAP, Space};
-use crate::hash::journal::Change;
-
-/// What a superblock is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
-    /// Erased.
-    Free,
-    /// A stream appends to it.
-    Open,
-    /// Written to its end, or as far as its stream got.
-    Full,
-    /// Being collected.
-    Victim,
-    /// Holds what can neither be read nor moved; never erased, so that it is not mistaken for anything else.
-    Lost,
-}
-
-/// The states by the numbers that stand for them in images and records.
-const STATES: [State; 5] = [State::Free, State::Open, State::Full, State::Victim, State::Lost];
-
-impl State {
-    /// The number that stands for it.
-    pub fn code(self) -> u8 {
-        STATES.iter().position(|known| *known == self).expect("every state is listed") as u8
-    }
-
-    /// The state that a number stands for.
-    pub fn of_code(code: u8) -> Option<State> {
-        STATES.get(usize::from(code)).copied()
-    }
-}
+use crate::hash::change::Change;
 
 /// One superblock.
 #[derive(Clone, Copy, Debug)]

@@ -19,7 +19,7 @@ use super::draws::Transaction;
 use super::keys::{self, Place};
 use super::rows::{District, History, NewOrder, Order, OrderLine, Row, Stock, Warehouse};
 use super::{Size, Tpcc, transactions};
-use crate::report::grouped;
+use crate::text::grouped;
 use crate::workload::units::{Failed, Pairs};
 
 /// What committed transactions did to a district.

@@ -81,8 +81,8 @@ fn a_run_leaves_a_consistent_database() {
         let [orders, payments, rolled_back] = run(&*units, 0..2000, &mut map);
         assert!(orders > 900 && payments > 850 && rolled_back > 0, "{orders} {payments} {rolled_back}");
         let line = units.check(2000, &mut map).unwrap();
-        assert!(line.contains(&format!("{} payments", crate::report::grouped(payments))), "{line}");
-        assert!(line.contains(&crate::report::grouped(orders - rolled_back)), "{line}");
+        assert!(line.contains(&format!("{} payments", crate::text::grouped(payments))), "{line}");
+        assert!(line.contains(&crate::text::grouped(orders - rolled_back)), "{line}");
     }
 }
 

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 
 use super::source::Source;
 use super::{Asked, Entry, Format, number, shortened};
-use crate::config::parse_quantity;
+use crate::quantity;
 
 pub(super) struct Csv;
 
@@ -58,6 +58,6 @@ impl Format for Csv {
 fn quantity(key: &str, field: &[u8]) -> Result<u64, String> {
     let text = std::str::from_utf8(field).map_err(|_| format!("{:?} is no text", shortened(field)))?;
     let what = key.split('_').next().unwrap_or(key);
-    let number = parse_quantity(key, text).map_err(|problem| format!("{what}: {problem}"))?;
+    let number = quantity::parse(key, text).map_err(|problem| format!("{what}: {problem}"))?;
     u64::try_from(number).map_err(|_| format!("{what}: {number} is below 0"))
 }

@@ -22,6 +22,7 @@ use kvdrive_spec::Key;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::{Op, ValueSpec, Workload, WorkloadParams};
+use crate::names::no_such;
 use source::Source;
 
 /// Bytes at the beginning of a file that say which format it has.
@@ -139,7 +140,7 @@ pub(super) fn build(params: &WorkloadParams) -> Result<Trace, String> {
         }
         name => FORMATS.iter().find(|row| row.name == name).ok_or_else(|| {
             let names: Vec<_> = FORMATS.iter().map(|row| row.name).collect();
-            super::no_such("workload.trace_format", "format of traces", name, &names)
+            no_such("workload.trace_format", "format of traces", name, &names)
         })?,
     };
     Ok(Trace {

@@ -86,7 +86,7 @@ impl Bench {
     }
 
     pub fn power_on(&self, survivors: Option<&Survivors>) -> Result<Drive, PowerOnError> {
-        let config = setup::drive(&self.config);
+        let config = self.config.drive();
         Drive::power_on(&self.sim, &self.link, &config, survivors)
     }
 

@@ -12,7 +12,6 @@ use kvdrive_lab::explain::{Kind, explain};
 use kvdrive_lab::faults::rules;
 use kvdrive_lab::report::Report;
 use kvdrive_lab::run::{run, run_faulty};
-use kvdrive_lab::setup;
 use kvdrive_link::HostMemory;
 use kvdrive_link::transfer::METHODS;
 use kvdrive_sim::{Rng, Sim};
@@ -27,7 +26,7 @@ use super::storm::submit;
 
 fn parse(document: &Document, text: &str) -> anyhow::Result<Vec<Rule>> {
     let config = document.config().expect("a test's configuration is valid");
-    rules("faults.toml", text, &setup::drive(&config).flash.geometry())
+    rules("faults.toml", text, &config.drive().flash.geometry())
 }
 
 /// A rule of this kind at this moment that is due as `when` says.

@@ -8,7 +8,6 @@ use kvdrive_flash::power::Survivors;
 use kvdrive_flash::power::file_log::FileLog;
 use kvdrive_lab::config::Document;
 use kvdrive_lab::run::run;
-use kvdrive_lab::setup;
 use kvdrive_sim::{Rng, Sim};
 use kvdrive_spec::Status;
 
@@ -33,7 +32,7 @@ fn records_fold_into_the_present_image() {
         let folder = tempfile::tempdir().expect("a folder for the image");
         let path = folder.path().join("drive.img");
         let bench = Bench::new(&on_file(row, &path, &[]), Sim::new());
-        let config = setup::drive(&bench.config);
+        let config = bench.config.drive();
         bench.sim.block_on(|| {
             let drive = bench.power_on(None).expect("an empty drive comes up");
             let driver = bench.connect();

@@ -308,7 +308,7 @@ fn what_an_engine_cannot_work_with_is_refused_by_its_key() {
         ("plus2", no_flash, "nand.enabled: false; engine plus2"),
     ] {
         let bench = Bench::new(&document(&[format!("engine.name={engine}")]), Sim::new());
-        let mut config = kvdrive_lab::setup::drive(&bench.config);
+        let mut config = bench.config.drive();
         change(&mut config);
         let power_on = || kvdrive_device::Drive::power_on(&bench.sim, &bench.link, &config, None);
         let refused = bench.sim.block_on(power_on).err().expect("it is refused").to_string();

@@ -9,7 +9,6 @@ use kvdrive_flash::media::MEDIA;
 use kvdrive_lab::config::Document;
 use kvdrive_lab::crash::{Cuts, Ledger, Verdict, crash, crash_workload};
 use kvdrive_lab::faults::rules;
-use kvdrive_lab::setup;
 use kvdrive_lab::workload::{Op, ValueSpec, Workload};
 use kvdrive_link::transfer::METHODS;
 use kvdrive_sim::{Rng, Sim};
@@ -40,7 +39,7 @@ fn failing(document: &Document, settings: &[String]) -> Vec<Rule> {
     }
     let text = "[[rule]]\nfault = \"program-error\"\nprobability = 0.1\n\
                 [[rule]]\nfault = \"erase-error\"\nprobability = 0.3\n";
-    let geometry = setup::drive(&document.config().unwrap()).flash.geometry();
+    let geometry = document.config().unwrap().drive().flash.geometry();
     rules("faults.toml", text, &geometry).expect("rules")
 }
 
@@ -199,7 +198,7 @@ fn where_rules_cut() {
             "workload.value_size=16000",
         ]);
         let text = format!("[[rule]]\nfault = \"power-cut\"\nat = \"{at}\"\ntorn = {torn}\ntimes = 5\n");
-        let geometry = setup::drive(&document.config().unwrap()).flash.geometry();
+        let geometry = document.config().unwrap().drive().flash.geometry();
         let rules = rules("faults.toml", &text, &geometry).expect("a rule");
         let verdict = crash(&document, &rules, Cuts::Rules).expect("it runs");
         assert_eq!((verdict.lost, verdict.cuts), (None, 5), "torn {torn} at {at}");

@@ -7,7 +7,6 @@ use kvdrive_content::Piece;
 use kvdrive_device::engines::ENGINES;
 use kvdrive_host::modelled::Driver;
 use kvdrive_lab::faults::rules;
-use kvdrive_lab::setup;
 use kvdrive_link::{HostMemory, QueuePair};
 use kvdrive_sim::{Rng, Sim};
 use kvdrive_spec::{Command, Key, SglDescriptor, Sqe, Status, Store, Write, inline, opcode};
@@ -236,7 +235,7 @@ fn any_64_bytes(settings: &[String], seed: u64, faults: &str) {
     let sim = bench.sim.clone();
     sim.block_on(|| {
         let drive = bench.power_on(None).expect("an empty drive comes up");
-        let geometry = setup::drive(&bench.config).flash.geometry();
+        let geometry = bench.config.drive().flash.geometry();
         drive.faults().set(&rules("faults.toml", faults, &geometry).expect("rules"), seed);
         let driver = bench.connect();
         let mut oracle = Oracle::of(&bench);

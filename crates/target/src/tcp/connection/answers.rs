@@ -1,8 +1,8 @@
 //! Units out: responses, data, and why a connection ends.
 
-use kvdrive_spec::fabrics::NO_FLOW_CONTROL_HEAD;
 use std::mem::take;
 
+use kvdrive_spec::fabrics::NO_FLOW_CONTROL_HEAD;
 use kvdrive_spec::tcp::{self, DIGEST_BYTES, Header, digests, flag, kind};
 use kvdrive_spec::transport_fault::TransportFault;
 use kvdrive_spec::{Cqe, Status};

@@ -1,0 +1,48 @@
+//! A configuration held against the drive: which hash FTL it names, whether its keys fit the flash, and whether
+//! there is power-protected memory enough.
+
+use kvdrive_flash::power::PowerOnError;
+
+use super::config::HashConfig;
+use super::layout::Layout;
+use super::protected::Bounds;
+use super::scheme::{SchemeRow, scheme};
+use crate::config::EngineConfig;
+
+/// The hash FTL that a drive is configured for, and how.
+///
+/// Errors: another engine's name, or a key that cannot be.
+pub fn of_config(config: &EngineConfig) -> Result<(&'static SchemeRow, HashConfig), PowerOnError> {
+    let scheme = scheme(&config.name)
+        .ok_or_else(|| PowerOnError::Config(format!("engine.name: no hash FTL {:?}", config.name)))?;
+    if !config.flash.enabled {
+        let line = format!("nand.enabled: false; engine {} finds its pairs on flash only", config.name);
+        return Err(PowerOnError::Config(line));
+    }
+    let hash = config.hash.of(scheme);
+    hash.check(&config.flash.geometry())
+        .map_err(|(key, what)| PowerOnError::Config(format!("hash.{key}: {what}")))?;
+    Ok((scheme, hash))
+}
+
+/// Which of its settings two drives with the hash FTL of this configuration have in common
+/// ([`HashConfig::make`]).
+///
+/// # Panics
+/// The configuration names another engine.
+pub fn make(config: &EngineConfig) -> Vec<(&'static str, String)> {
+    config.hash.of(scheme(&config.name).expect("the configuration was checked")).make()
+}
+
+/// Whether `config` describes a hash engine and has the power-protected memory it needs.
+///
+/// # Errors
+/// The key that says otherwise.
+pub fn check(config: &EngineConfig) -> Result<(), PowerOnError> {
+    let (scheme, hash) = of_config(config)?;
+    let layout = Layout::new(config.flash.geometry(), hash.grain_bytes, hash.unit_bytes);
+    let records_bytes = scheme.records.map_or(0, |form| form.buffer_bytes(&layout));
+    Bounds::new(&hash, &layout, &*(scheme.format)(&layout), records_bytes, config.protected_bytes)
+        .map(drop)
+        .map_err(|what| PowerOnError::Config(format!("power.protected_bytes: {what}")))
+}

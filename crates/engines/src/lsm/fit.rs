@@ -1,0 +1,88 @@
+//! A configuration held against the drive: the segments and the value log that it makes, and whether there is
+//! power-protected memory enough.
+
+use kvdrive_flash::ftl::{Ftl, Lpa};
+use kvdrive_flash::power::PowerOnError;
+
+use super::layout::layout_row;
+use crate::config::EngineConfig;
+use crate::packing::SLOT_BYTES;
+use crate::value_log::{LogShape, Reserve, SegmentPool};
+
+/// Segments of the logical space; pages behind the last whole one are not used.
+pub(super) fn pool(config: &EngineConfig, logical_pages: u32, ftl: Option<Ftl>) -> SegmentPool {
+    let gc = &config.lsm.gc;
+    let gc_segments = 1.min(gc.free_segments_reserved);
+    let reserve = Reserve { index_segments: gc.free_segments_reserved - gc_segments, gc_segments };
+    SegmentPool::new(logical_pages, gc.segment_pages, reserve, move |lpas| {
+        if let Some(ftl) = &ftl {
+            lpas.for_each(|lpa| ftl.trim(Lpa(lpa)));
+        }
+    })
+}
+
+pub(super) fn logical_pages(config: &EngineConfig) -> u32 {
+    kvdrive_flash::ftl::logical_pages(&config.flash.geometry(), config.ftl.over_provisioning)
+}
+
+/// The shape of the value log that `config` describes.
+pub(super) fn shape(config: &EngineConfig, pool: &SegmentPool) -> Result<LogShape, PowerOnError> {
+    LogShape::new(&config.lsm.packing, pool, config.flash.page_bytes, config.lsm.buffer.entries)
+        .map_err(PowerOnError::Config)
+}
+
+/// As [`shape`], without a drive.
+pub(super) fn shape_of_config(config: &EngineConfig) -> Result<LogShape, PowerOnError> {
+    shape(config, &pool(config, logical_pages(config), None))
+}
+
+/// Can there be a drive like this with the engine on it? If not, a line that begins with the key to blame.
+pub fn check(config: &EngineConfig) -> Result<(), PowerOnError> {
+    let fail = |line| Err(PowerOnError::Config(line));
+    let index = &config.lsm.index;
+    index.check().or_else(|line| fail(format!("lsm.{line}")))?;
+    let geometry = config.flash.geometry();
+    config.lsm.gc.check(&geometry).or_else(|line| fail(format!("gc.{line}")))?;
+    config.ftl.check(&geometry).or_else(|error| fail(format!("ftl.{error}")))?;
+    // Packing masks addresses; tables count the bytes of a page in 16 bits.
+    let page_bytes = geometry.page_bytes;
+    if !page_bytes.is_power_of_two() || !(SLOT_BYTES..=1 << 16).contains(&page_bytes) {
+        let allowed = format!("a power of two, {SLOT_BYTES} to {}", 1 << 16);
+        return fail(format!(
+            "flash.page_bytes: {page_bytes}; allowed with engine.name = \"lsm\": {allowed}"
+        ));
+    }
+    let bytes = u64::from(logical_pages(config)) * u64::from(page_bytes);
+    match layout_row(&index.layout) {
+        Some(layout) if bytes > layout.reach_bytes => fail(format!(
+            "lsm.layout: \"{}\" reaches {} B; the drive has {bytes} B of logical pages",
+            layout.name, layout.reach_bytes
+        )),
+        _ => tables_in_protected_bytes(config, &shape_of_config(config)?).map(drop),
+    }
+}
+
+/// What must survive without flash has to fit the memory that does. Returns how many tables can be listed
+/// there.
+pub(super) fn tables_in_protected_bytes(
+    config: &EngineConfig,
+    shape: &LogShape,
+) -> Result<u32, PowerOnError> {
+    /// Key, address, length, sequence number and flags of a memtable record, and its place in the image.
+    const RECORD_BYTES: u64 = 40;
+    /// Id and level of a table.
+    const TABLE_BYTES: u64 = 5;
+    /// So many tables there must be room for.
+    const LEAST_TABLES: u64 = 1024;
+    let memtables = 2 * u64::from(config.lsm.index.memtable_entries) * RECORD_BYTES;
+    let needed = shape.protected_bytes(config.lsm.buffer.entries) + memtables + LEAST_TABLES * TABLE_BYTES;
+    let Some(left) = config.protected_bytes.checked_sub(needed) else {
+        let line = format!(
+            "power.protected_bytes: {}; page buffer, memtables, segments of the value log and {LEAST_TABLES} tables need \
+             more: set power.protected_bytes to at least {needed}",
+            config.protected_bytes
+        );
+        return Err(PowerOnError::Config(line));
+    };
+    Ok((LEAST_TABLES + left / TABLE_BYTES).try_into().unwrap_or(u32::MAX))
+}
