@@ -2,8 +2,10 @@
 
 use clap::{Args, ValueEnum};
 use kvdrive_device::engines::ENGINES;
+use kvdrive_engines::lsm::compaction::COMPACTIONS;
 use kvdrive_engines::packing::PACKINGS;
 use kvdrive_flash::faults::FAULTS;
+use kvdrive_flash::ftl::victim::VICTIMS;
 use kvdrive_flash::media::MEDIA;
 use kvdrive_flash::timing::TIMINGS;
 use kvdrive_lab::config::{DRAM_POINTS, PROFILES};
@@ -28,25 +30,29 @@ enum Kind {
     Transfers,
     Packings,
     Engines,
+    Compactions,
     Stores,
     Evictions,
     Dram,
     Media,
+    Victims,
     Faults,
     Timings,
     Traces,
 }
 
-const KINDS: [(Kind, &str); 12] = [
+const KINDS: [(Kind, &str); 14] = [
     (Kind::Profiles, "profiles"),
     (Kind::Workloads, "workloads"),
     (Kind::Transfers, "transfers"),
     (Kind::Packings, "packings"),
     (Kind::Engines, "engines"),
+    (Kind::Compactions, "compactions"),
     (Kind::Stores, "stores"),
     (Kind::Evictions, "evictions"),
     (Kind::Dram, "dram"),
     (Kind::Media, "media"),
+    (Kind::Victims, "victims"),
     (Kind::Faults, "faults"),
     (Kind::Timings, "timings"),
     (Kind::Traces, "traces"),
@@ -98,10 +104,12 @@ fn rows(kind: Kind) -> Vec<(&'static str, &'static str)> {
         Kind::Transfers => METHODS.iter().map(|row| (row.name, row.origin)).collect(),
         Kind::Packings => PACKINGS.iter().map(|row| (row.name, row.origin)).collect(),
         Kind::Engines => ENGINES.iter().map(|row| (row.name, row.origin)).collect(),
+        Kind::Compactions => COMPACTIONS.iter().map(|row| (row.name, row.origin)).collect(),
         Kind::Stores => STORES.iter().map(|row| (row.name, row.about)).collect(),
         Kind::Evictions => EVICTIONS.iter().map(|row| (row.name, row.summary)).collect(),
         Kind::Dram => DRAM_POINTS.iter().map(|row| (row.name, row.origin)).collect(),
         Kind::Faults => FAULTS.iter().map(|row| (row.name, row.origin)).collect(),
+        Kind::Victims => VICTIMS.iter().map(|row| (row.name, row.origin)).collect(),
         Kind::Media => MEDIA.iter().map(|row| (row.name, row.origin)).collect(),
         Kind::Traces => FORMATS.iter().map(|row| (row.name, row.origin)).collect(),
         Kind::Timings => TIMINGS.iter().map(|row| (row.name, row.origin)).collect(),

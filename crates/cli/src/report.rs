@@ -37,7 +37,7 @@ impl Report {
             self.suites.iter().map(|name| claims::suite(name)).collect::<anyhow::Result<Vec<_>>>()?;
         let notes = suites.iter().flat_map(|suite| suite.notes.clone()).collect();
         let titles = suites.iter().flat_map(|suite| suite.titles.clone()).collect();
-        let is_asked = |figure: &Figure| self.suites.iter().any(|name| name == figure.group.suite());
+        let is_asked = |figure: &Figure| self.suites.iter().any(|name| name == figure.chapter.suite);
         let figures = experiments::figures()?.into_iter().filter(is_asked);
         let figures = figures.map(|figure| Planned::new(figure, &mut plan));
         let figures = figures.collect::<anyhow::Result<Vec<_>>>()?;

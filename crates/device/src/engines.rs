@@ -2,12 +2,12 @@
 
 use std::rc::Rc;
 
-use kvdrive_engines::hash::{self, HashEngine, SchemeRow};
+use kvdrive_engines::hash::{self, HashEngine, SCHEMES, SchemeRow};
 use kvdrive_engines::lsm::{self, LsmEngine};
 use kvdrive_engines::stored::{self, StoredEngine};
 use kvdrive_engines::{Engine, EngineConfig, Parts};
 use kvdrive_flash::power::PowerOnError;
-use kvdrive_store::{Reclaim, StoreRow};
+use kvdrive_store::{Reclaim, STORES, StoreRow};
 
 use crate::config::ControllerConfig;
 use crate::namespaces::kv::KvNamespace;
@@ -31,6 +31,7 @@ pub fn start<E: Engine>(
 pub type Fold = fn(&EngineConfig, &[u8], &[(u8, Vec<u8>)]) -> Result<Vec<u8>, PowerOnError>;
 
 /// One engine.
+#[derive(Clone, Copy)]
 pub struct EngineRow {
     /// Name in configurations and reports.
     pub name: &'static str,
@@ -54,27 +55,39 @@ pub struct EngineRow {
     pub make: fn(&EngineConfig) -> Vec<(&'static str, String)>,
 }
 
-/// Every engine.
-pub const ENGINES: &[EngineRow] = &[
-    EngineRow {
-        name: "lsm",
-        origin: "LSM-tree over a value log with byte addresses (BandSlim, section 3.4; WiscKey's key-value separation)",
-        profile: "cosmos-plus",
-        sections: &["buffer", "packing", "lsm", "ftl", "gc"],
-        ordered: true,
-        reclaims: &[Reclaim::Segments, Reclaim::Merges],
-        start: start::<LsmEngine>,
-        fold: LsmEngine::fold,
-        check: lsm::check,
-        make: |config| config.lsm.make(),
-    },
-    hash_row(&hash::original::ROW),
-    hash_row(&hash::plus::ROW),
-    hash_row(&hash::plus2::ROW),
-    stored_row(&kvdrive_store::hashlog::ROW, &["ftl", "store", "hashlog"]),
-    stored_row(&kvdrive_store::lsmtree::ROW, &["ftl", "store", "lsmtree"]),
-    stored_row(&kvdrive_store::btree::ROW, &["ftl", "store", "btree"]),
-];
+/// Every engine: those with a row of their own, the hash FTLs, and the stores over pages.
+pub const ENGINES: &[EngineRow] = &every_engine();
+
+/// Engines that stand in no other table.
+const OWN: &[EngineRow] = &[EngineRow {
+    name: "lsm",
+    origin: "LSM-tree over a value log with byte addresses (BandSlim, section 3.4; WiscKey's key-value separation)",
+    profile: "cosmos-plus",
+    sections: &["buffer", "packing", "lsm", "ftl", "gc"],
+    ordered: true,
+    reclaims: &[Reclaim::Segments, Reclaim::Merges],
+    start: start::<LsmEngine>,
+    fold: LsmEngine::fold,
+    check: lsm::check,
+    make: |config| config.lsm.make(),
+}];
+
+/// [`OWN`], [`SCHEMES`] and [`STORES`], one behind the other.
+const fn every_engine() -> [EngineRow; OWN.len() + SCHEMES.len() + STORES.len()] {
+    let mut rows = [OWN[0]; OWN.len() + SCHEMES.len() + STORES.len()];
+    let mut at = 0;
+    while at < rows.len() {
+        rows[at] = if at < OWN.len() {
+            OWN[at]
+        } else if at < OWN.len() + SCHEMES.len() {
+            hash_row(SCHEMES[at - OWN.len()])
+        } else {
+            stored_row(&STORES[at - OWN.len() - SCHEMES.len()])
+        };
+        at += 1;
+    }
+    rows
+}
 
 /// The row of a hash FTL.
 const fn hash_row(scheme: &'static SchemeRow) -> EngineRow {
@@ -93,12 +106,12 @@ const fn hash_row(scheme: &'static SchemeRow) -> EngineRow {
 }
 
 /// The row of a store over pages.
-const fn stored_row(store: &'static StoreRow, sections: &'static [&'static str]) -> EngineRow {
+const fn stored_row(store: &'static StoreRow) -> EngineRow {
     EngineRow {
         name: store.name,
         origin: store.about,
         profile: "saker-mid",
-        sections,
+        sections: store.sections,
         ordered: true,
         reclaims: store.reclaims,
         start: start::<StoredEngine>,

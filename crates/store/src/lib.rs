@@ -58,6 +58,8 @@ pub struct StoreRow {
     pub name: &'static str,
     /// What it is, in a line.
     pub about: &'static str,
+    /// Sections of a configuration that it looks at in a drive, those of its pages and of its steps among them.
+    pub sections: &'static [&'static str],
     /// The ways in which it gets room back while cursors are open, all of which it counts
     /// ([`Store::reclaimed`]).
     pub reclaims: &'static [Reclaim],

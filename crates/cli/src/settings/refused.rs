@@ -1,6 +1,7 @@
 //! Options that are given and would not be looked at: each is refused by its name, with the reason.
 
 use kvdrive_device::MediaConfig;
+use kvdrive_device::engines::ENGINES;
 use kvdrive_lab::config::{Config, Document};
 
 use super::Settings;
@@ -125,13 +126,15 @@ pub(super) fn pairs_fit(document: &Document) -> anyhow::Result<()> {
     let config = document.config()?;
     let pairs_bytes = config.workload.num * u64::from(config.workload.value_size);
     let flash_bytes = config.flash.geometry().data_bytes();
+    let engines: Vec<_> = ENGINES.iter().filter(|row| row.profile == "kvvirt").map(|row| row.name).collect();
     anyhow::ensure!(
         pairs_bytes <= flash_bytes,
-        "--scale: the pairs of the Plus paper, {} GB, do not fit on {}, {} GB; --engine original, plus or plus2 \
-         runs on its drive, --profile kvvirt",
+        "--scale: the pairs of the Plus paper, {} GB, do not fit on {}, {} GB; its drive is --profile kvvirt, which \
+         is that of --engine {}",
         pairs_bytes / 1_000_000_000,
         document.profile_name(),
-        flash_bytes / 1_000_000_000
+        flash_bytes / 1_000_000_000,
+        engines.join(", ")
     );
     Ok(())
 }

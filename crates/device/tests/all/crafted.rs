@@ -76,7 +76,7 @@ pub fn config(engine: &str, path: Option<&Path>) -> DriveConfig {
 /// The drives with this engine: every packing policy, and by turns what else an LSM drive can be.
 pub fn variants(row: &EngineRow) -> Vec<DriveConfig> {
     let base = config(row.name, None);
-    if row.name != "lsm" {
+    if !row.sections.contains(&"packing") {
         return vec![base];
     }
     let variant = |(turn, packing): (usize, &PackingRow)| {

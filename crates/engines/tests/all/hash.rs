@@ -10,7 +10,7 @@ use kvdrive_engines::Engine;
 use kvdrive_engines::firmware::{Cores, Roles};
 use kvdrive_engines::hash::{HashConfig, HashEngine, Omissions, SCHEMES, SchemeRow, SecondChance, scheme};
 use kvdrive_flash::FlashPort;
-use kvdrive_flash::media::{self, MediaOptions};
+use kvdrive_flash::media::{self, MEDIA, MediaKind, MediaOptions};
 use kvdrive_link::{Arrival, Landing};
 use kvdrive_sim::{Rng, Sim};
 use kvdrive_spec::{Key, Status, StoreOptions};
@@ -509,18 +509,22 @@ fn the_largest_and_the_smallest_value_fit() {
 }
 
 #[test]
-fn ram_and_tags_give_the_same_report() {
+fn every_medium_gives_the_same_report() {
     for scheme in SCHEMES {
-        let [ram, tags] = ["ram", "tags"].map(|media| {
-            let rig = run_oracle(scheme, Sim::new(), media, |_| {});
+        let reported = |medium: &MediaKind| {
+            let rig = run_oracle(scheme, Sim::new(), medium.name, |_| {});
             rig.sim.clear();
             let reads: Vec<_> = kvdrive_flash::Purpose::ALL
                 .iter()
                 .map(|(purpose, _)| (rig.flash.reads(*purpose), rig.flash.programs(*purpose)))
                 .collect();
             (rig.sim.now(), rig.engine.details(), reads)
-        });
-        assert_eq!(ram, tags, "{}", scheme.name);
+        };
+        let mut in_memory = MEDIA.iter().filter(|medium| !medium.has_file);
+        let first = reported(in_memory.next().expect("there is one"));
+        for medium in in_memory {
+            assert_eq!(reported(medium), first, "{}, {}", scheme.name, medium.name);
+        }
     }
     assert!(scheme("plus").is_some() && scheme("no such").is_none());
 }

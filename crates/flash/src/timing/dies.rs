@@ -14,7 +14,7 @@
 
 use kvdrive_sim::{Ns, Resource, ResourceStatistics, Sim};
 
-use super::{Moved, Timing, TimingRow, check_times};
+use super::{Moved, ProgramTimes, Timing, TimingRow, check_times};
 use crate::spare::SPARE_USED_BYTES;
 use crate::{ConfigError, FlashConfig, Operation};
 
@@ -22,6 +22,8 @@ use crate::{ConfigError, FlashConfig, Operation};
 pub const ROW: TimingRow = TimingRow {
     name: "dies",
     origin: "units and channels: sense, transfer, program and erase, each waited for where it happens",
+    keys: &["sense_ns", "program_ns", "erase_ns", "erase_block_bytes", "transfer_ns_per_kib"],
+    program,
     check,
     build: |sim, config| Box::new(Dies::new(sim, config)),
 };
@@ -33,6 +35,16 @@ fn check(config: &FlashConfig) -> Result<(), ConfigError> {
         ("erase_ns", erase_ns(config)),
         ("transfer_ns_per_kib", config.transfer_ns_per_kib),
     ])
+}
+
+fn program(config: &FlashConfig) -> ProgramTimes {
+    let moved_bytes = u64::from(config.page_bytes + config.spare_bytes);
+    let transfer_ns = moved_bytes * config.transfer_ns_per_kib / 1024;
+    let (channels, dies) = (u64::from(config.channels), u64::from(config.channels * config.dies_per_channel));
+    ProgramTimes {
+        alone_ns: config.program_ns + transfer_ns,
+        share_ns: (config.program_ns / dies).max(transfer_ns / channels),
+    }
 }
 
 /// Time to erase a block of this flash, ns: `erase_ns`, or its share by the size of a block, rounded up.

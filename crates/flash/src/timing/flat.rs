@@ -19,7 +19,7 @@ use kvdrive_settings::{Rules, TIME};
 use kvdrive_sim::{Ns, Resource, ResourceStatistics, Sim};
 use serde::Deserialize;
 
-use super::{Moved, Timing, TimingRow, check_times};
+use super::{Moved, ProgramTimes, Timing, TimingRow, check_times};
 use crate::spare::SPARE_USED_BYTES;
 use crate::{ConfigError, FlashConfig, Operation};
 
@@ -27,6 +27,8 @@ use crate::{ConfigError, FlashConfig, Operation};
 pub const ROW: TimingRow = TimingRow {
     name: "flat",
     origin: "a latency and a bandwidth for reads and for writes, no dies, no erase time (SAKER, Fig. 2)",
+    keys: &["flat.read_latency_ns", "flat.read_mib_s", "flat.write_latency_ns", "flat.write_mib_s"],
+    program,
     check,
     build: |sim, config| Box::new(Flat::new(sim, &config.timing.flat)),
 };
@@ -53,15 +55,16 @@ impl FlatConfig {
         ("flash.flat.write_latency_ns", TIME),
         ("flash.flat.write_mib_s", Integer(1, 1 << 20)),
     ];
-
-    /// Time of `bytes` on the line of writes, ns, rounded up.
-    pub fn write_line_ns(&self, bytes: u32) -> Ns {
-        line_ns(bytes, self.write_mib_s)
-    }
 }
 
 fn line_ns(bytes: u32, mib_s: u32) -> Ns {
     (u64::from(bytes) * 1_000_000_000).div_ceil(u64::from(mib_s) << 20)
+}
+
+fn program(config: &FlashConfig) -> ProgramTimes {
+    let flat = &config.timing.flat;
+    let line_ns = line_ns(config.page_bytes, flat.write_mib_s);
+    ProgramTimes { alone_ns: flat.write_latency_ns + line_ns, share_ns: line_ns }
 }
 
 fn check(config: &FlashConfig) -> Result<(), ConfigError> {

@@ -10,7 +10,7 @@
 pub mod dies;
 pub mod flat;
 
-use kvdrive_sim::{ResourceStatistics, Sim};
+use kvdrive_sim::{Ns, ResourceStatistics, Sim};
 use serde::Deserialize;
 
 use super::{ConfigError, FlashConfig, Operation};
@@ -65,12 +65,25 @@ pub trait Timing {
     fn resources(&self, units: ResourceStatistics) -> [(String, ResourceStatistics); 2];
 }
 
+/// What a program of a whole page takes, ns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProgramTimes {
+    /// One alone, from its call to its end.
+    pub alone_ns: Ns,
+    /// Each of many side by side: its share of what they share.
+    pub share_ns: Ns,
+}
+
 /// One timing.
 pub struct TimingRow {
     /// Its name in configurations.
     pub name: &'static str,
     /// What it is and where it comes from, in a line.
     pub origin: &'static str,
+    /// Keys of section `[flash]` that it looks at, of those that not every timing does.
+    pub keys: &'static [&'static str],
+    /// What a program of a whole page takes.
+    pub program: fn(&FlashConfig) -> ProgramTimes,
     /// Says which of its numbers cannot be.
     pub check: fn(&FlashConfig) -> Result<(), ConfigError>,
     /// That of a drive with this flash, which was checked.

@@ -277,10 +277,23 @@ pub struct Suite {
 /// # Errors
 /// An embedded file is wrong (a test reads them all).
 pub fn suite_names() -> anyhow::Result<Vec<String>> {
-    let files = FILES.iter().map(|(file, text)| parse(file, text)).collect::<anyhow::Result<Vec<Suite>>>()?;
-    let mut names: Vec<String> = files.into_iter().map(|suite| suite.name).collect();
-    names.dedup();
-    Ok(names)
+    Ok(names(&parsed()?))
+}
+
+/// Every embedded file.
+fn parsed() -> anyhow::Result<Vec<Suite>> {
+    FILES.iter().map(|(file, text)| parse(file, text)).collect()
+}
+
+/// Names of the suites that these are parts of, each once.
+fn names(files: &[Suite]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for suite in files {
+        if !names.contains(&suite.name) {
+            names.push(suite.name.clone());
+        }
+    }
+    names
 }
 
 /// The suite of that name, from every embedded file that belongs to it.
@@ -288,10 +301,8 @@ pub fn suite_names() -> anyhow::Result<Vec<String>> {
 /// # Errors
 /// There is none, or an embedded file is wrong (a test reads them all).
 pub fn suite(name: &str) -> anyhow::Result<Suite> {
-    let mut files =
-        FILES.iter().map(|(file, text)| parse(file, text)).collect::<anyhow::Result<Vec<Suite>>>()?;
-    let mut names: Vec<String> = files.iter().map(|suite| suite.name.clone()).collect();
-    names.dedup();
+    let mut files = parsed()?;
+    let names = names(&files);
     files.retain(|suite| suite.name == name);
     let mut files = files.into_iter();
     let Some(mut suite) = files.next() else {

@@ -6,6 +6,7 @@ use kvdrive_engines::lsm::LsmConfig;
 use kvdrive_engines::packing::{PackingConfig, PackingCosts};
 use kvdrive_engines::page_buffer::Eviction;
 use kvdrive_engines::stored;
+use kvdrive_flash::timing::{self, ProgramTimes};
 use kvdrive_store::{Step, StoreOptions};
 
 use super::Config;
@@ -67,20 +68,9 @@ impl Config {
 /// page costs is its share of what they share.
 fn packing_costs(config: &Config) -> PackingCosts {
     let flash = &config.flash;
-    let (alone_ns, share_ns) = match flash.timing.name.as_str() {
-        "flat" => {
-            let flat = &flash.timing.flat;
-            let line_ns = flat.write_line_ns(flash.page_bytes);
-            (flat.write_latency_ns + line_ns, line_ns)
-        }
-        _ => {
-            let moved_bytes = u64::from(flash.page_bytes + flash.spare_bytes);
-            let transfer_ns = moved_bytes * flash.transfer_ns_per_kib / 1024;
-            let (channels, dies) =
-                (u64::from(flash.channels), u64::from(flash.channels * flash.dies_per_channel));
-            (flash.program_ns + transfer_ns, (flash.program_ns / dies).max(transfer_ns / channels))
-        }
-    };
+    // One that is not in the table is refused where the drive is made.
+    let timing = timing::row(&flash.timing.name);
+    let ProgramTimes { alone_ns, share_ns } = timing.map(|row| (row.program)(flash)).unwrap_or_default();
     PackingCosts {
         copy: config.controller.costs.copy,
         page_ns: match config.buffer.eviction {

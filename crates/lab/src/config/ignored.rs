@@ -3,6 +3,7 @@
 
 use kvdrive_device::config::Dispatch;
 use kvdrive_device::engines::{BLOCK, ENGINES};
+use kvdrive_flash::timing::TIMINGS;
 use kvdrive_link::transfer::{METHODS, MethodRow};
 use kvdrive_store::hashlog::WriteMode;
 use kvdrive_store::{Step, store_row};
@@ -10,15 +11,9 @@ use kvdrive_store::{Step, store_row};
 use super::Config;
 use crate::workload::{WorkloadParams, lookers};
 
-/// Keys of `flash` that only its operations look at,
+/// Keys of `flash` that only its operations look at, beside those of a timing (`TimingRow::keys`).
 const OF_FLASH_OPERATIONS: &[&str] =
     &["timing", "uncharged", "spare_blocks", "factory_bad_blocks", "read_retries", "read_retry_ns"];
-/// and that only operations of one timing do.
-const OF_TIMINGS: &[(&str, &[&str])] = &[
-    ("dies", &["sense_ns", "program_ns", "erase_ns", "erase_block_bytes", "transfer_ns_per_kib"]),
-    ("flat", &["flat.read_latency_ns", "flat.read_mib_s", "flat.write_latency_ns", "flat.write_mib_s"]),
-];
-
 /// Keys of `controller` that one way of dispatching looks at alone.
 const OF_DISPATCHES: &[(&str, &[&str])] =
     &[("context", &["contexts", "cores", "roles"]), ("round-robin", &["io_threads", "deal_ns"])];
@@ -139,14 +134,16 @@ fn host_store_ignores(store: &str, section: &str, name: &str) -> Option<String> 
 }
 
 fn flash_ignores(config: &Config, name: &str) -> Option<String> {
-    let looker = OF_TIMINGS.iter().find(|(_, keys)| keys.contains(&name)).map(|(timing, _)| *timing);
-    if !config.flash.enabled && (looker.is_some() || OF_FLASH_OPERATIONS.contains(&name)) {
+    let lookers: Vec<_> = TIMINGS.iter().filter(|row| row.keys.contains(&name)).map(|row| row.name).collect();
+    if !config.flash.enabled && (!lookers.is_empty() || OF_FLASH_OPERATIONS.contains(&name)) {
         let why = "leaves out flash operations, and what they take; nand.enabled=true looks at it";
         return Some(format!("nand.enabled=false {why}"));
     }
-    let timing = &config.flash.timing.name;
-    let looker = looker.filter(|looker| looker != timing)?;
-    Some(format!("flash.timing={timing} does not look at it; flash.timing={looker} does"))
+    let timing = config.flash.timing.name.as_str();
+    (!lookers.is_empty() && !lookers.contains(&timing)).then(|| {
+        let lookers = lookers.join(" or ");
+        format!("flash.timing={timing} does not look at it; flash.timing={lookers} does")
+    })
 }
 
 fn dispatch_ignores(dispatch: Dispatch, name: &str) -> Option<String> {

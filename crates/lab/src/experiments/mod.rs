@@ -33,6 +33,7 @@
 //! says so.
 
 mod available;
+mod chapters;
 pub mod expression;
 mod parse;
 pub mod runs;
@@ -48,6 +49,7 @@ use expression::Expression;
 use runs::{Asked, Assignments, Counts, Plan, RunId};
 
 pub use available::missing;
+pub use chapters::{CHAPTERS, Chapter};
 pub use parse::parse;
 pub(crate) use parse::{assignments, check_needs, from_toml};
 
@@ -144,41 +146,11 @@ pub struct Figure {
     /// What it shows.
     pub title: String,
     /// Chapter of the report.
-    pub group: Group,
+    pub chapter: &'static Chapter,
     /// What a reader has to know, a sentence each.
     pub notes: Vec<String>,
     /// The runs and how they are drawn.
     pub grids: Vec<Grid>,
-}
-
-/// Chapters of the report, in its order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Group {
-    /// BandSlim, ICPP'24.
-    Paper,
-    /// The CXL article, IEEE Micro.
-    Article,
-    /// Plus: hash-table FTLs.
-    Plus,
-    /// Ours beside Plus.
-    Plus2,
-    /// SAKER: stores on either side of the wire.
-    Saker,
-    /// What none of them has.
-    Beyond,
-}
-
-impl Group {
-    /// The suite of claims about the same drives.
-    pub fn suite(self) -> &'static str {
-        match self {
-            Group::Paper | Group::Article | Group::Beyond => "bandslim",
-            Group::Plus => "plus",
-            Group::Plus2 => "plus2",
-            Group::Saker => "saker",
-        }
-    }
 }
 
 /// Series times points.

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use super::available::is_need;
 use super::expression::Expression;
 use super::runs::{Assignments, Counts};
-use super::{Figure, Grid, Group, Kind, Panel, Point, Published, Series, Statement, Style};
+use super::{Chapter, Figure, Grid, Kind, Panel, Point, Published, Series, Statement, Style};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -14,7 +14,8 @@ struct RawFigure {
     id: String,
     source: String,
     title: String,
-    group: Group,
+    #[serde(rename = "group", deserialize_with = "super::chapters::named")]
+    chapter: &'static Chapter,
     #[serde(default)]
     notes: Vec<String>,
     grid: Vec<RawGrid>,
@@ -124,8 +125,8 @@ pub fn parse(name: &str, text: &str) -> anyhow::Result<Figure> {
     let wrong = |problem: anyhow::Error| anyhow!("{name}: {problem}");
     let grids = raw.grid.into_iter().map(|grid| grid.check(&raw.id));
     let grids = grids.collect::<anyhow::Result<Vec<_>>>().map_err(wrong)?;
-    let RawFigure { id, source, title, group, notes, .. } = raw;
-    Ok(Figure { id, source, title, group, notes, grids })
+    let RawFigure { id, source, title, chapter, notes, .. } = raw;
+    Ok(Figure { id, source, title, chapter, notes, grids })
 }
 
 /// Reads TOML into a plain structure; an error is one line with the file's name and the line's number.

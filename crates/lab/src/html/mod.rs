@@ -7,7 +7,7 @@
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::claims::{self, Outcome, Verdict};
-use crate::experiments::{Group, KINDS};
+use crate::experiments::{CHAPTERS, Chapter, KINDS};
 use crate::figure::svg;
 use crate::figure::{Chart, Line, Planned, numbers};
 
@@ -28,52 +28,6 @@ pub struct Content<'a> {
     /// Figures with their panels.
     pub figures: Vec<(&'a Planned, Vec<Chart>)>,
 }
-
-/// Chapters of figures: title, anchor behind `chapter-`, and what is in them.
-const CHAPTERS: &[(Group, &str, &str, &str)] = &[
-    (
-        Group::Paper,
-        "The BandSlim paper",
-        "paper",
-        "Every panel of the evaluation of Park et al., BandSlim, ICPP'24. Lines and bars are our runs; a ring is a value \
-         the paper states in its text. Where the paper states a ratio, the ring stands at that ratio of our own baseline.",
-    ),
-    (
-        Group::Article,
-        "The CXL article",
-        "article",
-        "Park et al., IEEE Micro. No hardware of this kind was measured by the authors either: their numbers are estimates, \
-         and ours use constants that were chosen so that the orderings they state come out.",
-    ),
-    (
-        Group::Plus,
-        "Hash-table FTLs",
-        "plus",
-        "Duffy, Kim and Kim, A Hash-Based Key-Value SSD FTL With Efficient Small-Value Support. Its emulator leaves much of what \
-         a drive does without time; here everything takes its time, and one figure says what each omission is worth. Absolute \
-         throughput is published in figures alone; ratios are held against ours.",
-    ),
-    (
-        Group::Plus2,
-        "A hash FTL of ours",
-        "plus2",
-        "Plus2 keeps what Plus does with a third of the bytes for every pair. It has to be no slower anywhere, faster where much is written, and to program less and take less DRAM: on the same drive, whichever structures the DRAM is for.",
-    ),
-    (
-        Group::Saker,
-        "Stores on either side of the wire",
-        "saker",
-        "Zhong, Wang and Jiang, SAKER, SYSTOR'25: a key-value store on the host or in the drive, and a layer on the host that \
-         batches small writes. Plots of the paper carry no values; ratios of its text are held against ours.",
-    ),
-    (
-        Group::Beyond,
-        "Beyond the papers",
-        "beyond",
-        "What the papers name as open, and what other methods would do on the same drive. There is nothing published to hold \
-         these runs against.",
-    ),
-];
 
 /// The page.
 pub fn page(content: &Content<'_>) -> String {
@@ -98,10 +52,10 @@ pub fn page(content: &Content<'_>) -> String {
                     a href="#claims" { "every claim" } ", then " a href="#run" { "how it was run" } "."
                 }
                 (contents(content))
-                @for chapter in chapters(content) {
-                    h2 id={ "chapter-" (chapter.anchor) } { (chapter.title) }
+                @for (chapter, figures) in chapters(content) {
+                    h2 id={ "chapter-" (chapter.name) } { (chapter.title) }
                     p { (chapter.lead) }
-                    @for (figure, charts) in &chapter.figures { (section(figure, charts)) }
+                    @for (figure, charts) in &figures { (section(figure, charts)) }
                 }
                 (verdicts(&content.outcomes))
                 (facts(content))
@@ -112,20 +66,16 @@ pub fn page(content: &Content<'_>) -> String {
     page.into_string() + "\n"
 }
 
-/// A chapter that has figures.
-struct Chapter<'c> {
-    title: &'static str,
-    anchor: &'static str,
-    lead: &'static str,
-    figures: Vec<&'c (&'c Planned, Vec<Chart>)>,
-}
+/// Figures of one chapter.
+type Figures<'c> = Vec<&'c (&'c Planned, Vec<Chart>)>;
 
-fn chapters<'c>(content: &'c Content<'_>) -> Vec<Chapter<'c>> {
-    let chapters = CHAPTERS.iter().map(|&(group, title, anchor, lead)| {
-        let figures = content.figures.iter().filter(|(figure, _)| figure.figure().group == group);
-        Chapter { title, anchor, lead, figures: figures.collect() }
+/// The chapters that have figures.
+fn chapters<'c>(content: &'c Content<'_>) -> Vec<(&'static Chapter, Figures<'c>)> {
+    let chapters = CHAPTERS.iter().map(|chapter| {
+        let figures = content.figures.iter().filter(|(figure, _)| figure.figure().chapter == chapter);
+        (chapter, figures.collect::<Figures<'c>>())
     });
-    chapters.filter(|chapter| !chapter.figures.is_empty()).collect()
+    chapters.filter(|(_, figures)| !figures.is_empty()).collect()
 }
 
 /// `A, B and C`.
@@ -139,11 +89,11 @@ fn listed(names: &[String]) -> String {
 fn contents(content: &Content<'_>) -> Markup {
     html! {
         nav {
-            @for chapter in chapters(content) {
+            @for (chapter, figures) in chapters(content) {
                 div {
-                    a.chapter href={ "#chapter-" (chapter.anchor) } { (chapter.title) }
+                    a.chapter href={ "#chapter-" (chapter.name) } { (chapter.title) }
                     ul {
-                        @for (figure, _) in &chapter.figures {
+                        @for (figure, _) in &figures {
                             @let figure = figure.figure();
                             li { a href={ "#" (figure.id) } { (number_of(&figure.source)) (figure.title) } }
                         }
@@ -261,7 +211,7 @@ fn section(planned: &Planned, charts: &[Chart]) -> Markup {
                     }
                 }
             }
-            @if figure.group == Group::Beyond { (best(charts)) }
+            @if figure.chapter.says_best { (best(charts)) }
         }
     }
 }

@@ -389,7 +389,7 @@ pub const WORKLOADS: &[Row] = &[
         origin: "half retrieves, half stores (YCSB core workload A)",
         keys: Asked,
         looks_at: &["scramble"],
-        build: ycsb::build,
+        build: |params, seed| ycsb::build(ycsb::HALF_STORES, params, seed),
         ..Row::PLAIN
     },
     Row {
@@ -397,7 +397,7 @@ pub const WORKLOADS: &[Row] = &[
         origin: "95 % retrieves, 5 % stores (YCSB core workload B)",
         keys: Asked,
         looks_at: &["scramble"],
-        build: ycsb::build,
+        build: |params, seed| ycsb::build(ycsb::FEW_STORES, params, seed),
         ..Row::PLAIN
     },
     Row {
@@ -405,7 +405,7 @@ pub const WORKLOADS: &[Row] = &[
         origin: "retrieves (YCSB core workload C)",
         keys: Asked,
         looks_at: &["scramble"],
-        build: ycsb::build,
+        build: |params, seed| ycsb::build(ycsb::RETRIEVES, params, seed),
         ..Row::PLAIN
     },
     Row {
@@ -413,7 +413,7 @@ pub const WORKLOADS: &[Row] = &[
         origin: "95 % retrieves of the latest, 5 % inserts (YCSB core workload D)",
         keys: Latest,
         looks_at: &["scramble"],
-        build: ycsb::build,
+        build: |params, seed| ycsb::build(ycsb::FEW_INSERTS, params, seed),
         ..Row::PLAIN
     },
     Row {
@@ -421,7 +421,7 @@ pub const WORKLOADS: &[Row] = &[
         origin: "95 % short scans, 5 % inserts (YCSB core workload E)",
         keys: Asked,
         looks_at: &["scramble", "scan_length_max"],
-        build: ycsb::build,
+        build: |params, seed| ycsb::build(ycsb::SCANS, params, seed),
         ..Row::PLAIN
     },
     Row {
@@ -429,42 +429,42 @@ pub const WORKLOADS: &[Row] = &[
         origin: "half retrieves, half read-modify-writes (YCSB core workload F)",
         keys: Asked,
         looks_at: &["scramble"],
-        build: ycsb::build,
+        build: |params, seed| ycsb::build(ycsb::HALF_MODIFIES, params, seed),
         ..Row::PLAIN
     },
     Row {
         name: "plus-a",
         origin: "half retrieves, half stores (Plus, section V)",
         keys: Asked,
-        build: ycsb::build,
+        build: |params, seed| ycsb::build(ycsb::HALF_STORES, params, seed),
         ..Row::PLAIN
     },
     Row {
         name: "plus-b",
         origin: "95 % retrieves, 5 % stores (Plus, section V)",
         keys: Asked,
-        build: ycsb::build,
+        build: |params, seed| ycsb::build(ycsb::FEW_STORES, params, seed),
         ..Row::PLAIN
     },
     Row {
         name: "plus-c",
         origin: "retrieves (Plus, section V)",
         keys: Asked,
-        build: ycsb::build,
+        build: |params, seed| ycsb::build(ycsb::RETRIEVES, params, seed),
         ..Row::PLAIN
     },
     Row {
         name: "plus-d",
         origin: "95 % retrieves, 5 % stores, both of the latest (Plus, section V)",
         keys: Latest,
-        build: ycsb::build,
+        build: |params, seed| ycsb::build(ycsb::FEW_STORES, params, seed),
         ..Row::PLAIN
     },
     Row {
         name: "plus-f",
         origin: "half retrieves, half read-modify-writes (Plus, section V)",
         keys: Asked,
-        build: ycsb::build,
+        build: |params, seed| ycsb::build(ycsb::HALF_MODIFIES, params, seed),
         ..Row::PLAIN
     },
     Row {

@@ -26,37 +26,25 @@ use super::{KeyFormat, Op, ValueSpec, Workload, WorkloadParams};
 use kvdrive_sim::Rng;
 use kvdrive_spec::Key;
 
-/// What one letter asks for: shares of 100.
-struct Mix {
-    name: &'static str,
+/// What one letter asks for: shares of 100. What a mix leaves of 100 are retrieves.
+#[derive(Clone, Copy)]
+pub(super) struct Mix {
     stores: u64,
     inserts: u64,
     scans: u64,
     modifies: u64,
-    latest: bool,
 }
 
-const fn mix(name: &'static str, stores: u64, inserts: u64, scans: u64, modifies: u64, latest: bool) -> Mix {
-    Mix { name, stores, inserts, scans, modifies, latest }
-}
-
-/// What a mix leaves of 100 are retrieves.
-const MIXES: &[Mix] = &[
-    mix("ycsb-a", 50, 0, 0, 0, false),
-    mix("ycsb-b", 5, 0, 0, 0, false),
-    mix("ycsb-c", 0, 0, 0, 0, false),
-    mix("ycsb-d", 0, 5, 0, 0, true),
-    mix("ycsb-e", 0, 5, 95, 0, false),
-    mix("ycsb-f", 0, 0, 0, 50, false),
-    mix("plus-a", 50, 0, 0, 0, false),
-    mix("plus-b", 5, 0, 0, 0, false),
-    mix("plus-c", 0, 0, 0, 0, false),
-    mix("plus-d", 5, 0, 0, 0, true),
-    mix("plus-f", 0, 0, 0, 50, false),
-];
+const NOTHING: Mix = Mix { stores: 0, inserts: 0, scans: 0, modifies: 0 };
+pub(super) const HALF_STORES: Mix = Mix { stores: 50, ..NOTHING };
+pub(super) const FEW_STORES: Mix = Mix { stores: 5, ..NOTHING };
+pub(super) const RETRIEVES: Mix = NOTHING;
+pub(super) const FEW_INSERTS: Mix = Mix { inserts: 5, ..NOTHING };
+pub(super) const SCANS: Mix = Mix { inserts: 5, scans: 95, ..NOTHING };
+pub(super) const HALF_MODIFIES: Mix = Mix { modifies: 50, ..NOTHING };
 
 struct Ycsb {
-    mix: &'static Mix,
+    mix: Mix,
     format: KeyFormat,
     loaded: u64,
     overwrites: u64,
@@ -72,13 +60,13 @@ struct Ycsb {
     notes: Vec<String>,
 }
 
-pub(super) fn build(params: &WorkloadParams, seed: u64) -> Result<Box<dyn Workload>, String> {
-    let mix = MIXES.iter().find(|mix| mix.name == params.name).ok_or("workload.name: no such mix")?;
-    let scramble = params.scramble && mix.name.starts_with("ycsb");
+/// The workload of a row with this mix, which says whether it is of the latest and may be scrambled.
+pub(super) fn build(mix: Mix, params: &WorkloadParams, seed: u64) -> Result<Box<dyn Workload>, String> {
+    let row = params.row().ok_or("workload.name: no such workload")?;
+    let scramble = params.scramble && row.looks_at("scramble");
     let inserts = if mix.inserts > 0 { params.ops } else { 0 };
     let expected = params.num.saturating_add(params.ops.saturating_mul(2 * mix.inserts) / 100);
-    let latest = mix.latest || params.distribution == "latest";
-    let distribution = if latest { "latest" } else { params.distribution.as_str() };
+    let distribution = row.own_distribution().unwrap_or(&params.distribution);
     let chooser = Chooser::new(distribution, params.num, params.zipf_theta, scramble.then_some(expected))?;
     let chooser = chooser.replayed_by(params.replayed_by);
     let mut notes = Vec::new();
@@ -117,7 +105,7 @@ impl Ycsb {
 
 impl Workload for Ycsb {
     fn next(&mut self) -> Op {
-        let Mix { stores, inserts, scans, modifies, .. } = *self.mix;
+        let Mix { stores, inserts, scans, modifies } = self.mix;
         let draw = self.kinds.below(100);
         if draw < inserts {
             let key = self.format.key(self.pairs);

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use kvdrive_device::engines::ENGINES;
 use kvdrive_lab::config::Document;
 use kvdrive_lab::report::{Report, Verified};
 use kvdrive_lab::run::{Ran, Watch, run, run_watched};
@@ -85,8 +86,9 @@ fn a_duration_ends_a_run_and_the_report_says_which_end_it_was() {
 
 #[test]
 fn every_value_that_comes_back_is_checked_with_all_engines_and_clients_at_once() {
-    for engine in ["lsm", "original", "plus", "plus2"] {
-        let profile = if engine == "lsm" { "cosmos-plus" } else { "kvvirt" };
+    for row in ENGINES {
+        let is_hash = row.sections.contains(&"hash");
+        let (engine, profile) = (row.name, if is_hash { "kvvirt" } else { "cosmos-plus" });
         let mut document = Document::profile(profile).unwrap();
         document.set(&format!("engine.name={engine}")).unwrap();
         if profile == "kvvirt" {

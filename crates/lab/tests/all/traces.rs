@@ -282,8 +282,12 @@ fn a_trace_ends_a_run_before_its_operations_and_is_cut_by_them() {
 
 #[test]
 fn formats_are_known_by_their_beginning() {
-    let names: Vec<_> = FORMATS.iter().map(|row| row.name).collect();
-    assert_eq!(names, ["db_bench", "meta", "ycsb", "twitter", "csv"]);
+    let folder = Folder::new();
+    for row in FORMATS {
+        let report = report(&folder.file(row.name, row.example), &[]);
+        assert!(report.notes[0].ends_with(&format!(", read as {}", row.name)), "{:?}", report.notes);
+        assert!(report.ops.total() > 0, "{}", row.name);
+    }
 }
 
 fn read_all(format: &str, bytes: &[u8]) {
@@ -310,19 +314,17 @@ proptest! {
     #[test]
     fn traces_with_some_bytes_altered_never_panic(
         alterations in proptest::collection::vec((any::<u16>(), any::<u8>()), 1..8),
-        which in 0..5usize,
+        which in 0..FORMATS.len() + 2,
     ) {
-        let ycsb = b"INSERT usertable user1 [ field0=abc field1= ]\nSCAN usertable user1 5 [ <all fields>]\n".to_vec();
-        let twitter = b"0,nz:u:eeW,10,16,1,get,0\n1,nz,10,1024,2,set,86400\n".to_vec();
-        let meta = b"op_time,key,op,op_count,size\n1,7,SET,1,20\n2,7,GET,2,0\n".to_vec();
-        let originals = [rocksdb("0.2"), rocksdb("0.1"), meta, ycsb, twitter];
-        let formats = ["db_bench", "db_bench", "meta", "ycsb", "twitter"];
-        let mut bytes = originals[which].clone();
+        let examples = FORMATS.iter().map(|row| (row.name, row.example.to_vec()));
+        let whole = ["0.2", "0.1"].map(|version| ("db_bench", rocksdb(version)));
+        let traces: Vec<_> = examples.chain(whole).collect();
+        let (format, mut bytes) = traces[which].clone();
         for (at, byte) in alterations {
             let at = usize::from(at) % bytes.len();
             bytes[at] = byte;
         }
-        read_all(formats[which], &bytes);
+        read_all(format, &bytes);
         read_all("", &bytes);
         read_all("csv", &bytes);
     }

@@ -184,6 +184,8 @@ pub struct MethodRow {
     pub thresholds: &'static [&'static str],
     /// Whether the host stores values into a window of the page buffer, over the drive's CXL.mem port.
     pub by_window: bool,
+    /// Whether several commands of one value are under way at once.
+    pub overlaps: bool,
 }
 
 /// Every transfer method.
@@ -194,6 +196,7 @@ pub const METHODS: &[MethodRow] = &[
         build: |_| Box::new(prp::Prp),
         thresholds: &[],
         by_window: false,
+        overlaps: false,
     },
     MethodRow {
         name: "sgl",
@@ -201,6 +204,7 @@ pub const METHODS: &[MethodRow] = &[
         build: |_| Box::new(sgl::Sgl),
         thresholds: &[],
         by_window: false,
+        overlaps: false,
     },
     MethodRow {
         name: "piggyback",
@@ -208,6 +212,7 @@ pub const METHODS: &[MethodRow] = &[
         build: |_| Box::new(piggyback::Piggyback),
         thresholds: &[],
         by_window: false,
+        overlaps: false,
     },
     MethodRow {
         name: "hybrid",
@@ -215,6 +220,7 @@ pub const METHODS: &[MethodRow] = &[
         build: |_| Box::new(hybrid::Hybrid::always()),
         thresholds: &[],
         by_window: false,
+        overlaps: false,
     },
     MethodRow {
         name: "adaptive",
@@ -222,6 +228,7 @@ pub const METHODS: &[MethodRow] = &[
         build: |config| Box::new(adaptive::Adaptive::new(config)),
         thresholds: &["threshold1_bytes", "threshold2_bytes", "alpha", "beta"],
         by_window: false,
+        overlaps: false,
     },
     MethodRow {
         name: "cxl",
@@ -229,6 +236,7 @@ pub const METHODS: &[MethodRow] = &[
         build: |_| Box::new(cxl::Cxl),
         thresholds: &[],
         by_window: true,
+        overlaps: false,
     },
     MethodRow {
         name: "adaptive-cxl",
@@ -236,6 +244,7 @@ pub const METHODS: &[MethodRow] = &[
         build: |config| Box::new(adaptive_cxl::AdaptiveCxl::new(config)),
         thresholds: &["threshold1_bytes", "alpha"],
         by_window: true,
+        overlaps: false,
     },
     MethodRow {
         name: "piggyback-cxl",
@@ -243,6 +252,7 @@ pub const METHODS: &[MethodRow] = &[
         build: |_| Box::new(piggyback_cxl::PiggybackCxl),
         thresholds: &[],
         by_window: true,
+        overlaps: false,
     },
     MethodRow {
         name: "piggyback-pipelined",
@@ -250,6 +260,7 @@ pub const METHODS: &[MethodRow] = &[
         build: |_| Box::new(piggyback_pipelined::PiggybackPipelined::all_complete()),
         thresholds: &[],
         by_window: false,
+        overlaps: true,
     },
     MethodRow {
         name: "piggyback-pipelined-1",
@@ -257,6 +268,7 @@ pub const METHODS: &[MethodRow] = &[
         build: |_| Box::new(piggyback_pipelined::PiggybackPipelined::last_completes()),
         thresholds: &[],
         by_window: false,
+        overlaps: true,
     },
     MethodRow {
         name: "byte-express",
@@ -264,6 +276,7 @@ pub const METHODS: &[MethodRow] = &[
         build: |_| Box::new(byte_express::ByteExpress),
         thresholds: &[],
         by_window: false,
+        overlaps: false,
     },
 ];
 

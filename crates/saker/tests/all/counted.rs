@@ -2,6 +2,7 @@
 //! the link.
 
 use kvdrive_content::{Pattern, Piece};
+use kvdrive_saker::cache::EVICTIONS;
 use kvdrive_saker::counters::Count;
 use kvdrive_saker::{BatchSize, Client, Config, Containers, NoSteps, Payload, Step, Steps, Write};
 use kvdrive_spec::inline::{chunks_for, commands_for};
@@ -272,7 +273,9 @@ fn settings_that_cannot_be() {
     assert!(refused(Config { in_flight: 0, ..default() }).is_some());
     let mut config = default();
     config.cache.eviction = "fifo".into();
-    assert_eq!(refused(config).unwrap(), "saker.cache_eviction is \"fifo\"; there are lru, s3-fifo");
+    let names: Vec<_> = EVICTIONS.iter().map(|row| row.name).collect();
+    let there_are = format!("saker.cache_eviction is \"fifo\"; there are {}", names.join(", "));
+    assert_eq!(refused(config).unwrap(), there_are);
     let longest = Key::new(&[7; 16]).unwrap();
     let saker = saker(Config { container_bytes: 40, ..default() });
     let mut client = saker.client();

@@ -58,7 +58,8 @@ impl Rig {
         config.buckets = pick(&[1, 4, 64]);
         config.cache.bytes = u64::from(pick(&[0, 300, 10_000]));
         config.cache.admit_bytes = pick(&[20, 60, 1024]);
-        config.cache.eviction = EVICTIONS[pick(&[0, 1]) as usize].name.into();
+        let evictions: Vec<u32> = (0..EVICTIONS.len() as u32).collect();
+        config.cache.eviction = EVICTIONS[pick(&evictions) as usize].name.into();
         let clients = pick(&[1, 2, 3, 5]);
         let saker = saker(config);
         let versions = (0..KEYS).map(|number| (key(number), vec![None])).collect();

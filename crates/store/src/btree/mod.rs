@@ -54,6 +54,7 @@ use state::{FREE_BEHIND_REPEATS, FREE_FOR_DELETES, Frame, Need, ROOT_SLOTS, Stat
 pub const ROW: StoreRow = StoreRow {
     name: "btree",
     about: "copy-on-write B+-tree with a write-back buffer (Rodeh; SAKER's Tree-store)",
+    sections: &["ftl", "store", "btree"],
     reclaims: &[],
     steps: &[
         Step::CopyByte,

@@ -53,6 +53,7 @@ use state::{Block, Entry, FREE_FOR_DELETES, FREE_FOR_PUTS, Phase, RecordAt, Segm
 pub const ROW: StoreRow = StoreRow {
     name: "hashlog",
     about: "hash table in memory over a log of blocks, one open for each thread (SAKER's Hash-store)",
+    sections: &["ftl", "store", "hashlog"],
     reclaims: &[],
     steps: &[
         Step::Probe,

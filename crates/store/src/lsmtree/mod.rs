@@ -59,6 +59,7 @@ use wal::Wal;
 pub const ROW: StoreRow = StoreRow {
     name: "lsmtree",
     about: "memtables, tables and leveled merges, with RocksDB's options (SAKER's LSM-store)",
+    sections: &["ftl", "store", "lsmtree"],
     reclaims: &[Reclaim::Merges],
     steps: &[
         Step::MemtableSearch,

@@ -1,7 +1,7 @@
 //! Small stores, so that a short test fills, cleans, merges, splits and checkpoints them.
 
 use kvdrive_store::hashlog::WriteMode;
-use kvdrive_store::{STORES, StoreOptions, StoreRow};
+use kvdrive_store::{Reclaim, STORES, StoreOptions, StoreRow};
 
 /// A store of the table with options and pages for it.
 #[derive(Clone)]
@@ -11,8 +11,8 @@ pub struct Small {
     pub options: StoreOptions,
     pub page_bytes: u32,
     pub pages: u64,
-    /// A full store takes puts again as soon as pairs were deleted. `lsmtree` does not: a merge that would
-    /// bring many deletes to what they delete may need more room than there is.
+    /// A full store takes puts again as soon as pairs were deleted. One that merges does not: a merge that
+    /// would bring many deletes to what they delete may need more room than there is.
     pub has_room_at_once: bool,
 }
 
@@ -38,7 +38,7 @@ fn variants(row: &'static StoreRow) -> Vec<Small> {
         options: options.clone(),
         page_bytes,
         pages,
-        has_room_at_once: row.name != "lsmtree",
+        has_room_at_once: !row.reclaims.contains(&Reclaim::Merges),
     };
     match row.name {
         "hashlog" => {

@@ -39,7 +39,7 @@ pub struct VictimKind {
 }
 
 /// Every victim policy there is.
-pub const VICTIMS: [VictimKind; 2] = [greedy::KIND, cost_benefit::KIND];
+pub const VICTIMS: &[VictimKind] = &[greedy::KIND, cost_benefit::KIND];
 
 /// The policy called `name`.
 pub fn kind(name: &str) -> Option<&'static VictimKind> {

@@ -38,6 +38,11 @@ const MULTI_GET_KEYS: u32 = 10;
 /// Those that are four bytes; the others are strings.
 const NUMBERS: [u32; 3] = [2, 4, 8];
 
+/// The beginning of a trace, and a get of `key`, 10 us later.
+pub(super) const EXAMPLE: &[u8] = b"\x40\x42\x0f\0\0\0\0\0\x01\x5b\0\0\0\
+    feedcafedeadbeef\tTrace Version: 0.2\tRocksDB Version: 6.20\tFormat: Timestamp OpType Payload\n\
+    \x4a\x42\x0f\0\0\0\0\0\x04\x10\0\0\0\x0c\0\0\0\0\0\0\0\0\0\0\0\x03key";
+
 #[derive(Default)]
 pub(super) struct DbBench {
     /// Payloads begin with flags.

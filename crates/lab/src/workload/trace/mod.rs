@@ -69,40 +69,48 @@ pub struct FormatRow {
     pub name: &'static str,
     /// What writes it, in one line.
     pub origin: &'static str,
+    /// A short file that has it.
+    pub example: &'static [u8],
     /// Whether a file that begins with these bytes has it.
     is_it: fn(&[u8]) -> bool,
     build: fn() -> Box<dyn Format>,
 }
 
-/// Every format there is, the more certain ones first.
+/// Every format there is, the more certain ones first: a file has the first one that knows it.
+/// Whatever nothing else knows is `csv`, the last.
 pub const FORMATS: &[FormatRow] = &[
     FormatRow {
         name: "db_bench",
         origin: "RocksDB's query trace, binary (db_bench --trace_file, DB::StartTrace)",
+        example: db_bench::EXAMPLE,
         is_it: db_bench::is_it,
         build: || Box::new(db_bench::DbBench::default()),
     },
     FormatRow {
         name: "meta",
         origin: "CSV with a heading that has key and op (Meta's CacheLib traces kvcache)",
+        example: b"op_time,key,op,op_count,size\n1,7,SET,1,20\n2,7,GET,2,0\n",
         is_it: meta::is_it,
         build: || Box::new(meta::Meta::default()),
     },
     FormatRow {
         name: "ycsb",
         origin: "what YCSB's BasicDB prints: INSERT usertable user1 [ field0=... ]",
+        example: b"INSERT usertable user1 [ field0=abc field1= ]\nSCAN usertable user1 5 [ <all fields>]\n",
         is_it: ycsb::is_it,
         build: || Box::new(ycsb::Ycsb),
     },
     FormatRow {
         name: "twitter",
         origin: "time,key,key size,value size,client,operation,TTL (Twitter's cache traces, OSDI'20)",
+        example: b"0,nz:u:eeW,10,16,1,get,0\n1,nz,10,1024,2,set,86400\n",
         is_it: twitter::is_it,
         build: || Box::new(twitter::Twitter),
     },
     FormatRow {
         name: "csv",
         origin: "time,op,key,size: ours; time in ns or with a unit, op as store or get, size of stores in bytes",
+        example: b"time,op,key,size\n0,store,user17,128\n800,get,user17,\n",
         is_it: |_| true,
         build: || Box::new(csv::Csv),
     },

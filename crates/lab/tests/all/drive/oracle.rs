@@ -3,7 +3,10 @@
 use std::rc::Rc;
 
 use kvdrive_device::engines::{ENGINES, EngineRow};
+use kvdrive_engines::lsm::compaction::COMPACTIONS;
 use kvdrive_engines::packing::PACKINGS;
+use kvdrive_flash::ftl::victim::VICTIMS;
+use kvdrive_flash::media::MEDIA;
 use kvdrive_link::transfer::METHODS;
 use kvdrive_sim::{Rng, Sim};
 use kvdrive_spec::Status;
@@ -63,8 +66,8 @@ fn every_medium_gives_the_same() {
     for row in ENGINES {
         let folder = tempfile::tempdir().expect("a folder for the image");
         let engine = format!("engine.name={}", row.name);
-        for kind in ["ram", "tags"] {
-            random_stream(&[engine.clone(), format!("media.kind={kind}")], 600, 3);
+        for kind in MEDIA.iter().filter(|kind| !kind.has_file) {
+            random_stream(&[engine.clone(), format!("media.kind={}", kind.name)], 600, 3);
         }
         let path = folder.path().join("drive.img");
         let file = ["media.kind=file".into(), format!("media.path={}", path.display()), engine];
@@ -75,16 +78,18 @@ fn every_medium_gives_the_same() {
 #[test]
 fn every_index_layout_and_compaction() {
     for layout in ["published", "sound"] {
-        for compaction in ["tiered", "leveled"] {
-            let settings = [format!("lsm.layout={layout}"), format!("lsm.compaction={compaction}")];
+        for compaction in COMPACTIONS {
+            let settings = [format!("lsm.layout={layout}"), format!("lsm.compaction={}", compaction.name)];
             random_stream(&settings, 1000, 4);
         }
     }
 }
 
 #[test]
-fn overlapping_eviction_and_cost_benefit_collection() {
-    random_stream(&["buffer.eviction=overlap".into(), "ftl.victim=cost-benefit".into()], 800, 5);
+fn overlapping_eviction_and_every_victim_policy() {
+    for row in VICTIMS {
+        random_stream(&["buffer.eviction=overlap".into(), format!("ftl.victim={}", row.name)], 800, 5);
+    }
 }
 
 /// Several tasks on several queues and firmware contexts, each with keys of its own.
@@ -166,8 +171,9 @@ fn several_queues_and_io_threads() {
 fn nobody_relies_on_the_order_of_events_of_one_time() {
     for seed in 0..6 {
         concurrent_stream(Sim::permuted(seed), &[], 8 + seed);
-        for transfer in ["host.transfer=adaptive-cxl", "host.transfer=piggyback-cxl"] {
-            concurrent_stream(Sim::permuted(seed), &[transfer, "host.depth=8"], 8 + seed);
+        for method in METHODS.iter().filter(|method| method.by_window) {
+            let transfer = format!("host.transfer={}", method.name);
+            concurrent_stream(Sim::permuted(seed), &[&transfer, "host.depth=8"], 8 + seed);
         }
     }
 }

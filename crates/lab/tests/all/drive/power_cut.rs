@@ -2,8 +2,10 @@
 
 use kvdrive_content::{Pattern, Piece};
 use kvdrive_device::engines::ENGINES;
+use kvdrive_engines::lsm::compaction::COMPACTIONS;
 use kvdrive_engines::packing::PACKINGS;
 use kvdrive_flash::faults::Rule;
+use kvdrive_flash::media::MEDIA;
 use kvdrive_lab::config::Document;
 use kvdrive_lab::crash::{Cuts, Ledger, Verdict, crash, crash_workload};
 use kvdrive_lab::faults::rules;
@@ -71,12 +73,12 @@ fn the_full_product() {
             // Others have no packing policy.
             let packings = if engine.sections.contains(&"packing") { PACKINGS } else { &PACKINGS[..1] };
             for packing in packings {
-                for medium in ["ram", "tags"] {
+                for medium in MEDIA.iter().filter(|medium| !medium.has_file) {
                     let settings = [
                         format!("engine.name={}", engine.name),
                         format!("host.transfer={}", method.name),
                         format!("packing.policy={}", packing.name),
-                        format!("media.kind={medium}"),
+                        format!("media.kind={}", medium.name),
                     ];
                     cut_everywhere(&settings, 60, 1, 11);
                 }
@@ -97,8 +99,8 @@ fn every_event_of_a_short_run() {
 #[test]
 fn every_engine() {
     for row in ENGINES {
-        for medium in ["ram", "tags"] {
-            let settings = [format!("engine.name={}", row.name), format!("media.kind={medium}")];
+        for medium in MEDIA.iter().filter(|medium| !medium.has_file) {
+            let settings = [format!("engine.name={}", row.name), format!("media.kind={}", medium.name)];
             cut_everywhere(&settings, 150, 11, 2);
         }
     }
@@ -123,12 +125,12 @@ fn every_packing_policy() {
 #[test]
 fn tags_medium_and_every_index_layout() {
     for layout in ["published", "sound"] {
-        for compaction in ["tiered", "leveled"] {
+        for compaction in COMPACTIONS {
             let settings = [
                 "media.kind=tags".to_owned(),
                 "lsm.memtable_entries=16".to_owned(),
                 format!("lsm.layout={layout}"),
-                format!("lsm.compaction={compaction}"),
+                format!("lsm.compaction={}", compaction.name),
             ];
             cut_everywhere(&settings, 120, 11, 4);
         }
