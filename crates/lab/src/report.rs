@@ -158,6 +158,9 @@ pub struct Report {
     pub throughput_ops_per_s: f64,
     /// Latency of each kind of operation that was not refused, in nanoseconds of the run's clock.
     pub latency_ns: Named<Latency>,
+    /// Commands that the drive has completed, by name, where its hosts are not known.
+    #[serde(skip_serializing_if = "Named::is_empty")]
+    pub commands: Named<Commands>,
     /// Units of the workload, by kind: transactions.
     #[serde(skip_serializing_if = "Named::is_empty")]
     pub transactions: Named<Transactions>,
@@ -202,6 +205,22 @@ pub struct Report {
     /// Every resource of the model, over the measured operations: what the drain behind them takes is not in
     /// it.
     pub resources: Named<Resource>,
+}
+
+/// Commands of one kind, in nanoseconds of model time from where they took effect to their completion; percentiles
+/// to within an eighth.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Commands {
+    /// How many.
+    pub count: u64,
+    /// Arithmetic mean.
+    pub mean_ns: f64,
+    /// Median.
+    pub p50_ns: u64,
+    /// 99th percentile.
+    pub p99_ns: u64,
+    /// 99.9th percentile.
+    pub p999_ns: u64,
 }
 
 /// Transactions of one kind: several operations of a client, each of which is counted and timed among the

@@ -13,6 +13,7 @@ pub mod connected;
 mod control;
 mod late_file;
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufReader, BufWriter};
 use std::path::Path;
@@ -31,11 +32,12 @@ use kvdrive_link::{HostMemory, Link, transfer};
 use kvdrive_saker::Saker;
 use kvdrive_saker::threaded::Threaded;
 use kvdrive_sim::wall::{Pace, Stopwatch};
-use kvdrive_sim::{Rng, Sim, Summary, TaskCell};
+use kvdrive_sim::{Buckets, Rng, Sim, Summary, TaskCell};
+use kvdrive_spec::opcode;
 
 use crate::config::{Config, Document};
 use crate::output::check_writable;
-use crate::report::{Report, Verified};
+use crate::report::{Commands, Report, Verified};
 pub use crate::run::Snapshot as DriveSnapshot;
 use crate::run::{Loading, Outcome, Progress, Ran, Seen, Snapshot, Watch, operations, saker_counts};
 use application::{Lane, Phase, Timed, Work};
@@ -62,6 +64,8 @@ struct DriveEnd {
     sleeps: u64,
     recording: Result<(), std::io::Error>,
     ignored_bytes: u64,
+    /// Of commands of I/O queues, by opcode.
+    latencies: BTreeMap<u8, Buckets>,
 }
 
 /// Builds the drive of `config`, from what survived of it if anything did, on the thread that serves it.
@@ -78,13 +82,14 @@ fn build(
     drive.defer_settling();
     let drive = Rc::new(drive);
     let (sim, drive_link) = (sim.clone(), link.clone());
+    let latencies = Rc::<TaskCell<BTreeMap<u8, Buckets>>>::default();
     let running = Running {
         sim: sim.clone(),
         link: link.clone(),
         drive: drive.clone(),
         geometry: drive_config.flash.geometry(),
         seed: config.run.seed,
-        latencies: TaskCell::default(),
+        latencies: latencies.clone(),
         lateness: TaskCell::default(),
     };
     let finish = move |ended: shared::Ended| {
@@ -100,6 +105,7 @@ fn build(
             sleeps: ended.sleeps,
             recording: ended.recording,
             ignored_bytes: ended.ignored_bytes,
+            latencies: latencies.take(),
         }
     };
     Ok(Built { link, drive: running, finish })
@@ -438,11 +444,24 @@ fn report(
     end: DriveEnd,
 ) -> anyhow::Result<Report> {
     let Application { seen, loading, notes, verified, saker, .. } = application;
-    let DriveEnd { ended, mut drained, .. } = end;
+    let DriveEnd { ended, mut drained, latencies, .. } = end;
+    let is_hosts_unknown = seen.latencies().is_empty();
     drained.saker = saker;
     let resources = drained.resources.iter().map(|(name, _)| (name.clone(), Default::default())).collect();
     let power_on = Snapshot { resources, ..Snapshot::default() };
     let began = loading.as_ref().map_or(power_on, |loading| loading.ended.clone());
-    Outcome { seen, began, ended, drained, notes, loading, series: None, verified }
-        .into_report(document, config)
+    let outcome = Outcome { seen, began, ended, drained, notes, loading, series: None, verified };
+    let mut report = outcome.into_report(document, config)?;
+    if is_hosts_unknown {
+        report.commands = latencies.iter().map(commands).collect();
+    }
+    Ok(report)
+}
+
+/// What a drive knows of the commands with an opcode.
+fn commands((code, spans): (&u8, &Buckets)) -> (String, Commands) {
+    let name = opcode::name(*code).map_or_else(|| format!("{code:02X}h"), str::to_owned);
+    let mean_ns = spans.sum_ns() as f64 / spans.count().max(1) as f64;
+    let [p50_ns, p99_ns, p999_ns] = [0.5, 0.99, 0.999].map(|part| spans.quantile(part));
+    (name, Commands { count: spans.count(), mean_ns, p50_ns, p99_ns, p999_ns })
 }

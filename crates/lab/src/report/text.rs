@@ -1,7 +1,7 @@
 //! One report as tables.
 
 use super::table::{Table, bytes, edges, percent, rate, ratio, short, time};
-use super::{ByPurpose, Latency, Named, Report, is_state};
+use super::{ByPurpose, Commands, Latency, Named, Report, is_state};
 use crate::config::NO_STORE;
 use crate::text::{WIDTH, grouped, wrap};
 use kvdrive_device::engines::looks_at;
@@ -46,6 +46,7 @@ impl fmt::Display for Text<'_> {
         f.write_str(&self.heading())?;
         f.write_str(&self.throughput())?;
         f.write_str(&self.latency())?;
+        f.write_str(&self.commands())?;
         f.write_str(&self.transactions())?;
         f.write_str(&self.traffic())?;
         f.write_str(&self.flash())?;
@@ -165,6 +166,21 @@ impl Text<'_> {
             let tail = [p50, p95, p99, p999, p9999, max];
             let cells: Vec<_> =
                 std::iter::once(time(latency.mean)).chain(tail.map(|ns| time(ns as f64))).collect();
+            table.row(name, &cells);
+        }
+        table.finish(self.room)
+    }
+
+    fn commands(&self) -> String {
+        if self.commands.is_empty() {
+            return String::new();
+        }
+        let headings = ["completed", "mean", "p50", "p99", "p99.9"];
+        let mut table = Table::new("COMMANDS", &headings, &self.time_kind());
+        for (name, commands) in self.commands.iter() {
+            let Commands { count, mean_ns, p50_ns, p99_ns, p999_ns } = *commands;
+            let spans = [mean_ns, p50_ns as f64, p99_ns as f64, p999_ns as f64];
+            let cells: Vec<_> = std::iter::once(grouped(count)).chain(spans.map(time)).collect();
             table.row(name, &cells);
         }
         table.finish(self.room)

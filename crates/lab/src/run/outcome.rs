@@ -66,6 +66,7 @@ impl Outcome {
             notes,
             throughput_ops_per_s: ops.total() as f64 * 1e9 / span_ns.max(1) as f64,
             latency_ns: latencies(&seen.latency),
+            commands: Named::default(),
             transactions: transactions(&seen.units, span_ns),
             series,
             amplification: report::Amplification {

@@ -85,7 +85,7 @@ pub struct Running {
     /// What rules draw their chances from.
     pub(super) seed: u64,
     /// Model time of commands by opcode, from where they took effect to their completion.
-    pub(super) latencies: TaskCell<BTreeMap<u8, Buckets>>,
+    pub(super) latencies: Rc<TaskCell<BTreeMap<u8, Buckets>>>,
     /// How late its events were carried out: wall minus model.
     pub(super) lateness: TaskCell<Buckets>,
 }

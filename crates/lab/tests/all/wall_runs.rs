@@ -67,9 +67,14 @@ fn a_replay_is_loading_and_the_run() {
     let path = folder.path().join("recording");
     let recorded = wall(&LOADED, Some(&path)).expect("it runs");
     let replayed = replay(&path).expect("it can be replayed");
-    let loading = recorded.precondition.expect("pairs were loaded").nand.programs.total();
+    let loading = recorded.precondition.as_ref().expect("pairs were loaded").nand.programs.total();
     assert_eq!(replayed.nand.programs.total(), loading + recorded.nand.programs.total());
     assert!(replayed.notes[1].contains("loading is part of it"), "{:?}", replayed.notes);
+    // What hosts did, in commands: whoever recorded it was the host, and has it in operations.
+    let answered = recorded.ops.total() + recorded.precondition.as_ref().map_or(0, |loading| loading.stores);
+    let all: u64 = replayed.commands.iter().map(|(_, commands)| commands.count).sum();
+    assert!(answered > 0 && all >= answered && recorded.commands.is_empty(), "{all} of {answered}");
+    assert!(replayed.to_string().contains("COMMANDS"), "{replayed}");
     // More than there should be, and less.
     let whole = fs::read(&path).expect("the recording");
     let last_note = |bytes: &[u8]| {

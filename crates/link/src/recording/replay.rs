@@ -2,7 +2,7 @@
 //! read, so the same events.
 
 use std::cell::Cell;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::ErrorKind;
 use std::rc::Rc;
 
@@ -11,7 +11,8 @@ use kvdrive_sim::{Histogram, Sim, TaskCell};
 use super::{End, Frame, ReadPiece, Recording, RecordingError};
 use crate::memory::{BadAddress, HostMemory};
 use crate::pcie::Link;
-use crate::shared::{BuildError, Built, Controlled, Ended, Ports, Stamped};
+use crate::queue::{Outlet, QueuePair};
+use crate::shared::{Arrived, Began, BuildError, Built, Controlled, Ended, Ports, Stamped};
 use kvdrive_content::Piece;
 
 /// Why a replay failed.
@@ -90,15 +91,32 @@ impl Tape {
     }
 
     fn play(&self, ports: &Ports) -> Result<(), RecordingError> {
+        let mut began = BTreeMap::<u16, Rc<Began>>::new();
         while let Some((offset, stamped)) = self.next_arrival()? {
             if stamped.at < self.sim.now() {
                 return Err(RecordingError::new(offset, "an arrival lies before the one in front of it"));
             }
             self.sim.sleep_until_external(stamped.at);
-            let applied = ports.apply(&stamped.arrived, |_| Box::new(|_| ()), |_| ());
+            if let Arrived::Commands { queue, sqes, .. } = &stamped.arrived {
+                began.entry(*queue).or_default().note(sqes, stamped.at);
+            }
+            let outlet = |queue: &QueuePair| self.outlet(queue, began.entry(queue.id()).or_default(), ports);
+            let applied = ports.apply(&stamped.arrived, outlet, |_| ());
             applied.map_err(|what| RecordingError::new(offset, what))?;
         }
         Ok(())
+    }
+
+    /// Nobody waits for completions; the drive hears how long its commands took.
+    fn outlet(&self, queue: &QueuePair, began: &Rc<Began>, ports: &Ports) -> Outlet {
+        let (is_admin, began, sim) = (queue.is_admin(), began.clone(), self.sim.clone());
+        // The drive has the link, which has this.
+        let drive = Rc::downgrade(&ports.drive);
+        Box::new(move |cqe| {
+            if let (false, Some(drive)) = (is_admin, drive.upgrade()) {
+                began.end(cqe.cid.get(), &*drive, sim.now());
+            }
+        })
     }
 
     /// Runs to where the recorded run ended and compares what can be compared without knowing the drive. Was

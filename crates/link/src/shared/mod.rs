@@ -41,7 +41,7 @@ use crate::pcie::ADMIN_ENTRIES;
 pub use control::{Control, Controlled, Outcome};
 pub use memory::{SharedBuffer, SharedMemory};
 pub use server::{BuildError, Built, Ended, Server, ServerConfig};
-pub(crate) use source::{Arrived, Ports, Stamped};
+pub(crate) use source::{Arrived, Began, Ports, Stamped};
 pub use thread::{DriveLoop, Serving, Wake, serve_beside, serve_thread};
 
 /// Locks, whatever happened to other holders: everything kept under these locks is valid between any two

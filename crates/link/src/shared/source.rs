@@ -51,7 +51,7 @@ pub(crate) struct Stamped {
 /// The link's queues by number, fed with arrivals. A wall run and its replay both do it here.
 pub(crate) struct Ports {
     pub(crate) link: Rc<Link>,
-    drive: Rc<dyn Controlled>,
+    pub(crate) drive: Rc<dyn Controlled>,
     /// As far as something has arrived at them.
     queues: TaskCell<Vec<Option<Rc<QueuePair>>>>,
     /// Those that were created without a command, the admin queue among them.
@@ -138,13 +138,37 @@ impl Ports {
     }
 }
 
+/// When the commands of one queue took effect, and their opcodes, by identifier.
+#[derive(Default)]
+pub(crate) struct Began(TaskCell<Vec<(Ns, u8)>>);
+
+impl Began {
+    /// These take effect now.
+    pub(crate) fn note(&self, sqes: &[Sqe], now: Ns) {
+        let mut began = self.0.borrow_mut();
+        for sqe in sqes {
+            let cid = usize::from(sqe.cid.get());
+            if began.len() <= cid {
+                began.resize(cid + 1, (0, 0));
+            }
+            began[cid] = (now, sqe.opcode);
+        }
+    }
+
+    /// One completes now: tells `drive` how long it took.
+    pub(crate) fn end(&self, cid: u16, drive: &dyn Controlled, now: Ns) {
+        if let Some((began, opcode)) = self.0.borrow().get(usize::from(cid)) {
+            drive.note_latency(*opcode, now - began);
+        }
+    }
+}
+
 /// Completions of one queue on their way to its host.
 struct Outbound {
     queue: Arc<SharedQueue>,
     /// Number of its session in the drive, from the first arrival on.
     session: Cell<u32>,
-    /// By identifier of a command: when it took effect, and its opcode.
-    began: TaskCell<Vec<(Ns, u8)>>,
+    began: Began,
     batch: TaskCell<Vec<Cqe>>,
 }
 
@@ -153,20 +177,12 @@ const UNTIL_CLOSED: &str = "nothing is under way of a queue whose rings are clos
 
 impl Outbound {
     fn new(queue: Arc<SharedQueue>) -> Rc<Outbound> {
-        let (began, batch) = (TaskCell::default(), TaskCell::default());
-        Rc::new(Outbound { queue, session: Cell::new(0), began, batch })
-    }
-
-    /// These commands take effect now.
-    fn note_begin(&self, sqes: &[Sqe], now: Ns) {
-        let mut began = self.began.borrow_mut();
-        for sqe in sqes {
-            let cid = usize::from(sqe.cid.get());
-            if began.len() <= cid {
-                began.resize(cid + 1, (0, 0));
-            }
-            began[cid] = (now, sqe.opcode);
-        }
+        Rc::new(Outbound {
+            queue,
+            session: Cell::new(0),
+            began: Began::default(),
+            batch: TaskCell::default(),
+        })
     }
 
     fn flush(&self) {
@@ -248,7 +264,7 @@ impl Intake {
             }
             if let Arrived::Commands { queue, sqes, .. } = &stamped.arrived {
                 let outbound = self.outbound.borrow();
-                outbound[usize::from(*queue)].as_ref().expect(UNTIL_CLOSED).note_begin(sqes, now);
+                outbound[usize::from(*queue)].as_ref().expect(UNTIL_CLOSED).began.note(sqes, now);
             }
             let applied = self.ports.apply(
                 &stamped.arrived,
@@ -273,10 +289,8 @@ impl Intake {
         let (drive, sim) = (Rc::downgrade(&self.ports.drive), self.sim.clone());
         Box::new(move |cqe| {
             let drive = drive.upgrade().expect("completions come while the drive is served");
-            if !is_admin
-                && let Some((began, opcode)) = outbound.began.borrow().get(usize::from(cqe.cid.get()))
-            {
-                drive.note_latency(*opcode, sim.now() - began);
+            if !is_admin {
+                outbound.began.end(cqe.cid.get(), &*drive, sim.now());
             }
             if let Some(fault) = drive.at_door(session, cqe.cid.get()) {
                 outbound.queue.sink.struck(cqe.cid.get(), fault);
