@@ -44,11 +44,10 @@ pub struct Dump {
 
 /// The drive that an image is of: as it was made, on that file.
 fn document(command: &str, settings: &Settings, image: &std::path::Path) -> anyhow::Result<Document> {
-    settings.refuse_work(command, "an image is read as it is")?;
     let mut settings = settings.clone();
     settings.media = Some("file".to_owned());
     settings.set.push(format!("media.path={}", image.display()));
-    settings.document()
+    settings.document_without_work(command, "an image is read as it is")
 }
 
 impl Check {
@@ -78,14 +77,22 @@ impl Check {
 }
 
 fn summary(image: &str, tally: &Tally) -> String {
-    let Tally { whole, whole_bytes, damaged, lost, removed, listing_failed } = tally;
+    let Tally { whole, whole_bytes, damaged, lost, removed, gaps, first_gap, write_failure } = tally;
     let mut text =
         format!("{image}: {whole} pairs whole, {whole_bytes} bytes; {damaged} damaged, {lost} lost");
     if *removed > 0 {
         text += &format!("; {removed} deleted: they are gone, and answer as keys that were never stored");
     }
-    if let Some(status) = listing_failed {
-        text += &format!("\nthe listing ended early, {status}: keys behind that are not known");
+    if let Some((before, status)) = first_gap {
+        let place = before.map_or("at the beginning".to_owned(), |key| format!("behind {key}"));
+        let gaps = match gaps {
+            1 => format!("one gap in its list of keys, {place}"),
+            _ => format!("{gaps} gaps in its list of keys, the first {place}"),
+        };
+        text += &format!("\n{gaps}, {status}: which pairs were there is not known");
+    }
+    if let Some(failure) = write_failure {
+        text += &format!("\n{failure}: read from what its files hold");
     }
     text
 }

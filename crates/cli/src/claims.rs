@@ -54,7 +54,9 @@ impl Claims {
         let outcomes =
             planned.iter().map(|claim| claim.judge(&results)).collect::<anyhow::Result<Vec<_>>>()?;
         if self.json.as_deref() != Some("-") {
-            output::print(&claims::text(&outcomes, in_colour()));
+            // For whoever reads lines, a claim stays one.
+            let room = output::terminal_columns().unwrap_or(usize::MAX);
+            output::print(&claims::text(&outcomes, in_colour(), room));
             if !scales.is_empty() {
                 output::print(&format!(
                     "scale {}: drive, pairs, operations and DRAM; --scale 1 is the published size\n",

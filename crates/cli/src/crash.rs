@@ -53,6 +53,7 @@ impl Crash {
     pub fn run(&self) -> anyhow::Result<()> {
         self.settings.refuse_load("crash")?;
         let mut document = self.settings.document_of_drive("crash")?;
+        self.settings.check_for_run(&document)?;
         for (key, given, default) in
             [("ops", self.settings.ops, DEFAULT_OPS), ("num", self.settings.num, DEFAULT_NUM)]
         {

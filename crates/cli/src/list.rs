@@ -61,6 +61,12 @@ const KINDS: [(Kind, &str); 14] = [
 impl List {
     /// Prints it.
     pub fn run(&self) -> anyhow::Result<()> {
+        output::print(&self.text(output::terminal_columns()));
+        Ok(())
+    }
+
+    /// A row a line; in a terminal of so many `columns` folded below where it began, for other readers as it is.
+    fn text(&self, columns: Option<usize>) -> String {
         let mut text = String::new();
         for (kind, title) in KINDS {
             if self.kind.is_some_and(|wanted| wanted != kind) {
@@ -72,12 +78,23 @@ impl List {
             let rows = rows(kind);
             let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
             for (name, origin) in rows {
-                text += &format!("  {name:width$}  {origin}\n");
+                text += &row(&format!("  {name:width$} "), origin, columns.unwrap_or(usize::MAX));
             }
         }
-        output::print(&text);
-        Ok(())
+        text
     }
+}
+
+/// `head`, and the words of `origin` behind it in as many lines as they need.
+fn row(head: &str, origin: &str, columns: usize) -> String {
+    let (mut text, mut line, indent) = (String::new(), head.to_owned(), " ".repeat(head.len()));
+    for word in origin.split_whitespace() {
+        if line.len() > indent.len() && line.chars().count() + 1 + word.chars().count() > columns {
+            text += &(std::mem::replace(&mut line, indent.clone()) + "\n");
+        }
+        line += &format!(" {word}");
+    }
+    text + &line + "\n"
 }
 
 fn rows(kind: Kind) -> Vec<(&'static str, &'static str)> {
@@ -96,5 +113,24 @@ fn rows(kind: Kind) -> Vec<(&'static str, &'static str)> {
         Kind::Media => MEDIA.iter().map(|row| (row.name, row.origin)).collect(),
         Kind::Traces => FORMATS.iter().map(|row| (row.name, row.origin)).collect(),
         Kind::Timings => TIMINGS.iter().map(|row| (row.name, row.origin)).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_fit_the_terminal_and_are_a_line_each_elsewhere() {
+        let list = List { kind: None };
+        let whole = list.text(None);
+        for columns in [60, 80, 140] {
+            let folded = list.text(Some(columns));
+            assert!(folded.lines().all(|line| line.chars().count() <= columns), "{columns}: {folded}");
+            let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+            assert_eq!(words(&folded), words(&whole));
+        }
+        assert!(whole.lines().any(|line| line.starts_with("  w-m ") && line.len() > 60), "{whole}");
+        assert_eq!(row("  a ", "one two three", 10), "  a  one\n     two\n     three\n");
     }
 }

@@ -71,6 +71,9 @@ enum Command {
     Crash(crash::Crash),
     /// Reads an image from end to end and says what is whole, damaged and lost; exit status 1 if not all is
     /// whole.
+    ///
+    /// The drive is powered on for it, which finishes what a killed life left under way: the files change, the pairs
+    /// do not. To keep the files as they are, check a copy of all of them (cp --sparse=always).
     Check(check::Check),
     /// Prints every pair of an image as a line of JSON; exit status 1 if not all is whole.
     Dump(check::Dump),

@@ -48,6 +48,11 @@ pub fn write(path: &Path, text: &str) -> anyhow::Result<()> {
 
 /// Columns of the terminal that standard output is; elsewhere those of a report. Below 40 nothing is readable.
 pub fn columns() -> usize {
+    terminal_columns().unwrap_or(WIDTH)
+}
+
+/// Columns of the terminal that standard output is, if it is one.
+pub fn terminal_columns() -> Option<usize> {
     let size = terminal_size::terminal_size_of(std::io::stdout());
-    size.map_or(WIDTH, |(columns, _)| usize::from(columns.0).max(40))
+    size.map(|(columns, _)| usize::from(columns.0).max(40))
 }

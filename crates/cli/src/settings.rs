@@ -302,7 +302,23 @@ impl Settings {
     /// The configuration of a run: as [`document`](Settings::document), and no option or `--set` that it would
     /// not look at.
     pub fn document_of_run(&self) -> anyhow::Result<Document> {
-        let document = self.document_of_one_run()?;
+        let document = self.document()?;
+        self.check_for_run(&document)?;
+        Ok(document)
+    }
+
+    /// Refuses an option or `--set` that the run of `document`, which was made of them, would not look at.
+    pub fn check_for_run(&self, document: &Document) -> anyhow::Result<()> {
+        let config = document.config()?;
+        self.check_for_workload(&config)?;
+        Ok(self.check_looked_at([&config])?)
+    }
+
+    /// As [`document_of_drive`](Settings::document_of_drive), for a command whose work comes from elsewhere, as
+    /// `whence` says: no option or `--set` that describes work, and none that the drive would not look at.
+    pub fn document_without_work(&self, command: &str, whence: &str) -> anyhow::Result<Document> {
+        self.refuse_work(command, whence)?;
+        let document = self.document_of_drive(command)?;
         self.check_looked_at([&document.config()?])?;
         Ok(document)
     }
@@ -493,6 +509,21 @@ mod tests {
             let error = error(&with_sets(sets));
             assert!(error.starts_with(line), "{error}");
         }
+    }
+
+    #[test]
+    fn a_setting_of_work_is_refused_where_work_comes_from_elsewhere() {
+        let refused = |sets: &[&str]| {
+            let document = with_sets(sets).document_without_work("serve", "hosts bring the work");
+            document.map(|_| ()).unwrap_err().to_string()
+        };
+        for set in ["workload.ops=3", " host.transfer=prp", "saker.batch=4", "run.clock=wall"] {
+            let line = format!("--set {set}: serve does not look at it; hosts bring the work");
+            assert_eq!(refused(&[set]), line);
+        }
+        let error = refused(&["packing.policy=all", "packing.dlt_entries=4"]);
+        assert!(error.starts_with("--set packing.dlt_entries=4: the policy "), "{error}");
+        with_sets(&["packing.policy=all", "run.seed=3"]).document_without_work("serve", "").unwrap();
     }
 
     /// Of the page of commands, each with the workload and the medium that stand in its line.

@@ -224,8 +224,9 @@ impl Region {
         if bytes == 0 {
             return;
         }
-        // Most content goes behind what is there.
-        if self.patterns.last().is_some_and(|last| last.end() > at) {
+        // Most content goes behind what is there, or, where a page is filled from its end, in front of it.
+        let is_behind = self.patterns.last().is_none_or(|last| last.end() <= at);
+        if !is_behind && self.patterns[0].at < at + bytes {
             self.cut_patterns(at, at + bytes);
         }
         match piece {
@@ -245,10 +246,11 @@ impl Region {
     }
 
     fn place(&mut self, new: Placed) {
-        // Most go behind what is there.
-        let index = match self.patterns.last() {
-            Some(last) if last.at >= new.at => self.patterns.partition_point(|placed| placed.at < new.at),
-            _ => self.patterns.len(),
+        // Most go behind what is there, or in front of it.
+        let index = match &self.patterns[..] {
+            [.., last] if last.at < new.at => self.patterns.len(),
+            [first, ..] if first.at < new.at => self.patterns.partition_point(|placed| placed.at < new.at),
+            _ => 0,
         };
         if index > 0 {
             let before = &mut self.patterns[index - 1];

@@ -35,7 +35,7 @@ use crate::config::ControllerConfig;
 use crate::controller::Controller;
 use crate::dispatch;
 use crate::engines::{EngineRow, engine_row};
-use crate::namespaces::{Namespace, Pairs};
+use crate::namespaces::{Namespace, OnListed, Pairs};
 
 /// Everything that makes a drive.
 #[derive(Clone, Debug)]
@@ -340,6 +340,13 @@ impl Drive {
     /// for all of them at once. Nothing of the drive changes by it.
     pub fn expect(&self, keys: &mut dyn Iterator<Item = Key>) {
         self.namespace.expect(keys);
+    }
+
+    /// Tells `each` of every key, in the order of a List, and of what kept some from being told. A host's List that
+    /// meets a page that cannot be read fails as a whole, since a shorter one would hide what is lost; this is for
+    /// whoever wants to know what is left. Behind a loss keys may come that were deleted since.
+    pub fn list_all(&self, each: OnListed<'_>) {
+        self.namespace.list_all(each);
     }
 
     /// Writes everything buffered to flash, so that it is counted.

@@ -41,9 +41,9 @@ use kvdrive_spec::{Batch, Command, Cqe, Key, Psdt, Sqe, Status, Store, StoreOpti
 use crate::answers::{Answer, Refusal, completion_of};
 use crate::controller::{Controller, Fetched};
 use crate::faults::{self, Struck};
-use crate::namespaces::kv::walks::{list, next, seek};
+use crate::namespaces::kv::walks::{self, list, next, seek};
 use crate::namespaces::kv::{KvNamespace, Unfinished, batch};
-use crate::namespaces::{Asked, NSID, Namespace, Pairs};
+use crate::namespaces::{Asked, NSID, Namespace, OnListed, Pairs};
 
 /// Takes the next command and looks at what it asks. The time of decoding is [`decode`]'s.
 #[inline]
@@ -512,6 +512,10 @@ impl<E: Engine> Namespace for KvNamespace<E> {
 
     fn expect(&self, keys: &mut dyn Iterator<Item = Key>) {
         self.engine.expect(keys);
+    }
+
+    fn list_all(&self, each: OnListed<'_>) {
+        walks::list_all(self, each);
     }
 
     fn drain(&self) {

@@ -133,7 +133,8 @@ pub trait Engine: Exposing + 'static {
     /// The cursor's next pair.
     ///
     /// Errors: [`Status::ITERATOR_LOST`] when more has changed since the opening than the engine keeps; so it
-    /// stays.
+    /// stays. What cannot be read: pairs may be missing there, and older ones come for them; the next call goes
+    /// on behind it, or, in an engine that is a store, meets it again.
     fn next(&self, cursor: &mut Self::Cursor) -> Result<Option<(Key, Self::Found)>, Status>;
 
     /// Writes pages that are being filled to flash, so that a report can count them; what an engine keeps of

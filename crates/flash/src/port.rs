@@ -243,8 +243,18 @@ impl FlashPort {
 
     /// Reads a page with its header.
     pub fn read(&self, ppa: Ppa, purpose: Purpose) -> Result<(PageData, Spare), ReadError> {
-        let whole = Moved::Data(self.0.geometry.page_bytes);
-        self.sense(ppa, purpose, whole, |media, ppa| match (media.read(ppa), media.read_spare(ppa)) {
+        self.read_with_spare(ppa, self.0.geometry.page_bytes, purpose)
+    }
+
+    /// Reads `bytes` bytes of a page, in one piece or several, with its header.
+    pub fn read_with_spare(
+        &self,
+        ppa: Ppa,
+        bytes: u32,
+        purpose: Purpose,
+    ) -> Result<(PageData, Spare), ReadError> {
+        let moved = Moved::Data(bytes);
+        self.sense(ppa, purpose, moved, |media, ppa| match (media.read(ppa), media.read_spare(ppa)) {
             (MediaPage::Programmed(data), MediaPage::Programmed(spare)) => {
                 MediaPage::Programmed((data, spare))
             }
@@ -281,6 +291,16 @@ impl FlashPort {
         }
         let on_medium: Vec<_> = parts.iter().map(|(ppa, at)| (self.on_medium(*ppa), *at)).collect();
         self.0.media.borrow().expect(&on_medium, seen);
+    }
+
+    /// What lies at a page, for an emulator's accounting alone: no flash operation, and nothing is counted. Who
+    /// uses the bytes reads them. `None`: nothing that can be read.
+    pub fn peek(&self, ppa: Ppa) -> Option<PageData> {
+        let on_medium = self.0.config.enabled.then(|| self.on_medium(ppa))?;
+        match self.0.media.borrow().read(on_medium) {
+            MediaPage::Programmed(page) => Some(page),
+            _ => None,
+        }
     }
 
     /// Reads the header of a page: a sense, and a transfer of the header alone. The header can be whole

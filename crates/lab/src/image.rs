@@ -1,13 +1,15 @@
 //! An image file from end to end: every pair that its drive lists, with what became of it.
 //!
 //! The drive is powered on as ever, which finds on flash what an earlier life left; then its keys are listed
-//! and each is retrieved. What is wrong is said of each key; nothing is passed over.
+//! and each is retrieved. What is wrong is said of each key; where keys cannot be listed there is a gap, which is
+//! counted.
 
 use std::rc::Rc;
 
 use anyhow::ensure;
 use kvdrive_content::Region;
 use kvdrive_device::Drive;
+use kvdrive_flash::power::machine_file::WriteFailure;
 use kvdrive_host::modelled::Driver;
 use kvdrive_link::{Link, LocalMemory};
 use kvdrive_sim::Sim;
@@ -15,9 +17,6 @@ use kvdrive_spec::{Key, Status};
 
 use crate::config::{Config, Document};
 use crate::setup;
-
-/// Room for one answer to a List, bytes.
-const LIST_BYTES: u32 = 1 << 16;
 
 /// What was found under a key that is listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,14 +42,18 @@ pub struct Tally {
     pub lost: u64,
     /// Keys that were deleted, because their pairs were damaged or lost.
     pub removed: u64,
-    /// What ended the listing before its end: keys behind that are not known, and not counted.
-    pub listing_failed: Option<Status>,
+    /// Places where keys could not be listed: those there are not known, and not counted.
+    pub gaps: u64,
+    /// The first of them: the key in front of it, if there is one, and what the drive answers.
+    pub first_gap: Option<(Option<Key>, Status)>,
+    /// Why the drive could not write to its files, as on a full disk: it was read all the same, from what they hold.
+    pub write_failure: Option<WriteFailure>,
 }
 
 impl Tally {
     /// Whether nothing is wrong.
     pub fn is_whole(&self) -> bool {
-        self.damaged == 0 && self.lost == 0 && self.listing_failed.is_none()
+        self.damaged == 0 && self.lost == 0 && self.gaps == 0
     }
 }
 
@@ -61,7 +64,7 @@ pub type OnPair<'a> = &'a mut dyn FnMut(&Key, PairState<'_>);
 /// the drive lists them. With `removes` a pair that is damaged or lost is deleted behind that.
 ///
 /// # Errors
-/// There is no image, its drive does not power on, or a pair cannot be deleted.
+/// There is no image, its drive does not power on, or, with `removes`, its files cannot be written.
 pub fn read_image(document: &Document, removes: bool, each: OnPair<'_>) -> anyhow::Result<Tally> {
     let config = document.config()?;
     let path = config.media.path.clone().unwrap_or_default();
@@ -78,34 +81,32 @@ fn walk(sim: &Sim, config: &Config, removes: bool, each: OnPair<'_>) -> anyhow::
     let drive = Drive::power_on(sim, &link, &config.drive(), None)?;
     let drivers = setup::drivers(config, &link, &memory, &setup::cores(config, sim))?;
     let (mut tally, mut broken) = (Tally::default(), Vec::new());
-    let mut region = Region::new();
-    let mut from = None;
-    loop {
-        let keys = match drivers[0].list(from, LIST_BYTES) {
-            Ok(keys) => keys,
-            Err(status) => {
-                tally.listing_failed = Some(status);
-                break;
-            }
-        };
-        // A list begins with the key it is asked from.
-        let fresh: Vec<Key> = keys.into_iter().filter(|key| Some(*key) != from).collect();
-        let Some(last) = fresh.last() else { break };
-        let last = *last;
-        for key in &fresh {
-            if !look(&drivers[0], key, &mut region, &mut tally, each) {
-                broken.push(*key);
+    let (mut region, mut before, mut is_in_gap) = (Region::new(), None, false);
+    drive.list_all(&mut |listed| match listed {
+        Ok(key) => {
+            (before, is_in_gap) = (Some(key), false);
+            if !look(&drivers[0], &key, &mut region, &mut tally, each) {
+                broken.push(key);
             }
         }
-        from = Some(last);
-    }
+        Err(status) => {
+            if !std::mem::replace(&mut is_in_gap, true) {
+                tally.gaps += 1;
+                tally.first_gap.get_or_insert((before, status));
+            }
+        }
+    });
     for key in broken.iter().filter(|_| removes) {
         let deleted = drivers[0].delete(*key);
         deleted.map_err(|status| anyhow::anyhow!("delete of {key}: {status}"))?;
         tally.removed += 1;
     }
     drive.drain();
-    drive.write_failure().map_or(Ok(()), |failure| Err(failure.into())).map(|()| tally)
+    tally.write_failure = drive.write_failure();
+    match tally.write_failure.clone().filter(|_| removes) {
+        Some(failure) => Err(failure.into()),
+        None => Ok(tally),
+    }
 }
 
 /// Looks at one pair, and says whether it is whole.

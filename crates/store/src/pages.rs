@@ -135,6 +135,11 @@ pub trait PageStore {
     /// How many there are.
     fn pages(&self) -> u64;
 
+    /// Is it certain that nothing was ever written? Then nobody has to look at them one by one.
+    fn is_blank(&self) -> bool {
+        false
+    }
+
     /// Reads `count` pages from `first` on and appends them to `out`. A page that was never written, or was
     /// trimmed, is zero.
     fn read(
@@ -180,6 +185,10 @@ impl<D: Deref<Target: PageStore>> PageStore for D {
 
     fn pages(&self) -> u64 {
         (**self).pages()
+    }
+
+    fn is_blank(&self) -> bool {
+        (**self).is_blank()
     }
 
     fn read(

@@ -121,8 +121,7 @@ pub struct Serve {
 impl Serve {
     /// Serves until a signal, and prints what was served.
     pub fn run(&self) -> anyhow::Result<()> {
-        self.settings.refuse_work("serve", "hosts bring the work")?;
-        let document = self.settings.document_of_drive("serve")?;
+        let document = self.settings.document_without_work("serve", "hosts bring the work")?;
         output::check_json(self.json.as_ref())?;
         let mut documents = vec![document];
         for file in &self.namespace {

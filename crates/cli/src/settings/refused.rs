@@ -6,6 +6,9 @@ use kvdrive_lab::config::{Config, Document};
 
 use super::Settings;
 
+/// Sections of the configuration that say what a drive is asked, and how.
+const OF_WORK: &[&str] = &["workload.", "host.", "saker."];
+
 impl Settings {
     /// Refuses options that the drive would not look at.
     pub(super) fn check_for_drive(&self, config: &Config) -> anyhow::Result<()> {
@@ -69,9 +72,16 @@ impl Settings {
     }
 
     /// Refuses what describes work, for a command whose work comes from elsewhere.
-    pub fn refuse_work(&self, command: &str, whence: &str) -> anyhow::Result<()> {
-        match self.work().into_iter().chain(self.load()).find(|(_, given)| *given) {
-            Some((option, _)) => anyhow::bail!("{option}: {command} does not look at it; {whence}"),
+    pub(super) fn refuse_work(&self, command: &str, whence: &str) -> anyhow::Result<()> {
+        let options = self.work().into_iter().chain(self.load());
+        let option = options.filter(|(_, given)| *given).map(|(option, _)| option.to_owned()).next();
+        let describes_work = |set: &&String| {
+            let key = set.split_once('=').map_or(set.as_str(), |(key, _)| key).trim();
+            key == "run.clock" || OF_WORK.iter().any(|section| key.starts_with(section))
+        };
+        let set = self.set.iter().find(describes_work).map(|set| format!("--set {set}"));
+        match option.or(set) {
+            Some(given) => anyhow::bail!("{given}: {command} does not look at it; {whence}"),
             None => Ok(()),
         }
     }

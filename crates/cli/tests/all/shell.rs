@@ -78,6 +78,35 @@ fn what_is_unknown_is_refused_with_what_may_have_been_meant() {
     }
 }
 
+/// Whatever the command: a setting that changes nothing is a mistake of who gives it.
+#[test]
+fn a_setting_that_a_command_does_not_look_at_is_refused_by_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let none = folder.path().join("none").display().to_string();
+    let alpha = ["--transfer", "piggyback", "--set", "host.alpha=2"];
+    let transfer = ["--set", "host.transfer=piggyback"];
+    let table = ["--set", "packing.policy=all", "--set", "packing.dlt_entries=4"];
+    for (command, given) in [
+        (&["run", "--ops", "10"][..], &alpha[..]),
+        (&["run", "--ops", "10"], &table),
+        (&["compare", "--ops", "10"], &table),
+        (&["explain", "store"], &alpha),
+        (&["crash", "--ops", "10", "--cuts", "1"], &alpha),
+        (&["crash", "--ops", "10", "--cuts", "1"], &table),
+        (&["crash", "--workload", "w-m", "--ops", "10", "--cuts", "1"], &["--value-size", "33"]),
+        (&["check", &none], &transfer),
+        (&["dump", &none], &table),
+        (&["serve", "--listen", "tcp://127.0.0.1:0", "--json", "/"], &transfer),
+        (&["serve", "--listen", "tcp://127.0.0.1:0", "--json", "/"], &table),
+    ] {
+        let error = refused(&[command, given].concat());
+        let last = given[given.len() - 2..].join(" ");
+        let name = if given[0] == "--value-size" { given[0] } else { &last };
+        assert!(error.starts_with(&format!("kvdrive: {name}: ")), "{command:?} {given:?}: {error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+    }
+}
+
 #[test]
 fn an_unknown_figure_or_suite_is_refused_with_what_may_have_been_meant() {
     assert!(refused(&["figure", "bandslim8"]).contains("did you mean bandslim-8?"));

@@ -69,6 +69,9 @@ impl Asked {
     }
 }
 
+/// Hears of a key, or of why some could not be told.
+pub type OnListed<'a> = &'a mut dyn FnMut(Result<Key, Status>);
+
 /// One namespace of a drive.
 pub trait Namespace {
     /// Its command set identifier: [`kvdrive_spec::identify::CSI_KV`] or
@@ -114,6 +117,9 @@ pub trait Namespace {
 
     /// Commands with these keys will come soon: [`kvdrive_engines::Engine::expect`].
     fn expect(&self, _keys: &mut dyn Iterator<Item = Key>) {}
+
+    /// Tells `each` of every key, and of what keys could not be told: [`crate::Drive::list_all`].
+    fn list_all(&self, _each: OnListed<'_>) {}
 
     /// Writes everything buffered to flash, so that it is counted.
     fn drain(&self) {}

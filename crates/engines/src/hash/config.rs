@@ -56,9 +56,8 @@ pub struct Omissions {
     /// Do sections that collection alters stay clean? They are not written for it; what it altered is kept in
     /// memory that nobody counts, and survives a power cut there.
     pub gc_leaves_clean: bool,
-    /// Is the unit of a pair taken from the moment on at which its section is asked for? Whoever comes later
-    /// then waits for a unit that is idle. Where a pair lies is looked up in the machine's memory, on medium
-    /// `tags` alone.
+    /// Are the units of all hops of a lookup taken when it begins? Whoever comes later then waits for a unit that
+    /// is idle ([`super::ahead`]).
     pub reserve_ahead: bool,
     /// What collection spends on each page of a victim, on a core that does nothing else, ns: the emulator's
     /// spins on the wall clock.
@@ -82,10 +81,15 @@ pub struct HashConfig {
     pub over_provisioning: f64,
     /// Collection runs while so many superblocks are free, or fewer.
     pub gc_low_superblocks: u32,
-    /// Host commands wait while no more than so many are free.
+    /// Host commands wait while no more than so many are free; 0: as published for the FTL, and below
+    /// `gc_low_superblocks`.
     pub gc_stall_superblocks: u32,
     /// Pages of a victim that are worked on at once.
     pub gc_workers: u32,
+    /// Does collection leave read units in which nothing is valid in the die? Otherwise a page that it reads
+    /// crosses the channel whole. Time alone: where pairs begin in the units that cross, a drive would have to
+    /// keep beside them.
+    pub gc_skips_dead_units: bool,
     /// Slots (sections, in `plus2`) of a key's probe sequence before a store gives up.
     pub max_probes: u32,
     /// Bits of the key's hash that count; fewer force collisions.
@@ -118,6 +122,8 @@ pub struct HashCosts {
     pub collision_ns: Ns,
     /// Work of garbage collection on one pair or section, lookups not included.
     pub gc_item_ns: Ns,
+    /// Work of garbage collection on one pair that turns out to be dead, and on one record that says so.
+    pub dead_item_ns: Ns,
     /// Choosing and encoding an altered section that is written.
     pub evict_ns: Ns,
     /// Copying from a command. Keys of `[controller]`.
@@ -144,8 +150,9 @@ impl HashConfig {
         ("hash.dram_accounting", Word(&["published", "total"])),
         ("hash.over_provisioning", Number(0.0, 0.89)),
         ("hash.gc_low_superblocks", Integer(3, 1 << 20)),
-        ("hash.gc_stall_superblocks", Integer(2, 1 << 20)),
+        ("hash.gc_stall_superblocks", Integer(0, 1 << 20)),
         ("hash.gc_workers", Integer(1, 1 << 16)),
+        ("hash.gc_skips_dead_units", Flag),
         ("hash.max_probes", Integer(1, 256)),
         ("hash.hash_bits", Integer(1, 64)),
         ("hash.discard_invalid", Flag),
@@ -161,6 +168,7 @@ impl HashConfig {
         ("hash.compare_key_ns", TIME),
         ("hash.collision_ns", TIME),
         ("hash.gc_item_ns", TIME),
+        ("hash.dead_item_ns", TIME),
         ("hash.evict_ns", TIME),
     ];
 
@@ -174,7 +182,12 @@ impl HashConfig {
             SecondChance::Usual => SecondChance::Off,
             said => said,
         };
-        HashConfig { grain_bytes, section_weight, second_chance, ..self.clone() }
+        let below_low = self.gc_low_superblocks.saturating_sub(1);
+        let gc_stall_superblocks = match self.gc_stall_superblocks {
+            0 => scheme.stall_superblocks.min(below_low),
+            said => said,
+        };
+        HashConfig { grain_bytes, gc_stall_superblocks, section_weight, second_chance, ..self.clone() }
     }
 
     /// With how few free superblocks, or fewer, sections are collected before pairs: two of the published four

@@ -14,7 +14,7 @@ use std::rc::Rc;
 
 use kvdrive_content::Region;
 use kvdrive_flash::power;
-use kvdrive_flash::{FlashPort, Purpose, Reservation};
+use kvdrive_flash::{FlashPort, Purpose};
 use kvdrive_sim::{KeyedLock, Ns, Resource, Sim, TaskCell};
 use kvdrive_spec::{Key, Status};
 use xxhash_rust::xxh3::xxh3_64;
@@ -29,7 +29,7 @@ use super::records::Records;
 use super::scheme::SchemeRow;
 use super::section::{Entry, Outlook, Probe};
 use super::snapshot::{Held, Released, Snapshots};
-use super::space::{KIND_DATA, KIND_MAP, Limits, Part, ReadHold, Space};
+use super::space::{Ahead, KIND_DATA, KIND_MAP, Limits, Part, ReadHold, Space};
 use crate::firmware::{Cores, Role};
 
 /// A place of the hash table in a section that is held.
@@ -178,6 +178,7 @@ impl Core {
             valid_grains: (usable_grains as f64 * (1.0 - config.over_provisioning)) as u64,
             discard: config.discard_invalid,
             section_weight: config.section_weight,
+            skips_dead_units: config.gc_skips_dead_units,
         };
         let eviction = Eviction {
             second_chance: config.second_chance == SecondChance::On,
@@ -265,20 +266,15 @@ impl Core {
     ///
     /// Errors: [`Status::UNRECOVERED_ERROR`], also when no pair begins there.
     pub fn read_pair(&self, grain: Grain, purpose: Purpose) -> Result<PairRead, Status> {
-        self.read_pair_reserved(grain, purpose, None)
+        self.read_pair_ahead(grain, purpose, &Ahead::default())
     }
 
-    fn read_pair_reserved(
-        &self,
-        grain: Grain,
-        purpose: Purpose,
-        reserved: Option<Reservation>,
-    ) -> Result<PairRead, Status> {
+    fn read_pair_ahead(&self, grain: Grain, purpose: Purpose, ahead: &Ahead) -> Result<PairRead, Status> {
         let reader = self.space.pin(grain);
         let at = self.layout.byte_in_page(grain);
         let unit = self.layout.unit_begin(at);
         let (page, unit_bytes) = (self.layout.page(grain), self.layout.unit_bytes);
-        let part = self.space.read_reserved(page, unit, unit_bytes, purpose, reserved)?;
+        let part = self.space.read_ahead(page, unit, unit_bytes, purpose, ahead)?;
         let left_bytes = unit + self.layout.unit_bytes - at;
         let header = PairHeader::read(left_bytes, |bytes, sink| part.read(at, bytes, sink));
         let header = header.ok_or(Status::UNRECOVERED_ERROR)?;
@@ -293,6 +289,8 @@ impl Core {
     /// Goes along the key's probe sequence.
     pub fn walk(&self, key: &Key, aim: Aim) -> Result<Walk, Status> {
         raise(&self.counters.lookups, 1);
+        let ahead =
+            if self.config.omissions.reserve_ahead { self.reserve_ahead(key) } else { Ahead::default() };
         let mut vacant = None;
         for number in 0..self.config.max_probes {
             let number = number as u8;
@@ -302,9 +300,8 @@ impl Core {
                 self.work(Role::Dispatch, self.config.costs.probe_ns, "probe");
                 return Ok(Walk::Absent(None));
             }
-            let reserved = self.reserve_pair(Probe { section, tag });
-            let spot = self.spot(Probe { section, tag }, number)?;
-            if let Some((slot, pair)) = self.look(key, &spot, reserved)? {
+            let spot = self.spot_ahead(Probe { section, tag }, number, &ahead)?;
+            if let Some((slot, pair)) = self.look(key, &spot, &ahead)? {
                 return Ok(Walk::Found(spot, slot, pair));
             }
             if aim == Aim::Store {
@@ -324,29 +321,17 @@ impl Core {
     }
 
     /// Fetches the section that probe `number` of a key leads to.
-    pub fn spot(&self, Probe { section, tag }: Probe, number: u8) -> Result<Spot, Status> {
-        let pin = self.cache.fetch(section, Purpose::Map)?;
+    pub fn spot(&self, probe: Probe, number: u8) -> Result<Spot, Status> {
+        self.spot_ahead(probe, number, &Ahead::default())
+    }
+
+    fn spot_ahead(&self, Probe { section, tag }: Probe, number: u8, ahead: &Ahead) -> Result<Spot, Status> {
+        let pin = self.cache.fetch_ahead(section, Purpose::Map, ahead)?;
         Ok(Spot { pin, section, tag, probe: number })
     }
 
-    /// Takes the unit of the pair that a probe leads to, before its section has been read, if the published
-    /// emulator does so, and the pair is on flash.
-    fn reserve_pair(&self, probe: Probe) -> Option<Reservation> {
-        if !self.config.omissions.reserve_ahead {
-            return None;
-        }
-        let pair = *self.cache.expect_pairs(std::iter::once(probe)).first()?;
-        self.space.reserve(self.layout.page(pair))
-    }
-
-    /// Reads the pairs of the spot's tag until one is the key's: its slot, and the pair. The first one by what was
-    /// `reserved` for it.
-    fn look(
-        &self,
-        key: &Key,
-        spot: &Spot,
-        mut reserved: Option<Reservation>,
-    ) -> Result<Option<(u32, PairRead)>, Status> {
+    /// Reads the pairs of the spot's tag until one is the key's: its slot, and the pair.
+    fn look(&self, key: &Key, spot: &Spot, ahead: &Ahead) -> Result<Option<(u32, PairRead)>, Status> {
         let costs = &self.config.costs;
         let mut from = 0;
         let mut work = costs.probe_ns;
@@ -365,7 +350,7 @@ impl Core {
                 // Moved or replaced while that core worked; its page may have been let go.
                 continue;
             }
-            let pair = self.read_pair_reserved(grain, Purpose::Lookup, reserved.take());
+            let pair = self.read_pair_ahead(grain, Purpose::Lookup, ahead);
             if !is_there() {
                 // Moved or replaced while it was read: look at the slot again.
                 continue;

@@ -50,7 +50,7 @@ impl HashCursor {
     /// The next pair.
     ///
     /// Errors: [`Status::ITERATOR_LOST`] when more changed since the opening than is kept; the host opens
-    /// anew.
+    /// anew. A section or a pair that cannot be read; the next call goes on behind it.
     pub(super) fn next(&mut self) -> Result<Option<PairRead>, Status> {
         let core = self.core.clone();
         loop {
@@ -62,7 +62,10 @@ impl HashCursor {
                 if section >= core.cache.sections() {
                     return Ok(None);
                 }
-                self.slots = Some(self.slots_of(section, from)?);
+                match self.slots_of(section, from) {
+                    Ok(slots) => self.slots = Some(slots),
+                    Err(status) => return Err(self.pass_lost(section, status)),
+                }
                 continue;
             };
             let Some(slot) = slots.front().copied() else {
@@ -70,14 +73,20 @@ impl HashCursor {
                 self.slots = None;
                 continue;
             };
-            let Some(grain) = self.grain_at(section, slot)? else {
-                self.pass_slot(section, slot);
-                continue;
+            let grain = match self.grain_at(section, slot) {
+                Ok(Some(grain)) => grain,
+                Ok(None) => {
+                    self.pass_slot(section, slot);
+                    continue;
+                }
+                Err(status) => return Err(self.pass_lost(section, status)),
             };
             let pair = core.read_pair(grain, Purpose::Cursor);
             // Moved, or replaced and released, while it was read: look again.
-            if self.grain_at(section, slot)? != Some(grain) {
-                continue;
+            match self.grain_at(section, slot) {
+                Ok(still) if still == Some(grain) => {}
+                Ok(_) => continue,
+                Err(status) => return Err(self.pass_lost(section, status)),
             }
             self.pass_slot(section, slot);
             return pair.map(Some);
@@ -86,6 +95,15 @@ impl HashCursor {
 
     fn pass(&self, position: (u64, u32)) {
         self.core.drop_released(self.core.snapshots.pass(&self.snapshot, position));
+    }
+
+    /// A section cannot be read: which pairs it has is not known. Returns why.
+    fn pass_lost(&mut self, section: u64, status: Status) -> Status {
+        if status != Status::COMMAND_INTERRUPTED {
+            self.pass((section + 1, 0));
+            self.slots = None;
+        }
+        status
     }
 
     fn pass_slot(&mut self, section: u64, slot: u32) {

@@ -15,7 +15,7 @@ use std::rc::Rc;
 
 use kvdrive_content::{Piece, Region};
 use kvdrive_flash::{Forward, PageData, Purpose};
-use kvdrive_sim::JoinHandle;
+use kvdrive_sim::{JoinHandle, Ns};
 use kvdrive_spec::Status;
 
 use super::core::{Core, raise};
@@ -89,6 +89,10 @@ fn move_items(core: &Rc<Core>, superblock: u32, kind: u8, lost: &Rc<Cell<bool>>)
         Some(records) if kind == KIND_DATA => records.gather(&core.space, superblock).ok(),
         _ => None,
     };
+    if let Some(dead) = &dead {
+        let records = dead.iter().map(|word| u64::from(word.count_ones())).sum();
+        spend(core, core.config.costs.dead_item_ns, records);
+    }
     let victim = Rc::new(Victim { superblock, kind, next_page: Cell::new(0), dead, lost: lost.clone() });
     let workers = core.config.gc_workers.min(core.layout.superblock_pages);
     let begin = |_| {
@@ -145,6 +149,11 @@ fn make_map_room(core: &Rc<Core>) {
     }
 }
 
+/// Takes the core of collection for so many items.
+fn spend(core: &Core, item_ns: Ns, items: u64) {
+    core.work(Role::Collection, item_ns * items, "collect");
+}
+
 /// Moves the valid pairs that begin in a page.
 fn move_pairs(core: &Rc<Core>, victim: &Victim, page: u32) -> Result<(), Status> {
     let (data, first_item) = core.space.read_page(page, Purpose::DataGc)?;
@@ -152,18 +161,21 @@ fn move_pairs(core: &Rc<Core>, victim: &Victim, page: u32) -> Result<(), Status>
     let mut pairs = Vec::with_capacity(layout.page_grains as usize / 4);
     let mut at = first_item;
     let headers = data.forward();
+    let mut dead = 0;
     while at < layout.page_grains {
         let offset = at * layout.grain_bytes;
         let read = |bytes, sink: &mut dyn FnMut(Piece<'_>)| headers.read(offset, bytes, sink);
         let Some(header) = PairHeader::read(layout.page_bytes() - offset, read) else { break };
         let grain = Grain(layout.first_grain(page).0 + u64::from(at));
         at += layout.grains_of(header.pair_bytes());
-        if !is_dead(core, victim, grain) {
-            pairs.push((grain, header));
+        match is_dead(core, victim, grain) {
+            true => dead += 1,
+            false => pairs.push((grain, header)),
         }
     }
     core.cache.expect(pairs.iter().map(|(_, header)| core.probe(&header.key, header.probe)));
-    core.work(Role::Collection, core.config.costs.gc_item_ns * pairs.len() as u64, "collect");
+    spend(core, core.config.costs.dead_item_ns, dead);
+    spend(core, core.config.costs.gc_item_ns, pairs.len() as u64);
     let mut result = Ok(());
     let data = data.forward();
     for (grain, header) in &pairs {
@@ -271,7 +283,7 @@ fn move_sections(core: &Rc<Core>, page: u32) -> Result<(), Status> {
     let mut begin = 0;
     for end in ends {
         let items = &items[std::mem::replace(&mut begin, end)..end];
-        core.work(Role::Collection, core.config.costs.gc_item_ns * items.len() as u64, "collect");
+        spend(core, core.config.costs.gc_item_ns, items.len() as u64);
         core.space.gc_room();
         for (item, at, length) in items {
             move_item(core, item, page, &data, *at, *length);

@@ -10,6 +10,7 @@
 //! | [`space`] | superblocks, open pages, programs, erases |
 //! | [`cache`] | directory and cache of sections |
 //! | `core`, `commands` | finding a key; storing, loading, deleting |
+//! | `ahead` | dies that a lookup takes before it comes to them, as an emulator does |
 //! | `batch` | several stores and deletes, all or none |
 //! | `cursor`, `snapshot` | listing the state at a cursor's creation |
 //! | `gc` | collection of pairs and of sections |
@@ -33,6 +34,7 @@
 //!
 //! Listing is in the order of the hash table, not of the keys; it begins at a key's slot.
 
+mod ahead;
 mod batch;
 pub mod cache;
 mod change;

@@ -16,4 +16,5 @@ pub const ROW: SchemeRow = SchemeRow {
     records: None,
     second_chance: false,
     section_weight: 1,
+    stall_superblocks: 2,
 };

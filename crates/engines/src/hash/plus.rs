@@ -18,4 +18,5 @@ pub const ROW: SchemeRow = SchemeRow {
     records: Some(RecordsForm { record_bytes: 8, unit_buffers: 1 }),
     second_chance: false,
     section_weight: 1,
+    stall_superblocks: 4,
 };

@@ -97,4 +97,6 @@ pub const ROW: SchemeRow = SchemeRow {
     records: Some(RecordsForm { record_bytes: 3, unit_buffers: 8 }),
     second_chance: true,
     section_weight: SECTION_WEIGHT,
+    // As those of `plus`.
+    stall_superblocks: 4,
 };

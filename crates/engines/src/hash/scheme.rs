@@ -46,6 +46,8 @@ pub struct SchemeRow {
     /// How much later than pairs sections are collected: 1, as published, when superblocks of both have as
     /// much valid.
     pub section_weight: u64,
+    /// With how few free superblocks, or fewer, commands wait in the published code.
+    pub stall_superblocks: u32,
 }
 
 /// Every hash FTL.

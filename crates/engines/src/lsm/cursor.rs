@@ -46,7 +46,7 @@ impl Snapshot {
             Source::Table(TableStream::new(&*self.layout, table.clone(), start, 1, Purpose::Cursor))
         });
         let sources = memory.chain(tables).collect();
-        Cursor { snapshot: self.clone(), runs: MergedRuns::new(sources, from) }
+        Cursor { snapshot: self.clone(), runs: MergedRuns::new(sources, from), from, has_lost: false }
     }
 }
 
@@ -54,6 +54,10 @@ impl Snapshot {
 pub struct Cursor {
     snapshot: Snapshot,
     runs: MergedRuns,
+    /// Where it began.
+    from: Option<Key>,
+    /// A page was passed over, so that keys below `from` may come.
+    has_lost: bool,
 }
 
 impl Cursor {
@@ -64,14 +68,26 @@ impl Cursor {
 
     /// The next key that is not removed, and its entry.
     ///
-    /// `UNRECOVERED_ERROR` when a page is damaged: which keys it held is not known, so the walk ends there.
+    /// `UNRECOVERED_ERROR` when a page is damaged: which keys it held is not known. The next call goes on behind
+    /// it; what it gives may be older than what was lost.
     pub fn next_pair(&mut self) -> Result<Option<Pair>, Status> {
-        while let Some(merged) = self.runs.next_merged()? {
-            if merged.newest && !merged.entry.tombstone {
+        loop {
+            let merged = match self.runs.next_merged() {
+                Ok(Some(merged)) => merged,
+                Ok(None) => return Ok(None),
+                Err(status) => {
+                    if status != Status::COMMAND_INTERRUPTED {
+                        self.runs.skip();
+                        self.has_lost = true;
+                    }
+                    return Err(status);
+                }
+            };
+            let is_asked_for = !self.has_lost || self.from.is_none_or(|from| merged.key >= from);
+            if is_asked_for && merged.newest && !merged.entry.tombstone {
                 let pair: (Key, Entry) = (merged.key, merged.entry);
                 return Ok(Some(pair));
             }
         }
-        Ok(None)
     }
 }

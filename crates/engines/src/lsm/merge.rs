@@ -165,6 +165,15 @@ impl MergedRuns {
         }
     }
 
+    /// What has to be read next cannot be: its run goes on behind it. Pairs that come then may be older than what
+    /// was lost, and lie below the key that the merge began with.
+    pub fn skip(&mut self) {
+        let top = self.heads.first().map(|head| head.source as usize);
+        if let Some(Source::Table(stream)) = top.map(|source| &mut self.runs[source].source) {
+            stream.skip();
+        }
+    }
+
     /// The next pair; reads what has to be read.
     pub fn next_merged(&mut self) -> Result<Option<Merged>, Status> {
         loop {

@@ -274,6 +274,12 @@ impl TableStream {
         Ok(())
     }
 
+    /// The page that is missing cannot be read: goes on behind it ([`Scan::skip`]).
+    pub fn skip(&mut self) {
+        self.wanted = None;
+        self.scan.skip();
+    }
+
     /// The table being read.
     pub fn table(&self) -> &Rc<Table> {
         &self.table

@@ -2,7 +2,7 @@
 
 use kvdrive_engines::Engine;
 use kvdrive_engines::firmware::{Cores, Role, Roles};
-use kvdrive_engines::hash::scheme;
+use kvdrive_engines::hash::{SCHEMES, scheme};
 use kvdrive_link::{Arrival, Landing};
 use kvdrive_sim::{Ns, Rng, Sim};
 use kvdrive_spec::StoreOptions;
@@ -84,4 +84,30 @@ fn every_step_is_taken_by_the_core_of_its_role() {
     assert!(written > 0);
     assert_eq!(busy_ns(Role::Eviction), written * costs.evict_ns);
     sim.clear();
+}
+
+/// Nobody waits for a pair that is dead, but somebody has looked at it, and at the record that says so.
+#[test]
+fn what_collection_spends_on_the_dead_takes_its_core() {
+    for scheme in SCHEMES {
+        let busy_ns = |dead_item_ns| {
+            let sim = Sim::new();
+            let cores = Cores::new(&sim, Roles::Own);
+            let engine = on_cores(scheme, &sim, "tags", &cores, |config| {
+                (config.costs.gc_item_ns, config.costs.dead_item_ns) = (0, dead_item_ns);
+            });
+            let engine = engine.1;
+            sim.block_on(|| {
+                let mut rng = Rng::stream(1, "dead");
+                for version in 0..4000 {
+                    let key = key(rng.below(500));
+                    store(&engine, key, value(&key, version, 1500), StoreOptions::default()).unwrap();
+                }
+            });
+            sim.clear();
+            cores.of(Role::Collection).statistics().busy_ns
+        };
+        let (nothing, dead) = (busy_ns(0), busy_ns(100));
+        assert!(nothing == 0 && dead > 0 && dead.is_multiple_of(100), "{}: {dead} ns", scheme.name);
+    }
 }

@@ -239,6 +239,70 @@ fn what_an_emulator_leaves_out_alters_times_and_no_pair() {
     }
 }
 
+/// How long reading `key` takes, ns, a little after somebody else began to read another.
+fn read_ns(rig: &Rig, other: Option<Key>, key: Key) -> u64 {
+    let is_there = |engine: &HashEngine, key| assert!(engine.find(key).unwrap().is_some());
+    let other = other.map(|other| {
+        let engine = rig.engine.clone();
+        rig.sim.spawn(move || is_there(&engine, other))
+    });
+    rig.sim.block_on(|| {
+        rig.sim.sleep(1_000);
+        let began = rig.sim.now();
+        is_there(&rig.engine, key);
+        let took = rig.sim.now() - began;
+        other.into_iter().for_each(|other| other.join());
+        took
+    })
+}
+
+/// Of keys that collide the last is many reads away. An emulator that books all of them when the command arrives
+/// keeps whoever comes for one of the later ones' dies waiting for the earlier ones, too.
+#[test]
+fn a_lookup_that_books_ahead_takes_the_dies_of_other_keys_pairs_as_well() {
+    for scheme in ["original", "plus"].map(|name| scheme(name).unwrap()) {
+        let longest_wait = |reserve_ahead| {
+            let rig = rig(scheme, Sim::new(), "tags", |config| {
+                (config.omissions.reserve_ahead, config.dram_bytes) = (reserve_ahead, 1 << 20);
+                config.hash_bits = 1;
+            });
+            let mut keys: Vec<Key> = (0..16).map(key).collect();
+            rig.sim.block_on(|| {
+                for key in &keys {
+                    // A page a pair, so that they lie on all dies.
+                    store(&rig.engine, *key, value(key, 1, 4000), StoreOptions::default()).unwrap();
+                }
+                rig.engine.drain();
+            });
+            keys.sort_by_cached_key(|key| read_ns(&rig, None, *key));
+            let (near, far) = (&keys[..2], keys[15]);
+            let waits = near.iter().map(|near| read_ns(&rig, Some(far), *near)).max();
+            rig.sim.clear();
+            waits.unwrap()
+        };
+        let (usual, ahead) = (longest_wait(false), longest_wait(true));
+        assert!(ahead > usual + flash_config().sense_ns, "{}: {ahead} ns, {usual} as usual", scheme.name);
+    }
+}
+
+#[test]
+fn units_that_collection_leaves_in_the_die_take_no_channel() {
+    for scheme in SCHEMES {
+        let channel_ns = |gc_skips_dead_units| {
+            let rig = run_oracle(scheme, Sim::new(), "tags", |config| {
+                (config.dram_bytes, config.gc_skips_dead_units) = (1 << 10, gc_skips_dead_units);
+            });
+            let [_, (_, channels)] = rig.flash.resources();
+            rig.sim.clear();
+            channels.busy_ns
+        };
+        let (usual, skipping) = (channel_ns(false), channel_ns(true));
+        // Where counts are of whole pages nothing is known of a unit.
+        let knows_units = scheme.name != "plus2";
+        assert_eq!(skipping < usual, knows_units, "{}: {skipping} ns, {usual} as usual", scheme.name);
+    }
+}
+
 /// How sections leave and what is collected is policy, not format: each can be had with each.
 #[test]
 fn policies_can_be_had_with_every_format() {
@@ -577,4 +641,26 @@ fn sections_come_first_when_half_of_what_is_kept_free_is_left() {
         HashConfig { gc_stall_superblocks, ..hash_config(SCHEMES[0]) }.critical_superblocks()
     };
     assert_eq!([2, 3, 4, 8].map(critical), [1, 1, 2, 2], "published drives stop commands at 2 and at 4");
+}
+
+#[test]
+fn each_engine_can_have_the_stall_that_was_published_for_it() {
+    let stall = |gc_stall_superblocks, gc_low_superblocks| {
+        SCHEMES
+            .iter()
+            .map(|scheme| {
+                let config =
+                    HashConfig { gc_stall_superblocks, gc_low_superblocks, ..hash_config(scheme) }.of(scheme);
+                config.check(&flash_config().geometry()).unwrap();
+                (scheme.name, config.gc_stall_superblocks)
+            })
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(stall(0, 8), [("original", 2), ("plus", 4), ("plus2", 4)]);
+    assert_eq!(
+        stall(0, 4),
+        [("original", 2), ("plus", 3), ("plus2", 3)],
+        "it lies below where collection begins"
+    );
+    assert_eq!(stall(3, 8), [("original", 3), ("plus", 3), ("plus2", 3)]);
 }

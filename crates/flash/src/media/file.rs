@@ -146,7 +146,7 @@ fn open(geometry: &Geometry, options: &MediaOptions) -> Opened {
 fn open_file(path: &Path) -> std::io::Result<MachineFile> {
     let mut options = OpenOptions::new();
     let file = MachineFile::open(path, options.read(true).write(true).create(true).truncate(false))?;
-    match file.file().try_lock() {
+    match file.lock() {
         Ok(()) if !file.file().metadata()?.is_file() => Err(std::io::Error::other("is no regular file")),
         Ok(()) => Ok(file),
         Err(TryLockError::Error(error)) => Err(error),

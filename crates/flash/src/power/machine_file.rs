@@ -11,9 +11,9 @@
 //!
 //! [`faults`] makes calls fail, for tests.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -105,12 +105,23 @@ impl WriteProtection {
 pub struct MachineFile {
     file: File,
     path: PathBuf,
+    is_locked: Cell<bool>,
 }
 
 impl MachineFile {
     /// Opens the file at `path`.
     pub fn open(path: &Path, options: &OpenOptions) -> io::Result<MachineFile> {
-        Ok(MachineFile { file: options.open(path)?, path: path.to_owned() })
+        Ok(MachineFile { file: options.open(path)?, path: path.to_owned(), is_locked: Cell::new(false) })
+    }
+
+    /// Nobody else can lock the file until this one is closed, also by a kill.
+    ///
+    /// # Errors
+    /// When somebody else has locked it, or the machine knows no locks.
+    pub fn lock(&self) -> Result<(), TryLockError> {
+        self.file.try_lock()?;
+        self.is_locked.set(true);
+        Ok(())
     }
 
     /// As messages name it.
@@ -157,6 +168,18 @@ impl MachineFile {
     pub fn sync(&self) -> io::Result<()> {
         faults::pass(Call::Sync)?;
         self.file.sync_data()
+    }
+}
+
+/// A lock ends with the *last* descriptor of its file. A program that another thread starts has a copy of
+/// every descriptor of this process until it is loaded, so closing ours would leave the file locked for some
+/// moments, and whoever opens the drive again right then would be told that another drive has it.
+impl Drop for MachineFile {
+    fn drop(&mut self) {
+        if self.is_locked.get() {
+            // Closing ends the lock, too, if later.
+            let _ = self.file.unlock();
+        }
     }
 }
 
@@ -311,5 +334,23 @@ mod tests {
         assert_eq!(read(4090, 8), (vec![1; 8], false));
         assert_eq!(read(4096, 4096).0[..904], [1; 904]);
         assert_eq!(std::fs::read(&path).unwrap(), [1; 5000]);
+    }
+
+    /// What a program that another thread starts has of our files until it is loaded: copies of descriptors.
+    #[test]
+    fn a_copy_of_its_descriptor_keeps_no_file_locked() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = || {
+            let path = folder.path().join("file");
+            MachineFile::open(&path, OpenOptions::new().write(true).create(true).truncate(false)).unwrap()
+        };
+        let (first, second) = (open(), open());
+        first.lock().unwrap();
+        let copy = first.file().try_clone().unwrap();
+        assert!(matches!(second.lock(), Err(TryLockError::WouldBlock)));
+        drop(first);
+        second.lock().expect("whoever locked it has closed it");
+        drop(copy);
+        assert!(matches!(open().lock(), Err(TryLockError::WouldBlock)), "the copy's end ends no other lock");
     }
 }

@@ -111,6 +111,10 @@ impl PageStore for BlockPages {
         self.host.blocks()
     }
 
+    fn is_blank(&self) -> bool {
+        self.is_blank.get()
+    }
+
     fn read(
         &self,
         thread: Thread,

@@ -19,54 +19,70 @@ fn style(outcome: &Outcome) -> Style {
     colour.on_default()
 }
 
-/// The table, with colours if `in_colour`: a terminal shows them.
-pub fn text(outcomes: &[Outcome], in_colour: bool) -> String {
-    let mut rows: Vec<[String; 7]> =
-        vec![["id", "claim", "where", "published", "ours", "kind", "verdict"].map(str::to_owned)];
-    for outcome in outcomes {
-        let regressed = if outcome.regressed.is_some() { "  REGRESSED" } else { "" };
-        rows.push([
-            outcome.id.clone(),
-            outcome.title.clone(),
-            outcome.source.clone(),
-            outcome.published.clone(),
-            outcome.ours.clone(),
-            outcome.kind.to_string(),
-            format!("{}{regressed}", outcome.verdict),
-        ]);
-    }
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..7).map(width).collect();
-    let rule = "-".repeat(widths.iter().sum::<usize>() + 2 * 6) + "\n";
-    let mut text = String::new();
-    for (index, row) in rows.iter().enumerate() {
-        let cells = row.iter().zip(&widths).enumerate().map(|(column, (cell, width))| {
-            if matches!(column, 3 | 4) { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
-        });
-        let mut cells: Vec<String> = cells.collect();
-        if let (true, Some(verdict), Some(outcome)) =
-            (in_colour, cells.last_mut(), index.checked_sub(1).map(|index| &outcomes[index]))
-        {
-            let style = style(outcome);
-            *verdict = format!("{style}{}{style:#}", verdict.trim_end());
-        }
-        text.push_str(cells.join("  ").trim_end());
-        text.push('\n');
-        if index == 0 {
-            text.push_str(&rule);
+/// The columns of the table, and which of them stand in the line of a claim where there is no room for all.
+const COLUMNS: [(&str, bool); 7] = [
+    ("id", true),
+    ("claim", false),
+    ("where", false),
+    ("published", true),
+    ("ours", true),
+    ("kind", false),
+    ("verdict", true),
+];
+
+fn cells(outcome: &Outcome) -> [String; 7] {
+    let regressed = if outcome.regressed.is_some() { "  REGRESSED" } else { "" };
+    [
+        outcome.id.clone(),
+        outcome.title.clone(),
+        outcome.source.clone(),
+        outcome.published.clone(),
+        outcome.ours.clone(),
+        outcome.kind.to_string(),
+        format!("{}{regressed}", outcome.verdict),
+    ]
+}
+
+/// The table, with colours if `in_colour`: a terminal shows them. Where `room` columns are too few for a line a
+/// claim, what it says and where stands in a second one.
+pub fn text(outcomes: &[Outcome], in_colour: bool, room: usize) -> String {
+    let rows: Vec<[String; 7]> = outcomes.iter().map(cells).collect();
+    let width = |column: usize| {
+        let head = COLUMNS[column].0.chars().count();
+        rows.iter().map(|row| row[column].chars().count()).fold(head, usize::max)
+    };
+    let widths: [usize; 7] = std::array::from_fn(width);
+    let is_wide = widths.iter().sum::<usize>() + 2 * 6 <= room;
+    let shown: Vec<usize> = (0..7).filter(|column| is_wide || COLUMNS[*column].1).collect();
+    let line = |row: &[String; 7], style: Option<Style>| {
+        let cell = |column: &usize| match (*column, style) {
+            (column @ (3 | 4), _) => format!("{:>width$}", row[column], width = widths[column]),
+            (6, Some(style)) => format!("{style}{}{style:#}", row[6]),
+            (column, _) => format!("{:<width$}", row[column], width = widths[column]),
+        };
+        shown.iter().map(cell).collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
+    };
+    let wide: usize = shown.iter().map(|column| widths[*column] + 2).sum();
+    let rule = "-".repeat((wide - 2).min(room)) + "\n";
+    let mut text = line(&COLUMNS.map(|(name, _)| name.to_owned()), None) + &rule;
+    for (outcome, row) in outcomes.iter().zip(&rows) {
+        text.push_str(&line(row, in_colour.then(|| style(outcome))));
+        if !is_wide {
+            let more = format!("{} ({}; {})", row[1], row[2], row[5]);
+            text.push_str(&format!("    {}", wrap(&more, room - 4)));
         }
     }
     text.push_str(&rule);
-    text.push_str(&reasons(outcomes));
-    text + &counts(outcomes) + "\n"
+    text.push_str(&reasons(outcomes, room.min(WIDTH)));
+    text + &wrap(&counts(outcomes), if is_wide { usize::MAX } else { room })
 }
 
 /// What a reader of the table would ask: what regressed, what is not reproduced and why, what other
 /// conditions give.
-fn reasons(outcomes: &[Outcome]) -> String {
+fn reasons(outcomes: &[Outcome], room: usize) -> String {
     let mut text = String::new();
     let mut say =
-        |outcome: &Outcome, what: &str| text.push_str(&wrap(&format!("{}: {what}", outcome.title), WIDTH));
+        |outcome: &Outcome, what: &str| text.push_str(&wrap(&format!("{}: {what}", outcome.title), room));
     for outcome in outcomes {
         if let Some(regressed) = &outcome.regressed {
             say(outcome, &format!("REGRESSED: {regressed}."));
@@ -99,7 +115,7 @@ fn reasons(outcomes: &[Outcome]) -> String {
     lacks.sort();
     lacks.dedup();
     if !lacks.is_empty() {
-        text.push_str(&wrap(&format!("Skipped: this build lacks {}.", lacks.join(", ")), WIDTH));
+        text.push_str(&wrap(&format!("Skipped: this build lacks {}.", lacks.join(", ")), room));
     }
     if !text.is_empty() {
         text.push('\n');

@@ -87,8 +87,11 @@ fn orders_hold_or_not() {
     assert_eq!(json["comparisons"][0]["at"], "4");
     assert_eq!(json["comparisons"][0]["left"], serde_json::json!(["piggy", 10_000.0]));
     assert_eq!((&json["comparisons"][0]["margin"], &json["standing"]), (&0.5.into(), &"evidence".into()));
-    let table = claims::text(&[holds], false);
+    let holds = [holds];
+    let table = claims::text(&holds, false, usize::MAX);
     assert!(table.contains("t: at 4, base = 20 000 < 3 * piggy = 30 000, by 33.3 %."), "{table}");
+    let narrow = claims::text(&holds, false, 60);
+    assert!(narrow.lines().all(|line| line.chars().count() <= 60), "{narrow}");
 
     let not = judge(&format!("{RUNS}order = [\"2 * piggy <= base\"]\n"));
     assert_eq!((not.verdict, not.ours.as_str()), (Verdict::NotReproduced, "at 1 of 2, by -9.1 %"));
@@ -124,7 +127,8 @@ fn the_tally_keeps_evidence_apart() {
         "6 claims; evidence: 2 of 3 come true (1 of 1 counted, 1 of 2 modelled); fit: 1 of 1 come true; \
          set: 1 of 1 come true; ours: 1 of 1 come true; 1 REGRESSED"
     );
-    let (plain, painted) = (claims::text(&outcomes, false), claims::text(&outcomes, true));
+    let (plain, painted) =
+        (claims::text(&outcomes, false, usize::MAX), claims::text(&outcomes, true, usize::MAX));
     assert!(!plain.contains('\u{1b}'));
     let colours: Vec<&str> =
         painted.split("\u{1b}[").skip(1).map(|rest| rest.split('m').next().unwrap()).collect();
@@ -179,7 +183,7 @@ fn expected_failures_are_no_regressions_but_surprises_are() {
             .replace("0.01", "0.03"),
     );
     assert_eq!(true_now.regressed.as_deref(), Some("reproduced; this was not reproduced before"));
-    let table = claims::text(&[true_now], false);
+    let table = claims::text(&[true_now], false, usize::MAX);
     assert!(table.contains("REGRESSED") && table.contains("1 REGRESSED"), "{table}");
 }
 
@@ -189,7 +193,7 @@ fn what_a_build_lacks_is_skipped() {
     let outcome = judge(&format!("{runs}order = [\"a > 0\"]\n"));
     assert_eq!(outcome.verdict, Verdict::Skipped("transfer:pigeon".into()));
     assert_eq!(outcome.regressed, None);
-    assert!(claims::text(&[outcome], false).contains("this build lacks transfer:pigeon"));
+    assert!(claims::text(&[outcome], false, usize::MAX).contains("this build lacks transfer:pigeon"));
 }
 
 #[test]

@@ -208,15 +208,16 @@ fn planned(suites: &[&str]) -> Plan {
 fn claims_of_hash_engines_need_so_many_drives() {
     let plan = planned(&["plus", "plus2"]);
     // Plus: two drives for YCSB, as many with each of two more seeds and with the emulator's accounting; two at each of
-    // three times of an erase; small values
-    // with both accountings, beside the larger ones that are there; two that are filled, one for invalid pages.
+    // three times of an erase; small values with both accountings, beside the larger ones that are there; two that are
+    // filled, one for invalid pages; two with each of four accountings of C, with each of three of collection on top
+    // of none, and with each of five choices.
     // Plus2: two at each of three budgets, two with each of two more seeds, and ten for the policies.
     let drives = std::cell::Cell::new(0);
     let _ = plan.run(|_, sessions| {
         drives.set(sessions.len());
         anyhow::bail!("planned, not run")
     });
-    assert_eq!(drives.get(), (2 + 4 + 2 + 6 + 2 + 2 + 1) + (6 + 4 + 10));
+    assert_eq!(drives.get(), (2 + 4 + 2 + 6 + 2 + 2 + 1 + 8 + 6 + 10) + (6 + 4 + 10));
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod experiments;
 mod explain;
 mod hash_runs;
 mod hostkv_runs;
+mod images;
 mod load;
 mod numbers;
 mod revision;

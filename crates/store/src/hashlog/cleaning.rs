@@ -263,6 +263,9 @@ impl Log {
         why: Purpose,
     ) -> Result<Scanned, StoreError> {
         let shape = self.state.borrow().shape;
+        if self.ground.pages.is_blank() {
+            return Ok(Scan::of(&shape, Vec::new()));
+        }
         let (first, end) = (shape.first_page(segment), shape.first_page(segment + 1));
         // Blank pages count where others follow: most of an empty drive is not looked at twice.
         let (mut pages, mut blank_from) = (Vec::new(), None);

@@ -13,6 +13,7 @@ use kvdrive_spec::{Key, Status};
 use super::KvNamespace;
 use super::iterators::{PairAnswer, Walk};
 use crate::answers::{Answer, send};
+use crate::namespaces::OnListed;
 
 /// Longest answer to a List, whatever room the host has and however short values are: the drive builds it in
 /// its memory.
@@ -21,6 +22,9 @@ const LIST_MAX_BYTES: u32 = 2 << 20;
 /// Pairs behind the first are read for an answer as long as it has fewer bytes than this: who asks for many may
 /// use few.
 const AHEAD_BYTES: u32 = 64 << 10;
+
+/// So many losses one behind the other are taken for the end: a store's cursor stays where it cannot go on.
+const LOSSES_MAX: u32 = 1 << 16;
 
 pub(crate) fn list<E: Engine>(
     drive: &KvNamespace<E>,
@@ -44,6 +48,28 @@ pub(crate) fn list<E: Engine>(
     answer.truncate(bytes);
     send(request, buffer_bytes, &Region::from_bytes(answer), bytes as u32)?;
     Ok((keys, 0))
+}
+
+/// As of [`crate::Drive::list_all`].
+pub(crate) fn list_all<E: Engine>(drive: &KvNamespace<E>, each: OnListed<'_>) {
+    let mut cursor = match drive.engine.open_cursor(None) {
+        Ok(cursor) => cursor,
+        Err(status) => return each(Err(status)),
+    };
+    let mut losses = 0;
+    while losses < LOSSES_MAX {
+        match drive.engine.next(&mut cursor) {
+            Ok(Some((key, _))) => {
+                losses = 0;
+                each(Ok(key));
+            }
+            Ok(None) => return,
+            Err(status) => {
+                losses += 1;
+                each(Err(status));
+            }
+        }
+    }
 }
 
 pub(crate) fn seek<E: Engine>(

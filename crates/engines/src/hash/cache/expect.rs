@@ -39,6 +39,36 @@ impl Cache {
         pairs
     }
 
+    /// Where a section lies that would have to be read now.
+    pub fn place_on_flash(&self, section: u64) -> Option<Location> {
+        let word = self.directory.borrow()[section as usize];
+        (word != NEVER && word & CACHED == 0).then(|| Location::of_word(word))
+    }
+
+    /// The pair that a probe leads to first, out of the machine's memory, and again nothing changes: for
+    /// [`crate::hash::ahead`] alone, where time follows from it. `None`: none, or its section is being read.
+    pub fn peek_pair(&self, Probe { section: id, tag }: Probe) -> Option<Grain> {
+        let first = |section: &dyn Section| section.candidate(tag, 0, &mut 0).map(|(_, pair)| pair);
+        let Some(Location { grain, grains }) = self.place_on_flash(id) else {
+            return self.cached(id, first).flatten();
+        };
+        let layout = &self.space.layout;
+        let at = layout.byte_in_page(grain);
+        let on_flash = || self.space.peek(layout.page(grain), at, grains * layout.grain_bytes);
+        let newer = self.left_clean.borrow().get(&id).cloned();
+        let bytes = newer.or_else(|| Some(on_flash()?.item(at, grains * layout.grain_bytes)))?;
+        let mut section = self.format.create();
+        section.load(bytes).then(|| first(&*section)).flatten()
+    }
+
+    /// What `look` sees in a section that is in the cache.
+    fn cached<T>(&self, section: u64, look: impl FnOnce(&dyn Section) -> T) -> Option<T> {
+        let word = self.directory.borrow()[section as usize];
+        let slots = self.slots.borrow();
+        let slot = (word != NEVER).then(|| &slots[(word & !CACHED) as usize])?;
+        slot.section.as_deref().map(look)
+    }
+
     /// Somebody will ask soon where the copies of these sections are.
     pub fn expect_location(&self, sections: impl Iterator<Item = u64>) {
         sections.for_each(|id| _ = black_box(self.location(id)));

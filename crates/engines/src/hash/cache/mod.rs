@@ -26,7 +26,7 @@ use crate::firmware::{Cores, Role};
 use crate::hash::change::{Change, ChangeLog};
 use crate::hash::layout::{Grain, Location};
 use crate::hash::section::{Format, Section, SectionHeader};
-use crate::hash::space::{Content, Space, Stream};
+use crate::hash::space::{Ahead, Content, Space, Stream};
 
 mod expect;
 mod pin;
@@ -236,6 +236,11 @@ impl Cache {
     ///
     /// Errors: [`Status::UNRECOVERED_ERROR`] when it cannot be read.
     pub fn fetch(self: &Rc<Self>, id: u64, purpose: Purpose) -> Result<Pin, Status> {
+        self.fetch_ahead(id, purpose, &Ahead::default())
+    }
+
+    /// As [`Cache::fetch`], for a lookup that may have taken the unit ahead.
+    pub fn fetch_ahead(self: &Rc<Self>, id: u64, purpose: Purpose, ahead: &Ahead) -> Result<Pin, Status> {
         let pin = loop {
             let word = self.directory.borrow()[id as usize];
             if word & CACHED != 0 {
@@ -259,7 +264,7 @@ impl Cache {
                 self.count(|s| s.created += 1);
                 break self.create(id, purpose);
             }
-            break self.load(id, Location::of_word(word), purpose)?;
+            break self.load(id, Location::of_word(word), purpose, ahead)?;
         };
         if self.owed_ns.get() > 0 {
             self.take_owed();
@@ -295,10 +300,16 @@ impl Cache {
         }
     }
 
-    fn load(self: &Rc<Self>, id: u64, location: Location, purpose: Purpose) -> Result<Pin, Status> {
+    fn load(
+        self: &Rc<Self>,
+        id: u64,
+        location: Location,
+        purpose: Purpose,
+        ahead: &Ahead,
+    ) -> Result<Pin, Status> {
         self.count(|s| s.misses += 1);
         let slot = self.insert(id, None, Some(location));
-        let section = self.read(id, location, purpose);
+        let section = self.read(id, location, purpose, ahead);
         self.space.map_room();
         self.loaded.wake_all();
         match section {
@@ -323,12 +334,19 @@ impl Cache {
     }
 
     /// Reads a section. Like the published FTLs it reads the whole read unit.
-    fn read(&self, id: u64, location: Location, purpose: Purpose) -> Result<Box<dyn Section>, Status> {
+    fn read(
+        &self,
+        id: u64,
+        location: Location,
+        purpose: Purpose,
+        ahead: &Ahead,
+    ) -> Result<Box<dyn Section>, Status> {
         let layout = &self.space.layout;
         let _reader = self.space.pin(location.grain);
         let at = layout.byte_in_page(location.grain);
         let unit = layout.unit_begin(at);
-        let part = self.space.read(layout.page(location.grain), unit, layout.unit_bytes, purpose)?;
+        let page = layout.page(location.grain);
+        let part = self.space.read_ahead(page, unit, layout.unit_bytes, purpose, ahead)?;
         let bytes = part.item(at, location.grains * layout.grain_bytes);
         let mut section = self.spare_section();
         let is_it = SectionHeader::decode(&bytes).is_some_and(|header| header.id == id);

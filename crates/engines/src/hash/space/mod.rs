@@ -31,6 +31,7 @@ use super::change::ChangeLog;
 use super::layout::Layout;
 use super::validity::Validity;
 
+mod ahead;
 mod program;
 mod read;
 mod restore;
@@ -38,6 +39,7 @@ mod state;
 mod stream;
 mod superblock;
 
+pub use ahead::Ahead;
 pub use program::first_item;
 pub use read::{Part, ReadHold};
 pub use state::{KIND_DATA, KIND_MAP, State};
@@ -69,6 +71,8 @@ pub struct Limits {
     pub discard: bool,
     /// What a valid grain of a section counts when a victim is chosen, a pair's being 1.
     pub section_weight: u64,
+    /// Reads of victims leave units in which nothing is valid in the die.
+    pub skips_dead_units: bool,
 }
 
 /// The space of one drive.

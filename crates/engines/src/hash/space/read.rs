@@ -9,6 +9,7 @@ use kvdrive_flash::{PageData, Purpose, Reservation};
 use kvdrive_spec::Status;
 
 use super::Space;
+use super::ahead::Ahead;
 use super::program::first_item;
 use super::state::State;
 use super::stream::filling;
@@ -67,7 +68,7 @@ impl Space {
     ///
     /// Errors: [`Status::UNRECOVERED_ERROR`].
     pub fn read(&self, page: u32, at: u32, bytes: u32, purpose: Purpose) -> Result<Part, Status> {
-        self.read_reserved(page, at, bytes, purpose, None)
+        self.read_ahead(page, at, bytes, purpose, &Ahead::default())
     }
 
     /// Reserves the unit of a page, unless the page is in the buffer.
@@ -76,18 +77,26 @@ impl Space {
         (!is_buffered).then(|| self.flash.reserve(self.layout.ppa(page)))
     }
 
-    /// As [`Space::read`], by a unit that may have been reserved for it.
-    pub fn read_reserved(
+    /// What [`Space::read`] would give, for nothing: an emulator looks there before it says what time that takes.
+    /// `None`: nothing that can be read.
+    pub fn peek(&self, page: u32, at: u32, bytes: u32) -> Option<Part> {
+        self.buffered(page, at, bytes)
+            .or_else(|| self.flash.peek(self.layout.ppa(page)).map(|data| Part { data, base: 0 }))
+    }
+
+    /// As [`Space::read`], on a unit that may have been taken ahead.
+    pub fn read_ahead(
         &self,
         page: u32,
         at: u32,
         bytes: u32,
         purpose: Purpose,
-        reserved: Option<Reservation>,
+        ahead: &Ahead,
     ) -> Result<Part, Status> {
         if let Some(part) = self.buffered(page, at, bytes) {
             return Ok(part);
         }
+        let reserved = ahead.take(page);
         let read = self.flash.read_part_reserved(self.layout.ppa(page), bytes, purpose, reserved);
         self.check_own(page)?;
         Ok(Part { data: read.map_err(|_| Status::UNRECOVERED_ERROR)?, base: 0 })
@@ -137,17 +146,32 @@ impl Space {
         Some(Part { data: Rc::new(region).into(), base: at })
     }
 
-    /// Reads a whole page of a victim with the first item's grain.
+    /// Reads a page of a victim with the first item's grain: all of it, or what it takes to have the units in
+    /// which something is valid.
     ///
     /// Errors: [`Status::UNRECOVERED_ERROR`].
     pub fn read_page(&self, page: u32, purpose: Purpose) -> Result<(PageData, u32), Status> {
         if let Some((region, first_item)) = self.stranded.borrow().get(&page) {
             return Ok((region.clone().into(), *first_item));
         }
-        let read = self.flash.read(self.layout.ppa(page), purpose);
+        let bytes = match self.limits.skips_dead_units {
+            true => self.live_bytes(page),
+            false => self.layout.page_bytes(),
+        };
+        let read = self.flash.read_with_spare(self.layout.ppa(page), bytes, purpose);
         self.check_own(page)?;
         let (data, spare) = read.map_err(|_| Status::UNRECOVERED_ERROR)?;
         Ok((data, first_item(&spare)))
+    }
+
+    /// Bytes of the units of a page in which something is valid.
+    fn live_bytes(&self, page: u32) -> u32 {
+        let (first, unit_grains) = (self.layout.first_grain(page).0, self.layout.unit_grains);
+        let validity = self.validity.borrow();
+        let units = (0..self.layout.page_bytes() / self.layout.unit_bytes).map(u64::from);
+        let unit = |index: u64| Grain(first + index * u64::from(unit_grains));
+        let live = units.filter(|index| !validity.is_dead(unit(*index), unit_grains)).count();
+        live as u32 * self.layout.unit_bytes
     }
 
     /// A page that is in the buffer, with its first item.

@@ -80,7 +80,11 @@ impl Validity for Counts {
     fn is_dead(&self, at: Grain, grains: u32) -> bool {
         let first = (at.0 / self.counted_grains) as usize;
         let counts = (u64::from(grains) / self.counted_grains) as usize;
-        self.invalid[first..first + counts].iter().all(|count| u64::from(*count) == self.counted_grains.get())
+        // Of a part of what is counted together nothing is known.
+        counts > 0
+            && self.invalid[first..first + counts]
+                .iter()
+                .all(|count| u64::from(*count) == self.counted_grains.get())
     }
 
     fn meet(&self, at: Grain) {

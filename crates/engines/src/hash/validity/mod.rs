@@ -17,7 +17,7 @@ pub trait Validity {
     fn can_invalidate(&self, _at: Grain, _grains: u32) -> bool {
         true
     }
-    /// Is nothing in these grains, a whole page of them, valid for certain?
+    /// Is nothing in these grains, a whole page or read unit of them, valid for certain?
     fn is_dead(&self, at: Grain, grains: u32) -> bool;
     /// Looks at what there is about a grain, as [`std::hint::black_box`] does, for the machine's caches.
     fn meet(&self, at: Grain);

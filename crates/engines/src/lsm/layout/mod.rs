@@ -191,6 +191,10 @@ pub trait Scan {
 
     /// The page asked for last.
     fn give(&mut self, page: PageBytes);
+
+    /// The page asked for last cannot be read, or makes no sense: goes on behind it. Entries below the key that
+    /// the scan was to begin with may come then.
+    fn skip(&mut self);
 }
 
 /// What a lookup wants to see of a table.

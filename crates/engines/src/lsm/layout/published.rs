@@ -403,4 +403,17 @@ impl Scan for PublishedScan {
             self.data.held = Some((number, page))
         }
     }
+
+    fn skip(&mut self) {
+        self.rank = match self.from.take() {
+            // Where the key would be is not known: on the first page that may have it, at the earliest. If that one
+            // is lost, it is behind it.
+            Some(_) if self.asked.1 > self.search.start => self.search.start * self.keys.per_page,
+            Some(_) => (self.search.start + 1) * self.keys.per_page,
+            None if self.asked.0 == Part::Index => self.rank + self.keys.left(),
+            None => self.rank + self.data.left(),
+        };
+        self.keys.go_to(self.rank);
+        self.data.go_to(self.rank);
+    }
 }

@@ -503,4 +503,22 @@ impl Scan for SoundScan {
     fn give(&mut self, page: PageBytes) {
         self.given = Some(page);
     }
+
+    fn skip(&mut self) {
+        (self.given, self.page) = (None, None);
+        match &mut self.plan {
+            // Where the key would be is not known: at the first page that the lost one tells of, at the earliest.
+            Plan::Seek { index_page, .. } => {
+                self.next = *index_page * self.records_per_page;
+                self.plan = Plan::Walk;
+            }
+            Plan::Arrive { .. } => {
+                self.next += 1;
+                self.plan = Plan::Walk;
+            }
+            Plan::Pick { index_page, .. } => *index_page += 1,
+            // The page was passed when it was asked for.
+            Plan::Walk | Plan::Visit { .. } => {}
+        }
+    }
 }
