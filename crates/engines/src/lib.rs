@@ -67,7 +67,8 @@ pub trait Engine: Exposing + 'static {
     type Cursor;
 
     /// The atomic batches that it takes, by the size of their structured value ([`kvdrive_spec::batch`]);
-    /// `None`: none. Stays as it is for as long as the power is on.
+    /// `None`: none, which is for engines of tests; those of drives take them, and transactions stand on that.
+    /// Stays as it is for as long as the power is on.
     fn atomic_batches(&self) -> Option<AtomicLimits> {
         None
     }

@@ -372,6 +372,8 @@ fn a_power_cut_leaves_what_was_in_flight_old_torn_or_done() {
 
 #[test]
 fn wrong_configurations_name_the_key() {
+    let timings: Vec<_> = TIMINGS.iter().map(|row| row.name).collect();
+    let no_such_timing = format!("timing: is \"none\", must be one of {}", timings.join(", "));
     for (wrong, expected) in [
         (FlashConfig { channels: 0, ..config() }, "channels: is 0, must be 1 to 1024"),
         (
@@ -393,7 +395,7 @@ fn wrong_configurations_name_the_key() {
         ),
         (
             FlashConfig { timing: TimingConfig { name: "none".to_owned(), ..flat().timing }, ..config() },
-            "timing: is \"none\", must be one of dies, flat",
+            no_such_timing.as_str(),
         ),
         (
             FlashConfig { timing: TimingConfig { flat: FlatConfig::default(), ..flat().timing }, ..config() },

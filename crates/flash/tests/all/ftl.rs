@@ -557,12 +557,14 @@ fn a_large_empty_drive_costs_little() {
 #[test]
 fn wrong_configurations_name_the_key() {
     let geometry = flash_config().geometry();
+    let victims: Vec<_> = VICTIMS.iter().map(|kind| kind.name).collect();
+    let no_such_victim = format!("victim: is \"oldest\", must be one of {}", victims.join(", "));
     for (wrong, expected) in [
         (
             FtlConfig { over_provisioning: 1.0, ..config("greedy") },
             "over_provisioning: is 1, must be at least 0 and below 1",
         ),
-        (config("oldest"), "victim: is \"oldest\", must be one of greedy, cost-benefit"),
+        (config("oldest"), no_such_victim.as_str()),
         (
             FtlConfig { gc_low_blocks: 9, ..config("greedy") },
             "gc_low_blocks: is 9, must be 2 to 4 (blocks of a unit - 2)",

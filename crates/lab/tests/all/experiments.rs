@@ -131,10 +131,10 @@ fn every_figure_is_drawn_three_ways() {
             page.lines().flat_map(|line| line.split("<a ")).find(|link| link.contains(&format!("\"#{id}\"")));
         assert!(link.is_some_and(|link| link.contains(title.as_str())), "{id}");
     }
-    assert!(page.contains("What to build, by these numbers"));
-    assert_eq!(
-        page.matches(" is never below ").count(),
-        7,
+    let say_best = planned.iter().filter(|figure| figure.figure().chapter.says_best).count();
+    assert_eq!(page.matches("What to build, by these numbers").count(), say_best);
+    assert!(
+        page.matches(" is never below ").count() >= 7,
         "two panels of blend, one of whole drives, one of SAKER, three of its cache"
     );
     assert_eq!(page, html::page(&content), "the same runs are the same page");

@@ -74,6 +74,6 @@ fn variants(row: &'static StoreRow) -> Vec<Small> {
             options.btree.checkpoint_bytes = 6000;
             vec![small("small buffer", &options, 512, 20 * 8)]
         }
-        _ => vec![small("default", &options, 4096, 1 << 16)],
+        _ => vec![small("default", &options, 4096, 1 << 10)],
     }
 }
